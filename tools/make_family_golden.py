@@ -45,6 +45,11 @@ GRANITE_HYBRID = GRANITE | {
     "mamba_n_heads": 8, "mamba_n_groups": 1, "mamba_d_state": 20, "mamba_d_head": 24,
     "mamba_d_conv": 4, "mamba_expand": 2, "mamba_chunk_size": 8, "position_embedding_type": "nope",
     "layer_types": ["linear_attention", "full_attention", "linear_attention", "linear_attention"]}
+FALCON = {"mamba_d_ssm": 96, "mamba_n_heads": 8, "mamba_d_head": 12, "mamba_d_state": 20,
+          "mamba_d_conv": 4, "mamba_chunk_size": 8, "embedding_multiplier": 3.3,
+          "lm_head_multiplier": 0.4, "key_multiplier": 0.7, "attention_in_multiplier": 1.3,
+          "attention_out_multiplier": 0.9, "ssm_in_multiplier": 1.2, "ssm_out_multiplier": 0.6,
+          "ssm_multipliers": [0.5, 0.8, 1.4, 0.9, 1.1], "mlp_multipliers": [0.7, 1.5]}
 
 # name: model_type, what config.json says beside SIZES
 CASES = {
@@ -123,6 +128,9 @@ CASES = {
     "graniteMicro": ("granitemoehybrid", GRANITE | {
         "num_local_experts": 0, "num_experts_per_tok": 0, "position_embedding_type": "rope",
         "layer_types": ["full_attention"] * 4, "mamba_n_heads": 8}),
+    "falconH1": ("falcon_h1", FALCON | {"mamba_n_groups": 2}),
+    "falconH1Normed": ("falcon_h1", FALCON | {
+        "mamba_n_groups": 4, "mamba_rms_norm": True, "mamba_norm_before_gate": False}),
     # Ling-2, whose block transformers has in Sarvam: the keys are put back below.
     "ling2": ("sarvam_moe", {
         "num_experts": 8, "num_experts_per_tok": 3, "num_shared_experts": 1,

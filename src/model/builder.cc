@@ -132,10 +132,11 @@ ValueId Builder::Norm(ValueId x, const std::string& weight, int64_t group) {
 
 ValueId Builder::NormBy(ValueId x, const std::string& weight, const std::string& part,
                         int64_t group) {
-    const ValueId w = Weight(Tensor(weight) + "." + part, {{0, group}, {}, group, 0});
+    const std::string end = part.empty() ? "" : "." + part;
+    const ValueId w = Weight(Tensor(weight) + end, {{0, group}, {}, group, 0});
     const Shape shape = program_.value(x).shape;
-    return program_.Emit(NormOf(group), {x, w},
-                         Local(part == "weight" ? weight : weight + "_" + part), shape);
+    const bool plain = part.empty() || part == "weight";
+    return program_.Emit(NormOf(group), {x, w}, Local(plain ? weight : weight + "_" + part), shape);
 }
 
 // On one rank, and in training, a plain norm would do; but sums in float64 hide where ranks cut.

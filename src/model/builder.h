@@ -58,7 +58,7 @@ class Builder {
 
     void BeginLayer(int64_t layer);
     program::ValueId Norm(program::ValueId x, const std::string& weight, int64_t group);
-    // By the tensor `weight`.`part`, where that isn't "weight".
+    // By the tensor `weight`.`part`, where that isn't "weight"; `weight` alone where it is empty.
     program::ValueId NormBy(program::ValueId x, const std::string& weight, const std::string& part,
                             int64_t group);
     // Without a weight.

@@ -58,6 +58,9 @@ constexpr std::array kArchitectures = {
     Architecture{{"exaone4", "EXAONE 4", "normed heads, windows, layers without positions",
                   "exaone4, exaone4Whole"},
                  BuildExaone4},
+    Architecture{{"falcon-h1", "Falcon-H1", "attention beside Mamba-2 in each layer",
+                  "falconH1, falconH1Normed"},
+                 BuildFalconH1},
     Architecture{{"gemma2", "Gemma 2", "windows, soft caps", "gemma2"}, BuildGemma2},
     Architecture{{"gemma3", "Gemma 3 (text)", "windows, RoPE of two bases", "gemma3"}, BuildGemma3},
     Architecture{

@@ -65,6 +65,7 @@ program::ValueId BuildGemma3(Builder& b, program::ValueId x);
 program::ValueId BuildGemma4(Builder& b, program::ValueId x);
 program::ValueId BuildGranite(Builder& b, program::ValueId x);
 program::ValueId BuildNemotronH(Builder& b, program::ValueId x);
+program::ValueId BuildFalconH1(Builder& b, program::ValueId x);
 program::ValueId BuildOlmo2(Builder& b, program::ValueId x);
 program::ValueId BuildPhi3(Builder& b, program::ValueId x);
 program::ValueId BuildSmolLm3(Builder& b, program::ValueId x);

@@ -26,7 +26,7 @@ int64_t Channels(const Recurrent& r) {
 
 bool IsMamba2(std::string_view architecture) {
     return architecture == "nemotron_h" || architecture == "nemotron_h_moe" ||
-           architecture == "granitehybrid";
+           architecture == "granitehybrid" || architecture == "falcon-h1";
 }
 
 // Of Mamba-2: what the heads give is normed group by group.

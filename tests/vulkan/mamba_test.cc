@@ -27,9 +27,10 @@ double ErrorOfMamba(const std::vector<float>& got, const std::vector<float>& wan
 
 class VulkanMamba : public testing::TestWithParam<const char*> {};
 
-// A norm of one group and of several; units of ReLU squared; experts of fewer columns.
+// A norm of one group, of several, and none; units of ReLU squared; experts of fewer columns.
 INSTANTIATE_TEST_SUITE_P(All, VulkanMamba,
-                         testing::Values("nemotronH", "nemotronHLatent", "graniteHybrid"),
+                         testing::Values("nemotronH", "nemotronHLatent", "graniteHybrid",
+                                         "falconH1"),
                          [](const auto& one) { return std::string(one.param); });
 
 // As VulkanExecutable has it: float32 throughout.

@@ -336,9 +336,18 @@ Status Assembly::FindPrefix() {
 }
 
 Status Assembly::AddEnds() {
-    WEFT_ASSIGN(MatrixPtr embedding, Linear(prefix_ + std::string(family_.embedding)));
-    Add("token_embd.weight", std::move(embedding));
+    EndScales scales;
+    if (family_.ends != nullptr) {
+        WEFT_ASSIGN(scales, family_.ends(config_));
+    }
+    const auto scaled = [](MatrixPtr matrix, double scale) {
+        const int64_t rows = matrix->rows();
+        return Scaled(std::move(matrix), {{rows, static_cast<float>(scale)}});
+    };
+    const std::string embedding = prefix_ + std::string(family_.embedding);
     const std::string final_norm = prefix_ + std::string(family_.final_norm) + ".weight";
+    WEFT_ASSIGN(MatrixPtr table, Linear(embedding));
+    Add("token_embd.weight", scaled(std::move(table), scales.embedding));
     WEFT_ASSIGN(MatrixPtr norm, Column(final_norm, family_.norm_add));
     if (norm == nullptr) {
         return MakeError(ErrorCode::kCorrupt, "{}: tensor '{}' is missing", folder_, final_norm);
@@ -347,7 +356,12 @@ Status Assembly::AddEnds() {
     WEFT_ASSIGN(const bool tied, config_.BoolOr({"tie_word_embeddings"}, false));
     for (const char* name : {"lm_head", "language_model.lm_head"}) {
         WEFT_ASSIGN(MatrixPtr head, Linear(name));
-        if (head != nullptr && !tied) Add("output.weight", std::move(head));
+        if (head == nullptr || tied) continue;
+        Add("output.weight", scaled(std::move(head), scales.output));
+    }
+    if (tied && scales.embedding != scales.output) {
+        WEFT_ASSIGN(MatrixPtr head, Linear(embedding));
+        Add("output.weight", scaled(std::move(head), scales.output));
     }
     return {};
 }

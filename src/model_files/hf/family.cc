@@ -15,7 +15,7 @@ std::vector<const Family*> AllFamilies() {
     for (const std::span<const Family> some :
          {LlamaFamilies(), QwenFamilies(), QwenNextFamilies(), GemmaFamilies(), Gemma4Families(),
           DeepseekFamilies(), MoeFamilies(), CohereFamilies(), ExaoneFamilies(), HunyuanFamilies(),
-          MixedFamilies(), NemotronFamilies(), GraniteHybridFamilies()}) {
+          MixedFamilies(), NemotronFamilies(), GraniteHybridFamilies(), FalconFamilies()}) {
         for (const Family& family : some) all.push_back(&family);
     }
     return all;

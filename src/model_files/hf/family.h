@@ -71,6 +71,10 @@ class MetaWriter {
     std::string prefix_;
 };
 
+struct EndScales {
+    double embedding = 1, output = 1;
+};
+
 struct Family {
     std::string_view model_type;    // of config.json
     std::string_view architecture;  // of GGUF
@@ -92,6 +96,8 @@ struct Family {
     std::string_view final_norm = "norm";         // the module of the norm behind all layers
     // Of several families with one model_type, the first whose `fits` says so; null: any config.
     Result<bool> (*fits)(const Config& config) = nullptr;
+    // What the embedding and the output matrix are multiplied with; may be null.
+    Result<EndScales> (*ends)(const Config& config) = nullptr;
 };
 
 // The family of a config.json. kUnsupported: names the model_type and the supported ones.
@@ -198,5 +204,6 @@ std::span<const Family> HunyuanFamilies();
 std::span<const Family> MixedFamilies();
 std::span<const Family> NemotronFamilies();
 std::span<const Family> GraniteHybridFamilies();
+std::span<const Family> FalconFamilies();
 
 }  // namespace weft::model_files::hf

@@ -1,0 +1,140 @@
+// Falcon-H1. Its muP multipliers become part of the weights, as in GGUF files.
+#include <algorithm>
+
+#include "model_files/hf/mamba.h"
+
+namespace weft::model_files::hf {
+namespace {
+
+constexpr int64_t kMostFalconColumns = 1 << 20;
+
+// A muP multiplier.
+Result<float> Multiplier(const Config& config, std::string_view key) {
+    WEFT_ASSIGN(const double value, config.F64Or({key}, 1.0));
+    if (value > 0 && value < 1e6) return static_cast<float>(value);
+    return config.Corrupt(key, "a number above 0");
+}
+
+// So many of them; all 1 where there are none.
+Result<std::vector<float>> Multipliers(const Config& config, std::string_view key, size_t count) {
+    WEFT_ASSIGN(const std::vector<double> list, config.Floats({key}));
+    if (list.empty()) return std::vector<float>(count, 1.0f);
+    const bool good = std::ranges::all_of(list, [](double v) { return v > 0 && v < 1e6; });
+    if (good && list.size() == count) return std::vector<float>(list.begin(), list.end());
+    return config.Corrupt(key, fmt::format("{} numbers above 0", count));
+}
+
+Result<Config> FalconAdjust(const Config& config) {
+    WEFT_TRY(CheckSteps(config));
+    // The multipliers would be part of biases, too: no published model has any.
+    for (const std::string_view key :
+         {"attention_bias", "mlp_bias", "projectors_bias", "mamba_proj_bias"}) {
+        WEFT_ASSIGN(const bool biased, config.BoolOr({key}, false));
+        if (biased) return config.Corrupt(key, "false");
+    }
+    WEFT_ASSIGN(const bool norms, config.BoolOr({"mamba_rms_norm"}, false));
+    WEFT_ASSIGN(const bool before, config.BoolOr({"mamba_norm_before_gate"}, true));
+    if (norms && before) {
+        return config.Corrupt("mamba_norm_before_gate", "false: the norm is behind the gate");
+    }
+    return config;
+}
+
+Result<MambaShape> FalconShape(const Config& config) {
+    MambaShape s{};
+    WEFT_ASSIGN(const int64_t hidden, config.NeedInt({"hidden_size"}, 1, kMostFalconColumns));
+    WEFT_ASSIGN(const int64_t expand, config.NeedInt({"mamba_expand"}, 1, 64));
+    WEFT_ASSIGN(const int64_t inner,
+                config.IntOr({"mamba_d_ssm"}, 1, kMostFalconColumns, expand * hidden));
+    WEFT_ASSIGN(s.heads, config.NeedInt({"mamba_n_heads"}, 1, 4096));
+    WEFT_ASSIGN(s.groups, config.NeedInt({"mamba_n_groups"}, 1, s.heads));
+    WEFT_ASSIGN(s.state, config.NeedInt({"mamba_d_state"}, 1, 1024));
+    WEFT_ASSIGN(s.taps, config.NeedInt({"mamba_d_conv"}, 2, 64));
+    s.head_dim = inner / s.heads;
+    const bool by_hand = config.Has("mamba_d_head") && config.json()["mamba_d_head"] != "auto";
+    int64_t head_dim = s.head_dim;
+    if (by_hand) {
+        WEFT_ASSIGN(head_dim, config.NeedInt({"mamba_d_head"}, 1, 1024));
+    }
+    if (s.head_dim == head_dim && head_dim * s.heads == inner && s.heads % s.groups == 0) return s;
+    return config.Corrupt("mamba_n_heads", fmt::format("heads of {} columns, {} in all, for each "
+                                                       "of {} groups as many",
+                                                       head_dim, inner, s.groups));
+}
+
+Status FalconMeta(const Config& config, MetaWriter& meta) {
+    WEFT_TRY(WriteCommon(config, meta));
+    WEFT_ASSIGN(const MambaShape shape, FalconShape(config));
+    WriteMamba(shape, meta);
+    return {};
+}
+
+Status FalconTensors(Assembly& assembly, int64_t layer, const std::string& prefix) {
+    const Config& config = assembly.config();
+    WEFT_ASSIGN(const MambaShape shape, FalconShape(config));
+    WEFT_ASSIGN(const float in, Multiplier(config, "attention_in_multiplier"));
+    WEFT_ASSIGN(const float key, Multiplier(config, "key_multiplier"));
+    WEFT_ASSIGN(const float out, Multiplier(config, "attention_out_multiplier"));
+    WEFT_ASSIGN(const std::vector<float> mlp, Multipliers(config, "mlp_multipliers", 2));
+    const struct {
+        const char *gguf, *name;
+        float scale;
+    } all[] = {{"attn_q.weight", "self_attn.q_proj", in},
+               {"attn_k.weight", "self_attn.k_proj", in * key},
+               {"attn_v.weight", "self_attn.v_proj", in},
+               {"attn_output.weight", "self_attn.o_proj", out},
+               {"ffn_gate.weight", "feed_forward.gate_proj", mlp[0]},
+               {"ffn_up.weight", "feed_forward.up_proj", 1},
+               {"ffn_down.weight", "feed_forward.down_proj", mlp[1]}};
+    for (const auto& [gguf, name, scale] : all) {
+        WEFT_ASSIGN(MatrixPtr weight, assembly.Linear(prefix + name));
+        if (weight == nullptr) {
+            return MakeError(ErrorCode::kCorrupt, "{}: '{}{}' is missing", assembly.folder(),
+                             prefix, name);
+        }
+        const int64_t rows = weight->rows();
+        assembly.Add(Assembly::Block(layer, gguf), Scaled(std::move(weight), {{rows, scale}}));
+    }
+    WEFT_ASSIGN(std::vector<float> parts, Multipliers(config, "ssm_multipliers", 5));
+    WEFT_ASSIGN(const float ssm_in, Multiplier(config, "ssm_in_multiplier"));
+    WEFT_ASSIGN(const float ssm_out, Multiplier(config, "ssm_out_multiplier"));
+    for (float& part : parts) part *= ssm_in;
+    WEFT_TRY(AddMamba(assembly, layer, prefix + "mamba.", shape, parts, ssm_out));
+    const bool norms = assembly.Has(prefix + "mamba.norm.weight");
+    WEFT_ASSIGN(const bool said, config.BoolOr({"mamba_rms_norm"}, false));
+    if (norms == said) return {};
+    return config.Corrupt("mamba_rms_norm", norms ? "true: there is mamba.norm" : "false");
+}
+
+Result<EndScales> FalconEnds(const Config& config) {
+    EndScales scales;
+    WEFT_ASSIGN(scales.embedding, Multiplier(config, "embedding_multiplier"));
+    WEFT_ASSIGN(scales.output, Multiplier(config, "lm_head_multiplier"));
+    return scales;
+}
+
+// (llama.cpp's converter leaves out the end of ffn_norm's name.)
+constexpr Rule kFalconRules[] = {
+    {"attn_norm", "input_layernorm", Form::kNorm},
+    {"ffn_norm", "pre_ff_layernorm.weight", Form::kVector},
+};
+constexpr Family kFalconFamilies[] = {
+    {.model_type = "falcon_h1",
+     .architecture = "falcon-h1",
+     .rules = {kFalconRules},
+     .meta = FalconMeta,
+     .layer = FalconTensors,
+     .adjust = FalconAdjust,
+     .defaults = R"({"max_position_embeddings": 8192, "rms_norm_eps": 1e-5,
+                     "num_key_value_heads": 8, "mamba_n_heads": 128, "mamba_n_groups": 1,
+                     "mamba_d_state": 256, "mamba_d_conv": 4, "mamba_expand": 2})",
+     .final_norm = "final_layernorm",
+     .ends = FalconEnds}};
+
+}  // namespace
+
+std::span<const Family> FalconFamilies() {
+    return kFalconFamilies;
+}
+
+}  // namespace weft::model_files::hf
