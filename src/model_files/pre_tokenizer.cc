@@ -21,6 +21,7 @@ constexpr std::string_view kDeepSeekBegin = "<｜begin▁of▁sentence｜>";
 // Llama; their number tells models apart that took their tokens from another family.
 constexpr Evidence kEvidence[] = {
     {"smollm3", "", 0, "smaug-bpe"},  // with Llama 3's tokens
+    {"afmoe", "", 0, "afmoe"},
     {"", "<|begin_of_text|>", 150'000, "llama-bpe"},
     {"", "<|begin_of_text|>", 0, "llama4"},
     {"gpt-oss", "", 0, "gpt-4o"},
@@ -31,6 +32,8 @@ constexpr Evidence kEvidence[] = {
     {"glm4moe", "", 0, "glm4"},
     {"glm-dsa", "", 0, "glm4"},
     {"glm4", "", 0, "glm4"},
+    {"laguna", "", 0, "laguna"},
+    {"mimo2", "", 0, "qwen2"},
     {"bailingmoe2", "", 0, "bailingmoe2"},
     {"cohere2", "", 0, "command-r"},
     {"cohere2moe", "", 0, "cohere2moe"},

@@ -57,6 +57,10 @@ TEST(PreTokenizer, IsGuessedByArchitectureAndVocabulary) {
         {"smollm3", "<|im_start|>", 128'256, "smaug-bpe"},
         {"llama", "<|begin_of_text|>", 128'258, "llama-bpe"},
         {"llama4", "<|begin_of_text|>", 202'048, "llama4"},
+        {"llama4", "<|begin_of_text|>", 128'256, "llama-bpe"},  // MobileLLM-R1
+        {"afmoe", "<|begin_of_text|>", 200'192, "afmoe"},
+        {"laguna", "", 100'352, "laguna"},
+        {"mimo2", "<|im_start|>", 152'576, "qwen2"},
         {"llama", ">>TITLE<<", 131'072, "falcon3"},
         {"minimax-m2", "", 200'064, "minimax-m2"},
         {"somebody", "", 1'000, ""},
