@@ -102,6 +102,7 @@ AnswerFamily FamilyOf(std::string_view chat_template) {
         {"[THINK]", AnswerFamily::kMistral},
         {"<|python_tag|>", AnswerFamily::kLlama3},
         {"<|start_header_id|>", AnswerFamily::kLlama3},
+        {"<|header_start|>", AnswerFamily::kLlama3},
         {"<|start_of_role|>", AnswerFamily::kGranite},
         {"<think>", AnswerFamily::kQwen},
     };

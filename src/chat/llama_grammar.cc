@@ -1,5 +1,6 @@
 // Llama 3: a call is JSON and nothing marks it (<|python_tag|> may), so that it is looked for where
-// models write one: as the answer's begin, on a line of its own, or behind another call.
+// models write one: as the answer's begin, on a line of its own, or behind another call. Llama 4
+// may put words between <|python_start|> and <|python_end|> before its calls.
 #include <algorithm>
 #include <utility>
 
@@ -13,6 +14,7 @@ namespace weft::chat {
 namespace {
 
 constexpr std::string_view kLlamaTag = "<|python_tag|>";
+constexpr std::string_view kLlama4Begin = "<|python_start|>", kLlama4End = "<|python_end|>";
 constexpr std::string_view kLlamaFunction = "<function=";
 constexpr std::string_view kLlamaFunctionEnd = "</function>";
 constexpr std::string_view kLlamaBlanks = " \t\r\n";
@@ -114,6 +116,10 @@ class LlamaGrammar : public AnswerParser::Grammar {
         }
         held_.erase(0, marker.size());
         if (marker == kLlamaTag) Begin(Place::kTagged, kLlamaTag);
+        if (marker == kLlama4End && options_.wants_calls()) {
+            Begin(Place::kBehind, "");
+            sure_ = true;
+        }
         return true;
     }
 
@@ -231,7 +237,8 @@ class LlamaGrammar : public AnswerParser::Grammar {
     }
 
     const GrammarOptions options_;
-    std::vector<std::string_view> markers_ = {"<|eot_id|>", "<|eom_id|>"};
+    std::vector<std::string_view> markers_ = {"<|eot_id|>", "<|eom_id|>", "<|eot|>",
+                                              "<|eom|>",    kLlama4Begin, kLlama4End};
     std::string held_, shown_;
     ValueScan scan_;
     size_t scanned_ = 0;

@@ -25,10 +25,11 @@ int64_t StackStride(const Kernels& kernels, DType dtype, int64_t rows, int64_t c
 inline constexpr int64_t kMostExperts = 1024;
 
 // Chooses `used` of `experts` for each row of logits. Scores are the softmax or the sigmoids of the
-// logits; score + bias ranks them, and equal ones rank by id. Experts stand in `groups`; only the
-// `groups_used` groups whose best `group_best` add up highest are open. Weights are the scores of
-// the chosen (over their sum, where `renormalise`) times `scale` and the expert's own factor, in
-// the order of choice. DeepSeek-V2 and V3 (DeepSeek-AI 2024), Mixtral (Jiang et al. 2024).
+// logits; score + bias ranks them (the logit, without bias and groups), and equal ones rank by id.
+// Experts stand in `groups`; only the `groups_used` groups whose best `group_best` add up highest
+// are open. Weights are the scores of the chosen (over their sum, where `renormalise`) times
+// `scale` and the expert's own factor, in the order of choice. DeepSeek-V2 and V3 (DeepSeek-AI
+// 2024), Mixtral (Jiang et al. 2024).
 struct RouteArgs {
     const float* logits = nullptr;            // [rows, experts]
     const float* bias = nullptr;              // [experts] or null
@@ -65,6 +66,17 @@ void PlanExperts(const PlanExpertsArgs& args, int part, int parts);
 // Floats for each part's own use that ExpertMatMul, ExpertSum and HeadMatMul take, for inputs of
 // `cols` columns.
 int64_t GroupScratchBytes(const Kernels& kernels, int64_t cols);
+
+// y[i] = weights[slot] * x[token of slot] of slot plan.slots[i], and rest[slot] = 1 of all slots.
+struct WeighRowsArgs {
+    const float* x = nullptr;        // [rows, cols]
+    const float* weights = nullptr;  // [rows, used]
+    ExpertPlan plan;
+    int64_t rows = 0, cols = 0, used = 0, experts = 0;
+    float* y = nullptr;
+    float* rest = nullptr;  // [rows, used]
+};
+void WeighRows(const WeighRowsArgs& args, int part, int parts);
 
 // y[i] = x[...] times the matrix of the expert of slot plan.slots[i], + bias.
 struct ExpertMatMulArgs {

@@ -61,10 +61,14 @@ void RouteRow(const RouteArgs& args, const float* logits, int32_t* ids, float* w
     float scores[kMostExperts], ranking[kMostExperts];
     args.sigmoid ? SigmoidScores(logits, args.experts, scores)
                  : SoftmaxScores(logits, args.experts, scores);
+    constexpr float kLowest = std::numeric_limits<float>::lowest();
+    const bool by_logit = args.bias == nullptr && args.groups <= 1;
     for (int64_t e = 0; e < args.experts; ++e) {
-        // A score that is not a number ranks last, so that ids are always sound.
-        const float rank = scores[e] + (args.bias != nullptr ? args.bias[e] : 0.0f);
-        ranking[e] = std::isnan(rank) ? std::numeric_limits<float>::lowest() : rank;
+        // A rank that is not a number is the last, so that ids are always sound.
+        const float rank = by_logit                ? logits[e]
+                           : args.bias != nullptr ? scores[e] + args.bias[e]
+                                                  : scores[e];
+        ranking[e] = std::isnan(rank) ? kLowest : std::max(rank, kLowest);
     }
     if (args.groups > 1) CloseGroups(args, ranking);
     float sum = 0;
@@ -111,6 +115,19 @@ void PlanExperts(const PlanExpertsArgs& args, int part, int) {
     if (args.plan.place == nullptr) return;
     std::fill_n(args.plan.place, slots, -1);
     for (int32_t i = 0; i < begin[args.count]; ++i) args.plan.place[args.plan.slots[i]] = i;
+}
+
+void WeighRows(const WeighRowsArgs& args, int part, int parts) {
+    const Range slots = Share(args.rows * args.used, 1, part, parts);
+    std::fill(args.rest + slots.begin, args.rest + slots.end, 1.0f);
+    const Range share = Share(args.plan.begin[args.experts], 1, part, parts);
+    for (int64_t i = share.begin; i < share.end; ++i) {
+        const int64_t slot = args.plan.slots[i];
+        const float weight = args.weights[slot];
+        const float* x = args.x + slot / args.used * args.cols;
+        float* y = args.y + i * args.cols;
+        for (int64_t c = 0; c < args.cols; ++c) y[c] = weight * x[c];
+    }
 }
 
 void GateRows(const GateRowsArgs& args, int part, int parts) {

@@ -233,7 +233,9 @@ ValueId Builder::Attention(ValueId q, ValueId k, ValueId v) {
                            ? hyper_.attention_scale
                            : 1.0f / std::sqrt(static_cast<float>(Heads().head_dim));
     attributes.soft_cap = hyper_.attention_cap;
-    if (hyper_.IsWindowed(layer_)) attributes.window = hyper_.window;
+    if (hyper_.IsWindowed(layer_)) {
+        (hyper_.chunked ? attributes.chunk : attributes.window) = hyper_.window;
+    }
     std::vector<ValueId> inputs = {q, k, v};
     attributes.sinks = Has("attn_sinks.weight");
     if (attributes.sinks) {

@@ -157,13 +157,14 @@ class Builder {
         program::ValueId ids, weights;
     };
     Routed Route(program::ValueId x);
+    program::ValueId WeighedRows(program::ValueId x, Routed& routed);
     Home HomeOfExperts(const std::string& weight) const;
     program::ValueId ToExperts(program::ValueId x, const Routed& routed, const std::string& weight);
     program::ValueId FromExperts(program::ValueId x, const Routed& routed,
                                  const std::string& weight, program::ValueId base);
     program::ValueId SharedExpert(program::ValueId x);
     program::ValueId SharedPart(program::ValueId x);
-    program::ValueId RoutedSum(program::ValueId x, const Routed& routed, program::ValueId base);
+    program::ValueId RoutedSum(program::ValueId x, Routed routed, program::ValueId base);
     program::ValueId LatentExperts(program::ValueId x, const Routed& routed);
     int64_t ExpertWidth() const;  // columns of rows that experts read and write
     // The slice of each of a tensor's matrices (or, of one row, vectors): this rank's experts, or

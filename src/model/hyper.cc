@@ -26,7 +26,7 @@ int64_t UsualPattern(const std::string& architecture) {
     if (architecture == "gemma3") return 6;
     if (architecture == "olmo2" || architecture.starts_with("cohere2")) return 4;
     if (architecture == "exaone4" || architecture == "exaone-moe") return 4;
-    if (architecture == "afmoe" || architecture == "laguna") return 4;
+    if (architecture == "afmoe" || architecture == "laguna" || architecture == "llama4") return 4;
     return 0;
 }
 
@@ -43,9 +43,12 @@ Status ReadNorm(const model_files::ModelSource& source, const std::string& prefi
 
 Status ReadWindow(const model_files::ModelSource& source, const std::string& prefix, Hyper& hyper) {
     const model_files::Metadata& meta = source.meta();
-    const int64_t usual = hyper.architecture == "gemma2" ? 4096 : 0;
+    const int64_t usual = hyper.architecture == "gemma2"   ? 4096
+                          : hyper.architecture == "llama4" ? 8192
+                                                           : 0;
     WEFT_ASSIGN(hyper.window, meta.IntOr(prefix + "attention.sliding_window", 0, 1ll << 31, usual));
     if (hyper.window == 0) return {};
+    hyper.chunked = hyper.architecture == "llama4";
     const std::string key = prefix + "attention.sliding_window_pattern";
     const model_files::MetaEntry* entry = meta.Find(key);
     std::vector<int64_t> layers;
@@ -132,20 +135,22 @@ Status ReadScales(const model_files::ModelSource& source, const std::string& pre
 
 // Whether the architecture's builder applies the temperature of queries.
 bool HasTemperature(const std::string& architecture) {
-    return architecture == "llama" || architecture == "deepseek2" || architecture == "mistral3" ||
-           architecture == "mistral4";
+    return architecture == "llama" || architecture == "llama4" || architecture == "deepseek2" ||
+           architecture == "mistral3" || architecture == "mistral4";
 }
 
 // Where a file names no length, the factor of queries grows from the context that RoPE's scaling
-// extends.
+// extends. Files of Llama 4 with layers without positions name neither scale nor length.
 Status ReadTemperature(const model_files::ModelSource& source, const std::string& prefix,
                        Hyper& hyper) {
     if (!HasTemperature(hyper.architecture)) return {};
-    WEFT_ASSIGN(hyper.temperature.beta,
-                Number(source, prefix + "attention.temperature_scale", 0, 1e3, 0.0));
+    WEFT_ASSIGN(
+        hyper.temperature.beta,
+        Number(source, prefix + "attention.temperature_scale", 0, 1e3, hyper.chunked ? 0.1 : 0.0));
     WEFT_ASSIGN(hyper.temperature.length,
                 source.meta().IntOr(prefix + "attention.temperature_length", 1, 1ll << 31,
-                                    hyper.ropes.original_context));
+                                    hyper.chunked ? 8192 : hyper.ropes.original_context));
+    hyper.temperature.offset = hyper.chunked ? 1 : 0;
     return {};
 }
 
@@ -370,6 +375,11 @@ Result<Hyper> ReadHyper(const model_files::ModelSource& source) {
     WEFT_ASSIGN(hyper.context, meta.IntOr(prefix + "context_length", 1, 1ll << 31, 4096));
     WEFT_TRY(ReadNorm(source, prefix, hyper));
     WEFT_TRY(ReadWindow(source, prefix, hyper));
+    if (hyper.architecture == "llama4") {
+        // Of the published models the one of 128 experts has none; no key of GGUF files says so.
+        WEFT_ASSIGN(hyper.unit_heads,
+                    meta.BoolOr(prefix + "attention.use_qk_norm", hyper.moe.experts != 128));
+    }
     WEFT_TRY(ReadHeads(source, prefix, hyper));
     WEFT_TRY(ReadScales(source, prefix, hyper));
     WEFT_TRY(RefuseUnknownScales(source, prefix, hyper));

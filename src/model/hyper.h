@@ -53,7 +53,9 @@ struct Hyper {
     Recurrent recurrent;        // layers with recurrent state, where the model has any
     Ropes ropes;
     int64_t window = 0;         // keys that a query of a windowed layer sees, its own included
+    bool chunked = false;       // windowed layers attend within chunks of `window` keys instead
     std::vector<bool> windowed; // by layer; empty where no layer is
+    bool unit_heads = false;    // queries and keys are normed without a weight after RoPE (Llama 4)
     float attention_scale = 0;  // of scores; 0: 1 / sqrt(head_dim)
     Temperature temperature;    // of queries
     float attention_cap = 0;    // soft caps of scores and logits; 0: none

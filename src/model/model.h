@@ -44,6 +44,7 @@ Result<int64_t> StateBytesPerSlot(const Hyper& hyper, const model_files::ModelSo
 
 // Each builder emits the layers of this stage from residual stream to residual stream.
 program::ValueId BuildLlama(Builder& b, program::ValueId x);
+program::ValueId BuildLlama4(Builder& b, program::ValueId x);
 program::ValueId BuildDeepSeek2(Builder& b, program::ValueId x);
 program::ValueId BuildCohere2(Builder& b, program::ValueId x);
 program::ValueId BuildExaone4(Builder& b, program::ValueId x);

@@ -35,10 +35,10 @@ struct GateDefaults {
 GateDefaults DefaultsOf(const model_files::ModelSource& source, const std::string& architecture) {
     constexpr std::string_view kSigmoid[] = {
         "afmoe",    "bailingmoe2", "cohere2moe", "deepseek32", "dots1",  "exaone-moe", "glm-dsa",
-        "glm4moe",  "hy_v3",       "laguna",     "mimo2",      "minimax-m2", "nemotron_h_moe",
-        "step35"};
-    constexpr std::string_view kAsScored[] = {"deepseek2", "deepseek32", "dots1",   "glm-dsa",
-                                              "mistral4",  "olmoe",      "qwen2moe"};
+        "glm4moe",  "hy_v3",       "laguna",     "llama4",     "mimo2",  "minimax-m2",
+        "nemotron_h_moe", "step35"};
+    constexpr std::string_view kAsScored[] = {"deepseek2", "deepseek32", "dots1", "glm-dsa",
+                                              "llama4",    "mistral4",   "olmoe", "qwen2moe"};
     const bool sigmoid = std::ranges::find(kSigmoid, architecture) != std::end(kSigmoid) ||
                          (architecture == "deepseek2" && HasCorrectionBias(source));
     const bool as_scored = std::ranges::find(kAsScored, architecture) != std::end(kAsScored);
@@ -111,7 +111,9 @@ Result<Moe> ReadMoe(const model_files::ModelSource& source, const std::string& a
     WEFT_ASSIGN(moe.used, meta.Int(prefix + "expert_used_count", 1, moe.experts));
     WEFT_ASSIGN(moe.ffn,
                 meta.IntOr(prefix + "expert_feed_forward_length", 1, kMostExpertColumns, ffn));
-    WEFT_ASSIGN(const int64_t shared, meta.IntOr(prefix + "expert_shared_count", 0, 64, 0));
+    moe.weighs_input = architecture == "llama4";
+    const int64_t usual = moe.weighs_input ? 1 : 0;  // no key of Llama 4's files says so
+    WEFT_ASSIGN(const int64_t shared, meta.IntOr(prefix + "expert_shared_count", 0, 64, usual));
     WEFT_ASSIGN(moe.shared_ffn, meta.IntOr(prefix + "expert_shared_feed_forward_length", 0,
                                            kMostExpertColumns, shared * moe.ffn));
     WEFT_ASSIGN(moe.latent, meta.IntOr(prefix + "moe_latent_size", 0, kMostExpertColumns, 0));
@@ -242,7 +244,21 @@ ValueId Builder::SharedPart(ValueId x) {
     return sum;
 }
 
-ValueId Builder::RoutedSum(ValueId x, const Routed& routed, ValueId base) {
+ValueId Builder::WeighedRows(ValueId x, Routed& routed) {
+    program::Value rows, rest;
+    rows.name = Local("weighed");
+    rows.shape = {program_.value(x).shape[0], hyper_.moe.used, hyper_.hidden};
+    rest.name = Local("rest_weights");
+    rest.shape = program_.value(routed.weights).shape;
+    const ValueId y = program_.AddValue(std::move(rows)), ones = program_.AddValue(std::move(rest));
+    const program::WeighRows weigh{shard_.experts.begin, shard_.experts.size()};
+    program_.ops.push_back({weigh, {x, routed.ids, routed.weights}, {y, ones}});
+    routed.weights = ones;
+    return y;
+}
+
+ValueId Builder::RoutedSum(ValueId x, Routed routed, ValueId base) {
+    if (hyper_.moe.weighs_input) x = WeighedRows(x, routed);
     if (hyper_.ungated) {
         const ValueId y = ReluSquared(ToExperts(x, routed, "ffn_up_exps"));
         return FromExperts(y, routed, "ffn_down_exps", base);

@@ -23,6 +23,7 @@ struct Moe {
     int64_t ffn = 0;         // columns of an expert
     int64_t shared_ffn = 0;  // columns of the shared expert; 0: none
     int64_t latent = 0;      // experts read and write rows of so many columns; 0: as the model
+    bool weighs_input = false;  // experts take their input, not their result, times their weight
     program::Route route;
 };
 

@@ -392,6 +392,9 @@ class Checker {
         }
         return used >= 1 && used <= experts / a.groups * a.groups_used;
     }
+    static bool Check(const Op&, const WeighRows& a) {
+        return a.first_expert >= 0 && a.experts > 0;
+    }
     // x [T, k] or [T, K, k].
     bool Check(const Op& op, const ExpertMatMul& a) const {
         const Shape& x = In(op, 0);

@@ -48,6 +48,7 @@
 #include "program/recurrent.h"
 #include "program/relu.h"
 #include "program/update.h"
+#include "program/weigh_rows.h"
 #include "tensor/activation.h"
 #include "tensor/temperature.h"
 
@@ -441,7 +442,8 @@ struct ReduceShares {  // share += own part of the sum over ranks
 enum class GateScore { kSoftmax, kSigmoid };
 struct Route {
     // The K experts of the highest score + bias; the bias chooses, and weighs nothing. Equal ones:
-    // the lower id. Weights are the scores of the chosen, in the order of choice.
+    // the lower id. Without bias and groups the logits choose, which differ where sigmoids have
+    // rounded to 1. Weights are the scores of the chosen, in the order of choice.
     static constexpr OpRow kRow{
         "route", "logits[T,E]:exact (bias[E]) (factors[E]) -> ids[T,K]:i32 weights[T,K]:exact",
         Pass::kBoth, Trait::kRowWise | Trait::kOnce | Trait::kRouter, 8};
@@ -672,6 +674,7 @@ struct CrossEntropyGrad {
     OP(GatherRows) OP(ReduceScatterRows) OP(SliceRows) \
     OP(GatherShares) OP(ReduceShares) \
     OP(Route) OP(RouteGrad) \
+    OP(WeighRows) \
     OP(ExpertMatMul) OP(ExpertMatMulGradInput) OP(ExpertMatMulGradWeight) \
     OP(ExpertSum) OP(ExpertSumGradInput) OP(ExpertSumGradWeight) \
     OP(GateRows) OP(GateRowsGrad) \

@@ -1,8 +1,8 @@
 // The experts of a row, and their weights (kernels/experts.h), by a workgroup whose invocations share
 // the experts. Whoever includes this has declared kRoutes: whether it calls any of it.
 //
-// Scores are softmax or sigmoid; score + bias ranks; of equal ones the lowest id is chosen. The sum
-// of the softmax is taken in the order of subgroups.
+// Scores are softmax or sigmoid; score + bias ranks (the logit, without bias and groups); of equal
+// ones the lowest id is chosen. The sum of the softmax is taken in the order of subgroups.
 
 struct Routing {
     uint64_t bias, factors, ids, weights;  // bias, factors: or 0
@@ -139,11 +139,12 @@ void Score(SharedLogits logits) {
     const float sum = Reduce(own, false);
     for (uint i = route_lane; i < routing.experts; i += gl_WorkGroupSize.x) {
         if (routing.sigmoid == 0) scores[i] = scores[i] / sum;
-        float rank = scores[i];
+        const bool by_logit = routing.bias == 0 && routing.groups <= 1;
+        float rank = by_logit ? logits.at[i] : scores[i];
         if (routing.bias != 0) rank += Floats(routing.bias).at[i];
-        // One that is not a number ranks last, so that ids are always sound.
+        // A rank that is not a number is the last, so that ids are always sound.
         const bool is_number = (floatBitsToUint(rank) & 0x7fffffffu) <= 0x7f800000u;
-        ranking[i] = is_number ? rank : kLowest;
+        ranking[i] = is_number ? max(rank, kLowest) : kLowest;
     }
     barrier();
 }

@@ -162,6 +162,10 @@ class EveryOp {
         const ValueId gate = Emit(program::ExpertMatMul{}, {y_, ids, Weight(stack)}, slots);
         const ValueId up = Emit(program::ExpertMatMul{},
                                 {y_, ids, Weight(stack), Weight(biases, DType::kF32)}, slots);
+        const ValueId weighed = Activation(slots), rest = Activation({kTokens, 2});
+        program.ops.push_back({program::WeighRows{0, 4}, {y_, ids, weights}, {weighed, rest}});
+        const ValueId scaled = Emit(program::ExpertMatMul{}, {weighed, ids, Weight(stack)}, slots);
+        Emit(program::ExpertSum{}, {scaled, ids, rest, Weight(stack)}, {kTokens, kCols});
         const ValueId inner = Emit(program::Glu{}, {gate, up}, slots);
         const ValueId again = Emit(program::ExpertMatMul{}, {inner, ids, Weight(stack)}, slots);
         const Shape rows{kTokens, kCols};

@@ -142,6 +142,9 @@ std::vector<Case> OtherCases() {
         {kLlama3, llama, "", "", {call}},
         {kLlama3, "<|python_tag|>" + llama + "; " + llama + "<|eom_id|>", "", "", {call, call}},
         {kLlama3, "<|python_tag|>print(1)", "<|python_tag|>print(1)", "", {}},
+        {kLlama3, "<|python_start|>Let me see<|python_end|>" + llama + "<|eot|>", "Let me see", "",
+         {call}},
+        {kLlama3, "<|python_start|><|python_end|>" + llama + llama, "", "", {call, call}},
         {kLlama3, "{\"answer\": 42}", "{\"answer\": 42}", "", {}},
         {kLlama3, "Fine.<|eot_id|>", "Fine.", "", {}},
         {kHarmony,
@@ -317,6 +320,7 @@ TEST(Answer, LongCallsBecomeContent) {
 TEST(Answer, FamiliesByTheirMarkers) {
     EXPECT_EQ(FamilyOf("{{ '<tool_call>' }}"), AnswerFamily::kQwen);
     EXPECT_EQ(FamilyOf("<|start_header_id|>"), AnswerFamily::kLlama3);
+    EXPECT_EQ(FamilyOf("<|header_start|>"), AnswerFamily::kLlama3);
     EXPECT_EQ(FamilyOf("<" BAR "Assistant" BAR "><think>"), AnswerFamily::kDeepSeek);
     EXPECT_EQ(FamilyOf("[INST] [TOOL_CALLS]"), AnswerFamily::kMistral);
     EXPECT_EQ(FamilyOf("<|channel|>analysis"), AnswerFamily::kHarmony);

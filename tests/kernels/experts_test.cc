@@ -107,6 +107,16 @@ TEST(Route, NotANumberStillChoosesExperts) {
     for (int32_t id : routed.ids) EXPECT_TRUE(id >= 0 && id < 4) << id;
 }
 
+// Sigmoids of 20 and 30 are both 1.
+TEST(Route, LogitsChooseWhereScoresAreEqual) {
+    const RouteArgs args{.experts = 4, .used = 2, .sigmoid = true};
+    const Routed routed = RouteAll(args, {20, -1, 30, 25});
+    EXPECT_EQ(routed.ids, (std::vector<int32_t>{2, 3}));
+    EXPECT_EQ(routed.weights, (std::vector<float>{1, 1}));
+    const Routed lost = RouteAll(args, {-INFINITY, NAN, -INFINITY, NAN});
+    EXPECT_EQ(lost.ids, (std::vector<int32_t>{0, 1}));
+}
+
 TEST(PlanExperts, SortsTheSlotsOfTheExpertsHeld) {
     const std::vector<int32_t> ids = {4, 1, 2, 4, 1, 0};
     std::vector<int32_t> begin(4), slots(6, -1);
@@ -326,6 +336,22 @@ TEST(HeadMatMul, EachHeadHasItsOwnMatrix) {
                           static_cast<float>(alone[static_cast<size_t>(r)]));
             }
         }
+    }
+}
+
+// Of experts 1 to 3, in their order; the weights that are left are 1, of other ranks' experts too.
+TEST(WeighRows, ARowForEachExpertOfAToken) {
+    const std::vector<int32_t> ids = {4, 1, 2, 4, 1, 0};
+    const std::vector<float> x = {1, 2, 3, 4, 5, 6}, weights = {9, 0.5f, 2, 9, -1, 9};
+    std::vector<int32_t> begin(4), slots(6);
+    const ExpertPlan plan{begin.data(), slots.data()};
+    PlanExperts({ids.data(), 3, 2, 1, 3, plan}, 0, 1);
+    for (const int parts : {1, 2, 5}) {
+        std::vector<float> y(12, 7), rest(6);
+        WeighRowsArgs args{x.data(), weights.data(), plan, 3, 2, 2, 3, y.data(), rest.data()};
+        test::RunParts(WeighRows, args, parts);
+        EXPECT_EQ(y, (std::vector<float>{0.5f, 1, -5, -6, 6, 8, 7, 7, 7, 7, 7, 7}));
+        EXPECT_EQ(rest, std::vector<float>(6, 1));
     }
 }
 

@@ -176,6 +176,32 @@ TEST_F(HyperTest, WhatIsNotKnownIsRefused) {
     ExpectRefused(file, ErrorCode::kUnsupported, "per_layer_input");
 }
 
+// What files of Llama 4 leave unsaid: chunks of 8192 in all but each fourth layer, the temperature,
+// the shared expert, and that the model of 128 experts has no norms of heads.
+TEST_F(HyperTest, Llama4) {
+    TinyFile file = File("llama4");
+    file.hyper.layers = 5;
+    file.hyper.moe.experts = 6;
+    file.hyper.moe.used = 1;
+    file.hyper.moe.ffn = 24;
+    const auto hyper = Read(file);
+    ASSERT_TRUE(hyper.ok()) << hyper.error().message;
+    EXPECT_TRUE(hyper->chunked && hyper->unit_heads && hyper->moe.weighs_input);
+    EXPECT_EQ(hyper->window, 8192);
+    EXPECT_EQ(hyper->windowed, (std::vector<bool>{true, true, true, false, true}));
+    EXPECT_EQ(hyper->temperature.beta, 0.1f);
+    EXPECT_EQ(hyper->temperature.length, 8192);
+    EXPECT_EQ(hyper->temperature.offset, 1);
+    EXPECT_EQ(hyper->moe.shared_ffn, 24);
+    EXPECT_EQ(hyper->moe.route.score, program::GateScore::kSigmoid);
+    EXPECT_FALSE(hyper->moe.route.renormalise);
+    file.hyper.moe.experts = 128;
+    EXPECT_FALSE(Read(file)->unit_heads);
+    file.numbers = {{"attention.sliding_window", 0}};
+    EXPECT_FALSE(Read(file)->chunked);
+    EXPECT_EQ(Read(file)->temperature.beta, 0);
+}
+
 TEST_F(HyperTest, TemperatureOfQueries) {
     TinyFile file = File("llama");
     EXPECT_EQ(Read(file)->temperature.beta, 0);

@@ -53,6 +53,10 @@ void Do(const program::Route& a, OpCall<Real>& c) {
     for (int64_t row = 0; row < c.in[0].rows; ++row) {
         const std::vector<Real> scores = Scores(a, c.in[0], row);
         std::vector<Real> ranking = scores;
+        const bool by_logit = c.in.size() == 1 && a.groups <= 1;
+        for (size_t e = 0; e < ranking.size() && by_logit; ++e) {
+            ranking[e] = c.in[0](row, static_cast<int64_t>(e));
+        }
         for (size_t e = 0; e < ranking.size() && c.in.size() > 1; ++e) {
             ranking[e] += c.in[1].data[e];
         }
@@ -113,13 +117,27 @@ void ForSlots(const Matrix<Real>& ids, int64_t first, int64_t count, const F& f)
 }
 
 template <typename Real>
+void Do(const program::WeighRows& a, OpCall<Real>& c) {
+    const Matrix<Real>&x = c.in[0], &ids = c.in[1], &weights = c.in[2];
+    std::ranges::fill(c.out[1].data, Real{1});
+    ForSlots(ids, a.first_expert, a.experts, [&](int64_t t, int64_t k, int64_t) {
+        for (int64_t l = 0; l < x.cols(); ++l) {
+            c.out[0](t, k * x.cols() + l) = weights(t, k) * x(t, l);
+        }
+    });
+}
+
+// x has a row for each token, or for each of its experts.
+template <typename Real>
 void Do(const program::ExpertMatMul& a, OpCall<Real>& c) {
     const Matrix<Real>&x = c.in[0], &ids = c.in[1], &weight = c.in[2];
-    const int64_t cols = x.cols(), rows = weight.cols() / cols;
+    const int64_t rows = c.out[0].cols() / ids.cols(), cols = weight.cols() / rows;
+    const bool by_token = x.cols() == cols;
     ForSlots(ids, a.first_expert, weight.rows, [&](int64_t t, int64_t k, int64_t e) {
         for (int64_t j = 0; j < rows; ++j) {
             for (int64_t l = 0; l < cols; ++l) {
-                c.out[0](t, k * rows + j) += x(t, l) * weight(e, j * cols + l);
+                c.out[0](t, k * rows + j) +=
+                    x(t, by_token ? l : k * cols + l) * weight(e, j * cols + l);
             }
         }
     });

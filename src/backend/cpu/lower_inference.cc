@@ -293,11 +293,11 @@ class InferenceLowerer final : Lowerer {
         return Push<kernels::Route>(call, op.outputs[0]);
     }
 
-    // Makes the plan of the experts that the op's weight holds, if it is not the one at hand: ops
-    // that share ids follow one another.
-    Status Plan(const Op& op, int64_t first_expert) {
+    // Makes the plan of `count` experts (0: those that the op's weight holds), if it is not the one
+    // at hand: ops that share ids follow one another.
+    Status Plan(const Op& op, int64_t first_expert, int64_t count = 0) {
         const ValueId ids = op.inputs[1];
-        const int64_t count = program_.value(WeightOf(op)).shape[0];
+        if (count == 0) count = program_.value(WeightOf(op)).shape[0];
         const bool at_hand =
             planned_ids_ == ids && planned_.first_expert == first_expert && planned_.count == count;
         if (at_hand) return {};
@@ -333,6 +333,23 @@ class InferenceLowerer final : Lowerer {
     void OwnsGroupScratch(CallOf<Args>& call) {
         Owns(call, call.args.scratch, call.args.scratch_bytes,
              kernels::GroupScratchBytes(kernels_, call.args.weight.cols));
+    }
+
+    Status Lower(const Op& op, const program::WeighRows& a) {
+        WEFT_TRY(Plan(op, a.first_expert, a.experts));
+        CallOf<kernels::WeighRowsArgs> call;
+        kernels::WeighRowsArgs& args = call.args;
+        call.Reads(args.x, Of(op.inputs[0]));
+        call.Reads(args.weights, Of(op.inputs[2]));
+        call.Reads(args.plan.begin, PlanBegin());
+        call.Reads(args.plan.slots, PlanSlots());
+        args.cols = Cols(op.inputs[0]);
+        args.used = planned_.used;
+        args.experts = planned_.count;
+        call.Writes(args.y, Of(op.outputs[0]));
+        call.Writes(args.rest, Of(op.outputs[1]));
+        call.Rows(args.rows);
+        return Push<kernels::WeighRows>(call, op.outputs[1]);
     }
 
     Status Lower(const Op& op, const program::ExpertMatMul& a) {

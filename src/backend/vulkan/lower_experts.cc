@@ -55,6 +55,12 @@ struct PlanShaderArgs {
     uint32_t slots = 0, first_expert = 0, experts = 0, tile = 0, most_blocks = 0;
 };
 
+// Arguments of weigh_rows.comp.
+struct WeighShaderArgs {
+    uint64_t x = 0, weights = 0, y = 0, rest = 0;
+    uint32_t cols = 0, used = 0;
+};
+
 // Arguments of expert_sum.comp.
 struct SumShaderArgs {
     uint64_t ids = 0, weights = 0, products = 0, base = 0, y = 0;
@@ -223,6 +229,22 @@ Status LowerRoutedMatMul(Emitter& e, const program::Op& product, const program::
          {},
          {e.All(product.outputs[0]), e.All(route.outputs[0]), e.All(route.outputs[1]), router}},
         nullptr, "matvec_route");
+}
+
+Status Lower(Emitter& e, const program::Op& op, const program::WeighRows&) {
+    const program::ValueId x = op.inputs[0], weights = op.inputs[2];
+    const program::ValueId y = op.outputs[0], rest = op.outputs[1];
+    WeighShaderArgs args;
+    args.x = e.Address(x);
+    args.weights = e.Address(weights);
+    args.y = e.Address(y);
+    args.rest = e.Address(rest);
+    args.cols = static_cast<uint32_t>(e.Cols(x));
+    args.used = static_cast<uint32_t>(e.Cols(weights));
+    const uint32_t size = GroupSize(e.gpu());
+    return e.Run("weigh_rows", {size}, args,
+                 {(args.cols + size - 1) / size, e.Rows(x) * args.used, 1},
+                 {e.All(x), e.All(weights)}, {e.All(y), e.All(rest)});
 }
 
 Status Lower(Emitter& e, const program::Op& op, const program::ExpertMatMul& a) {

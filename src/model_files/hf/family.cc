@@ -13,7 +13,8 @@ constexpr int64_t kMostContext = 1ll << 31;
 std::vector<const Family*> AllFamilies() {
     std::vector<const Family*> all;
     for (const std::span<const Family> some :
-         {LlamaFamilies(), QwenFamilies(), QwenNextFamilies(), GemmaFamilies(), Gemma4Families(),
+         {LlamaFamilies(), Llama4Families(),
+          QwenFamilies(), QwenNextFamilies(), GemmaFamilies(), Gemma4Families(),
           DeepseekFamilies(), MoeFamilies(), CohereFamilies(), ExaoneFamilies(), HunyuanFamilies(),
           MixedFamilies(), NemotronFamilies(), GraniteHybridFamilies(), FalconFamilies()}) {
         for (const Family& family : some) all.push_back(&family);
@@ -93,7 +94,8 @@ constexpr std::string_view kCommonDefaults =
 constexpr std::string_view kNullable[] = {"attn_logit_softcapping", "final_logit_softcapping",
                                           "rope_parameters",        "sliding_window",
                                           "n_group",                "topk_group",
-                                          "norm_topk_prob",         "q_lora_rank"};
+                                          "norm_topk_prob",         "q_lora_rank",
+                                          "attention_chunk_size"};
 
 Status CheckNulls(const Config& whole, const Config& defaults) {
     for (const auto& [key, value] : defaults.json().items()) {

@@ -1,0 +1,34 @@
+// Llama 4 (Meta 2025): layers that attend within chunks rotate queries and keys and may norm them
+// without a weight after that; the others have no positions but the temperature of queries. Layers
+// are dense or have a shared expert beside experts, which take their input weighed. MobileLLM-R1
+// has neither chunks nor experts.
+#include "model/model.h"
+
+namespace weft::model {
+
+using program::ValueId;
+
+ValueId BuildLlama4(Builder& b, ValueId x) {
+    const Span layers = b.shard().layers;
+    const Hyper& hyper = b.hyper();
+    const auto turned = [&](ValueId heads) {
+        const ValueId y = b.Rope(heads, true);
+        return hyper.unit_heads ? b.NormPlain(y, hyper.head_dim) : y;
+    };
+    for (int64_t layer = layers.begin; layer < layers.end; ++layer) {
+        b.BeginLayer(layer);
+        const ValueId h = b.Norm(x, "attn_norm", hyper.hidden);
+        ValueId q = b.ToHeads(h, "attn_q", false);
+        ValueId k = b.ToKvHeads(h, "attn_k", false);
+        const bool rotates = !hyper.chunked || b.IsWindowed();
+        if (rotates) k = turned(k);
+        q = rotates ? turned(q) : b.Tempered(q);
+        const ValueId v = b.ToKvHeads(h, "attn_v", false);
+        x = b.Add(x, b.FromHeads(b.Attention(q, k, v), "attn_output"));
+
+        x = b.Add(x, b.Mlp(b.Norm(x, "ffn_norm", hyper.hidden)));
+    }
+    return x;
+}
+
+}  // namespace weft::model

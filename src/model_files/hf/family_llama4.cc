@@ -1,0 +1,218 @@
+// Llama 4 (text): layers that attend within chunks and rotate, or neither; experts in one tensor,
+// [experts, in, out], or, in quantized folders, one by one.
+#include <algorithm>
+
+#include "model_files/hf/assembly.h"
+#include "model_files/hf/family.h"
+
+namespace weft::model_files::hf {
+namespace {
+
+constexpr int64_t kLlama4Layers = 4096, kLlama4Experts = 1 << 16, kLlama4Columns = 1 << 20;
+constexpr int64_t kLlama4Tokens = 1ll << 31;
+constexpr std::string_view kChunked = "chunked_attention", kWhole = "full_attention";
+
+// By layer: whether it rotates queries and keys.
+Result<std::vector<int64_t>> RotatingLayers(const Config& config, int64_t layers) {
+    WEFT_ASSIGN(std::vector<int64_t> rotating, config.Ints({"no_rope_layers"}));
+    if (!rotating.empty() && static_cast<int64_t>(rotating.size()) < layers) {
+        return config.Corrupt("no_rope_layers", fmt::format("a number for each of {} layers",
+                                                            layers));
+    }
+    WEFT_ASSIGN(const int64_t step, config.IntOr({"no_rope_layer_interval"}, 1, kLlama4Layers, 4));
+    for (int64_t layer = static_cast<int64_t>(rotating.size()); layer < layers; ++layer) {
+        rotating.push_back((layer + 1) % step != 0);
+    }
+    return rotating;
+}
+
+// layer_types with chunks as windows. Layers with chunks must be those that rotate; without any
+// chunks all layers must.
+Result<Json> LayerTypes4(const Config& config, int64_t layers) {
+    WEFT_ASSIGN(std::vector<std::string> types, config.Strings({"layer_types"}));
+    WEFT_ASSIGN(const std::vector<int64_t> rotating, RotatingLayers(config, layers));
+    if (!types.empty() && static_cast<int64_t>(types.size()) != layers) {
+        return config.Corrupt("layer_types", fmt::format("{} of them, one a layer", layers));
+    }
+    const bool chunks = config.Has("attention_chunk_size");
+    for (int64_t layer = static_cast<int64_t>(types.size()); layer < layers; ++layer) {
+        const bool rotates = rotating[static_cast<size_t>(layer)] != 0;
+        types.emplace_back(chunks && rotates ? kChunked : kWhole);
+    }
+    const bool any = std::ranges::find(types, kChunked) != types.end();
+    Json named = Json::array();
+    for (size_t layer = 0; layer < types.size(); ++layer) {
+        const bool chunked = types[layer] == kChunked;
+        if (!chunked && types[layer] != kWhole) {
+            return config.Corrupt("layer_types", "chunked_attention or full_attention");
+        }
+        if ((chunked || !any) != (rotating[layer] != 0)) {
+            return config.Corrupt("no_rope_layers",
+                                  "1 of the layers of type chunked_attention alone or, where no "
+                                  "layer is of that type, of all layers");
+        }
+        named.push_back(chunked ? "sliding_attention" : "full_attention");
+    }
+    return named;
+}
+
+// A model whose layers are all dense says so in one of several ways.
+Result<bool> IsDense4(const Config& config) {
+    WEFT_ASSIGN(const int64_t experts,
+                config.NeedInt({"num_local_experts"}, 0, kLlama4Experts));
+    WEFT_ASSIGN(const int64_t step,
+                config.NeedInt({"interleave_moe_layer_step"}, 0, kLlama4Layers));
+    WEFT_ASSIGN(const std::vector<int64_t> named, config.Ints({"moe_layers"}));
+    const bool none = config.Has("moe_layers") ? named.empty() : step == 0;
+    return experts == 0 || none;
+}
+
+// Under the names that other models have: the columns of a dense MLP, of an expert and of the
+// shared expert, and chunks as windows.
+Result<Config> Llama4Adjust(const Config& config) {
+    WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, kLlama4Layers));
+    WEFT_ASSIGN(const Json types, LayerTypes4(config, layers));
+    WEFT_ASSIGN(const int64_t dense, config.NeedInt({"intermediate_size_mlp"}, 1, kLlama4Columns));
+    WEFT_ASSIGN(const int64_t expert, config.NeedInt({"intermediate_size"}, 1, kLlama4Columns));
+    WEFT_ASSIGN(const bool all_dense, IsDense4(config));
+    Json over = {{"layer_types", types},
+                 {"intermediate_size", dense},
+                 {"moe_intermediate_size", expert},
+                 {"shared_expert_intermediate_size", expert},
+                 {"sliding_window", nullptr}};
+    if (all_dense) over["num_local_experts"] = nullptr;
+    if (std::ranges::find(types, "sliding_attention") != types.end()) {
+        WEFT_ASSIGN(over["sliding_window"],
+                    config.NeedInt({"attention_chunk_size"}, 1, kLlama4Tokens));
+    }
+    WEFT_ASSIGN(const Config parsed, Config::Parse(over.dump(), config.where()));
+    return config.With(parsed);
+}
+
+// A flag that some folders give as a number.
+Result<bool> Flag(const Config& config, std::string_view key) {
+    if (config.Has(key) && config.json()[key].is_number()) return config.json()[key] != 0;
+    return config.BoolOr({key}, true);
+}
+
+// Files name a chunk of 0 where no layer has any, and the pattern alone where it is not that each
+// fourth layer has none.
+Status WriteChunks(const Config& config, MetaWriter& meta) {
+    if (!config.Has("sliding_window")) {
+        meta.Int("attention.sliding_window", 0);
+        return {};
+    }
+    WEFT_ASSIGN(const int64_t chunk, config.NeedInt({"sliding_window"}, 1, kLlama4Tokens));
+    WEFT_ASSIGN(const std::vector<std::string> types, config.Strings({"layer_types"}));
+    bool usual = true;
+    for (size_t layer = 0; layer < types.size(); ++layer) {
+        usual = usual && (types[layer] == "full_attention") == ((layer + 1) % 4 == 0);
+    }
+    if (usual) {
+        meta.Int("attention.sliding_window", chunk);
+    } else {
+        WEFT_TRY(WriteWindow(config, meta, chunk, nullptr));
+    }
+    WEFT_ASSIGN(const bool tuned, Flag(config, "attn_temperature_tuning"));
+    WEFT_ASSIGN(const double scale, config.NeedF64({"attn_scale"}));
+    WEFT_ASSIGN(const int64_t length, config.NeedInt({"floor_scale"}, 1, kLlama4Tokens));
+    meta.F32("attention.temperature_scale", tuned ? scale : 0.0);
+    meta.Int("attention.temperature_length", length);
+    return {};
+}
+
+Status Llama4Meta(const Config& config, MetaWriter& meta) {
+    WEFT_TRY(WriteCommon(config, meta));
+    WEFT_TRY(WriteChunks(config, meta));
+    WEFT_ASSIGN(const bool unit_heads, config.BoolOr({"use_qk_norm"}, true));
+    meta.Bool("attention.use_qk_norm", unit_heads);
+    WEFT_ASSIGN(const int64_t step,
+                config.NeedInt({"interleave_moe_layer_step"}, 0, kLlama4Layers));
+    meta.Int("interleave_moe_layer_step", step);
+    if (!config.Has("num_local_experts")) return {};
+    return WriteExperts(config, meta, "moe_intermediate_size", "sigmoid");
+}
+
+// [experts, rows, cols] in the folder is [experts, cols, rows] in the model.
+Result<MatrixPtr> TurnedExperts(Assembly& assembly, const std::string& name, int64_t experts) {
+    WEFT_ASSIGN(MatrixPtr matrix, assembly.Tensor(name));
+    if (matrix == nullptr || matrix->rows() % experts != 0) {
+        return MakeError(ErrorCode::kCorrupt,
+                         "{}: '{}' is missing, or its rows are not those of {} experts",
+                         assembly.folder(), name, experts);
+    }
+    const int64_t group = matrix->rows() / experts;
+    return Transposed(std::move(matrix), group);
+}
+
+Status AddFused(Assembly& assembly, int64_t layer, const std::string& experts, int64_t count) {
+    for (const int64_t half : {0, 1}) {
+        WEFT_ASSIGN(MatrixPtr both, TurnedExperts(assembly, experts + "gate_up_proj", count));
+        const int64_t rows = both->rows() / (2 * count);
+        if (both->rows() != 2 * rows * count) {
+            return MakeError(ErrorCode::kCorrupt, "{}: '{}gate_up_proj' has {} columns; expected "
+                             "as many of gates as of ups", assembly.folder(), experts,
+                             both->rows() / count);
+        }
+        const std::vector<int64_t> dims = {both->cols(), rows, count};
+        assembly.Add(
+            Assembly::Block(layer, half == 0 ? "ffn_gate_exps.weight" : "ffn_up_exps.weight"),
+            SomeRows(std::move(both), half * rows, rows, 2 * rows, rows * count), dims);
+    }
+    WEFT_ASSIGN(MatrixPtr down, TurnedExperts(assembly, experts + "down_proj", count));
+    const std::vector<int64_t> dims = {down->cols(), down->rows() / count, count};
+    assembly.Add(Assembly::Block(layer, "ffn_down_exps.weight"), std::move(down), dims);
+    return {};
+}
+
+Status Llama4Layer(Assembly& assembly, int64_t layer, const std::string& prefix) {
+    if (!assembly.config().Has("num_local_experts")) return {};
+    const std::string experts = prefix + "feed_forward.experts.";
+    WEFT_ASSIGN(const int64_t count, assembly.ExpertCount());
+    if (assembly.Has(experts + "gate_up_proj")) return AddFused(assembly, layer, experts, count);
+    for (const std::string name : {"gate", "up", "down"}) {
+        WEFT_ASSIGN(MatrixPtr stack, assembly.Experts(experts + "*." + name + "_proj", count));
+        if (stack == nullptr) continue;
+        const std::vector<int64_t> dims = {stack->cols(), stack->rows() / count, count};
+        assembly.Add(Assembly::Block(layer, "ffn_" + name + "_exps.weight"), std::move(stack),
+                     dims);
+    }
+    return {};
+}
+
+// A layer has experts or is dense: none of these is needed in each.
+constexpr Rule kLlama4Rules[] = {
+    {"ffn_gate", "feed_forward.gate_proj", Form::kLinear, false},
+    {"ffn_up", "feed_forward.up_proj", Form::kLinear, false},
+    {"ffn_down", "feed_forward.down_proj", Form::kLinear, false},
+    {"ffn_gate_inp", "feed_forward.router", Form::kRouter, false},
+    {"ffn_gate_shexp", "feed_forward.shared_expert.gate_proj", Form::kLinear, false},
+    {"ffn_up_shexp", "feed_forward.shared_expert.up_proj", Form::kLinear, false},
+    {"ffn_down_shexp", "feed_forward.shared_expert.down_proj", Form::kLinear, false},
+};
+
+constexpr Family Llama4(std::string_view model_type) {
+    return {.model_type = model_type,
+            .architecture = "llama4",
+            .rules = {kPreNormRules, kAttentionRules, kLlama4Rules},
+            .meta = Llama4Meta,
+            .layer = Llama4Layer,
+            .adjust = Llama4Adjust,
+            .defaults = R"({"max_position_embeddings": 131072, "rms_norm_eps": 1e-5,
+                            "head_dim": 128, "num_key_value_heads": 8, "rope_theta": 500000.0,
+                            "intermediate_size_mlp": 16384, "intermediate_size": 8192,
+                            "num_local_experts": 16, "num_experts_per_tok": 1,
+                            "interleave_moe_layer_step": 1, "attention_chunk_size": 8192,
+                            "attn_temperature_tuning": true, "attn_scale": 0.1,
+                            "floor_scale": 8192, "use_qk_norm": true})"};
+}
+
+constexpr Family kLlama4Families[] = {Llama4("llama4_text"), Llama4("llama4")};
+
+}  // namespace
+
+std::span<const Family> Llama4Families() {
+    return kLlama4Families;
+}
+
+}  // namespace weft::model_files::hf

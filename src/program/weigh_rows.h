@@ -1,0 +1,23 @@
+// The op of experts that take their input, not their result, times their weight (Llama 4).
+#pragma once
+
+#include <cstdint>
+
+#include "program/op_row.h"
+
+namespace weft::program {
+
+// x[t] times the weight of each expert of t. ExpertSum then takes `rest`, which is 1 everywhere.
+// This rank holds experts [first_expert, first_expert + experts): it makes their rows of y alone.
+struct WeighRows {
+    static constexpr OpRow kRow{
+        "weigh_rows", "x[T,k] ids[T,K]:i32 weights[T,K]:exact -> y[T,K,k] rest[T,K]:exact",
+        Pass::kInference, Trait::kRowWise};
+    int64_t first_expert = 0, experts = 0;
+    void Show(auto& show) const {
+        show("first_expert", first_expert);
+        show("experts", experts);
+    }
+};
+
+}  // namespace weft::program
