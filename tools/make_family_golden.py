@@ -141,6 +141,15 @@ CASES = {
         "intermediate_size_mlp": 160, "num_local_experts": 0, "moe_layers": [],
         "no_rope_layers": [1] * 4, "attention_chunk_size": None, "use_qk_norm": False,
         "tie_word_embeddings": True}),
+    "gemma4Small": ("gemma4_text", WINDOWS | {
+        "num_hidden_layers": 7, "layer_types": (["sliding_attention"] * 2 + ["full_attention"]) * 2
+        + ["sliding_attention"], "hidden_size_per_layer_input": 32, "num_kv_shared_layers": 3,
+        "vocab_size_per_layer_input": 83, "global_head_dim": 32, "num_key_value_heads": 2,
+        "final_logit_softcapping": 3.0}),
+    "gemma4Wide": ("gemma4_text", WINDOWS | {
+        "layer_types": ["sliding_attention", "full_attention"] * 2, "num_key_value_heads": 1,
+        "hidden_size_per_layer_input": 24, "num_kv_shared_layers": 2, "use_double_wide_mlp": True,
+        "vocab_size_per_layer_input": 83, "global_head_dim": 32}),
     # Ling-2, whose block transformers has in Sarvam: the keys are put back below.
     "ling2": ("sarvam_moe", {
         "num_experts": 8, "num_experts_per_tok": 3, "num_shared_experts": 1,
@@ -187,9 +196,13 @@ def of_text(name):
                             "multi_modal_projector."))
 
 
-def value(name, shape):
+# Scores that are not scaled make attention so sharp that float32 shows: norms are smaller there.
+NORM_BASE = {"gemma4Small": 0.4, "gemma4Wide": 0.4}
+
+
+def value(name, shape, case=""):
     norm = "norm" in name
-    return tensor(name, shape, 1.0 if norm else 0.0)
+    return tensor(name, shape, NORM_BASE.get(case, 1.0) if norm else 0.0)
 
 
 def run(case):
@@ -203,7 +216,7 @@ def run(case):
         with safetensors.safe_open(file, "pt") as opened:
             for name in opened.keys():
                 shapes[name] = list(opened.get_slice(name).get_shape())
-        values = {n: value(n, s) for n, s in shapes.items()}
+        values = {n: value(n, s, case) for n, s in shapes.items()}
         safetensors.torch.save_file(values, file, metadata={"format": "pt"})
         loaded = loader.from_pretrained(
             folder, dtype=torch.float64, attn_implementation="eager",
@@ -217,7 +230,7 @@ def run(case):
     kept = REWRITTEN.get(case, lambda c: c)(json.loads(text))
     meta = {"config": json.dumps(kept),
             "tensors": json.dumps({n: ["F32", s] for n, s in shapes.items() if of_text(n)}),
-            "norm_base": "1.0"}
+            "norm_base": str(NORM_BASE.get(case, 1.0))}
     return meta, {"tokens": tokens.astype(np.float32), "logits": logits.numpy().astype(np.float32)}
 
 

@@ -55,4 +55,10 @@ bool EndsWithExchange(const program::Program& program) {
            ops[count - 1].kind() == program::OpKind::kRecv;
 }
 
+size_t ExchangeBegin(const program::Program& program) {
+    size_t begin = program.ops.size() - 1;
+    while (begin > 0 && program.ops[begin - 1].kind() == program::OpKind::kSend) --begin;
+    return begin;
+}
+
 }  // namespace weft::backend

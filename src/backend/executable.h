@@ -131,11 +131,13 @@ class Executable {
 // For devices. What a step may hold is the engine's own doing: anything else is a bug, and ends the
 // process. Errors: as Run's.
 Status CheckStep(const Step& step, const CompileOptions& options);
-// Whether the Program's last two ops are a Send and a Recv. The first stage of a pipeline may
-// compute the next step while later stages have the last one: its Program ends with a Send to them
-// and a Recv of the logits. Such a Program runs in three ranges (what is sent must be kept): the
-// ranges of one step in order; the first two of a step may have the third of the step before
-// between them.
+// Whether the Program's last ops are Sends, one or more, and a Recv. The first stage of a pipeline
+// may compute the next step while later stages have the last one: its Program ends with Sends to
+// them and a Recv of the logits. Such a Program runs in three ranges, parted at ExchangeBegin and
+// before the Recv (what is sent must be kept): the ranges of one step in order; the first two of a
+// step may have the third of the step before between them.
 bool EndsWithExchange(const program::Program& program);
+// Where these Sends begin.
+size_t ExchangeBegin(const program::Program& program);
 
 }  // namespace weft::backend

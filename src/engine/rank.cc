@@ -319,13 +319,13 @@ Status Rank::RunPart(const StepData& step, const program::OpRange& ops) {
 Status Rank::Compute(const StepData& step) {
     WEFT_TRY(steps_.Send(step));
     WEFT_TRY(CheckStepRows(step));
-    WEFT_TRY(RunPart(step, {0, program_.ops.size() - 2}));
+    WEFT_TRY(RunPart(step, {0, backend::ExchangeBegin(program_)}));
     Record(step);
     return {};
 }
 
 Status Rank::Hand(const StepData& step) {
-    return RunPart(step, {program_.ops.size() - 2, program_.ops.size() - 1});
+    return RunPart(step, {backend::ExchangeBegin(program_), program_.ops.size() - 1});
 }
 
 Status Rank::Collect(const StepData& step) {

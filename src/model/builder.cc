@@ -26,6 +26,11 @@ bool IsOfIndexer(std::string_view tensor) {
     return std::ranges::find(kTensors, tensor) != std::end(kTensors);
 }
 
+// Files may have them in layers that read the KV cache of another, too.
+bool IsOfKeysAndValues(std::string_view tensor) {
+    return tensor == "attn_k.weight" || tensor == "attn_v.weight" || tensor == "attn_k_norm.weight";
+}
+
 }  // namespace
 
 Builder::Builder(const Hyper& hyper, const Shard& shard, const model_files::ModelSource& source,
@@ -47,13 +52,93 @@ Builder::Builder(const Hyper& hyper, const Shard& shard, const model_files::Mode
 ValueId Builder::Enter() {
     const Shape shape{kTokens, hyper_.hidden};
     if (!shard_.first_stage()) {
-        return program_.Emit(program::Recv{shard_.rank - shard_.layout.tp}, {}, "received", shape);
+        RecvShared();
+        const ValueId x =
+            program_.Emit(program::Recv{shard_.rank - shard_.layout.tp}, {}, "received", shape);
+        LayerInputs();
+        return x;
     }
     const ValueId table = Weight("token_embd.weight", RowsOf(shard_.vocab, hyper_.vocab));
     const ValueId embedded = AllReduce(
         program_.Emit(program::Embedding{shard_.vocab.begin}, {tokens_, table}, "embedded", shape));
-    return Scale(embedded, hyper_.embedding_scale);
+    embedded_ = Scale(embedded, hyper_.embedding_scale);
+    LayerInputs();
+    return embedded_;
 }
+
+// ---- Embeddings by layer, and keys and values that several layers read (Gemma 4) ----------------
+//
+// A stage receives the embedded tokens, of which it makes what its own layers take, and the keys
+// and values of layers before it that its layers read. It keeps these in caches of its own.
+
+// Of the stage's layers, side by side: the projected embedding, normed, and a row of a table.
+void Builder::LayerInputs() {
+    const Span layers = shard_.layers;
+    if (hyper_.layer_columns == 0 || layers.size() == 0) return;
+    const int64_t columns = hyper_.layer_columns, all = columns * hyper_.layers;
+    const Span own{columns * layers.begin, columns * layers.end};
+    const Shape shape{kTokens, own.size()};
+    const ValueId table =
+        Weight("per_layer_token_embd.weight", {shard_.vocab, own, hyper_.vocab, all});
+    const ValueId looked_up = Scale(
+        AllReduce(program_.Emit(program::Embedding{shard_.vocab.begin}, {tokens_, table},
+                                "per_layer_embedded", shape)),
+        std::sqrt(static_cast<float>(columns)));
+    const ValueId projected =
+        Scale(MatMul(embedded_, "per_layer_model_proj", RowsOf(own, all), {}, false,
+                     "per_layer_projected"),
+              1.0f / std::sqrt(static_cast<float>(hyper_.hidden)));
+    const ValueId norm = Weight("per_layer_proj_norm.weight", {{0, columns}, {}, columns, 0});
+    const ValueId normed =
+        program_.Emit(NormOf(columns), {projected, norm}, "per_layer_normed", shape);
+    layer_inputs_ = Scale(Add(normed, looked_up), std::sqrt(0.5f));
+}
+
+ValueId Builder::LayerInput() {
+    const int64_t columns = hyper_.layer_columns;
+    const program::PickColumns pick{1, (layer_ - shard_.layers.begin) * columns};
+    return program_.Emit(pick, {layer_inputs_}, Local("layer_input"), {kTokens, columns});
+}
+
+std::vector<int64_t> Builder::SharedBefore(int64_t layer) const {
+    std::set<int64_t> sources;
+    const int64_t first = std::max(layer, hyper_.layers - hyper_.shared_kv);
+    for (int64_t reader = first; reader < hyper_.layers; ++reader) {
+        if (const int64_t source = hyper_.KvLayer(reader); source < layer) sources.insert(source);
+    }
+    return {sources.begin(), sources.end()};
+}
+
+void Builder::RecvShared() {
+    const program::Recv recv{shard_.rank - shard_.layout.tp};
+    if (hyper_.layer_columns > 0) {
+        embedded_ = program_.Emit(recv, {}, "received_embedded", {kTokens, hyper_.hidden});
+    }
+    for (const int64_t layer : SharedBefore(shard_.layers.begin)) {
+        BeginLayer(layer);
+        const int64_t heads = KvHeads().size();
+        KeysAndValues& kv = kv_[layer];
+        kv.k = program_.Emit(recv, {}, Local("k"), {kTokens, heads * Heads().head_dim});
+        kv.v = program_.Emit(recv, {}, Local("v"), {kTokens, heads * Heads().ValueDim()});
+    }
+    layer_ = -1;
+}
+
+void Builder::SendShared() {
+    const program::Send send{shard_.rank + shard_.layout.tp};
+    if (hyper_.layer_columns > 0) program_.ops.push_back({send, {embedded_}, {}});
+    for (const int64_t layer : SharedBefore(shard_.layers.end)) {
+        program_.ops.push_back({send, {kv_[layer].k}, {}});
+        program_.ops.push_back({send, {kv_[layer].v}, {}});
+    }
+}
+
+ValueId Builder::SharedAttention(ValueId q) {
+    const KeysAndValues& kv = kv_[hyper_.KvLayer(layer_)];
+    return Attention(q, kv.k, kv.v);
+}
+
+// ---- Ends ---------------------------------------------------------------------------------------
 
 void Builder::Leave(ValueId x) {
     layer_ = -1;
@@ -62,6 +147,7 @@ void Builder::Leave(ValueId x) {
         if (options_.outputs != Outputs::kHidden) Logits(x);
         return;
     }
+    SendShared();
     program_.ops.push_back({program::Send{shard_.rank + shard_.layout.tp}, {x}, {}});
     if (shard_.rank == 0 && options_.cache) {
         const int sender = (shard_.layout.pp - 1) * shard_.layout.tp;
@@ -192,7 +278,11 @@ ValueId Builder::ToKvHeads(ValueId x, const std::string& weight, bool bias) {
 }
 
 ValueId Builder::ToFfn(ValueId x, const std::string& weight) {
-    return FromHome(x, weight, HomeOfFfn(weight), shard_.ffn, {Cut::kRows}, false);
+    return FromHome(x, weight, HomeOfFfn(weight), FfnColumns(), {Cut::kRows}, false);
+}
+
+ValueId Builder::ToAll(ValueId x, const std::string& weight, int64_t rows, int64_t cols) {
+    return MatMul(x, Tensor(weight), {{0, rows}, {0, cols}, rows, cols}, {}, false, Local(weight));
 }
 
 ValueId Builder::FromHeads(ValueId x, const std::string& weight) {
@@ -201,7 +291,7 @@ ValueId Builder::FromHeads(ValueId x, const std::string& weight) {
 }
 
 ValueId Builder::FromFfn(ValueId x, const std::string& weight) {
-    return FromColumns(x, weight, ColumnsOf(shard_.ffn, hyper_.ffn), ColumnUnit(hyper_.ffn));
+    return FromColumns(x, weight, ColumnsOf(FfnColumns(), AllFfn()), ColumnUnit(hyper_.ffn));
 }
 
 ValueId Builder::Rope(ValueId x, bool neighbours) {
@@ -241,18 +331,28 @@ ValueId Builder::Attention(ValueId q, ValueId k, ValueId v) {
     if (attributes.sinks) {
         inputs.push_back(Weight(Tensor("attn_sinks.weight"), {QueryHeads(), {}, shape.heads, 0}));
     }
-    for (const char* name : {"k_cache", "v_cache"}) {
-        if (!options_.cache) break;
-        program::Value state;
-        state.name = Local(name);
-        state.dtype = options_.kv_dtype;
-        const bool keys = name[0] == 'k';
-        state.shape = {attributes.kv_heads, keys ? shape.head_dim : shape.ValueDim()};
-        state.storage = Storage::kState;
-        inputs.push_back(program_.AddValue(std::move(state)));
-    }
+    const int64_t source = hyper_.KvLayer(layer_);
+    KeysAndValues& kv = kv_.try_emplace(source, KeysAndValues{k, v, {}}).first->second;
+    if (kv.caches.empty()) kv.caches = Caches(source);
+    inputs.insert(inputs.end(), kv.caches.begin(), kv.caches.end());
     return program_.Emit(attributes, std::move(inputs), Local("attention"),
                          {program_.value(q).shape[0], attributes.heads * shape.ValueDim()});
+}
+
+// Of layer `layer`, of this one's kind.
+std::vector<ValueId> Builder::Caches(int64_t layer) {
+    std::vector<ValueId> caches;
+    if (!options_.cache) return caches;
+    const HeadShape shape = Heads();
+    for (const char* name : {"k_cache", "v_cache"}) {
+        program::Value state;
+        state.name = fmt::format("l{}.{}", layer, name);
+        state.dtype = options_.kv_dtype;
+        state.shape = {KvHeads().size(), name[0] == 'k' ? shape.head_dim : shape.ValueDim()};
+        state.storage = Storage::kState;
+        caches.push_back(program_.AddValue(std::move(state)));
+    }
+    return caches;
 }
 
 ValueId Builder::GateHeads(ValueId a, ValueId x, program::RowGate gate) {
@@ -278,9 +378,9 @@ ValueId Builder::DenseMlp(ValueId x) {
     return FromFfn(Gated(gate, up), "ffn_down");
 }
 
-ValueId Builder::Gated(ValueId gate, ValueId up) {
+ValueId Builder::Gated(ValueId gate, ValueId up, const std::string& name) {
     const Shape shape = program_.value(gate).shape;
-    return program_.Emit(GluOf(hyper_.shared_limits), {gate, up}, Local("gated"), shape);
+    return program_.Emit(GluOf(hyper_.shared_limits), {gate, up}, Local(name), shape);
 }
 
 ValueId Builder::ReluSquared(ValueId x) {
@@ -350,6 +450,7 @@ Status Builder::CheckAllUsed() const {
         if (rest == "ffn_down_exps.bias") continue;  // stands on one rank of an expert group
         if (rest == "attn_kv_b.weight") continue;    // beside attn_k_b and attn_v_b: the same
         if (hyper_.index_keys > 0 && IsOfIndexer(rest)) continue;
+        if (hyper_.KvLayer(layer) != layer && IsOfKeysAndValues(rest)) continue;
         return MakeError(ErrorCode::kUnsupported,
                          "{}: tensor {} is not known for architecture '{}': without it the model's "
                          "answers would be wrong",
@@ -409,9 +510,19 @@ Builder::Home Builder::HomeOfHeads(const std::string& weight, int64_t begin, int
 }
 
 Builder::Home Builder::HomeOfFfn(const std::string& weight) const {
+    const int64_t all = AllFfn();
     const bool apart = hyper_.ungated || Has("ffn_gate.weight") || !Has("ffn_up.weight");
-    if (apart) return {Tensor(weight), 0, hyper_.ffn};
-    return {Tensor("ffn_up"), weight == "ffn_up" ? hyper_.ffn : 0, 2 * hyper_.ffn};
+    if (apart) return {Tensor(weight), 0, all};
+    return {Tensor("ffn_up"), weight == "ffn_up" ? all : 0, 2 * all};
+}
+
+int64_t Builder::AllFfn() const {
+    return hyper_.ffn * hyper_.FfnFactor(layer_);
+}
+
+Span Builder::FfnColumns() const {
+    const int64_t factor = hyper_.FfnFactor(layer_);
+    return {shard_.ffn.begin * factor, shard_.ffn.end * factor};
 }
 
 ValueId Builder::FromHome(ValueId x, const std::string& weight, const Home& home, const Span& rows,

@@ -9,6 +9,7 @@
 // Errors (a tensor that is missing or too small) are kept and returned by Finish().
 #pragma once
 
+#include <map>
 #include <set>
 #include <string>
 
@@ -68,6 +69,11 @@ class Builder {
         program::ValueId q, k;
     };
     QueryAndKey NormHeads(const QueryAndKey& x);
+    // This layer's columns of the embedding by layer (Gemma 4), [T, Hyper::layer_columns].
+    program::ValueId LayerInput();
+    // A product that all ranks make in full, of a tensor of `rows` rows and `cols` columns.
+    program::ValueId ToAll(program::ValueId x, const std::string& weight, int64_t rows,
+                           int64_t cols);
     // Projections to this rank's query heads, KV heads or MLP columns. `bias`: the file must have
     // one; it is added wherever there is one. A file may hold attn_q, attn_k and attn_v as one
     // tensor attn_qkv, and ffn_gate before ffn_up in the latter (Phi-3).
@@ -85,13 +91,17 @@ class Builder {
     program::ValueId GateHeads(program::ValueId a, program::ValueId x, program::RowGate gate);
     // With this layer's window, and its sinks where the file has any.
     program::ValueId Attention(program::ValueId q, program::ValueId k, program::ValueId v);
+    // Over the keys and values of an earlier layer, where Hyper::shared_kv says so.
+    bool SharesKv() const { return hyper_.KvLayer(layer_) != layer_; }
+    program::ValueId SharedAttention(program::ValueId q);
     // The MLP of this layer, gated but for Hyper::ungated, summed over the tensor ranks: dense, or
     // (moe.cc) experts where the file has them.
     program::ValueId Mlp(program::ValueId x);
     program::ValueId DenseMlp(program::ValueId x);
     // The layer's experts, chosen by what the router makes of `gate`.
     program::ValueId Experts(program::ValueId x, program::ValueId gate);
-    program::ValueId Gated(program::ValueId gate, program::ValueId up);
+    program::ValueId Gated(program::ValueId gate, program::ValueId up,
+                           const std::string& name = "gated");
     // Layers with recurrent state (recurrent.cc, mamba2.cc), and the attention beside them, of
     // normed rows, summed over the tensor ranks.
     bool HasState() const { return IsRecurrent(source_, layer_); }
@@ -119,6 +129,8 @@ class Builder {
     Slice RowsOf(const Span& rows, int64_t all_rows) const;     // of a [all_rows, hidden]
     Slice ColumnsOf(const Span& cols, int64_t all_cols) const;  // of a [hidden, all_cols]
     HeadShape Heads() const;                                    // of this layer
+    Span FfnColumns() const;                                    // of this layer, on this rank
+    int64_t AllFfn() const;                                     // MLP columns of this layer
     Span QueryHeads() const;                                    // of this layer, on this rank
     Span KvHeads() const;
     Span Columns(const Span& heads) const;                      // of those heads
@@ -152,6 +164,17 @@ class Builder {
     void SetWide(program::ValueId id) {
         program_.values[static_cast<size_t>(id)].dtype = DType::kF64;
     }
+    // Keys and values of a layer, and the caches that hold those of earlier steps.
+    struct KeysAndValues {
+        program::ValueId k, v;
+        std::vector<program::ValueId> caches;
+    };
+    std::vector<program::ValueId> Caches(int64_t layer);
+    // Layers before `layer` whose keys and values it or one behind it reads.
+    std::vector<int64_t> SharedBefore(int64_t layer) const;
+    void RecvShared();
+    void SendShared();
+    void LayerInputs();
     // Mixtures of experts (moe.cc).
     struct Routed {
         program::ValueId ids, weights;
@@ -208,6 +231,10 @@ class Builder {
     program::ValueId tokens_ = program::kNoValue, positions_ = program::kNoValue,
                      output_rows_ = program::kNoValue;
     int64_t layer_ = -1;
+    // Gemma 4's small models: the embedded tokens, what the stage's layers take beside them, and
+    // the keys and values that other layers read, by layer.
+    program::ValueId embedded_ = program::kNoValue, layer_inputs_ = program::kNoValue;
+    std::map<int64_t, KeysAndValues> kv_;
     std::set<std::string> read_;  // tensors whose numbers are in the Program itself
     Result<void> status_;
 };

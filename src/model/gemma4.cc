@@ -1,7 +1,8 @@
-// Gemma 4 (Google 2026), 31B and 26B-A4B: Gemma 3's block, in which layers without a window have
-// larger heads, fewer KV heads and keys that serve as values, too; value heads are normalised as
-// well, scores are not scaled, and each layer ends in a factor of its own. RoPE of layers without a
-// window turns the first quarter of each head's pairs.
+// Gemma 4 (Google 2026): Gemma 3's block, in which layers without a window have larger heads, fewer
+// KV heads and keys that serve as values, too; value heads are normalised as well, scores are not
+// scaled, and each layer ends in a factor of its own. RoPE of layers without a window turns the
+// first quarter of each head's pairs. E2B and E4B add an embedding by layer, and their last layers
+// read the KV cache of the last layer of their kind that has one.
 #include <cmath>
 
 #include "model/model.h"
@@ -25,6 +26,24 @@ ValueId FeedForward(Builder& b, ValueId x) {
                  b.Norm(experts, "post_ffw_norm_2", hidden));
 }
 
+ValueId Attended(Builder& b, ValueId x, int64_t head_dim) {
+    const ValueId q = b.Rope(b.Norm(b.ToHeads(x, "attn_q", false), "attn_q_norm", head_dim), false);
+    if (b.SharesKv()) return b.SharedAttention(q);
+    const ValueId key = b.ToKvHeads(x, "attn_k", false);
+    const ValueId value = b.Has("attn_v.weight") ? b.ToKvHeads(x, "attn_v", false) : key;
+    const ValueId k = b.Rope(b.Norm(key, "attn_k_norm", head_dim), false);
+    return b.Attention(q, k, b.NormPlain(value, head_dim));
+}
+
+// The layer's own input, opened by what the rows say.
+ValueId WithLayerInput(Builder& b, ValueId x) {
+    const int64_t hidden = b.hyper().hidden, columns = b.hyper().layer_columns;
+    if (columns == 0) return x;
+    const ValueId gate = b.ToAll(x, "inp_gate", columns, hidden);
+    const ValueId y = b.Gated(gate, b.LayerInput(), "gated_input");
+    return b.Add(x, b.Norm(b.ToAll(y, "proj", hidden, columns), "post_norm", hidden));
+}
+
 }  // namespace
 
 ValueId BuildGemma4(Builder& b, ValueId x) {
@@ -34,15 +53,11 @@ ValueId BuildGemma4(Builder& b, ValueId x) {
         b.BeginLayer(layer);
         const int64_t head_dim = b.hyper().HeadsOf(layer).head_dim;
         const ValueId h = b.Norm(x, "attn_norm", hidden);
-        const ValueId q = b.Norm(b.ToHeads(h, "attn_q", false), "attn_q_norm", head_dim);
-        const ValueId key = b.ToKvHeads(h, "attn_k", false);
-        const ValueId value = b.Has("attn_v.weight") ? b.ToKvHeads(h, "attn_v", false) : key;
-        const ValueId k = b.Norm(key, "attn_k_norm", head_dim);
-        const ValueId v = b.NormPlain(value, head_dim);
-        const ValueId a = b.Attention(b.Rope(q, false), b.Rope(k, false), v);
+        const ValueId a = Attended(b, h, head_dim);
         x = b.Add(x, b.Norm(b.FromHeads(a, "attn_output"), "post_attention_norm", hidden));
 
         x = b.Add(x, b.Norm(FeedForward(b, x), "post_ffw_norm", hidden));
+        x = WithLayerInput(b, x);
         x = b.ScaleBy(x, "layer_output_scale");
     }
     return x;

@@ -168,8 +168,8 @@ Status RefuseUnknownScales(const model_files::ModelSource& source, const std::st
         for (const char* key : {"embedding_scale", "residual_scale"}) unknown.push_back(key);
         if (!hyper.architecture.starts_with("cohere2")) unknown.push_back("logit_scale");
     }
-    // Gemma 4's small models: zeros stand in the files of the others.
     for (const char* key : {"attention.shared_kv_layers", "embedding_length_per_layer_input"}) {
+        if (hyper.architecture == "gemma4") continue;
         WEFT_ASSIGN(const int64_t value, source.meta().IntOr(prefix + key, 0, 1ll << 31, 0));
         if (value != 0) unknown.push_back(key);
     }
@@ -302,23 +302,59 @@ Status ReadIndexer(const model_files::ModelSource& source, const std::string& pr
     return {};
 }
 
-// Columns of the MLP. Models without a dense layer may say those of an expert alone; those whose
-// layers have no MLP all have a number for each layer, 0 where there is none.
-Result<int64_t> ReadFfn(const model_files::ModelSource& source, const std::string& prefix) {
+// Columns of the MLP: one number, or one for each layer, some of which may be twice the least, or 0
+// where a layer has no MLP. Models without a dense layer may say those of an expert alone.
+Status ReadFfn(const model_files::ModelSource& source, const std::string& prefix, Hyper& hyper) {
     const std::string key = prefix + "feed_forward_length";
     const std::string of_experts = prefix + "expert_feed_forward_length";
     const model_files::MetaEntry* entry = source.meta().Find(key);
-    if (entry != nullptr && entry->type == model_files::MetaType::kArray) {
-        WEFT_ASSIGN(const std::vector<int64_t> list, source.meta().Ints(key));
-        const int64_t most = list.empty() ? 0 : *std::ranges::max_element(list);
-        const auto other = [&](int64_t length) { return length != 0 && length != most; };
-        if (most >= 1 && most <= kMostColumns && std::ranges::none_of(list, other)) return most;
-        return MakeError(ErrorCode::kUnsupported,
-                         "{}: {} must be the same number, 1 to {}, in all layers with an MLP",
-                         source.name(), key, kMostColumns);
+    if (entry == nullptr || entry->type != model_files::MetaType::kArray) {
+        const bool experts = entry == nullptr && source.meta().Has(of_experts);
+        WEFT_ASSIGN(hyper.ffn, source.meta().Int(experts ? of_experts : key, 1, kMostColumns));
+        return {};
     }
-    const bool experts = entry == nullptr && source.meta().Has(of_experts);
-    return source.meta().Int(experts ? of_experts : key, 1, kMostColumns);
+    WEFT_ASSIGN(std::vector<int64_t> list, source.meta().Ints(key));
+    const auto layers = static_cast<size_t>(hyper.layers);
+    if (list.size() < layers) {
+        return MakeError(ErrorCode::kCorrupt, "{}: {} names {} layers; the model has {}",
+                         source.name(), key, list.size(), hyper.layers);
+    }
+    list.resize(layers);
+    for (const int64_t columns : list) {
+        if (columns > 0 && (hyper.ffn == 0 || columns < hyper.ffn)) hyper.ffn = columns;
+    }
+    for (const int64_t columns : list) {
+        const bool known = columns == 0 || columns == hyper.ffn || columns == 2 * hyper.ffn;
+        if (hyper.ffn < 1 || columns > kMostColumns || !known) {
+            return MakeError(ErrorCode::kUnsupported,
+                             "{}: {} names {} columns for a layer and {} for another; expected "
+                             "from 1 on, the same in all layers, or twice as many or none in some",
+                             source.name(), key, columns, hyper.ffn);
+        }
+        hyper.wide_ffn.push_back(columns > hyper.ffn);
+    }
+    if (std::ranges::max(list) == hyper.ffn) hyper.wide_ffn.clear();
+    return {};
+}
+
+// What Gemma 4's small models have beside the others: an embedding for each layer, and last layers
+// that read an earlier one's KV cache.
+Status ReadSmall(const model_files::ModelSource& source, const std::string& prefix, Hyper& hyper) {
+    if (hyper.architecture != "gemma4") return {};
+    const model_files::Metadata& meta = source.meta();
+    WEFT_ASSIGN(hyper.layer_columns,
+                meta.IntOr(prefix + "embedding_length_per_layer_input", 0, 1 << 16, 0));
+    const std::string key = prefix + "attention.shared_kv_layers";
+    WEFT_ASSIGN(hyper.shared_kv, meta.IntOr(key, 0, hyper.layers - 1, 0));
+    for (int64_t layer = hyper.layers - hyper.shared_kv; layer < hyper.layers; ++layer) {
+        if (hyper.KvLayer(layer) != layer) continue;
+        return MakeError(ErrorCode::kCorrupt,
+                         "{}: {} is {}, but layer {} has no layer {} a window before these whose "
+                         "KV cache it could read",
+                         source.name(), key, hyper.shared_kv, layer,
+                         hyper.IsWindowed(layer) ? "with" : "without");
+    }
+    return {};
 }
 
 // A file of the same format may hold what is added to a model.
@@ -369,12 +405,13 @@ Result<Hyper> ReadHyper(const model_files::ModelSource& source) {
                 meta.IntOr(prefix + "nextn_predict_layers", 0, hyper.layers - 1, 0));
     hyper.layers -= beyond;
     WEFT_ASSIGN(hyper.hidden, meta.Int(prefix + "embedding_length", 1, kMostColumns));
-    WEFT_ASSIGN(hyper.ffn, ReadFfn(source, prefix));
+    WEFT_TRY(ReadFfn(source, prefix, hyper));
     WEFT_ASSIGN(hyper.moe, ReadMoe(source, hyper.architecture, hyper.ffn));
     WEFT_ASSIGN(hyper.recurrent, ReadRecurrent(source, hyper.architecture));
     WEFT_ASSIGN(hyper.context, meta.IntOr(prefix + "context_length", 1, 1ll << 31, 4096));
     WEFT_TRY(ReadNorm(source, prefix, hyper));
     WEFT_TRY(ReadWindow(source, prefix, hyper));
+    WEFT_TRY(ReadSmall(source, prefix, hyper));
     if (hyper.architecture == "llama4") {
         // Of the published models the one of 128 experts has none; no key of GGUF files says so.
         WEFT_ASSIGN(hyper.unit_heads,

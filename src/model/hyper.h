@@ -56,6 +56,11 @@ struct Hyper {
     bool chunked = false;       // windowed layers attend within chunks of `window` keys instead
     std::vector<bool> windowed; // by layer; empty where no layer is
     bool unit_heads = false;    // queries and keys are normed without a weight after RoPE (Llama 4)
+    // Gemma 4's small models: columns that each layer takes of an embedding of its own (0: none),
+    // how many of the last layers read the KV cache of an earlier one, and the layers whose MLP has
+    // twice the columns (empty: none).
+    int64_t layer_columns = 0, shared_kv = 0;
+    std::vector<bool> wide_ffn;
     float attention_scale = 0;  // of scores; 0: 1 / sqrt(head_dim)
     Temperature temperature;    // of queries
     float attention_cap = 0;    // soft caps of scores and logits; 0: none
@@ -74,6 +79,18 @@ struct Hyper {
     }
     bool IsWindowed(int64_t layer) const {
         return !windowed.empty() && windowed[static_cast<size_t>(layer)];
+    }
+    int64_t FfnFactor(int64_t layer) const {
+        return !wide_ffn.empty() && wide_ffn[static_cast<size_t>(layer)] ? 2 : 1;
+    }
+    // The layer whose KV cache this one reads: the last of its kind that writes one.
+    int64_t KvLayer(int64_t layer) const {
+        int64_t source = layer;
+        const int64_t writers = layers - shared_kv;
+        while (source >= writers || (source < layer && IsWindowed(source) != IsWindowed(layer))) {
+            if (source-- == 0) return layer;
+        }
+        return source;
     }
     HeadShape HeadsOf(int64_t layer) const {
         HeadShape shape{kv_heads, head_dim, rotary_dim, heads, v_head_dim};

@@ -64,8 +64,10 @@ constexpr std::array kArchitectures = {
     Architecture{{"gemma2", "Gemma 2", "windows, soft caps", "gemma2"}, BuildGemma2},
     Architecture{{"gemma3", "Gemma 3 (text)", "windows, RoPE of two bases", "gemma3"}, BuildGemma3},
     Architecture{
-        {"gemma4", "Gemma 4 (text: 31B, 26B-A4B, 12B)",
-         "heads that differ by layer, V from K; experts beside a dense MLP", "gemma4, gemma4Moe"},
+        {"gemma4", "Gemma 4 (text: 31B, 26B-A4B, 12B, E4B, E2B)",
+         "heads that differ by layer, V from K; experts beside a dense MLP; embeddings by layer, "
+         "shared KV caches",
+         "gemma4, gemma4Moe, gemma4Small, gemma4Wide"},
         BuildGemma4,
         true},
     Architecture{{"glm-dsa", "GLM 5 to 5.2 (up to the keys of their indexer)",

@@ -150,13 +150,14 @@ Result<MemoryUse> MemoryPlanner::Plan(const model::Shard& shard, const Machine& 
     MemoryUse use{0, few.weight_bytes, few.kv_bytes, few.arena_bytes, 0, 0};
     std::map<int, backend::MemoryUse> of_kind;
     for (size_t layer = static_cast<size_t>(typical); layer < kinds.size(); ++layer) {
+        const int64_t at = shard.layers.begin + static_cast<int64_t>(layer);
         const auto [one, is_new] = of_kind.try_emplace(kinds[layer]);
         if (is_new) {
-            const int64_t at = shard.layers.begin + static_cast<int64_t>(layer);
             WEFT_ASSIGN(one->second, PlanPart(PartOf(shard, 1, {at, at + 1}), machine));
         }
         use.weights += one->second.weight_bytes;
-        use.cache += one->second.kv_bytes;
+        // A part of one layer has a cache of its own; here that of an earlier layer is there.
+        if (walk_.hyper().KvLayer(at) == at) use.cache += one->second.kv_bytes;
     }
     use.process = own_ && IsShared(machine) ? engine::kRankBytes : 0;
     return use;

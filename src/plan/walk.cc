@@ -39,7 +39,9 @@ std::vector<int> KindsOf(const model_files::ModelSource& source, const model::Hy
     std::map<std::string, int> kinds;
     std::vector<int> kind_of_layer;
     for (size_t layer = 0; layer < signatures.size(); ++layer) {
-        if (hyper.IsWindowed(static_cast<int64_t>(layer))) signatures[layer] += "windowed";
+        const auto at = static_cast<int64_t>(layer);
+        if (hyper.IsWindowed(at)) signatures[layer] += "windowed";
+        if (hyper.KvLayer(at) != at) signatures[layer] += "shared";
         const int next = static_cast<int>(kinds.size());
         kind_of_layer.push_back(kinds.emplace(signatures[layer], next).first->second);
     }
@@ -394,8 +396,10 @@ Result<RankWork> ModelWalk::WorkOf(const model::Shard& shard) const {
     for (const Piece& piece : work.pieces) {
         for (const program::Value& value : piece.program.values) {
             if (value.storage != program::Storage::kWeight) continue;
-            const bool layer = value.slice.name.starts_with("blk.");
-            if (!layer && !ends.insert(value.slice.name).second) continue;
+            const std::string& name = value.slice.name;
+            // (Of tables by layer each piece has the columns of its own.)
+            const bool layer = name.starts_with("blk.") || name.starts_with("per_layer_");
+            if (!layer && !ends.insert(name).second) continue;
             work.weight_bytes += static_cast<uint64_t>(
                 piece.count * RowBytes(value.dtype, value.shape.Elements(0, 0)));
         }

@@ -170,6 +170,18 @@ TEST_P(FamilyModels, ProgramsOfEveryLayout) {
     CheckPrograms({3, 2, {3, 1, 2}, {}});
 }
 
+// Stages that begin before, at and behind layers whose KV cache others read, or only hand on what
+// these need.
+TEST_P(FamilyModels, AnyCutOfSharedCaches) {
+    if (hyper_.shared_kv == 0) return;
+    for (int64_t cut = 1; cut < hyper_.layers; ++cut) {
+        const auto before = static_cast<double>(cut);
+        CheckPrograms({1, 2, {}, {before, static_cast<double>(hyper_.layers) - before}});
+    }
+    CheckPrograms({2, 3, {}, {}});
+    CheckPrograms({1, static_cast<int>(hyper_.layers), {}, {}});
+}
+
 // Rows have the same bits however the prompt is cut.
 TEST_P(FamilyModels, KernelsOfEveryTable) {
     const CpuLevel best = BestCpuLevel(DetectCpu());

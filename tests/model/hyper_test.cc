@@ -169,7 +169,7 @@ TEST_F(HyperTest, WhatIsNotKnownIsRefused) {
     ExpectRefused(file, ErrorCode::kUnsupported, "value_scale");
     file.numbers = {{"swiglu_clamp_exp", 7}};
     ExpectRefused(file, ErrorCode::kUnsupported, "swiglu_clamp_exp");
-    file = File("gemma4");
+    file = File("gemma3");
     file.numbers = {{"attention.shared_kv_layers", 2}};
     ExpectRefused(file, ErrorCode::kUnsupported, "shared_kv_layers");
     file.numbers = {{"embedding_length_per_layer_input", 256}};
@@ -200,6 +200,27 @@ TEST_F(HyperTest, Llama4) {
     file.numbers = {{"attention.sliding_window", 0}};
     EXPECT_FALSE(Read(file)->chunked);
     EXPECT_EQ(Read(file)->temperature.beta, 0);
+}
+
+// Layers read the cache of the last layer of their kind that writes one.
+TEST_F(HyperTest, SharedCaches) {
+    TinyFile file = File("gemma4");
+    const auto set = [&](int64_t shared, std::vector<bool> windowed) {
+        file.hyper.layers = static_cast<int64_t>(windowed.size());
+        file.numbers = {{"attention.shared_kv_layers", static_cast<double>(shared)},
+                        {"attention.sliding_window", 4}};
+        file.windowed = std::move(windowed);
+    };
+    set(3, {true, true, false, true, false, true});
+    const auto hyper = Read(file);
+    ASSERT_TRUE(hyper.ok()) << hyper.error().message;
+    for (const auto& [layer, source] : std::map<int, int>{{1, 1}, {2, 2}, {3, 1}, {4, 2}, {5, 1}}) {
+        EXPECT_EQ(hyper->KvLayer(layer), source);
+    }
+    set(2, {true, true, false, true});
+    ExpectRefused(file, ErrorCode::kCorrupt, "layer 2 has no layer without a window");
+    set(4, {true, true, false, true});
+    ExpectRefused(file, ErrorCode::kCorrupt, "shared_kv_layers");
 }
 
 TEST_F(HyperTest, TemperatureOfQueries) {

@@ -229,6 +229,22 @@ Status CheckLayerTypes(const Config& config) {
     return {};
 }
 
+// Columns of the MLP: one number, or one a layer; nothing where the model says none.
+Status WriteFfn(const Config& config, MetaWriter& meta) {
+    constexpr std::string_view kFrom = "intermediate_size", kKey = "feed_forward_length";
+    if (config.Has(kFrom) && config.json()[kFrom].is_array()) {
+        WEFT_ASSIGN(const std::vector<int64_t> list, config.Ints({kFrom}));
+        const bool good = std::ranges::all_of(
+            list, [](int64_t columns) { return columns >= 1 && columns <= kMostColumns; });
+        if (!good) return config.Corrupt(kFrom, fmt::format("numbers of 1 to {}", kMostColumns));
+        meta.Ints(kKey, list);
+        return {};
+    }
+    WEFT_ASSIGN(const int64_t ffn, config.IntOr({kFrom}, 1, kMostColumns, 0));
+    if (ffn != 0) meta.Int(kKey, ffn);
+    return {};
+}
+
 }  // namespace
 
 Status WriteCommon(const Config& config, MetaWriter& meta, std::string_view expected) {
@@ -247,7 +263,6 @@ Status WriteCommon(const Config& config, MetaWriter& meta, std::string_view expe
     WEFT_TRY(WriteHeads(config, kHeads, "attention.head_count", meta));
     WEFT_TRY(WriteHeads(config, config.Has(kKvHeads) ? kKvHeads : kHeads, "attention.head_count_kv",
                         meta));
-    WEFT_ASSIGN(const int64_t ffn, config.IntOr({"intermediate_size"}, 1, kMostColumns, 0));
     WEFT_ASSIGN(const int64_t context,
                 config.IntOr({"max_position_embeddings"}, 1, kMostContext, 4096));
     const bool centered = meta.architecture().starts_with("cohere2") && !config.Has("rms_norm_eps");
@@ -260,7 +275,7 @@ Status WriteCommon(const Config& config, MetaWriter& meta, std::string_view expe
     meta.Int("block_count", layers);
     meta.Int("context_length", context);
     meta.Int("embedding_length", hidden);
-    if (ffn != 0) meta.Int("feed_forward_length", ffn);
+    WEFT_TRY(WriteFfn(config, meta));
     if (!config.Has("kv_lora_rank")) {  // else of the latent vector: family_deepseek.cc
         meta.Int("attention.key_length", head_dim);
         WEFT_ASSIGN(const int64_t value_dim, config.IntOr({"v_head_dim"}, 1, 1024, head_dim));

@@ -1,6 +1,7 @@
 // Gemma 4 (text): norms are plain, layers without a window have heads of their own.
 #include <cmath>
 
+#include "model_files/hf/assembly.h"
 #include "model_files/hf/family.h"
 
 namespace weft::model_files::hf {
@@ -14,17 +15,14 @@ Error NotSupported(const Config& config, std::string_view key, std::string_view 
                      key, what);
 }
 
-// Gemma 4's small models, and what no released one has.
+Error Missing(const Assembly& assembly, const std::string& name) {
+    return MakeError(ErrorCode::kCorrupt,
+                     "{}: tensor '{}' is missing; a gemma4 model with embeddings by layer needs it",
+                     assembly.folder(), name);
+}
+
+// What no released model has.
 Status RefuseOthers(const Config& config) {
-    WEFT_ASSIGN(const int64_t shared, config.IntOr({"num_kv_shared_layers"}, 0, kGemmaLayers, 0));
-    if (shared != 0) return NotSupported(config, "num_kv_shared_layers", "with shared KV");
-    WEFT_ASSIGN(const int64_t per_layer,
-                config.IntOr({"hidden_size_per_layer_input"}, 0, 1 << 20, 0));
-    if (per_layer != 0) {
-        return NotSupported(config, "hidden_size_per_layer_input", "with embeddings by layer");
-    }
-    WEFT_ASSIGN(const bool wide, config.BoolOr({"use_double_wide_mlp"}, false));
-    if (wide) return NotSupported(config, "use_double_wide_mlp", "with MLPs of two widths");
     WEFT_ASSIGN(const bool bias, config.BoolOr({"attention_bias"}, false));
     if (bias) return NotSupported(config, "attention_bias", "with biases");
     WEFT_ASSIGN(const std::string both_ways, config.StringOr({"use_bidirectional_attention"}, ""));
@@ -102,6 +100,16 @@ Result<Config> Gemma4Adjust(const Config& config) {
                      {"num_experts_per_tok", used}};
     WEFT_ASSIGN(const bool experts, config.BoolOr({"enable_moe_block"}, false));
     if (!experts) adjusted["num_experts"] = nullptr;
+    WEFT_ASSIGN(const int64_t shared, config.IntOr({"num_kv_shared_layers"}, 0, layers - 1, 0));
+    WEFT_ASSIGN(const bool wide, config.BoolOr({"use_double_wide_mlp"}, false));
+    if (wide && shared > 0) {  // layers that read the KV cache of another have MLPs twice as wide
+        WEFT_ASSIGN(const int64_t ffn, config.NeedInt({"intermediate_size"}, 1, 1 << 19));
+        Json list = Json::array();
+        for (int64_t layer = 0; layer < layers; ++layer) {
+            list.push_back(layer < layers - shared ? ffn : 2 * ffn);
+        }
+        adjusted["intermediate_size"] = std::move(list);
+    }
     WEFT_ASSIGN(const Config over, Config::Parse(adjusted.dump(), config.where()));
     return config.With(over);
 }
@@ -116,6 +124,11 @@ Status Gemma4Meta(const Config& config, MetaWriter& meta) {
         if (!(cap > 0)) return config.Corrupt("final_logit_softcapping", "more than 0, or null");
         meta.F32("final_logit_softcapping", cap);
     }
+    WEFT_ASSIGN(const int64_t columns,
+                config.IntOr({"hidden_size_per_layer_input"}, 0, 1 << 16, 0));
+    WEFT_ASSIGN(const int64_t shared, config.IntOr({"num_kv_shared_layers"}, 0, kGemmaLayers, 0));
+    meta.Int("embedding_length_per_layer_input", columns);
+    meta.Int("attention.shared_kv_layers", shared);
     WEFT_ASSIGN(const int64_t windowed, config.IntOr({"windowed_head_dim"}, 0, kGemmaHeadDim, 0));
     if (windowed == 0) return {};  // no layer has a window
     WEFT_ASSIGN(const int64_t window, config.NeedInt({"sliding_window"}, 1, 1ll << 31));
@@ -126,6 +139,27 @@ Status Gemma4Meta(const Config& config, MetaWriter& meta) {
     return WriteWindowedBase(config, meta);
 }
 
+// Beside the layers: the table of embeddings by layer, and what projects the usual embedding to
+// them.
+Status Gemma4Layer(Assembly& assembly, int64_t layer, const std::string& prefix) {
+    WEFT_ASSIGN(const int64_t columns,
+                assembly.config().IntOr({"hidden_size_per_layer_input"}, 0, 1 << 16, 0));
+    if (layer > 0 || columns == 0) return {};
+    const std::string ends = prefix.substr(0, prefix.rfind("layers."));
+    for (const auto& [gguf, module] :
+         {std::pair("per_layer_token_embd.weight", "embed_tokens_per_layer"),
+          std::pair("per_layer_model_proj.weight", "per_layer_model_projection")}) {
+        WEFT_ASSIGN(MatrixPtr matrix, assembly.Linear(ends + module));
+        if (matrix == nullptr) return Missing(assembly, ends + module + ".weight");
+        assembly.Add(gguf, std::move(matrix));
+    }
+    const std::string name = ends + "per_layer_projection_norm.weight";
+    WEFT_ASSIGN(MatrixPtr norm, assembly.Column(name));
+    if (norm == nullptr) return Missing(assembly, name);
+    assembly.AddVector("per_layer_proj_norm.weight", std::move(norm));
+    return {};
+}
+
 constexpr Rule kNormRules4[] = {
     {"attn_norm", "input_layernorm", Form::kNorm},
     {"post_attention_norm", "post_attention_layernorm", Form::kNorm},
@@ -133,12 +167,19 @@ constexpr Rule kNormRules4[] = {
     {"post_ffw_norm", "post_feedforward_layernorm", Form::kNorm},
     {"layer_output_scale.weight", "layer_scalar", Form::kVector},
 };
-// Keys serve as values where there are none.
+// Keys serve as values where there are none. Layers that read the KV cache of another need neither.
 constexpr Rule kHeadRules[] = {
     {"attn_q", "self_attn.q_proj", Form::kQuery},
-    {"attn_k", "self_attn.k_proj", Form::kKey},
+    {"attn_k", "self_attn.k_proj", Form::kKey, false},
     {"attn_v", "self_attn.v_proj", Form::kLinear, false},
     {"attn_output", "self_attn.o_proj", Form::kLinear},
+    {"attn_q_norm", "self_attn.q_norm", Form::kNorm},
+    {"attn_k_norm", "self_attn.k_norm", Form::kNorm, false},
+};
+constexpr Rule kLayerInputRules[] = {
+    {"inp_gate", "per_layer_input_gate", Form::kLinear, false},
+    {"proj", "per_layer_projection", Form::kLinear, false},
+    {"post_norm", "post_per_layer_input_norm", Form::kNorm, false},
 };
 // Beside the dense MLP; the experts themselves are one tensor.
 constexpr Rule kExpertRules[] = {
@@ -172,8 +213,9 @@ constexpr std::string_view kUnifiedDefaults =
 constexpr Family Gemma4(std::string_view model_type, std::string_view defaults) {
     return {.model_type = model_type,
             .architecture = "gemma4",
-            .rules = {kNormRules4, kHeadRules, kQkNormRules, kMlpRules, kExpertRules},
+            .rules = {kNormRules4, kHeadRules, kMlpRules, kExpertRules, kLayerInputRules},
             .meta = Gemma4Meta,
+            .layer = Gemma4Layer,
             .adjust = Gemma4Adjust,
             .defaults = defaults,
             .rope = {.by_layer_type = true}};
