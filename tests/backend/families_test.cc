@@ -182,6 +182,36 @@ TEST_P(FamilyModels, AnyCutOfSharedCaches) {
     CheckPrograms({1, static_cast<int>(hyper_.layers), {}, {}});
 }
 
+// A stage keeps the keys and values that it receives from step to step.
+TEST_P(FamilyModels, StagesOfSharedCaches) {
+    if (hyper_.shared_kv == 0) return;
+    const CpuLevel best = BestCpuLevel(DetectCpu());
+    const std::vector<float> one = Logits(best, DType::kF32, 64);
+    const auto all = static_cast<double>(hyper_.layers);
+    for (double cut = 1; cut < all; ++cut) {
+        const std::vector<program::Program> programs =
+            Programs({1, 2, {}, {cut, all - cut}}, DType::kF32);
+        ASSERT_EQ(programs.size(), 2u);
+        std::vector<float> got;
+        auto fabrics = net::MakeLocalFabrics(2, net::Transport::kShm, size_t{1} << 20).value();
+        test::OnThreads(fabrics, [&](net::Fabric& fabric) {
+            const std::vector<int> ranks = {0, 1};
+            const coll::Channel channel{0, size_t{1} << 20, 0, net::kFlags};
+            const auto comm = coll::Comm::Make(fabric, ranks, channel, 10'000).value();
+            OneGroup group(*comm);
+            const auto r = static_cast<size_t>(fabric.rank);
+            LoadedRank rank(programs[r], *source_, {1, {}, true, best});
+            if (r == 0) got = rank.Logits(tokens_, 7, group.groups);
+            for (size_t at = 0; r == 1 && at < tokens_.size(); at += 7) {
+                const auto piece =
+                    std::span(tokens_).subspan(at, std::min<size_t>(7, tokens_.size() - at));
+                EXPECT_TRUE(rank.Run(piece, static_cast<int64_t>(at), group.groups).ok());
+            }
+        });
+        EXPECT_EQ(got, one) << "the first stage has " << cut << " layers";
+    }
+}
+
 // Rows have the same bits however the prompt is cut.
 TEST_P(FamilyModels, KernelsOfEveryTable) {
     const CpuLevel best = BestCpuLevel(DetectCpu());

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
 #include <random>
@@ -253,6 +254,32 @@ void ExpectExpertSums(const std::shared_ptr<gpu::Device>& device, const ExpertSt
                 << Info(dtype).name << " rows " << step.rows << " row " << t << " output " << r
                 << ": " << value << ", exact " << exact.value;
         }
+    }
+}
+
+TEST(VulkanExperts, RowsTimesTheirWeights) {
+    WEFT_VULKAN(device);
+    for (const auto& [rows, used, cols] : std::vector<std::array<int64_t, 3>>{
+             {1, 1, 5120}, {1, 3, 7}, {70, 2, 96}, {33, 1, 256}}) {
+        BenchEmitter e(device, StepShape{.rows = static_cast<int32_t>(rows)});
+        const std::vector<float> x = RandomValues(rows * cols, 1), weights =
+            RandomValues(rows * used, 2);
+        const ValueId in = e.AddFloats({kTokens, cols}, x), ids = e.AddInts({kTokens, used});
+        const ValueId weighs = e.AddFloats({kTokens, used}, weights);
+        const ValueId y = e.AddFloats({kTokens, used, cols});
+        const ValueId rest = e.AddFloats({kTokens, used});
+        ASSERT_TRUE(e.Lower(program::WeighRows{0, 4}, {in, ids, weighs}, {y, rest}).ok());
+        const Status run = e.Run();
+        ASSERT_TRUE(run.ok()) << run.error().message;
+        EXPECT_EQ(e.Floats(rest), std::vector<float>(weights.size(), 1));
+        std::vector<float> expected;
+        for (size_t slot = 0; slot < weights.size(); ++slot) {
+            const size_t token = slot / static_cast<size_t>(used);
+            for (size_t c = 0; c < static_cast<size_t>(cols); ++c) {
+                expected.push_back(weights[slot] * x[token * static_cast<size_t>(cols) + c]);
+            }
+        }
+        EXPECT_EQ(e.Floats(y), expected);
     }
 }
 
