@@ -277,7 +277,10 @@ class Checker {
     bool Check(const Op& op, const LatentAttention& a) const {
         const int64_t rank = In(op, 2)[1], rope = In(op, 3)[1];
         return a.heads > 0 && In(op, 0)[1] == a.heads * rank && In(op, 1)[1] == a.heads * rope &&
-               In(op, 4)[1] == rank + rope;
+               program_.value(op.inputs.back()).shape[1] == rank + rope;
+    }
+    bool Check(const Op& op, const IndexTopK&) const {
+        return In(op, 0)[1] == In(op, 2)[1] * In(op, 1)[1] && Out(op, 0)[1] > 0;
     }
     static bool Check(const Op&, const Glu& a) {
         return a.limit == 0 || (a.limit > 0 && a.activation == Activation::kSilu);

@@ -160,11 +160,24 @@ class Coster {
         cost_.flops = static_cast<double>(each * a.forward.heads) * Pairs(0, a.forward.window);
     }
     void Count(const LatentAttention& a) {
-        const Value& cache = program_.value(op_->inputs[4]);
+        const Value& cache = program_.value(op_->inputs.back());
         const int64_t rank = ColumnCount(op_->inputs[2]), width = cache.shape[1];
-        cost_.flops = static_cast<double>((2 * (width + rank) + 4) * a.heads) * Pairs(context_);
-        cost_.read_bytes += (tokens_ + context_) * RowBytes(cache.dtype, width);
+        const int64_t chosen = op_->inputs.size() == 6 ? ColumnCount(op_->inputs[4]) : 0;
+        cost_.flops =
+            static_cast<double>((2 * (width + rank) + 4) * a.heads) * Pairs(context_, chosen);
+        // Rows choose apart: together they read at most all positions.
+        int64_t read = tokens_ + context_;
+        if (chosen > 0) read = std::min(read, tokens_ * chosen);
+        cost_.read_bytes += read * RowBytes(cache.dtype, width);
         cost_.written_bytes += tokens_ * RowBytes(cache.dtype, width);
+    }
+    // Each head's dot product, relu and weight; then the choice.
+    void Count(const IndexTopK&) {
+        const Value& cache = program_.value(op_->inputs.back());
+        const int64_t dim = cache.shape[1], heads = ColumnCount(op_->inputs[2]);
+        cost_.flops = static_cast<double>(heads * (2 * dim + 3) + 4) * Pairs(context_);
+        cost_.read_bytes += (tokens_ + context_) * RowBytes(cache.dtype, dim);
+        cost_.written_bytes += tokens_ * RowBytes(cache.dtype, dim);
     }
     // The state is read before the rows and written behind them.
     void CountState() {

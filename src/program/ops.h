@@ -44,6 +44,7 @@
 #include <utility>
 #include <vector>
 
+#include "program/latent.h"
 #include "program/op_row.h"
 #include "program/recurrent.h"
 #include "program/relu.h"
@@ -266,21 +267,6 @@ struct AttentionGrad {
         Pass::kBackward, Trait::kAttention};
     Attention forward;
     void Show(auto& show) const { forward.Show(show); }
-};
-
-// Latent attention, absorbed. A position's latent and key are one row of the cache, which all heads
-// read: as key both, as value the latent.
-struct LatentAttention {
-    static constexpr OpRow kRow{
-        "latent_attention",
-        "q_latent[T,n] q_key[T,_] latent[T,_] key[T,_] cache[1,_]:state -> y[T,n]",
-        Pass::kInference, Trait::kSeesEarlier | Trait::kAttention};
-    int64_t heads = 0;
-    float scale = 1;
-    void Show(auto& show) const {
-        show("heads", heads);
-        show("scale", scale);
-    }
 };
 
 struct PickColumns {  // columns [begin, begin + n) of each head's
@@ -665,7 +651,7 @@ struct CrossEntropyGrad {
     OP(HeadMatMul) OP(Adapt) \
     OP(Rope) \
     OP(Attention) OP(AttentionGrad) \
-    OP(LatentAttention) OP(PickColumns) \
+    OP(IndexTopK) OP(LatentAttention) OP(PickColumns) \
     OP(CausalConv) OP(DeltaRule) \
     OP(Glu) OP(GluGrad) OP(ReluSquared) \
     OP(Add) OP(Scale) OP(ScaleByPosition) OP(SoftCap) OP(SoftCapGrad) OP(Zero) \

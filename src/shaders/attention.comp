@@ -8,6 +8,10 @@
 // [c n, c n + n), n is ChunkOf(the row's)): it writes the sum of values, the largest score and the sum of weights for
 // attention_merge.comp; where there is one chunk, the result.
 //
+// kList (latent attention): a row attends to the positions that `sinks` lists, and keys are counted
+// along the list. Where the list has room for all, it is all in their order, and the bits are those
+// of a row without a list. Blocks have no list: they leave out those that begin behind the room.
+//
 // Workgroup (tile of pairs * chunks + chunk, KV head, block or row).
 #version 460
 #extension GL_EXT_control_flow_attributes : require
@@ -26,20 +30,24 @@ layout(constant_id = 8) const bool kSplit = false;
 // values are added apart.
 layout(constant_id = 9) const uint kLanes = 8;
 layout(constant_id = 10) const uint kKeyGroups = 1;
+layout(constant_id = 11) const bool kList = false;
 
 layout(push_constant, scalar) uniform Args {
     Floats q, q_more;
     uint64_t k_cache, v_cache;
-    Floats result, partial, sinks;  // sinks: 0 where there are none
+    Floats result, partial, sinks;  // sinks: 0 where there are none; kList: Ints, of each row
     uint64_t rows_or_blocks;        // kSplit: Ints, the sequence of each row; else Blocks
     Sequences sequences;
     Ints pages;
     uint heads, first_head, group, first_kv_head, kv_heads;
     uint page_tokens, window, chunks;
     float scale, soft_cap;
-    uint first_row;  // kSplit: of workgroup z = 0, whose chunks are the first of `partial`
+    // kSplit: of workgroup z = 0, whose chunks are the first of `partial`. kList, its highest bit:
+    // rows that the list has room for are left out.
+    uint row_and_bit;
 };
 
+const uint kFewBit = 0x80000000u;
 const float kHidden = -3.0e38;  // a score that no query sees
 
 // Of a row of the values: latent attention's are the first columns of the keys.
@@ -68,6 +76,7 @@ const uint kValuePairs = (kPairs + kValueGroups - 1) / kValueGroups;
 // The block, and its part that this workgroup works on.
 uint row_begin, row_count, head_begin, head_count, first_position, first_page, first_pair;
 uint begin, end;  // of keys
+uint first_row, own_row;
 float sums[kValueSlices * kValuePairs];
 float most = kHidden, total = 0.0;  // of the invocation's pair and lane
 
@@ -78,6 +87,7 @@ uint FirstKey(uint position) { return FirstKeyOf(window, position); }
 
 bool Place() {
     const uint unit = gl_WorkGroupID.z;
+    first_row = row_and_bit & ~kFewBit;
     uint sequence_index;
     if (kSplit) {
         row_begin = first_row + unit;
@@ -92,6 +102,12 @@ bool Place() {
     const SequenceEntry sequence = sequences.at[sequence_index];
     first_position = uint(sequence.position) + row_begin - uint(sequence.row_begin);
     first_page = uint(sequence.first_page);
+    if (kList) {
+        const bool few = first_position < (window & kMostListed);
+        if (kSplit ? few && row_and_bit >= kFewBit : !few) return false;
+        own_row = row_begin;
+        if (kSplit) first_position = LastPlace(window, first_position);
+    }
     const uint model_begin = (first_kv_head + gl_WorkGroupID.y) * group;  // heads of the model
     const uint low = max(model_begin, first_head);
     const uint high = min(model_begin + group, first_head + heads);
@@ -128,9 +144,12 @@ void LoadQueries() {
 void FindSlots(uint first) {
     const uint i = gl_LocalInvocationIndex;
     if (i >= kKeys) return;
-    const uint key = first + i;
+    uint key = first + i;
     uint slot = 0xffffffffu;
     if (key >= begin && key < end) {
+        if (kList && kSplit) {
+            key = uint(Ints(uint64_t(sinks)).at[own_row * (window & kMostListed) + key]);
+        }
         const uint page = uint(pages.at[first_page + key / page_tokens]);
         slot = (page * kv_heads + gl_WorkGroupID.y) * page_tokens + key % page_tokens;
     }
@@ -291,7 +310,7 @@ void Finish() {
             uint64_t(at - first_row * heads) * chunks + gl_WorkGroupID.x % chunks;
         Floats part = Floats(uint64_t(partial) + chunk * ((kValueDims + 2) * 4));
         float weight = 1.0, divisor = all;
-        if (uint64_t(sinks) != 0) {
+        if (!kList && uint64_t(sinks) != 0) {
             const float sink = sinks.at[HeadOf(pair)];
             const float largest = max(shrinks[pair], sink);
             weight = exp(shrinks[pair] - largest);

@@ -13,12 +13,15 @@ layout(push_constant, scalar) uniform Args {
     uint heads, value_dims, window;
     uint chunks;     // that a row and head has in `partial`
     uint first_row;  // of the rows in `partial`
+    uint least_position;  // rows before it are left out
 };
 
 void main() {
     const uint row = first_row + gl_WorkGroupID.y, head = gl_WorkGroupID.x;
     const SequenceEntry sequence = sequences.at[row_sequence.at[row]];
-    const uint position = uint(sequence.position) + row - uint(sequence.row_begin);
+    const uint own = uint(sequence.position) + row - uint(sequence.row_begin);
+    if (own < least_position) return;
+    const uint position = LastPlace(window, own);
     const uint first = FirstKeyOf(window, position);
     const uint chunk = ChunkOf(position);
     const uint count = position / chunk - first / chunk + 1;

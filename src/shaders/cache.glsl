@@ -32,6 +32,17 @@ uint ChunkOf(uint position) {
     return chunk;
 }
 
+// Of a window where a row attends to a list of positions: this bit, and how many the list has.
+const uint kListed = 1u << 30, kMostListed = kListed - 1;
+bool IsListed(uint window) {
+    return window >= kListed && window < 0x80000000u;
+}
+// The last place of the list that a row attends to, which its chunks go by; of other windows the
+// row's position.
+uint LastPlace(uint window, uint position) {
+    return IsListed(window) ? min(position, (window & kMostListed) - 1) : position;
+}
+
 // The first key that a query sees, by a window (0: all keys), or, where that has its highest bit, by
 // chunks of so many keys.
 uint FirstKeyOf(uint window, uint position) {
@@ -39,6 +50,7 @@ uint FirstKeyOf(uint window, uint position) {
         const uint chunk = window & 0x7fffffffu;
         return position / chunk * chunk;
     }
+    if (IsListed(window)) return 0;
     return window == 0 || position < window ? 0 : position - window + 1;
 }
 

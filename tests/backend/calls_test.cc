@@ -104,6 +104,11 @@ class EveryOp {
         const ValueId keys = Product(norm_, 16), latent = Product(norm_, 16);
         const ValueId key = Product(norm_, 8);
         Emit(program::LatentAttention{2}, {attended_, keys, latent, key, Cache(1, 24)}, rows);
+        const ValueId chosen =
+            Emit(program::IndexTopK{}, {attended_, latent, Product(norm_, 2), Cache(1, 16)},
+                 {kTokens, 3}, DType::kI32);
+        Emit(program::LatentAttention{2}, {attended_, keys, latent, key, chosen, Cache(1, 24)},
+             rows);
     }
 
     void Recurrent() {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "kernels/latent.h"
+#include "kernels/sparse.h"
 #include "vulkan/plain_cache.h"
 
 namespace weft::backend::vulkan {
@@ -29,9 +29,12 @@ struct LatentCase {
     AttentionCase problem;
     PlainCache cache;
     std::vector<float> latent, key, q_latent, q_key;  // of the step's rows
+    int64_t top = 0;                                  // positions that are chosen; 0: all
+    std::vector<int32_t> chosen;
 
-    LatentCase(Random& random, int number)
-        : rank(random.Pick<int64_t>({32, 96, 512})),
+    // most: positions that are chosen; 0: all.
+    LatentCase(Random& random, int number, int64_t most = 0)
+        : rank(most > 0 ? 96 : random.Pick<int64_t>({32, 96, 512})),
           rope(32 * random.Int(1, 2)),
           heads(random.Pick<int64_t>({1, 3, 16, 20})),
           shape(MakeShape(random, number)),
@@ -48,6 +51,17 @@ struct LatentCase {
                 key.insert(key.end(), row + rank, row + rank + rope);
             }
         }
+        if (most > 0) Choose(random, most);
+    }
+    // By random scores, and so many that some rows see fewer.
+    void Choose(Random& random, int64_t most) {
+        top = most;
+        kernels::ForIndexRows(problem.sequences(), [&](int64_t, auto&, int64_t, int64_t keys) {
+            std::vector<int32_t> row(static_cast<size_t>(top));
+            const std::vector<float> scores = random.Normals(keys);
+            keys <= top ? kernels::ChooseAll(keys, row) : kernels::ChooseHighest(scores, row);
+            chosen.insert(chosen.end(), row.begin(), row.end());
+        });
     }
     AttentionShape MakeShape(Random& random, int number) const {
         AttentionShape made;
@@ -74,7 +88,12 @@ struct LatentCase {
         args.cache = cache.cache;
         args.scale = problem.scale();
         args.out = expected.data();
-        kernels::reference::LatentAttention(args, 0, 1);
+        if (top == 0) {
+            kernels::reference::LatentAttention(args, 0, 1);
+        } else {
+            kernels::SparseKernelsFor(CpuLevel::kReference)
+                .latent({args, chosen.data(), top}, 0, 1);
+        }
         return expected;
     }
     // The reference in float32 is off by as much as the GPU: twice the bound that AttentionCase
@@ -95,12 +114,14 @@ void CheckLatent(const std::shared_ptr<gpu::Device>& device, LatentCase& c) {
         e.AddCache({c.shape.dtype, 1, c.shape.page_tokens, c.rank + c.rope}, c.problem.PageCount());
     std::ranges::copy(c.cache.bytes, e.CacheBytes(held).begin());
     const ValueId out = e.AddFloats({kTokens, c.heads * c.rank});
-    const Status lowered = e.Lower(
-        program::LatentAttention{c.heads, c.problem.scale()},
-        {e.AddFloats({kTokens, c.heads * c.rank}, c.q_latent),
-         e.AddFloats({kTokens, c.heads * c.rope}, c.q_key),
-         e.AddFloats({kTokens, c.rank}, c.latent), e.AddFloats({kTokens, c.rope}, c.key), held},
-        {out});
+    std::vector<ValueId> inputs = {e.AddFloats({kTokens, c.heads * c.rank}, c.q_latent),
+                                   e.AddFloats({kTokens, c.heads * c.rope}, c.q_key),
+                                   e.AddFloats({kTokens, c.rank}, c.latent),
+                                   e.AddFloats({kTokens, c.rope}, c.key)};
+    if (c.top > 0) inputs.push_back(e.AddInts({kTokens, c.top}, c.chosen));
+    inputs.push_back(held);
+    const Status lowered =
+        e.Lower(program::LatentAttention{c.heads, c.problem.scale()}, inputs, {out});
     ASSERT_TRUE(lowered.ok()) << lowered.error().message;
     const Status ran = e.Run();
     ASSERT_TRUE(ran.ok()) << ran.error().message;
@@ -120,6 +141,81 @@ TEST(VulkanLatent, EqualsTheReference) {
         LatentCase problem(random, number);
         CheckLatent(device, problem);
         ASSERT_FALSE(HasFatalFailure()) << "case " << number;
+    }
+}
+
+TEST(VulkanLatent, OfChosenPositionsEqualsTheReference) {
+    WEFT_VULKAN(device);
+    Random random(8);
+    for (int number = 0; number < 3; ++number) {
+        LatentCase problem(random, number, number == 0 ? 200 : number == 1 ? 60 : 5);
+        CheckLatent(device, problem);
+        ASSERT_FALSE(HasFatalFailure()) << "case " << number << ", " << problem.top;
+    }
+}
+
+// Scores are whole numbers, the same in any order of sums, and many are equal.
+TEST(VulkanIndexer, ChoosesWhatTheReferenceChooses) {
+    WEFT_VULKAN(device);
+    Random random(9);
+    for (int number = 0; number < 4; ++number) {
+        const int64_t heads = random.Int(1, 9), dim = random.Pick<int64_t>({32, 64});
+        const int64_t top = random.Pick<int64_t>({1, 7, 40, 400});
+        AttentionShape shape;
+        shape.dtype = random.Pick({DType::kF32, DType::kF16});
+        shape.head_dim = dim;
+        shape.heads = shape.group = 1;
+        shape.sequences = {{random.Int(0, 300), number % 2 == 0 ? 1 : 12}, {random.Int(0, 70), 2}};
+        AttentionCase problem(shape, static_cast<uint32_t>(number));
+        PlainCache cache(shape, 1, problem.PageCount(), dim);
+        const auto whole = [&](int64_t count, int64_t most) {
+            std::vector<float> values(static_cast<size_t>(count));
+            for (float& value : values) value = static_cast<float>(random.Int(-most, most));
+            return values;
+        };
+        std::vector<float> keys;
+        for (const Sequence& s : problem.sequences()) {
+            const int64_t all = s.position + s.row_count;
+            const std::vector<float> rows = whole(all * dim, 2);
+            cache.Write(s, rows, 0, all);
+            keys.insert(keys.end(), rows.begin() + s.position * dim, rows.end());
+        }
+        const std::vector<float> q = whole(problem.Rows() * heads * dim, 2);
+        const std::vector<float> weights = whole(problem.Rows() * heads, 3);
+        std::vector<float> scratch(static_cast<size_t>(kernels::IndexScratch(heads, dim, 512)));
+        std::vector<float> shared(static_cast<size_t>(kernels::kIndexSharedRows * 512));
+        std::vector<int32_t> expected(static_cast<size_t>(problem.Rows() * top));
+        const kernels::IndexRows rows{problem.sequences(),
+                                      q.data(),
+                                      weights.data(),
+                                      heads,
+                                      dim,
+                                      top,
+                                      cache.cache,
+                                      scratch.data(),
+                                      static_cast<int64_t>(scratch.size()),
+                                      512,
+                                      shared.data()};
+        const kernels::SparseKernels& kernels = kernels::SparseKernelsFor(CpuLevel::kReference);
+        kernels.index_scores({rows}, 0, 1);
+        kernels.index_choose({rows, expected.data()}, 0, 1);
+
+        BenchEmitter e(device, {.rows = static_cast<int32_t>(problem.Rows()), .positions = 512});
+        e.SetStep(test::StepOf(problem.sequences()));
+        const ValueId held =
+            e.AddCache({shape.dtype, 1, shape.page_tokens, dim}, problem.PageCount());
+        std::ranges::copy(cache.bytes, e.CacheBytes(held).begin());
+        const ValueId chosen = e.AddInts({kTokens, top});
+        const Status lowered =
+            e.Lower(program::IndexTopK{},
+                    {e.AddFloats({kTokens, heads * dim}, q), e.AddFloats({kTokens, dim}, keys),
+                     e.AddFloats({kTokens, heads}, weights), held},
+                    {chosen});
+        ASSERT_TRUE(lowered.ok()) << lowered.error().message;
+        const Status ran = e.Run();
+        ASSERT_TRUE(ran.ok()) << ran.error().message;
+        EXPECT_TRUE(std::ranges::equal(cache.bytes, e.CacheBytes(held)));
+        EXPECT_EQ(e.Ints(chosen), expected) << "case " << number << ", top " << top;
     }
 }
 

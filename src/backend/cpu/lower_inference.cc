@@ -5,9 +5,8 @@
 #include <set>
 #include <utility>
 
-#include "backend/cpu/lowerer.h"
+#include "backend/cpu/latent_calls.h"
 #include "kernels/dense/lookup.h"
-#include "kernels/latent.h"
 #include "kernels/recurrent.h"
 #include "kernels/relu.h"
 
@@ -29,11 +28,11 @@ void RunDeltaRule(const kernels::Kernels& kernels, const kernels::DeltaRuleArgs&
     kernels::RecurrentKernelsFor(kernels.level).delta_rule(args, part, parts);
 }
 
-class InferenceLowerer final : Lowerer {
+class InferenceLowerer final : LatentCalls {
   public:
     InferenceLowerer(const program::Program& program, const CompileOptions& options,
                      const kernels::Kernels& kernels, Buffers& buffers)
-        : Lowerer(program, options, kernels, buffers),
+        : LatentCalls(program, options, kernels, buffers),
           rows_(std::max(options.max_tokens, options.max_outputs)) {
         FindSegmented();
     }
@@ -82,6 +81,7 @@ class InferenceLowerer final : Lowerer {
     // A value with a row for each token and expert.
     bool IsSlots(ValueId id) const { return program_.value(id).shape.rank == 3; }
 
+    using LatentCalls::Lower;
     // Only what differs from op to op. An op that is here under no overload is refused by the
     // template at the end, which takes training ops alone: a new op does not compile until then.
     Status LowerOp(const Op& op) {
@@ -395,54 +395,6 @@ class InferenceLowerer final : Lowerer {
         return Push<kernels::GateRows>(call, op.outputs[0]);
     }
 
-    Status Lower(const Op& op, const program::PickColumns& a) {
-        CallOf<kernels::PickColumnsArgs> call;
-        kernels::PickColumnsArgs& args = call.args;
-        call.Reads(args.x, Of(op.inputs[0]));
-        args.heads = a.heads;
-        args.head_cols = Cols(op.inputs[0]) / a.heads;
-        args.begin = a.begin;
-        args.size = Cols(op.outputs[0]) / a.heads;
-        call.Writes(args.y, Of(op.outputs[0]));
-        call.Rows(args.rows);
-        return Push<kernels::PickColumns>(call, op.outputs[0]);
-    }
-
-    Status Lower(const Op& op, const program::LatentAttention& a) {
-        CallOf<kernels::LatentWriteArgs> write;
-        write.Binds(write.args.sequences, Bound::kSequences);
-        write.Reads(write.args.latent, Of(op.inputs[2]));
-        write.Reads(write.args.key, Of(op.inputs[3]));
-        const int64_t rank = write.args.rank = Cols(op.inputs[2]);
-        const int64_t rope = write.args.rope = Cols(op.inputs[3]);
-        write.args.cache = buffers_.cache(op.inputs[4]);
-        write.Writes(write.args.cache.data, Of(op.inputs[4]));
-        if (rank + rope > kernels::kMostLatentColumns) {
-            return MakeError(ErrorCode::kUnsupported,
-                             "program op {} (latent_attention): {} columns are cached; most: {}",
-                             op_, rank + rope, kernels::kMostLatentColumns);
-        }
-        WEFT_TRY(Push<kernels::LatentWrite>(write, op.outputs[0]));
-        CallOf<kernels::LatentAttentionArgs> call;
-        kernels::LatentAttentionArgs& args = call.args;
-        call.Binds(args.sequences, Bound::kSequences);
-        call.Reads(args.q_latent, Of(op.inputs[0]));
-        call.Reads(args.q_key, Of(op.inputs[1]));
-        args.heads = a.heads;
-        args.rank = rank;
-        args.rope = rope;
-        args.cache = buffers_.cache(op.inputs[4]);
-        call.Reads(args.cache.data, Of(op.inputs[4]));
-        args.scale = a.scale;
-        OwnsFloats(call, kernels::LatentScratch(rank, rope));
-        call.Writes(args.out, Of(op.outputs[0]));
-        return Push<&kernels::Kernels::latent_attention>(call, op.outputs[0]);
-    }
-    template <typename Args>
-    void OwnsFloats(CallOf<Args>& call, int64_t floats) {
-        Owns(call, call.args.scratch, call.args.scratch_floats, floats * kFloat, kFloat);
-    }
-
     Status Lower(const Op& op, const program::CausalConv& a) {
         CallOf<kernels::CausalConvArgs> call;
         kernels::CausalConvArgs& args = call.args;
@@ -706,12 +658,6 @@ class InferenceLowerer final : Lowerer {
         return Unsupported("is of training, and the Program is of inference");
     }
 
-    // rows_like: a value whose first dimension is the call's rows.
-    template <auto kKernel, typename Args>
-    Status Push(CallOf<Args>& call, ValueId rows_like) {
-        call.call.run = RunKernel<kKernel, Args>;
-        return Push(call.Take(), rows_like);
-    }
     Status PushTransfer(const Op& op, CallKind kind = CallKind::kTransfer) {
         CallOf<TransferArgs> call;
         call.call.kind = kind;
@@ -730,34 +676,6 @@ class InferenceLowerer final : Lowerer {
         call.Rows(call.args.rows);
         return Push(call.Take(), op.outputs.empty() ? op.inputs[0] : op.outputs[0]);
     }
-    Status Push(Call call, ValueId rows_like) {
-        call.rows.dim = ShapeOf(rows_like)[0];
-        const Op& op = program_.ops[static_cast<size_t>(op_)];
-        const bool alone = program::RowOf(op.kind()).Is(Trait::kRowWise | Trait::kSeesEarlier);
-        call.whole = call.whole || !alone;
-        Add(std::move(call));
-        return {};
-    }
-
-    // The bytes of an activation, an input, a cache or a recurrent state.
-    Region Of(ValueId id) const {
-        const program::Value& value = program_.value(id);
-        if (value.storage == program::Storage::kState) {
-            const int64_t positions = options_.kv_pages * options_.page_tokens;
-            return {buffers_.At(id), 0, program::StateBytes(value, positions), id};
-        }
-        if (value.storage == program::Storage::kSlots) {
-            return {buffers_.At(id), 0, program::SlotBytes(value) * options_.state_slots, id};
-        }
-        return {buffers_.At(id), RowBytes(value.dtype, value.shape.Elements(1, 1)), 0, id};
-    }
-    // A constant.
-    const float* Vector(ValueId id) const {
-        WEFT_CHECK(program_.value(id).storage == program::Storage::kWeight);
-        return reinterpret_cast<const float*>(buffers_.At(id));
-    }
-    bool IsWide(ValueId id) const { return TypeOf(id) == DType::kF64; }
-
     // ---- Scratch ----------------------------------------------------------------------------
 
     // Prepared activations: two, so that the next one does not wait for the readers of the last.

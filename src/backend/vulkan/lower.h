@@ -21,7 +21,8 @@ inline constexpr bool kTakesHalves =
     T::kRow.pass != program::Pass::kInference&& T::kRow.pass != program::Pass::kBoth;
 
 // The definitions are in lower_products.cc, lower_gemm.cc, lower_experts.cc, lower_rows.cc,
-// lower_attention.cc, lower_recurrent.cc, lower_train_rows.cc, lower_train_experts.cc,
+// lower_attention.cc, lower_index.cc, lower_recurrent.cc, lower_train_rows.cc,
+// lower_train_experts.cc,
 // lower_loss.cc, lower_update.cc, lower_adafactor.cc and lower_causal.cc.
 #define WEFT_LOWER(name) Status Lower(Emitter& e, const program::Op& op, const program::name& a);
 WEFT_OPS(WEFT_LOWER)

@@ -25,6 +25,8 @@ using program::ValueId;
 constexpr int64_t kMostSplitRows = 8, kChunkKeys = 128, kMostChunks = 128;
 constexpr uint32_t kAttentionGroup = 128;
 constexpr uint32_t kInChunks = 1u << 31;         // of a window: that it is a chunk of keys
+constexpr uint32_t kListed = 1u << 30;           // that it is how many positions are listed
+constexpr uint32_t kFewBit = 1u << 31;           // of a row: leave out those with room in the list
 constexpr int64_t kMostQueryFloats = 4608;  // of a tile, in shared memory
 constexpr int64_t kMostSplitPairs = 8, kLeastBlockPairs = 4, kMostBlockPairs = 16;
 // Scratch of the chunks of the rows that are split at a time.
@@ -68,7 +70,7 @@ struct AttentionShaderArgs {
     uint32_t heads = 0, first_head = 0, group = 1, first_kv_head = 0, kv_heads = 0;
     uint32_t page_tokens = 0, window = 0, chunks = 1;
     float scale = 1, soft_cap = 0;
-    uint32_t first_row = 0;
+    uint32_t row_and_bit = 0;
 };
 
 // k and v, where heads of the two differ in size: one after the other.
@@ -116,6 +118,7 @@ struct MergeArgs {
     uint64_t partial = 0, sinks = 0, result = 0, row_sequence = 0, sequences = 0;
     uint64_t codes = 0, scales = 0;
     uint32_t heads = 0, value_dims = 0, window = 0, chunks = 0, first_row = 0;
+    uint32_t least_position = 0;
 };
 
 class AttentionLowering {
@@ -126,6 +129,18 @@ class AttentionLowering {
 
     Status Run() {
         if (e_.reference() || e_.shape().rows <= kMostSplitRows) return RunSplit();
+        WEFT_TRY(RunBlocks());
+        // Rows that see more positions than are listed, alone.
+        if (!listed() || e_.shape().positions <= Listed()) return {};
+        args_.row_and_bit = kFewBit;
+        return RunSplit();
+    }
+
+  private:
+    bool listed() const { return args_.window >= kListed && args_.window < kInChunks; }
+    int64_t Listed() const { return args_.window & ~kListed; }
+
+    Status RunBlocks() {
         args_.rows_or_blocks = e_.tables().blocks;
         const bool single = e_.shape().blocks == e_.shape().rows;  // each block is one row
         const int64_t pairs = (single ? 1 : kBlockRows) * args_.group;
@@ -133,8 +148,6 @@ class AttentionLowering {
         return RunTiles(tiles, false, (pairs + tiles.pairs - 1) / tiles.pairs, e_.shape().blocks,
                         {e_.All(result_)});
     }
-
-  private:
     Status RunTiles(const AttentionTiles& tiles, bool split, int64_t x, int64_t z,
                     std::vector<Region> writes) {
         return e_.Run(
@@ -143,7 +156,8 @@ class AttentionLowering {
              static_cast<uint32_t>(sizes_.value_dims), static_cast<uint32_t>(sizes_.first_dims),
              static_cast<uint32_t>(tiles.pairs), static_cast<uint32_t>(tiles.keys),
              static_cast<uint32_t>(tiles.slice), split ? 1u : 0u,
-             static_cast<uint32_t>(tiles.lanes), static_cast<uint32_t>(tiles.key_groups)},
+             static_cast<uint32_t>(tiles.lanes), static_cast<uint32_t>(tiles.key_groups),
+             listed() ? 1u : 0u},
             args_, {x, args_.kv_heads, z}, reads_, std::move(writes), 0, Parts::kAlongZ);
     }
 
@@ -153,7 +167,11 @@ class AttentionLowering {
         int64_t keys = std::max(e_.shape().positions, 1);
         // A window of w keys may touch one chunk more than w keys fill.
         const int64_t window = args_.window & ~kInChunks;
-        if (window != 0) keys = std::min(keys, window + kChunkKeys);
+        if (listed()) {
+            keys = std::min(keys, Listed());
+        } else if (window != 0) {
+            keys = std::min(keys, window + kChunkKeys);
+        }
         const int64_t chunks = std::min((keys + kChunkKeys - 1) / kChunkKeys, kMostChunks);
         args_.chunks = static_cast<uint32_t>(chunks);
         const AttentionTiles tiles = TilesOf(sizes_, args_.group, true);
@@ -167,13 +185,14 @@ class AttentionLowering {
         WEFT_ASSIGN(const Region partial,
                     e_.Scratch("attention chunks", row_bytes * static_cast<uint64_t>(turn)));
         args_.partial = partial.address;
-        const bool encodes = sizes_.value_dims % 32 == 0 && WantsIntegers(e_, result_);
+        const bool all = (args_.row_and_bit & kFewBit) == 0;  // rows are merged
+        const bool encodes = all && sizes_.value_dims % 32 == 0 && WantsIntegers(e_, result_);
         if (encodes) {
             WEFT_ASSIGN(codes_, PlaceIntegers(e_, result_));
         }
         for (int64_t first = 0; first < rows; first += turn) {
             const int64_t count = std::min(turn, rows - first);
-            args_.first_row = static_cast<uint32_t>(first);
+            args_.row_and_bit = (args_.row_and_bit & kFewBit) | static_cast<uint32_t>(first);
             WEFT_TRY(RunTiles(tiles, true, x, count, {partial}));
             WEFT_TRY(Merge(partial, first, count));
         }
@@ -184,7 +203,10 @@ class AttentionLowering {
     Status Merge(const Region& partial, int64_t first, int64_t count) {
         MergeArgs args;
         args.partial = partial.address;
-        args.sinks = args_.sinks;
+        args.sinks = listed() ? 0 : args_.sinks;
+        if ((args_.row_and_bit & kFewBit) != 0) {  // the others have a block
+            args.least_position = static_cast<uint32_t>(Listed());
+        }
         args.result = args_.result;
         args.row_sequence = e_.tables().row_sequence;
         args.sequences = args_.sequences;
@@ -298,7 +320,7 @@ Status LowerOverCache(Emitter& e, const Op& op, const program::Attention& a) {
 }
 
 Status Lower(Emitter& e, const Op& op, const program::LatentAttention& a) {
-    const CachePlace& cache = e.Cache(op.inputs[4]);
+    const CachePlace& cache = e.Cache(op.inputs.back());
     WEFT_TRY(WriteRows(e, op, op.inputs[2], op.inputs[3], cache, cache, e.Cols(op.inputs[2])));
     return LowerOverCache(e, op, a);
 }
@@ -306,7 +328,7 @@ Status Lower(Emitter& e, const Op& op, const program::LatentAttention& a) {
 Status LowerOverCache(Emitter& e, const Op& op, const program::LatentAttention& a) {
     const ValueId q_latent = op.inputs[0], q_key = op.inputs[1], out = op.outputs[0];
     const int64_t rank = e.Cols(op.inputs[2]);
-    const CachePlace& cache = e.Cache(op.inputs[4]);
+    const CachePlace& cache = e.Cache(op.inputs.back());
     AttentionShaderArgs args = ArgsOf(e, cache, cache);
     args.q = e.Address(q_latent);
     args.q_more = e.Address(q_key);
@@ -315,8 +337,17 @@ Status LowerOverCache(Emitter& e, const Op& op, const program::LatentAttention& 
     args.scale = a.scale;
     AttentionSizes sizes{0, cache.head_dim, rank, rank};
     WEFT_ASSIGN(sizes.type, CacheType(op, cache));
-    return AttentionLowering(e, sizes, args, {e.All(q_latent), e.All(q_key), cache.All()}, out)
-        .Run();
+    std::vector<Region> reads = {e.All(q_latent), e.All(q_key), cache.All()};
+    if (op.inputs.size() == 6) {
+        args.sinks = e.Address(op.inputs[4]);
+        args.window = kListed | static_cast<uint32_t>(e.Cols(op.inputs[4]));
+        reads.push_back(e.All(op.inputs[4]));
+    }
+    return AttentionLowering(e, sizes, args, std::move(reads), out).Run();
+}
+
+Status WriteRow(Emitter& e, const Op& op, ValueId x, const CachePlace& cache) {
+    return WriteRows(e, op, x, x, cache, cache, 0, 1);
 }
 
 Status LowerPageCopies(Emitter& e, std::span<const CachePlace> caches, int64_t count) {

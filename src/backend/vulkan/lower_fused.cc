@@ -317,7 +317,7 @@ Status LowerLatent(Emitter& e, const LatentRun& run) {
     const Op &q = *OpAt(e, run.q_pick), &latent = *OpAt(e, run.latent_pick);
     const Op &key = *OpAt(e, run.key_pick), &rope = *OpAt(e, run.key_rope);
     const ValueId to = attention.inputs[1];
-    const CachePlace& cache = e.Cache(attention.inputs[4]);
+    const CachePlace& cache = e.Cache(attention.inputs.back());
     WEFT_ASSIGN(const uint32_t type, CacheType(attention, cache));
     WEFT_ASSIGN(const AngleTables angles, PlaceAngles(e, rope.as<program::Rope>()));
     LatentArgs args;

@@ -46,6 +46,8 @@ Status LowerRoutedMatMul(Emitter& e, const program::Op& product, const program::
 // lower_attention.cc: the type of a cache, as kernels number it. Errors: kUnsupported, where a
 // kernel takes no such rows.
 Result<uint32_t> CacheType(const program::Op& op, const CachePlace& cache);
+// lower_attention.cc: a row of `x` for each row of the step into a cache of one head.
+Status WriteRow(Emitter& e, const program::Op& op, program::ValueId x, const CachePlace& cache);
 // lower_attention.cc: the caches of an op of attention that has them. Errors: kUnsupported, if
 // their types differ.
 struct AttentionCaches {

@@ -1,4 +1,4 @@
-#include "kernels/latent.h"
+#include "kernels/reference/latent.h"
 
 #include <algorithm>
 #include <cmath>
@@ -15,13 +15,14 @@ float DotOf(const float* a, const float* b, int64_t count) {
     return sum;
 }
 
-// One head of one row over positions [0, keys).
+// One head of one row over positions [0, keys), or those of a list.
 void OneQuery(const LatentAttentionArgs& args, const Sequence& sequence, int64_t keys,
-              const float* latent, const float* key, float* out) {
+              const int32_t* list, const float* latent, const float* key, float* out) {
     float row[kMostLatentColumns];
     float peak = -std::numeric_limits<float>::infinity(), total = 0;
     std::fill_n(out, args.rank, 0.0f);
-    for (int64_t p = 0; p < keys; ++p) {
+    for (int64_t i = 0; i < keys; ++i) {
+        const int64_t p = list == nullptr ? i : list[i];
         const int32_t page = sequence.pages[static_cast<size_t>(p / args.cache.page_tokens)];
         ReadValue(args.cache, page, 0, p % args.cache.page_tokens, row);
         const float score =
@@ -37,14 +38,22 @@ void OneQuery(const LatentAttentionArgs& args, const Sequence& sequence, int64_t
 
 }  // namespace
 
+void LatentRow(const LatentAttentionArgs& args, const Sequence& sequence, int64_t row,
+               const Range& heads, int64_t keys, const int32_t* list) {
+    for (int64_t head = heads.begin; head < heads.end; ++head) {
+        const int64_t at = row * args.heads + head;
+        OneQuery(args, sequence, keys, list, args.q_latent + at * args.rank,
+                 args.q_key + at * args.rope, args.out + at * args.rank);
+    }
+}
+
 void LatentAttention(const LatentAttentionArgs& args, int part, int parts) {
     for (const Sequence& sequence : args.sequences) {
         const Range share = Share(sequence.row_count * args.heads, 1, part, parts);
         for (int64_t unit = share.begin; unit < share.end; ++unit) {
-            const int64_t row = unit / args.heads;
-            const int64_t at = (sequence.row_begin + row) * args.heads + unit % args.heads;
-            OneQuery(args, sequence, sequence.position + row + 1, args.q_latent + at * args.rank,
-                     args.q_key + at * args.rope, args.out + at * args.rank);
+            const int64_t row = unit / args.heads, head = unit % args.heads;
+            LatentRow(args, sequence, sequence.row_begin + row, {head, head + 1},
+                      sequence.position + row + 1, nullptr);
         }
     }
 }

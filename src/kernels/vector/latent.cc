@@ -5,11 +5,11 @@
 // rows in registers. The softmax is online (Milakov and Gimelshein 2018), tile by tile from the
 // first position, so that a query's bits depend on nothing but its own keys.
 #include <algorithm>
-#include <cstring>
 #include <limits>
 
+#include "kernels/vector/cache_rows.h"
 #include "kernels/vector/math.h"
-#include "tensor/quant.h"
+#include "kernels/vector/sparse.h"
 
 namespace weft::kernels::WEFT_SET {
 namespace {
@@ -29,14 +29,28 @@ class LatentTiles {
 
     void Run(int part, int parts) {
         for (const Sequence& sequence : args_.sequences) {
-            const int64_t units = sequence.row_count * args_.heads;
-            const int64_t each = (units + parts - 1) / parts;
-            const int64_t block =
-                std::min<int64_t>(kLatentQueries, (each + kRows - 1) / kRows * kRows);
-            // Later rows have more keys: blocks are dealt out in turn.
-            for (int64_t at = part * block; at < units; at += parts * block) {
-                Block(sequence, at, std::min(block, units - at));
+            RunRows(sequence, sequence.row_count, part, parts);
+        }
+    }
+
+    // A row that sees no more positions than are chosen attends to all of them, as Run has it; of
+    // the others each has blocks of its own. A row's bits are the same either way.
+    void RunChosen(const int32_t* chosen, int64_t top, int part, int parts) {
+        for (const Sequence& sequence : args_.sequences) {
+            const int64_t dense =
+                std::clamp<int64_t>(top - sequence.position, 0, sequence.row_count);
+            RunRows(sequence, dense, part, parts);
+            const int64_t rows = sequence.row_count - dense;
+            if (rows == 0) continue;
+            const int64_t block = std::min(BlockOf(rows * args_.heads, parts), args_.heads);
+            const int64_t blocks = (args_.heads + block - 1) / block;  // of a row
+            listed_ = top;
+            for (int64_t at = part; at < rows * blocks; at += parts) {
+                const int64_t row = dense + at / blocks, head = at % blocks * block;
+                list_ = chosen + (sequence.row_begin + row) * top;
+                Block(sequence, row * args_.heads + head, std::min(block, args_.heads - head));
             }
+            list_ = nullptr;
         }
     }
 
@@ -44,6 +58,21 @@ class LatentTiles {
     static constexpr int kRows = Simd::kRegisters == 32 ? 4 : 2;  // queries in registers
     static constexpr int kColumns = 4;                            // keys, or vectors of sums
     static int64_t PadUp(int64_t n) { return (n + 15) / 16 * 16; }
+
+    // Queries of a block where `parts` share so many.
+    static int64_t BlockOf(int64_t units, int parts) {
+        const int64_t each = (units + parts - 1) / parts;
+        return std::min<int64_t>(kLatentQueries, (each + kRows - 1) / kRows * kRows);
+    }
+
+    // The first `rows` rows of a sequence.
+    void RunRows(const Sequence& sequence, int64_t rows, int part, int parts) {
+        const int64_t units = rows * args_.heads, block = BlockOf(units, parts);
+        // Later rows have more keys: blocks are dealt out in turn.
+        for (int64_t at = part * block; at < units; at += parts * block) {
+            Block(sequence, at, std::min(block, units - at));
+        }
+    }
 
     // Queries [first, first + count) of a sequence, a query being a head of a row.
     void Block(const Sequence& sequence, int64_t first, int64_t count) {
@@ -72,6 +101,7 @@ class LatentTiles {
     }
 
     int64_t Keys(const Sequence& sequence, int64_t unit) const {
+        if (list_ != nullptr) return listed_;
         return sequence.position + unit / args_.heads + 1;
     }
 
@@ -90,40 +120,21 @@ class LatentTiles {
         }
     }
 
-    // Cached rows [begin, begin + count) as floats; zeros up to `rows`.
+    // Cached rows [begin, begin + count), of the list where there is one, as floats; zeros up to
+    // `rows`.
     void TakeKeys(const Sequence& sequence, int64_t begin, int64_t count, int64_t rows) {
         const KvCache& cache = args_.cache;
         const int64_t width = args_.rank + args_.rope;
         for (int64_t i = 0; i < count; ++i) {
-            const int64_t position = begin + i;
+            const int64_t position = list_ == nullptr ? begin + i : list_[begin + i];
             const auto page = static_cast<size_t>(position / cache.page_tokens);
             const std::byte* from =
                 cache.Row(sequence.pages.data()[page], 0, position % cache.page_tokens);
             float* to = keys_ + i * cols_;
             std::fill(to + width / 16 * 16, to + cols_, 0.0f);
-            if (cache.dtype == DType::kF16 || cache.dtype == DType::kBF16) {
-                Widen(cache.dtype, from, width, to);
-            } else {
-                DequantizeRow(cache.dtype,
-                              {from, static_cast<size_t>(RowBytes(cache.dtype, width))},
-                              {to, static_cast<size_t>(width)});
-            }
+            WidenRow(cache.dtype, from, width, to);
         }
         std::fill(keys_ + count * cols_, keys_ + rows * cols_, 0.0f);
-    }
-
-    static void Widen(DType dtype, const std::byte* from, int64_t width, float* to) {
-        const auto load = [&](const std::byte* at) {
-            return dtype == DType::kF16 ? Simd::LoadF16(at) : Simd::LoadBF16(at);
-        };
-        int64_t d = 0;
-        for (; d + Simd::kLanes <= width; d += Simd::kLanes) {
-            Simd::Store(to + d, load(from + 2 * d));
-        }
-        if (d == width) return;
-        std::byte tail[2 * Simd::kLanes] = {};
-        std::memcpy(tail, from + 2 * d, static_cast<size_t>(2 * (width - d)));
-        Simd::StoreFirst(to + d, load(tail), width - d);
     }
 
     // scores[q ...][0, keys) of kRows queries.
@@ -234,9 +245,15 @@ class LatentTiles {
     float* const sums_;     // [kLatentQueries][sum_cols_]
     float* const peak_;
     float* const total_;
+    const int32_t* list_ = nullptr;  // the positions that a row attends to; null: all
+    int64_t listed_ = 0;
 };
 
 }  // namespace
+
+void SparseLatent(const SparseLatentArgs& args, int part, int parts) {
+    LatentTiles(args.all, part).RunChosen(args.chosen, args.top, part, parts);
+}
 
 void SetLatent(Kernels& table) {
     table.latent_attention = [](const LatentAttentionArgs& args, int part, int parts) {

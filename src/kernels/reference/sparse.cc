@@ -1,0 +1,52 @@
+#include "kernels/sparse.h"
+
+#include <algorithm>
+
+#include "kernels/reference/latent.h"
+#include "kernels/reference/ops.h"
+
+namespace weft::kernels::reference {
+namespace {
+
+// sum over heads of weight * max(0, q . key), of positions [begin, begin + count).
+void Score(const IndexRows& rows, const Sequence& sequence, int64_t row, int64_t begin,
+           int64_t count, float* out) {
+    float key[kMostLatentColumns];
+    for (int64_t i = 0; i < count; ++i) {
+        const int64_t position = begin + i;
+        const auto page = static_cast<size_t>(position / rows.cache.page_tokens);
+        ReadValue(rows.cache, sequence.pages[page], 0, position % rows.cache.page_tokens, key);
+        out[i] = 0;
+        for (int64_t h = 0; h < rows.heads; ++h) {
+            const float* q = rows.q + (row * rows.heads + h) * rows.dim;
+            float dot = 0;
+            for (int64_t d = 0; d < rows.dim; ++d) dot += q[d] * key[d];
+            out[i] += rows.weights[row * rows.heads + h] * std::max(dot, 0.0f);
+        }
+    }
+}
+
+void IndexScores(const IndexScoresArgs& args, int part, int parts) {
+    RunIndexScores(args, part, parts, [&](auto&&... of) { Score(args.rows, of...); });
+}
+
+void IndexChoose(const IndexChooseArgs& args, int part, int parts) {
+    RunIndexChoose(args, part, parts, [&](auto&&... of) { Score(args.rows, of...); });
+}
+
+void SparseLatent(const SparseLatentArgs& args, int part, int parts) {
+    ForIndexRows(args.all.sequences,
+                 [&](int64_t, const Sequence& sequence, int64_t row, int64_t keys) {
+                     const int32_t* chosen = args.chosen + row * args.top;
+                     const Range heads = Share(args.all.heads, 1, part, parts);
+                     LatentRow(args.all, sequence, row, heads, std::min(keys, args.top), chosen);
+                 });
+}
+
+}  // namespace
+
+SparseKernels Sparse() {
+    return {IndexScores, IndexChoose, SparseLatent};
+}
+
+}  // namespace weft::kernels::reference

@@ -1,0 +1,101 @@
+#include "kernels/sparse.h"
+
+#include <algorithm>
+#include <bit>
+#include <numeric>
+
+namespace weft::kernels {
+
+// One function a set makes its kernels (vector/sparse.cc).
+namespace reference {
+SparseKernels Sparse();
+}
+namespace avx2 {
+SparseKernels Sparse();
+}
+namespace avx512 {
+SparseKernels Sparse();
+}
+namespace neon {
+SparseKernels Sparse();
+}
+namespace i8mm {
+SparseKernels Sparse();
+}
+
+// As KernelsFor: each is made when it is first asked for, on a processor that has the set.
+const SparseKernels& SparseKernelsFor(CpuLevel level) {
+#if defined(__x86_64__)
+    if (level == CpuLevel::kAvx2) {
+        static const SparseKernels own = avx2::Sparse();
+        return own;
+    }
+    if (level == CpuLevel::kAvx512 || level == CpuLevel::kAmx) {
+        static const SparseKernels own = avx512::Sparse();
+        return own;
+    }
+#elif defined(__aarch64__)
+    if (level == CpuLevel::kNeon) {
+        static const SparseKernels own = neon::Sparse();
+        return own;
+    }
+    if (level == CpuLevel::kI8mm) {
+        static const SparseKernels own = i8mm::Sparse();
+        return own;
+    }
+#endif
+    static const SparseKernels own = reference::Sparse();
+    return own;
+}
+
+// Scores of a row, its query, a tile of keys, and the dot products of each head with the tile; see
+// vector/sparse.cc. Rows are padded to whole vectors.
+int64_t IndexScratch(int64_t heads, int64_t dim, int64_t positions) {
+    const int64_t cols = (dim + 15) / 16 * 16, padded = (heads + 3) / 4 * 4;
+    return (positions + 15) / 16 * 16 + padded * cols + kLatentTile * cols + padded * kLatentTile;
+}
+
+namespace {
+
+// Floats in the order of these numbers; -0 is 0.
+uint32_t Ordered(float value) {
+    const auto bits = std::bit_cast<uint32_t>(value + 0.0f);
+    return (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
+}
+
+}  // namespace
+
+// The lowest of the highest is found digit by digit, from the top one on: of the numbers that begin
+// with the digits so far, how many have which next digit.
+void ChooseHighest(std::span<const float> scores, std::span<int32_t> top) {
+    constexpr struct { int shift, bits; } kDigits[] = {{21, 11}, {10, 11}, {0, 10}};
+    uint32_t least = 0, known = 0;
+    uint32_t left = static_cast<uint32_t>(top.size());  // to be chosen of those that begin so
+    for (const auto [shift, bits] : kDigits) {
+        const uint32_t mask = (1u << bits) - 1;
+        uint32_t counts[1 << 11] = {};
+        for (const float score : scores) {
+            const uint32_t key = Ordered(score);
+            if ((key & known) == least) ++counts[key >> shift & mask];
+        }
+        uint32_t digit = mask;
+        for (; counts[digit] < left; --digit) left -= counts[digit];
+        least |= digit << shift;
+        known |= mask << shift;
+    }
+    size_t count = 0;
+    for (size_t i = 0; i < scores.size() && count < top.size(); ++i) {
+        const uint32_t key = Ordered(scores[i]);
+        if (key < least || (key == least && left == 0)) continue;
+        if (key == least) --left;
+        top[count++] = static_cast<int32_t>(i);
+    }
+}
+
+void ChooseAll(int64_t positions, std::span<int32_t> top) {
+    const auto seen = top.first(static_cast<size_t>(positions));
+    std::iota(seen.begin(), seen.end(), 0);
+    std::fill(top.begin() + positions, top.end(), -1);
+}
+
+}  // namespace weft::kernels

@@ -1,0 +1,117 @@
+// Sparse attention (DeepSeek-AI 2025, "DeepSeek-V3.2"): an indexer scores the cached positions for
+// each row, the highest `top` are chosen, and latent attention reads these alone.
+//
+// The index keys of a layer are a cache of their own, plain rows of `dim` elements like latent
+// attention's (latent.h), whose LatentWrite writes them with rank = dim and rope = 0.
+// As in args.h: (args, part, parts), no allocation, and a row's bits do not depend on others.
+#pragma once
+
+#include <algorithm>
+
+#include "hw/cpu.h"
+#include "kernels/latent.h"
+
+namespace weft::kernels {
+
+// Steps of at most so many rows share out the positions of a row among the threads; in larger ones
+// a thread has whole rows.
+inline constexpr int64_t kIndexSharedRows = 16;
+
+struct IndexRows {
+    std::span<const Sequence> sequences;
+    const float* q = nullptr;        // [rows, heads * dim]
+    const float* weights = nullptr;  // [rows, heads]
+    int64_t heads = 0, dim = 0;      // dim: at most kMostLatentColumns
+    int64_t top = 0;
+    KvCache cache;               // head_dim = dim, kv_heads = 1
+    float* scratch = nullptr;    // [parts, scratch_floats]
+    int64_t scratch_floats = 0;  // IndexScratch(heads, dim, positions)
+    int64_t positions = 0;       // the most that a sequence may have
+    float* shared = nullptr;     // [kIndexSharedRows, positions], of all threads
+};
+int64_t IndexScratch(int64_t heads, int64_t dim, int64_t positions);
+
+// The scores of the rows, where there are at most kIndexSharedRows; else nothing. A row whose
+// positions are all chosen has none.
+struct IndexScoresArgs {
+    IndexRows rows;
+};
+// The choice, from `shared` or from scores of its own.
+struct IndexChooseArgs {
+    IndexRows rows;
+    int32_t* chosen = nullptr;  // [rows, top]: ascending positions; -1 behind them
+};
+
+// Latent attention of each row to its chosen positions.
+struct SparseLatentArgs {
+    LatentAttentionArgs all;
+    const int32_t* chosen = nullptr;  // [rows, top]
+    int64_t top = 0;
+};
+
+// The positions of the `top` highest of count > top scores, of equal ones the lower, ascending.
+void ChooseHighest(std::span<const float> scores, std::span<int32_t> top);
+// The choice of a row that sees at most `top` positions.
+void ChooseAll(int64_t positions, std::span<int32_t> top);
+
+// The kernels of an instruction set, which that of the table `kernels` chooses.
+struct SparseKernels {
+    Kernel<IndexScoresArgs> index_scores = nullptr;
+    Kernel<IndexChooseArgs> index_choose = nullptr;
+    Kernel<SparseLatentArgs> latent = nullptr;
+};
+const SparseKernels& SparseKernelsFor(CpuLevel level);
+
+// Calls on(number, row, keys) for each row of the step, `number` counted from 0: row is one of q,
+// which sees `keys` positions of `sequence`.
+template <typename OnRow>
+inline void ForIndexRows(std::span<const Sequence> sequences, OnRow on) {
+    int64_t number = 0;
+    for (const Sequence& sequence : sequences) {
+        for (int64_t i = 0; i < sequence.row_count; ++i) {
+            on(number++, sequence, sequence.row_begin + i, sequence.position + i + 1);
+        }
+    }
+}
+inline int64_t CountRows(std::span<const Sequence> sequences) {
+    int64_t rows = 0;
+    for (const Sequence& sequence : sequences) rows += sequence.row_count;
+    return rows;
+}
+
+// The two kernels of the index, over a function score(rows, sequence, row, begin, count, out) of a
+// set: scores of positions [begin, begin + count), at most kLatentTile.
+template <typename Score>
+inline void RunIndexScores(const IndexScoresArgs& args, int part, int parts, Score score) {
+    const IndexRows& rows = args.rows;
+    if (CountRows(rows.sequences) > kIndexSharedRows) return;
+    int64_t tile = 0;
+    ForIndexRows(rows.sequences,
+                 [&](int64_t number, const Sequence& sequence, int64_t row, int64_t keys) {
+                     if (keys <= rows.top) return;
+                     for (int64_t begin = 0; begin < keys; begin += kLatentTile) {
+                         if (tile++ % parts != part) continue;
+                         score(sequence, row, begin, std::min(kLatentTile, keys - begin),
+                               rows.shared + number * rows.positions + begin);
+                     }
+                 });
+}
+template <typename Score>
+inline void RunIndexChoose(const IndexChooseArgs& args, int part, int parts, Score score) {
+    const IndexRows& rows = args.rows;
+    const bool shared = CountRows(rows.sequences) <= kIndexSharedRows;
+    ForIndexRows(rows.sequences, [&](int64_t number, const Sequence& sequence, int64_t row,
+                                     int64_t keys) {
+        if (number % parts != part) return;
+        const std::span<int32_t> out(args.chosen + row * rows.top, static_cast<size_t>(rows.top));
+        if (keys <= rows.top) return ChooseAll(keys, out);
+        float* const own = rows.scratch + part * rows.scratch_floats;
+        for (int64_t begin = 0; !shared && begin < keys; begin += kLatentTile) {
+            score(sequence, row, begin, std::min(kLatentTile, keys - begin), own + begin);
+        }
+        const float* from = shared ? rows.shared + number * rows.positions : own;
+        ChooseHighest({from, static_cast<size_t>(keys)}, out);
+    });
+}
+
+}  // namespace weft::kernels

@@ -1,0 +1,31 @@
+// Plain rows of a KV cache (V, latents, index keys) as floats, a vector at a time where the cache
+// is of halves.
+#pragma once
+
+#include <cstring>
+
+#include "kernels/vector/set.h"
+#include "tensor/quant.h"
+
+namespace weft::kernels::WEFT_SET {
+
+// to: [width], of a cache of any type.
+WEFT_INLINE void WidenRow(DType dtype, const std::byte* from, int64_t width, float* to) {
+    if (dtype != DType::kF16 && dtype != DType::kBF16) {
+        return DequantizeRow(dtype, {from, static_cast<size_t>(RowBytes(dtype, width))},
+                             {to, static_cast<size_t>(width)});
+    }
+    const auto load = [&](const std::byte* at) {
+        return dtype == DType::kF16 ? Simd::LoadF16(at) : Simd::LoadBF16(at);
+    };
+    int64_t d = 0;
+    for (; d + Simd::kLanes <= width; d += Simd::kLanes) {
+        Simd::Store(to + d, load(from + 2 * d));
+    }
+    if (d == width) return;
+    std::byte tail[2 * Simd::kLanes] = {};
+    std::memcpy(tail, from + 2 * d, static_cast<size_t>(2 * (width - d)));
+    Simd::StoreFirst(to + d, load(tail), width - d);
+}
+
+}  // namespace weft::kernels::WEFT_SET

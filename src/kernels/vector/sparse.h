@@ -1,0 +1,12 @@
+// The kernels of kernels/sparse.h for a set.
+#pragma once
+
+#include "kernels/sparse.h"
+#include "kernels/vector/set.h"
+
+namespace weft::kernels::WEFT_SET {
+
+// latent.cc, beside latent attention to all positions.
+void SparseLatent(const SparseLatentArgs& args, int part, int parts);
+
+}  // namespace weft::kernels::WEFT_SET
