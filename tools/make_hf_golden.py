@@ -136,6 +136,15 @@ LATER = {
         "first_k_dense_replace": 2, "index_topk": 12, "index_head_dim": 16, "index_n_heads": 2,
         "indexer_types": ["full", "full", "shared"],
         "rope_parameters": {"rope_type": "default", "rope_theta": 1000000.0}}),
+    # An indexer that chooses fewer positions than there are rows.
+    "deepseekV32Top": ("deepseek_v32", "F32", LATENT | {
+        "rms_norm_eps": 1e-6, "q_lora_rank": 20, "n_group": 2, "topk_group": 1,
+        "routed_scaling_factor": 2.5, "index_topk": 4, "index_head_dim": 20, "index_n_heads": 9}),
+    "glmDsaTop": ("glm_moe_dsa", "F32", LATENT | {
+        "rms_norm_eps": 1e-6, "q_lora_rank": 20, "n_group": 1, "topk_group": 1,
+        "num_hidden_layers": 4, "index_topk": 4, "index_head_dim": 20, "index_n_heads": 9,
+        "indexer_types": ["full", "shared", "full", "shared"],
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1000000.0}}),
     "ministral3": ("mistral3", "F32", with_images("ministral3", {
         "tie_word_embeddings": False, "rope_parameters": TEMPERED},
         PIXTRAL, tie_word_embeddings=False)),

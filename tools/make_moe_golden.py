@@ -37,6 +37,8 @@ LATENT = dict(num_key_value_heads=9, rms_norm_eps=1e-6, kv_lora_rank=64, qk_rope
 SIGMOID = dict(**LATENT, q_lora_rank=48, n_shared_experts=1, norm_topk_prob=True,
                routed_scaling_factor=2.5)
 INDEXER = dict(index_topk=16, index_head_dim=32, index_n_heads=2)
+# Far fewer than there are rows.
+TOP = dict(index_topk=5, index_head_dim=32, index_n_heads=11)
 EXPERTS_OF_GEMMA4 = dict(num_experts=10, top_k_experts=3, moe_intermediate_size=96)
 HALF = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}
 
@@ -86,6 +88,11 @@ LATER = {
                                         rope_parameters=yarn(1.0))),
     "glmDsa": ("GlmMoeDsa", dict(SIGMOID, **INDEXER, n_group=1, topk_group=1,
                                  first_k_dense_replace=2)),
+    "deepseekV32Top": ("DeepseekV32", dict(**SIGMOID, **TOP, n_group=4, topk_group=2,
+                                           rope_parameters=yarn(1.0))),
+    "glmDsaTop": ("GlmMoeDsa", dict(SIGMOID, **TOP, n_group=1, topk_group=1,
+                                    first_k_dense_replace=2,
+                                    indexer_types=["full", "shared", "full"])),
     "mistral4": ("Mistral4", dict(
         **LATENT, head_dim=48, q_lora_rank=48, n_shared_experts=1, n_group=1, topk_group=1,
         norm_topk_prob=False,
@@ -102,7 +109,8 @@ LATER = {
     "hyV3": ("HYV3", dict(**EXPERTS, num_shared_experts=1, router_scaling_factor=2.5)),
 }
 # Whose files hold attn_k_b and attn_v_b; the others of latent attention hold attn_kv_b.
-SPLIT = ("deepseekV3", "kimiK2", "mistral4", "youtu", "deepseekV32", "glmDsa")
+SPLIT = ("deepseekV3", "kimiK2", "mistral4", "youtu", "deepseekV32", "glmDsa", "deepseekV32Top",
+         "glmDsaTop")
 
 # Names of HF -> names of GGUF, for what follows "model.layers.N." or stands alone.
 NAMES = {
@@ -203,7 +211,9 @@ def value_of(case, family, name, shape, config):
     if family in ("GptOss", "Glm4Moe", "SolarOpen") and rest == "post_attention_layernorm.weight":
         return tensor(block + "post_attention_norm.weight", shape)
     if rest.startswith("self_attn.indexer."):
-        return tensor(block + rest, shape)
+        names = {"wq_b": "attn_q_b", "wk": "attn_k", "weights_proj": "proj", "k_norm": "k_norm"}
+        part, kind = rest.removeprefix("self_attn.indexer.").split(".")
+        return tensor(f"{block}indexer.{names[part]}.{kind}", shape)
     if rest == "self_attn.sinks":
         return tensor(block + "attn_sinks.weight", shape)
     if rest == "mlp.experts.gate_up_proj":
@@ -247,6 +257,20 @@ def parameters_of(model):
             yield name.replace("language_model.", ""), parameter
 
 
+def check_choices(least):
+    """The choices of indexers are refused where a score that is chosen and one that is not are
+    nearer than `least`: sums in another order might choose otherwise."""
+    topk = torch.Tensor.topk
+
+    def checked(x, k, *args, **kwargs):
+        if x.shape[-1] == ROWS and k < ROWS:
+            best = x.sort(-1, descending=True).values
+            gaps = (best[..., k - 1] - best[..., k])[..., k:]
+            assert gaps.min() > least, gaps.min()
+        return topk(x, k, *args, **kwargs)
+    torch.Tensor.topk = checked
+
+
 def run(case, family, more):
     model, config = make(family, {**COMMON, **more})
     parameters = list(parameters_of(model))
@@ -262,6 +286,7 @@ def run(case, family, more):
 
 
 def main():
+    check_choices(2e-3)
     tensors, asked = {}, pathlib.Path(sys.argv[1]).stem
     for name, case in ({asked: LATER[asked]} if asked in LATER else CASES).items():
         tensors |= {f"{name}/{key}": value for key, value in run(name, *case).items()}

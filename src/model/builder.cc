@@ -18,7 +18,7 @@ using program::ValueId;
 
 namespace {
 
-// The indexer of sparse attention, which chooses all keys within Hyper::index_keys tokens.
+// The indexer of sparse attention.
 bool IsOfIndexer(std::string_view tensor) {
     constexpr std::string_view kTensors[] = {"indexer.attn_k.weight", "indexer.attn_q_b.weight",
                                              "indexer.k_norm.bias", "indexer.k_norm.weight",
@@ -449,8 +449,9 @@ Status Builder::CheckAllUsed() const {
         if (rest.starts_with("attn_rot_embd") || rest.starts_with("rope_f")) continue;
         if (rest == "ffn_down_exps.bias") continue;  // stands on one rank of an expert group
         if (rest == "attn_kv_b.weight") continue;    // beside attn_k_b and attn_v_b: the same
-        if (hyper_.index_keys > 0 && IsOfIndexer(rest)) continue;
         if (hyper_.KvLayer(layer) != layer && IsOfKeysAndValues(rest)) continue;
+        const bool indexes = UsesIndexer() && hyper_.indexer.IsOwn(layer);
+        if (hyper_.indexer.top > 0 && !indexes && IsOfIndexer(rest)) continue;
         return MakeError(ErrorCode::kUnsupported,
                          "{}: tensor {} is not known for architecture '{}': without it the model's "
                          "answers would be wrong",

@@ -209,7 +209,11 @@ class Builder {
     DeltaGates ToDeltaGates(program::ValueId x);
 
     // Latent attention (latent.cc).
-    program::ValueId LatentQuery(program::ValueId x);
+    program::ValueId QueryLatent(program::ValueId x);
+    program::ValueId LatentQuery(program::ValueId x, program::ValueId latent);
+    bool UsesIndexer() const;
+    program::ValueId Chosen(program::ValueId x, program::ValueId latent);
+    program::ValueId RowCache(const std::string& name, int64_t columns);
     program::ValueId HeadMatrices(const std::string& own, int64_t rows, int64_t cols,
                                   bool transposed);
     program::ValueId Pick(program::ValueId x, int64_t heads, int64_t begin, int64_t size,
@@ -230,6 +234,7 @@ class Builder {
     program::Program program_;
     program::ValueId tokens_ = program::kNoValue, positions_ = program::kNoValue,
                      output_rows_ = program::kNoValue;
+    program::ValueId chosen_ = program::kNoValue;  // of the last layer with an indexer
     int64_t layer_ = -1;
     // Gemma 4's small models: the embedded tokens, what the stage's layers take beside them, and
     // the keys and values that other layers read, by layer.

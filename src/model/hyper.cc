@@ -290,18 +290,6 @@ Status ReadHeads(const model_files::ModelSource& source, const std::string& pref
     return {};
 }
 
-// DeepSeek Sparse Attention: an indexer chooses the keys that a query sees. Up to so many tokens it
-// chooses all of them, and the context ends there.
-Status ReadIndexer(const model_files::ModelSource& source, const std::string& prefix,
-                   Hyper& hyper) {
-    const std::string key = prefix + "attention.indexer.top_k";
-    const bool always = hyper.architecture == "deepseek32" || hyper.architecture == "glm-dsa";
-    if (!always && !source.meta().Has(key)) return {};
-    WEFT_ASSIGN(hyper.index_keys, source.meta().Int(key, 1, 1ll << 31));
-    hyper.context = std::min(hyper.context, hyper.index_keys);
-    return {};
-}
-
 // Columns of the MLP: one number, or one for each layer, some of which may be twice the least, or 0
 // where a layer has no MLP. Models without a dense layer may say those of an expert alone.
 Status ReadFfn(const model_files::ModelSource& source, const std::string& prefix, Hyper& hyper) {
@@ -425,7 +413,7 @@ Result<Hyper> ReadHyper(const model_files::ModelSource& source) {
                                        hyper.windowed_heads.rotary_dim, hyper.context));
     hyper.context = std::max(hyper.context, hyper.ropes.ExtendedContext());
     WEFT_TRY(ReadTemperature(source, prefix, hyper));
-    WEFT_TRY(ReadIndexer(source, prefix, hyper));
+    WEFT_ASSIGN(hyper.indexer, ReadIndexer(source, hyper.architecture, hyper.latent, hyper.layers));
     if (hyper.latent.rank > 0) {  // YaRN sharpens the softmax, by m(mscale_all_dim) squared
         const double sharper =
             1 + hyper.ropes.yarn_log_multiplier * std::log(std::max(1.0, hyper.ropes.yarn_factor));
@@ -439,13 +427,6 @@ Result<Hyper> ReadHyper(const model_files::ModelSource& source) {
 
 Status CheckContext(const Hyper& hyper, int64_t tokens, std::string_view asked) {
     if (tokens <= hyper.context) return {};
-    if (hyper.context == hyper.index_keys) {
-        return MakeError(ErrorCode::kUsage,
-                         "{}: beyond {} tokens this model's attention is sparse (an indexer "
-                         "chooses the keys of a query), which Weft does not compute. Ask for {} or "
-                         "less, or use a model without an indexer.",
-                         asked, hyper.context, hyper.context);
-    }
     return MakeError(ErrorCode::kUsage,
                      "{}: the model's trained context, RoPE scaling of its file included, is {} "
                      "tokens. Ask for {} or less, or use a model with a longer context.",

@@ -41,7 +41,6 @@ struct Hyper {
     int64_t v_head_dim = 0;     // columns of a value; 0: head_dim
     int64_t vocab = 0;          // rows of the embedding table
     int64_t context = 0;        // tokens of the training, extended by YaRN's factor
-    int64_t index_keys = 0;     // keys that an indexer chooses for a query; 0: it sees all
     float rms_eps = 1e-5f;      // of norms
     bool layer_norm = false;    // norms take the mean away
     float value_scale = 1;      // of values
@@ -49,6 +48,7 @@ struct Hyper {
     std::vector<float> expert_limits, shared_limits;  // the latter of dense MLPs, too
     HeadShape windowed_heads;   // of windowed layers, where theirs differ (Gemma 4); else all 0
     Latent latent;              // latent attention, where the model has it
+    Indexer indexer;            // that chooses its positions, where the model has one
     Moe moe;                    // experts, where the model has any
     Recurrent recurrent;        // layers with recurrent state, where the model has any
     Ropes ropes;

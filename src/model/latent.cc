@@ -41,6 +41,63 @@ Result<Latent> ReadLatent(const model_files::ModelSource& source, const std::str
     return latent;
 }
 
+namespace {
+
+// Layers with an indexer of their own, where the file does not say: all, but in GLM 5.2, whose
+// context tells it apart, the first three and each fourth from there.
+std::vector<int64_t> UsualIndexers(const std::string& architecture, int64_t context,
+                                   int64_t layers) {
+    std::vector<int64_t> own;
+    const bool shares = architecture == "glm-dsa" && context >= 1 << 20;
+    for (int64_t i = 0; shares && i < layers; ++i) own.push_back(i < 3 || (i - 2) % 4 == 0);
+    return own;
+}
+
+}  // namespace
+
+Result<Indexer> ReadIndexer(const model_files::ModelSource& source, const std::string& architecture,
+                            const Latent& latent, int64_t layers) {
+    Indexer indexer;
+    const model_files::Metadata& meta = source.meta();
+    const std::string prefix = architecture + ".attention.indexer.";
+    const bool always = architecture == "deepseek32" || architecture == "glm-dsa";
+    if (!always && !meta.Has(prefix + "top_k")) return indexer;
+    WEFT_ASSIGN(indexer.top, meta.Int(prefix + "top_k", 1, 1ll << 20));
+    WEFT_ASSIGN(indexer.heads, meta.Int(prefix + "head_count", 1, 1024));
+    WEFT_ASSIGN(indexer.dim, meta.Int(prefix + "key_length", 1, 1024));
+    indexer.neighbours = architecture == "glm-dsa";
+    const std::string eps = architecture + ".attention.layer_norm_epsilon";
+    WEFT_ASSIGN(const double given, meta.F64Or(eps, 1e-6));
+    indexer.eps = static_cast<float>(given);
+    if (!(given >= 0 && given < 1)) {
+        return MakeError(ErrorCode::kCorrupt, "{}: {} is {}; expected 0 to 1", source.name(), eps,
+                         given);
+    }
+    if (latent.rank == 0 || latent.q_rank == 0 || latent.rope > indexer.dim) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "{}: an indexer of {} columns, {} of them rotated, beside latents of {} "
+                         "and of queries of {} is not supported",
+                         source.name(), indexer.dim, latent.rope, latent.rank, latent.q_rank);
+    }
+    WEFT_ASSIGN(const int64_t context,
+                meta.IntOr(architecture + ".context_length", 1, 1ll << 31, 1));
+    std::vector<int64_t> own = UsualIndexers(architecture, context, layers);
+    if (meta.Has(prefix + "types")) {
+        WEFT_ASSIGN(own, meta.Ints(prefix + "types"));
+    }
+    if (own.empty()) return indexer;
+    if (static_cast<int64_t>(own.size()) < layers || own[0] == 0) {
+        return MakeError(ErrorCode::kCorrupt,
+                         "{}: {}types is of {} layers, and of the first one {}; expected: {} "
+                         "layers, the first one with an indexer",
+                         source.name(), prefix, own.size(), own[0], layers);
+    }
+    for (int64_t i = 0; i < layers; ++i) {
+        indexer.own.push_back(own[static_cast<size_t>(i)] != 0);
+    }
+    return indexer;
+}
+
 // This rank's heads of a per-head matrix: the tensor `own` of the file, or rows
 // [begin, begin + rows) of each head's part of attn_kv_b.
 ValueId Builder::HeadMatrices(const std::string& own, int64_t rows, int64_t cols, bool transposed) {
@@ -84,19 +141,76 @@ ValueId Builder::EachHead(ValueId x, ValueId matrices, const std::string& name) 
     return program_.Emit(program::HeadMatMul{}, {x, matrices}, Local(name), shape);
 }
 
-ValueId Builder::LatentQuery(ValueId x) {
+// The latent of queries, normed; kNoValue where the model has none.
+ValueId Builder::QueryLatent(ValueId x) {
+    const int64_t rank = hyper_.latent.q_rank;
+    if (rank == 0) return program::kNoValue;
+    const ValueId a = MatMul(x, Tensor("attn_q_a"), RowsOf({0, rank}, rank), {Cut::kNone}, false,
+                             Local("attn_q_a"));
+    return Norm(a, "attn_q_a_norm", rank);
+}
+
+ValueId Builder::LatentQuery(ValueId x, ValueId latent) {
     const Latent& m = hyper_.latent;
     const int64_t each = m.nope + m.rope;
     const Span rows{shard_.heads.begin * each, shard_.heads.end * each};
-    if (m.q_rank == 0) {
+    if (latent == program::kNoValue) {
         return MatMul(x, Tensor("attn_q"), RowsOf(rows, hyper_.heads * each), {Cut::kRows}, false,
                       Local("attn_q"));
     }
-    const ValueId a = MatMul(x, Tensor("attn_q_a"), RowsOf({0, m.q_rank}, m.q_rank), {Cut::kNone},
-                             false, Local("attn_q_a"));
-    return MatMul(Norm(a, "attn_q_a_norm", m.q_rank), Tensor("attn_q_b"),
-                  {rows, {0, m.q_rank}, hyper_.heads * each, m.q_rank}, {Cut::kRows}, false,
-                  Local("attn_q_b"));
+    return MatMul(latent, Tensor("attn_q_b"), {rows, {0, m.q_rank}, hyper_.heads * each, m.q_rank},
+                  {Cut::kRows}, false, Local("attn_q_b"));
+}
+
+// A job whose sequences never have more positions than the indexer chooses needs none.
+bool Builder::UsesIndexer() const {
+    const int64_t context = options_.context > 0 ? options_.context : hyper_.context;
+    return hyper_.indexer.top > 0 && context > hyper_.indexer.top;
+}
+
+// The positions that the rows attend to; kNoValue: all before them. Every tensor rank computes the
+// whole indexer, from the same rows: they choose the same.
+ValueId Builder::Chosen(ValueId x, ValueId latent) {
+    const Indexer& m = hyper_.indexer;
+    if (!UsesIndexer()) return program::kNoValue;
+    if (!m.IsOwn(layer_)) return chosen_;
+    const model::Rope& rope = hyper_.ropes.Of(false, options_.context);
+    const auto rotate = [&](ValueId part, const std::string& name) {
+        return program_.Emit(program::Rope{m.dim, hyper_.latent.rope, m.neighbours, 1,
+                                           rope.inverse_frequency, rope.magnitude},
+                             {part, positions_}, Local(name), program_.value(part).shape);
+    };
+    const auto product = [&](ValueId from, const std::string& name, int64_t rows, int64_t cols) {
+        return MatMul(from, Tensor(name), {{0, rows}, {0, cols}, rows, cols}, {Cut::kNone}, false,
+                      Local(name));
+    };
+    const auto vector = [&](const std::string& part) {
+        return Weight(Tensor("indexer.k_norm.") + part, {{0, m.dim}, {}, m.dim, 0});
+    };
+    const ValueId q = rotate(
+        product(latent, "indexer.attn_q_b", m.heads * m.dim, hyper_.latent.q_rank), "index_q");
+    ValueId key = product(x, "indexer.attn_k", m.dim, hyper_.hidden);
+    const Shape shape = program_.value(key).shape;
+    program::RmsNorm norm{m.eps, m.dim};
+    norm.centered = true;
+    key = program_.Emit(norm, {key, vector("weight")}, Local("indexer.k_norm"), shape);
+    key = program_.Emit(program::AddBias{}, {key, vector("bias")}, Local("indexer.k_bias"), shape);
+    key = rotate(key, "index_key");
+    const ValueId weights = product(x, "indexer.proj", m.heads, hyper_.hidden);
+    chosen_ = program_.Emit(program::IndexTopK{}, {q, key, weights, RowCache("index_cache", m.dim)},
+                            Local("chosen"), {shape[0], m.top});
+    program_.values[static_cast<size_t>(chosen_)].dtype = DType::kI32;
+    return chosen_;
+}
+
+// Pages of one row a position, the same on every tensor rank.
+ValueId Builder::RowCache(const std::string& name, int64_t columns) {
+    program::Value state;
+    state.name = Local(name);
+    state.dtype = options_.kv_dtype;
+    state.shape = {1, columns};
+    state.storage = Storage::kState;
+    return program_.AddValue(std::move(state));
 }
 
 // In the absorbed form: a query's part that is not rotated goes through its head's key matrix, so
@@ -118,7 +232,8 @@ ValueId Builder::LatentAttention(ValueId x) {
             program::Rope{m.rope, m.rope, true, 1, rope.inverse_frequency, rope.magnitude},
             {part, positions_}, value.name + ".rope", value.shape);
     };
-    const ValueId q = Tempered(LatentQuery(x));
+    const ValueId query_latent = QueryLatent(x);
+    const ValueId q = Tempered(LatentQuery(x, query_latent));
     const ValueId q_key = rotate(Pick(q, heads, m.nope, m.rope, "q_key"));
     const ValueId q_latent = EachHead(Pick(q, heads, 0, m.nope, "q_plain"),
                                       HeadMatrices("attn_k_b", m.rank, m.nope, true), "q_latent");
@@ -127,15 +242,13 @@ ValueId Builder::LatentAttention(ValueId x) {
                               false, Local("attn_kv_a_mqa"));
     const ValueId latent = Norm(Pick(kv, 1, 0, m.rank, "latent"), "attn_kv_a_norm", m.rank);
     const ValueId key = rotate(Pick(kv, 1, m.rank, m.rope, "key"));
-    program::Value state;
-    state.name = Local("latent_cache");
-    state.dtype = options_.kv_dtype;
-    state.shape = {1, cached};
-    state.storage = Storage::kState;
-    const ValueId cache = program_.AddValue(std::move(state));
-    const ValueId means = program_.Emit(program::LatentAttention{heads, hyper_.attention_scale},
-                                        {q_latent, q_key, latent, key, cache}, Local("attention"),
-                                        program_.value(q_latent).shape);
+    std::vector<ValueId> inputs = {q_latent, q_key, latent, key};
+    const ValueId chosen = Chosen(x, query_latent);
+    if (chosen != program::kNoValue) inputs.push_back(chosen);
+    inputs.push_back(RowCache("latent_cache", cached));
+    const ValueId means =
+        program_.Emit(program::LatentAttention{heads, hyper_.attention_scale}, std::move(inputs),
+                      Local("attention"), program_.value(q_latent).shape);
     const ValueId values =
         EachHead(means, HeadMatrices("attn_v_b", m.value, m.rank, false), "values");
     const Span columns{shard_.heads.begin * m.value, shard_.heads.end * m.value};

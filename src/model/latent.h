@@ -4,10 +4,20 @@
 // head, attention.key_length_mla and value_length_mla (older files: key_length, value_length).
 // Tensors: blk.N.attn_q_a and attn_q_b (or attn_q), attn_kv_a_mqa, and for each head attn_k_b
 // [rank, nope] and attn_v_b [value, rank] (older files: both in attn_kv_b, keys transposed).
+//
+// Sparse attention (DeepSeek-AI 2025, "DeepSeek-V3.2"): an indexer chooses the positions that a row
+// attends to.
+// Keys: attention.indexer.head_count, key_length, top_k, and types: by layer, whether it has an
+// indexer; one without takes the choice of the layer before. Tensors: blk.N.indexer.attn_q_b
+// [heads * dim, q_rank] and attn_k [dim, hidden], its LayerNorm k_norm, and the weights of heads
+// proj [heads, hidden]. The first `rope` columns of a head are rotated. (The original turns queries
+// and keys by a Hadamard matrix before it rounds them to FP8, which changes no dot product: Weft
+// rounds keys to the type of the cache, and turns none.)
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "model_files/model_file.h"
@@ -22,7 +32,20 @@ struct Latent {
     int64_t value = 0;   // columns of a head's value
 };
 
+struct Indexer {
+    int64_t top = 0;  // positions that it chooses for a row; 0: the model has no indexer
+    int64_t heads = 0, dim = 0;
+    bool neighbours = false;  // RoPE turns neighbouring columns; else the halves of the first
+    float eps = 1e-6f;        // of the LayerNorm of keys
+    std::vector<bool> own;    // by layer: it has an indexer of its own. Empty: all have
+    bool IsOwn(int64_t layer) const { return own.empty() || own[static_cast<size_t>(layer)]; }
+};
+
 // rank == 0 where the model has none. Errors: kCorrupt, kUnsupported, naming the key.
 Result<Latent> ReadLatent(const model_files::ModelSource& source, const std::string& architecture);
+
+// top == 0 where the model has none. Errors: kCorrupt, kNotFound, kUnsupported, naming the key.
+Result<Indexer> ReadIndexer(const model_files::ModelSource& source, const std::string& architecture,
+                            const Latent& latent, int64_t layers);
 
 }  // namespace weft::model

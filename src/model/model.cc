@@ -37,8 +37,9 @@ constexpr std::array kArchitectures = {
                   "deepseekV2, deepseekV3, kimiK2, youtu"},
                  BuildDeepSeek2,
                  true},
-    Architecture{{"deepseek32", "DeepSeek V3.2 (up to the keys of its indexer)",
-                  "latent attention, YaRN, leading dense layers, groups of experts", "deepseekV32"},
+    Architecture{{"deepseek32", "DeepSeek V3.2",
+                  "sparse latent attention, YaRN, leading dense layers, groups of experts",
+                  "deepseekV32, deepseekV32Top"},
                  BuildDeepSeek2,
                  true},
     Architecture{{"dots1", "dots.llm1", "normed heads, leading dense layers, shared experts",
@@ -70,8 +71,9 @@ constexpr std::array kArchitectures = {
          "gemma4, gemma4Moe, gemma4Small, gemma4Wide"},
         BuildGemma4,
         true},
-    Architecture{{"glm-dsa", "GLM 5 to 5.2 (up to the keys of their indexer)",
-                  "latent attention, leading dense layers", "glmDsa"},
+    Architecture{{"glm-dsa", "GLM 5 to 5.2",
+                  "sparse latent attention, layers that share a choice, leading dense layers",
+                  "glmDsa, glmDsaTop"},
                  BuildDeepSeek2,
                  true},
     Architecture{{"glm4", "GLM 4 (0414: 9B, 32B)", "norms on both sides, partial RoPE", "glm4"},
@@ -192,8 +194,10 @@ Status CheckTarget(const Hyper& hyper, const std::string& model, const program::
                          value, what, most);
     };
     WEFT_TRY(check("experts in a layer", hyper.moe.experts, target.most_experts));
-    return check("columns in a cached row of latent attention",
-                 hyper.latent.rank + hyper.latent.rope, target.most_latent_columns);
+    WEFT_TRY(check("columns in a cached row of latent attention",
+                   hyper.latent.rank + hyper.latent.rope, target.most_latent_columns));
+    return check("columns in a cached row of an indexer", hyper.indexer.dim,
+                 target.most_latent_columns);
 }
 
 }  // namespace

@@ -87,6 +87,36 @@ int64_t LargestBlock(const model_files::ModelSource& source, const Hyper& hyper,
     return block;
 }
 
+// A stage begins with a layer that chooses positions itself: the choice of a layer is not sent.
+Result<std::vector<Span>> BeginWithIndexers(const Hyper& hyper, std::vector<Span> spans,
+                                            std::vector<std::string>& notes) {
+    std::vector<int64_t> own;
+    for (int64_t layer = 0; layer < hyper.layers; ++layer) {
+        if (hyper.indexer.IsOwn(layer)) own.push_back(layer);
+    }
+    if (own.size() < spans.size()) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "{} layers, {} of them with an indexer that the others share, cannot be "
+                         "cut into {} pipeline stages: use --pp {} or fewer",
+                         hyper.layers, own.size(), spans.size(), own.size());
+    }
+    size_t used = 0;  // of `own`
+    for (size_t stage = 1; stage < spans.size(); ++stage) {
+        const auto distance = [&](int64_t layer) { return std::abs(layer - spans[stage].begin); };
+        const auto first = own.begin() + static_cast<std::ptrdiff_t>(used) + 1;
+        const auto end = own.end() - static_cast<std::ptrdiff_t>(spans.size() - stage - 1);
+        const auto nearest = std::ranges::min_element(first, end, {}, distance);
+        used = static_cast<size_t>(nearest - own.begin());
+        if (*nearest != spans[stage].begin) {
+            notes.push_back(fmt::format("pipeline cut {} of {} layers moved from {} to {}: it must "
+                                        "fall before a layer with an indexer",
+                                        stage, hyper.layers, spans[stage].begin, *nearest));
+        }
+        spans[stage - 1].end = spans[stage].begin = *nearest;
+    }
+    return spans;
+}
+
 // Layers of each stage. The last stage also has the output matrix, counted as the layers it weighs.
 Result<std::vector<Span>> CutLayers(const Hyper& hyper, const Layout& layout) {
     if (hyper.layers < layout.pp) {
@@ -344,7 +374,10 @@ Result<ShardPlan> PlanShards(const Hyper& hyper, const model_files::ModelSource&
     Layout layout = wanted;
     ShardPlan plan;
     WEFT_ASSIGN(const TensorCuts cuts, ChooseCuts(hyper, source, layout, plan.notes));
-    WEFT_ASSIGN(const std::vector<Span> layers, CutLayers(hyper, layout));
+    WEFT_ASSIGN(std::vector<Span> layers, CutLayers(hyper, layout));
+    if (!hyper.indexer.own.empty()) {
+        WEFT_ASSIGN(layers, BeginWithIndexers(hyper, std::move(layers), plan.notes));
+    }
     int64_t kv_held = 0;
     for (int rank = 0; rank < layout.size(); ++rank) {
         Shard shard;

@@ -254,6 +254,7 @@ bool IsKept(std::string_view name, int dims) {
         "_norm.weight",  "ffn_gate_inp",         "altup",          "laurel",
         "ssm_conv1d",    "per_layer_model_proj", "shortconv.conv", "attn_rel_b",
         "position_embd", "token_types",          "indexer.k_proj", "indexer.q_proj",
+        "indexer.proj",  // of the weights of an indexer's heads
     };
     return std::ranges::any_of(kTouchy,
                                [&](std::string_view part) { return Contains(name, part); });

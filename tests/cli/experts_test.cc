@@ -45,7 +45,20 @@ TinyFile LatentFile(DType dtype) {
     return file;
 }
 
+// GLM 5.2's kind: an indexer that chooses 7 positions, and a layer that shares the choice.
+TinyFile SparseFile(DType dtype) {
+    TinyFile file = LatentFile(dtype);
+    model::Hyper& h = file.hyper;
+    h.architecture = "glm-dsa";
+    h.indexer.top = 7;
+    h.indexer.heads = 5;
+    h.indexer.dim = 64;
+    h.indexer.own = {true, false, true};
+    return file;
+}
+
 TinyFile FileOf(const std::string& architecture, DType dtype) {
+    if (architecture == "glm-dsa") return SparseFile(dtype);
     return architecture == "deepseek2" ? LatentFile(dtype) : ExpertFile(architecture, dtype);
 }
 
@@ -171,6 +184,19 @@ TEST_F(ExpertRuns, OverlapKeepsTheBits) {
             ExpectLogits(model, whole, layout + std::string(" --overlap on"), 0);
         }
     }
+}
+
+// What an indexer chooses depends neither on the layout nor on the chunk.
+TEST_F(ExpertRuns, SparseAttentionIsThatOfOneRank) {
+    const std::string model = Model("glm-dsa", DType::kQ8_0);
+    const Matrix one = Logits(model, "");
+    ASSERT_EQ(one.rows, 25u);
+    for (const char* flags : {"--chunk 1", "--chunk 7 -t 2", "--pp 2 --chunk 5"}) {
+        ExpectLogits(model, one, flags, 0);
+    }
+    ExpectLogits(model, one, "--tp 3 --split 1,3,2", 1e-5);
+    const Matrix whole = Logits(model, "--tp 2 --overlap off");
+    ExpectLogits(model, whole, "--tp 2 --overlap on", 0);
 }
 
 // ---- Faults -------------------------------------------------------------------------------------

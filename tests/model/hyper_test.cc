@@ -290,40 +290,73 @@ TEST_F(HyperTest, ACorrectionBiasIsThatOfSigmoids) {
     EXPECT_EQ(Read(file)->moe.route.score, program::GateScore::kSoftmax);
 }
 
-// Up to as many tokens as the indexer chooses keys, attention is dense: its tensors are not needed,
-// and the context ends there.
-TEST_F(HyperTest, AnIndexerEndsTheContext) {
-    TinyFile file = ExpertSparseFile(true);
+// A job whose sequences never have more positions than the indexer chooses needs none of it.
+TEST_F(HyperTest, AnIndexerIsBuiltWhereItChooses) {
+    TinyFile file = ExpertSparseFile(true, true);
     const model::Hyper hyper = Read(file).value();
-    EXPECT_EQ(hyper.context, 16);
-    EXPECT_TRUE(model::CheckContext(hyper, 16, "--ctx 16").ok());
-    const Status beyond = model::CheckContext(hyper, 17, "--ctx 17");
-    ASSERT_FALSE(beyond.ok());
-    EXPECT_NE(beyond.error().message.find("beyond 16 tokens this model's attention is sparse"),
-              std::string::npos)
-        << beyond.error().message;
-    const auto build = [&](const model::Hyper& of) {
+    EXPECT_EQ(hyper.context, 512);
+    EXPECT_EQ(hyper.indexer.top, 5);
+    EXPECT_TRUE(hyper.indexer.neighbours);
+    const auto build = [&](const model::Hyper& of, int64_t context) {
         const auto plan = model::PlanShards(of, *source_, {});
-        return model::BuildProgram(of, plan->shards[0], *source_, {});
+        model::BuildOptions options;
+        options.context = context;
+        return model::BuildProgram(of, plan->shards[0], *source_, options);
     };
-    EXPECT_TRUE(build(hyper).ok());
+    const auto count = [&](int64_t context) {
+        const program::Program built = build(hyper, context).value();
+        return std::ranges::count_if(built.ops, [](const program::Op& op) {
+            return op.kind() == program::OpKind::kIndexTopK;
+        });
+    };
+    EXPECT_EQ(count(0), 2);
+    EXPECT_EQ(count(6), 2);
+    EXPECT_EQ(count(5), 0);
     file.vectors["blk.0.indexer.strange.weight"] = {1, 2, 3};
-    const auto strange = build(Read(file).value());
+    const auto strange = build(Read(file).value(), 0);
     ASSERT_FALSE(strange.ok());
     EXPECT_NE(strange.error().message.find("blk.0.indexer.strange.weight"), std::string::npos);
-    file.vectors.clear();
-    file.numbers["attention.indexer.top_k"] = 4096;  // more than the context
-    EXPECT_EQ(Read(file)->context, 512);
-    EXPECT_EQ(model::CheckContext(*Read(file), 513, "--ctx 513").error().message.find("sparse"),
-              std::string::npos);
-    file.numbers["attention.indexer.top_k"] = 0;
-    ExpectRefused(file, ErrorCode::kCorrupt, "attention.indexer.top_k");
-    file.numbers.clear();
-    ExpectRefused(file, ErrorCode::kNotFound, "attention.indexer.top_k");
-    // Of a model without that key, the same tensor would change numbers.
+    // Of a model without an indexer, the same tensor would change numbers.
     TinyFile plain = File("llama");
     plain.vectors["blk.0.indexer.proj.weight"] = {1, 2, 3};
-    EXPECT_FALSE(build(Read(plain).value()).ok());
+    EXPECT_FALSE(build(Read(plain).value(), 0).ok());
+}
+
+TEST_F(HyperTest, KeysOfAnIndexerAreChecked) {
+    const auto refused = [&](const auto& change, ErrorCode code, const char* what) {
+        TinyFile file = ExpertSparseFile(true, true);
+        change(file);
+        ExpectRefused(file, code, what);
+    };
+    refused([](TinyFile& f) { f.hyper.indexer.top = 0; }, ErrorCode::kNotFound,
+            "attention.indexer.top_k");
+    refused([](TinyFile& f) { f.hyper.indexer.heads = 1025; }, ErrorCode::kCorrupt,
+            "attention.indexer.head_count");
+    refused([](TinyFile& f) { f.hyper.indexer.dim = 8; }, ErrorCode::kUnsupported,
+            "an indexer of 8 columns, 16 of them rotated");
+    refused(
+        [](TinyFile& f) {
+            f.hyper.indexer.own = {false, true, true};
+        },
+        ErrorCode::kCorrupt, "attention.indexer.types is of 3 layers, and of the first one 0");
+    refused([](TinyFile& f) { f.numbers["attention.layer_norm_epsilon"] = -1; },
+            ErrorCode::kCorrupt, "attention.layer_norm_epsilon");
+}
+
+// A layer without an indexer takes the choice of the one before, which is on the same stage.
+TEST_F(HyperTest, StagesBeginWithAnIndexer) {
+    const model::Hyper hyper = Read(ExpertSparseFile(true, true)).value();
+    const auto plan =
+        model::PlanShards(hyper, *source_, model::MakeLayout(2, 1, 2, {1, 2}).value());
+    ASSERT_TRUE(plan.ok()) << plan.error().message;
+    EXPECT_EQ(plan->shards[1].layers, (model::Span{2, 3}));
+    EXPECT_EQ(plan->notes.back(),
+              "pipeline cut 1 of 3 layers moved from 1 to 2: it must fall before a layer with an "
+              "indexer");
+    const auto many = model::PlanShards(hyper, *source_, model::MakeLayout(3, 1, 3, {}).value());
+    ASSERT_FALSE(many.ok());
+    EXPECT_NE(many.error().message.find("3 layers, 2 of them with an indexer"), std::string::npos)
+        << many.error().message;
 }
 
 // What the device's kernels do not hold is refused by number, before anything is read.

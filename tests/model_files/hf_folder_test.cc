@@ -189,6 +189,10 @@ TEST(HfKeys, AreRefusedByName) {
                  {"qwen3vlmoe", "moe_intermediate_size", 20},
                  {"glmDsa", "layer_types", json::array({"indexed_attention", "other", "other"})},
                  {"glmDsa", "index_topk", 0},
+                 {"glmDsa", "indexer_types", json::array({"full", "other", "full"})},
+                 {"glmDsa", "indexer_types", json::array({"shared", "full", "full"})},
+                 {"glmDsa", "indexer_rope_interleave", false},
+                 {"deepseekV32", "indexer_rope_interleave", true},
                  {"deepseekV32", "index_topk", nullptr}};
     for (const auto& [name, key, value] : cases) {
         const std::string said = SaidOf(name, [&](json& config) { config[key] = value; });
@@ -234,6 +238,25 @@ TEST(HfMetadata, TemperatureAndYarnOfMistral) {
     EXPECT_EQ(four.meta->F64("mistral4.rope.scaling.yarn_log_multiplier").value(), double{0.1f});
     EXPECT_EQ(four.meta->Int("mistral4.attention.temperature_length", 0, 99).value(), 5);
     EXPECT_EQ(four.meta->Int("mistral4.rope.dimension_count", 0, 99).value(), 8);
+}
+
+// Of GLM 5: by name, by a pattern, or from a number of layers on each so many.
+TEST(HfMetadata, LayersWithAnIndexer) {
+    json config = json::parse(HfGolden().Text("glmDsaTop/config"));
+    const auto own = [](const json& of) {
+        return Meta(of).meta->Ints("glm-dsa.attention.indexer.types").value();
+    };
+    EXPECT_EQ(own(config), (std::vector<int64_t>{1, 0, 1, 0}));
+    config.erase("indexer_types");
+    EXPECT_EQ(own(config), (std::vector<int64_t>{1, 1, 1, 1}));
+    config["index_topk_pattern"] = "FSSF";
+    EXPECT_EQ(own(config), (std::vector<int64_t>{1, 0, 0, 1}));
+    config.erase("index_topk_pattern");
+    config["index_topk_freq"] = 2;
+    config["index_skip_topk_offset"] = 1;
+    EXPECT_EQ(own(config), (std::vector<int64_t>{1, 0, 1, 0}));
+    config["index_skip_topk_offset"] = 2;
+    EXPECT_EQ(own(config), (std::vector<int64_t>{1, 1, 0, 1}));
 }
 
 TEST(HfMetadata, OldAndNewSpellingsAreTheSame) {

@@ -15,7 +15,8 @@ namespace weft::support {
 inline constexpr const char* kExpertCases[] = {
     "mixtral",   "qwen3moe", "qwen2moe",   "deepseekV2",  "deepseekV3", "kimiK2",   "glm4moe",
     "minimaxM2", "gptOss",   "gemma4Moe",  "hyV3",        "qwen3vlmoe", "dots1",    "solarOpen",
-    "youtu",     "mistral4", "deepseekV32", "glmDsa",     "qwen3nextMoe", "qwen35moe"};
+    "youtu",     "mistral4", "deepseekV32", "glmDsa",     "qwen3nextMoe", "qwen35moe",
+    "deepseekV32Top", "glmDsaTop"};
 
 inline TinyFile ExpertBaseFile(const std::string& architecture) {
     TinyFile file;
@@ -67,17 +68,21 @@ inline TinyFile ExpertTemperedFile() {
     return file;
 }
 
-// As many keys as there are tokens.
-inline TinyFile ExpertSparseFile(bool glm) {
+// An indexer that chooses as many positions as there are tokens, or ("Top") five of them.
+inline TinyFile ExpertSparseFile(bool glm, bool top = false) {
     TinyFile file = ExpertSigmoidFile();
-    file.hyper.architecture = glm ? "glm-dsa" : "deepseek32";
-    file.numbers["attention.indexer.top_k"] = 16;
+    model::Hyper& h = file.hyper;
+    h.architecture = glm ? "glm-dsa" : "deepseek32";
+    h.indexer.top = top ? 5 : 16;
+    h.indexer.heads = top ? 11 : 2;
+    h.indexer.dim = 32;
     if (!glm) {
-        file.hyper.moe.route.groups = 4;
-        file.hyper.moe.route.groups_used = 2;
+        h.moe.route.groups = 4;
+        h.moe.route.groups_used = 2;
         return file;
     }
-    file.numbers = {{"attention.indexer.top_k", 16}};
+    if (top) h.indexer.own = {true, false, true};
+    file.numbers.clear();
     file.strings.clear();
     file.form.dense_layers = 2;
     return file;
@@ -121,7 +126,9 @@ inline TinyFile ExpertGoldenFile(const std::string& name) {
         return file;
     }
     if (name == "mistral4") return ExpertTemperedFile();
-    if (name == "deepseekV32" || name == "glmDsa") return ExpertSparseFile(name == "glmDsa");
+    if (name.starts_with("deepseekV32") || name.starts_with("glmDsa")) {
+        return ExpertSparseFile(name.starts_with("glm"), name.ends_with("Top"));
+    }
     if (name == "youtu") {  // without experts
         TinyFile file = ExpertBaseFile("deepseek2");
         file.hyper.rms_eps = 1e-6f;

@@ -151,6 +151,24 @@ void WriteHeadKeys(const U32& u32, const model::Hyper& h) {
     u32("attention.value_length_mla", m.value);
 }
 
+// One bool for each layer.
+inline void WriteBools(model_files::GgufWriter& writer, const std::string& key,
+                       const std::vector<bool>& layers) {
+    if (layers.empty()) return;
+    std::vector<std::byte> array(12);
+    array[0] = static_cast<std::byte>(model_files::MetaType::kBool);
+    array[4] = static_cast<std::byte>(layers.size());
+    for (bool layer : layers) array.push_back(static_cast<std::byte>(layer));
+    writer.Raw(key, model_files::MetaType::kArray, array);
+}
+
+template <typename U32>
+void WriteIndexerKeys(const U32& u32, const model::Indexer& indexer) {
+    u32("attention.indexer.head_count", indexer.heads);
+    u32("attention.indexer.key_length", indexer.dim);
+    u32("attention.indexer.top_k", indexer.top);
+}
+
 template <typename U32>
 void WriteStateKeys(const U32& u32, const model::Recurrent& r) {
     u32("ssm.conv_kernel", r.taps);
@@ -178,6 +196,7 @@ inline void WriteTinyGguf(const std::string& path, const TinyFile& file) {
     WriteHeadKeys(u32, h);
     u32("rope.dimension_count", h.rotary_dim);
     if (h.has_state()) WriteStateKeys(u32, h.recurrent);
+    if (h.indexer.top > 0) WriteIndexerKeys(u32, h.indexer);
     writer.F32(name + ".attention.layer_norm_rms_epsilon", h.rms_eps);
     if (h.moe.experts > 0) WriteExpertKeys(writer, h.moe, name + ".");
     writer.F32(name + ".rope.freq_base", static_cast<float>(file.rope_base));
@@ -196,14 +215,8 @@ inline void WriteTinyGguf(const std::string& path, const TinyFile& file) {
         }
     }
     for (const auto& [key, value] : file.strings) writer.String(name + "." + key, value);
-    if (!file.windowed.empty()) {
-        std::vector<std::byte> array(12);
-        array[0] = static_cast<std::byte>(model_files::MetaType::kBool);
-        array[4] = static_cast<std::byte>(file.windowed.size());
-        for (bool layer : file.windowed) array.push_back(static_cast<std::byte>(layer));
-        writer.Raw(name + ".attention.sliding_window_pattern", model_files::MetaType::kArray,
-                   array);
-    }
+    WriteBools(writer, name + ".attention.sliding_window_pattern", file.windowed);
+    WriteBools(writer, name + ".attention.indexer.types", h.indexer.own);
     if (file.tokenizer) {
         model_files::WriteTokenizer(*file.tokenizer, writer);
     } else {

@@ -143,7 +143,7 @@ class TinySource final : public model_files::ModelSource {
         for (const char* norm : {"post_attention_norm.weight", "post_ffw_norm.weight"}) {
             if (post) Add(p + norm, 1, h.hidden);
         }
-        if (name == "deepseek32" || name == "glm-dsa") AddIndexer(h, p);
+        if (h.indexer.top > 0 && h.indexer.IsOwn(layer)) AddIndexer(h, p);
         if (h.latent.rank > 0) {
             AddLatent(h, p);
         } else if (recurrent) {
@@ -231,11 +231,12 @@ class TinySource final : public model_files::ModelSource {
     }
 
     void AddIndexer(const model::Hyper& h, const std::string& p) {
-        Add(p + "indexer.attn_q_b.weight", 64, h.latent.q_rank);
-        Add(p + "indexer.attn_k.weight", 32, h.hidden);
-        Add(p + "indexer.proj.weight", 2, h.hidden);
-        Add(p + "indexer.k_norm.weight", 1, 32);
-        Add(p + "indexer.k_norm.bias", 1, 32);
+        const model::Indexer& m = h.indexer;
+        Add(p + "indexer.attn_q_b.weight", m.heads * m.dim, h.latent.q_rank);
+        Add(p + "indexer.attn_k.weight", m.dim, h.hidden);
+        Add(p + "indexer.proj.weight", m.heads, h.hidden);
+        Add(p + "indexer.k_norm.weight", 1, m.dim);
+        Add(p + "indexer.k_norm.bias", 1, m.dim);
     }
 
     void AddExperts(const model::Hyper& h, const std::string& p) {

@@ -101,7 +101,36 @@ Status Deepseek3Meta(const Config& config, MetaWriter& meta) {
     return DeepseekMeta(config, meta, "sigmoid");
 }
 
-// With an indexer, whose keys and tensors are taken along.
+// Layers of GLM 5 that have an indexer of their own: by their types, else by a pattern of F (full)
+// and S (shared), else each index_topk_freq-th from layer index_skip_topk_offset - 1 on, and those
+// before it.
+Result<std::vector<bool>> OwnIndexers(const Config& config) {
+    std::vector<bool> own;
+    const std::string expected = "'full' or 'shared' of each layer, the first one 'full'";
+    constexpr int64_t kMost = 4096;
+    WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, kMost));
+    WEFT_ASSIGN(std::vector<std::string> types, config.Strings({"indexer_types"}));
+    WEFT_ASSIGN(const std::string pattern, config.StringOr({"index_topk_pattern"}, ""));
+    for (const char c : types.empty() ? pattern : "") types.emplace_back(1, c);
+    for (const std::string& type : types) {
+        own.push_back(type == "full" || type == "F");
+        const bool known = own.back() || type == "shared" || type == "S";
+        if (!known) return config.Corrupt("indexer_types", expected);
+    }
+    if (own.empty()) {
+        WEFT_ASSIGN(const int64_t each, config.IntOr({"index_topk_freq"}, 1, kMost, 1));
+        WEFT_ASSIGN(const int64_t skip, config.IntOr({"index_skip_topk_offset"}, 0, kMost, 2));
+        for (int64_t layer = 0; layer < layers; ++layer) {
+            own.push_back(std::max<int64_t>(layer - skip + 1, 0) % each == 0);
+        }
+    }
+    if (static_cast<int64_t>(own.size()) < layers || !own[0]) {
+        return config.Corrupt("indexer_types", expected);
+    }
+    return own;
+}
+
+// With an indexer.
 Status SparseMeta(const Config& config, MetaWriter& meta) {
     WEFT_TRY(DeepseekMeta(config, meta, "sigmoid"));
     const struct {
@@ -113,11 +142,18 @@ Status SparseMeta(const Config& config, MetaWriter& meta) {
         WEFT_ASSIGN(const int64_t value, config.NeedInt({from}, 1, kMostWidth));
         meta.Int(key, value);
     }
-    WEFT_ASSIGN(const std::vector<std::string> types, config.Strings({"indexer_types"}));
-    if (types.empty()) return {};
-    const auto full = std::make_unique<bool[]>(types.size());
-    for (size_t layer = 0; layer < types.size(); ++layer) full[layer] = types[layer] == "full";
-    meta.Bools("attention.indexer.types", {full.get(), types.size()});
+    if (config.Has("indexer_rope_interleave")) {
+        WEFT_ASSIGN(const bool pairs, config.BoolOr({"indexer_rope_interleave"}, false));
+        const bool usual = meta.architecture() == "glm-dsa";
+        if (pairs != usual) {
+            return config.Corrupt("indexer_rope_interleave", usual ? "true" : "false");
+        }
+    }
+    if (meta.architecture() != "glm-dsa") return {};
+    WEFT_ASSIGN(const std::vector<bool> own, OwnIndexers(config));
+    const auto flags = std::make_unique<bool[]>(own.size());
+    std::ranges::copy(own, flags.get());
+    meta.Bools("attention.indexer.types", {flags.get(), own.size()});
     return {};
 }
 
