@@ -96,29 +96,23 @@ class ShapeWriter {
         : model_(model), h_(hyper), config_(config), name_(hyper.architecture) {}
 
     Status Run() {
-        if (name_ == "gemma4") {
-            return MakeError(ErrorCode::kUnsupported,
-                             "{}: the tensors of '{}' don't follow from its config.json; take a "
-                             "folder or a file with weights",
-                             model_.name(), name_);
-        }
         WEFT_ASSIGN(const std::vector<bool> dense, model_files::hf::DenseLayers(config_));
         if (h_.has_state()) {
             WEFT_ASSIGN(recurrent_, model_files::hf::RecurrentLayers(config_));
         }
         WEFT_ASSIGN(qk_norm_, config_.BoolOr({"use_qk_norm"}, false));
         WEFT_ASSIGN(bias_, config_.BoolOr({"attention_bias"}, false));
+        WEFT_ASSIGN(k_is_v_, config_.BoolOr({"attention_k_eq_v"}, false));
+        WEFT_ASSIGN(gate_columns_, GatesColumns());
         Vector("output_norm.weight", h_.hidden);
         for (int64_t layer = 0; layer < h_.layers; ++layer) {
             block_ = fmt::format("blk.{}.", layer);
-            Norms();
+            const bool experts = h_.moe.experts > 0 && !dense[static_cast<size_t>(layer)];
+            Norms(experts);
             const bool recurrent = h_.has_state() && IsRecurrent(layer);
-            recurrent ? Recurrent() : h_.latent.rank > 0 ? Latent() : Attention();
-            if (h_.moe.experts > 0 && !dense[static_cast<size_t>(layer)]) {
-                Experts();
-            } else {
-                Mlp("", h_.ffn);
-            }
+            recurrent ? Recurrent() : h_.latent.rank > 0 ? Latent() : Attention(layer);
+            if (!experts || name_ == "gemma4") Mlp("", h_.ffn);
+            if (experts) Experts();
         }
         return {};
     }
@@ -127,6 +121,12 @@ class ShapeWriter {
     bool Is(std::initializer_list<std::string_view> names) const {
         return std::ranges::find(names, name_) != names.end();
     }
+    // Whether attention's output gate has a row for each column; otherwise one for each head.
+    Result<bool> GatesColumns() const {
+        if (name_ != "laguna") return name_ == "afmoe";
+        const nlohmann::json& json = config_.json();
+        return json.contains("gating") && json["gating"] == "per-element";
+    }
     void Vector(const std::string& tensor, int64_t size) {
         model_.Add(block_ + tensor, {size}, DType::kF32);
     }
@@ -134,34 +134,48 @@ class ShapeWriter {
         model_.Add(block_ + tensor + ".weight", {cols, rows});
         if (bias) Vector(tensor + ".bias", rows);
     }
-    void Norms() {
-        const bool both = Is({"gemma2", "gemma3", "glm4"}), olmo = Is({"olmo2", "exaone4"});
+    void Norms(bool experts) {
+        const bool both = Is({"gemma2", "gemma3", "gemma4", "glm4", "afmoe"});
+        const bool olmo = Is({"olmo2", "exaone4"});
         const bool after = Is({"gpt-oss", "glm4moe", "seed_oss"}) || h_.has_state();
         const bool one = Is({"cohere2", "cohere2moe"});
         if (!olmo) Vector("attn_norm.weight", h_.hidden);
         if (!olmo && !after && !one) Vector("ffn_norm.weight", h_.hidden);
         if (both || olmo || after) Vector("post_attention_norm.weight", h_.hidden);
         if (both || olmo) Vector("post_ffw_norm.weight", h_.hidden);
+        if (name_ != "gemma4") return;
+        model_.AddNumbers(block_ + "layer_output_scale.weight", {1});
+        if (!experts) return;
+        for (const char* norm : {"post_ffw_norm_1", "pre_ffw_norm_2", "post_ffw_norm_2"}) {
+            Vector(norm + std::string(".weight"), h_.hidden);
+        }
     }
-    void Attention() {
-        const int64_t q = h_.heads * h_.head_dim, kv = h_.kv_heads * h_.head_dim;
-        const bool gpt = name_ == "gpt-oss";
+    void Attention(int64_t layer) {
+        const model::HeadShape heads = h_.HeadsOf(layer);
+        const int64_t q = heads.heads * heads.head_dim, k = heads.kv_heads * heads.head_dim;
+        const int64_t v = heads.kv_heads * heads.ValueDim(), out = heads.heads * heads.ValueDim();
+        const bool gpt = name_ == "gpt-oss", windowed = h_.IsWindowed(layer);
         const bool bias = gpt || Is({"qwen2", "qwen2moe", "qwen2vl", "seed_oss"}) || bias_;
         if (Is({"phi3", "bailingmoe2"})) {
-            Matrix("attn_qkv", h_.hidden, q + 2 * kv);
-            Matrix("attn_output", q, h_.hidden);
-            return name_ == "phi3" ? void() : HeadNorms(h_.head_dim, h_.head_dim);
+            Matrix("attn_qkv", h_.hidden, q + k + v);
+            Matrix("attn_output", out, h_.hidden);
+            return name_ == "phi3" ? void() : HeadNorms(heads.head_dim, heads.head_dim);
         }
         Matrix("attn_q", h_.hidden, h_.has_state() ? 2 * q : q, bias);  // and a gate for each
-        Matrix("attn_k", h_.hidden, kv, bias);
-        Matrix("attn_v", h_.hidden, kv, bias);
-        Matrix("attn_output", q, h_.hidden, gpt);
-        if (gpt) Vector("attn_sinks.weight", h_.heads);
-        if (Is({"minimax-m2", "olmo2", "olmoe"})) return HeadNorms(q, kv);
-        if (Is({"qwen3", "qwen3moe", "qwen3vl", "qwen3vlmoe", "gemma3", "hy_v3", "dots1", "exaone4",
-                "exaone-moe", "hunyuan-dense", "hunyuan-moe"}) ||
+        Matrix("attn_k", h_.hidden, k, bias);
+        const bool own_v = name_ != "gemma4" || windowed || !k_is_v_;
+        if (own_v) Matrix("attn_v", h_.hidden, v, bias);
+        Matrix("attn_output", out, h_.hidden, gpt);
+        if (Is({"afmoe", "laguna", "step35"})) {
+            Matrix("attn_gate", h_.hidden, gate_columns_ ? out : heads.heads);
+        }
+        if (gpt || (name_ == "mimo2" && windowed)) Vector("attn_sinks.weight", heads.heads);
+        if (Is({"minimax-m2", "olmo2", "olmoe"})) return HeadNorms(q, k);
+        if (Is({"qwen3", "qwen3moe", "qwen3vl", "qwen3vlmoe", "gemma3", "gemma4", "hy_v3", "dots1",
+                "exaone4", "exaone-moe", "hunyuan-dense", "hunyuan-moe", "afmoe", "laguna",
+                "step35"}) ||
             h_.has_state() || (name_ == "glm4moe" && qk_norm_)) {
-            HeadNorms(h_.head_dim, h_.head_dim);
+            HeadNorms(heads.head_dim, heads.head_dim);
         }
     }
     void HeadNorms(int64_t q, int64_t k) {
@@ -222,6 +236,10 @@ class ShapeWriter {
         if ((sigmoid && name_ != "cohere2moe") || name_ == "ernie4_5-moe") {
             Vector("exp_probs_b.bias", m.experts);
         }
+        if (name_ == "gemma4") {
+            Vector("ffn_gate_inp.scale", h_.hidden);
+            Vector("ffn_down_exps.scale", m.experts);
+        }
         Stack("ffn_gate_exps", h_.hidden, m.ffn, gpt);
         Stack("ffn_up_exps", h_.hidden, m.ffn, gpt);
         Stack("ffn_down_exps", m.ffn, h_.hidden, gpt);
@@ -235,7 +253,7 @@ class ShapeWriter {
     const model_files::hf::Config& config_;
     const std::string name_;
     std::string block_;
-    bool qk_norm_ = false, bias_ = false;
+    bool qk_norm_ = false, bias_ = false, k_is_v_ = false, gate_columns_ = false;
     std::vector<bool> recurrent_;  // by layer, where any is
 };
 

@@ -117,7 +117,7 @@ class Models(NamesTest):
             self.assertIn("does not run this model yet",
                           self.refused(command, "llama-4-scout", status=1))
             self.assertIn("knows no repository", self.refused(command, "mixtral-8x22b", status=1))
-        for word in ("llama-4-scout", "command-a", "command-r-plus", "glm-4.6v:q4_k_m"):
+        for word in ("llama-4-scout", "command-r", "command-r-plus", "glm-4.6v:q4_k_m"):
             said = self.weft("plan", word, "--machines", "strix-halo", "--explain")
             self.assertIn("Weft does not run this model yet", said)
             self.assertNotIn("run: ", said)

@@ -517,7 +517,18 @@ TEST(Shapes, AllHaveTheirSize) {
         {"olmo-2-32b", 32.2},   {"smollm3-3b", 3.08},      {"granite-3.3-8b", 8.17},
         {"command-r", 35.0},    {"glm-4-9b", 9.4},         {"qwen3-coder-480b-a35b", 480.0},
         {"glm-4.6", 352.8},     {"dots.llm1-142b", 142.8}, {"llama-4-scout", 107.8},
-        {"qwen3-next", 79.7},   {"qwen3.6-35b-a3b", 34.7}, {"qwen3.6-27b", 26.9}};
+        {"qwen3-next", 79.7},   {"qwen3.6-35b-a3b", 34.7}, {"qwen3.6-27b", 26.9},
+        {"command-a", 111.0},   {"command-r7b", 8.03},     {"ernie-4.5-0.3b", 0.36},
+        {"ernie-4.5-21b", 21.8},   {"ernie-4.5-300b", 300.0}, {"exaone-4.0-1.2b", 1.28},
+        {"exaone-4.0-32b", 32.0},  {"gemma-4-26b-a4b", 25.2}, {"gemma-4-31b", 30.7},
+        {"glm-4-32b", 32.6},       {"hunyuan-a13b", 80.4},    {"k-exaone", 236.0},
+        {"laguna-s-2.1", 118.0},   {"laguna-xs.2", 33.4},     {"ling-1t", 999.7},
+        {"ling-flash-2.0", 103.0}, {"ling-mini-2.0", 16.3},   {"mimo-v2-flash", 309.0},
+        {"ministral-3-3b", 3.43},  {"ministral-3-8b", 8.49},  {"olmoe-1b-7b", 6.92},
+        {"qwen3.5-0.8b", 0.752},   {"qwen3.5-122b", 122.0},   {"qwen3.5-2b", 1.88},
+        {"qwen3.5-397b", 397.0},   {"qwen3.5-4b", 4.21},      {"qwen3.5-9b", 8.95},
+        {"step-3.5-flash", 196.8}, {"trinity-large", 398.0},  {"trinity-mini", 26.1},
+        {"trinity-nano", 6.12}};
     for (const auto& [name, expected] : billions) {
         const auto source = OpenShape(std::string(name) + ":bf16");
         ASSERT_TRUE(source.ok()) << source.error().message;
