@@ -78,6 +78,14 @@ void Builder::LayerInputs() {
     const int64_t columns = hyper_.layer_columns, all = columns * hyper_.layers;
     const Span own{columns * layers.begin, columns * layers.end};
     const Shape shape{kTokens, own.size()};
+    const model_files::TensorInfo* info = source_.FindTensor("per_layer_token_embd.weight");
+    const int64_t block = info == nullptr ? 1 : Info(info->dtype).block_elements;
+    if (own.begin % block != 0 || own.end % block != 0) {
+        return Fail(MakeError(ErrorCode::kUnsupported,
+                              "{}: layers {} to {} begin or end within a block of {} columns of "
+                              "per_layer_token_embd.weight, which no stage can hold; use --pp 1",
+                              source_.name(), layers.begin, layers.end - 1, block));
+    }
     const ValueId table =
         Weight("per_layer_token_embd.weight", {shard_.vocab, own, hyper_.vocab, all});
     const ValueId looked_up = Scale(

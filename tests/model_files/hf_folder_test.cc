@@ -163,8 +163,8 @@ struct Meta {
 };
 
 // What a folder of a golden case says after `change`; empty: it opens.
-std::string SaidOf(const std::string& name, const std::function<void(json&)>& change) {
-    const HfGolden golden;
+std::string SaidOf(const std::string& name, const std::function<void(json&)>& change,
+                   const HfGolden& golden = HfGolden()) {
     json config = json::parse(golden.Text(name + "/config"));
     change(config.contains("text_config") ? config["text_config"] : config);
     const test::TempDir dir;
@@ -208,6 +208,28 @@ TEST(HfKeys, AreRefusedByName) {
           std::tuple{"mistral4", "partial_rotary_factor", json(0.3)}}) {
         const std::string said =
             SaidOf(name, [&](json& config) { config["rope_parameters"][key] = value; });
+        EXPECT_NE(said.find(key), std::string::npos) << name << ": " << said;
+    }
+}
+
+// Of families whose golden files are folders of their own.
+TEST(HfKeys, OfLlama4AndGemma4AreRefusedByName) {
+    const json types = json::array({"chunked_attention", "other", "full_attention", "other"});
+    const struct {
+        const char *name, *key;
+        json value;
+    } cases[] = {{"llama4", "no_rope_layers", json::array({1, 1, 0, 0})},
+                 {"llama4", "no_rope_layers", json::array({1, 1})},
+                 {"llama4", "layer_types", types},
+                 {"llama4", "attention_chunk_size", nullptr},
+                 {"llama4", "floor_scale", 0},
+                 {"llama4", "intermediate_size_mlp", nullptr},
+                 {"llama4Dense", "no_rope_layers", json::array({1, 1, 1, 0})},
+                 {"gemma4Small", "num_kv_shared_layers", 7},
+                 {"gemma4Wide", "hidden_size_per_layer_input", -1}};
+    for (const auto& [name, key, value] : cases) {
+        const HfGolden golden(support::TestData(fmt::format("/families/{}.safetensors", name)));
+        const std::string said = SaidOf(name, [&](json& config) { config[key] = value; }, golden);
         EXPECT_NE(said.find(key), std::string::npos) << name << ": " << said;
     }
 }
