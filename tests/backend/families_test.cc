@@ -120,6 +120,21 @@ class FamilyModels : public testing::TestWithParam<std::string> {
         EXPECT_EQ(Far(world.at(0, id), 4e-6), 0) << Most(world.at(0, id));
     }
 
+    // The GGUF file of the folder becomes the source.
+    void Quantize(const std::string& type) {
+        quantize::QuantizeOptions options;
+        options.type = quantize::FindFileType(type).value();
+        const auto plan = quantize::PlanQuantize(*source_, options);
+        ASSERT_TRUE(plan.ok()) << plan.error().message;
+        const std::string path = dir_ / "model.gguf";
+        const auto written = quantize::WriteQuantized(*source_, *plan, path, {});
+        ASSERT_TRUE(written.ok()) << written.error().message;
+        source_ = model_files::OpenModel(path).value();
+        const auto hyper = model::ReadHyper(*source_);
+        ASSERT_TRUE(hyper.ok()) << hyper.error().message;
+        hyper_ = *hyper;
+    }
+
     std::vector<program::Program> Programs(const model::Layout& layout, DType kv) const {
         model::BuildOptions build;
         build.kv_dtype = kv;
@@ -253,20 +268,22 @@ TEST_P(FamilyModels, HalfPrecisionCaches) {
 
 // The file that `weft quantize` makes of the folder, in F32, is the same model.
 TEST_P(FamilyModels, AsGguf) {
-    quantize::QuantizeOptions options;
-    options.type = quantize::FindFileType("F32").value();
-    const auto plan = quantize::PlanQuantize(*source_, options);
-    ASSERT_TRUE(plan.ok()) << plan.error().message;
-    const std::string path = dir_ / "model.gguf";
-    const auto written = quantize::WriteQuantized(*source_, *plan, path, {});
-    ASSERT_TRUE(written.ok()) << written.error().message;
     const CpuLevel best = BestCpuLevel(DetectCpu());
     const std::vector<float> folder = Logits(best, DType::kF32, 64);
-    source_ = model_files::OpenModel(path).value();
-    const auto hyper = model::ReadHyper(*source_);
-    ASSERT_TRUE(hyper.ok()) << hyper.error().message;
-    hyper_ = *hyper;
+    ASSERT_NO_FATAL_FAILURE(Quantize("F32"));
     EXPECT_EQ(Logits(best, DType::kF32, 64), folder);
+}
+
+// Blocks of 32 columns where a layer takes 24.
+TEST_P(FamilyModels, StagesCutNoBlocks) {
+    if (hyper_.layer_columns != 24) return;
+    ASSERT_NO_FATAL_FAILURE(Quantize("Q8_0"));
+    const model::ShardPlan plan = model::PlanShards(hyper_, *source_, {1, 2, {}, {2, 2}}).value();
+    const auto cut = model::BuildProgram(hyper_, plan.shards[0], *source_, {});
+    ASSERT_FALSE(cut.ok());
+    EXPECT_NE(cut.error().message.find("use --pp 1"), std::string::npos) << cut.error().message;
+    const model::ShardPlan whole = model::PlanShards(hyper_, *source_, {}).value();
+    EXPECT_TRUE(model::BuildProgram(hyper_, whole.shards[0], *source_, {}).ok());
 }
 
 }  // namespace
