@@ -145,6 +145,16 @@ LATER = {
         "num_hidden_layers": 4, "index_topk": 4, "index_head_dim": 20, "index_n_heads": 9,
         "indexer_types": ["full", "shared", "full", "shared"],
         "rope_parameters": {"rope_type": "default", "rope_theta": 1000000.0}}),
+    # Three blocks of four are all rows.
+    "minimaxM3": ("minimax_m3_vl", "F32", with_images("minimax_m3_vl_text", {
+        "intermediate_size": 32, "dense_intermediate_size": 64, "shared_intermediate_size": 32,
+        "num_local_experts": 4, "num_experts_per_tok": 2, "routed_scaling_factor": 2.0,
+        "rotary_dim": 8, "mlp_layer_types": ["dense", "sparse", "sparse"],
+        "layer_types": ["full_attention", "minimax_m3_sparse", "minimax_m3_sparse"],
+        "index_n_heads": 2, "index_head_dim": 16, "index_block_size": 4, "index_topk_blocks": 3,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0,
+                            "partial_rotary_factor": 0.5}},
+        dict(VISION, patch_size=4, image_size=16), projector_hidden_size=32)),
     "ministral3": ("mistral3", "F32", with_images("ministral3", {
         "tie_word_embeddings": False, "rope_parameters": TEMPERED},
         PIXTRAL, tie_word_embeddings=False)),
@@ -261,7 +271,7 @@ def run(case):
         with safetensors.safe_open(file, "pt") as opened:
             for name in opened.keys():
                 shapes[name] = list(opened.get_slice(name).get_shape())
-        centered = ("gemma2", "gemma3", "qwen3_next", "qwen3_5")
+        centered = ("gemma2", "gemma3", "qwen3_next", "qwen3_5", "minimax_m3")
         norm_base = 0.0 if model_type.startswith(centered) else 1.0
         for made, published in RENAMED.get(case, {}).items():
             shapes = {n.replace(made, published): s for n, s in shapes.items()}

@@ -93,6 +93,14 @@ LATER = {
     "glmDsaTop": ("GlmMoeDsa", dict(SIGMOID, **TOP, n_group=1, topk_group=1,
                                     first_k_dense_replace=2,
                                     indexer_types=["full", "shared", "full"])),
+    # Two blocks of eight are all rows.
+    "minimaxM3": ("MiniMaxM3VL", dict(
+        num_local_experts=10, num_experts_per_tok=3, intermediate_size=96,
+        dense_intermediate_size=160, shared_intermediate_size=96, rotary_dim=8,
+        routed_scaling_factor=1.5, mlp_layer_types=["dense", "sparse", "sparse"],
+        layer_types=["full_attention", "minimax_m3_sparse", "minimax_m3_sparse"],
+        index_n_heads=3, index_head_dim=16, index_block_size=8, index_topk_blocks=2,
+        rope_parameters=HALF)),
     "mistral4": ("Mistral4", dict(
         **LATENT, head_dim=48, q_lora_rank=48, n_shared_experts=1, n_group=1, topk_group=1,
         norm_topk_prob=False,
@@ -198,8 +206,20 @@ def gpt_oss(block, rest, shape):
     return np.stack(both, axis=-1).reshape(shape)
 
 
+def minimax_m3(block, rest, shape):
+    """Gate and up in one, and the indexer."""
+    if rest.endswith("gate_up_proj.weight"):
+        kind = "_shexp" if "shared" in rest else ""
+        half = (shape[0] // 2, shape[1])
+        return np.concatenate([tensor(f"{block}ffn_{part}{kind}.weight", half)
+                               for part in ("gate", "up")])
+    return tensor(block + rest.removeprefix("self_attn."), shape)
+
+
 def value_of(case, family, name, shape, config):
-    """The value of HF's parameter `name`."""
+    """The value of HF's parameter `name`. MiniMax M3 adds 1 to its norms."""
+    if family == "MiniMaxM3VL" and "norm" in name:
+        return value_of(case, "", name, shape, config) - 1
     if name in NAMES:
         return tensor(NAMES[name], shape)
     _, _, layer, rest = name.split(".", 3)
@@ -210,6 +230,10 @@ def value_of(case, family, name, shape, config):
         return gpt_oss(block, rest, shape)
     if family in ("GptOss", "Glm4Moe", "SolarOpen") and rest == "post_attention_layernorm.weight":
         return tensor(block + "post_attention_norm.weight", shape)
+    if family == "MiniMaxM3VL" and ("indexer" in rest or rest.endswith("gate_up_proj.weight")):
+        return minimax_m3(block, rest, shape)
+    if family == "" and "indexer" in rest:
+        return tensor(block + rest.removeprefix("self_attn."), shape)
     if rest.startswith("self_attn.indexer."):
         names = {"wq_b": "attn_q_b", "wk": "attn_k", "weights_proj": "proj", "k_norm": "k_norm"}
         part, kind = rest.removeprefix("self_attn.indexer.").split(".")
@@ -239,9 +263,9 @@ def value_of(case, family, name, shape, config):
 
 def make(family, sizes):
     """The model, and the config of its text part."""
-    text = "Text" if family == "Gemma4" else ""
+    text = "Text" if family in ("Gemma4", "MiniMaxM3VL") else ""
     of_family = getattr(transformers, family + text + "Config")
-    if "VL" not in family:
+    if "VL" not in family or text:
         config = of_family(**sizes)
         return getattr(transformers, family + "ForCausalLM")(config).double().eval(), config
     config = of_family(text_config=sizes, vision_config=VISION, tie_word_embeddings=False,

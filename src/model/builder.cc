@@ -21,8 +21,9 @@ namespace {
 // The indexer of sparse attention.
 bool IsOfIndexer(std::string_view tensor) {
     constexpr std::string_view kTensors[] = {"indexer.attn_k.weight", "indexer.attn_q_b.weight",
-                                             "indexer.k_norm.bias", "indexer.k_norm.weight",
-                                             "indexer.proj.weight"};
+                                             "indexer.k_norm.bias",   "indexer.k_norm.weight",
+                                             "indexer.k_proj.weight", "indexer.proj.weight",
+                                             "indexer.q_norm.weight", "indexer.q_proj.weight"};
     return std::ranges::find(kTensors, tensor) != std::end(kTensors);
 }
 

@@ -53,6 +53,15 @@ std::vector<int64_t> UsualIndexers(const std::string& architecture, int64_t cont
     return own;
 }
 
+// MiniMax M3's, of blocks: positions up to which all are chosen.
+Result<Indexer> ReadBlockIndexer(const model_files::Metadata& meta, const std::string& prefix) {
+    Indexer indexer;
+    WEFT_ASSIGN(const int64_t blocks, meta.Int(prefix + "top_k", 1, 1 << 20));
+    WEFT_ASSIGN(const int64_t size, meta.Int(prefix + "block_size", 1, 1 << 20));
+    indexer.top = blocks * size;
+    return indexer;
+}
+
 }  // namespace
 
 Result<Indexer> ReadIndexer(const model_files::ModelSource& source, const std::string& architecture,
@@ -60,6 +69,7 @@ Result<Indexer> ReadIndexer(const model_files::ModelSource& source, const std::s
     Indexer indexer;
     const model_files::Metadata& meta = source.meta();
     const std::string prefix = architecture + ".attention.indexer.";
+    if (architecture == "minimax-m3") return ReadBlockIndexer(meta, prefix);
     const bool always = architecture == "deepseek32" || architecture == "glm-dsa";
     if (!always && !meta.Has(prefix + "top_k")) return indexer;
     WEFT_ASSIGN(indexer.top, meta.Int(prefix + "top_k", 1, 1ll << 20));

@@ -34,6 +34,9 @@ struct Latent {
 
 struct Indexer {
     int64_t top = 0;  // positions that it chooses for a row; 0: the model has no indexer
+    // heads 0: it chooses blocks (MiniMax M3), and Weft runs the model up to `top` positions,
+    // within which it chooses all. (attention.indexer.top_k counts blocks, of block_size
+    // positions.)
     int64_t heads = 0, dim = 0;
     bool neighbours = false;  // RoPE turns neighbouring columns; else the halves of the first
     float eps = 1e-6f;        // of the LayerNorm of keys

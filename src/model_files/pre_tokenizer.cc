@@ -29,6 +29,7 @@ constexpr Evidence kEvidence[] = {
     {"nemotron_h", "", 0, "pixtral"},
     {"nemotron_h_moe", "", 0, "pixtral"},
     {"falcon-h1", "", 0, "falcon-h1"},
+    {"minimax-m3", "", 0, "minimax-m2"},
     {"glm4moe", "", 0, "glm4"},
     {"glm-dsa", "", 0, "glm4"},
     {"glm4", "", 0, "glm4"},

@@ -343,6 +343,25 @@ TEST_F(HyperTest, KeysOfAnIndexerAreChecked) {
             ErrorCode::kCorrupt, "attention.layer_norm_epsilon");
 }
 
+// An indexer of blocks is not built: the context ends where it begins to leave some out.
+TEST_F(HyperTest, AnIndexerOfBlocksEndsTheContext) {
+    TinyFile file = ExpertGoldenFile("minimaxM3");
+    const model::Hyper hyper = Read(file).value();
+    EXPECT_EQ(hyper.context, 16);
+    EXPECT_TRUE(model::CheckContext(hyper, 16, "--ctx 16").ok());
+    const Status beyond = model::CheckContext(hyper, 17, "--ctx 17");
+    ASSERT_FALSE(beyond.ok());
+    EXPECT_NE(beyond.error().message.find("beyond 16 tokens this model attends to blocks"),
+              std::string::npos)
+        << beyond.error().message;
+    const auto plan = model::PlanShards(hyper, *source_, {});
+    EXPECT_TRUE(model::BuildProgram(hyper, plan->shards[0], *source_, {}).ok());
+    file.numbers["attention.indexer.block_size"] = 0;
+    ExpectRefused(file, ErrorCode::kCorrupt, "attention.indexer.block_size");
+    file.numbers.clear();
+    ExpectRefused(file, ErrorCode::kNotFound, "attention.indexer.top_k");
+}
+
 // A layer without an indexer takes the choice of the one before, which is on the same stage.
 TEST_F(HyperTest, StagesBeginWithAnIndexer) {
     const model::Hyper hyper = Read(ExpertSparseFile(true, true)).value();

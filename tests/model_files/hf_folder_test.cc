@@ -193,6 +193,12 @@ TEST(HfKeys, AreRefusedByName) {
                  {"glmDsa", "indexer_types", json::array({"shared", "full", "full"})},
                  {"glmDsa", "indexer_rope_interleave", false},
                  {"deepseekV32", "indexer_rope_interleave", true},
+                 {"minimaxM3", "use_qk_norm", false},
+                 {"minimaxM3", "qk_norm_type", "per_layer"},
+                 {"minimaxM3", "hidden_act", "gelu"},
+                 {"minimaxM3", "swiglu_alpha", 1.5},
+                 {"minimaxM3", "layer_types", json::array({"full_attention", "other", "other"})},
+                 {"minimaxM3", "index_topk_blocks", 0},
                  {"deepseekV32", "index_topk", nullptr}};
     for (const auto& [name, key, value] : cases) {
         const std::string said = SaidOf(name, [&](json& config) { config[key] = value; });
@@ -260,6 +266,29 @@ TEST(HfMetadata, TemperatureAndYarnOfMistral) {
     EXPECT_EQ(four.meta->F64("mistral4.rope.scaling.yarn_log_multiplier").value(), double{0.1f});
     EXPECT_EQ(four.meta->Int("mistral4.attention.temperature_length", 0, 99).value(), 5);
     EXPECT_EQ(four.meta->Int("mistral4.rope.dimension_count", 0, 99).value(), 8);
+}
+
+// As transformers writes it, and as published folders have it.
+TEST(HfMetadata, IndexerOfBlocks) {
+    const json fresh = json::parse(HfGolden().Text("minimaxM3/config"));
+    json old = fresh;
+    json& text = old["text_config"];
+    for (const char* key : {"layer_types", "mlp_layer_types", "index_n_heads", "index_head_dim",
+                            "index_block_size", "index_topk_blocks", "index_local_blocks"}) {
+        text.erase(key);
+    }
+    text["hidden_act"] = "swigluoai";
+    text["n_shared_experts"] = 1;
+    text["moe_layer_freq"] = {0, 1, 1};
+    text["sparse_attention_config"] = {{"sparse_num_index_heads", 2}, {"sparse_index_dim", 16},
+                                       {"sparse_block_size", 4},      {"sparse_topk_blocks", 3},
+                                       {"sparse_local_block", 1},     {"sparse_init_block", 0}};
+    EXPECT_EQ(Meta(old).bytes, Meta(fresh).bytes);
+    const Meta meta(fresh);
+    EXPECT_EQ(meta.meta->Int("minimax-m3.attention.indexer.top_k", 0, 9).value(), 3);
+    EXPECT_EQ(meta.meta->Int("minimax-m3.attention.indexer.block_size", 0, 9).value(), 4);
+    EXPECT_EQ(meta.meta->Int("minimax-m3.feed_forward_length", 0, 99).value(), 64);
+    EXPECT_EQ(meta.meta->Int("minimax-m3.leading_dense_block_count", 0, 9).value(), 1);
 }
 
 // Of GLM 5: by name, by a pattern, or from a number of layers on each so many.

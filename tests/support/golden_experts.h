@@ -16,7 +16,7 @@ inline constexpr const char* kExpertCases[] = {
     "mixtral",   "qwen3moe", "qwen2moe",   "deepseekV2",  "deepseekV3", "kimiK2",   "glm4moe",
     "minimaxM2", "gptOss",   "gemma4Moe",  "hyV3",        "qwen3vlmoe", "dots1",    "solarOpen",
     "youtu",     "mistral4", "deepseekV32", "glmDsa",     "qwen3nextMoe", "qwen35moe",
-    "deepseekV32Top", "glmDsaTop"};
+    "deepseekV32Top", "glmDsaTop", "minimaxM3"};
 
 inline TinyFile ExpertBaseFile(const std::string& architecture) {
     TinyFile file;
@@ -92,19 +92,22 @@ inline TinyFile ExpertSparseFile(bool glm, bool top = false) {
 inline bool SetSigmoidFile(const std::string& name, TinyFile& file) {
     const std::map<std::string, std::string> architectures = {
         {"glm4moe", "glm4moe"}, {"minimaxM2", "minimax-m2"}, {"hyV3", "hy_v3"},
-        {"dots1", "dots1"},     {"solarOpen", "glm4moe"}};
+        {"dots1", "dots1"},     {"solarOpen", "glm4moe"},    {"minimaxM3", "minimax-m3"}};
     const auto found = architectures.find(name);
     if (found == architectures.end()) return false;
     file = ExpertBaseFile(found->second);
     model::Hyper& h = file.hyper;
     h.moe.route.score = program::GateScore::kSigmoid;
     h.moe.route.renormalise = true;
-    if (name == "glm4moe" || name == "minimaxM2") h.rotary_dim = 8;
+    if (name == "glm4moe" || name.starts_with("minimax")) h.rotary_dim = 8;
     if (name == "minimaxM2") return true;
     h.moe.route.scale = name == "hyV3" ? 2.5f : 1.5f;
     h.moe.shared_ffn = name == "dots1" ? 192 : 96;
     file.form.dense_layers = name == "solarOpen" ? 0 : 1;
     file.form.plain_heads = name == "solarOpen";
+    if (name != "minimaxM3") return true;
+    h.ffn = 160;
+    file.numbers = {{"attention.indexer.top_k", 2}, {"attention.indexer.block_size", 8}};
     return true;
 }
 

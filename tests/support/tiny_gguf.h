@@ -207,7 +207,8 @@ inline void WriteTinyGguf(const std::string& path, const TinyFile& file) {
     for (const auto& [key, value] : file.numbers) {
         const bool counts = key.ends_with("_window") || key.ends_with("_length") ||
                             key.ends_with("_layers") || key.ends_with("_input") ||
-                            key.ends_with("_k") || key.ends_with("_func");
+                            key.ends_with("_k") || key.ends_with("_func") ||
+                            key.ends_with("_size");
         if (counts) {
             u32(key.c_str(), static_cast<int64_t>(value));
         } else {

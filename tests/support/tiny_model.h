@@ -161,6 +161,7 @@ class TinySource final : public model_files::ModelSource {
                 h.latent.rank > 0 ? h.heads * h.value_dim() : q_rows);
         }
         const bool experts = h.moe.experts > 0 && layer >= form_.dense_layers;
+        if (experts && name == "minimax-m3") AddBlockIndexer(h, p);
         if (experts) AddExperts(h, p);
         if (!experts || name == "gemma4") {
             if (!fused) Add(p + "ffn_gate.weight", h.ffn, h.hidden);
@@ -176,7 +177,7 @@ class TinySource final : public model_files::ModelSource {
         const bool glm = name == "glm4moe" && !form_.plain_heads;
         const bool qwen3 = name.starts_with("qwen3") && !recurrent;
         if (qwen3 || glm || name == "gemma3" || name == "gemma4" || name == "hy_v3" ||
-            name == "dots1") {
+            name == "dots1" || name == "minimax-m3") {
             Add(p + "attn_q_norm.weight", 1, heads.head_dim);
             Add(p + "attn_k_norm.weight", 1, heads.head_dim);
         }
@@ -237,6 +238,13 @@ class TinySource final : public model_files::ModelSource {
         Add(p + "indexer.proj.weight", m.heads, h.hidden);
         Add(p + "indexer.k_norm.weight", 1, m.dim);
         Add(p + "indexer.k_norm.bias", 1, m.dim);
+    }
+
+    void AddBlockIndexer(const model::Hyper& h, const std::string& p) {
+        Add(p + "indexer.q_proj.weight", h.kv_heads * h.head_dim, h.hidden);
+        Add(p + "indexer.k_proj.weight", h.head_dim, h.hidden);
+        Add(p + "indexer.q_norm.weight", 1, h.head_dim);
+        Add(p + "indexer.k_norm.weight", 1, h.head_dim);
     }
 
     void AddExperts(const model::Hyper& h, const std::string& p) {

@@ -1,4 +1,4 @@
-// Mixtral, gpt-oss, GLM 4.5, Solar-Open, Hy3 and MiniMax M2.
+// Mixtral, gpt-oss, GLM 4.5, Solar-Open, Hy3, MiniMax M2 and M3.
 #include <algorithm>
 
 #include "model_files/hf/assembly.h"
@@ -12,13 +12,19 @@ Status MixtralMeta(const Config& config, MetaWriter& meta) {
     return WindowEverywhere(config, meta);
 }
 
-Status GptOssMeta(const Config& config, MetaWriter& meta) {
-    WEFT_TRY(WriteCommon(config, meta));
-    WEFT_TRY(WriteExperts(config, meta, "intermediate_size", "softmax"));
+// The one clamped SwiGLU that there is (tensor/activation.h).
+Status CheckClampedUnits(const Config& config) {
     WEFT_ASSIGN(const double limit, config.F64Or({"swiglu_limit"}, 7.0));
     if (limit != 7.0) return config.Corrupt("swiglu_limit", "7");
     WEFT_ASSIGN(const double alpha, config.F64Or({"swiglu_alpha"}, 1.702));
     if (alpha != 1.702) return config.Corrupt("swiglu_alpha", "1.702");
+    return {};
+}
+
+Status GptOssMeta(const Config& config, MetaWriter& meta) {
+    WEFT_TRY(WriteCommon(config, meta));
+    WEFT_TRY(WriteExperts(config, meta, "intermediate_size", "softmax"));
+    WEFT_TRY(CheckClampedUnits(config));
     WEFT_ASSIGN(const int64_t window, config.NeedInt({"sliding_window"}, 1, 1ll << 31));
     return WriteWindow(config, meta, window, [](int64_t layer) { return layer % 2 == 0; });
 }
@@ -63,12 +69,90 @@ Status MinimaxMeta(const Config& config, MetaWriter& meta) {
     return WriteExperts(config, meta, "intermediate_size", "sigmoid");
 }
 
+// MiniMax M3's names for what other families say; published folders have its indexer's sizes in an
+// object of their own, and 0 or 1 for each layer in place of types.
+Result<Config> MinimaxM3Adjust(const Config& config) {
+    for (const std::string_view key : {"use_gemma_norm", "use_qk_norm"}) {
+        WEFT_ASSIGN(const bool holds, config.BoolOr({key}, true));
+        if (!holds) return config.Corrupt(key, "true");
+    }
+    WEFT_ASSIGN(const std::string norm, config.StringOr({"qk_norm_type"}, "per_head"));
+    if (norm != "per_head") return config.Corrupt("qk_norm_type", "'per_head'");
+    WEFT_ASSIGN(const std::string act, config.StringOr({"hidden_act"}, "swigluoai"));
+    if (act != "silu" && act != "swigluoai") return config.Corrupt("hidden_act", "'swigluoai'");
+    WEFT_TRY(CheckClampedUnits(config));
+    WEFT_ASSIGN(const std::vector<std::string> types, config.Strings({"layer_types"}));
+    for (const std::string& type : types) {
+        if (type == "full_attention" || type == "minimax_m3_sparse") continue;
+        return config.Corrupt("layer_types", "'full_attention' or 'minimax_m3_sparse'");
+    }
+    WEFT_ASSIGN(const int64_t expert, config.NeedInt({"intermediate_size"}, 1, 1 << 20));
+    WEFT_ASSIGN(const int64_t dense, config.NeedInt({"dense_intermediate_size"}, 1, 1 << 20));
+    WEFT_ASSIGN(const int64_t shared, config.NeedInt({"shared_intermediate_size"}, 1, 1 << 20));
+    Json json = {{"hidden_act", "silu"},        {"moe_intermediate_size", expert},
+                 {"intermediate_size", dense},  {"shared_expert_intermediate_size", shared},
+                 {"n_shared_experts", nullptr}, {"layer_types", nullptr},
+                 {"norm_topk_prob", true}};
+    WEFT_ASSIGN(const std::vector<int64_t> experts, config.Ints({"moe_layer_freq"}));
+    if (!experts.empty() && !config.Has("mlp_layer_types")) {
+        json["mlp_layer_types"] = Json::array();
+        for (const int64_t has : experts) {
+            json["mlp_layer_types"].push_back(has != 0 ? "sparse" : "dense");
+        }
+    }
+    WEFT_ASSIGN(const Config sparse, config.Sub({"sparse_attention_config"}));
+    for (const auto& [key, from] : {std::pair{"index_n_heads", "sparse_num_index_heads"},
+                                    std::pair{"index_head_dim", "sparse_index_dim"},
+                                    std::pair{"index_block_size", "sparse_block_size"},
+                                    std::pair{"index_topk_blocks", "sparse_topk_blocks"},
+                                    std::pair{"index_local_blocks", "sparse_local_block"}}) {
+        if (!sparse.Has(from)) continue;
+        WEFT_ASSIGN(const int64_t value, sparse.NeedInt({from}, 0, 1 << 20));
+        json[key] = value;
+    }
+    WEFT_ASSIGN(const Config over, Config::Parse(json.dump(), config.where()));
+    return WithDenseLayers(config.With(over));
+}
+
+// With the indexer's sizes, as llama.cpp's converter writes them.
+Status MinimaxM3Meta(const Config& config, MetaWriter& meta) {
+    WEFT_TRY(WriteCommon(config, meta));
+    WEFT_TRY(WriteExperts(config, meta, "moe_intermediate_size", "sigmoid"));
+    const struct {
+        std::string_view key, from;
+        int64_t least;
+    } numbers[] = {{"head_count", "index_n_heads", 1},
+                   {"key_length", "index_head_dim", 1},
+                   {"block_size", "index_block_size", 1},
+                   {"top_k", "index_topk_blocks", 1},
+                   {"local_blocks", "index_local_blocks", 0}};
+    for (const auto& [key, from, least] : numbers) {
+        WEFT_ASSIGN(const int64_t value, config.NeedInt({from}, least, 1 << 20));
+        meta.Int("attention.indexer." + std::string(key), value);
+    }
+    return {};
+}
+
 constexpr Rule kMixtralRules[] = {
     {"ffn_gate_inp", "block_sparse_moe.gate", Form::kRouter, false},
     {"ffn_gate_exps", "block_sparse_moe.experts.*.w1", Form::kExperts, false},
     {"ffn_up_exps", "block_sparse_moe.experts.*.w3", Form::kExperts, false},
     {"ffn_down_exps", "block_sparse_moe.experts.*.w2", Form::kExperts, false},
     {"exp_probs_b.bias", "block_sparse_moe.e_score_correction_bias", Form::kVector, false},
+};
+// Beside Mixtral's: dense layers and shared experts, and the indexer as published folders have it
+// and as transformers calls it in a model. Its norms grow as the others do.
+constexpr Rule kMinimaxM3Rules[] = {
+    {"ffn_gate", "mlp.gate_proj", Form::kLinear, false},
+    {"ffn_up", "mlp.up_proj", Form::kLinear, false},
+    {"ffn_down", "mlp.down_proj", Form::kLinear, false},
+    {"ffn_gate_shexp", "block_sparse_moe.shared_experts.gate_proj", Form::kLinear, false},
+    {"ffn_up_shexp", "block_sparse_moe.shared_experts.up_proj", Form::kLinear, false},
+    {"ffn_down_shexp", "block_sparse_moe.shared_experts.down_proj", Form::kLinear, false},
+    {"indexer.q_proj", "self_attn.index_q_proj", Form::kLinear, false},
+    {"indexer.k_proj", "self_attn.index_k_proj", Form::kLinear, false},
+    {"indexer.q_norm", "self_attn.index_q_norm", Form::kNorm, false},
+    {"indexer.k_norm", "self_attn.index_k_norm", Form::kNorm, false},
 };
 constexpr Rule kGlmRules[] = {
     {"attn_norm", "input_layernorm", Form::kNorm},
@@ -152,6 +236,24 @@ Status GptOssExperts(Assembly& assembly, int64_t layer, const std::string& prefi
     return AddBias(assembly, gguf + ".bias", std::move(bias), experts);
 }
 
+constexpr Family MinimaxM3(std::string_view model_type) {
+    return {.model_type = model_type,
+            .architecture = "minimax-m3",
+            .rules = {kPreNormRules, kAttentionRules, kQkNormRules, kMixtralRules, kMinimaxM3Rules},
+            .meta = MinimaxM3Meta,
+            .norm_add = 1,
+            .adjust = MinimaxM3Adjust,
+            .defaults = R"({"max_position_embeddings": 524288, "rms_norm_eps": 1e-6,
+                            "rope_theta": 5000000.0, "head_dim": 128, "num_key_value_heads": 4,
+                            "rotary_dim": 64, "intermediate_size": 3072,
+                            "dense_intermediate_size": 12288, "shared_intermediate_size": 3072,
+                            "num_local_experts": 128, "num_experts_per_tok": 4,
+                            "routed_scaling_factor": 2.0, "index_n_heads": 4,
+                            "index_head_dim": 128, "index_block_size": 128,
+                            "index_topk_blocks": 16, "index_local_blocks": 1})",
+            .rope = {.partial = true}};
+}
+
 constexpr Family kExpertFamilies[] = {
     {.model_type = "mixtral",
      .architecture = "llama",
@@ -209,6 +311,8 @@ constexpr Family kExpertFamilies[] = {
      .defaults = R"({"max_position_embeddings": 196608, "rope_theta": 5000000.0, "head_dim": 128,
                      "norm_topk_prob": true})",
      .rope = {.partial = true}},
+    MinimaxM3("minimax_m3_vl"),
+    MinimaxM3("minimax_m3_vl_text"),
 };
 
 }  // namespace
