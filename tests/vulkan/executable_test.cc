@@ -17,6 +17,7 @@
 #include "support/ranks.h"
 #include "support/temp_dir.h"
 #include "support/tiny_model.h"
+#include "vulkan/golden_program.h"
 #include "vulkan/usable_device.h"
 
 namespace weft::backend {
@@ -97,6 +98,21 @@ TEST(VulkanExecutable, ExpertsGiveTheReference) {
                 << architecture << ", pieces of " << piece << ": " << ErrorOf(got, want);
         }
     }
+}
+
+// Rows of up to 40 positions attend to five of them; a layer shares the choice.
+TEST(VulkanExecutable, SparseAttention) {
+    WEFT_NEEDS_VULKAN();
+    const vulkan::GoldenProgram c({"glmDsaTop", true});
+    const program::Program program = c.Build(DType::kF32)[0];
+    const std::vector<int32_t> tokens = c.Tokens(40);
+    const std::vector<float> want = LoadedRank(program, *c.source, {}).Logits(tokens, 1);
+    LoadedRank rank(TheVulkan(), program, *c.source);
+    const std::vector<float> alone = rank.Logits(tokens, 1);
+    EXPECT_FALSE(!(ErrorOf(alone, want) <= kVulkanError)) << ErrorOf(alone, want);
+    EXPECT_EQ(rank.Logits(tokens, 7), alone);
+    const std::vector<float> whole = rank.Logits(tokens, 40);
+    EXPECT_FALSE(!(ErrorOf(whole, want) <= kVulkanError)) << ErrorOf(whole, want);
 }
 
 // Rows have the same bits alone and among few others.
