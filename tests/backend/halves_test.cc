@@ -47,6 +47,17 @@ model::Hyper LatentExperts() {
     return h;
 }
 
+// With an indexer, which chooses nine positions.
+model::Hyper SparseExperts() {
+    model::Hyper h = LatentExperts();
+    h.architecture = "deepseek32";
+    h.latent.q_rank = 8;
+    h.indexer.top = 9;
+    h.indexer.heads = 3;
+    h.indexer.dim = 6;
+    return h;
+}
+
 // Recurrent layers, whose state goes from the first half to the second.
 model::Hyper WithState() {
     return support::TinyRecurrentHyper(false);
@@ -90,7 +101,7 @@ int64_t Sums(LoadedRank& rank, const program::Program& program) {
 class HalvesOf : public testing::TestWithParam<model::Hyper (*)()> {};
 
 INSTANTIATE_TEST_SUITE_P(Models, HalvesOf,
-                         testing::Values(Dense, Experts, LatentExperts, WithState));
+                         testing::Values(Dense, Experts, LatentExperts, SparseExperts, WithState));
 
 TEST_P(HalvesOf, GiveTheSameBits) {
     const Model model{GetParam()()};
@@ -161,7 +172,7 @@ std::vector<float> LogitsOfSequences(const Model& model, Overlap overlap) {
 }
 
 TEST(Halves, CutSequences) {
-    for (const auto& hyper : {Dense(), WithState()}) {
+    for (const auto& hyper : {Dense(), SparseExperts(), WithState()}) {
         const Model model{hyper};
         EXPECT_EQ(LogitsOfSequences(model, Overlap::kAlways),
                   LogitsOfSequences(model, Overlap::kNever));
