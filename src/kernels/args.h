@@ -9,6 +9,7 @@
 // Matrices are row-major; a stride is in elements. "rows" are tokens.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -44,6 +45,11 @@ struct PackedMatrix {
 // Rows per strip: packing and matmul split at multiples of this.
 inline constexpr int64_t kStripRows = 16;
 
+// Half-open.
+struct Range {
+    int64_t begin, end;
+};
+
 // What activations are made into for the weights of one type (Kernels::prepared_as):
 //   kNone  nothing: they stay float32
 //   kInt8  for quantized weights: int8 in blocks of 32 columns, with a float scale each and the
@@ -72,12 +78,24 @@ struct MatMulArgs {
     const float* bias = nullptr;  // [weight.rows] or null
     float* y = nullptr;           // [rows, weight.rows]
     // Not 0: add float32 sums of so many columns in float64, so that the result hardly depends on
-    // where the columns are cut over ranks. For quantized and BF16 weights a multiple of 32 (K
-    // types: their 256 columns, whatever stands here). The reference, which rounds no
+    // where the columns are cut over ranks. For quantized and BF16 weights a multiple of 32; for
+    // types with blocks of 256 columns 32, 64 or a multiple of 256. The reference, which rounds no
     // activations, adds in float32 all the same.
     int64_t segment_cols = 0;
     double* wide = nullptr;  // instead of y: the sums before their last rounding
     int64_t y_stride = 0;    // of y or wide
+    // x is zeros outside of these columns; both 0: it may have numbers everywhere. Kernels may
+    // leave out segments of zeros, which change no bit of a sum.
+    Range x_used{0, 0};
+
+    bool EndsInBlocks(int64_t block) const { return segment_cols != 0 && segment_cols < block; }
+    // Units of 32 columns, in whole segments, that x_used covers.
+    Range UnitsUsed() const {
+        if (x_used.end == 0) return {0, weight.cols / 32};
+        const int64_t segment = segment_cols / 32;
+        const int64_t end = (x_used.end + segment_cols - 1) / segment_cols * segment;
+        return {x_used.begin / segment_cols * segment, std::min(end, weight.cols / 32)};
+    }
 };
 
 // ---- Everything else ---------------------------------------------------------------------------
@@ -270,9 +288,6 @@ using Kernel = void (*)(const Args& args, int part, int parts);
 
 // [begin, end) of `count` items in steps of `grain` that belong to `part`; the split that all
 // kernels use.
-struct Range {
-    int64_t begin, end;
-};
 constexpr Range Share(int64_t count, int64_t grain, int part, int parts) {
     const int64_t units = (count + grain - 1) / grain;
     const int64_t begin = units * part / parts * grain;

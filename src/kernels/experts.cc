@@ -137,6 +137,7 @@ void AddExpert(const Kernels& kernels, const ExpertSumArgs& args, int64_t e, int
     m.weight = RowsOf(kernels, args.weight.Matrix(e), rows);
     m.rows = count;
     m.segment_cols = args.segment_cols;
+    m.x_used = args.x_used;
     m.y_stride = cols;
     const bool wide = args.segment_cols != 0;
     auto* doubles = reinterpret_cast<double*>(scratch);

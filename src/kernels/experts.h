@@ -108,6 +108,7 @@ struct ExpertSumArgs {
     const std::byte* prepared = nullptr;
     int64_t rows = 0;             // tokens
     int64_t segment_cols = 0;     // as in MatMulArgs
+    Range x_used{0, 0};
     const float* base = nullptr;  // [rows, weight.rows], or wide_base, or neither
     const double* wide_base = nullptr;
     double* wide = nullptr;  // [rows, weight.rows]: the sums

@@ -1,5 +1,6 @@
 #include "model/adapters.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <string>
@@ -16,6 +17,9 @@ using program::OpKind;
 using program::Program;
 using program::Value;
 using program::ValueId;
+
+// Columns of an adapter that are added in float32, where those of its product are more.
+constexpr int64_t kMostSegment = 64;
 
 class Adding {
   public:
@@ -45,7 +49,8 @@ class Adding {
         met_.insert(weight.slice.name);
         program::Adapt attributes;
         attributes.adapters = found->second;
-        attributes.segment_cols = product.as<program::MatMul>().segment_cols;
+        const int64_t segment = product.as<program::MatMul>().segment_cols;
+        attributes.segment_cols = std::min(segment, kMostSegment);
         std::vector<ValueId> inputs = {product.inputs[0]};
         for (const int32_t number : found->second) {
             inputs.push_back(AddWeight(weight, number, false));

@@ -590,12 +590,29 @@ ValueId Builder::MatMul(ValueId x, const std::string& tensor, const Slice& slice
     return program_.Emit(attributes, std::move(inputs), name, {rows, slice.rows.size()});
 }
 
-// Columns that a segmented mat_mul adds in float32 before float64: as many as no cut divides, 64 at
-// the most (float64 costs time), where cuts fall on multiples of `unit` and of the dtype's block.
-int64_t Builder::SegmentColumns(DType dtype, int64_t unit) {
+// Columns that a segmented mat_mul adds in float32 before float64: as many as no cut divides, where
+// cuts fall on multiples of `unit` and of the tensor's cut block; at most 64, or one block of 256.
+// The same in every layout.
+int64_t Builder::SegmentColumns(const model_files::TensorInfo& tensor, int64_t unit) {
     constexpr int64_t kMost = 64, kLeast = 16;
-    const int64_t columns = std::gcd(std::lcm(unit, Info(dtype).block_elements), kMost);
+    const int64_t block = CutBlock(tensor.dtype, tensor.cols);
+    if (block > kMost) return block;
+    const int64_t columns = std::gcd(std::lcm(unit, block), kMost);
     return columns < kLeast ? kMost : columns;
+}
+
+ValueId Builder::WholeBlocks(ValueId x, const std::string& tensor, Slice& slice) {
+    const model_files::TensorInfo* info = source_.FindTensor(tensor);
+    if (info == nullptr) return x;  // Weight says so
+    const int64_t block = Info(info->dtype).block_elements;
+    const Span own = slice.cols;
+    slice.cols = {own.begin / block * block, (own.end + block - 1) / block * block};
+    if (slice.cols == own) return x;
+    const program::Value value = program_.value(x);
+    Shape shape = value.shape;
+    shape.dims[static_cast<size_t>(shape.rank - 1)] = slice.cols.size();
+    return program_.Emit(program::PadColumns{own.begin - slice.cols.begin}, {x},
+                         value.name + ".blocks", shape);
 }
 
 ValueId Builder::FromColumns(ValueId x, const std::string& weight, const Slice& slice,
@@ -618,8 +635,10 @@ ValueId Builder::PartialFromColumns(ValueId x, const std::string& weight, const 
     program::MatMul attributes;
     attributes.cut = Cut::kColumns;
     const model_files::TensorInfo* info = source_.FindTensor(Tensor(weight) + ".weight");
-    if (HidesCuts() && info != nullptr) attributes.segment_cols = SegmentColumns(info->dtype, unit);
-    return MatMul(x, Tensor(weight), slice, attributes, false, Local(weight));
+    if (HidesCuts() && info != nullptr) attributes.segment_cols = SegmentColumns(*info, unit);
+    Slice blocks = slice;
+    x = WholeBlocks(x, Tensor(weight) + ".weight", blocks);
+    return MatMul(x, Tensor(weight), blocks, attributes, false, Local(weight));
 }
 
 ValueId Builder::AllReduce(ValueId x) {

@@ -159,7 +159,10 @@ class Builder {
     // Whether sums over ranks hide where the ranks cut (Target); in training they are compared by
     // tolerance, and need not.
     bool HidesCuts() const { return options_.cache && options_.target.wide_sums; }
-    static int64_t SegmentColumns(DType dtype, int64_t unit);
+    static int64_t SegmentColumns(const model_files::TensorInfo& tensor, int64_t unit);
+    // Makes a slice whose columns begin or end inside of quantization blocks hold these blocks, and
+    // pads x, which has a column for each of the slice's, with zeros.
+    program::ValueId WholeBlocks(program::ValueId x, const std::string& tensor, Slice& slice);
     program::ValueId AllReduce(program::ValueId x);
     void SetWide(program::ValueId id) {
         program_.values[static_cast<size_t>(id)].dtype = DType::kF64;

@@ -198,12 +198,12 @@ ValueId Builder::FromExperts(ValueId x, const Routed& routed, const std::string&
     a.base = base != kNoValue;
     const model_files::TensorInfo* info = source_.FindTensor(Tensor(weight) + ".weight");
     if (HidesCuts() && info != nullptr) {
-        a.segment_cols = SegmentColumns(info->dtype, ColumnUnit(hyper_.moe.ffn));
+        a.segment_cols = SegmentColumns(*info, ColumnUnit(hyper_.moe.ffn));
     }
-    std::vector<ValueId> inputs = {
-        x, routed.ids, routed.weights,
-        Stack(Tensor(weight) + ".weight",
-              {{0, ExpertWidth()}, shard_.expert_ffn, ExpertWidth(), hyper_.moe.ffn})};
+    Slice columns{{0, ExpertWidth()}, shard_.expert_ffn, ExpertWidth(), hyper_.moe.ffn};
+    x = WholeBlocks(x, Tensor(weight) + ".weight", columns);
+    std::vector<ValueId> inputs = {x, routed.ids, routed.weights,
+                                   Stack(Tensor(weight) + ".weight", columns)};
     if (a.bias) {
         inputs.push_back(
             Stack(Tensor(weight) + ".bias", {{0, 1}, {0, ExpertWidth()}, 1, ExpertWidth()}));

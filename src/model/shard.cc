@@ -5,8 +5,6 @@
 #include <cstdlib>
 #include <numeric>
 
-#include "tensor/dtype.h"
-
 namespace weft::model {
 namespace {
 
@@ -29,11 +27,16 @@ std::vector<Span> CutUnits(int64_t units, const std::vector<double>& shares) {
 }
 
 struct CutRequest {
-    const char* what;    // "query heads"
-    int64_t total;       // elements
-    int64_t unit;        // a cut falls on multiples of this
-    int64_t ideal_unit;  // what it would fall on without a quantization block
-    const char* reason;  // why unit is larger
+    const char* what;       // "query heads"
+    int64_t total;          // elements
+    int64_t unit;           // a cut falls on multiples of this
+    int64_t ideal_unit;     // what it would fall on without a quantization block
+    const char* tensor;     // whose block makes unit larger
+    const char* hint = "";  // what else than stages more ranks can be used for
+
+    std::string Reason() const {
+        return unit == ideal_unit ? "" : fmt::format(" (the quantization block of {})", tensor);
+    }
 };
 
 // Says which cuts the unit moved away from where the shares alone would put them.
@@ -47,7 +50,7 @@ void NoteMovedCuts(const CutRequest& request, const std::vector<Span>& spans,
             fmt::format("cut {} of {} {} moved from {} to {}: it must fall on a "
                         "multiple of {}{}",
                         i + 1, request.total, request.what, wanted, spans[i].end, request.unit,
-                        request.reason));
+                        request.Reason()));
     }
 }
 
@@ -60,8 +63,9 @@ Result<std::vector<Span>> Cut(const CutRequest& request, const std::vector<doubl
         return MakeError(
             ErrorCode::kUnsupported,
             "{} {} cannot be cut into {} parts: a cut must fall on a multiple of {}{}. "
-            "At most --tp {} works for this model; use --pp for more ranks.",
-            request.total, request.what, parts, request.unit, request.reason, units);
+            "At most --tp {} works for this model; use --pp for more ranks{}.",
+            request.total, request.what, parts, request.unit, request.Reason(), units,
+            request.hint);
     }
     std::vector<Span> spans = CutUnits(units, shares);
     for (Span& span : spans) {
@@ -76,16 +80,24 @@ std::vector<double> SharesOrEven(const std::vector<double>& shares, int parts) {
     return shares.empty() ? std::vector<double>(static_cast<size_t>(parts), 1.0) : shares;
 }
 
-// The largest block of the tensor's dtype over all layers (files mix types); 0: none has it.
-int64_t LargestBlock(const model_files::ModelSource& source, const Hyper& hyper,
-                     const char* suffix) {
-    int64_t block = 0;
-    for (int64_t layer = 0; layer < hyper.layers; ++layer) {
-        const auto* tensor = source.FindTensor(fmt::format("blk.{}.{}", layer, suffix));
-        if (tensor != nullptr) block = std::max(block, Info(tensor->dtype).block_elements);
+// The blocks that cuts may not divide.
+struct Blocks {
+    const model_files::ModelSource& source;
+    int64_t layers;
+    bool whole;  // Layout::whole_blocks
+
+    // Of a tensor ("attn_output") the largest over all layers (files mix types); 0: none has it.
+    int64_t Largest(const char* name) const {
+        int64_t block = 0;
+        for (int64_t layer = 0; layer < layers; ++layer) {
+            const auto* tensor = source.FindTensor(fmt::format("blk.{}.{}.weight", layer, name));
+            if (tensor == nullptr) continue;
+            block = std::max(block, whole ? Info(tensor->dtype).block_elements
+                                          : CutBlock(tensor->dtype, tensor->cols));
+        }
+        return block;
     }
-    return block;
-}
+};
 
 // A stage begins with a layer that chooses positions itself: the choice of a layer is not sent.
 Result<std::vector<Span>> BeginWithIndexers(const Hyper& hyper, std::vector<Span> spans,
@@ -152,14 +164,12 @@ struct TensorCuts {
 };
 
 // Query heads: cuts fall between heads, and between blocks of attn_output.
-Status CutHeads(const Hyper& hyper, const model_files::ModelSource& source,
-                const std::vector<double>& shares, TensorCuts& cuts,
-                std::vector<std::string>& notes) {
-    const int64_t block = std::max<int64_t>(1, LargestBlock(source, hyper, "attn_output.weight"));
+Status CutHeads(const Hyper& hyper, const Blocks& blocks, const std::vector<double>& shares,
+                TensorCuts& cuts, std::vector<std::string>& notes) {
+    const int64_t block = std::max<int64_t>(1, blocks.Largest("attn_output"));
     const auto unit_of = [&](int64_t dim) { return std::lcm(dim, block) / dim; };
     const auto cut = [&](const char* what, int64_t heads, int64_t unit) {
-        return Cut({what, heads, unit, 1, " (the quantization block of attn_output)"}, shares,
-                   notes);
+        return Cut({what, heads, unit, 1, "attn_output"}, shares, notes);
     };
     const int64_t unit = unit_of(hyper.value_dim()), windowed = hyper.WindowedQueryHeads();
     const int64_t other = hyper.windowed_heads.head_dim != 0
@@ -175,20 +185,19 @@ Status CutHeads(const Hyper& hyper, const model_files::ModelSource& source,
     return {};
 }
 
-// Cuts the columns of MLPs whose down projection is `suffix`; nothing where no layer has one.
-Result<std::vector<Span>> CutMlp(const char* what, int64_t columns, const char* suffix,
-                                 const char* reason, const Hyper& hyper,
-                                 const model_files::ModelSource& source,
+// Cuts the columns of MLPs whose down projection is `tensor`; nothing where no layer has one.
+Result<std::vector<Span>> CutMlp(const char* what, int64_t columns, const char* tensor,
+                                 const char* hint, const Blocks& blocks,
                                  const std::vector<double>& shares,
                                  std::vector<std::string>& notes) {
-    const int64_t block = LargestBlock(source, hyper, suffix);
+    const int64_t block = blocks.Largest(tensor);
     if (block == 0) return std::vector<Span>(shares.size());
     const int64_t ideal = ColumnUnit(columns);
-    return Cut({what, columns, std::max(block, ideal), ideal, reason}, shares, notes);
+    return Cut({what, columns, std::max(block, ideal), ideal, tensor, hint}, shares, notes);
 }
 
 // Whole experts to each expert group, by the sum of its ranks' shares; in a group, columns.
-Status CutExperts(const Hyper& hyper, const model_files::ModelSource& source, const Layout& layout,
+Status CutExperts(const Hyper& hyper, const Blocks& blocks, const Layout& layout,
                   const std::vector<double>& shares, TensorCuts& cuts,
                   std::vector<std::string>& notes) {
     const int64_t ranks = layout.tp / layout.ep;  // of one group
@@ -200,7 +209,7 @@ Status CutExperts(const Hyper& hyper, const model_files::ModelSource& source, co
     if (layout.ep > 1 && hyper.moe.experts < layout.ep) {
         return MakeError(hyper.moe.experts == 0 ? ErrorCode::kUsage : ErrorCode::kUnsupported,
                          "--ep {} needs a model with at least so many experts; {} has {}",
-                         layout.ep, source.name(), hyper.moe.experts);
+                         layout.ep, blocks.source.name(), hyper.moe.experts);
     }
     if (hyper.moe.experts == 0) {
         cuts.experts = cuts.expert_ffn = cuts.shared_ffn = std::vector<Span>(shares.size());
@@ -210,35 +219,31 @@ Status CutExperts(const Hyper& hyper, const model_files::ModelSource& source, co
     for (int64_t g = 0; g < layout.ep; ++g) {
         const std::vector<double> own(group(g), group(g + 1));
         WEFT_ASSIGN(const std::vector<Span> columns,
-                    CutMlp("columns of an expert", hyper.moe.ffn, "ffn_down_exps.weight",
-                           " (the quantization block of ffn_down_exps; --ep keeps experts whole)",
-                           hyper, source, own, notes));
+                    CutMlp("columns of an expert", hyper.moe.ffn, "ffn_down_exps",
+                           ", or --ep, which keeps experts whole", blocks, own, notes));
         for (const Span& span : columns) {
             cuts.experts.push_back(experts[static_cast<size_t>(g)]);
             cuts.expert_ffn.push_back(span);
         }
     }
-    WEFT_ASSIGN(
-        cuts.shared_ffn,
-        CutMlp("columns of the shared expert", hyper.moe.shared_ffn, "ffn_down_shexp.weight",
-               " (the quantization block of ffn_down_shexp)", hyper, source, shares, notes));
+    WEFT_ASSIGN(cuts.shared_ffn, CutMlp("columns of the shared expert", hyper.moe.shared_ffn,
+                                        "ffn_down_shexp", "", blocks, shares, notes));
     return {};
 }
 
 // Value heads: whole blocks of ssm_out's columns, and all of a key head, where ssm_ba has them
 // together or a norm is of them all.
-Status CutRecurrent(const Hyper& hyper, const model_files::ModelSource& source,
-                    const std::vector<double>& shares, TensorCuts& cuts,
-                    std::vector<std::string>& notes) {
+Status CutRecurrent(const Hyper& hyper, const Blocks& blocks, const std::vector<double>& shares,
+                    TensorCuts& cuts, std::vector<std::string>& notes) {
     const Recurrent& r = hyper.recurrent;
     cuts.recurrent_heads.resize(shares.size());
     if (r.heads == 0) return {};
-    const int64_t block = std::max<int64_t>(1, LargestBlock(source, hyper, "ssm_out.weight"));
+    const int64_t block = std::max<int64_t>(1, blocks.Largest("ssm_out"));
     const int64_t ideal = r.whole_groups ? r.group() : 1;
     const int64_t unit = std::lcm(std::lcm(r.value_dim, block) / r.value_dim, ideal);
-    WEFT_ASSIGN(cuts.recurrent_heads, Cut({"value heads of recurrent layers", r.heads, unit, ideal,
-                                           " (the quantization block of ssm_out)"},
-                                          shares, notes));
+    WEFT_ASSIGN(cuts.recurrent_heads,
+                Cut({"value heads of recurrent layers", r.heads, unit, ideal, "ssm_out"}, shares,
+                    notes));
     return {};
 }
 
@@ -255,14 +260,14 @@ Result<TensorCuts> CutTensors(const Hyper& hyper, const model_files::ModelSource
                           {{0, hyper.WindowedQueryHeads()}},
                           {{0, hyper.recurrent.heads}}};
     }
+    const Blocks blocks{source, hyper.layers, layout.whole_blocks};
     TensorCuts cuts;
-    WEFT_TRY(CutHeads(hyper, source, shares, cuts, notes));
+    WEFT_TRY(CutHeads(hyper, blocks, shares, cuts, notes));
     WEFT_ASSIGN(cuts.ffn,
-                CutMlp("MLP columns", hyper.ffn, "ffn_down.weight",
-                       " (the quantization block of ffn_down)", hyper, source, shares, notes));
-    WEFT_TRY(CutExperts(hyper, source, layout, shares, cuts, notes));
-    WEFT_TRY(CutRecurrent(hyper, source, shares, cuts, notes));
-    WEFT_ASSIGN(cuts.vocab, Cut({"vocabulary rows", hyper.vocab, 16, 16, ""}, shares, notes));
+                CutMlp("MLP columns", hyper.ffn, "ffn_down", "", blocks, shares, notes));
+    WEFT_TRY(CutExperts(hyper, blocks, layout, shares, cuts, notes));
+    WEFT_TRY(CutRecurrent(hyper, blocks, shares, cuts, notes));
+    WEFT_ASSIGN(cuts.vocab, Cut({"vocabulary rows", hyper.vocab, 16, 16, nullptr}, shares, notes));
     return cuts;
 }
 
@@ -360,6 +365,13 @@ Result<Layout> MakeLayout(int ranks, int tp, int pp, const std::vector<double>& 
                          layout.tp + layout.pp);
     }
     return layout;
+}
+
+int64_t CutBlock(DType dtype, int64_t columns) {
+    constexpr int64_t kSubBlock = 32;   // columns that every block of 256 has a scale for
+    constexpr int64_t kWide = 16 * 256;  // a rounded cut then moves at most 1/32 of the columns
+    const int64_t block = Info(dtype).block_elements;
+    return columns < kWide ? std::min(block, kSubBlock) : block;
 }
 
 int64_t ColumnUnit(int64_t columns) {

@@ -2,13 +2,13 @@
 //
 // World rank = stage * tp + tensor rank; rank 0 is in the first stage. Shares are weights
 // (`--split 3,2,1`), so unequal machines carry unequal parts. Units that a cut may not divide:
-//   attention   query heads, in steps that keep o_proj's columns on whole quantization blocks;
+//   attention   query heads, in steps that keep o_proj's columns on cut blocks (CutBlock);
 //               a rank holds every KV head that its query heads read (so KV heads are replicated
 //               where a cut falls inside a group, or where there are more ranks than KV heads)
 //   recurrent   value heads of layers with state, in steps like attention's; a rank holds every
 //               key head of its value heads (whole ones of Qwen3-Next, and of Mamba-2 where
 //               groups are normed)
-//   MLP         columns, in multiples of the quantization block of the down projection
+//   MLP         columns, in multiples of the cut block of the down projection
 //   experts     columns of each, as the MLP's, over the tensor ranks of one expert group: `--ep E`
 //               makes E groups of the tensor ranks, each with whole experts (any number) of its
 //               own. Unsaid: one group, or the fewest with which the columns can be cut
@@ -24,6 +24,7 @@
 
 #include "base/result.h"
 #include "model/hyper.h"
+#include "tensor/dtype.h"
 
 namespace weft::model {
 
@@ -33,6 +34,8 @@ struct Layout {
     std::vector<double> tp_shares;  // [tp], empty: even
     std::vector<double> pp_shares;  // [pp], empty: even
     int ep = 0;                     // expert groups of the tp ranks, divides tp; 0: as needed
+    bool whole_blocks = false;      // no cut inside of a quantization block: for training, where
+                                    // each column of a weight has one owner
     int size() const { return tp * pp; }
 };
 
@@ -66,7 +69,14 @@ Result<std::vector<double>> ParseShares(const std::string& text);
 // don't fit.
 Result<Layout> MakeLayout(int ranks, int tp, int pp, const std::vector<double>& shares, int ep = 0);
 
-// MLP columns that a cut never divides, the down projection's quantization block apart: as many as
+// Columns of a matrix of `columns` input columns that a cut never divides: the quantization block
+// of its dtype, or 32 columns of a block of 256 where the matrix is narrow. A rank whose columns
+// begin or end inside of a block holds all of that block, and multiplies the rest of it by zeros
+// (Builder::WholeBlocks). In wide matrices whole blocks cut finely enough, and long float32 sums
+// are faster.
+int64_t CutBlock(DType dtype, int64_t columns);
+
+// MLP columns that a cut never divides, the down projection's cut block apart: as many as
 // a segmented mat_mul adds up at a time, so that its segments are the same on any number of ranks.
 int64_t ColumnUnit(int64_t columns);
 

@@ -154,6 +154,7 @@ Result<std::vector<RankParts>> TrainWalk::Build(const PartsKey& key) const {
     model::Layout layout;
     layout.tp = key.tp;
     layout.ep = key.ep;
+    layout.whole_blocks = true;
     WEFT_ASSIGN(const model::ShardPlan plan,
                 model::PlanShards(walk_->hyper(), walk_->source(), layout));
     train::GraphOptions graph;

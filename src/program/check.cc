@@ -360,7 +360,8 @@ class Checker {
     bool Check(const Op& op, const SliceRows&) const { return AreShares(Out(op, 0), In(op, 0)); }
     // A narrow matrix lies at columns [begin, ...) of a wide one.
     static bool Within(const Shape& narrow, const Shape& wide, int64_t begin) {
-        return begin >= 0 && begin <= wide[1] - narrow[1];
+        const int last = wide.rank - 1;
+        return begin >= 0 && begin <= wide[last] - narrow[last];
     }
     bool Check(const Op& op, const SliceColumns& a) const {
         return Within(Out(op, 0), In(op, 0), a.begin);

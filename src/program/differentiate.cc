@@ -205,6 +205,11 @@ class Walk {
         if (dy != kNoValue) Contribute(0, SliceColumns{a.begin}, {dy});
     }
 
+    void Back(const PadColumns& a) {
+        const ValueId dy = OutputGradient();
+        if (dy != kNoValue) Contribute(0, SliceColumns{a.begin}, {dy});
+    }
+
     void Back(const ReduceScatterRows&) {
         const ValueId dy = OutputGradient();
         if (dy != kNoValue) Contribute(0, GatherRows{}, {dy});

@@ -334,14 +334,14 @@ struct Zero {
 };
 
 struct SliceColumns {  // columns [begin, begin + m)
-    static constexpr OpRow kRow{"slice_columns", "x[T,n]:part:exact -> y[T,m]", Pass::kBackward,
+    static constexpr OpRow kRow{"slice_columns", "x[..,n]:part:exact -> y[..,m]", Pass::kBackward,
                                 Trait::kRowWise};
     int64_t begin = 0;
     void Show(auto& show) const { show("begin", begin); }
 };
 struct PadColumns {  // x at columns [begin, begin + m), zeros elsewhere
-    static constexpr OpRow kRow{"pad_columns", "x[T,m] -> y[T,n]:exact", Pass::kBackward,
-                                Trait::kRowWise};
+    static constexpr OpRow kRow{"pad_columns", "x[..,m] -> y[..,n]:exact", Pass::kBoth,
+                                Trait::kRowWise | Trait::kCheap};
     int64_t begin = 0;
     void Show(auto& show) const { show("begin", begin); }
 };

@@ -225,6 +225,7 @@ struct OutputColumns {
         const int64_t all = program.value(op.inputs[0]).shape[1] / a.heads;
         return {x.begin / all * (program.value(op.outputs[0]).shape[1] / a.heads), x.cut};
     }
+    Columns operator()(const PadColumns& a) const { return {x.begin - a.begin, x.cut}; }
     template <typename T>
     Columns operator()(const T&) const {
         return T::kRow.Is(Trait::kTransfer) ? Columns{} : x;

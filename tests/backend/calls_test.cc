@@ -152,6 +152,8 @@ class EveryOp {
         norm.apart = true;
         y = Emit(norm, {y, Vector(kCols)}, rows);
         y = Emit(program::HeadMatMul{}, {Product(y, 2 * kCols), Weight({2, 16, kCols})}, rows);
+        const ValueId padded = Emit(program::PadColumns{kCols / 2}, {y}, {kTokens, 2 * kCols});
+        Emit(program::MatMul{}, {padded, Weight({kCols, 2 * kCols})}, rows);
         y_ = Emit(program::PickColumns{2, 8}, {y}, {kTokens, 16});
         program.ops.push_back({program::Send{1}, {y_}, {}});
         y_ = Emit(program::Recv{1}, {}, rows);
@@ -175,7 +177,9 @@ class EveryOp {
         const ValueId again = Emit(program::ExpertMatMul{}, {inner, ids, Weight(stack)}, slots);
         const Shape rows{kTokens, kCols};
         program::ExpertSum sum;
-        const ValueId plain = Emit(sum, {again, ids, weights, Weight(stack)}, rows, DType::kF64);
+        const ValueId padded = Emit(program::PadColumns{8}, {again}, {kTokens, 2, 2 * kCols});
+        const ValueId plain = Emit(sum, {padded, ids, weights, Weight({4, kCols, 2 * kCols})}, rows,
+                                   DType::kF64);
         sum.bias = sum.base = true;
         const ValueId biased = Emit(
             sum, {inner, ids, weights, Weight(stack), Weight(biases, DType::kF32), plain}, rows);

@@ -144,6 +144,28 @@ std::vector<double> WideSums(const Kernels& kernels, const Weight& weight,
     return wide;
 }
 
+// The float64 sums of weight and x, of which all columns but `own` are zeros.
+std::vector<double> PaddedSums(const Kernels& kernels, const Packed& packed,
+                               const std::vector<float>& x, int64_t tokens, const Range& own,
+                               int64_t segment, bool told) {
+    const int64_t cols = packed.matrix.cols, rows = packed.matrix.rows;
+    std::vector<float> padded(x.size());
+    for (int64_t t = 0; t < tokens; ++t) {
+        std::copy(x.begin() + t * cols + own.begin, x.begin() + t * cols + own.end,
+                  padded.begin() + t * cols + own.begin);
+    }
+    MatmulAligned prepared(tokens * kernels.prepared_bytes(cols));
+    kernels.prepare({padded.data(), cols, tokens, cols, prepared.data.get(),
+                     kernels.prepared_as(packed.matrix.dtype)},
+                    0, 1);
+    std::vector<double> wide(static_cast<size_t>(tokens * rows));
+    MatMulArgs args{packed.matrix, padded.data(), cols,    prepared.data.get(), tokens,
+                    nullptr,       nullptr,       segment, wide.data(),         rows};
+    if (told) args.x_used = own;
+    kernels.matmul(args, 0, 1);
+    return wide;
+}
+
 // Cut at any multiple of the segment, float64 partial sums add up to the bits of the whole: all but
 // the rarest rounding (one in some 10^7), here none.
 TEST(MatMul, SegmentedSumsDoNotDependOnTheCut) {
@@ -165,6 +187,36 @@ TEST(MatMul, SegmentedSumsDoNotDependOnTheCut) {
                 ASSERT_EQ(static_cast<float>(left[i] + right[i]), rounded[i])
                     << CpuLevelName(level) << " " << Info(dtype).name;
                 ASSERT_EQ(static_cast<float>(all[i]), rounded[i]);
+            }
+        }
+    }
+}
+
+// The same with types whose blocks a cut divides: each part has the whole blocks, and zeros where
+// the other's columns are, which a kernel may be told.
+TEST(MatMul, SumsOfPartsOfBlocksDoNotDependOnTheCut) {
+    for (CpuLevel level : MatmulLevels()) {
+        if (level == CpuLevel::kReference) continue;
+        const Kernels& kernels = KernelsFor(level);
+        std::mt19937 random(18);
+        for (DType dtype : WeightTypes()) {
+            if (Info(dtype).block_elements != 256) continue;
+            const int64_t rows = 37, cols = 512, tokens = 53;
+            const Packed packed(kernels, Weight(random, dtype, rows, cols));
+            const auto x = RandomFloats(random, tokens * cols);
+            for (const int64_t segment : {32, 64}) {
+                const auto whole = Multiply(kernels, packed, x, tokens, 1, nullptr, segment);
+                for (int64_t cut = segment; cut < cols; cut += 3 * segment) {
+                    const bool told = cut / segment % 2 == 1;
+                    const auto left =
+                        PaddedSums(kernels, packed, x, tokens, {0, cut}, segment, told);
+                    const auto right =
+                        PaddedSums(kernels, packed, x, tokens, {cut, cols}, segment, told);
+                    for (size_t i = 0; i < whole.size(); ++i) {
+                        ASSERT_EQ(static_cast<float>(left[i] + right[i]), whole[i])
+                            << CpuLevelName(level) << " " << Info(dtype).name << " at " << cut;
+                    }
+                }
             }
         }
     }

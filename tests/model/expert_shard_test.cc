@@ -49,12 +49,21 @@ TEST(ExpertShards, GroupsHoldWholeExpertsByTheirShares) {
         << plan.notes.back();
 }
 
-// 768 columns are three blocks of 256: six ranks cannot share them.
-TEST(ExpertShards, ABlockThatForbidsTheCutMakesGroups) {
+// Qwen3-30B-A3B in Q4_K: a cut inside of the second of three blocks.
+TEST(ExpertShards, NarrowExpertsAreCutInsideOfBlocks) {
     const Hyper h = ExpertHyper(768);
+    const ShardPlan plan = PlanOf(h, DType::kQ4_K, MakeLayout(2, 2, 1, {}).value());
+    EXPECT_EQ(plan.shards[0].layout.ep, 1);
+    EXPECT_EQ(plan.shards[0].expert_ffn, (Span{0, 384}));
+    EXPECT_EQ(plan.shards[1].expert_ffn, (Span{384, 768}));
+}
+
+// 256 columns are four pieces of 64: six ranks cannot share them.
+TEST(ExpertShards, ABlockThatForbidsTheCutMakesGroups) {
+    const Hyper h = ExpertHyper(256);
     const ShardPlan plan = PlanOf(h, DType::kQ4_K, MakeLayout(6, 6, 1, {}).value());
     EXPECT_EQ(plan.shards[0].layout.ep, 2);
-    EXPECT_EQ(plan.shards[0].expert_ffn, (Span{0, 256}));
+    EXPECT_EQ(plan.shards[0].expert_ffn, (Span{0, 64}));
     EXPECT_EQ(plan.shards[5].experts, (Span{5, 10}));
     // Asked for one group, it is refused, and says what would do.
     const auto refused =

@@ -73,6 +73,29 @@ class Held {
             counts_[info.name] = {info.cols / 32, std::vector<int>(steps, 0)};
         }
     }
+    // All weights; of those that meet padded activations, the columns that meet no padding.
+    void Add(const program::Program& program) {
+        std::map<program::ValueId, std::pair<int64_t, int64_t>> padded;
+        for (const program::Op& op : program.ops) {
+            if (op.kind() == program::OpKind::kPadColumns) {
+                padded[op.outputs[0]] = {op.as<program::PadColumns>().begin,
+                                         program.value(op.inputs[0]).shape[1]};
+            }
+            if (op.kind() != program::OpKind::kMatMul || !padded.contains(op.inputs[0])) continue;
+            const auto [begin, cols] = padded[op.inputs[0]];
+            program::Value own = program.value(op.inputs[1]);
+            ASSERT_LT(own.shape[1] - cols, 2 * 256) << "more than one block at either end";
+            own.slice.col_begin += begin;
+            own.shape.dims[1] = cols;
+            Add(own);
+            padded[op.inputs[1]] = {};  // counted
+        }
+        for (size_t i = 0; i < program.values.size(); ++i) {
+            const program::Value& value = program.values[i];
+            const bool counted = padded.contains(static_cast<program::ValueId>(i));
+            if (value.storage == program::Storage::kWeight && !counted) Add(value);
+        }
+    }
     void Add(const program::Value& value) {
         auto& [steps, counts] = counts_.at(value.slice.name);
         const bool vector = value.shape.rank == 1;
@@ -115,14 +138,16 @@ void ExpectEachElementHeld(const Held& held, const Hyper& hyper, const ShardPlan
     }
 }
 
-void ExpectGoodShards(const ShardPlan& plan, const Hyper& hyper, int64_t block) {
+void ExpectGoodShards(const ShardPlan& plan, const Hyper& hyper, DType dtype) {
+    const int64_t head_block = CutBlock(dtype, hyper.heads * hyper.head_dim);
+    const int64_t ffn_block = CutBlock(dtype, hyper.ffn);
     for (const Shard& shard : plan.shards) {
         EXPECT_GT(shard.layers.size(), 0);
         EXPECT_GT(shard.heads.size(), 0);
         EXPECT_GT(shard.ffn.size(), 0);
         EXPECT_GT(shard.vocab.size(), 0);
-        EXPECT_EQ(shard.heads.begin * hyper.head_dim % block, 0) << "inside a block";
-        EXPECT_EQ(shard.ffn.begin % block, 0) << "inside a block";
+        EXPECT_EQ(shard.heads.begin * hyper.head_dim % head_block, 0) << "inside a block";
+        EXPECT_EQ(shard.ffn.begin % ffn_block, 0) << "inside a block";
         EXPECT_EQ(shard.vocab.begin % 16, 0) << "inside a strip";
         EXPECT_EQ(shard.kv_heads.begin, shard.heads.begin / hyper.group());
         EXPECT_EQ(shard.kv_heads.end, (shard.heads.end - 1) / hyper.group() + 1);
@@ -148,14 +173,12 @@ TEST(Shards, HoldEveryElementOfEveryTensorOnce) {
         }
         ++planned;
         replicated += plan->shards[0].kv_replicated ? 1 : 0;
-        ExpectGoodShards(*plan, hyper, Info(dtype).block_elements);
+        ExpectGoodShards(*plan, hyper, dtype);
         Held held(source);
         for (const Shard& shard : plan->shards) {
             const auto program = BuildProgram(hyper, shard, source, {});
             ASSERT_TRUE(program.ok()) << program.error().message;
-            for (const program::Value& value : program->values) {
-                if (value.storage == program::Storage::kWeight) held.Add(value);
-            }
+            held.Add(*program);
         }
         ExpectEachElementHeld(held, hyper, *plan);
     }
@@ -233,12 +256,36 @@ TEST(Shards, SayWhereABlockMovedACut) {
     hyper.heads = 8;
     hyper.kv_heads = 4;
     hyper.hidden = 512;
-    hyper.ffn = 1280;  // 5 blocks of 256
+    hyper.ffn = 4352;  // 17 blocks of 256
     const auto plan = PlanShards(hyper, TinySource(hyper, DType::kQ4_K), {2, 1, {}, {}});
     ASSERT_TRUE(plan.ok()) << plan.error().message;
     ASSERT_EQ(plan->notes.size(), 1u);
-    EXPECT_NE(plan->notes[0].find("MLP columns moved from 640 to 768"), std::string::npos)
+    EXPECT_NE(plan->notes[0].find("MLP columns moved from 2176 to 2304"), std::string::npos)
         << plan->notes[0];
+}
+
+// Narrow matrices are cut inside of blocks, but for training.
+TEST(Shards, CutNarrowMatricesInsideOfBlocks) {
+    Hyper hyper = support::SmolLm2Hyper();
+    hyper.heads = 9;
+    hyper.kv_heads = 3;
+    hyper.head_dim = 256;
+    hyper.hidden = 512;
+    hyper.ffn = 1280;  // 5 blocks of 256
+    const TinySource source(hyper, DType::kQ4_K);
+    const auto plan = PlanShards(hyper, source, {2, 1, {}, {}});
+    ASSERT_TRUE(plan.ok()) << plan.error().message;
+    EXPECT_TRUE(plan->notes.empty());
+    EXPECT_EQ(plan->shards[1].ffn, (Span{640, 1280}));
+    Layout layout{2, 1, {}, {}};
+    layout.whole_blocks = true;
+    EXPECT_EQ(PlanShards(hyper, source, layout)->shards[1].ffn, (Span{768, 1280}));
+    EXPECT_EQ(PlanShards(hyper, source, {9, 1, {}, {}})->shards[8].ffn.size() % 64, 0);
+    const auto program = BuildProgram(hyper, plan->shards[1], source, {});
+    ASSERT_TRUE(program.ok()) << program.error().message;
+    const program::ValueId down = program->Find("blk.0.ffn_down.weight");
+    EXPECT_EQ(program->value(down).shape, (program::Shape{512, 768}));
+    EXPECT_EQ(program->value(down).slice.col_begin, 512);
 }
 
 TEST(Layout, OfRanksAndShares) {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 #include <deque>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -168,6 +169,7 @@ class InferenceLowerer final : LatentCalls {
         ReadsLeft(call, op);
         if (op.inputs.size() == 3) args.bias = Vector(op.inputs[2]);
         args.segment_cols = a.segment_cols;
+        args.x_used = used_columns_[op.inputs[0]];
         if (IsWide(y)) {
             call.Writes(args.wide, Of(y));
         } else if (adapts_ && segmented_.contains(y)) {
@@ -372,6 +374,7 @@ class InferenceLowerer final : LatentCalls {
         if (a.bias) args.bias = Vector(op.inputs[4]);
         call.Reads(args.weights, Of(op.inputs[2]));
         args.segment_cols = a.segment_cols;
+        args.x_used = used_columns_[op.inputs[0]];
         if (a.base) {
             const ValueId base = op.inputs.back();
             IsWide(base) ? call.Reads(args.wide_base, Of(base)) : call.Reads(args.base, Of(base));
@@ -393,6 +396,20 @@ class InferenceLowerer final : LatentCalls {
         call.args.softplus = a.gate == program::RowGate::kSoftplus;
         call.Rows(call.args.rows, gates);
         return Push<kernels::GateRows>(call, op.outputs[0]);
+    }
+
+    Status Lower(const Op& op, const program::PadColumns& a) {
+        CallOf<kernels::dense::CopyColumnsArgs> call;
+        kernels::dense::CopyColumnsArgs& args = call.args;
+        const ValueId x = op.inputs[0], y = op.outputs[0];
+        call.Reads(args.x.data, Of(x));
+        call.Writes(args.y.data, Of(y));
+        args.x.stride = args.cols = Cols(x);
+        args.y.stride = args.y_cols = Cols(y);
+        args.y_begin = a.begin;
+        used_columns_[y] = {a.begin, a.begin + Cols(x)};
+        call.call.light = !IsSlots(x);
+        return PushRowWise<kernels::dense::CopyColumns>(call, x);
     }
 
     Status Lower(const Op& op, const program::CausalConv& a) {
@@ -709,6 +726,7 @@ class InferenceLowerer final : LatentCalls {
 
     const int64_t rows_;  // the most of a call
     std::set<ValueId> segmented_;
+    std::map<ValueId, kernels::Range> used_columns_;  // of padded values; of others 0, 0
     std::vector<std::pair<std::vector<float>, float>> angles_;
     ValueId prepared_value_[2] = {program::kNoValue, program::kNoValue};
     kernels::Prepared prepared_as_[2] = {};

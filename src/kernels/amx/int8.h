@@ -23,9 +23,8 @@ class Int8Tiles {
           x_stride_(strips::PreparedBlocks(args.weight.cols)),
           units_(args.weight.cols / 32),
           strip_bytes_(strips::StripBytes(Decoder::kType, args.weight.cols)),
-          segment_(args.segment_cols == 0
-                       ? units_
-                       : std::max<int64_t>(args.segment_cols / 32, Decoder::kUnits)) {}
+          segment_(args.segment_cols == 0 ? units_ : args.segment_cols / 32),
+          halves_apart_(kHalvesApart && !args.EndsInBlocks(32 * Decoder::kUnits)) {}
 
     // y of the weight's rows [rows.begin, rows.end) for every token.
     void Run(Range rows) {
@@ -104,9 +103,9 @@ class Int8Tiles {
     // `count`: 1 where there is only the first.
     struct Pair {
         int64_t i[2], h[2], count;
-        Pair(int64_t number, int64_t width) {
+        Pair(int64_t number, int64_t width, bool halves_apart) {
             const int64_t d = 2 * number;
-            if constexpr (kHalvesApart) {  // four units: their first halves, their second ones
+            if (halves_apart) {  // four units: their first halves, their second ones
                 for (int k = 0; k < 2; ++k) i[k] = d / 8 * 4 + d % 4 + k, h[k] = d / 4 % 2;
             } else {
                 for (int k = 0; k < 2; ++k) i[k] = (d + k) / kScales, h[k] = (d + k) % kScales;
@@ -129,10 +128,10 @@ class Int8Tiles {
         const ActivationBlock* x = Row(chunk_ + FirstOfTile(tile)) + unit;
         const int64_t pairs = (width * kScales + 1) / 2;
         const int64_t x_bytes = x_stride_ * static_cast<int64_t>(sizeof *x);
-        Piece before = {{0, width}, 0, tile * kTile, unit, x};
+        Piece before = {{0, width, halves_apart_}, 0, tile * kTile, unit, x};
         int64_t step = 0;
         for (int64_t p = 0; p < pairs; ++p) {
-            const Pair pair(p, width);
+            const Pair pair(p, width, halves_apart_);
             Load<4>(x[pair.i[0]].q + 32 / kScales * pair.h[0], x_bytes);
             if (pair.count == 2) Load<5>(x[pair.i[1]].q + 32 / kScales * pair.h[1], x_bytes);
             for (int64_t s = 0; s < strips; ++s, ++step) {
@@ -198,7 +197,7 @@ class Int8Tiles {
             AddScaled<T>(dots[k] + first, unit.scale[h], x + i, sums);
             AddMins<T>(unit, x + i, sums);
             const int64_t done = piece.unit + i + 1;
-            const bool whole = kHalvesApart ? done % 4 == 0 && h == 1 : h + 1 == kScales;
+            const bool whole = halves_apart_ ? done % 4 == 0 && h == 1 : h + 1 == kScales;
             const bool ends = args_.segment_cols != 0 && whole && !alone &&
                               (done % segment_ == 0 || done == units_);
             if (ends) Widen<T>(wide_[piece.s] + piece.slot + first, sums);
@@ -260,6 +259,7 @@ class Int8Tiles {
 
     const MatMulArgs& args_;
     const int64_t x_stride_, units_, strip_bytes_, segment_;
+    const bool halves_apart_;  // the first halves of four units come before their second ones
     TilesInUse tiles_;
     int64_t chunk_ = 0, count_ = 0, tile_ = 0, tiles_of_chunk_ = 0;
     Unit decoded_[kStrips][kColumns];

@@ -3,6 +3,8 @@
 // A Block type has kType, kUnits (activation blocks that one weight block spans) and
 //   Times<T>(w, h, x, x_stride, sums): sums[t] += block at w times the activations x + t *
 //   x_stride.
+// and, where kUnits is not 1,
+//   TimesUnit<T>(w, h, unit, x, x_stride, sums): the same for one unit of the block alone.
 // Weights are read in the order of their addresses: measured on Zen 4, the hardware then fetches
 // ahead better than any prefetch instruction does.
 // sums are 16 rows wide. Everything is inlined into the tile loops of matmul.cc; T is at most 12.
@@ -212,16 +214,19 @@ struct BlockIQ4_XS {
     template <int T>
     WEFT_INLINE void Times(const std::byte* w, int /*h*/, const ActivationBlock* x,
                            int64_t x_stride, __m512 (&sums)[T]) {
+#pragma GCC unroll 1
+        for (int s = 0; s < 8; ++s) TimesUnit<T>(w, 0, s, x, x_stride, sums);
+    }
+    template <int T>
+    WEFT_INLINE void TimesUnit(const std::byte* w, int /*h*/, int s, const ActivationBlock* x,
+                               int64_t x_stride, __m512 (&sums)[T]) {
         const __m512 d = LoadHalves(w);
         const __m512i table = Table(quant::kIq4Values);
-#pragma GCC unroll 1
-        for (int s = 0; s < 8; ++s) {
-            const auto* scales = reinterpret_cast<const __m128i*>(w + 32 + 16 * s);
-            const __m512i wide = _mm512_cvtepi8_epi32(_mm_loadu_si128(scales));
-            __m512i dots[T];
-            DotChosen<T>(w + 160 + 256 * s, table, x + s, x_stride, dots);
-            AddScaled<T>(_mm512_mul_ps(d, _mm512_cvtepi32_ps(wide)), x + s, x_stride, dots, sums);
-        }
+        const auto* scales = reinterpret_cast<const __m128i*>(w + 32 + 16 * s);
+        const __m512i wide = _mm512_cvtepi8_epi32(_mm_loadu_si128(scales));
+        __m512i dots[T];
+        DotChosen<T>(w + 160 + 256 * s, table, x + s, x_stride, dots);
+        AddScaled<T>(_mm512_mul_ps(d, _mm512_cvtepi32_ps(wide)), x + s, x_stride, dots, sums);
     }
 };
 
@@ -357,6 +362,14 @@ struct BlockOfScalesAndMinima {
             TimesSub<T, true>(w, j + 1, d, minus_dmin, x, x_stride, sums);
         }
     }
+    template <int T>
+    WEFT_INLINE void TimesUnit(const std::byte* w, int /*h*/, int j, const ActivationBlock* x,
+                               int64_t x_stride, __m512 (&sums)[T]) {
+        const __m512 d = LoadHalves(w);
+        const __m512 minus_dmin = _mm512_sub_ps(_mm512_setzero_ps(), LoadHalves(w + 32));
+        if (j % 2 == 0) return TimesSub<T, false>(w, j, d, minus_dmin, x, x_stride, sums);
+        TimesSub<T, true>(w, j, d, minus_dmin, x, x_stride, sums);
+    }
 };
 using BlockQ4_K = BlockOfScalesAndMinima<false>;
 using BlockQ5_K = BlockOfScalesAndMinima<true>;
@@ -443,6 +456,19 @@ struct BlockQ6_K {
                 TimesGroup<T, 2>(w, half, s, x_half, x_stride, sums);
                 TimesGroup<T, 3>(w, half, s, x_half, x_stride, sums);
             }
+        }
+    }
+    template <int T>
+    WEFT_INLINE void TimesUnit(const std::byte* w, int /*h*/, int unit, const ActivationBlock* x,
+                               int64_t x_stride, __m512 (&sums)[T]) {
+        const int half = unit / 4, group = unit % 4;
+        x += 4 * half;
+#pragma GCC unroll 1
+        for (int s = 0; s < 2; ++s) {
+            if (group == 0) TimesGroup<T, 0>(w, half, s, x, x_stride, sums);
+            if (group == 1) TimesGroup<T, 1>(w, half, s, x, x_stride, sums);
+            if (group == 2) TimesGroup<T, 2>(w, half, s, x, x_stride, sums);
+            if (group == 3) TimesGroup<T, 3>(w, half, s, x, x_stride, sums);
         }
     }
 };

@@ -127,6 +127,16 @@ struct BlockQ2_K {
             }
         }
     }
+    template <int T>
+    WEFT_INLINE void TimesUnit(const std::byte* w, int /*h*/, int unit, const ActivationBlock* x,
+                               int64_t x_stride, __m512 (&sums)[T]) {
+        const int half = unit / 4, group = unit % 4;
+        x += 4 * half;
+        if (group == 0) return TimesGroup<T, 0>(w, half, x, x_stride, sums);
+        if (group == 1) return TimesGroup<T, 1>(w, half, x, x_stride, sums);
+        if (group == 2) return TimesGroup<T, 2>(w, half, x, x_stride, sums);
+        TimesGroup<T, 3>(w, half, x, x_stride, sums);
+    }
 };
 
 // Element 32g + 4i + n of a block: byte n of the three dwords a, b, c of step i; the codes, of
@@ -181,8 +191,8 @@ struct BlockQ3_K {
     // Many tokens, one group: (code - 4) * scale is in [-124, 128], and 124 more in a byte. Two
     // bytes are multiplied at once: what is carried between them goes away with 124 - 4 * scale.
     template <int T, int kGroup>
-    WEFT_INLINE void TimesGroups(const std::byte* w, const ActivationBlock* x, int64_t x_stride,
-                                 __m512 (&sums)[T]) {
+    WEFT_INLINE void TimesGroup(const std::byte* w, const ActivationBlock* x, int64_t x_stride,
+                                __m512 (&sums)[T]) {
         __m512i dots[T];
         StartAt<T>(
             x + kGroup, x_stride,
@@ -201,6 +211,11 @@ struct BlockQ3_K {
             }
         }
         AddScaled<T>(LoadHalves(w), x + kGroup, x_stride, dots, sums);
+    }
+    template <int T, int kGroup = 0>
+    WEFT_INLINE void TimesGroups(const std::byte* w, const ActivationBlock* x, int64_t x_stride,
+                                 __m512 (&sums)[T]) {
+        TimesGroup<T, kGroup>(w, x, x_stride, sums);
         if constexpr (kGroup < 7) TimesGroups<T, kGroup + 1>(w, x, x_stride, sums);
     }
     template <int T>
@@ -209,8 +224,14 @@ struct BlockQ3_K {
         if constexpr (T == 1) {
             TimesOne(w, x, sums);
         } else {
-            TimesGroups<T, 0>(w, x, x_stride, sums);
+            TimesGroups<T>(w, x, x_stride, sums);
         }
+    }
+    template <int T, int kGroup = 0>
+    WEFT_INLINE void TimesUnit(const std::byte* w, int h, int unit, const ActivationBlock* x,
+                               int64_t x_stride, __m512 (&sums)[T]) {
+        if (unit == kGroup) return TimesGroup<T, kGroup>(w, x, x_stride, sums);
+        if constexpr (kGroup < 7) TimesUnit<T, kGroup + 1>(w, h, unit, x, x_stride, sums);
     }
 };
 
@@ -240,8 +261,8 @@ struct BlockTernary {
         for (int g = 0; g < 4; ++g) AddScaled<1>(LoadHalves(w), x + g, 0, dots[g], sums);
     }
     template <int T, int kGroup>
-    WEFT_INLINE void TimesGroups(const std::byte* w, int half, const ActivationBlock* x,
-                                 int64_t x_stride, __m512 (&sums)[T]) {
+    WEFT_INLINE void TimesGroup(const std::byte* w, int half, const ActivationBlock* x,
+                                int64_t x_stride, __m512 (&sums)[T]) {
         __m512i dots[T];
         Start<T>(x + kGroup, x_stride, dots);
 #pragma GCC unroll 8
@@ -250,6 +271,11 @@ struct BlockTernary {
             Dot<T>(BitPairs<kGroup>(bytes), x + kGroup, x_stride, 4 * i, dots);
         }
         AddScaled<T>(LoadHalves(w), x + kGroup, x_stride, dots, sums);
+    }
+    template <int T, int kGroup = 0>
+    WEFT_INLINE void TimesGroups(const std::byte* w, int half, const ActivationBlock* x,
+                                 int64_t x_stride, __m512 (&sums)[T]) {
+        TimesGroup<T, kGroup>(w, half, x, x_stride, sums);
         if constexpr (kGroup < 3) TimesGroups<T, kGroup + 1>(w, half, x, x_stride, sums);
     }
     template <int T>
@@ -260,9 +286,19 @@ struct BlockTernary {
             if constexpr (T == 1) {
                 TimesOne(w, half, x + 4 * half, sums);
             } else {
-                TimesGroups<T, 0>(w, half, x + 4 * half, x_stride, sums);
+                TimesGroups<T>(w, half, x + 4 * half, x_stride, sums);
             }
         }
+    }
+    template <int T>
+    WEFT_INLINE void TimesUnit(const std::byte* w, int /*h*/, int unit, const ActivationBlock* x,
+                               int64_t x_stride, __m512 (&sums)[T]) {
+        const int half = unit / 4, group = unit % 4;
+        x += 4 * half;
+        if (group == 0) return TimesGroup<T, 0>(w, half, x, x_stride, sums);
+        if (group == 1) return TimesGroup<T, 1>(w, half, x, x_stride, sums);
+        if (group == 2) return TimesGroup<T, 2>(w, half, x, x_stride, sums);
+        TimesGroup<T, 3>(w, half, x, x_stride, sums);
     }
 };
 

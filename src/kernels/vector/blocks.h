@@ -3,9 +3,12 @@
 //
 // A Block type has kType, kUnits (activation blocks that one weight block spans) and
 //   Times<T>(w, h, x, x_stride, sums): sums[t] += vector h of the rows of the block at w times the
-// activations x + t * x_stride. Products are u8 * s8 added in pairs to 16 bits, or in fours to
-// 32 (Simd::Short). So T tokens may keep 16-bit sums, which never saturate: 4-bit weights 8 * 2 *
-// 15 * 127, 5-bit ones 4 * 2 * 31 * 127, 6-bit ones 2 * 2 * 63 * 127.
+// activations x + t * x_stride,
+// and, where kUnits is not 1,
+//   TimesUnit<T>(w, h, unit, x, x_stride, sums): the same for one unit of the block alone.
+// Products are u8 * s8 added in pairs to 16 bits, or in fours to 32 (Simd::Short). So T tokens may
+// keep 16-bit sums, which never saturate: 4-bit weights 8 * 2 * 15 * 127, 5-bit ones 4 * 2 * 31 *
+// 127, 6-bit ones 2 * 2 * 63 * 127.
 #pragma once
 
 #include <cstdint>
@@ -203,15 +206,18 @@ struct BlockIQ4_XS {
     template <int T>
     WEFT_INLINE void Times(const std::byte* w, int h, const ActivationBlock* x, int64_t x_stride,
                            Float (&sums)[T]) {
-        const Int table = Simd::Table(quant::kIq4Values.data());
 #pragma GCC unroll 1
-        for (int s = 0; s < 8; ++s) {
-            const Float wide = Simd::FromInt(WideI8(w + 32 + 16 * s, h));
-            const Float scale = Simd::Mul(LoadHalves(w, h), wide);
-            Int dots[T];
-            DotChosen<T>(w + 160 + 256 * s, h, table, x + s, x_stride, dots);
-            AddAllScaled<T>(scale, x + s, x_stride, dots, sums);
-        }
+        for (int s = 0; s < 8; ++s) TimesUnit<T>(w, h, s, x, x_stride, sums);
+    }
+    template <int T>
+    WEFT_INLINE void TimesUnit(const std::byte* w, int h, int s, const ActivationBlock* x,
+                               int64_t x_stride, Float (&sums)[T]) {
+        const Int table = Simd::Table(quant::kIq4Values.data());
+        const Float wide = Simd::FromInt(WideI8(w + 32 + 16 * s, h));
+        const Float scale = Simd::Mul(LoadHalves(w, h), wide);
+        Int dots[T];
+        DotChosen<T>(w + 160 + 256 * s, h, table, x + s, x_stride, dots);
+        AddAllScaled<T>(scale, x + s, x_stride, dots, sums);
     }
 };
 
@@ -360,6 +366,12 @@ struct BlockOfScalesAndMinima {
             TimesSub<T, true>(w, h, j + 1, x, x_stride, sums);
         }
     }
+    template <int T>
+    WEFT_INLINE void TimesUnit(const std::byte* w, int h, int j, const ActivationBlock* x,
+                               int64_t x_stride, Float (&sums)[T]) {
+        if (j % 2 == 0) return TimesSub<T, false>(w, h, j, x, x_stride, sums);
+        TimesSub<T, true>(w, h, j, x, x_stride, sums);
+    }
 };
 using BlockQ4_K = BlockOfScalesAndMinima<false>;
 using BlockQ5_K = BlockOfScalesAndMinima<true>;
@@ -418,6 +430,19 @@ struct BlockQ6_K {
             TimesGroup<T, 1>(w, h, step, x_half, x_stride, sums);
             TimesGroup<T, 2>(w, h, step, x_half, x_stride, sums);
             TimesGroup<T, 3>(w, h, step, x_half, x_stride, sums);
+        }
+    }
+    template <int T>
+    WEFT_INLINE void TimesUnit(const std::byte* w, int h, int unit, const ActivationBlock* x,
+                               int64_t x_stride, Float (&sums)[T]) {
+        const int group = unit % 4;
+        x += unit / 4 * 4;
+#pragma GCC unroll 1
+        for (int step = unit / 4 * 2; step < unit / 4 * 2 + 2; ++step) {
+            if (group == 0) TimesGroup<T, 0>(w, h, step, x, x_stride, sums);
+            if (group == 1) TimesGroup<T, 1>(w, h, step, x, x_stride, sums);
+            if (group == 2) TimesGroup<T, 2>(w, h, step, x, x_stride, sums);
+            if (group == 3) TimesGroup<T, 3>(w, h, step, x, x_stride, sums);
         }
     }
 };

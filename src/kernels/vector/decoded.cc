@@ -38,8 +38,10 @@ class DecodedMatMul {
     using ActivationBlock = strips::ActivationBlock;
 
     void Strip(int64_t row, int64_t token, int64_t tokens) {
-        const int64_t segment = std::max<int64_t>(args_.segment_cols / 32, kUnitsPerBlock);
-        const int64_t end = args_.weight.cols / 32;
+        const int64_t segment = args_.segment_cols / 32, end = args_.weight.cols / 32;
+        const int64_t step =
+            args_.EndsInBlocks(32 * kUnitsPerBlock) ? segment : int64_t{kUnitsPerBlock};
+        const Range used = segment == 0 ? Range{0, end} : args_.UnitsUsed();
         const std::byte* w = args_.weight.data +
                              row / kStripRows * strips::StripBytes(Grid::kType, args_.weight.cols);
         std::memset(sums_, 0, static_cast<size_t>(tokens) * sizeof sums_[0]);
@@ -47,9 +49,12 @@ class DecodedMatMul {
         for (int64_t unit = 0; unit < end; unit += kUnitsPerBlock) {
             grid_.Decode(w, units_);
             w += strips::BlockBytes(Grid::kType);
-            AddBlock(unit, token, tokens);
-            const int64_t done = unit + kUnitsPerBlock;
-            if (args_.segment_cols != 0 && (done % segment == 0 || done == end)) Widen(tokens);
+            for (int64_t done = unit; done < unit + kUnitsPerBlock;) {
+                const bool zeros = done < used.begin || done >= used.end;
+                if (!zeros) AddUnits(unit, done, step, token, tokens);
+                done += step;
+                if (segment != 0 && (done % segment == 0 || done == end)) Widen(tokens);
+            }
         }
         for (int64_t t = 0; t < tokens; ++t) {
             for (int64_t r = 0; r < kStripRows; r += Simd::kLanes) {
@@ -60,32 +65,35 @@ class DecodedMatMul {
         }
     }
 
-    void AddBlock(int64_t first_unit, int64_t token, int64_t tokens) {
+    // Units [begin, begin + count) of the matrix, of the decoded block that begins at `first`.
+    void AddUnits(int64_t first, int64_t begin, int64_t count, int64_t token, int64_t tokens) {
         const int64_t x_stride = strips::PreparedBlocks(args_.weight.cols);
-        const auto* x = reinterpret_cast<const ActivationBlock*>(args_.prepared) +
-                        token * x_stride + first_unit;
+        const auto* x =
+            reinterpret_cast<const ActivationBlock*>(args_.prepared) + token * x_stride + first;
+        const Range units{begin - first, begin - first + count};
         for (int64_t t = 0; t < tokens; t += kTile) {
             const int64_t tile = std::min<int64_t>(kTile, tokens - t);
-            Tile<kTile>(x + t * x_stride, x_stride, tile, sums_ + t);
+            Tile<kTile>(x + t * x_stride, x_stride, tile, units, sums_ + t);
         }
     }
 
     template <int T>
-    void Tile(const ActivationBlock* x, int64_t x_stride, int64_t tokens,
+    void Tile(const ActivationBlock* x, int64_t x_stride, int64_t tokens, const Range& units,
               float (*sums)[kStripRows]) {
-        if (tokens == T) return Times<T>(x, x_stride, sums);
-        if constexpr (T > 1) Tile<T - 1>(x, x_stride, tokens, sums);
+        if (tokens == T) return Times<T>(x, x_stride, units, sums);
+        if constexpr (T > 1) Tile<T - 1>(x, x_stride, tokens, units, sums);
     }
 
-    // sums[t][row] += the block's units times the activations x + t * x_stride.
+    // sums[t][row] += those units of the block times the activations x + t * x_stride.
     template <int T>
-    void Times(const ActivationBlock* x, int64_t x_stride, float (*sums)[kStripRows]) {
+    void Times(const ActivationBlock* x, int64_t x_stride, const Range& units,
+               float (*sums)[kStripRows]) {
         for (int part = 0; part < kParts; ++part) {
             Float own[T];
 #pragma GCC unroll 16
             for (int t = 0; t < T; ++t) own[t] = Simd::Load(sums[t] + part * Simd::kLanes);
 #pragma GCC unroll 1
-            for (int u = 0; u < kUnitsPerBlock; ++u) {
+            for (int64_t u = units.begin; u < units.end; ++u) {
                 TimesUnit<T, Grid::kScales>(units_[u], part, x + u, x_stride, own);
             }
 #pragma GCC unroll 16

@@ -24,8 +24,8 @@ struct BlockQ2_K {
         return Simd::Mul(minus_dmin, Simd::FromInt(min));
     }
     template <int T, int kGroup>
-    WEFT_INLINE void TimesGroups(const std::byte* w, int h, int half, const ActivationBlock* x,
-                                 int64_t x_stride, Float (&sums)[T]) {
+    WEFT_INLINE void TimesGroup(const std::byte* w, int h, int half, const ActivationBlock* x,
+                                int64_t x_stride, Float (&sums)[T]) {
         const int first = 8 * half + 2 * kGroup;
         Int all[T];
 #pragma GCC unroll 2
@@ -52,6 +52,11 @@ struct BlockQ2_K {
             sum = Simd::Fma(min[0], Simd::Set(own.scaled_half[0]), sum);
             sums[t] = Simd::Fma(min[1], Simd::Set(own.scaled_half[1]), sum);
         }
+    }
+    template <int T, int kGroup = 0>
+    WEFT_INLINE void TimesGroups(const std::byte* w, int h, int half, const ActivationBlock* x,
+                                 int64_t x_stride, Float (&sums)[T]) {
+        TimesGroup<T, kGroup>(w, h, half, x, x_stride, sums);
         if constexpr (kGroup < 3) TimesGroups<T, kGroup + 1>(w, h, half, x, x_stride, sums);
     }
     template <int T>
@@ -59,8 +64,18 @@ struct BlockQ2_K {
                            Float (&sums)[T]) {
 #pragma GCC unroll 1
         for (int half = 0; half < 2; ++half) {
-            TimesGroups<T, 0>(w, h, half, x + 4 * half, x_stride, sums);
+            TimesGroups<T>(w, h, half, x + 4 * half, x_stride, sums);
         }
+    }
+    template <int T>
+    WEFT_INLINE void TimesUnit(const std::byte* w, int h, int unit, const ActivationBlock* x,
+                               int64_t x_stride, Float (&sums)[T]) {
+        const int half = unit / 4, group = unit % 4;
+        x += 4 * half;
+        if (group == 0) return TimesGroup<T, 0>(w, h, half, x, x_stride, sums);
+        if (group == 1) return TimesGroup<T, 1>(w, h, half, x, x_stride, sums);
+        if (group == 2) return TimesGroup<T, 2>(w, h, half, x, x_stride, sums);
+        TimesGroup<T, 3>(w, h, half, x, x_stride, sums);
     }
 };
 
@@ -79,8 +94,8 @@ struct BlockQ3_K {
         }
     }
     template <int T, int kGroup>
-    WEFT_INLINE void TimesGroups(const std::byte* w, int h, const ActivationBlock* x,
-                                 int64_t x_stride, Float (&sums)[T]) {
+    WEFT_INLINE void TimesGroup(const std::byte* w, int h, const ActivationBlock* x,
+                                int64_t x_stride, Float (&sums)[T]) {
         Int all[T];
 #pragma GCC unroll 2
         for (int s = 0; s < 2; ++s) {
@@ -104,12 +119,23 @@ struct BlockQ3_K {
             }
         }
         AddAllScaled<T>(LoadHalves(w, h), x + kGroup, x_stride, all, sums);
+    }
+    template <int T, int kGroup = 0>
+    WEFT_INLINE void TimesGroups(const std::byte* w, int h, const ActivationBlock* x,
+                                 int64_t x_stride, Float (&sums)[T]) {
+        TimesGroup<T, kGroup>(w, h, x, x_stride, sums);
         if constexpr (kGroup < 7) TimesGroups<T, kGroup + 1>(w, h, x, x_stride, sums);
     }
     template <int T>
     WEFT_INLINE void Times(const std::byte* w, int h, const ActivationBlock* x, int64_t x_stride,
                            Float (&sums)[T]) {
-        TimesGroups<T, 0>(w, h, x, x_stride, sums);
+        TimesGroups<T>(w, h, x, x_stride, sums);
+    }
+    template <int T, int kGroup = 0>
+    WEFT_INLINE void TimesUnit(const std::byte* w, int h, int unit, const ActivationBlock* x,
+                               int64_t x_stride, Float (&sums)[T]) {
+        if (unit == kGroup) return TimesGroup<T, kGroup>(w, h, x, x_stride, sums);
+        if constexpr (kGroup < 7) TimesUnit<T, kGroup + 1>(w, h, unit, x, x_stride, sums);
     }
 };
 
@@ -117,8 +143,8 @@ struct BlockTernary {
     static constexpr DType kType = DType::kTQ2_0;
     static constexpr int64_t kUnits = 8;
     template <int T, int kGroup>
-    WEFT_INLINE void TimesGroups(const std::byte* w, int h, int half, const ActivationBlock* x,
-                                 int64_t x_stride, Float (&sums)[T]) {
+    WEFT_INLINE void TimesGroup(const std::byte* w, int h, int half, const ActivationBlock* x,
+                                int64_t x_stride, Float (&sums)[T]) {
         Short dots[T];
         Zero<T>(dots);
         const auto weights = [&](int i) {
@@ -134,6 +160,11 @@ struct BlockTernary {
             const Int all = Simd::Add32(Simd::Whole(dots[t]), from);
             sums[t] = AddScaled(d, own, all, sums[t]);
         }
+    }
+    template <int T, int kGroup = 0>
+    WEFT_INLINE void TimesGroups(const std::byte* w, int h, int half, const ActivationBlock* x,
+                                 int64_t x_stride, Float (&sums)[T]) {
+        TimesGroup<T, kGroup>(w, h, half, x, x_stride, sums);
         if constexpr (kGroup < 3) TimesGroups<T, kGroup + 1>(w, h, half, x, x_stride, sums);
     }
     template <int T>
@@ -141,8 +172,18 @@ struct BlockTernary {
                            Float (&sums)[T]) {
 #pragma GCC unroll 1
         for (int half = 0; half < 2; ++half) {
-            TimesGroups<T, 0>(w, h, half, x + 4 * half, x_stride, sums);
+            TimesGroups<T>(w, h, half, x + 4 * half, x_stride, sums);
         }
+    }
+    template <int T>
+    WEFT_INLINE void TimesUnit(const std::byte* w, int h, int unit, const ActivationBlock* x,
+                               int64_t x_stride, Float (&sums)[T]) {
+        const int half = unit / 4, group = unit % 4;
+        x += 4 * half;
+        if (group == 0) return TimesGroup<T, 0>(w, h, half, x, x_stride, sums);
+        if (group == 1) return TimesGroup<T, 1>(w, h, half, x, x_stride, sums);
+        if (group == 2) return TimesGroup<T, 2>(w, h, half, x, x_stride, sums);
+        TimesGroup<T, 3>(w, h, half, x, x_stride, sums);
     }
 };
 

@@ -78,9 +78,48 @@ void SegmentedTile(const MatMulArgs& args, int64_t row, int64_t token) {
     }
 }
 
+// The same where segments are shorter than a block: sums of each unit, or of two, end in float64.
+// Units that meet zeros alone are left out.
+template <typename Block, int T>
+void UnitsTile(const MatMulArgs& args, int64_t row, int64_t token) {
+    constexpr int64_t kBytes = strips::BlockBytes(Block::kType);
+    constexpr int64_t kWeights = Block::kUnits * 32 * kStripRows;
+    const int64_t segment = args.segment_cols / 32;
+    const int64_t x_stride = strips::PreparedBlocks(args.weight.cols);
+    const auto* x = reinterpret_cast<const ActivationBlock*>(args.prepared) + token * x_stride;
+    const Range units = args.UnitsUsed();
+    for (int h = 0; h < kParts; ++h) {
+        const std::byte* w = args.weight.data +
+                             row / kStripRows * strips::StripBytes(Block::kType, args.weight.cols);
+        Wide wide[T];
+        for (int t = 0; t < T; ++t) wide[t] = Simd::WideZero();
+        for (int64_t begin = units.begin; begin < units.end; begin += segment) {
+            const int64_t block = begin / Block::kUnits, first = block * Block::kUnits;
+            if constexpr (kFetchesAhead<kWeights, kBytes, T>) {
+                if (h == 0 && begin == first) FetchAhead<kBytes>(w + block * kBytes);
+            }
+            Float sums[T];
+#pragma GCC unroll 16
+            for (int t = 0; t < T; ++t) sums[t] = Simd::Zero();
+            for (int64_t unit = begin; unit < begin + segment; ++unit) {
+                Block::template TimesUnit<T>(w + block * kBytes, h, static_cast<int>(unit - first),
+                                             x + first, x_stride, sums);
+            }
+#pragma GCC unroll 16
+            for (int t = 0; t < T; ++t) wide[t] = Simd::AddWide(wide[t], Simd::Widen(sums[t]));
+        }
+        for (int t = 0; t < T; ++t) StoreWide(args, row + h * Simd::kLanes, token + t, wide[t]);
+    }
+}
+
 // One strip times `tokens` (1 to kTile) tokens.
 template <typename Block, int T = kTile>
 void StripTokens(const MatMulArgs& args, int64_t row, int64_t token, int64_t tokens) {
+    if constexpr (Block::kUnits > 1) {
+        if (tokens == T && args.EndsInBlocks(32 * Block::kUnits)) {
+            return UnitsTile<Block, T>(args, row, token);
+        }
+    }
     if (tokens == T && args.segment_cols != 0) return SegmentedTile<Block, T>(args, row, token);
     if (tokens == T) return StripTile<Block, T>(args, row, token);
     if constexpr (T > 1) StripTokens<Block, T - 1>(args, row, token, tokens);

@@ -47,6 +47,7 @@ Result<TrainLayout> MakeTrainLayout(int ranks, int rank, const LayoutWords& word
     TrainLayout layout;
     WEFT_ASSIGN(layout.model, model::MakeLayout(static_cast<int>(model_ranks), t, p, words.split,
                                                 words.ep));
+    layout.model.whole_blocks = true;
     const std::vector<double> stages = layout.model.pp_shares;
     for (int c = 1; c < words.chunks; ++c) {
         layout.model.pp_shares.insert(layout.model.pp_shares.end(), stages.begin(), stages.end());
