@@ -59,9 +59,14 @@ void DeltaGates(const DeltaGatesArgs& args, int part, int parts) {
         if (args.beta != nullptr) args.strength[unit] = 1.0f / (1.0f + std::exp(-args.beta[unit]));
         for (int64_t i = 0; i < args.each; ++i) {
             const float x = args.decay[unit * args.each + i] + args.dt[head * args.each + i];
+            float& fade = args.fade[unit * args.each + i];
+            if (args.floor != 0) {
+                fade = std::exp(args.floor / (1.0f + std::exp(-args.a[head] * x)));
+                continue;
+            }
             // Beyond 20 softplus(x) is x to the last bit.
             const float softplus = x > 20.0f ? x : std::log1p(std::exp(x));
-            args.fade[unit * args.each + i] = std::exp(args.a[head] * softplus);
+            fade = std::exp(args.a[head] * softplus);
             if (args.beta == nullptr) args.strength[unit] = softplus;
         }
     }

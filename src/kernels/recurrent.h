@@ -36,20 +36,24 @@ struct CausalConvArgs {
     const float* x = nullptr;       // [rows, cols]
     const float* weight = nullptr;  // [cols, taps]
     const float* bias = nullptr;    // [cols] or null
+    const float* inner = nullptr;   // [rows, cols], times x; null, as outer: no gates
+    const float* outer = nullptr;   // [rows, cols], times the result
     int64_t cols = 0, taps = 0;     // at most kMostTaps
     bool silu = false;
     StateSlots state;    // of a slot: [taps - 1, cols], the oldest row first
     float* y = nullptr;  // [rows, cols]
 };
 
-// What the delta rule takes of each row and head: fade = exp(a * softplus(decay + dt)) and
-// strength = sigmoid(beta), or, without beta (SSD), softplus(decay + dt). `each`: decays of a head.
+// What the delta rule takes of each row and head: fade = exp(a * softplus(decay + dt)), or, where
+// floor is not 0, exp(floor * sigmoid(a * (decay + dt))), and strength = sigmoid(beta), or, without
+// beta (SSD), softplus(decay + dt). `each`: decays of a head.
 struct DeltaGatesArgs {
     const float* decay = nullptr;  // [rows, heads * each]
     const float* beta = nullptr;   // [rows, heads] or null, where each is 1
     const float* a = nullptr;      // [heads]
     const float* dt = nullptr;     // [heads * each]
     int64_t rows = 0, heads = 0, each = 1;
+    float floor = 0;
     float* fade = nullptr;      // [rows, heads * each]
     float* strength = nullptr;  // [rows, heads]
 };

@@ -299,7 +299,7 @@ class Checker {
         const int64_t heads = state.shape[0], key_dim = state.shape[1];
         const int64_t each = a.by_channel ? key_dim : 1;  // decays of a head
         const size_t dt = a.ssd ? 5 : 6;
-        if (a.ssd && a.by_channel) return false;
+        if (a.ssd && (a.by_channel || a.floor != 0)) return false;
         if (heads < 1 || a.first_head < 0 || a.key_heads < 1 || a.cycle < 0 || a.group < 1) {
             return false;
         }

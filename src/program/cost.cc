@@ -186,8 +186,8 @@ class Coster {
         cost_.written_bytes += bytes;
     }
     void Count(const CausalConv& a) {
-        const double taps = Columns(op_->inputs[1]), bias = op_->inputs.size() == 4 ? 1 : 0;
-        cost_.flops = (2 * taps - 1 + bias + (a.silu ? 4 : 0)) * Out();
+        const double taps = Columns(op_->inputs[1]), bias = a.biased(op_->inputs.size()) ? 1 : 0;
+        cost_.flops = (2 * taps - 1 + bias + (a.silu ? 4 : 0) + (a.gated ? 2 : 0)) * Out();
         CountState();
     }
     // S times the decay, k^T S, k (v - k^T S)^T, q^T S.

@@ -6,6 +6,7 @@
 // another, so that no cut of a prompt into steps changes their bits.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -16,13 +17,23 @@ namespace weft::program {
 
 // A causal convolution of each column with its own `width` taps (Lea et al. 2016):
 //     y[t] = act(bias + sum over j of weight[j] * x[t - width + 1 + j])
-// The state is the last width - 1 rows of x.
+// The state is the last width - 1 rows of x. With gates (LFM2's short convolution) `inner * x`
+// takes the place of x, and y is multiplied by `outer`.
 struct CausalConv {
-    static constexpr OpRow kRow{"causal_conv",
-                                "x[T,n] weight[n,1,w] (bias[n]) state[_,n]:slots -> y[T,n]",
-                                Pass::kInference, Trait::kSeesEarlier};
+    static constexpr OpRow kRow{
+        "causal_conv",
+        "x[T,n] weight[n,1,w] (bias[n]) (inner[T,n] outer[T,n]) state[_,n]:slots -> y[T,n]",
+        Pass::kInference, Trait::kSeesEarlier};
     bool silu = false;  // act; else there is none
-    void Show(auto& show) const { show.Flag("silu", silu); }
+    bool gated = false;
+    bool biased(size_t inputs) const { return inputs == (gated ? 6u : 4u); }
+    std::optional<bool> Has(std::string_view operand) const {
+        return operand == "bias" ? std::nullopt : std::optional(gated);
+    }
+    void Show(auto& show) const {
+        show.Flag("silu", silu);
+        show.Flag("gated", gated);
+    }
 };
 
 // The gated delta rule (Yang et al. 2024, "Gated Delta Networks"): of each head, a state S [d, e]
@@ -30,8 +41,9 @@ struct CausalConv {
 //     S = exp(a * softplus(decay + dt)) * S
 //     S = S + k (v - k^T S)^T * sigmoid(beta)
 //     y = q^T S
-// with q = query_scale * q and k = key_scale * k. Several heads share a query and key head: head h
-// of the model has that of number h / group, or, where `cycle` is not 0, h % cycle.
+// with q = query_scale * q and k = key_scale * k. Where `floor` is not 0, decays are bounded (Ling
+// 3): S = exp(floor * sigmoid(a * (decay + dt))) * S. Several heads share a query and key head:
+// head h of the model has that of number h / group, or, where `cycle` is not 0, h % cycle.
 //
 // `ssd`: the state-space duality of Mamba-2 (Dao and Gu 2024). Its C is q, B is k, x is v and D is
 // skip, and the state takes in the whole value, by the same step that it decays by:
@@ -50,6 +62,7 @@ struct DeltaRule {
     // decay [T, h * d] and dt [h * d]: each row of S has its own (Kimi Delta Attention). Else [T,
     // h] and [h]: one for each head.
     bool by_channel = false;
+    float floor = 0;   // below 0, or none
     bool ssd = false;  // has skip; else beta. It decays by head
     std::optional<bool> Has(std::string_view operand) const {
         return operand == "skip" ? ssd : !ssd;
@@ -69,6 +82,7 @@ struct DeltaRule {
         show("key_scale", key_scale);
         show.Flag("by_channel", by_channel);
         show.Flag("ssd", ssd);
+        show.Where("floor", floor);
     }
 };
 

@@ -7,8 +7,10 @@
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const uint kTaps = 4;
 layout(constant_id = 2) const bool kSilu = false;
+layout(constant_id = 3) const bool kGated = false;
 layout(push_constant, scalar) uniform Args {
-    Floats x, weight, bias, state, y;  // bias: 0 where there is none
+    Floats x, weight, bias, state, y;  // bias, and inner and outer: 0 where there is none
+    Floats inner, outer;
     States states;
     Ints writes;
     uint cols, slot_floats;
@@ -26,10 +28,12 @@ void main() {
     }
     const float start = uint64_t(bias) == 0 ? 0.0 : bias.at[column];
     for (int row = part.begin; row < part.end; ++row) {
-        before[kTaps - 1] = x.at[row * cols + column];
+        const uint cell = row * cols + column;
+        before[kTaps - 1] = kGated ? x.at[cell] * inner.at[cell] : x.at[cell];
         float sum = start;
         for (uint j = 0; j < kTaps; ++j) sum = fma(taps[j], before[j], sum);
-        y.at[row * cols + column] = kSilu ? sum * Sigmoid(sum) : sum;
+        if (kSilu) sum *= Sigmoid(sum);
+        y.at[cell] = kGated ? sum * outer.at[cell] : sum;
         for (uint j = 0; j + 1 < kTaps; ++j) before[j] = before[j + 1];
         bool ended = false;
         for (int to; (to = NextSlot(part, writes, row, ended)) >= 0;) {

@@ -17,7 +17,7 @@ layout(push_constant, scalar) uniform Args {
     uint cols;            // of a head's values
     uint first_heads;     // first head, first key head << 16
     uint group_and_cycle;
-    float query_scale, key_scale;
+    float query_scale, key_scale, low;
     uint first_row, rows;  // of the step, that this dispatch has
 };
 
@@ -59,9 +59,9 @@ void main() {
             const uint each = kByChannel ? i : 0, many = kByChannel ? kDims : 1;
             keys[i] = key_scale * k.at[at];
             queries[i] = query_scale * q.at[at];
-            const float step =
-                Softplus(decay.at[cell * many + each] + dt.at[head * many + each]);
-            fades[i] = exp(a.at[head] * step);
+            const float raw = decay.at[cell * many + each] + dt.at[head * many + each];
+            const float step = Softplus(raw), rate = a.at[head];
+            fades[i] = exp(low != 0.0 ? low * Sigmoid(rate * raw) : rate * step);
             if (i == 0) step_of_row = step;
         }
         barrier();

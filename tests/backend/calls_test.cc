@@ -120,6 +120,7 @@ class EveryOp {
         const ValueId x = Emit(program::CausalConv{}, {norm_, weight(), slots({2, kCols})}, rows);
         const ValueId y =
             Emit(program::CausalConv{true}, {x, weight(), Vector(kCols), slots({2, kCols})}, rows);
+        Emit(program::CausalConv{false, true}, {x, weight(), norm_, y, slots({2, kCols})}, rows);
         program::DeltaRule rule{.key_heads = 2};
         const ValueId decay = Product(y, 2), beta = Product(y, 2);
         Emit(rule, {x, y, y, decay, beta, Vector(2), Vector(2), slots({2, 16, 16})}, rows);

@@ -91,6 +91,9 @@ class ConvCase final : public RecurrentCase {
         x_ = random.Normals(RowsOf(sequences) * cols_);
         weight_ = random.Normals(cols_ * taps_);
         if (random.Int(0, 1) == 1) bias_ = random.Normals(cols_);
+        if (random.Int(0, 1) == 0) return;
+        inner_ = random.Normals(RowsOf(sequences) * cols_, 0.3f);
+        outer_ = random.Normals(RowsOf(sequences) * cols_, 0.3f);
     }
     void Run(const Ops& ops, std::span<const StateSequence> parts_of, std::vector<float>& slots,
              int parts, std::vector<float>& y) const override {
@@ -98,6 +101,7 @@ class ConvCase final : public RecurrentCase {
         args.sequences = parts_of;
         args.x = x_.data(), args.weight = weight_.data();
         args.bias = bias_.empty() ? nullptr : bias_.data();
+        if (!inner_.empty()) args.inner = inner_.data(), args.outer = outer_.data();
         args.cols = cols_, args.taps = taps_, args.silu = silu_;
         args.state = {slots.data(), slot_floats()};
         args.y = y.data();
@@ -105,17 +109,20 @@ class ConvCase final : public RecurrentCase {
     }
     std::vector<double> Expected() const override {
         std::vector<double> x = AsDoubles(x_), weight = AsDoubles(weight_), bias = AsDoubles(bias_);
+        std::vector<double> inner = AsDoubles(inner_), outer = AsDoubles(outer_);
         std::vector<double> y(x.size()), none;
         const int64_t rows = RowsOf(sequences);
         const std::vector<Sequence> plain = PlainSequences(sequences);
         OpCall<double> call{{{x, rows}, {weight, cols_}}, {{y, rows}}, plain};
         if (!bias_.empty()) call.in.push_back({bias, cols_});
+        if (!inner.empty()) call.in.push_back({inner, rows});
+        if (!inner.empty()) call.in.push_back({outer, rows});
         call.in.push_back({none, 0});
-        support::naive::Do(program::CausalConv{silu_}, call);
+        support::naive::Do(program::CausalConv{silu_, !inner.empty()}, call);
         return y;
     }
     // Each tap's product and sum is rounded, then exp, a sum and a quotient; no x or weight is
-    // beyond 6, and silu's slope is below 1.1.
+    // beyond 6, nor is a gate, and silu's slope is below 1.1.
     double Bound() const override { return kUlp * 36 * static_cast<double>(taps_ * taps_ + 8); }
     int64_t slot_floats() const override { return (taps_ - 1) * cols_; }
     int64_t width() const override { return cols_; }
@@ -123,7 +130,7 @@ class ConvCase final : public RecurrentCase {
   private:
     int64_t cols_, taps_;
     bool silu_;
-    std::vector<float> x_, weight_, bias_;
+    std::vector<float> x_, weight_, bias_, inner_, outer_;  // inner_ empty: no gates
 };
 
 class DeltaCase : public RecurrentCase {
@@ -142,6 +149,7 @@ class DeltaCase : public RecurrentCase {
             rule_.key_heads = std::max(rule_.key_heads, heads_ / rule_.group);
         }
         rule_.by_channel = !ssd && random.Int(0, 2) == 0;
+        if (!ssd && random.Int(0, 2) == 0) rule_.floor = -5;
         dim_ = random.Pick<int64_t>({random.Int(1, 40), 64, 128});
         cols_ = random.Pick<int64_t>({random.Int(1, 40), 16, 64});
         const int64_t rows = RowsOf(sequences), each = rule_.by_channel ? dim_ : 1;
@@ -160,6 +168,7 @@ class DeltaCase : public RecurrentCase {
              int parts, std::vector<float>& y) const override {
         DeltaGatesArgs gates;
         gates.decay = decay_.data(), gates.beta = rule_.ssd ? nullptr : beta_.data();
+        gates.floor = rule_.floor;
         gates.a = a_.data(), gates.dt = dt_.data();
         gates.rows = RowsOf(sequences), gates.heads = heads_;
         gates.each = rule_.by_channel ? dim_ : 1;

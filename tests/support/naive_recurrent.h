@@ -27,12 +27,14 @@ void Do(const program::CausalConv& a, OpCall<Real>& c) {
     for (const kernels::Sequence& s : c.sequences) {
         for (int64_t row = s.row_begin; row < s.row_begin + s.row_count; ++row) {
             for (int64_t col = 0; col < x.cols(); ++col) {
-                Real sum = c.in.size() == 4 ? c.in[2](col, 0) : Real{0};
+                Real sum = a.biased(c.in.size()) ? c.in[2](col, 0) : Real{0};
                 for (int64_t j = 0; j < taps; ++j) {
                     const int64_t at = row - taps + 1 + j;
-                    if (at >= s.row_begin) sum += weight(col, j) * x(at, col);
+                    const Real inner = a.gated && at >= s.row_begin ? c.in.end()[-3](at, col) : 1;
+                    if (at >= s.row_begin) sum += weight(col, j) * inner * x(at, col);
                 }
-                c.out[0](row, col) = a.silu ? sum / (1 + std::exp(-sum)) : sum;
+                if (a.silu) sum /= 1 + std::exp(-sum);
+                c.out[0](row, col) = a.gated ? sum * c.in.end()[-2](row, col) : sum;
             }
         }
     }
@@ -52,8 +54,11 @@ void Do(const program::DeltaRule& a, OpCall<Real>& c) {
                 Real known = 0, out = 0, step = 0;
                 for (int64_t i = 0; i < dim; ++i) {
                     const int64_t at = head * each + (each == 1 ? 0 : i);
-                    step = std::log1p(std::exp(decay(row, at) + dt(at, 0)));
-                    state[static_cast<size_t>(i)] *= std::exp(a_of(head, 0) * step);
+                    const Real x = decay(row, at) + dt(at, 0), rate = a_of(head, 0);
+                    step = std::log1p(std::exp(x));
+                    const Real log = a.floor == 0 ? rate * step
+                                                  : Real{a.floor} / (1 + std::exp(-rate * x));
+                    state[static_cast<size_t>(i)] *= std::exp(log);
                     known += Real{a.key_scale} * k(row, key + i) * state[static_cast<size_t>(i)];
                 }
                 const Real change =

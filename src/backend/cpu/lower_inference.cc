@@ -418,7 +418,11 @@ class InferenceLowerer final : LatentCalls {
         call.Binds(args.sequences, Bound::kStates);
         call.Reads(args.x, Of(op.inputs[0]));
         args.weight = Vector(op.inputs[1]);
-        if (op.inputs.size() == 4) args.bias = Vector(op.inputs[2]);
+        if (a.biased(op.inputs.size())) args.bias = Vector(op.inputs[2]);
+        if (a.gated) {
+            call.Reads(args.inner, Of(op.inputs.end()[-3]));
+            call.Reads(args.outer, Of(op.inputs.end()[-2]));
+        }
         args.cols = Cols(op.outputs[0]);
         args.taps = Cols(op.inputs[1]);
         args.silu = a.silu;
@@ -445,6 +449,7 @@ class InferenceLowerer final : LatentCalls {
         gates.args.dt = Vector(op.inputs[rates + 1]);
         gates.args.heads = heads;
         gates.args.each = each;
+        gates.args.floor = a.floor;
         gates.Writes(gates.args.fade, fade);
         gates.Writes(gates.args.strength, strength);
         gates.Rows(gates.args.rows);

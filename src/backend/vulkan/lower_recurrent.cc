@@ -19,7 +19,7 @@ constexpr int64_t kConvGroup = 128, kMostConvTaps = 16;
 constexpr int64_t kDeltaColumns = 16, kDeltaGroup = 128, kMostDims = 1024;
 
 struct ConvArgs {
-    uint64_t x = 0, weight = 0, bias = 0, state = 0, y = 0;
+    uint64_t x = 0, weight = 0, bias = 0, state = 0, y = 0, inner = 0, outer = 0;
     uint64_t states = 0, writes = 0;
     uint32_t cols = 0, slot_floats = 0, first_row = 0, rows = 0;
 };
@@ -28,7 +28,7 @@ struct DeltaArgs {
     uint64_t q = 0, k = 0, v = 0, decay = 0, beta = 0, a = 0, dt = 0, state = 0, y = 0;
     uint64_t states = 0, writes = 0;
     uint32_t heads_and_keys = 0, cols = 0, first_heads = 0, group_and_cycle = 0;
-    float query_scale = 1, key_scale = 1;
+    float query_scale = 1, key_scale = 1, floor = 0;
     uint32_t first_row = 0, rows = 0;
 };
 
@@ -60,7 +60,15 @@ Status Lower(Emitter& e, const Op& op, const program::CausalConv& a) {
     ConvArgs args;
     args.x = e.Address(x);
     args.weight = e.Address(op.inputs[1]);
-    if (op.inputs.size() == 4) args.bias = e.Address(op.inputs[2]);
+    if (a.biased(op.inputs.size())) args.bias = e.Address(op.inputs[2]);
+    std::vector<Region> reads = {e.All(x), e.All(state)};
+    if (a.gated) {
+        const ValueId inner = op.inputs.end()[-3], outer = op.inputs.end()[-2];
+        args.inner = e.Address(inner);
+        args.outer = e.Address(outer);
+        reads.push_back(e.All(inner));
+        reads.push_back(e.All(outer));
+    }
     args.state = e.Address(state);
     args.y = e.Address(y);
     args.states = e.tables().states;
@@ -69,9 +77,9 @@ Status Lower(Emitter& e, const Op& op, const program::CausalConv& a) {
     args.slot_floats = static_cast<uint32_t>((taps - 1) * e.Cols(y));
     const int64_t pieces = (e.Cols(y) + kConvGroup - 1) / kConvGroup;
     return ForPieces(e, args, [&] {
-        return e.Run("causal_conv", {kConvGroup, static_cast<uint32_t>(taps), a.silu ? 1u : 0u},
-                     args, {pieces, e.shape().sequences, 1}, {e.All(x), e.All(state)},
-                     {e.All(y), e.All(state)});
+        return e.Run("causal_conv",
+                     {kConvGroup, static_cast<uint32_t>(taps), a.silu ? 1u : 0u, a.gated ? 1u : 0u},
+                     args, {pieces, e.shape().sequences, 1}, reads, {e.All(y), e.All(state)});
     });
 }
 
@@ -105,6 +113,7 @@ Status Lower(Emitter& e, const Op& op, const program::DeltaRule& a) {
     args.group_and_cycle = Both(a.group, a.cycle);
     args.query_scale = a.query_scale;
     args.key_scale = a.key_scale;
+    args.floor = a.floor;
     const int64_t blocks = (cols + kDeltaColumns - 1) / kDeltaColumns;
     return ForPieces(e, args, [&] {
         return e.Run("delta_rule",

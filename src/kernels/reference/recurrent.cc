@@ -22,12 +22,15 @@ void CausalConv(const CausalConvArgs& args, int part, int parts) {
                 }
             };
             const auto row = [&](int64_t at, int32_t slot) {
-                before[kept] = args.x[at * args.cols + c];
+                const int64_t cell = at * args.cols + c;
+                before[kept] = args.x[cell];
+                if (args.inner != nullptr) before[kept] *= args.inner[cell];
                 float sum = args.bias == nullptr ? 0.0f : args.bias[c];
                 for (int64_t j = 0; j < args.taps; ++j) {
                     sum += args.weight[c * args.taps + j] * before[j];
                 }
-                args.y[at * args.cols + c] = args.silu ? sum / (1.0f + std::exp(-sum)) : sum;
+                if (args.silu) sum /= 1.0f + std::exp(-sum);
+                args.y[cell] = args.outer == nullptr ? sum : sum * args.outer[cell];
                 std::copy_n(before + 1, kept, before);
                 if (slot >= 0) store(slot);
             };

@@ -57,10 +57,12 @@ class ConvColumns {
         // The row `back` rows before row `at`.
         const auto row_before = [&](int64_t at, int64_t back) {
             const int64_t row = at - begin - back;
-            return row >= 0 ? args_.x + (begin + row) * args_.cols + first_
-                            : before_ + (row + kept) * kStateColumns;
+            if (row < 0) return static_cast<const float*>(before_ + (row + kept) * kStateColumns);
+            return args_.inner == nullptr ? args_.x + (begin + row) * args_.cols + first_
+                                          : products_ + row % args_.taps * kStateColumns;
         };
         const auto on_row = [&](int64_t at, int32_t slot) {
+            if (args_.inner != nullptr) Multiply(at, (at - begin) % args_.taps);
             const float* rows[kMostTaps];
             for (int64_t j = 0; j <= kept; ++j) rows[j] = row_before(at, kept - j);
             width_ == kStateColumns ? Row<true>(rows, at) : Row<false>(rows, at);
@@ -81,8 +83,20 @@ class ConvColumns {
         return args_.state.At(slot) + i * args_.cols + first_;
     }
 
+    // x * inner of row `at`.
+    void Multiply(int64_t at, int64_t to) {
+        const int64_t from = at * args_.cols + first_;
+        for (int v = 0; v < kVectors; ++v) {
+            const Float x = LoadPart<false>(args_.x + from, width_, v);
+            StorePart<false>(products_ + to * kStateColumns,
+                             Simd::Mul(x, LoadPart<false>(args_.inner + from, width_, v)), width_,
+                             v);
+        }
+    }
+
     template <bool kWhole>
     void Row(const float* const* rows, int64_t at) {
+        const int64_t to = at * args_.cols + first_;
         for (int v = 0; v < kVectors; ++v) {
             auto sum = args_.bias == nullptr ? Simd::Zero()
                                              : LoadPart<kWhole>(args_.bias + first_, width_, v);
@@ -94,14 +108,18 @@ class ConvColumns {
                 const Float below = Simd::Add(Simd::Set(1.0f), Exp(Simd::Sub(Simd::Zero(), sum)));
                 sum = Simd::Div(sum, below);
             }
-            StorePart<kWhole>(args_.y + at * args_.cols + first_, sum, width_, v);
+            if (args_.outer != nullptr) {
+                sum = Simd::Mul(sum, LoadPart<kWhole>(args_.outer + to, width_, v));
+            }
+            StorePart<kWhole>(args_.y + to, sum, width_, v);
         }
     }
 
     const CausalConvArgs& args_;
     const int64_t first_, width_;
     float taps_[kMostTaps * kStateColumns] = {};
-    float before_[kMostTaps * kStateColumns] = {};  // rows before the sequence's first
+    float before_[kMostTaps * kStateColumns] = {};    // rows before the sequence's first
+    float products_[kMostTaps * kStateColumns] = {};  // of the last `taps` rows, in turn
 };
 
 void CausalConv(const CausalConvArgs& args, int part, int parts) {
