@@ -37,6 +37,7 @@ std::unique_ptr<AnswerParser::Grammar> GrammarOf(AnswerFamily family, GrammarOpt
         case AnswerFamily::kGranite:
         case AnswerFamily::kPhi:
         case AnswerFamily::kOlmo:
+        case AnswerFamily::kLfm2:
         case AnswerFamily::kHunyuan:
         case AnswerFamily::kHunyuanPreview:
         case AnswerFamily::kSeed: break;
@@ -92,6 +93,9 @@ AnswerFamily FamilyOf(std::string_view chat_template) {
         {"<minimax:tool_call>", AnswerFamily::kMiniMax},
         {"<|tool_call>", AnswerFamily::kGemma},
         {"<function_calls>", AnswerFamily::kOlmo},
+        {"<|tool_list_start|>", AnswerFamily::kLfm2},
+        {"<|tool_call_start|>", AnswerFamily::kLfm2},
+        {"List of tools: [", AnswerFamily::kLfm2},
         {"<|/tool|>", AnswerFamily::kPhi},
         {"functools[", AnswerFamily::kPhi},
         {"<|/tool_call|>", AnswerFamily::kPhi},
@@ -128,6 +132,7 @@ std::string_view FamilyName(AnswerFamily family) {
         case AnswerFamily::kGranite: return "granite";
         case AnswerFamily::kPhi: return "phi";
         case AnswerFamily::kOlmo: return "olmo";
+        case AnswerFamily::kLfm2: return "lfm2";
         case AnswerFamily::kHunyuan: return "hunyuan";
         case AnswerFamily::kHunyuanPreview: return "hunyuan-preview";
         case AnswerFamily::kSeed: return "seed";

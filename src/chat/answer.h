@@ -26,6 +26,7 @@
 //   kGranite   <think>, <|tool_call|>[{...}, {...}]
 //   kPhi       Phi-4-mini: <|tool_call|>[{...}]<|/tool_call|>, and functools[{...}]
 //   kOlmo      OLMo 3: <think>, <function_calls>f(k="v")</function_calls>
+//   kLfm2      LFM 2: <think>, <|tool_call_start|>[f(k="v"), g()]<|tool_call_end|>
 //   kHunyuan   Hy3: <think:opensource>, <tool_calls:opensource>, then as GLM with such names of its
 //              tags and <tool_sep:opensource> behind the function's name
 //   kHunyuanPreview  Hy3-preview: the same without ":opensource"
@@ -63,6 +64,7 @@ enum class AnswerFamily {
     kGranite,
     kPhi,
     kOlmo,
+    kLfm2,
     kHunyuan,
     kHunyuanPreview,
     kSeed,

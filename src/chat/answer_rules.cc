@@ -111,19 +111,19 @@ AnswerRules PhiRules() {
             {"<|/tool_call|>", "<|end|>", "<|endoftext|>"}};
 }
 
-AnswerRules OlmoRules() {
+// As Python calls functions, or as JSON.
+Calls ReadPythonOrJson(std::string_view text, const ToolTypes& types) {
+    const std::string_view calls = TrimBlanks(text);
+    const bool json = calls.starts_with('{') || calls.starts_with("[{");
+    return json ? ReadCallList(calls, types) : ReadPythonCalls(calls);
+}
+
+AnswerRules PythonRules(std::string_view begin, std::string_view end) {
     return {"<think>",
             "</think>",
-            {{.begin = "<function_calls>",
-              .end = "</function_calls>",
-              .read =
-                  [](std::string_view text, const ToolTypes& types) {
-                      const std::string_view calls = TrimBlanks(text);
-                      if (calls.starts_with('{') || calls.starts_with("[{")) {
-                          return ReadCallList(calls, types);
-                      }
-                      return ReadPythonCalls(calls);
-                  },
+            {{.begin = begin,
+              .end = end,
+              .read = ReadPythonOrJson,
               .style = ValueScan::Style::kPython}},
             {"<|im_end|>", "<|endoftext|>"}};
 }
@@ -146,7 +146,8 @@ AnswerRules RulesOf(AnswerFamily family) {
         case AnswerFamily::kGemma: return GemmaRules();
         case AnswerFamily::kGranite: return GraniteRules();
         case AnswerFamily::kPhi: return PhiRules();
-        case AnswerFamily::kOlmo: return OlmoRules();
+        case AnswerFamily::kOlmo: return PythonRules("<function_calls>", "</function_calls>");
+        case AnswerFamily::kLfm2: return PythonRules("<|tool_call_start|>", "<|tool_call_end|>");
         case AnswerFamily::kHunyuan: return HunyuanRules();
         case AnswerFamily::kHunyuanPreview: return HunyuanPreviewRules();
         case AnswerFamily::kSeed: return SeedRules();

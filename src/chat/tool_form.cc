@@ -584,7 +584,8 @@ void FitFunctions(const ToolForm& form, OrderedJson& tools) {
 // The family whose words calls are told in.
 AnswerFamily WordsOf(const Chat& chat) {
     const AnswerFamily family = FamilyOf(chat.source());
-    const bool own = family == AnswerFamily::kGranite || family == AnswerFamily::kPhi;
+    const bool own = family == AnswerFamily::kGranite || family == AnswerFamily::kPhi ||
+                     family == AnswerFamily::kLfm2;
     return own ? family : AnswerFamily::kQwen;
 }
 

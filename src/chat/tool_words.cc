@@ -89,6 +89,14 @@ std::string CallWords(const OrderedJson& calls, AnswerFamily family) {
         if (family == AnswerFamily::kPhi) words += "<|/tool_call|>";
         return words;
     }
+    if (family == AnswerFamily::kLfm2) {
+        words = "<|tool_call_start|>[";
+        for (const OrderedJson& call : said) {
+            if (!words.ends_with('[')) words += ", ";
+            AppendPythonCall(call, words);
+        }
+        return words + "]<|tool_call_end|>";
+    }
     for (const OrderedJson& call : said) {
         if (!words.empty()) words += '\n';
         if (family == AnswerFamily::kOlmo) {

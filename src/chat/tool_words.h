@@ -20,7 +20,7 @@ bool HasRole(const OrderedJson& message, std::string_view role);
 std::string TextMember(const OrderedJson& object, const char* name);
 
 // Calls (as in "tool_calls") as a model of that family writes them: kGranite and kPhi a list behind
-// <|tool_call|>, kOlmo as Python calls functions, all others objects within <tool_call>.
+// <|tool_call|>, kOlmo and kLfm2 as Python calls functions, all others objects within <tool_call>.
 std::string CallWords(const OrderedJson& calls, AnswerFamily family);
 
 // The calls of each message become the end of its text.

@@ -149,6 +149,8 @@ std::vector<Manner> Manners() {
          ""},
         {kOlmo, "olmo 3", "<function_calls>", "\n", "</function_calls>", Olmo3Call, "<think>",
          "</think>", "<|im_end|>"},
+        {kLfm2, "lfm 2", "<|tool_call_start|>[", ", ", "]<|tool_call_end|>", Olmo3Call, "<think>",
+         "</think>", "<|im_end|>"},
         {kDeepSeek, "deepseek v3", Bar(kCalls + "begin"), "\n", Bar(kCalls + "end"), DeepSeekV3Call,
          "<think>", "</think>", ""},
         {kDeepSeek, "deepseek v3.1", Bar(kCalls + "begin"), "", Bar(kCalls + "end"),
@@ -325,6 +327,7 @@ TEST(FamilyCalls, Malformed) {
         {kGemma, "<|tool_call>f{}<tool_call|>"},
         {kOlmo, "<function_calls>f(1)</function_calls>"},
         {kOlmo, "<function_calls>f(a=b)</function_calls>"},
+        {kLfm2, "<|tool_call_start|>[f(a)]<|tool_call_end|>"},
         {kGranite, "<|tool_call|>{\"names\": \"f\"}"},
         {kPhi, "functools[1]"},
         {kMistral, "[TOOL_CALLS][{\"name\": 1}]"},
@@ -378,6 +381,8 @@ TEST(FamilyCalls, Slips) {
                  {kGemma, "<|tool_call>call:now{}<tool_call|>"},
                  {kGranite, "<|tool_call|>[{\"name\": \"now\"}]"},
                  {kOlmo, "<function_calls>now()</function_calls>"},
+                 {kLfm2, "<|tool_call_start|>[now()]<|tool_call_end|>"},
+                 {kLfm2, "<|tool_call_start|>[{\"name\": \"now\"}]<|tool_call_end|>"},
                  {kMistral, "[TOOL_CALLS]now[ARGS]{}"},
                  {kHarmony, "<|channel|>commentary to=functions.now<|message|><|call|>"}}) {
             const Heard heard = Hear(family, text, parts, 6, 1);
@@ -589,6 +594,8 @@ TEST(FamilyCalls, FamiliesOfTemplates) {
         {"<|tool|>{{ tools }}<|/tool|>", kPhi},
         {"functools[", kPhi},
         {"<function_calls>", kOlmo},
+        {"List of tools: <|tool_list_start|>[ <think>", kLfm2},
+        {"'List of tools: ' + (tools | tojson) <|tool_call_start|>[", kLfm2},
         {"<tool_call>\n<function=x>", kQwenCoder},
         {"<tool_call>\n{\"name\"", kQwen},
         {"<start_of_turn>model", kPlain}};

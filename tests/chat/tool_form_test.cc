@@ -466,6 +466,23 @@ TEST(ToolForm, FunctionsInTheSystemMessage) {
     EXPECT_NE(text.find("<|/tool_call|><|end|>"), text.npos) << text;
 }
 
+// LFM 2's: functions in the system message, results, but no calls.
+TEST(ToolForm, CallsOfLfm2) {
+    const std::string source =
+        "{% if tools %}<|im_start|>system\nList of tools: <|tool_list_start|>{{ tools | tojson }}"
+        "<|tool_list_end|><|im_end|>\n{% endif %}{% for m in messages %}<|im_start|>{{ m.role }}\n"
+        "{% if m.role == 'tool' %}<|tool_response_start|>{{ m.content }}<|tool_response_end|>"
+        "{% else %}{{ m.content }}{% endif %}<|im_end|>\n{% endfor %}";
+    ChatInput input = TwoRounds();
+    input.tools = Tools();
+    const std::string text = Fitted(source, input);
+    EXPECT_NE(text.find("assistant\n<|tool_call_start|>[get_weather(city=\"Paris\"), "
+                        "get_weather(city=\"Rome\")]<|tool_call_end|><|im_end|>\n"
+                        "<|im_start|>tool\n<|tool_response_start|>fine<|tool_response_end|>"),
+              text.npos)
+        << text;
+}
+
 // Gemma 2's: no system messages, no functions, users and the assistant in turns.
 TEST(ToolForm, NothingButTurns) {
     const std::string source =
