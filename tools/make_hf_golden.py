@@ -126,6 +126,9 @@ DELTA = {"num_hidden_layers": 4, "linear_num_key_heads": 3, "linear_num_value_he
 DELTA_EXPERTS = DELTA | {"num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 32,
                          "shared_expert_intermediate_size": 48}
 
+LFM2 = {"rms_norm_eps": LEFT_OUT, "norm_eps": 1e-5, "num_hidden_layers": 4, "layer_types": [
+    "conv", "full_attention", "conv", "conv"]}
+
 # Each has a file of its own.
 LATER = {
     "deepseekV32": ("deepseek_v32", "F32", LATENT | {
@@ -209,6 +212,12 @@ LATER = {
     "qwen35moe": ("qwen3_5_moe_text", "F32", DELTA_EXPERTS | {
         "layer_types": ["linear_attention", "full_attention", "linear_attention",
                         "linear_attention"]}),
+    # transformers clears the row of the padding after reading it.
+    "lfm2": ("lfm2", "BF16", LFM2 | {"intermediate_size": 150, "block_multiple_of": 32,
+                                     "pad_token_id": None}),
+    "lfm2moe": ("lfm2_moe", "F32", LFM2 | {
+        "num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 32,
+        "num_dense_layers": 1, "routed_scaling_factor": 1.5, "tie_word_embeddings": False}),
     "hyV3": ("hy_v3", "BF16", {"num_experts": 4, "num_experts_per_tok": 2, "num_shared_experts": 2,
                                "moe_intermediate_size": 32, "router_scaling_factor": 2.5}),
 }

@@ -33,12 +33,19 @@ COMMON = dict(hidden_size=144, intermediate_size=96, num_hidden_layers=4, num_at
 EXPERTS = dict(num_experts=10, num_experts_per_tok=3, moe_intermediate_size=96,
                shared_expert_intermediate_size=192, experts_implementation="eager")
 
+LFM2 = dict(conv_L_cache=3, norm_eps=1e-5, layer_types=["conv"] * 3 + ["full_attention"],
+            rope_parameters={"rope_type": "default", "rope_theta": 10000.0})
+
 # name: the family, and what its config has beside COMMON
 CASES = {
     "qwen3next": ("Qwen3Next", dict(num_experts=0)),
     "qwen3nextMoe": ("Qwen3Next", dict(**EXPERTS, norm_topk_prob=True)),
     "qwen35": ("Qwen3_5", {}),
     "qwen35moe": ("Qwen3_5Moe", EXPERTS),
+    "lfm2": ("Lfm2", LFM2 | dict(tie_word_embeddings=True, block_auto_adjust_ff_dim=False)),
+    "lfm2moe": ("Lfm2Moe", LFM2 | dict(
+        num_experts=10, num_experts_per_tok=3, moe_intermediate_size=96, num_dense_layers=1,
+        experts_implementation="eager")),
 }
 
 NAMES = {
@@ -55,8 +62,14 @@ NAMES = {
     "mlp.gate": "ffn_gate_inp", "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
     "mlp.shared_expert.gate_proj": "ffn_gate_shexp", "mlp.shared_expert.up_proj": "ffn_up_shexp",
     "mlp.shared_expert.down_proj": "ffn_down_shexp",
+    "model.embedding_norm.weight": "token_embd_norm.weight", "operator_norm": "attn_norm",
+    "ffn_norm": "ffn_norm", "self_attn.q_layernorm": "attn_q_norm",
+    "self_attn.k_layernorm": "attn_k_norm", "self_attn.out_proj": "attn_output",
+    "conv.in_proj": "shortconv.in_proj", "conv.conv": "shortconv.conv",
+    "conv.out_proj": "shortconv.out_proj", "feed_forward.w1": "ffn_gate",
+    "feed_forward.w3": "ffn_up", "feed_forward.w2": "ffn_down",
+    "feed_forward.gate": "ffn_gate_inp",
 }
-
 
 def formula(name, count):
     """Uniform in [-1, 1), by a hash of the stream's name and the element's index."""
@@ -113,39 +126,43 @@ def qkvz(block, shape):
 
 
 def value_of(family, name, shape):
-    """The value of HF's parameter `name`."""
+    """The value of HF's parameter or buffer `name`."""
+    centered = family.startswith("Qwen")  # norms add 1
     if name in NAMES:
         value = tensor(NAMES[name], shape)
-        return value - 1 if "norm" in name else value  # theirs add it
+        return value - 1 if centered and "norm" in name else value
     _, _, layer, rest = name.split(".", 3)
     block = f"blk.{layer}."
     if rest == "linear_attn.in_proj_qkvz.weight":
         return qkvz(block, shape)
-    if rest == "mlp.experts.gate_up_proj":
+    if rest.endswith(("expert_bias", "e_score_correction_bias")):
+        return tensor(block + "exp_probs_b.bias", shape)
+    if rest.endswith("experts.gate_up_proj"):
         half = (shape[0], shape[1] // 2, shape[2])
         return np.concatenate([tensor(block + "ffn_gate_exps.weight", half),
                                tensor(block + "ffn_up_exps.weight", half)], axis=1)
-    if rest == "mlp.experts.down_proj":
+    if rest.endswith("experts.down_proj"):
         return tensor(block + "ffn_down_exps.weight", shape)
-    if rest == "linear_attn.A_log":
-        value = np.log(-tensor(block + "ssm_a", shape).astype(np.float64))
-    elif rest == "linear_attn.dt_bias":
+    if rest.endswith("A_log"):
+        value = np.log(np.abs(tensor(block + "ssm_a", shape)).astype(np.float64))
+    elif rest.endswith("dt_bias"):
         value = tensor(block + "ssm_dt.bias", shape)
     else:
         stem, kind = rest.rsplit(".", 1)
         value = tensor(f"{block}{NAMES[stem]}.{kind}", shape)
-    if "norm" in rest and rest != "linear_attn.norm.weight":
+    if centered and "norm" in rest and rest != "linear_attn.norm.weight":
         return value - 1
     moved = rest.startswith("linear_attn.") and rest != "linear_attn.norm.weight"
     return in_groups(rest, value) if moved and family != "Qwen3Next" else value
 
 
 def run(family, more):
-    text = "" if family == "Qwen3Next" else "Text"
+    text = "Text" if family.startswith("Qwen3_5") else ""
     config = getattr(transformers, family + text + "Config")(**{**COMMON, **more})
     model = getattr(transformers, family + "ForCausalLM")(config).double().eval()
     with torch.no_grad():
-        for name, parameter in model.named_parameters():
+        biases = [b for b in model.named_buffers() if b[0].endswith("_bias")]  # choose experts
+        for name, parameter in [*model.named_parameters(), *biases]:
             value = value_of(family, name, tuple(parameter.shape))
             parameter.copy_(torch.from_numpy(np.ascontiguousarray(value)))
         tokens = np.floor((formula("tokens", ROWS) * 0.5 + 0.5) * VOCAB).astype(np.int64)

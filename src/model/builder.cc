@@ -174,7 +174,8 @@ void Builder::Hidden(ValueId x) {
         return Fail(MakeError(ErrorCode::kUnsupported,
                               "logits and hidden states both come from one pipeline stage only"));
     }
-    const ValueId weight = Weight("output_norm.weight", {{0, hyper_.hidden}, {}, hyper_.hidden, 0});
+    const ValueId weight =
+        Weight(OutputNorm() + ".weight", {{0, hyper_.hidden}, {}, hyper_.hidden, 0});
     const ValueId hidden =
         program_.Emit(NormOf(hyper_.hidden), {x, weight}, "hidden", {kTokens, hyper_.hidden});
     if (sent && shard_.tensor_rank == 0) {
@@ -185,7 +186,7 @@ void Builder::Hidden(ValueId x) {
 void Builder::Logits(ValueId x) {
     x = program_.Emit(program::SelectRows{}, {x, output_rows_}, "selected",
                       {kOutputs, hyper_.hidden});
-    x = Norm(x, "output_norm", hyper_.hidden);
+    x = Norm(x, OutputNorm(), hyper_.hidden);
     // "logits" is the last value of the way there.
     const bool gather = shard_.layout.tp > 1;
     const bool scaled = hyper_.logit_scale != 1, capped = hyper_.logit_cap != 0;
@@ -213,6 +214,11 @@ void Builder::Logits(ValueId x) {
 
 void Builder::BeginLayer(int64_t layer) {
     layer_ = layer;
+}
+
+std::string Builder::OutputNorm() const {
+    const bool lfm = hyper_.recurrent.kind == Recurrent::Kind::kShortConv;
+    return lfm && !Has("output_norm.weight") ? "token_embd_norm" : "output_norm";
 }
 
 program::RmsNorm Builder::NormOf(int64_t group) const {

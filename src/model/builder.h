@@ -107,6 +107,7 @@ class Builder {
     bool HasState() const { return IsRecurrent(source_, layer_); }
     program::ValueId GatedDeltaNet(program::ValueId x);
     program::ValueId Mamba2(program::ValueId x);
+    program::ValueId ShortConv(program::ValueId x);
     program::ValueId GatedAttention(program::ValueId x);
     // Latent attention (latent.cc) of normed rows, summed over the tensor ranks.
     program::ValueId LatentAttention(program::ValueId x);
@@ -200,14 +201,17 @@ class Builder {
                            int64_t all_matrices);
 
     // Recurrent layers (recurrent.cc, mamba2.cc).
-    void NeedSlots();
     program::ValueId NormGroups(program::ValueId x);
     struct DeltaGates {
         program::ValueId decay, strength;
     };
     program::ValueId StateSlots(const std::string& name, const program::Shape& shape);
-    program::ValueId Convolved(program::ValueId x, const std::string& name, int64_t begin,
-                               const Span& rows);
+    struct Gates {  // of a convolution
+        program::ValueId inner = program::kNoValue, outer = program::kNoValue;
+    };
+    program::ValueId Convolved(program::ValueId x, const std::string& name, const Home& home,
+                               const Span& rows, bool silu, const Gates& gates);
+    void NeedState();
     program::ValueId OfOneLength(program::ValueId x);
     DeltaGates ToDeltaGates(program::ValueId x);
 
@@ -223,6 +227,8 @@ class Builder {
                           const std::string& name);
     program::ValueId EachHead(program::ValueId x, program::ValueId matrices,
                               const std::string& name);
+    // The name of the final norm, which LFM2's files give another.
+    std::string OutputNorm() const;
     program::RmsNorm NormOf(int64_t group) const;
     program::ValueId ReluSquared(program::ValueId x);
     program::Glu GluOf(const std::vector<float>& limits) const;  // of this layer

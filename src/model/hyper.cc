@@ -213,7 +213,7 @@ bool HasAttention(const model_files::ModelSource& source, int64_t layer) {
 }
 
 // Heads: one number, or one for each layer, which then must be the same for all layers that have a
-// window, and for all that have none. It is 0 where a layer has no attention.
+// window, and for all that have none; 0 for layers without attention.
 struct HeadCounts {
     int64_t whole = 0, windowed = 0;
 };
@@ -240,8 +240,9 @@ Result<HeadCounts> ReadHeadCounts(const model_files::ModelSource& source, const 
         known = here;
     }
     if (counts.whole == 0 && counts.windowed == 0) {
-        return MakeError(ErrorCode::kUnsupported, "{}: {}: no layer has attention", source.name(),
-                         key);
+        return MakeError(ErrorCode::kUnsupported,
+                         "{}: {} names no heads: models without attention are not supported",
+                         source.name(), key);
     }
     if (counts.whole == 0) counts.whole = counts.windowed;
     if (counts.windowed == 0) counts.windowed = counts.whole;
@@ -401,7 +402,7 @@ Result<Hyper> ReadHyper(const model_files::ModelSource& source) {
     WEFT_ASSIGN(hyper.hidden, meta.Int(prefix + "embedding_length", 1, kMostColumns));
     WEFT_TRY(ReadFfn(source, prefix, hyper));
     WEFT_ASSIGN(hyper.moe, ReadMoe(source, hyper.architecture, hyper.ffn));
-    WEFT_ASSIGN(hyper.recurrent, ReadRecurrent(source, hyper.architecture));
+    WEFT_ASSIGN(hyper.recurrent, ReadRecurrent(source, hyper.architecture, hyper.hidden));
     WEFT_ASSIGN(hyper.context, meta.IntOr(prefix + "context_length", 1, 1ll << 31, 4096));
     WEFT_TRY(ReadNorm(source, prefix, hyper));
     WEFT_TRY(ReadWindow(source, prefix, hyper));

@@ -35,7 +35,7 @@ ValueId Builder::NormGroups(ValueId x) {
 }
 
 ValueId Builder::Mamba2(ValueId x) {
-    NeedSlots();
+    NeedState();
     const Recurrent& r = hyper_.recurrent;
     const Span &heads = shard_.recurrent_heads, &groups = shard_.recurrent_keys;
     const Span columns{heads.begin * r.value_dim, heads.end * r.value_dim};
@@ -47,7 +47,8 @@ ValueId Builder::Mamba2(ValueId x) {
         return FromHome(x, name, home, rows, {Cut::kRows}, false);
     };
     const auto convolved = [&](const char* name, int64_t begin, const Span& rows) {
-        return Convolved(part(name, inner + begin, rows), name, begin, rows);
+        const Home taps{Tensor("ssm_conv1d"), begin, inner + 2 * state};
+        return Convolved(part(name, inner + begin, rows), name, taps, rows, true, {});
     };
     const ValueId v = convolved("ssm_x", 0, columns);
     const ValueId b = convolved("ssm_b", inner, shared);

@@ -1,6 +1,7 @@
 #include "model/recurrent.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "model/builder.h"
@@ -39,17 +40,47 @@ bool HasGroupNorm(const model_files::ModelSource& source) {
 }  // namespace
 
 bool IsRecurrent(const model_files::ModelSource& source, int64_t layer) {
-    return source.FindTensor(fmt::format("blk.{}.ssm_conv1d.weight", layer)) != nullptr;
+    return std::ranges::any_of(
+        std::array{"ssm_conv1d", "shortconv.conv"}, [&](const char* name) {
+            return source.FindTensor(fmt::format("blk.{}.{}.weight", layer, name)) != nullptr;
+        });
 }
 
+const char* Recurrent::OutputTensor() const {
+    switch (kind) {
+        case Kind::kDeltaNet: return "ssm_out";
+        case Kind::kMamba2: return "ssm_out";
+        case Kind::kShortConv: return "shortconv.out_proj";
+    }
+    return "";
+}
+
+namespace {
+
+Result<Recurrent> ReadShortConv(const model_files::Metadata& meta, const std::string& prefix,
+                                int64_t hidden) {
+    Recurrent r;
+    r.kind = Recurrent::Kind::kShortConv;
+    r.value_dim = ColumnUnit(hidden);
+    r.heads = r.key_heads = hidden / r.value_dim;
+    WEFT_ASSIGN(r.taps, meta.Int(prefix + "shortconv.l_cache", 2, kMostTaps));
+    return r;
+}
+
+}  // namespace
+
 Result<Recurrent> ReadRecurrent(const model_files::ModelSource& source,
-                                const std::string& architecture) {
+                                const std::string& architecture, int64_t hidden) {
     Recurrent r;
     const model_files::Metadata& meta = source.meta();
+    if (architecture == "lfm2" || architecture == "lfm2moe") {
+        return ReadShortConv(meta, architecture + ".", hidden);
+    }
     const std::string prefix = architecture + ".ssm.";
     const bool cycles = architecture == "qwen35" || architecture == "qwen35moe";
-    r.ssd = IsMamba2(architecture) && meta.Has(prefix + "inner_size");
-    if (!cycles && !r.ssd && architecture != "qwen3next") return r;
+    const bool mamba = IsMamba2(architecture) && meta.Has(prefix + "inner_size");
+    if (!cycles && !mamba && architecture != "qwen3next") return r;
+    if (mamba) r.kind = Recurrent::Kind::kMamba2;
     WEFT_ASSIGN(r.heads, meta.Int(prefix + "time_step_rank", 1, kMostHeads));
     WEFT_ASSIGN(r.key_heads, meta.Int(prefix + "group_count", 1, r.heads));
     WEFT_ASSIGN(r.key_dim, meta.Int(prefix + "state_size", 1, kMostHeadDim));
@@ -57,7 +88,7 @@ Result<Recurrent> ReadRecurrent(const model_files::ModelSource& source,
     WEFT_ASSIGN(const int64_t inner, meta.Int(prefix + "inner_size", 1, r.heads * kMostHeadDim));
     r.value_dim = inner / r.heads;
     r.cycles = cycles;
-    r.whole_groups = r.ssd ? r.key_heads > 1 && HasGroupNorm(source) : !cycles;
+    r.whole_groups = mamba ? r.key_heads > 1 && HasGroupNorm(source) : !cycles;
     WEFT_ASSIGN(const bool norms, meta.BoolOr(prefix + "dt_b_c_rms", false));
     if (norms) {
         return MakeError(ErrorCode::kUnsupported,
@@ -81,21 +112,32 @@ ValueId Builder::StateSlots(const std::string& name, const Shape& shape) {
     return program_.AddValue(std::move(state));
 }
 
-// Convolves x. Its column i goes with row begin + rows.begin + i of ssm_conv1d.
-ValueId Builder::Convolved(ValueId x, const std::string& name, int64_t begin, const Span& rows) {
+// Convolves x. Its column i goes with row home.begin + rows.begin + i of the tensor of taps.
+ValueId Builder::Convolved(ValueId x, const std::string& name, const Home& home, const Span& rows,
+                           bool silu, const Gates& gates) {
     const Recurrent& r = hyper_.recurrent;
-    const Span there{begin + rows.begin, begin + rows.end};
-    const ValueId taps = Stack(Tensor("ssm_conv1d") + ".weight", {{0, 1}, {0, r.taps}, 1, r.taps},
-                               there, Channels(r));
+    const Span there{home.begin + rows.begin, home.begin + rows.end};
+    const ValueId taps = Stack(home.tensor + ".weight", {{0, 1}, {0, r.taps}, 1, r.taps}, there,
+                               home.all_rows);
     program_.values[static_cast<size_t>(taps)].name = Tensor(name) + "_conv.weight";
+    const ValueId state = StateSlots(name + "_rows", {r.taps - 1, rows.size()});
+    const program::CausalConv conv{silu, gates.inner != program::kNoValue};
     std::vector<ValueId> inputs = {x, taps};
-    if (Has("ssm_conv1d.bias")) {
-        inputs.push_back(Weight(Tensor("ssm_conv1d.bias"), {there, {}, Channels(r), 0},
+    if (source_.FindTensor(home.tensor + ".bias") != nullptr) {
+        inputs.push_back(Weight(home.tensor + ".bias", {there, {}, home.all_rows, 0},
                                 Tensor(name) + "_conv.bias"));
     }
-    inputs.push_back(StateSlots(name + "_rows", {r.taps - 1, rows.size()}));
-    return program_.Emit(program::CausalConv{true}, std::move(inputs), Local(name + "_conv"),
-                         {kTokens, rows.size()});
+    if (conv.gated) inputs.insert(inputs.end(), {gates.inner, gates.outer});
+    inputs.push_back(state);
+    return program_.Emit(conv, std::move(inputs), Local(name + "_conv"), {kTokens, rows.size()});
+}
+
+// Recurrent layers are computed row by row of a sequence, with its state.
+void Builder::NeedState() {
+    if (options_.cache) return;
+    Fail(MakeError(ErrorCode::kUnsupported,
+                   "{}: recurrent layers have no form without state: such models cannot be trained",
+                   source_.name()));
 }
 
 // Scales each head of x to the length sqrt(key_dim).
@@ -126,17 +168,10 @@ Builder::DeltaGates Builder::ToDeltaGates(ValueId x) {
     return {Pick(both, groups, each, each, "ssm_alpha"), Pick(both, groups, 0, each, "ssm_beta")};
 }
 
-void Builder::NeedSlots() {
-    if (options_.cache) return;
-    Fail(MakeError(ErrorCode::kUnsupported,
-                   "{}: recurrent layers have no form without state: such models cannot be trained",
-                   source_.name()));
-}
-
 // Gated delta net (Yang et al. 2024) of normed rows, summed over the tensor ranks.
 ValueId Builder::GatedDeltaNet(ValueId x) {
     const Recurrent& r = hyper_.recurrent;
-    NeedSlots();
+    NeedState();
     const Span& heads = shard_.recurrent_heads;
     const Span& keys = shard_.recurrent_keys;
     const Span key_rows{keys.begin * r.key_dim, keys.end * r.key_dim};
@@ -156,7 +191,8 @@ ValueId Builder::GatedDeltaNet(ValueId x) {
     const auto convolved = [&](const char* name, int64_t begin, const Span& rows, int64_t first,
                                int64_t size) {
         const Home home{Tensor("attn_qkv"), begin, Channels(r)};
-        return Convolved(part(name, home, rows, first, size), name, begin, rows);
+        const Home taps{Tensor("ssm_conv1d"), begin, Channels(r)};
+        return Convolved(part(name, home, rows, first, size), name, taps, rows, true, {});
     };
     const int64_t k_begin = r.key_heads * r.key_dim;
     const ValueId q = convolved("ssm_q", 0, key_rows, 0, r.key_dim);
@@ -184,6 +220,24 @@ ValueId Builder::GatedDeltaNet(ValueId x) {
         program_.Emit(program::Glu{Activation::kSilu}, {z, Norm(y, "ssm_norm", r.value_dim)},
                       Local("ssm_gated"), {kTokens, values.size()});
     return FromColumns(gated, "ssm_out", ColumnsOf(values, all_values), r.value_dim);
+}
+
+// Gated short convolution (LFM2) of normed rows, summed over the tensor ranks: in_proj makes B, C
+// and x; out_proj takes C * conv(B * x).
+ValueId Builder::ShortConv(ValueId x) {
+    NeedState();
+    const Recurrent& r = hyper_.recurrent;
+    const int64_t all = hyper_.hidden;
+    const Span columns{shard_.recurrent_heads.begin * r.value_dim,
+                       shard_.recurrent_heads.end * r.value_dim};
+    const auto part = [&](const char* name, int64_t number) {
+        const Home home{Tensor("shortconv.in_proj"), number * all, 3 * all};
+        return FromHome(x, name, home, columns, {Cut::kRows}, false);
+    };
+    const Gates gates{part("shortconv.b", 0), part("shortconv.c", 1)};
+    const ValueId y = Convolved(part("shortconv.x", 2), "shortconv",
+                                {Tensor("shortconv.conv"), 0, all}, columns, false, gates);
+    return FromColumns(y, "shortconv.out_proj", ColumnsOf(columns, all), r.value_dim);
 }
 
 // Attention whose query heads have a gate each, beside them in attn_q, of normed rows.

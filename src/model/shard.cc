@@ -231,19 +231,20 @@ Status CutExperts(const Hyper& hyper, const Blocks& blocks, const Layout& layout
     return {};
 }
 
-// Value heads: whole blocks of ssm_out's columns, and all of a key head, where ssm_ba has them
-// together or a norm is of them all.
+// Value heads: whole blocks of the output projection's columns, and all of a key head, where ssm_ba
+// has them together or a norm is of them all.
 Status CutRecurrent(const Hyper& hyper, const Blocks& blocks, const std::vector<double>& shares,
                     TensorCuts& cuts, std::vector<std::string>& notes) {
     const Recurrent& r = hyper.recurrent;
     cuts.recurrent_heads.resize(shares.size());
     if (r.heads == 0) return {};
-    const int64_t block = std::max<int64_t>(1, blocks.Largest("ssm_out"));
+    const int64_t block = std::max<int64_t>(1, blocks.Largest(r.OutputTensor()));
     const int64_t ideal = r.whole_groups ? r.group() : 1;
     const int64_t unit = std::lcm(std::lcm(r.value_dim, block) / r.value_dim, ideal);
+    const bool columns = r.kind == Recurrent::Kind::kShortConv;
+    const char* what = columns ? "column blocks of convolutions" : "value heads of recurrent layers";
     WEFT_ASSIGN(cuts.recurrent_heads,
-                Cut({"value heads of recurrent layers", r.heads, unit, ideal, "ssm_out"}, shares,
-                    notes));
+                Cut({what, r.heads, unit, ideal, r.OutputTensor()}, shares, notes));
     return {};
 }
 

@@ -7,7 +7,7 @@
 //               where a cut falls inside a group, or where there are more ranks than KV heads)
 //   recurrent   value heads of layers with state, in steps like attention's; a rank holds every
 //               key head of its value heads (whole ones of Qwen3-Next, and of Mamba-2 where
-//               groups are normed)
+//               groups are normed). Of gated short convolutions columns, in blocks of ColumnUnit
 //   MLP         columns, in multiples of the cut block of the down projection
 //   experts     columns of each, as the MLP's, over the tensor ranks of one expert group: `--ep E`
 //               makes E groups of the tensor ranks, each with whole experts (any number) of its

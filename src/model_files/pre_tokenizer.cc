@@ -42,6 +42,8 @@ constexpr Evidence kEvidence[] = {
     {"exaone-moe", "", 0, "exaone-moe"},
     {"hunyuan-dense", "", 0, "hunyuan-dense"},
     {"hunyuan-moe", "", 0, "hunyuan"},
+    {"lfm2", "", 0, "lfm2"},
+    {"lfm2moe", "", 0, "lfm2"},
     {"olmoe", "", 0, "olmo"},
     {"deepseek2", "[gMASK]", 0, "glm4"},  // GLM-4.7-Flash
     {"", "<|im_user|>", 0, "kimi-k2"},

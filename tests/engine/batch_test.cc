@@ -31,6 +31,11 @@ TinyFile FileOf(const std::string& name) {
         file.hyper.ffn = 96;
         support::AddState(file.hyper, name == "qwen35");
     }
+    if (name == "lfm2") {
+        file.hyper.hidden = 144;
+        file.hyper.ffn = 96;
+        support::AddShortConv(file.hyper);
+    }
     if (name == "deepseek2") {
         model::Hyper& h = file.hyper;
         h.hidden = 144;
@@ -112,7 +117,7 @@ Request RequestOf(int number) {
 
 class Batch : public testing::TestWithParam<const char*> {
   protected:
-    static bool HasState() { return std::string_view(GetParam()).starts_with("qwen3"); }
+    static bool HasState() { return FileOf(GetParam()).hyper.has_state(); }
     std::string Write(const std::string& name) {
         support::WriteTinyGguf(dir_ / name, FileOf(name));
         return dir_ / name;
@@ -255,7 +260,7 @@ TEST_P(Batch, APageIsSharedAsFarAsItGoes) {
 
 INSTANTIATE_TEST_SUITE_P(Models, Batch,
                          testing::Values("llama", "q8_0", "gemma3", "deepseek2", "qwen3next",
-                                         "qwen35"));
+                                         "qwen35", "lfm2"));
 
 // Prompts that part from others: the first keeps no state there, the second does, and the third
 // finds it.

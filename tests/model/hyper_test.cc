@@ -379,6 +379,19 @@ TEST_F(HyperTest, StagesBeginWithAnIndexer) {
 }
 
 // What the device's kernels do not hold is refused by number, before anything is read.
+// Layers with state have no KV heads; all others have as many.
+TEST_F(HyperTest, LayersWithStateNameNoHeads) {
+    TinyFile file = File("lfm2");
+    AddShortConv(file.hyper);
+    EXPECT_EQ(Read(file)->kv_heads, 3);
+    EXPECT_EQ(Read(file)->recurrent.heads, 1);  // 64 columns stay together
+    file.hyper.recurrent.taps = 9;
+    ExpectRefused(file, ErrorCode::kCorrupt, "lfm2.shortconv.l_cache");
+    file.hyper.recurrent.taps = 3;
+    file.hyper.layers = 3;  // the layer with attention is the fourth
+    ExpectRefused(file, ErrorCode::kUnsupported, "names no heads");
+}
+
 TEST_F(HyperTest, TheDevicesLimitsAreKept) {
     TinyFile file = File("qwen3moe");
     file.hyper.moe.experts = 8;

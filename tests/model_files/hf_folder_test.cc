@@ -199,12 +199,17 @@ TEST(HfKeys, AreRefusedByName) {
                  {"minimaxM3", "swiglu_alpha", 1.5},
                  {"minimaxM3", "layer_types", json::array({"full_attention", "other", "other"})},
                  {"minimaxM3", "index_topk_blocks", 0},
-                 {"deepseekV32", "index_topk", nullptr}};
+                 {"deepseekV32", "index_topk", nullptr},
+                 {"lfm2", "conv_bias", true},
+                 {"lfm2", "layer_types", json::array({"conv", "conv", "conv", "conv"})},
+                 {"lfm2", "block_ffn_dim_multiplier", -1.0},
+                 {"lfm2moe", "conv_L_cache", 1}};
     for (const auto& [name, key, value] : cases) {
         const std::string said = SaidOf(name, [&](json& config) { config[key] = value; });
-        const bool tensor = std::string_view(key) == "moe_intermediate_size";
-        EXPECT_NE(said.find(tensor ? "experts.gate_up_proj" : key), std::string::npos)
-            << name << ": " << said;
+        std::string_view expected = key;
+        if (expected == "moe_intermediate_size") expected = "experts.gate_up_proj";
+        if (expected == "layer_types" && name == std::string("lfm2")) expected = "a conv layer";
+        EXPECT_NE(said.find(expected), std::string::npos) << name << ": " << said;
     }
     for (const auto& [name, key, value] :
          {std::tuple{"qwen2vl", "mrope_section", json::array({2, 3, 4})},
@@ -325,6 +330,20 @@ TEST(HfMetadata, OldAndNewSpellingsAreTheSame) {
     EXPECT_EQ(meta.meta->Int("deepseek2.attention.key_length_mla", 0, 100).value(), 20);
     EXPECT_EQ(meta.meta->String("deepseek2.rope.scaling.type").value(), "yarn");
     EXPECT_EQ(meta.meta->Int("deepseek2.expert_gating_func", 0, 9).value(), 2);
+}
+
+// What published folders say, and what transformers makes of it.
+TEST(HfMetadata, PublishedSpellingsOfRecurrentModels) {
+    const HfGolden golden;
+    const json lfm = json::parse(golden.Text("lfm2/config"));
+    json published = lfm;
+    published.erase("layer_types");
+    published.erase("intermediate_size");
+    published["full_attn_idxs"] = {1};
+    published["block_ff_dim"] = 150;
+    published["tie_embedding"] = true;
+    EXPECT_EQ(Meta(published).bytes, Meta(lfm).bytes);
+    EXPECT_EQ(Meta(lfm).meta->Int("lfm2.feed_forward_length", 0, 999).value(), 128);
 }
 
 TEST(HfMetadata, SlidingWindowsAreObeyedOnlyWhereUsed) {

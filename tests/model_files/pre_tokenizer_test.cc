@@ -34,6 +34,8 @@ TEST(PreTokenizer, IsGuessedByArchitectureAndVocabulary) {
         {"glm-dsa", "", 154'880, "glm4"},
         {"deepseek32", "<｜begin▁of▁sentence｜>", 129'280, "deepseek-v3"},
         {"seed_oss", "", 155'136, "seed-coder"},
+        {"lfm2", "<|im_start|>", 65'536, "lfm2"},
+        {"lfm2moe", "<|im_start|>", 65'536, "lfm2"},
         {"qwen3vl", "", 151'936, "qwen2"},
         {"qwen3vlmoe", "", 151'936, "qwen2"},
         {"qwen2", "<｜begin▁of▁sentence｜>", 151'936, "qwen2"},  // R1's distillates

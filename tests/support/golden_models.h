@@ -106,7 +106,8 @@ inline std::vector<GoldenCase> GoldenCases() {
         GoldenCase{"gemma3", "gemma3", true, kGemma3, "linear", 6, {}, 1e6},
         GoldenCase{"gemma4", "gemma4", true, kGemma4, "", 3, {true, true, false}, 1e6},
         GoldenCase{"qwen3next", "qwen3next"},
-        GoldenCase{"qwen35", "qwen35"}};
+        GoldenCase{"qwen35", "qwen35"},
+        GoldenCase{"lfm2", "lfm2", true}};
 }
 
 // Writes the model of a case to `path`.
@@ -140,6 +141,7 @@ inline void WriteGolden(const GoldenCase& c, const std::string& path) {
         AddState(file.hyper, c.architecture == std::string("qwen35"));
         file.hyper.rotary_dim = 4;
     }
+    if (c.architecture == std::string("lfm2")) AddShortConv(file.hyper);
     if (*c.scaling != 0) file.strings["rope.scaling.type"] = c.scaling;
     WriteTinyGguf(path, file);
 }

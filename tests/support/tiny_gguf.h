@@ -104,12 +104,18 @@ inline void WriteKvHeads(model_files::GgufWriter& writer, const std::string& nam
     const auto u32 = [&](const char* key, int64_t value) {
         writer.U32(name + "." + key, static_cast<uint32_t>(value));
     };
-    if (h.windowed_heads.head_dim == 0) return u32("attention.head_count_kv", h.kv_heads);
+    const bool windowed = h.windowed_heads.head_dim != 0;
+    const bool recurrent =
+        h.has_state() && h.recurrent.kind != model::Recurrent::Kind::kDeltaNet;
+    if (!windowed && !recurrent) return u32("attention.head_count_kv", h.kv_heads);
     std::vector<int32_t> kv_heads;
     for (int64_t layer = 0; layer < h.layers; ++layer) {
-        kv_heads.push_back(static_cast<int32_t>(h.HeadsOf(layer).kv_heads));
+        const bool none = recurrent && (layer + 1) % 4 != 0;
+        const int64_t whole = h.latent.rank > 0 ? 1 : h.HeadsOf(layer).kv_heads;
+        kv_heads.push_back(none ? 0 : static_cast<int32_t>(whole));
     }
     writer.I32s(name + ".attention.head_count_kv", kv_heads);
+    if (!windowed) return;
     u32("attention.key_length_swa", h.windowed_heads.head_dim);
     u32("attention.value_length_swa", h.windowed_heads.head_dim);
     u32("rope.dimension_count_swa", h.windowed_heads.rotary_dim);
@@ -171,6 +177,7 @@ void WriteIndexerKeys(const U32& u32, const model::Indexer& indexer) {
 
 template <typename U32>
 void WriteStateKeys(const U32& u32, const model::Recurrent& r) {
+    if (r.kind == model::Recurrent::Kind::kShortConv) return u32("shortconv.l_cache", r.taps);
     u32("ssm.conv_kernel", r.taps);
     u32("ssm.state_size", r.key_dim);
     u32("ssm.group_count", r.key_heads);
@@ -192,7 +199,8 @@ inline void WriteTinyGguf(const std::string& path, const TinyFile& file) {
     u32("embedding_length", h.hidden);
     u32("feed_forward_length", h.ffn);
     u32("attention.head_count", h.heads);
-    h.latent.rank > 0 ? u32("attention.head_count_kv", 1) : WriteKvHeads(writer, name, h);
+    const bool one = h.latent.rank > 0 && !h.has_state();
+    one ? u32("attention.head_count_kv", 1) : WriteKvHeads(writer, name, h);
     WriteHeadKeys(u32, h);
     u32("rope.dimension_count", h.rotary_dim);
     if (h.has_state()) WriteStateKeys(u32, h.recurrent);

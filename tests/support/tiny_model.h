@@ -76,7 +76,8 @@ class TinySource final : public model_files::ModelSource {
         : form_(form), dtype_(dtype), meta_(name_, {}) {
         Add("token_embd.weight", h.vocab, h.hidden);
         if (!h.tied) Add("output.weight", h.vocab, h.hidden);
-        Add("output_norm.weight", 1, h.hidden);
+        const bool lfm = h.architecture.starts_with("lfm2");
+        Add(lfm ? "token_embd_norm.weight" : "output_norm.weight", 1, h.hidden);
         for (int64_t layer = 0; layer < h.layers; ++layer) {
             AddLayer(h, layer, "blk." + std::to_string(layer) + ".");
         }
@@ -111,7 +112,8 @@ class TinySource final : public model_files::ModelSource {
   private:
     // matrices: as many of them, one below the other.
     void Add(const std::string& tensor, int64_t rows, int64_t cols, int64_t matrices = 1) {
-        const DType dtype = rows == 1 ? DType::kF32 : dtype_.value_or(DType::kF32);
+        const bool vector = rows == 1 || cols == 1;
+        const DType dtype = vector ? DType::kF32 : dtype_.value_or(DType::kF32);
         const int dims = matrices > 1 ? 3 : rows == 1 ? 1 : 2;
         const int64_t each = rows;
         rows *= matrices;
@@ -133,8 +135,9 @@ class TinySource final : public model_files::ModelSource {
         const std::string& name = h.architecture;
         const bool fused = name == "phi3", post = name.starts_with("gemma") || name == "olmo2";
         const bool recurrent = h.has_state() && (layer + 1) % 4 != 0;
-        const bool other_norm = name == "gpt-oss" || name == "glm4moe" || name == "seed_oss" ||
-                                h.has_state();
+        const bool delta_net = IsDeltaNet(h);
+        const bool other_norm =
+            name == "gpt-oss" || name == "glm4moe" || name == "seed_oss" || delta_net;
         for (const char* norm : {"attn_norm.weight", "ffn_norm.weight"}) {
             const bool other = other_norm && std::string(norm).starts_with("ffn");
             if (name != "olmo2")
@@ -144,14 +147,14 @@ class TinySource final : public model_files::ModelSource {
             if (post) Add(p + norm, 1, h.hidden);
         }
         if (h.indexer.top > 0 && h.indexer.IsOwn(layer)) AddIndexer(h, p);
-        if (h.latent.rank > 0) {
-            AddLatent(h, p);
-        } else if (recurrent) {
+        if (recurrent) {
             AddRecurrent(h.recurrent, h.hidden, p);
+        } else if (h.latent.rank > 0) {
+            AddLatent(h, p);
         } else if (fused) {
             Add(p + "attn_qkv.weight", q_rows + 2 * kv_rows, h.hidden);
         } else {
-            Add(p + "attn_q.weight", (h.has_state() ? 2 : 1) * q_rows, h.hidden);
+            Add(p + "attn_q.weight", (delta_net ? 2 : 1) * q_rows, h.hidden);
             Add(p + "attn_k.weight", kv_rows, h.hidden);
             const bool k_is_v = name == "gemma4" && !h.IsWindowed(layer);
             if (!k_is_v) Add(p + "attn_v.weight", kv_rows, h.hidden);
@@ -168,16 +171,16 @@ class TinySource final : public model_files::ModelSource {
             Add(p + "ffn_up.weight", (fused ? 2 : 1) * h.ffn, h.hidden);
             Add(p + "ffn_down.weight", h.hidden, h.ffn);
         }
-        const bool biased = other_norm && !form_.plain_heads && !h.has_state();
+        const bool biased = other_norm && !form_.plain_heads && !delta_net;
         if (name.starts_with("qwen2") || biased) {
             Add(p + "attn_q.bias", 1, q_rows);
             Add(p + "attn_k.bias", 1, kv_rows);
             Add(p + "attn_v.bias", 1, kv_rows);
         }
         const bool glm = name == "glm4moe" && !form_.plain_heads;
-        const bool qwen3 = name.starts_with("qwen3") && !recurrent;
-        if (qwen3 || glm || name == "gemma3" || name == "gemma4" || name == "hy_v3" ||
-            name == "dots1" || name == "minimax-m3") {
+        const bool normed = name.starts_with("qwen3") || name.starts_with("lfm2");
+        if ((normed && !recurrent) || glm || name == "gemma3" || name == "gemma4" ||
+            name == "hy_v3" || name == "dots1" || name == "minimax-m3") {
             Add(p + "attn_q_norm.weight", 1, heads.head_dim);
             Add(p + "attn_k_norm.weight", 1, heads.head_dim);
         }
@@ -192,8 +195,18 @@ class TinySource final : public model_files::ModelSource {
         }
     }
 
+    static bool IsDeltaNet(const model::Hyper& h) {
+        return h.has_state() && h.recurrent.kind == model::Recurrent::Kind::kDeltaNet;
+    }
+
     void AddRecurrent(const model::Recurrent& r, int64_t hidden, const std::string& p) {
         const int64_t values = r.heads * r.value_dim;
+        if (r.kind == model::Recurrent::Kind::kShortConv) {
+            Add(p + "shortconv.in_proj.weight", 3 * hidden, hidden);
+            Add(p + "shortconv.conv.weight", hidden, r.taps);
+            Add(p + "shortconv.out_proj.weight", hidden, hidden);
+            return;
+        }
         const int64_t channels = 2 * r.key_heads * r.key_dim + values;
         Add(p + "attn_qkv.weight", channels, hidden);
         Add(p + "attn_gate.weight", values, hidden);
@@ -276,7 +289,7 @@ class TinySource final : public model_files::ModelSource {
         Add(p + "ffn_gate_shexp.weight", moe.shared_ffn, h.hidden);
         Add(p + "ffn_up_shexp.weight", moe.shared_ffn, h.hidden);
         Add(p + "ffn_down_shexp.weight", h.hidden, moe.shared_ffn);
-        if (h.architecture == "qwen2moe" || h.has_state()) {
+        if (h.architecture == "qwen2moe" || IsDeltaNet(h)) {
             Add(p + "ffn_gate_inp_shexp.weight", 1, h.hidden);
         }
     }
@@ -362,6 +375,14 @@ inline void AddState(model::Hyper& h, bool cycles) {
     h.layers = 4;
     h.recurrent = {.heads = 8, .key_heads = 4, .key_dim = 24, .value_dim = 16, .taps = 4};
     h.recurrent.cycles = cycles;
+}
+
+// Four layers of LFM2, the last one with attention.
+inline void AddShortConv(model::Hyper& h) {
+    h.layers = 4;
+    const int64_t unit = model::ColumnUnit(h.hidden), heads = h.hidden / unit;
+    h.recurrent = {.heads = heads, .key_heads = heads, .value_dim = unit, .taps = 3};
+    h.recurrent.kind = model::Recurrent::Kind::kShortConv;
 }
 
 inline model::Hyper TinyRecurrentHyper(bool cycles) {

@@ -352,7 +352,9 @@ Status Assembly::AddEnds() {
     if (norm == nullptr) {
         return MakeError(ErrorCode::kCorrupt, "{}: tensor '{}' is missing", folder_, final_norm);
     }
-    AddVector("output_norm.weight", std::move(norm));
+    // As llama.cpp's converter names it.
+    const bool lfm = family_.architecture.starts_with("lfm2");
+    AddVector(lfm ? "token_embd_norm.weight" : "output_norm.weight", std::move(norm));
     WEFT_ASSIGN(const bool tied, config_.BoolOr({"tie_word_embeddings"}, false));
     for (const char* name : {"lm_head", "language_model.lm_head"}) {
         WEFT_ASSIGN(MatrixPtr head, Linear(name));

@@ -13,10 +13,10 @@ constexpr int64_t kMostContext = 1ll << 31;
 std::vector<const Family*> AllFamilies() {
     std::vector<const Family*> all;
     for (const std::span<const Family> some :
-         {LlamaFamilies(), Llama4Families(),
-          QwenFamilies(), QwenNextFamilies(), GemmaFamilies(), Gemma4Families(),
-          DeepseekFamilies(), MoeFamilies(), CohereFamilies(), ExaoneFamilies(), HunyuanFamilies(),
-          MixedFamilies(), NemotronFamilies(), GraniteHybridFamilies(), FalconFamilies()}) {
+         {LlamaFamilies(), Llama4Families(), QwenFamilies(), QwenNextFamilies(), GemmaFamilies(),
+          Gemma4Families(), DeepseekFamilies(), MoeFamilies(), CohereFamilies(), ExaoneFamilies(),
+          HunyuanFamilies(), Lfm2Families(), MixedFamilies(), NemotronFamilies(),
+          GraniteHybridFamilies(), FalconFamilies()}) {
         for (const Family& family : some) all.push_back(&family);
     }
     return all;

@@ -202,6 +202,7 @@ std::span<const Family> MoeFamilies();
 std::span<const Family> CohereFamilies();
 std::span<const Family> ExaoneFamilies();
 std::span<const Family> HunyuanFamilies();
+std::span<const Family> Lfm2Families();
 std::span<const Family> MixedFamilies();
 std::span<const Family> NemotronFamilies();
 std::span<const Family> GraniteHybridFamilies();
