@@ -129,6 +129,12 @@ DELTA_EXPERTS = DELTA | {"num_experts": 6, "num_experts_per_tok": 3, "moe_interm
 LFM2 = {"rms_norm_eps": LEFT_OUT, "norm_eps": 1e-5, "num_hidden_layers": 4, "layer_types": [
     "conv", "full_attention", "conv", "conv"]}
 
+KIMI_LINEAR = LATENT | {
+    "num_hidden_layers": 4, "n_routed_experts": LEFT_OUT, "num_experts": 4,
+    "first_k_dense_replace": LEFT_OUT, "mlp_layer_types": ["dense"] + ["sparse"] * 3,
+    "layer_types": ["linear_attention", "full_attention"] + ["linear_attention"] * 2,
+    "linear_num_heads": 6, "linear_head_dim": 12, "linear_conv_kernel_dim": 4}
+
 # Each has a file of its own.
 LATER = {
     "deepseekV32": ("deepseek_v32", "F32", LATENT | {
@@ -218,11 +224,13 @@ LATER = {
     "lfm2moe": ("lfm2_moe", "F32", LFM2 | {
         "num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 32,
         "num_dense_layers": 1, "routed_scaling_factor": 1.5, "tie_word_embeddings": False}),
+    "kimiLinear": ("kimi_linear", "F32", KIMI_LINEAR),
     "hyV3": ("hy_v3", "BF16", {"num_experts": 4, "num_experts_per_tok": 2, "num_shared_experts": 2,
                                "moe_intermediate_size": 32, "router_scaling_factor": 2.5}),
 }
 # Names that transformers saves otherwise than published folders have them.
-RENAMED = {"kimiK25": {"language_model.model.blocks.": "language_model.model.layers."}}
+RENAMED = {"kimiLinear": {"layers.0.block_sparse_moe.": "layers.0.mlp."},
+           "kimiK25": {"language_model.model.blocks.": "language_model.model.layers."}}
 # Tensors that published folders have turned: [experts, in, out].
 TURNED = {"qwen3vlmoe": (".experts.gate_up_proj", ".experts.down_proj")}
 TYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}

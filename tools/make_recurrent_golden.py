@@ -36,6 +36,12 @@ EXPERTS = dict(num_experts=10, num_experts_per_tok=3, moe_intermediate_size=96,
 LFM2 = dict(conv_L_cache=3, norm_eps=1e-5, layer_types=["conv"] * 3 + ["full_attention"],
             rope_parameters={"rope_type": "default", "rope_theta": 10000.0})
 
+KIMI = dict(linear_num_heads=9, linear_head_dim=16, num_key_value_heads=9, kv_lora_rank=64,
+            qk_nope_head_dim=32, qk_rope_head_dim=16, v_head_dim=24, num_experts=10,
+            num_experts_per_token=3, num_shared_experts=1, moe_intermediate_size=96,
+            mlp_layer_types=["dense"] + ["sparse"] * 3, routed_scaling_factor=2.446,
+            pad_token_id=None, bos_token_id=1, eos_token_id=2, experts_implementation="eager")
+
 # name: the family, and what its config has beside COMMON
 CASES = {
     "qwen3next": ("Qwen3Next", dict(num_experts=0)),
@@ -46,6 +52,7 @@ CASES = {
     "lfm2moe": ("Lfm2Moe", LFM2 | dict(
         num_experts=10, num_experts_per_tok=3, moe_intermediate_size=96, num_dense_layers=1,
         experts_implementation="eager")),
+    "kimiLinear": ("KimiLinear", KIMI),
 }
 
 NAMES = {
@@ -70,6 +77,15 @@ NAMES = {
     "feed_forward.w3": "ffn_up", "feed_forward.w2": "ffn_down",
     "feed_forward.gate": "ffn_gate_inp",
 }
+KIMI_NAMES = {
+    "post_attention_layernorm": "ffn_norm", "self_attn.kv_a_proj_with_mqa": "attn_kv_a_mqa",
+    "self_attn.kv_a_layernorm": "attn_kv_a_norm", "self_attn.forget_gate.f_a_proj": "ssm_f_a",
+    "self_attn.forget_gate.f_b_proj": "ssm_f_b", "self_attn.b_proj": "ssm_beta",
+    "self_attn.g_a_proj": "ssm_g_a", "self_attn.g_b_proj": "ssm_g_b",
+    "self_attn.o_norm": "ssm_norm", "mlp.shared_experts.gate_proj": "ffn_gate_shexp",
+    "mlp.shared_experts.up_proj": "ffn_up_shexp", "mlp.shared_experts.down_proj": "ffn_down_shexp",
+}
+
 
 def formula(name, count):
     """Uniform in [-1, 1), by a hash of the stream's name and the element's index."""
@@ -143,13 +159,22 @@ def value_of(family, name, shape):
                                tensor(block + "ffn_up_exps.weight", half)], axis=1)
     if rest.endswith("experts.down_proj"):
         return tensor(block + "ffn_down_exps.weight", shape)
+    if rest == "self_attn.kv_b_proj.weight":  # of each head its keys, turned, and its values
+        heads, nope, latent = 9, 32, shape[1]
+        keys = tensor(block + "attn_k_b.weight", (heads, latent, nope)).swapaxes(1, 2)
+        values = tensor(block + "attn_v_b.weight", (heads, shape[0] // heads - nope, latent))
+        return np.concatenate([keys, values], axis=1).reshape(shape)
+    if rest == "self_attn.conv1d.weight":
+        part = (shape[0] // 3, *shape[1:])
+        return np.concatenate([tensor(f"{block}ssm_conv1d_{each}.weight", part) for each in "qkv"])
     if rest.endswith("A_log"):
         value = np.log(np.abs(tensor(block + "ssm_a", shape)).astype(np.float64))
     elif rest.endswith("dt_bias"):
         value = tensor(block + "ssm_dt.bias", shape)
     else:
         stem, kind = rest.rsplit(".", 1)
-        value = tensor(f"{block}{NAMES[stem]}.{kind}", shape)
+        names = NAMES | KIMI_NAMES if family == "KimiLinear" else NAMES
+        value = tensor(f"{block}{names[stem]}.{kind}", shape)
     if centered and "norm" in rest and rest != "linear_attn.norm.weight":
         return value - 1
     moved = rest.startswith("linear_attn.") and rest != "linear_attn.norm.weight"
@@ -158,7 +183,10 @@ def value_of(family, name, shape):
 
 def run(family, more):
     text = "Text" if family.startswith("Qwen3_5") else ""
-    config = getattr(transformers, family + text + "Config")(**{**COMMON, **more})
+    common = COMMON
+    if family == "KimiLinear":  # rotates nothing
+        common = {k: v for k, v in COMMON.items() if k not in ("head_dim", "rope_parameters")}
+    config = getattr(transformers, family + text + "Config")(**{**common, **more})
     model = getattr(transformers, family + "ForCausalLM")(config).double().eval()
     with torch.no_grad():
         biases = [b for b in model.named_buffers() if b[0].endswith("_bias")]  # choose experts

@@ -107,6 +107,7 @@ class Builder {
     bool HasState() const { return IsRecurrent(source_, layer_); }
     program::ValueId GatedDeltaNet(program::ValueId x);
     program::ValueId Mamba2(program::ValueId x);
+    program::ValueId KimiDelta(program::ValueId x);
     program::ValueId ShortConv(program::ValueId x);
     program::ValueId GatedAttention(program::ValueId x);
     // Latent attention (latent.cc) of normed rows, summed over the tensor ranks.
@@ -212,6 +213,8 @@ class Builder {
     program::ValueId Convolved(program::ValueId x, const std::string& name, const Home& home,
                                const Span& rows, bool silu, const Gates& gates);
     void NeedState();
+    program::ValueId LowRank(program::ValueId x, const char* first, const char* second,
+                             int64_t rank, const Span& rows, int64_t all_rows);
     program::ValueId OfOneLength(program::ValueId x);
     DeltaGates ToDeltaGates(program::ValueId x);
 

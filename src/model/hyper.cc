@@ -230,7 +230,8 @@ Result<HeadCounts> ReadHeadCounts(const model_files::ModelSource& source, const 
         int64_t& known = hyper.IsWindowed(layer) ? counts.windowed : counts.whole;
         const size_t at = static_cast<size_t>(layer);
         const int64_t here = at < list.size() ? list[at] : 0;
-        if (here == 0 && !HasAttention(source, layer)) continue;
+        const bool attends = HasAttention(source, layer) && !IsRecurrent(source, layer);
+        if (here == 0 && !attends) continue;
         if (here < 1 || here > kMostHeads || (known != 0 && known != here)) {
             return MakeError(ErrorCode::kUnsupported,
                              "{}: {} names {} heads for layer {}; expected as many in all layers "

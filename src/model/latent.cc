@@ -32,6 +32,7 @@ Result<Latent> ReadLatent(const model_files::ModelSource& source, const std::str
     WEFT_ASSIGN(const int64_t key, columns("key_length"));
     WEFT_ASSIGN(latent.value, columns("value_length"));
     latent.nope = key - latent.rope;
+    latent.rotates = architecture != "kimi-linear";
     if (latent.nope < 1 || latent.rope % 2 != 0) {
         return MakeError(ErrorCode::kUnsupported,
                          "{}: latent attention of {} + {} columns, {} of {} rotated, is not "
@@ -236,6 +237,7 @@ ValueId Builder::LatentAttention(ValueId x) {
                        source_.name()));
     }
     const auto rotate = [&](ValueId part) {
+        if (!m.rotates) return part;
         const program::Value value = program_.value(part);
         const model::Rope& rope = hyper_.ropes.Of(false, options_.context);
         return program_.Emit(

@@ -30,6 +30,7 @@ struct Latent {
     int64_t nope = 0;    // columns of a head's key that are not rotated
     int64_t rope = 0;    // and that are, shared by all heads
     int64_t value = 0;   // columns of a head's value
+    bool rotates = true;  // else the `rope` columns keep no position (Kimi Linear)
 };
 
 struct Indexer {

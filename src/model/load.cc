@@ -32,8 +32,8 @@ Status ReadTransposed(const model_files::ModelSource& source, const model_files:
     return {};
 }
 
-// A vector is one row of the file; a slice of it is a slice of columns. Of Mamba-2 some vectors are
-// one below the other, a column or a row of each group.
+// A vector is one row of the file; a slice of it is a slice of columns. Some vectors of Mamba-2 and
+// Kimi Linear are one below the other, a column or a row of each group.
 Status ReadVector(const model_files::ModelSource& source, const model_files::TensorInfo& tensor,
                   int64_t begin, int64_t count, std::span<std::byte> out, uint64_t* bytes_read) {
     const int64_t cols = tensor.cols;

@@ -105,6 +105,11 @@ constexpr std::array kArchitectures = {
         {"hy_v3", "Hy3", "normed heads, leading dense layers, a shared expert", "hyV3"},
         BuildQwen3,
         true},
+    Architecture{{"kimi-linear", "Kimi Linear",
+                  "Kimi Delta Attention, latent attention without positions, leading dense layers",
+                  "kimiLinear"},
+                 BuildKimiLinear,
+                 true},
     Architecture{
         {"laguna", "Laguna", "gates by head or column, heads and RoPE that differ by layer, YaRN",
          "laguna, lagunaWhole"},

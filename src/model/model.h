@@ -51,6 +51,7 @@ program::ValueId BuildExaone4(Builder& b, program::ValueId x);
 program::ValueId BuildExaoneMoe(Builder& b, program::ValueId x);
 program::ValueId BuildGlm4(Builder& b, program::ValueId x);
 program::ValueId BuildHunyuan(Builder& b, program::ValueId x);
+program::ValueId BuildKimiLinear(Builder& b, program::ValueId x);
 program::ValueId BuildLfm2(Builder& b, program::ValueId x);
 program::ValueId BuildAfmoe(Builder& b, program::ValueId x);
 program::ValueId BuildLaguna(Builder& b, program::ValueId x);

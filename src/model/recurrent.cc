@@ -41,7 +41,7 @@ bool HasGroupNorm(const model_files::ModelSource& source) {
 
 bool IsRecurrent(const model_files::ModelSource& source, int64_t layer) {
     return std::ranges::any_of(
-        std::array{"ssm_conv1d", "shortconv.conv"}, [&](const char* name) {
+        std::array{"ssm_conv1d", "ssm_conv1d_q", "shortconv.conv"}, [&](const char* name) {
             return source.FindTensor(fmt::format("blk.{}.{}.weight", layer, name)) != nullptr;
         });
 }
@@ -49,6 +49,7 @@ bool IsRecurrent(const model_files::ModelSource& source, int64_t layer) {
 const char* Recurrent::OutputTensor() const {
     switch (kind) {
         case Kind::kDeltaNet: return "ssm_out";
+        case Kind::kKimiDelta: return "attn_output";
         case Kind::kMamba2: return "ssm_out";
         case Kind::kShortConv: return "shortconv.out_proj";
     }
@@ -56,6 +57,17 @@ const char* Recurrent::OutputTensor() const {
 }
 
 namespace {
+
+Result<Recurrent> ReadKimiDelta(const model_files::Metadata& meta, const std::string& prefix) {
+    Recurrent r;
+    r.kind = Recurrent::Kind::kKimiDelta;
+    WEFT_ASSIGN(r.heads, meta.Int(prefix + "attention.head_count", 1, kMostHeads));
+    r.key_heads = r.heads;
+    WEFT_ASSIGN(r.key_dim, meta.Int(prefix + "kda.head_dim", 1, kMostHeadDim));
+    r.value_dim = r.key_dim;
+    WEFT_ASSIGN(r.taps, meta.Int(prefix + "ssm.conv_kernel", 2, kMostTaps));
+    return r;
+}
 
 Result<Recurrent> ReadShortConv(const model_files::Metadata& meta, const std::string& prefix,
                                 int64_t hidden) {
@@ -73,6 +85,7 @@ Result<Recurrent> ReadRecurrent(const model_files::ModelSource& source,
                                 const std::string& architecture, int64_t hidden) {
     Recurrent r;
     const model_files::Metadata& meta = source.meta();
+    if (architecture == "kimi-linear") return ReadKimiDelta(meta, architecture + ".");
     if (architecture == "lfm2" || architecture == "lfm2moe") {
         return ReadShortConv(meta, architecture + ".", hidden);
     }
@@ -238,6 +251,54 @@ ValueId Builder::ShortConv(ValueId x) {
     const ValueId y = Convolved(part("shortconv.x", 2), "shortconv",
                                 {Tensor("shortconv.conv"), 0, all}, columns, false, gates);
     return FromColumns(y, "shortconv.out_proj", ColumnsOf(columns, all), r.value_dim);
+}
+
+// A product by way of few columns, which every rank computes: weights `first`, then `second`, of
+// which this rank has some rows.
+ValueId Builder::LowRank(ValueId x, const char* first, const char* second, int64_t rank,
+                         const Span& rows, int64_t all_rows) {
+    const ValueId narrow =
+        MatMul(x, Tensor(first), RowsOf({0, rank}, rank), {Cut::kNone}, false, Local(first));
+    return MatMul(narrow, Tensor(second), {rows, {0, rank}, all_rows, rank}, {Cut::kRows}, false,
+                  Local(second));
+}
+
+// Kimi Delta Attention of normed rows, summed over the tensor ranks: queries, keys and values are
+// convolved, each channel of a key decays by itself, and gates open the normed result.
+ValueId Builder::KimiDelta(ValueId x) {
+    NeedState();
+    const Recurrent& r = hyper_.recurrent;
+    const Span& heads = shard_.recurrent_heads;
+    const int64_t all = r.heads * r.key_dim;
+    const Span columns{heads.begin * r.key_dim, heads.end * r.key_dim};
+    const auto convolved = [&](const char* weight, const char* taps) {
+        const ValueId whole =
+            FromHome(x, weight, {Tensor(weight), 0, all}, columns, {Cut::kRows}, false);
+        return Convolved(whole, weight, {Tensor(taps), 0, all}, columns, true, {});
+    };
+    const ValueId q = convolved("attn_q", "ssm_conv1d_q");
+    const ValueId k = convolved("attn_k", "ssm_conv1d_k");
+    const ValueId v = convolved("attn_v", "ssm_conv1d_v");
+    const ValueId decay = LowRank(x, "ssm_f_a", "ssm_f_b", r.key_dim, columns, all);
+    const ValueId strength = MatMul(x, Tensor("ssm_beta"), RowsOf(heads, r.heads), {Cut::kRows},
+                                    false, Local("ssm_beta"));
+    program::DeltaRule rule;
+    rule.first_head = rule.first_key_head = heads.begin;
+    rule.key_heads = heads.size();
+    rule.by_channel = true;
+    rule.key_scale = 1.0f / std::sqrt(static_cast<float>(r.key_dim));
+    rule.query_scale = 1.0f / static_cast<float>(r.key_dim);
+    const ValueId a = Weight(Tensor("ssm_a"), {heads, {}, r.heads, 0});
+    const ValueId dt = Weight(Tensor("ssm_dt.bias"), {columns, {}, all, 0});
+    const ValueId state = StateSlots("ssm_state", {heads.size(), r.key_dim, r.value_dim});
+    const ValueId y =
+        program_.Emit(rule, {OfOneLength(q), OfOneLength(k), v, decay, strength, a, dt, state},
+                      Local("delta_rule"), {kTokens, columns.size()});
+    const ValueId gate = LowRank(x, "ssm_g_a", "ssm_g_b", r.key_dim, columns, all);
+    const ValueId normed = Norm(y, "ssm_norm", r.value_dim);
+    const ValueId gated = program_.Emit(program::GateRows{}, {normed, gate}, Local("ssm_gated"),
+                                        program_.value(y).shape);
+    return FromColumns(gated, "attn_output", ColumnsOf(columns, all), r.value_dim);
 }
 
 // Attention whose query heads have a gate each, beside them in attn_q, of normed rows.

@@ -11,6 +11,11 @@
 // are key heads. Its tensors: ssm_in (gates z, then x of all heads, B and C of all groups, and a
 // step of each head), ssm_conv1d (of x, B and C), ssm_a, ssm_d, ssm_dt, ssm_norm, ssm_out.
 //
+// Kimi Delta Attention (Kimi team 2025). Keys: ssm.conv_kernel, kda.head_dim; as many heads as
+// attention. Tensors: attn_q, attn_k, attn_v, ssm_conv1d_q, ssm_conv1d_k, ssm_conv1d_v, ssm_f_a and
+// ssm_f_b (decays), ssm_beta (strengths), ssm_a, ssm_dt, ssm_g_a and ssm_g_b (gates), ssm_norm,
+// attn_output.
+//
 // Gated short convolutions (LFM2). Key: shortconv.l_cache. Tensors: shortconv.in_proj (the rows of
 // B, then C, then x), shortconv.conv, shortconv.out_proj.
 #pragma once
@@ -25,7 +30,7 @@ namespace weft::model {
 
 struct Recurrent {
     // kShortConv: a "head" is a block of value_dim columns that a cut over ranks never divides.
-    enum class Kind { kDeltaNet, kMamba2, kShortConv };
+    enum class Kind { kDeltaNet, kKimiDelta, kMamba2, kShortConv };
     int64_t heads = 0;      // value heads, each with a state; 0: the model has no such layers
     int64_t key_heads = 0;  // query and key heads, which value heads share
     int64_t key_dim = 0, value_dim = 0;

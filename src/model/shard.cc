@@ -242,7 +242,8 @@ Status CutRecurrent(const Hyper& hyper, const Blocks& blocks, const std::vector<
     const int64_t ideal = r.whole_groups ? r.group() : 1;
     const int64_t unit = std::lcm(std::lcm(r.value_dim, block) / r.value_dim, ideal);
     const bool columns = r.kind == Recurrent::Kind::kShortConv;
-    const char* what = columns ? "column blocks of convolutions" : "value heads of recurrent layers";
+    const char* what =
+        columns ? "column blocks of convolutions" : "value heads of recurrent layers";
     WEFT_ASSIGN(cuts.recurrent_heads,
                 Cut({what, r.heads, unit, ideal, r.OutputTensor()}, shares, notes));
     return {};

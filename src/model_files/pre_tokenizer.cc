@@ -42,6 +42,7 @@ constexpr Evidence kEvidence[] = {
     {"exaone-moe", "", 0, "exaone-moe"},
     {"hunyuan-dense", "", 0, "hunyuan-dense"},
     {"hunyuan-moe", "", 0, "hunyuan"},
+    {"kimi-linear", "", 0, "kimi-k2"},
     {"lfm2", "", 0, "lfm2"},
     {"lfm2moe", "", 0, "lfm2"},
     {"olmoe", "", 0, "olmo"},

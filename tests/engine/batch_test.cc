@@ -36,7 +36,7 @@ TinyFile FileOf(const std::string& name) {
         file.hyper.ffn = 96;
         support::AddShortConv(file.hyper);
     }
-    if (name == "deepseek2") {
+    if (name == "deepseek2" || name == "kimi-linear") {
         model::Hyper& h = file.hyper;
         h.hidden = 144;
         h.ffn = 96;
@@ -49,6 +49,7 @@ TinyFile FileOf(const std::string& name) {
         h.moe.shared_ffn = 192;
         file.form.dense_layers = 1;
     }
+    if (name == "kimi-linear") support::AddKimiDelta(file.hyper);
     return file;
 }
 
@@ -260,7 +261,7 @@ TEST_P(Batch, APageIsSharedAsFarAsItGoes) {
 
 INSTANTIATE_TEST_SUITE_P(Models, Batch,
                          testing::Values("llama", "q8_0", "gemma3", "deepseek2", "qwen3next",
-                                         "qwen35", "lfm2"));
+                                         "qwen35", "lfm2", "kimi-linear"));
 
 // Prompts that part from others: the first keeps no state there, the second does, and the third
 // finds it.

@@ -203,11 +203,17 @@ TEST(HfKeys, AreRefusedByName) {
                  {"lfm2", "conv_bias", true},
                  {"lfm2", "layer_types", json::array({"conv", "conv", "conv", "conv"})},
                  {"lfm2", "block_ffn_dim_multiplier", -1.0},
-                 {"lfm2moe", "conv_L_cache", 1}};
+                 {"lfm2moe", "conv_L_cache", 1},
+                 {"kimiLinear", "mla_use_nope", false},
+                 {"kimiLinear", "linear_num_heads", 5},
+                 {"kimiLinear", "moe_router_activation_func", "tanh"},
+                 {"kimiLinear", "linear_conv_kernel_dim", 5}};
     for (const auto& [name, key, value] : cases) {
         const std::string said = SaidOf(name, [&](json& config) { config[key] = value; });
         std::string_view expected = key;
         if (expected == "moe_intermediate_size") expected = "experts.gate_up_proj";
+        if (expected == "moe_router_activation_func") expected = "scoring_func";
+        if (expected == "linear_conv_kernel_dim") expected = "q_conv1d.weight";
         if (expected == "layer_types" && name == std::string("lfm2")) expected = "a conv layer";
         EXPECT_NE(said.find(expected), std::string::npos) << name << ": " << said;
     }
@@ -335,8 +341,25 @@ TEST(HfMetadata, OldAndNewSpellingsAreTheSame) {
 // What published folders say, and what transformers makes of it.
 TEST(HfMetadata, PublishedSpellingsOfRecurrentModels) {
     const HfGolden golden;
+    const json kimi = json::parse(golden.Text("kimiLinear/config"));
+    json published = kimi;
+    published.erase("layer_types");
+    published.erase("mlp_layer_types");
+    for (const char* key : {"linear_num_heads", "linear_head_dim", "linear_conv_kernel_dim"}) {
+        published.erase(key);
+    }
+    published["first_k_dense_replace"] = 1;
+    published["linear_attn_config"] = {{"full_attn_layers", {2}},
+                                       {"kda_layers", {1, 3, 4}},
+                                       {"num_heads", 6},
+                                       {"head_dim", 12},
+                                       {"short_conv_kernel_size", 4}};
+    EXPECT_EQ(Meta(published).bytes, Meta(kimi).bytes);
+    EXPECT_EQ(Meta(kimi).meta->Ints("kimi-linear.attention.head_count_kv").value(),
+              (std::vector<int64_t>{0, 1, 0, 0}));
+
     const json lfm = json::parse(golden.Text("lfm2/config"));
-    json published = lfm;
+    published = lfm;
     published.erase("layer_types");
     published.erase("intermediate_size");
     published["full_attn_idxs"] = {1};

@@ -16,7 +16,8 @@ inline constexpr const char* kExpertCases[] = {
     "mixtral",   "qwen3moe", "qwen2moe",   "deepseekV2",  "deepseekV3", "kimiK2",   "glm4moe",
     "minimaxM2", "gptOss",   "gemma4Moe",  "hyV3",        "qwen3vlmoe", "dots1",    "solarOpen",
     "youtu",     "mistral4", "deepseekV32", "glmDsa",     "qwen3nextMoe", "qwen35moe",
-    "deepseekV32Top", "glmDsaTop", "minimaxM3", "lfm2moe"};
+    "deepseekV32Top", "glmDsaTop", "minimaxM3", "lfm2moe",
+    "kimiLinear"};
 
 inline TinyFile ExpertBaseFile(const std::string& architecture) {
     TinyFile file;
@@ -130,6 +131,17 @@ inline TinyFile ExpertLfm2File() {
     return file;
 }
 
+inline TinyFile ExpertKimiLinearFile() {
+    TinyFile file = ExpertBaseFile("kimi-linear");
+    AddKimiDelta(file.hyper);
+    file.hyper.moe.route.score = program::GateScore::kSigmoid;
+    file.hyper.moe.route.renormalise = true;
+    file.hyper.moe.route.scale = 2.446f;
+    file.hyper.moe.shared_ffn = 96;
+    file.form.dense_layers = 1;
+    return file;
+}
+
 inline TinyFile ExpertGoldenFile(const std::string& name) {
     if (name == "mixtral") return ExpertBaseFile("llama");
     if (name == "kimiK2") {
@@ -191,6 +203,7 @@ inline TinyFile ExpertGoldenFile(const std::string& name) {
     }
     if (TinyFile file; SetSigmoidFile(name, file)) return file;
     if (name == "lfm2moe") return ExpertLfm2File();
+    if (name == "kimiLinear") return ExpertKimiLinearFile();
     if (name == "qwen3nextMoe" || name == "qwen35moe") return ExpertRecurrentFile(name);
     TinyFile file = ExpertBaseFile(name);
     if (name == "qwen2moe") file.hyper.moe.shared_ffn = 192;

@@ -178,7 +178,9 @@ void WriteIndexerKeys(const U32& u32, const model::Indexer& indexer) {
 template <typename U32>
 void WriteStateKeys(const U32& u32, const model::Recurrent& r) {
     if (r.kind == model::Recurrent::Kind::kShortConv) return u32("shortconv.l_cache", r.taps);
+    if (r.kind == model::Recurrent::Kind::kKimiDelta) u32("kda.head_dim", r.key_dim);
     u32("ssm.conv_kernel", r.taps);
+    if (r.kind == model::Recurrent::Kind::kKimiDelta) return;
     u32("ssm.state_size", r.key_dim);
     u32("ssm.group_count", r.key_heads);
     u32("ssm.time_step_rank", r.heads);

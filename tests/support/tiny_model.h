@@ -207,6 +207,7 @@ class TinySource final : public model_files::ModelSource {
             Add(p + "shortconv.out_proj.weight", hidden, hidden);
             return;
         }
+        if (r.kind == model::Recurrent::Kind::kKimiDelta) return AddKimiDelta(r, hidden, p);
         const int64_t channels = 2 * r.key_heads * r.key_dim + values;
         Add(p + "attn_qkv.weight", channels, hidden);
         Add(p + "attn_gate.weight", values, hidden);
@@ -221,6 +222,23 @@ class TinySource final : public model_files::ModelSource {
         } else {
             Add(p + "ssm_ba.weight", 2 * r.heads, hidden);
         }
+    }
+
+    void AddKimiDelta(const model::Recurrent& r, int64_t hidden, const std::string& p) {
+        const int64_t columns = r.heads * r.key_dim;
+        for (const char* each : {"q", "k", "v"}) {
+            Add(p + "attn_" + each + ".weight", columns, hidden);
+            Add(p + "ssm_conv1d_" + each + ".weight", 1, r.taps, columns);
+        }
+        for (const char* each : {"f", "g"}) {
+            Add(p + "ssm_" + each + "_a.weight", r.key_dim, hidden);
+            Add(p + "ssm_" + each + "_b.weight", columns, r.key_dim);
+        }
+        Add(p + "ssm_beta.weight", r.heads, hidden);
+        Add(p + "ssm_a", r.heads, 1);
+        Add(p + "ssm_dt.bias", 1, columns);
+        Add(p + "ssm_norm.weight", 1, r.value_dim);
+        Add(p + "attn_output.weight", hidden, columns);
     }
 
     // attn_k_b and attn_v_b, or (older files) both in attn_kv_b.
@@ -383,6 +401,16 @@ inline void AddShortConv(model::Hyper& h) {
     const int64_t unit = model::ColumnUnit(h.hidden), heads = h.hidden / unit;
     h.recurrent = {.heads = heads, .key_heads = heads, .value_dim = unit, .taps = 3};
     h.recurrent.kind = model::Recurrent::Kind::kShortConv;
+}
+
+// Four layers of Kimi Linear, the last one with latent attention.
+inline void AddKimiDelta(model::Hyper& h) {
+    h.layers = 4;
+    h.latent = {.rank = 64, .q_rank = 0, .nope = 32, .rope = 16, .value = 24, .rotates = false};
+    h.head_dim = 48;
+    h.recurrent = {.heads = h.heads, .key_heads = h.heads, .key_dim = 16, .value_dim = 16,
+                   .taps = 4};
+    h.recurrent.kind = model::Recurrent::Kind::kKimiDelta;
 }
 
 inline model::Hyper TinyRecurrentHyper(bool cycles) {

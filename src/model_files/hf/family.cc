@@ -15,8 +15,8 @@ std::vector<const Family*> AllFamilies() {
     for (const std::span<const Family> some :
          {LlamaFamilies(), Llama4Families(), QwenFamilies(), QwenNextFamilies(), GemmaFamilies(),
           Gemma4Families(), DeepseekFamilies(), MoeFamilies(), CohereFamilies(), ExaoneFamilies(),
-          HunyuanFamilies(), Lfm2Families(), MixedFamilies(), NemotronFamilies(),
-          GraniteHybridFamilies(), FalconFamilies()}) {
+          HunyuanFamilies(), KimiLinearFamilies(), Lfm2Families(), MixedFamilies(),
+          NemotronFamilies(), GraniteHybridFamilies(), FalconFamilies()}) {
         for (const Family& family : some) all.push_back(&family);
     }
     return all;

@@ -123,6 +123,10 @@ Result<std::vector<bool>> DenseLayers(const Config& config);
 // WriteCommon, and Granite's factors.
 Status WriteGranite(const Config& config, MetaWriter& meta);
 
+// Keys and tensors of latent attention (family_deepseek.cc): its sizes, and a layer's `module`,
+// which has keys and values, as attn_k_b and attn_v_b.
+Status LatentMeta(const Config& config, MetaWriter& meta);
+Status SplitKvB(Assembly& assembly, int64_t layer, const std::string& module);
 // Which layers of Qwen3-Next and Qwen 3.5 have recurrent state.
 Result<std::vector<bool>> RecurrentLayers(const Config& config);
 
@@ -202,6 +206,7 @@ std::span<const Family> MoeFamilies();
 std::span<const Family> CohereFamilies();
 std::span<const Family> ExaoneFamilies();
 std::span<const Family> HunyuanFamilies();
+std::span<const Family> KimiLinearFamilies();
 std::span<const Family> Lfm2Families();
 std::span<const Family> MixedFamilies();
 std::span<const Family> NemotronFamilies();

@@ -14,6 +14,8 @@ namespace {
 constexpr int64_t kMostWidth = 1 << 20;
 constexpr std::string_view kWidth = "moe_intermediate_size";
 
+}  // namespace
+
 Status LatentMeta(const Config& config, MetaWriter& meta) {
     WEFT_ASSIGN(const int64_t latent, config.NeedInt({"kv_lora_rank"}, 1, kMostWidth));
     WEFT_ASSIGN(const int64_t rotary, config.NeedInt({"qk_rope_head_dim"}, 2, kMostWidth));
@@ -30,6 +32,8 @@ Status LatentMeta(const Config& config, MetaWriter& meta) {
     meta.Int("attention.value_length_mla", value);
     return {};
 }
+
+namespace {
 
 // The config as WriteCommon shall see it: one KV head, and heads of the rotated dims alone.
 Result<Config> OneKvHead(const Config& config) {
@@ -172,13 +176,14 @@ bool IsFloat(DType dtype) {
     return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
 }
 
+}  // namespace
+
 // blk.N.attn_k_b [heads, latent, plain] and attn_v_b [heads, value, latent].
-Status SplitKvB(Assembly& assembly, int64_t layer, const std::string& prefix) {
+Status SplitKvB(Assembly& assembly, int64_t layer, const std::string& module) {
     const Config& config = assembly.config();
     WEFT_ASSIGN(const int64_t plain, config.NeedInt({"qk_nope_head_dim"}, 1, kMostWidth));
     WEFT_ASSIGN(const int64_t value, config.NeedInt({"v_head_dim"}, 1, kMostWidth));
     WEFT_ASSIGN(const int64_t heads, config.NeedInt({"num_attention_heads"}, 1, 4096));
-    const std::string module = prefix + "self_attn.kv_b_proj";
     WEFT_ASSIGN(MatrixPtr keys, assembly.Linear(module));
     WEFT_ASSIGN(MatrixPtr values, assembly.Linear(module));
     if (keys == nullptr || keys->rows() != heads * (plain + value)) {
@@ -195,6 +200,12 @@ Status SplitKvB(Assembly& assembly, int64_t layer, const std::string& prefix) {
                  SomeRows(std::move(values), plain, value, plain + value, heads * value),
                  {latent, value, heads});
     return {};
+}
+
+namespace {
+
+Status DeepseekLayer(Assembly& assembly, int64_t layer, const std::string& prefix) {
+    return SplitKvB(assembly, layer, prefix + "self_attn.kv_b_proj");
 }
 
 constexpr Rule kLatentRules[] = {
@@ -223,7 +234,7 @@ constexpr Family Deepseek(std::string_view model_type, Status (*meta)(const Conf
             .architecture = architecture,
             .rules = {kPreNormRules, kLatentRules, kMoeRules, kSharedExpertsRules},
             .meta = meta,
-            .layer = SplitKvB,
+            .layer = DeepseekLayer,
             .adjust = adjust,
             .defaults = defaults,
             .rope = {.temperature = architecture == "mistral4"}};

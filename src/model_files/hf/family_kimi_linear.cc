@@ -1,0 +1,237 @@
+// Kimi Linear: layers of Kimi Delta Attention beside latent attention without positions.
+#include <algorithm>
+#include <cmath>
+
+#include "model_files/hf/assembly.h"
+
+namespace weft::model_files::hf {
+namespace {
+
+struct KdaShape {
+    int64_t heads = 0, dim = 0, taps = 0;
+    int64_t columns() const { return heads * dim; }
+};
+
+Result<KdaShape> ReadKdaShape(const Config& config) {
+    KdaShape s;
+    WEFT_ASSIGN(s.heads, config.NeedInt({"linear_num_heads"}, 1, 4096));
+    WEFT_ASSIGN(s.dim, config.NeedInt({"linear_head_dim"}, 1, 1024));
+    WEFT_ASSIGN(s.taps, config.NeedInt({"linear_conv_kernel_dim"}, 2, 64));
+    WEFT_ASSIGN(const int64_t heads, config.NeedInt({"num_attention_heads"}, 1, 4096));
+    if (s.heads == heads) return s;
+    return config.Corrupt("linear_num_heads",
+                          fmt::format("as many as num_attention_heads, {}", heads));
+}
+
+// Which layers have state.
+Result<std::vector<bool>> KdaLayers(const Config& config) {
+    WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, 4096));
+    WEFT_ASSIGN(const std::vector<std::string> types, config.Strings({"layer_types"}));
+    if (types.size() != static_cast<size_t>(layers)) {
+        return config.Corrupt("layer_types", fmt::format("{} of them, one a layer", layers));
+    }
+    std::vector<bool> kda;
+    for (const std::string& type : types) {
+        if (type != "linear_attention" && type != "full_attention") {
+            return config.Corrupt("layer_types", "linear_attention and full_attention alone");
+        }
+        kda.push_back(type == "linear_attention");
+    }
+    return kda;
+}
+
+// The types that linear_attn_config names by the numbers of the layers, from 1.
+Result<Json> NamedTypes(const Config& attention, int64_t layers) {
+    WEFT_ASSIGN(const std::vector<int64_t> full, attention.Ints({"full_attn_layers"}));
+    WEFT_ASSIGN(const std::vector<int64_t> kda, attention.Ints({"kda_layers"}));
+    Json types = Json::array();
+    for (int64_t layer = 1; layer <= layers; ++layer) {
+        const bool attends = std::ranges::find(full, layer) != full.end();
+        if (attends == (std::ranges::find(kda, layer) != kda.end())) {
+            return attention.Corrupt(
+                "kda_layers",
+                fmt::format("each of {} layers in it or in full_attn_layers", layers));
+        }
+        types.push_back(attends ? "full_attention" : "linear_attention");
+    }
+    return types;
+}
+
+Status KimiMustBe(const Config& config, const char* key, bool expected) {
+    WEFT_ASSIGN(const bool value, config.BoolOr({key}, expected));
+    if (value == expected) return {};
+    return config.Corrupt(key, expected ? "true" : "false");
+}
+
+// What published folders have in linear_attn_config.
+Status TakeAttention(const Config& config, Json& over) {
+    WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, 4096));
+    WEFT_ASSIGN(const Config attention, config.Sub({"linear_attn_config"}));
+    const std::pair<const char*, const char*> names[] = {
+        {"head_dim", "linear_head_dim"},
+        {"num_heads", "linear_num_heads"},
+        {"short_conv_kernel_size", "linear_conv_kernel_dim"}};
+    for (const auto& [from, to] : names) {
+        if (!attention.Has(from)) continue;
+        WEFT_ASSIGN(over[to], attention.NeedInt({from}, 1, 4096));
+    }
+    if (config.Has("layer_types")) return {};
+    if (attention.Has("full_attn_layers") && attention.Has("kda_layers")) {
+        WEFT_ASSIGN(over["layer_types"], NamedTypes(attention, layers));
+        return {};
+    }
+    over["layer_types"] = Json::array();
+    for (int64_t layer = 0; layer < layers; ++layer) {
+        const bool attends = layer > 0 && layer % 4 == 0;
+        over["layer_types"].push_back(attends ? "full_attention" : "linear_attention");
+    }
+    return {};
+}
+
+// Other names of what DeepSeek's configs have.
+Status TakeRenamed(const Config& config, Json& over) {
+    WEFT_TRY(KimiMustBe(config, "attention_bias", false));
+    WEFT_ASSIGN(const int64_t step, config.IntOr({"moe_layer_freq"}, 1, 4096, 1));
+    if (step != 1) return config.Corrupt("moe_layer_freq", "1");
+    const std::pair<const char*, const char*> names[] = {
+        {"model_max_length", "max_position_embeddings"}, {"moe_renormalize", "norm_topk_prob"},
+        {"num_expert_group", "n_group"},                 {"num_experts_per_token",
+                                                          "num_experts_per_tok"},
+        {"num_shared_experts", "n_shared_experts"},      {"moe_router_activation_func",
+                                                          "scoring_func"}};
+    for (const auto& [from, to] : names) {
+        if (config.Has(from)) over[to] = config.json()[from];
+    }
+    return {};
+}
+
+Result<Config> KimiLinearAdjust(const Config& config) {
+    WEFT_TRY(KimiMustBe(config, "mla_use_nope", true));
+    Json over = Json::object();
+    WEFT_TRY(TakeRenamed(config, over));
+    WEFT_TRY(TakeAttention(config, over));
+    WEFT_ASSIGN(const Config named, Config::Parse(over.dump(), config.where()));
+    return WithDenseLayers(config.With(named));
+}
+
+// All but the experts.
+Status KdaMeta(const Config& config, MetaWriter& meta) {
+    WEFT_ASSIGN(const KdaShape shape, ReadKdaShape(config));
+    WEFT_ASSIGN(const std::vector<bool> kda, KdaLayers(config));
+    WEFT_ASSIGN(const int64_t rotary, config.NeedInt({"qk_rope_head_dim"}, 2, 1024));
+    Json heads = Json::array();  // of keys and values
+    for (const bool none : kda) heads.push_back(none ? 0 : 1);
+    const Json json = {{"layer_types", Json::array()},
+                       {"num_key_value_heads", std::move(heads)},
+                       {"head_dim", rotary}};
+    WEFT_ASSIGN(const Config plain, Config::Parse(json.dump(), config.where()));
+    WEFT_TRY(WriteCommon(config.With(plain), meta));
+    WEFT_TRY(LatentMeta(config, meta));
+    meta.Int("ssm.conv_kernel", shape.taps);
+    meta.Int("kda.head_dim", shape.dim);
+    return {};
+}
+
+Status KimiLinearMeta(const Config& config, MetaWriter& meta) {
+    WEFT_TRY(KdaMeta(config, meta));
+    return WriteExperts(config, meta, "moe_intermediate_size", "sigmoid");
+}
+
+// `module`: of its attention, with a dot behind it. sign: of ssm_a, against what A_log stands for.
+Status KdaLayer(Assembly& assembly, int64_t layer, const std::string& module, float sign) {
+    WEFT_ASSIGN(const KdaShape shape, ReadKdaShape(assembly.config()));
+    const auto checked = [&](MatrixPtr matrix, const std::string& name, int64_t rows,
+                             int64_t cols) -> Result<MatrixPtr> {
+        if (matrix != nullptr && matrix->rows() == rows && matrix->cols() == cols) return matrix;
+        return MakeError(ErrorCode::kCorrupt,
+                         "{}: tensor '{}' is missing, or not of {} x {} as by config.json",
+                         assembly.folder(), name, rows, cols);
+    };
+    for (const char* each : {"q", "k", "v"}) {
+        const std::string name = fmt::format("{}{}_conv1d.weight", module, each);
+        WEFT_ASSIGN(MatrixPtr taps, assembly.Tensor(name));
+        WEFT_ASSIGN(taps, checked(std::move(taps), name, shape.columns(), shape.taps));
+        assembly.Add(Assembly::Block(layer, fmt::format("ssm_conv1d_{}.weight", each)),
+                     Converted(std::move(taps), DType::kF32), {shape.taps, 1, shape.columns()});
+    }
+    const std::string rates = module + "A_log", steps = module + "dt_bias";
+    WEFT_ASSIGN(MatrixPtr column, assembly.Column(rates));
+    WEFT_ASSIGN(column, checked(std::move(column), rates, shape.heads, 1));
+    std::vector<float> decays(static_cast<size_t>(shape.heads));
+    WEFT_TRY(column->Read({0, shape.heads, 0, 1}, std::as_writable_bytes(std::span(decays))));
+    for (float& decay : decays) decay = sign * std::exp(decay);
+    assembly.Add(Assembly::Block(layer, "ssm_a"), FromFloats(std::move(decays)),
+                 {1, shape.heads});
+    WEFT_ASSIGN(MatrixPtr bias, assembly.Column(steps));
+    WEFT_ASSIGN(bias, checked(std::move(bias), steps, shape.columns(), 1));
+    assembly.AddVector(Assembly::Block(layer, "ssm_dt.bias"), std::move(bias));
+    return {};
+}
+
+Status KimiLinearLayer(Assembly& assembly, int64_t layer, const std::string& prefix) {
+    WEFT_ASSIGN(const std::vector<bool> kda, KdaLayers(assembly.config()));
+    if (kda[static_cast<size_t>(layer)]) {
+        return KdaLayer(assembly, layer, prefix + "self_attn.", -1);
+    }
+    return SplitKvB(assembly, layer, prefix + "self_attn.kv_b_proj");
+}
+
+constexpr Rule kKimiAttentionRules[] = {
+    {"attn_q", "self_attn.q_proj", Form::kLinear, false},
+    {"attn_q_a", "self_attn.q_a_proj", Form::kLinear, false},
+    {"attn_q_a_norm", "self_attn.q_a_layernorm", Form::kNorm, false},
+    {"attn_q_b", "self_attn.q_b_proj", Form::kLinear, false},
+    {"attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa", Form::kLinear, false},
+    {"attn_kv_a_norm", "self_attn.kv_a_layernorm", Form::kNorm, false},
+    {"attn_output", "self_attn.o_proj", Form::kLinear},
+};
+constexpr Rule kKdaRules[] = {
+    {"attn_k", "self_attn.k_proj", Form::kLinear, false},
+    {"attn_v", "self_attn.v_proj", Form::kLinear, false},
+    {"ssm_f_a", "self_attn.f_a_proj", Form::kLinear, false},
+    {"ssm_f_b", "self_attn.f_b_proj", Form::kLinear, false},
+    {"ssm_beta", "self_attn.b_proj", Form::kLinear, false},
+    {"ssm_g_a", "self_attn.g_a_proj", Form::kLinear, false},
+    {"ssm_g_b", "self_attn.g_b_proj", Form::kLinear, false},
+    {"ssm_norm.weight", "self_attn.o_norm.weight", Form::kVector, false},
+};
+constexpr Rule kKimiMoeRules[] = {
+    {"ffn_gate", "mlp.gate_proj", Form::kLinear, false},
+    {"ffn_up", "mlp.up_proj", Form::kLinear, false},
+    {"ffn_down", "mlp.down_proj", Form::kLinear, false},
+    {"ffn_gate_inp", "block_sparse_moe.gate", Form::kRouter, false},
+    {"ffn_gate_exps", "block_sparse_moe.experts.*.w1", Form::kExperts, false},
+    {"ffn_up_exps", "block_sparse_moe.experts.*.w3", Form::kExperts, false},
+    {"ffn_down_exps", "block_sparse_moe.experts.*.w2", Form::kExperts, false},
+};
+constexpr Rule kKimiSharedRules[] = {
+    {"ffn_gate_shexp", "block_sparse_moe.shared_experts.gate_proj", Form::kLinear, false},
+    {"ffn_up_shexp", "block_sparse_moe.shared_experts.up_proj", Form::kLinear, false},
+    {"ffn_down_shexp", "block_sparse_moe.shared_experts.down_proj", Form::kLinear, false},
+    {"exp_probs_b.bias", "block_sparse_moe.gate.e_score_correction_bias", Form::kVector, false},
+};
+
+constexpr Family kKimiLinearFamilies[] = {
+    {.model_type = "kimi_linear",
+     .architecture = "kimi-linear",
+     .rules = {kPreNormRules, kKimiAttentionRules, kKdaRules, kKimiMoeRules, kKimiSharedRules},
+     .meta = KimiLinearMeta,
+     .layer = KimiLinearLayer,
+     .adjust = KimiLinearAdjust,
+     .defaults = R"({"max_position_embeddings": 1048576, "rms_norm_eps": 1e-5,
+                     "kv_lora_rank": 512, "qk_rope_head_dim": 64, "qk_nope_head_dim": 128,
+                     "v_head_dim": 128, "num_experts": 256, "n_shared_experts": 1,
+                     "num_experts_per_tok": 8, "moe_intermediate_size": 1024,
+                     "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1,
+                     "routed_scaling_factor": 2.446, "norm_topk_prob": true,
+                     "linear_head_dim": 128, "linear_num_heads": 32,
+                     "linear_conv_kernel_dim": 4})"},
+};
+
+}  // namespace
+
+std::span<const Family> KimiLinearFamilies() {
+    return kKimiLinearFamilies;
+}
+
+}  // namespace weft::model_files::hf
