@@ -32,7 +32,7 @@ WINDOWS = {"sliding_window": 6}
 # transformers clamps steps below by time_step_min in prompts, but not in single tokens; published
 # models and llama.cpp do not.
 NEMOTRON = {"rms_norm_eps": LEFT_OUT, "layer_norm_epsilon": 1e-5, "num_hidden_layers": LEFT_OUT,
-            "mamba_num_heads": 8, "mamba_head_dim": 24, "n_groups": 4, "ssm_state_size": 20,
+            "mamba_num_heads": 12, "mamba_head_dim": 16, "n_groups": 4, "ssm_state_size": 20,
             "conv_kernel": 4, "chunk_size": 8, "time_step_min": 1e-9}
 NEMOTRON_EXPERTS = NEMOTRON | {
     "layers_block_type": ["linear_attention", "moe", "full_attention", "moe", "linear_attention",
@@ -42,10 +42,10 @@ NEMOTRON_EXPERTS = NEMOTRON | {
 GRANITE = {"head_dim": LEFT_OUT, "attention_multiplier": 0.2, "embedding_multiplier": 3.0,
            "residual_multiplier": 0.4, "logits_scaling": 2.0, "shared_intermediate_size": 160}
 GRANITE_HYBRID = GRANITE | {
-    "mamba_n_heads": 8, "mamba_n_groups": 1, "mamba_d_state": 20, "mamba_d_head": 24,
+    "mamba_n_heads": 12, "mamba_n_groups": 1, "mamba_d_state": 20, "mamba_d_head": 16,
     "mamba_d_conv": 4, "mamba_expand": 2, "mamba_chunk_size": 8, "position_embedding_type": "nope",
     "layer_types": ["linear_attention", "full_attention", "linear_attention", "linear_attention"]}
-FALCON = {"mamba_d_ssm": 96, "mamba_n_heads": 8, "mamba_d_head": 12, "mamba_d_state": 20,
+FALCON = {"mamba_d_ssm": 128, "mamba_n_heads": 8, "mamba_d_head": 16, "mamba_d_state": 20,
           "mamba_d_conv": 4, "mamba_chunk_size": 8, "embedding_multiplier": 3.3,
           "lm_head_multiplier": 0.4, "key_multiplier": 0.7, "attention_in_multiplier": 1.3,
           "attention_out_multiplier": 0.9, "ssm_in_multiplier": 1.2, "ssm_out_multiplier": 0.6,
@@ -130,7 +130,8 @@ CASES = {
         "layer_types": ["full_attention"] * 4, "mamba_n_heads": 8}),
     "falconH1": ("falcon_h1", FALCON | {"mamba_n_groups": 2}),
     "falconH1Normed": ("falcon_h1", FALCON | {
-        "mamba_n_groups": 4, "mamba_rms_norm": True, "mamba_norm_before_gate": False}),
+        "mamba_n_groups": 4, "mamba_rms_norm": True, "mamba_norm_before_gate": False,
+        "mamba_d_state": 24, "ssm_multipliers": [1.5, 1.8, 1.4, 1.9, 1.1]}),
     "llama4": ("llama4", {
         "intermediate_size": 96, "intermediate_size_mlp": 160, "num_local_experts": 6,
         "num_experts_per_tok": 2, "interleave_moe_layer_step": 2, "attention_chunk_size": 6,
@@ -174,6 +175,7 @@ def ling2(config):
 REWRITTEN = {"ling2": ling2}
 SQUINT = {"patch_size": 14, "projector_input_dim": 16, "projector_output_dim": 16,
           "vision_output_dim": 16, "intermediate_size": 128, "pixel_shuffle_ratio": 0.5}
+MAMBA = ("nemotron_h", "granitemoehybrid", "falcon_h1")
 EYES = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 28}
 
 
@@ -223,10 +225,14 @@ def run(case):
             experts_implementation="eager").eval()
         text = (pathlib.Path(folder) / "config.json").read_text()
     tokens = np.floor((formula("tokens", ROWS) * 0.5 + 0.5) * SIZES["vocab_size"]).astype(np.int64)
+    plain = torch.Tensor.float
+    if model_type in MAMBA:
+        torch.Tensor.float = torch.Tensor.double  # of the scan, which else is in float32
     with torch.no_grad():
         # (transformers 5.24 cannot run all of Llama 4: its text part lacks an output.)
         text_part = loaded.language_model if model_type == "llama4" else loaded
         logits = text_part(torch.from_numpy(tokens)[None]).logits[0]
+    torch.Tensor.float = plain
     kept = REWRITTEN.get(case, lambda c: c)(json.loads(text))
     meta = {"config": json.dumps(kept),
             "tensors": json.dumps({n: ["F32", s] for n, s in shapes.items() if of_text(n)}),

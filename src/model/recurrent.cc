@@ -30,10 +30,10 @@ bool IsMamba2(std::string_view architecture) {
            architecture == "granitehybrid" || architecture == "falcon-h1";
 }
 
-// Of Mamba-2: what the heads give is normed group by group.
-bool HasGroupNorm(const model_files::ModelSource& source) {
-    return std::ranges::any_of(source.tensors(), [](const model_files::TensorInfo& tensor) {
-        return tensor.name.ends_with(".ssm_norm.weight");
+// Any layer has a tensor of that end.
+bool HasTensors(const model_files::ModelSource& source, std::string_view end) {
+    return std::ranges::any_of(source.tensors(), [&](const model_files::TensorInfo& tensor) {
+        return tensor.name.ends_with(end);
     });
 }
 
@@ -91,7 +91,9 @@ Result<Recurrent> ReadRecurrent(const model_files::ModelSource& source,
     }
     const std::string prefix = architecture + ".ssm.";
     const bool cycles = architecture == "qwen35" || architecture == "qwen35moe";
-    const bool mamba = IsMamba2(architecture) && meta.Has(prefix + "inner_size");
+    // Granite 4 may have none of such layers.
+    const bool lacks = architecture == "granitehybrid" && !HasTensors(source, ".ssm_conv1d.weight");
+    const bool mamba = IsMamba2(architecture) && !lacks;
     if (!cycles && !mamba && architecture != "qwen3next") return r;
     if (mamba) r.kind = Recurrent::Kind::kMamba2;
     WEFT_ASSIGN(r.heads, meta.Int(prefix + "time_step_rank", 1, kMostHeads));
@@ -101,7 +103,7 @@ Result<Recurrent> ReadRecurrent(const model_files::ModelSource& source,
     WEFT_ASSIGN(const int64_t inner, meta.Int(prefix + "inner_size", 1, r.heads * kMostHeadDim));
     r.value_dim = inner / r.heads;
     r.cycles = cycles;
-    r.whole_groups = mamba ? r.key_heads > 1 && HasGroupNorm(source) : !cycles;
+    r.whole_groups = mamba ? r.key_heads > 1 && HasTensors(source, ".ssm_norm.weight") : !cycles;
     WEFT_ASSIGN(const bool norms, meta.BoolOr(prefix + "dt_b_c_rms", false));
     if (norms) {
         return MakeError(ErrorCode::kUnsupported,

@@ -56,10 +56,12 @@ Result<MambaShape> FalconShape(const Config& config) {
     if (by_hand) {
         WEFT_ASSIGN(head_dim, config.NeedInt({"mamba_d_head"}, 1, 1024));
     }
-    if (s.head_dim == head_dim && head_dim * s.heads == inner && s.heads % s.groups == 0) return s;
-    return config.Corrupt("mamba_n_heads", fmt::format("heads of {} columns, {} in all, for each "
-                                                       "of {} groups as many",
-                                                       head_dim, inner, s.groups));
+    if (s.heads % s.groups != 0) {
+        return config.Corrupt("mamba_n_groups", fmt::format("a divisor of {} heads", s.heads));
+    }
+    if (s.head_dim == head_dim && head_dim * s.heads == inner) return s;
+    return config.Corrupt(by_hand ? "mamba_d_head" : "mamba_n_heads",
+                          fmt::format("such that {} heads have {} columns", s.heads, inner));
 }
 
 Status FalconMeta(const Config& config, MetaWriter& meta) {
