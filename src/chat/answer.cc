@@ -40,7 +40,8 @@ std::unique_ptr<AnswerParser::Grammar> GrammarOf(AnswerFamily family, GrammarOpt
         case AnswerFamily::kLfm2:
         case AnswerFamily::kHunyuan:
         case AnswerFamily::kHunyuanPreview:
-        case AnswerFamily::kSeed: break;
+        case AnswerFamily::kSeed:
+        case AnswerFamily::kNemotron: break;
     }
     return MakeTagGrammar(family, std::move(options));
 }
@@ -86,6 +87,7 @@ AnswerFamily FamilyOf(std::string_view chat_template) {
         {kDeepSeekTurn, AnswerFamily::kDeepSeek},
         {":opensource>", AnswerFamily::kHunyuan},
         {"<tool_sep>", AnswerFamily::kHunyuanPreview},
+        {"<TOOLCALL>", AnswerFamily::kNemotron},
         {"<seed:think>", AnswerFamily::kSeed},
         {"<seed:tool_call>", AnswerFamily::kSeed},
         {"<arg_key>", AnswerFamily::kGlm},
@@ -136,6 +138,7 @@ std::string_view FamilyName(AnswerFamily family) {
         case AnswerFamily::kHunyuan: return "hunyuan";
         case AnswerFamily::kHunyuanPreview: return "hunyuan-preview";
         case AnswerFamily::kSeed: return "seed";
+        case AnswerFamily::kNemotron: return "nemotron";
     }
     return "";
 }

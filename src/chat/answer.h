@@ -32,6 +32,7 @@
 //   kHunyuanPreview  Hy3-preview: the same without ":opensource"
 //   kSeed      Seed-OSS: <seed:think>...</seed:think>, functions as kQwenCoder within
 //              <seed:tool_call>
+//   kNemotron  Nemotron Nano 2: <think>, <TOOLCALL>[{...}, {...}]</TOOLCALL>
 //
 // The text must hold the special tokens by name (decode with skip_special off). A call that can't
 // be read (no JSON, no name) is given back as content, markers and all: nothing is lost. An end
@@ -68,6 +69,7 @@ enum class AnswerFamily {
     kHunyuan,
     kHunyuanPreview,
     kSeed,
+    kNemotron,
 };
 
 class ToolTypes;

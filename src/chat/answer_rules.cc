@@ -151,6 +151,11 @@ AnswerRules RulesOf(AnswerFamily family) {
         case AnswerFamily::kHunyuan: return HunyuanRules();
         case AnswerFamily::kHunyuanPreview: return HunyuanPreviewRules();
         case AnswerFamily::kSeed: return SeedRules();
+        case AnswerFamily::kNemotron:
+            return {"<think>",
+                    "</think>",
+                    {{.begin = "<TOOLCALL>", .end = "</TOOLCALL>", .read = ReadCallList}},
+                    {"<SPECIAL_12>"}};
         case AnswerFamily::kPlain:
         case AnswerFamily::kLlama3:
         case AnswerFamily::kHarmony: break;  // have grammars of their own

@@ -135,6 +135,8 @@ std::vector<Manner> Manners() {
          HunyuanPreviewCall, "<think>", "</think>", ""},
         {kSeed, "seed-oss", "", "\n", "", SeedCall, "<seed:think>", "</seed:think>",
          "<seed:eos>"},
+        {kNemotron, "nemotron nano 2", "<TOOLCALL>[", ", ", "]</TOOLCALL>", JsonCall, "<think>\n",
+         "\n</think>\n\n", "<SPECIAL_12>"},
         {kKimi, "kimi", "<|tool_calls_section_begin|>", "", "<|tool_calls_section_end|>", KimiCall,
          "<think>", "</think>", "<|im_end|>"},
         {kMiniMax, "minimax", "\n<minimax:tool_call>\n", "\n", "\n</minimax:tool_call>",
@@ -330,6 +332,7 @@ TEST(FamilyCalls, Malformed) {
         {kLfm2, "<|tool_call_start|>[f(a)]<|tool_call_end|>"},
         {kGranite, "<|tool_call|>{\"names\": \"f\"}"},
         {kPhi, "functools[1]"},
+        {kNemotron, "<TOOLCALL>[1]</TOOLCALL>"},
         {kMistral, "[TOOL_CALLS][{\"name\": 1}]"},
     };
     for (const auto& [family, text] : broken) {
