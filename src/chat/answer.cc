@@ -14,6 +14,9 @@ namespace {
 constexpr std::string_view kDeepSeekTurn =
     "<\xEF\xBD\x9C"
     "Assistant\xEF\xBD\x9C>";
+constexpr std::string_view kDsmlTag =
+    "\xEF\xBD\x9C"
+    "DSML\xEF\xBD\x9C";
 
 class PlainGrammar : public AnswerParser::Grammar {
   public:
@@ -41,7 +44,12 @@ std::unique_ptr<AnswerParser::Grammar> GrammarOf(AnswerFamily family, GrammarOpt
         case AnswerFamily::kHunyuan:
         case AnswerFamily::kHunyuanPreview:
         case AnswerFamily::kSeed:
-        case AnswerFamily::kNemotron: break;
+        case AnswerFamily::kCohere:
+        case AnswerFamily::kNemotron:
+        case AnswerFamily::kSolar:
+        case AnswerFamily::kDsml:
+        case AnswerFamily::kErnie:
+        case AnswerFamily::kHunyuanA13b: break;
     }
     return MakeTagGrammar(family, std::move(options));
 }
@@ -84,6 +92,7 @@ AnswerFamily FamilyOf(std::string_view chat_template) {
     // What is nobody else's first: several families write <tool_call> and <think>.
     static constexpr std::pair<std::string_view, AnswerFamily> kMarkers[] = {
         {"<|channel|>", AnswerFamily::kHarmony},
+        {kDsmlTag, AnswerFamily::kDsml},
         {kDeepSeekTurn, AnswerFamily::kDeepSeek},
         {":opensource>", AnswerFamily::kHunyuan},
         {"<tool_sep>", AnswerFamily::kHunyuanPreview},
@@ -102,6 +111,11 @@ AnswerFamily FamilyOf(std::string_view chat_template) {
         {"functools[", AnswerFamily::kPhi},
         {"<|/tool_call|>", AnswerFamily::kPhi},
         {"<|tool_call|>", AnswerFamily::kGranite},
+        {"<|tool_call:begin|>", AnswerFamily::kSolar},
+        {"<|START_ACTION|>", AnswerFamily::kCohere},
+        {"<|START_RESPONSE|>", AnswerFamily::kCohere},
+        {"<response>", AnswerFamily::kErnie},
+        {"<answer>", AnswerFamily::kHunyuanA13b},
         {"<function=", AnswerFamily::kQwenCoder},
         {"<tool_call>", AnswerFamily::kQwen},
         {"[TOOL_CALLS]", AnswerFamily::kMistral},
@@ -138,7 +152,12 @@ std::string_view FamilyName(AnswerFamily family) {
         case AnswerFamily::kHunyuan: return "hunyuan";
         case AnswerFamily::kHunyuanPreview: return "hunyuan-preview";
         case AnswerFamily::kSeed: return "seed";
+        case AnswerFamily::kCohere: return "cohere";
         case AnswerFamily::kNemotron: return "nemotron";
+        case AnswerFamily::kSolar: return "solar";
+        case AnswerFamily::kDsml: return "dsml";
+        case AnswerFamily::kErnie: return "ernie";
+        case AnswerFamily::kHunyuanA13b: return "hunyuan-a13b";
     }
     return "";
 }
@@ -177,6 +196,7 @@ bool EndsInReasoning(std::string_view prompt) {
     prompt = TrimBlanks(prompt);
     return prompt.ends_with("<think>") || prompt.ends_with("<think:opensource>") ||
            prompt.ends_with("<seed:think>") || prompt.ends_with("[THINK]") ||
+           prompt.ends_with("<|START_THINKING|>") || prompt.ends_with("<|think|>") ||
            prompt.ends_with("<|channel>thought");
 }
 

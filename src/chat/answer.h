@@ -32,7 +32,15 @@
 //   kHunyuanPreview  Hy3-preview: the same without ":opensource"
 //   kSeed      Seed-OSS: <seed:think>...</seed:think>, functions as kQwenCoder within
 //              <seed:tool_call>
-//   kNemotron  Nemotron Nano 2: <think>, <TOOLCALL>[{...}, {...}]</TOOLCALL>
+//   kCohere    Command A, Command R7B: <|START_THINKING|>...<|END_THINKING|>, <|START_ACTION|>
+//              [{"tool_name": ..., "parameters": {...}}]<|END_ACTION|>, <|START_RESPONSE|>...
+//   kNemotron  Nemotron Nano 2: <think>, <TOOLCALL>[{...}]</TOOLCALL>
+//   kSolar     Solar-Open: <|think|>...<|end|>, <|tool_call:begin|>ID<|tool_call:name|>f
+//              <|tool_call:args|>{...}<|tool_call:end|>
+//   kDsml      DeepSeek V3.2: <think>, <|DSML|function_calls> with wide bars, then as kMiniMax;
+//              string="true" says that a value is a text
+//   kErnie     ERNIE 4.5: as kQwen, and the answer between <response> and </response>
+//   kHunyuanA13b  <think>, <answer>...</answer>, <tool_calls>[{...}]</tool_calls>
 //
 // The text must hold the special tokens by name (decode with skip_special off). A call that can't
 // be read (no JSON, no name) is given back as content, markers and all: nothing is lost. An end
@@ -69,7 +77,12 @@ enum class AnswerFamily {
     kHunyuan,
     kHunyuanPreview,
     kSeed,
+    kCohere,
     kNemotron,
+    kSolar,
+    kDsml,
+    kErnie,
+    kHunyuanA13b,
 };
 
 class ToolTypes;

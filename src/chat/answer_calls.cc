@@ -22,7 +22,8 @@ std::optional<ToolCall> FromJson(OrderedJson json, bool bare) {
     if (const auto inner = json.find("function"); inner != json.end() && inner->is_object()) {
         return FromJson(OrderedJson(*inner), bare);
     }
-    const auto name = json.find("name");
+    auto name = json.find("name");
+    if (name == json.end()) name = json.find("tool_name");
     if (name == json.end() || !name->is_string()) return {};
     ToolCall call{name->get<std::string>(), OrderedJson::object()};
     for (const char* key : {"arguments", "parameters"}) {
@@ -79,6 +80,9 @@ constexpr ArgumentTags kGlmTags = {"<arg_key>", "</arg_key>", "<arg_value>", "</
 constexpr ArgumentTags kHunyuanTags = {"<arg_key:opensource>", "</arg_key:opensource>",
                                        "<arg_value:opensource>", "</arg_value:opensource>"};
 constexpr ArgumentTags kMiniMaxTags = {"<parameter name=", ">", "", "</parameter>"};
+#define WEFT_DSML "\xEF\xBD\x9C" "DSML\xEF\xBD\x9C"
+constexpr ArgumentTags kDsmlTags = {"<" WEFT_DSML "parameter name=", ">", "",
+                                    "</" WEFT_DSML "parameter>"};
 
 std::string_view WithoutQuotes(std::string_view text) {
     text = TrimBlanks(text);
@@ -98,6 +102,33 @@ size_t ValueEnd(std::string_view text, const ArgumentTags& tags) {
     return std::min({first, text.find(tags.key_begin), text.size()});
 }
 
+// A key as it is written, KEY or "KEY", behind which DeepSeek V3.2 says what the value is.
+struct WrittenKey {
+    explicit WrittenKey(std::string_view written) {
+        constexpr std::string_view kText = " string=\"true\"", kOther = " string=\"false\"";
+        is_text = written.ends_with(kText);
+        is_json = written.ends_with(kOther);
+        if (is_text) written.remove_suffix(kText.size());
+        if (is_json) written.remove_suffix(kOther.size());
+        name = WithoutQuotes(written);
+    }
+    OrderedJson ValueOf(const ToolCall& call, std::string_view value,
+                        const ToolTypes& types) const {
+        if (is_text) return std::string(value);
+        if (OrderedJson json = is_json ? ReadWrittenJson(value) : OrderedJson();
+            is_json && !json.is_discarded()) {
+            return json;
+        }
+        // The line ends around it are the form's.
+        if (value.starts_with('\n')) value.remove_prefix(1);
+        if (value.ends_with('\n')) value.remove_suffix(1);
+        return types.ValueOf(call.name, name, value);
+    }
+
+    std::string name;
+    bool is_text = false, is_json = false;
+};
+
 // All of `text` as arguments of the call.
 bool ReadTaggedArguments(std::string_view text, const ArgumentTags& tags, const ToolTypes& types,
                          ToolCall& call) {
@@ -106,7 +137,7 @@ bool ReadTaggedArguments(std::string_view text, const ArgumentTags& tags, const 
         text.remove_prefix(tags.key_begin.size());
         const size_t key_end = text.find(tags.key_end);
         if (key_end == text.npos || call.arguments.size() >= kMostParameters) return false;
-        const std::string key(WithoutQuotes(text.substr(0, key_end)));
+        const WrittenKey key(text.substr(0, key_end));
         text.remove_prefix(key_end + tags.key_end.size());
         if (!tags.value_begin.empty()) {
             text = TrimBlanks(text);
@@ -114,13 +145,10 @@ bool ReadTaggedArguments(std::string_view text, const ArgumentTags& tags, const 
             text.remove_prefix(tags.value_begin.size());
         }
         const size_t end = ValueEnd(text, tags);
-        std::string_view value = text.substr(0, end);
+        const std::string_view value = text.substr(0, end);
         text.remove_prefix(end);
         if (text.starts_with(tags.value_end)) text.remove_prefix(tags.value_end.size());
-        // The line ends around it are the form's.
-        if (value.starts_with('\n')) value.remove_prefix(1);
-        if (value.ends_with('\n')) value.remove_suffix(1);
-        call.arguments[key] = types.ValueOf(call.name, key, value);
+        call.arguments[key.name] = key.ValueOf(call, value, types);
     }
     return true;
 }
@@ -160,6 +188,28 @@ Calls ReadPairs(std::string_view text, std::string_view behind_name, const Argum
 // GLM's, or Hy3-preview's.
 Calls ReadGlmCall(std::string_view text, const ToolTypes& types) {
     return ReadPairs(text, "<tool_sep>", kGlmTags, types);
+}
+
+// Calls between invoke.key_begin NAME> and invoke.value_end, one or several.
+Calls ReadInvokes(std::string_view text, const ArgumentTags& invoke, const ArgumentTags& tags,
+                  const ToolTypes& types) {
+    const std::string_view open = invoke.key_begin, close = invoke.value_end;
+    std::vector<ToolCall> calls;
+    for (text = TrimBlanks(text); !text.empty(); text = TrimBlanks(text)) {
+        const size_t name_end = text.find('>');
+        if (!text.starts_with(open) || name_end == text.npos) return {};
+        ToolCall call{std::string(WithoutQuotes(text.substr(open.size(), name_end - open.size()))),
+                      OrderedJson::object()};
+        text.remove_prefix(name_end + 1);
+        const size_t end = ValueEnd(text, invoke);  // a value may hold the tag
+        const std::string_view arguments = text.substr(0, end);
+        text.remove_prefix(end);
+        if (text.starts_with(close)) text.remove_prefix(close.size());
+        if (!IsName(call.name) || !ReadTaggedArguments(arguments, tags, types, call)) return {};
+        calls.push_back(std::move(call));
+    }
+    if (calls.empty()) return {};
+    return calls;
 }
 
 // Line ends and tabs within texts, which JSON wants escaped and models forget to escape.
@@ -241,28 +291,27 @@ Calls ReadCallList(std::string_view text, const ToolTypes&) {
 }
 
 Calls ReadMiniMaxCalls(std::string_view text, const ToolTypes& types) {
-    constexpr std::string_view kOpen = "<invoke name=", kClose = "</invoke>";
-    std::vector<ToolCall> calls;
-    for (text = TrimBlanks(text); !text.empty(); text = TrimBlanks(text)) {
-        const size_t name_end = text.find('>');
-        if (!text.starts_with(kOpen) || name_end == text.npos) return {};
-        ToolCall call{
-            std::string(WithoutQuotes(text.substr(kOpen.size(), name_end - kOpen.size()))),
-            OrderedJson::object()};
-        text.remove_prefix(name_end + 1);
-        // As in ValueEnd: a value may hold the tag.
-        const ArgumentTags invoke{kOpen, "", "", kClose};
-        const size_t end = ValueEnd(text, invoke);
-        const std::string_view arguments = text.substr(0, end);
-        text.remove_prefix(end);
-        if (text.starts_with(kClose)) text.remove_prefix(kClose.size());
-        if (!IsName(call.name) || !ReadTaggedArguments(arguments, kMiniMaxTags, types, call)) {
-            return {};
-        }
-        calls.push_back(std::move(call));
-    }
-    if (calls.empty()) return {};
-    return calls;
+    return ReadInvokes(text, {"<invoke name=", "", "", "</invoke>"}, kMiniMaxTags, types);
+}
+
+Calls ReadDsmlCalls(std::string_view text, const ToolTypes& types) {
+    return ReadInvokes(text, {"<" WEFT_DSML "invoke name=", "", "", "</" WEFT_DSML "invoke>"},
+                       kDsmlTags, types);
+}
+#undef WEFT_DSML
+
+Calls ReadSolarCall(std::string_view text, const ToolTypes&) {
+    constexpr std::string_view kName = "<|tool_call:name|>", kArguments = "<|tool_call:args|>";
+    const size_t name_at = text.find(kName);
+    if (name_at == text.npos) return {};
+    text.remove_prefix(name_at + kName.size());
+    const size_t name_end = text.find(kArguments);
+    if (name_end == text.npos) return {};
+    const std::string_view name = TrimBlanks(text.substr(0, name_end));
+    const std::string_view rest = TrimBlanks(text.substr(name_end + kArguments.size()));
+    OrderedJson arguments = rest.empty() ? OrderedJson::object() : ReadWrittenJson(rest);
+    if (!IsName(name) || !arguments.is_object()) return {};
+    return One(ToolCall{std::string(name), std::move(arguments)});
 }
 
 Calls ReadKimiCall(std::string_view text, const ToolTypes&) {

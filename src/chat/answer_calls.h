@@ -25,7 +25,7 @@ Calls ReadTaggedCall(std::string_view text, const ToolTypes& types);
 Calls ReadHunyuanCall(std::string_view text, const ToolTypes& types);
 // <function=NAME>, then parameters as above, or (Llama) an object; the end may be missing.
 Calls ReadBareFunction(std::string_view text, const ToolTypes& types);
-// [{"name": ..., "arguments": {...}}, ...], or one of these objects.
+// [{"name": ..., "arguments": {...}}, ...] (or "tool_name"), or one of these objects.
 Calls ReadCallList(std::string_view text, const ToolTypes& types);
 // JSON objects one after the other, with ";", "," or white space between. All have arguments.
 Calls ReadLlamaCalls(std::string_view text);
@@ -37,6 +37,11 @@ Calls ReadMistralCalls(std::string_view text, const ToolTypes& types);
 Calls ReadKimiCall(std::string_view text, const ToolTypes& types);
 // <invoke name="NAME"><parameter name="KEY">VALUE</parameter></invoke>, one or several.
 Calls ReadMiniMaxCalls(std::string_view text, const ToolTypes& types);
+// The same with DeepSeek's bars: <|DSML|invoke name="NAME"><|DSML|parameter name="KEY"
+// string="true">VALUE</|DSML|parameter></|DSML|invoke>; with "false" the value is JSON.
+Calls ReadDsmlCalls(std::string_view text, const ToolTypes& types);
+// "ID<|tool_call:name|>NAME<|tool_call:args|>{...}".
+Calls ReadSolarCall(std::string_view text, const ToolTypes& types);
 
 // Text as JSON; discarded where it is none. Written: line ends and tabs in its texts may be bare.
 OrderedJson ReadJson(std::string_view text);

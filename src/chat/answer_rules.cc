@@ -1,5 +1,7 @@
 #include "chat/answer_rules.h"
 
+#include <utility>
+
 #include "chat/literals.h"
 
 namespace weft::chat {
@@ -111,21 +113,59 @@ AnswerRules PhiRules() {
             {"<|/tool_call|>", "<|end|>", "<|endoftext|>"}};
 }
 
-// As Python calls functions, or as JSON.
+// Calls as Python writes them; some models write JSON all the same.
 Calls ReadPythonOrJson(std::string_view text, const ToolTypes& types) {
     const std::string_view calls = TrimBlanks(text);
-    const bool json = calls.starts_with('{') || calls.starts_with("[{");
-    return json ? ReadCallList(calls, types) : ReadPythonCalls(calls);
+    if (calls.starts_with('{') || calls.starts_with("[{")) return ReadCallList(calls, types);
+    return ReadPythonCalls(calls);
 }
 
 AnswerRules PythonRules(std::string_view begin, std::string_view end) {
+    const CallForm call = {.begin = begin,
+                           .end = end,
+                           .read = ReadPythonOrJson,
+                           .style = ValueScan::Style::kPython};
+    return {"<think>", "</think>", {call}, {"<|im_end|>", "<|endoftext|>"}};
+}
+
+// A list of calls between two markers.
+AnswerRules ListRules(std::string_view begin, std::string_view end,
+                      std::vector<std::string_view> dropped) {
+    const CallForm call = {.begin = begin, .end = end, .read = ReadCallList};
+    return {"<think>", "</think>", {call}, std::move(dropped)};
+}
+
+AnswerRules CohereRules() {
+    AnswerRules rules =
+        ListRules("<|START_ACTION|>", "<|END_ACTION|>",
+                  {"<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>",
+                   "<|END_OF_TURN_TOKEN|>"});
+    rules.think_begin = "<|START_THINKING|>";
+    rules.think_end = "<|END_THINKING|>";
+    return rules;
+}
+
+// Reasoning, text and calls are messages of their own.
+AnswerRules SolarRules() {
+    return {"<|think|>",
+            "<|end|>",
+            {{.begin = "<|tool_call:begin|>", .end = "<|tool_call:end|>", .read = ReadSolarCall}},
+            {"<|begin|>assistant", "<|content|>", "<|tool_calls|>", "<|calls|>", "<|flush|>"}};
+}
+
+AnswerRules DsmlRules() {
     return {"<think>",
             "</think>",
-            {{.begin = begin,
-              .end = end,
-              .read = ReadPythonOrJson,
-              .style = ValueScan::Style::kPython}},
-            {"<|im_end|>", "<|endoftext|>"}};
+            {{.begin = "<" WEFT_BAR "DSML" WEFT_BAR "function_calls>",
+              .end = "</" WEFT_BAR "DSML" WEFT_BAR "function_calls>",
+              .read = ReadDsmlCalls}},
+            {"<" WEFT_BAR "end" WEFT_GAP "of" WEFT_GAP "sentence" WEFT_BAR ">"}};
+}
+
+AnswerRules ErnieRules() {
+    AnswerRules rules = QwenRules(false);
+    rules.dropped = {"<response>", "</response>", "</s>"};
+    return rules;
 }
 
 }  // namespace
@@ -147,15 +187,18 @@ AnswerRules RulesOf(AnswerFamily family) {
         case AnswerFamily::kGranite: return GraniteRules();
         case AnswerFamily::kPhi: return PhiRules();
         case AnswerFamily::kOlmo: return PythonRules("<function_calls>", "</function_calls>");
-        case AnswerFamily::kLfm2: return PythonRules("<|tool_call_start|>", "<|tool_call_end|>");
         case AnswerFamily::kHunyuan: return HunyuanRules();
         case AnswerFamily::kHunyuanPreview: return HunyuanPreviewRules();
         case AnswerFamily::kSeed: return SeedRules();
+        case AnswerFamily::kCohere: return CohereRules();
+        case AnswerFamily::kLfm2: return PythonRules("<|tool_call_start|>", "<|tool_call_end|>");
         case AnswerFamily::kNemotron:
-            return {"<think>",
-                    "</think>",
-                    {{.begin = "<TOOLCALL>", .end = "</TOOLCALL>", .read = ReadCallList}},
-                    {"<SPECIAL_12>"}};
+            return ListRules("<TOOLCALL>", "</TOOLCALL>", {"<SPECIAL_12>"});
+        case AnswerFamily::kSolar: return SolarRules();
+        case AnswerFamily::kDsml: return DsmlRules();
+        case AnswerFamily::kErnie: return ErnieRules();
+        case AnswerFamily::kHunyuanA13b:
+            return ListRules("<tool_calls>", "</tool_calls>", {"<answer>", "</answer>", "<|eos|>"});
         case AnswerFamily::kPlain:
         case AnswerFamily::kLlama3:
         case AnswerFamily::kHarmony: break;  // have grammars of their own

@@ -45,7 +45,7 @@ std::string RenderedWith(const Chat& chat, const ToolForm& form, bool call) {
     input.add_generation_prompt = !call;
     if (call) {
         OrderedJson function{{"name", kFramed}, {"arguments", FramedArguments()}};
-        OrderedJson one{{"id", "call_framed"}, {"type", "function"}, {"function", function}};
+        OrderedJson one{{"id", "call_0"}, {"type", "function"}, {"function", function}};
         input.messages.push_back({{"role", "assistant"},
                                   {"content", ""},
                                   {"tool_calls", OrderedJson::array({std::move(one)})}});

@@ -24,7 +24,7 @@ class OpenTags {
     }
     // Nothing of the call can be missing, though its end marker is.
     bool Whole(std::string_view body) {
-        return !Inside(body) && (close_ == "</function>" || close_ == "</invoke>");
+        return !Inside(body) && (close_ == "</function>" || close_.ends_with("invoke>"));
     }
 
   private:
@@ -34,7 +34,9 @@ class OpenTags {
             {"<arg_key:opensource>", "</arg_value:opensource>"},
             {"<function=", "</function>"},
             {"<parameter=", "</parameter>"},
-            {"<invoke", "</invoke>"}};
+            {"<invoke", "</invoke>"},
+            {"<\xEF\xBD\x9C" "DSML\xEF\xBD\x9Cinvoke",
+             "</\xEF\xBD\x9C" "DSML\xEF\xBD\x9Cinvoke>"}};
         for (const auto& [open, close] : kTags) {
             if (body.find(open) == body.npos) continue;
             close_ = close;
@@ -179,7 +181,7 @@ class TagGrammar : public AnswerParser::Grammar {
             call_.tagged =
                 call_.form->style == ValueScan::Style::kJson && !json &&
                 (call_.form->read == ReadTaggedCall || call_.form->read == ReadBareFunction ||
-                 call_.form->read == ReadMiniMaxCalls);
+                 call_.form->read == ReadMiniMaxCalls || call_.form->read == ReadDsmlCalls);
         }
         call_.scan.Feed(held.substr(call_.scanned, end - call_.scanned));
         call_.scanned = end;

@@ -72,6 +72,7 @@ const std::map<std::string, Arguments> kOwnFrames = {
     {"glm", Arguments::kTexts},    {"harmony", Arguments::kJson},  {"kimi", Arguments::kJson},
     {"llama3", Arguments::kJson},  {"minimax", Arguments::kTexts}, {"mistral", Arguments::kJson},
     {"olmo3", Arguments::kValues}, {"granite", Arguments::kJson},  {"phi4mini", Arguments::kJson},
+    {"cohere2", Arguments::kJson}, {"lfm2", Arguments::kValues},   {"solar", Arguments::kJson},
 };
 
 TEST(CallFrame, OfTheTemplates) {
@@ -89,7 +90,8 @@ TEST(CallFrame, OfTheTemplates) {
         }
     }
     // Whose templates have no calls, or have them so: what ends them may be missing.
-    for (const char* name : {"chatml", "gemma", "llama2", "olmo", "phi3", "vicuna", "qwen"}) {
+    for (const char* name :
+         {"chatml", "gemma", "llama2", "olmo", "phi3", "vicuna", "qwen", "dsml"}) {
         const CallFrame frame = FrameOfFile(name);
         EXPECT_EQ(frame.family, AnswerFamily::kQwen) << name;
         EXPECT_EQ(TrimBlanks(frame.before), CallFrame().before) << name;

@@ -1,5 +1,6 @@
 // Calls as models of each family write them, unasked: one, several at once, beside a text and
 // behind reasoning, cut off, malformed, with markers within their texts; in pieces of any size.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <random>
@@ -122,6 +123,30 @@ std::string MistralSmallCall(const std::string& city, int days) {
     return "[TOOL_CALLS]weather[CALL_ID]aB3dE6gH9[ARGS]" + JsonArguments(city, days);
 }
 
+std::string CohereCall(const std::string& city, int days) {
+    return R"({"tool_call_id": "0", "tool_name": "weather", "parameters": )" +
+           JsonArguments(city, days) + "}";
+}
+
+std::string SolarCall(const std::string& city, int days) {
+    return "<|tool_call:begin|>a1b2c3<|tool_call:name|>weather<|tool_call:args|>" +
+           JsonArguments(city, days) + "<|tool_call:end|>";
+}
+
+// DeepSeek V3.2's tags, <BAR DSML BAR words>.
+std::string Dsml(const std::string& words) {
+    const std::string open = words.starts_with("/") ? "</" : "<";
+    return open + "\xEF\xBD\x9C" + "DSML" + "\xEF\xBD\x9C" +
+           words.substr(words.starts_with("/") ? 1 : 0) + ">";
+}
+
+std::string DsmlCall(const std::string& city, int days) {
+    return Dsml("invoke name=\"weather\"") + "\n" +
+           Dsml("parameter name=\"city\" string=\"true\"") + city + Dsml("/parameter") + "\n" +
+           Dsml("parameter name=\"days\" string=\"false\"") + std::to_string(days) +
+           Dsml("/parameter") + "\n" + Dsml("/invoke");
+}
+
 std::vector<Manner> Manners() {
     return {
         {kQwen, "qwen", "", "\n", "", TaggedCall, "<think>\n", "\n</think>\n\n", "<|im_end|>"},
@@ -135,8 +160,6 @@ std::vector<Manner> Manners() {
          HunyuanPreviewCall, "<think>", "</think>", ""},
         {kSeed, "seed-oss", "", "\n", "", SeedCall, "<seed:think>", "</seed:think>",
          "<seed:eos>"},
-        {kNemotron, "nemotron nano 2", "<TOOLCALL>[", ", ", "]</TOOLCALL>", JsonCall, "<think>\n",
-         "\n</think>\n\n", "<SPECIAL_12>"},
         {kKimi, "kimi", "<|tool_calls_section_begin|>", "", "<|tool_calls_section_end|>", KimiCall,
          "<think>", "</think>", "<|im_end|>"},
         {kMiniMax, "minimax", "\n<minimax:tool_call>\n", "\n", "\n</minimax:tool_call>",
@@ -161,6 +184,17 @@ std::vector<Manner> Manners() {
          "</s>"},
         {kMistral, "mistral v13", "", "", "", MistralCall, "[THINK]", "[/THINK]", "</s>"},
         {kMistral, "mistral small 3", "", "", "", MistralSmallCall, "[THINK]", "[/THINK]", "</s>"},
+        {kCohere, "command a", "<|START_ACTION|>[\n    ", ",\n    ", "\n]<|END_ACTION|>",
+         CohereCall, "<|START_THINKING|>", "<|END_THINKING|>", "<|END_OF_TURN_TOKEN|>"},
+        {kNemotron, "nemotron nano 2", "<TOOLCALL>[", ", ", "]</TOOLCALL>", JsonCall,
+         "<think>\n\n", "\n</think>\n\n", "\n<SPECIAL_12>"},
+        {kSolar, "solar open", "<|tool_calls|>", "", "<|calls|>", SolarCall, "<|think|>",
+         "<|end|><|begin|>assistant<|content|>", "<|end|>"},
+        {kDsml, "deepseek v3.2", Dsml("function_calls") + "\n", "\n",
+         "\n" + Dsml("/function_calls"), DsmlCall, "<think>", "</think>", ""},
+        {kErnie, "ernie 4.5", "", "\n", "", TaggedCall, "<think>\n", "\n</think>\n\n", "</s>"},
+        {kHunyuanA13b, "hunyuan a13b", "<tool_calls>[", ", ", "]</tool_calls>", JsonCall,
+         "<think>\n", "\n</think>\n", "<|eos|>"},
     };
 }
 
@@ -334,6 +368,14 @@ TEST(FamilyCalls, Malformed) {
         {kPhi, "functools[1]"},
         {kNemotron, "<TOOLCALL>[1]</TOOLCALL>"},
         {kMistral, "[TOOL_CALLS][{\"name\": 1}]"},
+        {kCohere, "<|START_ACTION|>[{\"tool_name\": 1}]<|END_ACTION|>"},
+        {kCohere, "<|START_ACTION|><|END_ACTION|>"},
+        {kLfm2, "<|tool_call_start|>[f(1)]<|tool_call_end|>"},
+        {kLfm2, "<|tool_call_start|>[f(a=b)]<|tool_call_end|>"},
+        {kNemotron, "<TOOLCALL>[{]</TOOLCALL>"},
+        {kSolar, "<|tool_call:begin|>a<|tool_call:args|>{}<|tool_call:end|>"},
+        {kSolar, "<|tool_call:begin|>a<|tool_call:name|>f<|tool_call:args|>{a}<|tool_call:end|>"},
+        {kHunyuanA13b, "<tool_calls>none</tool_calls>"},
     };
     for (const auto& [family, text] : broken) {
         for (const size_t most : {size_t{1}, size_t{7}, size_t{1000}}) {
@@ -393,6 +435,76 @@ TEST(FamilyCalls, Slips) {
             EXPECT_EQ(heard.calls[0], (ToolCall{"now", OrderedJson::object()})) << text;
             EXPECT_EQ(heard.content, "");
         }
+    }
+}
+
+// DeepSeek V3.2 says with each value whether it is a text, whatever the schema has.
+TEST(FamilyCalls, DsmlSaysWhatAValueIs) {
+    const auto parameter = [](const char* name, const char* text, const std::string& value) {
+        return Dsml(fmt::format("parameter name=\"{}\" string=\"{}\"", name, text)) + value +
+               Dsml("/parameter");
+    };
+    const std::string call = Dsml("function_calls") + Dsml("invoke name=\"f\"") +
+                             parameter("a", "true", "12") + parameter("b", "false", "12") +
+                             parameter("c", "false", "[1, {\"d\": null}]") +
+                             parameter("e", "true", "\n x \n") + parameter("g", "false", "x y") +
+                             Dsml("/invoke") + Dsml("/function_calls");
+    const Heard heard = Hear(kDsml, call, false, 3, 1);
+    ASSERT_EQ(heard.calls.size(), 1u) << heard.content;
+    EXPECT_EQ(heard.calls[0].arguments,
+              OrderedJson::parse(R"({"a": "12", "b": 12, "c": [1, {"d": null}],
+                                     "e": "\n x \n", "g": "x y"})"));
+}
+
+// Marks around what is said to the user, and half-open ones.
+TEST(FamilyCalls, AnswersBetweenTags) {
+    for (const auto& [family, text] : std::vector<std::pair<AnswerFamily, std::string>>{
+             {kErnie, "<think>\nHm\n</think>\n\n<response>\nIt is fine.\n</response>\n"},
+             {kErnie, "<think>\nHm\n</think>\n\n<response>\nIt is fine."},
+             {kHunyuanA13b, "<think>\nHm\n</think>\n<answer>\nIt is fine.\n</answer><|eos|>"},
+             {kHunyuanA13b, "<think>Hm</think>It is fine.</answer>"},
+             {kCohere,
+              "<|START_THINKING|>Hm<|END_THINKING|><|START_RESPONSE|>It is fine.<|END_RESPONSE|>"},
+             {kSolar, "<|think|>Hm<|end|><|begin|>assistant<|content|>It is fine.<|end|>"}}) {
+        for (const size_t most : {size_t{1}, size_t{5}, size_t{1000}}) {
+            const Heard heard = Hear(family, text, false, most, 4);
+            EXPECT_EQ(heard.content, "It is fine.") << text;
+            EXPECT_EQ(heard.reasoning, "Hm") << text;
+        }
+    }
+}
+
+// Lists of calls as Python writes them, between Llama 4's markers or bare.
+TEST(FamilyCalls, Llama4) {
+    const std::string list = "[weather(city=\"Paris\", days=3), weather(city='Rome', days=12)]";
+    for (const std::string& text :
+         {list + "<|eot|>", "<|python_start|>" + list + "<|python_end|><|eom|>"}) {
+        for (const size_t most : {size_t{1}, size_t{6}, size_t{1000}}) {
+            const Heard heard = Hear(kLlama3, text, false, most, 4);
+            EXPECT_EQ(heard.content, "") << text;
+            EXPECT_EQ(heard.calls,
+                      (std::vector<ToolCall>{Weather("Paris", 3), Weather("Rome", 12)}));
+        }
+    }
+}
+
+// By the markers of the published templates.
+TEST(FamilyCalls, FamiliesOfThisYearsTemplates) {
+    for (const auto& [text, family] : std::initializer_list<std::pair<std::string, AnswerFamily>>{
+             {"<|START_ACTION|>[ {{ calls }} ]<|END_ACTION|>", kCohere},
+             {"<|tool_call_start|>[{{ calls }}]<|tool_call_end|>", kLfm2},
+             {"<SPECIAL_11>Assistant <think> <TOOLCALL>[{{ calls }}]</TOOLCALL>", kNemotron},
+             {"<|think|> <|tool_calls|><|tool_call:begin|>{{ id }}", kSolar},
+             {"<\xEF\xBD\x9C" "Assistant\xEF\xBD\x9C>{{ " + Dsml("invoke") + " }}", kDsml},
+             {"<think> <tool_call> <response>", kErnie},
+             {"<think> <answer> <tool_calls>", kHunyuanA13b},
+             {"<|header_start|>assistant<|header_end|>", kLlama3},
+             {"<|im_start|> <think> <tool_call> <function=", kQwenCoder},
+             {"<role>HUMAN</role> <tool_call> {\"name\":", kQwen},
+             {"[|assistant|] <think> <tool_call>", kQwen},
+             {"<assistant> <think> <tool_call>f <arg_key>", kGlm},
+             {"<|start_of_role|>assistant<|end_of_role|> <tool_call>", kQwen}}) {
+        EXPECT_EQ(FamilyOf(text), family) << text;
     }
 }
 
