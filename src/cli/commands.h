@@ -15,7 +15,7 @@ void AddTokenize(const Command& app, int& status);
 void AddInspect(const Command& app, int& status);
 void AddQuantize(const Command& app, int& status);
 void AddMerge(const Command& app, int& status);
-void AddModels(const Command& app);
+void AddModels(const Command& app, int& status);
 void AddNet(const Command& app, int& status);
 void AddTrace(const Command& app);
 void AddPull(const Command& app, int& status);

@@ -122,7 +122,7 @@ int RunCommand(std::vector<std::string> words) {
     AddInspect(app, status);
     AddQuantize(app, status);
     AddMerge(app, status);
-    AddModels(app);
+    AddModels(app, status);
     AddNet(app, status);
     AddTrace(app);
     AddPull(app, status);

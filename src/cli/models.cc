@@ -1,44 +1,202 @@
-// weft models: the architectures that can be run. docs/models.md holds what it prints.
+// weft models: the architectures that run, those that are refused, and the names of their models.
+// docs/models.md holds the two tables.
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
+#include <algorithm>
+#include <cctype>
+#include <map>
 
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/output.h"
+#include "hub/short_names.h"
 #include "model/model.h"
+#include "model_files/refused.h"
+#include "plan/names.h"
+#include "plan/shapes.h"
 
 namespace weft::cli {
 namespace {
 
 constexpr const char* kModelsFooter =
+    "NAME is what 'weft plan' takes. The words behind it run the model: Weft knows a repository\n"
+    "of its GGUF files. Other files of an architecture that runs do as well.\n\n"
     "Examples:\n"
-    "  weft models\n"
+    "  weft models                 (what runs, and what does not)\n"
+    "  weft models qwen3.5         (names and sizes)\n"
+    "  weft models deepseek4       (why a model is refused)\n"
     "  weft models --json";
 
-void PrintModels(bool as_json) {
-    nlohmann::ordered_json list = nlohmann::ordered_json::array();
-    std::string table =
+struct ModelsFlags {
+    std::string word;
+    bool json = false;
+};
+
+// A model that `weft plan` knows by name.
+struct NamedModel {
+    std::string name, architecture, short_name;  // short_name: "" where none means it
+    double billions = 0;                         // of parameters
+};
+
+std::string Lowercase(std::string_view text) {
+    std::string low(text);
+    std::ranges::transform(low, low.begin(), [](unsigned char c) { return std::tolower(c); });
+    return low;
+}
+
+// By the main name of the model.
+std::map<std::string, std::string> ShortNamesOfModels() {
+    std::map<std::string, std::string> names;
+    for (const hub::ShortName& name : hub::ShortNames()) {
+        const auto known = plan::FindShape(name.name);
+        if (known && known->variant.empty()) names.emplace(known->model, name.name);
+    }
+    return names;
+}
+
+// Those that run, each under its main name alone.
+Result<std::vector<NamedModel>> NamedModels() {
+    std::map<std::string, std::string> short_names = ShortNamesOfModels();
+    std::vector<NamedModel> models;
+    for (const std::string& name : plan::ShapeNames()) {
+        const auto known = plan::FindShape(name);
+        if (!known || known->model != name || !known->runs) continue;
+        WEFT_ASSIGN(const auto shape, plan::OpenShape(name));
+        WEFT_ASSIGN(const std::string architecture, shape->meta().String("general.architecture"));
+        double count = 0;
+        for (const auto& tensor : shape->tensors()) {
+            count += static_cast<double>(tensor.rows) * static_cast<double>(tensor.cols);
+        }
+        models.push_back({name, architecture, short_names[name], count * 1e-9});
+    }
+    return models;
+}
+
+// The rows of refused.h whose architecture does not run.
+std::vector<model_files::RefusedModel> Refused() {
+    std::vector<model_files::RefusedModel> refused;
+    for (const model_files::RefusedModel& model : model_files::RefusedModels()) {
+        if (!model::IsSupported(std::string(model.architecture))) refused.push_back(model);
+    }
+    return refused;
+}
+
+std::string ArchitectureOf(const model_files::RefusedModel& model) {
+    return std::string(model.architecture.empty() ? model.model_type : model.architecture);
+}
+
+std::string ModelTables() {
+    std::string text =
         "| Architecture | Models | Beyond the usual | Tested as |\n|---|---|---|---|\n";
     for (const model::Family& family : model::Families()) {
+        text += fmt::format("| `{}` | {} | {} | {} |\n", family.architecture, family.models,
+                            family.features, family.tested);
+    }
+    text +=
+        "\nThese do not run yet:\n\n| Architecture | Models | What they need |\n|---|---|---|\n";
+    for (const model_files::RefusedModel& model : Refused()) {
+        text += fmt::format("| `{}` | {} | {} |\n", ArchitectureOf(model), model.models,
+                            model.needs);
+    }
+    return text;
+}
+
+// Whether any of the words holds `word`.
+bool Holds(const std::string& word, std::initializer_list<std::string_view> words) {
+    return std::ranges::any_of(words, [&](std::string_view each) {
+        return Lowercase(each).find(word) != std::string::npos;
+    });
+}
+
+// A family and the models of it that have the word; all of them where the family itself has it.
+std::string FamilyText(const model::Family& family, const std::string& word,
+                       const std::vector<NamedModel>& models) {
+    const bool whole = Holds(word, {family.architecture, family.models});
+    std::string text;
+    for (const NamedModel& model : models) {
+        if (model.architecture != family.architecture) continue;
+        if (!whole && !Holds(word, {model.name, model.short_name})) continue;
+        const std::string run =
+            model.short_name.empty() ? "" : fmt::format("weft run {}", model.short_name);
+        text += fmt::format("  {:<30} {:>8.2f} B  {}", model.name, model.billions, run);
+        text.erase(text.find_last_not_of(' ') + 1);
+        text += "\n";
+    }
+    if (text.empty() && !whole) return {};
+    return fmt::format("{}: {}\n{}", family.architecture, family.models, text);
+}
+
+Status PrintMatching(const ModelsFlags& flags) {
+    WEFT_ASSIGN(const std::vector<NamedModel> models, NamedModels());
+    const std::string word = Lowercase(flags.word);
+    std::string text;
+    for (const model::Family& family : model::Families()) {
+        text += FamilyText(family, word, models);
+    }
+    for (const model_files::RefusedModel& model : Refused()) {
+        if (!Holds(word, {model.architecture, model.model_type, model.models})) continue;
+        text += fmt::format("{}: {}: does not run yet; it needs {}\n", ArchitectureOf(model),
+                            model.models, model.needs);
+    }
+    if (text.empty()) {
+        return MakeError(ErrorCode::kNotFound,
+                         "no architecture and no model that is known by name has '{}' in its name. "
+                         "'weft models' lists the architectures",
+                         flags.word);
+    }
+    PrintOut("{}", text);
+    return {};
+}
+
+Status PrintAll(const ModelsFlags& flags) {
+    WEFT_ASSIGN(const std::vector<NamedModel> models, NamedModels());
+    const std::string word = Lowercase(flags.word);
+    Json list = Json::array();
+    for (const model::Family& family : model::Families()) {
+        if (!word.empty() && FamilyText(family, word, models).empty()) continue;
+        Json names = Json::array();
+        for (const NamedModel& model : models) {
+            if (model.architecture != family.architecture) continue;
+            Json one = {{"name", model.name}, {"billions", model.billions}};
+            if (!model.short_name.empty()) one["short_name"] = model.short_name;
+            names.push_back(std::move(one));
+        }
         list.push_back({{"architecture", family.architecture},
                         {"models", family.models},
+                        {"runs", true},
                         {"features", family.features},
-                        {"tested", family.tested}});
-        table += fmt::format("| `{}` | {} | {} | {} |\n", family.architecture, family.models,
-                             family.features, family.tested);
+                        {"tested", family.tested},
+                        {"names", std::move(names)}});
     }
-    PrintOut("{}", as_json ? list.dump() + "\n" : table);
+    for (const model_files::RefusedModel& model : Refused()) {
+        if (!Holds(word, {model.architecture, model.model_type, model.models})) continue;
+        list.push_back({{"architecture", ArchitectureOf(model)},
+                        {"models", model.models},
+                        {"runs", false},
+                        {"needs", model.needs}});
+    }
+    PrintJson(list);
+    return {};
+}
+
+Status RunModels(ModelsFlags& flags) {
+    if (flags.json) return PrintAll(flags);
+    if (!flags.word.empty()) return PrintMatching(flags);
+    PrintOut("{}", ModelTables());
+    return {};
 }
 
 }  // namespace
 
-void AddModels(const Command& app) {
-    const auto json = std::make_shared<bool>(false);
-    const Command command = app.AddCommand("models", "The architectures that can be run");
+void AddModels(const Command& app, int& status) {
+    auto flags = std::make_shared<ModelsFlags>();
+    const Command command =
+        app.AddCommand("models", "What runs and what does not; names and sizes of models");
     command.Footer(kModelsFooter);
-    AddJson(command, *json);
-    command.Callback([json] { PrintModels(*json); });
+    command.AddOption("WORD", flags->word,
+                      "List the architectures and models that have it in their name");
+    AddJson(command, flags->json);
+    SetCallback(command, flags, flags->json, status, RunModels);
 }
 
 }  // namespace weft::cli

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "model/model.h"
+#include "model_files/refused.h"
 
 namespace weft::model {
 namespace {
@@ -391,8 +392,9 @@ Result<Hyper> ReadHyper(const model_files::ModelSource& source) {
     WEFT_ASSIGN(hyper.architecture, meta.String("general.architecture"));
     if (!IsSupported(hyper.architecture)) {
         return MakeError(ErrorCode::kUnsupported,
-                         "{}: architecture '{}' is not supported. Supported: {}.", source.name(),
-                         hyper.architecture, SupportedArchitectures());
+                         "{}: architecture '{}'{} is not supported. Supported: {}.", source.name(),
+                         hyper.architecture, model_files::WhyRefused(hyper.architecture),
+                         SupportedArchitectures());
     }
     const std::string prefix = hyper.architecture + ".";
     WEFT_ASSIGN(hyper.layers, meta.Int(prefix + "block_count", 1, kMostLayers));

@@ -96,8 +96,7 @@ void AddAliases(const nlohmann::json& aliases, std::vector<Known>& known) {
     }
 }
 
-// By name.
-std::vector<Known> KnownNames() {
+std::vector<Known> ReadKnownNames() {
     std::vector<Known> known;
     for (const EmbeddedFile& file : EmbeddedFiles()) {
         const std::string name(file.name);
@@ -110,6 +109,12 @@ std::vector<Known> KnownNames() {
         AddAliases(*json, known);
     }
     std::ranges::sort(known, {}, &Known::name);
+    return known;
+}
+
+// By name. The texts are part of the program: they are read once.
+const std::vector<Known>& KnownNames() {
+    static const std::vector<Known> known = ReadKnownNames();
     return known;
 }
 
@@ -216,7 +221,7 @@ constexpr OtherType kOtherTypes[] = {
 }  // namespace
 
 std::optional<ShapeWord> FindShape(std::string_view word) {
-    const std::vector<Known> names = KnownNames();
+    const std::vector<Known>& names = KnownNames();
     if (word.starts_with("hf:")) word.remove_prefix(3);
     word.remove_prefix(word.rfind('/') + 1);  // npos + 1 is 0
     for (const std::string_view maker : {"meta-", "openai-", "google-", "qwen-", "c4ai-",

@@ -354,7 +354,7 @@ TEST_F(Contract, HelpHasExamples) {
     }
 }
 
-// The table in docs/models.md is what the program prints.
+// The tables in docs/models.md are what the program prints.
 TEST_F(Contract, ModelsAreDocumented) {
     std::ifstream file(support::TestData("/../../docs/models.md"));
     const std::string page{std::istreambuf_iterator<char>(file), {}};
@@ -365,6 +365,31 @@ TEST_F(Contract, ModelsAreDocumented) {
     for (const json& family : RunWeft({"models", "--json"}).Json()) {
         EXPECT_NE(page.find(family["architecture"].get<std::string>()), std::string::npos);
     }
+}
+
+// A word picks architectures and models by name, those that do not run with what they need.
+TEST_F(Contract, ModelsByName) {
+    const Ran qwen = RunWeft({"models", "Qwen3.5"});
+    EXPECT_EQ(qwen.status, 0) << qwen.err;
+    for (const char* words : {"qwen35: Qwen 3.5", "qwen35moe: ", "qwen3.5-9b ", " 8.95 B ",
+                              "weft run qwen3.5:9b\n", "qwen3.5-397b-a17b"}) {
+        EXPECT_NE(qwen.out.find(words), std::string::npos) << words << " in " << qwen.out;
+    }
+    EXPECT_EQ(qwen.out.find("qwen3-8b"), std::string::npos) << qwen.out;
+    const Ran deepseek = RunWeft({"models", "deepseek4"});
+    EXPECT_NE(deepseek.out.find("does not run yet; it needs KV compressors"), std::string::npos);
+    for (const json& each : RunWeft({"models", "jamba", "--json"}).Json()) {
+        EXPECT_EQ(each["runs"], false);
+        EXPECT_EQ(each["needs"], "Mamba layers");
+    }
+    bool named = false;
+    for (const json& each : RunWeft({"models", "qwen35", "--json"}).Json()) {
+        for (const json& name : each["names"]) {
+            named = named || name.value("short_name", "") == "qwen3.5:27b";
+        }
+    }
+    EXPECT_TRUE(named);
+    ExpectRefused({"models", "nosuchmodel"}, 1, {"nosuchmodel", "weft models"});
 }
 
 TEST_F(Contract, BadUsage) {

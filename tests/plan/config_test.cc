@@ -117,6 +117,13 @@ TEST(ConfigJson, LayersOfOtherKindsAreRefused) {
                        "'attn_type_list'");
 }
 
+TEST(ConfigJson, ModelsThatDoNotRunAreToldWhatTheyNeed) {
+    ExpectShapeRefused(Config({{"model_type", "jamba"}}),
+                       "model_type 'jamba' (Jamba; it needs Mamba layers) is not supported");
+    ExpectShapeRefused(Config({{"model_type", "nosuch"}}),
+                       "model_type 'nosuch' is not supported");
+}
+
 TEST(ConfigJson, KeysAreThereOnce) {
     std::string text = Config({{"model_type", "llama"}}).dump();
     ASSERT_TRUE(MakeShape(text, "a", "").ok());

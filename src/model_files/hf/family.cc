@@ -4,6 +4,8 @@
 #include <cstring>
 #include <vector>
 
+#include "model_files/refused.h"
+
 namespace weft::model_files::hf {
 namespace {
 
@@ -81,8 +83,9 @@ Result<const Family*> FindFamily(const Config& config) {
     if (type.empty()) return config.Corrupt("model_type", "the type of a language model");
     const bool sees = config.Has("vision_config");
     return MakeError(ErrorCode::kUnsupported,
-                     "{}: model_type '{}'{} is not supported. Supported: {}.", config.where(),
-                     Shown(type), sees ? ", a vision-language model," : "", SupportedModelTypes());
+                     "{}: model_type '{}'{}{} is not supported. Supported: {}.", config.where(),
+                     Shown(type), WhyRefused(inner),
+                     sees ? ", a vision-language model," : "", SupportedModelTypes());
 }
 
 namespace {
