@@ -73,6 +73,8 @@ void CheckAnswer(AnswerFamily family, std::string_view text) {
     WEFT_CHECK(all.tool_calls.size() == whole.tool_calls.size());
 }
 
+constexpr uint8_t kLastFamily = static_cast<uint8_t>(AnswerFamily::kHunyuanA13b);
+
 }  // namespace
 }  // namespace weft::chat
 
@@ -80,7 +82,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
     using namespace weft::chat;
     if (size == 0) return 0;
     const std::string_view input(reinterpret_cast<const char*>(bytes) + 1, size - 1);
-    if (bytes[0] >= 'a' && bytes[0] <= 'n') {
+    if (bytes[0] >= 'a' && bytes[0] <= 'a' + kLastFamily) {
         CheckAnswer(static_cast<AnswerFamily>(bytes[0] - 'a'), input);
     } else {
         CheckTemplate(input);
