@@ -31,10 +31,23 @@ struct FieldList {
     }
 };
 
+constexpr FieldList FieldsOfQ6K() {
+    FieldList list;
+    list.Add(208, 2, 1), list.Add(192, 1, 16);
+    for (int half = 0; half < 2; ++half) {
+        for (int i = 0; i < 32; i += 4) {
+            list.Add(half * 64 + i, 4, 1), list.Add(half * 64 + 32 + i, 4, 1);
+            list.Add(128 + half * 32 + i, 4, 1);
+        }
+    }
+    return list;
+}
+
 constexpr FieldList FieldsOf(DType dtype) {
     FieldList list;
     switch (FormOf(dtype)) {
         case Form::kFloats: list.Add(0, static_cast<int>(Info(dtype).block_bytes), 1); break;
+        case Form::kIQ4_NL:
         case Form::kQ4_0: list.Add(2, 4, 4), list.Add(0, 2, 1); break;
         case Form::kQ4_1: list.Add(4, 4, 4), list.Add(0, 2, 1), list.Add(2, 2, 1); break;
         case Form::kQ5_0: list.Add(6, 4, 4), list.Add(2, 4, 1), list.Add(0, 2, 1); break;
@@ -42,10 +55,10 @@ constexpr FieldList FieldsOf(DType dtype) {
             list.Add(8, 4, 4), list.Add(4, 4, 1), list.Add(0, 2, 1), list.Add(2, 2, 1);
             break;
         case Form::kQ8_0: list.Add(2, 4, 8), list.Add(0, 2, 1); break;
-        case Form::kIQ4_NL: list.Add(2, 4, 4), list.Add(0, 2, 1); break;
         case Form::kMXFP4: list.Add(1, 4, 4), list.Add(0, 1, 1); break;
         case Form::kW4: list.Add(4, 4, 4), list.Add(0, 4, 1); break;
         case Form::kW8: list.Add(4, 4, 8), list.Add(0, 4, 1); break;
+        case Form::kNVFP4: list.Add(8, 4, 8), list.Add(0, 4, 1), list.Add(4, 1, 4); break;
         case Form::kQ4_K:  // the widened block: d, dmin, 8 scales, 8 minima, quants
             list.Add(0, 2, 1), list.Add(2, 2, 1), list.Add(4, 1, 8), list.Add(12, 1, 8);
             list.Add(20, 4, 32);
@@ -89,15 +102,7 @@ constexpr FieldList FieldsOf(DType dtype) {
             for (int u = 0; u < 8; ++u) list.Add(2 + 8 * u, 4, 2), list.Add(74 + 4 * u, 4, 1);
             break;
         case Form::kTernary: list.Add(64, 2, 1), list.Add(0, 4, 16); break;
-        case Form::kQ6_K:
-            list.Add(208, 2, 1), list.Add(192, 1, 16);
-            for (int half = 0; half < 2; ++half) {
-                for (int i = 0; i < 32; i += 4) {
-                    list.Add(half * 64 + i, 4, 1), list.Add(half * 64 + 32 + i, 4, 1);
-                    list.Add(128 + half * 32 + i, 4, 1);
-                }
-            }
-            break;
+        case Form::kQ6_K: list = FieldsOfQ6K(); break;
     }
     return list;
 }
@@ -215,6 +220,7 @@ void ForType(DType dtype, const Call& call) {
         case DType::kMXFP4: return call.template operator()<DType::kMXFP4>();
         case DType::kW4: return call.template operator()<DType::kW4>();
         case DType::kW8: return call.template operator()<DType::kW8>();
+        case DType::kNVFP4: return call.template operator()<DType::kNVFP4>();
         case DType::kI32:
         case DType::kF64: break;
     }

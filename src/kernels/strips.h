@@ -21,6 +21,7 @@
 //   MXFP4     per 32:  quants u32[4][16], exponent u8[16]
 //   W4        per 32:  quants u32[4][16], head u32[16]
 //   W8        per 32:  quants u32[8][16], head u32[16]
+//   NVFP4     per 64:  quants u32[2][4][16], scale f32[16], scale bytes u8[4][16]
 //   Q2_K      per 256: d f16[16], dmin f16[16], scale and min nibbles u8[16][16], bit pairs
 //             u32[16][16]
 //   Q3_K      per 256: d f16[16], scale i8[16][16], then for i = 0..7 the dwords a, b, c u32[16] of
@@ -77,6 +78,7 @@ enum class Form {
     kMXFP4,
     kW4,
     kW8,
+    kNVFP4,
     kTernary,
     kIQ1_S,
     kIQ1_M,
@@ -105,6 +107,7 @@ constexpr Form FormOf(DType dtype) {
         case DType::kMXFP4: return Form::kMXFP4;
         case DType::kW4: return Form::kW4;
         case DType::kW8: return Form::kW8;
+        case DType::kNVFP4: return Form::kNVFP4;
         case DType::kQ2_K: return Form::kQ2_K;
         case DType::kQ3_K: return Form::kQ3_K;
         case DType::kTQ1_0:

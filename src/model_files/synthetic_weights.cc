@@ -83,6 +83,12 @@ void SetScale(DType dtype, std::byte* block, float scale) {
             std::memcpy(block, &head, sizeof head);
             break;
         }
+        case DType::kNVFP4:  // scale bytes of one exponent
+            std::memcpy(block, &scale, sizeof scale);
+            for (int i = 4; i < 8; ++i) {
+                block[i] = (block[i] & std::byte{7}) | std::byte{10 << 3};
+            }
+            break;
         case DType::kQ5_0:
         case DType::kIQ1_S:
         case DType::kIQ2_XXS:
@@ -201,6 +207,7 @@ BlockMaker MakerOf(DType dtype) {
         case DType::kMXFP4: return BlockOf<DType::kMXFP4>;
         case DType::kW4: return BlockOf<DType::kW4>;
         case DType::kW8: return BlockOf<DType::kW8>;
+        case DType::kNVFP4: return BlockOf<DType::kNVFP4>;
         case DType::kF32:
         case DType::kF16:
         case DType::kBF16:

@@ -25,6 +25,7 @@
 //: embedding_mxfp4 -DMXFP4
 //: embedding_w4 -DW4
 //: embedding_w8 -DW8
+//: embedding_nvfp4 -DNVFP4
 // Rows of a weight as floats: y[t] = table[tokens[t] - first_row], zeros where that is no row of it.
 // kDecodes: rows [first_row, first_row + n), as float32, bfloat16 or float16, t counted along z and
 // y.

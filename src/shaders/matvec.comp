@@ -25,6 +25,7 @@
 //: matvec_mxfp4 -DMXFP4
 //: matvec_w4 -DW4
 //: matvec_w8 -DW8
+//: matvec_nvfp4 -DNVFP4
 //: matvec_dot_q4_0 -DQ4_0 -DDOT
 //: matvec_dot_q4_1 -DQ4_1 -DDOT
 //: matvec_dot_q5_0 -DQ5_0 -DDOT
@@ -49,6 +50,7 @@
 //: matvec_dot_mxfp4 -DMXFP4 -DDOT
 //: matvec_dot_w4 -DW4 -DDOT
 //: matvec_dot_w8 -DW8 -DDOT
+//: matvec_dot_nvfp4 -DNVFP4 -DDOT
 //: matvec_route_f32 -DF32 -DROUTE
 //: matvec_route_f16 -DF16 -DROUTE
 //: matvec_route_bf16 -DBF16 -DROUTE

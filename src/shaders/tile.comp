@@ -25,6 +25,7 @@
 //: tile_mxfp4 -DMXFP4
 //: tile_w4 -DW4
 //: tile_w8 -DW8
+//: tile_nvfp4 -DNVFP4
 //: tile_dot_q4_0 -DQ4_0 -DDOT
 //: tile_dot_q4_1 -DQ4_1 -DDOT
 //: tile_dot_q5_0 -DQ5_0 -DDOT
@@ -49,6 +50,7 @@
 //: tile_dot_mxfp4 -DMXFP4 -DDOT
 //: tile_dot_w4 -DW4 -DDOT
 //: tile_dot_w8 -DW8 -DDOT
+//: tile_dot_nvfp4 -DNVFP4 -DDOT
 //: tile_matrix_f16 -DF16 -DMATRIX : coopmat
 //: tile_matrix_q4_0 -DQ4_0 -DMATRIX : coopmat
 //: tile_matrix_q4_1 -DQ4_1 -DMATRIX : coopmat
@@ -74,6 +76,7 @@
 //: tile_matrix_mxfp4 -DMXFP4 -DMATRIX : coopmat
 //: tile_matrix_w4 -DW4 -DMATRIX : coopmat
 //: tile_matrix_w8 -DW8 -DMATRIX : coopmat
+//: tile_matrix_nvfp4 -DNVFP4 -DMATRIX : coopmat
 //: tile_matrix_emulated_f16 -DF16 -DMATRIX -DEMULATED
 //: tile_matrix_emulated_q4_0 -DQ4_0 -DMATRIX -DEMULATED
 //: tile_matrix_emulated_q8_0 -DQ8_0 -DMATRIX -DEMULATED
@@ -83,6 +86,7 @@
 //: tile_matrix_emulated_mxfp4 -DMXFP4 -DMATRIX -DEMULATED
 //: tile_matrix_emulated_w4 -DW4 -DMATRIX -DEMULATED
 //: tile_matrix_emulated_w8 -DW8 -DMATRIX -DEMULATED
+//: tile_matrix_emulated_nvfp4 -DNVFP4 -DMATRIX -DEMULATED
 // Products of a weight and more than a few rows: y[t][r] = x[t] . weight[r] + bias[r].
 //
 // A workgroup of 128 makes kTile rows of the step (y) by 64 rows of the weight (x) of the output, 32

@@ -2,7 +2,7 @@
 // row becomes QUADS vec4 of float32, with the bits of DequantizeRow (tensor/quant.h).
 //
 // One of these is defined: F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K Q4_K Q5_K Q6_K IQ1_S
-// IQ1_M IQ2_XXS IQ2_XS IQ2_S IQ3_XXS IQ3_S IQ4_NL IQ4_XS TQ1_0 TQ2_0 MXFP4 W4 W8.
+// IQ1_M IQ2_XXS IQ2_XS IQ2_S IQ3_XXS IQ3_S IQ4_NL IQ4_XS TQ1_0 TQ2_0 MXFP4 W4 W8 NVFP4.
 
 #if defined(F32)
 #define PLAIN 32
@@ -66,7 +66,7 @@
 #elif defined(IQ3_S)
 #define GRID 4
 #define SUB 1
-#elif defined(MXFP4)
+#elif defined(MXFP4) || defined(NVFP4)
 #define LOW 4
 #define BOOK 1
 #elif defined(W4)
@@ -130,7 +130,7 @@ struct WeightRow { uint64_t plane[4]; };
 #endif
 
 #if BOOK == 1
-#if defined(MXFP4)
+#if defined(MXFP4) || defined(NVFP4)
 const float kBook[16] = float[](0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12);
 #else
 const float kBook[16] = float[](-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89,
@@ -191,6 +191,11 @@ Scales ScalesOf(WeightRow row, uint unit) {
 #elif defined(MXFP4)
     const uint e = ByteAt(at, unit);
     s.scale = vec2(uintBitsToFloat(e < 2 ? 0x200000u << e : (e - 1) << 23));
+#elif defined(NVFP4)
+    const uvec2 head = Words2(at).at[unit >> 1];
+    const uint both = head.y >> 16 * (unit & 1);
+    const uvec2 bits = (uvec2(both & 255, both >> 8 & 255) << 20) + (117u << 23);
+    s.scale = uintBitsToFloat(head.x) * uintBitsToFloat(bits);
 #elif defined(W4)
     s.scale = vec2(uintBitsToFloat(Words(at).at[unit] & ~0xffu));
 #elif defined(W8)

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -47,7 +48,8 @@ enum class DType : uint8_t {
     kI32,
     kF64,
     kW4,
-    kW8
+    kW8,
+    kNVFP4
 };
 
 struct DTypeInfo {
@@ -59,7 +61,7 @@ struct DTypeInfo {
     bool quantized;
 };
 
-inline constexpr std::array<DTypeInfo, 29> kDTypes = {{
+inline constexpr std::array<DTypeInfo, 30> kDTypes = {{
     {DType::kF32, "F32", 1, 4, 0, false},
     {DType::kF16, "F16", 1, 2, 1, false},
     {DType::kBF16, "BF16", 1, 2, 30, false},
@@ -92,6 +94,10 @@ inline constexpr std::array<DTypeInfo, 29> kDTypes = {{
     // of 16 holds elements i and i + 16), or bytes. A weight is (code - zero) * scale.
     {DType::kW4, "W4", 32, 20, -1, true},
     {DType::kW8, "W8", 32, 36, -1, true},
+    // NVFP4 of all sources, made at load (model_files/nvfp4.h). A block is an f32 scale, four bytes
+    // that scale 16 elements each (NvScale below), and two runs of 16 bytes of E2M1 codes: byte i
+    // of a run holds elements i and i + 16. A weight is scale * NvScale * the code's doubled value.
+    {DType::kNVFP4, "NVFP4", 64, 40, -1, true},
 }};
 
 // Those that a GGUF file may hold.
@@ -99,6 +105,13 @@ inline constexpr std::span<const DTypeInfo> kFileDTypes = std::span(kDTypes).fir
 
 constexpr const DTypeInfo& Info(DType dtype) {
     return kDTypes[static_cast<size_t>(dtype)];
+}
+
+// What a scale byte of NVFP4 stands for: 5 bits of exponent, 3 of mantissa, no sign, no denormals
+// and no zero. It holds every positive E4M3 value, 2^-9 to 448, exactly.
+inline constexpr uint32_t kNvScaleBase = 117u << 23;
+constexpr float NvScale(uint8_t byte) {
+    return std::bit_cast<float>((static_cast<uint32_t>(byte) << 20) + kNvScaleBase);
 }
 
 // Bytes of `elements` in a row; `elements` must be a multiple of the block.

@@ -373,7 +373,8 @@ bool CanQuantize(DType dtype) {
         case DType::kI32:
         case DType::kF64:
         case DType::kW4:
-        case DType::kW8: return false;
+        case DType::kW8:
+        case DType::kNVFP4: return false;
         case DType::kF32:
         case DType::kF16:
         case DType::kBF16:
@@ -427,7 +428,8 @@ void QuantizeRow(DType dtype, std::span<const float> src, std::span<std::byte> d
         case DType::kI32:
         case DType::kF64:
         case DType::kW4:
-        case DType::kW8: break;
+        case DType::kW8:
+        case DType::kNVFP4: break;
     }
     WEFT_CHECK(!"CanQuantize says which types there are");
 }

@@ -74,6 +74,18 @@ void SplitMxfp4(const std::byte* block, BlockParts& parts) {
                 [](int code, int) { return kMxfp4Values[static_cast<size_t>(code)]; });
 }
 
+// f32 scale, a scale byte for each 16 elements, two runs of nibbles of E2M1, whose values are
+// doubled.
+void SplitNvfp4(const std::byte* block, BlockParts& parts) {
+    const float scale = std::bit_cast<float>(LoadU32(block));
+    for (int part = 0; part < 4; ++part) {
+        SetScale(parts, part, part + 1, scale * NvScale(ByteAt(block + 4, part)));
+    }
+    const auto value = [](int code, int) { return kMxfp4Values[static_cast<size_t>(code)]; };
+    FromNibbles(block + 8, parts.q, value);
+    FromNibbles(block + 24, parts.q + 32, value);
+}
+
 // f32 scale with the zero point in its low 8 bits; nibbles.
 void SplitW4(const std::byte* block, BlockParts& parts) {
     const uint32_t head = LoadU32(block);
@@ -244,6 +256,7 @@ void SplitBlock(DType dtype, const std::byte* block, BlockParts& parts) {
         case DType::kMXFP4: return SplitMxfp4(block, parts);
         case DType::kW4: return SplitW4(block, parts);
         case DType::kW8: return SplitW8(block, parts);
+        case DType::kNVFP4: return SplitNvfp4(block, parts);
         case DType::kF32:
         case DType::kF16:
         case DType::kBF16:

@@ -35,6 +35,7 @@ inline std::vector<DType> WeightTypes() {
     }
     types.push_back(DType::kW4);
     types.push_back(DType::kW8);
+    types.push_back(DType::kNVFP4);
     return types;
 }
 

@@ -139,6 +139,11 @@ ScaleAndOffset ScaleOf(DType dtype, const PlanesOfRow& row, int64_t i) {
             const int rest = 128 - static_cast<int>(row.Word(1, unit) & 255);
             return {scale, rest == 0 ? 0.0f : f(rest) * scale};
         }
+        case DType::kNVFP4: {
+            const float scale = std::bit_cast<float>(row.Word(1, i / 64 * 2));
+            return {scale * NvScale(static_cast<uint8_t>(row.Byte(1, i / 64 * 8 + 4 + part % 4))),
+                    0};
+        }
         case DType::kQ2_K: {
             const int sub = row.Byte(1, part);
             return {row.Half(2, 2 * block) * f(sub & 15),
@@ -183,6 +188,7 @@ int IntegerOf(DType dtype, const PlanesOfRow& row, int64_t i) {
         case DType::kW4: return bits(0, 4) - static_cast<int>(row.Word(1, unit) & 255);
         case DType::kIQ4_NL:
         case DType::kIQ4_XS: return quant::kIq4Values[static_cast<size_t>(bits(0, 4))];
+        case DType::kNVFP4:
         case DType::kMXFP4: return quant::kMxfp4Values[static_cast<size_t>(bits(0, 4))];
         default: ADD_FAILURE() << Info(dtype).name; return 0;
     }

@@ -48,6 +48,7 @@ std::optional<WeightForm> WeightFormOf(DType dtype) {
         case DType::kMXFP4: return WeightForm{4, 0, 0, 1, 32, 0};
         case DType::kW4: return WeightForm{4, 0, 0, 4, 32, 0};
         case DType::kW8: return WeightForm{8, 0, 0, 4, 32, 0};
+        case DType::kNVFP4: return WeightForm{4, 0, 0, 8, 64, 0};  // with the scale bytes
         case DType::kIQ1_S:
         case DType::kIQ1_M:
         case DType::kIQ2_XXS:
@@ -80,7 +81,7 @@ std::optional<size_t> NibblesBegin(DType dtype) {
     if (dtype == DType::kQ4_0 || dtype == DType::kIQ4_NL) return 2;
     if (dtype == DType::kQ4_1 || dtype == DType::kW4) return 4;
     if (dtype == DType::kQ5_0) return 6;
-    if (dtype == DType::kQ5_1 || dtype == DType::kIQ4_XS) return 8;
+    if (dtype == DType::kQ5_1 || dtype == DType::kIQ4_XS || dtype == DType::kNVFP4) return 8;
     return std::nullopt;
 }
 

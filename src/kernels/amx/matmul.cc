@@ -27,7 +27,8 @@ void MatMul(const MatMulArgs& args, int part, int parts) {
     switch (form) {
         case strips::Form::kFloats:
         case strips::Form::kW4:  // weights less their zero points do not fit a byte
-        case strips::Form::kW8: return avx512::MatMul(args, part, parts);
+        case strips::Form::kW8:
+        case strips::Form::kNVFP4: return avx512::MatMul(args, part, parts);
         case strips::Form::kQ4_0: return Quantized<DecodeQ4_0>(args, part, parts);
         case strips::Form::kQ4_1: return Quantized<DecodeQ4_1>(args, part, parts);
         case strips::Form::kQ5_0: return Quantized<DecodeQ5_0>(args, part, parts);

@@ -251,6 +251,46 @@ struct BlockMXFP4 {
     }
 };
 
+// Two units of 32 columns; each half of a unit has a scale of its own.
+struct BlockNVFP4 {
+    static constexpr DType kType = DType::kNVFP4;
+    static constexpr int64_t kUnits = 2;
+    // Of columns [16 i, 16 i + 16).
+    WEFT_INLINE __m512 Scale(const std::byte* w, int i) {
+        const auto* bytes = reinterpret_cast<const __m128i*>(w + 576 + 16 * i);
+        const __m512i wide = _mm512_cvtepu8_epi32(_mm_loadu_si128(bytes));
+        const __m512i bits =
+            _mm512_add_epi32(_mm512_slli_epi32(wide, 20), _mm512_set1_epi32(kNvScaleBase));
+        return _mm512_mul_ps(_mm512_castsi512_ps(LoadBytes(w + 512)), _mm512_castsi512_ps(bits));
+    }
+    template <int T, bool kHigh>
+    WEFT_INLINE void TimesHalf(const std::byte* w, int unit, __m512i table,
+                               const ActivationBlock* x, int64_t x_stride, __m512 (&sums)[T]) {
+        constexpr int kHalf = kHigh ? 1 : 0;
+        __m512i dots[T];  // -128 sum(q) of the half
+        StartAt<T>(
+            x + unit, x_stride, [](const ActivationBlock& b) { return 4 * b.from_32[kHalf]; },
+            dots);
+#pragma GCC unroll 4
+        for (int j = 0; j < 4; ++j) {
+            const __m512i bytes = LoadBytes(w + 256 * unit + 64 * j);
+            const __m512i codes = kHigh ? HighNibbles(bytes) : LowNibbles(bytes);
+            Dot<T>(_mm512_shuffle_epi8(table, codes), x + unit, x_stride, 16 * kHalf + 4 * j, dots);
+        }
+        AddScaled<T>(Scale(w, 2 * unit + kHalf), x + unit, x_stride, dots, sums);
+    }
+    template <int T>
+    WEFT_INLINE void Times(const std::byte* w, int /*h*/, const ActivationBlock* x,
+                           int64_t x_stride, __m512 (&sums)[T]) {
+        const __m512i table = Table(quant::kMxfp4Values);
+#pragma GCC unroll 1
+        for (int unit = 0; unit < 2; ++unit) {
+            TimesHalf<T, false>(w, unit, table, x, x_stride, sums);
+            TimesHalf<T, true>(w, unit, table, x, x_stride, sums);
+        }
+    }
+};
+
 // Heads of W4 and W8: a float scale with the zero point in its low 8 bits.
 struct Head {
     __m512 scale;

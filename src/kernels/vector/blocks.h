@@ -240,6 +240,41 @@ struct BlockMXFP4 {
     }
 };
 
+// Two units of 32 columns; each half of a unit has a scale of its own.
+struct BlockNVFP4 {
+    static constexpr DType kType = DType::kNVFP4;
+    static constexpr int64_t kUnits = 2;
+    // Of 16 columns; p: their scale bytes.
+    WEFT_INLINE Float Scale(const std::byte* w, const std::byte* p, int h) {
+        const Int bits = Simd::Add32(Simd::Left32(WideU8(p, h), 20), Simd::Set32(kNvScaleBase));
+        return Simd::Mul(Simd::AsFloat(LoadBytes(w + 512, h)), Simd::AsFloat(bits));
+    }
+    template <int T, bool kHigh>
+    WEFT_INLINE void TimesHalf(const std::byte* w, int h, int unit, Int table,
+                               const ActivationBlock* x, int64_t x_stride, Float (&sums)[T]) {
+        Int dots[T];
+        Zero<T>(dots);
+        const auto weights = [&](int i) {
+            const Int bytes = LoadBytes(w + 256 * unit + 64 * i, h);
+            return Simd::Choose(table, kHigh ? HighNibbles(bytes) : LowNibbles(bytes));
+        };
+        Dot<T, 4, true>(weights, x + unit, x_stride, kHigh ? 16 : 0, dots);
+        Settle<T>(dots);
+        const Float scale = Scale(w, w + 576 + 16 * (2 * unit + (kHigh ? 1 : 0)), h);
+        AddAllScaled<T>(scale, x + unit, x_stride, dots, sums);
+    }
+    template <int T>
+    WEFT_INLINE void Times(const std::byte* w, int h, const ActivationBlock* x, int64_t x_stride,
+                           Float (&sums)[T]) {
+        const Int table = Simd::Table(quant::kMxfp4Values.data());
+#pragma GCC unroll 1
+        for (int unit = 0; unit < 2; ++unit) {
+            TimesHalf<T, false>(w, h, unit, table, x, x_stride, sums);
+            TimesHalf<T, true>(w, h, unit, table, x, x_stride, sums);
+        }
+    }
+};
+
 // Heads of W4 and W8: a float scale with the zero point in its low 8 bits.
 struct Head {
     Float scale;

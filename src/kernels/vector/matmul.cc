@@ -26,6 +26,7 @@ void MatMul(const MatMulArgs& args, int part, int parts) {
         case strips::Form::kMXFP4: return Strips<BlockMXFP4>(args, rows);
         case strips::Form::kW4: return Strips<BlockW4>(args, rows);
         case strips::Form::kW8: return Strips<BlockW8>(args, rows);
+        case strips::Form::kNVFP4: return Strips<BlockNVFP4>(args, rows);
         case strips::Form::kTernary: return Strips<BlockTernary>(args, rows);
         case strips::Form::kQ2_K: return Strips<BlockQ2_K>(args, rows);
         case strips::Form::kQ3_K: return Strips<BlockQ3_K>(args, rows);

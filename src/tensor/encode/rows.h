@@ -87,7 +87,8 @@ inline void EncodeRows(const EncodeArgs& args) {
         case DType::kI32:
         case DType::kF64:
         case DType::kW4:
-        case DType::kW8: break;
+        case DType::kW8:
+        case DType::kNVFP4: break;
     }
     WEFT_CHECK(!"CanEncode says which types there are");
 }
