@@ -44,25 +44,21 @@ PackedTypes::PackedTypes(const Family& family, const Config& config) : family_(f
     }
     left_out_ = *left_out;
     group_ = read->group;
-    switch (read->method) {
-        case Method::kNone:
-        case Method::kMxfp4: return;  // gpt-oss: its experts are so without being told
-        case Method::kFp8:
-            note_ =
-                "the file's FP8 weights take two bytes each in memory, as BF16, which is "
-                "counted here; a type behind the name, as :q8_0, plans one of 'weft quantize'";
-            return;
-        case Method::kAwq:
-        case Method::kGptq:
-        case Method::kCompressed: break;
-    }
+    // gpt-oss: its experts are in MXFP4 without being told.
+    if (read->method == Method::kNone || read->method == Method::kMxfp4) return;
+    type_ = model_files::hf::MemoryType(*read);
+    if (type_ == DType::kNVFP4 || type_ == DType::kMXFP4) group_ = 0;
+    if (type_ != DType::kBF16) return;
     if (read->any_order) {
         note_ =
             "the file's weights have groups of columns in any order (act-order): they are held "
             "as BF16, which is counted here; a type behind the name plans another";
         return;
     }
-    type_ = read->bits == 4 ? DType::kW4 : DType::kW8;
+    note_ = fmt::format(
+        "the file's {} weights take two bytes each in memory, as BF16, which is counted here; a "
+        "type behind the name, as :q8_0, plans one of 'weft quantize'",
+        read->bits == 8 ? "FP8" : "quantized");
 }
 
 // The folder's module: "model.layers.3.mlp.experts.0.up_proj" of "blk.3.ffn_up_exps.weight"; "": of

@@ -1,5 +1,6 @@
 // Quantized layers of Hugging Face folders against an independent unpacking, bit for bit
-// (tests/data/hf_quant_golden.safetensors, made by tools/make_hf_quant_golden.py).
+// (tests/data/hf_quant_golden.safetensors, made by tools/make_hf_quant_golden.py, and
+// hf_weights_golden.safetensors, made by tools/make_hf_weights_golden.py).
 #include <gtest/gtest.h>
 
 #include <random>
@@ -14,10 +15,13 @@ namespace weft::model_files::hf {
 namespace {
 
 const std::string kGolden = support::TestData("/hf_quant_golden.safetensors");
+const std::string kWeightsGolden = support::TestData("/hf_weights_golden.safetensors");
 
 struct Case {
     const char* name;
     DType dtype;
+    double tolerance = 0;  // of a value, relative
+    bool weights = false;  // kWeightsGolden has it
 };
 void PrintTo(const Case& one, std::ostream* out) {
     *out << one.name;
@@ -27,29 +31,29 @@ class Packed : public testing::TestWithParam<Case> {
   protected:
     // The layer's matrix, or an error.
     Result<MatrixPtr> Open() {
-        const support::HfGolden golden(kGolden);
+        const std::string& path = GetParam().weights ? kWeightsGolden : kGolden;
+        const support::HfGolden golden(path);
         const std::string name = GetParam().name;
-        WEFT_ASSIGN(const Config whole, Config::Parse(R"({"quantization_config":)" +
-                                                          golden.Text(name + "/config") + "}",
-                                                      "config.json"));
+        const char* key =
+            name.starts_with("mlx") ? R"({"quantization":)" : R"({"quantization_config":)";
+        WEFT_ASSIGN(const Config whole,
+                    Config::Parse(key + golden.Text(name + "/config") + "}", "config.json"));
         WEFT_ASSIGN(quantization_, ReadQuantization(whole));
-        std::filesystem::create_symlink(kGolden, dir_ / "model.safetensors");
+        std::filesystem::create_symlink(path, dir_ / "model.safetensors");
         WEFT_ASSIGN(TensorFiles files, TensorFiles::Open(dir_.path()));
         files_ = std::make_unique<TensorFiles>(std::move(files));
-        const auto part = [&](const char* tensor) { return files_->Find(name + "/in/" + tensor); };
-        const LinearParts parts = {.weight = part("weight"),
-                                   .qweight = part("qweight"),
-                                   .qzeros = part("qzeros"),
-                                   .scales = part("scales"),
-                                   .g_idx = part("g_idx"),
-                                   .packed = part("weight_packed"),
-                                   .scale = part("weight_scale"),
-                                   .scale_inv = part("weight_scale_inv"),
-                                   .zero_point = part("weight_zero_point"),
-                                   .shape = part("weight_shape"),
-                                   .packed_g_idx = part("weight_g_idx")};
+        const LinearParts parts = FindLinearParts([&](const std::string& tensor) {
+            return files_->Find(fmt::format("{}/in/{}", name, tensor));
+        });
         expected_ = golden.Floats(name + "/out");
-        return PackedLinear(parts, quantization_, *files_, name, "folder");
+        const Scheme* scheme = quantization_.Of("model.layers.0." + name);
+        WEFT_CHECK(scheme != nullptr);
+        return PackedLinear(parts, *scheme, *files_, name, "folder");
+    }
+    void ExpectValue(float value, float expected, int64_t row, int64_t col) {
+        const double most = GetParam().tolerance * std::fabs(expected);
+        ASSERT_TRUE(std::fabs(double{value} - double{expected}) <= most)
+            << value << " beside " << expected << ", row " << row << " column " << col;
     }
     std::vector<float> Values(const Matrix& matrix, const Block& block) {
         std::vector<std::byte> bytes(matrix.BytesOf(block.rows, block.cols));
@@ -74,8 +78,8 @@ TEST_P(Packed, IsBitForBitWhatItStandsFor) {
     ASSERT_EQ(matrix.rows() * matrix.cols(), static_cast<int64_t>(expected_.size()));
     const std::vector<float> values = Values(matrix, {0, matrix.rows(), 0, matrix.cols()});
     for (size_t i = 0; i < values.size(); ++i) {
-        ASSERT_EQ(values[i], expected_[i]) << "row " << i / static_cast<size_t>(matrix.cols())
-                                           << " column " << i % static_cast<size_t>(matrix.cols());
+        const auto at = static_cast<int64_t>(i);
+        ExpectValue(values[i], expected_[i], at / matrix.cols(), at % matrix.cols());
     }
 }
 
@@ -96,7 +100,7 @@ TEST_P(Packed, AnySliceAtBlocksIsThatOfTheWhole) {
         for (size_t i = 0; i < part.size(); ++i) {
             const auto at = static_cast<int64_t>(i);
             const int64_t r = row + at / (count * unit), c = from * unit + at % (count * unit);
-            ASSERT_EQ(part[i], expected_[static_cast<size_t>(r * matrix.cols() + c)]);
+            ExpectValue(part[i], expected_[static_cast<size_t>(r * matrix.cols() + c)], r, c);
         }
     }
 }
@@ -113,6 +117,32 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"fp8", DType::kBF16}),
     [](const auto& one) { return std::string(one.param.name); });
 
+constexpr double kF32Step = 0x1p-22;  // a scale that is rounded twice, and the product
+constexpr double kBf16Step = 0x1p-8;  // (compressed-tensors rounds to BF16 what NVFP4 holds)
+
+INSTANTIATE_TEST_SUITE_P(
+    Weights, Packed,
+    testing::Values(
+        Case{"ctFp8Channel", DType::kBF16, 0, true}, Case{"ctFp8Tensor", DType::kBF16, 0, true},
+        Case{"ctFp8Block", DType::kBF16, 0, true}, Case{"ctNaiveGroup", DType::kBF16, 0, true},
+        Case{"ctInt8Channel", DType::kW8, kBf16Step, true},
+        Case{"ctInt8Tensor", DType::kW8, kBf16Step, true},
+        Case{"ctInt8Asym", DType::kW8, kBf16Step, true},
+        Case{"ctInt8Odd", DType::kBF16, 0, true}, Case{"ctNvfp4", DType::kNVFP4, 0, true},
+        Case{"ctNvfp4Scale", DType::kNVFP4, kBf16Step, true},
+        Case{"ctNvfp4Narrow", DType::kBF16, 0, true}, Case{"ctMxfp4", DType::kMXFP4, 0, true},
+        Case{"ctMxfp8", DType::kBF16, 0, true}, Case{"moFp8", DType::kBF16, 0, true},
+        Case{"moNvfp4", DType::kNVFP4, kF32Step, true}, Case{"moMxfp8", DType::kBF16, 0, true},
+        Case{"mlx4", DType::kQ4_1, 0, true}, Case{"mlx4Bf16", DType::kQ4_1, 0, true},
+        Case{"mlx2", DType::kQ4_1, 0, true}, Case{"mlx3", DType::kQ4_1, 0, true},
+        Case{"mlx5", DType::kQ5_1, 0, true}, Case{"mlx6", DType::kBF16, 0, true},
+        Case{"mlx8", DType::kBF16, 0, true}, Case{"mlxMxfp4", DType::kMXFP4, 0, true},
+        Case{"mlxMxfp8", DType::kBF16, 0, true}, Case{"mlxNvfp4", DType::kNVFP4, 0, true},
+        Case{"mlxNvfp4Narrow", DType::kBF16, 0, true},
+        Case{"bnbNf4", DType::kBF16, 0, true}, Case{"bnbNf4Nested", DType::kBF16, 0, true},
+        Case{"bnbFp4", DType::kBF16, 0, true}, Case{"bnbInt8", DType::kW8, 0x1p-16, true}),
+    [](const auto& one) { return std::string(one.param.name); });
+
 // ---- Refusals -----------------------------------------------------------------------------------
 
 std::string Refusal(const std::string& quantization) {
@@ -123,7 +153,7 @@ std::string Refusal(const std::string& quantization) {
 }
 
 TEST(Quantization, OtherMethodsAreRefusedByName) {
-    for (const char* method : {"bitsandbytes", "hqq", "eetq", "fbgemm_fp8", "nvfp4", "aqlm"}) {
+    for (const char* method : {"hqq", "eetq", "fbgemm_fp8", "nvfp4", "aqlm", "quark", "torchao"}) {
         const std::string message = Refusal(fmt::format(R"({{"quant_method":"{}"}})", method));
         EXPECT_NE(message.find(fmt::format("'{}' is not supported", method)), std::string::npos);
         EXPECT_NE(message.find("awq (gemm, 4 bits), gptq"), std::string::npos);
@@ -136,8 +166,8 @@ TEST(Quantization, OtherMethodsAreRefusedByName) {
     EXPECT_NE(
         Refusal(R"({"quant_method":"gptq","bits":4,"checkpoint_format":"marlin"})").find("marlin"),
         std::string::npos);
-    EXPECT_NE(Refusal(R"({"quant_method":"compressed-tensors","format":"nvfp4-pack-quantized"})")
-                  .find("nvfp4"),
+    EXPECT_NE(Refusal(R"({"quant_method":"compressed-tensors","format":"sparse-24-bitmask"})")
+                  .find("sparse-24-bitmask"),
               std::string::npos);
     EXPECT_EQ(Refusal(R"({"quant_method":"gptq","bits":4,"group_size":128})"), "");
     EXPECT_EQ(Refusal("null"), "");

@@ -126,8 +126,8 @@ TEST_F(WrongFile, TypesThatOthersWriteAreNamed) {
         uint32_t type;
         const char* word;
     } types[] = {{4, "Q4_2"},        {9, "Q8_1"},      {28, "F64"},    {31, "Q4_0_4_4"},
-                 {36, "IQ4_NL_4_4"}, {40, "NVFP4"},    {41, "Q1_0"},   {133, "Q6_0"},
-                 {139, "IQ4_K"},     {144, "IQ4_KS"},  {155, "IQ4_KT"}, {202, "interleaved"},
+                 {36, "IQ4_NL_4_4"}, {41, "Q1_0"},     {133, "Q6_0"},   {139, "IQ4_K"},
+                 {144, "IQ4_KS"},    {155, "IQ4_KT"},  {202, "interleaved"},
                  {339, "interleaved"}};
     for (const auto& [type, word] : types) {
         WriteGgufFile("model.gguf", "llama", type);
@@ -139,29 +139,39 @@ TEST_F(WrongFile, TypesThatOthersWriteAreNamed) {
 
 TEST_F(WrongFile, QuantizationsOfOthersAreNamed) {
     json config = json::parse(support::HfGolden().Text("llama/config"));
+    const char* missing = "neither model.safetensors";  // the quantization is taken
     config["quantization"] = {{"group_size", 64}, {"bits", 4}};
     WriteFolder("mlx", config);
-    Expect("mlx", {"MLX", "4 bits", "GGUF"});
+    Expect("mlx", {missing});
     config["quantization_config"] = config["quantization"];
     WriteFolder("mlx", config);
-    Expect("mlx", {"MLX", "4 bits"});
+    Expect("mlx", {missing});
     config.erase("quantization");
     WriteFolder("mlx", config);
-    Expect("mlx", {"MLX", "4 bits"});
+    Expect("mlx", {missing});
     config.erase("quantization_config");
-    for (const json& by : {json{{"mode", "mxfp4"}}, json{{"mode", "mxfp4"}, {"bits", 4}},
-                           json{{"quant_method", "mlx"}, {"bits", 8}}}) {
+    const std::pair<json, const char*> of_mlx[] = {
+        {{{"mode", "mxfp4"}}, missing},
+        {{{"mode", "mxfp4"}, {"bits", 4}}, missing},
+        {{{"quant_method", "mlx"}, {"bits", 8}}, missing},
+        {{{"bits", 4}, {"model.layers.0.mlp.up_proj", {{"bits", 7}}}}, "MLX with 7 bits"},
+        {{{"mode", "mxfp6"}}, "MLX's mode 'mxfp6'"},
+        {{{"mode", "nvfp4"}, {"group_size", 32}}, "MLX with 4 bits in groups of 32"}};
+    for (const auto& [by, word] : of_mlx) {
         config["quantization"] = by;
         WriteFolder("mlx", config);
-        Expect("mlx", {"MLX", by.contains("mode") ? "mxfp4" : "8 bits"});
+        Expect("mlx", {word});
     }
     config.erase("quantization");
     const struct {
         json config;
         const char* word;
-    } nameless[] = {{{{"load_in_4bit", true}, {"bnb_4bit_quant_type", "nf4"}}, "bitsandbytes"},
-                    {{{"_load_in_8bit", true}}, "bitsandbytes"},
-                    {{{"quant_algo", "FP8"}}, "ModelOpt"},
+    } nameless[] = {{{{"load_in_4bit", true}, {"bnb_4bit_quant_type", "nf4"}}, missing},
+                    {{{"load_in_4bit", true}, {"bnb_4bit_quant_type", "af4"}},
+                     "bitsandbytes' 'af4'"},
+                    {{{"_load_in_8bit", true}}, missing},
+                    {{{"quant_algo", "FP8"}}, missing},
+                    {{{"quant_algo", "W4A16_AWQ"}}, "ModelOpt's 'W4A16_AWQ'"},
                     {{{"w_bit", 8}, {"zero_point", true}}, "AWQ of 8 bits"},
                     {{{"bits", 3}, {"group_size", 128}, {"desc_act", false}}, "GPTQ of 3 bits"},
                     {{{"x", 1}}, "quant_method"}};
@@ -179,12 +189,15 @@ TEST_F(WrongFile, QuantizationsOfOthersAreNamed) {
     Expect("awq", {"AWQ's layout 'GEMV'", "quant_config.json"});
     WriteFolder("modelopt", config);
     const json beside = {{"producer", {{"name", "modelopt"}}},
-                         {"quantization", {{"quant_algo", "NVFP4"}}}};
+                         {"quantization", {{"quant_algo", "NVFP4_SVD"}}}};
     WriteText(dir_ / "modelopt/hf_quant_config.json", beside.dump());
-    Expect("modelopt", {"ModelOpt", "NVFP4", "hf_quant_config.json", "GGUF"});
-    config["quantization_config"] = {{"quant_method", "modelopt"}, {"quant_algo", "FP8"}};
+    Expect("modelopt", {"ModelOpt", "NVFP4_SVD", "hf_quant_config.json", "GGUF"});
+    config["quantization_config"] = {
+        {"quant_method", "modelopt"},
+        {"quant_algo", "MIXED_PRECISION"},
+        {"quantized_layers", {{"model.layers.0.mlp.up_proj", {{"quant_algo", "INT4_AWQ"}}}}}};
     WriteFolder("modelopt", config);
-    Expect("modelopt", {"ModelOpt", "FP8", "config.json"});
+    Expect("modelopt", {"ModelOpt", "INT4_AWQ", "config.json"});
 }
 
 TEST_F(WrongFile, ModelsThatSeeAreNamed) {

@@ -205,7 +205,9 @@ TEST(ConfigJson, QuantizationThatDoesNotCountIsNoted) {
     const std::string file = dir / "config.json";
     for (const auto& [quantization, said] : std::vector<std::pair<json, const char*>>{
              {{{"quant_method", "fp8"}, {"weight_block_size", {128, 128}}}, "as BF16"},
-             {{{"quant_method", "bitsandbytes"}}, "quant_method 'bitsandbytes' is not supported"},
+             {{{"quant_method", "hqq"}}, "quant_method 'hqq' is not supported"},
+             {{{"quant_method", "bitsandbytes"}, {"load_in_4bit", true}}, "as BF16"},
+             {{{"quant_method", "modelopt"}, {"quant_algo", "NVFP4"}}, ""},
              {Packed(json::object()), ""}}) {
         json config = Config({{"model_type", "llama"}, {"quantization_config", quantization}});
         std::ofstream(file) << config.dump();

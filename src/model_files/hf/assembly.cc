@@ -30,6 +30,10 @@ int64_t LayerOf(std::string_view name, std::string_view prefix) {
     return at > begin.size() && at < name.size() && name[at] == '.' ? number : -1;
 }
 
+bool IsPlain(SafeType type) {
+    return type == SafeType::kF32 || type == SafeType::kF16 || type == SafeType::kBF16;
+}
+
 }  // namespace
 
 Assembly::Assembly(std::string folder, const Family& family, const Config& config,
@@ -130,30 +134,29 @@ Result<MatrixPtr> Assembly::Column(const std::string& name, float add) {
 }
 
 Result<MatrixPtr> Assembly::Linear(const std::string& module) {
-    const LinearParts parts = {
-        .weight = Use(module + ".weight"),
-        .qweight = Use(module + ".qweight"),
-        .qzeros = Use(module + ".qzeros"),
-        .scales = Use(module + ".scales"),
-        .g_idx = Use(module + ".g_idx"),
-        .packed = Use(module + ".weight_packed"),
-        .scale = Use(module + ".weight_scale"),
-        .scale_inv = Use(module + ".weight_scale_inv"),
-        .zero_point = Use(module + ".weight_zero_point"),
-        .shape = Use(module + ".weight_shape"),
-        .packed_g_idx = Use(module + ".weight_g_idx"),
-    };
+    const LinearParts parts =
+        FindLinearParts([&](const std::string& name) { return Use(module + "." + name); });
     if (parts.weight == nullptr && parts.qweight == nullptr && parts.packed == nullptr) {
         return MatrixPtr();
     }
-    if (parts.weight != nullptr && parts.weight->type != SafeType::kF8E4M3) {
-        if (parts.weight->shape.size() != 2) {
+    const SafeTensor* weight = parts.weight;
+    const bool plain = weight != nullptr && weight->type != SafeType::kF8E4M3 &&
+                       (quantization_.method == Method::kNone || IsPlain(weight->type));
+    if (plain) {
+        if (weight->shape.size() != 2) {
             return MakeError(ErrorCode::kCorrupt, "{}: tensor '{}' is {}; expected two dims",
-                             folder_, Shown(parts.weight->name), ShapeText(parts.weight->shape));
+                             folder_, Shown(weight->name), ShapeText(weight->shape));
         }
-        return OfTensor(*parts.weight, parts.weight->shape[0], parts.weight->shape[1]);
+        return OfTensor(*weight, weight->shape[0], weight->shape[1]);
     }
-    return PackedLinear(parts, quantization_, files_, module, folder_);
+    const Scheme* scheme = quantization_.Of(module);
+    if (scheme == nullptr) {
+        return MakeError(ErrorCode::kCorrupt,
+                         "{}: '{}' is quantized, but no target of config.json's config_groups "
+                         "names it",
+                         folder_, Shown(module));
+    }
+    return PackedLinear(parts, *scheme, files_, module, folder_);
 }
 
 Result<MatrixPtr> Assembly::Mxfp4(const std::string& name) {
@@ -172,6 +175,19 @@ Result<int64_t> Assembly::ExpertCount() const {
                            kMostExperts);
 }
 
+// As mlx-lm has them: one tensor for all, "switch_mlp" in place of "experts.N".
+Result<MatrixPtr> Assembly::StackedExperts(const std::string& pattern, int64_t count) {
+    const std::string_view numbered = "experts.*";
+    const size_t at = pattern.find(numbered);
+    if (quantization_.method != Method::kMlx || at == pattern.npos) return MatrixPtr();
+    std::string module = pattern;
+    module.replace(at, numbered.size(), "switch_mlp");
+    WEFT_ASSIGN(MatrixPtr stack, Linear(module));
+    if (stack == nullptr || stack->rows() % count == 0) return stack;
+    return MakeError(ErrorCode::kCorrupt, "{}: '{}' has {} rows, which are not those of {} experts",
+                     folder_, Shown(module), stack->rows(), count);
+}
+
 Result<MatrixPtr> Assembly::Experts(const std::string& pattern, int64_t count) {
     const size_t star = pattern.find('*');
     WEFT_CHECK(star != pattern.npos);
@@ -180,7 +196,7 @@ Result<MatrixPtr> Assembly::Experts(const std::string& pattern, int64_t count) {
         std::string module = pattern;
         module.replace(star, 1, std::to_string(expert));
         WEFT_ASSIGN(MatrixPtr part, Linear(module));
-        if (part == nullptr && expert == 0) return MatrixPtr();
+        if (part == nullptr && expert == 0) return StackedExperts(pattern, count);
         if (part == nullptr) {
             return MakeError(ErrorCode::kCorrupt,
                              "{}: '{}' is missing; config.json says that there are {} experts",
@@ -395,9 +411,12 @@ bool Assembly::Unneeded(const std::string& name) const {
                                                           "model.embed_vision.",
                                                           "model.audio_tower.",
                                                           "model.embed_audio."};
-    constexpr std::array<std::string_view, 8> kEnds = {
-        ".rotary_emb.inv_freq", ".k_scale",          ".v_scale",    ".q_scale", ".kv_scale",
-        ".input_scale",         ".activation_scale", ".masked_bias"};
+    constexpr std::array<std::string_view, 13> kEnds = {
+        ".rotary_emb.inv_freq", ".k_scale",      ".v_scale",
+        ".q_scale",             ".kv_scale",     ".input_scale",
+        ".activation_scale",    ".masked_bias",  ".input_global_scale",
+        ".input_zero_point",    ".k_zero_point", ".v_zero_point",
+        ".output_scale"};
     const auto begins = [&](std::string_view begin) { return name.starts_with(begin); };
     const auto ends = [&](std::string_view end) { return name.ends_with(end); };
     if (std::ranges::any_of(kBegins, begins) || std::ranges::any_of(kEnds, ends)) return true;

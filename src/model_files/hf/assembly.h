@@ -63,6 +63,7 @@ class Assembly {
     Status AddLayer(int64_t layer);
     Status AddRule(int64_t layer, const std::string& prefix, const Rule& rule);
     Status AddFusedExperts(int64_t layer, const std::string& name, const std::string& last);
+    Result<MatrixPtr> StackedExperts(const std::string& pattern, int64_t count);
     Result<MatrixPtr> FusedExperts(const std::string& name, int64_t experts, int64_t rows);
     Status AddRopeFactors();
     Result<MatrixPtr> InPairs(MatrixPtr matrix, const std::string& name);

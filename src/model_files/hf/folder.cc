@@ -1,6 +1,7 @@
 #include "model_files/hf/folder.h"
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <unordered_map>
 
@@ -90,6 +91,24 @@ Result<std::string> FolderModel::Fingerprint() const {
     return maker.Finish();
 }
 
+// mlx-lm changes the weights of some families (adds 1 to norms, transposes convolutions, splits
+// projections): only those that it takes as they are can be read.
+Status CheckMlxFamily(const Family& family, const std::string& path) {
+    constexpr std::array<std::string_view, 14> kSame = {
+        "llama", "qwen2",   "qwen2moe", "qwen3",    "qwen3moe", "gemma2", "gemma3",
+        "phi3",  "granite", "smollm3",  "seed_oss", "olmo2",    "glm4",   "exaone4"};
+    if (std::ranges::find(kSame, family.architecture) != kSame.end()) return {};
+    std::string list;
+    for (const std::string_view name : kSame) {
+        list += fmt::format("{}{}", list.empty() ? "" : ", ", name);
+    }
+    return MakeError(ErrorCode::kUnsupported,
+                     "{}: a folder for Apple's MLX of the architecture '{}', whose weights mlx-lm "
+                     "changes. Supported of MLX: {}. Get the model's own folder, or a GGUF file of "
+                     "it",
+                     path, family.architecture, list);
+}
+
 }  // namespace
 
 bool IsFolder(const std::string& path) {
@@ -103,6 +122,7 @@ Result<std::unique_ptr<ModelSource>> OpenFolder(const std::string& path, ReadPla
     if (quantization.method == Method::kNone) {
         WEFT_ASSIGN(quantization, ReadQuantizationFile(path));
     }
+    if (quantization.method == Method::kMlx) WEFT_TRY(CheckMlxFamily(*read.family, path));
     WEFT_ASSIGN(TensorFiles opened, TensorFiles::Open(path, plan));
     auto files = std::make_unique<TensorFiles>(std::move(opened));
     Assembly assembly(path, *read.family, read.config, quantization, *files);

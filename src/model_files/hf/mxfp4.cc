@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "model_files/hf/packed.h"
+#include "model_files/hf/linear_maker.h"
 
 namespace weft::model_files::hf {
 namespace {
@@ -69,6 +69,12 @@ class Mxfp4Matrix final : public Matrix {
 };
 
 }  // namespace
+
+MatrixPtr Mxfp4FromFiles(const ByteRows& codes, const ByteRows& scales, int64_t rows,
+                         int64_t cols) {
+    return std::make_unique<Mxfp4Matrix>(*codes.file, codes.offset, *scales.file, scales.offset,
+                                         rows, cols / 32);
+}
 
 Result<MatrixPtr> Mxfp4Experts(const SafeTensor& blocks, const SafeTensor& scales,
                                const TensorFiles& files, const std::string& folder) {

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <cstring>
+#include <optional>
 
-#include "tensor/half.h"
+#include "model_files/hf/linear_maker.h"
 #include "tensor/quant.h"
 
 namespace weft::model_files::hf {
@@ -223,12 +223,12 @@ class AwqMatrix final : public PackedMatrix {
 class GptqMatrix final : public PackedMatrix {
   public:
     GptqMatrix(const Shape& shape, MatrixPtr qweight, MatrixPtr qzeros, MatrixPtr scales,
-               MatrixPtr g_idx, const Quantization& quantization)
-        : PackedMatrix(shape, std::move(g_idx), quantization.any_order),
+               MatrixPtr g_idx, const Scheme& scheme)
+        : PackedMatrix(shape, std::move(g_idx), scheme.any_order),
           qweight_(std::move(qweight)),
           qzeros_(std::move(qzeros)),
           scales_(std::move(scales)),
-          zero_add_(quantization.zero_plus_one ? 1 : 0) {}
+          zero_add_(scheme.zero_plus_one ? 1 : 0) {}
 
   private:
     Status Unpack(const Block& block, std::span<uint8_t> codes) const override {
@@ -308,196 +308,187 @@ class RowPackedMatrix final : public PackedMatrix {
     MatrixPtr packed_, scale_, zero_point_;
 };
 
-// ---- FP8 ----------------------------------------------------------------------------------------
-
-// E4M3 of OCP's 8-bit formats: no infinities, S.1111.111 is NaN.
-float F8ToF32(uint8_t bits) {
-    const int exponent = bits >> 3 & 15, mantissa = bits & 7;
-    const float sign = (bits & 0x80) != 0 ? -1.0f : 1.0f;
-    if (exponent == 15 && mantissa == 7) return NAN;
-    if (exponent == 0) return sign * std::ldexp(static_cast<float>(mantissa), -9);
-    return sign * std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
-}
-
-class Fp8Matrix final : public Matrix {
+// Bytes that are int8: compressed-tensors' int-quantized, bitsandbytes' int8.
+class Int8Matrix final : public PackedMatrix {
   public:
-    // scales: F32, one for each block_rows x block_cols.
-    Fp8Matrix(const WeightFile& file, uint64_t offset, int64_t rows, int64_t cols, MatrixPtr scales,
-              int64_t block_rows, int64_t block_cols)
-        : Matrix(DType::kBF16, rows, cols),
-          file_(file),
-          offset_(offset),
-          scales_(std::move(scales)),
-          block_rows_(block_rows),
-          block_cols_(block_cols) {
-        for (int i = 0; i < 256; ++i) values_[i] = F8ToF32(static_cast<uint8_t>(i));
-    }
+    // scale: F32 [out or 1, groups], of which `part` counts. zero_point: [out, groups], bytes.
+    Int8Matrix(const Shape& shape, ByteRows weight, MatrixPtr scale, float part,
+               std::optional<ByteRows> zero_point)
+        : PackedMatrix(shape, nullptr, false),
+          weight_(weight),
+          scale_(std::move(scale)),
+          part_(part),
+          zero_point_(zero_point) {}
 
-    Status Read(const Block& block, std::span<std::byte> out) const override {
-        std::vector<std::byte> bytes(static_cast<size_t>(block.cols));
-        std::vector<float> scales;
-        int64_t scale_row = -1;
-        const int64_t first = block.col / block_cols_;
-        const int64_t count = (block.col + block.cols - 1) / block_cols_ - first + 1;
-        for (int64_t row = block.row; row < block.row + block.rows; ++row) {
-            if (row / block_rows_ != scale_row) {
-                scale_row = row / block_rows_;
-                scales.resize(static_cast<size_t>(count));
-                WEFT_TRY(scales_->Read({scale_row, 1, first, count},
-                                       std::as_writable_bytes(std::span(scales))));
-            }
-            WEFT_TRY(
-                file_.ReadAt(offset_ + static_cast<uint64_t>(row * cols() + block.col), bytes));
-            for (int64_t c = 0; c < block.cols; ++c) {
-                const float value = values_[std::to_integer<size_t>(bytes[static_cast<size_t>(c)])];
-                const int64_t group = (block.col + c) / block_cols_ - first;
-                const uint16_t half = F32ToBF16(value * scales[static_cast<size_t>(group)]);
-                std::memcpy(out.data(), &half, sizeof half);
-                out = out.subspan(sizeof half);
-            }
+  private:
+    Status Unpack(const Block& block, std::span<uint8_t> codes) const override {
+        WEFT_TRY(weight_.Read(block, std::as_writable_bytes(codes)));
+        for (uint8_t& code : codes) code ^= 0x80;
+        return {};
+    }
+    Status ReadGroups(const Block& block, Groups& groups) const override {
+        const bool shared = scale_->rows() == 1;
+        const auto count = static_cast<size_t>(groups.count);
+        WEFT_TRY(scale_->Read(
+            {shared ? 0 : block.row, shared ? 1 : block.rows, groups.first, groups.count},
+            std::as_writable_bytes(std::span(groups.scales).first(
+                shared ? count : groups.scales.size()))));
+        for (size_t i = shared ? count : groups.scales.size(); i < groups.scales.size(); ++i) {
+            groups.scales[i] = groups.scales[i - count];
+        }
+        for (float& scale : groups.scales) {
+            WEFT_TRY(CheckScale(scale));
+            scale = CutScale(scale * part_);
+        }
+        std::ranges::fill(groups.zeros, 128);
+        if (!zero_point_) return {};
+        std::vector<std::byte> zeros(groups.zeros.size());
+        WEFT_TRY(zero_point_->Read({block.row, block.rows, groups.first, groups.count}, zeros));
+        for (size_t i = 0; i < zeros.size(); ++i) {
+            groups.zeros[i] = std::to_integer<int>(zeros[i] ^ std::byte{0x80});
         }
         return {};
     }
+    // Blocks have room for 16 bits of a scale's mantissa: those of F16 and BF16 are whole.
+    float CutScale(float scale) const {
+        if (dtype() != DType::kW8) return scale;
+        return std::bit_cast<float>((std::bit_cast<uint32_t>(scale) + 0x80u) & ~0xffu);
+    }
 
-  private:
-    const WeightFile& file_;
-    uint64_t offset_;
-    MatrixPtr scales_;
-    int64_t block_rows_, block_cols_;
-    float values_[256];
+    ByteRows weight_;
+    MatrixPtr scale_;
+    float part_;
+    std::optional<ByteRows> zero_point_;
 };
+
+}  // namespace
 
 // ---- From tensors to matrices -------------------------------------------------------------------
 
-class Maker {
-  public:
-    Maker(const LinearParts& parts, const Quantization& quantization, const TensorFiles& files,
-          const std::string& module, const std::string& folder)
-        : parts_(parts), q_(quantization), files_(files), module_(module), folder_(folder) {}
-
-    Result<MatrixPtr> Make() {
-        if (parts_.weight != nullptr) return MakeFp8();
-        if (parts_.packed != nullptr && q_.method == Method::kCompressed) return MakeRowPacked();
-        if (parts_.qweight != nullptr && q_.method == Method::kAwq) return MakeAwq();
-        if (parts_.qweight != nullptr && q_.method == Method::kGptq) return MakeGptq();
-        return Corrupt("is packed, but config.json's quantization_config doesn't say so");
+Result<MatrixPtr> LinearMaker::Make() const {
+    if (q_.method == Method::kMlx) return MakeMlx();
+    if (q_.method == Method::kBitsAndBytes) return MakeBitsAndBytes();
+    const SafeTensor* weight = parts_.weight != nullptr ? parts_.weight : parts_.packed;
+    const bool floats = q_.method == Method::kCompressed || q_.method == Method::kModelOpt;
+    if (weight != nullptr && weight->type == SafeType::kU8 && floats) return MakeFp4(*weight);
+    if (parts_.weight != nullptr && parts_.weight->type == SafeType::kI8 && floats) {
+        return MakeInt8();
     }
-
-  private:
-    template <typename... Args>
-    Error Corrupt(fmt::format_string<Args...> format, Args&&... args) const {
-        return MakeError(ErrorCode::kCorrupt, "{}: '{}' {}", folder_, Shown(module_),
-                         fmt::format(format, std::forward<Args>(args)...));
+    if (parts_.weight != nullptr && parts_.weight->type == SafeType::kF8E4M3) return MakeFp8();
+    if (parts_.packed != nullptr && q_.method == Method::kCompressed) return MakeRowPacked();
+    if (parts_.qweight != nullptr && q_.method == Method::kAwq) return MakeAwq();
+    if (parts_.qweight != nullptr && q_.method == Method::kGptq) return MakeGptq();
+    if (parts_.weight != nullptr) {
+        return Corrupt("has a weight of dtype {}, which its quantization does not have",
+                       SafeTypeName(parts_.weight->type));
     }
+    return Corrupt("is packed, but config.json's quantization_config doesn't say so");
+}
 
-    // A 2-D tensor of int32 (`floats`: of F16, BF16 or F32, given as F32) of that shape.
-    Result<MatrixPtr> Part(const SafeTensor* tensor, const char* name, int64_t rows, int64_t cols,
-                           bool floats) const {
-        if (tensor == nullptr) return Corrupt("has no {}", name);
-        const std::vector<int64_t> expected = {rows, cols};
-        if (tensor->shape != expected) {
-            return Corrupt("has a {} of {} dims and {} bytes; expected [{}, {}]", name,
-                           tensor->shape.size(), tensor->bytes, rows, cols);
-        }
-        WEFT_ASSIGN(const DType dtype, TypeOf(*tensor, name, floats));
-        MatrixPtr matrix = FromFile(files_.file(*tensor), tensor->offset, dtype, rows, cols);
-        return floats ? Converted(std::move(matrix), DType::kF32) : std::move(matrix);
+Result<MatrixPtr> LinearMaker::Part(const SafeTensor* tensor, const char* name, int64_t rows,
+                                    int64_t cols, bool floats) const {
+    if (tensor == nullptr) return Corrupt("has no {}", name);
+    const std::vector<int64_t> expected = {rows, cols};
+    if (tensor->shape != expected) {
+        return Corrupt("has a {} of {} dims and {} bytes; expected [{}, {}]", name,
+                       tensor->shape.size(), tensor->bytes, rows, cols);
     }
+    WEFT_ASSIGN(const DType dtype, TypeOf(*tensor, name, floats));
+    MatrixPtr matrix = FromFile(files_.file(*tensor), tensor->offset, dtype, rows, cols);
+    return floats ? Converted(std::move(matrix), DType::kF32) : std::move(matrix);
+}
 
-    Result<DType> TypeOf(const SafeTensor& tensor, const char* name, bool floats) const {
-        if (!floats && tensor.type == SafeType::kI32) return DType::kI32;
-        if (floats && tensor.type == SafeType::kF32) return DType::kF32;
-        if (floats && tensor.type == SafeType::kF16) return DType::kF16;
-        if (floats && tensor.type == SafeType::kBF16) return DType::kBF16;
-        return Corrupt("has a {} of dtype {}; expected {}", name, SafeTypeName(tensor.type),
-                       floats ? "F16, BF16 or F32" : "I32");
+Result<DType> LinearMaker::TypeOf(const SafeTensor& tensor, const char* name, bool floats) const {
+    if (!floats && tensor.type == SafeType::kI32) return DType::kI32;
+    if (floats && tensor.type == SafeType::kF32) return DType::kF32;
+    if (floats && tensor.type == SafeType::kF16) return DType::kF16;
+    if (floats && tensor.type == SafeType::kBF16) return DType::kBF16;
+    return Corrupt("has a {} of dtype {}; expected {}", name, SafeTypeName(tensor.type),
+                   floats ? "F16, BF16 or F32" : "I32");
+}
+
+Status LinearMaker::NeedMatrix(const SafeTensor* tensor, const char* name) const {
+    if (tensor == nullptr) return Corrupt("has no {}", name);
+    if (tensor->shape.size() == 2) return {};
+    return Corrupt("has a {} of {} dims; expected 2", name, tensor->shape.size());
+}
+
+namespace {
+
+// What W4 and W8 cannot hold becomes values, in the scales' dtype.
+DType TargetType(const Scheme& q, const PackedMatrix::Shape& shape, SafeType scales) {
+    const bool blocks = !q.any_order && shape.group % kBlock == 0 && shape.in % kBlock == 0;
+    if (scales == SafeType::kF32) return DType::kF32;
+    if (blocks) return shape.bits == 4 ? DType::kW4 : DType::kW8;
+    return scales == SafeType::kF16 ? DType::kF16 : DType::kBF16;
+}
+
+// Rows, columns and groups of scales, which must be whole; nullopt: they aren't.
+std::optional<PackedMatrix::Shape> ShapeOf(const Scheme& q, int64_t out, int64_t in, int64_t groups,
+                                           SafeType scales) {
+    const int64_t group = q.group == 0 ? in : q.group;
+    if (in < 1 || out < 1 || groups < 1 || (!q.any_order && in % group != 0) ||
+        (in + group - 1) / group != groups) {
+        return std::nullopt;
     }
+    PackedMatrix::Shape shape{out, in, group, groups, q.bits, DType::kW4};
+    shape.dtype = TargetType(q, shape, scales);
+    return shape;
+}
 
-    // What W4 and W8 cannot hold becomes values, in the scales' dtype.
-    DType TargetType(const PackedMatrix::Shape& shape, SafeType scales) const {
-        const bool blocks = !q_.any_order && shape.group % kBlock == 0 && shape.in % kBlock == 0;
-        if (scales == SafeType::kF32) return DType::kF32;
-        if (blocks) return shape.bits == 4 ? DType::kW4 : DType::kW8;
-        return scales == SafeType::kF16 ? DType::kF16 : DType::kBF16;
+}  // namespace
+
+Error LinearMaker::WrongGroups(int64_t in, int64_t groups) const {
+    return Corrupt("has {} columns in groups of {}, but {} groups of scales", in,
+                   q_.group == 0 ? in : q_.group, groups);
+}
+
+// The columns' groups: kI32 [in].
+Result<MatrixPtr> LinearMaker::GroupIndex(const SafeTensor* tensor, int64_t in) const {
+    if (tensor == nullptr) {
+        if (q_.any_order) return Corrupt("has no g_idx, but its columns are out of order");
+        return MatrixPtr();
     }
-
-    // Rows, columns and groups of scales, which must be whole.
-    Result<PackedMatrix::Shape> ShapeOf(int64_t out, int64_t in, int64_t groups,
-                                        SafeType scales) const {
-        const int64_t group = q_.group == 0 ? in : q_.group;
-        if (in < 1 || out < 1 || groups < 1 || (!q_.any_order && in % group != 0) ||
-            (in + group - 1) / group != groups) {
-            return Corrupt("has {} columns in groups of {}, but {} groups of scales", in, group,
-                           groups);
-        }
-        PackedMatrix::Shape shape{out, in, group, groups, q_.bits, DType::kW4};
-        shape.dtype = TargetType(shape, scales);
-        return shape;
+    const std::vector<int64_t> expected = {in};
+    if (tensor->type != SafeType::kI32 || tensor->shape != expected) {
+        return Corrupt("has a g_idx of {} bytes; expected {} x I32", tensor->bytes, in);
     }
+    return FromFile(files_.file(*tensor), tensor->offset, DType::kI32, 1, in);
+}
 
-    // The columns' groups: kI32 [in].
-    Result<MatrixPtr> GroupIndex(const SafeTensor* tensor, int64_t in) const {
-        if (tensor == nullptr) {
-            if (q_.any_order) return Corrupt("has no g_idx, but its columns are out of order");
-            return MatrixPtr();
-        }
-        const std::vector<int64_t> expected = {in};
-        if (tensor->type != SafeType::kI32 || tensor->shape != expected) {
-            return Corrupt("has a g_idx of {} bytes; expected {} x I32", tensor->bytes, in);
-        }
-        return FromFile(files_.file(*tensor), tensor->offset, DType::kI32, 1, in);
-    }
-
-    // Dims of a 2-D tensor.
-    Status NeedMatrix(const SafeTensor* tensor, const char* name) const {
-        if (tensor == nullptr) return Corrupt("has no {}", name);
-        if (tensor->shape.size() == 2) return {};
-        return Corrupt("has a {} of {} dims; expected 2", name, tensor->shape.size());
-    }
-
-    Result<MatrixPtr> MakeAwq() const;
-    Result<MatrixPtr> MakeGptq() const;
-    Result<MatrixPtr> MakeRowPacked() const;
-    Result<MatrixPtr> MakeFp8() const;
-
-    const LinearParts& parts_;
-    const Quantization& q_;
-    const TensorFiles& files_;
-    const std::string& module_;
-    const std::string& folder_;
-};
-
-Result<MatrixPtr> Maker::MakeAwq() const {
+Result<MatrixPtr> LinearMaker::MakeAwq() const {
     WEFT_TRY(NeedMatrix(parts_.qweight, "qweight"));
     WEFT_TRY(NeedMatrix(parts_.scales, "scales"));
     const int64_t in = parts_.qweight->shape[0], out = parts_.scales->shape[1];
     const int64_t groups = parts_.scales->shape[0];
     if (out % 8 != 0) return Corrupt("has {} outputs, which are no whole words of 8", out);
-    WEFT_ASSIGN(const PackedMatrix::Shape shape, ShapeOf(out, in, groups, parts_.scales->type));
+    const auto shape = ShapeOf(q_, out, in, groups, parts_.scales->type);
+    if (!shape) return WrongGroups(in, groups);
     WEFT_ASSIGN(MatrixPtr qweight, Part(parts_.qweight, "qweight", in, out / 8, false));
     WEFT_ASSIGN(MatrixPtr qzeros, Part(parts_.qzeros, "qzeros", groups, out / 8, false));
     WEFT_ASSIGN(MatrixPtr scales, Part(parts_.scales, "scales", groups, out, true));
-    return MatrixPtr(std::make_unique<AwqMatrix>(shape, std::move(qweight), std::move(qzeros),
+    return MatrixPtr(std::make_unique<AwqMatrix>(*shape, std::move(qweight), std::move(qzeros),
                                                  std::move(scales)));
 }
 
-Result<MatrixPtr> Maker::MakeGptq() const {
+Result<MatrixPtr> LinearMaker::MakeGptq() const {
     WEFT_TRY(NeedMatrix(parts_.qweight, "qweight"));
     WEFT_TRY(NeedMatrix(parts_.scales, "scales"));
     const int64_t per_word = 32 / q_.bits;
     const int64_t in = parts_.qweight->shape[0] * per_word, out = parts_.qweight->shape[1];
     const int64_t groups = parts_.scales->shape[0];
     if (out % per_word != 0) return Corrupt("has {} outputs, which are no whole words", out);
-    WEFT_ASSIGN(const PackedMatrix::Shape shape, ShapeOf(out, in, groups, parts_.scales->type));
+    const auto shape = ShapeOf(q_, out, in, groups, parts_.scales->type);
+    if (!shape) return WrongGroups(in, groups);
     WEFT_ASSIGN(MatrixPtr qweight, Part(parts_.qweight, "qweight", in / per_word, out, false));
     WEFT_ASSIGN(MatrixPtr qzeros, Part(parts_.qzeros, "qzeros", groups, out / per_word, false));
     WEFT_ASSIGN(MatrixPtr scales, Part(parts_.scales, "scales", groups, out, true));
     WEFT_ASSIGN(MatrixPtr g_idx, GroupIndex(parts_.g_idx, in));
-    return MatrixPtr(std::make_unique<GptqMatrix>(shape, std::move(qweight), std::move(qzeros),
+    return MatrixPtr(std::make_unique<GptqMatrix>(*shape, std::move(qweight), std::move(qzeros),
                                                   std::move(scales), std::move(g_idx), q_));
 }
 
-Result<MatrixPtr> Maker::MakeRowPacked() const {
+Result<MatrixPtr> LinearMaker::MakeRowPacked() const {
     WEFT_TRY(NeedMatrix(parts_.packed, "weight_packed"));
     WEFT_TRY(NeedMatrix(parts_.scale, "weight_scale"));
     if (parts_.shape == nullptr || parts_.shape->type != SafeType::kI64 ||
@@ -512,7 +503,8 @@ Result<MatrixPtr> Maker::MakeRowPacked() const {
     if (out < 1 || in < 1 || out > 1ll << 40 || in > 1ll << 40) {
         return Corrupt("has a weight_shape of [{}, {}]", out, in);
     }
-    WEFT_ASSIGN(const PackedMatrix::Shape shape, ShapeOf(out, in, groups, parts_.scale->type));
+    const auto shape = ShapeOf(q_, out, in, groups, parts_.scale->type);
+    if (!shape) return WrongGroups(in, groups);
     WEFT_ASSIGN(MatrixPtr packed,
                 Part(parts_.packed, "weight_packed", out, (in + per_word - 1) / per_word, false));
     WEFT_ASSIGN(MatrixPtr scale, Part(parts_.scale, "weight_scale", out, groups, true));
@@ -522,43 +514,98 @@ Result<MatrixPtr> Maker::MakeRowPacked() const {
                                      (out + per_word - 1) / per_word, groups, false));
     }
     WEFT_ASSIGN(MatrixPtr g_idx, GroupIndex(parts_.packed_g_idx, in));
-    return MatrixPtr(std::make_unique<RowPackedMatrix>(shape, std::move(packed), std::move(scale),
+    return MatrixPtr(std::make_unique<RowPackedMatrix>(*shape, std::move(packed), std::move(scale),
                                                        std::move(zero_point), std::move(g_idx),
                                                        q_.any_order));
 }
 
-// Scales by block, by row ([out, 1]) or one for all.
-Result<MatrixPtr> Maker::MakeFp8() const {
+// weight_scale: [out, groups], [out] or one for all.
+Result<MatrixPtr> LinearMaker::MakeInt8() const {
     WEFT_TRY(NeedMatrix(parts_.weight, "weight"));
-    const int64_t rows = parts_.weight->shape[0], cols = parts_.weight->shape[1];
-    const SafeTensor* tensor = parts_.scale_inv != nullptr ? parts_.scale_inv : parts_.scale;
-    if (tensor == nullptr) return Corrupt("is F8_E4M3 without weight_scale_inv");
-    if (rows < 1 || cols < 1) return Corrupt("is empty");
-    int64_t block_rows = q_.block_rows, block_cols = q_.block_cols;
-    const auto count = static_cast<int64_t>(tensor->bytes / SafeTypeBytes(tensor->type));
-    if (block_rows == 0) {
-        block_rows = count == 1 ? rows : 1;
-        block_cols = cols;
+    if (parts_.scale == nullptr) return Corrupt("has no weight_scale");
+    const int64_t out = parts_.weight->shape[0], in = parts_.weight->shape[1];
+    if (out < 1 || in < 1) return Corrupt("is empty");
+    if (q_.block_rows > 1) return Corrupt("is of int8 with scales by block, which Weft can't read");
+    const auto count =
+        static_cast<int64_t>(parts_.scale->bytes / SafeTypeBytes(parts_.scale->type));
+    const int64_t rows = count == 1 ? 1 : out;
+    const int64_t groups = q_.group == 0 ? 1 : in / q_.group;
+    Scheme scheme = q_;
+    scheme.bits = 8;
+    auto shape = ShapeOf(scheme, out, in, groups, parts_.scale->type);
+    if (!shape) return WrongGroups(in, groups);
+    if (count != rows * groups) {
+        return Corrupt("has {} scales; expected {} x {}", count, rows, groups);
     }
-    const int64_t scale_rows = (rows + block_rows - 1) / block_rows;
-    const int64_t scale_cols = (cols + block_cols - 1) / block_cols;
-    if (count != scale_rows * scale_cols) {
-        return Corrupt("has {} scales; expected {} x {}", count, scale_rows, scale_cols);
+    WEFT_ASSIGN(const DType dtype, TypeOf(*parts_.scale, "weight_scale", true));
+    MatrixPtr scale = Converted(
+        FromFile(files_.file(*parts_.scale), parts_.scale->offset, dtype, rows, groups),
+        DType::kF32);
+    std::optional<ByteRows> zeros;
+    if (const SafeTensor* zero = parts_.zero_point; zero != nullptr) {
+        if (zero->type != SafeType::kI8 || zero->bytes != static_cast<uint64_t>(out * groups)) {
+            return Corrupt("has a weight_zero_point of {} and {} bytes; expected I8 [{}, {}]",
+                           SafeTypeName(zero->type), zero->bytes, out, groups);
+        }
+        zeros = ByteRows{&files_.file(*zero), zero->offset, groups};
     }
-    WEFT_ASSIGN(const DType dtype, TypeOf(*tensor, "scale", true));
-    MatrixPtr scales = Converted(
-        FromFile(files_.file(*tensor), tensor->offset, dtype, scale_rows, scale_cols), DType::kF32);
-    return MatrixPtr(std::make_unique<Fp8Matrix>(files_.file(*parts_.weight), parts_.weight->offset,
-                                                 rows, cols, std::move(scales), block_rows,
-                                                 block_cols));
+    const ByteRows weight{&files_.file(*parts_.weight), parts_.weight->offset, in};
+    return MatrixPtr(
+        std::make_unique<Int8Matrix>(*shape, weight, std::move(scale), 1.0f, zeros));
 }
 
-}  // namespace
+// Of bitsandbytes: SCB [out] is 127 times the scale of a row.
+Result<MatrixPtr> LinearMaker::MakeScb() const {
+    WEFT_TRY(NeedMatrix(parts_.weight, "weight"));
+    const int64_t out = parts_.weight->shape[0], in = parts_.weight->shape[1];
+    if (out < 1 || in < 1) return Corrupt("is empty");
+    if (parts_.scb == nullptr) return Corrupt("is of int8, but has no SCB");
+    if (parts_.scb->type != SafeType::kF32 ||
+        parts_.scb->bytes != static_cast<uint64_t>(out) * sizeof(float)) {
+        return Corrupt("has an SCB of {} and {} bytes; expected F32 [{}]",
+                       SafeTypeName(parts_.scb->type), parts_.scb->bytes, out);
+    }
+    const DType dtype = in % kBlock == 0 ? DType::kW8 : DType::kBF16;
+    const PackedMatrix::Shape shape{out, in, in, 1, 8, dtype};
+    MatrixPtr scale =
+        FromFile(files_.file(*parts_.scb), parts_.scb->offset, DType::kF32, out, 1);
+    const ByteRows weight{&files_.file(*parts_.weight), parts_.weight->offset, in};
+    return MatrixPtr(std::make_unique<Int8Matrix>(shape, weight, std::move(scale), 1.0f / 127,
+                                                  std::nullopt));
+}
 
-Result<MatrixPtr> PackedLinear(const LinearParts& parts, const Quantization& quantization,
+LinearParts FindLinearParts(const std::function<const SafeTensor*(const std::string&)>& find) {
+    LinearParts parts = {.weight = find("weight"),
+                         .qweight = find("qweight"),
+                         .qzeros = find("qzeros"),
+                         .scales = find("scales"),
+                         .g_idx = find("g_idx"),
+                         .packed = find("weight_packed"),
+                         .scale = find("weight_scale"),
+                         .scale_inv = find("weight_scale_inv"),
+                         .zero_point = find("weight_zero_point"),
+                         .shape = find("weight_shape"),
+                         .packed_g_idx = find("weight_g_idx"),
+                         .global_scale = find("weight_global_scale"),
+                         .scale_2 = find("weight_scale_2"),
+                         .biases = find("biases"),
+                         .absmax = find("weight.absmax"),
+                         .quant_map = find("weight.quant_map"),
+                         .nested_absmax = find("weight.nested_absmax"),
+                         .nested_quant_map = find("weight.nested_quant_map"),
+                         .quant_state = find("weight.quant_state.bitsandbytes__nf4"),
+                         .scb = find("SCB")};
+    if (parts.quant_state == nullptr) {
+        parts.quant_state = find("weight.quant_state.bitsandbytes__fp4");
+    }
+    find("weight_format");  // of bitsandbytes' int8: says that rows are in order
+    return parts;
+}
+
+Result<MatrixPtr> PackedLinear(const LinearParts& parts, const Scheme& scheme,
                                const TensorFiles& files, const std::string& module,
                                const std::string& folder) {
-    return Maker(parts, quantization, files, module, folder).Make();
+    return LinearMaker(parts, scheme, files, module, folder).Make();
 }
 
 }  // namespace weft::model_files::hf

@@ -1,5 +1,6 @@
 #include "model_files/hf/quantization.h"
 
+#include <algorithm>
 #include <filesystem>
 
 namespace weft::model_files::hf {
@@ -7,24 +8,18 @@ namespace {
 
 constexpr int64_t kMostBlockSide = 1 << 20;
 constexpr std::string_view kSupported =
-    "fp8, awq (gemm, 4 bits), gptq (4 and 8 bits), compressed-tensors (pack-quantized, 4 and 8 "
-    "bits), mxfp4 (gpt-oss)";
+    "fp8, awq (gemm, 4 bits), gptq (4 and 8 bits), auto-round, compressed-tensors, modelopt (FP8, "
+    "NVFP4, MXFP8), bitsandbytes, Apple's MLX, mxfp4 (gpt-oss)";
+constexpr size_t kMostModuleBytes = 512;
+constexpr int64_t kMostMatchNs = 10'000'000;
 
 Error Refused(const Config& config, std::string_view what) {
-    return MakeError(ErrorCode::kUnsupported,
-                     "{}: {} is not supported. Supported: {}. Get the model's own folder, or a "
-                     "GGUF file of it.",
-                     config.where(), what, kSupported);
-}
-
-// -1 and absent: a whole row.
-Result<int64_t> GroupSize(const Config& config) {
-    WEFT_ASSIGN(const int64_t group, config.IntOr({"group_size", "q_group_size"}, -1, 1 << 20, -1));
-    return group <= 0 ? int64_t{0} : group;
+    return RefusedQuantization(config, what);
 }
 
 Result<Quantization> ReadAwq(const Config& config) {
-    Quantization read{.method = Method::kAwq};
+    Quantization read;
+    read.method = Method::kAwq;
     WEFT_ASSIGN(const std::string version, config.StringOr({"version"}, "gemm"));
     if (version != "gemm" && version != "GEMM") {
         return Refused(config, fmt::format("AWQ's layout '{}'", Shown(version)));
@@ -32,81 +27,50 @@ Result<Quantization> ReadAwq(const Config& config) {
     WEFT_ASSIGN(const int64_t bits, config.IntOr({"bits", "w_bit"}, 1, 32, 4));
     if (bits != 4) return Refused(config, fmt::format("AWQ of {} bits", bits));
     read.bits = 4;
-    WEFT_ASSIGN(read.group, GroupSize(config));
+    WEFT_ASSIGN(read.group, ReadGroupSize(config));
     return read;
 }
 
+// fallback 0: they must be there.
+Result<int> GptqBits(const Config& config, int fallback) {
+    WEFT_ASSIGN(const int64_t bits, fallback == 0 ? config.NeedInt({"bits"}, 1, 32)
+                                                  : config.IntOr({"bits"}, 1, 32, fallback));
+    if (bits != 4 && bits != 8) return Refused(config, fmt::format("GPTQ of {} bits", bits));
+    return static_cast<int>(bits);
+}
+
 Result<Quantization> ReadGptq(const Config& config) {
-    Quantization read{.method = Method::kGptq};
+    Quantization read;
+    read.method = Method::kGptq;
     WEFT_ASSIGN(const std::string format, config.StringOr({"checkpoint_format"}, "gptq"));
     if (format != "gptq" && format != "gptq_v2") {
         return Refused(config, fmt::format("GPTQ's format '{}'", Shown(format)));
     }
     read.zero_plus_one = format == "gptq";
-    WEFT_ASSIGN(const int64_t bits, config.NeedInt({"bits"}, 1, 32));
-    if (bits != 4 && bits != 8) return Refused(config, fmt::format("GPTQ of {} bits", bits));
-    read.bits = static_cast<int>(bits);
-    WEFT_ASSIGN(read.group, GroupSize(config));
+    WEFT_ASSIGN(read.bits, GptqBits(config, 0));
+    WEFT_ASSIGN(read.group, ReadGroupSize(config));
     WEFT_ASSIGN(read.any_order, config.BoolOr({"desc_act"}, false));
     WEFT_ASSIGN(const Config dynamic, config.Sub({"dynamic"}));
     for (const auto& [pattern, overrides] : dynamic.json().items()) {
         if (pattern.starts_with("-:") || overrides.empty()) continue;
-        return Refused(config, "GPTQ with layers of their own settings ('dynamic')");
-    }
-    return read;
-}
-
-// What one of config_groups says.
-Result<Quantization> ReadGroup(const Config& group) {
-    Quantization read{.method = Method::kCompressed};
-    WEFT_ASSIGN(const Config weights, group.Sub({"weights"}));
-    WEFT_ASSIGN(const Config inputs, group.Sub({"input_activations"}));
-    WEFT_ASSIGN(const std::string type, weights.StringOr({"type"}, "int"));
-    WEFT_ASSIGN(const int64_t bits, weights.NeedInt({"num_bits"}, 1, 32));
-    WEFT_ASSIGN(const std::string strategy, weights.StringOr({"strategy"}, "group"));
-    WEFT_ASSIGN(const std::string order,
-                weights.Has("actorder") && weights.json()["actorder"].is_boolean()
-                    ? Result<std::string>("group")
-                    : weights.StringOr({"actorder"}, ""));
-    if (type != "int" || (bits != 4 && bits != 8) || !inputs.json().empty()) {
-        return Refused(
-            group, fmt::format("compressed-tensors with weights of {} {} bits{}", Shown(type), bits,
-                               inputs.json().empty() ? "" : " and quantized inputs"));
-    }
-    if (strategy != "group" && strategy != "channel") {
-        return Refused(group, fmt::format("compressed-tensors by '{}'", Shown(strategy)));
-    }
-    read.bits = static_cast<int>(bits);
-    if (strategy == "group") {
-        WEFT_ASSIGN(read.group, GroupSize(weights));
-    }
-    read.any_order = order == "group";
-    return read;
-}
-
-Result<Quantization> ReadCompressed(const Config& config) {
-    WEFT_ASSIGN(const std::string format, config.StringOr({"format"}, ""));
-    if (format != "pack-quantized") {
-        return Refused(config, fmt::format("compressed-tensors' format '{}'", Shown(format)));
-    }
-    WEFT_ASSIGN(const Config groups, config.Sub({"config_groups"}));
-    if (groups.json().empty()) return config.Corrupt("config_groups", "one group at least");
-    std::optional<Quantization> first;
-    for (const auto& [name, value] : groups.json().items()) {
-        if (value.is_null()) continue;
-        WEFT_ASSIGN(const Config group, groups.Sub({name}));
-        WEFT_ASSIGN(const Quantization read, ReadGroup(group));
-        if (first && (read.bits != first->bits || read.group != first->group)) {
-            return Refused(config, "compressed-tensors with groups that differ");
+        WEFT_ASSIGN(const Config own, dynamic.Sub({pattern}));
+        Scheme scheme = read;
+        WEFT_ASSIGN(scheme.bits, GptqBits(own, read.bits));
+        if (own.Has("group_size")) {
+            WEFT_ASSIGN(scheme.group, ReadGroupSize(own));
         }
-        first = read;
+        WEFT_ASSIGN(scheme.any_order, own.BoolOr({"desc_act"}, read.any_order));
+        WEFT_ASSIGN(tokenizer::Regex regex,
+                    ReadExpression(config, pattern.substr(pattern.starts_with("+:") ? 2 : 0)));
+        read.overrides.push_back({std::move(regex), false, scheme});
     }
-    if (!first) return config.Corrupt("config_groups", "one group at least");
-    return *first;
+    return read;
 }
 
 Result<Quantization> ReadFp8(const Config& config) {
-    Quantization read{.method = Method::kFp8, .bits = 8};
+    Quantization read;
+    read.method = Method::kFp8;
+    read.bits = 8;
     WEFT_ASSIGN(const std::string format, config.StringOr({"fmt"}, "e4m3"));
     if (format != "e4m3") return Refused(config, fmt::format("fp8 of '{}'", Shown(format)));
     WEFT_ASSIGN(const std::vector<int64_t> block, config.Ints({"weight_block_size"}));
@@ -144,43 +108,149 @@ std::string MethodByKeys(const Config& config) {
 }
 
 // Folders of mlx-lm say group_size, bits and mode under 'quantization', and often the same under
-// 'quantization_config'.
-Status RefuseMlx(const Config& config) {
+// 'quantization_config'. Empty: none.
+Result<Config> MlxConfig(const Config& config) {
     for (const std::string_view key : {"quantization", "quantization_config"}) {
         WEFT_ASSIGN(const Config mlx, config.Sub({key}));
         const bool whole = key == "quantization";
         const bool named = mlx.Has("quant_method") && mlx.json()["quant_method"] != "mlx";
         const bool fits = whole ? mlx.Has("bits") || mlx.Has("group_size") || mlx.Has("mode")
                                 : mlx.Has("bits") && mlx.Has("group_size");
-        if (!fits || named || !MethodByKeys(mlx).empty()) continue;
-        const std::string bits = mlx.Has("bits") ? Shown(mlx.json()["bits"].dump()) + " bits" : "";
-        const std::string mode = mlx.Has("mode") ? Shown(mlx.json()["mode"].dump()) : "";
-        return MakeError(ErrorCode::kUnsupported,
-                         "{}: a quantized model for Apple's MLX ({}{}{}), whose layout is not "
-                         "supported. Get the model's own folder, or a GGUF file of it",
-                         mlx.where(), bits, bits.empty() || mode.empty() ? "" : ", ", mode);
+        if (fits && !named && MethodByKeys(mlx).empty()) return mlx;
     }
-    return {};
+    return Config();
+}
+
+Result<Quantization> ReadMxfp4() {
+    Quantization read;
+    read.method = Method::kMxfp4;
+    read.bits = 4;
+    read.group = 32;
+    return read;
 }
 
 Result<Quantization> ReadByMethod(const Config& inside, const std::string& method) {
-    if (method == "modelopt") {
-        WEFT_ASSIGN(const std::string algorithm, inside.StringOr({"quant_algo"}, "?"));
-        return Refused(inside, fmt::format("NVIDIA ModelOpt's '{}'", Shown(algorithm)));
-    }
+    if (method.starts_with("modelopt")) return ReadModelOpt(inside);
     if (method == "awq") return ReadAwq(inside);
     if (method == "gptq") return ReadGptq(inside);
+    if (method == "auto-round" || method == "auto_round") return ReadAutoRound(inside);
     if (method == "compressed-tensors") return ReadCompressed(inside);
+    if (method == "bitsandbytes") return ReadBitsAndBytes(inside);
     if (method == "fp8") return ReadFp8(inside);
-    if (method == "mxfp4") return Quantization{.method = Method::kMxfp4, .bits = 4, .group = 32};
+    if (method == "mxfp4") return ReadMxfp4();
     return Refused(inside, fmt::format("quant_method '{}'", Shown(method)));
+}
+
+// ---- Modules with schemes of their own ----------------------------------------------------------
+
+bool Matches(const Override& one, const std::string& name) {
+    if (name.size() > kMostModuleBytes) return false;
+    tokenizer::RegexRun run(kMostModuleBytes, kMostMatchNs);
+    tokenizer::RegexRun::Range found{};
+    return run.Next(one.regex, name, 0, found) && (one.anywhere || found.begin == 0);
+}
+
+const Scheme* FindByName(const Quantization& all, const std::string& name) {
+    const auto module = all.modules.find(name);
+    if (module != all.modules.end()) return &module->second;
+    const auto matches = [&](const Override& one) { return Matches(one, name); };
+    const auto found = std::ranges::find_if(all.overrides, matches);
+    return found == all.overrides.end() ? nullptr : &found->scheme;
+}
+
+// The module below every prefix that text models have; its own name first.
+std::vector<std::string> SpellingsOf(const std::string& module) {
+    std::vector<std::string> names = {module};
+    const size_t layers = module.find("layers.");
+    if (layers == module.npos) return names;
+    for (const char* prefix : {"model.", "model.language_model.", "language_model.model.", ""}) {
+        names.push_back(prefix + module.substr(layers));
+    }
+    return names;
+}
+
+// "a.gate_up_proj" of "a.up_proj"; "": it is no part of a fused module.
+std::string FusedName(const std::string& module) {
+    constexpr struct {
+        std::string_view part, fused;
+    } kFused[] = {{"q_proj", "qkv_proj"},
+                  {"k_proj", "qkv_proj"},
+                  {"v_proj", "qkv_proj"},
+                  {"gate_proj", "gate_up_proj"},
+                  {"up_proj", "gate_up_proj"}};
+    const size_t last = module.rfind('.') + 1;  // 0 where there is none
+    for (const auto& [part, fused] : kFused) {
+        if (module.substr(last) == part) return module.substr(0, last) + std::string(fused);
+    }
+    return "";
 }
 
 }  // namespace
 
+DType MemoryType(const Scheme& scheme) {
+    const DType integers = scheme.bits == 4 ? DType::kW4 : DType::kW8;
+    const bool four = scheme.bits == 4;
+    switch (scheme.method) {
+        case Method::kNone:
+        case Method::kFp8: return DType::kBF16;
+        case Method::kMxfp4: return DType::kMXFP4;
+        case Method::kAwq: return DType::kW4;
+        case Method::kModelOpt: return four ? DType::kNVFP4 : DType::kBF16;
+        case Method::kBitsAndBytes: return four ? DType::kBF16 : DType::kW8;
+        case Method::kGptq: return scheme.any_order ? DType::kBF16 : integers;
+        case Method::kCompressed:
+            if (!scheme.floats) return scheme.any_order ? DType::kBF16 : integers;
+            if (!four) return DType::kBF16;
+            return scheme.group == 32 ? DType::kMXFP4 : DType::kNVFP4;
+        case Method::kMlx: break;
+    }
+    switch (scheme.mode) {
+        case MlxMode::kMxfp4: return DType::kMXFP4;
+        case MlxMode::kMxfp8: return DType::kBF16;
+        case MlxMode::kNvfp4: return DType::kNVFP4;
+        case MlxMode::kAffine: break;
+    }
+    if (scheme.bits <= 4) return DType::kQ4_1;
+    return scheme.bits == 5 ? DType::kQ5_1 : DType::kBF16;
+}
+
+Error RefusedQuantization(const Config& config, std::string_view what) {
+    return MakeError(ErrorCode::kUnsupported,
+                     "{}: {} is not supported. Supported: {}. Get the model's own folder, or a "
+                     "GGUF file of it.",
+                     config.where(), what, kSupported);
+}
+
+Result<int64_t> ReadGroupSize(const Config& config) {
+    WEFT_ASSIGN(const int64_t group, config.IntOr({"group_size", "q_group_size"}, -1, 1 << 20, -1));
+    return group <= 0 ? int64_t{0} : group;
+}
+
+Result<tokenizer::Regex> ReadExpression(const Config& config, std::string_view expression) {
+    Result<tokenizer::Regex> regex = tokenizer::Regex::MakeForeign(expression);
+    if (regex.ok()) return regex;
+    return MakeError(ErrorCode::kUnsupported, "{}: the expression '{}': {}", config.where(),
+                     Shown(expression), regex.error().message);
+}
+
+const Scheme* Quantization::Of(const std::string& module) const {
+    if (modules.empty() && overrides.empty() && classes.empty()) return this;
+    for (const std::string& name : SpellingsOf(module)) {
+        if (const Scheme* found = FindByName(*this, name)) return found;
+        const std::string fused = FusedName(name);
+        if (fused.empty()) continue;
+        if (const Scheme* found = FindByName(*this, fused)) return found;
+    }
+    const auto of_class =
+        classes.find(module.ends_with("embed_tokens") ? "Embedding" : "Linear");
+    if (of_class != classes.end()) return &of_class->second;
+    return only_named ? nullptr : this;
+}
+
 Result<Quantization> ReadQuantization(const Config& config) {
     WEFT_ASSIGN(const Config inside, config.Sub({"quantization_config", "compression_config"}));
-    WEFT_TRY(RefuseMlx(config));
+    WEFT_ASSIGN(const Config mlx, MlxConfig(config));
+    if (!mlx.json().empty()) return ReadMlx(mlx);
     if (inside.json().empty()) return Quantization{};
     WEFT_ASSIGN(std::string method, inside.StringOr({"quant_method"}, ""));
     if (method.empty()) method = MethodByKeys(inside);

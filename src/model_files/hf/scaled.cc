@@ -1,0 +1,349 @@
+// Floats of 8 and 4 bits with scales: FP8, NVFP4, MXFP4, MXFP8.
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <limits>
+
+#include "model_files/hf/linear_maker.h"
+#include "model_files/nvfp4.h"
+#include "tensor/half.h"
+
+namespace weft::model_files::hf {
+namespace {
+
+using ByteTable = std::array<float, 256>;
+
+constexpr ByteTable kE4m3 = [] {
+    ByteTable table{};
+    for (size_t i = 0; i < table.size(); ++i) table[i] = E4m3ToF32(static_cast<uint8_t>(i));
+    return table;
+}();
+
+// 2^(i - 127); 255 is NaN.
+constexpr ByteTable kE8m0 = [] {
+    ByteTable table{};
+    for (uint32_t i = 0; i < 255; ++i) {
+        table[i] = std::bit_cast<float>(i == 0 ? 0x400000u : i << 23);
+    }
+    table[255] = std::numeric_limits<float>::quiet_NaN();
+    return table;
+}();
+
+constexpr std::array<float, 16> kE2m1 = {0.0f, 0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
+                                         0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
+
+// Bytes that a table turns into F32.
+class TableMatrix final : public Matrix {
+  public:
+    TableMatrix(const ByteRows& bytes, const ByteTable& table, int64_t rows)
+        : Matrix(DType::kF32, rows, bytes.row_bytes), bytes_(bytes), table_(table) {}
+
+    Status Read(const Block& block, std::span<std::byte> out) const override {
+        std::vector<std::byte> read(static_cast<size_t>(block.rows * block.cols));
+        WEFT_TRY(bytes_.Read(block, read));
+        for (size_t i = 0; i < read.size(); ++i) {
+            const float value = table_[std::to_integer<size_t>(read[i])];
+            std::memcpy(out.data() + i * sizeof value, &value, sizeof value);
+        }
+        return {};
+    }
+
+  private:
+    ByteRows bytes_;
+    const ByteTable& table_;
+};
+
+// A scale of a whole tensor: 1, a number, or 1 / a number.
+struct TensorScale {
+    MatrixPtr number;  // nullptr: 1
+    bool divides = false;
+    Result<float> Read() const {
+        if (number == nullptr) return 1.0f;
+        float value = 0;
+        WEFT_TRY(number->Read({0, 1, 0, 1}, std::as_writable_bytes(std::span(&value, 1))));
+        WEFT_TRY(CheckScale(value));
+        if (divides && value == 0) {
+            return MakeError(ErrorCode::kCorrupt, "the scale that all weights are divided by is 0");
+        }
+        return value;
+    }
+    float Of(float scale, float read) const { return divides ? scale / read : scale * read; }
+};
+
+// Values (of a float matrix) times a scale for each block of rows and columns, as BF16.
+class ScaledMatrix final : public Matrix {
+  public:
+    // scales: F32, one for each block_rows x block_cols.
+    ScaledMatrix(MatrixPtr values, MatrixPtr scales, int64_t block_rows, int64_t block_cols,
+                 TensorScale all)
+        : Matrix(DType::kBF16, values->rows(), values->cols()),
+          values_(std::move(values)),
+          scales_(std::move(scales)),
+          block_rows_(block_rows),
+          block_cols_(block_cols),
+          all_(std::move(all)) {}
+
+    Status Read(const Block& block, std::span<std::byte> out) const override {
+        WEFT_ASSIGN(const float all, all_.Read());
+        std::vector<float> values, scales;
+        int64_t scale_row = -1;
+        const int64_t most = std::max<int64_t>(1, (1 << 18) / block.cols);  // rows at a time
+        for (int64_t done = 0; done < block.rows; done += most) {
+            const int64_t first = block.row + done, rows = std::min(most, block.rows - done);
+            values.resize(static_cast<size_t>(rows * block.cols));
+            WEFT_TRY(values_->Read({first, rows, block.col, block.cols},
+                                   std::as_writable_bytes(std::span(values))));
+            for (int64_t r = 0; r < rows; ++r) {
+                const int64_t row = first + r;
+                if (row / block_rows_ != scale_row) {
+                    scale_row = row / block_rows_;
+                    WEFT_TRY(ReadScales(scale_row, block, all, scales));
+                }
+                PutRow(values.data() + r * block.cols, scales, block,
+                       out.data() + BytesOf(done + r, block.cols));
+            }
+        }
+        return {};
+    }
+
+  private:
+    // Those of the block's columns.
+    Status ReadScales(int64_t row, const Block& block, float all,
+                      std::vector<float>& scales) const {
+        const int64_t first = block.col / block_cols_;
+        const int64_t count = (block.col + block.cols - 1) / block_cols_ - first + 1;
+        scales.resize(static_cast<size_t>(count));
+        WEFT_TRY(
+            scales_->Read({row, 1, first, count}, std::as_writable_bytes(std::span(scales))));
+        for (float& scale : scales) {
+            WEFT_TRY(CheckScale(scale));
+            scale = all_.Of(scale, all);
+        }
+        return {};
+    }
+    void PutRow(const float* values, const std::vector<float>& scales, const Block& block,
+                std::byte* out) const {
+        const int64_t first = block.col / block_cols_;
+        for (int64_t c = 0; c < block.cols; ++c) {
+            const int64_t group = (block.col + c) / block_cols_ - first;
+            const uint16_t half = F32ToBF16(values[c] * scales[static_cast<size_t>(group)]);
+            std::memcpy(out + 2 * c, &half, sizeof half);
+        }
+    }
+
+    MatrixPtr values_, scales_;
+    int64_t block_rows_, block_cols_;
+    TensorScale all_;
+};
+
+// E2M1 codes, two a byte, the first in the low bits, as F32.
+class E2m1Matrix final : public Matrix {
+  public:
+    E2m1Matrix(const ByteRows& codes, int64_t rows)
+        : Matrix(DType::kF32, rows, codes.row_bytes * 2), codes_(codes) {}
+
+    Status Read(const Block& block, std::span<std::byte> out) const override {
+        const int64_t first = block.col / 2, end = (block.col + block.cols + 1) / 2;
+        std::vector<std::byte> read(static_cast<size_t>(block.rows * (end - first)));
+        WEFT_TRY(codes_.Read({block.row, block.rows, first, end - first}, read));
+        for (int64_t r = 0; r < block.rows; ++r) {
+            for (int64_t c = block.col; c < block.col + block.cols; ++c) {
+                const auto byte = std::to_integer<unsigned>(
+                    read[static_cast<size_t>(r * (end - first) + c / 2 - first)]);
+                const float value = kE2m1[byte >> c % 2 * 4 & 15];
+                std::memcpy(out.data(), &value, sizeof value);
+                out = out.subspan(sizeof value);
+            }
+        }
+        return {};
+    }
+
+  private:
+    ByteRows codes_;
+};
+
+// The same with E4M3 scales for 16 columns, as blocks of 64.
+class Nvfp4Matrix final : public Matrix {
+  public:
+    Nvfp4Matrix(const ByteRows& codes, const ByteRows& scales, int64_t rows, TensorScale all)
+        : Matrix(DType::kNVFP4, rows, codes.row_bytes * 2),
+          codes_(codes),
+          scales_(scales),
+          all_(std::move(all)) {}
+
+    Status Read(const Block& block, std::span<std::byte> out) const override {
+        WEFT_ASSIGN(const float all, all_.Read());
+        const float scale = all_.Of(1.0f, all);
+        constexpr int64_t kMostBytes = 1 << 20;
+        const int64_t most = std::max<int64_t>(1, kMostBytes / block.cols);
+        std::vector<std::byte> codes, scales;
+        for (int64_t done = 0; done < block.rows; done += most) {
+            const int64_t row = block.row + done, rows = std::min(most, block.rows - done);
+            codes.resize(static_cast<size_t>(rows * block.cols / 2));
+            scales.resize(static_cast<size_t>(rows * block.cols / kNvScaleElements));
+            WEFT_TRY(codes_.Read({row, rows, block.col / 2, block.cols / 2}, codes));
+            WEFT_TRY(scales_.Read(
+                {row, rows, block.col / kNvScaleElements, block.cols / kNvScaleElements}, scales));
+            for (int64_t b = 0; b < rows * block.cols / kNvBlock; ++b) {
+                const auto at = static_cast<size_t>(b);
+                WEFT_TRY(Put(codes.data() + at * 32, scales.data() + at * 4, scale, out.data()));
+                out = out.subspan(kNvBlockBytes);
+            }
+        }
+        return {};
+    }
+
+  private:
+    static Status Put(const std::byte* codes, const std::byte* scales, float scale,
+                      std::byte* out) {
+        std::array<uint8_t, 64> own;
+        std::array<uint8_t, 4> parts;
+        for (size_t i = 0; i < own.size(); ++i) {
+            own[i] = std::to_integer<uint8_t>(codes[i / 2] >> i % 2 * 4 & std::byte{15});
+        }
+        std::memcpy(parts.data(), scales, parts.size());
+        return PutNvBlock(own, parts, scale, out);
+    }
+
+    ByteRows codes_, scales_;
+    TensorScale all_;
+};
+
+int64_t ElementsOf(const SafeTensor& tensor) {
+    return static_cast<int64_t>(tensor.bytes / SafeTypeBytes(tensor.type));
+}
+
+bool IsE8m0(SafeType type) {
+    return type == SafeType::kU8 || type == SafeType::kF8E8M0;
+}
+
+// All dims but the last; 0: it has less than two dims.
+int64_t RowsOf(const SafeTensor& tensor) {
+    if (tensor.shape.size() < 2) return 0;
+    int64_t rows = 1;
+    for (size_t i = 0; i + 1 < tensor.shape.size(); ++i) rows *= tensor.shape[i];
+    return rows;
+}
+
+}  // namespace
+
+Result<MatrixPtr> LinearMaker::Single(const SafeTensor* tensor, const char* name) const {
+    if (tensor == nullptr) return Corrupt("has no {}", name);
+    if (tensor->type != SafeType::kF32 || tensor->bytes != sizeof(float)) {
+        return Corrupt("has a {} of {} and {} bytes; expected one F32", name,
+                       SafeTypeName(tensor->type), tensor->bytes);
+    }
+    return FromFile(files_.file(*tensor), tensor->offset, DType::kF32, 1, 1);
+}
+
+Result<MatrixPtr> LinearMaker::Scales(const SafeTensor& tensor, int64_t rows, int64_t cols) const {
+    const ByteRows bytes{&files_.file(tensor), tensor.offset, cols};
+    if (IsE8m0(tensor.type)) {
+        return MatrixPtr(std::make_unique<TableMatrix>(bytes, kE8m0, rows));
+    }
+    if (tensor.type == SafeType::kF8E4M3) {
+        return MatrixPtr(std::make_unique<TableMatrix>(bytes, kE4m3, rows));
+    }
+    WEFT_ASSIGN(const DType dtype, TypeOf(tensor, "scale", true));
+    return Converted(FromFile(files_.file(tensor), tensor.offset, dtype, rows, cols), DType::kF32);
+}
+
+Result<MatrixPtr> LinearMaker::Fp8Rows(const SafeTensor& weight, int64_t rows, int64_t cols,
+                                       const SafeTensor& scales, int64_t block_rows,
+                                       int64_t block_cols) const {
+    const int64_t scale_rows = (rows + block_rows - 1) / block_rows;
+    const int64_t scale_cols = (cols + block_cols - 1) / block_cols;
+    if (ElementsOf(scales) != scale_rows * scale_cols) {
+        return Corrupt("has {} scales; expected {} x {}", ElementsOf(scales), scale_rows,
+                       scale_cols);
+    }
+    WEFT_ASSIGN(MatrixPtr matrix, Scales(scales, scale_rows, scale_cols));
+    const ByteRows bytes{&files_.file(weight), weight.offset, cols};
+    return MatrixPtr(std::make_unique<ScaledMatrix>(
+        std::make_unique<TableMatrix>(bytes, kE4m3, rows), std::move(matrix), block_rows,
+        block_cols, TensorScale{}));
+}
+
+// Scales by block, by row ([out, 1]), by group of a row or one for all.
+Result<MatrixPtr> LinearMaker::MakeFp8() const {
+    WEFT_TRY(NeedMatrix(parts_.weight, "weight"));
+    const int64_t rows = parts_.weight->shape[0], cols = parts_.weight->shape[1];
+    const SafeTensor* scales = parts_.scale_inv != nullptr ? parts_.scale_inv : parts_.scale;
+    if (scales == nullptr) {
+        return Corrupt("is F8_E4M3 without {}", q_.method == Method::kFp8 ||
+                                                        q_.method == Method::kNone
+                                                    ? "weight_scale_inv"
+                                                    : "weight_scale");
+    }
+    if (rows < 1 || cols < 1) return Corrupt("is empty");
+    int64_t block_rows = q_.block_rows, block_cols = q_.block_cols;
+    if (block_rows == 0) {
+        block_rows = ElementsOf(*scales) == 1 ? rows : 1;
+        block_cols = q_.group == 0 ? cols : q_.group;
+    }
+    const bool of_model_opt = q_.method == Method::kModelOpt && RowsOf(*scales) > 0;
+    if (of_model_opt && IsE8m0(scales->type)) {
+        block_cols = 32;  // MXFP8
+    } else if (of_model_opt && scales->shape.size() == 4) {
+        block_rows = block_cols = 128;  // FP8_PB_WO: [out / 128, 1, in / 128, 1]
+    }
+    return Fp8Rows(*parts_.weight, rows, cols, *scales, block_rows, block_cols);
+}
+
+Result<MatrixPtr> LinearMaker::Mxfp4Rows(const SafeTensor& codes, const SafeTensor& scales,
+                                         int64_t rows, int64_t cols) const {
+    if (cols % 32 != 0 || ElementsOf(scales) != rows * cols / 32 || !IsE8m0(scales.type)) {
+        return Corrupt("has {} scales of {}; expected U8 [{}, {} / 32]", ElementsOf(scales),
+                       SafeTypeName(scales.type), rows, cols);
+    }
+    return Mxfp4FromFiles({&files_.file(codes), codes.offset, cols / 2},
+                          {&files_.file(scales), scales.offset, cols / 32}, rows, cols);
+}
+
+Result<MatrixPtr> LinearMaker::MakeNvfp4(const SafeTensor& codes, const SafeTensor& scales,
+                                         int64_t rows, int64_t cols) const {
+    if (cols % kNvScaleElements != 0 ||
+        ElementsOf(scales) != rows * (cols / kNvScaleElements)) {
+        return Corrupt("has {} scales; expected [{}, {} / {}]", ElementsOf(scales), rows, cols,
+                       kNvScaleElements);
+    }
+    const SafeType type = q_.method == Method::kMlx ? SafeType::kU8 : SafeType::kF8E4M3;
+    if (scales.type != type) {
+        return Corrupt("has scales of {}; expected {}", SafeTypeName(scales.type),
+                       SafeTypeName(type));
+    }
+    TensorScale all;
+    if (q_.method == Method::kCompressed) {
+        WEFT_ASSIGN(all.number, Single(parts_.global_scale, "weight_global_scale"));
+        all.divides = true;
+    } else if (q_.method == Method::kModelOpt) {
+        WEFT_ASSIGN(all.number, Single(parts_.scale_2, "weight_scale_2"));
+    }
+    const ByteRows code_rows{&files_.file(codes), codes.offset, cols / 2};
+    const ByteRows scale_rows{&files_.file(scales), scales.offset, cols / kNvScaleElements};
+    if (cols % kNvBlock == 0) {
+        return MatrixPtr(
+            std::make_unique<Nvfp4Matrix>(code_rows, scale_rows, rows, std::move(all)));
+    }
+    return MatrixPtr(std::make_unique<ScaledMatrix>(
+        std::make_unique<E2m1Matrix>(code_rows, rows),
+        std::make_unique<TableMatrix>(scale_rows, kE4m3, rows), 1, kNvScaleElements,
+        std::move(all)));
+}
+
+Result<MatrixPtr> LinearMaker::MakeFp4(const SafeTensor& codes) const {
+    WEFT_TRY(NeedMatrix(&codes, "weight of U8"));
+    if (parts_.scale == nullptr) return Corrupt("is of 4 bits, but has no weight_scale");
+    const int64_t rows = codes.shape[0], cols = codes.shape[1] * 2;
+    if (rows < 1 || cols < 1) return Corrupt("is empty");
+    if (parts_.zero_point != nullptr) {
+        return Corrupt("has a weight_zero_point, which floats of 4 bits do not have");
+    }
+    if (parts_.scale->type == SafeType::kF8E4M3) {
+        return MakeNvfp4(codes, *parts_.scale, rows, cols);
+    }
+    return Mxfp4Rows(codes, *parts_.scale, rows, cols);
+}
+
+}  // namespace weft::model_files::hf

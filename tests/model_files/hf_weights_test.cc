@@ -1,0 +1,405 @@
+// Quantized layers whose tensors are missing, of another type or shape, or hold no numbers; and
+// which scheme a module has. The layers are those of tests/data/hf_weights_golden.safetensors.
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "model_files/hf/folder.h"
+#include "model_files/hf/packed.h"
+#include "support/hf_folder.h"
+#include "support/paths.h"
+#include "support/temp_dir.h"
+#include "tensor/quant.h"
+
+namespace weft::model_files::hf {
+namespace {
+
+using nlohmann::json;
+using support::SafeBytes;
+using Parts = std::map<std::string, SafeBytes>;
+
+// A case's tensors, to be changed.
+struct Layer {
+    std::string name;
+    json config;
+    Parts parts;
+};
+
+class Weights : public testing::Test {
+  protected:
+    Layer Load(const std::string& name) {
+        const std::string path = support::TestData("/hf_weights_golden.safetensors");
+        const support::HfGolden golden(path);
+        Layer layer{name, json::parse(golden.Text(name + "/config")), {}};
+        test::TempDir dir;
+        std::filesystem::create_symlink(path, dir / "model.safetensors");
+        const auto files = TensorFiles::Open(dir.path());
+        EXPECT_TRUE(files.ok());
+        for (const SafeTensor& tensor : files->tensors()) {
+            if (!tensor.name.starts_with(name + "/in/")) continue;
+            SafeBytes& part = layer.parts[tensor.name.substr(name.size() + 4)];
+            part = {std::string(SafeTypeName(tensor.type)), tensor.shape, {}};
+            part.data.resize(tensor.bytes);
+            EXPECT_TRUE(files->file(tensor).ReadAt(tensor.offset, part.data).ok());
+        }
+        return layer;
+    }
+    // The error of opening the layer or of reading all of it; "": none.
+    std::string ErrorOf(const Layer& layer) {
+        const char* key = layer.name.starts_with("mlx") ? "quantization" : "quantization_config";
+        const auto config = Config::Parse(json{{key, layer.config}}.dump(), "config.json");
+        const auto quantization = ReadQuantization(*config);
+        if (!quantization.ok()) return quantization.error().message;
+        Parts named;
+        for (const auto& [name, part] : layer.parts) named["m." + name] = part;
+        named["other"] = {"F32", {1}, std::vector<std::byte>(4)};
+        support::WriteTensors(dir_.path(), named);
+        const auto files = TensorFiles::Open(dir_.path());
+        if (!files.ok()) return files.error().message;
+        const LinearParts parts =
+            FindLinearParts([&](const std::string& name) { return files->Find("m." + name); });
+        const auto matrix = PackedLinear(parts, *quantization, *files, "m", "folder");
+        if (!matrix.ok()) return matrix.error().message;
+        std::vector<std::byte> out((*matrix)->BytesOf((*matrix)->rows(), (*matrix)->cols()));
+        const Status read = (*matrix)->Read({0, (*matrix)->rows(), 0, (*matrix)->cols()}, out);
+        return read.ok() ? "" : read.error().message;
+    }
+    void Expect(const std::string& name, const std::function<void(Layer&)>& change,
+                const std::string& word) {
+        Layer layer = Load(name);
+        EXPECT_EQ(ErrorOf(layer), "") << name;
+        change(layer);
+        const std::string error = ErrorOf(layer);
+        EXPECT_NE(error.find(word), std::string::npos) << name << ": " << error;
+    }
+
+    test::TempDir dir_;
+};
+
+void Fill(SafeBytes& part, uint8_t byte) {
+    std::ranges::fill(part.data, std::byte{byte});
+}
+void FillFloats(SafeBytes& part, float value) {
+    std::vector<float> floats(part.data.size() / sizeof(float), value);
+    part.data = support::BytesOfValues(floats);
+}
+
+TEST_F(Weights, MissingPartsAreNamed) {
+    const std::vector<std::pair<const char*, const char*>> needed = {
+        {"ctFp8Channel", "weight_scale"},   {"ctInt8Channel", "weight_scale"},
+        {"ctNvfp4", "weight_scale"},        {"ctNvfp4", "weight_global_scale"},
+        {"ctMxfp4", "weight_scale"},        {"moFp8", "weight_scale"},
+        {"moNvfp4", "weight_scale"},        {"moNvfp4", "weight_scale_2"},
+        {"mlx4", "scales"},                 {"mlx4", "biases"},
+        {"mlxNvfp4", "scales"},             {"bnbNf4", "weight.absmax"},
+        {"bnbNf4", "weight.quant_map"},     {"bnbNf4Nested", "weight.nested_absmax"},
+        {"bnbNf4Nested", "weight.nested_quant_map"}, {"bnbInt8", "SCB"}};
+    for (const auto& [name, part] : needed) {
+        const std::string last = std::string(part).substr(std::string(part).rfind('.') + 1);
+        Expect(name, [&](Layer& layer) { ASSERT_EQ(layer.parts.erase(part), 1u) << part; }, last);
+        Expect(name, [&](Layer& layer) { layer.parts.erase(part); }, "'m'");
+    }
+    Expect(
+        "bnbNf4",
+        [](Layer& layer) { layer.parts.erase("weight.quant_state.bitsandbytes__nf4"); },
+        "has no weight.quant_state");
+}
+
+// One row fewer, one dim more, another dtype of the same size.
+TEST_F(Weights, WrongShapesAndTypesAreNamed) {
+    const std::vector<std::pair<const char*, const char*>> parts = {
+        {"ctFp8Channel", "weight_scale"}, {"ctFp8Block", "weight_scale"},
+        {"ctInt8Channel", "weight_scale"}, {"ctInt8Asym", "weight_zero_point"},
+        {"ctNvfp4", "weight_scale"},      {"ctNvfp4Narrow", "weight_scale"},
+        {"ctMxfp4", "weight_scale"},      {"ctMxfp8", "weight_scale"},
+        {"moNvfp4", "weight_scale"},      {"moMxfp8", "weight_scale"},
+        {"mlx4", "scales"},               {"mlx4", "biases"},
+        {"mlxMxfp4", "scales"},           {"mlxMxfp8", "scales"},
+        {"mlxNvfp4", "scales"},           {"bnbNf4", "weight.absmax"},
+        {"bnbNf4Nested", "weight.absmax"}, {"bnbNf4Nested", "weight.nested_absmax"},
+        {"bnbNf4", "weight.quant_map"},   {"bnbInt8", "SCB"}};
+    for (const auto& [name, part] : parts) {
+        Expect(
+            name,
+            [&](Layer& layer) {
+                SafeBytes& own = layer.parts.at(part);
+                const size_t row = own.data.size() / static_cast<size_t>(own.shape[0]);
+                own.data.resize(own.data.size() + row);
+                ++own.shape[0];
+            },
+            "'m'");
+        Expect(
+            name,
+            [&](Layer& layer) {
+                SafeBytes& own = layer.parts.at(part);
+                const bool four = own.dtype == "F32";
+                const bool two = own.dtype == "BF16" || own.dtype == "F16";
+                own.dtype = four ? "I32" : two ? "I16" : "BOOL";
+            },
+            "'m'");
+    }
+    for (const char* name : {"ctFp8Channel", "ctInt8Channel", "moFp8", "mlx4", "bnbInt8"}) {
+        Expect(
+            name,
+            [](Layer& layer) {
+                SafeBytes& own = layer.parts.at("weight");
+                own.shape = {own.shape[0] * own.shape[1]};
+            },
+            "'m'");
+    }
+    Expect("moNvfp4", [](Layer& layer) { layer.parts.at("weight").dtype = "I8"; }, "'m'");
+    Expect("bnbNf4", [](Layer& layer) { layer.parts.at("weight").dtype = "BOOL"; }, "'m'");
+    Expect("mlx4", [](Layer& layer) { layer.parts.at("weight").dtype = "I32"; }, "expected U32");
+}
+
+TEST_F(Weights, ScalesThatAreNoNumbersAreRefused) {
+    const auto nan16 = [](const char* part) {
+        return [part](Layer& layer) { Fill(layer.parts.at(part), 0xff); };
+    };
+    for (const char* name : {"ctFp8Channel", "ctFp8Block", "ctInt8Channel", "ctMxfp8", "moMxfp8"}) {
+        Expect(name, nan16("weight_scale"), "a scale is");
+    }
+    for (const char* name : {"ctNvfp4", "ctNvfp4Narrow", "moNvfp4"}) {
+        Expect(name, nan16("weight_scale"), "scale");
+    }
+    Expect("ctNvfp4", [](Layer& layer) { Fill(layer.parts.at("weight_scale"), 0x81); },
+           "a scale of 16 weights is negative");
+    Expect("ctNvfp4", [](Layer& layer) { FillFloats(layer.parts.at("weight_global_scale"), 0); },
+           "is 0");
+    Expect("moNvfp4", [](Layer& layer) { FillFloats(layer.parts.at("weight_scale_2"), INFINITY); },
+           "a scale is inf");
+    Expect("mlx4", nan16("biases"), "a scale is");
+    Expect("bnbNf4", nan16("weight.absmax"), "a scale is");
+    Expect("bnbNf4Nested", nan16("weight.nested_absmax"), "a scale is");
+    Expect("bnbInt8", nan16("SCB"), "a scale is");
+}
+
+TEST_F(Weights, GroupsThatDoNotFitAreRefused) {
+    for (const int64_t group : {48, 64, 1 << 20}) {
+        Expect("mlx4Bf16", [&](Layer& layer) { layer.config["group_size"] = group; },
+               fmt::format("groups of {}", group));
+    }
+    Expect("mlx4Bf16", [](Layer& layer) { layer.config["group_size"] = 0; }, "group_size");
+    const auto state = [](const char* text) {
+        return [text](Layer& layer) {
+            SafeBytes& own = layer.parts.at("weight.quant_state.bitsandbytes__nf4");
+            const std::string_view bytes = text;
+            own.shape = {static_cast<int64_t>(bytes.size())};
+            own.data.resize(bytes.size());
+            std::memcpy(own.data.data(), bytes.data(), bytes.size());
+        };
+    };
+    Expect("bnbNf4", state("[1"), "quant_state");
+    Expect("bnbNf4", state(R"({"shape": [12, 128], "blocksize": 0})"), "blocksize");
+    Expect("bnbNf4", state(R"({"shape": [12, 128], "blocksize": 32})"), "absmax");
+    Expect("bnbNf4", state(R"({"shape": [12, 64], "blocksize": 64})"), "bytes of codes");
+    Expect("bnbNf4", state(R"({"shape": [4611686018427387904, 4], "blocksize": 64})"), "shape");
+    Expect("ctInt8Channel",
+           [](Layer& layer) {
+               json& weights = layer.config["config_groups"]["group_0"]["weights"];
+               weights["strategy"] = "group";
+               weights["group_size"] = 7;
+           },
+           "groups of 7");
+}
+
+// ---- Schemes of modules -------------------------------------------------------------------------
+
+Result<Quantization> Read(const json& config) {
+    const auto parsed = Config::Parse(json{{"quantization_config", config}}.dump(), "config.json");
+    return ReadQuantization(*parsed);
+}
+
+json Group(std::vector<std::string> targets, const char* type, int bits, const char* strategy,
+           int group = 0) {
+    json weights = {{"type", type}, {"num_bits", bits}, {"strategy", strategy}};
+    if (group != 0) weights["group_size"] = group;
+    return {{"targets", targets}, {"weights", weights}, {"input_activations", nullptr}};
+}
+
+TEST(Schemes, TargetsOfCompressedTensors) {
+    const auto read = Read(
+        {{"quant_method", "compressed-tensors"},
+         {"format", "mixed-precision"},
+         {"ignore", {"lm_head"}},
+         {"config_groups",
+          {{"a", Group({"re:.*self_attn\\.(q|k|v)_proj$"}, "float", 8, "channel")},
+           {"b", Group({"re:.*mlp.*", "model.layers.1.self_attn.o_proj"}, "int", 4, "group", 32)},
+           {"c", Group({"Linear"}, "int", 8, "channel")},
+           {"d", {{"targets", {"Attention"}}, {"weights", nullptr}}}}}});
+    ASSERT_TRUE(read.ok()) << read.error().message;
+    const auto bits = [&](const char* module) {
+        const Scheme* scheme = read->Of(module);
+        return scheme == nullptr ? 0 : scheme->bits * (scheme->floats ? -1 : 1);
+    };
+    EXPECT_EQ(bits("model.layers.0.self_attn.q_proj"), -8);
+    EXPECT_EQ(bits("model.layers.0.mlp.experts.7.up_proj"), 4);
+    EXPECT_EQ(bits("model.layers.0.self_attn.o_proj"), 8);
+    EXPECT_EQ(bits("model.layers.1.self_attn.o_proj"), 4);
+    EXPECT_EQ(bits("model.language_model.layers.1.self_attn.o_proj"), 4);
+    EXPECT_EQ(bits("model.embed_tokens"), 0);  // no Embedding among the classes
+}
+
+TEST(Schemes, FusedModulesCountForTheirParts) {
+    const auto read =
+        Read({{"quant_method", "compressed-tensors"},
+              {"format", "mixed-precision"},
+              {"config_groups",
+               {{"a", Group({"model.layers.0.self_attn.qkv_proj"}, "int", 8, "channel")},
+                {"b", Group({"re:.*gate_up_proj"}, "int", 4, "group", 32)}}}});
+    ASSERT_TRUE(read.ok()) << read.error().message;
+    ASSERT_NE(read->Of("model.layers.0.self_attn.k_proj"), nullptr);
+    EXPECT_EQ(read->Of("model.layers.0.self_attn.k_proj")->bits, 8);
+    EXPECT_EQ(read->Of("model.layers.0.mlp.up_proj")->bits, 4);
+    EXPECT_EQ(read->Of("model.layers.0.mlp.down_proj"), nullptr);
+}
+
+TEST(Schemes, MixedBitsOfAutoRoundGptqAndMlx) {
+    const json auto_round = {{"quant_method", "auto-round"},
+                             {"packing_format", "auto_round:auto_gptq"},
+                             {"bits", 4},
+                             {"group_size", 128},
+                             {"extra_config",
+                              {{"model.layers.0.mlp.up_proj", {{"bits", 8}}},
+                               {".*self_attn.*", {{"bits", 8}, {"group_size", 32}}},
+                               {"lm_head", {{"bits", 16}, {"data_type", "float"}}}}}};
+    auto read = Read(auto_round);
+    ASSERT_TRUE(read.ok()) << read.error().message;
+    EXPECT_EQ(read->method, Method::kGptq);
+    EXPECT_TRUE(read->zero_plus_one);
+    EXPECT_EQ(read->Of("model.layers.0.mlp.up_proj")->bits, 8);
+    EXPECT_EQ(read->Of("model.layers.0.mlp.up_proj")->group, 128);
+    EXPECT_EQ(read->Of("model.layers.1.mlp.up_proj")->bits, 4);
+    EXPECT_EQ(read->Of("model.layers.1.self_attn.q_proj")->group, 32);
+    json awq = auto_round;
+    awq.erase("extra_config");
+    awq["packing_format"] = "auto_round:auto_awq";
+    EXPECT_EQ(Read(awq)->method, Method::kAwq);
+    awq["bits"] = 2;
+    EXPECT_NE(Read(awq).error().message.find("AutoRound of 2 bits"), std::string::npos);
+    awq["packing_format"] = "auto_round:tritonv2_zp";
+    EXPECT_NE(Read(awq).error().message.find("tritonv2_zp"), std::string::npos);
+
+    read = Read({{"quant_method", "gptq"},
+                 {"bits", 4},
+                 {"group_size", 128},
+                 {"dynamic", {{"+:.*down_proj", {{"bits", 8}}}, {"-:.*gate", json::object()}}}});
+    ASSERT_TRUE(read.ok()) << read.error().message;
+    EXPECT_EQ(read->Of("model.layers.1.mlp.down_proj")->bits, 8);
+    EXPECT_EQ(read->Of("model.layers.1.mlp.up_proj")->bits, 4);
+
+    read = Read({{"bits", 4},
+                 {"group_size", 64},
+                 {"model.layers.0.mlp.down_proj", {{"bits", 8}, {"group_size", 32}}},
+                 {"lm_head", false}});
+    ASSERT_TRUE(read.ok()) << read.error().message;
+    EXPECT_EQ(read->Of("model.layers.0.mlp.down_proj")->bits, 8);
+    EXPECT_EQ(read->Of("model.layers.1.mlp.down_proj")->group, 64);
+}
+
+TEST(Schemes, WhatChangesNumbersIsRefused) {
+    json config = {{"quant_method", "compressed-tensors"},
+                   {"format", "float-quantized"},
+                   {"config_groups", {{"a", Group({"Linear"}, "float", 8, "channel")}}}};
+    ASSERT_TRUE(Read(config).ok());
+    const auto refusal = [&](const char* key, const json& value) {
+        json changed = config;
+        changed[key] = value;
+        const auto read = Read(changed);
+        return read.ok() ? "" : read.error().message;
+    };
+    EXPECT_EQ(refusal("transform_config", json::object()), "");
+    EXPECT_NE(refusal("transform_config", {{"config_groups", {{"u", {{"type", "hadamard"}}}}}})
+                  .find("transform_config"),
+              std::string::npos);
+    EXPECT_NE(refusal("sparsity_config", {{"format", "sparse-24-bitmask"}}).find("sparse-24"),
+              std::string::npos);
+    EXPECT_NE(refusal("format", "mxfp6-pack-quantized").find("mxfp6"), std::string::npos);
+    EXPECT_NE(refusal("config_groups", {{"a", Group({"Linear"}, "int", 3, "group", 32)}})
+                  .find("int 3 bits"),
+              std::string::npos);
+    EXPECT_NE(refusal("config_groups", {{"a", Group({"Linear"}, "float", 8, "block")}})
+                  .find("block_structure"),
+              std::string::npos);
+    json two = {{"a", Group({"re:(unclosed"}, "float", 8, "channel")},
+                {"b", Group({"Linear"}, "int", 8, "channel")}};
+    EXPECT_NE(refusal("config_groups", two).find("(unclosed"), std::string::npos);
+}
+
+// ---- A folder -----------------------------------------------------------------------------------
+
+// The values of a weight that a folder gives, by GGUF's name.
+std::vector<float> ValuesOf(const ModelSource& model, const char* name) {
+    const TensorInfo* tensor = model.FindTensor(name);
+    EXPECT_NE(tensor, nullptr) << name;
+    const auto values = model.ReadFloats(*tensor);
+    EXPECT_TRUE(values.ok()) << values.error().message;
+    return *values;
+}
+
+// int8 codes with a scale of 2^-6 a row, in place of a plain weight.
+void PackInt8(Parts& tensors, const std::string& module) {
+    SafeBytes& weight = tensors.at(module + ".weight");
+    const auto rows = weight.shape[0], cols = weight.shape[1];
+    weight.dtype = "I8";
+    weight.data.resize(static_cast<size_t>(rows * cols));
+    for (size_t i = 0; i < weight.data.size(); ++i) {
+        weight.data[i] = static_cast<std::byte>(static_cast<int8_t>(i * 37 % 255) - 127);
+    }
+    tensors[module + ".weight_scale"] = {
+        "BF16", {rows, 1},
+        support::BytesOfValues(
+            std::vector<uint16_t>(static_cast<size_t>(rows), F32ToBF16(0x1p-6f)))};
+}
+
+TEST(QuantizedFolder, TakesInt8AndLeavesOutScalesOfTheCache) {
+    test::TempDir dir;
+    const support::HfGolden golden;
+    json config = json::parse(golden.Text("llama/config"));
+    config["quantization_config"] = {
+        {"quant_method", "compressed-tensors"},
+        {"format", "int-quantized"},
+        {"kv_cache_scheme", {{"num_bits", 8}, {"type", "float"}}},
+        {"config_groups", {{"a", Group({"Linear"}, "int", 8, "channel")}}}};
+    Parts tensors = golden.Tensors("llama");
+    const std::string module = "model.layers.0.mlp.up_proj";
+    PackInt8(tensors, module);
+    const SafeBytes one = {"F32", {1}, support::BytesOfValues(std::vector<float>{1.0f})};
+    for (const char* name : {"self_attn.k_scale", "self_attn.v_scale", "mlp.up_proj.input_scale",
+                             "mlp.up_proj.input_global_scale", "self_attn.k_proj.output_scale"}) {
+        tensors[std::string("model.layers.0.") + name] = one;
+    }
+    support::WriteText(dir / "config.json", config.dump());
+    support::WriteTensors(dir.path(), tensors);
+    const auto opened = OpenFolder(dir.path());
+    ASSERT_TRUE(opened.ok()) << opened.error().message;
+    const std::vector<float> values = ValuesOf(**opened, "blk.0.ffn_up.weight");
+    for (size_t i = 0; i < values.size(); ++i) {
+        const int code = static_cast<int8_t>(static_cast<int8_t>(i * 37 % 255) - 127);
+        ASSERT_EQ(values[i], static_cast<float>(code) * 0x1p-6f) << i;
+    }
+    tensors.erase(module + ".weight_scale");
+    support::WriteTensors(dir.path(), tensors);
+    const auto broken = OpenFolder(dir.path());
+    ASSERT_FALSE(broken.ok());
+    EXPECT_NE(broken.error().message.find("model.layers.0.mlp.up_proj"), std::string::npos);
+}
+
+TEST(QuantizedFolder, OfMlxIsTakenOnlyWhereWeightsStayAsTheyAre) {
+    test::TempDir dir;
+    const support::HfGolden golden;
+    for (const std::string& name : golden.Cases()) {
+        json config = json::parse(golden.Text(name + "/config"));
+        if (config["model_type"] != "qwen3_next" && config["model_type"] != "llama") continue;
+        config["quantization"] = {{"bits", 4}, {"group_size", 32}};
+        support::WriteText(dir / "config.json", config.dump());
+        support::WriteTensors(dir.path(), golden.Tensors(name));
+        const auto opened = OpenFolder(dir.path());
+        EXPECT_EQ(opened.ok(), config["model_type"] == "llama") << name;
+        if (opened.ok()) continue;
+        EXPECT_NE(opened.error().message.find("Apple's MLX"), std::string::npos);
+    }
+}
+
+}  // namespace
+}  // namespace weft::model_files::hf
