@@ -1,8 +1,12 @@
 #include "model_files/gguf.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <optional>
+#include <unordered_set>
+
+#include "model_files/nvfp4.h"
 
 namespace weft::model_files {
 namespace {
@@ -156,7 +160,9 @@ Result<Gguf> Gguf::Open(const std::string& path, ReadPlan* plan) {
     for (OpenedPart& part : opened) {
         parts.push_back({std::move(part.map), std::move(part.file), part.header.data_offset});
     }
-    return Gguf(path, version, alignment, std::move(parts), std::move(entries), std::move(tensors));
+    Gguf gguf(path, version, alignment, std::move(parts), std::move(entries), std::move(tensors));
+    WEFT_TRY(gguf.FoldScales());
+    return gguf;
 }
 
 Gguf::Gguf(std::string path, uint32_t version, uint64_t alignment, std::vector<Part> parts,
@@ -168,6 +174,31 @@ Gguf::Gguf(std::string path, uint32_t version, uint64_t alignment, std::vector<P
       meta_(path_, std::move(entries)),
       tensors_(std::move(tensors)) {
     for (size_t i = 0; i < tensors_.size(); ++i) index_.emplace(tensors_[i].name, i);
+}
+
+Status Gguf::FoldScales() {
+    std::unordered_set<std::string> folded;
+    for (TensorInfo& tensor : tensors_) {
+        if (tensor.dtype != DType::kNVFP4) continue;
+        tensor.bytes = static_cast<uint64_t>(tensor.rows * RowBytes(tensor.dtype, tensor.cols));
+        const std::string base = tensor.name.substr(0, tensor.name.rfind('.'));
+        if (index_.contains(base + ".input_scale")) folded.insert(base + ".input_scale");
+        const TensorInfo* scale = FindTensor(base + ".scale");
+        if (scale == nullptr) continue;
+        const int64_t count = scale->rows * scale->cols;
+        if (scale->dtype != DType::kF32 || (count != 1 && count != tensor.dims[2])) {
+            return MakeError(ErrorCode::kCorrupt,
+                             "{}: tensor '{}' has {} elements of {}; expected 1 or {} of F32",
+                             path_, scale->name, count, Info(scale->dtype).name, tensor.dims[2]);
+        }
+        scales_.emplace(tensor.name, *scale);
+        folded.insert(scale->name);
+    }
+    if (folded.empty()) return {};
+    std::erase_if(tensors_, [&](const TensorInfo& one) { return folded.contains(one.name); });
+    index_.clear();
+    for (size_t i = 0; i < tensors_.size(); ++i) index_.emplace(tensors_[i].name, i);
+    return {};
 }
 
 const TensorInfo* Gguf::FindTensor(std::string_view tensor) const {
@@ -185,20 +216,74 @@ Status Gguf::ReadRows(const TensorInfo& tensor, int64_t row_begin, int64_t row_c
                       int64_t col_begin, int64_t col_count, std::span<std::byte> out,
                       uint64_t* bytes_read) const {
     CheckSlice(tensor, row_begin, row_count, col_begin, col_count, out.size());
+    const Slice slice{row_begin, row_count, col_begin, col_count};
+    if (tensor.dtype == DType::kNVFP4) return ReadNvRows(tensor, slice, out, bytes_read);
+    WEFT_TRY(ReadFile(tensor, slice, out));
+    if (bytes_read != nullptr) *bytes_read += out.size();
+    return {};
+}
+
+// As the file has them.
+Status Gguf::ReadFile(const TensorInfo& tensor, const Slice& slice,
+                      std::span<std::byte> out) const {
     const WeightFile& file = parts_[static_cast<size_t>(tensor.part)].file;
-    const uint64_t row_bytes = static_cast<uint64_t>(RowBytes(tensor.dtype, tensor.cols));
-    const uint64_t slice_bytes = static_cast<uint64_t>(RowBytes(tensor.dtype, col_count));
-    const uint64_t skip_bytes = static_cast<uint64_t>(RowBytes(tensor.dtype, col_begin));
-    const uint64_t begin = tensor.offset + static_cast<uint64_t>(row_begin) * row_bytes;
-    const Status read = slice_bytes == row_bytes
-                            ? file.ReadAt(begin, out)
-                            : file.ReadStrided(begin + skip_bytes, row_bytes, slice_bytes, out);
+    const auto bytes = [&](int64_t cols) {
+        return static_cast<uint64_t>(GgufRowBytes(tensor.dtype, cols));
+    };
+    const uint64_t row_bytes = bytes(tensor.cols), slice_bytes = bytes(slice.cols);
+    const uint64_t begin = tensor.offset + static_cast<uint64_t>(slice.row) * row_bytes;
+    const Status read =
+        slice_bytes == row_bytes
+            ? file.ReadAt(begin, out)
+            : file.ReadStrided(begin + bytes(slice.col), row_bytes, slice_bytes, out);
     if (!read.ok() && read.error().code == ErrorCode::kNotFound) {
         return MakeError(ErrorCode::kNotFound, "tensor '{}': {}", tensor.name,
                          read.error().message);
     }
-    WEFT_TRY(read);
-    if (bytes_read != nullptr) *bytes_read += out.size();
+    return read;
+}
+
+// One for all rows, or one for each expert's.
+Result<std::vector<float>> Gguf::ScalesOf(const TensorInfo& tensor) const {
+    const auto found = scales_.find(tensor.name);
+    if (found == scales_.end()) return std::vector<float>{1.0f};
+    const TensorInfo& scale = found->second;
+    std::vector<float> values(static_cast<size_t>(scale.rows * scale.cols));
+    WEFT_TRY(ReadFile(scale, {0, scale.rows, 0, scale.cols},
+                      std::as_writable_bytes(std::span(values))));
+    for (const float value : values) {
+        if (std::isfinite(value)) continue;
+        return MakeError(ErrorCode::kCorrupt, "{}: tensor '{}' holds {}", path_, scale.name, value);
+    }
+    return values;
+}
+
+Status Gguf::ReadNvRows(const TensorInfo& tensor, const Slice& slice, std::span<std::byte> out,
+                        uint64_t* bytes_read) const {
+    if (out.empty()) return {};
+    WEFT_ASSIGN(const std::vector<float> scales, ScalesOf(tensor));
+    const int64_t rows_each = tensor.rows / static_cast<int64_t>(scales.size());
+    constexpr int64_t kMostBytes = 1 << 20;
+    const int64_t most = std::max<int64_t>(1, kMostBytes / slice.cols);
+    std::vector<std::byte> read;
+    for (int64_t done = 0; done < slice.rows; done += most) {
+        const int64_t row = slice.row + done, rows = std::min(most, slice.rows - done);
+        read.resize(static_cast<size_t>(rows * GgufRowBytes(tensor.dtype, slice.cols)));
+        WEFT_TRY(ReadFile(tensor, {row, rows, slice.col, slice.cols}, read));
+        if (bytes_read != nullptr) *bytes_read += read.size();
+        const std::byte* block = read.data();
+        for (int64_t i = 0; i < rows * slice.cols / kNvBlock; ++i) {
+            const int64_t own = row + i / (slice.cols / kNvBlock);
+            const Status put = PutNvBlockOfGguf(
+                block, scales[static_cast<size_t>(own / rows_each)], out.data());
+            if (!put.ok()) {
+                return MakeError(put.error().code, "{}: tensor '{}': row {}: {}", path_,
+                                 tensor.name, own, put.error().message);
+            }
+            block += kGgufNvBlockBytes;
+            out = out.subspan(kNvBlockBytes);
+        }
+    }
     return {};
 }
 
@@ -212,8 +297,10 @@ Result<std::string> Gguf::Fingerprint() const {
     constexpr uint64_t kPieceBytes = 4096;
     std::vector<std::byte> piece;
     for (const TensorInfo& tensor : tensors_) {
-        const uint64_t size = std::min(kPieceBytes, tensor.bytes);
-        for (const uint64_t at : {uint64_t{0}, (tensor.bytes - size) / 2, tensor.bytes - size}) {
+        const auto bytes =
+            static_cast<uint64_t>(tensor.rows * GgufRowBytes(tensor.dtype, tensor.cols));
+        const uint64_t size = std::min(kPieceBytes, bytes);
+        for (const uint64_t at : {uint64_t{0}, (bytes - size) / 2, bytes - size}) {
             piece.resize(size);
             const WeightFile& file = parts_[static_cast<size_t>(tensor.part)].file;
             WEFT_TRY(file.ReadAt(tensor.offset + at, piece));

@@ -68,8 +68,20 @@ class Gguf final : public ModelSource {
         WeightFile file;
         uint64_t data_offset;
     };
+    // Rows and columns of a tensor.
+    struct Slice {
+        int64_t row, rows, col, cols;
+    };
     Gguf(std::string path, uint32_t version, uint64_t alignment, std::vector<Part> parts,
          std::vector<MetaEntry> entries, std::vector<TensorInfo> tensors);
+
+    // Folds the scales of NVFP4 tensors into them: `NAME.scale` of `NAME.weight` is taken out of
+    // the table, and `NAME.input_scale`, which is for quantized activations.
+    Status FoldScales();
+    Result<std::vector<float>> ScalesOf(const TensorInfo& tensor) const;
+    Status ReadNvRows(const TensorInfo& tensor, const Slice& slice, std::span<std::byte> out,
+                      uint64_t* bytes_read) const;
+    Status ReadFile(const TensorInfo& tensor, const Slice& slice, std::span<std::byte> out) const;
 
     std::string path_;
     uint32_t version_;
@@ -78,6 +90,7 @@ class Gguf final : public ModelSource {
     Metadata meta_;  // of the first part
     std::vector<TensorInfo> tensors_;
     std::unordered_map<std::string_view, size_t> index_;  // keys point into tensors_
+    std::unordered_map<std::string, TensorInfo> scales_;  // of NVFP4 tensors, by those's names
 };
 
 }  // namespace weft::model_files

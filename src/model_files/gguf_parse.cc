@@ -6,6 +6,7 @@
 
 #include "base/file_kind.h"
 #include "model_files/gguf.h"
+#include "model_files/nvfp4.h"
 
 namespace weft::model_files {
 namespace {
@@ -29,7 +30,7 @@ constexpr OtherType kOtherTypes[] = {
     {4, "Q4_2"}, {5, "Q4_3"}, {9, "Q8_1"}, {15, "Q8_K"}, {24, "I8"}, {25, "I16"},
     {27, "I64"}, {28, "F64"}, {31, "Q4_0_4_4"}, {32, "Q4_0_4_8"}, {33, "Q4_0_8_8"},
     {36, "IQ4_NL_4_4 (or BitNet's I2_S)"}, {37, "IQ4_NL_4_8"}, {38, "IQ4_NL_8_8"},
-    {40, "NVFP4"}, {41, "Q1_0"},
+    {41, "Q1_0"},
 };
 // Those of ik_llama.cpp.
 constexpr OtherType kIkTypes[] = {
@@ -48,7 +49,7 @@ std::string SupportedTypes() {
         if (!names.empty()) names += ", ";
         names += info.name;
     }
-    return names;
+    return names + ", NVFP4";
 }
 
 // Empty: no program is known to write the type.
@@ -301,13 +302,14 @@ Status Parser::TensorShape(TensorInfo& tensor, std::string_view subject) {
                        subject, tensor.cols, info.block_elements, info.name);
     }
     tensor.bytes = static_cast<uint64_t>(tensor.rows) *
-                   static_cast<uint64_t>(RowBytes(tensor.dtype, tensor.cols));
+                   static_cast<uint64_t>(GgufRowBytes(tensor.dtype, tensor.cols));
     return {};
 }
 
 Result<DType> Parser::TensorType(std::string_view subject) {
     WEFT_ASSIGN(const uint32_t number, Take<uint32_t>(subject, "type"));
     if (const auto dtype = DTypeOfGguf(number)) return *dtype;
+    if (number == kGgufNvfp4) return DType::kNVFP4;
     const std::string other = OtherTypeName(number);
     if (other.empty()) {
         return Corrupt("{}: type {} does not exist; supported are {}", subject, number,
