@@ -79,7 +79,7 @@ struct MatMulArgs {
     float* y = nullptr;           // [rows, weight.rows]
     // Not 0: add float32 sums of so many columns in float64, so that the result hardly depends on
     // where the columns are cut over ranks. For quantized and BF16 weights a multiple of 32; for
-    // types with blocks of 256 columns 32, 64 or a multiple of 256. The reference, which rounds no
+    // blocks of 256 columns 32, 64, 128 or a multiple of 256. The reference, which rounds no
     // activations, adds in float32 all the same.
     int64_t segment_cols = 0;
     double* wide = nullptr;  // instead of y: the sums before their last rounding

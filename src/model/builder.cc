@@ -597,7 +597,7 @@ ValueId Builder::MatMul(ValueId x, const std::string& tensor, const Slice& slice
 }
 
 // Columns that a segmented mat_mul adds in float32 before float64: as many as no cut divides, where
-// cuts fall on multiples of `unit` and of the tensor's cut block; at most 64, or one block of 256.
+// cuts fall on multiples of `unit` and of the tensor's cut block; at most 64, or one such block.
 // The same in every layout.
 int64_t Builder::SegmentColumns(const model_files::TensorInfo& tensor, int64_t unit) {
     constexpr int64_t kMost = 64, kLeast = 16;

@@ -370,10 +370,12 @@ Result<Layout> MakeLayout(int ranks, int tp, int pp, const std::vector<double>& 
 }
 
 int64_t CutBlock(DType dtype, int64_t columns) {
-    constexpr int64_t kSubBlock = 32;   // columns that every block of 256 has a scale for
-    constexpr int64_t kWide = 16 * 256;  // a rounded cut then moves at most 1/32 of the columns
     const int64_t block = Info(dtype).block_elements;
-    return columns < kWide ? std::min(block, kSubBlock) : block;
+    if (columns >= 16 * block) return block;
+    const bool even = columns % (4 * block) == 0;  // over 2 and 4 ranks
+    if (columns >= 8 * block && even) return block;
+    // Blocks of 256 have a scale for every 32 columns.
+    return std::min<int64_t>(block, columns >= 4 * block ? 128 : 32);
 }
 
 int64_t ColumnUnit(int64_t columns) {

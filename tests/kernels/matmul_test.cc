@@ -204,7 +204,7 @@ TEST(MatMul, SumsOfPartsOfBlocksDoNotDependOnTheCut) {
             const int64_t rows = 37, cols = 512, tokens = 53;
             const Packed packed(kernels, Weight(random, dtype, rows, cols));
             const auto x = RandomFloats(random, tokens * cols);
-            for (const int64_t segment : {32, 64}) {
+            for (const int64_t segment : {32, 64, 128}) {
                 const auto whole = Multiply(kernels, packed, x, tokens, 1, nullptr, segment);
                 for (int64_t cut = segment; cut < cols; cut += 3 * segment) {
                     const bool told = cut / segment % 2 == 1;

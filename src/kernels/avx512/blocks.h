@@ -5,6 +5,9 @@
 //   x_stride.
 // and, where kUnits is not 1,
 //   TimesUnit<T>(w, h, unit, x, x_stride, sums): the same for one unit of the block alone.
+// and, where a block is read in one stream for all of its units only,
+//   TimesUnits<kStep>(w, x, sums): what TimesUnit does for one token and each unit u, into
+//   sums[u / kStep].
 // Weights are read in the order of their addresses: measured on Zen 4, the hardware then fetches
 // ahead better than any prefetch instruction does.
 // sums are 16 rows wide. Everything is inlined into the tile loops of matmul.cc; T is at most 12.
@@ -282,12 +285,15 @@ struct BlockNVFP4 {
     template <int T>
     WEFT_INLINE void Times(const std::byte* w, int /*h*/, const ActivationBlock* x,
                            int64_t x_stride, __m512 (&sums)[T]) {
-        const __m512i table = Table(quant::kMxfp4Values);
 #pragma GCC unroll 1
-        for (int unit = 0; unit < 2; ++unit) {
-            TimesHalf<T, false>(w, unit, table, x, x_stride, sums);
-            TimesHalf<T, true>(w, unit, table, x, x_stride, sums);
-        }
+        for (int unit = 0; unit < 2; ++unit) TimesUnit<T>(w, 0, unit, x, x_stride, sums);
+    }
+    template <int T>
+    WEFT_INLINE void TimesUnit(const std::byte* w, int /*h*/, int unit, const ActivationBlock* x,
+                               int64_t x_stride, __m512 (&sums)[T]) {
+        const __m512i table = Table(quant::kMxfp4Values);
+        TimesHalf<T, false>(w, unit, table, x, x_stride, sums);
+        TimesHalf<T, true>(w, unit, table, x, x_stride, sums);
     }
 };
 
@@ -441,13 +447,12 @@ struct BlockQ6_K {
         StartAt<T>(
             x, x_stride, [s](const ActivationBlock& b) { return b.from_32[s]; }, dots);
     }
-    // The four dwords from i = 4s on of one half. Few tokens: all groups of a dword at once, so
-    // that the weights are read as one stream.
+    // The four dwords from i = 4s on of one half: the dots of each group. Few tokens: all groups of
+    // a dword at once, so that the weights are read as one stream.
     template <int T>
-    WEFT_INLINE void TimesAll(const std::byte* w, int half, int s, const ActivationBlock* x,
-                              int64_t x_stride, __m512 (&sums)[T]) {
+    WEFT_INLINE void DotAll(const std::byte* w, int half, int s, const ActivationBlock* x,
+                            int64_t x_stride, __m512i (&dots)[4][T]) {
         const std::byte* quants = w + 288 + (half * 8 + s * 4) * 192;
-        __m512i dots[4][T];
 #pragma GCC unroll 4
         for (int g = 0; g < 4; ++g) Start<T>(x + g, x_stride, s, dots[g]);
 #pragma GCC unroll 4
@@ -461,6 +466,12 @@ struct BlockQ6_K {
             Dot<T>(Weights<2>(a, pairs), x + 2, x_stride, offset, dots[2]);
             Dot<T>(Weights<3>(b, pairs), x + 3, x_stride, offset, dots[3]);
         }
+    }
+    template <int T>
+    WEFT_INLINE void TimesAll(const std::byte* w, int half, int s, const ActivationBlock* x,
+                              int64_t x_stride, __m512 (&sums)[T]) {
+        __m512i dots[4][T];
+        DotAll<T>(w, half, s, x, x_stride, dots);
 #pragma GCC unroll 4
         for (int g = 0; g < 4; ++g) {
             AddScaled<T>(Scale(w, half * 8 + 2 * g + s), x + g, x_stride, dots[g], sums);
@@ -495,6 +506,24 @@ struct BlockQ6_K {
                 TimesGroup<T, 1>(w, half, s, x_half, x_stride, sums);
                 TimesGroup<T, 2>(w, half, s, x_half, x_stride, sums);
                 TimesGroup<T, 3>(w, half, s, x_half, x_stride, sums);
+            }
+        }
+    }
+    template <int kStep>
+    WEFT_INLINE void TimesUnits(const std::byte* w, const ActivationBlock* x,
+                                __m512 (&sums)[8 / kStep][1]) {
+#pragma GCC unroll 2
+        for (int half = 0; half < 2; ++half) {
+            __m512i dots[2][4][1];
+#pragma GCC unroll 2
+            for (int s = 0; s < 2; ++s) DotAll<1>(w, half, s, x + 4 * half, 0, dots[s]);
+#pragma GCC unroll 4
+            for (int g = 0; g < 4; ++g) {
+                const int unit = 4 * half + g;
+                for (int s = 0; s < 2; ++s) {
+                    const __m512 scale = Scale(w, half * 8 + 2 * g + s);
+                    AddScaled<1>(scale, x + unit, 0, dots[s][g], sums[unit / kStep]);
+                }
             }
         }
     }

@@ -71,6 +71,26 @@ struct BlockQ2_K {
     WEFT_INLINE void TimesOne(const std::byte* w, int half, const ActivationBlock* x,
                               __m512 (&sums)[1]) {
         __m512i all[4][1];
+        DotOne(w, half, x, all);
+#pragma GCC unroll 4
+        for (int g = 0; g < 4; ++g) Finish<1>(w, half, g, x + g, 0, all[g], sums);
+    }
+    template <int kStep>
+    WEFT_INLINE void TimesUnits(const std::byte* w, const ActivationBlock* x,
+                                __m512 (&sums)[8 / kStep][1]) {
+#pragma GCC unroll 2
+        for (int half = 0; half < 2; ++half) {
+            __m512i all[4][1];
+            DotOne(w, half, x + 4 * half, all);
+#pragma GCC unroll 4
+            for (int g = 0; g < 4; ++g) {
+                const int unit = 4 * half + g;
+                Finish<1>(w, half, g, x + unit, 0, all[g], sums[unit / kStep]);
+            }
+        }
+    }
+    WEFT_INLINE void DotOne(const std::byte* w, int half, const ActivationBlock* x,
+                            __m512i (&all)[4][1]) {
 #pragma GCC unroll 2
         for (int s = 0; s < 2; ++s) {
             __m512i dots[4][1];
@@ -91,8 +111,6 @@ struct BlockQ2_K {
                 all[g][0] = s == 0 ? scaled : _mm512_add_epi32(all[g][0], scaled);
             }
         }
-#pragma GCC unroll 4
-        for (int g = 0; g < 4; ++g) Finish<1>(w, half, g, x + g, 0, all[g], sums);
     }
     // Many tokens: one group at a time; weights times scales are at most 3 * 15.
     template <int T, int kGroup>
@@ -166,7 +184,9 @@ struct BlockQ3_K {
         if constexpr (kGroup < 7) DotOne<kGroup + 1>(step, i, x, dots);
     }
     // One token: all groups of a step at once, so that the weights are read as one stream.
-    WEFT_INLINE void TimesOne(const std::byte* w, const ActivationBlock* x, __m512 (&sums)[1]) {
+    template <int kStep>
+    WEFT_INLINE void TimesUnits(const std::byte* w, const ActivationBlock* x,
+                                __m512 (&sums)[8 / kStep][1]) {
         __m512i all[8][1];
 #pragma GCC unroll 2
         for (int s = 0; s < 2; ++s) {
@@ -186,7 +206,9 @@ struct BlockQ3_K {
             }
         }
 #pragma GCC unroll 8
-        for (int g = 0; g < 8; ++g) AddScaled<1>(LoadHalves(w), x + g, 0, all[g], sums);
+        for (int g = 0; g < 8; ++g) {
+            AddScaled<1>(LoadHalves(w), x + g, 0, all[g], sums[g / kStep]);
+        }
     }
     // Many tokens, one group: (code - 4) * scale is in [-124, 128], and 124 more in a byte. Two
     // bytes are multiplied at once: what is carried between them goes away with 124 - 4 * scale.
@@ -222,7 +244,9 @@ struct BlockQ3_K {
     WEFT_INLINE void Times(const std::byte* w, int /*h*/, const ActivationBlock* x,
                            int64_t x_stride, __m512 (&sums)[T]) {
         if constexpr (T == 1) {
-            TimesOne(w, x, sums);
+            __m512 own[1][1] = {{sums[0]}};
+            TimesUnits<8>(w, x, own);
+            sums[0] = own[0][0];
         } else {
             TimesGroups<T>(w, x, x_stride, sums);
         }
@@ -247,6 +271,26 @@ struct BlockTernary {
     WEFT_INLINE void TimesOne(const std::byte* w, int half, const ActivationBlock* x,
                               __m512 (&sums)[1]) {
         __m512i dots[4][1];
+        DotOne(w, half, x, dots);
+#pragma GCC unroll 4
+        for (int g = 0; g < 4; ++g) AddScaled<1>(LoadHalves(w), x + g, 0, dots[g], sums);
+    }
+    template <int kStep>
+    WEFT_INLINE void TimesUnits(const std::byte* w, const ActivationBlock* x,
+                                __m512 (&sums)[8 / kStep][1]) {
+#pragma GCC unroll 2
+        for (int half = 0; half < 2; ++half) {
+            __m512i dots[4][1];
+            DotOne(w, half, x + 4 * half, dots);
+#pragma GCC unroll 4
+            for (int g = 0; g < 4; ++g) {
+                const int unit = 4 * half + g;
+                AddScaled<1>(LoadHalves(w), x + unit, 0, dots[g], sums[unit / kStep]);
+            }
+        }
+    }
+    WEFT_INLINE void DotOne(const std::byte* w, int half, const ActivationBlock* x,
+                            __m512i (&dots)[4][1]) {
 #pragma GCC unroll 4
         for (int g = 0; g < 4; ++g) Start<1>(x + g, 0, dots[g]);
 #pragma GCC unroll 8
@@ -257,8 +301,6 @@ struct BlockTernary {
             Dot<1>(BitPairs<2>(bytes), x + 2, 0, 4 * i, dots[2]);
             Dot<1>(BitPairs<3>(bytes), x + 3, 0, 4 * i, dots[3]);
         }
-#pragma GCC unroll 4
-        for (int g = 0; g < 4; ++g) AddScaled<1>(LoadHalves(w), x + g, 0, dots[g], sums);
     }
     template <int T, int kGroup>
     WEFT_INLINE void TimesGroup(const std::byte* w, int half, const ActivationBlock* x,

@@ -266,12 +266,15 @@ struct BlockNVFP4 {
     template <int T>
     WEFT_INLINE void Times(const std::byte* w, int h, const ActivationBlock* x, int64_t x_stride,
                            Float (&sums)[T]) {
-        const Int table = Simd::Table(quant::kMxfp4Values.data());
 #pragma GCC unroll 1
-        for (int unit = 0; unit < 2; ++unit) {
-            TimesHalf<T, false>(w, h, unit, table, x, x_stride, sums);
-            TimesHalf<T, true>(w, h, unit, table, x, x_stride, sums);
-        }
+        for (int unit = 0; unit < 2; ++unit) TimesUnit<T>(w, h, unit, x, x_stride, sums);
+    }
+    template <int T>
+    WEFT_INLINE void TimesUnit(const std::byte* w, int h, int unit, const ActivationBlock* x,
+                               int64_t x_stride, Float (&sums)[T]) {
+        const Int table = Simd::Table(quant::kMxfp4Values.data());
+        TimesHalf<T, false>(w, h, unit, table, x, x_stride, sums);
+        TimesHalf<T, true>(w, h, unit, table, x, x_stride, sums);
     }
 };
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <utility>
 
 #include "kernels/vector/ahead.h"
 #include "kernels/vector/store.h"
@@ -15,6 +16,7 @@
 namespace weft::kernels::WEFT_SET {
 
 inline constexpr int kTile = Simd::kRegisters == 32 ? 12 : 4;         // tokens that share a block
+inline constexpr int kUnitsTile = kTile < 8 ? kTile : 8;  // where sums often go to float64
 inline constexpr int kTogether = Simd::kMatrices ? 2 : 1;             // tokens, where they can
 inline constexpr int64_t kTokenBytes = Simd::kRegisters * 12 * 1024;  // activations that stay in L2
 
@@ -112,11 +114,43 @@ void UnitsTile(const MatMulArgs& args, int64_t row, int64_t token) {
     }
 }
 
+// Whether one token meets all units of a block in one stream (TimesUnits).
+template <typename Block>
+inline constexpr bool kUnitsInOneStream = requires {
+    Block::template TimesUnits<2>(nullptr, nullptr, std::declval<Float(&)[4][1]>());
+};
+
+// UnitsTile of one token and such a block, whose sets have whole strips as vectors; kStep units are
+// a segment.
+template <typename Block, int kStep>
+void UnitsOne(const MatMulArgs& args, int64_t row, int64_t token) {
+    constexpr int64_t kBytes = strips::BlockBytes(Block::kType);
+    const auto* x = reinterpret_cast<const ActivationBlock*>(args.prepared) +
+                    token * strips::PreparedBlocks(args.weight.cols);
+    const std::byte* w = args.weight.data +
+                         row / kStripRows * strips::StripBytes(Block::kType, args.weight.cols);
+    const Range units = args.UnitsUsed();
+    Wide wide = Simd::WideZero();
+    for (int64_t block = units.begin / 8; block * 8 < units.end; ++block) {
+        Float sums[8 / kStep][1];
+#pragma GCC unroll 8
+        for (auto& sum : sums) sum[0] = Simd::Zero();
+        Block::template TimesUnits<kStep>(w + block * kBytes, x + 8 * block, sums);
+#pragma GCC unroll 8
+        for (auto& sum : sums) wide = Simd::AddWide(wide, Simd::Widen(sum[0]));
+    }
+    StoreWide(args, row, token, wide);
+}
+
 // One strip times `tokens` (1 to kTile) tokens.
 template <typename Block, int T = kTile>
 void StripTokens(const MatMulArgs& args, int64_t row, int64_t token, int64_t tokens) {
     if constexpr (Block::kUnits > 1) {
         if (tokens == T && args.EndsInBlocks(32 * Block::kUnits)) {
+            if constexpr (T == 1 && kUnitsInOneStream<Block>) {
+                if (args.segment_cols == 64) return UnitsOne<Block, 2>(args, row, token);
+                if (args.segment_cols == 128) return UnitsOne<Block, 4>(args, row, token);
+            }
             return UnitsTile<Block, T>(args, row, token);
         }
     }
@@ -128,11 +162,13 @@ void StripTokens(const MatMulArgs& args, int64_t row, int64_t token, int64_t tok
 // Rows of y for every token.
 template <typename Block>
 void Strips(const MatMulArgs& args, Range rows) {
+    const bool often = args.EndsInBlocks(32 * Block::kUnits) && args.segment_cols <= 64;
+    const int64_t tile = often ? kUnitsTile : kTile;
     const int64_t row_bytes = strips::PreparedBytes(args.weight.cols);
     const int64_t fit = std::max<int64_t>(1, kTokenBytes / row_bytes / kTile) * kTile;
     for (int64_t begin = 0; begin < args.rows; begin += fit) {
         const int64_t end = std::min(args.rows, begin + fit);
-        const int64_t tiles = (end - begin + kTile - 1) / kTile;
+        const int64_t tiles = (end - begin + tile - 1) / tile;
         for (int64_t row = rows.begin; row < rows.end; row += kStripRows) {
             for (int64_t i = 0; i < tiles; ++i) {  // tiles of nearly the same size
                 const Range share =
