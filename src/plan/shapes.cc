@@ -110,9 +110,19 @@ class ShapeWriter {
             const bool experts = h_.moe.experts > 0 && !dense[static_cast<size_t>(layer)];
             Norms(experts);
             const bool recurrent = h_.has_state() && IsRecurrent(layer);
+<<<<<<< ours
             recurrent ? Recurrent() : h_.latent.rank > 0 ? Latent() : Attention(layer);
             if (!experts || name_ == "gemma4") Mlp("", h_.ffn);
             if (experts) Experts();
+=======
+            recurrent ? Recurrent() : h_.latent.rank > 0 ? Latent() : Attention();
+            if (h_.indexer.heads > 0 && h_.indexer.IsOwn(layer)) Indexer();
+            if (h_.moe.experts > 0 && !dense[static_cast<size_t>(layer)]) {
+                Experts();
+            } else {
+                Mlp("", h_.ffn);
+            }
+>>>>>>> theirs
         }
         return {};
     }
@@ -162,6 +172,7 @@ class ShapeWriter {
             return name_ == "phi3" ? void() : HeadNorms(heads.head_dim, heads.head_dim);
         }
         Matrix("attn_q", h_.hidden, h_.has_state() ? 2 * q : q, bias);  // and a gate for each
+<<<<<<< ours
         Matrix("attn_k", h_.hidden, k, bias);
         const bool own_v = name_ != "gemma4" || windowed || !k_is_v_;
         if (own_v) Matrix("attn_v", h_.hidden, v, bias);
@@ -174,6 +185,15 @@ class ShapeWriter {
         if (Is({"qwen3", "qwen3moe", "qwen3vl", "qwen3vlmoe", "gemma3", "gemma4", "hy_v3", "dots1",
                 "exaone4", "exaone-moe", "hunyuan-dense", "hunyuan-moe", "afmoe", "laguna",
                 "step35"}) ||
+=======
+        Matrix("attn_k", h_.hidden, kv, bias);
+        Matrix("attn_v", h_.hidden, kv, bias);
+        Matrix("attn_output", q, h_.hidden, gpt);
+        if (gpt) Vector("attn_sinks.weight", h_.heads);
+        if (Is({"minimax-m2", "olmo2", "olmoe"})) return HeadNorms(q, kv);
+        if (Is({"qwen3", "qwen3moe", "qwen3vl", "qwen3vlmoe", "gemma3", "hy_v3", "dots1", "exaone4",
+                "exaone-moe", "hunyuan-dense", "hunyuan-moe", "minimax-m3"}) ||
+>>>>>>> theirs
             h_.has_state() || (name_ == "glm4moe" && qk_norm_)) {
             HeadNorms(heads.head_dim, heads.head_dim);
         }
@@ -213,6 +233,14 @@ class ShapeWriter {
         model_.Add(block_ + "attn_k_b.weight", {m.nope, m.rank, h_.heads});
         model_.Add(block_ + "attn_v_b.weight", {m.rank, m.value, h_.heads});
         Matrix("attn_output", h_.heads * m.value, h_.hidden);
+    }
+    void Indexer() {
+        const model::Indexer& m = h_.indexer;
+        Matrix("indexer.attn_q_b", h_.latent.q_rank, m.heads * m.dim);
+        Matrix("indexer.attn_k", h_.hidden, m.dim);
+        Matrix("indexer.proj", h_.hidden, m.heads);
+        Vector("indexer.k_norm.weight", m.dim);
+        Vector("indexer.k_norm.bias", m.dim);
     }
     void Mlp(const std::string& suffix, int64_t columns) {
         if (Is({"phi3", "glm4"})) {  // gate over up
