@@ -110,19 +110,10 @@ class ShapeWriter {
             const bool experts = h_.moe.experts > 0 && !dense[static_cast<size_t>(layer)];
             Norms(experts);
             const bool recurrent = h_.has_state() && IsRecurrent(layer);
-<<<<<<< ours
             recurrent ? Recurrent() : h_.latent.rank > 0 ? Latent() : Attention(layer);
+            if (h_.indexer.heads > 0 && h_.indexer.IsOwn(layer)) Indexer();
             if (!experts || name_ == "gemma4") Mlp("", h_.ffn);
             if (experts) Experts();
-=======
-            recurrent ? Recurrent() : h_.latent.rank > 0 ? Latent() : Attention();
-            if (h_.indexer.heads > 0 && h_.indexer.IsOwn(layer)) Indexer();
-            if (h_.moe.experts > 0 && !dense[static_cast<size_t>(layer)]) {
-                Experts();
-            } else {
-                Mlp("", h_.ffn);
-            }
->>>>>>> theirs
         }
         return {};
     }
@@ -172,7 +163,6 @@ class ShapeWriter {
             return name_ == "phi3" ? void() : HeadNorms(heads.head_dim, heads.head_dim);
         }
         Matrix("attn_q", h_.hidden, h_.has_state() ? 2 * q : q, bias);  // and a gate for each
-<<<<<<< ours
         Matrix("attn_k", h_.hidden, k, bias);
         const bool own_v = name_ != "gemma4" || windowed || !k_is_v_;
         if (own_v) Matrix("attn_v", h_.hidden, v, bias);
@@ -184,16 +174,7 @@ class ShapeWriter {
         if (Is({"minimax-m2", "olmo2", "olmoe"})) return HeadNorms(q, k);
         if (Is({"qwen3", "qwen3moe", "qwen3vl", "qwen3vlmoe", "gemma3", "gemma4", "hy_v3", "dots1",
                 "exaone4", "exaone-moe", "hunyuan-dense", "hunyuan-moe", "afmoe", "laguna",
-                "step35"}) ||
-=======
-        Matrix("attn_k", h_.hidden, kv, bias);
-        Matrix("attn_v", h_.hidden, kv, bias);
-        Matrix("attn_output", q, h_.hidden, gpt);
-        if (gpt) Vector("attn_sinks.weight", h_.heads);
-        if (Is({"minimax-m2", "olmo2", "olmoe"})) return HeadNorms(q, kv);
-        if (Is({"qwen3", "qwen3moe", "qwen3vl", "qwen3vlmoe", "gemma3", "hy_v3", "dots1", "exaone4",
-                "exaone-moe", "hunyuan-dense", "hunyuan-moe", "minimax-m3"}) ||
->>>>>>> theirs
+                "step35", "minimax-m3"}) ||
             h_.has_state() || (name_ == "glm4moe" && qk_norm_)) {
             HeadNorms(heads.head_dim, heads.head_dim);
         }
