@@ -18,7 +18,7 @@ namespace {
 using Json = nlohmann::json;
 
 // What the sums of float32 leave, over two layers.
-constexpr double kBound = 5e-4;
+constexpr double kRopeBound = 5e-4;
 
 const HfGolden& RopeFile() {
     static const HfGolden golden(TestData("/rope_golden.safetensors"));
@@ -96,7 +96,7 @@ TEST_P(RopeGolden, LogitsAreThoseOfTransformers) {
     for (size_t row = 0; row < 2; ++row) {
         const double error = RelativeL2(std::span(logits).subspan(row * vocab, vocab),
                                         std::span(expected).subspan(row * vocab, vocab));
-        EXPECT_TRUE(error <= kBound) << "row " << row << ": " << error;
+        EXPECT_TRUE(error <= kRopeBound) << "row " << row << ": " << error;
     }
 
     // The same from a GGUF file that is written from the folder.
