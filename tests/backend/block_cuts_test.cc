@@ -45,7 +45,7 @@ class RandomBlocks final : public model_files::ModelSource {
     TinySource table_;
 };
 
-struct Case {
+struct CutCase {
     model::Hyper hyper;
     model::Layout layout;
 };
@@ -59,7 +59,7 @@ class BlockCuts : public testing::TestWithParam<DType> {
     }
 
     // Columns of the residual stream, of heads and of MLPs that this type can have.
-    Case RandomCase(bool experts) {
+    CutCase RandomCase(bool experts) {
         const bool k_type = Info(GetParam()).block_elements == 256;
         model::Hyper h = experts ? TinyExpertHyper("llama") : TinyHyper("llama", false);
         h.layers = 1;
@@ -80,7 +80,7 @@ class BlockCuts : public testing::TestWithParam<DType> {
         return {h, layout};
     }
 
-    std::vector<float> Logits(const Case& c, const RandomBlocks& source, CpuLevel level) {
+    std::vector<float> Logits(const CutCase& c, const RandomBlocks& source, CpuLevel level) {
         const auto plan = model::PlanShards(c.hyper, source, c.layout);
         EXPECT_TRUE(plan.ok()) << plan.error().message;
         if (!plan.ok()) return {};
@@ -117,7 +117,7 @@ class BlockCuts : public testing::TestWithParam<DType> {
 
     void Check(int cases, CpuLevel level) {
         for (int i = 0; i < cases; ++i) {
-            const Case c = RandomCase(i % 2 == 1);
+            const CutCase c = RandomCase(i % 2 == 1);
             SCOPED_TRACE(fmt::format("{} {}: tp {} shares {}, {} heads of {}, ffn {}, experts {}",
                                      CpuLevelName(level), Info(GetParam()).name, c.layout.tp,
                                      fmt::join(c.layout.tp_shares, ","), c.hyper.heads,
