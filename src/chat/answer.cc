@@ -49,7 +49,8 @@ std::unique_ptr<AnswerParser::Grammar> GrammarOf(AnswerFamily family, GrammarOpt
         case AnswerFamily::kSolar:
         case AnswerFamily::kDsml:
         case AnswerFamily::kErnie:
-        case AnswerFamily::kHunyuanA13b: break;
+        case AnswerFamily::kHunyuanA13b:
+        case AnswerFamily::kMiniMaxM3: break;
     }
     return MakeTagGrammar(family, std::move(options));
 }
@@ -102,6 +103,7 @@ AnswerFamily FamilyOf(std::string_view chat_template) {
         {"<arg_key>", AnswerFamily::kGlm},
         {"<|tool_call_begin|>", AnswerFamily::kKimi},
         {"<minimax:tool_call>", AnswerFamily::kMiniMax},
+        {"]<]minimax[>[", AnswerFamily::kMiniMaxM3},
         {"<|tool_call>", AnswerFamily::kGemma},
         {"<function_calls>", AnswerFamily::kOlmo},
         {"<|tool_list_start|>", AnswerFamily::kLfm2},
@@ -158,6 +160,7 @@ std::string_view FamilyName(AnswerFamily family) {
         case AnswerFamily::kDsml: return "dsml";
         case AnswerFamily::kErnie: return "ernie";
         case AnswerFamily::kHunyuanA13b: return "hunyuan-a13b";
+        case AnswerFamily::kMiniMaxM3: return "minimax-m3";
     }
     return "";
 }
@@ -196,6 +199,7 @@ bool EndsInReasoning(std::string_view prompt) {
     prompt = TrimBlanks(prompt);
     return prompt.ends_with("<think>") || prompt.ends_with("<think:opensource>") ||
            prompt.ends_with("<seed:think>") || prompt.ends_with("[THINK]") ||
+           prompt.ends_with("<mm:think>") ||
            prompt.ends_with("<|START_THINKING|>") || prompt.ends_with("<|think|>") ||
            prompt.ends_with("<|channel>thought");
 }

@@ -40,6 +40,9 @@
 //   kDsml      DeepSeek V3.2: <think>, <|DSML|function_calls> with wide bars, then as kMiniMax;
 //              string="true" says that a value is a text
 //   kErnie     ERNIE 4.5: as kQwen, and the answer between <response> and </response>
+//   kMiniMaxM3 <mm:think>...</mm:think>; a mark, ]<]minimax[>[, before each tag of <tool_call>
+//              <invoke name="f"><k>v</k></invoke></tool_call>; values that are lists and objects
+//              are tags, too
 //   kHunyuanA13b  <think>, <answer>...</answer>, <tool_calls>[{...}]</tool_calls>
 //
 // The text must hold the special tokens by name (decode with skip_special off). A call that can't
@@ -83,6 +86,7 @@ enum class AnswerFamily {
     kDsml,
     kErnie,
     kHunyuanA13b,
+    kMiniMaxM3,
 };
 
 class ToolTypes;

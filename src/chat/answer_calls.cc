@@ -212,6 +212,86 @@ Calls ReadInvokes(std::string_view text, const ArgumentTags& invoke, const Argum
     return calls;
 }
 
+// MiniMax M3's tags, each behind a mark. Takes what it reads off the text; errors: false.
+class MarkedTags {
+  public:
+    MarkedTags(std::string_view text, const ToolTypes& types) : text_(text), types_(types) {}
+
+    bool AtEnd() {
+        text_ = TrimBlanks(text_);
+        return text_.empty();
+    }
+    bool Call(ToolCall& call) {
+        constexpr std::string_view kInvoke = "invoke name=";
+        std::string tag;
+        if (!Open(tag) || !tag.starts_with(kInvoke)) return false;
+        call = {std::string(WithoutQuotes(std::string_view(tag).substr(kInvoke.size()))),
+                OrderedJson::object()};
+        if (!IsName(call.name)) return false;
+        while (!Close("invoke")) {
+            std::string key;
+            if (AtEnd()) return true;  // models forget the last tag
+            if (++values_ > kMostParameters || !Open(key)) return false;
+            OrderedJson value = Value(key, 0);
+            if (value.is_discarded()) return false;
+            const bool words = value.is_string();
+            call.arguments[key] =
+                words ? types_.ValueOf(call.name, key, value.get_ref<std::string&>()) : value;
+        }
+        return true;
+    }
+
+  private:
+    static constexpr std::string_view kMark = "]<]minimax[>[";
+    static constexpr int kMostDepth = 64;
+
+    // MARK<tag>, whatever the tag is, but none that closes another.
+    bool Open(std::string& tag) {
+        std::string_view rest = TrimBlanks(text_);
+        if (!rest.starts_with(kMark)) return false;
+        rest.remove_prefix(kMark.size());
+        const size_t end = rest.find('>');
+        if (!rest.starts_with('<') || rest.starts_with("</") || end == rest.npos) return false;
+        tag = rest.substr(1, end - 1);
+        text_ = rest.substr(end + 1);
+        return !tag.empty();
+    }
+    bool Close(const std::string& tag) {
+        const std::string_view rest = TrimBlanks(text_);
+        const std::string close = std::string(kMark) + "</" + tag + ">";
+        if (!rest.starts_with(close)) return false;
+        text_ = rest.substr(close.size());
+        return true;
+    }
+    // What is behind MARK<tag>, up to and with its end: a text, an object or a list.
+    OrderedJson Value(const std::string& tag, int depth) {
+        const OrderedJson none = OrderedJson(OrderedJson::value_t::discarded);
+        if (depth > kMostDepth) return none;
+        std::string key;
+        if (!Open(key)) {
+            const size_t end = text_.find(std::string(kMark) + "</" + tag + ">");
+            if (end == text_.npos) return none;
+            OrderedJson words = std::string(text_.substr(0, end));
+            text_.remove_prefix(end);
+            return Close(tag) ? words : none;
+        }
+        const bool list = key == "item";
+        OrderedJson value = list ? OrderedJson::array() : OrderedJson::object();
+        do {
+            OrderedJson inner = Value(key, depth + 1);
+            if (inner.is_discarded() || ++values_ > kMostParameters) return none;
+            if (inner.is_string()) inner = types_.ValueOf("", "", inner.get_ref<std::string&>());
+            if ((key == "item") != list) return none;
+            list ? value.push_back(std::move(inner)) : void(value[key] = std::move(inner));
+        } while (Open(key));
+        return Close(tag) ? value : none;
+    }
+
+    std::string_view text_;
+    const ToolTypes& types_;
+    size_t values_ = 0;
+};
+
 // Line ends and tabs within texts, which JSON wants escaped and models forget to escape.
 std::string WithControlsEscaped(std::string_view text) {
     std::string out;
@@ -292,6 +372,16 @@ Calls ReadCallList(std::string_view text, const ToolTypes&) {
 
 Calls ReadMiniMaxCalls(std::string_view text, const ToolTypes& types) {
     return ReadInvokes(text, {"<invoke name=", "", "", "</invoke>"}, kMiniMaxTags, types);
+}
+
+Calls ReadMiniMaxM3Calls(std::string_view text, const ToolTypes& types) {
+    MarkedTags tags(text, types);
+    std::vector<ToolCall> calls;
+    while (!tags.AtEnd()) {
+        if (!tags.Call(calls.emplace_back())) return {};
+    }
+    if (calls.empty()) return {};
+    return calls;
 }
 
 Calls ReadDsmlCalls(std::string_view text, const ToolTypes& types) {

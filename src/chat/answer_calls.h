@@ -37,7 +37,11 @@ Calls ReadMistralCalls(std::string_view text, const ToolTypes& types);
 Calls ReadKimiCall(std::string_view text, const ToolTypes& types);
 // <invoke name="NAME"><parameter name="KEY">VALUE</parameter></invoke>, one or several.
 Calls ReadMiniMaxCalls(std::string_view text, const ToolTypes& types);
-// The same with DeepSeek's bars: <|DSML|invoke name="NAME"><|DSML|parameter name="KEY"
+// MiniMax M3's: a mark stands before each tag, and a tag is named as its key: MARK<invoke
+// name="NAME">MARK<KEY>VALUE MARK</KEY>MARK</invoke>. Values may be tags: of an object its keys, of
+// a list MARK<item>.
+Calls ReadMiniMaxM3Calls(std::string_view text, const ToolTypes& types);
+// As MiniMax M2's with DeepSeek's bars: <|DSML|invoke name="NAME"><|DSML|parameter name="KEY"
 // string="true">VALUE</|DSML|parameter></|DSML|invoke>; with "false" the value is JSON.
 Calls ReadDsmlCalls(std::string_view text, const ToolTypes& types);
 // "ID<|tool_call:name|>NAME<|tool_call:args|>{...}".

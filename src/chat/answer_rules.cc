@@ -86,6 +86,15 @@ AnswerRules MiniMaxRules() {
         {"[e~["}};
 }
 
+AnswerRules MiniMaxM3Rules() {
+    return {"<mm:think>",
+            "</mm:think>",
+            {{.begin = "]<]minimax[>[<tool_call>",
+              .end = "]<]minimax[>[</tool_call>",
+              .read = ReadMiniMaxM3Calls}},
+            {"[e~["}};
+}
+
 // What it thinks has a channel of its own, whose name is the first line.
 AnswerRules GemmaRules() {
     return {"<|channel>thought",
@@ -197,6 +206,7 @@ AnswerRules RulesOf(AnswerFamily family) {
         case AnswerFamily::kSolar: return SolarRules();
         case AnswerFamily::kDsml: return DsmlRules();
         case AnswerFamily::kErnie: return ErnieRules();
+        case AnswerFamily::kMiniMaxM3: return MiniMaxM3Rules();
         case AnswerFamily::kHunyuanA13b:
             return ListRules("<tool_calls>", "</tool_calls>", {"<answer>", "</answer>", "<|eos|>"});
         case AnswerFamily::kPlain:

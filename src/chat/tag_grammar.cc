@@ -34,6 +34,7 @@ class OpenTags {
             {"<arg_key:opensource>", "</arg_value:opensource>"},
             {"<function=", "</function>"},
             {"<parameter=", "</parameter>"},
+            {"]<]minimax[>[<invoke", "]<]minimax[>[</invoke>"},
             {"<invoke", "</invoke>"},
             {"<\xEF\xBD\x9C" "DSML\xEF\xBD\x9Cinvoke",
              "</\xEF\xBD\x9C" "DSML\xEF\xBD\x9Cinvoke>"}};
@@ -181,7 +182,8 @@ class TagGrammar : public AnswerParser::Grammar {
             call_.tagged =
                 call_.form->style == ValueScan::Style::kJson && !json &&
                 (call_.form->read == ReadTaggedCall || call_.form->read == ReadBareFunction ||
-                 call_.form->read == ReadMiniMaxCalls || call_.form->read == ReadDsmlCalls);
+                 call_.form->read == ReadMiniMaxCalls || call_.form->read == ReadDsmlCalls ||
+                 call_.form->read == ReadMiniMaxM3Calls);
         }
         call_.scan.Feed(held.substr(call_.scanned, end - call_.scanned));
         call_.scanned = end;

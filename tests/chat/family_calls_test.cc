@@ -140,6 +140,12 @@ std::string Dsml(const std::string& words) {
            words.substr(words.starts_with("/") ? 1 : 0) + ">";
 }
 
+std::string MiniMaxM3Call(const std::string& city, int days) {
+    const std::string mark = "]<]minimax[>[";
+    return mark + "<invoke name=\"weather\">" + mark + "<city>" + city + mark + "</city>" + mark +
+           "<days>" + std::to_string(days) + mark + "</days>" + mark + "</invoke>";
+}
+
 std::string DsmlCall(const std::string& city, int days) {
     return Dsml("invoke name=\"weather\"") + "\n" +
            Dsml("parameter name=\"city\" string=\"true\"") + city + Dsml("/parameter") + "\n" +
@@ -192,6 +198,8 @@ std::vector<Manner> Manners() {
          "<|end|><|begin|>assistant<|content|>", "<|end|>"},
         {kDsml, "deepseek v3.2", Dsml("function_calls") + "\n", "\n",
          "\n" + Dsml("/function_calls"), DsmlCall, "<think>", "</think>", ""},
+        {kMiniMaxM3, "minimax m3", "]<]minimax[>[<tool_call>\n", "\n",
+         "\n]<]minimax[>[</tool_call>", MiniMaxM3Call, "<mm:think>", "</mm:think>", "[e~["},
         {kErnie, "ernie 4.5", "", "\n", "", TaggedCall, "<think>\n", "\n</think>\n\n", "</s>"},
         {kHunyuanA13b, "hunyuan a13b", "<tool_calls>[", ", ", "]</tool_calls>", JsonCall,
          "<think>\n", "\n</think>\n", "<|eos|>"},
@@ -376,6 +384,11 @@ TEST(FamilyCalls, Malformed) {
         {kSolar, "<|tool_call:begin|>a<|tool_call:args|>{}<|tool_call:end|>"},
         {kSolar, "<|tool_call:begin|>a<|tool_call:name|>f<|tool_call:args|>{a}<|tool_call:end|>"},
         {kHunyuanA13b, "<tool_calls>none</tool_calls>"},
+        {kMiniMaxM3, "]<]minimax[>[<tool_call>f]<]minimax[>[</tool_call>"},
+        {kMiniMaxM3, "]<]minimax[>[<tool_call>]<]minimax[>[</tool_call>"},
+        {kMiniMaxM3,
+         "]<]minimax[>[<tool_call>]<]minimax[>[<invoke name=\"f\">]<]minimax[>[<a>1]<]minimax[>["
+         "</b>]<]minimax[>[</invoke>]<]minimax[>[</tool_call>"},
     };
     for (const auto& [family, text] : broken) {
         for (const size_t most : {size_t{1}, size_t{7}, size_t{1000}}) {
@@ -456,6 +469,22 @@ TEST(FamilyCalls, DsmlSaysWhatAValueIs) {
                                      "e": "\n x \n", "g": "x y"})"));
 }
 
+// MiniMax M3 writes objects and lists as tags.
+TEST(FamilyCalls, MiniMaxM3sValuesMayBeTags) {
+    std::string call =
+        "#<tool_call>\n#<invoke name=\"f\">#<deep>#<list>#<item>1#</item>#<item>two#</item>"
+        "#</list>#<no>false#</no>#</deep>\n#<rows>#<item>#<id>1#</id>#</item>#</rows>#<city>a <b> "
+        "\n#</city>#</invoke>\n#</tool_call>";
+    for (size_t at = call.find('#'); at != call.npos; at = call.find('#')) {
+        call.replace(at, 1, "]<]minimax[>[");
+    }
+    const Heard heard = Hear(kMiniMaxM3, call, false, 4, 1);
+    ASSERT_EQ(heard.calls.size(), 1u) << heard.content;
+    EXPECT_EQ(heard.calls[0].arguments,
+              OrderedJson::parse(R"({"deep": {"list": [1, "two"], "no": false},
+                                     "rows": [{"id": 1}], "city": "a <b> \n"})"));
+}
+
 // Marks around what is said to the user, and half-open ones.
 TEST(FamilyCalls, AnswersBetweenTags) {
     for (const auto& [family, text] : std::vector<std::pair<AnswerFamily, std::string>>{
@@ -498,6 +527,7 @@ TEST(FamilyCalls, FamiliesOfThisYearsTemplates) {
              {"<\xEF\xBD\x9C" "Assistant\xEF\xBD\x9C>{{ " + Dsml("invoke") + " }}", kDsml},
              {"<think> <tool_call> <response>", kErnie},
              {"<think> <answer> <tool_calls>", kHunyuanA13b},
+             {"{% set ns_token = ']<]minimax[>[' %} <tool_call>", kMiniMaxM3},
              {"<|header_start|>assistant<|header_end|>", kLlama3},
              {"<|im_start|> <think> <tool_call> <function=", kQwenCoder},
              {"<role>HUMAN</role> <tool_call> {\"name\":", kQwen},
