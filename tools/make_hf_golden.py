@@ -135,6 +135,11 @@ KIMI_LINEAR = LATENT | {
     "layer_types": ["linear_attention", "full_attention"] + ["linear_attention"] * 2,
     "linear_num_heads": 6, "linear_head_dim": 12, "linear_conv_kernel_dim": 4}
 
+LING3 = KIMI_LINEAR | {
+    "head_dim": 8, "linear_num_heads": LEFT_OUT, "linear_head_dim": LEFT_OUT,
+    "linear_conv_kernel_dim": LEFT_OUT, "num_expert_group": 2, "topk_group": 1,
+    "first_k_dense_replace": 1, "mlp_layer_types": LEFT_OUT}
+
 # Each has a file of its own.
 LATER = {
     "deepseekV32": ("deepseek_v32", "F32", LATENT | {
@@ -225,6 +230,7 @@ LATER = {
         "num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 32,
         "num_dense_layers": 1, "routed_scaling_factor": 1.5, "tie_word_embeddings": False}),
     "kimiLinear": ("kimi_linear", "F32", KIMI_LINEAR),
+    "ling3": ("bailing_hybrid", "F32", LING3),
     "hyV3": ("hy_v3", "BF16", {"num_experts": 4, "num_experts_per_tok": 2, "num_shared_experts": 2,
                                "moe_intermediate_size": 32, "router_scaling_factor": 2.5}),
 }

@@ -42,6 +42,10 @@ KIMI = dict(linear_num_heads=9, linear_head_dim=16, num_key_value_heads=9, kv_lo
             mlp_layer_types=["dense"] + ["sparse"] * 3, routed_scaling_factor=2.446,
             pad_token_id=None, bos_token_id=1, eos_token_id=2, experts_implementation="eager")
 
+LING = KIMI | dict(head_dim=16, n_group=2, topk_group=1, first_k_dense_replace=1,
+                   linear_num_heads=9, rope_parameters={"rope_type": "default",
+                                                        "rope_theta": 10000.0})
+
 # name: the family, and what its config has beside COMMON
 CASES = {
     "qwen3next": ("Qwen3Next", dict(num_experts=0)),
@@ -53,6 +57,7 @@ CASES = {
         num_experts=10, num_experts_per_tok=3, moe_intermediate_size=96, num_dense_layers=1,
         experts_implementation="eager")),
     "kimiLinear": ("KimiLinear", KIMI),
+    "ling3": ("BailingHybrid", LING),
 }
 
 NAMES = {
@@ -82,6 +87,7 @@ KIMI_NAMES = {
     "self_attn.kv_a_layernorm": "attn_kv_a_norm", "self_attn.forget_gate.f_a_proj": "ssm_f_a",
     "self_attn.forget_gate.f_b_proj": "ssm_f_b", "self_attn.b_proj": "ssm_beta",
     "self_attn.g_a_proj": "ssm_g_a", "self_attn.g_b_proj": "ssm_g_b",
+    "self_attn.forget_gate.f_proj": "ssm_f_a",
     "self_attn.o_norm": "ssm_norm", "mlp.shared_experts.gate_proj": "ffn_gate_shexp",
     "mlp.shared_experts.up_proj": "ffn_up_shexp", "mlp.shared_experts.down_proj": "ffn_down_shexp",
 }
@@ -167,13 +173,17 @@ def value_of(family, name, shape):
     if rest == "self_attn.conv1d.weight":
         part = (shape[0] // 3, *shape[1:])
         return np.concatenate([tensor(f"{block}ssm_conv1d_{each}.weight", part) for each in "qkv"])
+    if rest == "self_attn.g_proj.weight":
+        name = "attn_gate.weight" if shape[0] == 9 else "ssm_g_a.weight"  # by head, or by column
+        return tensor(block + name, shape)
     if rest.endswith("A_log"):
         value = np.log(np.abs(tensor(block + "ssm_a", shape)).astype(np.float64))
     elif rest.endswith("dt_bias"):
         value = tensor(block + "ssm_dt.bias", shape)
     else:
         stem, kind = rest.rsplit(".", 1)
-        names = NAMES | KIMI_NAMES if family == "KimiLinear" else NAMES
+        kimi = family in ("KimiLinear", "BailingHybrid")
+        names = NAMES | KIMI_NAMES if kimi else NAMES
         value = tensor(f"{block}{names[stem]}.{kind}", shape)
     if centered and "norm" in rest and rest != "linear_attn.norm.weight":
         return value - 1
@@ -184,7 +194,7 @@ def value_of(family, name, shape):
 def run(family, more):
     text = "Text" if family.startswith("Qwen3_5") else ""
     common = COMMON
-    if family == "KimiLinear":  # rotates nothing
+    if family in ("KimiLinear", "BailingHybrid"):
         common = {k: v for k, v in COMMON.items() if k not in ("head_dim", "rope_parameters")}
     config = getattr(transformers, family + text + "Config")(**{**common, **more})
     model = getattr(transformers, family + "ForCausalLM")(config).double().eval()

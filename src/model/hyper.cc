@@ -161,7 +161,7 @@ Status RefuseUnknownScales(const model_files::ModelSource& source, const std::st
     std::vector<const char*> unknown = {"attention.clamp_kqv", "attention.max_alibi_bias"};
     if (!HasTemperature(hyper.architecture)) unknown.push_back("attention.temperature_scale");
     if (hyper.architecture != "mimo2") unknown.push_back("attention.value_scale");
-    if (hyper.architecture != "step35") {
+    if (hyper.architecture != "step35" && hyper.architecture != "bailingmoe3") {
         for (const char* key : {"swiglu_clamp_exp", "swiglu_clamp_shexp"}) unknown.push_back(key);
     }
     const bool granite = hyper.architecture.starts_with("granite");

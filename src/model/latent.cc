@@ -261,8 +261,8 @@ ValueId Builder::LatentAttention(ValueId x) {
     const ValueId means =
         program_.Emit(program::LatentAttention{heads, hyper_.attention_scale}, std::move(inputs),
                       Local("attention"), program_.value(q_latent).shape);
-    const ValueId values =
-        EachHead(means, HeadMatrices("attn_v_b", m.value, m.rank, false), "values");
+    ValueId values = EachHead(means, HeadMatrices("attn_v_b", m.value, m.rank, false), "values");
+    if (Has("attn_gate.weight")) values = GateHeads(values, x, program::RowGate::kSigmoid);
     const Span columns{shard_.heads.begin * m.value, shard_.heads.end * m.value};
     return FromColumns(values, "attn_output", ColumnsOf(columns, hyper_.heads * m.value), m.value);
 }

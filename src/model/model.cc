@@ -23,6 +23,12 @@ constexpr std::array kArchitectures = {
                   "normed heads, partial RoPE, leading dense layers, groups of experts", "ling2"},
                  BuildQwen3,
                  true},
+    Architecture{{"bailingmoe3", "Ling 3, Ring 3",
+                  "Kimi Delta Attention, gated latent attention, leading dense layers, groups of "
+                  "experts",
+                  "ling3"},
+                 BuildKimiLinear,
+                 true},
     Architecture{
         {"cohere2", "Command A, Command R7B",
          "LayerNorm, attention beside the MLP, windows, layers without positions", "cohere2"},

@@ -58,7 +58,8 @@ const char* Recurrent::OutputTensor() const {
 
 namespace {
 
-Result<Recurrent> ReadKimiDelta(const model_files::Metadata& meta, const std::string& prefix) {
+Result<Recurrent> ReadKimiDelta(const model_files::Metadata& meta, const std::string& name,
+                                const std::string& prefix) {
     Recurrent r;
     r.kind = Recurrent::Kind::kKimiDelta;
     WEFT_ASSIGN(r.heads, meta.Int(prefix + "attention.head_count", 1, kMostHeads));
@@ -66,6 +67,19 @@ Result<Recurrent> ReadKimiDelta(const model_files::Metadata& meta, const std::st
     WEFT_ASSIGN(r.key_dim, meta.Int(prefix + "kda.head_dim", 1, kMostHeadDim));
     r.value_dim = r.key_dim;
     WEFT_ASSIGN(r.taps, meta.Int(prefix + "ssm.conv_kernel", 2, kMostTaps));
+    // Ling 3 bounds decays, Kimi Linear doesn't.
+    const std::string bound = prefix + "kda.gate_lower_bound";
+    const bool bounded = prefix == "bailingmoe3.";
+    WEFT_ASSIGN(const double floor, meta.F64Or(bound, 0));
+    WEFT_ASSIGN(const bool safe, meta.BoolOr(prefix + "kda.safe_gate", bounded));
+    r.floor = static_cast<float>(floor);
+    if (safe != bounded || meta.Has(bound) != bounded || !(floor <= 0 && floor > -100) ||
+        (bounded && r.floor == 0)) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "{}: {} is {} and {}kda.safe_gate {}; supported: {}", name, bound, floor,
+                         prefix, safe,
+                         bounded ? "a number from -100 to below 0, and true" : "none");
+    }
     return r;
 }
 
@@ -85,7 +99,9 @@ Result<Recurrent> ReadRecurrent(const model_files::ModelSource& source,
                                 const std::string& architecture, int64_t hidden) {
     Recurrent r;
     const model_files::Metadata& meta = source.meta();
-    if (architecture == "kimi-linear") return ReadKimiDelta(meta, architecture + ".");
+    if (architecture == "kimi-linear" || architecture == "bailingmoe3") {
+        return ReadKimiDelta(meta, source.name(), architecture + ".");
+    }
     if (architecture == "lfm2" || architecture == "lfm2moe") {
         return ReadShortConv(meta, architecture + ".", hidden);
     }
@@ -256,9 +272,12 @@ ValueId Builder::ShortConv(ValueId x) {
 }
 
 // A product by way of few columns, which every rank computes: weights `first`, then `second`, of
-// which this rank has some rows.
+// which this rank has some rows; or by `first` alone.
 ValueId Builder::LowRank(ValueId x, const char* first, const char* second, int64_t rank,
                          const Span& rows, int64_t all_rows) {
+    if (!Has(std::string(second) + ".weight")) {
+        return MatMul(x, Tensor(first), RowsOf(rows, all_rows), {Cut::kRows}, false, Local(first));
+    }
     const ValueId narrow =
         MatMul(x, Tensor(first), RowsOf({0, rank}, rank), {Cut::kNone}, false, Local(first));
     return MatMul(narrow, Tensor(second), {rows, {0, rank}, all_rows, rank}, {Cut::kRows}, false,
@@ -288,6 +307,7 @@ ValueId Builder::KimiDelta(ValueId x) {
     rule.first_head = rule.first_key_head = heads.begin;
     rule.key_heads = heads.size();
     rule.by_channel = true;
+    rule.floor = r.floor;
     rule.key_scale = 1.0f / std::sqrt(static_cast<float>(r.key_dim));
     rule.query_scale = 1.0f / static_cast<float>(r.key_dim);
     const ValueId a = Weight(Tensor("ssm_a"), {heads, {}, r.heads, 0});

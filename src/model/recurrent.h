@@ -14,7 +14,8 @@
 // Kimi Delta Attention (Kimi team 2025). Keys: ssm.conv_kernel, kda.head_dim; as many heads as
 // attention. Tensors: attn_q, attn_k, attn_v, ssm_conv1d_q, ssm_conv1d_k, ssm_conv1d_v, ssm_f_a and
 // ssm_f_b (decays), ssm_beta (strengths), ssm_a, ssm_dt, ssm_g_a and ssm_g_b (gates), ssm_norm,
-// attn_output.
+// attn_output. Ling 3 has whole matrices ssm_f_a and ssm_g_a, and bounds decays
+// (kda.gate_lower_bound).
 //
 // Gated short convolutions (LFM2). Key: shortconv.l_cache. Tensors: shortconv.in_proj (the rows of
 // B, then C, then x), shortconv.conv, shortconv.out_proj.
@@ -39,6 +40,7 @@ struct Recurrent {
     bool cycles = false;
     bool whole_groups = false;  // a cut never divides the value heads of a key head
     Kind kind = Kind::kDeltaNet;
+    float floor = 0;  // of decays (program::DeltaRule)
     const char* OutputTensor() const;  // of such a layer, without "blk.N." and ".weight"
     int64_t group() const { return heads / key_heads; }
 };

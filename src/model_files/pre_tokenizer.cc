@@ -36,6 +36,7 @@ constexpr Evidence kEvidence[] = {
     {"laguna", "", 0, "laguna"},
     {"mimo2", "", 0, "qwen2"},
     {"bailingmoe2", "", 0, "bailingmoe2"},
+    {"bailingmoe3", "", 0, "bailingmoe2"},
     {"cohere2", "", 0, "command-r"},
     {"cohere2moe", "", 0, "cohere2moe"},
     {"exaone4", "", 0, "exaone4"},

@@ -392,6 +392,21 @@ TEST_F(HyperTest, LayersWithStateNameNoHeads) {
     ExpectRefused(file, ErrorCode::kUnsupported, "names no heads");
 }
 
+// A bound of decays is Ling 3's.
+TEST_F(HyperTest, BoundsOfDecays) {
+    TinyFile file = ExpertGoldenFile("ling3");
+    EXPECT_EQ(Read(file)->recurrent.floor, -5.0f);
+    EXPECT_TRUE(Read(file)->latent.rotates);
+    for (const double bound : {0.0, 5.0, -1000.0}) {
+        file.numbers["kda.gate_lower_bound"] = bound;
+        ExpectRefused(file, ErrorCode::kUnsupported, "bailingmoe3.kda.gate_lower_bound");
+    }
+    file = ExpertGoldenFile("kimiLinear");
+    EXPECT_FALSE(Read(file)->latent.rotates);
+    file.numbers["kda.gate_lower_bound"] = -5;
+    ExpectRefused(file, ErrorCode::kUnsupported, "kimi-linear.kda.gate_lower_bound");
+}
+
 TEST_F(HyperTest, TheDevicesLimitsAreKept) {
     TinyFile file = File("qwen3moe");
     file.hyper.moe.experts = 8;

@@ -207,7 +207,11 @@ TEST(HfKeys, AreRefusedByName) {
                  {"kimiLinear", "mla_use_nope", false},
                  {"kimiLinear", "linear_num_heads", 5},
                  {"kimiLinear", "moe_router_activation_func", "tanh"},
-                 {"kimiLinear", "linear_conv_kernel_dim", 5}};
+                 {"kimiLinear", "linear_conv_kernel_dim", 5},
+                 {"ling3", "kda_safe_gate", false},
+                 {"ling3", "no_kda_lora", false},
+                 {"ling3", "gated_attention_proj_granularity_type", "element_wise"},
+                 {"ling3", "kda_lower_bound", 1.0}};
     for (const auto& [name, key, value] : cases) {
         const std::string said = SaidOf(name, [&](json& config) { config[key] = value; });
         std::string_view expected = key;
@@ -367,6 +371,13 @@ TEST(HfMetadata, PublishedSpellingsOfRecurrentModels) {
     published["tie_embedding"] = true;
     EXPECT_EQ(Meta(published).bytes, Meta(lfm).bytes);
     EXPECT_EQ(Meta(lfm).meta->Int("lfm2.feed_forward_length", 0, 999).value(), 128);
+
+    // The layers behind the last whole group attend.
+    json ling = json::parse(golden.Text("ling3/config"));
+    ling.erase("layer_types");
+    ling["layer_group_size"] = 3;
+    EXPECT_EQ(Meta(ling).meta->Ints("bailingmoe3.attention.head_count_kv").value(),
+              (std::vector<int64_t>{0, 0, 1, 1}));
 }
 
 TEST(HfMetadata, SlidingWindowsAreObeyedOnlyWhereUsed) {

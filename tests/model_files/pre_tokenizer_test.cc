@@ -37,6 +37,7 @@ TEST(PreTokenizer, IsGuessedByArchitectureAndVocabulary) {
         {"lfm2", "<|im_start|>", 65'536, "lfm2"},
         {"lfm2moe", "<|im_start|>", 65'536, "lfm2"},
         {"kimi-linear", "<|im_user|>", 163'840, "kimi-k2"},
+        {"bailingmoe3", "", 157'184, "bailingmoe2"},
         {"qwen3vl", "", 151'936, "qwen2"},
         {"qwen3vlmoe", "", 151'936, "qwen2"},
         {"qwen2", "<｜begin▁of▁sentence｜>", 151'936, "qwen2"},  // R1's distillates

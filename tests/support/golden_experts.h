@@ -17,7 +17,7 @@ inline constexpr const char* kExpertCases[] = {
     "minimaxM2", "gptOss",   "gemma4Moe",  "hyV3",        "qwen3vlmoe", "dots1",    "solarOpen",
     "youtu",     "mistral4", "deepseekV32", "glmDsa",     "qwen3nextMoe", "qwen35moe",
     "deepseekV32Top", "glmDsaTop", "minimaxM3", "lfm2moe",
-    "kimiLinear"};
+    "kimiLinear", "ling3"};
 
 inline TinyFile ExpertBaseFile(const std::string& architecture) {
     TinyFile file;
@@ -131,9 +131,13 @@ inline TinyFile ExpertLfm2File() {
     return file;
 }
 
-inline TinyFile ExpertKimiLinearFile() {
-    TinyFile file = ExpertBaseFile("kimi-linear");
+inline TinyFile ExpertKimiLinearFile(bool ling) {
+    TinyFile file = ExpertBaseFile(ling ? "bailingmoe3" : "kimi-linear");
     AddKimiDelta(file.hyper);
+    if (ling) {
+        file.numbers["kda.gate_lower_bound"] = -5;
+        file.hyper.moe.route.groups = 2;
+    }
     file.hyper.moe.route.score = program::GateScore::kSigmoid;
     file.hyper.moe.route.renormalise = true;
     file.hyper.moe.route.scale = 2.446f;
@@ -203,7 +207,7 @@ inline TinyFile ExpertGoldenFile(const std::string& name) {
     }
     if (TinyFile file; SetSigmoidFile(name, file)) return file;
     if (name == "lfm2moe") return ExpertLfm2File();
-    if (name == "kimiLinear") return ExpertKimiLinearFile();
+    if (name == "kimiLinear" || name == "ling3") return ExpertKimiLinearFile(name == "ling3");
     if (name == "qwen3nextMoe" || name == "qwen35moe") return ExpertRecurrentFile(name);
     TinyFile file = ExpertBaseFile(name);
     if (name == "qwen2moe") file.hyper.moe.shared_ffn = 192;

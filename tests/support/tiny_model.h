@@ -230,12 +230,16 @@ class TinySource final : public model_files::ModelSource {
             Add(p + "attn_" + each + ".weight", columns, hidden);
             Add(p + "ssm_conv1d_" + each + ".weight", 1, r.taps, columns);
         }
+        const bool whole = r.floor != 0;
         for (const char* each : {"f", "g"}) {
-            Add(p + "ssm_" + each + "_a.weight", r.key_dim, hidden);
-            Add(p + "ssm_" + each + "_b.weight", columns, r.key_dim);
+            Add(p + "ssm_" + each + "_a.weight", whole ? columns : r.key_dim, hidden);
+            if (!whole) Add(p + "ssm_" + each + "_b.weight", columns, r.key_dim);
         }
         Add(p + "ssm_beta.weight", r.heads, hidden);
         Add(p + "ssm_a", r.heads, 1);
+        if (whole) {
+            for (float& rate : data_[p + "ssm_a"].data) rate = -rate;
+        }
         Add(p + "ssm_dt.bias", 1, columns);
         Add(p + "ssm_norm.weight", 1, r.value_dim);
         Add(p + "attn_output.weight", hidden, columns);
@@ -260,6 +264,7 @@ class TinySource final : public model_files::ModelSource {
         } else {
             Add(p + "attn_kv_b.weight", h.heads * (m.nope + m.value), m.rank);
         }
+        if (h.architecture == "bailingmoe3") Add(p + "attn_gate.weight", h.heads, h.hidden);
     }
 
     void AddIndexer(const model::Hyper& h, const std::string& p) {
@@ -411,6 +416,9 @@ inline void AddKimiDelta(model::Hyper& h) {
     h.recurrent = {.heads = h.heads, .key_heads = h.heads, .key_dim = 16, .value_dim = 16,
                    .taps = 4};
     h.recurrent.kind = model::Recurrent::Kind::kKimiDelta;
+    if (h.architecture != "bailingmoe3") return;
+    h.latent.rotates = true;
+    h.recurrent.floor = -5;
 }
 
 inline model::Hyper TinyRecurrentHyper(bool cycles) {

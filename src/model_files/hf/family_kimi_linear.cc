@@ -1,4 +1,5 @@
-// Kimi Linear: layers of Kimi Delta Attention beside latent attention without positions.
+// Kimi Linear: layers of Kimi Delta Attention beside latent attention without positions. Ling 3:
+// the same with positions, gates by head, and bounded decays.
 #include <algorithm>
 #include <cmath>
 
@@ -137,6 +138,74 @@ Status KimiLinearMeta(const Config& config, MetaWriter& meta) {
     return WriteExperts(config, meta, "moe_intermediate_size", "sigmoid");
 }
 
+// ---- Ling 3 -------------------------------------------------------------------------------------
+
+Result<Config> Ling3Adjust(const Config& config) {
+    for (const char* key : {"no_kda_lora", "kda_safe_gate", "rope_interleave"}) {
+        WEFT_TRY(KimiMustBe(config, key, true));
+    }
+    constexpr std::string_view kGates = "gated_attention_proj_granularity_type";
+    WEFT_ASSIGN(const std::string gates, config.StringOr({kGates}, "head_wise"));
+    if (gates != "head_wise") return config.Corrupt(kGates, "'head_wise'");
+    WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, 4096));
+    WEFT_ASSIGN(const int64_t heads, config.NeedInt({"num_attention_heads"}, 1, 4096));
+    WEFT_ASSIGN(const int64_t usual, config.NeedInt({"head_dim"}, 1, 1024));
+    WEFT_ASSIGN(const int64_t dim, config.IntOr({"linear_head_dim"}, 1, 1024, usual));
+    WEFT_ASSIGN(const int64_t taps, config.NeedInt({"short_conv_kernel_size"}, 2, 64));
+    Json over = {{"linear_num_heads", heads},
+                 {"linear_head_dim", dim},
+                 {"linear_conv_kernel_dim", taps}};
+    WEFT_TRY(TakeRenamed(config, over));
+    if (config.Has("moe_shared_expert_intermediate_size")) {
+        over["shared_expert_intermediate_size"] =
+            config.json()["moe_shared_expert_intermediate_size"];
+    }
+    if (!config.Has("layer_types")) {
+        // The last layer of a group attends, and those behind the last whole group.
+        WEFT_ASSIGN(const int64_t group, config.NeedInt({"layer_group_size"}, 1, 4096));
+        over["layer_types"] = Json::array();
+        for (int64_t layer = 0; layer < layers; ++layer) {
+            const bool attends = (layer + 1) % group == 0 || layer >= layers / group * group;
+            over["layer_types"].push_back(attends ? "full_attention" : "linear_attention");
+        }
+    }
+    WEFT_ASSIGN(const Config named, Config::Parse(over.dump(), config.where()));
+    return WithDenseLayers(config.With(named));
+}
+
+// Of gated units, one a layer; null: none.
+Status WriteUnitLimits(const Config& config, MetaWriter& meta, std::string_view from,
+                       std::string_view key) {
+    if (!config.Has(from)) return {};
+    WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, 4096));
+    std::vector<float> limits;
+    for (const Json& limit : config.json()[from]) {
+        if (!limit.is_null() && !limit.is_number()) {
+            return config.Corrupt(from, "a list of numbers and null");
+        }
+        limits.push_back(limit.is_null() ? 0.0f : limit.get<float>());
+    }
+    limits.resize(static_cast<size_t>(layers));
+    meta.F32s(key, limits);
+    return {};
+}
+
+Status Ling3Meta(const Config& config, MetaWriter& meta) {
+    WEFT_TRY(KdaMeta(config, meta));
+    WEFT_ASSIGN(const double floor, config.NeedF64({"kda_lower_bound"}));
+    if (!(floor < 0 && floor > -100)) {
+        return config.Corrupt("kda_lower_bound", "a number from -100 to below 0");
+    }
+    meta.Bool("kda.safe_gate", true);
+    meta.F32("kda.gate_lower_bound", floor);
+    WEFT_TRY(WriteUnitLimits(config, meta, "expert_swiglu_limit_list", "swiglu_clamp_exp"));
+    WEFT_TRY(WriteUnitLimits(config, meta, "share_expert_swiglu_limit_list", "swiglu_clamp_shexp"));
+    return WriteExperts(config, meta, "moe_intermediate_size", "sigmoid");
+}
+
+// ---- Tensors ------------------------------------------------------------------------------------
+
+// What rules cannot say of a layer with state: convolutions in F32, and decays.
 // `module`: of its attention, with a dot behind it. sign: of ssm_a, against what A_log stands for.
 Status KdaLayer(Assembly& assembly, int64_t layer, const std::string& module, float sign) {
     WEFT_ASSIGN(const KdaShape shape, ReadKdaShape(assembly.config()));
@@ -176,6 +245,22 @@ Status KimiLinearLayer(Assembly& assembly, int64_t layer, const std::string& pre
     return SplitKvB(assembly, layer, prefix + "self_attn.kv_b_proj");
 }
 
+// f_proj and g_proj are whole matrices; the latter of attention has a row a head.
+Status Ling3Layer(Assembly& assembly, int64_t layer, const std::string& prefix) {
+    WEFT_ASSIGN(const std::vector<bool> kda, KdaLayers(assembly.config()));
+    const bool has_state = kda[static_cast<size_t>(layer)];
+    const std::string module = prefix + "attention.";
+    WEFT_ASSIGN(MatrixPtr gates, assembly.Linear(module + "g_proj"));
+    if (gates == nullptr) {
+        return MakeError(ErrorCode::kCorrupt, "{}: tensor '{}g_proj.weight' is missing",
+                         assembly.folder(), module);
+    }
+    assembly.Add(Assembly::Block(layer, has_state ? "ssm_g_a.weight" : "attn_gate.weight"),
+                 std::move(gates));
+    if (has_state) return KdaLayer(assembly, layer, module, 1);
+    return SplitKvB(assembly, layer, module + "kv_b_proj");
+}
+
 constexpr Rule kKimiAttentionRules[] = {
     {"attn_q", "self_attn.q_proj", Form::kLinear, false},
     {"attn_q_a", "self_attn.q_a_proj", Form::kLinear, false},
@@ -211,6 +296,24 @@ constexpr Rule kKimiSharedRules[] = {
     {"exp_probs_b.bias", "block_sparse_moe.gate.e_score_correction_bias", Form::kVector, false},
 };
 
+constexpr Rule kLing3AttentionRules[] = {
+    {"attn_q", "attention.q_proj", Form::kLinear, false},
+    {"attn_q_a", "attention.q_a_proj", Form::kLinear, false},
+    {"attn_q_a_norm", "attention.q_a_layernorm", Form::kNorm, false},
+    {"attn_q_b", "attention.q_b_proj", Form::kLinear, false},
+    {"attn_kv_a_mqa", "attention.kv_a_proj_with_mqa", Form::kLinear, false},
+    {"attn_kv_a_norm", "attention.kv_a_layernorm", Form::kNorm, false},
+    {"attn_output", "attention.dense", Form::kLinear},
+};
+constexpr Rule kLing3KdaRules[] = {
+    {"attn_k", "attention.k_proj", Form::kLinear, false},
+    {"attn_v", "attention.v_proj", Form::kLinear, false},
+    {"ssm_f_a", "attention.f_proj", Form::kLinear, false},
+    {"ssm_beta", "attention.b_proj", Form::kLinear, false},
+    {"ssm_norm.weight", "attention.o_norm.weight", Form::kVector, false},
+    {"exp_probs_b.bias", "mlp.gate.expert_bias", Form::kVector, false},
+};
+
 constexpr Family kKimiLinearFamilies[] = {
     {.model_type = "kimi_linear",
      .architecture = "kimi-linear",
@@ -226,6 +329,22 @@ constexpr Family kKimiLinearFamilies[] = {
                      "routed_scaling_factor": 2.446, "norm_topk_prob": true,
                      "linear_head_dim": 128, "linear_num_heads": 32,
                      "linear_conv_kernel_dim": 4})"},
+    {.model_type = "bailing_hybrid",
+     .architecture = "bailingmoe3",
+     .rules = {kPreNormRules, kLing3AttentionRules, kLing3KdaRules, kMoeRules,
+               kSharedExpertsRules},
+     .meta = Ling3Meta,
+     .layer = Ling3Layer,
+     .adjust = Ling3Adjust,
+     .defaults = R"({"max_position_embeddings": 262144, "rms_norm_eps": 1e-6, "head_dim": 128,
+                     "kv_lora_rank": 512, "qk_rope_head_dim": 64, "qk_nope_head_dim": 128,
+                     "v_head_dim": 128, "num_experts": 512, "n_shared_experts": 1,
+                     "num_experts_per_tok": 8, "moe_intermediate_size": 768,
+                     "first_k_dense_replace": 2, "n_group": 8, "topk_group": 4,
+                     "routed_scaling_factor": 2.5, "norm_topk_prob": true,
+                     "rope_theta": 6000000.0, "kda_lower_bound": -5.0,
+                     "short_conv_kernel_size": 4, "layer_group_size": 6})",
+     .embedding = "word_embeddings"},
 };
 
 }  // namespace
