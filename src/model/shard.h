@@ -71,10 +71,10 @@ Result<Layout> MakeLayout(int ranks, int tp, int pp, const std::vector<double>& 
 
 // Columns of a matrix of `columns` input columns that a cut never divides: the quantization block
 // of its dtype, or, of a block of 256 where the matrix is narrower than 16 (4) blocks, 128 (32)
-// columns. 8 and 12 blocks are cut as they are: 2 and 4 ranks share them evenly. A rank whose columns
-// begin or end inside of a block holds all of that block, and multiplies the rest of it by zeros
-// (Builder::WholeBlocks). Coarse units cut wide matrices finely enough, and long float32 sums are
-// faster.
+// columns. 8 and 12 blocks are cut as they are: 2 and 4 ranks share them evenly.
+// A rank whose columns begin or end inside of a block holds all of that block, and multiplies the
+// rest of it by zeros (Builder::WholeBlocks). Coarse units cut wide matrices finely enough, and
+// long float32 sums are faster.
 int64_t CutBlock(DType dtype, int64_t columns);
 
 // MLP columns that a cut never divides, the down projection's cut block apart: as many as

@@ -242,7 +242,7 @@ class ShapeWriter {
         model_.Add(block_ + "ffn_gate_inp.weight", {h_.hidden, m.experts}, DType::kF32);
         if (gpt) Vector("ffn_gate_inp.bias", m.experts);
         const bool sigmoid = m.route.score == program::GateScore::kSigmoid;
-        if ((sigmoid && name_ != "cohere2moe") || name_ == "ernie4_5-moe") {
+        if ((sigmoid && !Is({"cohere2moe", "llama4"})) || name_ == "ernie4_5-moe") {
             Vector("exp_probs_b.bias", m.experts);
         }
         if (name_ == "gemma4") {

@@ -382,9 +382,9 @@ Result<std::vector<float>> Llama3Factors(const RopeConfig& rope, int64_t rotary_
     WEFT_ASSIGN(const double low, rope.params.NeedF64({"low_freq_factor"}));
     WEFT_ASSIGN(const double high, rope.params.NeedF64({"high_freq_factor"}));
     WEFT_ASSIGN(const double context, rope.params.NeedF64({"original_max_position_embeddings"}));
-    if (!(factor > 0) || !(low > 0) || !(high > low) || !(context > 0)) {
+    if (!(factor > 0) || !(low > 0) || !(high >= low) || !(context > 0)) {
         return MakeError(ErrorCode::kCorrupt,
-                         "{}: Llama 3's RoPE scaling needs factor > 0 and high_freq_factor > "
+                         "{}: Llama 3's RoPE scaling needs factor > 0 and high_freq_factor >= "
                          "low_freq_factor > 0; it has {}, {} and {}",
                          rope.params.where(), factor, high, low);
     }
@@ -392,7 +392,10 @@ Result<std::vector<float>> Llama3Factors(const RopeConfig& rope, int64_t rotary_
     for (int64_t i = 0; i < rotary_dim / 2; ++i) {
         const double exponent = -2.0 * static_cast<double>(i) / static_cast<double>(rotary_dim);
         const double wavelength = 2 * std::numbers::pi / std::pow(rope.theta, exponent);
-        const double blend = std::clamp((context / wavelength - low) / (high - low), 0.0, 1.0);
+        const double turns = context / wavelength;
+        // Llama 4 Scout has no frequencies between the two.
+        const double blend = high == low ? (turns >= low ? 1.0 : 0.0)
+                                         : std::clamp((turns - low) / (high - low), 0.0, 1.0);
         factors.push_back(static_cast<float>(1.0 / ((1.0 - blend) / factor + blend)));
     }
     return factors;
