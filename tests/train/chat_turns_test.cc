@@ -178,8 +178,10 @@ TEST_P(Turns, AreTheSameAsByAskingAtEach) {
             ++compared;
         }
     }
-    // Phi's templates end a text with a token that they leave out when more follows.
-    EXPECT_GE(compared, GetParam().starts_with("phi") ? 0u : 3u);
+    // Phi's templates end a text with a token that they leave out where more follows. DeepSeek
+    // V3.2's asks for reasoning behind the last message, and leaves it out behind those before.
+    const bool differs = GetParam().starts_with("phi") || GetParam() == "dsml";
+    EXPECT_GE(compared, differs ? 0u : 3u);
 }
 
 // The template is asked a few times, not at each turn: that would be over the limit.
@@ -189,6 +191,12 @@ TEST_P(Turns, AreAskedForRarely) {
     const ChatTurns turns(chat, TurnTokens());
     const int rounds = 10 + static_cast<int>(kMostAsked);
     const auto sample = turns.Encode(Made(kShapes[0], rounds));
+    if (GetParam() == "dsml") {  // see above
+        ASSERT_FALSE(sample.ok());
+        EXPECT_NE(sample.error().message.find("differently when more messages follow"),
+                  std::string::npos);
+        return;
+    }
     ASSERT_TRUE(sample.ok()) << sample.error().message;
     size_t learned = 0;
     for (size_t i = 1; i < sample->loss.size(); ++i) {

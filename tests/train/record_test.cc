@@ -206,6 +206,8 @@ TEST_P(ChatMasks, CoverTheAssistantAlone) {
         if (no_end) continue;  // what ends a turn is not among the tokens above
         std::string end = runs[i].substr(at + std::string_view(answers[i]).size());
         if (end.starts_with(' ')) end.erase(0, 1);  // llama2's
+        constexpr std::string_view kCohere = "<|END_RESPONSE|>";  // and then the end of the turn
+        if (end.starts_with(kCohere)) end.erase(0, kCohere.size());
         EXPECT_TRUE(end.starts_with("<") && end.find('>') + 1 == end.size()) << runs[i];
         EXPECT_TRUE(tokenizer->IsEog(tokenizer->Find(end))) << end;
     }
@@ -218,6 +220,8 @@ INSTANTIATE_TEST_SUITE_P(Families, ChatMasks, testing::ValuesIn([] {
                                  const std::string name = each.path().filename();
                                  // (raw_rules shows no messages: Chat refuses it.)
                                  if (name == "raw_rules.jinja") continue;
+                                 // (dsml's turns can't be told: Turns.AreAskedForRarely.)
+                                 if (name == "dsml.jinja") continue;
                                  if (name.ends_with(".jinja")) names.push_back(name);
                              }
                              std::ranges::sort(names);
