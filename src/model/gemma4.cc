@@ -27,12 +27,14 @@ ValueId FeedForward(Builder& b, ValueId x) {
 }
 
 ValueId Attended(Builder& b, ValueId x, int64_t head_dim) {
-    const ValueId q = b.Rope(b.Norm(b.ToHeads(x, "attn_q", false), "attn_q_norm", head_dim), false);
-    if (b.SharesKv()) return b.SharedAttention(q);
+    const ValueId q = b.Norm(b.ToHeads(x, "attn_q", false), "attn_q_norm", head_dim);
+    if (b.SharesKv()) return b.SharedAttention(b.Rope(q, false));
     const ValueId key = b.ToKvHeads(x, "attn_k", false);
     const ValueId value = b.Has("attn_v.weight") ? b.ToKvHeads(x, "attn_v", false) : key;
-    const ValueId k = b.Rope(b.Norm(key, "attn_k_norm", head_dim), false);
-    return b.Attention(q, k, b.NormPlain(value, head_dim));
+    // (Projections, norms and rotations follow one another: a GPU waits for each kind once.)
+    const ValueId k = b.Norm(key, "attn_k_norm", head_dim);
+    const ValueId v = b.NormPlain(value, head_dim);
+    return b.Attention(b.Rope(q, false), b.Rope(k, false), v);
 }
 
 // The layer's own input, opened by what the rows say.

@@ -398,6 +398,7 @@ inline void AddState(model::Hyper& h, bool cycles) {
     h.layers = 4;
     h.recurrent = {.heads = 8, .key_heads = 4, .key_dim = 24, .value_dim = 16, .taps = 4};
     h.recurrent.cycles = cycles;
+    h.recurrent.whole_groups = !cycles;
 }
 
 // Four layers of LFM2, the last one with attention.
