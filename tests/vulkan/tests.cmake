@@ -76,7 +76,9 @@ if(weft_shaders)
   endforeach()
   vulkan_job(lost_gpu COMMAND ${here}/lost_gpu_test.py $<TARGET_FILE:weft> $<TARGET_FILE:lost_gpu>)
   set(other_gpus ${here}/other_gpus_test.py $<TARGET_FILE:weft> $<TARGET_FILE:other_gpus>)
-  vulkan_job(other_gpus COMMAND ${other_gpus} Auto Ranks Kinds Shares Training)
+  vulkan_job(other_gpus COMMAND ${other_gpus} Auto Ranks Training)
+  vulkan_job(all_other_gpus COMMAND ${other_gpus} Auto Ranks Kinds Shares Training
+    CONFIGURATIONS nightly)
   vulkan_job(failing_gpus COMMAND ${other_gpus} Failures)
   set(training ${here}/training_test.py $<TARGET_FILE:weft> ${CMAKE_BINARY_DIR}/vulkan-cache
     $<TARGET_FILE:other_gpus>)
