@@ -125,10 +125,22 @@ TEST_F(Folder, NeedsItsFiles) {
               std::string::npos);
 }
 
+// An output matrix with numbers of its own is used, whatever config.json says: so transformers
+// does.
 TEST_F(Folder, TiesWhereTheConfigSaysSo) {
     config_["tie_word_embeddings"] = true;
     EXPECT_EQ(Error(), "");
+    EXPECT_NE(OpenFolder(dir_.path()).value()->FindTensor("output.weight"), nullptr);
+    tensors_["lm_head.weight"] = tensors_["model.embed_tokens.weight"];
+    EXPECT_EQ(Error(), "");
     EXPECT_EQ(OpenFolder(dir_.path()).value()->FindTensor("output.weight"), nullptr);
+    tensors_["lm_head.weight"].data.back() ^= std::byte{1};
+    EXPECT_EQ(Error(), "");
+    EXPECT_NE(OpenFolder(dir_.path()).value()->FindTensor("output.weight"), nullptr);
+    tensors_.erase("lm_head.weight");
+    EXPECT_EQ(Error(), "");
+    EXPECT_EQ(OpenFolder(dir_.path()).value()->FindTensor("output.weight"), nullptr);
+    tensors_["lm_head.weight"] = tensors_["model.embed_tokens.weight"];
     config_["tie_word_embeddings"] = false;
     EXPECT_EQ(Error(), "");
     EXPECT_NE(OpenFolder(dir_.path()).value()->FindTensor("output.weight"), nullptr);

@@ -351,6 +351,33 @@ Status Assembly::FindPrefix() {
                      family_.embedding);
 }
 
+namespace {
+
+// Whether some rows of both, from the first to the last, have the same bytes.
+Result<bool> AreAlike(const Matrix& a, const Matrix& b) {
+    constexpr int64_t kRowsRead = 32;
+    if (a.dtype() != b.dtype() || a.rows() != b.rows() || a.cols() != b.cols()) return false;
+    std::vector<std::byte> of_a(a.BytesOf(1, a.cols())), of_b(of_a.size());
+    for (int64_t i = 0; i < kRowsRead; ++i) {
+        const Block row{(a.rows() - 1) * i / (kRowsRead - 1), 1, 0, a.cols()};
+        WEFT_TRY(a.Read(row, of_a));
+        WEFT_TRY(b.Read(row, of_b));
+        if (of_a != of_b) return false;
+    }
+    return true;
+}
+
+}  // namespace
+
+// Where the file has an output matrix, and its numbers are others than the embedding's, the two are
+// not tied, whatever config.json says. So transformers has it.
+Result<bool> Assembly::IsHeadTied(const MatrixPtr& head, const std::string& embedding) {
+    WEFT_ASSIGN(const bool tied, config_.BoolOr({"tie_word_embeddings"}, false));
+    if (!tied || head == nullptr) return tied;
+    WEFT_ASSIGN(const MatrixPtr table, Linear(embedding));
+    return AreAlike(*head, *table);
+}
+
 Status Assembly::AddEnds() {
     EndScales scales;
     if (family_.ends != nullptr) {
@@ -371,11 +398,12 @@ Status Assembly::AddEnds() {
     // As llama.cpp's converter names it.
     const bool lfm = family_.architecture.starts_with("lfm2");
     AddVector(lfm ? "token_embd_norm.weight" : "output_norm.weight", std::move(norm));
-    WEFT_ASSIGN(const bool tied, config_.BoolOr({"tie_word_embeddings"}, false));
+    bool tied = true;
     for (const char* name : {"lm_head", "language_model.lm_head"}) {
         WEFT_ASSIGN(MatrixPtr head, Linear(name));
-        if (head == nullptr || tied) continue;
-        Add("output.weight", scaled(std::move(head), scales.output));
+        WEFT_ASSIGN(const bool same, IsHeadTied(head, embedding));
+        tied = tied && same;
+        if (head != nullptr && !same) Add("output.weight", scaled(std::move(head), scales.output));
     }
     if (tied && scales.embedding != scales.output) {
         WEFT_ASSIGN(MatrixPtr head, Linear(embedding));

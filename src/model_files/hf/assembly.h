@@ -60,6 +60,7 @@ class Assembly {
   private:
     Status FindPrefix();
     Status AddEnds();
+    Result<bool> IsHeadTied(const MatrixPtr& head, const std::string& embedding);
     Status AddLayer(int64_t layer);
     Status AddRule(int64_t layer, const std::string& prefix, const Rule& rule);
     Status AddFusedExperts(int64_t layer, const std::string& name, const std::string& last);

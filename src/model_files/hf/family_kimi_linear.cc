@@ -102,6 +102,9 @@ Status TakeRenamed(const Config& config, Json& over) {
                                                           "scoring_func"}};
     for (const auto& [from, to] : names) {
         if (config.Has(from)) over[to] = config.json()[from];
+        // (Null is false to transformers.)
+        const bool null = config.json().contains(from) && config.json()[from].is_null();
+        if (null && to == std::string_view("norm_topk_prob")) over[to] = false;
     }
     return {};
 }

@@ -76,6 +76,11 @@ class MambaLayer {
         }
         Put("ssm_conv1d.weight", Converted(std::move(taps), DType::kF32));
         if (!assembly_.Has(prefix_ + "conv1d.bias")) return {};
+        for (const std::string_view key : {"mamba_conv_bias", "use_conv_bias"}) {
+            const Json& json = assembly_.config().json();
+            if (!json.contains(key) || json[key] == true) continue;
+            return assembly_.config().Corrupt(key, "true, as the file has conv1d.bias");
+        }
         WEFT_ASSIGN(MatrixPtr bias, Column("conv1d.bias", channels));
         assembly_.AddVector(Assembly::Block(layer_, "ssm_conv1d.bias"), std::move(bias));
         return {};
