@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <nlohmann/json.hpp>
 #include <random>
 
 #include "model/hyper.h"
@@ -76,6 +77,20 @@ TEST_F(FeedHeaders, SayWhatTheFileSays) {
         EXPECT_TRUE(std::ranges::equal(other->bytes, entry.bytes)) << entry.key;
     }
     EXPECT_TRUE(model::ReadHyper(**fed).ok());
+}
+
+// A folder's quantized tensors get types that no GGUF file has.
+TEST_F(FeedHeaders, TypesMadeAtLoadArrive) {
+    for (const DType dtype : {DType::kW4, DType::kW8, DType::kNVFP4}) {
+        nlohmann::json header = nlohmann::json::from_cbor(header_);
+        nlohmann::json& tensor = header["tensors"][0];
+        tensor[1] = std::string(Info(dtype).name);
+        tensor[3][0] = 2 * Info(dtype).block_elements;
+        const auto cbor = nlohmann::json::to_cbor(header);
+        auto fed = FedSource::Parse(std::string(cbor.begin(), cbor.end()));
+        ASSERT_TRUE(fed.ok()) << fed.error().message;
+        EXPECT_EQ((*fed)->tensors()[0].dtype, dtype);
+    }
 }
 
 TEST_F(FeedHeaders, WhateverElseArrivesIsRefusedOrSound) {
