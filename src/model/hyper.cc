@@ -314,6 +314,11 @@ Status ReadFfn(const model_files::ModelSource& source, const std::string& prefix
     for (const int64_t columns : list) {
         if (columns > 0 && (hyper.ffn == 0 || columns < hyper.ffn)) hyper.ffn = columns;
     }
+    if (std::ranges::all_of(list, [](int64_t columns) { return columns == 0; })) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "{}: {} names no columns: models without an MLP are not supported",
+                         source.name(), key);
+    }
     for (const int64_t columns : list) {
         const bool known = columns == 0 || columns == hyper.ffn || columns == 2 * hyper.ffn;
         if (hyper.ffn < 1 || columns > kMostColumns || !known) {

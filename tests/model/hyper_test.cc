@@ -260,6 +260,26 @@ TEST_F(HyperTest, HeadsOfNoSizeAreRefused) {
         << hyper.error().message;
 }
 
+// A list of zeros names no width.
+TEST_F(HyperTest, AModelWithoutAnMlpIsRefused) {
+    model_files::GgufWriter writer;
+    writer.String("general.architecture", "llama");
+    writer.U32("llama.block_count", 2);
+    writer.U32("llama.embedding_length", 32);
+    writer.U32("llama.attention.head_count", 2);
+    writer.I32s("llama.feed_forward_length", std::vector<int32_t>{0, 0});
+    writer.Tensor("token_embd.weight", DType::kF32, std::vector<int64_t>{32, 2},
+                  std::vector<std::byte>(256));
+    const std::string path = dir_ / "narrow.gguf";
+    ASSERT_TRUE(WriteFile(path, writer.File()).ok());
+    const auto source = model_files::OpenModel(path);
+    ASSERT_TRUE(source.ok()) << source.error().message;
+    const auto hyper = model::ReadHyper(**source);
+    ASSERT_FALSE(hyper.ok());
+    EXPECT_NE(hyper.error().message.find("names no columns"), std::string::npos)
+        << hyper.error().message;
+}
+
 // Without its bias, norm or scale a model's answers would be wrong, not missing.
 TEST_F(HyperTest, ATensorThatNothingReadsIsRefused) {
     TinyFile file = File("llama");
