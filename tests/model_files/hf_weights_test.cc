@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <set>
 
 #include "model_files/hf/folder.h"
 #include "model_files/hf/packed.h"
@@ -28,7 +29,10 @@ struct Layer {
 class Weights : public testing::Test {
   protected:
     Layer Load(const std::string& name) {
-        const std::string path = support::TestData("/hf_weights_golden.safetensors");
+        static const std::set<std::string> older = {"awq32", "gptq4Asym", "packed4"};
+        const std::string path =
+            support::TestData(older.contains(name) ? "/hf_quant_golden.safetensors"
+                                                   : "/hf_weights_golden.safetensors");
         const support::HfGolden golden(path);
         Layer layer{name, json::parse(golden.Text(name + "/config")), {}};
         test::TempDir dir;
@@ -103,6 +107,9 @@ TEST_F(Weights, MissingPartsAreNamed) {
         "bnbNf4",
         [](Layer& layer) { layer.parts.erase("weight.quant_state.bitsandbytes__nf4"); },
         "has no weight.quant_state");
+    Expect(
+        "ctInt8Asym", [](Layer& layer) { layer.parts.erase("weight_zero_point"); },
+        "has no weight_zero_point");
 }
 
 // One row fewer, one dim more, another dtype of the same size.
@@ -172,6 +179,9 @@ TEST_F(Weights, ScalesThatAreNoNumbersAreRefused) {
     Expect("bnbNf4", nan16("weight.absmax"), "a scale is");
     Expect("bnbNf4Nested", nan16("weight.nested_absmax"), "a scale is");
     Expect("bnbInt8", nan16("SCB"), "a scale is");
+    Expect("awq32", nan16("scales"), "a scale is");
+    Expect("gptq4Asym", nan16("scales"), "a scale is");
+    Expect("packed4", nan16("weight_scale"), "a scale is");
 }
 
 TEST_F(Weights, GroupsThatDoNotFitAreRefused) {

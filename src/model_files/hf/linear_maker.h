@@ -46,6 +46,7 @@ class LinearMaker {
                          fmt::format(format, std::forward<Args>(args)...));
     }
     Error WrongGroups(int64_t in, int64_t groups) const;
+    Status NeedZeros() const;
 
     // A 2-D tensor of int32 (`floats`: of F16, BF16 or F32, given as F32) of that shape.
     Result<MatrixPtr> Part(const SafeTensor* tensor, const char* name, int64_t rows, int64_t cols,

@@ -65,6 +65,7 @@ class PackedMatrix : public Matrix {
             groups.scales.resize(static_cast<size_t>(rows * groups.count));
             groups.zeros.resize(groups.scales.size());
             WEFT_TRY(ReadGroups(part, groups));
+            for (const float scale : groups.scales) WEFT_TRY(CheckScale(scale));
             const auto to = out.subspan(BytesOf(done, block.cols), BytesOf(rows, block.cols));
             Write(part, codes, groups, group_of, to);
         }
@@ -509,6 +510,7 @@ Result<MatrixPtr> LinearMaker::MakeRowPacked() const {
                 Part(parts_.packed, "weight_packed", out, (in + per_word - 1) / per_word, false));
     WEFT_ASSIGN(MatrixPtr scale, Part(parts_.scale, "weight_scale", out, groups, true));
     MatrixPtr zero_point;
+    WEFT_TRY(NeedZeros());
     if (parts_.zero_point != nullptr) {
         WEFT_ASSIGN(zero_point, Part(parts_.zero_point, "weight_zero_point",
                                      (out + per_word - 1) / per_word, groups, false));
@@ -517,6 +519,11 @@ Result<MatrixPtr> LinearMaker::MakeRowPacked() const {
     return MatrixPtr(std::make_unique<RowPackedMatrix>(*shape, std::move(packed), std::move(scale),
                                                        std::move(zero_point), std::move(g_idx),
                                                        q_.any_order));
+}
+
+Status LinearMaker::NeedZeros() const {
+    if (!q_.zeros || parts_.zero_point != nullptr) return {};
+    return Corrupt("has no weight_zero_point, though its quantization is not 'symmetric'");
 }
 
 // weight_scale: [out, groups], [out] or one for all.
@@ -542,6 +549,7 @@ Result<MatrixPtr> LinearMaker::MakeInt8() const {
         FromFile(files_.file(*parts_.scale), parts_.scale->offset, dtype, rows, groups),
         DType::kF32);
     std::optional<ByteRows> zeros;
+    WEFT_TRY(NeedZeros());
     if (const SafeTensor* zero = parts_.zero_point; zero != nullptr) {
         if (zero->type != SafeType::kI8 || zero->bytes != static_cast<uint64_t>(out * groups)) {
             return Corrupt("has a weight_zero_point of {} and {} bytes; expected I8 [{}, {}]",

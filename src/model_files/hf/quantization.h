@@ -46,6 +46,7 @@ struct Scheme {
     int64_t block_rows = 0, block_cols = 0;  // fp8: weights that share a scale; 0: by its shape
     MlxMode mode = MlxMode::kAffine;
     bool floats = false;  // of compressed-tensors: E4M3 and E2M1, not integers
+    bool zeros = false;   // of compressed-tensors: its integers have zero points
     bool operator==(const Scheme&) const = default;
 };
 

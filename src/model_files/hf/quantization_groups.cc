@@ -44,6 +44,8 @@ Result<std::optional<Scheme>> ReadGroup(const Config& group) {
     WEFT_TRY(CheckGroupType(group, type, bits, strategy));
     read.bits = static_cast<int>(bits);
     read.floats = type == "float";
+    WEFT_ASSIGN(const bool symmetric, weights.BoolOr({"symmetric"}, true));
+    read.zeros = !symmetric && !read.floats;
     if (strategy == "group" || strategy == "tensor_group") {
         WEFT_ASSIGN(read.group, ReadGroupSize(weights));
     }
