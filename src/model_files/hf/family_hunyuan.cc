@@ -87,6 +87,9 @@ Status ErnieMeta(const Config& config, MetaWriter& meta) {
 }
 Status ErnieMoeMeta(const Config& config, MetaWriter& meta) {
     WEFT_TRY(WriteCommon(config, meta));
+    // llama.cpp does not load a file without it.
+    WEFT_ASSIGN(const int64_t step, config.NeedInt({"decoder_sparse_step"}, 1, 4096));
+    meta.Int("interleave_moe_layer_step", step);
     return WriteExperts(config, meta, "moe_intermediate_size", "softmax");
 }
 
@@ -98,6 +101,7 @@ Result<Config> ErnieMoeAdjust(const Config& config) {
     WEFT_ASSIGN(const int64_t experts, config.NeedInt({"moe_num_experts"}, 1, 1 << 16));
     WEFT_ASSIGN(const int64_t used, config.NeedInt({"moe_k"}, 1, experts));
     WEFT_ASSIGN(const int64_t shared, config.IntOr({"moe_num_shared_experts"}, 0, 64, 0));
+    WEFT_ASSIGN(const int64_t width, config.NeedInt({"moe_intermediate_size"}, 1, 1 << 20));
     WEFT_ASSIGN(const double least, config.F64Or({"moe_norm_min"}, 1e-12));
     // A softmax's best are more than this, so that the limit is never met.
     if (!(least <= 1e-6)) return config.Corrupt("moe_norm_min", "at most 1e-6");
@@ -109,6 +113,7 @@ Result<Config> ErnieMoeAdjust(const Config& config) {
                             {"num_experts", experts},
                             {"num_experts_per_tok", used},
                             {"n_shared_experts", shared},
+                            {"shared_expert_intermediate_size", shared * width},
                             {"norm_topk_prob", true}});
 }
 

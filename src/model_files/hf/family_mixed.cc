@@ -98,14 +98,19 @@ Result<Config> LagunaAdjust(const Config& config) {
     WEFT_ASSIGN(const double cap, config.F64Or({"moe_router_logit_softcapping"}, 0.0));
     if (cap != 0) return config.Corrupt("moe_router_logit_softcapping", "0");
     WEFT_ASSIGN(const double scale, config.NeedF64({"moe_routed_scaling_factor"}));
+    WEFT_ASSIGN(const Config listed, WithDenseLayers(config));
+    WEFT_ASSIGN(const std::vector<bool> dense, DenseLayers(listed));
+    const auto leading = std::ranges::find(dense, false) - dense.begin();
     WEFT_ASSIGN(std::vector<int64_t> heads, config.Ints({"num_attention_heads_per_layer"}));
     WEFT_ASSIGN(heads, EachLayers(config, "num_attention_heads_per_layer", std::move(heads)));
     WEFT_ASSIGN(const std::vector<std::string> types,
                 TypesOf(config, [](int64_t) { return false; }));
-    Json over = {
-        {"norm_topk_prob", true}, {"routed_scaling_factor", scale}, {"layer_types", types}};
+    Json over = {{"norm_topk_prob", true},
+                 {"routed_scaling_factor", scale},
+                 {"layer_types", types},
+                 {"first_k_dense_replace", leading}};
     if (!heads.empty()) over["num_attention_heads"] = heads;
-    return WithKeys(config, over);
+    return WithKeys(listed, over);
 }
 
 Status LagunaMeta(const Config& config, MetaWriter& meta) {
@@ -242,7 +247,9 @@ Result<Config> StepAdjust(const Config& config) {
                  {"num_experts_per_tok", used},
                  {"shared_expert_intermediate_size", shared},
                  {"norm_topk_prob", true},
-                 {"routed_scaling_factor", scale}};
+                 {"routed_scaling_factor", scale},
+                 // Step's GGUF files have a factor for each pair of a head.
+                 {"rope_factor_count", static_cast<int64_t>(head_dim) / 2}};
     if (windowed != heads) over["num_attention_heads"] = HeadsByType(types, heads, windowed);
     if (!config.Has("rope_parameters")) {
         WEFT_ASSIGN(over["rope_parameters"], StepRope(config, types));

@@ -118,6 +118,11 @@ Result<Config> MinimaxM3Adjust(const Config& config) {
 Status MinimaxM3Meta(const Config& config, MetaWriter& meta) {
     WEFT_TRY(WriteCommon(config, meta));
     WEFT_TRY(WriteExperts(config, meta, "moe_intermediate_size", "sigmoid"));
+    // The shared expert as so many of the others' size, which llama.cpp needs.
+    WEFT_ASSIGN(const int64_t expert, config.NeedInt({"moe_intermediate_size"}, 1, 1 << 20));
+    WEFT_ASSIGN(const int64_t shared,
+                config.NeedInt({"shared_expert_intermediate_size"}, 1, 1 << 20));
+    if (shared % expert == 0) meta.Int("expert_shared_count", shared / expert);
     const struct {
         std::string_view key, from;
         int64_t least;

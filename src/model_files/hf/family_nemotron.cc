@@ -106,6 +106,9 @@ Status NemotronMeta(const Config& config, MetaWriter& meta) {
     WEFT_ASSIGN(const Config none,
                 Config::Parse(R"({"intermediate_size": null})", config.where()));
     WEFT_TRY(WriteCommon(config.With(none), meta, "relu2"));
+    // llama.cpp needs this key, although the norms are RMS norms.
+    WEFT_ASSIGN(const double eps, config.NeedF64({"rms_norm_eps"}));
+    meta.F32("attention.layer_norm_epsilon", eps);
     WEFT_TRY(WriteMlpLengths(config, meta, experts));
     WriteMamba(shape, meta);
     meta.Bool("rope.scaling.finetuned", false);  // llama.cpp's sign of attention without positions

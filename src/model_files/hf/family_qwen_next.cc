@@ -63,6 +63,13 @@ Status NextMeta(const Config& config, MetaWriter& meta) {
         }
         WEFT_TRY(WriteExperts(config, meta, "moe_intermediate_size", "softmax"));
     }
+    // Positions of text are the same in all sections, and llama.cpp needs the key.
+    if (meta.architecture() != "qwen3next") {
+        WEFT_ASSIGN(const int64_t head_dim, HeadDim(config));
+        WEFT_ASSIGN(const int64_t rotary, RotaryDim(config, head_dim));
+        const int64_t pairs = rotary / 2;
+        WEFT_TRY(WriteRopeSections(config, meta, {(pairs + 2) / 3, (pairs + 1) / 3, pairs / 3}));
+    }
     meta.Int("ssm.conv_kernel", shape.taps);
     meta.Int("ssm.state_size", shape.key_dim);
     meta.Int("ssm.group_count", shape.key_heads);
@@ -270,7 +277,7 @@ constexpr Family kDense35 = {.model_type = "qwen3_5",
                     "partial_rotary_factor": 0.25, "linear_conv_kernel_dim": 4,
                     "linear_key_head_dim": 128, "linear_value_head_dim": 128,
                     "linear_num_key_heads": 16, "linear_num_value_heads": 32})",
-                             .rope = {.partial = true}};
+                             .rope = {.partial = true, .mrope = true}};
 
 constexpr Family kExperts35 = {
     .model_type = "qwen3_5_moe",
@@ -285,7 +292,7 @@ constexpr Family kExperts35 = {
                     "partial_rotary_factor": 0.25, "linear_conv_kernel_dim": 4,
                     "linear_key_head_dim": 128, "linear_value_head_dim": 128,
                     "linear_num_key_heads": 16, "linear_num_value_heads": 32})",
-    .rope = {.partial = true}};
+    .rope = {.partial = true, .mrope = true}};
 
 // A folder of the text part alone says so.
 constexpr Family TextOf(Family family, std::string_view model_type) {

@@ -184,16 +184,19 @@ class Resolver {
         if (!traits_.mrope || !params_.Names("mrope_section")) return {};
         WEFT_ASSIGN(const std::vector<int64_t> sections, params_.Ints({"mrope_section"}));
         WEFT_ASSIGN(const int64_t head_dim, HeadDim(config_));
+        const double share = out_.value("partial_rotary_factor", 1.0);
+        const auto rotary = static_cast<int64_t>(static_cast<double>(head_dim) * share);
         int64_t pairs = 0;
         bool fits = sections.size() == 3;
         for (const int64_t section : sections) {
-            fits = fits && section >= 0 && section <= head_dim;
+            fits = fits && section >= 0 && section <= rotary;
             if (fits) pairs += section;
         }
-        if (!fits || 2 * pairs != head_dim) {
+        if (!fits || 2 * pairs != rotary) {
             return params_.Corrupt("mrope_section",
-                                   fmt::format("three numbers, {} in sum: the pairs of a head",
-                                               head_dim / 2));
+                                   fmt::format("three numbers, {} in sum: the rotated pairs of a "
+                                               "head",
+                                               rotary / 2));
         }
         out_["mrope_section"] = sections;
         return {};
@@ -408,6 +411,9 @@ Result<std::vector<RopeVector>> RopeVectors(const Config& config) {
     std::vector<RopeVector> vectors;
     if (rope.type == "llama3") {
         WEFT_ASSIGN(std::vector<float> factors, Llama3Factors(rope, rotary));
+        WEFT_ASSIGN(const int64_t count,
+                    config.IntOr({"rope_factor_count"}, rotary / 2, 512, rotary / 2));
+        factors.resize(static_cast<size_t>(count), 1.0f);
         vectors.push_back({"rope_freqs.weight", std::move(factors)});
     }
     if (rope.type == "proportional") {
@@ -455,9 +461,11 @@ Status WriteRopeScaling(const Config& config, MetaWriter& meta) {
         usual = all != 0 ? 1.0 : Magnitude(rope.factor, 1);
     }
     if (std::abs(rope.attention_factor / usual - 1) <= 1e-6) return {};
-    const bool whole = meta.architecture() == "olmo2";
-    meta.F32("rope.scaling.attn_factor",
-             whole ? rope.attention_factor : rope.attention_factor / usual);
+    if (meta.architecture() == "olmo2") {
+        meta.F32("rope.scaling.yarn_attn_factor", rope.attention_factor);
+    } else {
+        meta.F32("rope.scaling.attn_factor", rope.attention_factor / usual);
+    }
     return {};
 }
 

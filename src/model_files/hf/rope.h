@@ -67,9 +67,9 @@ struct RopeVector {
 };
 Result<std::vector<RopeVector>> RopeVectors(const Config& config);
 
-// The keys "rope.scaling.*". attn_factor is what the magnitude is beyond the one that readers
-// derive from the type; in olmo2's files it is the whole magnitude, as llama.cpp's converter
-// writes it.
+// The keys "rope.scaling.*". attn_factor is the ratio of the magnitude to the one that readers
+// derive from the type. Files of olmo2 have the magnitude itself as yarn_attn_factor, as
+// llama.cpp's converter writes it.
 Status WriteRopeScaling(const Config& config, MetaWriter& meta);
 
 // The key rope.dimension_sections from a resolved mrope_section, or from `usual` where config.json
