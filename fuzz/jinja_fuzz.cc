@@ -73,7 +73,7 @@ void CheckAnswer(AnswerFamily family, std::string_view text) {
     WEFT_CHECK(all.tool_calls.size() == whole.tool_calls.size());
 }
 
-constexpr uint8_t kLastFamily = static_cast<uint8_t>(AnswerFamily::kMiniMaxM3);
+constexpr uint8_t kLastFamily = static_cast<uint8_t>(AnswerFamily::kAtem);
 
 }  // namespace
 }  // namespace weft::chat

@@ -29,6 +29,7 @@ std::unique_ptr<AnswerParser::Grammar> GrammarOf(AnswerFamily family, GrammarOpt
         case AnswerFamily::kPlain: return std::make_unique<PlainGrammar>();
         case AnswerFamily::kLlama3: return MakeLlamaGrammar(std::move(options));
         case AnswerFamily::kHarmony: return MakeHarmonyGrammar(std::move(options));
+        case AnswerFamily::kAtem: return MakeAtemGrammar(std::move(options));
         case AnswerFamily::kQwen:
         case AnswerFamily::kQwenCoder:
         case AnswerFamily::kDeepSeek:
@@ -93,6 +94,7 @@ AnswerFamily FamilyOf(std::string_view chat_template) {
     // What is nobody else's first: several families write <tool_call> and <think>.
     static constexpr std::pair<std::string_view, AnswerFamily> kMarkers[] = {
         {"<|channel|>", AnswerFamily::kHarmony},
+        {"<atem:function_calls>", AnswerFamily::kAtem},
         {kDsmlTag, AnswerFamily::kDsml},
         {kDeepSeekTurn, AnswerFamily::kDeepSeek},
         {":opensource>", AnswerFamily::kHunyuan},
@@ -161,6 +163,7 @@ std::string_view FamilyName(AnswerFamily family) {
         case AnswerFamily::kErnie: return "ernie";
         case AnswerFamily::kHunyuanA13b: return "hunyuan-a13b";
         case AnswerFamily::kMiniMaxM3: return "minimax-m3";
+        case AnswerFamily::kAtem: return "atem";
     }
     return "";
 }

@@ -43,6 +43,9 @@
 //   kMiniMaxM3 <mm:think>...</mm:think>; a mark, ]<]minimax[>[, before each tag of <tool_call>
 //              <invoke name="f"><k>v</k></invoke></tool_call>; values that are lists and objects
 //              are tags, too
+//   kAtem      Muse Glimmer: to=self, to=user or to=f, then <|message|>...<|eom|>; a call is
+//              <atem:function_calls><atem:invoke name="f"><atem:parameter name="k">v
+//              </atem:parameter></atem:invoke></atem:function_calls>
 //   kHunyuanA13b  <think>, <answer>...</answer>, <tool_calls>[{...}]</tool_calls>
 //
 // The text must hold the special tokens by name (decode with skip_special off). A call that can't
@@ -87,6 +90,7 @@ enum class AnswerFamily {
     kErnie,
     kHunyuanA13b,
     kMiniMaxM3,
+    kAtem,
 };
 
 class ToolTypes;

@@ -81,6 +81,7 @@ constexpr ArgumentTags kHunyuanTags = {"<arg_key:opensource>", "</arg_key:openso
                                        "<arg_value:opensource>", "</arg_value:opensource>"};
 constexpr ArgumentTags kMiniMaxTags = {"<parameter name=", ">", "", "</parameter>"};
 #define WEFT_DSML "\xEF\xBD\x9C" "DSML\xEF\xBD\x9C"
+constexpr ArgumentTags kAtemTags = {"<atem:parameter name=", ">", "", "</atem:parameter>"};
 constexpr ArgumentTags kDsmlTags = {"<" WEFT_DSML "parameter name=", ">", "",
                                     "</" WEFT_DSML "parameter>"};
 
@@ -389,6 +390,15 @@ Calls ReadDsmlCalls(std::string_view text, const ToolTypes& types) {
                        kDsmlTags, types);
 }
 #undef WEFT_DSML
+
+Calls ReadAtemCalls(std::string_view text, const ToolTypes& types) {
+    constexpr std::string_view kBegin = "<atem:function_calls>", kEnd = "</atem:function_calls>";
+    text = TrimBlanks(text);
+    if (!text.starts_with(kBegin)) return {};
+    text.remove_prefix(kBegin.size());
+    if (text.ends_with(kEnd)) text.remove_suffix(kEnd.size());
+    return ReadInvokes(text, {"<atem:invoke name=", "", "", "</atem:invoke>"}, kAtemTags, types);
+}
 
 Calls ReadSolarCall(std::string_view text, const ToolTypes&) {
     constexpr std::string_view kName = "<|tool_call:name|>", kArguments = "<|tool_call:args|>";

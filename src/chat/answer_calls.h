@@ -45,6 +45,7 @@ Calls ReadMiniMaxM3Calls(std::string_view text, const ToolTypes& types);
 // string="true">VALUE</|DSML|parameter></|DSML|invoke>; with "false" the value is JSON.
 Calls ReadDsmlCalls(std::string_view text, const ToolTypes& types);
 // "ID<|tool_call:name|>NAME<|tool_call:args|>{...}".
+Calls ReadAtemCalls(std::string_view text, const ToolTypes& types);
 Calls ReadSolarCall(std::string_view text, const ToolTypes& types);
 
 // Text as JSON; discarded where it is none. Written: line ends and tabs in its texts may be bare.

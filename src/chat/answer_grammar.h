@@ -42,6 +42,8 @@ std::unique_ptr<AnswerParser::Grammar> MakeTagGrammar(AnswerFamily family, Gramm
 std::unique_ptr<AnswerParser::Grammar> MakeLlamaGrammar(GrammarOptions options);
 // gpt-oss: messages with a head that says what they are.
 std::unique_ptr<AnswerParser::Grammar> MakeHarmonyGrammar(GrammarOptions options);
+// Muse Glimmer: the same, with calls between tags.
+std::unique_ptr<AnswerParser::Grammar> MakeAtemGrammar(GrammarOptions options);
 
 struct FoundMarker {
     size_t at = std::string_view::npos;

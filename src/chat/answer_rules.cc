@@ -211,7 +211,8 @@ AnswerRules RulesOf(AnswerFamily family) {
             return ListRules("<tool_calls>", "</tool_calls>", {"<answer>", "</answer>", "<|eos|>"});
         case AnswerFamily::kPlain:
         case AnswerFamily::kLlama3:
-        case AnswerFamily::kHarmony: break;  // have grammars of their own
+        case AnswerFamily::kHarmony:
+        case AnswerFamily::kAtem: break;  // have grammars of their own
     }
     return {};
 }

@@ -1,4 +1,5 @@
-// gpt-oss: messages with a head that says what they are.
+// gpt-oss and Muse Glimmer: messages with a head that says what they are. gpt-oss's name a channel
+// and calls hold JSON; Muse Glimmer's name who reads them, and calls hold tags.
 #include <utility>
 
 #include "chat/answer_calls.h"
@@ -10,8 +11,13 @@ namespace {
 
 class HarmonyGrammar : public AnswerParser::Grammar {
   public:
-    explicit HarmonyGrammar(GrammarOptions options)
-        : parts_(options.parts && options.wants_calls()), wants_calls_(options.wants_calls()) {}
+    HarmonyGrammar(bool tags, GrammarOptions options)
+        : tags_(tags),
+          parts_(options.parts && options.wants_calls() && !tags),
+          options_(std::move(options)),
+          ends_(tags ? std::vector<std::string_view>{"<|eom|>", "<|eot|>", "<|start|>"}
+                     : std::vector<std::string_view>{"<|end|>", "<|call|>", "<|return|>",
+                                                     "<|start|>"}) {}
 
     void Push(std::string_view text, AnswerDelta& delta) override {
         held_ += text;
@@ -38,12 +44,6 @@ class HarmonyGrammar : public AnswerParser::Grammar {
   private:
     enum class Kind { kAnalysis, kFinal, kCall };
 
-    static const std::vector<std::string_view>& Ends() {
-        static const std::vector<std::string_view> ends = {"<|end|>", "<|call|>", "<|return|>",
-                                                           "<|start|>"};
-        return ends;
-    }
-
     bool Step(AnswerDelta& delta) {
         if (in_head_) {
             constexpr std::string_view kMessage = "<|message|>";
@@ -56,9 +56,9 @@ class HarmonyGrammar : public AnswerParser::Grammar {
         }
         const FoundMarker found = FindEnd();
         const bool none = found.at == std::string::npos;
-        const size_t known = none ? held_.size() - BegunAtEnd(held_, Ends()) : found.at;
+        const size_t known = none ? held_.size() - BegunAtEnd(held_, ends_) : found.at;
         Out(std::string_view(held_).substr(0, known), delta);
-        held_.erase(0, none ? known : known + Ends()[found.marker].size());
+        held_.erase(0, none ? known : known + ends_[found.marker].size());
         if (none) return false;
         EndMessage(true, delta);
         in_head_ = true;
@@ -67,14 +67,14 @@ class HarmonyGrammar : public AnswerParser::Grammar {
 
     // The first marker that is none of the text of a call's argument.
     FoundMarker FindEnd() const {
-        FoundMarker found = FindMarker(held_, Ends());
-        if (kind_ != Kind::kCall) return found;
+        FoundMarker found = FindMarker(held_, ends_);
+        if (kind_ != Kind::kCall || tags_) return found;
         ValueScan scan = scan_;
         for (size_t fed = 0; found.at != std::string::npos;) {
             scan.Feed(std::string_view(held_).substr(fed, found.at - fed));
             if (!scan.inside()) break;
             fed = found.at;
-            found = FindMarker(held_, Ends(), found.at + 1);
+            found = FindMarker(held_, ends_, found.at + 1);
         }
         return found;
     }
@@ -90,7 +90,9 @@ class HarmonyGrammar : public AnswerParser::Grammar {
         const std::string_view to = word_after("to=");
         const std::string_view channel = word_after("<|channel|>");
         constexpr std::string_view kFunctions = "functions.";
-        if (!to.empty() && wants_calls_) {
+        if (tags_ && (to == "self" || to == "user")) {
+            kind_ = to == "self" ? Kind::kAnalysis : Kind::kFinal;
+        } else if (!to.empty() && options_.wants_calls()) {
             scan_ = ValueScan();
             kind_ = Kind::kCall;
             name_ = to.starts_with(kFunctions) ? to.substr(kFunctions.size()) : to;
@@ -125,8 +127,18 @@ class HarmonyGrammar : public AnswerParser::Grammar {
         begins_ = false;
     }
 
+    // A call whose end is missing is a call where its tags are whole.
+    void EndTags(AnswerDelta& delta) {
+        const std::string body = std::exchange(body_, {});
+        const auto calls = ReadAtemCalls(body, options_.types());
+        if (!calls) delta.content += head_ + "<|message|>" + body;
+        if (calls) delta.tool_calls.insert(delta.tool_calls.end(), calls->begin(), calls->end());
+        kind_ = Kind::kFinal;
+    }
+
     void EndMessage(bool ended, AnswerDelta& delta) {
         if (kind_ != Kind::kCall) return;
+        if (tags_) return EndTags(delta);
         if (parts_) {
             Part(TrimBlanks(body_).empty() && ended ? "{}" : "", delta);
             const std::string body = std::exchange(body_, {});
@@ -146,7 +158,9 @@ class HarmonyGrammar : public AnswerParser::Grammar {
         kind_ = Kind::kFinal;
     }
 
-    const bool parts_, wants_calls_;
+    const bool tags_, parts_;
+    const GrammarOptions options_;
+    const std::vector<std::string_view> ends_;
     bool begins_ = false;  // nothing is said of the call yet
     std::string held_, head_, name_, body_;
     ValueScan scan_;  // of a call's arguments
@@ -157,7 +171,11 @@ class HarmonyGrammar : public AnswerParser::Grammar {
 }  // namespace
 
 std::unique_ptr<AnswerParser::Grammar> MakeHarmonyGrammar(GrammarOptions options) {
-    return std::make_unique<HarmonyGrammar>(std::move(options));
+    return std::make_unique<HarmonyGrammar>(false, std::move(options));
+}
+
+std::unique_ptr<AnswerParser::Grammar> MakeAtemGrammar(GrammarOptions options) {
+    return std::make_unique<HarmonyGrammar>(true, std::move(options));
 }
 
 }  // namespace weft::chat

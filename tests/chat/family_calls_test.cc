@@ -528,6 +528,7 @@ TEST(FamilyCalls, FamiliesOfThisYearsTemplates) {
              {"<think> <tool_call> <response>", kErnie},
              {"<think> <answer> <tool_calls>", kHunyuanA13b},
              {"{% set ns_token = ']<]minimax[>[' %} <tool_call>", kMiniMaxM3},
+             {"<|start|>assistant to=self<|message|> <atem:function_calls>", kAtem},
              {"<|header_start|>assistant<|header_end|>", kLlama3},
              {"<|im_start|> <think> <tool_call> <function=", kQwenCoder},
              {"<role>HUMAN</role> <tool_call> {\"name\":", kQwen},
@@ -536,6 +537,33 @@ TEST(FamilyCalls, FamiliesOfThisYearsTemplates) {
              {"<|start_of_role|>assistant<|end_of_role|> <tool_call>", kQwen}}) {
         EXPECT_EQ(FamilyOf(text), family) << text;
     }
+}
+
+TEST(FamilyCalls, AtemsHeadsNameTheReader) {
+    const std::string call =
+        "<|start|>assistant to=weather<|message|><atem:function_calls>\n"
+        "<atem:invoke name=\"weather\">\n<atem:parameter name=\"city\">Paris</atem:parameter>\n"
+        "<atem:parameter name=\"days\">3</atem:parameter>\n</atem:invoke>\n"
+        "</atem:function_calls>";
+    const std::string thought = " to=self<|message|>I look \"it up<|eom|>";
+    for (const size_t piece : {1, 2, 3, 7, 1000}) {
+        const Heard heard = Hear(kAtem, thought + call + "<|eom|>" + call + "<|eot|>", false,
+                                 piece, 1);
+        EXPECT_EQ(heard.reasoning, "I look \"it up");
+        EXPECT_EQ(heard.content, "");
+        EXPECT_EQ(heard.calls,
+                  (std::vector<ToolCall>{Weather("Paris", 3), Weather("Paris", 3)}));
+        const Heard said =
+            Hear(kAtem, thought + "<|start|>assistant to=user<|message|>Sunny.<|eot|>", false,
+                 piece, 1);
+        EXPECT_EQ(said.content, "Sunny.");
+        EXPECT_TRUE(said.calls.empty());
+    }
+    // The end is missing; half a call; no head.
+    EXPECT_EQ(Hear(kAtem, call.substr(17), false, 5, 1).calls.size(), 1u);
+    const std::string half = call.substr(17, call.size() - 80);
+    EXPECT_EQ(Hear(kAtem, half, false, 5, 1).content, half);
+    EXPECT_EQ(Hear(kAtem, "Sunny.", false, 5, 1).content, "Sunny.");
 }
 
 TEST(FamilyCalls, HarmonysTextsMayHoldMarkers) {
