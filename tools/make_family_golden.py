@@ -151,6 +151,9 @@ CASES = {
         "layer_types": ["sliding_attention", "full_attention"] * 2, "num_key_value_heads": 1,
         "hidden_size_per_layer_input": 24, "num_kv_shared_layers": 2, "use_double_wide_mlp": True,
         "vocab_size_per_layer_input": 83, "global_head_dim": 32}),
+    "museGlimmer": ("muse_glimmer", WINDOWS | {
+        "num_hidden_layers": 5, "pad_token_id": None, "final_logit_softcapping": 3.0,
+        "output_multiplier": 0.7, "qk_scale_factor": 1.9}),
     # Ling-2, whose block transformers has in Sarvam: the keys are put back below.
     "ling2": ("sarvam_moe", {
         "num_experts": 8, "num_experts_per_tok": 3, "num_shared_experts": 1,
@@ -188,6 +191,12 @@ def empty(model_type, sizes):
     if model_type == "llama4":
         config = transformers.Llama4Config(text_config=sizes, vision_config=EYES | SQUINT)
         loader = transformers.Llama4ForConditionalGeneration
+        return loader(config), loader
+    if model_type == "muse_glimmer":
+        config = transformers.MuseGlimmerConfig(text_config=sizes, vision_config=EYES | {
+            "intermediate_size": 64, "pos_emb_height": 2, "pos_emb_width": 2},
+            out_hidden_size=128, projector_hidden_size=32)
+        loader = transformers.MuseGlimmerForConditionalGeneration
         return loader(config), loader
     config = transformers.AutoConfig.for_model(model_type, **sizes)
     return transformers.AutoModelForCausalLM.from_config(config), transformers.AutoModelForCausalLM

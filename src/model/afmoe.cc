@@ -1,12 +1,19 @@
-// Trinity (Arcee 2025): norms before and after attention and MLP, normed heads, an output gate for
-// each column of attention, and RoPE in layers with a window alone.
+// Trinity (Arcee 2025) and Muse Glimmer (Meta 2026): norms before and after attention and MLP,
+// normed heads, an output gate for each column of attention, and RoPE in layers with a window
+// alone. Muse Glimmer norms the embedding, and norms what attention and the MLP add by an epsilon
+// that no key of its GGUF files names.
 #include "model/model.h"
 
 namespace weft::model {
 
 using program::ValueId;
 
-ValueId BuildAfmoe(Builder& b, ValueId x) {
+namespace {
+
+constexpr float kMusePostEps = 1e-8f;
+
+// `neighbors`: how RoPE pairs columns.
+ValueId Layers(Builder& b, ValueId x, bool neighbors, float post_eps) {
     const Span layers = b.shard().layers;
     const int64_t hidden = b.hyper().hidden, head_dim = b.hyper().head_dim;
     for (int64_t layer = layers.begin; layer < layers.end; ++layer) {
@@ -15,17 +22,29 @@ ValueId BuildAfmoe(Builder& b, ValueId x) {
         ValueId q = b.Norm(b.ToHeads(h, "attn_q", false), "attn_q_norm", head_dim);
         ValueId k = b.Norm(b.ToKvHeads(h, "attn_k", false), "attn_k_norm", head_dim);
         if (b.IsWindowed()) {
-            q = b.Rope(q, false);
-            k = b.Rope(k, false);
+            q = b.Rope(q, neighbors);
+            k = b.Rope(k, neighbors);
         }
         const ValueId v = b.ToKvHeads(h, "attn_v", false);
         const ValueId a = b.GateHeads(b.Attention(q, k, v), h, program::RowGate::kSigmoid);
-        x = b.Add(x, b.Norm(b.FromHeads(a, "attn_output"), "post_attention_norm", hidden));
+        x = b.Add(x, b.NormWithin(b.FromHeads(a, "attn_output"), "post_attention_norm", hidden,
+                                  post_eps));
 
         const ValueId y = b.Mlp(b.Norm(x, "ffn_norm", hidden));
-        x = b.Add(x, b.Norm(y, "post_ffw_norm", hidden));
+        x = b.Add(x, b.NormWithin(y, "post_ffw_norm", hidden, post_eps));
     }
     return x;
+}
+
+}  // namespace
+
+ValueId BuildAfmoe(Builder& b, ValueId x) {
+    return Layers(b, x, false, b.hyper().rms_eps);
+}
+
+ValueId BuildMuseGlimmer(Builder& b, ValueId x) {
+    if (b.shard().layers.begin == 0) x = b.NormPlain(x, b.hyper().hidden);
+    return Layers(b, x, true, kMusePostEps);
 }
 
 }  // namespace weft::model

@@ -434,6 +434,13 @@ ValueId Builder::ScaleBy(ValueId x, const std::string& weight) {
     return Scale(x, values->front());
 }
 
+ValueId Builder::NormWithin(ValueId x, const std::string& weight, int64_t group, float eps) {
+    const ValueId w = Weight(Tensor(weight) + ".weight", {{0, group}, {}, group, 0});
+    program::RmsNorm norm = NormOf(group);
+    norm.eps = eps;
+    return program_.Emit(norm, {x, w}, Local(weight), program_.value(x).shape);
+}
+
 ValueId Builder::Scale(ValueId x, float factor) {
     if (factor == 1) return x;
     const program::Value value = program_.value(x);

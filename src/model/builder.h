@@ -120,6 +120,9 @@ class Builder {
         return source_.FindTensor(Tensor(tensor)) != nullptr;
     }
     program::ValueId Scale(program::ValueId x, float factor);  // x itself where the factor is 1
+    // Norm with an epsilon of its own.
+    program::ValueId NormWithin(program::ValueId x, const std::string& weight, int64_t group,
+                                float eps);
 
     const Hyper& hyper() const { return hyper_; }
     const Shard& shard() const { return shard_; }

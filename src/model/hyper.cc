@@ -28,6 +28,7 @@ int64_t UsualPattern(const std::string& architecture) {
     if (architecture == "olmo2" || architecture.starts_with("cohere2")) return 4;
     if (architecture == "exaone4" || architecture == "exaone-moe") return 4;
     if (architecture == "afmoe" || architecture == "laguna" || architecture == "llama4") return 4;
+    if (architecture == "muse-glimmer") return 4;
     return 0;
 }
 
@@ -123,7 +124,7 @@ Status ReadScales(const model_files::ModelSource& source, const std::string& pre
     WEFT_ASSIGN(hyper.shared_limits, ReadLimits(source, prefix + "swiglu_clamp_shexp", hyper));
     hyper.ungated = name.starts_with("nemotron_h");
     if (name == "gpt-oss" || name == "minimax-m3") hyper.activation = Activation::kClampedSilu;
-    if (name.starts_with("cohere2")) {
+    if (name.starts_with("cohere2") || name == "muse-glimmer") {
         WEFT_ASSIGN(hyper.logit_scale, Number(source, prefix + "logit_scale", 1e-6, 1e6, 1.0));
     }
     if (!name.starts_with("granite")) return {};
@@ -167,7 +168,9 @@ Status RefuseUnknownScales(const model_files::ModelSource& source, const std::st
     const bool granite = hyper.architecture.starts_with("granite");
     if (!granite) {
         for (const char* key : {"embedding_scale", "residual_scale"}) unknown.push_back(key);
-        if (!hyper.architecture.starts_with("cohere2")) unknown.push_back("logit_scale");
+        const bool scaled =
+            hyper.architecture.starts_with("cohere2") || hyper.architecture == "muse-glimmer";
+        if (!scaled) unknown.push_back("logit_scale");
     }
     for (const char* key : {"attention.shared_kv_layers", "embedding_length_per_layer_input"}) {
         if (hyper.architecture == "gemma4") continue;

@@ -54,6 +54,7 @@ program::ValueId BuildHunyuan(Builder& b, program::ValueId x);
 program::ValueId BuildKimiLinear(Builder& b, program::ValueId x);
 program::ValueId BuildLfm2(Builder& b, program::ValueId x);
 program::ValueId BuildAfmoe(Builder& b, program::ValueId x);
+program::ValueId BuildMuseGlimmer(Builder& b, program::ValueId x);
 program::ValueId BuildLaguna(Builder& b, program::ValueId x);
 program::ValueId BuildMimo2(Builder& b, program::ValueId x);
 program::ValueId BuildStep35(Builder& b, program::ValueId x);

@@ -124,7 +124,7 @@ class ShapeWriter {
     }
     // Whether attention's output gate has a row for each column; otherwise one for each head.
     Result<bool> GatesColumns() const {
-        if (name_ != "laguna") return name_ == "afmoe";
+        if (name_ != "laguna") return Is({"afmoe", "muse-glimmer"});
         const nlohmann::json& json = config_.json();
         return json.contains("gating") && json["gating"] == "per-element";
     }
@@ -136,7 +136,7 @@ class ShapeWriter {
         if (bias) Vector(tensor + ".bias", rows);
     }
     void Norms(bool experts) {
-        const bool both = Is({"gemma2", "gemma3", "gemma4", "glm4", "afmoe"});
+        const bool both = Is({"gemma2", "gemma3", "gemma4", "glm4", "afmoe", "muse-glimmer"});
         const bool olmo = Is({"olmo2", "exaone4"});
         const bool after = Is({"gpt-oss", "glm4moe", "seed_oss"}) || h_.has_state();
         const bool one = Is({"cohere2", "cohere2moe"});
@@ -167,14 +167,14 @@ class ShapeWriter {
         const bool own_v = name_ != "gemma4" || windowed || !k_is_v_;
         if (own_v) Matrix("attn_v", h_.hidden, v, bias);
         Matrix("attn_output", out, h_.hidden, gpt);
-        if (Is({"afmoe", "laguna", "step35"})) {
+        if (Is({"afmoe", "laguna", "muse-glimmer", "step35"})) {
             Matrix("attn_gate", h_.hidden, gate_columns_ ? out : heads.heads);
         }
         if (gpt || (name_ == "mimo2" && windowed)) Vector("attn_sinks.weight", heads.heads);
         if (Is({"minimax-m2", "olmo2", "olmoe"})) return HeadNorms(q, k);
         if (Is({"qwen3", "qwen3moe", "qwen3vl", "qwen3vlmoe", "gemma3", "gemma4", "hy_v3", "dots1",
                 "exaone4", "exaone-moe", "hunyuan-dense", "hunyuan-moe", "afmoe", "laguna",
-                "step35", "minimax-m3"}) ||
+                "muse-glimmer", "step35", "minimax-m3"}) ||
             h_.has_state() || (name_ == "glm4moe" && qk_norm_)) {
             HeadNorms(heads.head_dim, heads.head_dim);
         }

@@ -135,7 +135,7 @@ TEST(Names, OfThisYearsModels) {
           "Mistral-Large-4", "mistral_large4", "Devstral-3-123B", "Devstral-Small-3-24B",
           "Llama-4-Maverick-400B", "Llama-4-Maverick-17B-128E-Instruct", "LFM2-8B-A1B",
           "LFM2.5-1.2B", "Granite-4-H-Small", "granite-4.0-h-tiny", "granite-4.0-micro",
-          "Falcon-H1-34B", "AI21-Jamba-Mini-1.7", "Ring-2.5-1T", "Laguna", "Muse-Glimmer",
+          "Falcon-H1-34B", "AI21-Jamba-Mini-1.7", "Ring-2.5-1T", "Laguna",
           "EXAONE-4.5-33B", "North", "Command-A-Vision", "command-r-08-2024", "Apertus-70B",
           "OLMo-Hybrid", "Olmo-3.1-32B", "Phi-3.5-MoE-instruct", "Phi-4-multimodal-instruct",
           "SmolVLM2-2.2B", "InternVL3.5-8B", "LLaVA-1.6-7b", "LongCat-Flash-560B", "GigaChat3-702B",

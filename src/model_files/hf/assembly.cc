@@ -391,7 +391,8 @@ Status Assembly::AddEnds() {
     const std::string final_norm = prefix_ + std::string(family_.final_norm) + ".weight";
     WEFT_ASSIGN(MatrixPtr table, Linear(embedding));
     Add("token_embd.weight", scaled(std::move(table), scales.embedding));
-    WEFT_ASSIGN(MatrixPtr norm, Column(final_norm, family_.norm_add));
+    const float add = family_.plain_final_norm ? 0 : family_.norm_add;
+    WEFT_ASSIGN(MatrixPtr norm, Column(final_norm, add));
     if (norm == nullptr) {
         return MakeError(ErrorCode::kCorrupt, "{}: tensor '{}' is missing", folder_, final_norm);
     }
@@ -424,7 +425,7 @@ Status Assembly::AddRopeFactors() {
 // further tokens, scales of a quantized KV cache or of activations.
 bool Assembly::Unneeded(const std::string& name) const {
     if (LayerOf(name, prefix_) >= layers_) return true;
-    constexpr std::array<std::string_view, 15> kBegins = {"vision_tower.",
+    constexpr std::array<std::string_view, 17> kBegins = {"vision_tower.",
                                                           "vision_model.",
                                                           "multi_modal_projector.",
                                                           "mm_projector.",
@@ -436,6 +437,8 @@ bool Assembly::Unneeded(const std::string& name) const {
                                                           "model.visual.",
                                                           "model.mtp.",
                                                           "model.mtp_",
+                                                          "model.vision_adapter.",
+                                                          "model.vision_projection.",
                                                           "model.embed_vision.",
                                                           "model.audio_tower.",
                                                           "model.embed_audio."};

@@ -402,7 +402,9 @@ Result<std::vector<ExportTensor>> PlanExport(const ModelSource& source, std::str
         const auto* end = std::ranges::find(kEnds, tensor.name, &End::gguf);
         if (end != std::end(kEnds)) {
             plan.push_back({std::string(end->hf), &tensor, 0, 0, tensor.rows});
-            if (tensor.name == "output_norm.weight") plan.back().add = -family->norm_add;
+            if (tensor.name == "output_norm.weight" && !family->plain_final_norm) {
+                plan.back().add = -family->norm_add;
+            }
             continue;
         }
         const auto split = SplitName(tensor.name);

@@ -116,7 +116,8 @@ Status CheckCaps(const Config& whole, const Family& family) {
         std::string_view key;
         bool known;
     } caps[] = {{"attn_logit_softcapping", family.architecture == "gemma2"},
-                {"final_logit_softcapping", family.architecture.starts_with("gemma")}};
+                {"final_logit_softcapping", family.architecture.starts_with("gemma") ||
+                                                family.architecture == "muse-glimmer"}};
     for (const auto& [key, known] : caps) {
         if (known || !whole.Has(key)) continue;
         return whole.Corrupt(key,

@@ -86,6 +86,7 @@ struct Family {
     // Experts in one tensor may stand there as [experts, in, out].
     bool turned_experts = false;
     float norm_add = 0;
+    bool plain_final_norm = false;  // norm_add is not for the norm before the output
     // Puts what the family says in a way of its own under the usual keys; may be null.
     Result<Config> (*adjust)(const Config& config) = nullptr;
     // What transformers takes for keys that config.json doesn't mention, as JSON; kCommonDefaults
