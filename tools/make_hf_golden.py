@@ -169,6 +169,16 @@ LATER = {
         "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0,
                             "partial_rotary_factor": 0.5}},
         dict(VISION, patch_size=4, image_size=16), projector_hidden_size=32)),
+    # Two blocks of three are some rows; a layer between sees all.
+    "minimaxM3Top": ("minimax_m3_vl", "F32", with_images("minimax_m3_vl_text", {
+        "intermediate_size": 32, "dense_intermediate_size": 64, "shared_intermediate_size": 32,
+        "num_local_experts": 4, "num_experts_per_tok": 2, "routed_scaling_factor": 2.0,
+        "rotary_dim": 8, "mlp_layer_types": ["dense", "sparse", "sparse"],
+        "layer_types": ["minimax_m3_sparse", "full_attention", "minimax_m3_sparse"],
+        "index_n_heads": 2, "index_head_dim": 12, "index_block_size": 3, "index_topk_blocks": 2,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0,
+                            "partial_rotary_factor": 0.5}},
+        dict(VISION, patch_size=4, image_size=16), projector_hidden_size=32)),
     "ministral3": ("mistral3", "F32", with_images("ministral3", {
         "tie_word_embeddings": False, "rope_parameters": TEMPERED},
         PIXTRAL, tie_word_embeddings=False)),

@@ -1,5 +1,7 @@
 // Sparse attention (DeepSeek-AI 2025, "DeepSeek-V3.2"): an indexer scores the cached positions for
-// each row, the highest `top` are chosen, and latent attention reads these alone.
+// each row, the highest `top` are chosen, and latent attention reads these alone. Or it scores
+// blocks of positions for each KV head, and attention reads the chosen blocks (MiniMax 2026,
+// "MiniMax-M3").
 //
 // The index keys of a layer are a cache of their own, plain rows of `dim` elements like latent
 // attention's (latent.h), whose LatentWrite writes them with rank = dim and rope = 0.
@@ -7,6 +9,7 @@
 #pragma once
 
 #include <algorithm>
+#include <limits>
 
 #include "hw/cpu.h"
 #include "kernels/latent.h"
@@ -42,6 +45,33 @@ struct IndexChooseArgs {
     int32_t* chosen = nullptr;  // [rows, top]: ascending positions; -1 behind them
 };
 
+// An indexer of blocks: a block's score for a head is the highest of its positions' q . key. Of a
+// row that sees more than rows.top blocks, the last `local` ones are chosen without a score.
+//   rows: `weights` is null, and a row's scores are [heads, rows.positions / heads].
+struct BlockScoresArgs {
+    IndexRows rows;
+    int64_t block = 0, local = 1;
+};
+struct BlockChooseArgs {
+    BlockScoresArgs scores;
+    int32_t* chosen = nullptr;  // [rows, heads, top]: ascending blocks; -1 behind them
+};
+// Scores that IndexRows::positions counts, of sequences of at most `positions`.
+inline int64_t BlockScoreFloats(int64_t heads, int64_t positions, int64_t block) {
+    return heads * ((positions + block - 1) / block);
+}
+
+// Attention of each row and KV head to its chosen blocks. all: without a window, chunks and sinks.
+struct BlockAttentionArgs {
+    AttentionArgs all;
+    const int32_t* chosen = nullptr;  // [rows, kv_heads, top], of this rank's KV heads
+    int64_t kv_heads = 0, top = 0, block = 0;
+    // What a row chose for a KV head.
+    const int32_t* Chosen(int64_t row, int64_t kv_head) const {
+        return chosen + (row * kv_heads + kv_head) * top;
+    }
+};
+
 // Latent attention of each row to its chosen positions.
 struct SparseLatentArgs {
     LatentAttentionArgs all;
@@ -59,6 +89,9 @@ struct SparseKernels {
     Kernel<IndexScoresArgs> index_scores = nullptr;
     Kernel<IndexChooseArgs> index_choose = nullptr;
     Kernel<SparseLatentArgs> latent = nullptr;
+    Kernel<BlockScoresArgs> block_scores = nullptr;
+    Kernel<BlockChooseArgs> block_choose = nullptr;
+    Kernel<BlockAttentionArgs> block_attention = nullptr;
 };
 const SparseKernels& SparseKernelsFor(CpuLevel level);
 
@@ -111,6 +144,70 @@ inline void RunIndexChoose(const IndexChooseArgs& args, int part, int parts, Sco
         }
         const float* from = shared ? rows.shared + number * rows.positions : own;
         ChooseHighest({from, static_cast<size_t>(keys)}, out);
+    });
+}
+
+// The same of blocks, over score(rows, sequence, row, begin, count, block, out, pitch): scores of
+// blocks from position `begin` on, a multiple of `block`, to that of the last of `count` positions;
+// out: [heads, pitch].
+//
+// Calls on(begin, count) for stretches of whole blocks, about kLatentTile positions or more each,
+// of the blocks that a row which sees `keys` positions scores: all before the local ones.
+template <typename OnStretch>
+inline void ForStretches(const BlockScoresArgs& args, int64_t keys, OnStretch on) {
+    const int64_t each = std::max<int64_t>(1, kLatentTile / args.block) * args.block;
+    const int64_t end = ((keys - 1) / args.block + 1 - args.local) * args.block;
+    for (int64_t begin = 0; begin < end; begin += each) on(begin, std::min(each, end - begin));
+}
+inline bool SeesMoreBlocks(const BlockScoresArgs& args, int64_t keys) {
+    return (keys - 1) / args.block + 1 > args.rows.top;
+}
+template <typename Score>
+inline void RunBlockScores(const BlockScoresArgs& args, int part, int parts, Score score) {
+    const IndexRows& rows = args.rows;
+    if (CountRows(rows.sequences) > kIndexSharedRows) return;
+    int64_t tile = 0;
+    ForIndexRows(rows.sequences,
+                 [&](int64_t number, const Sequence& sequence, int64_t row, int64_t keys) {
+                     if (!SeesMoreBlocks(args, keys)) return;
+                     ForStretches(args, keys, [&](int64_t begin, int64_t count) {
+                         if (tile++ % parts != part) return;
+                         score(sequence, row, begin, count, args.block,
+                               rows.shared + number * rows.positions + begin / args.block,
+                               rows.positions / rows.heads);
+                     });
+                 });
+}
+template <typename Score>
+inline void RunBlockChoose(const BlockChooseArgs& args, int part, int parts, Score score) {
+    const IndexRows& rows = args.scores.rows;
+    const int64_t block = args.scores.block, pitch = rows.positions / rows.heads;
+    const bool shared = CountRows(rows.sequences) <= kIndexSharedRows;
+    ForIndexRows(rows.sequences, [&](int64_t number, const Sequence& sequence, int64_t row,
+                                     int64_t keys) {
+        if (number % parts != part) return;
+        const int64_t blocks = (keys - 1) / block + 1;
+        const auto out = [&](int64_t head) {
+            return std::span(args.chosen + (row * rows.heads + head) * rows.top,
+                             static_cast<size_t>(rows.top));
+        };
+        if (!SeesMoreBlocks(args.scores, keys)) {
+            for (int64_t head = 0; head < rows.heads; ++head) ChooseAll(blocks, out(head));
+            return;
+        }
+        float* from = rows.shared + number * rows.positions;
+        if (!shared) {
+            from = rows.scratch + part * rows.scratch_floats;
+            ForStretches(args.scores, keys, [&](int64_t begin, int64_t count) {
+                score(sequence, row, begin, count, block, from + begin / block, pitch);
+            });
+        }
+        for (int64_t head = 0; head < rows.heads; ++head) {
+            float* const own = from + head * pitch;
+            std::fill(own + blocks - args.scores.local, own + blocks,
+                      std::numeric_limits<float>::infinity());
+            ChooseHighest({own, static_cast<size_t>(blocks)}, out(head));
+        }
     });
 }
 

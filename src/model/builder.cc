@@ -324,7 +324,7 @@ ValueId Builder::Tempered(ValueId q) {
                          value.name + ".tempered", value.shape);
 }
 
-ValueId Builder::Attention(ValueId q, ValueId k, ValueId v) {
+ValueId Builder::Attention(ValueId q, ValueId k, ValueId v, ValueId chosen) {
     program::Attention attributes;
     const HeadShape shape = Heads();
     attributes.heads = QueryHeads().size();
@@ -345,6 +345,10 @@ ValueId Builder::Attention(ValueId q, ValueId k, ValueId v) {
     attributes.sinks = Has("attn_sinks.weight");
     if (attributes.sinks) {
         inputs.push_back(Weight(Tensor("attn_sinks.weight"), {QueryHeads(), {}, shape.heads, 0}));
+    }
+    if (chosen != kNoValue) {
+        attributes.block = hyper_.indexer.block;
+        inputs.push_back(chosen);
     }
     const int64_t source = hyper_.KvLayer(layer_);
     KeysAndValues& kv = kv_.try_emplace(source, KeysAndValues{k, v, {}}).first->second;
@@ -472,7 +476,9 @@ Status Builder::CheckAllUsed() const {
         if (rest == "ffn_down_exps.bias") continue;  // stands on one rank of an expert group
         if (rest == "attn_kv_b.weight") continue;    // beside attn_k_b and attn_v_b: the same
         if (hyper_.KvLayer(layer) != layer && IsOfKeysAndValues(rest)) continue;
-        const bool indexes = UsesIndexer() && hyper_.indexer.IsOwn(layer);
+        const bool blocks = hyper_.indexer.block > 0;
+        const bool has = blocks ? HasBlockIndexer(layer) : hyper_.indexer.IsOwn(layer);
+        const bool indexes = UsesIndexer() && has;
         if (hyper_.indexer.top > 0 && !indexes && IsOfIndexer(rest)) continue;
         return MakeError(ErrorCode::kUnsupported,
                          "{}: tensor {} is not known for architecture '{}': without it the model's "

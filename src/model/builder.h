@@ -89,8 +89,11 @@ class Builder {
     // Attention's output `a`, gated by what the tensor attn_gate makes of x: one gate for each head
     // or for each column, as many as that tensor has rows.
     program::ValueId GateHeads(program::ValueId a, program::ValueId x, program::RowGate gate);
-    // With this layer's window, and its sinks where the file has any.
-    program::ValueId Attention(program::ValueId q, program::ValueId k, program::ValueId v);
+    // With this layer's window, and its sinks where the file has any; where `chosen` is a value, to
+    // these blocks alone.
+    program::ValueId Attention(program::ValueId q, program::ValueId k, program::ValueId v,
+                               program::ValueId chosen = program::kNoValue);
+    program::ValueId ChosenBlocks(program::ValueId x);
     // Over the keys and values of an earlier layer, where Hyper::shared_kv says so.
     bool SharesKv() const { return hyper_.KvLayer(layer_) != layer_; }
     program::ValueId SharedAttention(program::ValueId q);
@@ -226,6 +229,7 @@ class Builder {
     program::ValueId LatentQuery(program::ValueId x, program::ValueId latent);
     bool UsesIndexer() const;
     program::ValueId Chosen(program::ValueId x, program::ValueId latent);
+    bool HasBlockIndexer(int64_t layer) const;
     program::ValueId RowCache(const std::string& name, int64_t columns);
     program::ValueId HeadMatrices(const std::string& own, int64_t rows, int64_t cols,
                                   bool transposed);

@@ -356,12 +356,6 @@ Status ReadSmall(const model_files::ModelSource& source, const std::string& pref
     return {};
 }
 
-// An indexer of blocks, which Weft does not build: up to so many positions it chooses all blocks,
-// attention is dense, and the context ends there.
-bool ChoosesBlocks(const Indexer& indexer) {
-    return indexer.top > 0 && indexer.heads == 0;
-}
-
 // A file of the same format may hold what is added to a model.
 Status CheckType(const model_files::ModelSource& source) {
     WEFT_ASSIGN(const std::string type, source.meta().StringOr("general.type", "model"));
@@ -431,8 +425,9 @@ Result<Hyper> ReadHyper(const model_files::ModelSource& source) {
                                        hyper.windowed_heads.rotary_dim, hyper.context));
     hyper.context = std::max(hyper.context, hyper.ropes.ExtendedContext());
     WEFT_TRY(ReadTemperature(source, prefix, hyper));
-    WEFT_ASSIGN(hyper.indexer, ReadIndexer(source, hyper.architecture, hyper.latent, hyper.layers));
-    if (ChoosesBlocks(hyper.indexer)) hyper.context = std::min(hyper.context, hyper.indexer.top);
+    WEFT_ASSIGN(hyper.indexer,
+                ReadIndexer(source, hyper.architecture, hyper.latent, hyper.layers,
+                            {hyper.kv_heads, hyper.head_dim, hyper.rotary_dim}));
     if (hyper.latent.rank > 0) {  // YaRN sharpens the softmax, by m(mscale_all_dim) squared
         const double sharper =
             1 + hyper.ropes.yarn_log_multiplier * std::log(std::max(1.0, hyper.ropes.yarn_factor));
@@ -446,13 +441,6 @@ Result<Hyper> ReadHyper(const model_files::ModelSource& source) {
 
 Status CheckContext(const Hyper& hyper, int64_t tokens, std::string_view asked) {
     if (tokens <= hyper.context) return {};
-    if (ChoosesBlocks(hyper.indexer) && hyper.context == hyper.indexer.top) {
-        return MakeError(ErrorCode::kUsage,
-                         "{}: beyond {} tokens this model attends to blocks that an indexer "
-                         "chooses, which Weft does not compute. Ask for {} or less, or use another "
-                         "model.",
-                         asked, hyper.context, hyper.context);
-    }
     return MakeError(ErrorCode::kUsage,
                      "{}: the model's trained context, RoPE scaling of its file included, is {} "
                      "tokens. Ask for {} or less, or use a model with a longer context.",

@@ -54,23 +54,55 @@ std::vector<int64_t> UsualIndexers(const std::string& architecture, int64_t cont
     return own;
 }
 
-// MiniMax M3's, of blocks: positions up to which all are chosen.
-Result<Indexer> ReadBlockIndexer(const model_files::Metadata& meta, const std::string& prefix) {
+// Whether a layer has an indexer, of each layer that attention.indexer.types names.
+Status ReadOwn(const model_files::ModelSource& source, const std::string& key, int64_t layers,
+               std::vector<int64_t> own, bool first, Indexer& indexer) {
+    if (source.meta().Has(key)) {
+        WEFT_ASSIGN(own, source.meta().Ints(key));
+    }
+    if (own.empty()) return {};
+    if (static_cast<int64_t>(own.size()) < layers || (first && own[0] == 0)) {
+        return MakeError(ErrorCode::kCorrupt,
+                         "{}: {} is of {} layers, and of the first one {}; expected: {} layers{}",
+                         source.name(), key, own.size(), own[0], layers,
+                         first ? ", the first one with an indexer" : "");
+    }
+    for (int64_t i = 0; i < layers; ++i) {
+        indexer.own.push_back(own[static_cast<size_t>(i)] != 0);
+    }
+    return {};
+}
+
+// MiniMax M3's, of blocks.
+Result<Indexer> ReadBlockIndexer(const model_files::ModelSource& source, const std::string& prefix,
+                                 int64_t layers, const HeadShape& heads) {
     Indexer indexer;
+    const model_files::Metadata& meta = source.meta();
     WEFT_ASSIGN(const int64_t blocks, meta.Int(prefix + "top_k", 1, 1 << 20));
-    WEFT_ASSIGN(const int64_t size, meta.Int(prefix + "block_size", 1, 1 << 20));
-    indexer.top = blocks * size;
+    WEFT_ASSIGN(indexer.block, meta.Int(prefix + "block_size", 1, (1 << 29) / blocks));
+    WEFT_ASSIGN(indexer.local, meta.Int(prefix + "local_blocks", 1, blocks));
+    WEFT_ASSIGN(indexer.heads, meta.Int(prefix + "head_count", 1, 1 << 20));
+    WEFT_ASSIGN(indexer.dim, meta.Int(prefix + "key_length", 1, 1024));
+    indexer.top = blocks * indexer.block;
+    if (indexer.heads != heads.kv_heads || heads.rotary_dim > indexer.dim) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "{}: {}head_count is {} and key_length {}; expected: a head for each of "
+                         "the {} KV heads, with room for the {} columns that are rotated",
+                         source.name(), prefix, indexer.heads, indexer.dim, heads.kv_heads,
+                         heads.rotary_dim);
+    }
+    WEFT_TRY(ReadOwn(source, prefix + "types", layers, {}, false, indexer));
     return indexer;
 }
 
 }  // namespace
 
 Result<Indexer> ReadIndexer(const model_files::ModelSource& source, const std::string& architecture,
-                            const Latent& latent, int64_t layers) {
+                            const Latent& latent, int64_t layers, const HeadShape& heads) {
     Indexer indexer;
     const model_files::Metadata& meta = source.meta();
     const std::string prefix = architecture + ".attention.indexer.";
-    if (architecture == "minimax-m3") return ReadBlockIndexer(meta, prefix);
+    if (architecture == "minimax-m3") return ReadBlockIndexer(source, prefix, layers, heads);
     const bool always = architecture == "deepseek32" || architecture == "glm-dsa";
     if (!always && !meta.Has(prefix + "top_k")) return indexer;
     WEFT_ASSIGN(indexer.top, meta.Int(prefix + "top_k", 1, 1ll << 20));
@@ -92,20 +124,8 @@ Result<Indexer> ReadIndexer(const model_files::ModelSource& source, const std::s
     }
     WEFT_ASSIGN(const int64_t context,
                 meta.IntOr(architecture + ".context_length", 1, 1ll << 31, 1));
-    std::vector<int64_t> own = UsualIndexers(architecture, context, layers);
-    if (meta.Has(prefix + "types")) {
-        WEFT_ASSIGN(own, meta.Ints(prefix + "types"));
-    }
-    if (own.empty()) return indexer;
-    if (static_cast<int64_t>(own.size()) < layers || own[0] == 0) {
-        return MakeError(ErrorCode::kCorrupt,
-                         "{}: {}types is of {} layers, and of the first one {}; expected: {} "
-                         "layers, the first one with an indexer",
-                         source.name(), prefix, own.size(), own[0], layers);
-    }
-    for (int64_t i = 0; i < layers; ++i) {
-        indexer.own.push_back(own[static_cast<size_t>(i)] != 0);
-    }
+    WEFT_TRY(ReadOwn(source, prefix + "types", layers, UsualIndexers(architecture, context, layers),
+                     true, indexer));
     return indexer;
 }
 
@@ -212,6 +232,38 @@ ValueId Builder::Chosen(ValueId x, ValueId latent) {
                             Local("chosen"), {shape[0], m.top});
     program_.values[static_cast<size_t>(chosen_)].dtype = DType::kI32;
     return chosen_;
+}
+
+// The blocks that attention of this layer reads, for this rank's KV heads; kNoValue: all before a
+// row. Every tensor rank caches the index keys.
+ValueId Builder::ChosenBlocks(ValueId x) {
+    const Indexer& m = hyper_.indexer;
+    if (m.block == 0 || !UsesIndexer() || !HasBlockIndexer(layer_)) return program::kNoValue;
+    const model::Rope& rope = hyper_.ropes.Of(false, options_.context);
+    const auto heads = [&](const std::string& name, const Span& rows, int64_t all) {
+        const ValueId part = MatMul(x, Tensor("indexer." + name + "_proj"), RowsOf(rows, all),
+                                    {all > m.dim ? Cut::kRows : Cut::kNone}, false,
+                                    Local("indexer." + name + "_proj"));
+        const ValueId normed = Norm(part, "indexer." + name + "_norm", m.dim);
+        return program_.Emit(program::Rope{m.dim, Heads().rotary_dim, false, 1,
+                                           rope.inverse_frequency, rope.magnitude},
+                             {normed, positions_}, Local("index_" + name),
+                             program_.value(normed).shape);
+    };
+    const Span own = KvHeads();
+    const ValueId q = heads("q", {own.begin * m.dim, own.end * m.dim}, m.heads * m.dim);
+    const ValueId key = heads("k", {0, m.dim}, m.dim);
+    const Shape shape{program_.value(q).shape[0], own.size() * (m.top / m.block)};
+    const ValueId chosen =
+        program_.Emit(program::IndexBlocks{own.size(), m.block, m.local},
+                      {q, key, RowCache("index_cache", m.dim)}, Local("chosen"), shape);
+    program_.values[static_cast<size_t>(chosen)].dtype = DType::kI32;
+    return chosen;
+}
+
+bool Builder::HasBlockIndexer(int64_t layer) const {
+    if (!hyper_.indexer.own.empty()) return hyper_.indexer.IsOwn(layer);
+    return source_.FindTensor(fmt::format("blk.{}.indexer.q_proj.weight", layer)) != nullptr;
 }
 
 // Pages of one row a position, the same on every tensor rank.

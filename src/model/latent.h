@@ -13,6 +13,12 @@
 // proj [heads, hidden]. The first `rope` columns of a head are rotated. (The original turns queries
 // and keys by a Hadamard matrix before it rounds them to FP8, which changes no dot product: Weft
 // rounds keys to the type of the cache, and turns none.)
+//
+// Block-sparse attention (MiniMax 2026, "MiniMax-M3"): an indexer with a query head for each KV
+// head chooses blocks of positions. Keys: attention.indexer.head_count, key_length, block_size,
+// top_k (blocks) and local_blocks; types, where a layer without an indexer sees all positions.
+// Tensors: blk.N.indexer.q_proj [heads * dim, hidden] and k_proj [dim, hidden], and their norms of
+// a head, q_norm and k_norm.
 #pragma once
 
 #include <cstdint>
@@ -33,15 +39,17 @@ struct Latent {
     bool rotates = true;  // else the `rope` columns keep no position (Kimi Linear)
 };
 
+struct HeadShape;  // hyper.h
+
 struct Indexer {
     int64_t top = 0;  // positions that it chooses for a row; 0: the model has no indexer
-    // heads 0: it chooses blocks (MiniMax M3), and Weft runs the model up to `top` positions,
-    // within which it chooses all. (attention.indexer.top_k counts blocks, of block_size
-    // positions.)
     int64_t heads = 0, dim = 0;
+    int64_t block = 0;  // not 0: it chooses top / block blocks of so many for each KV head,
+    int64_t local = 0;  // the last `local` ones always; and it has no weights of heads
     bool neighbours = false;  // RoPE turns neighbouring columns; else the halves of the first
-    float eps = 1e-6f;        // of the LayerNorm of keys
-    std::vector<bool> own;    // by layer: it has an indexer of its own. Empty: all have
+    float eps = 1e-6f;  // of the LayerNorm of keys
+    // By layer: it has an indexer of its own. Empty: all have; of blocks those with its tensors.
+    std::vector<bool> own = {};
     bool IsOwn(int64_t layer) const { return own.empty() || own[static_cast<size_t>(layer)]; }
 };
 
@@ -50,6 +58,6 @@ Result<Latent> ReadLatent(const model_files::ModelSource& source, const std::str
 
 // top == 0 where the model has none. Errors: kCorrupt, kNotFound, kUnsupported, naming the key.
 Result<Indexer> ReadIndexer(const model_files::ModelSource& source, const std::string& architecture,
-                            const Latent& latent, int64_t layers);
+                            const Latent& latent, int64_t layers, const HeadShape& heads);
 
 }  // namespace weft::model

@@ -144,8 +144,10 @@ constexpr std::array kArchitectures = {
     Architecture{{"minimax-m2", "MiniMax M2", "norms over all heads, partial RoPE", "minimaxM2"},
                  BuildMiniMaxM2,
                  true},
-    Architecture{{"minimax-m3", "MiniMax M3 (text, up to the blocks of its indexer)",
-                  "normed heads, partial RoPE, clamped SwiGLU, leading dense layers", "minimaxM3"},
+    Architecture{{"minimax-m3", "MiniMax M3 (text)",
+                  "block-sparse attention, normed heads, partial RoPE, clamped SwiGLU, leading "
+                  "dense layers",
+                  "minimaxM3, minimaxM3Top"},
                  BuildQwen3,
                  true},
     Architecture{{"mistral3", "Ministral 3, Devstral 2", "YaRN, temperature", "ministral3"},

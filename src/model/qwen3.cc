@@ -1,7 +1,8 @@
 // Qwen3, dense and with experts (Yang et al. 2025): no biases; each query and key head is
 // RMS-normalised before RoPE over halves; head_dim is given explicitly. Hy3 (Tencent 2026) is the
 // same with a sigmoid gate, leading dense layers and a shared expert; so is dots.llm1 (rednote
-// 2025), and MiniMax M3 (MiniMax 2026) with clamped SwiGLU, within the blocks of its indexer.
+// 2025), and MiniMax M3 (MiniMax 2026) with clamped SwiGLU, where an indexer chooses the blocks of
+// positions that a row attends to.
 #include "model/model.h"
 
 namespace weft::model {
@@ -17,7 +18,7 @@ ValueId BuildQwen3(Builder& b, ValueId x) {
         const ValueId q = b.Norm(b.ToHeads(h, "attn_q", false), "attn_q_norm", head_dim);
         const ValueId k = b.Norm(b.ToKvHeads(h, "attn_k", false), "attn_k_norm", head_dim);
         const ValueId v = b.ToKvHeads(h, "attn_v", false);
-        const ValueId a = b.Attention(b.Rope(q, false), b.Rope(k, false), v);
+        const ValueId a = b.Attention(b.Rope(q, false), b.Rope(k, false), v, b.ChosenBlocks(h));
         x = b.Add(x, b.FromHeads(a, "attn_output"));
 
         x = b.Add(x, b.Mlp(b.Norm(x, "ffn_norm", b.hyper().hidden)));

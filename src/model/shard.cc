@@ -391,7 +391,7 @@ Result<ShardPlan> PlanShards(const Hyper& hyper, const model_files::ModelSource&
     ShardPlan plan;
     WEFT_ASSIGN(const TensorCuts cuts, ChooseCuts(hyper, source, layout, plan.notes));
     WEFT_ASSIGN(std::vector<Span> layers, CutLayers(hyper, layout));
-    if (!hyper.indexer.own.empty()) {
+    if (!hyper.indexer.own.empty() && hyper.indexer.block == 0) {
         WEFT_ASSIGN(layers, BeginWithIndexers(hyper, std::move(layers), plan.notes));
     }
     int64_t kv_held = 0;

@@ -111,7 +111,9 @@ class ShapeWriter {
             Norms(experts);
             const bool recurrent = h_.has_state() && IsRecurrent(layer);
             recurrent ? Recurrent() : h_.latent.rank > 0 ? Latent() : Attention(layer);
-            if (h_.indexer.heads > 0 && h_.indexer.IsOwn(layer)) Indexer();
+            if (h_.indexer.heads > 0 && h_.indexer.IsOwn(layer)) {
+                h_.indexer.block > 0 ? BlockIndexer() : Indexer();
+            }
             if (!experts || name_ == "gemma4") Mlp("", h_.ffn);
             if (experts) Experts();
         }
@@ -222,6 +224,13 @@ class ShapeWriter {
         Matrix("indexer.proj", h_.hidden, m.heads);
         Vector("indexer.k_norm.weight", m.dim);
         Vector("indexer.k_norm.bias", m.dim);
+    }
+    void BlockIndexer() {
+        const model::Indexer& m = h_.indexer;
+        Matrix("indexer.q_proj", h_.hidden, m.heads * m.dim);
+        Matrix("indexer.k_proj", h_.hidden, m.dim);
+        Vector("indexer.q_norm.weight", m.dim);
+        Vector("indexer.k_norm.weight", m.dim);
     }
     void Mlp(const std::string& suffix, int64_t columns) {
         if (Is({"phi3", "glm4"})) {  // gate over up

@@ -234,6 +234,10 @@ class StepTimer {
         if (attention != nullptr && attention->window > 0) {
             seen = std::min(seen, attention->window);
         }
+        if (attention != nullptr && attention->block > 0) {
+            const int64_t columns = list.value(op.inputs[3]).shape[1];
+            seen = std::min(seen, columns / attention->kv_heads * attention->block);
+        }
         const auto bytes = static_cast<double>(cost.read_bytes + cost.written_bytes);
         const double seconds =
             bytes / rates_->CacheRate(CacheType(list, op)) + cost.flops / rates_->scores->value;

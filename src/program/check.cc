@@ -257,13 +257,20 @@ class Checker {
                k[1] == a.kv_heads * a.head_dim && q[1] == a.heads * a.head_dim &&
                v[1] == a.kv_heads * a.ValueDim() && out[1] == a.heads * a.ValueDim();
     }
+    // Over caches, of whole KV heads, and nothing else narrows what a query sees.
+    bool BlocksFit(const Op& op, const Attention& a) const {
+        if (a.block < 0 || a.sinks || a.window != 0 || a.chunk != 0) return false;
+        return a.cached(op.inputs.size()) && a.kv_heads > 0 && In(op, 3)[1] > 0 &&
+               In(op, 3)[1] % a.kv_heads == 0;
+    }
     bool Check(const Op& op, const Attention& a) const {
-        const size_t first = a.sinks ? 4 : 3;  // of the caches
+        const size_t first = a.FirstCache();
         const bool lse = op.outputs.size() == 2;
         if (lse && (op.inputs.size() > 3 || Out(op, 1)[1] != a.heads)) return false;
         if (a.sinks && !(In(op, 3) == Shape{a.heads})) return false;
         if (a.window < 0 || !(a.soft_cap >= 0) || a.value_dim < 0) return false;
         if (a.chunk < 0 || (a.chunk > 0 && a.window > 0)) return false;
+        if (a.block != 0 && !BlocksFit(op, a)) return false;
         if (op.inputs.size() > first && !(In(op, first) == Shape{a.kv_heads, a.head_dim} &&
                                           In(op, first + 1) == Shape{a.kv_heads, a.ValueDim()})) {
             return false;
@@ -281,6 +288,11 @@ class Checker {
     }
     bool Check(const Op& op, const IndexTopK&) const {
         return In(op, 0)[1] == In(op, 2)[1] * In(op, 1)[1] && Out(op, 0)[1] > 0;
+    }
+    bool Check(const Op& op, const IndexBlocks& a) const {
+        return a.heads > 0 && a.block > 0 && a.local > 0 &&
+               In(op, 0)[1] == a.heads * In(op, 1)[1] && Out(op, 0)[1] % a.heads == 0 &&
+               Out(op, 0)[1] / a.heads >= a.local;
     }
     static bool Check(const Op&, const Glu& a) {
         return a.limit == 0 || (a.limit > 0 && a.activation == Activation::kSilu);

@@ -144,14 +144,19 @@ class Coster {
     void Count(const Attention& a) {
         const bool cached = a.cached(op_->inputs.size());
         const int64_t each = 2 * (a.head_dim + a.ValueDim()) + (a.soft_cap > 0 ? 16 : 4);
-        cost_.flops = static_cast<double>(each * a.heads) * Pairs(cached ? context_ : 0, a.window);
+        const int64_t top = a.block == 0 ? 0 : ColumnCount(op_->inputs[3]) / a.kv_heads * a.block;
+        const int64_t most = a.block == 0 ? a.window : top;  // keys of a row
+        cost_.flops = static_cast<double>(each * a.heads) * Pairs(cached ? context_ : 0, most);
         // The rows' windows together cover at most the window before the first, and the rows. Of
         // chunks all is counted, as if none began.
         const int64_t before = a.window == 0 ? context_ : std::min(context_, a.window - 1);
-        for (size_t i = a.sinks ? 4 : 3; i < op_->inputs.size(); ++i) {
+        // Rows choose blocks apart: together they read at most all positions.
+        int64_t read = tokens_ + before;
+        if (top > 0) read = std::min(read, tokens_ * top);
+        for (size_t i = a.FirstCache(); i < op_->inputs.size(); ++i) {
             const Value& cache = program_.value(op_->inputs[i]);
             const int64_t position = a.kv_heads * RowBytes(cache.dtype, cache.shape[1]);
-            cost_.read_bytes += (tokens_ + before) * position;
+            cost_.read_bytes += read * position;
             cost_.written_bytes += tokens_ * position;
         }
     }
@@ -176,6 +181,14 @@ class Coster {
         const Value& cache = program_.value(op_->inputs.back());
         const int64_t dim = cache.shape[1], heads = ColumnCount(op_->inputs[2]);
         cost_.flops = static_cast<double>(heads * (2 * dim + 3) + 4) * Pairs(context_);
+        cost_.read_bytes += (tokens_ + context_) * RowBytes(cache.dtype, dim);
+        cost_.written_bytes += tokens_ * RowBytes(cache.dtype, dim);
+    }
+    // Each head's dot product and maximum; then the choice.
+    void Count(const IndexBlocks& a) {
+        const Value& cache = program_.value(op_->inputs.back());
+        const int64_t dim = cache.shape[1];
+        cost_.flops = static_cast<double>(a.heads * (2 * dim + 1)) * Pairs(context_);
         cost_.read_bytes += (tokens_ + context_) * RowBytes(cache.dtype, dim);
         cost_.written_bytes += tokens_ * RowBytes(cache.dtype, dim);
     }

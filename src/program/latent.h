@@ -1,5 +1,5 @@
-// Latent attention and the indexer that chooses its positions, by rows and structs as ops.h has
-// them.
+// Latent attention, and the indexers that choose its positions or attention's blocks, by rows and
+// structs as ops.h has them.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +18,26 @@ struct IndexTopK {
                                 "q[T,n] key[T,d] weights[T,h] cache[1,d]:state -> chosen[T,K]:i32",
                                 Pass::kInference, Trait::kSeesEarlier | Trait::kAttention};
     void Show(auto&) const {}
+};
+
+// The indexer of block-sparse attention (MiniMax 2026, "MiniMax-M3"): the blocks of `block`
+// positions that attention of a row and KV head reads. `key` goes to the cache; then each block up
+// to the row's own gets the score
+//     max over positions of the block of q[head] . key
+// and the K / heads highest are chosen for each head, the `local` last ones always; of equal ones
+// the lower. `chosen` has them by head, ascending, and -1 behind them where a row sees fewer.
+struct IndexBlocks {
+    static constexpr OpRow kRow{"index_blocks",
+                                "q[T,n] key[T,d] cache[1,d]:state -> chosen[T,K]:i32",
+                                Pass::kInference, Trait::kSeesEarlier | Trait::kAttention};
+    int64_t heads = 0;  // of q: this rank's KV heads
+    int64_t block = 0;
+    int64_t local = 1;
+    void Show(auto& show) const {
+        show("heads", heads);
+        show("block", block);
+        show("local", local);
+    }
 };
 
 // Latent attention, absorbed. A position's latent and key are one row of the cache, which all heads

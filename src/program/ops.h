@@ -226,9 +226,10 @@ struct Attention {
     // (training): q attends causally to the rows of its own sequence in this step.
     // lse: log(sum(exp(scores))) of each row and head, for the gradient. Its layout is the
     // backend's own.
+    // chosen: index_blocks'.
     static constexpr OpRow kRow{
         "attention",
-        "q[T,n] k[T,m] v[T,l] (sinks[_]) (k_cache[c,d]:state v_cache[c,e]:state)"
+        "q[T,n] k[T,m] v[T,l] (sinks[_]) (chosen[T,K]:i32) (k_cache[c,d]:state v_cache[c,e]:state)"
         " -> out[T,o] (lse[T,h]:exact)",
         Pass::kBoth, Trait::kSeesEarlier | Trait::kAttention};
     int64_t heads = 0, kv_heads = 0, head_dim = 0;
@@ -240,9 +241,12 @@ struct Attention {
     bool sinks = false;  // each head has one score more, its sink, with a value of zeros
     int64_t value_dim = 0;  // columns of a value and of a head's result; 0: head_dim
     int64_t chunk = 0;      // not 0: a query sees no key before the last multiple of it
+    int64_t block = 0;      // not 0: keys of a block; a query sees those of its KV head's `chosen`
     int64_t ValueDim() const { return value_dim == 0 ? head_dim : value_dim; }
-    bool cached(size_t inputs) const { return inputs == (sinks ? 6u : 5u); }
+    bool cached(size_t inputs) const { return inputs == FirstCache() + 2; }
+    size_t FirstCache() const { return 3u + (sinks ? 1u : 0u) + (block != 0 ? 1u : 0u); }
     std::optional<bool> Has(std::string_view operand) const {
+        if (operand == "chosen") return block != 0;
         return operand == "sinks" ? std::optional(sinks) : std::nullopt;
     }
     void Show(auto& show) const {
@@ -258,6 +262,7 @@ struct Attention {
         show.Flag("sinks", sinks);
         show.Where("value_dim", value_dim);
         show.Where("chunk", chunk);
+        show.Where("block", block);
     }
 };
 struct AttentionGrad {
@@ -651,7 +656,7 @@ struct CrossEntropyGrad {
     OP(HeadMatMul) OP(Adapt) \
     OP(Rope) \
     OP(Attention) OP(AttentionGrad) \
-    OP(IndexTopK) OP(LatentAttention) OP(PickColumns) \
+    OP(IndexTopK) OP(IndexBlocks) OP(LatentAttention) OP(PickColumns) \
     OP(CausalConv) OP(DeltaRule) \
     OP(Glu) OP(GluGrad) OP(ReluSquared) \
     OP(Add) OP(Scale) OP(ScaleByPosition) OP(SoftCap) OP(SoftCapGrad) OP(Zero) \

@@ -78,6 +78,7 @@ class Placer {
     Placed Output(const Attention& a) const {
         if (a.sinks) return NoGradient("with sinks");
         if (a.chunk != 0) return NoGradient("in chunks");
+        if (a.block != 0) return NoGradient("to chosen blocks");
         if (a.ValueDim() != a.head_dim) return NoGradient("of values that are no keys' size");
         return Join();
     }

@@ -8,9 +8,10 @@
 // [c n, c n + n), n is ChunkOf(the row's)): it writes the sum of values, the largest score and the sum of weights for
 // attention_merge.comp; where there is one chunk, the result.
 //
-// kList (latent attention): a row attends to the positions that `sinks` lists, and keys are counted
-// along the list. Where the list has room for all, it is all in their order, and the bits are those
-// of a row without a list. Blocks have no list: they leave out those that begin behind the room.
+// kList: a row attends to the positions that `sinks` lists (latent attention), or to the blocks of
+// positions that it lists for the KV head, and keys are counted along the list. Where the list has
+// room for all, it is all in their order, and the bits are those of a row without a list. Blocks of
+// rows have no list: they leave out rows that begin behind the room.
 //
 // Workgroup (tile of pairs * chunks + chunk, KV head, block or row).
 #version 460
@@ -45,6 +46,7 @@ layout(push_constant, scalar) uniform Args {
     // kSplit: of workgroup z = 0, whose chunks are the first of `partial`. kList, its highest bit:
     // rows that the list has room for are left out.
     uint row_and_bit;
+    uint block;  // positions of an entry of the list
 };
 
 const uint kFewBit = 0x80000000u;
@@ -106,7 +108,7 @@ bool Place() {
         const bool few = first_position < (window & kMostListed);
         if (kSplit ? few && row_and_bit >= kFewBit : !few) return false;
         own_row = row_begin;
-        if (kSplit) first_position = LastPlace(window, first_position);
+        if (kSplit) first_position = LastPlace(window, block, first_position);
     }
     const uint model_begin = (first_kv_head + gl_WorkGroupID.y) * group;  // heads of the model
     const uint low = max(model_begin, first_head);
@@ -148,7 +150,9 @@ void FindSlots(uint first) {
     uint slot = 0xffffffffu;
     if (key >= begin && key < end) {
         if (kList && kSplit) {
-            key = uint(Ints(uint64_t(sinks)).at[own_row * (window & kMostListed) + key]);
+            const uint entries = (window & kMostListed) / block;
+            const uint at = (own_row * kv_heads + gl_WorkGroupID.y) * entries + key / block;
+            key = uint(Ints(uint64_t(sinks)).at[at]) * block + key % block;
         }
         const uint page = uint(pages.at[first_page + key / page_tokens]);
         slot = (page * kv_heads + gl_WorkGroupID.y) * page_tokens + key % page_tokens;

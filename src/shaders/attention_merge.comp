@@ -14,6 +14,7 @@ layout(push_constant, scalar) uniform Args {
     uint chunks;     // that a row and head has in `partial`
     uint first_row;  // of the rows in `partial`
     uint least_position;  // rows before it are left out
+    uint block;           // positions of an entry, where rows attend to a list
 };
 
 void main() {
@@ -21,7 +22,7 @@ void main() {
     const SequenceEntry sequence = sequences.at[row_sequence.at[row]];
     const uint own = uint(sequence.position) + row - uint(sequence.row_begin);
     if (own < least_position) return;
-    const uint position = LastPlace(window, own);
+    const uint position = LastPlace(window, block, own);
     const uint first = FirstKeyOf(window, position);
     const uint chunk = ChunkOf(position);
     const uint count = position / chunk - first / chunk + 1;

@@ -32,15 +32,17 @@ uint ChunkOf(uint position) {
     return chunk;
 }
 
-// Of a window where a row attends to a list of positions: this bit, and how many the list has.
+// Of a window where a row attends to a list of positions, or of blocks of positions: this bit, and how
+// many positions the list has room for.
 const uint kListed = 1u << 30, kMostListed = kListed - 1;
 bool IsListed(uint window) {
     return window >= kListed && window < 0x80000000u;
 }
 // The last place of the list that a row attends to, which its chunks go by; of other windows the
-// row's position.
-uint LastPlace(uint window, uint position) {
-    return IsListed(window) ? min(position, (window & kMostListed) - 1) : position;
+// row's position. A list of blocks ends with the row's own block, in its position.
+uint LastPlace(uint window, uint block, uint position) {
+    const uint listed = window & kMostListed;
+    return !IsListed(window) || position < listed ? position : listed - block + position % block;
 }
 
 // The first key that a query sees, by a window (0: all keys), or, where that has its highest bit, by

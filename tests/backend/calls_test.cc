@@ -109,6 +109,11 @@ class EveryOp {
                  {kTokens, 3}, DType::kI32);
         Emit(program::LatentAttention{2}, {attended_, keys, latent, key, chosen, Cache(1, 24)},
              rows);
+        const ValueId blocks = Emit(program::IndexBlocks{2, 8, 1}, {latent, key, Cache(1, 8)},
+                                    {kTokens, 6}, DType::kI32);
+        attention.sinks = false;
+        attention.block = 8;
+        Emit(attention, {turned, k, v, blocks, Cache(2, 16), Cache(2, 16)}, rows);
     }
 
     void Recurrent() {

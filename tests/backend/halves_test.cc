@@ -58,6 +58,14 @@ model::Hyper SparseExperts() {
     return h;
 }
 
+// An indexer that chooses three blocks of four positions for each KV head.
+model::Hyper Blocks() {
+    model::Hyper h = support::TinyHyper("minimax-m3", false);
+    h.indexer = {
+        .top = 12, .heads = h.kv_heads, .dim = 6, .block = 4, .local = 1, .own = {true, true}};
+    return h;
+}
+
 // Recurrent layers, whose state goes from the first half to the second.
 model::Hyper WithState() {
     return support::TinyRecurrentHyper(false);
@@ -101,7 +109,8 @@ int64_t Sums(LoadedRank& rank, const program::Program& program) {
 class HalvesOf : public testing::TestWithParam<model::Hyper (*)()> {};
 
 INSTANTIATE_TEST_SUITE_P(Models, HalvesOf,
-                         testing::Values(Dense, Experts, LatentExperts, SparseExperts, WithState));
+                         testing::Values(Dense, Experts, LatentExperts, SparseExperts, Blocks,
+                                         WithState));
 
 TEST_P(HalvesOf, GiveTheSameBits) {
     const Model model{GetParam()()};
@@ -172,7 +181,7 @@ std::vector<float> LogitsOfSequences(const Model& model, Overlap overlap) {
 }
 
 TEST(Halves, CutSequences) {
-    for (const auto& hyper : {Dense(), SparseExperts(), WithState()}) {
+    for (const auto& hyper : {Dense(), SparseExperts(), Blocks(), WithState()}) {
         const Model model{hyper};
         EXPECT_EQ(LogitsOfSequences(model, Overlap::kAlways),
                   LogitsOfSequences(model, Overlap::kNever));

@@ -1,4 +1,5 @@
-// A model whose indexer chooses 5 positions: rows among those of other sequences, behind pages that
+// Models whose indexer chooses 5 positions, or two blocks of three: rows among those of other
+// sequences, behind pages that
 // another sequence filled, behind copies of such pages, and on two pipeline stages have the bits
 // that they have alone.
 #include <gtest/gtest.h>
@@ -15,9 +16,14 @@
 namespace weft::support {
 namespace {
 
-TEST(SparseModel, BatchesAndSharedPagesKeepTheBits) {
+class SparseModel : public testing::TestWithParam<const char*> {};
+
+INSTANTIATE_TEST_SUITE_P(Golden, SparseModel, testing::Values("glmDsaTop", "minimaxM3Top"),
+                         [](const auto& test) { return std::string(test.param); });
+
+TEST_P(SparseModel, BatchesAndSharedPagesKeepTheBits) {
     const test::TempDir dir;
-    WriteTinyGguf(dir / "sparse.gguf", ExpertSparseFile(true, true));
+    WriteTinyGguf(dir / "sparse.gguf", ExpertGoldenFile(GetParam()));
     const auto source = model_files::OpenModel(dir / "sparse.gguf").value();
     const model::Hyper hyper = model::ReadHyper(*source).value();
     const auto plan = model::PlanShards(hyper, *source, {}).value();
@@ -51,9 +57,9 @@ TEST(SparseModel, BatchesAndSharedPagesKeepTheBits) {
     EXPECT_EQ(run({0, 1}, {{2, 0}}), want);
 }
 
-TEST(SparseModel, StagesKeepTheBits) {
+TEST_P(SparseModel, StagesKeepTheBits) {
     const test::TempDir dir;
-    WriteTinyGguf(dir / "sparse.gguf", ExpertSparseFile(true, true));
+    WriteTinyGguf(dir / "sparse.gguf", ExpertGoldenFile(GetParam()));
     const auto source = model_files::OpenModel(dir / "sparse.gguf").value();
     const model::Hyper hyper = model::ReadHyper(*source).value();
     std::vector<int32_t> tokens(40);

@@ -363,22 +363,34 @@ TEST_F(HyperTest, KeysOfAnIndexerAreChecked) {
             ErrorCode::kCorrupt, "attention.layer_norm_epsilon");
 }
 
-// An indexer of blocks is not built: the context ends where it begins to leave some out.
-TEST_F(HyperTest, AnIndexerOfBlocksEndsTheContext) {
-    TinyFile file = ExpertGoldenFile("minimaxM3");
+// An indexer of blocks is in the Program where a sequence may have more positions than it chooses,
+// in the layers that have one.
+TEST_F(HyperTest, KeysOfAnIndexerOfBlocks) {
+    TinyFile file = ExpertGoldenFile("minimaxM3Top");
     const model::Hyper hyper = Read(file).value();
-    EXPECT_EQ(hyper.context, 16);
-    EXPECT_TRUE(model::CheckContext(hyper, 16, "--ctx 16").ok());
-    const Status beyond = model::CheckContext(hyper, 17, "--ctx 17");
-    ASSERT_FALSE(beyond.ok());
-    EXPECT_NE(beyond.error().message.find("beyond 16 tokens this model attends to blocks"),
-              std::string::npos)
-        << beyond.error().message;
+    EXPECT_EQ(hyper.indexer.top, 6);
     const auto plan = model::PlanShards(hyper, *source_, {});
-    EXPECT_TRUE(model::BuildProgram(hyper, plan->shards[0], *source_, {}).ok());
-    file.numbers["attention.indexer.block_size"] = 0;
-    ExpectRefused(file, ErrorCode::kCorrupt, "attention.indexer.block_size");
-    file.numbers.clear();
+    const auto indexers = [&](int64_t context) {
+        model::BuildOptions options;
+        options.context = context;
+        const auto program = model::BuildProgram(hyper, plan->shards[0], *source_, options).value();
+        return std::ranges::count_if(program.ops, [](const program::Op& op) {
+            return op.kind() == program::OpKind::kIndexBlocks;
+        });
+    };
+    EXPECT_EQ(indexers(6), 0);
+    EXPECT_EQ(indexers(7), 2);
+    const auto refused = [&](auto change, ErrorCode code, std::string_view said) {
+        TinyFile changed = file;
+        change(changed.hyper.indexer);
+        ExpectRefused(changed, code, std::string(said));
+    };
+    refused([](model::Indexer& m) { m.heads = 2; }, ErrorCode::kUnsupported, "head_count is 2");
+    refused([](model::Indexer& m) { m.dim = 6; }, ErrorCode::kUnsupported, "key_length 6");
+    refused([](model::Indexer& m) { m.local = 0; }, ErrorCode::kCorrupt, "local_blocks");
+    refused([](model::Indexer& m) { m.local = 3; }, ErrorCode::kCorrupt, "local_blocks");
+    refused([](model::Indexer& m) { m.top = 1 << 30; }, ErrorCode::kCorrupt, "top_k");
+    file.hyper.indexer.top = 0;
     ExpectRefused(file, ErrorCode::kNotFound, "attention.indexer.top_k");
 }
 

@@ -210,7 +210,9 @@ TEST(HfKeys, AreRefusedByName) {
                  {"minimaxM3", "hidden_act", "gelu"},
                  {"minimaxM3", "swiglu_alpha", 1.5},
                  {"minimaxM3", "layer_types", json::array({"full_attention", "other", "other"})},
+                 {"minimaxM3", "layer_types", json::array({"full_attention"})},
                  {"minimaxM3", "index_topk_blocks", 0},
+                 {"minimaxM3", "index_local_blocks", 0},
                  {"deepseekV32", "index_topk", nullptr},
                  {"lfm2", "conv_bias", true},
                  {"lfm2", "layer_types", json::array({"conv", "conv", "conv", "conv"})},
@@ -309,11 +311,14 @@ TEST(HfMetadata, IndexerOfBlocks) {
     text["moe_layer_freq"] = {0, 1, 1};
     text["sparse_attention_config"] = {{"sparse_num_index_heads", 2}, {"sparse_index_dim", 16},
                                        {"sparse_block_size", 4},      {"sparse_topk_blocks", 3},
-                                       {"sparse_local_block", 1},     {"sparse_init_block", 0}};
+                                       {"sparse_local_block", 1},     {"sparse_init_block", 0},
+                                       {"sparse_attention_freq", {0, 1, 1}}};
     EXPECT_EQ(Meta(old).bytes, Meta(fresh).bytes);
     const Meta meta(fresh);
     EXPECT_EQ(meta.meta->Int("minimax-m3.attention.indexer.top_k", 0, 9).value(), 3);
     EXPECT_EQ(meta.meta->Int("minimax-m3.attention.indexer.block_size", 0, 9).value(), 4);
+    EXPECT_EQ(meta.meta->Ints("minimax-m3.attention.indexer.types").value(),
+              (std::vector<int64_t>{0, 1, 1}));
     EXPECT_EQ(meta.meta->Int("minimax-m3.feed_forward_length", 0, 99).value(), 64);
     EXPECT_EQ(meta.meta->Int("minimax-m3.leading_dense_block_count", 0, 9).value(), 1);
 }

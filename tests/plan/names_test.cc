@@ -127,7 +127,7 @@ TEST(Names, AnotherNumberIsAnotherModel) {
 TEST(Names, OfThisYearsModels) {
     for (const char* word :
          {"Qwen3.8", "Qwen4-exp", "DeepSeek-V4-Flash", "DeepSeek-V4-Flash-284B-A13B",
-          "DeepSeek-V4-Pro", "DeepSeek-V4.1-Flash", "GLM-5-next", "MiniMax-M3", "MiniMax-M1",
+          "DeepSeek-V4-Pro", "DeepSeek-V4.1-Flash", "GLM-5-next", "MiniMax-M1",
           "Kimi-K3", "Kimi-Linear-48B-A3B", "Hy4", "MiMo-V2.5-Pro", "Nemotron-3-Super-120B-A12B",
           "Nemotron-3-Nano-30B-A3B", "Nemotron-3-Ultra", "Nemotron-Nano-9B-v2",
           "Llama-3.3-Nemotron-Super-49B", "gemma-4-12b", "gemma-4-e2b", "gemma-3n-e4b",

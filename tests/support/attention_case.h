@@ -136,6 +136,14 @@ class AttentionCase {
     // The rows of one step; `out` [rows, heads * ValueDim()].
     std::vector<float> Attend(const Ops& ops, const std::vector<Sequence>& sequences,
                               int parts) const {
+        return AttendBy(ops, sequences, parts, [&](const AttentionArgs& args) {
+            RunParts(ops.attention, args, parts);
+        });
+    }
+    // Those that run(args) computes in so many parts.
+    template <typename Run>
+    std::vector<float> AttendBy(const Ops& ops, const std::vector<Sequence>& sequences, int parts,
+                                Run run) const {
         AttentionArgs args;
         args.sequences = sequences;
         args.q = q_.data();
@@ -161,7 +169,7 @@ class AttentionCase {
                                std::numeric_limits<float>::quiet_NaN());
         args.out = out.data();
         args.out_stride = shape_.heads * shape_.ValueDim();
-        RunParts(ops.attention, args, parts);
+        run(args);
         return out;
     }
 

@@ -16,7 +16,7 @@ inline constexpr const char* kExpertCases[] = {
     "mixtral",   "qwen3moe", "qwen2moe",   "deepseekV2",  "deepseekV3", "kimiK2",   "glm4moe",
     "minimaxM2", "gptOss",   "gemma4Moe",  "hyV3",        "qwen3vlmoe", "dots1",    "solarOpen",
     "youtu",     "mistral4", "deepseekV32", "glmDsa",     "qwen3nextMoe", "qwen35moe",
-    "deepseekV32Top", "glmDsaTop", "minimaxM3", "lfm2moe",
+    "deepseekV32Top", "glmDsaTop", "minimaxM3", "minimaxM3Top", "lfm2moe",
     "kimiLinear", "ling3"};
 
 inline TinyFile ExpertBaseFile(const std::string& architecture) {
@@ -93,7 +93,8 @@ inline TinyFile ExpertSparseFile(bool glm, bool top = false) {
 inline bool SetSigmoidFile(const std::string& name, TinyFile& file) {
     const std::map<std::string, std::string> architectures = {
         {"glm4moe", "glm4moe"}, {"minimaxM2", "minimax-m2"}, {"hyV3", "hy_v3"},
-        {"dots1", "dots1"},     {"solarOpen", "glm4moe"},    {"minimaxM3", "minimax-m3"}};
+        {"dots1", "dots1"},     {"solarOpen", "glm4moe"},    {"minimaxM3", "minimax-m3"},
+        {"minimaxM3Top", "minimax-m3"}};
     const auto found = architectures.find(name);
     if (found == architectures.end()) return false;
     file = ExpertBaseFile(found->second);
@@ -106,9 +107,13 @@ inline bool SetSigmoidFile(const std::string& name, TinyFile& file) {
     h.moe.shared_ffn = name == "dots1" ? 192 : 96;
     file.form.dense_layers = name == "solarOpen" ? 0 : 1;
     file.form.plain_heads = name == "solarOpen";
-    if (name != "minimaxM3") return true;
+    if (!name.starts_with("minimaxM3")) return true;
     h.ffn = 160;
-    file.numbers = {{"attention.indexer.top_k", 2}, {"attention.indexer.block_size", 8}};
+    h.indexer = {.top = 16, .heads = 3, .dim = 16, .block = 8, .local = 1};
+    if (name == "minimaxM3") return true;
+    // Two blocks of three, and a layer between that sees all positions.
+    h.indexer = {
+        .top = 6, .heads = 3, .dim = 20, .block = 3, .local = 1, .own = {true, false, true}};
     return true;
 }
 

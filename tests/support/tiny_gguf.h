@@ -172,7 +172,11 @@ template <typename U32>
 void WriteIndexerKeys(const U32& u32, const model::Indexer& indexer) {
     u32("attention.indexer.head_count", indexer.heads);
     u32("attention.indexer.key_length", indexer.dim);
-    u32("attention.indexer.top_k", indexer.top);
+    const int64_t each = std::max<int64_t>(indexer.block, 1);
+    u32("attention.indexer.top_k", indexer.top / each);
+    if (indexer.block == 0) return;
+    u32("attention.indexer.block_size", indexer.block);
+    u32("attention.indexer.local_blocks", indexer.local);
 }
 
 template <typename U32>

@@ -146,7 +146,7 @@ class TinySource final : public model_files::ModelSource {
         for (const char* norm : {"post_attention_norm.weight", "post_ffw_norm.weight"}) {
             if (post) Add(p + norm, 1, h.hidden);
         }
-        if (h.indexer.top > 0 && h.indexer.IsOwn(layer)) AddIndexer(h, p);
+        if (h.indexer.top > 0 && h.indexer.block == 0 && h.indexer.IsOwn(layer)) AddIndexer(h, p);
         if (recurrent) {
             AddRecurrent(h.recurrent, h.hidden, p);
         } else if (h.latent.rank > 0) {
@@ -164,7 +164,8 @@ class TinySource final : public model_files::ModelSource {
                 h.latent.rank > 0 ? h.heads * h.value_dim() : q_rows);
         }
         const bool experts = h.moe.experts > 0 && layer >= form_.dense_layers;
-        if (experts && name == "minimax-m3") AddBlockIndexer(h, p);
+        const bool indexes = h.indexer.own.empty() ? experts : h.indexer.IsOwn(layer);
+        if (indexes && name == "minimax-m3") AddBlockIndexer(h, p);
         if (experts) AddExperts(h, p);
         if (!experts || name == "gemma4") {
             if (!fused) Add(p + "ffn_gate.weight", h.ffn, h.hidden);
@@ -277,10 +278,11 @@ class TinySource final : public model_files::ModelSource {
     }
 
     void AddBlockIndexer(const model::Hyper& h, const std::string& p) {
-        Add(p + "indexer.q_proj.weight", h.kv_heads * h.head_dim, h.hidden);
-        Add(p + "indexer.k_proj.weight", h.head_dim, h.hidden);
-        Add(p + "indexer.q_norm.weight", 1, h.head_dim);
-        Add(p + "indexer.k_norm.weight", 1, h.head_dim);
+        const model::Indexer& m = h.indexer;
+        Add(p + "indexer.q_proj.weight", m.heads * m.dim, h.hidden);
+        Add(p + "indexer.k_proj.weight", m.dim, h.hidden);
+        Add(p + "indexer.q_norm.weight", 1, m.dim);
+        Add(p + "indexer.k_norm.weight", 1, m.dim);
     }
 
     void AddExperts(const model::Hyper& h, const std::string& p) {

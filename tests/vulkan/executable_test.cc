@@ -100,10 +100,10 @@ TEST(VulkanExecutable, ExpertsGiveTheReference) {
     }
 }
 
-// Rows of up to 40 positions attend to five of them; a layer shares the choice.
-TEST(VulkanExecutable, SparseAttention) {
-    WEFT_NEEDS_VULKAN();
-    const vulkan::GoldenProgram c({"glmDsaTop", true});
+// Rows of up to 40 positions attend to five of them, and a layer shares the choice; or to two
+// blocks of three.
+void CheckSparse(const char* name) {
+    const vulkan::GoldenProgram c({name, true});
     const program::Program program = c.Build(DType::kF32)[0];
     const std::vector<int32_t> tokens = c.Tokens(40);
     const std::vector<float> want = LoadedRank(program, *c.source, {}).Logits(tokens, 1);
@@ -113,6 +113,12 @@ TEST(VulkanExecutable, SparseAttention) {
     EXPECT_EQ(rank.Logits(tokens, 7), alone);
     const std::vector<float> whole = rank.Logits(tokens, 40);
     EXPECT_FALSE(!(ErrorOf(whole, want) <= kVulkanError)) << ErrorOf(whole, want);
+}
+
+TEST(VulkanExecutable, SparseAttention) {
+    WEFT_NEEDS_VULKAN();
+    CheckSparse("glmDsaTop");
+    CheckSparse("minimaxM3Top");
 }
 
 // Rows have the same bits alone and among few others.

@@ -1,4 +1,4 @@
-// Lowering of latent attention and of the indexer that chooses its positions.
+// Lowering of latent attention, and of indexers that choose its positions or attention's blocks.
 #pragma once
 
 #include "backend/cpu/inference_calls.h"
@@ -77,7 +77,59 @@ class LatentCalls : protected InferenceCalls {
         return Push<RunIndexChoose>(choose, op.outputs[0]);
     }
 
+    Status Lower(const Op& op, const program::IndexBlocks& a) {
+        WEFT_TRY(WriteBlockKey(op));
+        CallOf<kernels::BlockScoresArgs> scores;
+        FillBlockScores(scores, scores.args, op, a);
+        const Region shared = ScratchBytes(
+            "index scores", kernels::kIndexSharedRows * scores.args.rows.positions * kFloat);
+        scores.Writes(scores.args.rows.shared, shared);
+        WEFT_TRY(Push<RunBlockScores>(scores, op.outputs[0]));
+        CallOf<kernels::BlockChooseArgs> choose;
+        FillBlockScores(choose, choose.args.scores, op, a);
+        choose.Changes(choose.args.scores.rows.shared, shared);
+        choose.Writes(choose.args.chosen, Of(op.outputs[0]));
+        return Push<RunBlockChoose>(choose, op.outputs[0]);
+    }
+
+    // What attention to chosen blocks has beside attention.
+    void FillBlocks(CallOf<kernels::BlockAttentionArgs>& call, const Op& op,
+                    const program::Attention& a) {
+        call.Reads(call.args.chosen, Of(op.inputs[3]));
+        call.args.kv_heads = a.kv_heads;
+        call.args.top = Cols(op.inputs[3]) / a.kv_heads;
+        call.args.block = a.block;
+    }
+    static void RunBlockAttention(const kernels::Kernels& kernels,
+                                  const kernels::BlockAttentionArgs& args, int part, int parts) {
+        kernels::SparseKernelsFor(kernels.level).block_attention(args, part, parts);
+    }
+
   private:
+    static void RunBlockScores(const kernels::Kernels& kernels,
+                               const kernels::BlockScoresArgs& args, int part, int parts) {
+        kernels::SparseKernelsFor(kernels.level).block_scores(args, part, parts);
+    }
+    static void RunBlockChoose(const kernels::Kernels& kernels,
+                               const kernels::BlockChooseArgs& args, int part, int parts) {
+        kernels::SparseKernelsFor(kernels.level).block_choose(args, part, parts);
+    }
+    // The key of an indexer of blocks into its cache.
+    Status WriteBlockKey(const Op& op) {
+        const ValueId key = op.inputs[1], cached = op.inputs.back();
+        CallOf<kernels::LatentWriteArgs> write;
+        write.Binds(write.args.sequences, Bound::kSequences);
+        write.Reads(write.args.latent, Of(key));
+        write.args.rank = Cols(key);
+        write.args.cache = buffers_.cache(cached);
+        write.Writes(write.args.cache.data, Of(cached));
+        if (Cols(key) > kernels::kMostLatentColumns) {
+            return MakeError(ErrorCode::kUnsupported,
+                             "program op {} (index_blocks): {} columns are cached; most: {}", op_,
+                             Cols(key), kernels::kMostLatentColumns);
+        }
+        return Push<kernels::LatentWrite>(write, op.outputs[0]);
+    }
     static void RunSparseLatent(const kernels::Kernels& kernels,
                                 const kernels::SparseLatentArgs& args, int part, int parts) {
         kernels::SparseKernelsFor(kernels.level).latent(args, part, parts);
@@ -107,6 +159,25 @@ class LatentCalls : protected InferenceCalls {
         Owns(call, args.scratch, args.scratch_floats,
              kernels::LatentScratch(args.rank, args.rope) * kFloat, kFloat);
         call.Writes(args.out, Of(op.outputs[0]));
+    }
+
+    // args: those of `call`, or a part of them.
+    template <typename Args>
+    void FillBlockScores(CallOf<Args>& call, kernels::BlockScoresArgs& args, const Op& op,
+                         const program::IndexBlocks& a) {
+        kernels::IndexRows& rows = args.rows;
+        call.Binds(rows.sequences, Bound::kSequences);
+        call.Reads(rows.q, Of(op.inputs[0]));
+        rows.heads = a.heads;
+        rows.dim = Cols(op.inputs[1]);
+        rows.top = Cols(op.outputs[0]) / a.heads;
+        rows.cache = buffers_.cache(op.inputs.back());
+        call.Reads(rows.cache.data, Of(op.inputs.back()));
+        rows.positions = kernels::BlockScoreFloats(a.heads, Positions(), a.block);
+        Owns(call, rows.scratch, rows.scratch_floats,
+             kernels::IndexScratch(a.heads, rows.dim, rows.positions) * kFloat, kFloat);
+        args.block = a.block;
+        args.local = a.local;
     }
 
     // Positions of a sequence: it may have all pages.

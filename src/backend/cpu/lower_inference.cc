@@ -559,8 +559,21 @@ class InferenceLowerer final : LatentCalls {
         write.Writes(write.args.k_cache.data, Of(k_cache));
         write.Writes(write.args.v_cache.data, Of(v_cache));
         WEFT_TRY(Push<&kernels::Kernels::kv_write>(write, op.outputs[0]));
+        if (a.block != 0) {
+            CallOf<kernels::BlockAttentionArgs> blocks;
+            FillAttention(blocks, blocks.args.all, op, a);
+            FillBlocks(blocks, op, a);
+            return Push<RunBlockAttention>(blocks, op.outputs[0]);
+        }
         CallOf<kernels::AttentionArgs> call;
-        kernels::AttentionArgs& args = call.args;
+        FillAttention(call, call.args, op, a);
+        return Push<&kernels::Kernels::attention>(call, op.outputs[0]);
+    }
+    // args: those of `call`, or a part of them.
+    template <typename Args>
+    void FillAttention(CallOf<Args>& call, kernels::AttentionArgs& args, const Op& op,
+                       const program::Attention& a) {
+        const ValueId k_cache = op.inputs.end()[-2], v_cache = op.inputs.back();
         call.Binds(args.sequences, Bound::kSequences);
         call.Reads(args.q, Of(op.inputs[0]));
         args.q_stride = Cols(op.inputs[0]);
@@ -578,9 +591,10 @@ class InferenceLowerer final : LatentCalls {
         args.chunk = a.chunk;
         args.soft_cap = a.soft_cap;
         if (a.sinks) args.sinks = Vector(op.inputs[3]);
-        OwnsFloats(call, kernels_.attention_scratch(std::max(a.head_dim, a.ValueDim()), a.group));
+        const int64_t floats =
+            kernels_.attention_scratch(std::max(a.head_dim, a.ValueDim()), a.group);
+        Owns(call, args.scratch, args.scratch_floats, floats * kFloat, kFloat);
         call.Writes(args.out, Of(op.outputs[0]));
-        return Push<&kernels::Kernels::attention>(call, op.outputs[0]);
     }
 
     Status Lower(const Op& op, const program::Glu& a) {

@@ -25,7 +25,7 @@ using program::ValueId;
 constexpr int64_t kMostSplitRows = 8, kChunkKeys = 128, kMostChunks = 128;
 constexpr uint32_t kAttentionGroup = 128;
 constexpr uint32_t kInChunks = 1u << 31;         // of a window: that it is a chunk of keys
-constexpr uint32_t kListed = 1u << 30;           // that it is how many positions are listed
+constexpr uint32_t kListed = 1u << 30;  // that it is how many positions a list has room for
 constexpr uint32_t kFewBit = 1u << 31;           // of a row: leave out those with room in the list
 constexpr int64_t kMostQueryFloats = 4608;  // of a tile, in shared memory
 constexpr int64_t kMostSplitPairs = 8, kLeastBlockPairs = 4, kMostBlockPairs = 16;
@@ -71,7 +71,9 @@ struct AttentionShaderArgs {
     uint32_t page_tokens = 0, window = 0, chunks = 1;
     float scale = 1, soft_cap = 0;
     uint32_t row_and_bit = 0;
+    uint32_t block = 1;
 };
+static_assert(sizeof(AttentionShaderArgs) <= gpu::kMostArgsBytes);
 
 // k and v, where heads of the two differ in size: one after the other.
 Status WriteKeysAndValues(Emitter& e, const Op& op, const AttentionCaches& caches) {
@@ -118,7 +120,7 @@ struct MergeArgs {
     uint64_t partial = 0, sinks = 0, result = 0, row_sequence = 0, sequences = 0;
     uint64_t codes = 0, scales = 0;
     uint32_t heads = 0, value_dims = 0, window = 0, chunks = 0, first_row = 0;
-    uint32_t least_position = 0;
+    uint32_t least_position = 0, block = 1;
 };
 
 class AttentionLowering {
@@ -215,6 +217,7 @@ class AttentionLowering {
         args.window = args_.window;
         args.chunks = args_.chunks;
         args.first_row = static_cast<uint32_t>(first);
+        args.block = args_.block;
         std::vector<Region> writes = {e_.All(result_)};
         const bool encodes = codes_.region.bytes != 0;
         if (encodes) {
@@ -311,6 +314,13 @@ Status LowerOverCache(Emitter& e, const Op& op, const program::Attention& a) {
     std::vector<Region> reads = {e.All(q), k_cache.All(), v_cache.All()};
     if (a.sinks) {
         args.sinks = e.Address(op.inputs[3]);
+        reads.push_back(e.All(op.inputs[3]));
+    }
+    if (a.block != 0) {
+        const int64_t blocks = e.Cols(op.inputs[3]) / a.kv_heads;
+        args.sinks = e.Address(op.inputs[3]);
+        args.window = kListed | static_cast<uint32_t>(blocks * a.block);
+        args.block = static_cast<uint32_t>(a.block);
         reads.push_back(e.All(op.inputs[3]));
     }
     AttentionSizes sizes{0, k_cache.head_dim, v_cache.head_dim, k_cache.head_dim};

@@ -1,5 +1,5 @@
-// The indexer of sparse attention: index keys into their cache; then, of some rows at a time,
-// scores of all positions and the choice of the highest.
+// The indexers of sparse attention: index keys into their cache; then, of some rows at a time,
+// scores of all positions, or blocks of positions, and the choice of the highest.
 #include <algorithm>
 #include <cstdint>
 
@@ -28,7 +28,67 @@ struct IndexChooseShaderArgs {
     uint32_t top = 0, stride = 0, first_row = 0;
 };
 
+struct BlockScoresShaderArgs {
+    uint64_t q = 0, cache = 0, scores = 0;
+    uint64_t row_sequence = 0, sequences = 0, pages = 0;
+    uint32_t top = 0, block = 0, local = 0, page_tokens = 0, stride = 0, first_row = 0;
+};
+struct BlockChooseShaderArgs {
+    uint64_t scores = 0, chosen = 0, row_sequence = 0, sequences = 0;
+    uint32_t heads = 0, top = 0, block = 0, local = 0, stride = 0, first_row = 0;
+};
+
+Status CheckIndexKeys(const program::Op& op, const CachePlace& cache) {
+    if (cache.head_dim <= kMostIndexDims) return {};
+    return MakeError(ErrorCode::kUnsupported, "{}: keys of {} dims; most: {}",
+                     program::OpName(op.kind()), cache.head_dim, kMostIndexDims);
+}
+
 }  // namespace
+
+Status Lower(Emitter& e, const program::Op& op, const program::IndexBlocks& a) {
+    const ValueId q = op.inputs[0], chosen = op.outputs[0];
+    const CachePlace& cache = e.Cache(op.inputs[2]);
+    WEFT_ASSIGN(const uint32_t type, CacheType(op, cache));
+    WEFT_TRY(CheckIndexKeys(op, cache));
+    WEFT_TRY(WriteRow(e, op, op.inputs[1], cache));
+    const int64_t rows = e.shape().rows, positions = std::max(e.shape().positions, 1);
+    const int64_t blocks = (positions + a.block - 1) / a.block;
+    const int64_t top = e.Cols(chosen) / a.heads;
+    const uint64_t row_bytes = sizeof(float) * static_cast<uint64_t>(blocks * a.heads);
+    const int64_t turn =
+        std::clamp<int64_t>(static_cast<int64_t>(kScoreBytes / row_bytes), 1, rows);
+    WEFT_ASSIGN(const Region scores,
+                e.Scratch("index scores", row_bytes * static_cast<uint64_t>(turn)));
+    BlockScoresShaderArgs score;
+    score.q = e.Address(q);
+    score.cache = cache.address;
+    score.scores = scores.address;
+    score.row_sequence = e.tables().row_sequence;
+    score.sequences = e.tables().sequences;
+    score.pages = e.tables().pages;
+    score.top = static_cast<uint32_t>(top);
+    score.block = static_cast<uint32_t>(a.block);
+    score.local = static_cast<uint32_t>(a.local);
+    score.page_tokens = static_cast<uint32_t>(cache.page_tokens);
+    score.stride = static_cast<uint32_t>(blocks);
+    BlockChooseShaderArgs choose{scores.address, e.Address(chosen), score.row_sequence,
+                                 score.sequences, static_cast<uint32_t>(a.heads),
+                                 score.top, score.block, score.local, score.stride, 0};
+    for (int64_t first = 0; first < rows; first += turn) {
+        const int64_t count = std::min(turn, rows - first);
+        score.first_row = choose.first_row = static_cast<uint32_t>(first);
+        if (blocks > top) {
+            WEFT_TRY(e.Run("block_scores",
+                           {kScoreGroup, type, static_cast<uint32_t>(cache.head_dim),
+                            static_cast<uint32_t>(a.heads)},
+                           score, {blocks, count, 1}, {e.All(q), cache.All()}, {scores}));
+        }
+        WEFT_TRY(e.Run("block_choose", {kChooseGroup}, choose, {a.heads, count, 1}, {scores},
+                       {e.All(chosen)}));
+    }
+    return {};
+}
 
 Status Lower(Emitter& e, const program::Op& op, const program::IndexTopK&) {
     const ValueId q = op.inputs[0], key = op.inputs[1], weights = op.inputs[2];

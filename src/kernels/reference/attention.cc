@@ -3,15 +3,17 @@
 #include <limits>
 
 #include "kernels/reference/ops.h"
+#include "kernels/reference/sparse.h"
 
 namespace weft::kernels::reference {
 namespace {
 
 // One query against the keys that it sees, up to position `last`: the running maximum, the running
 // sum of exponentials, and `out` as the sum of values under those weights, rescaled when the
-// maximum grows.
+// maximum grows. blocks: null, or the blocks that it sees alone.
 void Attend(const AttentionArgs& args, const Sequence& sequence, int64_t kv_head, int64_t last,
-            const float* q, const float* sink, float* scratch, float* out) {
+            const float* q, const float* sink, float* scratch, float* out,
+            const BlockAttentionArgs* blocks, const int32_t* chosen) {
     const KvCache& keys = args.k_cache;
     const int64_t head_dim = keys.head_dim, value_dim = args.v_cache.head_dim;
     float* row = scratch;
@@ -19,6 +21,10 @@ void Attend(const AttentionArgs& args, const Sequence& sequence, int64_t kv_head
     float sum = sink == nullptr ? 0.0f : 1.0f;
     std::fill(out, out + value_dim, 0.0f);
     for (int64_t position = args.FirstKey(last); position <= last; ++position) {
+        if (blocks != nullptr) {
+            const int32_t* const end = chosen + blocks->top;
+            if (std::find(chosen, end, position / blocks->block) == end) continue;
+        }
         const int64_t page = sequence.pages[static_cast<size_t>(position / keys.page_tokens)];
         const int64_t slot = position % keys.page_tokens;
         ReadKey(keys, page, kv_head, slot, row);
@@ -40,13 +46,7 @@ void Attend(const AttentionArgs& args, const Sequence& sequence, int64_t kv_head
     for (int64_t d = 0; d < value_dim; ++d) out[d] /= sum;
 }
 
-}  // namespace
-
-int64_t AttentionScratch(int64_t head_dim, int64_t /*group*/) {
-    return head_dim;
-}
-
-void Attention(const AttentionArgs& args, int part, int parts) {
+void AttendAll(const AttentionArgs& args, const BlockAttentionArgs* blocks, int part, int parts) {
     const int64_t head_dim = args.k_cache.head_dim;
     float* scratch = args.scratch + part * args.scratch_floats;
     for (const Sequence& sequence : args.sequences) {
@@ -59,9 +59,24 @@ void Attention(const AttentionArgs& args, int part, int parts) {
             Attend(args, sequence, kv_head, sequence.position + index,
                    args.q + row * args.q_stride + head * head_dim,
                    args.sinks == nullptr ? nullptr : args.sinks + head, scratch,
-                   args.out + row * args.out_stride + head * args.v_cache.head_dim);
+                   args.out + row * args.out_stride + head * args.v_cache.head_dim, blocks,
+                   blocks == nullptr ? nullptr : blocks->Chosen(row, kv_head));
         }
     }
+}
+
+}  // namespace
+
+int64_t AttentionScratch(int64_t head_dim, int64_t /*group*/) {
+    return head_dim;
+}
+
+void Attention(const AttentionArgs& args, int part, int parts) {
+    AttendAll(args, nullptr, part, parts);
+}
+
+void BlockAttention(const BlockAttentionArgs& args, int part, int parts) {
+    AttendAll(args.all, &args, part, parts);
 }
 
 }  // namespace weft::kernels::reference

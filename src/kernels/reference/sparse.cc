@@ -1,4 +1,4 @@
-#include "kernels/sparse.h"
+#include "kernels/reference/sparse.h"
 
 #include <algorithm>
 
@@ -43,10 +43,36 @@ void SparseLatent(const SparseLatentArgs& args, int part, int parts) {
                  });
 }
 
+// max over the positions of a block of q . key, of each head.
+void ScoreBlocks(const IndexRows& rows, const Sequence& sequence, int64_t row, int64_t begin,
+                 int64_t count, int64_t block, float* out, int64_t pitch) {
+    float key[kMostLatentColumns];
+    for (int64_t i = 0; i < count; ++i) {
+        const int64_t position = begin + i;
+        const auto page = static_cast<size_t>(position / rows.cache.page_tokens);
+        ReadValue(rows.cache, sequence.pages[page], 0, position % rows.cache.page_tokens, key);
+        for (int64_t h = 0; h < rows.heads; ++h) {
+            const float* q = rows.q + (row * rows.heads + h) * rows.dim;
+            float dot = 0;
+            for (int64_t d = 0; d < rows.dim; ++d) dot += q[d] * key[d];
+            float& best = out[h * pitch + i / block];
+            best = i % block == 0 ? dot : std::max(best, dot);
+        }
+    }
+}
+
+void BlockScores(const BlockScoresArgs& args, int part, int parts) {
+    RunBlockScores(args, part, parts, [&](auto&&... of) { ScoreBlocks(args.rows, of...); });
+}
+
+void BlockChoose(const BlockChooseArgs& args, int part, int parts) {
+    RunBlockChoose(args, part, parts, [&](auto&&... of) { ScoreBlocks(args.scores.rows, of...); });
+}
+
 }  // namespace
 
 SparseKernels Sparse() {
-    return {IndexScores, IndexChoose, SparseLatent};
+    return {IndexScores, IndexChoose, SparseLatent, BlockScores, BlockChoose, BlockAttention};
 }
 
 }  // namespace weft::kernels::reference

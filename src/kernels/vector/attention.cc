@@ -14,13 +14,18 @@
 // A BF16 cache meets BF16 where the CPU multiplies it (Simd::kDots): queries and weights are
 // rounded to it, and a chain takes two dims, or two keys, at a time. A sum of weights is of the
 // rounded ones.
+//
+// Where rows choose blocks of keys (sparse.h), tiles that no query of a block sees are left out,
+// and what a query does not see of the others has a weight of zero.
 #include <algorithm>
 #include <cstring>
 #include <limits>
 
 #include "kernels/attention_split.h"
 #include "kernels/reference/ops.h"
+#include "kernels/vector/choice.h"
 #include "kernels/vector/math.h"
+#include "kernels/vector/sparse.h"
 
 namespace weft::kernels::WEFT_SET {
 namespace {
@@ -104,6 +109,34 @@ struct Block {
     float* shrink = nullptr;   // [count], what the last change of `largest` does to the sums
     int64_t* first = nullptr;  // [count], positions of the first and last key that a query sees
     int64_t* last = nullptr;
+    Choice* choices = nullptr;  // of the block's rows, where they choose blocks of keys; else null
+    uint64_t* keys = nullptr;   // [count], of the tile, that a query sees
+
+    bool Sees(int64_t query) const { return choices == nullptr || keys[query] != 0; }
+    bool SeesAny(int64_t query, int64_t rows) const {
+        if (choices == nullptr) return true;
+        return std::any_of(keys + query, keys + query + rows, [](uint64_t of) { return of != 0; });
+    }
+    int64_t Row(int64_t query) const { return (begin + query) / run.heads; }
+    // The first tile from `position` on that a query may see something of.
+    int64_t Next(int64_t position) const {
+        position = std::max(position, Begin());
+        if (choices != nullptr) {
+            int64_t next = Choice::kNone;
+            for (int64_t i = 0; i <= Row(count - 1) - Row(0); ++i) {
+                next = std::min(next, choices[i].Next(position));
+            }
+            position = next;
+        }
+        return position < End() ? position : Choice::kNone;
+    }
+
+    // About the same, without passing over any: of its first row.
+    int64_t Ahead(int64_t position) const {
+        if (choices == nullptr) return position;
+        Choice choice = choices[0];
+        return choice.Next(position);
+    }
 
     int64_t value_padded() const { return (value_dim + 15) / 16 * 16; }
     // Of the tiles that any query of the block sees.
@@ -183,14 +216,21 @@ inline void CapScores(const Block& block, float soft_cap, int64_t query, int64_t
 }
 
 // Vector `c` of a tile's scores as weights, for a query that sees keys [skipped, seen) of it.
+template <bool kChoice>
 inline Float Weight(const float* scores, int64_t c, int64_t skipped, int64_t seen, Float largest) {
-    const auto weight = Exp2(Simd::Sub(Simd::Load(scores + c * Simd::kLanes), largest));
+    const Float score = Simd::Load(scores + c * Simd::kLanes);
+    Float weight = Exp2(Simd::Sub(score, largest));
+    if constexpr (kChoice) {
+        const Float least = Simd::Set(std::numeric_limits<float>::lowest());
+        weight = Simd::WhereLess(score, least, Simd::Zero(), weight);
+    }
     return Masked(weight, c, skipped, seen, Simd::Zero());
 }
 
+
 // Turns the scores of queries [query, query + rows) into weights, single or in pairs, and brings
 // maxima and sums up to date. `columns`: vectors of the tile that any of them sees.
-template <bool kPairs, typename S = Simd>
+template <bool kPairs, bool kChoice, typename S = Simd>
 inline void Softmax(Block& block, const Tile& tile, int64_t query, int64_t rows, int64_t columns) {
     constexpr int64_t kLanes = Simd::kLanes;
     const Float nothing = Simd::Set(-std::numeric_limits<float>::infinity());
@@ -204,7 +244,7 @@ inline void Softmax(Block& block, const Tile& tile, int64_t query, int64_t rows,
             most = Simd::Max(most, Masked(score, c, skipped, seen, nothing));
         }
         const float largest = std::max(block.largest[i], Simd::Largest(most));
-        block.shrink[i] = block.largest[i] - largest;
+        block.shrink[i] = kChoice && !block.Sees(i) ? 0 : block.largest[i] - largest;
         block.largest[i] = largest;
     }
     static_assert(kMicroRows < kLanes);
@@ -214,14 +254,19 @@ inline void Softmax(Block& block, const Tile& tile, int64_t query, int64_t rows,
         const int64_t seen = block.last[i] + 1 - tile.begin;
         const int64_t skipped = block.first[i] - tile.begin;
         float* scores = block.scores + i * kTileKeys;
+        if (kChoice && !block.Sees(i)) {
+            std::fill_n(scores, columns * kLanes, 0.0f);
+            continue;
+        }
         float* sums = block.sums + i * 16;
         const Float largest = Simd::Set(block.largest[i]);
         Float sum = Simd::Mul(Simd::Load(sums), Simd::Set(block.shrink[i]));
         for (int64_t c = 0; c < columns; c += kPairs ? 2 : 1) {
-            Float weight = Weight(scores, c, skipped, seen, largest);
+            Float weight = Weight<kChoice>(scores, c, skipped, seen, largest);
             if constexpr (kPairs) {
                 const Float second =
-                    c + 1 < columns ? Weight(scores, c + 1, skipped, seen, largest) : Simd::Zero();
+                    c + 1 < columns ? Weight<kChoice>(scores, c + 1, skipped, seen, largest)
+                                    : Simd::Zero();
                 const Float pairs = S::Pairs(weight, second);
                 Simd::Store(scores + c * kLanes / 2, pairs);
                 sum = Simd::Add(sum, Simd::Add(S::FirstOfPairs(pairs), S::SecondOfPairs(pairs)));
@@ -310,17 +355,31 @@ void AttendTile(Block& block, const Tile& tile, float soft_cap) {
     const auto seen = [&](int64_t query, int64_t rows) {
         return std::min(tile.keys, block.last[query + rows - 1] + 1 - tile.begin);
     };
+    for (int64_t i = first; i < end && block.choices != nullptr; ++i) {
+        Choice& choice = block.choices[block.Row(i) - block.Row(0)];
+        const bool sees = choice.Next(tile.begin) == tile.begin;
+        block.keys[i] = sees ? choice.Keys(tile.begin) : 0;
+    }
     for (int64_t query = first; query < end; query += kMicroRows) {
         const int64_t rows = std::min<int64_t>(kMicroRows, end - query);
+        if (!block.SeesAny(query, rows)) continue;
         const int64_t columns = (seen(query, rows) + Simd::kLanes - 1) / Simd::kLanes;
         WithRows(rows, [&](auto constant) {
             Scores<Source, decltype(constant)::value>(block, tile, query, 0, columns);
         });
         if (soft_cap != 0) CapScores(block, soft_cap, query, rows, columns);
-        Softmax<Source::kStep == 2>(block, tile, query, rows, columns);
+        if (block.choices == nullptr) {
+            Softmax<Source::kStep == 2, false>(block, tile, query, rows, columns);
+        } else {
+            for (int64_t i = query; i < query + rows; ++i) {
+                HideScores(block.keys[i], block.scores + i * kTileKeys);
+            }
+            Softmax<Source::kStep == 2, true>(block, tile, query, rows, columns);
+        }
     }
     for (int64_t query = first; query < end; query += kMicroRows) {
         const int64_t rows = std::min<int64_t>(kMicroRows, end - query);
+        if (!block.SeesAny(query, rows)) continue;
         WithRows(rows, [&](auto constant) {
             Values<Source, decltype(constant)::value>(block, tile, query, seen(query, rows), 0,
                                                       block.value_padded() / Simd::kLanes);
@@ -522,8 +581,10 @@ void EndBlock(const AttentionArgs& args, const Block& block) {
 // One large block, or small ones of the same sequence (the KV heads of a token).
 class Bundle {
   public:
-    Bundle(const AttentionArgs& args, int part)
+    // blocks: null, or what rows choose.
+    Bundle(const AttentionArgs& args, const BlockAttentionArgs* blocks, int part)
         : args_(args),
+          chosen_(blocks),
           head_dim_(args.k_cache.head_dim),
           value_dim_(args.v_cache.head_dim),
           padded_((std::max(head_dim_, value_dim_) + 15) / 16 * 16) {
@@ -555,20 +616,16 @@ class Bundle {
                              shrink_ + used_,
                              first_ + used_,
                              last_ + used_};
+        if (chosen_ != nullptr) TakeChoices(block_[blocks_ - 1]);
         used_ += count;
     }
     // Computes all that was added, and is empty again.
     void Attend() {
-        int64_t begin = std::numeric_limits<int64_t>::max(), end = 0;
-        for (int64_t i = 0; i < blocks_; ++i) {
-            BeginBlock(args_, block_[i]);
-            begin = std::min(begin, block_[i].Begin());
-            end = std::max(end, block_[i].End());
-        }
-        for (int64_t position = begin; position < end; position += kTileKeys) {
+        for (int64_t i = 0; i < blocks_; ++i) BeginBlock(args_, block_[i]);
+        for (int64_t position = Next(0); position != Choice::kNone;
+             position = Next(position + kTileKeys)) {
             for (int64_t i = 0; i < blocks_; ++i) {
-                const bool seen = block_[i].Begin() <= position && position < block_[i].End();
-                if (seen) AttendAt(i, position);
+                if (block_[i].Next(position) == position) AttendAt(i, position);
             }
         }
         for (int64_t i = 0; i < blocks_; ++i) EndBlock(args_, block_[i]);
@@ -578,13 +635,28 @@ class Bundle {
   private:
     static constexpr int64_t kMostBlocks = 32;
 
+    int64_t Next(int64_t position) const {
+        int64_t next = Choice::kNone;
+        for (int64_t i = 0; i < blocks_; ++i) next = std::min(next, block_[i].Next(position));
+        return next;
+    }
+    void TakeChoices(Block& block) {
+        block.choices = choices_ + used_;
+        block.keys = keys_ + used_;
+        for (int64_t row = block.Row(0); row <= block.Row(block.count - 1); ++row) {
+            const int32_t* chosen =
+                chosen_->Chosen(block.run.sequence->row_begin + row, block.run.kv_head);
+            block.choices[row - block.Row(0)] = {chosen, chosen_->top, chosen_->block};
+        }
+    }
+
     template <typename S = Simd>
     void AttendAt(int64_t index, int64_t position) {
         Block& block = block_[index];
         const DType dtype = args_.k_cache.dtype;
         Tile tile = FindTile(args_, block, position);
         const int64_t after = index + 1 < blocks_ ? index + 1 : 0;
-        const int64_t next = after == 0 ? position + kTileKeys : position;
+        const int64_t next = block_[after].Ahead(after == 0 ? position + kTileKeys : position);
         const Tile next_tile =
             next < block_[after].End() ? FindTile(args_, block_[after], next) : tile;
         tile.next_k = next_tile.k;
@@ -614,19 +686,24 @@ class Bundle {
     }
 
     const AttentionArgs& args_;
+    const BlockAttentionArgs* chosen_;
     int64_t head_dim_, value_dim_, padded_;
     float *q_, *out_, *scores_, *sums_, *k_tile_, *v_tile_;
     float largest_[kBlockQueries];
     float shrink_[kBlockQueries];
     int64_t first_[kBlockQueries];
     int64_t last_[kBlockQueries];
+    Choice choices_[kBlockQueries];
+    uint64_t keys_[kBlockQueries];
     Block block_[kMostBlocks];
     int64_t blocks_ = 0, used_ = 0;
 };
 
-void Attention(const AttentionArgs& args, int part, int parts) {
-    Bundle bundle(args, part);
-    AttentionShare share(args, part, parts);
+// costs: as `args`, with what a row costs at most as the window.
+void AttendAll(const AttentionArgs& args, const AttentionArgs& costs,
+               const BlockAttentionArgs* blocks, int part, int parts) {
+    Bundle bundle(args, blocks, part);
+    AttentionShare share(costs, part, parts);
     AttentionRun run;
     while (share.Next(&run)) {
         for (int64_t begin = run.begin; begin < run.end; begin += kBlockQueries) {
@@ -636,6 +713,10 @@ void Attention(const AttentionArgs& args, int part, int parts) {
         }
     }
     bundle.Attend();
+}
+
+void Attention(const AttentionArgs& args, int part, int parts) {
+    AttendAll(args, args, nullptr, part, parts);
 }
 
 // ---- Writing the cache --------------------------------------------------------------------------
@@ -694,6 +775,12 @@ void KvWrite(const KvWriteArgs& args, int part, int parts) {
 }
 
 }  // namespace
+
+void BlockAttention(const BlockAttentionArgs& args, int part, int parts) {
+    AttentionArgs costs = args.all;
+    costs.window = args.top * args.block;
+    AttendAll(args.all, costs, &args, part, parts);
+}
 
 void SetAttention(Kernels& table) {
     table.kv_write = KvWrite;

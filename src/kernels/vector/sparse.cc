@@ -37,6 +37,28 @@ class IndexTiles {
         }
     }
 
+    // The highest dot product of each block of positions [begin, begin + count), for each head.
+    void ScoreBlocks(const Sequence& sequence, int64_t row, int64_t begin, int64_t count,
+                     int64_t block, float* out, int64_t pitch) {
+        if (row != row_) TakeQuery(row);
+        for (int64_t first = 0; first < count; first += kLatentTile) {
+            const int64_t keys = std::min(kLatentTile, count - first);
+            TakeKeys(sequence, begin + first, keys);
+            for (int64_t h = 0; h < padded_; h += kHeads) Dots(h);
+            for (int64_t key = 0; key < keys;) {
+                const int64_t number = (first + key) / block;
+                const int64_t end = std::min(keys, (number + 1) * block - first);
+                for (int64_t h = 0; h < rows_.heads; ++h) {
+                    const float* dots = dots_ + h * kLatentTile;
+                    const float most = *std::max_element(dots + key, dots + end);
+                    float& best = out[h * pitch + number];
+                    best = first + key == number * block ? most : std::max(best, most);
+                }
+                key = end;
+            }
+        }
+    }
+
   private:
     static constexpr int kHeads = Simd::kRegisters == 32 ? 4 : 2;  // in registers
     static constexpr int kKeys = 4;
@@ -108,10 +130,20 @@ void IndexChoose(const IndexChooseArgs& args, int part, int parts) {
     RunIndexChoose(args, part, parts, [&](auto&&... of) { tiles.Score(of...); });
 }
 
+void BlockScores(const BlockScoresArgs& args, int part, int parts) {
+    IndexTiles tiles(args.rows, part);
+    RunBlockScores(args, part, parts, [&](auto&&... of) { tiles.ScoreBlocks(of...); });
+}
+
+void BlockChoose(const BlockChooseArgs& args, int part, int parts) {
+    IndexTiles tiles(args.scores.rows, part);
+    RunBlockChoose(args, part, parts, [&](auto&&... of) { tiles.ScoreBlocks(of...); });
+}
+
 }  // namespace
 
 SparseKernels Sparse() {
-    return {IndexScores, IndexChoose, SparseLatent};
+    return {IndexScores, IndexChoose, SparseLatent, BlockScores, BlockChoose, BlockAttention};
 }
 
 }  // namespace weft::kernels::WEFT_SET

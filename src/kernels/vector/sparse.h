@@ -8,5 +8,7 @@ namespace weft::kernels::WEFT_SET {
 
 // latent.cc, beside latent attention to all positions.
 void SparseLatent(const SparseLatentArgs& args, int part, int parts);
+// attention.cc, likewise.
+void BlockAttention(const BlockAttentionArgs& args, int part, int parts);
 
 }  // namespace weft::kernels::WEFT_SET

@@ -69,6 +69,42 @@ Status MinimaxMeta(const Config& config, MetaWriter& meta) {
     return WriteExperts(config, meta, "intermediate_size", "sigmoid");
 }
 
+// Of each layer 1 where an indexer chooses its blocks, else 0: by layer_types, else as published
+// folders say it. Without either no layer has an indexer.
+Result<Json> SparseLayers(const Config& config) {
+    WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, 4096));
+    WEFT_ASSIGN(const std::vector<std::string> types, config.Strings({"layer_types"}));
+    std::vector<int64_t> sparse;
+    for (const std::string& type : types) {
+        sparse.push_back(type == "minimax_m3_sparse" ? 1 : 0);
+        if (type == "full_attention" || type == "minimax_m3_sparse") continue;
+        return config.Corrupt("layer_types", "'full_attention' or 'minimax_m3_sparse'");
+    }
+    if (sparse.empty()) {
+        WEFT_ASSIGN(const Config published, config.Sub({"sparse_attention_config"}));
+        WEFT_ASSIGN(sparse, published.Ints({"sparse_attention_freq"}));
+    }
+    if (sparse.empty()) sparse.resize(static_cast<size_t>(layers));
+    if (sparse.size() != static_cast<size_t>(layers)) {
+        return config.Corrupt(types.empty() ? "sparse_attention_freq" : "layer_types",
+                              "an entry for each layer");
+    }
+    return Json(sparse);
+}
+
+// What transformers takes for granted: no first blocks are chosen always, and a block's score is
+// the highest of its keys'.
+Status CheckSparseAttention(const Config& sparse) {
+    for (const std::string_view key : {"sparse_init_block", "sparse_init_tokens"}) {
+        WEFT_ASSIGN(const int64_t first, sparse.IntOr({key}, 0, 1 << 20, 0));
+        if (first != 0) return sparse.Corrupt(key, "0");
+    }
+    WEFT_ASSIGN(const std::string score, sparse.StringOr({"sparse_score_type"}, "max"));
+    if (score != "max") return sparse.Corrupt("sparse_score_type", "'max'");
+    WEFT_ASSIGN(const bool used, sparse.BoolOr({"use_sparse_attention"}, true));
+    return used ? Status{} : sparse.Corrupt("use_sparse_attention", "true");
+}
+
 // MiniMax M3's names for what other families say; published folders have its indexer's sizes in an
 // object of their own, and 0 or 1 for each layer in place of types.
 Result<Config> MinimaxM3Adjust(const Config& config) {
@@ -81,18 +117,14 @@ Result<Config> MinimaxM3Adjust(const Config& config) {
     WEFT_ASSIGN(const std::string act, config.StringOr({"hidden_act"}, "swigluoai"));
     if (act != "silu" && act != "swigluoai") return config.Corrupt("hidden_act", "'swigluoai'");
     WEFT_TRY(CheckClampedUnits(config));
-    WEFT_ASSIGN(const std::vector<std::string> types, config.Strings({"layer_types"}));
-    for (const std::string& type : types) {
-        if (type == "full_attention" || type == "minimax_m3_sparse") continue;
-        return config.Corrupt("layer_types", "'full_attention' or 'minimax_m3_sparse'");
-    }
+    WEFT_ASSIGN(const Json sparse_layers, SparseLayers(config));
     WEFT_ASSIGN(const int64_t expert, config.NeedInt({"intermediate_size"}, 1, 1 << 20));
     WEFT_ASSIGN(const int64_t dense, config.NeedInt({"dense_intermediate_size"}, 1, 1 << 20));
     WEFT_ASSIGN(const int64_t shared, config.NeedInt({"shared_intermediate_size"}, 1, 1 << 20));
     Json json = {{"hidden_act", "silu"},        {"moe_intermediate_size", expert},
                  {"intermediate_size", dense},  {"shared_expert_intermediate_size", shared},
                  {"n_shared_experts", nullptr}, {"layer_types", nullptr},
-                 {"norm_topk_prob", true}};
+                 {"norm_topk_prob", true},      {"sparse_layers", sparse_layers}};
     WEFT_ASSIGN(const std::vector<int64_t> experts, config.Ints({"moe_layer_freq"}));
     if (!experts.empty() && !config.Has("mlp_layer_types")) {
         json["mlp_layer_types"] = Json::array();
@@ -101,6 +133,7 @@ Result<Config> MinimaxM3Adjust(const Config& config) {
         }
     }
     WEFT_ASSIGN(const Config sparse, config.Sub({"sparse_attention_config"}));
+    WEFT_TRY(CheckSparseAttention(sparse));
     for (const auto& [key, from] : {std::pair{"index_n_heads", "sparse_num_index_heads"},
                                     std::pair{"index_head_dim", "sparse_index_dim"},
                                     std::pair{"index_block_size", "sparse_block_size"},
@@ -130,11 +163,15 @@ Status MinimaxM3Meta(const Config& config, MetaWriter& meta) {
                    {"key_length", "index_head_dim", 1},
                    {"block_size", "index_block_size", 1},
                    {"top_k", "index_topk_blocks", 1},
-                   {"local_blocks", "index_local_blocks", 0}};
+                   {"local_blocks", "index_local_blocks", 1}};
     for (const auto& [key, from, least] : numbers) {
         WEFT_ASSIGN(const int64_t value, config.NeedInt({from}, least, 1 << 20));
         meta.Int("attention.indexer." + std::string(key), value);
     }
+    WEFT_ASSIGN(const std::vector<int64_t> layers, config.Ints({"sparse_layers"}));
+    const auto flags = std::make_unique<bool[]>(layers.size());
+    std::ranges::transform(layers, flags.get(), [](int64_t has) { return has != 0; });
+    meta.Bools("attention.indexer.types", {flags.get(), layers.size()});
     return {};
 }
 

@@ -1,0 +1,96 @@
+// The choice of an indexer of blocks: of a row and head that sees more than `top` blocks the `local`
+// last ones and those of the highest scores, of equal ones the lower, ascending; of another row all,
+// and -1 behind them. Workgroup (head, row of the turn). As index_choose.comp finds them.
+#version 460
+#include "floats.glsl"
+layout(local_size_x_id = 0) in;
+layout(constant_id = 0) const uint kThreads = 256;
+
+struct SequenceEntry {
+    int row_begin, row_count, position, first_page, adapter;
+};
+layout(buffer_reference, scalar, buffer_reference_align = 4) readonly buffer Sequences {
+    SequenceEntry at[];
+};
+layout(push_constant, scalar) uniform Args {
+    Floats scores;  // [rows of the turn, heads, stride]
+    Ints chosen;    // [rows, heads, top]
+    Ints row_sequence;
+    Sequences sequences;
+    uint heads, top, block, local, stride, first_row;
+};
+
+const uint kDigits = 256;
+shared uint counts[kDigits];
+shared uint above[kThreads], equal[kThreads];
+shared uint found_digit, found_left;
+
+// Floats in the order of these numbers; -0 is 0.
+uint Ordered(float value) {
+    const uint bits = floatBitsToUint(value == 0.0 ? 0.0 : value);
+    return (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
+}
+uint from, scored;  // of the row and head: its first score, and how many there are
+
+uint Key(uint i) {
+    return i < scored ? Ordered(scores.at[from + i]) : 0xffffffffu;
+}
+
+void main() {
+    const uint lane = gl_LocalInvocationIndex, row = first_row + gl_WorkGroupID.y;
+    const uint head = gl_WorkGroupID.x;
+    const SequenceEntry sequence = sequences.at[row_sequence.at[row]];
+    const uint position = uint(sequence.position) + row - uint(sequence.row_begin);
+    const uint blocks = position / block + 1;
+    const uint to = (row * heads + head) * top;
+    if (blocks <= top) {
+        for (uint i = lane; i < top; i += kThreads) chosen.at[to + i] = i < blocks ? int(i) : -1;
+        return;
+    }
+    from = (gl_WorkGroupID.y * heads + head) * stride;
+    scored = blocks - local;
+    uint least = 0, known = 0, left = top;
+    for (int shift = 24; shift >= 0; shift -= 8) {
+        for (uint i = lane; i < kDigits; i += kThreads) counts[i] = 0;
+        barrier();
+        for (uint i = lane; i < blocks; i += kThreads) {
+            const uint key = Key(i);
+            if ((key & known) == least) atomicAdd(counts[key >> shift & 255u], 1);
+        }
+        barrier();
+        if (lane == 0) {
+            uint digit = 255;
+            for (; counts[digit] < left; --digit) left -= counts[digit];
+            found_digit = digit;
+            found_left = left;
+        }
+        barrier();
+        left = found_left;
+        least |= found_digit << shift;
+        known |= 255u << shift;
+        barrier();
+    }
+    const uint run = (blocks + kThreads - 1) / kThreads;
+    const uint begin = min(lane * run, blocks), end = min(begin + run, blocks);
+    uint own_above = 0, own_equal = 0;
+    for (uint i = begin; i < end; ++i) {
+        const uint key = Key(i);
+        own_above += uint(key > least);
+        own_equal += uint(key == least);
+    }
+    above[lane] = own_above;
+    equal[lane] = own_equal;
+    barrier();
+    uint place = 0, met = 0;  // chosen, and equal ones, before this run
+    for (uint i = 0; i < lane; ++i) {
+        place += above[i];
+        met += equal[i];
+    }
+    place += min(met, left);
+    for (uint i = begin; i < end; ++i) {
+        const uint key = Key(i);
+        const bool takes = key > least || (key == least && met < left);
+        met += uint(key == least);
+        if (takes) chosen.at[to + place++] = int(i);
+    }
+}
