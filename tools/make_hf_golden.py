@@ -186,6 +186,18 @@ LATER = {
         "rms_norm_eps": 1e-6, "q_lora_rank": 20, "n_group": 1, "topk_group": 1,
         "norm_topk_prob": True, "routed_scaling_factor": 1.5, "rope_parameters": TEMPERED},
         PIXTRAL, tie_word_embeddings=False)),
+    # Layers without RoPE, and some that read the latents of another.
+    "mistralLarge4": ("mistral_large4", "F32", with_images("mistral_large4_text", {
+        k: v for k, v in LATENT.items() if k != "q_lora_rank"} | {
+        "rms_norm_eps": 1e-6, "n_group": 2, "topk_group": 1, "routed_scaling_factor": 1.5,
+        "intermediate_size": 192, "moe_intermediate_size": 192,
+        "num_hidden_layers": 6, "index_topk": 4, "index_head_dim": 20, "index_n_heads": 9,
+        "indexer_types": ["full", "shared", "full", "full", "shared", "full"],
+        "no_rope_layers": [1, 1, 0, 1, 0, 1], "kv_source_layers": [0, 1, 2, 1, 2, 1],
+        "final_logit_softcapping": 4.0, "rope_parameters": {
+            "rope_type": "yarn", "rope_theta": 10000.0, "factor": 8.0, "beta_fast": 32.0,
+            "beta_slow": 1.0, "original_max_position_embeddings": 16, "attention_factor": 1.0}},
+        PIXTRAL, tie_word_embeddings=False)),
     "ministral": ("ministral", "F32", {"sliding_window": 5, "layer_types": [
         "full_attention", "sliding_attention", "sliding_attention"]}),
     # transformers clears the row of the padding after reading it.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <numeric>
 
 namespace weft::kernels {
@@ -96,6 +97,17 @@ void ChooseAll(int64_t positions, std::span<int32_t> top) {
     const auto seen = top.first(static_cast<size_t>(positions));
     std::iota(seen.begin(), seen.end(), 0);
     std::fill(top.begin() + positions, top.end(), -1);
+}
+
+void ScaleHeads(const ScaleHeadsArgs& args, int part, int parts) {
+    const int64_t dim = args.cols / args.heads;
+    const Range share = Share(args.rows * args.heads, 1, part, parts);
+    for (int64_t unit = share.begin; unit < share.end; ++unit) {
+        const int64_t row = unit / args.heads, head = unit % args.heads;
+        const float grown = std::log(static_cast<float>(args.positions[row]) + 1.0f);
+        const float factor = args.slope[head] * grown + args.offset[head];
+        for (int64_t d = unit * dim; d < (unit + 1) * dim; ++d) args.y[d] = args.x[d] * factor;
+    }
 }
 
 }  // namespace weft::kernels

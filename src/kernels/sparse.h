@@ -72,6 +72,17 @@ struct BlockAttentionArgs {
     }
 };
 
+// Columns of each head times slope[head] * log(position + 1) + offset[head].
+struct ScaleHeadsArgs {
+    const float* x = nullptr;  // [rows, cols]
+    const int32_t* positions = nullptr;
+    const float* slope = nullptr;  // [heads]
+    const float* offset = nullptr;
+    int64_t rows = 0, cols = 0, heads = 0;
+    float* y = nullptr;  // [rows, cols]
+};
+void ScaleHeads(const ScaleHeadsArgs& args, int part, int parts);
+
 // Latent attention of each row to its chosen positions.
 struct SparseLatentArgs {
     LatentAttentionArgs all;

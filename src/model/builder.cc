@@ -23,7 +23,9 @@ bool IsOfIndexer(std::string_view tensor) {
     constexpr std::string_view kTensors[] = {"indexer.attn_k.weight", "indexer.attn_q_b.weight",
                                              "indexer.k_norm.bias",   "indexer.k_norm.weight",
                                              "indexer.k_proj.weight", "indexer.proj.weight",
-                                             "indexer.q_norm.weight", "indexer.q_proj.weight"};
+                                             "indexer.q_norm.weight", "indexer.q_proj.weight",
+                                             "indexer.q_norm.bias",   "indexer.temperature.bias",
+                                             "indexer.temperature.weight"};
     return std::ranges::find(kTensors, tensor) != std::end(kTensors);
 }
 
@@ -111,7 +113,8 @@ ValueId Builder::LayerInput() {
 
 std::vector<int64_t> Builder::SharedBefore(int64_t layer) const {
     std::set<int64_t> sources;
-    const int64_t first = std::max(layer, hyper_.layers - hyper_.shared_kv);
+    const int64_t readers = hyper_.kv_sources.empty() ? hyper_.layers - hyper_.shared_kv : 0;
+    const int64_t first = std::max(layer, readers);
     for (int64_t reader = first; reader < hyper_.layers; ++reader) {
         if (const int64_t source = hyper_.KvLayer(reader); source < layer) sources.insert(source);
     }
@@ -127,6 +130,11 @@ void Builder::RecvShared() {
         BeginLayer(layer);
         const int64_t heads = KvHeads().size();
         KeysAndValues& kv = kv_[layer];
+        if (const Latent& m = hyper_.latent; m.rank > 0) {
+            kv.k = program_.Emit(recv, {}, Local("latent"), {kTokens, m.rank});
+            kv.v = program_.Emit(recv, {}, Local("key"), {kTokens, m.rope});
+            continue;
+        }
         kv.k = program_.Emit(recv, {}, Local("k"), {kTokens, heads * Heads().head_dim});
         kv.v = program_.Emit(recv, {}, Local("v"), {kTokens, heads * Heads().ValueDim()});
     }

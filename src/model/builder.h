@@ -227,6 +227,13 @@ class Builder {
     // Latent attention (latent.cc).
     program::ValueId QueryLatent(program::ValueId x);
     program::ValueId LatentQuery(program::ValueId x, program::ValueId latent);
+    program::ValueId RotateLatent(program::ValueId x);
+    KeysAndValues& Latents(program::ValueId x);
+    program::ValueId ScaleHeads(program::ValueId x, const std::string& tensor, const Span& heads,
+                                int64_t all_heads);
+    program::ValueId NormIndex(program::ValueId x, const std::string& name, int64_t columns);
+    program::ValueId RotateIndex(program::ValueId x, const std::string& name);
+    program::ValueId IndexQuery(program::ValueId x, program::ValueId latent);
     bool UsesIndexer() const;
     program::ValueId Chosen(program::ValueId x, program::ValueId latent);
     bool HasBlockIndexer(int64_t layer) const;

@@ -356,6 +356,34 @@ Status ReadSmall(const model_files::ModelSource& source, const std::string& pref
     return {};
 }
 
+// Of Mistral Large 4: layers without rotated columns, and layers that read the latents of another,
+// which has rotated columns where they have any.
+Status ReadLatentLayers(const model_files::ModelSource& source, const std::string& prefix,
+                        Hyper& hyper) {
+    if (!hyper.latent.scales) return {};
+    const std::string rope = prefix + "rope.layers", from = prefix + "attention.kv_source_layers";
+    WEFT_ASSIGN(const std::vector<int64_t> rotated, source.meta().Ints(rope));
+    WEFT_ASSIGN(hyper.kv_sources, source.meta().Ints(from));
+    const auto layers = static_cast<size_t>(hyper.layers);
+    if (rotated.size() < layers || hyper.kv_sources.size() < layers) {
+        return MakeError(ErrorCode::kCorrupt, "{}: {} and {} are of {} and {} layers; expected {}",
+                         source.name(), rope, from, rotated.size(), hyper.kv_sources.size(),
+                         layers);
+    }
+    for (size_t i = 0; i < layers; ++i) hyper.latent.plain.push_back(rotated[i] == 0);
+    hyper.kv_sources.resize(layers);
+    for (int64_t layer = 0; layer < hyper.layers; ++layer) {
+        const int64_t own = hyper.kv_sources[static_cast<size_t>(layer)];
+        const bool known = own >= 0 && own <= layer && hyper.KvLayer(own) == own;
+        if (known && hyper.latent.IsPlain(own) == hyper.latent.IsPlain(layer)) continue;
+        return MakeError(ErrorCode::kCorrupt,
+                         "{}: {}: layer {} reads the cache of {}; expected its own, or that of an "
+                         "earlier layer of its kind that has one",
+                         source.name(), from, layer, own);
+    }
+    return {};
+}
+
 // A file of the same format may hold what is added to a model.
 Status CheckType(const model_files::ModelSource& source) {
     WEFT_ASSIGN(const std::string type, source.meta().StringOr("general.type", "model"));
@@ -418,6 +446,7 @@ Result<Hyper> ReadHyper(const model_files::ModelSource& source) {
                     meta.BoolOr(prefix + "attention.use_qk_norm", hyper.moe.experts != 128));
     }
     WEFT_TRY(ReadHeads(source, prefix, hyper));
+    WEFT_TRY(ReadLatentLayers(source, prefix, hyper));
     WEFT_TRY(ReadScales(source, prefix, hyper));
     WEFT_TRY(RefuseUnknownScales(source, prefix, hyper));
     WEFT_TRY(ReadRotates(source, prefix, hyper));

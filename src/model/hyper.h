@@ -61,6 +61,7 @@ struct Hyper {
     // twice the columns (empty: none).
     int64_t layer_columns = 0, shared_kv = 0;
     std::vector<bool> wide_ffn;
+    std::vector<int64_t> kv_sources;  // by layer, whose KV cache it reads. Empty: by shared_kv
     float attention_scale = 0;  // of scores; 0: 1 / sqrt(head_dim)
     Temperature temperature;    // of queries
     float attention_cap = 0;    // soft caps of scores and logits; 0: none
@@ -85,6 +86,7 @@ struct Hyper {
     }
     // The layer whose KV cache this one reads: the last of its kind that writes one.
     int64_t KvLayer(int64_t layer) const {
+        if (!kv_sources.empty()) return kv_sources[static_cast<size_t>(layer)];
         int64_t source = layer;
         const int64_t writers = layers - shared_kv;
         while (source >= writers || (source < layer && IsWindowed(source) != IsWindowed(layer))) {

@@ -33,7 +33,10 @@ Result<Latent> ReadLatent(const model_files::ModelSource& source, const std::str
     WEFT_ASSIGN(latent.value, columns("value_length"));
     latent.nope = key - latent.rope;
     latent.rotates = architecture != "kimi-linear";
-    if (latent.nope < 1 || latent.rope % 2 != 0) {
+    latent.scales = architecture == "mistral-large4";
+    // Layers without rotated columns cache zeros for them, which are made of the latent's.
+    const bool narrow = latent.scales && latent.rank < latent.rope;
+    if (latent.nope < 1 || latent.rope % 2 != 0 || narrow) {
         return MakeError(ErrorCode::kUnsupported,
                          "{}: latent attention of {} + {} columns, {} of {} rotated, is not "
                          "supported",
@@ -103,12 +106,14 @@ Result<Indexer> ReadIndexer(const model_files::ModelSource& source, const std::s
     const model_files::Metadata& meta = source.meta();
     const std::string prefix = architecture + ".attention.indexer.";
     if (architecture == "minimax-m3") return ReadBlockIndexer(source, prefix, layers, heads);
-    const bool always = architecture == "deepseek32" || architecture == "glm-dsa";
+    const bool always = architecture == "deepseek32" || architecture == "glm-dsa" ||
+                        architecture == "mistral-large4";
     if (!always && !meta.Has(prefix + "top_k")) return indexer;
     WEFT_ASSIGN(indexer.top, meta.Int(prefix + "top_k", 1, 1ll << 20));
     WEFT_ASSIGN(indexer.heads, meta.Int(prefix + "head_count", 1, 1024));
     WEFT_ASSIGN(indexer.dim, meta.Int(prefix + "key_length", 1, 1024));
-    indexer.neighbours = architecture == "glm-dsa";
+    indexer.from_hidden = architecture == "mistral-large4";
+    indexer.neighbours = architecture == "glm-dsa" || indexer.from_hidden;
     const std::string eps = architecture + ".attention.layer_norm_epsilon";
     WEFT_ASSIGN(const double given, meta.F64Or(eps, 1e-6));
     indexer.eps = static_cast<float>(given);
@@ -116,7 +121,8 @@ Result<Indexer> ReadIndexer(const model_files::ModelSource& source, const std::s
         return MakeError(ErrorCode::kCorrupt, "{}: {} is {}; expected 0 to 1", source.name(), eps,
                          given);
     }
-    if (latent.rank == 0 || latent.q_rank == 0 || latent.rope > indexer.dim) {
+    const bool queries = latent.q_rank > 0 || indexer.from_hidden;
+    if (latent.rank == 0 || !queries || latent.rope > indexer.dim) {
         return MakeError(ErrorCode::kUnsupported,
                          "{}: an indexer of {} columns, {} of them rotated, beside latents of {} "
                          "and of queries of {} is not supported",
@@ -199,35 +205,61 @@ bool Builder::UsesIndexer() const {
     return hyper_.indexer.top > 0 && context > hyper_.indexer.top;
 }
 
+// LayerNorm of an indexer.
+ValueId Builder::NormIndex(ValueId x, const std::string& name, int64_t columns) {
+    const auto vector = [&](const std::string& part) {
+        return Weight(Tensor(name) + "." + part, {{0, columns}, {}, columns, 0});
+    };
+    const Shape shape = program_.value(x).shape;
+    program::RmsNorm norm{hyper_.indexer.eps, columns};
+    norm.centered = true;
+    x = program_.Emit(norm, {x, vector("weight")}, Local(name), shape);
+    return program_.Emit(program::AddBias{}, {x, vector("bias")}, Local(name + "_bias"), shape);
+}
+
+// The first columns of an indexer's heads.
+ValueId Builder::RotateIndex(ValueId x, const std::string& name) {
+    const Indexer& m = hyper_.indexer;
+    if (hyper_.latent.IsPlain(layer_)) return x;
+    const model::Rope& rope = hyper_.ropes.Of(false, options_.context);
+    return program_.Emit(program::Rope{m.dim, hyper_.latent.rope, m.neighbours, 1,
+                                       rope.inverse_frequency, rope.magnitude},
+                         {x, positions_}, Local(name), program_.value(x).shape);
+}
+
+ValueId Builder::IndexQuery(ValueId x, ValueId latent) {
+    const Indexer& m = hyper_.indexer;
+    const int64_t columns = m.heads * m.dim;
+    if (!m.from_hidden) {
+        return RotateIndex(ToAll(latent, "indexer.attn_q_b", columns, hyper_.latent.q_rank),
+                           "index_q");
+    }
+    const ValueId normed = NormIndex(x, "indexer.q_norm", hyper_.hidden);
+    const ValueId q = ToAll(normed, "indexer.attn_q_b", columns, hyper_.hidden);
+    return RotateIndex(ScaleHeads(q, "indexer.temperature", {0, m.heads}, m.heads), "index_q");
+}
+
+// Heads `heads` of all, times a line of log(position + 1) by head.
+ValueId Builder::ScaleHeads(ValueId x, const std::string& tensor, const Span& heads,
+                            int64_t all_heads) {
+    const auto vector = [&](const std::string& part) {
+        return Weight(Tensor(tensor) + "." + part, {heads, {}, all_heads, 0});
+    };
+    return program_.Emit(program::ScaleHeads{}, {x, positions_, vector("weight"), vector("bias")},
+                         Local(tensor + ".scaled"), program_.value(x).shape);
+}
+
 // The positions that the rows attend to; kNoValue: all before them. Every tensor rank computes the
 // whole indexer, from the same rows: they choose the same.
 ValueId Builder::Chosen(ValueId x, ValueId latent) {
     const Indexer& m = hyper_.indexer;
     if (!UsesIndexer()) return program::kNoValue;
     if (!m.IsOwn(layer_)) return chosen_;
-    const model::Rope& rope = hyper_.ropes.Of(false, options_.context);
-    const auto rotate = [&](ValueId part, const std::string& name) {
-        return program_.Emit(program::Rope{m.dim, hyper_.latent.rope, m.neighbours, 1,
-                                           rope.inverse_frequency, rope.magnitude},
-                             {part, positions_}, Local(name), program_.value(part).shape);
-    };
-    const auto product = [&](ValueId from, const std::string& name, int64_t rows, int64_t cols) {
-        return MatMul(from, Tensor(name), {{0, rows}, {0, cols}, rows, cols}, {Cut::kNone}, false,
-                      Local(name));
-    };
-    const auto vector = [&](const std::string& part) {
-        return Weight(Tensor("indexer.k_norm.") + part, {{0, m.dim}, {}, m.dim, 0});
-    };
-    const ValueId q = rotate(
-        product(latent, "indexer.attn_q_b", m.heads * m.dim, hyper_.latent.q_rank), "index_q");
-    ValueId key = product(x, "indexer.attn_k", m.dim, hyper_.hidden);
+    ValueId key = ToAll(x, "indexer.attn_k", m.dim, hyper_.hidden);
+    key = RotateIndex(NormIndex(key, "indexer.k_norm", m.dim), "index_key");
+    const ValueId q = IndexQuery(x, latent);
     const Shape shape = program_.value(key).shape;
-    program::RmsNorm norm{m.eps, m.dim};
-    norm.centered = true;
-    key = program_.Emit(norm, {key, vector("weight")}, Local("indexer.k_norm"), shape);
-    key = program_.Emit(program::AddBias{}, {key, vector("bias")}, Local("indexer.k_bias"), shape);
-    key = rotate(key, "index_key");
-    const ValueId weights = product(x, "indexer.proj", m.heads, hyper_.hidden);
+    const ValueId weights = ToAll(x, "indexer.proj", m.heads, hyper_.hidden);
     chosen_ = program_.Emit(program::IndexTopK{}, {q, key, weights, RowCache("index_cache", m.dim)},
                             Local("chosen"), {shape[0], m.top});
     program_.values[static_cast<size_t>(chosen_)].dtype = DType::kI32;
@@ -276,6 +308,36 @@ ValueId Builder::RowCache(const std::string& name, int64_t columns) {
     return program_.AddValue(std::move(state));
 }
 
+// The columns of latent attention that keep a position.
+ValueId Builder::RotateLatent(ValueId x) {
+    const Latent& m = hyper_.latent;
+    if (!m.rotates || m.IsPlain(layer_)) return x;
+    const program::Value value = program_.value(x);
+    const model::Rope& rope = hyper_.ropes.Of(false, options_.context);
+    return program_.Emit(
+        program::Rope{m.rope, m.rope, true, 1, rope.inverse_frequency, rope.magnitude},
+        {x, positions_}, value.name + ".rope", value.shape);
+}
+
+// What is cached of a row: its latent as k, its rotated key as v; of a layer that reads another's
+// cache, that one's. A layer without rotated columns has zeros there, so that all caches are alike.
+Builder::KeysAndValues& Builder::Latents(ValueId x) {
+    const Latent& m = hyper_.latent;
+    const int64_t source = hyper_.KvLayer(layer_);
+    if (source == layer_) {
+        const bool plain = m.IsPlain(layer_);
+        const int64_t columns = m.rank + (plain ? 0 : m.rope);
+        const ValueId all = ToAll(x, "attn_kv_a_mqa", columns, hyper_.hidden);
+        const ValueId latent = Norm(Pick(all, 1, 0, m.rank, "latent"), "attn_kv_a_norm", m.rank);
+        const ValueId key = plain ? Scale(Pick(latent, 1, 0, m.rope, "key"), 0)
+                                  : RotateLatent(Pick(all, 1, m.rank, m.rope, "key"));
+        kv_[source] = {latent, key, {}};
+    }
+    KeysAndValues& kv = kv_[source];
+    if (kv.caches.empty()) kv.caches = {RowCache("latent_cache", m.rank + m.rope)};
+    return kv;
+}
+
 // In the absorbed form: a query's part that is not rotated goes through its head's key matrix, so
 // that it meets the cached latent itself; the result, a mean of latents, goes through its head's
 // value matrix. The cache holds rank + rope columns a position, on every tensor rank the same.
@@ -288,28 +350,19 @@ ValueId Builder::LatentAttention(ValueId x) {
                        "trained",
                        source_.name()));
     }
-    const auto rotate = [&](ValueId part) {
-        if (!m.rotates) return part;
-        const program::Value value = program_.value(part);
-        const model::Rope& rope = hyper_.ropes.Of(false, options_.context);
-        return program_.Emit(
-            program::Rope{m.rope, m.rope, true, 1, rope.inverse_frequency, rope.magnitude},
-            {part, positions_}, value.name + ".rope", value.shape);
-    };
     const ValueId query_latent = QueryLatent(x);
-    const ValueId q = Tempered(LatentQuery(x, query_latent));
-    const ValueId q_key = rotate(Pick(q, heads, m.nope, m.rope, "q_key"));
-    const ValueId q_latent = EachHead(Pick(q, heads, 0, m.nope, "q_plain"),
-                                      HeadMatrices("attn_k_b", m.rank, m.nope, true), "q_latent");
-    const int64_t cached = m.rank + m.rope;
-    const ValueId kv = MatMul(x, Tensor("attn_kv_a_mqa"), RowsOf({0, cached}, cached), {Cut::kNone},
-                              false, Local("attn_kv_a_mqa"));
-    const ValueId latent = Norm(Pick(kv, 1, 0, m.rank, "latent"), "attn_kv_a_norm", m.rank);
-    const ValueId key = rotate(Pick(kv, 1, m.rank, m.rope, "key"));
-    std::vector<ValueId> inputs = {q_latent, q_key, latent, key};
+    ValueId q = Tempered(LatentQuery(x, query_latent));
+    if (m.scales) q = ScaleHeads(q, "attn_temperature", shard_.heads, hyper_.heads);
+    const bool plain = m.IsPlain(layer_);
+    const int64_t nope = m.nope + (plain ? m.rope : 0);
+    const ValueId q_key = RotateLatent(Pick(q, heads, plain ? 0 : m.nope, m.rope, "q_key"));
+    const ValueId q_latent = EachHead(Pick(q, heads, 0, nope, "q_plain"),
+                                      HeadMatrices("attn_k_b", m.rank, nope, true), "q_latent");
+    const KeysAndValues& kv = Latents(x);
+    std::vector<ValueId> inputs = {q_latent, q_key, kv.k, kv.v};
     const ValueId chosen = Chosen(x, query_latent);
     if (chosen != program::kNoValue) inputs.push_back(chosen);
-    inputs.push_back(RowCache("latent_cache", cached));
+    inputs.push_back(kv.caches[0]);
     const ValueId means =
         program_.Emit(program::LatentAttention{heads, hyper_.attention_scale}, std::move(inputs),
                       Local("attention"), program_.value(q_latent).shape);

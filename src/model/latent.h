@@ -5,6 +5,11 @@
 // Tensors: blk.N.attn_q_a and attn_q_b (or attn_q), attn_kv_a_mqa, and for each head attn_k_b
 // [rank, nope] and attn_v_b [value, rank] (older files: both in attn_kv_b, keys transposed).
 //
+// Mistral Large 4 has more: rope.layers (by layer, whether its heads have rotated columns),
+// attention.kv_source_layers (by layer, whose latents it reads; not its own: it has no
+// attn_kv_a_mqa), and attn_temperature [heads]: a query at position p is multiplied by
+// weight * log(p + 1) + bias. Weft's own names: no other program writes such files.
+//
 // Sparse attention (DeepSeek-AI 2025, "DeepSeek-V3.2"): an indexer chooses the positions that a row
 // attends to.
 // Keys: attention.indexer.head_count, key_length, top_k, and types: by layer, whether it has an
@@ -12,7 +17,8 @@
 // [heads * dim, q_rank] and attn_k [dim, hidden], its LayerNorm k_norm, and the weights of heads
 // proj [heads, hidden]. The first `rope` columns of a head are rotated. (The original turns queries
 // and keys by a Hadamard matrix before it rounds them to FP8, which changes no dot product: Weft
-// rounds keys to the type of the cache, and turns none.)
+// rounds keys to the type of the cache, and turns none.) Mistral Large 4's attn_q_b is of the
+// hidden row's LayerNorm, q_norm; `temperature` is as attn_temperature above.
 //
 // Block-sparse attention (MiniMax 2026, "MiniMax-M3"): an indexer with a query head for each KV
 // head chooses blocks of positions. Keys: attention.indexer.head_count, key_length, block_size,
@@ -37,6 +43,13 @@ struct Latent {
     int64_t rope = 0;    // and that are, shared by all heads
     int64_t value = 0;   // columns of a head's value
     bool rotates = true;  // else the `rope` columns keep no position (Kimi Linear)
+    // By layer: its heads have no rotated columns, but as many more of the others (Mistral Large
+    // 4). Empty: none.
+    std::vector<bool> plain = {};
+    bool scales = false;      // queries grow with the logarithm of the position, by head
+    bool IsPlain(int64_t layer) const {
+        return !plain.empty() && plain[static_cast<size_t>(layer)];
+    }
 };
 
 struct HeadShape;  // hyper.h
@@ -47,7 +60,10 @@ struct Indexer {
     int64_t block = 0;  // not 0: it chooses top / block blocks of so many for each KV head,
     int64_t local = 0;  // the last `local` ones always; and it has no weights of heads
     bool neighbours = false;  // RoPE turns neighbouring columns; else the halves of the first
-    float eps = 1e-6f;  // of the LayerNorm of keys
+    // Queries are made of the hidden rows' LayerNorm, and grow with the logarithm of the position
+    // (Mistral Large 4).
+    bool from_hidden = false;
+    float eps = 1e-6f;  // of the LayerNorms
     // By layer: it has an indexer of its own. Empty: all have; of blocks those with its tensors.
     std::vector<bool> own = {};
     bool IsOwn(int64_t layer) const { return own.empty() || own[static_cast<size_t>(layer)]; }

@@ -150,6 +150,12 @@ constexpr std::array kArchitectures = {
                   "minimaxM3, minimaxM3Top"},
                  BuildQwen3,
                  true},
+    Architecture{{"mistral-large4", "Mistral Large 4 (text, folders)",
+                  "sparse latent attention, latents shared by layers, layers without positions, "
+                  "temperature by head, a soft cap",
+                  "mistralLarge4"},
+                 BuildDeepSeek2,
+                 true},
     Architecture{{"mistral3", "Ministral 3, Devstral 2", "YaRN, temperature", "ministral3"},
                  BuildLlama,
                  true},

@@ -76,9 +76,10 @@ Status ReadGroups(const model_files::ModelSource& source, const std::string& arc
         route.groups = route.groups_used = 1;
         return {};
     }
-    // DeepSeek-V3 adds up the best two of a group, as Mistral 4 does; V2, whose scores are a
+    // DeepSeek-V3 adds up the best two of a group, as Mistral's 4 do; V2, whose scores are a
     // softmax, takes the best.
-    const bool two = route.score == program::GateScore::kSigmoid || architecture == "mistral4";
+    const bool two = route.score == program::GateScore::kSigmoid || architecture == "mistral4" ||
+                     architecture == "mistral-large4";
     route.group_best = two ? 2 : 1;
     const int64_t size = moe.experts / route.groups;
     if (moe.experts % route.groups == 0 && route.groups_used >= 1 &&

@@ -22,7 +22,6 @@ constexpr RefusedModel kRefusedModels[] = {
     {"deci", "nemotron-nas", "Llama-3.3-Nemotron-Super", "layers without attention"},
     {"longcat-flash", "longcat_flash", "LongCat-Flash", "two attentions a layer, empty experts"},
     {"minicpm", "minicpm", "MiniCPM", "a builder: llama's block with Granite's scales"},
-    {"", "mistral_large4", "Mistral Large 4", "an indexer"},
     {"", "olmo_hybrid", "OLMo-Hybrid", "recurrent layers between OLMo's"},
     {"phimoe", "phimoe", "Phi-3.5-MoE", "LayerNorm with biases, sparsemixer"},
     {"", "qwen4_exp", "Qwen4-exp, Qwen 3.8", "recurrent layers beside an indexer"},

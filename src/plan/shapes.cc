@@ -110,7 +110,7 @@ class ShapeWriter {
             const bool experts = h_.moe.experts > 0 && !dense[static_cast<size_t>(layer)];
             Norms(experts);
             const bool recurrent = h_.has_state() && IsRecurrent(layer);
-            recurrent ? Recurrent() : h_.latent.rank > 0 ? Latent() : Attention(layer);
+            recurrent ? Recurrent() : h_.latent.rank > 0 ? Latent(layer) : Attention(layer);
             if (h_.indexer.heads > 0 && h_.indexer.IsOwn(layer)) {
                 h_.indexer.block > 0 ? BlockIndexer() : Indexer();
             }
@@ -201,9 +201,10 @@ class ShapeWriter {
         Matrix("ssm_alpha", h_.hidden, r.heads);
         Matrix("ssm_beta", h_.hidden, r.heads);
     }
-    void Latent() {
+    void Latent(int64_t layer) {
         const model::Latent& m = h_.latent;
         const int64_t q_rows = h_.heads * (m.nope + m.rope);
+        const int64_t rotated = m.IsPlain(layer) ? 0 : m.rope;
         if (m.q_rank > 0) {
             Matrix("attn_q_a", h_.hidden, m.q_rank);
             Vector("attn_q_a_norm.weight", m.q_rank);
@@ -211,19 +212,30 @@ class ShapeWriter {
         } else {
             Matrix("attn_q", h_.hidden, q_rows);
         }
-        Matrix("attn_kv_a_mqa", h_.hidden, m.rank + m.rope);
-        Vector("attn_kv_a_norm.weight", m.rank);
-        model_.Add(block_ + "attn_k_b.weight", {m.nope, m.rank, h_.heads});
+        if (h_.KvLayer(layer) == layer) {
+            Matrix("attn_kv_a_mqa", h_.hidden, m.rank + rotated);
+            Vector("attn_kv_a_norm.weight", m.rank);
+        }
+        const int64_t plain = m.nope + m.rope - rotated;
+        model_.Add(block_ + "attn_k_b.weight", {plain, m.rank, h_.heads});
         model_.Add(block_ + "attn_v_b.weight", {m.rank, m.value, h_.heads});
         Matrix("attn_output", h_.heads * m.value, h_.hidden);
+        if (m.scales) Line("attn_temperature", h_.heads);
+    }
+    // A vector of factors, and one of what is added.
+    void Line(const std::string& tensor, int64_t columns) {
+        Vector(tensor + ".weight", columns);
+        Vector(tensor + ".bias", columns);
     }
     void Indexer() {
         const model::Indexer& m = h_.indexer;
-        Matrix("indexer.attn_q_b", h_.latent.q_rank, m.heads * m.dim);
+        Matrix("indexer.attn_q_b", m.from_hidden ? h_.hidden : h_.latent.q_rank, m.heads * m.dim);
         Matrix("indexer.attn_k", h_.hidden, m.dim);
         Matrix("indexer.proj", h_.hidden, m.heads);
-        Vector("indexer.k_norm.weight", m.dim);
-        Vector("indexer.k_norm.bias", m.dim);
+        Line("indexer.k_norm", m.dim);
+        if (!m.from_hidden) return;
+        Line("indexer.q_norm", h_.hidden);
+        Line("indexer.temperature", m.heads);
     }
     void BlockIndexer() {
         const model::Indexer& m = h_.indexer;

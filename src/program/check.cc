@@ -294,6 +294,9 @@ class Checker {
                In(op, 0)[1] == a.heads * In(op, 1)[1] && Out(op, 0)[1] % a.heads == 0 &&
                Out(op, 0)[1] / a.heads >= a.local;
     }
+    bool Check(const Op& op, const ScaleHeads&) const {
+        return In(op, 0)[1] % In(op, 2)[0] == 0 && In(op, 2) == In(op, 3);
+    }
     static bool Check(const Op&, const Glu& a) {
         return a.limit == 0 || (a.limit > 0 && a.activation == Activation::kSilu);
     }

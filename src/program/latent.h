@@ -57,4 +57,11 @@ struct LatentAttention {
     }
 };
 
+// Columns of each head times slope[head] * log(position + 1) + offset[head].
+struct ScaleHeads {
+    static constexpr OpRow kRow{"scale_heads",
+                                "x[T,n] positions[T]:i32 slope[_] offset[_] -> y[T,n]",
+                                Pass::kInference, Trait::kRowWise, 1};
+};
+
 }  // namespace weft::program

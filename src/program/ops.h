@@ -657,6 +657,7 @@ struct CrossEntropyGrad {
     OP(Rope) \
     OP(Attention) OP(AttentionGrad) \
     OP(IndexTopK) OP(IndexBlocks) OP(LatentAttention) OP(PickColumns) \
+    OP(ScaleHeads) \
     OP(CausalConv) OP(DeltaRule) \
     OP(Glu) OP(GluGrad) OP(ReluSquared) \
     OP(Add) OP(Scale) OP(ScaleByPosition) OP(SoftCap) OP(SoftCapGrad) OP(Zero) \

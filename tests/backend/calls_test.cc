@@ -111,6 +111,7 @@ class EveryOp {
              rows);
         const ValueId blocks = Emit(program::IndexBlocks{2, 8, 1}, {latent, key, Cache(1, 8)},
                                     {kTokens, 6}, DType::kI32);
+        Emit(program::ScaleHeads{}, {q, positions_, Vector(2), Vector(2)}, rows);
         attention.sinks = false;
         attention.block = 8;
         Emit(attention, {turned, k, v, blocks, Cache(2, 16), Cache(2, 16)}, rows);

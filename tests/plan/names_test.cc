@@ -132,7 +132,7 @@ TEST(Names, OfThisYearsModels) {
           "Nemotron-3-Nano-30B-A3B", "Nemotron-3-Ultra", "Nemotron-Nano-9B-v2",
           "Llama-3.3-Nemotron-Super-49B", "gemma-4-12b", "gemma-4-e2b", "gemma-3n-e4b",
           "Mistral-Large-3", "Mistral-Large-3-675B-Instruct-2512", "Mistral-Medium-3.5",
-          "Mistral-Large-4", "mistral_large4", "Devstral-3-123B", "Devstral-Small-3-24B",
+          "Devstral-3-123B", "Devstral-Small-3-24B",
           "Llama-4-Maverick-400B", "Llama-4-Maverick-17B-128E-Instruct", "LFM2-8B-A1B",
           "LFM2.5-1.2B", "Granite-4-H-Small", "granite-4.0-h-tiny", "granite-4.0-micro",
           "Falcon-H1-34B", "AI21-Jamba-Mini-1.7", "Ring-2.5-1T", "Laguna",

@@ -10,6 +10,7 @@
 
 #include "kernels/experts.h"
 #include "kernels/reference/ops.h"
+#include "kernels/sparse.h"
 #include "support/kernel_levels.h"
 #include "vulkan/bench_emitter.h"
 
@@ -134,6 +135,40 @@ TEST(VulkanRows, ScaleByPosition) {
         ExpectClose(
             got, expected, [&](size_t i) { return 6 * kUlp * std::fabs(expected[i]); },
             "scale_by_position, " + Sizes(rows, cols));
+    }
+}
+
+// The logarithm is off by 3 roundings, the product and the sum by one each; the reference's factor
+// by as much. The terms may cancel each other.
+TEST(VulkanRows, ScaleHeads) {
+    WEFT_VULKAN(device);
+    Random random(10);
+    for (const int32_t rows : kRowCounts) {
+        const int64_t heads = random.Int(1, 5), dim = random.Pick<int64_t>({1, 3, 64, 130});
+        BenchEmitter e(device, ShapeOf(rows));
+        const std::vector<float> x = random.Normals(rows * heads * dim, 3);
+        const std::vector<float> slope = random.Normals(heads), offset = random.Normals(heads);
+        StepContents step;
+        for (int32_t row = 0; row < rows; ++row) step.positions.push_back(row * row * 7);
+        e.SetStep(step);
+        std::vector<float> got, expected = Empty(x.size()), largest = Empty(x.size());
+        RunMapOn(e, program::ScaleHeads{},
+                 {e.AddFloats({kTokens, heads * dim}, x), e.AddInts({kTokens}),
+                  e.AddFloats({heads}, slope), e.AddFloats({heads}, offset)},
+                 e.AddFloats({kTokens, heads * dim}), got);
+        kernels::ScaleHeads({x.data(), step.positions.data(), slope.data(), offset.data(), rows,
+                             heads * dim, heads, expected.data()},
+                            0, 1);
+        for (size_t i = 0; i < x.size(); ++i) {
+            const size_t head = i % static_cast<size_t>(heads * dim) / static_cast<size_t>(dim);
+            const auto row = i / static_cast<size_t>(heads * dim);
+            const float grown = std::log(static_cast<float>(step.positions[row]) + 1.0f);
+            largest[i] = std::fabs(x[i]) *
+                         (std::fabs(slope[head]) * grown + std::fabs(offset[head]));
+        }
+        ExpectClose(
+            got, expected, [&](size_t i) { return 10 * kUlp * largest[i]; },
+            "scale_heads, " + Sizes(rows, heads * dim));
     }
 }
 

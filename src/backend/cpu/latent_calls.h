@@ -24,6 +24,20 @@ class LatentCalls : protected InferenceCalls {
         return Push<kernels::PickColumns>(call, op.outputs[0]);
     }
 
+    Status Lower(const Op& op, const program::ScaleHeads&) {
+        CallOf<kernels::ScaleHeadsArgs> call;
+        kernels::ScaleHeadsArgs& args = call.args;
+        call.Reads(args.x, Of(op.inputs[0]));
+        call.Reads(args.positions, Of(op.inputs[1]));
+        args.slope = Vector(op.inputs[2]);
+        args.offset = Vector(op.inputs[3]);
+        args.cols = Cols(op.inputs[0]);
+        args.heads = ShapeOf(op.inputs[2])[0];
+        call.Writes(args.y, Of(op.outputs[0]));
+        call.Rows(args.rows);
+        return Push<kernels::ScaleHeads>(call, op.outputs[0]);
+    }
+
     Status Lower(const Op& op, const program::LatentAttention& a) {
         CallOf<kernels::LatentWriteArgs> write;
         write.Binds(write.args.sequences, Bound::kSequences);

@@ -33,6 +33,10 @@ struct BlockScoresShaderArgs {
     uint64_t row_sequence = 0, sequences = 0, pages = 0;
     uint32_t top = 0, block = 0, local = 0, page_tokens = 0, stride = 0, first_row = 0;
 };
+struct ScaleHeadsShaderArgs {
+    uint64_t x = 0, positions = 0, slope = 0, offset = 0, y = 0;
+    uint32_t cols = 0, heads = 0;
+};
 struct BlockChooseShaderArgs {
     uint64_t scores = 0, chosen = 0, row_sequence = 0, sequences = 0;
     uint32_t heads = 0, top = 0, block = 0, local = 0, stride = 0, first_row = 0;
@@ -88,6 +92,22 @@ Status Lower(Emitter& e, const program::Op& op, const program::IndexBlocks& a) {
                        {e.All(chosen)}));
     }
     return {};
+}
+
+Status Lower(Emitter& e, const program::Op& op, const program::ScaleHeads&) {
+    const ValueId x = op.inputs[0], slope = op.inputs[2], offset = op.inputs[3];
+    const ValueId y = op.outputs[0];
+    ScaleHeadsShaderArgs args;
+    args.x = e.Address(x);
+    args.positions = e.tables().positions;
+    args.slope = e.Address(slope);
+    args.offset = e.Address(offset);
+    args.y = e.Address(y);
+    args.cols = static_cast<uint32_t>(e.Cols(x));
+    args.heads = static_cast<uint32_t>(e.program().value(slope).shape[0]);
+    return e.Run("scale_heads", {kScoreGroup}, args,
+                 {(e.Cols(x) + kScoreGroup - 1) / kScoreGroup, e.shape().rows, 1},
+                 {e.All(x), e.All(slope), e.All(offset)}, {e.All(y)});
 }
 
 Status Lower(Emitter& e, const program::Op& op, const program::IndexTopK&) {

@@ -400,7 +400,7 @@ Status Assembly::AddEnds() {
     const bool lfm = family_.architecture.starts_with("lfm2");
     AddVector(lfm ? "token_embd_norm.weight" : "output_norm.weight", std::move(norm));
     bool tied = true;
-    for (const char* name : {"lm_head", "language_model.lm_head"}) {
+    for (const char* name : {"lm_head", "language_model.lm_head", "output"}) {
         WEFT_ASSIGN(MatrixPtr head, Linear(name));
         WEFT_ASSIGN(const bool same, IsHeadTied(head, embedding));
         tied = tied && same;
@@ -425,12 +425,17 @@ Status Assembly::AddRopeFactors() {
 // further tokens, scales of a quantized KV cache or of activations.
 bool Assembly::Unneeded(const std::string& name) const {
     if (LayerOf(name, prefix_) >= layers_) return true;
-    constexpr std::array<std::string_view, 17> kBegins = {"vision_tower.",
+    constexpr std::array<std::string_view, 22> kBegins = {"vision_tower.",
                                                           "vision_model.",
                                                           "multi_modal_projector.",
                                                           "mm_projector.",
                                                           "visual.",
                                                           "mtp.",
+                                                          "mtp_dspark.",
+                                                          "vision_encoder.",
+                                                          "vision_language_adapter.",
+                                                          "patch_merger.",
+                                                          "pre_mm_projector_norm.",
                                                           "model.vision_tower.",
                                                           "model.multi_modal_projector.",
                                                           "model.mm_projector.",

@@ -117,6 +117,7 @@ Status CheckCaps(const Config& whole, const Family& family) {
         bool known;
     } caps[] = {{"attn_logit_softcapping", family.architecture == "gemma2"},
                 {"final_logit_softcapping", family.architecture.starts_with("gemma") ||
+                                                family.architecture == "mistral-large4" ||
                                                 family.architecture == "muse-glimmer"}};
     for (const auto& [key, known] : caps) {
         if (known || !whole.Has(key)) continue;

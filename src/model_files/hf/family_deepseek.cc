@@ -1,7 +1,7 @@
 // DeepSeek V2, V3 and R1, Kimi K2 (and the text part of K2.5 to K2.7), GLM 4.7 Flash, Youtu,
-// Mistral 4, DeepSeek V3.2, GLM 5: latent attention. GGUF has the projection from the latent vector
-// to keys and values (kv_b) in two: K's part of each head transposed, ready to be absorbed into the
-// query, and V's. The rotated dims stand in neighbouring pairs in both.
+// Mistral Small 4 and Large 4, DeepSeek V3.2, GLM 5: latent attention. GGUF has the projection from
+// the latent vector to keys and values (kv_b) in two: K's part of each head transposed, ready to be
+// absorbed into the query, and V's. The rotated dims stand in neighbouring pairs in both.
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -134,9 +134,8 @@ Result<std::vector<bool>> OwnIndexers(const Config& config) {
     return own;
 }
 
-// With an indexer.
-Status SparseMeta(const Config& config, MetaWriter& meta) {
-    WEFT_TRY(DeepseekMeta(config, meta, "sigmoid"));
+// The indexer's sizes.
+Status IndexerMeta(const Config& config, MetaWriter& meta) {
     const struct {
         std::string_view key, from;
     } numbers[] = {{"attention.indexer.head_count", "index_n_heads"},
@@ -146,6 +145,19 @@ Status SparseMeta(const Config& config, MetaWriter& meta) {
         WEFT_ASSIGN(const int64_t value, config.NeedInt({from}, 1, kMostWidth));
         meta.Int(key, value);
     }
+    return {};
+}
+
+void WriteFlags(MetaWriter& meta, std::string_view key, const std::vector<bool>& values) {
+    const auto flags = std::make_unique<bool[]>(values.size());
+    std::ranges::copy(values, flags.get());
+    meta.Bools(key, {flags.get(), values.size()});
+}
+
+// With an indexer.
+Status SparseMeta(const Config& config, MetaWriter& meta) {
+    WEFT_TRY(DeepseekMeta(config, meta, "sigmoid"));
+    WEFT_TRY(IndexerMeta(config, meta));
     if (config.Has("indexer_rope_interleave")) {
         WEFT_ASSIGN(const bool pairs, config.BoolOr({"indexer_rope_interleave"}, false));
         const bool usual = meta.architecture() == "glm-dsa";
@@ -155,9 +167,64 @@ Status SparseMeta(const Config& config, MetaWriter& meta) {
     }
     if (meta.architecture() != "glm-dsa") return {};
     WEFT_ASSIGN(const std::vector<bool> own, OwnIndexers(config));
-    const auto flags = std::make_unique<bool[]>(own.size());
-    std::ranges::copy(own, flags.get());
-    meta.Bools("attention.indexer.types", {flags.get(), own.size()});
+    WriteFlags(meta, "attention.indexer.types", own);
+    return {};
+}
+
+// Of Mistral Large 4, by layer: whether its heads have rotated columns.
+Result<std::vector<bool>> RotatedLayers(const Config& config) {
+    constexpr std::string_view kKey = "no_rope_layers";
+    WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, 4096));
+    WEFT_ASSIGN(const std::vector<int64_t> given, config.Ints({kKey}));
+    WEFT_ASSIGN(const int64_t step, config.IntOr({"no_rope_layer_interval"}, 1, 4096, 4));
+    if (!given.empty() && static_cast<int64_t>(given.size()) < layers) {
+        return config.Corrupt(kKey, fmt::format("0 or 1 of each of {} layers", layers));
+    }
+    std::vector<bool> rotated;
+    for (int64_t layer = 0; layer < layers; ++layer) {
+        rotated.push_back(given.empty() ? (layer + 1) % step != 0
+                                        : given[static_cast<size_t>(layer)] != 0);
+    }
+    return rotated;
+}
+
+// By layer, whose latents it reads: its own, or (as transformers takes it) those of the last layer
+// of its kind whose latents others read.
+Result<std::vector<int64_t>> LatentSources(const Config& config, const std::vector<bool>& rotated) {
+    constexpr std::string_view kKey = "kv_source_layers";
+    const auto layers = static_cast<int64_t>(rotated.size());
+    WEFT_ASSIGN(std::vector<int64_t> sources, config.Ints({kKey}));
+    if (sources.empty()) {
+        for (int64_t layer = 0; layer < layers; ++layer) sources.push_back(layer);
+    }
+    std::optional<int64_t> last[2];  // by kind
+    bool good = static_cast<int64_t>(sources.size()) == layers;
+    for (int64_t layer = 0; good && layer < layers; ++layer) {
+        const auto at = static_cast<size_t>(layer);
+        std::optional<int64_t>& known = last[rotated[at] ? 1 : 0];
+        if (sources[at] == layer) {
+            const auto behind = sources.begin() + layer + 1;
+            if (std::find(behind, sources.end(), layer) != sources.end()) known = layer;
+        } else {
+            good = known == sources[at];
+        }
+    }
+    if (good) return sources;
+    return config.Corrupt(kKey, "of each layer its own number, or that of the last layer before "
+                                "it, with RoPE or without as it is, that others read, too");
+}
+
+Status MistralLarge4Meta(const Config& config, MetaWriter& meta) {
+    WEFT_TRY(DeepseekMeta(config, meta, "softmax"));
+    WEFT_TRY(IndexerMeta(config, meta));
+    WEFT_ASSIGN(const std::vector<bool> own, OwnIndexers(config));
+    WEFT_ASSIGN(const std::vector<bool> rotated, RotatedLayers(config));
+    WEFT_ASSIGN(const std::vector<int64_t> sources, LatentSources(config, rotated));
+    WriteFlags(meta, "attention.indexer.types", own);
+    WriteFlags(meta, "rope.layers", rotated);
+    meta.Ints("attention.kv_source_layers", sources);
+    WEFT_ASSIGN(const double cap, config.F64Or({"final_logit_softcapping"}, 0.0));
+    if (cap != 0) meta.F32("final_logit_softcapping", cap);
     return {};
 }
 
@@ -176,12 +243,9 @@ bool IsFloat(DType dtype) {
     return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
 }
 
-}  // namespace
-
 // blk.N.attn_k_b [heads, latent, plain] and attn_v_b [heads, value, latent].
-Status SplitKvB(Assembly& assembly, int64_t layer, const std::string& module) {
+Status SplitHeads(Assembly& assembly, int64_t layer, const std::string& module, int64_t plain) {
     const Config& config = assembly.config();
-    WEFT_ASSIGN(const int64_t plain, config.NeedInt({"qk_nope_head_dim"}, 1, kMostWidth));
     WEFT_ASSIGN(const int64_t value, config.NeedInt({"v_head_dim"}, 1, kMostWidth));
     WEFT_ASSIGN(const int64_t heads, config.NeedInt({"num_attention_heads"}, 1, 4096));
     WEFT_ASSIGN(MatrixPtr keys, assembly.Linear(module));
@@ -202,10 +266,42 @@ Status SplitKvB(Assembly& assembly, int64_t layer, const std::string& module) {
     return {};
 }
 
+}  // namespace
+
+Status SplitKvB(Assembly& assembly, int64_t layer, const std::string& module) {
+    WEFT_ASSIGN(const int64_t plain,
+                assembly.config().NeedInt({"qk_nope_head_dim"}, 1, kMostWidth));
+    return SplitHeads(assembly, layer, module, plain);
+}
+
 namespace {
 
 Status DeepseekLayer(Assembly& assembly, int64_t layer, const std::string& prefix) {
     return SplitKvB(assembly, layer, prefix + "self_attn.kv_b_proj");
+}
+
+// Layers without RoPE have no rotated columns. RoPE's frequencies are times exp(alpha): a GGUF file
+// has divisors.
+Status MistralLarge4Layer(Assembly& assembly, int64_t layer, const std::string& prefix) {
+    const Config& config = assembly.config();
+    WEFT_ASSIGN(const std::vector<bool> rotated, RotatedLayers(config));
+    WEFT_ASSIGN(int64_t plain, config.NeedInt({"qk_nope_head_dim"}, 1, kMostWidth));
+    WEFT_ASSIGN(const int64_t rotary, config.NeedInt({"qk_rope_head_dim"}, 2, kMostWidth));
+    if (!rotated[static_cast<size_t>(layer)]) plain += rotary;
+    WEFT_TRY(SplitHeads(assembly, layer, prefix + "attention.wkv_b", plain));
+    if (layer != 0) return {};
+    const std::string name = "lerope.alpha";
+    WEFT_ASSIGN(const MatrixPtr alpha, assembly.Column(name));
+    if (alpha == nullptr || alpha->rows() != rotary / 2) {
+        return MakeError(ErrorCode::kCorrupt,
+                         "{}: tensor '{}' is missing, or has not {} elements", assembly.folder(),
+                         name, rotary / 2);
+    }
+    std::vector<float> factors(static_cast<size_t>(rotary / 2));
+    WEFT_TRY(alpha->Read({0, rotary / 2, 0, 1}, std::as_writable_bytes(std::span(factors))));
+    for (float& factor : factors) factor = std::exp(-factor);
+    assembly.AddVector("rope_freqs.weight", FromFloats(std::move(factors)));
+    return {};
 }
 
 constexpr Rule kLatentRules[] = {
@@ -224,6 +320,40 @@ constexpr Rule kIndexerRules[] = {
     {"indexer.proj", "self_attn.indexer.weights_proj", Form::kLinear, false},
     {"indexer.k_norm.weight", "self_attn.indexer.k_norm.weight", Form::kVector, false},
     {"indexer.k_norm.bias", "self_attn.indexer.k_norm.bias", Form::kVector, false},
+};
+
+// Mistral Large 4's folders have Mistral's own names. A layer that reads the latents of another
+// makes none.
+constexpr Rule kMistralLarge4Rules[] = {
+    {"attn_norm", "attention_norm", Form::kNorm},
+    {"attn_q", "attention.wq", Form::kLinear},
+    {"attn_kv_a_mqa", "attention.wkv_a_with_mqa", Form::kLinear, false},
+    {"attn_kv_a_norm", "attention.kv_a_norm", Form::kNorm, false},
+    {"attn_output", "attention.wo", Form::kLinear},
+    {"attn_temperature.weight", "attention.ssmax_scaling.s", Form::kVector},
+    {"attn_temperature.bias", "attention.ssmax_scaling.b", Form::kVector},
+    {"indexer.attn_q_b", "attention.indexer.wq_b", Form::kLinear, false},
+    {"indexer.attn_k", "attention.indexer.wk", Form::kLinear, false},
+    {"indexer.proj", "attention.indexer.weights_proj", Form::kLinear, false},
+    {"indexer.q_norm.weight", "attention.indexer.q_input_norm.weight", Form::kVector, false},
+    {"indexer.q_norm.bias", "attention.indexer.q_input_norm.bias", Form::kVector, false},
+    {"indexer.k_norm.weight", "attention.indexer.k_norm.weight", Form::kVector, false},
+    {"indexer.k_norm.bias", "attention.indexer.k_norm.bias", Form::kVector, false},
+    {"indexer.temperature.weight", "attention.indexer.ssmax_scaling.s", Form::kVector, false},
+    {"indexer.temperature.bias", "attention.indexer.ssmax_scaling.b", Form::kVector, false},
+};
+constexpr Rule kMistralLarge4MoeRules[] = {
+    {"ffn_norm", "ffn_norm", Form::kNorm},
+    {"ffn_gate", "feed_forward.w1", Form::kLinear, false},
+    {"ffn_up", "feed_forward.w3", Form::kLinear, false},
+    {"ffn_down", "feed_forward.w2", Form::kLinear, false},
+    {"ffn_gate_inp", "gate", Form::kRouter, false},
+    {"ffn_gate_exps", "experts.*.w1", Form::kExperts, false},
+    {"ffn_up_exps", "experts.*.w3", Form::kExperts, false},
+    {"ffn_down_exps", "experts.*.w2", Form::kExperts, false},
+    {"ffn_gate_shexp", "shared_experts.w1", Form::kLinear, false},
+    {"ffn_up_shexp", "shared_experts.w3", Form::kLinear, false},
+    {"ffn_down_shexp", "shared_experts.w2", Form::kLinear, false},
 };
 
 constexpr Family Deepseek(std::string_view model_type, Status (*meta)(const Config&, MetaWriter&),
@@ -252,6 +382,30 @@ constexpr Family Sparse(std::string_view model_type, std::string_view architectu
                         std::string_view defaults) {
     Family family = Deepseek(model_type, SparseMeta, defaults, SparseAdjust, architecture);
     family.rules[4] = kIndexerRules;
+    return family;
+}
+
+// Queries are projected at once; what else is its own stands at its functions.
+constexpr Family MistralLarge4(std::string_view model_type) {
+    Family family = Deepseek(model_type, MistralLarge4Meta,
+                             R"({"max_position_embeddings": 1048576, "rms_norm_eps": 1e-5,
+                                 "kv_lora_rank": 512, "qk_rope_head_dim": 64,
+                                 "qk_nope_head_dim": 64, "v_head_dim": 128,
+                                 "n_routed_experts": 128, "n_shared_experts": 1,
+                                 "num_experts_per_tok": 4, "moe_intermediate_size": 6144,
+                                 "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1,
+                                 "routed_scaling_factor": 1.0, "norm_topk_prob": true,
+                                 "index_topk": 2048, "index_head_dim": 128, "index_n_heads": 32,
+                                 "final_logit_softcapping": 30.0,
+                                 "rope_parameters": {
+                                     "rope_type": "yarn", "rope_theta": 10000.0,
+                                     "factor": 2048.0, "original_max_position_embeddings": 512,
+                                     "beta_fast": 32.0, "beta_slow": 1.0,
+                                     "attention_factor": 1.0}})",
+                             SparseAdjust, "mistral-large4");
+    family.rules = {kMistralLarge4Rules, kMistralLarge4MoeRules};
+    family.layer = MistralLarge4Layer;
+    family.embedding = "tok_embeddings";
     return family;
 }
 
@@ -286,6 +440,8 @@ constexpr Family kDeepseekFamilies[] = {
                      "beta_slow": 1.0, "mscale_all_dim": 1.0, "mscale": 1.0,
                      "llama_4_scaling_beta": 0.1}})",
              Mistral4Adjust, "mistral4"),
+    MistralLarge4("mistral_large4"),
+    MistralLarge4("mistral_large4_text"),
     Sparse("deepseek_v32", "deepseek32",
            R"({"max_position_embeddings": 163840, "kv_lora_rank": 512, "q_lora_rank": 1536,
                "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128,
