@@ -136,11 +136,12 @@ struct RopeTableArgs {
     int64_t rows = 0, rotary_dim = 0;
     float* out = nullptr;  // [rows, rotary_dim]: a row holds the cosines, then the sines
     float magnitude = 1;
+    int64_t behind = 0;  // of position - behind, at least 0
 };
 
-// Rotates pairs of each head's first `rotary_dim` dims by the angles of the row's table
-// (RoFormer, Su et al. 2021). `neighbours`: pairs are (2i, 2i+1), as llama GGUFs are permuted for;
-// else halves (i, i + rotary_dim/2), as qwen has them. `sign` -1 rotates back (the gradient).
+// Rotates pairs of each head's first (`last`: last) `rotary_dim` dims by the angles of the row's
+// table (RoFormer, Su et al. 2021). `neighbours`: pairs are (2i, 2i+1), as llama GGUFs are permuted
+// for; else halves (i, i + rotary_dim/2), as qwen has them. `sign` -1 rotates back (the gradient).
 struct RopeArgs {
     const float* x = nullptr;  // [rows, heads * head_dim]
     int64_t x_stride = 0;
@@ -150,6 +151,7 @@ struct RopeArgs {
     int64_t rows = 0, heads = 0, head_dim = 0, rotary_dim = 0;
     float* y = nullptr;  // may be x
     int64_t y_stride = 0;
+    bool last = false;
     operator dense::RopeArgs() const;
 };
 
@@ -157,7 +159,8 @@ struct RopeArgs {
 inline constexpr int64_t kSlotGroup = 64;
 
 // One layer's K or V cache: pages of `page_tokens` positions. A page holds
-// [kv_heads][page_tokens] rows of head_dim elements of dtype (F32, F16, BF16 or Q8_0).
+// [kv_heads][page_tokens] rows of head_dim elements of dtype (F32, F16, BF16 or Q8_0). Where
+// positions share a row, page_tokens counts rows.
 // V: plain rows. K: the rows of each kSlotGroup slots are stored transposed, so that a dim of many
 // keys is a vector and a tile is read from its first byte to its last:
 //   floats: [head_dim][64];  Q8_0: for each block of 32 dims, [64] f16 scales, then [32][64] int8.
@@ -224,7 +227,7 @@ struct AttentionArgs {
 };
 
 // out = act(gate) * up. Shazeer 2020; tensor/activation.h has the formulas. limit not 0 (SiLU
-// alone): act(gate) is at most this, up within +- this.
+// alone): act(gate) is at most this, or with limits_gate the gate, up within +- this.
 struct GluArgs {
     const float* gate = nullptr;
     const float* up = nullptr;
@@ -233,6 +236,7 @@ struct GluArgs {
     int64_t out_stride = 0;
     Activation activation = Activation::kSilu;
     float limit = 0;
+    bool limits_gate = false;
     operator dense::GluArgs() const;
 };
 

@@ -24,18 +24,24 @@ int64_t StackStride(const Kernels& kernels, DType dtype, int64_t rows, int64_t c
 
 inline constexpr int64_t kMostExperts = 1024;
 
-// Chooses `used` of `experts` for each row of logits. Scores are the softmax or the sigmoids of the
-// logits; score + bias ranks them (the logit, without bias and groups), and equal ones rank by id.
-// Experts stand in `groups`; only the `groups_used` groups whose best `group_best` add up highest
-// are open. Weights are the scores of the chosen (over their sum, where `renormalise`) times
-// `scale` and the expert's own factor, in the order of choice. DeepSeek-V2 and V3 (DeepSeek-AI
-// 2024), Mixtral (Jiang et al. 2024).
+// What a router makes of logits: softmax, sigmoids, or the square roots of log(1 + exp(logit)).
+enum class RouterScore : uint8_t { kSoftmax, kSigmoid, kSqrtSoftplus };
+
+// Chooses `used` of `experts` for each row of logits. Score + bias ranks them (the logit, without
+// bias and groups), and equal ones rank by id. Experts stand in `groups`; only the `groups_used`
+// groups whose best `group_best` add up highest are open. Weights are the scores of the chosen
+// (over their sum, where `renormalise`) times `scale` and the expert's own factor, in the order of
+// choice. DeepSeek-V2 and V3 (DeepSeek-AI 2024), Mixtral (Jiang et al. 2024).
 struct RouteArgs {
     const float* logits = nullptr;            // [rows, experts]
     const float* bias = nullptr;              // [experts] or null
     const float* factors = nullptr;           // [experts] or null
     int64_t rows = 0, experts = 0, used = 0;  // experts: at most kMostExperts
-    bool sigmoid = false;                     // else softmax
+    // Not null: no choice; expert i of a row is table[tokens[row] * used + i], one of `experts`.
+    const int32_t* tokens = nullptr;  // [rows]
+    const float* table = nullptr;     // [vocab, used]
+    int64_t vocab = 0;
+    RouterScore score = RouterScore::kSoftmax;
     int64_t groups = 1, groups_used = 1, group_best = 1;
     bool renormalise = false;
     float scale = 1;

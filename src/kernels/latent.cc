@@ -23,11 +23,13 @@ void LatentWrite(const LatentWriteArgs& args, int part, int parts) {
         const Range share = Share(sequence.row_count, 1, part, parts);
         for (int64_t i = share.begin; i < share.end; ++i) {
             const int64_t at = sequence.row_begin + i, position = sequence.position + i;
+            if (!args.windows.Ends(position)) continue;
             std::copy_n(args.latent + at * args.rank, args.rank, row);
             std::copy_n(args.key + at * args.rope, args.rope, row + args.rank);
-            const auto page = static_cast<size_t>(position / args.cache.page_tokens);
+            const int64_t slot = position / args.windows.row_positions;
+            const auto page = static_cast<size_t>(slot / args.cache.page_tokens);
             reference::WriteValue(args.cache, sequence.pages[page], 0,
-                                  position % args.cache.page_tokens, row);
+                                  slot % args.cache.page_tokens, row);
         }
     }
 }

@@ -15,12 +15,29 @@ namespace weft::kernels {
 inline constexpr int64_t kLatentQueries = 32;
 inline constexpr int64_t kLatentTile = 64;
 
+// Windows of `stride` positions in a cache in which `row_positions` positions share a row: a window
+// has the row of its last position.
+struct Windows {
+    int64_t stride = 1, row_positions = 1;
+    // Windows that end at `position` or before.
+    int64_t Seen(int64_t position) const { return (position + 1) / stride; }
+    bool Ends(int64_t position) const { return (position + 1) % stride == 0; }
+    // The row of window w among the rows of its sequence's pages.
+    int64_t Row(int64_t w) const { return ((w + 1) * stride - 1) / row_positions; }
+};
+// Row `row` of a sequence's pages.
+inline std::byte* PagedRow(const KvCache& cache, const Sequence& sequence, int64_t row) {
+    const int32_t page = sequence.pages.data()[row / cache.page_tokens];
+    return cache.Row(page, 0, row % cache.page_tokens);
+}
+
 struct LatentWriteArgs {
     std::span<const Sequence> sequences;
     const float* latent = nullptr;  // [rows, rank]
     const float* key = nullptr;     // [rows, rope], rotated
     int64_t rank = 0, rope = 0;
     KvCache cache;  // head_dim = rank + rope, at most kMostLatentColumns; kv_heads = 1
+    Windows windows{};  // rows that end no window are not written
 };
 inline constexpr int64_t kMostLatentColumns = 1024;
 void LatentWrite(const LatentWriteArgs& args, int part, int parts);

@@ -21,6 +21,21 @@ void SigmoidScores(const float* logits, int64_t count, float* scores) {
     for (int64_t i = 0; i < count; ++i) scores[i] = 1.0f / (1.0f + std::exp(-logits[i]));
 }
 
+void SqrtSoftplusScores(const float* logits, int64_t count, float* scores) {
+    for (int64_t i = 0; i < count; ++i) {
+        const float x = logits[i];
+        scores[i] = std::sqrt(std::max(x, 0.0f) + std::log1p(std::exp(-std::fabs(x))));
+    }
+}
+
+void ScoreAll(RouterScore score, const float* logits, int64_t count, float* scores) {
+    switch (score) {
+        case RouterScore::kSoftmax: return SoftmaxScores(logits, count, scores);
+        case RouterScore::kSigmoid: return SigmoidScores(logits, count, scores);
+        case RouterScore::kSqrtSoftplus: return SqrtSoftplusScores(logits, count, scores);
+    }
+}
+
 // The best that is open, and closes it: the lowest index where several are equal.
 int64_t TakeBest(float* ranking, int64_t count) {
     int64_t best = 0;
@@ -57,10 +72,9 @@ void CloseGroups(const RouteArgs& args, float* ranking) {
     }
 }
 
-void RouteRow(const RouteArgs& args, const float* logits, int32_t* ids, float* weights) {
-    float scores[kMostExperts], ranking[kMostExperts];
-    args.sigmoid ? SigmoidScores(logits, args.experts, scores)
-                 : SoftmaxScores(logits, args.experts, scores);
+// The experts of highest rank.
+void ChooseExperts(const RouteArgs& args, const float* logits, const float* scores, int32_t* ids) {
+    float ranking[kMostExperts];
     constexpr float kLowest = std::numeric_limits<float>::lowest();
     const bool by_logit = args.bias == nullptr && args.groups <= 1;
     for (int64_t e = 0; e < args.experts; ++e) {
@@ -71,13 +85,31 @@ void RouteRow(const RouteArgs& args, const float* logits, int32_t* ids, float* w
         ranking[e] = std::isnan(rank) ? kLowest : std::max(rank, kLowest);
     }
     if (args.groups > 1) CloseGroups(args, ranking);
-    float sum = 0;
     for (int64_t k = 0; k < args.used; ++k) {
-        const int64_t expert = TakeBest(ranking, args.experts);
-        ids[k] = static_cast<int32_t>(expert);
-        weights[k] = scores[expert];
-        sum += weights[k];
+        ids[k] = static_cast<int32_t>(TakeBest(ranking, args.experts));
     }
+}
+
+// Ids are sound whatever the table holds.
+void LookUpExperts(const RouteArgs& args, int64_t row, int32_t* ids) {
+    const int64_t token = std::clamp<int64_t>(args.tokens[row], 0, args.vocab - 1);
+    for (int64_t k = 0; k < args.used; ++k) {
+        const float id = args.table[token * args.used + k];
+        const auto last = static_cast<float>(args.experts - 1);
+        ids[k] = id > 0 ? static_cast<int32_t>(std::min(id, last)) : 0;
+    }
+}
+
+void RouteRow(const RouteArgs& args, int64_t row) {
+    int32_t* ids = args.ids + row * args.used;
+    float* weights = args.weights + row * args.used;
+    float scores[kMostExperts];
+    const float* logits = args.logits + row * args.experts;
+    ScoreAll(args.score, logits, args.experts, scores);
+    args.table == nullptr ? ChooseExperts(args, logits, scores, ids)
+                          : LookUpExperts(args, row, ids);
+    float sum = 0;
+    for (int64_t k = 0; k < args.used; ++k) sum += weights[k] = scores[ids[k]];
     const float factor = args.renormalise ? args.scale / (sum + 1e-20f) : args.scale;
     for (int64_t k = 0; k < args.used; ++k) {
         weights[k] *= args.factors == nullptr ? factor : factor * args.factors[ids[k]];
@@ -90,8 +122,7 @@ void Route(const RouteArgs& args, int part, int parts) {
     WEFT_CHECK(args.experts <= kMostExperts);
     const Range share = Share(args.rows, 1, part, parts);
     for (int64_t row = share.begin; row < share.end; ++row) {
-        RouteRow(args, args.logits + row * args.experts, args.ids + row * args.used,
-                 args.weights + row * args.used);
+        RouteRow(args, row);
     }
 }
 

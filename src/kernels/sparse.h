@@ -5,6 +5,8 @@
 //
 // The index keys of a layer are a cache of their own, plain rows of `dim` elements like latent
 // attention's (latent.h), whose LatentWrite writes them with rank = dim and rope = 0.
+// Positions may be windows of several (DeepSeek-V4); and attention may go to them beside the last
+// positions, one by one.
 // As in args.h: (args, part, parts), no allocation, and a row's bits do not depend on others.
 #pragma once
 
@@ -31,6 +33,7 @@ struct IndexRows {
     int64_t scratch_floats = 0;  // IndexScratch(heads, dim, positions)
     int64_t positions = 0;       // the most that a sequence may have
     float* shared = nullptr;     // [kIndexSharedRows, positions], of all threads
+    Windows windows{};           // that are chosen in place of positions
 };
 int64_t IndexScratch(int64_t heads, int64_t dim, int64_t positions);
 
@@ -90,6 +93,54 @@ struct SparseLatentArgs {
     int64_t top = 0;
 };
 
+// out = softmax(scale * q . row) . row, for each head, over the rows of the last `window` positions
+// and over windows: those of `chosen`, or all where that is null. sinks: [heads], each a score
+// more, with a value of zeros.
+struct WindowAttentionArgs {
+    std::span<const Sequence> sequences;
+    const float* q = nullptr;  // [rows, heads * width]
+    int64_t heads = 0, width = 0, window = 0;
+    float scale = 1;
+    const float* sinks = nullptr;
+    KvCache cache;    // head_dim = width
+    KvCache entries;  // of windows; data null: there are none
+    Windows windows{};
+    const int32_t* chosen = nullptr;  // [rows, top], as IndexChooseArgs has them
+    int64_t top = 0;
+    float* scratch = nullptr;    // [parts, scratch_floats]
+    int64_t scratch_floats = 0;  // LatentScratch(width, 0)
+    float* out = nullptr;        // [rows, heads * width]
+};
+// The rows that row `row` of the step, at `position`, attends to.
+class WindowRows {
+  public:
+    WindowRows(const WindowAttentionArgs& args, const Sequence& sequence, int64_t row,
+               int64_t position)
+        : args_(args),
+          sequence_(sequence),
+          first_(std::max<int64_t>(position - args.window + 1, 0)),
+          single_(position + 1 - first_) {
+        if (args.entries.data == nullptr) return;
+        seen_ = args.windows.Seen(position);
+        if (args.chosen == nullptr) return;
+        seen_ = std::min(seen_, args.top);
+        chosen_ = args.chosen + row * args.top;
+    }
+    int64_t count() const { return single_ + seen_; }
+    const std::byte* At(int64_t i) const {
+        if (i < single_) return PagedRow(args_.cache, sequence_, first_ + i);
+        const int64_t w = chosen_ == nullptr ? i - single_ : chosen_[i - single_];
+        return PagedRow(args_.entries, sequence_, args_.windows.Row(w));
+    }
+
+  private:
+    const WindowAttentionArgs& args_;
+    const Sequence& sequence_;
+    const int64_t first_, single_;
+    int64_t seen_ = 0;
+    const int32_t* chosen_ = nullptr;
+};
+
 // The positions of the `top` highest of count > top scores, of equal ones the lower, ascending.
 void ChooseHighest(std::span<const float> scores, std::span<int32_t> top);
 // The choice of a row that sees at most `top` positions.
@@ -103,6 +154,7 @@ struct SparseKernels {
     Kernel<BlockScoresArgs> block_scores = nullptr;
     Kernel<BlockChooseArgs> block_choose = nullptr;
     Kernel<BlockAttentionArgs> block_attention = nullptr;
+    Kernel<WindowAttentionArgs> windows = nullptr;
 };
 const SparseKernels& SparseKernelsFor(CpuLevel level);
 
@@ -131,7 +183,8 @@ inline void RunIndexScores(const IndexScoresArgs& args, int part, int parts, Sco
     if (CountRows(rows.sequences) > kIndexSharedRows) return;
     int64_t tile = 0;
     ForIndexRows(rows.sequences,
-                 [&](int64_t number, const Sequence& sequence, int64_t row, int64_t keys) {
+                 [&](int64_t number, const Sequence& sequence, int64_t row, int64_t positions) {
+                     const int64_t keys = rows.windows.Seen(positions - 1);
                      if (keys <= rows.top) return;
                      for (int64_t begin = 0; begin < keys; begin += kLatentTile) {
                          if (tile++ % parts != part) continue;
@@ -145,7 +198,8 @@ inline void RunIndexChoose(const IndexChooseArgs& args, int part, int parts, Sco
     const IndexRows& rows = args.rows;
     const bool shared = CountRows(rows.sequences) <= kIndexSharedRows;
     ForIndexRows(rows.sequences, [&](int64_t number, const Sequence& sequence, int64_t row,
-                                     int64_t keys) {
+                                     int64_t positions) {
+        const int64_t keys = rows.windows.Seen(positions - 1);
         if (number % parts != part) return;
         const std::span<int32_t> out(args.chosen + row * rows.top, static_cast<size_t>(rows.top));
         if (keys <= rows.top) return ChooseAll(keys, out);

@@ -244,7 +244,7 @@ class Checker {
     }
     bool Check(const Op& op, const Rope& a) const {
         return a.head_dim > 0 && In(op, 0)[1] % a.head_dim == 0 && a.rotary_dim >= 0 &&
-               a.rotary_dim <= a.head_dim && a.rotary_dim % 2 == 0 &&
+               a.rotary_dim <= a.head_dim && a.rotary_dim % 2 == 0 && a.behind >= 0 &&
                static_cast<int64_t>(a.inverse_frequency.size()) * 2 == a.rotary_dim;
     }
     // Heads of `a` fit q [T, heads * hd], k [T, kv * hd], v [T, kv * vd] and out [T, heads * vd].
@@ -286,8 +286,20 @@ class Checker {
         return a.heads > 0 && In(op, 0)[1] == a.heads * rank && In(op, 1)[1] == a.heads * rope &&
                program_.value(op.inputs.back()).shape[1] == rank + rope;
     }
-    bool Check(const Op& op, const IndexTopK&) const {
-        return In(op, 0)[1] == In(op, 2)[1] * In(op, 1)[1] && Out(op, 0)[1] > 0;
+    // A cache of rows that each stand for `stride` positions.
+    bool Strides(ValueId cache, int64_t stride) const {
+        const bool fits = stride >= 1 && (kLeastPage % stride == 0 || stride % kLeastPage == 0);
+        return fits && program_.value(cache).row_positions == RowPositions(stride);
+    }
+    bool Check(const Op& op, const IndexTopK& a) const {
+        return In(op, 0)[1] == In(op, 2)[1] * In(op, 1)[1] && Out(op, 0)[1] > 0 &&
+               Strides(op.inputs[3], a.stride);
+    }
+    bool Check(const Op& op, const WindowAttention& a) const {
+        const size_t cache = op.inputs.size() - (a.stride != 0 ? 2 : 1);
+        return a.heads > 0 && a.window > 0 && In(op, 2)[0] == a.heads &&
+               In(op, 0)[1] == a.heads * In(op, 1)[1] && Strides(op.inputs[cache], 1) &&
+               (a.stride != 0 ? Strides(op.inputs.back(), a.stride) : !a.chooses);
     }
     bool Check(const Op& op, const IndexBlocks& a) const {
         return a.heads > 0 && a.block > 0 && a.local > 0 &&
@@ -298,7 +310,8 @@ class Checker {
         return In(op, 0)[1] % In(op, 2)[0] == 0 && In(op, 2) == In(op, 3);
     }
     static bool Check(const Op&, const Glu& a) {
-        return a.limit == 0 || (a.limit > 0 && a.activation == Activation::kSilu);
+        if (a.limit == 0) return !a.limits_gate;
+        return a.limit > 0 && a.activation == Activation::kSilu;
     }
     static bool Check(const Op&, const ScaleByPosition& a) {
         const Temperature& t = a.temperature;
@@ -324,6 +337,27 @@ class Checker {
         return state.dtype == DType::kF32 && In(op, 0)[1] == a.key_heads * key_dim &&
                In(op, 2)[1] == heads * state.shape[2] && In(op, 3)[1] == heads * each &&
                In(op, dt)[0] == heads * each;
+    }
+    bool Check(const Op& op, const PoolWindows& a) const {
+        const Value& state = program_.value(op.inputs[4]);
+        const int64_t times = a.overlaps ? 2 : 1;
+        return state.dtype == DType::kF32 && In(op, 3)[0] >= 1 && state.shape[0] == 3 * times &&
+               In(op, 0)[1] == times * Out(op, 0)[1];
+    }
+    bool Check(const Op& op, const StreamWeights& a) const {
+        const int64_t n = a.streams, cols = In(op, 0)[1];
+        if (n < 1 || n > kMostStreams || a.iterations < 1 || a.eps < 0) return false;
+        const bool mixed = cols == n * (2 + n) && In(op, 2)[0] == 3;
+        return mixed || (cols == n && In(op, 2)[0] == 1);
+    }
+    bool Check(const Op& op, const MergeStreams& a) const {
+        return a.streams >= 1 && In(op, 0)[1] == a.streams * Out(op, 0)[1] &&
+               In(op, 1)[1] >= a.streams;
+    }
+    bool Check(const Op& op, const MixStreams& a) const {
+        const int64_t n = a.streams;
+        return n >= 1 && Out(op, 0)[1] == n * In(op, op.inputs.size() - 1)[1] &&
+               (op.inputs.size() == 1 || In(op, 1)[1] == n * (2 + n));
     }
     static bool Check(const Op&, const SoftCap& a) { return a.cap > 0; }
     bool Check(const Op& op, const HeadMatMul&) const {

@@ -177,12 +177,29 @@ class Coster {
         cost_.written_bytes += tokens_ * RowBytes(cache.dtype, width);
     }
     // Each head's dot product, relu and weight; then the choice.
-    void Count(const IndexTopK&) {
+    void Count(const IndexTopK& a) {
         const Value& cache = program_.value(op_->inputs.back());
         const int64_t dim = cache.shape[1], heads = ColumnCount(op_->inputs[2]);
-        cost_.flops = static_cast<double>(heads * (2 * dim + 3) + 4) * Pairs(context_);
-        cost_.read_bytes += (tokens_ + context_) * RowBytes(cache.dtype, dim);
-        cost_.written_bytes += tokens_ * RowBytes(cache.dtype, dim);
+        const double pairs = Pairs(context_) / static_cast<double>(a.stride);
+        cost_.flops = static_cast<double>(heads * (2 * dim + 3) + 4) * pairs;
+        cost_.read_bytes += (tokens_ + context_) / a.stride * RowBytes(cache.dtype, dim);
+        cost_.written_bytes += tokens_ / a.stride * RowBytes(cache.dtype, dim);
+    }
+    void Count(const WindowAttention& a) {
+        const size_t at = op_->inputs.size() - (a.stride != 0 ? 2 : 1);
+        const Value& cache = program_.value(op_->inputs[at]);
+        const int64_t width = cache.shape[1], bytes = RowBytes(cache.dtype, width);
+        double pairs = Pairs(context_, a.window);
+        int64_t read = tokens_ + std::min(context_, a.window - 1), written = tokens_;
+        if (a.stride != 0) {
+            const int64_t most = a.chooses ? a.stride * ColumnCount(op_->inputs[4]) : 0;
+            pairs += Pairs(context_, most) / static_cast<double>(a.stride);
+            read += (tokens_ + context_) / a.stride;
+            written += tokens_ / a.stride;
+        }
+        cost_.flops = static_cast<double>((4 * width + 4) * a.heads) * pairs;
+        cost_.read_bytes += read * bytes;
+        cost_.written_bytes += written * bytes;
     }
     // Each head's dot product and maximum; then the choice.
     void Count(const IndexBlocks& a) {
@@ -210,6 +227,20 @@ class Coster {
         const double each = a.ssd ? 5 : 7, gates = a.ssd ? 0 : 4 * In(4);
         cost_.flops = each * state * static_cast<double>(tokens_) + 3 * Out() + 8 * In(3) + gates;
         CountState();
+    }
+    // A row gives a column an exponential and some sums, once in a window or in two of them.
+    void Count(const PoolWindows& a) {
+        cost_.flops = (a.overlaps ? 2 : 1) * 9 * Out();
+        CountState();
+    }
+    // An exponential and a division for each number; each iteration adds and divides twice.
+    void Count(const StreamWeights& a) {
+        const bool mixes = ColumnCount(op_->outputs[0]) > a.streams;
+        const int64_t each = mixes ? 4 * a.iterations * a.streams * a.streams : 0;
+        cost_.flops = 6 * Out() + static_cast<double>(each * tokens_);
+    }
+    void Count(const MixStreams& a) {
+        if (op_->inputs.size() > 1) cost_.flops = static_cast<double>(2 * a.streams + 1) * Out();
     }
     void Count(const Glu& a) {
         cost_.flops = (a.activation == Activation::kGeluTanh ? 9 : 5) * Out();

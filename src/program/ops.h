@@ -46,8 +46,10 @@
 
 #include "program/latent.h"
 #include "program/op_row.h"
+#include "program/pool_windows.h"
 #include "program/recurrent.h"
 #include "program/relu.h"
+#include "program/streams.h"
 #include "program/update.h"
 #include "program/weigh_rows.h"
 #include "tensor/activation.h"
@@ -212,12 +214,16 @@ struct Rope {
     float sign = 1;                        // -1: back, which is its gradient
     std::vector<float> inverse_frequency;  // [rotary_dim / 2], scaling already applied
     float magnitude = 1;                   // of cosines and sines (YaRN, LongRoPE)
+    bool last = false;                     // rotates the last columns of a head, else the first
+    int64_t behind = 0;                    // rotates by so much less than the position, at least 0
     void Show(auto& show) const {
         show("head_dim", head_dim);
         show("rotary_dim", rotary_dim);
         show("pairs", neighbours ? "neighbours" : "halves");
         show("sign", sign);
         if (magnitude != 1) show("magnitude", magnitude);
+        show.Flag("last", last);
+        show.Where("behind", behind);
     }
 };
 
@@ -274,16 +280,6 @@ struct AttentionGrad {
     void Show(auto& show) const { forward.Show(show); }
 };
 
-struct PickColumns {  // columns [begin, begin + n) of each head's
-    static constexpr OpRow kRow{"pick_columns", "x[T,_]:part -> y[T,_]", Pass::kInference,
-                                Trait::kRowWise};
-    int64_t heads = 1, begin = 0;
-    void Show(auto& show) const {
-        show("heads", heads);
-        show("begin", begin);
-    }
-};
-
 // ---- Element by element -------------------------------------------------------------------------
 
 struct Glu {  // act(gate) * up
@@ -291,9 +287,11 @@ struct Glu {  // act(gate) * up
                                 Trait::kRowWise | Trait::kCheap};
     Activation activation = Activation::kSilu;
     float limit = 0;  // not 0: act(gate) is at most this, up within +- this
+    bool limits_gate = false;  // the gate itself is at most `limit` (DeepSeek-V4)
     void Show(auto& show) const {
         show("activation", activation);
         show.Where("limit", limit);
+        show.Flag("limits_gate", limits_gate);
     }
 };
 struct GluGrad {
@@ -430,13 +428,17 @@ struct ReduceShares {  // share += own part of the sum over ranks
 // A value [T, K, n] has a row for each of a token's K experts; which row lies where in memory is
 // the backend's own business.
 
-enum class GateScore { kSoftmax, kSigmoid };
+// Of logits: softmax, sigmoids, or the square roots of their softplus (DeepSeek-V4).
+enum class GateScore { kSoftmax, kSigmoid, kSqrtSoftplus };
 struct Route {
     // The K experts of the highest score + bias; the bias chooses, and weighs nothing. Equal ones:
     // the lower id. Without bias and groups the logits choose, which differ where sigmoids have
     // rounded to 1. Weights are the scores of the chosen, in the order of choice.
+    // by_token: no choice; the token's row of the table has the ids, each below E.
     static constexpr OpRow kRow{
-        "route", "logits[T,E]:exact (bias[E]) (factors[E]) -> ids[T,K]:i32 weights[T,K]:exact",
+        "route",
+        "logits[T,E]:exact (bias[E]) (factors[E]) (tokens[T]:i32 table[V,1,K]:i32)"
+        " -> ids[T,K]:i32 weights[T,K]:exact",
         Pass::kBoth, Trait::kRowWise | Trait::kOnce | Trait::kRouter, 8};
     GateScore score = GateScore::kSoftmax;
     // Experts stand in `groups` of equal size, of which only `groups_used` can be chosen from:
@@ -444,9 +446,12 @@ struct Route {
     int64_t groups = 1, groups_used = 1, group_best = 1;
     bool renormalise = false;  // weights of a token add up to 1 (before scale)
     float scale = 1;
-    bool factors = false;  // the last input multiplies the weight of each chosen expert
+    bool factors = false;   // an input multiplies the weight of each chosen expert
+    bool by_token = false;  // without bias, factors and groups
     std::optional<bool> Has(std::string_view operand) const {
-        return operand == "factors" ? std::optional(factors) : std::nullopt;
+        if (operand == "factors") return factors;
+        if (operand == "tokens" || operand == "table") return by_token;
+        return by_token ? std::optional(false) : std::nullopt;
     }
     void Show(auto& show) const {
         show("score", score);
@@ -457,6 +462,7 @@ struct Route {
         }
         show.Flag("renormalise", renormalise);
         show.Flag("factors", factors);
+        show.Flag("by_token", by_token);
         show("scale", scale);
     }
 };
@@ -656,9 +662,10 @@ struct CrossEntropyGrad {
     OP(HeadMatMul) OP(Adapt) \
     OP(Rope) \
     OP(Attention) OP(AttentionGrad) \
-    OP(IndexTopK) OP(IndexBlocks) OP(LatentAttention) OP(PickColumns) \
+    OP(IndexTopK) OP(IndexBlocks) OP(LatentAttention) OP(WindowAttention) OP(PickColumns) \
     OP(ScaleHeads) \
     OP(CausalConv) OP(DeltaRule) \
+    OP(StreamWeights) OP(MergeStreams) OP(MixStreams) OP(PoolWindows) \
     OP(Glu) OP(GluGrad) OP(ReluSquared) \
     OP(Add) OP(Scale) OP(ScaleByPosition) OP(SoftCap) OP(SoftCapGrad) OP(Zero) \
     OP(SliceColumns) OP(PadColumns) \

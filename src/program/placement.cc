@@ -115,6 +115,8 @@ class Placer {
     // The router is on every rank, and chooses the same on all.
     Placed Output(const Route& a) const {
         if (a.factors) return NoGradient("of experts' own factors");
+        if (a.by_token) return NoGradient("of experts by token");
+        if (a.score == GateScore::kSqrtSoftplus) return NoGradient("of roots of softplus");
         return Whole();
     }
     Placed Output(const RouterLoad&) const { return Whole(); }

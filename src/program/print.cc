@@ -22,6 +22,7 @@ const char* ScoreName(GateScore score) {
     switch (score) {
         case GateScore::kSoftmax: return "softmax";
         case GateScore::kSigmoid: return "sigmoid";
+        case GateScore::kSqrtSoftplus: return "sqrt_softplus";
     }
     return "";
 }

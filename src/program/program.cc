@@ -84,7 +84,8 @@ ValueId Program::Find(std::string_view name) const {
 }
 
 int64_t StateBytes(const Value& state, int64_t positions) {
-    return positions * state.shape[0] * RowBytes(state.dtype, state.shape[1]);
+    const int64_t rows = (positions + state.row_positions - 1) / state.row_positions;
+    return rows * state.shape[0] * RowBytes(state.dtype, state.shape[1]);
 }
 
 int64_t SlotBytes(const Value& state) {

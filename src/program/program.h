@@ -102,7 +102,17 @@ struct Value {
     // the base's rows are R, the view's are a piece of R.
     ValueId base = kNoValue;
     int64_t base_begin = 0;
+    // kState: positions that share a row of a page; divides kLeastPage.
+    int64_t row_positions = 1;
 };
+
+// Positions of a KV page are a multiple of this.
+inline constexpr int64_t kLeastPage = 64;
+// Of a cache with a row for each `stride` positions: the positions that share a row. (A page always
+// has a row, also where windows are longer than pages.)
+constexpr int64_t RowPositions(int64_t stride) {
+    return stride < kLeastPage ? stride : kLeastPage;
+}
 
 // The row of the file's tensor that holds row `row` of a weight; a stack's rows are counted
 // through.
@@ -110,7 +120,7 @@ int64_t FileRow(const Value& weight, int64_t row);
 // Matrix i of a stack, as a weight of its own.
 Value MatrixOf(const Value& stack, int64_t i);
 
-// Bytes of a KV state (kState) with so many positions.
+// Bytes of a KV state (kState) with so many positions, in whole rows.
 int64_t StateBytes(const Value& state, int64_t positions);
 
 // Bytes of a slot of a recurrent state (kSlots).

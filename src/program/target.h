@@ -13,6 +13,8 @@ struct Target {
     // Experts of a layer; elements of a position's row in a cache of latent attention.
     int64_t most_experts = std::numeric_limits<int64_t>::max();
     int64_t most_latent_columns = std::numeric_limits<int64_t>::max();
+    // Whether it pools windows of keys and mixes residual streams (DeepSeek-V4).
+    bool pools_windows = true;
     // Whether what tensor ranks sum up is float64 until it is summed: then a result's bits do not
     // depend on where the ranks cut.
     bool wide_sums = true;

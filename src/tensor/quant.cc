@@ -57,6 +57,12 @@ void EncodeHalf(const float* src, std::byte* dst) {
 void DecodeF32(const std::byte* src, float* dst) {
     std::memcpy(dst, src, sizeof *dst);
 }
+// (Exact below 2^24.)
+void DecodeI32(const std::byte* src, float* dst) {
+    int32_t value = 0;
+    std::memcpy(&value, src, sizeof value);
+    *dst = static_cast<float>(value);
+}
 void EncodeF32(const float* src, std::byte* dst) {
     std::memcpy(dst, src, sizeof *src);
 }
@@ -358,7 +364,8 @@ void DequantizeRow(DType dtype, std::span<const std::byte> src, std::span<float>
     if (dtype == DType::kF32) return DecodeFloats<DecodeF32>(dtype, src, dst);
     if (dtype == DType::kF16) return DecodeFloats<DecodeHalf<F16ToF32>>(dtype, src, dst);
     if (dtype == DType::kBF16) return DecodeFloats<DecodeHalf<BF16ToF32>>(dtype, src, dst);
-    WEFT_CHECK(!"I32 and F64 are not rows of floats");
+    if (dtype == DType::kI32) return DecodeFloats<DecodeI32>(dtype, src, dst);
+    WEFT_CHECK(!"F64 is no row of floats");
 }
 
 bool CanQuantize(DType dtype) {

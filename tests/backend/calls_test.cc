@@ -31,12 +31,13 @@ constexpr int64_t kCols = 32;
 class EveryOp {
   public:
     explicit EveryOp(DType weights) : weights_(weights) {
-        const ValueId tokens = Input("tokens", kTokens);
+        tokens_ = Input("tokens", kTokens);
         positions_ = Input("positions", kTokens);
-        x_ = Emit(program::Embedding{}, {tokens, Weight({64, kCols})}, {kTokens, kCols});
+        x_ = Emit(program::Embedding{}, {tokens_, Weight({64, kCols})}, {kTokens, kCols});
         Norms();
         Attentions();
         Recurrent();
+        Streams();
         Products();
         Experts();
         Ends();
@@ -53,8 +54,10 @@ class EveryOp {
     }
     ValueId Weight(Shape shape) { return Weight(shape, weights_); }
     ValueId Vector(int64_t count) { return Weight({count}, DType::kF32); }
-    ValueId Cache(int64_t heads, int64_t cols) {
-        return program.AddValue({Name(), DType::kF16, {heads, cols}, Storage::kState});
+    ValueId Cache(int64_t heads, int64_t cols, int64_t row_positions = 1) {
+        program::Value cache{Name(), DType::kF16, {heads, cols}, Storage::kState};
+        cache.row_positions = row_positions;
+        return program.AddValue(std::move(cache));
     }
     ValueId Activation(Shape shape, DType dtype = DType::kF32) {
         return program.AddValue({Name(), dtype, shape});
@@ -115,6 +118,17 @@ class EveryOp {
         attention.sinks = false;
         attention.block = 8;
         Emit(attention, {turned, k, v, blocks, Cache(2, 16), Cache(2, 16)}, rows);
+        program::WindowAttention windows{2, 3};
+        Emit(windows, {attended_, latent, Vector(2), Cache(1, 16)}, rows);
+        const ValueId windowed = Emit(
+            program::IndexTopK{4}, {attended_, latent, Product(norm_, 2), Cache(1, 16, 4)},
+            {kTokens, 3}, DType::kI32);
+        windows.stride = 128;
+        Emit(windows, {attended_, latent, Vector(2), latent, Cache(1, 16), Cache(1, 16, 64)}, rows);
+        windows.stride = 4;
+        windows.chooses = true;
+        Emit(windows,
+             {attended_, latent, Vector(2), latent, windowed, Cache(1, 16), Cache(1, 16, 4)}, rows);
     }
 
     void Recurrent() {
@@ -134,6 +148,20 @@ class EveryOp {
         Emit(rule, {x, y, y, x, beta, Vector(2), Vector(kCols), slots({2, 16, 16})}, rows);
         const program::DeltaRule ssd{.key_heads = 2, .ssd = true};
         Emit(ssd, {x, y, y, decay, Vector(2), Vector(2), Vector(2), slots({2, 16, 16})}, rows);
+    }
+
+    void Streams() {
+        const program::StreamWeights weigh{.streams = 2, .iterations = 3};
+        const ValueId logits = Product(norm_, 8), weights = Activation({kTokens, 8});
+        program.ops.push_back({weigh, {logits, Vector(8), Vector(3)}, {weights}});
+        const ValueId merged =
+            Emit(program::MergeStreams{2}, {norm_, weights}, {kTokens, kCols / 2});
+        Emit(program::MixStreams{2}, {norm_, weights, merged}, {kTokens, kCols});
+        Emit(program::MixStreams{2}, {merged}, {kTokens, kCols});
+        const ValueId bias = Weight({4, 1, kCols}, DType::kF32);
+        const Shape half{kTokens, kCols / 2}, kept{6, kCols / 2};
+        const ValueId rows = program.AddValue({Name(), DType::kF32, kept, Storage::kSlots});
+        Emit(program::PoolWindows{true}, {norm_, norm_, positions_, bias, rows}, half);
     }
 
     void Products() {
@@ -172,6 +200,12 @@ class EveryOp {
         program::Route route;
         route.factors = true;
         program.ops.push_back({route, {Product(y_, 4), Vector(4), Vector(4)}, {ids, weights}});
+        program::Route by_token;
+        by_token.by_token = true;
+        const ValueId table = Weight({64, 1, 2}, DType::kI32);
+        program.ops.push_back({by_token,
+                               {Product(y_, 4), tokens_, table},
+                               {Activation({kTokens, 2}, DType::kI32), Activation({kTokens, 2})}});
         const Shape slots{kTokens, 2, kCols}, stack{4, kCols, kCols}, biases{4, 1, kCols};
         const ValueId gate = Emit(program::ExpertMatMul{}, {y_, ids, Weight(stack)}, slots);
         const ValueId up = Emit(program::ExpertMatMul{},
@@ -204,7 +238,7 @@ class EveryOp {
     }
 
     const DType weights_;
-    ValueId positions_ = 0, x_ = 0, norm_ = 0, attended_ = 0, y_ = 0;
+    ValueId tokens_ = 0, positions_ = 0, x_ = 0, norm_ = 0, attended_ = 0, y_ = 0;
 };
 
 bool RunsInInference(OpKind kind) {

@@ -41,7 +41,7 @@ float Logit(float probability) {
 // Sigmoids of 0.6, 0.5, 0.4, 0.3; the bias moves the last to the front.
 TEST(Route, BiasChoosesAndWeighsNothing) {
     const std::vector<float> bias = {0, 0, 0, 10};
-    RouteArgs args{.bias = bias.data(), .experts = 4, .used = 2, .sigmoid = true};
+    RouteArgs args{.bias = bias.data(), .experts = 4, .used = 2, .score = RouterScore::kSigmoid};
     args.renormalise = true;
     args.scale = 2.5f;
     const Routed routed = RouteAll(args, {Logit(0.6f), Logit(0.5f), Logit(0.4f), Logit(0.3f)});
@@ -53,7 +53,8 @@ TEST(Route, BiasChoosesAndWeighsNothing) {
 TEST(Route, FactorsWeighTheChosenAndChooseNothing) {
     const std::vector<float> factors = {100, 2, 0.5f, 3};
     const RouteArgs args{
-        .factors = factors.data(), .experts = 4, .used = 2, .sigmoid = true, .renormalise = true};
+        .factors = factors.data(), .experts = 4, .used = 2, .score = RouterScore::kSigmoid,
+        .renormalise = true};
     const Routed routed = RouteAll(args, {Logit(0.1f), Logit(0.2f), Logit(0.6f), Logit(0.1f)});
     EXPECT_EQ(routed.ids, (std::vector<int32_t>{2, 1}));
     EXPECT_NEAR(routed.weights[0], 0.75f * 0.5f, 1e-5f);
@@ -63,7 +64,8 @@ TEST(Route, FactorsWeighTheChosenAndChooseNothing) {
 // Groups {0.9, 0.1} and {0.6, 0.5}: their best decides, or the sum of their best two.
 TEST(Route, GroupsByTheirBestOrBestTwo) {
     const std::vector<float> logits = {Logit(0.9f), Logit(0.1f), Logit(0.6f), Logit(0.5f)};
-    RouteArgs args{.experts = 4, .used = 2, .sigmoid = true, .groups = 2, .groups_used = 1};
+    RouteArgs args{
+        .experts = 4, .used = 2, .score = RouterScore::kSigmoid, .groups = 2, .groups_used = 1};
     EXPECT_EQ(RouteAll(args, logits).ids, (std::vector<int32_t>{0, 1}));
     args.group_best = 2;
     EXPECT_EQ(RouteAll(args, logits).ids, (std::vector<int32_t>{2, 3}));
@@ -75,11 +77,29 @@ TEST(Route, ClosedGroupsRankBelowEverything) {
     const RouteArgs args{.bias = bias.data(),
                          .experts = 4,
                          .used = 2,
-                         .sigmoid = true,
+                         .score = RouterScore::kSigmoid,
                          .groups = 2,
                          .groups_used = 1,
                          .group_best = 2};
     EXPECT_EQ(RouteAll(args, {-1, 0, 5, 5}).ids, (std::vector<int32_t>{1, 0}));
+}
+
+TEST(Route, ExpertsByTokenWhateverTheScores) {
+    const std::vector<float> table = {0, 1, 3, 2, 4, 7, -1, NAN};  // three are no experts
+    const std::vector<int32_t> tokens = {1, 0, 2, 3, 9};
+    RouteArgs args{.experts = 5, .used = 2, .tokens = tokens.data(), .table = table.data()};
+    args.vocab = 4;
+    args.score = RouterScore::kSqrtSoftplus;
+    args.renormalise = true;
+    args.scale = 1.5f;
+    std::vector<float> logits;
+    for (int row = 0; row < 5; ++row) logits.insert(logits.end(), {-50, -1, 0, 2, 90});
+    const Routed routed = RouteAll(args, logits);
+    EXPECT_EQ(routed.ids, (std::vector<int32_t>{3, 2, 0, 1, 4, 4, 0, 0, 0, 0}));
+    const double two = std::sqrt(std::log1p(std::exp(2.0))), zero = std::sqrt(std::log(2.0));
+    EXPECT_NEAR(routed.weights[0], 1.5 * two / (two + zero), 1e-6);
+    EXPECT_NEAR(routed.weights[1], 1.5 * zero / (two + zero), 1e-6);
+    EXPECT_NEAR(routed.weights[4], 0.75, 1e-6);
 }
 
 TEST(Route, EqualScoresGoToTheLowerId) {
@@ -109,7 +129,7 @@ TEST(Route, NotANumberStillChoosesExperts) {
 
 // Sigmoids of 20 and 30 are both 1.
 TEST(Route, LogitsChooseWhereScoresAreEqual) {
-    const RouteArgs args{.experts = 4, .used = 2, .sigmoid = true};
+    const RouteArgs args{.experts = 4, .used = 2, .score = RouterScore::kSigmoid};
     const Routed routed = RouteAll(args, {20, -1, 30, 25});
     EXPECT_EQ(routed.ids, (std::vector<int32_t>{2, 3}));
     EXPECT_EQ(routed.weights, (std::vector<float>{1, 1}));

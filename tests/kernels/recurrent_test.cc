@@ -1,6 +1,6 @@
-// The causal convolution, the gated delta rule and SSD against the plain formulas in double, over
-// random shapes and sequences; and the promise that neither the cut of a sequence into steps nor
-// what stands beside it in a step changes a row's bits.
+// The causal convolution, the gated delta rule, SSD and pooled windows against the plain formulas
+// in double, over random shapes and sequences; and the promise that neither the cut of a sequence
+// into steps nor what stands beside it in a step changes a row's bits.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,6 +8,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "kernels/pool_windows.h"
 #include "kernels/recurrent.h"
 #include "support/kernel_levels.h"
 #include "support/naive_recurrent.h"
@@ -229,9 +230,61 @@ class SsdCase final : public DeltaCase {
     explicit SsdCase(Random& random) : DeltaCase(random, true) {}
 };
 
+class PoolCase final : public RecurrentCase {
+  public:
+    explicit PoolCase(Random& random)
+        : overlaps_(random.Int(0, 1) == 1),
+          window_(random.Int(1, 6)),
+          cols_(random.Int(1, 40) * (overlaps_ ? 2 : 1)) {
+        sequences = RandomSequences(random);
+        const int64_t rows = RowsOf(sequences);
+        values_ = random.Normals(rows * cols_);
+        gates_ = random.Normals(rows * cols_, 3);
+        bias_ = random.Normals(window_ * cols_);
+        for (const StateSequence& s : sequences) {
+            for (int32_t row = 0; row < s.row_count; ++row) positions_.push_back(row);
+        }
+    }
+    void Run(const Ops&, std::span<const StateSequence> parts_of, std::vector<float>& slots,
+             int parts, std::vector<float>& y) const override {
+        PoolWindowsArgs args;
+        args.sequences = parts_of;
+        args.values = values_.data(), args.gates = gates_.data(), args.bias = bias_.data();
+        args.positions = positions_.data();
+        args.width = width(), args.window = window_, args.overlaps = overlaps_;
+        args.state = {slots.data(), slot_floats()};
+        args.y = y.data();
+        RunParts(PoolWindows, args, parts);
+    }
+    std::vector<double> Expected() const override {
+        std::vector<double> values = AsDoubles(values_), gates = AsDoubles(gates_);
+        std::vector<double> bias = AsDoubles(bias_), none;
+        std::vector<double> positions(positions_.begin(), positions_.end());
+        const int64_t rows = RowsOf(sequences);
+        std::vector<double> y(static_cast<size_t>(rows * width()));
+        const std::vector<Sequence> plain = PlainSequences(sequences);
+        OpCall<double> call{
+            {{values, rows}, {gates, rows}, {positions, rows}, {bias, window_}, {none, 0}},
+            {{y, rows}},
+            plain};
+        support::naive::Do(program::PoolWindows{overlaps_}, call);
+        return y;
+    }
+    // A mean of numbers below 6; gates, below 25, are rounded, and so are their powers and sums.
+    double Bound() const override { return kUlp * 6 * static_cast<double>(2 * 12 + 2 * 60); }
+    int64_t slot_floats() const override { return 3 * cols_; }
+    int64_t width() const override { return overlaps_ ? cols_ / 2 : cols_; }
+
+  private:
+    bool overlaps_;
+    int64_t window_, cols_;
+    std::vector<float> values_, gates_, bias_;
+    std::vector<int32_t> positions_;
+};
+
 template <typename Case>
 class Recurrent : public testing::Test {};
-using RecurrentOps = testing::Types<ConvCase, DeltaCase, SsdCase>;
+using RecurrentOps = testing::Types<ConvCase, DeltaCase, SsdCase, PoolCase>;
 TYPED_TEST_SUITE(Recurrent, RecurrentOps);
 
 TYPED_TEST(Recurrent, EqualsTheFormula) {

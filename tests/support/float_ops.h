@@ -9,6 +9,8 @@
 #include "support/naive_experts.h"
 #include "support/naive_ops.h"
 #include "support/naive_recurrent.h"
+#include "support/naive_streams.h"
+#include "support/naive_windows.h"
 
 namespace weft::support {
 

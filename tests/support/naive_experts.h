@@ -19,11 +19,16 @@ std::vector<Real> Scores(const program::Route& a, const Matrix<Real>& logits, in
     Real sum = 0;
     for (int64_t e = 0; e < logits.cols(); ++e) {
         const Real power = std::exp(logits(row, e));
-        const bool sigmoid = a.score == program::GateScore::kSigmoid;
-        scores.push_back(sigmoid ? 1 / (1 + 1 / power) : power);
+        switch (a.score) {
+            case program::GateScore::kSoftmax: scores.push_back(power); break;
+            case program::GateScore::kSigmoid: scores.push_back(1 / (1 + 1 / power)); break;
+            case program::GateScore::kSqrtSoftplus:
+                scores.push_back(std::sqrt(std::log(1 + power)));
+        }
         sum += power;
     }
-    for (Real& score : scores) score /= a.score == program::GateScore::kSigmoid ? Real{1} : sum;
+    const bool softmax = a.score == program::GateScore::kSoftmax;
+    for (Real& score : scores) score /= softmax ? sum : Real{1};
     return scores;
 }
 
@@ -57,13 +62,15 @@ void Do(const program::Route& a, OpCall<Real>& c) {
         for (size_t e = 0; e < ranking.size() && by_logit; ++e) {
             ranking[e] = c.in[0](row, static_cast<int64_t>(e));
         }
-        for (size_t e = 0; e < ranking.size() && c.in.size() > 1; ++e) {
+        for (size_t e = 0; e < ranking.size() && c.in.size() > 1 && !a.by_token; ++e) {
             ranking[e] += c.in[1].data[e];
         }
         if (a.groups > 1) CloseGroups(a, ranking);
         Real sum = 0;
         for (int64_t k = 0; k < c.out[0].cols(); ++k) {
-            const auto best = std::ranges::max_element(ranking);
+            const auto best = a.by_token ? ranking.begin() + c.in[2].Int(c.in[1].Int(row) *
+                                                                             c.out[0].cols() + k)
+                                         : std::ranges::max_element(ranking);
             const auto id = static_cast<size_t>(best - ranking.begin());
             c.out[0](row, k) = static_cast<Real>(id);
             c.out[1](row, k) = scores[id];

@@ -107,10 +107,12 @@ void Do(const program::Rope& a, OpCall<Real>& c) {
     for (int64_t i = 0; i < x.rows; ++i) {
         for (int64_t head = 0; head < x.cols() / a.head_dim; ++head) {
             for (int64_t p = 0; p < a.rotary_dim / 2; ++p) {
-                const int64_t base = head * a.head_dim;
+                const int64_t base =
+                    head * a.head_dim + (a.last ? a.head_dim - a.rotary_dim : 0);
                 const int64_t one = base + (a.neighbours ? 2 * p : p);
                 const int64_t two = base + (a.neighbours ? 2 * p + 1 : p + a.rotary_dim / 2);
-                const Real angle = static_cast<Real>(c.in[1].Int(i)) *
+                const int64_t position = std::max<int64_t>(c.in[1].Int(i) - a.behind, 0);
+                const Real angle = static_cast<Real>(position) *
                                    static_cast<Real>(a.inverse_frequency[static_cast<size_t>(p)]);
                 const Real cosine = std::cos(angle) * Real{a.magnitude};
                 const Real sine = std::sin(angle) * Real{a.sign} * Real{a.magnitude};
@@ -230,7 +232,9 @@ template <typename Real>
 void Do(const program::Glu& a, OpCall<Real>& c) {
     const Real limit = a.limit;
     for (size_t i = 0; i < c.out[0].data.size(); ++i) {
-        const Real gate = c.in[0].data[i], up = c.in[1].data[i];
+        Real gate = c.in[0].data[i];
+        const Real up = c.in[1].data[i];
+        if (a.limits_gate) gate = std::min(gate, limit);
         c.out[0].data[i] = a.limit == 0 ? Activate(a.activation, gate, up)
                                         : std::min(Activate(a.activation, gate, Real{1}), limit) *
                                               std::clamp(up, -limit, limit);

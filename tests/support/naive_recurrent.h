@@ -41,6 +41,30 @@ void Do(const program::CausalConv& a, OpCall<Real>& c) {
 }
 
 template <typename Real>
+void Do(const program::PoolWindows& a, OpCall<Real>& c) {
+    const Matrix<Real>&values = c.in[0], &gates = c.in[1], &bias = c.in[3];
+    const int64_t window = bias.rows, width = c.out[0].cols();
+    for (const kernels::Sequence& s : c.sequences) {
+        for (int64_t row = s.row_begin; row < s.row_begin + s.row_count; ++row) {
+            const int64_t position = c.in[2].Int(row);
+            if ((position + 1) % window != 0) continue;
+            const int64_t back = a.overlaps && position >= window ? 2 * window : window;
+            for (int64_t col = 0; col < width; ++col) {
+                Real weights = 0, sum = 0;
+                for (int64_t at = row - back + 1; at <= row; ++at) {
+                    const int64_t from = col + (a.overlaps && row - at < window ? width : 0);
+                    const int64_t place = (position - row + at) % window;
+                    const Real weight = std::exp(gates(at, from) + bias(place, from));
+                    weights += weight;
+                    sum += weight * values(at, from);
+                }
+                c.out[0](row, col) = sum / weights;
+            }
+        }
+    }
+}
+
+template <typename Real>
 void Do(const program::DeltaRule& a, OpCall<Real>& c) {
     const Matrix<Real>&q = c.in[0], &k = c.in[1], &v = c.in[2], &decay = c.in[3];
     const Matrix<Real>&a_of = c.in[a.ssd ? 4 : 5], &dt = c.in[a.ssd ? 5 : 6];

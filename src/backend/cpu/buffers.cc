@@ -154,7 +154,8 @@ void Buffers::PointAtWeights() {
         const program::Shape& s = value.shape;
         std::byte* const data = At(static_cast<ValueId>(i));
         if (value.storage == program::Storage::kState) {
-            caches_[i] = {value.dtype, data, s[0], options_.page_tokens, s[1]};
+            const int64_t page_rows = options_.page_tokens / value.row_positions;
+            caches_[i] = {value.dtype, data, s[0], page_rows, s[1]};
         } else if (value.storage != program::Storage::kWeight || !packs_) {
             continue;
         } else if (s.rank == 2) {

@@ -50,6 +50,11 @@ class InferenceCalls : protected Lowerer {
     void OwnsFloats(CallOf<Args>& call, int64_t floats) {
         Owns(call, call.args.scratch, call.args.scratch_floats, floats * kFloat, kFloat);
     }
+    template <typename Args>
+    void ChangesSlots(CallOf<Args>& call, ValueId state) {
+        call.args.state.slot_floats = program::SlotBytes(program_.value(state)) / kFloat;
+        call.Changes(call.args.state.data, Of(state));
+    }
 };
 
 }  // namespace weft::backend

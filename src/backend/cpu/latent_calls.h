@@ -66,26 +66,14 @@ class LatentCalls : protected InferenceCalls {
         return Push<&kernels::Kernels::latent_attention>(call, op.outputs[0]);
     }
 
-    Status Lower(const Op& op, const program::IndexTopK&) {
-        const ValueId key = op.inputs[1], cached = op.inputs[3];
-        CallOf<kernels::LatentWriteArgs> write;
-        write.Binds(write.args.sequences, Bound::kSequences);
-        write.Reads(write.args.latent, Of(key));
-        write.args.rank = Cols(key);
-        write.args.cache = buffers_.cache(cached);
-        write.Writes(write.args.cache.data, Of(cached));
-        if (Cols(key) > kernels::kMostLatentColumns) {
-            return MakeError(ErrorCode::kUnsupported,
-                             "program op {} (index_top_k): {} columns are cached; most: {}", op_,
-                             Cols(key), kernels::kMostLatentColumns);
-        }
-        WEFT_TRY(Push<kernels::LatentWrite>(write, op.outputs[0]));
+    Status Lower(const Op& op, const program::IndexTopK& a) {
+        WEFT_TRY(WriteRows(op, op.inputs[1], op.inputs[3], a.stride));
         CallOf<kernels::IndexScoresArgs> scores;
-        FillIndex(scores, op);
+        FillIndex(scores, op, a.stride);
         scores.Writes(scores.args.rows.shared, SharedScores());
         WEFT_TRY(Push<RunIndexScores>(scores, op.outputs[0]));
         CallOf<kernels::IndexChooseArgs> choose;
-        FillIndex(choose, op);
+        FillIndex(choose, op, a.stride);
         choose.Reads(choose.args.rows.shared, SharedScores());
         choose.Writes(choose.args.chosen, Of(op.outputs[0]));
         return Push<RunIndexChoose>(choose, op.outputs[0]);
@@ -119,6 +107,36 @@ class LatentCalls : protected InferenceCalls {
         kernels::SparseKernelsFor(kernels.level).block_attention(args, part, parts);
     }
 
+    Status Lower(const Op& op, const program::WindowAttention& a) {
+        const bool compresses = a.stride != 0;
+        const ValueId cached = op.inputs[op.inputs.size() - (compresses ? 2 : 1)];
+        WEFT_TRY(WriteRows(op, op.inputs[1], cached, 1));
+        if (compresses) WEFT_TRY(WriteRows(op, op.inputs[3], op.inputs.back(), a.stride));
+        CallOf<kernels::WindowAttentionArgs> call;
+        kernels::WindowAttentionArgs& args = call.args;
+        call.Binds(args.sequences, Bound::kSequences);
+        call.Reads(args.q, Of(op.inputs[0]));
+        args.heads = a.heads;
+        args.width = Cols(op.inputs[1]);
+        args.window = a.window;
+        args.scale = a.scale;
+        args.sinks = Vector(op.inputs[2]);
+        args.cache = buffers_.cache(cached);
+        call.Reads(args.cache.data, Of(cached));
+        if (compresses) {
+            args.entries = buffers_.cache(op.inputs.back());
+            call.Reads(args.entries.data, Of(op.inputs.back()));
+            args.windows = WindowsOf(a.stride);
+        }
+        if (a.chooses) {
+            call.Reads(args.chosen, Of(op.inputs[4]));
+            args.top = Cols(op.inputs[4]);
+        }
+        OwnsFloats(call, kernels::LatentScratch(args.width, 0));
+        call.Writes(args.out, Of(op.outputs[0]));
+        return Push<RunWindowAttention>(call, op.outputs[0]);
+    }
+
   private:
     static void RunBlockScores(const kernels::Kernels& kernels,
                                const kernels::BlockScoresArgs& args, int part, int parts) {
@@ -143,6 +161,32 @@ class LatentCalls : protected InferenceCalls {
                              Cols(key), kernels::kMostLatentColumns);
         }
         return Push<kernels::LatentWrite>(write, op.outputs[0]);
+    }
+
+    static kernels::Windows WindowsOf(int64_t stride) {
+        return {stride, program::RowPositions(stride)};
+    }
+
+    // Rows into a cache with one row for each `stride` positions.
+    Status WriteRows(const Op& op, ValueId rows, ValueId cached, int64_t stride) {
+        CallOf<kernels::LatentWriteArgs> write;
+        write.Binds(write.args.sequences, Bound::kSequences);
+        write.Reads(write.args.latent, Of(rows));
+        write.args.rank = Cols(rows);
+        write.args.cache = buffers_.cache(cached);
+        write.args.windows = WindowsOf(stride);
+        write.Writes(write.args.cache.data, Of(cached));
+        if (Cols(rows) > kernels::kMostLatentColumns) {
+            return MakeError(ErrorCode::kUnsupported,
+                             "program op {} ({}): {} columns are cached; most: {}", op_,
+                             program::OpName(op.kind()), Cols(rows), kernels::kMostLatentColumns);
+        }
+        return Push<kernels::LatentWrite>(write, op.outputs[0]);
+    }
+
+    static void RunWindowAttention(const kernels::Kernels& kernels,
+                                   const kernels::WindowAttentionArgs& args, int part, int parts) {
+        kernels::SparseKernelsFor(kernels.level).windows(args, part, parts);
     }
     static void RunSparseLatent(const kernels::Kernels& kernels,
                                 const kernels::SparseLatentArgs& args, int part, int parts) {
@@ -200,7 +244,7 @@ class LatentCalls : protected InferenceCalls {
         return ScratchBytes("index scores", kernels::kIndexSharedRows * Positions() * kFloat);
     }
     template <typename Args>
-    void FillIndex(CallOf<Args>& call, const Op& op) {
+    void FillIndex(CallOf<Args>& call, const Op& op, int64_t stride) {
         kernels::IndexRows& rows = call.args.rows;
         call.Binds(rows.sequences, Bound::kSequences);
         call.Reads(rows.q, Of(op.inputs[0]));
@@ -210,7 +254,8 @@ class LatentCalls : protected InferenceCalls {
         rows.top = Cols(op.outputs[0]);
         rows.cache = buffers_.cache(op.inputs[3]);
         call.Reads(rows.cache.data, Of(op.inputs[3]));
-        rows.positions = Positions();
+        rows.positions = Positions() / stride;
+        rows.windows = WindowsOf(stride);
         Owns(call, rows.scratch, rows.scratch_floats,
              kernels::IndexScratch(rows.heads, rows.dim, rows.positions) * kFloat, kFloat);
     }

@@ -226,13 +226,14 @@ Status TrainingLowerer::Lower(const Op& op, const program::ExpertSumGradWeight& 
 
 Status TrainingLowerer::Lower(const Op& op, const program::Route& a) {
     if (a.factors) return Unsupported("experts' factors have no gradient");
+    if (a.by_token) return Unsupported("experts by token have no gradient");
     CallOf<kernels::RouteArgs> call;
     kernels::RouteArgs& args = call.args;
     call.Reads(args.logits, Of(op.inputs[0]));
     if (op.inputs.size() > 1) call.Reads(args.bias, Of(op.inputs[1]));
     args.experts = Cols(op.inputs[0]);
     args.used = Cols(op.outputs[0]);
-    args.sigmoid = a.score == program::GateScore::kSigmoid;
+    args.score = static_cast<kernels::RouterScore>(a.score);
     args.groups = a.groups;
     args.groups_used = a.groups_used;
     args.group_best = a.group_best;

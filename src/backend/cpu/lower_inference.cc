@@ -4,9 +4,10 @@
 #include <deque>
 #include <map>
 #include <set>
+#include <tuple>
 #include <utility>
 
-#include "backend/cpu/latent_calls.h"
+#include "backend/cpu/stream_calls.h"
 #include "kernels/dense/lookup.h"
 #include "kernels/recurrent.h"
 #include "kernels/relu.h"
@@ -29,11 +30,11 @@ void RunDeltaRule(const kernels::Kernels& kernels, const kernels::DeltaRuleArgs&
     kernels::RecurrentKernelsFor(kernels.level).delta_rule(args, part, parts);
 }
 
-class InferenceLowerer final : LatentCalls {
+class InferenceLowerer final : StreamCalls {
   public:
     InferenceLowerer(const program::Program& program, const CompileOptions& options,
                      const kernels::Kernels& kernels, Buffers& buffers)
-        : LatentCalls(program, options, kernels, buffers),
+        : StreamCalls(program, options, kernels, buffers),
           rows_(std::max(options.max_tokens, options.max_outputs)) {
         FindSegmented();
     }
@@ -82,7 +83,7 @@ class InferenceLowerer final : LatentCalls {
     // A value with a row for each token and expert.
     bool IsSlots(ValueId id) const { return program_.value(id).shape.rank == 3; }
 
-    using LatentCalls::Lower;
+    using StreamCalls::Lower;
     // Only what differs from op to op. An op that is here under no overload is refused by the
     // template at the end, which takes training ops alone: a new op does not compile until then.
     Status LowerOp(const Op& op) {
@@ -275,11 +276,17 @@ class InferenceLowerer final : LatentCalls {
         CallOf<kernels::RouteArgs> call;
         kernels::RouteArgs& args = call.args;
         call.Reads(args.logits, Of(op.inputs[0]));
-        if (a.factors) args.factors = Vector(op.inputs.back());
-        if (op.inputs.size() == (a.factors ? 3u : 2u)) args.bias = Vector(op.inputs[1]);
+        if (a.by_token) {
+            call.Reads(args.tokens, Of(op.inputs[1]));
+            args.table = Vector(op.inputs[2]);
+            args.vocab = ShapeOf(op.inputs[2])[0];
+        } else {
+            if (a.factors) args.factors = Vector(op.inputs.back());
+            if (op.inputs.size() == (a.factors ? 3u : 2u)) args.bias = Vector(op.inputs[1]);
+        }
         args.experts = Cols(op.inputs[0]);
         args.used = Cols(op.outputs[0]);
-        args.sigmoid = a.score == program::GateScore::kSigmoid;
+        args.score = static_cast<kernels::RouterScore>(a.score);
         args.groups = a.groups;
         args.groups_used = a.groups_used;
         args.group_best = a.group_best;
@@ -479,12 +486,6 @@ class InferenceLowerer final : LatentCalls {
         call.Writes(args.y, Of(op.outputs[0]));
         return Push<RunDeltaRule>(call, op.outputs[0]);
     }
-    template <typename Args>
-    void ChangesSlots(CallOf<Args>& call, ValueId state) {
-        call.args.state.slot_floats = program::SlotBytes(program_.value(state)) / kFloat;
-        call.Changes(call.args.state.data, Of(state));
-    }
-
     // Prepared as rows of one head each.
     Status Lower(const Op& op, const program::HeadMatMul&) {
         CallOf<kernels::HeadMatMulArgs> call;
@@ -522,6 +523,7 @@ class InferenceLowerer final : LatentCalls {
             make.args.inverse_frequency = a.inverse_frequency.data();
             make.args.rotary_dim = a.rotary_dim;
             make.args.magnitude = a.magnitude;
+            make.args.behind = a.behind;
             make.Writes(make.args.out, table);
             make.Rows(make.args.rows);
             WEFT_TRY(Push<&kernels::Kernels::rope_table>(make, op.outputs[0]));
@@ -532,6 +534,7 @@ class InferenceLowerer final : LatentCalls {
         call.Reads(args.cos_sin, table);
         args.sign = a.sign;
         args.neighbours = a.neighbours;
+        args.last = a.last;
         args.head_dim = a.head_dim;
         args.rotary_dim = a.rotary_dim;
         args.heads = Cols(op.outputs[0]) / a.head_dim;
@@ -606,6 +609,7 @@ class InferenceLowerer final : LatentCalls {
         args.cols = args.gate_stride = args.up_stride = args.out_stride = Cols(op.outputs[0]);
         args.activation = a.activation;
         args.limit = a.limit;
+        args.limits_gate = a.limits_gate;
         return PushRowWise<&kernels::Kernels::glu>(call, op.outputs[0]);
     }
 
@@ -727,7 +731,7 @@ class InferenceLowerer final : LatentCalls {
     }
     // Cosines and sines: ropes of the same angles share a table.
     std::string TableName(const program::Rope& a) {
-        const std::pair angles{a.inverse_frequency, a.magnitude};
+        const std::tuple angles{a.inverse_frequency, a.magnitude, a.behind};
         const auto known = std::ranges::find(angles_, angles);
         const auto number = known - angles_.begin();
         if (known == angles_.end()) angles_.push_back(angles);
@@ -746,7 +750,7 @@ class InferenceLowerer final : LatentCalls {
     const int64_t rows_;  // the most of a call
     std::set<ValueId> segmented_;
     std::map<ValueId, kernels::Range> used_columns_;  // of padded values; of others 0, 0
-    std::vector<std::pair<std::vector<float>, float>> angles_;
+    std::vector<std::tuple<std::vector<float>, float, int64_t>> angles_;
     ValueId prepared_value_[2] = {program::kNoValue, program::kNoValue};
     kernels::Prepared prepared_as_[2] = {};
     int next_prepared_ = 0;

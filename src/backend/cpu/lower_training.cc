@@ -196,6 +196,7 @@ Status TrainingLowerer::Lower(const Op& op, const program::RmsNormGradWeight& a)
 }
 
 Status TrainingLowerer::Lower(const Op& op, const program::Rope& a) {
+    if (a.behind != 0) return Unsupported("rotations behind the position have no training");
     const Region table = ScratchBytes(TableName(a), a.rotary_dim * options_.max_tokens * kFloat);
     if (std::ranges::find(tables_made_, table.data) == tables_made_.end()) {
         tables_made_.push_back(table.data);
@@ -214,6 +215,7 @@ Status TrainingLowerer::Lower(const Op& op, const program::Rope& a) {
     call.Reads(args.cos_sin, table);
     args.sign = a.sign;
     args.neighbours = a.neighbours;
+    args.last = a.last;
     args.head_dim = a.head_dim;
     args.rotary_dim = a.rotary_dim;
     args.heads = Cols(op.outputs[0]) / a.head_dim;

@@ -31,6 +31,10 @@ struct RouteShaderArgs {
 
 Result<Routing> RoutingOf(const Emitter& e, const program::Op& op) {
     const auto& a = op.as<program::Route>();
+    if (a.by_token || a.score == program::GateScore::kSqrtSoftplus) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "route: GPUs have no kernel for experts by token, or roots of softplus");
+    }
     Routing routing;
     if (a.factors) routing.factors = e.Address(op.inputs.back());
     if (op.inputs.size() == (a.factors ? 3u : 2u)) routing.bias = e.Address(op.inputs[1]);

@@ -110,7 +110,10 @@ Status Lower(Emitter& e, const program::Op& op, const program::ScaleHeads&) {
                  {e.All(x), e.All(slope), e.All(offset)}, {e.All(y)});
 }
 
-Status Lower(Emitter& e, const program::Op& op, const program::IndexTopK&) {
+Status Lower(Emitter& e, const program::Op& op, const program::IndexTopK& a) {
+    if (a.stride != 1) {
+        return MakeError(ErrorCode::kUnsupported, "index_top_k: GPUs choose no windows");
+    }
     const ValueId q = op.inputs[0], key = op.inputs[1], weights = op.inputs[2];
     const ValueId chosen = op.outputs[0];
     const CachePlace& cache = e.Cache(op.inputs[3]);

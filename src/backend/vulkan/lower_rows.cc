@@ -198,6 +198,9 @@ Status Lower(Emitter& e, const Op& op, const program::GateRows& a) {
 }
 Status Lower(Emitter& e, const Op& op, const program::Glu& a) {
     if (HasHalves(e, op)) return LowerHalves(e, op, a);
+    if (a.limits_gate) {
+        return MakeError(ErrorCode::kUnsupported, "glu: GPUs have no kernel that limits gates");
+    }
     if (a.limit != 0) return RunMap(e, op, RowMap::kLimitedSilu, a.limit);
     switch (a.activation) {
         case Activation::kSilu: return RunMap(e, op, RowMap::kSilu);
@@ -272,6 +275,9 @@ Status Lower(Emitter& e, const Op& op, const program::SumSquares& a) {
 
 Status Lower(Emitter& e, const Op& op, const program::Rope& a) {
     if (HasHalves(e, op)) return LowerHalves(e, op, a);
+    if (a.last || a.behind != 0) {
+        return MakeError(ErrorCode::kUnsupported, "rope: GPUs rotate the first columns alone");
+    }
     const ValueId x = op.inputs[0], y = op.outputs[0];
     const int64_t pairs = a.rotary_dim / 2, heads = e.Cols(y) / a.head_dim;
     RopeShaderArgs args;

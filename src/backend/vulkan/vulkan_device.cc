@@ -171,6 +171,7 @@ program::Target TargetOfGpus() {
     program::Target target;
     target.page_tokens = kPageTokens;
     target.most_experts = kMostExperts;
+    target.pools_windows = false;
     target.most_latent_columns = kMostLatentColumns;
     target.wide_sums = false;
     target.float64_sums = false;

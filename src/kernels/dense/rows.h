@@ -48,6 +48,7 @@ struct GluArgs {
     Matrix out;
     Activation activation = Activation::kSilu;
     float limit = 0;  // as kernels::GluArgs
+    bool limits_gate = false;
 };
 
 // Of out = silu(gate) * up, with sig = 1 / (1 + exp(-gate)):
@@ -69,6 +70,7 @@ struct RopeArgs {
     bool neighbours = false;
     int64_t rows = 0, heads = 0, head_dim = 0, rotary_dim = 0;
     Matrix y;
+    bool last = false;
 };
 
 // y = a + b, any types. y may be a or b of its type.
@@ -219,10 +221,11 @@ inline RmsNormArgs::operator dense::RmsNormArgs() const {
 }
 inline RopeArgs::operator dense::RopeArgs() const {
     return {{x, x_stride}, cos_sin,  sign,       neighbours,   rows,
-            heads,         head_dim, rotary_dim, {y, y_stride}};
+            heads,         head_dim, rotary_dim, {y, y_stride}, last};
 }
 inline GluArgs::operator dense::GluArgs() const {
-    return {{gate, gate_stride}, {up, up_stride}, rows, cols, {out, out_stride}, activation, limit};
+    return {{gate, gate_stride}, {up, up_stride}, rows,  cols,
+            {out, out_stride},   activation,      limit, limits_gate};
 }
 inline AddArgs::operator dense::AddArgs() const {
     return {{a, count}, {b, count}, 1, count, {out, count}};

@@ -115,6 +115,7 @@ void Glu(const dense::GluArgs& args, int part, int parts) {
     ForElements(args.rows, args.cols, part, parts, [&](int64_t row, int64_t i) {
         float gate = Get(args.gate, row, i), up = Get(args.up, row, i);
         if (args.limit != 0) {
+            if (args.limits_gate) gate = std::min(gate, args.limit);
             gate = std::min(Gated(args.activation, gate, 1), args.limit);
             Put(args.out, row, i, gate * std::clamp(up, -args.limit, args.limit));
         } else {
@@ -144,7 +145,8 @@ void Rope(const dense::RopeArgs& args, int part, int parts) {
     const int64_t apart = args.neighbours ? 1 : pairs;  // from a pair's first to its second
     const Range rows = Share(args.rows, 1, part, parts);
     for (int64_t unit = rows.begin * args.heads; unit < rows.end * args.heads; ++unit) {
-        const int64_t row = unit / args.heads, column = unit % args.heads * args.head_dim;
+        const int64_t row = unit / args.heads, head = unit % args.heads * args.head_dim;
+        const int64_t column = head + (args.last ? args.head_dim - args.rotary_dim : 0);
         const float* table = args.cos_sin + row * args.rotary_dim;
         for (int64_t i = 0; i < pairs; ++i) {
             const int64_t at = column + i * step;
@@ -153,7 +155,8 @@ void Rope(const dense::RopeArgs& args, int part, int parts) {
             Put(args.y, row, at, first * cosine - second * sine);
             Put(args.y, row, at + apart, second * cosine + first * sine);
         }
-        for (int64_t i = column + args.rotary_dim; i < column + args.head_dim; ++i) {
+        for (int64_t i = head; i < head + args.head_dim; ++i) {
+            if (i >= column && i < column + args.rotary_dim) continue;
             Put(args.y, row, i, Get(args.x, row, i));
         }
     }
@@ -280,7 +283,8 @@ void RopeTable(const RopeTableArgs& args, int part, int parts) {
     for (int64_t row = share.begin; row < share.end; ++row) {
         float* out = args.out + row * args.rotary_dim;
         for (int64_t i = 0; i < pairs; ++i) {
-            const double angle = static_cast<double>(args.positions[row]) *
+            const auto position = std::max<int64_t>(args.positions[row] - args.behind, 0);
+            const double angle = static_cast<double>(position) *
                                  static_cast<double>(args.inverse_frequency[i]);
             const double magnitude = static_cast<double>(args.magnitude);
             out[i] = static_cast<float>(magnitude * std::cos(angle));

@@ -1,9 +1,11 @@
 #include "kernels/reference/sparse.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "kernels/reference/latent.h"
 #include "kernels/reference/ops.h"
+#include "tensor/quant.h"
 
 namespace weft::kernels::reference {
 namespace {
@@ -13,9 +15,9 @@ void Score(const IndexRows& rows, const Sequence& sequence, int64_t row, int64_t
            int64_t count, float* out) {
     float key[kMostLatentColumns];
     for (int64_t i = 0; i < count; ++i) {
-        const int64_t position = begin + i;
-        const auto page = static_cast<size_t>(position / rows.cache.page_tokens);
-        ReadValue(rows.cache, sequence.pages[page], 0, position % rows.cache.page_tokens, key);
+        const int64_t slot = rows.windows.Row(begin + i);
+        const auto page = static_cast<size_t>(slot / rows.cache.page_tokens);
+        ReadValue(rows.cache, sequence.pages[page], 0, slot % rows.cache.page_tokens, key);
         out[i] = 0;
         for (int64_t h = 0; h < rows.heads; ++h) {
             const float* q = rows.q + (row * rows.heads + h) * rows.dim;
@@ -69,10 +71,42 @@ void BlockChoose(const BlockChooseArgs& args, int part, int parts) {
     RunBlockChoose(args, part, parts, [&](auto&&... of) { ScoreBlocks(args.scores.rows, of...); });
 }
 
+void AttendWindows(const WindowAttentionArgs& args, int part, int parts) {
+    const Range heads = Share(args.heads, 1, part, parts);
+    ForIndexRows(args.sequences, [&](int64_t, const Sequence& sequence, int64_t row,
+                                     int64_t positions) {
+        const WindowRows rows(args, sequence, row, positions - 1);
+        for (int64_t head = heads.begin; head < heads.end; ++head) {
+            const int64_t at = (row * args.heads + head) * args.width;
+            float* out = args.out + at;
+            std::fill_n(out, args.width, 0.0f);
+            float peak = args.sinks[head], total = 1;
+            float values[kMostLatentColumns];
+            for (int64_t i = 0; i < rows.count(); ++i) {
+                DequantizeRow(args.cache.dtype,
+                              {rows.At(i), static_cast<size_t>(args.cache.RowStride())},
+                              {values, static_cast<size_t>(args.width)});
+                float score = 0;
+                for (int64_t d = 0; d < args.width; ++d) score += args.q[at + d] * values[d];
+                score *= args.scale;
+                const float above = std::fmax(peak, score);
+                const float fade = std::exp(peak - above), weight = std::exp(score - above);
+                for (int64_t d = 0; d < args.width; ++d) {
+                    out[d] = out[d] * fade + weight * values[d];
+                }
+                total = total * fade + weight;
+                peak = above;
+            }
+            for (int64_t d = 0; d < args.width; ++d) out[d] /= total;
+        }
+    });
+}
+
 }  // namespace
 
 SparseKernels Sparse() {
-    return {IndexScores, IndexChoose, SparseLatent, BlockScores, BlockChoose, BlockAttention};
+    return {IndexScores, IndexChoose, SparseLatent, BlockScores, BlockChoose, BlockAttention,
+            AttendWindows};
 }
 
 }  // namespace weft::kernels::reference

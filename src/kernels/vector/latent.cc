@@ -33,6 +33,28 @@ class LatentTiles {
         }
     }
 
+    // Attention to `windows` of args_' cache; each row has blocks of its own.
+    void RunWindows(const WindowAttentionArgs& windows, int part, int parts) {
+        sinks_ = windows.sinks;
+        const int64_t rows = CountRows(args_.sequences);
+        const int64_t block = std::min(BlockOf(rows * args_.heads, parts), args_.heads);
+        const int64_t blocks = (args_.heads + block - 1) / block;  // of a row
+        int64_t turn = 0;
+        ForIndexRows(args_.sequences, [&](int64_t, const Sequence& sequence, int64_t row,
+                                          int64_t positions) {
+            const WindowRows seen(windows, sequence, row, positions - 1);
+            seen_ = &seen;
+            listed_ = seen.count();
+            for (int64_t i = 0; i < blocks; ++i) {
+                if (turn++ % parts != part) continue;
+                const int64_t head = i * block, first = row - sequence.row_begin;
+                Block(sequence, first * args_.heads + head,
+                      std::min(block, args_.heads - head));
+            }
+            seen_ = nullptr;
+        });
+    }
+
     // A row that sees no more positions than are chosen attends to all of them, as Run has it; of
     // the others each has blocks of its own. A row's bits are the same either way.
     void RunChosen(const int32_t* chosen, int64_t top, int part, int parts) {
@@ -57,6 +79,7 @@ class LatentTiles {
   private:
     static constexpr int kRows = Simd::kRegisters == 32 ? 4 : 2;  // queries in registers
     static constexpr int kColumns = 4;                            // keys, or vectors of sums
+    static constexpr float kLog2E = 1.44269504088896341f;
     static int64_t PadUp(int64_t n) { return (n + 15) / 16 * 16; }
 
     // Queries of a block where `parts` share so many.
@@ -81,6 +104,10 @@ class LatentTiles {
         std::fill_n(sums_, padded * sum_cols_, 0.0f);
         std::fill_n(peak_, padded, -std::numeric_limits<float>::infinity());
         std::fill_n(total_, padded, 0.0f);
+        for (int64_t q = 0; sinks_ != nullptr && q < count; ++q) {
+            peak_[q] = sinks_[(first + q) % args_.heads] * kLog2E;
+            total_[q] = 1;
+        }
         const int64_t most = Keys(sequence, first + count - 1);
         for (int64_t begin = 0; begin < most; begin += kLatentTile) {
             const int64_t here = std::min(kLatentTile, most - begin);
@@ -101,21 +128,21 @@ class LatentTiles {
     }
 
     int64_t Keys(const Sequence& sequence, int64_t unit) const {
-        if (list_ != nullptr) return listed_;
+        if (list_ != nullptr || seen_ != nullptr) return listed_;
         return sequence.position + unit / args_.heads + 1;
     }
 
     // Scaled so that the softmax is one of powers of two.
     void TakeQueries(const Sequence& sequence, int64_t first, int64_t count, int64_t padded) {
-        constexpr float kLog2E = 1.44269504088896341f;
         const float scale = args_.scale * kLog2E;
         std::fill_n(queries_, padded * cols_, 0.0f);
         for (int64_t q = 0; q < count; ++q) {
             const int64_t at = sequence.row_begin * args_.heads + first + q;
             float* to = queries_ + q * cols_;
             const float* latent = args_.q_latent + at * args_.rank;
-            const float* key = args_.q_key + at * args_.rope;
             for (int64_t d = 0; d < args_.rank; ++d) to[d] = latent[d] * scale;
+            if (args_.rope == 0) continue;
+            const float* key = args_.q_key + at * args_.rope;
             for (int64_t d = 0; d < args_.rope; ++d) to[args_.rank + d] = key[d] * scale;
         }
     }
@@ -127,9 +154,8 @@ class LatentTiles {
         const int64_t width = args_.rank + args_.rope;
         for (int64_t i = 0; i < count; ++i) {
             const int64_t position = list_ == nullptr ? begin + i : list_[begin + i];
-            const auto page = static_cast<size_t>(position / cache.page_tokens);
-            const std::byte* from =
-                cache.Row(sequence.pages.data()[page], 0, position % cache.page_tokens);
+            const std::byte* from = seen_ != nullptr ? seen_->At(begin + i)
+                                                     : PagedRow(cache, sequence, position);
             float* to = keys_ + i * cols_;
             std::fill(to + width / 16 * 16, to + cols_, 0.0f);
             WidenRow(cache.dtype, from, width, to);
@@ -246,6 +272,8 @@ class LatentTiles {
     float* const peak_;
     float* const total_;
     const int32_t* list_ = nullptr;  // the positions that a row attends to; null: all
+    const WindowRows* seen_ = nullptr;  // or the rows
+    const float* sinks_ = nullptr;      // of heads; null: there are none
     int64_t listed_ = 0;
 };
 
@@ -253,6 +281,13 @@ class LatentTiles {
 
 void SparseLatent(const SparseLatentArgs& args, int part, int parts) {
     LatentTiles(args.all, part).RunChosen(args.chosen, args.top, part, parts);
+}
+
+void AttendWindows(const WindowAttentionArgs& args, int part, int parts) {
+    const LatentAttentionArgs all{args.sequences, args.q,     nullptr,      args.heads,
+                                  args.width,     0,          args.cache,   args.scale,
+                                  args.scratch,   args.scratch_floats, args.out};
+    LatentTiles(all, part).RunWindows(args, part, parts);
 }
 
 void SetLatent(Kernels& table) {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "kernels/vector/math.h"
 
@@ -170,6 +171,8 @@ inline Float Gated(Float gate, Float up) {
 template <Activation kActivation, bool kLimited = false>
 void GluOf(const dense::GluArgs& args, int part, int parts) {
     const auto most = Simd::Set(args.limit), least = Simd::Set(-args.limit), one = Simd::Set(1.0f);
+    const auto most_gate =
+        Simd::Set(args.limits_gate ? args.limit : std::numeric_limits<float>::infinity());
     const auto rows = [&](auto type) {
         using T = decltype(type);
         ForRows(args.rows, args.cols, part, parts, [&](int64_t row, int64_t begin, int64_t end) {
@@ -177,7 +180,8 @@ void GluOf(const dense::GluArgs& args, int part, int parts) {
             T* out = args.out.Row<T>(row);
             ForElements(begin, end, [&](auto load, auto store) {
                 if constexpr (kLimited) {
-                    const Float open = Simd::Min(most, Gated<kActivation>(load(gate), one));
+                    const Float below = Simd::Min(most_gate, load(gate));
+                    const Float open = Simd::Min(most, Gated<kActivation>(below, one));
                     store(out, Simd::Mul(open, Simd::Min(most, Simd::Max(least, load(up)))));
                 } else {
                     store(out, Gated<kActivation>(load(gate), load(up)));
@@ -311,18 +315,22 @@ inline void RotateNeighbours(const T* x, const float* cosine, const float* sine,
 void Rope(const dense::RopeArgs& args, int part, int parts) {
     WEFT_CHECK(args.x.type == args.y.type);
     const int64_t pairs = args.rotary_dim / 2;
+    const int64_t first = args.last ? args.head_dim - args.rotary_dim : 0;
     const auto rows = [&](auto type) {
         using T = decltype(type);
         ForGroups(args.rows, args.heads * args.head_dim, args.head_dim, part, parts,
                   [&](int64_t row, int64_t column) {
-                      const T* x = args.x.Row<T>(row) + column;
-                      T* y = args.y.Row<T>(row) + column;
+                      const T* head = args.x.Row<T>(row) + column;
+                      T* out = args.y.Row<T>(row) + column;
+                      const T* x = head + first;
+                      T* y = out + first;
                       const float* cosine = args.cos_sin + row * args.rotary_dim;
                       args.neighbours
                           ? RotateNeighbours(x, cosine, cosine + pairs, args.sign, pairs, y)
                           : RotateHalves(x, cosine, cosine + pairs, args.sign, pairs, y);
                       if (x == y) return;
-                      std::copy(x + args.rotary_dim, x + args.head_dim, y + args.rotary_dim);
+                      std::copy(head, x, out);
+                      std::copy(x + args.rotary_dim, head + args.head_dim, y + args.rotary_dim);
                   });
     };
     dense::WithTypes(rows, args.x.type);

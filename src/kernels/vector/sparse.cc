@@ -75,12 +75,9 @@ class IndexTiles {
     void TakeKeys(const Sequence& sequence, int64_t begin, int64_t count) {
         const KvCache& cache = rows_.cache;
         for (int64_t i = 0; i < count; ++i) {
-            const int64_t position = begin + i;
-            const auto page = static_cast<size_t>(position / cache.page_tokens);
             float* to = keys_ + i * cols_;
             std::fill(to + rows_.dim / 16 * 16, to + cols_, 0.0f);
-            WidenRow(cache.dtype,
-                     cache.Row(sequence.pages.data()[page], 0, position % cache.page_tokens),
+            WidenRow(cache.dtype, PagedRow(cache, sequence, rows_.windows.Row(begin + i)),
                      rows_.dim, to);
         }
         std::fill(keys_ + count * cols_, keys_ + kLatentTile * cols_, 0.0f);
@@ -143,7 +140,8 @@ void BlockChoose(const BlockChooseArgs& args, int part, int parts) {
 }  // namespace
 
 SparseKernels Sparse() {
-    return {IndexScores, IndexChoose, SparseLatent, BlockScores, BlockChoose, BlockAttention};
+    return {IndexScores, IndexChoose, SparseLatent, BlockScores, BlockChoose, BlockAttention,
+            AttendWindows};
 }
 
 }  // namespace weft::kernels::WEFT_SET

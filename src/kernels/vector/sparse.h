@@ -10,5 +10,6 @@ namespace weft::kernels::WEFT_SET {
 void SparseLatent(const SparseLatentArgs& args, int part, int parts);
 // attention.cc, likewise.
 void BlockAttention(const BlockAttentionArgs& args, int part, int parts);
+void AttendWindows(const WindowAttentionArgs& args, int part, int parts);
 
 }  // namespace weft::kernels::WEFT_SET

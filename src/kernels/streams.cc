@@ -1,0 +1,113 @@
+#include "kernels/streams.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace weft::kernels {
+namespace {
+
+// Parts share out blocks of so many columns of a row: a step of one row has work for all.
+constexpr int64_t kBlock = 1024;
+
+float SigmoidOf(float x) {
+    return 1.0f / (1.0f + std::exp(-x));
+}
+
+void Softmax(float* row, int64_t n) {
+    const float largest = *std::max_element(row, row + n);
+    float sum = 0;
+    for (int64_t i = 0; i < n; ++i) sum += row[i] = std::exp(row[i] - largest);
+    for (int64_t i = 0; i < n; ++i) row[i] /= sum;
+}
+
+// Divides n numbers that are `step` apart by their sum plus eps.
+void Normalize(float* first, int64_t n, int64_t step, float eps) {
+    float sum = 0;
+    for (int64_t i = 0; i < n; ++i) sum += first[i * step];
+    for (int64_t i = 0; i < n; ++i) first[i * step] /= sum + eps;
+}
+
+void MakeDoublyStochastic(float* matrix, const StreamWeightsArgs& args) {
+    const int64_t n = args.streams;
+    for (int64_t row = 0; row < n; ++row) {
+        Softmax(matrix + row * n, n);
+        for (int64_t i = 0; i < n; ++i) matrix[row * n + i] += args.eps;
+    }
+    for (int64_t time = 0; time < args.iterations; ++time) {
+        for (int64_t row = 0; time > 0 && row < n; ++row) {
+            Normalize(matrix + row * n, n, 1, args.eps);
+        }
+        for (int64_t col = 0; col < n; ++col) Normalize(matrix + col, n, n, args.eps);
+    }
+}
+
+// Calls on(row, begin, end) for this part's blocks of columns.
+template <typename On>
+void ForColumnBlocks(int64_t rows, int64_t cols, int part, int parts, On on) {
+    const int64_t blocks = (cols + kBlock - 1) / kBlock;
+    const Range share = Share(rows * blocks, 1, part, parts);
+    for (int64_t unit = share.begin; unit < share.end; ++unit) {
+        const int64_t begin = unit % blocks * kBlock;
+        on(unit / blocks, begin, std::min(cols, begin + kBlock));
+    }
+}
+
+}  // namespace
+
+void StreamWeights(const StreamWeightsArgs& args, int part, int parts) {
+    const int64_t n = args.streams;
+    const Range share = Share(args.rows, 1, part, parts);
+    for (int64_t row = share.begin; row < share.end; ++row) {
+        const float* x = args.logits + row * args.cols;
+        float* y = args.y + row * args.cols;
+        for (int64_t i = 0; i < n; ++i) {
+            y[i] = SigmoidOf(x[i] * args.scale[0] + args.base[i]) + args.eps;
+        }
+        if (args.cols == n) continue;
+        for (int64_t i = n; i < 2 * n; ++i) {
+            y[i] = 2 * SigmoidOf(x[i] * args.scale[1] + args.base[i]);
+        }
+        for (int64_t i = 2 * n; i < args.cols; ++i) y[i] = x[i] * args.scale[2] + args.base[i];
+        MakeDoublyStochastic(y + 2 * n, args);
+    }
+}
+
+void MergeStreams(const MergeStreamsArgs& args, int part, int parts) {
+    const int64_t n = args.streams, cols = args.cols;
+    ForColumnBlocks(args.rows, cols, part, parts, [&](int64_t row, int64_t begin, int64_t end) {
+        const float* x = args.x + row * n * cols;
+        const float* pre = args.weights + row * args.weight_cols;
+        float* y = args.y + row * cols;
+        for (int64_t i = begin; i < end; ++i) y[i] = pre[0] * x[i];
+        for (int64_t stream = 1; stream < n; ++stream) {
+            const float* own = x + stream * cols;
+            for (int64_t i = begin; i < end; ++i) y[i] += pre[stream] * own[i];
+        }
+    });
+}
+
+void MixStreams(const MixStreamsArgs& args, int part, int parts) {
+    const int64_t n = args.streams, cols = args.cols;
+    ForColumnBlocks(args.rows, cols, part, parts, [&](int64_t row, int64_t begin, int64_t end) {
+        const float* update = args.update + row * cols;
+        float* const out = args.y + row * n * cols;
+        for (int64_t to = 0; args.x == nullptr && to < n; ++to) {
+            std::copy(update + begin, update + end, out + to * cols + begin);
+        }
+        if (args.x == nullptr) return;
+        const float* x = args.x + row * n * cols;
+        const float* post = args.weights + row * StreamWeightColumns(n) + n;
+        const float* matrix = post + n;
+        for (int64_t to = 0; to < n; ++to) {
+            float* y = out + to * cols;
+            for (int64_t i = begin; i < end; ++i) y[i] = post[to] * update[i];
+            for (int64_t from = 0; from < n; ++from) {
+                const float weight = matrix[from * n + to];
+                const float* own = x + from * cols;
+                for (int64_t i = begin; i < end; ++i) y[i] += weight * own[i];
+            }
+        }
+    });
+}
+
+}  // namespace weft::kernels

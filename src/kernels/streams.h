@@ -1,0 +1,46 @@
+// Kernels of hyper-connections (program/streams.h has the formulas).
+//
+// As in args.h: a row's bits depend neither on the other rows nor on the number of parts.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/args.h"
+
+namespace weft::kernels {
+
+// Columns of a row of weights of n streams that are mixed, too.
+constexpr int64_t StreamWeightColumns(int64_t streams) {
+    return streams * (2 + streams);
+}
+
+struct StreamWeightsArgs {
+    const float* logits = nullptr;  // [rows, cols]
+    const float* base = nullptr;    // [cols]
+    const float* scale = nullptr;   // [3], or [1] where cols == streams
+    int64_t rows = 0;
+    int64_t cols = 0;  // StreamWeightColumns(streams), or streams: pre alone
+    int64_t streams = 1, iterations = 1;
+    float eps = 0;
+    float* y = nullptr;  // [rows, cols]
+};
+void StreamWeights(const StreamWeightsArgs& args, int part, int parts);
+
+struct MergeStreamsArgs {
+    const float* x = nullptr;        // [rows, streams * cols]
+    const float* weights = nullptr;  // [rows, weight_cols]
+    int64_t rows = 0, cols = 0, streams = 1, weight_cols = 0;
+    float* y = nullptr;  // [rows, cols]
+};
+void MergeStreams(const MergeStreamsArgs& args, int part, int parts);
+
+struct MixStreamsArgs {
+    const float* x = nullptr;        // [rows, streams * cols]; null: y has copies of update
+    const float* weights = nullptr;  // [rows, StreamWeightColumns(streams)]
+    const float* update = nullptr;   // [rows, cols]
+    int64_t rows = 0, cols = 0, streams = 1;
+    float* y = nullptr;  // [rows, streams * cols]; not x
+};
+void MixStreams(const MixStreamsArgs& args, int part, int parts);
+
+}  // namespace weft::kernels

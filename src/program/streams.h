@@ -1,0 +1,55 @@
+// Hyper-connections, by rows and structs as ops.h has them: a residual stream of several parallel
+// copies, the streams (Zhu et al. 2024; constrained to a manifold: Xie et al. 2026; DeepSeek-V4).
+//
+// A row of the residual stream holds all streams one after another. A layer reads a weighted sum of
+// them. The layer's result is added to each stream with a weight, and a matrix whose rows and
+// columns add up to 1 mixes the streams. The weights are computed from the row itself.
+#pragma once
+
+#include <cstdint>
+
+#include "program/op_row.h"
+
+namespace weft::program {
+
+// Most streams that devices take.
+inline constexpr int64_t kMostStreams = 8;
+
+// What a layer weighs `n` streams by. Columns of a row of logits and of the result:
+//     [0, n)             pre = sigmoid(scale[0] * x + base) + eps
+//     [n, 2n)            post = 2 sigmoid(scale[1] * x + base)
+//     [2n, 2n + n * n)   the matrix: softmax of each of its rows of scale[2] * x + base, plus eps;
+//                        then its columns are divided by their sums plus eps, and `iterations` - 1
+//                        times its rows and its columns (Sinkhorn and Knopp 1967)
+// The end of the model has pre alone: n columns, and one element of scale.
+struct StreamWeights {
+    static constexpr OpRow kRow{"stream_weights",
+                                "logits[T,m]:exact base[m] scale[_] -> weights[T,m]:exact",
+                                Pass::kInference, Trait::kRowWise};
+    int64_t streams = 1, iterations = 1;
+    float eps = 0;
+    void Show(auto& show) const {
+        show("streams", streams);
+        show("iterations", iterations);
+        show("eps", eps);
+    }
+};
+
+struct MergeStreams {  // y = sum over the streams i of pre[i] * x[i]
+    static constexpr OpRow kRow{"merge_streams", "x[T,_] weights[T,_]:exact -> y[T,n]",
+                                Pass::kInference, Trait::kRowWise, 2};
+    int64_t streams = 1;
+    void Show(auto& show) const { show("streams", streams); }
+};
+
+// y[k] = post[k] * update + sum over the streams j of matrix[j][k] * x[j]; without x and weights
+// each stream is the update.
+struct MixStreams {
+    static constexpr OpRow kRow{"mix_streams",
+                                "(x[T,m] weights[T,_]:exact) update[T,n] -> y[T,m]",
+                                Pass::kInference, Trait::kRowWise};
+    int64_t streams = 1;
+    void Show(auto& show) const { show("streams", streams); }
+};
+
+}  // namespace weft::program

@@ -1,0 +1,123 @@
+// Kernels of hyper-connections against the plain formulas in double, over random shapes; and the
+// promise that neither the number of parts nor the other rows change a row's bits.
+#include "kernels/streams.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "support/kernel_levels.h"
+#include "support/naive_streams.h"
+
+namespace weft::kernels::test {
+namespace {
+
+using support::OpCall;
+
+std::vector<double> WidenedOf(const std::vector<float>& values) {
+    return {values.begin(), values.end()};
+}
+
+void ExpectClose(const std::vector<float>& got, const std::vector<double>& expected, double bound,
+                 const char* what) {
+    ASSERT_EQ(got.size(), expected.size());
+    for (size_t i = 0; i < got.size(); ++i) {
+        ASSERT_LE(std::fabs(got[i] - expected[i]), bound) << what << ", element " << i;
+    }
+}
+
+// A kernel's result in one part, in several, and of each row alone: the same bits.
+template <typename Args, typename Alone>
+std::vector<float> RunAllWays(void (*kernel)(const Args&, int, int), Args args, int64_t cols,
+                              const Alone& alone) {
+    std::vector<float> y(static_cast<size_t>(args.rows * cols), 1e30f), again = y;
+    args.y = y.data();
+    RunParts(kernel, args, 1);
+    args.y = again.data();
+    RunParts(kernel, args, 3);
+    EXPECT_EQ(y, again);
+    for (int64_t row = 0; row < args.rows; ++row) {
+        std::vector<float> one(static_cast<size_t>(cols), 1e30f);
+        Args of_row = alone(args, row);
+        of_row.rows = 1;
+        of_row.y = one.data();
+        RunParts(kernel, of_row, 2);
+        EXPECT_TRUE(std::equal(one.begin(), one.end(), y.begin() + row * cols));
+    }
+    return y;
+}
+
+TEST(Streams, WeightsAreTheFormula) {
+    Random random(3);
+    for (int time = 0; time < 40; ++time) {
+        const int64_t n = random.Int(1, 6), rows = random.Int(1, 5);
+        const bool mixed = random.Int(0, 3) > 0;
+        StreamWeightsArgs args;
+        args.rows = rows, args.streams = n, args.iterations = random.Int(1, 20), args.eps = 1e-4f;
+        args.cols = mixed ? StreamWeightColumns(n) : n;
+        const auto logits = random.Normals(rows * args.cols), base = random.Normals(args.cols);
+        const auto scale = random.Normals(mixed ? 3 : 1);
+        args.logits = logits.data(), args.base = base.data(), args.scale = scale.data();
+        const auto y = RunAllWays(StreamWeights, args, args.cols, [](auto a, int64_t row) {
+            a.logits += row * a.cols;
+            return a;
+        });
+        auto in = WidenedOf(logits), in_base = WidenedOf(base), in_scale = WidenedOf(scale);
+        std::vector<double> expected(in.size());
+        OpCall<double> call{{{in, rows},
+                             {in_base, args.cols},
+                             {in_scale, static_cast<int64_t>(scale.size())}},
+                            {{expected, rows}},
+                            {}};
+        support::naive::Do(program::StreamWeights{n, args.iterations, args.eps}, call);
+        // A quotient of each iteration is rounded; a row's or column's sum keeps that small.
+        const double bound = kUlp * 8 * static_cast<double>(40 + n * args.iterations);
+        ExpectClose(y, expected, bound, "weights");
+        if (!mixed) continue;
+        for (int64_t col = 0; col < n; ++col) {
+            float sum = 0;
+            for (int64_t row = 0; row < n; ++row) {
+                sum += y[static_cast<size_t>((2 + row) * n + col)];
+            }
+            EXPECT_NEAR(sum, 1, 1e-3) << "a column of the matrix";
+        }
+    }
+}
+
+TEST(Streams, MergedAndMixed) {
+    Random random(4);
+    for (int time = 0; time < 30; ++time) {
+        const int64_t n = random.Int(1, 5), rows = random.Int(1, 4), cols = random.Int(1, 2500);
+        const int64_t weight_cols = StreamWeightColumns(n);
+        const auto x = random.Normals(rows * n * cols), update = random.Normals(rows * cols);
+        const auto weights = random.Normals(rows * weight_cols);
+        auto in = WidenedOf(x), in_weights = WidenedOf(weights), in_update = WidenedOf(update);
+
+        MergeStreamsArgs merge{x.data(), weights.data(), rows, cols, n, weight_cols};
+        const auto merged = RunAllWays(MergeStreams, merge, cols, [n](auto a, int64_t row) {
+            a.x += row * n * a.cols;
+            a.weights += row * a.weight_cols;
+            return a;
+        });
+        std::vector<double> sums(update.size());
+        OpCall<double> merging{{{in, rows}, {in_weights, rows}}, {{sums, rows}}, {}};
+        support::naive::Do(program::MergeStreams{n}, merging);
+        ExpectClose(merged, sums, kUlp * 40 * static_cast<double>(2 * n), "merged");
+
+        MixStreamsArgs mix{x.data(), weights.data(), update.data(), rows, cols, n};
+        const auto mixed = RunAllWays(MixStreams, mix, n * cols, [n](auto a, int64_t row) {
+            a.x += row * n * a.cols;
+            a.weights += row * StreamWeightColumns(n);
+            a.update += row * a.cols;
+            return a;
+        });
+        std::vector<double> mixtures(x.size());
+        OpCall<double> mixing{
+            {{in, rows}, {in_weights, rows}, {in_update, rows}}, {{mixtures, rows}}, {}};
+        support::naive::Do(program::MixStreams{n}, mixing);
+        ExpectClose(mixed, mixtures, kUlp * 40 * static_cast<double>(2 * n + 1), "mixed");
+    }
+}
+
+}  // namespace
+}  // namespace weft::kernels::test
