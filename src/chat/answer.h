@@ -37,7 +37,8 @@
 //   kNemotron  Nemotron Nano 2: <think>, <TOOLCALL>[{...}]</TOOLCALL>
 //   kSolar     Solar-Open: <|think|>...<|end|>, <|tool_call:begin|>ID<|tool_call:name|>f
 //              <|tool_call:args|>{...}<|tool_call:end|>
-//   kDsml      DeepSeek V3.2: <think>, <|DSML|function_calls> with wide bars, then as kMiniMax;
+//   kDsml      DeepSeek V3.2 and V4: <think>, <|DSML|function_calls> (V4: tool_calls) with wide
+//              bars, then as kMiniMax;
 //              string="true" says that a value is a text
 //   kErnie     ERNIE 4.5: as kQwen, and the answer between <response> and </response>
 //   kMiniMaxM3 <mm:think>...</mm:think>; a mark, ]<]minimax[>[, before each tag of <tool_call>

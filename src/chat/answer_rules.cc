@@ -162,11 +162,15 @@ AnswerRules SolarRules() {
             {"<|begin|>assistant", "<|content|>", "<|tool_calls|>", "<|calls|>", "<|flush|>"}};
 }
 
+// V3.2's word, then V4's.
 AnswerRules DsmlRules() {
     return {"<think>",
             "</think>",
             {{.begin = "<" WEFT_BAR "DSML" WEFT_BAR "function_calls>",
               .end = "</" WEFT_BAR "DSML" WEFT_BAR "function_calls>",
+              .read = ReadDsmlCalls},
+             {.begin = "<" WEFT_BAR "DSML" WEFT_BAR "tool_calls>",
+              .end = "</" WEFT_BAR "DSML" WEFT_BAR "tool_calls>",
               .read = ReadDsmlCalls}},
             {"<" WEFT_BAR "end" WEFT_GAP "of" WEFT_GAP "sentence" WEFT_BAR ">"}};
 }

@@ -198,6 +198,8 @@ std::vector<Manner> Manners() {
          "<|end|><|begin|>assistant<|content|>", "<|end|>"},
         {kDsml, "deepseek v3.2", Dsml("function_calls") + "\n", "\n",
          "\n" + Dsml("/function_calls"), DsmlCall, "<think>", "</think>", ""},
+        {kDsml, "deepseek v4", Dsml("tool_calls") + "\n", "\n", "\n" + Dsml("/tool_calls"),
+         DsmlCall, "<think>", "</think>", ""},
         {kMiniMaxM3, "minimax m3", "]<]minimax[>[<tool_call>\n", "\n",
          "\n]<]minimax[>[</tool_call>", MiniMaxM3Call, "<mm:think>", "</mm:think>", "[e~["},
         {kErnie, "ernie 4.5", "", "\n", "", TaggedCall, "<think>\n", "\n</think>\n\n", "</s>"},
