@@ -151,6 +151,19 @@ CASES = {
         "layer_types": ["sliding_attention", "full_attention"] * 2, "num_key_value_heads": 1,
         "hidden_size_per_layer_input": 24, "num_kv_shared_layers": 2, "use_double_wide_mlp": True,
         "vocab_size_per_layer_input": 83, "global_head_dim": 32}),
+    "deepseekV4": ("deepseek_v4", {
+        "num_attention_heads": 8, "num_key_value_heads": 1, "head_dim": 32, "qk_rope_head_dim": 8,
+        "intermediate_size": LEFT_OUT, "q_lora_rank": 40, "o_groups": 4, "o_lora_rank": 32,
+        "sliding_window": 6, "num_hidden_layers": 5,
+        "layer_types": ["sliding_attention", "compressed_sparse_attention",
+                        "heavily_compressed_attention", "compressed_sparse_attention",
+                        "heavily_compressed_attention"],
+        "compress_rates": {"compressed_sparse_attention": 4, "heavily_compressed_attention": 8},
+        "num_hash_layers": 2, "index_topk": 2, "index_n_heads": 5, "index_head_dim": 16,
+        "swiglu_limit": 0.05, "hc_mult": 3, "hc_sinkhorn_iters": 5, "hc_eps": 1e-4,
+        "n_routed_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 96,
+        "rope_parameters": {"rope_type": "yarn", "factor": 4.0, "beta_fast": 32.0, "beta_slow": 1.0,
+                            "original_max_position_embeddings": 64}}),
     "museGlimmer": ("muse_glimmer", WINDOWS | {
         "num_hidden_layers": 5, "pad_token_id": None, "final_logit_softcapping": 3.0,
         "output_multiplier": 0.7, "qk_scale_factor": 1.9}),
@@ -175,10 +188,29 @@ def ling2(config):
     return {k: v for k, v in config.items() if k not in dropped} | own
 
 
-REWRITTEN = {"ling2": ling2}
+def deepseek_v4(config):
+    """config.json as DeepSeek has it, with windows of 8 in place of 128."""
+    yarn = dict(config["rope_parameters"]["compress"])
+    yarn = {"type": yarn.pop("rope_type")} | yarn
+    for key in ("attention_factor", "partial_rotary_factor", "rope_theta"):
+        yarn.pop(key)
+    strides = {"sliding_attention": 0} | config["compress_rates"]
+    own = {"compress_ratios": [strides[t] for t in config["layer_types"]] + [0],
+           "num_hash_layers": config["mlp_layer_types"].count("hash_moe"), "rope_scaling": yarn,
+           "topk_method": "noaux_tc"}
+    dropped = ("rope_parameters", "layer_types", "mlp_layer_types", "compress_rates",
+               "partial_rotary_factor")
+    return {k: v for k, v in config.items() if k not in dropped} | own
+
+
+REWRITTEN = {"ling2": ling2, "deepseekV4": deepseek_v4}
+# The names of published tensors, where transformers 5.24 saves others.
+PUBLISHED = {"deepseek_v4": [
+    ("model.embed_tokens.", "embed."), ("model.hc_head.hc_", "hc_head_"),
+    (".attn.norm.", ".attn.kv_norm."), ("model.", "")]}
 SQUINT = {"patch_size": 14, "projector_input_dim": 16, "projector_output_dim": 16,
           "vision_output_dim": 16, "intermediate_size": 128, "pixel_shuffle_ratio": 0.5}
-MAMBA = ("nemotron_h", "granitemoehybrid", "falcon_h1")
+DOUBLES = ("nemotron_h", "granitemoehybrid", "falcon_h1", "deepseek_v4")
 EYES = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 28}
 
 
@@ -211,6 +243,18 @@ def of_text(name):
 NORM_BASE = {"gemma4Small": 0.4, "gemma4Wide": 0.4}
 
 
+def published(model_type, name):
+    for old, new in PUBLISHED.get(model_type, ()):
+        name = name.replace(old, new)
+    return name
+
+
+def ids(name, shape, below):
+    """Numbers from 0 to below - 1."""
+    share = formula(name, int(np.prod(shape))) * 0.5 + 0.5
+    return torch.from_numpy(np.floor(share * below).astype(np.int64)).reshape(shape)
+
+
 def value(name, shape, case=""):
     norm = "norm" in name
     return tensor(name, shape, NORM_BASE.get(case, 1.0) if norm else 0.0)
@@ -223,11 +267,15 @@ def run(case):
     with tempfile.TemporaryDirectory() as folder:
         model.to(torch.float32).save_pretrained(folder)
         file = pathlib.Path(folder) / "model.safetensors"
-        shapes = {}
+        shapes, tables = {}, {}
         with safetensors.safe_open(file, "pt") as opened:
             for name in opened.keys():
-                shapes[name] = list(opened.get_slice(name).get_shape())
-        values = {n: value(n, s, case) for n, s in shapes.items()}
+                tensor_slice, renamed = opened.get_slice(name), published(model_type, name)
+                shapes[renamed] = list(tensor_slice.get_shape())
+                if tensor_slice.get_dtype() == "I64":
+                    tables[renamed] = more["n_routed_experts"]
+        values = {n: ids(n, s, tables[n]) if n in tables else value(n, s, case)
+                  for n, s in shapes.items()}
         safetensors.torch.save_file(values, file, metadata={"format": "pt"})
         loaded = loader.from_pretrained(
             folder, dtype=torch.float64, attn_implementation="eager",
@@ -235,8 +283,8 @@ def run(case):
         text = (pathlib.Path(folder) / "config.json").read_text()
     tokens = np.floor((formula("tokens", ROWS) * 0.5 + 0.5) * SIZES["vocab_size"]).astype(np.int64)
     plain = torch.Tensor.float
-    if model_type in MAMBA:
-        torch.Tensor.float = torch.Tensor.double  # of the scan, which else is in float32
+    if model_type in DOUBLES:
+        torch.Tensor.float = torch.Tensor.double  # of scans and streams, which else are in float32
     with torch.no_grad():
         # (transformers 5.24 cannot run all of Llama 4: its text part lacks an output.)
         text_part = loaded.language_model if model_type == "llama4" else loaded
@@ -244,7 +292,9 @@ def run(case):
     torch.Tensor.float = plain
     kept = REWRITTEN.get(case, lambda c: c)(json.loads(text))
     meta = {"config": json.dumps(kept),
-            "tensors": json.dumps({n: ["F32", s] for n, s in shapes.items() if of_text(n)}),
+            "tensors": json.dumps({n: ["I64", s, tables[n]] if n in tables else ["F32", s]
+                                   for n, s in shapes.items()
+                                   if of_text(n) or model_type in PUBLISHED}),
             "norm_base": str(NORM_BASE.get(case, 1.0))}
     return meta, {"tokens": tokens.astype(np.float32), "logits": logits.numpy().astype(np.float32)}
 

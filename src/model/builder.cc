@@ -56,8 +56,8 @@ ValueId Builder::Enter() {
     const Shape shape{kTokens, hyper_.hidden};
     if (!shard_.first_stage()) {
         RecvShared();
-        const ValueId x =
-            program_.Emit(program::Recv{shard_.rank - shard_.layout.tp}, {}, "received", shape);
+        const ValueId x = program_.Emit(program::Recv{shard_.rank - shard_.layout.tp}, {},
+                                        "received", {kTokens, hyper_.stream_columns()});
         LayerInputs();
         return x;
     }
@@ -66,7 +66,7 @@ ValueId Builder::Enter() {
         program_.Emit(program::Embedding{shard_.vocab.begin}, {tokens_, table}, "embedded", shape));
     embedded_ = Scale(embedded, hyper_.embedding_scale);
     LayerInputs();
-    return embedded_;
+    return Spread(embedded_);
 }
 
 // ---- Embeddings by layer, and keys and values that several layers read (Gemma 4) ----------------
@@ -182,6 +182,7 @@ void Builder::Hidden(ValueId x) {
         return Fail(MakeError(ErrorCode::kUnsupported,
                               "logits and hidden states both come from one pipeline stage only"));
     }
+    x = MergeLast(x);
     const ValueId weight =
         Weight(OutputNorm() + ".weight", {{0, hyper_.hidden}, {}, hyper_.hidden, 0});
     const ValueId hidden =
@@ -193,8 +194,8 @@ void Builder::Hidden(ValueId x) {
 
 void Builder::Logits(ValueId x) {
     x = program_.Emit(program::SelectRows{}, {x, output_rows_}, "selected",
-                      {kOutputs, hyper_.hidden});
-    x = Norm(x, OutputNorm(), hyper_.hidden);
+                      {kOutputs, hyper_.stream_columns()});
+    x = Norm(MergeLast(x), OutputNorm(), hyper_.hidden);
     // "logits" is the last value of the way there.
     const bool gather = shard_.layout.tp > 1;
     const bool scaled = hyper_.logit_scale != 1, capped = hyper_.logit_cap != 0;
@@ -416,7 +417,9 @@ ValueId Builder::ReluSquared(ValueId x) {
 }
 
 program::Glu Builder::GluOf(const std::vector<float>& limits) const {
-    return {hyper_.activation, limits.empty() ? 0 : limits[static_cast<size_t>(layer_)]};
+    program::Glu glu{hyper_.activation, limits.empty() ? 0 : limits[static_cast<size_t>(layer_)]};
+    glu.limits_gate = hyper_.limits_gate && glu.limit != 0;
+    return glu;
 }
 
 ValueId Builder::Add(ValueId a, ValueId b) {

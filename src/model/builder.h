@@ -115,6 +115,14 @@ class Builder {
     program::ValueId GatedAttention(program::ValueId x);
     // Latent attention (latent.cc) of normed rows, summed over the tensor ranks.
     program::ValueId LatentAttention(program::ValueId x);
+    // DeepSeek-V4 (windows.cc): attention of normed rows, summed over the tensor ranks. A part of a
+    // layer ("attn", "ffn") reads one row made of the streams, and its result goes back into them.
+    program::ValueId WindowAttention(program::ValueId x);
+    struct Merged {
+        program::ValueId x, weights;
+    };
+    Merged Merge(program::ValueId streams, const std::string& part);
+    program::ValueId Mix(program::ValueId streams, const Merged& merged, program::ValueId update);
     program::ValueId Add(program::ValueId a, program::ValueId b);
     // x times this layer's tensor of one element, where the file has one.
     program::ValueId ScaleBy(program::ValueId x, const std::string& weight);
@@ -191,6 +199,7 @@ class Builder {
         program::ValueId ids, weights;
     };
     Routed Route(program::ValueId x);
+    program::ValueId ExpertsByToken();  // DeepSeek-V4
     program::ValueId WeighedRows(program::ValueId x, Routed& routed);
     Home HomeOfExperts(const std::string& weight) const;
     program::ValueId ToExperts(program::ValueId x, const Routed& routed, const std::string& weight);
@@ -237,13 +246,24 @@ class Builder {
     bool UsesIndexer() const;
     program::ValueId Chosen(program::ValueId x, program::ValueId latent);
     bool HasBlockIndexer(int64_t layer) const;
-    program::ValueId RowCache(const std::string& name, int64_t columns);
+    // stride: positions of a row.
+    program::ValueId RowCache(const std::string& name, int64_t columns, int64_t stride = 1);
     program::ValueId HeadMatrices(const std::string& own, int64_t rows, int64_t cols,
                                   bool transposed);
     program::ValueId Pick(program::ValueId x, int64_t heads, int64_t begin, int64_t size,
                           const std::string& name);
     program::ValueId EachHead(program::ValueId x, program::ValueId matrices,
                               const std::string& name);
+    // DeepSeek-V4 (windows.cc).
+    program::ValueId Spread(program::ValueId x);         // into streams, where the model has any
+    program::ValueId MergeLast(program::ValueId x);      // streams behind the last layer
+    program::ValueId StreamWeights(program::ValueId streams, const std::string& name,
+                                   int64_t columns);
+    program::ValueId RotateLast(program::ValueId x, int64_t head_dim, const std::string& name,
+                                float sign = 1, int64_t behind = 0);
+    program::ValueId Pooled(program::ValueId x, const std::string& name, int64_t width);
+    program::ValueId ChosenWindows(program::ValueId x, program::ValueId latent);
+    program::ValueId FromGroups(program::ValueId x);
     // The name of the final norm, which LFM2's files give another.
     std::string OutputNorm() const;
     program::RmsNorm NormOf(int64_t group) const;

@@ -122,6 +122,10 @@ Status ReadScales(const model_files::ModelSource& source, const std::string& pre
     }
     WEFT_ASSIGN(hyper.expert_limits, ReadLimits(source, prefix + "swiglu_clamp_exp", hyper));
     WEFT_ASSIGN(hyper.shared_limits, ReadLimits(source, prefix + "swiglu_clamp_shexp", hyper));
+    if (name == "deepseek4") {
+        hyper.limits_gate = true;
+        if (hyper.shared_limits.empty()) hyper.shared_limits = hyper.expert_limits;
+    }
     hyper.ungated = name.starts_with("nemotron_h");
     if (name == "gpt-oss" || name == "minimax-m3") hyper.activation = Activation::kClampedSilu;
     if (name.starts_with("cohere2") || name == "muse-glimmer") {
@@ -162,7 +166,8 @@ Status RefuseUnknownScales(const model_files::ModelSource& source, const std::st
     std::vector<const char*> unknown = {"attention.clamp_kqv", "attention.max_alibi_bias"};
     if (!HasTemperature(hyper.architecture)) unknown.push_back("attention.temperature_scale");
     if (hyper.architecture != "mimo2") unknown.push_back("attention.value_scale");
-    if (hyper.architecture != "step35" && hyper.architecture != "bailingmoe3") {
+    constexpr std::string_view kLimited[] = {"step35", "bailingmoe3", "deepseek4"};
+    if (std::ranges::find(kLimited, hyper.architecture) == std::end(kLimited)) {
         for (const char* key : {"swiglu_clamp_exp", "swiglu_clamp_shexp"}) unknown.push_back(key);
     }
     const bool granite = hyper.architecture.starts_with("granite");
@@ -384,6 +389,27 @@ Status ReadLatentLayers(const model_files::ModelSource& source, const std::strin
     return {};
 }
 
+// DeepSeek-V4's layers without pooled windows turn keys as layers with a sliding window do.
+Status ReadWindows(const model_files::ModelSource& source, const std::string& prefix,
+                   Hyper& hyper) {
+    WEFT_ASSIGN(hyper.windowing,
+                ReadWindowing(source, hyper.architecture, hyper.heads, hyper.layers));
+    if (hyper.windowing.streams == 0) return {};
+    if (hyper.window == 0 || hyper.kv_heads != 1 || hyper.v_head_dim != 0) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "{}: {}attention.sliding_window is {}, head_count_kv {}, key_length {} "
+                         "and value_length {}; expected a window, one KV head, and keys as long as "
+                         "values",
+                         source.name(), prefix, hyper.window, hyper.kv_heads, hyper.head_dim,
+                         hyper.value_dim());
+    }
+    hyper.windowed.clear();
+    for (int64_t layer = 0; layer < hyper.layers; ++layer) {
+        hyper.windowed.push_back(hyper.windowing.StrideOf(layer) == 0);
+    }
+    return {};
+}
+
 // A file of the same format may hold what is added to a model.
 Status CheckType(const model_files::ModelSource& source) {
     WEFT_ASSIGN(const std::string type, source.meta().StringOr("general.type", "model"));
@@ -431,7 +457,11 @@ Result<Hyper> ReadHyper(const model_files::ModelSource& source) {
     // What predicts tokens beyond the next stands behind the layers, and is left out.
     WEFT_ASSIGN(const int64_t beyond,
                 meta.IntOr(prefix + "nextn_predict_layers", 0, hyper.layers - 1, 0));
-    hyper.layers -= beyond;
+    // (DeepSeek-V4's files say so where they leave it out, too.)
+    const std::string first = fmt::format("blk.{}.nextn.eh_proj.weight", hyper.layers - beyond);
+    if (hyper.architecture != "deepseek4" || source.FindTensor(first) != nullptr) {
+        hyper.layers -= beyond;
+    }
     WEFT_ASSIGN(hyper.hidden, meta.Int(prefix + "embedding_length", 1, kMostColumns));
     WEFT_TRY(ReadFfn(source, prefix, hyper));
     WEFT_ASSIGN(hyper.moe, ReadMoe(source, hyper.architecture, hyper.ffn));
@@ -447,6 +477,7 @@ Result<Hyper> ReadHyper(const model_files::ModelSource& source) {
     }
     WEFT_TRY(ReadHeads(source, prefix, hyper));
     WEFT_TRY(ReadLatentLayers(source, prefix, hyper));
+    WEFT_TRY(ReadWindows(source, prefix, hyper));
     WEFT_TRY(ReadScales(source, prefix, hyper));
     WEFT_TRY(RefuseUnknownScales(source, prefix, hyper));
     WEFT_TRY(ReadRotates(source, prefix, hyper));
@@ -457,6 +488,11 @@ Result<Hyper> ReadHyper(const model_files::ModelSource& source) {
     WEFT_ASSIGN(hyper.indexer,
                 ReadIndexer(source, hyper.architecture, hyper.latent, hyper.layers,
                             {hyper.kv_heads, hyper.head_dim, hyper.rotary_dim}));
+    if (hyper.windowing.pools && hyper.indexer.dim < hyper.rotary_dim) {
+        return MakeError(ErrorCode::kCorrupt,
+                         "{}: {}attention.indexer.key_length is {}; {} columns are rotated",
+                         source.name(), prefix, hyper.indexer.dim, hyper.rotary_dim);
+    }
     if (hyper.latent.rank > 0) {  // YaRN sharpens the softmax, by m(mscale_all_dim) squared
         const double sharper =
             1 + hyper.ropes.yarn_log_multiplier * std::log(std::max(1.0, hyper.ropes.yarn_factor));

@@ -14,6 +14,7 @@
 #include "model/moe.h"
 #include "model/recurrent.h"
 #include "model/rope.h"
+#include "model/windows.h"
 #include "model_files/model_file.h"
 #include "tensor/activation.h"
 #include "tensor/temperature.h"
@@ -46,9 +47,11 @@ struct Hyper {
     float value_scale = 1;      // of values
     // Of gated units, by layer, 0: none (program::Glu::limit). Empty: no layer has any.
     std::vector<float> expert_limits, shared_limits;  // the latter of dense MLPs, too
+    bool limits_gate = false;   // limits are of the gate itself
     HeadShape windowed_heads;   // of windowed layers, where theirs differ (Gemma 4); else all 0
     Latent latent;              // latent attention, where the model has it
     Indexer indexer;            // that chooses its positions, where the model has one
+    Windowing windowing;        // DeepSeek-V4's attention and streams; others have none
     Moe moe;                    // experts, where the model has any
     Recurrent recurrent;        // layers with recurrent state, where the model has any
     Ropes ropes;
@@ -72,7 +75,11 @@ struct Hyper {
     bool rotates = true;        // RoPE; else attention has no positions
     bool tied = false;          // the output matrix is the embedding table
     int64_t group() const { return heads / kv_heads; }
-    bool has_state() const { return recurrent.heads > 0; }
+    bool has_state() const { return recurrent.heads > 0 || windowing.pools; }
+    // Columns of a row that goes from layer to layer.
+    int64_t stream_columns() const {
+        return windowing.streams > 0 ? windowing.streams * hidden : hidden;
+    }
     // Columns of a head that the output projection takes.
     int64_t value_dim() const {
         if (latent.rank > 0) return latent.value;

@@ -107,7 +107,7 @@ Result<Indexer> ReadIndexer(const model_files::ModelSource& source, const std::s
     const std::string prefix = architecture + ".attention.indexer.";
     if (architecture == "minimax-m3") return ReadBlockIndexer(source, prefix, layers, heads);
     const bool always = architecture == "deepseek32" || architecture == "glm-dsa" ||
-                        architecture == "mistral-large4";
+                        architecture == "deepseek4" || architecture == "mistral-large4";
     if (!always && !meta.Has(prefix + "top_k")) return indexer;
     WEFT_ASSIGN(indexer.top, meta.Int(prefix + "top_k", 1, 1ll << 20));
     WEFT_ASSIGN(indexer.heads, meta.Int(prefix + "head_count", 1, 1024));
@@ -121,6 +121,7 @@ Result<Indexer> ReadIndexer(const model_files::ModelSource& source, const std::s
         return MakeError(ErrorCode::kCorrupt, "{}: {} is {}; expected 0 to 1", source.name(), eps,
                          given);
     }
+    if (architecture == "deepseek4") return indexer;  // chooses windows (windows.h)
     const bool queries = latent.q_rank > 0 || indexer.from_hidden;
     if (latent.rank == 0 || !queries || latent.rope > indexer.dim) {
         return MakeError(ErrorCode::kUnsupported,
@@ -298,13 +299,14 @@ bool Builder::HasBlockIndexer(int64_t layer) const {
     return source_.FindTensor(fmt::format("blk.{}.indexer.q_proj.weight", layer)) != nullptr;
 }
 
-// Pages of one row a position, the same on every tensor rank.
-ValueId Builder::RowCache(const std::string& name, int64_t columns) {
+// Pages of one row for each `stride` positions, the same on every tensor rank.
+ValueId Builder::RowCache(const std::string& name, int64_t columns, int64_t stride) {
     program::Value state;
     state.name = Local(name);
     state.dtype = options_.kv_dtype;
     state.shape = {1, columns};
     state.storage = Storage::kState;
+    state.row_positions = program::RowPositions(stride);
     return program_.AddValue(std::move(state));
 }
 

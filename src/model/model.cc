@@ -48,6 +48,11 @@ constexpr std::array kArchitectures = {
                   "deepseekV32, deepseekV32Top"},
                  BuildDeepSeek2,
                  true},
+    Architecture{{"deepseek4", "DeepSeek V4 (Flash, Pro)",
+                  "hyper-connections, windows, pooled keys, an indexer, sinks, experts by token",
+                  "deepseekV4"},
+                 BuildDeepSeek4,
+                 true},
     Architecture{{"dots1", "dots.llm1", "normed heads, leading dense layers, shared experts",
                   "dots1"},
                  BuildQwen3,
@@ -226,6 +231,12 @@ Status CheckTarget(const Hyper& hyper, const std::string& model, const program::
         return MakeError(ErrorCode::kUnsupported, "{}: {} {}; the device takes at most {}", model,
                          value, what, most);
     };
+    if (hyper.windowing.streams > 0 && !target.pools_windows) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "{}: DeepSeek-V4's attention to pooled windows does not run on this "
+                         "device; use --device cpu",
+                         model);
+    }
     WEFT_TRY(check("experts in a layer", hyper.moe.experts, target.most_experts));
     WEFT_TRY(check("columns in a cached row of latent attention",
                    hyper.latent.rank + hyper.latent.rope, target.most_latent_columns));
@@ -298,7 +309,7 @@ Result<int64_t> CacheBytesPerToken(const Hyper& hyper, const model_files::ModelS
     BuildOptions options;
     options.kv_dtype = kv_dtype;
     WEFT_ASSIGN(const program::Program program, WholeProgram(hyper, source, options));
-    return program::StateBytes(program, 1);
+    return program::StateBytes(program, program::kLeastPage) / program::kLeastPage;
 }
 
 }  // namespace weft::model

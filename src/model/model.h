@@ -46,6 +46,7 @@ Result<int64_t> StateBytesPerSlot(const Hyper& hyper, const model_files::ModelSo
 program::ValueId BuildLlama(Builder& b, program::ValueId x);
 program::ValueId BuildLlama4(Builder& b, program::ValueId x);
 program::ValueId BuildDeepSeek2(Builder& b, program::ValueId x);
+program::ValueId BuildDeepSeek4(Builder& b, program::ValueId x);
 program::ValueId BuildCohere2(Builder& b, program::ValueId x);
 program::ValueId BuildExaone4(Builder& b, program::ValueId x);
 program::ValueId BuildExaoneMoe(Builder& b, program::ValueId x);

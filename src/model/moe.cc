@@ -43,22 +43,25 @@ GateDefaults DefaultsOf(const model_files::ModelSource& source, const std::strin
     const bool sigmoid = std::ranges::find(kSigmoid, architecture) != std::end(kSigmoid) ||
                          (architecture == "deepseek2" && HasCorrectionBias(source));
     const bool as_scored = std::ranges::find(kAsScored, architecture) != std::end(kAsScored);
+    if (architecture == "deepseek4") return {program::GateScore::kSqrtSoftplus, true};
     return {sigmoid ? program::GateScore::kSigmoid : program::GateScore::kSoftmax, !as_scored};
 }
 
 Status ReadScore(const model_files::ModelSource& source, const std::string& prefix,
                  program::Route& route) {
-    constexpr int64_t kSoftmax = 1, kSigmoid = 2, kSoftmaxOfChosen = 3;
+    constexpr int64_t kSoftmax = 1, kSigmoid = 2, kSoftmaxOfChosen = 3, kSqrtSoftplus = 4;
     WEFT_ASSIGN(const int64_t kind,
                 source.meta().IntOr(prefix + "expert_gating_func", 0, 1 << 20, 0));
     if (kind == 0) return {};
-    if (kind != kSoftmax && kind != kSigmoid && kind != kSoftmaxOfChosen) {
+    if (kind < kSoftmax || kind > kSqrtSoftplus) {
         return MakeError(ErrorCode::kUnsupported,
                          "{}: {}expert_gating_func is {}. Supported: 1 (softmax), 2 (sigmoid), 3 "
-                         "(softmax of the chosen).",
+                         "(softmax of the chosen), 4 (square root of softplus).",
                          source.name(), prefix, kind);
     }
-    route.score = kind == kSigmoid ? program::GateScore::kSigmoid : program::GateScore::kSoftmax;
+    route.score = kind == kSigmoid        ? program::GateScore::kSigmoid
+                  : kind == kSqrtSoftplus ? program::GateScore::kSqrtSoftplus
+                                          : program::GateScore::kSoftmax;
     // The softmax of the chosen logits is the softmax of all, renormalised.
     if (kind == kSoftmaxOfChosen) route.renormalise = true;
     return {};
@@ -148,8 +151,14 @@ Builder::Routed Builder::Route(ValueId x) {
     ids.shape = weights.shape = shape;
     const Routed routed{program_.AddValue(std::move(ids)), program_.AddValue(std::move(weights))};
     program::Op op{moe.route, {logits}, {routed.ids, routed.weights}};
+    if (layer_ < hyper_.windowing.hashed) {
+        op.attributes.If<program::Route>()->by_token = true;
+        op.inputs.insert(op.inputs.end(), {tokens_, ExpertsByToken()});
+        program_.ops.push_back(std::move(op));
+        return routed;
+    }
     for (const char* bias : {"exp_probs_b.bias", "exp_probs_b"}) {  // Hy3: without the end
-        if (!Has(bias)) continue;
+        if (!Has(bias) && hyper_.windowing.streams == 0) continue;  // (DeepSeek-V4 needs one)
         op.inputs.push_back(Weight(Tensor(bias), {{0, moe.experts}, {}, moe.experts, 0}));
         break;
     }
@@ -160,6 +169,20 @@ Builder::Routed Builder::Route(ValueId x) {
     }
     program_.ops.push_back(std::move(op));
     return routed;
+}
+
+// A row of expert ids for each token.
+ValueId Builder::ExpertsByToken() {
+    const std::string tensor = Tensor("ffn_gate_tid2eid.weight");
+    const int64_t used = hyper_.moe.used;
+    const ValueId table =
+        Stack(tensor, {{0, 1}, {0, used}, 1, used}, {0, hyper_.vocab}, hyper_.vocab);
+    const DType dtype = program_.value(table).dtype;
+    if (source_.FindTensor(tensor) != nullptr && dtype != DType::kI32) {
+        Fail(MakeError(ErrorCode::kCorrupt, "{}: tensor {} is of type {}; expected I32",
+                       source_.name(), tensor, Info(dtype).name));
+    }
+    return table;
 }
 
 // ffn_gate_exps and ffn_up_exps may be one tensor, each expert's gate above its up (Gemma 4).

@@ -32,13 +32,14 @@ class Reader {
                              "rope_factors_long.weight; one is missing",
                              source_.name());
         }
-        WEFT_ASSIGN(ropes_.all, Make(dim_, base, near.empty() ? factors : near, true));
-        WEFT_ASSIGN(ropes_.far, Make(dim_, base, far.empty() ? factors : far, true));
+        WEFT_ASSIGN(const double whole, WholeBase(base));
+        WEFT_ASSIGN(ropes_.all, Make(dim_, whole, near.empty() ? factors : near, true));
+        WEFT_ASSIGN(ropes_.far, Make(dim_, whole, far.empty() ? factors : far, true));
         // Gemma 3's and 4's windows turn faster than the rest, and without its scaling; so do, at
         // the same base, OLMo 3's.
         const bool gemma = architecture_ == "gemma3" || architecture_ == "gemma4";
         const bool plain = gemma || architecture_ == "olmo2" || architecture_ == "step35" ||
-                           architecture_ == "laguna";
+                           architecture_ == "laguna" || architecture_ == "deepseek4";
         WEFT_ASSIGN(const double windowed, Base("freq_base_swa", gemma ? 10000.0 : base));
         const auto of_windows = [&](const std::vector<float>& scaled) {
             return Make(windowed_dim_, windowed, plain ? std::vector<float>{} : scaled, !plain);
@@ -57,6 +58,16 @@ class Reader {
     }
     Result<double> Base(const std::string& key, double fallback) {
         return Number(key, 1.0000001, 1e12, fallback);
+    }
+
+    // Of layers without a window; DeepSeek-V4's have a base of their own.
+    Result<double> WholeBase(double base) {
+        if (architecture_ != "deepseek4") return base;
+        const std::string key = architecture_ + ".attention.compress_rope_freq_base";
+        WEFT_ASSIGN(const double own, source_.meta().F64Or(key, 160000.0));
+        if (own > 1 && own <= 1e12) return own;
+        return MakeError(ErrorCode::kCorrupt, "{}: {} is {}; expected 1 to 1e12", source_.name(),
+                         key, own);
     }
 
     bool Has(const std::string& key) const { return source_.meta().Has(prefix_ + key); }
@@ -107,6 +118,10 @@ class Reader {
         WEFT_ASSIGN(ropes_.yarn_log_multiplier,
                     Number("scaling.yarn_log_multiplier", -1e3, 1e3, 0.0));
         ropes_.yarn_factor = factor_;
+        if (architecture_ == "deepseek4") {  // no magnitude, whatever the file has
+            magnitude_ = 1;
+            return {};
+        }
         // gpt-oss leaves the ends of the ramp as they are, and its GGUF files don't say so.
         WEFT_ASSIGN(truncate_, source_.meta().BoolOr(prefix_ + "scaling.yarn_truncate",
                                                      architecture_ != "gpt-oss"));

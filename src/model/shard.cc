@@ -171,6 +171,15 @@ Status CutHeads(const Hyper& hyper, const Blocks& blocks, const std::vector<doub
     const auto cut = [&](const char* what, int64_t heads, int64_t unit) {
         return Cut({what, heads, unit, 1, "attn_output"}, shares, notes);
     };
+    if (const Windowing& w = hyper.windowing; w.out_groups > 0) {
+        const int64_t of_b = std::max<int64_t>(1, blocks.Largest("attn_output_b"));
+        const int64_t group = hyper.heads / w.out_groups;
+        const int64_t unit = std::lcm(w.out_rank, of_b) / w.out_rank * group;
+        WEFT_ASSIGN(cuts.heads, Cut({"query heads", hyper.heads, unit, group, "attn_output_b"},
+                                    shares, notes));
+        cuts.windowed_heads = cuts.heads;
+        return {};
+    }
     const int64_t unit = unit_of(hyper.value_dim()), windowed = hyper.WindowedQueryHeads();
     const int64_t other = hyper.windowed_heads.head_dim != 0
                               ? unit_of(hyper.windowed_heads.ValueDim())

@@ -49,6 +49,7 @@ constexpr Evidence kEvidence[] = {
     {"olmoe", "", 0, "olmo"},
     {"deepseek2", "[gMASK]", 0, "glm4"},  // GLM-4.7-Flash
     {"", "<|im_user|>", 0, "kimi-k2"},
+    {"deepseek4", "", 0, "joyai-llm"},
     {"dots1", "", 0, "qwen2"},
     {"qwen2", "", 0, "qwen2"},
     {"qwen2moe", "", 0, "qwen2"},

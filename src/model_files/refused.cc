@@ -8,8 +8,8 @@ namespace {
 constexpr RefusedModel kRefusedModels[] = {
     {"apertus", "apertus", "Apertus", "the activation xIELU"},
     {"command-r", "cohere", "Command R, R+", "heads with LayerNorms of their own"},
-    {"deepseek4", "deepseek_v4", "DeepSeek V4 Flash, Pro",
-     "KV compressors, an indexer, hyper-connections, a hash router"},
+    {"", "deepseek_v41_text", "DeepSeek V4.1",
+     "embeddings of n-grams, keys shared by layers, blocks of candidates"},
     {"falcon", "falcon", "Falcon 7B to 180B",
      "LayerNorm with biases, attention beside an MLP without a gate"},
     {"glm5next", "glm5_next", "GLM-5-next",

@@ -97,7 +97,7 @@ class ShapeWriter {
 
     Status Run() {
         WEFT_ASSIGN(const std::vector<bool> dense, model_files::hf::DenseLayers(config_));
-        if (h_.has_state()) {
+        if (has_state_) {
             WEFT_ASSIGN(recurrent_, model_files::hf::RecurrentLayers(config_));
         }
         WEFT_ASSIGN(qk_norm_, config_.BoolOr({"use_qk_norm"}, false));
@@ -105,11 +105,16 @@ class ShapeWriter {
         WEFT_ASSIGN(k_is_v_, config_.BoolOr({"attention_k_eq_v"}, false));
         WEFT_ASSIGN(gate_columns_, GatesColumns());
         Vector("output_norm.weight", h_.hidden);
+        if (h_.windowing.streams > 0) Streams("output_hc", h_.windowing.streams, 1);
         for (int64_t layer = 0; layer < h_.layers; ++layer) {
             block_ = fmt::format("blk.{}.", layer);
             const bool experts = h_.moe.experts > 0 && !dense[static_cast<size_t>(layer)];
             Norms(experts);
-            const bool recurrent = h_.has_state() && IsRecurrent(layer);
+            if (h_.windowing.streams > 0) {
+                Windows(layer);
+                continue;
+            }
+            const bool recurrent = has_state_ && IsRecurrent(layer);
             recurrent ? Recurrent() : h_.latent.rank > 0 ? Latent(layer) : Attention(layer);
             if (h_.indexer.heads > 0 && h_.indexer.IsOwn(layer)) {
                 h_.indexer.block > 0 ? BlockIndexer() : Indexer();
@@ -140,7 +145,7 @@ class ShapeWriter {
     void Norms(bool experts) {
         const bool both = Is({"gemma2", "gemma3", "gemma4", "glm4", "afmoe", "muse-glimmer"});
         const bool olmo = Is({"olmo2", "exaone4"});
-        const bool after = Is({"gpt-oss", "glm4moe", "seed_oss"}) || h_.has_state();
+        const bool after = Is({"gpt-oss", "glm4moe", "seed_oss"}) || has_state_;
         const bool one = Is({"cohere2", "cohere2moe"});
         if (!olmo) Vector("attn_norm.weight", h_.hidden);
         if (!olmo && !after && !one) Vector("ffn_norm.weight", h_.hidden);
@@ -164,7 +169,7 @@ class ShapeWriter {
             Matrix("attn_output", out, h_.hidden);
             return name_ == "phi3" ? void() : HeadNorms(heads.head_dim, heads.head_dim);
         }
-        Matrix("attn_q", h_.hidden, h_.has_state() ? 2 * q : q, bias);  // and a gate for each
+        Matrix("attn_q", h_.hidden, has_state_ ? 2 * q : q, bias);  // and a gate for each
         Matrix("attn_k", h_.hidden, k, bias);
         const bool own_v = name_ != "gemma4" || windowed || !k_is_v_;
         if (own_v) Matrix("attn_v", h_.hidden, v, bias);
@@ -177,7 +182,7 @@ class ShapeWriter {
         if (Is({"qwen3", "qwen3moe", "qwen3vl", "qwen3vlmoe", "gemma3", "gemma4", "hy_v3", "dots1",
                 "exaone4", "exaone-moe", "hunyuan-dense", "hunyuan-moe", "afmoe", "laguna",
                 "muse-glimmer", "step35", "minimax-m3"}) ||
-            h_.has_state() || (name_ == "glm4moe" && qk_norm_)) {
+            has_state_ || (name_ == "glm4moe" && qk_norm_)) {
             HeadNorms(heads.head_dim, heads.head_dim);
         }
     }
@@ -227,6 +232,46 @@ class ShapeWriter {
         Vector(tensor + ".weight", columns);
         Vector(tensor + ".bias", columns);
     }
+    // ---- DeepSeek V4 ----
+    // What streams are weighed by.
+    void Streams(const std::string& name, int64_t weights, int64_t scales) {
+        model_.Add(block_ + name + "_fn.weight", {h_.stream_columns(), weights}, DType::kF32);
+        Vector(name + "_base.weight", weights);
+        Vector(name + "_scale.weight", scales);
+    }
+    void Pooling(const std::string& name, int64_t stride, int64_t width) {
+        const int64_t columns = model::Windowing::IsShort(stride) ? 2 * width : width;
+        Matrix(name + "_kv", h_.hidden, columns);
+        Matrix(name + "_gate", h_.hidden, columns);
+        model_.Add(block_ + name + "_ape.weight", {columns, stride}, DType::kF32);
+        Vector(name + "_norm.weight", width);
+    }
+    void Windows(int64_t layer) {
+        const model::Windowing& w = h_.windowing;
+        const model::Indexer& m = h_.indexer;
+        const int64_t q = h_.heads * h_.head_dim, stride = w.StrideOf(layer);
+        for (const char* part : {"hc_attn", "hc_ffn"}) {
+            Streams(part, w.streams * (2 + w.streams), 3);
+        }
+        for (const char* norm : {"attn_norm.weight", "ffn_norm.weight"}) Vector(norm, h_.hidden);
+        Matrix("attn_q_a", h_.hidden, w.q_rank);
+        Vector("attn_q_a_norm.weight", w.q_rank);
+        Matrix("attn_q_b", w.q_rank, q);
+        Matrix("attn_kv", h_.hidden, h_.head_dim);
+        Vector("attn_kv_a_norm.weight", h_.head_dim);
+        Vector("attn_sinks.weight", h_.heads);
+        Matrix("attn_output_a", q / w.out_groups, w.out_groups * w.out_rank);
+        Matrix("attn_output_b", w.out_groups * w.out_rank, h_.hidden);
+        if (stride != 0) Pooling("attn_compressor", stride, h_.head_dim);
+        if (model::Windowing::IsShort(stride)) {
+            Matrix("indexer.attn_q_b", w.q_rank, m.heads * m.dim);
+            Matrix("indexer.proj", h_.hidden, m.heads);
+            Pooling("indexer_compressor", stride, m.dim);
+        }
+        Experts();
+        if (layer >= w.hashed) return Vector("exp_probs_b.bias", h_.moe.experts);
+        model_.Add(block_ + "ffn_gate_tid2eid.weight", {h_.moe.used, h_.vocab}, DType::kI32);
+    }
     void Indexer() {
         const model::Indexer& m = h_.indexer;
         Matrix("indexer.attn_q_b", m.from_hidden ? h_.hidden : h_.latent.q_rank, m.heads * m.dim);
@@ -275,7 +320,7 @@ class ShapeWriter {
         Stack("ffn_down_exps", m.ffn, h_.hidden, gpt);
         if (m.shared_ffn == 0) return;
         Mlp("_shexp", m.shared_ffn);
-        if (name_ == "qwen2moe" || h_.has_state()) Matrix("ffn_gate_inp_shexp", h_.hidden, 1);
+        if (name_ == "qwen2moe" || has_state_) Matrix("ffn_gate_inp_shexp", h_.hidden, 1);
     }
 
     ShapeModel& model_;
@@ -283,6 +328,7 @@ class ShapeWriter {
     const model_files::hf::Config& config_;
     const std::string name_;
     std::string block_;
+    const bool has_state_ = h_.recurrent.heads > 0;
     bool qk_norm_ = false, bias_ = false, k_is_v_ = false, gate_columns_ = false;
     std::vector<bool> recurrent_;  // by layer, where any is
 };

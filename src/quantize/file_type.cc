@@ -255,6 +255,7 @@ bool IsKept(std::string_view name, int dims) {
         "ssm_conv1d",    "per_layer_model_proj", "shortconv.conv", "attn_rel_b",
         "position_embd", "token_types",          "indexer.k_proj", "indexer.q_proj",
         "indexer.proj",  // of the weights of an indexer's heads
+        "hc_attn_fn",    "hc_ffn_fn",            "output_hc_fn",   "compressor_ape",
     };
     return std::ranges::any_of(kTouchy,
                                [&](std::string_view part) { return Contains(name, part); });

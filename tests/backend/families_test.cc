@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 
 #include "coll/comm.h"
@@ -83,12 +84,18 @@ class FamilyModels : public testing::TestWithParam<std::string> {
         const int64_t cols = vector ? 1 : value.shape[value.shape.rank - 1];
         const int64_t step = value.shape.rank == 3 ? value.shape[1] : rows;
         std::vector<float> floats(static_cast<size_t>(rows * cols));
-        EXPECT_EQ(value.dtype, DType::kF32) << value.name;
+        const bool numbers = value.dtype == DType::kI32;
+        EXPECT_TRUE(numbers || value.dtype == DType::kF32) << value.name;
         for (int64_t row = 0; row < rows; row += step) {
             const auto out = std::as_writable_bytes(std::span(floats))
                                  .subspan(static_cast<size_t>(row * cols) * sizeof(float),
                                           static_cast<size_t>(step * cols) * sizeof(float));
             EXPECT_TRUE(model::ReadWeight(*source_, value, row, step, out, nullptr).ok());
+        }
+        if (numbers) {
+            std::vector<int32_t> ints(floats.size());
+            std::memcpy(ints.data(), floats.data(), ints.size() * sizeof(int32_t));
+            return {ints.begin(), ints.end()};
         }
         return {floats.begin(), floats.end()};
     }
@@ -197,9 +204,10 @@ TEST_P(FamilyModels, AnyCutOfSharedCaches) {
     CheckPrograms({1, static_cast<int>(hyper_.layers), {}, {}});
 }
 
-// A stage keeps the keys and values that it receives from step to step.
+// A stage keeps the keys and values that it receives from step to step, and receives all residual
+// streams.
 TEST_P(FamilyModels, StagesOfSharedCaches) {
-    if (hyper_.shared_kv == 0) return;
+    if (hyper_.shared_kv == 0 && hyper_.windowing.streams == 0) return;
     const CpuLevel best = BestCpuLevel(DetectCpu());
     const std::vector<float> one = Logits(best, DType::kF32, 64);
     const auto all = static_cast<double>(hyper_.layers);
@@ -257,6 +265,30 @@ TEST_P(FamilyModels, TensorRanksAndExpertGroups) {
         }
         EXPECT_EQ(Far(got[0], kFamilyFloat32), 0) << Most(got[0]);
     }
+}
+
+// Neither the cut of a prompt nor that of the heads changes a bit of DeepSeek-V4's logits.
+TEST_P(FamilyModels, PooledWindows) {
+    if (!hyper_.windowing.pools) return;
+    const CpuLevel best = BestCpuLevel(DetectCpu());
+    const std::vector<float> one = Logits(best, DType::kF32, 64);
+    for (const size_t piece : {1, 3, 4, 5, 11}) {
+        EXPECT_EQ(Logits(best, DType::kF32, piece), one) << "steps of " << piece;
+    }
+    const std::vector<double> shares[] = {{1, 1}, {1, 2, 1}, {2, 1, 1}};
+    for (const std::vector<double>& each : shares) {
+        const auto tp = static_cast<int>(each.size());
+        for (const std::vector<float>& logits : Logits(tp, 0, each, best)) {
+            EXPECT_EQ(logits, one) << "tp " << tp;
+        }
+    }
+    EXPECT_FALSE(model::PlanShards(hyper_, *source_, {5, 1, {}, {}}).ok());
+    const model::ShardPlan plan = model::PlanShards(hyper_, *source_, {}).value();
+    model::BuildOptions gpu;
+    gpu.target.pools_windows = false;
+    const auto refused = model::BuildProgram(hyper_, plan.shards[0], *source_, gpu);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_NE(refused.error().message.find("--device cpu"), std::string::npos);
 }
 
 // What the f16 cache rounds, 2^-11, may tip a choice between experts of nearly equal scores: most

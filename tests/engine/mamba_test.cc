@@ -1,5 +1,5 @@
-// Models with Mamba-2 layers, served: in a batch, with few pages, from the prefix cache and with
-// drafts each request says to the token what it says alone.
+// Models with Mamba-2 layers, or with pooled windows, served: in a batch, with few pages, from the
+// prefix cache and with drafts each request says to the token what it says alone.
 #include <gtest/gtest.h>
 
 #include <mutex>
@@ -43,10 +43,14 @@ Request MambaRequest(int number) {
     return request;
 }
 
-TEST(MambaServed, EachSaysWhatItSaysAlone) {
+class MambaServed : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(All, MambaServed, testing::Values("nemotronHMoe", "deepseekV4"),
+                         [](const auto& one) { return std::string(one.param); });
+
+TEST_P(MambaServed, EachSaysWhatItSaysAlone) {
     constexpr int kRequests = 8;
     const test::TempDir dir;
-    const std::string name = "nemotronHMoe";
+    const std::string name = GetParam();
     const support::HfGolden golden(support::TestData("/families/" + name + ".safetensors"));
     golden.Write(name, dir / "model");
     support::WriteText(dir / "model/tokenizer.json", support::SmallTokenizer());

@@ -529,7 +529,7 @@ TEST(Shapes, AllHaveTheirSize) {
         {"qwen3.5-397b", 397.0},   {"qwen3.5-4b", 4.21},      {"qwen3.5-9b", 8.95},
         {"step-3.5-flash", 196.8}, {"trinity-large", 398.0},  {"trinity-mini", 26.1},
         {"trinity-nano", 6.12},    {"muse-glimmer", 27.85},   {"minimax-m3", 428.0},
-        {"mistral-large-4", 1050.1}};
+        {"mistral-large-4", 1050.1}, {"deepseek-v4-flash", 284.0}};
     for (const auto& [name, expected] : billions) {
         const auto source = OpenShape(std::string(name) + ":bf16");
         ASSERT_TRUE(source.ok()) << source.error().message;

@@ -119,7 +119,8 @@ class HfGolden {
         const auto table = nlohmann::json::parse(Text(name + "/tensors"));
         for (const auto& [tensor, entry] : table.items()) {
             const auto shape = entry[1].get<std::vector<int64_t>>();
-            tensors[tensor] = Make(tensor, entry[0], shape, norm_base);
+            tensors[tensor] = entry[0] == "I64" ? MakeNumbers(tensor, shape, entry[2])
+                                                : Make(tensor, entry[0], shape, norm_base);
         }
         return tensors;
     }
@@ -148,6 +149,19 @@ class HfGolden {
             halves.push_back(dtype == "F16" ? F32ToF16(value) : F32ToBF16(value));
         }
         return {dtype, shape, BytesOfValues(halves)};
+    }
+
+    // Numbers from 0 to below - 1.
+    static SafeBytes MakeNumbers(const std::string& name, const std::vector<int64_t>& shape,
+                                 int64_t below) {
+        int64_t count = 1;
+        for (const int64_t dim : shape) count *= dim;
+        std::vector<int64_t> values;
+        for (int64_t i = 0; i < count; ++i) {
+            const double share = Formula(name, static_cast<uint32_t>(i)) * 0.5 + 0.5;
+            values.push_back(static_cast<int64_t>(share * static_cast<double>(below)));
+        }
+        return {"I64", shape, BytesOfValues(values)};
     }
 
     void Read(const std::string& path) {

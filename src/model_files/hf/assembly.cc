@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <numeric>
 
 #include "model_files/hf/packed.h"
@@ -131,6 +132,35 @@ Result<MatrixPtr> Assembly::Column(const std::string& name, float add) {
     for (const int64_t dim : tensor->shape) size *= dim;
     WEFT_ASSIGN(MatrixPtr column, OfTensor(*tensor, size, 1));
     return Converted(std::move(column), DType::kF32, add);
+}
+
+Result<MatrixPtr> Assembly::Numbers(const std::string& name, int64_t below) {
+    const SafeTensor* tensor = Use(name);
+    if (tensor == nullptr) return MatrixPtr();
+    const bool wide = tensor->type == SafeType::kI64;
+    if ((!wide && tensor->type != SafeType::kI32) || tensor->shape.size() != 2 ||
+        tensor->bytes == 0) {
+        return MakeError(ErrorCode::kCorrupt,
+                         "{}: tensor '{}' is of dtype {} and {}; expected I32 or I64 of two dims",
+                         folder_, Shown(name), SafeTypeName(tensor->type),
+                         ShapeText(tensor->shape));
+    }
+    std::vector<std::byte> raw(tensor->bytes);
+    WEFT_TRY(files_.file(*tensor).ReadAt(tensor->offset, raw));
+    const size_t size = wide ? sizeof(int64_t) : sizeof(int32_t);
+    std::vector<int32_t> numbers;
+    for (size_t at = 0; at < raw.size(); at += size) {
+        int64_t number = 0;  // (little-endian, as all of Weft is)
+        int32_t narrow = 0;
+        std::memcpy(wide ? static_cast<void*>(&number) : &narrow, raw.data() + at, size);
+        if (!wide) number = narrow;
+        if (number < 0 || number >= below) {
+            return MakeError(ErrorCode::kCorrupt, "{}: tensor '{}' has {}; expected 0 to {}",
+                             folder_, Shown(name), number, below - 1);
+        }
+        numbers.push_back(static_cast<int32_t>(number));
+    }
+    return FromInts(std::move(numbers), tensor->shape[1]);
 }
 
 Result<MatrixPtr> Assembly::Linear(const std::string& module) {
@@ -400,7 +430,7 @@ Status Assembly::AddEnds() {
     const bool lfm = family_.architecture.starts_with("lfm2");
     AddVector(lfm ? "token_embd_norm.weight" : "output_norm.weight", std::move(norm));
     bool tied = true;
-    for (const char* name : {"lm_head", "language_model.lm_head", "output"}) {
+    for (const char* name : {"lm_head", "language_model.lm_head", "output", "head"}) {
         WEFT_ASSIGN(MatrixPtr head, Linear(name));
         WEFT_ASSIGN(const bool same, IsHeadTied(head, embedding));
         tied = tied && same;

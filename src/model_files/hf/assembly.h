@@ -43,6 +43,8 @@ class Assembly {
     Result<MatrixPtr> Mxfp4(const std::string& name);
     // A vector as a column, in F32, plus `add`. A tensor of more dims is taken as one.
     Result<MatrixPtr> Column(const std::string& name, float add = 0);
+    // A table of numbers from 0 to below - 1, I32 or I64 in the folder, as I32.
+    Result<MatrixPtr> Numbers(const std::string& name, int64_t below);
     // The linear layers that `pattern` names with the expert's number for its '*', stacked.
     Result<MatrixPtr> Experts(const std::string& pattern, int64_t count);
 

@@ -16,9 +16,10 @@ std::vector<const Family*> AllFamilies() {
     std::vector<const Family*> all;
     for (const std::span<const Family> some :
          {LlamaFamilies(), Llama4Families(), QwenFamilies(), QwenNextFamilies(), GemmaFamilies(),
-          Gemma4Families(), DeepseekFamilies(), MoeFamilies(), CohereFamilies(), ExaoneFamilies(),
-          HunyuanFamilies(), KimiLinearFamilies(), Lfm2Families(), MixedFamilies(),
-          NemotronFamilies(), GraniteHybridFamilies(), FalconFamilies()}) {
+          Gemma4Families(), DeepseekFamilies(), Deepseek4Families(), MoeFamilies(),
+          CohereFamilies(), ExaoneFamilies(), HunyuanFamilies(), KimiLinearFamilies(),
+          Lfm2Families(), MixedFamilies(), NemotronFamilies(), GraniteHybridFamilies(),
+          FalconFamilies()}) {
         for (const Family& family : some) all.push_back(&family);
     }
     return all;
@@ -177,12 +178,13 @@ Status WriteExperts(const Config& config, MetaWriter& meta, std::string_view wid
     WEFT_ASSIGN(const bool norm, config.BoolOr({"norm_topk_prob"}, false));
     WEFT_ASSIGN(const std::string function,
                 config.StringOr({"scoring_func", "score_function"}, std::string(gating)));
-    if (function != "softmax" && function != "sigmoid") {
+    const bool of_roots = function == "sqrtsoftplus" && meta.architecture() == "deepseek4";
+    if (function != "softmax" && function != "sigmoid" && !of_roots) {
         return config.Corrupt("scoring_func", "'softmax' or 'sigmoid'");
     }
     meta.F32("expert_weights_scale", scale);
     meta.Bool("expert_weights_norm", norm);
-    meta.Int("expert_gating_func", function == "softmax" ? 1 : 2);
+    meta.Int("expert_gating_func", of_roots ? 4 : function == "softmax" ? 1 : 2);
     return {};
 }
 

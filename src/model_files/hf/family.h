@@ -203,6 +203,7 @@ std::span<const Family> QwenNextFamilies();
 std::span<const Family> GemmaFamilies();
 std::span<const Family> Gemma4Families();
 std::span<const Family> DeepseekFamilies();
+std::span<const Family> Deepseek4Families();
 std::span<const Family> MoeFamilies();
 std::span<const Family> CohereFamilies();
 std::span<const Family> ExaoneFamilies();

@@ -49,6 +49,25 @@ class FloatMatrix final : public Matrix {
     std::vector<float> values_;
 };
 
+class IntMatrix final : public Matrix {
+  public:
+    IntMatrix(std::vector<int32_t> values, int64_t cols)
+        : Matrix(DType::kI32, static_cast<int64_t>(values.size()) / cols, cols),
+          values_(std::move(values)) {}
+
+    Status Read(const Block& block, std::span<std::byte> out) const override {
+        const size_t bytes = BytesOf(1, block.cols);
+        for (int64_t row = block.row; row < block.row + block.rows; ++row) {
+            std::memcpy(out.data(), values_.data() + row * cols() + block.col, bytes);
+            out = out.subspan(bytes);
+        }
+        return {};
+    }
+
+  private:
+    std::vector<int32_t> values_;
+};
+
 class StackedMatrix final : public Matrix {
   public:
     StackedMatrix(std::vector<MatrixPtr> parts, int64_t rows)
@@ -269,9 +288,9 @@ class ConvertedMatrix final : public Matrix {
     float add_;
 };
 
-class ScaledMatrix final : public Matrix {
+class RowScaledMatrix final : public Matrix {
   public:
-    ScaledMatrix(MatrixPtr inner, DType dtype, std::vector<RowScale> scales)
+    RowScaledMatrix(MatrixPtr inner, DType dtype, std::vector<RowScale> scales)
         : Matrix(dtype, inner->rows(), inner->cols()),
           inner_(Converted(std::move(inner), DType::kF32)),
           scales_(std::move(scales)) {}
@@ -334,6 +353,10 @@ MatrixPtr FromFloats(std::vector<float> values) {
     return std::make_unique<FloatMatrix>(std::move(values));
 }
 
+MatrixPtr FromInts(std::vector<int32_t> values, int64_t cols) {
+    return std::make_unique<IntMatrix>(std::move(values), cols);
+}
+
 MatrixPtr Stacked(std::vector<MatrixPtr> parts) {
     WEFT_CHECK(!parts.empty());
     int64_t rows = 0;
@@ -375,7 +398,7 @@ MatrixPtr Scaled(MatrixPtr inner, std::vector<RowScale> scales) {
     const auto plain = [](const RowScale& some) { return some.scale == 1; };
     if (std::ranges::all_of(scales, plain)) return inner;
     const DType dtype = IsFloatType(inner->dtype()) ? inner->dtype() : DType::kBF16;
-    return std::make_unique<ScaledMatrix>(std::move(inner), dtype, std::move(scales));
+    return std::make_unique<RowScaledMatrix>(std::move(inner), dtype, std::move(scales));
 }
 
 MatrixPtr Reshaped(MatrixPtr column, int64_t cols) {

@@ -54,6 +54,9 @@ MatrixPtr FromFile(const WeightFile& file, uint64_t offset, DType dtype, int64_t
 // Values in memory, F32: as many rows as values, of one column.
 MatrixPtr FromFloats(std::vector<float> values);
 
+// Numbers in memory, I32, in rows of `cols`, which divides their count.
+MatrixPtr FromInts(std::vector<int32_t> values, int64_t cols);
+
 // One after another; all of the same dtype and columns.
 MatrixPtr Stacked(std::vector<MatrixPtr> parts);
 

@@ -376,6 +376,9 @@ Result<MatrixPtr> LinearMaker::Make() const {
         return MakeInt8();
     }
     if (parts_.weight != nullptr && parts_.weight->type == SafeType::kF8E4M3) return MakeFp8();
+    const bool codes = parts_.weight != nullptr && parts_.weight->type == SafeType::kI8 &&
+                       parts_.scale != nullptr && parts_.scale->type == SafeType::kF8E8M0;
+    if (codes && q_.method == Method::kFp8) return MakeFp4(*parts_.weight);  // DeepSeek V4
     if (parts_.packed != nullptr && q_.method == Method::kCompressed) return MakeRowPacked();
     if (parts_.qweight != nullptr && q_.method == Method::kAwq) return MakeAwq();
     if (parts_.qweight != nullptr && q_.method == Method::kGptq) return MakeGptq();
@@ -606,6 +609,7 @@ LinearParts FindLinearParts(const std::function<const SafeTensor*(const std::str
     if (parts.quant_state == nullptr) {
         parts.quant_state = find("weight.quant_state.bitsandbytes__fp4");
     }
+    if (parts.scale == nullptr) parts.scale = find("scale");  // DeepSeek V4
     find("weight_format");  // of bitsandbytes' int8: says that rows are in order
     return parts;
 }

@@ -364,7 +364,8 @@ Status TensorFiles::NeedKeys() {
     Status missing;
     for (const SafeTensor& tensor : tensors_) {
         const bool state = tensor.name.find(".quant_state.") != std::string::npos;
-        if (tensor.type != SafeType::kI64 && !tensor.name.ends_with("g_idx") && !state) continue;
+        const bool numbers = tensor.type == SafeType::kI64 || tensor.name.ends_with("tid2eid");
+        if (!numbers && !tensor.name.ends_with("g_idx") && !state) continue;
         WeightFile& file = files_[static_cast<size_t>(tensor.shard)];
         Status need = file.NeedKey({tensor.offset, tensor.offset + tensor.bytes});
         if (missing.ok()) missing = std::move(need);

@@ -1,0 +1,22 @@
+// DeepSeek-V4 (DeepSeek-AI 2026): a residual of several streams, of which attention and experts
+// each read one mixture; attention to the last positions and to pooled windows of all before.
+#include "model/model.h"
+
+namespace weft::model {
+
+using program::ValueId;
+
+ValueId BuildDeepSeek4(Builder& b, ValueId x) {
+    const Span layers = b.shard().layers;
+    const int64_t hidden = b.hyper().hidden;
+    for (int64_t layer = layers.begin; layer < layers.end; ++layer) {
+        b.BeginLayer(layer);
+        const Builder::Merged a = b.Merge(x, "attn");
+        x = b.Mix(x, a, b.WindowAttention(b.Norm(a.x, "attn_norm", hidden)));
+        const Builder::Merged f = b.Merge(x, "ffn");
+        x = b.Mix(x, f, b.Mlp(b.Norm(f.x, "ffn_norm", hidden)));
+    }
+    return x;
+}
+
+}  // namespace weft::model
