@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "tensor/quant.h"
 #include "tensor/quant_parts.h"
@@ -17,7 +18,8 @@ template <DType kType>
 constexpr bool kReshaped =
     kType == DType::kQ4_K || kType == DType::kQ5_K || kType == DType::kIQ4_XS ||
     kType == DType::kQ5_0 || kType == DType::kQ5_1 || kType == DType::kQ3_K ||
-    kType == DType::kTQ1_0 || kType == DType::kIQ2_XS || kType == DType::kIQ1_S;
+    kType == DType::kTQ1_0 || kType == DType::kIQ2_XS || kType == DType::kIQ1_S ||
+    kType == DType::kFP8;
 // Those that are shaped back before they become floats.
 template <DType kType>
 constexpr bool kShapedBack = kReshaped<kType>&& kType != DType::kTQ1_0;
@@ -198,6 +200,13 @@ void MoveIq1Fields(std::byte* words) {
     }
 }
 
+// FP8: of each four codes the middle two change places. Its own inverse.
+inline void SwapMiddleCodes(const std::byte* from, std::byte* to) {
+    constexpr auto kBytes = static_cast<size_t>(Info(DType::kFP8).block_bytes);
+    std::memcpy(to, from, kBytes);
+    for (size_t i = sizeof(float); i < kBytes; i += 4) std::swap(to[i + 1], to[i + 2]);
+}
+
 template <DType kType>
 void Reshape(const std::byte* block, std::byte* shaped) {
     constexpr auto kBytes = static_cast<size_t>(Info(kType).block_bytes);
@@ -214,6 +223,8 @@ void Reshape(const std::byte* block, std::byte* shaped) {
     } else if constexpr (kType == DType::kIQ1_S) {
         std::memcpy(shaped, block, kBytes);
         MoveIq1Fields<false>(shaped + 34);
+    } else if constexpr (kType == DType::kFP8) {
+        SwapMiddleCodes(block, shaped);
     } else {
         std::memcpy(shaped, block, kBytes);
         MoveFifthBits<false>(shaped + (kType == DType::kQ5_0 ? 2 : 4));
@@ -234,6 +245,8 @@ void ShapeBack(const std::byte* shaped, std::byte* block) {
     } else if constexpr (kType == DType::kIQ1_S) {
         std::memcpy(block, shaped, kBytes);
         MoveIq1Fields<true>(block + 34);
+    } else if constexpr (kType == DType::kFP8) {
+        SwapMiddleCodes(shaped, block);
     } else {
         std::memcpy(block, shaped, kBytes);
         MoveFifthBits<true>(block + (kType == DType::kQ5_0 ? 2 : 4));

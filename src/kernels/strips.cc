@@ -58,6 +58,7 @@ constexpr FieldList FieldsOf(DType dtype) {
         case Form::kMXFP4: list.Add(1, 4, 4), list.Add(0, 1, 1); break;
         case Form::kW4: list.Add(4, 4, 4), list.Add(0, 4, 1); break;
         case Form::kW8: list.Add(4, 4, 8), list.Add(0, 4, 1); break;
+        case Form::kFP8: list.Add(4, 4, 16), list.Add(0, 4, 1); break;
         case Form::kNVFP4: list.Add(8, 4, 8), list.Add(0, 4, 1), list.Add(4, 1, 4); break;
         case Form::kQ4_K:  // the widened block: d, dmin, 8 scales, 8 minima, quants
             list.Add(0, 2, 1), list.Add(2, 2, 1), list.Add(4, 1, 8), list.Add(12, 1, 8);
@@ -221,6 +222,7 @@ void ForType(DType dtype, const Call& call) {
         case DType::kW4: return call.template operator()<DType::kW4>();
         case DType::kW8: return call.template operator()<DType::kW8>();
         case DType::kNVFP4: return call.template operator()<DType::kNVFP4>();
+        case DType::kFP8: return call.template operator()<DType::kFP8>();
         case DType::kI32:
         case DType::kF64: break;
     }

@@ -21,6 +21,8 @@
 //   MXFP4     per 32:  quants u32[4][16], exponent u8[16]
 //   W4        per 32:  quants u32[4][16], head u32[16]
 //   W8        per 32:  quants u32[8][16], head u32[16]
+//   FP8       per 64:  codes u32[16][16], scale f32[16]: dword i has columns 4 i, 4 i + 2, 4 i + 1
+//             and 4 i + 3, so that its even bytes are a pair of neighbours, and its odd ones
 //   NVFP4     per 64:  quants u32[2][4][16], scale f32[16], scale bytes u8[4][16]
 //   Q2_K      per 256: d f16[16], dmin f16[16], scale and min nibbles u8[16][16], bit pairs
 //             u32[16][16]
@@ -79,6 +81,7 @@ enum class Form {
     kW4,
     kW8,
     kNVFP4,
+    kFP8,
     kTernary,
     kIQ1_S,
     kIQ1_M,
@@ -108,6 +111,7 @@ constexpr Form FormOf(DType dtype) {
         case DType::kW4: return Form::kW4;
         case DType::kW8: return Form::kW8;
         case DType::kNVFP4: return Form::kNVFP4;
+        case DType::kFP8: return Form::kFP8;
         case DType::kQ2_K: return Form::kQ2_K;
         case DType::kQ3_K: return Form::kQ3_K;
         case DType::kTQ1_0:

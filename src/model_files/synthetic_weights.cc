@@ -106,6 +106,7 @@ void SetScale(DType dtype, std::byte* block, float scale) {
         case DType::kQ8_0:
         case DType::kQ4_K:
         case DType::kQ6_K:
+        case DType::kFP8:
         case DType::kI32:
         case DType::kF64: WEFT_CHECK(!"made otherwise");
     }
@@ -179,6 +180,21 @@ void BlockOf(uint64_t key, uint64_t block, float deviation, std::byte* out) {
     SetScale(kDType, out, sign * scale);
 }
 
+// Random codes but for those of NaN, and the scale that gives this block the deviation.
+void BlockFP8(uint64_t key, uint64_t block, float deviation, std::byte* out) {
+    constexpr auto kBytes = static_cast<size_t>(Info(DType::kFP8).block_bytes);
+    FillBlock(key, block, out, kBytes);
+    double squares = 0;
+    for (size_t i = sizeof(float); i < kBytes; ++i) {
+        if ((out[i] & std::byte{0x7f}) == std::byte{0x7f}) out[i] ^= std::byte{1};
+        const double value = Fp8Value(std::to_integer<uint8_t>(out[i]));
+        squares += value * value;
+    }
+    const double root = std::sqrt(squares / static_cast<double>(kBytes - sizeof(float)));
+    const float scale = deviation / static_cast<float>(root);
+    std::memcpy(out, &scale, sizeof scale);
+}
+
 using BlockMaker = void (*)(uint64_t key, uint64_t block, float deviation, std::byte* out);
 
 BlockMaker MakerOf(DType dtype) {
@@ -208,6 +224,7 @@ BlockMaker MakerOf(DType dtype) {
         case DType::kW4: return BlockOf<DType::kW4>;
         case DType::kW8: return BlockOf<DType::kW8>;
         case DType::kNVFP4: return BlockOf<DType::kNVFP4>;
+        case DType::kFP8: return BlockFP8;
         case DType::kF32:
         case DType::kF16:
         case DType::kBF16:

@@ -26,6 +26,7 @@
 //: embedding_w4 -DW4
 //: embedding_w8 -DW8
 //: embedding_nvfp4 -DNVFP4
+//: embedding_fp8 -DFP8
 // Rows of a weight as floats: y[t] = table[tokens[t] - first_row], zeros where that is no row of it.
 // kDecodes: rows [first_row, first_row + n), as float32, bfloat16 or float16, t counted along z and
 // y.

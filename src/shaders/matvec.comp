@@ -26,6 +26,7 @@
 //: matvec_w4 -DW4
 //: matvec_w8 -DW8
 //: matvec_nvfp4 -DNVFP4
+//: matvec_fp8 -DFP8
 //: matvec_dot_q4_0 -DQ4_0 -DDOT
 //: matvec_dot_q4_1 -DQ4_1 -DDOT
 //: matvec_dot_q5_0 -DQ5_0 -DDOT

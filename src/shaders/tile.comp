@@ -26,6 +26,7 @@
 //: tile_w4 -DW4
 //: tile_w8 -DW8
 //: tile_nvfp4 -DNVFP4
+//: tile_fp8 -DFP8
 //: tile_dot_q4_0 -DQ4_0 -DDOT
 //: tile_dot_q4_1 -DQ4_1 -DDOT
 //: tile_dot_q5_0 -DQ5_0 -DDOT

@@ -2,7 +2,8 @@
 // row becomes QUADS vec4 of float32, with the bits of DequantizeRow (tensor/quant.h).
 //
 // One of these is defined: F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K Q4_K Q5_K Q6_K IQ1_S
-// IQ1_M IQ2_XXS IQ2_XS IQ2_S IQ3_XXS IQ3_S IQ4_NL IQ4_XS TQ1_0 TQ2_0 MXFP4 W4 W8 NVFP4.
+// IQ1_M IQ2_XXS IQ2_XS IQ2_S IQ3_XXS IQ3_S IQ4_NL IQ4_XS TQ1_0 TQ2_0 MXFP4 W4 W8 NVFP4
+// FP8.
 
 #if defined(F32)
 #define PLAIN 32
@@ -71,7 +72,7 @@
 #define BOOK 1
 #elif defined(W4)
 #define LOW 4
-#elif defined(W8)
+#elif defined(W8) || defined(FP8)
 #define LOW 8
 #else
 #error "no weight type"
@@ -196,6 +197,8 @@ Scales ScalesOf(WeightRow row, uint unit) {
     const uint both = head.y >> 16 * (unit & 1);
     const uvec2 bits = (uvec2(both & 255, both >> 8 & 255) << 20) + (117u << 23);
     s.scale = uintBitsToFloat(head.x) * uintBitsToFloat(bits);
+#elif defined(FP8)
+    s.scale = vec2(uintBitsToFloat(Words(at).at[unit >> 2]));
 #elif defined(W4)
     s.scale = vec2(uintBitsToFloat(Words(at).at[unit] & ~0xffu));
 #elif defined(W8)
@@ -263,11 +266,24 @@ int ZeroOf(WeightRow row, uint unit) {
 #endif
 }
 
+#if defined(FP8)
+// Of an E4M3 code, without denormals on the way, which a GPU may flush.
+float Fp8Value(uint code) {
+    const uint exponent = code >> 3 & 15, first = exponent == 0 ? 0 : 8;
+    const float unit = uintBitsToFloat((exponent + (exponent == 0 ? 118 : 117)) << 23);
+    const float size = float(first + (code & 7)) * unit;
+    return (code & 0x80) != 0 ? -size : size;
+}
+#endif
+
 #ifndef DOT
 vec4 BytesOf(uint four) {
 #if BOOK == 1
     return vec4(the_book[four & 255], the_book[four >> 8 & 255], the_book[four >> 16 & 255],
                 the_book[four >> 24]);
+#elif defined(FP8)
+    return vec4(Fp8Value(four & 255), Fp8Value(four >> 8 & 255), Fp8Value(four >> 16 & 255),
+                Fp8Value(four >> 24));
 #elif defined(Q8_0) || GRID > 0
     return vec4(SignedByte(four, 0), SignedByte(four, 8), SignedByte(four, 16),
                 SignedByte(four, 24));

@@ -49,7 +49,8 @@ enum class DType : uint8_t {
     kF64,
     kW4,
     kW8,
-    kNVFP4
+    kNVFP4,
+    kFP8
 };
 
 struct DTypeInfo {
@@ -61,7 +62,7 @@ struct DTypeInfo {
     bool quantized;
 };
 
-inline constexpr std::array<DTypeInfo, 30> kDTypes = {{
+inline constexpr std::array<DTypeInfo, 31> kDTypes = {{
     {DType::kF32, "F32", 1, 4, 0, false},
     {DType::kF16, "F16", 1, 2, 1, false},
     {DType::kBF16, "BF16", 1, 2, 30, false},
@@ -98,6 +99,9 @@ inline constexpr std::array<DTypeInfo, 30> kDTypes = {{
     // that scale 16 elements each (NvScale below), and two runs of 16 bytes of E2M1 codes: byte i
     // of a run holds elements i and i + 16. A weight is scale * NvScale * the code's doubled value.
     {DType::kNVFP4, "NVFP4", 64, 40, -1, true},
+    // FP8 of all sources, made at load (model_files/hf/scaled.cc). A block is an f32 scale and 64
+    // E4M3 codes. A weight is scale * Fp8Value(code), in float32.
+    {DType::kFP8, "FP8", 64, 68, -1, true},
 }};
 
 // Those that a GGUF file may hold.
@@ -112,6 +116,21 @@ constexpr const DTypeInfo& Info(DType dtype) {
 inline constexpr uint32_t kNvScaleBase = 117u << 23;
 constexpr float NvScale(uint8_t byte) {
     return std::bit_cast<float>((static_cast<uint32_t>(byte) << 20) + kNvScaleBase);
+}
+
+// The value of an E4M3 code (OCP 8-bit formats) in a block of FP8. The codes 0x7f and 0xff, which
+// are NaN in files, never get into a block; they would count +-480 here, as in all kernels.
+constexpr float Fp8Value(uint8_t code) {
+    const uint32_t exponent = code >> 3 & 15u, mantissa = code & 7u;
+    const float unit = std::bit_cast<float>((exponent + (exponent == 0 ? 118u : 117u)) << 23);
+    const float size = static_cast<float>(exponent == 0 ? mantissa : 8 + mantissa) * unit;
+    return (code & 0x80) != 0 ? -size : size;
+}
+
+// Whether a block's codes are integers, which kernels multiply by activations in 8 bits. Codes of
+// FP8 are floats and meet the activations that BF16 weights do.
+constexpr bool HasIntegerCodes(DType dtype) {
+    return Info(dtype).quantized && dtype != DType::kFP8;
 }
 
 // Bytes of `elements` in a row; `elements` must be a multiple of the block.

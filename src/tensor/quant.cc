@@ -341,6 +341,19 @@ void DecodeBlocksOf(DType dtype, std::span<const std::byte> src, std::span<float
     }
 }
 
+void DecodeFp8(std::span<const std::byte> src, std::span<float> dst) {
+    const auto elements = static_cast<size_t>(Info(DType::kFP8).block_elements);
+    for (size_t i = 0; i < dst.size(); i += elements) {
+        float scale = 0;
+        std::memcpy(&scale, src.data(), sizeof scale);
+        for (size_t k = 0; k < elements; ++k) {
+            const auto code = std::to_integer<uint8_t>(src[sizeof scale + k]);
+            dst[i + k] = Fp8Value(code) * scale;
+        }
+        src = src.subspan(sizeof scale + elements);
+    }
+}
+
 template <void (*kEncode)(const float*, std::byte*)>
 void EncodeRow(DType dtype, std::span<const float> src, std::span<std::byte> dst) {
     const DTypeInfo& info = Info(dtype);
@@ -360,6 +373,7 @@ void CheckSizes(DType dtype, size_t bytes, size_t elements) {
 
 void DequantizeRow(DType dtype, std::span<const std::byte> src, std::span<float> dst) {
     CheckSizes(dtype, src.size(), dst.size());
+    if (dtype == DType::kFP8) return DecodeFp8(src, dst);
     if (Info(dtype).quantized) return DecodeBlocksOf(dtype, src, dst);
     if (dtype == DType::kF32) return DecodeFloats<DecodeF32>(dtype, src, dst);
     if (dtype == DType::kF16) return DecodeFloats<DecodeHalf<F16ToF32>>(dtype, src, dst);
@@ -381,7 +395,8 @@ bool CanQuantize(DType dtype) {
         case DType::kF64:
         case DType::kW4:
         case DType::kW8:
-        case DType::kNVFP4: return false;
+        case DType::kNVFP4:
+        case DType::kFP8: return false;
         case DType::kF32:
         case DType::kF16:
         case DType::kBF16:
@@ -436,7 +451,8 @@ void QuantizeRow(DType dtype, std::span<const float> src, std::span<std::byte> d
         case DType::kF64:
         case DType::kW4:
         case DType::kW8:
-        case DType::kNVFP4: break;
+        case DType::kNVFP4:
+        case DType::kFP8: break;
     }
     WEFT_CHECK(!"CanQuantize says which types there are");
 }

@@ -15,7 +15,8 @@ namespace weft {
 // src: RowBytes(dtype, dst.size()) bytes of whole blocks. dst: the floats.
 void DequantizeRow(DType dtype, std::span<const std::byte> src, std::span<float> dst);
 
-// Whether QuantizeRow knows the type: not the code books of IQ1, IQ2 and IQ3, not W4, W8 and NVFP4.
+// Whether QuantizeRow knows the type: not the code books of IQ1, IQ2 and IQ3, and none of the types
+// that are made at load (W4, W8, NVFP4, FP8).
 bool CanQuantize(DType dtype);
 // Rounds a row of floats to `dtype` the plain way (absmax or min/max per block, no importance
 // weights). Used for synthetic models, KV rows and tests.

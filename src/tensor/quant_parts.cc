@@ -257,13 +257,14 @@ void SplitBlock(DType dtype, const std::byte* block, BlockParts& parts) {
         case DType::kW4: return SplitW4(block, parts);
         case DType::kW8: return SplitW8(block, parts);
         case DType::kNVFP4: return SplitNvfp4(block, parts);
+        case DType::kFP8:
         case DType::kF32:
         case DType::kF16:
         case DType::kBF16:
         case DType::kI32:
         case DType::kF64: break;
     }
-    WEFT_CHECK(!"no quantized type");
+    WEFT_CHECK(!"no type of integers");
 }
 
 Q4KScale LoadQ4KScale(const std::byte* packed, int j) {

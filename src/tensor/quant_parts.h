@@ -26,7 +26,8 @@ struct BlockParts {
     float offset[kLargestBlock / kPartElements];
 };
 
-// block: one block of a quantized type. Only the first block_elements of `parts` are written.
+// block: one block of a quantized type, not of FP8, whose codes are floats. Only the first
+// block_elements of `parts` are written.
 void SplitBlock(DType dtype, const std::byte* block, BlockParts& parts);
 
 }  // namespace weft

@@ -95,7 +95,7 @@ void CheckTiles(const Weight& weight, const std::vector<float>& x) {
 
 std::vector<DType> QuantizedTypes() {
     std::vector<DType> types = WeightTypes();
-    std::erase_if(types, [](DType dtype) { return !Info(dtype).quantized; });
+    std::erase_if(types, [](DType dtype) { return !HasIntegerCodes(dtype); });
     return types;
 }
 

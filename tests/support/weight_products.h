@@ -36,6 +36,7 @@ inline std::vector<DType> WeightTypes() {
     types.push_back(DType::kW4);
     types.push_back(DType::kW8);
     types.push_back(DType::kNVFP4);
+    types.push_back(DType::kFP8);
     return types;
 }
 

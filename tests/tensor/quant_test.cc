@@ -92,6 +92,7 @@ double ErrorBound(DType dtype, double peak, double range) {
         case DType::kW4:
         case DType::kW8:
         case DType::kNVFP4:
+        case DType::kFP8:
         case DType::kI32: break;
     }
     return 0;

@@ -155,7 +155,7 @@ TEST(VulkanGlu, AllTypes) {
         c.rows = 1 + seed % 2;
         c.bias = seed % 2 == 0;
         ExpectBitsOfOps(device, c, seed);
-        c.integer = Info(dtype).quantized && device->description().integer_dot;
+        c.integer = HasIntegerCodes(dtype) && device->description().integer_dot;
         if (c.integer) ExpectBitsOfOps(device, c, seed);
         if (HasFailure()) return;
     }

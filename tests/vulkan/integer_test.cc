@@ -32,7 +32,7 @@ constexpr Arithmetic kIntegers{.integer = true};
 std::vector<DType> QuantizedTypes() {
     std::vector<DType> types;
     for (const DType dtype : test::TakenTypes()) {
-        if (Info(dtype).quantized) types.push_back(dtype);
+        if (HasIntegerCodes(dtype)) types.push_back(dtype);
     }
     return types;
 }

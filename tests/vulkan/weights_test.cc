@@ -203,6 +203,10 @@ float ElementOf(DType dtype, const PlanesOfRow& row, int64_t i) {
     if (test::HasBook(dtype)) {
         return static_cast<float>(GridInteger(dtype, row, i)) * GridScale(dtype, row, i);
     }
+    if (dtype == DType::kFP8) {
+        return Fp8Value(static_cast<uint8_t>(row.Byte(0, i))) *
+               std::bit_cast<float>(row.Word(1, i / 64));
+    }
     const ScaleAndOffset s = ScaleOf(dtype, row, i);
     return static_cast<float>(IntegerOf(dtype, row, i)) * s.scale + s.offset;
 }

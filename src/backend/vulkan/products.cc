@@ -281,7 +281,8 @@ Region AllOf(const WeightPlace& weight) {
 }
 
 bool IsInteger(const Emitter& e, const WeightPlace& weight) {
-    return e.arithmetic().integer && !e.trains() && !e.reference() && Info(weight.dtype).quantized;
+    return e.arithmetic().integer && !e.trains() && !e.reference() &&
+           HasIntegerCodes(weight.dtype);
 }
 
 bool HasMatrixKernels(const gpu::Description& gpu) {
@@ -310,7 +311,7 @@ void NoteIntegers(Emitter& e, program::ValueId x, const IntegerRows& rows) {
 }
 
 bool IsForMatrix(const Emitter& e, const WeightPlace& weight) {
-    const bool type = weight.dtype == DType::kF16 || Info(weight.dtype).quantized;
+    const bool type = weight.dtype == DType::kF16 || HasIntegerCodes(weight.dtype);
     const bool matrix = e.arithmetic().matrix != Arithmetic::Matrix::kNone;
     return matrix && !e.trains() && !e.reference() && type;
 }

@@ -48,6 +48,7 @@ std::optional<WeightForm> WeightFormOf(DType dtype) {
         case DType::kMXFP4: return WeightForm{4, 0, 0, 1, 32, 0};
         case DType::kW4: return WeightForm{4, 0, 0, 4, 32, 0};
         case DType::kW8: return WeightForm{8, 0, 0, 4, 32, 0};
+        case DType::kFP8: return WeightForm{8, 0, 0, 4, 64, 0};
         case DType::kNVFP4: return WeightForm{4, 0, 0, 8, 64, 0};  // with the scale bytes
         case DType::kIQ1_S:
         case DType::kIQ1_M:

@@ -28,6 +28,7 @@ void MatMul(const MatMulArgs& args, int part, int parts) {
         case strips::Form::kFloats:
         case strips::Form::kW4:  // weights less their zero points do not fit a byte
         case strips::Form::kW8:
+        case strips::Form::kFP8:
         case strips::Form::kNVFP4: return avx512::MatMul(args, part, parts);
         case strips::Form::kQ4_0: return Quantized<DecodeQ4_0>(args, part, parts);
         case strips::Form::kQ4_1: return Quantized<DecodeQ4_1>(args, part, parts);

@@ -90,6 +90,15 @@ struct Simd {
         const __m128i bytes = _mm_loadl_epi64(static_cast<const __m128i*>(from));
         return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));
     }
+    // Bytes 0, 2, 1 and 3 of each lane, E4M3 codes, as floats times 2^-8: sign, exponent and
+    // mantissa are moved to where a float has them, and a power of two makes up for the bias.
+    static void LoadE4M3(const void* from, Float (&out)[4]) {
+        const Int codes = LoadInt(from);
+        out[0] = FromE4M3(Left32(codes, 24));
+        out[1] = FromE4M3(Left32(codes, 8));
+        out[2] = FromE4M3(Left32(codes, 16));
+        out[3] = FromE4M3(codes);
+    }
     static Float SpreadF16(const void* from) {  // one f16 in all lanes
         return Set(_mm_cvtss_f32(_mm_cvtph_ps(_mm_loadu_si16(from))));
     }
@@ -352,6 +361,12 @@ struct Simd {
     }
 
   private:
+    // Each lane has an E4M3 code in its upper 8 bits.
+    static Float FromE4M3(__m256i codes) {
+        const __m256i bits =
+            _mm256_and_si256(_mm256_srai_epi32(codes, 4), _mm256_set1_epi32(-0x78100000));
+        return Mul(_mm256_castsi256_ps(bits), Set(0x1p112f));
+    }
     static Float PowerOf2(__m256i n) {
         return _mm256_castsi256_ps(
             _mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23));

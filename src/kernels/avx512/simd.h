@@ -6,14 +6,30 @@
 #include <immintrin.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 
 #include "hw/cpu.h"
 #include "kernels/dense/element.h"
+#include "tensor/dtype.h"
 
 #define WEFT_OWN_PRODUCTS
 
 namespace weft::kernels::avx512 {
+
+// The two bytes of a bfloat16 of each E4M3 code without its sign.
+struct alignas(64) E4M3Bytes {
+    uint8_t low[128], high[128];
+};
+inline constexpr E4M3Bytes kE4M3Bytes = [] {
+    E4M3Bytes bytes{};
+    for (uint32_t code = 0; code < 128; ++code) {
+        const auto bits = std::bit_cast<uint32_t>(Fp8Value(static_cast<uint8_t>(code)));
+        bytes.low[code] = static_cast<uint8_t>(bits >> 16);
+        bytes.high[code] = static_cast<uint8_t>(bits >> 24);
+    }
+    return bytes;
+}();
 
 struct Simd {
     using Float = __m512;
@@ -106,6 +122,28 @@ struct Simd {
         const __m128i bytes = _mm_loadu_si128(static_cast<const __m128i*>(from));
         return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes));
     }
+    // Four E4M3 codes in each lane as pairs of BF16: of its even bytes and of its odd ones.
+    struct E4M3Tables {
+        __m512i low[2], high[2];
+        E4M3Tables() {
+            for (int half = 0; half < 2; ++half) {
+                low[half] = _mm512_load_si512(kE4M3Bytes.low + 64 * half);
+                high[half] = _mm512_load_si512(kE4M3Bytes.high + 64 * half);
+            }
+        }
+        void Pairs(const void* from, Float* even, Float* odd) const {
+            constexpr int kAOrBAndC = 0xf8;
+            const __m512i codes = _mm512_loadu_si512(from);
+            const __m512i lows = _mm512_permutex2var_epi8(low[0], codes, low[1]);
+            const __m512i sizes = _mm512_permutex2var_epi8(high[0], codes, high[1]);
+            const __m512i highs = _mm512_ternarylogic_epi32(sizes, codes, _mm512_set1_epi8(-128),
+                                                            kAOrBAndC);
+            *even = _mm512_castsi512_ps(_mm512_ternarylogic_epi32(
+                _mm512_slli_epi16(highs, 8), lows, _mm512_set1_epi16(0xff), kAOrBAndC));
+            *odd = _mm512_castsi512_ps(_mm512_ternarylogic_epi32(
+                _mm512_srli_epi16(lows, 8), highs, _mm512_set1_epi16(-0x100), kAOrBAndC));
+        }
+    };
     static Float SpreadF16(const void* from) {  // one f16 in all lanes
         return Set(_mm_cvtss_f32(_mm_cvtph_ps(_mm_loadu_si16(from))));
     }

@@ -83,6 +83,18 @@ struct Lanes {
     }
     static Float LoadBF16(const void* from) { return AsFloat(Left32(WidenU16(from), 16)); }
     static Float LoadI8(const void* from) { return FromInt(WidenI8(from)); }
+    // Bytes 0, 2, 1 and 3 of each lane, E4M3 codes, as floats times 2^-8: as float16 they have the
+    // same bits, but for one of exponent.
+    static void LoadE4M3(const void* from, Float (&out)[4]) {
+        const int8x8x4_t bytes = vld4_s8(static_cast<const int8_t*>(from));
+        const int8x8_t codes[4] = {bytes.val[0], bytes.val[2], bytes.val[1], bytes.val[3]};
+        for (int i = 0; i < 4; ++i) {
+            const int16x8_t bits =
+                vandq_s16(vshlq_n_s16(vmovl_s8(codes[i]), 7), vdupq_n_s16(-0x4001));
+            out[i] = {vcvt_f32_f16(vreinterpret_f16_s16(vget_low_s16(bits))),
+                      vcvt_f32_f16(vreinterpret_f16_s16(vget_high_s16(bits)))};
+        }
+    }
     static Float SpreadF16(const void* from) {  // one f16 in all lanes
         const uint16x4_t bits = vld1_dup_u16(static_cast<const uint16_t*>(from));
         const float32x4_t x = vcvt_f32_f16(vreinterpret_f16_u16(bits));

@@ -1,5 +1,5 @@
-// F32 and F16 weights times float32 activations; BF16 weights times BF16 ones where the CPU
-// multiplies those, else as floats. Any number of columns.
+// F32 and F16 weights times float32 activations; BF16 and FP8 weights times BF16 ones where the CPU
+// multiplies those, else as floats. Any number of columns (of FP8: whole blocks).
 #include <algorithm>
 
 #include "kernels/strips.h"
@@ -9,13 +9,15 @@
 namespace weft::kernels::WEFT_SET {
 namespace {
 
+constexpr int kMostTokens = Simd::kRegisters == 32 ? 12 : 4;  // of a tile
+
 // How a vector of rows' weights of a step of kColumns columns meet activations: kXs floats, or as
 // many pairs of BF16 (and kStrips strips at a time where there are many tokens). From kFetches
 // tokens on, weights are fetched ahead (measured). Load: vector `part` of the strip.
 struct StepF32 {
     static constexpr DType kType = DType::kF32;
     static constexpr int64_t kColumns = 1, kXs = 1, kStrips = 1;
-    static constexpr int kFetches = 6;
+    static constexpr int kFetches = 6, kTokens = kMostTokens;
     static Float Load(const std::byte* p, int part) {
         return Simd::Load(reinterpret_cast<const float*>(p) + part * Simd::kLanes);
     }
@@ -38,7 +40,7 @@ template <typename S>
 struct StepBF16 {
     static constexpr DType kType = DType::kBF16;
     static constexpr int64_t kColumns = 2, kXs = S::kDots ? 1 : 2, kStrips = S::kDots ? 2 : 1;
-    static constexpr int kFetches = S::kDots ? 7 : 4;
+    static constexpr int kFetches = S::kDots ? 7 : 4, kTokens = kMostTokens;
     static Float Load(const std::byte* p, int part) {
         return S::Load(reinterpret_cast<const float*>(p) + part * S::kLanes);
     }
@@ -50,6 +52,52 @@ struct StepBF16 {
             return left == 1 ? sums : S::Fma(S::SecondOfPairs(weights), S::Set(x[1]), sums);
         }
     }
+};
+
+// Four columns of FP8 at a time, as BF16 or as floats, which both hold the codes exactly. A block's
+// scale multiplies the sum of its products. Add: the products of columns k to k + 3; x: column k.
+template <typename S>
+struct StepFP8 {
+    static constexpr DType kType = DType::kFP8;
+    static constexpr int64_t kColumns = 2, kXs = 1, kStrips = 2;
+    static constexpr int kFetches = 3, kTokens = 8;
+    static constexpr float kScale = 1;  // of the values that are added
+    struct Codes : S::E4M3Tables {
+        template <int T>
+        [[gnu::always_inline]] void Add(const std::byte* codes, const float* x, int64_t x_stride,
+                                        Float (&dots)[T]) const {
+            Float even, odd;
+            this->Pairs(codes, &even, &odd);
+#pragma GCC unroll 16
+            for (int t = 0; t < T; ++t) {
+                dots[t] = S::Dot(even, S::Set(x[t * x_stride]), dots[t]);
+                dots[t] = S::Dot(odd, S::Set(x[t * x_stride + 1]), dots[t]);
+            }
+        }
+    };
+};
+template <typename S>
+    requires(!S::kDots)
+struct StepFP8<S> {
+    static constexpr DType kType = DType::kFP8;
+    static constexpr int64_t kColumns = 1, kXs = 1, kStrips = 1;
+    static constexpr int kFetches = 3, kTokens = kMostTokens;
+    static constexpr float kScale = 0x1p8f;
+    struct Codes {
+        template <int T>
+        [[gnu::always_inline]] void Add(const std::byte* codes, const float* x, int64_t x_stride,
+                                        Float (&dots)[T]) const {
+            Float weights[4];
+            S::LoadE4M3(codes, weights);
+#pragma GCC unroll 4
+            for (int k = 0; k < 4; ++k) {
+#pragma GCC unroll 16
+                for (int t = 0; t < T; ++t) {
+                    dots[t] = S::Fma(weights[k], S::Set(x[t * x_stride + k]), dots[t]);
+                }
+            }
+        }
+    };
 };
 
 // Rows of activations, and the columns of them that are multiplied.
@@ -68,12 +116,58 @@ struct Rows {
     int64_t stride = 0, cols = 0;
 };
 
-// Adds `count` columns of S strips times T tokens to `sums`, a row of it a vector of a strip.
+// Adds columns of FP8 of S strips times T tokens to `sums`. Each block's products are summed before
+// they are scaled.
+template <typename Step, int S, int T>
+[[gnu::always_inline]] inline void AddBlocks(const std::byte* w, int64_t strip_bytes,
+                                             const float* x, int64_t x_stride, Range cols,
+                                             Float (&sums)[S * kParts][T]) {
+    constexpr int64_t kBlock = Info(DType::kFP8).block_elements;
+    constexpr int64_t kBytes = strips::BlockBytes(DType::kFP8);
+    constexpr int64_t kVector = 4 * Simd::kLanes;  // bytes: four columns of a vector of rows
+    const typename Step::Codes step;
+    for (int64_t begin = cols.begin, end = 0; begin < cols.end; begin = end) {
+        const int64_t first = begin / kBlock * kBlock;
+        end = std::min(cols.end, first + kBlock);
+        const std::byte* block = w + begin / kBlock * kBytes;
+        Float dots[S * kParts][T];
+        for (auto& part : dots) std::fill(part, part + T, Simd::Zero());
+        for (int64_t k = begin; k < end; k += 4) {
+            const std::byte* codes = block + (k - first) * kStripRows;
+#pragma GCC unroll 16
+            for (int s = 0; T >= Step::kFetches && s < S; ++s) {
+                FetchAhead<kParts * kVector>(codes + s * strip_bytes);
+            }
+#pragma GCC unroll 16
+            for (int s = 0; s < S * kParts; ++s) {
+                step.template Add<T>(codes + s / kParts * strip_bytes + s % kParts * kVector,
+                                     x + k / Step::kColumns, x_stride, dots[s]);
+            }
+        }
+#pragma GCC unroll 16
+        for (int s = 0; s < S * kParts; ++s) {
+            const auto* scales = reinterpret_cast<const float*>(
+                block + s / kParts * strip_bytes + kBlock * kStripRows);
+            const Float scale = Simd::Mul(Simd::Load(scales + s % kParts * Simd::kLanes),
+                                          Simd::Set(Step::kScale));
+#pragma GCC unroll 16
+            for (int t = 0; t < T; ++t) {
+                sums[s][t] = Simd::Fma(dots[s][t], scale, sums[s][t]);
+            }
+        }
+    }
+}
+
+// Adds columns of S strips times T tokens to `sums`, a row of it a vector of a strip. w and x point
+// to column 0.
 template <typename Step, int S, int T>
 [[gnu::always_inline]] inline void AddColumns(const std::byte* w, int64_t strip_bytes,
-                                              const float* x, int64_t x_stride, int64_t count,
+                                              const float* x, int64_t x_stride, Range cols,
                                               Float (&sums)[S * kParts][T]) {
     constexpr int64_t kBytes = Step::kColumns * strips::BlockBytes(Step::kType);
+    const int64_t count = cols.end - cols.begin;
+    w += cols.begin * strips::BlockBytes(Step::kType);
+    x += cols.begin / Step::kColumns * Step::kXs;
     for (int64_t k = 0; k < count; k += Step::kColumns, w += kBytes, x += Step::kXs) {
 #pragma GCC unroll 16
         for (int s = 0; T >= Step::kFetches && s < S; ++s) FetchAhead<kBytes>(w + s * strip_bytes);
@@ -88,6 +182,17 @@ template <typename Step, int S, int T>
     }
 }
 
+template <typename Step, int S, int T>
+[[gnu::always_inline]] inline void Add(const std::byte* w, int64_t strip_bytes, const float* x,
+                                       int64_t x_stride, Range cols,
+                                       Float (&sums)[S * kParts][T]) {
+    if constexpr (Step::kType == DType::kFP8) {
+        AddBlocks<Step, S, T>(w, strip_bytes, x, x_stride, cols, sums);
+    } else {
+        AddColumns<Step, S, T>(w, strip_bytes, x, x_stride, cols, sums);
+    }
+}
+
 // S strips from `row` on times T tokens from `token` on.
 template <typename Step, int S, int T>
 void Tile(const MatMulArgs& args, int64_t row, int64_t token) {
@@ -96,7 +201,7 @@ void Tile(const MatMulArgs& args, int64_t row, int64_t token) {
     const Rows<Step> x(args);
     Float sums[S * kParts][T];
     for (auto& part : sums) std::fill(part, part + T, Simd::Zero());
-    AddColumns<Step, S, T>(w, strip_bytes, x.data + token * x.stride, x.stride, x.cols, sums);
+    Add<Step, S, T>(w, strip_bytes, x.data + token * x.stride, x.stride, {0, x.cols}, sums);
     for (int s = 0; s < S * kParts; ++s) {
         for (int t = 0; t < T; ++t) {
             StoreSums(args, row + s * Simd::kLanes, token + t, sums[s][t]);
@@ -113,12 +218,13 @@ void SegmentedTile(const MatMulArgs& args, int64_t row, int64_t token) {
     const float* x = all.data + token * all.stride;
     Wide wide[S * kParts][T];
     for (auto& part : wide) std::fill(part, part + T, Simd::WideZero());
-    for (int64_t begin = 0; begin < all.cols; begin += args.segment_cols) {
+    Range cols{0, all.cols};
+    if (Step::kType == DType::kFP8) cols = {args.UnitsUsed().begin * 32, args.UnitsUsed().end * 32};
+    for (int64_t begin = cols.begin; begin < cols.end; begin += args.segment_cols) {
         Float sums[S * kParts][T];
         for (auto& part : sums) std::fill(part, part + T, Simd::Zero());
-        AddColumns<Step, S, T>(w + begin * strips::BlockBytes(Step::kType), strip_bytes,
-                               x + begin / Step::kColumns * Step::kXs, all.stride,
-                               std::min(args.segment_cols, all.cols - begin), sums);
+        const int64_t end = std::min(begin + args.segment_cols, all.cols);
+        Add<Step, S, T>(w, strip_bytes, x, all.stride, {begin, end}, sums);
         for (int s = 0; s < S * kParts; ++s) {
             for (int t = 0; t < T; ++t) {
                 wide[s][t] = Simd::AddWide(wide[s][t], Simd::Widen(sums[s][t]));
@@ -131,8 +237,6 @@ void SegmentedTile(const MatMulArgs& args, int64_t row, int64_t token) {
         }
     }
 }
-
-constexpr int kTokens = Simd::kRegisters == 32 ? 12 : 4;  // of a tile
 
 template <typename Step, int S, int T>
 void Tokens(const MatMulArgs& args, int64_t row, int64_t token, int64_t tokens) {
@@ -168,9 +272,9 @@ void Strips(const MatMulArgs& args, Range rows) {
     if (args.rows == 1) {
         row = Groups<Step, 4, 1>(args, row, rows.end);
     } else {
-        row = Groups<Step, Step::kStrips, kTokens>(args, row, rows.end);
+        row = Groups<Step, Step::kStrips, Step::kTokens>(args, row, rows.end);
     }
-    Groups<Step, 1, kTokens>(args, row, rows.end);
+    Groups<Step, 1, Step::kTokens>(args, row, rows.end);
 }
 
 }  // namespace
@@ -178,6 +282,7 @@ void Strips(const MatMulArgs& args, Range rows) {
 void MatMulFloats(const MatMulArgs& args, Range rows) {
     if (args.weight.dtype == DType::kF32) return Strips<StepF32>(args, rows);
     if (args.weight.dtype == DType::kF16) return Strips<StepF16>(args, rows);
+    if (args.weight.dtype == DType::kFP8) return Strips<StepFP8<Simd>>(args, rows);
     WEFT_CHECK(args.weight.dtype == DType::kBF16);
     Strips<StepBF16<Simd>>(args, rows);
 }

@@ -15,7 +15,8 @@ void Strips(const MatMulArgs& args, Range rows);
 void MatMul(const MatMulArgs& args, int part, int parts) {
     const Range rows = Share(args.weight.rows, kStripRows, part, parts);
     switch (strips::FormOf(args.weight.dtype)) {
-        case strips::Form::kFloats: return MatMulFloats(args, rows);
+        case strips::Form::kFloats:
+        case strips::Form::kFP8: return MatMulFloats(args, rows);
         case strips::Form::kQ4_0: return Strips<BlockQ4_0>(args, rows);
         case strips::Form::kQ4_1: return Strips<BlockQ4_1>(args, rows);
         case strips::Form::kQ5_0: return Strips<BlockQ5_0>(args, rows);
@@ -45,8 +46,9 @@ void MatMul(const MatMulArgs& args, int part, int parts) {
 
 void SetMatMul(Kernels& table) {
     table.prepared_as = [](DType weight) {
-        if (Simd::kDots && weight == DType::kBF16) return Prepared::kBF16;
-        return Info(weight).quantized ? Prepared::kInt8 : Prepared::kNone;
+        const bool pairs = weight == DType::kBF16 || weight == DType::kFP8;
+        if (Simd::kDots && pairs) return Prepared::kBF16;
+        return HasIntegerCodes(weight) ? Prepared::kInt8 : Prepared::kNone;
     };
     table.prepare = Prepare;
     table.matmul = MatMul;

@@ -66,7 +66,7 @@ void Decode(DType dtype, std::span<const std::byte> src, std::span<float> dst, C
         for (size_t i = 0; i < dst.size(); ++i) {
             dst[i] = BF16ToF32(quant::LoadU16(src.data() + 2 * i));
         }
-    } else if (Info(dtype).quantized) {
+    } else if (HasIntegerCodes(dtype)) {
         DecodeBlocks(dtype, src, dst, LevelOf(level));
     } else {
         DequantizeRow(dtype, src, dst);

@@ -88,7 +88,8 @@ inline void EncodeRows(const EncodeArgs& args) {
         case DType::kF64:
         case DType::kW4:
         case DType::kW8:
-        case DType::kNVFP4: break;
+        case DType::kNVFP4:
+        case DType::kFP8: break;
     }
     WEFT_CHECK(!"CanEncode says which types there are");
 }
