@@ -39,6 +39,14 @@ std::optional<SplitName> ParseSplitName(const std::string& path) {
     return split;
 }
 
+// "blk.*.ffn_up.weight" of "blk.3.ffn_up.weight"; other names as they are.
+std::string InAnyLayer(const std::string& name) {
+    constexpr std::string_view kBegin = "blk.";
+    const size_t end = name.find('.', kBegin.size());
+    if (!name.starts_with(kBegin) || end == name.npos) return name;
+    return std::string(kBegin) + "*" + name.substr(end);
+}
+
 struct OpenedPart {
     MappedFile map;
     WeightFile file;
@@ -176,15 +184,21 @@ Gguf::Gguf(std::string path, uint32_t version, uint64_t alignment, std::vector<P
     for (size_t i = 0; i < tensors_.size(); ++i) index_.emplace(tensors_[i].name, i);
 }
 
+// llama.cpp's converter leaves out a scale of 1, and its quantizer writes no scales. One missing
+// scale among those of the other layers is neither.
 Status Gguf::FoldScales() {
-    std::unordered_set<std::string> folded;
+    std::unordered_set<std::string> folded, scaled;
+    std::vector<const TensorInfo*> without;
     for (TensorInfo& tensor : tensors_) {
         if (tensor.dtype != DType::kNVFP4) continue;
         tensor.bytes = static_cast<uint64_t>(tensor.rows * RowBytes(tensor.dtype, tensor.cols));
         const std::string base = tensor.name.substr(0, tensor.name.rfind('.'));
         if (index_.contains(base + ".input_scale")) folded.insert(base + ".input_scale");
         const TensorInfo* scale = FindTensor(base + ".scale");
-        if (scale == nullptr) continue;
+        if (scale == nullptr) {
+            without.push_back(&tensor);
+            continue;
+        }
         const int64_t count = scale->rows * scale->cols;
         if (scale->dtype != DType::kF32 || (count != 1 && count != tensor.dims[2])) {
             return MakeError(ErrorCode::kCorrupt,
@@ -193,6 +207,14 @@ Status Gguf::FoldScales() {
         }
         scales_.emplace(tensor.name, *scale);
         folded.insert(scale->name);
+        scaled.insert(InAnyLayer(tensor.name));
+    }
+    for (const TensorInfo* tensor : without) {
+        if (!scaled.contains(InAnyLayer(tensor->name))) continue;
+        return MakeError(ErrorCode::kCorrupt,
+                         "{}: NVFP4 tensor '{}' has no '{}.scale', which the same tensor of other "
+                         "layers has. Was the file converted completely?",
+                         path_, tensor->name, tensor->name.substr(0, tensor->name.rfind('.')));
     }
     if (folded.empty()) return {};
     std::erase_if(tensors_, [&](const TensorInfo& one) { return folded.contains(one.name); });

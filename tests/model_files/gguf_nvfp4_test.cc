@@ -2,11 +2,14 @@
 // tools/make_gguf_nvfp4_golden.py).
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
 #include "base/file.h"
 #include "model_files/gguf.h"
+#include "model_files/gguf_writer.h"
+#include "model_files/nvfp4.h"
 #include "support/paths.h"
 #include "support/temp_dir.h"
 #include "tensor/quant.h"
@@ -74,6 +77,49 @@ TEST(GgufNvfp4, ScalesThatAreNoNumbersAreNamed) {
         EXPECT_NE(values.error().message.find("tensor 'a.weight': row 0: a scale of 16 weights"),
                   std::string::npos)
             << values.error().message;
+    }
+}
+
+// A file of NVFP4 tensors [2, 64] of zeros, some of which have a scale.
+std::vector<std::byte> FileOf(const std::vector<std::pair<std::string, bool>>& tensors) {
+    GgufWriter writer;
+    for (const auto& [name, has_scale] : tensors) {
+        // Q4_0 has as many bytes; the type is replaced below.
+        writer.Tensor(name + ".weight", DType::kQ4_0, std::vector<int64_t>{64, 2},
+                      std::vector<std::byte>(2 * 36));
+        const std::vector<float> scale = {2};
+        if (!has_scale) continue;
+        const auto bytes = std::as_bytes(std::span(scale));
+        writer.Tensor(name + ".scale", DType::kF32, std::vector<int64_t>{1},
+                      {bytes.begin(), bytes.end()});
+    }
+    std::vector<std::byte> file = writer.File();
+    for (const auto& [name, has_scale] : tensors) {
+        const std::string text = name + ".weight";
+        const auto found = std::ranges::search(file, std::as_bytes(std::span(text)));
+        const std::byte* dims = &*found.begin() + text.size();
+        std::byte* type = file.data() + (dims - file.data()) + 4 + 2 * 8;
+        *type = std::byte{kGgufNvfp4};
+    }
+    return file;
+}
+
+TEST(GgufNvfp4, AScaleThatOtherLayersHaveIsNeeded) {
+    const test::TempDir dir;
+    const std::string path = dir / "model.gguf";
+    const auto error_of = [&](const std::vector<std::pair<std::string, bool>>& tensors) {
+        EXPECT_TRUE(WriteFile(path, FileOf(tensors)).ok());
+        const Result<Gguf> gguf = Gguf::Open(path);
+        return gguf.ok() ? std::string() : gguf.error().message;
+    };
+    EXPECT_EQ(error_of({{"blk.0.a", true}, {"blk.1.a", true}, {"output", false}}), "");
+    EXPECT_EQ(error_of({{"blk.0.a", false}, {"blk.1.a", false}, {"output", true}}), "");
+    for (const int without : {0, 11}) {
+        const std::string missing = "blk." + std::to_string(without) + ".a";
+        const std::string error = error_of({{"blk.0.a", without != 0}, {"blk.11.a", without == 0}});
+        EXPECT_NE(error.find("'" + missing + ".weight' has no '" + missing + ".scale'"),
+                  std::string::npos)
+            << error;
     }
 }
 
