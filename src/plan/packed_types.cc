@@ -58,7 +58,7 @@ PackedTypes::PackedTypes(const Family& family, const Config& config) : family_(f
     note_ = fmt::format(
         "the file's {} weights take two bytes each in memory, as BF16, which is counted here; a "
         "type behind the name, as :q8_0, plans one of 'weft quantize'",
-        read->bits == 8 ? "FP8" : "quantized");
+        read->bits == 8 ? "8-bit" : "quantized");
 }
 
 // The folder's module: "model.layers.3.mlp.experts.0.up_proj" of "blk.3.ffn_up_exps.weight"; "": of

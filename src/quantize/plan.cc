@@ -127,7 +127,7 @@ Result<PlannedTensor> Planner::Choose(const model_files::TensorInfo& tensor) {
     const bool own = Info(tensor.dtype).gguf_type < 0;  // a type that files do not have
     if (tensor.dtype == DType::kI32) return planned;
     if (IsKept(tensor.name, tensor.dim_count)) {
-        if (own) planned.to = DType::kF16;
+        if (own) planned.to = tensor.dtype == DType::kFP8 ? DType::kBF16 : DType::kF16;
         return planned;
     }
     const Role role = RoleOf(tensor.name);
@@ -160,7 +160,9 @@ Result<PlannedTensor> Planner::Choose(const model_files::TensorInfo& tensor) {
 }
 
 Status Planner::CheckRounding(const model_files::TensorInfo& tensor, DType to) const {
-    if (tensor.dtype == to || !Info(tensor.dtype).quantized || options_.allow_requantize) return {};
+    // FP8 may be rounded: many models are published in nothing wider.
+    if (tensor.dtype == to || !HasIntegerCodes(tensor.dtype)) return {};
+    if (options_.allow_requantize) return {};
     return MakeError(
         ErrorCode::kDenied,
         "{}: tensor '{}' is {} already, and to round it to {} adds the errors of both. "

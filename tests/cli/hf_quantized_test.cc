@@ -49,8 +49,13 @@ constexpr double kInt8Rounding = 4e-2;
 // What a cut over ranks may change of that (layout_test.cc).
 constexpr double kQuantizedWeights = 5e-3;
 
+// FP8's models are wider, 60 * sqrt(192) * 2^-24; some CPUs round activations to BF16, before 21
+// products in a row: sqrt(21) * 2^-9.
+constexpr double kFp8 = 5e-5, kBf16Rounding = 9e-3;
+
 // qwen2moe's experts have 32 columns, one block: on two ranks each is whole on one of them.
 TEST_P(HfQuantized, LogitsAreThoseOfTheNumbers) {
+    const bool fp8 = IsFp8(GetParam().layout);
     for (const char* model : {"qwen2", "qwen2moe"}) {
         SCOPED_TRACE(model);
         const std::string quantized = dir_ / (std::string(model) + "-quantized");
@@ -59,12 +64,15 @@ TEST_P(HfQuantized, LogitsAreThoseOfTheNumbers) {
         const Matrix expected = Logits(floats, "--reference");
         ASSERT_GT(expected.rows, 10u);
         for (const char* layout : {"--tp 1", "--tp 2", "--tp 2 --split 2,1"}) {
-            Expect(quantized, expected, layout + std::string(" --reference"), kFloat32);
+            Expect(quantized, expected, layout + std::string(" --reference"),
+                   fp8 ? kFp8 : kFloat32);
         }
         const Matrix one = Logits(quantized, "--kv f32");
         ASSERT_EQ(one.rows, expected.rows);
         for (size_t row = 0; row < one.rows; ++row) {
-            EXPECT_LE(RelativeL2(one.Row(row), expected.Row(row)), kInt8Rounding) << "row " << row;
+            EXPECT_LE(RelativeL2(one.Row(row), expected.Row(row)),
+                      fp8 ? kBf16Rounding : kInt8Rounding)
+                << "row " << row;
         }
         Expect(quantized, one, "--kv f32 --tp 2", kQuantizedWeights);
         Expect(quantized, one, "--kv f32 --tp 2 --pp 2", kQuantizedWeights);
@@ -76,7 +84,9 @@ INSTANTIATE_TEST_SUITE_P(Layouts, HfQuantized,
                                          Case{"gptq4", HfLayout::kGptq4},
                                          Case{"gptq8", HfLayout::kGptq8},
                                          Case{"packed4", HfLayout::kPacked4},
-                                         Case{"packed8", HfLayout::kPacked8}),
+                                         Case{"packed8", HfLayout::kPacked8},
+                                         Case{"fp8Blocks", HfLayout::kFp8Blocks},
+                                         Case{"fp8Rows", HfLayout::kFp8Rows}),
                          [](const auto& one) { return std::string(one.param.name); });
 
 }  // namespace

@@ -204,7 +204,10 @@ TEST(ConfigJson, QuantizationThatDoesNotCountIsNoted) {
     const test::TempDir dir;
     const std::string file = dir / "config.json";
     for (const auto& [quantization, said] : std::vector<std::pair<json, const char*>>{
-             {{{"quant_method", "fp8"}, {"weight_block_size", {128, 128}}}, "as BF16"},
+             {{{"quant_method", "fp8"}, {"weight_block_size", {128, 128}}}, ""},
+             {{{"quant_method", "modelopt"}, {"quant_algo", "FP8"}}, ""},
+             {{{"quant_method", "modelopt"}, {"quant_algo", "MXFP8"}}, "as BF16"},
+             {{{"quant_method", "fp8"}, {"weight_block_size", {32, 32}}}, "as BF16"},
              {{{"quant_method", "hqq"}}, "quant_method 'hqq' is not supported"},
              {{{"quant_method", "bitsandbytes"}, {"load_in_4bit", true}}, "as BF16"},
              {{{"quant_method", "modelopt"}, {"quant_algo", "NVFP4"}}, ""},

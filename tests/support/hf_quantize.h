@@ -1,6 +1,6 @@
 // Makes the folder of a float model one of 4- or 8-bit integers, as AWQ, GPTQ and
 // compressed-tensors lay them out, and beside it the same model in F32: (q - zero) * scale, a group
-// being 32 inputs.
+// being 32 inputs. Or one of FP8: E4M3 codes times a scale of a block, or of a row.
 //
 // The layouts are written here from their descriptions (model_files/hf/packed.h), without the code
 // that reads them.
@@ -16,7 +16,12 @@
 
 namespace weft::support {
 
-enum class HfLayout { kAwq, kGptq4, kGptq8, kPacked4, kPacked8 };
+enum class HfLayout { kAwq, kGptq4, kGptq8, kPacked4, kPacked8, kFp8Blocks, kFp8Rows };
+
+inline bool IsFp8(HfLayout layout) {
+    return layout == HfLayout::kFp8Blocks || layout == HfLayout::kFp8Rows;
+}
+constexpr size_t kFp8Block[2] = {48, 64};  // rows and columns that share a scale
 
 inline int BitsOf(HfLayout layout) {
     return layout == HfLayout::kGptq8 || layout == HfLayout::kPacked8 ? 8 : 4;
@@ -38,6 +43,20 @@ inline nlohmann::json QuantizationConfig(HfLayout layout) {
                     {"group_size", 32},
                     {"desc_act", false},
                     {"sym", false}};
+        case HfLayout::kFp8Blocks:
+            return {{"quant_method", "fp8"},
+                    {"activation_scheme", "dynamic"},
+                    {"fmt", "e4m3"},
+                    {"weight_block_size", {kFp8Block[0], kFp8Block[1]}}};
+        case HfLayout::kFp8Rows:
+            return {{"quant_method", "compressed-tensors"},
+                    {"format", "float-quantized"},
+                    {"config_groups",
+                     {{"group_0",
+                       {{"weights",
+                         {{"num_bits", 8}, {"type", "float"}, {"strategy", "channel"}}},
+                        {"targets", {"Linear"}}}}}},
+                    {"ignore", {"lm_head"}}};
         case HfLayout::kPacked4:
         case HfLayout::kPacked8: break;
     }
@@ -155,6 +174,54 @@ inline void AddIntegers(std::map<std::string, SafeBytes>& tensors, const std::st
     tensors[module + ".g_idx"] = {"I32", {static_cast<int64_t>(m.cols)}, BytesOfValues(group_of)};
 }
 
+// The E4M3 code next to x, which is at most 448.
+inline uint8_t E4m3Near(float x) {
+    uint8_t best = 0;
+    float least = INFINITY;
+    for (int code = 0; code < 127; ++code) {
+        const int exponent = code >> 3, mantissa = code & 7;
+        const float value = exponent == 0
+                                ? std::ldexp(static_cast<float>(mantissa), -9)
+                                : std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
+        const float error = std::abs(std::abs(x) - value);
+        if (error >= least) continue;
+        least = error;
+        best = static_cast<uint8_t>(code);
+    }
+    return best | (std::signbit(x) ? 0x80 : 0);
+}
+inline float E4m3Value(uint8_t code) {
+    const int exponent = code >> 3 & 15, mantissa = code & 7;
+    const float size = exponent == 0
+                           ? std::ldexp(static_cast<float>(mantissa), -9)
+                           : std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
+    return code >= 0x80 ? -size : size;
+}
+
+// Adds the tensors of `module` and makes `x` what they stand for.
+inline void AddFp8(std::map<std::string, SafeBytes>& tensors, const std::string& module,
+                   std::vector<float>& x, size_t rows, size_t cols, HfLayout layout) {
+    const bool blocks = layout == HfLayout::kFp8Blocks;
+    const size_t high = blocks ? kFp8Block[0] : 1, wide = blocks ? kFp8Block[1] : cols;
+    const size_t down = (rows + high - 1) / high, across = (cols + wide - 1) / wide;
+    std::vector<float> scales(down * across, 0.0f);
+    const auto scale_of = [&](size_t i) -> float& {
+        return scales[i / cols / high * across + i % cols / wide];
+    };
+    for (size_t i = 0; i < x.size(); ++i) {
+        scale_of(i) = std::max(scale_of(i), std::abs(x[i]) / 447.0f);
+    }
+    std::vector<uint8_t> codes;
+    for (size_t i = 0; i < x.size(); ++i) {
+        codes.push_back(E4m3Near(x[i] / scale_of(i)));
+        x[i] = E4m3Value(codes.back()) * scale_of(i);
+    }
+    const auto dim = [](size_t n) { return static_cast<int64_t>(n); };
+    tensors[module + ".weight"] = {"F8_E4M3", {dim(rows), dim(cols)}, BytesOfValues(codes)};
+    tensors[module + (blocks ? ".weight_scale_inv" : ".weight_scale")] = {
+        "F32", {dim(down), dim(across)}, BytesOfValues(scales)};
+}
+
 // The projections of attention, of dense MLPs and of experts are quantized; routers, shared
 // experts, the embedding and the head are not.
 inline bool IsQuantizedModule(const std::string& name) {
@@ -172,9 +239,32 @@ inline std::string SmallTokenizer() {
     return json.dump();
 }
 
-// The golden models' dense MLPs have 64 columns, which two ranks do not share.
-inline int64_t Widened(int64_t size) {
+// The golden models' dense MLPs have 64 columns, which two ranks do not share. Of FP8, whose blocks
+// have 64 columns, all widths are whole blocks.
+inline int64_t Widened(int64_t size, HfLayout layout) {
+    if (IsFp8(layout) && (size == 48 || size == 96)) return 128;
+    if (IsFp8(layout) && size == 32) return 64;
     return size == 64 ? 192 : size;
+}
+
+inline void WidenConfig(nlohmann::json& config, HfLayout layout) {
+    config["intermediate_size"] = Widened(config["intermediate_size"], layout);
+    if (!IsFp8(layout)) return;
+    for (const char* key :
+         {"hidden_size", "moe_intermediate_size", "shared_expert_intermediate_size"}) {
+        if (config.contains(key)) config[key] = Widened(config[key], layout);
+    }
+    config["num_attention_heads"] = 8;
+    config["num_key_value_heads"] = 4;
+}
+
+// A tensor that stays in floats.
+inline SafeBytes PlainTensor(const std::string& name, const SafeBytes& golden, HfLayout layout) {
+    if (!IsFp8(layout)) return golden;
+    std::vector<int64_t> shape = golden.shape;
+    for (int64_t& size : shape) size = Widened(size, layout);
+    const int64_t rows = shape.size() == 1 ? 1 : shape[0], cols = shape.back();
+    return {"F32", shape, BytesOfValues(MakeTensor(name, rows, cols).data)};
 }
 
 // Writes both folders of a golden case, with weights of its own and wider dense MLPs.
@@ -184,18 +274,25 @@ inline void WriteQuantized(const std::string& name, HfLayout layout, const std::
     std::map<std::string, SafeBytes> packed, plain;
     for (const auto& [tensor, bytes] : golden.Tensors(name)) {
         if (!IsQuantizedModule(tensor)) {
-            packed[tensor] = plain[tensor] = bytes;
+            packed[tensor] = plain[tensor] = PlainTensor(tensor, bytes, layout);
             continue;
         }
-        const int64_t rows = Widened(bytes.shape[0]), cols = Widened(bytes.shape[1]);
-        const std::vector<float> values = MakeTensor(tensor, rows, cols).data;
-        const HfIntegers integers =
-            IntegersOf(values, static_cast<size_t>(rows), static_cast<size_t>(cols), layout);
-        plain[tensor] = {"F32", {rows, cols}, BytesOfValues(integers.values)};
-        AddIntegers(packed, tensor.substr(0, tensor.rfind('.')), integers, layout);
+        const int64_t rows = Widened(bytes.shape[0], layout);
+        const int64_t cols = Widened(bytes.shape[1], layout);
+        const auto height = static_cast<size_t>(rows), width = static_cast<size_t>(cols);
+        std::vector<float> values = MakeTensor(tensor, rows, cols).data;
+        const std::string module = tensor.substr(0, tensor.rfind('.'));
+        if (IsFp8(layout)) {
+            AddFp8(packed, module, values, height, width, layout);
+        } else {
+            HfIntegers integers = IntegersOf(values, height, width, layout);
+            AddIntegers(packed, module, integers, layout);
+            values = std::move(integers.values);
+        }
+        plain[tensor] = {"F32", {rows, cols}, BytesOfValues(values)};
     }
     auto config = nlohmann::json::parse(golden.Text(name + "/config"));
-    config["intermediate_size"] = Widened(config["intermediate_size"]);
+    WidenConfig(config, layout);
     std::filesystem::create_directories(floats);
     WriteText(floats + "/tokenizer.json", SmallTokenizer());
     WriteText(floats + "/config.json", config.dump());

@@ -287,7 +287,7 @@ Result<MatrixPtr> LinearMaker::MakeMlx() const {
     switch (q_.mode) {
         case MlxMode::kAffine: return MakeAffine(rows, cols);
         case MlxMode::kMxfp4: return Mxfp4Rows(*weight, *parts_.scales, rows, cols);
-        case MlxMode::kMxfp8: return Fp8Rows(*weight, rows, cols, *parts_.scales, 1, 32);
+        case MlxMode::kMxfp8: return Fp8Rows(*weight, rows, cols, *parts_.scales, 1, 32, rows);
         case MlxMode::kNvfp4: return MakeNvfp4(*weight, *parts_.scales, rows, cols);
     }
     return Corrupt("has an unknown mode");

@@ -257,7 +257,10 @@ Status SplitHeads(Assembly& assembly, int64_t layer, const std::string& module, 
     }
     const int64_t latent = keys->cols();
     keys = SomeRows(std::move(keys), 0, plain, plain + value, heads * plain);
-    if (!IsFloat(keys->dtype())) keys = Converted(std::move(keys), DType::kF16);
+    if (!IsFloat(keys->dtype())) {  // FP8 times a scale may leave the range of F16
+        const bool fp8 = keys->dtype() == DType::kFP8;
+        keys = Converted(std::move(keys), fp8 ? DType::kBF16 : DType::kF16);
+    }
     assembly.Add(Assembly::Block(layer, "attn_k_b.weight"), Transposed(std::move(keys), plain),
                  {plain, latent, heads});
     assembly.Add(Assembly::Block(layer, "attn_v_b.weight"),

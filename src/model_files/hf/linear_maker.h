@@ -52,9 +52,9 @@ class LinearMaker {
     Result<MatrixPtr> Part(const SafeTensor* tensor, const char* name, int64_t rows, int64_t cols,
                            bool floats) const;
     Result<DType> TypeOf(const SafeTensor& tensor, const char* name, bool floats) const;
-    // kCorrupt: it is missing, or has not two dims.
+    // kCorrupt: it is missing, or has not two dims (or three of all pieces).
     Status NeedMatrix(const SafeTensor* tensor, const char* name) const;
-    // An F32 tensor of one element.
+    // An F32 tensor of one element, or of one for each piece.
     Result<MatrixPtr> Single(const SafeTensor* tensor, const char* name) const;
     Result<MatrixPtr> GroupIndex(const SafeTensor* tensor, int64_t in) const;
     // Scales of any type that floats of 8 bits have, as F32.
@@ -72,8 +72,8 @@ class LinearMaker {
     Result<MatrixPtr> MakeNvfp4(const SafeTensor& codes, const SafeTensor& scales, int64_t rows,
                                 int64_t cols) const;
     Result<MatrixPtr> Fp8Rows(const SafeTensor& weight, int64_t rows, int64_t cols,
-                              const SafeTensor& scales, int64_t block_rows,
-                              int64_t block_cols) const;
+                              const SafeTensor& scales, int64_t block_rows, int64_t block_cols,
+                              int64_t piece_rows) const;
     Result<MatrixPtr> Mxfp4Rows(const SafeTensor& codes, const SafeTensor& scales, int64_t rows,
                                 int64_t cols) const;
 

@@ -265,6 +265,8 @@ class ConvertedMatrix final : public Matrix {
         : Matrix(dtype, inner->rows(), inner->cols()), inner_(std::move(inner)), add_(add) {}
 
     Status Read(const Block& block, std::span<std::byte> out) const override {
+        const int64_t unit = Info(inner_->dtype()).block_elements;
+        if (block.col % unit != 0 || block.cols % unit != 0) return ReadInsideBlocks(block, out);
         const int64_t most = PieceRows(block.cols * 4);
         std::vector<std::byte> raw;
         std::vector<float> floats;
@@ -284,6 +286,27 @@ class ConvertedMatrix final : public Matrix {
     }
 
   private:
+    // Columns that begin or end inside a quantized block: reads the whole blocks.
+    Status ReadInsideBlocks(const Block& block, std::span<std::byte> out) const {
+        const int64_t unit = Info(inner_->dtype()).block_elements;
+        const int64_t begin = block.col / unit * unit;
+        const int64_t end = (block.col + block.cols + unit - 1) / unit * unit;
+        const int64_t most = PieceRows((end - begin) * 4);
+        const size_t own = BytesOf(1, block.cols), wide = BytesOf(1, end - begin);
+        std::vector<std::byte> read;
+        for (int64_t done = 0; done < block.rows; done += most) {
+            const int64_t rows = std::min(most, block.rows - done);
+            read.resize(static_cast<size_t>(rows) * wide);
+            WEFT_TRY(Read({block.row + done, rows, begin, end - begin}, read));
+            const std::byte* from = read.data() + BytesOf(1, block.col - begin);
+            for (int64_t row = 0; row < rows; ++row, from += wide) {
+                std::memcpy(out.data(), from, own);
+                out = out.subspan(own);
+            }
+        }
+        return {};
+    }
+
     MatrixPtr inner_;
     float add_;
 };
@@ -375,6 +398,9 @@ MatrixPtr SomeRows(MatrixPtr inner, int64_t first, int64_t count, int64_t stride
 
 MatrixPtr ColumnsInTurn(MatrixPtr inner, int64_t groups, int64_t each, int64_t width) {
     WEFT_CHECK(inner->cols() == groups * each * width);
+    if (inner->dtype() == DType::kFP8 && width % Info(DType::kFP8).block_elements != 0) {
+        inner = Converted(std::move(inner), DType::kBF16);
+    }
     return std::make_unique<ColumnsInTurnMatrix>(std::move(inner), groups, each, width);
 }
 

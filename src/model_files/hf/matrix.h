@@ -65,8 +65,8 @@ MatrixPtr Stacked(std::vector<MatrixPtr> parts);
 MatrixPtr SomeRows(MatrixPtr inner, int64_t first, int64_t count, int64_t stride, int64_t rows);
 
 // Columns of `groups` x `each` blocks of `width`: those of each group one behind the other become
-// the first of all groups, then the second of all, and so on. kUnsupported, from Read: `width`
-// columns are no whole blocks of the dtype.
+// the first of all groups, then the second of all, and so on. FP8 becomes BF16 where `width` is no
+// multiple of its block; kUnsupported, from Read: the same of another dtype.
 MatrixPtr ColumnsInTurn(MatrixPtr inner, int64_t groups, int64_t each, int64_t width);
 
 // The rows of a head, whose two rotated halves become neighbouring pairs: Q and K of a llama as

@@ -372,10 +372,12 @@ Result<MatrixPtr> LinearMaker::Make() const {
     const SafeTensor* weight = parts_.weight != nullptr ? parts_.weight : parts_.packed;
     const bool floats = q_.method == Method::kCompressed || q_.method == Method::kModelOpt;
     if (weight != nullptr && weight->type == SafeType::kU8 && floats) return MakeFp4(*weight);
+    const bool fp8 = parts_.weight != nullptr && parts_.weight->type == SafeType::kF8E4M3;
+    if (parts_.pieces > 1 && !fp8) return Corrupt("is stacked in a form that Weft can't read");
     if (parts_.weight != nullptr && parts_.weight->type == SafeType::kI8 && floats) {
         return MakeInt8();
     }
-    if (parts_.weight != nullptr && parts_.weight->type == SafeType::kF8E4M3) return MakeFp8();
+    if (fp8) return MakeFp8();
     const bool codes = parts_.weight != nullptr && parts_.weight->type == SafeType::kI8 &&
                        parts_.scale != nullptr && parts_.scale->type == SafeType::kF8E8M0;
     if (codes && q_.method == Method::kFp8) return MakeFp4(*parts_.weight);  // DeepSeek V4
@@ -414,6 +416,8 @@ Result<DType> LinearMaker::TypeOf(const SafeTensor& tensor, const char* name, bo
 Status LinearMaker::NeedMatrix(const SafeTensor* tensor, const char* name) const {
     if (tensor == nullptr) return Corrupt("has no {}", name);
     if (tensor->shape.size() == 2) return {};
+    const bool stacked = tensor->shape.size() == 3 && parts_.pieces > 1;
+    if (stacked && tensor->shape[0] == parts_.pieces) return {};
     return Corrupt("has a {} of {} dims; expected 2", name, tensor->shape.size());
 }
 

@@ -20,7 +20,7 @@
 // Floats of 8 and 4 bits (scaled.cc):
 //
 //   fp8, modelopt,  weight F8_E4M3 [out, in] times a scale for each block, row, group of a row, or
-//   float-quantized tensor, in floats or E8M0: given as BF16
+//   float-quantized tensor, in floats or E8M0: FP8 where 64 columns have one scale, else BF16
 //   NVFP4           codes U8 [out, in / 2], E4M3 scales [out, in / 16] and a scale of the tensor,
 //                   which compressed-tensors divides by and ModelOpt multiplies with: NVFP4
 //   MXFP4           codes the same, E8M0 scales [out, in / 32]: MXFP4
@@ -50,6 +50,9 @@ struct LinearParts {
     const SafeTensor* biases;                  // of MLX
     // Of bitsandbytes.
     const SafeTensor *absmax, *quant_map, *nested_absmax, *nested_quant_map, *quant_state, *scb;
+    // Parts of the rows, of equal height, whose blocks of scales begin anew: experts in one tensor
+    // of three dims, shards of a fused projection.
+    int64_t pieces = 1;
 };
 
 // find(name) gives a tensor of the layer by its name behind the module's, "weight_scale", or

@@ -190,17 +190,20 @@ std::string FusedName(const std::string& module) {
 DType MemoryType(const Scheme& scheme) {
     const DType integers = scheme.bits == 4 ? DType::kW4 : DType::kW8;
     const bool four = scheme.bits == 4;
+    // FP8 has one scale for 64 columns.
+    const int64_t cols = scheme.block_cols != 0 ? scheme.block_cols : scheme.group;
+    const DType eight = cols % 64 == 0 ? DType::kFP8 : DType::kBF16;
     switch (scheme.method) {
-        case Method::kNone:
-        case Method::kFp8: return DType::kBF16;
+        case Method::kNone: return DType::kBF16;
+        case Method::kFp8: return eight;
         case Method::kMxfp4: return DType::kMXFP4;
         case Method::kAwq: return DType::kW4;
-        case Method::kModelOpt: return four ? DType::kNVFP4 : DType::kBF16;
+        case Method::kModelOpt: return four ? DType::kNVFP4 : eight;
         case Method::kBitsAndBytes: return four ? DType::kBF16 : DType::kW8;
         case Method::kGptq: return scheme.any_order ? DType::kBF16 : integers;
         case Method::kCompressed:
             if (!scheme.floats) return scheme.any_order ? DType::kBF16 : integers;
-            if (!four) return DType::kBF16;
+            if (!four) return eight;
             return scheme.group == 32 ? DType::kMXFP4 : DType::kNVFP4;
         case Method::kMlx: break;
     }

@@ -157,6 +157,7 @@ Result<Quantization> ReadModelOpt(const Config& config) {
     }
     Quantization read;
     read.method = Method::kModelOpt;
+    if (algorithm == "MXFP8") read.group = 32;
     read.bits = algorithm.find("NVFP4") != algorithm.npos ? 4 : 8;
     return read;
 }

@@ -33,17 +33,30 @@ constexpr ByteTable kE8m0 = [] {
 constexpr std::array<float, 16> kE2m1 = {0.0f, 0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
                                          0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
 
-// Bytes that a table turns into F32.
+Error NanCode(int64_t row, int64_t col) {
+    return MakeError(ErrorCode::kCorrupt,
+                     "the E4M3 code of row {}, column {} is NaN; expected a number", row, col);
+}
+
+// Bytes that a table turns into F32. checks: a NaN is an error (of weights; scales are checked
+// where they are used).
 class TableMatrix final : public Matrix {
   public:
-    TableMatrix(const ByteRows& bytes, const ByteTable& table, int64_t rows)
-        : Matrix(DType::kF32, rows, bytes.row_bytes), bytes_(bytes), table_(table) {}
+    TableMatrix(const ByteRows& bytes, const ByteTable& table, int64_t rows, bool checks = false)
+        : Matrix(DType::kF32, rows, bytes.row_bytes),
+          bytes_(bytes),
+          table_(table),
+          checks_(checks) {}
 
     Status Read(const Block& block, std::span<std::byte> out) const override {
         std::vector<std::byte> read(static_cast<size_t>(block.rows * block.cols));
         WEFT_TRY(bytes_.Read(block, read));
         for (size_t i = 0; i < read.size(); ++i) {
             const float value = table_[std::to_integer<size_t>(read[i])];
+            if (checks_ && std::isnan(value)) {
+                const auto at = static_cast<int64_t>(i);
+                return NanCode(block.row + at / block.cols, block.col + at % block.cols);
+            }
             std::memcpy(out.data() + i * sizeof value, &value, sizeof value);
         }
         return {};
@@ -52,16 +65,18 @@ class TableMatrix final : public Matrix {
   private:
     ByteRows bytes_;
     const ByteTable& table_;
+    bool checks_;
 };
 
-// A scale of a whole tensor: 1, a number, or 1 / a number.
+// A scale of a whole tensor, or of each of its pieces: 1, a number, or 1 / a number.
 struct TensorScale {
-    MatrixPtr number;  // nullptr: 1
+    MatrixPtr number;  // [pieces, 1]; nullptr: 1
     bool divides = false;
-    Result<float> Read() const {
+    Result<float> Read(int64_t piece) const {
         if (number == nullptr) return 1.0f;
         float value = 0;
-        WEFT_TRY(number->Read({0, 1, 0, 1}, std::as_writable_bytes(std::span(&value, 1))));
+        const Block one{number->rows() == 1 ? 0 : piece, 1, 0, 1};
+        WEFT_TRY(number->Read(one, std::as_writable_bytes(std::span(&value, 1))));
         WEFT_TRY(CheckScale(value));
         if (divides && value == 0) {
             return MakeError(ErrorCode::kCorrupt, "the scale that all weights are divided by is 0");
@@ -71,23 +86,67 @@ struct TensorScale {
     float Of(float scale, float read) const { return divides ? scale / read : scale * read; }
 };
 
-// Values (of a float matrix) times a scale for each block of rows and columns, as BF16.
+// A scale for each block of rows and columns. The rows form pieces; blocks begin anew at each.
+class BlockScales {
+  public:
+    struct Shape {
+        int64_t block_rows, block_cols, piece_rows;
+    };
+    // scales: F32, one for each block.
+    BlockScales(MatrixPtr scales, const Shape& shape, TensorScale all)
+        : scales_(std::move(scales)), shape_(shape), all_(std::move(all)) {}
+
+    // The scales of one row, for the columns of the block that is read.
+    struct Row {
+        int64_t piece = -1, scale_row = -1;
+        float all = 1;
+        std::vector<float> scales;
+    };
+    // Reads the scales of matrix row `index` into `row`.
+    Status Take(int64_t index, const Block& block, Row& row) const {
+        const int64_t piece = index / shape_.piece_rows, inside = index % shape_.piece_rows;
+        const int64_t down = (shape_.piece_rows + shape_.block_rows - 1) / shape_.block_rows;
+        const int64_t scale_row = piece * down + inside / shape_.block_rows;
+        if (scale_row == row.scale_row) return {};
+        if (piece != row.piece) {
+            WEFT_ASSIGN(row.all, all_.Read(piece));
+        }
+        row.piece = piece;
+        row.scale_row = scale_row;
+        const int64_t first = block.col / shape_.block_cols;
+        const int64_t count = (block.col + block.cols - 1) / shape_.block_cols - first + 1;
+        row.scales.resize(static_cast<size_t>(count));
+        WEFT_TRY(scales_->Read({scale_row, 1, first, count},
+                               std::as_writable_bytes(std::span(row.scales))));
+        for (float& scale : row.scales) {
+            WEFT_TRY(CheckScale(scale));
+            scale = all_.Of(scale, row.all);
+        }
+        return {};
+    }
+    // The scale of matrix column `col`.
+    float Of(const Row& row, const Block& block, int64_t col) const {
+        const int64_t first = block.col / shape_.block_cols;
+        return row.scales[static_cast<size_t>(col / shape_.block_cols - first)];
+    }
+
+  private:
+    MatrixPtr scales_;
+    Shape shape_;
+    TensorScale all_;
+};
+
+// Values (of a float matrix) times their blocks' scales, as BF16.
 class ScaledMatrix final : public Matrix {
   public:
-    // scales: F32, one for each block_rows x block_cols.
-    ScaledMatrix(MatrixPtr values, MatrixPtr scales, int64_t block_rows, int64_t block_cols,
-                 TensorScale all)
+    ScaledMatrix(MatrixPtr values, BlockScales scales)
         : Matrix(DType::kBF16, values->rows(), values->cols()),
           values_(std::move(values)),
-          scales_(std::move(scales)),
-          block_rows_(block_rows),
-          block_cols_(block_cols),
-          all_(std::move(all)) {}
+          scales_(std::move(scales)) {}
 
     Status Read(const Block& block, std::span<std::byte> out) const override {
-        WEFT_ASSIGN(const float all, all_.Read());
-        std::vector<float> values, scales;
-        int64_t scale_row = -1;
+        BlockScales::Row scales;
+        std::vector<float> values;
         const int64_t most = std::max<int64_t>(1, (1 << 18) / block.cols);  // rows at a time
         for (int64_t done = 0; done < block.rows; done += most) {
             const int64_t first = block.row + done, rows = std::min(most, block.rows - done);
@@ -95,11 +154,7 @@ class ScaledMatrix final : public Matrix {
             WEFT_TRY(values_->Read({first, rows, block.col, block.cols},
                                    std::as_writable_bytes(std::span(values))));
             for (int64_t r = 0; r < rows; ++r) {
-                const int64_t row = first + r;
-                if (row / block_rows_ != scale_row) {
-                    scale_row = row / block_rows_;
-                    WEFT_TRY(ReadScales(scale_row, block, all, scales));
-                }
+                WEFT_TRY(scales_.Take(first + r, block, scales));
                 PutRow(values.data() + r * block.cols, scales, block,
                        out.data() + BytesOf(done + r, block.cols));
             }
@@ -108,33 +163,63 @@ class ScaledMatrix final : public Matrix {
     }
 
   private:
-    // Those of the block's columns.
-    Status ReadScales(int64_t row, const Block& block, float all,
-                      std::vector<float>& scales) const {
-        const int64_t first = block.col / block_cols_;
-        const int64_t count = (block.col + block.cols - 1) / block_cols_ - first + 1;
-        scales.resize(static_cast<size_t>(count));
-        WEFT_TRY(
-            scales_->Read({row, 1, first, count}, std::as_writable_bytes(std::span(scales))));
-        for (float& scale : scales) {
-            WEFT_TRY(CheckScale(scale));
-            scale = all_.Of(scale, all);
-        }
-        return {};
-    }
-    void PutRow(const float* values, const std::vector<float>& scales, const Block& block,
+    void PutRow(const float* values, const BlockScales::Row& scales, const Block& block,
                 std::byte* out) const {
-        const int64_t first = block.col / block_cols_;
         for (int64_t c = 0; c < block.cols; ++c) {
-            const int64_t group = (block.col + c) / block_cols_ - first;
-            const uint16_t half = F32ToBF16(values[c] * scales[static_cast<size_t>(group)]);
+            const float scale = scales_.Of(scales, block, block.col + c);
+            const uint16_t half = F32ToBF16(values[c] * scale);
             std::memcpy(out + 2 * c, &half, sizeof half);
         }
     }
 
-    MatrixPtr values_, scales_;
-    int64_t block_rows_, block_cols_;
-    TensorScale all_;
+    MatrixPtr values_;
+    BlockScales scales_;
+};
+
+// E4M3 codes with their blocks' scales, which begin and end at multiples of 64 columns, as blocks
+// of DType::kFP8.
+class Fp8Matrix final : public Matrix {
+  public:
+    static constexpr int64_t kBlock = Info(DType::kFP8).block_elements;
+
+    Fp8Matrix(const ByteRows& codes, BlockScales scales, int64_t rows)
+        : Matrix(DType::kFP8, rows, codes.row_bytes), codes_(codes), scales_(std::move(scales)) {}
+
+    Status Read(const Block& block, std::span<std::byte> out) const override {
+        BlockScales::Row scales;
+        std::vector<std::byte> codes;
+        const int64_t most = std::max<int64_t>(1, (1 << 20) / block.cols);  // rows at a time
+        for (int64_t done = 0; done < block.rows; done += most) {
+            const int64_t first = block.row + done, rows = std::min(most, block.rows - done);
+            codes.resize(static_cast<size_t>(rows * block.cols));
+            WEFT_TRY(codes_.Read({first, rows, block.col, block.cols}, codes));
+            for (int64_t r = 0; r < rows; ++r) {
+                WEFT_TRY(scales_.Take(first + r, block, scales));
+                const auto row = std::span<const std::byte>(codes).subspan(
+                    static_cast<size_t>(r * block.cols), static_cast<size_t>(block.cols));
+                if (const auto nan = std::ranges::find_if(row, IsNan); nan != row.end()) {
+                    return NanCode(first + r, block.col + (nan - row.begin()));
+                }
+                PutRow(row.data(), scales, block, out.data() + BytesOf(done + r, block.cols));
+            }
+        }
+        return {};
+    }
+
+  private:
+    static bool IsNan(std::byte code) { return (code & std::byte{0x7f}) == std::byte{0x7f}; }
+    void PutRow(const std::byte* codes, const BlockScales::Row& scales, const Block& block,
+                std::byte* out) const {
+        for (int64_t c = 0; c < block.cols; c += kBlock) {
+            const float scale = scales_.Of(scales, block, block.col + c);
+            std::memcpy(out, &scale, sizeof scale);
+            std::memcpy(out + sizeof scale, codes + c, kBlock);
+            out += Info(DType::kFP8).block_bytes;
+        }
+    }
+
+    ByteRows codes_;
+    BlockScales scales_;
 };
 
 // E2M1 codes, two a byte, the first in the low bits, as F32.
@@ -166,15 +251,17 @@ class E2m1Matrix final : public Matrix {
 // The same with E4M3 scales for 16 columns, as blocks of 64.
 class Nvfp4Matrix final : public Matrix {
   public:
-    Nvfp4Matrix(const ByteRows& codes, const ByteRows& scales, int64_t rows, TensorScale all)
+    Nvfp4Matrix(const ByteRows& codes, const ByteRows& scales, int64_t rows, int64_t piece_rows,
+                TensorScale all)
         : Matrix(DType::kNVFP4, rows, codes.row_bytes * 2),
           codes_(codes),
           scales_(scales),
+          piece_rows_(piece_rows),
           all_(std::move(all)) {}
 
     Status Read(const Block& block, std::span<std::byte> out) const override {
-        WEFT_ASSIGN(const float all, all_.Read());
-        const float scale = all_.Of(1.0f, all);
+        int64_t piece = -1;
+        float scale = 1;
         constexpr int64_t kMostBytes = 1 << 20;
         const int64_t most = std::max<int64_t>(1, kMostBytes / block.cols);
         std::vector<std::byte> codes, scales;
@@ -185,8 +272,14 @@ class Nvfp4Matrix final : public Matrix {
             WEFT_TRY(codes_.Read({row, rows, block.col / 2, block.cols / 2}, codes));
             WEFT_TRY(scales_.Read(
                 {row, rows, block.col / kNvScaleElements, block.cols / kNvScaleElements}, scales));
-            for (int64_t b = 0; b < rows * block.cols / kNvBlock; ++b) {
+            const int64_t blocks = block.cols / kNvBlock;  // of a row
+            for (int64_t b = 0; b < rows * blocks; ++b) {
                 const auto at = static_cast<size_t>(b);
+                if (const int64_t now = (row + b / blocks) / piece_rows_; now != piece) {
+                    piece = now;
+                    WEFT_ASSIGN(const float all, all_.Read(piece));
+                    scale = all_.Of(1.0f, all);
+                }
                 WEFT_TRY(Put(codes.data() + at * 32, scales.data() + at * 4, scale, out.data()));
                 out = out.subspan(kNvBlockBytes);
             }
@@ -207,6 +300,7 @@ class Nvfp4Matrix final : public Matrix {
     }
 
     ByteRows codes_, scales_;
+    int64_t piece_rows_;
     TensorScale all_;
 };
 
@@ -230,11 +324,14 @@ int64_t RowsOf(const SafeTensor& tensor) {
 
 Result<MatrixPtr> LinearMaker::Single(const SafeTensor* tensor, const char* name) const {
     if (tensor == nullptr) return Corrupt("has no {}", name);
-    if (tensor->type != SafeType::kF32 || tensor->bytes != sizeof(float)) {
-        return Corrupt("has a {} of {} and {} bytes; expected one F32", name,
-                       SafeTypeName(tensor->type), tensor->bytes);
+    const int64_t count = tensor->bytes == sizeof(float) ? 1 : parts_.pieces;
+    if (tensor->type != SafeType::kF32 ||
+        tensor->bytes != static_cast<uint64_t>(count) * sizeof(float)) {
+        return Corrupt("has a {} of {} and {} bytes; expected {} F32", name,
+                       SafeTypeName(tensor->type), tensor->bytes,
+                       count == 1 ? "one" : std::to_string(count));
     }
-    return FromFile(files_.file(*tensor), tensor->offset, DType::kF32, 1, 1);
+    return FromFile(files_.file(*tensor), tensor->offset, DType::kF32, count, 1);
 }
 
 Result<MatrixPtr> LinearMaker::Scales(const SafeTensor& tensor, int64_t rows, int64_t cols) const {
@@ -251,8 +348,9 @@ Result<MatrixPtr> LinearMaker::Scales(const SafeTensor& tensor, int64_t rows, in
 
 Result<MatrixPtr> LinearMaker::Fp8Rows(const SafeTensor& weight, int64_t rows, int64_t cols,
                                        const SafeTensor& scales, int64_t block_rows,
-                                       int64_t block_cols) const {
-    const int64_t scale_rows = (rows + block_rows - 1) / block_rows;
+                                       int64_t block_cols, int64_t piece_rows) const {
+    const int64_t scale_rows =
+        rows / piece_rows * ((piece_rows + block_rows - 1) / block_rows);
     const int64_t scale_cols = (cols + block_cols - 1) / block_cols;
     if (ElementsOf(scales) != scale_rows * scale_cols) {
         return Corrupt("has {} scales; expected {} x {}", ElementsOf(scales), scale_rows,
@@ -260,15 +358,19 @@ Result<MatrixPtr> LinearMaker::Fp8Rows(const SafeTensor& weight, int64_t rows, i
     }
     WEFT_ASSIGN(MatrixPtr matrix, Scales(scales, scale_rows, scale_cols));
     const ByteRows bytes{&files_.file(weight), weight.offset, cols};
+    BlockScales blocks(std::move(matrix), {block_rows, block_cols, piece_rows}, TensorScale{});
+    const bool whole = block_cols >= cols || block_cols % Fp8Matrix::kBlock == 0;
+    if (whole && cols % Fp8Matrix::kBlock == 0) {
+        return MatrixPtr(std::make_unique<Fp8Matrix>(bytes, std::move(blocks), rows));
+    }
     return MatrixPtr(std::make_unique<ScaledMatrix>(
-        std::make_unique<TableMatrix>(bytes, kE4m3, rows), std::move(matrix), block_rows,
-        block_cols, TensorScale{}));
+        std::make_unique<TableMatrix>(bytes, kE4m3, rows, true), std::move(blocks)));
 }
 
 // Scales by block, by row ([out, 1]), by group of a row or one for all.
 Result<MatrixPtr> LinearMaker::MakeFp8() const {
     WEFT_TRY(NeedMatrix(parts_.weight, "weight"));
-    const int64_t rows = parts_.weight->shape[0], cols = parts_.weight->shape[1];
+    const int64_t rows = RowsOf(*parts_.weight), cols = parts_.weight->shape.back();
     const SafeTensor* scales = parts_.scale_inv != nullptr ? parts_.scale_inv : parts_.scale;
     if (scales == nullptr) {
         return Corrupt("is F8_E4M3 without {}", q_.method == Method::kFp8 ||
@@ -277,9 +379,14 @@ Result<MatrixPtr> LinearMaker::MakeFp8() const {
                                                     : "weight_scale");
     }
     if (rows < 1 || cols < 1) return Corrupt("is empty");
+    if (rows % parts_.pieces != 0) {
+        return Corrupt("has {} rows, no whole ones of {} parts", rows, parts_.pieces);
+    }
+    int64_t piece_rows = rows / parts_.pieces;
     int64_t block_rows = q_.block_rows, block_cols = q_.block_cols;
     if (block_rows == 0) {
-        block_rows = ElementsOf(*scales) == 1 ? rows : 1;
+        if (ElementsOf(*scales) == 1) piece_rows = rows;
+        block_rows = ElementsOf(*scales) == rows / piece_rows ? piece_rows : 1;
         block_cols = q_.group == 0 ? cols : q_.group;
     }
     const bool of_model_opt = q_.method == Method::kModelOpt && RowsOf(*scales) > 0;
@@ -288,7 +395,7 @@ Result<MatrixPtr> LinearMaker::MakeFp8() const {
     } else if (of_model_opt && scales->shape.size() == 4) {
         block_rows = block_cols = 128;  // FP8_PB_WO: [out / 128, 1, in / 128, 1]
     }
-    return Fp8Rows(*parts_.weight, rows, cols, *scales, block_rows, block_cols);
+    return Fp8Rows(*parts_.weight, rows, cols, *scales, block_rows, block_cols, piece_rows);
 }
 
 Result<MatrixPtr> LinearMaker::Mxfp4Rows(const SafeTensor& codes, const SafeTensor& scales,
@@ -320,22 +427,26 @@ Result<MatrixPtr> LinearMaker::MakeNvfp4(const SafeTensor& codes, const SafeTens
     } else if (q_.method == Method::kModelOpt) {
         WEFT_ASSIGN(all.number, Single(parts_.scale_2, "weight_scale_2"));
     }
+    if (rows % parts_.pieces != 0) {
+        return Corrupt("has {} rows, no whole ones of {} parts", rows, parts_.pieces);
+    }
+    const int64_t piece_rows = rows / parts_.pieces;
     const ByteRows code_rows{&files_.file(codes), codes.offset, cols / 2};
     const ByteRows scale_rows{&files_.file(scales), scales.offset, cols / kNvScaleElements};
     if (cols % kNvBlock == 0) {
         return MatrixPtr(
-            std::make_unique<Nvfp4Matrix>(code_rows, scale_rows, rows, std::move(all)));
+            std::make_unique<Nvfp4Matrix>(code_rows, scale_rows, rows, piece_rows, std::move(all)));
     }
     return MatrixPtr(std::make_unique<ScaledMatrix>(
         std::make_unique<E2m1Matrix>(code_rows, rows),
-        std::make_unique<TableMatrix>(scale_rows, kE4m3, rows), 1, kNvScaleElements,
-        std::move(all)));
+        BlockScales(std::make_unique<TableMatrix>(scale_rows, kE4m3, rows),
+                    {1, kNvScaleElements, piece_rows}, std::move(all))));
 }
 
 Result<MatrixPtr> LinearMaker::MakeFp4(const SafeTensor& codes) const {
     WEFT_TRY(NeedMatrix(&codes, "weight of U8"));
     if (parts_.scale == nullptr) return Corrupt("is of 4 bits, but has no weight_scale");
-    const int64_t rows = codes.shape[0], cols = codes.shape[1] * 2;
+    const int64_t rows = RowsOf(codes), cols = codes.shape.back() * 2;
     if (rows < 1 || cols < 1) return Corrupt("is empty");
     if (parts_.zero_point != nullptr) {
         return Corrupt("has a weight_zero_point, which floats of 4 bits do not have");
