@@ -81,7 +81,9 @@ std::string PackedTypes::ModuleOf(const std::string& tensor) const {
             return module;
         }
     }
-    return "";
+    // Experts that a family's layer function reads have no rule. This is Step 3.5's name.
+    const bool experts = name.starts_with("ffn_") && name.ends_with("_exps");
+    return experts ? begin + "moe.up_proj" : "";
 }
 
 bool PackedTypes::IsLeftOut(const std::string& module) const {

@@ -48,25 +48,38 @@ class Weights : public testing::Test {
         }
         return layer;
     }
-    // The error of opening the layer or of reading all of it; "": none.
-    std::string ErrorOf(const Layer& layer) {
+    // All of the layer, or the error of opening or of reading it. pieces: LinearParts::pieces.
+    Result<std::vector<float>> Read(const Layer& layer, int64_t pieces) {
         const char* key = layer.name.starts_with("mlx") ? "quantization" : "quantization_config";
-        const auto config = Config::Parse(json{{key, layer.config}}.dump(), "config.json");
-        const auto quantization = ReadQuantization(*config);
-        if (!quantization.ok()) return quantization.error().message;
+        WEFT_ASSIGN(const Config config,
+                    Config::Parse(json{{key, layer.config}}.dump(), "config.json"));
+        WEFT_ASSIGN(const Quantization quantization, ReadQuantization(config));
         Parts named;
         for (const auto& [name, part] : layer.parts) named["m." + name] = part;
         named["other"] = {"F32", {1}, std::vector<std::byte>(4)};
         support::WriteTensors(dir_.path(), named);
-        const auto files = TensorFiles::Open(dir_.path());
-        if (!files.ok()) return files.error().message;
-        const LinearParts parts =
-            FindLinearParts([&](const std::string& name) { return files->Find("m." + name); });
-        const auto matrix = PackedLinear(parts, *quantization, *files, "m", "folder");
-        if (!matrix.ok()) return matrix.error().message;
-        std::vector<std::byte> out((*matrix)->BytesOf((*matrix)->rows(), (*matrix)->cols()));
-        const Status read = (*matrix)->Read({0, (*matrix)->rows(), 0, (*matrix)->cols()}, out);
+        WEFT_ASSIGN(const TensorFiles files, TensorFiles::Open(dir_.path()));
+        LinearParts parts =
+            FindLinearParts([&](const std::string& name) { return files.Find("m." + name); });
+        parts.pieces = pieces;
+        const std::string module = "m", folder = "folder";
+        WEFT_ASSIGN(const MatrixPtr matrix,
+                    PackedLinear(parts, quantization, files, module, folder));
+        std::vector<std::byte> out(matrix->BytesOf(matrix->rows(), matrix->cols()));
+        WEFT_TRY(matrix->Read({0, matrix->rows(), 0, matrix->cols()}, out));
+        std::vector<float> values(static_cast<size_t>(matrix->rows() * matrix->cols()));
+        DequantizeRow(matrix->dtype(), out, values);
+        return values;
+    }
+    // "": none.
+    std::string ErrorOf(const Layer& layer, int64_t pieces = 1) {
+        const auto read = Read(layer, pieces);
         return read.ok() ? "" : read.error().message;
+    }
+    std::vector<float> ValuesOf(const Layer& layer, int64_t pieces = 1) {
+        const auto read = Read(layer, pieces);
+        EXPECT_TRUE(read.ok()) << read.error().message;
+        return read.ok() ? *read : std::vector<float>();
     }
     void Expect(const std::string& name, const std::function<void(Layer&)>& change,
                 const std::string& word) {
@@ -82,6 +95,9 @@ class Weights : public testing::Test {
 
 void Fill(SafeBytes& part, uint8_t byte) {
     std::ranges::fill(part.data, std::byte{byte});
+}
+std::vector<std::byte> FloatBytes(const std::vector<float>& values) {
+    return support::BytesOfValues(values);
 }
 void FillFloats(SafeBytes& part, float value) {
     std::vector<float> floats(part.data.size() / sizeof(float), value);
@@ -211,6 +227,50 @@ TEST_F(Weights, GroupsThatDoNotFitAreRefused) {
                weights["group_size"] = 7;
            },
            "groups of 7");
+}
+
+// Two experts in one tensor, the second with twice the scale of the tensor.
+TEST_F(Weights, StackedNvfp4HasAScaleForEachExpert) {
+    Layer layer = Load("moNvfp4");
+    std::vector<float> expected = ValuesOf(layer);
+    const size_t one = expected.size();
+    expected.resize(2 * one);
+    for (size_t i = 0; i < one; ++i) expected[one + i] = 2 * expected[i];
+    for (const char* name : {"weight", "weight_scale"}) {
+        SafeBytes& part = layer.parts.at(name);
+        const auto data = part.data;
+        part.data.insert(part.data.end(), data.begin(), data.end());
+        part.shape.insert(part.shape.begin(), 2);
+    }
+    SafeBytes& scale = layer.parts.at("weight_scale_2");
+    float number = 0;
+    std::memcpy(&number, scale.data.data(), sizeof number);
+    scale.data = FloatBytes({number, 2 * number});
+    scale.shape = {2};
+    EXPECT_EQ(ValuesOf(layer, 2), expected);
+    scale.data = FloatBytes({number, 2 * number, 1});
+    scale.shape = {3};
+    EXPECT_NE(ErrorOf(layer, 2).find("weight_scale_2"), std::string::npos) << ErrorOf(layer, 2);
+}
+
+// Activations are multiplied with pre_quant_scale, which here the columns of the weight are.
+TEST_F(Weights, AwqOfModelOptScalesColumns) {
+    Layer layer = Load("moNvfp4");
+    std::vector<float> expected = ValuesOf(layer);
+    const auto cols = static_cast<size_t>(2 * layer.parts.at("weight").shape[1]);
+    std::vector<float> scales;
+    for (size_t c = 0; c < cols; ++c) scales.push_back(0.5f + 0.125f * static_cast<float>(c % 7));
+    for (size_t i = 0; i < expected.size(); ++i) {
+        expected[i] = BF16ToF32(F32ToBF16(expected[i] * scales[i % cols]));
+    }
+    layer.config["quant_algo"] = "NVFP4_AWQ";
+    layer.parts["pre_quant_scale"] = {"F32", {static_cast<int64_t>(cols)},
+                                      FloatBytes(scales)};
+    EXPECT_EQ(ValuesOf(layer), expected);
+    scales.pop_back();
+    layer.parts["pre_quant_scale"] = {"F32", {static_cast<int64_t>(cols) - 1},
+                                      FloatBytes(scales)};
+    EXPECT_NE(ErrorOf(layer).find("pre_quant_scale"), std::string::npos) << ErrorOf(layer);
 }
 
 // ---- Schemes of modules -------------------------------------------------------------------------

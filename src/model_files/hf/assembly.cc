@@ -5,7 +5,6 @@
 #include <cstring>
 #include <numeric>
 
-#include "model_files/hf/packed.h"
 
 namespace weft::model_files::hf {
 namespace {
@@ -163,9 +162,16 @@ Result<MatrixPtr> Assembly::Numbers(const std::string& name, int64_t below) {
     return FromInts(std::move(numbers), tensor->shape[1]);
 }
 
-Result<MatrixPtr> Assembly::Linear(const std::string& module) {
-    const LinearParts parts =
+std::pair<int64_t, int64_t> Assembly::ScaleBlock(const std::string& module) const {
+    const Scheme* scheme = quantization_.Of(module);
+    if (scheme == nullptr) return {0, 0};
+    return {scheme->block_rows, scheme->block_cols};
+}
+
+Result<MatrixPtr> Assembly::Linear(const std::string& module, int64_t pieces) {
+    LinearParts parts =
         FindLinearParts([&](const std::string& name) { return Use(module + "." + name); });
+    parts.pieces = pieces;
     if (parts.weight == nullptr && parts.qweight == nullptr && parts.packed == nullptr) {
         return MatrixPtr();
     }
@@ -173,20 +179,26 @@ Result<MatrixPtr> Assembly::Linear(const std::string& module) {
     const bool plain = weight != nullptr && weight->type != SafeType::kF8E4M3 &&
                        (quantization_.method == Method::kNone || IsPlain(weight->type));
     if (plain) {
-        if (weight->shape.size() != 2) {
+        const std::vector<int64_t>& shape = weight->shape;
+        if (pieces > 1 && shape.size() == 3 && shape[0] == pieces) {
+            return OfTensor(*weight, shape[0] * shape[1], shape[2]);
+        }
+        if (shape.size() != 2) {
             return MakeError(ErrorCode::kCorrupt, "{}: tensor '{}' is {}; expected two dims",
                              folder_, Shown(weight->name), ShapeText(weight->shape));
         }
-        return OfTensor(*weight, weight->shape[0], weight->shape[1]);
+        return OfTensor(*weight, shape[0], shape[1]);
     }
-    const Scheme* scheme = quantization_.Of(module);
-    if (scheme == nullptr) {
-        return MakeError(ErrorCode::kCorrupt,
-                         "{}: '{}' is quantized, but no target of config.json's config_groups "
-                         "names it",
-                         folder_, Shown(module));
+    return Packed(module, parts);
+}
+
+Result<MatrixPtr> Assembly::Packed(const std::string& module, const LinearParts& parts) {
+    if (const Scheme* scheme = quantization_.Of(module)) {
+        return PackedLinear(parts, *scheme, files_, module, folder_);
     }
-    return PackedLinear(parts, *scheme, files_, module, folder_);
+    return MakeError(ErrorCode::kCorrupt,
+                     "{}: '{}' is quantized, but no target of config.json's config_groups names it",
+                     folder_, Shown(module));
 }
 
 Result<MatrixPtr> Assembly::Mxfp4(const std::string& name) {
@@ -299,6 +311,9 @@ Status Assembly::AddRule(int64_t layer, const std::string& prefix, const Rule& r
 // which those of families that have them turned are known.
 Result<MatrixPtr> Assembly::FusedExperts(const std::string& name, int64_t experts, int64_t rows) {
     const SafeTensor* tensor = files_.Find(name);
+    const bool packed = tensor != nullptr && quantization_.method != Method::kNone &&
+                        !IsPlain(tensor->type);
+    if (packed) return PackedExperts(*tensor, experts, rows);
     WEFT_ASSIGN(MatrixPtr matrix, Tensor(name));
     if (matrix == nullptr || !family_.turned_experts || tensor->shape.size() != 3) return matrix;
     if (tensor->shape[1] == rows) return matrix;
@@ -307,6 +322,35 @@ Result<MatrixPtr> Assembly::FusedExperts(const std::string& name, int64_t expert
     }
     return MakeError(ErrorCode::kCorrupt, "{}: '{}' is {}; expected {} experts of {} rows", folder_,
                      name, ShapeText(tensor->shape), experts, rows);
+}
+
+// The same of FP8 or NVFP4. The scales are separate tensors: NAME_scale_inv or NAME_scale, and
+// NAME_weight_scale and NAME_weight_scale_2 of ModelOpt.
+Result<MatrixPtr> Assembly::PackedExperts(const SafeTensor& tensor, int64_t experts,
+                                          int64_t rows) {
+    const std::string& name = tensor.name;
+    if (family_.turned_experts && tensor.shape.size() == 3 && tensor.shape[1] != rows) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "{}: '{}' is {}: quantized experts are supported as [experts, {}, "
+                         "columns] only",
+                         folder_, Shown(name), ShapeText(tensor.shape), rows);
+    }
+    LinearParts parts{};
+    parts.weight = Use(name);
+    parts.scale_inv = Use(name + "_scale_inv");
+    const SafeTensor* scale = Use(name + "_scale");
+    const SafeTensor* weight_scale = Use(name + "_weight_scale");
+    if (scale != nullptr && weight_scale != nullptr) {
+        return MakeError(ErrorCode::kCorrupt, "{}: '{}' has a _scale and a _weight_scale", folder_,
+                         Shown(name));
+    }
+    parts.scale = scale != nullptr ? scale : weight_scale;
+    parts.scale_2 = Use(name + "_weight_scale_2");
+    parts.pieces = experts;
+    for (const char* of_activations : {"_input_scale", "_activation_scale"}) {
+        Use(name + of_activations);
+    }
+    return Packed(name, parts);
 }
 
 // All experts in one tensor, gate over up: [experts, 2 ffn, hidden] and [experts, hidden, ffn].

@@ -11,6 +11,7 @@
 
 #include "model_files/hf/family.h"
 #include "model_files/hf/matrix.h"
+#include "model_files/hf/packed.h"
 #include "model_files/hf/quantization.h"
 #include "model_files/hf/safetensors.h"
 #include "model_files/model_file.h"
@@ -35,8 +36,9 @@ class Assembly {
     const std::string& folder() const { return folder_; }
 
     // The weight of a linear layer, [out, in]. kUnsupported where it is quantized in a way that
-    // the folder's config doesn't tell or Weft doesn't take.
-    Result<MatrixPtr> Linear(const std::string& module);
+    // the folder's config doesn't tell or Weft doesn't take. pieces: LinearParts::pieces; a tensor
+    // of three dims has one matrix for each.
+    Result<MatrixPtr> Linear(const std::string& module, int64_t pieces = 1);
     // A tensor of any rank from 1: all dims but the last are rows. F32, F16 or BF16.
     Result<MatrixPtr> Tensor(const std::string& name);
     // Experts in MXFP4 as gpt-oss has them, NAME_blocks and NAME_scales; [experts * rows, cols].
@@ -58,6 +60,9 @@ class Assembly {
     static std::string Block(int64_t layer, std::string_view name);
 
     bool Has(const std::string& name) const { return files_.Find(name) != nullptr; }
+    const SafeTensor* Find(const std::string& name) const { return files_.Find(name); }
+    // Rows and columns of the blocks that share a scale in an FP8 module; 0, 0: unknown.
+    std::pair<int64_t, int64_t> ScaleBlock(const std::string& module) const;
 
   private:
     Status FindPrefix();
@@ -68,6 +73,8 @@ class Assembly {
     Status AddFusedExperts(int64_t layer, const std::string& name, const std::string& last);
     Result<MatrixPtr> StackedExperts(const std::string& pattern, int64_t count);
     Result<MatrixPtr> FusedExperts(const std::string& name, int64_t experts, int64_t rows);
+    Result<MatrixPtr> PackedExperts(const SafeTensor& tensor, int64_t experts, int64_t rows);
+    Result<MatrixPtr> Packed(const std::string& module, const LinearParts& parts);
     Status AddRopeFactors();
     Result<MatrixPtr> InPairs(MatrixPtr matrix, const std::string& name);
     std::string_view QuantizedBy(const std::string& name) const;

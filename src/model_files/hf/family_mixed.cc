@@ -230,6 +230,95 @@ Status MimoMeta(const Config& config, MetaWriter& meta) {
     return WriteExperts(config, meta, "moe_intermediate_size", "sigmoid");
 }
 
+// Q, K and V of a layer in one FP8 matrix, which was cut for tensor parallelism before it was
+// quantized: each shard has its own rows of Q, K and V and its own blocks of scales, the last of
+// which may be partial.
+struct FusedQkv {
+    int64_t heads, kv_heads, head_dim, value_dim;
+    int64_t Rows() const { return heads * head_dim + kv_heads * (head_dim + value_dim); }
+    // Whether `shards` shards in blocks of `block` rows have `scale_rows` rows of scales.
+    bool Fits(int64_t shards, int64_t scale_rows, int64_t block) const {
+        if (heads % shards != 0 || kv_heads % shards != 0) return false;
+        return (Rows() / shards + block - 1) / block * shards == scale_rows;
+    }
+};
+
+Result<int64_t> IntOfLayer(const Config& config, std::string_view key, int64_t layer) {
+    if (!config.Has(key) || !config.json()[key].is_array()) {
+        return config.NeedInt({key}, 1, kMixedHeads);
+    }
+    WEFT_ASSIGN(const std::vector<int64_t> list, config.Ints({key}));
+    const auto at = static_cast<size_t>(layer);
+    if (at < list.size() && list[at] >= 1 && list[at] <= kMixedHeads) return list[at];
+    return config.Corrupt(key, "a number of heads for each layer");
+}
+
+Result<FusedQkv> FusedQkvOf(const Config& config, int64_t layer) {
+    FusedQkv fused{};
+    WEFT_ASSIGN(fused.heads, IntOfLayer(config, "num_attention_heads", layer));
+    WEFT_ASSIGN(fused.kv_heads, IntOfLayer(config, "num_key_value_heads", layer));
+    WEFT_ASSIGN(fused.head_dim, config.NeedInt({"head_dim"}, 1, kMixedHeads));
+    WEFT_ASSIGN(fused.value_dim, config.NeedInt({"v_head_dim"}, 1, kMixedHeads));
+    return fused;
+}
+
+// The number of shards. No key of config.json tells it, so it is the only number that fits the
+// scales of all layers. begin: "model.layers.".
+Result<int64_t> ShardsOfQkv(const Assembly& assembly, const std::string& begin) {
+    const Config& config = assembly.config();
+    WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, 4096));
+    std::vector<int64_t> fitting;
+    for (int64_t shards = 1; shards <= 64; ++shards) fitting.push_back(shards);
+    for (int64_t layer = 0; layer < layers; ++layer) {
+        const std::string module = fmt::format("{}{}.self_attn.qkv_proj", begin, layer);
+        const SafeTensor* weight = assembly.Find(module + ".weight");
+        const SafeTensor* scales = assembly.Find(module + ".weight_scale_inv");
+        if (weight == nullptr) continue;
+        const int64_t block = assembly.ScaleBlock(module).first;
+        if (scales == nullptr || block == 0 || weight->shape.size() != 2 ||
+            scales->shape.size() != 2) {
+            return MakeError(ErrorCode::kUnsupported,
+                             "{}: '{}' is fused, and only its scales by block tell how: it needs "
+                             "to be FP8 with weight_scale_inv",
+                             assembly.folder(), module);
+        }
+        WEFT_ASSIGN(const FusedQkv fused, FusedQkvOf(config, layer));
+        if (weight->shape[0] != fused.Rows()) {
+            return MakeError(ErrorCode::kCorrupt, "{}: '{}' has {} rows; expected {}",
+                             assembly.folder(), module, weight->shape[0], fused.Rows());
+        }
+        std::erase_if(fitting, [&](int64_t shards) {
+            return !fused.Fits(shards, scales->shape[0], block);
+        });
+    }
+    if (fitting.size() == 1) return fitting[0];
+    return MakeError(ErrorCode::kUnsupported,
+                     "{}: the scales of '{}*.self_attn.qkv_proj' fit {} tensor-parallel shards; "
+                     "which it is, nothing tells",
+                     assembly.folder(), begin,
+                     fitting.empty() ? "no number of" : fmt::format("{} or {}", fitting[0],
+                                                                    fitting[1]));
+}
+
+Status MimoLayer(Assembly& assembly, int64_t layer, const std::string& prefix) {
+    const std::string module = prefix + "self_attn.qkv_proj";
+    if (!assembly.Has(module + ".weight")) return {};
+    const std::string own = fmt::format("{}.", layer);
+    WEFT_ASSIGN(const int64_t shards,
+                ShardsOfQkv(assembly, prefix.substr(0, prefix.size() - own.size())));
+    WEFT_ASSIGN(const FusedQkv fused, FusedQkvOf(assembly.config(), layer));
+    int64_t first = 0;  // row of a shard
+    for (const auto& [name, rows] : {std::pair{"attn_q", fused.heads * fused.head_dim},
+                                     std::pair{"attn_k", fused.kv_heads * fused.head_dim},
+                                     std::pair{"attn_v", fused.kv_heads * fused.value_dim}}) {
+        WEFT_ASSIGN(MatrixPtr all, assembly.Linear(module, shards));
+        assembly.Add(Assembly::Block(layer, name) + ".weight",
+                     SomeRows(std::move(all), first, rows / shards, fused.Rows() / shards, rows));
+        first += rows / shards;
+    }
+    return {};
+}
+
 // ---- Step 3.5 -----------------------------------------------------------------------------------
 
 // rope_parameters of the types of layers, from lists by layer.
@@ -343,10 +432,10 @@ Status StepMeta(const Config& config, MetaWriter& meta) {
 
 // Experts stand stacked.
 Status StepLayer(Assembly& assembly, int64_t layer, const std::string& prefix) {
+    WEFT_ASSIGN(const int64_t count, assembly.ExpertCount());
     for (const std::string name : {"gate", "up", "down"}) {
-        WEFT_ASSIGN(MatrixPtr stack, assembly.Tensor(prefix + "moe." + name + "_proj.weight"));
+        WEFT_ASSIGN(MatrixPtr stack, assembly.Linear(prefix + "moe." + name + "_proj", count));
         if (stack == nullptr) continue;
-        WEFT_ASSIGN(const int64_t count, assembly.ExpertCount());
         if (stack->rows() % count != 0) {
             return MakeError(ErrorCode::kCorrupt,
                              "{}: '{}moe.{}_proj.weight' has {} rows, no matrices of {} experts",
@@ -390,6 +479,13 @@ constexpr Rule kMimoRules[] = {
     {"attn_sinks.weight", "self_attn.attention_sink_bias", Form::kVector, false},
     {"attn_sinks.weight", "self_attn.sinks", Form::kVector, false},
     {"exp_probs_b.bias", "mlp.gate.e_score_correction_bias", Form::kVector, false},
+};
+// Q, K and V may be one matrix (MimoLayer).
+constexpr Rule kMimoAttentionRules[] = {
+    {"attn_q", "self_attn.q_proj", Form::kQuery, false},
+    {"attn_k", "self_attn.k_proj", Form::kKey, false},
+    {"attn_v", "self_attn.v_proj", Form::kLinear, false},
+    {"attn_output", "self_attn.o_proj", Form::kLinear},
 };
 constexpr Rule kStepRules[] = {
     {"attn_norm", "input_layernorm", Form::kNorm},
@@ -458,15 +554,17 @@ constexpr Family kMixedFamilies[] = {
      .rope = kMixedRope},
     {.model_type = "mimo_v2_flash",
      .architecture = "mimo2",
-     .rules = {kPreNormRules, kAttentionRules, kMoeRules, kMimoRules},
+     .rules = {kPreNormRules, kMimoAttentionRules, kMoeRules, kMimoRules},
      .meta = MimoMeta,
+     .layer = MimoLayer,
      .adjust = MimoAdjust,
      .defaults = kMimoDefaults,
      .rope = kMimoRope},
     {.model_type = "mimo_v2",
      .architecture = "mimo2",
-     .rules = {kPreNormRules, kAttentionRules, kMoeRules, kMimoRules},
+     .rules = {kPreNormRules, kMimoAttentionRules, kMoeRules, kMimoRules},
      .meta = MimoMeta,
+     .layer = MimoLayer,
      .adjust = MimoAdjust,
      .defaults = kMimoDefaults,
      .rope = kMimoRope},

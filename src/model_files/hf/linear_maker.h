@@ -45,6 +45,10 @@ class LinearMaker {
         return MakeError(ErrorCode::kCorrupt, "{}: '{}' {}", folder_, Shown(module_),
                          fmt::format(format, std::forward<Args>(args)...));
     }
+    Result<MatrixPtr> MakeForm() const;
+    // Columns times pre_quant_scale, which activations are multiplied with, as BF16.
+    Result<MatrixPtr> WithColumnScales(MatrixPtr matrix) const;
+
     Error WrongGroups(int64_t in, int64_t groups) const;
     Status NeedZeros() const;
 

@@ -367,6 +367,12 @@ class Int8Matrix final : public PackedMatrix {
 // ---- From tensors to matrices -------------------------------------------------------------------
 
 Result<MatrixPtr> LinearMaker::Make() const {
+    WEFT_ASSIGN(MatrixPtr matrix, MakeForm());
+    if (parts_.column_scale == nullptr) return matrix;
+    return WithColumnScales(std::move(matrix));
+}
+
+Result<MatrixPtr> LinearMaker::MakeForm() const {
     if (q_.method == Method::kMlx) return MakeMlx();
     if (q_.method == Method::kBitsAndBytes) return MakeBitsAndBytes();
     const SafeTensor* weight = parts_.weight != nullptr ? parts_.weight : parts_.packed;
@@ -609,7 +615,8 @@ LinearParts FindLinearParts(const std::function<const SafeTensor*(const std::str
                          .nested_absmax = find("weight.nested_absmax"),
                          .nested_quant_map = find("weight.nested_quant_map"),
                          .quant_state = find("weight.quant_state.bitsandbytes__nf4"),
-                         .scb = find("SCB")};
+                         .scb = find("SCB"),
+                         .column_scale = find("pre_quant_scale")};
     if (parts.quant_state == nullptr) {
         parts.quant_state = find("weight.quant_state.bitsandbytes__fp4");
     }

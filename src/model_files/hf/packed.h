@@ -50,6 +50,7 @@ struct LinearParts {
     const SafeTensor* biases;                  // of MLX
     // Of bitsandbytes.
     const SafeTensor *absmax, *quant_map, *nested_absmax, *nested_quant_map, *quant_state, *scb;
+    const SafeTensor* column_scale;  // of ModelOpt's AWQ: pre_quant_scale
     // Parts of the rows, of equal height, whose blocks of scales begin anew: experts in one tensor
     // of three dims, shards of a fused projection.
     int64_t pieces = 1;

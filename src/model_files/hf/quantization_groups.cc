@@ -139,8 +139,8 @@ Result<Quantization> ReadCompressed(const Config& config) {
 // ModelOpt's algorithms differ in tensors that show which one it is, module by module.
 Result<Quantization> ReadModelOpt(const Config& config) {
     WEFT_ASSIGN(const std::string algorithm, config.StringOr({"quant_algo"}, "?"));
-    constexpr std::array<std::string_view, 8> kAlgorithms = {
-        "FP8",         "FP8_PER_CHANNEL_PER_TOKEN", "FP8_PB_WO", "NVFP4",
+    constexpr std::array<std::string_view, 9> kAlgorithms = {
+        "FP8",         "FP8_PER_CHANNEL_PER_TOKEN", "FP8_PB_WO", "NVFP4",          "NVFP4_AWQ",
         "W4A16_NVFP4", "W4A8_NVFP4_FP8",            "MXFP8",     "MIXED_PRECISION"};
     const auto known = [&](const std::string& name) {
         return std::ranges::find(kAlgorithms, name) != kAlgorithms.end();

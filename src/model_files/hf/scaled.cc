@@ -304,6 +304,35 @@ class Nvfp4Matrix final : public Matrix {
     TensorScale all_;
 };
 
+// Columns of any matrix times a scale each, as BF16.
+class ColumnScaledMatrix final : public Matrix {
+  public:
+    ColumnScaledMatrix(MatrixPtr values, MatrixPtr scales)
+        : Matrix(DType::kBF16, values->rows(), values->cols()),
+          values_(Converted(std::move(values), DType::kF32)),
+          scales_(std::move(scales)) {}
+
+    Status Read(const Block& block, std::span<std::byte> out) const override {
+        std::vector<float> scales(static_cast<size_t>(block.cols)), row(scales);
+        WEFT_TRY(scales_->Read({0, 1, block.col, block.cols},
+                               std::as_writable_bytes(std::span(scales))));
+        for (const float scale : scales) WEFT_TRY(CheckScale(scale));
+        for (int64_t r = 0; r < block.rows; ++r) {
+            WEFT_TRY(values_->Read({block.row + r, 1, block.col, block.cols},
+                                   std::as_writable_bytes(std::span(row))));
+            for (size_t c = 0; c < row.size(); ++c) {
+                const uint16_t half = F32ToBF16(row[c] * scales[c]);
+                std::memcpy(out.data(), &half, sizeof half);
+                out = out.subspan(sizeof half);
+            }
+        }
+        return {};
+    }
+
+  private:
+    MatrixPtr values_, scales_;
+};
+
 int64_t ElementsOf(const SafeTensor& tensor) {
     return static_cast<int64_t>(tensor.bytes / SafeTypeBytes(tensor.type));
 }
@@ -455,6 +484,19 @@ Result<MatrixPtr> LinearMaker::MakeFp4(const SafeTensor& codes) const {
         return MakeNvfp4(codes, *parts_.scale, rows, cols);
     }
     return Mxfp4Rows(codes, *parts_.scale, rows, cols);
+}
+
+Result<MatrixPtr> LinearMaker::WithColumnScales(MatrixPtr matrix) const {
+    const SafeTensor& scales = *parts_.column_scale;
+    const int64_t cols = matrix->cols();
+    if (ElementsOf(scales) != cols) {
+        return Corrupt("has a pre_quant_scale of {} elements; expected {}", ElementsOf(scales),
+                       cols);
+    }
+    WEFT_ASSIGN(const DType dtype, TypeOf(scales, "pre_quant_scale", true));
+    MatrixPtr row = Converted(FromFile(files_.file(scales), scales.offset, dtype, 1, cols),
+                              DType::kF32);
+    return MatrixPtr(std::make_unique<ColumnScaledMatrix>(std::move(matrix), std::move(row)));
 }
 
 }  // namespace weft::model_files::hf
