@@ -1,5 +1,5 @@
 // FP8 matrices in pieces with scales of their own: experts in one tensor of three dims, and a QKV
-// matrix that was cut for tensor parallelism before it was quantized.
+// matrix that was cut for tensor parallelism before it was quantized. A packed embedding.
 #include <gtest/gtest.h>
 
 #include "model_files/hf/folder.h"
@@ -165,6 +165,23 @@ TEST_F(Stacked, TurnedExpertsOfFp8AreRefused) {
     EXPECT_NE(error_.find("quantized experts are supported as [experts, 64, columns] only"),
               std::string::npos)
         << error_;
+}
+
+// A packed embedding has no `embed_tokens.weight`.
+TEST_F(Stacked, EmbeddingMayBePacked) {
+    Load("olmoe");
+    const SafeBytes golden = tensors_.at("model.embed_tokens.weight");
+    const auto rows = static_cast<size_t>(golden.shape[0]);
+    const auto cols = static_cast<size_t>(golden.shape[1]);
+    const auto layout = support::HfLayout::kPacked4;
+    const support::HfIntegers integers =
+        support::IntegersOf(FloatsOf(golden), rows, cols, layout);
+    tensors_.erase("model.embed_tokens.weight");
+    support::AddIntegers(tensors_, "model.embed_tokens", integers, layout);
+    config_["quantization_config"] = support::QuantizationConfig(layout);
+    config_["quantization_config"]["config_groups"]["group_0"]["targets"] = {"Embedding"};
+    Open();
+    ExpectTensor("token_embd.weight", integers.values);
 }
 
 // Each of `shards` holds rows of Q, then of K, then of V.

@@ -229,6 +229,38 @@ TEST_F(Weights, GroupsThatDoNotFitAreRefused) {
            "groups of 7");
 }
 
+// One module's weight or scale in two forms: which counts, nothing tells.
+TEST_F(Weights, TwoFormsAreRefused) {
+    const auto twice = [](const char* from, const char* to) {
+        return [=](Layer& layer) { layer.parts[to] = layer.parts.at(from); };
+    };
+    Expect("ctFp8Block", twice("weight_scale", "weight_scale_inv"), "weight_scale_inv");
+    Expect("ctFp8Channel", twice("weight", "weight_packed"), "more than one of weight");
+    Expect("ctNvfp4", twice("weight_packed", "weight"), "more than one of weight");
+    Expect("ctFp8Channel", twice("weight", "qweight"), "more than one of weight");
+}
+
+TEST_F(Weights, NanScalesOfFourBitsAreRefused) {
+    Expect("ctMxfp4", [](Layer& layer) { layer.parts.at("weight_scale").data[1] = std::byte{255}; },
+           "a scale of 32 weights is NaN");
+    Expect("mlxMxfp4", [](Layer& layer) { layer.parts.at("scales").data[1] = std::byte{255}; },
+           "a scale of 32 weights is NaN");
+}
+
+// bnb_4bit_quant_storage: the same bytes under another dtype.
+TEST_F(Weights, CodesOfBitsAndBytesMayBeCalledFloats) {
+    for (const auto& [type, bytes] : {std::pair{"BF16", 2}, std::pair{"F32", 4}}) {
+        Layer layer = Load("bnbNf4");
+        const std::vector<float> expected = ValuesOf(layer);
+        SafeBytes& weight = layer.parts.at("weight");
+        ASSERT_EQ(weight.data.size() % 4, 0u);
+        weight.dtype = type;
+        weight.shape = {static_cast<int64_t>(weight.data.size()) / bytes, 1};
+        EXPECT_EQ(ErrorOf(layer), "");
+        EXPECT_EQ(ValuesOf(layer), expected);
+    }
+}
+
 // Two experts in one tensor, the second with twice the scale of the tensor.
 TEST_F(Weights, StackedNvfp4HasAScaleForEachExpert) {
     Layer layer = Load("moNvfp4");
@@ -308,6 +340,21 @@ TEST(Schemes, TargetsOfCompressedTensors) {
     EXPECT_EQ(bits("model.layers.1.self_attn.o_proj"), 4);
     EXPECT_EQ(bits("model.language_model.layers.1.self_attn.o_proj"), 4);
     EXPECT_EQ(bits("model.embed_tokens"), 0);  // no Embedding among the classes
+}
+
+// An expression is tried from a name's begin, which the model's prefix is a part of.
+TEST(Schemes, ExpressionsMatchWholeNames) {
+    const auto read =
+        Read({{"quant_method", "compressed-tensors"},
+              {"format", "mixed-precision"},
+              {"config_groups",
+               {{"a", Group({"re:layers\\.0\\..*"}, "int", 8, "channel")},
+                {"b", Group({"re:model\\.layers\\.1\\..*"}, "int", 8, "channel")},
+                {"c", Group({"Linear"}, "int", 4, "group", 32)}}}});
+    ASSERT_TRUE(read.ok()) << read.error().message;
+    EXPECT_EQ(read->Of("model.layers.0.mlp.up_proj")->bits, 4);
+    EXPECT_EQ(read->Of("model.layers.1.mlp.up_proj")->bits, 8);
+    EXPECT_EQ(read->Of("model.language_model.layers.1.mlp.up_proj")->bits, 8);
 }
 
 TEST(Schemes, FusedModulesCountForTheirParts) {

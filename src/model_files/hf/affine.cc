@@ -297,8 +297,12 @@ Result<MatrixPtr> LinearMaker::MakeBitsAndBytes() const {
     const SafeTensor* weight = parts_.weight;
     if (weight == nullptr) return Corrupt("has no weight");
     if (weight->type == SafeType::kI8) return MakeScb();
-    if (weight->type != SafeType::kU8) {
-        return Corrupt("has a weight of {}; expected U8 or I8", SafeTypeName(weight->type));
+    // bnb_4bit_quant_storage: the bytes of codes may be called floats.
+    const bool holds = weight->type == SafeType::kU8 || weight->type == SafeType::kBF16 ||
+                       weight->type == SafeType::kF16 || weight->type == SafeType::kF32;
+    if (!holds) {
+        return Corrupt("has a weight of {}; expected U8, I8 or floats that hold codes",
+                       SafeTypeName(weight->type));
     }
     if (parts_.quant_state == nullptr) return Corrupt("has no weight.quant_state");
     if (parts_.absmax == nullptr) return Corrupt("has no weight.absmax");

@@ -176,7 +176,10 @@ Result<MatrixPtr> Assembly::Linear(const std::string& module, int64_t pieces) {
         return MatrixPtr();
     }
     const SafeTensor* weight = parts.weight;
+    // bitsandbytes may store its codes in a tensor of floats.
     const bool plain = weight != nullptr && weight->type != SafeType::kF8E4M3 &&
+                       parts.packed == nullptr && parts.qweight == nullptr &&
+                       parts.absmax == nullptr &&
                        (quantization_.method == Method::kNone || IsPlain(weight->type));
     if (plain) {
         const std::vector<int64_t>& shape = weight->shape;
@@ -409,7 +412,9 @@ Status Assembly::FindPrefix() {
         "model.", "model.language_model.", "language_model.model.", "language_model.", "backbone.",
         ""};
     for (const std::string_view prefix : kPrefixes) {
-        if (!Has(std::string(prefix) + std::string(family_.embedding) + ".weight")) continue;
+        const std::string module = std::string(prefix) + std::string(family_.embedding);
+        const auto has = [&](const char* weight) { return Has(module + weight); };
+        if (!has(".weight") && !has(".weight_packed") && !has(".qweight")) continue;
         prefix_ = prefix;
         return {};
     }

@@ -45,6 +45,8 @@ class LinearMaker {
         return MakeError(ErrorCode::kCorrupt, "{}: '{}' {}", folder_, Shown(module_),
                          fmt::format(format, std::forward<Args>(args)...));
     }
+    // kCorrupt: two weights, or two scales of one meaning.
+    Status CheckOneForm() const;
     Result<MatrixPtr> MakeForm() const;
     // Columns times pre_quant_scale, which activations are multiplied with, as BF16.
     Result<MatrixPtr> WithColumnScales(MatrixPtr matrix) const;

@@ -31,6 +31,10 @@ class Mxfp4Matrix final : public Matrix {
                 ReadPart(scales_file_, scales_, 1, block.row + done, rows, first, count, scales));
             const std::byte* from = nibbles.data();
             for (const std::byte scale : scales) {
+                if (scale == std::byte{255}) {
+                    return MakeError(ErrorCode::kCorrupt,
+                                     "a scale of 32 weights is NaN; expected a power of two");
+                }
                 Repack(scale, from, out.data());
                 out = out.subspan(1 + kGroupBytes);
                 from += kGroupBytes;

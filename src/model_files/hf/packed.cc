@@ -366,7 +366,20 @@ class Int8Matrix final : public PackedMatrix {
 
 // ---- From tensors to matrices -------------------------------------------------------------------
 
+Status LinearMaker::CheckOneForm() const {
+    const int weights = (parts_.weight != nullptr) + (parts_.qweight != nullptr) +
+                        (parts_.packed != nullptr);
+    if (weights > 1) {
+        return Corrupt("has more than one of weight, weight_packed and qweight");
+    }
+    if (parts_.scale != nullptr && parts_.scale_inv != nullptr) {
+        return Corrupt("has a weight_scale and a weight_scale_inv");
+    }
+    return {};
+}
+
 Result<MatrixPtr> LinearMaker::Make() const {
+    WEFT_TRY(CheckOneForm());
     WEFT_ASSIGN(MatrixPtr matrix, MakeForm());
     if (parts_.column_scale == nullptr) return matrix;
     return WithColumnScales(std::move(matrix));

@@ -150,9 +150,12 @@ bool Matches(const Override& one, const std::string& name) {
     return run.Next(one.regex, name, 0, found) && (one.anywhere || found.begin == 0);
 }
 
-const Scheme* FindByName(const Quantization& all, const std::string& name) {
+const Scheme* FindByName(const Quantization& all, const std::string& name,
+                         const std::string& module_name) {
     const auto module = all.modules.find(name);
     if (module != all.modules.end()) return &module->second;
+    // Expressions match from the beginning of the full name, "model." included.
+    if (name.starts_with("layers.") && !module_name.starts_with("layers.")) return nullptr;
     const auto matches = [&](const Override& one) { return Matches(one, name); };
     const auto found = std::ranges::find_if(all.overrides, matches);
     return found == all.overrides.end() ? nullptr : &found->scheme;
@@ -239,10 +242,10 @@ Result<tokenizer::Regex> ReadExpression(const Config& config, std::string_view e
 const Scheme* Quantization::Of(const std::string& module) const {
     if (modules.empty() && overrides.empty() && classes.empty()) return this;
     for (const std::string& name : SpellingsOf(module)) {
-        if (const Scheme* found = FindByName(*this, name)) return found;
+        if (const Scheme* found = FindByName(*this, name, module)) return found;
         const std::string fused = FusedName(name);
         if (fused.empty()) continue;
-        if (const Scheme* found = FindByName(*this, fused)) return found;
+        if (const Scheme* found = FindByName(*this, fused, module)) return found;
     }
     const auto of_class =
         classes.find(module.ends_with("embed_tokens") ? "Embedding" : "Linear");
