@@ -475,7 +475,10 @@ struct BlockQ6_K {
                                int64_t x_stride, Float (&sums)[T]) {
         const int group = unit % 4;
         x += unit / 4 * 4;
+// (Sanitizers' code loses the loop before the pragma is read, which GCC reports.)
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #pragma GCC unroll 1
+#endif
         for (int step = unit / 4 * 2; step < unit / 4 * 2 + 2; ++step) {
             if (group == 0) TimesGroup<T, 0>(w, h, step, x, x_stride, sums);
             if (group == 1) TimesGroup<T, 1>(w, h, step, x, x_stride, sums);
