@@ -258,7 +258,7 @@ class Builder {
     program::ValueId Spread(program::ValueId x);         // into streams, where the model has any
     program::ValueId MergeLast(program::ValueId x);      // streams behind the last layer
     program::ValueId StreamWeights(program::ValueId streams, const std::string& name,
-                                   int64_t columns);
+                                   int64_t columns, const std::string& label);
     program::ValueId RotateLast(program::ValueId x, int64_t head_dim, const std::string& name,
                                 float sign = 1, int64_t behind = 0);
     program::ValueId Pooled(program::ValueId x, const std::string& name, int64_t width);

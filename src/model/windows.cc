@@ -73,8 +73,9 @@ ValueId Builder::Spread(ValueId x) {
                          {program_.value(x).shape[0], hyper_.stream_columns()});
 }
 
-// name: of its three tensors, hc_attn and so on.
-ValueId Builder::StreamWeights(ValueId streams, const std::string& name, int64_t columns) {
+// name: of its three tensors, hc_attn and so on. label: of the weights, as the Program has them.
+ValueId Builder::StreamWeights(ValueId streams, const std::string& name, int64_t columns,
+                               const std::string& label) {
     const Windowing& w = hyper_.windowing;
     const auto vector = [&](const char* part, int64_t count) {
         return Weight(Tensor(name + part) + ".weight", {{0, count}, {}, count, 0});
@@ -82,16 +83,17 @@ ValueId Builder::StreamWeights(ValueId streams, const std::string& name, int64_t
     const int64_t all = hyper_.stream_columns();
     const ValueId logits =
         MatMul(NormPlain(streams, all), Tensor(name + "_fn"),
-               {{0, columns}, {0, all}, columns, all}, {}, false, Local(name + "_fn"));
+               {{0, columns}, {0, all}, columns, all}, {}, false, label + "_fn");
     const program::StreamWeights weigh{w.streams, w.iterations, w.eps};
     const int64_t scales = columns == w.streams ? 1 : 3;
     return program_.Emit(weigh, {logits, vector("_base", columns), vector("_scale", scales)},
-                         Local(name), program_.value(logits).shape);
+                         label, program_.value(logits).shape);
 }
 
 Builder::Merged Builder::Merge(ValueId streams, const std::string& part) {
     const int64_t n = hyper_.windowing.streams;
-    const ValueId weights = StreamWeights(streams, "hc_" + part, n * (2 + n));
+    const std::string name = "hc_" + part;
+    const ValueId weights = StreamWeights(streams, name, n * (2 + n), Local(name));
     const Shape shape{program_.value(streams).shape[0], hyper_.hidden};
     return {program_.Emit(program::MergeStreams{n}, {streams, weights}, Local(part + "_merged"),
                           shape),
@@ -108,9 +110,10 @@ ValueId Builder::Mix(ValueId streams, const Merged& merged, ValueId update) {
 ValueId Builder::MergeLast(ValueId x) {
     const int64_t n = hyper_.windowing.streams;
     if (n == 0) return x;
-    const ValueId weights = StreamWeights(x, "output_hc", n);
-    return program_.Emit(program::MergeStreams{n}, {x, weights},
-                         program_.value(x).name + ".merged",
+    // (A step may have both logits and hidden states.)
+    const std::string name = program_.value(x).name;
+    const ValueId weights = StreamWeights(x, "output_hc", n, name + ".hc");
+    return program_.Emit(program::MergeStreams{n}, {x, weights}, name + ".merged",
                          {program_.value(x).shape[0], hyper_.hidden});
 }
 

@@ -284,6 +284,12 @@ TEST_P(FamilyModels, PooledWindows) {
     }
     EXPECT_FALSE(model::PlanShards(hyper_, *source_, {5, 1, {}, {}}).ok());
     const model::ShardPlan plan = model::PlanShards(hyper_, *source_, {}).value();
+    for (const auto outputs : {model::Outputs::kBoth, model::Outputs::kHidden}) {
+        model::BuildOptions embeds;
+        embeds.outputs = outputs;
+        const auto program = model::BuildProgram(hyper_, plan.shards[0], *source_, embeds);
+        EXPECT_TRUE(program.ok()) << (program.ok() ? "" : program.error().message);
+    }
     model::BuildOptions gpu;
     gpu.target.pools_windows = false;
     const auto refused = model::BuildProgram(hyper_, plan.shards[0], *source_, gpu);
