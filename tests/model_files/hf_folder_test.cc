@@ -198,6 +198,8 @@ TEST(HfKeys, AreRefusedByName) {
                  {"glm47flash", "mlp_layer_types", json::array({"dense", "other", "sparse"})},
                  {"glm47flash", "rope_interleave", false},
                  {"qwen3vlmoe", "norm_topk_prob", false},
+                 {"qwen3vlmoe", "norm_topk_prob", nullptr},
+                 {"dots1", "norm_topk_prob", nullptr},
                  {"qwen3vlmoe", "moe_intermediate_size", 20},
                  {"glmDsa", "layer_types", json::array({"indexed_attention", "other", "other"})},
                  {"glmDsa", "index_topk", 0},

@@ -175,7 +175,11 @@ Status WriteExperts(const Config& config, MetaWriter& meta, std::string_view wid
         meta.Int(key, value);
     }
     WEFT_ASSIGN(const double scale, config.F64Or({"routed_scaling_factor"}, 1.0));
-    WEFT_ASSIGN(const bool norm, config.BoolOr({"norm_topk_prob"}, false));
+    constexpr std::string_view kNorm = "norm_topk_prob";
+    if (config.json().contains(kNorm) && !config.Has(kNorm)) {
+        return config.Corrupt(kNorm, "true or false");
+    }
+    WEFT_ASSIGN(const bool norm, config.BoolOr({kNorm}, false));
     WEFT_ASSIGN(const std::string function,
                 config.StringOr({"scoring_func", "score_function"}, std::string(gating)));
     const bool of_roots = function == "sqrtsoftplus" && meta.architecture() == "deepseek4";
