@@ -242,8 +242,10 @@ Result<uint64_t> HeaderBytes(uint64_t length, uint64_t file_bytes, std::string_v
 Result<uint64_t> ReadLength(std::span<const std::byte> bytes, uint64_t file_bytes,
                             std::string_view where) {
     if (bytes.size() < kLengthBytes) {
-        return MakeError(ErrorCode::kCorrupt, "{}: {} bytes are no safetensors file", where,
-                         bytes.size());
+        return MakeError(ErrorCode::kCorrupt,
+                         "{}: {} bytes are no safetensors file. Is the download complete? 'weft "
+                         "pull' fetches what is missing.",
+                         where, bytes.size());
     }
     uint64_t length = 0;
     std::memcpy(&length, bytes.data(), sizeof length);
@@ -274,7 +276,10 @@ Result<std::vector<SafeTensor>> ParseSafetensors(std::span<const std::byte> byte
     WEFT_CHECK(file_bytes >= bytes.size());
     WEFT_ASSIGN(const uint64_t length, ReadLength(bytes, file_bytes, where));
     if (length > bytes.size() - kLengthBytes) {
-        return MakeError(ErrorCode::kCorrupt, "{}: the header is cut short", where);
+        return MakeError(ErrorCode::kCorrupt,
+                         "{}: the header is cut short. Is the download complete? 'weft pull' "
+                         "fetches what is missing.",
+                         where);
     }
     const uint64_t data_begin = kLengthBytes + length;
     const char* text = reinterpret_cast<const char*>(bytes.data()) + kLengthBytes;
