@@ -322,7 +322,8 @@ Status Rank::CheckMemory(uint64_t freed_bytes) {
                         ? fmt::format("{} slots of recurrent state, ", job_.state_slots)
                         : "",
                     drafts ? ", the draft model on rank 0" : ""),
-        fmt::format("Use a smaller --ctx or --chunk, {}a smaller quantization{}, or more hosts.",
+        fmt::format("Use a smaller --ctx or --chunk (weft serve: --step-tokens), {}a smaller "
+                    "quantization{}, or more hosts.",
                     hyper_.has_state() ? "fewer --max-seqs, " : "", drafts ? ", no --draft" : ""));
 }
 

@@ -164,7 +164,8 @@ Status Buffers::CheckSizes(const gpu::Device& device) const {
                          "{}: {} needs a buffer of {} bytes; the driver allows {}. Use more ranks "
                          "(--tp), a smaller {}, or --device cpu.",
                          device.description().name, what, size, most,
-                         trains_ ? "--micro-batch or --seq-len" : "--ctx or --chunk");
+                         trains_ ? "--micro-batch or --seq-len"
+                                 : "--ctx or --chunk (weft serve: --step-tokens)");
     }
     return {};
 }
