@@ -101,9 +101,8 @@ Result<Rank::Speeds> Rank::MeasureSpeeds() {
     auto options = DeviceOptionsOf(cluster_, job_.threads, job_.reference, job_.exact);
     options.local_rank = LocalRankOf(cluster_, job_.device);
     WEFT_ASSIGN(const auto device, backend::OpenDevice(name, options));
-    const std::optional<DType> type = DTypeOfName(source_->MainType());
     WEFT_ASSIGN(const RankSpeed speed,
-                MeasureSpeed(*device, type.value_or(DType::kF16), [&]() -> Status {
+                MeasureSpeed(*device, MeasuredType(source_->MainType()), [&]() -> Status {
                     return cluster_.Barrier("speed", Deadline::In(kPlacesMs));
                 }));
     WEFT_ASSIGN(const std::vector<std::string> all,

@@ -115,6 +115,12 @@ RankSpeed StageSpeed(std::span<const RankSpeed> ranks) {
 
 }  // namespace
 
+// (DTypeOfName knows types of files alone, not those made at load.)
+DType MeasuredType(std::string_view main_type) {
+    const auto* const type = std::ranges::find(kDTypes, main_type, &DTypeInfo::name);
+    return type == kDTypes.end() ? DType::kF16 : type->dtype;
+}
+
 Result<RankSpeed> MeasureSpeed(backend::Device& device, DType weights,
                                const std::function<Status()>& ready) {
     const int64_t each = RowBytes(weights, kSide) * kSide;

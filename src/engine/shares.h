@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "backend/device.h"
@@ -18,6 +19,9 @@ struct RankSpeed {
     double bytes_per_s = 0;
     uint64_t room_bytes = 0;  // for weights; 0: not known
 };
+
+// The type of weights whose speed is a model's: the one of that name (ModelSource::MainType).
+DType MeasuredType(std::string_view main_type);
 
 // ready: called once all is prepared, before the clock starts (so that ranks of one host measure at
 // once, and share its memory as they will). Takes some 100 MiB of the device's memory and half a

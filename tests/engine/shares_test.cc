@@ -50,8 +50,15 @@ TEST(SharesBySpeed, AStageIsAsFastAsItsSlowestRank) {
     EXPECT_EQ(SharesOf(2, 2, {{100e9}, {50e9}, {150e9}, {200e9}}), (Shares{1, 1, 25, 75}));
 }
 
+// Types made at load, too, which no file has.
+TEST(MeasureSpeed, OfTheTypeThatMostWeightsHave) {
+    for (const DType type : {DType::kF32, DType::kQ4_K, DType::kW4, DType::kW8, DType::kNVFP4}) {
+        EXPECT_EQ(MeasuredType(Info(type).name), type);
+    }
+}
+
 TEST(MeasureSpeed, OfTheProcessor) {
-    for (const DType type : {DType::kF16, DType::kQ4_K, DType::kQ8_0}) {
+    for (const DType type : {DType::kF16, DType::kQ4_K, DType::kW4, DType::kNVFP4}) {
         const auto device = backend::OpenDevice("cpu", {});
         ASSERT_TRUE(device.ok()) << device.error().message;
         int ready = 0;
