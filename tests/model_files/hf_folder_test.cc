@@ -146,6 +146,28 @@ TEST_F(Folder, TiesWhereTheConfigSaysSo) {
     EXPECT_NE(OpenFolder(dir_.path()).value()->FindTensor("output.weight"), nullptr);
 }
 
+// config.json says that keys serve as values, and the folder has values.
+TEST(HfKeys, OneMatrixForKeysAndValuesIsAlone) {
+    const HfGolden golden;
+    const std::string name = "gemma4Unified";
+    json config = json::parse(golden.Text(name + "/config"));
+    std::map<std::string, SafeBytes> tensors = golden.Tensors(name);
+    for (auto& [tensor, bytes] : golden.Tensors(name)) {
+        std::string values = tensor;
+        const size_t at = values.find("self_attn.k_proj");
+        if (at != values.npos) values.replace(at, 16, "self_attn.v_proj");
+        tensors.try_emplace(values, bytes);
+    }
+    const test::TempDir dir;
+    support::WriteText(dir / "config.json", config.dump());
+    support::WriteTensors(dir.path(), tensors);
+    const auto opened = OpenFolder(dir.path());
+    ASSERT_FALSE(opened.ok());
+    EXPECT_NE(opened.error().message.find("'attention_k_eq_v' is true; expected false"),
+              std::string::npos)
+        << opened.error().message;
+}
+
 TEST_F(Folder, HasAFingerprintOfItsWeights) {
     EXPECT_EQ(Error(), "");
     const std::string before = OpenFolder(dir_.path()).value()->Fingerprint().value();

@@ -139,9 +139,23 @@ Status Gemma4Meta(const Config& config, MetaWriter& meta) {
     return WriteWindowedBase(config, meta);
 }
 
+// attention_k_eq_v: layers without a window have no values of their own.
+Status CheckValues(const Assembly& assembly, int64_t layer, const std::string& prefix) {
+    const Config& config = assembly.config();
+    constexpr std::string_view kKey = "attention_k_eq_v";
+    WEFT_ASSIGN(const bool one_for_both, config.BoolOr({kKey}, false));
+    WEFT_ASSIGN(const std::vector<std::string> types, config.Strings({"layer_types"}));
+    const bool slides = types[static_cast<size_t>(layer)] == "sliding_attention";
+    const std::string attention = prefix + "self_attn.";
+    const bool values = assembly.Has(attention + "v_proj.weight");
+    if (slides || !one_for_both || !values) return {};
+    return config.Corrupt(kKey, fmt::format("false: there is {}v_proj.weight", attention));
+}
+
 // Beside the layers: the table of embeddings by layer, and what projects the usual embedding to
 // them.
 Status Gemma4Layer(Assembly& assembly, int64_t layer, const std::string& prefix) {
+    WEFT_TRY(CheckValues(assembly, layer, prefix));
     WEFT_ASSIGN(const int64_t columns,
                 assembly.config().IntOr({"hidden_size_per_layer_input"}, 0, 1 << 16, 0));
     if (layer > 0 || columns == 0) return {};
