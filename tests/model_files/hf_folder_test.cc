@@ -168,6 +168,15 @@ TEST(HfKeys, OneMatrixForKeysAndValuesIsAlone) {
         << opened.error().message;
 }
 
+// The embedding would take its place, and the answers would be wrong.
+TEST_F(Folder, NeedsItsOutputMatrix) {
+    tensors_.erase("lm_head.weight");
+    config_["tie_word_embeddings"] = false;
+    ExpectError("tensor 'lm_head.weight' is missing");
+    config_.erase("tie_word_embeddings");
+    ExpectError("tensor 'lm_head.weight' is missing");
+}
+
 TEST_F(Folder, HasAFingerprintOfItsWeights) {
     EXPECT_EQ(Error(), "");
     const std::string before = OpenFolder(dir_.path()).value()->Fingerprint().value();

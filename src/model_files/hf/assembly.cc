@@ -478,18 +478,30 @@ Status Assembly::AddEnds() {
     // As llama.cpp's converter names it.
     const bool lfm = family_.architecture.starts_with("lfm2");
     AddVector(lfm ? "token_embd_norm.weight" : "output_norm.weight", std::move(norm));
-    bool tied = true;
+    bool tied = true, found = false;
     for (const char* name : {"lm_head", "language_model.lm_head", "output", "head"}) {
         WEFT_ASSIGN(MatrixPtr head, Linear(name));
         WEFT_ASSIGN(const bool same, IsHeadTied(head, embedding));
         tied = tied && same;
+        found = found || head != nullptr;
         if (head != nullptr && !same) Add("output.weight", scaled(std::move(head), scales.output));
     }
+    if (!tied && !found) WEFT_TRY(CheckMissingHead());
     if (tied && scales.embedding != scales.output) {
         WEFT_ASSIGN(MatrixPtr head, Linear(embedding));
         Add("output.weight", scaled(std::move(head), scales.output));
     }
     return {};
+}
+
+// A folder without an output matrix that says it has one is that of a model for embeddings, whose
+// tensors stand without a prefix, or lacks a part.
+Status Assembly::CheckMissingHead() const {
+    if (prefix_.empty()) return {};
+    return MakeError(ErrorCode::kCorrupt,
+                     "{}: tensor 'lm_head.weight' is missing, and config.json says "
+                     "tie_word_embeddings: false. Is the download complete?",
+                     folder_);
 }
 
 Status Assembly::AddRopeFactors() {

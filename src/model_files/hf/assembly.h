@@ -67,6 +67,7 @@ class Assembly {
   private:
     Status FindPrefix();
     Status AddEnds();
+    Status CheckMissingHead() const;
     Result<bool> IsHeadTied(const MatrixPtr& head, const std::string& embedding);
     Status AddLayer(int64_t layer);
     Status AddRule(int64_t layer, const std::string& prefix, const Rule& rule);
