@@ -9,6 +9,9 @@ namespace weft::model {
 namespace {
 
 constexpr int64_t kMostRank = 1 << 20;
+// Of the norms of latents but for Mistral Large 4's, whatever that of the other norms is: models
+// give it no name.
+constexpr float kLatentEps = 1e-6f;
 
 }  // namespace
 
@@ -185,7 +188,7 @@ ValueId Builder::QueryLatent(ValueId x) {
     if (rank == 0) return program::kNoValue;
     const ValueId a = MatMul(x, Tensor("attn_q_a"), RowsOf({0, rank}, rank), {Cut::kNone}, false,
                              Local("attn_q_a"));
-    return Norm(a, "attn_q_a_norm", rank);
+    return NormWithin(a, "attn_q_a_norm", rank, kLatentEps);
 }
 
 ValueId Builder::LatentQuery(ValueId x, ValueId latent) {
@@ -330,7 +333,9 @@ Builder::KeysAndValues& Builder::Latents(ValueId x) {
         const bool plain = m.IsPlain(layer_);
         const int64_t columns = m.rank + (plain ? 0 : m.rope);
         const ValueId all = ToAll(x, "attn_kv_a_mqa", columns, hyper_.hidden);
-        const ValueId latent = Norm(Pick(all, 1, 0, m.rank, "latent"), "attn_kv_a_norm", m.rank);
+        const float eps = m.scales ? hyper_.rms_eps : kLatentEps;
+        const ValueId latent =
+            NormWithin(Pick(all, 1, 0, m.rank, "latent"), "attn_kv_a_norm", m.rank, eps);
         const ValueId key = plain ? Scale(Pick(latent, 1, 0, m.rope, "key"), 0)
                                   : RotateLatent(Pick(all, 1, m.rank, m.rope, "key"));
         kv_[source] = {latent, key, {}};

@@ -310,6 +310,26 @@ TEST_F(HyperTest, ACorrectionBiasIsThatOfSigmoids) {
     EXPECT_EQ(Read(file)->moe.route.score, program::GateScore::kSoftmax);
 }
 
+// The norms of latents have an epsilon of their own, which no key says.
+TEST_F(HyperTest, LatentsAreNormedWithTheirOwnEpsilon) {
+    TinyFile file = ExpertSparseFile(true, true);
+    file.hyper.rms_eps = 0.25f;
+    const model::Hyper hyper = Read(file).value();
+    const auto plan = model::PlanShards(hyper, *source_, {});
+    const program::Program program =
+        model::BuildProgram(hyper, plan->shards[0], *source_, {}).value();
+    int of_latents = 0;
+    for (const program::Op& op : program.ops) {
+        const auto* norm = op.attributes.If<program::RmsNorm>();
+        if (norm == nullptr || norm->centered) continue;
+        const std::string& name = program.value(op.outputs[0]).name;
+        const bool latent = name.ends_with("attn_q_a_norm") || name.ends_with("attn_kv_a_norm");
+        EXPECT_EQ(norm->eps, latent ? 1e-6f : 0.25f) << name;
+        of_latents += latent ? 1 : 0;
+    }
+    EXPECT_EQ(of_latents, 2 * hyper.layers);
+}
+
 // A job whose sequences never have more positions than the indexer chooses needs none of it.
 TEST_F(HyperTest, AnIndexerIsBuiltWhereItChooses) {
     TinyFile file = ExpertSparseFile(true, true);
