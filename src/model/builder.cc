@@ -433,20 +433,20 @@ ValueId Builder::NormPlain(ValueId x, int64_t group) {
                          value.name + ".norm", value.shape);
 }
 
-ValueId Builder::ScaleBy(ValueId x, const std::string& weight) {
-    const std::string name = Tensor(weight) + ".weight";
+ValueId Builder::ScaleBy(ValueId x, const std::string& tensor, size_t part, size_t parts) {
+    const std::string name = Tensor(tensor);
     const model_files::TensorInfo* info = source_.FindTensor(name);
     if (info == nullptr) return x;
     read_.insert(info->name);
     const auto values = source_.ReadFloats(*info);
-    if (!values.ok() || values->size() != 1) {
+    if (!values.ok() || values->size() != parts) {
         Fail(values.ok()
-                 ? MakeError(ErrorCode::kCorrupt, "{}: tensor {} has {} elements; expected 1",
-                             source_.name(), name, values->size())
+                 ? MakeError(ErrorCode::kCorrupt, "{}: tensor {} has {} elements; expected {}",
+                             source_.name(), name, values->size(), parts)
                  : values.error());
         return x;
     }
-    return Scale(x, values->front());
+    return Scale(x, (*values)[part]);
 }
 
 ValueId Builder::NormWithin(ValueId x, const std::string& weight, int64_t group, float eps) {

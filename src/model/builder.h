@@ -124,8 +124,9 @@ class Builder {
     Merged Merge(program::ValueId streams, const std::string& part);
     program::ValueId Mix(program::ValueId streams, const Merged& merged, program::ValueId update);
     program::ValueId Add(program::ValueId a, program::ValueId b);
-    // x times this layer's tensor of one element, where the file has one.
-    program::ValueId ScaleBy(program::ValueId x, const std::string& weight);
+    // x times number `part` of the `parts` numbers of this layer's tensor, where the file has it.
+    program::ValueId ScaleBy(program::ValueId x, const std::string& tensor, size_t part = 0,
+                             size_t parts = 1);
     bool IsWindowed() const { return hyper_.IsWindowed(layer_); }  // this layer
     bool Has(const std::string& tensor) const {  // of this layer: "attn_sinks.weight"
         return source_.FindTensor(Tensor(tensor)) != nullptr;

@@ -1,5 +1,6 @@
 // Falcon-H1 (TII 2025): attention and a Mamba-2 layer side by side, of the same normed rows, then
-// an MLP. Files have the muP multipliers in their weights.
+// an MLP. Files have the muP multipliers in their weights, or, where these would be rounded again,
+// in tensors of their own (NAME.scale).
 #include "model/model.h"
 
 namespace weft::model {
@@ -11,15 +12,19 @@ ValueId BuildFalconH1(Builder& b, ValueId x) {
     for (int64_t layer = layers.begin; layer < layers.end; ++layer) {
         b.BeginLayer(layer);
         const ValueId h = b.Norm(x, "attn_norm", b.hyper().hidden);
-        const ValueId q = b.Rope(b.ToHeads(h, "attn_q", false), false);
-        const ValueId k = b.Rope(b.ToKvHeads(h, "attn_k", false), false);
-        const ValueId a = b.Attention(q, k, b.ToKvHeads(h, "attn_v", false));
-        const ValueId both = b.Add(b.FromHeads(a, "attn_output"), b.Mamba2(h));
-        x = b.Add(x, both);
+        const ValueId q = b.ScaleBy(b.ToHeads(h, "attn_q", false), "attn_q.scale");
+        const ValueId k = b.ScaleBy(b.ToKvHeads(h, "attn_k", false), "attn_k.scale");
+        const ValueId v = b.ScaleBy(b.ToKvHeads(h, "attn_v", false), "attn_v.scale");
+        const ValueId a =
+            b.FromHeads(b.Attention(b.Rope(q, false), b.Rope(k, false), v), "attn_output");
+        x = b.Add(x, b.Add(b.ScaleBy(a, "attn_output.scale"), b.Mamba2(h)));
 
         // (llama.cpp's converter leaves out the end of the name.)
         const char* const part = b.Has("ffn_norm") ? "" : "weight";
-        x = b.Add(x, b.Mlp(b.NormBy(x, "ffn_norm", part, b.hyper().hidden)));
+        const ValueId m = b.NormBy(x, "ffn_norm", part, b.hyper().hidden);
+        const ValueId gate = b.ScaleBy(b.ToFfn(m, "ffn_gate"), "ffn_gate.scale");
+        const ValueId down = b.FromFfn(b.Gated(gate, b.ToFfn(m, "ffn_up")), "ffn_down");
+        x = b.Add(x, b.ScaleBy(down, "ffn_down.scale"));
     }
     return x;
 }

@@ -60,7 +60,7 @@ ValueId BuildGemma4(Builder& b, ValueId x) {
 
         x = b.Add(x, b.Norm(FeedForward(b, x), "post_ffw_norm", hidden));
         x = WithLayerInput(b, x);
-        x = b.ScaleBy(x, "layer_output_scale");
+        x = b.ScaleBy(x, "layer_output_scale.weight");
     }
     return x;
 }

@@ -96,6 +96,18 @@ Result<std::vector<float>> ReadLimits(const model_files::ModelSource& source,
     return limits;
 }
 
+// A tensor of one number; 1 where the file has none.
+Result<float> OneNumber(const model_files::ModelSource& source, std::string_view name) {
+    const model_files::TensorInfo* info = source.FindTensor(name);
+    if (info == nullptr) return 1.0f;
+    if (info->rows != 1 || info->cols != 1) {
+        return MakeError(ErrorCode::kCorrupt, "{}: tensor {} is [{}, {}]; expected one number",
+                         source.name(), name, info->rows, info->cols);
+    }
+    WEFT_ASSIGN(const std::vector<float> values, source.ReadFloats(*info));
+    return values.front();
+}
+
 // Factors and caps that some families put on scores, logits and the residual stream.
 Status ReadScales(const model_files::ModelSource& source, const std::string& prefix, Hyper& hyper) {
     const std::string& name = hyper.architecture;
@@ -130,6 +142,10 @@ Status ReadScales(const model_files::ModelSource& source, const std::string& pre
     if (name == "gpt-oss" || name == "minimax-m3") hyper.activation = Activation::kClampedSilu;
     if (name.starts_with("cohere2") || name == "muse-glimmer") {
         WEFT_ASSIGN(hyper.logit_scale, Number(source, prefix + "logit_scale", 1e-6, 1e6, 1.0));
+    }
+    if (name == "falcon-h1") {
+        WEFT_ASSIGN(hyper.embedding_scale, OneNumber(source, "token_embd.scale"));
+        WEFT_ASSIGN(hyper.logit_scale, OneNumber(source, "output.scale"));
     }
     if (!name.starts_with("granite")) return {};
     WEFT_ASSIGN(hyper.embedding_scale, Number(source, prefix + "embedding_scale", 1e-6, 1e6, 1.0));

@@ -1,5 +1,7 @@
 // Mamba-2 layers (Dao and Gu 2024): a convolution of x, B and C, the state-space recurrence, a gate
 // and, where the file has one, a norm of the columns of each group.
+#include <iterator>
+
 #include "model/builder.h"
 
 namespace weft::model {
@@ -41,19 +43,21 @@ ValueId Builder::Mamba2(ValueId x) {
     const Span columns{heads.begin * r.value_dim, heads.end * r.value_dim};
     const Span shared{groups.begin * r.key_dim, groups.end * r.key_dim};
     const int64_t inner = r.heads * r.value_dim, state = r.key_heads * r.key_dim;
-    // ssm_in: z, x, B, C, steps.
-    const auto part = [&](const char* name, int64_t begin, const Span& rows) {
-        const Home home{Tensor("ssm_in"), begin, 2 * inner + 2 * state + r.heads};
-        return FromHome(x, name, home, rows, {Cut::kRows}, false);
+    // ssm_in: z, x, B, C, steps. Falcon-H1 may have a factor of each.
+    const int64_t begins[] = {0, inner, 2 * inner, 2 * inner + state, 2 * (inner + state)};
+    const auto part = [&](const char* name, size_t which, const Span& rows) {
+        const Home home{Tensor("ssm_in"), begins[which], 2 * inner + 2 * state + r.heads};
+        const ValueId y = FromHome(x, name, home, rows, {Cut::kRows}, false);
+        return ScaleBy(y, "ssm_in.scale", which, std::size(begins));
     };
-    const auto convolved = [&](const char* name, int64_t begin, const Span& rows) {
-        const Home taps{Tensor("ssm_conv1d"), begin, inner + 2 * state};
-        return Convolved(part(name, inner + begin, rows), name, taps, rows, true, {});
+    const auto convolved = [&](const char* name, size_t which, const Span& rows) {
+        const Home taps{Tensor("ssm_conv1d"), begins[which] - inner, inner + 2 * state};
+        return Convolved(part(name, which, rows), name, taps, rows, true, {});
     };
-    const ValueId v = convolved("ssm_x", 0, columns);
-    const ValueId b = convolved("ssm_b", inner, shared);
-    const ValueId c = convolved("ssm_c", inner + state, shared);
-    const ValueId step = part("ssm_step", 2 * inner + 2 * state, heads);
+    const ValueId v = convolved("ssm_x", 1, columns);
+    const ValueId b = convolved("ssm_b", 2, shared);
+    const ValueId c = convolved("ssm_c", 3, shared);
+    const ValueId step = part("ssm_step", 4, heads);
     program::DeltaRule rule;
     rule.ssd = true;
     rule.first_head = heads.begin;
@@ -72,7 +76,8 @@ ValueId Builder::Mamba2(ValueId x) {
     ValueId gated = program_.Emit(program::Glu{Activation::kSilu}, {z, y}, Local("ssm_gated"),
                                   program_.value(y).shape);
     if (Has("ssm_norm.weight")) gated = NormGroups(gated);
-    return FromColumns(gated, "ssm_out", ColumnsOf(columns, inner), r.value_dim);
+    return ScaleBy(FromColumns(gated, "ssm_out", ColumnsOf(columns, inner), r.value_dim),
+                   "ssm_out.scale");
 }
 
 }  // namespace weft::model

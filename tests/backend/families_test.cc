@@ -312,6 +312,49 @@ TEST_P(FamilyModels, AsGguf) {
     EXPECT_EQ(Logits(best, DType::kF32, 64), folder);
 }
 
+// BF16 weights give the logits of the same numbers in F32: multipliers are not folded into them,
+// which would round them a second time. The reference kernels do not round activations.
+TEST(FalconH1, WeightsOfSixteenBitsAreRoundedOnce) {
+    const std::string name = "falconH1";
+    const HfGolden golden(TestData("/families/" + name + ".safetensors"));
+    std::vector<float> logits[2];
+    for (const bool halves : {false, true}) {
+        std::map<std::string, SafeBytes> tensors = golden.Tensors(name);
+        for (auto& [tensor, bytes] : tensors) {
+            if (bytes.shape.size() != 2) continue;
+            ASSERT_EQ(bytes.dtype, "F32");
+            std::vector<float> values(bytes.data.size() / sizeof(float));
+            std::memcpy(values.data(), bytes.data.data(), bytes.data.size());
+            std::vector<uint16_t> rounded;
+            for (float& value : values) {
+                rounded.push_back(F32ToBF16(value));
+                value = BF16ToF32(rounded.back());
+            }
+            bytes.data = halves ? BytesOfValues(rounded) : BytesOfValues(values);
+            if (halves) bytes.dtype = "BF16";
+        }
+        const test::TempDir dir;
+        WriteText(dir / "config.json", golden.Text(name + "/config"));
+        WriteTensors(dir.path(), tensors);
+        const auto source = model_files::hf::OpenFolder(dir.path());
+        ASSERT_TRUE(source.ok()) << source.error().message;
+        const auto hyper = model::ReadHyper(**source);
+        ASSERT_TRUE(hyper.ok()) << hyper.error().message;
+        model::BuildOptions build;
+        build.kv_dtype = DType::kF32;
+        const auto programs = Build(*hyper, **source, {}, build);
+        logits[halves] = LoadedRank(programs.at(0), **source, {1, {}, true, CpuLevel::kReference})
+                             .Logits(golden.Tokens(name), 64);
+    }
+    ASSERT_EQ(logits[1].size(), logits[0].size());
+    double error = 0, size = 0;
+    for (size_t i = 0; i < logits[0].size(); ++i) {
+        error += std::pow(double{logits[1][i]} - double{logits[0][i]}, 2);
+        size += std::pow(double{logits[0][i]}, 2);
+    }
+    EXPECT_FALSE(!(std::sqrt(error / size) <= kFamilyFloat32)) << std::sqrt(error / size);
+}
+
 // Blocks of 32 columns where a layer takes 24.
 TEST_P(FamilyModels, StagesCutNoBlocks) {
     if (hyper_.layer_columns != 24) return;

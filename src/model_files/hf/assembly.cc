@@ -76,6 +76,20 @@ void Assembly::AddVector(std::string gguf, MatrixPtr column) {
     Add(std::move(gguf), AsVector(std::move(column)), {size});
 }
 
+void Assembly::AddScaled(const std::string& base, MatrixPtr matrix,
+                         const std::vector<RowScale>& scales) {
+    const bool changes =
+        std::ranges::any_of(scales, [](const RowScale& some) { return some.scale != 1; });
+    if (matrix->dtype() == DType::kF32 || !changes) {
+        Add(base + ".weight", Scaled(std::move(matrix), scales));
+        return;
+    }
+    Add(base + ".weight", std::move(matrix));
+    std::vector<float> factors;
+    for (const RowScale& some : scales) factors.push_back(some.scale);
+    AddVector(base + ".scale", FromFloats(std::move(factors)));
+}
+
 // ---- Weights ------------------------------------------------------------------------------------
 
 // The program that quantized a tensor, by the tensors beside it; empty: nothing shows it.
@@ -462,14 +476,15 @@ Status Assembly::AddEnds() {
     if (family_.ends != nullptr) {
         WEFT_ASSIGN(scales, family_.ends(config_));
     }
-    const auto scaled = [](MatrixPtr matrix, double scale) {
+    const auto add = [&](const char* base, MatrixPtr matrix, double scale) {
         const int64_t rows = matrix->rows();
-        return Scaled(std::move(matrix), {{rows, static_cast<float>(scale)}});
+        AddScaled(base, std::move(matrix), {{rows, static_cast<float>(scale)}});
     };
     const std::string embedding = prefix_ + std::string(family_.embedding);
     const std::string final_norm = prefix_ + std::string(family_.final_norm) + ".weight";
     WEFT_ASSIGN(MatrixPtr table, Linear(embedding));
-    Add("token_embd.weight", scaled(std::move(table), scales.embedding));
+    const bool folded = table->dtype() == DType::kF32;
+    add("token_embd", std::move(table), scales.embedding);
     const float add = family_.plain_final_norm ? 0 : family_.norm_add;
     WEFT_ASSIGN(MatrixPtr norm, Column(final_norm, add));
     if (norm == nullptr) {
@@ -484,13 +499,16 @@ Status Assembly::AddEnds() {
         WEFT_ASSIGN(const bool same, IsHeadTied(head, embedding));
         tied = tied && same;
         found = found || head != nullptr;
-        if (head != nullptr && !same) Add("output.weight", scaled(std::move(head), scales.output));
+        if (head != nullptr && !same) add("output", std::move(head), scales.output);
     }
     if (!tied && !found) WEFT_TRY(CheckMissingHead());
-    if (tied && scales.embedding != scales.output) {
-        WEFT_ASSIGN(MatrixPtr head, Linear(embedding));
-        Add("output.weight", scaled(std::move(head), scales.output));
+    if ((!tied && found) || scales.embedding == scales.output) return {};
+    if (!folded) {  // the table serves both, with a factor of its own for each
+        AddVector("output.scale", FromFloats({static_cast<float>(scales.output)}));
+        return {};
     }
+    WEFT_ASSIGN(MatrixPtr head, Linear(embedding));
+    add("output", std::move(head), scales.output);
     return {};
 }
 

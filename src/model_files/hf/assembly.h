@@ -56,6 +56,9 @@ class Assembly {
     // dims: GGUF's order, columns first; empty: [cols, rows].
     void Add(std::string gguf, MatrixPtr matrix, std::vector<int64_t> dims = {});
     void AddVector(std::string gguf, MatrixPtr column);
+    // BASE.weight times a factor for each run of its rows: in the numbers of an F32 matrix, else in
+    // a vector BASE.scale.
+    void AddScaled(const std::string& base, MatrixPtr matrix, const std::vector<RowScale>& scales);
     // Of layer `layer`: "blk.3." + name.
     static std::string Block(int64_t layer, std::string_view name);
 

@@ -1,4 +1,5 @@
-// Falcon-H1. Its muP multipliers become part of the weights, as in GGUF files.
+// Falcon-H1. Its muP multipliers become part of F32 weights, as in GGUF files. Others they would
+// round once more: there they are tensors of their own, NAME.scale (Assembly::AddScaled).
 #include <algorithm>
 
 #include "model_files/hf/mamba.h"
@@ -81,13 +82,13 @@ Status FalconTensors(Assembly& assembly, int64_t layer, const std::string& prefi
     const struct {
         const char *gguf, *name;
         float scale;
-    } all[] = {{"attn_q.weight", "self_attn.q_proj", in},
-               {"attn_k.weight", "self_attn.k_proj", in * key},
-               {"attn_v.weight", "self_attn.v_proj", in},
-               {"attn_output.weight", "self_attn.o_proj", out},
-               {"ffn_gate.weight", "feed_forward.gate_proj", mlp[0]},
-               {"ffn_up.weight", "feed_forward.up_proj", 1},
-               {"ffn_down.weight", "feed_forward.down_proj", mlp[1]}};
+    } all[] = {{"attn_q", "self_attn.q_proj", in},
+               {"attn_k", "self_attn.k_proj", in * key},
+               {"attn_v", "self_attn.v_proj", in},
+               {"attn_output", "self_attn.o_proj", out},
+               {"ffn_gate", "feed_forward.gate_proj", mlp[0]},
+               {"ffn_up", "feed_forward.up_proj", 1},
+               {"ffn_down", "feed_forward.down_proj", mlp[1]}};
     for (const auto& [gguf, name, scale] : all) {
         WEFT_ASSIGN(MatrixPtr weight, assembly.Linear(prefix + name));
         if (weight == nullptr) {
@@ -95,7 +96,7 @@ Status FalconTensors(Assembly& assembly, int64_t layer, const std::string& prefi
                              prefix, name);
         }
         const int64_t rows = weight->rows();
-        assembly.Add(Assembly::Block(layer, gguf), Scaled(std::move(weight), {{rows, scale}}));
+        assembly.AddScaled(Assembly::Block(layer, gguf), std::move(weight), {{rows, scale}});
     }
     WEFT_ASSIGN(std::vector<float> parts, Multipliers(config, "ssm_multipliers", 5));
     WEFT_ASSIGN(const float ssm_in, Multiplier(config, "ssm_in_multiplier"));

@@ -58,7 +58,7 @@ class MambaLayer {
     Status AddLinear(const std::string& gguf, const std::string& name, int64_t rows,
                      const std::vector<RowScale>& scales) {
         WEFT_ASSIGN(MatrixPtr weight, Checked(assembly_.Linear(prefix_ + name), name, rows));
-        Put(gguf + ".weight", Scaled(std::move(weight), scales));
+        assembly_.AddScaled(Assembly::Block(layer_, gguf), std::move(weight), scales);
         WEFT_ASSIGN(MatrixPtr bias, assembly_.Column(prefix_ + name + ".bias"));
         if (bias == nullptr) return {};
         assembly_.AddVector(Assembly::Block(layer_, gguf + ".bias"),
