@@ -621,14 +621,20 @@ ValueId Builder::MatMul(ValueId x, const std::string& tensor, const Slice& slice
 }
 
 // Columns that a segmented mat_mul adds in float32 before float64: as many as no cut divides, where
-// cuts fall on multiples of `unit` and of the tensor's cut block; at most 64, or one such block.
-// The same in every layout.
+// cuts fall on multiples of `unit` and of the tensor's cut block; at most 64, or one such block or
+// unit. The same in every layout.
 int64_t Builder::SegmentColumns(const model_files::TensorInfo& tensor, int64_t unit) {
     constexpr int64_t kMost = 64, kLeast = 16;
     const int64_t block = CutBlock(tensor.dtype, tensor.cols);
     if (block > kMost) return block;
-    const int64_t columns = std::gcd(std::lcm(unit, block), kMost);
-    return columns < kLeast ? kMost : columns;
+    const int64_t whole = std::lcm(unit, block);
+    const int64_t columns = std::gcd(whole, kMost);
+    if (columns >= kLeast) return columns;
+    if (whole % 2 != 0) return kMost;  // kernels take 16-bit weights in pairs
+    for (int64_t divisor = kMost; divisor >= kLeast; divisor -= 2) {
+        if (whole % divisor == 0) return divisor;
+    }
+    return whole;
 }
 
 ValueId Builder::WholeBlocks(ValueId x, const std::string& tensor, Slice& slice) {

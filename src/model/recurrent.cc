@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <numeric>
 
 #include "model/builder.h"
 
@@ -87,7 +88,7 @@ Result<Recurrent> ReadShortConv(const model_files::Metadata& meta, const std::st
                                 int64_t hidden) {
     Recurrent r;
     r.kind = Recurrent::Kind::kShortConv;
-    r.value_dim = ColumnUnit(hidden);
+    r.value_dim = std::gcd(hidden, int64_t{64});
     r.heads = r.key_heads = hidden / r.value_dim;
     WEFT_ASSIGN(r.taps, meta.Int(prefix + "shortconv.l_cache", 2, kMostTaps));
     return r;

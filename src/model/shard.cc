@@ -379,7 +379,7 @@ Result<Layout> MakeLayout(int ranks, int tp, int pp, const std::vector<double>& 
 }
 
 int64_t CutBlock(DType dtype, int64_t columns) {
-    const int64_t block = Info(dtype).block_elements;
+    const int64_t block = dtype == DType::kBF16 ? 32 : Info(dtype).block_elements;
     if (columns >= 16 * block) return block;
     const bool even = columns % (4 * block) == 0;  // over 2 and 4 ranks
     if (columns >= 8 * block && even) return block;
@@ -391,7 +391,7 @@ int64_t ColumnUnit(int64_t columns) {
     for (int64_t unit : {64, 32}) {
         if (columns % unit == 0) return unit;
     }
-    return 1;
+    return columns >= 256 ? 32 : columns >= 64 ? 8 : 2;
 }
 
 Result<ShardPlan> PlanShards(const Hyper& hyper, const model_files::ModelSource& source,

@@ -7,7 +7,7 @@
 //               where a cut falls inside a group, or where there are more ranks than KV heads)
 //   recurrent   value heads of layers with state, in steps like attention's; a rank holds every
 //               key head of its value heads (whole ones of Qwen3-Next, and of Mamba-2 where
-//               groups are normed). Of gated short convolutions columns, in blocks of ColumnUnit
+//               groups are normed). Of gated short convolutions columns, in blocks of 64
 //   MLP         columns, in multiples of the cut block of the down projection
 //   experts     columns of each, as the MLP's, over the tensor ranks of one expert group: `--ep E`
 //               makes E groups of the tensor ranks, each with whole experts (any number) of its
@@ -71,7 +71,8 @@ Result<Layout> MakeLayout(int ranks, int tp, int pp, const std::vector<double>& 
 
 // Columns of a matrix of `columns` input columns that a cut never divides: the quantization block
 // of its dtype, or, of a block of 256 where the matrix is narrower than 16 (4) blocks, 128 (32)
-// columns. 8 and 12 blocks are cut as they are: 2 and 4 ranks share them evenly.
+// columns. 8 and 12 blocks are cut as they are: 2 and 4 ranks share them evenly. BF16 counts as
+// blocks of 32, whose products the kernels add together.
 // A rank whose columns begin or end inside of a block holds all of that block, and multiplies the
 // rest of it by zeros (Builder::WholeBlocks). Coarse units cut wide matrices finely enough, and
 // long float32 sums are faster.
@@ -79,6 +80,8 @@ int64_t CutBlock(DType dtype, int64_t columns);
 
 // MLP columns that a cut never divides, the down projection's cut block apart: as many as
 // a segmented mat_mul adds up at a time, so that its segments are the same on any number of ranks.
+// 64 or 32 where that divides the columns, else 32, or fewer of less than 256 columns; the last
+// rank then has what is left.
 int64_t ColumnUnit(int64_t columns);
 
 struct ShardPlan {

@@ -1,5 +1,6 @@
 // Tensor ranks whose columns begin or end inside of quantization blocks have the bits of one rank:
-// every quantized type, random widths, even and uneven shares, dense models and experts.
+// every quantized type, random widths, even and uneven shares, dense models and experts. Floats
+// have widths that 32 does not divide.
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -60,6 +61,7 @@ class BlockCuts : public testing::TestWithParam<DType> {
 
     // Columns of the residual stream, of heads and of MLPs that this type can have.
     CutCase RandomCase(bool experts) {
+        const bool floats = Info(GetParam()).block_elements == 1;
         const bool k_type = Info(GetParam()).block_elements == 256;
         model::Hyper h = experts ? TinyExpertHyper("llama") : TinyHyper("llama", false);
         h.layers = 1;
@@ -69,6 +71,12 @@ class BlockCuts : public testing::TestWithParam<DType> {
         h.head_dim = k_type ? Pick({64, 192}) : Pick({32, 64, 96});
         h.ffn = k_type ? Pick({256, 768, 1280}) : Pick({288, 480, 1056});
         h.moe.ffn = experts ? k_type ? Pick({256, 768}) : Pick({288, 480}) : 0;
+        if (floats) {
+            h.heads = 32;  // four parts whose columns are whole blocks of 32, for BF16
+            h.head_dim = Pick({20, 24, 40});
+            h.ffn = Pick({300, 1000});
+            h.moe.ffn = experts ? 340 : 0;
+        }
         SetRope(h, 100);
         model::Layout layout;
         layout.tp = static_cast<int>(Pick({2, 3, 4}));
@@ -136,9 +144,10 @@ class BlockCuts : public testing::TestWithParam<DType> {
 
 INSTANTIATE_TEST_SUITE_P(
     Types, BlockCuts,
-    testing::Values(DType::kQ8_0, DType::kQ2_K, DType::kQ3_K, DType::kQ4_K, DType::kQ5_K,
-                    DType::kQ6_K, DType::kIQ4_XS, DType::kIQ1_S, DType::kIQ1_M, DType::kIQ2_XXS,
-                    DType::kIQ2_XS, DType::kIQ2_S, DType::kIQ3_XXS, DType::kIQ3_S, DType::kTQ2_0),
+    testing::Values(DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ2_K,
+                    DType::kQ3_K, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K, DType::kIQ4_XS,
+                    DType::kIQ1_S, DType::kIQ1_M, DType::kIQ2_XXS, DType::kIQ2_XS,
+                    DType::kIQ2_S, DType::kIQ3_XXS, DType::kIQ3_S, DType::kTQ2_0),
     [](const auto& test) { return std::string(Info(test.param).name); });
 
 TEST_P(BlockCuts, GiveTheBitsOfOneRank) {

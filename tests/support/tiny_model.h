@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -406,7 +407,7 @@ inline void AddState(model::Hyper& h, bool cycles) {
 // Four layers of LFM2, the last one with attention.
 inline void AddShortConv(model::Hyper& h) {
     h.layers = 4;
-    const int64_t unit = model::ColumnUnit(h.hidden), heads = h.hidden / unit;
+    const int64_t unit = std::gcd(h.hidden, int64_t{64}), heads = h.hidden / unit;
     h.recurrent = {.heads = heads, .key_heads = heads, .value_dim = unit, .taps = 3};
     h.recurrent.kind = model::Recurrent::Kind::kShortConv;
 }
