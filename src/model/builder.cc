@@ -315,7 +315,7 @@ ValueId Builder::FromHeads(ValueId x, const std::string& weight) {
 }
 
 ValueId Builder::FromFfn(ValueId x, const std::string& weight) {
-    return FromColumns(x, weight, ColumnsOf(FfnColumns(), AllFfn()), ColumnUnit(hyper_.ffn));
+    return FromColumns(x, weight, ColumnsOf(FfnColumns(), AllFfn()), ColumnUnit(AllFfn()));
 }
 
 ValueId Builder::Rope(ValueId x, bool neighbours) {
@@ -557,12 +557,11 @@ Builder::Home Builder::HomeOfFfn(const std::string& weight) const {
 }
 
 int64_t Builder::AllFfn() const {
-    return hyper_.ffn * hyper_.FfnFactor(layer_);
+    return hyper_.FfnOf(layer_);
 }
 
 Span Builder::FfnColumns() const {
-    const int64_t factor = hyper_.FfnFactor(layer_);
-    return {shard_.ffn.begin * factor, shard_.ffn.end * factor};
+    return shard_.FfnOf(layer_);
 }
 
 ValueId Builder::FromHome(ValueId x, const std::string& weight, const Home& home, const Span& rows,

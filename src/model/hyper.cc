@@ -317,8 +317,8 @@ Status ReadHeads(const model_files::ModelSource& source, const std::string& pref
     return {};
 }
 
-// Columns of the MLP: one number, or one for each layer, some of which may be twice the least, or 0
-// where a layer has no MLP. Models without a dense layer may say those of an expert alone.
+// Columns of the MLP: one number, or one for each layer, 0 where a layer has no MLP. Models without
+// a dense layer may say those of an expert alone.
 Status ReadFfn(const model_files::ModelSource& source, const std::string& prefix, Hyper& hyper) {
     const std::string key = prefix + "feed_forward_length";
     const std::string of_experts = prefix + "expert_feed_forward_length";
@@ -335,25 +335,18 @@ Status ReadFfn(const model_files::ModelSource& source, const std::string& prefix
                          source.name(), key, list.size(), hyper.layers);
     }
     list.resize(layers);
-    for (const int64_t columns : list) {
-        if (columns > 0 && (hyper.ffn == 0 || columns < hyper.ffn)) hyper.ffn = columns;
-    }
-    if (std::ranges::all_of(list, [](int64_t columns) { return columns == 0; })) {
+    hyper.ffn = std::ranges::max(list);
+    if (hyper.ffn == 0 && std::ranges::min(list) == 0) {
         return MakeError(ErrorCode::kUnsupported,
                          "{}: {} names no columns: models without an MLP are not supported",
                          source.name(), key);
     }
-    for (const int64_t columns : list) {
-        const bool known = columns == 0 || columns == hyper.ffn || columns == 2 * hyper.ffn;
-        if (hyper.ffn < 1 || columns > kMostColumns || !known) {
-            return MakeError(ErrorCode::kUnsupported,
-                             "{}: {} names {} columns for a layer and {} for another; expected "
-                             "from 1 on, the same in all layers, or twice as many or none in some",
-                             source.name(), key, columns, hyper.ffn);
-        }
-        hyper.wide_ffn.push_back(columns > hyper.ffn);
+    if (hyper.ffn > kMostColumns || std::ranges::min(list) < 0) {
+        return MakeError(ErrorCode::kUnsupported, "{}: {} names {} to {} columns; expected 0 to {}",
+                         source.name(), key, std::ranges::min(list), hyper.ffn, kMostColumns);
     }
-    if (std::ranges::max(list) == hyper.ffn) hyper.wide_ffn.clear();
+    const auto usual = [&](int64_t columns) { return columns == 0 || columns == hyper.ffn; };
+    if (!std::ranges::all_of(list, usual)) hyper.ffn_columns = std::move(list);
     return {};
 }
 

@@ -34,7 +34,7 @@ struct Hyper {
     std::string architecture;   // "llama", "qwen2", "gemma3", ...
     int64_t layers = 0;
     int64_t hidden = 0;         // columns of the residual stream
-    int64_t ffn = 0;            // columns of the MLP
+    int64_t ffn = 0;            // columns of the MLP, of the widest layer
     int64_t heads = 0;          // query heads
     int64_t kv_heads = 0;
     int64_t head_dim = 0;
@@ -60,10 +60,9 @@ struct Hyper {
     std::vector<bool> windowed; // by layer; empty where no layer is
     bool unit_heads = false;    // queries and keys are normed without a weight after RoPE (Llama 4)
     // Gemma 4's small models: columns that each layer takes of an embedding of its own (0: none),
-    // how many of the last layers read the KV cache of an earlier one, and the layers whose MLP has
-    // twice the columns (empty: none).
+    // and how many of the last layers read the KV cache of an earlier one.
     int64_t layer_columns = 0, shared_kv = 0;
-    std::vector<bool> wide_ffn;
+    std::vector<int64_t> ffn_columns;  // of the MLP by layer; empty: `ffn` in all layers
     std::vector<int64_t> kv_sources;  // by layer, whose KV cache it reads. Empty: by shared_kv
     float attention_scale = 0;  // of scores; 0: 1 / sqrt(head_dim)
     Temperature temperature;    // of queries
@@ -88,8 +87,8 @@ struct Hyper {
     bool IsWindowed(int64_t layer) const {
         return !windowed.empty() && windowed[static_cast<size_t>(layer)];
     }
-    int64_t FfnFactor(int64_t layer) const {
-        return !wide_ffn.empty() && wide_ffn[static_cast<size_t>(layer)] ? 2 : 1;
+    int64_t FfnOf(int64_t layer) const {
+        return ffn_columns.empty() ? ffn : ffn_columns[static_cast<size_t>(layer)];
     }
     // The layer whose KV cache this one reads: the last of its kind that writes one.
     int64_t KvLayer(int64_t layer) const {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <map>
 #include <numeric>
 
 namespace weft::model {
@@ -161,6 +162,7 @@ Result<std::vector<Span>> CutLayers(const Hyper& hyper, const Layout& layout) {
 struct TensorCuts {
     std::vector<Span> heads, ffn, vocab, experts, expert_ffn, shared_ffn, windowed_heads,
         recurrent_heads;
+    std::map<int64_t, std::vector<Span>> layer_ffn;  // by an MLP's columns, where layers differ
 };
 
 // Query heads: cuts fall between heads, and between blocks of attn_output.
@@ -269,13 +271,20 @@ Result<TensorCuts> CutTensors(const Hyper& hyper, const model_files::ModelSource
                           {{0, hyper.moe.ffn}},
                           {{0, hyper.moe.shared_ffn}},
                           {{0, hyper.WindowedQueryHeads()}},
-                          {{0, hyper.recurrent.heads}}};
+                          {{0, hyper.recurrent.heads}},
+                          {}};
     }
     const Blocks blocks{source, hyper.layers, layout.whole_blocks};
     TensorCuts cuts;
     WEFT_TRY(CutHeads(hyper, blocks, shares, cuts, notes));
     WEFT_ASSIGN(cuts.ffn,
                 CutMlp("MLP columns", hyper.ffn, "ffn_down", "", blocks, shares, notes));
+    for (const int64_t columns : hyper.ffn_columns) {
+        if (columns == 0 || cuts.layer_ffn.contains(columns)) continue;
+        std::vector<std::string> of_the_widest;  // notes on it are enough
+        WEFT_ASSIGN(cuts.layer_ffn[columns], CutMlp("MLP columns", columns, "ffn_down", "", blocks,
+                                                    shares, of_the_widest));
+    }
     WEFT_TRY(CutExperts(hyper, blocks, layout, shares, cuts, notes));
     WEFT_TRY(CutRecurrent(hyper, blocks, shares, cuts, notes));
     WEFT_ASSIGN(cuts.vocab, Cut({"vocabulary rows", hyper.vocab, 16, 16, nullptr}, shares, notes));
@@ -417,6 +426,11 @@ Result<ShardPlan> PlanShards(const Hyper& hyper, const model_files::ModelSource&
         shard.kv_heads = {shard.heads.begin / hyper.group(),
                           (shard.heads.end - 1) / hyper.group() + 1};
         shard.ffn = cuts.ffn[t];
+        for (const int64_t columns : hyper.ffn_columns) {
+            const auto cut = cuts.layer_ffn.find(columns);
+            shard.layer_ffn.push_back(cut == cuts.layer_ffn.end() ? Span{0, columns}
+                                                                  : cut->second[t]);
+        }
         shard.experts = cuts.experts[t];
         shard.expert_ffn = cuts.expert_ffn[t];
         shard.shared_ffn = cuts.shared_ffn[t];

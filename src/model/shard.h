@@ -52,10 +52,14 @@ struct Shard {
     Layout layout;
     Span layers, heads, kv_heads, ffn, vocab;
     Span windowed_heads;  // query heads of layers with a window: `heads`, where they are as many
+    std::vector<Span> layer_ffn;           // by layer, where MLPs differ; else empty
     Span experts, expert_ffn, shared_ffn;  // experts held, columns of each, of the shared one
     Span recurrent_heads, recurrent_keys;  // value and key heads of recurrent layers
     std::vector<int64_t> vocab_parts;      // rows of each tensor rank, for the all-gather of logits
     bool kv_replicated = false;            // some KV head is on several ranks
+    const Span& FfnOf(int64_t layer) const {
+        return layer_ffn.empty() ? ffn : layer_ffn[static_cast<size_t>(layer)];
+    }
     bool first_stage() const { return stage == 0; }
     bool last_stage() const { return stage == layout.pp - 1; }
 };

@@ -485,8 +485,8 @@ Status Assembly::AddEnds() {
     WEFT_ASSIGN(MatrixPtr table, Linear(embedding));
     const bool folded = table->dtype() == DType::kF32;
     add("token_embd", std::move(table), scales.embedding);
-    const float add = family_.plain_final_norm ? 0 : family_.norm_add;
-    WEFT_ASSIGN(MatrixPtr norm, Column(final_norm, add));
+    const float shift = family_.plain_final_norm ? 0 : family_.norm_add;
+    WEFT_ASSIGN(MatrixPtr norm, Column(final_norm, shift));
     if (norm == nullptr) {
         return MakeError(ErrorCode::kCorrupt, "{}: tensor '{}' is missing", folder_, final_norm);
     }

@@ -246,8 +246,8 @@ Status WriteFfn(const Config& config, MetaWriter& meta) {
     if (config.Has(kFrom) && config.json()[kFrom].is_array()) {
         WEFT_ASSIGN(const std::vector<int64_t> list, config.Ints({kFrom}));
         const bool good = std::ranges::all_of(
-            list, [](int64_t columns) { return columns >= 1 && columns <= kMostColumns; });
-        if (!good) return config.Corrupt(kFrom, fmt::format("numbers of 1 to {}", kMostColumns));
+            list, [](int64_t columns) { return columns >= 0 && columns <= kMostColumns; });
+        if (!good) return config.Corrupt(kFrom, fmt::format("numbers of 0 to {}", kMostColumns));
         meta.Ints(kKey, list);
         return {};
     }
