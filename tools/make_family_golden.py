@@ -167,6 +167,7 @@ CASES = {
     "museGlimmer": ("muse_glimmer", WINDOWS | {
         "num_hidden_layers": 5, "pad_token_id": None, "final_logit_softcapping": 3.0,
         "output_multiplier": 0.7, "qk_scale_factor": 1.9}),
+    "gemma1": ("gemma", {}),
     # Ling-2, whose block transformers has in Sarvam: the keys are put back below.
     "ling2": ("sarvam_moe", {
         "num_experts": 8, "num_experts_per_tok": 3, "num_shared_experts": 1,
@@ -260,6 +261,10 @@ def value(name, shape, case=""):
     return tensor(name, shape, NORM_BASE.get(case, 1.0) if norm else 0.0)
 
 
+def tokens_of():
+    return np.floor((formula("tokens", ROWS) * 0.5 + 0.5) * SIZES["vocab_size"]).astype(np.int64)
+
+
 def run(case):
     model_type, more = CASES[case]
     sizes = {k: v for k, v in (SIZES | more).items() if v is not LEFT_OUT}
@@ -281,7 +286,7 @@ def run(case):
             folder, dtype=torch.float64, attn_implementation="eager",
             experts_implementation="eager").eval()
         text = (pathlib.Path(folder) / "config.json").read_text()
-    tokens = np.floor((formula("tokens", ROWS) * 0.5 + 0.5) * SIZES["vocab_size"]).astype(np.int64)
+    tokens = tokens_of()
     plain = torch.Tensor.float
     if model_type in DOUBLES:
         torch.Tensor.float = torch.Tensor.double  # of scans and streams, which else are in float32

@@ -1,4 +1,5 @@
-// Gemma 2 (Gemma Team 2024) and 3 (2025), text: norms before and after both halves of a layer,
+// Gemma 1 (Gemma Team 2024): Llama's block with GeGLU, RoPE over halves and the embedding times
+// sqrt(hidden). Gemma 2 (2024) and 3 (2025), text: norms before and after both halves of a layer,
 // GeGLU, RoPE over halves, the embedding times sqrt(hidden); windows in every second layer and soft
 // caps on scores and logits (2), or windows in five of six layers, with a faster RoPE, and
 // normalised query and key heads in place of the caps (3). GGUF files hold norm weights with the 1
@@ -34,6 +35,22 @@ ValueId BuildLayers(Builder& b, ValueId x, bool normed_heads) {
 }
 
 }  // namespace
+
+ValueId BuildGemma1(Builder& b, ValueId x) {
+    const Span layers = b.shard().layers;
+    const int64_t hidden = b.hyper().hidden;
+    for (int64_t layer = layers.begin; layer < layers.end; ++layer) {
+        b.BeginLayer(layer);
+        const ValueId h = b.Norm(x, "attn_norm", hidden);
+        const ValueId q = b.Rope(b.ToHeads(h, "attn_q", false), false);
+        const ValueId k = b.Rope(b.ToKvHeads(h, "attn_k", false), false);
+        const ValueId a = b.Attention(q, k, b.ToKvHeads(h, "attn_v", false));
+        x = b.Add(x, b.FromHeads(a, "attn_output"));
+
+        x = b.Add(x, b.Mlp(b.Norm(x, "ffn_norm", hidden)));
+    }
+    return x;
+}
 
 ValueId BuildGemma2(Builder& b, ValueId x) {
     return BuildLayers(b, x, false);

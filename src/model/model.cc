@@ -73,6 +73,7 @@ constexpr std::array kArchitectures = {
     Architecture{{"falcon-h1", "Falcon-H1", "attention beside Mamba-2 in each layer",
                   "falconH1, falconH1Normed"},
                  BuildFalconH1},
+    Architecture{{"gemma", "Gemma 1", "as llama, with GeGLU", "gemma1"}, BuildGemma1},
     Architecture{{"gemma2", "Gemma 2", "windows, soft caps", "gemma2"}, BuildGemma2},
     Architecture{{"gemma3", "Gemma 3 (text)", "windows, RoPE of two bases", "gemma3"}, BuildGemma3},
     Architecture{

@@ -14,7 +14,6 @@ constexpr RefusedModel kRefusedModels[] = {
      "LayerNorm with biases, attention beside an MLP without a gate"},
     {"glm5next", "glm5_next", "GLM-5-next",
      "hyper-connections, recurrent layers, an indexer of pooled keys"},
-    {"gemma", "gemma", "Gemma 1", "a builder: Gemma 2's block without windows and caps"},
     {"gemma3n", "gemma3n", "Gemma 3n", "embeddings by layer, KV shared by layers, AltUp"},
     {"hy_v4", "hy_v4", "Hy4", "hyper-connections, sinks in latent attention"},
     {"internlm2", "internlm2", "InternLM 2", "a builder: llama's block"},

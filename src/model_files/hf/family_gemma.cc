@@ -1,4 +1,4 @@
-// Gemma 2 and 3 (text): norms are 1 + w in the folder and have the 1 added in GGUF.
+// Gemma 1 to 3 (text): norms are 1 + w in the folder and have the 1 added in GGUF.
 #include <cmath>
 
 #include "model_files/hf/family.h"
@@ -33,6 +33,21 @@ Status GemmaMeta(const Config& config, MetaWriter& meta, bool (*slides)(int64_t 
     return WriteWindow(config, meta, window, slides);
 }
 
+// Old folders name the exact GELU and mean the other, as transformers has it.
+Result<Config> Gemma1Adjust(const Config& config) {
+    WEFT_ASSIGN(const std::string said, config.StringOr({"hidden_act"}, std::string(kGelu)));
+    if (said != "gelu") return config;
+    const Json over = {{"hidden_act", kGelu}};
+    WEFT_ASSIGN(const Config named, Config::Parse(over.dump(), config.where()));
+    return config.With(named);
+}
+
+Status Gemma1Meta(const Config& config, MetaWriter& meta) {
+    WEFT_ASSIGN(const bool both_ways, config.BoolOr({"use_bidirectional_attention"}, false));
+    if (both_ways) return config.Corrupt("use_bidirectional_attention", "false");
+    return WriteCommon(config, meta, kGelu);
+}
+
 Status Gemma2Meta(const Config& config, MetaWriter& meta) {
     return GemmaMeta(config, meta, [](int64_t layer) { return layer % 2 == 0; });
 }
@@ -63,6 +78,14 @@ constexpr std::string_view kGemma3Defaults =
 constexpr RopeTraits kGemma3Rope = {.by_layer_type = true, .windowed_base = "rope_local_base_freq"};
 
 constexpr Family kFamilies[] = {
+    {.model_type = "gemma",
+     .architecture = "gemma",
+     .rules = {kPreNormRules, kAttentionRules, kMlpRules},
+     .meta = Gemma1Meta,
+     .norm_add = 1,
+     .adjust = Gemma1Adjust,
+     .defaults = R"({"max_position_embeddings": 8192, "head_dim": 256,
+                     "num_key_value_heads": 16, "tie_word_embeddings": true})"},
     {.model_type = "gemma2",
      .architecture = "gemma2",
      .rules = {kNormRules, kAttentionRules, kMlpRules},
