@@ -168,6 +168,10 @@ CASES = {
         "num_hidden_layers": 5, "pad_token_id": None, "final_logit_softcapping": 3.0,
         "output_multiplier": 0.7, "qk_scale_factor": 1.9}),
     "gemma1": ("gemma", {}),
+    "commandR": ("cohere", {"head_dim": LEFT_OUT, "rms_norm_eps": LEFT_OUT, "logit_scale": 0.3}),
+    "commandRPlus": ("cohere", {"head_dim": LEFT_OUT, "rms_norm_eps": LEFT_OUT,
+                                "logit_scale": 0.3, "use_qk_norm": True,
+                                "tie_word_embeddings": False}),
     # Ling-2, whose block transformers has in Sarvam: the keys are put back below.
     "ling2": ("sarvam_moe", {
         "num_experts": 8, "num_experts_per_tok": 3, "num_shared_experts": 1,

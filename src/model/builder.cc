@@ -427,6 +427,16 @@ ValueId Builder::Add(ValueId a, ValueId b) {
     return program_.Emit(program::Add{}, {a, b}, value.name + ".add", value.shape);
 }
 
+ValueId Builder::NormApart(ValueId x, const std::string& weight, bool keys) {
+    const HeadShape shape = Heads();
+    const int64_t heads = keys ? shape.kv_heads : shape.heads;
+    const Span own = Columns(keys ? KvHeads() : QueryHeads());
+    const ValueId w = Weight(Tensor(weight) + ".weight", {own, {}, heads * shape.head_dim, 0});
+    program::RmsNorm norm = NormOf(shape.head_dim);
+    norm.apart = true;
+    return program_.Emit(norm, {x, w}, Local(weight), program_.value(x).shape);
+}
+
 ValueId Builder::NormPlain(ValueId x, int64_t group) {
     const program::Value value = program_.value(x);
     return program_.Emit(program::RmsNorm{hyper_.rms_eps, group, 0, 0, true}, {x},

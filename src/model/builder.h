@@ -62,6 +62,8 @@ class Builder {
     // By the tensor `weight`.`part`, where that isn't "weight"; `weight` alone where it is empty.
     program::ValueId NormBy(program::ValueId x, const std::string& weight, const std::string& part,
                             int64_t group);
+    // This rank's heads of queries or keys, each with weights of its own (Command R+).
+    program::ValueId NormApart(program::ValueId x, const std::string& weight, bool keys);
     // Without a weight.
     program::ValueId NormPlain(program::ValueId x, int64_t group);
     // q and k normed over all heads at once (OLMo 2): the sums of squares meet in one all-reduce.

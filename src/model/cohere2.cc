@@ -1,5 +1,6 @@
-// Command-A and Cohere's models with experts (2025): attention and MLP read one LayerNorm of x and
-// are added to it together. Windowed layers have RoPE, and so have leading layers without experts.
+// Command R (2024), Command A and Cohere's models with experts (2025): attention and MLP read one
+// LayerNorm of x and are added to it together. Command R has RoPE in all layers; else windowed
+// layers have it, and leading layers without experts.
 #include "model/model.h"
 
 namespace weft::model {
@@ -9,12 +10,17 @@ using program::ValueId;
 ValueId BuildCohere2(Builder& b, ValueId x) {
     const Span layers = b.shard().layers;
     const Moe& moe = b.hyper().moe;
+    const bool everywhere = b.hyper().architecture == "command-r";
     for (int64_t layer = layers.begin; layer < layers.end; ++layer) {
         b.BeginLayer(layer);
         const ValueId h = b.Norm(x, "attn_norm", b.hyper().hidden);
         const bool experts = b.Has("ffn_gate_inp.weight");
         ValueId q = b.ToHeads(h, "attn_q", false), k = b.ToKvHeads(h, "attn_k", false);
-        if (b.IsWindowed() || (moe.experts > 0 && !experts)) {
+        if (b.Has("attn_q_norm.weight")) {
+            q = b.NormApart(q, "attn_q_norm", false);
+            k = b.NormApart(k, "attn_k_norm", true);
+        }
+        if (everywhere || b.IsWindowed() || (moe.experts > 0 && !experts)) {
             q = b.Rope(q, true);
             k = b.Rope(k, true);
         }

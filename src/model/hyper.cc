@@ -32,10 +32,14 @@ int64_t UsualPattern(const std::string& architecture) {
     return 0;
 }
 
+bool IsCohere(const std::string& architecture) {
+    return architecture.starts_with("cohere2") || architecture == "command-r";
+}
+
 // Cohere's files name an epsilon of LayerNorm, or of RMS norm.
 Status ReadNorm(const model_files::ModelSource& source, const std::string& prefix, Hyper& hyper) {
     const std::string rms = prefix + "attention.layer_norm_rms_epsilon";
-    hyper.layer_norm = hyper.architecture.starts_with("cohere2") && !source.meta().Has(rms);
+    hyper.layer_norm = IsCohere(hyper.architecture) && !source.meta().Has(rms);
     const std::string key = hyper.layer_norm ? prefix + "attention.layer_norm_epsilon" : rms;
     WEFT_ASSIGN(const double eps, source.meta().F64Or(key, 1e-5));
     hyper.rms_eps = static_cast<float>(eps);
@@ -140,7 +144,7 @@ Status ReadScales(const model_files::ModelSource& source, const std::string& pre
     }
     hyper.ungated = name.starts_with("nemotron_h");
     if (name == "gpt-oss" || name == "minimax-m3") hyper.activation = Activation::kClampedSilu;
-    if (name.starts_with("cohere2") || name == "muse-glimmer") {
+    if (IsCohere(name) || name == "muse-glimmer") {
         WEFT_ASSIGN(hyper.logit_scale, Number(source, prefix + "logit_scale", 1e-6, 1e6, 1.0));
     }
     if (name == "falcon-h1") {
@@ -190,7 +194,7 @@ Status RefuseUnknownScales(const model_files::ModelSource& source, const std::st
     if (!granite) {
         for (const char* key : {"embedding_scale", "residual_scale"}) unknown.push_back(key);
         const bool scaled =
-            hyper.architecture.starts_with("cohere2") || hyper.architecture == "muse-glimmer";
+            IsCohere(hyper.architecture) || hyper.architecture == "muse-glimmer";
         if (!scaled) unknown.push_back("logit_scale");
     }
     for (const char* key : {"attention.shared_kv_layers", "embedding_length_per_layer_input"}) {

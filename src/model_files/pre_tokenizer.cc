@@ -37,6 +37,7 @@ constexpr Evidence kEvidence[] = {
     {"mimo2", "", 0, "qwen2"},
     {"bailingmoe2", "", 0, "bailingmoe2"},
     {"bailingmoe3", "", 0, "bailingmoe2"},
+    {"command-r", "", 0, "command-r"},
     {"cohere2", "", 0, "command-r"},
     {"cohere2moe", "", 0, "cohere2moe"},
     {"exaone4", "", 0, "exaone4"},

@@ -7,7 +7,6 @@ namespace {
 
 constexpr RefusedModel kRefusedModels[] = {
     {"apertus", "apertus", "Apertus", "the activation xIELU"},
-    {"command-r", "cohere", "Command R, R+", "heads with LayerNorms of their own"},
     {"", "deepseek_v41_text", "DeepSeek V4.1",
      "embeddings of n-grams, keys shared by layers, blocks of candidates"},
     {"falcon", "falcon", "Falcon 7B to 180B",

@@ -276,7 +276,9 @@ Status WriteCommon(const Config& config, MetaWriter& meta, std::string_view expe
                         meta));
     WEFT_ASSIGN(const int64_t context,
                 config.IntOr({"max_position_embeddings"}, 1, kMostContext, 4096));
-    const bool centered = meta.architecture().starts_with("cohere2") && !config.Has("rms_norm_eps");
+    const bool cohere =
+        meta.architecture().starts_with("cohere2") || meta.architecture() == "command-r";
+    const bool centered = cohere && !config.Has("rms_norm_eps");
     WEFT_ASSIGN(const double eps,
                 config.F64Or({centered ? "layer_norm_eps" : "rms_norm_eps"}, 1e-6));
     WEFT_ASSIGN(const int64_t vocab, config.NeedInt({"vocab_size"}, 1, 1 << 26));

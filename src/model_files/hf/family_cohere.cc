@@ -1,6 +1,7 @@
-// Command A and Cohere's models with experts.
+// Command R, Command A and Cohere's models with experts.
 #include <algorithm>
 
+#include "model_files/hf/assembly.h"
 #include "model_files/hf/family.h"
 
 namespace weft::model_files::hf {
@@ -18,6 +19,13 @@ Status Cohere2Meta(const Config& config, MetaWriter& meta) {
     if (!parallel) return config.Corrupt("use_parallel_block", "true");
     WEFT_ASSIGN(const int64_t window, config.IntOr({"sliding_window"}, 0, kMostCohereWindow, 0));
     return WriteWindow(config, meta, window, [](int64_t layer) { return (layer + 1) % 4 != 0; });
+}
+
+Status CohereMeta(const Config& config, MetaWriter& meta) {
+    WEFT_TRY(WriteCommon(config, meta));
+    WEFT_ASSIGN(const double scale, config.NeedF64({"logit_scale"}));
+    meta.F32("logit_scale", scale);
+    return {};
 }
 
 Status Cohere2MoeMeta(const Config& config, MetaWriter& meta) {
@@ -66,11 +74,33 @@ Result<Config> Cohere2MoeAdjust(const Config& config) {
     return WithLayerTypes(config.With(named), step, dense);
 }
 
+Status CohereLayer(Assembly& assembly, int64_t, const std::string& prefix) {
+    WEFT_ASSIGN(const bool normed, assembly.config().BoolOr({"use_qk_norm"}, false));
+    const std::string name = prefix + "self_attn.q_norm.weight";
+    if (assembly.Has(name) == normed) return {};
+    return assembly.config().Corrupt(
+        "use_qk_norm", fmt::format("{}: there is {}'{}'", !normed, normed ? "no " : "", name));
+}
+
 constexpr Rule kCohereRules[] = {
     {"attn_norm", "input_layernorm", Form::kNorm},
 };
 
+// Of Command R+, each head with weights of its own.
+constexpr Rule kCohereHeadRules[] = {
+    {"attn_q_norm", "self_attn.q_norm", Form::kNorm, false},
+    {"attn_k_norm", "self_attn.k_norm", Form::kNorm, false},
+};
+
 constexpr Family kCohereFamilies[] = {
+    {.model_type = "cohere",
+     .architecture = "command-r",
+     .rules = {kCohereRules, kAttentionRules, kMlpRules, kCohereHeadRules},
+     .meta = CohereMeta,
+     .layer = CohereLayer,
+     .defaults = R"({"max_position_embeddings": 8192, "layer_norm_eps": 1e-5,
+                     "rms_norm_eps": null, "logit_scale": 0.0625, "use_qk_norm": false,
+                     "tie_word_embeddings": true})"},
     {.model_type = "cohere2",
      .architecture = "cohere2",
      .rules = {kCohereRules, kAttentionRules, kMlpRules},
