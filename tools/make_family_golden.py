@@ -172,6 +172,7 @@ CASES = {
     "commandRPlus": ("cohere", {"head_dim": LEFT_OUT, "rms_norm_eps": LEFT_OUT,
                                 "logit_scale": 0.3, "use_qk_norm": True,
                                 "tie_word_embeddings": False}),
+    "internlm2": ("llama", {"head_dim": LEFT_OUT}),
     # Ling-2, whose block transformers has in Sarvam: the keys are put back below.
     "ling2": ("sarvam_moe", {
         "num_experts": 8, "num_experts_per_tok": 3, "num_shared_experts": 1,
@@ -208,7 +209,51 @@ def deepseek_v4(config):
     return {k: v for k, v in config.items() if k not in dropped} | own
 
 
-REWRITTEN = {"ling2": ling2, "deepseekV4": deepseek_v4}
+def internlm2(config):
+    """config.json of InternLM 2."""
+    kept = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
+            "num_key_value_heads", "vocab_size", "max_position_embeddings", "rms_norm_eps",
+            "hidden_act", "tie_word_embeddings")
+    own = {"architectures": ["InternLM2ForCausalLM"], "model_type": "internlm2", "bias": False,
+           "rope_theta": config["rope_parameters"]["rope_theta"], "rope_scaling": None}
+    return {k: config[k] for k in kept} | own
+
+
+def of_internlm2(name):
+    """The name that InternLM 2 gives a tensor of llama; those that it fuses share one."""
+    for old, new in {"self_attn.q_proj": "attention.wqkv", "self_attn.k_proj": "attention.wqkv",
+                     "self_attn.v_proj": "attention.wqkv", "self_attn.o_proj": "attention.wo",
+                     "mlp.gate_proj": "feed_forward.w1", "mlp.up_proj": "feed_forward.w3",
+                     "mlp.down_proj": "feed_forward.w2", "input_layernorm": "attention_norm",
+                     "post_attention_layernorm": "ffn_norm", "embed_tokens": "tok_embeddings",
+                     "lm_head": "output"}.items():
+        name = name.replace(old, new)
+    return name
+
+
+def internlm2_values(shapes):
+    """Tensors by their own names, and llama's, of which wqkv has q, k and v by KV head."""
+    heads, kv, dim = SIZES["num_attention_heads"], SIZES["num_key_value_heads"], 16
+    own_shapes = {}
+    for name, shape in shapes.items():
+        fused = of_internlm2(name)
+        whole = [(heads + 2 * kv) * dim, shape[-1]]
+        own_shapes[fused] = whole if "wqkv" in fused else shape
+    own = {name: value(name, shape) for name, shape in own_shapes.items()}
+    out = {}
+    for name in shapes:
+        tensor_ = own[of_internlm2(name)]
+        if "wqkv" in of_internlm2(name):
+            by_head = tensor_.reshape(kv, heads // kv + 2, dim, -1)
+            part = {"q": by_head[:, :-2], "k": by_head[:, -2], "v": by_head[:, -1]}
+            tensor_ = part[name.split("_proj")[0][-1]].reshape(-1, tensor_.shape[-1])
+        out[name] = tensor_.contiguous()
+    return own_shapes, out
+
+
+# transformers lacks these models: it runs others with their names and factors, or without parts of
+# some layers.
+REWRITTEN = {"ling2": ling2, "deepseekV4": deepseek_v4, "internlm2": internlm2}
 # The names of published tensors, where transformers 5.24 saves others.
 PUBLISHED = {"deepseek_v4": [
     ("model.embed_tokens.", "embed."), ("model.hc_head.hc_", "hc_head_"),
@@ -240,7 +285,7 @@ def empty(model_type, sizes):
 
 
 def of_text(name):
-    return name.startswith(("model.", "backbone.", "lm_head.", "language_model.",
+    return name.startswith(("model.", "backbone.", "lm_head.", "output.", "language_model.",
                             "multi_modal_projector."))
 
 
@@ -285,6 +330,8 @@ def run(case):
                     tables[renamed] = more["n_routed_experts"]
         values = {n: ids(n, s, tables[n]) if n in tables else value(n, s, case)
                   for n, s in shapes.items()}
+        if case == "internlm2":
+            shapes, values = internlm2_values(shapes)
         safetensors.torch.save_file(values, file, metadata={"format": "pt"})
         loaded = loader.from_pretrained(
             folder, dtype=torch.float64, attn_implementation="eager",

@@ -121,6 +121,7 @@ constexpr std::array kArchitectures = {
         {"hy_v3", "Hy3", "normed heads, leading dense layers, a shared expert", "hyV3"},
         BuildQwen3,
         true},
+    Architecture{{"internlm2", "InternLM 2", "as llama", "internlm2"}, BuildLlama},
     Architecture{{"kimi-linear", "Kimi Linear",
                   "Kimi Delta Attention, latent attention without positions, leading dense layers",
                   "kimiLinear"},

@@ -15,7 +15,6 @@ constexpr RefusedModel kRefusedModels[] = {
      "hyper-connections, recurrent layers, an indexer of pooled keys"},
     {"gemma3n", "gemma3n", "Gemma 3n", "embeddings by layer, KV shared by layers, AltUp"},
     {"hy_v4", "hy_v4", "Hy4", "hyper-connections, sinks in latent attention"},
-    {"internlm2", "internlm2", "InternLM 2", "a builder: llama's block"},
     {"jamba", "jamba", "Jamba", "Mamba layers"},
     {"", "kimi_k3", "Kimi-K3", "gates by column, blocks of residuals"},
     {"deci", "nemotron-nas", "Llama-3.3-Nemotron-Super", "layers without attention"},

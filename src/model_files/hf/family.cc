@@ -15,11 +15,11 @@ constexpr int64_t kMostContext = 1ll << 31;
 std::vector<const Family*> AllFamilies() {
     std::vector<const Family*> all;
     for (const std::span<const Family> some :
-         {LlamaFamilies(), Llama4Families(), QwenFamilies(), QwenNextFamilies(), GemmaFamilies(),
-          Gemma4Families(), DeepseekFamilies(), Deepseek4Families(), MoeFamilies(),
-          CohereFamilies(), ExaoneFamilies(), HunyuanFamilies(), KimiLinearFamilies(),
-          Lfm2Families(), MixedFamilies(), NemotronFamilies(), GraniteHybridFamilies(),
-          FalconFamilies()}) {
+         {LlamaFamilies(), LlamaLikeFamilies(), Llama4Families(), QwenFamilies(),
+          QwenNextFamilies(), GemmaFamilies(), Gemma4Families(), DeepseekFamilies(),
+          Deepseek4Families(), MoeFamilies(), CohereFamilies(), ExaoneFamilies(),
+          HunyuanFamilies(), KimiLinearFamilies(), Lfm2Families(), MixedFamilies(),
+          NemotronFamilies(), GraniteHybridFamilies(), FalconFamilies()}) {
         for (const Family& family : some) all.push_back(&family);
     }
     return all;

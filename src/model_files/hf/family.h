@@ -197,6 +197,7 @@ inline constexpr Rule kSharedExpertRules[] = {
 // ---- The families -------------------------------------------------------------------------------
 
 std::span<const Family> LlamaFamilies();
+std::span<const Family> LlamaLikeFamilies();
 std::span<const Family> Llama4Families();
 std::span<const Family> QwenFamilies();
 std::span<const Family> QwenNextFamilies();
