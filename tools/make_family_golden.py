@@ -173,6 +173,9 @@ CASES = {
                                 "logit_scale": 0.3, "use_qk_norm": True,
                                 "tie_word_embeddings": False}),
     "internlm2": ("llama", {"head_dim": LEFT_OUT}),
+    "minicpm": ("granite", {"head_dim": LEFT_OUT, "embedding_multiplier": 3.0,
+                            "residual_multiplier": 1.4 / 4 ** 0.5, "logits_scaling": 96 / 40,
+                            "attention_multiplier": 0.25, "tie_word_embeddings": True}),
     # Ling-2, whose block transformers has in Sarvam: the keys are put back below.
     "ling2": ("sarvam_moe", {
         "num_experts": 8, "num_experts_per_tok": 3, "num_shared_experts": 1,
@@ -219,6 +222,15 @@ def internlm2(config):
     return {k: config[k] for k in kept} | own
 
 
+def minicpm(config):
+    """config.json of MiniCPM, whose factors have other names."""
+    own = {"architectures": ["MiniCPMForCausalLM"], "model_type": "minicpm", "scale_emb": 3.0,
+           "scale_depth": 1.4, "dim_model_base": 40}
+    dropped = ("embedding_multiplier", "residual_multiplier", "logits_scaling",
+               "attention_multiplier")
+    return {k: v for k, v in config.items() if k not in dropped} | own
+
+
 def of_internlm2(name):
     """The name that InternLM 2 gives a tensor of llama; those that it fuses share one."""
     for old, new in {"self_attn.q_proj": "attention.wqkv", "self_attn.k_proj": "attention.wqkv",
@@ -253,7 +265,8 @@ def internlm2_values(shapes):
 
 # transformers lacks these models: it runs others with their names and factors, or without parts of
 # some layers.
-REWRITTEN = {"ling2": ling2, "deepseekV4": deepseek_v4, "internlm2": internlm2}
+REWRITTEN = {"ling2": ling2, "deepseekV4": deepseek_v4, "internlm2": internlm2,
+             "minicpm": minicpm}
 # The names of published tensors, where transformers 5.24 saves others.
 PUBLISHED = {"deepseek_v4": [
     ("model.embed_tokens.", "embed."), ("model.hc_head.hc_", "hc_head_"),

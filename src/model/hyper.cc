@@ -36,6 +36,10 @@ bool IsCohere(const std::string& architecture) {
     return architecture.starts_with("cohere2") || architecture == "command-r";
 }
 
+bool HasGraniteScales(const std::string& architecture) {
+    return architecture.starts_with("granite") || architecture == "minicpm";
+}
+
 // Cohere's files name an epsilon of LayerNorm, or of RMS norm.
 Status ReadNorm(const model_files::ModelSource& source, const std::string& prefix, Hyper& hyper) {
     const std::string rms = prefix + "attention.layer_norm_rms_epsilon";
@@ -151,10 +155,17 @@ Status ReadScales(const model_files::ModelSource& source, const std::string& pre
         WEFT_ASSIGN(hyper.embedding_scale, OneNumber(source, "token_embd.scale"));
         WEFT_ASSIGN(hyper.logit_scale, OneNumber(source, "output.scale"));
     }
-    if (!name.starts_with("granite")) return {};
-    WEFT_ASSIGN(hyper.embedding_scale, Number(source, prefix + "embedding_scale", 1e-6, 1e6, 1.0));
-    WEFT_ASSIGN(hyper.residual_scale, Number(source, prefix + "residual_scale", 1e-6, 1e6, 1.0));
-    WEFT_ASSIGN(const float divisor, Number(source, prefix + "logit_scale", 1e-6, 1e6, 1.0));
+    if (!HasGraniteScales(name)) return {};
+    // Old files of MiniCPM leave out what its first models have.
+    const bool cpm = name == "minicpm";
+    const double depth = std::sqrt(static_cast<double>(hyper.layers));
+    const double width = static_cast<double>(hyper.hidden) / 256;
+    WEFT_ASSIGN(hyper.embedding_scale,
+                Number(source, prefix + "embedding_scale", 1e-6, 1e6, cpm ? 12.0 : 1.0));
+    WEFT_ASSIGN(hyper.residual_scale,
+                Number(source, prefix + "residual_scale", 1e-6, 1e6, cpm ? 1.4 / depth : 1.0));
+    WEFT_ASSIGN(const float divisor,
+                Number(source, prefix + "logit_scale", 1e-6, 1e6, cpm ? width : 1.0));
     hyper.logit_scale = 1.0f / divisor;
     return {};
 }
@@ -190,8 +201,7 @@ Status RefuseUnknownScales(const model_files::ModelSource& source, const std::st
     if (std::ranges::find(kLimited, hyper.architecture) == std::end(kLimited)) {
         for (const char* key : {"swiglu_clamp_exp", "swiglu_clamp_shexp"}) unknown.push_back(key);
     }
-    const bool granite = hyper.architecture.starts_with("granite");
-    if (!granite) {
+    if (!HasGraniteScales(hyper.architecture)) {
         for (const char* key : {"embedding_scale", "residual_scale"}) unknown.push_back(key);
         const bool scaled =
             IsCohere(hyper.architecture) || hyper.architecture == "muse-glimmer";

@@ -152,6 +152,7 @@ constexpr std::array kArchitectures = {
                   "values narrower than keys, sinks, heads and RoPE that differ by layer", "mimo2"},
                  BuildMimo2,
                  true},
+    Architecture{{"minicpm", "MiniCPM", "scales", "minicpm"}, BuildGranite},
     Architecture{{"minimax-m2", "MiniMax M2", "norms over all heads, partial RoPE", "minimaxM2"},
                  BuildMiniMaxM2,
                  true},

@@ -19,7 +19,6 @@ constexpr RefusedModel kRefusedModels[] = {
     {"", "kimi_k3", "Kimi-K3", "gates by column, blocks of residuals"},
     {"deci", "nemotron-nas", "Llama-3.3-Nemotron-Super", "layers without attention"},
     {"longcat-flash", "longcat_flash", "LongCat-Flash", "two attentions a layer, empty experts"},
-    {"minicpm", "minicpm", "MiniCPM", "a builder: llama's block with Granite's scales"},
     {"", "olmo_hybrid", "OLMo-Hybrid", "recurrent layers between OLMo's"},
     {"phimoe", "phimoe", "Phi-3.5-MoE", "LayerNorm with biases, sparsemixer"},
     {"", "qwen4_exp", "Qwen4-exp, Qwen 3.8",

@@ -8,7 +8,7 @@
 namespace weft::model_files::hf {
 namespace {
 
-constexpr int64_t kMostLikeHeads = 4096;
+constexpr int64_t kMostLikeLayers = 4096, kMostLikeColumns = 1 << 20, kMostLikeHeads = 4096;
 
 Error Lacks(const Assembly& assembly, const std::string& name) {
     return MakeError(ErrorCode::kCorrupt, "{}: tensor '{}' is missing", assembly.folder(), name);
@@ -62,6 +62,27 @@ constexpr Rule kInternLm2Rules[] = {
     {"ffn_down", "feed_forward.w2", Form::kLinear},
 };
 
+// ---- MiniCPM ------------------------------------------------------------------------------------
+
+// Its factors under the names of Granite's.
+Result<Config> MiniCpmAdjust(const Config& config) {
+    WEFT_ASSIGN(const int64_t experts, config.IntOr({"num_experts"}, 0, 1 << 16, 0));
+    if (experts != 0) return config.Corrupt("num_experts", "0: experts are not supported");
+    WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, kMostLikeLayers));
+    WEFT_ASSIGN(const int64_t hidden, config.NeedInt({"hidden_size"}, 1, kMostLikeColumns));
+    WEFT_ASSIGN(const int64_t heads, config.NeedInt({"num_attention_heads"}, 1, kMostLikeHeads));
+    WEFT_ASSIGN(const double embedding, config.NeedF64({"scale_emb"}));
+    WEFT_ASSIGN(const double depth, config.NeedF64({"scale_depth"}));
+    WEFT_ASSIGN(const int64_t base, config.NeedInt({"dim_model_base"}, 1, kMostLikeColumns));
+    WEFT_ASSIGN(const int64_t dim, config.IntOr({"head_dim"}, 1, 1024, hidden / heads));
+    const Json over = {{"embedding_multiplier", embedding},
+                       {"residual_multiplier", depth / std::sqrt(static_cast<double>(layers))},
+                       {"logits_scaling", static_cast<double>(hidden) / static_cast<double>(base)},
+                       {"attention_multiplier", 1 / std::sqrt(static_cast<double>(dim))}};
+    WEFT_ASSIGN(const Config named, Config::Parse(over.dump(), config.where()));
+    return config.With(named);
+}
+
 constexpr Family kLlamaLikeFamilies[] = {
     {.model_type = "internlm2",
      .architecture = "internlm2",
@@ -70,6 +91,14 @@ constexpr Family kLlamaLikeFamilies[] = {
      .layer = InternLm2Layer,
      .defaults = R"({"max_position_embeddings": 2048})",
      .embedding = "tok_embeddings"},
+    {.model_type = "minicpm",
+     .architecture = "minicpm",
+     .rules = {kPreNormRules, kAttentionRules, kMlpRules},
+     .meta = WriteGranite,
+     .pairs = true,
+     .adjust = MiniCpmAdjust,
+     .defaults = R"({"max_position_embeddings": 2048, "scale_emb": 1, "scale_depth": 1,
+                     "dim_model_base": 1, "tie_word_embeddings": true})"},
 };
 
 }  // namespace
