@@ -176,6 +176,7 @@ CASES = {
     "minicpm": ("granite", {"head_dim": LEFT_OUT, "embedding_multiplier": 3.0,
                             "residual_multiplier": 1.4 / 4 ** 0.5, "logits_scaling": 96 / 40,
                             "attention_multiplier": 0.25, "tie_word_embeddings": True}),
+    "deci": ("llama", {"head_dim": LEFT_OUT, "intermediate_size": 256}),
     # Ling-2, whose block transformers has in Sarvam: the keys are put back below.
     "ling2": ("sarvam_moe", {
         "num_experts": 8, "num_experts_per_tok": 3, "num_shared_experts": 1,
@@ -231,6 +232,50 @@ def minicpm(config):
     return {k: v for k, v in config.items() if k not in dropped} | own
 
 
+# Of each layer: whether it attends, and the columns of its MLP as a factor (0: it has none).
+DECI_LAYERS = [(True, 2.5), (False, 5.0), (True, 0), (True, 4.0)]
+
+
+def deci(config):
+    """config.json of Llama-Nemotron; a factor m stands for 2 m hidden / 3 columns, rounded up."""
+    half = {"no_op": False, "replace_with_linear": False, "sparsify": None}
+    blocks = [{"attention": half | ({"n_heads_in_group": 3, "window_length": None} if attends else
+                                    {"n_heads_in_group": None, "no_op": True}),
+               "ffn": half | ({"ffn_mult": factor} if factor else
+                              {"ffn_mult": None, "no_op": True})}
+              for attends, factor in DECI_LAYERS]
+    own = {"architectures": ["DeciLMForCausalLM"], "model_type": "nemotron-nas",
+           "block_configs": blocks, "intermediate_size": None, "num_key_value_heads": None}
+    return config | own
+
+
+class Nothing(torch.nn.Module):
+    """A half of a layer that a model lacks."""
+
+    def __init__(self, attention):
+        super().__init__()
+        self.attention = attention
+
+    def forward(self, x=None, **others):
+        zeros = torch.zeros_like(others["hidden_states"] if x is None else x)
+        return (zeros, None) if self.attention else zeros
+
+
+def without_halves(model):
+    """The llama of DECI_LAYERS."""
+    for layer, (attends, factor) in zip(model.model.layers, DECI_LAYERS):
+        if not attends:
+            layer.self_attn = Nothing(True)
+            layer.input_layernorm = torch.nn.Identity()
+        if not factor:
+            layer.mlp = Nothing(False)
+            layer.post_attention_layernorm = torch.nn.Identity()
+            continue
+        own = type(model.config)(**model.config.to_dict())
+        own.intermediate_size = -(-int(2 * factor * own.hidden_size / 3) // 256) * 256
+        layer.mlp = type(layer.mlp)(own)
+
+
 def of_internlm2(name):
     """The name that InternLM 2 gives a tensor of llama; those that it fuses share one."""
     for old, new in {"self_attn.q_proj": "attention.wqkv", "self_attn.k_proj": "attention.wqkv",
@@ -266,7 +311,7 @@ def internlm2_values(shapes):
 # transformers lacks these models: it runs others with their names and factors, or without parts of
 # some layers.
 REWRITTEN = {"ling2": ling2, "deepseekV4": deepseek_v4, "internlm2": internlm2,
-             "minicpm": minicpm}
+             "minicpm": minicpm, "deci": deci}
 # The names of published tensors, where transformers 5.24 saves others.
 PUBLISHED = {"deepseek_v4": [
     ("model.embed_tokens.", "embed."), ("model.hc_head.hc_", "hc_head_"),
@@ -323,6 +368,19 @@ def value(name, shape, case=""):
     return tensor(name, shape, NORM_BASE.get(case, 1.0) if norm else 0.0)
 
 
+def of_model(case, model):
+    """As run, of a model that no config of transformers describes."""
+    shapes = {name: list(t.shape) for name, t in model.state_dict().items()}
+    model.load_state_dict({n: value(n, s, case) for n, s in shapes.items()})
+    with torch.no_grad():
+        logits = model.double().eval()(torch.from_numpy(tokens_of())[None]).logits[0]
+    config = json.loads(model.config.to_json_string(use_diff=False))
+    meta = {"config": json.dumps(REWRITTEN[case](config)),
+            "tensors": json.dumps({n: ["F32", s] for n, s in shapes.items()}), "norm_base": "1.0"}
+    return meta, {"tokens": tokens_of().astype(np.float32),
+                  "logits": logits.numpy().astype(np.float32)}
+
+
 def tokens_of():
     return np.floor((formula("tokens", ROWS) * 0.5 + 0.5) * SIZES["vocab_size"]).astype(np.int64)
 
@@ -331,6 +389,9 @@ def run(case):
     model_type, more = CASES[case]
     sizes = {k: v for k, v in (SIZES | more).items() if v is not LEFT_OUT}
     model, loader = empty(model_type, sizes)
+    if case == "deci":
+        without_halves(model)
+        return of_model(case, model)
     with tempfile.TemporaryDirectory() as folder:
         model.to(torch.float32).save_pretrained(folder)
         file = pathlib.Path(folder) / "model.safetensors"

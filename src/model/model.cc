@@ -41,6 +41,8 @@ constexpr std::array kArchitectures = {
                   "LayerNorm, attention beside the MLP; heads with LayerNorms of their own",
                   "commandR, commandRPlus"},
                  BuildCohere2},
+    Architecture{{"deci", "Llama-3.3-Nemotron-Super", "layers without attention or MLP", "deci"},
+                 BuildDeci},
     Architecture{{"deepseek2",
                   "DeepSeek V2 (and Lite), V3, R1, Kimi-K2 to K2.7 (text), GLM 4.7 Flash, Youtu",
                   "latent attention, YaRN, leading dense layers, groups of experts, temperature",

@@ -65,6 +65,7 @@ program::ValueId BuildQwen3Next(Builder& b, program::ValueId x);
 program::ValueId BuildGlm4Moe(Builder& b, program::ValueId x);
 program::ValueId BuildGptOss(Builder& b, program::ValueId x);
 program::ValueId BuildMiniMaxM2(Builder& b, program::ValueId x);
+program::ValueId BuildDeci(Builder& b, program::ValueId x);
 program::ValueId BuildGemma1(Builder& b, program::ValueId x);
 program::ValueId BuildGemma2(Builder& b, program::ValueId x);
 program::ValueId BuildGemma3(Builder& b, program::ValueId x);

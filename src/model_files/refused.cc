@@ -17,7 +17,6 @@ constexpr RefusedModel kRefusedModels[] = {
     {"hy_v4", "hy_v4", "Hy4", "hyper-connections, sinks in latent attention"},
     {"jamba", "jamba", "Jamba", "Mamba layers"},
     {"", "kimi_k3", "Kimi-K3", "gates by column, blocks of residuals"},
-    {"deci", "nemotron-nas", "Llama-3.3-Nemotron-Super", "layers without attention"},
     {"longcat-flash", "longcat_flash", "LongCat-Flash", "two attentions a layer, empty experts"},
     {"", "olmo_hybrid", "OLMo-Hybrid", "recurrent layers between OLMo's"},
     {"phimoe", "phimoe", "Phi-3.5-MoE", "LayerNorm with biases, sparsemixer"},

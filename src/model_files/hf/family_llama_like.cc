@@ -83,6 +83,94 @@ Result<Config> MiniCpmAdjust(const Config& config) {
     return config.With(named);
 }
 
+// ---- Llama-Nemotron -----------------------------------------------------------------------------
+
+// One half of a layer of block_configs: what it says, or an empty object.
+Result<Config> HalfOf(const Config& config, size_t layer, std::string_view half) {
+    const Json& blocks = config.json()["block_configs"];
+    if (!blocks[layer].is_object()) return config.Corrupt("block_configs", "objects");
+    WEFT_ASSIGN(const Config block, Config::Parse(blocks[layer].dump(), config.where()));
+    WEFT_ASSIGN(const Config one, block.Sub({half}));
+    for (const std::string_view key : {"replace_with_linear", "sparsify", "window_length",
+                                       "unshifted_sink", "num_sink_tokens"}) {
+        if (!one.Has(key) || one.json()[key] == false) continue;
+        return MakeError(ErrorCode::kUnsupported,
+                         "{}: block_configs: '{}' of layer {} is not supported", config.where(),
+                         key, layer);
+    }
+    return one;
+}
+
+// Heads and columns by layer, 0 where it lacks attention or the MLP.
+Result<Config> DeciAdjust(const Config& config) {
+    WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, kMostLikeLayers));
+    WEFT_ASSIGN(const int64_t hidden, config.NeedInt({"hidden_size"}, 1, kMostLikeColumns));
+    WEFT_ASSIGN(const int64_t heads, config.NeedInt({"num_attention_heads"}, 1, kMostLikeHeads));
+    const Json& json = config.json();
+    if (!json.contains("block_configs") || !json["block_configs"].is_array() ||
+        json["block_configs"].size() != static_cast<size_t>(layers)) {
+        return config.Corrupt("block_configs", fmt::format("{} of them, one a layer", layers));
+    }
+    Json kv = Json::array(), ffn = Json::array();
+    for (size_t layer = 0; layer < static_cast<size_t>(layers); ++layer) {
+        WEFT_ASSIGN(const Config attention, HalfOf(config, layer, "attention"));
+        WEFT_ASSIGN(const Config mlp, HalfOf(config, layer, "ffn"));
+        WEFT_ASSIGN(const bool rests, attention.BoolOr({"no_op"}, false));
+        WEFT_ASSIGN(const bool without, mlp.BoolOr({"no_op"}, false));
+        int64_t group = 0, columns = 0;
+        if (!rests) {
+            WEFT_ASSIGN(group, attention.NeedInt({"n_heads_in_group"}, 1, heads));
+        }
+        if (!without) {
+            WEFT_ASSIGN(const double factor, mlp.NeedF64({"ffn_mult"}));
+            if (!(factor > 0 && factor < 1e4)) return mlp.Corrupt("ffn_mult", "a number above 0");
+            columns = static_cast<int64_t>(2 * factor * static_cast<double>(hidden) / 3);
+            columns = (columns + 255) / 256 * 256;
+        }
+        kv.push_back(rests ? 0 : heads / group);
+        ffn.push_back(columns);
+    }
+    const Json over = {{"num_key_value_heads", std::move(kv)},
+                       {"intermediate_size", std::move(ffn)}};
+    WEFT_ASSIGN(const Config named, Config::Parse(over.dump(), config.where()));
+    return config.With(named);
+}
+
+// No rule needs a tensor in all layers: what a layer has must be what config.json says.
+Status DeciLayer(Assembly& assembly, int64_t layer, const std::string& prefix) {
+    const size_t at = static_cast<size_t>(layer);
+    WEFT_ASSIGN(const std::vector<int64_t> kv, assembly.config().Ints({"num_key_value_heads"}));
+    WEFT_ASSIGN(const std::vector<int64_t> ffn, assembly.config().Ints({"intermediate_size"}));
+    for (const auto& [name, expected] :
+         {std::pair{"input_layernorm", kv[at] > 0}, std::pair{"self_attn.q_proj", kv[at] > 0},
+          std::pair{"self_attn.o_proj", kv[at] > 0},
+          std::pair{"post_attention_layernorm", ffn[at] > 0},
+          std::pair{"mlp.down_proj", ffn[at] > 0}}) {
+        const std::string tensor = prefix + name + ".weight";
+        if (assembly.Has(tensor) == expected) continue;
+        return MakeError(ErrorCode::kCorrupt,
+                         "{}: tensor '{}' is {}; block_configs of config.json says otherwise",
+                         assembly.folder(), tensor, expected ? "missing" : "there");
+    }
+    return {};
+}
+
+constexpr Rule kDeciRules[] = {
+    {"attn_norm", "input_layernorm", Form::kNorm, false},
+    {"attn_q", "self_attn.q_proj", Form::kQuery, false},
+    {"attn_k", "self_attn.k_proj", Form::kKey, false},
+    {"attn_v", "self_attn.v_proj", Form::kLinear, false},
+    {"attn_output", "self_attn.o_proj", Form::kLinear, false},
+    {"ffn_norm", "post_attention_layernorm", Form::kNorm, false},
+    {"ffn_gate", "mlp.gate_proj", Form::kLinear, false},
+    {"ffn_up", "mlp.up_proj", Form::kLinear, false},
+    {"ffn_down", "mlp.down_proj", Form::kLinear, false},
+};
+
+Status DeciMeta(const Config& config, MetaWriter& meta) {
+    return WriteCommon(config, meta);
+}
+
 constexpr Family kLlamaLikeFamilies[] = {
     {.model_type = "internlm2",
      .architecture = "internlm2",
@@ -99,6 +187,14 @@ constexpr Family kLlamaLikeFamilies[] = {
      .adjust = MiniCpmAdjust,
      .defaults = R"({"max_position_embeddings": 2048, "scale_emb": 1, "scale_depth": 1,
                      "dim_model_base": 1, "tie_word_embeddings": true})"},
+    {.model_type = "nemotron-nas",
+     .architecture = "deci",
+     .rules = {kDeciRules},
+     .meta = DeciMeta,
+     .layer = DeciLayer,
+     .pairs = true,
+     .adjust = DeciAdjust,
+     .defaults = R"({"max_position_embeddings": 2048})"},
 };
 
 }  // namespace
