@@ -97,9 +97,9 @@ class ShapeWriter {
 
     Status Run() {
         WEFT_ASSIGN(const std::vector<bool> dense, model_files::hf::DenseLayers(config_));
-        if (has_state_) {
-            WEFT_ASSIGN(recurrent_, model_files::hf::RecurrentLayers(config_));
-        }
+        WEFT_ASSIGN(const int64_t step,  // Llama 4's
+                    config_.IntOr({"interleave_moe_layer_step"}, 0, 1 << 16, 0));
+        WEFT_TRY(ReadKinds());
         WEFT_ASSIGN(qk_norm_, config_.BoolOr({"use_qk_norm"}, false));
         WEFT_ASSIGN(bias_, config_.BoolOr({"attention_bias"}, false));
         WEFT_ASSIGN(k_is_v_, config_.BoolOr({"attention_k_eq_v"}, false));
@@ -108,24 +108,66 @@ class ShapeWriter {
         if (h_.windowing.streams > 0) Streams("output_hc", h_.windowing.streams, 1);
         for (int64_t layer = 0; layer < h_.layers; ++layer) {
             block_ = fmt::format("blk.{}.", layer);
-            const bool experts = h_.moe.experts > 0 && !dense[static_cast<size_t>(layer)];
+            if (name_.starts_with("nemotron_h")) {
+                NemotronLayer(layer);
+                continue;
+            }
+            if (name_ == "deci") {
+                DeciLayer(layer);
+                continue;
+            }
+            const bool experts = h_.moe.experts > 0 && !dense[static_cast<size_t>(layer)] &&
+                                 (step == 0 || (layer + 1) % step == 0);
             Norms(experts);
             if (h_.windowing.streams > 0) {
                 Windows(layer);
                 continue;
             }
-            const bool recurrent = has_state_ && IsRecurrent(layer);
-            recurrent ? Recurrent() : h_.latent.rank > 0 ? Latent(layer) : Attention(layer);
+            if (name_ == "falcon-h1" || IsRecurrent(layer)) Recurrent();
+            if (!IsRecurrent(layer)) h_.latent.rank > 0 ? Latent(layer) : Attention(layer);
             if (h_.indexer.heads > 0 && h_.indexer.IsOwn(layer)) {
                 h_.indexer.block > 0 ? BlockIndexer() : Indexer();
             }
-            if (!experts || name_ == "gemma4") Mlp("", h_.ffn);
+            if (!experts || name_ == "gemma4") Mlp("", h_.FfnOf(layer));
             if (experts) Experts();
+            if (h_.layer_columns > 0) LayerInput();
         }
+        block_.clear();
+        if (h_.layer_columns > 0) LayerInputs();
         return {};
     }
 
   private:
+    // Which layers have recurrent state, and of Nemotron's which are an MLP or experts.
+    Status ReadKinds() {
+        if (Is({"qwen3next", "qwen35", "qwen35moe"})) {
+            delta_net_ = true;
+            WEFT_ASSIGN(recurrent_, model_files::hf::RecurrentLayers(config_));
+            return {};
+        }
+        const model_files::Metadata& meta = model_.meta();
+        const auto by_layer = [&](const char* name) -> Result<std::vector<int64_t>> {
+            const std::string key = name_ + "." + name;
+            const model_files::MetaEntry* entry = meta.Find(key);
+            const bool list = entry != nullptr && entry->type == model_files::MetaType::kArray;
+            return list ? meta.Ints(key) : Result<std::vector<int64_t>>(std::vector<int64_t>());
+        };
+        WEFT_ASSIGN(const std::vector<int64_t> kv, by_layer("attention.head_count_kv"));
+        WEFT_ASSIGN(mlp_, by_layer("feed_forward_length"));
+        if (name_ == "deci") kv_ = kv;
+        for (const int64_t heads : kv) recurrent_.push_back(heads == 0 && name_ != "deci");
+        const bool mamba = Is({"nemotron_h", "nemotron_h_moe", "falcon-h1", "granitehybrid"});
+        if (!mamba) return {};
+        WEFT_ASSIGN(mamba_.heads, meta.Int(name_ + ".ssm.time_step_rank", 1, 1 << 20));
+        WEFT_ASSIGN(mamba_.key_heads, meta.Int(name_ + ".ssm.group_count", 1, 1 << 20));
+        WEFT_ASSIGN(mamba_.key_dim, meta.Int(name_ + ".ssm.state_size", 1, 1 << 20));
+        WEFT_ASSIGN(mamba_.taps, meta.Int(name_ + ".ssm.conv_kernel", 1, 1 << 20));
+        WEFT_ASSIGN(const int64_t inner, meta.Int(name_ + ".ssm.inner_size", 1, 1 << 24));
+        mamba_.value_dim = inner / mamba_.heads;
+        WEFT_ASSIGN(mamba_norm_,
+                    config_.BoolOr({"mamba_rms_norm"}, name_ != "falcon-h1"));
+        return {};
+    }
     bool Is(std::initializer_list<std::string_view> names) const {
         return std::ranges::find(names, name_) != names.end();
     }
@@ -145,8 +187,8 @@ class ShapeWriter {
     void Norms(bool experts) {
         const bool both = Is({"gemma2", "gemma3", "gemma4", "glm4", "afmoe", "muse-glimmer"});
         const bool olmo = Is({"olmo2", "exaone4"});
-        const bool after = Is({"gpt-oss", "glm4moe", "seed_oss"}) || has_state_;
-        const bool one = Is({"cohere2", "cohere2moe"});
+        const bool after = Is({"gpt-oss", "glm4moe", "seed_oss"}) || delta_net_;
+        const bool one = Is({"cohere2", "cohere2moe", "command-r"});
         if (!olmo) Vector("attn_norm.weight", h_.hidden);
         if (!olmo && !after && !one) Vector("ffn_norm.weight", h_.hidden);
         if (both || olmo || after) Vector("post_attention_norm.weight", h_.hidden);
@@ -169,7 +211,7 @@ class ShapeWriter {
             Matrix("attn_output", out, h_.hidden);
             return name_ == "phi3" ? void() : HeadNorms(heads.head_dim, heads.head_dim);
         }
-        Matrix("attn_q", h_.hidden, has_state_ ? 2 * q : q, bias);  // and a gate for each
+        Matrix("attn_q", h_.hidden, delta_net_ ? 2 * q : q, bias);  // and a gate for each
         Matrix("attn_k", h_.hidden, k, bias);
         const bool own_v = name_ != "gemma4" || windowed || !k_is_v_;
         if (own_v) Matrix("attn_v", h_.hidden, v, bias);
@@ -178,11 +220,13 @@ class ShapeWriter {
             Matrix("attn_gate", h_.hidden, gate_columns_ ? out : heads.heads);
         }
         if (gpt || (name_ == "mimo2" && windowed)) Vector("attn_sinks.weight", heads.heads);
-        if (Is({"minimax-m2", "olmo2", "olmoe"})) return HeadNorms(q, k);
+        if (Is({"minimax-m2", "olmo2", "olmoe"}) || (name_ == "command-r" && qk_norm_)) {
+            return HeadNorms(q, k);
+        }
         if (Is({"qwen3", "qwen3moe", "qwen3vl", "qwen3vlmoe", "gemma3", "gemma4", "hy_v3", "dots1",
                 "exaone4", "exaone-moe", "hunyuan-dense", "hunyuan-moe", "afmoe", "laguna",
-                "muse-glimmer", "step35", "minimax-m3"}) ||
-            has_state_ || (name_ == "glm4moe" && qk_norm_)) {
+                "muse-glimmer", "step35", "minimax-m3", "lfm2", "lfm2moe"}) ||
+            delta_net_ || (name_ == "glm4moe" && qk_norm_)) {
             HeadNorms(heads.head_dim, heads.head_dim);
         }
     }
@@ -190,8 +234,85 @@ class ShapeWriter {
         Vector("attn_q_norm.weight", q);
         Vector("attn_k_norm.weight", k);
     }
-    bool IsRecurrent(int64_t layer) const { return recurrent_[static_cast<size_t>(layer)]; }
+    bool IsRecurrent(int64_t layer) const {
+        return !recurrent_.empty() && recurrent_[static_cast<size_t>(layer)];
+    }
+    // One kind of layer at a time: Mamba-2, attention, or an MLP or experts.
+    void NemotronLayer(int64_t layer) {
+        Vector("attn_norm.weight", h_.hidden);
+        if (mlp_[static_cast<size_t>(layer)] > 0) {
+            return h_.moe.experts > 0 ? Experts() : Mlp("", h_.ffn);
+        }
+        IsRecurrent(layer) ? Mamba2() : Attention(layer);
+    }
+    // Layers may lack attention, or the MLP.
+    void DeciLayer(int64_t layer) {
+        if (kv_[static_cast<size_t>(layer)] > 0) {
+            Vector("attn_norm.weight", h_.hidden);
+            Attention(layer);
+        }
+        if (mlp_[static_cast<size_t>(layer)] == 0) return;
+        Vector("ffn_norm.weight", h_.hidden);
+        Mlp("", mlp_[static_cast<size_t>(layer)]);
+    }
     void Recurrent() {
+        switch (h_.recurrent.kind) {
+            case model::Recurrent::Kind::kDeltaNet: return delta_net_ ? DeltaNet() : Mamba2();
+            case model::Recurrent::Kind::kMamba2: return Mamba2();
+            case model::Recurrent::Kind::kKimiDelta: return KimiDelta();
+            case model::Recurrent::Kind::kShortConv: return ShortConv();
+        }
+    }
+    void Mamba2() {
+        const model::Recurrent& r = mamba_;
+        const int64_t inner = r.heads * r.value_dim, shared = r.key_heads * r.key_dim;
+        Matrix("ssm_in", h_.hidden, 2 * inner + 2 * shared + r.heads);
+        model_.Add(block_ + "ssm_conv1d.weight", {r.taps, inner + 2 * shared}, DType::kF32);
+        Vector("ssm_conv1d.bias", inner + 2 * shared);
+        for (const char* of_heads : {"ssm_a", "ssm_d", "ssm_dt.bias"}) Vector(of_heads, r.heads);
+        if (mamba_norm_) {
+            model_.Add(block_ + "ssm_norm.weight", {inner / r.key_heads, r.key_heads}, DType::kF32);
+        }
+        Matrix("ssm_out", inner, h_.hidden);
+    }
+    // Ling 3 has whole matrices where Kimi Linear has two of fewer columns between.
+    void KimiDelta() {
+        const model::Recurrent& r = h_.recurrent;
+        const int64_t all = r.heads * r.key_dim;
+        for (const char* part : {"q", "k", "v"}) {
+            Matrix(std::string("attn_") + part, h_.hidden, all);
+            model_.Add(fmt::format("{}ssm_conv1d_{}.weight", block_, part), {r.taps, 1, all},
+                       DType::kF32);
+        }
+        for (const char* gate : {"ssm_f", "ssm_g"}) {
+            const bool whole = name_ == "bailingmoe3";
+            Matrix(gate + std::string("_a"), h_.hidden, whole ? all : r.key_dim);
+            if (!whole) Matrix(gate + std::string("_b"), r.key_dim, all);
+        }
+        Matrix("ssm_beta", h_.hidden, r.heads);
+        Vector("ssm_a", r.heads);
+        Vector("ssm_dt.bias", all);
+        Vector("ssm_norm.weight", r.value_dim);
+        Matrix("attn_output", all, h_.hidden);
+    }
+    void ShortConv() {
+        Matrix("shortconv.in_proj", h_.hidden, 3 * h_.hidden);
+        model_.Add(block_ + "shortconv.conv.weight", {h_.recurrent.taps, h_.hidden}, DType::kF32);
+        Matrix("shortconv.out_proj", h_.hidden, h_.hidden);
+    }
+    // Gemma 4's small models: what a layer makes of its own embedding, and the tables of all.
+    void LayerInput() {
+        Matrix("inp_gate", h_.hidden, h_.layer_columns);
+        Matrix("proj", h_.layer_columns, h_.hidden);
+        Vector("post_norm.weight", h_.hidden);
+    }
+    void LayerInputs() {
+        const int64_t all = h_.layer_columns * h_.layers;
+        model_.Add("per_layer_token_embd.weight", {all, h_.vocab});
+        Matrix("per_layer_model_proj", h_.hidden, all);
+        Vector("per_layer_proj_norm.weight", h_.layer_columns);
+    }
+    void DeltaNet() {
         const model::Recurrent& r = h_.recurrent;
         const int64_t values = r.heads * r.value_dim;
         const int64_t channels = 2 * r.key_heads * r.key_dim + values;
@@ -225,6 +346,7 @@ class ShapeWriter {
         model_.Add(block_ + "attn_k_b.weight", {plain, m.rank, h_.heads});
         model_.Add(block_ + "attn_v_b.weight", {m.rank, m.value, h_.heads});
         Matrix("attn_output", h_.heads * m.value, h_.hidden);
+        if (name_ == "bailingmoe3") Matrix("attn_gate", h_.hidden, h_.heads);
         if (m.scales) Line("attn_temperature", h_.heads);
     }
     // A vector of factors, and one of what is added.
@@ -294,7 +416,7 @@ class ShapeWriter {
             Matrix("ffn_up", h_.hidden, 2 * columns);
             return Matrix("ffn_down", columns, h_.hidden);
         }
-        Matrix("ffn_gate" + suffix, h_.hidden, columns);
+        if (!h_.ungated) Matrix("ffn_gate" + suffix, h_.hidden, columns);
         Matrix("ffn_up" + suffix, h_.hidden, columns);
         Matrix("ffn_down" + suffix, columns, h_.hidden);
     }
@@ -315,12 +437,17 @@ class ShapeWriter {
             Vector("ffn_gate_inp.scale", h_.hidden);
             Vector("ffn_down_exps.scale", m.experts);
         }
-        Stack("ffn_gate_exps", h_.hidden, m.ffn, gpt);
-        Stack("ffn_up_exps", h_.hidden, m.ffn, gpt);
-        Stack("ffn_down_exps", m.ffn, h_.hidden, gpt);
+        const int64_t width = m.latent > 0 ? m.latent : h_.hidden;
+        if (m.latent > 0) {
+            Matrix("ffn_latent_down", h_.hidden, width);
+            Matrix("ffn_latent_up", width, h_.hidden);
+        }
+        if (!h_.ungated) Stack("ffn_gate_exps", width, m.ffn, gpt);
+        Stack("ffn_up_exps", width, m.ffn, gpt);
+        Stack("ffn_down_exps", m.ffn, width, gpt);
         if (m.shared_ffn == 0) return;
         Mlp("_shexp", m.shared_ffn);
-        if (name_ == "qwen2moe" || has_state_) Matrix("ffn_gate_inp_shexp", h_.hidden, 1);
+        if (name_ == "qwen2moe" || delta_net_) Matrix("ffn_gate_inp_shexp", h_.hidden, 1);
     }
 
     ShapeModel& model_;
@@ -330,7 +457,11 @@ class ShapeWriter {
     std::string block_;
     const bool has_state_ = h_.recurrent.heads > 0;
     bool qk_norm_ = false, bias_ = false, k_is_v_ = false, gate_columns_ = false;
+    bool delta_net_ = false, mamba_norm_ = false;
+    model::Recurrent mamba_;       // of Mamba-2 layers
     std::vector<bool> recurrent_;  // by layer, where any is
+    std::vector<int64_t> mlp_;     // its columns by layer, where the model says so
+    std::vector<int64_t> kv_;      // KV heads by layer, of models that lack attention in some
 };
 
 // int4_experts: the model is published with experts of four bits and all else in BF16, and has

@@ -119,9 +119,9 @@ class Models(NamesTest):
         # No repository is known, and no such model.
         for command in ("pull", "run", "show"):
             self.assertIn("does not run this model yet",
-                          self.refused(command, "command-r", status=1))
+                          self.refused(command, "glm-4.5v", status=1))
             self.assertIn("knows no repository", self.refused(command, "mixtral-8x22b", status=1))
-        for word in ("command-r", "command-r-plus", "glm-4.6v:q4_k_m"):
+        for word in ("glm-4.5v", "glm-4.6v:q4_k_m"):
             said = self.weft("plan", word, "--machines", "strix-halo", "--explain")
             self.assertIn("Weft does not run this model yet", said)
             self.assertNotIn("run: ", said)

@@ -528,8 +528,23 @@ TEST(Shapes, AllHaveTheirSize) {
         {"qwen3.5-0.8b", 0.752},   {"qwen3.5-122b", 122.0},   {"qwen3.5-2b", 1.88},
         {"qwen3.5-397b", 397.0},   {"qwen3.5-4b", 4.21},      {"qwen3.5-9b", 8.95},
         {"step-3.5-flash", 196.8}, {"trinity-large", 398.0},  {"trinity-mini", 26.1},
-        {"trinity-nano", 6.12},    {"muse-glimmer", 27.85},   {"minimax-m3", 428.0},
-        {"mistral-large-4", 1050.1}, {"deepseek-v4-flash", 284.0}};
+        {"trinity-nano", 6.12},
+        {"nemotron-3-nano", 31.6},     {"nemotron-3-super", 120.7}, {"llama-4-maverick", 400.7},
+        {"lfm2-350m", 0.354},          {"lfm2-700m", 0.742},        {"lfm2-1.2b", 1.17},
+        {"lfm2-2.6b", 2.57},           {"lfm2-8b-a1b", 8.34},       {"lfm2.5-8b-a1b", 8.47},
+        {"granite-4.0-h-small", 32.2}, {"granite-4.0-h-tiny", 6.94}, {"granite-4.0-h-micro", 3.19},
+        {"granite-4.0-h-1b", 1.46},    {"falcon-h1-0.5b", 0.521},   {"falcon-h1-1.5b", 1.55},
+        {"falcon-h1-3b", 3.15},        {"falcon-h1-7b", 7.59},      {"falcon-h1-34b", 33.6},
+        {"kimi-linear-48b", 49.1},     {"gemma-4-e2b", 4.65},       {"gemma-4-e4b", 7.52},
+        {"minimax-m3", 428.0},         {"ling-3.0-flash", 124.0},   {"glm-5.2", 743.9},
+        {"command-r-plus", 103.8},     {"gemma-2b", 2.51},         {"gemma-7b", 8.54},
+        {"internlm2-1.8b", 1.89},      {"internlm2-7b", 7.74},     {"internlm2-20b", 19.86},
+        {"minicpm-2b", 2.72},          {"granite-4.0-micro", 3.40},
+        {"granite-4.0-1b", 1.63},      {"granite-4.0-350m", 0.352},
+        {"granite-3.1-3b-a800m", 3.30}, {"granite-3.1-1b-a400m", 1.33},
+        {"nemotron-nano-9b-v2", 8.89}, {"nemotron-nano-12b-v2", 12.31},
+        {"nemotron-super-49b", 49.9},  {"lfm2-24b", 23.84},
+        {"muse-glimmer", 27.85},       {"mistral-large-4", 1050.1}, {"deepseek-v4-flash", 284.0}};
     for (const auto& [name, expected] : billions) {
         const auto source = OpenShape(std::string(name) + ":bf16");
         ASSERT_TRUE(source.ok()) << source.error().message;
