@@ -455,7 +455,6 @@ class ShapeWriter {
     const model_files::hf::Config& config_;
     const std::string name_;
     std::string block_;
-    const bool has_state_ = h_.recurrent.heads > 0;
     bool qk_norm_ = false, bias_ = false, k_is_v_ = false, gate_columns_ = false;
     bool delta_net_ = false, mamba_norm_ = false;
     model::Recurrent mamba_;       // of Mamba-2 layers
