@@ -92,8 +92,8 @@ class Executable {
     // with CompileOptions::beside nothing more runs.
     virtual Status Run(const program::OpRange& ops, const Step& step, const Groups& groups) = 0;
     // Bytes [first_byte, ...) of a value: a kept one (CompileOptions::keep), a loss (program/
-    // loss.h), or one that outlives the step, which `Write` writes, too. Weights of block types are
-    // none of these.
+    // loss.h), or one that outlives the step. Weights of block types are none of these. `Write`
+    // writes what Read reads; a kept value of the step then is what later ranges of ops find.
     virtual Status Read(program::ValueId id, int64_t first_byte, std::span<std::byte> out) = 0;
     virtual Status Write(program::ValueId id, int64_t first_byte,
                          std::span<const std::byte> bytes) = 0;

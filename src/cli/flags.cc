@@ -339,12 +339,13 @@ void AddDraftFlags(const Command& app, engine::DraftOptions& draft) {
         .Group(group);
     app.AddOption("--draft", draft.model,
                   "A small model with the same vocabulary, which guesses on rank 0 what MODEL "
-                  "then checks in one step")
-        .TypeName("MODEL")
+                  "then checks in one step; or mtp: MODEL's own head for multi-token prediction "
+                  "guesses (DeepSeek V3, GLM 4.5, Qwen3-Next, Qwen 3.5 and later)")
+        .TypeName("MODEL|mtp")
         .Group(group);
     app.AddOption("--draft-tokens", draft.tokens,
-                  "Most tokens guessed for a step (--lookup: 16, --draft: 8); fewer, or none, "
-                  "where guesses are seldom right")
+                  "Most tokens guessed for a step (--lookup: 16, --draft: 8, of mtp 4); fewer, or "
+                  "none, where guesses are seldom right")
         .Range(int64_t{1}, engine::kMostDraftTokens)
         .TypeName("K")
         .Group(group);

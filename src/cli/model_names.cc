@@ -9,6 +9,7 @@
 
 #include "cli/output.h"
 #include "cli/pull_model.h"
+#include "engine/drafting.h"
 #include "hub/cache.h"
 #include "hub/short_names.h"
 #include "hub/spec.h"
@@ -177,7 +178,7 @@ Status FindModel(std::string& model, bool pull) {
 }
 
 Status FindDraft(std::string& model, bool pull) {
-    if (model.empty()) return {};
+    if (model.empty() || model == engine::DraftOptions::kDraftHead) return {};
     return FindModel(model, pull && !SpecOfModel(model).empty());
 }
 

@@ -241,8 +241,9 @@ Status FillRun(PlanFlags& flags, PlanRun& run) {
     // (Other programs' usual type is another.)
     const bool own = run.runtime.name == plan::kOwnRuntime;
     flags.typed = own ? WithUsualType(flags.model) : flags.model;
-    flags.typed_draft = own ? WithUsualType(flags.draft) : flags.draft;
-    WEFT_ASSIGN(run.shape, plan::OpenWalk(flags.typed, kv_dtype));
+    const bool head = flags.draft == engine::DraftOptions::kDraftHead;
+    flags.typed_draft = own && !head ? WithUsualType(flags.draft) : flags.draft;
+    WEFT_ASSIGN(run.shape, plan::OpenWalk(flags.typed, kv_dtype, head));
     AddNote(run.shape.note, TypeNote(flags, run.shape));
     if (own && IsNotRun(flags.model)) {
         AddNote(run.shape.note,
@@ -250,6 +251,10 @@ Status FillRun(PlanFlags& flags, PlanRun& run) {
                 "sizes");
     }
     if (flags.draft.empty()) return {};
+    if (head) {
+        flags.load.draft.head = true;
+        return model::CheckDraftHead(run.shape.walk.hyper(), flags.model);
+    }
     WEFT_ASSIGN(run.draft, plan::OpenWalk(flags.typed_draft, kv_dtype));
     WEFT_TRY(CheckDraft(run.shape.walk.hyper(), run.draft.walk.hyper()));
     flags.load.draft.walk = &run.draft.walk;
@@ -403,7 +408,8 @@ Status RunPlan(PlanFlags& flags) {
 void AddDraftOptions(const Command& command, PlanFlags& flags) {
     const auto add = [&](const Option& option) { flags.inference.push_back(option); };
     const Option draft =
-        command.AddOption("--draft", flags.draft, "A smaller model that guesses tokens ahead");
+        command.AddOption("--draft", flags.draft,
+                          "A smaller model that guesses tokens ahead, or mtp: MODEL's own head");
     add(draft);
     add(command.AddOption("--draft-tokens", flags.load.draft.tokens, "Guesses a step")
             .Range(int64_t{1}, int64_t{64})

@@ -20,9 +20,10 @@ constexpr double kWeightsRoom = 0.9;
 Result<int64_t> CacheBytes(const Job& job, const EngineOptions& options,
                            const model_files::ModelSource& source, const model::Hyper& hyper) {
     const DType type = job.reference ? DType::kF32 : job.kv_dtype;
-    WEFT_ASSIGN(int64_t bytes, model::CacheBytesPerToken(hyper, source, type));
+    const bool head = options.draft.head() && hyper.draft_head;
+    WEFT_ASSIGN(int64_t bytes, model::CacheBytesPerToken(hyper, source, type, head));
     const std::string& draft = options.draft.model;
-    if (!draft.empty()) {
+    if (!draft.empty() && !options.draft.head()) {
         WEFT_ASSIGN(const auto small, model_files::OpenModel(draft));
         WEFT_ASSIGN(const model::Hyper its, model::ReadHyper(*small));
         WEFT_ASSIGN(const int64_t more, model::CacheBytesPerToken(its, *small, type));

@@ -262,25 +262,6 @@ void DraftModel::AddRows(const DraftText& text, Going& going) {
     step_.output_rows.push_back(static_cast<int32_t>(step_.tokens.size()) - 1);
 }
 
-// The next guess of a text.
-Status DraftModel::Draw(const DraftText& text, Going& going, const LogitsRow& logits) {
-    SampleContext context(going.tokens);
-    context.prompt = text.prompt;
-    int32_t token = 0;
-    if (text.own != nullptr) {
-        Distribution chances;
-        WEFT_TRY(going.sampler.Distribute(logits, context, chances));
-        token = going.sampler.DrawFrom(chances);
-        text.chances->push_back(std::move(chances));
-    } else {
-        WEFT_ASSIGN(token, going.sampler.Sample(logits, context));
-    }
-    going.tokens.push_back(token);
-    text.draft->push_back(token);
-    going.over = static_cast<int64_t>(text.draft->size()) >= text.count;
-    return {};
-}
-
 Status DraftModel::Guess(std::span<const DraftText> texts) {
     going_.resize(std::max(going_.size(), texts.size()));
     for (size_t i = 0; i < texts.size(); ++i) Begin(texts[i], going_[i]);
@@ -296,10 +277,11 @@ Status DraftModel::Guess(std::span<const DraftText> texts) {
         if (step_.output_rows.empty()) break;
         for (size_t i = 0; i < texts.size(); ++i) {
             if (going_[i].output < 0) continue;
-            const Status drawn =
-                Draw(texts[i], going_[i], rank_->Logits(going_[i].output, logits_, common));
+            Going& going = going_[i];
+            const Status drawn = DrawGuess(texts[i], going.tokens, going.sampler,
+                                           rank_->Logits(going.output, logits_, common));
+            going.over = !drawn.ok() || std::ssize(*texts[i].draft) >= texts[i].count;
             if (drawn.ok()) continue;
-            going_[i].over = true;
             if (std::exchange(warned_, true)) continue;
             Log(LogLevel::kWarning, "--draft {} guesses nothing: {}", name_, drawn.error().message);
         }

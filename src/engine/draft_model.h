@@ -22,6 +22,7 @@
 
 #include "base/result.h"
 #include "cluster/cluster.h"
+#include "engine/drafter.h"
 #include "engine/drafting.h"
 #include "engine/job.h"
 #include "engine/rank.h"
@@ -88,36 +89,16 @@ class DraftPages {
     int64_t page_tokens_;
 };
 
-// A text that is to be drafted, or just read.
-struct DraftText {
-    std::span<const int32_t> tokens;   // so far
-    std::span<const int32_t> pages;    // for them and all guesses but the last
-    uint64_t space = 0;                // see DraftPages
-    int64_t count = 0;                 // guesses; 0: the text is read
-    const Sampler* sampler = nullptr;  // what draws the answer's tokens, and the same guesses
-    size_t prompt = 0;                 // tokens that were given
-    // Judged drafts: what draws them instead, and what each was drawn from.
-    Sampler* own = nullptr;
-    std::vector<Distribution>* chances = nullptr;
-    std::vector<int32_t>* draft = nullptr;  // the guesses come here, as many as there can be
-};
-
-class DraftModel {
+class DraftModel final : public Drafter {
   public:
     // answers: most that it drafts at once; rank: the job's, on rank 0; stop: as in ClusterOptions.
     // Loads the weights.
     static Result<std::unique_ptr<DraftModel>> Open(const std::string& draft_model, int64_t answers,
                                                     Rank& rank, const std::atomic<bool>* stop);
-    // The job's rank is another one now: after a loss.
-    void Serve(Rank& rank);
-    // Of the cost of one of its tokens to that of a step of the job with one row, by the sizes.
-    double ratio() const { return ratio_; }
-    // Of its steps with a row of each answer.
-    const StepCosts& costs() const { return costs_; }
-
-    // Guesses what follows each text. Errors: those of its steps; the job's cluster says that
-    // drafting should end. After an error no sampler has changed.
-    Status Guess(std::span<const DraftText> texts);
+    void Serve(Rank& rank) override;
+    double ratio() const override { return ratio_; }
+    const StepCosts& costs() const override { return costs_; }
+    Status Guess(std::span<const DraftText> texts) override;
 
   private:
     // A text while it is drafted.
@@ -132,7 +113,6 @@ class DraftModel {
     Status CheckJob() const;
     void Begin(const DraftText& text, Going& going) const;
     void AddRows(const DraftText& text, Going& going);
-    Status Draw(const DraftText& text, Going& going, const LogitsRow& logits);
 
     std::string name_;
     double ratio_;

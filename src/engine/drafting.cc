@@ -8,6 +8,8 @@ namespace {
 // A look-up costs nothing, and where the answer repeats a text it repeats it for long.
 constexpr int64_t kLookupTokens = 16;
 constexpr int64_t kModelTokens = 8;
+// A head is trained for the first one; what it makes of its own rows is worse from one to the next.
+constexpr int64_t kHeadTokens = 4;
 // How much one more row adds to a step of one, as long as no such step was seen: little, so that
 // the first drafts are tried.
 constexpr double kDraftRowShare = 0.1;
@@ -19,7 +21,8 @@ constexpr double kMostTimes = 2;
 }  // namespace
 
 int64_t DraftOptions::most() const {
-    return tokens > 0 ? tokens : lookup ? kLookupTokens : kModelTokens;
+    if (tokens > 0) return tokens;
+    return lookup ? kLookupTokens : head() ? kHeadTokens : kModelTokens;
 }
 
 Status CheckDraft(const DraftOptions& o) {

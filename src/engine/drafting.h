@@ -2,8 +2,8 @@
 //
 // A step over the last token and k drafted ones gives the logits after each of them; the longest
 // part of the draft that the sampler agrees with stays, and the token after it comes for free
-// (engine.h). Here: what is asked for, and what a draft is weighed by. lookup.h and draft_model.h
-// guess; batch/step_drafts.h shares a step's rows out.
+// (engine.h). Here: what is asked for, and what a draft is weighed by. lookup.h, draft_model.h and
+// draft_head.h guess; batch/step_drafts.h shares a step's rows out.
 // Sources: Leviathan et al. 2023; Chen et al. 2023, "Accelerating Large Language Model Decoding
 // with Speculative Sampling".
 #pragma once
@@ -18,7 +18,8 @@ namespace weft::engine {
 
 // What the user asked for. At most one of model and lookup.
 struct DraftOptions {
-    std::string model{};  // a draft model, of the same vocabulary; "": none
+    // A draft model, of the same vocabulary, or kDraftHead: the model's own head; "": none.
+    std::string model{};
     bool lookup = false;  // the answer repeats what was said before (lookup.h)
     int64_t tokens = 0;   // most drafted tokens of a step; 0: the drafter's own choice
     bool always = false;  // drafts `tokens` at every step, whether it pays or not
@@ -30,6 +31,8 @@ struct DraftOptions {
     // of one sequence, where these depend on nothing else.
     bool judged = false;
     bool on() const { return lookup || !model.empty(); }
+    static constexpr const char* kDraftHead = "mtp";
+    bool head() const { return model == kDraftHead; }
     int64_t most() const;  // `tokens`, or the choice in place of 0
 };
 inline constexpr int64_t kMostDraftTokens = 256;

@@ -63,12 +63,14 @@ Status Engine::Prepare(Job& job, std::unique_ptr<tokenizer::Tokenizer>& tokenize
     generates_ = job.outputs != model::Outputs::kHidden;
     job.max_outputs = options_.max_seqs + draft_rows_;
     job.state_slots = StateSlots(options_);
+    job.draft_head = draft.head();
     if (draft.model.empty()) return {};
     if (!generates_) {
         return MakeError(ErrorCode::kUsage,
                          "--draft {}: there is nothing to guess where only embeddings are made",
                          draft.model);
     }
+    if (draft.head()) return CheckDraftHead(job);
     return PrepareDraftModel(draft.model, options_.max_seqs, job, tokenizer);
 }
 
@@ -80,12 +82,17 @@ Status Engine::Open(const std::atomic<bool>* stop) {
     adapters_ = static_cast<int32_t>(job.adapters.size());
     embeds_ = rank().has_hidden();
     const std::string& draft = options_.draft.model;
-    if (!draft.empty()) {
+    if (options_.draft.head()) {
+        auto head = std::make_unique<DraftHead>(rank());
+        head->SetNumber(&runner_->step().number);
+        draft_head_ = head.get();
+        drafter_ = std::move(head);
+    } else if (!draft.empty()) {
         auto model = DraftModel::Open(draft, options_.max_seqs, rank(), stop);
         if (!model.ok()) return runner_->Fail(model.error());
-        draft_model_ = std::move(*model);
-        drafts_.Use(*draft_model_);
+        drafter_ = std::move(*model);
     }
+    if (drafter_ != nullptr) drafts_.Use(*drafter_);
     scheduler_ = std::make_unique<Scheduler>(ScheduleOptions{
         options_.max_seqs, job.step_rows(), rank().kv_pages(), rank().page_tokens(),
         options_.prefix_cache, draft_rows_, rank().state_slots(), KeptStates(options_)});

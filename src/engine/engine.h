@@ -48,6 +48,7 @@
 #include "engine/batch/restart_budget.h"
 #include "engine/batch/scheduler.h"
 #include "engine/batch/step_drafts.h"
+#include "engine/draft_head.h"
 #include "engine/request.h"
 #include "engine/runner.h"
 #include "engine/score_cache.h"
@@ -216,6 +217,7 @@ class Engine {
     Status LandAll();
     Status Draft();
     Status ReadAlong();
+    void NoteForHead();
     DraftText TextOf(const Active& active, int64_t tokens) const;
     void NoteStart();
     void NoteCost(const Flight& flight);
@@ -250,7 +252,8 @@ class Engine {
     bool Leaves(int64_t id) const;
 
     EngineOptions options_;
-    std::unique_ptr<DraftModel> draft_model_;  // its work is progress of the rank: it outlives it
+    std::unique_ptr<Drafter> drafter_;  // its work is progress of the rank: it outlives it
+    DraftHead* draft_head_ = nullptr;   // drafter_, where it is one
     std::unique_ptr<StepRunner> runner_;
     model::Hyper hyper_;
     int64_t context_ = 0;

@@ -80,7 +80,7 @@ Status Engine::StartAgain(Error error, bool joining) {
     NoteLayout();
     scheduler_->Forget();
     drafts_.ForgetCosts();
-    if (draft_model_ != nullptr) draft_model_->Serve(rank());
+    if (drafter_ != nullptr) drafter_->Serve(rank());
     rank().SetIdle(true);
     return {};
 }

@@ -39,8 +39,9 @@ Status Engine::SayAll(const Flight& flight) {
         WEFT_TRY(Pool(flight));
         WEFT_TRY(SayLogits(flight));
         losses_ = 0;
-        Sweep();
     }
+    if (draft_head_ != nullptr) NoteForHead();
+    Sweep();
     working_.say_s += Seconds(begin_ns, NowNs());
     return {};
 }

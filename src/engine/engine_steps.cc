@@ -69,7 +69,7 @@ Status Engine::Draft() {
         if (active.pooler) continue;
         if (active.drafts.own && active.drafted_at == s->tokens.size()) continue;
         int64_t left = active.most - active.said - 1;
-        if (draft_model_ != nullptr) {
+        if (drafter_ != nullptr) {
             left =
                 std::min({left, options_.draft.most(), scheduler_->RowsForDrafts(saying) / saying});
             left = scheduler_->PagesForDraft(*s, std::max<int64_t>(left, 0), saying - 1);
@@ -80,6 +80,7 @@ Status Engine::Draft() {
         guessers_.push_back({&active.drafts, text, left, matcher});
     }
     WEFT_TRY(drafts_.Choose(guessers_));
+    if (draft_head_ != nullptr) WEFT_TRY(draft_head_->Follow());
     for (const Sequence* s : decodes_) active_.at(s->id)->drafted_at = s->tokens.size();
     return {};
 }
@@ -88,6 +89,7 @@ Status Engine::Draft() {
 DraftText Engine::TextOf(const Active& active, int64_t tokens) const {
     const Sequence& s = active.sequence;
     DraftText text;
+    text.id = s.id;
     text.tokens = std::span(s.tokens).first(static_cast<size_t>(tokens));
     text.pages = s.pages;
     text.space = std::hash<std::string>()(s.tenant);
@@ -99,14 +101,25 @@ DraftText Engine::TextOf(const Active& active, int64_t tokens) const {
 // The draft model reads what the step has read of prompts, so that it can guess from the first
 // token on and holds up the others by a step at a time, too.
 Status Engine::ReadAlong() {
-    if (draft_model_ == nullptr) return {};
+    if (drafter_ == nullptr || draft_head_ != nullptr) return {};
     texts_.clear();
     for (const PlannedRows& plan : planned_) {
         const Active& active = *active_.at(plan.sequence->id);
         if (plan.rows - plan.drafted == 1 || active.pooler) continue;
         texts_.push_back(TextOf(active, plan.sequence->computed));
     }
-    return texts_.empty() ? Status() : draft_model_->Guess(texts_);
+    return texts_.empty() ? Status() : drafter_->Guess(texts_);
+}
+
+// The step's rows, with the tokens that came out of it, for the draft head to read before the next
+// step runs. (Requests that ended are still here.)
+void Engine::NoteForHead() {
+    draft_head_->BeginStep(runner_->step());
+    for (const PlannedRows& plan : planned_) {
+        const Active& active = *active_.at(plan.sequence->id);
+        const bool drafts = plan.output >= 0 && !active.over && !active.pooler;
+        draft_head_->AddText(drafts ? plan.sequence->id : 0, plan.sequence->tokens);
+    }
 }
 
 // Who is in a step for the first time waits no longer; whose the rows of logits will be, and what

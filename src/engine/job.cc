@@ -27,6 +27,7 @@ void Fields(OneJob& job, const Visit& visit) {
     visit("chunk", job.chunk);
     visit("max_outputs", job.max_outputs);
     visit("draft_bytes", job.draft_bytes);
+    visit("draft_head", job.draft_head);
     visit("reference", job.reference);
     visit("exact", job.exact);
     visit("trace", job.trace);

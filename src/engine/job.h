@@ -34,6 +34,7 @@ struct Job {
     // What rank 0 gets of a step. kBoth with pipeline stages is kLogits.
     model::Outputs outputs = model::Outputs::kLogits;
     int64_t draft_bytes = 0;  // that rank 0 needs beside its share, for a draft model
+    bool draft_head = false;  // with the model's multi-token prediction head
     bool reference = false;   // reference kernels, float32 KV cache
     bool exact = false;       // activations are not rounded
     bool trace = false;       // record op timings

@@ -30,6 +30,7 @@ double TokenBytes(const model_files::ModelSource& source, const model::Hyper& hy
 }  // namespace
 
 bool ChoosesLayout(const Job& job, cluster::Cluster& cluster) {
+    if (job.draft_head) return false;
     if (job.tp > 0 || job.pp > 0 || job.ep > 0 || !job.split.empty()) return false;
     if (cluster.size() < 2 || cluster.fabric().links.empty()) return false;
     std::set<std::string> hosts;

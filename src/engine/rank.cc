@@ -292,13 +292,46 @@ backend::Step Rank::ViewOf(const StepData& step) {
 
 Status Rank::Run(const StepData& step) {
     if (cluster_.rank() == 0) WEFT_TRY(steps_.Send(step));
-    if (step.kind != StepKind::kRun) return {};
+    if (step.kind == StepKind::kStop || step.kind == StepKind::kReport) return {};
     WEFT_TRY(CheckStepRows(step));
     const int64_t begin_ns = NowNs();
-    WEFT_TRY(executable_->Run(executable_->whole(), ViewOf(step), StepGroups()));
+    if (step.kind != StepKind::kRun) {
+        WEFT_TRY(RunDraftHead(step));
+        step_s_ += SecondsSince(begin_ns);
+        return {};
+    }
+    WEFT_TRY(executable_->Run(head_.step, ViewOf(step), StepGroups()));
     step_s_ += SecondsSince(begin_ns);
     Record(step);
     return job_.verify ? VerifyReplicas() : Status();
+}
+
+// The state of a further run is what the one before made of its output rows, on every rank alike.
+Status Rank::RunDraftHead(const StepData& step) {
+    const bool on = step.kind == StepKind::kGuessOn;
+    const auto rows = static_cast<int64_t>(step.tokens.size());
+    if (!job_.draft_head || (on && rows > head_rows_)) {
+        return MakeError(ErrorCode::kCorrupt,
+                         "step {} from rank 0: {} rows of a draft head, behind {}; this job has {}",
+                         step.number, rows, head_rows_,
+                         job_.draft_head ? "one, but not so many rows" : "none");
+    }
+    head_rows_ = static_cast<int64_t>(step.output_rows.size());
+    const program::OpRange& ops = on ? head_.next : head_.first;
+    if (ops.begin == ops.end) return {};
+    if (on && head_.state != program::kNoValue) {
+        head_made_.resize(static_cast<size_t>(rows * hyper_.hidden));
+        WEFT_TRY(executable_->ReadFloats(head_.made, 0, head_made_));
+        WEFT_TRY(executable_->Write(head_.state, 0, std::as_bytes(std::span(head_made_))));
+    }
+    backend::Step view = ViewOf(step);
+    view.wanted.value = head_.logits;
+    return executable_->Run(ops, view, StepGroups());
+}
+
+LogitsRow Rank::DraftLogits(int64_t row, std::vector<float>& buffer, int64_t columns) {
+    WEFT_CHECK(head_.logits != program::kNoValue);
+    return {*executable_, head_.logits, row, hyper_.vocab, columns, buffer};
 }
 
 bool Rank::pipelined() const {
@@ -389,8 +422,9 @@ Status Rank::ReadHidden(int64_t first_row, int64_t rows, std::vector<float>& out
 }
 
 int Rank::all_reduces() const {
+    const auto ops = std::span(program_.ops).first(head_.step.end);
     return static_cast<int>(std::ranges::count_if(
-        program_.ops, [](const program::Op& op) { return op.Is(program::Trait::kAllReduce); }));
+        ops, [](const program::Op& op) { return op.Is(program::Trait::kAllReduce); }));
 }
 
 void Rank::Record(const StepData& step) {
@@ -530,7 +564,9 @@ Status RunWorker(Rank& rank) {
         WEFT_TRY(rank.Receive(step));
         switch (step.kind) {
             case StepKind::kStop: return {};
-            case StepKind::kRun: WEFT_TRY(rank.Run(step)); break;
+            case StepKind::kRun:
+            case StepKind::kGuess:
+            case StepKind::kGuessOn: WEFT_TRY(rank.Run(step)); break;
             case StepKind::kReport: WEFT_TRY(rank.ExchangeReports()); break;
         }
     }

@@ -28,6 +28,7 @@
 #include "engine/step_message.h"
 #include "fabric/table.h"
 #include "hw/power.h"
+#include "model/draft_head.h"
 #include "model/model.h"
 #include "model_files/model_file.h"
 
@@ -55,7 +56,8 @@ class Rank {
     // Lets go of the cluster's links, which end with the epoch.
     void LeaveEpoch();
 
-    // Runs one step. On rank 0, which the logits come to, it is first sent to the others.
+    // Runs one step, or the draft head behind it (StepKind::kGuess). On rank 0, which the logits
+    // come to, it is first sent to the others.
     Status Run(const StepData& step);
     // The same in parts, on rank 0 where it is the first of several stages: while the later ones
     // have a step each, it computes the next. With as many steps at once as there are stages, in
@@ -72,6 +74,8 @@ class Rank {
     Status ReadLogits(int64_t rows, std::vector<float>& out);
     // Of one of them, the first `columns` (-1: all); `buffer` holds them where they are asked for.
     LogitsRow Logits(int64_t row, std::vector<float>& buffer, int64_t columns = -1);
+    // Of a draft head (Job::draft_head): logits of its last run's output rows (rank 0).
+    LogitsRow DraftLogits(int64_t row, std::vector<float>& buffer, int64_t columns);
     // What the final norm left of rows of the last step, [rows, hidden], where the job's outputs
     // have them (rank 0; see has_hidden).
     Status ReadHidden(int64_t first_row, int64_t rows, std::vector<float>& out);
@@ -140,6 +144,7 @@ class Rank {
     Status LoadOne(program::ValueId id);
     Status CheckStop() const;
     Status RunPart(const StepData& step, const program::OpRange& ops);
+    Status RunDraftHead(const StepData& step);
     Status CheckStepRows(const StepData& step) const;
     Status VerifyReplicas();
     // The start-up proof (prove.cc).
@@ -180,6 +185,9 @@ class Rank {
     model::Shard shard_;
     program::Program program_;
     program::ValueId logits_ = program::kNoValue, hidden_ = program::kNoValue;
+    model::DraftHeadOps head_;     // its `step` are the ops of a step, with or without a head
+    int64_t head_rows_ = 0;        // output rows of the head's last run
+    std::vector<float> head_made_;  // of these, while they become the next run's state
     int64_t kv_pages_ = 0;
     bool entered_ = false;  // Enter was called before
     std::string fingerprint_;

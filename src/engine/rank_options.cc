@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "model/draft_head.h"
+
 namespace weft::engine {
 
 DType KvTypeOf(const Job& job) {
@@ -31,6 +33,7 @@ model::BuildOptions BuildOptionsOf(const Job& job, const model::Layout& layout,
         build.outputs = model::Outputs::kLogits;
     }
     build.kv_dtype = KvTypeOf(job);
+    build.draft_head = job.draft_head;
     return build;
 }
 
@@ -44,8 +47,9 @@ backend::CompileOptions CompileOptionsOf(const Job& job, const model::Layout& la
     compile.page_tokens = target.page_tokens;
     compile.kv_pages = (job.cache_tokens() + compile.page_tokens - 1) / compile.page_tokens;
     if (program::SlotBytes(program) > 0) compile.state_slots = job.state_slots;
-    for (const char* name : {"logits", "hidden"}) {
-        const program::ValueId result = program.Find(name);
+    const model::DraftHeadOps head = model::DraftHeadOf(program);
+    for (const program::ValueId result : {program.Find("logits"), program.Find("hidden"),
+                                          head.state, head.made, head.logits}) {
         if (result != program::kNoValue) compile.keep.push_back(result);
     }
     // What a first stage sends lives until it is sent, while the result of the step before comes

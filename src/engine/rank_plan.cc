@@ -205,6 +205,7 @@ Status Rank::Compile() {
     WEFT_TRY(model::AddAdapters(program_, *source_));
     logits_ = program_.Find("logits");
     hidden_ = program_.Find("hidden");
+    head_ = model::DraftHeadOf(program_);
 
     const bool one_host = cluster_.fabric().transport == "shm";
     const auto compile =

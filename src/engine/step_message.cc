@@ -100,7 +100,7 @@ Status DecodeStep(std::span<const int32_t> words, StepData& step) {
     if (words.size() < kHeadWords || static_cast<size_t>(words[0]) != words.size()) {
         return BadStep("its length");
     }
-    if (words[1] < 0 || words[1] > static_cast<int32_t>(StepKind::kReport)) {
+    if (words[1] < 0 || words[1] > static_cast<int32_t>(StepKind::kGuessOn)) {
         return BadStep("its kind");
     }
     step.kind = static_cast<StepKind>(words[1]);

@@ -25,6 +25,9 @@ enum class StepKind : int32_t {
     kRun,     // run the step
     kStop,    // the job is over
     kReport,  // every rank tells how it is
+    kGuess,   // run the draft head over the rows of the last step, of which these are the next
+              // tokens
+    kGuessOn,  // run it again; row i is behind output row i of its last run
 };
 
 // A step with storage of its own; view() is valid as long as it is unchanged.

@@ -61,12 +61,17 @@ ValueId Builder::Enter() {
         LayerInputs();
         return x;
     }
-    const ValueId table = Weight("token_embd.weight", RowsOf(shard_.vocab, hyper_.vocab));
-    const ValueId embedded = AllReduce(
-        program_.Emit(program::Embedding{shard_.vocab.begin}, {tokens_, table}, "embedded", shape));
-    embedded_ = Scale(embedded, hyper_.embedding_scale);
+    embedded_ = Embedded("token_embd", "embedded");
     LayerInputs();
     return Spread(embedded_);
+}
+
+ValueId Builder::Embedded(const std::string& tensor, const std::string& name) {
+    const ValueId table = Weight(tensor + ".weight", RowsOf(shard_.vocab, hyper_.vocab));
+    const ValueId looked_up =
+        program_.Emit(program::Embedding{shard_.vocab.begin}, {tokens_, table}, name,
+                      {kTokens, hyper_.hidden});
+    return Scale(AllReduce(looked_up), hyper_.embedding_scale);
 }
 
 // ---- Embeddings by layer, and keys and values that several layers read (Gemma 4) ----------------
@@ -195,26 +200,29 @@ void Builder::Hidden(ValueId x) {
 void Builder::Logits(ValueId x) {
     x = program_.Emit(program::SelectRows{}, {x, output_rows_}, "selected",
                       {kOutputs, hyper_.stream_columns()});
-    x = Norm(MergeLast(x), OutputNorm(), hyper_.hidden);
-    // "logits" is the last value of the way there.
+    ToLogits(Norm(MergeLast(x), OutputNorm(), hyper_.hidden), OutputMatrix(), "logits");
+}
+
+void Builder::ToLogits(ValueId x, const std::string& tensor, const std::string& name) {
+    // `name` is the last value of the way there.
     const bool gather = shard_.layout.tp > 1;
     const bool scaled = hyper_.logit_scale != 1, capped = hyper_.logit_cap != 0;
     const std::string end = gather ? ".part" : "";
     ValueId logits =
-        MatMul(x, hyper_.tied ? "token_embd" : "output", RowsOf(shard_.vocab, hyper_.vocab),
-               {Cut::kRows}, false, (scaled || capped ? "logits.raw" : "logits") + end);
+        MatMul(x, tensor, RowsOf(shard_.vocab, hyper_.vocab), {Cut::kRows}, false,
+               name + (scaled || capped ? ".raw" : "") + end);
     const Shape part = program_.value(logits).shape;
     if (scaled) {
         logits = program_.Emit(program::Scale{hyper_.logit_scale}, {logits},
-                               (capped ? "logits.scaled" : "logits") + end, part);
+                               name + (capped ? ".scaled" : "") + end, part);
     }
     if (capped) {
-        logits = program_.Emit(program::SoftCap{hyper_.logit_cap}, {logits}, "logits" + end, part);
+        logits = program_.Emit(program::SoftCap{hyper_.logit_cap}, {logits}, name + end, part);
     }
     if (gather) {
         logits = program_.Emit(
             program::AllGather{program::Group::kTensor, shard_.vocab_parts, shard_.vocab.begin},
-            {logits}, "logits", {kOutputs, hyper_.vocab});
+            {logits}, name, {kOutputs, hyper_.vocab});
     }
     if (shard_.layout.pp > 1 && shard_.tensor_rank == 0 && options_.cache) {
         program_.ops.push_back({program::Send{0}, {logits}, {}});
@@ -488,8 +496,10 @@ Status Builder::CheckAllUsed() const {
         int64_t layer = -1;
         const char* const end = info.name.data() + info.name.size();
         const auto [dot, error] = std::from_chars(info.name.data() + 4, end, layer);
-        if (error != std::errc() || dot == end || *dot != '.' || layer < shard_.layers.begin ||
-            layer >= shard_.layers.end || used.contains(info.name)) {
+        const bool head = options_.draft_head && layer == hyper_.layers && shard_.last_stage();
+        const bool own = layer >= shard_.layers.begin && layer < shard_.layers.end;
+        if (error != std::errc() || dot == end || *dot != '.' || !(own || head) ||
+            used.contains(info.name)) {
             continue;
         }
         const std::string_view rest(dot + 1, end);

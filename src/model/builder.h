@@ -37,6 +37,7 @@ struct BuildOptions {
     // Positions that a job may use: chooses LongRoPE's factors. 0: no more than it was made for.
     int64_t context = 0;
     program::Target target{};  // of the device that the Program runs on
+    bool draft_head = false;   // adds the model's multi-token prediction head (draft_head.h)
 };
 
 // Which rows and columns of a file's tensor a weight holds, and the whole tensor's shape, which the
@@ -56,6 +57,14 @@ class Builder {
     // After the last layer: final norm, logits (or what BuildOptions::outputs says) and their way
     // to rank 0, or sent to the next stage.
     void Leave(program::ValueId x);
+
+    // The multi-token prediction head (draft_head.cc), once Leave was called. Begin: the input of
+    // its layer, from the residual stream `x` behind the last layer; shard().layers is that layer
+    // until End, which takes the layer's output.
+    program::ValueId BeginDraftHead(program::ValueId x);
+    void EndDraftHead(program::ValueId x);
+    // On stages before the last, which has the head: rank 0 gets its logits.
+    void RecvDraftHead();
 
     void BeginLayer(int64_t layer);
     program::ValueId Norm(program::ValueId x, const std::string& weight, int64_t group);
@@ -274,6 +283,11 @@ class Builder {
     program::Glu GluOf(const std::vector<float>& limits) const;  // of this layer
     void Hidden(program::ValueId x);
     void Logits(program::ValueId x);
+    // The product of normed rows [R, hidden] with the matrix `tensor`; `name`: of the result.
+    void ToLogits(program::ValueId x, const std::string& tensor, const std::string& name);
+    // Rows of the embedding table `tensor`, summed over the tensor ranks and scaled.
+    program::ValueId Embedded(const std::string& tensor, const std::string& name);
+    std::string OutputMatrix() const { return hyper_.tied ? "token_embd" : "output"; }
     void Fail(Error error);
 
     Hyper hyper_;
@@ -285,6 +299,7 @@ class Builder {
                      output_rows_ = program::kNoValue;
     program::ValueId chosen_ = program::kNoValue;  // of the last layer with an indexer
     int64_t layer_ = -1;
+    Span own_layers_;  // of the shard, while a draft head is built
     // Gemma 4's small models: the embedded tokens, what the stage's layers take beside them, and
     // the keys and values that other layers read, by layer.
     program::ValueId embedded_ = program::kNoValue, layer_inputs_ = program::kNoValue;

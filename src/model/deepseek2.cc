@@ -1,5 +1,5 @@
 // DeepSeek-V2 and V3 (DeepSeek-AI 2024), R1, Kimi-K2: latent attention, and after some dense layers
-// experts, one of them shared by all tokens. Layers for predicting several tokens are left out.
+// experts, one of them shared by all tokens.
 // In GLM 5 and DeepSeek-V3.2 an indexer chooses the positions that a row attends to.
 #include "model/model.h"
 

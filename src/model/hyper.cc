@@ -477,7 +477,8 @@ Result<Hyper> ReadHyper(const model_files::ModelSource& source) {
     }
     const std::string prefix = hyper.architecture + ".";
     WEFT_ASSIGN(hyper.layers, meta.Int(prefix + "block_count", 1, kMostLayers));
-    // What predicts tokens beyond the next stands behind the layers, and is left out.
+    // Layers that predict tokens beyond the next stand behind the others. Drafts come from the
+    // first one (draft_head.h).
     WEFT_ASSIGN(const int64_t beyond,
                 meta.IntOr(prefix + "nextn_predict_layers", 0, hyper.layers - 1, 0));
     // (DeepSeek-V4's files say so where they leave it out, too.)
@@ -524,6 +525,9 @@ Result<Hyper> ReadHyper(const model_files::ModelSource& source) {
     WEFT_ASSIGN(const model_files::TensorInfo* table, source.NeedTensor("token_embd.weight"));
     hyper.vocab = table->rows;
     hyper.tied = source.FindTensor("output.weight") == nullptr;
+    const std::string head = fmt::format("blk.{}.nextn.eh_proj.weight", hyper.layers);
+    hyper.draft_head =
+        beyond > 0 && KnowsDraftHead(hyper.architecture) && source.FindTensor(head) != nullptr;
     return hyper;
 }
 

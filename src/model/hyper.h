@@ -73,6 +73,8 @@ struct Hyper {
     bool ungated = false;       // MLPs and experts have no gate, but ReLU squared
     bool rotates = true;        // RoPE; else attention has no positions
     bool tied = false;          // the output matrix is the embedding table
+    // Layer `layers` of the file is a multi-token prediction head (draft_head.h).
+    bool draft_head = false;
     int64_t group() const { return heads / kv_heads; }
     bool has_state() const { return recurrent.heads > 0 || windowing.pools; }
     // Columns of a row that goes from layer to layer.
@@ -85,13 +87,16 @@ struct Hyper {
         return v_head_dim == 0 ? head_dim : v_head_dim;
     }
     bool IsWindowed(int64_t layer) const {
-        return !windowed.empty() && windowed[static_cast<size_t>(layer)];
+        const auto index = static_cast<size_t>(layer);  // (a draft head stands behind the layers)
+        return index < windowed.size() && windowed[index];
     }
     int64_t FfnOf(int64_t layer) const {
-        return ffn_columns.empty() ? ffn : ffn_columns[static_cast<size_t>(layer)];
+        const auto index = static_cast<size_t>(layer);
+        return index < ffn_columns.size() ? ffn_columns[index] : ffn;
     }
     // The layer whose KV cache this one reads: the last of its kind that writes one.
     int64_t KvLayer(int64_t layer) const {
+        if (layer >= layers) return layer;  // a draft head
         if (!kv_sources.empty()) return kv_sources[static_cast<size_t>(layer)];
         int64_t source = layer;
         const int64_t writers = layers - shared_kv;

@@ -66,7 +66,10 @@ struct Indexer {
     float eps = 1e-6f;  // of the LayerNorms
     // By layer: it has an indexer of its own. Empty: all have; of blocks those with its tensors.
     std::vector<bool> own = {};
-    bool IsOwn(int64_t layer) const { return own.empty() || own[static_cast<size_t>(layer)]; }
+    bool IsOwn(int64_t layer) const {  // a draft head, behind the layers, does
+        const auto index = static_cast<size_t>(layer);
+        return index >= own.size() || own[index];
+    }
 };
 
 // rank == 0 where the model has none. Errors: kCorrupt, kUnsupported, naming the key.

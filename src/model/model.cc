@@ -13,6 +13,10 @@ struct Architecture {
     bool experts = false;  // has a form with experts
 };
 
+// Architectures whose files may bring a draft head that is a layer as `build` makes them.
+constexpr std::array<std::string_view, 7> kWithDraftHead = {
+    "deepseek2", "deepseek32", "glm-dsa", "glm4moe", "qwen35", "qwen35moe", "qwen3next"};
+
 // `tested`: cases of tests/support/golden_models.h, compared with transformers in every layout.
 constexpr std::array kArchitectures = {
     Architecture{{"afmoe", "Trinity (Arcee)",
@@ -275,6 +279,18 @@ bool IsSupported(const std::string& architecture) {
     return FindArchitecture(architecture) != nullptr;
 }
 
+bool KnowsDraftHead(const std::string& architecture) {
+    return std::ranges::find(kWithDraftHead, architecture) != kWithDraftHead.end();
+}
+
+Status CheckDraftHead(const Hyper& hyper, const std::string& model) {
+    if (hyper.draft_head) return {};
+    return MakeError(ErrorCode::kUsage,
+                     "--draft mtp: {} brings no multi-token prediction head that Weft knows. Use "
+                     "--draft MODEL, or --lookup",
+                     model);
+}
+
 Result<program::Program> BuildProgram(const Hyper& hyper, const Shard& shard,
                                       const model_files::ModelSource& source,
                                       const BuildOptions& options) {
@@ -291,7 +307,16 @@ Result<program::Program> BuildProgram(const Hyper& hyper, const Shard& shard,
     }
     WEFT_TRY(CheckTarget(hyper, source.name(), options.target));
     Builder builder(hyper, shard, source, options);
-    builder.Leave(architecture->build(builder, builder.Enter()));
+    const program::ValueId x = architecture->build(builder, builder.Enter());
+    builder.Leave(x);
+    if (options.draft_head) {
+        WEFT_TRY(CheckDraftHead(hyper, source.name()));
+        if (shard.last_stage()) {
+            builder.EndDraftHead(architecture->build(builder, builder.BeginDraftHead(x)));
+        } else {
+            builder.RecvDraftHead();
+        }
+    }
     return std::move(builder).Finish();
 }
 
@@ -314,9 +339,10 @@ Result<int64_t> StateBytesPerSlot(const Hyper& hyper, const model_files::ModelSo
 }
 
 Result<int64_t> CacheBytesPerToken(const Hyper& hyper, const model_files::ModelSource& source,
-                                   DType kv_dtype) {
+                                   DType kv_dtype, bool draft_head) {
     BuildOptions options;
     options.kv_dtype = kv_dtype;
+    options.draft_head = draft_head;
     WEFT_ASSIGN(const program::Program program, WholeProgram(hyper, source, options));
     return program::StateBytes(program, program::kLeastPage) / program::kLeastPage;
 }

@@ -24,6 +24,10 @@ std::vector<Family> Families();
 // The architectures that BuildProgram takes, as "gemma2, gemma3, ...".
 std::string SupportedArchitectures();
 bool IsSupported(const std::string& architecture);
+// Whether BuildProgram knows the multi-token prediction heads of such models (draft_head.h).
+bool KnowsDraftHead(const std::string& architecture);
+// kUsage: the model has none that Weft knows.
+Status CheckDraftHead(const Hyper& hyper, const std::string& model);
 
 // The Program of `shard`. Its inputs are "tokens", "positions" and "output_rows"; rank 0's Program
 // (in training: those of the last stage) leaves "logits" [R, vocab], or what
@@ -33,10 +37,10 @@ Result<program::Program> BuildProgram(const Hyper& hyper, const Shard& shard,
                                       const model_files::ModelSource& source,
                                       const BuildOptions& options);
 
-// Bytes that a position of a sequence takes in the KV caches of all layers, on one rank. Errors:
-// those of BuildProgram.
+// Bytes that a position of a sequence takes in the KV caches of all layers, on one rank, with those
+// of the draft head if `draft_head`. Errors: those of BuildProgram.
 Result<int64_t> CacheBytesPerToken(const Hyper& hyper, const model_files::ModelSource& source,
-                                   DType kv_dtype);
+                                   DType kv_dtype, bool draft_head = false);
 
 // Bytes of a slot of recurrent state in all layers, on one rank; 0: the model has none. Errors:
 // those of BuildProgram.

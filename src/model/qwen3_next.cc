@@ -1,7 +1,6 @@
 // Qwen3-Next and Qwen 3.5, dense and with experts (Qwen team 2025, 2026): three of four layers are
 // gated delta nets, the fourth is attention with normed query and key heads, RoPE over a quarter of
-// a head, and a gate of its output. A shared expert has a gate, too. Layers for predicting several
-// tokens are left out.
+// a head, and a gate of its output. A shared expert has a gate, too.
 #include "model/model.h"
 
 namespace weft::model {

@@ -58,7 +58,8 @@ struct Shard {
     std::vector<int64_t> vocab_parts;      // rows of each tensor rank, for the all-gather of logits
     bool kv_replicated = false;            // some KV head is on several ranks
     const Span& FfnOf(int64_t layer) const {
-        return layer_ffn.empty() ? ffn : layer_ffn[static_cast<size_t>(layer)];
+        const auto index = static_cast<size_t>(layer);
+        return index < layer_ffn.size() ? layer_ffn[index] : ffn;
     }
     bool first_stage() const { return stage == 0; }
     bool last_stage() const { return stage == layout.pp - 1; }

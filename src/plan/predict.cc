@@ -22,6 +22,7 @@ constexpr double kModelSpread = 0.12, kMeasuredSpread = 0.05;
 
 struct StageSteps {
     Breakdown decode, chunk, rest, last;  // a step of each kind
+    Breakdown guesses, reading;           // of a draft head: of a step, and of a whole prompt
 };
 
 // What makes two ranks do the same.
@@ -83,6 +84,7 @@ class Predictor {
                     model::PlanShards(walk_.hyper(), walk_.source(), layout_));
         flights_ = std::min<int64_t>(layout_.pp, load_.batch);
         if (load_.flights > 0) flights_ = std::min(flights_, load_.flights);
+        if (load_.draft.head) flights_ = 1;
         const bool own = runtime_.name == kOwnRuntime;
         chunk_ = engine::PromptChunk(load_.prompt_tokens(), load_.chunk, own ? layout_.pp : 1);
         stages_.resize(static_cast<size_t>(layout_.pp));
@@ -91,6 +93,7 @@ class Predictor {
             WEFT_TRY(AddRank(shard));
         }
         AddHops();
+        if (load_.draft.head) AddDraftHead();
         if (load_.draft.walk != nullptr) WEFT_TRY(AddDraft());
         ShareMemory(out_.memory, cluster_, host_of_);
         out_.lack = FindLack(out_.memory, cluster_, host_of_);
@@ -137,14 +140,19 @@ class Predictor {
         if (found == known_.ranks.end()) {
             WEFT_ASSIGN(const RankWork work, walk_.WorkOf(shard));
             WEFT_ASSIGN(const MemoryUse memory, memory_.Of(shard, machine));
-            const Known::Timed timed{TimeRank(work, machine), memory};
+            Known::Timed timed{TimeRank(work, machine), memory};
+            if (load_.draft.head && shard.last_stage()) {
+                WEFT_ASSIGN(const RankWork head, walk_.DraftHeadWork(shard));
+                TimeHead(head, machine, timed.times);
+            }
             found = known_.ranks.emplace(signature, timed).first;
         }
         out_.memory.push_back(found->second.memory);
         out_.memory.back().rank = shard.rank;
         Stage& stage = stages_[static_cast<size_t>(shard.stage)];
         const Stage& times = found->second.times;
-        for (Breakdown Stage::*kind : {&Stage::decode, &Stage::chunk, &Stage::rest, &Stage::last}) {
+        for (Breakdown Stage::*kind : {&Stage::decode, &Stage::chunk, &Stage::rest, &Stage::last,
+                                       &Stage::guesses, &Stage::reading}) {
             if ((times.*kind).total() > (stage.*kind).total()) stage.*kind = times.*kind;
         }
         return {};
@@ -165,6 +173,21 @@ class Predictor {
         place.busy = BusyOf(machine, 1);
         timed.last = LastOf(work, place);
         return timed;
+    }
+
+    // A draft head reads all rows of each step, and guesses from the last one of each sequence.
+    // Each further guess takes one row.
+    void TimeHead(const RankWork& head, const Machine& machine, Stage& timed) const {
+        const StepPlace place{&machine, &runtime_.On(machine), tensor_, &walk_.hyper(),
+                              BusyOf(machine, 1)};
+        const int64_t batch = load_.batch, context = load_.context;
+        timed.guesses = TimeStep(head, {batch, load_.rows_each(), batch, context}, place);
+        timed.guesses += TimeStep(head, {batch, 1, batch, context}, place) *
+                         static_cast<double>(load_.draft.tokens - 1);
+        if (chunks() > 0) {
+            timed.reading = TimeStep(head, ChunkShape(), place) * static_cast<double>(chunks());
+        }
+        if (rest() > 0) timed.reading += TimeStep(head, RestShape(), place);
     }
 
     static Breakdown LastOf(const RankWork& work, const StepPlace& place) {
@@ -256,7 +279,7 @@ class Predictor {
         const double flights = static_cast<double>(flights_);
         const Breakdown turns = *slowest * flights;
         out_.token = turns.total() > through.total() ? turns : through;
-        if (load_.draft.walk != nullptr) {
+        if (load_.draft.on()) {
             out_.token.draft = draft_s_;
             out_.token = out_.token * (1 / load_.draft.yield());
         }
@@ -293,8 +316,19 @@ class Predictor {
     }
 
     double InTurn() const {
+        if (load_.draft.head) return 1;  // which follows each step before the next one begins
         const Runtime& runtime = runtime_.On(MachineOf(0));
         return runtime.relay && out_.hosts > 1 ? 1 : runtime.in_turn.value;
+    }
+
+    // The last stage has the head; its logits come to rank 0 for each guess.
+    void AddDraftHead() {
+        const Stage& last = stages_.back();
+        draft_s_ = last.guesses.total();
+        draft_prompt_s_ = last.reading.total();
+        if (layout_.pp == 1) return;
+        draft_s_ += static_cast<double>(load_.draft.tokens) *
+                    HopSeconds(layout_.pp - 1, load_.batch, walk_.hyper().vocab);
     }
 
     // K steps of the draft model on rank 0, for all sequences; and it reads each chunk of a prompt
@@ -346,7 +380,7 @@ class Predictor {
         }
         out_.joules_per_token = watts / out_.tok_s;
     }
-    double yield() const { return load_.draft.walk == nullptr ? 1 : load_.draft.yield(); }
+    double yield() const { return load_.draft.on() ? load_.draft.yield() : 1; }
 
     // Of the parts by the figures that they rest on, as if these erred on their own.
     // Of unlike hosts the widest.
@@ -449,6 +483,7 @@ engine::Job Workload::AsJob(DType kv_dtype, int64_t page) const {
     options.draft.lookup = rows_each() > 1;
     options.draft.tokens = rows_each() - 1;
     job.state_slots = engine::StateSlots(options);
+    job.draft_head = draft.head;
     job.max_outputs = batch * rows_each();
     job.chunk = std::max(chunk, job.max_outputs);
     job.kv_dtype = kv_dtype;

@@ -20,10 +20,12 @@
 namespace weft::plan {
 
 struct Draft {
-    const ModelWalk* walk = nullptr;  // null: no drafts
+    const ModelWalk* walk = nullptr;  // of a draft model; null: none
     int64_t tokens = 4;               // guesses a step
     double accepted = 0.6;            // of guesses
-    double yield() const;             // tokens a step
+    bool head = false;                // the model's own head guesses (model/draft_head.h)
+    bool on() const { return head || walk != nullptr; }
+    double yield() const;  // tokens a step
 };
 
 struct Workload {
@@ -36,7 +38,7 @@ struct Workload {
     int64_t flights = 0;     // steps under way at once at most; 0: as many as there are stages
     Draft draft = {};
     int64_t prompt_tokens() const { return prompt > 0 ? prompt : context; }
-    int64_t rows_each() const { return draft.walk == nullptr ? 1 : draft.tokens + 1; }
+    int64_t rows_each() const { return draft.on() ? draft.tokens + 1 : 1; }
     // As `weft serve` runs it: --ctx, --max-seqs, --chunk, --kv and --draft-tokens. `page`: tokens
     // of a page of the KV cache.
     engine::Job AsJob(DType kv_dtype, int64_t page) const;

@@ -107,37 +107,41 @@ class ShapeWriter {
         Vector("output_norm.weight", h_.hidden);
         if (h_.windowing.streams > 0) Streams("output_hc", h_.windowing.streams, 1);
         for (int64_t layer = 0; layer < h_.layers; ++layer) {
-            block_ = fmt::format("blk.{}.", layer);
-            if (name_.starts_with("nemotron_h")) {
-                NemotronLayer(layer);
-                continue;
-            }
-            if (name_ == "deci") {
-                DeciLayer(layer);
-                continue;
-            }
-            const bool experts = h_.moe.experts > 0 && !dense[static_cast<size_t>(layer)] &&
-                                 (step == 0 || (layer + 1) % step == 0);
-            Norms(experts);
-            if (h_.windowing.streams > 0) {
-                Windows(layer);
-                continue;
-            }
-            if (name_ == "falcon-h1" || IsRecurrent(layer)) Recurrent();
-            if (!IsRecurrent(layer)) h_.latent.rank > 0 ? Latent(layer) : Attention(layer);
-            if (h_.indexer.heads > 0 && h_.indexer.IsOwn(layer)) {
-                h_.indexer.block > 0 ? BlockIndexer() : Indexer();
-            }
-            if (!experts || name_ == "gemma4") Mlp("", h_.FfnOf(layer));
-            if (experts) Experts();
-            if (h_.layer_columns > 0) LayerInput();
+            Layer(layer, h_.moe.experts > 0 && !dense[static_cast<size_t>(layer)] &&
+                             (step == 0 || (layer + 1) % step == 0));
         }
         block_.clear();
         if (h_.layer_columns > 0) LayerInputs();
         return {};
     }
 
+    // Behind the layers, which it is like: of a model with experts it has some.
+    void DraftHead() {
+        Layer(h_.layers, h_.moe.experts > 0);
+        Matrix("nextn.eh_proj", 2 * h_.hidden, h_.hidden);
+        for (const char* norm : {"enorm", "hnorm", "shared_head_norm"}) {
+            Vector(fmt::format("nextn.{}.weight", norm), h_.hidden);
+        }
+    }
+
   private:
+    void Layer(int64_t layer, bool experts) {
+        block_ = fmt::format("blk.{}.", layer);
+        if (name_.starts_with("nemotron_h")) return NemotronLayer(layer);
+        if (name_ == "deci") return DeciLayer(layer);
+        Norms(experts);
+        if (h_.windowing.streams > 0) return Windows(layer);
+        const bool recurrent = layer < h_.layers && IsRecurrent(layer);
+        if (name_ == "falcon-h1" || recurrent) Recurrent();
+        if (!recurrent) h_.latent.rank > 0 ? Latent(layer) : Attention(layer);
+        if (h_.indexer.heads > 0 && h_.indexer.IsOwn(layer)) {
+            h_.indexer.block > 0 ? BlockIndexer() : Indexer();
+        }
+        if (!experts || name_ == "gemma4") Mlp("", h_.FfnOf(layer));
+        if (experts) Experts();
+        if (h_.layer_columns > 0) LayerInput();
+    }
+
     // Which layers have recurrent state, and of Nemotron's which are an MLP or experts.
     Status ReadKinds() {
         if (Is({"qwen3next", "qwen35", "qwen35moe"})) {
@@ -492,12 +496,28 @@ void SetPackedTypes(const PackedTypes& packed, ShapeModel& model) {
     model.SetNote(packed.note());
 }
 
+// Draft heads that a model of this config.json is published with. (Qwen3-Next's does not say.)
+Result<int64_t> DraftHeads(const model_files::hf::FolderConfig& config) {
+    if (config.family->draft_head == nullptr) return 0;
+    const int64_t unsaid = config.family->architecture == "qwen3next" ? 1 : 0;
+    WEFT_ASSIGN(
+        const int64_t heads,
+        config.config.IntOr({"num_nextn_predict_layers", "mtp_num_hidden_layers"}, 0, 64, unsaid));
+    return std::min<int64_t>(heads, 1);  // drafts come from the first one
+}
+
 }  // namespace
 
 Result<std::unique_ptr<ModelSource>> MakeShape(std::string config_text, const std::string& name,
-                                               std::string_view type) {
+                                               std::string_view type, bool draft_head) {
     WEFT_ASSIGN(model_files::hf::FolderConfig config,
-                model_files::hf::ParseFolderConfig(std::move(config_text), name));
+                model_files::hf::ParseFolderConfig(config_text, name));
+    int64_t heads = 0;
+    if (draft_head) {
+        WEFT_ASSIGN(heads, DraftHeads(config));
+        WEFT_ASSIGN(config,
+                    model_files::hf::ParseFolderConfig(std::move(config_text), name, heads));
+    }
     const model_files::hf::Config json = config.config;
     const PackedTypes packed(*config.family, json);
     auto model = std::make_unique<ShapeModel>(name, std::move(config));
@@ -509,7 +529,9 @@ Result<std::unique_ptr<ModelSource>> MakeShape(std::string config_text, const st
     WEFT_ASSIGN(std::vector<model_files::hf::RopeVector> ropes, model_files::hf::RopeVectors(json));
     for (auto& rope : ropes) model->AddNumbers(rope.tensor, std::move(rope.factors));
     WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(*model));
-    WEFT_TRY(ShapeWriter(*model, hyper, json).Run());
+    ShapeWriter writer(*model, hyper, json);
+    WEFT_TRY(writer.Run());
+    if (heads > 0) writer.DraftHead();
     WEFT_ASSIGN(const bool int4_experts, json.BoolOr({"int4_experts"}, false));
     WEFT_TRY(SetTypes(*model, hyper.architecture, type, int4_experts));
     if (type.empty()) SetPackedTypes(packed, *model);
@@ -518,13 +540,15 @@ Result<std::unique_ptr<ModelSource>> MakeShape(std::string config_text, const st
 
 namespace {
 
-Result<std::unique_ptr<ModelSource>> MakeNamed(const ShapeWord& word) {
+Result<std::unique_ptr<ModelSource>> MakeNamed(const ShapeWord& word, bool head) {
     for (const EmbeddedFile& file : EmbeddedFiles()) {
         if (file.folder != "shapes" || file.name != word.shape) continue;
-        if (word.context == 0) return MakeShape(std::string(file.text), word.shape, word.type);
+        if (word.context == 0) {
+            return MakeShape(std::string(file.text), word.shape, word.type, head);
+        }
         WEFT_ASSIGN(nlohmann::json config, ParseJsonText(file.text));
         config["max_position_embeddings"] = word.context;
-        return MakeShape(config.dump(), word.shape, word.type);
+        return MakeShape(config.dump(), word.shape, word.type, head);
     }
     return MakeError(ErrorCode::kUsage, "no shape '{}'", word.shape);
 }
@@ -583,7 +607,7 @@ Error NotHere(const std::string& word) {
 
 }  // namespace
 
-Result<std::unique_ptr<ModelSource>> OpenShape(const std::string& word) {
+Result<std::unique_ptr<ModelSource>> OpenShape(const std::string& word, bool draft_head) {
     namespace fs = std::filesystem;
     const size_t colon = word.rfind(':');
     const std::string head = word.substr(0, colon);
@@ -596,19 +620,20 @@ Result<std::unique_ptr<ModelSource>> OpenShape(const std::string& word) {
     const std::vector<std::string> names = ShapeNames();
     if (std::ranges::binary_search(names, head)) {
         const auto named = FindShape(word);
-        if (named) return MakeNamed(*named);
+        if (named) return MakeNamed(*named, draft_head);
         return NoSuchShape(word, head, type);
     }
     if (head.ends_with(".json")) {
         WEFT_ASSIGN(std::string text, ReadTextFile(head, model_files::hf::kMostConfigBytes));
         const fs::path folder = fs::path(head).parent_path();
-        auto shape = MakeShape(std::move(text), folder.string(), type);
+        auto shape = MakeShape(std::move(text), folder.string(), type, draft_head);
         if (shape.ok()) return shape;
         return UnderItsName(shape.error(), (folder / "config.json").string(), head);
     }
     if (IsFolderWithoutWeights(head)) {
         return OpenShape((fs::path(head) / "config.json").string() +
-                         (type.empty() ? "" : ":" + type));
+                             (type.empty() ? "" : ":" + type),
+                         draft_head);
     }
     // What is here, or in the cache, tells more than a name.
     const bool hub = word.starts_with("hf:");
@@ -616,11 +641,11 @@ Result<std::unique_ptr<ModelSource>> OpenShape(const std::string& word) {
     if (local || (colon != word.npos)) {
         auto opened = model_files::OpenModel(word);
         if (opened.ok() || local || word.starts_with("synthetic:")) return opened;
-        if (const auto named = FindShape(word)) return MakeNamed(*named);
+        if (const auto named = FindShape(word)) return MakeNamed(*named, draft_head);
         if (hub && opened.error().code == ErrorCode::kNotFound) return NotHere(word);
         if (hub || !FindShape(head)) return opened;
     } else if (const auto named = FindShape(word)) {
-        return MakeNamed(*named);
+        return MakeNamed(*named, draft_head);
     }
     return NoSuchShape(word, head, type);
 }
@@ -637,9 +662,9 @@ std::string QuantizedTypeOf(const std::string& word) {
     return known.ok() && Info(known->type.base).quantized ? type : "";
 }
 
-Result<OpenedShape> OpenWalk(const std::string& word, DType kv_dtype) {
+Result<OpenedShape> OpenWalk(const std::string& word, DType kv_dtype, bool draft_head) {
     OpenedShape opened;
-    WEFT_ASSIGN(opened.source, OpenShape(word));
+    WEFT_ASSIGN(opened.source, OpenShape(word, draft_head));
     WEFT_ASSIGN(opened.walk, ModelWalk::Make(*opened.source, kv_dtype));
     const auto* shape = dynamic_cast<const ShapeModel*>(opened.source.get());
     opened.is_shape = shape != nullptr;

@@ -7,6 +7,8 @@
 #include <map>
 #include <set>
 
+#include "model/draft_head.h"
+
 namespace weft::plan {
 namespace {
 
@@ -408,6 +410,18 @@ Result<RankWork> ModelWalk::WorkOf(const model::Shard& shard) const {
                 piece.count * RowBytes(value.dtype, value.shape.Elements(0, 0)));
         }
     }
+    return work;
+}
+
+Result<RankWork> ModelWalk::DraftHeadWork(const model::Shard& shard) const {
+    model::BuildOptions options = options_;
+    options.draft_head = true;
+    const model::Shard part = PartOf(shard, 2, {hyper_.layers, hyper_.layers});
+    WEFT_ASSIGN(program::Program list, model::BuildProgram(hyper_, part, *source_, options));
+    const auto behind = static_cast<std::ptrdiff_t>(model::DraftHeadOf(list).first.begin);
+    list.ops.erase(list.ops.begin(), list.ops.begin() + behind);
+    RankWork work;
+    work.pieces.push_back({std::move(list)});
     return work;
 }
 

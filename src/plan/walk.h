@@ -42,6 +42,8 @@ class ModelWalk {
     const std::vector<int>& kind_of_layer() const { return kind_of_layer_; }
     // Of one rank of a plan. Errors: those of BuildProgram.
     Result<RankWork> WorkOf(const model::Shard& shard) const;
+    // Of its draft head (model/draft_head.h), behind a step: of a rank of the last stage.
+    Result<RankWork> DraftHeadWork(const model::Shard& shard) const;
 
   private:
     const model_files::ModelSource* source_ = nullptr;
@@ -60,7 +62,7 @@ struct Breakdown {
     double wire = 0;       // collectives: links
     double sync = 0;       // collectives: the runtime
     double hops = 0;       // messages between stages
-    double draft = 0;      // the draft model's guesses; of a prompt, its reading of it
+    double draft = 0;      // the draft model's or head's guesses; of a prompt, its reading of it
     double total() const;
     Breakdown& operator+=(const Breakdown& other);
     Breakdown operator*(double factor) const;

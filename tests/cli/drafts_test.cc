@@ -6,6 +6,7 @@
 
 #include <set>
 
+#include "support/draft_head_file.h"
 #include "support/limits.h"
 #include "support/nightly.h"
 #include "support/process.h"
@@ -127,6 +128,7 @@ TEST_F(Drafts, Refusals) {
     refused({"--draft", foreign_}, {"foreign.gguf: its vocabulary has 300 tokens, that of ",
                                     "model.gguf has 267", "--lookup"});
     refused({"--draft", small_, "--lookup"}, {"exclude each other"});
+    refused({"--draft", "mtp"}, {"model.gguf brings no multi-token prediction head", "--lookup"});
     refused({"--draft-tokens", "4"}, {"needs --draft MODEL or --lookup"});
     refused({"--lookup", "--chunk", "1"}, {"--chunk is 1"});
     const Ran missing = RunWeft(Command() + Words{"--draft", dir_ / "none.gguf"});
@@ -184,6 +186,63 @@ TEST_F(Drafts, ALossChangesNoToken) {
         EXPECT_NE(ran.err.find("; epoch 2 with 3 ranks after "), std::string::npos) << ran.err;
         EXPECT_EQ(ran.out, undisturbed.out);
     }
+}
+
+// Drafts of the model's own head, with experts and behind recurrent state: the text in every layout
+// is that without them, also where a rank is lost meanwhile.
+class DraftHeadRuns : public testing::TestWithParam<const char*> {
+  protected:
+    void SetUp() override {
+        ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+        TinyFile file = HeadFile(GetParam(), true);
+        file.hyper.context = 1 << 20;
+        WriteTinyGguf(model_, file);
+    }
+    Words Command(int tokens) const {
+        return {"run", model_, "-p", "the hen, the c", "-t", "1", "-n",
+                std::to_string(tokens), "--ignore-eos"};
+    }
+
+    test::TempDir dir_;
+    std::string model_ = dir_ / "model.gguf";
+    const Words head_ = {"--draft", "mtp", "--draft-always", "--draft-tokens", "3"};
+};
+
+INSTANTIATE_TEST_SUITE_P(All, DraftHeadRuns, testing::Values("glm4moe", "deepseek2", "qwen35"),
+                         [](const auto& one) { return std::string(one.param); });
+
+TEST_P(DraftHeadRuns, TheTextIsTheSameInEveryLayout) {
+    size_t turn = 0;
+    for (const char* layout : {"--tp 2 --transport shm", "--tp 3 --split 1,3,2", "--tp 4",
+                               "--pp 2 --transport tcp", "--tp 2 --pp 2"}) {
+        if (!test::InTurn(turn++, 3)) continue;
+        SCOPED_TRACE(layout);
+        const Words command = Command(60) + SplitWords(layout) + Words{"--json"};
+        const auto expected = RunWeft(command).Json();
+        ASSERT_EQ(expected["tokens"].size(), 60u);
+        const auto got = RunWeft(command + head_ + Words{"--verify"}).Json();
+        EXPECT_EQ(got["tokens"], expected["tokens"]);
+        EXPECT_GT(got["speculation"]["acceptance"], 0.7);
+    }
+}
+
+TEST_P(DraftHeadRuns, ALossChangesNoToken) {
+    const Words cluster = {
+        "--tp", "3", "--timeout-ms", std::to_string(test::TimeoutMs(3000)), "--rejoin-ms", "20000"};
+    const Words draw = {"--temp", "1", "--top-k", "10", "--seed", "5"};
+    const Words command = Command(400) + head_ + cluster + draw;
+    const Ran undisturbed = RunWeft(command);
+    ASSERT_EQ(undisturbed.status, 0) << undisturbed.err;
+    Weft weft(command);
+    const Deadline patience = test::Limit(30'000);
+    while (weft.Out().size() < 50 && !patience.expired()) ::usleep(500);
+    const std::vector<pid_t> children = test::ChildrenOf(weft.pid());
+    ASSERT_EQ(children.size(), 2u) << weft.Err();
+    ::kill(children[1], SIGKILL);
+    const Ran ran = weft.Wait(60'000);
+    EXPECT_EQ(ran.status, 0) << ran.err;
+    EXPECT_NE(ran.err.find("; epoch 2 with 3 ranks after "), std::string::npos) << ran.err;
+    EXPECT_EQ(ran.out, undisturbed.out);
 }
 
 }  // namespace

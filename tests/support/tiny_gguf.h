@@ -200,7 +200,8 @@ inline void WriteTinyGguf(const std::string& path, const TinyFile& file) {
     const auto u32 = [&](const char* key, int64_t value) {
         writer.U32(name + "." + key, static_cast<uint32_t>(value));
     };
-    u32("block_count", h.layers);
+    u32("block_count", h.layers + (h.draft_head ? 1 : 0));
+    if (h.draft_head) u32("nextn_predict_layers", 1);
     u32("context_length", h.context);
     u32("embedding_length", h.hidden);
     u32("feed_forward_length", h.ffn);

@@ -66,6 +66,9 @@ struct TinyForm {
     int64_t dense_layers = 0;  // leading layers without experts
     bool split_latent = true;  // attn_k_b and attn_v_b; else attn_kv_b
     bool plain_heads = false;  // heads without norms and biases, of glm4moe
+    // What layers add to the residual stream, times this; 0: nothing is changed. Small: the next
+    // token follows from the last one almost alone, and a draft head is made that knows this.
+    float layer_scale = 0;
 };
 
 // Float32 tensors by the formula; given a dtype, only the table of tensors of that type, with
@@ -82,6 +85,8 @@ class TinySource final : public model_files::ModelSource {
         for (int64_t layer = 0; layer < h.layers; ++layer) {
             AddLayer(h, layer, "blk." + std::to_string(layer) + ".");
         }
+        if (h.draft_head) AddDraftHead(h, "blk." + std::to_string(h.layers) + ".");
+        if (form_.layer_scale != 0 && !dtype_) ScaleLayers(h);
     }
 
     const std::string& name() const override { return name_; }
@@ -130,12 +135,39 @@ class TinySource final : public model_files::ModelSource {
         if (!dtype_) data_[tensor] = MakeTensor(tensor, rows, cols);
     }
 
+    void ScaleLayers(const model::Hyper& h) {
+        for (auto& [name, tensor] : data_) {
+            const bool adds = name.find("attn_output") != name.npos ||
+                              name.find("ffn_down") != name.npos ||
+                              name.find("ssm_out") != name.npos;
+            for (float& value : tensor.data) value *= adds ? form_.layer_scale : 1;
+        }
+        if (!h.draft_head) return;
+        const std::string p = "blk." + std::to_string(h.layers) + ".nextn.";
+        TinyTensor& both = data_.at(p + "eh_proj.weight");
+        for (int64_t row = 0; row < h.hidden; ++row) {
+            for (int64_t col = 0; col < both.cols; ++col) {
+                both.data[static_cast<size_t>(row * both.cols + col)] = col == row ? 1.0f : 0.0f;
+            }
+        }
+        for (float& value : data_.at(p + "enorm.weight").data) value = 1;
+        data_.at(p + "shared_head_norm.weight") = data_.at("output_norm.weight");
+    }
+
+    void AddDraftHead(const model::Hyper& h, const std::string& p) {
+        AddLayer(h, h.layers, p);
+        Add(p + "nextn.eh_proj.weight", h.hidden, 2 * h.hidden);
+        for (const char* norm : {"enorm", "hnorm", "shared_head_norm"}) {
+            Add(p + "nextn." + norm + ".weight", 1, h.hidden);
+        }
+    }
+
     void AddLayer(const model::Hyper& h, int64_t layer, const std::string& p) {
         const model::HeadShape heads = h.HeadsOf(layer);
         const int64_t q_rows = h.heads * heads.head_dim, kv_rows = heads.kv_heads * heads.head_dim;
         const std::string& name = h.architecture;
         const bool fused = name == "phi3", post = name.starts_with("gemma") || name == "olmo2";
-        const bool recurrent = h.has_state() && (layer + 1) % 4 != 0;
+        const bool recurrent = h.has_state() && layer < h.layers && (layer + 1) % 4 != 0;
         const bool delta_net = IsDeltaNet(h);
         const bool other_norm =
             name == "gpt-oss" || name == "glm4moe" || name == "seed_oss" || delta_net;

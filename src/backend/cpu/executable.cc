@@ -628,7 +628,8 @@ Status CpuExecutable::Read(program::ValueId id, int64_t first_byte, std::span<st
 Status CpuExecutable::Write(program::ValueId id, int64_t first_byte,
                             std::span<const std::byte> bytes) {
     const program::Value& value = program_.value(id);
-    const int64_t all = RowBytes(value.dtype, value.shape.Elements(0, 0));
+    const int64_t all = RowBytes(
+        value.dtype, value.shape.Elements(options_.max_tokens, options_.max_outputs));
     const auto count = static_cast<int64_t>(bytes.size());
     WEFT_CHECK(first_byte >= 0 && count <= all && first_byte <= all - count);
     if (count > 0) std::memcpy(buffers_.At(id) + first_byte, bytes.data(), bytes.size());

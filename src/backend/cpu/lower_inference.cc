@@ -61,14 +61,27 @@ class InferenceLowerer final : StreamCalls {
         }
     }
 
-    Result<std::vector<Call>> RunAll() {
+    // What ops share is made anew behind each kept value: a run may begin there, with other inputs
+    // than the ops before it had (Executable::Write).
+    void ForgetShared() {
         std::ranges::fill(prepared_value_, program::kNoValue);
         planned_ids_ = program::kNoValue;
         tables_made_.clear();
+    }
+    bool IsKept(ValueId id) const {
+        return std::ranges::find(options_.keep, id) != options_.keep.end();
+    }
+
+    Result<std::vector<Call>> RunAll() {
+        ForgetShared();
         for (size_t i = 0; i < program_.ops.size(); ++i) {
             op_ = static_cast<int32_t>(i);
-            if (program_.ops[i].kind() != OpKind::kAdapt) TakeUps();
-            WEFT_TRY(LowerOp(program_.ops[i]));
+            const Op& op = program_.ops[i];
+            if (op.kind() != OpKind::kAdapt) TakeUps();
+            WEFT_TRY(LowerOp(op));
+            if (std::ranges::any_of(op.outputs, [&](ValueId id) { return IsKept(id); })) {
+                ForgetShared();
+            }
         }
         TakeUps();
         PlaceBarriers(calls_, options_);

@@ -177,8 +177,10 @@ Status VulkanExecutable::RunBound(const OpRange& ops, const Step& step, const Gr
     }
     if (!step.copies.empty()) WEFT_TRY(CopyPages());
     const RecordingKey key = KeyOf(step, ops);
-    // Ranges before the last leave what the host reads as it is.
-    if (ops.end == program_.ops.size()) reading_.NoteBrought({}, 0);
+    // Ranges before the last leave what the host reads as it is, unless they compute it.
+    if (ops.end == program_.ops.size() || Computes(ops, step.wanted.value)) {
+        reading_.NoteBrought({}, 0);
+    }
     bool too_long = false;
     if (probe_) {
         WEFT_ASSIGN(Recording once, recordings_.Make(key));
@@ -241,18 +243,21 @@ RecordingKey VulkanExecutable::KeyOf(const Step& step, const OpRange& ops) const
     return key;
 }
 
+bool VulkanExecutable::Computes(const OpRange& ops, program::ValueId value) const {
+    const auto range = std::span(program_.ops).subspan(ops.begin, ops.end - ops.begin);
+    return std::ranges::any_of(range, [&](const program::Op& op) {
+        return std::ranges::find(op.outputs, value) != op.outputs.end();
+    });
+}
+
 // What these ops can bring along of what is wanted: few rows, which they compute. The count of the
 // best is rounded up, so that steps which want a little more share a recording.
 WantedRows VulkanExecutable::WantedOf(const Step& step, const OpRange& ops) const {
     WantedRows wanted = step.wanted;
     if (wanted.value == program::kNoValue || shape_.outputs == 0) return {};
-    const auto range = std::span(program_.ops).subspan(ops.begin, ops.end - ops.begin);
-    const bool computes = std::ranges::any_of(range, [&](const program::Op& op) {
-        return std::ranges::find(op.outputs, wanted.value) != op.outputs.end();
-    });
     const program::Shape& shape = program_.value(wanted.value).shape;
     const bool of_outputs = shape.rank == 2 && shape[0] == program::kOutputs;
-    if (!computes || !of_outputs || !buffers_.InArena(wanted.value)) return {};
+    if (!Computes(ops, wanted.value) || !of_outputs || !buffers_.InArena(wanted.value)) return {};
     const uint64_t bytes = uint64_t{sizeof(float)} * static_cast<uint64_t>(shape_.outputs) *
                            static_cast<uint64_t>(shape[1]);
     wanted.whole = wanted.whole && bytes <= Buffers::kWholeBytes;

@@ -81,6 +81,7 @@ class VulkanExecutable final : public Executable {
     StepShape ShapeOfRun(const OpRange& ops, const Step& step) const;
     RecordingKey KeyOf(const Step& step, const OpRange& ops) const;
     WantedRows WantedOf(const Step& step, const OpRange& ops) const;
+    bool Computes(const OpRange& ops, program::ValueId value) const;
     Status RunKept(const RecordingKey& key, bool* too_long);
     Status RunPass(const RecordingKey& key, bool* too_long);
     Status RunStages(Recording& recording, size_t first, bool* too_long);

@@ -1,12 +1,12 @@
 // StepDrafts: how many guesses of which sequences go into a step of many sequences.
 //
 // Guesses come from a look-up in each sequence's own text (lookup.h) or from a draft model
-// (draft_model.h). A step computes the guesses that make the most tokens a second of it, all
-// sequences together: of look-ups, which cost nothing, the likeliest first, as long as another row
-// gains more than it costs; of a draft model as many for each as pay when all are drafted so
-// (DraftLength). What rows cost is learned from steps that ran. So one sequence alone is drafted
-// far (a row is almost free beside the weights that are read anyway), and many at once hardly ever:
-// there every row costs what a token costs.
+// (draft_model.h, draft_head.h). A step computes the guesses that make the most tokens a second of
+// it, all sequences together: of look-ups, which cost nothing, the likeliest first, as long as
+// another row gains more than it costs; of a draft model as many for each as pay when all are
+// drafted so (DraftLength). What rows cost is learned from steps that ran. So one sequence alone is
+// drafted far (a row is almost free beside the weights that are read anyway), and many at once
+// hardly ever: there every row costs what a token costs.
 // No clock, no I/O but the draft model's steps. Thread: one caller.
 #pragma once
 
@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "engine/draft_model.h"
+#include "engine/drafter.h"
 #include "engine/drafting.h"
 #include "engine/lookup.h"
 #include "engine/sampler.h"
@@ -47,8 +48,8 @@ class StepDrafts {
     bool on() const { return options_.on(); }
     // Most guesses of a step of so many sequences.
     int64_t most_rows(int64_t sequences) const;
-    // With a draft model, what guesses. It outlives this.
-    void Use(DraftModel& model) { model_ = &model; }
+    // With a draft model or head, what guesses. It outlives this.
+    void Use(Drafter& model) { model_ = &model; }
     // What an answer needs to be drafted.
     AnswerDrafts Begin(std::span<const int32_t> prompt, const SamplerOptions& sampler) const;
 
@@ -81,7 +82,7 @@ class StepDrafts {
     Status Draw(std::span<const Guesser> guessers);
 
     DraftOptions options_;
-    DraftModel* model_ = nullptr;
+    Drafter* model_ = nullptr;
     StepCosts costs_;
     DraftCounts counts_;
     int64_t without_ = 0;  // steps in a row that could have had guesses, and had none

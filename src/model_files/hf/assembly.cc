@@ -5,6 +5,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "base/log.h"
 
 namespace weft::model_files::hf {
 namespace {
@@ -398,8 +399,7 @@ Status Assembly::AddFusedExperts(int64_t layer, const std::string& name, const s
     return {};
 }
 
-Status Assembly::AddLayer(int64_t layer) {
-    const std::string prefix = fmt::format("{}layers.{}.", prefix_, layer);
+Status Assembly::AddLayer(int64_t layer, const std::string& prefix) {
     for (const std::span<const Rule> rules : family_.rules) {
         for (const Rule& rule : rules) WEFT_TRY(AddRule(layer, prefix, rule));
     }
@@ -416,6 +416,91 @@ Status Assembly::AddLayer(int64_t layer) {
         }
         WEFT_TRY(AddFusedExperts(layer, prefix + first, prefix + last));
     }
+    return {};
+}
+
+// ---- The head of multi-token prediction (model/draft_head.h) ------------------------------------
+
+namespace {
+
+// Whether some rows of both, from the first to the last, have the same bytes.
+Result<bool> AreAlike(const Matrix& a, const Matrix& b) {
+    constexpr int64_t kRowsRead = 32;
+    if (a.dtype() != b.dtype() || a.rows() != b.rows() || a.cols() != b.cols()) return false;
+    std::vector<std::byte> of_a(a.BytesOf(1, a.cols())), of_b(of_a.size());
+    for (int64_t i = 0; i < kRowsRead; ++i) {
+        const Block row{(a.rows() - 1) * i / (kRowsRead - 1), 1, 0, a.cols()};
+        WEFT_TRY(a.Read(row, of_a));
+        WEFT_TRY(b.Read(row, of_b));
+        if (of_a != of_b) return false;
+    }
+    return true;
+}
+
+}  // namespace
+
+// An embedding or output matrix of the head's own. Most folders repeat the model's there, the first
+// of `of_model` that exists: such a copy is left out.
+Status Assembly::AddOwnEnd(std::string_view gguf, const std::string& name,
+                           std::span<const std::string> of_model) {
+    WEFT_ASSIGN(MatrixPtr own, Linear(name));
+    if (own == nullptr) return {};
+    for (const std::string& shared : of_model) {
+        WEFT_ASSIGN(const MatrixPtr matrix, Linear(shared));
+        if (matrix == nullptr) continue;
+        WEFT_ASSIGN(const bool repeats, AreAlike(*own, *matrix));
+        if (!repeats) Add(Block(layers_, gguf), std::move(own));
+        break;
+    }
+    return {};
+}
+
+// layer: what its layer's tensors begin with.
+Status Assembly::AddDraftHead(const DraftHeadNames& names, const std::string& layer) {
+    const std::string own = names.apart ? std::string(names.prefix) : layer;
+    const auto vector = [&](std::string_view gguf, std::string_view hf) -> Status {
+        const std::string name = fmt::format("{}{}.weight", own, hf);
+        WEFT_ASSIGN(MatrixPtr column, Column(name, family_.norm_add));
+        if (column == nullptr) {
+            return MakeError(ErrorCode::kCorrupt, "{}: tensor '{}' is missing", folder_, name);
+        }
+        AddVector(Block(layers_, gguf), std::move(column));
+        return {};
+    };
+    WEFT_TRY(AddLayer(layers_, layer));
+    WEFT_ASSIGN(MatrixPtr both, Linear(own + std::string(names.both)));
+    if (both == nullptr) {
+        return MakeError(ErrorCode::kCorrupt, "{}: '{}{}' is missing", folder_, own, names.both);
+    }
+    Add(Block(layers_, "nextn.eh_proj.weight"), std::move(both));
+    WEFT_TRY(vector("nextn.enorm.weight", names.token_norm));
+    WEFT_TRY(vector("nextn.hnorm.weight", names.hidden_norm));
+    WEFT_TRY(vector("nextn.shared_head_norm.weight", names.last_norm));
+    const std::string table = prefix_ + std::string(family_.embedding);
+    WEFT_TRY(AddOwnEnd("nextn.embed_tokens.weight", own + "embed_tokens", std::array{table}));
+    return AddOwnEnd("nextn.shared_head_head.weight", own + "shared_head.head",
+                     std::array<std::string, 3>{"lm_head", "language_model.lm_head", table});
+}
+
+// A model runs without its head: one that cannot be read is left out.
+Status Assembly::FindDraftHead() {
+    if (family_.draft_head == nullptr) return {};
+    const DraftHeadNames& names = *family_.draft_head;
+    const std::string layer = names.apart ? std::string(names.prefix) + "layers.0."
+                                          : fmt::format("{}layers.{}.", prefix_, layers_);
+    const std::string own = names.apart ? std::string(names.prefix) : layer;
+    if (!Has(fmt::format("{}{}.weight", own, names.both))) return {};
+    const size_t before = out_.tensors.size();
+    const Status added = AddDraftHead(names, layer);
+    if (added.ok()) {
+        out_.draft_heads = 1;
+        return {};
+    }
+    const ErrorCode code = added.error().code;
+    if (code == ErrorCode::kIo || code == ErrorCode::kNotFound) return added;
+    Log(LogLevel::kDebug, "the multi-token prediction head is left out: {}", added.error().message);
+    out_.tensors.resize(before);
+    out_.matrices.resize(before);
     return {};
 }
 
@@ -443,24 +528,6 @@ Status Assembly::FindPrefix() {
                      "{}: tensor 'model.{}.weight' is missing. Is it a language model?", folder_,
                      family_.embedding);
 }
-
-namespace {
-
-// Whether some rows of both, from the first to the last, have the same bytes.
-Result<bool> AreAlike(const Matrix& a, const Matrix& b) {
-    constexpr int64_t kRowsRead = 32;
-    if (a.dtype() != b.dtype() || a.rows() != b.rows() || a.cols() != b.cols()) return false;
-    std::vector<std::byte> of_a(a.BytesOf(1, a.cols())), of_b(of_a.size());
-    for (int64_t i = 0; i < kRowsRead; ++i) {
-        const Block row{(a.rows() - 1) * i / (kRowsRead - 1), 1, 0, a.cols()};
-        WEFT_TRY(a.Read(row, of_a));
-        WEFT_TRY(b.Read(row, of_b));
-        if (of_a != of_b) return false;
-    }
-    return true;
-}
-
-}  // namespace
 
 // Where the file has an output matrix, and its numbers are others than the embedding's, the two are
 // not tied, whatever config.json says. So transformers has it.
@@ -530,8 +597,8 @@ Status Assembly::AddRopeFactors() {
     return {};
 }
 
-// Tensors that no forward pass needs: precomputed RoPE, other modalities, layers that predict
-// further tokens, scales of a quantized KV cache or of activations.
+// Tensors that no forward pass needs: precomputed RoPE, other modalities, what a draft head shares
+// with the model, scales of a quantized KV cache or of activations.
 bool Assembly::Unneeded(const std::string& name) const {
     if (LayerOf(name, prefix_) >= layers_) return true;
     constexpr std::array<std::string_view, 22> kBegins = {"vision_tower.",
@@ -588,7 +655,10 @@ Result<Assembled> Assembly::Run() && {
     WEFT_TRY(FindPrefix());
     WEFT_TRY(AddEnds());
     WEFT_TRY(AddRopeFactors());
-    for (int64_t layer = 0; layer < layers_; ++layer) WEFT_TRY(AddLayer(layer));
+    for (int64_t layer = 0; layer < layers_; ++layer) {
+        WEFT_TRY(AddLayer(layer, fmt::format("{}layers.{}.", prefix_, layer)));
+    }
+    WEFT_TRY(FindDraftHead());
     WEFT_TRY(CheckAllUsed());
     return std::move(out_);
 }

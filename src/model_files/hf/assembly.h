@@ -21,6 +21,8 @@ namespace weft::model_files::hf {
 struct Assembled {
     std::vector<TensorInfo> tensors;
     std::vector<MatrixPtr> matrices;  // one a tensor
+    // Heads of multi-token prediction, each a layer behind the others: 0 or 1.
+    int64_t draft_heads = 0;
 };
 
 class Assembly {
@@ -72,7 +74,11 @@ class Assembly {
     Status AddEnds();
     Status CheckMissingHead() const;
     Result<bool> IsHeadTied(const MatrixPtr& head, const std::string& embedding);
-    Status AddLayer(int64_t layer);
+    Status AddLayer(int64_t layer, const std::string& prefix);
+    Status AddDraftHead(const DraftHeadNames& names, const std::string& layer);
+    Status FindDraftHead();
+    Status AddOwnEnd(std::string_view gguf, const std::string& name,
+                     std::span<const std::string> of_model);
     Status AddRule(int64_t layer, const std::string& prefix, const Rule& rule);
     Status AddFusedExperts(int64_t layer, const std::string& name, const std::string& last);
     Result<MatrixPtr> StackedExperts(const std::string& pattern, int64_t count);

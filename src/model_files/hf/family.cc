@@ -285,7 +285,8 @@ Status WriteCommon(const Config& config, MetaWriter& meta, std::string_view expe
     WEFT_ASSIGN(const int64_t head_dim, HeadDim(config));
     WEFT_ASSIGN(const int64_t rotary, RotaryDim(config, head_dim));
     WEFT_ASSIGN(const RopeConfig rope, ReadRope(config));
-    meta.Int("block_count", layers);
+    meta.Int("block_count", layers + meta.draft_heads());
+    if (meta.draft_heads() > 0) meta.Int("nextn_predict_layers", meta.draft_heads());
     meta.Int("context_length", context);
     meta.Int("embedding_length", hidden);
     WEFT_TRY(WriteFfn(config, meta));

@@ -42,8 +42,12 @@ struct Rule {
 // Metadata under "ARCHITECTURE.".
 class MetaWriter {
   public:
-    MetaWriter(GgufWriter& writer, std::string_view architecture)
-        : writer_(writer), prefix_(std::string(architecture) + ".") {}
+    // draft_heads: layers behind those that config.json counts.
+    MetaWriter(GgufWriter& writer, std::string_view architecture, int64_t draft_heads = 0)
+        : writer_(writer),
+          prefix_(std::string(architecture) + "."),
+          draft_heads_(draft_heads) {}
+    int64_t draft_heads() const { return draft_heads_; }
     std::string_view architecture() const {
         return std::string_view(prefix_).substr(0, prefix_.size() - 1);
     }
@@ -69,6 +73,16 @@ class MetaWriter {
   private:
     GgufWriter& writer_;
     std::string prefix_;
+    int64_t draft_heads_;
+};
+
+// The modules of a head of multi-token prediction beside its layer's.
+struct DraftHeadNames {
+    std::string_view both, token_norm, hidden_norm, last_norm;
+    // They stand beside the head's layers, behind `prefix`; otherwise in its layer, which is behind
+    // the model's.
+    bool apart = false;
+    std::string_view prefix = "";
 };
 
 struct EndScales {
@@ -99,6 +113,7 @@ struct Family {
     Result<bool> (*fits)(const Config& config) = nullptr;
     // What the embedding and the output matrix are multiplied with; may be null.
     Result<EndScales> (*ends)(const Config& config) = nullptr;
+    const DraftHeadNames* draft_head = nullptr;  // null: the family has none that Weft knows
 };
 
 // The family of a config.json. kUnsupported: names the model_type and the supported ones.
@@ -150,6 +165,10 @@ Status WindowEverywhere(const Config& config, MetaWriter& meta);
 // layers slide, as a number n (all but each n-th, counted from layer `first`, before which none do)
 // or as letters L and G in turn; `usual` where it is absent.
 Result<Config> WithLayerTypes(const Config& config, int64_t usual, int64_t first = 0);
+
+// Of DeepSeek and GLM.
+inline constexpr DraftHeadNames kDeepseekDraftHead = {"eh_proj", "enorm", "hnorm",
+                                                      "shared_head.norm"};
 
 inline constexpr Rule kAttentionRules[] = {
     {"attn_q", "self_attn.q_proj", Form::kQuery},

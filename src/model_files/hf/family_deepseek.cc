@@ -370,7 +370,8 @@ constexpr Family Deepseek(std::string_view model_type, Status (*meta)(const Conf
             .layer = DeepseekLayer,
             .adjust = adjust,
             .defaults = defaults,
-            .rope = {.temperature = architecture == "mistral4"}};
+            .rope = {.temperature = architecture == "mistral4"},
+            .draft_head = architecture == "mistral4" ? nullptr : &kDeepseekDraftHead};
 }
 
 // DeepSeek-V3's attention with dense MLPs.

@@ -225,6 +225,8 @@ class DeltaLayer {
 Status NextLayer(Assembly& assembly, int64_t layer, const std::string& prefix) {
     WEFT_ASSIGN(const DeltaShape shape, ReadShape(assembly.config()));
     WEFT_ASSIGN(const std::vector<bool> recurrent, RecurrentLayers(assembly.config()));
+    // A draft head, behind the layers, has attention.
+    if (layer >= static_cast<int64_t>(recurrent.size())) return {};
     const bool has = assembly.Has(prefix + "linear_attn.conv1d.weight");
     if (has != recurrent[static_cast<size_t>(layer)]) {
         return MakeError(ErrorCode::kCorrupt,
@@ -251,6 +253,9 @@ constexpr Rule kNextAttentionRules[] = {
     {"attn_q_norm", "self_attn.q_norm", Form::kNorm, false},
     {"attn_k_norm", "self_attn.k_norm", Form::kNorm, false},
 };
+constexpr DraftHeadNames kNextDraftHead = {
+    "fc", "pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm", true, "mtp."};
+
 constexpr Family kNext = {
     .model_type = "qwen3_next",
     .architecture = "qwen3next",
@@ -265,7 +270,8 @@ constexpr Family kNext = {
                     "linear_key_head_dim": 128, "linear_value_head_dim": 128,
                     "linear_num_key_heads": 16, "linear_num_value_heads": 32,
                     "intermediate_size": 5632})",
-    .rope = {.partial = true}};
+    .rope = {.partial = true},
+    .draft_head = &kNextDraftHead};
 
 constexpr Family kDense35 = {.model_type = "qwen3_5",
                              .architecture = "qwen35",
@@ -277,7 +283,8 @@ constexpr Family kDense35 = {.model_type = "qwen3_5",
                     "partial_rotary_factor": 0.25, "linear_conv_kernel_dim": 4,
                     "linear_key_head_dim": 128, "linear_value_head_dim": 128,
                     "linear_num_key_heads": 16, "linear_num_value_heads": 32})",
-                             .rope = {.partial = true, .mrope = true}};
+                             .rope = {.partial = true, .mrope = true},
+                             .draft_head = &kNextDraftHead};
 
 constexpr Family kExperts35 = {
     .model_type = "qwen3_5_moe",
@@ -292,7 +299,8 @@ constexpr Family kExperts35 = {
                     "partial_rotary_factor": 0.25, "linear_conv_kernel_dim": 4,
                     "linear_key_head_dim": 128, "linear_value_head_dim": 128,
                     "linear_num_key_heads": 16, "linear_num_value_heads": 32})",
-    .rope = {.partial = true, .mrope = true}};
+    .rope = {.partial = true, .mrope = true},
+    .draft_head = &kNextDraftHead};
 
 // A folder of the text part alone says so.
 constexpr Family TextOf(Family family, std::string_view model_type) {

@@ -24,6 +24,8 @@ struct FolderConfig {
 // Errors: kNotFound (no config.json), kCorrupt, kUnsupported (the architecture).
 Result<FolderConfig> ReadFolderConfig(const std::string& path);
 // The same of a config.json's text. path: the folder that it belongs to; no such folder need be.
-Result<FolderConfig> ParseFolderConfig(std::string text, const std::string& path);
+// draft_heads: that the folder has tensors of (Assembled::draft_heads).
+Result<FolderConfig> ParseFolderConfig(std::string text, const std::string& path,
+                                       int64_t draft_heads = 0);
 
 }  // namespace weft::model_files::hf

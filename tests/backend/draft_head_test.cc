@@ -1,0 +1,301 @@
+// Heads of multi-token prediction (tests/data/draft_heads, made by tools/make_draft_head_golden.py)
+// against the reference: behind prompts in one step and in several, further runs from the head's
+// own rows, on several tensor ranks, from the folder and from its GGUF file.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <numeric>
+
+#include "backend/cpu/cpu_device.h"
+#include "coll/comm.h"
+#include "model/draft_head.h"
+#include "model/load.h"
+#include "model_files/hf/folder.h"
+#include "quantize/quantize.h"
+#include "support/hf_folder.h"
+#include "support/hf_quantize.h"
+#include "support/loaded_rank.h"
+#include "support/nightly.h"
+#include "support/ranks.h"
+#include "support/temp_dir.h"
+
+namespace weft::support {
+namespace {
+
+constexpr int64_t kRows = 32;
+constexpr size_t kDrafts = 3;
+
+// A rank's Program with its head, and steps of one sequence on it.
+class HeadRank {
+  public:
+    HeadRank(const program::Program& program, const model_files::ModelSource& source,
+             const backend::Groups& groups)
+        : program_(program),
+          head_(model::DraftHeadOf(program_)),
+          groups_(groups),
+          device_(backend::MakeCpuDevice({1, {}, true, BestCpuLevel(DetectCpu())})) {
+        backend::CompileOptions compile;
+        compile.max_tokens = compile.max_outputs = kRows;
+        compile.kv_pages = 2;
+        if (program::SlotBytes(program_) > 0) compile.state_slots = 1;
+        compile.keep = {program_.Find("logits"), head_.state, head_.made, head_.logits};
+        executable_ = device_->Compile({program_}, compile).value();
+        for (size_t i = 0; i < program_.values.size(); ++i) {
+            const program::Value& value = program_.values[i];
+            if (value.storage != program::Storage::kWeight) continue;
+            const Status loaded = executable_->LoadWeight(
+                static_cast<program::ValueId>(i),
+                [&](int64_t row, int64_t count, std::span<std::byte> out) {
+                    return model::ReadWeight(source, value, row, count, out, nullptr);
+                });
+            EXPECT_TRUE(loaded.ok());
+        }
+    }
+
+    void Run(const program::OpRange& ops, std::span<const int32_t> tokens, size_t position) {
+        const std::vector<int32_t> pages = {1, 0};
+        std::vector<int32_t> positions(tokens.size()), rows(tokens.size());
+        std::iota(positions.begin(), positions.end(), static_cast<int32_t>(position));
+        std::iota(rows.begin(), rows.end(), 0);
+        std::vector<backend::StepSequence> sequences = {
+            {0, static_cast<int32_t>(tokens.size()), static_cast<int32_t>(position), pages}};
+        sequences[0].state_from = position > 0 ? 0 : -1;
+        sequences[0].state_to = 0;
+        const Status ran =
+            executable_->Run(ops, {++step_, tokens, positions, sequences, rows}, groups_);
+        ASSERT_TRUE(ran.ok()) << ran.error().message;
+    }
+    void Append(program::ValueId id, size_t rows, std::vector<float>& all) {
+        const size_t count = rows * static_cast<size_t>(program_.value(id).shape[1]);
+        all.resize(all.size() + count);
+        ASSERT_TRUE(executable_->ReadFloats(id, 0, std::span(all).last(count)).ok());
+    }
+
+    // The head's logits behind all tokens but the last, the prompt in pieces; then those of kDrafts
+    // further runs.
+    struct Out {
+        std::vector<float> model, head, drafts;
+        bool operator==(const Out&) const = default;
+    };
+    Out All(std::span<const int32_t> tokens, size_t piece) {
+        Out out;
+        const size_t last = tokens.size() - 1;
+        size_t count = 0;
+        for (size_t at = 0; at < last; at += count) {
+            count = std::min(piece, last - at);
+            Run(head_.step, tokens.subspan(at, count), at);
+            Append(program_.Find("logits"), count, out.model);
+            Run(head_.first, tokens.subspan(at + 1, count), at);
+            Append(head_.logits, count, out.head);
+        }
+        const auto vocab = program_.value(head_.logits).shape[1];
+        std::vector<float> row(out.head.end() - vocab, out.head.end()), made;
+        size_t from = count - 1;  // which row of the last run goes on
+        for (size_t draft = 0; draft < kDrafts; ++draft) {
+            const auto best = std::ranges::max_element(row) - row.begin();
+            made.clear();
+            Append(head_.made, from + 1, made);
+            const auto hidden = static_cast<size_t>(program_.value(head_.made).shape[1]);
+            const auto state = std::as_bytes(std::span(made).last(hidden));
+            EXPECT_TRUE(executable_->Write(head_.state, 0, state).ok());
+            const std::vector<int32_t> token = {static_cast<int32_t>(best)};
+            Run(head_.next, token, last + draft);
+            row.clear();
+            Append(head_.logits, 1, row);
+            out.drafts.insert(out.drafts.end(), row.begin(), row.end());
+            from = 0;
+        }
+        return out;
+    }
+
+  private:
+    program::Program program_;
+    model::DraftHeadOps head_;
+    backend::Groups groups_;
+    std::shared_ptr<backend::Device> device_;
+    std::unique_ptr<backend::Executable> executable_;
+    int64_t step_ = 0;
+};
+
+std::vector<std::string> HeadCases() {
+    std::vector<std::string> names;
+    for (const auto& file : std::filesystem::directory_iterator(TestData("/draft_heads"))) {
+        names.push_back(file.path().stem());
+    }
+    std::ranges::sort(names);
+    return names;
+}
+
+class DraftHeads : public testing::TestWithParam<std::string> {
+  protected:
+    void SetUp() override {
+        const HfGolden golden(TestData("/draft_heads/" + GetParam() + ".safetensors"));
+        golden.Write(GetParam(), dir_ / "model");
+        WriteText(dir_ / "model/tokenizer.json", SmallTokenizer());
+        Take(model_files::hf::OpenFolder(dir_ / "model"));
+        tokens_ = golden.Tokens(GetParam());
+        logits_ = golden.Floats(GetParam() + "/logits");
+        drafts_ = golden.Floats(GetParam() + "/drafts");
+    }
+    void Take(Result<std::unique_ptr<model_files::ModelSource>> source) {
+        ASSERT_TRUE(source.ok()) << source.error().message;
+        source_ = std::move(*source);
+        const auto hyper = model::ReadHyper(*source_);
+        ASSERT_TRUE(hyper.ok()) << hyper.error().message;
+        hyper_ = *hyper;
+        ASSERT_TRUE(hyper_.draft_head);
+    }
+    std::vector<program::Program> Programs(const model::Layout& layout, bool head) const {
+        model::BuildOptions build;
+        build.kv_dtype = DType::kF32;
+        build.draft_head = head;
+        return Build(hyper_, *source_, layout, build);
+    }
+    std::vector<HeadRank::Out> Outputs(int tp, const std::vector<double>& shares) const {
+        const auto layout = model::MakeLayout(tp, tp, 1, shares).value();
+        const std::vector<program::Program> programs = Programs(layout, true);
+        std::vector<HeadRank::Out> got(programs.size());
+        auto fabrics = net::MakeLocalFabrics(tp, net::Transport::kShm, size_t{1} << 20).value();
+        test::OnThreads(fabrics, [&](net::Fabric& fabric) {
+            std::vector<int> ranks(static_cast<size_t>(tp));
+            std::iota(ranks.begin(), ranks.end(), 0);
+            const coll::Channel channel{0, size_t{1} << 20, 0, net::kFlags};
+            const auto comm = coll::Comm::Make(fabric, ranks, channel, 10'000).value();
+            const auto r = static_cast<size_t>(fabric.rank);
+            got[r] = HeadRank(programs[r], *source_, OneGroup(*comm).groups).All(tokens_, kRows);
+        });
+        return got;
+    }
+    HeadRank::Out Alone(size_t piece) const {
+        return HeadRank(Programs({}, true).at(0), *source_, {}).All(tokens_, piece);
+    }
+    // How far the worst row is from the reference, by its length.
+    double Far(const std::vector<float>& got, const std::vector<float>& expected) const {
+        EXPECT_EQ(got.size(), expected.size());
+        if (got.size() != expected.size()) return INFINITY;
+        const auto vocab = static_cast<size_t>(hyper_.vocab);
+        double worst = 0;
+        for (size_t row = 0; row < got.size(); row += vocab) {
+            double error = 0, size = 0;
+            for (size_t i = row; i < row + vocab; ++i) {
+                error += std::pow(double{got[i]} - double{expected[i]}, 2);
+                size += std::pow(double{expected[i]}, 2);
+            }
+            const double far = std::sqrt(error / size);
+            worst = far <= worst ? worst : far;  // NaN is the worst
+        }
+        return worst;
+    }
+
+    test::TempDir dir_;
+    std::unique_ptr<model_files::ModelSource> source_;
+    model::Hyper hyper_;
+    std::vector<int32_t> tokens_;
+    std::vector<float> logits_, drafts_;
+};
+
+INSTANTIATE_TEST_SUITE_P(All, DraftHeads, testing::ValuesIn(HeadCases()),
+                         [](const auto& one) { return one.param; });
+
+// As kFamilyFloat32, over one more layer and, of drafts, three more runs of it.
+constexpr double kFar = 8e-5;
+
+TEST_P(DraftHeads, AgreeWithTheReference) {
+    const HeadRank::Out got = Alone(kRows);
+    const double logits = Far(got.head, logits_), drafts = Far(got.drafts, drafts_);
+    EXPECT_TRUE(logits <= kFar) << logits;
+    EXPECT_TRUE(drafts <= kFar) << drafts;
+    EXPECT_EQ(Alone(5), got) << "a prompt in several steps";
+}
+
+// The model itself is the same Program with a head and without one.
+TEST_P(DraftHeads, LeaveTheModelAlone) {
+    const program::Program with = Programs({}, true).at(0), without = Programs({}, false).at(0);
+    const model::DraftHeadOps head = model::DraftHeadOf(with);
+    ASSERT_EQ(head.step.end, without.ops.size());
+    EXPECT_EQ(model::DraftHeadOf(without).step.end, without.ops.size());
+    for (size_t i = 0; i < without.ops.size(); ++i) {
+        EXPECT_EQ(with.ops[i].kind(), without.ops[i].kind());
+        EXPECT_EQ(with.ops[i].inputs.size(), without.ops[i].inputs.size());
+    }
+}
+
+TEST_P(DraftHeads, OnTensorRanks) {
+    const HeadRank::Out one = Alone(kRows);
+    for (const auto& [tp, shares] : std::vector<std::pair<int, std::vector<double>>>{
+             {2, {}}, {3, {1, 2, 1}}, {4, {}}}) {
+        if (tp > 2 && !test::Nightly() && (tp == 4 || GetParam() != "glm4moe")) continue;
+        const std::vector<HeadRank::Out> ranks = Outputs(tp, shares);
+        for (const HeadRank::Out& got : ranks) {
+            EXPECT_TRUE(Far(got.head, logits_) <= kFar) << tp;
+            EXPECT_TRUE(Far(got.drafts, drafts_) <= kFar) << tp;
+            EXPECT_EQ(got, ranks[0]) << "tensor ranks differ: " << tp;
+            // The model's own sums may differ by the cut (attention over a latent).
+            if (got.model == one.model) EXPECT_EQ(got, one) << tp;
+        }
+    }
+}
+
+TEST_P(DraftHeads, AsGguf) {
+    const HeadRank::Out folder = Alone(kRows);
+    quantize::QuantizeOptions options;
+    options.type = quantize::FindFileType("F32").value();
+    const auto plan = quantize::PlanQuantize(*source_, options);
+    ASSERT_TRUE(plan.ok()) << plan.error().message;
+    const std::string path = dir_ / "model.gguf";
+    const auto written = quantize::WriteQuantized(*source_, *plan, path, {});
+    ASSERT_TRUE(written.ok()) << written.error().message;
+    Take(model_files::OpenModel(path));
+    EXPECT_EQ(Alone(kRows), folder);
+}
+
+// An embedding and an output matrix of the head's own count; those that repeat the model's are
+// left out.
+TEST_P(DraftHeads, HaveOwnEndsOrTheModels) {
+    const std::string layer = fmt::format("{}", hyper_.layers);
+    const std::string table = "blk." + layer + ".nextn.embed_tokens.weight";
+    const std::string output = "blk." + layer + ".nextn.shared_head_head.weight";
+    const bool own = GetParam() == "glm4moeEnds";
+    EXPECT_EQ(source_->FindTensor(table) != nullptr, own);
+    EXPECT_EQ(source_->FindTensor(output) != nullptr, own);
+    if (own || GetParam().starts_with("qwen")) return;
+    const HeadRank::Out before = Alone(kRows);
+    const HfGolden golden(TestData("/draft_heads/" + GetParam() + ".safetensors"));
+    auto tensors = golden.Tensors(GetParam());
+    const std::string of_head = "model.layers." + layer + ".";
+    tensors[of_head + "embed_tokens.weight"] = tensors.at("model.embed_tokens.weight");
+    tensors[of_head + "shared_head.head.weight"] = tensors.at("lm_head.weight");
+    WriteTensors(dir_ / "model", tensors);
+    Take(model_files::hf::OpenFolder(dir_ / "model"));
+    EXPECT_EQ(source_->FindTensor(table), nullptr);
+    EXPECT_EQ(source_->FindTensor(output), nullptr);
+    EXPECT_EQ(Alone(kRows), before);
+}
+
+TEST_P(DraftHeads, AreLeftOutWhereTheFolderHasNone) {
+    const HfGolden golden(TestData("/draft_heads/" + GetParam() + ".safetensors"));
+    auto tensors = golden.Tensors(GetParam());
+    const std::string of_layer = fmt::format("model.layers.{}.", hyper_.layers);
+    std::erase_if(tensors, [&](const auto& entry) {
+        return entry.first.starts_with("mtp.") || entry.first.starts_with(of_layer);
+    });
+    WriteTensors(dir_ / "model", tensors);
+    const auto source = model_files::hf::OpenFolder(dir_ / "model");
+    ASSERT_TRUE(source.ok()) << source.error().message;
+    const auto hyper = model::ReadHyper(**source);
+    ASSERT_TRUE(hyper.ok());
+    EXPECT_FALSE(hyper->draft_head);
+    EXPECT_EQ(hyper->layers, hyper_.layers);
+    model::BuildOptions build;
+    build.draft_head = true;
+    const model::ShardPlan plan = model::PlanShards(*hyper, **source, {}).value();
+    const auto built = model::BuildProgram(*hyper, plan.shards[0], **source, build);
+    ASSERT_FALSE(built.ok());
+    EXPECT_EQ(built.error().code, ErrorCode::kUsage);
+    EXPECT_NE(built.error().message.find("--draft mtp"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace weft::support

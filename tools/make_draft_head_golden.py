@@ -1,0 +1,193 @@
+#!/usr/bin/env python3
+"""Writes tests/data/draft_heads/CASE.safetensors: a tiny Hugging Face folder with a head of
+multi-token prediction, and the logits of the head.
+
+transformers skips these heads, so that this is a reference of our own, by section 2.2 of the
+DeepSeek-V3 report and the heads of vLLM, SGLang and llama.cpp: a row of the head takes the model's
+normed output of position i and the embedding of token i + 1, each normed, through one matrix into
+one more layer; the row after a norm and the output matrix predicts token i + 2. Further rows take
+the head's own normed row instead. The model and the layer itself are transformers'.
+
+Values come from the formula of tests/support/tiny_model.h, as in tools/make_family_golden.py.
+"logits": the head's, behind each of the tokens but the last. "drafts": of three further rows behind
+these, each with the likeliest token of the one before.
+
+Made with Python 3.11, torch 2.13.0+cpu, transformers 5.24.0, safetensors 0.8.0, numpy 2.4.6:
+    python3 tools/make_draft_head_golden.py tests/data/draft_heads [CASE...]
+"""
+
+import copy
+import json
+import pathlib
+import sys
+import tempfile
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+import safetensors.torch
+import torch
+import transformers
+
+from make_hf_golden import DELTA, DELTA_EXPERTS, LATENT, LEFT_OUT, formula, tensor
+
+ROWS = 18
+DRAFTS = 3
+SIZES = dict(hidden_size=96, intermediate_size=160, num_hidden_layers=3, num_attention_heads=6,
+             num_key_value_heads=2, head_dim=16, vocab_size=83, max_position_embeddings=256,
+             rms_norm_eps=1e-5, attn_implementation="eager", bos_token_id=1, eos_token_id=2,
+             pad_token_id=0)
+NEXTN = {"num_nextn_predict_layers": 1}
+STATE = {"linear_num_key_heads": 4, "linear_num_value_heads": 8}
+# name: model_type, what config.json says beside SIZES
+CASES = {
+    "glm4moe": ("glm4_moe", NEXTN | {
+        "n_routed_experts": 6, "num_experts_per_tok": 2, "n_shared_experts": 1,
+        "moe_intermediate_size": 96, "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1,
+        "attention_bias": True, "use_qk_norm": True}),
+    "deepseekV3": ("deepseek_v3", NEXTN | LATENT | {
+        "n_routed_experts": 8, "moe_intermediate_size": 96,
+        "q_lora_rank": 20, "n_group": 2, "topk_group": 1, "routed_scaling_factor": 2.5}),
+    "qwen3next": ("qwen3_next", DELTA_EXPERTS | STATE | {"moe_intermediate_size": 96,
+                                                 "shared_expert_intermediate_size": 160}),
+    "qwen35": ("qwen3_5_text", DELTA | STATE | {"mtp_num_hidden_layers": 1}),
+}
+# A head with an embedding and an output matrix of its own.
+CASES["glm4moeEnds"] = CASES["glm4moe"]
+OWN_ENDS = ("glm4moeEnds",)
+BESIDE = ("qwen3_next", "qwen3_5_text")  # families whose head stands beside the layers, in "mtp."
+
+
+def names_of(model_type, layers):
+    """What the head's tensors begin with, its layer's, and its four modules."""
+    if model_type in BESIDE:
+        return "mtp.", "mtp.layers.0.", ("fc", "pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm")
+    layer = f"model.layers.{layers}."
+    return layer, layer, ("eh_proj", "enorm", "hnorm", "shared_head.norm")
+
+
+def shapes_of(folder):
+    with safetensors.safe_open(pathlib.Path(folder) / "model.safetensors", "pt") as opened:
+        return {n: list(opened.get_slice(n).get_shape()) for n in opened.keys()}
+
+
+def loaded_with(config, values, norm_base):
+    """A model of these values, in float64."""
+    with tempfile.TemporaryDirectory() as folder:
+        model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+        model.to(torch.float32).save_pretrained(folder)
+        shapes = shapes_of(folder)
+        own = {n: values[n] if n in values else tensor(n, s, norm_base) for n, s in shapes.items()}
+        file = pathlib.Path(folder) / "model.safetensors"
+        safetensors.torch.save_file(own, file, metadata={"format": "pt"})
+        return shapes, transformers.AutoModelForCausalLM.from_pretrained(
+            folder, dtype=torch.float64, attn_implementation="eager",
+            experts_implementation="eager").eval()
+
+
+class Head:
+    """The head's layer is the last of a model with one more layer, alone."""
+
+    def __init__(self, model, head, values, names):
+        self.model, self.head, self.values, self.names = model, head, values, names
+        self.eps = model.config.rms_norm_eps
+        self.centered = head.own_base == 0.0
+
+    def norm(self, x, name):
+        weight = self.values[name + ".weight"].double() + (1.0 if self.centered else 0.0)
+        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps) * weight
+
+    def run(self, states, tokens):
+        """Rows of the head, normed, and their logits."""
+        own, _, (both, enorm, hnorm, last) = self.names
+        table = self.values.get(own + "embed_tokens.weight", self.model.model.embed_tokens.weight)
+        output = self.values.get(own + "shared_head.head.weight", self.model.lm_head.weight)
+        embedded = table.double()[tokens]
+        joined = torch.cat([self.norm(embedded, own + enorm), self.norm(states, own + hnorm)], -1)
+        x = joined @ self.values[own + both + ".weight"].double().T
+        x = self.head.model(inputs_embeds=x[None], use_cache=False).last_hidden_state[0]
+        made = self.norm(x, own + last)
+        return made, made @ output.double().T
+
+
+def run(case):
+    model_type, more = CASES[case]
+    sizes = {k: v for k, v in (SIZES | more).items() if v is not LEFT_OUT}
+    norm_base = 0.0 if model_type in BESIDE else 1.0
+    config = transformers.AutoConfig.for_model(model_type, **sizes)
+    layers = config.num_hidden_layers
+    shapes, model = loaded_with(config, {}, norm_base)
+
+    larger = sizes | {"num_hidden_layers": layers + 1}
+    for key in ("layer_types", "mlp_layer_types"):
+        types = getattr(config, key, None)
+        if types:
+            larger[key] = types + ["full_attention" if key == "layer_types" else types[-1]]
+    larger = transformers.AutoConfig.for_model(model_type, **larger)
+    own, layer, modules = names_of(model_type, layers)
+    in_model = f"model.layers.{layers}."
+    with tempfile.TemporaryDirectory() as folder:
+        whole = transformers.AutoModelForCausalLM.from_config(larger, attn_implementation="eager")
+        whole.to(torch.float32).save_pretrained(folder)
+        of_head = {n.replace(in_model, layer): s for n, s in shapes_of(folder).items()
+                   if n.startswith(in_model)}
+    hidden = sizes["hidden_size"]
+    of_head |= {f"{own}{modules[0]}.weight": [hidden, 2 * hidden]}
+    of_head |= {f"{own}{m}.weight": [hidden] for m in modules[1:]}
+    if case in OWN_ENDS:
+        of_head |= {f"{own}{m}.weight": [sizes["vocab_size"], hidden]
+                    for m in ("embed_tokens", "shared_head.head")}
+    values = {n: tensor(n, s, norm_base) for n, s in of_head.items()}
+    in_place = {n.replace(layer, in_model) if n.startswith(layer) else n: v
+                for n, v in values.items()}
+    _, head = loaded_with(larger, in_place, norm_base)
+    head.own_base = norm_base
+    head.model.layers = torch.nn.ModuleList([head.model.layers[layers]])
+    head.model.norm = torch.nn.Identity()
+    head.model.config.num_hidden_layers = 1
+    if getattr(head.model.config, "layer_types", None):
+        head.model.config.layer_types = ["full_attention"]
+    head = Head(model, head, values, (own, layer, modules))
+
+    tokens = np.floor((formula("tokens", ROWS) * 0.5 + 0.5) * sizes["vocab_size"]).astype(np.int64)
+    ids = torch.from_numpy(tokens)
+    with torch.no_grad():
+        out = model(ids[None], output_hidden_states=True)
+        states = model.model(ids[None]).last_hidden_state[0][:-1]
+        said = ids[1:]
+        made, logits = head.run(states, said)
+        first, drafts = logits, []
+        for _ in range(DRAFTS):
+            states = torch.cat([states, made[-1:]])
+            said = torch.cat([said, logits[-1:].argmax(-1)])
+            made, logits = head.run(states, said)
+            drafts.append(logits[-1])
+    meta = {"config": json.dumps(kept(config)), "norm_base": str(norm_base),
+            "tensors": json.dumps({n: ["F32", s] for n, s in (shapes | of_head).items()})}
+    arrays = {"tokens": tokens.astype(np.float32), "model": out.logits[0].numpy(),
+              "logits": first.numpy(), "drafts": torch.stack(drafts).numpy()}
+    return meta, {k: np.ascontiguousarray(a.astype(np.float32)) for k, a in arrays.items()}
+
+
+def kept(config):
+    with tempfile.TemporaryDirectory() as folder:
+        copy.deepcopy(config).save_pretrained(folder)
+        return json.loads((pathlib.Path(folder) / "config.json").read_text())
+
+
+def main():
+    made_with = {"torch": torch.__version__, "transformers": transformers.__version__,
+                 "safetensors": safetensors.__version__, "numpy": np.__version__,
+                 "seed": "none: tests/support/tiny_model.h's formula"}
+    for case in sys.argv[2:] or CASES:
+        meta, arrays = run(case)
+        metadata = made_with | {f"{case}/{key}": text for key, text in meta.items()}
+        safetensors.numpy.save_file({f"{case}/{key}": a for key, a in arrays.items()},
+                                    pathlib.Path(sys.argv[1]) / f"{case}.safetensors",
+                                    metadata=metadata)
+        print(case, np.abs(arrays["logits"]).max(), np.abs(arrays["drafts"]).max(),
+              file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
