@@ -456,6 +456,22 @@ Status CheckType(const model_files::ModelSource& source) {
                      source.name(), adapter ? "an adapter" : "a control vector");
 }
 
+// How many layers the model has; returns how many stand behind them that predict tokens beyond the
+// next. Drafts come from the first of these (draft_head.h).
+Result<int64_t> ReadLayers(const model_files::ModelSource& source, const std::string& prefix,
+                           Hyper& hyper) {
+    const model_files::Metadata& meta = source.meta();
+    WEFT_ASSIGN(hyper.layers, meta.Int(prefix + "block_count", 1, kMostLayers));
+    WEFT_ASSIGN(const int64_t beyond,
+                meta.IntOr(prefix + "nextn_predict_layers", 0, hyper.layers - 1, 0));
+    // DeepSeek V4's files have the key even without these layers.
+    const std::string first = fmt::format("blk.{}.nextn.eh_proj.weight", hyper.layers - beyond);
+    if (hyper.architecture != "deepseek4" || source.FindTensor(first) != nullptr) {
+        hyper.layers -= beyond;
+    }
+    return beyond;
+}
+
 }  // namespace
 
 Result<Hyper> ReadHyper(const model_files::ModelSource& source) {
@@ -476,16 +492,7 @@ Result<Hyper> ReadHyper(const model_files::ModelSource& source) {
                          SupportedArchitectures());
     }
     const std::string prefix = hyper.architecture + ".";
-    WEFT_ASSIGN(hyper.layers, meta.Int(prefix + "block_count", 1, kMostLayers));
-    // Layers that predict tokens beyond the next stand behind the others. Drafts come from the
-    // first one (draft_head.h).
-    WEFT_ASSIGN(const int64_t beyond,
-                meta.IntOr(prefix + "nextn_predict_layers", 0, hyper.layers - 1, 0));
-    // (DeepSeek-V4's files say so where they leave it out, too.)
-    const std::string first = fmt::format("blk.{}.nextn.eh_proj.weight", hyper.layers - beyond);
-    if (hyper.architecture != "deepseek4" || source.FindTensor(first) != nullptr) {
-        hyper.layers -= beyond;
-    }
+    WEFT_ASSIGN(const int64_t beyond, ReadLayers(source, prefix, hyper));
     WEFT_ASSIGN(hyper.hidden, meta.Int(prefix + "embedding_length", 1, kMostColumns));
     WEFT_TRY(ReadFfn(source, prefix, hyper));
     WEFT_ASSIGN(hyper.moe, ReadMoe(source, hyper.architecture, hyper.ffn));

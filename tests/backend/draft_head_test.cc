@@ -233,7 +233,9 @@ TEST_P(DraftHeads, OnTensorRanks) {
             EXPECT_TRUE(Far(got.drafts, drafts_) <= kFar) << tp;
             EXPECT_EQ(got, ranks[0]) << "tensor ranks differ: " << tp;
             // The model's own sums may differ by the cut (attention over a latent).
-            if (got.model == one.model) EXPECT_EQ(got, one) << tp;
+            if (got.model == one.model) {
+                EXPECT_EQ(got, one) << tp;
+            }
         }
     }
 }

@@ -15,7 +15,7 @@
 namespace weft::support {
 namespace {
 
-constexpr int64_t kMostMs = 60'000;
+constexpr int64_t kMostRecoveryMs = 60'000;
 
 class RecurrentExperts : public testing::TestWithParam<const char*> {
   protected:
@@ -39,7 +39,7 @@ class RecurrentExperts : public testing::TestWithParam<const char*> {
     }
     template <typename Ready>
     static bool Until(const Ready& ready) {
-        const Deadline deadline = test::Limit(kMostMs);
+        const Deadline deadline = test::Limit(kMostRecoveryMs);
         while (!ready() && !deadline.expired()) ::usleep(500);
         return ready();
     }
@@ -51,7 +51,7 @@ class RecurrentExperts : public testing::TestWithParam<const char*> {
         ASSERT_TRUE(Until([&] { return !(pids = test::ChildrenOf(weft.pid())).empty(); }));
         ASSERT_TRUE(Until([&] { return weft.Out().size() > 20; })) << weft.Err();
         ::kill(pids[0], SIGKILL);
-        const Ran ran = weft.Wait(kMostMs);
+        const Ran ran = weft.Wait(kMostRecoveryMs);
         EXPECT_EQ(ran.status, 0) << ran.err;
         EXPECT_EQ(ran.out, expected) << ran.err;
         EXPECT_NE(ran.err.find("; epoch 2 with 2 ranks after "), std::string::npos) << ran.err;

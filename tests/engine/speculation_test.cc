@@ -117,7 +117,7 @@ class Speculation : public testing::Test {
         return request;
     }
 
-    test::TempDir dir_;
+    weft::test::TempDir dir_;
 };
 
 // A look-up never changes a token, at any temperature: the guesses are compared with what the

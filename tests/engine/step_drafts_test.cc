@@ -195,7 +195,7 @@ class BatchDrafts : public testing::Test {
         }
         return records[1];
     }
-    test::TempDir dir_;
+    weft::test::TempDir dir_;
     DraftCounts counts_;
     int64_t steps_ = 0;
 };

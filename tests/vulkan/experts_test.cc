@@ -63,7 +63,7 @@ void ExpectRouted(const std::shared_ptr<gpu::Device>& device, const RouteCase& c
     args.rows = c.rows;
     args.experts = c.experts;
     args.used = c.used;
-    args.sigmoid = c.route.score == program::GateScore::kSigmoid;
+    args.score = static_cast<kernels::RouterScore>(c.route.score);
     args.groups = c.route.groups;
     args.groups_used = c.route.groups_used;
     args.group_best = c.route.group_best;

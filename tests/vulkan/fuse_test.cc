@@ -310,9 +310,9 @@ class VulkanFusedIntegers : public testing::TestWithParam<FusedCase> {};
 INSTANTIATE_TEST_SUITE_P(Models, VulkanFusedIntegers, testing::ValuesIn(IntegerCases()),
                          [](const auto& test) { return test.param.name; });
 
-constexpr Arithmetic kIntegers{.integer = true};
+constexpr Arithmetic kFusedIntegers{.integer = true};
 std::shared_ptr<Device> OpenForIntegers(bool fuses) {
-    return OpenVulkan({.fuses = fuses, .arithmetic = kIntegers});
+    return OpenVulkan({.fuses = fuses, .arithmetic = kFusedIntegers});
 }
 
 // Up to positions that attention takes in several chunks.
@@ -331,7 +331,7 @@ TEST_P(VulkanFusedIntegers, SameBits) {
 // Kernels are compiled once.
 Context& TheContext(const std::shared_ptr<gpu::Device>& device, bool integers = false) {
     static Context floats(device, "vulkan", false);
-    static Context rounded(device, "vulkan", false, kIntegers);
+    static Context rounded(device, "vulkan", false, kFusedIntegers);
     return integers ? rounded : floats;
 }
 
