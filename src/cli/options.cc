@@ -113,7 +113,7 @@ ValueKind KindOf(const std::string& type, const DescribedFlag& flag) {
     if (!flag.words.empty()) return ValueKind::kWords;
     const std::string name = flag.LongName();
     const auto is = [&](const char* word) { return name == word || type == word; };
-    if (is("MODEL")) return ValueKind::kModel;
+    if (is("MODEL") || is("MODEL|mtp")) return ValueKind::kModel;
     if (is("DIR") || name.ends_with("-dir")) return ValueKind::kFolder;
     if (type.find("FILE") != std::string::npos || name.ends_with("file")) return ValueKind::kFile;
     if (flag.positional && (is("IN") || is("OUT") || is("LOG") || is("FILE"))) {

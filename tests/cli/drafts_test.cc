@@ -130,7 +130,7 @@ TEST_F(Drafts, Refusals) {
     refused({"--draft", small_, "--lookup"}, {"exclude each other"});
     refused({"--draft", "mtp"}, {"model.gguf brings no multi-token prediction head", "--lookup"});
     refused({"--draft-tokens", "4"}, {"needs --draft MODEL or --lookup"});
-    refused({"--lookup", "--chunk", "1"}, {"--chunk is 1"});
+    refused({"--lookup", "--chunk", "1"}, {"--chunk (of weft serve --step-tokens) is 1"});
     const Ran missing = RunWeft(Command() + Words{"--draft", dir_ / "none.gguf"});
     EXPECT_EQ(missing.status, 1);
     EXPECT_NE(missing.err.find("none.gguf"), std::string::npos) << missing.err;
@@ -222,15 +222,14 @@ TEST_P(DraftHeadRuns, TheTextIsTheSameInEveryLayout) {
         ASSERT_EQ(expected["tokens"].size(), 60u);
         const auto got = RunWeft(command + head_ + Words{"--verify"}).Json();
         EXPECT_EQ(got["tokens"], expected["tokens"]);
-        EXPECT_GT(got["speculation"]["acceptance"], 0.7);
+        EXPECT_GT(got["speculation"]["acceptance"], 0.6);
     }
 }
 
 TEST_P(DraftHeadRuns, ALossChangesNoToken) {
     const Words cluster = {
         "--tp", "3", "--timeout-ms", std::to_string(test::TimeoutMs(3000)), "--rejoin-ms", "20000"};
-    const Words draw = {"--temp", "1", "--top-k", "10", "--seed", "5"};
-    const Words command = Command(400) + head_ + cluster + draw;
+    const Words command = Command(400) + head_ + cluster;
     const Ran undisturbed = RunWeft(command);
     ASSERT_EQ(undisturbed.status, 0) << undisturbed.err;
     Weft weft(command);

@@ -22,14 +22,17 @@ QUESTION = "What is 47 + 38?"
 # Repositories whose names do not have the size.
 SIZES = {"cohereforai_c4ai-command-a-03-2025": "111b", "deepseek-coder-v2-lite": "16b",
          "deepseek-r1-gguf": "671b", "deepseek-v3-gguf": "671b", "deepseek-v3.1-gguf": "671b",
-         "deepseek-v3.2": "685b", "devstral-small-2505": "24b", "dots.llm1.inst": "142b",
-         "glm-4.5-air": "106b", "glm-4.5-gguf": "355b", "glm-4.6": "355b", "glm-4.7": "355b",
-         "glm-4.7-flash": "30b", "glm-5": "744b", "hunyuan-a13b-instruct": "80b", "kimi-k2": "1t",
-         "ling-flash-2.0": "100b", "ling-mini-2.0": "16b", "magistral-small": "24b",
-         "mimo-v2-flash": "309b", "minimax-m2": "230b", "mistral-large": "123b",
-         "mistral-nemo": "12b", "phi-3-medium": "14b", "phi-3.5-mini": "3.8b", "phi-4-gguf": "14b",
-         "phi-4-mini": "3.8b", "qwen3-coder-next": "80b", "small-instruct-2409": "22b",
-         "step-3.5-flash": "196b", "trinity-large-thinking": "400b", "trinity-mini": "26b"}
+         "deepseek-v3.2": "685b", "deepseek-v4-flash": "284b", "devstral-small-2505": "24b",
+         "dots.llm1.inst": "142b", "glm-4.5-air": "106b", "glm-4.5-gguf": "355b",
+         "glm-4.6": "355b", "glm-4.7": "355b", "glm-4.7-flash": "30b", "glm-5": "744b",
+         "granite-4.0-h-micro": "3b", "granite-4.0-h-small": "32b", "granite-4.0-h-tiny": "7b",
+         "granite-4.0-micro": "3b", "hunyuan-a13b-instruct": "80b", "kimi-k2": "1t",
+         "ling-flash-2.0": "100b", "ling-mini-2.0": "16b", "llama-4-maverick": "400b",
+         "magistral-small": "24b", "mimo-v2-flash": "309b", "minimax-m2": "230b",
+         "minimax-m3": "428b", "mistral-large": "123b", "mistral-nemo": "12b",
+         "phi-3-medium": "14b", "phi-3.5-mini": "3.8b", "phi-4-gguf": "14b", "phi-4-mini": "3.8b",
+         "qwen3-coder-next": "80b", "small-instruct-2409": "22b", "step-3.5-flash": "196b",
+         "trinity-large-thinking": "400b", "trinity-mini": "26b"}
 
 
 class NamesTest(unittest.TestCase):
@@ -64,7 +67,7 @@ class Models(NamesTest):
         self.assertEqual(names, sorted(set(names)))
         self.assertEqual(len({model for _, model in lines}), len(names), "one model, two names")
         for name, model in lines:
-            self.assertRegex(name, r"^[a-z0-9.-]+:[0-9.]+[mbt]$")
+            self.assertRegex(name, r"^[a-z0-9.-]+:e?[0-9.]+[mbt]$")
             self.assertRegex(model, r"^hf:[A-Za-z0-9-]+/[A-Za-z0-9._-]+(:[A-Z0-9_-]+)?$")
             # The sizes agree: 30b is Qwen3-30B-A3B.
             size, repository = name.split(":")[1], model.lower()

@@ -9,7 +9,7 @@
 
 #include "kernels/attention_split.h"
 
-namespace weft::kernels {
+namespace weft::kernels::WEFT_SET {
 
 static_assert(kTileKeys == 64);  // a bit each
 
@@ -51,4 +51,4 @@ inline void HideScores(uint64_t chosen, float* scores) {
     }
 }
 
-}  // namespace weft::kernels
+}  // namespace weft::kernels::WEFT_SET

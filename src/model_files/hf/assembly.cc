@@ -194,8 +194,8 @@ Result<MatrixPtr> Assembly::Linear(const std::string& module, int64_t pieces) {
     // bitsandbytes may store its codes in a tensor of floats.
     const bool plain = weight != nullptr && weight->type != SafeType::kF8E4M3 &&
                        parts.packed == nullptr && parts.qweight == nullptr &&
-                       parts.absmax == nullptr &&
-                       (quantization_.method == Method::kNone || IsPlain(weight->type));
+                       (quantization_.method == Method::kNone ||
+                        (parts.absmax == nullptr && IsPlain(weight->type)));
     if (plain) {
         const std::vector<int64_t>& shape = weight->shape;
         if (pieces > 1 && shape.size() == 3 && shape[0] == pieces) {
