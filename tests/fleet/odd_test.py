@@ -16,6 +16,11 @@ import time
 
 from spaces import cable, limits, main, words_of
 
+# These wait for 10 to 35 s each.
+NIGHTLY_ONLY = ("test_an_interface_gets_another_name",
+                "test_a_host_that_died",
+                "test_two_cables_between_them")
+
 
 def others(host):
     ran = host.run("hosts", "--json")
@@ -346,4 +351,4 @@ def test_a_host_that_died(room, model):
 
 
 if __name__ == "__main__":
-    main(globals())
+    main(globals(), NIGHTLY_ONLY)

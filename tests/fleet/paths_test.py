@@ -13,6 +13,9 @@ import time
 from spaces import Room, cable, limits, main, words_of
 from unreached_test import Ring, train_words
 
+# These wait for 10 to 35 s each.
+NIGHTLY_ONLY = ("test_a_black_hole_between_workers",)
+
 
 def over_a_switch(room, mtu, ends=9000):
     """a and b, each with eth0 of MTU `ends`, and a bridge between them that drops what is larger
@@ -167,4 +170,4 @@ def test_busy_is_not_broken(room, model):
 
 
 if __name__ == "__main__":
-    main(globals())
+    main(globals(), NIGHTLY_ONLY)
