@@ -90,6 +90,11 @@ TEST(HfDeepseek4, BothSpellingsAreTheSame) {
     config["mlp_layer_types"] = {"hash_moe", "hash_moe", "moe", "moe", "moe"};
     config["compress_rates"]["compressed_sparse_attention"] = 2;
     EXPECT_FALSE(ParseFolderConfig(config.dump(), "m").ok());
+    config["compress_rates"]["compressed_sparse_attention"] = 4;
+    for (const json& kind : {json(5), json::array(), json::object()}) {
+        config["rope_parameters"]["compress"]["rope_type"] = kind;
+        EXPECT_FALSE(ParseFolderConfig(config.dump(), "m").ok()) << kind;
+    }
 }
 
 TEST(HfDeepseek4, TablesNameExperts) {

@@ -191,5 +191,17 @@ TEST_F(Fp8, NanIsRefused) {
     }
 }
 
+// As many as there should be, but in rows of another length: their places cannot be known.
+TEST_F(Fp8, ScalesOfAnotherShapeAreRefused) {
+    const json blocks = {{"quant_method", "fp8"}, {"weight_block_size", {128, 128}}};
+    for (const std::vector<int64_t>& shape :
+         {std::vector<int64_t>{4, 3}, {12}, {1, 6, 2}, {2, 2, 3}}) {
+        Fp8Layer layer{300, 512, 128, 128, blocks, "weight_scale_inv", shape};
+        layer.Fill(7);
+        const std::string error = ErrorOf(layer);
+        EXPECT_NE(error.find("expected 3 x 4"), std::string::npos) << error;
+    }
+}
+
 }  // namespace
 }  // namespace weft::model_files::hf

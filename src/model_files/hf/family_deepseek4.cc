@@ -76,7 +76,8 @@ Status TakeRope(const Config& config, Json& over) {
         WEFT_ASSIGN(over["compress_rope_theta"], pooled.NeedF64({"rope_theta"}));
         Json scaling = pooled.json();
         for (const char* key : {"rope_theta", "partial_rotary_factor"}) scaling.erase(key);
-        if (scaling.value("rope_type", "default") == "default") scaling = nullptr;
+        WEFT_ASSIGN(const std::string kind, pooled.StringOr({"rope_type"}, "default"));
+        if (kind == "default") scaling = nullptr;
         over["rope_scaling"] = std::move(scaling);
         over["rope_parameters"] = nullptr;
     }

@@ -337,6 +337,15 @@ int64_t ElementsOf(const SafeTensor& tensor) {
     return static_cast<int64_t>(tensor.bytes / SafeTypeBytes(tensor.type));
 }
 
+// Whether the scales stand as rows of `cols`. Dims of 1 say nothing.
+bool AreRowsOf(const SafeTensor& scales, int64_t rows, int64_t cols) {
+    if (ElementsOf(scales) != rows * cols) return false;
+    if (rows == 1 || cols == 1) return true;
+    std::vector<int64_t> dims = scales.shape;
+    std::erase(dims, 1);
+    return !dims.empty() && dims.back() == cols;
+}
+
 bool IsE8m0(SafeType type) {
     return type == SafeType::kU8 || type == SafeType::kF8E8M0;
 }
@@ -381,9 +390,9 @@ Result<MatrixPtr> LinearMaker::Fp8Rows(const SafeTensor& weight, int64_t rows, i
     const int64_t scale_rows =
         rows / piece_rows * ((piece_rows + block_rows - 1) / block_rows);
     const int64_t scale_cols = (cols + block_cols - 1) / block_cols;
-    if (ElementsOf(scales) != scale_rows * scale_cols) {
-        return Corrupt("has {} scales; expected {} x {}", ElementsOf(scales), scale_rows,
-                       scale_cols);
+    if (!AreRowsOf(scales, scale_rows, scale_cols)) {
+        return Corrupt("has {} scales of the shape [{}]; expected {} x {}", ElementsOf(scales),
+                       fmt::join(scales.shape, ", "), scale_rows, scale_cols);
     }
     WEFT_ASSIGN(MatrixPtr matrix, Scales(scales, scale_rows, scale_cols));
     const ByteRows bytes{&files_.file(weight), weight.offset, cols};
@@ -429,7 +438,7 @@ Result<MatrixPtr> LinearMaker::MakeFp8() const {
 
 Result<MatrixPtr> LinearMaker::Mxfp4Rows(const SafeTensor& codes, const SafeTensor& scales,
                                          int64_t rows, int64_t cols) const {
-    if (cols % 32 != 0 || ElementsOf(scales) != rows * cols / 32 || !IsE8m0(scales.type)) {
+    if (cols % 32 != 0 || !AreRowsOf(scales, rows, cols / 32) || !IsE8m0(scales.type)) {
         return Corrupt("has {} scales of {}; expected U8 [{}, {} / 32]", ElementsOf(scales),
                        SafeTypeName(scales.type), rows, cols);
     }
@@ -439,8 +448,7 @@ Result<MatrixPtr> LinearMaker::Mxfp4Rows(const SafeTensor& codes, const SafeTens
 
 Result<MatrixPtr> LinearMaker::MakeNvfp4(const SafeTensor& codes, const SafeTensor& scales,
                                          int64_t rows, int64_t cols) const {
-    if (cols % kNvScaleElements != 0 ||
-        ElementsOf(scales) != rows * (cols / kNvScaleElements)) {
+    if (cols % kNvScaleElements != 0 || !AreRowsOf(scales, rows, cols / kNvScaleElements)) {
         return Corrupt("has {} scales; expected [{}, {} / {}]", ElementsOf(scales), rows, cols,
                        kNvScaleElements);
     }
