@@ -80,7 +80,7 @@ class LatentCalls : protected InferenceCalls {
     }
 
     Status Lower(const Op& op, const program::IndexBlocks& a) {
-        WEFT_TRY(WriteBlockKey(op));
+        WEFT_TRY(WriteRows(op, op.inputs[1], op.inputs.back(), 1));
         CallOf<kernels::BlockScoresArgs> scores;
         FillBlockScores(scores, scores.args, op, a);
         const Region shared = ScratchBytes(
@@ -94,7 +94,7 @@ class LatentCalls : protected InferenceCalls {
         return Push<RunBlockChoose>(choose, op.outputs[0]);
     }
 
-    // What attention to chosen blocks has beside attention.
+    // Fills in the arguments that attention has only where it reads chosen blocks.
     void FillBlocks(CallOf<kernels::BlockAttentionArgs>& call, const Op& op,
                     const program::Attention& a) {
         call.Reads(call.args.chosen, Of(op.inputs[3]));
@@ -146,23 +146,6 @@ class LatentCalls : protected InferenceCalls {
                                const kernels::BlockChooseArgs& args, int part, int parts) {
         kernels::SparseKernelsFor(kernels.level).block_choose(args, part, parts);
     }
-    // The key of an indexer of blocks into its cache.
-    Status WriteBlockKey(const Op& op) {
-        const ValueId key = op.inputs[1], cached = op.inputs.back();
-        CallOf<kernels::LatentWriteArgs> write;
-        write.Binds(write.args.sequences, Bound::kSequences);
-        write.Reads(write.args.latent, Of(key));
-        write.args.rank = Cols(key);
-        write.args.cache = buffers_.cache(cached);
-        write.Writes(write.args.cache.data, Of(cached));
-        if (Cols(key) > kernels::kMostLatentColumns) {
-            return MakeError(ErrorCode::kUnsupported,
-                             "program op {} (index_blocks): {} columns are cached; most: {}", op_,
-                             Cols(key), kernels::kMostLatentColumns);
-        }
-        return Push<kernels::LatentWrite>(write, op.outputs[0]);
-    }
-
     static kernels::Windows WindowsOf(int64_t stride) {
         return {stride, program::RowPositions(stride)};
     }
