@@ -165,6 +165,22 @@ TEST_F(Drafts, ALostRankEndsThemInTime) {
     }
 }
 
+// A rank of three is killed once some text is there; the text is that of a run without a loss.
+void ExpectTheTextAfterALoss(const Words& command) {
+    const Ran undisturbed = RunWeft(command);
+    ASSERT_EQ(undisturbed.status, 0) << undisturbed.err;
+    Weft weft(command);
+    const Deadline patience = test::Limit(30'000);
+    while (weft.Out().size() < 50 && !patience.expired()) ::usleep(500);
+    const std::vector<pid_t> children = test::ChildrenOf(weft.pid());
+    ASSERT_EQ(children.size(), 2u) << weft.Err();
+    ::kill(children[1], SIGKILL);
+    const Ran ran = weft.Wait(60'000);
+    EXPECT_EQ(ran.status, 0) << ran.err;
+    EXPECT_NE(ran.err.find("; epoch 2 with 3 ranks after "), std::string::npos) << ran.err;
+    EXPECT_EQ(ran.out, undisturbed.out);
+}
+
 // Where losses are got over, the same drafts are judged again: drawn answers, too, are to the token
 // those of a run that nothing disturbed.
 TEST_F(Drafts, ALossChangesNoToken) {
@@ -174,17 +190,7 @@ TEST_F(Drafts, ALossChangesNoToken) {
     for (const Words& kind :
          {Words{"--lookup", "--draft-always"}, Words{"--draft", small_, "--draft-always"} + draw}) {
         SCOPED_TRACE(testing::PrintToString(kind));
-        const Ran undisturbed = RunWeft(Command(500) + kind + cluster);
-        Weft weft(Command(500) + kind + cluster);
-        const Deadline patience = test::Limit(30'000);
-        while (weft.Out().size() < 50 && !patience.expired()) ::usleep(500);
-        const std::vector<pid_t> children = test::ChildrenOf(weft.pid());
-        ASSERT_EQ(children.size(), 2u) << weft.Err();
-        ::kill(children[1], SIGKILL);
-        const Ran ran = weft.Wait(60'000);
-        EXPECT_EQ(ran.status, 0) << ran.err;
-        EXPECT_NE(ran.err.find("; epoch 2 with 3 ranks after "), std::string::npos) << ran.err;
-        EXPECT_EQ(ran.out, undisturbed.out);
+        ExpectTheTextAfterALoss(Command(500) + kind + cluster);
     }
 }
 
@@ -229,19 +235,7 @@ TEST_P(DraftHeadRuns, TheTextIsTheSameInEveryLayout) {
 TEST_P(DraftHeadRuns, ALossChangesNoToken) {
     const Words cluster = {
         "--tp", "3", "--timeout-ms", std::to_string(test::TimeoutMs(3000)), "--rejoin-ms", "20000"};
-    const Words command = Command(400) + head_ + cluster;
-    const Ran undisturbed = RunWeft(command);
-    ASSERT_EQ(undisturbed.status, 0) << undisturbed.err;
-    Weft weft(command);
-    const Deadline patience = test::Limit(30'000);
-    while (weft.Out().size() < 50 && !patience.expired()) ::usleep(500);
-    const std::vector<pid_t> children = test::ChildrenOf(weft.pid());
-    ASSERT_EQ(children.size(), 2u) << weft.Err();
-    ::kill(children[1], SIGKILL);
-    const Ran ran = weft.Wait(60'000);
-    EXPECT_EQ(ran.status, 0) << ran.err;
-    EXPECT_NE(ran.err.find("; epoch 2 with 3 ranks after "), std::string::npos) << ran.err;
-    EXPECT_EQ(ran.out, undisturbed.out);
+    ExpectTheTextAfterALoss(Command(400) + head_ + cluster);
 }
 
 }  // namespace
