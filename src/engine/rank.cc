@@ -310,11 +310,18 @@ Status Rank::Run(const StepData& step) {
 Status Rank::RunDraftHead(const StepData& step) {
     const bool on = step.kind == StepKind::kGuessOn;
     const auto rows = static_cast<int64_t>(step.tokens.size());
-    if (!job_.draft_head || (on && rows > head_rows_)) {
+    if (!job_.draft_head) {
         return MakeError(ErrorCode::kCorrupt,
-                         "step {} from rank 0: {} rows of a draft head, behind {}; this job has {}",
-                         step.number, rows, head_rows_,
-                         job_.draft_head ? "one, but not so many rows" : "none");
+                         "step {} from rank 0 is for a draft head, and this job has none. Run the "
+                         "same build of Weft on all hosts",
+                         step.number);
+    }
+    if (on && rows > head_rows_) {
+        return MakeError(ErrorCode::kCorrupt,
+                         "step {} from rank 0 has {} rows for the draft head, whose last run had "
+                         "{} output rows; expected no more rows than these. Run the same build of "
+                         "Weft on all hosts",
+                         step.number, rows, head_rows_);
     }
     head_rows_ = static_cast<int64_t>(step.output_rows.size());
     const program::OpRange& ops = on ? head_.next : head_.first;

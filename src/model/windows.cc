@@ -53,11 +53,13 @@ Result<Windowing> ReadWindowing(const model_files::ModelSource& source,
     WEFT_ASSIGN(w.q_rank, meta.Int(prefix + "attention.q_lora_rank", 1, 1 << 20));
     WEFT_ASSIGN(w.out_rank, meta.Int(prefix + "attention.output_lora_rank", 1, 1 << 20));
     WEFT_ASSIGN(w.out_groups, meta.Int(groups, 1, heads));
-    if (heads % w.out_groups != 0 || !(floor >= 0 && floor < 1)) {
-        return MakeError(ErrorCode::kCorrupt,
-                         "{}: {} is {}, of {} heads, and {} is {}; expected a divisor of the "
-                         "heads, and 0 to 1",
-                         source.name(), groups, w.out_groups, heads, eps, floor);
+    if (heads % w.out_groups != 0) {
+        return MakeError(ErrorCode::kCorrupt, "{}: {} is {}; expected a divisor of the {} heads",
+                         source.name(), groups, w.out_groups, heads);
+    }
+    if (!(floor >= 0 && floor < 1)) {
+        return MakeError(ErrorCode::kCorrupt, "{}: {} is {}; expected 0 to 1", source.name(), eps,
+                         floor);
     }
     WEFT_ASSIGN(w.hashed, meta.IntOr(prefix + "hash_layer_count", 0, layers, 0));
     WEFT_TRY(ReadStrides(source, prefix + "attention.compress_ratios", layers, w));

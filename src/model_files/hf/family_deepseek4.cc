@@ -88,7 +88,8 @@ Status TakeRope(const Config& config, Json& over) {
     if (scaling.is_null() && config.Has(place)) scaling = config.json()[place];
     if (!scaling.is_object()) return {};
     if (scaling.contains("attention_factor") && scaling["attention_factor"] != 1.0) {
-        return config.Corrupt(place, "an attention_factor of 1, or none");
+        const std::string_view given = config.Has("rope_scaling") ? place : "rope_parameters";
+        return config.Corrupt(given, "an attention_factor of 1, or none");
     }
     scaling["attention_factor"] = 1.0;  // none of YaRN's
     return {};
