@@ -17,8 +17,9 @@ Status CheckDraftHead(const Job& job) {
 
 namespace {
 
-// What a run of the head costs of a step of one row, by the bytes of weights that both read: of
-// experts those that a row is sent to, of an embedding hardly any.
+// The cost of a run of the head as a share of the cost of a step of one row. Both costs are counted
+// as the bytes of weights that are read: a row reads the experts that it is sent to, and hardly
+// anything of an embedding.
 double RatioOf(const model_files::ModelSource& source, const model::Hyper& hyper) {
     const std::string layer = fmt::format("blk.{}.", hyper.layers);
     const double used = hyper.moe.experts == 0 ? 1

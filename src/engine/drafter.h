@@ -40,9 +40,10 @@ class Drafter {
     virtual ~Drafter() = default;
     // The job's rank is another one now: after a loss.
     virtual void Serve(Rank& rank) = 0;
-    // Of the cost of one of its tokens to that of a step of the job with one row, by the sizes.
+    // The cost of one drafted token divided by the cost of a step of the job with one row, by the
+    // sizes of the weights.
     virtual double ratio() const = 0;
-    // Of its steps with a row of each answer.
+    // The measured costs of the drafter's steps that have one row for each answer.
     virtual const StepCosts& costs() const = 0;
     // Guesses what follows each text. Errors: those of its steps; the job's cluster says that
     // drafting should end. After an error no sampler has changed.

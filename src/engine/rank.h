@@ -74,7 +74,7 @@ class Rank {
     Status ReadLogits(int64_t rows, std::vector<float>& out);
     // Of one of them, the first `columns` (-1: all); `buffer` holds them where they are asked for.
     LogitsRow Logits(int64_t row, std::vector<float>& buffer, int64_t columns = -1);
-    // Of a draft head (Job::draft_head): logits of its last run's output rows (rank 0).
+    // The logits of one output row of the draft head's last run (rank 0; Job::draft_head).
     LogitsRow DraftLogits(int64_t row, std::vector<float>& buffer, int64_t columns);
     // What the final norm left of rows of the last step, [rows, hidden], where the job's outputs
     // have them (rank 0; see has_hidden).

@@ -24,7 +24,8 @@ int64_t StackStride(const Kernels& kernels, DType dtype, int64_t rows, int64_t c
 
 inline constexpr int64_t kMostExperts = 1024;
 
-// What a router makes of logits: softmax, sigmoids, or the square roots of log(1 + exp(logit)).
+// How a router turns logits into scores: by a softmax, by sigmoids, or as
+// sqrt(log(1 + exp(logit))).
 enum class RouterScore : uint8_t { kSoftmax, kSigmoid, kSqrtSoftplus };
 
 // Chooses `used` of `experts` for each row of logits. Score + bias ranks them (the logit, without

@@ -69,7 +69,7 @@ struct BlockAttentionArgs {
     AttentionArgs all;
     const int32_t* chosen = nullptr;  // [rows, kv_heads, top], of this rank's KV heads
     int64_t kv_heads = 0, top = 0, block = 0;
-    // What a row chose for a KV head.
+    // The blocks that a row chose for a KV head.
     const int32_t* Chosen(int64_t row, int64_t kv_head) const {
         return chosen + (row * kv_heads + kv_head) * top;
     }

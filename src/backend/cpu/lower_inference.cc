@@ -61,8 +61,8 @@ class InferenceLowerer final : StreamCalls {
         }
     }
 
-    // What ops share is made anew behind each kept value: a run may begin there, with other inputs
-    // than the ops before it had (Executable::Write).
+    // Makes ops behind a kept value prepare their shared tables again: a run may begin there, and
+    // its inputs may differ from those of the ops before it (Executable::Write).
     void ForgetShared() {
         std::ranges::fill(prepared_value_, program::kNoValue);
         planned_ids_ = program::kNoValue;
