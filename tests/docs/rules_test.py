@@ -186,11 +186,14 @@ class Messages(Folder):
         self.assertFalse(messages_test.is_said("no data of ... within ... ms. Is it", self.SAID))
 
     def test_faults(self):
-        text = "```text\nno data from ... within ...\nno word from ... within ...\n... ms\n```\n"
-        count, wrong = messages_test.quotation_faults("p.md", text, self.SAID)
-        self.assertEqual(3, count)
-        self.assertIn("p.md:3: no source says", wrong[0])
-        self.assertIn("p.md:4: too little", wrong[1])
+        text = ("```text\nno data from ... within ...\nno data came from ... within ...\n"
+                "a wholly different complaint\n... ms\n```\n")
+        count, wrong, reworded = messages_test.quotation_faults("p.md", text, self.SAID)
+        self.assertEqual(4, count)
+        self.assertEqual(1, len(reworded))
+        self.assertIn("p.md:3: the message was reworded", reworded[0])
+        self.assertIn("p.md:4: no source has", wrong[0])
+        self.assertIn("p.md:5: too little", wrong[1])
 
     def test_sources(self):
         self.write("src/x.cc", '// "not this one, said nowhere"\n'
