@@ -29,7 +29,7 @@ namespace weft::cli {
 namespace {
 
 constexpr const char* kBenchFooter =
-    "Lists with commas make a sweep. -o json, jsonl and csv have llama-bench's field names.\n\n"
+    "Comma-separated lists make a sweep. -o json, jsonl and csv have llama-bench's field names.\n\n"
     "Examples:\n"
     "  weft bench model.gguf -t 2\n"
     "  weft bench synthetic:llama-3.2-1b --tp 1,2 -p 512 -n 64 -t 1 -r 3\n"
@@ -304,32 +304,36 @@ void AddList(const Command& app, const char* name, std::vector<T>& values, const
 
 void AddBench(const Command& app, int& status) {
     auto flags = std::make_shared<BenchFlags>();
-    const Command bench = app.AddCommand("bench", "How fast a model runs, over a sweep of layouts");
+    const Command bench =
+        app.AddCommand("bench", "Measure the speed of a model over a sweep of layouts");
     bench.Footer(kBenchFooter);
     AddModel(bench, flags->common.job.model, flags->common.pull);
     AddList(bench, "-p,--n-prompt", flags->prompts,
-            "Prompt tokens of a prefill test (512; 0: none)");
-    AddList(bench, "-n,--n-gen", flags->generates, "Tokens of a decode test (128; 0: none)");
+            "Prompt tokens of a prefill test (512; 0: no prefill test)");
+    AddList(bench, "-n,--n-gen", flags->generates,
+            "Tokens of a decode test (128; 0: no decode test)");
     AddList(bench, "-d,--n-depth", flags->depths,
             "Tokens in the KV cache before a decode test (0)");
     AddList(bench, "--seqs", flags->seqs,
-            "Sequences at once, each with -p or -n tokens of its own, as in serving (1)");
-    AddList(bench, "-t,--threads", flags->threads, "Threads per rank (default: its cores)");
+            "Concurrent sequences of -p or -n tokens each, as in serving (1)");
+    AddList(bench, "-t,--threads", flags->threads,
+            "Threads per rank (default: the cores of the rank)");
     AddList(bench, "--tp", flags->tp, "Tensor-parallel ranks (default: all ranks)");
     AddList(bench, "--pp", flags->pp, "Pipeline stages (1)");
-    bench.AddOption("--ep", flags->common.job.ep, "Expert groups of the tensor ranks (1)")
+    bench.AddOption("--ep", flags->common.job.ep, "Expert-parallel groups of the tensor ranks (1)")
         .Range(1, 1024);
-    AddList(bench, "--transport", flags->transports, "auto, shm, tcp, verbs or mpi");
-    bench.AddOption("-r,--repetitions", flags->repetitions, "How often each test runs (5)")
+    AddList(bench, "--transport", flags->transports,
+            "Transport between ranks: auto, shm, tcp, verbs or mpi");
+    bench.AddOption("-r,--repetitions", flags->repetitions, "Repetitions of each test (5)")
         .Range(1, 1000);
     bench.AddOption("--machines", flags->machines,
-                    "A column of what 'weft plan' predicts for these, as 2xstrix-halo,roce "
-                    "(default: this host, if it is known by its GPU)");
-    bench.AddFlag("--no-warmup", flags->no_warmup, "Without the run before that does not count");
+                    "Add a column with the prediction of 'weft plan' for these machines, as "
+                    "2xstrix-halo,roce (default: this host, if its GPU is known)");
+    bench.AddFlag("--no-warmup", flags->no_warmup, "Skip the warm-up run");
     bench.AddFlag("--power", flags->power,
-                  "Watts and joules a token, by the sensors of the hosts: RAPL, amdgpu, i915, xe, "
-                  "NVML, ACPI");
-    bench.AddOption("-o,--output", flags->form, "md (default), json, jsonl or csv");
+                  "Report watts and joules per token from the hosts' sensors: RAPL, amdgpu, i915, "
+                  "xe, NVML, ACPI");
+    bench.AddOption("-o,--output", flags->form, "Output format: md (default), json, jsonl or csv");
     AddClusterFlags(bench, flags->common);
     AddLora(bench, flags->common);
     AddEngineFlags(bench, flags->common);

@@ -13,10 +13,9 @@ namespace weft::cli {
 namespace {
 
 constexpr const char* kBenchServeFooter =
-    "Figures are defined as those of vLLM's 'bench serve': TTFT is the time to the first token, "
-    "TPOT\n"
-    "the time per token after it, ITL that between two pieces of the stream, E2EL that of a whole\n"
-    "request. Tokens are counted by the endpoint's usage.\n\n"
+    "The definitions are those of vLLM's 'bench serve': TTFT is the time to the first token, TPOT\n"
+    "the time per token after it, ITL the time between two stream events, and E2EL the time of a\n"
+    "whole request. The endpoint's usage gives the token counts.\n\n"
     "Examples:\n"
     "  weft bench serve --url http://127.0.0.1:8080 --clients 8 --requests 100\n"
     "  weft bench serve --model m --rate 4 --mix sharegpt --seed 3 --requests 200 --json\n"
@@ -59,7 +58,7 @@ Json LoadJson(const ServeLoadFlags& flags, const load::LoadReport& r) {
 void Print(const load::LoadReport& r) {
     PrintOut("{:<40}{:>10}\n", "Successful requests", r.completed);
     if (r.failed > 0) PrintOut("{:<40}{:>10}  {}\n", "Failed requests", r.failed, r.first_error);
-    PrintOut("{:<40}{:>10}\n", "Most requests at once", r.most_at_once);
+    PrintOut("{:<40}{:>10}\n", "Maximum concurrent requests", r.most_at_once);
     PrintOut("{:<40}{:>10.2f}\n", "Duration (s)", r.duration_s);
     PrintOut("{:<40}{:>10}\n", "Total input tokens", r.input_tokens);
     PrintOut("{:<40}{:>10}\n", "Total generated tokens", r.output_tokens);
@@ -72,8 +71,8 @@ void Print(const load::LoadReport& r) {
                  q.p99);
     };
     row("TTFT (first token)", r.ttft_ms);
-    row("TPOT (a token after it)", r.tpot_ms);
-    row("ITL (between pieces)", r.itl_ms);
+    row("TPOT (per token after it)", r.tpot_ms);
+    row("ITL (between stream events)", r.itl_ms);
     row("E2EL (whole request)", r.e2el_ms);
 }
 
@@ -98,7 +97,8 @@ Status RunBenchServeCommand(ServeLoadFlags& flags) {
                   : flags.prompt == "words" ? load::PromptKind::kWords
                                             : load::PromptKind::kAuto;
     if (load.chat && flags.prompt == "ids") {
-        return MakeError(ErrorCode::kUsage, "--prompt ids: chats are words; use --api completions");
+        return MakeError(ErrorCode::kUsage,
+                         "--prompt ids: the chat API takes words only; use --api completions");
     }
     if (!flags.key_file.empty()) {
         WEFT_ASSIGN(load.key, ApiKeyOfFile(flags));
@@ -119,56 +119,61 @@ Status RunBenchServeCommand(ServeLoadFlags& flags) {
         Print(report);
     }
     if (report.failed == 0) return {};
-    return MakeError(ErrorCode::kIo, "{} of {} requests failed; the first one: {}", report.failed,
+    return MakeError(ErrorCode::kIo, "{} of {} requests failed; first error: {}", report.failed,
                      report.completed + report.failed, report.first_error);
 }
 
 void AddLoadFlags(const Command& command, ServeLoadFlags& flags) {
     load::LoadOptions& load = flags.load;
     constexpr int kMostTokens = 1 << 24;
-    command.AddOption("--url", load.url, "The endpoint (http://127.0.0.1:8080)");
+    command.AddOption("--url", load.url, "URL of the endpoint (http://127.0.0.1:8080)");
     command.AddOption(
         "--model", load.model,
-        "The model's name, as requests say it (default: the first that the endpoint lists)");
-    command.AddOption("--api", flags.api, "completions (default) or chat")
+        "Model name in the requests (default: the first model that the endpoint lists)");
+    command.AddOption("--api", flags.api, "API to call: completions (default) or chat")
         .OneOf({"completions", "chat"});
-    command.AddOption("--requests", load.requests, "How many (100)").Range(1, 1'000'000);
-    command.AddOption("--clients", load.clients, "Most requests at once (1; with --rate: no limit)")
+    command.AddOption("--requests", load.requests, "Number of requests (100)").Range(1, 1'000'000);
+    command
+        .AddOption("--clients", load.clients,
+                   "Maximum concurrent requests (1; with --rate: no limit)")
         .Range(1, 10'000);
     command
         .AddOption("--rate", load.rate,
-                   "Requests a second, at times of a Poisson process (as fast as answered)")
+                   "Mean requests per second, as a Poisson process (default: send as fast as "
+                   "answers come)")
         .Range(1e-3, 1e5);
-    command.AddOption("--input-len", load.input_len, "Tokens of a prompt (256)")
+    command.AddOption("--input-len", load.input_len, "Prompt tokens per request (256)")
         .Range(1, kMostTokens);
-    command.AddOption("--output-len", load.output_len, "Tokens of an answer (128)")
+    command.AddOption("--output-len", load.output_len, "Generated tokens per request (128)")
         .Range(1, kMostTokens);
     command
         .AddOption("--mix", flags.mix,
-                   "sharegpt: lengths of prompts and answers vary as in ShareGPT")
+                   "Distribution of prompt and answer lengths: sharegpt varies them as ShareGPT "
+                   "does")
         .OneOf({"sharegpt"});
     command
         .AddOption("--shared-prefix", load.shared_prefix,
-                   "First tokens that all prompts have in common (0)")
+                   "Leading tokens that all prompts share (0)")
         .Range(0, 1 << 24);
     command
         .AddOption("--prompt", flags.prompt,
-                   "ids (random tokens), words, or auto: ids where the endpoint takes them")
+                   "Prompt content: ids (random tokens), words, or auto: ids if the endpoint takes "
+                   "them")
         .OneOf({"auto", "ids", "words"});
-    command.AddOption("--vocab", load.vocab, "Ids of prompts are below this one (30000)")
+    command.AddOption("--vocab", load.vocab, "Exclusive upper bound of prompt token ids (30000)")
         .Range(2, 1 << 24);
-    command.AddOption("--seed", load.seed, "Of prompts, lengths and times (1)");
-    command.AddOption("--warmup", load.warmup, "Requests before, that don't count (1)")
+    command.AddOption("--seed", load.seed, "Seed of prompts, lengths and arrival times (1)");
+    command.AddOption("--warmup", load.warmup, "Warm-up requests before the measurement (1)")
         .Range(0, 10'000);
     command.AddOption("--key-file", flags.key_file, "Read the API key from this file");
     command.AddOption("--key", load.key,
                       "API key, sent as a bearer token (other users can read a command line: "
                       "prefer --key-file)");
-    command.AddOption("--cacert", load.ca_file, "Certificates to trust, in place of the system's")
+    command.AddOption("--cacert", load.ca_file, "CA certificates to trust instead of the system's")
         .ExistingFile();
     command
         .AddOption("--timeout", flags.timeout_s,
-                   "Seconds of silence after which a request has failed (120)")
+                   "Fail a request after this many seconds of silence (120)")
         .Range(1.0, 86400.0);
 }
 
@@ -177,7 +182,7 @@ void AddLoadFlags(const Command& command, ServeLoadFlags& flags) {
 void AddBenchServe(const Command& app, int& status) {
     auto flags = std::make_shared<ServeLoadFlags>();
     const Command command = app.AddCommand(
-        "bench-serve", "A load of requests on an OpenAI endpoint ('weft bench serve')");
+        "bench-serve", "Put a load of requests on an OpenAI endpoint ('weft bench serve')");
     command.Footer(kBenchServeFooter);
     AddLoadFlags(command, *flags);
     AddJson(command, flags->json);

@@ -219,7 +219,7 @@ Completion Complete(const DescribedCommand& program, const std::vector<std::stri
     }
     if (place.may_name_command()) {
         offer.AddCommands(command.name == "trace" ? program : command);
-        if (command.name == "bench") offer.Add("serve", "How fast a server answers");
+        if (command.name == "bench") offer.Add("serve", "Measure the speed of a server");
     }
     const DescribedFlag* value = place.value(implied == nullptr ? command : *implied);
     if (value != nullptr) offer.AddValues(*value, "");

@@ -10,7 +10,7 @@ namespace weft::cli {
 namespace {
 
 constexpr const char* kCompletionFooter =
-    "A package has installed these scripts already. For one shell alone:\n\n"
+    "Packages of Weft install these scripts. To load one into the running shell:\n\n"
     "Examples:\n"
     "  source <(weft completion bash)\n"
     "  source <(weft completion zsh)            (after: autoload -U compinit; compinit)\n"
@@ -128,9 +128,11 @@ void AddCompletion(const Command& app, int& status) {
         bool json = false;
     };
     const auto flags = std::make_shared<Flags>();
-    const Command command = app.AddCommand("completion", "Completion of command lines for a shell");
+    const Command command = app.AddCommand("completion", "Print command completion for a shell");
     command.Footer(kCompletionFooter);
-    command.AddOption("SHELL", flags->shell, "bash, zsh or fish: prints what it is to read")
+    command
+        .AddOption("SHELL", flags->shell,
+                   "Shell whose completion script to print: bash, zsh or fish")
         .OneOf({"bash", "zsh", "fish"})
         .Required();
     SetCallback(command, flags, flags->json, status, [](const Flags& asked) -> Status {

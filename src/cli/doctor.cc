@@ -310,7 +310,8 @@ void AddDoctor(const Command& app, int& status) {
         .AddOption("--workers", flags->fabric.hosts,
                    "Measure the links to these workers, as a:7000,b:7000")
         .Commas();
-    command.AddOption("--key-file", flags->fabric.key_file, "The key shared with the workers");
+    command.AddOption("--key-file", flags->fabric.key_file,
+                      "File with the key that the workers share");
     command.AddOption("--transport", flags->fabric.transport,
                       "Of --workers: " + fmt::format("{}", fmt::join(net::TransportNames(), ", ")));
     command.AddOption("--remote", flags->collect.program, "The weft program on the hosts");

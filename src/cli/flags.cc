@@ -46,8 +46,8 @@ std::vector<std::string> Pieces(const std::string& text, const char* separators)
 // --device of inference: a list, and what CommonFlags have before is none.
 void AddDevices(const Command& app, std::string& devices) {
     app.AddOption("--device", devices,
-                  fmt::format("What each rank computes on: {}; or one a rank: A,B,C (default: "
-                              "{}, or auto)",
+                  fmt::format("Device of all ranks: {}; or one per rank: A,B,C (default: {}, or "
+                              "auto)",
                               backend::kDeviceNames, kDeviceVariable))
         .Valid([](const std::string& names) {
             const Status status = backend::CheckDeviceNames(names);
@@ -81,14 +81,14 @@ void AddModel(const Command& app, std::string& model, bool& pull, bool needed) {
     const Option option = app.AddOption(
         "MODEL", model,
         fmt::format(
-            "A GGUF file, a Hugging Face folder, [hf:]OWNER/NAME[:TYPE] (fetched by 'weft pull'), "
-            "a name for one (qwen3:8b, qwen3-8b:q8_0) or synthetic:NAME[:dtype] (random weights of "
-            "a known shape: {})",
+            "GGUF file, Hugging Face folder, [hf:]OWNER/NAME[:TYPE] (download with 'weft pull'), "
+            "short name (qwen3:8b, qwen3-8b:q8_0) or synthetic:NAME[:dtype] (random weights of a "
+            "known shape: {})",
             model_files::Synthetic::Names()));
     if (needed) option.Required();
-    app.AddFlag("--pull", pull, "Fetch a model of the Hub first if it isn't there");
+    app.AddFlag("--pull", pull, "Download the model from the Hub first if the cache lacks it");
     const auto layers = std::make_shared<int>(0);
-    app.AddOption("--layers", *layers, "Only the first N layers of a synthetic model")
+    app.AddOption("--layers", *layers, "Use only the first N layers of a synthetic model")
         .Positive()
         .TypeName("N");
     app.Check("--layers", [layers, &model] {
@@ -102,7 +102,7 @@ void AddModel(const Command& app, std::string& model, bool& pull, bool needed) {
 Option AddDevice(const Command& app, std::string& device) {
     return app
         .AddOption("--device", device,
-                   fmt::format("What each rank computes on: {}", backend::kDeviceNames))
+                   fmt::format("Device of all ranks: {}", backend::kDeviceNames))
         .Valid([](const std::string& name) {
             const Status status = backend::CheckDeviceName(name);
             return status.ok() ? std::string() : status.error().message;
@@ -113,11 +113,10 @@ Option AddDevice(const Command& app, std::string& device) {
 void AddTrainDevices(const Command& app, std::string& devices) {
     const char* own = std::getenv(kDeviceVariable);
     if (own != nullptr && *own != 0) devices = own;
-    app
-        .AddOption("--device", devices,
-                   fmt::format("What each rank trains on: {}; or one for each rank: A,B,C. {} in "
-                               "the environment sets the default",
-                               backend::kDeviceNames, kDeviceVariable))
+    app.AddOption("--device", devices,
+                  fmt::format("Device of all ranks: {}; or one per rank: A,B,C. {} in the "
+                              "environment sets the default",
+                              backend::kDeviceNames, kDeviceVariable))
         .Valid([](const std::string& names) {
             const Status status = CheckTrainDevices(names);
             return status.ok() ? std::string() : status.error().message;
@@ -133,18 +132,19 @@ void AddClusterFlags(const Command& app, CommonFlags& flags) {
     AddRankFlags(app, flags);
     app.AddOption(
            "--split", flags.split,
-           "Shares of the ranks or stages, such as 3,2,1; auto: by what each one's device is "
-           "measured to read a second, and has memory for")
+           "Shares of the ranks or stages, such as 3,2,1; auto: by the measured read speed of each "
+           "rank's device, within its memory")
         .Group(kCluster);
 }
 
 void AddDataWords(const Command& app, cluster::DataWords& data) {
     app.AddOption("--data-ports", data.ports,
-                  "Ports that data between hosts may take, as 7001-7010 (default: any)")
+                  "Port range for data between hosts, as 7001-7010 (default: any)")
         .TypeName("A-B")
         .Group(kCluster);
     app.AddOption("--advertise", data.advertise,
-                  "An address of this host that others reach and it doesn't know (NAT, containers)")
+                  "Address under which the other hosts reach this host, if the host does not know "
+                  "it (NAT, containers)")
         .TypeName("ADDR")
         .Group(kCluster);
     // Of 'weft up': who is heard now, and a file that always says so.
@@ -166,191 +166,196 @@ std::vector<std::string> WorkerArguments(const cluster::DataWords& data) {
 void AddRankFlags(const Command& app, CommonFlags& flags) {
     flags.command = app;
     app.AddOption("--local", flags.cluster.local,
-                  "Ranks on this machine, up to 256 (default: as --tp, --pp)")
+                  "Number of ranks on this machine, up to 256 (default: the product of --tp and "
+                  "--pp)")
         .Range(1, 256)
         .Group(kCluster);
-    app.AddOption(
-           "--hosts", flags.hosts,
-           "Workers to use, as host,host or host:port (7000); each runs 'weft worker --listen'")
+    app.AddOption("--hosts", flags.hosts,
+                  "Workers to use, as host,host or host:port (port 7000); each runs 'weft worker "
+                  "--listen'")
         .Group(kCluster);
     app.AddOption(
            "--hostfile", flags.hostfile,
-           "The same from a file, a host a line; also DeepSpeed's and Open MPI's ('b slots=1')")
+           "File with one worker per line; also hostfiles of DeepSpeed and Open MPI ('b slots=1')")
         .Group(kCluster);
     app.AddOption("--cluster", flags.named_cluster,
-                  "The hosts of a cluster, each of which runs 'weft up': those that "
-                  "~/.config/weft/clusters/NAME.toml names, or all that are found")
+                  "Use the hosts of a cluster, each of which runs 'weft up': the hosts in "
+                  "~/.config/weft/clusters/NAME.toml, or all hosts that discovery finds")
         .TypeName("NAME")
         .Group(kCluster);
     app.AddOption("--wait-for", flags.cluster.wait_for,
-                  "Wait for N workers that dial in (each runs 'weft worker --join THIS_HOST')")
+                  "Wait for N workers that connect to this host (each runs 'weft worker --join "
+                  "THIS_HOST')")
         .Range(1, 255)
         .TypeName("N")
         .Group(kCluster);
     app.AddOption("--listen", flags.cluster.listen,
-                  "With --wait-for: where they dial in (default: every address, port 7000)")
+                  "With --wait-for: address on which to accept workers (default: every address, "
+                  "port 7000)")
         .TypeName("HOST:PORT")
         .Group(kCluster);
     app.AddOption("--wait", flags.wait,
-                  "How long hosts may take to come, as 90s or 10m (default: --hosts 3/4 of "
+                  "Maximum time to wait for the hosts, as 90s or 10m (default: --hosts 3/4 of "
                   "--timeout-ms, --wait-for 10m, ranks of a launcher 1m)")
         .TypeName("TIME")
         .Group(kCluster);
-    app.AddOption("--key-file", flags.cluster.key_file, "The key shared with the workers")
+    app.AddOption("--key-file", flags.cluster.key_file, "File with the key that the workers share")
         .Group(kCluster);
     app.AddOption("--timeout-ms", flags.cluster.timeout_ms,
-                  "Silence after which a rank counts as lost (5000)")
+                  "Milliseconds of silence after which a rank counts as lost (5000)")
         .Range(200, 3'600'000)
         .Group(kCluster);
     app.AddOption("--rdma-device", flags.cluster.rdma_device,
-                  "RDMA device of all ranks, such as mlx5_0:1, or one a rank: A,B,C (default: "
-                  "by the hosts' addresses)")
+                  "RDMA device of all ranks, such as mlx5_0:1, or one per rank: A,B,C (default: "
+                  "the device of the host's address)")
         .Group(kCluster);
     app.AddOption("--gid-index", flags.cluster.gid_index,
-                  "Entry of the RDMA port's GID table (default: RoCE v2 with its IPv4 address)")
+                  "Index in the RDMA port's GID table (default: RoCE v2 with the port's IPv4 "
+                  "address)")
         .Range(0, 1023)
         .Group(kCluster);
     app.AddOption("--data-net", flags.cluster.data_net,
-                  "Networks for the links between hosts, as 10.0.1.0/24 or an interface (default: "
-                  "of each pair of hosts, the fastest that both are in)")
+                  "Networks for data links between hosts, as 10.0.1.0/24 or an interface name "
+                  "(default: the fastest network that both hosts share)")
         .TypeName("CIDR|IFACE,...")
         .Group(kCluster);
     AddDataWords(app, flags.cluster.data);
     app.AddFlag("-v,--verbose", flags.cluster.verbose,
-                "Say who is linked to whom, over which network")
+                "Print which ranks are linked over which network")
         .Group(kCluster);
     app.AddFlag("--checksum", flags.cluster.checksum,
-                "Check every message of the collectives for changed bytes (CRC-32C)")
+                "Protect every collective message with a CRC-32C")
         .Group(kCluster);
     app.AddOption("--net-table", flags.net_table,
-                  "Measured table of the fabric: auto (cached or measured), off (built in) or "
-                  "remeasure")
+                  "Measured table of the fabric: auto (use the cache or measure), off (use "
+                  "built-in values) or remeasure")
         .OneOf({"auto", "off", "remeasure"})
         .Group(kCluster);
 }
 
 void AddLayoutFlags(const Command& app, CommonFlags& flags) {
     app.AddOption("--tp", flags.job.tp,
-                  "Tensor-parallel ranks (default: all ranks; where each host has one rank, --tp "
-                  "or --pp, whichever answers sooner over the measured network)")
+                  "Tensor-parallel ranks (default: all ranks; with one rank per host, --tp or "
+                  "--pp, whichever answers sooner over the measured network)")
         .Range(1, 1024)
         .Group(kCluster);
     app.AddOption("--ep", flags.job.ep,
-                  "Expert groups of the tensor ranks: each holds whole experts (default: 1, or as "
-                  "many as the quantization needs)")
+                  "Expert-parallel groups of the tensor ranks; each group holds whole experts "
+                  "(default: 1, or as many as the quantization needs)")
         .Range(1, 1024)
         .Group(kCluster);
     app.AddOption("--pp", flags.job.pp, "Pipeline stages (default: 1, or as for --tp)")
         .Range(1, 1024)
         .Group(kCluster);
     app.AddOption("--transport", flags.cluster.transport,
-                  "auto, shm, tcp, verbs or mpi (auto: shm within a host, verbs where RDMA is, "
-                  "mpi between hosts of an mpirun)")
+                  "Transport between ranks: auto, shm, tcp, verbs or mpi (auto: shm within a host, "
+                  "verbs where both hosts have RDMA, mpi between hosts under mpirun)")
         .OneOf(net::TransportNames())
         .Group(kCluster);
-    app.AddOption("-t,--threads", flags.job.threads, "Threads per rank (default: its cores)")
+    app.AddOption("-t,--threads", flags.job.threads,
+                  "Threads per rank (default: the cores of the rank)")
         .Range(1, 1024)
         .Group(kEngine);
-    app.AddOption("--trace", flags.trace_file, "Write a timeline that Perfetto opens")
+    app.AddOption("--trace", flags.trace_file, "Write a timeline for Perfetto to this file")
         .Group(kEngine);
 }
 
 void AddEngineFlags(const Command& app, CommonFlags& flags) {
     app.AddOption(
            "--ctx", flags.ctx,
-           "Most tokens of a sequence, prompt and answer together, as 4096, 8k (8000) or 8K "
-           "(8192), at most the model's trained context, to which RoPE scaling in its file counts; "
-           "0: that context; auto (default): as needed; serve and a conversation: the model's "
-           "context, at most 8192")
+           "Maximum tokens of a sequence, prompt and answer together, as 4096, 8k (8000) or 8K "
+           "(8192), up to the model's trained context including RoPE scaling; 0: that context; "
+           "auto (default): as needed; for serve and conversations: the model's context, at most "
+           "8192")
         .Range(CommonFlags::kAutomaticContext, int64_t{1} << 30)
         .Tokens(CommonFlags::kAutomaticContext)
         .Group(kEngine);
-    app.AddOption("--chunk", flags.job.chunk, "Most prompt tokens in one step (512)")
+    app.AddOption("--chunk", flags.job.chunk, "Maximum prompt tokens per step (512)")
         .Range(1, 65536)
         .Group(kEngine);
-    app.AddOption("--kv", flags.kv, "KV cache type: f16 (default), bf16, q8_0 or f32")
+    app.AddOption("--kv", flags.kv, "Data type of the KV cache: f16 (default), bf16, q8_0 or f32")
         .Group(kEngine);
     flags.job.device.clear();
     AddDevices(app, flags.job.device);
     app.AddFlag("--reference", flags.job.reference,
-                "Reference kernels, float32 activations and KV cache: slow, for checking")
+                "Use reference kernels with float32 activations and KV cache: slow, for checks")
         .Group(kEngine);
     app.AddFlag("--exact", flags.job.exact,
-                "Round activations to nothing narrower than float32: on a GPU no products in "
-                "int8 or f16, on the CPU the reference kernels, which are slow")
+                "Keep activations in float32: GPUs skip int8 and f16 products; CPUs use reference "
+                "kernels, which are slow")
         .Group(kEngine);
     app.AddOption("--overlap", flags.overlap,
-                  "Compute one half of a prompt's rows while the other's sums are on the wire: "
-                  "auto (where the wire is slow), off or on")
+                  "Compute one half of a prompt's rows during the all-reduce of the other half: "
+                  "auto (on slow wires), off or on")
         .OneOf({"auto", "off", "on"})
         .Group(kEngine);
     app.AddOption("--wire", flags.wire,
-                  "What the sums of tensor ranks cross the links as: auto (f64, or f32 between "
-                  "hosts whose network was measured to be slow), f64 (any split gives the same "
-                  "bits), f32, bf16 or q8 (fewer bytes, less exact)")
+                  "Data type of tensor-parallel all-reduces on the wire: auto (f64, or f32 between "
+                  "hosts with a slow network), f64 (the same bits for every split), f32, bf16 or "
+                  "q8 (fewer bytes, less exact)")
         .OneOf(engine::SumWireNames())
         .Group(kEngine);
     app.AddOption("--gpu-sum", flags.gpu_sum,
-                  "How GPUs wait for the sums of tensor ranks, in steps of few tokens: auto, split "
-                  "(each ends a submission) or spin (the GPU waits within one, where a trial at "
-                  "the start shows that it can)")
+                  "How GPUs wait for all-reduces in steps of few tokens: auto, split (end a "
+                  "submission for each) or spin (wait within a submission, if a trial at the start "
+                  "shows that the driver can)")
         .OneOf({"auto", "split", "spin"})
         .Group(kEngine);
     app.AddOption("--weights-from", flags.weights_from,
-                  "0: only rank 0 reads the model; the others get their shards from it over the "
-                  "network, and need no copy of the file")
+                  "0: only rank 0 reads the model and sends each rank its shard; the other hosts "
+                  "need no copy of the file")
         .Range(0, 0)
         .Group(kEngine);
     app.AddFlag("!--no-proof", flags.job.proof,
-                "Start without the proof that several ranks compute what one rank does")
+                "Skip the start-up test that compares the result of all ranks with the result of "
+                "one rank")
         .Group(kEngine);
-    app.AddFlag("--verify", flags.job.verify,
-                "Compare checksums between tensor ranks at every step")
+    app.AddFlag("--verify", flags.job.verify, "Compare checksums of the tensor ranks at every step")
         .Group(kEngine);
     AddJson(app, flags.json);
 }
 
 void AddLora(const Command& app, CommonFlags& flags) {
     app.AddOption("--lora", flags.lora,
-                  "A LoRA adapter (adapter_config.json and adapter_model.safetensors) beside the "
-                  "model, whose weights stay as they are")
+                  "Folder of a LoRA adapter (adapter_config.json, adapter_model.safetensors) to "
+                  "apply beside the unchanged weights")
         .TypeName("DIR")
         .Group(kEngine);
 }
 
 void AddRecoveryFlags(const Command& app, CommonFlags& flags) {
     app.AddOption("--rejoin-ms", flags.cluster.rejoin_ms,
-                  "When a rank is lost, go on once it is back: it is started again, or its "
-                  "host's worker is called for so long (0: the job ends; serve: 60000 unless "
+                  "Milliseconds to wait for a lost rank: Weft restarts the rank, or calls its "
+                  "host's worker, and the job continues (0: the job ends; serve: 60000 unless "
                   "--max-restarts is 0)")
         .Range(0, 3'600'000)
         .Group(kCluster);
     app.AddFlag("--elastic", flags.cluster.elastic,
-                "When a rank is lost (and not back within --rejoin-ms), go on with fewer; with "
-                "--wait-for, go on with more where more workers dial in")
+                "Continue with fewer ranks when a rank is lost and does not return within "
+                "--rejoin-ms; with --wait-for, grow when more workers connect")
         .Group(kCluster);
 }
 
 void AddDraftFlags(const Command& app, engine::DraftOptions& draft) {
     const char* group = "Drafts (several tokens a step)";
     app.AddFlag("--lookup", draft.lookup,
-                "Guess that the text goes on as it did before: fast where the answer quotes or "
-                "edits its prompt, harmless elsewhere")
+                "Draft tokens from earlier occurrences in the text: fast if the answer quotes or "
+                "edits its prompt, harmless otherwise")
         .Group(group);
     app.AddOption("--draft", draft.model,
-                  "A small model with the same vocabulary, which guesses on rank 0 what MODEL "
-                  "then checks in one step; or mtp: MODEL's own head for multi-token prediction "
-                  "guesses (DeepSeek V3, GLM 4.5, Qwen3-Next, Qwen 3.5 and later)")
+                  "Small model with the same vocabulary that drafts tokens on rank 0, which MODEL "
+                  "verifies in one step; or mtp: draft with MODEL's own multi-token prediction "
+                  "head (DeepSeek V3, GLM 4.5, Qwen3-Next, Qwen 3.5 and later)")
         .TypeName("MODEL|mtp")
         .Group(group);
     app.AddOption("--draft-tokens", draft.tokens,
-                  "Most tokens guessed for a step (--lookup: 16, --draft: 8, of mtp 4); fewer, or "
-                  "none, where guesses are seldom right")
+                  "Maximum draft tokens per step (--lookup: 16, --draft: 8, mtp: 4); Weft drafts "
+                  "fewer, or none, when drafts are seldom accepted")
         .Range(int64_t{1}, engine::kMostDraftTokens)
         .TypeName("K")
         .Group(group);
     app.AddFlag("--draft-always", draft.always,
-                "Guess that many at every step, whether it pays or not (to measure)")
+                "Draft --draft-tokens at every step, even if it is slower (for measurements)")
         .Group(group);
 }
 

@@ -206,7 +206,8 @@ void PrintCables(const HostList& list) {
 std::vector<std::string> Notes(const HostList& list) {
     std::vector<std::string> notes;
     for (const std::string& name : fleet::ChooseHosts(list.file, list.hearing).missing) {
-        notes.push_back(fmt::format("{} is named in the cluster's file, and was not found", name));
+        notes.push_back(
+            fmt::format("the cluster file names {}, and discovery did not find it", name));
     }
     for (const fleet::Peer& peer : list.hearing.peers) {
         const std::string why = cluster::BuildRemark(peer.name, peer.build);
@@ -214,11 +215,12 @@ std::vector<std::string> Notes(const HostList& list) {
     }
     for (const fleet::Wire& wire : list.hearing.wires) {
         if (wire.trouble.empty()) continue;
-        notes.push_back(fmt::format("{}: no host is found by it: {}", wire.name, wire.trouble));
+        notes.push_back(
+            fmt::format("{}: discovery does not work on it: {}", wire.name, wire.trouble));
     }
     for (const fleet::Stranger& stranger : list.hearing.strangers) {
         notes.push_back(fmt::format(
-            "{}: {} is of {}", stranger.interface, stranger.address,
+            "{}: {} belongs to {}", stranger.interface, stranger.address,
             stranger.other_key ? "a cluster with another key" : "another version of weft"));
     }
     if (list.hearing.peers.empty()) {
@@ -294,7 +296,9 @@ Status ListHosts(HostsFlags& flags) {
 }
 
 void AddClusterName(const Command& command, HostsFlags& flags) {
-    command.AddOption("--cluster", flags.cluster, "Which cluster").TypeName("NAME").ShowDefault();
+    command.AddOption("--cluster", flags.cluster, "Name of the cluster")
+        .TypeName("NAME")
+        .ShowDefault();
     AddJson(command, flags.json);
     command.Footer(kHostsFooter);
 }
@@ -317,23 +321,27 @@ Result<HostList> LookForHosts(const HostsFlags& flags) {
 void AddHosts(const Command& app, int& status) {
     auto flags = std::make_shared<HostsFlags>();
     const Command hosts =
-        app.AddCommand("hosts", "The hosts of a cluster, and which cable leads to whom");
+        app.AddCommand("hosts", "List the hosts of a cluster and the cables between them");
     hosts.NeedsCommand();
     hosts.Footer(kHostsFooter);
-    const Command list = hosts.AddCommand("list", "Those that are found, and their cables");
-    list.AddOption("--key-file", flags->key_file, "A key that is elsewhere");
+    const Command list =
+        hosts.AddCommand("list", "List the hosts that discovery finds, and their cables");
+    list.AddOption("--key-file", flags->key_file,
+                   "Path of the cluster key, if it is not in the configuration folder");
     list.AddFlag("--measure", flags->measure,
-                 "Measure each cable of this host: latency and bandwidth (seconds for each)");
+                 "Measure latency and bandwidth of each cable of this host (seconds per cable)");
     AddClusterName(list, *flags);
     SetCallback(list, flags, flags->json, status, ListHosts);
     const Command add = hosts.AddCommand(
-        "add", "Make a host one of the cluster by ssh: program, key, and 'weft up' as a service");
-    add.AddOption("HOST", flags->ssh, "USER@HOST or HOST, as ssh takes it").Required();
+        "add",
+        "Add a host to the cluster by ssh: copy program and key, and start 'weft up' as a service");
+    add.AddOption("HOST", flags->ssh, "USER@HOST or HOST, as for ssh").Required();
     AddClusterName(add, *flags);
     SetCallback(add, flags, flags->json, status, AddHost);
     const Command remove = hosts.AddCommand(
-        "remove", "Take a host out of the cluster's file, end 'weft up' there and remove its key");
-    remove.AddOption("HOST", flags->ssh, "Its name in the file, or USER@HOST").Required();
+        "remove", "Remove a host from the cluster file, stop its 'weft up' and delete its key");
+    remove.AddOption("HOST", flags->ssh, "Name of the host in the cluster file, or USER@HOST")
+        .Required();
     AddClusterName(remove, *flags);
     SetCallback(remove, flags, flags->json, status, RemoveHost);
 }

@@ -33,7 +33,7 @@ std::string PlainLines(const std::string& text) {
 Result<std::string> KeyToGive(const HostsFlags& flags, const fleet::ClusterFile& file) {
     if (::access(file.key.c_str(), F_OK) != 0) {
         WEFT_TRY(fleet::WriteKey(file.key, fleet::NewKeyWords()));
-        PrintErr("weft: made the key of cluster '{}': {}\n", flags.cluster, file.key);
+        PrintErr("weft: created the key of cluster '{}': {}\n", flags.cluster, file.key);
     }
     WEFT_ASSIGN(const fleet::Bytes key, cluster::ReadKeyFile(file.key));
     return std::string(reinterpret_cast<const char*>(key.data()), key.size());
@@ -47,10 +47,11 @@ Result<std::string> BringProgram(const HostsFlags& flags, const fleet::RemoteHos
     ::uname(&here);
     if (host.machine != here.machine) {
         return MakeError(ErrorCode::kUnsupported,
-                         "{} is of {}, this host of {}: build weft there, and add it again",
+                         "{} has architecture {}, this host {}: build weft there, and add the host "
+                         "again",
                          flags.ssh, host.machine, here.machine);
     }
-    PrintErr("weft: {}: {}; copying {} there\n", flags.ssh,
+    PrintErr("weft: {}: {}; copying {} to it\n", flags.ssh,
              host.program.empty() ? "no weft is there" : host.program + " is " + host.version,
              mine);
     return fleet::CopyProgram(flags.ssh);
@@ -82,8 +83,8 @@ Status AddHost(HostsFlags& flags) {
     WEFT_ASSIGN(const fleet::ClusterFile file, fleet::ReadClusterFile(flags.cluster));
     WEFT_ASSIGN(const fleet::RemoteHost host, fleet::ProbeHost(flags.ssh));
     if (host.name == fleet::OwnName()) {
-        PrintErr("weft: {} calls itself {}, as this host does: give one of them another name\n",
-                 flags.ssh, host.name);
+        PrintErr("weft: {} has the name {}, as this host has: rename one of them\n", flags.ssh,
+                 host.name);
     }
     WEFT_ASSIGN(const std::string key, KeyToGive(flags, file));
     WEFT_ASSIGN(const std::string program, BringProgram(flags, host));
@@ -101,22 +102,22 @@ Status AddHost(HostsFlags& flags) {
     }
     PrintOut("{} is a host of cluster '{}': {} up\n", host.name, flags.cluster, program);
     if (!systemd) {
-        PrintOut("It runs until {} is booted again: there is no systemd of the user's\n",
-                 host.name);
+        PrintOut("It runs until {} reboots, because the user has no systemd there\n", host.name);
     } else if (!host.linger) {
         PrintOut(
-            "It runs while you are logged in there. For always: ssh {} sudo loginctl "
+            "It runs while you are logged in there. To keep it running: ssh {} sudo loginctl "
             "enable-linger\n",
             flags.ssh);
     }
-    PrintOut("To serve a model from this host, and again whenever its hosts are back: weft serve "
-             "MODEL --cluster {} --restart (with --unit: as a service)\n",
-             flags.cluster);
+    PrintOut(
+        "To serve a model from this host, also after hosts were away: weft serve MODEL "
+        "--cluster {} --restart (with --unit: as a service)\n",
+        flags.cluster);
     const auto findings = fleet::AskDoctor(flags.ssh, program);
     if (findings.ok()) {
         PrintOut("\n{}", PlainLines(*findings));
     } else {
-        PrintErr("weft: no findings of its doctor: {}\n", findings.error().message);
+        PrintErr("weft: 'weft doctor' did not run there: {}\n", findings.error().message);
     }
     return {};
 }
@@ -141,8 +142,8 @@ Status RemoveHost(HostsFlags& flags) {
         PrintOut("removed {}\n", gone.name);
     }
     if (gone.ssh.empty() || !stopped.ok()) {
-        PrintErr("weft: 'weft up' was not stopped there{}{}. It still has the key\n",
-                 stopped.ok() ? "" : ": ", stopped.ok() ? "" : stopped.error().message);
+        PrintErr("weft: 'weft up' still runs there{}{}, with the key\n", stopped.ok() ? "" : ": ",
+                 stopped.ok() ? "" : stopped.error().message);
     } else if (!*stopped) {
         PrintErr("weft: {} keeps the key: another host uses it from the same home folder\n",
                  gone.name);

@@ -176,25 +176,27 @@ Status RunInspectCommand(InspectFlags& flags) {
 
 void AddInspect(const Command& app, int& status) {
     auto flags = std::make_shared<InspectFlags>();
-    const Command command =
-        app.AddCommand("inspect", "What is in a model: metadata and tensors; GPUs");
+    const Command command = app.AddCommand(
+        "inspect", "Show metadata and tensors of a model, or the GPUs of this machine");
     command.Footer(kInspectFooter);
     AddModel(command, flags->model, flags->pull, false);
     command.AddFlag("--devices", flags->devices,
-                    "The GPUs of this machine instead: driver, memory, features");
+                    "Show the GPUs of this machine instead: driver, memory, features");
     const char* group = "Program";
     command
         .AddFlag("--program", flags->program,
-                 "The Program of one rank instead, and what a step of it costs")
+                 "Show the Program of one rank instead, and the cost of one step")
         .Group(group);
     command.AddOption("--tp", flags->tp, "Tensor-parallel ranks (1)").Range(1, 1024).Group(group);
-    command.AddOption("--ep", flags->ep, "Expert groups of the tensor ranks")
+    command.AddOption("--ep", flags->ep, "Expert-parallel groups of the tensor ranks")
         .Range(1, 1024)
         .Group(group);
     command.AddOption("--pp", flags->pp, "Pipeline stages (1)").Range(1, 1024).Group(group);
     command.AddOption("--split", flags->split, "Shares of the ranks or stages, such as 3,2,1")
         .Group(group);
-    command.AddOption("--rank", flags->rank, "Whose Program (0)").Range(0, 1 << 20).Group(group);
+    command.AddOption("--rank", flags->rank, "Rank whose Program is shown (0)")
+        .Range(0, 1 << 20)
+        .Group(group);
     AddJson(command, flags->json);
     SetCallback(command, flags, flags->json, status, RunInspectCommand);
 }

@@ -14,9 +14,9 @@ namespace weft::cli {
 namespace {
 
 constexpr const char* kKeyFooter =
-    "The file of keys has a line for each: NAME SHA256 [rate=N] [tokens=N] [concurrent=N]\n"
-    "[priority=N] [weight=W] [group=NAME], and comments after '#'. It holds no key, only hashes.\n"
-    "A server reads it again when it changes.\n\n"
+    "A key file has one line per key: NAME SHA256 [rate=N] [tokens=N] [concurrent=N]\n"
+    "[priority=N] [weight=W] [group=NAME], and comments after '#'. It holds hashes only, no keys.\n"
+    "A server reloads the file when it changes.\n\n"
     "Examples:\n"
     "  weft key new alice >> keys                       # the key on standard error, once\n"
     "  weft key new bot --rate 60 --concurrent 2 >> keys\n"
@@ -37,7 +37,7 @@ Status New(KeyFlags& flags) {
         PrintJson({{"name", flags.name}, {"key", key}, {"line", line}});
         return {};
     }
-    PrintErr("The key of {}, which is shown only now:\n{}\n", flags.name, key);
+    PrintErr("The key of {}; Weft shows it only now:\n{}\n", flags.name, key);
     PrintOut("{}\n", line);
     return {};
 }
@@ -80,19 +80,24 @@ Status Check(KeyFlags& flags) {
 void AddNew(const Command& keys, int& status) {
     auto flags = std::make_shared<KeyFlags>();
     const Command command =
-        keys.AddCommand("new", "Make a key up: its line for the file, and itself (stderr)");
+        keys.AddCommand("new",
+                        "Create an API key: print the line for the key file, and the key "
+                        "itself on standard error");
     command.Footer(kKeyFooter);
     serve::KeyLimits& limits = flags->limits;
-    command.AddOption("NAME", flags->name, "Whose it is: letters, digits and '._-'").Required();
-    command.AddOption("--rate", limits.requests_per_minute, "Requests a minute (no limit)");
-    command.AddOption("--tokens", limits.tokens_per_minute, "Tokens a minute (no limit)");
+    command.AddOption("NAME", flags->name, "Name of the key's owner: letters, digits and '._-'")
+        .Required();
+    command.AddOption("--rate", limits.requests_per_minute,
+                      "Maximum requests per minute (no limit)");
+    command.AddOption("--tokens", limits.tokens_per_minute, "Maximum tokens per minute (no limit)");
     command.AddOption("--concurrent", limits.concurrent,
-                      "Requests at once, and sequences that run at once: the others of a request "
-                      "wait (no limit)");
-    command.AddOption("--priority", limits.priority, "Higher goes first, -100 to 100 (0)");
-    command.AddOption("--weight", limits.weight, "Its share beside other keys (1)");
+                      "Maximum concurrent requests and running sequences; the other sequences of a "
+                      "request wait (no limit)");
+    command.AddOption("--priority", limits.priority,
+                      "Priority, -100 to 100; higher values run first (0)");
+    command.AddOption("--weight", limits.weight, "Weight of the key's share beside other keys (1)");
     command.AddOption("--group", limits.group,
-                      "Keys of one group share the prefix cache, and can learn from "
+                      "Group of keys that share the prefix cache; its members can learn from "
                       "cached_tokens what the others asked (none)");
     AddJson(command, flags->json);
     SetCallback(command, flags, flags->json, status, New);
@@ -100,9 +105,9 @@ void AddNew(const Command& keys, int& status) {
 
 void AddCheck(const Command& keys, int& status) {
     auto flags = std::make_shared<KeyFlags>();
-    const Command command = keys.AddCommand("check", "Read a file of keys, and say what is in it");
+    const Command command = keys.AddCommand("check", "Check a key file and describe its keys");
     command.Footer(kKeyFooter);
-    command.AddOption("FILE", flags->file, "The file of keys").Required();
+    command.AddOption("FILE", flags->file, "Path of the key file").Required();
     AddJson(command, flags->json);
     SetCallback(command, flags, flags->json, status, Check);
 }
@@ -110,7 +115,7 @@ void AddCheck(const Command& keys, int& status) {
 }  // namespace
 
 void AddKey(const Command& app, int& status) {
-    const Command keys = app.AddCommand("key", "Keys of those who may ask a server");
+    const Command keys = app.AddCommand("key", "Manage the API keys of a server");
     keys.Footer(kKeyFooter);
     keys.NeedsCommand();
     AddNew(keys, status);

@@ -39,8 +39,8 @@ void WarnOfLoneTask() {
     const int tasks = cluster::LoneTaskOf(::getenv);
     if (tasks <= 1) return;
     Log(LogLevel::kWarning,
-        "this is one of {} tasks of a Slurm job, and runs alone. 'srun weft ...' starts a rank for "
-        "each task; --local and --hosts name ranks in another way",
+        "this process is one of {} tasks of a Slurm job, and runs alone. Start a rank per task "
+        "with 'srun weft ...', or name ranks with --local or --hosts",
         tasks);
 }
 
@@ -138,8 +138,8 @@ int RunOnRanks(CommonFlags& flags, const std::vector<std::string>& transports,
     if ((*launcher)->mpi.empty()) return command();
     const Error error = MakeError(
         ErrorCode::kUsage,
-        "{} started {} ranks, and --local, --hosts, --hostfile, --cluster or --wait-for name "
-        "others. Use the one or the other.",
+        "{} started {} ranks, and --local, --hosts, --hostfile, --cluster or --wait-for asks for "
+        "others. Use one of the two.",
         (*launcher)->name, (*launcher)->size);
     return (*launcher)->rank > 0 ? LeaveToRankZero(error.code) : Fail(error, flags.json);
 }

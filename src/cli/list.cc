@@ -20,18 +20,18 @@ namespace {
 
 constexpr const char* kListFooter =
     "The cache folder is the one that huggingface_hub uses ($HF_HUB_CACHE, $HF_HOME/hub,\n"
-    "~/.cache/huggingface/hub). NAME is the MODEL word for 'weft run' and the others.\n\n"
+    "~/.cache/huggingface/hub). Other commands, such as 'weft run', take NAME as MODEL.\n\n"
     "Examples:\n"
     "  weft list\n"
     "  weft list --json\n"
     "  weft list --names";
 
 constexpr const char* kRmFooter =
-    "Contents that another revision of the repository has, too, stay.\n\n"
+    "Files that another revision of the repository shares stay.\n\n"
     "Examples:\n"
     "  weft rm Qwen/Qwen3-8B-GGUF:Q4_K_M\n"
     "  weft rm qwen3:8b --yes\n"
-    "  weft rm Qwen/Qwen3-8B-GGUF          (all of its revision main)";
+    "  weft rm Qwen/Qwen3-8B-GGUF          (all models of its revision main)";
 
 struct ListFlags {
     bool names = false, json = false;
@@ -88,7 +88,7 @@ std::string Remark(const hub::CachedModel& model) {
             return fmt::format("  a shard: {} of it", BytesText(model.held_bytes));
         case hub::HeldState::kPartial:
         case hub::HeldState::kUnfetched:
-            return fmt::format("  incomplete: {} of it; 'weft pull {}' goes on",
+            return fmt::format("  incomplete: {} of it; 'weft pull {}' resumes",
                                BytesText(model.held_bytes), NameOf(model));
     }
     return {};
@@ -180,7 +180,8 @@ Status Remove(RmFlags& flags) {
         const bool asks = ::isatty(STDIN_FILENO) == 1 && ::isatty(STDERR_FILENO) == 1;
         if (!asks) {
             return MakeError(ErrorCode::kUsage,
-                             "nobody can be asked here whether {} shall be removed: give --yes",
+                             "cannot ask whether to remove {}, because standard input is not a "
+                             "terminal: add --yes",
                              models.size() == 1 ? models[0].spec.Text() : "these models");
         }
         if (!Agrees(models)) return MakeError(ErrorCode::kCancelled, "nothing was removed");
@@ -192,10 +193,10 @@ Status Remove(RmFlags& flags) {
                            {"freed_bytes", done.freed_bytes},
                            {"kept_bytes", done.kept_bytes}});
         if (flags.json) continue;
-        const std::string kept =
-            done.kept_bytes == 0
-                ? ""
-                : fmt::format("; {} stay for another revision", BytesText(done.kept_bytes));
+        const std::string kept = done.kept_bytes == 0
+                                     ? ""
+                                     : fmt::format("; {} stay, because another revision uses them",
+                                                   BytesText(done.kept_bytes));
         PrintOut("removed {} ({} freed{})\n", NameOf(model), BytesText(done.freed_bytes), kept);
     }
     if (flags.json) PrintJson({{"removed", removed}});
@@ -206,9 +207,9 @@ Status Remove(RmFlags& flags) {
 
 void AddListCommand(const Command& app, int& status) {
     auto flags = std::make_shared<ListFlags>();
-    const Command command = app.AddCommand("list", "The models in the cache folder");
+    const Command command = app.AddCommand("list", "List the models in the cache folder");
     command.Footer(kListFooter);
-    command.AddFlag("--names", flags->names, "The short names that Weft knows, and their models");
+    command.AddFlag("--names", flags->names, "List the short names and their models");
     AddJson(command, flags->json);
     SetCallback(command, flags, flags->json, status, List);
 }
@@ -219,10 +220,10 @@ void AddRm(const Command& app, int& status) {
     command.Footer(kRmFooter);
     command
         .AddOption("MODEL", flags->models,
-                   "What to remove, as 'weft list' has it; without FILE or TYPE all models of the "
-                   "repository's revision (main)")
+                   "Model to remove, as 'weft list' prints it; without FILE or TYPE, all models of "
+                   "the repository's revision (main)")
         .Required();
-    command.AddFlag("-y,--yes", flags->yes, "Don't ask");
+    command.AddFlag("-y,--yes", flags->yes, "Do not ask for confirmation");
     AddJson(command, flags->json);
     SetCallback(command, flags, flags->json, status, Remove);
 }

@@ -115,15 +115,16 @@ Status RunLogitsCommand(LogitsFlags& flags) {
 
 void AddLogits(const Command& app, int& status) {
     auto flags = std::make_shared<LogitsFlags>();
-    const Command logits = app.AddCommand("logits", "The logits after given tokens");
+    const Command logits = app.AddCommand("logits", "Print the logits after given tokens");
     logits.Footer(kLogitsFooter);
     AddModel(logits, flags->common.job.model, flags->common.pull);
     logits.AddOption("--tokens", flags->tokens, "Token ids, as 1,2,3")
         .Commas()
         .OneEach()
         .Required();
-    logits.AddFlag("--all", flags->all, "After each token, [T, V]; else after the last, [1, V]");
-    logits.AddOption("--npy", flags->npy, "Write them to this .npy file (float32)");
+    logits.AddFlag("--all", flags->all,
+                   "Logits after each token, [T, V], instead of after the last token, [1, V]");
+    logits.AddOption("--npy", flags->npy, "Write the logits to this .npy file (float32)");
     AddClusterFlags(logits, flags->common);
     AddLayoutFlags(logits, flags->common);
     AddLora(logits, flags->common);

@@ -23,11 +23,10 @@ namespace weft::cli {
 namespace {
 
 constexpr const char* kWeftFooter =
-    "A model is a GGUF file, a Hugging Face folder, [hf:]OWNER/NAME[:TYPE] (what 'weft pull' "
-    "fetched),\n"
-    "a short name for one (qwen3:8b) or synthetic:NAME[:dtype] (random weights of a known shape).\n"
-    "Exit status: 0 done, 1 failed, 2 bad usage, 3 a rank was lost, 75 training stopped as\n"
-    "asked (--resume auto goes on), 130 stopped by the user, 141 nobody reads the output.\n\n"
+    "MODEL is a GGUF file, a Hugging Face folder, [hf:]OWNER/NAME[:TYPE] ('weft pull' downloads\n"
+    "it), a short name (qwen3:8b) or synthetic:NAME[:dtype] (random weights of a known shape).\n"
+    "Exit status: 0 done, 1 failed, 2 usage error, 3 a rank was lost, 75 training stopped with a\n"
+    "checkpoint (--resume auto continues), 130 stopped by the user, 141 output pipe closed.\n\n"
     "Examples:\n"
     "  weft run model.gguf -p \"Name three colours.\" -n 32\n"
     "  weft run model.gguf --raw -p \"Once upon a time\" --local 2\n"
@@ -109,8 +108,9 @@ int RunCommand(std::vector<std::string> words) {
     const Command app = parser.root();
     int status = 0;
     bool version = false, json = false;
-    app.AddFlag("--version", version, "What is built in, and the kernels this CPU takes");
-    app.AddFlag("--json", json, "With --version: as JSON");
+    app.AddFlag("--version", version,
+                "Print the version, the built-in features and the CPU's kernels");
+    app.AddFlag("--json", json, "With --version: print JSON");
     app.Footer(kWeftFooter);
     AddRun(app, status);
     AddServe(app, status);
@@ -154,13 +154,14 @@ int RunCommand(std::vector<std::string> words) {
         if (version) {
             PrintVersion(json);
         } else if (*parsed == Parser::Outcome::kNoCommand) {
-            return Fail(MakeError(ErrorCode::kUsage, "no command given. 'weft --help' lists them."),
+            return Fail(MakeError(ErrorCode::kUsage,
+                                  "a command is missing. 'weft --help' lists the commands."),
                         wants_json);
         }
     } catch (const std::bad_alloc&) {
         return Fail(MakeError(ErrorCode::kOutOfMemory,
-                              "there is no more memory to be had: see 'ulimit -d -v', the limits "
-                              "of the container, or take more ranks"),
+                              "out of memory: check 'ulimit -d -v' and the container's limits, or "
+                              "use more ranks"),
                     wants_json);
     }
     return status;

@@ -22,7 +22,7 @@ namespace weft::cli {
 namespace {
 
 constexpr const char* kManFooter =
-    "A package has installed these pages already: man weft, man weft-train.\n\n"
+    "Packages of Weft install these pages: man weft, man weft-train.\n\n"
     "Examples:\n"
     "  weft man | man -l -\n"
     "  weft man train data | man -l -\n"
@@ -266,10 +266,12 @@ std::vector<ManPage> ManPages(const DescribedCommand& program) {
 
 void AddMan(const Command& app, const Parser& parser, int& status) {
     const auto flags = std::make_shared<ManFlags>();
-    const Command command = app.AddCommand("man", "The manual page of a command, as roff");
+    const Command command = app.AddCommand("man", "Print the manual page of a command as roff");
     command.Footer(kManFooter);
-    command.AddOption("COMMAND", flags->command, "Its words: train data (none: the program)");
-    command.AddOption("--all", flags->all, "Write the pages of all commands into a folder")
+    command.AddOption("COMMAND", flags->command,
+                      "Words of the command, as: train data (none: the program)");
+    command
+        .AddOption("--all", flags->all, "Write the manual pages of all commands into this folder")
         .TypeName("DIR");
     SetCallback(command, flags, flags->json, status,
                 [&parser](const ManFlags& asked) { return RunMan(parser, asked); });

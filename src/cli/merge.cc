@@ -15,8 +15,8 @@ namespace weft::cli {
 namespace {
 
 constexpr const char* kMergeFooter =
-    "Each matrix that has an adapter becomes W + scale * B . A, in float32, and is rounded to the\n"
-    "type asked for. DIR is a folder of 'weft train --lora' or of the Python package peft.\n\n"
+    "Each matrix with an adapter becomes W + scale * B . A, computed in float32 and rounded to\n"
+    "the requested type. DIR is a folder of 'weft train --lora' or of the Python package peft.\n\n"
     "Examples:\n"
     "  weft merge model.gguf --lora tuned -o merged.gguf\n"
     "  weft merge ~/models/Qwen3-8B --lora tuned -o merged.gguf --save-type Q4_K_M";
@@ -30,7 +30,7 @@ struct MergeFlags {
 Status Merge(MergeFlags& flags) {
     std::error_code ignored;
     if (std::filesystem::equivalent(flags.model, flags.out, ignored)) {
-        return MakeError(ErrorCode::kUsage, "OUT is MODEL ({}): the model would replace itself",
+        return MakeError(ErrorCode::kUsage, "OUT is MODEL ({}): the result would replace its input",
                          flags.out);
     }
     WEFT_ASSIGN(auto model, model_files::OpenModel(flags.model));
@@ -54,19 +54,21 @@ Status Merge(MergeFlags& flags) {
 
 void AddMerge(const Command& app, int& status) {
     auto flags = std::make_shared<MergeFlags>();
-    const Command command = app.AddCommand("merge", "Put a LoRA adapter into a model's weights");
+    const Command command = app.AddCommand("merge", "Merge a LoRA adapter into a model's weights");
     command.Footer(kMergeFooter);
     AddModel(command, flags->model, flags->pull);
-    command.AddOption("--lora", flags->adapter, "The adapter's folder").Required();
-    command.AddOption("-o,--out", flags->out, "The file or folder to write").Required();
-    command.AddOption("--save-format", flags->format, "gguf (a file) or hf (a Hugging Face folder)")
+    command.AddOption("--lora", flags->adapter, "Folder of the adapter").Required();
+    command.AddOption("-o,--out", flags->out, "File or folder to write").Required();
+    command
+        .AddOption("--save-format", flags->format,
+                   "Format of the result: gguf (a file) or hf (a Hugging Face folder)")
         .ShowDefault();
     command
         .AddOption("--save-type", flags->type,
-                   "Its type: F32, F16, BF16; of gguf also Q8_0, Q4_K_M, ...")
+                   "Data type of the result: F32, F16, BF16; for gguf also Q8_0, Q4_K_M, ...")
         .ShowDefault();
     command.AddOption("-t,--threads", flags->threads, "Threads (0: all cores)").ShowDefault();
-    command.AddFlag("--force", flags->force, "Replace OUT if it is there");
+    command.AddFlag("--force", flags->force, "Replace an existing OUT");
     AddJson(command, flags->json);
     SetCallback(command, flags, flags->json, status, Merge);
 }

@@ -83,7 +83,7 @@ std::string NameHint(const std::string& word) {
     if (!hint.empty() || !IsBareName(word)) return hint;
     const std::vector<std::string> names = plan::NamesLike(word);
     if (names.size() > kMost) return {};
-    return fmt::format(" Names that begin like it: {}.", fmt::join(names, ", "));
+    return fmt::format(" Names with the same start: {}.", fmt::join(names, ", "));
 }
 
 }  // namespace
@@ -126,22 +126,23 @@ Result<std::string> NeedSpec(const std::string& word) {
     if (IsNotRun(word)) {
         return MakeError(ErrorCode::kNotFound,
                          "'{}': Weft does not run this model yet ('weft models' lists the "
-                         "architectures that it runs)",
+                         "architectures that run)",
                          word);
     }
     if (const auto named = PlannedName(word)) {
         const hub::RepoSpec its = RepositoryOf(*named);
         if (!its.owner.empty()) {
             return MakeError(ErrorCode::kNotFound,
-                             "'{}': files of {} do not come in the type {}. '{}' does; or give the "
-                             "repository that has it, as OWNER/NAME",
+                             "'{}': no files of {} have the type {}. Use '{}', or a repository "
+                             "with that type, as OWNER/NAME",
                              word, its.Repo(), named->type, WithType(named->name, kUsualType));
         }
         const std::string other =
             named->variant.empty() ? "" : fmt::format(" (as '{}')", named->variant);
         return MakeError(ErrorCode::kNotFound,
                          "'{}': 'weft plan' knows the shape of this model, but Weft knows no "
-                         "repository of its weights{}. Give one, as OWNER/NAME[:TYPE], or a file",
+                         "repository with its weights{}. Name one as OWNER/NAME[:TYPE], or use a "
+                         "file",
                          word, other);
     }
     if (const std::string fault = FaultOfType(word); !fault.empty()) {

@@ -19,8 +19,8 @@ namespace weft::cli {
 namespace {
 
 constexpr const char* kModelsFooter =
-    "NAME is what 'weft plan' takes. The words behind it run the model: Weft knows a repository\n"
-    "of its GGUF files. Other files of an architecture that runs do as well.\n\n"
+    "'weft plan' takes each NAME. If a short name stands beside NAME, Weft knows a repository\n"
+    "with GGUF files of the model. Any other file of a supported architecture runs, too.\n\n"
     "Examples:\n"
     "  weft models                 (what runs, and what does not)\n"
     "  weft models qwen3.5         (names and sizes)\n"
@@ -140,8 +140,8 @@ Status PrintMatching(const ModelsFlags& flags) {
     }
     if (text.empty()) {
         return MakeError(ErrorCode::kNotFound,
-                         "no architecture and no model that is known by name has '{}' in its name. "
-                         "'weft models' lists the architectures",
+                         "no known architecture or model has '{}' in its name. 'weft models' lists "
+                         "the architectures",
                          flags.word);
     }
     PrintOut("{}", text);
@@ -191,10 +191,10 @@ Status RunModels(ModelsFlags& flags) {
 void AddModels(const Command& app, int& status) {
     auto flags = std::make_shared<ModelsFlags>();
     const Command command =
-        app.AddCommand("models", "What runs and what does not; names and sizes of models");
+        app.AddCommand("models", "List the supported architectures, and names and sizes of models");
     command.Footer(kModelsFooter);
     command.AddOption("WORD", flags->word,
-                      "List the architectures and models that have it in their name");
+                      "Show only architectures and models whose name contains this word");
     AddJson(command, flags->json);
     SetCallback(command, flags, flags->json, status, RunModels);
 }

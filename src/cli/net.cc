@@ -26,14 +26,14 @@ using fabric::NetReport;
 using fabric::NetRow;
 
 constexpr const char* kNetFooter =
-    "Give --local N for ranks on this machine, or --hosts and --key-file for workers on others.\n"
-    "Data are checked at every size: bytes or sums that come out wrong are counted as errors.\n\n"
+    "Use --local N for ranks on this machine, or --hosts and --key-file for workers on other\n"
+    "hosts. Weft checks the data at every size, and counts wrong bytes and sums as errors.\n\n"
     "Examples:\n"
     "  weft net lat --hosts 10.0.0.2:7000 --key-file weft.key\n"
     "  weft net bw --local 3 --transport shm,tcp\n"
     "  weft net allreduce --local 2 --transport shm --sizes 64,8192,65536 --json\n"
     "  weft net allreduce --local 2 --algorithm all --plot curves.svg\n"
-    "  weft net --local 2        the table that all commands use";
+    "  weft net --local 2        (the tuning table that all commands use)";
 
 constexpr const char* kPairSizes = "8,64,512,4K,8K,64K,1M";
 constexpr const char* kVectorSizes = "64,256,1K,4K,8K,16K,64K,256K,1M,4M";
@@ -105,7 +105,7 @@ void PrintPairs(const NetReport& report) {
     const int64_t telling = report.op == NetOp::kLatency ? small : large;
     PrintOut("{}", NetMatrix(report, telling));
     const NetRow worst = SlowestPair(report, telling);
-    PrintOut("\nThe slowest of them ({}):\n",
+    PrintOut("\nThe slowest link ({}):\n",
              report.links[static_cast<size_t>(worst.from)][static_cast<size_t>(worst.to)]);
     PrintRows(report, worst.from, worst.to);
 }
@@ -176,23 +176,25 @@ Status RunNetCommand(NetFlags& flags) {
     }
     if (errors == 0) return {};
     return MakeError(ErrorCode::kCorrupt,
-                     "{} values came out wrong: the fabric (or the memory) corrupts data, and no "
-                     "answer over it can be trusted. 'weft doctor' looks for the cause.",
+                     "{} values are wrong: the fabric or the memory corrupts data, so answers over "
+                     "it may be wrong. 'weft doctor' searches for the cause.",
                      errors);
 }
 
 void AddMeasuring(const Command& command, NetOp op, NetFlags& flags) {
     command
         .AddOption("--sizes", flags.sizes,
-                   fmt::format("Bytes: 64,8K,1M or ranges 64:1M:x4 (default {})", DefaultSizes(op)))
+                   fmt::format("Message sizes in bytes: 64,8K,1M or ranges 64:1M:x4 (default {})",
+                               DefaultSizes(op)))
         .OneEach();
-    command.AddOption("--iters", flags.iterations, "Iterations of each row (default: by time)")
+    command
+        .AddOption("--iters", flags.iterations,
+                   "Iterations per row (default: as many as fit into the time)")
         .Range(int64_t{1}, coll::kMostIterations);
     command
-        .AddOption("--seconds", flags.seconds,
-                   "Time for each row (0.1), in at most 100000 iterations")
+        .AddOption("--seconds", flags.seconds, "Seconds per row (0.1), at most 100000 iterations")
         .Range(1e-4, 3600.0);
-    command.AddOption("--plot", flags.plot, "Write the curves as a picture (SVG)");
+    command.AddOption("--plot", flags.plot, "Write the curves as an SVG file");
     if (fabric::IsOfPairs(op) || op == NetOp::kAllToAll) return;
     std::vector<std::string> names{coll::AlgorithmName(coll::Algorithm::kAuto)};
     for (const auto algorithm : coll::AlgorithmsOf(fabric::CollectiveOf(op))) {
@@ -200,13 +202,13 @@ void AddMeasuring(const Command& command, NetOp op, NetFlags& flags) {
     }
     command
         .AddOption("--algorithm", flags.algorithms,
-                   fmt::format("all, or some of {}", fmt::join(names, ", ")))
+                   fmt::format("Algorithms to measure: all, or some of {}", fmt::join(names, ", ")))
         .Commas()
         .OneEach();
     if (op != NetOp::kAllReduce) return;
     command
         .AddOption("--wire", flags.wires,
-                   "What travels: full (f32), bf16 or q8, or several with commas")
+                   "Data type on the wire: full (f32), bf16 or q8, or several separated by commas")
         .Commas()
         .OneEach();
 }
@@ -214,9 +216,9 @@ void AddMeasuring(const Command& command, NetOp op, NetFlags& flags) {
 void AddRanks(const Command& command, NetFlags& flags) {
     AddRankFlags(command, flags.common);
     command
-        .AddOption(
-            "--transport", flags.transports,
-            fmt::format("{}, or several with commas", fmt::join(net::TransportNames(), ", ")))
+        .AddOption("--transport", flags.transports,
+                   fmt::format("{}, or several separated by commas",
+                               fmt::join(net::TransportNames(), ", ")))
         .Commas()
         .OneEach()
         .Suggest(net::TransportNames())
@@ -241,16 +243,21 @@ void AddOp(const Command& net, std::shared_ptr<NetFlags> flags, NetOp op, const 
 void AddNet(const Command& app, int& status) {
     auto flags = std::make_shared<NetFlags>();
     const Command net = app.AddCommand(
-        "net", "Measure the fabric between the ranks; alone: the table that is used over it");
+        "net",
+        "Measure the fabric between the ranks; without a subcommand: build the tuning table");
     net.Footer(kNetFooter);
     net.NeedsCommand();
-    AddOp(net, flags, NetOp::kLatency, "One-way latency of every link (as ib_write_lat)", status);
-    AddOp(net, flags, NetOp::kBandwidth, "Bandwidth of every link (as ib_write_bw)", status);
-    AddOp(net, flags, NetOp::kAllReduce, "All-reduce over all ranks, size by size", status);
-    AddOp(net, flags, NetOp::kAllGather, "All-gather over all ranks, size by size", status);
-    AddOp(net, flags, NetOp::kReduceScatter, "Reduce-scatter over all ranks, size by size", status);
-    AddOp(net, flags, NetOp::kAllToAll, "All-to-all over all ranks, size by size", status);
-    AddOp(net, flags, NetOp::kTable, "Which algorithm is used at which size, and why", status);
+    AddOp(net, flags, NetOp::kLatency,
+          "Measure the one-way latency of every link (as ib_write_lat)", status);
+    AddOp(net, flags, NetOp::kBandwidth, "Measure the bandwidth of every link (as ib_write_bw)",
+          status);
+    AddOp(net, flags, NetOp::kAllReduce, "Measure all-reduce over all ranks, by size", status);
+    AddOp(net, flags, NetOp::kAllGather, "Measure all-gather over all ranks, by size", status);
+    AddOp(net, flags, NetOp::kReduceScatter, "Measure reduce-scatter over all ranks, by size",
+          status);
+    AddOp(net, flags, NetOp::kAllToAll, "Measure all-to-all over all ranks, by size", status);
+    AddOp(net, flags, NetOp::kTable, "Show which algorithm Weft uses at each size, and why",
+          status);
 }
 
 }  // namespace weft::cli

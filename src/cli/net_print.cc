@@ -349,19 +349,19 @@ std::string NetHints(const NetReport& report, const NetRow& sync) {
     if (example.syncs > 0) {
         text = fmt::format(
             "Tensor parallelism over these {} ranks pays for a deep model that takes more than "
-            "{:.{}f} ms a token on one of them; below that use --pp {}, or fewer ranks.\n",
+            "{:.{}f} ms per token on one rank; for a faster model use --pp {}, or fewer ranks.\n",
             ranks, even_ms, even_ms < 1 ? 2 : 1, ranks);
     }
     if (ranks == 2) return text;
     const coll::Choice large = report.table->For(coll::Collective::kAllReduce, size_t{4} << 20);
     if (large.algorithm == coll::Algorithm::kRing) {
         return text +
-               "Large vectors go around a ring: each link carries the same, so a chain of "
-               "direct cables between neighbours does.\n";
+               "Large vectors travel around a ring; a chain of direct cables between neighbors "
+               "is enough.\n";
     }
     return text + fmt::format(
-                      "Large vectors go straight between all ranks ({}): that wants a switch, or "
-                      "a cable between every pair.\n",
+                      "Large vectors travel directly between all ranks ({}), which needs a switch "
+                      "or a cable between every pair.\n",
                       coll::AlgorithmName(large.algorithm));
 }
 
@@ -371,8 +371,8 @@ std::string TokenWords(const NetReport& report, const NetRow& sync) {
     const Example example = ExampleOf(report.ranks());
     if (example.syncs == 0) return words + ".\n";
     return words + fmt::format(
-                       "; a {}-layer model at TP={} loses {:.2f} ms a token to the wire ({} syncs "
-                       "over {}: two a layer, one for the embedding).\n",
+                       "; a {}-layer model at TP={} spends {:.2f} ms per token on the wire ({} "
+                       "syncs over {}: two per layer, one for the embedding).\n",
                        example.layers, report.ranks(),
                        us * static_cast<double>(example.syncs) * 1e-3, example.syncs,
                        report.transport);

@@ -68,7 +68,7 @@ void NoteFailure(int number) {
 }
 
 std::string LinesDropped(uint64_t count) {
-    Log(LogLevel::kWarning, "dropped {} line{}: nobody read standard output", count,
+    Log(LogLevel::kWarning, "dropped {} line{}: the reader of standard output stopped", count,
         count == 1 ? "" : "s");
     return "";
 }
@@ -131,7 +131,7 @@ int StatusOfOutput(int status) {
     if (number == 0 && g_given_up && !other) return ExitStatus(ErrorCode::kCancelled);
     if (number == 0 || other || g_output_told.exchange(true)) return status;
     if (number == EPIPE) return kBrokenPipeStatus;
-    PrintErr("weft: error: standard output: {}. What was to be printed is not all there.\n",
+    PrintErr("weft: error: standard output: {}. The output is incomplete.\n",
              std::strerror(number));
     return ExitStatus(ErrorCode::kIo);
 }

@@ -16,8 +16,8 @@ namespace weft::cli {
 namespace {
 
 constexpr const char* kPerplexityFooter =
-    "llama.cpp's definition, so that figures compare: the text in chunks of --ctx tokens, the\n"
-    "second half of each chunk scored.\n\n"
+    "The definition is llama.cpp's, so that figures compare: Weft cuts the text into chunks of\n"
+    "--ctx tokens and scores the second half of each chunk.\n\n"
     "Examples:\n"
     "  weft perplexity model.gguf text.txt\n"
     "  weft perplexity model.gguf text.txt --ctx 2048 --local 2 --json";
@@ -69,10 +69,10 @@ Status RunPerplexityCommand(PerplexityFlags& flags) {
 
 void AddPerplexity(const Command& app, int& status) {
     auto flags = std::make_shared<PerplexityFlags>();
-    const Command command = app.AddCommand("perplexity", "How well a model predicts a text");
+    const Command command = app.AddCommand("perplexity", "Compute the perplexity of a text");
     command.Footer(kPerplexityFooter);
     AddModel(command, flags->common.job.model, flags->common.pull);
-    command.AddOption("FILE", flags->file, "The text").Required();
+    command.AddOption("FILE", flags->file, "Text to read").Required();
     AddClusterFlags(command, flags->common);
     AddLayoutFlags(command, flags->common);
     AddLora(command, flags->common);

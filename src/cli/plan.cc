@@ -488,11 +488,11 @@ void AddPlan(const Command& app, int& status) {
     const Command command =
         app.AddCommand("plan", "Which layout on which machines: speed, memory, what limits it");
     command.Footer(kPlanFooter);
-    command.AddOption("MODEL", flags->model, "A model, its config.json or its name");
+    command.AddOption("MODEL", flags->model, "Model, its config.json or its name");
     command.AddOption("--machines", flags->machines,
                       "Such as 4xstrix-halo,roce or dgx-spark+2xrtx-3090,10gbe");
     AddLoadOptions(command, *flags);
-    command.AddFlag("--explain", flags->explain, "What the best layout's seconds are spent on");
+    command.AddFlag("--explain", flags->explain, "Show the time of each part of the best layout");
     AddDraftOptions(command, *flags);
     AddBackwardsOptions(command, *flags);
     command.AddOption("--plot", flags->plot,

@@ -47,10 +47,12 @@ void AddMeasureOptions(const Command& command, PlanFlags& flags) {
     AddDevice(command, flags.common.job.device).Group(group);
     command
         .AddOption("-t,--threads", flags.common.job.threads,
-                   "Threads per rank (default: its cores)")
+                   "Threads per rank (default: the cores of the rank)")
         .Range(1, 1024)
         .Group(group);
-    command.AddOption("--transport", flags.common.cluster.transport, "auto, shm, tcp, verbs or mpi")
+    command
+        .AddOption("--transport", flags.common.cluster.transport,
+                   "Transport between ranks: auto, shm, tcp, verbs or mpi")
         .OneOf(net::TransportNames())
         .Group(group);
     AddRankFlags(command, flags.common);

@@ -160,7 +160,7 @@ void PrintTrainParts(const plan::TrainPrediction& p) {
 using OfTraining = std::function<void(const Option&)>;
 
 void AddJobFlags(const Command& command, PlanTrainFlags& flags, const OfTraining& of_training) {
-    of_training(command.AddOption("--seq-len", flags.sequence, "Tokens of a sequence")
+    of_training(command.AddOption("--seq-len", flags.sequence, "Tokens per sequence")
                     .Range(1, 1 << 20)
                     .ShowDefault());
     of_training(
@@ -204,10 +204,11 @@ void AddCutFlags(const Command& command, PlanTrainFlags& flags, const OfTraining
         command.AddOption("--tp", wishes.tp, "Tensor ranks (default: searched)").Range(1, kMost));
     of_training(command.AddOption("--pp", wishes.pp, "Pipeline stages (default: searched)")
                     .Range(1, kMost));
-    of_training(command.AddOption("--dp", wishes.dp, "Replicas (default: ranks / tp / pp)")
-                    .Range(1, kMost));
     of_training(
-        command.AddOption("--ep", wishes.ep, "Expert groups of the tensor ranks").Range(1, kMost));
+        command.AddOption("--dp", wishes.dp, "Data-parallel replicas (default: ranks / tp / pp)")
+            .Range(1, kMost));
+    of_training(command.AddOption("--ep", wishes.ep, "Expert-parallel groups of the tensor ranks")
+                    .Range(1, kMost));
     of_training(command
                     .AddOption("--cp", wishes.cp,
                                "Context ranks that share each sequence (other programs')")

@@ -23,24 +23,24 @@ namespace {
 
 constexpr const char* kPullFooter =
     "NAME is [hf:]OWNER/NAME[@REVISION][:FILE or TYPE], a short name ('weft list --names' lists\n"
-    "them), or a name that 'weft plan' takes, such as qwen3-8b:q8_0. With a TYPE such as Q4_K_M,\n"
-    "the GGUF file that has it in its name; with a FILE, that one (all parts of a split one);\n"
-    "with neither, the safetensors with their settings and tokenizer, or the only GGUF file.\n\n"
-    "What comes is checked against the Hub's hashes and kept in the cache folder that\n"
-    "huggingface_hub uses ($HF_HUB_CACHE, $HF_HOME/hub, ~/.cache/huggingface/hub): what one has\n"
-    "fetched the other finds. After Ctrl-C, a cut or a kill the same command goes on from what is\n"
-    "there. For private and gated models set HF_TOKEN. HF_ENDPOINT names another Hub, https_proxy "
-    "a\n"
-    "proxy, SSL_CERT_FILE other certificates to trust.\n\n"
+    "them), or a name that 'weft plan' takes, such as qwen3-8b:q8_0. A TYPE such as Q4_K_M\n"
+    "selects the GGUF file with that type in its name; a FILE selects that file and all its\n"
+    "parts. Without either, Weft downloads the safetensors, their settings and tokenizer, or\n"
+    "the only GGUF file.\n\n"
+    "Weft checks all data against the Hub's hashes, and shares the cache folder of\n"
+    "huggingface_hub ($HF_HUB_CACHE, $HF_HOME/hub, ~/.cache/huggingface/hub). After Ctrl-C, a\n"
+    "lost connection or a kill, the same command resumes. Set HF_TOKEN for private and gated\n"
+    "models, HF_ENDPOINT for another Hub, https_proxy for a proxy, and SSL_CERT_FILE for other\n"
+    "CA certificates.\n\n"
     "Examples:\n"
     "  weft pull Qwen/Qwen3-8B-GGUF:Q4_K_M\n"
     "  weft pull qwen3:8b\n"
     "  weft run qwen3:8b -p \"Hello\"\n"
     "  weft pull Qwen/Qwen3-8B\n"
     "  weft pull owner/name@v1.0:model-q8.gguf --json\n\n"
-    "With --shard only what one rank of a cluster reads: rank 1 of three with shares of their own\n"
+    "With --shard, each host downloads only the bytes of its rank; here rank 1 of three:\n"
     "  weft pull hf:Qwen/Qwen3-8B-GGUF:Q4_K_M --shard 1/3 --split 3,2,1\n"
-    "on its host, and the like on the others'; then run with the same layout.";
+    "Then run the model with the same layout.";
 
 struct PullFlags {
     std::string name, ca_file, shard, split;
@@ -100,7 +100,7 @@ Status RunPullCommand(PullFlags& flags) {
         PrintOut(
             "{:>12}  {}{}{}\n", BytesText(file.shard_bytes), file.file.path,
             file.is_partial ? fmt::format("  (of {})", BytesText(file.file.bytes)) : std::string(),
-            file.cached              ? "  (was there)"
+            file.cached              ? "  (cached)"
             : file.resumed_bytes > 0 ? "  (resumed)"
                                      : "");
     }
@@ -117,7 +117,8 @@ class Progress {
   public:
     std::string Text(const hub::PullState& state) {
         const std::string name = state.file == nullptr ? "" : Ascii(state.file->path, 32);
-        if (state.waiting) return fmt::format("{}: another program is fetching it ...", name);
+        if (state.waiting)
+            return fmt::format("{}: waiting for another program that downloads it ...", name);
         const int64_t now_ns = NowNs();
         seen_.emplace_back(now_ns, state.fetched_bytes);
         while (seen_.size() > 2 && now_ns - seen_.front().first > kSpeedNs) seen_.pop_front();
@@ -174,20 +175,21 @@ void AddShardFlags(const Command& command, PullFlags& flags) {
     constexpr const char* kGroup = "One rank's shard";
     const Option shard =
         command.AddOption("--shard", flags.shard,
-                          "Only what rank RANK of RANKS reads, counted from 0, as RANK/RANKS: 1/3");
+                          "Download only the bytes that one rank reads, as RANK/RANKS, counted "
+                          "from 0: 1/3");
     shard.Group(kGroup);
     const auto number = [&](const char* name, int& value, const char* help) {
         command.AddOption(name, value, help).Range(1, 1024).Needs(shard).Group(kGroup);
     };
     number("--tp", flags.tp, "Tensor-parallel ranks of the layout (default: all ranks)");
-    number("--pp", flags.pp, "Its pipeline stages (default: 1)");
-    number("--ep", flags.ep, "Its expert groups (default: as the model needs)");
-    command.AddOption("--split", flags.split, "Its shares, such as 3,2,1")
+    number("--pp", flags.pp, "Pipeline stages of the layout (default: 1)");
+    number("--ep", flags.ep, "Expert-parallel groups of the layout (default: as the model needs)");
+    command.AddOption("--split", flags.split, "Shares of the layout, such as 3,2,1")
         .Needs(shard)
         .Group(kGroup);
     command
         .AddOption("--gap", flags.gap_kib,
-                   "Ranges no further apart than so many KiB are fetched as one (256)")
+                   "Join byte ranges that are at most this many KiB apart (256)")
         .Range(0, 1 << 20)
         .Needs(shard)
         .Group(kGroup);
@@ -204,17 +206,18 @@ Result<hub::Pulled> PullShown(const hub::Config& config, const hub::RepoSpec& sp
 
 void AddPull(const Command& app, int& status) {
     auto flags = std::make_shared<PullFlags>();
-    const Command command = app.AddCommand("pull", "Fetch a model from the Hugging Face Hub");
+    const Command command = app.AddCommand("pull", "Download a model from the Hugging Face Hub");
     command.Footer(kPullFooter);
-    command.AddOption("NAME", flags->name, "What to fetch, such as hf:Qwen/Qwen3-8B-GGUF:Q4_K_M")
+    command
+        .AddOption("NAME", flags->name, "Model to download, such as hf:Qwen/Qwen3-8B-GGUF:Q4_K_M")
         .Required();
     command
         .AddOption("--timeout", flags->timeout_s,
-                   "Seconds after which to give up when nothing comes (120)")
+                   "Give up after this many seconds without data (120)")
         .Range(1.0, 86400.0);
-    command.AddOption("--connections", flags->connections, "Connections for one file (8)")
-        .Range(1, 64);
-    command.AddOption("--cacert", flags->ca_file, "Certificates to trust, in place of the system's")
+    command.AddOption("--connections", flags->connections, "Connections per file (8)").Range(1, 64);
+    command
+        .AddOption("--cacert", flags->ca_file, "CA certificates to trust instead of the system's")
         .ExistingFile();
     AddShardFlags(command, *flags);
     AddJson(command, flags->json);

@@ -18,13 +18,12 @@ namespace weft::cli {
 namespace {
 
 constexpr const char* kQuantizeFooter =
-    "IN is a GGUF file (any part of a split one), a Hugging Face folder or synthetic:NAME; OUT\n"
-    "becomes one GGUF file, which llama.cpp loads, too. Mixes (Q4_K_M, Q3_K_L, ...) give the same\n"
-    "tensors more bits as llama-quantize does. Norms, biases and routers keep their type; rows "
-    "that\n"
-    "are no whole blocks of the type get one of about its size (docs/quantize.md). IQ1, IQ2,\n"
-    "IQ3_XXS and IQ3_XS need --imatrix.\n\n"
-    "OUT.part is renamed to OUT when all of it is on the disk: OUT is whole or not there.\n\n"
+    "IN is a GGUF file (any part of a split file), a Hugging Face folder or synthetic:NAME. OUT\n"
+    "is one GGUF file, which llama.cpp loads, too. Mixes (Q4_K_M, Q3_K_L, ...) follow\n"
+    "llama-quantize. Norms, biases and routers keep their type. A row that the type's blocks do\n"
+    "not divide gets another type of about the same size (docs/quantize.md). IQ1, IQ2, IQ3_XXS\n"
+    "and IQ3_XS need --imatrix.\n\n"
+    "Weft writes OUT.part and renames it when it is complete, so OUT is never partial.\n\n"
     "Examples:\n"
     "  weft quantize model-f16.gguf model-q4.gguf Q4_K_M\n"
     "  weft quantize ~/models/Qwen3-8B qwen3-8b-q6.gguf Q6_K -t 8\n"
@@ -109,7 +108,7 @@ void PrintPlan(const quantize::QuantizePlan& plan) {
         PrintOut("  {:<36} {:>7} x {:<7} {:<5} -> {:<7} {:>12}{}\n", Printable(tensor.from->name),
                  tensor.from->cols, tensor.from->rows, Info(tensor.from->dtype).name,
                  Info(tensor.to).name, tensor.bytes,
-                 tensor.fell_back ? "  (its rows are no whole blocks of the type)" : "");
+                 tensor.fell_back ? "  (the type's blocks do not divide its rows)" : "");
     }
 }
 
@@ -125,12 +124,12 @@ void PrintSummary(const QuantizeFlags& flags, const model_files::ModelSource& so
     PrintOut(")\n");
     if (plan.fallen_back > 0) {
         PrintOut(
-            "{} tensors have rows that are no whole blocks of their type and get another: "
+            "{} tensors get another type, because the type's blocks do not divide their rows: "
             "--dry-run lists them\n",
             plan.fallen_back);
     }
     if (plan.without_importance > 0) {
-        PrintOut("{} tensors are not in the importance matrix and are rounded without\n",
+        PrintOut("{} tensors are not in the importance matrix: Weft rounds them without weights\n",
                  plan.without_importance);
     }
 }
@@ -138,7 +137,7 @@ void PrintSummary(const QuantizeFlags& flags, const model_files::ModelSource& so
 Status CheckPaths(const QuantizeFlags& flags) {
     std::error_code ignored;
     if (!std::filesystem::equivalent(flags.in, flags.out, ignored)) return {};
-    return MakeError(ErrorCode::kUsage, "OUT is IN ({}): the model would replace itself",
+    return MakeError(ErrorCode::kUsage, "OUT is IN ({}): the result would replace its input",
                      flags.out);
 }
 
@@ -207,29 +206,32 @@ Status RunQuantizeCommand(QuantizeFlags& flags) {
 
 void AddQuantize(const Command& app, int& status) {
     auto flags = std::make_shared<QuantizeFlags>();
-    const Command command = app.AddCommand("quantize", "A model in another type, as a GGUF file");
+    const Command command =
+        app.AddCommand("quantize", "Convert a model to another type, as a GGUF file");
     command.Footer(kQuantizeFooter);
     command.AddOption("IN", flags->in, "GGUF file, Hugging Face folder, or synthetic:NAME")
         .Required();
-    command.AddOption("OUT", flags->out, "The GGUF file to write").Required();
+    command.AddOption("OUT", flags->out, "Path of the GGUF file to write").Required();
     command.AddOption("TYPE", flags->type, "One of " + quantize::FileTypeNames()).Required();
     command.AddOption("-t,--threads", flags->threads, "Threads (default: all cores)")
         .Range(1, 1024);
     command.AddOption("--imatrix", flags->imatrix,
-                      "Importance matrix of llama-imatrix (GGUF or .dat): errors weigh by it");
+                      "Importance matrix of llama-imatrix (GGUF or .dat), which weights the "
+                      "rounding errors");
     command
         .AddOption("--tensor", flags->rules,
-                   "REGEX=TYPE: tensors whose name holds this expression get that type; the "
-                   "first that fits counts; may be given again")
+                   "REGEX=TYPE: give TYPE to tensors whose name matches; the first match counts; "
+                   "may be repeated")
         .OneEach();
     command.AddOption("--output-type", flags->output_type,
-                      "Type of output.weight (or of the embedding that stands for it)");
+                      "Type of output.weight, or of the embedding if the model ties them");
     command.AddOption("--embedding-type", flags->embedding_type, "Type of token_embd.weight");
-    command.AddFlag("--pure", flags->pure, "The type alone, no mix");
+    command.AddFlag("--pure", flags->pure, "Give every matrix this one type instead of a mix");
     command.AddFlag("--allow-requantize", flags->allow_requantize,
-                    "Round tensors again that are quantized already, at the cost of quality");
-    command.AddFlag("--dry-run", flags->dry_run, "Only say what each tensor would become");
-    command.AddFlag("--force", flags->force, "Replace OUT if it is there");
+                    "Requantize tensors that are quantized already, at a loss of quality");
+    command.AddFlag("--dry-run", flags->dry_run,
+                    "Print the type of each tensor, and write nothing");
+    command.AddFlag("--force", flags->force, "Replace an existing OUT");
     AddJson(command, flags->json);
     SetCallback(command, flags, flags->json, status, RunQuantizeCommand);
 }

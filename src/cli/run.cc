@@ -24,10 +24,9 @@ namespace weft::cli {
 namespace {
 
 constexpr const char* kRunFooter =
-    "A model that has a chat template gets the prompt as a user's message; --raw goes on with the\n"
-    "prompt as it is, as a model without a template does.\n"
-    "The answer goes to standard output, the summary after it to standard error.\n\n"
-    "Without a prompt, at a terminal: a conversation (/help lists what there is).\n\n"
+    "If the model has a chat template, the prompt becomes a user's message; --raw completes the\n"
+    "prompt as it is. The answer goes to standard output, the summary to standard error.\n\n"
+    "Without a prompt at a terminal, a conversation starts (/help lists its commands).\n\n"
     "Examples:\n"
     "  weft run model.gguf\n"
     "  weft run model.gguf \"Name three colours.\"\n"
@@ -74,22 +73,22 @@ Result<std::string> PromptText(const RunFlags& flags) {
     const bool words = !flags.words.empty(), file = flags.run.Given("--file");
     const bool prompt = flags.run.Given("--prompt") || words;
     if (words && flags.run.Given("--prompt")) {
-        return MakeError(ErrorCode::kUsage, "-p TEXT and '{}' are both prompts: give one",
+        return MakeError(ErrorCode::kUsage, "-p TEXT and '{}' are both prompts: use one of them",
                          flags.words[0]);
     }
     if (prompt && file) {
-        return MakeError(ErrorCode::kUsage, "{} and -f FILE are both prompts: give one",
+        return MakeError(ErrorCode::kUsage, "{} and -f FILE are both prompts: use one of them",
                          words ? "'" + flags.words[0] + "'" : "-p TEXT");
     }
     if (!prompt && !file && ::isatty(STDIN_FILENO) == 1) {
         return MakeError(ErrorCode::kUsage,
-                         "give the prompt behind MODEL, with -p TEXT, with -f FILE or on standard "
-                         "input");
+                         "the prompt is missing: write it after MODEL, or use -p TEXT, -f FILE or "
+                         "standard input");
     }
     if (words && HasBytesWaiting(STDIN_FILENO)) {
         Log(LogLevel::kWarning,
-            "standard input is not read: the prompt stands behind MODEL. A shell passes both with "
-            "\"{} $(cat)\"",
+            "Weft does not read standard input, because a prompt follows MODEL. A shell passes "
+            "both with \"{} $(cat)\"",
             flags.words[0]);
     }
     const std::string path = file ? flags.file : "-";
@@ -99,9 +98,9 @@ Result<std::string> PromptText(const RunFlags& flags) {
     }
     if (text.find_first_not_of(" \t\r\n") == text.npos) {
         return MakeError(ErrorCode::kUsage,
-                         "{} is empty: give the prompt there, or with -p TEXT, -f FILE or on "
-                         "standard input",
-                         words    ? "the text behind MODEL"
+                         "{} is empty: write the prompt there, or use -p TEXT, -f FILE or standard "
+                         "input",
+                         words    ? "the text after MODEL"
                          : prompt ? "the text of -p"
                                   : NameOfInput(path));
     }
@@ -115,7 +114,7 @@ Status CheckForm(const RunFlags& flags) {
     const char* other = flags.chat ? "--chat" : !flags.system.empty() ? "--system" : nullptr;
     if (other == nullptr) return {};
     return MakeError(ErrorCode::kUsage,
-                     "--raw takes the prompt as it is, {} its chat form: give one", other);
+                     "--raw uses the prompt as it is, {} its chat form: use one of them", other);
 }
 
 // Whether the prompt is a message of a chat: asked for, or the model comes with a template.
@@ -301,17 +300,17 @@ void AddSampling(const Command& run, RunFlags& flags) {
     AddSamplingFlags(run, flags.sampling);
     engine::SamplerOptions& sampler = flags.request.sampler;
     run.AddOption("--presence-penalty", sampler.presence_penalty,
-                  "Make each token that the answer has less likely; 0 (default): off")
+                  "Penalty on each token that the answer already has; 0 (default): off")
         .Group(group);
     run.AddOption("--frequency-penalty", sampler.frequency_penalty,
-                  "The same for each time that the answer has it; 0 (default): off")
+                  "Penalty on each occurrence of a token in the answer; 0 (default): off")
         .Group(group);
     run.AddOption("--seed", flags.request.sampler.seed,
-                  "Seed of the sampler: the same seed gives the same answer (default: random)")
+                  "Seed of the sampler; equal seeds give equal answers (default: random)")
         .Group(group);
     run.AddOption("--stop", flags.request.stop,
-                  "A text that ends the answer, which ends before it; one in the model's reasoning "
-                  "does not count; may be given again")
+                  "Stop string: ends the answer before this text; matches in reasoning do not "
+                  "count; may be repeated")
         .OneEach()
         .Group(group);
 }
@@ -321,26 +320,25 @@ void AddSampling(const Command& run, RunFlags& flags) {
 void AddRun(const Command& app, int& status) {
     auto flags = std::make_shared<RunFlags>();
     flags->request.max_tokens = kUsualTokens;
-    const Command run = flags->run =
-        app.AddCommand("run", "Answer a prompt; without one, converse (at a terminal)");
+    const Command run = flags->run = app.AddCommand(
+        "run", "Answer a prompt, or hold a conversation (at a terminal, without a prompt)");
     run.Footer(kRunFooter);
     AddModel(run, flags->common.job.model, flags->common.pull);
-    run.AddOption("PROMPT", flags->words, "The prompt, as with -p; several words are joined");
-    run.AddOption("-p,--prompt", flags->prompt, "The prompt");
+    run.AddOption("PROMPT", flags->words, "Prompt, as with -p; several words are joined");
+    run.AddOption("-p,--prompt", flags->prompt, "Prompt");
     run.AddOption("-f,--file", flags->file,
-                  "A file with the prompt; - : standard input, which is also read where there is "
-                  "neither -p nor -f, nor a terminal");
+                  "File with the prompt; - : standard input, which Weft also reads without -p, -f "
+                  "and a terminal");
     run.AddFlag("--chat", flags->chat,
-                "Put the prompt into the model's chat template (the default where the model has "
-                "one); an error where there is none");
-    run.AddFlag("--raw", flags->raw,
-                "Plain completion: no chat template, the model goes on with the prompt as it is");
-    run.AddOption("--system", flags->system, "The system message before the prompt");
+                "Use the model's chat template (default if the model has one); fail if it has "
+                "none");
+    run.AddFlag("--raw", flags->raw, "Complete the prompt as it is, without a chat template");
+    run.AddOption("--system", flags->system, "System message before the prompt");
     run.AddOption("-n,--predict", flags->request.max_tokens,
-                  "Most tokens to generate (128; in a conversation -1); -1: until the model or "
-                  "the context ends")
+                  "Maximum tokens to generate (128; in a conversation -1); -1: until the model "
+                  "stops or the context is full")
         .Range(kLeastTokens, kMostTokens);
-    run.AddFlag("--ignore-eos", flags->request.ignore_eos, "Go on after an end token");
+    run.AddFlag("--ignore-eos", flags->request.ignore_eos, "Continue after an end-of-text token");
     AddSampling(run, *flags);
     AddDraftFlags(run, flags->draft);
     AddClusterFlags(run, flags->common);

@@ -165,8 +165,8 @@ class Conversation {
         shown->any() ? session_.NoteAnswer(shown->content()) : session_.ForgetQuestion();
         if (shown->full()) {
             PrintErr(
-                "The answer is cut off: the context of {} tokens is full. /drop goes on without "
-                "{}, /clear forgets the conversation.\n",
+                "The answer is incomplete: the context of {} tokens is full. /drop continues "
+                "without {}, /clear deletes the conversation.\n",
                 engine_.context(), session_.has_older_turns() ? "the oldest turns" : "this turn");
         }
         return true;
@@ -179,7 +179,8 @@ class Conversation {
         full ? session_.KeepQuestion() : session_.ForgetQuestion();
         const bool older = full && session_.has_older_turns();
         PrintErr("weft: error: {}{}\n", error.message,
-                 older ? ". /drop asks it without the oldest turns, /clear forgets the conversation"
+                 older ? ". /drop asks again without the oldest turns, /clear deletes the "
+                         "conversation"
                        : "");
         return true;
     }

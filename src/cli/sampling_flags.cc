@@ -7,8 +7,7 @@ namespace weft::cli {
 Status SamplingFlags::Check() const {
     if (greedy && command.Given("--temp")) {
         return MakeError(ErrorCode::kUsage,
-                         "--greedy sets --temp 0, and --temp {} was given, too: "
-                         "give one of them",
+                         "--greedy sets --temp 0, which contradicts --temp {}: use one of them",
                          sampler.temperature);
     }
     return engine::CheckSampler(sampler);
@@ -36,24 +35,25 @@ void AddSamplingFlags(const Command& command, SamplingFlags& flags) {
                 fmt::format("{} (default: the value in the model's file, else {})", what, usual))
             .Group(group);
     };
-    add("--temp", s.temperature, "Sampling temperature; 0: always take the likeliest token",
+    add("--temp", s.temperature, "Sampling temperature; 0: always take the most likely token",
         s.temperature);
     command
         .AddFlag("--greedy", flags.greedy,
-                 "Always take the likeliest token, so that the answer is reproducible (--temp 0)")
+                 "Always take the most likely token, so that the answer is reproducible (--temp 0)")
         .Group(group);
-    add("--top-k", s.top_k, "Sample from the K likeliest tokens; 0: from all", s.top_k);
+    add("--top-k", s.top_k, "Sample from the K most likely tokens; 0: from all tokens", s.top_k);
     add("--top-p", s.top_p,
-        "Sample from the smallest set of likeliest tokens with this total probability; 1: from all",
+        "Sample from the smallest set of most likely tokens with this total probability; 1: from "
+        "all tokens",
         s.top_p);
     add("--min-p", s.min_p,
-        "Drop tokens below this share of the likeliest token's probability; 0: none", s.min_p);
+        "Drop tokens below this share of the most likely token's probability; 0: none", s.min_p);
     add("--repeat-penalty", s.repeat_penalty, "Make recent tokens less likely; 1: off",
         s.repeat_penalty);
     command
         .AddOption("--generation-config", flags.generation_config,
-                   "auto: use the sampling values of the model's file (generation_config.json, "
-                   "general.sampling.*); none: ignore them (default: auto)")
+                   "Defaults of the sampler: auto: from the model's file (generation_config.json, "
+                   "general.sampling.*); none: Weft's (default: auto)")
         .OneOf({"auto", "none"})
         .Group(group);
 }

@@ -176,8 +176,8 @@ std::vector<std::string> HostsOf(const Error& error, const CommonFlags& flags) {
 Status PrintServeUnit(const ServeFlags& flags) {
     if (!flags.restart) {
         return MakeError(ErrorCode::kUsage,
-                         "--unit goes with --restart: without it the service would end with a host "
-                         "that stays away");
+                         "--unit needs --restart: without --restart, the service ends when a host "
+                         "is unreachable");
     }
     return PrintUserUnit({.name = "weft-serve",
                           .description = "Weft: serve " + flags.common.job.model,
@@ -191,7 +191,8 @@ Status Serve(ServeFlags& flags) {
     if (flags.restart && !supervisor.present()) {
         if (flags.common.cluster.launched != nullptr) {
             return MakeError(ErrorCode::kUsage,
-                             "--restart: a launcher started these ranks, and starts them again");
+                             "--restart does not work under a launcher, which restarts the ranks "
+                             "itself");
         }
         serve::HttpOptions http = flags.server.http;
         if (flags.server.key_file.empty()) serve::AllowOwnNames(http);
@@ -247,47 +248,49 @@ void AddServing(const Command& app, ServeFlags& flags) {
     Group group(app, "Serving");
     serve::ServerOptions& server = flags.server;
     group.Add("--host", server.http.host,
-              "Where to listen (127.0.0.1: this machine only; anything else needs keys)");
-    group.Number("--port", server.http.port, 0, 65535, "Port (8080; 0: any that is free)");
-    group.Number("--max-seqs", server.batch.max_seqs, 1, 4096,
-                 "Most sequences that run at once (32)");
+              "Address to listen on (127.0.0.1: this machine only; any other address needs keys)");
+    group.Number("--port", server.http.port, 0, 65535,
+                 "Port to listen on (8080; 0: any free port)");
+    group.Number("--max-seqs", server.batch.max_seqs, 1, 4096, "Maximum running sequences (32)");
     group.Number("--step-tokens", flags.common.job.chunk, 1, 65536,
-                 "Most rows of a step (512): how much of a long prompt goes in between two tokens "
-                 "of the others; the same as --chunk");
+                 "Maximum rows per step (512): the part of a long prompt that Weft computes "
+                 "between two tokens of other sequences; same as --chunk");
     group.Number("--kv-tokens", flags.common.job.kv_tokens, 1, int64_t{1} << 31,
-                 "Tokens of KV cache for all sequences together (default: --ctx times --max-seqs, "
-                 "or what memory allows)");
+                 "Total tokens in the KV cache (default: --ctx times --max-seqs, or what fits into "
+                 "memory)");
     group.Switch("--no-prefix-cache", flags.no_prefix_cache,
-                 "Compute every prompt anew, even where it begins as one before");
+                 "Disable the prefix cache: compute every prompt in full");
     group.Switch("--shared-prefix-cache", server.api.shared_prefix_cache,
-                 "One prefix cache for all API keys: who has one can then find out, by "
-                 "cached_tokens and by time, what others asked (default: one for each key)");
+                 "Share one prefix cache among all API keys; a key's owner can then learn from "
+                 "cached_tokens and timing what others asked (default: one cache per key)");
     group.Number("--max-waiting", server.api.max_waiting, 1, 1 << 20,
-                 "Most requests that wait, of one API key half as many; beyond that clients get "
-                 "429 (1024)");
+                 "Maximum waiting requests (1024), half of them from one API key; more get status "
+                 "429");
     group.Number("--max-responses", server.api.max_responses, 0, 1 << 20,
-                 "Responses (/v1/responses) that are stored, in memory; older ones make room "
+                 "Maximum responses (/v1/responses) stored in memory; new ones replace the oldest "
                  "(1000; 0: none)");
-    group.Size("--max-responses-size", server.api.max_responses_bytes, 1, "Memory for them (64MB)");
+    group.Size("--max-responses-size", server.api.max_responses_bytes, 1,
+               "Maximum memory for stored responses (64MB)");
     group.Number("--max-restarts", server.batch.max_restarts, 0, 1 << 30,
-                 "Most losses of ranks that are got over within --restart-window-ms; one more ends "
-                 "the server (10)");
+                 "Maximum lost ranks within --restart-window-ms from which the server recovers; "
+                 "one more ends it (10)");
     group.Number("--restart-window-ms", server.batch.restart_window_ms, 0, int64_t{1} << 50,
-                 "How long a loss counts against --max-restarts (3600000, an hour; 0: for ever)");
+                 "Milliseconds for which a lost rank counts against --max-restarts (3600000: one "
+                 "hour; 0: forever)");
     group.Number("--drain-ms", server.drain_ms, 0, 3'600'000,
-                 "How long requests may go on after Ctrl-C, SIGTERM or SIGHUP (30000)");
-    group.Add("--name", server.name, "The model's name in the API (default: by its file)");
+                 "Milliseconds that running requests have after Ctrl-C, SIGTERM or SIGHUP (30000)");
+    group.Add("--name", server.name, "Name of the model in the API (default: from its file)");
     group.Several("--alias", server.aliases,
-                  "Another name that clients may ask for; may be given again");
+                  "Additional name of the model in the API; may be repeated");
     group.Several("--lora", flags.lora,
-                  "NAME=FOLDER: a LoRA adapter, which requests with \"model\": \"NAME\" use; may "
-                  "be given again");
+                  "NAME=FOLDER: serve a LoRA adapter to requests with \"model\": \"NAME\"; may be "
+                  "repeated");
     group.Switch("--embeddings", server.embeddings,
-                 "Embeddings and no text: with pipeline stages a server makes only one of them. On "
-                 "by itself for a model that was made for embeddings");
+                 "Serve embeddings only; with pipeline stages a server serves either text or "
+                 "embeddings (default: on for embedding models)");
     group.Choice("--pooling", flags.pooling, {"auto", "last", "mean", "cls"},
-                 "Embeddings: the hidden state of the last token, the first (cls), or the mean of "
-                 "all (default: what the model's file says, or last)");
+                 "Pooling of embeddings: the hidden state of the last token, of the first (cls), "
+                 "or the mean of all (default: from the model's file, else last)");
 }
 
 // Of the HTTP layer (docs/serve-http.md).
@@ -295,54 +298,56 @@ void AddLimits(const Command& app, serve::HttpLimits& limits) {
     Group group(app, "Limits");
     constexpr int64_t kDayMs = 86'400'000;
     group.Number("--max-connections", limits.max_connections, 1, 1 << 20,
-                 "Open connections (8192)");
-    group.Number("--max-headers", limits.headers, 1, 10'000, "Headers of a request (100)");
-    group.Size("--max-head-size", limits.head_bytes, 256, "Request line and headers (16KB)");
-    group.Size("--max-body-size", limits.body_bytes, 1, "The body of a request (32MB)");
+                 "Maximum open connections (8192)");
+    group.Number("--max-headers", limits.headers, 1, 10'000,
+                 "Maximum number of headers per request (100)");
+    group.Size("--max-head-size", limits.head_bytes, 256,
+               "Maximum size of request line and headers (16KB)");
+    group.Size("--max-body-size", limits.body_bytes, 1, "Maximum size of a request body (32MB)");
     group.Size("--max-bodies-size", limits.all_bodies_bytes, 1,
-               "Requests, the memory to read large ones, and answers that are made or not read "
-               "yet, at once (256MB); beyond that the slowest readers are cut off, and clients get "
-               "503");
+               "Maximum memory of all requests and unread answers (256MB); beyond it Weft "
+               "disconnects the slowest readers and answers 503");
     group.Number("--head-timeout-ms", limits.head_ms, 1, kDayMs,
-                 "From a request's first byte to the end of its headers (10000)");
-    group.Number("--body-timeout-ms", limits.body_ms, 1, kDayMs, "To the end of its body (120000)");
+                 "Milliseconds from a request's first byte to the end of its headers (10000)");
+    group.Number("--body-timeout-ms", limits.body_ms, 1, kDayMs,
+                 "Milliseconds from a request's first byte to the end of its body (120000)");
     group.Number("--idle-timeout-ms", limits.idle_ms, 1, kDayMs,
-                 "A connection without a request is closed (75000)");
+                 "Milliseconds after which an idle connection closes (75000)");
     group.Number("--stall-timeout-ms", limits.stall_ms, 1, kDayMs,
-                 "An answer that is not read is cut off (30000)");
+                 "Milliseconds after which a connection closes whose client does not read (30000)");
 }
 
 void AddLog(const Command& app, ServeFlags& flags) {
     Group group(app, "Log");
     group.Choice("--log-format", flags.log_format, {"text", "json"},
-                 "Lines on standard error: text, or json (an object a line)");
+                 "Format of log lines on standard error: text, or json (one object per line)");
     group.Switch("--no-access-log", flags.no_access_log,
-                 "No line for each request (probes and the page have none anyway)");
+                 "Do not log requests (Weft never logs probes and the web page)");
 }
 
 // Who may ask, and how.
 void AddAccess(const Command& app, serve::ServerOptions& server) {
     Group group(app, "Access");
     group.Add("--api-key-file", server.key_file,
-              "Keys that clients need ('weft key new NAME' makes one)");
+              "File with the API keys of clients ('weft key new NAME' creates one)");
     group.Choice("--metrics-prefix", server.metrics_prefix, {"weft", "vllm", "vllm_"},
-                 "Of the names in /metrics: weft (default: weft:NAME), vllm or vllm_ (vllm:NAME, "
-                 "vllm_NAME: vLLM has dashboards for either)");
-    group.Add("--tls-cert", server.http.tls_cert, "TLS: the certificate, with its chain");
-    group.Add("--tls-key", server.http.tls_key, "TLS: its private key");
+                 "Prefix of names in /metrics: weft (default: weft:NAME), vllm or vllm_ "
+                 "(vllm:NAME, vllm_NAME, for vLLM's dashboards)");
+    group.Add("--tls-cert", server.http.tls_cert, "TLS certificate with its chain");
+    group.Add("--tls-key", server.http.tls_key, "Private key of the TLS certificate");
     group.Several("--allow-origin", server.http.allow_origins,
-                  "CORS: an origin whose pages may call the API, or *; may be given again");
+                  "CORS origin whose pages may call the API, or *; may be repeated");
     group.Several("--allow-host", server.http.allowed_hosts,
-                  "Without keys: a name besides localhost by which this server is asked (the Host "
-                  "header), or *; may be given again");
+                  "Host name that requests may use without API keys, besides localhost, or *; may "
+                  "be repeated");
 }
 
 }  // namespace
 
 void AddServe(const Command& app, int& status) {
     auto flags = std::make_shared<ServeFlags>();
-    const Command serve =
-        app.AddCommand("serve", "Serve a model over HTTP: OpenAI's, Anthropic's and Ollama's APIs");
+    const Command serve = app.AddCommand(
+        "serve", "Serve a model over HTTP with the APIs of OpenAI, Anthropic and Ollama");
     serve.Footer(kServeFooter);
     // Replaced before it is parsed (config.h).
     serve.AddOption("--config", flags->config, "Read flags from a TOML file, such as ctx = 8192")
@@ -359,13 +364,12 @@ void AddServe(const Command& app, int& status) {
     AddRecoveryFlags(serve, flags->common);
     serve
         .AddFlag("--restart", flags->restart,
-                 "Start the server again when it ends for a reason that may pass, such as a host "
-                 "that is away: wait for hosts as long as it takes, answering 503 meanwhile")
+                 "Restart the server when it ends for a reason that may pass, such as an "
+                 "unreachable host; wait for hosts without a limit, and answer 503 meanwhile")
         .Group("Serving");
     serve
         .AddFlag("--unit", flags->unit,
-                 "With --restart: print a unit for systemd --user that runs this command, and "
-                 "serve nothing")
+                 "With --restart: print a systemd --user unit for this command, and start nothing")
         .Group("Serving");
     AddEngineFlags(serve, flags->common);
     SetCallback(serve, flags, flags->common.json, status, Serve);

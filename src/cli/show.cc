@@ -133,7 +133,7 @@ Status Show(ShowFlags& flags) {
 void AddShow(const Command& app, int& status) {
     auto flags = std::make_shared<ShowFlags>();
     const Command command =
-        app.AddCommand("show", "What a model is: architecture, size, context, template, licence");
+        app.AddCommand("show", "Show architecture, size, context, template and license of a model");
     command.Footer(kShowFooter);
     AddModel(command, flags->model, flags->pull);
     AddJson(command, flags->json);

@@ -25,9 +25,9 @@ namespace weft::cli {
 namespace {
 
 constexpr const char* kSubmitFooter =
-    "One native file is written and given to the engine's own client: a batch script (sbatch), a\n"
-    "JobSet, a LeaderWorkerSet or a RayJob (kubectl), a driver (ray job submit), a script (ssh).\n"
-    "--dry-run prints the file. Each node runs one rank of COMMAND.\n\n"
+    "Weft writes one native job file and passes it to the engine's client: a batch script\n"
+    "(sbatch), a JobSet, LeaderWorkerSet or RayJob (kubectl), a driver (ray job submit) or a\n"
+    "script (ssh). --dry-run prints the file. Each node runs one rank of COMMAND.\n\n"
     "Examples:\n"
     "  weft submit --to slurm -N 4 -- train model.gguf --data qca.jsonl --resume auto\n"
     "  weft submit --to k8s:ml -N 3 --mount models=/models -- serve /models/model.gguf\n"
@@ -120,7 +120,7 @@ Status ResolveSshHosts(SubmitFlags& flags) {
     }
     if (flags.job.target.engine == submit::Engine::kSsh || flags.job.hosts.empty()) return {};
     return MakeError(ErrorCode::kUsage,
-                     "--hosts and --hostfile are for --to ssh; {} has nodes of its own",
+                     "--hosts and --hostfile need --to ssh; {} chooses its own nodes",
                      submit::EngineName(flags.job.target.engine));
 }
 
@@ -131,8 +131,8 @@ void WarnOfRestarts(const submit::JobSpec& job) {
     if (!submit::ValueOf(job.command, "--output-dir")) return;
     if (submit::ValueOf(job.command, "--resume") == "auto") return;
     Log(LogLevel::kWarning,
-        "--to kuberay starts the job again up to {} times, and a start without '--resume auto' is "
-        "refused once checkpoints lie in --output-dir. Add --resume auto, or --restarts 0",
+        "--to kuberay restarts the job up to {} times, and a restart fails without '--resume auto' "
+        "once --output-dir has checkpoints. Add --resume auto, or --restarts 0",
         job.restarts);
 }
 
@@ -213,38 +213,45 @@ Command AddJobCommand(const Command& jobs, const std::shared_ptr<JobFlags>& flag
     const Command command = jobs.AddCommand(name, help);
     command.Footer(kJobFooter);
     if (run != ListJobs)
-        command.AddOption("NAME", flags->name, "As 'weft job list' has it").Required();
+        command.AddOption("NAME", flags->name, "Name of the job, as 'weft job list' prints it")
+            .Required();
     SetCallback(command, flags, flags->json, status, run);
     return command;
 }
 
 void AddEngineOptions(const Command& command, submit::JobSpec& job, SubmitFlags& flags) {
     const char* slurm = "Slurm";
-    command.AddOption("--time", job.time, "Most time, as sbatch takes it: 2:00:00").Group(slurm);
-    command.AddOption("--partition", job.partition, "The partition").Group(slurm);
-    command.AddOption("--account", job.account, "The account").Group(slurm);
-    command.AddOption("--slurm", job.native, "A further option of sbatch: --constraint=ib")
+    command.AddOption("--time", job.time, "Time limit, as for sbatch: 2:00:00").Group(slurm);
+    command.AddOption("--partition", job.partition, "Slurm partition").Group(slurm);
+    command.AddOption("--account", job.account, "Slurm account").Group(slurm);
+    command.AddOption("--slurm", job.native, "Additional option for sbatch: --constraint=ib")
         .OneEach()
         .TypeName("--OPTION=VALUE")
         .Group(slurm);
     const char* pods = "Kubernetes";
-    command.AddOption("--image", job.image, "The image of pods").ShowDefault().Group(pods);
-    command.AddOption("--mount", flags.mounts, "What pods see: CLAIM=/path or /host/path=/path")
+    command.AddOption("--image", job.image, "Container image of the pods")
+        .ShowDefault()
+        .Group(pods);
+    command
+        .AddOption("--mount", flags.mounts, "Volume of the pods: CLAIM=/path or /host/path=/path")
         .OneEach()
         .Group(pods);
-    command.AddOption("--resource", job.resources, "What a pod is given: rdma/hca=1")
+    command.AddOption("--resource", job.resources, "Resource of a pod: rdma/hca=1")
         .OneEach()
         .Group(pods);
-    command.AddOption("--network", job.networks, "Multus networks of a pod").Group(pods);
-    command.AddOption("--queue", job.queue, "Kueue's queue, or with --scheduler volcano Volcano's")
+    command.AddOption("--network", job.networks, "Multus networks of the pods").Group(pods);
+    command
+        .AddOption("--queue", job.queue, "Queue of Kueue, or of Volcano with --scheduler volcano")
         .Group(pods);
-    command.AddOption("--scheduler", job.scheduler, "Who places the pods, such as volcano")
+    command
+        .AddOption("--scheduler", job.scheduler, "Scheduler that places the pods, such as volcano")
         .Group(pods);
     const char* ssh = "ssh";
-    command.AddOption("--hosts", flags.hosts, "HOST or USER@HOST for each node, with commas")
+    command.AddOption("--hosts", flags.hosts, "HOST or USER@HOST of each node, separated by commas")
         .Group(ssh);
-    command.AddOption("--hostfile", flags.hostfile, "The same from a file, one a line").Group(ssh);
-    command.AddOption("--port", job.port, "Where the first host is met by the others")
+    command.AddOption("--hostfile", flags.hostfile, "File with one HOST or USER@HOST per line")
+        .Group(ssh);
+    command.AddOption("--port", job.port, "Address at which the other hosts reach the first host")
         .Range(1, 65'535)
         .ShowDefault()
         .Group(ssh);
@@ -255,26 +262,27 @@ void AddEngineOptions(const Command& command, submit::JobSpec& job, SubmitFlags&
 void AddSubmit(const Command& app, int& status) {
     const auto flags = std::make_shared<SubmitFlags>();
     submit::JobSpec& job = flags->job;
-    const Command command =
-        app.AddCommand("submit", "Run a command on the nodes of Slurm, Ray, ...");
+    const Command command = app.AddCommand(
+        "submit", "Submit a command as a job to Slurm, Ray, Kubernetes or ssh hosts");
     command.Footer(kSubmitFooter);
     command
         .AddOption("--to", flags->to,
-                   "slurm, ray[:URL], kuberay[:NAMESPACE], k8s[:NAMESPACE], "
-                   "ssh[:CLUSTER]")
+                   "Engine: slurm, ray[:URL], kuberay[:NAMESPACE], k8s[:NAMESPACE], ssh[:CLUSTER]")
         .Suggest({"slurm", "ray", "kuberay", "k8s", "ssh"})
         .Required();
-    command.AddOption("-N,--nodes", job.nodes, "Nodes, with a rank each").ShowDefault();
-    command.AddOption("--name", job.name, "The job's name (made of the command and the time)");
-    command.AddFlag("--dry-run", flags->dry_run, "Print the file, and submit nothing");
-    command.AddOption("--cpus", job.cpus, "Cores of a rank (0: all of a node)")
+    command.AddOption("-N,--nodes", job.nodes, "Number of nodes; each node runs one rank")
+        .ShowDefault();
+    command.AddOption("--name", job.name, "Name of the job (default: the command and the time)");
+    command.AddFlag("--dry-run", flags->dry_run, "Print the job file, and submit nothing");
+    command.AddOption("--cpus", job.cpus, "Cores per rank (0: all cores of a node)")
         .Range(0, 10'000)
         .ShowDefault();
     command.AddOption("--memory", job.memory,
-                      "Memory of a rank, as the engine takes it: 32Gi, 32G");
-    command.AddOption("--folder", job.folder, "Where ranks start (the engine's own)")
+                      "Memory per rank, in the engine's notation: 32Gi, 32G");
+    command.AddOption("--folder", job.folder, "Working folder of the ranks (default: the engine's)")
         .TypeName("DIR");
-    command.AddOption("--program", job.program, "How nodes call weft").ShowDefault();
+    command.AddOption("--program", job.program, "Path of the weft program on the nodes")
+        .ShowDefault();
     command
         .AddOption("--restarts", job.restarts,
                    "Restart the ranks after a lost rank or a stop, at most N times (not with ssh)")
@@ -283,24 +291,25 @@ void AddSubmit(const Command& app, int& status) {
         .ShowDefault();
     AddEngineOptions(command, job, *flags);
     AddJson(command, flags->json);
-    command.AddOption("COMMAND", job.command, "After --: what follows 'weft' on each rank");
+    command.AddOption("COMMAND", job.command, "Arguments of 'weft' on each rank, after --");
     SetCallback(command, flags, flags->json, status, RunSubmit);
 }
 
 void AddJob(const Command& app, int& status) {
     const auto flags = std::make_shared<JobFlags>();
-    const Command jobs = app.AddCommand("job", "What became of jobs of 'weft submit'");
+    const Command jobs = app.AddCommand("job", "Show or end jobs of 'weft submit'");
     jobs.Footer(kJobFooter);
     jobs.NeedsCommand();
     const Command list = AddJobCommand(jobs, flags, "list",
-                                       "The jobs that were submitted from here", status, ListJobs);
+                                       "List the jobs submitted from this host", status, ListJobs);
     AddJson(list, flags->json);
-    AddJobCommand(jobs, flags, "status", "What the engine says of a job", status, ShowStatus);
+    AddJobCommand(jobs, flags, "status", "Show the state of a job", status, ShowStatus);
     const Command logs =
-        AddJobCommand(jobs, flags, "logs", "What its first rank printed", status, ShowLogs);
-    logs.AddFlag("-f,--follow", flags->follow, "Go on as it prints more");
-    const Command cancel = AddJobCommand(jobs, flags, "cancel", "End a job", status, Cancel);
-    cancel.AddFlag("--forget", flags->forget, "And forget it, whatever the engine says");
+        AddJobCommand(jobs, flags, "logs", "Print the output of the first rank", status, ShowLogs);
+    logs.AddFlag("-f,--follow", flags->follow, "Follow the log as it grows");
+    const Command cancel = AddJobCommand(jobs, flags, "cancel", "Cancel a job", status, Cancel);
+    cancel.AddFlag("--forget", flags->forget,
+                   "Also forget the job, even if the engine reports an error");
 }
 
 }  // namespace weft::cli

@@ -232,7 +232,7 @@ void Runner::Answer(const std::string& why) {
     if (opened.ok()) {
         waiting_ = *std::move(opened);
     } else {
-        Log(LogLevel::kWarning, "clients are not told why they wait: {}", opened.error().message);
+        Log(LogLevel::kWarning, "cannot tell clients why they wait: {}", opened.error().message);
     }
 }
 
@@ -242,10 +242,9 @@ void Runner::Pause(const Ended& ended) {
             ? fmt::format("the server was killed by signal {} ({})", WTERMSIG(ended.status),
                           ::strsignal(WTERMSIG(ended.status)))
             : ended.why;
-    const std::string waits = ended.waits.empty() ? "the server is started again" : ended.waits;
+    const std::string waits = ended.waits.empty() ? "restarting the server" : ended.waits;
     if (why != said_ || say_again_.expired()) {
-        Log(LogLevel::kWarning, "{}, with a try at least every {} s: {}", waits,
-            kLongestPauseMs / 1000, why);
+        Log(LogLevel::kWarning, "{}, at least every {} s: {}", waits, kLongestPauseMs / 1000, why);
         said_ = why;
         say_again_ = Deadline::In(kSayAgainMs);
     }

@@ -80,10 +80,9 @@ Status PrintUserUnit(const UserUnit& unit) {
         unit.stop_seconds);
     FlushOut();
     PrintErr(
-        "weft: to install this text: mkdir -p ~/.config/systemd/user, write it to "
-        "~/.config/systemd/user/{0}.service, then\n"
-        "    systemctl --user daemon-reload && systemctl --user enable --now {0}\n"
-        "and so that it runs without a login: sudo loginctl enable-linger\n",
+        "weft: to install this unit: mkdir -p ~/.config/systemd/user, write the text to "
+        "~/.config/systemd/user/{0}.service, then\n    systemctl --user daemon-reload && systemctl "
+        "--user enable --now {0}\nto run it without a login: sudo loginctl enable-linger\n",
         unit.name);
     return {};
 }

@@ -42,7 +42,7 @@ Result<std::unique_ptr<tokenizer::Tokenizer>> TokenizerOf(const std::string& mod
 Status RunTokenizeCommand(TokenizeFlags& flags) {
     const bool has_text = flags.text_option.given();
     if (has_text == flags.file_option.given()) {
-        return MakeError(ErrorCode::kUsage, "give the text with --text T or with --file F");
+        return MakeError(ErrorCode::kUsage, "the text is missing: use --text T or --file F");
     }
     if (!has_text) {
         WEFT_ASSIGN(flags.text, ReadTextInput(flags.file, kMostTextBytes));
@@ -68,16 +68,15 @@ Status RunTokenizeCommand(TokenizeFlags& flags) {
 
 void AddTokenize(const Command& app, int& status) {
     auto flags = std::make_shared<TokenizeFlags>();
-    const Command command = app.AddCommand("tokenize", "A text as token ids and pieces");
+    const Command command = app.AddCommand("tokenize", "Print the token ids and pieces of a text");
     command.Footer(kTokenizeFooter);
     AddModel(command, flags->model, flags->pull);
-    flags->text_option = command.AddOption("--text", flags->text, "The text");
+    flags->text_option = command.AddOption("--text", flags->text, "Text to read");
     flags->file_option =
-        command.AddOption("--file", flags->file, "A file with the text; - : standard input");
-    command.AddFlag("--no-bos", flags->no_bos,
-                    "Without the begin and end tokens that the model wants");
+        command.AddOption("--file", flags->file, "File with the text; - : standard input");
+    command.AddFlag("--no-bos", flags->no_bos, "Omit the begin and end tokens of the model");
     command.AddFlag("--no-special", flags->no_special,
-                    "Names of special tokens in the text stay text");
+                    "Read names of special tokens as plain text");
     AddJson(command, flags->json);
     SetCallback(command, flags, flags->json, status, RunTokenizeCommand);
 }

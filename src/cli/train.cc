@@ -38,17 +38,17 @@ namespace weft::cli {
 namespace {
 
 constexpr const char* kTrainFooter =
-    "Weights have the type of --dtype and gradients that of --grad-dtype, vectors (such as norms)\n"
-    "float32; the optimizer updates weights of float32. A quantized model is widened. The result\n"
-    "is DIR/model.gguf, or with --save-format hf the folder DIR/model; 'weft run' and\n"
-    "'weft serve' take either. With --lora the model stays as it is; the result is an adapter in\n"
-    "DIR, which 'weft merge' puts into the weights. With --json there is a line a step and one at\n"
-    "the end.\n\n"
+    "Matrices use --dtype, their gradients --grad-dtype, and vectors (such as norms) float32.\n"
+    "The optimizer keeps float32 weights; a quantized model is dequantized first. The result is\n"
+    "DIR/model.gguf, or the folder DIR/model with --save-format hf; 'weft run' and 'weft serve'\n"
+    "load either. With --lora the model stays unchanged, and the result is an adapter in DIR,\n"
+    "which 'weft merge' adds to the weights. --json prints one line per step and one at the\n"
+    "end.\n\n"
     "SIGTERM, SIGINT, SIGUSR1, SIGHUP (to any rank) and --time-limit write a checkpoint and end\n"
-    "the job with status 75; --resume auto goes on from it. A second signal ends it at once.\n"
-    "SIGHUP comes when a terminal or ssh session closes; nohup keeps it ignored. Exit status:\n"
-    "0 done, 1 failed, 2 bad usage, 3 a rank was lost, 75 stopped as asked, 130 stopped at\n"
-    "once.\n\n"
+    "the job with status 75; --resume auto continues it. A second signal ends the job at once.\n"
+    "A terminal or ssh session that closes sends SIGHUP; run under nohup to ignore it. Exit\n"
+    "status: 0 done, 1 failed, 2 usage error, 3 a rank was lost, 75 stopped with a checkpoint,\n"
+    "130 stopped at once.\n\n"
     "Examples:\n"
     "  weft train model.gguf --data qca.jsonl --output-dir tuned --epochs 3 --lr 2e-5\n"
     "  weft train model.gguf --data qca.jsonl --output-dir tuned --local 2 --zero 1\n"
@@ -325,8 +325,8 @@ Status ResolveOutput(TrainFlags& flags) {
     }
     if (flags.output.empty() && !flags.no_output) {
         return MakeError(ErrorCode::kUsage,
-                         "--output-dir DIR is missing: the trained model is written to it. "
-                         "--no-output trains without keeping the result (to measure, or to try)");
+                         "--output-dir DIR is missing: Weft writes the trained model to it. "
+                         "--no-output trains without a result (for measurements and trials)");
     }
     if (flags.overwrite && flags.no_output) {
         return MakeError(ErrorCode::kUsage, "--overwrite needs --output-dir DIR");
@@ -340,9 +340,9 @@ Status CheckAdapterFlags(const TrainFlags& flags) {
     const bool type = flags.command.Given("--save-type") && flags.save.type != "F32";
     if (!type && !flags.command.Given("--save-format")) return {};
     return MakeError(ErrorCode::kUsage,
-                     "--save-{} {} with --lora: the result is an adapter, which is written as "
-                     "DIR/adapter_model.safetensors in F32. Leave it out; 'weft merge MODEL --lora "
-                     "DIR -o OUT --save-{} {}' writes the model with the adapter so",
+                     "--save-{} {} with --lora: the result is an adapter, which Weft writes as "
+                     "DIR/adapter_model.safetensors in F32. Remove the flag; 'weft merge MODEL "
+                     "--lora DIR -o OUT --save-{} {}' then writes the merged model",
                      type ? "type" : "format", type ? flags.save.type : flags.save.format,
                      type ? "type" : "format", type ? flags.save.type : flags.save.format);
 }
@@ -355,7 +355,7 @@ void ResolveRestart(TrainFlags& flags) {
     train::SaveWords& save = flags.job.save;
     if (restart <= 0 || flags.output.empty() || save.resume == "auto") return;
     if (!train::GoesOnAfterRestart(flags.output, flags.overwrite)) return;
-    Log(LogLevel::kInfo, "restart {} of this job: it goes on as with --resume auto", restart);
+    Log(LogLevel::kInfo, "restart {} of this job: it resumes as with --resume auto", restart);
     save.resume = "auto";
     flags.begun_anew = std::exchange(flags.overwrite, false);
 }
@@ -384,8 +384,8 @@ Status ResolveTrain(TrainFlags& flags) {
     const std::string& devices = flags.job.trainer.device;
     if (flags.common.cluster.elastic && devices.find(',') != std::string::npos) {
         return MakeError(ErrorCode::kUsage,
-                         "--elastic with --device {}: the number of ranks changes. Give one device "
-                         "for all, or --device auto",
+                         "--elastic with --device {}: the number of ranks changes. Use one device "
+                         "for all ranks, or --device auto",
                          devices);
     }
     if (flags.betas.size() != 2) {
@@ -404,8 +404,8 @@ Status ResolveTrain(TrainFlags& flags) {
     }
     if (flags.command.Given("--loss-scale") && flags.job.trainer.dtype != DType::kF16) {
         return MakeError(ErrorCode::kUsage,
-                         "--loss-scale {} with --dtype {}: only float16 needs one. Leave it out, "
-                         "or use --dtype f16",
+                         "--loss-scale {} with --dtype {}: only float16 needs a loss scale. Remove "
+                         "the flag, or use --dtype f16",
                          flags.loss_scale, Info(flags.job.trainer.dtype).name);
     }
     WEFT_TRY(train::CheckExport(ExportOf(flags)));
@@ -460,7 +460,7 @@ void PrintTrainSummary(const TrainFlags& flags, const Teller& teller,
     const std::string skipped =
         summary.skipped > 0 ? fmt::format(" ({} skipped)", summary.skipped) : "";
     if (summary.steps == summary.resumed_at && summary.steps > 0) {
-        Teller::Say("all {} steps were done before\n", summary.steps);
+        Teller::Say("all {} steps were complete before this run\n", summary.steps);
         return;
     }
     Teller::Say(
@@ -469,7 +469,7 @@ void PrintTrainSummary(const TrainFlags& flags, const Teller& teller,
         summary.steps, skipped, summary.tokens, summary.seconds, summary.tokens_per_s,
         summary.last_loss, BytesText(most));
     if (summary.stopped) {
-        Teller::Say("stopped as asked; {} has all of it: --resume auto goes on\n",
+        Teller::Say("stopped on request; {} has the state: --resume auto continues\n",
                     summary.stopped_at);
     }
 }
@@ -499,208 +499,218 @@ int ExitStatusOf(const TrainFlags& flags, const Result<int>& done) {
 void AddLoraFlags(const Command& app, train::TrainerOptions& trainer) {
     train::LoraWords& lora = trainer.lora;
     app.AddOption("--lora", lora.rank,
-                  "Rank of LoRA adapters beside the model's matrices: these alone are trained and "
-                  "written to --output-dir, as peft does; a quantized model stays quantized");
-    app.AddOption("--lora-alpha", lora.alpha, "An adapter counts alpha / rank times").ShowDefault();
-    app.AddOption("--lora-targets", lora.targets, "all, attn, mlp, or modules, as q_proj,v_proj")
+                  "Train LoRA adapters of this rank and write only them to --output-dir, in the "
+                  "format of PEFT; the model's weights stay unchanged, also quantized ones");
+    app.AddOption("--lora-alpha", lora.alpha, "Scale of an adapter: alpha / rank").ShowDefault();
+    app.AddOption("--lora-targets", lora.targets,
+                  "Matrices with adapters: all, attn, mlp, or module names, as q_proj,v_proj")
         .ShowDefault();
-    app.AddFlag("--rslora", lora.rslora, "Adapters count alpha / sqrt(rank) times");
+    app.AddFlag("--rslora", lora.rslora, "Scale adapters by alpha / sqrt(rank)");
     app.AddOption("--lora-from", lora.from,
-                  "An adapter's folder to go on from; its rank, alpha and targets count");
+                  "Continue to train the adapter in this folder, with its rank, alpha and targets");
     const auto take = [&trainer](double share) {
         trainer.lora_without_dropout = true;
         return share == 0 ? "" : "expected 0: Weft trains adapters without dropout";
     };
-    app.AddTaker("--lora-dropout", take,
-                 "0: go on without the dropout that --lora-from began with");
+    app.AddTaker("--lora-dropout", take, "0: ignore the dropout of the adapter in --lora-from");
     const auto take_all = [&trainer](double share) {
         trainer.without_dropout = true;
         return share == 0 ? "" : "expected 0: Weft trains without dropout";
     };
-    app.AddTaker("--dropout", take_all,
-                 "0: train without the dropout that the model's config.json has");
+    app.AddTaker("--dropout", take_all, "0: ignore the dropout in the model's config.json");
 }
 
 void AddRowShareFlag(const Command& app, train::TrainerOptions& trainer) {
     app.AddOption("--sequence-parallel", trainer.sequence_parallel,
-                  "With --tp: norms and the residual stream by own rows on each rank: less memory "
-                  "(on or off)")
+                  "With --tp: sequence parallelism: each rank keeps its share of the rows of norms "
+                  "and the residual stream, in less memory (on or off)")
         .OnOff()
         .DefaultText("off");
 }
 
 void AddExpertFlags(const Command& app, train::TrainerOptions& trainer) {
     app.AddOption("--ep", trainer.ep,
-                  "Groups of the tensor ranks that hold whole experts each, instead of columns of "
-                  "all (default: 1; without --tp it is that, too)");
+                  "Expert-parallel groups of the tensor ranks; each group holds whole experts "
+                  "(default: 1; without --tp, --tp becomes the same number)");
     app.AddOption("--router-aux-loss", trainer.router_aux_loss,
-                  "What the load-balance loss of experts weighs (default: config.json's "
-                  "router_aux_loss_coef where it sets output_router_logits, else 0: none)")
+                  "Weight of the load-balance loss of experts (default: router_aux_loss_coef of "
+                  "config.json if it sets output_router_logits, else 0)")
         .Range(0.0, 1e6);
 }
 
 void AddResultFlags(const Command& app, TrainFlags& flags) {
     train::TrainJob& job = flags.job;
     app.AddOption("--output-dir", flags.output,
-                  "Folder of the result, the checkpoints and the logs; one job at a time");
+                  "Folder for the result, checkpoints and logs; one job at a time");
     app.AddFlag("--no-output", flags.no_output,
-                "Keep nothing: no result, no checkpoint, no log (to measure, or to try)");
+                "Write no result, checkpoint or log (for measurements and trials)");
     app.AddFlag("--overwrite", flags.overwrite,
-                "Begin anew in a folder that has the result, checkpoints and logs of an earlier "
-                "job: they go before the first update (what this job reads stays)");
+                "Start over in a folder with results of an earlier job: Weft deletes its result, "
+                "checkpoints and logs before the first update, except files that this job reads");
     app.AddOption("--save-format", flags.save.format,
-                  "The result: gguf (DIR/model.gguf) or hf (DIR/model, a Hugging Face folder)")
+                  "Format of the result: gguf (DIR/model.gguf) or hf (DIR/model, a Hugging Face "
+                  "folder)")
         .ShowDefault();
     app.AddOption("--save-type", flags.save.type,
-                  "Type of the result: F32, F16, BF16; of gguf also Q8_0, ...")
+                  "Data type of the result: F32, F16, BF16; for gguf also Q8_0, ...")
         .ShowDefault();
     app.AddOption("--save-every", job.save.every,
-                  "Updates from one checkpoint in DIR/checkpoints to the next, and one at the end "
-                  "(0: none)")
+                  "Write a checkpoint to DIR/checkpoints every N updates and at the end (0: none)")
         .ShowDefault();
-    app.AddOption("--keep-last", job.save.keep, "Checkpoints that are kept (0: all)").ShowDefault();
+    app.AddOption("--keep-last", job.save.keep, "Number of checkpoints to keep (0: all)")
+        .ShowDefault();
     app.AddOption("--resume", job.save.resume,
-                  "Go on from a checkpoint: its folder, the --output-dir of another job, or auto: "
-                  "the newest one in DIR, if there is one");
+                  "Resume from a checkpoint: its folder, the --output-dir of another job, or auto: "
+                  "the newest checkpoint in DIR, if any");
     app.AddFlag("--new-data", job.data.renewed,
-                "With --resume: the data may be others than the checkpoint's (or be read with "
-                "another tokenizer, template or --seq-len); training goes on at their start");
+                "With --resume: start at the beginning of other data, or of the same data with "
+                "another tokenizer, template or --seq-len");
     app.AddOption("--time-limit", flags.time_limit,
-                  "Write a checkpoint and end with status 75 in time to be over so long after the "
-                  "start (90s, 30m, 4h, 4:00:00); --resume auto goes on")
+                  "Write a checkpoint and end with status 75 before this time has passed (90s, "
+                  "30m, 4h, 4:00:00); --resume auto continues")
         .TypeName("TIME");
     app.AddOption("--max-restarts", job.save.max_restarts,
-                  "With --save-every and several ranks: a rank that is lost is started again, and "
-                  "all go on from the last checkpoint, so often")
+                  "With --save-every and several ranks: restart lost ranks from the last "
+                  "checkpoint, at most N times")
         .ShowDefault();
     app.AddFlag("--elastic", flags.common.cluster.elastic,
-                "With --save-every: a rank that is lost and not back within --rejoin-ms is done "
-                "without; with --wait-for, workers that dial in join at the next update. The batch "
-                "of an update stays, and so does the curve");
+                "With --save-every: continue without a rank that does not return within "
+                "--rejoin-ms; with --wait-for, workers that connect join at the next update. The "
+                "batch and the loss curve stay the same");
     app.AddOption("--rejoin-ms", flags.common.cluster.rejoin_ms,
-                  "How long to wait for a lost rank (default: 60000; 10000 where --elastic can go "
-                  "on with fewer ranks)")
+                  "Milliseconds to wait for a lost rank (default: 60000; 10000 if --elastic can "
+                  "continue with fewer ranks)")
         .Range(1, 3'600'000);
 }
 
 void AddOptimizerFlags(const Command& app, TrainFlags& flags) {
     train::UpdateOptions& update = flags.job.trainer.update;
     app.AddOption("--optimizer,--optim", flags.optimizer,
-                  "adamw, adam (decay in the gradient), sgd, adafactor, adam8bit; or "
-                  "transformers' name of one")
+                  "Optimizer: adamw, adam (L2 decay in the gradient), sgd, adafactor, adam8bit; or "
+                  "its name in transformers")
         .ShowDefault();
-    app.AddOption("--betas", flags.betas, "Adam's two, as 0.9,0.999").Commas();
-    app.AddOption("--eps", update.eps, "Adam's").ShowDefault();
+    app.AddOption("--betas", flags.betas, "Beta 1 and beta 2 of Adam, as 0.9,0.999").Commas();
+    app.AddOption("--eps", update.eps, "Epsilon of Adam").ShowDefault();
     app.AddOption("--weight-decay", update.weight_decay,
-                  "Of matrices only (adamw, adam8bit: 0.01, else 0)");
-    app.AddOption("--momentum", update.momentum, "SGD's").ShowDefault();
-    app.AddFlag("--nesterov", update.nesterov, "SGD's momentum as Nesterov has it");
+                  "Weight decay of matrices (default: 0.01 for adamw and adam8bit, else 0)");
+    app.AddOption("--momentum", update.momentum, "Momentum of SGD").ShowDefault();
+    app.AddFlag("--nesterov", update.nesterov, "Use Nesterov momentum with SGD");
     app.AddFlag("--scale-parameter", update.scale_parameter,
-                "Adafactor: the rate is times the root mean square of each tensor");
+                "Adafactor: multiply the rate by the root mean square of each tensor");
     app.AddFlag("--relative-step", update.relative_step,
-                "Adafactor: the rate is min(0.01, 1 / sqrt(step)), whatever --lr is");
+                "Adafactor: use the rate min(0.01, 1 / sqrt(step)) instead of --lr");
 }
 
 void AddSampleFlags(const Command& app, TrainFlags& flags) {
     train::SampleWords& sample = flags.job.sample;
     app.AddOption("--sample", sample.prompts,
-                  "A prompt that the model in training goes on with, told beside the losses; may "
-                  "be given several times")
+                  "Prompt that the model completes during training, beside the losses; may be "
+                  "repeated")
         .OneEach();
     app.AddOption("--sample-file", flags.sample_file,
-                  "A file of such prompts, one a line (or JSON strings)");
+                  "File with one such prompt per line (or JSON strings)");
     app.AddOption("--sample-every", sample.every,
-                  "Updates from one sample to the next, and one at the end (0: after each "
-                  "evaluation, or epoch)")
+                  "Generate the samples every N updates and at the end (0: after each evaluation, "
+                  "or epoch)")
         .ShowDefault();
-    app.AddOption("--sample-tokens", sample.tokens, "Most tokens of a sample").ShowDefault();
-    app.AddOption("--sample-temperature", sample.temperature, "Of samples (0: greedy)")
+    app.AddOption("--sample-tokens", sample.tokens, "Maximum tokens of a sample").ShowDefault();
+    app.AddOption("--sample-temperature", sample.temperature,
+                  "Sampling temperature of samples (0: greedy)")
         .ShowDefault();
 }
 
 void AddPrecisionFlags(const Command& app, TrainFlags& flags) {
     app.AddOption("--dtype", flags.dtype,
-                  "Weights and operands of matrix products: bf16, f16 (with loss scaling) or f32; "
-                  "the optimizer's own weights are float32")
+                  "Data type of weights and matrix products: bf16, f16 (with loss scaling) or f32; "
+                  "the optimizer keeps float32 weights")
         .OneOf({"bf16", "f16", "f32"})
         .ShowDefault();
     app.AddOption("--grad-dtype", flags.job.trainer.grad_dtype,
-                  "What gradients of matrices are added up in, over passes and replicas: f32, "
-                  "bf16 (f16 with --dtype f16: half the memory and bytes on the wire), or auto: "
-                  "f32 where passes x replicas > 8")
+                  "Data type in which matrix gradients accumulate over micro-batches and replicas: "
+                  "f32, bf16 (f16 with --dtype f16: half the memory and bytes on the wire), or "
+                  "auto: f32 if micro-batches x replicas > 8")
         .OneOf({"auto", "f32", "bf16", "f16"})
         .ShowDefault();
     app.AddOption("--loss-scale", flags.loss_scale,
-                  "With --dtype f16: what the loss is multiplied by. dynamic: 65536, halved where "
-                  "gradients overflow (the step is skipped), doubled after 2000 steps without it")
+                  "With --dtype f16: factor of the loss. dynamic: start at 65536, halve when "
+                  "gradients overflow (and skip the step), double after 2000 steps without "
+                  "overflow")
+        .ShowDefault();
+}
+
+void AddTrainLayoutFlags(const Command& app, TrainFlags& flags) {
+    train::TrainJob& job = flags.job;
+    app.AddOption("--zero", job.trainer.zero,
+                  "ZeRO stage: replicas shard the optimizer state (1), also gradients (2), also "
+                  "weights (3)")
+        .Range(0, 3)
+        .ShowDefault();
+    app.AddOption("--overlap", job.trainer.overlap,
+                  "Overlap the collectives of ZeRO 2 and 3 with arithmetic: auto (if replicas are "
+                  "on several hosts), on or off")
+        .OneOf({"auto", "on", "off"})
+        .ShowDefault();
+    app.AddOption("--tp", job.trainer.tp, "Tensor-parallel ranks (default: 1)");
+    app.AddOption("--pp", job.trainer.pp, "Pipeline stages (default: 1)");
+    app.AddOption("--virtual-stages", job.trainer.virtual_stages,
+                  "Interleaved pipeline: V model chunks per stage; the bubble shrinks to 1/V, the "
+                  "traffic grows V times")
+        .Range(1, 1024)
+        .ShowDefault();
+    app.AddOption("--dp", job.trainer.dp, "Data-parallel replicas (default: ranks / tp / pp)");
+    app.AddOption("--split", flags.common.split, "Shares of tensor ranks or stages, as 3,2,1");
+    app.AddOption("--recompute", job.trainer.recompute,
+                  "Activations to recompute in the backward pass: none, selective (norms and gated "
+                  "units), full (all but the residual stream), or auto: the first of these that "
+                  "fits into memory")
+        .OneOf({"auto", "none", "selective", "full"})
         .ShowDefault();
 }
 
 void AddTrainingFlags(const Command& app, TrainFlags& flags) {
     train::TrainJob& job = flags.job;
     app.AddOption("--ds-config", flags.ds_config,
-                  "DeepSpeed's configuration (JSON); flags fill in its \"auto\" "
+                  "DeepSpeed configuration file (JSON); flags fill in its \"auto\" values "
                   "(docs/deepspeed.md)");
     app.AddOption("--eval-every", job.eval_every,
-                  "With --test-split: updates from one evaluation on the test part to the next, "
-                  "and one at the end (0: after each epoch)")
+                  "With --test-split: evaluate the test part every N updates and at the end (0: "
+                  "after each epoch)")
         .ShowDefault();
     app.AddFlag("--from-scratch", job.trainer.from_scratch,
-                "Begin from random weights (by --seed): MODEL is a folder with config.json, "
+                "Start from random weights (by --seed); MODEL is a folder with config.json, "
                 "tokenizer.json and tokenizer_config.json");
-    app.AddOption("--steps", job.steps, "Updates (0: by --epochs)").ShowDefault();
-    app.AddOption("--epochs", job.epochs, "Times that the data are seen").ShowDefault();
+    app.AddOption("--steps", job.steps, "Number of updates (0: as --epochs says)").ShowDefault();
+    app.AddOption("--epochs", job.epochs, "Number of passes over the data").ShowDefault();
     app.AddOption("--micro-batch,--batch-size-per-device", job.trainer.micro_batch,
-                  "Sequences of one pass, on each replica")
+                  "Sequences per micro-batch, on each replica")
         .ShowDefault();
-    app.AddOption("--grad-accum", job.trainer.accumulation, "Passes of an update, on each replica")
+    app.AddOption("--grad-accum", job.trainer.accumulation,
+                  "Micro-batches per update, on each replica")
         .ShowDefault();
     app.AddOption("--lr", job.schedule.rate, "Learning rate").ShowDefault();
     AddPrecisionFlags(app, flags);
     app.AddOption("--schedule", flags.schedule,
-                  "constant, linear, cosine, WarmupLR, WarmupDecayLR, WarmupCosineLR")
+                  "Learning-rate schedule: constant, linear, cosine, WarmupLR, WarmupDecayLR, "
+                  "WarmupCosineLR")
         .Suggest({"constant", "linear", "cosine", "WarmupLR", "WarmupDecayLR", "WarmupCosineLR"})
         .ShowDefault();
     app.AddOption("--schedule-steps", job.schedule.total_steps,
-                  "Updates that the schedule is laid out for (0: those of the run); after them the "
-                  "rate stays at its end")
+                  "Length of the schedule in updates (0: the run); afterwards the rate stays at "
+                  "its last value")
         .ShowDefault();
-    app.AddOption("--warmup-steps", job.schedule.warmup_steps, "Updates of warm-up").ShowDefault();
+    app.AddOption("--warmup-steps", job.schedule.warmup_steps, "Number of warm-up updates")
+        .ShowDefault();
     AddOptimizerFlags(app, flags);
-    app.AddOption("--clip", job.trainer.clip, "Most gradient norm (0: any)").ShowDefault();
-    app.AddOption("--zero", job.trainer.zero,
-                  "ZeRO stage: what replicas share out instead of each holding it: 1 the "
-                  "optimizer's state, 2 gradients, too, 3 weights, too")
-        .Range(0, 3)
+    app.AddOption("--clip", job.trainer.clip, "Maximum gradient norm (0: no clipping)")
         .ShowDefault();
-    app.AddOption("--overlap", job.trainer.overlap,
-                  "ZeRO 2 and 3 gather and sum up beside the arithmetic: auto (where replicas are "
-                  "on several hosts), on or off")
-        .OneOf({"auto", "on", "off"})
-        .ShowDefault();
-    app.AddOption("--tp", job.trainer.tp, "Ranks that share each layer (default: 1)");
-    app.AddOption("--pp", job.trainer.pp, "Pipeline stages (default: 1)");
-    app.AddOption("--virtual-stages", job.trainer.virtual_stages,
-                  "With --pp: V runs of layers that each stage has, which take turns: stages "
-                  "stand idle for a V-th of the time, and talk V times as much")
-        .Range(1, 1024)
-        .ShowDefault();
-    app.AddOption("--dp", job.trainer.dp, "Replicas (default: ranks / tp / pp)");
-    app.AddOption("--split", flags.common.split,
-                  "Uneven shares of tensor ranks or stages, as 3,2,1");
-    app.AddOption("--recompute", job.trainer.recompute,
-                  "What the backward pass computes again instead of keeping it: none, selective "
-                  "(norms and gated units), full (all but the residual stream), or auto: the "
-                  "first of them that fits into the memory")
-        .OneOf({"auto", "none", "selective", "full"})
-        .ShowDefault();
+    AddTrainLayoutFlags(app, flags);
     AddRowShareFlag(app, job.trainer);
     AddExpertFlags(app, job.trainer);
     AddLoraFlags(app, job.trainer);
     AddTrainDevices(app, job.trainer.device);
-    app.AddOption("-t,--threads", job.trainer.threads, "Threads a rank (0: all its cores)")
+    app.AddOption("-t,--threads", job.trainer.threads, "Threads per rank (0: all its cores)")
         .ShowDefault();
-    app.AddFlag("--reference", job.trainer.reference, "Reference kernels");
+    app.AddFlag("--reference", job.trainer.reference, "Use reference kernels");
 }
 
 }  // namespace
@@ -708,13 +718,14 @@ void AddTrainingFlags(const Command& app, TrainFlags& flags) {
 void AddTrain(const Command& app, int& status) {
     auto flags = std::make_shared<TrainFlags>();
     flags->job.schedule.rate = 5e-5;
-    const Command train = app.AddCommand("train", "Fine-tune a model; look at its data and logs");
+    const Command train = app.AddCommand("train", "Train a model; inspect its data and logs");
     train.NeedsCommand();
     AddTrainData(train, status);
     AddTrainEstimate(train, status);
     AddTrainPlot(train, status);
     // `weft train MODEL ...` is `weft train run MODEL ...` (main.cc).
-    const Command command = train.AddCommand("run", "Fine-tune a model");
+    const Command command =
+        train.AddCommand("run", "Fine-tune a model, or train it from random weights");
     command.LeaveOut("run");
     flags->command = command;
     command.Footer(kTrainFooter);
@@ -726,7 +737,8 @@ void AddTrain(const Command& app, int& status) {
     AddRankFlags(command, flags->common);
     command
         .AddOption("--transport", flags->common.cluster.transport,
-                   "auto, shm, tcp, verbs or mpi (auto: shm within a host)")
+                   "Transport between ranks: auto, shm, tcp, verbs or mpi (auto: shm within a "
+                   "host)")
         .OneOf(net::TransportNames());
     AddJson(command, flags->common.json);
     command.Callback([flags, &status] {

@@ -58,32 +58,33 @@ Status Inspect(const DataFlags& flags) {
 void AddDataFlags(const Command& app, train::DataWords& flags) {
     app.AddOption(
            "--data", flags.data,
-           "A file of records (JSON, JSON lines, CSV, TSV, plain text, also compressed) or a "
-           "folder of such files, given once or more; or "
-           "synthetic:random-tokens[:LENGTH[:COUNT]]")
+           "File of records (JSON, JSON lines, CSV, TSV, plain text, also compressed) or folder of "
+           "such files; may be repeated; or synthetic:random-tokens[:LENGTH[:COUNT]]")
         .OneEach()
         .Required();
     app.AddOption("--prompt-type", flags.prompt_type,
                   "Template of question records: 0 question alone, 1 context then question, 2 "
-                  "question then context, 3 no words around, 4 sections, 5 the model's chat "
+                  "question then context, 3 no added words, 4 sections, 5 the model's chat "
                   "template")
         .ShowDefault();
     app.AddOption("--control-tokens", flags.control_tokens,
-                  "Control tokens written out in text, prompt and completion: auto (as tokens if "
+                  "Control tokens spelled out in text, prompt and completion: auto (parse them if "
                   "the chat template writes all of them), parse, letters")
         .OneOf({"auto", "parse", "letters"})
         .ShowDefault();
-    app.AddOption("--seq-len,--seq", flags.sequence, "Tokens of a sequence").ShowDefault();
-    app.AddOption("--test-split", flags.test_split, "Share of the records kept for tests")
+    app.AddOption("--seq-len,--seq", flags.sequence, "Tokens per sequence").ShowDefault();
+    app.AddOption("--test-split", flags.test_split, "Share of the records to hold out for tests")
         .ShowDefault();
-    app.AddOption("--seed", flags.seed, "Of the order, the split and random tokens").ShowDefault();
-    app.AddFlag(
-        "--no-pack", [&flags] { flags.pack = false; }, "One sample a sequence, padded");
-    app.AddOption("--long", flags.longs, "Samples longer than a sequence: truncate, skip, split")
+    app.AddOption("--seed", flags.seed, "Seed of the order, the split and random tokens")
         .ShowDefault();
     app.AddFlag(
-        "--no-shuffle", [&flags] { flags.shuffle = false; }, "In the order of the file");
-    app.AddFlag("--skip-bad", flags.skip_bad, "Count records that can't be used, and go on");
+        "--no-pack", [&flags] { flags.pack = false; },
+        "Put one sample into each sequence, padded, instead of packing");
+    app.AddOption("--long", flags.longs, "Samples longer than a sequence: truncate, skip or split")
+        .ShowDefault();
+    app.AddFlag(
+        "--no-shuffle", [&flags] { flags.shuffle = false; }, "Keep the order of the file");
+    app.AddFlag("--skip-bad", flags.skip_bad, "Skip and count unusable records");
 }
 
 void AddTrainData(const Command& train, int& status) {
@@ -91,12 +92,14 @@ void AddTrainData(const Command& train, int& status) {
     data.NeedsCommand();
     auto flags = std::make_shared<DataFlags>();
     const Command command = data.AddCommand(
-        "inspect", "Lengths, masks and errors of a data set, as training will see it");
+        "inspect", "Show lengths, masks and errors of a data set, as training reads it");
     command.Footer(kTrainDataFooter);
     AddModel(command, flags->model, flags->pull);
     AddDataFlags(command, flags->data);
-    command.AddOption("--show", flags->show, "Samples shown with their masks").ShowDefault();
-    command.AddOption("--most", flags->most, "Samples read of each part, at most").ShowDefault();
+    command.AddOption("--show", flags->show, "Number of samples to show with their masks")
+        .ShowDefault();
+    command.AddOption("--most", flags->most, "Maximum samples to read from each part")
+        .ShowDefault();
     AddJson(command, flags->json);
     SetCallback(command, flags, flags->json, status, [](DataFlags& f) { return Inspect(f); });
 }

@@ -20,11 +20,12 @@ constexpr const char* kTrainEstimateFooter =
 void AddTrainEstimate(const Command& train, int& status) {
     auto flags = std::make_shared<PlanTrainFlags>();
     const Command command =
-        train.AddCommand("estimate", "Time and memory of training on machines that are not here");
+        train.AddCommand("estimate", "Predict time and memory of training on described machines");
     command.Footer(kTrainEstimateFooter);
-    command.AddOption("MODEL", flags->model, "A model, its config.json or its name").Required();
-    command.AddOption("--machines", flags->machines, "Such as 2xh100,ib-8x400g").Required();
-    command.AddFlag("--explain", flags->explain, "What the best layout's seconds are spent on");
+    command.AddOption("MODEL", flags->model, "Model, its config.json or its name").Required();
+    command.AddOption("--machines", flags->machines, "Machines, such as 2xh100,ib-8x400g")
+        .Required();
+    command.AddFlag("--explain", flags->explain, "Show the time of each part of the best layout");
     AddPlanTrainFlags(command, *flags, nullptr);
     AddJson(command, flags->json);
     SetCallback(command, flags, flags->json, status, RunPlanTrain);

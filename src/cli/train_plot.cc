@@ -49,19 +49,18 @@ Status Draw(const PlotFlags& flags) {
 
 void AddTrainPlot(const Command& train, int& status) {
     auto flags = std::make_shared<PlotFlags>();
-    const Command command =
-        train.AddCommand("plot", "Curves of training logs as an SVG or PNG file");
+    const Command command = train.AddCommand("plot", "Plot training logs as an SVG or PNG file");
     command.Footer(kTrainPlotFooter);
-    command.AddOption("LOG", flags->logs, "CSV files or JSON lines with a column 'step'")
+    command.AddOption("LOG", flags->logs, "CSV or JSON-lines files with a column 'step'")
         .Required();
-    command.AddOption("-o,--out", flags->out, "The file: NAME.svg or NAME.png").Required();
+    command.AddOption("-o,--out", flags->out, "File to write: NAME.svg or NAME.png").Required();
     command
         .AddOption("--columns", flags->options.columns,
-                   "Which columns (unsaid: loss, eval_loss, lr, tokens_per_s, grad_norm)")
+                   "Columns to plot (default: loss, eval_loss, lr, tokens_per_s, grad_norm)")
         .Commas();
     command
         .AddOption("--smooth", flags->options.smooth,
-                   "Exponential mean, 0 to below 1: 0.9 is over some ten rows")
+                   "Exponential smoothing, 0 to below 1; 0.9 averages about ten rows")
         .ShowDefault();
     AddJson(command, flags->json);
     SetCallback(command, flags, flags->json, status, [](PlotFlags& f) { return Draw(f); });

@@ -93,7 +93,7 @@ Status BringKey(const UpFlags& flags, const std::string& path) {
     const bool made = key.empty();
     if (made) key = fleet::NewKeyWords();
     WEFT_TRY(fleet::WriteKey(path, key));
-    if (made) Log(LogLevel::kInfo, "made the key of cluster '{}': {}", flags.cluster, path);
+    if (made) Log(LogLevel::kInfo, "created the key of cluster '{}': {}", flags.cluster, path);
     return {};
 }
 
@@ -243,28 +243,29 @@ Status RunUp(UpFlags& flags) {
 void AddUp(const Command& app, int& status) {
     auto flags = std::make_shared<UpFlags>();
     const Command up =
-        app.AddCommand("up", "Be a host of a cluster: serve ranks, find the other hosts");
+        app.AddCommand("up", "Join this host to a cluster: serve ranks, and find the other hosts");
     up.AddOption("WORDS", flags->words,
-                 "'-': ask for the cluster's key, the words that 'weft up' printed on the first "
-                 "host, or read it from standard input; none: use the key of this host, or make a "
-                 "new one. The words themselves are taken, too, but other users can see them");
+                 "'-': read the key phrase that 'weft up' printed on the first host, from a prompt "
+                 "or standard input; none: use this host's key, or create one. The phrase itself "
+                 "works, too, but other users can read a command line");
     up.AddOption("--cluster", flags->cluster,
-                 "Which cluster: its key is ~/.config/weft/clusters/NAME.key")
+                 "Name of the cluster; its key is ~/.config/weft/clusters/NAME.key")
         .TypeName("NAME")
         .ShowDefault();
-    up.AddOption("--key-file", flags->key_file, "A key that is elsewhere");
-    up.AddOption("--port", flags->port, "Where ranks are asked for (TCP)")
+    up.AddOption("--key-file", flags->key_file,
+                 "Path of the cluster key, if it is not in the configuration folder");
+    up.AddOption("--port", flags->port, "TCP port on which to accept jobs")
         .Range(1, 65'535)
         .ShowDefault();
     up.AddFlag("--unit", flags->unit,
-               "Print a unit for systemd --user that runs this command, and serve nothing");
+               "Print a systemd --user unit for this command, and start nothing");
     AddDataWords(up, flags->data);
     up.Footer(
-        "The hosts find each other on every cable between them, by IPv6 link-local multicast: no\n"
-        "address has to be set up. Open UDP and TCP port 7000 in a firewall.\n\n"
+        "The hosts find each other on every cable between them, by IPv6 link-local multicast,\n"
+        "without configured addresses. Open UDP and TCP port 7000 in a firewall.\n\n"
         "Examples:\n"
-        "  weft up                  (on the first host: prints the words)\n"
-        "  weft up -                (on each other host: asks for the words)\n"
+        "  weft up                  (on the first host: prints the key phrase)\n"
+        "  weft up -                (on each other host: asks for the key phrase)\n"
         "  weft up - < words.txt\n"
         "  weft hosts\n"
         "  weft run model.gguf -p \"Hello\" --cluster home");

@@ -86,8 +86,8 @@ void PrintVersion(bool json) {
 }
 
 void AddTrace(const Command& app) {
-    const Command trace = app.AddCommand(
-        "trace", "Run another command and write a timeline of it that Perfetto opens");
+    const Command trace =
+        app.AddCommand("trace", "Run another command and write a timeline for Perfetto");
     trace.Footer(
         "weft trace COMMAND ... is weft COMMAND ... --trace weft-trace.json: for each rank a\n"
         "timeline of compute, wait and wire. Open it at https://ui.perfetto.dev.\n\n"

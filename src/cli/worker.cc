@@ -95,23 +95,23 @@ int BeRank(const WorkerFlags& flags) {
 
 void AddWorker(const Command& app, int& status) {
     auto flags = std::make_shared<WorkerFlags>();
-    const Command worker = app.AddCommand("worker", "Serve ranks of jobs that other hosts start");
-    worker.AddOption("--listen", flags->listen, "Be called by rank 0 (--hosts) at this address")
+    const Command worker = app.AddCommand("worker", "Run ranks of jobs that other hosts start");
+    worker.AddOption("--listen", flags->listen, "Accept calls of rank 0 (--hosts) at this address")
         .TypeName("HOST:PORT");
     worker
         .AddOption("--join", flags->join.join,
-                   "Dial rank 0 (--wait-for) at this address (port 7000), again and again")
+                   "Connect to rank 0 (--wait-for) at this address (port 7000), and retry")
         .TypeName("HOST:PORT");
-    worker.AddOption("--key-file", flags->key_file, "The key shared with rank 0");
-    worker.AddOption("--rank", flags->join.rank, "With --join: the rank to be (default: any)")
+    worker.AddOption("--key-file", flags->key_file, "File with the key shared with rank 0");
+    worker.AddOption("--rank", flags->join.rank, "With --join: request this rank (default: any)")
         .Range(1, 255)
         .TypeName("N");
     worker.AddFlag("--once", flags->join.once,
-                   "With --join: end with the first job, and its status");
+                   "With --join: end after the first job, with its status");
     worker
         .AddOption("--wait", flags->wait,
-                   "With --join: give up where there was no job for so long, as 90s or 10m "
-                   "(default: never)")
+                   "With --join: give up after this time without a job, as 90s or 10m (default: "
+                   "never)")
         .TypeName("TIME");
     AddDataWords(worker, flags->data);
     worker.AddOption("--handle", flags->handle, "").Group("");

@@ -245,7 +245,7 @@ class Remove(CacheTest):
         locks.mkdir(parents=True)
         with open(locks / f"{digest}.lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            self.assertIn("another program is fetching",
+            self.assertIn("waiting for another program",
                           self.weft("rm", "o/n:Q4_0", "--yes", status=1))
         self.assertEqual(len(self.list()), 2)
         (locks / f"{digest}.lock").unlink()

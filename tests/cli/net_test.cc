@@ -157,10 +157,10 @@ TEST_F(Net, TablesHaveTheColumnsOfTheirPeers) {
             "t_stdev[usec]", "99% percentile[usec]", "99.9% percentile[usec]"});
     expect(Run(Words{"bw", "--local", "3", "--sizes", "8,4K"} + kShort),
            {"BW peak[MiB/sec]", "BW average[MiB/sec]", "MsgRate[Mpps]", "rank 2",
-            "Bandwidth of 4096 bytes, every pair", "The slowest of them"});
+            "Bandwidth of 4096 bytes, every pair", "The slowest link"});
     expect(Run(Words{"allreduce", "--local", "2", "--sizes", "8K"} + kShort),
            {"size", "count", "type", "algbw", "busbw", "#wrong", "2048", "A sync of 8 KB costs",
-            "61-layer model at TP=2", "ms a token to the wire (123 syncs"});
+            "61-layer model at TP=2", "ms per token on the wire (123 syncs"});
 }
 
 TEST_F(Net, Plot) {

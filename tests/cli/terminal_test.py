@@ -170,18 +170,18 @@ class Conversation(unittest.TestCase):
         said = ""
         for number in range(1, 41):
             said = terminal.ask(f"What is {number} + {number}?")
-            if "/drop asks it" in said:
+            if "/drop asks again" in said:
                 break
-        self.assertIn("/drop asks it without the oldest turns", said)
+        self.assertIn("/drop asks again without the oldest turns", said)
         said = terminal.ask("/drop")
         self.assertRegex(said, r"(?s)without the oldest \d+ messages.*\n.*\w")
         self.assertNotIn("error", said)
         self.assertIn("gets all turns again", terminal.ask("/undrop"))
         self.assertIn("No turns were dropped", terminal.ask("/undrop"))
-        self.assertIn("/drop asks it", terminal.ask("What is 6 + 6?"))
+        self.assertIn("/drop asks again", terminal.ask("What is 6 + 6?"))
         said = terminal.ask("What is 6 + 6?")
         self.assertIn("The question before this one did not fit", said)
-        self.assertIn("/drop asks it", said)
+        self.assertIn("/drop asks again", said)
         said = terminal.ask("/drop")
         self.assertIn("without the oldest", said)
         self.assertNotIn("error", said)
@@ -241,13 +241,13 @@ class Conversation(unittest.TestCase):
         said = terminal.ask("What is 7 + 7?")
         self.assertNotIn("error", said)
         self.assertIn("/drop goes on without this turn", said)
-        self.assertIn("/drop asks it without the oldest turns", terminal.ask("What is 8 + 8?"))
+        self.assertIn("/drop asks again without the oldest turns", terminal.ask("What is 8 + 8?"))
         said = terminal.ask("/drop")
         self.assertIn("without the oldest 4 messages", said)
         self.assertNotIn("error", said)
         # All that was said is still there.
         self.assertIn("gets all turns again", terminal.ask("/undrop"))
-        self.assertIn("/drop asks it", terminal.ask("What is 9 + 9?"))
+        self.assertIn("/drop asks again", terminal.ask("What is 9 + 9?"))
         terminal.type("\x04")
         self.assertEqual(terminal.wait(), 0)
 
@@ -263,13 +263,13 @@ class Conversation(unittest.TestCase):
         self.assertNotIn("error", said)
         # The first question is kept: given back, it is too much again.
         self.assertIn("gets all turns again", terminal.ask("/undrop"))
-        self.assertIn("/drop asks it", terminal.ask("What is 7 + 7?"))
+        self.assertIn("/drop asks again", terminal.ask("What is 7 + 7?"))
         self.assertNotIn("error", terminal.ask("/drop"))
         # With older turns, until none is left.
-        self.assertIn("/drop asks it", terminal.ask(long))
+        self.assertIn("/drop asks again", terminal.ask(long))
         for _ in range(10):
             said = terminal.ask("/drop")
-            if "/drop asks it" not in said:
+            if "/drop asks again" not in said:
                 break
         self.assertIn("Shorten the prompt", said)
         self.assertIn("no older turns", terminal.ask("/drop"))

@@ -107,7 +107,7 @@ def test_tunnels(room, _):
         b.up(words_of(first))
         first.await_text(r"found: eth1 at eth7 of b")
         a.do("ip", "link", "set", "tun0", "multicast", "off")
-        first.await_text(r"tun0: no host is found by it: it has no multicast \(a tunnel\?\)")
+        first.await_text(r"tun0: discovery does not work on it: it has no multicast \(a tunnel\?\)")
         await_others(a, ["b"])
     finally:
         hold.stdin.close()
@@ -125,8 +125,9 @@ def test_what_is_wrong_with_an_interface(room, _):
     a.do("ip", "link", "set", "quiet", "up")
     a.do("sh", "-c", "echo 1 >/proc/sys/net/ipv6/conf/eth1.7/disable_ipv6")
     first = a.up()
-    first.await_text(r"small: no host is found by it: .*ip link set small mtu 1500")
-    first.await_text(r"quiet: no host is found by it: .*addrgenmode eui64.*ipv6.method link-local")
+    first.await_text(r"small: discovery does not work on it: .*ip link set small mtu 1500")
+    first.await_text(r"quiet: discovery does not work on it: "
+                     r".*addrgenmode eui64.*ipv6.method link-local")
     first.await_text(r"eth1\.7: .*sysctl net\.ipv6\.conf\.eth1/7\.disable_ipv6=0")
     # The remedies are such.
     a.do("ip", "link", "set", "small", "mtu", "1500")
@@ -136,7 +137,7 @@ def test_what_is_wrong_with_an_interface(room, _):
     end = time.monotonic() + limits.limit(20)
     while True:
         notes = json.loads(a.run("hosts", "--json").stdout)["notes"]
-        if not any("no host is found by it" in note for note in notes):
+        if not any("discovery does not work on it" in note for note in notes):
             break
         assert time.monotonic() < end, notes
 
@@ -148,7 +149,7 @@ def test_a_kernel_whose_ipv6_is_off(room, model):
         host.do("sh", "-c", "echo 1 >/proc/sys/net/ipv6/conf/all/disable_ipv6")
         host.do("ip", "addr", "add", f"{address}/24", "dev", end)
     first = a.up()
-    first.await_text(r"eth1: no host is found by it: .*disable_ipv6=0")
+    first.await_text(r"eth1: discovery does not work on it: .*disable_ipv6=0")
     second = b.up(words_of(first))
     with open(os.path.join(a.home, ".config/weft/clusters/home.toml"), "w") as file:
         file.write('[[host]]\nname = "b"\naddress = "10.9.0.2"\n')
@@ -333,7 +334,7 @@ def test_a_host_that_died(room, model):
     second.process.send_signal(signal.SIGSTOP)  # hangs, and does not end
     first.await_text(r"gone: eth1 at eth7 of b")
     ran = a.run("hosts")
-    assert ran.returncode == 0 and "b is named in the cluster's file, and was not found" in \
+    assert ran.returncode == 0 and "the cluster file names b, and discovery did not find it" in \
         ran.stderr, ran
     begin = time.monotonic()
     ran = a.run("run", model, "-p", "ab", "--cluster", "home")

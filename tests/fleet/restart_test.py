@@ -76,7 +76,7 @@ def test_hosts_that_come_and_go(room, model):
     with open(os.path.join(a.home, ".config/weft/clusters/home.toml"), "w") as file:
         file.write('[[host]]\nname = "b"\n')
     server = serve(a, model)
-    server.await_text(r"waiting for host b.*host b of cluster|waiting for host b.*was not found")
+    server.await_text(r"waiting for host b.*host b of cluster|waiting for host b.*did not find it")
     await_health(a, server, 503, "waiting for host b")
     assert ask(a, "/live")[0] == 200
     status, answer = ask(a, "/v1/completions", COMPLETION)
@@ -137,7 +137,7 @@ def test_what_does_not_pass(room, model):
             (["/nonexistent.gguf", "--port", "0"], 1, "/nonexistent.gguf"),
             ([model, "--port", "0", "--kv", "x"], 2, "--kv"),
             ([model, "--port", "0", "--cluster", "other"], 1, "there is no cluster 'other'"),
-            ([model, "--unit"], 2, "--unit goes with --restart")):
+            ([model, "--unit"], 2, "--unit needs --restart")):
         ran = a.run("serve", *words, *([] if "--unit" in words else ["--restart"]))
         assert ran.returncode == status and said in ran.stderr, ran
         assert ran.stderr.count("error:") == 1, ran

@@ -361,7 +361,7 @@ class Ssh(SubmitTest):
         text = self.weft("submit", "--to", "ssh", "-N", "2", "--hostfile", "hosts.txt", "--dry-run",
                          "--", "run", "m")
         self.assertIn("for host in a me@b; do", text)
-        self.assertIn("for --to ssh", self.weft("submit", "--to", "slurm", "--hosts", "a",
+        self.assertIn("need --to ssh", self.weft("submit", "--to", "slurm", "--hosts", "a",
                                                 "--dry-run", "--", "run", "m", status=2))
 
     def test_hosts(self):
