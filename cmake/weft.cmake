@@ -33,48 +33,90 @@ if(WEFT_FUZZ)
   target_compile_options(weft_options INTERFACE -fsanitize=fuzzer-no-link -Wno-unknown-pragmas)
 endif()
 
-# Files of a folder are compiled together, several as one: a whole build then takes less than half
-# the time, since what they include is read once. What it asks of them: names in their unnamed
-# namespaces differ. Who changes one file often is quicker with -DWEFT_UNITY=OFF.
+# Several files of a folder compile as one unit, because they include the same headers: a whole build
+# takes less than half of the time. Files whose local names are equal go into different units.
+# -DWEFT_UNITY=OFF compiles each file alone, which is quicker while one file changes often.
 option(WEFT_UNITY "Compile several files of a folder as one" ON)
 set(WEFT_UNITY_FILES 16)
-# Compiled by themselves: what tests/backend/strange has in place of (objects of their own, so that a
-# linker can leave them), what has flags of its own, what defines functions of verbs.h, and what
-# includes toml++, which takes seconds.
+# These files compile alone: files that tests/backend/strange replaces (a linker leaves objects out,
+# not parts of them), files with flags of their own, the functions of verbs.h, and the user of toml++,
+# which takes seconds to parse.
 set(WEFT_ALONE "/backend/device\\.cc$|/backend/cpu/memory\\.cc$|/tensor/encode/level_|/engine/(logits_row|lookup|sampler)\\.cc$|/net/verbs_calls\\.cc$|/fleet/cluster_file\\.cc$|/support/paths\\.cc$")
-# weft_unity(OUT TARGET ROOT SOURCES...): what TARGET compiles in place of SOURCES, which are below
-# ROOT, a folder that it includes from: files that name them from there, and no place of this clone,
-# so that a compiler cache knows them in another one (CMake's own unity builds have whole paths).
+# weft_local_names(OUT SOURCE): the names of functions, types and constants that the unnamed namespaces
+# of SOURCE define at the left edge.
+function(weft_local_names out source)
+  file(READ ${source} text)
+  string(REGEX REPLACE "[][;\\\\]" " " text "${text}")  # characters that lists treat specially
+  set(names "")
+  string(FIND "${text}" "\nnamespace {\n" begin)
+  while(begin GREATER -1)
+    string(SUBSTRING "${text}" ${begin} -1 text)
+    string(FIND "${text}" "\n}  // namespace\n" end)
+    string(SUBSTRING "${text}" 0 ${end} local)
+    string(REGEX MATCHALL "\n[A-Za-z][^\n]*" lines "${local}")
+    foreach(line ${lines})
+      if(line MATCHES "^\n(struct|class|enum class|enum|union) ([A-Za-z0-9_]+)"
+          OR line MATCHES "^\n(constexpr|const|inline) [^(=]*[ *&](k[A-Z][A-Za-z0-9]*)"
+          OR line MATCHES "^\n(using) ([A-Za-z0-9_]+) ="
+          OR line MATCHES "^\n([A-Za-z][^(=]*[ *&>])([A-Za-z0-9_]+)\\(")
+        list(APPEND names ${CMAKE_MATCH_2})
+      endif()
+    endforeach()
+    if(end EQUAL -1)
+      break()
+    endif()
+    string(SUBSTRING "${text}" ${end} -1 text)
+    string(FIND "${text}" "\nnamespace {\n" begin)
+  endwhile()
+  list(REMOVE_DUPLICATES names)
+  set(${out} ${names} PARENT_SCOPE)
+endfunction()
+
+# weft_unity(OUT TARGET ROOT SOURCES...): the files that TARGET compiles instead of SOURCES, which are
+# below the include folder ROOT. A unit includes its files by their names below ROOT, so that a
+# compiler cache finds them again in another clone (CMake's own unity builds use absolute paths).
 function(weft_unity out target root)
   set(files "")
-  set(text "")
-  set(count 0)
+  set(units 0)
   foreach(source ${ARGN})
     if(NOT WEFT_UNITY OR source MATCHES "${WEFT_ALONE}")
       list(APPEND files ${source})
       continue()
     endif()
-    file(RELATIVE_PATH name ${root} ${source})
-    string(APPEND text "#include \"${name}\"\n")
-    math(EXPR count "${count} + 1")
-    math(EXPR last "${count} % ${WEFT_UNITY_FILES}")
-    if(last EQUAL 0)
-      weft_unity_file(${target}/to_${count}.cc "${text}")
-      set(text "")
+    weft_local_names(names ${source})
+    set(unit 0)  # the first unit that has room and none of the names
+    while(unit LESS units)
+      set(equal "")
+      foreach(name ${names})
+        if(name IN_LIST names_${unit})
+          set(equal ${name})
+          break()
+        endif()
+      endforeach()
+      if(NOT equal AND count_${unit} LESS WEFT_UNITY_FILES)
+        break()
+      endif()
+      math(EXPR unit "${unit} + 1")
+    endwhile()
+    if(unit EQUAL units)
+      math(EXPR units "${units} + 1")
+      set(count_${unit} 0)
     endif()
+    file(RELATIVE_PATH name ${root} ${source})
+    string(APPEND text_${unit} "#include \"${name}\"\n")
+    math(EXPR count_${unit} "${count_${unit}} + 1")
+    list(APPEND names_${unit} ${names})
   endforeach()
-  if(text)
-    weft_unity_file(${target}/to_${count}.cc "${text}")
-  endif()
+  set(unit 0)
+  while(unit LESS units)
+    set(file ${CMAKE_BINARY_DIR}/unity/${target}/unit_${unit}.cc)
+    file(CONFIGURE OUTPUT ${file} CONTENT "${text_${unit}}" @ONLY)
+    # A class of one file may have members of types that are local to this file.
+    set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS -Wno-subobject-linkage)
+    list(APPEND files ${file})
+    math(EXPR unit "${unit} + 1")
+  endwhile()
   set(${out} ${files} PARENT_SCOPE)
-endfunction()
-# To the caller's `files`, too.
-function(weft_unity_file name text)
-  set(file ${CMAKE_BINARY_DIR}/unity/${name})
-  file(CONFIGURE OUTPUT ${file} CONTENT "${text}" @ONLY)
-  # A class of one file may have members of types that are that file's own.
-  set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS -Wno-subobject-linkage)
-  set(files ${files} ${file} PARENT_SCOPE)
 endfunction()
 
 # Of code that waits for people, files, networks or kernels: a third less time to compile than -O3

@@ -9,7 +9,6 @@ Rules (docs/develop.md says why):
               says the same
   size        no file over 800 lines, no function over 70, no line over 100 columns
   contract    every header of src/ opens with a comment that says what it is, then #pragma once
-  names       functions of unnamed namespaces have names of their own within their folder
   todo        a TODO, FIXME or XXX says what and why: TODO(what: why)
   machine     no path of somebody's own machine
   module      no script has the name of a module of Python's own library: what runs beside it would
@@ -33,9 +32,6 @@ LIBRARY = re.compile(r"^(?:weft_library\((\w+)|target_link_libraries\(weft PRIVA
                      re.MULTILINE)
 HOUSE_ROW = re.compile(r"\| `(\w+)` \|[^|]*\|([^|]*)\|$")
 INCLUDE = re.compile(r'\s*#\s*include\s+"([a-z0-9_]+)/')
-# A function at the left edge, and its name.
-FUNCTION = re.compile(r"^(?:template <[^\n]*>\n)?(?:static |inline |constexpr |consteval )*"
-                      r"[A-Za-z_][\w:<>,&*\s]*?[\s&*]([A-Za-z_]\w*)\(", re.MULTILINE)
 UNFINISHED = re.compile(r"\b(?:TODO|FIXME|XXX)\b(?!\([^():]+: [^()]+\))")
 # Written in pieces so that this file does not break its own rule.
 MACHINE = re.compile(r"(?<![\w.$}])/" + "(?:home|root|work|Users)" + r"/\w")
@@ -175,35 +171,6 @@ def check_text(lines):
             yield number, "blanks at the end of the line"
 
 
-def check_names(root):
-    """Files of a folder compile as one (WEFT_UNITY): functions of unnamed namespaces must not
-    overload each other, nor what the folder's headers declare. What is compiled once for each
-    instruction set is apart."""
-    apart = re.compile(r"/kernels/(vector|amx|avx2|avx512|neon|i8mm)/|/tensor/encode/")
-    hooks = {"PrintTo", "__attribute__"}  # found by their arguments
-    for folder in sorted(p for part in ("src", "tests") for p in (root / part).glob("*")):
-        in_src = folder.parent.name == "src"
-        pattern = "**/*.cc" if in_src else "*_test.cc"
-        declared, seen = set(), {}
-        for path in folder.glob("**/*.h") if in_src else (root / "tests/support").glob("*.h"):
-            if not apart.search(str(path)):
-                declared.update(FUNCTION.findall(path.read_text()))
-        for path in sorted(folder.glob(pattern)):
-            if apart.search(str(path)):
-                continue
-            text = path.read_text()
-            for begin in re.finditer(r"^namespace \{$", text, re.M):
-                end = text.find("\n}  // namespace\n", begin.end())
-                end = end if end > 0 else len(text)
-                for found in FUNCTION.finditer(text, begin.end(), end):
-                    name = found[1]
-                    other = "a header" if name in declared else seen.setdefault(name, path)
-                    if name in hooks or other == path:
-                        continue
-                    line = text.count("\n", 0, found.start(1)) + 1
-                    yield path.relative_to(root), line, f"{name}() is in {other}, too: rename one"
-
-
 def check_file(path, root, folders):
     text = path.read_text(encoding="utf-8", errors="replace")
     lines = text.split("\n")
@@ -243,7 +210,6 @@ def main():
         checked += 1
         reports += [(path.relative_to(root), *report) for report in check_file(path, root, folders)]
     reports += [("src/CMakeLists.txt", *report) for report in check_libraries(folders)]
-    reports += check_names(root)
     house = root / "docs/architecture.md"
     if house.is_file():
         lines = house.read_text().split("\n")

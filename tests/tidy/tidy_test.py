@@ -88,18 +88,6 @@ class Tidy(unittest.TestCase):
         status, out = self.run_tidy()
         self.assertEqual(status, 0, out)
 
-    def test_names(self):
-        own = "namespace {\n\nint %s(int x) {\n    return x;\n}\n\n}  // namespace\n"
-        self.put("src/net/c.cc", own % "Twice")
-        self.expect("src/net/sub/d.cc", own % "Twice", "3: Twice() is in ")
-        self.put("src/net/sub/d.cc", own % "Thrice")
-        self.put("src/net/e.h", CONTRACT + "int Given(int x);\n")
-        self.expect("src/net/f.cc", own % "Given", "3: Given() is in a header, too")
-        self.put("src/net/f.cc", own % "Own")
-        self.put("src/base/g.cc", own % "Own")
-        status, out = self.run_tidy()
-        self.assertEqual(status, 0, out)
-
     def test_contract(self):
         late = "#pragma once\n// " + "too late, " * 7 + "\n"
         self.expect("src/net/d.h", late, "1: a header opens")
