@@ -1,4 +1,4 @@
-// Sizes in words: the largest unit of which there is at least one.
+// Formats byte counts for people, in the largest binary unit that gives at least 1.
 #pragma once
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// CHECK: for what only a bug in Weft can do. Prints file, line and the condition, then aborts.
-// What the world can do (files, peers, users, devices) is a Result, never a CHECK.
+// CHECK(condition): prints file, line and the condition, then aborts. Only for conditions that a
+// bug in Weft can break; errors of files, peers, users and devices are a Result.
 #pragma once
 
 namespace weft {

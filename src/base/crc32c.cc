@@ -38,8 +38,8 @@ uint32_t Bytewise(const std::byte* data, size_t count, uint32_t crc) {
 
 #if defined(__x86_64__) || defined(__aarch64__)
 
-// The instruction takes three cycles but starts one each cycle, so three parts of the data go side
-// by side; moving a remainder past a part of zeros joins them.
+// The instruction has a latency of three cycles but starts every cycle, so three parts of the data
+// are processed side by side and joined by advancing a remainder past a part of zeros.
 constexpr size_t kPartBytes = 1024;
 using ShiftTable = std::array<std::array<uint32_t, 256>, 4>;
 

@@ -1,5 +1,6 @@
-// CRC-32C (Castagnoli, as in iSCSI, RFC 3720 appendix B.4): finds every error of a few bits, and
-// all but one in 2^32 of any other. No security. By the CPU's own instruction where it has one.
+// CRC-32C (Castagnoli polynomial, as in iSCSI, RFC 3720 appendix B.4): detects every error of a few
+// bits, and all but one in 2^32 of the others. It gives no security. Uses the CPU's CRC instruction
+// where there is one.
 #pragma once
 
 #include <cstddef>
@@ -8,9 +9,9 @@
 
 namespace weft {
 
-// crc: of what came before, so that a message may be given in pieces.
+// crc: the result for the bytes before `data`, so that a message can be passed in pieces.
 uint32_t Crc32c(std::span<const std::byte> data, uint32_t crc = 0);
-// The same without the instruction.
+// The same value, computed without the CPU's instruction.
 uint32_t Crc32cPortable(std::span<const std::byte> data, uint32_t crc = 0);
 
 }  // namespace weft

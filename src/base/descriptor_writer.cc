@@ -19,7 +19,7 @@
 namespace weft {
 namespace {
 
-// The cores of the process before it pinned any of its threads.
+// The process's cores before any of its threads was pinned.
 struct Cores {
     Cores() : known(::sched_getaffinity(0, sizeof set, &set) == 0) {}
     cpu_set_t set{};
@@ -27,8 +27,8 @@ struct Cores {
 };
 const Cores g_cores;
 
-// All signals are for other threads, but SIGPIPE is for the thread whose write failed: where its
-// action is the default one, the process ends as a program without threads would.
+// The writer thread blocks all signals except SIGPIPE, which the kernel sends to the thread whose
+// write failed: with the default action the process then ends, as a program without threads would.
 class HeldSignals {
   public:
     HeldSignals() {
@@ -53,7 +53,7 @@ struct DescriptorWriter::State {
     std::mutex mutex;
     std::condition_variable queued, wrote;
     std::deque<std::string> texts;
-    size_t bytes = 0;  // of the texts, with the one that is being written
+    size_t bytes = 0;  // of all queued texts, with the one being written
     uint64_t posted = 0, written = 0;
     uint64_t dropped = 0;  // since the last notice
     bool started = false;
@@ -81,12 +81,12 @@ DescriptorWriter::State& DescriptorWriter::Mine() {
 uint64_t DescriptorWriter::Queue(State& state, std::string_view text, Priority priority) {
     size_t room = state.dropped > 0 ? kMostBytes / 2 : kMostBytes;  // one notice for many drops
     if (priority == Priority::kUrgent) room = kMostBytes + kReserveBytes;
-    // (A text larger than the room is taken where nothing else is queued.)
+    // (If nothing else is queued, a text larger than the limit is accepted.)
     if (state.bytes > 0 && state.bytes + text.size() > room) {
         ++state.dropped;
         return 0;
     }
-    if (state.parent != nullptr) {  // sanitizers allow no new threads behind such a fork
+    if (state.parent != nullptr) {  // sanitizers allow no new threads after such a fork
         Put(text);
         return state.posted;
     }
@@ -94,7 +94,7 @@ uint64_t DescriptorWriter::Queue(State& state, std::string_view text, Priority p
         try {
             const HeldSignals held;
             std::thread([this, &state] { Run(state); }).detach();
-        } catch (const std::system_error&) {  // the process may have no more threads
+        } catch (const std::system_error&) {  // the process is at its thread limit
             Put(text);
             return state.posted;
         }
@@ -163,7 +163,7 @@ void DescriptorWriter::Run(State& state) {
     }
 }
 
-// A descriptor that another process made non-blocking is waited for, too.
+// Also waits for a descriptor that another process made non-blocking.
 void DescriptorWriter::Put(std::string_view text) {
     while (!text.empty()) {
         const ssize_t put = ::write(fd_, text.data(), text.size());

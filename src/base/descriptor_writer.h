@@ -4,8 +4,8 @@
 // Texts are written in order, each by one write(2), so that lines of several processes do not mix.
 // The queue holds at most kMostBytes: a text that does not fit is dropped and counted.
 // The thread starts at the first text. A forked child that does not exec has no such thread: it
-// writes at once, and leaves to the parent what the parent had queued.
-// Thread: any, but no signal handler.
+// writes directly, and the parent writes the texts that the parent had queued.
+// Thread: any, but not a signal handler.
 #pragma once
 
 #include <atomic>
@@ -19,15 +19,15 @@ namespace weft {
 class DescriptorWriter {
   public:
     static constexpr size_t kMostBytes = 1 << 20;
-    // Room beyond kMostBytes that only kUrgent texts may fill.
+    // Space beyond kMostBytes that only kUrgent texts may use.
     static constexpr size_t kReserveBytes = 64 << 10;
-    // How long Write waits, once, for a reader that has stopped.
+    // The longest that one Write waits for a reader that has stopped.
     static constexpr int64_t kPatienceMs = 100;
     enum class Priority { kNormal, kUrgent };
 
-    // fd: stays open while the process runs.
-    // notice: the line that takes the place of `count` dropped texts, once the reader reads again;
-    // "": none. Called with a lock held: it must not use this object.
+    // fd: must stay open while the process runs.
+    // notice: makes the line that replaces `count` dropped texts once the reader reads again; "":
+    // no line. Called with a lock held: it must not use this object.
     using Notice = std::string (*)(uint64_t count);
     constexpr DescriptorWriter(int fd, Notice notice) : fd_(fd), notice_(notice) {}
     DescriptorWriter(const DescriptorWriter&) = delete;
@@ -35,19 +35,19 @@ class DescriptorWriter {
 
     // Queues the text and returns at once.
     void Post(std::string_view text, Priority priority = Priority::kNormal);
-    // Queues the text and waits until it is written, for at most kPatienceMs. After one such wait
-    // ran out, no call waits until the queue has been empty once.
+    // Queues the text and waits until it is written, for at most kPatienceMs. After a wait timed
+    // out, no call waits until the queue has been empty once.
     void Write(std::string_view text, Priority priority = Priority::kNormal);
-    // Waits until all that is queued is written, as long as the reader takes a text every
-    // `stall_ms`, and for at most ten times that. False: something is still queued.
+    // Waits until the queue is empty. Gives up after `stall_ms` without a written text, or after
+    // ten times `stall_ms` in total. False: something is still queued.
     bool Flush(int64_t stall_ms);
-    // The errno of the first write that failed; 0: none did.
+    // The errno of the first write that failed; 0: none failed.
     int error() const { return error_.load(); }
 
   private:
     struct State;
     State& Mine();
-    // The number of the text; 0: it was dropped.
+    // Returns the text's number; 0: it was dropped.
     uint64_t Queue(State& state, std::string_view text, Priority priority);
     void TellDropped(State& state);
     void Run(State& state);

@@ -20,7 +20,7 @@ Error IoError(const std::string& path, const char* what) {
     return MakeError(code, "{}: cannot {}: {}", path, what, std::strerror(errno));
 }
 
-// (A mapping takes addresses, not memory.)
+// (A mapping uses address space, not memory.)
 Error MapError(const std::string& path, uint64_t size_bytes) {
     const int error = errno;
     rlimit limit{};
@@ -38,7 +38,7 @@ Error MapError(const std::string& path, uint64_t size_bytes) {
 }  // namespace
 
 Result<File> File::Open(const std::string& path) {
-    // Not blocking: to open a pipe that nobody writes would wait forever. Files do not mind.
+    // O_NONBLOCK: opening a pipe without a writer would wait forever. It has no effect on files.
     const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) return IoError(path, "open for reading");
     struct stat info {};
@@ -88,7 +88,7 @@ Status File::ReadStrided(uint64_t offset, uint64_t stride, uint64_t piece_bytes,
                          std::span<std::byte> out) const {
     if (out.empty()) return {};
     WEFT_CHECK(piece_bytes > 0 && piece_bytes <= stride && out.size() % piece_bytes == 0);
-    constexpr uint64_t kLargePiece = 16 << 10;  // from here on, a read each costs nothing
+    constexpr uint64_t kLargePiece = 16 << 10;  // from here on, a read per piece is cheap enough
     constexpr uint64_t kWindowBytes = 4 << 20;
     const uint64_t count = out.size() / piece_bytes;
     const uint64_t at_once = std::max<uint64_t>(1, kWindowBytes / stride);

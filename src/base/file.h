@@ -1,5 +1,4 @@
-// Files: read-only mappings, positional reads and whole small files, with errors that name the
-// path.
+// Files: read-only mappings, positional reads, and whole small files. Errors name the path.
 #pragma once
 
 #include <cstddef>
@@ -21,17 +20,18 @@ class File {
 
     const std::string& path() const { return path_; }
     uint64_t size_bytes() const { return size_bytes_; }
-    // Fills all of `out` from byte `offset`; kIo or kCorrupt (file too short) otherwise.
+    // Fills all of `out` from byte `offset`. Errors: kIo; kCorrupt (the file is too short).
     Status ReadAt(uint64_t offset, std::span<std::byte> out) const;
-    // Gathers out.size() / piece_bytes pieces of `piece_bytes`, `stride` bytes apart, the first at
-    // `offset`: columns of a matrix. Small pieces are copied out of short-lived mappings, which
-    // is several times faster than a system call each. Errors as ReadAt. A file that is cut short
-    // is seen before each mapping; one cut within the microseconds of a copy raises SIGBUS.
+    // Reads out.size() / piece_bytes pieces of `piece_bytes` each, `stride` bytes apart, the first
+    // at `offset` (such as columns of a matrix), and packs them into `out`. Small pieces are copied
+    // from short-lived mappings, several times faster than one system call each. Errors as ReadAt.
+    // The file's length is checked before each mapping; a file truncated within the microseconds of
+    // a copy raises SIGBUS.
     Status ReadStrided(uint64_t offset, uint64_t stride, uint64_t piece_bytes,
                        std::span<std::byte> out) const;
 
   private:
-    // False where the file can't be mapped; `out` is then not filled.
+    // False: the file can't be mapped, and `out` is not filled.
     Result<bool> CopyThroughMapping(uint64_t offset, uint64_t stride, uint64_t piece_bytes,
                                     std::span<std::byte> out) const;
     Error CutShort(uint64_t offset, uint64_t needed) const;
@@ -43,8 +43,8 @@ class File {
     uint64_t size_bytes_ = 0;
 };
 
-// A whole file mapped read-only. A file cut short by others while mapped raises SIGBUS on access,
-// so only headers are read through a long-lived mapping; bulk data goes through File::Read....
+// A whole file mapped read-only. If another process truncates the file, an access raises SIGBUS, so
+// only headers are read through a long-lived mapping; bulk data goes through File::Read....
 class MappedFile {
   public:
     static Result<MappedFile> Open(const std::string& path);
@@ -63,11 +63,12 @@ class MappedFile {
     size_t size_bytes_ = 0;
 };
 
-// The whole file as text, at most `most_bytes` of it (kUnsupported beyond).
+// The whole file as text. Errors: kUnsupported if it has more than `most_bytes`.
 Result<std::string> ReadTextFile(const std::string& path, uint64_t most_bytes = 1ull << 30);
-// The same of what need not be a file: a pipe or a device is read to its end, for which it waits.
+// As ReadTextFile, but the path may also be a pipe or a device, which is read to its end
+// (blocking).
 Result<std::string> ReadTextStream(const std::string& path, uint64_t most_bytes);
-// Of a descriptor, which stays open. name: what errors call it.
+// As above, from an open descriptor, which stays open. name: how errors call it.
 Result<std::string> ReadTextStream(int fd, const std::string& name, uint64_t most_bytes);
 Status WriteFile(const std::string& path, std::span<const std::byte> bytes);
 

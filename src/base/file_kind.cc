@@ -10,8 +10,8 @@ namespace weft {
 namespace {
 
 struct Kind {
-    std::string_view begin, text;  // begin: in lower case where the kind is of text
-    bool text_file = false;        // a byte order mark and blanks may precede it, in any case
+    std::string_view begin, text;  // begin: in lower case for text formats
+    bool text_file = false;        // a byte order mark and blanks may precede it; case is ignored
 };
 
 constexpr std::string_view kConvert =
@@ -79,7 +79,7 @@ char Lower(char c) {
     return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
 }
 
-// A safetensors file: the length of a header, and the header.
+// A safetensors file: the header's length, then the header.
 bool IsSafetensors(std::string_view bytes) {
     return bytes.size() > 8 && bytes[8] == '{' && bytes[7] == 0 && bytes[6] == 0;
 }
@@ -89,7 +89,7 @@ std::string_view WithoutBlanks(std::string_view text) {
     return text.substr(std::min(text.find_first_not_of(" \t\r\n"), text.size()));
 }
 
-// The text of the first kind that fits; empty: none does.
+// The text of the first kind that matches; empty: none.
 std::string KindAmong(std::span<const Kind> kinds, std::string_view first_bytes) {
     for (const Kind& kind : kinds) {
         const std::string_view bytes = kind.text_file ? WithoutBlanks(first_bytes) : first_bytes;

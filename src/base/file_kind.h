@@ -1,4 +1,4 @@
-// Names the kind of a file by its first bytes, for errors about a file that is no model.
+// Identifies a file by its first bytes, for errors about a file that is not a model.
 #pragma once
 
 #include <cstdint>
@@ -9,18 +9,19 @@
 
 namespace weft {
 
-// Enough of a file for WrongKind.
+// As many first bytes as WrongKind needs.
 inline constexpr size_t kKindBytes = 64;
 
-// "it is a Git LFS pointer, ... Run 'git lfs pull' ...": what the bytes show, and the next step.
-// Empty: nothing is known of files that begin so.
+// Describes the file's kind and the next step: "it is a Git LFS pointer, ... Run 'git lfs pull'
+// ...". Empty: the kind is not known.
 std::string WrongKind(std::string_view first_bytes);
 
-// WrongKind, but only of what a failed download leaves in the place of a file of any format: a Git
-// LFS pointer, a web page, zeros.
+// As WrongKind, but only for the placeholders that a failed download leaves, whatever format was
+// expected: a Git LFS pointer, a web page, zeros.
 std::string PlaceholderKind(std::string_view first_bytes);
 
-// ReadTextFile of a file that belongs to a model. kCorrupt: the file holds a placeholder.
+// ReadTextFile for a file that belongs to a model. Errors: as there, and kCorrupt if the file is a
+// placeholder.
 Result<std::string> ReadModelText(const std::string& path, uint64_t most_bytes);
 
 }  // namespace weft

@@ -1,5 +1,5 @@
-// Hashes: SHA-256 and HMAC-SHA-256 (FIPS 180-4, RFC 2104; by OpenSSL) for identity and
-// authentication, and a fast 64-bit one for checksums of activations (no security).
+// SHA-256 and HMAC-SHA-256 (FIPS 180-4, RFC 2104; computed by OpenSSL) for identity and
+// authentication, and a fast 64-bit hash for checksums of activations (no security).
 #pragma once
 
 #include <array>

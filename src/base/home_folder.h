@@ -1,12 +1,12 @@
-// Where a user's own files lie: the folder that caches, settings and notes are below.
+// The user's home folder, which holds caches, settings and history.
 #pragma once
 
 #include <string>
 
 namespace weft {
 
-// $HOME; where that is not set, as for services of systemd, the folder of the user's entry in the
-// system's list. "": neither says one.
+// $HOME; if it is not set, as in systemd services, the home folder in the user's passwd entry. "":
+// neither is known.
 std::string HomeFolder();
 
 }  // namespace weft

@@ -12,7 +12,7 @@
 namespace weft {
 namespace {
 
-// Where the reader is, for the words of an error: nlohmann's parser tells a builder nothing of it.
+// Tracks the reader's position for error texts: nlohmann's parser does not report it to a builder.
 class Cursor {
   public:
     using iterator_category = std::input_iterator_tag;
@@ -34,8 +34,8 @@ class Cursor {
     const char** at_;
 };
 
-// Takes the events of nlohmann's parser. Values that are complete wait on one stack until the list
-// or object around them ends, whose size is known then: so nothing grows twice.
+// Handles the events of nlohmann's parser. Finished values wait on one stack until the list or
+// object around them ends; its size is then known, so that no container is reallocated.
 template <typename Json>
 class Builder {
   public:
@@ -81,7 +81,8 @@ class Builder {
         return Close(frame, std::move(array));
     }
 
-    // The words of nlohmann's exception end with what it has read last, which is the text's.
+    // The text of nlohmann's exception ends with the input it has read last, which must not be
+    // quoted.
     bool parse_error(size_t position, const std::string&, const nlohmann::json::exception& error) {
         constexpr int kOutOfRange = 406;
         offset_ = position;
@@ -99,8 +100,8 @@ class Builder {
 
   private:
     struct Frame {
-        size_t values, keys;          // how many there were before it
-        std::set<std::string> known;  // its keys, where these are unique
+        size_t values, keys;          // counts before this container
+        std::set<std::string> known;  // its keys, if they must be unique
     };
 
     template <typename T>
@@ -142,7 +143,7 @@ class Builder {
                 std::move(keys_[i]), std::move(value));
         }
     }
-    // Of members with the same key the first gets the last one's value, the others are marked.
+    // For each repeated key, the first member gets the last one's value, and the others are marked.
     void DropTwins(const Frame& frame) {
         order_.resize(keys_.size() - frame.keys);
         std::iota(order_.begin(), order_.end(), frame.keys);
@@ -213,7 +214,7 @@ Result<Json> Parse(std::string_view text, const JsonLimits& limits, size_t* used
         if (read) return builder.Take();
     } catch (const std::bad_alloc&) {
         return MakeError(ErrorCode::kOutOfMemory, "no memory for JSON of {} bytes", text.size());
-    } catch (const std::exception&) {  // its words may hold the text
+    } catch (const std::exception&) {  // its message may quote the text
         return MakeError(ErrorCode::kCorrupt, "not JSON ({} bytes)", text.size());
     }
     const Error none{ErrorCode::kCorrupt, "not JSON"};

@@ -31,7 +31,7 @@ bool JsonOfEnvironment() {
     return text != nullptr && std::string_view(text) == "json";
 }
 
-// The one process-wide setting: where a process' own log lines go is a property of the process.
+// Process-wide state: the destination of log lines is a property of the process.
 std::atomic<int> g_least{static_cast<int>(LeastOfEnvironment())};
 std::atomic<int> g_rank{-1};
 std::atomic<bool> g_json{JsonOfEnvironment()};

@@ -1,7 +1,8 @@
 // Log lines on standard error, prefixed with the rank once it is known:
 //     [rank 1] loaded 61.2 MiB of weights in 0.31 s
-// WEFT_LOG=debug|info|warning|error sets the least level that is printed; info without.
-// Thread: any. One line is one write(2): those of ranks never mix (standard_error.h says when).
+// WEFT_LOG=debug|info|warning|error sets the lowest level that is printed (default: info).
+// Thread: any. Each line is one write(2), so that lines of several ranks do not mix
+// (standard_error.h says when they are written).
 #pragma once
 
 #include <fmt/format.h>
@@ -13,17 +14,17 @@ namespace weft {
 
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
 
-// Set by the command line, once the rank is known; -1 prints no prefix.
+// Called by the command line once the rank is known; -1: no prefix.
 void SetLogRank(int rank);
-// Tests: another level than the environment's.
+// For tests: overrides the environment's level.
 void SetLogLevel(LogLevel least);
 bool LogEnabled(LogLevel level);
 void LogLine(LogLevel level, std::string_view message);
 
-// An answer, a prompt or a progress line stands unfinished on the terminal that log lines go to:
-// the next of them begins on a line of its own. Off again with that.
+// open: the terminal that receives log lines shows an unfinished line (an answer, a prompt, a
+// progress line), so the next log line starts on a new line, which ends this state.
 void SetLineOpen(bool open);
-// Whether that has happened since the last call, or the last SetLineOpen.
+// Whether a log line has broken the open line since the last call of TakeLineBroken or SetLineOpen.
 bool TakeLineBroken();
 
 template <typename... Args>

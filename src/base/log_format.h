@@ -1,7 +1,7 @@
-// How log lines look (log.h): text, or a JSON object a line, for programs that gather them:
+// Format of log lines (log.h): text, or one JSON object per line for log collectors:
 //     {"time":"2026-01-31T12:00:00.123Z","level":"warning","rank":1,"message":"..."}
-// WEFT_LOG_FORMAT=json in the environment sets it, too (ranks that a server starts have it so).
-// A property of the process, as where the lines go. Thread: any.
+// WEFT_LOG_FORMAT=json in the environment sets it, too; a server passes it to its ranks that way.
+// The setting belongs to the process. Thread: any.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@ namespace weft {
 
 void SetLogJson(bool json);
 bool LogIsJson();
-// The clock's time of now, UTC: "2026-01-31T12:00:00.123Z".
+// The current time, UTC: "2026-01-31T12:00:00.123Z".
 std::string UtcNow();
 
 }  // namespace weft

@@ -6,7 +6,7 @@
 namespace weft {
 namespace {
 
-constexpr size_t kMostLetters = 80;  // longer ones are no misspelt words
+constexpr size_t kMostLetters = 80;  // a longer one is not a misspelled word
 constexpr size_t kLeastBeginning = 3;
 
 char LowerLetter(char c) {
@@ -25,7 +25,7 @@ size_t CommonPrefix(std::string_view a, std::string_view b) {
 
 }  // namespace
 
-// Rows are prefixes of `a`, columns those of `b`.
+// Rows are prefixes of `a`, columns prefixes of `b`.
 size_t EditDistance(std::string_view a, std::string_view b) {
     std::vector<size_t> two(b.size() + 1), one(b.size() + 1), row(b.size() + 1);
     for (size_t j = 0; j <= b.size(); ++j) one[j] = j;

@@ -1,4 +1,4 @@
-// The word that a misspelt one was probably meant to be.
+// Finds the word that a misspelled one was probably meant to be.
 #pragma once
 
 #include <span>
@@ -7,14 +7,14 @@
 
 namespace weft {
 
-// The fewest insertions, deletions, changes and swaps of neighbouring letters that make `b` of `a`
-// (the optimal string alignment distance). Letters compare regardless of ASCII case.
+// The optimal string alignment distance: the smallest number of insertions, deletions,
+// substitutions and swaps of neighboring letters that turn `a` into `b`. Ignores ASCII case.
 size_t EditDistance(std::string_view a, std::string_view b);
 
-// Of `words` the one that the fewest insertions, deletions, changes and swaps of neighbouring
-// letters make of `word`; of several the one that begins most like it. Where none is near - a third
-// of the letters may be wrong, one of two or three - the shortest that `word` is the beginning of,
-// if that is three letters at least; else empty. Letters compare regardless of ASCII case.
+// The one of `words` with the smallest EditDistance to `word`; among equals, the one with the
+// longest common beginning. At most a third of the letters may differ (one of two or three). If no
+// word is that near, the shortest one that begins with `word`, if `word` has at least three
+// letters; else empty. Ignores ASCII case.
 std::string NearestWord(std::string_view word, std::span<const std::string> words);
 
 // " Did you mean 'run'?" or "".

@@ -26,7 +26,7 @@ std::string FolderOf(const std::string& path) {
 Error WriteError(const std::string& path, const char* what, int error) {
     const bool full = error == ENOSPC || error == EDQUOT;
     const bool large = error == EFBIG;
-    // (A limit stays: it is of no use to try again.)
+    // (A file size limit is permanent: retrying does not help.)
     const ErrorCode code = large ? ErrorCode::kUnsupported : ErrorCode::kIo;
     return MakeError(code, "{}: cannot {}: {}{}", path, what, std::strerror(error),
                      full    ? ". Nothing is left of it; free some space, or write to another disk"
@@ -78,12 +78,12 @@ Result<OutputFile> OutputFile::Create(const std::string& path, uint64_t bytes, b
     const std::string part = path + ".part";
     const int fd = ::open(part.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
     if (fd < 0) return WriteError(part, "open for writing", errno);
-    // (Where the file system knows no locks, nobody else can be seen.)
+    // (On a file system without locks, other writers can't be detected.)
     if (::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
         ::close(fd);
         return MakeError(ErrorCode::kDenied, "{}: another process writes it at this moment", part);
     }
-    // Its last writer may have given it its name between our open and our lock.
+    // The file's previous writer may have renamed it between our open and our lock.
     struct stat opened {
     }, named{};
     if (::fstat(fd, &opened) != 0 || ::stat(part.c_str(), &named) != 0 ||
@@ -96,7 +96,7 @@ Result<OutputFile> OutputFile::Create(const std::string& path, uint64_t bytes, b
     }
     OutputFile file(path, fd);
     if (::ftruncate(fd, 0) != 0) return WriteError(part, "empty it", errno);
-    // Space that is taken now can't be lacking later. Not every file system can do that.
+    // Reserve the space now, so that it can't run out later. Not every file system supports this.
     const int reserved = ::fallocate(fd, 0, 0, static_cast<off_t>(bytes)) == 0 ? 0 : errno;
     if (reserved != 0 && reserved != EOPNOTSUPP && reserved != ENOSYS && reserved != EINTR) {
         return WriteError(part, "take its space", reserved);
@@ -126,7 +126,7 @@ Status OutputFile::WriteAt(uint64_t offset, std::span<const std::byte> bytes) {
         bytes = bytes.subspan(static_cast<size_t>(put));
         offset += static_cast<uint64_t>(put);
     }
-    // The disk begins now, so that little is left to wait for at the end. A hint, no more.
+    // Start writing to the disk now, so that the final sync is short. Only a hint.
     ::sync_file_range(fd_, static_cast<off_t>(begin), static_cast<off_t>(size),
                       SYNC_FILE_RANGE_WRITE);
     return {};
@@ -142,7 +142,7 @@ void OutputFile::Settle(uint64_t offset, uint64_t bytes) {
 
 Status OutputFile::Finish() {
     if (::fsync(fd_) != 0) return WriteError(PartPath(), "write it to the disk", errno);
-    // (Some network file systems say only now that there was no room.)
+    // (Some network file systems report a full disk only when the file is closed.)
     const int fd = ::dup(fd_);
     if (fd < 0 || ::close(fd) != 0) return WriteError(PartPath(), "close it", errno);
     if (::rename(PartPath().c_str(), path_.c_str()) != 0) {
@@ -151,7 +151,7 @@ Status OutputFile::Finish() {
     ::close(std::exchange(fd_, -1));
     const int folder = ::open(FolderOf(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (folder < 0) return WriteError(FolderOf(path_), "open it", errno);
-    // (Some network file systems know no fsync of folders, and need none.)
+    // (Some network file systems neither support nor need fsync of a folder.)
     const int failed = ::fsync(folder) == 0 || errno == EINVAL ? 0 : errno;
     ::close(folder);
     if (failed != 0) return WriteError(FolderOf(path_), "write it to the disk", failed);

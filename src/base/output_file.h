@@ -1,11 +1,11 @@
-// A large file that is there whole or not at all: written under another name (PATH.part), synced to
-// the disk and renamed. Thrown away where that does not come to pass; only a kill leaves the part,
-// which the next run replaces.
+// A large output file that appears whole or not at all: it is written as PATH.part, synced to the
+// disk and renamed. On an error the part is removed; after a kill it stays, and the next run
+// replaces it.
 //
-// Thread: WriteAt from any thread at the same time.
-// Errors: kIo, with what to do where the disk is full; kUnsupported where a limit of file sizes is
-// in the way; kDenied where PATH is there already, or
-// another process writes it (which is seen where the file system knows locks, flock(2)).
+// Thread: WriteAt may be called from several threads at once.
+// Errors: kIo (for a full disk, with the next step); kUnsupported if a file size limit is in the
+// way; kDenied if PATH exists already, or if another process is writing it (detected where the file
+// system supports locks, flock(2)).
 #pragma once
 
 #include <cstddef>
@@ -17,28 +17,28 @@
 
 namespace weft {
 
-// Bytes that may be written to the disk of `folder`. Errors: kIo.
+// Bytes that this process may still write to the disk of `folder`. Errors: kIo.
 Result<uint64_t> FreeBytes(const std::string& folder);
 
-// Whether the disk of PATH has so many bytes left; else kIo, with both numbers.
+// Errors: kIo, with both numbers, if the disk of PATH has less than `bytes` free.
 Status CheckSpace(const std::string& path, uint64_t bytes);
 
-// A name in the folder of PATH for a file that then replaces PATH by rename(2). No other thread,
-// process or host has the same name: it ends with 64 random bits.
+// A temporary name in the folder of PATH, for a file that then replaces PATH by rename(2). It ends
+// with 64 random bits, so that no other thread, process or host has the same name.
 std::string FreshName(const std::string& path);
 
 class OutputFile {
   public:
-    // `bytes`: how large it will be; refused where the disk has less space. `replace`: a file of
-    // that name is replaced in the end.
+    // bytes: the final size; refused if the disk has less free space. replace: Finish may replace
+    // an existing file of that name.
     static Result<OutputFile> Create(const std::string& path, uint64_t bytes, bool replace);
     OutputFile(OutputFile&& other) noexcept;
     OutputFile& operator=(OutputFile&&) = delete;
     ~OutputFile();  // without Finish: removes the part
 
     Status WriteAt(uint64_t offset, std::span<const std::byte> bytes);
-    // Waits until these bytes are on the disk, and lets the system forget them: a file that nobody
-    // reads soon takes no memory. A hint where the file system knows none of it.
+    // Waits until these bytes are on the disk, then drops them from the page cache, since nobody
+    // reads the file soon. A hint: does nothing on file systems that support neither.
     void Settle(uint64_t offset, uint64_t bytes);
     Status Finish();
 

@@ -9,7 +9,7 @@
 namespace weft {
 namespace {
 
-// Of valid UTF-8.
+// The code point of valid UTF-8.
 uint32_t CodeOf(std::string_view bytes) {
     const auto byte = [&](size_t at) { return static_cast<unsigned char>(bytes[at]); };
     if (bytes.size() == 1) return byte(0);
@@ -18,7 +18,7 @@ uint32_t CodeOf(std::string_view bytes) {
     return code;
 }
 
-// Ends of lines and paragraphs, and marks, embeddings, overrides and isolates of a direction.
+// Line and paragraph separators, and marks, embeddings, overrides and isolates of direction.
 bool MovesText(uint32_t code) {
     return code == 0x061c || code == 0x200e || code == 0x200f ||
            (code >= 0x2028 && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069);

@@ -1,5 +1,5 @@
-// Text from files, peers and other programs, for a terminal: names of tensors and files, metadata,
-// errors that quote them.
+// Makes text from files, peers and other programs safe to print on a terminal: names of tensors and
+// files, metadata, errors that quote them.
 #pragma once
 
 #include <string>
@@ -7,12 +7,12 @@
 
 namespace weft {
 
-// On one line: what a terminal would obey, or can't show, as an escape of C. Controls (C0, DEL, C1)
-// and bytes that are not UTF-8 become \n, \r, \t or \x1b; what breaks lines or turns the direction
-// of writing \u202e. All else is as it was, a backslash, too.
+// One line, with C escapes for characters that would control the terminal or that it can't show:
+// controls (C0, DEL, C1) and bytes that are not UTF-8 become \n, \r, \t or \x1b; line breaks and
+// marks of writing direction become \u202e. All other text stays, including backslashes.
 std::string Printable(std::string_view text);
 
-// The same, but for line ends and tabs, which stay.
+// As Printable, but line ends and tabs stay.
 std::string PrintableLines(std::string_view text);
 
 }  // namespace weft

@@ -19,12 +19,12 @@
 namespace weft {
 
 enum class ErrorCode {
-    kUsage,        // the user's words are wrong: exit 2
+    kUsage,        // the user's command is wrong: exit 2
     kNotFound,     // a file, device or name does not exist
     kCorrupt,      // input breaks its format's rules
-    kUnsupported,  // well-formed, but not something Weft does
-    kIo,           // the operating system refused
-    kOutOfMemory,  // would not fit, or did not
+    kUnsupported,  // well-formed, but not supported by Weft
+    kIo,           // the operating system reported an error
+    kOutOfMemory,  // does not fit, or an allocation failed
     kTimeout,      // a deadline passed
     kPeerLost,     // another rank is gone: exit 3
     kDenied,       // wrong key, wrong version, wrong model on a peer
@@ -41,8 +41,8 @@ Error MakeError(ErrorCode code, fmt::format_string<Args...> format, Args&&... ar
     return Error{code, fmt::format(format, std::forward<Args>(args)...)};
 }
 
-// What the process exits with when `code` ends it: 1 failed, 2 bad usage, 3 a peer was lost, 130
-// stopped by the user (as shells have it for Ctrl-C).
+// The exit status of a process that ends with `code`: 1 failure, 2 bad usage, 3 a peer was lost,
+// 130 stopped by the user (as shells report Ctrl-C).
 inline int ExitStatus(ErrorCode code) {
     if (code == ErrorCode::kUsage) return 2;
     if (code == ErrorCode::kCancelled) return 130;

@@ -5,7 +5,7 @@ namespace weft {
 std::string ShellWord(std::string_view word) {
     constexpr std::string_view kPlain =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=,@%+";
-    // zsh takes "=name" for the path of a program.
+    // zsh expands "=name" to the path of a program.
     const bool plain =
         !word.empty() && word[0] != '=' && word.find_first_not_of(kPlain) == word.npos;
     if (plain) return std::string(word);

@@ -1,4 +1,4 @@
-// Words of a command line that a person or a script takes over.
+// Quotes words of command lines that are printed for a person or a script to run.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace weft {
 
-// For sh and its kin: in single quotes, unless nothing in it means anything to a shell.
+// For sh and compatible shells: in single quotes, unless no character is special to a shell.
 std::string ShellWord(std::string_view word);
 
 }  // namespace weft

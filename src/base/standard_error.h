@@ -1,8 +1,8 @@
-// Text for standard error as it is, in order with the log lines (log.h).
+// Writes text to standard error unchanged, in order with the log lines (log.h).
 //
-// A thread of its own writes both (descriptor_writer.h). A reader that has stopped delays a caller
-// by at most 100 ms, once; then texts are queued, and dropped and counted where the queue is full.
-// Thread: any, but no signal handler.
+// One thread writes both (descriptor_writer.h). If the reader has stopped, a caller waits at most
+// 100 ms, once; after that, texts are queued, and dropped and counted when the queue is full.
+// Thread: any, but not a signal handler.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +10,13 @@
 
 namespace weft {
 
-// Waits until the text is written, unless the reader has stopped. urgent: may use the room that the
-// queue keeps for last words.
+// Waits until the text is written, unless the reader has stopped. urgent: may use the part of the
+// queue that is reserved for final messages.
 void WriteErr(std::string_view text, bool urgent = false);
-// Never waits.
+// Queues the text; never waits.
 void PostErr(std::string_view text);
-// Before a process ends: waits until all is written, unless the reader takes nothing for so long.
+// Call before the process ends: waits until all is written; gives up when the reader takes nothing
+// for `stall_ms`.
 void FlushErr(int64_t stall_ms = 500);
 
 }  // namespace weft

@@ -1,4 +1,4 @@
-// A part of a text: bytes [begin, end). Ranges of a list are in order and do not overlap.
+// A part of a text: bytes [begin, end). Lists of ranges are sorted and do not overlap.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@ namespace weft {
 struct TextRange {
     size_t begin = 0;
     size_t end = 0;
-    uint32_t source = 0;  // whatever the owner of the list numbers; most owners number nothing
+    uint32_t source = 0;  // numbered by the owner of the list; 0 if unused
 
     bool operator==(const TextRange&) const = default;
 };

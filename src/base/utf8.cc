@@ -6,7 +6,7 @@ namespace weft {
 namespace {
 
 struct Lead {
-    size_t length;  // of the whole code point; 0 for a byte that cannot lead
+    size_t length;  // of the code point; 0: this byte cannot lead
     uint8_t low;    // range of the second byte
     uint8_t high;
 };
@@ -24,7 +24,7 @@ Lead LeadOf(uint8_t byte) {
     return {0, 0, 0};
 }
 
-// How many bytes from text[at] follow the rules, up to `lead.length`.
+// The number of valid bytes from text[at], at most `lead.length`.
 size_t ValidPrefix(std::string_view text, size_t at, Lead lead) {
     size_t count = 1;
     for (; count < lead.length && at + count < text.size(); ++count) {

@@ -10,11 +10,11 @@ namespace weft {
 // UTF-8. Precondition: at < text.size().
 size_t CodePointLength(std::string_view text, size_t at);
 
-// Bytes of the invalid stretch at text[at], where CodePointLength is 0: one byte, or as many as
-// begin a code point before it breaks off. Precondition: at < text.size().
+// Bytes of the invalid sequence at text[at], where CodePointLength is 0: 1, or the length of a code
+// point's beginning that breaks off. Precondition: at < text.size().
 size_t InvalidLength(std::string_view text, size_t at);
 
-// The bytes at the end of `text` that begin a code point which more bytes could complete (0 to 3).
+// Bytes at the end of `text` that begin a code point which more bytes could complete (0 to 3).
 size_t IncompleteTail(std::string_view text);
 
 bool IsUtf8(std::string_view text);
