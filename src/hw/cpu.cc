@@ -22,7 +22,7 @@
 namespace weft {
 namespace {
 
-constexpr int kMostCores = 1 << 18;  // more than any kernel is built for
+constexpr int kMostCores = 1 << 18;  // more than any kernel supports
 
 std::string CpuModel() {
     std::ifstream file("/proc/cpuinfo");
@@ -32,7 +32,7 @@ std::string CpuModel() {
         if (line.starts_with("model name") && colon != std::string::npos) {
             return line.substr(colon + 2);
         }
-        if (line.starts_with("CPU part") && colon != std::string::npos) {  // Arm's
+        if (line.starts_with("CPU part") && colon != std::string::npos) {  // Arm CPUs
             return "part " + line.substr(colon + 2);
         }
     }
@@ -40,14 +40,14 @@ std::string CpuModel() {
 }
 
 #if defined(__x86_64__)
-// Tiles have 8 KB of registers, which the kernel keeps for a process only once it has asked.
+// Tiles have 8 KB of registers, which the kernel saves only for processes that have asked for it.
 bool MayUseTiles() {
     constexpr int kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM
     return ::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 #endif
 
-// A set of cores below a number that is not known when the program is built.
+// A cpu_set_t whose size is set at run time.
 class CoreSet {
   public:
     explicit CoreSet(int cores)
@@ -126,7 +126,7 @@ std::vector<int> AllowedCores(const GetAffinity& get) {
     for (int size = CPU_SETSIZE; size <= kMostCores && cores.empty(); size *= 2) {
         const CoreSet set(size);
         if (!get(set.bytes(), set.get())) {
-            if (errno == EINVAL) continue;  // the kernel's own set is larger
+            if (errno == EINVAL) continue;  // the kernel's set is larger
             break;
         }
         for (int core = 0; core < size; ++core) {

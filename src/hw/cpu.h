@@ -1,4 +1,4 @@
-// What this CPU can do, and which cores this process may use.
+// Detects the CPU's features, the cores this process may use, and memory.
 #pragma once
 
 #include <sched.h>
@@ -12,10 +12,10 @@
 
 namespace weft {
 
-// kAvx512: with VNNI and BF16. kAmx: that, and tiles of int8 and BF16. kNeon: with dot products.
-// kI8mm: that, and products of int8 matrices.
+// kAvx512 includes VNNI and BF16. kAmx adds tiles of int8 and BF16 to it. kNeon includes dot
+// products. kI8mm adds products of int8 matrices to it.
 enum class CpuLevel { kReference, kAvx2, kAvx512, kAmx, kNeon, kI8mm };
-// Those of the architecture that this is compiled for, the better the later.
+// The levels of the architecture that this is compiled for, the best last.
 #if defined(__aarch64__)
 inline constexpr CpuLevel kCpuLevels[] = {CpuLevel::kReference, CpuLevel::kNeon, CpuLevel::kI8mm};
 #else
@@ -28,31 +28,32 @@ struct CpuFeatures {
     bool avx512 = false;  // F, BW, VL, DQ, VBMI
     bool avx512_vnni = false;
     bool avx512_bf16 = false;
-    bool amx = false;      // TILE, INT8, BF16, and the system lets this process use them
-    bool dotprod = false;  // of NEON
-    bool i8mm = false;     // of NEON
+    bool amx = false;      // TILE, INT8, BF16, and the kernel permits this process to use them
+    bool dotprod = false;  // NEON dot products
+    bool i8mm = false;     // NEON products of int8 matrices
     std::string model;     // "AMD EPYC"
 };
 
-// Where the CPU has AMX, asks the system for leave to use it, for all threads of this process.
+// On a CPU with AMX, also requests permission to use it, for all threads of this process.
 CpuFeatures DetectCpu();
-// The best level for which Weft has kernels. WEFT_CPU=reference|avx2|avx512|amx|neon|i8mm
-// lowers it (never raises it), which is how the tests reach every level on one machine.
+// The best level that Weft has kernels for. WEFT_CPU=reference|avx2|avx512|amx|neon|i8mm lowers it
+// (never raises it), which lets tests reach every level on one machine.
 CpuLevel BestCpuLevel(const CpuFeatures& features);
 const char* CpuLevelName(CpuLevel level);
 
 // The cores this process may run on (sched_getaffinity), in ascending order.
 std::vector<int> AllowedCores();
-// The same as `get` says it: sched_getaffinity of a set of so many bytes; false with errno EINVAL
-// where the kernel's is larger (above 1024 possible cores), which is then asked with larger ones.
+// As above, with `get` in place of sched_getaffinity: fills a set of `bytes` bytes; false with
+// errno EINVAL if the kernel's set is larger (more than 1024 possible cores), in which case it is
+// called again with a larger set.
 using GetAffinity = std::function<bool(size_t bytes, cpu_set_t* set)>;
 std::vector<int> AllowedCores(const GetAffinity& get);
-// Lets the calling thread run on these cores alone; false where there are none, or the system
-// refuses (harmless: it is only slower).
+// Restricts the calling thread to these cores. False if `cores` is empty or the system refuses
+// (harmless: the thread is only slower).
 bool RunThisThreadOn(std::span<const int> cores);
 
-// Keeps the thread that made it on these cores, and gives it back those it had in the end, for
-// what the process does next. Where another thread ends it, nothing is given back.
+// Pins the constructing thread to these cores; the destructor restores the cores it had before.
+// Destroyed on another thread, it restores nothing.
 class PinnedThread {
   public:
     explicit PinnedThread(std::span<const int> cores);
@@ -65,10 +66,10 @@ class PinnedThread {
     const std::vector<int> before_ = AllowedCores();
 };
 
-// Resident set of this process, and memory that the system could still give it, in bytes.
+// Resident set size of this process, and memory that the system can still give it, in bytes.
 uint64_t ResidentBytes();
 uint64_t AvailableMemoryBytes();
-// Of the whole machine.
+// Memory of the whole machine, in bytes.
 uint64_t TotalMemoryBytes();
 
 }  // namespace weft

@@ -1,12 +1,12 @@
-// Whether the environment's words for Weft can be understood: what is misspelt would do nothing.
+// Checks the environment variables of Weft, so that a misspelled value is not silently ignored.
 //
-//     WEFT_MEMORY_MIB  a whole number from 1: memory that this host has for Weft (hw/cpu.h)
-//     WEFT_CPU         reference, avx2, avx512, amx, neon or i8mm: the highest level that is used
-//                      (hw/cpu.h)
+//     WEFT_MEMORY_MIB  a whole number from 1: memory of this host that Weft may use (hw/cpu.h)
+//     WEFT_CPU         reference, avx2, avx512, amx, neon or i8mm: the highest CPU level that is
+//                      used (hw/cpu.h)
 //     WEFT_LOG         debug, info, warning or error (base/log.h)
 //     WEFT_LOG_FORMAT  text or json
 //
-// An empty one is as good as none.
+// An empty variable counts as not set.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +16,10 @@
 
 namespace weft {
 
-// kUsage: names the variable, its value and what was expected.
+// Errors: kUsage, with the variable, its value and the expected values.
 Status CheckEnvironment();
 
-// WEFT_MEMORY_MIB in bytes; none where it isn't set, or can't be read.
+// WEFT_MEMORY_MIB in bytes; nullopt if it is not set or not valid.
 std::optional<uint64_t> MemoryOfEnvironment();
 
 }  // namespace weft

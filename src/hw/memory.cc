@@ -16,7 +16,8 @@
 namespace weft {
 namespace {
 
-// The number behind `key` in a file of lines "key number"; none where either is missing.
+// The number after `key` in a file of lines "key number"; nullopt if the file or the key is
+// missing.
 std::optional<uint64_t> NumberOf(const std::string& path, std::string_view key) {
     std::ifstream file(path);
     for (std::string line; std::getline(file, line);) {
@@ -29,13 +30,13 @@ std::optional<uint64_t> NumberOf(const std::string& path, std::string_view key) 
     return {};
 }
 
-// The files of one version's groups.
+// File names of one cgroup version.
 struct Names {
     const char *limit, *used, *cached;
 };
 constexpr Names kVersion2{"memory.max", "memory.current", "inactive_file "};
 constexpr Names kVersion1{"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file "};
-// Version 1 says "no limit" as the largest number of pages.
+// Version 1 reports "no limit" as the largest number of pages.
 constexpr uint64_t kNoLimit = uint64_t{1} << 60;
 
 std::optional<uint64_t> LeftIn(const std::string& folder, const Names& names) {
@@ -51,7 +52,7 @@ void Tighten(std::optional<GroupMemory>& least, std::optional<GroupMemory> other
     if (other && (!least || other->left_bytes < least->left_bytes)) least = std::move(other);
 }
 
-// Of a group and all above it.
+// The least memory left in a group and its parents.
 std::optional<GroupMemory> LeftAlong(const std::string& root, std::string path,
                                      const Names& names) {
     std::optional<GroupMemory> least;
@@ -135,8 +136,8 @@ uint64_t MachineMemoryBytes() {
     return least.value_or(0);
 }
 
-// The least of what is available to all, of what control groups leave, and of WEFT_MEMORY_MIB, for
-// machines that others use, too.
+// The least of the machine's available memory, the control groups' and WEFT_MEMORY_MIB, which is
+// for machines that are shared.
 uint64_t AvailableMemoryBytes() {
     const uint64_t machine = MachineMemoryBytes();
     const auto group = ControlGroupLeft("/sys/fs/cgroup", "/proc/self/cgroup");

@@ -29,7 +29,7 @@ std::string WordOf(const std::string& path) {
     return word;
 }
 
-// Sets errno where there is none.
+// On failure, errno is set.
 std::optional<double> NumberIn(const std::string& path) {
     const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "r"),
                                                                &std::fclose);
@@ -41,7 +41,7 @@ std::optional<double> NumberIn(const std::string& path) {
     return std::nullopt;
 }
 
-// Names in a folder, in an order that stays.
+// File names in a folder, sorted.
 std::vector<std::string> NamesIn(const std::string& folder) {
     std::vector<std::string> names;
     std::error_code error;
@@ -57,7 +57,7 @@ bool Exists(const std::string& path) {
     return fs::exists(path, ignored);
 }
 
-// The part of NVML's interface that is used; every call returns 0 where it worked.
+// The part of NVML's interface that is used; every call returns 0 on success.
 struct Nvml {
     using Device = void*;
     int (*init)() = nullptr;
@@ -71,7 +71,7 @@ struct Nvml {
     static void Find(void* library, const char* symbol, Function& function) {
         function = reinterpret_cast<Function>(::dlsym(library, symbol));
     }
-    // The library stays open.
+    // Never closes the library.
     static Nvml Open(const std::string& path) {
         Nvml nvml;
         void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -171,8 +171,8 @@ void PowerMeter::AddRapl(const std::string& zone, Kind kind, const std::string& 
     AddFile(zone + "/energy_uj", kMicro, std::move(sensor));
 }
 
-// Packages, and of what is below them the memory alone: cores are in their package.
-// (intel-rapl-mmio has the same counters again.)
+// Adds packages, and memory domains below them; cores are part of their package. (intel-rapl-mmio
+// lists the same counters again.)
 void PowerMeter::FindRapl() {
     const std::string folder = root_ + "/sys/class/powercap";
     for (const std::string& name : NamesIn(folder)) {
@@ -196,7 +196,7 @@ void PowerMeter::FindHwmon() {
         const bool average = Exists(at + "/power1_average");
         const std::string watts = average ? "power1_average" : "power1_input";
         if (name == "amdgpu" && Exists(at + "/" + watts)) {
-            // The voltage of a north bridge is an APU's.
+            // Only an APU reports the voltage of a north bridge.
             const bool apu =
                 WordOf(at + "/in0_label") == "vddnb" || WordOf(at + "/in1_label") == "vddnb";
             add(watts, apu ? Kind::kApu : Kind::kCard, Unit::kWatts,
@@ -242,7 +242,7 @@ void PowerMeter::FindNvml() {
     }
 }
 
-// What another sensor covers is not counted again.
+// Removes sensors that another sensor includes.
 void PowerMeter::KeepOneOfEach() {
     const auto has = [&](Kind kind) {
         return std::ranges::any_of(sensors_, [&](const Sensor& s) { return s.kind == kind; });
@@ -251,7 +251,7 @@ void PowerMeter::KeepOneOfEach() {
     std::erase_if(sensors_, [&](const Sensor& s) {
         return (whole && s.kind != Kind::kWhole) || (apu && s.kind == Kind::kPackage);
     });
-    // Nobody needs to be allowed to read what would not count.
+    // Do not ask for permission to read sensors that would not count.
     if (whole || apu) {
         std::erase_if(unreadable_, [&](const std::string& text) {
             return whole || text.find("/powercap/") != std::string::npos;
@@ -265,14 +265,14 @@ void PowerMeter::KeepOneOfEach() {
 
 // ---- Counting -----------------------------------------------------------------------------------
 
-// A reading that fails is left out: what lies between its neighbours is counted.
+// A reading that fails is skipped; the next one covers its time.
 void PowerMeter::Sample() {
     for (Sensor& sensor : sensors_) {
         const std::optional<double> value = sensor.read();
         if (!value) continue;
         const int64_t now_ns = std::chrono::steady_clock::now().time_since_epoch().count();
         if (!sensor.last) {
-            // Nothing to count from before it.
+            // The first reading only sets the start.
         } else if (sensor.unit == Unit::kWatts) {
             const double seconds = static_cast<double>(now_ns - sensor.last_ns) * 1e-9;
             sensor.joules += (*value + *sensor.last) / 2 * seconds;

@@ -1,17 +1,17 @@
-// What this machine draws, by the sensors that it has.
+// Measures the energy that this machine uses, with the sensors that it has.
 //
-//     PowerMeter meter;                  // begins to count, on a thread of its own
+//     PowerMeter meter;                  // starts counting, on its own thread
 //     const auto before = meter.Read();  ...  const auto after = meter.Read();
 //
 // Sensors, each counted once:
-//   RAPL       a processor's package, and its memory where that has a domain of its own:
-//              /sys/class/powercap/intel-rapl:N, of AMD too; a counter of energy that wraps.
-//              Source: Linux, Documentation/power/powercap/powercap.rst
-//   amdgpu     hwmon: a card; on an APU the processor with its GPU, and RAPL's package is then left
-//              out. Source: Linux, Documentation/gpu/amdgpu/thermal.rst
-//   i915, xe   hwmon: a card; a counter of energy.
+//   RAPL       a processor package, and its memory if that is a domain of its own:
+//              /sys/class/powercap/intel-rapl:N, also on AMD; an energy counter that wraps. Source:
+//              Linux, Documentation/power/powercap/powercap.rst
+//   amdgpu     hwmon: a card; on an APU, the processor and its GPU, which replaces RAPL's package.
+//              Source: Linux, Documentation/gpu/amdgpu/thermal.rst
+//   i915, xe   hwmon: a card; an energy counter.
 //   NVML       libnvidia-ml.so.1: a card. Source: NVIDIA, NVML API Reference Guide
-//   power_meter  hwmon, by ACPI: the whole machine; it then stands for all others.
+//   power_meter  hwmon, from ACPI: the whole machine; it replaces all other sensors.
 #pragma once
 
 #include <condition_variable>
@@ -25,10 +25,11 @@
 
 namespace weft {
 
-// Microjoules that the processor packages have used since some moment, from the kernel's powercap
-// tree (RAPL); the difference of two readings counts (the counter wraps after minutes to hours: a
-// smaller second reading says so). -1: not readable here, as for users other than root, or in most
-// virtual machines. Source: Linux, Documentation/power/powercap/powercap.rst.
+// Energy in microjoules that the processor packages have used since an arbitrary moment, from the
+// kernel's powercap tree (RAPL). Use the difference of two readings; a smaller second reading shows
+// that the counter has wrapped, as it does after minutes to hours. -1: not readable, as for users
+// other than root and in most virtual machines. Source: Linux,
+// Documentation/power/powercap/powercap.rst.
 int64_t ProcessorEnergyUj();
 
 struct PowerReading {
@@ -36,19 +37,20 @@ struct PowerReading {
     double joules = 0;   // since the meter began
 };
 
-// Thread: any; one at a time.
+// Thread: any, one at a time.
 class PowerMeter {
   public:
-    // A folder that stands for / (of tests), in which NVML's library is looked for, too; "": the
-    // machine's own.
+    // root: a folder used in place of /, also for NVML's library (for tests); "": the machine's
+    // own.
     explicit PowerMeter(std::string root = RootOfEnvironment());
     PowerMeter(const PowerMeter&) = delete;
     PowerMeter& operator=(const PowerMeter&) = delete;
     ~PowerMeter();
 
-    // As of now, in an order that stays. Watts that a sensor tells are summed up over time.
+    // Current readings, in a fixed order. Sensors that report watts are integrated over time.
     std::vector<PowerReading> Read();
-    // Sensors that can't be read, and what to do about it; that there is none. "": nothing of that.
+    // Sensors that can't be read, with the next step, or that there is no sensor at all. "": no
+    // remark.
     const std::string& note() const { return note_; }
     static std::string RootOfEnvironment();  // WEFT_POWER_ROOT
 
@@ -60,8 +62,8 @@ class PowerMeter {
         Kind kind = Kind::kCard;
         Unit unit = Unit::kJoules;
         std::function<std::optional<double>()> read{};
-        double range = 0;  // of a counter: one more than its last value; 0: it does not wrap
-        std::optional<double> last{};  // none before a first reading worked
+        double range = 0;  // of a counter: its largest value + 1; 0: it does not wrap
+        std::optional<double> last{};  // nullopt until a first reading works
         double joules = 0;
         int64_t last_ns = 0;
     };
