@@ -1,13 +1,14 @@
-// The activations of gated linear units (Shazeer 2020): out = act(gate) * up. One list for programs
-// and kernels.
+// Activations of gated linear units (Shazeer 2020): out = act(gate) * up. Shared by programs and
+// kernels.
 #pragma once
 
 namespace weft {
 
 enum class Activation {
-    kSilu,      // a / (1 + exp(-a)); the unit is SwiGLU
-    kGeluTanh,  // a / (1 + exp(-2 u)), u = sqrt(2 / pi) (a + 0.044715 a^3): GELU by tanh; GeGLU
-    // gpt-oss: gate at most 7, up within +-7; gate / (1 + exp(-1.702 gate)) * (up + 1).
+    kSilu,      // a / (1 + exp(-a)); as a gated unit: SwiGLU
+    kGeluTanh,  // a / (1 + exp(-2 u)), u = sqrt(2 / pi) (a + 0.044715 a^3): GELU by tanh; as a
+                // gated unit: GeGLU
+    // gpt-oss: gate is clamped to at most 7, up to +-7; gate / (1 + exp(-1.702 gate)) * (up + 1).
     kClampedSilu,
 };
 

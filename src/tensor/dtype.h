@@ -1,9 +1,9 @@
-// Element types of tensors: the quantized block types of GGUF, and Weft's own for the packed
-// integers of Hugging Face folders.
+// Element types of tensors: those of GGUF, and Weft's own block types for quantized weights of
+// Hugging Face folders.
 //
-// Every fact about a type stands in one table (kDTypes): its name, how many elements share a
-// block, how many bytes a block takes, and its number in a GGUF file. A new type is a new row
-// here and a pair of functions in tensor/quant.cc.
+// One table (kDTypes) holds all facts about a type: its name, elements per block, bytes per block
+// and its number in a GGUF file. To add a type, add a row here and a pair of functions in
+// tensor/quant.cc.
 //
 // Source of the block layouts: the GGUF specification and the ggml block definitions.
 #pragma once
@@ -89,37 +89,39 @@ inline constexpr std::array<DTypeInfo, 31> kDTypes = {{
     {DType::kTQ2_0, "TQ2_0", 256, 66, 35, true},
     {DType::kMXFP4, "MXFP4", 32, 17, 39, true},
     {DType::kI32, "I32", 1, 4, 26, false},
-    {DType::kF64, "F64", 1, 8, -1, false},  // partial sums on their way; never in a file
-    // AWQ, GPTQ and pack-quantized weights, made at load (model_files/hf/packed.h). A block is a
-    // u32, an f32 scale whose low 8 bits are the zero point instead, then 32 codes: nibbles (byte i
-    // of 16 holds elements i and i + 16), or bytes. A weight is (code - zero) * scale.
+    {DType::kF64, "F64", 1, 8, -1, false},  // partial sums sent between ranks; never in a file
+    // AWQ, GPTQ and pack-quantized weights, converted at load (model_files/hf/packed.h). A block is
+    // a u32 with the bits of an f32 scale, whose low 8 bits are replaced by the zero point, then 32
+    // codes: nibbles (byte i of 16 holds elements i and i + 16), or bytes. A weight is (code -
+    // zero) * scale.
     {DType::kW4, "W4", 32, 20, -1, true},
     {DType::kW8, "W8", 32, 36, -1, true},
-    // NVFP4 of all sources, made at load (model_files/nvfp4.h). A block is an f32 scale, four bytes
-    // that scale 16 elements each (NvScale below), and two runs of 16 bytes of E2M1 codes: byte i
-    // of a run holds elements i and i + 16. A weight is scale * NvScale * the code's doubled value.
+    // NVFP4 from any source format, converted at load (model_files/nvfp4.h). A block is an f32
+    // scale, four bytes that scale 16 elements each (NvScale below), and two runs of 16 bytes of
+    // E2M1 codes: byte i of a run holds elements i and i + 16. A weight is scale * NvScale * the
+    // code's doubled value.
     {DType::kNVFP4, "NVFP4", 64, 40, -1, true},
-    // FP8 of all sources, made at load (model_files/hf/scaled.cc). A block is an f32 scale and 64
-    // E4M3 codes. A weight is scale * Fp8Value(code), in float32.
+    // FP8 from any source format, converted at load (model_files/hf/scaled.cc). A block is an f32
+    // scale and 64 E4M3 codes. A weight is scale * Fp8Value(code), in float32.
     {DType::kFP8, "FP8", 64, 68, -1, true},
 }};
 
-// Those that a GGUF file may hold.
+// The types that a GGUF file may hold.
 inline constexpr std::span<const DTypeInfo> kFileDTypes = std::span(kDTypes).first(26);
 
 constexpr const DTypeInfo& Info(DType dtype) {
     return kDTypes[static_cast<size_t>(dtype)];
 }
 
-// What a scale byte of NVFP4 stands for: 5 bits of exponent, 3 of mantissa, no sign, no denormals
-// and no zero. It holds every positive E4M3 value, 2^-9 to 448, exactly.
+// The value of an NVFP4 scale byte: 5 bits of exponent and 3 of mantissa, with no sign, no
+// denormals and no zero. Represents every positive E4M3 value, 2^-9 to 448, exactly.
 inline constexpr uint32_t kNvScaleBase = 117u << 23;
 constexpr float NvScale(uint8_t byte) {
     return std::bit_cast<float>((static_cast<uint32_t>(byte) << 20) + kNvScaleBase);
 }
 
-// The value of an E4M3 code (OCP 8-bit formats) in a block of FP8. The codes 0x7f and 0xff, which
-// are NaN in files, never get into a block; they would count +-480 here, as in all kernels.
+// The value of an E4M3 code (OCP 8-bit formats) in a block of FP8. Codes 0x7f and 0xff, which are
+// NaN in files, never occur in a block; all kernels would decode them as +-480.
 constexpr float Fp8Value(uint8_t code) {
     const uint32_t exponent = code >> 3 & 15u, mantissa = code & 7u;
     const float unit = std::bit_cast<float>((exponent + (exponent == 0 ? 118u : 117u)) << 23);
@@ -127,8 +129,8 @@ constexpr float Fp8Value(uint8_t code) {
     return (code & 0x80) != 0 ? -size : size;
 }
 
-// Whether a block's codes are integers, which kernels multiply by activations in 8 bits. Codes of
-// FP8 are floats and meet the activations that BF16 weights do.
+// Whether a block's codes are integers, which kernels multiply by 8-bit activations. FP8 codes are
+// floats: kernels multiply them by the same activations as BF16 weights.
 constexpr bool HasIntegerCodes(DType dtype) {
     return Info(dtype).quantized && dtype != DType::kFP8;
 }
@@ -138,9 +140,9 @@ constexpr int64_t RowBytes(DType dtype, int64_t elements) {
     return elements / Info(dtype).block_elements * Info(dtype).block_bytes;
 }
 
-// The type with this GGUF number, or nothing.
+// The type with this GGUF number, or nullopt.
 std::optional<DType> DTypeOfGguf(uint32_t gguf_type);
-// The type with this name in either case ("q4_0"), or nothing.
+// The type with this name, ignoring case ("q4_0"), or nullopt.
 std::optional<DType> DTypeOfName(std::string_view name);
 
 }  // namespace weft

@@ -11,18 +11,18 @@ namespace weft {
 namespace {
 
 // Nearest looks a code up by sign, exponent and 7 bits of mantissa. Magnitudes below 2^-23 share
-// the bucket of 0, and there is none above 1: so a table is small enough for the first-level cache,
-// and in no bucket does more than one code begin.
-constexpr uint32_t kDropped = 16;  // lower bits of a float
+// the bucket of 0, and none is above 1. The table therefore fits the L1 cache, and at most one code
+// begins in each bucket.
+constexpr uint32_t kDropped = 16;  // low bits of a float that the bucket ignores
 constexpr uint32_t kLeast = (127 - 23) << 7, kMost = 127 << 7;
-constexpr uint32_t kBuckets = kMost - kLeast + 1;  // of one sign
+constexpr uint32_t kBuckets = kMost - kLeast + 1;  // per sign
 
 uint32_t BucketOf(float x) {
     const auto bits = std::bit_cast<uint32_t>(x);
     const uint32_t key = std::clamp((bits & 0x7fffffffu) >> kDropped, kLeast, kMost) - kLeast;
     return key + (bits >> 31) * kBuckets;
 }
-// The least and the largest number of a bucket.
+// The smallest and the largest number of a bucket.
 std::pair<float, float> EndsOf(uint32_t bucket) {
     const uint32_t key = bucket % kBuckets + kLeast;
     const float low = key == kLeast ? 0.0f : std::bit_cast<float>(key << kDropped);
@@ -30,7 +30,7 @@ std::pair<float, float> EndsOf(uint32_t bucket) {
     return bucket < kBuckets ? std::pair(low, high) : std::pair(-high, -low);
 }
 
-// The largest magnitude, NaNs left out. (Integers, so that the compiler uses vectors.)
+// The largest magnitude, ignoring NaNs. (Compares integers, so that the compiler vectorizes it.)
 float LargestOf(std::span<const float> values) {
     int32_t most = 0;
     for (const float x : values) {

@@ -1,9 +1,9 @@
-// Rounding rows of floats to a quantized type with care: `weft quantize`. For each block the scales
-// (and minima) are searched for that make the weighted sum of squared errors least; quant.h has the
-// plain way, which is faster and worse.
+// Quantizes rows of floats with a search, for `weft quantize`: for each block, finds the scales
+// (and minima) that minimize the weighted sum of squared errors. quant.h rounds without a search,
+// which is faster and less accurate.
 //
-// The same bits come out on every CPU: the levels differ in how many blocks they search at once,
-// not in the order of their float operations.
+// All CPU levels give the same bits: they differ in how many blocks they search at once, not in the
+// order of float operations.
 #pragma once
 
 #include <cstddef>
@@ -15,22 +15,22 @@
 
 namespace weft {
 
-// Rows, one after another. A row is whole blocks of `dtype`.
+// Consecutive rows. A row is whole blocks of `dtype`.
 struct EncodeArgs {
     DType dtype;
     int64_t cols;
     std::span<const float> src;  // finite; whole rows
-    // One for each column, positive: how much an error there weighs (the mean square of what the
-    // column is multiplied with). Empty: nothing is known, and large weights count for more.
+    // One positive weight per column for its squared errors: the mean square of the activations
+    // that the column is multiplied by. Empty: not known; large weights then count for more.
     std::span<const float> importance;
     std::span<std::byte> dst;  // RowBytes of every row
 };
 
-// Whether Encode knows the type: those of CanQuantize, and IQ1, IQ2 and IQ3.
+// Whether Encode supports the type: the types of CanQuantize, and IQ1, IQ2 and IQ3.
 bool CanEncode(DType dtype);
 void Encode(const EncodeArgs& args, CpuLevel level);
 
-// As DequantizeRow, with the CPU's own conversions of F16.
+// As DequantizeRow, but F16 is converted by CPU instructions.
 void Decode(DType dtype, std::span<const std::byte> src, std::span<float> dst, CpuLevel level);
 
 }  // namespace weft

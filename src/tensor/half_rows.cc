@@ -25,7 +25,7 @@ void StoreHalf(std::byte* to, uint16_t half) {
 #if defined(__x86_64__)
 bool HasF16() {
     static const bool has = [] {
-        // (clang 14's __builtin_cpu_supports does not know F16C.)
+        // (clang 14's __builtin_cpu_supports does not accept "f16c".)
         unsigned a = 0, b = 0, c = 0, d = 0;
         return __builtin_cpu_supports("avx2") && __get_cpuid(1, &a, &b, &c, &d) != 0 &&
                (c & bit_F16C) != 0;
@@ -33,7 +33,7 @@ bool HasF16() {
     return has;
 }
 
-// How many were converted: eights.
+// Converts groups of eight; returns the number of elements converted.
 __attribute__((target("avx2,f16c"))) size_t WidenEights(const std::byte* from,
                                                         std::span<float> to) {
     size_t i = 0;

@@ -1,5 +1,5 @@
-// Rows of F16 or BF16 to floats and back, rounded to nearest even: as tensor/half.h, many at once,
-// with the CPU's own conversions of F16 where it has them (the same bits).
+// Converts rows of F16 or BF16 to floats and back, rounding to nearest even. Gives the same bits as
+// tensor/half.h, but uses the CPU's F16 instructions where it has them.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace weft {
 
-// dtype: kF16 or kBF16. from, to: 2 bytes for each float, at any address.
+// dtype: kF16 or kBF16. from, to: 2 bytes per float, at any alignment.
 void WidenRow(DType dtype, const std::byte* from, std::span<float> to);
 void NarrowRow(DType dtype, std::span<const float> from, std::byte* to);
 

@@ -16,7 +16,7 @@ namespace {
 
 using namespace quant;
 
-// Stores `value` as f16 and gives back what the f16 holds: quantizers must divide by that.
+// Stores `value` as f16 and returns the rounded value, which quantizers must divide by.
 float StoreF16(std::byte* p, float value) {
     const uint16_t half = F32ToF16(value);
     std::memcpy(p, &half, sizeof half);
@@ -147,7 +147,7 @@ void EncodeIq4Nl(const float* src, std::byte* dst) {
     StoreNearest(kIq4Values, src, inverse, dst + 2);
 }
 
-// The exponent puts the peak between 4 and 8 of E2M1, as the MX specification has it (6.3).
+// The exponent puts the peak between 4 and 8 of E2M1, as the MX specification says (6.3).
 void EncodeMxfp4(const float* src, std::byte* dst) {
     const float peak = std::fabs(SignedPeak(src, 32));
     int exponent = 0;
@@ -171,7 +171,7 @@ void AddBit(std::byte* p, int i, int code) {
     p[i % 32] |= static_cast<std::byte>(code << i / 32);
 }
 
-// Scales and minima of sub-blocks, as codes of so many bits under a common d and dmin.
+// Scales and minima of sub-blocks, as integer codes under a common d and dmin.
 struct SubScales {
     float d = 0, dmin = 0;
     int scale[16] = {}, min[16] = {};
@@ -290,7 +290,7 @@ void EncodeIq4Xs(const float* src, std::byte* dst) {
     std::memcpy(dst + 2, &high, sizeof high);
 }
 
-// Ternary weights are given as such: the peak is their size, everything is rounded to -1, 0, 1.
+// Ternary weights come as multiples of one magnitude, the peak; everything rounds to -1, 0 or 1.
 int Trit(float x, float inverse) {
     return RoundClamped(x * inverse, -1, 1) + 1;
 }
@@ -348,7 +348,7 @@ void DecodeFp8(std::span<const std::byte> src, std::span<float> dst) {
         float scale = 0;
         std::memcpy(&scale, src.data(), sizeof scale);
         for (size_t k = 0; k < elements; ++k) {
-            // Fp8Value without branches, which compilers turn into vectors: the code's bits as a
+            // Fp8Value without branches, so that compilers vectorize it: reads the code's bits as a
             // float, whose exponent is too small by 120.
             const auto code = std::to_integer<uint32_t>(src[sizeof scale + k]);
             const float small = std::bit_cast<float>((code & 0x80) << 24 | (code & 0x7f) << 20);

@@ -1,7 +1,7 @@
-// Rows of any DType to and from float: the definition of every block layout, in plain C++.
+// Converts rows of any DType to and from float, in plain C++: the definition of every block layout.
 //
-// A row is a run of whole blocks. Values follow ggml's dequantize_row_* exactly (the same float
-// operations in the same order), so that "dequantized weights" means the same numbers everywhere.
+// A row is a sequence of whole blocks. Dequantization does the same float operations in the same
+// order as ggml's dequantize_row_*, so that it gives the same bits.
 #pragma once
 
 #include <cstddef>
@@ -12,17 +12,17 @@
 
 namespace weft {
 
-// src: RowBytes(dtype, dst.size()) bytes of whole blocks. dst: the floats.
+// src: whole blocks, RowBytes(dtype, dst.size()) bytes.
 void DequantizeRow(DType dtype, std::span<const std::byte> src, std::span<float> dst);
 
-// Whether QuantizeRow knows the type: not the code books of IQ1, IQ2 and IQ3, and none of the types
-// that are made at load (W4, W8, NVFP4, FP8).
+// Whether QuantizeRow supports the type: all except the codebook types IQ1, IQ2 and IQ3, and the
+// types that are converted at load (W4, W8, NVFP4, FP8).
 bool CanQuantize(DType dtype);
-// Rounds a row of floats to `dtype` the plain way (absmax or min/max per block, no importance
-// weights). Used for synthetic models, KV rows and tests.
+// Quantizes a row of floats without a search (absmax or min/max per block, no importance weights).
+// Used for synthetic models, KV cache rows and tests.
 void QuantizeRow(DType dtype, std::span<const float> src, std::span<std::byte> dst);
 
-// Sub-block j of the 8 in a Q4_K block: its 6-bit scale and minimum, packed in 12 bytes.
+// The 6-bit scale and minimum of sub-block j of 8 in a Q4_K block, packed in 12 bytes.
 struct Q4KScale {
     int scale, min;
 };

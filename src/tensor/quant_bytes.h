@@ -1,4 +1,4 @@
-// Reading and writing the fields of a quantized block.
+// Reads and writes the fields of a quantized block.
 #pragma once
 
 #include <array>
@@ -31,13 +31,13 @@ inline float LoadF16(const std::byte* p) {
     return F16ToF32(LoadU16(p));
 }
 
-// What the 16 codes of IQ4_NL and IQ4_XS, and of MXFP4 (E2M1, doubled), stand for.
+// The values of the 16 codes of IQ4_NL and IQ4_XS, and of MXFP4 (E2M1, doubled).
 inline constexpr std::array<int8_t, 16> kIq4Values = {-127, -104, -83, -65, -49, -35, -22, -10,
                                                       1,    13,   25,  38,  53,  69,  89,  113};
 inline constexpr std::array<int8_t, 16> kMxfp4Values = {0, 1,  2,  3,  4,  6,  8,  12,
                                                         0, -1, -2, -3, -4, -6, -8, -12};
 
-// One scale and one offset for parts [begin, end).
+// Sets one scale and one offset for parts [begin, end).
 inline void SetScale(BlockParts& parts, int begin, int end, float scale, float offset = 0) {
     for (int part = begin; part < end; ++part) {
         parts.scale[part] = scale;
@@ -45,7 +45,7 @@ inline void SetScale(BlockParts& parts, int begin, int end, float scale, float o
     }
 }
 
-// Of quant_iq.cc.
+// Defined in quant_iq.cc.
 void SplitIq1S(const std::byte* block, BlockParts& parts);
 void SplitIq1M(const std::byte* block, BlockParts& parts);
 void SplitIq2Xxs(const std::byte* block, BlockParts& parts);

@@ -1,4 +1,4 @@
-// The types whose weights come out of code books (quant_grids.h): IQ1, IQ2 and IQ3.
+// Splits blocks of the codebook types (quant_grids.h): IQ1, IQ2 and IQ3.
 #include "tensor/quant_bytes.h"
 #include "tensor/quant_grids.h"
 
@@ -9,13 +9,14 @@ constexpr int8_t kIq2Values[4] = {8, 25, 43, 0};
 constexpr int8_t kIq3XxsValues[8] = {4, 12, 20, 28, 36, 44, 52, 62};
 constexpr int8_t kIq3SValues[8] = {1, 3, 5, 7, 9, 11, 13, 15};
 
-// Seven signs and the eighth, which makes the number of minus signs even.
+// Adds the eighth sign to seven, which makes the number of minus signs even.
 uint8_t EvenSigns(uint32_t seven) {
     seven &= 127;
     return static_cast<uint8_t>(seven | static_cast<uint32_t>(__builtin_parity(seven)) << 7);
 }
 
-// `count` values of `bits` bits from an entry, signed by the bits of `signs` from `first_sign` on.
+// Unpacks `count` values of `bits` bits from an entry, signed by the bits of `signs` from
+// `first_sign` on.
 template <int kBits, int kCount>
 void Unpack(uint16_t entry, const int8_t* values, uint8_t signs, int first_sign, int8_t* q) {
     for (int k = 0; k < kCount; ++k) {
@@ -28,7 +29,7 @@ void UnpackIq2(uint16_t entry, uint8_t signs, int8_t* q) {
     Unpack<2, 8>(entry, kIq2Values, signs, 0, q);
 }
 
-// Eight weights 8 g +- 1, g of {-1, 0, 1}: the offset of +-1/8 is part of the integer.
+// Eight weights 8 g +- 1, g in {-1, 0, 1}: the offset of +-1/8 is part of the integer.
 void UnpackIq1(int index, bool minus, int8_t* q) {
     const uint16_t entry = kIq1Grid[static_cast<size_t>(index)];
     for (int k = 0; k < 8; ++k) {
@@ -108,8 +109,8 @@ void SplitIq3S(const std::byte* block, BlockParts& parts) {
     }
 }
 
-// f16 d, 32 bytes of indices, then for each 32 a u16: 4 x 3 high bits, a 3-bit scale, the sign of
-// the offset.
+// f16 d, 32 bytes of indices, then for each 32 weights a u16: 4 x 3 high bits, a 3-bit scale, the
+// offset's sign.
 void SplitIq1S(const std::byte* block, BlockParts& parts) {
     const float d = LoadF16(block);
     for (int s = 0; s < 8; ++s) {
@@ -123,8 +124,8 @@ void SplitIq1S(const std::byte* block, BlockParts& parts) {
     }
 }
 
-// 32 bytes of indices, 16 bytes of two times 3 high bits and the sign of the offset, four u16 of
-// 4 x 3-bit scales; the upper 4 bits of each of these four are the f16 d, the lowest part first.
+// 32 bytes of indices; 16 bytes with twice 3 high bits and the offset's sign; four u16 of 4 x 3-bit
+// scales, whose upper 4 bits together are the f16 d, lowest bits first.
 void SplitIq1M(const std::byte* block, BlockParts& parts) {
     const std::byte* scales = block + 48;
     int d_bits = 0;

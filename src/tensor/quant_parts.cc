@@ -14,7 +14,7 @@ namespace {
 // ---- Blocks of 32 -------------------------------------------------------------------------------
 // Four-bit weights: byte i of 16 holds elements i (low nibble) and i + 16.
 
-// q[i] = of(the nibble of element i, i): loops that the compiler makes vectors of.
+// q[i] = of(nibble of element i, i), in loops that the compiler vectorizes.
 template <typename Of>
 [[gnu::always_inline]] inline void FromNibbles(const std::byte* p, int8_t* q, Of of) {
     for (int i = 0; i < 16; ++i) q[i] = static_cast<int8_t>(of(ByteAt(p, i) & 15, i));
@@ -33,7 +33,7 @@ void SplitQ4_1(const std::byte* block, BlockParts& parts) {
     FromNibbles(block + 4, parts.q, [](int code, int) { return code; });
 }
 
-// Element i: its nibble, and bit i of a u32 as the fifth bit; less `zero`.
+// Element i is its nibble with bit i of a u32 as the fifth bit, minus `zero`.
 void SplitFiveBits(const std::byte* high, const std::byte* nibbles, int zero, int8_t* q) {
     const uint32_t bits = LoadU32(high);
     FromNibbles(nibbles, q, [=](int code, int i) {
@@ -59,7 +59,7 @@ void SplitQ8_0(const std::byte* block, BlockParts& parts) {
     std::memcpy(parts.q, block + 2, 32);
 }
 
-// f16 d, nibbles that choose one of 16 values.
+// f16 d, nibbles that index a list of 16 values.
 void SplitIq4Nl(const std::byte* block, BlockParts& parts) {
     SetScale(parts, 0, 2, LoadF16(block));
     FromNibbles(block + 2, parts.q,
@@ -94,8 +94,8 @@ void SplitW4(const std::byte* block, BlockParts& parts) {
     FromNibbles(block + 4, parts.q, [=](int code, int) { return code - zero; });
 }
 
-// The same, bytes. code - zero does not fit 8 bits: the rest of the zero point is an offset, and
-// nothing is rounded where the scale has at most 15 bits, as f16 and bf16 have.
+// As SplitW4, with bytes. code - zero does not fit 8 bits, so the rest of the zero point becomes an
+// offset. This is exact for scales of at most 15 bits, such as f16 and bf16.
 void SplitW8(const std::byte* block, BlockParts& parts) {
     const uint32_t head = LoadU32(block);
     const float scale = std::bit_cast<float>(head & ~0xffu);
@@ -105,7 +105,7 @@ void SplitW8(const std::byte* block, BlockParts& parts) {
 }
 
 // ---- Blocks of 256 ------------------------------------------------------------------------------
-// Eight runs of 32 elements. Loops over a run are the compiler's to make vectors of.
+// Eight runs of 32 elements. The compiler vectorizes loops over a run.
 
 // Two-bit fields: element l of run r lies in bits 2 (r % 4) of byte 32 (r / 4) + l.
 int BitPair(const std::byte* p, int run, int l) {
@@ -128,7 +128,8 @@ template <typename Of>
     }
 }
 
-// 16 bytes of a 4-bit scale and a 4-bit minimum for each 16, 64 bytes of bit pairs, f16 d and dmin.
+// 16 bytes with a 4-bit scale and a 4-bit minimum for each 16 weights, 64 bytes of bit pairs, f16 d
+// and dmin.
 void SplitQ2_K(const std::byte* block, BlockParts& parts) {
     const float d = LoadF16(block + 80), dmin = LoadF16(block + 82);
     for (int s = 0; s < 16; ++s) {
@@ -177,7 +178,7 @@ void SplitQ5_K(const std::byte* block, BlockParts& parts) {
 }
 
 // 128 bytes of low nibbles, 64 bytes of high bit pairs, 16 int8 scales, f16 d. Of each four runs,
-// run g has its low bits in byte 32(g % 2) + l, the upper nibble of it for g >= 2.
+// run g has its low bits in byte 32(g % 2) + l: in the lower nibble for g < 2, else in the upper.
 void SplitQ6_K(const std::byte* block, BlockParts& parts) {
     const float d = LoadF16(block + 208);
     for (int s = 0; s < 16; ++s) {
@@ -202,8 +203,8 @@ void SplitIq4Xs(const std::byte* block, BlockParts& parts) {
     }
 }
 
-// Ternary: a byte is a fraction of 256 whose digits to base 3 are five weights (the last 4 bytes:
-// four). Digit n of byte i of a run of `bytes` is element bytes * n + i. f16 d.
+// Ternary: a byte is a fraction of 256 whose five digits in base 3 are weights (in the last 4
+// bytes: four). Digit n of byte i of a run of `bytes` is element bytes * n + i. f16 d.
 void SplitTq1_0(const std::byte* block, BlockParts& parts) {
     SetScale(parts, 0, 16, LoadF16(block + 52));
     struct Run {

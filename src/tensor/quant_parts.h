@@ -1,10 +1,10 @@
-// What a quantized block is made of, the same for every type: small integers, and for each 16 of
-// them a scale and an offset. Weight i is
+// Splits a quantized block of any type into one common form: small integers, and a scale and an
+// offset for each 16 of them. Weight i is
 //
 //     q[i] * scale[i / 16] + offset[i / 16]
 //
-// in float32, rounded after the product and after the sum, which is what ggml's dequantize_row_*
-// gives. Dequantizing and the kernels that have no code of their own for a type stand on this.
+// in float32, rounded after the product and after the sum, which gives the bits of ggml's
+// dequantize_row_*. Used to dequantize, and by kernels for types without a kernel of their own.
 //
 // Source of the layouts: the GGUF specification and the ggml block definitions; MXFP4: OCP
 // Microscaling Formats 1.0.
@@ -26,8 +26,8 @@ struct BlockParts {
     float offset[kLargestBlock / kPartElements];
 };
 
-// block: one block of a quantized type, not of FP8, whose codes are floats. Only the first
-// block_elements of `parts` are written.
+// block: one block of a quantized type except FP8, whose codes are floats. Writes only the first
+// block_elements of `parts`.
 void SplitBlock(DType dtype, const std::byte* block, BlockParts& parts);
 
 }  // namespace weft

@@ -1,6 +1,5 @@
 // Attention temperature: a factor on queries that grows with the logarithm of their position, so
-// that attention stays sharp over a long context (Llama 4, 2025). One definition for programs and
-// kernels.
+// that attention stays sharp over a long context (Llama 4, 2025). Shared by programs and kernels.
 #pragma once
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// Ranges of elements that the ops of an update work on (program/update.h, kernels/dense/update.h).
+// Ranges of elements for the optimizer update ops (program/update.h, kernels/dense/update.h).
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@ struct ElementRange {
     int64_t begin = 0, end = 0;
 };
 
-// Elements [begin, begin + count) of a rank's own part of a unit. The optimizer's state of element
-// `begin` is at `kept`.
+// Elements [begin, begin + count) of a rank's own shard of a flat bucket. `kept` is the index of
+// the optimizer state of element `begin`.
 struct UpdateRun {
     int64_t begin = 0, kept = 0, count = 0;
     bool decays = false;  // the elements belong to a matrix: weight decay applies
@@ -19,11 +19,12 @@ struct UpdateRun {
 
 // A tensor under Adafactor (Shazeer and Stern 2018), which keeps one second moment per row and one
 // per column of each matrix. The moments of all tensors of the model are in one vector, which is
-// the same on all ranks.
+// identical on all ranks.
 struct FactoredTensor {
-    int64_t rows = 0, cols = 0;  // rows of all matrices, 0 for a vector; columns of one matrix
+    int64_t rows = 0, cols = 0;  // rows: of all matrices together, 0 for a vector; cols: of one
+                                 // matrix
     int64_t matrices = 1;
-    int64_t rows_at = 0, cols_at = 0;  // indexes of the first moments
+    int64_t rows_at = 0, cols_at = 0;  // index of the first row moment and the first column moment
     int64_t number = 0;                // index among all tensors
 
     int64_t rows_of_one() const { return rows > matrices ? rows / matrices : 1; }
@@ -34,11 +35,12 @@ struct FactoredTensor {
     double elements() const { return static_cast<double>((rows > 1 ? rows : 1) * cols); }
 };
 
-// Elements [range) of a block of a tensor, counted row by row. The first of them is element `own`
-// of the rank's own part.
+// Elements [range) of a block of a tensor, counted row by row. Element `own` of the rank's own
+// shard is the first of them.
 struct FactoredRun {
     FactoredTensor tensor;
-    int64_t row_begin = 0, col_begin = 0, col_count = 0;  // of the block
+    int64_t row_begin = 0, col_begin = 0, col_count = 0;  // position and width of the block in the
+                                                          // tensor
     ElementRange range;
     int64_t own = 0;
     bool decays = false;

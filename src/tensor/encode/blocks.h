@@ -1,5 +1,5 @@
-// One function a type: a pack of 16 groups, searched, into the bytes of its blocks (layouts:
-// tensor/quant_parts.cc).
+// Encoders, one function per type: each fits a pack of 16 groups and writes the bytes of its blocks
+// (layouts: tensor/quant_parts.cc).
 #pragma once
 
 #include "tensor/encode/supers.h"
@@ -55,7 +55,7 @@ void RoundScales(Pack<N>& pack) {
     for (int g = 0; g < kGroups; ++g) pack.scale[g] = AsF16(pack.scale[g]);
 }
 
-// As Centered, but halves are rounded up.
+// As Centered, but rounds halves up.
 template <int kMost>
 struct HalvesUp {
     WEFT_INLINE Lanes Nearest(Lanes t) {
@@ -64,9 +64,9 @@ struct HalvesUp {
     }
 };
 
-// Q4_0 and Q5_0. Without an importance their peak keeps its value, as everybody's Q4_0 has it:
-// perplexities then are those of other programs' files. (A search makes the squared error 5 % less,
-// but measured on SmolLM2 the perplexity 1 to 2 % more.)
+// Q4_0 and Q5_0. Without importance weights, the scale is set so that the peak is exact, as other
+// programs do, so that perplexities match those of their files. (A search lowers the squared error
+// by 5 %, but on SmolLM2 it raised the perplexity by 1 to 2 %.)
 template <int kMost>
 void FitCentered(Pack<32>& pack, const Search& search) {
     if (pack.weighed) {
@@ -99,7 +99,7 @@ inline void EncodeQ5_0(Pack<32>& pack, int groups, std::byte* dst) {
     }
 }
 
-// Q4_1 and Q5_1 alike: top is 15 or 31.
+// For Q4_1 (top = 15) and Q5_1 (top = 31).
 inline void FitWithOffset(Pack<32>& pack, float top, const Search& search) {
     FitAffine<32, Offset::kAny>(pack, top, search);
     RoundScales(pack);
@@ -128,7 +128,7 @@ inline void EncodeQ5_1(Pack<32>& pack, int groups, std::byte* dst) {
     }
 }
 
-// Which of the values stands for which code.
+// The code of an IQ4 value.
 inline uint8_t CodeOfIq4(int8_t value) {
     uint8_t code = 0;
     for (size_t k = 0; k < 15; ++k) {
@@ -153,7 +153,7 @@ inline void EncodeIq4Nl(Pack<32>& pack, int groups, std::byte* dst) {
     }
 }
 
-// Magnitudes of E2M1, doubled: 0 1 2 3 4 6 8 12.
+// Rounds to a magnitude of E2M1, doubled: 0 1 2 3 4 6 8 12.
 WEFT_INLINE Lanes NearestMxfp4(Lanes size) {
     Lanes value = Splat(0);
 #pragma GCC unroll 7
@@ -164,8 +164,9 @@ WEFT_INLINE Lanes NearestMxfp4(Lanes size) {
     return value;
 }
 
-// The power of two that puts the peak between 4 and 8 of E2M1 (which ends at 6), or the next, by
-// the error. Leaves signed values in the codes, and the power's exponent in the offset.
+// Tries two powers of two as the scale, the one that puts the peak between 4 and 8 of E2M1 (whose
+// maximum is 6) and the next larger, and keeps the one with the smaller error. Leaves the power's
+// exponent in pack.offset.
 inline void FitMxfp4(Pack<32>& pack) {
     alignas(64) float start[kGroups];
     for (int g = 0; g < kGroups; ++g) {
@@ -257,7 +258,7 @@ inline void EncodeQ2_K(Pack<16>& pack, int, std::byte* dst) {
     PutF16(dst + 82, grid.dmin[0]);
 }
 
-// Head of Q4_K and Q5_K: both factors, and 8 scales and minima of 6 bits.
+// Header of Q4_K and Q5_K: both factors, and eight 6-bit scales and minima.
 inline void PutAffineHead(const Grid& grid, int first, std::byte* dst) {
     PutF16(dst, grid.d[first]);
     PutF16(dst + 2, grid.dmin[first]);
@@ -310,7 +311,7 @@ inline void EncodeQ6_K(Pack<16>& pack, int, std::byte* dst) {
     FitLinearGrid<Centered<32>>(pack, 128, kSearch6, 1, grid);
     const ByteCodes<16> codes(pack, 32);
     const uint8_t* all = codes.at[0];
-    for (int i = 0; i < 64; ++i) {  // 64 low nibbles a half: elements l and l + 64
+    for (int i = 0; i < 64; ++i) {  // per half, 64 bytes of low nibbles: elements l and l + 64
         for (int half = 0; half < 2; ++half) {
             const uint8_t* at = all + 128 * half + i;
             dst[64 * half + i] = static_cast<std::byte>((at[0] & 15) | (at[64] & 15) << 4);

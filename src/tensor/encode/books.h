@@ -1,9 +1,9 @@
-// The code books of IQ1, IQ2 and IQ3 (quant_grids.h), sorted for a search through all of a book.
+// The codebooks of IQ1, IQ2 and IQ3 (quant_grids.h), arranged for an exhaustive search.
 //
-// An entry is its values' places in the type's list, as quant_grids.h packs them. Its low half
-// belongs to the first half of the weights of a group, its high half to the others. The score of an
-// entry is the sum of those of its halves: for each low half the best of its high halves is looked
-// for, which takes one comparison an entry.
+// An entry packs, for each weight of a group, an index into the type's list of values
+// (quant_grids.h). Its low half belongs to the first half of the group's weights, its high half to
+// the second. The score of an entry is the sum of the scores of its halves: for each low half, the
+// search finds the best of its high halves, with one comparison per entry.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +13,14 @@
 namespace weft::encode {
 
 struct Book {
-    // The entries with this low half: high[begin], ... `count` of them, a multiple of 4 (the last
-    // one is there again as often as that takes).
+    // The entries with the same low half: `count` high halves from high[begin] on. `count` is a
+    // multiple of 4: the last one is repeated as padding.
     struct List {
         uint16_t low, begin, count;
     };
-    std::vector<List> lists;  // by their count, so that loops of one length follow one another
+    std::vector<List> lists;  // sorted by count, so that loops of equal length are adjacent
     std::vector<uint8_t> high;
-    std::vector<uint16_t> index;  // of an entry: where it stands in the file's book
+    std::vector<uint16_t> index;  // by entry: its position in the file's codebook
 };
 
 // half_bits: bits of half an entry, at most 8.

@@ -13,7 +13,7 @@ const encode::Level& LevelOf(CpuLevel level) {
     switch (level) {
         case CpuLevel::kReference:
         case CpuLevel::kNeon:
-        case CpuLevel::kI8mm: return encode::kBaseLevel;  // compiled to NEON as it is
+        case CpuLevel::kI8mm: return encode::kBaseLevel;  // the base level compiles to NEON
 #if defined(__x86_64__)
         case CpuLevel::kAvx2: return encode::kAvx2Level;
         case CpuLevel::kAvx512:

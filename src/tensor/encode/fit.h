@@ -1,10 +1,10 @@
-// The searches: for each of 16 groups of N weights the scale (and the offset) that makes
+// For each of 16 groups of N weights, searches the scale (and the offset) that minimizes
 //
 //     sum of w (x - scale * code - offset)^2
 //
-// least, where each code is the integer (or the value of a list) nearest to its weight. Candidates
-// of the scale give codes, codes give the best scale by least squares, in closed form; the best
-// candidate is then improved by repeating that with its own scale.
+// where each code is the integer (or the list value) nearest to its weight. A candidate scale gives
+// codes, and the codes give the best scale by least squares, in closed form. The best candidate is
+// refined by repeating this with its own scale.
 #pragma once
 
 #include <cmath>
@@ -17,7 +17,7 @@ namespace weft::encode::WEFT_ENCODE_LEVEL {
 
 inline constexpr int kGroups = 16;
 
-// 16 groups of N weights, element by element.
+// 16 groups of N weights, transposed: element i of all groups is contiguous.
 template <int N>
 struct Pack {
     alignas(64) float x[N][kGroups];
@@ -25,11 +25,11 @@ struct Pack {
     alignas(64) float q[N][kGroups];  // codes
     alignas(64) float scale[kGroups];
     alignas(64) float offset[kGroups];
-    bool weighed;  // by an importance
+    bool weighed;  // importance weights were given
 };
 
-// `groups` of them are there, one after another; the others become zeros. Their first weight is in
-// column `col`, which the importance belongs to.
+// Loads `groups` consecutive groups and fills the others with zeros. importance: of the first
+// group's first column on, or null.
 template <int N>
 void LoadPack(const float* src, int groups, const float* importance, Pack<N>& pack) {
     pack.weighed = importance != nullptr;
@@ -63,7 +63,7 @@ void LoadPack(const float* src, int groups, const float* importance, Pack<N>& pa
     }
 }
 
-// Sums over a group that decide about its scale.
+// Weighted sums over a group, from which its scale follows.
 struct Sums {
     Lanes q = Splat(0), qq = Splat(0), qx = Splat(0);
     WEFT_INLINE void AddTo(Sums& sums, Lanes x, Lanes w, Lanes q) {
@@ -77,7 +77,8 @@ struct Sums {
 // ---- Scale and offset ---------------------------------------------------------------------------
 
 struct Affine {
-    Lanes scale, offset, error;  // the error without the sum of w x^2, which is the same for all
+    Lanes scale, offset, error;  // error: without the sum of w x^2, which is the same for all
+                                 // candidates
 };
 
 enum class Offset { kAny, kNotPositive };
@@ -109,7 +110,7 @@ WEFT_INLINE void KeepBetter(Affine& best, const Affine& other) {
     best.error = better ? other.error : best.error;
 }
 
-// Sums for codes of 0..top by this inverse scale and offset.
+// Sums for codes in 0..top, given the inverse scale and the offset.
 template <int N>
 WEFT_INLINE Sums AffineSums(const Pack<N>& pack, int at, Lanes inverse, Lanes offset, float top) {
     Sums sums;
@@ -132,7 +133,8 @@ WEFT_INLINE Whole WholeSums(const Pack<N>& pack, int at) {
     return whole;
 }
 
-// How the search for a scale goes: the range is cut into top + first ... steps, `count` of them.
+// Candidates of the search: the range is divided into top + first + c * step steps, for c in
+// 0..count - 1. The best one is then refined `repeats` times.
 struct Search {
     float first, step;
     int count, repeats;
@@ -165,7 +167,7 @@ void FitAffine(Pack<N>& pack, float top, const Search& search) {
     }
 }
 
-// Codes for the scales and offsets in the pack.
+// Computes the codes for the pack's scales and offsets.
 template <int N>
 void AffineCodes(Pack<N>& pack, float top) {
     for (int at = 0; at < kGroups; at += kLanes) {
@@ -179,14 +181,14 @@ void AffineCodes(Pack<N>& pack, float top) {
 
 // ---- Scale alone --------------------------------------------------------------------------------
 
-// Integers of -kMost .. kMost - 1.
+// Integers in -kMost .. kMost - 1.
 template <int kMost>
 struct Centered {
     static constexpr float kPeak = -kMost;
     WEFT_INLINE Lanes Nearest(Lanes t) { return RoundClamped(t, -kMost, kMost - 1); }
 };
 
-// The values of IQ4_NL: nearest by the 15 middles between neighbours.
+// The values of IQ4_NL. Nearest compares with the 15 midpoints between neighbors.
 struct Iq4 {
     static constexpr float kPeak = -127;
     WEFT_INLINE Lanes Nearest(Lanes t) {
@@ -201,7 +203,7 @@ struct Iq4 {
 };
 
 struct Linear {
-    Lanes scale, gain;  // gain: by how much the error is less than that of zeros
+    Lanes scale, gain;  // gain: the error of all-zero codes minus this error
 };
 
 WEFT_INLINE void KeepBetter(Linear& best, const Sums& sums) {
@@ -232,7 +234,7 @@ WEFT_INLINE Lanes PeakOf(const Pack<N>& pack, int at) {
     return peak;
 }
 
-// Fills pack.scale without a search: the peak keeps its value.
+// Fills pack.scale without a search, so that the peak is represented exactly.
 template <class Values, int N>
 void KeepPeaks(Pack<N>& pack) {
     for (int at = 0; at < kGroups; at += kLanes) {
@@ -240,8 +242,8 @@ void KeepPeaks(Pack<N>& pack) {
     }
 }
 
-// Fills pack.scale. The value of largest magnitude goes to the values' peak, which is negative: a
-// scale may be negative, too.
+// Fills pack.scale. The weight of largest magnitude maps near the list's peak value, which is
+// negative, so a scale may be negative.
 template <class Values, int N>
 void FitLinear(Pack<N>& pack, const Search& search) {
     for (int at = 0; at < kGroups; at += kLanes) {

@@ -1,5 +1,5 @@
-// The types of code books: IQ1, IQ2, IQ3 (layouts: tensor/quant_iq.cc). Signs are taken off first;
-// scales of groups are odd integers times the block's f16.
+// Encoders of the codebook types IQ1, IQ2 and IQ3 (layouts: tensor/quant_iq.cc). Signs are removed
+// first. The scale of a group is an odd integer times the block's f16 factor.
 #pragma once
 
 #include "tensor/encode/blocks.h"
@@ -11,14 +11,15 @@ namespace weft::encode::WEFT_ENCODE_LEVEL {
 
 enum class Signs { kAny, kEven };
 
-// Of 16 groups: eight signs each, one bit for each weight.
+// For each of 16 groups, bytes of eight signs, one bit per weight.
 template <int N>
 struct SignBits {
     alignas(64) int32_t bits[N / 8][kGroups];
 };
 
-// Makes weights positive. Where their minus signs have to be even, and are not, the sign that costs
-// least is changed: that weight stays negative.
+// Makes weights positive and records their signs. kEven: each eight weights must have an even
+// number of minus signs; if the number is odd, the sign that costs the least error is flipped, and
+// that weight stays negative.
 template <Signs kSigns, int N>
 void TakeSigns(Pack<N>& pack, SignBits<N>& signs) {
     for (int at = 0; at < kGroups; at += kLanes) {
@@ -51,20 +52,21 @@ void TakeSigns(Pack<N>& pack, SignBits<N>& signs) {
 
 // ---- Scales -------------------------------------------------------------------------------------
 
-// `first` and `step` of a search here: what the largest weight of a group is divided by, as a part
-// of the largest value of the list.
+// In these searches, the tried scale is the largest weight of a group divided by (first + c * step)
+// times the largest value of the list.
 inline constexpr Search kSearchIq3 = {0.80f, 0.08f, 6, 1};
 inline constexpr Search kSearchIq2 = {0.76f, 0.10f, 6, 1};
 inline constexpr Search kSearchIq1 = {0.90f, 0.20f, 6, 1};
 
-// What was found of a pack.
+// The result of fitting a pack.
 template <class Group>
 struct Found {
     Grid grid;
     alignas(64) int32_t entries[Group::kEntries][kGroups];
 };
 
-// Fills pack.scale. Weights that are about alike are tried as the least value of the list.
+// Fills pack.scale. If all weights of a group are of similar size, the first candidate maps them to
+// the smallest value of the list.
 template <class Group, int N>
 void FitBook(Pack<N>& pack, const Search& search) {
     for (int at = 0; at < kGroups; at += kLanes) {
@@ -91,7 +93,8 @@ inline float ToOdd(float value, float most) {
     return 2 * ToInteger((value - 1) * 0.5f, 0, (most - 1) * 0.5f) + 1;
 }
 
-// Odd scales up to `most`, and the factors that fit the largest of each block.
+// Starts with d such that the block's largest scale is `most`, and rounds all scales to odd
+// integers.
 template <int N>
 void StartOddGrid(const Pack<N>& pack, float most, Grid& grid) {
     constexpr int kEach = 256 / N;
@@ -106,8 +109,8 @@ void StartOddGrid(const Pack<N>& pack, float most, Grid& grid) {
     }
 }
 
-// The scale itself, the next smaller and the next larger: the best for each group. Then factors by
-// least squares for the entries that were found.
+// For each group, keeps the best of the scale, the next smaller and the next larger odd integer.
+// Then solves for d by least squares, for the entries found.
 template <class Group, int N>
 void ImproveOddGrid(const Pack<N>& pack, float most, Grid& grid) {
     constexpr int kEach = 256 / N;
@@ -172,7 +175,7 @@ inline void PutU16(std::byte* p, int value) {
     std::memcpy(p, &bits, sizeof bits);
 }
 
-// The number that stands for an odd scale.
+// The code of an odd scale.
 inline int ScaleCode(const Grid& grid, int g) {
     return static_cast<int>(grid.scale[g]) >> 1;
 }
@@ -181,7 +184,7 @@ inline int IndexOf(const Book& book, int32_t entry) {
     return book.index[static_cast<size_t>(entry & 0xffff)];
 }
 
-// Four times seven signs, and a scale.
+// Packs four times seven signs, and a scale, into a u32.
 inline void PutSignsAndScale(const SignBits<32>& signs, const Grid& grid, int g, std::byte* dst) {
     uint32_t word = static_cast<uint32_t>(ScaleCode(grid, g)) << 28;
     for (int e = 0; e < 4; ++e) word |= static_cast<uint32_t>(signs.bits[e][g] & 127) << 7 * e;
@@ -300,7 +303,7 @@ inline void EncodeIq1M(Pack<16>& pack, int, std::byte* dst) {
     static thread_local Found<GroupIq1M> found;
     FitOddGrid(pack, 15, kSearchIq1, 2, found);
     std::memset(dst + 32, 0, 16);
-    int scales[4];  // and a quarter of the factor each, the lowest bits first
+    int scales[4];  // each with a quarter of d's bits in its top 4, lowest bits first
     for (int i = 0; i < 4; ++i) scales[i] = (F32ToF16(found.grid.d[0]) >> 4 * i & 15) << 12;
     for (int s = 0; s < 16; ++s) {
         for (int e = 0; e < 2; ++e) {

@@ -1,6 +1,6 @@
-// As many floats as a register of this CPU level has, with which as many groups of weights are
-// searched side by side: element i of each group stands in one vector. Only for the files of
-// encode/level_*.cc, each of which compiles these headers for its own level and name space.
+// Vectors of floats as wide as this CPU level's registers. That many groups of weights are searched
+// side by side: a vector holds element i of each group. Included only by encode/level_*.cc, each of
+// which compiles these headers for its own level and namespace.
 //
 // No operation here is fused or reordered, so that all levels give the same bits.
 #pragma once
@@ -42,7 +42,7 @@ WEFT_INLINE Lanes Load(const float* p) {
 WEFT_INLINE void Store(float* p, Lanes value) {
     std::memcpy(p, &value, sizeof value);
 }
-// Where a is NaN: b.
+// If a is NaN, returns b.
 WEFT_INLINE Lanes Max(Lanes a, Lanes b) {
     return a > b ? a : b;
 }
@@ -52,24 +52,24 @@ WEFT_INLINE Lanes Min(Lanes a, Lanes b) {
 WEFT_INLINE Lanes Abs(Lanes a) {
     return Max(a, -a);
 }
-// To the nearest integer, halves to even; |a| < 2^22.
+// Rounds to the nearest integer, halves to even; |a| < 2^22.
 WEFT_INLINE Lanes Round(Lanes a) {
     return (a + 12582912.0f) - 12582912.0f;
 }
 WEFT_INLINE Lanes RoundClamped(Lanes a, float low, float high) {
     return Round(Min(Max(a, Splat(low)), Splat(high)));
 }
-// 1 / a, and 0 where a is 0 or so small that its inverse would be infinite.
+// 1 / a; 0 if a is 0 or its inverse would be infinite.
 WEFT_INLINE Lanes Inverse(Lanes a) {
     const Lanes safe = Abs(a) > 1e-37f ? a : Splat(1.0f);
     return Abs(a) > 1e-37f ? 1.0f / safe : Splat(0.0f);
 }
-// a / b, and 0 where b is not positive.
+// a / b; 0 if b is not positive.
 WEFT_INLINE Lanes Ratio(Lanes a, Lanes b) {
     const Lanes safe = b > 0.0f ? b : Splat(1.0f);
     return b > 0.0f ? a / safe : Splat(0.0f);
 }
-// Towards zero; |a| < 2^31.
+// Rounds toward zero; |a| < 2^31.
 WEFT_INLINE Lanes Truncate(Lanes a) {
     return __builtin_convertvector(__builtin_convertvector(a, Ints), Lanes);
 }
@@ -78,7 +78,8 @@ WEFT_INLINE void StoreBytes(int8_t* p, Lanes integers) {
     std::memcpy(p, &bytes, sizeof bytes);
 }
 
-// kLanes integers. (Of bytes that grow fourfold the compiler would make one at a time.)
+// Loads kLanes int8 as floats. (Uses intrinsics, since compilers widen bytes to 32 bits one at a
+// time.)
 WEFT_INLINE Lanes LoadBytes(const int8_t* p) {
     Bytes bytes;
     std::memcpy(&bytes, p, sizeof bytes);

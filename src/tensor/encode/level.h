@@ -1,4 +1,4 @@
-// The functions of one CPU level, behind pointers; and the file body that defines them.
+// Table of the functions of one CPU level; encode/level_*.cc define the tables.
 #pragma once
 
 #include <cstddef>

@@ -1,13 +1,15 @@
-// Groups whose weights are entries of a code book (books.h): for a given scale the entry with the
-// least weighed error, among all of the book's, for as many groups side by side as there are lanes.
+// Finds, for groups whose weights are coded by entries of a codebook (books.h) and for a given
+// scale, the entry with the smallest weighted error. Tries all entries of the codebook, for kLanes
+// groups side by side.
 //
-// Of an entry's error, sum of w (x - scale q)^2, what depends on the entry is scale times its score
+// An entry's error is sum of w (x - scale q)^2. The part that depends on the entry is -scale times
+// its score:
 //
 //     sum of q (2 w x - scale w q)
 //
-// turned round. The scores of all halves of entries stand in tables; those of high halves carry
-// their half in the lowest bits of the float (2^-15 of it, or less), so that a plain maximum finds
-// both.
+// The scores of all halves of entries are kept in tables. In the scores of high halves, the lowest
+// mantissa bits hold the half itself (a relative change of at most 2^-15), so that one maximum
+// gives both.
 #pragma once
 
 #include "tensor/encode/books.h"
@@ -15,7 +17,7 @@
 
 namespace weft::encode::WEFT_ENCODE_LEVEL {
 
-// What places in an entry stand for; a file's scale is that of these.
+// Lists of values that an entry's fields index; scales in a file are relative to these values.
 struct Iq2Values {
     static constexpr int kBits = 2, kCount = 8, kSize = 3;
     static constexpr float kList[kSize] = {1, 3.125f, 5.375f};  // 8, 25, 43
@@ -39,7 +41,7 @@ struct Iq3SValues {
     WEFT_INLINE Lanes Value(Lanes place) { return 1.0f + 2.0f * place; }
 };
 
-// -1, 0 and 1, all of them an eighth more (kSign: 1) or less (-1).
+// -1, 0 and 1, shifted by 1/8 up (kSign: 1) or down (-1).
 template <int kSign>
 struct Iq1Values {
     static constexpr int kBits = 2, kCount = 8, kSize = 3;
@@ -49,7 +51,7 @@ struct Iq1Values {
     WEFT_INLINE Lanes Value(Lanes place) { return place + (kMiddle - 1.0f); }
 };
 
-// Scores of the halves of entries, at the place of the half.
+// Scores of all halves of entries, indexed by the half.
 template <class V>
 struct Halves {
     static constexpr int kBits = V::kBits * V::kCount / 2;
@@ -58,7 +60,8 @@ struct Halves {
     alignas(64) float high[1 << kBits][kLanes];
 };
 
-// Scores of the weights at `i` and `i` + 1, the first one's places counting fastest.
+// Scores of the pairs of values for weights `i` and `i` + 1; the first weight's index varies
+// fastest.
 template <class V, int N>
 WEFT_INLINE void ScorePair(const Pack<N>& pack, int at, int i, Lanes scale,
                            Lanes (&pair)[V::kSize * V::kSize]) {
@@ -85,7 +88,7 @@ WEFT_INLINE void PutScore(float (*table)[kLanes], int half, Lanes score) {
     Store(table[half], score);
 }
 
-// The table of the half that begins at weight `i`.
+// Fills the table for the half that begins at weight `i`.
 template <class V, bool kTagged, int N>
 WEFT_INLINE void ScoreHalf(const Pack<N>& pack, int at, int i, Lanes scale,
                            float (*table)[kLanes]) {
@@ -113,7 +116,7 @@ struct Nearest {
     Lanes score;
 };
 
-// For the weights from `i` on.
+// Finds the entry for the weights from `i` on.
 template <class V, int N>
 void FindNearest(const Book& book, const Pack<N>& pack, int at, int i, Lanes scale,
                  Nearest& found) {
@@ -143,7 +146,7 @@ void FindNearest(const Book& book, const Pack<N>& pack, int at, int i, Lanes sca
     found = {low | (high & Table::kMask) << Table::kBits, best};
 }
 
-// The sums of these entries' values, from weight `i` on.
+// Adds the sums for the values of `entry`, for the weights from `i` on.
 template <class V, int N>
 WEFT_INLINE void AddEntry(const Pack<N>& pack, int at, int i, Ints entry, Sums& sums) {
     for (int k = 0; k < V::kCount; ++k) {
@@ -155,8 +158,8 @@ WEFT_INLINE void AddEntry(const Pack<N>& pack, int at, int i, Ints entry, Sums& 
 
 // ---- Whole groups -------------------------------------------------------------------------------
 
-// Each has kEntries (what is found of a group), a book, and Find: the nearest entries for a scale,
-// and their sums.
+// Each has kEntries (entries per group), a codebook, and Find: the nearest entries for a scale, and
+// their sums.
 
 template <class V, int N, const Book& (*kBook)()>
 struct Signless {
@@ -173,8 +176,8 @@ struct Signless {
     }
 };
 
-// IQ1: entries with both offsets; kShared of them, one after another, have the same. Bit 16 of an
-// entry: the offset is negative.
+// IQ1: tries both offsets; kShared consecutive entries share one. Bit 16 of an entry: the offset is
+// negative.
 template <int N, int kShared>
 struct Ternary {
     static constexpr int kEntries = N / 8;

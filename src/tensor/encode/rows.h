@@ -1,5 +1,5 @@
-// Rows of any type, pack by pack: what a level offers (encode/level.h). The last thing that
-// encode/level_*.cc include.
+// Encodes rows of any type, pack by pack: the functions of a level (encode/level.h).
+// encode/level_*.cc include this header last.
 #pragma once
 
 #ifdef __F16C__
@@ -13,11 +13,11 @@
 
 namespace weft::encode::WEFT_ENCODE_LEVEL {
 
-// `block`: a function of a pack, the number of its groups, and their bytes.
+// block(pack, groups, dst): encodes the pack's first `groups` groups to dst.
 template <int N, class Block>
 void EncodePacks(const EncodeArgs& args, Block block) {
     const DTypeInfo& info = Info(args.dtype);
-    const int64_t each = info.block_elements / N;  // groups of a block
+    const int64_t each = info.block_elements / N;  // groups per block
     const int64_t per_row = args.cols / N;
     const auto rows = static_cast<int64_t>(args.src.size()) / args.cols;
     static thread_local Pack<N> pack;
@@ -34,7 +34,7 @@ void EncodePacks(const EncodeArgs& args, Block block) {
     }
 }
 
-// A peak of 127: there is nothing to search with 8 bits.
+// The peak maps to 127; with 8-bit codes a search gains nothing.
 inline void EncodeRowsQ8_0(const EncodeArgs& args) {
     constexpr int kVectors = 32 / kLanes;
     const float* src = args.src.data();

@@ -1,21 +1,21 @@
-// Superblocks of 256: the groups' scales (and minima) are themselves integers times an f16. After
-// the groups' own search, each group chooses among the neighbouring integers the one with the
-// least error, and the f16 factors are solved for once more, for all groups of the block together.
+// Superblocks of 256: the groups' scales (and minima) are integers times an f16 factor. After each
+// group's own search, each group chooses the best among neighboring integers, and then the f16
+// factors are solved for again, jointly for all groups of a block.
 #pragma once
 
 #include "tensor/encode/fit.h"
 
 namespace weft::encode::WEFT_ENCODE_LEVEL {
 
-// A value as f16 holds it.
+// Rounds to the nearest f16.
 WEFT_INLINE float AsF16(float value) {
     return F16ToF32(F32ToF16(value));
 }
 
-// Integers and factors of 16 groups; a block has 16 / kBlocks of them.
+// Integer scales and f16 factors of 16 groups. A block has kEach of the groups.
 struct Grid {
     alignas(64) float scale[kGroups], min[kGroups];  // integers
-    alignas(64) float d[kGroups], dmin[kGroups];     // f16 factors, the same all over a block
+    alignas(64) float d[kGroups], dmin[kGroups];     // f16 factors, equal within a block
 };
 
 inline float InverseOf(float value) {
@@ -29,7 +29,7 @@ inline float ToInteger(float value, float low, float high) {
 
 // ---- Scales and minima (Q2_K, Q4_K, Q5_K) -------------------------------------------------------
 
-// Factors from the largest scale and minimum of each block; integers by rounding.
+// Sets the factors from the largest scale and minimum of each block, and rounds the integers.
 template <int N, int kEach>
 void StartAffineGrid(const Pack<N>& pack, float most, Grid& grid) {
     for (int b = 0; b < kGroups; b += kEach) {
@@ -52,7 +52,7 @@ struct GridChoice {
     Lanes scale, min, error;
 };
 
-// Codes by this scale and minimum; then the minimum that suits these codes best.
+// Computes the codes for this scale and the present minimum, then the best minimum for these codes.
 template <int N>
 WEFT_INLINE GridChoice TryAffine(const Pack<N>& pack, int at, const Whole& whole, const Grid& grid,
                                  Lanes scale, float top, float most) {
@@ -85,7 +85,7 @@ void ChooseAffine(const Pack<N>& pack, float top, float most, Grid& grid) {
     }
 }
 
-// pack.scale and pack.offset become what the grid says.
+// Sets pack.scale and pack.offset from the grid.
 template <int N>
 void UseAffineGrid(const Grid& grid, Pack<N>& pack) {
     for (int g = 0; g < kGroups; ++g) {
@@ -94,7 +94,8 @@ void UseAffineGrid(const Grid& grid, Pack<N>& pack) {
     }
 }
 
-// Both factors of each block by least squares, for the codes that the present ones give.
+// Solves for both factors of each block by least squares, for the codes that the present factors
+// give.
 template <int N, int kEach>
 void SolveAffineGrid(Pack<N>& pack, float top, Grid& grid) {
     alignas(64) float w[kGroups], x[kGroups], q[kGroups], qq[kGroups], qx[kGroups];
@@ -133,7 +134,7 @@ void SolveAffineGrid(Pack<N>& pack, float top, Grid& grid) {
     }
 }
 
-// Scales and minima of 0..most, codes of 0..top; leaves the codes in the pack.
+// Scales and minima are in 0..most, codes in 0..top. Leaves the codes in the pack.
 template <int N>
 void FitAffineGrid(Pack<N>& pack, float top, float most, const Search& search, int rounds,
                    Grid& grid) {
@@ -150,7 +151,7 @@ void FitAffineGrid(Pack<N>& pack, float top, float most, const Search& search, i
 
 // ---- Scales alone (Q3_K, Q6_K, IQ4_XS) ----------------------------------------------------------
 
-// Scales are integers of -most .. most - 1.
+// Scales are integers in -most .. most - 1.
 template <int N, int kEach>
 void StartLinearGrid(const Pack<N>& pack, float most, Grid& grid) {
     for (int b = 0; b < kGroups; b += kEach) {
