@@ -18,7 +18,7 @@ using program::Program;
 using program::Value;
 using program::ValueId;
 
-// Columns of an adapter that are added in float32, where those of its product are more.
+// Columns of an adapter that are summed in float32, if its product sums longer segments.
 constexpr int64_t kMostSegment = 64;
 
 class Adding {
@@ -84,7 +84,7 @@ class Adding {
         waiting_.clear();
     }
 
-    // Of what this rank's layers read.
+    // Checks only the tensors that this rank's layers read.
     Status CheckAllMet() const {
         for (const Value& value : program_.values) {
             const std::string& tensor = value.slice.name;
@@ -100,7 +100,7 @@ class Adding {
     Program& program_;
     const model_files::ModelSource& source_;
     const std::map<std::string, std::vector<int32_t>> adapters_;
-    std::vector<Op> waiting_;  // for the last product of the value that theirs read
+    std::vector<Op> waiting_;  // emitted after the last product that reads the same value
     std::set<std::string> met_;
 };
 

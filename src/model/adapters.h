@@ -1,4 +1,4 @@
-// LoRA adapters in a model's Program, as ops beside the products whose matrices they have.
+// LoRA adapters in a model's Program, as ops next to the matrix products they adapt.
 #pragma once
 
 #include "base/result.h"
@@ -7,11 +7,12 @@
 
 namespace weft::model {
 
-// Puts an Adapt op behind each product of an inference Program whose matrix has adapters in
-// `source` (model_files/lora/adapted_source.h). Where this rank has rows of the matrix, so has it
-// of B, and A is whole; where it has columns, so has it of A, B is whole, and what the op adds is
-// summed over ranks with the product itself. Products that read one value in a row keep together.
-// Errors: kUnsupported: a matrix that no plain product reads, naming it.
+// Adds an Adapt op after each product of an inference Program whose matrix has an adapter (matrices
+// A and B) in `source` (model_files/lora/adapted_source.h). If this rank holds rows of the matrix,
+// it holds the same rows of B and all of A. If it holds columns, it holds the same columns of A and
+// all of B, and the op's result is summed over ranks together with the product. Products that read
+// the same value stay adjacent.
+// Errors: kUnsupported, naming the matrix, if no plain product reads it.
 Status AddAdapters(program::Program& program, const model_files::ModelSource& source);
 
 }  // namespace weft::model

@@ -1,7 +1,7 @@
 // Trinity (Arcee 2025) and Muse Glimmer (Meta 2026): norms before and after attention and MLP,
-// normed heads, an output gate for each column of attention, and RoPE in layers with a window
-// alone. Muse Glimmer norms the embedding, and norms what attention and the MLP add by an epsilon
-// that no key of its GGUF files names.
+// normed heads, an output gate per column of attention, and RoPE only in windowed layers. Muse
+// Glimmer also norms the embedding, and its norms after attention and MLP have an epsilon that no
+// key of its GGUF files holds.
 #include "model/model.h"
 
 namespace weft::model {
@@ -12,7 +12,7 @@ namespace {
 
 constexpr float kMusePostEps = 1e-8f;
 
-// `neighbors`: how RoPE pairs columns.
+// neighbors: RoPE pairs neighboring columns; else columns of two halves.
 ValueId Layers(Builder& b, ValueId x, bool neighbors, float post_eps) {
     const Span layers = b.shard().layers;
     const int64_t hidden = b.hyper().hidden, head_dim = b.hyper().head_dim;

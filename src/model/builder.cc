@@ -18,7 +18,7 @@ using program::ValueId;
 
 namespace {
 
-// The indexer of sparse attention.
+// Whether `tensor` belongs to the indexer of sparse attention.
 bool IsOfIndexer(std::string_view tensor) {
     constexpr std::string_view kTensors[] = {"indexer.attn_k.weight", "indexer.attn_q_b.weight",
                                              "indexer.k_norm.bias",   "indexer.k_norm.weight",
@@ -29,7 +29,7 @@ bool IsOfIndexer(std::string_view tensor) {
     return std::ranges::find(kTensors, tensor) != std::end(kTensors);
 }
 
-// Files may have them in layers that read the KV cache of another, too.
+// Some files have these tensors even in layers that read another layer's KV cache.
 bool IsOfKeysAndValues(std::string_view tensor) {
     return tensor == "attn_k.weight" || tensor == "attn_v.weight" || tensor == "attn_k_norm.weight";
 }
@@ -74,12 +74,13 @@ ValueId Builder::Embedded(const std::string& tensor, const std::string& name) {
     return Scale(AllReduce(looked_up), hyper_.embedding_scale);
 }
 
-// ---- Embeddings by layer, and keys and values that several layers read (Gemma 4) ----------------
+// ---- Per-layer embeddings, and keys and values that several layers read (Gemma 4) ---------------
 //
-// A stage receives the embedded tokens, of which it makes what its own layers take, and the keys
-// and values of layers before it that its layers read. It keeps these in caches of its own.
+// A stage receives the embedded tokens, from which it computes its layers' inputs, and the keys and
+// values of earlier layers that its layers read, which it keeps in its own caches.
 
-// Of the stage's layers, side by side: the projected embedding, normed, and a row of a table.
+// For all layers of the stage side by side: the normed projection of the embedding, plus a row of
+// the per-layer table.
 void Builder::LayerInputs() {
     const Span layers = shard_.layers;
     if (hyper_.layer_columns == 0 || layers.size() == 0) return;
@@ -204,7 +205,7 @@ void Builder::Logits(ValueId x) {
 }
 
 void Builder::ToLogits(ValueId x, const std::string& tensor, const std::string& name) {
-    // `name` is the last value of the way there.
+    // `name` goes to the last value of the chain.
     const bool gather = shard_.layout.tp > 1;
     const bool scaled = hyper_.logit_scale != 1, capped = hyper_.logit_cap != 0;
     const std::string end = gather ? ".part" : "";
@@ -257,14 +258,15 @@ ValueId Builder::NormBy(ValueId x, const std::string& weight, const std::string&
     return program_.Emit(NormOf(group), {x, w}, Local(plain ? weight : weight + "_" + part), shape);
 }
 
-// On one rank, and in training, a plain norm would do; but sums in float64 hide where ranks cut.
+// On one rank and in training, a plain norm would do, but the sums in float64 make results
+// independent of the cuts.
 Builder::QueryAndKey Builder::NormHeads(const QueryAndKey& x) {
     const int64_t q_columns = Heads().heads * Heads().head_dim;
     const int64_t k_columns = Heads().kv_heads * Heads().head_dim;
     if (!options_.cache && shard_.layout.tp == 1) {
         return {Norm(x.q, "attn_q_norm", q_columns), Norm(x.k, "attn_k_norm", k_columns)};
     }
-    // Of KV heads that several ranks hold, the one whose query heads begin with the group's adds.
+    // If several ranks hold a KV head, only the rank with the group's first query head adds it.
     const int64_t group = Heads().heads / Heads().kv_heads;
     const Span queries = QueryHeads();
     const Span own{(queries.begin + group - 1) / group, (queries.end + group - 1) / group};
@@ -303,7 +305,7 @@ ValueId Builder::ToKvHeads(ValueId x, const std::string& weight, bool bias) {
     const int64_t begin = shape.heads * shape.head_dim + (values ? keys : 0);
     const Home home = HomeOfHeads(weight, begin, all);
     const Span columns = values ? ValueColumns(KvHeads()) : Columns(KvHeads());
-    // Where this layer's KV heads are not those that the shard was planned for, any may be shared.
+    // If this layer's KV heads differ from those of the shard plan, any of them may be replicated.
     const bool planned = shape.kv_heads == hyper_.kv_heads && shape.heads == hyper_.heads;
     const bool shared = planned ? shard_.kv_replicated : true;
     return FromHome(x, weight, home, columns, {Cut::kRows, shared ? home.all_rows : 0}, bias);
@@ -375,7 +377,7 @@ ValueId Builder::Attention(ValueId q, ValueId k, ValueId v, ValueId chosen) {
                          {program_.value(q).shape[0], attributes.heads * shape.ValueDim()});
 }
 
-// Of layer `layer`, of this one's kind.
+// The caches of `layer`, for the current layer's kind of attention.
 std::vector<ValueId> Builder::Caches(int64_t layer) {
     std::vector<ValueId> caches;
     if (!options_.cache) return caches;
@@ -487,7 +489,7 @@ Result<program::Program> Builder::Finish() && {
     return std::move(program_);
 }
 
-// A tensor of a layer that nothing reads would change the model's numbers if it were read.
+// A layer's tensor that nothing reads is an error: reading it would change the results.
 Status Builder::CheckAllUsed() const {
     std::unordered_set<std::string_view> used(read_.begin(), read_.end());
     for (const program::Value& value : program_.values) used.insert(value.slice.name);
@@ -504,8 +506,8 @@ Status Builder::CheckAllUsed() const {
         }
         const std::string_view rest(dot + 1, end);
         if (rest.starts_with("attn_rot_embd") || rest.starts_with("rope_f")) continue;
-        if (rest == "ffn_down_exps.bias") continue;  // stands on one rank of an expert group
-        if (rest == "attn_kv_b.weight") continue;    // beside attn_k_b and attn_v_b: the same
+        if (rest == "ffn_down_exps.bias") continue;  // on one rank of an expert group
+        if (rest == "attn_kv_b.weight") continue;    // the same data as attn_k_b and attn_v_b
         if (hyper_.KvLayer(layer) != layer && IsOfKeysAndValues(rest)) continue;
         const bool blocks = hyper_.indexer.block > 0;
         const bool has = blocks ? HasBlockIndexer(layer) : hyper_.indexer.IsOwn(layer);
@@ -617,7 +619,7 @@ ValueId Builder::Weight(const std::string& tensor, const Slice& slice, std::stri
         return program_.AddValue(std::move(value));
     }
     value.dtype = info->dtype;
-    // A vector of n is stored as one row of n.
+    // A vector of n elements is stored as one row.
     const int64_t rows = vector ? info->cols * info->rows : info->rows;
     const int64_t cols = vector ? 0 : info->cols;
     if (rows != slice.all_rows || cols != slice.all_cols) {
@@ -639,8 +641,8 @@ ValueId Builder::MatMul(ValueId x, const std::string& tensor, const Slice& slice
     return program_.Emit(attributes, std::move(inputs), name, {rows, slice.rows.size()});
 }
 
-// Columns that a segmented mat_mul adds in float32 before float64: as many as no cut divides, where
-// cuts fall on multiples of `unit` and of the tensor's cut block; at most 64, or one such block or
+// Columns that a segmented mat_mul sums in float32 before adding to float64. Cuts fall on multiples
+// of `unit` and of the tensor's cut block, so a segment is at most 64 columns, or one such block or
 // unit. The same in every layout.
 int64_t Builder::SegmentColumns(const model_files::TensorInfo& tensor, int64_t unit) {
     constexpr int64_t kMost = 64, kLeast = 16;
@@ -658,7 +660,7 @@ int64_t Builder::SegmentColumns(const model_files::TensorInfo& tensor, int64_t u
 
 ValueId Builder::WholeBlocks(ValueId x, const std::string& tensor, Slice& slice) {
     const model_files::TensorInfo* info = source_.FindTensor(tensor);
-    if (info == nullptr) return x;  // Weight says so
+    if (info == nullptr) return x;  // Weight reports the error
     const int64_t block = Info(info->dtype).block_elements;
     const Span own = slice.cols;
     slice.cols = {own.begin / block * block, (own.end + block - 1) / block * block};
@@ -683,8 +685,8 @@ ValueId Builder::FromColumns(ValueId x, const std::string& weight, const Slice& 
                          program_.value(x).shape);
 }
 
-// For inference the sums are segmented, on one rank too: then any split gives the same bits but for
-// the rarest rounding, and 8-bit activations after it round the same way. Training stays in f32.
+// For inference, sums are segmented even on one rank: then any layout gives the same bits except in
+// rare rounding cases, and later 8-bit activations round the same way. Training sums in f32.
 ValueId Builder::PartialFromColumns(ValueId x, const std::string& weight, const Slice& slice,
                                     int64_t unit) {
     program::MatMul attributes;

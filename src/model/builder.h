@@ -1,10 +1,10 @@
-// The builder that model files share: it knows this rank's shard, names and slices the weights,
-// and places the collectives, so that a model file reads like its paper.
+// Builder of Programs, shared by the model files. It knows this rank's shard, names and slices the
+// weights, and places the collectives, so that a model file reads like its paper.
 //
-// Columns of the residual stream are replicated on all tensor ranks; projections *to* heads or MLP
-// columns leave each rank its own outputs, projections *from* them leave a partial sum that is
-// all-reduced (Shoeybi et al. 2019, Megatron-LM). The embedding table is cut by rows: each rank
-// looks up the tokens it holds, and the sum is the embedding.
+// The residual stream is replicated on all tensor ranks. Projections *to* heads or MLP columns give
+// each rank its own outputs; projections *from* them give partial sums, which are all-reduced
+// (Shoeybi et al. 2019, Megatron-LM). The embedding table is sharded by rows: each rank looks up
+// the tokens it holds, and the sum over ranks is the embedding.
 //
 // Errors (a tensor that is missing or too small) are kept and returned by Finish().
 #pragma once
@@ -21,27 +21,27 @@
 
 namespace weft::model {
 
-// What rank 0 has in the end of a step.
+// The values that rank 0 has at the end of a step.
 enum class Outputs {
     kLogits,  // "logits" of the output rows
-    kBoth,    // these, and "hidden" [T, hidden]: all rows after the final norm. One stage only
-    kHidden,  // "hidden" alone; the output matrix is not read
+    kBoth,  // both "logits" and "hidden" [T, hidden]: all rows after the final norm. One stage only
+    kHidden,  // only "hidden"; the output matrix is not read
 };
 
 struct BuildOptions {
     DType kv_dtype = DType::kF16;
-    // false (training): no KV cache, attention is within the step's own rows, and all ranks of the
-    // last stage keep the logits, where the loss is, instead of sending them to rank 0.
+    // false (training): no KV cache; attention sees only the step's own rows; all ranks of the last
+    // stage, which compute the loss, keep the logits instead of sending them to rank 0.
     bool cache = true;
     Outputs outputs = Outputs::kLogits;
-    // Positions that a job may use: chooses LongRoPE's factors. 0: no more than it was made for.
+    // Longest sequence of the job: chooses LongRoPE's factors. 0: within the trained context.
     int64_t context = 0;
-    program::Target target{};  // of the device that the Program runs on
+    program::Target target{};  // limits of the device that runs the Program
     bool draft_head = false;   // adds the model's multi-token prediction head (draft_head.h)
 };
 
-// Which rows and columns of a file's tensor a weight holds, and the whole tensor's shape, which the
-// file's must equal. A vector has no columns.
+// The rows and columns of a file's tensor that a weight holds, and the shape that the whole tensor
+// must have. A vector has no columns.
 struct Slice {
     Span rows, cols;
     int64_t all_rows = 0, all_cols = 0;
@@ -54,40 +54,42 @@ class Builder {
 
     // The residual stream of this stage's first layer: embedded tokens, or received.
     program::ValueId Enter();
-    // After the last layer: final norm, logits (or what BuildOptions::outputs says) and their way
-    // to rank 0, or sent to the next stage.
+    // After the last layer: the final norm, the logits (or the values that BuildOptions::outputs
+    // names) and their transfer to rank 0. On earlier stages: sends x to the next stage.
     void Leave(program::ValueId x);
 
-    // The multi-token prediction head (draft_head.cc), once Leave was called. Begin: the input of
-    // its layer, from the residual stream `x` behind the last layer; shard().layers is that layer
+    // The multi-token prediction head (draft_head.cc), after Leave. Begin returns the input of the
+    // head's layer, from the residual stream `x` after the last layer; shard().layers is that layer
     // until End, which takes the layer's output.
     program::ValueId BeginDraftHead(program::ValueId x);
     void EndDraftHead(program::ValueId x);
-    // On stages before the last, which has the head: rank 0 gets its logits.
+    // On stages before the last, which has the head: receives its logits on rank 0.
     void RecvDraftHead();
 
     void BeginLayer(int64_t layer);
     program::ValueId Norm(program::ValueId x, const std::string& weight, int64_t group);
-    // By the tensor `weight`.`part`, where that isn't "weight"; `weight` alone where it is empty.
+    // As Norm, with the tensor `weight`.`part` instead of `weight`.weight; with an empty `part`,
+    // `weight` itself.
     program::ValueId NormBy(program::ValueId x, const std::string& weight, const std::string& part,
                             int64_t group);
-    // This rank's heads of queries or keys, each with weights of its own (Command R+).
+    // Norms this rank's heads of queries or keys; each head has its own weights (Command R+).
     program::ValueId NormApart(program::ValueId x, const std::string& weight, bool keys);
-    // Without a weight.
+    // A norm without a weight.
     program::ValueId NormPlain(program::ValueId x, int64_t group);
-    // q and k normed over all heads at once (OLMo 2): the sums of squares meet in one all-reduce.
+    // Norms q and k each over all heads at once (OLMo 2); one all-reduce adds up their sums of
+    // squares.
     struct QueryAndKey {
         program::ValueId q, k;
     };
     QueryAndKey NormHeads(const QueryAndKey& x);
-    // This layer's columns of the embedding by layer (Gemma 4), [T, Hyper::layer_columns].
+    // This layer's columns of the per-layer embedding (Gemma 4), [T, Hyper::layer_columns].
     program::ValueId LayerInput();
-    // A product that all ranks make in full, of a tensor of `rows` rows and `cols` columns.
+    // A product that every rank computes in full, with a tensor of `rows` rows and `cols` columns.
     program::ValueId ToAll(program::ValueId x, const std::string& weight, int64_t rows,
                            int64_t cols);
-    // Projections to this rank's query heads, KV heads or MLP columns. `bias`: the file must have
-    // one; it is added wherever there is one. A file may hold attn_q, attn_k and attn_v as one
-    // tensor attn_qkv, and ffn_gate before ffn_up in the latter (Phi-3).
+    // Projections to this rank's query heads, KV heads or MLP columns. A bias in the file is always
+    // added; `bias`: the file must have one. A file may hold attn_q, attn_k and attn_v as one
+    // tensor attn_qkv, and ffn_gate followed by ffn_up in the tensor ffn_up (Phi-3).
     program::ValueId ToHeads(program::ValueId x, const std::string& weight, bool bias);
     program::ValueId ToKvHeads(program::ValueId x, const std::string& weight, bool bias);
     program::ValueId ToFfn(program::ValueId x, const std::string& weight);
@@ -95,39 +97,40 @@ class Builder {
     program::ValueId FromHeads(program::ValueId x, const std::string& weight);
     program::ValueId FromFfn(program::ValueId x, const std::string& weight);
     program::ValueId Rope(program::ValueId x, bool neighbours);
-    // Queries times the temperature of their positions; q itself where the model has none.
+    // Queries times the temperature of their positions; q itself if the model has none.
     program::ValueId Tempered(program::ValueId q);
-    // Attention's output `a`, gated by what the tensor attn_gate makes of x: one gate for each head
-    // or for each column, as many as that tensor has rows.
+    // Attention's output `a` times a gate that the tensor attn_gate computes from x: one gate per
+    // head or per column, according to the number of rows of the tensor.
     program::ValueId GateHeads(program::ValueId a, program::ValueId x, program::RowGate gate);
-    // With this layer's window, and its sinks where the file has any; where `chosen` is a value, to
-    // these blocks alone.
+    // Attention with this layer's window, and its sinks if the file has any. If `chosen` is a
+    // value, attends only to those blocks.
     program::ValueId Attention(program::ValueId q, program::ValueId k, program::ValueId v,
                                program::ValueId chosen = program::kNoValue);
     program::ValueId ChosenBlocks(program::ValueId x);
-    // Over the keys and values of an earlier layer, where Hyper::shared_kv says so.
+    // Attention over an earlier layer's keys and values, if Hyper::shared_kv says so.
     bool SharesKv() const { return hyper_.KvLayer(layer_) != layer_; }
     program::ValueId SharedAttention(program::ValueId q);
-    // The MLP of this layer, gated but for Hyper::ungated, summed over the tensor ranks: dense, or
-    // (moe.cc) experts where the file has them.
+    // The MLP of this layer, gated unless Hyper::ungated, summed over the tensor ranks: experts
+    // (moe.cc) if the file has them, else dense.
     program::ValueId Mlp(program::ValueId x);
     program::ValueId DenseMlp(program::ValueId x);
-    // The layer's experts, chosen by what the router makes of `gate`.
+    // The layer's experts; the router reads `gate`.
     program::ValueId Experts(program::ValueId x, program::ValueId gate);
     program::ValueId Gated(program::ValueId gate, program::ValueId up,
                            const std::string& name = "gated");
-    // Layers with recurrent state (recurrent.cc, mamba2.cc), and the attention beside them, of
-    // normed rows, summed over the tensor ranks.
+    // Layers with recurrent state (recurrent.cc, mamba2.cc), and the attention layers of such
+    // models. They take normed rows and are summed over the tensor ranks.
     bool HasState() const { return IsRecurrent(source_, layer_); }
     program::ValueId GatedDeltaNet(program::ValueId x);
     program::ValueId Mamba2(program::ValueId x);
     program::ValueId KimiDelta(program::ValueId x);
     program::ValueId ShortConv(program::ValueId x);
     program::ValueId GatedAttention(program::ValueId x);
-    // Latent attention (latent.cc) of normed rows, summed over the tensor ranks.
+    // Latent attention (latent.cc) over normed rows, summed over the tensor ranks.
     program::ValueId LatentAttention(program::ValueId x);
-    // DeepSeek-V4 (windows.cc): attention of normed rows, summed over the tensor ranks. A part of a
-    // layer ("attn", "ffn") reads one row made of the streams, and its result goes back into them.
+    // DeepSeek-V4 (windows.cc): attention over normed rows, summed over the tensor ranks. Each part
+    // of a layer ("attn", "ffn") reads one row merged from the streams; Mix adds its result back to
+    // them.
     program::ValueId WindowAttention(program::ValueId x);
     struct Merged {
         program::ValueId x, weights;
@@ -135,15 +138,16 @@ class Builder {
     Merged Merge(program::ValueId streams, const std::string& part);
     program::ValueId Mix(program::ValueId streams, const Merged& merged, program::ValueId update);
     program::ValueId Add(program::ValueId a, program::ValueId b);
-    // x times number `part` of the `parts` numbers of this layer's tensor, where the file has it.
+    // x times element `part` of this layer's tensor of `parts` elements; x itself if the file has
+    // no such tensor.
     program::ValueId ScaleBy(program::ValueId x, const std::string& tensor, size_t part = 0,
                              size_t parts = 1);
     bool IsWindowed() const { return hyper_.IsWindowed(layer_); }  // this layer
     bool Has(const std::string& tensor) const {  // of this layer: "attn_sinks.weight"
         return source_.FindTensor(Tensor(tensor)) != nullptr;
     }
-    program::ValueId Scale(program::ValueId x, float factor);  // x itself where the factor is 1
-    // Norm with an epsilon of its own.
+    program::ValueId Scale(program::ValueId x, float factor);  // x itself if the factor is 1
+    // A norm with another epsilon than the model's.
     program::ValueId NormWithin(program::ValueId x, const std::string& weight, int64_t group,
                                 float eps);
 
@@ -154,42 +158,43 @@ class Builder {
   private:
     std::string Local(const std::string& name) const;           // "l3.attn_q"
     std::string Tensor(const std::string& name) const;          // "blk.3.attn_q"
-    Slice RowsOf(const Span& rows, int64_t all_rows) const;     // of a [all_rows, hidden]
-    Slice ColumnsOf(const Span& cols, int64_t all_cols) const;  // of a [hidden, all_cols]
+    Slice RowsOf(const Span& rows, int64_t all_rows) const;  // rows of a [all_rows, hidden] tensor
+    // columns of a [hidden, all_cols] tensor
+    Slice ColumnsOf(const Span& cols, int64_t all_cols) const;
     HeadShape Heads() const;                                    // of this layer
     Span FfnColumns() const;                                    // of this layer, on this rank
     int64_t AllFfn() const;                                     // MLP columns of this layer
     Span QueryHeads() const;                                    // of this layer, on this rank
     Span KvHeads() const;
-    Span Columns(const Span& heads) const;                      // of those heads
+    Span Columns(const Span& heads) const;                      // the columns of those heads
     Span ValueColumns(const Span& heads) const;
-    // A tensor that a file may hold as rows [begin, ...) of a larger one.
+    // Where the file holds a tensor: possibly as rows [begin, ...) of a larger one.
     struct Home {
         std::string tensor;
         int64_t begin = 0, all_rows = 0;
     };
     Home HomeOfHeads(const std::string& weight, int64_t begin, int64_t rows) const;
     Home HomeOfFfn(const std::string& weight) const;
-    // name: of the value; empty: the tensor's.
+    // name: of the value; empty: the tensor's name.
     program::ValueId Weight(const std::string& tensor, const Slice& slice, std::string name = "");
     program::ValueId FromHome(program::ValueId x, const std::string& weight, const Home& home,
                               const Span& rows, program::MatMul attributes, bool bias);
     Status CheckAllUsed() const;
     program::ValueId MatMul(program::ValueId x, const std::string& tensor, const Slice& slice,
                             program::MatMul attributes, bool bias, const std::string& name);
-    // The partial sums of a projection back to the residual stream, summed over the tensor ranks.
-    // unit: columns that a cut never divides.
+    // A projection back to the residual stream, summed over the tensor ranks. unit: number of
+    // columns that a cut never divides.
     program::ValueId FromColumns(program::ValueId x, const std::string& weight, const Slice& slice,
                                  int64_t unit);
-    // The same before the sum over ranks.
+    // As FromColumns, before the sum over ranks.
     program::ValueId PartialFromColumns(program::ValueId x, const std::string& weight,
                                         const Slice& slice, int64_t unit);
-    // Whether sums over ranks hide where the ranks cut (Target); in training they are compared by
-    // tolerance, and need not.
+    // Whether sums over ranks are computed such that the result does not depend on the cuts
+    // (Target). Training compares results with a tolerance and does not need it.
     bool HidesCuts() const { return options_.cache && options_.target.wide_sums; }
     static int64_t SegmentColumns(const model_files::TensorInfo& tensor, int64_t unit);
-    // Makes a slice whose columns begin or end inside of quantization blocks hold these blocks, and
-    // pads x, which has a column for each of the slice's, with zeros.
+    // If the slice's columns begin or end inside quantization blocks, extends the slice to whole
+    // blocks, and pads x, which has one column per column of the slice, with zeros.
     program::ValueId WholeBlocks(program::ValueId x, const std::string& tensor, Slice& slice);
     program::ValueId AllReduce(program::ValueId x);
     void SetWide(program::ValueId id) {
@@ -201,7 +206,7 @@ class Builder {
         std::vector<program::ValueId> caches;
     };
     std::vector<program::ValueId> Caches(int64_t layer);
-    // Layers before `layer` whose keys and values it or one behind it reads.
+    // Layers before `layer` whose keys and values are read by `layer` or a later layer.
     std::vector<int64_t> SharedBefore(int64_t layer) const;
     void RecvShared();
     void SendShared();
@@ -221,9 +226,9 @@ class Builder {
     program::ValueId SharedPart(program::ValueId x);
     program::ValueId RoutedSum(program::ValueId x, Routed routed, program::ValueId base);
     program::ValueId LatentExperts(program::ValueId x, const Routed& routed);
-    int64_t ExpertWidth() const;  // columns of rows that experts read and write
-    // The slice of each of a tensor's matrices (or, of one row, vectors): this rank's experts, or
-    // `matrices` of all_matrices.
+    int64_t ExpertWidth() const;  // columns of the rows that experts read and write
+    // Stacks a slice of each of a tensor's matrices (or vectors, if they have one row): of this
+    // rank's experts, or of `matrices` out of all_matrices.
     program::ValueId Stack(const std::string& tensor, const Slice& slice);
     program::ValueId Stack(const std::string& tensor, const Slice& slice, const Span& matrices,
                            int64_t all_matrices);
@@ -258,7 +263,7 @@ class Builder {
     bool UsesIndexer() const;
     program::ValueId Chosen(program::ValueId x, program::ValueId latent);
     bool HasBlockIndexer(int64_t layer) const;
-    // stride: positions of a row.
+    // stride: positions per row.
     program::ValueId RowCache(const std::string& name, int64_t columns, int64_t stride = 1);
     program::ValueId HeadMatrices(const std::string& own, int64_t rows, int64_t cols,
                                   bool transposed);
@@ -267,8 +272,8 @@ class Builder {
     program::ValueId EachHead(program::ValueId x, program::ValueId matrices,
                               const std::string& name);
     // DeepSeek-V4 (windows.cc).
-    program::ValueId Spread(program::ValueId x);         // into streams, where the model has any
-    program::ValueId MergeLast(program::ValueId x);      // streams behind the last layer
+    program::ValueId Spread(program::ValueId x);         // into streams, if the model has them
+    program::ValueId MergeLast(program::ValueId x);      // merges the streams after the last layer
     program::ValueId StreamWeights(program::ValueId streams, const std::string& name,
                                    int64_t columns, const std::string& label);
     program::ValueId RotateLast(program::ValueId x, int64_t head_dim, const std::string& name,
@@ -276,14 +281,14 @@ class Builder {
     program::ValueId Pooled(program::ValueId x, const std::string& name, int64_t width);
     program::ValueId ChosenWindows(program::ValueId x, program::ValueId latent);
     program::ValueId FromGroups(program::ValueId x);
-    // The name of the final norm, which LFM2's files give another.
+    // The tensor name of the final norm, which differs in LFM2's files.
     std::string OutputNorm() const;
     program::RmsNorm NormOf(int64_t group) const;
     program::ValueId ReluSquared(program::ValueId x);
     program::Glu GluOf(const std::vector<float>& limits) const;  // of this layer
     void Hidden(program::ValueId x);
     void Logits(program::ValueId x);
-    // The product of normed rows [R, hidden] with the matrix `tensor`; `name`: of the result.
+    // Product of normed rows [R, hidden] with the matrix `tensor`; `name`: of the result.
     void ToLogits(program::ValueId x, const std::string& tensor, const std::string& name);
     // Rows of the embedding table `tensor`, summed over the tensor ranks and scaled.
     program::ValueId Embedded(const std::string& tensor, const std::string& name);
@@ -297,14 +302,14 @@ class Builder {
     program::Program program_;
     program::ValueId tokens_ = program::kNoValue, positions_ = program::kNoValue,
                      output_rows_ = program::kNoValue;
-    program::ValueId chosen_ = program::kNoValue;  // of the last layer with an indexer
+    program::ValueId chosen_ = program::kNoValue;  // by the last layer with an indexer
     int64_t layer_ = -1;
-    Span own_layers_;  // of the shard, while a draft head is built
-    // Gemma 4's small models: the embedded tokens, what the stage's layers take beside them, and
+    Span own_layers_;  // the shard's layers, while a draft head is built
+    // Gemma 4's small models: the embedded tokens, the per-layer inputs of this stage's layers, and
     // the keys and values that other layers read, by layer.
     program::ValueId embedded_ = program::kNoValue, layer_inputs_ = program::kNoValue;
     std::map<int64_t, KeysAndValues> kv_;
-    std::set<std::string> read_;  // tensors whose numbers are in the Program itself
+    std::set<std::string> read_;  // tensors whose values were read into the Program itself
     Result<void> status_;
 };
 

@@ -1,6 +1,6 @@
-// Command R (2024), Command A and Cohere's models with experts (2025): attention and MLP read one
-// LayerNorm of x and are added to it together. Command R has RoPE in all layers; else windowed
-// layers have it, and leading layers without experts.
+// Command R (2024), Command A and Cohere's MoE models (2025): attention and MLP read the same
+// LayerNorm of x, and both are added to x. Command R has RoPE in all layers; the others only in
+// windowed layers and in leading layers without experts.
 #include "model/model.h"
 
 namespace weft::model {
@@ -27,7 +27,7 @@ ValueId BuildCohere2(Builder& b, ValueId x) {
         const ValueId v = b.ToKvHeads(h, "attn_v", false);
         const ValueId a = b.FromHeads(b.Attention(q, k, v), "attn_output");
 
-        // The mean of chosen and shared experts.
+        // The mean of routed and shared experts.
         const float share = experts && moe.shared_ffn > 0 ? 0.5f : 1.0f;
         x = b.Add(x, a);
         x = b.Add(x, b.Scale(b.Mlp(h), share));

@@ -1,5 +1,5 @@
 // Llama-Nemotron (NVIDIA 2025, in DeciLM's format): Llama's block. An architecture search removed
-// attention or the MLP from some layers and gave some MLPs other columns.
+// attention or the MLP from some layers and changed the number of MLP columns in others.
 #include "model/model.h"
 
 namespace weft::model {

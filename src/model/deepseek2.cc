@@ -1,5 +1,5 @@
-// DeepSeek-V2 and V3 (DeepSeek-AI 2024), R1, Kimi-K2: latent attention, and after some dense layers
-// experts, one of them shared by all tokens.
+// DeepSeek-V2 and V3 (DeepSeek-AI 2024), R1, Kimi-K2: latent attention; some dense layers, then
+// layers with routed experts and a shared one.
 // In GLM 5 and DeepSeek-V3.2 an indexer chooses the positions that a row attends to.
 #include "model/model.h"
 

@@ -1,5 +1,5 @@
-// DeepSeek-V4 (DeepSeek-AI 2026): a residual of several streams, of which attention and experts
-// each read one mixture; attention to the last positions and to pooled windows of all before.
+// DeepSeek-V4 (DeepSeek-AI 2026): several residual streams, of which attention and experts each
+// read one mixture; attention to the last positions and to pooled windows of all earlier ones.
 #include "model/model.h"
 
 namespace weft::model {

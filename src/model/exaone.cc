@@ -1,6 +1,6 @@
-// EXAONE 4 and K-EXAONE (LG AI Research 2025): query and key heads are normed, and where a model
-// has windows, only its windowed layers have RoPE. EXAONE 4 norms what attention and the MLP add,
-// K-EXAONE what they read.
+// EXAONE 4 and K-EXAONE (LG AI Research 2025): normed query and key heads; in models with windows,
+// only windowed layers have RoPE. EXAONE 4 norms the outputs of attention and MLP, K-EXAONE their
+// inputs.
 #include "model/model.h"
 
 namespace weft::model {

@@ -1,6 +1,6 @@
-// Falcon-H1 (TII 2025): attention and a Mamba-2 layer side by side, of the same normed rows, then
-// an MLP. Files have the muP multipliers in their weights, or, where these would be rounded again,
-// in tensors of their own (NAME.scale).
+// Falcon-H1 (TII 2025): attention and a Mamba-2 layer in parallel on the same normed rows, then an
+// MLP. Files have the muP multipliers folded into their weights, or in tensors of their own
+// (NAME.scale) where folding would round the weights again.
 #include "model/model.h"
 
 namespace weft::model {
@@ -19,7 +19,7 @@ ValueId BuildFalconH1(Builder& b, ValueId x) {
             b.FromHeads(b.Attention(b.Rope(q, false), b.Rope(k, false), v), "attn_output");
         x = b.Add(x, b.Add(b.ScaleBy(a, "attn_output.scale"), b.Mamba2(h)));
 
-        // (llama.cpp's converter leaves out the end of the name.)
+        // (llama.cpp's converter omits the suffix ".weight".)
         const char* const part = b.Has("ffn_norm") ? "" : "weight";
         const ValueId m = b.NormBy(x, "ffn_norm", part, b.hyper().hidden);
         const ValueId gate = b.ScaleBy(b.ToFfn(m, "ffn_gate"), "ffn_gate.scale");

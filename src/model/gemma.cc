@@ -1,9 +1,8 @@
 // Gemma 1 (Gemma Team 2024): Llama's block with GeGLU, RoPE over halves and the embedding times
-// sqrt(hidden). Gemma 2 (2024) and 3 (2025), text: norms before and after both halves of a layer,
-// GeGLU, RoPE over halves, the embedding times sqrt(hidden); windows in every second layer and soft
-// caps on scores and logits (2), or windows in five of six layers, with a faster RoPE, and
-// normalised query and key heads in place of the caps (3). GGUF files hold norm weights with the 1
-// already added.
+// sqrt(hidden). Gemma 2 (2024) and 3 (2025), text: as Gemma 1, with norms before and after
+// attention and MLP. Gemma 2 has windows in every second layer and soft caps on scores and logits.
+// Gemma 3 has windows in five of six layers, with another RoPE base, and normed query and key heads
+// instead of the caps. Norm weights in GGUF files include the 1 that Gemma adds.
 #include "model/model.h"
 
 namespace weft::model {

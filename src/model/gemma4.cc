@@ -1,7 +1,7 @@
-// Gemma 4 (Google 2026): Gemma 3's block, in which layers without a window have larger heads, fewer
-// KV heads and keys that serve as values, too; value heads are normalised as well, scores are not
-// scaled, and each layer ends in a factor of its own. RoPE of layers without a window turns the
-// first quarter of each head's pairs. E2B and E4B add an embedding by layer, and their last layers
+// Gemma 4 (Google 2026): Gemma 3's block, except that layers without a window have larger heads,
+// fewer KV heads, and keys that also serve as values; value heads are normed as well, scores are
+// not scaled, and each layer ends with a scalar factor. RoPE of layers without a window rotates the
+// first quarter of each head's pairs. E2B and E4B add a per-layer embedding, and their last layers
 // read the KV cache of the last layer of their kind that has one.
 #include <cmath>
 
@@ -13,8 +13,8 @@ using program::ValueId;
 
 namespace {
 
-// With experts: these and the dense MLP see the same rows, each between norms of its own. The
-// router sees them normed without a weight, times a vector and hidden^-1/2.
+// In layers with experts, these and the dense MLP read the same rows, each with its own norms
+// before and after. The router reads them normed without a weight, times a vector and hidden^-1/2.
 ValueId FeedForward(Builder& b, ValueId x) {
     const int64_t hidden = b.hyper().hidden;
     const ValueId dense = b.DenseMlp(b.Norm(x, "ffn_norm", hidden));
@@ -31,13 +31,13 @@ ValueId Attended(Builder& b, ValueId x, int64_t head_dim) {
     if (b.SharesKv()) return b.SharedAttention(b.Rope(q, false));
     const ValueId key = b.ToKvHeads(x, "attn_k", false);
     const ValueId value = b.Has("attn_v.weight") ? b.ToKvHeads(x, "attn_v", false) : key;
-    // (Projections, norms and rotations follow one another: a GPU waits for each kind once.)
+    // (Projections, norms and rotations are grouped, so that a GPU waits once for each kind.)
     const ValueId k = b.Norm(key, "attn_k_norm", head_dim);
     const ValueId v = b.NormPlain(value, head_dim);
     return b.Attention(b.Rope(q, false), b.Rope(k, false), v);
 }
 
-// The layer's own input, opened by what the rows say.
+// Adds the per-layer input, gated by a projection of x.
 ValueId WithLayerInput(Builder& b, ValueId x) {
     const int64_t hidden = b.hyper().hidden, columns = b.hyper().layer_columns;
     if (columns == 0) return x;

@@ -1,5 +1,5 @@
-// GLM-4-0414 (Zhipu AI 2025), dense: norms on both sides of attention and of the MLP, and RoPE that
-// turns neighbouring pairs of a part of each head.
+// GLM-4-0414 (Zhipu AI 2025), dense: norms before and after attention and MLP, and RoPE that
+// rotates neighboring pairs of a part of each head.
 #include "model/model.h"
 
 namespace weft::model {

@@ -1,6 +1,6 @@
-// GLM-4.5 and later with experts (Zhipu AI 2025): half of a head is rotated, heads are normed where
-// the file says so, and the gate is DeepSeek-V3's. Seed-OSS (ByteDance 2025) is
-// the same block, dense, with all of a head rotated.
+// GLM-4.5 and later with experts (Zhipu AI 2025): half of a head is rotated, heads are normed if
+// the file says so, and routing is as in DeepSeek-V3. Seed-OSS (ByteDance 2025) is the same block,
+// dense, with fully rotated heads.
 #include "model/model.h"
 
 namespace weft::model {

@@ -1,6 +1,6 @@
 // Granite 3 and 4 (IBM 2024, 2025), dense and with experts: Llama's block, with factors on the
-// embedding, on what each half of a layer adds to the residual stream, on scores and on logits.
-// Most layers of Granite 4 H are Mamba-2, and its attention has no positions.
+// embedding, on the outputs of attention and MLP, on scores and on logits. Most layers of Granite 4
+// H are Mamba-2, and its attention has no positions.
 #include "model/model.h"
 
 namespace weft::model {

@@ -10,9 +10,9 @@ namespace weft::model {
 namespace {
 
 constexpr int64_t kMostLayers = 4096, kMostColumns = 1 << 20, kMostHeads = 4096;
-constexpr int64_t kMostHeadDim = 512;  // that the attention kernels take
+constexpr int64_t kMostHeadDim = 512;  // the attention kernels' limit
 
-// A number that a file may leave out.
+// An optional number, with a default.
 Result<float> Number(const model_files::ModelSource& source, const std::string& key, double least,
                      double most, double fallback) {
     WEFT_ASSIGN(const double value, source.meta().F64Or(key, fallback));
@@ -21,7 +21,7 @@ Result<float> Number(const model_files::ModelSource& source, const std::string& 
                      value, least, most);
 }
 
-// Which layers have a window where the file names no pattern: all but each n-th; 0: all.
+// The layers without a window, if the file has no pattern: each n-th; 0: all.
 int64_t UsualPattern(const std::string& architecture) {
     if (architecture == "gemma2" || architecture == "gpt-oss") return 2;
     if (architecture == "gemma3") return 6;
@@ -40,7 +40,7 @@ bool HasGraniteScales(const std::string& architecture) {
     return architecture.starts_with("granite") || architecture == "minicpm";
 }
 
-// Cohere's files name an epsilon of LayerNorm, or of RMS norm.
+// Cohere's files have either an epsilon of LayerNorm or one of RMS norm.
 Status ReadNorm(const model_files::ModelSource& source, const std::string& prefix, Hyper& hyper) {
     const std::string rms = prefix + "attention.layer_norm_rms_epsilon";
     hyper.layer_norm = IsCohere(hyper.architecture) && !source.meta().Has(rms);
@@ -72,7 +72,7 @@ Status ReadWindow(const model_files::ModelSource& source, const std::string& pre
         WEFT_ASSIGN(const int64_t pattern,
                     meta.IntOr(key, 0, kMostLayers, UsualPattern(hyper.architecture)));
         for (int64_t layer = 0; layer < hyper.layers; ++layer) {
-            // The one without is the last of each `pattern` layers, of Laguna's the first.
+            // The layer without a window is the last of each `pattern` layers, in Laguna the first.
             const int64_t whole = hyper.architecture == "laguna" ? 0 : pattern - 1;
             layers.push_back(pattern == 0 || layer % pattern != whole);
         }
@@ -83,7 +83,7 @@ Status ReadWindow(const model_files::ModelSource& source, const std::string& pre
     return {};
 }
 
-// Of gated units: one number, or one for each layer.
+// Limits of gated units: one number, or one per layer.
 Result<std::vector<float>> ReadLimits(const model_files::ModelSource& source,
                                       const std::string& key, const Hyper& hyper) {
     const model_files::MetaEntry* entry = source.meta().Find(key);
@@ -104,7 +104,7 @@ Result<std::vector<float>> ReadLimits(const model_files::ModelSource& source,
     return limits;
 }
 
-// A tensor of one number; 1 where the file has none.
+// A tensor of one number; 1 if the file has none.
 Result<float> OneNumber(const model_files::ModelSource& source, std::string_view name) {
     const model_files::TensorInfo* info = source.FindTensor(name);
     if (info == nullptr) return 1.0f;
@@ -121,10 +121,10 @@ Status ReadScales(const model_files::ModelSource& source, const std::string& pre
     const std::string& name = hyper.architecture;
     const bool gemma = name.starts_with("gemma"), by_root = gemma || name == "afmoe";
     const double root = std::sqrt(static_cast<double>(hyper.hidden));
-    // The largest Gemma 2 and 3 scale by their hidden size; no key of their files says so.
+    // The largest Gemma 2 and 3 scale scores by hidden / heads; no key of their files says so.
     const bool by_hidden =
         (name == "gemma2" && hyper.layers == 46) || (name == "gemma3" && hyper.layers == 62);
-    // Gemma 4 norms query and key heads, and scales no more.
+    // Gemma 4 norms query and key heads and does not scale scores.
     const double query_dim = name == "gemma4" ? 1.0
                              : by_hidden      ? static_cast<double>(hyper.hidden / hyper.heads)
                                               : static_cast<double>(hyper.head_dim);
@@ -156,7 +156,7 @@ Status ReadScales(const model_files::ModelSource& source, const std::string& pre
         WEFT_ASSIGN(hyper.logit_scale, OneNumber(source, "output.scale"));
     }
     if (!HasGraniteScales(name)) return {};
-    // Old files of MiniCPM leave out what its first models have.
+    // Old MiniCPM files omit the factors of its first models.
     const bool cpm = name == "minicpm";
     const double depth = std::sqrt(static_cast<double>(hyper.layers));
     const double width = static_cast<double>(hyper.hidden) / 256;
@@ -176,8 +176,8 @@ bool HasTemperature(const std::string& architecture) {
            architecture == "mistral3" || architecture == "mistral4";
 }
 
-// Where a file names no length, the factor of queries grows from the context that RoPE's scaling
-// extends. Files of Llama 4 with layers without positions name neither scale nor length.
+// If a file has no length, the query factor starts to grow at the original context of RoPE scaling.
+// Files of Llama 4 with position-free layers have neither scale nor length.
 Status ReadTemperature(const model_files::ModelSource& source, const std::string& prefix,
                        Hyper& hyper) {
     if (!HasTemperature(hyper.architecture)) return {};
@@ -191,7 +191,7 @@ Status ReadTemperature(const model_files::ModelSource& source, const std::string
     return {};
 }
 
-// What changes a model's numbers and isn't known here: better refused than ignored.
+// Rejects keys that change the results and are not supported, instead of ignoring them.
 Status RefuseUnknownScales(const model_files::ModelSource& source, const std::string& prefix,
                            const Hyper& hyper) {
     std::vector<const char*> unknown = {"attention.clamp_kqv", "attention.max_alibi_bias"};
@@ -221,7 +221,7 @@ Status RefuseUnknownScales(const model_files::ModelSource& source, const std::st
     return {};
 }
 
-// Granite's files say in an odd place that attention has no positions.
+// Granite's files mark attention without positions by an unusual key.
 Status ReadRotates(const model_files::ModelSource& source, const std::string& prefix,
                    Hyper& hyper) {
     if (hyper.architecture.starts_with("nemotron_h")) hyper.rotates = false;
@@ -251,8 +251,8 @@ bool HasAttention(const model_files::ModelSource& source, int64_t layer) {
     return source.FindTensor(fmt::format("blk.{}.attn_output.weight", layer)) != nullptr;
 }
 
-// Heads: one number, or one for each layer, which then must be the same for all layers that have a
-// window, and for all that have none; 0 for layers without attention.
+// Numbers of heads: one number, or one per layer. All windowed layers must have the same number,
+// and so must all others; 0 for layers without attention.
 struct HeadCounts {
     int64_t whole = 0, windowed = 0;
 };
@@ -321,7 +321,7 @@ Status ReadHeads(const model_files::ModelSource& source, const std::string& pref
     if (windowed_value != windowed.head_dim) windowed.v_head_dim = windowed_value;
     WEFT_ASSIGN(windowed.rotary_dim, dim("rope.dimension_count_swa", 2,
                                          same_dim ? hyper.rotary_dim : windowed.head_dim));
-    // Step 3.5's files say what layers with a window rotate; the rest rotate half of that.
+    // Step 3.5's files give the rotated columns of windowed layers; the others rotate half of that.
     if (hyper.architecture == "step35") hyper.rotary_dim /= 2;
     const HeadShape whole{hyper.kv_heads, hyper.head_dim, hyper.rotary_dim, hyper.heads,
                           hyper.v_head_dim};
@@ -331,8 +331,8 @@ Status ReadHeads(const model_files::ModelSource& source, const std::string& pref
     return {};
 }
 
-// Columns of the MLP: one number, or one for each layer, 0 where a layer has no MLP. Models without
-// a dense layer may say those of an expert alone.
+// MLP columns: one number, or one per layer, with 0 for a layer without an MLP. MoE models without
+// dense layers may give only an expert's columns.
 Status ReadFfn(const model_files::ModelSource& source, const std::string& prefix, Hyper& hyper) {
     const std::string key = prefix + "feed_forward_length";
     const std::string of_experts = prefix + "expert_feed_forward_length";
@@ -364,8 +364,8 @@ Status ReadFfn(const model_files::ModelSource& source, const std::string& prefix
     return {};
 }
 
-// What Gemma 4's small models have beside the others: an embedding for each layer, and last layers
-// that read an earlier one's KV cache.
+// Gemma 4's small models: per-layer embeddings, and last layers that read an earlier layer's KV
+// cache.
 Status ReadSmall(const model_files::ModelSource& source, const std::string& prefix, Hyper& hyper) {
     if (hyper.architecture != "gemma4") return {};
     const model_files::Metadata& meta = source.meta();
@@ -384,8 +384,8 @@ Status ReadSmall(const model_files::ModelSource& source, const std::string& pref
     return {};
 }
 
-// Of Mistral Large 4: layers without rotated columns, and layers that read the latents of another,
-// which has rotated columns where they have any.
+// Mistral Large 4: layers without rotated columns, and layers that read the latents of another
+// layer, which must have rotated columns if they do.
 Status ReadLatentLayers(const model_files::ModelSource& source, const std::string& prefix,
                         Hyper& hyper) {
     if (!hyper.latent.scales) return {};
@@ -412,7 +412,7 @@ Status ReadLatentLayers(const model_files::ModelSource& source, const std::strin
     return {};
 }
 
-// DeepSeek-V4's layers without pooled windows turn keys as layers with a sliding window do.
+// DeepSeek-V4's layers without pooled windows rotate keys as sliding-window layers do.
 Status ReadWindows(const model_files::ModelSource& source, const std::string& prefix,
                    Hyper& hyper) {
     WEFT_ASSIGN(hyper.windowing,
@@ -433,7 +433,7 @@ Status ReadWindows(const model_files::ModelSource& source, const std::string& pr
     return {};
 }
 
-// A file of the same format may hold what is added to a model.
+// Files of this format may also hold adapters and other additions to a model.
 Status CheckType(const model_files::ModelSource& source) {
     WEFT_ASSIGN(const std::string type, source.meta().StringOr("general.type", "model"));
     WEFT_ASSIGN(const std::string name, source.meta().StringOr("general.architecture", ""));
@@ -456,15 +456,15 @@ Status CheckType(const model_files::ModelSource& source) {
                      source.name(), adapter ? "an adapter" : "a control vector");
 }
 
-// How many layers the model has; returns how many stand behind them that predict tokens beyond the
-// next. Drafts come from the first of these (draft_head.h).
+// Reads the number of layers. Returns the number of prediction layers after them, which predict
+// tokens beyond the next; the first of them serves as the draft head (draft_head.h).
 Result<int64_t> ReadLayers(const model_files::ModelSource& source, const std::string& prefix,
                            Hyper& hyper) {
     const model_files::Metadata& meta = source.meta();
     WEFT_ASSIGN(hyper.layers, meta.Int(prefix + "block_count", 1, kMostLayers));
     WEFT_ASSIGN(const int64_t beyond,
                 meta.IntOr(prefix + "nextn_predict_layers", 0, hyper.layers - 1, 0));
-    // DeepSeek V4's files have the key even without these layers.
+    // DeepSeek V4's files have the key even if they lack these layers.
     const std::string first = fmt::format("blk.{}.nextn.eh_proj.weight", hyper.layers - beyond);
     if (hyper.architecture != "deepseek4" || source.FindTensor(first) != nullptr) {
         hyper.layers -= beyond;
@@ -502,7 +502,8 @@ Result<Hyper> ReadHyper(const model_files::ModelSource& source) {
     WEFT_TRY(ReadWindow(source, prefix, hyper));
     WEFT_TRY(ReadSmall(source, prefix, hyper));
     if (hyper.architecture == "llama4") {
-        // Of the published models the one of 128 experts has none; no key of GGUF files says so.
+        // Of the published models, the one with 128 experts has no such norm; no key of GGUF files
+        // says so.
         WEFT_ASSIGN(hyper.unit_heads,
                     meta.BoolOr(prefix + "attention.use_qk_norm", hyper.moe.experts != 128));
     }
@@ -524,7 +525,7 @@ Result<Hyper> ReadHyper(const model_files::ModelSource& source) {
                          "{}: {}attention.indexer.key_length is {}; {} columns are rotated",
                          source.name(), prefix, hyper.indexer.dim, hyper.rotary_dim);
     }
-    if (hyper.latent.rank > 0) {  // YaRN sharpens the softmax, by m(mscale_all_dim) squared
+    if (hyper.latent.rank > 0) {  // YaRN scales scores by m(mscale_all_dim) squared
         const double sharper =
             1 + hyper.ropes.yarn_log_multiplier * std::log(std::max(1.0, hyper.ropes.yarn_factor));
         hyper.attention_scale *= static_cast<float>(sharper * sharper);

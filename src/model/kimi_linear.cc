@@ -1,6 +1,6 @@
 // Kimi Linear (Kimi team 2025): three of four layers are Kimi Delta Attention, the fourth is latent
-// attention without positions. Experts as DeepSeek-V3 has them. Ling 3 (Ant 2026): attention has
-// positions and gates by head, decays are bounded.
+// attention without positions; experts are as in DeepSeek-V3. Ling 3 (Ant 2026): attention has
+// positions and a gate per head, and decays are bounded.
 #include "model/model.h"
 
 namespace weft::model {

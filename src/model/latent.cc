@@ -9,8 +9,8 @@ namespace weft::model {
 namespace {
 
 constexpr int64_t kMostRank = 1 << 20;
-// Of the norms of latents but for Mistral Large 4's, whatever that of the other norms is: models
-// give it no name.
+// Epsilon of the norms of latents, whatever the other norms use (except in Mistral Large 4). No
+// metadata key holds it.
 constexpr float kLatentEps = 1e-6f;
 
 }  // namespace
@@ -37,7 +37,7 @@ Result<Latent> ReadLatent(const model_files::ModelSource& source, const std::str
     latent.nope = key - latent.rope;
     latent.rotates = architecture != "kimi-linear";
     latent.scales = architecture == "mistral-large4";
-    // Layers without rotated columns cache zeros for them, which are made of the latent's.
+    // Layers without rotated columns cache zeros instead, computed from the latent's columns.
     const bool narrow = latent.scales && latent.rank < latent.rope;
     if (latent.nope < 1 || latent.rope % 2 != 0 || narrow) {
         return MakeError(ErrorCode::kUnsupported,
@@ -50,8 +50,8 @@ Result<Latent> ReadLatent(const model_files::ModelSource& source, const std::str
 
 namespace {
 
-// Layers with an indexer of their own, where the file does not say: all, but in GLM 5.2, whose
-// context tells it apart, the first three and each fourth from there.
+// Layers with their own indexer, if the file does not say: all layers; in GLM 5.2, recognized by
+// its context, the first three and then every fourth.
 std::vector<int64_t> UsualIndexers(const std::string& architecture, int64_t context,
                                    int64_t layers) {
     std::vector<int64_t> own;
@@ -60,7 +60,7 @@ std::vector<int64_t> UsualIndexers(const std::string& architecture, int64_t cont
     return own;
 }
 
-// Whether a layer has an indexer, of each layer that attention.indexer.types names.
+// Reads attention.indexer.types: for each layer, whether it has an indexer.
 Status ReadOwn(const model_files::ModelSource& source, const std::string& key, int64_t layers,
                std::vector<int64_t> own, bool first, Indexer& indexer) {
     if (source.meta().Has(key)) {
@@ -79,7 +79,7 @@ Status ReadOwn(const model_files::ModelSource& source, const std::string& key, i
     return {};
 }
 
-// MiniMax M3's, of blocks.
+// MiniMax M3's indexer, which chooses blocks.
 Result<Indexer> ReadBlockIndexer(const model_files::ModelSource& source, const std::string& prefix,
                                  int64_t layers, const HeadShape& heads) {
     Indexer indexer;
@@ -124,7 +124,7 @@ Result<Indexer> ReadIndexer(const model_files::ModelSource& source, const std::s
         return MakeError(ErrorCode::kCorrupt, "{}: {} is {}; expected 0 to 1", source.name(), eps,
                          given);
     }
-    if (architecture == "deepseek4") return indexer;  // chooses windows (windows.h)
+    if (architecture == "deepseek4") return indexer;  // its indexer chooses windows (windows.h)
     const bool queries = latent.q_rank > 0 || indexer.from_hidden;
     if (latent.rank == 0 || !queries || latent.rope > indexer.dim) {
         return MakeError(ErrorCode::kUnsupported,
@@ -139,8 +139,8 @@ Result<Indexer> ReadIndexer(const model_files::ModelSource& source, const std::s
     return indexer;
 }
 
-// This rank's heads of a per-head matrix: the tensor `own` of the file, or rows
-// [begin, begin + rows) of each head's part of attn_kv_b.
+// The per-head matrices of this rank's heads: the file's tensor `own`, or rows [begin, begin +
+// rows) of each head's part of attn_kv_b.
 ValueId Builder::HeadMatrices(const std::string& own, int64_t rows, int64_t cols, bool transposed) {
     const Latent& m = hyper_.latent;
     if (Has(own + ".weight")) {
@@ -165,7 +165,7 @@ ValueId Builder::HeadMatrices(const std::string& own, int64_t rows, int64_t cols
                        m.rank, hyper_.architecture));
         return program_.AddValue(std::move(value));
     }
-    // Quantized blocks cannot be turned: their numbers are kept as halves.
+    // Quantized blocks cannot be transposed: the values become F16.
     value.dtype = transposed && Info(info->dtype).quantized ? DType::kF16 : info->dtype;
     return program_.AddValue(std::move(value));
 }
@@ -182,7 +182,7 @@ ValueId Builder::EachHead(ValueId x, ValueId matrices, const std::string& name) 
     return program_.Emit(program::HeadMatMul{}, {x, matrices}, Local(name), shape);
 }
 
-// The latent of queries, normed; kNoValue where the model has none.
+// The normed latent of queries; kNoValue if the model has none.
 ValueId Builder::QueryLatent(ValueId x) {
     const int64_t rank = hyper_.latent.q_rank;
     if (rank == 0) return program::kNoValue;
@@ -203,7 +203,7 @@ ValueId Builder::LatentQuery(ValueId x, ValueId latent) {
                   {Cut::kRows}, false, Local("attn_q_b"));
 }
 
-// A job whose sequences never have more positions than the indexer chooses needs none.
+// Whether sequences of this job can have more positions than the indexer chooses.
 bool Builder::UsesIndexer() const {
     const int64_t context = options_.context > 0 ? options_.context : hyper_.context;
     return hyper_.indexer.top > 0 && context > hyper_.indexer.top;
@@ -221,7 +221,7 @@ ValueId Builder::NormIndex(ValueId x, const std::string& name, int64_t columns) 
     return program_.Emit(program::AddBias{}, {x, vector("bias")}, Local(name + "_bias"), shape);
 }
 
-// The first columns of an indexer's heads.
+// Rotates the first columns of an indexer's heads.
 ValueId Builder::RotateIndex(ValueId x, const std::string& name) {
     const Indexer& m = hyper_.indexer;
     if (hyper_.latent.IsPlain(layer_)) return x;
@@ -243,7 +243,8 @@ ValueId Builder::IndexQuery(ValueId x, ValueId latent) {
     return RotateIndex(ScaleHeads(q, "indexer.temperature", {0, m.heads}, m.heads), "index_q");
 }
 
-// Heads `heads` of all, times a line of log(position + 1) by head.
+// Multiplies head h of x by weight[h] * log(position + 1) + bias[h]; x has the heads `heads` of
+// all.
 ValueId Builder::ScaleHeads(ValueId x, const std::string& tensor, const Span& heads,
                             int64_t all_heads) {
     const auto vector = [&](const std::string& part) {
@@ -253,8 +254,8 @@ ValueId Builder::ScaleHeads(ValueId x, const std::string& tensor, const Span& he
                          Local(tensor + ".scaled"), program_.value(x).shape);
 }
 
-// The positions that the rows attend to; kNoValue: all before them. Every tensor rank computes the
-// whole indexer, from the same rows: they choose the same.
+// The positions that the rows attend to; kNoValue: all earlier ones. Every tensor rank computes the
+// whole indexer from the same rows, so all choose the same positions.
 ValueId Builder::Chosen(ValueId x, ValueId latent) {
     const Indexer& m = hyper_.indexer;
     if (!UsesIndexer()) return program::kNoValue;
@@ -270,8 +271,8 @@ ValueId Builder::Chosen(ValueId x, ValueId latent) {
     return chosen_;
 }
 
-// The blocks that attention of this layer reads, for this rank's KV heads; kNoValue: all before a
-// row. Every tensor rank caches the index keys.
+// The blocks that this layer's attention reads, for this rank's KV heads; kNoValue: all earlier
+// ones. Every tensor rank caches the index keys.
 ValueId Builder::ChosenBlocks(ValueId x) {
     const Indexer& m = hyper_.indexer;
     if (m.block == 0 || !UsesIndexer() || !HasBlockIndexer(layer_)) return program::kNoValue;
@@ -302,7 +303,7 @@ bool Builder::HasBlockIndexer(int64_t layer) const {
     return source_.FindTensor(fmt::format("blk.{}.indexer.q_proj.weight", layer)) != nullptr;
 }
 
-// Pages of one row for each `stride` positions, the same on every tensor rank.
+// Cache pages with one row per `stride` positions, identical on every tensor rank.
 ValueId Builder::RowCache(const std::string& name, int64_t columns, int64_t stride) {
     program::Value state;
     state.name = Local(name);
@@ -313,7 +314,7 @@ ValueId Builder::RowCache(const std::string& name, int64_t columns, int64_t stri
     return program_.AddValue(std::move(state));
 }
 
-// The columns of latent attention that keep a position.
+// Rotates the columns of latent attention that carry the position.
 ValueId Builder::RotateLatent(ValueId x) {
     const Latent& m = hyper_.latent;
     if (!m.rotates || m.IsPlain(layer_)) return x;
@@ -324,8 +325,9 @@ ValueId Builder::RotateLatent(ValueId x) {
         {x, positions_}, value.name + ".rope", value.shape);
 }
 
-// What is cached of a row: its latent as k, its rotated key as v; of a layer that reads another's
-// cache, that one's. A layer without rotated columns has zeros there, so that all caches are alike.
+// The cached values of a row: its latent as k, its rotated key as v. A layer that reads another
+// layer's cache returns that one's. A layer without rotated columns caches zeros for them, so that
+// all caches have the same shape.
 Builder::KeysAndValues& Builder::Latents(ValueId x) {
     const Latent& m = hyper_.latent;
     const int64_t source = hyper_.KvLayer(layer_);
@@ -345,9 +347,10 @@ Builder::KeysAndValues& Builder::Latents(ValueId x) {
     return kv;
 }
 
-// In the absorbed form: a query's part that is not rotated goes through its head's key matrix, so
-// that it meets the cached latent itself; the result, a mean of latents, goes through its head's
-// value matrix. The cache holds rank + rope columns a position, on every tensor rank the same.
+// Uses the absorbed form: the unrotated part of a query is multiplied by its head's key matrix, so
+// that scores are dot products with the cached latent; the result, a weighted mean of latents, is
+// multiplied by its head's value matrix. The cache holds rank + rope columns per position,
+// identical on every tensor rank.
 ValueId Builder::LatentAttention(ValueId x) {
     const Latent& m = hyper_.latent;
     const int64_t heads = shard_.heads.size();

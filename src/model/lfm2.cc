@@ -1,5 +1,5 @@
-// LFM2, dense and with experts (Liquid AI 2025): most layers are gated short convolutions, the rest
-// attention with normed query and key heads. Experts are chosen by sigmoids with a bias.
+// LFM2, dense and with experts (Liquid AI 2025): most layers are gated short convolutions, the
+// others attention with normed query and key heads. Routing uses sigmoids with a bias.
 #include "model/model.h"
 
 namespace weft::model {

@@ -1,5 +1,5 @@
 // Llama 1-3 (Touvron et al. 2023; Grattafiori et al. 2024): pre-norm, grouped-query attention with
-// RoPE over neighbouring pairs (GGUF files carry Q and K permuted for that), SwiGLU. Mixtral (Jiang
+// RoPE over neighboring pairs (Q and K in GGUF files are permuted for that), SwiGLU. Mixtral (Jiang
 // et al. 2024) is the same with experts.
 #include "model/model.h"
 

@@ -1,7 +1,7 @@
-// Llama 4 (Meta 2025): layers that attend within chunks rotate queries and keys and may norm them
-// without a weight after that; the others have no positions but the temperature of queries. Layers
-// are dense or have a shared expert beside experts, which take their input weighed. MobileLLM-R1
-// has neither chunks nor experts.
+// Llama 4 (Meta 2025): layers with chunked attention rotate queries and keys, and may norm them
+// after that, without a weight; the other layers have no positions, only the temperature of
+// queries. Layers are dense, or have a shared expert and routed ones whose input is multiplied by
+// the expert weight. MobileLLM-R1 has neither chunks nor experts.
 #include "model/model.h"
 
 namespace weft::model {

@@ -8,7 +8,7 @@
 namespace weft::model {
 namespace {
 
-// Each matrix of the file [cols of the weight, all columns] is turned.
+// Transposes each matrix of the file, [cols of the weight, all columns].
 Status ReadTransposed(const model_files::ModelSource& source, const model_files::TensorInfo& tensor,
                       const program::Value& weight, int64_t row, int64_t count,
                       std::span<std::byte> out, uint64_t* bytes_read) {
@@ -32,8 +32,8 @@ Status ReadTransposed(const model_files::ModelSource& source, const model_files:
     return {};
 }
 
-// A vector is one row of the file; a slice of it is a slice of columns. Some vectors of Mamba-2 and
-// Kimi Linear are one below the other, a column or a row of each group.
+// A vector is one row of the file, and a slice of it a slice of columns. Some vectors of Mamba-2
+// and Kimi Linear are stacked: one column or one row per group.
 Status ReadVector(const model_files::ModelSource& source, const model_files::TensorInfo& tensor,
                   int64_t begin, int64_t count, std::span<std::byte> out, uint64_t* bytes_read) {
     const int64_t cols = tensor.cols;

@@ -1,4 +1,4 @@
-// Reads what a weight of a Program holds from the model's file.
+// Reads the contents of a Program's weights from the model's file.
 #pragma once
 
 #include <cstddef>
@@ -11,10 +11,11 @@
 
 namespace weft::model {
 
-// Rows [row, row + count) of `weight` in its dtype, one after another into `out`: a
-// backend::RowSource. A vector's rows are its elements; a stack's rows are counted through, and
-// `count` stays within one of its matrices. bytes_read (may be null) grows by what was read.
-// Errors: those of ReadRows. That the tensor is there, and large enough, is the builder's promise.
+// Reads rows [row, row + count) of `weight`, contiguous and in its dtype, into `out`: a
+// backend::RowSource. The rows of a vector are its elements; the rows of a stack are numbered
+// through all matrices, and the range must stay within one matrix. Adds the bytes read from the
+// file to *bytes_read, if it is not null.
+// Errors: those of ReadRows. The builder has checked that the tensor exists and is large enough.
 Status ReadWeight(const model_files::ModelSource& source, const program::Value& weight, int64_t row,
                   int64_t count, std::span<std::byte> out, uint64_t* bytes_read);
 

@@ -1,5 +1,5 @@
 // Mamba-2 layers (Dao and Gu 2024): a convolution of x, B and C, the state-space recurrence, a gate
-// and, where the file has one, a norm of the columns of each group.
+// and, if the file has one, a norm over the columns of each group.
 #include <iterator>
 
 #include "model/builder.h"
@@ -11,8 +11,8 @@ using program::kTokens;
 using program::Shape;
 using program::ValueId;
 
-// By ssm_norm. The columns of the only group are on all ranks: their sums of squares meet in an
-// all-reduce. Of several groups a rank has whole ones.
+// Norm with the weight ssm_norm. If there is one group, its columns are spread over all ranks, and
+// an all-reduce adds up their sums of squares. Of several groups, each rank has whole ones.
 ValueId Builder::NormGroups(ValueId x) {
     const Recurrent& r = hyper_.recurrent;
     const int64_t all = r.heads * r.value_dim;
@@ -43,7 +43,7 @@ ValueId Builder::Mamba2(ValueId x) {
     const Span columns{heads.begin * r.value_dim, heads.end * r.value_dim};
     const Span shared{groups.begin * r.key_dim, groups.end * r.key_dim};
     const int64_t inner = r.heads * r.value_dim, state = r.key_heads * r.key_dim;
-    // ssm_in: z, x, B, C, steps. Falcon-H1 may have a factor of each.
+    // ssm_in: z, x, B, C, steps. Falcon-H1 may have a factor for each.
     const int64_t begins[] = {0, inner, 2 * inner, 2 * inner + state, 2 * (inner + state)};
     const auto part = [&](const char* name, size_t which, const Span& rows) {
         const Home home{Tensor("ssm_in"), begins[which], 2 * inner + 2 * state + r.heads};

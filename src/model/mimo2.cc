@@ -1,5 +1,5 @@
-// MiMo-V2-Flash (Xiaomi 2025): values have fewer columns than keys and are scaled; layers with a
-// window have sinks, and KV heads and a base of RoPE of their own.
+// MiMo-V2-Flash (Xiaomi 2025): values have fewer columns than keys and are scaled; windowed layers
+// have sinks, and their own number of KV heads and RoPE base.
 #include "model/model.h"
 
 namespace weft::model {

@@ -1,5 +1,5 @@
-// MiniMax-M2 (MiniMax 2025): q and k are normed over all heads, half of a head is rotated, and all
-// layers have experts, chosen by sigmoids with a bias.
+// MiniMax-M2 (MiniMax 2025): q and k are each normed over all heads, half of a head is rotated, and
+// all layers have experts, routed by sigmoids with a bias.
 #include "model/model.h"
 
 namespace weft::model {

@@ -10,10 +10,10 @@ namespace {
 struct Architecture {
     Family family;
     program::ValueId (*build)(Builder&, program::ValueId);
-    bool experts = false;  // has a form with experts
+    bool experts = false;  // also exists with experts
 };
 
-// Architectures whose files may bring a draft head that is a layer as `build` makes them.
+// Architectures whose files may have a draft head; its layer is built by `build`.
 constexpr std::array<std::string_view, 7> kWithDraftHead = {
     "deepseek2", "deepseek32", "glm-dsa", "glm4moe", "qwen35", "qwen35moe", "qwen3next"};
 
@@ -237,7 +237,7 @@ const Architecture* FindArchitecture(std::string_view name) {
     return found == kArchitectures.end() ? nullptr : &*found;
 }
 
-// What the device's kernels hold.
+// Checks the limits of the device's kernels.
 Status CheckTarget(const Hyper& hyper, const std::string& model, const program::Target& target) {
     const auto check = [&](const char* what, int64_t value, int64_t most) -> Status {
         if (value <= most) return {};
@@ -322,7 +322,7 @@ Result<program::Program> BuildProgram(const Hyper& hyper, const Shard& shard,
 
 namespace {
 
-// Of one rank, which has all layers.
+// The Program of a single rank with all layers.
 Result<program::Program> WholeProgram(const Hyper& hyper, const model_files::ModelSource& source,
                                       const BuildOptions& options) {
     WEFT_ASSIGN(const Layout layout, MakeLayout(1, 1, 1, {}));

@@ -1,7 +1,7 @@
-// Models: which architectures Weft knows, and the Program of one rank's share of one.
+// The supported model architectures, and the Program of one rank's shard of a model.
 //
-// One file a family (llama.cc, qwen2.cc, gemma.cc, ...), each a function that reads like the
-// paper; kArchitectures in model.cc is the list of them.
+// Each family has a file (llama.cc, qwen2.cc, gemma.cc, ...) with a function that reads like the
+// paper; kArchitectures in model.cc lists them.
 #pragma once
 
 #include <string>
@@ -12,41 +12,42 @@
 
 namespace weft::model {
 
-// What is known of an architecture: a row of docs/models.md.
+// Facts about an architecture: a row of docs/models.md.
 struct Family {
-    std::string_view architecture;  // general.architecture of its files
+    std::string_view architecture;  // general.architecture in its files
     std::string_view models;        // "Llama 1-3.x, Mistral"
-    std::string_view features;      // beyond attention and a gated MLP
-    std::string_view tested;        // cases compared with an independent implementation
+    std::string_view features;      // in addition to attention and a gated MLP
+    std::string_view tested;        // test cases compared with an independent implementation
 };
 std::vector<Family> Families();
 
-// The architectures that BuildProgram takes, as "gemma2, gemma3, ...".
+// The architectures that BuildProgram supports, as "gemma2, gemma3, ...".
 std::string SupportedArchitectures();
 bool IsSupported(const std::string& architecture);
-// Whether BuildProgram knows the multi-token prediction heads of such models (draft_head.h).
+// Whether BuildProgram supports the multi-token prediction head of this architecture
+// (draft_head.h).
 bool KnowsDraftHead(const std::string& architecture);
-// kUsage: the model has none that Weft knows.
+// Errors: kUsage if the model has no prediction head that Weft supports.
 Status CheckDraftHead(const Hyper& hyper, const std::string& model);
 
-// The Program of `shard`. Its inputs are "tokens", "positions" and "output_rows"; rank 0's Program
-// (in training: those of the last stage) leaves "logits" [R, vocab], or what
-// BuildOptions::outputs says.
+// Builds the Program of `shard`. Its inputs are "tokens", "positions" and "output_rows". On rank 0
+// (in training: on the ranks of the last stage) it outputs "logits" [R, vocab], or the values that
+// BuildOptions::outputs names.
 // Errors: kUnsupported (architecture), kCorrupt (tensors).
 Result<program::Program> BuildProgram(const Hyper& hyper, const Shard& shard,
                                       const model_files::ModelSource& source,
                                       const BuildOptions& options);
 
-// Bytes that a position of a sequence takes in the KV caches of all layers, on one rank, with those
-// of the draft head if `draft_head`. Errors: those of BuildProgram.
+// Bytes per position of a sequence in the KV caches of all layers, on one rank that holds the whole
+// model; `draft_head`: including the draft head's. Errors: those of BuildProgram.
 Result<int64_t> CacheBytesPerToken(const Hyper& hyper, const model_files::ModelSource& source,
                                    DType kv_dtype, bool draft_head = false);
 
-// Bytes of a slot of recurrent state in all layers, on one rank; 0: the model has none. Errors:
-// those of BuildProgram.
+// Bytes of one slot of recurrent state in all layers, on one rank that holds the whole model; 0:
+// the model has none. Errors: those of BuildProgram.
 Result<int64_t> StateBytesPerSlot(const Hyper& hyper, const model_files::ModelSource& source);
 
-// Each builder emits the layers of this stage from residual stream to residual stream.
+// Each builder emits this stage's layers: takes and returns the residual stream.
 program::ValueId BuildLlama(Builder& b, program::ValueId x);
 program::ValueId BuildLlama4(Builder& b, program::ValueId x);
 program::ValueId BuildDeepSeek2(Builder& b, program::ValueId x);

@@ -19,15 +19,14 @@ namespace {
 constexpr int64_t kMostExpertColumns = 1 << 20, kMostExperts = 1 << 16;
 
 // A deepseek2 file without expert_gating_func is DeepSeek-V2, which has no correction bias, or GLM
-// 4.7 Flash, whose sigmoids have one.
+// 4.7 Flash, which routes by sigmoids and has one.
 bool HasCorrectionBias(const model_files::ModelSource& source) {
     return std::ranges::any_of(source.tensors(), [](const model_files::TensorInfo& tensor) {
         return tensor.name.ends_with(".exp_probs_b.bias");
     });
 }
 
-// What an architecture's gate does where the file's keys don't say it: as the models of that name
-// were trained.
+// Routing of an architecture if the file's keys don't define it: as its models were trained.
 struct GateDefaults {
     program::GateScore score;
     bool renormalise;
@@ -62,7 +61,7 @@ Status ReadScore(const model_files::ModelSource& source, const std::string& pref
     route.score = kind == kSigmoid        ? program::GateScore::kSigmoid
                   : kind == kSqrtSoftplus ? program::GateScore::kSqrtSoftplus
                                           : program::GateScore::kSoftmax;
-    // The softmax of the chosen logits is the softmax of all, renormalised.
+    // The softmax of the chosen logits equals the softmax of all, renormalized.
     if (kind == kSoftmaxOfChosen) route.renormalise = true;
     return {};
 }
@@ -79,8 +78,8 @@ Status ReadGroups(const model_files::ModelSource& source, const std::string& arc
         route.groups = route.groups_used = 1;
         return {};
     }
-    // DeepSeek-V3 adds up the best two of a group, as Mistral's 4 do; V2, whose scores are a
-    // softmax, takes the best.
+    // DeepSeek-V3 and Mistral 4 score a group by the sum of its best two experts; DeepSeek-V2, with
+    // softmax scores, by its best.
     const bool two = route.score == program::GateScore::kSigmoid || architecture == "mistral4" ||
                      architecture == "mistral-large4";
     route.group_best = two ? 2 : 1;
@@ -157,8 +156,8 @@ Builder::Routed Builder::Route(ValueId x) {
         program_.ops.push_back(std::move(op));
         return routed;
     }
-    for (const char* bias : {"exp_probs_b.bias", "exp_probs_b"}) {  // Hy3: without the end
-        if (!Has(bias) && hyper_.windowing.streams == 0) continue;  // (DeepSeek-V4 needs one)
+    for (const char* bias : {"exp_probs_b.bias", "exp_probs_b"}) {  // Hy3: without the suffix
+        if (!Has(bias) && hyper_.windowing.streams == 0) continue;  // (required in DeepSeek-V4)
         op.inputs.push_back(Weight(Tensor(bias), {{0, moe.experts}, {}, moe.experts, 0}));
         break;
     }
@@ -171,7 +170,7 @@ Builder::Routed Builder::Route(ValueId x) {
     return routed;
 }
 
-// A row of expert ids for each token.
+// A row of expert ids for each token, looked up by token id.
 ValueId Builder::ExpertsByToken() {
     const std::string tensor = Tensor("ffn_gate_tid2eid.weight");
     const int64_t used = hyper_.moe.used;
@@ -185,14 +184,14 @@ ValueId Builder::ExpertsByToken() {
     return table;
 }
 
-// ffn_gate_exps and ffn_up_exps may be one tensor, each expert's gate above its up (Gemma 4).
+// ffn_gate_exps and ffn_up_exps may be one tensor, with each expert's gate before its up (Gemma 4).
 Builder::Home Builder::HomeOfExperts(const std::string& weight) const {
     const int64_t all = hyper_.moe.ffn;
     if (Has(weight + ".weight") || !Has("ffn_gate_up_exps.weight")) return {weight, 0, all};
     return {"ffn_gate_up_exps", weight == "ffn_up_exps" ? all : 0, 2 * all};
 }
 
-// Columns of experts that this rank holds whole or in part.
+// Computes the columns of experts that this rank holds, whole or in part.
 ValueId Builder::ToExperts(ValueId x, const Routed& routed, const std::string& weight) {
     const int64_t columns = shard_.expert_ffn.size();
     const Home home = HomeOfExperts(weight);
@@ -218,7 +217,7 @@ ValueId Builder::FromExperts(ValueId x, const Routed& routed, const std::string&
     program::ExpertSum a;
     a.first_expert = shard_.experts.begin;
     a.cut = shard_.layout.tp == 1 ? Cut::kNone : Cut::kColumns;
-    // Of the ranks that hold parts of the same experts, the first has their biases.
+    // Among ranks that hold parts of the same experts, the first adds their biases.
     a.bias = Has(weight + ".bias") && shard_.expert_ffn.begin == 0;
     a.base = base != kNoValue;
     const model_files::TensorInfo* info = source_.FindTensor(Tensor(weight) + ".weight");
@@ -240,7 +239,7 @@ ValueId Builder::FromExperts(ValueId x, const Routed& routed, const std::string&
     return AllReduce(sum);
 }
 
-// What the shared expert's ffn_down_shexp takes.
+// The shared expert's gated unit, which ffn_down_shexp reads.
 ValueId Builder::SharedExpert(ValueId x) {
     const int64_t all = hyper_.moe.shared_ffn;
     const auto to = [&](const char* weight) {
@@ -260,7 +259,7 @@ ValueId Builder::SharedExpert(ValueId x) {
     return y;
 }
 
-// What the shared expert adds to this rank's sum of experts.
+// The shared expert's addend to this rank's sum of experts.
 ValueId Builder::SharedPart(ValueId x) {
     const int64_t all = hyper_.moe.shared_ffn;
     const ValueId sum = PartialFromColumns(SharedExpert(x), "ffn_down_shexp",
@@ -300,7 +299,7 @@ int64_t Builder::ExpertWidth() const {
     return hyper_.moe.latent > 0 ? hyper_.moe.latent : hyper_.hidden;
 }
 
-// Experts over rows of fewer columns, which all ranks have whole.
+// Experts on rows of fewer columns; every rank has all of these columns.
 ValueId Builder::LatentExperts(ValueId x, const Routed& routed) {
     const int64_t latent = hyper_.moe.latent, hidden = hyper_.hidden;
     const ValueId down = MatMul(x, Tensor("ffn_latent_down"), RowsOf({0, latent}, latent),
@@ -343,7 +342,7 @@ ValueId Builder::Stack(const std::string& tensor, const Slice& slice, const Span
         return program_.AddValue(std::move(value));
     }
     value.dtype = info->dtype;
-    // One file's row of a tensor of vectors is one vector.
+    // For a stack of vectors, each row of the file's tensor is one vector.
     const bool vectors = slice.all_rows == 1;
     const int64_t rows = vectors ? 1 : info->dims[1], count = vectors ? info->rows : info->dims[2];
     if (info->cols != slice.all_cols || rows != slice.all_rows || count != all_matrices ||

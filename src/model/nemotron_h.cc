@@ -1,6 +1,6 @@
-// Nemotron-H, Nemotron Nano 2 and Nemotron 3, dense and with experts (NVIDIA 2025): a layer is a
-// Mamba-2 layer, attention without positions, or an MLP or experts of ReLU squared, as its tensors
-// say. The largest route rows of fewer columns to their experts.
+// Nemotron-H, Nemotron Nano 2 and Nemotron 3, dense and with experts (NVIDIA 2025): each layer is a
+// Mamba-2 layer, attention without positions, or an MLP or experts with ReLU squared, as its
+// tensors show. The largest models project rows to fewer columns for their experts.
 #include "model/model.h"
 
 namespace weft::model {

@@ -1,6 +1,5 @@
-// OLMo 2 (OLMo Team 2024) and 3: no norm before attention and MLP but one after each, Q and K
-// RMS-normalised over all heads at once, RoPE over halves. OLMo 3 has windows in three of four
-// layers.
+// OLMo 2 (OLMo Team 2024) and 3: norms after attention and MLP instead of before them, Q and K
+// RMS-normed over all heads at once, RoPE over halves. OLMo 3 has windows in three of four layers.
 #include "model/model.h"
 
 namespace weft::model {

@@ -1,8 +1,8 @@
 // Qwen3, dense and with experts (Yang et al. 2025): no biases; each query and key head is
-// RMS-normalised before RoPE over halves; head_dim is given explicitly. Hy3 (Tencent 2026) is the
-// same with a sigmoid gate, leading dense layers and a shared expert; so is dots.llm1 (rednote
-// 2025), and MiniMax M3 (MiniMax 2026) with clamped SwiGLU, where an indexer chooses the blocks of
-// positions that a row attends to.
+// RMS-normed before RoPE over halves; head_dim is explicit. The same block: Hy3 (Tencent 2026),
+// with a sigmoid gate, leading dense layers and a shared expert; dots.llm1 (rednote 2025); MiniMax
+// M3 (MiniMax 2026), with clamped SwiGLU and an indexer that chooses the blocks of positions that a
+// row attends to.
 #include "model/model.h"
 
 namespace weft::model {

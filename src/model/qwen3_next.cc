@@ -1,6 +1,6 @@
 // Qwen3-Next and Qwen 3.5, dense and with experts (Qwen team 2025, 2026): three of four layers are
 // gated delta nets, the fourth is attention with normed query and key heads, RoPE over a quarter of
-// a head, and a gate of its output. A shared expert has a gate, too.
+// a head, and an output gate. The shared expert has a gate, too.
 #include "model/model.h"
 
 namespace weft::model {

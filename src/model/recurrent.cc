@@ -21,7 +21,7 @@ constexpr int64_t kMostHeads = 4096, kMostHeadDim = 1024, kMostTaps = 8;
 // Epsilon of the norm of keys and queries.
 constexpr double kKeyEps = 1e-6;
 
-// The rows of attn_qkv, which the convolution has, too; of Mamba-2 those of x, B and C.
+// Rows of attn_qkv, which are the convolution's channels; in Mamba-2 those of x, B and C.
 int64_t Channels(const Recurrent& r) {
     return 2 * r.key_heads * r.key_dim + r.heads * r.value_dim;
 }
@@ -31,7 +31,7 @@ bool IsMamba2(std::string_view architecture) {
            architecture == "granitehybrid" || architecture == "falcon-h1";
 }
 
-// Any layer has a tensor of that end.
+// Whether any layer has a tensor with this suffix.
 bool HasTensors(const model_files::ModelSource& source, std::string_view end) {
     return std::ranges::any_of(source.tensors(), [&](const model_files::TensorInfo& tensor) {
         return tensor.name.ends_with(end);
@@ -68,7 +68,7 @@ Result<Recurrent> ReadKimiDelta(const model_files::Metadata& meta, const std::st
     WEFT_ASSIGN(r.key_dim, meta.Int(prefix + "kda.head_dim", 1, kMostHeadDim));
     r.value_dim = r.key_dim;
     WEFT_ASSIGN(r.taps, meta.Int(prefix + "ssm.conv_kernel", 2, kMostTaps));
-    // Ling 3 bounds decays, Kimi Linear doesn't.
+    // Ling 3 bounds decays, Kimi Linear does not.
     const std::string bound = prefix + "kda.gate_lower_bound";
     const bool bounded = prefix == "bailingmoe3.";
     WEFT_ASSIGN(const double floor, meta.F64Or(bound, 0));
@@ -108,7 +108,7 @@ Result<Recurrent> ReadRecurrent(const model_files::ModelSource& source,
     }
     const std::string prefix = architecture + ".ssm.";
     const bool cycles = architecture == "qwen35" || architecture == "qwen35moe";
-    // Granite 4 may have none of such layers.
+    // Some Granite 4 models have no such layers.
     const bool lacks = architecture == "granitehybrid" && !HasTensors(source, ".ssm_conv1d.weight");
     const bool mamba = IsMamba2(architecture) && !lacks;
     if (!cycles && !mamba && architecture != "qwen3next") return r;
@@ -144,7 +144,7 @@ ValueId Builder::StateSlots(const std::string& name, const Shape& shape) {
     return program_.AddValue(std::move(state));
 }
 
-// Convolves x. Its column i goes with row home.begin + rows.begin + i of the tensor of taps.
+// Convolves x. Column i uses row home.begin + rows.begin + i of the tensor of taps.
 ValueId Builder::Convolved(ValueId x, const std::string& name, const Home& home, const Span& rows,
                            bool silu, const Gates& gates) {
     const Recurrent& r = hyper_.recurrent;
@@ -164,7 +164,7 @@ ValueId Builder::Convolved(ValueId x, const std::string& name, const Home& home,
     return program_.Emit(conv, std::move(inputs), Local(name + "_conv"), {kTokens, rows.size()});
 }
 
-// Recurrent layers are computed row by row of a sequence, with its state.
+// Recurrent layers process a sequence row by row, with its state.
 void Builder::NeedState() {
     if (options_.cache) return;
     Fail(MakeError(ErrorCode::kUnsupported,
@@ -181,7 +181,7 @@ ValueId Builder::OfOneLength(ValueId x) {
                          value.shape);
 }
 
-// What decays and strengths are made of: [T, heads] each.
+// Inputs of decays and strengths: [T, heads] each.
 Builder::DeltaGates Builder::ToDeltaGates(ValueId x) {
     const Recurrent& r = hyper_.recurrent;
     const Span& heads = shard_.recurrent_heads;
@@ -192,7 +192,7 @@ Builder::DeltaGates Builder::ToDeltaGates(ValueId x) {
         };
         return {to("ssm_alpha"), to("ssm_beta")};
     }
-    const int64_t each = r.group();  // (a cut never divides them: shard.cc)
+    const int64_t each = r.group();  // (a cut never divides a key head: shard.cc)
     const ValueId both =
         MatMul(x, Tensor("ssm_ba"), RowsOf({2 * heads.begin, 2 * heads.end}, 2 * r.heads),
                {Cut::kRows}, false, Local("ssm_ba"));
@@ -200,7 +200,7 @@ Builder::DeltaGates Builder::ToDeltaGates(ValueId x) {
     return {Pick(both, groups, each, each, "ssm_alpha"), Pick(both, groups, 0, each, "ssm_beta")};
 }
 
-// Gated delta net (Yang et al. 2024) of normed rows, summed over the tensor ranks.
+// Gated delta net (Yang et al. 2024) over normed rows, summed over the tensor ranks.
 ValueId Builder::GatedDeltaNet(ValueId x) {
     const Recurrent& r = hyper_.recurrent;
     NeedState();
@@ -208,7 +208,7 @@ ValueId Builder::GatedDeltaNet(ValueId x) {
     const Span& keys = shard_.recurrent_keys;
     const Span key_rows{keys.begin * r.key_dim, keys.end * r.key_dim};
     const Span values{heads.begin * r.value_dim, heads.end * r.value_dim};
-    // Older files of Qwen3-Next have in ssm_in of each key head its query, key, values and gates.
+    // In older Qwen3-Next files, ssm_in holds for each key head its query, key, values and gates.
     const int64_t own = r.group() * r.value_dim, each = 2 * (r.key_dim + own);
     ValueId older = program::kNoValue;
     if (Has("ssm_in.weight")) {
@@ -254,8 +254,8 @@ ValueId Builder::GatedDeltaNet(ValueId x) {
     return FromColumns(gated, "ssm_out", ColumnsOf(values, all_values), r.value_dim);
 }
 
-// Gated short convolution (LFM2) of normed rows, summed over the tensor ranks: in_proj makes B, C
-// and x; out_proj takes C * conv(B * x).
+// Gated short convolution (LFM2) over normed rows, summed over the tensor ranks: in_proj gives B, C
+// and x; out_proj reads C * conv(B * x).
 ValueId Builder::ShortConv(ValueId x) {
     NeedState();
     const Recurrent& r = hyper_.recurrent;
@@ -272,8 +272,8 @@ ValueId Builder::ShortConv(ValueId x) {
     return FromColumns(y, "shortconv.out_proj", ColumnsOf(columns, all), r.value_dim);
 }
 
-// A product by way of few columns, which every rank computes: weights `first`, then `second`, of
-// which this rank has some rows; or by `first` alone.
+// A low-rank product: `first` gives `rank` columns, on every rank, and `second` this rank's rows.
+// If the file has no `second`, `first` is the full matrix.
 ValueId Builder::LowRank(ValueId x, const char* first, const char* second, int64_t rank,
                          const Span& rows, int64_t all_rows) {
     if (!Has(std::string(second) + ".weight")) {
@@ -285,8 +285,8 @@ ValueId Builder::LowRank(ValueId x, const char* first, const char* second, int64
                   Local(second));
 }
 
-// Kimi Delta Attention of normed rows, summed over the tensor ranks: queries, keys and values are
-// convolved, each channel of a key decays by itself, and gates open the normed result.
+// Kimi Delta Attention over normed rows, summed over the tensor ranks: queries, keys and values are
+// convolved, each channel of a key has its own decay, and the normed result is gated.
 ValueId Builder::KimiDelta(ValueId x) {
     NeedState();
     const Recurrent& r = hyper_.recurrent;
@@ -324,7 +324,7 @@ ValueId Builder::KimiDelta(ValueId x) {
     return FromColumns(gated, "attn_output", ColumnsOf(columns, all), r.value_dim);
 }
 
-// Attention whose query heads have a gate each, beside them in attn_q, of normed rows.
+// Attention over normed rows; each query head has a gate, stored next to it in attn_q.
 ValueId Builder::GatedAttention(ValueId x) {
     const int64_t dim = hyper_.head_dim, heads = shard_.heads.size();
     const ValueId both = FromHome(x, "attn_q", {Tensor("attn_q"), 0, 2 * hyper_.heads * dim},

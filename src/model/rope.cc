@@ -35,8 +35,8 @@ class Reader {
         WEFT_ASSIGN(const double whole, WholeBase(base));
         WEFT_ASSIGN(ropes_.all, Make(dim_, whole, near.empty() ? factors : near, true));
         WEFT_ASSIGN(ropes_.far, Make(dim_, whole, far.empty() ? factors : far, true));
-        // Gemma 3's and 4's windows turn faster than the rest, and without its scaling; so do, at
-        // the same base, OLMo 3's.
+        // Windowed layers of Gemma 3 and 4 have a larger frequency than the others, and no scaling;
+        // those of OLMo 3 have no scaling, at the same base.
         const bool gemma = architecture_ == "gemma3" || architecture_ == "gemma4";
         const bool plain = gemma || architecture_ == "olmo2" || architecture_ == "step35" ||
                            architecture_ == "laguna" || architecture_ == "deepseek4";
@@ -60,7 +60,7 @@ class Reader {
         return Number(key, 1.0000001, 1e12, fallback);
     }
 
-    // Of layers without a window; DeepSeek-V4's have a base of their own.
+    // The base of layers without a window; DeepSeek-V4 has a separate key for it.
     Result<double> WholeBase(double base) {
         if (architecture_ != "deepseek4") return base;
         const std::string key = architecture_ + ".attention.compress_rope_freq_base";
@@ -73,7 +73,7 @@ class Reader {
     bool Has(const std::string& key) const { return source_.meta().Has(prefix_ + key); }
 
     Status ReadScaling() {
-        // The second name is that of files older than the first.
+        // Older files use the second name.
         const std::string key = Has("scaling.factor") ? "scaling.factor" : "scale_linear";
         WEFT_ASSIGN(type_, source_.meta().StringOr(prefix_ + "scaling.type",
                                                    Has(key) ? "linear" : "none"));
@@ -86,7 +86,7 @@ class Reader {
                              source_.name(), type_);
         }
         WEFT_ASSIGN(factor_, Number(key, 0, 1e6, 1.0));
-        if (factor_ == 0) factor_ = 1;  // as llama.cpp reads it
+        if (factor_ == 0) factor_ = 1;  // as llama.cpp does
         WEFT_ASSIGN(ropes_.dynamic_factor, Number("scaling.dynamic_factor", 0, 1e6,
                                                   type_ == "dynamic" ? factor_ : 0.0));
         WEFT_ASSIGN(ropes_.original_context,
@@ -95,11 +95,11 @@ class Reader {
         WEFT_TRY(CheckExtension());
         return ReadMagnitude();
     }
-    // How much of YaRN is applied: all of it, or nothing.
+    // YaRN must be applied fully or not at all.
     Status CheckExtension() {
         const double usual = type_ == "yarn" ? 1 : 0;
         WEFT_ASSIGN(const double given, Number("scaling.yarn_ext_factor", -1e3, 1e3, usual));
-        if (given < 0 || given == usual) return {};  // less than 0: not set
+        if (given < 0 || given == usual) return {};  // negative: not set
         return MakeError(ErrorCode::kUnsupported,
                          "{}: {}scaling.yarn_ext_factor is {}; expected {} with RoPE scaling '{}'",
                          source_.name(), prefix_, given, usual, type_);
@@ -118,25 +118,26 @@ class Reader {
         WEFT_ASSIGN(ropes_.yarn_log_multiplier,
                     Number("scaling.yarn_log_multiplier", -1e3, 1e3, 0.0));
         ropes_.yarn_factor = factor_;
-        if (architecture_ == "deepseek4") {  // no magnitude, whatever the file has
+        if (architecture_ == "deepseek4") {  // no magnitude, even if the file has one
             magnitude_ = 1;
             return {};
         }
-        // gpt-oss leaves the ends of the ramp as they are, and its GGUF files don't say so.
+        // gpt-oss does not truncate the ends of the ramp, and its GGUF files don't say so.
         WEFT_ASSIGN(truncate_, source_.meta().BoolOr(prefix_ + "scaling.yarn_truncate",
                                                      architecture_ != "gpt-oss"));
-        // m(1); or m(mscale) / m(mscale_all_dim) where a file names the latter, and that is 1,
-        // since mscale is left out where it differs.
+        // The default is the magnitude m(1). A file with mscale_all_dim (yarn_log_multiplier) has
+        // the default m(mscale) / m(mscale_all_dim), which is 1 for equal values; writers store
+        // other magnitudes explicitly.
         const double usual =
             ropes_.yarn_log_multiplier != 0 || factor_ <= 1 ? 1.0 : 0.1 * std::log(factor_) + 1.0;
         WEFT_ASSIGN(const double given, Number("scaling.yarn_attn_factor", 1e-3, 1e3, usual));
-        // The converter of OLMo 3 writes the whole magnitude where others write what is beyond it.
+        // OLMo 3's converter writes the full magnitude; others write the factor on top of m(1).
         const bool whole = architecture_ == "olmo2" && Has("scaling.attn_factor");
         magnitude_ = whole ? factor : factor * given;
         return {};
     }
-    // A tensor of rotary_dim / 2 divisors; empty where the file has none of that name. Step 3.5's
-    // has as many as the layers with a window would need, which don't take any.
+    // A tensor of rotary_dim / 2 divisors; empty if the file has none of that name. In Step 3.5 it
+    // is sized for the windowed layers, which do not use it.
     Result<std::vector<float>> Factors(const std::string& name) {
         const model_files::TensorInfo* tensor = source_.FindTensor(name);
         if (tensor == nullptr) return std::vector<float>{};
@@ -185,7 +186,7 @@ class Reader {
         return rope;
     }
 
-    // YaRN: the share of pair i that is not interpolated, 1 for fast pairs down to 0 for slow ones.
+    // YaRN: the part of pair i that is not interpolated, from 1 for fast pairs to 0 for slow ones.
     double Kept(int64_t dim, double base, int64_t i) const {
         const auto pair = [&](double turns) {
             const double length = static_cast<double>(ropes_.original_context);
@@ -209,7 +210,7 @@ class Reader {
     const std::string prefix_;
     const int64_t dim_, windowed_dim_, context_;
     std::string type_;
-    bool truncate_ = true;  // the ends of YaRN's ramp are whole pairs
+    bool truncate_ = true;  // round the ends of YaRN's ramp to whole pairs
     double factor_ = 1, magnitude_ = 1, beta_fast_ = 32, beta_slow_ = 1;
     Ropes ropes_;
 };

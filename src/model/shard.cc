@@ -9,7 +9,7 @@
 namespace weft::model {
 namespace {
 
-// Cuts `units` into shares; the boundaries are rounded, and each share gets at least one unit.
+// Divides `units` by shares, with rounded boundaries; each share gets at least one unit.
 std::vector<Span> CutUnits(int64_t units, const std::vector<double>& shares) {
     const double total = std::accumulate(shares.begin(), shares.end(), 0.0);
     const int64_t parts = static_cast<int64_t>(shares.size());
@@ -30,17 +30,17 @@ std::vector<Span> CutUnits(int64_t units, const std::vector<double>& shares) {
 struct CutRequest {
     const char* what;       // "query heads"
     int64_t total;          // elements
-    int64_t unit;           // a cut falls on multiples of this
-    int64_t ideal_unit;     // what it would fall on without a quantization block
-    const char* tensor;     // whose block makes unit larger
-    const char* hint = "";  // what else than stages more ranks can be used for
+    int64_t unit;           // cuts fall on multiples of this
+    int64_t ideal_unit;     // the unit without quantization blocks
+    const char* tensor;     // whose block makes the unit larger
+    const char* hint = "";  // a use for more ranks, other than stages
 
     std::string Reason() const {
         return unit == ideal_unit ? "" : fmt::format(" (the quantization block of {})", tensor);
     }
 };
 
-// Says which cuts the unit moved away from where the shares alone would put them.
+// Adds notes on cuts that the unit moved from the positions that the shares ask for.
 void NoteMovedCuts(const CutRequest& request, const std::vector<Span>& spans,
                    const std::vector<double>& shares, std::vector<std::string>& notes) {
     const std::vector<Span> ideal = CutUnits(request.total / request.ideal_unit, shares);
@@ -81,13 +81,14 @@ std::vector<double> SharesOrEven(const std::vector<double>& shares, int parts) {
     return shares.empty() ? std::vector<double>(static_cast<size_t>(parts), 1.0) : shares;
 }
 
-// The blocks that cuts may not divide.
+// Sizes of the blocks that cuts may not divide.
 struct Blocks {
     const model_files::ModelSource& source;
     int64_t layers;
     bool whole;  // Layout::whole_blocks
 
-    // Of a tensor ("attn_output") the largest over all layers (files mix types); 0: none has it.
+    // The largest block of a tensor ("attn_output") over all layers (files mix types); 0: no layer
+    // has it.
     int64_t Largest(const char* name) const {
         int64_t block = 0;
         for (int64_t layer = 0; layer < layers; ++layer) {
@@ -100,7 +101,8 @@ struct Blocks {
     }
 };
 
-// A stage begins with a layer that chooses positions itself: the choice of a layer is not sent.
+// Moves cuts so that each stage begins with a layer that has its own indexer: a layer's choice is
+// not sent to the next stage.
 Result<std::vector<Span>> BeginWithIndexers(const Hyper& hyper, std::vector<Span> spans,
                                             std::vector<std::string>& notes) {
     std::vector<int64_t> own;
@@ -113,7 +115,7 @@ Result<std::vector<Span>> BeginWithIndexers(const Hyper& hyper, std::vector<Span
                          "cut into {} pipeline stages: use --pp {} or fewer",
                          hyper.layers, own.size(), spans.size(), own.size());
     }
-    size_t used = 0;  // of `own`
+    size_t used = 0;  // index into `own`
     for (size_t stage = 1; stage < spans.size(); ++stage) {
         const auto distance = [&](int64_t layer) { return std::abs(layer - spans[stage].begin); };
         const auto first = own.begin() + static_cast<std::ptrdiff_t>(used) + 1;
@@ -130,7 +132,7 @@ Result<std::vector<Span>> BeginWithIndexers(const Hyper& hyper, std::vector<Span
     return spans;
 }
 
-// Layers of each stage. The last stage also has the output matrix, counted as the layers it weighs.
+// Layers of each stage. On the last stage, the output matrix counts as layers of the same size.
 Result<std::vector<Span>> CutLayers(const Hyper& hyper, const Layout& layout) {
     if (hyper.layers < layout.pp) {
         return MakeError(ErrorCode::kUnsupported,
@@ -158,11 +160,11 @@ Result<std::vector<Span>> CutLayers(const Hyper& hyper, const Layout& layout) {
     return spans;
 }
 
-// The cuts over the tensor ranks, the same in every stage.
+// The cuts over the tensor ranks, equal in all stages.
 struct TensorCuts {
     std::vector<Span> heads, ffn, vocab, experts, expert_ffn, shared_ffn, windowed_heads,
         recurrent_heads;
-    std::map<int64_t, std::vector<Span>> layer_ffn;  // by an MLP's columns, where layers differ
+    std::map<int64_t, std::vector<Span>> layer_ffn;  // by MLP columns, if layers differ
 };
 
 // Query heads: cuts fall between heads, and between blocks of attn_output.
@@ -196,7 +198,7 @@ Status CutHeads(const Hyper& hyper, const Blocks& blocks, const std::vector<doub
     return {};
 }
 
-// Cuts the columns of MLPs whose down projection is `tensor`; nothing where no layer has one.
+// Cuts the columns of MLPs whose down projection is `tensor`; empty if no layer has one.
 Result<std::vector<Span>> CutMlp(const char* what, int64_t columns, const char* tensor,
                                  const char* hint, const Blocks& blocks,
                                  const std::vector<double>& shares,
@@ -207,11 +209,12 @@ Result<std::vector<Span>> CutMlp(const char* what, int64_t columns, const char* 
     return Cut({what, columns, std::max(block, ideal), ideal, tensor, hint}, shares, notes);
 }
 
-// Whole experts to each expert group, by the sum of its ranks' shares; in a group, columns.
+// Each expert group gets whole experts, by the sum of its ranks' shares; within a group, ranks
+// share columns.
 Status CutExperts(const Hyper& hyper, const Blocks& blocks, const Layout& layout,
                   const std::vector<double>& shares, TensorCuts& cuts,
                   std::vector<std::string>& notes) {
-    const int64_t ranks = layout.tp / layout.ep;  // of one group
+    const int64_t ranks = layout.tp / layout.ep;  // per group
     const auto group = [&](int64_t g) { return shares.begin() + g * ranks; };
     std::vector<double> sums;
     for (int64_t g = 0; g < layout.ep; ++g) {
@@ -242,8 +245,8 @@ Status CutExperts(const Hyper& hyper, const Blocks& blocks, const Layout& layout
     return {};
 }
 
-// Value heads: whole blocks of the output projection's columns, and all of a key head, where ssm_ba
-// has them together or a norm is of them all.
+// Value heads: whole blocks of the output projection's columns; and whole key heads, if ssm_ba
+// stores their value heads together or a norm spans them.
 Status CutRecurrent(const Hyper& hyper, const Blocks& blocks, const std::vector<double>& shares,
                     TensorCuts& cuts, std::vector<std::string>& notes) {
     const Recurrent& r = hyper.recurrent;
@@ -281,7 +284,7 @@ Result<TensorCuts> CutTensors(const Hyper& hyper, const model_files::ModelSource
                 CutMlp("MLP columns", hyper.ffn, "ffn_down", "", blocks, shares, notes));
     for (const int64_t columns : hyper.ffn_columns) {
         if (columns == 0 || cuts.layer_ffn.contains(columns)) continue;
-        std::vector<std::string> of_the_widest;  // notes on it are enough
+        std::vector<std::string> of_the_widest;  // dropped: notes on the widest MLP are enough
         WEFT_ASSIGN(cuts.layer_ffn[columns], CutMlp("MLP columns", columns, "ffn_down", "", blocks,
                                                     shares, of_the_widest));
     }
@@ -291,7 +294,7 @@ Result<TensorCuts> CutTensors(const Hyper& hyper, const model_files::ModelSource
     return cuts;
 }
 
-// Key heads of some value heads: where these go around, all.
+// The key heads that some value heads use; all of them if the assignment cycles.
 Span KeyHeadsOf(const Recurrent& r, const Span& heads) {
     if (heads.size() == 0) return {};
     if (!r.cycles) return {heads.begin / r.group(), (heads.end - 1) / r.group() + 1};
@@ -299,7 +302,8 @@ Span KeyHeadsOf(const Recurrent& r, const Span& heads) {
     return end > r.key_heads ? Span{0, r.key_heads} : Span{begin, end};
 }
 
-// The cuts with the layout's expert groups, or with the fewest that work where it leaves them open.
+// The cuts with the layout's expert groups; if it does not set them, with the fewest groups that
+// work.
 Result<TensorCuts> ChooseCuts(const Hyper& hyper, const model_files::ModelSource& source,
                               Layout& layout, std::vector<std::string>& notes) {
     const bool open = layout.ep == 0;
@@ -390,7 +394,7 @@ Result<Layout> MakeLayout(int ranks, int tp, int pp, const std::vector<double>& 
 int64_t CutBlock(DType dtype, int64_t columns) {
     const int64_t block = dtype == DType::kBF16 ? 32 : Info(dtype).block_elements;
     if (columns >= 16 * block) return block;
-    const bool even = columns % (4 * block) == 0;  // over 2 and 4 ranks
+    const bool even = columns % (4 * block) == 0;  // for 2 and 4 ranks
     if (columns >= 8 * block && even) return block;
     // Blocks of 256 have a scale for every 32 columns.
     return std::min<int64_t>(block, columns >= 4 * block ? 128 : 32);

@@ -12,7 +12,7 @@ using program::ValueId;
 
 namespace {
 
-// Positions of a window in each layer.
+// Reads the positions per window of each layer.
 Status ReadStrides(const model_files::ModelSource& source, const std::string& key, int64_t layers,
                    Windowing& w) {
     WEFT_ASSIGN(w.strides, source.meta().Ints(key));
@@ -75,7 +75,7 @@ ValueId Builder::Spread(ValueId x) {
                          {program_.value(x).shape[0], hyper_.stream_columns()});
 }
 
-// name: of its three tensors, hc_attn and so on. label: of the weights, as the Program has them.
+// name: prefix of the three tensors, such as hc_attn. label: names the weights in the Program.
 ValueId Builder::StreamWeights(ValueId streams, const std::string& name, int64_t columns,
                                const std::string& label) {
     const Windowing& w = hyper_.windowing;
@@ -112,7 +112,7 @@ ValueId Builder::Mix(ValueId streams, const Merged& merged, ValueId update) {
 ValueId Builder::MergeLast(ValueId x) {
     const int64_t n = hyper_.windowing.streams;
     if (n == 0) return x;
-    // (A step may have both logits and hidden states.)
+    // (A step may output both logits and hidden states.)
     const std::string name = program_.value(x).name;
     const ValueId weights = StreamWeights(x, "output_hc", n, name + ".hc");
     return program_.Emit(program::MergeStreams{n}, {x, weights}, name + ".merged",
@@ -131,8 +131,8 @@ ValueId Builder::RotateLast(ValueId x, int64_t head_dim, const std::string& name
     return program_.Emit(attributes, {x, positions_}, Local(name), program_.value(x).shape);
 }
 
-// The entries of windows in the rows that end them, by the tensors `name`_kv and so on. Short
-// windows overlap.
+// Pooled entries of windows, in the rows that end a window, from the tensors `name`_kv and so on.
+// Short windows overlap.
 ValueId Builder::Pooled(ValueId x, const std::string& name, int64_t width) {
     const int64_t stride = hyper_.windowing.StrideOf(layer_);
     const bool overlaps = Windowing::IsShort(stride);
@@ -152,8 +152,8 @@ ValueId Builder::Pooled(ValueId x, const std::string& name, int64_t width) {
     return RotateLast(Norm(pooled, name + "_norm", width), width, name, 1, stride - 1);
 }
 
-// Every tensor rank computes the whole indexer, from the same rows: they choose the same. (Scores
-// are compared alone: the factors that transformers puts on them are left out.)
+// Every tensor rank computes the whole indexer from the same rows, so all choose the same windows.
+// (Scores are only compared with each other, so the constant factors of transformers are omitted.)
 ValueId Builder::ChosenWindows(ValueId x, ValueId latent) {
     const Indexer& m = hyper_.indexer;
     const int64_t columns = m.heads * m.dim, rank = hyper_.windowing.q_rank;
@@ -172,7 +172,7 @@ ValueId Builder::ChosenWindows(ValueId x, ValueId latent) {
     return chosen;
 }
 
-// Of each group of heads a projection of its own, then one of all.
+// One projection per group of heads, then one for all groups.
 ValueId Builder::FromGroups(ValueId x) {
     const Windowing& w = hyper_.windowing;
     const int64_t each = hyper_.heads / w.out_groups, columns = each * hyper_.head_dim;
