@@ -28,7 +28,7 @@ struct Names {
     bool HasFolder(std::string_view folder) const {
         return std::ranges::binary_search(folders, folder);
     }
-    // The first file of such a name; empty: there is none.
+    // The first file name that satisfies `fits`; empty: none.
     template <typename Fits>
     std::string First(const Fits& fits) const {
         const auto found = std::ranges::find_if(files, fits);
@@ -36,7 +36,7 @@ struct Names {
     }
 };
 
-// left: how many names may still be looked at.
+// left: the number of names that may still be listed.
 Names List(const fs::path& folder, size_t& left) {
     Names names;
     std::error_code ignored;
@@ -76,7 +76,7 @@ std::string AdapterKind(const fs::path& folder, const Names& names) {
         base);
 }
 
-// Files that say what the whole folder is.
+// Files that identify the whole folder.
 std::string MarkedKind(const Names& names) {
     const auto original = [](const std::string& name) { return name.starts_with("consolidated."); };
     if (names.Has("model_index.json")) {
@@ -89,7 +89,7 @@ std::string MarkedKind(const Names& names) {
     return "";
 }
 
-// Ollama's files have no names: sha256-DIGEST.
+// Ollama's files are named sha256-DIGEST.
 std::string OllamaKind(const fs::path& folder, const Names& names, size_t& left) {
     const auto is_blob = [](const std::string& name) { return name.starts_with("sha256-"); };
     const bool above = names.HasFolder("blobs") && names.HasFolder("manifests");
@@ -111,8 +111,8 @@ std::string OllamaKind(const fs::path& folder, const Names& names, size_t& left)
         models.empty() ? "" : ": " + Joined(models));
 }
 
-// Models in subfolders, as the Hub's cache (snapshots/REVISION), trainers (checkpoint-500) and
-// repositories of several types have them.
+// Models in subfolders, as in the Hub's cache (snapshots/REVISION), in trainers' output
+// (checkpoint-500) and in repositories with several types.
 std::string NestedKind(const fs::path& folder, const Names& names, size_t& left) {
     std::vector<std::string> models;
     for (const std::string& name : names.folders) {
@@ -140,7 +140,7 @@ std::string PartKind(const Names& names) {
                         : fmt::format("a download that is not complete ({}). Start it again", part);
 }
 
-// Weights in formats that Weft reads under other names, or doesn't read.
+// Weights in formats that Weft reads only under other names, or not at all.
 std::string WeightsKind(const Names& names) {
     const auto ending = [&](std::string_view end) {
         return names.First([&](const std::string& name) { return name.ends_with(end); });

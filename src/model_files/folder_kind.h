@@ -1,12 +1,12 @@
-// Names the kind of a folder that holds no model for Weft, for errors.
+// Identifies a folder that holds no model for Weft, for errors.
 #pragma once
 
 #include <string>
 
 namespace weft::model_files {
 
-// "a LoRA adapter of 'X'. Give ...": what the names of the files show, and the next step. Looks two
-// levels deep, at 10,000 names at most. Empty: the names show nothing.
+// Describes the folder's kind and the next step: "a LoRA adapter of 'X'. Give ...". Judges by file
+// names, two levels deep, at most 10,000 names. Empty: the names show no known kind.
 std::string FolderKind(const std::string& folder);
 
 // Whether the folder has a config.json, or GGUF files (IsGgufFolder).

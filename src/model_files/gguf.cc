@@ -13,7 +13,7 @@ namespace {
 
 constexpr uint64_t kMostParts = 1000;
 
-// "dir/name-00002-of-00005.gguf" taken apart.
+// The parts of "dir/name-00002-of-00005.gguf".
 struct SplitName {
     std::string prefix;  // "dir/name"
     uint64_t number;     // from 1
@@ -39,7 +39,7 @@ std::optional<SplitName> ParseSplitName(const std::string& path) {
     return split;
 }
 
-// "blk.*.ffn_up.weight" of "blk.3.ffn_up.weight"; other names as they are.
+// "blk.3.ffn_up.weight" becomes "blk.*.ffn_up.weight"; other names are unchanged.
 std::string InAnyLayer(const std::string& name) {
     constexpr std::string_view kBegin = "blk.";
     const size_t end = name.find('.', kBegin.size());
@@ -53,7 +53,7 @@ struct OpenedPart {
     GgufHeader header;
 };
 
-// No header is longer: of a partial file so much is asked for at most.
+// No header is longer; the most that is requested of a partial file.
 constexpr uint64_t kMostHeaderBytes = 256 << 20;
 
 Result<OpenedPart> OpenPart(const std::string& path, ReadPlan* plan) {
@@ -62,7 +62,7 @@ Result<OpenedPart> OpenPart(const std::string& path, ReadPlan* plan) {
     const uint64_t size = map.bytes().size(), there = std::min(file.Prefix(), size);
     auto header = ParseGguf(map.bytes().first(there), size, path);
     if (there < size && there < kMostHeaderBytes) {
-        // Only with more of it can be told whether it is wrong or just longer.
+        // With more bytes it can be decided whether the header is wrong or just longer.
         const uint64_t more = std::min(size, std::max<uint64_t>(there * 2, 1 << 20));
         WEFT_TRY(file.Need({0, header.ok() ? std::min(header->data_offset, size) : more}));
     }
@@ -70,7 +70,7 @@ Result<OpenedPart> OpenPart(const std::string& path, ReadPlan* plan) {
     return OpenedPart{std::move(map), std::move(file), std::move(header).value()};
 }
 
-// What `part` says about its place in the split must match where it was found.
+// Checks that the split keys of `part` match its file name.
 Status CheckSplitKeys(const OpenedPart& part, uint64_t number, uint64_t count) {
     const Metadata meta(part.file.path(), part.header.entries);
     const auto check = [&](const char* key, uint64_t expected) -> Status {
@@ -118,7 +118,7 @@ Result<std::vector<OpenedPart>> OpenParts(const std::string& path, ReadPlan* pla
     return parts;
 }
 
-// The tensors of all parts in one table, each knowing its part.
+// Merges the tensors of all parts into one table; each has the index of its part.
 Result<std::vector<TensorInfo>> MergeTensors(std::vector<OpenedPart>& parts) {
     std::vector<TensorInfo> tensors;
     for (size_t p = 0; p < parts.size(); ++p) {
@@ -153,7 +153,7 @@ Result<Gguf> Gguf::Open(const std::string& path, ReadPlan* plan) {
     WEFT_ASSIGN(std::vector<OpenedPart> opened, OpenParts(path, plan));
     WEFT_ASSIGN(std::vector<TensorInfo> tensors, MergeTensors(opened));
     const GgufHeader& first = opened[0].header;
-    // A vocabulary alone is a file, too: what needs weights says that there are none.
+    // A file with only a vocabulary is valid, too; code that needs weights reports their absence.
     const auto of_tokenizer = [](const MetaEntry& entry) {
         return entry.key.starts_with("tokenizer.");
     };
@@ -184,8 +184,8 @@ Gguf::Gguf(std::string path, uint32_t version, uint64_t alignment, std::vector<P
     for (size_t i = 0; i < tensors_.size(); ++i) index_.emplace(tensors_[i].name, i);
 }
 
-// llama.cpp's converter leaves out a scale of 1, and its quantizer writes no scales. One missing
-// scale among those of the other layers is neither.
+// llama.cpp's converter omits a scale of 1, and its quantizer writes no scales. If a scale is
+// missing in some layers only, the file is corrupt.
 Status Gguf::FoldScales() {
     std::unordered_set<std::string> folded, scaled;
     std::vector<const TensorInfo*> without;
@@ -245,7 +245,7 @@ Status Gguf::ReadRows(const TensorInfo& tensor, int64_t row_begin, int64_t row_c
     return {};
 }
 
-// As the file has them.
+// Reads the rows as the file stores them.
 Status Gguf::ReadFile(const TensorInfo& tensor, const Slice& slice,
                       std::span<std::byte> out) const {
     const WeightFile& file = parts_[static_cast<size_t>(tensor.part)].file;
@@ -265,7 +265,7 @@ Status Gguf::ReadFile(const TensorInfo& tensor, const Slice& slice,
     return read;
 }
 
-// One for all rows, or one for each expert's.
+// One scale for all rows, or one per expert.
 Result<std::vector<float>> Gguf::ScalesOf(const TensorInfo& tensor) const {
     const auto found = scales_.find(tensor.name);
     if (found == scales_.end()) return std::vector<float>{1.0f};

@@ -1,15 +1,15 @@
-// GGUF model files, versions 2 and 3, little-endian, in one file or split over several
+// GGUF model files, versions 2 and 3, little-endian, in one file or split into several
 // (`name-00001-of-00003.gguf`: opening any part finds all of them).
 //
-// The header (metadata and tensor table) is read through a mapping, and its strings stay there;
-// tensor data is read with positional reads, so that the resident set holds no copy of the file.
+// The header (metadata and tensor table) is read through a mapping, and its strings stay there.
+// Tensor data is read with positional reads, so the resident set holds no copy of the file.
 //
-// Input is hostile: counts, lengths, dims and offsets are checked against the bytes that are left
-// before anything is allocated, and what is allocated stays proportional to bytes that were
-// really there. Errors name the file, the tensor or key, and the field: kCorrupt where the file
-// breaks the format, kUnsupported for versions and tensor types that Weft does not take,
-// kNotFound for a missing part, and for bytes that a partial file (weight_file.h) lacks. NaN or
-// infinite scales inside tensors are data, not format.
+// Input is hostile: counts, lengths, dims and offsets are checked against the remaining bytes
+// before allocating, and allocations stay proportional to bytes that were really there. Errors name
+// the file, the tensor or key, and the field: kCorrupt if the file breaks the format; kUnsupported
+// for versions and tensor types that Weft does not read; kNotFound for a missing part, and for
+// bytes that a partial file (weight_file.h) lacks. NaN and infinite scales inside tensors are not
+// checked here.
 //
 // Source: the GGUF specification (ggml/docs/gguf.md).
 #pragma once
@@ -38,9 +38,9 @@ struct GgufHeader {
     std::vector<TensorInfo> tensors;  // part = 0, in the file's order
 };
 
-// Parses the header of one file. A pure function: `bytes` is the start of the file, at least its
-// whole header; `file_bytes` the file's size; `where` names the file in errors. The result's views
-// point into `bytes`.
+// Parses the header of one file. A pure function: `bytes` is the start of the file, with at least
+// the whole header; `file_bytes` is the file's size; `where` names the file in errors. The result's
+// views point into `bytes`.
 Result<GgufHeader> ParseGguf(std::span<const std::byte> bytes, uint64_t file_bytes,
                              std::string_view where);
 
@@ -68,15 +68,15 @@ class Gguf final : public ModelSource {
         WeightFile file;
         uint64_t data_offset;
     };
-    // Rows and columns of a tensor.
+    // Rows and columns of a tensor to read.
     struct Slice {
         int64_t row, rows, col, cols;
     };
     Gguf(std::string path, uint32_t version, uint64_t alignment, std::vector<Part> parts,
          std::vector<MetaEntry> entries, std::vector<TensorInfo> tensors);
 
-    // Folds the scales of NVFP4 tensors into them: `NAME.scale` of `NAME.weight` is taken out of
-    // the table, and `NAME.input_scale`, which is for quantized activations.
+    // Folds the scales of NVFP4 tensors into them: removes `NAME.scale`, and `NAME.input_scale`
+    // (for quantized activations), from the tensor table.
     Status FoldScales();
     Result<std::vector<float>> ScalesOf(const TensorInfo& tensor) const;
     Status ReadNvRows(const TensorInfo& tensor, const Slice& slice, std::span<std::byte> out,
@@ -90,7 +90,8 @@ class Gguf final : public ModelSource {
     Metadata meta_;  // of the first part
     std::vector<TensorInfo> tensors_;
     std::unordered_map<std::string_view, size_t> index_;  // keys point into tensors_
-    std::unordered_map<std::string, TensorInfo> scales_;  // of NVFP4 tensors, by those's names
+    std::unordered_map<std::string, TensorInfo> scales_;  // tensor-wide scales of NVFP4 tensors, by
+                                                          // tensor name
 };
 
 }  // namespace weft::model_files

@@ -41,7 +41,7 @@ bool IsCompanion(const std::string& file) {
     return name.find("mmproj") != name.npos || name.find("imatrix") != name.npos;
 }
 
-// "name-00002-of-00005.gguf" without the part's number; another name as it is.
+// "name-00002-of-00005.gguf" without the part number; other names are unchanged.
 std::string WithoutPart(const std::string& name) {
     constexpr size_t kTail = std::char_traits<char>::length("-00001-of-00003.gguf");
     const size_t at = name.size() < kTail ? name.npos : name.size() - kTail;
@@ -61,12 +61,12 @@ bool IsGgufFolder(const std::string& path) {
 }
 
 Result<std::string> FindGguf(const std::string& folder) {
-    std::map<std::string, std::string> models;  // without the part's number: the first part
+    std::map<std::string, std::string> models;  // name without the part number -> first part
     for (const bool companions : {false, true}) {
         for (const std::string& name : GgufNames(folder)) {
             if (IsCompanion(name) == companions) models.emplace(WithoutPart(name), name);
         }
-        if (!models.empty()) break;  // a companion alone says itself what it is
+        if (!models.empty()) break;  // opening a companion alone gives a clear error
     }
     if (models.empty()) return MakeError(ErrorCode::kNotFound, "{}: no GGUF file", folder);
     if (models.size() == 1) return (fs::path(folder) / models.begin()->second).string();

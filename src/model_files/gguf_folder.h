@@ -1,4 +1,4 @@
-// A folder of GGUF files given as a model, as repositories of such files are downloaded.
+// A folder of GGUF files given as a model, such as a downloaded repository.
 #pragma once
 
 #include <string>
@@ -10,8 +10,9 @@ namespace weft::model_files {
 // Whether `path` is a folder that holds GGUF files and no model.safetensors (or its index).
 bool IsGgufFolder(const std::string& path);
 
-// The one model of such a folder: a file, or the first part of a split one. Image projectors
-// (mmproj) and importance matrices are left out. kUsage: several models; they are listed.
+// The path of the folder's only model: a file, or the first part of a split one. Ignores image
+// projectors (mmproj) and importance matrices. Errors: kUsage, with a list, if there are several
+// models.
 Result<std::string> FindGguf(const std::string& folder);
 
 }  // namespace weft::model_files

@@ -1,4 +1,4 @@
-// ParseGguf: the header of one GGUF file, from bytes that nobody vouches for.
+// ParseGguf: parses the header of a GGUF file from untrusted bytes.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -17,11 +17,11 @@ constexpr uint64_t kMostAlignment = 1ull << 30;
 constexpr uint64_t kMostKeyBytes = 65535;
 constexpr uint64_t kMostNameBytes = 64;
 constexpr int kMostArrayDepth = 4;
-// The least that one entry takes: an empty key, a type, a byte; a name, a dim, type and offset.
+// The smallest entry (an empty key, a type, a byte) and tensor info (a name, a dim, type, offset).
 constexpr uint64_t kLeastEntryBytes = 8 + 4 + 1;
 constexpr uint64_t kLeastTensorBytes = 8 + 1 + 4 + 8 + 4 + 8;
 
-// Names of tensor types that exist but that Weft does not read, for the error.
+// Names of tensor types that exist but that Weft does not read, for errors.
 struct OtherType {
     uint32_t number;
     std::string_view name;
@@ -32,7 +32,7 @@ constexpr OtherType kOtherTypes[] = {
     {36, "IQ4_NL_4_4 (or BitNet's I2_S)"}, {37, "IQ4_NL_4_8"}, {38, "IQ4_NL_8_8"},
     {41, "Q1_0"},
 };
-// Those of ik_llama.cpp.
+// Types of ik_llama.cpp.
 constexpr OtherType kIkTypes[] = {
     {97, "Q8_0_X4"}, {98, "Q8_1_X4"}, {99, "Q8_2_X4"}, {133, "Q6_0"}, {134, "IQ1_BN"},
     {135, "IQ2_BN"}, {136, "Q8_K64"}, {137, "IQ2_K"}, {138, "IQ3_K"}, {139, "IQ4_K"},
@@ -40,7 +40,7 @@ constexpr OtherType kIkTypes[] = {
     {152, "IQ5_KS"}, {153, "IQ2_KT"}, {154, "IQ3_KT"}, {155, "IQ4_KT"}, {156, "IQ3_KS"},
     {157, "IQ2_KL"}, {158, "IQ1_KT"},
 };
-// Of these each is a type below, its rows interleaved: 202 is Q4_0's (2), 339 IQ4_K's.
+// Interleaved types: 200 + the number of a type below, so 202 is Q4_0 (2), 339 IQ4_K.
 constexpr uint32_t kFirstInterleaved = 200, kLastInterleaved = 399;
 
 std::string SupportedTypes() {
@@ -52,7 +52,7 @@ std::string SupportedTypes() {
     return names + ", NVFP4";
 }
 
-// Empty: no program is known to write the type.
+// Empty: no known program writes the type.
 std::string OtherTypeName(uint32_t number) {
     const auto* other = std::ranges::find(kOtherTypes, number, &OtherType::number);
     if (other != std::end(kOtherTypes)) return std::string(other->name);
@@ -62,7 +62,7 @@ std::string OtherTypeName(uint32_t number) {
     return fmt::format("{}, one of ik_llama.cpp's with interleaved rows (_R4, _R8)", number);
 }
 
-// Text of the file as it may be shown in a message: printable, and not too long.
+// Text from the file, for messages: printable and not too long.
 std::string ShownKey(std::string_view text) {
     std::string out;
     for (char c : text.substr(0, 80)) out += (c >= 0x20 && c < 0x7f) ? c : '?';
@@ -79,7 +79,7 @@ class Parser {
   private:
     uint64_t left() const { return bytes_.size() - at_; }
 
-    // An error whose subject is a part of this file: "FILE: tensor 'x': ...".
+    // An error about a part of this file: "FILE: tensor 'x': ...".
     template <typename... Args>
     Error Corrupt(fmt::format_string<Args...> format, Args&&... args) const {
         return MakeError(ErrorCode::kCorrupt, "{}: {}", where_,
@@ -223,7 +223,7 @@ Result<MetaEntry> Parser::Entry(uint64_t number) {
     return entry;
 }
 
-// Steps over the elements of an array, checking every length inside it.
+// Skips the elements of an array, checking every length inside it.
 Status Parser::SkipArray(std::string_view subject, MetaType element, uint64_t count, int depth) {
     const uint64_t size = MetaTypeBytes(element);
     const uint64_t least = size > 0 ? size : (element == MetaType::kString ? 8 : 12);
@@ -273,7 +273,7 @@ Result<TensorInfo> Parser::Tensor(uint64_t number) {
     return tensor;
 }
 
-// dims, type, and what follows from the two: rows, cols, bytes.
+// Reads dims and type, and derives rows, cols and bytes.
 Status Parser::TensorShape(TensorInfo& tensor, std::string_view subject) {
     WEFT_ASSIGN(const uint32_t dim_count, Take<uint32_t>(subject, "n_dims"));
     if (dim_count < 1 || dim_count > tensor.dims.size()) {
@@ -286,7 +286,7 @@ Status Parser::TensorShape(TensorInfo& tensor, std::string_view subject) {
     for (uint32_t d = 0; d < dim_count; ++d) {
         WEFT_ASSIGN(const uint64_t dim, Take<uint64_t>(subject, "dims"));
         if (dim == 0) return Corrupt("{}: dims[{}] is 0", subject, d);
-        // 2^56 elements of at most 4 bytes stay far from overflow in all that follows.
+        // 2^56 elements of at most 4 bytes cannot overflow later computations.
         if (dim > (1ull << 56) / elements) {
             return Corrupt("{}: dims[{}] is {}: the product of dims is absurd", subject, d, dim);
         }
@@ -321,7 +321,7 @@ Result<DType> Parser::TensorType(std::string_view subject) {
                      where_, subject, other, SupportedTypes());
 }
 
-// Offsets become absolute, and lie aligned inside the file without overlap.
+// Makes offsets absolute. Checks that tensors are aligned, inside the file and do not overlap.
 Status Parser::CheckPlacement(GgufHeader& header) const {
     const uint64_t room = file_bytes_ > header.data_offset ? file_bytes_ - header.data_offset : 0;
     std::vector<const TensorInfo*> order;

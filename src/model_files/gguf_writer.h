@@ -1,8 +1,8 @@
-// Writes GGUF files: for tests, for synthetic models, and to export one to other programs.
+// Writes GGUF files: for tests, for synthetic models, and for export to other programs.
 //
-// Metadata and tensors come out in the order they were added, each tensor at the next aligned
-// offset. Keys and names are the caller's business: nothing here checks them against the format,
-// so that tests can write wrong files.
+// Metadata and tensors are written in the order in which they were added, each tensor at the next
+// aligned offset. Keys and names are not checked against the format, so that tests can write
+// invalid files.
 // Thread: one at a time.
 // Source: the GGUF specification (ggml/docs/gguf.md).
 #pragma once
@@ -36,20 +36,20 @@ class GgufWriter {
     void Strings(std::string_view key, std::span<const std::string> values);
     void I32s(std::string_view key, std::span<const int32_t> values);
     void F32s(std::string_view key, std::span<const float> values);
-    // Any value, from its bytes as the file holds them (array head included).
+    // A value of any type, as its bytes in the file (including an array's header).
     void Raw(std::string_view key, MetaType type, std::span<const std::byte> value);
     void Copy(const MetaEntry& entry);
 
-    // dims in file order, dims[0] = columns. Without `data` only the header is made: the data
-    // must then be appended by the caller (see TensorOffset).
+    // dims in file order, dims[0] = columns. Without `data`, only the header entry is made, and the
+    // caller must append the data (see TensorOffset).
     void Tensor(std::string_view name, DType dtype, std::span<const int64_t> dims,
                 std::vector<std::byte> data = {});
 
-    // The header, padded to where tensor data begins.
+    // The header, padded to the beginning of the tensor data.
     std::vector<std::byte> Header() const;
-    // Of tensor `index`, from the start of the data.
+    // Offset of tensor `index` from the start of the data.
     uint64_t TensorOffset(size_t index) const { return tensors_[index].offset; }
-    // Bytes of the data part, the last tensor's padding included.
+    // Bytes of the data part, including the last tensor's padding.
     uint64_t DataBytes() const { return data_bytes_; }
     // Header and data; every tensor must have been added with its data.
     std::vector<std::byte> File() const;
@@ -73,8 +73,8 @@ class GgufWriter {
     uint64_t data_bytes_ = 0;
 };
 
-// Writes `source` as one GGUF file (v3), tensor by tensor, with little memory: so that another
-// program can run the same synthetic model. Keys of a split (`split.*`) are left out.
+// Writes `source` as one GGUF file (v3), tensor by tensor, with little memory, so that other
+// programs can run the same synthetic model. Omits the keys of split files (`split.*`).
 Status WriteGguf(const ModelSource& source, const std::string& path);
 
 }  // namespace weft::model_files

@@ -59,7 +59,7 @@ std::optional<double> LoadNumber(MetaType type, const std::byte* at) {
                              : static_cast<double>(integer->bits);
 }
 
-// Takes one string off the front of `bytes`, whose lengths the parser has checked.
+// Removes one string from the front of `bytes`; the parser has checked lengths.
 std::string_view TakeString(std::span<const std::byte>& bytes) {
     const uint64_t length = Load<uint64_t>(bytes.data());
     const std::string_view text(reinterpret_cast<const char*>(bytes.data()) + 8, length);

@@ -1,11 +1,11 @@
 // The metadata of a model: an ordered list of typed key-value pairs, as a GGUF file holds them.
 //
-// Entries are views into bytes that somebody else owns (the mapped file, a synthetic header) and
-// that must outlive the Metadata. Nothing is copied until a getter is asked for it.
+// Entries are views into bytes owned elsewhere (the mapped file, a synthetic header), which must
+// outlive the Metadata. Values are copied only by getters.
 //
 // Getters. A missing key is kNotFound, a value of another type or out of range kCorrupt; both
-// messages name the file and the key. The ...Or forms give `fallback` for a missing key only: a
-// key that is there with the wrong type is still an error.
+// messages name the file and the key. The ...Or forms return `fallback` only for a missing key: a
+// present key with the wrong type is still an error.
 // Thread: immutable once built; any number of readers.
 // Source: the GGUF specification (ggml/docs/gguf.md), metadata value types.
 #pragma once
@@ -48,28 +48,28 @@ size_t MetaTypeBytes(MetaType type);
 struct MetaEntry {
     std::string_view key;
     MetaType type;
-    MetaType element_type;             // of an array (kArray: an array of arrays); else == type
+    MetaType element_type;  // of an array's elements (kArray: an array of arrays); else == type
     uint64_t count;                    // elements of an array; else 1
-    std::span<const std::byte> bytes;  // little-endian values, without the array's own head;
-                                       // each string is its u64 length and then its bytes
+    std::span<const std::byte> bytes;  // little-endian values, without the array's header; each
+                                       // string is its u64 length and then its bytes
     std::string TypeName() const;      // "u32", "string[49152]"
 };
 
 class Metadata {
   public:
-    // `where` names the file in errors. Keys are unique: the parser has checked it.
+    // `where` names the file in errors. Keys must be unique (the parser checks it).
     Metadata(std::string where, std::vector<MetaEntry> entries);
 
     const std::vector<MetaEntry>& entries() const { return entries_; }
     const MetaEntry* Find(std::string_view key) const;
     bool Has(std::string_view key) const { return Find(key) != nullptr; }
 
-    // Any integer type whose value fits (a negative one does not).
+    // Any integer type; the value must fit and not be negative.
     Result<uint64_t> U64(std::string_view key) const;
-    // Any integer type; the value must lie in [least, most], so that sizes computed from it
-    // cannot surprise anybody later.
+    // Any integer type; the value must be in [least, most], so that sizes computed from it can't
+    // overflow.
     Result<int64_t> Int(std::string_view key, int64_t least, int64_t most) const;
-    // Any number, integers too.
+    // Any number, including integers.
     Result<double> F64(std::string_view key) const;
     Result<bool> Bool(std::string_view key) const;
     Result<std::string> String(std::string_view key) const;
@@ -81,13 +81,13 @@ class Metadata {
     Result<bool> BoolOr(std::string_view key, bool fallback) const;
     Result<std::string> StringOr(std::string_view key, std::string fallback) const;
 
-    // Arrays. The strings are views into the file. Ints takes any integer (or bool) elements,
-    // Floats any number.
+    // Arrays. The strings are views into the file. Ints accepts integer and bool elements, Floats
+    // any numbers.
     Result<std::vector<std::string_view>> Strings(std::string_view key) const;
     Result<std::vector<int64_t>> Ints(std::string_view key) const;
     Result<std::vector<float>> Floats(std::string_view key) const;
 
-    // The value as one line of text for `inspect`: long strings and arrays are cut with "...".
+    // The value as one line of text for `inspect`; long strings and arrays end in "...".
     static std::string Text(const MetaEntry& entry);
 
   private:

@@ -15,7 +15,7 @@
 namespace weft::model_files {
 namespace {
 
-// `error` of looking for `meant` in the cache, where the user wrote `word` for it.
+// Rewords `error`, from looking up `meant` in the cache, for a user who wrote `word`.
 Error WithMeaning(const Error& error, const std::string& word, const std::string& meant) {
     if (meant == word) return error;
     const bool named = error.message.starts_with(meant + ": ");
@@ -23,7 +23,7 @@ Error WithMeaning(const Error& error, const std::string& word, const std::string
                      named ? error.message.substr(meant.size() + 2) : error.message);
 }
 
-// `error` of opening the file `word`, which may have been meant for a short name.
+// Adds a hint to `error`, from opening the file `word`, which may be a misspelled short name.
 Error WithShortNames(const Error& error, const std::string& word) {
     if (error.code != ErrorCode::kNotFound) return error;
     const std::string hint = hub::ShortNameHint(word);

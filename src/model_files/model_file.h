@@ -1,14 +1,13 @@
-// A model as the rest of Weft sees it: metadata, a table of tensors, and reads of parts of them.
+// A model, as the rest of Weft sees it: metadata, a table of tensors, and reads of parts of them.
 //
-// A model comes from a GGUF file (model_files/gguf.h), from a Hugging Face folder
-// (model_files/hf/folder.h) or is made up in memory (model_files/synthetic.h); OpenModel takes the
-// words of the command line and returns any of them.
+// A model is a GGUF file (model_files/gguf.h), a Hugging Face folder (model_files/hf/folder.h) or
+// synthetic (model_files/synthetic.h); OpenModel opens any of them from a command-line argument.
 //
 // Shapes. A tensor is a matrix of `rows` rows of `cols` elements; a row is contiguous and made of
-// whole blocks of its dtype. `dims` keeps the file's order (dims[0] = cols comes first), `rows` is
-// the product of the rest. A vector has rows = 1.
-// Owner: the source owns everything that its views point to.
-// Thread: ReadRows may be called from any thread at the same time; the rest is immutable.
+// whole blocks of its dtype. `dims` keeps the file's order (dims[0] = cols comes first); `rows` is
+// the product of the others. A vector has rows = 1.
+// Ownership: the source owns everything that its views point to.
+// Thread: ReadRows may be called from several threads at once; the rest is immutable.
 #pragma once
 
 #include <array>
@@ -37,7 +36,7 @@ struct TensorInfo {
     int64_t rows;
     int dim_count;
     std::array<int64_t, 4> dims;  // unused ones are 1
-    int part;                     // which file of a split model, from 0
+    int part;                     // index of the file of a split model
     uint64_t offset;              // of the first byte, from the start of that file
     uint64_t bytes;               // rows * RowBytes(dtype, cols)
 };
@@ -46,39 +45,39 @@ class ModelSource {
   public:
     virtual ~ModelSource() = default;
 
-    // The path, or "synthetic:NAME:dtype": for messages.
+    // The path, or "synthetic:NAME:dtype", for messages.
     virtual const std::string& name() const = 0;
     virtual const Metadata& meta() const = 0;
-    // The folder that the tokenizer's files are in; empty: the metadata has the tokenizer.
+    // The folder with the tokenizer's files; empty: the tokenizer is in the metadata.
     virtual std::string folder() const { return {}; }
     virtual const std::vector<TensorInfo>& tensors() const = 0;
-    // nullptr when there is none of that name.
+    // nullptr: there is none of that name.
     virtual const TensorInfo* FindTensor(std::string_view tensor) const = 0;
 
     // Reads columns [col_begin, col_begin + col_count) of rows [row_begin, row_begin + row_count)
-    // into `out`, row after row without gaps: row_count * RowBytes(dtype, col_count) bytes.
-    // Column bounds must lie on blocks. `bytes_read` (may be null) grows by out.size():
-    // nothing else is read.
-    // Errors: kIo, kCorrupt (file cut short meanwhile), kNotFound (not in the shard of the file
-    // that was pulled: weight_file.h). Bounds out of range are a bug: CHECK.
+    // into `out`, row after row without gaps: row_count * RowBytes(dtype, col_count) bytes. Column
+    // bounds must lie on block bounds. Adds out.size() to *bytes_read, if it is not null: nothing
+    // else is read.
+    // Errors: kIo, kCorrupt (the file was truncated after opening), kNotFound (outside the shard of
+    // the file that was pulled: weight_file.h). Bounds out of range are a bug: CHECK.
     virtual Status ReadRows(const TensorInfo& tensor, int64_t row_begin, int64_t row_count,
                             int64_t col_begin, int64_t col_count, std::span<std::byte> out,
                             uint64_t* bytes_read) const = 0;
 
-    // SHA-256 (hex) over metadata, tensor table, file sizes and samples of each tensor's bytes:
-    // two hosts hold the same model when these agree. Cheap: some 12 KiB a tensor are read.
+    // SHA-256 (hex) over metadata, tensor table, file sizes and samples of each tensor's bytes: two
+    // hosts hold the same model if these are equal. Cheap: reads about 12 KiB per tensor.
     virtual Result<std::string> Fingerprint() const = 0;
 
-    // The tensor of that name, or kNotFound with the model's name.
+    // Errors: kNotFound, with the model's name.
     Result<const TensorInfo*> NeedTensor(std::string_view tensor) const;
-    // A whole tensor (of any dtype) as floats: for small ones, norms and biases.
+    // A whole tensor of any dtype as floats; for small ones such as norms and biases.
     Result<std::vector<float>> ReadFloats(const TensorInfo& tensor,
                                           uint64_t* bytes_read = nullptr) const;
     // Bytes of all tensors.
     uint64_t TotalBytes() const;
-    // The same for each type, by its name.
+    // Bytes of all tensors by the name of their dtype.
     std::map<std::string_view, uint64_t> BytesByType() const;
-    // The type that most of the bytes have; "" where there are no tensors.
+    // The dtype with the most bytes; "": there are no tensors.
     std::string_view MainType() const;
     // Elements of all tensors.
     int64_t Parameters() const;
@@ -89,7 +88,7 @@ class ModelSource {
                            int64_t col_begin, int64_t col_count, size_t out_bytes);
 };
 
-// Collects what a fingerprint is made of: the digests of its pieces, in order.
+// Builds a fingerprint from the digests of its parts, in order.
 class FingerprintMaker {
   public:
     void Add(std::span<const std::byte> bytes);
@@ -100,11 +99,10 @@ class FingerprintMaker {
     std::vector<std::byte> digests_;
 };
 
-// `word`: a path of a GGUF file (any part of a split one) or of a Hugging Face folder,
-// `[hf:]OWNER/NAME[@REVISION][:FILE or TYPE]` (what is in this machine's cache folder:
-// hub/cache.h), a short name for one (hub/short_names.h), or `synthetic:NAME[:dtype]`. A path that
-// is there wins. plan: notes what is read of partial files (weight_file.h), and outlives the
-// source.
+// `word`: the path of a GGUF file (any part of a split one) or of a Hugging Face folder;
+// `[hf:]OWNER/NAME[@REVISION][:FILE or TYPE]` (a model in this machine's cache: hub/cache.h); a
+// short name for one (hub/short_names.h); or `synthetic:NAME[:dtype]`. An existing path takes
+// precedence. plan: records reads of partial files (weight_file.h); must outlive the source.
 Result<std::unique_ptr<ModelSource>> OpenModel(const std::string& word, ReadPlan* plan = nullptr);
 
 }  // namespace weft::model_files

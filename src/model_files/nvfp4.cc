@@ -8,7 +8,7 @@
 namespace weft::model_files {
 namespace {
 
-// The byte whose NvScale is that of a positive E4M3 byte.
+// The byte whose NvScale equals the value of a positive E4M3 byte.
 uint8_t NvByte(uint8_t e4m3) {
     const auto bits = std::bit_cast<uint32_t>(E4m3ToF32(e4m3));
     return static_cast<uint8_t>((bits - kNvScaleBase) >> 20);
@@ -18,7 +18,7 @@ uint8_t NvByte(uint8_t e4m3) {
 
 Status PutNvBlock(std::span<const uint8_t, 64> codes, std::span<const uint8_t, 4> scales,
                   float scale, std::byte* out) {
-    const float half = 0.5f * scale;  // a code counts its doubled value
+    const float half = 0.5f * scale;  // codes give doubled values
     std::memcpy(out, &half, sizeof half);
     uint8_t own[kNvBlock];
     std::ranges::copy(codes, own);

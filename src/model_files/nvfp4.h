@@ -1,5 +1,5 @@
-// Blocks of DType::kNVFP4 (tensor/dtype.h) from what files have: E2M1 codes, an E4M3 scale for each
-// 16 of them and a scale of the whole tensor.
+// Converts NVFP4 data of files to blocks of DType::kNVFP4 (tensor/dtype.h): E2M1 codes, an E4M3
+// scale for each 16 of them, and a tensor-wide scale.
 #pragma once
 
 #include <bit>
@@ -27,19 +27,19 @@ constexpr float E4m3ToF32(uint8_t bits) {
     return sign * static_cast<float>(exponent == 0 ? mantissa : 8 + mantissa) * unit;
 }
 
-// In a GGUF file a block of 64 has four scales and 32 bytes of codes; byte j of each eight holds
-// elements j and j + 8 of 16. A tensor's own scale is another tensor, `NAME.scale`.
-inline constexpr uint32_t kGgufNvfp4 = 40;  // the type's number
+// In a GGUF file, a block of 64 has four scales and 32 bytes of codes; byte j of each eight holds
+// elements j and j + 8 of 16. The tensor-wide scale is a separate tensor, `NAME.scale`.
+inline constexpr uint32_t kGgufNvfp4 = 40;  // the type's number in GGUF
 inline constexpr int64_t kGgufNvBlockBytes = 36;
-// Bytes of a row in a GGUF file, of any type.
+// Bytes of a row in a GGUF file, for any dtype.
 constexpr int64_t GgufRowBytes(DType dtype, int64_t cols) {
     return dtype == DType::kNVFP4 ? cols / kNvBlock * kGgufNvBlockBytes : RowBytes(dtype, cols);
 }
-// One of a file's blocks as one in memory.
+// Converts a block of a GGUF file to a block in memory. Errors: those of PutNvBlock.
 Status PutNvBlockOfGguf(const std::byte* block, float scale, std::byte* out);
 
-// codes: of 64 elements, 4 bits each. scales: four E4M3 bytes, positive or zero. scale: of the
-// tensor, finite. out: kNvBlockBytes. kCorrupt: a scale is negative or NaN.
+// codes: 64 elements, 4 bits each. scales: four E4M3 bytes, positive or zero. scale: the
+// tensor-wide one, finite. out: kNvBlockBytes. Errors: kCorrupt for a negative or NaN scale.
 Status PutNvBlock(std::span<const uint8_t, 64> codes, std::span<const uint8_t, 4> scales,
                   float scale, std::byte* out);
 

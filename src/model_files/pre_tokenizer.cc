@@ -6,8 +6,8 @@
 namespace weft::model_files {
 namespace {
 
-// One family: an architecture (empty: any), a control token (empty: none is asked for) and how many
-// tokens its vocabularies have at most (0: any number).
+// A rule: an architecture (empty: any), a control token that the vocabulary must have (empty:
+// none), and the most tokens that it may have (0: any number).
 struct Evidence {
     std::string_view architecture, token;
     size_t most_tokens;
@@ -16,9 +16,9 @@ struct Evidence {
 
 constexpr std::string_view kDeepSeekBegin = "<｜begin▁of▁sentence｜>";
 
-// The first line that fits counts: the names that llama.cpp's convert_hf_to_gguf.py writes for
-// these models. Control tokens tell more than the architecture, since many models are built like
-// Llama; their number tells models apart that took their tokens from another family.
+// The first matching line applies. Names are those that llama.cpp's convert_hf_to_gguf.py writes
+// for these models. Control tokens are more reliable than the architecture, since many models use
+// Llama's; the vocabulary size separates models that use another family's tokens.
 constexpr Evidence kEvidence[] = {
     {"smollm3", "", 0, "smaug-bpe"},  // with Llama 3's tokens
     {"afmoe", "", 0, "afmoe"},

@@ -1,5 +1,5 @@
-// Which pre-tokenizer a GGUF file of byte-level BPE means that names none (`tokenizer.ggml.pre`):
-// files older than the key, and some converters, leave it out.
+// Guesses the pre-tokenizer of a byte-level BPE GGUF file without `tokenizer.ggml.pre`: older files
+// and some converters omit the key.
 #pragma once
 
 #include <span>
@@ -7,8 +7,8 @@
 
 namespace weft::model_files {
 
-// The name (tokenizer/families.h) by the file's architecture and by tokens that only one family
-// has. Empty: nothing is known of such a vocabulary.
+// The name (tokenizer/families.h), from the file's architecture and from tokens that only one
+// family has. Empty: the vocabulary is not recognized.
 std::string_view GuessPreTokenizer(std::string_view architecture,
                                    std::span<const std::string_view> tokens);
 

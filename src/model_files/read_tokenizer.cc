@@ -19,7 +19,7 @@ std::vector<std::string> Copy(const std::vector<std::string_view>& views) {
     return {views.begin(), views.end()};
 }
 
-// A vocabulary whose words are cut, in a file that doesn't say how.
+// Whether the vocabulary needs a pre-tokenizer, but the file has none.
 bool LacksPre(const Metadata& meta) {
     const auto model = meta.StringOr(Key("model"), "");
     const auto pre = meta.StringOr(Key("pre"), "");
@@ -29,7 +29,7 @@ bool LacksPre(const Metadata& meta) {
 Status ReadArrays(const Metadata& meta, tokenizer::TokenizerData& data) {
     WEFT_ASSIGN(const std::vector<std::string_view> tokens, meta.Strings(Key("tokens")));
     data.tokens = Copy(tokens);
-    // Kimi-K2's files of some converters have none: ranks by id, as in tiktoken.
+    // Some converters write Kimi-K2 files without merges; ids are then the ranks, as in tiktoken.
     const bool merged = data.model == "gpt2" || data.model == "gemma4";
     if (merged && (data.pre != "kimi-k2" || meta.Has(Key("merges")))) {
         WEFT_ASSIGN(const std::vector<std::string_view> merges, meta.Strings(Key("merges")));
@@ -42,7 +42,7 @@ Status ReadArrays(const Metadata& meta, tokenizer::TokenizerData& data) {
     WEFT_ASSIGN(const std::vector<int64_t> types, meta.Ints(Key("token_type")));
     data.types.reserve(types.size());
     for (const int64_t type : types) {
-        // What no int32 holds is no type either: 0 is refused later, with its place.
+        // Invalid types become 0, which is refused later, with its index.
         data.types.push_back(type >= 0 && type <= 6 ? static_cast<int32_t>(type) : 0);
     }
     return {};
@@ -77,7 +77,7 @@ Status ReadIds(const Metadata& meta, tokenizer::TokenizerData& data) {
     }
     const bool family = data.model == "gpt2" && tokenizer::TraitsOf(data.pre).adds_bos;
     WEFT_ASSIGN(data.add_bos, meta.BoolOr(Key("add_bos_token"), spm || (family && data.bos >= 0)));
-    data.add_bos |= gemma && data.bos >= 0;  // files that say no are wrong about it
+    data.add_bos |= gemma && data.bos >= 0;  // files that have false here are wrong
     WEFT_ASSIGN(data.add_eos, meta.BoolOr(Key("add_eos_token"), unigram));
     WEFT_ASSIGN(data.add_space_prefix, meta.BoolOr(Key("add_space_prefix"), spm || unigram));
     return {};
@@ -93,7 +93,7 @@ Status ReadUnigram(const Metadata& meta, tokenizer::TokenizerData& data) {
     return {};
 }
 
-// A string of a file's contents.
+// A metadata string with a file's contents.
 Result<std::string> KeptFile(const Metadata& meta, const std::string& key, uint64_t most_bytes) {
     const MetaEntry* entry = meta.Find(key);
     if (entry != nullptr && entry->bytes.size() > most_bytes) {
@@ -103,7 +103,7 @@ Result<std::string> KeptFile(const Metadata& meta, const std::string& key, uint6
     return meta.String(key);
 }
 
-// The tokenizer of a kept tokenizer.json.
+// The tokenizer from a stored tokenizer.json.
 Result<std::unique_ptr<tokenizer::Tokenizer>> LoadKept(const Metadata& meta) {
     WEFT_ASSIGN(const tokenizer::KeptJson kept, ReadKeptTokenizer(meta));
     auto made = tokenizer::MakeTokenizer(kept);
@@ -116,7 +116,7 @@ Result<std::unique_ptr<tokenizer::Tokenizer>> LoadFrom(const Metadata& meta) {
     const bool kept = meta.Has(kKeptJsonKey);
     if (kept) {
         WEFT_ASSIGN(const std::string model, meta.StringOr(Key("model"), "none"));
-        // A tokenizer.json says how words are cut where the other keys don't.
+        // A tokenizer.json has the pre-tokenizer if the other keys don't.
         if (!tokenizer::IsTokenizerModel(model) || LacksPre(meta)) return LoadKept(meta);
     }
     WEFT_ASSIGN(tokenizer::TokenizerData data, ReadTokenizer(meta));
@@ -125,7 +125,7 @@ Result<std::unique_ptr<tokenizer::Tokenizer>> LoadFrom(const Metadata& meta) {
     return LoadKept(meta);
 }
 
-// Says what is taken for the key that says how words are cut.
+// Warns about a missing pre-tokenizer, with the guess.
 void WarnOfGuess(const ModelSource& source) {
     const Metadata& meta = source.meta();
     if (!LacksPre(meta) || meta.Has(kKeptJsonKey)) return;
@@ -139,7 +139,7 @@ void WarnOfGuess(const ModelSource& source) {
                           : ", by the architecture and the vocabulary");
 }
 
-// What files say that were written without one.
+// The value in files that were written without a tokenizer.
 bool IsNoTokenizer(std::string_view model) {
     return model == "none" || model == "no_vocab";
 }
@@ -160,7 +160,7 @@ bool HasTokenizer(const ModelSource& source) {
 Result<tokenizer::TokenizerData> ReadTokenizer(const Metadata& meta) {
     tokenizer::TokenizerData data;
     WEFT_ASSIGN(data.model, meta.String(Key("model")));
-    if (!tokenizer::IsTokenizerModel(data.model)) return data;  // Make refuses it by name
+    if (!tokenizer::IsTokenizerModel(data.model)) return data;  // Make refuses it, with its name
     WEFT_ASSIGN(data.pre, meta.StringOr(Key("pre"), ""));
     if (LacksPre(meta)) {
         WEFT_ASSIGN(const std::string architecture, meta.StringOr("general.architecture", ""));

@@ -1,13 +1,13 @@
-// The tokenizer of a model, from its `tokenizer.ggml.*` metadata, or from the tokenizer.json that a
-// file keeps under `tokenizer.huggingface.json` (the GGUF specification's key). The latter counts
-// where `tokenizer.ggml.model` is missing, "none" or of a kind that Weft does not know, or names a
-// pre-tokenizer that Weft does not know. What stood beside it is under `tokenizer.weft.*`, Weft's
-// own keys: a string for each file, by its name without ".json".
+// Reads a model's tokenizer from its `tokenizer.ggml.*` metadata, or from a tokenizer.json stored
+// in the key `tokenizer.huggingface.json` (GGUF specification). The latter is used if
+// `tokenizer.ggml.model` is missing, "none" or unknown to Weft, or if the pre-tokenizer is unknown.
+// The other tokenizer files of the folder are in `tokenizer.weft.*`, Weft's own keys: one string
+// per file, named without ".json".
 //
-// Defaults for what a file leaves out are those of the GGUF convention: SPM has bos 1, eos 2,
-// unknown 0, adds bos and the space prefix; Unigram ("t5") has eos 1, unknown 2, adds eos and the
-// space prefix; "gemma4" and some pre-tokenizers (families.h) add bos; nothing else adds anything.
-// A missing pre-tokenizer is guessed (pre_tokenizer.h); LoadTokenizer logs a warning that names it.
+// Defaults for missing keys are those of the GGUF convention: SPM has bos 1, eos 2, unknown 0, adds
+// bos and the space prefix; Unigram ("t5") has eos 1, unknown 2, adds eos and the space prefix;
+// "gemma4" and some pre-tokenizers (families.h) add bos; all others add nothing. A missing
+// pre-tokenizer is guessed (pre_tokenizer.h), and LoadTokenizer logs a warning with its name.
 #pragma once
 
 #include <memory>
@@ -23,17 +23,17 @@ namespace weft::model_files {
 inline constexpr const char* kKeptJsonKey = "tokenizer.huggingface.json";
 inline constexpr const char* kKeptPrefix = "tokenizer.weft.";
 
-// Whether there is one, of whatever kind: a model may be numbers alone.
+// Whether the model has a tokenizer of any kind; a model may have only weights.
 bool HasTokenizer(const ModelSource& source);
 
-// kNotFound: no tokenizer in the metadata. kCorrupt: values of a wrong type or out of range.
+// Errors: kNotFound (no tokenizer in the metadata), kCorrupt (a value has a wrong type or range).
 Result<tokenizer::TokenizerData> ReadTokenizer(const Metadata& meta);
 
-// The tokenizer.json that is kept in the metadata; kNotFound: none is. kCorrupt: no string, or
-// above what a tokenizer.json may have.
+// The tokenizer.json stored in the metadata. Errors: kNotFound (there is none), kCorrupt (not a
+// string, or larger than a tokenizer.json may be).
 Result<tokenizer::KeptJson> ReadKeptTokenizer(const Metadata& meta);
 
-// Of whichever of these counts; errors begin with the model's name.
+// Loads the tokenizer from the source that applies. Errors begin with the model's name.
 Result<std::unique_ptr<tokenizer::Tokenizer>> LoadTokenizer(const ModelSource& source);
 
 }  // namespace weft::model_files

@@ -1,5 +1,5 @@
-// Models of today that no architecture here can run, and what each needs: for error messages and
-// for the list that `weft models` prints. A row stays until its architecture runs.
+// Current models that Weft does not support, and the feature each needs: for error messages and the
+// list of `weft models`. A row is removed when its architecture is supported.
 #pragma once
 
 #include <span>
@@ -9,17 +9,18 @@
 namespace weft::model_files {
 
 struct RefusedModel {
-    std::string_view architecture;  // general.architecture of GGUF files; empty: there are none
-    std::string_view model_type;    // of config.json
+    std::string_view architecture;  // general.architecture in GGUF files; empty: there are no such
+                                    // files
+    std::string_view model_type;    // in config.json
     std::string_view models;        // "DeepSeek V4 Flash, Pro"
     std::string_view needs;         // "KV compressors, hyper-connections"
 };
 
-// By model.
+// Sorted by model.
 std::span<const RefusedModel> RefusedModels();
 
-// " (DeepSeek V4 Flash, Pro; it needs KV compressors, hyper-connections)" of an architecture or a
-// model type; "" where neither is known.
+// " (DeepSeek V4 Flash, Pro; it needs KV compressors, hyper-connections)" for an architecture or a
+// model type; "": not listed.
 std::string WhyRefused(std::string_view word);
 
 }  // namespace weft::model_files

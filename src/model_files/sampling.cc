@@ -18,7 +18,7 @@ constexpr int kWholeContext = 1 << 24;
 
 struct SamplingRule {
     const char* gguf;
-    const char* hf;  // null: GGUF alone has it
+    const char* hf;  // null: the hint exists only in GGUF
     const char* expected;
     bool (*holds)(double);
     void (*set)(SamplingHints&, double);
@@ -67,7 +67,7 @@ SamplingHints ReadSamplingKeys(const ModelSource& source) {
         if (entry == nullptr) continue;
         const Result<double> value = source.meta().F64(rule.gguf);
         if (value.ok()) {
-            // A float32 that stands for a decimal number is that number again.
+            // Converts a float32 back to the decimal number that it was written from.
             const bool narrow = entry->type == MetaType::kF32;
             TakeHint(hints, rule, rule.gguf,
                      narrow && std::isfinite(*value)
@@ -149,7 +149,7 @@ void WriteSamplingKeys(const SamplingHints& hints, GgufWriter& writer) {
 
 nlohmann::json GenerationConfigJson(const SamplingHints& hints) {
     nlohmann::json json = nlohmann::json::object();
-    // transformers: a temperature of 0 is refused, and says what do_sample says.
+    // transformers rejects a temperature of 0; do_sample = false means the same.
     if (hints.temperature) json["do_sample"] = *hints.temperature > 0;
     if (hints.temperature && *hints.temperature > 0) json["temperature"] = *hints.temperature;
     if (hints.top_k) json["top_k"] = *hints.top_k;

@@ -14,8 +14,7 @@ namespace {
 
 constexpr std::string_view kSpecPrefix = "synthetic:";
 
-// Columns of a mixture of experts, and how its gate chooses; all layers have one but the first
-// `dense`.
+// The experts of a model and their routing; all layers have experts except the first `dense`.
 struct Experts {
     int count = 0, used = 0, feed_forward = 0, shared = 0, dense = 0;
     int groups = 1, groups_used = 1;
@@ -35,7 +34,7 @@ struct Shape {
     int layers, hidden, feed_forward, heads, kv_heads, head_size;
     int vocabulary, context;
     float rope_base;
-    float rope_factor;  // of the llama3 scaling; 0: none
+    float rope_factor;  // llama3 scaling; 0: none
     float norm_epsilon;
     bool tied;
     Experts experts = {};
@@ -69,7 +68,7 @@ struct Spec {
     DType dtype;
 };
 
-// Takes ":layers=N" off the end of `rest`; 0 where there is none.
+// Removes ":layers=N" from the end of `rest`; returns 0 if there is none.
 Result<int> TakeLayers(const std::string& spec, std::string_view& rest, int most) {
     constexpr std::string_view kMark = ":layers=";
     const size_t at = rest.find(kMark);
@@ -119,7 +118,7 @@ Result<Spec> ParseSpec(const std::string& spec) {
     return found;
 }
 
-void AppendUtf8(std::string& out, unsigned code) {  // two bytes are enough here
+void AppendUtf8(std::string& out, unsigned code) {  // code: below 0x800
     if (code < 0x80) {
         out += static_cast<char>(code);
     } else {
@@ -128,8 +127,8 @@ void AppendUtf8(std::string& out, unsigned code) {  // two bytes are enough here
     }
 }
 
-// The visible character that byte-level BPE writes for `byte`: itself where it is printable in
-// Latin-1, else the next free one from U+0100 on.
+// The visible character that byte-level BPE writes for `byte`: the byte itself if it is printable
+// in Latin-1, else the next unused one from U+0100 on.
 std::string ByteToken(unsigned byte) {
     const auto printable = [](unsigned b) {
         return (b >= '!' && b <= '~') || (b >= 0xa1 && b <= 0xac) || b >= 0xae;
@@ -144,7 +143,7 @@ std::string ByteToken(unsigned byte) {
     return token;
 }
 
-// Word number `n` of a made-up language: a blank and three syllables, each number another word.
+// A blank and three syllables, distinct for every n.
 std::string Word(unsigned n) {
     constexpr std::string_view kConsonants = "bdfghjklmnprstvz";
     constexpr std::string_view kVowels = "aeiou";
@@ -223,7 +222,7 @@ void WriteLatentKeys(GgufWriter& writer, const Shape& shape) {
     writer.U32(prefix + "leading_dense_block_count", static_cast<uint32_t>(shape.experts.dense));
     writer.U32(prefix + "attention.q_lora_rank", static_cast<uint32_t>(m.q_rank));
     writer.U32(prefix + "attention.kv_lora_rank", static_cast<uint32_t>(m.rank));
-    // What is cached counts as a head, and the real one has keys of its own.
+    // The cached latent counts as a head; the real head sizes have separate keys.
     writer.U32(prefix + "attention.key_length_mla", static_cast<uint32_t>(m.plain + m.rotated));
     writer.U32(prefix + "attention.value_length_mla", static_cast<uint32_t>(m.value));
     writer.String(prefix + "rope.scaling.type", "yarn");
@@ -260,7 +259,7 @@ void WriteHyperParameters(GgufWriter& writer, const Shape& shape, const std::str
     writer.F32(key("attention.layer_norm_rms_epsilon"), shape.norm_epsilon);
 }
 
-// The type that a matrix of `cols` columns gets when the model was asked for in `dtype`.
+// The dtype of a matrix with `cols` columns in a model of type `dtype`.
 DType FittingType(DType dtype, int64_t cols) {
     return cols % Info(dtype).block_elements == 0 ? dtype : DType::kQ8_0;
 }
@@ -351,8 +350,8 @@ class TensorWriter {
     std::string block_;
 };
 
-// What each RoPE frequency is divided by in Llama 3.1 and later: 1 for the fast ones, the factor
-// for those slower than the original context, blended in between.
+// Divisors of the RoPE frequencies in Llama 3.1 and later: 1 for fast ones, the factor for those
+// slower than the original context, blended in between.
 std::vector<float> RopeFactors(const Shape& shape) {
     constexpr double kLow = 1.0, kHigh = 4.0, kOriginalContext = 8192.0;
     if (shape.rope_factor == 0) return {};
@@ -417,7 +416,7 @@ Status Synthetic::ReadRows(const TensorInfo& tensor, int64_t row_begin, int64_t 
     CheckSlice(tensor, row_begin, row_count, col_begin, col_count, out.size());
     if (bytes_read != nullptr) *bytes_read += out.size();
     const auto row_bytes = static_cast<size_t>(RowBytes(tensor.dtype, col_count));
-    if (tensor.rows == 1) {  // the vectors: norms are 1, and the factors of RoPE
+    if (tensor.rows == 1) {  // vectors: norms are 1; or RoPE factors
         const bool rope = tensor.name == "rope_freqs.weight";
         for (int64_t i = 0; i < row_count * col_count; ++i) {
             const float value = rope ? rope_factors_[static_cast<size_t>(col_begin + i)] : 1.0f;

@@ -23,7 +23,7 @@ uint64_t RandomWord(uint64_t key, uint64_t index) {
 // Words are numbered by block; the largest block (Q6_K) uses 27 of its 32.
 constexpr uint64_t kWordsPerBlock = 32;
 
-// Fills `out` with the words of block `block`; returns a sign that depends on all of them.
+// Fills `out` with the random words of block `block`; returns a sign that depends on all of them.
 float FillBlock(uint64_t key, uint64_t block, std::byte* out, size_t bytes) {
     uint64_t all = 0;
     for (size_t at = 0; at < bytes; at += 8) {
@@ -39,8 +39,8 @@ void PutHalf(std::byte* out, float value) {
     std::memcpy(out, &half, 2);
 }
 
-// Below, `deviation` is the standard deviation that the weights shall have. The unsigned quants
-// lie half a step off zero, so the sign of the scale is random too: blocks then have mean 0.
+// Below, `deviation` is the desired standard deviation of the weights. Unsigned quants are half a
+// step off zero, so the scale's sign is random too, which gives blocks a mean of 0.
 
 // w = d (q - 8), q in 0..15: E[(q - 8)^2] = 21.5.
 void BlockQ4_0(uint64_t key, uint64_t block, float deviation, std::byte* out) {
@@ -56,7 +56,7 @@ void BlockQ4_1(uint64_t key, uint64_t block, float deviation, std::byte* out) {
     PutHalf(out + 2, -7.5f * scale);
 }
 
-// The f16 fields that scale a whole block: where they stand. IQ1_M's is in four parts.
+// Sets the f16 field that scales a whole block. IQ1_M's is in four parts.
 void SetScale(DType dtype, std::byte* block, float scale) {
     const auto put = [&](int at) { PutHalf(block + at, scale); };
     switch (dtype) {
@@ -77,13 +77,13 @@ void SetScale(DType dtype, std::byte* block, float scale) {
             block[0] = static_cast<std::byte>(std::ilogb(std::fabs(scale)) + 128);
             break;
         case DType::kW4:
-        case DType::kW8: {  // with the zero point that stands for none
+        case DType::kW8: {  // with the middle code as the zero point
             const uint32_t zero = dtype == DType::kW4 ? 8 : 128;
             const uint32_t head = (std::bit_cast<uint32_t>(scale) & 0xffff0000u) | zero;
             std::memcpy(block, &head, sizeof head);
             break;
         }
-        case DType::kNVFP4:  // scale bytes of one exponent
+        case DType::kNVFP4:  // all scale bytes get the same exponent
             std::memcpy(block, &scale, sizeof scale);
             for (int i = 4; i < 8; ++i) {
                 block[i] = (block[i] & std::byte{7}) | std::byte{10 << 3};
@@ -119,7 +119,7 @@ void BlockQ8_0(uint64_t key, uint64_t block, float deviation, std::byte* out) {
 }
 
 // w = d s q - dmin m with sub-block scale s = m in 0..63 and dmin = 7.5 d. The 12 bytes of packed
-// scales and minima are made so that each sub-block's two are equal.
+// scales and minima are chosen so that each sub-block's two are equal.
 // E[s^2] E[(q - 7.5)^2] = 1333.5 * 21.25.
 void BlockQ4_K(uint64_t key, uint64_t block, float deviation, std::byte* out) {
     FillBlock(key, block, out + 4, 140);
@@ -140,16 +140,16 @@ void BlockQ6_K(uint64_t key, uint64_t block, float deviation, std::byte* out) {
     PutHalf(out + 208, deviation / std::sqrt(5461.5f * 341.5f));
 }
 
-// Nearly normal: the sum of four uniform 16-bit numbers, which has mean 2 (2^16 - 1) and variance
-// 4 (2^32 - 1) / 12.
+// Approximately normal: the sum of four uniform 16-bit numbers, which has mean 2 (2^16 - 1) and
+// variance 4 (2^32 - 1) / 12.
 float NearlyNormal(uint64_t word) {
     const uint64_t pairs = (word & 0x0000ffff0000ffffull) + ((word >> 16) & 0x0000ffff0000ffffull);
     const auto sum = static_cast<int32_t>((pairs & 0xffffffffu) + (pairs >> 32));
     return static_cast<float>(sum - 131070) * (1.0f / 37837.2f);
 }
 
-// One of the two powers of two around `scale`, so chosen by `word` that the mean of its square is
-// that of `scale`: with probability ((scale / low)^2 - 1) / 3 the higher one.
+// One of the two powers of two around `scale`, chosen by `word` so that the mean of its square
+// equals that of `scale`: the higher one with probability ((scale / low)^2 - 1) / 3.
 float PowerNear(float scale, uint64_t word) {
     const float low = std::ldexp(1.0f, std::ilogb(scale));
     const float ratio = scale / low;
@@ -157,8 +157,8 @@ float PowerNear(float scale, uint64_t word) {
     return draw < (ratio * ratio - 1) / 3 ? 2 * low : low;
 }
 
-// Any other type: random bits, and then the one f16 (or exponent) that scales the block is set so
-// that the root of the mean square of this very block is `deviation`.
+// All other types: random bits, then the f16 (or exponent) that scales the block is set so that the
+// root mean square of this block is `deviation`.
 template <DType kDType>
 void BlockOf(uint64_t key, uint64_t block, float deviation, std::byte* out) {
     const auto bytes = static_cast<size_t>(Info(kDType).block_bytes);
@@ -180,7 +180,7 @@ void BlockOf(uint64_t key, uint64_t block, float deviation, std::byte* out) {
     SetScale(kDType, out, sign * scale);
 }
 
-// Random codes but for those of NaN, and the scale that gives this block the deviation.
+// Random codes except NaN, and the scale that gives this block the deviation.
 void BlockFP8(uint64_t key, uint64_t block, float deviation, std::byte* out) {
     constexpr auto kBytes = static_cast<size_t>(Info(DType::kFP8).block_bytes);
     FillBlock(key, block, out, kBytes);
@@ -234,7 +234,7 @@ BlockMaker MakerOf(DType dtype) {
     return nullptr;
 }
 
-// `store` writes one float to its place: by type, so that the loop has no branch.
+// `store` writes one float; a template parameter, so that the loop has no branch on the dtype.
 template <typename Store>
 void RandomFloats(uint64_t key, int64_t first, float deviation, int64_t count, Store store) {
     for (int64_t i = 0; i < count; ++i) {
@@ -266,11 +266,12 @@ uint64_t WeightKey(uint64_t seed, std::string_view tensor) {
 }
 
 void RandomNormal(uint64_t key, uint64_t first, float deviation, std::span<float> out) {
-    // Of twelve numbers of 16 bits: the mean, and 1 / the root of the variance, 2^32 - 1.
+    // For the sum of twelve 16-bit numbers: the mean, and 1 / the standard deviation, whose square
+    // is 2^32 - 1.
     constexpr int64_t kMean = 6 * 65535;
     constexpr float kScale = 1.0f / 65536;
     for (size_t i = 0; i < out.size(); ++i) {
-        uint64_t pairs = 0;  // two sums of six, side by side
+        uint64_t pairs = 0;  // two sums of six numbers, in the word's halves
         for (uint64_t part = 0; part < 3; ++part) {
             const uint64_t word = RandomWord(key, 3 * (first + i) + part);
             pairs += (word & 0x0000ffff0000ffffull) + ((word >> 16) & 0x0000ffff0000ffffull);

@@ -1,8 +1,8 @@
-// Random weights of any dtype, with mean 0 and variance 1/cols, a function of position alone.
+// Random weights of any dtype, with mean 0 and variance 1/cols, as a function of position only.
 //
-// A counter-based generator (the finalizer of SplitMix64 over key + index): no state to carry, so
-// any part of a row can be made without the rest of it. Block types are random bits under a fixed
-// scale, with no quantization pass: 1 to 2 GB/s of weights a core.
+// Uses a counter-based generator (the finalizer of SplitMix64 over key + index), which has no
+// state, so that any part of a row can be generated alone. Block types are random bits under a
+// fixed scale, without a quantization pass: 1 to 2 GB/s of weights per core.
 // Thread: any. Source: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014.
 #pragma once
 
@@ -15,18 +15,19 @@
 
 namespace weft::model_files {
 
-// The stream of one tensor.
+// The key of one tensor's random stream.
 uint64_t WeightKey(uint64_t seed, std::string_view tensor);
 
-// Columns [col_begin, col_begin + col_count) of row `row` of a matrix of `cols` columns, as
-// RowBytes(dtype, col_count) bytes. Bounds lie on blocks. Any dtype but kI32.
+// Generates columns [col_begin, col_begin + col_count) of row `row` of a matrix with `cols`
+// columns, as RowBytes(dtype, col_count) bytes. Bounds must lie on block bounds. Any dtype but
+// kI32.
 void RandomRow(DType dtype, uint64_t key, int64_t cols, int64_t row, int64_t col_begin,
                int64_t col_count, std::span<std::byte> out);
 
-// Elements [first, first + out.size()) of one tensor's stream, of a normal distribution with mean 0
-// and this standard deviation: the sum of twelve uniform numbers, which is within 0.003 of it
-// everywhere and ends at six deviations. Integers until the last product, so all machines have the
-// same bits.
+// Elements [first, first + out.size()) of one tensor's stream, with a normal distribution of mean 0
+// and the given standard deviation, approximated by the sum of twelve uniform numbers: its
+// distribution is within 0.003 of the normal one and ends at six deviations. The arithmetic is
+// integer until the last product, so that all machines get the same bits.
 void RandomNormal(uint64_t key, uint64_t first, float deviation, std::span<float> out);
 
 }  // namespace weft::model_files

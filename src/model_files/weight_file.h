@@ -1,9 +1,9 @@
-// A file of weights: whole, or the part of it that `weft pull --shard` fetched for a rank.
+// A file of weights: complete, or the part that `weft pull --shard` downloaded for a rank.
 //
-// A partial file (hub/part.h) is as long as the whole one, with holes. No hole is ever read: a read
-// that touches one is an error that says so.
+// A partial file (hub/part.h) has the full length, with holes. Holes are never read: a read that
+// touches one is an error that says so.
 //
-// With a ReadPlan a file is read only to find out what would be: see below.
+// With a ReadPlan, reads only determine which bytes a shard needs: see below.
 #pragma once
 
 #include <cstddef>
@@ -20,20 +20,20 @@
 
 namespace weft::model_files {
 
-// What is read of partial files, by path, as what a shard must have. While headers and small
-// tensors are read (reads happen, and one that fails for a hole is noted), that is what is missing
-// to learn more. After Pretend() nothing is read but keys: each read is noted, gives zeros, and
-// succeeds.
-// Thread: any, at the same time.
+// Records the byte ranges that are read from partial files, by path: the bytes that a shard needs.
+// Before Pretend(), headers and small tensors are really read, and a read that hits a hole is
+// recorded as needed to learn more. After Pretend(), only keys are read; every other read is
+// recorded, returns zeros and succeeds.
+// Thread: any, concurrently.
 class ReadPlan {
   public:
-    // gap: ranges no further apart than this become one.
+    // gap: merges ranges that are at most this far apart.
     explicit ReadPlan(uint64_t gap_bytes) : gap_bytes_(gap_bytes) {}
     void Add(const std::string& path, hub::ByteRange range);
     void Pretend() { pretends_ = true; }
     bool pretends() const { return pretends_; }
     uint64_t gap_bytes() const { return gap_bytes_; }
-    // All that was noted.
+    // Takes all recorded ranges.
     std::map<std::string, hub::RangeSet> Take();
 
   private:
@@ -45,20 +45,21 @@ class ReadPlan {
 
 class WeightFile {
   public:
-    // plan (may be null) outlives the file. Errors: File's; kCorrupt for a partial file without its
-    // note.
+    // plan (may be null) must outlive the file. Errors: File's; kCorrupt for a partial file without
+    // its note.
     static Result<WeightFile> Open(const std::string& path, ReadPlan* plan = nullptr);
 
     const std::string& path() const { return file_.path(); }
     uint64_t size_bytes() const { return file_.size_bytes(); }
     bool is_partial() const { return held_.has_value(); }
-    // Bytes that are there without a gap from the first one.
+    // Bytes present from the file's start to the first hole.
     uint64_t Prefix() const { return held_ ? held_->Prefix() : size_bytes(); }
-    // kNotFound where some of it is not there; noted in the plan.
+    // kNotFound if some of the range is missing, which is then recorded in the plan.
     Status Need(hub::ByteRange range) const;
-    // The same for bytes that say which others are read: a plan doesn't pretend to read them.
+    // As Need, for bytes that decide which other bytes are read: they are really read even after
+    // Pretend().
     Status NeedKey(hub::ByteRange range);
-    // As File's, but kNotFound for a hole.
+    // As File's; kNotFound for a hole.
     Status ReadAt(uint64_t offset, std::span<std::byte> out) const;
     Status ReadStrided(uint64_t offset, uint64_t stride, uint64_t piece_bytes,
                        std::span<std::byte> out) const;
@@ -70,7 +71,7 @@ class WeightFile {
         return plan_ != nullptr && plan_->pretends() && !keys_.Contains(range);
     }
     File file_;
-    std::optional<hub::RangeSet> held_;  // nothing: all of it
+    std::optional<hub::RangeSet> held_;  // nullopt: the file is complete
     hub::RangeSet keys_;
     ReadPlan* plan_;
 };

@@ -1,4 +1,4 @@
-// A tokenizer as the `tokenizer.ggml.*` metadata of a GGUF file (read_tokenizer.h reads it).
+// Writes a tokenizer as the `tokenizer.ggml.*` metadata of a GGUF file (read_tokenizer.h reads it).
 #pragma once
 
 #include "model_files/gguf_writer.h"
@@ -7,11 +7,11 @@
 
 namespace weft::model_files {
 
-// Everything but what GGUF has no key for; tokenizer/for_gguf.h finds the data of a folder.
+// Writes everything that GGUF has keys for; tokenizer/for_gguf.h gets the data from a folder.
 void WriteTokenizer(const tokenizer::TokenizerData& data, GgufWriter& writer);
 
-// A tokenizer.json as it is. Other programs are told that there is no tokenizer ("none") rather
-// than one that gives other tokens.
+// Stores a tokenizer.json unchanged. Other programs see the model type "none", so that they don't
+// use a tokenizer that gives other tokens.
 void WriteKeptTokenizer(const tokenizer::KeptJson& kept, const tokenizer::TokenizerData& ids,
                         GgufWriter& writer);
 

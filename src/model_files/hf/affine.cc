@@ -1,4 +1,4 @@
-// Codes with a scale and an offset, and codes of a book: MLX, bitsandbytes.
+// Codes with a scale and an offset, and codes of a codebook: MLX, bitsandbytes.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -13,7 +13,7 @@ namespace {
 
 // ---- MLX ----------------------------------------------------------------------------------------
 
-// w = q * scale + bias. The codes of a row are one stream of bits, least significant first.
+// w = q * scale + bias. The codes of a row are a bit stream, least significant bit first.
 class AffineMatrix final : public Matrix {
   public:
     // dtype: kQ4_1 for at most 4 bits, kQ5_1 for 5, else kBF16. scales, biases: F32.
@@ -128,7 +128,7 @@ class AffineMatrix final : public Matrix {
     MatrixPtr scales_, biases_;
 };
 
-// All dims but the last: experts stand in one tensor.
+// The product of all dims but the last: experts may be in one tensor.
 int64_t LeadingRows(const SafeTensor& tensor) {
     int64_t rows = 1;
     for (size_t i = 0; i + 1 < tensor.shape.size(); ++i) rows *= tensor.shape[i];
@@ -137,9 +137,9 @@ int64_t LeadingRows(const SafeTensor& tensor) {
 
 // ---- bitsandbytes -------------------------------------------------------------------------------
 
-// What a block's absmax is: floats, or codes of a book times floats of their own, plus an offset.
+// The absmax of each block: floats, or codes of a codebook times their own scales, plus an offset.
 struct Absmax {
-    MatrixPtr floats;  // F32 [1, blocks]; nullptr: the others
+    MatrixPtr floats;  // F32 [1, blocks]; nullptr: codes
     ByteRows codes;
     MatrixPtr book, nested;  // F32 [1, 256], [1, blocks / nested_block]
     int64_t nested_block = 0;
@@ -177,7 +177,7 @@ struct Absmax {
     }
 };
 
-// Weights in reading order, two codes of a book of 16 a byte, the first in the high bits.
+// Weights in reading order, two 4-bit codes per byte, the first in the high bits.
 class BookMatrix final : public Matrix {
   public:
     BookMatrix(int64_t rows, int64_t cols, const ByteRows& codes, MatrixPtr book, int64_t block,
@@ -297,7 +297,7 @@ Result<MatrixPtr> LinearMaker::MakeBitsAndBytes() const {
     const SafeTensor* weight = parts_.weight;
     if (weight == nullptr) return Corrupt("has no weight");
     if (weight->type == SafeType::kI8) return MakeScb();
-    // bnb_4bit_quant_storage: the bytes of codes may be called floats.
+    // bnb_4bit_quant_storage: the bytes of codes may be declared as floats.
     const bool holds = weight->type == SafeType::kU8 || weight->type == SafeType::kBF16 ||
                        weight->type == SafeType::kF16 || weight->type == SafeType::kF32;
     if (!holds) {

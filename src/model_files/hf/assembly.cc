@@ -12,14 +12,14 @@ namespace {
 
 constexpr int64_t kMostExperts = 1 << 16;
 
-// The first element's place, then one for all that follow: "[4, 8]".
+// "[4, 8]".
 std::string ShapeText(const std::vector<int64_t>& shape) {
     std::string text;
     for (const int64_t dim : shape) text += fmt::format("{}{}", text.empty() ? "" : ", ", dim);
     return "[" + text + "]";
 }
 
-// N of a name that begins with "PREFIXlayers.N."; -1 for another name.
+// N for a name that begins with "PREFIXlayers.N."; else -1.
 int64_t LayerOf(std::string_view name, std::string_view prefix) {
     const std::string begin = std::string(prefix) + "layers.";
     if (!name.starts_with(begin)) return -1;
@@ -93,7 +93,7 @@ void Assembly::AddScaled(const std::string& base, MatrixPtr matrix,
 
 // ---- Weights ------------------------------------------------------------------------------------
 
-// The program that quantized a tensor, by the tensors beside it; empty: nothing shows it.
+// The program that quantized a tensor, judged by its sibling tensors; empty: not known.
 std::string_view Assembly::QuantizedBy(const std::string& name) const {
     const std::string base = name.substr(0, name.rfind('.'));
     if (Has(base + ".scales")) return "for Apple's MLX";
@@ -164,7 +164,7 @@ Result<MatrixPtr> Assembly::Numbers(const std::string& name, int64_t below) {
     const size_t size = wide ? sizeof(int64_t) : sizeof(int32_t);
     std::vector<int32_t> numbers;
     for (size_t at = 0; at < raw.size(); at += size) {
-        int64_t number = 0;  // (little-endian, as all of Weft is)
+        int64_t number = 0;  // (Weft assumes a little-endian host everywhere.)
         int32_t narrow = 0;
         std::memcpy(wide ? static_cast<void*>(&number) : &narrow, raw.data() + at, size);
         if (!wide) number = narrow;
@@ -191,7 +191,7 @@ Result<MatrixPtr> Assembly::Linear(const std::string& module, int64_t pieces) {
         return MatrixPtr();
     }
     const SafeTensor* weight = parts.weight;
-    // bitsandbytes may store its codes in a tensor of floats.
+    // bitsandbytes may store its codes in a tensor declared as floats.
     const bool plain = weight != nullptr && weight->type != SafeType::kF8E4M3 &&
                        parts.packed == nullptr && parts.qweight == nullptr &&
                        (quantization_.method == Method::kNone ||
@@ -235,7 +235,7 @@ Result<int64_t> Assembly::ExpertCount() const {
                            kMostExperts);
 }
 
-// As mlx-lm has them: one tensor for all, "switch_mlp" in place of "experts.N".
+// The experts of mlx-lm: one tensor for all, "switch_mlp" instead of "experts.N".
 Result<MatrixPtr> Assembly::StackedExperts(const std::string& pattern, int64_t count) {
     const std::string_view numbered = "experts.*";
     const size_t at = pattern.find(numbered);
@@ -325,8 +325,8 @@ Status Assembly::AddRule(int64_t layer, const std::string& prefix, const Rule& r
     return {};
 }
 
-// All experts in one tensor, [experts * rows, cols]. nullptr where there is none. rows: of each, by
-// which those of families that have them turned are known.
+// All experts in one tensor, as [experts * rows, cols]; nullptr: there is none. rows: per expert;
+// used to recognize transposed tensors.
 Result<MatrixPtr> Assembly::FusedExperts(const std::string& name, int64_t experts, int64_t rows) {
     const SafeTensor* tensor = files_.Find(name);
     const bool packed = tensor != nullptr && quantization_.method != Method::kNone &&
@@ -342,8 +342,8 @@ Result<MatrixPtr> Assembly::FusedExperts(const std::string& name, int64_t expert
                      name, ShapeText(tensor->shape), experts, rows);
 }
 
-// The same of FP8 or NVFP4. The scales are separate tensors: NAME_scale_inv or NAME_scale, and
-// NAME_weight_scale and NAME_weight_scale_2 of ModelOpt.
+// As FusedExperts, for FP8 and NVFP4. The scales are separate tensors: NAME_scale_inv or
+// NAME_scale; with ModelOpt, NAME_weight_scale and NAME_weight_scale_2.
 Result<MatrixPtr> Assembly::PackedExperts(const SafeTensor& tensor, int64_t experts,
                                           int64_t rows) {
     const std::string& name = tensor.name;
@@ -371,7 +371,7 @@ Result<MatrixPtr> Assembly::PackedExperts(const SafeTensor& tensor, int64_t expe
     return Packed(name, parts);
 }
 
-// All experts in one tensor, gate over up: [experts, 2 ffn, hidden] and [experts, hidden, ffn].
+// All experts in one tensor, gate before up: [experts, 2 ffn, hidden] and [experts, hidden, ffn].
 Status Assembly::AddFusedExperts(int64_t layer, const std::string& name, const std::string& last) {
     WEFT_ASSIGN(const int64_t experts, ExpertCount());
     for (const int64_t half : {0, 1}) {
@@ -423,7 +423,7 @@ Status Assembly::AddLayer(int64_t layer, const std::string& prefix) {
 
 namespace {
 
-// Whether some rows of both, from the first to the last, have the same bytes.
+// Whether a sample of rows, from the first to the last, has the same bytes in both.
 Result<bool> AreAlike(const Matrix& a, const Matrix& b) {
     constexpr int64_t kRowsRead = 32;
     if (a.dtype() != b.dtype() || a.rows() != b.rows() || a.cols() != b.cols()) return false;
@@ -439,8 +439,8 @@ Result<bool> AreAlike(const Matrix& a, const Matrix& b) {
 
 }  // namespace
 
-// An embedding or output matrix of the head's own. Most folders repeat the model's there, the first
-// of `of_model` that exists: such a copy is left out.
+// The head's own embedding or output matrix. Most folders repeat the model's (the first of
+// `of_model` that exists); such a copy is left out.
 Status Assembly::AddOwnEnd(std::string_view gguf, const std::string& name,
                            std::span<const std::string> of_model) {
     WEFT_ASSIGN(MatrixPtr own, Linear(name));
@@ -455,7 +455,7 @@ Status Assembly::AddOwnEnd(std::string_view gguf, const std::string& name,
     return {};
 }
 
-// layer: what its layer's tensors begin with.
+// layer: the prefix of the head's layer.
 Status Assembly::AddDraftHead(const DraftHeadNames& names, const std::string& layer) {
     const std::string own = names.apart ? std::string(names.prefix) : layer;
     const auto vector = [&](std::string_view gguf, std::string_view hf) -> Status {
@@ -482,7 +482,7 @@ Status Assembly::AddDraftHead(const DraftHeadNames& names, const std::string& la
                      std::array<std::string, 3>{"lm_head", "language_model.lm_head", table});
 }
 
-// A model runs without its head: one that cannot be read is left out.
+// A model runs without its draft head, so a head that cannot be read is left out.
 Status Assembly::FindDraftHead() {
     if (family_.draft_head == nullptr) return {};
     const DraftHeadNames& names = *family_.draft_head;
@@ -529,8 +529,8 @@ Status Assembly::FindPrefix() {
                      family_.embedding);
 }
 
-// Where the file has an output matrix, and its numbers are others than the embedding's, the two are
-// not tied, whatever config.json says. So transformers has it.
+// If the file has an output matrix that differs from the embedding, the two are not tied, whatever
+// config.json says (as in transformers).
 Result<bool> Assembly::IsHeadTied(const MatrixPtr& head, const std::string& embedding) {
     WEFT_ASSIGN(const bool tied, config_.BoolOr({"tie_word_embeddings"}, false));
     if (!tied || head == nullptr) return tied;
@@ -557,7 +557,7 @@ Status Assembly::AddEnds() {
     if (norm == nullptr) {
         return MakeError(ErrorCode::kCorrupt, "{}: tensor '{}' is missing", folder_, final_norm);
     }
-    // As llama.cpp's converter names it.
+    // llama.cpp's converter uses this name.
     const bool lfm = family_.architecture.starts_with("lfm2");
     AddVector(lfm ? "token_embd_norm.weight" : "output_norm.weight", std::move(norm));
     bool tied = true, found = false;
@@ -570,7 +570,7 @@ Status Assembly::AddEnds() {
     }
     if (!tied && !found) WEFT_TRY(CheckMissingHead());
     if ((!tied && found) || scales.embedding == scales.output) return {};
-    if (!folded) {  // the table serves both, with a factor of its own for each
+    if (!folded) {  // one table for both, with a separate factor for the output
         AddVector("output.scale", FromFloats({static_cast<float>(scales.output)}));
         return {};
     }
@@ -579,8 +579,8 @@ Status Assembly::AddEnds() {
     return {};
 }
 
-// A folder without an output matrix that says it has one is that of a model for embeddings, whose
-// tensors stand without a prefix, or lacks a part.
+// An untied folder without an output matrix is an embedding model, whose tensors have no prefix, or
+// is incomplete.
 Status Assembly::CheckMissingHead() const {
     if (prefix_.empty()) return {};
     return MakeError(ErrorCode::kCorrupt,
@@ -597,8 +597,8 @@ Status Assembly::AddRopeFactors() {
     return {};
 }
 
-// Tensors that no forward pass needs: precomputed RoPE, other modalities, what a draft head shares
-// with the model, scales of a quantized KV cache or of activations.
+// Tensors that the forward pass does not need: precomputed RoPE, other modalities, copies of the
+// model's tensors in a draft head, scales of a quantized KV cache or of activations.
 bool Assembly::Unneeded(const std::string& name) const {
     if (LayerOf(name, prefix_) >= layers_) return true;
     constexpr std::array<std::string_view, 22> kBegins = {"vision_tower.",
@@ -632,7 +632,7 @@ bool Assembly::Unneeded(const std::string& name) const {
     const auto begins = [&](std::string_view begin) { return name.starts_with(begin); };
     const auto ends = [&](std::string_view end) { return name.ends_with(end); };
     if (std::ranges::any_of(kBegins, begins) || std::ranges::any_of(kEnds, ends)) return true;
-    // Of several modalities: outside the text part ("model.image_newline").
+    // In multimodal models: tensors outside the text part ("model.image_newline").
     const bool several = config_.Has("vision_config") || config_.Has("audio_config");
     return several && !begins(prefix_) && name.find("lm_head") == name.npos;
 }

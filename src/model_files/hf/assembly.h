@@ -1,9 +1,9 @@
-// Puts a GGUF-like table of tensors together from the tensors of a Hugging Face folder.
+// Builds a GGUF-like table of tensors from the tensors of a Hugging Face folder.
 //
-// A family's rules and functions ask for weights by their module's name
-// ("model.layers.0.mlp.up_proj") and get a matrix in whatever form the folder has them, or nullptr
-// where it has none; they add them under GGUF names. Every tensor of the folder must be used in the
-// end, or be known as unneeded: a model is not run without a part of it.
+// A family's rules and functions request weights by module name ("model.layers.0.mlp.up_proj"), get
+// a matrix from whatever form the folder has them in (nullptr: the folder has none), and add it
+// under a GGUF name. Every tensor of the folder must be used or known to be unneeded: a model is
+// not run with parts missing.
 #pragma once
 
 #include <string>
@@ -20,53 +20,54 @@ namespace weft::model_files::hf {
 
 struct Assembled {
     std::vector<TensorInfo> tensors;
-    std::vector<MatrixPtr> matrices;  // one a tensor
-    // Heads of multi-token prediction, each a layer behind the others: 0 or 1.
+    std::vector<MatrixPtr> matrices;  // one per tensor
+    // Layers of a multi-token prediction head, after the model's layers: 0 or 1.
     int64_t draft_heads = 0;
 };
 
 class Assembly {
   public:
-    // `config`: the text model's. All must outlive the Assembly, the files what it makes, too.
+    // `config`: the text model's. All arguments must outlive the Assembly; `files` must also
+    // outlive the matrices.
     Assembly(std::string folder, const Family& family, const Config& config,
              const Quantization& quantization, const TensorFiles& files);
 
-    // All of it. Errors name the folder and the tensor.
+    // Builds the whole table. Errors name the folder and the tensor.
     Result<Assembled> Run() &&;
 
     const Config& config() const { return config_; }
     const std::string& folder() const { return folder_; }
 
-    // The weight of a linear layer, [out, in]. kUnsupported where it is quantized in a way that
-    // the folder's config doesn't tell or Weft doesn't take. pieces: LinearParts::pieces; a tensor
-    // of three dims has one matrix for each.
+    // The weight of a linear layer, [out, in]. kUnsupported if it is quantized in a way that the
+    // folder's config does not describe or Weft does not support. pieces: LinearParts::pieces; a
+    // tensor of three dims has one matrix per piece.
     Result<MatrixPtr> Linear(const std::string& module, int64_t pieces = 1);
-    // A tensor of any rank from 1: all dims but the last are rows. F32, F16 or BF16.
+    // A tensor of any rank from 1, as a matrix: all dims but the last are rows. F32, F16 or BF16.
     Result<MatrixPtr> Tensor(const std::string& name);
-    // Experts in MXFP4 as gpt-oss has them, NAME_blocks and NAME_scales; [experts * rows, cols].
+    // gpt-oss's experts in MXFP4, NAME_blocks and NAME_scales, as [experts * rows, cols].
     Result<MatrixPtr> Mxfp4(const std::string& name);
-    // A vector as a column, in F32, plus `add`. A tensor of more dims is taken as one.
+    // A tensor of any shape as a column, in F32, plus `add`.
     Result<MatrixPtr> Column(const std::string& name, float add = 0);
-    // A table of numbers from 0 to below - 1, I32 or I64 in the folder, as I32.
+    // A table of numbers in [0, below), I32 or I64 in the folder, as I32.
     Result<MatrixPtr> Numbers(const std::string& name, int64_t below);
-    // The linear layers that `pattern` names with the expert's number for its '*', stacked.
+    // The linear layers named by `pattern`, with '*' replaced by the expert's number, stacked.
     Result<MatrixPtr> Experts(const std::string& pattern, int64_t count);
 
-    // As config.json says it, in any of its spellings.
+    // From config.json, under any of the key's spellings.
     Result<int64_t> ExpertCount() const;
 
     // dims: GGUF's order, columns first; empty: [cols, rows].
     void Add(std::string gguf, MatrixPtr matrix, std::vector<int64_t> dims = {});
     void AddVector(std::string gguf, MatrixPtr column);
-    // BASE.weight times a factor for each run of its rows: in the numbers of an F32 matrix, else in
-    // a vector BASE.scale.
+    // Adds BASE.weight with a factor for each run of its rows: multiplied into an F32 matrix, else
+    // as a vector BASE.scale.
     void AddScaled(const std::string& base, MatrixPtr matrix, const std::vector<RowScale>& scales);
-    // Of layer `layer`: "blk.3." + name.
+    // "blk.3." + name, for layer 3.
     static std::string Block(int64_t layer, std::string_view name);
 
     bool Has(const std::string& name) const { return files_.Find(name) != nullptr; }
     const SafeTensor* Find(const std::string& name) const { return files_.Find(name); }
-    // Rows and columns of the blocks that share a scale in an FP8 module; 0, 0: unknown.
+    // Rows and columns of the blocks that share a scale in an FP8 module; 0, 0: not known.
     std::pair<int64_t, int64_t> ScaleBlock(const std::string& module) const;
 
   private:

@@ -24,9 +24,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kStripElements = 1 << 20;
-constexpr size_t kAlignment = 8;  // of the header, as the format's own writer has it
+constexpr size_t kAlignment = 8;  // of the header, as safetensors' own writer does
 
-// What lies beside the weights of a folder and says nothing about them.
+// Files in a folder that are copied because they do not depend on the weights.
 constexpr std::string_view kCompanions[] = {"tokenizer.json",
                                             "tokenizer_config.json",
                                             "special_tokens_map.json",
@@ -53,7 +53,7 @@ Error NoPlace(const ModelSource& source, std::string_view what) {
                      source.name(), what);
 }
 
-// The family whose names the folder's tensors have.
+// The family whose tensor names the folder has.
 Result<const Family*> FamilyOf(const ModelSource& source) {
     WEFT_ASSIGN(const std::string type, ExportType(source));
     const Json json = {{"model_type", type}};
@@ -113,7 +113,7 @@ Result<int64_t> HeadDimOf(const ModelSource& source, const Family& family) {
 struct Shard {
     std::string name;
     std::vector<ExportTensor> tensors;
-    std::vector<uint64_t> offsets;  // of each one's first byte, from the start of the file
+    std::vector<uint64_t> offsets;  // of each tensor's first byte, from the start of the file
     std::string header;
     uint64_t bytes = 0;
 };
@@ -163,7 +163,7 @@ std::vector<Shard> MakeShards(std::vector<ExportTensor> tensors, const ExportOpt
     return shards;
 }
 
-// Rows of a head in neighbouring pairs, as halves.
+// Reorders the rows of each head from neighboring pairs to halves.
 void PairsToHalves(std::span<std::byte> rows, size_t row_bytes, int64_t head_dim,
                    std::vector<std::byte>& head) {
     const size_t half = static_cast<size_t>(head_dim) / 2;
@@ -180,7 +180,7 @@ void PairsToHalves(std::span<std::byte> rows, size_t row_bytes, int64_t head_dim
     }
 }
 
-// All threads at one file, each with strips of rows of its own.
+// Writes a file with all threads, each with its own strips of rows.
 class ShardWriter {
   public:
     ShardWriter(const ModelSource& source, const Shard& shard, const ExportOptions& options,
@@ -221,7 +221,7 @@ class ShardWriter {
     }
 
     static bool IsVector(const ExportTensor& tensor) { return tensor.from->dim_count == 1; }
-    // Rows that are moved about among each other.
+    // The number of rows that are reordered together.
     static int64_t UnitOf(const ExportTensor& tensor) {
         return tensor.pairs_of > 0 && !IsVector(tensor) ? tensor.pairs_of : 1;
     }
@@ -259,7 +259,7 @@ class ShardWriter {
             Encode({to, from.cols, b.floats, {}, b.out}, options_.level);
             out = b.out;
         }
-        // (The bias of rows is a vector, but moves as they do.)
+        // (A bias is a vector, but its elements are reordered like rows.)
         const auto row_bytes = static_cast<size_t>(RowBytes(to, IsVector(tensor) ? 1 : from.cols));
         if (tensor.pairs_of > 0) PairsToHalves(out, row_bytes, tensor.pairs_of, b.head);
         return file_.WriteAt(
@@ -312,7 +312,7 @@ Status WriteWeights(const ModelSource& source, std::vector<ExportTensor> tensors
         total += shard.bytes - shard.header.size();
         for (const ExportTensor& tensor : shard.tensors) map[tensor.name] = shard.name;
     }
-    // What an earlier model in this folder was cut into must not be taken for this one's.
+    // Remove files of an earlier model in this folder that would be read as this one's.
     const std::string index = folder + "/model.safetensors.index.json";
     std::error_code ignored;
     fs::remove(shards.size() == 1 ? index : folder + "/model.safetensors", ignored);
@@ -331,10 +331,10 @@ Status CopyCompanions(const std::string& from, const std::string& to) {
     return {};
 }
 
-// Files of the tokenizer, by name. Those of a folder are copied instead.
+// Tokenizer files by name, for a model that is not a folder.
 using TextFiles = std::map<std::string, std::string>;
 
-// Under their own names alone: a file's metadata must not choose others.
+// Only under the known names: metadata must not choose file names.
 Result<TextFiles> KeptFiles(const ModelSource& source) {
     WEFT_ASSIGN(const tokenizer::KeptJson kept, ReadKeptTokenizer(source.meta()));
     WEFT_TRY(tokenizer::MakeTokenizer(kept));
@@ -345,7 +345,7 @@ Result<TextFiles> KeptFiles(const ModelSource& source) {
         if (found != kept.beside.end()) files[name] = found->second;
     }
     WEFT_ASSIGN(const std::string chat, source.meta().StringOr("tokenizer.chat_template", ""));
-    // (tokenizer_config.json may have the template already.)
+    // (tokenizer_config.json may already have the template.)
     const auto text = files.find("tokenizer_config.json");
     WEFT_ASSIGN(const Config config,
                 Config::Parse(text == files.end() ? "{}" : text->second, source.name()));
@@ -378,7 +378,7 @@ Result<TextFiles> TokenizerFiles(const ModelSource& source) {
                      {"generation_config.json", generation.dump(2) + "\n"}};
 }
 
-// A matrix for each expert, whose number takes the place of the '*' in the name.
+// Adds one matrix per expert; the expert's number replaces the '*' in the name.
 void AddExperts(const ExportTensor& all, std::vector<ExportTensor>& plan) {
     const int64_t experts = all.from->dims[2], rows = all.from->rows / experts;
     const size_t star = all.name.find('*');

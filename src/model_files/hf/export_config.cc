@@ -1,4 +1,4 @@
-// config.json for a model: the one of its folder, or made from GGUF metadata.
+// Makes config.json: the folder's own, or one from GGUF metadata.
 #include <algorithm>
 #include <cmath>
 
@@ -15,19 +15,20 @@ constexpr int64_t kMostNumber = int64_t{1} << 31, kMostBlocks = 4096;
 enum class Bias : uint8_t {
     kNever,
     kAlways,
-    kByKey  // where attention_bias says so, and then the output has one as well
+    kByKey  // if attention_bias is set; the output then has a bias as well
 };
 enum class Windows : uint8_t {
     kNone,
-    kAll,     // sliding_window counts in every layer
-    kByLayer  // layer_types says in which
+    kAll,     // sliding_window applies to all layers
+    kByLayer  // layer_types lists the windowed layers
 };
 
 // A model class of transformers.
 struct Class {
-    std::string_view architecture, type, name;  // of GGUF; of config.json
+    std::string_view architecture, type, name;  // GGUF's architecture; config.json's model_type and
+                                                // class
     Bias attention = Bias::kByKey;
-    bool mlp_bias = false;  // there is a key of that name
+    bool mlp_bias = false;  // the class has that key
     Windows windows = Windows::kNone;
 };
 constexpr Class kClasses[] = {
@@ -63,7 +64,7 @@ std::string TypeWord(SafeType type) {
     return type == SafeType::kF16 ? "float16" : "bfloat16";
 }
 
-// The double that the shortest decimal of a float spells.
+// The double given by the shortest decimal of a float.
 double Short(double value) {
     return std::stod(fmt::format("{}", static_cast<float>(value)));
 }
@@ -80,7 +81,7 @@ class Keys {
     Result<int64_t> IntOr(const char* key, int64_t fallback) const {
         return meta_.IntOr(prefix_ + key, 0, kMostNumber, fallback);
     }
-    // As JSON shows it best: the shortest decimal of the float that the file has.
+    // Rounded to the shortest decimal of the file's float, which JSON shows best.
     Result<double> F64Or(const char* key, double fallback) const {
         WEFT_ASSIGN(const double value, meta_.F64Or(prefix_ + key, fallback));
         return Short(value);
@@ -130,8 +131,8 @@ Status AddSizes(const ModelSource& source, const Keys& keys, const Class& model,
     return {};
 }
 
-// The parameters of Llama 3's scaling, of which a GGUF file has only the result. All released
-// models have these but for the factor, which is the largest divisor.
+// The parameters of Llama 3's scaling. GGUF files have only the resulting divisors. All released
+// models have the same parameters except for the factor, which is the largest divisor.
 Result<Json> Llama3Scaling(const ModelSource& source, const TensorInfo& tensor, double theta) {
     WEFT_ASSIGN(const std::vector<float> factors, source.ReadFloats(tensor));
     const float factor = *std::ranges::max_element(factors);
@@ -146,7 +147,7 @@ Result<Json> Llama3Scaling(const ModelSource& source, const TensorInfo& tensor, 
     WEFT_ASSIGN(const std::vector<float> made,
                 Llama3Factors(rope, 2 * static_cast<int64_t>(factors.size())));
     for (size_t i = 0; i < factors.size(); ++i) {
-        // (Both are computed in double or float and rounded: a relative 2^-21 is some rounding.)
+        // (Divisors are computed in double or float and then rounded: allow a relative 2^-21.)
         if (!(std::abs(made[i] / factors[i] - 1) <= 4.8e-7f)) {
             return Unsupported(source, "rope_freqs.weight is not of Llama 3's scaling as released");
         }
@@ -154,7 +155,7 @@ Result<Json> Llama3Scaling(const ModelSource& source, const TensorInfo& tensor, 
     return scaling;
 }
 
-// Phi-3's factors, one for each pair of rotated dims.
+// Phi-3's factors, one per pair of rotated dims.
 Status AddLongRope(const ModelSource& source, const Keys& keys, const Class& model, Json& config) {
     const TensorInfo* near = source.FindTensor("rope_factors_short.weight");
     const TensorInfo* far = source.FindTensor("rope_factors_long.weight");
@@ -219,8 +220,8 @@ Status AddRope(const ModelSource& source, const Keys& keys, const Class& model, 
     return {};
 }
 
-// OLMo 3 scales RoPE in layers without a window only. Releases of transformers from 5 on take the
-// base of the others from this spelling alone.
+// OLMo 3 scales RoPE only in layers without a window. transformers from 5 on reads the base of
+// windowed layers only from this spelling.
 Status AddRopeByLayer(const Keys& keys, Json& config) {
     Json full = config.value("rope_scaling", Json{{"rope_type", "default"}});
     Json sliding = {{"rope_type", "default"}};
@@ -231,7 +232,7 @@ Status AddRopeByLayer(const Keys& keys, Json& config) {
     return {};
 }
 
-// A matrix has its bias in all layers or in none, and Q, K and V have one together.
+// A matrix must have its bias in all layers or none, and Q, K and V must agree.
 Status AddBiases(const ModelSource& source, const Class& model, Json& config) {
     const int64_t layers = config["num_hidden_layers"];
     const auto all = [&](const char* module) -> Result<bool> {
@@ -265,7 +266,7 @@ Status AddBiases(const ModelSource& source, const Class& model, Json& config) {
     return {};
 }
 
-// Which layers have a window; of `size` 0 none has. The defaults are those of model::ReadHyper.
+// The windowed layers; `size` 0: none. The defaults are those of model::ReadHyper.
 struct WindowPlan {
     int64_t size = 0;
     std::vector<bool> layers;
@@ -315,7 +316,8 @@ Status AddWindows(const ModelSource& source, const WindowPlan& plan, const Class
     return {};
 }
 
-// What Gemma and Granite put on scores, logits and the residual stream, by other names than GGUF's.
+// Gemma's and Granite's factors on scores, logits and the residual stream, under their config.json
+// names.
 Status AddScales(const ModelSource& source, const Keys& keys, const Class& model, Json& config) {
     const bool gemma = model.type.starts_with("gemma");
     const double head_dim = config["head_dim"];
@@ -332,7 +334,7 @@ Status AddScales(const ModelSource& source, const Keys& keys, const Class& model
         if (!gemma && keys.Has(key)) return Unsupported(source, fmt::format("{} is set", key));
     }
     if (!gemma) return {};
-    // (The largest of both generations scale by the hidden size: model::ReadHyper.)
+    // (The largest Gemma 2 and 3 scale by hidden / heads: model::ReadHyper.)
     const int64_t layers = config["num_hidden_layers"], heads = config["num_attention_heads"];
     const bool by_hidden = layers == (model.type == "gemma2" ? 46 : 62);
     const int64_t hidden = config["hidden_size"];
@@ -352,7 +354,7 @@ Status AddScales(const ModelSource& source, const Keys& keys, const Class& model
     return {};
 }
 
-// Mixtral renormalises the weights of the chosen, and Qwen's models say whether they do.
+// Mixtral always renormalizes the weights of the chosen experts; Qwen's models have a key for it.
 Status AddExpertConfig(const ModelSource& source, const Keys& keys, const Class& model,
                        Json& config) {
     const bool mixtral = model.type == "mixtral", qwen2 = model.type == "qwen2_moe";
@@ -412,7 +414,7 @@ Result<const Class*> ClassOfMetadata(const ModelSource& source) {
         source, fmt::format("architecture '{}' (these can be: {})", architecture, WritableTypes()));
 }
 
-// The made config.json is read again as a folder's: each number of the file must come back.
+// Reads the new config.json back as a folder's: every number must equal the file's metadata.
 Status CheckReadsBack(const ModelSource& source, const std::string& architecture,
                       const Json& config) {
     WEFT_ASSIGN(const FolderConfig folder, ParseFolderConfig(config.dump(), source.name()));
@@ -423,14 +425,15 @@ Status CheckReadsBack(const ModelSource& source, const std::string& architecture
         const MetaEntry* other = read.Find(key);
         const bool array = entry.type == MetaType::kArray;
         if (other == nullptr && !key.starts_with(architecture + ".rope.scaling.")) continue;
-        // (A factor of 1 scales nothing; `finetuned` says nothing about the numbers.)
+        // (A factor of 1 has no effect; `finetuned` is no hyper-parameter.)
         if (other == nullptr && key.ends_with(".finetuned")) continue;
         if (other == nullptr) {
             const auto value = source.meta().F64(key);
             if (value.ok() && *value == 1) continue;
             return Unsupported(source, "'" + key + "' has no place in config.json");
         }
-        // (Arrays are ReadWindows'. A vocabulary may have fewer tokens than there are rows.)
+        // (Arrays are checked by ReadWindows. The vocabulary may be smaller than the number of
+        // rows.)
         if (array || other->type == MetaType::kArray || key.ends_with(".vocab_size")) continue;
         const auto number = [&](const Metadata& meta, MetaType type) -> Result<double> {
             if (type != MetaType::kBool) return meta.F64(key);
@@ -439,7 +442,8 @@ Status CheckReadsBack(const ModelSource& source, const std::string& architecture
         };
         WEFT_ASSIGN(const double was, number(source.meta(), entry.type));
         WEFT_ASSIGN(const double is, number(read, other->type));
-        // (Numbers go through decimals and, of Gemma's scale, a root. 0 of experts: the default.)
+        // (Numbers may change by decimal rounding and, for Gemma's scale, by a square root. An
+        // .expert_ key of 0 means the default.)
         const bool usual = was == 0 && key.find(".expert_") != key.npos;
         if (usual || std::abs(was - is) <= 1e-6 * std::abs(was)) continue;
         return Unsupported(
@@ -467,7 +471,7 @@ Result<Json> ConfigOfMetadata(const ModelSource& source) {
     for (const auto& [name, key] : {std::pair{"bos_token_id", "tokenizer.ggml.bos_token_id"},
                                     std::pair{"eos_token_id", "tokenizer.ggml.eos_token_id"},
                                     std::pair{"pad_token_id", "tokenizer.ggml.padding_token_id"}}) {
-        config[name] = nullptr;  // (a class has an id of its own for it otherwise)
+        config[name] = nullptr;  // (else the class would use its default id)
         if (!source.meta().Has(key)) continue;
         WEFT_ASSIGN(config[name], source.meta().Int(key, 0, kMostNumber));
     }
@@ -475,7 +479,7 @@ Result<Json> ConfigOfMetadata(const ModelSource& source) {
     return config;
 }
 
-// The text model of a folder that has others beside it, whose tensors Weft leaves out.
+// The text model of a multimodal folder, whose other tensors Weft omits.
 Result<Json> TextModelConfig(const ModelSource& source, const Config& whole) {
     WEFT_ASSIGN(const Config text, whole.Sub({"text_config"}));
     if (text.json().empty()) return whole.json();

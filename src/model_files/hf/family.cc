@@ -25,7 +25,7 @@ std::vector<const Family*> AllFamilies() {
     return all;
 }
 
-// One number, or one a layer; of KV heads 0 where a layer has no attention.
+// One number, or one per layer; 0 KV heads: a layer without attention.
 Status WriteHeads(const Config& config, std::string_view from, std::string_view key,
                   MetaWriter& meta) {
     const int64_t least = key == "attention.head_count" ? 1 : 0;
@@ -94,7 +94,7 @@ namespace {
 constexpr std::string_view kCommonDefaults =
     R"({"max_position_embeddings": 4096, "rms_norm_eps": 1e-6, "tie_word_embeddings": false})";
 
-// null is a value of these; of other keys that have a default it says nothing that could be taken.
+// Keys for which null is a value. For other keys with a default, null is an error.
 constexpr std::string_view kNullable[] = {"attn_logit_softcapping", "final_logit_softcapping",
                                           "rope_parameters",        "sliding_window",
                                           "n_group",                "topk_group",
@@ -111,7 +111,7 @@ Status CheckNulls(const Config& whole, const Config& defaults) {
     return {};
 }
 
-// Caps of scores and logits that the family's models don't have.
+// Checks that soft caps are absent in families without them.
 Status CheckCaps(const Config& whole, const Family& family) {
     const struct {
         std::string_view key;
@@ -135,9 +135,9 @@ Result<Config> TextConfig(const Config& config, const Family& family) {
     WEFT_ASSIGN(const Config own, Config::Parse(family.defaults, config.where()));
     WEFT_ASSIGN(const Config text, config.Sub({"text_config"}));
     const Config defaults = common.With(own);
-    Json named = Json::object();  // what the whole is called, not its text part
+    Json named = Json::object();  // keys of the whole model that override text_config
     if (config.Has("model_type")) named["model_type"] = config.json()["model_type"];
-    // A model that takes images, too, says for the whole whether its output matrix is its own.
+    // Multimodal models state for the whole model whether the output matrix is tied.
     constexpr std::string_view kTied = "tie_word_embeddings";
     WEFT_ASSIGN(const bool tied, config.BoolOr({kTied}, true));
     if (!tied) named[kTied] = false;
@@ -227,7 +227,7 @@ Result<Config> WithDenseLayers(const Config& config) {
 
 namespace {
 
-// Layers of other kinds, of a model that says so: their tensors are others.
+// Refuses layer types that the family does not have.
 Status CheckLayerTypes(const Config& config) {
     WEFT_ASSIGN(const std::vector<std::string> types, config.Strings({"layer_types"}));
     for (size_t layer = 0; layer < types.size(); ++layer) {
@@ -240,7 +240,7 @@ Status CheckLayerTypes(const Config& config) {
     return {};
 }
 
-// Columns of the MLP: one number, or one a layer; nothing where the model says none.
+// Columns of the MLP: one number, or one per layer; writes nothing if config.json has none.
 Status WriteFfn(const Config& config, MetaWriter& meta) {
     constexpr std::string_view kFrom = "intermediate_size", kKey = "feed_forward_length";
     if (config.Has(kFrom) && config.json()[kFrom].is_array()) {
@@ -290,13 +290,13 @@ Status WriteCommon(const Config& config, MetaWriter& meta, std::string_view expe
     meta.Int("context_length", context);
     meta.Int("embedding_length", hidden);
     WEFT_TRY(WriteFfn(config, meta));
-    if (!config.Has("kv_lora_rank")) {  // else of the latent vector: family_deepseek.cc
+    if (!config.Has("kv_lora_rank")) {  // else the latent's sizes: family_deepseek.cc
         meta.Int("attention.key_length", head_dim);
         WEFT_ASSIGN(const int64_t value_dim, config.IntOr({"v_head_dim"}, 1, 1024, head_dim));
         meta.Int("attention.value_length", value_dim);
     }
     meta.F32(centered ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", eps);
-    // Step 3.5's files name what layers with a window rotate; the others rotate half of it.
+    // Step 3.5's files give the rotated dims of windowed layers; the others rotate half of them.
     meta.Int("rope.dimension_count", meta.architecture() == "step35" ? 2 * rotary : rotary);
     meta.F32("rope.freq_base", rope.theta);
     meta.Int("vocab_size", vocab);

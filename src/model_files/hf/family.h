@@ -1,8 +1,8 @@
-// Families of Hugging Face models: for each, its GGUF architecture, which tensor of the folder is
-// which tensor of a GGUF file, and how config.json becomes GGUF metadata. One file a group of
-// relatives (family_llama.cc, ...), a table of rules and a function each; kFamilies in family.cc is
-// the list. Names and transforms are those of llama.cpp's converter, so that model/ builds the same
-// Program from a folder and from a GGUF file.
+// Families of Hugging Face models. A family defines its GGUF architecture, the mapping of the
+// folder's tensors to tensors of a GGUF file, and the mapping of config.json to GGUF metadata. Each
+// group of related families has a file (family_llama.cc, ...) with a table of rules and functions;
+// kFamilies in family.cc lists them all. Names and transforms are those of llama.cpp's converter,
+// so that model/ builds the same Program from a folder and from a GGUF file.
 #pragma once
 
 #include <array>
@@ -20,29 +20,29 @@ namespace weft::model_files::hf {
 
 class Assembly;
 
-// How a tensor of a layer gets its place. All but the last two also take NAME.bias along, where the
+// How a tensor of a layer is converted. All forms but the last two also convert NAME.bias, if the
 // folder has it.
 enum class Form : uint8_t {
     kLinear,
-    kQuery,    // rows by query head, in pairs where the family has them so
-    kKey,      // the same by KV head
-    kRouter,   // kept in F32: a choice of experts is no place to round
+    kQuery,    // rows by query head, reordered to pairs if the family's GGUF files have pairs
+    kKey,      // as kQuery, by KV head
+    kRouter,   // kept in F32, so that rounding does not change the choice of experts
     kExperts,  // '*' in the name is the expert's number; all stacked to [experts, rows, cols]
-    kNorm,     // a vector, plus what the family adds to norms
-    kVector    // a vector; names are given whole, ".weight" or ".bias" included
+    kNorm,     // a vector, plus the family's norm_add
+    kVector    // a vector; names are complete, with ".weight" or ".bias"
 };
 
-// One line of a table: blk.N.GGUF from PREFIX.layers.N.HF.
+// One mapping: blk.N.GGUF from PREFIX.layers.N.HF.
 struct Rule {
     std::string_view gguf, hf;
     Form form;
-    bool needed = true;  // in every layer
+    bool needed = true;  // every layer must have it
 };
 
-// Metadata under "ARCHITECTURE.".
+// Writes metadata under the prefix "ARCHITECTURE.".
 class MetaWriter {
   public:
-    // draft_heads: layers behind those that config.json counts.
+    // draft_heads: layers after those that config.json counts.
     MetaWriter(GgufWriter& writer, std::string_view architecture, int64_t draft_heads = 0)
         : writer_(writer),
           prefix_(std::string(architecture) + "."),
@@ -76,11 +76,11 @@ class MetaWriter {
     int64_t draft_heads_;
 };
 
-// The modules of a head of multi-token prediction beside its layer's.
+// Module names of a multi-token prediction head, apart from its layer's.
 struct DraftHeadNames {
     std::string_view both, token_norm, hidden_norm, last_norm;
-    // They stand beside the head's layers, behind `prefix`; otherwise in its layer, which is behind
-    // the model's.
+    // true: these modules are outside the head's layers, under `prefix`; false: they are in the
+    // head's layer, which follows the model's.
     bool apart = false;
     std::string_view prefix = "";
 };
@@ -90,83 +90,88 @@ struct EndScales {
 };
 
 struct Family {
-    std::string_view model_type;    // of config.json
-    std::string_view architecture;  // of GGUF
+    std::string_view model_type;    // in config.json
+    std::string_view architecture;  // in GGUF
     std::array<std::span<const Rule>, 5> rules;
     Status (*meta)(const Config& config, MetaWriter& meta);
-    // What rules cannot say, of one layer (prefix: "model.layers.3."); may be null.
+    // Converts a layer's tensors that rules cannot describe (prefix: "model.layers.3."); may be
+    // null.
     Status (*layer)(Assembly& assembly, int64_t layer, const std::string& prefix) = nullptr;
-    bool pairs = false;  // rows of Q and K: HF has halves, GGUF neighbouring pairs
-    // Experts in one tensor may stand there as [experts, in, out].
+    bool pairs = false;  // rows of Q and K: halves in HF, neighboring pairs in GGUF
+    // Fused expert tensors may be stored as [experts, in, out].
     bool turned_experts = false;
     float norm_add = 0;
-    bool plain_final_norm = false;  // norm_add is not for the norm before the output
-    // Puts what the family says in a way of its own under the usual keys; may be null.
+    bool plain_final_norm = false;  // norm_add does not apply to the norm before the output
+    // Moves the family's special keys to the usual ones; may be null.
     Result<Config> (*adjust)(const Config& config) = nullptr;
-    // What transformers takes for keys that config.json doesn't mention, as JSON; kCommonDefaults
+    // The defaults of transformers for keys that config.json lacks, as JSON; kCommonDefaults
     // (family.cc) has those that most families share.
     std::string_view defaults = "{}";
     RopeTraits rope = {};
-    std::string_view embedding = "embed_tokens";  // the module with a row for each token
-    std::string_view final_norm = "norm";         // the module of the norm behind all layers
-    // Of several families with one model_type, the first whose `fits` says so; null: any config.
+    std::string_view embedding = "embed_tokens";  // the module with a row per token
+    std::string_view final_norm = "norm";         // the module of the norm after all layers
+    // If several families have the same model_type, the first whose `fits` returns true is used;
+    // null: fits any config.
     Result<bool> (*fits)(const Config& config) = nullptr;
-    // What the embedding and the output matrix are multiplied with; may be null.
+    // Factors on the embedding and the output matrix; may be null.
     Result<EndScales> (*ends)(const Config& config) = nullptr;
-    const DraftHeadNames* draft_head = nullptr;  // null: the family has none that Weft knows
+    const DraftHeadNames* draft_head = nullptr;  // null: none that Weft supports
 };
 
-// The family of a config.json. kUnsupported: names the model_type and the supported ones.
+// The family of a config.json. Errors: kUnsupported, with the model_type and the supported ones.
 Result<const Family*> FindFamily(const Config& config);
 // "llama, mistral, qwen2, ...".
 std::string SupportedModelTypes();
 
 // ---- What families share ------------------------------------------------------------------------
 
-// The sizes that every decoder has, RoPE and its scaling included. Another activation than
-// `activation` is refused.
+// Writes the sizes that every decoder has, and RoPE with its scaling. Refuses activations other
+// than `activation`.
 Status WriteCommon(const Config& config, MetaWriter& meta, std::string_view activation = "silu");
 
-// Experts, which the model must have: how many, how many are used and how they are chosen. `width`:
-// the key of an expert's columns, "moe_intermediate_size" or, of models without a dense layer,
-// "intermediate_size". `gating`: "softmax" or "sigmoid", where config.json doesn't say.
+// Writes the keys of experts: their number, the number used per token, and the routing. The model
+// must have experts. `width`: the config key of an expert's columns, "moe_intermediate_size" or, in
+// models without a dense layer, "intermediate_size". `gating`: "softmax" or "sigmoid", the default
+// if config.json does not say.
 Status WriteExperts(const Config& config, MetaWriter& meta, std::string_view width,
                     std::string_view gating);
 
-// Which layers of a model with experts have none: the first (first_k_dense_replace), those of
-// mlp_only_layers, and all but each decoder_sparse_step-th.
+// Which layers of a model with experts are dense: the first ones (first_k_dense_replace), those in
+// mlp_only_layers, and those that decoder_sparse_step skips.
 Result<std::vector<bool>> DenseLayers(const Config& config);
 // WriteCommon, and Granite's factors.
 Status WriteGranite(const Config& config, MetaWriter& meta);
 
-// Keys and tensors of latent attention (family_deepseek.cc): its sizes, and a layer's `module`,
-// which has keys and values, as attn_k_b and attn_v_b.
+// Latent attention (family_deepseek.cc): writes its keys; and splits a layer's `module`, which
+// holds keys and values, into attn_k_b and attn_v_b.
 Status LatentMeta(const Config& config, MetaWriter& meta);
 Status SplitKvB(Assembly& assembly, int64_t layer, const std::string& module);
 // Which layers of Qwen3-Next and Qwen 3.5 have recurrent state.
 Result<std::vector<bool>> RecurrentLayers(const Config& config);
 
-// The config with mlp_layer_types ("dense" or "sparse", one a layer), where it is there, as
-// first_k_dense_replace and mlp_only_layers. kCorrupt: another type, or another number of them.
+// The config with mlp_layer_types ("dense" or "sparse" per layer), if present, converted to
+// first_k_dense_replace and mlp_only_layers. kCorrupt: an unknown type, or a wrong number of
+// entries.
 Result<Config> WithDenseLayers(const Config& config);
 
-// The text model's config: the family's defaults, config.json, and its "text_config" over it,
-// adjusted by the family, with RoPE resolved. kCorrupt: a key is null that has no such value.
+// The text model's config: the family's defaults, overridden by config.json, overridden by its
+// "text_config"; then adjusted by the family, with RoPE resolved. kCorrupt: null for a key that
+// must have a value.
 Result<Config> TextConfig(const Config& config, const Family& family);
 
-// The window and which layers have it. `pattern`: which layers slide where config.json has no
-// layer_types; no keys are written where no layer slides.
+// Writes the window and the windowed layers. `pattern`: whether a layer is windowed if config.json
+// has no layer_types. Writes no keys if no layer is windowed.
 Status WriteWindow(const Config& config, MetaWriter& meta, int64_t window,
                    bool (*pattern)(int64_t layer));
-// The window of all layers, `sliding_window`; null is none.
+// Writes `sliding_window` for all layers; null: no window.
 Status WindowEverywhere(const Config& config, MetaWriter& meta);
 
-// The config with layer_types, where it has none but a window: sliding_window_pattern says which
-// layers slide, as a number n (all but each n-th, counted from layer `first`, before which none do)
-// or as letters L and G in turn; `usual` where it is absent.
+// If the config has a window but no layer_types, adds them from sliding_window_pattern: a number n
+// (all layers but each n-th, counted from layer `first`, before which none is windowed), or a
+// repeated string of letters L (windowed) and G. `usual`: the number if the key is absent.
 Result<Config> WithLayerTypes(const Config& config, int64_t usual, int64_t first = 0);
 
-// Of DeepSeek and GLM.
+// DeepSeek and GLM.
 inline constexpr DraftHeadNames kDeepseekDraftHead = {"eh_proj", "enorm", "hnorm",
                                                       "shared_head.norm"};
 
@@ -189,7 +194,7 @@ inline constexpr Rule kMlpRules[] = {
     {"ffn_up", "mlp.up_proj", Form::kLinear},
     {"ffn_down", "mlp.down_proj", Form::kLinear},
 };
-// A layer has experts or is dense: none of these is needed in each.
+// A layer is dense or has experts, so none of these is needed in every layer.
 inline constexpr Rule kMoeRules[] = {
     {"ffn_gate", "mlp.gate_proj", Form::kLinear, false},
     {"ffn_up", "mlp.up_proj", Form::kLinear, false},
@@ -205,7 +210,7 @@ inline constexpr Rule kSharedExpertsRules[] = {
     {"ffn_down_shexp", "mlp.shared_experts.down_proj", Form::kLinear, false},
     {"exp_probs_b.bias", "mlp.gate.e_score_correction_bias", Form::kVector, false},
 };
-// Of one shared expert, which a gate of its own opens (Qwen).
+// One shared expert with its own gate (Qwen).
 inline constexpr Rule kSharedExpertRules[] = {
     {"ffn_gate_inp_shexp", "mlp.shared_expert_gate", Form::kRouter, false},
     {"ffn_gate_shexp", "mlp.shared_expert.gate_proj", Form::kLinear, false},

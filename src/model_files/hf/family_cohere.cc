@@ -1,4 +1,4 @@
-// Command R, Command A and Cohere's models with experts.
+// Command R, Command A and Cohere's MoE models.
 #include <algorithm>
 
 #include "model_files/hf/assembly.h"
@@ -37,7 +37,7 @@ Result<Config> Cohere2Adjust(const Config& config) {
     return WithLayerTypes(config, 4);
 }
 
-// Layers of the type `dense` must stand before all others.
+// Number of leading `dense` layers; other layers must not be dense.
 Result<int64_t> LeadingDense(const Config& config) {
     WEFT_ASSIGN(const std::vector<std::string> types, config.Strings({"mlp_layer_types"}));
     if (types.empty()) return config.IntOr({"first_k_dense_replace"}, 0, kMostDense, 0);
@@ -63,7 +63,7 @@ Result<Config> Cohere2MoeAdjust(const Config& config) {
     if (dense > 0 && pattern != 1) {
         return config.Corrupt("prefix_dense_sliding_window_pattern", "1");
     }
-    // The softmax is that of the chosen logits.
+    // The softmax is over the chosen logits.
     WEFT_ASSIGN(const bool norm, config.BoolOr({"norm_topk_prob"}, true));
     const Json over = {
         {"first_k_dense_replace", dense}, {"intermediate_size", dense_ffn},
@@ -86,7 +86,7 @@ constexpr Rule kCohereRules[] = {
     {"attn_norm", "input_layernorm", Form::kNorm},
 };
 
-// Of Command R+, each head with weights of its own.
+// Command R+: each head has its own weights.
 constexpr Rule kCohereHeadRules[] = {
     {"attn_q_norm", "self_attn.q_norm", Form::kNorm, false},
     {"attn_k_norm", "self_attn.k_norm", Form::kNorm, false},

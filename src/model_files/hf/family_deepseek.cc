@@ -1,7 +1,8 @@
 // DeepSeek V2, V3 and R1, Kimi K2 (and the text part of K2.5 to K2.7), GLM 4.7 Flash, Youtu,
-// Mistral Small 4 and Large 4, DeepSeek V3.2, GLM 5: latent attention. GGUF has the projection from
-// the latent vector to keys and values (kv_b) in two: K's part of each head transposed, ready to be
-// absorbed into the query, and V's. The rotated dims stand in neighbouring pairs in both.
+// Mistral Small 4 and Large 4, DeepSeek V3.2, GLM 5: latent attention. GGUF splits the projection
+// from the latent to keys and values (kv_b) into two tensors: K's part, transposed per head so that
+// it can be absorbed into the query, and V's part. Rotated dims are in neighboring pairs in both
+// formats.
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -35,7 +36,7 @@ Status LatentMeta(const Config& config, MetaWriter& meta) {
 
 namespace {
 
-// The config as WriteCommon shall see it: one KV head, and heads of the rotated dims alone.
+// The config for WriteCommon: one KV head, with heads of only the rotated dims.
 Result<Config> OneKvHead(const Config& config) {
     WEFT_ASSIGN(const int64_t rotary, config.NeedInt({"qk_rope_head_dim"}, 2, kMostWidth));
     const Json json = {{"num_key_value_heads", 1}, {"head_dim", rotary}};
@@ -51,7 +52,7 @@ Status WriteRouting(const Config& config, MetaWriter& meta, std::string_view gat
     return WriteExperts(config.With(over), meta, kWidth, gating);
 }
 
-// All but the experts.
+// All keys except those of experts.
 Status LatentModelMeta(const Config& config, MetaWriter& meta) {
     WEFT_ASSIGN(const bool neighbours, config.BoolOr({"rope_interleave"}, true));
     WEFT_ASSIGN(const int64_t step, config.IntOr({"moe_layer_freq"}, 1, 4096, 1));
@@ -76,7 +77,7 @@ Status Mistral4Meta(const Config& config, MetaWriter& meta) {
     return WriteTemperature(config, meta);
 }
 
-// The share of a head that is rotated is of all its columns, and says what qk_rope_head_dim says.
+// partial_rotary_factor is relative to all columns of a head, and repeats qk_rope_head_dim.
 Result<Config> Mistral4Adjust(const Config& config) {
     constexpr std::string_view kShare = "partial_rotary_factor";
     WEFT_ASSIGN(const int64_t rotary, config.NeedInt({"qk_rope_head_dim"}, 2, kMostWidth));
@@ -105,8 +106,8 @@ Status Deepseek3Meta(const Config& config, MetaWriter& meta) {
     return DeepseekMeta(config, meta, "sigmoid");
 }
 
-// Layers of GLM 5 that have an indexer of their own: by their types, else by a pattern of F (full)
-// and S (shared), else each index_topk_freq-th from layer index_skip_topk_offset - 1 on, and those
+// GLM 5's layers with their own indexer: by their types, else by a pattern of F (full) and S
+// (shared), else every index_topk_freq-th from layer index_skip_topk_offset - 1 on, and all layers
 // before it.
 Result<std::vector<bool>> OwnIndexers(const Config& config) {
     std::vector<bool> own;
@@ -154,7 +155,7 @@ void WriteFlags(MetaWriter& meta, std::string_view key, const std::vector<bool>&
     meta.Bools(key, {flags.get(), values.size()});
 }
 
-// With an indexer.
+// For models with an indexer.
 Status SparseMeta(const Config& config, MetaWriter& meta) {
     WEFT_TRY(DeepseekMeta(config, meta, "sigmoid"));
     WEFT_TRY(IndexerMeta(config, meta));
@@ -171,7 +172,7 @@ Status SparseMeta(const Config& config, MetaWriter& meta) {
     return {};
 }
 
-// Of Mistral Large 4, by layer: whether its heads have rotated columns.
+// Mistral Large 4, by layer: whether its heads have rotated columns.
 Result<std::vector<bool>> RotatedLayers(const Config& config) {
     constexpr std::string_view kKey = "no_rope_layers";
     WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, 4096));
@@ -188,8 +189,8 @@ Result<std::vector<bool>> RotatedLayers(const Config& config) {
     return rotated;
 }
 
-// By layer, whose latents it reads: its own, or (as transformers takes it) those of the last layer
-// of its kind whose latents others read.
+// By layer, the layer whose latents it reads: itself, or (as in transformers) the last layer of its
+// kind that writes shared latents.
 Result<std::vector<int64_t>> LatentSources(const Config& config, const std::vector<bool>& rotated) {
     constexpr std::string_view kKey = "kv_source_layers";
     const auto layers = static_cast<int64_t>(rotated.size());
@@ -228,7 +229,7 @@ Status MistralLarge4Meta(const Config& config, MetaWriter& meta) {
     return {};
 }
 
-// Every layer is of a type of its own name.
+// Every layer has a type with a name of its own.
 Result<Config> SparseAdjust(const Config& config) {
     WEFT_ASSIGN(const std::vector<std::string> types, config.Strings({"layer_types"}));
     const bool usual = std::ranges::all_of(
@@ -257,7 +258,7 @@ Status SplitHeads(Assembly& assembly, int64_t layer, const std::string& module, 
     }
     const int64_t latent = keys->cols();
     keys = SomeRows(std::move(keys), 0, plain, plain + value, heads * plain);
-    if (!IsFloat(keys->dtype())) {  // FP8 times a scale may leave the range of F16
+    if (!IsFloat(keys->dtype())) {  // FP8 times a scale may exceed the range of F16
         const bool fp8 = keys->dtype() == DType::kFP8;
         keys = Converted(std::move(keys), fp8 ? DType::kBF16 : DType::kF16);
     }
@@ -283,8 +284,8 @@ Status DeepseekLayer(Assembly& assembly, int64_t layer, const std::string& prefi
     return SplitKvB(assembly, layer, prefix + "self_attn.kv_b_proj");
 }
 
-// Layers without RoPE have no rotated columns. RoPE's frequencies are times exp(alpha): a GGUF file
-// has divisors.
+// Layers without RoPE have no rotated columns. Frequencies are multiplied by exp(alpha), which a
+// GGUF file stores as divisors.
 Status MistralLarge4Layer(Assembly& assembly, int64_t layer, const std::string& prefix) {
     const Config& config = assembly.config();
     WEFT_ASSIGN(const std::vector<bool> rotated, RotatedLayers(config));
@@ -308,7 +309,7 @@ Status MistralLarge4Layer(Assembly& assembly, int64_t layer, const std::string& 
 }
 
 constexpr Rule kLatentRules[] = {
-    {"attn_q", "self_attn.q_proj", Form::kLinear, false},  // or by way of a latent vector, too
+    {"attn_q", "self_attn.q_proj", Form::kLinear, false},  // or through a latent
     {"attn_q_a", "self_attn.q_a_proj", Form::kLinear, false},
     {"attn_q_a_norm", "self_attn.q_a_layernorm", Form::kNorm, false},
     {"attn_q_b", "self_attn.q_b_proj", Form::kLinear, false},
@@ -325,8 +326,8 @@ constexpr Rule kIndexerRules[] = {
     {"indexer.k_norm.bias", "self_attn.indexer.k_norm.bias", Form::kVector, false},
 };
 
-// Mistral Large 4's folders have Mistral's own names. A layer that reads the latents of another
-// makes none.
+// Mistral Large 4's folders have Mistral's own names. A layer that reads another layer's latents
+// has no tensors for them.
 constexpr Rule kMistralLarge4Rules[] = {
     {"attn_norm", "attention_norm", Form::kNorm},
     {"attn_q", "attention.wq", Form::kLinear},
@@ -389,7 +390,7 @@ constexpr Family Sparse(std::string_view model_type, std::string_view architectu
     return family;
 }
 
-// Queries are projected at once; what else is its own stands at its functions.
+// Queries are projected directly; other differences are described at their functions.
 constexpr Family MistralLarge4(std::string_view model_type) {
     Family family = Deepseek(model_type, MistralLarge4Meta,
                              R"({"max_position_embeddings": 1048576, "rms_norm_eps": 1e-5,

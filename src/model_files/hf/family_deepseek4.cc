@@ -1,6 +1,6 @@
-// DeepSeek V4, with the tensor names of DeepSeek's own folders. config.json may be DeepSeek's
-// (compress_ratios, num_hash_layers, rope_scaling) or that of transformers (layer_types,
-// mlp_layer_types, rope_parameters of "main" and "compress").
+// DeepSeek V4, with the tensor names of DeepSeek's own folders. config.json may be in DeepSeek's
+// form (compress_ratios, num_hash_layers, rope_scaling) or in that of transformers (layer_types,
+// mlp_layer_types, rope_parameters with "main" and "compress").
 #include <algorithm>
 #include <cmath>
 
@@ -17,7 +17,7 @@ Result<int64_t> Layers(const Config& config) {
 
 // ---- config.json --------------------------------------------------------------------------------
 
-// Positions of a window by layer, from the types of layers.
+// Sets the positions per window of each layer from the layer types.
 Status TakeLayerTypes(const Config& config, Json& over) {
     if (config.Has("compress_ratios")) return {};
     WEFT_ASSIGN(const int64_t layers, Layers(config));
@@ -44,7 +44,7 @@ Status TakeLayerTypes(const Config& config, Json& over) {
     return {};
 }
 
-// How many of the first layers have experts by token.
+// Sets the number of first layers that choose experts by token id.
 Status TakeHashLayers(const Config& config, Json& over) {
     if (config.Has("num_hash_layers")) return {};
     WEFT_ASSIGN(const int64_t layers, Layers(config));
@@ -63,8 +63,7 @@ Status TakeHashLayers(const Config& config, Json& over) {
     return {};
 }
 
-// rope_parameters of transformers, for the keys of layers without and with windows, in the form of
-// DeepSeek's.
+// Converts transformers' rope_parameters, for layers without and with windows, to DeepSeek's form.
 Status TakeRope(const Config& config, Json& over) {
     WEFT_ASSIGN(const Config all, config.Sub({"rope_parameters"}));
     if (all.Has("main") && all.Has("compress")) {
@@ -91,7 +90,7 @@ Status TakeRope(const Config& config, Json& over) {
         const std::string_view given = config.Has("rope_scaling") ? place : "rope_parameters";
         return config.Corrupt(given, "an attention_factor of 1, or none");
     }
-    scaling["attention_factor"] = 1.0;  // none of YaRN's
+    scaling["attention_factor"] = 1.0;  // YaRN's magnitude is not used
     return {};
 }
 
@@ -171,7 +170,7 @@ Status LacksTensor(const Assembly& assembly, const std::string& name) {
     return MakeError(ErrorCode::kCorrupt, "{}: tensor '{}' is missing", assembly.folder(), name);
 }
 
-// The router, and what chooses beside it: a table of experts by token, or a bias.
+// Adds the router and either a table of experts by token id or a bias for the choice.
 Status AddRouter(Assembly& assembly, int64_t layer, const std::string& module) {
     const Config& config = assembly.config();
     WEFT_ASSIGN(MatrixPtr router, assembly.Linear(module));
@@ -192,7 +191,7 @@ Status AddRouter(Assembly& assembly, int64_t layer, const std::string& module) {
     return {};
 }
 
-// Matrices without a ".weight" behind their names, which stay in F32.
+// Adds matrices without ".weight" in their names, which stay F32.
 Status AddPlain(Assembly& assembly, const std::string& name, const std::string& gguf, bool needed) {
     WEFT_ASSIGN(MatrixPtr matrix, assembly.Tensor(name));
     if (matrix == nullptr) return needed ? LacksTensor(assembly, name) : Status();

@@ -27,7 +27,7 @@ Result<Config> Exaone4Adjust(const Config& config) {
     return WithLayerTypes(config, 4);
 }
 
-// Its shared experts under the name that others have.
+// Renames its shared experts to the usual key.
 Result<Config> ExaoneMoeAdjust(const Config& config) {
     WEFT_ASSIGN(const int64_t shared, config.NeedInt({"num_shared_experts"}, 0, 64));
     const Json over = {{"n_shared_experts", shared}};
@@ -51,7 +51,7 @@ constexpr Rule kGlm4Rules[] = {
     {"post_attention_norm", "post_self_attn_layernorm", Form::kNorm},
     {"ffn_norm", "post_attention_layernorm", Form::kNorm},
     {"post_ffw_norm", "post_mlp_layernorm", Form::kNorm},
-    {"ffn_up", "mlp.gate_up_proj", Form::kLinear},  // gate over up, as in GGUF
+    {"ffn_up", "mlp.gate_up_proj", Form::kLinear},  // gate before up, as in GGUF
     {"ffn_down", "mlp.down_proj", Form::kLinear},
 };
 

@@ -1,5 +1,6 @@
-// Falcon-H1. Its muP multipliers become part of F32 weights, as in GGUF files. Others they would
-// round once more: there they are tensors of their own, NAME.scale (Assembly::AddScaled).
+// Falcon-H1. Its muP multipliers are multiplied into F32 weights, as in GGUF files. Other weights
+// would be rounded again, so there the multipliers are separate tensors, NAME.scale
+// (Assembly::AddScaled).
 #include <algorithm>
 
 #include "model_files/hf/mamba.h"
@@ -16,7 +17,7 @@ Result<float> Multiplier(const Config& config, std::string_view key) {
     return config.Corrupt(key, "a number above 0");
 }
 
-// So many of them; all 1 where there are none.
+// `count` multipliers; all 1 if the key is absent.
 Result<std::vector<float>> Multipliers(const Config& config, std::string_view key, size_t count) {
     WEFT_ASSIGN(const std::vector<double> list, config.Floats({key}));
     if (list.empty()) return std::vector<float>(count, 1.0f);
@@ -27,7 +28,7 @@ Result<std::vector<float>> Multipliers(const Config& config, std::string_view ke
 
 Result<Config> FalconAdjust(const Config& config) {
     WEFT_TRY(CheckSteps(config));
-    // The multipliers would be part of biases, too: no published model has any.
+    // The multipliers would also apply to biases, which no published model has.
     for (const std::string_view key :
          {"attention_bias", "mlp_bias", "projectors_bias", "mamba_proj_bias"}) {
         WEFT_ASSIGN(const bool biased, config.BoolOr({key}, false));
@@ -116,7 +117,7 @@ Result<EndScales> FalconEnds(const Config& config) {
     return scales;
 }
 
-// (llama.cpp's converter leaves out the end of ffn_norm's name.)
+// (llama.cpp's converter omits the suffix of ffn_norm's name.)
 constexpr Rule kFalconRules[] = {
     {"attn_norm", "input_layernorm", Form::kNorm},
     {"ffn_norm", "pre_ff_layernorm.weight", Form::kVector},

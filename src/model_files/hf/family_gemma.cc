@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::string_view kGelu = "gelu_pytorch_tanh";
 
-// Readers of Gemma 2's files take a cap for a missing key, so null is written, as 0.
+// For Gemma 2, readers assume a cap if the key is missing, so null is written as 0.
 Status SoftCap(const Config& config, MetaWriter& meta, std::string_view key) {
     if (!config.Has(key)) {
         if (meta.architecture() == "gemma2") meta.F32(key, 0);
@@ -33,7 +33,7 @@ Status GemmaMeta(const Config& config, MetaWriter& meta, bool (*slides)(int64_t 
     return WriteWindow(config, meta, window, slides);
 }
 
-// Old folders name the exact GELU and mean the other, as transformers has it.
+// Old folders name the exact GELU but mean the tanh form, as transformers does.
 Result<Config> Gemma1Adjust(const Config& config) {
     WEFT_ASSIGN(const std::string said, config.StringOr({"hidden_act"}, std::string(kGelu)));
     if (said != "gelu") return config;
@@ -52,7 +52,7 @@ Status Gemma2Meta(const Config& config, MetaWriter& meta) {
     return GemmaMeta(config, meta, [](int64_t layer) { return layer % 2 == 0; });
 }
 
-// Every sixth layer sees all, and has a base of RoPE (and its scaling) of its own.
+// Every sixth layer has full attention, with its own RoPE base and scaling.
 Status Gemma3Meta(const Config& config, MetaWriter& meta) {
     WEFT_ASSIGN(const int64_t step,
                 config.IntOr({"sliding_window_pattern", "_sliding_window_pattern"}, 1, 4096, 6));

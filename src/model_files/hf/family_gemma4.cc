@@ -1,4 +1,4 @@
-// Gemma 4 (text): norms are plain, layers without a window have heads of their own.
+// Gemma 4 (text): norms have no added 1; layers without a window have their own head sizes.
 #include <cmath>
 
 #include "model_files/hf/assembly.h"
@@ -21,7 +21,7 @@ Error Missing(const Assembly& assembly, const std::string& name) {
                      assembly.folder(), name);
 }
 
-// What no released model has.
+// Refuses features that no released model has.
 Status RefuseOthers(const Config& config) {
     WEFT_ASSIGN(const bool bias, config.BoolOr({"attention_bias"}, false));
     if (bias) return NotSupported(config, "attention_bias", "with biases");
@@ -32,7 +32,7 @@ Status RefuseOthers(const Config& config) {
     return {};
 }
 
-// One type a layer; the last sees all, whatever is said of it.
+// The type of each layer; the last one always has full attention.
 Result<std::vector<std::string>> LayerTypes(const Config& config, int64_t layers) {
     WEFT_ASSIGN(std::vector<std::string> types, config.Strings({"layer_types"}));
     if (!types.empty() && types.size() != static_cast<size_t>(layers)) {
@@ -50,8 +50,8 @@ struct Heads {
     bool operator==(const Heads&) const = default;
 };
 
-// Of one layer: config.json says what is different about it under its number, or, as of all layers
-// without a window, under names that begin with "global".
+// Heads of one layer: config.json overrides them by layer number or, for all layers without a
+// window, by keys that begin with "global".
 Result<Heads> HeadsOf(const Config& config, int64_t layer, bool slides) {
     Heads heads;
     WEFT_ASSIGN(heads.head_dim, config.NeedInt({"head_dim"}, 1, kGemmaHeadDim));
@@ -73,14 +73,14 @@ Result<Heads> HeadsOf(const Config& config, int64_t layer, bool slides) {
     return heads;
 }
 
-// Heads under the names that all models have: "head_dim" of layers without a window,
-// "num_key_value_heads" by layer.
+// Sets the usual keys for heads: "head_dim" of layers without a window, "num_key_value_heads" by
+// layer.
 Result<Config> Gemma4Adjust(const Config& config) {
     WEFT_TRY(RefuseOthers(config));
     WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, kGemmaLayers));
     WEFT_ASSIGN(const std::vector<std::string> types, LayerTypes(config, layers));
     Json kv_heads = Json::array();
-    Heads of_kind[2];  // without a window, and with one
+    Heads of_kind[2];  // [0]: without a window, [1]: windowed
     for (int64_t layer = 0; layer < layers; ++layer) {
         const bool slides = types[static_cast<size_t>(layer)] == "sliding_attention";
         WEFT_ASSIGN(const Heads heads, HeadsOf(config, layer, slides));
@@ -102,7 +102,7 @@ Result<Config> Gemma4Adjust(const Config& config) {
     if (!experts) adjusted["num_experts"] = nullptr;
     WEFT_ASSIGN(const int64_t shared, config.IntOr({"num_kv_shared_layers"}, 0, layers - 1, 0));
     WEFT_ASSIGN(const bool wide, config.BoolOr({"use_double_wide_mlp"}, false));
-    if (wide && shared > 0) {  // layers that read the KV cache of another have MLPs twice as wide
+    if (wide && shared > 0) {  // layers that read another layer's KV cache have MLPs twice as wide
         WEFT_ASSIGN(const int64_t ffn, config.NeedInt({"intermediate_size"}, 1, 1 << 19));
         Json list = Json::array();
         for (int64_t layer = 0; layer < layers; ++layer) {
@@ -139,7 +139,7 @@ Status Gemma4Meta(const Config& config, MetaWriter& meta) {
     return WriteWindowedBase(config, meta);
 }
 
-// attention_k_eq_v: layers without a window have no values of their own.
+// attention_k_eq_v: layers without a window have no value projection.
 Status CheckValues(const Assembly& assembly, int64_t layer, const std::string& prefix) {
     const Config& config = assembly.config();
     constexpr std::string_view kKey = "attention_k_eq_v";
@@ -152,8 +152,7 @@ Status CheckValues(const Assembly& assembly, int64_t layer, const std::string& p
     return config.Corrupt(kKey, fmt::format("false: there is {}v_proj.weight", attention));
 }
 
-// Beside the layers: the table of embeddings by layer, and what projects the usual embedding to
-// them.
+// Layer 0 also adds the model's table of per-layer embeddings and the projection to them.
 Status Gemma4Layer(Assembly& assembly, int64_t layer, const std::string& prefix) {
     WEFT_TRY(CheckValues(assembly, layer, prefix));
     WEFT_ASSIGN(const int64_t columns,
@@ -181,7 +180,7 @@ constexpr Rule kNormRules4[] = {
     {"post_ffw_norm", "post_feedforward_layernorm", Form::kNorm},
     {"layer_output_scale.weight", "layer_scalar", Form::kVector},
 };
-// Keys serve as values where there are none. Layers that read the KV cache of another need neither.
+// Keys serve as values if there are none. Layers that read another layer's KV cache need neither.
 constexpr Rule kHeadRules[] = {
     {"attn_q", "self_attn.q_proj", Form::kQuery},
     {"attn_k", "self_attn.k_proj", Form::kKey, false},
@@ -195,7 +194,7 @@ constexpr Rule kLayerInputRules[] = {
     {"proj", "per_layer_projection", Form::kLinear, false},
     {"post_norm", "post_per_layer_input_norm", Form::kNorm, false},
 };
-// Beside the dense MLP; the experts themselves are one tensor.
+// In addition to the dense MLP; the experts themselves are one tensor.
 constexpr Rule kExpertRules[] = {
     {"ffn_gate_inp", "router.proj", Form::kRouter, false},
     {"ffn_gate_inp.scale", "router.scale", Form::kVector, false},
@@ -214,7 +213,7 @@ constexpr std::string_view kDefaults =
             "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25,
                                "rope_theta": 1000000.0}}})";
 
-// The 12B model, which sees and hears without a tower of its own.
+// The 12B model, which accepts images and audio without a separate encoder.
 constexpr std::string_view kUnifiedDefaults =
     R"({"head_dim": 256, "num_attention_heads": 8, "num_key_value_heads": 4,
         "max_position_embeddings": 262144, "sliding_window": 1024, "vocab_size": 262144,

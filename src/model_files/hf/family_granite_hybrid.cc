@@ -1,4 +1,4 @@
-// Granite 4, with Mamba-2 layers (H) and without, dense and with experts.
+// Granite 4, with Mamba-2 layers (H) and without them, dense and with experts.
 #include <algorithm>
 
 #include "model_files/hf/mamba.h"
@@ -8,7 +8,7 @@ namespace {
 
 constexpr int64_t kMostGraniteLayers = 4096, kMostGraniteColumns = 1 << 20;
 
-// By layer: Mamba-2; else attention.
+// By layer: true: Mamba-2, false: attention.
 Result<std::vector<bool>> GraniteLayers(const Config& config) {
     constexpr std::string_view kKey = "layer_types";
     WEFT_ASSIGN(const int64_t layers,
@@ -37,7 +37,7 @@ Result<bool> GraniteHasExperts(const Config& config) {
     return experts > 0;
 }
 
-// The shared MLP is the only one of a model without experts.
+// In a model without experts, the shared MLP is the only MLP.
 Result<Config> GraniteHybridAdjust(const Config& config) {
     WEFT_TRY(CheckSteps(config));
     WEFT_ASSIGN(const std::vector<bool> mamba, GraniteLayers(config));
@@ -75,7 +75,7 @@ Result<MambaShape> GraniteShape(const Config& config) {
     if (by_hand) {
         WEFT_ASSIGN(head_dim, config.NeedInt({"mamba_d_head"}, 1, 1024));
     }
-    // transformers norms all groups as one, llama.cpp each by itself.
+    // transformers norms all groups together, llama.cpp each separately.
     if (s.groups != 1) return config.Corrupt("mamba_n_groups", "1");
     if (s.head_dim == head_dim && head_dim * s.heads == expand * hidden) return s;
     return config.Corrupt(by_hand ? "mamba_d_head" : "mamba_n_heads",
@@ -91,14 +91,14 @@ Status GraniteHybridMeta(const Config& config, MetaWriter& meta) {
     if (positions != "rope" && positions != "nope") {
         return config.Corrupt("position_embedding_type", "'rope' or 'nope'");
     }
-    meta.Bool("rope.scaling.finetuned", positions == "rope");  // llama.cpp's sign
+    meta.Bool("rope.scaling.finetuned", positions == "rope");  // how llama.cpp marks RoPE
     if (meta.architecture() != "granitehybrid") return {};
     WEFT_ASSIGN(const MambaShape shape, GraniteShape(config));
     WriteMamba(shape, meta);
     return {};
 }
 
-// shared_mlp.input_linear has the gate above what it opens.
+// shared_mlp.input_linear holds the gate before the up projection.
 Status GraniteHybridTensors(Assembly& assembly, int64_t layer, const std::string& prefix) {
     const Config& config = assembly.config();
     WEFT_ASSIGN(const bool experts, GraniteHasExperts(config));
@@ -154,7 +154,7 @@ constexpr Family GraniteWhere(std::string_view architecture, Result<bool> (*fits
     family.fits = fits;
     return family;
 }
-// As llama.cpp's converter names them.
+// GGUF names are those of llama.cpp's converter.
 constexpr Family kGraniteHybridFamilies[] = {GraniteWhere("granitehybrid", GraniteHasState),
                                              GraniteWhere("granitemoe", GraniteHasExperts),
                                              kGraniteDense};

@@ -7,7 +7,7 @@
 namespace weft::model_files::hf {
 namespace {
 
-// One number for all layers, or a list of it. Nothing: the key is absent.
+// One number for all layers, possibly as a list of equal numbers. nullopt: the key is absent.
 Result<std::optional<int64_t>> OneForAll(const Config& config, std::string_view key) {
     if (!config.Has(key)) return std::optional<int64_t>();
     if (!config.json()[key].is_array()) {
@@ -29,7 +29,7 @@ Result<Config> Renamed(const Config& config, const Json& over) {
 
 // ---- Hunyuan ------------------------------------------------------------------------------------
 
-// "dynamic" with an alpha is a larger base, whatever the context: NTK-aware scaling.
+// "dynamic" with an alpha means a larger base for any context: NTK-aware scaling.
 Result<Config> HunyuanRope(const Config& config) {
     WEFT_ASSIGN(Config rope, config.Sub({"rope_scaling"}));
     if (rope.json().empty()) {
@@ -87,7 +87,7 @@ Status ErnieMeta(const Config& config, MetaWriter& meta) {
 }
 Status ErnieMoeMeta(const Config& config, MetaWriter& meta) {
     WEFT_TRY(WriteCommon(config, meta));
-    // llama.cpp does not load a file without it.
+    // llama.cpp does not load a file without this key.
     WEFT_ASSIGN(const int64_t step, config.NeedInt({"decoder_sparse_step"}, 1, 4096));
     meta.Int("interleave_moe_layer_step", step);
     return WriteExperts(config, meta, "moe_intermediate_size", "softmax");
@@ -103,7 +103,7 @@ Result<Config> ErnieMoeAdjust(const Config& config) {
     WEFT_ASSIGN(const int64_t shared, config.IntOr({"moe_num_shared_experts"}, 0, 64, 0));
     WEFT_ASSIGN(const int64_t width, config.NeedInt({"moe_intermediate_size"}, 1, 1 << 20));
     WEFT_ASSIGN(const double least, config.F64Or({"moe_norm_min"}, 1e-12));
-    // A softmax's best are more than this, so that the limit is never met.
+    // The best softmax scores always exceed this, so the limit has no effect.
     if (!(least <= 1e-6)) return config.Corrupt("moe_norm_min", "at most 1e-6");
     if (last != -1 && last < layers - 1) {
         return config.Corrupt("moe_layer_end_index", "-1 or the last layer");

@@ -1,5 +1,5 @@
-// Kimi Linear: layers of Kimi Delta Attention beside latent attention without positions. Ling 3:
-// the same with positions, gates by head, and bounded decays.
+// Kimi Linear: layers of Kimi Delta Attention, and latent attention without positions. Ling 3: the
+// same with positions, gates per head, and bounded decays.
 #include <algorithm>
 #include <cmath>
 
@@ -41,7 +41,7 @@ Result<std::vector<bool>> KdaLayers(const Config& config) {
     return kda;
 }
 
-// The types that linear_attn_config names by the numbers of the layers, from 1.
+// Layer types from linear_attn_config, which lists layer numbers from 1.
 Result<Json> NamedTypes(const Config& attention, int64_t layers) {
     WEFT_ASSIGN(const std::vector<int64_t> full, attention.Ints({"full_attn_layers"}));
     WEFT_ASSIGN(const std::vector<int64_t> kda, attention.Ints({"kda_layers"}));
@@ -64,7 +64,7 @@ Status KimiMustBe(const Config& config, const char* key, bool expected) {
     return config.Corrupt(key, expected ? "true" : "false");
 }
 
-// What published folders have in linear_attn_config.
+// Takes the keys of published folders, in linear_attn_config.
 Status TakeAttention(const Config& config, Json& over) {
     WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, 4096));
     WEFT_ASSIGN(const Config attention, config.Sub({"linear_attn_config"}));
@@ -89,7 +89,7 @@ Status TakeAttention(const Config& config, Json& over) {
     return {};
 }
 
-// Other names of what DeepSeek's configs have.
+// Renames keys to those of DeepSeek's configs.
 Status TakeRenamed(const Config& config, Json& over) {
     WEFT_TRY(KimiMustBe(config, "attention_bias", false));
     WEFT_ASSIGN(const int64_t step, config.IntOr({"moe_layer_freq"}, 1, 4096, 1));
@@ -102,7 +102,7 @@ Status TakeRenamed(const Config& config, Json& over) {
                                                           "scoring_func"}};
     for (const auto& [from, to] : names) {
         if (config.Has(from)) over[to] = config.json()[from];
-        // (Null is false to transformers.)
+        // (transformers reads null as false.)
         const bool null = config.json().contains(from) && config.json()[from].is_null();
         if (null && to == std::string_view("norm_topk_prob")) over[to] = false;
     }
@@ -118,12 +118,12 @@ Result<Config> KimiLinearAdjust(const Config& config) {
     return WithDenseLayers(config.With(named));
 }
 
-// All but the experts.
+// All keys except those of experts.
 Status KdaMeta(const Config& config, MetaWriter& meta) {
     WEFT_ASSIGN(const KdaShape shape, ReadKdaShape(config));
     WEFT_ASSIGN(const std::vector<bool> kda, KdaLayers(config));
     WEFT_ASSIGN(const int64_t rotary, config.NeedInt({"qk_rope_head_dim"}, 2, 1024));
-    Json heads = Json::array();  // of keys and values
+    Json heads = Json::array();  // KV heads by layer
     for (const bool none : kda) heads.push_back(none ? 0 : 1);
     const Json json = {{"layer_types", Json::array()},
                        {"num_key_value_heads", std::move(heads)},
@@ -164,7 +164,7 @@ Result<Config> Ling3Adjust(const Config& config) {
             config.json()["moe_shared_expert_intermediate_size"];
     }
     if (!config.Has("layer_types")) {
-        // The last layer of a group attends, and those behind the last whole group.
+        // The last layer of each group has attention, and so do those after the last whole group.
         WEFT_ASSIGN(const int64_t group, config.NeedInt({"layer_group_size"}, 1, 4096));
         over["layer_types"] = Json::array();
         for (int64_t layer = 0; layer < layers; ++layer) {
@@ -176,7 +176,7 @@ Result<Config> Ling3Adjust(const Config& config) {
     return WithDenseLayers(config.With(named));
 }
 
-// Of gated units, one a layer; null: none.
+// Limits of gated units, one per layer; null: none.
 Status WriteUnitLimits(const Config& config, MetaWriter& meta, std::string_view from,
                        std::string_view key) {
     if (!config.Has(from)) return {};
@@ -208,8 +208,8 @@ Status Ling3Meta(const Config& config, MetaWriter& meta) {
 
 // ---- Tensors ------------------------------------------------------------------------------------
 
-// What rules cannot say of a layer with state: convolutions in F32, and decays.
-// `module`: of its attention, with a dot behind it. sign: of ssm_a, against what A_log stands for.
+// Converts tensors of a layer with state that rules cannot describe: convolutions in F32, and
+// decays. `module`: its attention module, with a trailing dot. sign: of ssm_a relative to A_log.
 Status KdaLayer(Assembly& assembly, int64_t layer, const std::string& module, float sign) {
     WEFT_ASSIGN(const KdaShape shape, ReadKdaShape(assembly.config()));
     const auto checked = [&](MatrixPtr matrix, const std::string& name, int64_t rows,
@@ -248,7 +248,7 @@ Status KimiLinearLayer(Assembly& assembly, int64_t layer, const std::string& pre
     return SplitKvB(assembly, layer, prefix + "self_attn.kv_b_proj");
 }
 
-// f_proj and g_proj are whole matrices; the latter of attention has a row a head.
+// f_proj and g_proj are full matrices; attention's g_proj has one row per head.
 Status Ling3Layer(Assembly& assembly, int64_t layer, const std::string& prefix) {
     WEFT_ASSIGN(const std::vector<bool> kda, KdaLayers(assembly.config()));
     const bool has_state = kda[static_cast<size_t>(layer)];

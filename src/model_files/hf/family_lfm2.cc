@@ -1,5 +1,5 @@
 // LFM2 and LFM2.5, dense and with experts, and the text part of LFM2-VL: gated short convolutions
-// beside attention.
+// and attention.
 #include <algorithm>
 #include <cmath>
 
@@ -27,7 +27,7 @@ Result<std::vector<bool>> ConvLayers(const Config& config) {
     return conv;
 }
 
-// The columns of the MLP: the config may say those of a unit without a gate.
+// Columns of the MLP: config.json may give those of an MLP without a gate.
 Result<int64_t> FfnColumns(const Config& config) {
     WEFT_ASSIGN(int64_t columns,
                 config.NeedInt({"block_ff_dim", "intermediate_size"}, 1, 1 << 20));
@@ -46,7 +46,7 @@ Result<int64_t> FfnColumns(const Config& config) {
     return config.Corrupt("intermediate_size", "columns of 1 to 1048576 after its adjustment");
 }
 
-// Its own names of what others have.
+// Renames its keys to the usual ones.
 Result<Config> Lfm2Adjust(const Config& config) {
     WEFT_ASSIGN(const bool biased, config.BoolOr({"conv_bias"}, false));
     if (biased) return config.Corrupt("conv_bias", "false: convolutions with biases are unknown");
@@ -78,7 +78,7 @@ Status Lfm2Meta(const Config& config, MetaWriter& meta) {
     WEFT_ASSIGN(const std::vector<bool> conv, ConvLayers(config));
     WEFT_ASSIGN(const int64_t taps, config.NeedInt({"conv_L_cache"}, 2, 64));
     WEFT_ASSIGN(const int64_t kv, config.NeedInt({"num_key_value_heads"}, 1, 4096));
-    // A convolution has no KV heads.
+    // A convolution layer has no KV heads.
     Json heads = Json::array();
     for (const bool none : conv) heads.push_back(none ? 0 : kv);
     const Json json = {{"layer_types", Json::array()}, {"num_key_value_heads", std::move(heads)}};
@@ -97,8 +97,8 @@ Error Misses(const Assembly& assembly, const std::string& name) {
     return MakeError(ErrorCode::kCorrupt, "{}: tensor '{}' is missing", assembly.folder(), name);
 }
 
-// The taps, which GGUF files have in F32, and the bias that chooses experts, which config.json may
-// leave unused.
+// Adds the taps, which GGUF files have in F32, and the bias for the choice of experts, which
+// config.json may disable.
 Status Lfm2Layer(Assembly& assembly, int64_t layer, const std::string& prefix) {
     const Config& config = assembly.config();
     WEFT_ASSIGN(const std::vector<bool> conv, ConvLayers(config));

@@ -1,4 +1,4 @@
-// Llama and dense models that are built much like it.
+// Llama and similar dense models.
 #include "model_files/hf/family.h"
 
 namespace weft::model_files::hf {
@@ -35,7 +35,7 @@ Status Ministral3Meta(const Config& config, MetaWriter& meta) {
     return WriteTemperature(config, meta);
 }
 
-// As Mistral, with windows in some layers.
+// As Mistral, with some windowed layers.
 Status MinistralMeta(const Config& config, MetaWriter& meta) {
     WEFT_TRY(WriteCommon(config, meta));
     WEFT_ASSIGN(const int64_t window, config.IntOr({"sliding_window"}, 0, kMostPositions, 0));
@@ -54,7 +54,7 @@ Status OlmoeMeta(const Config& config, MetaWriter& meta) {
     return WriteExperts(config, meta, "intermediate_size", "softmax");
 }
 
-// GGUF's smollm3 has no RoPE in every fourth layer, and no key that says otherwise.
+// GGUF's smollm3 has no RoPE in every fourth layer, and no key to change that.
 Status SmolLm3Meta(const Config& config, MetaWriter& meta) {
     WEFT_TRY(WriteCommon(config, meta));
     WEFT_ASSIGN(const std::vector<int64_t> rope, config.Ints({"no_rope_layers"}));
@@ -76,7 +76,7 @@ Status Phi3Meta(const Config& config, MetaWriter& meta) {
     return WindowEverywhere(config, meta);
 }
 
-// Windows in three of four layers, whose RoPE is not scaled.
+// Three of four layers are windowed; their RoPE is not scaled.
 Status Olmo3Meta(const Config& config, MetaWriter& meta) {
     WEFT_TRY(WriteCommon(config, meta));
     WEFT_ASSIGN(const int64_t window, config.IntOr({"sliding_window"}, 0, kMostPositions, 0));
@@ -87,7 +87,7 @@ Status Olmo3Meta(const Config& config, MetaWriter& meta) {
 constexpr Rule kPhi3Rules[] = {
     {"attn_qkv", "self_attn.qkv_proj", Form::kLinear},
     {"attn_output", "self_attn.o_proj", Form::kLinear},
-    {"ffn_up", "mlp.gate_up_proj", Form::kLinear},  // gate over up, as in GGUF
+    {"ffn_up", "mlp.gate_up_proj", Form::kLinear},  // gate before up, as in GGUF
     {"ffn_down", "mlp.down_proj", Form::kLinear},
 };
 constexpr Rule kSeedNormRules[] = {

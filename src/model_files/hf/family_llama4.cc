@@ -1,5 +1,5 @@
-// Llama 4 (text): layers that attend within chunks and rotate, or neither; experts in one tensor,
-// [experts, in, out], or, in quantized folders, one by one.
+// Llama 4 (text): layers with chunked attention and RoPE, and layers without either; experts in one
+// tensor, [experts, in, out], or, in quantized folders, one tensor each.
 #include <algorithm>
 
 #include "model_files/hf/assembly.h"
@@ -26,8 +26,8 @@ Result<std::vector<int64_t>> RotatingLayers(const Config& config, int64_t layers
     return rotating;
 }
 
-// layer_types with chunks as windows. Layers with chunks must be those that rotate; without any
-// chunks all layers must.
+// layer_types, with chunks as windows. The layers with chunks must be those with RoPE; without
+// chunks, all layers must have RoPE.
 Result<Json> LayerTypes4(const Config& config, int64_t layers) {
     WEFT_ASSIGN(std::vector<std::string> types, config.Strings({"layer_types"}));
     WEFT_ASSIGN(const std::vector<int64_t> rotating, RotatingLayers(config, layers));
@@ -56,7 +56,7 @@ Result<Json> LayerTypes4(const Config& config, int64_t layers) {
     return named;
 }
 
-// A model whose layers are all dense says so in one of several ways.
+// Whether all layers are dense, which config.json states in one of several ways.
 Result<bool> IsDense4(const Config& config) {
     WEFT_ASSIGN(const int64_t experts,
                 config.NeedInt({"num_local_experts"}, 0, kLlama4Experts));
@@ -67,8 +67,8 @@ Result<bool> IsDense4(const Config& config) {
     return experts == 0 || none;
 }
 
-// Under the names that other models have: the columns of a dense MLP, of an expert and of the
-// shared expert, and chunks as windows.
+// Sets the usual keys: the columns of a dense MLP, of an expert and of the shared expert, and
+// chunks as windows.
 Result<Config> Llama4Adjust(const Config& config) {
     WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, kLlama4Layers));
     WEFT_ASSIGN(const Json types, LayerTypes4(config, layers));
@@ -89,14 +89,14 @@ Result<Config> Llama4Adjust(const Config& config) {
     return config.With(parsed);
 }
 
-// A flag that some folders give as a number.
+// A flag that is a number in some folders.
 Result<bool> Flag(const Config& config, std::string_view key) {
     if (config.Has(key) && config.json()[key].is_number()) return config.json()[key] != 0;
     return config.BoolOr({key}, true);
 }
 
-// Files name a chunk of 0 where no layer has any, and the pattern alone where it is not that each
-// fourth layer has none.
+// GGUF files have a chunk size of 0 if no layer has chunks, and a pattern only if it differs from
+// the usual one, in which every fourth layer has none.
 Status WriteChunks(const Config& config, MetaWriter& meta) {
     if (!config.Has("sliding_window")) {
         meta.Int("attention.sliding_window", 0);
@@ -133,7 +133,7 @@ Status Llama4Meta(const Config& config, MetaWriter& meta) {
     return WriteExperts(config, meta, "moe_intermediate_size", "sigmoid");
 }
 
-// [experts, rows, cols] in the folder is [experts, cols, rows] in the model.
+// [experts, rows, cols] in the folder, transposed to [experts, cols, rows].
 Result<MatrixPtr> TurnedExperts(Assembly& assembly, const std::string& name, int64_t experts) {
     WEFT_ASSIGN(MatrixPtr matrix, assembly.Tensor(name));
     if (matrix == nullptr || matrix->rows() % experts != 0) {
@@ -180,7 +180,7 @@ Status Llama4Layer(Assembly& assembly, int64_t layer, const std::string& prefix)
     return {};
 }
 
-// A layer has experts or is dense: none of these is needed in each.
+// A layer is dense or has experts, so none of these is needed in every layer.
 constexpr Rule kLlama4Rules[] = {
     {"ffn_gate", "feed_forward.gate_proj", Form::kLinear, false},
     {"ffn_up", "feed_forward.up_proj", Form::kLinear, false},

@@ -1,4 +1,5 @@
-// Llama's block under other names, with other factors, or with layers that lack a half of it.
+// Llama's block under other names, with other factors, or with layers that lack attention or the
+// MLP.
 #include <algorithm>
 #include <cmath>
 
@@ -22,7 +23,7 @@ Status InternLm2Meta(const Config& config, MetaWriter& meta) {
     return WriteCommon(config, meta);
 }
 
-// wqkv has for each KV head its query heads, its key and its value.
+// For each KV head, wqkv holds its query heads, its key and its value.
 Status InternLm2Layer(Assembly& assembly, int64_t layer, const std::string& prefix) {
     const Config& config = assembly.config();
     WEFT_ASSIGN(const int64_t heads, config.NeedInt({"num_attention_heads"}, 1, kMostLikeHeads));
@@ -64,7 +65,7 @@ constexpr Rule kInternLm2Rules[] = {
 
 // ---- MiniCPM ------------------------------------------------------------------------------------
 
-// Its factors under the names of Granite's.
+// Renames its factors to Granite's keys.
 Result<Config> MiniCpmAdjust(const Config& config) {
     WEFT_ASSIGN(const int64_t experts, config.IntOr({"num_experts"}, 0, 1 << 16, 0));
     if (experts != 0) return config.Corrupt("num_experts", "0: experts are not supported");
@@ -85,7 +86,7 @@ Result<Config> MiniCpmAdjust(const Config& config) {
 
 // ---- Llama-Nemotron -----------------------------------------------------------------------------
 
-// One half of a layer of block_configs: what it says, or an empty object.
+// The description of attention or MLP of a layer in block_configs; an empty object if absent.
 Result<Config> HalfOf(const Config& config, size_t layer, std::string_view half) {
     const Json& blocks = config.json()["block_configs"];
     if (!blocks[layer].is_object()) return config.Corrupt("block_configs", "objects");
@@ -101,7 +102,7 @@ Result<Config> HalfOf(const Config& config, size_t layer, std::string_view half)
     return one;
 }
 
-// Heads and columns by layer, 0 where it lacks attention or the MLP.
+// Heads and columns by layer; 0: the layer lacks attention or the MLP.
 Result<Config> DeciAdjust(const Config& config) {
     WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, kMostLikeLayers));
     WEFT_ASSIGN(const int64_t hidden, config.NeedInt({"hidden_size"}, 1, kMostLikeColumns));
@@ -136,7 +137,7 @@ Result<Config> DeciAdjust(const Config& config) {
     return config.With(named);
 }
 
-// No rule needs a tensor in all layers: what a layer has must be what config.json says.
+// No rule requires a tensor in all layers, so a layer's tensors are checked against config.json.
 Status DeciLayer(Assembly& assembly, int64_t layer, const std::string& prefix) {
     const size_t at = static_cast<size_t>(layer);
     WEFT_ASSIGN(const std::vector<int64_t> kv, assembly.config().Ints({"num_key_value_heads"}));

@@ -1,5 +1,5 @@
-// Models whose layers with a window have heads and RoPE of their own, or a gate on attention's
-// output: MiMo-V2, Step 3.5, Laguna and Trinity.
+// Models whose windowed layers have their own heads and RoPE, or whose attention has an output
+// gate: MiMo-V2, Step 3.5, Laguna and Trinity.
 #include <algorithm>
 
 #include "model_files/hf/assembly.h"
@@ -16,8 +16,8 @@ Result<Config> WithKeys(const Config& config, const Json& over) {
     return config.With(parsed);
 }
 
-// A list with an entry for each layer; what more stands in it is of layers that predict further
-// tokens.
+// A list with an entry per layer; further entries belong to multi-token prediction layers and are
+// dropped.
 template <typename T>
 Result<std::vector<T>> EachLayers(const Config& config, const char* key, std::vector<T> list) {
     WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, kMixedLayers));
@@ -28,7 +28,7 @@ Result<std::vector<T>> EachLayers(const Config& config, const char* key, std::ve
     return list;
 }
 
-// layer_types, of `usual` where the config has none.
+// layer_types; `slides` gives them if the config has none.
 Result<std::vector<std::string>> TypesOf(const Config& config, bool (*slides)(int64_t layer)) {
     WEFT_ASSIGN(std::vector<std::string> types, config.Strings({"layer_types"}));
     WEFT_ASSIGN(types, EachLayers(config, "layer_types", std::move(types)));
@@ -40,7 +40,7 @@ Result<std::vector<std::string>> TypesOf(const Config& config, bool (*slides)(in
     return types;
 }
 
-// One number a layer, by its type.
+// One number per layer, by the layer's type.
 Json HeadsByType(const std::vector<std::string>& types, int64_t full, int64_t sliding) {
     Json heads = Json::array();
     for (const std::string& type : types) heads.push_back(type == kOfWindow ? sliding : full);
@@ -53,7 +53,7 @@ Status MustBe(const Config& config, const char* key, bool expected) {
     return config.Corrupt(key, expected ? "true" : "false");
 }
 
-// The window, and RoPE of the layers that have it; of a model without any, nothing.
+// Writes the window and the RoPE of windowed layers; nothing if no layer is windowed.
 Status WriteMixed(const Config& config, MetaWriter& meta, bool whole_heads) {
     WEFT_ASSIGN(const std::vector<std::string> types, config.Strings({"layer_types"}));
     if (std::ranges::find(types, kOfWindow) == types.end()) return {};
@@ -93,7 +93,7 @@ Status AfmoeMeta(const Config& config, MetaWriter& meta) {
 
 // ---- Muse Glimmer -------------------------------------------------------------------------------
 
-// Layers without a window, the last of each four counted from the end, have no RoPE.
+// Layers without a window (every fourth, counted from the last) have no RoPE.
 Result<Config> MuseAdjust(const Config& config) {
     WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, kMixedLayers));
     std::vector<std::string> types;
@@ -132,7 +132,7 @@ Status MuseMeta(const Config& config, MetaWriter& meta) {
     return WriteWindow(config, meta, window, nullptr);
 }
 
-// Heads are normed without weights, and queries scaled: weights that say so.
+// Heads are normed without weights, and queries are scaled: adds weights with that effect.
 Status MuseLayer(Assembly& assembly, int64_t layer, const std::string&) {
     WEFT_ASSIGN(const int64_t head_dim, HeadDim(assembly.config()));
     WEFT_ASSIGN(const double scale, assembly.config().NeedF64({"qk_scale_factor"}));
@@ -178,7 +178,7 @@ bool MimoSlides(int64_t layer) {
     return layer != 0 && (layer + 1) % 6 != 0;
 }
 
-// Its own names of what others have, and rope_parameters where they stand apart.
+// Renames keys to the usual ones, and builds rope_parameters from separate keys.
 Result<Config> MimoAdjust(const Config& config) {
     WEFT_ASSIGN(std::vector<int64_t> hybrid, config.Ints({"hybrid_layer_pattern"}));
     WEFT_ASSIGN(hybrid, EachLayers(config, "hybrid_layer_pattern", std::move(hybrid)));
@@ -205,7 +205,7 @@ Result<Config> MimoAdjust(const Config& config) {
         if (!config.Has(own) || config.json()[own] == config.json()[other]) continue;
         return config.Corrupt(own, fmt::format("the same as {}", other));
     }
-    // So many tokens before the query's own.
+    // Counts the tokens before the query's own.
     if (config.Has("sliding_window_size")) {
         WEFT_ASSIGN(const int64_t before, config.NeedInt({"sliding_window_size"}, 1, kMixedWindow));
         over["sliding_window"] = before + 1;
@@ -230,13 +230,13 @@ Status MimoMeta(const Config& config, MetaWriter& meta) {
     return WriteExperts(config, meta, "moe_intermediate_size", "sigmoid");
 }
 
-// Q, K and V of a layer in one FP8 matrix, which was cut for tensor parallelism before it was
-// quantized: each shard has its own rows of Q, K and V and its own blocks of scales, the last of
-// which may be partial.
+// Q, K and V of a layer in one FP8 matrix, which was sharded for tensor parallelism before it was
+// quantized: each shard has its own rows of Q, K and V and its own blocks of scales, of which the
+// last may be partial.
 struct FusedQkv {
     int64_t heads, kv_heads, head_dim, value_dim;
     int64_t Rows() const { return heads * head_dim + kv_heads * (head_dim + value_dim); }
-    // Whether `shards` shards in blocks of `block` rows have `scale_rows` rows of scales.
+    // Whether `shards` shards with blocks of `block` rows have `scale_rows` rows of scales.
     bool Fits(int64_t shards, int64_t scale_rows, int64_t block) const {
         if (heads % shards != 0 || kv_heads % shards != 0) return false;
         return (Rows() / shards + block - 1) / block * shards == scale_rows;
@@ -262,7 +262,7 @@ Result<FusedQkv> FusedQkvOf(const Config& config, int64_t layer) {
     return fused;
 }
 
-// The number of shards. No key of config.json tells it, so it is the only number that fits the
+// The number of shards. No key of config.json holds it; it is the only number that matches the
 // scales of all layers. begin: "model.layers.".
 Result<int64_t> ShardsOfQkv(const Assembly& assembly, const std::string& begin) {
     const Config& config = assembly.config();
@@ -307,7 +307,7 @@ Status MimoLayer(Assembly& assembly, int64_t layer, const std::string& prefix) {
     WEFT_ASSIGN(const int64_t shards,
                 ShardsOfQkv(assembly, prefix.substr(0, prefix.size() - own.size())));
     WEFT_ASSIGN(const FusedQkv fused, FusedQkvOf(assembly.config(), layer));
-    int64_t first = 0;  // row of a shard
+    int64_t first = 0;  // row within a shard
     for (const auto& [name, rows] : {std::pair{"attn_q", fused.heads * fused.head_dim},
                                      std::pair{"attn_k", fused.kv_heads * fused.head_dim},
                                      std::pair{"attn_v", fused.kv_heads * fused.value_dim}}) {
@@ -321,7 +321,7 @@ Status MimoLayer(Assembly& assembly, int64_t layer, const std::string& prefix) {
 
 // ---- Step 3.5 -----------------------------------------------------------------------------------
 
-// rope_parameters of the types of layers, from lists by layer.
+// Builds rope_parameters by layer type from lists by layer.
 Result<Json> StepRope(const Config& config, const std::vector<std::string>& types) {
     std::vector<double> bases, shares;
     const bool list = config.Has("rope_theta") && config.json()["rope_theta"].is_array();
@@ -400,7 +400,7 @@ Result<Config> StepAdjust(const Config& config) {
     return WithKeys(config, over);
 }
 
-// Limits by layer; null is none.
+// Limits by layer; null: none.
 Status WriteLimits(const Config& config, const char* from, const char* key, MetaWriter& meta) {
     if (!config.Has(from)) return {};
     Json given = config.json()[from];
@@ -419,7 +419,7 @@ Status WriteLimits(const Config& config, const char* from, const char* key, Meta
 Status StepMeta(const Config& config, MetaWriter& meta) {
     WEFT_TRY(WriteCommon(config, meta));
     WEFT_TRY(WriteMixed(config, meta, false));
-    // GGUF files name what layers with a window rotate, and the others rotate half of it.
+    // GGUF files give the rotated dims of windowed layers; the others rotate half of them.
     WEFT_ASSIGN(const int64_t head_dim, HeadDim(config));
     WEFT_ASSIGN(const int64_t rotary, RotaryDim(config, head_dim));
     if (2 * rotary != head_dim) {
@@ -430,7 +430,7 @@ Status StepMeta(const Config& config, MetaWriter& meta) {
     return WriteExperts(config, meta, "moe_intermediate_size", "sigmoid");
 }
 
-// Experts stand stacked.
+// Experts are stacked in one tensor.
 Status StepLayer(Assembly& assembly, int64_t layer, const std::string& prefix) {
     WEFT_ASSIGN(const int64_t count, assembly.ExpertCount());
     for (const std::string name : {"gate", "up", "down"}) {
@@ -480,7 +480,7 @@ constexpr Rule kMimoRules[] = {
     {"attn_sinks.weight", "self_attn.sinks", Form::kVector, false},
     {"exp_probs_b.bias", "mlp.gate.e_score_correction_bias", Form::kVector, false},
 };
-// Q, K and V may be one matrix (MimoLayer).
+// Q, K and V may be one matrix (MimoLayer), so no rule is required.
 constexpr Rule kMimoAttentionRules[] = {
     {"attn_q", "self_attn.q_proj", Form::kQuery, false},
     {"attn_k", "self_attn.k_proj", Form::kKey, false},

@@ -12,7 +12,7 @@ Status MixtralMeta(const Config& config, MetaWriter& meta) {
     return WindowEverywhere(config, meta);
 }
 
-// The one clamped SwiGLU that there is (tensor/activation.h).
+// Only this clamped SwiGLU is supported (tensor/activation.h).
 Status CheckClampedUnits(const Config& config) {
     WEFT_ASSIGN(const double limit, config.F64Or({"swiglu_limit"}, 7.0));
     if (limit != 7.0) return config.Corrupt("swiglu_limit", "7");
@@ -34,7 +34,7 @@ Status GlmMeta(const Config& config, MetaWriter& meta) {
     return WriteExperts(config, meta, "moe_intermediate_size", "sigmoid");
 }
 
-// No layer is dense; a width of the MLP is needed all the same.
+// All layers have experts, but the width of a dense MLP is still a required key.
 Result<Config> SolarAdjust(const Config& config) {
     if (config.Has("intermediate_size")) return config;
     WEFT_ASSIGN(const int64_t ffn, config.NeedInt({"moe_intermediate_size"}, 1, 1 << 20));
@@ -43,7 +43,7 @@ Result<Config> SolarAdjust(const Config& config) {
     return config.With(over);
 }
 
-// Hy3's names for what other families say, and what transformers takes for granted.
+// Renames Hy3's keys to the usual ones, and checks values that transformers assumes.
 Result<Config> Hy3Adjust(const Config& config) {
     for (const std::string_view key : {"qk_norm", "route_norm", "moe_router_use_sigmoid"}) {
         WEFT_ASSIGN(const bool holds, config.BoolOr({key}, true));
@@ -59,7 +59,7 @@ Result<Config> Hy3Adjust(const Config& config) {
     return WithDenseLayers(config.With(over));
 }
 
-// attn_type_list: 0 is linear attention, of which MiniMax M1 has some.
+// attn_type_list: 0 is linear attention, which MiniMax M1 has in some layers.
 Status MinimaxMeta(const Config& config, MetaWriter& meta) {
     WEFT_ASSIGN(const std::vector<int64_t> types, config.Ints({"attn_type_list"}));
     if (std::ranges::find(types, 0) != types.end()) {
@@ -69,8 +69,8 @@ Status MinimaxMeta(const Config& config, MetaWriter& meta) {
     return WriteExperts(config, meta, "intermediate_size", "sigmoid");
 }
 
-// Of each layer 1 where an indexer chooses its blocks, else 0: by layer_types, else as published
-// folders say it. Without either no layer has an indexer.
+// For each layer 1 if an indexer chooses its blocks, else 0: from layer_types, else from the key of
+// published folders. With neither, no layer has an indexer.
 Result<Json> SparseLayers(const Config& config) {
     WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, 4096));
     WEFT_ASSIGN(const std::vector<std::string> types, config.Strings({"layer_types"}));
@@ -92,8 +92,8 @@ Result<Json> SparseLayers(const Config& config) {
     return Json(sparse);
 }
 
-// What transformers takes for granted: no first blocks are chosen always, and a block's score is
-// the highest of its keys'.
+// Checks what transformers assumes: no first blocks are always chosen, and a block's score is the
+// highest of its keys' scores.
 Status CheckSparseAttention(const Config& sparse) {
     for (const std::string_view key : {"sparse_init_block", "sparse_init_tokens"}) {
         WEFT_ASSIGN(const int64_t first, sparse.IntOr({key}, 0, 1 << 20, 0));
@@ -105,8 +105,8 @@ Status CheckSparseAttention(const Config& sparse) {
     return used ? Status{} : sparse.Corrupt("use_sparse_attention", "true");
 }
 
-// MiniMax M3's names for what other families say; published folders have its indexer's sizes in an
-// object of their own, and 0 or 1 for each layer in place of types.
+// Renames MiniMax M3's keys to the usual ones. Published folders have the indexer's sizes in a
+// separate object, and a list of 0 and 1 per layer instead of types.
 Result<Config> MinimaxM3Adjust(const Config& config) {
     for (const std::string_view key : {"use_gemma_norm", "use_qk_norm"}) {
         WEFT_ASSIGN(const bool holds, config.BoolOr({key}, true));
@@ -147,11 +147,11 @@ Result<Config> MinimaxM3Adjust(const Config& config) {
     return WithDenseLayers(config.With(over));
 }
 
-// With the indexer's sizes, as llama.cpp's converter writes them.
+// Includes the indexer's sizes, as llama.cpp's converter writes them.
 Status MinimaxM3Meta(const Config& config, MetaWriter& meta) {
     WEFT_TRY(WriteCommon(config, meta));
     WEFT_TRY(WriteExperts(config, meta, "moe_intermediate_size", "sigmoid"));
-    // The shared expert as so many of the others' size, which llama.cpp needs.
+    // llama.cpp needs the shared expert's size as a number of routed experts.
     WEFT_ASSIGN(const int64_t expert, config.NeedInt({"moe_intermediate_size"}, 1, 1 << 20));
     WEFT_ASSIGN(const int64_t shared,
                 config.NeedInt({"shared_expert_intermediate_size"}, 1, 1 << 20));
@@ -182,8 +182,8 @@ constexpr Rule kMixtralRules[] = {
     {"ffn_down_exps", "block_sparse_moe.experts.*.w2", Form::kExperts, false},
     {"exp_probs_b.bias", "block_sparse_moe.e_score_correction_bias", Form::kVector, false},
 };
-// Beside Mixtral's: dense layers and shared experts, and the indexer as published folders have it
-// and as transformers calls it in a model. Its norms grow as the others do.
+// In addition to Mixtral's rules: dense layers, shared experts, and the indexer under the names of
+// published folders and of transformers' model. Its norms also get the family's norm_add.
 constexpr Rule kMinimaxM3Rules[] = {
     {"ffn_gate", "mlp.gate_proj", Form::kLinear, false},
     {"ffn_up", "mlp.up_proj", Form::kLinear, false},
@@ -202,7 +202,7 @@ constexpr Rule kGlmRules[] = {
     {"attn_q_norm", "self_attn.q_norm", Form::kNorm, false},
     {"attn_k_norm", "self_attn.k_norm", Form::kNorm, false},
 };
-// As the published folders have them, and as transformers calls them in a model.
+// Under the names of published folders and of transformers' model.
 constexpr Rule kHy3Rules[] = {
     {"ffn_gate_inp", "mlp.router.gate", Form::kRouter, false},
     {"exp_probs_b", "mlp.expert_bias", Form::kVector, false},
@@ -223,7 +223,7 @@ constexpr Rule kGptOssRules[] = {
 
 // ---- gpt-oss: gate and up in alternate rows; MXFP4, or transposed floats ----------------------
 
-// [experts * rows, cols] of a projection; where it is quantized: NAME_blocks and NAME_scales.
+// A projection as [experts * rows, cols]; if quantized, from NAME_blocks and NAME_scales.
 Result<MatrixPtr> GptOssMatrix(Assembly& assembly, const std::string& name, int64_t experts) {
     WEFT_ASSIGN(MatrixPtr matrix, assembly.Mxfp4(name));
     if (matrix == nullptr) {

@@ -10,7 +10,8 @@ constexpr int64_t kMostMambaLayers = 4096, kMostMambaHeads = 4096, kMostMambaCol
 
 enum class NemotronLayer : uint8_t { kMamba, kAttention, kMlp, kExperts };
 
-// By layers_block_type, in one of two spellings, or the letters of hybrid_override_pattern.
+// Layer kinds from layers_block_type, in one of two spellings, or from the letters of
+// hybrid_override_pattern.
 Result<std::vector<NemotronLayer>> NemotronLayers(const Config& config) {
     constexpr std::string_view kList = "layers_block_type", kLetters = "hybrid_override_pattern";
     constexpr std::pair<std::string_view, NemotronLayer> kNames[] = {
@@ -41,7 +42,7 @@ Result<bool> NemotronHasExperts(const Config& config) {
     return std::ranges::find(layers, NemotronLayer::kExperts) != layers.end();
 }
 
-// Heads and columns stand by layer, as in GGUF files.
+// Sets heads and columns by layer, as in GGUF files.
 Result<Config> NemotronAdjust(const Config& config) {
     WEFT_TRY(CheckSteps(config));
     WEFT_TRY(MambaMustBe(config, "mlp_hidden_act", "relu2"));
@@ -82,7 +83,7 @@ Result<MambaShape> NemotronShape(const Config& config) {
     return config.Corrupt("n_groups", fmt::format("a divisor of mamba_num_heads, {}", s.heads));
 }
 
-// Of an MLP, or of an expert where there are any; 0 in other layers.
+// Columns of the layer's MLP, or of an expert; 0 in other layers.
 Status WriteMlpLengths(const Config& config, MetaWriter& meta, bool experts) {
     WEFT_ASSIGN(const std::vector<NemotronLayer> layers, NemotronLayers(config));
     const std::string_view key = experts ? "moe_intermediate_size" : "intermediate_size";
@@ -111,7 +112,7 @@ Status NemotronMeta(const Config& config, MetaWriter& meta) {
     meta.F32("attention.layer_norm_epsilon", eps);
     WEFT_TRY(WriteMlpLengths(config, meta, experts));
     WriteMamba(shape, meta);
-    meta.Bool("rope.scaling.finetuned", false);  // llama.cpp's sign of attention without positions
+    meta.Bool("rope.scaling.finetuned", false);  // how llama.cpp marks attention without positions
     if (!experts) return {};
     WEFT_ASSIGN(const int64_t latent, config.IntOr({"moe_latent_size"}, 1, kMostMambaColumns, 0));
     if (latent != 0) meta.Int("moe_latent_size", latent);
@@ -126,7 +127,7 @@ Status NemotronTensors(Assembly& assembly, int64_t layer, const std::string& pre
         return AddMamba(assembly, layer, prefix + "mixer.", shape);
     }
     if (kind != NemotronLayer::kExperts) return {};
-    // As transformers 5 may write them: [experts, rows, columns].
+    // transformers 5 may write stacked experts: [experts, rows, columns].
     WEFT_ASSIGN(const int64_t count, assembly.ExpertCount());
     for (const auto& [gguf, name] : {std::pair{"ffn_up_exps.weight", "up_proj"},
                                      std::pair{"ffn_down_exps.weight", "down_proj"}}) {

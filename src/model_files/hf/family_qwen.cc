@@ -1,12 +1,12 @@
-// Qwen 2 and 3, dense and with experts, the text part of those that see (Qwen2-VL to Qwen3-VL), and
-// dots.llm1.
+// Qwen 2 and 3, dense and with experts, the text part of the vision models (Qwen2-VL to Qwen3-VL),
+// and dots.llm1.
 #include "model_files/hf/family.h"
 
 namespace weft::model_files::hf {
 namespace {
 
-// Sliding layers are the last ones, from max_window_layers on (qwen2_moe: every second one up to
-// there; qwen3_moe: all), and only where asked for.
+// If use_sliding_window is set, layers from max_window_layers on are windowed (qwen2_moe: every
+// second layer before it; qwen3_moe: all layers).
 Status QwenWindow(const Config& config, MetaWriter& meta) {
     WEFT_ASSIGN(const bool used, config.BoolOr({"use_sliding_window"}, false));
     const bool alternate = meta.architecture() == "qwen2moe";
@@ -37,18 +37,18 @@ Status QwenMoeMeta(const Config& config, MetaWriter& meta) {
     return QwenMeta(config, meta);
 }
 
-// Qwen 3's attention and DeepSeek-V3's experts. Its windows need no use_sliding_window.
+// Qwen 3's attention and DeepSeek-V3's experts. Its windows do not depend on use_sliding_window.
 Status Dots1Meta(const Config& config, MetaWriter& meta) {
     Json json = {{"use_sliding_window", true}};
     WEFT_ASSIGN(const std::string scores, config.StringOr({"scoring_func"}, "sigmoid"));
-    if (scores == "noaux_tc") json["scoring_func"] = "sigmoid";  // the published name of it
+    if (scores == "noaux_tc") json["scoring_func"] = "sigmoid";  // the name in the published folder
     WEFT_ASSIGN(const Config over, Config::Parse(json.dump(), config.where()));
     const Config whole = config.With(over);
     WEFT_TRY(WriteExperts(whole, meta, "moe_intermediate_size", "sigmoid"));
     return QwenMeta(whole, meta);
 }
 
-// Layers that take what the vision tower saw, in GGUF files by their number.
+// Number of layers that read features of the vision tower, which GGUF files state.
 Status WriteDeepStack(const Config& config, MetaWriter& meta) {
     WEFT_ASSIGN(const Config vision, config.Sub({"vision_config"}));
     WEFT_ASSIGN(const std::vector<int64_t> layers, vision.Ints({"deepstack_visual_indexes"}));
@@ -67,7 +67,7 @@ Status Qwen3VlMeta(const Config& config, MetaWriter& meta) {
     return WriteRopeSections(config, meta, {24, 20, 20});
 }
 
-// Weights of the chosen are always renormalised.
+// The weights of chosen experts are always renormalized.
 Status Qwen3VlMoeMeta(const Config& config, MetaWriter& meta) {
     WEFT_ASSIGN(const bool norm, config.BoolOr({"norm_topk_prob"}, true));
     if (!norm) return config.Corrupt("norm_topk_prob", "true");

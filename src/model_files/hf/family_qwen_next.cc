@@ -1,4 +1,4 @@
-// Qwen3-Next and Qwen 3.5: layers with recurrent state beside attention.
+// Qwen3-Next and Qwen 3.5: layers with recurrent state, and attention layers.
 #include <algorithm>
 #include <cmath>
 
@@ -51,7 +51,7 @@ Result<DeltaShape> ReadShape(const Config& config) {
 Status NextMeta(const Config& config, MetaWriter& meta) {
     WEFT_ASSIGN(const DeltaShape shape, ReadShape(config));
     WEFT_ASSIGN(const std::vector<bool> recurrent, RecurrentLayers(config));
-    // The layers' types are told by their tensors.
+    // The tensors show the layers' types.
     WEFT_ASSIGN(const Config plain,
                 Config::Parse(Json{{"layer_types", Json::array()}}.dump(), config.where()));
     WEFT_TRY(WriteCommon(config.With(plain), meta));
@@ -63,7 +63,7 @@ Status NextMeta(const Config& config, MetaWriter& meta) {
         }
         WEFT_TRY(WriteExperts(config, meta, "moe_intermediate_size", "softmax"));
     }
-    // Positions of text are the same in all sections, and llama.cpp needs the key.
+    // In text all sections have the same positions; llama.cpp requires the key.
     if (meta.architecture() != "qwen3next") {
         WEFT_ASSIGN(const int64_t head_dim, HeadDim(config));
         WEFT_ASSIGN(const int64_t rotary, RotaryDim(config, head_dim));
@@ -75,7 +75,7 @@ Status NextMeta(const Config& config, MetaWriter& meta) {
     meta.Int("ssm.group_count", shape.key_heads);
     meta.Int("ssm.time_step_rank", shape.heads);
     meta.Int("ssm.inner_size", shape.values());
-    // The first layer with attention tells the interval, if there is one.
+    // The first attention layer gives the interval, if there is one.
     const auto first = std::ranges::find(recurrent, false) - recurrent.begin();
     bool regular = true;
     for (size_t layer = 0; layer < recurrent.size(); ++layer) {
@@ -91,14 +91,14 @@ Status NextMeta(const Config& config, MetaWriter& meta) {
 
 // ---- Tensors ------------------------------------------------------------------------------------
 
-// Of Qwen 3.5 value heads, which HF has key head by key head, stand in GGUF files as the first one
-// of each key head, then the second of each, and so on.
+// In Qwen 3.5, HF orders value heads key head by key head; GGUF files have the first one of each
+// key head, then the second of each, and so on.
 class DeltaLayer {
   public:
     DeltaLayer(Assembly& assembly, int64_t layer, const std::string& prefix, const DeltaShape& s)
         : assembly_(assembly), layer_(layer), prefix_(prefix + "linear_attn."), s_(s) {}
 
-    // in_proj_qkvz has of each key head its query, key, values and gates together.
+    // in_proj_qkvz holds, for each key head, its query, key, values and gates.
     Status Together() {
         const int64_t own = s_.each() * s_.value_dim, head = 2 * (s_.key_dim + own);
         const auto part = [&](int64_t first, int64_t count) -> Result<MatrixPtr> {
@@ -119,7 +119,7 @@ class DeltaLayer {
         return Vectors(false);
     }
 
-    // Each kind has a tensor of its own; value heads change their order.
+    // Each kind is a separate tensor; value heads are reordered.
     Status Apart() {
         WEFT_ASSIGN(MatrixPtr qkv, InTurn("in_proj_qkv", s_.value_dim, 2 * s_.keys()));
         WEFT_ASSIGN(MatrixPtr gates, InTurn("in_proj_z", s_.value_dim, 0));
@@ -147,7 +147,7 @@ class DeltaLayer {
         assembly_.Add(Assembly::Block(layer_, name), std::move(matrix));
     }
 
-    // rows: as many it must have; 0: any.
+    // rows: the required number; 0: any.
     Result<MatrixPtr> Linear(const std::string& name, int64_t rows) {
         WEFT_ASSIGN(MatrixPtr matrix, assembly_.Linear(prefix_ + name));
         return Checked(std::move(matrix), name, rows);
@@ -160,7 +160,7 @@ class DeltaLayer {
         if (rows != 0 && matrix->rows() != rows) return Wrong(name, matrix->rows(), rows);
         return matrix;
     }
-    // Of `before` rows and those of the value heads, `width` each, the latter in turn.
+    // A matrix of `before` rows, then `width` rows per value head, which are reordered.
     Result<MatrixPtr> InTurn(const std::string& name, int64_t width, int64_t before) {
         const int64_t rows = before + s_.heads * width;
         return RowsInTurn(width, before, [&] { return Linear(name, rows); });
@@ -180,7 +180,7 @@ class DeltaLayer {
         return Stacked(std::move(parts));
     }
 
-    // The convolution, which GGUF files have in F32, and what heads have one of.
+    // The convolution, which GGUF files have in F32, and the per-head vectors.
     Status Vectors(bool in_turn) {
         const auto taps = [&]() -> Result<MatrixPtr> {
             WEFT_ASSIGN(MatrixPtr matrix, assembly_.Tensor(prefix_ + "conv1d.weight"));
@@ -225,7 +225,7 @@ class DeltaLayer {
 Status NextLayer(Assembly& assembly, int64_t layer, const std::string& prefix) {
     WEFT_ASSIGN(const DeltaShape shape, ReadShape(assembly.config()));
     WEFT_ASSIGN(const std::vector<bool> recurrent, RecurrentLayers(assembly.config()));
-    // A draft head, behind the layers, has attention.
+    // A draft head, after the layers, has attention.
     if (layer >= static_cast<int64_t>(recurrent.size())) return {};
     const bool has = assembly.Has(prefix + "linear_attn.conv1d.weight");
     if (has != recurrent[static_cast<size_t>(layer)]) {
@@ -302,7 +302,7 @@ constexpr Family kExperts35 = {
     .rope = {.partial = true, .mrope = true},
     .draft_head = &kNextDraftHead};
 
-// A folder of the text part alone says so.
+// The same family for a folder with only the text part.
 constexpr Family TextOf(Family family, std::string_view model_type) {
     family.model_type = model_type;
     return family;

@@ -23,7 +23,7 @@ class FolderModel final : public ModelSource {
           meta_(path_, std::move(entries)),
           tensors_(std::move(assembled.tensors)),
           matrices_(std::move(assembled.matrices)) {
-        uint64_t offset = 0;  // as if they lay one after another in a file
+        uint64_t offset = 0;  // as if all tensors were contiguous in one file
         for (size_t i = 0; i < tensors_.size(); ++i) {
             tensors_[i].offset = offset;
             offset += tensors_[i].bytes;
@@ -57,7 +57,7 @@ class FolderModel final : public ModelSource {
 
   private:
     std::string path_, config_text_;
-    std::unique_ptr<TensorFiles> files_;   // matrices_ read from it
+    std::unique_ptr<TensorFiles> files_;   // matrices_ read from these
     std::vector<std::byte> header_bytes_;  // meta_ points into it
     Metadata meta_;
     std::vector<TensorInfo> tensors_;
@@ -65,7 +65,7 @@ class FolderModel final : public ModelSource {
     std::unordered_map<std::string_view, size_t> index_;
 };
 
-// Samples are taken of so many tensors at most: a model of 256 experts a layer has 100,000.
+// The most tensors that are sampled: a model with 256 experts per layer has 100,000 tensors.
 constexpr size_t kMostSampled = 4096;
 
 Result<std::string> FolderModel::Fingerprint() const {
@@ -91,8 +91,8 @@ Result<std::string> FolderModel::Fingerprint() const {
     return maker.Finish();
 }
 
-// mlx-lm changes the weights of some families (adds 1 to norms, transposes convolutions, splits
-// projections): only those that it takes as they are can be read.
+// For some families, mlx-lm changes the weights (adds 1 to norms, transposes convolutions, splits
+// projections). Only families that it leaves unchanged are supported.
 Status CheckMlxFamily(const Family& family, const std::string& path) {
     constexpr std::array<std::string_view, 14> kSame = {
         "llama", "qwen2",   "qwen2moe", "qwen3",    "qwen3moe", "gemma2", "gemma3",

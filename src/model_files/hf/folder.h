@@ -1,10 +1,9 @@
 // A Hugging Face folder (config.json, safetensors) as a ModelSource: metadata with GGUF's keys,
-// tensors with GGUF's names and layouts, so that everything above sees no difference to a GGUF
-// file.
+// tensors with GGUF's names and layouts, so that all other code treats it like a GGUF file.
 //
-// Nothing is converted ahead of time: ReadRows reads the slice that is asked for and puts it into
-// form on the way. Vectors are F32; matrices keep the folder's dtype, packed integers become blocks
-// of Weft's own (packed.h).
+// Nothing is converted ahead of time: ReadRows reads and converts the requested slice. Vectors are
+// F32; matrices keep the folder's dtype, except that packed integers become Weft's own blocks
+// (packed.h).
 #pragma once
 
 #include <memory>
@@ -19,8 +18,8 @@ namespace weft::model_files::hf {
 // True where `path` is a folder.
 bool IsFolder(const std::string& path);
 
-// Errors: kNotFound (no such file in the folder), kCorrupt, kUnsupported (architecture,
-// quantization method or a tensor that Weft has no use for; names what is supported).
+// Errors: kNotFound (a file is missing in the folder), kCorrupt, kUnsupported (architecture,
+// quantization method, or an unknown tensor; the message lists what is supported).
 // plan (may be null): weight_file.h.
 Result<std::unique_ptr<ModelSource>> OpenFolder(const std::string& path, ReadPlan* plan = nullptr);
 

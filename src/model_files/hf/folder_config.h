@@ -1,5 +1,5 @@
-// What a Hugging Face folder says of its model without its weights: config.json as its family reads
-// it, and the metadata that a GGUF file would have.
+// The model description of a Hugging Face folder, without its weights: config.json as read by its
+// family, and the metadata that a GGUF file would have.
 #pragma once
 
 #include <cstddef>
@@ -17,14 +17,14 @@ struct FolderConfig {
     std::string text;  // of config.json
     const Family* family = nullptr;
     Config config;                  // the text model's
-    std::vector<std::byte> header;  // entries point into it
+    std::vector<std::byte> header;  // bytes that `entries` point into
     std::vector<MetaEntry> entries;
 };
 
 // Errors: kNotFound (no config.json), kCorrupt, kUnsupported (the architecture).
 Result<FolderConfig> ReadFolderConfig(const std::string& path);
-// The same of a config.json's text. path: the folder that it belongs to; no such folder need be.
-// draft_heads: that the folder has tensors of (Assembled::draft_heads).
+// As ReadFolderConfig, from the text of a config.json. path: names the folder in errors; it need
+// not exist. draft_heads: Assembled::draft_heads of the folder.
 Result<FolderConfig> ParseFolderConfig(std::string text, const std::string& path,
                                        int64_t draft_heads = 0);
 

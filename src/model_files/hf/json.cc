@@ -22,8 +22,8 @@ std::string_view TypeOf(const Json& value) {
     return value.is_object() ? "an object" : "null";
 }
 
-// Python writes numbers that JSON lacks as bare words. Of a config they become what transformers 5
-// writes: {"__float__": "Infinity"}.
+// Python writes non-finite numbers as bare words, which JSON lacks. In a config they are replaced
+// by the form of transformers 5: {"__float__": "Infinity"}.
 std::string WithoutBareWords(std::string_view text) {
     constexpr std::string_view kWords[] = {"-Infinity", "Infinity", "NaN"};
     std::string out;

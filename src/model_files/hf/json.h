@@ -1,9 +1,9 @@
-// JSON of a model folder (config.json, quantization_config, ...), read with care.
+// Reads JSON of a model folder (config.json, quantization_config, ...).
 //
-// Getters take a list of keys, of which the first that is there counts: old and new spellings. A
-// `null` is as good as absent. An absent key is kNotFound in Need..., the fallback elsewhere; a
-// value of another type or out of range is kCorrupt; both name the file and the key.
-// Hostile input: the text's size and the depth of its nesting are bounded before it is parsed.
+// A getter takes a list of keys, old and new spellings, and uses the first that is present. `null`
+// counts as absent. An absent key is kNotFound in Need..., the fallback elsewhere; a value of
+// another type or out of range is kCorrupt. Both errors name the file and the key.
+// Hostile input: the text's size and nesting depth are checked before parsing.
 #pragma once
 
 #include <initializer_list>
@@ -21,28 +21,28 @@ using Json = nlohmann::json;
 
 inline constexpr uint64_t kMostConfigBytes = 16 << 20;
 
-// Text from a file as errors may show it: cut to 100 bytes, without control characters.
+// Text from a file, as errors may show it: at most 100 bytes, without control characters.
 std::string Shown(std::string_view text);
 
-// Parses `text`; `where` names it in errors. Two members of an object with one key are an error:
-// which of them is meant is not known.
+// Parses `text`; `where` names it in errors. A repeated key in an object is an error, since its
+// value is ambiguous.
 Result<Json> ParseJson(std::string_view text, std::string_view where);
 
-// A JSON object and where it stands. Owns a copy of the object.
+// A JSON object and its location for errors. Owns a copy of the object.
 class Config {
   public:
     using Keys = std::initializer_list<std::string_view>;
 
-    // `where`: "models/x/config.json". kCorrupt where the text is no JSON object.
+    // `where`: "models/x/config.json". Errors: kCorrupt if the text is not a JSON object.
     static Result<Config> Parse(std::string_view text, std::string_view where);
     static Result<Config> Read(const std::string& path);  // at most kMostConfigBytes
-    // No keys at all.
+    // An empty object.
     explicit Config(std::string where = "") : where_(std::move(where)), json_(Json::object()) {}
 
     const std::string& where() const { return where_; }
     const Json& json() const { return json_; }
     bool Has(std::string_view key) const { return Find({key}) != nullptr; }
-    // The key is there, be it with the value null.
+    // Whether the key is present, possibly with the value null.
     bool Names(std::string_view key) const { return json_.contains(key); }
 
     Result<int64_t> NeedInt(Keys keys, int64_t least, int64_t most) const;
@@ -51,13 +51,13 @@ class Config {
     Result<double> F64Or(Keys keys, double fallback) const;
     Result<bool> BoolOr(Keys keys, bool fallback) const;
     Result<std::string> StringOr(Keys keys, std::string fallback) const;
-    // Empty where absent.
+    // Lists; empty if absent.
     Result<std::vector<double>> Floats(Keys keys) const;
     Result<std::vector<std::string>> Strings(Keys keys) const;
     Result<std::vector<int64_t>> Ints(Keys keys) const;
-    // An object inside; an empty one where absent.
+    // A nested object; an empty one if absent.
     Result<Config> Sub(Keys keys) const;
-    // This one, where the keys of `over` replace those of the same name.
+    // This object, with the keys of `over` replacing those of the same name.
     Config With(const Config& over) const;
 
     // "models/x/config.json: 'key' ...": an error about a key.

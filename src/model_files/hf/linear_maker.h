@@ -1,5 +1,5 @@
-// Internal to packed.h: what makes the matrix of one quantized linear layer out of its tensors. Its
-// methods stand in the file of their format: packed.cc, scaled.cc, affine.cc.
+// Internal to packed.h: builds the matrix of one quantized linear layer from its tensors. Each
+// format's methods are in their own file: packed.cc, scaled.cc, affine.cc.
 #pragma once
 
 #include <cmath>
@@ -16,7 +16,7 @@ struct ByteRows {
     const WeightFile* file;
     uint64_t offset;
     int64_t row_bytes;
-    // Rows and bytes of a row for the block's rows and columns.
+    // Reads a block's rows and columns, where columns count bytes.
     Status Read(const Block& block, std::span<std::byte> out) const {
         const auto begin = offset + static_cast<uint64_t>(block.row * row_bytes + block.col);
         if (block.cols == row_bytes) return file->ReadAt(begin, out);
@@ -25,7 +25,7 @@ struct ByteRows {
     }
 };
 
-// A scale that is read: infinite and NaN are errors.
+// Errors: kCorrupt if a scale is infinite or NaN.
 inline Status CheckScale(float scale) {
     if (std::isfinite(scale)) return {};
     return MakeError(ErrorCode::kCorrupt, "a scale is {}; expected a finite number", scale);
@@ -45,25 +45,26 @@ class LinearMaker {
         return MakeError(ErrorCode::kCorrupt, "{}: '{}' {}", folder_, Shown(module_),
                          fmt::format(format, std::forward<Args>(args)...));
     }
-    // kCorrupt: two weights, or two scales of one meaning.
+    // kCorrupt: two weights, or two scales with the same meaning.
     Status CheckOneForm() const;
     Result<MatrixPtr> MakeForm() const;
-    // Columns times pre_quant_scale, which activations are multiplied with, as BF16.
+    // Multiplies columns by pre_quant_scale, a factor on activations; the result is BF16.
     Result<MatrixPtr> WithColumnScales(MatrixPtr matrix) const;
 
     Error WrongGroups(int64_t in, int64_t groups) const;
     Status NeedZeros() const;
 
-    // A 2-D tensor of int32 (`floats`: of F16, BF16 or F32, given as F32) of that shape.
+    // A 2-D tensor of int32 of the given shape; with `floats`, a tensor of F16, BF16 or F32,
+    // returned as F32.
     Result<MatrixPtr> Part(const SafeTensor* tensor, const char* name, int64_t rows, int64_t cols,
                            bool floats) const;
     Result<DType> TypeOf(const SafeTensor& tensor, const char* name, bool floats) const;
-    // kCorrupt: it is missing, or has not two dims (or three of all pieces).
+    // kCorrupt: it is missing, or does not have two dims (or three, over all pieces).
     Status NeedMatrix(const SafeTensor* tensor, const char* name) const;
-    // An F32 tensor of one element, or of one for each piece.
+    // An F32 tensor of one element, or of one per piece.
     Result<MatrixPtr> Single(const SafeTensor* tensor, const char* name) const;
     Result<MatrixPtr> GroupIndex(const SafeTensor* tensor, int64_t in) const;
-    // Scales of any type that floats of 8 bits have, as F32.
+    // Scales of any type that FP8 weights have, as F32.
     Result<MatrixPtr> Scales(const SafeTensor& tensor, int64_t rows, int64_t cols) const;
 
     Result<MatrixPtr> MakeAwq() const;
@@ -95,7 +96,7 @@ class LinearMaker {
     const std::string& folder_;
 };
 
-// The rows of a matrix of E2M1 codes, two a byte, and E8M0 scales for 32 columns (mxfp4.cc).
+// A matrix from E2M1 codes, two per byte, and E8M0 scales for 32 columns each (mxfp4.cc).
 MatrixPtr Mxfp4FromFiles(const ByteRows& codes, const ByteRows& scales, int64_t rows, int64_t cols);
 
 }  // namespace weft::model_files::hf

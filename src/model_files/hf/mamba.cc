@@ -54,7 +54,7 @@ class MambaLayer {
     Result<MatrixPtr> Column(const std::string& name, int64_t rows) {
         return Checked(assembly_.Column(prefix_ + name), name, rows);
     }
-    // rows: as many it must have; 0: any.
+    // rows: the required number; 0: any.
     Status AddLinear(const std::string& gguf, const std::string& name, int64_t rows,
                      const std::vector<RowScale>& scales) {
         WEFT_ASSIGN(MatrixPtr weight, Checked(assembly_.Linear(prefix_ + name), name, rows));

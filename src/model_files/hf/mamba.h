@@ -1,6 +1,6 @@
-// Mamba-2 layers of a Hugging Face folder, as GGUF files have them (model/recurrent.h names the
-// tensors): A = -exp(A_log); A and D, one number for each head, are columns; the norm's weights are
-// a row for each group.
+// Converts Mamba-2 layers of a Hugging Face folder to the tensors of GGUF files (model/recurrent.h
+// names them): A = -exp(A_log); A and D have one number per head, as columns; the norm's weight has
+// one row per group.
 #pragma once
 
 #include <string>
@@ -14,22 +14,23 @@ namespace weft::model_files::hf {
 struct MambaShape {
     int64_t heads, head_dim, groups, state, taps;
     int64_t inner() const { return heads * head_dim; }
-    int64_t shared() const { return groups * state; }  // columns of B, and of C
+    int64_t shared() const { return groups * state; }  // columns of B, and also of C
 };
 
-// The keys "ssm.*".
+// Writes the keys "ssm.*".
 void WriteMamba(const MambaShape& s, MetaWriter& meta);
 
-// prefix: "model.layers.3.mamba.". in: what the rows of ssm_in for z, x, B, C and steps are
-// multiplied with, or nothing; out: what ssm_out is. Errors: kCorrupt, naming the tensor.
+// prefix: "model.layers.3.mamba.". in: factors on the rows of ssm_in for z, x, B, C and steps, or
+// empty; out: factor on ssm_out. Errors: kCorrupt, naming the tensor.
 Status AddMamba(Assembly& assembly, int64_t layer, const std::string& prefix, const MambaShape& s,
                 const std::vector<float>& in = {}, float out = 1);
 
-// Refuses limits of the recurrence's steps (time_step_limit). transformers clamps the steps of
-// Nemotron's prompts below by time_step_min, which neither the published models nor llama.cpp do.
+// Refuses limits on the recurrence's steps (time_step_limit). In Nemotron's prompts, transformers
+// clamps steps to at least time_step_min; the published models and llama.cpp don't, and neither
+// does Weft.
 Status CheckSteps(const Config& config);
 
-// kCorrupt where the key has another value; absent is as good as `expected`.
+// kCorrupt if the key is present with a value other than `expected`.
 Status MambaMustBe(const Config& config, std::string_view key, std::string_view expected);
 
 }  // namespace weft::model_files::hf

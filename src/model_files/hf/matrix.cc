@@ -9,7 +9,7 @@
 namespace weft::model_files::hf {
 namespace {
 
-// Rows that are read at a time where a matrix passes through another form.
+// Bytes read at a time by matrices that convert another one.
 constexpr int64_t kPieceBytes = 1 << 20;
 
 int64_t PieceRows(int64_t row_bytes) {
@@ -142,7 +142,7 @@ class SomeRowsMatrix final : public Matrix {
           stride_(stride) {}
 
     Status Read(const Block& block, std::span<std::byte> out) const override {
-        constexpr int64_t kLongRun = 16;  // rows: from here on a read each costs little
+        constexpr int64_t kLongRun = 16;  // rows: from this length on, one read per run is cheap
         if (count_ >= kLongRun) return ReadRuns(block, out);
         const int64_t most = PieceRows(stride_ * RowBytes(dtype(), block.cols));
         std::vector<std::byte> wide;
@@ -168,7 +168,7 @@ class SomeRowsMatrix final : public Matrix {
         return {};
     }
 
-    // All rows from the first wanted to the last, of which the wanted ones are kept.
+    // Reads all rows from the first wanted to the last, and keeps the wanted ones.
     Status ReadPicked(const Block& block, std::span<std::byte> out,
                       std::vector<std::byte>& wide) const {
         const int64_t begin = Source(block.row);
@@ -240,7 +240,7 @@ class TransposedMatrix final : public Matrix {
     }
 
   private:
-    // `source`: rows and columns as the inner matrix has them.
+    // `source`: rows and columns in the inner matrix.
     Status ReadPart(const Block& source, std::span<std::byte> out) const {
         const auto size = static_cast<size_t>(RowBytes(dtype(), 1));
         std::vector<std::byte> in(out.size());
@@ -286,7 +286,7 @@ class ConvertedMatrix final : public Matrix {
     }
 
   private:
-    // Columns that begin or end inside a quantized block: reads the whole blocks.
+    // For column bounds inside a quantized block: reads the whole blocks.
     Status ReadInsideBlocks(const Block& block, std::span<std::byte> out) const {
         const int64_t unit = Info(inner_->dtype()).block_elements;
         const int64_t begin = block.col / unit * unit;

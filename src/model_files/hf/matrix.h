@@ -1,10 +1,11 @@
-// Matrices of a Hugging Face folder as a GGUF file would hold them: each is read by blocks of rows
-// and columns, from the file or through other matrices that it owns (permuted, stacked, converted).
+// Matrices of a Hugging Face folder in the form that a GGUF file would hold: each is read by blocks
+// of rows and columns, from the file or through other matrices that it owns (permuted, stacked,
+// converted).
 //
-// A row is whole blocks of its dtype; columns of a read must lie on blocks. A vector is a matrix of
-// one row for the reader (AsVector), but rows of one column while it is put together, so that what
-// moves a weight's rows moves its bias the same way.
-// Thread: immutable; Read from any thread at the same time. Errors: those of WeightFile.
+// A row is whole blocks of its dtype; the column bounds of a read must lie on block bounds. For its
+// reader a vector is a matrix of one row (AsVector). While it is assembled it has rows of one
+// column, so that reordering a weight's rows reorders its bias the same way.
+// Thread: immutable; Read may be called from several threads at once. Errors: those of WeightFile.
 #pragma once
 
 #include <cstddef>
@@ -47,49 +48,50 @@ class Matrix {
 
 using MatrixPtr = std::unique_ptr<Matrix>;
 
-// Rows as they lie in a file, from byte `offset` on. The file must outlive the matrix.
+// Rows stored contiguously in a file, from byte `offset` on. The file must outlive the matrix.
 MatrixPtr FromFile(const WeightFile& file, uint64_t offset, DType dtype, int64_t rows,
                    int64_t cols);
 
-// Values in memory, F32: as many rows as values, of one column.
+// F32 values in memory, as a column.
 MatrixPtr FromFloats(std::vector<float> values);
 
-// Numbers in memory, I32, in rows of `cols`, which divides their count.
+// I32 values in memory, in rows of `cols`, which must divide their count.
 MatrixPtr FromInts(std::vector<int32_t> values, int64_t cols);
 
-// One after another; all of the same dtype and columns.
+// Matrices on top of each other; all must have the same dtype and columns.
 MatrixPtr Stacked(std::vector<MatrixPtr> parts);
 
-// From row `first` on, the first `count` of every `stride` rows: one of two halves that alternate,
-// or the rows of one kind where each head has some of two. `rows` in all.
+// From row `first` on, the first `count` of every `stride` rows, `rows` in all: such as one of two
+// interleaved halves, or one kind of rows where each head has two kinds.
 MatrixPtr SomeRows(MatrixPtr inner, int64_t first, int64_t count, int64_t stride, int64_t rows);
 
-// Columns of `groups` x `each` blocks of `width`: those of each group one behind the other become
-// the first of all groups, then the second of all, and so on. FP8 becomes BF16 where `width` is no
-// multiple of its block; kUnsupported, from Read: the same of another dtype.
+// Permutes blocks of `width` columns, which are ordered by `groups` and then `each` in a group, so
+// that the first block of all groups comes first, then the second of all, and so on. FP8 becomes
+// BF16 if `width` is not a multiple of its block; for other block types, Read fails with
+// kUnsupported.
 MatrixPtr ColumnsInTurn(MatrixPtr inner, int64_t groups, int64_t each, int64_t width);
 
-// The rows of a head, whose two rotated halves become neighbouring pairs: Q and K of a llama as
-// GGUF files have them.
+// Reorders the rows of each head: two halves become neighboring pairs, as Q and K of a llama are
+// stored in GGUF files.
 MatrixPtr HalvesToPairs(MatrixPtr inner, int64_t head_dim);
 
-// Each group of `group` rows, [group, cols], becomes [cols, group]. F32, F16 or BF16.
+// Transposes each [group, cols] group of rows to [cols, group]. F32, F16 or BF16.
 MatrixPtr Transposed(MatrixPtr inner, int64_t group);
 
-// Values + `add`, rounded to F32, F16 or BF16 from any dtype.
+// Values of any dtype plus `add`, rounded to F32, F16 or BF16.
 MatrixPtr Converted(MatrixPtr inner, DType dtype, float add = 0);
 
-// The first `rows` rows times `scale`, then those of the next, and so on; rows behind all of them
-// stay. Of block types BF16 is made.
+// Multiplies the first `rows` rows by `scale`, then the next run of rows by its scale, and so on;
+// the remaining rows stay. Block types become BF16.
 struct RowScale {
     int64_t rows = 0;
     float scale = 1;
 };
 MatrixPtr Scaled(MatrixPtr inner, std::vector<RowScale> scales);
 
-// [n, 1] as rows of `cols`.
+// A column [n, 1] as rows of `cols`.
 MatrixPtr Reshaped(MatrixPtr column, int64_t cols);
-// [n, 1] as one row of n.
+// A column [n, 1] as one row.
 MatrixPtr AsVector(MatrixPtr column);
 
 }  // namespace weft::model_files::hf

@@ -6,7 +6,7 @@
 namespace weft::model_files::hf {
 namespace {
 
-constexpr int64_t kGroupBytes = 16;  // of 32 elements
+constexpr int64_t kGroupBytes = 16;  // for 32 elements
 
 class Mxfp4Matrix final : public Matrix {
   public:
@@ -44,7 +44,7 @@ class Mxfp4Matrix final : public Matrix {
     }
 
   private:
-    // `size` bytes of each of the groups.
+    // Reads `size` bytes per group.
     Status ReadPart(const WeightFile& file, uint64_t offset, int64_t size, int64_t row,
                     int64_t rows, int64_t first, int64_t count, std::vector<std::byte>& out) const {
         out.resize(static_cast<size_t>(rows * count * size));
@@ -54,7 +54,7 @@ class Mxfp4Matrix final : public Matrix {
                                 static_cast<uint64_t>(count * size), out);
     }
 
-    // From pairs of neighbours to element i beside element i + 16.
+    // Repacks nibbles from neighboring pairs to element i next to element i + 16.
     static void Repack(std::byte scale, const std::byte* from, std::byte* to) {
         const auto nibble = [&](int i) {
             return std::to_integer<int>(from[i / 2]) >> i % 2 * 4 & 15;

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kBlock = 32;  // columns of a W4 or W8 block
 
-// Words of a 2-D int32 tensor: those of rows [row, ...) and columns [col, col + cols).
+// Words of a 2-D int32 tensor: rows [row, ...) and columns [col, col + cols).
 struct Words {
     std::vector<uint32_t> data;
     int64_t row = 0, col = 0, cols = 0;
@@ -29,20 +29,20 @@ Result<Words> ReadWords(const Matrix& matrix, const Block& block) {
     return words;
 }
 
-// Scale and zero point of each row and group of a part of a matrix: [rows][groups].
+// Scale and zero point by row and group, for a part of a matrix: [rows][groups].
 struct Groups {
     int64_t first = 0, count = 0;
     std::vector<float> scales;
     std::vector<int> zeros;
 };
 
-// A matrix of packed integers. What differs from one layout to the next is where a code stands.
+// A matrix of packed integers. Derived classes define where each code is stored.
 class PackedMatrix : public Matrix {
   public:
     struct Shape {
         int64_t out, in, group, groups;
         int bits;
-        DType dtype;  // kW4, kW8, or of the values
+        DType dtype;  // kW4, kW8, or the dtype of values
     };
     PackedMatrix(const Shape& shape, MatrixPtr g_idx, bool any_order)
         : Matrix(shape.dtype, shape.out, shape.in),
@@ -88,7 +88,7 @@ class PackedMatrix : public Matrix {
     virtual Status Unpack(const Block& block, std::span<uint8_t> codes) const = 0;
     virtual Status ReadGroups(const Block& block, Groups& groups) const = 0;
 
-    // Floats of a [groups, out] matrix, turned to [rows][groups].
+    // Reads floats of a [groups, out] matrix, transposed to [rows][groups].
     Status ReadTurned(const Matrix& scales, const Block& block, Groups& groups) const {
         std::vector<float> read(groups.scales.size());
         WEFT_TRY(scales.Read({groups.first, groups.count, block.row, block.rows},
@@ -103,7 +103,7 @@ class PackedMatrix : public Matrix {
     }
 
   private:
-    // The group of each column of the block.
+    // The group of each of the block's columns.
     Result<std::vector<int32_t>> GroupOf(const Block& block) const {
         std::vector<int32_t> group_of(static_cast<size_t>(block.cols));
         if (g_idx_ != nullptr) {
@@ -173,7 +173,7 @@ class PackedMatrix : public Matrix {
     }
 
     Shape shape_;
-    MatrixPtr g_idx_;  // [1, in], I32; nullptr: groups stand one after another
+    MatrixPtr g_idx_;  // [1, in], I32; nullptr: groups are contiguous
     bool any_order_;
 };
 
@@ -254,7 +254,7 @@ class GptqMatrix final : public PackedMatrix {
             const int64_t output = block.row + r;
             for (int64_t g = 0; g < groups.count; ++g) {
                 const uint32_t word = words.at(groups.first + g, output / per_word());
-                // 15 + 1 is 16, which a field of four bits could not hold.
+                // The sum may be 16, which does not fit the 4-bit field.
                 groups.zeros[static_cast<size_t>(r * groups.count + g)] =
                     static_cast<int>(Code(word, output)) + zero_add_;
             }
@@ -265,7 +265,7 @@ class GptqMatrix final : public PackedMatrix {
     int zero_add_;
 };
 
-// compressed-tensors' pack-quantized.
+// pack-quantized of compressed-tensors.
 class RowPackedMatrix final : public PackedMatrix {
   public:
     RowPackedMatrix(const Shape& shape, MatrixPtr packed, MatrixPtr scale, MatrixPtr zero_point,
@@ -309,10 +309,10 @@ class RowPackedMatrix final : public PackedMatrix {
     MatrixPtr packed_, scale_, zero_point_;
 };
 
-// Bytes that are int8: compressed-tensors' int-quantized, bitsandbytes' int8.
+// Int8 codes: int-quantized of compressed-tensors, int8 of bitsandbytes.
 class Int8Matrix final : public PackedMatrix {
   public:
-    // scale: F32 [out or 1, groups], of which `part` counts. zero_point: [out, groups], bytes.
+    // scale: F32 [out or 1, groups], multiplied by `part`. zero_point: [out, groups], bytes.
     Int8Matrix(const Shape& shape, ByteRows weight, MatrixPtr scale, float part,
                std::optional<ByteRows> zero_point)
         : PackedMatrix(shape, nullptr, false),
@@ -350,7 +350,7 @@ class Int8Matrix final : public PackedMatrix {
         }
         return {};
     }
-    // Blocks have room for 16 bits of a scale's mantissa: those of F16 and BF16 are whole.
+    // A W8 block holds 16 bits of a scale's mantissa, enough for F16 and BF16 scales.
     float CutScale(float scale) const {
         if (dtype() != DType::kW8) return scale;
         return std::bit_cast<float>((std::bit_cast<uint32_t>(scale) + 0x80u) & ~0xffu);
@@ -442,7 +442,7 @@ Status LinearMaker::NeedMatrix(const SafeTensor* tensor, const char* name) const
 
 namespace {
 
-// What W4 and W8 cannot hold becomes values, in the scales' dtype.
+// Layers that W4 and W8 cannot hold become values, in the scales' dtype.
 DType TargetType(const Scheme& q, const PackedMatrix::Shape& shape, SafeType scales) {
     const bool blocks = !q.any_order && shape.group % kBlock == 0 && shape.in % kBlock == 0;
     if (scales == SafeType::kF32) return DType::kF32;
@@ -450,7 +450,7 @@ DType TargetType(const Scheme& q, const PackedMatrix::Shape& shape, SafeType sca
     return scales == SafeType::kF16 ? DType::kF16 : DType::kBF16;
 }
 
-// Rows, columns and groups of scales, which must be whole; nullopt: they aren't.
+// nullopt: the numbers of rows, columns and groups do not match.
 std::optional<PackedMatrix::Shape> ShapeOf(const Scheme& q, int64_t out, int64_t in, int64_t groups,
                                            SafeType scales) {
     const int64_t group = q.group == 0 ? in : q.group;
@@ -552,7 +552,7 @@ Status LinearMaker::NeedZeros() const {
     return Corrupt("has no weight_zero_point, though its quantization is not 'symmetric'");
 }
 
-// weight_scale: [out, groups], [out] or one for all.
+// weight_scale: [out, groups], [out], or one number.
 Result<MatrixPtr> LinearMaker::MakeInt8() const {
     WEFT_TRY(NeedMatrix(parts_.weight, "weight"));
     if (parts_.scale == nullptr) return Corrupt("has no weight_scale");
@@ -588,7 +588,7 @@ Result<MatrixPtr> LinearMaker::MakeInt8() const {
         std::make_unique<Int8Matrix>(*shape, weight, std::move(scale), 1.0f, zeros));
 }
 
-// Of bitsandbytes: SCB [out] is 127 times the scale of a row.
+// bitsandbytes: SCB [out] is 127 times the scale of a row.
 Result<MatrixPtr> LinearMaker::MakeScb() const {
     WEFT_TRY(NeedMatrix(parts_.weight, "weight"));
     const int64_t out = parts_.weight->shape[0], in = parts_.weight->shape[1];
@@ -634,7 +634,7 @@ LinearParts FindLinearParts(const std::function<const SafeTensor*(const std::str
         parts.quant_state = find("weight.quant_state.bitsandbytes__fp4");
     }
     if (parts.scale == nullptr) parts.scale = find("scale");  // DeepSeek V4
-    find("weight_format");  // of bitsandbytes' int8: says that rows are in order
+    find("weight_format");  // bitsandbytes' int8: states that rows are in order
     return parts;
 }
 

@@ -31,7 +31,7 @@ Result<Quantization> ReadAwq(const Config& config) {
     return read;
 }
 
-// fallback 0: they must be there.
+// fallback 0: the key is required.
 Result<int> GptqBits(const Config& config, int fallback) {
     WEFT_ASSIGN(const int64_t bits, fallback == 0 ? config.NeedInt({"bits"}, 1, 32)
                                                   : config.IntOr({"bits"}, 1, 32, fallback));
@@ -85,7 +85,7 @@ Result<Quantization> ReadFp8(const Config& config) {
     return read;
 }
 
-// The method of a configuration that doesn't name it, by the keys that only one has.
+// The method of a configuration that does not name it, from a key that only one method has.
 std::string MethodByKeys(const Config& config) {
     constexpr struct {
         std::string_view key, method;
@@ -107,7 +107,7 @@ std::string MethodByKeys(const Config& config) {
     return "";
 }
 
-// Folders of mlx-lm say group_size, bits and mode under 'quantization', and often the same under
+// mlx-lm writes group_size, bits and mode under 'quantization', and often again under
 // 'quantization_config'. Empty: none.
 Result<Config> MlxConfig(const Config& config) {
     for (const std::string_view key : {"quantization", "quantization_config"}) {
@@ -154,14 +154,14 @@ const Scheme* FindByName(const Quantization& all, const std::string& name,
                          const std::string& module_name) {
     const auto module = all.modules.find(name);
     if (module != all.modules.end()) return &module->second;
-    // Expressions match from the beginning of the full name, "model." included.
+    // Expressions match from the start of the full name, including "model.".
     if (name.starts_with("layers.") && !module_name.starts_with("layers.")) return nullptr;
     const auto matches = [&](const Override& one) { return Matches(one, name); };
     const auto found = std::ranges::find_if(all.overrides, matches);
     return found == all.overrides.end() ? nullptr : &found->scheme;
 }
 
-// The module below every prefix that text models have; its own name first.
+// The module's name with each prefix that text models have, its own name first.
 std::vector<std::string> SpellingsOf(const std::string& module) {
     std::vector<std::string> names = {module};
     const size_t layers = module.find("layers.");
@@ -172,7 +172,7 @@ std::vector<std::string> SpellingsOf(const std::string& module) {
     return names;
 }
 
-// "a.gate_up_proj" of "a.up_proj"; "": it is no part of a fused module.
+// "a.gate_up_proj" for "a.up_proj"; "": not part of a fused module.
 std::string FusedName(const std::string& module) {
     constexpr struct {
         std::string_view part, fused;
@@ -181,7 +181,7 @@ std::string FusedName(const std::string& module) {
                   {"v_proj", "qkv_proj"},
                   {"gate_proj", "gate_up_proj"},
                   {"up_proj", "gate_up_proj"}};
-    const size_t last = module.rfind('.') + 1;  // 0 where there is none
+    const size_t last = module.rfind('.') + 1;  // 0 if there is no dot
     for (const auto& [part, fused] : kFused) {
         if (module.substr(last) == part) return module.substr(0, last) + std::string(fused);
     }
@@ -193,7 +193,7 @@ std::string FusedName(const std::string& module) {
 DType MemoryType(const Scheme& scheme) {
     const DType integers = scheme.bits == 4 ? DType::kW4 : DType::kW8;
     const bool four = scheme.bits == 4;
-    // FP8 has one scale for 64 columns.
+    // FP8 needs one scale per 64 columns.
     const int64_t cols = scheme.block_cols != 0 ? scheme.block_cols : scheme.group;
     const DType eight = cols % 64 == 0 ? DType::kFP8 : DType::kBF16;
     switch (scheme.method) {

@@ -8,7 +8,7 @@
 namespace weft::model_files::hf {
 namespace {
 
-// The name of a class, as torch has them, not of a module.
+// Whether `target` is the name of a torch class, not of a module.
 bool IsClassName(std::string_view target) {
     if (target.empty() || target[0] < 'A' || target[0] > 'Z') return false;
     return target.find('.') == target.npos;
@@ -29,7 +29,7 @@ Status CheckGroupType(const Config& group, std::string_view type, int64_t bits,
                                fmt::format("compressed-tensors by '{}'", Shown(strategy)));
 }
 
-// The scheme of one of config_groups; nullopt: it quantizes no weights.
+// The scheme of an entry of config_groups; nullopt: it quantizes no weights.
 Result<std::optional<Scheme>> ReadGroup(const Config& group) {
     WEFT_ASSIGN(const Config weights, group.Sub({"weights"}));
     if (weights.json().empty()) return std::optional<Scheme>();
@@ -75,7 +75,7 @@ Status CheckFormat(const Config& config, bool needed) {
                                                    Shown(format)));
 }
 
-// What changes a layer's numbers beside its weights.
+// Refuses settings that change a layer's result beyond its weights.
 Status RefuseTransforms(const Config& config) {
     WEFT_ASSIGN(const Config sparsity, config.Sub({"sparsity_config"}));
     WEFT_ASSIGN(const std::string sparse, sparsity.StringOr({"format"}, "dense"));
@@ -91,7 +91,7 @@ Status RefuseTransforms(const Config& config) {
 
 Status AddTargets(const Config& group, const Scheme& scheme, Quantization& read) {
     WEFT_ASSIGN(std::vector<std::string> targets, group.Strings({"targets"}));
-    std::ranges::sort(targets);  // in this order expressions are tried
+    std::ranges::sort(targets);  // expressions are tried in this order
     for (const std::string& target : targets) {
         if (target.starts_with("re:")) {
             WEFT_ASSIGN(tokenizer::Regex regex, ReadExpression(group, target.substr(3)));
@@ -136,7 +136,7 @@ Result<Quantization> ReadCompressed(const Config& config) {
     return read;
 }
 
-// ModelOpt's algorithms differ in tensors that show which one it is, module by module.
+// ModelOpt's algorithms differ in their tensors, which identify the algorithm module by module.
 Result<Quantization> ReadModelOpt(const Config& config) {
     WEFT_ASSIGN(const std::string algorithm, config.StringOr({"quant_algo"}, "?"));
     constexpr std::array<std::string_view, 9> kAlgorithms = {

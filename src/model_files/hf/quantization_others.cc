@@ -106,7 +106,7 @@ Result<Quantization> ReadMlx(const Config& config) {
     read.group = 64;
     WEFT_TRY(ReadMlxScheme(config, read));
     for (const auto& [name, value] : config.json().items()) {
-        if (!value.is_object()) continue;  // false: a plain weight
+        if (!value.is_object()) continue;  // false: an unquantized weight
         WEFT_ASSIGN(const Config own, config.Sub({name}));
         Scheme scheme = read;
         WEFT_TRY(ReadMlxScheme(own, scheme));

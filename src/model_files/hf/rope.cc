@@ -42,14 +42,14 @@ class Resolver {
     }
 
   private:
-    // ---- Where the parameters stand -------------------------------------------------------------
+    // ---- Locations of the parameters ---------------------------------------------------------
 
-    // rope_parameters; the family's where config.json says null.
+    // rope_parameters; the family's default if config.json has null.
     Result<Config> Parameters() const {
         return config_.Has("rope_parameters") ? config_.Sub({"rope_parameters"})
                                               : defaults_.Sub({"rope_parameters"});
     }
-    // A base that params or, where they don't name it, config.json has under `key`.
+    // The base from `params`; if it has none, from config.json's `key`.
     Result<double> Base(const Config& params, std::string_view key) const {
         if (params.Names("rope_theta")) return OneBase(params, "rope_theta");
         if (config_.Names(key)) return OneBase(config_, key);
@@ -62,7 +62,7 @@ class Resolver {
         return from.Corrupt(key, "a number above 1");
     }
 
-    // rope_scaling counts over rope_parameters, unless it is empty.
+    // rope_scaling overrides rope_parameters, unless it is empty.
     Status FindFlat() {
         WEFT_ASSIGN(params_, config_.Sub({"rope_scaling"}));
         if (params_.json().empty()) {
@@ -101,11 +101,11 @@ class Resolver {
                              windowed.where(), Shown(type));
         }
         WEFT_TRY(CheckShare(windowed));
-        if (named && !windowed.Names("rope_theta")) return {};  // perhaps no layer has a window
+        if (named && !windowed.Names("rope_theta")) return {};  // possibly no layer is windowed
         WEFT_ASSIGN(windowed_theta_, Base(windowed, traits_.windowed_base));
         return CheckWindowedBase(all, windowed);
     }
-    // rope_scaling, which config.json of older versions has beside rope_theta.
+    // rope_scaling, which older config.json files have in addition to rope_theta.
     Status AddOldScaling(const Config& all) {
         WEFT_ASSIGN(const Config old, config_.Sub({"rope_scaling"}));
         if (old.json().empty()) return {};
@@ -118,7 +118,7 @@ class Resolver {
         params_ = params_.With(old);
         return {};
     }
-    // Versions of transformers differ in whether rope_theta is that of layers with a window, too.
+    // Versions of transformers differ in whether rope_theta also applies to windowed layers.
     Status CheckWindowedBase(const Config& all, const Config& windowed) const {
         if (traits_.windowed_base != "rope_theta" || windowed.Names("rope_theta")) return {};
         WEFT_ASSIGN(const double usual, defaults_.NeedF64({"rope_theta"}));
@@ -128,7 +128,7 @@ class Resolver {
                                                  usual));
     }
 
-    // ---- What they say --------------------------------------------------------------------------
+    // ---- Values ------------------------------------------------------------------------------
 
     Status SetType() {
         const std::string_view key = params_.Names("rope_type") ? "rope_type" : "type";
@@ -238,7 +238,7 @@ class Resolver {
         WEFT_ASSIGN(const double factor, FactorOrRatio(original));
         return type_ == "yarn" ? SetYarn(factor) : SetLongRope(factor, original);
     }
-    // Keys that change the numbers of other readers, and that transformers leaves out.
+    // Refuses keys that other readers apply and transformers ignores.
     Status RefuseUnknownScales() const {
         for (const std::string_view key : {"short_mscale", "long_mscale"}) {
             if (params_.Has(key)) return params_.Corrupt(key, "none: it is not supported");
@@ -254,7 +254,7 @@ class Resolver {
         if (value > 0) return value;
         return params_.Corrupt(key, "a number above 0");
     }
-    // A number of which null, 0 and nothing mean `usual`.
+    // A number for which null, 0 and absence mean `usual`.
     Result<double> Or(std::string_view key, double usual) const {
         WEFT_ASSIGN(const double value, params_.F64Or({key}, 0.0));
         return value == 0 ? usual : value;
@@ -262,7 +262,7 @@ class Resolver {
     Result<int64_t> MostPositions() const {
         return config_.NeedInt({"max_position_embeddings"}, 1, kMostTokens);
     }
-    // config.json's own counts over that of the parameters.
+    // config.json's own key overrides that in the parameters.
     Result<int64_t> Original() const {
         constexpr std::string_view kKey = "original_max_position_embeddings";
         const bool outer = !traits_.by_layer_type && config_.Names(kKey);
@@ -271,7 +271,7 @@ class Resolver {
         if (!from.Has(kKey)) return from.Corrupt(kKey, "a number of tokens");
         return from.NeedInt({kKey}, 1, kMostTokens);
     }
-    // null (and of longrope nothing, too) means what the context has grown by.
+    // null (for longrope also absence) means the ratio by which the context is extended.
     Result<double> FactorOrRatio(int64_t original) const {
         if (params_.Has("factor") || (type_ == "yarn" && !params_.Names("factor"))) {
             return Positive("factor");
@@ -297,7 +297,7 @@ class Resolver {
         WEFT_ASSIGN(out_["attention_factor"], AttentionFactor(usual));
         WEFT_ASSIGN(out_["beta_fast"], Or("beta_fast", 32));
         WEFT_ASSIGN(out_["beta_slow"], Or("beta_slow", 1));
-        // null is taken as false; and truncate of one type of layer is never looked at.
+        // null counts as false; `truncate` of a single layer type is ignored by transformers.
         WEFT_ASSIGN(const bool truncate, params_.BoolOr({"truncate"}, !params_.Names("truncate")));
         if (traits_.by_layer_type && !truncate) return params_.Corrupt("truncate", "true");
         out_["truncate"] = truncate;
@@ -329,13 +329,13 @@ class Resolver {
     const Config& config_;
     const RopeTraits& traits_;
     const Config& defaults_;
-    Config params_;  // of layers without a window
+    Config params_;  // for layers without a window
     std::string type_;
     double theta_ = 0, windowed_theta_ = 0;
     Json out_ = Json::object();
 };
 
-// The first part of the pairs turns, as if all did.
+// The first part of the pairs rotates, with the frequencies that they would have if all did.
 std::vector<float> ProportionalFactors(const RopeConfig& rope, int64_t rotary_dim) {
     const auto turned = static_cast<size_t>(rope.rotated * static_cast<double>(rotary_dim) / 2);
     std::vector<float> factors(static_cast<size_t>(rotary_dim / 2), 1e30f);
@@ -433,9 +433,9 @@ Result<std::vector<RopeVector>> RopeVectors(const Config& config) {
 
 Status WriteRopeScaling(const Config& config, MetaWriter& meta) {
     WEFT_ASSIGN(const RopeConfig rope, ReadRope(config));
-    // The last two are tensors.
+    // The last two are stored as tensors.
     if (rope.type == "default" || rope.type == "llama3" || rope.type == "proportional") return {};
-    if (rope.type == "dynamic") {  // up to the trained context it is "default"
+    if (rope.type == "dynamic") {  // like "default" up to the trained context
         meta.F32("rope.scaling.dynamic_factor", rope.factor);
         return {};
     }
@@ -455,7 +455,7 @@ Status WriteRopeScaling(const Config& config, MetaWriter& meta) {
         meta.F32("rope.scaling.yarn_beta_fast", fast);
         meta.F32("rope.scaling.yarn_beta_slow", slow);
         meta.Bool("rope.scaling.yarn_truncate", truncate);
-        // With it the magnitude is 1; the softmax of latent attention is sharper instead.
+        // Readers then derive the magnitude 1; latent attention scales the softmax instead.
         const double tenth = meta.architecture() == "mistral3" ? 1.0 : 0.1;
         if (all != 0) meta.F32("rope.scaling.yarn_log_multiplier", tenth * all);
         usual = all != 0 ? 1.0 : Magnitude(rope.factor, 1);
@@ -485,7 +485,7 @@ Status WriteRopeSections(const Config& config, MetaWriter& meta, std::vector<int
     if (rope.params.Has("mrope_section")) {
         WEFT_ASSIGN(usual, rope.params.Ints({"mrope_section"}));
     }
-    usual.resize(4);  // GGUF has room for one more
+    usual.resize(4);  // GGUF has four sections
     meta.Ints("rope.dimension_sections", usual);
     return {};
 }

@@ -48,8 +48,7 @@ constexpr std::array<TypeRow, 16> kTypes = {{
     {SafeType::kF64, "F64", 8},
 }};
 
-// Takes the header's events one by one, so that neither a tree of it is built nor a name that
-// occurs twice is lost.
+// Reads the header event by event: builds no tree, and detects repeated names.
 class HeaderReader final : public nlohmann::json_sax<Json> {
   public:
     HeaderReader(std::string_view where, uint64_t data_begin, uint64_t data_bytes)
@@ -143,12 +142,12 @@ class HeaderReader final : public nlohmann::json_sax<Json> {
     std::unordered_set<std::string> names_;
     std::optional<Error> error_;
 
-    int depth_ = 0;  // 1: the header's object, 2: a tensor's, 3: an array in that
+    int depth_ = 0;  // 1: the header object, 2: a tensor, 3: an array in a tensor
     bool in_metadata_ = false;
     std::string name_, field_;
     std::optional<std::string> type_;
     std::optional<std::vector<uint64_t>> shape_, offsets_;
-    std::vector<uint64_t>* numbers_ = nullptr;  // the array that is being read
+    std::vector<uint64_t>* numbers_ = nullptr;  // the array being read
 };
 
 bool HeaderReader::FinishShape(SafeTensor& tensor, uint64_t& elements) {
@@ -194,7 +193,7 @@ bool HeaderReader::FinishTensor() {
     return true;
 }
 
-// The tensors follow each other without holes, from the first byte of the data to the last.
+// Checks that the tensors fill the data without holes, from the first byte to the last.
 Status CheckPlacement(const std::vector<SafeTensor>& tensors, uint64_t data_begin,
                       uint64_t file_bytes, std::string_view where) {
     std::vector<const SafeTensor*> order;
@@ -252,7 +251,7 @@ Result<uint64_t> ReadLength(std::span<const std::byte> bytes, uint64_t file_byte
     return HeaderBytes(length, file_bytes, where);
 }
 
-// What the file is whose length of a header is none, where that shows.
+// If the header length is invalid: describes the file's kind, if its first bytes show it.
 Error Named(const WeightFile& file, const Error& error) {
     std::string begin(std::min<uint64_t>(kKindBytes, file.size_bytes()), '\0');
     if (!file.ReadAt(0, std::as_writable_bytes(std::span(begin))).ok()) return error;
@@ -363,8 +362,8 @@ Status TensorFiles::Index() {
     return {};
 }
 
-// Of a partial file: the tensors whose values say what else is to be read (a packed matrix' shape,
-// and which group a column is in) must be there from the start, all of them.
+// For partial files: requires all tensors that decide which other bytes are read (the shape of a
+// packed matrix, the group of a column).
 Status TensorFiles::NeedKeys() {
     Status missing;
     for (const SafeTensor& tensor : tensors_) {

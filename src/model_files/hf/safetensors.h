@@ -1,13 +1,13 @@
 // Safetensors: the header of one file, and the tensors of a folder (one file or many shards).
 //
 // A file is a little-endian u64 (bytes of the header), the header (a JSON object: tensor name ->
-// dtype, shape, data_offsets), and the data, which the tensors cover without holes or overlap.
-// A folder holds `model.safetensors`, or shards that `model.safetensors.index.json` names.
+// dtype, shape, data_offsets), and the data, which the tensors fill without holes or overlap.
+// A folder holds `model.safetensors`, or shards listed in `model.safetensors.index.json`.
 //
 // Input is hostile: the header's length is checked against the file and 100 MB before anything is
-// allocated, and what is allocated stays proportional to the header. Errors name the file, the
-// tensor and the field: kCorrupt where the file breaks the format, kUnsupported for a dtype that
-// the format does not have, kNotFound for a missing shard.
+// allocated, and allocations stay proportional to the header. Errors name the file, the tensor and
+// the field: kCorrupt if the file breaks the format, kUnsupported for a dtype that the format does
+// not have, kNotFound for a missing shard.
 //
 // Source: the safetensors format description (github.com/huggingface/safetensors, "Format").
 #pragma once
@@ -45,7 +45,7 @@ enum class SafeType : uint8_t {
     kF64
 };
 
-// As the header spells it: "BF16", "F8_E4M3".
+// The type's spelling in the header: "BF16", "F8_E4M3".
 std::string_view SafeTypeName(SafeType type);
 uint64_t SafeTypeBytes(SafeType type);
 
@@ -53,7 +53,7 @@ struct SafeTensor {
     std::string name;
     SafeType type;
     std::vector<int64_t> shape;  // slowest first; empty: a scalar
-    int shard = 0;               // which file of the folder
+    int shard = 0;               // index of the folder's file
     uint64_t offset;             // of the first byte, from the start of that file
     uint64_t bytes;
 };
@@ -61,25 +61,26 @@ struct SafeTensor {
 // The longest header that the format allows.
 inline constexpr uint64_t kMostHeaderBytes = 100'000'000;
 
-// Parses one file's header. A pure function: `bytes` is the start of the file, its whole header at
-// least; `file_bytes` the file's size; `where` names the file in errors. In the header's order.
+// Parses one file's header; returns tensors in the header's order. A pure function: `bytes` is the
+// start of the file, with at least the whole header; `file_bytes` is the file's size; `where` names
+// the file in errors.
 Result<std::vector<SafeTensor>> ParseSafetensors(std::span<const std::byte> bytes,
                                                  uint64_t file_bytes, std::string_view where);
 
-// The shards that an index names, each once, in order of their names, and which tensor is in which.
+// The shards that an index names, sorted and without duplicates, and the shard of each tensor.
 struct ShardIndex {
     std::vector<std::string> files;
-    std::unordered_map<std::string, int> shard_of;  // tensor -> place in `files`
+    std::unordered_map<std::string, int> shard_of;  // tensor -> index in `files`
 };
 
-// Parses `model.safetensors.index.json`. A file's name must be a plain one: an index that points
-// out of its folder is refused.
+// Parses `model.safetensors.index.json`. File names must not contain a path, so that an index can't
+// point outside its folder.
 Result<ShardIndex> ParseIndex(std::string_view text, std::string_view where);
 
-// All tensors of a folder. Thread: immutable; reads through its files from any thread.
+// All tensors of a folder. Thread: immutable; its files may be read from any thread.
 class TensorFiles {
   public:
-    // kNotFound: neither the file nor the index; the message names both.
+    // Errors: kNotFound, with both names, if there is neither the file nor the index.
     // plan (may be null): weight_file.h.
     static Result<TensorFiles> Open(const std::string& folder, ReadPlan* plan = nullptr);
 
@@ -89,7 +90,7 @@ class TensorFiles {
         return files_[static_cast<size_t>(tensor.shard)];
     }
     const std::vector<WeightFile>& files() const { return files_; }
-    // Of each file's header, in the order of files().
+    // Hashes of the files' headers, in the order of files().
     const std::vector<Sha256Digest>& header_digests() const { return digests_; }
 
   private:

@@ -1,4 +1,4 @@
-// Floats of 8 and 4 bits with scales: FP8, NVFP4, MXFP4, MXFP8.
+// 8-bit and 4-bit floats with scales: FP8, NVFP4, MXFP4, MXFP8.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -38,8 +38,8 @@ Error NanCode(int64_t row, int64_t col) {
                      "the E4M3 code of row {}, column {} is NaN; expected a number", row, col);
 }
 
-// Bytes that a table turns into F32. checks: a NaN is an error (of weights; scales are checked
-// where they are used).
+// Bytes mapped to F32 by a table. checks: a NaN is an error (for weights; scales are checked where
+// they are used).
 class TableMatrix final : public Matrix {
   public:
     TableMatrix(const ByteRows& bytes, const ByteTable& table, int64_t rows, bool checks = false)
@@ -68,7 +68,7 @@ class TableMatrix final : public Matrix {
     bool checks_;
 };
 
-// A scale of a whole tensor, or of each of its pieces: 1, a number, or 1 / a number.
+// A scale of a whole tensor, or of each piece: 1, a number, or 1 / a number.
 struct TensorScale {
     MatrixPtr number;  // [pieces, 1]; nullptr: 1
     bool divides = false;
@@ -86,17 +86,17 @@ struct TensorScale {
     float Of(float scale, float read) const { return divides ? scale / read : scale * read; }
 };
 
-// A scale for each block of rows and columns. The rows form pieces; blocks begin anew at each.
+// Scales by blocks of rows and columns. The rows consist of pieces; blocks start anew in each.
 class BlockScales {
   public:
     struct Shape {
         int64_t block_rows, block_cols, piece_rows;
     };
-    // scales: F32, one for each block.
+    // scales: F32, one per block.
     BlockScales(MatrixPtr scales, const Shape& shape, TensorScale all)
         : scales_(std::move(scales)), shape_(shape), all_(std::move(all)) {}
 
-    // The scales of one row, for the columns of the block that is read.
+    // The scales of one row, for the columns of the block being read.
     struct Row {
         int64_t piece = -1, scale_row = -1;
         float all = 1;
@@ -136,7 +136,7 @@ class BlockScales {
     TensorScale all_;
 };
 
-// Values (of a float matrix) times their blocks' scales, as BF16.
+// Values (of a float matrix) times the scales of their blocks, as BF16.
 class ScaledMatrix final : public Matrix {
   public:
     ScaledMatrix(MatrixPtr values, BlockScales scales)
@@ -176,8 +176,8 @@ class ScaledMatrix final : public Matrix {
     BlockScales scales_;
 };
 
-// E4M3 codes with their blocks' scales, which begin and end at multiples of 64 columns, as blocks
-// of DType::kFP8.
+// E4M3 codes with scales per block, where blocks begin and end at multiples of 64 columns, as
+// blocks of DType::kFP8.
 class Fp8Matrix final : public Matrix {
   public:
     static constexpr int64_t kBlock = Info(DType::kFP8).block_elements;
@@ -222,7 +222,7 @@ class Fp8Matrix final : public Matrix {
     BlockScales scales_;
 };
 
-// E2M1 codes, two a byte, the first in the low bits, as F32.
+// E2M1 codes, two per byte, the first in the low bits, as F32.
 class E2m1Matrix final : public Matrix {
   public:
     E2m1Matrix(const ByteRows& codes, int64_t rows)
@@ -248,7 +248,7 @@ class E2m1Matrix final : public Matrix {
     ByteRows codes_;
 };
 
-// The same with E4M3 scales for 16 columns, as blocks of 64.
+// E2M1 codes with E4M3 scales per 16 columns, as blocks of 64.
 class Nvfp4Matrix final : public Matrix {
   public:
     Nvfp4Matrix(const ByteRows& codes, const ByteRows& scales, int64_t rows, int64_t piece_rows,
@@ -272,7 +272,7 @@ class Nvfp4Matrix final : public Matrix {
             WEFT_TRY(codes_.Read({row, rows, block.col / 2, block.cols / 2}, codes));
             WEFT_TRY(scales_.Read(
                 {row, rows, block.col / kNvScaleElements, block.cols / kNvScaleElements}, scales));
-            const int64_t blocks = block.cols / kNvBlock;  // of a row
+            const int64_t blocks = block.cols / kNvBlock;  // per row
             for (int64_t b = 0; b < rows * blocks; ++b) {
                 const auto at = static_cast<size_t>(b);
                 if (const int64_t now = (row + b / blocks) / piece_rows_; now != piece) {
@@ -304,7 +304,7 @@ class Nvfp4Matrix final : public Matrix {
     TensorScale all_;
 };
 
-// Columns of any matrix times a scale each, as BF16.
+// A matrix times one scale per column, as BF16.
 class ColumnScaledMatrix final : public Matrix {
   public:
     ColumnScaledMatrix(MatrixPtr values, MatrixPtr scales)
@@ -337,7 +337,7 @@ int64_t ElementsOf(const SafeTensor& tensor) {
     return static_cast<int64_t>(tensor.bytes / SafeTypeBytes(tensor.type));
 }
 
-// Whether the scales stand as rows of `cols`. Dims of 1 say nothing.
+// Whether the scales have the shape [rows, cols], ignoring dims of 1.
 bool AreRowsOf(const SafeTensor& scales, int64_t rows, int64_t cols) {
     if (ElementsOf(scales) != rows * cols) return false;
     if (rows == 1 || cols == 1) return true;
@@ -350,7 +350,7 @@ bool IsE8m0(SafeType type) {
     return type == SafeType::kU8 || type == SafeType::kF8E8M0;
 }
 
-// All dims but the last; 0: it has less than two dims.
+// The product of all dims but the last; 0: less than two dims.
 int64_t RowsOf(const SafeTensor& tensor) {
     if (tensor.shape.size() < 2) return 0;
     int64_t rows = 1;
@@ -405,7 +405,7 @@ Result<MatrixPtr> LinearMaker::Fp8Rows(const SafeTensor& weight, int64_t rows, i
         std::make_unique<TableMatrix>(bytes, kE4m3, rows, true), std::move(blocks)));
 }
 
-// Scales by block, by row ([out, 1]), by group of a row or one for all.
+// Scales per block, per row ([out, 1]), per group of a row, or one for all.
 Result<MatrixPtr> LinearMaker::MakeFp8() const {
     WEFT_TRY(NeedMatrix(parts_.weight, "weight"));
     const int64_t rows = RowsOf(*parts_.weight), cols = parts_.weight->shape.back();

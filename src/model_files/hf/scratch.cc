@@ -16,7 +16,7 @@ constexpr int64_t kMostSize = int64_t{1} << 20;
 
 struct Beginner {
     std::string_view model_type;
-    bool qkv_bias;  // always there; else by attention_bias, with that of the output
+    bool qkv_bias;  // always has it; else attention_bias decides, also for the output
 };
 constexpr Beginner kKnown[] = {{"llama", false}, {"qwen2", true}, {"qwen3", false}};
 
@@ -29,7 +29,7 @@ class ScratchModel final : public ModelSource {
           header_bytes_(std::move(read.header)),
           meta_(path_, std::move(read.entries)) {}
 
-    // The tensors, from the sizes of config.json.
+    // Lists the tensors, from the sizes in config.json.
     Status Plan(const Config& config, const Beginner& family);
 
     const std::string& name() const override { return path_; }
@@ -141,11 +141,12 @@ Status ScratchModel::ReadRows(const TensorInfo& tensor, int64_t row_begin, int64
     return {};
 }
 
-// Words that the model has no rows for would end training, or worse, a chat.
+// Tokens without an embedding row would fail in training or, worse, in a chat.
 Status CheckTokenizer(const std::string& path, const Config& config) {
     WEFT_ASSIGN(const int64_t vocab, config.NeedInt({"vocab_size"}, 1, 16 * kMostSize));
     const auto tokenizer = tokenizer::OpenTokenizerFolder(path);
-    if (!tokenizer.ok()) {  // (Random tokens need none: who reads text says so.)
+    if (!tokenizer.ok()) {  // (Not needed for random tokens; code that reads text reports its
+                            // absence.)
         return tokenizer.error().code == ErrorCode::kNotFound ? Status() : tokenizer.error();
     }
     const int64_t tokens = (*tokenizer)->vocab_size();

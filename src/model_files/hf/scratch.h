@@ -1,9 +1,11 @@
-// A Hugging Face folder without weights as a ModelSource: what pre-training begins from.
+// A Hugging Face folder without weights as a ModelSource with random initial weights, for
+// pre-training.
 //
-// Matrices are drawn from a normal distribution of mean 0 and config.json's `initializer_range`
-// (0.02), norm weights are 1, biases 0, as transformers begins a model; projections into the
-// residual stream are not scaled down by their number. All F32. Every value depends on (seed,
-// tensor name, place) alone: any cut of a tensor, on any machine, has the same bits.
+// Matrices are drawn from a normal distribution with mean 0 and the standard deviation
+// `initializer_range` of config.json (default 0.02), norm weights are 1, biases 0, as in
+// transformers; projections into the residual stream are not scaled by depth. All are F32. Every
+// value depends only on (seed, tensor name, position), so any slice of a tensor has the same bits
+// on any machine.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +20,7 @@ namespace weft::model_files::hf {
 // True where `path` is a folder with a config.json and no safetensors files.
 bool LacksWeights(const std::string& path);
 
-// Weights that the folder may have are not looked at. Llama, Qwen 2 and Qwen 3.
+// Ignores any weights in the folder. Supports Llama, Qwen 2 and Qwen 3.
 // Errors: kNotFound (no config.json), kCorrupt, kUnsupported (another family), kUsage (the
 // tokenizer has more tokens than the vocabulary of config.json).
 Result<std::unique_ptr<ModelSource>> OpenScratch(const std::string& path, uint64_t seed);

@@ -16,8 +16,8 @@ DType TypeBeside(DType weight) {
     return weight == DType::kF32 || weight == DType::kF16 ? DType::kF32 : DType::kBF16;
 }
 
-// Whether `a` and its B are what AdaptedSource puts beside a matrix. A model's own file may call
-// its tensors anything.
+// Whether `a` and its B have the shapes of an adapter for `beside`. (A model's own file may use any
+// tensor names.)
 bool IsPair(const ModelSource& source, const TensorInfo& a, size_t number,
             std::string_view beside) {
     const TensorInfo* const weight = source.FindTensor(beside);

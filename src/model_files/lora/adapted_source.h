@@ -1,9 +1,9 @@
-// A model and any number of LoRA adapters beside it, as one ModelSource: what inference runs that
-// chooses an adapter for each sequence.
+// A model with any number of LoRA adapters as one ModelSource, for inference that chooses an
+// adapter per sequence.
 //
-// Beside the model's tensors stand A and B of each matrix that an adapter has (AdaptedTensor):
-// BF16, but F32 beside weights of F32 and F16, so that they are no less exact than what they are
-// added to. B comes with the adapter's scale in it, and in the order of rows that the model has.
+// In addition to the model's tensors it has A and B of each matrix that an adapter changes
+// (AdaptedTensor): in BF16, or in F32 if the model's weight is F32 or F16, so that they are no less
+// precise than the weight. B includes the adapter's scale, and its rows are in the model's order.
 // Input is hostile: adapter.h.
 #pragma once
 
@@ -19,23 +19,23 @@
 
 namespace weft::model_files {
 
-// An adapter to be had beside a model, and what requests call it.
+// An adapter to load with a model, and its name in requests.
 struct NamedAdapter {
     std::string name, folder;
     bool operator==(const NamedAdapter&) const = default;
 };
 inline constexpr size_t kMostAdapters = 256;
 
-// "NAME=FOLDER". Errors: kUsage.
+// Parses "NAME=FOLDER". Errors: kUsage.
 Result<NamedAdapter> ParseAdapter(const std::string& word);
 
-// The name of A or B of adapter `number` (from 1) beside the model's tensor.
+// The name of A or B of adapter `number` (from 1) for the model's tensor `tensor`.
 std::string AdaptedTensor(size_t number, bool is_b, std::string_view tensor);
 
 class AdaptedSource final : public SourceOver {
   public:
-    // Errors: kUsage: two adapters of one name, or too many; kUnsupported: a matrix that Weft has
-    // no place for; those of PlanLora and AdapterFile, which name the folder.
+    // Errors: kUsage (two adapters of one name, or too many); kUnsupported (a matrix that Weft
+    // can't adapt); those of PlanLora and AdapterFile, which name the folder.
     static Result<std::unique_ptr<AdaptedSource>> Make(std::unique_ptr<ModelSource> model,
                                                        std::span<const NamedAdapter> adapters);
 
@@ -57,17 +57,17 @@ class AdaptedSource final : public SourceOver {
                    uint64_t* bytes_read) const override;
 
     std::vector<Adapter> adapters_;
-    std::vector<Place> places_;  // of the tensors behind the model's
+    std::vector<Place> places_;  // of the tensors after the model's
 };
 
-// OpenModel, with adapters where there are any.
+// OpenModel, with adapters if there are any.
 Result<std::unique_ptr<ModelSource>> OpenAdapted(const std::string& model,
                                                  std::span<const NamedAdapter> adapters);
 
-// Of each of the model's tensors that has adapters: which, ascending.
+// For each of the model's tensors with adapters, their numbers, ascending.
 std::map<std::string, std::vector<int32_t>> AdaptersByTensor(const ModelSource& source);
 
-// A hash of the adapters' numbers in `source`, samples of each: "" where it has none.
+// A hash of samples of each adapter's values; "": no adapters.
 Result<std::string> FingerprintOfAdapters(const ModelSource& source);
 
 }  // namespace weft::model_files

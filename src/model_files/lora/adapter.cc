@@ -21,7 +21,7 @@ using hf::SafeType;
 
 constexpr const char* kTensorsName = "/adapter_model.safetensors";
 
-// The row of a Hugging Face model that is row `row` of the GGUF model.
+// The row in the Hugging Face model for row `row` of the GGUF model.
 int64_t SavedRow(int64_t row, int64_t pairs_of) {
     if (pairs_of == 0) return row;
     const int64_t at = row % pairs_of;
@@ -55,7 +55,7 @@ Status PutAdapterText(const std::string& path, std::string_view text) {
     return file.Finish();
 }
 
-// What is written, in the order of the data.
+// A tensor to write, in the order of the data.
 struct Part {
     const LoraTarget* target;
     bool is_b;
@@ -71,7 +71,7 @@ std::vector<Part> PartsOf(const LoraPlan& plan) {
     return parts;
 }
 
-// Length, JSON, blanks up to a multiple of eight.
+// The safetensors header: length, JSON, blanks up to a multiple of eight.
 std::string HeaderOf(const ModelSource& trained, const std::vector<Part>& parts,
                      uint64_t& data_bytes) {
     Json header = {{"__metadata__", {{"format", "pt"}}}};
@@ -111,7 +111,8 @@ Result<Opened> OpenTensors(const std::string& path) {
     return Opened{std::move(file), std::move(tensors)};
 }
 
-// "self_attn.q_proj,mlp.up_proj", of tensors' names: those that have an A in some layer.
+// The targets, from the names of tensors that have an A in some layer:
+// "self_attn.q_proj,mlp.up_proj".
 Result<std::string> TargetsOfTensors(const std::string& folder) {
     constexpr std::string_view kLayers = "model.model.layers.", kEnd = ".lora_A.weight";
     WEFT_ASSIGN(const Opened opened, OpenTensors(folder + kTensorsName));
@@ -120,7 +121,7 @@ Result<std::string> TargetsOfTensors(const std::string& folder) {
     for (const SafeTensor& tensor : opened.tensors) {
         if (!tensor.name.ends_with(kEnd)) continue;
         std::string module = tensor.name.substr(0, tensor.name.size() - kEnd.size());
-        // (What is in no layer is refused by its name.)
+        // (A tensor outside the layers is refused later, with its name.)
         const size_t dot = module.starts_with(begin) ? module.find('.', begin.size()) : module.npos;
         if (dot != module.npos) module.erase(0, dot + 1);
         modules.insert(std::move(module));
@@ -130,7 +131,7 @@ Result<std::string> TargetsOfTensors(const std::string& folder) {
                      kEnd);
 }
 
-// 8, or 8.0, as some programs write it.
+// 8, or 8.0 as some programs write it.
 Result<int64_t> RankOf(const hf::Config& config) {
     constexpr int64_t kMost = 1 << 16;
     const auto r = config.json().find("r");
@@ -220,7 +221,7 @@ Status AdapterFile::Read(const LoraTarget& target, bool is_b, int64_t row, int64
     WEFT_CHECK(tensor != nullptr);
     const DType dtype = AdapterDType(tensor->type);
     const int64_t cols = tensor->shape[1], row_bytes = RowBytes(dtype, cols);
-    // Rows change places within a head only: whole heads are read.
+    // Rows are reordered within a head only, so whole heads are read.
     const int64_t unit = is_b && target.pairs_of > 0 ? target.pairs_of : 1;
     const int64_t first = row / unit * unit, end = (row + rows + unit - 1) / unit * unit;
     std::vector<std::byte> raw(static_cast<size_t>((end - first) * row_bytes));

@@ -1,8 +1,8 @@
-// An adapter on the disk, as the package PEFT writes and reads it: DIR/adapter_config.json and
+// An adapter on disk, in the format of the package PEFT: DIR/adapter_config.json and
 // DIR/adapter_model.safetensors.
 //
-// Rows of B beside Q and K are in the order of the Hugging Face model there, and in that of the
-// GGUF model in memory (model_files/hf/family.h: pairs).
+// Rows of B for Q and K are in the order of the Hugging Face model on disk, and in that of the GGUF
+// model in memory (model_files/hf/family.h: pairs).
 // Input is hostile: model_files/hf/safetensors.h, model_files/hf/json.h.
 #pragma once
 
@@ -17,18 +17,18 @@
 
 namespace weft::model_files {
 
-// Rank, alpha, targets and `from`. Errors: kNotFound, kCorrupt; kUnsupported: an adapter that is
-// more than two matrices beside each weight (DoRA, biases, ranks of their own for some modules),
-// naming the key.
+// Reads rank, alpha and targets, and sets `from`. Errors: kNotFound, kCorrupt; kUnsupported, naming
+// the key, for an adapter that is more than two matrices per weight (DoRA, biases, module-specific
+// ranks).
 Result<LoraWords> ReadAdapterConfig(const std::string& folder);
 
 // The tensors of an adapter. Thread: any.
 class AdapterFile {
   public:
-    // Errors: kNotFound, kCorrupt; kUnsupported: tensors that are not in the plan.
+    // Errors: kNotFound, kCorrupt; kUnsupported for tensors that are not in the plan.
     static Result<AdapterFile> Open(const LoraPlan& plan);
 
-    // Rows [row, row + rows) of A or B of a target, all columns, in the model's order.
+    // Reads rows [row, row + rows) of A or B of a target, all columns, in the model's row order.
     Status Read(const LoraTarget& target, bool is_b, int64_t row, int64_t rows,
                 std::span<float> out) const;
 
@@ -41,8 +41,8 @@ class AdapterFile {
     std::vector<hf::SafeTensor> tensors_;
 };
 
-// Writes the adapter that `trained` has beside the model. Files that are there are replaced, once
-// the new ones are complete. model: what the config names as its base.
+// Writes the adapter tensors of `trained`. Existing files are replaced once the new ones are
+// complete. model: the base model's name in the config.
 Status WriteAdapter(const ModelSource& trained, const LoraPlan& plan,
                     const std::string& model, const std::string& folder);
 

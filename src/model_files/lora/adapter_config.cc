@@ -10,7 +10,7 @@ namespace {
 using hf::Config;
 using hf::Json;
 
-// What to do where nothing better is known.
+// The default next step.
 constexpr std::string_view kMerge =
     "merge it with peft (merge_and_unload(), then save_pretrained()), and use that model";
 
@@ -44,9 +44,9 @@ constexpr Refused kRefused[] = {
 constexpr std::string_view kHarmless[] = {
     "peft_type", "task_type", "auto_mapping", "peft_version", "revision", "inference_mode",
     "megatron_core", "base_model_name_or_path", "merge_weights", "qalora_group_size",
-    // Of how A and B began, which init_lora_weights names.
+    // Initialization of A and B, which init_lora_weights names.
     "loftq_config", "eva_config", "corda_config", "lora_ga_config",
-    // Of other keys, which are refused; of the backward pass; of what is tied beside the adapter.
+    // Details of refused keys; the backward pass; tied weights outside the adapter.
     "layers_pattern", "velora_config", "runtime_config", "ensure_weight_tying"};
 constexpr std::string_view kRead[] = {"r",
                                       "lora_alpha",
@@ -56,7 +56,7 @@ constexpr std::string_view kRead[] = {"r",
                                       "lora_dropout",
                                       "init_lora_weights"};
 
-// The value of a key that is not used.
+// Whether a key's value is empty, so that the key has no effect.
 bool MeansNothing(const Json& value) {
     return value.is_null() || value == false || value == "none" || value == "" ||
            (value.is_structured() && value.empty());
@@ -70,15 +70,15 @@ Error UnsupportedAdapter(const Config& config, std::string_view key, const Json&
                      config.where(), key, hf::Shown(value.dump()), what, next);
 }
 
-// Adapters of one rank and one alpha may write patterns that say so again.
+// Whether the patterns only repeat the adapter's one rank or alpha.
 bool IsUniform(const Json& patterns, const Json& config, const char* key) {
     const auto same = config.find(key);
     return patterns.is_object() && same != config.end() && same->is_number() &&
            std::ranges::all_of(patterns, [&](const Json& value) { return value == *same; });
 }
 
-// 0, 1, 2, ...: all layers, as far as it goes. (What a model has beyond is missing in the adapter's
-// file, which is said by name.)
+// Whether the list is 0, 1, 2, ...: the first layers. (If the model has more, their tensors are
+// missing in the adapter's file, which is reported by name.)
 bool IsAllLayers(const Json& layers) {
     if (!layers.is_array()) return false;
     for (size_t i = 0; i < layers.size(); ++i) {
@@ -110,8 +110,8 @@ Status CheckKeys(const Config& config) {
     return {};
 }
 
-// How A and B began is past, unless the model's weights were changed for it: then those of the
-// adapter belong to the changed ones. What peft has converted says true.
+// The initialization of A and B does not matter afterwards, unless it changed the model's weights:
+// then the adapter fits only the changed weights. (peft's converted adapters state true.)
 Status CheckBegin(const Config& config) {
     const auto found = config.json().find("init_lora_weights");
     if (found == config.json().end() || found->is_null() || found->is_boolean()) return {};

@@ -1,14 +1,13 @@
-// adapter_config.json, as the package PEFT writes it (its LoraConfig, as of peft 0.21): what Weft
-// can compute of it.
+// Checks adapter_config.json, as the package PEFT writes it (its LoraConfig, as of peft 0.21).
 //
-// An adapter that is taken is two matrices beside each weight, in inference y = x . W^T + scale *
+// A supported adapter is two matrices per weight, which change y = x . W^T to y = x . W^T + scale *
 // (x . A^T) . B^T with the model's own W. Every key is one of
 //   read      r, lora_alpha, use_rslora, target_modules, exclude_modules, layers_to_transform,
 //             lora_dropout, init_lora_weights
-//   harmless  says nothing of y: where the adapter came from, how training began or was sped up
-//   refused   unless its value means nothing: with it y is another one (DoRA, aLoRA, BD-LoRA,
-//             PiSSA's changed base weights, replicated layers, ...)
-// A key that is none of them is refused, unless its value means nothing.
+//   harmless  does not change y: the adapter's origin, its initialization, speed-ups of training
+//   refused   changes y, unless it has an empty value (DoRA, aLoRA, BD-LoRA, PiSSA's changed base
+//             weights, replicated layers, ...)
+// Any other key is refused, unless it has an empty value.
 // Input is hostile: model_files/hf/json.h.
 #pragma once
 
@@ -21,17 +20,17 @@ namespace weft::model_files {
 
 inline constexpr const char* kAdapterConfigName = "/adapter_config.json";
 
-// Errors: kUnsupported: an adapter that is more than above, naming the key, its value and what to
-// do; kCorrupt.
+// Errors: kUnsupported, with the key, its value and the next step, for an adapter beyond the above;
+// kCorrupt.
 Status CheckAdapterConfig(const hf::Config& config);
 
-// What target_modules mean, as LoraWords::targets has it; "": a pattern, or some are excluded, so
-// that the names of the adapter's tensors say it. Errors: kCorrupt.
+// target_modules in the form of LoraWords::targets. "": it is a pattern, or has exclusions, so the
+// targets must be taken from the names of the adapter's tensors. Errors: kCorrupt.
 Result<std::string> AdapterTargets(const hf::Config& config);
-// kUnsupported: there are no tensors that could say it.
+// kUnsupported: the targets can't be taken from tensor names, since there are no tensors.
 Error UnknownTargets(const hf::Config& config);
 
-// The dropout that the adapter in `folder` was trained with: of no matter but for going on.
+// The dropout that the adapter in `folder` was trained with; used only to continue training.
 Result<double> AdapterDropout(const std::string& folder);
 
 }  // namespace weft::model_files

@@ -16,7 +16,7 @@ bool EndsWithModule(const std::string& module, const std::string& name) {
     return module == name || module.ends_with("." + name);
 }
 
-// Whether a word of --lora-targets means the module.
+// Whether an item of --lora-targets selects the module.
 bool Means(const std::string& word, const std::string& module) {
     if (word == "all" || word == "all-linear") return true;
     if (word == "attn") return module.find(".self_attn.") != module.npos;
@@ -34,8 +34,8 @@ std::vector<std::string> SplitWords(const std::string& words) {
     return out;
 }
 
-// The two-dimensional weights of layers, which adapters can be put beside; routers are left alone.
-// experts: grows by the modules of experts, which are several matrices in one tensor.
+// The 2-D weights of layers, except routers: the matrices that can be adapted. experts: receives
+// the modules of experts, which are several matrices in one tensor.
 Result<std::vector<LoraTarget>> Linears(const ModelSource& source,
                                         std::vector<std::string>& experts) {
     constexpr std::string_view kKind = ".weight";
@@ -55,7 +55,7 @@ Result<std::vector<LoraTarget>> Linears(const ModelSource& source,
     return all;
 }
 
-// Why `word` means no matrix of the model's layers; plan has all of those.
+// The error for an item that selects no matrix; `plan` lists all matrices.
 Error NoTarget(const LoraPlan& plan, const std::string& word, const std::string& model,
                const std::vector<std::string>& experts) {
     const std::string who =

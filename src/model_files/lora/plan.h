@@ -1,7 +1,7 @@
-// A LoRA adapter (Hu et al. 2021) beside a model: which of its matrices W [n, k] have the two small
-// ones A [r, k] and B [n, r], so that y = x . W^T + scale * (x . A^T) . B^T. scale is alpha / r, or
-// alpha / sqrt(r) (rank-stabilized: Kalajdzievski 2023). Names, initial values and the scale are
-// those of the package PEFT, so that adapters go either way.
+// A LoRA adapter (Hu et al. 2021) for a model: the matrices W [n, k] that get two small matrices A
+// [r, k] and B [n, r], so that y = x . W^T + scale * (x . A^T) . B^T. scale is alpha / r, or alpha
+// / sqrt(r) (rank-stabilized: Kalajdzievski 2023). Names, initial values and the scale are those of
+// the package PEFT, so that each program reads the other's adapters.
 #pragma once
 
 #include <cstdint>
@@ -14,17 +14,17 @@
 
 namespace weft::model_files {
 
-// Adapters' tensors are named so, as PEFT does; no tensor of a model is.
+// Prefix of adapter tensors, as in PEFT; no tensor of a model has it.
 inline constexpr const char* kAdapterPrefix = "base_model.";
 
 struct LoraWords {
-    int64_t rank = 0;  // 0: all weights are trained, unless `from` says otherwise
+    int64_t rank = 0;  // 0: full training, unless `from` is set
     double alpha = 8;
-    // all, attn, mlp, or modules of a layer as PEFT takes them: "q_proj,v_proj".
+    // all, attn, mlp, or a list of a layer's modules as in PEFT: "q_proj,v_proj".
     std::string targets = "all";
     bool rslora = false;
-    std::string from;   // an adapter's folder to go on from, which says all of the above
-    uint64_t seed = 0;  // of A
+    std::string from;   // folder of an adapter to continue, which defines all of the above
+    uint64_t seed = 0;  // for the initial values of A
 
     bool on() const { return rank > 0 || !from.empty(); }
 };
@@ -34,21 +34,21 @@ struct LoraTarget {
     std::string tensor;  // "blk.0.attn_q.weight"
     std::string module;  // "model.layers.0.self_attn.q_proj"
     int64_t rows = 0, cols = 0;
-    int64_t pairs_of = 0;  // model_files/hf/export.h: of B's rows, too
+    int64_t pairs_of = 0;  // model_files/hf/export.h; also for B's rows
     std::string NameA() const;
     std::string NameB() const;
 };
 
 struct LoraPlan {
-    LoraWords words;  // with what the folder says
+    LoraWords words;  // completed from the folder
     std::vector<LoraTarget> targets;
     double scale() const;
-    std::vector<std::string> Modules() const;  // "q_proj", each once
+    std::vector<std::string> Modules() const;  // "q_proj", without duplicates
     const LoraTarget* Find(std::string_view tensor) const;
 };
 
-// Adapters in the source are passed over. Errors: kUsage: words that make no sense, or a target
-// that no layer has; kUnsupported: a model without Hugging Face names; those of ReadAdapterConfig.
+// Ignores adapter tensors in the source. Errors: kUsage for invalid options, or a target that no
+// layer has; kUnsupported for a model without Hugging Face names; those of ReadAdapterConfig.
 Result<LoraPlan> PlanLora(const model_files::ModelSource& source, const LoraWords& words);
 
 }  // namespace weft::model_files
