@@ -63,7 +63,7 @@ bool Contains(std::string_view text, std::string_view part) {
     return text.find(part) != std::string_view::npos;
 }
 
-// The first and last eighth of the layers, and every third between them.
+// The first and last eighth of the layers, and every third layer between.
 bool MoreBits(int64_t layer, int64_t layers) {
     return layer < layers / 8 || layer >= 7 * layers / 8 || (layer - layers / 8) % 3 == 2;
 }
@@ -76,12 +76,12 @@ bool IsIq3(DType dtype) {
     return dtype == DType::kIQ3_XXS || dtype == DType::kIQ3_S;
 }
 
-// The types of two bits and less.
+// The types of at most two bits.
 bool IsTiny(DType dtype) {
     return dtype >= DType::kIQ1_S && dtype <= DType::kIQ2_S;
 }
 
-// Files of these types give more bits to what is small or matters most.
+// These types give more bits to small and important tensors.
 DType TinyMixType(const FileType& type, const MixFacts& facts, const MixPlace& place) {
     const bool medium = type.mix == Mix::kMedium;
     const DType more = medium ? DType::kIQ3_S : DType::kQ2_K;
@@ -113,7 +113,7 @@ DType ValueTypeOfIq3(const FileType& type, const MixFacts& facts) {
     return facts.importance ? type.base : DType::kIQ3_S;
 }
 
-// Queries and keys; up and gate of the layers between the first and the last eighth.
+// Queries and keys; up and gate of layers outside the first and the last eighth.
 DType FewerBitsOfIq3(const FileType& type, const MixFacts& facts, const MixPlace& place) {
     const bool attention = place.role == Role::kKey || place.role == Role::kQuery;
     if (type.base == DType::kIQ3_XXS) return attention ? DType::kIQ2_S : type.base;
@@ -123,7 +123,7 @@ DType FewerBitsOfIq3(const FileType& type, const MixFacts& facts, const MixPlace
 }
 
 DType ValueType(const FileType& type, const MixFacts& facts, const MixPlace& place) {
-    if (facts.experts == 8) return DType::kQ8_0;  // little of so much
+    if (facts.experts == 8) return DType::kQ8_0;  // these tensors are a small part of the model
     const bool shared = facts.heads_per_kv >= 4;
     DType chosen = type.base;
     if (type.base == DType::kQ2_K) {
@@ -254,7 +254,7 @@ bool IsKept(std::string_view name, int dims) {
         "_norm.weight",  "ffn_gate_inp",         "altup",          "laurel",
         "ssm_conv1d",    "per_layer_model_proj", "shortconv.conv", "attn_rel_b",
         "position_embd", "token_types",          "indexer.k_proj", "indexer.q_proj",
-        "indexer.proj",  // of the weights of an indexer's heads
+        "indexer.proj",  // the weights of an indexer's heads
         "hc_attn_fn",    "hc_ffn_fn",            "output_hc_fn",   "compressor_ape",
     };
     return std::ranges::any_of(kTouchy,
@@ -266,7 +266,7 @@ DType MixedType(const FileType& type, const MixFacts& facts, const MixPlace& pla
     const bool output =
         place.role == Role::kOutput || (facts.tied && place.role == Role::kEmbedding);
     if (output) return OutputType(type, place.cols);
-    if (type.base == DType::kMXFP4 && facts.experts > 0) {  // made for experts
+    if (type.base == DType::kMXFP4 && facts.experts > 0) {  // the type is meant for experts
         return place.experts ? DType::kMXFP4 : DType::kQ8_0;
     }
     if (IsTiny(type.base)) return TinyMixType(type, facts, place);

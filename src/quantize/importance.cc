@@ -13,7 +13,7 @@ namespace {
 constexpr uint64_t kMostBytes = uint64_t{4} << 30;
 constexpr size_t kMostNameBytes = 1024;
 
-// Reads little-endian values one after another, and says where they end too early.
+// Reads consecutive little-endian values, and reports where the input ends too early.
 class Reader {
   public:
     explicit Reader(std::string_view bytes) : bytes_(bytes) {}
@@ -66,7 +66,7 @@ Status Importance::Add(std::string name, std::vector<float> sums,
             std::ranges::fill(own, 1.0f);
             continue;
         }
-        // As means of 1; a column that was never seen still counts a little.
+        // Normalized to a mean of 1; a column without activations still gets a small weight.
         const double mean = total / static_cast<double>(cols);
         for (float& value : own) value = std::max(1e-6f, static_cast<float>(value / mean));
     }

@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kMostRuleNameBytes = 4096;
 
-// N of "blk.N.", or -1.
+// N for "blk.N.", or -1.
 int64_t LayerOf(std::string_view name) {
     if (!name.starts_with("blk.")) return -1;
     int64_t layer = -1;
@@ -21,8 +21,7 @@ int64_t LayerOf(std::string_view name) {
     return whole && layer >= 0 ? layer : -1;
 }
 
-// The number of that key under the architecture; of an array (a number for each layer) the
-// largest.
+// The architecture's number under that key; for an array (a number per layer), the largest.
 Result<int64_t> Hyper(const model_files::ModelSource& source, const std::string& key,
                       int64_t fallback) {
     WEFT_ASSIGN(const std::string architecture, source.meta().StringOr("general.architecture", ""));
@@ -62,7 +61,7 @@ class Planner {
     tokenizer::RegexRun run_;
     std::vector<CompiledRule> rules_;
     MixFacts facts_;
-    std::vector<int64_t> value_layers_;  // of the model's kValue tensors, ascending
+    std::vector<int64_t> value_layers_;  // layers of the model's kValue tensors, ascending
 };
 
 Status Planner::ReadFacts() {
@@ -77,7 +76,7 @@ Status Planner::ReadFacts() {
     WEFT_ASSIGN(const int64_t kv_heads, Hyper(source_, "attention.head_count_kv", heads));
     facts_.heads_per_kv = kv_heads > 0 ? heads / kv_heads : 1;
     facts_.tied = source_.FindTensor("output.weight") == nullptr;
-    // Files of code books are hardly ever made without a matrix.
+    // Files of codebook types are almost always made with an importance matrix.
     const bool books = Info(options_.type.base).name.starts_with("IQ");
     facts_.importance = options_.importance != nullptr || (options_.sizes_only && books);
     facts_.large = facts_.layers == 80 && heads != kv_heads;
@@ -160,7 +159,7 @@ Result<PlannedTensor> Planner::Choose(const model_files::TensorInfo& tensor) {
 }
 
 Status Planner::CheckRounding(const model_files::TensorInfo& tensor, DType to) const {
-    // FP8 may be rounded: many models are published in nothing wider.
+    // FP8 may be quantized: many models are published in nothing wider.
     if (tensor.dtype == to || !HasIntegerCodes(tensor.dtype)) return {};
     if (options_.allow_requantize) return {};
     return MakeError(
@@ -170,7 +169,7 @@ Status Planner::CheckRounding(const model_files::TensorInfo& tensor, DType to) c
         source_.name(), tensor.name, Info(tensor.dtype).name, Info(to).name);
 }
 
-// Of a tensor that has no importance.
+// For a tensor without importance weights.
 Status Planner::CheckImportance(const model_files::TensorInfo& tensor, DType to) const {
     if (options_.sizes_only || !NeedsImportance(RoleOf(tensor.name), to)) return {};
     const std::string_view type = Info(to).name;

@@ -41,8 +41,8 @@ void WriteMetadata(const model_files::ModelSource& source, const QuantizePlan& p
     }
 }
 
-// A folder's metadata lack the tokenizer, which is in files of its own. True where its
-// tokenizer.json is kept as it is.
+// Writes a folder's tokenizer, which its metadata lacks. Returns true if its tokenizer.json is
+// stored unchanged.
 Result<bool> WriteFolderTokenizer(const model_files::ModelSource& source,
                                   model_files::GgufWriter& writer) {
     if (source.folder().empty()) return false;
@@ -57,7 +57,7 @@ Result<bool> WriteFolderTokenizer(const model_files::ModelSource& source,
         return false;
     }
     if (data.error().code != ErrorCode::kUnsupported) return data.error();
-    // No kind that GGUF has: the tokenizer.json itself, where there is one that can be run.
+    // Not a kind that GGUF has: stores the tokenizer.json itself, if Weft supports it.
     const auto kept = tokenizer::ReadKeptJson(source.folder());
     if (!kept.ok()) {
         return kept.error().code == ErrorCode::kNotFound ? data.error() : kept.error();
@@ -73,7 +73,7 @@ struct Strip {
     int64_t row, rows;
 };
 
-// The strips of all tensors, handed out one after another.
+// Hands out the strips of all tensors in order.
 class Strips {
   public:
     explicit Strips(const QuantizePlan& plan) : plan_(plan) {}
@@ -82,7 +82,7 @@ class Strips {
         const std::lock_guard lock(mutex_);
         if (tensor_ == plan_.tensors.size()) return std::nullopt;
         const model_files::TensorInfo& tensor = *plan_.tensors[tensor_].from;
-        // Rows of one expert at most: each has an importance of its own.
+        // At most the rows of one expert: each expert has its own importance weights.
         const int64_t each =
             std::max<int64_t>(1, tensor.dim_count > 2 ? tensor.dims[1] : tensor.rows);
         const int64_t most =
@@ -104,7 +104,7 @@ class Strips {
     int64_t row_ = 0;
 };
 
-// The largest magnitude; not finite where one is not. By the bits, whose order is that of the
+// The largest magnitude; not finite if any value is not. Compares bits, which have the order of the
 // values.
 float Largest(std::span<const float> values) {
     int32_t most = 0;
@@ -114,7 +114,7 @@ float Largest(std::span<const float> values) {
     return std::bit_cast<float>(most);
 }
 
-// One thread's buffers and its work on a strip.
+// A thread's buffers and its work on a strip.
 class Worker {
   public:
     Worker(const model_files::ModelSource& source, const QuantizePlan& plan, CpuLevel level)
@@ -171,7 +171,7 @@ class Worker {
     std::vector<float> floats_;
 };
 
-// All threads at one file.
+// Runs the threads that write one file.
 class Crew {
   public:
     Crew(const model_files::ModelSource& source, const QuantizePlan& plan, const QuantizeRun& run,
