@@ -40,7 +40,7 @@ std::string RepoName(const RepoSpec& spec) {
     return "models--" + spec.owner + "--" + spec.name;
 }
 
-// Bytes on the disk of all that is unfinished of one content, ours or another program's.
+// Disk space used by unfinished downloads of one content, ours and other programs'.
 uint64_t PartialBytes(const std::string& repo_folder, const RepoFile& file) {
     uint64_t bytes = 0;
     std::error_code error;
@@ -73,7 +73,7 @@ Result<std::string> CommitOf(const std::string& folder, const RepoSpec& spec,
                      Shown(*text));
 }
 
-// Why none of the files is what the spec asks for.
+// The error if no file matches the spec; says which files there are.
 Error NotAmong(const std::vector<RepoFile>& files, const std::string& snapshot,
                const RepoSpec& spec) {
     std::string others;
@@ -89,7 +89,7 @@ Error NotAmong(const std::vector<RepoFile>& files, const std::string& snapshot,
     return NotCached(spec, "not in the cache folder " + snapshot + found + others);
 }
 
-// In the folder of a repository, or in its ShardFolder.
+// folder: a repository's folder or its ShardFolder.
 Result<std::string> FindIn(const std::string& folder, const Config& config, const RepoSpec& spec) {
     WEFT_ASSIGN(const std::string commit, CommitOf(folder, spec, config));
     const std::string snapshot = SnapshotPath(folder, commit);
@@ -119,12 +119,13 @@ Status Replace(const std::string& fresh, const std::string& path, const char* wh
     return error;
 }
 
-// FAT, some network file systems and some of FUSE.
+// Whether the error means that the file system has no symbolic links: FAT, some network file
+// systems, some FUSE ones.
 bool KnowsNoLinks(int error) {
     return error == EPERM || error == EOPNOTSUPP || error == ENOSYS;
 }
 
-// LinkBlob without links. fresh: a name beside `path` that nobody uses.
+// LinkBlob without links. fresh: an unused name in the folder of `path`.
 Status PlaceBlob(const std::string& content, const std::string& path, const std::string& fresh,
                  bool is_new) {
     if (content.ends_with(kPartSuffix)) {
@@ -248,11 +249,11 @@ Result<BlobLock> BlobLock::Take(const Config& config, const RepoSpec& spec, cons
         BlobLock lock(fd);
         struct stat info {};
         if (::flock(fd, LOCK_EX | LOCK_NB) == 0) {
-            // Its last holder may have removed the file between our open and our lock.
+            // The last holder may have removed the file between our open and our lock.
             if (::fstat(fd, &info) == 0 && info.st_nlink > 0) return lock;
             continue;
         }
-        // (Where the file system knows no locks, nobody else can be seen.)
+        // (On a file system without locks, other programs can't be detected.)
         if (errno == ENOSYS || errno == EOPNOTSUPP || errno == ENOLCK) return lock;
         if (errno != EWOULDBLOCK && errno != EINTR) return PathError(path, "lock", errno);
         if (first && on_wait) on_wait();

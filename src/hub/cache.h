@@ -1,14 +1,15 @@
-// The cache folder that is shared with huggingface_hub, in its layout:
+// The cache folder, shared with huggingface_hub, in its layout:
 //
 //     models--OWNER--NAME/blobs/HASH                    contents
-//                        /refs/main                     the commit that `main` was last time
+//                        /refs/main                     the last known commit of `main`
 //                        /snapshots/COMMIT/config.json  -> ../../blobs/HASH
-//                        /weft-shards/refs/...          the same two for what `pull --shard` has
-//                                    /snapshots/...     fetched: links to partial files (part.h)
+//                        /weft-shards/refs/...          the same two for downloads of
+//                                    /snapshots/...     `pull --shard`: links to partial files
+//                                                       (part.h)
 //     .locks/models--OWNER--NAME/HASH.lock              held (flock) while HASH is downloaded
 //
-// What either of the two has fetched the other finds. Unfinished files (part.h) are
-// blobs/HASH.weft.incomplete, with a note beside.
+// Each program finds what the other has downloaded. Unfinished files (part.h) are
+// blobs/HASH.weft.incomplete, each with a note file.
 // https://huggingface.co/docs/huggingface_hub/guides/manage-cache
 #pragma once
 
@@ -26,36 +27,36 @@ namespace weft::hub {
 std::string RepoFolder(const Config& config, const RepoSpec& spec);
 std::string BlobPath(const std::string& repo_folder, const RepoFile& file);
 std::string PartPath(const std::string& repo_folder, const RepoFile& file);
-// Of a repository's folder or its ShardFolder.
+// folder: a repository's folder or its ShardFolder.
 std::string SnapshotPath(const std::string& folder, const std::string& commit);
 std::string ShardFolder(const std::string& repo_folder);
 
-// With all folders above it.
+// Creates the folder and its parents.
 Status MakeFolder(const std::string& path);
-// Whether the whole content is there.
+// Whether the complete content is there.
 bool HasBlob(const std::string& repo_folder, const RepoFile& file);
-// Whether the content itself is in the snapshot, as where there are no symbolic links.
+// Whether the snapshot holds the content itself instead of a link, as on file systems without
+// symbolic links.
 bool HasCopy(const std::string& folder, const std::string& commit, const RepoFile& file);
-// Makes snapshots/COMMIT/PATH of `folder` (a repository's, or its ShardFolder) lead to `content`,
-// in one step. Where the file system has no symbolic links, that path becomes the content itself,
-// as huggingface_hub has it there: it is moved where it was fetched just now, else copied.
-// kUnsupported: content that is a partial file can't be there without a link.
+// Makes snapshots/COMMIT/PATH of `folder` (a repository's, or its ShardFolder) a link to `content`,
+// atomically. On a file system without symbolic links, that path becomes the content itself, as in
+// huggingface_hub: moved if `is_new` (just downloaded), else copied. Errors: kUnsupported if links
+// are not available and the content is a partial file.
 Status LinkBlob(const std::string& folder, const std::string& commit, const RepoFile& file,
                 const std::string& content, bool is_new);
-// refs/REVISION says `commit`, in one step. Nothing to do for a revision that is a commit.
+// Writes `commit` to refs/REVISION, atomically. Does nothing if the revision is a commit.
 Status WriteRef(const std::string& folder, const RepoSpec& spec, const std::string& commit);
-// Marks the cache folder as one for backup programs.
+// Marks the cache folder as a cache, which backup programs skip (CACHEDIR.TAG).
 void TagCache(const Config& config);
 
-// That the file system of `folder` has `needed` bytes left: kIo with both figures otherwise.
+// Errors: kIo, with both figures, if the file system of `folder` has less than `needed` bytes free.
 Status CheckSpace(const std::string& folder, uint64_t needed);
 
-// The lock of one content, among all programs that know it. Let go with the object.
+// The lock of one content, among all programs that use this cache. The destructor releases it.
 class BlobLock {
   public:
-    // Waits while another program holds it and its partial file grows; kTimeout once nothing
-    // happened there for config.timeout_ms. on_wait: called once, when there is something to wait
-    // for.
+    // Waits while another program holds it and its partial file grows; kTimeout if the file did not
+    // grow for config.timeout_ms. on_wait: called once, before waiting.
     static Result<BlobLock> Take(const Config& config, const RepoSpec& spec, const RepoFile& file,
                                  const std::function<void()>& on_wait);
     BlobLock(BlobLock&& other) noexcept;
@@ -67,20 +68,19 @@ class BlobLock {
     int fd_;
 };
 
-// The files of a snapshot that are whole (links that lead nowhere are left out), with paths, sizes
-// and nothing else, in alphabetical order. unread: gets a line for each folder or file that is
-// there and can't be looked at.
+// The complete files of a snapshot (dangling links are left out), with only paths and sizes, in
+// alphabetical order. unread: receives a line for each folder or file that can't be read.
 std::vector<RepoFile> FilesIn(const std::string& snapshot,
                               std::vector<std::string>* unread = nullptr);
-// Adds a line to `unread` where the folder is there and can't be listed.
+// Adds a line to `unread` if the folder exists and can't be listed.
 void NoteUnread(const std::string& folder, std::vector<std::string>* unread);
 
-// The path of a GGUF file or a folder in the cache, for a MODEL word that starts with "hf:".
-// Asks no network. Where it is not there whole, but shards of it are, their folder: its files are
-// partial ones. kNotFound says how to pull it, and what is there in its place; kUsage where several
-// files fit; kIo: it can't be looked for.
+// The path in the cache of the GGUF file or folder for a MODEL argument that starts with "hf:".
+// Uses no network. If only shards of it are there, returns their folder, whose files are partial.
+// Errors: kNotFound says how to pull it, and which similar models are there; kUsage if several
+// files match; kIo if the cache can't be read.
 Result<std::string> FindCached(const Config& config, const RepoSpec& spec);
-// The same for a word and the user's settings.
+// As above, with the user's settings.
 Result<std::string> FindCached(const std::string& word);
 
 }  // namespace weft::hub

@@ -12,7 +12,7 @@ namespace {
 constexpr const char* kIndex = "model.safetensors.index.json";
 constexpr size_t kMostShown = 40;
 
-// The parts of one GGUF file: "x-00001-of-00003.gguf" and its fellows, or one alone.
+// The parts of one GGUF file: "x-00001-of-00003.gguf" and the others, or a single file.
 struct Group {
     std::vector<RepoFile> parts;  // in order
     size_t expected = 1;
@@ -33,7 +33,7 @@ bool IsGguf(std::string_view path) {
     return Lower(path).ends_with(".gguf");
 }
 
-// Pictures' projections and importance matrices are no models.
+// Image projectors and importance matrices are not models.
 bool IsModelGguf(std::string_view path) {
     const std::string name = Lower(BaseName(path));
     return IsGguf(path) && name.find("mmproj") == name.npos && !name.starts_with("imatrix");
@@ -43,7 +43,7 @@ bool IsDigits(std::string_view text) {
     return !text.empty() && std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
 }
 
-// "x-00002-of-00003.gguf": cuts off all from the first dash; 1 and the whole path for others.
+// For "x-00002-of-00003.gguf": "x" and 3; for other paths: the path and 1.
 std::pair<std::string, size_t> SplitName(const std::string& path) {
     constexpr size_t kTail = 20;  // -00002-of-00003.gguf
     if (path.size() <= kTail) return {path, 1};
@@ -76,7 +76,7 @@ std::string SizeText(uint64_t bytes) {
     return mb >= 1000 ? fmt::format("{:.2f} GB", mb * 1e-3) : fmt::format("{:.1f} MB", mb);
 }
 
-// The GGUF files there are, one a line.
+// The available GGUF files, one per line.
 std::string Shelf(const std::map<std::string, Group>& groups) {
     std::string text;
     size_t shown = 0;
@@ -164,7 +164,7 @@ bool IsType(std::string_view word) {
 
 }  // namespace
 
-// (A word is between '-', '.', '/' and the ends.)
+// (Words are separated by '-', '.', '/' and the ends of the path.)
 bool HasTag(std::string_view path, std::string_view tag) {
     const std::string lower = Lower(path), wanted = Lower(tag);
     const auto is_border = [](char c) { return c == '-' || c == '.' || c == '/'; };

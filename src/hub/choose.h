@@ -1,11 +1,12 @@
-// Which files of a repository make up the model that a user named.
+// Chooses the files of a repository that make up the model that a user named.
 //
-//     a path           that file; of a split GGUF, all its parts
+//     a path           that file; for a split GGUF, all its parts
 //     Q4_K_M           the GGUF with this in its name, all its parts
-//     (nothing)        a Hugging Face folder: settings, tokenizer, safetensors. Where there are no
+//     (nothing)        a Hugging Face folder: settings, tokenizer, safetensors. If there are no
 //                      safetensors, the only GGUF
 //
-// The same rules find a model in the cache. kNotFound and kUsage list what there is, with sizes.
+// The same rules find a model in the cache. Errors: kNotFound and kUsage list the available files,
+// with sizes.
 #pragma once
 
 #include <string>
@@ -19,29 +20,30 @@ namespace weft::hub {
 
 struct Choice {
     std::vector<RepoFile> files;
-    // The file that a MODEL word would name; empty: the folder they are in.
+    // The file that a MODEL argument names; empty: the folder of the files.
     std::string model;
-    // Set where the shards of a folder are still to be added, once this file has been read.
+    // Not empty: the folder's shards must still be added (AddShards), from the contents of this
+    // index file.
     std::string index;
 };
 
 Result<Choice> Choose(const std::vector<RepoFile>& files, const RepoSpec& spec);
-// Adds the shards that the index names. kNotFound for one that is not among `files`.
+// Adds the shards listed in the index. Errors: kNotFound for a shard that is not in `files`.
 Status AddShards(Choice& choice, const std::vector<RepoFile>& files, std::string_view index,
                  const RepoSpec& spec);
 
-// A model among the files of a snapshot, of which some may be missing.
+// A model among the files of a snapshot, possibly incomplete.
 struct Offer {
-    Choice choice;     // the files that are there
-    std::string what;  // what names it after the repository's name; empty: the folder, or the only
+    Choice choice;     // the files that exist
+    std::string what;  // FILE or TYPE that selects it in a MODEL argument; empty: the folder, or
+                       // the only model
     bool whole = true;
 };
-// All of them: the folder of safetensors (whole as far as one can tell without its index), and each
-// GGUF.
+// All models: the folder of safetensors (its completeness judged without its index), and each GGUF.
 std::vector<Offer> OffersAmong(const std::vector<RepoFile>& files);
-// The type that a GGUF file has in its name, as "Q4_K_M"; "" where it has none.
+// The type in a GGUF file's name, such as "Q4_K_M"; "": none.
 std::string TypeInName(std::string_view path);
-// Whether `tag` stands in the path as a word, in any case.
+// Whether `tag` occurs in the path as a separate word, ignoring case.
 bool HasTag(std::string_view path, std::string_view tag);
 
 }  // namespace weft::hub

@@ -1,4 +1,4 @@
-// A hash that is fed piece by piece: the two by which the Hub names contents.
+// Incremental hash of a file's content, of one of the two kinds that the Hub uses as content names.
 #pragma once
 
 #include <cstddef>
@@ -11,14 +11,14 @@ namespace weft::hub {
 
 class Digest {
   public:
-    // sha256: of the bytes alone. Otherwise git's name of a blob of `size` bytes (SHA-1 with its
+    // sha256: SHA-256 of the bytes. Otherwise git's blob hash for `size` bytes (SHA-1 with a
     // header).
     Digest(bool sha256, uint64_t size);
     ~Digest();
     Digest(const Digest&) = delete;
     Digest& operator=(const Digest&) = delete;
     void Add(std::span<const std::byte> bytes);
-    // Hexadecimal; once.
+    // Returns hexadecimal digits; call once.
     std::string Finish();
 
   private:

@@ -26,7 +26,7 @@ namespace {
 constexpr uint64_t kLeastPiece = 4 << 20, kMostPiece = 64 << 20;
 constexpr size_t kFlushBytes = 256 << 10;
 constexpr size_t kHashStep = 8 << 20;
-constexpr int kMostFailures = 10;  // of one connection, without a byte between
+constexpr int kMostFailures = 10;  // in a row on one connection, without a byte
 constexpr int kMostStarts = 3;
 constexpr int64_t kNoteMs = 250, kSafeNoteMs = 1000, kProgressMs = 100, kTickMs = 20;
 constexpr uint64_t kLeastBytesPerSecond = 1024;
@@ -66,7 +66,7 @@ class PartFile {
     const std::string& path() const { return path_; }
     int fd() const { return fd_; }
 
-    // Opens what is there and returns its note; an empty one where nothing of use is.
+    // Opens the partial file and returns its note; an empty note if it can't be resumed.
     Result<PartNote> Open() {
         fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
         struct stat info {};
@@ -80,7 +80,7 @@ class PartFile {
             Log(LogLevel::kInfo, "{}: the partial file is of another content: starting anew",
                 file_.path);
         }
-        // Not cut to nothing: somebody may have it open who reads its ranges.
+        // Unlinked instead of truncated: another process may be reading its ranges.
         if (info.st_size > 0) {
             Discard();
             fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
@@ -94,8 +94,8 @@ class PartFile {
         note.size = file_.bytes;
         return note;
     }
-    // The note replaces its forerunner whole: a kill leaves one of the two. safe: what it says is
-    // on the disk before it is.
+    // Replaces the note atomically, so that a kill leaves the old or the new one. safe: the bytes
+    // that the note lists are synced to disk first.
     Status Save(const PartNote& note, bool safe) const {
         if (safe) WEFT_TRY(Sync());
         const std::string text = PrintNote(note), fresh = NotePath() + ".new";
@@ -131,7 +131,8 @@ class PartFile {
     int fd_ = -1;
 };
 
-// One go at a file, from what is there to all of it, or to `wanted` (where that is not null).
+// One attempt to download a file, from its present ranges to all of it, or to `wanted` (if not
+// null).
 class Job {
   public:
     Job(const Config& config, const std::string& url, const RepoFile& file, PartFile& part,
@@ -145,14 +146,14 @@ class Job {
           on_progress_(on_progress),
           digest_(file.large, file.bytes) {}
 
-    // Everything fetched; or the error, with the note saved.
+    // Returns when everything is downloaded, or with an error after saving the note.
     Status Run(PartNote note) {
         note_ = std::move(note);
         resumed_ = note_.done.bytes();
         if (wanted_ == nullptr) hash_buffer_.resize(std::min<uint64_t>(kHashStep, file_.bytes));
         RunThreads(config_.connections);
         if (whole_ && wanted_ != nullptr && !error_) error_ = NeedsRanges();
-        if (whole_ && !error_) {  // found out on the way
+        if (whole_ && !error_) {  // detected during the download
             halt_ = false;
             RunThreads(1);
         }
@@ -222,7 +223,7 @@ class Job {
                          file_.path);
     }
 
-    // The calling thread, while others fetch.
+    // The calling thread's loop while other threads download.
     void Supervise() {
         const int64_t note_ms = wanted_ == nullptr ? kNoteMs : kSafeNoteMs;
         int64_t note_ns = NowNs(), shown_ns = 0;
@@ -258,12 +259,12 @@ class Job {
         lock.unlock();
         if (copy.done.bytes() == noted_bytes_) return;
         noted_bytes_ = copy.done.bytes();
-        // Of a shard no hash will ever tell whether what the note says is on the disk.
+        // A shard has no final hash check that would detect bytes missing on disk.
         const Status saved = part_.Save(copy, wanted_ != nullptr);
         if (!saved.ok()) Fail(saved.error());
     }
 
-    // Under the lock: ends a job that gets nowhere.
+    // Called with the lock held: ends a job without progress.
     void CheckGain() {
         const uint64_t bytes = fetched_;
         const auto timeout = static_cast<uint64_t>(config_.timeout_ms);
@@ -281,7 +282,7 @@ class Job {
         halt_ = true;
     }
 
-    // One step of what has come without a gap; false where there is nothing to do.
+    // Hashes one part of the contiguous beginning; false: there is nothing to hash.
     bool HashSome() {
         if (wanted_ != nullptr) return false;
         std::unique_lock lock(mutex_);
@@ -300,7 +301,7 @@ class Job {
             at += static_cast<size_t>(got);
         }
         digest_.Add(std::span(hash_buffer_).first(now));
-        // The disk begins to write now what it would have to at the end.
+        // Start writing to the disk now, so that the final sync is short.
         ::sync_file_range(part_.fd(), static_cast<off_t>(hashed_), static_cast<off_t>(now),
                           SYNC_FILE_RANGE_WRITE);
         hashed_ += now;
@@ -335,7 +336,7 @@ class Job {
         return true;
     }
 
-    // Where to ask: the Hub, or directly where it sent us the last time.
+    // The URL to request: the Hub's, or the one that its last redirect gave.
     std::string CurrentUrl(bool& direct) {
         const std::lock_guard lock(mutex_);
         direct = !direct_url_.empty();
@@ -353,7 +354,7 @@ class Job {
     const bool mind_etag_;
     const OnProgress& on_progress_;
 
-    std::mutex mutex_;  // guards what follows, up to the blank line
+    std::mutex mutex_;  // guards the members up to the blank line
     std::condition_variable changed_state_;
     PartNote note_;
     std::deque<ByteRange> queue_;
@@ -363,10 +364,10 @@ class Job {
     uint64_t fetched_ = 0;
     int64_t not_before_ns_ = 0;
     bool whole_ = false;    // the server ignores Range
-    bool changed_ = false;  // its ETag did
+    bool changed_ = false;  // the ETag changed
 
     std::atomic<bool> halt_{false};
-    // Of the calling thread alone:
+    // Used only by the calling thread:
     uint64_t resumed_ = 0, hashed_ = 0, noted_bytes_ = 0, gain_bytes_ = 0;
     int64_t gain_ns_ = 0;
     Digest digest_;
@@ -488,14 +489,15 @@ Status Job::Fetch(Connection& connection, ByteRange piece) {
         WEFT_TRY(sink.Flush());
         piece.begin = sink.at();
         if (config_.Stopped()) return MakeError(ErrorCode::kCancelled, "stopped");
-        if (halt_) return {};  // another one's end, or found out that Range is ignored
+        if (halt_) return {};  // another thread failed, or found that Range is ignored
         if (piece.begin == piece.end) return {};
         if (!outcome.error) {
             outcome.error = MakeError(ErrorCode::kIo, "{}: ended early", file_.path);
             outcome.may_retry = true;
         }
         lock.lock();
-        // Of a server without ranges the first bytes come again and again: they are no gain.
+        // From a server without ranges, the first bytes come again with each attempt and don't
+        // count.
         const bool gained = whole ? note_.done.bytes() > before : piece.begin > begin;
         failures = gained ? 1 : failures + 1;
         lock.unlock();
@@ -504,12 +506,12 @@ Status Job::Fetch(Connection& connection, ByteRange piece) {
     return {};
 }
 
-// Waits until the next attempt makes sense; an error where none does.
+// Waits until the next attempt makes sense; returns an error if none does.
 Status Job::Recover(Outcome& outcome, bool direct, int failures) {
     const int status = outcome.response.status;
     std::unique_lock lock(mutex_);
     if (direct && (status == 401 || status == 403 || status == 404 || status == 410)) {
-        direct_url_.clear();  // its signature was for a while only
+        direct_url_.clear();  // its signature has expired
         outcome.may_retry = true;
     }
     if (!outcome.may_retry) return *outcome.error;
@@ -543,7 +545,7 @@ Result<Downloaded> Download(const Config& config, const std::string& url, const 
     for (int start = 1;; ++start) {
         WEFT_ASSIGN(PartNote note, part.Open());
         const bool last = start == kMostStarts;
-        // Where no hash will be made, the ETag is all there is to go by.
+        // Where no hash will be computed, only the ETag identifies the content.
         Job job(config, url, file, part, wanted, !last || wanted != nullptr, on_progress);
         const Status run = job.Run(std::move(note));
         if (job.changed() && !last) {
@@ -558,7 +560,8 @@ Result<Downloaded> Download(const Config& config, const std::string& url, const 
         if (wanted != nullptr) {
             const Downloaded part_of = job.downloaded();
             if (!job.is_whole()) return part_of;
-            fetched = part_of.fetched_bytes;  // the last that was missing: now it can be checked
+            fetched = part_of.fetched_bytes;  // this completed the file: now its hash can be
+                                              // checked
             wanted = nullptr;
             continue;
         }

@@ -1,12 +1,11 @@
 // HTTPS requests with limits: one Connection per thread, kept open between requests (libcurl).
 //
-// A GET follows at most 10 redirects, never from https to http. The token goes to the origin
-// (scheme, host, port) of Config::endpoint and to no other, whoever redirects there; over plain
-// http only to this machine. TLS is verified always.
+// A GET follows at most 10 redirects, never from https to http. The token is sent only to the
+// origin (scheme, host, port) of Config::endpoint, whatever redirects occur; over plain http, only
+// to this machine. TLS certificates are always verified.
 //
-// Every wait ends: connecting after connect_ms, a transfer slower than 1 KiB/s after stall_ms, and
-// all within 100 ms of Config::stop. What may work when it is tried again is told apart from what
-// will not.
+// Every wait is bounded: connecting by connect_ms, a transfer slower than 1 KiB/s by stall_ms, and
+// everything ends within 100 ms of Config::stop. Errors tell whether a retry may help.
 #pragma once
 
 #include <cstdint>
@@ -21,12 +20,12 @@
 
 namespace weft::hub {
 
-// What the headers of the last answer said (those of redirects before it: linked_etag, commit).
+// Headers of the last response (linked_etag and commit: of the redirects before it).
 struct Response {
     int status = 0;
-    std::string url;          // that answered, after redirects
-    std::string etag;         // of these bytes, as it stands in the header
-    std::string linked_etag;  // what the Hub says the file's is, without quotes
+    std::string url;          // the URL that responded, after redirects
+    std::string etag;         // of these bytes, exactly as in the header
+    std::string linked_etag;  // the Hub's ETag of the file, without quotes
     std::string link;
     std::string error_code, error_message;
     std::string content_range;
@@ -38,7 +37,8 @@ struct ByteRange {
     uint64_t begin = 0, end = 0;
 };
 
-// Takes the body of an answer with status 200 or 206. An error ends the request with it.
+// Receives the body of a response with status 200 or 206. An error from it ends the request with
+// that error.
 class Sink {
   public:
     virtual ~Sink() = default;
@@ -50,7 +50,7 @@ struct Outcome {
     Response response;
     std::optional<Error> error;
     bool may_retry = false;
-    int64_t wait_ms = -1;  // what the server asks to wait first; -1: nothing
+    int64_t wait_ms = -1;  // delay requested by the server; -1: none
 };
 
 class Connection {
@@ -60,8 +60,8 @@ class Connection {
     Connection(const Connection&) = delete;
     Connection& operator=(const Connection&) = delete;
 
-    // One attempt. range: asked for by a Range header, if given. `stop` (may be null) ends it like
-    // Config::stop.
+    // One attempt. range: requested with a Range header, if given. `stop` (may be null) ends the
+    // request like Config::stop.
     Outcome Get(const std::string& url, std::optional<ByteRange> range, Sink& sink,
                 const std::atomic<bool>* stop = nullptr);
 
@@ -75,18 +75,18 @@ struct Page {
     Response response;
 };
 
-// A small document, tried again where that may help, all within config.timeout_ms.
-// Errors: kUnsupported where it is larger than most_bytes; kDenied, kNotFound, kTimeout, kIo.
+// Gets a small document; retries if that may help, within config.timeout_ms in total.
+// Errors: kUnsupported if it is larger than most_bytes; kDenied, kNotFound, kTimeout, kIo.
 Result<Page> GetPage(Connection& connection, const Config& config, const std::string& url,
                      uint64_t most_bytes);
 
-// Sleeps, unless config.stop or `stop` is set: then kCancelled at once.
+// Sleeps; returns kCancelled at once if config.stop or `stop` is set.
 Status Pause(const Config& config, int64_t ms, const std::atomic<bool>* stop = nullptr);
-// How long to wait before attempt number `attempt` (1: the second one): doubles, with some chance
-// in it so that connections don't come back at one time.
+// Delay before attempt `attempt` (1: the second one): doubles each time, with random jitter so that
+// connections do not retry simultaneously.
 int64_t BackoffMs(int attempt);
 
-// Percent-encodes all but letters, digits and "-._~" (and '/' where kept).
+// Percent-encodes all but letters, digits and "-._~" (and '/' if keep_slashes).
 std::string UrlText(std::string_view text, bool keep_slashes);
 bool SameOrigin(const std::string& a, const std::string& b);
 

@@ -39,7 +39,7 @@ Result<RepoSpec> RepoOfFolder(const std::string& name) {
     return ParseSpec(name.substr(begin, dashes - begin) + "/" + name.substr(dashes + 2));
 }
 
-// The revision of each commit that one leads to; "main" before others.
+// The revision for each commit that a ref points to; "main" is preferred.
 std::map<std::string, std::string> Revisions(const std::string& folder) {
     std::map<std::string, std::string> revisions;
     const std::string refs = folder + "/refs";
@@ -67,7 +67,7 @@ void NoteTimes(const std::string& path, CachedModel& model) {
     model.used_s = std::max<int64_t>({model.used_s, info.st_atime, info.st_mtime});
 }
 
-// An unfinished file: which bytes are there, and how many there will be where a note says so.
+// An unfinished file: counts the bytes present, and the final size if a note has it.
 void CountPart(const std::string& path, CachedModel& model) {
     const auto note = ReadTextFile(path + kNoteSuffix, kMostNoteBytes);
     const auto parsed = note.ok() ? ParseNote(*note) : Result<PartNote>(note.error());
@@ -89,14 +89,14 @@ void CountFile(const std::string& path, uint64_t bytes, CachedModel& model) {
     NoteTimes(path, model);
 }
 
-// The shards that a folder's index names; false where one is missing.
+// Adds the shards listed in a folder's index; false: one is missing.
 bool TakeShards(const std::string& snapshot, const std::vector<RepoFile>& files,
                 const RepoSpec& spec, Choice& choice) {
     if (choice.index.empty()) return true;
     const auto index = ReadTextFile(snapshot + "/" + choice.index, kMostIndex);
     if (!index.ok()) return false;
     if (AddShards(choice, files, *index, spec).ok()) return true;
-    // What there is of them.
+    // The files that exist.
     for (const RepoFile& file : files) {
         const bool known =
             std::ranges::find(choice.files, file.path, &RepoFile::path) != choice.files.end();
@@ -105,7 +105,7 @@ bool TakeShards(const std::string& snapshot, const std::vector<RepoFile>& files,
     return false;
 }
 
-// The models of one repository. Of its shards, too: `base` is the folder or its ShardFolder.
+// Finds the models of one repository. `base` is its folder, or its ShardFolder.
 class RepoWalk {
   public:
     RepoWalk(const std::string& folder, const RepoSpec& spec, std::vector<CachedModel>& models,
@@ -120,7 +120,7 @@ class RepoWalk {
         Walk(ShardFolder(folder_));
         CachedModel unfinished;
         for (const fs::path& blob : EntriesOf(folder_ + "/blobs")) {
-            // (Shards are unfinished files that links lead to.)
+            // (A shard is an unfinished file with a link to it.)
             const std::string path = blob.string();
             if (path.ends_with(".incomplete") && !linked_.contains(path)) {
                 CountPart(path, unfinished);

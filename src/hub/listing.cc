@@ -27,7 +27,7 @@ const std::string* Text(const json& object, const char* key) {
     return found->get_ptr<const std::string*>();
 }
 
-// False where it is no size.
+// False: the value is not a size.
 bool Size(const json& object, const char* key, uint64_t& size) {
     const auto found = object.find(key);
     if (found == object.end() || !found->is_number_unsigned()) return false;
@@ -35,7 +35,7 @@ bool Size(const json& object, const char* key, uint64_t& size) {
     return size <= kMostFileBytes;
 }
 
-// Parsed, unless it is nested deeper than any of these documents.
+// Parses with the nesting limit of these documents.
 json Parsed(std::string_view text) {
     return JsonOrDiscarded(text, {.depth = kMostDepth});
 }
@@ -97,7 +97,7 @@ Status ParseTreePage(std::string_view text, const std::string& source,
         if (!entry.is_object()) return Bad(source, "not a file:", entry.type_name());
         const std::string* type = Text(entry, "type");
         if (type == nullptr) return Bad(source, "an entry without a type", "");
-        if (*type != "file") continue;  // directories come with their files
+        if (*type != "file") continue;  // the listing includes the files of directories
         WEFT_ASSIGN(RepoFile file, ParseFile(entry, source));
         found.push_back(std::move(file));
         if (found.size() + files.size() > kMostFiles) {
@@ -128,7 +128,7 @@ std::string NextPage(std::string_view header) {
 }
 
 Result<std::vector<std::string>> ParseShardIndex(std::string_view text, const std::string& source) {
-    // A member a tensor, in one object: DeepSeek-V3 has 91,991.
+    // One member per tensor in one object: DeepSeek-V3 has 91,991.
     const json parsed = JsonOrDiscarded(
         text, {.depth = kMostDepth, .values = size_t{1} << 22, .keys = size_t{1} << 20});
     if (!parsed.is_object()) return Bad(source, "not an index of shards:", text.substr(0, 60));

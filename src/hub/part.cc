@@ -29,7 +29,7 @@ bool Number(const json& value, uint64_t& number) {
 
 void RangeSet::Add(ByteRange range) {
     if (range.begin >= range.end) return;
-    // The first one that ends at or after our begin: all that touch us follow it.
+    // The first range that ends at or after our begin; all ranges that touch ours follow it.
     const uint64_t begin = range.begin - std::min(range.begin, gap_);
     const uint64_t end = range.end + std::min(gap_, UINT64_MAX - range.end);
     auto first = std::ranges::lower_bound(ranges_, begin, {}, &ByteRange::end);

@@ -1,13 +1,13 @@
-// What is already there of a file that is being downloaded: a set of byte ranges, and the note
-// beside the partial file that keeps it between runs.
+// The present parts of a partly downloaded file: a set of byte ranges, and the note file that
+// stores it between runs.
 //
-// A partial file is also what `weft pull --shard` leaves: the ranges that one rank reads, for good.
-// Its readers ask HeldRanges which they are.
+// `weft pull --shard` also leaves partial files, permanently: they hold the ranges that one rank
+// reads. Readers get the ranges from HeldRanges.
 //
-// The partial file is sparse and of full size; the note says which bytes of it are real, of which
-// content, and what the server called it (ETag). A note that fits nothing any more is worth
-// nothing: the download starts anew. Both are named so that huggingface_hub takes them for nobody's
-// but ours: it would take a file of full size named HASH.incomplete for a whole one.
+// The partial file is sparse and has the full size. The note lists the ranges that are present, the
+// content's hash, and the server's ETag. If the note does not match, the download starts anew. The
+// names of both differ from those of huggingface_hub, which would take a full-size file named
+// HASH.incomplete for a complete one.
 #pragma once
 
 #include <cstdint>
@@ -21,21 +21,21 @@
 
 namespace weft::hub {
 
-// What the name of a partial file ends in, and that of its note.
+// Suffixes of the names of a partial file and of its note.
 inline constexpr const char* kPartSuffix = ".weft.incomplete";
 inline constexpr const char* kNoteSuffix = ".json";
 
-// Disjoint ranges in ascending order, none empty, none touching.
+// Disjoint, non-empty, non-adjacent ranges in ascending order.
 class RangeSet {
   public:
-    // gap: ranges no further apart than this become one, with what is between them.
+    // gap: ranges at most this far apart are merged, including the bytes between them.
     explicit RangeSet(uint64_t gap = 0) : gap_(gap) {}
     void Add(ByteRange range);
     uint64_t bytes() const { return bytes_; }
     bool Contains(ByteRange range) const;
-    // The end of what is there without a gap from byte 0.
+    // The end of the contiguous range from byte 0.
     uint64_t Prefix() const;
-    // What is missing of [0, size), or of `range`.
+    // The parts of [0, size), or of `range`, that are missing.
     std::vector<ByteRange> Missing(uint64_t size) const { return MissingOf({0, size}); }
     std::vector<ByteRange> MissingOf(ByteRange range) const;
     const std::vector<ByteRange>& ranges() const { return ranges_; }
@@ -46,20 +46,20 @@ class RangeSet {
 };
 
 struct PartNote {
-    std::string hash;  // of the whole content, as the Hub names it
+    std::string hash;  // of the whole content, from the Hub
     uint64_t size = 0;
-    std::string etag;  // of the bytes, as their server sent it; may be empty
+    std::string etag;  // of the bytes, as the server sent it; may be empty
     RangeSet done;
 };
 
 inline constexpr uint64_t kMostNoteBytes = 8 << 20;
 
 std::string PrintNote(const PartNote& note);
-// kCorrupt where it is no note, or one whose ranges do not lie within the size.
+// Errors: kCorrupt if the text is not a note, or its ranges exceed the size.
 Result<PartNote> ParseNote(std::string_view text);
 
-// Which bytes of the file at `path` are real, where it is (or leads to) a partial file; nothing for
-// any other file. kCorrupt: a partial file whose note is missing or of another size.
+// The ranges present in the file at `path`, if it is (or links to) a partial file; nullopt for any
+// other file. Errors: kCorrupt for a partial file whose note is missing or has another size.
 Result<std::optional<RangeSet>> HeldRanges(const std::string& path);
 
 }  // namespace weft::hub

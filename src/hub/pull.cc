@@ -20,7 +20,7 @@ namespace {
 
 constexpr int kMostPages = 1000;
 constexpr uint64_t kMostShardIndexBytes = 64 << 20;
-// Of a shard's plan: each asks for something that is missing, so that this is a guard only.
+// For a shard's plan. Only a guard: each round asks for something that is missing.
 constexpr int kMostRounds = 32;
 
 Result<std::string> FindCommit(Connection& connection, const Config& config, const RepoSpec& spec) {
@@ -59,10 +59,10 @@ bool IsWeights(const std::string& path) {
     return path.ends_with(".safetensors") || path.ends_with(".gguf") || path.ends_with(".GGUF");
 }
 
-// One pull: what its steps share.
+// The state of one pull.
 class Puller {
   public:
-    // plan: of a shard; null: the whole model.
+    // plan: for a shard; null: the whole model.
     Puller(const Config& config, const RepoSpec& spec, const PlanShard* plan,
            const OnPull& on_state)
         : config_(config),
@@ -99,7 +99,8 @@ class Puller {
         return {};
     }
 
-    // First what isn't weights and the heads of what is; then whatever the plan asks for.
+    // First downloads files other than weights, and the heads of weight files; then what the plan
+    // asks for.
     Status BringShard(const std::vector<RepoFile>& files) {
         std::vector<RepoFile> others, weights;
         for (const RepoFile& file : files) {
@@ -142,7 +143,7 @@ class Puller {
         return {};
     }
 
-    // What this round is to bring, for the progress line; and whether the disk has room for it.
+    // Computes this round's bytes, for the progress line, and checks the disk space.
     Status CountRanges(const ShardRanges& ranges, const std::map<std::string, PulledFile>& parts) {
         uint64_t needed = 0;
         state_.file_number = 0;
@@ -167,7 +168,7 @@ class Puller {
     Status BringRanges(const RangeSet& wanted, PulledFile& pulled) {
         const RepoFile& file = pulled.file;
         bool is_whole = HasBlob(folder_, file);
-        std::optional<BlobLock> held;  // until the link is there: 'weft rm' looks for links
+        std::optional<BlobLock> held;  // until the link exists: 'weft rm' looks for links
         if (!is_whole) {
             WEFT_ASSIGN(BlobLock lock, Lock(file));
             held.emplace(std::move(lock));
@@ -194,7 +195,7 @@ class Puller {
         });
     }
 
-    // The index comes first: it says what else there is to come.
+    // Downloads the index first, since it lists the other files.
     Status ReadIndex(Choice& choice, const std::vector<RepoFile>& listing) {
         const auto index = std::ranges::find(choice.files, choice.index, &RepoFile::path);
         WEFT_CHECK(index != choice.files.end());
@@ -250,7 +251,7 @@ class Puller {
         if (!pulled.cached) {
             WEFT_ASSIGN(BlobLock lock, Lock(file));
             held.emplace(std::move(lock));
-            pulled.cached = IsThere(file);  // by whom we waited for
+            pulled.cached = IsThere(file);  // downloaded by the program that we waited for
             if (!pulled.cached) WEFT_TRY(Fetch(file, pulled, nullptr));
         }
         if (!HasCopy(place_, pulled_.commit, file)) {
@@ -263,7 +264,7 @@ class Puller {
         return {};
     }
 
-    // Under the file's lock. wanted: ranges of it; null: all.
+    // The file's lock must be held. wanted: ranges of it; null: all.
     Status Fetch(const RepoFile& file, PulledFile& pulled, const RangeSet* wanted) {
         const std::string url = fmt::format("{}/{}/resolve/{}/{}", config_.endpoint, spec_.Repo(),
                                             pulled_.commit, UrlText(file.path, true));
@@ -296,7 +297,7 @@ class Puller {
     PullState state_;
 };
 
-// What is in the cache folder, whole; or the error that says why nothing more is fetched.
+// Returns the complete model in the cache folder, or an error that says that no network is used.
 Result<Pulled> Offline(const Config& config, const RepoSpec& spec) {
     auto found = FindCached(config, spec);
     if (!found.ok() && found.error().code != ErrorCode::kNotFound) return found.error();

@@ -1,10 +1,11 @@
-// Brings a model from the Hugging Face Hub into the cache folder: asks which commit the revision
-// is, lists its files, chooses (choose.h), checks the space, and downloads what is not there
-// (download.h), file after file, each under its lock. The revision is remembered when all is there.
+// Downloads a model from the Hugging Face Hub into the cache folder: gets the revision's commit,
+// lists its files, chooses (choose.h), checks the disk space, and downloads missing files
+// (download.h) one after another, each under its lock. When all files are there, records the
+// revision.
 //
-// PullShard brings only what one rank of a cluster reads: settings and tokenizer whole, and ranges
-// of the files of weights, into partial files (part.h) that other shards may be added to, and that
-// a later Pull goes on from. Which ranges these are is for somebody to say who knows models.
+// PullShard downloads only what one rank of a cluster reads: settings and tokenizer completely, and
+// ranges of the weight files, as partial files (part.h). Other shards may be added to these files,
+// and a later Pull completes them. The caller computes the ranges (PlanShard).
 #pragma once
 
 #include <cstdint>
@@ -23,46 +24,46 @@ namespace weft::hub {
 struct PulledFile {
     RepoFile file;
     uint64_t fetched_bytes = 0, resumed_bytes = 0;
-    bool cached = false;       // it was there, whole
-    bool is_partial = false;   // of a shard:
-    uint64_t shard_bytes = 0;  // how much of it the shard is; all, where not is_partial
+    bool cached = false;       // was already there, complete
+    bool is_partial = false;   // part of a shard:
+    uint64_t shard_bytes = 0;  // bytes of the shard in it; all bytes if not is_partial
 };
 
 struct Pulled {
     std::string commit;
-    std::string path;  // of the GGUF file, or of the folder: what weft run takes
+    std::string path;  // of the GGUF file or the folder: an argument for weft run
     std::vector<PulledFile> files;
-    // Of a shard, total_bytes are the shard's.
+    // For a shard, total_bytes counts the shard only.
     uint64_t total_bytes = 0, fetched_bytes = 0;
     double seconds = 0;
 };
 
 struct PullState {
-    const RepoFile* file = nullptr;  // that is being fetched
+    const RepoFile* file = nullptr;  // the file being downloaded
     size_t file_number = 0, file_count = 0;
-    bool waiting = false;  // for another program that fetches the same
+    bool waiting = false;  // for another program that downloads the same file
     uint64_t there_bytes = 0, total_bytes = 0, fetched_bytes = 0;  // of all files
 };
 using OnPull = std::function<void(const PullState&)>;
 
-// on_state: called by the calling thread, ten times a second at most; may be empty.
+// on_state: called by the calling thread, at most ten times a second; may be empty.
+// config.offline: returns the model if it is completely in the cache, else kDenied.
 // Errors: kUsage, kNotFound, kDenied, kCorrupt, kTimeout, kIo; kCancelled once config.stop is set.
-// config.offline: what is there whole, without its files' list; else kDenied.
-// All but kCorrupt keep what came: the next call goes on from it.
+// After all errors except kCorrupt, downloaded data stays, and the next call continues from it.
 Result<Pulled> Pull(const Config& config, const RepoSpec& spec, const OnPull& on_state);
 
-// Ranges of files, by path. is_all: with these, nothing is missing; otherwise they are needed to
-// say what else is (a header that is longer than what is there).
+// Ranges of files, by path. is_all: the shard needs nothing more; otherwise these ranges are needed
+// to compute the rest (such as a header longer than the bytes present).
 struct ShardRanges {
     std::map<std::string, RangeSet> files;
     bool is_all = false;
 };
-// model: a GGUF file or a folder, as a MODEL word names it, of which some parts can be read: the
-// first kShardHeadBytes of each file, and all ranges that were asked for before.
+// model: a GGUF file or a folder, as a MODEL argument, of which only parts can be read: the first
+// kShardHeadBytes of each file, and all ranges requested before.
 using PlanShard = std::function<Result<ShardRanges>(const std::string& model)>;
 inline constexpr uint64_t kShardHeadBytes = 1 << 20;
 
-// Errors: Pull's, and those of `plan`, before any weights are fetched.
+// Errors: Pull's, and those of `plan`, before any weights are downloaded.
 Result<Pulled> PullShard(const Config& config, const RepoSpec& spec, const PlanShard& plan,
                          const OnPull& on_state);
 

@@ -1,4 +1,4 @@
-// The removal of a model from the cache folder (inventory.h).
+// Removes a model from the cache folder (inventory.h).
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Whether `path`, once all links are followed, lies in `folder`, whose links are followed.
+// Whether `path` is inside `folder`; links in both must be resolved.
 bool LiesIn(const fs::path& path, const fs::path& folder) {
     const fs::path rest = path.lexically_relative(folder);
     return !rest.empty() && *rest.begin() != ".." && rest != ".";
@@ -61,7 +61,7 @@ class Removal {
     }
 
   private:
-    // Nothing outside the cache folder is this command's business.
+    // Refuses a repository outside the cache folder.
     Status CheckPlace() {
         std::error_code error;
         const fs::path cache = fs::canonical(cache_, error);
@@ -81,7 +81,7 @@ class Removal {
         return is_shard ? shard : fs::path(SnapshotPath(folder_, model_.commit));
     }
 
-    // With its last model, whatever else is in a snapshot goes: settings, licences, pictures.
+    // The last model of a snapshot takes all other files with it: settings, licenses, images.
     static void AddRest(const fs::path& snapshot, std::vector<fs::path>& links) {
         std::vector<RepoFile> rest;
         for (const RepoFile& file : FilesIn(snapshot.string())) {
@@ -98,20 +98,20 @@ class Removal {
         }
     }
 
-    // The file in blobs/ that a link leads to, or that it is; none where it leads elsewhere.
+    // The file in blobs/ that a link points to, or that it is; empty: it points elsewhere.
     fs::path ContentOf(const fs::path& link) const {
         std::error_code error;
         const fs::path real = fs::weakly_canonical(link, error);
         return !error && real.parent_path() == real_ / "blobs" ? real : fs::path();
     }
 
-    // Held until all is done, so that nobody fetches the content meanwhile.
+    // Held until the end, so that no program downloads the content meanwhile.
     Status Lock(const fs::path& content) {
         std::string hash = content.filename().string();
         for (const std::string suffix : {kPartSuffix, ".incomplete"}) {
             if (hash.ends_with(suffix)) hash.resize(hash.size() - suffix.size());
         }
-        // (Made where there is none: who begins to fetch now waits for it.)
+        // (Created if missing, so that a program that starts a download waits for it.)
         WEFT_TRY(MakeFolder(locks_));
         const std::string path = locks_ + "/" + hash + ".lock";
         const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0664);
@@ -127,12 +127,12 @@ class Removal {
                          model_.spec.Text(), path);
     }
 
-    // Or the file itself, where the cache was made without links.
+    // Removes a link, or the file itself in a cache without links.
     Status RemoveLink(const fs::path& link) {
         std::error_code error;
         const fs::path parent = fs::canonical(link.parent_path(), error);
-        if (error || !LiesIn(parent, real_)) return {};  // behind a link that leads elsewhere
-        if (parent == real_ / "blobs") return {};        // a content
+        if (error || !LiesIn(parent, real_)) return {};  // the link's folder is outside the cache
+        if (parent == real_ / "blobs") return {};        // a content, not a link
         struct stat info {};
         if (::lstat(link.c_str(), &info) == 0 && S_ISREG(info.st_mode)) {
             removed_.freed_bytes += static_cast<uint64_t>(info.st_blocks) * 512;
@@ -146,7 +146,7 @@ class Removal {
                          std::strerror(errno));
     }
 
-    // Empty folders of the snapshot, itself, and the names that lead to it.
+    // Removes empty folders of the snapshot, the snapshot, and refs to it.
     Status RemoveEmpty(const fs::path& snapshot) {
         std::vector<fs::path> folders = {snapshot};
         std::error_code error;
@@ -172,8 +172,8 @@ class Removal {
         return {};
     }
 
-    // The contents that links which are left lead to. kIo: some of them can't be seen, so no
-    // content may go.
+    // The contents that remaining links point to. Errors: kIo if some links can't be read; no
+    // content may then be removed.
     Result<std::set<fs::path>> Needed() const {
         std::set<fs::path> needed;
         for (const std::string& base : {folder_, ShardFolder(folder_)}) {
@@ -205,7 +205,7 @@ class Removal {
         return is_part ? Unlink(content.string() + kNoteSuffix) : Status();
     }
 
-    // A repository of which nothing but empty folders and names is left.
+    // Removes a repository that holds only empty folders and refs.
     void RemoveEmptyRepo() const {
         std::error_code error;
         for (const std::string& base : {folder_, ShardFolder(folder_)}) {
@@ -214,7 +214,7 @@ class Removal {
         const bool has_contents = !fs::is_empty(folder_ + "/blobs", error) && !error;
         if (has_contents) return;
         fs::remove_all(real_, error);
-        // (Of a cache whose locks lie elsewhere, they stay.)
+        // (Locks outside the cache folder stay.)
         const fs::path cache = fs::canonical(cache_, error);
         const fs::path locks = error ? fs::path() : fs::canonical(locks_, error);
         if (!error && LiesIn(locks, cache)) fs::remove_all(locks, error);

@@ -19,7 +19,7 @@ std::string LowerCase(std::string text) {
     return text;
 }
 
-// A file that may not be looked at is one, too.
+// A file without access permission exists, too.
 bool IsThere(const std::string& path) {
     std::error_code error;
     const auto status = std::filesystem::status(path, error);
@@ -69,7 +69,7 @@ std::string MeantBy(const std::string& word) {
 }
 
 std::string ShortNameHint(const std::string& word) {
-    std::vector<std::string> names;  // with the same numbers: another one is another model
+    std::vector<std::string> names;  // with the same numbers: other numbers mean another model
     std::string same_family;
     size_t count = 0;
     const std::string family = LowerCase(word) + ":";

@@ -1,10 +1,10 @@
-// What a MODEL word means: a path, a model of the Hub with or without "hf:", or a short name.
+// Resolves a MODEL argument: a path, a model of the Hub with or without "hf:", or a short name.
 //
-//     models/a.gguf              a path that is there always wins
+//     models/a.gguf              an existing path takes precedence
 //     qwen3:8b                   hf:Qwen/Qwen3-8B-GGUF:Q4_K_M, by models/short_names.txt
 //     Qwen/Qwen3-8B-GGUF:Q4_K_M  hf:Qwen/Qwen3-8B-GGUF:Q4_K_M
 //
-// The table is part of the program; changing it takes a build.
+// The table is compiled in.
 #pragma once
 
 #include <span>
@@ -22,10 +22,10 @@ struct ShortName {
 // In the file's order.
 std::span<const ShortName> ShortNames();
 
-// `word`, or what the short name stands for, in whatever case it is written.
+// The model that the short name `word` stands for, ignoring case; any other word unchanged.
 std::string ExpandShortName(const std::string& word);
-// The word with "hf:" where it means a model of the Hub; otherwise the word as it is: a path (that
-// is there, begins with '.', '/' or '~', or ends as a file of weights), or of some other kind.
+// The argument with "hf:" if it means a model of the Hub. Unchanged otherwise: if it is a path (it
+// exists, begins with '.', '/' or '~', or has the extension of a weight file), or of another kind.
 std::string MeantBy(const std::string& word);
 // " Did you mean 'qwen3:8b'?", or the short names that begin with the word, or "".
 std::string ShortNameHint(const std::string& word);

@@ -40,7 +40,7 @@ std::string Env(const char* name) {
     return value == nullptr ? std::string() : std::string(value);
 }
 
-// What huggingface_hub takes for yes.
+// The values that huggingface_hub accepts as true.
 bool IsYes(std::string value) {
     std::ranges::transform(value, value.begin(), [](unsigned char c) { return std::toupper(c); });
     return value == "1" || value == "ON" || value == "YES" || value == "TRUE";
@@ -53,7 +53,7 @@ std::string FirstOf(std::initializer_list<std::string> values) {
     return {};
 }
 
-// "~/x" as shells have it.
+// Expands "~/x" as shells do.
 std::string Expanded(std::string path, const std::string& home) {
     return path.starts_with("~/") ? home + path.substr(1) : path;
 }
@@ -64,7 +64,7 @@ std::string Trimmed(const std::string& text) {
     return text.substr(begin, text.find_last_not_of(" \t\r\n") - begin + 1);
 }
 
-// It becomes a header: nothing in it may end the line.
+// The token becomes an HTTP header, so it must not contain line ends.
 Status CheckToken(const std::string& token, const std::string& source) {
     const bool plain = std::ranges::all_of(token, [](char c) { return c > ' ' && c < 127; });
     if (plain && token.size() <= kMostToken) return {};
@@ -76,13 +76,13 @@ Status FindToken(Config& config, const std::string& hf_home, const std::string& 
     if (!config.token.empty()) return CheckToken(config.token, "HF_TOKEN");
     const std::string path = Expanded(FirstOf({Env("HF_TOKEN_PATH"), hf_home + "/token"}), home);
     const auto text = ReadTextFile(path, kMostToken * 2);
-    if (!text.ok()) return {};  // most people have none
+    if (!text.ok()) return {};  // a token file is optional
     config.token = Trimmed(*text);
     return CheckToken(config.token, path);
 }
 
-// "OWNER/NAME@REVISION:FILE" of the address of a page of the Hub, with or without https:// and with
-// or without /tree/REVISION or /blob/REVISION/FILE behind it; "": it is no such address.
+// "OWNER/NAME@REVISION:FILE" from the URL of a Hub page, with or without https://, and with or
+// without /tree/REVISION or /blob/REVISION/FILE; "": not such a URL.
 std::string SpecOfPage(std::string_view word) {
     for (const std::string_view scheme : {"https://", "http://"}) {
         if (word.starts_with(scheme)) word.remove_prefix(scheme.size());
