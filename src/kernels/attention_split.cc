@@ -5,11 +5,11 @@
 namespace weft::kernels {
 namespace {
 
-// What a query costs beside its keys, in keys.
+// The fixed cost of a query, in keys.
 constexpr int64_t kQueryCost = 32;
 
-// Of the first `rows` rows of a sequence, for one head. Beyond the window (0: none) a row sees no
-// more keys than the one before.
+// The cost of the first `rows` rows of a sequence, per head. Beyond the window (0: none), a row
+// sees as many keys as the row before.
 int64_t RowsCost(const Sequence& sequence, int64_t rows, int64_t window) {
     const int64_t most = window == 0 ? rows : window - sequence.position;
     const int64_t growing = std::clamp<int64_t>(most, 0, rows);
@@ -17,7 +17,7 @@ int64_t RowsCost(const Sequence& sequence, int64_t rows, int64_t window) {
            (rows - growing) * window;
 }
 
-// The first query whose predecessors cost at least `cost` (all queries where none does).
+// The first query whose predecessors cost at least `cost`; all queries if there is none.
 int64_t QueryAt(const Sequence& sequence, int64_t heads, int64_t window, int64_t cost) {
     int64_t low = 0, high = sequence.row_count;  // the row: RowsCost(low) * heads <= cost
     if (cost <= 0) return 0;

@@ -1,8 +1,8 @@
-// How attention is shared out over the parts of a team, and the scratch memory of one part.
+// Divides attention among the parts of a team; and the scratch memory of a part.
 //
-// The queries of a step are taken in one order: by sequence, KV head, row, head. A query costs as
-// many keys as it sees, and each part gets a run of that order of equal cost: causal rows balance,
-// and a single row is shared out by its heads. Pure functions of the arguments; nothing allocates.
+// The queries of a step are ordered by sequence, KV head, row, head. A query costs as many units as
+// it sees keys, and each part gets a contiguous run of equal cost: this balances causal rows, and
+// divides a single row by heads. Pure functions of the arguments; nothing allocates.
 #pragma once
 
 #include "kernels/args.h"
@@ -17,27 +17,27 @@ struct AttentionRun {
     int64_t begin = 0, end = 0;
 };
 
-// Walks over the runs of one part.
+// Iterates over the runs of one part.
 class AttentionShare {
   public:
     AttentionShare(const AttentionArgs& args, int part, int parts);
-    // The next run that is not empty; false after the last.
+    // Gets the next non-empty run; false after the last.
     bool Next(AttentionRun* run);
 
   private:
     int64_t KvHeads() const;
 
     const AttentionArgs& args_;
-    int64_t begin_cost_ = 0, end_cost_ = 0;  // of this part
-    int64_t passed_cost_ = 0;                // of the runs before the next one
+    int64_t begin_cost_ = 0, end_cost_ = 0;  // of this part's run
+    int64_t passed_cost_ = 0;                // of the runs already passed
     size_t sequence_ = 0;
     int64_t kv_head_ = 0;
 };
 
-inline constexpr int64_t kTileKeys = kSlotGroup;  // that one step of the online softmax takes in
-inline constexpr int64_t kBlockQueries = 96;      // that share a tile, or a walk over the pages
+inline constexpr int64_t kTileKeys = kSlotGroup;  // keys per step of the online softmax
+inline constexpr int64_t kBlockQueries = 96;  // queries that share a tile, or a walk over the pages
 
-// Floats of scratch that tiled attention needs for a part.
+// Floats of scratch per part for tiled attention.
 int64_t AttentionScratchFloats(int64_t head_dim);
 
 }  // namespace weft::kernels

@@ -1,8 +1,8 @@
-// Weights of the code-book types (IQ1, IQ2, IQ3), decoded on the way.
+// Decoded weights of the codebook types (IQ1, IQ2, IQ3).
 //
-// Their strips hold the file's bytes (strips.h). A Grid of vector/grids.h or avx512/grids.h makes
-// of one block of 16 rows the integers and scales that the dot products take; vector/decoded.cc has
-// the loops.
+// Their strips hold the file's bytes (strips.h). A Grid of vector/grids.h or avx512/grids.h decodes
+// a block of 16 rows to the integers and scales of the dot products; vector/decoded.cc has the
+// loops.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,7 @@
 namespace weft::kernels {
 
 // 32 columns of 16 rows: row r's weight 4 j + n is q[j][r][n] * scale[h][r], where h is its half of
-// 16 columns (types with one scale for 32: h = 0). q is an int8: as it is for AVX2, plus 128 for
-// AVX-512.
+// 16 columns (types with one scale per 32: h = 0). q is an int8; for AVX-512 plus 128.
 struct alignas(64) DecodedUnit {
     uint8_t q[8][kStripRows][4];
     float scale[2][kStripRows];
@@ -22,7 +21,7 @@ struct alignas(64) DecodedUnit {
 
 inline constexpr int kUnitsPerBlock = 8;
 
-// A Grid with its code book's tables: made at the first call, never changed.
+// A Grid with its codebook tables: created at the first call, then constant.
 template <typename Grid>
 const Grid& TheGrid() {
     static const Grid grid;

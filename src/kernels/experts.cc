@@ -8,15 +8,14 @@
 namespace weft::kernels {
 namespace {
 
-// Rows of one group that are multiplied at a time are gathered first, where they do not stand one
-// after another: as many as stay in L2, in whole tiles.
+// Rows of a group that are not contiguous are gathered first: as many as fit L2, in whole tiles.
 constexpr int64_t kGatherBytes = 384 * 1024;
 constexpr int64_t kTile = 12;
 constexpr int64_t kMostGathered = 96;
-// ExpertSum: sums that wait together to be weighed.
+// ExpertSum: number of sums that are weighted together.
 constexpr int64_t kSumTokens = 96;
 constexpr int64_t kSumRows = 256;
-// Reading a strip of weights takes about as long as multiplying it with so many rows.
+// Reading a strip of weights takes about as long as multiplying it by this many rows.
 constexpr Strips kStrips{kStripRows, 6};
 
 constexpr int64_t AlignUp(int64_t bytes) {
@@ -50,7 +49,7 @@ struct Rows {
         const auto* base = prepared != nullptr ? prepared : reinterpret_cast<const std::byte*>(x);
         return base + row * stride_bytes;
     }
-    // Makes rows from `first` on the operand of a matmul.
+    // Makes the rows from `first` on the operand of a matmul.
     void SetIn(MatMulArgs& args, const std::byte* first, int64_t stride) const {
         if (prepared != nullptr) {
             args.prepared = first;
@@ -127,8 +126,8 @@ void ExpertMatMul(const Kernels& kernels, const ExpertMatMulArgs& args, int part
 
 namespace {
 
-// Rows [begin, begin + count) of the plan, all of expert e, into the sums of their tokens: columns
-// `rows` of the output.
+// Adds rows [begin, begin + count) of the plan, all of expert e, to the sums of their tokens, in
+// columns `rows` of the output.
 void AddExpert(const Kernels& kernels, const ExpertSumArgs& args, int64_t e, int64_t begin,
                int64_t count, Range rows, std::byte* scratch) {
     const Rows x(kernels, args.x, args.x_stride, args.prepared, args.weight.cols);
@@ -164,7 +163,7 @@ void AddExpert(const Kernels& kernels, const ExpertSumArgs& args, int64_t e, int
     }
 }
 
-// Columns `rows` of the output, before any expert.
+// Initializes columns `rows` of the output.
 void StartSums(const ExpertSumArgs& args, Range rows) {
     const int64_t stride = args.weight.rows;
     for (int64_t t = 0; t < args.rows; ++t) {
@@ -178,8 +177,8 @@ void StartSums(const ExpertSumArgs& args, Range rows) {
 
 }  // namespace
 
-// Each part has columns of the output of its own, and takes all experts' rows of weights for them:
-// so no two add to the same sum, and a token's sum has the order of the experts.
+// Each part computes its own columns of the output, with all experts' rows of weights for them. So
+// no two parts add to the same sum, and a token's sum is in the order of experts.
 void ExpertSum(const Kernels& kernels, const ExpertSumArgs& args, int part, int parts) {
     const Range mine = Share(args.weight.rows, kStripRows, part, parts);
     std::byte* scratch = args.scratch + part * args.scratch_bytes;

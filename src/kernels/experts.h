@@ -1,22 +1,22 @@
-// Kernels for mixtures of experts, and for projections that each head has its own matrix for.
+// Kernels for mixtures of experts, and for projections with one matrix per head.
 //
-// They are loops around the matmul of a kernel table, so that each table has them: the tokens of a
-// step are sorted by expert, and an expert's weights are read once for all tokens that chose it
-// (one token: once for each expert that it chose). A row has the bits that the table's matmul
-// gives it alone, whichever other rows there are, and on any number of parts.
+// They are loops around the matmul of a kernel table, so that every table has them: the tokens of a
+// step are sorted by expert, and an expert's weights are read once for all tokens that chose it. A
+// row has the bits that the table's matmul gives it alone, regardless of other rows and of the
+// number of parts.
 //
-// As in kernels.h every kernel takes (args, part, parts), allocates nothing and keeps no state.
+// As in kernels.h, every kernel takes (args, part, parts), allocates nothing and keeps no state.
 #pragma once
 
 #include "kernels/kernels.h"
 
 namespace weft::kernels {
 
-// Matrices of one shape in the packed form of one table, one after another.
+// Consecutive matrices of one shape, in the packed form of one table.
 struct PackedStack {
     DType dtype = DType::kF32;
     int64_t count = 0, rows = 0, cols = 0;
-    int64_t stride_bytes = 0;   // of one matrix, a multiple of 64
+    int64_t stride_bytes = 0;   // per matrix, a multiple of 64
     std::byte* data = nullptr;  // 64-byte aligned
     PackedMatrix Matrix(int64_t i) const { return {dtype, rows, cols, data + i * stride_bytes}; }
 };
@@ -24,21 +24,22 @@ int64_t StackStride(const Kernels& kernels, DType dtype, int64_t rows, int64_t c
 
 inline constexpr int64_t kMostExperts = 1024;
 
-// How a router turns logits into scores: by a softmax, by sigmoids, or as
-// sqrt(log(1 + exp(logit))).
+// A router's scores: a softmax of the logits, sigmoids, or sqrt(log(1 + exp(logit))).
 enum class RouterScore : uint8_t { kSoftmax, kSigmoid, kSqrtSoftplus };
 
-// Chooses `used` of `experts` for each row of logits. Score + bias ranks them (the logit, without
-// bias and groups), and equal ones rank by id. Experts stand in `groups`; only the `groups_used`
-// groups whose best `group_best` add up highest are open. Weights are the scores of the chosen
-// (over their sum, where `renormalise`) times `scale` and the expert's own factor, in the order of
-// choice. DeepSeek-V2 and V3 (DeepSeek-AI 2024), Mixtral (Jiang et al. 2024).
+// Chooses `used` of `experts` for each row of logits. Experts are ranked by score + bias (by the
+// logit, without bias and groups), equal ones by id. Experts form `groups`; only the `groups_used`
+// groups with the largest sum of their best `group_best` are eligible. Weights are the scores of
+// the chosen experts (divided by their sum, if `renormalise`) times `scale` and the expert's own
+// factor, in the order of choice. DeepSeek-V2 and V3 (DeepSeek-AI 2024), Mixtral (Jiang et al.
+// 2024).
 struct RouteArgs {
     const float* logits = nullptr;            // [rows, experts]
     const float* bias = nullptr;              // [experts] or null
     const float* factors = nullptr;           // [experts] or null
     int64_t rows = 0, experts = 0, used = 0;  // experts: at most kMostExperts
-    // Not null: no choice; expert i of a row is table[tokens[row] * used + i], one of `experts`.
+    // Not null: experts are looked up, not ranked; expert i of a row is table[tokens[row] * used +
+    // i].
     const int32_t* tokens = nullptr;  // [rows]
     const float* table = nullptr;     // [vocab, used]
     int64_t vocab = 0;
@@ -52,13 +53,13 @@ struct RouteArgs {
 void Route(const RouteArgs& args, int part, int parts);
 
 // The slots (row * used + k) whose expert this rank holds, sorted by expert, then by slot: slots
-// [begin[e], begin[e + 1]) chose expert first_expert + e. Values with a row for each token and
-// expert stand in this order.
+// [begin[e], begin[e + 1]) chose expert first_expert + e. Values with a row per token and expert
+// are in this order.
 struct ExpertPlan {
     int32_t* begin = nullptr;  // [count + 1]
     int32_t* slots = nullptr;  // [rows * used]
-    // [rows * used], or null: it is not made. slots[place[slot]] == slot; -1 if another rank holds
-    // the slot's expert.
+    // [rows * used], or null: not needed. slots[place[slot]] == slot; -1 if another rank holds the
+    // slot's expert.
     int32_t* place = nullptr;
 };
 struct PlanExpertsArgs {
@@ -67,14 +68,14 @@ struct PlanExpertsArgs {
     int64_t first_expert = 0, count = 0;
     ExpertPlan plan;
 };
-// All of it by part 0.
+// Part 0 does all of the work.
 void PlanExperts(const PlanExpertsArgs& args, int part, int parts);
 
-// Floats for each part's own use that ExpertMatMul, ExpertSum and HeadMatMul take, for inputs of
-// `cols` columns.
+// Floats of scratch per part of ExpertMatMul, ExpertSum and HeadMatMul, for inputs of `cols`
+// columns.
 int64_t GroupScratchBytes(const Kernels& kernels, int64_t cols);
 
-// y[i] = weights[slot] * x[token of slot] of slot plan.slots[i], and rest[slot] = 1 of all slots.
+// y[i] = weights[slot] * x[token of slot] for slot plan.slots[i]; rest[slot] = 1 for all slots.
 struct WeighRowsArgs {
     const float* x = nullptr;        // [rows, cols]
     const float* weights = nullptr;  // [rows, used]
@@ -85,16 +86,16 @@ struct WeighRowsArgs {
 };
 void WeighRows(const WeighRowsArgs& args, int part, int parts);
 
-// y[i] = x[...] times the matrix of the expert of slot plan.slots[i], + bias.
+// y[i] = row of x times the matrix of the expert of slot plan.slots[i], + bias.
 struct ExpertMatMulArgs {
     PackedStack weight;
     const float* bias = nullptr;  // [count, weight.rows] or null
     ExpertPlan plan;
     int64_t used = 0;
-    bool by_token = false;     // x has a row for each token, else one for each i
-    const float* x = nullptr;  // where nothing is prepared for the weight
+    bool by_token = false;     // x has a row per token; else a row per i
+    const float* x = nullptr;  // used if the weight's type needs no prepared form
     int64_t x_stride = 0;
-    const std::byte* prepared = nullptr;  // where it is
+    const std::byte* prepared = nullptr;  // used if it does
     float* y = nullptr;
     int64_t y_stride = 0;
     std::byte* scratch = nullptr;  // [parts, scratch_bytes], 64-byte aligned
@@ -102,34 +103,34 @@ struct ExpertMatMulArgs {
 };
 void ExpertMatMul(const Kernels& kernels, const ExpertMatMulArgs& args, int part, int parts);
 
-// out[t] = base[t] + the sum over the slots i of token t, in the order of the plan, of
-// weights[slot] * (x[i] times the matrix of its expert + bias), added up in float64.
+// out[t] = base[t] + the sum over the slots i of token t, in the plan's order, of weights[slot] *
+// (x[i] times the matrix of its expert + bias), added up in float64.
 struct ExpertSumArgs {
     PackedStack weight;
     const float* bias = nullptr;  // [count, weight.rows] or null
     ExpertPlan plan;
     int64_t used = 0;
     const float* weights = nullptr;  // [rows, used], by slot
-    const float* x = nullptr;        // or prepared: a row for each i
+    const float* x = nullptr;        // or prepared: a row per i
     int64_t x_stride = 0;
     const std::byte* prepared = nullptr;
     int64_t rows = 0;             // tokens
     int64_t segment_cols = 0;     // as in MatMulArgs
     Range x_used{0, 0};
-    const float* base = nullptr;  // [rows, weight.rows], or wide_base, or neither
+    const float* base = nullptr;  // [rows, weight.rows]; or wide_base; or neither
     const double* wide_base = nullptr;
     double* wide = nullptr;  // [rows, weight.rows]: the sums
-    float* y = nullptr;      // may be null: the same rounded
+    float* y = nullptr;      // the rounded sums; may be null
     std::byte* scratch = nullptr;
     int64_t scratch_bytes = 0;
 };
 void ExpertSum(const Kernels& kernels, const ExpertSumArgs& args, int part, int parts);
 
-// y[t, head * n ...] = x[t, head * k ...] times the matrix of each head.
+// y[t, head * n ...] = x[t, head * k ...] times the matrix of that head.
 struct HeadMatMulArgs {
-    PackedStack weight;                   // a matrix [n, k] for each head
+    PackedStack weight;                   // a matrix [n, k] per head
     const float* x = nullptr;             // [rows, heads * k]
-    const std::byte* prepared = nullptr;  // of rows * heads rows of k
+    const std::byte* prepared = nullptr;  // rows * heads rows of k
     int64_t rows = 0;
     float* y = nullptr;  // [rows, heads * n]
     std::byte* scratch = nullptr;
@@ -137,7 +138,7 @@ struct HeadMatMulArgs {
 };
 void HeadMatMul(const Kernels& kernels, const HeadMatMulArgs& args, int part, int parts);
 
-// y = x * sigmoid(gate of the row), or softplus(gate), log(1 + exp(gate)).
+// y = x * sigmoid(gate of the row), or times softplus(gate) = log(1 + exp(gate)).
 struct GateRowsArgs {
     const float* x = nullptr;     // [rows, cols]
     const float* gate = nullptr;  // [rows]

@@ -4,7 +4,7 @@
 
 namespace weft::kernels {
 
-// One function a set makes its table (vector/table.cc, amx/table.cc).
+// Each set has one function that makes its table (vector/table.cc, amx/table.cc).
 namespace avx2 {
 Kernels Table();
 }
@@ -32,8 +32,8 @@ bool IsBuilt(CpuLevel level) {
     return level == CpuLevel::kReference;
 }
 
-// Each table is made when it is first asked for: what makes it is compiled for its set, and no
-// processor without the set may run that.
+// Each table is made at its first use: the function that makes it is compiled for its set and must
+// not run on other processors.
 const Kernels& KernelsFor(CpuLevel level) {
 #if defined(__x86_64__)
     if (level == CpuLevel::kAvx2) {

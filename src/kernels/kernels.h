@@ -1,10 +1,10 @@
-// CPU kernels: what a Program's ops compute, one table of functions for each instruction set.
+// CPU kernels for the ops of a Program: one table of functions per instruction set.
 //
 // kernels/reference defines every result in scalar float32, and all other tables are tested against
-// it. Those come from vector/, whose code is compiled once for each set (vector/set.h), over the
-// vectors of avx2/, avx512/, neon/ or i8mm/; amx/ puts tiles in place of AVX-512's products. AVX2,
-// NEON and i8mm give the same bits; products of quantized weights have the same bits on every level
-// but the reference. All of them are plain functions: no allocation, no lock, no state.
+// it. They come from vector/, whose code is compiled once per set (vector/set.h), on the vectors of
+// avx2/, avx512/, neon/ or i8mm/; amx/ replaces AVX-512's products by tiles. AVX2, NEON and i8mm
+// give the same bits; products of quantized weights have the same bits on every level except the
+// reference. All are plain functions: no allocation, no lock, no state.
 #pragma once
 
 #include "hw/cpu.h"
@@ -17,11 +17,11 @@
 
 namespace weft::kernels {
 
-// The kernels of one instruction set: those of training, of both, of adapters, and of inference.
+// The kernels of one instruction set: for training, for both, for adapters, and for inference.
 struct Kernels : dense::GemmKernels, dense::CausalKernels, dense::RowKernels, AdaptKernels {
     CpuLevel level = CpuLevel::kReference;
-    // Weights: bytes of a packed [rows, cols], and packing rows [row_begin, row_begin + count)
-    // (row_begin a multiple of kStripRows) from the file's row-major blocks. Rows beyond
+    // Weights: the bytes of a packed [rows, cols]; and packing of rows [row_begin, row_begin +
+    // count) (row_begin a multiple of kStripRows) from the file's row-major blocks. Rows beyond
     // matrix.rows in the last strip become zeros.
     int64_t (*packed_bytes)(DType dtype, int64_t rows, int64_t cols) = nullptr;
     void (*pack)(const PackedMatrix& matrix, int64_t row_begin, int64_t count,
@@ -40,10 +40,9 @@ struct Kernels : dense::GemmKernels, dense::CausalKernels, dense::RowKernels, Ad
     Kernel<SoftCapArgs> soft_cap = nullptr;
 };
 
-// Whether this build has kernels of their own for `level`.
+// Whether this build has kernels for `level`.
 bool IsBuilt(CpuLevel level);
-// The table for `level`, which this processor must have; a level that this build lacks gives the
-// reference.
+// The table for `level`, which this processor must support; if the build lacks it, the reference.
 const Kernels& KernelsFor(CpuLevel level);
 
 }  // namespace weft::kernels

@@ -7,8 +7,8 @@
 
 namespace weft::kernels {
 
-// Queries, a tile of keys, their scores, sums, and the state of each softmax; see
-// vector/latent.cc. Rows are padded to whole vectors.
+// Space for queries, a tile of keys, their scores, sums, and the state of each softmax
+// (vector/latent.cc). Rows are padded to whole vectors.
 int64_t LatentScratch(int64_t rank, int64_t rope) {
     const int64_t cols = (rank + rope + 15) / 16 * 16, sums = (rank + 15) / 16 * 16;
     const int64_t floats = (kLatentQueries + kLatentTile) * cols + kLatentQueries * kLatentTile +

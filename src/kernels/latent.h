@@ -1,25 +1,25 @@
 // Multi-head latent attention (DeepSeek-AI 2024, "DeepSeek-V2"), in the absorbed form: all heads
-// read one cached row for each position, [latent (rank) | rotated key (rope)], as their key, and
-// the latent part of it as their value. A query head's own key and value matrices are applied to
-// the query before and to the result after (HeadMatMul in kernels/experts.h).
+// read one cached row per position, [latent (rank) | rotated key (rope)], as their key, and its
+// latent part as their value. A head's key and value matrices are applied to the query before and
+// to the result after (HeadMatMul in kernels/experts.h).
 //
-// The cache holds plain rows of rank + rope elements, one "KV head" a page (KvCache's layout of V).
-// As in args.h: (args, part, parts), no allocation, and a row's bits do not depend on others.
+// The cache holds plain rows of rank + rope elements, one "KV head" per page (KvCache's layout of
+// V). As in args.h: (args, part, parts), no allocation, and a row's bits do not depend on others.
 #pragma once
 
 #include "kernels/args.h"
 
 namespace weft::kernels {
 
-// Queries that are worked on together, and positions of a tile.
+// Queries that are computed together, and positions per tile.
 inline constexpr int64_t kLatentQueries = 32;
 inline constexpr int64_t kLatentTile = 64;
 
-// Windows of `stride` positions in a cache in which `row_positions` positions share a row: a window
-// has the row of its last position.
+// Windows of `stride` positions, in a cache in which `row_positions` positions share a row: a
+// window is stored in the row of its last position.
 struct Windows {
     int64_t stride = 1, row_positions = 1;
-    // Windows that end at `position` or before.
+    // The number of windows that end at `position` or before.
     int64_t Seen(int64_t position) const { return (position + 1) / stride; }
     bool Ends(int64_t position) const { return (position + 1) % stride == 0; }
     // The row of window w among the rows of its sequence's pages.
@@ -37,12 +37,12 @@ struct LatentWriteArgs {
     const float* key = nullptr;     // [rows, rope], rotated
     int64_t rank = 0, rope = 0;
     KvCache cache;  // head_dim = rank + rope, at most kMostLatentColumns; kv_heads = 1
-    Windows windows{};  // rows that end no window are not written
+    Windows windows{};  // rows that do not end a window are not written
 };
 inline constexpr int64_t kMostLatentColumns = 1024;
 void LatentWrite(const LatentWriteArgs& args, int part, int parts);
 
-// out = softmax(scale * (q_latent . latent + q_key . key)) . latent, causal, for each head.
+// out = softmax(scale * (q_latent . latent + q_key . key)) . latent, causal, per head.
 struct LatentAttentionArgs {
     std::span<const Sequence> sequences;
     const float* q_latent = nullptr;  // [rows, heads * rank]
@@ -56,7 +56,7 @@ struct LatentAttentionArgs {
 };
 int64_t LatentScratch(int64_t rank, int64_t rope);
 
-// Columns [begin, begin + size) of each of `heads` groups of `head_cols` columns.
+// Copies columns [begin, begin + size) of each of `heads` groups of `head_cols` columns.
 struct PickColumnsArgs {
     const float* x = nullptr;  // [rows, heads * head_cols]
     int64_t rows = 0, heads = 0, head_cols = 0, begin = 0, size = 0;

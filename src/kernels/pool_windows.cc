@@ -7,11 +7,11 @@
 namespace weft::kernels {
 namespace {
 
-// Columns that are pooled together; parts share out such blocks.
+// Columns that are pooled together; parts divide such blocks.
 constexpr int64_t kBlock = 64;
 
-// Weighted means of a block's columns, to which rows come one after another. Weights are relative
-// to the highest gate so far (Milakov and Gimelshein 2018).
+// Weighted means of a block's columns, updated row by row. Weights are relative to the highest gate
+// so far (Milakov and Gimelshein 2018).
 struct Mean {
     float peak[kBlock], weight[kBlock], sum[kBlock];
 
@@ -92,7 +92,7 @@ class Columns {
 
     const PoolWindowsArgs& args_;
     const int64_t column_, count_;
-    Mean own_, next_;  // of this window, and of the next one
+    Mean own_, next_;  // of this window, and of the next
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
 // The kernel of pool_windows (program/pool_windows.h has the formula). As in recurrent.h, a row's
-// bits depend neither on the cut of a sequence into steps nor on the number of parts.
+// bits depend neither on how a sequence is divided into steps nor on the number of parts.
 #pragma once
 
 #include "kernels/recurrent.h"
@@ -14,7 +14,7 @@ struct PoolWindowsArgs {
     const float* bias = nullptr;         // [window, Columns()]
     int64_t width = 0, window = 1;
     bool overlaps = false;
-    StateSlots state;    // of a slot: [3 or 6, width]
+    StateSlots state;    // per slot: [3 or 6, width]
     float* y = nullptr;  // [rows, width]
     int64_t Columns() const { return overlaps ? 2 * width : width; }
 };

@@ -4,7 +4,7 @@
 
 namespace weft::kernels {
 
-// One function a set makes its kernels (vector/recurrent.cc).
+// Each set has one function that makes its kernels (vector/recurrent.cc).
 namespace reference {
 RecurrentKernels Recurrent();
 }
@@ -21,7 +21,7 @@ namespace i8mm {
 RecurrentKernels Recurrent();
 }
 
-// As KernelsFor: each is made when it is first asked for, on a processor that has the set.
+// As KernelsFor: made at the first use, on a processor that has the set.
 const RecurrentKernels& RecurrentKernelsFor(CpuLevel level) {
 #if defined(__x86_64__)
     if (level == CpuLevel::kAvx2) {
@@ -46,7 +46,7 @@ const RecurrentKernels& RecurrentKernelsFor(CpuLevel level) {
     return own;
 }
 
-// A block of the state, and of a row the query, the key, the faded key and the fades.
+// Space for a block of the state, and for a row's query, key, faded key and fades.
 int64_t DeltaScratch(int64_t key_dim) {
     const int64_t padded = (key_dim + 15) / 16 * 16;
     return padded * kStateColumns + 4 * padded;
@@ -64,7 +64,7 @@ void DeltaGates(const DeltaGatesArgs& args, int part, int parts) {
                 fade = std::exp(args.floor / (1.0f + std::exp(-args.a[head] * x)));
                 continue;
             }
-            // Beyond 20 softplus(x) is x to the last bit.
+            // Above 20, softplus(x) rounds to x.
             const float softplus = x > 20.0f ? x : std::log1p(std::exp(x));
             fade = std::exp(args.a[head] * softplus);
             if (args.beta == nullptr) args.strength[unit] = softplus;

@@ -1,11 +1,11 @@
-// Ops with a state that each row of a sequence changes: the causal convolution and the gated delta
+// Ops with a state that each row of a sequence updates: the causal convolution and the gated delta
 // rule (program/recurrent.h has the formulas).
 //
-// A state is in slots. A sequence begins with the state of slot `from` (zeros where that is -1),
-// and the state after its last row goes to slot `to`, which may be the same one. After the rows of
-// `writes` it is stored besides.
-// Rows are computed one after another, and the kernels share out columns: as in args.h, a row's
-// bits depend neither on the other rows nor on the number of parts.
+// States are in slots. A sequence starts with the state of slot `from` (-1: zeros); the state after
+// its last row is stored in slot `to`, which may be the same. The state after each row listed in
+// `writes` is also stored.
+// Rows are computed in order, and the parts divide columns: as in args.h, a row's bits depend
+// neither on the other rows nor on the number of parts.
 #pragma once
 
 #include "hw/cpu.h"
@@ -28,7 +28,7 @@ struct StateSlots {
     float* At(int64_t slot) const { return data + slot * slot_floats; }
 };
 
-// Taps of a convolution.
+// Width of a convolution.
 inline constexpr int64_t kMostTaps = 8;
 
 struct CausalConvArgs {
@@ -36,17 +36,17 @@ struct CausalConvArgs {
     const float* x = nullptr;       // [rows, cols]
     const float* weight = nullptr;  // [cols, taps]
     const float* bias = nullptr;    // [cols] or null
-    const float* inner = nullptr;   // [rows, cols], times x; null, as outer: no gates
-    const float* outer = nullptr;   // [rows, cols], times the result
+    const float* inner = nullptr;   // [rows, cols], factor on x; null (with outer): no gates
+    const float* outer = nullptr;   // [rows, cols], factor on the result
     int64_t cols = 0, taps = 0;     // at most kMostTaps
     bool silu = false;
-    StateSlots state;    // of a slot: [taps - 1, cols], the oldest row first
+    StateSlots state;    // per slot: [taps - 1, cols], the oldest row first
     float* y = nullptr;  // [rows, cols]
 };
 
-// What the delta rule takes of each row and head: fade = exp(a * softplus(decay + dt)), or, where
-// floor is not 0, exp(floor * sigmoid(a * (decay + dt))), and strength = sigmoid(beta), or, without
-// beta (SSD), softplus(decay + dt). `each`: decays of a head.
+// The delta rule's inputs per row and head. fade = exp(a * softplus(decay + dt)), or, if floor is
+// not 0, exp(floor * sigmoid(a * (decay + dt))). strength = sigmoid(beta), or, without beta (SSD),
+// softplus(decay + dt). `each`: decays per head.
 struct DeltaGatesArgs {
     const float* decay = nullptr;  // [rows, heads * each]
     const float* beta = nullptr;   // [rows, heads] or null, where each is 1
@@ -59,12 +59,12 @@ struct DeltaGatesArgs {
 };
 void DeltaGates(const DeltaGatesArgs& args, int part, int parts);
 
-// Columns of a head's state that lie side by side: of `value_dim` columns, blocks of so many (the
-// last one may have fewer), each [key_dim, its columns], one behind the other.
+// Columns per block of a head's state: the `value_dim` columns form consecutive blocks of this many
+// (the last may have fewer), each stored as [key_dim, its columns].
 inline constexpr int64_t kStateColumns = 16;
 
-// Mamba-2's SSD, where there is `skip`: then a row changes the state by k (strength * v)^T, and
-// skip * v is added to y.
+// With `skip`: Mamba-2's SSD, in which a row updates the state by k (strength * v)^T, and skip * v
+// is added to y.
 struct DeltaRuleArgs {
     std::span<const StateSequence> sequences;
     const float* q = nullptr;         // [rows, key_heads * key_dim]
@@ -74,11 +74,11 @@ struct DeltaRuleArgs {
     const float* strength = nullptr;  // [rows, heads]
     const float* skip = nullptr;      // [heads] or null
     int64_t heads = 0, key_heads = 0, key_dim = 0, value_dim = 0, each = 1;
-    // Head h has query and key head (first_head + h) / group, or % cycle where that is not 0, less
+    // Head h uses query and key head (first_head + h) / group, or % cycle if that is not 0, minus
     // first_key_head.
     int64_t first_head = 0, first_key_head = 0, group = 1, cycle = 0;
     float query_scale = 1, key_scale = 1;
-    StateSlots state;            // of a slot: [heads, key_dim * value_dim] in blocks of columns
+    StateSlots state;            // per slot: [heads, key_dim * value_dim] in blocks of columns
     float* scratch = nullptr;    // [parts, scratch_floats]
     int64_t scratch_floats = 0;  // DeltaScratch(key_dim)
     float* y = nullptr;          // [rows, heads * value_dim]
@@ -89,16 +89,16 @@ struct DeltaRuleArgs {
 };
 int64_t DeltaScratch(int64_t key_dim);
 
-// The kernels of an instruction set, which that of the table `kernels` chooses.
+// The kernels of an instruction set; the level of the table `kernels` chooses it.
 struct RecurrentKernels {
     Kernel<CausalConvArgs> causal_conv = nullptr;
     Kernel<DeltaRuleArgs> delta_rule = nullptr;
 };
 const RecurrentKernels& RecurrentKernelsFor(CpuLevel level);
 
-// Calls on(row, slot_after): the rows of a sequence in order, and the slot, or -1, that the state
-// after each goes to (the last row's is `to`), then copies(slot) for each other slot that it is
-// stored in.
+// Calls on(row, slot_after) for the rows of a sequence in order, where slot_after is the slot in
+// which the state after the row is stored, or -1 (for the last row: `to`). Then calls copies(slot)
+// for each further slot in which it is stored.
 template <typename OnRow, typename OnCopy>
 inline void ForStateRows(const StateSequence& sequence, OnRow on_row, OnCopy on_copy) {
     size_t next = 0;

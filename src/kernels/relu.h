@@ -5,7 +5,7 @@
 
 namespace weft::kernels {
 
-// y = max(x, 0)^2, [rows, cols]. Parts share out the elements; y may be x.
+// y = max(x, 0)^2, [rows, cols]. Parts divide the elements; y may be x.
 struct ReluSquaredArgs {
     const float* x = nullptr;
     float* y = nullptr;

@@ -1,5 +1,5 @@
-// Blocks of the types whose strips do not hold the fields of the file's block as they are: into the
-// shape whose fields they hold, and back. For strips.cc alone.
+// Converts file blocks to the strips' block layout and back, for types where the two differ. Used
+// by strips.cc only.
 #pragma once
 
 #include <algorithm>
@@ -13,18 +13,18 @@ namespace weft::kernels::strips {
 
 inline constexpr int kWidestBlock = 256;
 
-// Types whose block is packed in another shape than the file's, below.
+// Types whose packed block layout differs from the file's.
 template <DType kType>
 constexpr bool kReshaped =
     kType == DType::kQ4_K || kType == DType::kQ5_K || kType == DType::kIQ4_XS ||
     kType == DType::kQ5_0 || kType == DType::kQ5_1 || kType == DType::kQ3_K ||
     kType == DType::kTQ1_0 || kType == DType::kIQ2_XS || kType == DType::kIQ1_S ||
     kType == DType::kFP8;
-// Those that are shaped back before they become floats.
+// Types whose blocks are converted back before they are dequantized.
 template <DType kType>
 constexpr bool kShapedBack = kReshaped<kType>&& kType != DType::kTQ1_0;
 
-// The packed 6-bit scales and minima of Q4_K and Q5_K as bytes; the `rest` follows.
+// The packed 6-bit scales and minima of Q4_K and Q5_K as bytes, followed by the `rest`.
 inline void WidenScales(const std::byte* block, size_t rest, std::byte* wide) {
     std::memcpy(wide, block, 4);
     for (int j = 0; j < 8; ++j) {
@@ -45,7 +45,7 @@ inline void NarrowScales(const std::byte* wide, size_t rest, std::byte* block) {
     std::memcpy(block + 16, wide + 20, rest);
 }
 
-// IQ4_XS: f16 d, u16 of high pairs and 4 bytes of low nibbles of eight scales; 32 is zero.
+// IQ4_XS: f16 d, u16 of high pairs and 4 bytes of low nibbles of eight scales, where 32 is zero.
 inline void WidenIq4Xs(const std::byte* block, std::byte* wide) {
     std::memcpy(wide, block, 2);
     uint16_t high;
@@ -70,7 +70,7 @@ inline void NarrowIq4Xs(const std::byte* wide, std::byte* block) {
     std::memcpy(block + 8, wide + 10, 128);
 }
 
-// Fifth bits: bit k = 4g + i of the file is bit g of byte i here (kBack: the other way).
+// Fifth bits: bit k = 4g + i of the file becomes bit g of byte i (kBack: the inverse).
 template <bool kBack>
 void MoveFifthBits(std::byte* at) {
     uint32_t from, to = 0;
@@ -82,8 +82,8 @@ void MoveFifthBits(std::byte* at) {
     std::memcpy(at, &to, sizeof to);
 }
 
-// Q3_K: 32 bytes of third bits, 64 of bit pairs, 12 of 16 scales (32 is zero), f16 d. Here: d, the
-// scales as int8, and three times 32 bytes: a, b, c of strips.h.
+// Q3_K: from 32 bytes of third bits, 64 of bit pairs, 12 of 16 scales (32 is zero), f16 d; to d,
+// the scales as int8, and three times 32 bytes: a, b, c of strips.h.
 inline void WidenQ3K(const std::byte* block, std::byte* wide) {
     std::memcpy(wide, block + 108, 2);
     for (int s = 0; s < 16; ++s) {
@@ -135,7 +135,7 @@ inline void NarrowQ3K(const std::byte* wide, std::byte* block) {
     }
 }
 
-// TQ1_0, five digits to base 3 in a byte, as TQ2_0, four codes of two bits.
+// Converts TQ1_0 (five base-3 digits per byte) to TQ2_0 (four codes of two bits).
 inline void AsTernaryPairs(const std::byte* block, std::byte* pairs) {
     BlockParts parts;
     SplitBlock(DType::kTQ1_0, block, parts);
@@ -147,8 +147,8 @@ inline void AsTernaryPairs(const std::byte* block, std::byte* pairs) {
     std::memcpy(pairs + 64, block + 52, 2);
 }
 
-// IQ2_XS: f16 d, 32 u16 of a 9-bit index and 7 signs, 8 bytes of scales. Here: d, the scales, then
-// for each 32 weights the lower bytes of four indices, and 4 x 7 signs with four ninth bits.
+// IQ2_XS: from f16 d, 32 u16 of a 9-bit index and 7 signs, 8 bytes of scales; to d, the scales,
+// then for each 32 weights the low bytes of four indices, and 4 x 7 signs with four ninth bits.
 inline void SplitIndicesIq2Xs(const std::byte* block, std::byte* shaped) {
     std::memcpy(shaped, block, 2);
     std::memcpy(shaped + 2, block + 66, 8);
@@ -180,8 +180,8 @@ inline void JoinIndicesIq2Xs(const std::byte* shaped, std::byte* block) {
     }
 }
 
-// The eight words of IQ1_S, 4 x 3 bits of indices, 3 of the scale, the sign: the fields of 3 bits
-// (kBack: of 4 bits) become nibbles.
+// The eight words of IQ1_S (4 x 3 bits of indices, 3 of the scale, the sign): 3-bit fields become
+// nibbles (kBack: the inverse).
 template <bool kBack>
 void MoveIq1Fields(std::byte* words) {
     for (int u = 0; u < 8; ++u) {
@@ -200,7 +200,7 @@ void MoveIq1Fields(std::byte* words) {
     }
 }
 
-// FP8: of each four codes the middle two change places. Its own inverse.
+// FP8: swaps the middle two of each four codes. Its own inverse.
 inline void SwapMiddleCodes(const std::byte* from, std::byte* to) {
     constexpr auto kBytes = static_cast<size_t>(Info(DType::kFP8).block_bytes);
     std::memcpy(to, from, kBytes);

@@ -1,4 +1,4 @@
-// The gate of a mixture of experts: which experts a token goes to, and with which weights.
+// Routing of a mixture of experts: the experts of each token, and their weights.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -36,7 +36,7 @@ void ScoreAll(RouterScore score, const float* logits, int64_t count, float* scor
     }
 }
 
-// The best that is open, and closes it: the lowest index where several are equal.
+// Takes the best eligible index (the lowest among equals) and makes it ineligible.
 int64_t TakeBest(float* ranking, int64_t count) {
     int64_t best = 0;
     for (int64_t i = 1; i < count; ++i) {
@@ -58,7 +58,7 @@ float SumOfBest(const float* ranking, int64_t count, int64_t best) {
     return sum;
 }
 
-// Closes every group but the best groups_used.
+// Makes all groups ineligible except the best groups_used.
 void CloseGroups(const RouteArgs& args, float* ranking) {
     const int64_t size = args.experts / args.groups;
     float groups[kMostExperts];
@@ -78,7 +78,7 @@ void ChooseExperts(const RouteArgs& args, const float* logits, const float* scor
     constexpr float kLowest = std::numeric_limits<float>::lowest();
     const bool by_logit = args.bias == nullptr && args.groups <= 1;
     for (int64_t e = 0; e < args.experts; ++e) {
-        // A rank that is not a number is the last, so that ids are always sound.
+        // NaN ranks last, so that ids are always valid.
         const float rank = by_logit                ? logits[e]
                            : args.bias != nullptr ? scores[e] + args.bias[e]
                                                   : scores[e];
@@ -90,7 +90,7 @@ void ChooseExperts(const RouteArgs& args, const float* logits, const float* scor
     }
 }
 
-// Ids are sound whatever the table holds.
+// Clamps tokens and ids, so that ids are valid whatever the table holds.
 void LookUpExperts(const RouteArgs& args, int64_t row, int32_t* ids) {
     const int64_t token = std::clamp<int64_t>(args.tokens[row], 0, args.vocab - 1);
     for (int64_t k = 0; k < args.used; ++k) {

@@ -1,4 +1,4 @@
-// How parts share out products of several groups of rows, each with its own matrix.
+// Divides the products of several groups of rows, each with its own matrix, among parts.
 #pragma once
 
 #include <algorithm>
@@ -7,14 +7,14 @@
 
 namespace weft::kernels {
 
-// A matrix is cut at multiples of `width`; reading a strip of that width takes about as long as
-// multiplying it with `cost` rows.
+// Matrices are divided at multiples of `width`; reading a strip of that width takes about as long
+// as multiplying it by `cost` rows.
 struct Strips {
     int64_t width = 0, cost = 0;
 };
 
-// Shares the strips of all groups' matrices by what they cost: with(group, range of its matrix) for
-// what is this part's. size: of a matrix. count(group): rows that are multiplied with it.
+// Divides the strips of all groups' matrices by cost, and calls with(group, range of its matrix)
+// for this part's. size: of a matrix. count(group): number of rows that are multiplied by it.
 template <typename Count, typename With>
 void ShareStrips(Strips of, int64_t groups, int64_t size, const Count& count, int part, int parts,
                  const With& with) {
@@ -23,7 +23,7 @@ void ShareStrips(Strips of, int64_t groups, int64_t size, const Count& count, in
     int64_t total = 0;
     for (int64_t g = 0; g < groups; ++g) total += strips * cost(g);
     const int64_t begin = total * part / parts, end = total * (part + 1) / parts;
-    int64_t at = 0;  // cost of all before this group
+    int64_t at = 0;  // cost of all earlier groups
     for (int64_t g = 0; g < groups && at < end; at += strips * cost(g), ++g) {
         if (cost(g) == 0) continue;
         // A strip belongs to the part in which its cost begins.

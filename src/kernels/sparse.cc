@@ -7,7 +7,7 @@
 
 namespace weft::kernels {
 
-// One function a set makes its kernels (vector/sparse.cc).
+// Each set has one function that makes its kernels (vector/sparse.cc).
 namespace reference {
 SparseKernels Sparse();
 }
@@ -24,7 +24,7 @@ namespace i8mm {
 SparseKernels Sparse();
 }
 
-// As KernelsFor: each is made when it is first asked for, on a processor that has the set.
+// As KernelsFor: made at the first use, on a processor that has the set.
 const SparseKernels& SparseKernelsFor(CpuLevel level) {
 #if defined(__x86_64__)
     if (level == CpuLevel::kAvx2) {
@@ -49,8 +49,8 @@ const SparseKernels& SparseKernelsFor(CpuLevel level) {
     return own;
 }
 
-// Scores of a row, its query, a tile of keys, and the dot products of each head with the tile; see
-// vector/sparse.cc. Rows are padded to whole vectors.
+// Space for scores of a row, its query, a tile of keys, and the dot products of each head with the
+// tile (vector/sparse.cc). Rows are padded to whole vectors.
 int64_t IndexScratch(int64_t heads, int64_t dim, int64_t positions) {
     const int64_t cols = (dim + 15) / 16 * 16, padded = (heads + 3) / 4 * 4;
     return (positions + 15) / 16 * 16 + padded * cols + kLatentTile * cols + padded * kLatentTile;
@@ -58,7 +58,7 @@ int64_t IndexScratch(int64_t heads, int64_t dim, int64_t positions) {
 
 namespace {
 
-// Floats in the order of these numbers; -0 is 0.
+// Maps floats to integers of the same order; -0 maps to 0.
 uint32_t Ordered(float value) {
     const auto bits = std::bit_cast<uint32_t>(value + 0.0f);
     return (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
@@ -66,12 +66,12 @@ uint32_t Ordered(float value) {
 
 }  // namespace
 
-// The lowest of the highest is found digit by digit, from the top one on: of the numbers that begin
-// with the digits so far, how many have which next digit.
+// Finds the lowest of the chosen scores digit by digit, from the top: counts the numbers that begin
+// with the digits so far by their next digit.
 void ChooseHighest(std::span<const float> scores, std::span<int32_t> top) {
     constexpr struct { int shift, bits; } kDigits[] = {{21, 11}, {10, 11}, {0, 10}};
     uint32_t least = 0, known = 0;
-    uint32_t left = static_cast<uint32_t>(top.size());  // to be chosen of those that begin so
+    uint32_t left = static_cast<uint32_t>(top.size());  // how many to choose among those
     for (const auto [shift, bits] : kDigits) {
         const uint32_t mask = (1u << bits) - 1;
         uint32_t counts[1 << 11] = {};

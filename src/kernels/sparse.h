@@ -1,12 +1,12 @@
 // Sparse attention (DeepSeek-AI 2025, "DeepSeek-V3.2"): an indexer scores the cached positions for
-// each row, the highest `top` are chosen, and latent attention reads these alone. Or it scores
+// each row and chooses the highest `top`, and latent attention reads only these. Or it scores
 // blocks of positions for each KV head, and attention reads the chosen blocks (MiniMax 2026,
 // "MiniMax-M3").
 //
-// The index keys of a layer are a cache of their own, plain rows of `dim` elements like latent
-// attention's (latent.h), whose LatentWrite writes them with rank = dim and rope = 0.
-// Positions may be windows of several (DeepSeek-V4); and attention may go to them beside the last
-// positions, one by one.
+// A layer's index keys are in a separate cache, plain rows of `dim` elements as in latent attention
+// (latent.h), whose LatentWrite writes them with rank = dim and rope = 0.
+// In DeepSeek-V4, positions are windows of several tokens, and attention reads the last positions
+// one by one in addition.
 // As in args.h: (args, part, parts), no allocation, and a row's bits do not depend on others.
 #pragma once
 
@@ -18,8 +18,8 @@
 
 namespace weft::kernels {
 
-// Steps of at most so many rows share out the positions of a row among the threads; in larger ones
-// a thread has whole rows.
+// In steps of at most this many rows, threads divide the positions of each row; in larger steps,
+// each thread has whole rows.
 inline constexpr int64_t kIndexSharedRows = 16;
 
 struct IndexRows {
@@ -31,25 +31,25 @@ struct IndexRows {
     KvCache cache;               // head_dim = dim, kv_heads = 1
     float* scratch = nullptr;    // [parts, scratch_floats]
     int64_t scratch_floats = 0;  // IndexScratch(heads, dim, positions)
-    int64_t positions = 0;       // the most that a sequence may have
-    float* shared = nullptr;     // [kIndexSharedRows, positions], of all threads
-    Windows windows{};           // that are chosen in place of positions
+    int64_t positions = 0;       // most positions of a sequence
+    float* shared = nullptr;     // [kIndexSharedRows, positions], shared by all threads
+    Windows windows{};           // chosen instead of positions
 };
 int64_t IndexScratch(int64_t heads, int64_t dim, int64_t positions);
 
-// The scores of the rows, where there are at most kIndexSharedRows; else nothing. A row whose
-// positions are all chosen has none.
+// Computes the scores of the rows if there are at most kIndexSharedRows, else does nothing. Rows
+// whose positions are all chosen get no scores.
 struct IndexScoresArgs {
     IndexRows rows;
 };
-// The choice, from `shared` or from scores of its own.
+// Chooses, from the scores in `shared`, or computes them itself.
 struct IndexChooseArgs {
     IndexRows rows;
-    int32_t* chosen = nullptr;  // [rows, top]: ascending positions; -1 behind them
+    int32_t* chosen = nullptr;  // [rows, top]: ascending positions, padded with -1
 };
 
-// An indexer of blocks: a block's score for a head is the highest of its positions' q . key. Of a
-// row that sees more than rows.top blocks, the last `local` ones are chosen without a score.
+// An indexer of blocks: a block's score for a head is the largest q . key over its positions. If a
+// row sees more than rows.top blocks, the last `local` ones are always chosen.
 //   rows: `weights` is null, and a row's scores are [heads, rows.positions / heads].
 struct BlockScoresArgs {
     IndexRows rows;
@@ -57,14 +57,14 @@ struct BlockScoresArgs {
 };
 struct BlockChooseArgs {
     BlockScoresArgs scores;
-    int32_t* chosen = nullptr;  // [rows, heads, top]: ascending blocks; -1 behind them
+    int32_t* chosen = nullptr;  // [rows, heads, top]: ascending blocks, padded with -1
 };
-// Scores that IndexRows::positions counts, of sequences of at most `positions`.
+// The value of IndexRows::positions for sequences of at most `positions`.
 inline int64_t BlockScoreFloats(int64_t heads, int64_t positions, int64_t block) {
     return heads * ((positions + block - 1) / block);
 }
 
-// Attention of each row and KV head to its chosen blocks. all: without a window, chunks and sinks.
+// Attention of each row and KV head to its chosen blocks. all: without window, chunks and sinks.
 struct BlockAttentionArgs {
     AttentionArgs all;
     const int32_t* chosen = nullptr;  // [rows, kv_heads, top], of this rank's KV heads
@@ -75,7 +75,7 @@ struct BlockAttentionArgs {
     }
 };
 
-// Columns of each head times slope[head] * log(position + 1) + offset[head].
+// y = x times slope[head] * log(position + 1) + offset[head].
 struct ScaleHeadsArgs {
     const float* x = nullptr;  // [rows, cols]
     const int32_t* positions = nullptr;
@@ -93,9 +93,9 @@ struct SparseLatentArgs {
     int64_t top = 0;
 };
 
-// out = softmax(scale * q . row) . row, for each head, over the rows of the last `window` positions
-// and over windows: those of `chosen`, or all where that is null. sinks: [heads], each a score
-// more, with a value of zeros.
+// out = softmax(scale * q . row) . row, per head, over the rows of the last `window` positions and
+// over windows: those in `chosen`, or all if that is null. sinks: [heads], an additional score per
+// head with a value of zeros.
 struct WindowAttentionArgs {
     std::span<const Sequence> sequences;
     const float* q = nullptr;  // [rows, heads * width]
@@ -103,15 +103,15 @@ struct WindowAttentionArgs {
     float scale = 1;
     const float* sinks = nullptr;
     KvCache cache;    // head_dim = width
-    KvCache entries;  // of windows; data null: there are none
+    KvCache entries;  // of windows; data null: none
     Windows windows{};
-    const int32_t* chosen = nullptr;  // [rows, top], as IndexChooseArgs has them
+    const int32_t* chosen = nullptr;  // [rows, top], in the form of IndexChooseArgs
     int64_t top = 0;
     float* scratch = nullptr;    // [parts, scratch_floats]
     int64_t scratch_floats = 0;  // LatentScratch(width, 0)
     float* out = nullptr;        // [rows, heads * width]
 };
-// The rows that row `row` of the step, at `position`, attends to.
+// The cache rows that row `row` of the step, at `position`, attends to.
 class WindowRows {
   public:
     WindowRows(const WindowAttentionArgs& args, const Sequence& sequence, int64_t row,
@@ -141,12 +141,13 @@ class WindowRows {
     const int32_t* chosen_ = nullptr;
 };
 
-// The positions of the `top` highest of count > top scores, of equal ones the lower, ascending.
+// The positions of the `top` highest of count > top scores, ascending; among equal scores, the
+// lower positions.
 void ChooseHighest(std::span<const float> scores, std::span<int32_t> top);
-// The choice of a row that sees at most `top` positions.
+// The choice for a row that sees at most `top` positions: all of them.
 void ChooseAll(int64_t positions, std::span<int32_t> top);
 
-// The kernels of an instruction set, which that of the table `kernels` chooses.
+// The kernels of an instruction set; the level of the table `kernels` chooses it.
 struct SparseKernels {
     Kernel<IndexScoresArgs> index_scores = nullptr;
     Kernel<IndexChooseArgs> index_choose = nullptr;
@@ -158,8 +159,8 @@ struct SparseKernels {
 };
 const SparseKernels& SparseKernelsFor(CpuLevel level);
 
-// Calls on(number, row, keys) for each row of the step, `number` counted from 0: row is one of q,
-// which sees `keys` positions of `sequence`.
+// Calls on(number, row, keys) for each row of the step, numbered from 0: `row` is a row of q, which
+// sees `keys` positions of `sequence`.
 template <typename OnRow>
 inline void ForIndexRows(std::span<const Sequence> sequences, OnRow on) {
     int64_t number = 0;
@@ -175,8 +176,8 @@ inline int64_t CountRows(std::span<const Sequence> sequences) {
     return rows;
 }
 
-// The two kernels of the index, over a function score(rows, sequence, row, begin, count, out) of a
-// set: scores of positions [begin, begin + count), at most kLatentTile.
+// The two index kernels, for a set's function score(rows, sequence, row, begin, count, out), which
+// computes scores of positions [begin, begin + count), at most kLatentTile.
 template <typename Score>
 inline void RunIndexScores(const IndexScoresArgs& args, int part, int parts, Score score) {
     const IndexRows& rows = args.rows;
@@ -212,12 +213,13 @@ inline void RunIndexChoose(const IndexChooseArgs& args, int part, int parts, Sco
     });
 }
 
-// The same of blocks, over score(rows, sequence, row, begin, count, block, out, pitch): scores of
-// blocks from position `begin` on, a multiple of `block`, to that of the last of `count` positions;
-// out: [heads, pitch].
+// The same for blocks, with score(rows, sequence, row, begin, count, block, out, pitch), which
+// computes the scores of the blocks that positions [begin, begin + count) touch; begin is a
+// multiple of `block`; out: [heads, pitch].
 //
-// Calls on(begin, count) for stretches of whole blocks, about kLatentTile positions or more each,
-// of the blocks that a row which sees `keys` positions scores: all before the local ones.
+// ForStretches calls on(begin, count) for runs of whole blocks, of about kLatentTile positions or
+// more each. They cover the blocks that a row which sees `keys` positions must score: all before
+// the local ones.
 template <typename OnStretch>
 inline void ForStretches(const BlockScoresArgs& args, int64_t keys, OnStretch on) {
     const int64_t each = std::max<int64_t>(1, kLatentTile / args.block) * args.block;

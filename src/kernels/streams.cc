@@ -6,7 +6,7 @@
 namespace weft::kernels {
 namespace {
 
-// Parts share out blocks of so many columns of a row: a step of one row has work for all.
+// Parts divide blocks of this many columns, so that a step of one row has work for all parts.
 constexpr int64_t kBlock = 1024;
 
 float SigmoidOf(float x) {
@@ -20,7 +20,7 @@ void Softmax(float* row, int64_t n) {
     for (int64_t i = 0; i < n; ++i) row[i] /= sum;
 }
 
-// Divides n numbers that are `step` apart by their sum plus eps.
+// Divides n numbers, `step` apart, by their sum plus eps.
 void Normalize(float* first, int64_t n, int64_t step, float eps) {
     float sum = 0;
     for (int64_t i = 0; i < n; ++i) sum += first[i * step];

@@ -108,7 +108,7 @@ constexpr FieldList FieldsOf(DType dtype) {
     return list;
 }
 
-// One field of one row's block into or out of lane `lane` of a packed block.
+// Copies one field of one row's block into or out of lane `lane` of a packed block.
 template <DType kType, size_t kIndex, bool kOut>
 [[gnu::always_inline]] inline void MoveField(std::byte* packed, int64_t lane, std::byte* block) {
     static constexpr FieldList kList = FieldsOf(kType);
@@ -123,7 +123,7 @@ template <DType kType, size_t kIndex, bool kOut>
     }
 }
 
-// All fields of it.
+// Copies all fields.
 template <DType kType, bool kOut>
 void MoveLane(std::byte* packed, int64_t lane, std::byte* block) {
     [&]<size_t... kIndex>(std::index_sequence<kIndex...>) {
@@ -151,7 +151,7 @@ void PackStrip(const PackedMatrix& matrix, std::byte* strip, int64_t count, cons
     }
 }
 
-// BF16, whose pairs of columns lie together.
+// BF16, with pairs of columns adjacent.
 void PackPairs(const PackedMatrix& matrix, std::byte* strip, int64_t count, const std::byte* source,
                int64_t stride) {
     std::memset(strip, 0, static_cast<size_t>(StripBytes(matrix.dtype, matrix.cols)));
@@ -183,7 +183,7 @@ void UnpackRow(const PackedMatrix& matrix, int64_t row, float* y) {
     for (int64_t k = 0; k < matrix.cols; k += kElements, strip += BlockBytes(kType)) {
         MoveLane<kType, true>(strip, row % kStripRows, shaped);
         if constexpr (kShapedBack<kType>) ShapeBack<kType>(shaped, block);
-        // A block of TQ1_0 has become one of TQ2_0.
+        // TQ1_0 is packed as TQ2_0.
         constexpr DType kAs = kType == DType::kTQ1_0 ? DType::kTQ2_0 : kType;
         DequantizeRow(kAs, kShapedBack<kType> ? block : shaped,
                       {y + k, static_cast<size_t>(kElements)});

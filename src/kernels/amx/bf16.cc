@@ -9,10 +9,10 @@
 namespace weft::kernels::amx {
 namespace {
 
-constexpr int64_t kTile = 16;                 // tokens of a tile
+constexpr int64_t kTile = 16;                 // tokens per tile
 constexpr int64_t kTokenBytes = 1024 * 1024;  // activations that stay in L2
 constexpr int64_t kBlockBytes = 1024;         // 32 columns of a strip: a tile
-constexpr int kSegments = 4;                  // whose sums wait together to be widened
+constexpr int kSegments = 4;                  // number of segments whose sums are widened together
 
 // Tiles 0..3: sums of token tile i / 2 and strip i % 2. 4, 5: activations. 6, 7: weights.
 class BF16Tiles {
@@ -43,7 +43,7 @@ class BF16Tiles {
     }
 
   private:
-    // For areas of `tokens`, up to two tiles.
+    // Configures tiles for areas of `tokens`, up to two tiles.
     void Shape(int64_t tokens) {
         if (tokens == shaped_) return;
         TileConfig config;
@@ -135,7 +135,7 @@ class BF16Tiles {
         }
     }
 
-    // Adds what waits of one token and strip.
+    // Adds the waiting sums of one token and strip.
     void Widen(int64_t tile, int64_t t, int waiting, bool first) {
         double* wide = wide_[tile][t];
         __m512d low = first ? _mm512_setzero_pd() : _mm512_load_pd(wide);

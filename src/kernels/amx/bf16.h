@@ -1,12 +1,13 @@
-// BF16 weights times BF16 activations; any number of columns. A sum is a chain over blocks of 32
-// columns (tiles.h, TimesBF16).
+// BF16 weights times BF16 activations, for any number of columns. A sum is a chain over blocks of
+// 32 columns (tiles.h, TimesBF16).
 #pragma once
 
 #include "kernels/kernels.h"
 
 namespace weft::kernels::amx {
 
-// y of the weight's rows [rows.begin, rows.end) for every token. rows.begin: a strip's first row.
+// Computes y for the weight's rows [rows.begin, rows.end) and all tokens. rows.begin: a strip's
+// first row.
 void MatMulBF16(const MatMulArgs& args, Range rows);
 
 }  // namespace weft::kernels::amx

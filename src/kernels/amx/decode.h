@@ -1,13 +1,13 @@
-// Quantized weights as operands of int8 tiles: what a packed block of 16 rows (layouts:
-// kernels/strips.h) becomes.
+// Decodes quantized weights to operands of int8 tiles: the Decoders turn a packed block of 16 rows
+// (layouts: kernels/strips.h) into Units.
 //
 // A Decoder has kType, kUnits (units of 32 columns in a block), and
 //   kScales   scales for 32 columns: 1, or 2 (one for each half)
 //   kMins     minima for 32 columns: 0, 1 or 2
 //   Decode(packed, units)
-// A weight 4 j + n of row r is q[j][r][n] * scale[h][r] + min[h][r], h being its half where there
-// are two. These are the integers and floats of avx512/blocks.h and low_bits.h, whose sums are
-// those of the tiles bit for bit.
+// Weight 4 j + n of row r is q[j][r][n] * scale[h][r] + min[h][r], where h is its half if there are
+// two. These are the same integers and floats as in avx512/blocks.h and low_bits.h, so that sums
+// have the same bits.
 #pragma once
 
 #include "kernels/avx512/grids.h"
@@ -41,7 +41,7 @@ WEFT_INLINE void PutMin(Unit& unit, __m512 min, int h = 0) {
     _mm512_store_ps(unit.min[h], min);
 }
 
-// Q4_0 and Q4_1: kLess is the zero point.
+// Q4_0 and Q4_1; kLess is the zero point.
 template <DType kOf, int kLess>
 struct Nibbles {
     static constexpr DType kType = kOf;
@@ -59,7 +59,7 @@ struct Nibbles {
 using DecodeQ4_0 = Nibbles<DType::kQ4_0, 8>;
 using DecodeQ4_1 = Nibbles<DType::kQ4_1, 0>;
 
-// Q5_0 and Q5_1, likewise.
+// Q5_0 and Q5_1; kLess is the zero point.
 template <DType kOf, int kLess>
 struct FiveBitsEach {
     static constexpr DType kType = kOf;
@@ -89,7 +89,7 @@ struct DecodeQ8_0 {
     }
 };
 
-// Nibbles that choose from a table.
+// Nibbles that index a table.
 WEFT_INLINE void PutChosen(const std::byte* w, const std::array<int8_t, 16>& values, Unit& unit) {
     const __m512i table =
         _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(values.data())));
@@ -160,7 +160,8 @@ struct ScalesAndMinima {
 using DecodeQ4_K = ScalesAndMinima<false>;
 using DecodeQ5_K = ScalesAndMinima<true>;
 
-// The columns of a block are two halves of four groups; Of::Group<g>(w, half, unit) decodes one.
+// The columns of a block are two halves of four groups. Of::Group<g>(w, half, unit) decodes one
+// group.
 template <typename Of>
 struct InHalves {
     static void Decode(const std::byte* w, Unit* units) {
@@ -179,7 +180,8 @@ struct DecodeQ6_K : InHalves<DecodeQ6_K> {
     using Block = avx512::BlockQ6_K;
     static constexpr DType kType = DType::kQ6_K;
     static constexpr int kUnits = 8, kScales = 2, kMins = 0;
-    static constexpr bool kHalvesApart = true;  // of four units, the first halves are added first
+    static constexpr bool kHalvesApart = true;  // of four units, all first halves are added before
+                                                // the second halves
     template <int kGroup>
     static void Group(const std::byte* w, int half, Unit& unit) {
         for (int i = 0; i < 8; ++i) {
@@ -203,7 +205,7 @@ struct DecodeTernary : InHalves<DecodeTernary> {
     }
 };
 
-// Weights times their small scales: one float scale is left.
+// Multiplies weights by their small integer scales, so that one float scale remains.
 struct DecodeQ2_K : InHalves<DecodeQ2_K> {
     using Block = avx512::BlockQ2_K;
     static constexpr DType kType = DType::kQ2_K;
@@ -223,8 +225,9 @@ struct DecodeQ2_K : InHalves<DecodeQ2_K> {
     }
 };
 
-// (4 - code) * scale is in [-128, 124]: these are minus the weights, and minus the scale undoes it.
-// Two bytes are multiplied at once: 4 * scale in both takes away what is carried between them.
+// Stores (4 - code) * scale, which is in [-128, 124]: the negated weights; the float scale is
+// negated, too. Multiplies two bytes at once: adding 4 * scale to both removes the carry between
+// them.
 struct DecodeQ3_K {
     using Block = avx512::BlockQ3_K;
     static constexpr DType kType = DType::kQ3_K;
@@ -253,7 +256,7 @@ struct DecodeQ3_K {
     static void Decode(const std::byte* w, Unit* units) { Group(w, units); }
 };
 
-// The code-book types.
+// The codebook types.
 template <typename Grid>
 struct FromGrid {
     static constexpr DType kType = Grid::kType;

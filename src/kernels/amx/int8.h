@@ -1,9 +1,9 @@
 // Quantized weights times int8 activations with tiles, for any Decoder (decode.h): the loops.
 //
-// The tokens of a chunk stay in L2 while a pass goes through the columns of four strips, 256 at a
-// time: these are decoded once for all tokens of the chunk. For up to 16 tokens, two dots of 32 (or
-// 16) columns at a time, tiles make the dots of one strip while those of the strip before are
-// scaled and added to the float sums.
+// The tokens of a chunk stay in L2 while a pass walks over the columns of four strips, 256 at a
+// time, which are decoded once for all tokens of the chunk. For up to 16 tokens, and two dot
+// products of 32 (or 16) columns at a time, tiles compute the dot products of one strip while those
+// of the previous strip are scaled and added to the float sums.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@ class Int8Tiles {
           segment_(args.segment_cols == 0 ? units_ : args.segment_cols / 32),
           halves_apart_(kHalvesApart && !args.EndsInBlocks(32 * Decoder::kUnits)) {}
 
-    // y of the weight's rows [rows.begin, rows.end) for every token.
+    // Computes y for the weight's rows [rows.begin, rows.end) and all tokens.
     void Run(Range rows) {
         for (int64_t begin = 0; begin < args_.rows; begin += kChunk) {
             BeginChunk(begin, std::min<int64_t>(kChunk, args_.rows - begin));
@@ -38,23 +38,23 @@ class Int8Tiles {
     }
 
   private:
-    static constexpr int kTile = 16;    // most tokens of a tile
-    static constexpr int kChunk = 128;  // tokens
-    static constexpr int kStrips = 4;   // of a pass
-    static constexpr int kColumns = 8;  // units that are decoded at a time
+    static constexpr int kTile = 16;    // most tokens per tile
+    static constexpr int kChunk = 128;  // tokens per chunk
+    static constexpr int kStrips = 4;   // per pass
+    static constexpr int kColumns = 8;  // units decoded at a time
     static constexpr int kScales = Decoder::kScales, kMins = Decoder::kMins;
-    static constexpr int kPairUnits = 2 / kScales;  // units of a pair of dots
+    static constexpr int kPairUnits = 2 / kScales;  // units per pair of dot products
     static constexpr bool kHalvesApart = requires { Decoder::kHalvesApart; };
 
-    // A chunk is cut into tiles of the same number of tokens. Where they do not divide it the last
-    // tile begins earlier, and computes a few tokens of the one before again.
+    // Divides a chunk into tiles of equal token counts. If they do not divide it, the last tile
+    // starts earlier and computes a few tokens twice.
     void BeginChunk(int64_t token, int64_t count) {
         chunk_ = token;
         count_ = count;
         tiles_of_chunk_ = (count + kTile - 1) / kTile;
         const int64_t least = (count + tiles_of_chunk_ - 1) / tiles_of_chunk_;
         tile_ = std::min((least + 3) / 4 * 4, count);
-        // Tiles 0 and 1: dots. 4 and 5: activations. 6 and 7: weights.
+        // Tiles 0 and 1: dot products. 4 and 5: activations. 6 and 7: weights.
         TileConfig config;
         for (int i = 0; i < 2; ++i) {
             config.Set(i, tile_, 64);
@@ -70,7 +70,7 @@ class Int8Tiles {
         return reinterpret_cast<const ActivationBlock*>(args_.prepared) + token * x_stride_;
     }
 
-    // `strips` strips from `row` on times the tokens of the chunk.
+    // Multiplies `strips` strips from `row` on by the tokens of the chunk.
     void Pass(int64_t row, int64_t strips) {
         const std::byte* w = args_.weight.data + row / kStripRows * strip_bytes_;
         const auto slots = static_cast<size_t>(tiles_of_chunk_ * kTile);
@@ -99,13 +99,13 @@ class Int8Tiles {
         }
     }
 
-    // Two dots that follow one another in the order of sums: unit i, half h, and what comes after.
-    // `count`: 1 where there is only the first.
+    // Two consecutive dot products in the order of sums, each given by unit i and half h. `count`:
+    // 1 if there is only the first.
     struct Pair {
         int64_t i[2], h[2], count;
         Pair(int64_t number, int64_t width, bool halves_apart) {
             const int64_t d = 2 * number;
-            if (halves_apart) {  // four units: their first halves, their second ones
+            if (halves_apart) {  // four units: first halves, then second halves
                 for (int k = 0; k < 2; ++k) i[k] = d / 8 * 4 + d % 4 + k, h[k] = d / 4 % 2;
             } else {
                 for (int k = 0; k < 2; ++k) i[k] = (d + k) / kScales, h[k] = (d + k) % kScales;
@@ -114,15 +114,16 @@ class Int8Tiles {
         }
     };
 
-    // What is to be added of the dots of one strip: those of `pair`, for the tile of tokens at x.
+    // Dot products of one strip that remain to be added: those of `pair`, for the tile of tokens at
+    // x.
     struct Piece {
         Pair pair;
         int64_t s, slot, unit;
         const ActivationBlock* x;
     };
 
-    // All strips times tile number `tile`, units [unit, unit + width). kUnrolled: 16, or 1 for
-    // tiles of fewer tokens.
+    // Multiplies all strips by tile `tile` of the tokens, for units [unit, unit + width).
+    // kUnrolled: 16, or 1 for tiles of fewer tokens.
     template <int kUnrolled>
     void Tile(int64_t tile, int64_t unit, int64_t width, int64_t strips) {
         const ActivationBlock* x = Row(chunk_ + FirstOfTile(tile)) + unit;
@@ -162,7 +163,7 @@ class Int8Tiles {
         }
     }
 
-    // Fetches a share of a tile's activations of the units at x into L1.
+    // Prefetches a part of a tile's activations, for the units at x, into L1.
     [[gnu::always_inline]] void Fetch(const ActivationBlock* x, int64_t share) const {
 #pragma GCC unroll 4
         for (int64_t k = 0; k < kTile / kStrips; ++k) {
@@ -186,7 +187,8 @@ class Int8Tiles {
     [[gnu::always_inline]] void AddTokens(const Piece& piece, int64_t first, const PairDots& dots) {
         const ActivationBlock* x = piece.x + first * x_stride_;
         float(*all)[kStripRows] = sums_[piece.s] + piece.slot + first;
-        // Whether the two dots are a segment: then no sums wait between pieces.
+        // Whether the two dot products are one whole segment: then no sums are carried between
+        // pieces.
         const bool alone = kScales == 1 && segment_ == 2;
         __m512 sums[T];
 #pragma GCC unroll 16
@@ -234,7 +236,7 @@ class Int8Tiles {
         }
     }
 
-    // The end of a segment.
+    // Ends a segment: adds the float sums to the float64 sums.
     template <int T>
     [[gnu::always_inline]] void Widen(double (*all)[kStripRows], __m512 (&sums)[T]) const {
 #pragma GCC unroll 16
@@ -247,7 +249,7 @@ class Int8Tiles {
         }
     }
 
-    // Token t of the chunk.
+    // Writes y for token t of the chunk.
     void Finish(int64_t row, int64_t s, int64_t t) {
         const int64_t tile = std::min(t / tile_, tiles_of_chunk_ - 1);
         const int64_t slot = tile * kTile + t - FirstOfTile(tile);
@@ -259,7 +261,8 @@ class Int8Tiles {
 
     const MatMulArgs& args_;
     const int64_t x_stride_, units_, strip_bytes_, segment_;
-    const bool halves_apart_;  // the first halves of four units come before their second ones
+    const bool halves_apart_;  // the first halves of four units are added before their second
+                               // halves
     TilesInUse tiles_;
     int64_t chunk_ = 0, count_ = 0, tile_ = 0, tiles_of_chunk_ = 0;
     Unit decoded_[kStrips][kColumns];

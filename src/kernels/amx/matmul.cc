@@ -5,8 +5,8 @@
 namespace weft::kernels::amx {
 namespace {
 
-// Tokens from which on tiles are faster than AVX-512 (measured on Granite Rapids). A tile takes as
-// long for 16 columns as for 32: types with two scales for these need more.
+// The number of tokens from which tiles are faster than AVX-512 (measured on Granite Rapids). A
+// tile takes as long for 16 columns as for 32, so types with two scales per 32 columns need more.
 template <typename Decoder>
 constexpr int64_t kLeastTokens = Decoder::kScales == 2 ? 48 : 32;
 
@@ -26,7 +26,7 @@ void MatMul(const MatMulArgs& args, int part, int parts) {
     }
     switch (form) {
         case strips::Form::kFloats:
-        case strips::Form::kW4:  // weights less their zero points do not fit a byte
+        case strips::Form::kW4:  // weights minus their zero points do not fit a byte
         case strips::Form::kW8:
         case strips::Form::kFP8:
         case strips::Form::kNVFP4: return avx512::MatMul(args, part, parts);

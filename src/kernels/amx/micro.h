@@ -1,5 +1,5 @@
-// The micro-kernel of dense products of bfloat16 for AMX (vector/blocked.h): 2 x 2 tiles of sums.
-// Only for files that are compiled for the instruction set.
+// AMX micro-kernel of dense bfloat16 products (vector/blocked.h): 2 x 2 tiles of sums. Only for
+// files that are compiled for the instruction set.
 #pragma once
 
 #include "kernels/amx/tiles.h"
@@ -15,7 +15,7 @@ struct Micro {
     static constexpr int64_t kTileDepth = 320;  // 20 KB: two panels in L1
     static constexpr int64_t kSlackBytes = 0;
 
-    // All eight tiles are whole: 16 rows of 64 bytes.
+    // Configures all eight tiles with 16 rows of 64 bytes.
     struct Session {
         Session() {
             TileConfig config;
@@ -33,7 +33,7 @@ struct Micro {
             to += avx512::PanelBytes<Micro>(kRows, depth);
         }
     }
-    // [depth / 2][column], up to whole steps
+    // [depth / 2][column], padded to whole steps
     template <typename T>
     static void PackB(const avx512::Operand<T>& from, int64_t lanes, int64_t depth, std::byte* to) {
         avx512::PackPanels<Units, kCols, 16>(from, lanes, depth, to);
@@ -63,7 +63,7 @@ struct Micro {
         Store<0>(c, bytes), Store<1>(c + 16, bytes);
         Store<2>(below, bytes), Store<3>(below + 16, bytes);
     }
-    // Tiles hold floats: narrow types go through L1.
+    // Tiles hold floats: results of narrow types go through L1.
     template <typename Narrow>
     static void Tile(const std::byte* a, const std::byte* b, int64_t depth, Narrow* c,
                      int64_t c_stride, avx512::Write write) {

@@ -1,10 +1,11 @@
-// The table of AMX: AVX-512's, with tiles for the products of quantized and BF16 weights and the
-// dense ones of bfloat16. Files of this folder are compiled as AVX-512's (vector/set.h), of which
-// they use vectors, packing and loops.
+// The kernel table of AMX: AVX-512's, with tiles for products of quantized and BF16 weights and for
+// dense bfloat16 products. Files of this folder are compiled like AVX-512's (vector/set.h), and use
+// its vectors, packing and loops.
 //
-// Quantized weights: dots of 32 columns are integers, and floats are added in the order of avx512/,
-// so that the bits are those of the other levels; few tokens, which wait for memory, are left to
-// avx512/. BF16 weights have the sums of the tile instruction, for one token as for many.
+// Quantized weights: dot products of 32 columns are integers, and floats are added in the order of
+// avx512/, so that all levels give the same bits; small numbers of tokens, which are bound by
+// memory, use avx512/. BF16 weights use the tile instruction's order of sums, for one token as for
+// many.
 #pragma once
 
 #include "kernels/vector/set.h"

@@ -1,9 +1,9 @@
-// The tile registers of AMX (Intel 64 and IA-32 Architectures Software Developer's Manual, volume
-// 1, chapter 18) as functions. A tile is up to 16 rows of up to 64 bytes; which shape each of the
-// eight has, a TileConfig says. They are inline assembly that the compiler moves no access to
-// memory over.
+// The tile registers of AMX as functions (Intel 64 and IA-32 Architectures Software Developer's
+// Manual, volume 1, chapter 18). A tile is up to 16 rows of up to 64 bytes; a TileConfig sets the
+// shape of each of the eight. The functions are inline assembly, across which the compiler does not
+// move memory accesses.
 //
-// The process must have leave to use them (hw/cpu.h, DetectCpu).
+// The process needs permission to use tiles (hw/cpu.h, DetectCpu).
 #pragma once
 
 #include <cstdint>
@@ -22,14 +22,14 @@ struct alignas(64) TileConfig {
 };
 static_assert(sizeof(TileConfig) == 64);
 
-// Tiles of this thread are in use while it lives.
+// Holds this thread's tile state: tiles are released when it is destroyed.
 class TilesInUse {
   public:
     TilesInUse() = default;
     ~TilesInUse() { __asm__ volatile("tilerelease" : : : "memory"); }
     TilesInUse(const TilesInUse&) = delete;
     TilesInUse& operator=(const TilesInUse&) = delete;
-    // What the tiles hold is lost.
+    // Discards the contents of the tiles.
     void Shape(const TileConfig& config) { __asm__ volatile("ldtilecfg %0" : : "m"(config)); }
 };
 
@@ -39,7 +39,7 @@ template <int kTile>
 WEFT_TILE void Zero() {
     __asm__ volatile("tilezero %%tmm%c0" : : "i"(kTile));
 }
-// Rows of the tile, `stride` bytes apart.
+// Loads the rows of the tile, `stride` bytes apart.
 template <int kTile>
 WEFT_TILE void Load(const void* from, int64_t stride) {
     __asm__ volatile("tileloadd (%0,%1,1), %%tmm%c2"
@@ -59,8 +59,8 @@ template <int kC, int kA, int kB>
 WEFT_TILE void TimesInt8() {
     __asm__ volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kC), "i"(kA), "i"(kB));
 }
-// float c[m][n] += the sum over k of BF16 a[m][k] * b[k / 2][n][k % 2]: even k and odd k in a chain
-// of fused steps each, then both, then c; denormals are zeros.
+// float c[m][n] += the sum over k of BF16 a[m][k] * b[k / 2][n][k % 2]. Even k and odd k are each a
+// chain of fused steps; the two are added, then c. Denormals are zeros.
 template <int kC, int kA, int kB>
 WEFT_TILE void TimesBF16() {
     __asm__ volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kC), "i"(kA), "i"(kB));

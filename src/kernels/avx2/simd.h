@@ -1,5 +1,5 @@
-// Eight lanes of AVX2 (with FMA and F16C) under the names of vector/set.h. Only for files that are
-// compiled for the instruction set.
+// Eight lanes of AVX2 (with FMA and F16C), with the interface described in vector/set.h. Only for
+// files that are compiled for the instruction set.
 #pragma once
 
 #include <immintrin.h>
@@ -18,7 +18,7 @@ struct Simd {
         __m256d low, high;
     };
     using Int = __m256i;
-    using Short = __m256i;  // two sums of 16 bits in each lane
+    using Short = __m256i;  // two 16-bit sums per lane
     using Half = dense::Half;
     static constexpr CpuLevel kLevel = CpuLevel::kAvx2;
     static constexpr int kLanes = 8;
@@ -36,7 +36,8 @@ struct Simd {
     static Float Set(float value) { return _mm256_set1_ps(value); }
     static Float Load(const float* from) { return _mm256_loadu_ps(from); }
     static void Store(float* to, Float x) { _mm256_storeu_ps(to, x); }
-    // The first `count` < kLanes lanes; the others are zero, and stay untouched.
+    // The first `count` < kLanes lanes; on a load the others are zero, on a store they are left
+    // unchanged.
     static Float LoadFirst(const float* from, int64_t count) {
         return _mm256_maskload_ps(from, First(count));
     }
@@ -59,7 +60,7 @@ struct Simd {
         Store(all, x);
         std::copy_n(all, count, to);
     }
-    // The same for any `count`, also of kLanes and more.
+    // The same for any `count`, including kLanes and more.
     template <typename T>
     static Float LoadUpTo(const T* from, int64_t count) {
         return count >= kLanes ? Load(from) : LoadFirst(from, count);
@@ -67,14 +68,14 @@ struct Simd {
     static void StoreUpTo(float* to, Float x, int64_t count) {
         count >= kLanes ? Store(to, x) : StoreFirst(to, x, count);
     }
-    // Two vectors, past the caches where a set can.
+    // Stores two vectors, bypassing the caches on sets that can.
     template <typename T>
     static void StreamPair(T* to, Float x, Float y) {
         Store(to, x);
         Store(to + kLanes, y);
     }
     static void FinishStreams() {}
-    // Lanes below `count` (any number) of x, the others of y.
+    // The lanes of x below `count` (any number), the others of y.
     static Float Select(int64_t count, Float x, Float y) {
         return _mm256_blendv_ps(y, x, _mm256_castsi256_ps(First(count)));
     }
@@ -91,7 +92,8 @@ struct Simd {
         return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));
     }
     // Bytes 0, 2, 1 and 3 of each lane, E4M3 codes, as floats times 2^-8: sign, exponent and
-    // mantissa are moved to where a float has them, and a power of two makes up for the bias.
+    // mantissa are shifted to their positions in a float; the caller's scale corrects the bias by a
+    // power of two.
     static void LoadE4M3(const void* from, Float (&out)[4]) {
         const Int codes = LoadInt(from);
         out[0] = FromE4M3(Left32(codes, 24));
@@ -120,7 +122,7 @@ struct Simd {
             _mm_packus_epi32(_mm256_castsi256_si128(kept), _mm256_extracti128_si256(kept, 1)));
     }
 
-    // Of pairs of BF16, one in each lane.
+    // For a pair of BF16 in each lane.
     static Float FirstOfPairs(Float x) { return AsFloat(Left32(AsInt(x), 16)); }
     static Float SecondOfPairs(Float x) { return AsFloat(And(AsInt(x), Set32(-0x10000))); }
 
@@ -130,9 +132,9 @@ struct Simd {
     static Float Div(Float x, Float y) { return _mm256_div_ps(x, y); }
     static Float Fma(Float x, Float y, Float z) { return _mm256_fmadd_ps(x, y, z); }    // x*y + z
     static Float Fnma(Float x, Float y, Float z) { return _mm256_fnmadd_ps(x, y, z); }  // z - x*y
-    static Float Max(Float x, Float y) { return _mm256_max_ps(x, y); }  // y where one is NaN
-    static Float Min(Float x, Float y) { return _mm256_min_ps(x, y); }  // y where one is NaN
-    // Lanes of x where a < b, of y elsewhere (and where one is NaN).
+    static Float Max(Float x, Float y) { return _mm256_max_ps(x, y); }  // y if either is NaN
+    static Float Min(Float x, Float y) { return _mm256_min_ps(x, y); }  // y if either is NaN
+    // The lanes of x where a < b, else of y (also where one is NaN).
     static Float WhereLess(Float a, Float b, Float x, Float y) {
         return _mm256_blendv_ps(y, x, _mm256_cmp_ps(a, b, _CMP_LT_OQ));
     }
@@ -141,7 +143,8 @@ struct Simd {
     static Float Round(Float x) {
         return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     }
-    // x * 2^n for whole n in [-252, 254]: two factors, since one would leave the exponent's range.
+    // x * 2^n for integer n in [-252, 254]: multiplies by two factors, since one would exceed the
+    // exponent's range.
     static Float Scale(Float x, Float n) {
         const __m256i whole = _mm256_cvtps_epi32(n);
         const __m256i half = _mm256_srai_epi32(whole, 1);
@@ -158,7 +161,8 @@ struct Simd {
         return _mm_cvtss_f32(_mm_max_ss(pair, _mm_movehdup_ps(pair)));
     }
 
-    // (a0, b0, a1, b1, ...) from and to (a0, a1, ...) and (b0, b1, ...): x holds the first kLanes.
+    // Converts between (a0, b0, a1, b1, ...) and (a0, a1, ...), (b0, b1, ...); x holds the first
+    // kLanes.
     static void Unzip(Float x, Float y, Float* a, Float* b) {
         const Float low = _mm256_permute2f128_ps(x, y, 0x20);
         const Float high = _mm256_permute2f128_ps(x, y, 0x31);
@@ -172,7 +176,7 @@ struct Simd {
         *y = _mm256_permute2f128_ps(low, high, 0x31);
     }
 
-    // rows[i][j] becomes rows[j][i], of kLanes vectors: pairs, then fours, then halves.
+    // Transposes kLanes vectors, rows[i][j] to rows[j][i]: by pairs, then fours, then halves.
     static void Transpose(Float* rows) {
         Float x[8];
 #pragma GCC unroll 4
@@ -258,7 +262,7 @@ struct Simd {
     static Int AsInt(Float x) {
         return _mm256_castps_si256(x);
     }
-    // Float16 in the lower halves of lanes.
+    // Float16 in the low halves of lanes.
     static Float FromF16(Int bits) {
         const __m256i pairs = _mm256_packus_epi32(bits, bits);
         return _mm256_cvtph_ps(_mm256_castsi256_si128(_mm256_permute4x64_epi64(pairs, 0xd8)));
@@ -299,31 +303,31 @@ struct Simd {
     static Int Equal8(Int x, Int y) {
         return _mm256_cmpeq_epi8(x, y);
     }  // all ones where equal
-    // Bytes moved by so many bits; what comes in from the neighbour is to be masked away.
+    // Shifts bytes by `bits`; the caller must mask the bits that come in from neighbors.
     static Int Left8(Int x, int bits) {
         return _mm256_slli_epi16(x, bits);
     }
     static Int Right8(Int x, int bits) {
         return _mm256_srli_epi16(x, bits);
     }
-    // 16 bytes at `from`, in every 128 bits, and those that the lower four bits of the bytes of
-    // `index` (none of which is above 15) choose in their own 128 bits.
+    // Table: 16 bytes at `from`, in each 128 bits. Look-up: the bytes selected in each 128 bits by
+    // the low four bits of the bytes of `index` (none is above 15).
     static Int Table(const void* from) {
         return _mm256_broadcastsi128_si256(_mm_loadu_si128(static_cast<const __m128i*>(from)));
     }
     static Int Choose(Int table, Int index) {
         return _mm256_shuffle_epi8(table, index);
     }
-    // Entry `index` of each lane, with what lies beside it above its 16 bits.
+    // The 16-bit entry `index` of each lane; the bits above hold the next entry.
     static Int Gather(const uint16_t* table, Int index) {
         const Int two =
             _mm256_i32gather_epi32(reinterpret_cast<const int*>(table), Right32(index, 1), 4);
         return _mm256_srlv_epi32(two, Left32(And(index, Set32(1)), 4));
     }
 
-    // Products of bytes, four to a lane: u8 weights times s8, added in pairs to 16 bits, which must
-    // not overflow (blocks.h), and s8 weights times s8: the sign moves to the other factor, and
-    // pairs stay below 2 * 128 * 127.
+    // Products of bytes, four per lane: u8 weights times s8, added in pairs to 16 bits, which must
+    // not overflow (blocks.h); and s8 weights times s8, where the sign moves to the other factor,
+    // and pairs stay below 2 * 128 * 127.
     static Short ShortZero() {
         return _mm256_setzero_si256();
     }
@@ -336,7 +340,7 @@ struct Simd {
     static Int Whole(Short x) {
         return _mm256_madd_epi16(x, _mm256_set1_epi16(1));
     }
-    // Lanes' sums times `scale`, which fits 16 bits.
+    // The sums of lanes times `scale`, which fits 16 bits.
     static Int WholeScaled(Short x, Int scale) {
         return _mm256_madd_epi16(x, _mm256_blend_epi16(scale, Left32(scale, 16), 0xaa));
     }
@@ -345,7 +349,7 @@ struct Simd {
         return Add32(sum, Whole(_mm256_maddubs_epi16(size, turned)));
     }
 
-    // 16 floats, rounded, as int8 at q; returns their sum.
+    // Rounds 16 floats to int8 at q; returns their sum.
     static int StoreI8(const float* x, float factor, int8_t* q) {
         const Float all = Set(factor);
         const __m256i a = _mm256_cvtps_epi32(Mul(Load(x), all));

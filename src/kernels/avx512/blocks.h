@@ -1,15 +1,15 @@
-// One packed block of a strip times a tile of tokens, for each type (layouts: kernels/strips.h).
+// Products of one packed block of a strip with a tile of tokens, for each type (layouts:
+// kernels/strips.h).
 //
-// A Block type has kType, kUnits (activation blocks that one weight block spans) and
+// A Block type has kType, kUnits (activation blocks per weight block) and
 //   Times<T>(w, h, x, x_stride, sums): sums[t] += block at w times the activations x + t *
-//   x_stride.
-// and, where kUnits is not 1,
-//   TimesUnit<T>(w, h, unit, x, x_stride, sums): the same for one unit of the block alone.
-// and, where a block is read in one stream for all of its units only,
-//   TimesUnits<kStep>(w, x, sums): what TimesUnit does for one token and each unit u, into
-//   sums[u / kStep].
-// Weights are read in the order of their addresses: measured on Zen 4, the hardware then fetches
-// ahead better than any prefetch instruction does.
+//   x_stride;
+// if kUnits is not 1, also
+//   TimesUnit<T>(w, h, unit, x, x_stride, sums): the same for one unit of the block;
+// and if a block can only be read as one stream for all its units, also
+//   TimesUnits<kStep>(w, x, sums): TimesUnit for one token and each unit u, into sums[u / kStep].
+// Weights are read in address order: measured on Zen 4, the hardware then prefetches better than
+// any prefetch instruction.
 // sums are 16 rows wide. Everything is inlined into the tile loops of matmul.cc; T is at most 12.
 #pragma once
 
@@ -32,7 +32,7 @@ WEFT_INLINE Float LoadHalves(const std::byte* p) {
     return Simd::LoadF16(p);
 }
 
-// Four int8 of an activation block in every lane.
+// Four int8 of an activation block, in every lane.
 WEFT_INLINE __m512i Quad(const ActivationBlock& x, int offset) {
     int32_t quad;
     std::memcpy(&quad, x.q + offset, sizeof quad);
@@ -82,7 +82,7 @@ WEFT_INLINE void StartAtZero(__m512i (&dots)[T]) {
     for (int t = 0; t < T; ++t) dots[t] = _mm512_setzero_si512();
 }
 
-// The dots start where the zero point puts them: at x's `member`.
+// dots[t] = x's `member`, which accounts for the zero point.
 template <int T, typename Member>
 WEFT_INLINE void StartAt(const ActivationBlock* x, int64_t x_stride, const Member& member,
                          __m512i (&dots)[T]) {
@@ -130,7 +130,7 @@ struct BlockQ4_1 {
     }
 };
 
-// The nibbles with bit kBit of each byte of `bits` as the fifth.
+// The nibbles, with bit kBit of each byte of `bits` as the fifth bit.
 template <int kBit>
 WEFT_INLINE __m512i FiveBits(__m512i nibbles, __m512i bits) {
     __m512i moved = bits;
@@ -179,13 +179,13 @@ struct BlockQ5_1 {
     }
 };
 
-// 16 int8, each plus 128, in every 128 bits: what nibbles choose from.
+// The 16 table values of nibbles, int8 plus 128, in each 128 bits.
 WEFT_INLINE __m512i Table(const std::array<int8_t, 16>& values) {
     const __m128i table = _mm_loadu_si128(reinterpret_cast<const __m128i*>(values.data()));
     return _mm512_broadcast_i32x4(_mm_xor_si128(table, _mm_set1_epi8(-128)));
 }
 
-// 32 weights that nibbles choose from `table`; the dots begin at from_128.
+// 32 weights, nibbles that index `table`; the dot products start at from_128.
 template <int T>
 WEFT_INLINE void DotChosen(const std::byte* w, __m512i table, const ActivationBlock* x,
                            int64_t x_stride, __m512i (&dots)[T]) {
@@ -233,7 +233,7 @@ struct BlockIQ4_XS {
     }
 };
 
-// The scale is 2^(e - 128), for the table holds the values doubled; below e = 2 it is denormal.
+// The scale is 2^(e - 128), since the table holds doubled values; it is denormal for e below 2.
 struct BlockMXFP4 {
     static constexpr DType kType = DType::kMXFP4;
     static constexpr int64_t kUnits = 1;
@@ -254,11 +254,11 @@ struct BlockMXFP4 {
     }
 };
 
-// Two units of 32 columns; each half of a unit has a scale of its own.
+// Two units of 32 columns; each half of a unit has its own scale.
 struct BlockNVFP4 {
     static constexpr DType kType = DType::kNVFP4;
     static constexpr int64_t kUnits = 2;
-    // Of columns [16 i, 16 i + 16).
+    // For columns [16 i, 16 i + 16).
     WEFT_INLINE __m512 Scale(const std::byte* w, int i) {
         const auto* bytes = reinterpret_cast<const __m128i*>(w + 576 + 16 * i);
         const __m512i wide = _mm512_cvtepu8_epi32(_mm_loadu_si128(bytes));
@@ -270,7 +270,7 @@ struct BlockNVFP4 {
     WEFT_INLINE void TimesHalf(const std::byte* w, int unit, __m512i table,
                                const ActivationBlock* x, int64_t x_stride, __m512 (&sums)[T]) {
         constexpr int kHalf = kHigh ? 1 : 0;
-        __m512i dots[T];  // -128 sum(q) of the half
+        __m512i dots[T];  // -128 sum(q) over the half
         StartAt<T>(
             x + unit, x_stride, [](const ActivationBlock& b) { return 4 * b.from_32[kHalf]; },
             dots);
@@ -297,7 +297,7 @@ struct BlockNVFP4 {
     }
 };
 
-// Heads of W4 and W8: a float scale with the zero point in its low 8 bits.
+// Block headers of W4 and W8: a float scale with the zero point in its low 8 bits.
 struct Head {
     __m512 scale;
     __m512i zero;
@@ -365,8 +365,7 @@ struct BlockQ8_0 {
     }
 };
 
-// Q4_K, and Q5_K with kFive: its fifth bits lie before the quants, bit j of dword i for sub-block
-// j.
+// Q4_K, and Q5_K with kFive: its fifth bits precede the quants, bit j of dword i for sub-block j.
 template <bool kFive>
 struct BlockOfScalesAndMinima {
     static constexpr DType kType = kFive ? DType::kQ5_K : DType::kQ4_K;
@@ -421,7 +420,7 @@ using BlockQ4_K = BlockOfScalesAndMinima<false>;
 using BlockQ5_K = BlockOfScalesAndMinima<true>;
 
 // Element 128h + 32g + 4i + n of a block: its low nibble is in byte n of dword 2(8h + i) + g % 2,
-// in the upper half for g >= 2; its high pair in bits 2g of byte n of the dword that follows those.
+// in the upper half for g >= 2; its high pair is in bits 2g of byte n of the following dword.
 struct BlockQ6_K {
     static constexpr DType kType = DType::kQ6_K;
     static constexpr int64_t kUnits = 8;
@@ -430,7 +429,7 @@ struct BlockQ6_K {
         const __m512i wide = _mm512_cvtepi8_epi32(_mm_loadu_si128(scales));
         return _mm512_mul_ps(LoadHalves(w), _mm512_cvtepi32_ps(wide));
     }
-    // Four weights a lane of group kGroup.
+    // Four weights per lane, of group kGroup.
     template <int kGroup>
     WEFT_INLINE __m512i Weights(__m512i nibbles, __m512i pairs) {
         const __m512i bits_0_3 = kGroup < 2 ? nibbles : _mm512_srli_epi16(nibbles, 4);
@@ -447,8 +446,8 @@ struct BlockQ6_K {
         StartAt<T>(
             x, x_stride, [s](const ActivationBlock& b) { return b.from_32[s]; }, dots);
     }
-    // The four dwords from i = 4s on of one half: the dots of each group. Few tokens: all groups of
-    // a dword at once, so that the weights are read as one stream.
+    // The dot products of each group, for the four dwords from i = 4s on of one half. For few
+    // tokens: all groups of a dword at once, so that weights are read as one stream.
     template <int T>
     WEFT_INLINE void DotAll(const std::byte* w, int half, int s, const ActivationBlock* x,
                             int64_t x_stride, __m512i (&dots)[4][T]) {
@@ -477,7 +476,7 @@ struct BlockQ6_K {
             AddScaled<T>(Scale(w, half * 8 + 2 * g + s), x + g, x_stride, dots[g], sums);
         }
     }
-    // Many tokens: one group at a time.
+    // For many tokens: one group at a time.
     template <int T, int kGroup>
     WEFT_INLINE void TimesGroup(const std::byte* w, int half, int s, const ActivationBlock* x,
                                 int64_t x_stride, __m512 (&sums)[T]) {

@@ -1,10 +1,10 @@
-// Decoders of the code-book types: one packed block of 16 rows (layouts: kernels/strips.h) to
-// DecodedUnits, the Grids of vector/decoded.cc.
+// Decoders of the codebook types, from one packed block of 16 rows (layouts: kernels/strips.h) to
+// DecodedUnits: the Grids of vector/decoded.cc.
 //
-// A lane of 32 bits is a row; the four bytes of its index word are four groups of weights. Code
-// books lie in byte tables, which byte permutes search 128 entries at a time; a bit field of an
-// entry becomes a byte by a multishift; a periodic table of 64 makes it a magnitude, whatever lies
-// above the field. Values are int8 plus 128.
+// A lane of 32 bits is a row; the four bytes of its index word are four groups of weights.
+// Codebooks are in byte tables, which byte permutes look up 128 entries at a time; a multishift
+// moves a bit field of an entry to a byte; a periodic table of 64 maps it to a magnitude, whatever
+// bits are above the field. Values are int8 plus 128.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@
 
 namespace weft::kernels::avx512 {
 
-// Code books of eight 2-bit codes: those of weights 0..3, and of 4..7.
+// Codebooks of eight 2-bit codes: those of weights 0..3, and of 4..7.
 template <size_t kEntries>
 struct PairTables {
     explicit PairTables(const std::array<uint16_t, kEntries>& grid) {
@@ -28,7 +28,7 @@ struct PairTables {
     alignas(64) uint8_t high[kEntries];
 };
 
-// Code books of four 3-bit codes: their lower two bits, and their third bits.
+// Codebooks of four 3-bit codes: their lower two bits, and their third bits.
 template <size_t kEntries>
 struct TripleTables {
     explicit TripleTables(const std::array<uint16_t, kEntries>& grid) {
@@ -57,7 +57,7 @@ WEFT_INLINE __m512i LookUp(const uint8_t* table, __m512i index, const __mmask64*
     }
 }
 
-// The 8 bits that begin at bits[0..3] of each lane, bits[4..7] of the odd ones.
+// The 8 bits that begin at bits[0..3] of each even lane, and at bits[4..7] of each odd lane.
 WEFT_INLINE __m512i BitsFrom(__m512i v, int a, int b, int c, int d) {
     const auto at = [](int bit) { return static_cast<uint64_t>(bit & 63); };
     const uint64_t even = at(a) | at(b) << 8 | at(c) << 16 | at(d) << 24;
@@ -74,8 +74,8 @@ WEFT_INLINE __m512i ByteOfLane(__m512i v, int group) {
                                _mm512_add_epi8(first, _mm512_set1_epi8(static_cast<char>(group))));
 }
 
-// 7 bits of signs from 7 g on of each lane, with the eighth, which makes their number even, in
-// byte g.
+// For g = 0..3: the 7 sign bits from bit 7 g of each lane, in byte g, with the eighth, which makes
+// their number even.
 WEFT_INLINE __m512i EvenSigns(__m512i word) {
     const __m512i seven = _mm512_and_si512(BitsFrom(word, 0, 7, 14, 21), _mm512_set1_epi8(127));
     const __m512i odd = _mm512_broadcast_i32x4(
@@ -99,8 +99,8 @@ inline constexpr Magnitudes kIq2Values({8, 25, 43, 0});
 inline constexpr Magnitudes kIq3XxsValues({4, 12, 20, 28, 36, 44, 52, 62});
 inline constexpr Magnitudes kIq3SValues({1, 3, 5, 7, 9, 11, 13, 15});
 
-// Four weights of each row, plus 128: negative where bits 4 * (kQuad % 2).. of byte kQuad / 2 of
-// the row's signs say so.
+// Stores four weights of each row, plus 128: negated according to bits 4 * (kQuad % 2).. of byte
+// kQuad / 2 of the row's signs.
 template <int kQuad>
 WEFT_INLINE void StoreSigned(__m512i values, __m512i signs, DecodedUnit& unit) {
     const __m512i bits =
@@ -110,7 +110,7 @@ WEFT_INLINE void StoreSigned(__m512i values, __m512i signs, DecodedUnit& unit) {
     _mm512_store_si512(unit.q[kQuad], values);
 }
 
-// 32 weights of which the 2-bit codes are known: those of quad j in byte j / 2 of low or high.
+// 32 weights, given their 2-bit codes: those of quad j in byte j / 2 of low or high.
 template <int kGroup = 0>
 WEFT_INLINE void StorePairs(__m512i low, __m512i high, __m512i magnitudes, __m512i signs,
                             DecodedUnit& unit) {
@@ -122,7 +122,7 @@ WEFT_INLINE void StorePairs(__m512i low, __m512i high, __m512i magnitudes, __m51
     if constexpr (kGroup < 3) StorePairs<kGroup + 1>(low, high, magnitudes, signs, unit);
 }
 
-// 16 weights of which the 3-bit codes are known: quads kQuad..kQuad + 3.
+// 16 weights, given their 3-bit codes: quads kQuad..kQuad + 3.
 template <int kQuad, int kGroup = 0>
 WEFT_INLINE void StoreTriples(__m512i low, __m512i high, __m512i magnitudes, __m512i signs,
                               DecodedUnit& unit) {
@@ -144,7 +144,7 @@ WEFT_INLINE __m512 HalfStepScale(__m512 d, __m512i s, float factor) {
     const __m512 step = _mm512_add_ps(_mm512_set1_ps(0.5f), Floats(s));
     return _mm512_mul_ps(_mm512_mul_ps(d, step), _mm512_set1_ps(factor));
 }
-// The two 4-bit scales of 32 columns.
+// Stores the two 4-bit scales of 32 columns.
 WEFT_INLINE void StoreTwoScales(__m512 d, const std::byte* nibbles, DecodedUnit& unit) {
     const __m512i both = WideU8(nibbles);
     const __m512i low = _mm512_and_si512(both, _mm512_set1_epi32(15));
@@ -269,7 +269,7 @@ struct GridIQ3_S {
     TripleTables<512> tables{kIq3SGrid};
 };
 
-// 32 weights 8 g +- 1 of a code book of 2048. A nibble for each group: three bits of its index, and
+// 32 weights 8 g +- 1 of a codebook of 2048. Each group has a nibble: three bits of its index, and
 // in `flags` (bit 3) the sign of its +- 1.
 template <int kGroup = 0>
 WEFT_INLINE void StoreShifted(__m512i low, __m512i high, __m512i magnitudes, __m512i shifts,
@@ -297,12 +297,12 @@ WEFT_INLINE void DecodeIq1(const PairTables<2048>& tables, __m512i index, __m512
 WEFT_INLINE __m512i WideU16(const std::byte* p) {
     return _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 }
-// The bits of `v` from `from` on (negative: moved up) that `mask` keeps.
+// The bits of `v` from bit `from` on (negative: shifted up), masked by `mask`.
 WEFT_INLINE __m512i Moved(__m512i v, int from, int mask) {
     return _mm512_and_si512(_mm512_srl_epi32(v, _mm_cvtsi32_si128(from)), _mm512_set1_epi32(mask));
 }
 
-// The fourth bits of the first three nibbles are the scale's.
+// The fourth bits of the first three nibbles hold the scale.
 struct GridIQ1_S {
     static constexpr DType kType = DType::kIQ1_S;
     static constexpr int kScales = 1;
@@ -325,7 +325,7 @@ struct GridIQ1_S {
 struct GridIQ1_M {
     static constexpr DType kType = DType::kIQ1_M;
     static constexpr int kScales = 2;
-    // f16: its nibbles are the upper ones of the four words of scales.
+    // f16, whose nibbles are the upper ones of the four scale words.
     WEFT_INLINE __m512 D(const std::byte* w) {
         __m512i bits = Moved(WideU16(w), 12, 15);
         bits = _mm512_or_si512(bits, Moved(WideU16(w + 32), 8, 0xf0));

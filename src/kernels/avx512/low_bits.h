@@ -1,8 +1,9 @@
-// Blocks of two- and three-bit weights: the contract of blocks.h.
+// Blocks of two- and three-bit weights, with the interface of blocks.h.
 //
-// Q2_K and Q3_K have a small whole scale for each 16 columns. The dots of both halves of a unit are
-// put together as integers, sc_0 * dot_0 + sc_1 * dot_1, so that floats are added once for each 32
-// columns. One token multiplies the dots, many tokens the weights: the same integer.
+// Q2_K and Q3_K have a small integer scale for each 16 columns. The dot products of both halves of
+// a unit are combined as integers, sc_0 * dot_0 + sc_1 * dot_1, so that floats are added once per
+// 32 columns. For one token the scales multiply the dot products, for many tokens the weights: the
+// same integers.
 #pragma once
 
 #include "kernels/avx512/blocks.h"
@@ -16,7 +17,7 @@ WEFT_INLINE __m512i WideU8(const std::byte* p) {
 WEFT_INLINE __m512i WideI8(const std::byte* p) {
     return _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
-// The low half of each lane in both halves.
+// Copies the low half of each lane to both halves.
 WEFT_INLINE __m512i InBothHalves(__m512i v) {
     return _mm512_mask_blend_epi16(0xaaaaaaaa, v, _mm512_slli_epi32(v, 16));
 }
@@ -43,7 +44,7 @@ struct BlockQ2_K {
     static constexpr DType kType = DType::kQ2_K;
     static constexpr int64_t kUnits = 8;
     static constexpr int64_t kQuants = 320;
-    // The scale, and minus the minimum, of 16 columns.
+    // The scale, and the negated minimum, of 16 columns.
     WEFT_INLINE __m512i Scale(const std::byte* w, int s) {
         return _mm512_and_si512(WideU8(w + 64 + 16 * s), _mm512_set1_epi32(15));
     }
@@ -52,7 +53,7 @@ struct BlockQ2_K {
         const __m512i min = _mm512_srli_epi32(WideU8(w + 64 + 16 * s), 4);
         return _mm512_mul_ps(minus_dmin, _mm512_cvtepi32_ps(min));
     }
-    // Group g of a half, whose dots are whole.
+    // Adds group g of a half, whose dot products are complete.
     template <int T>
     WEFT_INLINE void Finish(const std::byte* w, int half, int g, const ActivationBlock* x,
                             int64_t x_stride, const __m512i (&dots)[T], __m512 (&sums)[T]) {
@@ -67,7 +68,7 @@ struct BlockQ2_K {
             }
         }
     }
-    // One token: all groups of a dword at once, so that the weights are read as one stream.
+    // For one token: all groups of a dword at once, so that weights are read as one stream.
     WEFT_INLINE void TimesOne(const std::byte* w, int half, const ActivationBlock* x,
                               __m512 (&sums)[1]) {
         __m512i all[4][1];
@@ -112,7 +113,7 @@ struct BlockQ2_K {
             }
         }
     }
-    // Many tokens: one group at a time; weights times scales are at most 3 * 15.
+    // For many tokens: one group at a time; a weight times its scale is at most 3 * 15.
     template <int T, int kGroup>
     WEFT_INLINE void TimesGroup(const std::byte* w, int half, const ActivationBlock* x,
                                 int64_t x_stride, __m512 (&sums)[T]) {
@@ -157,8 +158,8 @@ struct BlockQ2_K {
     }
 };
 
-// Element 32g + 4i + n of a block: byte n of the three dwords a, b, c of step i; the codes, of
-// which 4 is zero, lie there as strips.h says.
+// Element 32g + 4i + n of a block: byte n of the three dwords a, b, c of step i, which hold the
+// codes as strips.h says; code 4 is zero.
 struct BlockQ3_K {
     static constexpr DType kType = DType::kQ3_K;
     static constexpr int64_t kUnits = 8;
@@ -183,7 +184,7 @@ struct BlockQ3_K {
         Dot<1>(Codes<kGroup>(step), x + kGroup, 0, 4 * i, dots[kGroup]);
         if constexpr (kGroup < 7) DotOne<kGroup + 1>(step, i, x, dots);
     }
-    // One token: all groups of a step at once, so that the weights are read as one stream.
+    // For one token: all groups of a step at once, so that weights are read as one stream.
     template <int kStep>
     WEFT_INLINE void TimesUnits(const std::byte* w, const ActivationBlock* x,
                                 __m512 (&sums)[8 / kStep][1]) {
@@ -210,8 +211,8 @@ struct BlockQ3_K {
             AddScaled<1>(LoadHalves(w), x + g, 0, all[g], sums[g / kStep]);
         }
     }
-    // Many tokens, one group: (code - 4) * scale is in [-124, 128], and 124 more in a byte. Two
-    // bytes are multiplied at once: what is carried between them goes away with 124 - 4 * scale.
+    // For many tokens, one group: (code - 4) * scale is in [-124, 128]; adding 124 makes it a byte.
+    // Multiplies two bytes at once: adding 124 - 4 * scale removes the carry between them.
     template <int T, int kGroup>
     WEFT_INLINE void TimesGroup(const std::byte* w, const ActivationBlock* x, int64_t x_stride,
                                 __m512 (&sums)[T]) {
@@ -259,7 +260,7 @@ struct BlockQ3_K {
     }
 };
 
-// TQ2_0, and TQ1_0 that was packed as that: codes as in Q2_K, of which 1 is zero; one scale.
+// TQ2_0, and TQ1_0 repacked as TQ2_0: codes as in Q2_K, with 1 as zero; one scale.
 struct BlockTernary {
     static constexpr DType kType = DType::kTQ2_0;
     static constexpr int64_t kUnits = 8;

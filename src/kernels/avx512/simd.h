@@ -1,6 +1,6 @@
-// Sixteen lanes of AVX-512 under the names of vector/set.h. Products of quantized weights and of
-// bfloat16 are its own (blocks.h, low_bits.h, grids.h, units.h). Only for files that are compiled
-// for the instruction set.
+// Sixteen lanes of AVX-512, with the interface described in vector/set.h. Has its own products of
+// quantized weights and of bfloat16 (blocks.h, low_bits.h, grids.h, units.h). Only for files that
+// are compiled for the instruction set.
 #pragma once
 
 #include <immintrin.h>
@@ -17,7 +17,7 @@
 
 namespace weft::kernels::avx512 {
 
-// The two bytes of a bfloat16 of each E4M3 code without its sign.
+// The two bytes of the bfloat16 for each unsigned E4M3 code.
 struct alignas(64) E4M3Bytes {
     uint8_t low[128], high[128];
 };
@@ -44,7 +44,7 @@ struct Simd {
     static constexpr bool kMatrices = false;
 
     static __mmask16 First(int64_t count) { return static_cast<__mmask16>((1u << count) - 1); }
-    // Of any number, also below 0 and above 16.
+    // For any count, also below 0 and above 16.
     static __mmask16 FirstUpTo(int64_t count) {
         return static_cast<__mmask16>((1u << std::clamp<int64_t>(count, 0, 16)) - 1);
     }
@@ -53,7 +53,8 @@ struct Simd {
     static Float Set(float value) { return _mm512_set1_ps(value); }
     static Float Load(const float* from) { return _mm512_loadu_ps(from); }
     static void Store(float* to, Float x) { _mm512_storeu_ps(to, x); }
-    // The first `count` < kLanes lanes; the others are zero, and stay untouched.
+    // The first `count` < kLanes lanes; on a load the others are zero, on a store they are left
+    // unchanged.
     static Float LoadFirst(const float* from, int64_t count) {
         return _mm512_maskz_loadu_ps(First(count), from);
     }
@@ -79,7 +80,7 @@ struct Simd {
     static void StoreFirst(Half* to, Float x, int64_t count) {
         _mm256_mask_storeu_epi16(to, First(count), Rounded(x));
     }
-    // The same for any `count`, also of kLanes and more.
+    // The same for any `count`, including kLanes and more.
     static Float LoadUpTo(const float* from, int64_t count) {
         return _mm512_maskz_loadu_ps(FirstUpTo(count), from);
     }
@@ -93,7 +94,7 @@ struct Simd {
     static void StoreUpTo(float* to, Float x, int64_t count) {
         count >= kLanes ? Store(to, x) : _mm512_mask_storeu_ps(to, FirstUpTo(count), x);
     }
-    // Two vectors past the caches, to whole lines of 64 bytes.
+    // Stores two vectors, bypassing the caches, to whole lines of 64 bytes.
     static void StreamPair(float* to, Float x, Float y) {
         _mm512_stream_ps(to, x);
         _mm512_stream_ps(to + kLanes, y);
@@ -106,7 +107,7 @@ struct Simd {
         _mm512_stream_si512(reinterpret_cast<__m512i*>(to), _mm512_inserti64x4(low, Rounded(y), 1));
     }
     static void FinishStreams() { _mm_sfence(); }
-    // Lanes below `count` (0 to kLanes) of x, the others of y.
+    // The lanes of x below `count` (0 to kLanes), the others of y.
     static Float Select(int64_t count, Float x, Float y) {
         return _mm512_mask_blend_ps(First(count), y, x);
     }
@@ -122,7 +123,7 @@ struct Simd {
         const __m128i bytes = _mm_loadu_si128(static_cast<const __m128i*>(from));
         return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes));
     }
-    // Four E4M3 codes in each lane as pairs of BF16: of its even bytes and of its odd ones.
+    // Converts four E4M3 codes in each lane to pairs of BF16: its even bytes, and its odd ones.
     struct E4M3Tables {
         __m512i low[2], high[2];
         E4M3Tables() {
@@ -164,8 +165,8 @@ struct Simd {
                             _mm512_cvtepi32_epi16(_mm512_srli_epi32(kept, 16)));
     }
 
-    // Pairs of BF16, one in each lane: of the elements of two rows of 16 (the second may be zeros),
-    // and of neighbours of 32 floats, rounded to nearest even (denormals become zeros).
+    // Pairs of BF16, one per lane: from the elements of two rows of 16 (the second may be zeros),
+    // or from neighbors of 32 floats, rounded to nearest even (denormals become zeros).
     static Float PairRows(const void* first, const void* second) {
         return _mm512_castsi512_ps(
             _mm512_or_si512(WidenU16(first), _mm512_slli_epi32(WidenU16(second), 16)));
@@ -195,21 +196,22 @@ struct Simd {
     static Float Div(Float x, Float y) { return _mm512_div_ps(x, y); }
     static Float Fma(Float x, Float y, Float z) { return _mm512_fmadd_ps(x, y, z); }    // x*y + z
     static Float Fnma(Float x, Float y, Float z) { return _mm512_fnmadd_ps(x, y, z); }  // z - x*y
-    static Float Max(Float x, Float y) { return _mm512_max_ps(x, y); }  // y where one is NaN
-    static Float Min(Float x, Float y) { return _mm512_min_ps(x, y); }  // y where one is NaN
-    // Lanes of x where a < b, of y elsewhere (and where one is NaN).
+    static Float Max(Float x, Float y) { return _mm512_max_ps(x, y); }  // y if either is NaN
+    static Float Min(Float x, Float y) { return _mm512_min_ps(x, y); }  // y if either is NaN
+    // The lanes of x where a < b, else of y (also where one is NaN).
     static Float WhereLess(Float a, Float b, Float x, Float y) {
         return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), y, x);
     }
     static Float Sqrt(Float x) { return _mm512_sqrt_ps(x); }
     static Float Abs(Float x) { return _mm512_abs_ps(x); }
     static Float Round(Float x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT); }
-    // x * 2^n for whole n.
+    // x * 2^n for integer n.
     static Float Scale(Float x, Float n) { return _mm512_scalef_ps(x, n); }
     static float Sum(Float x) { return _mm512_reduce_add_ps(x); }
     static float Largest(Float x) { return _mm512_reduce_max_ps(x); }
 
-    // (a0, b0, a1, b1, ...) from and to (a0, a1, ...) and (b0, b1, ...): x holds the first kLanes.
+    // Converts between (a0, b0, a1, b1, ...) and (a0, a1, ...), (b0, b1, ...); x holds the first
+    // kLanes.
     static void Unzip(Float x, Float y, Float* a, Float* b) {
         const __m512i even =
             _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
@@ -224,7 +226,7 @@ struct Simd {
         *x = _mm512_permutex2var_ps(a, low, b);
         *y = _mm512_permutex2var_ps(a, high, b);
     }
-    // rows[i][j] becomes rows[j][i]: pairs, then fours, then squares of four lanes.
+    // Transposes, rows[i][j] to rows[j][i]: by pairs, then fours, then squares of four lanes.
     static void Transpose(Float* rows) {
         Float x[16];
 #pragma GCC unroll 8
@@ -282,7 +284,7 @@ struct Simd {
         _mm512_storeu_pd(to + 8, x.high);
     }
 
-    // 16 floats, rounded, as int8 at q; returns their sum.
+    // Rounds 16 floats to int8 at q; returns their sum.
     static int StoreI8(const float* x, float factor, int8_t* q) {
         const __m512i whole = _mm512_cvtps_epi32(Mul(Load(x), Set(factor)));
         const __m128i bytes = _mm512_cvtsepi32_epi8(whole);

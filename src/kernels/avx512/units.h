@@ -1,5 +1,5 @@
-// Units of dense products (vector/pack.h) that are pairs of bfloat16, for vdpbf16ps. Only for files
-// that are compiled for AVX-512.
+// Units of dense products (vector/pack.h) as pairs of bfloat16, for vdpbf16ps. Only for files that
+// are compiled for AVX-512.
 #pragma once
 
 #include "kernels/vector/set.h"
@@ -43,7 +43,7 @@ struct PairUnits {
     static __m512 Widened(const Half* from, __mmask16 mask) {
         return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, from));
     }
-    // Sixteen of `even` and sixteen of `odd` (null: zeros) become pairs.
+    // Pairs sixteen values of `even` with sixteen of `odd` (null: zeros).
     template <typename T>
     static Vec Interleaved(const T* even, const T* odd, __mmask16 mask) {
         const __m512 low = Widened(even, mask);

@@ -1,6 +1,7 @@
 // NEON with products of int8 matrices (FEAT_I8MM): the lanes of NEON, and smmla, which multiplies
-// two rows of eight weights by two tokens of eight activations. Its sums are the integers of the
-// dot products, so every result has the bits of NEON. Only for files that are compiled for the set.
+// two rows of eight weights by two tokens of eight activations. Its sums are the same integers as
+// those of dot products, so every result has the bits of NEON. Only for files that are compiled for
+// the set.
 #pragma once
 
 #include "hw/cpu.h"
@@ -12,13 +13,13 @@ struct Simd : Lanes {
     static constexpr CpuLevel kLevel = CpuLevel::kI8mm;
     static constexpr bool kMatrices = true;
 
-    // Eight columns of eight rows, two rows to a register; of two tokens.
+    // Eight columns of eight rows, two rows per register; of two tokens.
     struct RowPairs {
         int8x16_t rows[4];
     };
     using TokenPair = int8x16_t;
 
-    // Of two quads of columns, the second of which follows the first.
+    // From two consecutive quads of columns.
     static RowPairs PairRows(Int first, Int second) {
         return {{Bytes8(vzip1q_s32(first.a, second.a)), Bytes8(vzip2q_s32(first.a, second.a)),
                  Bytes8(vzip1q_s32(first.b, second.b)), Bytes8(vzip2q_s32(first.b, second.b))}};
@@ -26,8 +27,9 @@ struct Simd : Lanes {
     static TokenPair PairTokens(const int8_t* first, const int8_t* second) {
         return vcombine_s8(vld1_s8(first), vld1_s8(second));
     }
-    // `first` and `second` together are the sums of two tokens as four matrices of two rows by two
-    // tokens; Arrange makes these of one vector of rows for each token, Settle is its inverse.
+    // `first` and `second` together hold the sums of two tokens as four matrices of two rows by two
+    // tokens. Arrange converts to this form from one vector of rows per token; Settle is its
+    // inverse.
     static void DotMatrices(const RowPairs& weights, TokenPair x, Int& first, Int& second) {
         first.a = vmmlaq_s32(first.a, weights.rows[0], x);
         first.b = vmmlaq_s32(first.b, weights.rows[1], x);

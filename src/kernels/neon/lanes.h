@@ -1,7 +1,7 @@
-// Eight lanes of NEON with dot products (Armv8.2) under the names of vector/set.h: two registers of
-// four, so that 16 such vectors fill the 32 registers and every result has the bits of AVX2. The
-// sets of aarch64 derive their Simd from it, each in its own namespace. Only for files that are
-// compiled for such a set.
+// Eight lanes of NEON with dot products (Armv8.2), with the interface described in vector/set.h:
+// two registers of four lanes, so that 16 such vectors fill the 32 registers and every result has
+// the bits of AVX2. The aarch64 sets derive their Simd from it, each in its own namespace. Only for
+// files that are compiled for such a set.
 #pragma once
 
 #include <arm_neon.h>
@@ -40,7 +40,8 @@ struct Lanes {
     }
     static void Store(uint16_t* to, Float x) { StoreBF16(to, x); }
     static void Store(Half* to, Float x) { StoreF16(to, x); }
-    // The first `count` < kLanes lanes; the others are zero, and stay untouched.
+    // The first `count` < kLanes lanes; on a load the others are zero, on a store they are left
+    // unchanged.
     template <typename T>
     static Float LoadFirst(const T* from, int64_t count) {
         T first[kLanes] = {};
@@ -53,7 +54,7 @@ struct Lanes {
         Store(all, x);
         std::copy_n(all, count, to);
     }
-    // The same for any `count`, also of kLanes and more.
+    // The same for any `count`, including kLanes and more.
     template <typename T>
     static Float LoadUpTo(const T* from, int64_t count) {
         return count >= kLanes ? Load(from) : LoadFirst(from, count);
@@ -61,14 +62,14 @@ struct Lanes {
     static void StoreUpTo(float* to, Float x, int64_t count) {
         count >= kLanes ? Store(to, x) : StoreFirst(to, x, count);
     }
-    // Two vectors, past the caches where a set can.
+    // Stores two vectors, bypassing the caches on sets that can.
     template <typename T>
     static void StreamPair(T* to, Float x, Float y) {
         Store(to, x);
         Store(to + kLanes, y);
     }
     static void FinishStreams() {}
-    // Lanes below `count` (any number) of x, the others of y.
+    // The lanes of x below `count` (any number), the others of y.
     static Float Select(int64_t count, Float x, Float y) {
         constexpr int32x4_t kNumbers = {0, 1, 2, 3};
         const auto first = static_cast<int32_t>(std::clamp<int64_t>(count, 0, kLanes));
@@ -83,8 +84,8 @@ struct Lanes {
     }
     static Float LoadBF16(const void* from) { return AsFloat(Left32(WidenU16(from), 16)); }
     static Float LoadI8(const void* from) { return FromInt(WidenI8(from)); }
-    // Bytes 0, 2, 1 and 3 of each lane, E4M3 codes, as floats times 2^-8: as float16 they have the
-    // same bits, but for one of exponent.
+    // Bytes 0, 2, 1 and 3 of each lane, E4M3 codes, as floats times 2^-8: shifted by one exponent
+    // bit, they are float16.
     static void LoadE4M3(const void* from, Float (&out)[4]) {
         const int8x8x4_t bytes = vld4_s8(static_cast<const int8_t*>(from));
         const int8x8_t codes[4] = {bytes.val[0], bytes.val[2], bytes.val[1], bytes.val[3]};
@@ -110,7 +111,7 @@ struct Lanes {
         vst1q_u16(static_cast<uint16_t*>(to), vcombine_u16(ToBF16(x.a), ToBF16(x.b)));
     }
 
-    // Of pairs of BF16, one in each lane.
+    // For a pair of BF16 in each lane.
     static Float FirstOfPairs(Float x) { return AsFloat(Left32(AsInt(x), 16)); }
     static Float SecondOfPairs(Float x) { return AsFloat(And(AsInt(x), Set32(-0x10000))); }
 
@@ -124,22 +125,23 @@ struct Lanes {
     static Float Fnma(Float x, Float y, Float z) {  // z - x*y
         return {vfmsq_f32(z.a, x.a, y.a), vfmsq_f32(z.b, x.b, y.b)};
     }
-    static Float Max(Float x, Float y) { return WhereLess(y, x, x, y); }  // y where one is NaN
-    static Float Min(Float x, Float y) { return WhereLess(x, y, x, y); }  // y where one is NaN
-    // Lanes of x where a < b, of y elsewhere (and where one is NaN).
+    static Float Max(Float x, Float y) { return WhereLess(y, x, x, y); }  // y if either is NaN
+    static Float Min(Float x, Float y) { return WhereLess(x, y, x, y); }  // y if either is NaN
+    // The lanes of x where a < b, else of y (also where one is NaN).
     static Float WhereLess(Float a, Float b, Float x, Float y) {
         return {vbslq_f32(vcltq_f32(a.a, b.a), x.a, y.a), vbslq_f32(vcltq_f32(a.b, b.b), x.b, y.b)};
     }
     static Float Sqrt(Float x) { return {vsqrtq_f32(x.a), vsqrtq_f32(x.b)}; }
     static Float Abs(Float x) { return {vabsq_f32(x.a), vabsq_f32(x.b)}; }
     static Float Round(Float x) { return {vrndnq_f32(x.a), vrndnq_f32(x.b)}; }
-    // x * 2^n for whole n in [-252, 254]: two factors, since one would leave the exponent's range.
+    // x * 2^n for integer n in [-252, 254]: multiplies by two factors, since one would exceed the
+    // exponent's range.
     static Float Scale(Float x, Float n) {
         const Int whole = {vcvtnq_s32_f32(n.a), vcvtnq_s32_f32(n.b)};
         const Int half = {whole.a >> 1, whole.b >> 1};
         return Mul(Mul(x, PowerOf2(half)), PowerOf2(Sub32(whole, half)));
     }
-    // In the order of AVX2's.
+    // Adds in the order of AVX2's.
     static float Sum(Float x) {
         const float32x4_t half = vaddq_f32(x.a, x.b);
         const float32x2_t pair = vadd_f32(vget_low_f32(half), vget_high_f32(half));
@@ -152,7 +154,8 @@ struct Lanes {
         return std::max(vget_lane_f32(pair, 0), vget_lane_f32(pair, 1));
     }
 
-    // (a0, b0, a1, b1, ...) from and to (a0, a1, ...) and (b0, b1, ...): x holds the first kLanes.
+    // Converts between (a0, b0, a1, b1, ...) and (a0, a1, ...), (b0, b1, ...); x holds the first
+    // kLanes.
     static void Unzip(Float x, Float y, Float* a, Float* b) {
         *a = {vuzp1q_f32(x.a, x.b), vuzp1q_f32(y.a, y.b)};
         *b = {vuzp2q_f32(x.a, x.b), vuzp2q_f32(y.a, y.b)};
@@ -161,7 +164,8 @@ struct Lanes {
         *x = {vzip1q_f32(a.a, b.a), vzip2q_f32(a.a, b.a)};
         *y = {vzip1q_f32(a.b, b.b), vzip2q_f32(a.b, b.b)};
     }
-    // rows[i][j] becomes rows[j][i], of kLanes vectors: squares of four lanes, then their places.
+    // Transposes kLanes vectors, rows[i][j] to rows[j][i]: squares of four lanes, then their
+    // places.
     static void Transpose(Float* rows) {
 #pragma GCC unroll 2
         for (int i = 0; i < 8; i += 4) {
@@ -248,7 +252,7 @@ struct Lanes {
     static Int AsInt(Float x) {
         return {vreinterpretq_s32_f32(x.a), vreinterpretq_s32_f32(x.b)};
     }
-    // Float16 in the lower halves of lanes.
+    // Float16 in the low halves of lanes.
     static Float FromF16(Int bits) {
         return {vcvt_f32_f16(vreinterpret_f16_s16(vmovn_s32(bits.a))),
                 vcvt_f32_f16(vreinterpret_f16_s16(vmovn_s32(bits.b)))};
@@ -295,7 +299,7 @@ struct Lanes {
         return {FromBytes(vceqq_u8(Bytes(x.a), Bytes(y.a))),
                 FromBytes(vceqq_u8(Bytes(x.b), Bytes(y.b)))};
     }
-    // Bytes moved by so many bits.
+    // Shifts bytes by `bits`.
     static Int Left8(Int x, int bits) {
         const int8x16_t by = vdupq_n_s8(static_cast<int8_t>(bits));
         return {FromBytes(vshlq_u8(Bytes(x.a), by)), FromBytes(vshlq_u8(Bytes(x.b), by))};
@@ -303,8 +307,8 @@ struct Lanes {
     static Int Right8(Int x, int bits) {
         return Left8(x, -bits);
     }
-    // 16 bytes at `from`, in every 128 bits, and those that the bytes of `index` (none of which is
-    // above 15) choose in their own 128 bits.
+    // Table: 16 bytes at `from`, in each 128 bits. Look-up: the bytes selected in each 128 bits by
+    // the bytes of `index` (none is above 15).
     static Int Table(const void* from) {
         const int32x4_t all = FromBytes(vld1q_u8(static_cast<const uint8_t*>(from)));
         return {all, all};
@@ -321,7 +325,7 @@ struct Lanes {
         return LoadInt(lanes);
     }
 
-    // Products of bytes, four to a lane of 32 bits: weights, below 128 or signed, times s8.
+    // Products of bytes, four per 32-bit lane: weights, below 128 or signed, times s8.
     static Short ShortZero() {
         return IntZero();
     }
@@ -342,7 +346,7 @@ struct Lanes {
                 vdotq_s32(sum.b, vreinterpretq_s8_s32(weights.b), vreinterpretq_s8_s32(x.b))};
     }
 
-    // 16 floats, rounded, as int8 at q; returns their sum.
+    // Rounds 16 floats to int8 at q; returns their sum.
     static int StoreI8(const float* x, float factor, int8_t* q) {
         int16x4_t words[4];
         for (int i = 0; i < 4; ++i) {

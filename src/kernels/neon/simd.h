@@ -1,4 +1,4 @@
-// NEON with dot products (Armv8.2): lanes.h as it is.
+// NEON with dot products (Armv8.2): lanes.h without changes.
 #pragma once
 
 #include "hw/cpu.h"

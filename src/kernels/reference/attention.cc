@@ -8,9 +8,9 @@
 namespace weft::kernels::reference {
 namespace {
 
-// One query against the keys that it sees, up to position `last`: the running maximum, the running
-// sum of exponentials, and `out` as the sum of values under those weights, rescaled when the
-// maximum grows. blocks: null, or the blocks that it sees alone.
+// One query over the keys it sees, up to position `last`, with a running maximum and a running sum
+// of exponentials; `out` is the sum of values under those weights, rescaled when the maximum grows.
+// blocks: null, or restricts the query to `chosen` blocks.
 void Attend(const AttentionArgs& args, const Sequence& sequence, int64_t kv_head, int64_t last,
             const float* q, const float* sink, float* scratch, float* out,
             const BlockAttentionArgs* blocks, const int32_t* chosen) {
@@ -50,7 +50,7 @@ void AttendAll(const AttentionArgs& args, const BlockAttentionArgs* blocks, int 
     const int64_t head_dim = args.k_cache.head_dim;
     float* scratch = args.scratch + part * args.scratch_floats;
     for (const Sequence& sequence : args.sequences) {
-        // Units are interleaved: each part gets early (short) and late (long) rows.
+        // Units are interleaved, so that each part gets early (short) and late (long) rows.
         for (int64_t unit = part; unit < sequence.row_count * args.heads; unit += parts) {
             const int64_t index = unit / args.heads;
             const int64_t head = unit % args.heads;

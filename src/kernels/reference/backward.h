@@ -1,8 +1,8 @@
-// The scalar definitions of the backward ops of program.h that are not in the table (elements.h),
-// and of products and losses in their plainest form. Matrices are float32 and row-major, weights
-// included; strides, (part, parts) and row independence are as in kernels/args.h. Gradients of
-// activations are written; gradients of parameters are added to (`+=`). No argument overlaps an
-// output.
+// Scalar definitions of the backward ops of program.h that are not in the table (elements.h), and
+// of products and losses in their simplest form. Matrices, including weights, are float32 and
+// row-major; strides, (part, parts) and row independence are as in kernels/args.h. Gradients of
+// activations are assigned; gradients of parameters are added (`+=`). Arguments must not overlap
+// outputs.
 #pragma once
 
 #include "kernels/args.h"

@@ -1,5 +1,5 @@
-// Causal attention of training and its gradient, row by row. Sums of a row, and of dk and dv, stand
-// in scratch as float32.
+// Causal attention for training and its gradient, row by row. Sums of a row, and of dk and dv, are
+// kept in scratch as float32.
 #include <algorithm>
 #include <cmath>
 
@@ -60,7 +60,7 @@ struct Head {
 
     struct Scored {
         float score;
-        float slope;  // of the score over scale * q . k
+        float slope;  // derivative of the score by scale * q . k
     };
     Scored ScoreOf(int64_t row, int64_t at) const {
         const float score = args.scale * Dot(q, row, k, at, dims);
@@ -114,7 +114,7 @@ void Causal(const CausalArgs& args, std::span<std::byte> scratch, int part, int 
     }
 }
 
-// What one query row adds to dk and dv [rows, dims], and its dq [dims].
+// Adds one query row's contributions to dk and dv [rows, dims], and computes its dq [dims].
 void RowGrad(const Head& head, const ConstMatrix& dout, int64_t row, float* dq, float* dk,
              float* dv) {
     const Head::Totals totals = head.TotalsOf(row);
@@ -135,7 +135,7 @@ void RowGrad(const Head& head, const ConstMatrix& dout, int64_t row, float* dq, 
     }
 }
 
-// The forward's out and lse are not read: all is computed again.
+// Recomputes everything, without reading the forward's out and lse.
 void CausalGrad(const CausalGradArgs& args, std::span<std::byte> scratch, int part, int parts) {
     const CausalArgs& forward = args.forward;
     const int64_t dims = forward.head_dim;

@@ -1,4 +1,4 @@
-// The scalar definitions of the dense kernels and those of adapters, and elements of matrices.
+// Scalar definitions of the dense kernels and of adapters, and access to matrix elements.
 #pragma once
 
 #include "kernels/adapt.h"
@@ -9,12 +9,12 @@
 
 namespace weft::kernels::reference {
 
-extern const dense::GemmKernels kGemm;      // needs no scratch; parts share out the rows of C
-extern const dense::CausalKernels kCausal;  // parts share out heads (of the gradient: KV heads)
+extern const dense::GemmKernels kGemm;      // needs no scratch; parts divide the rows of C
+extern const dense::CausalKernels kCausal;  // parts divide heads (for the gradient: KV heads)
 extern const dense::RowKernels kRows;
 extern const AdaptKernels kAdapt;
 
-// An element of a matrix as float32, and back: rounded to nearest even.
+// Reads a matrix element as float32, or writes it rounded to nearest even.
 inline float Get(const dense::ConstMatrix& m, int64_t row, int64_t col) {
     switch (m.type) {
         case dense::Element::kF32: return m.Row<float>(row)[col];

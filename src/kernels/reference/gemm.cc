@@ -7,7 +7,7 @@ int64_t GemmScratch(const dense::GemmArgs& /*args*/) {
     return 0;
 }
 
-// An operand's element as the product takes it.
+// An operand's element, rounded as the product requires.
 float ElementOf(const dense::GemmOperand& from, int64_t i, int64_t j, dense::Compute compute) {
     const float x = Get({from.data, 0, from.type}, 0, i * from.row + j * from.col);
     return compute == dense::Compute::kBf16 ? BF16ToF32(F32ToBF16(x)) : x;

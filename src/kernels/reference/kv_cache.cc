@@ -33,21 +33,21 @@ void StoreFloat(DType dtype, std::byte* at, float value) {
     Store(at, dtype == DType::kF16 ? F32ToF16(value) : F32ToBF16(value));
 }
 
-// Where the elements of one slot's row stand, from the beginning of its V row or of its K group.
+// The layout of one slot's row, relative to the beginning of its V row or its K group.
 struct Layout {
     bool quantized;
     int64_t element;       // bytes of one element
     int64_t begin;         // of element 0 (of a float type)
-    int64_t stride;        // bytes from a dim to the next
+    int64_t stride;        // bytes from one dim to the next
     int64_t scale_begin;   // Q8_0: of the first block's scale
     int64_t value_begin;   //       of the first block's first value
-    int64_t block_stride;  //       bytes from a block to the next
+    int64_t block_stride;  // bytes from one block to the next
 };
 
 Layout LayoutOf(const KvCache& cache, bool is_key, int64_t lane) {
     Layout layout{};
     layout.quantized = cache.dtype == DType::kQ8_0;
-    const int64_t side = is_key ? kSlotGroup : 1;  // slots side by side
+    const int64_t side = is_key ? kSlotGroup : 1;  // contiguous slots
     layout.element = layout.quantized ? 1 : Info(cache.dtype).block_bytes;
     layout.begin = lane * layout.element;
     layout.stride = side * layout.element;
@@ -72,7 +72,7 @@ void ReadRow(const KvCache& cache, const Layout& layout, const std::byte* from, 
     }
 }
 
-// Q8_0 as everywhere: scale = largest magnitude / 127 in f16, values rounded half away from zero.
+// Q8_0 as usual: scale = largest magnitude / 127 in f16, values rounded half away from zero.
 void WriteRow(const KvCache& cache, const Layout& layout, const float* row, std::byte* to) {
     if (!layout.quantized) {
         for (int64_t d = 0; d < cache.head_dim; ++d) {
@@ -91,7 +91,7 @@ void WriteRow(const KvCache& cache, const Layout& layout, const float* row, std:
         Store(block + layout.scale_begin, F32ToF16(scale));
         for (int64_t d = 0; d < kBlock; ++d) {
             const float value = std::round(row[first + d] * inverse);
-            const float kept = std::fmin(std::fmax(value, -127.0f), 127.0f);  // a NaN: -127
+            const float kept = std::fmin(std::fmax(value, -127.0f), 127.0f);  // NaN becomes -127
             Store(block + layout.value_begin + d * layout.stride, static_cast<int8_t>(kept));
         }
     }
@@ -116,7 +116,7 @@ void KvWrite(const KvWriteArgs& args, int part, int parts) {
     const KvCache& keys = args.k_cache;
     const KvCache& values = args.v_cache;
     for (const Sequence& sequence : args.sequences) {
-        // Head by head, so that parts meet in as few cache lines as can be.
+        // Head by head, so that parts share few cache lines.
         const Range share = Share(sequence.row_count * keys.kv_heads, 1, part, parts);
         for (int64_t unit = share.begin; unit < share.end; ++unit) {
             const int64_t head = unit / sequence.row_count;

@@ -1,6 +1,6 @@
-// Weight matrices by the book: rows stay in the file's blocks, activations stay float32, and every
-// product is that of the dequantized weight. This is what the fast tables are tested against, and
-// what `--reference` runs. Contracts: kernels/kernels.h. Any cols that is whole blocks.
+// Reference products with weights: rows stay in the file's blocks, activations stay float32, and
+// every product uses the dequantized weight. The fast tables are tested against this, and
+// `--reference` runs it. Contracts: kernels/kernels.h. `cols`: any number of whole blocks.
 #pragma once
 
 #include "kernels/kernels.h"

@@ -12,7 +12,7 @@ void CausalConv(const CausalConvArgs& args, int part, int parts) {
     const int64_t kept = args.taps - 1;
     for (const StateSequence& sequence : args.sequences) {
         for (int64_t c = share.begin; c < share.end; ++c) {
-            float before[kMostTaps] = {};  // the last rows, the oldest first
+            float before[kMostTaps] = {};  // previous rows, the oldest first
             for (int64_t i = 0; i < kept && sequence.from >= 0; ++i) {
                 before[i] = args.state.At(sequence.from)[i * args.cols + c];
             }
@@ -39,7 +39,7 @@ void CausalConv(const CausalConvArgs& args, int part, int parts) {
     }
 }
 
-// One column of a head's state, `stride` floats from one of its rows to the next.
+// One column of a head's state, with `stride` floats between its rows.
 class StateColumn {
   public:
     StateColumn(const DeltaRuleArgs& args, int64_t head, int64_t column)
@@ -53,7 +53,7 @@ class StateColumn {
     float* At(int32_t slot) const { return args_.state.At(slot) + begin_; }
     int64_t stride() const { return stride_; }
 
-    // Row `at` of the step, of a state with `step` floats between its rows.
+    // Row `at` of the step, for a state with `step` floats between its rows.
     void Row(int64_t at, float* state, int64_t step) const {
         const int64_t d = args_.key_dim, key = args_.KeyHeadOf(head_);
         const float* q = args_.q + (at * args_.key_heads + key) * d;

@@ -98,7 +98,7 @@ void NormGradInput(const RmsNormGradArgs& args, int part, int parts) {
     }
 }
 
-// Computes the inverse again: it is written for who reads it.
+// Recomputes the inverse instead of reading it: it is written for other readers.
 void NormGradWeight(const RmsNormGradArgs& args, int part, int parts) {
     const Range share = Share(args.group, 1, part, parts);
     for (int64_t row = 0; row < args.rows; ++row) {
@@ -142,7 +142,7 @@ void GluGrad(const GluGradArgs& args, int part, int parts) {
 void Rope(const dense::RopeArgs& args, int part, int parts) {
     const int64_t pairs = args.rotary_dim / 2;
     const int64_t step = args.neighbours ? 2 : 1;       // from one pair to the next
-    const int64_t apart = args.neighbours ? 1 : pairs;  // from a pair's first to its second
+    const int64_t apart = args.neighbours ? 1 : pairs;  // from a pair's first element to its second
     const Range rows = Share(args.rows, 1, part, parts);
     for (int64_t unit = rows.begin * args.heads; unit < rows.end * args.heads; ++unit) {
         const int64_t row = unit / args.heads, head = unit % args.heads * args.head_dim;
@@ -254,8 +254,8 @@ void Sgd(const SgdArgs& args, int part, int parts) {
 
 }  // namespace
 
-// One definition for all instruction sets. Double hides where the columns are cut over ranks; eight
-// sums side by side let the compiler use vectors.
+// One definition for all instruction sets. Double precision makes the result independent of where
+// ranks cut the columns; eight parallel sums let the compiler vectorize.
 void SumSquares(const SumSquaresArgs& args, int part, int parts) {
     constexpr int kSums = 8;
     const Range share = Share(args.rows, 1, part, parts);

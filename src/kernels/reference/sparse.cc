@@ -10,7 +10,7 @@
 namespace weft::kernels::reference {
 namespace {
 
-// sum over heads of weight * max(0, q . key), of positions [begin, begin + count).
+// sum over heads of weight * max(0, q . key), for positions [begin, begin + count).
 void Score(const IndexRows& rows, const Sequence& sequence, int64_t row, int64_t begin,
            int64_t count, float* out) {
     float key[kMostLatentColumns];
@@ -45,7 +45,7 @@ void SparseLatent(const SparseLatentArgs& args, int part, int parts) {
                  });
 }
 
-// max over the positions of a block of q . key, of each head.
+// max of q . key over the positions of each block, per head.
 void ScoreBlocks(const IndexRows& rows, const Sequence& sequence, int64_t row, int64_t begin,
                  int64_t count, int64_t block, float* out, int64_t pitch) {
     float key[kMostLatentColumns];

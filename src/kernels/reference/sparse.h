@@ -1,4 +1,4 @@
-// The reference of attention to chosen blocks, beside that to all positions (attention.cc).
+// Reference of attention to chosen blocks; attention.cc attends to all positions.
 #pragma once
 
 #include "kernels/sparse.h"

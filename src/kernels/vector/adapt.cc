@@ -1,8 +1,9 @@
 // The kernels of adapt.h.
 //
-// A strip of 16 rows of A or B stands column by column, so that each lane is a row of its own and
-// adds up in order: four chains of columns for A (a chain alone would wait for its additions), one
-// for B. How many rows of the step go along only says how often a matrix is read.
+// A strip of 16 rows of A or B is stored column by column, so that each lane is a row and adds in
+// order: four chains of columns for A (one chain would be bound by the latency of additions), one
+// for B. The number of rows of the step that are computed together only affects how often a matrix
+// is read.
 #include <algorithm>
 #include <cstring>
 
@@ -52,7 +53,7 @@ class AdaptTiles {
     }
 
   private:
-    // Calls work<kMost>, then for what is left work of half as many rows, and so on.
+    // Calls work<kMost> while enough rows are left, then with half as many rows, and so on.
     template <int kMost, typename Work>
     static void InBlocks(std::span<const AdaptedRow> rows, const Work& work) {
         while (rows.size() >= kMost) {
@@ -124,7 +125,8 @@ class AdaptTiles {
         }
     }
 
-    // Columns [begin, end) of x times those of the strip: chain c adds columns begin + c + 4 i.
+    // Multiplies columns [begin, end) of x by those of the strip: chain c adds columns begin + c +
+    // 4 i.
     template <int kRows, bool kBF16>
     static void Sum(const std::byte* strip, const float* const (&x)[kRows], int64_t begin,
                     int64_t end, float (&out)[kRows][kStripRows]) {

@@ -1,22 +1,22 @@
-// Attention in tiles of 64 keys, and what it reads: the rows of a cache.
+// Attention in tiles of 64 keys, and writing of the cache rows that it reads.
 //
 // A block of up to 96 queries that share a KV head goes over the keys tile by tile, with the online
 // softmax of flash attention (Dao et al. 2022): scores of the tile, the new maximum, weights by
-// exp2 (the query is scaled by log2 e beforehand), values. Where many queries share a tile it is
-// converted to floats once; few queries read it from the cache, and their KV heads take turns tile
-// by tile, so that pages are read from the first byte to the last.
+// exp2 (the query is scaled by log2 e beforehand), values. If many queries share a tile, it is
+// converted to floats once. A few queries read the cache directly, and their KV heads alternate
+// tile by tile, so that pages are read in address order.
 //
-// The bits of a query's result depend on that query alone: tiles begin at multiples of 64
-// positions whatever the step holds, a score is one chain of FMAs over dims, an output one chain
-// over keys, and what a mask leaves out adds an exact zero; tiles outside a window are not read. So
-// one row gives the same bits as that row among many, in any chunk and on any number of parts.
+// A query's bits depend only on that query: tiles begin at multiples of 64 positions regardless of
+// the step, a score is one chain of FMAs over dims, an output one chain over keys, and masked keys
+// add an exact zero. Tiles outside a window are not read. So a row has the same bits alone and
+// among others, in any chunk and on any number of parts.
 //
-// A BF16 cache meets BF16 where the CPU multiplies it (Simd::kDots): queries and weights are
-// rounded to it, and a chain takes two dims, or two keys, at a time. A sum of weights is of the
-// rounded ones.
+// For a BF16 cache on CPUs that multiply BF16 (Simd::kDots), queries and weights are rounded to
+// BF16, and a chain adds two dims, or two keys, at a time. A sum of weights uses the rounded
+// weights.
 //
-// Where rows choose blocks of keys (sparse.h), tiles that no query of a block sees are left out,
-// and what a query does not see of the others has a weight of zero.
+// If rows choose blocks of keys (sparse.h), tiles that no query of a block sees are skipped, and
+// other keys that a query does not see get a weight of zero.
 #include <algorithm>
 #include <cstring>
 #include <limits>
@@ -32,21 +32,21 @@ namespace {
 
 constexpr float kLog2E = 1.44269504f;
 constexpr int kMicroRows = 6;           // queries whose sums are in registers at a time
-constexpr int64_t kDirectQueries = 12;  // up to here the cache is read without converting
+constexpr int64_t kDirectQueries = 12;  // up to this number, the cache is read without conversion
 
-// Where one of two factors comes from: rows of a tile (of K: a dim of 64 keys; of V: the values of
-// a key), kStep at a time. The other factors are floats, one after another, or pairs of BF16.
+// Loads one of the two factors: rows of a tile (K: a dim of 64 keys; V: the values of a key), kStep
+// at a time. The other factors are consecutive floats, or pairs of BF16.
 //   kElementBytes  from a column to the next of a row in memory
-//   kRowElement    bytes of a row for each of its columns
+//   kRowElement    bytes of a row per column
 template <DType dtype>
 struct SingleRows {
     static constexpr int64_t kStep = 1;
     static constexpr int64_t kElementBytes = dtype == DType::kF32 ? 4 : 2;
     static constexpr int64_t kRowElement = kElementBytes;
-    // A tile that is read from the cache comes from memory: what was converted is in the cache of
-    // the core. (Float32 caches are for reference runs.)
+    // A tile that is read from the cache comes from memory; converted tiles are in the core's
+    // caches. (Float32 caches are for reference runs.)
     static constexpr bool kPrefetch = dtype != DType::kF32;
-    // `rows` of them are left.
+    // `rows` rows are left.
     static Float Load(const std::byte* from, int64_t /*stride*/ = 0, int64_t /*rows*/ = 1) {
         if constexpr (dtype == DType::kF32) return Simd::Load(reinterpret_cast<const float*>(from));
         if constexpr (dtype == DType::kF16) return Simd::LoadF16(from);
@@ -56,7 +56,7 @@ struct SingleRows {
     static Float Add(Float x, Float y, Float sum) { return Simd::Fma(x, y, sum); }
 };
 
-// Two rows of BF16 as the cache has them; what a mask leaves out is not read.
+// Two rows of BF16 in the cache's layout; masked rows are not read.
 template <typename S>
 struct RowPairs {
     static constexpr int64_t kStep = 2, kElementBytes = 2, kRowElement = 2;
@@ -68,7 +68,7 @@ struct RowPairs {
     static Float Add(Float x, Float y, Float sum) { return S::Dot(x, y, sum); }
 };
 
-// The same, put together beforehand.
+// The same, already interleaved.
 template <typename S>
 struct PairedRows : RowPairs<S> {
     static constexpr int64_t kElementBytes = 4;
@@ -78,7 +78,7 @@ struct PairedRows : RowPairs<S> {
     }
 };
 
-// Vectors side by side whose sums, with `rows` queries, fit the registers.
+// Number of vectors whose sums, for `rows` queries, fit the registers.
 constexpr int Columns(int rows) {
     if (Simd::kRegisters == 32) return 4;
     return rows == 1 ? 8 : rows <= 3 ? 4 : 2;
@@ -89,8 +89,8 @@ struct Tile {
     int64_t begin = 0, keys = 0;
     const std::byte* k = nullptr;
     const std::byte* v = nullptr;
-    int64_t v_stride = 0;  // bytes from a row to the next
-    // The tile that is read after it, and prefetched meanwhile.
+    int64_t v_stride = 0;  // bytes from one row to the next
+    // The tile that is read next, and prefetched meanwhile.
     const std::byte* next_k = nullptr;
     const std::byte* next_v = nullptr;
 };
@@ -100,17 +100,18 @@ struct Block {
     AttentionRun run;
     int64_t begin = 0, count = 0;  // queries [begin, begin + count) of the run
     int64_t head_dim = 0, value_dim = 0;
-    int64_t padded = 0;        // as many as the larger of the two
+    int64_t padded = 0;        // the larger of the two, padded
     float* q = nullptr;        // [count][padded], scaled
-    float* out = nullptr;      // [count][padded], the weighted sum of values so far
-    float* scores = nullptr;   // [count][64], then the weights
-    float* sums = nullptr;     // [count][16], of weights, by lane
-    float* largest = nullptr;  // [count], score so far
-    float* shrink = nullptr;   // [count], what the last change of `largest` does to the sums
+    float* out = nullptr;      // [count][padded], weighted sums of values so far
+    float* scores = nullptr;   // [count][64]; later the weights
+    float* sums = nullptr;     // [count][16], sums of weights by lane
+    float* largest = nullptr;  // [count], largest score so far
+    float* shrink = nullptr;   // [count], factor by which the last change of `largest` scales the
+                               // sums
     int64_t* first = nullptr;  // [count], positions of the first and last key that a query sees
     int64_t* last = nullptr;
-    Choice* choices = nullptr;  // of the block's rows, where they choose blocks of keys; else null
-    uint64_t* keys = nullptr;   // [count], of the tile, that a query sees
+    Choice* choices = nullptr;  // of the block's rows, if they choose blocks of keys; else null
+    uint64_t* keys = nullptr;   // [count], keys of the tile that a query sees
 
     bool Sees(int64_t query) const { return choices == nullptr || keys[query] != 0; }
     bool SeesAny(int64_t query, int64_t rows) const {
@@ -118,7 +119,7 @@ struct Block {
         return std::any_of(keys + query, keys + query + rows, [](uint64_t of) { return of != 0; });
     }
     int64_t Row(int64_t query) const { return (begin + query) / run.heads; }
-    // The first tile from `position` on that a query may see something of.
+    // The first tile from `position` on of which a query may see something.
     int64_t Next(int64_t position) const {
         position = std::max(position, Begin());
         if (choices != nullptr) {
@@ -131,7 +132,7 @@ struct Block {
         return position < End() ? position : Choice::kNone;
     }
 
-    // About the same, without passing over any: of its first row.
+    // An estimate of Next that does not advance the choices: for the first row.
     int64_t Ahead(int64_t position) const {
         if (choices == nullptr) return position;
         Choice choice = choices[0];
@@ -139,7 +140,7 @@ struct Block {
     }
 
     int64_t value_padded() const { return (value_dim + 15) / 16 * 16; }
-    // Of the tiles that any query of the block sees.
+    // The tiles that any query of the block sees.
     int64_t Begin() const { return first[0] / kTileKeys * kTileKeys; }
     int64_t End() const { return last[count - 1] + 1; }
 };
@@ -194,7 +195,7 @@ inline void Scores(const Block& block, const Tile& tile, int64_t query, int64_t 
 
 // ---- Softmax -----------------------------------------------------------------------------------
 
-// `fill` in the lanes of vector `c` of a tile that lie outside keys [skipped, seen) of it.
+// Sets the lanes of vector `c` of a tile that are outside keys [skipped, seen) to `fill`.
 inline Float Masked(Float x, int64_t c, int64_t skipped, int64_t seen, Float fill) {
     const int64_t before = skipped - c * Simd::kLanes, left = seen - c * Simd::kLanes;
     if (left < Simd::kLanes) x = Simd::Select(std::max<int64_t>(left, 0), x, fill);
@@ -202,7 +203,7 @@ inline Float Masked(Float x, int64_t c, int64_t skipped, int64_t seen, Float fil
     return x;
 }
 
-// Scores were made with queries that are scaled by 1 / soft_cap, and not by log2 e.
+// With a soft cap, queries are scaled by 1 / soft_cap and not by log2 e.
 inline void CapScores(const Block& block, float soft_cap, int64_t query, int64_t rows,
                       int64_t columns) {
     const auto cap = Simd::Set(soft_cap * kLog2E);
@@ -215,7 +216,7 @@ inline void CapScores(const Block& block, float soft_cap, int64_t query, int64_t
     }
 }
 
-// Vector `c` of a tile's scores as weights, for a query that sees keys [skipped, seen) of it.
+// Vector `c` of a tile's scores as weights, for a query that sees keys [skipped, seen) of the tile.
 template <bool kChoice>
 inline Float Weight(const float* scores, int64_t c, int64_t skipped, int64_t seen, Float largest) {
     const Float score = Simd::Load(scores + c * Simd::kLanes);
@@ -228,8 +229,8 @@ inline Float Weight(const float* scores, int64_t c, int64_t skipped, int64_t see
 }
 
 
-// Turns the scores of queries [query, query + rows) into weights, single or in pairs, and brings
-// maxima and sums up to date. `columns`: vectors of the tile that any of them sees.
+// Turns the scores of queries [query, query + rows) into weights, single or in pairs, and updates
+// maxima and sums. `columns`: vectors of the tile that any of the queries sees.
 template <bool kPairs, bool kChoice, typename S = Simd>
 inline void Softmax(Block& block, const Tile& tile, int64_t query, int64_t rows, int64_t columns) {
     constexpr int64_t kLanes = Simd::kLanes;
@@ -345,13 +346,13 @@ inline void WithRows(int64_t rows, Function function) {
     }
 }
 
-// All queries of the block that see anything of the tile.
+// Processes a tile for all queries of the block that see any of it.
 template <typename Source>
 void AttendTile(Block& block, const Tile& tile, float soft_cap) {
     int64_t first = 0, end = block.count;
     while (block.last[first] < tile.begin) ++first;
     while (block.first[end - 1] >= tile.begin + tile.keys) --end;
-    // Rows ascend, so the last query of a micro-block sees the most.
+    // Rows ascend, so the last query of a micro-block sees the most keys.
     const auto seen = [&](int64_t query, int64_t rows) {
         return std::min(tile.keys, block.last[query + rows - 1] + 1 - tile.begin);
     };
@@ -387,7 +388,7 @@ void AttendTile(Block& block, const Tile& tile, float soft_cap) {
     }
 }
 
-// Where the block's tile at position `begin` stands in the cache.
+// Locates the block's tile at position `begin` in the cache.
 Tile FindTile(const AttentionArgs& args, const Block& block, int64_t begin) {
     const KvCache& cache = args.k_cache;
     const AttentionRun& run = block.run;
@@ -403,7 +404,7 @@ Tile FindTile(const AttentionArgs& args, const Block& block, int64_t begin) {
 
 // ---- Conversion of a tile to floats ------------------------------------------------------------
 
-// `count` elements in a row; the last vector is filled up with zeros.
+// Converts `count` elements of a row; pads the last vector with zeros.
 template <DType dtype>
 inline void ConvertRow(const std::byte* from, int64_t count, float* to) {
     using Elements = SingleRows<dtype>;
@@ -441,7 +442,7 @@ inline void ConvertQ8Tile(const std::byte* from, int64_t head_dim, float* to) {
     }
 }
 
-// The same tile as floats, in `k` [head_dim][64] and `v` [64][padded].
+// Converts the tile to floats, in `k` [head_dim][64] and `v` [64][padded].
 Tile ConvertTile(const Block& block, DType dtype, const Tile& tile, float* k, float* v) {
     const auto convert = [&](const std::byte* from, int64_t count, float* to) {
         if (dtype == DType::kF32) return ConvertRow<DType::kF32>(from, count, to);
@@ -466,7 +467,7 @@ Tile ConvertTile(const Block& block, DType dtype, const Tile& tile, float* k, fl
     return floats;
 }
 
-// `count` columns of two rows of BF16 (null: zeros), in pairs; the last vector is filled up.
+// Interleaves `count` columns of two BF16 rows (null: zeros); pads the last vector with zeros.
 template <typename S>
 inline void PairTwoRows(const std::byte* first, const std::byte* second, int64_t count, float* to) {
     const auto pair = [&](const std::byte* a, const std::byte* b, int64_t i) {
@@ -484,7 +485,7 @@ inline void PairTwoRows(const std::byte* first, const std::byte* second, int64_t
         });
 }
 
-// The same tile of BF16 in pairs of rows: `k` [head_dim / 2][64], `v` [keys / 2][padded].
+// Interleaves pairs of rows of a BF16 tile: `k` [head_dim / 2][64], `v` [keys / 2][padded].
 template <typename S>
 Tile PairTile(const Block& block, const Tile& tile, float* k, float* v) {
     constexpr int64_t kStride = kTileKeys * 2;
@@ -509,12 +510,12 @@ Tile PairTile(const Block& block, const Tile& tile, float* k, float* v) {
 
 // ---- A block -----------------------------------------------------------------------------------
 
-// The cache is multiplied in pairs.
+// Whether the cache is multiplied in pairs of BF16.
 bool MeetsPairs(const AttentionArgs& args) {
     return Simd::kDots && args.k_cache.dtype == DType::kBF16;
 }
 
-// `padded` floats of a query, the last of them behind the head, in place.
+// Converts a query's `padded` floats, zeroed beyond the head, to pairs in place.
 template <typename S>
 inline void PairQuery(float* q, int64_t head_dim, int64_t padded) {
     std::fill(q + head_dim, q + padded, 0.0f);
@@ -547,7 +548,7 @@ void BeginBlock(const AttentionArgs& args, const Block& block) {
         if (MeetsPairs(args)) PairQuery<Simd>(to, block.head_dim, block.padded);
         block.last[i] = run.sequence->position + row;
         block.first[i] = args.FirstKey(block.last[i]);
-        // A sink is a score that came before all others, with a value of zeros.
+        // A sink counts as an earlier score with a value of zeros.
         const bool sink = args.sinks != nullptr;
         block.largest[i] =
             sink ? args.sinks[head] * kLog2E : -std::numeric_limits<float>::infinity();
@@ -566,7 +567,8 @@ void EndBlock(const AttentionArgs& args, const Block& block) {
         float* out =
             args.out + (run.sequence->row_begin + row) * args.out_stride + head * block.value_dim;
         const auto share = Simd::Set(1.0f / Simd::Sum(Simd::Load(block.sums + i * 16)));
-        // The added zero makes a -0, which a masked key's exact zero might have turned, a +0.
+        // Adding zero turns -0 into +0: a masked key's exact zero may or may not already have done
+        // so.
         const auto value = [&](int64_t d) {
             return Simd::Fma(Simd::Load(from + d), share, Simd::Zero());
         };
@@ -578,10 +580,10 @@ void EndBlock(const AttentionArgs& args, const Block& block) {
 
 // ---- Blocks that walk over the keys together ---------------------------------------------------
 
-// One large block, or small ones of the same sequence (the KV heads of a token).
+// One large block, or several small ones of the same sequence (the KV heads of a token).
 class Bundle {
   public:
-    // blocks: null, or what rows choose.
+    // blocks: null, or the rows' choices.
     Bundle(const AttentionArgs& args, const BlockAttentionArgs* blocks, int part)
         : args_(args),
           chosen_(blocks),
@@ -619,7 +621,7 @@ class Bundle {
         if (chosen_ != nullptr) TakeChoices(block_[blocks_ - 1]);
         used_ += count;
     }
-    // Computes all that was added, and is empty again.
+    // Computes all added blocks, then clears the bundle.
     void Attend() {
         for (int64_t i = 0; i < blocks_; ++i) BeginBlock(args_, block_[i]);
         for (int64_t position = Next(0); position != Choice::kNone;
@@ -699,7 +701,7 @@ class Bundle {
     int64_t blocks_ = 0, used_ = 0;
 };
 
-// costs: as `args`, with what a row costs at most as the window.
+// costs: `args`, with the largest cost of a row as the window.
 void AttendAll(const AttentionArgs& args, const AttentionArgs& costs,
                const BlockAttentionArgs* blocks, int part, int parts) {
     Bundle bundle(args, blocks, part);
@@ -728,7 +730,8 @@ inline void StoreAs(DType dtype, std::byte* to, Float x) {
     Simd::StoreBF16(to, x);
 }
 
-// One row of floats to `dtype`: `to` takes whole vectors, so it has room for up to kLanes more.
+// Rounds a row of floats to `dtype`. Writes whole vectors, so `to` needs space for up to kLanes
+// more.
 inline void RoundRow(DType dtype, const float* row, int64_t count, int64_t element, std::byte* to) {
     ForVectors(
         0, count, [&](int64_t i) { StoreAs(dtype, to + i * element, Simd::Load(row + i)); },
@@ -737,7 +740,7 @@ inline void RoundRow(DType dtype, const float* row, int64_t count, int64_t eleme
         });
 }
 
-// Float caches here; their head_dim is at most 512.
+// For float caches; head_dim is at most 512.
 void KvWrite(const KvWriteArgs& args, int part, int parts) {
     const KvCache& keys = args.k_cache;
     if (keys.dtype == DType::kQ8_0) return reference::KvWrite(args, part, parts);

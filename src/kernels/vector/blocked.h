@@ -2,15 +2,15 @@
 //
 // Micro is that of vector/micro.h or of amx/micro.h:
 //   kRows, kCols   of a tile of C
-//   kStep          what a panel's depth is rounded up to
+//   kStep          a panel's depth is rounded up to a multiple of this
 //   kMostDepth     of a block of packed panels: a multiple of kStep; a k of up to kWholeDepth is
-//                  one block all the same
-//   kTileDepth     of the part of them that is multiplied at a time, so that it stays in L1
-//   kSlackBytes    that packing may spoil behind a panel
-//   Session        an object that lives as long as tiles are made
+//                  still one block
+//   kTileDepth     the depth that is multiplied at a time, so that it stays in L1
+//   kSlackBytes    bytes after a panel that packing may overwrite
+//   Session        an object that lives as long as tiles are computed
 //   PackA, PackB   (Operand, lanes, depth, to): panels of kRows or kCols lanes
 //   Tile           (a, b, depth, c, c_stride, Write): a whole tile of C, of any element type
-//   Finish         what was streamed is in memory
+//   Finish         makes streamed stores visible in memory
 #pragma once
 
 #include <cstring>
@@ -23,15 +23,15 @@
 
 namespace weft::kernels::WEFT_SET {
 
-// What becomes of a tile: C = A . B, C += A . B, or C = A . B past the caches, for a C that is
-// larger than they are: it is not read before. Its rows begin at lines of 64 bytes then.
+// How a tile is stored: C = A . B, C += A . B, or C = A . B with streaming stores that bypass the
+// caches, for a C that is larger than they are; its rows must then begin at lines of 64 bytes.
 enum class Write { kSet, kAdd, kStream };
 
 constexpr int64_t RoundUp(int64_t count, int64_t grain) {
     return (count + grain - 1) / grain * grain;
 }
 
-// A panel of kLanes lanes: 4 bytes for each unit, 2 for each element of a bfloat16 pair.
+// Bytes of a panel of `lanes` lanes: 4 per unit, that is 2 per element of a bfloat16 pair.
 template <typename Micro>
 constexpr int64_t PanelBytes(int64_t lanes, int64_t depth) {
     return lanes * RoundUp(depth, Micro::kStep) * 4 / Micro::kUnitDepth;
@@ -48,7 +48,7 @@ void PackBPanels(const AnyOperand& from, int64_t lanes, int64_t depth, std::byte
     WithTypes(pack, from.type);
 }
 
-// Rows of floats to rows of any type, or added to them.
+// Converts rows of floats to rows of any type, or adds them.
 template <typename T>
 void PutRows(const float* from, int64_t from_stride, int64_t rows, int64_t cols, T* to,
              int64_t to_stride, bool add) {
@@ -69,7 +69,7 @@ void PutRows(const float* from, int64_t from_stride, int64_t rows, int64_t cols,
     }
 }
 
-// The first `rows` and `cols` of a tile of floats.
+// Computes the first `rows` and `cols` of a tile, in floats.
 template <typename Micro>
 inline void TileOf(const std::byte* a, const std::byte* b, int64_t depth, float* c,
                    int64_t c_stride, int64_t rows, int64_t cols, Write write) {
@@ -91,7 +91,7 @@ inline void TileOf(const std::byte* a, const std::byte* b, int64_t depth, float*
     }
 }
 
-// The same of narrow types, where the depth is all there is to sum up.
+// The same in narrow types, for a depth that is the whole k.
 template <typename Micro, typename T>
 inline void TileOf(const std::byte* a, const std::byte* b, int64_t depth, T* c, int64_t c_stride,
                    int64_t rows, int64_t cols, Write write) {
@@ -104,7 +104,7 @@ inline void TileOf(const std::byte* a, const std::byte* b, int64_t depth, T* c, 
             c_stride, write == Write::kAdd);
 }
 
-// Parts as a grid of rows x cols: the one that packs least.
+// The grid of parts, rows x cols, with the least packing.
 struct Grid {
     int rows, cols;
 };
@@ -117,7 +117,7 @@ Grid GridOf(const GemmArgs& args, int parts) {
         const int cols = parts / rows;
         const int64_t height = RoundUp((args.m + rows - 1) / rows, Micro::kRows);
         const int64_t width = RoundUp((args.n + cols - 1) / cols, Micro::kCols);
-        // Arithmetic comes first; one packed element costs some sixteen of its products.
+        // Arithmetic dominates; packing an element costs as much as about sixteen products.
         const int64_t cost = height * width + 16 * (height + width);
         if (cost < least) {
             least = cost;
@@ -127,7 +127,7 @@ Grid GridOf(const GemmArgs& args, int parts) {
     return best;
 }
 
-// Bytes of the panels that stay in L2 while the others go by.
+// Bytes of the panels that stay in L2 while other panels stream past them.
 template <typename Micro>
 int64_t HeldBytes() {
     const int64_t panel =
@@ -135,7 +135,7 @@ int64_t HeldBytes() {
     return std::max(panel, dense::L2Bytes() / 8 * 5);
 }
 
-// Whether sums of C stand in scratch until all of k is in them: they must not be rounded before.
+// Whether sums of C are kept in scratch until k is complete, so that they are rounded once.
 template <typename Micro>
 bool IsStaged(const GemmArgs& args) {
     return args.c.type != Element::kF32 && args.k > Micro::kTileDepth;
@@ -145,14 +145,14 @@ inline int64_t StageBytes() {
     return 2 * dense::L2Bytes();
 }
 
-// Bytes of the panels that go by at a time.
+// Bytes of the panels that are streamed at a time.
 template <typename Micro>
 constexpr int64_t PassingBytes() {
     const int64_t lanes =
         std::max(RoundUp(kPackedTogether, Micro::kRows), RoundUp(kPackedTogether, Micro::kCols));
     return RoundUp(PanelBytes<Micro>(lanes, Micro::kWholeDepth) + Micro::kSlackBytes, 64);
 }
-// From how many bytes of C on they are streamed: as much as would push out all else.
+// C is streamed from this size on: it would evict everything else from the caches.
 constexpr int64_t kStreamedBytes = 16 << 20;
 
 template <typename Micro>
@@ -161,9 +161,8 @@ int64_t BlockedScratchBytes(const GemmArgs& args) {
            (IsStaged<Micro>(args) ? StageBytes() : 0);
 }
 
-// One part of a product. Panels of one operand are packed and held (all of them, or as many as L2
-// has room for), and those of the other one are packed one by one and multiplied with all that are
-// held; so for each block of k.
+// One part of a product. For each block of k: packs as many panels of one operand as L2 holds, then
+// packs the panels of the other operand one by one and multiplies each by all held ones.
 template <typename Micro>
 class Blocked {
   public:
@@ -202,7 +201,7 @@ class Blocked {
     struct Side {
         AnyOperand from;
         int64_t width;  // of a panel
-        Range range;    // this part's
+        Range range;    // of this part
         int64_t count() const { return range.end - range.begin; }
     };
     struct Depths {
@@ -226,7 +225,7 @@ class Blocked {
                args_.m * row_bytes >= kStreamedBytes;
     }
 
-    // How many lanes are held at a time: even blocks.
+    // How many lanes are held at a time; blocks are of similar size.
     int64_t Fit(const Side& side) const {
         const int64_t most = HeldBytes<Micro>() / PanelBytes<Micro>(side.width, deep_) * side.width;
         const int64_t blocks = (side.count() + most - 1) / most;
@@ -251,7 +250,7 @@ class Blocked {
         }
     }
 
-    // Rows and columns of C, whole.
+    // Computes a region of C over all of k.
     void Region(Range rows, Range cols, bool a_held) {
         const bool staged = IsStaged<Micro>(args_);
         const int64_t width = cols.end - cols.begin;
@@ -273,7 +272,7 @@ class Blocked {
         WithTypes(put, c.type);
     }
 
-    // One block of k: `lanes` of `held` fit, `others` go by.
+    // One block of k: `lanes` of `held` are held, `others` stream past.
     void Multiply(const Side& held, Range lanes, const Side& passing, Range others, Depths k,
                   Write write) const {
         Pack(held, lanes, k, held_panels_);
@@ -291,7 +290,8 @@ class Blocked {
         }
     }
 
-    // One panel goes by all that are held: lane `j` of the target, `left` lanes before its end.
+    // Multiplies one streamed panel by all held ones: lane `j` of the target, `left` lanes before
+    // its end.
     void Pass(const Side& held, int64_t count, const std::byte* passing, int64_t j, int64_t left,
               Depths k, Write write) const {
         const bool a_held = &held == &a_;
@@ -318,7 +318,7 @@ class Blocked {
                      : PackBPanels<Micro>(from, count, k.count, to);
     }
 
-    // Calls on(begin, depth) for even parts of a panel's depth.
+    // Calls on(begin, depth) for similar parts of a panel's depth.
     template <typename On>
     static void ForTileDepths(int64_t all, On on) {
         const int64_t count = (all + Micro::kTileDepth - 1) / Micro::kTileDepth;
@@ -339,7 +339,7 @@ class Blocked {
     Side a_, b_;
     std::byte *held_panels_, *passing_panels_;
     float* stage_;
-    Matrix target_;     // of tiles: C or the stage
+    Matrix target_;     // of tiles: C or the scratch sums
     int64_t deep_ = 0;  // of a block of k
 };
 
@@ -351,7 +351,7 @@ struct BlockedGemm {
     }
 };
 
-// A table's functions. Floats and Halves are as BlockedGemm is.
+// The functions of a table. Floats and Halves are BlockedGemm types.
 template <typename Floats, typename Halves>
 struct GemmByCompute {
     static int64_t ScratchBytes(const GemmArgs& args) {

@@ -1,14 +1,14 @@
-// One packed block of a vector of rows of a strip times a tile of tokens, for each type (layouts:
-// kernels/strips.h). The same integers and the same float operations as avx512/blocks.h.
+// Products of one vector of rows of a packed block with a tile of tokens, for each type (layouts:
+// kernels/strips.h). Uses the same integers and the same float operations as avx512/blocks.h.
 //
-// A Block type has kType, kUnits (activation blocks that one weight block spans) and
+// A Block type has kType, kUnits (activation blocks per weight block) and
 //   Times<T>(w, h, x, x_stride, sums): sums[t] += vector h of the rows of the block at w times the
-// activations x + t * x_stride,
-// and, where kUnits is not 1,
-//   TimesUnit<T>(w, h, unit, x, x_stride, sums): the same for one unit of the block alone.
-// Products are u8 * s8 added in pairs to 16 bits, or in fours to 32 (Simd::Short). So T tokens may
-// keep 16-bit sums, which never saturate: 4-bit weights 8 * 2 * 15 * 127, 5-bit ones 4 * 2 * 31 *
-// 127, 6-bit ones 2 * 2 * 63 * 127.
+//   activations x + t * x_stride;
+// if kUnits is not 1, also
+//   TimesUnit<T>(w, h, unit, x, x_stride, sums): the same for one unit of the block.
+// Products are u8 * s8, added in pairs to 16 bits or in fours to 32 bits (Simd::Short). T tokens
+// may therefore keep 16-bit sums, which never saturate: 4-bit weights 8 * 2 * 15 * 127, 5-bit ones
+// 4 * 2 * 31 * 127, 6-bit ones 2 * 2 * 63 * 127.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@
 
 namespace weft::kernels::WEFT_SET {
 
-// Vector h of dwords, f16 or bytes at p.
+// Vector h of the dwords, f16 or bytes at p.
 WEFT_INLINE Int LoadBytes(const std::byte* p, int h) {
     return Simd::LoadInt(p + h * Simd::kLanes * 4);
 }
@@ -94,7 +94,7 @@ struct BlockQ4_1 {
     }
 };
 
-// The nibbles with bit kBit of each byte of `bits` as the fifth.
+// The nibbles, with bit kBit of each byte of `bits` as the fifth bit.
 template <int kBit>
 WEFT_INLINE Int FiveBits(Int nibbles, Int bits) {
     Int moved = bits;
@@ -103,7 +103,7 @@ WEFT_INLINE Int FiveBits(Int nibbles, Int bits) {
     return Simd::Or(nibbles, Simd::And(moved, Simd::Set8(16)));
 }
 
-// 32 weights of 5 bits, packed as those of Q5_0: 32-bit dots.
+// 32 weights of 5 bits, packed as those of Q5_0; 32-bit dot products.
 template <int T, int kPart = 0>
 WEFT_INLINE void DotFiveBits(const std::byte* w, int h, Int bits, const ActivationBlock* x,
                              int64_t x_stride, Int (&dots)[T]) {
@@ -165,7 +165,7 @@ struct BlockQ5_1 {
     }
 };
 
-// 32 weights that nibbles choose from `table`: 32-bit dots.
+// 32 weights, nibbles that index `table`; 32-bit dot products.
 template <int T>
 WEFT_INLINE void DotChosen(const std::byte* w, int h, Int table, const ActivationBlock* x,
                            int64_t x_stride, Int (&dots)[T]) {
@@ -221,7 +221,7 @@ struct BlockIQ4_XS {
     }
 };
 
-// The scale is 2^(e - 128), for the table holds the values doubled; below e = 2 it is denormal.
+// The scale is 2^(e - 128), since the table holds doubled values; it is denormal for e below 2.
 struct BlockMXFP4 {
     static constexpr DType kType = DType::kMXFP4;
     static constexpr int64_t kUnits = 1;
@@ -240,11 +240,11 @@ struct BlockMXFP4 {
     }
 };
 
-// Two units of 32 columns; each half of a unit has a scale of its own.
+// Two units of 32 columns; each half of a unit has its own scale.
 struct BlockNVFP4 {
     static constexpr DType kType = DType::kNVFP4;
     static constexpr int64_t kUnits = 2;
-    // Of 16 columns; p: their scale bytes.
+    // For 16 columns; p: their scale bytes.
     WEFT_INLINE Float Scale(const std::byte* w, const std::byte* p, int h) {
         const Int bits = Simd::Add32(Simd::Left32(WideU8(p, h), 20), Simd::Set32(kNvScaleBase));
         return Simd::Mul(Simd::AsFloat(LoadBytes(w + 512, h)), Simd::AsFloat(bits));
@@ -278,7 +278,7 @@ struct BlockNVFP4 {
     }
 };
 
-// Heads of W4 and W8: a float scale with the zero point in its low 8 bits.
+// Block headers of W4 and W8: a float scale with the zero point in its low 8 bits.
 struct Head {
     Float scale;
     Int zero;
@@ -312,7 +312,7 @@ struct BlockW4 {
     }
 };
 
-// Bytes as int8 are 128 less, and so is the zero point then.
+// Bytes read as int8 are smaller by 128, and so is the zero point.
 struct BlockW8 {
     static constexpr DType kType = DType::kW8;
     static constexpr int64_t kUnits = 1;
@@ -349,8 +349,7 @@ struct BlockQ8_0 {
     }
 };
 
-// Q4_K, and Q5_K with kFive: its fifth bits lie before the quants, bit j of dword i for sub-block
-// j.
+// Q4_K, and Q5_K with kFive: its fifth bits precede the quants, bit j of dword i for sub-block j.
 template <bool kFive>
 struct BlockOfScalesAndMinima {
     static constexpr DType kType = kFive ? DType::kQ5_K : DType::kQ4_K;
@@ -367,7 +366,7 @@ struct BlockOfScalesAndMinima {
         const Int own = Simd::And(LoadBytes(w + 320 + 64 * i, h), bit);
         return Simd::Or(weights, Simd::And(Simd::Equal8(own, bit), Simd::Set8(16)));
     }
-    // Those of dwords [first, first + 4): 16-bit dots.
+    // Dot products of dwords [first, first + 4), in 16 bits.
     template <int T, bool kHigh>
     WEFT_INLINE void DotFour(const std::byte* w, int h, int j, int first, const ActivationBlock* x,
                              int64_t x_stride, Int (&short_dots)[T]) {
@@ -378,7 +377,7 @@ struct BlockOfScalesAndMinima {
     template <int T, bool kHigh>
     WEFT_INLINE void TimesSub(const std::byte* w, int h, int j, const ActivationBlock* x,
                               int64_t x_stride, Float (&sums)[T]) {
-        constexpr bool kTwo = kFive && !Simd::kMatrices;  // whose sums all have 32 bits
+        constexpr bool kTwo = kFive && !Simd::kMatrices;  // sums of matrices have 32 bits
         Int dots[T], more[T];
         Zero<T>(dots), Zero<T>(more);
         DotFour<T, kHigh>(w, h, j, 0, x, x_stride, dots);
@@ -414,7 +413,7 @@ struct BlockOfScalesAndMinima {
 using BlockQ4_K = BlockOfScalesAndMinima<false>;
 using BlockQ5_K = BlockOfScalesAndMinima<true>;
 
-// Where the bits of a weight lie: avx512/blocks.h.
+// The bit layout of weights is described in avx512/blocks.h.
 struct BlockQ6_K {
     static constexpr DType kType = DType::kQ6_K;
     static constexpr int64_t kUnits = 8;
@@ -438,7 +437,7 @@ struct BlockQ6_K {
                                 int64_t x_stride, Float (&sums)[T]) {
         const int s = step % 2;
         const std::byte* quants = w + 288 + step * 4 * 192;
-        constexpr int kSums = Simd::kMatrices ? 1 : 2;  // matrices: of 32 bits
+        constexpr int kSums = Simd::kMatrices ? 1 : 2;  // matrices: 32-bit sums
         Int dots[kSums][T];
 #pragma GCC unroll 2
         for (int i = 0; i < kSums; ++i) {
@@ -475,7 +474,7 @@ struct BlockQ6_K {
                                int64_t x_stride, Float (&sums)[T]) {
         const int group = unit % 4;
         x += unit / 4 * 4;
-// (Sanitizers' code loses the loop before the pragma is read, which GCC reports.)
+// (With sanitizers, GCC removes the loop before it reads the pragma, and warns.)
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #pragma GCC unroll 1
 #endif

@@ -1,5 +1,5 @@
-// Plain rows of a KV cache (V, latents, index keys) as floats, a vector at a time where the cache
-// is of halves.
+// Converts plain rows of a KV cache (V, latents, index keys) to floats; vectorized for F16 and BF16
+// caches.
 #pragma once
 
 #include <cstring>
@@ -9,7 +9,7 @@
 
 namespace weft::kernels::WEFT_SET {
 
-// to: [width], of a cache of any type.
+// to: [width]; the cache may have any type.
 WEFT_INLINE void WidenRow(DType dtype, const std::byte* from, int64_t width, float* to) {
     if (dtype != DType::kF16 && dtype != DType::kBF16) {
         return DequantizeRow(dtype, {from, static_cast<size_t>(RowBytes(dtype, width))},

@@ -1,5 +1,5 @@
-// The blocks of keys that a row of block-sparse attention chose (kernels/sparse.h), walked over in
-// the tiles of attention.
+// The blocks of keys that a row of block-sparse attention chose (kernels/sparse.h), visited in the
+// tiles of attention.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace weft::kernels::WEFT_SET {
 
-static_assert(kTileKeys == 64);  // a bit each
+static_assert(kTileKeys == 64);  // one bit per key
 
 // The blocks of keys that a row chose, tile by tile in ascending order.
 class Choice {
@@ -21,13 +21,13 @@ class Choice {
         : at_(chosen), end_(chosen + top), block_(block) {}
 
     static constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
-    // The first tile from `position`, a multiple of kTileKeys, on that has a chosen key.
+    // The first tile at or after `position` (a multiple of kTileKeys) with a chosen key.
     int64_t Next(int64_t position) {
         while (at_ != end_ && *at_ >= 0 && (*at_ + 1) * block_ <= position) ++at_;
         if (at_ == end_ || *at_ < 0) return kNone;
         return std::max(position, *at_ * block_ / kTileKeys * kTileKeys);
     }
-    // Its chosen keys, a bit each. After Next(tile).
+    // The chosen keys of the tile, one bit each. Call after Next(tile).
     uint64_t Keys(int64_t tile) const {
         uint64_t keys = 0;
         for (const int32_t* at = at_; at != end_ && *at >= 0; ++at) {
@@ -44,7 +44,7 @@ class Choice {
     const int32_t* end_ = nullptr;
     int64_t block_ = 1;
 };
-// Keys that are not chosen get a score that weighs nothing.
+// Sets the scores of keys that are not chosen to -infinity.
 inline void HideScores(uint64_t chosen, float* scores) {
     for (uint64_t hidden = ~chosen; hidden != 0; hidden &= hidden - 1) {
         scores[std::countr_zero(hidden)] = -std::numeric_limits<float>::infinity();

@@ -2,8 +2,8 @@
 //
 // A Grid has kType, kScales (scales for 32 columns: 1 or 2) and
 //   Decode(packed, units)   one block of 16 rows
-// and TimesUnit multiplies a vector of a decoded unit's rows. One block of 16 rows is decoded for
-// kMostTokens tokens. The order of a row's sums depends on nothing but its columns.
+// and TimesUnit multiplies a vector of a decoded unit's rows. A block of 16 rows is decoded once
+// per kMostTokens tokens. The order of a row's sums depends only on its columns.
 #include <algorithm>
 #include <cstring>
 
@@ -22,7 +22,7 @@ class DecodedMatMul {
   public:
     explicit DecodedMatMul(const MatMulArgs& args) : args_(args) {}
 
-    // y of the weight's rows [rows.begin, rows.end) for every token.
+    // Computes y for the weight's rows [rows.begin, rows.end) and all tokens.
     void Run(Range rows) {
         for (int64_t begin = 0; begin < args_.rows; begin += kMostTokens) {
             const int64_t count = std::min<int64_t>(kMostTokens, args_.rows - begin);
@@ -65,7 +65,8 @@ class DecodedMatMul {
         }
     }
 
-    // Units [begin, begin + count) of the matrix, of the decoded block that begins at `first`.
+    // Adds units [begin, begin + count) of the matrix, from the decoded block that begins at
+    // `first`.
     void AddUnits(int64_t first, int64_t begin, int64_t count, int64_t token, int64_t tokens) {
         const int64_t x_stride = strips::PreparedBlocks(args_.weight.cols);
         const auto* x =

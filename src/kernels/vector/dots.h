@@ -1,10 +1,10 @@
-// Sums of products of integers, for a tile of T tokens: the innermost part of blocks.h and its
-// like.
+// Sums of products of integers for a tile of T tokens: the innermost part of blocks.h and similar
+// files.
 //
 // dots[t] is a vector of rows for each token. A set that multiplies matrices (Simd::kMatrices)
-// keeps two tokens' sums as matrices between Zero (or Arrange) and Settle; there sums may be added
-// to each other, and nothing else. The last token of an odd number, and one token, are as in other
-// sets.
+// keeps the sums of two tokens as matrices between Zero (or Arrange) and Settle; in that form sums
+// may only be added to each other. A single token, and the last of an odd number, are computed as
+// on other sets.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ using strips::ActivationBlock;
 using Int = Simd::Int;
 using Short = Simd::Short;
 
-// Four int8 of an activation block in every lane.
+// Four int8 of an activation block, in every lane.
 WEFT_INLINE Int Quad(const ActivationBlock& x, int offset) {
     int32_t quad;
     std::memcpy(&quad, x.q + offset, sizeof quad);
@@ -33,11 +33,11 @@ WEFT_INLINE void Zero(Short (&dots)[T]) {
     for (int t = 0; t < T; ++t) dots[t] = Simd::ShortZero();
 }
 
-// How many of T tokens are multiplied as pairs.
+// Number of the T tokens that are multiplied as pairs.
 template <int T>
 inline constexpr int kPaired = Simd::kMatrices ? T / 2 * 2 : 0;
 
-// Vectors of rows to matrices; only for sums of 32 bits.
+// Converts vectors of rows to matrices; only for 32-bit sums.
 template <int T, typename S = Simd>
 WEFT_INLINE void Arrange(Int (&dots)[T]) {
     if constexpr (S::kMatrices) {
@@ -45,7 +45,7 @@ WEFT_INLINE void Arrange(Int (&dots)[T]) {
         for (int t = 0; t < kPaired<T>; t += 2) S::Arrange(dots[t], dots[t + 1]);
     }
 }
-// And back.
+// Converts back.
 template <int T, typename S = Simd>
 WEFT_INLINE void Settle(Short (&dots)[T]) {
     if constexpr (S::kMatrices) {
@@ -66,7 +66,7 @@ WEFT_INLINE void DotQuad(Int weights, const ActivationBlock* x, int64_t x_stride
     }
 }
 
-// A quad and the one that follows it.
+// A quad and the next one.
 template <int T, bool kSigned, typename S = Simd>
 WEFT_INLINE void DotTwo(Int first, Int second, const ActivationBlock* x, int64_t x_stride,
                         int offset, Int (&dots)[T]) {
@@ -81,8 +81,8 @@ WEFT_INLINE void DotTwo(Int first, Int second, const ActivationBlock* x, int64_t
     DotQuad<T, kSigned>(second, x, x_stride, offset + 4, dots);
 }
 
-// dots[t] += weights(i), a quad of columns of each row, times the four activations at
-// offset + 4 i, for i below kCount. Weights are u8 below 128, or int8: kSigned.
+// dots[t] += weights(i), a quad of columns of each row, times the four activations at offset + 4 i,
+// for i below kCount. Weights are u8 below 128, or int8 (kSigned).
 template <int T, int kCount, bool kSigned = false, typename Weights>
 WEFT_INLINE void Dot(const Weights& weights, const ActivationBlock* x, int64_t x_stride, int offset,
                      Short (&dots)[T]) {
@@ -99,7 +99,7 @@ WEFT_INLINE void Dot(const Weights& weights, const ActivationBlock* x, int64_t x
     }
 }
 
-// The same with low(i), and high(i) times those 16 columns further: nibbles of the same bytes.
+// The same with low(i), and with high(i) for the 16 columns after them: nibbles of the same bytes.
 template <int T, int kCount, bool kSigned = false, typename Low, typename High>
 WEFT_INLINE void DotHalves(const Low& low, const High& high, const ActivationBlock* x,
                            int64_t x_stride, int offset, Short (&dots)[T]) {

@@ -1,4 +1,4 @@
-// The blocks of dense/attention.h on the micro-kernels of blocked.h.
+// The blocks of causal attention (dense/attention.h), on the micro-kernels of blocked.h.
 #pragma once
 
 #include <cmath>
@@ -7,7 +7,7 @@
 
 namespace weft::kernels::WEFT_SET {
 
-// Hands out lines of scratch; with no memory behind it, it counts them.
+// Allocates cache lines from scratch; without memory, only counts bytes.
 class Carver {
   public:
     explicit Carver(std::byte* begin) : begin_(begin) {
@@ -26,14 +26,15 @@ class Carver {
     int64_t used_ = 0;
 };
 
-// A number of panels that lie side by side.
+// A number of contiguous panels.
 struct Panels {
     std::byte* data = nullptr;
     int64_t bytes = 0;  // of one panel
 };
 
-// C [m, n] = or += A . B, tile by tile: depths(i, j) says which part of the panels' depth counts
-// for the tile at (i, j), from a multiple of kStep on. Where none does, nothing is done.
+// C [m, n] = or += A . B, tile by tile. depths(i, j): the range of the panels' depth that
+// contributes to the tile at (i, j), starting at a multiple of kStep. Tiles with an empty range are
+// skipped.
 template <typename Micro, typename Depths>
 void MultiplyPanels(const Panels& a, const Panels& b, int64_t m, int64_t n, float* c,
                     int64_t c_stride, bool add, const Depths& depths) {
@@ -52,7 +53,7 @@ void MultiplyPanels(const Panels& a, const Panels& b, int64_t m, int64_t n, floa
     }
 }
 
-// What forward and backward have in common: one KV head of one sequence, and its blocks.
+// Common to forward and backward: one KV head of one sequence, and its blocks.
 template <typename Micro>
 class FlashBlocks {
   public:
@@ -73,7 +74,7 @@ class FlashBlocks {
         return longest;
     }
 
-    // Memory for panels of up to `lanes` lanes of A or columns of B.
+    // Takes memory for panels of up to `lanes` lanes of A or columns of B.
     static Panels TakeA(Carver& carver, int64_t lanes, int64_t depth) {
         const int64_t panel = PanelBytes<Micro>(Micro::kRows, depth);
         const int64_t count = (lanes + Micro::kRows - 1) / Micro::kRows;
@@ -93,29 +94,29 @@ class FlashBlocks {
         PackBPanels<Micro>(from, lanes, depth, to.data);
     }
 
-    // A matrix whose rows are lanes, or whose columns are.
+    // A matrix whose rows are lanes, and one whose columns are.
     static AnyOperand Rows(const ConstMatrix& m) { return {m.data, m.stride, 1, m.type}; }
     static AnyOperand Columns(const ConstMatrix& m) { return {m.data, 1, m.stride, m.type}; }
 
-    // K or V as [keys, dims], of which the dims are added up: panels of keys.
+    // Packs K or V as [keys, dims] for sums over dims: panels of keys.
     void PackKeys(Panels& to, const ConstMatrix& rows, int64_t count) const {
         PackB(to, Rows(rows), count, dims_);
     }
-    // K or V of which the keys are added up: for each block of keys, panels of dims.
+    // Packs K or V for sums over keys: for each block of keys, panels of dims.
     void PackDims(Panels& to, const ConstMatrix& rows, int64_t count) const {
         for (int64_t key = 0; key < count; key += kKeys) {
             Panels block = BlockOf(to, key);
             PackB(block, Columns(rows.From(key, 0)), dims_, std::min(kKeys, count - key));
         }
     }
-    // [rows, dims] of sums to where they belong, rounded to its type.
+    // Stores [rows, dims] of sums, rounded to the destination's type.
     void Put(const float* sums, int64_t rows, const Matrix& to) const {
         const auto put = [&](auto type) {
             PutRows(sums, dims_, rows, dims_, to.Row<decltype(type)>(0), to.stride, false);
         };
         WithTypes(put, to.type);
     }
-    // The panels of dims of the block of keys from `key` on, of `keys` in all.
+    // The panels of dims for the block of keys that starts at `key`.
     Panels BlockOf(const Panels& all, int64_t key) const {
         return {all.data + key / kKeys * BlockBytes(), all.bytes};
     }
@@ -129,30 +130,30 @@ class FlashBlocks {
     int64_t BlockBytes() const {
         return RoundUp(PanelBytes<Micro>(RoundUp(dims_, Micro::kCols), kKeys), 64);
     }
-    // Keys from `key` on, of panels of keys.
+    // The panels of keys from `key` on.
     Panels KeysFrom(const Panels& all, int64_t key) const {
         return {all.data + key / Micro::kCols * all.bytes, all.bytes};
     }
 
-    // The keys of a block of `keys` that its query i sees, where query 0 has `diagonal` keys of the
-    // block before its own.
+    // The keys of a block of `keys` that its query i sees; query 0 has `diagonal` keys of the block
+    // before its own.
     Range SeenKeys(int64_t i, int64_t diagonal, int64_t keys) const {
         const int64_t own = diagonal + i;
         const int64_t first = args_.window == 0 ? 0 : own + 1 - args_.window;
         const int64_t end = std::clamp<int64_t>(own + 1, 0, keys);
         return {std::clamp<int64_t>(first, 0, end), end};
     }
-    // Where the first block of keys begins that a block of queries from `query` on sees; blocks
-    // begin with key `first_key`.
+    // Start of the first block of keys that a block of queries from `query` on sees; blocks of keys
+    // start at `first_key`.
     int64_t FirstBlock(int64_t query, int64_t first_key) const {
         const int64_t before = args_.FirstKey(query) - first_key;
         return first_key + std::max(before, int64_t{0}) / kKeys * kKeys;
     }
 
-    // Products of blocks of queries and keys, whose query 0 has `diagonal` keys of the block before
-    // its own. Tiles in which no query sees a key are left out.
+    // Products of a block of queries and a block of keys; query 0 has `diagonal` keys of the block
+    // before its own. Tiles in which no query sees a key are skipped.
     //
-    // Scores, or dp: queries x keys.
+    // Score: scores, or dp: queries x keys.
     void Score(const Panels& q, const Panels& k, int64_t queries, int64_t keys, int64_t diagonal,
                float* scores) const {
         const auto depths = [&](int64_t i, int64_t j) {
@@ -161,7 +162,7 @@ class FlashBlocks {
         };
         MultiplyPanels<Micro>(q, k, queries, keys, scores, kKeys, false, depths);
     }
-    // Sums over keys: queries x dims. Unless they are added, all sums are set.
+    // Sums over keys: queries x dims. Without `add`, all sums are overwritten.
     void SumKeys(const Panels& p, const Panels& v, int64_t queries, int64_t keys, int64_t diagonal,
                  float* sums, bool add) const {
         const auto depths = [&](int64_t i, int64_t) {
@@ -171,12 +172,12 @@ class FlashBlocks {
         };
         MultiplyPanels<Micro>(p, v, queries, dims_, sums, dims_, add, depths);
     }
-    // Sums over queries: keys x dims, added.
+    // Adds sums over queries: keys x dims.
     void SumQueries(const Panels& turned, const Panels& dout, int64_t queries, int64_t keys,
                     int64_t diagonal, float* sums) const {
         const auto depths = [&](int64_t i, int64_t) {
             const int64_t first = std::max(i - diagonal, int64_t{0});
-            // The last query that sees the tile's last key is window - 1 behind it.
+            // The last query that sees the tile's last key is window - 1 after it.
             const int64_t end =
                 args_.window == 0 ? queries : i + Micro::kRows - 1 + args_.window - diagonal;
             return Range{first / Micro::kStep * Micro::kStep, std::min(queries, end)};
@@ -228,7 +229,7 @@ class FlashForward : FlashBlocks<Micro> {
     }
 
   private:
-    // Calls on_block(sequence, head, first query, cost) for every block, by KV heads.
+    // Calls on_block(sequence, head, first query, cost) for every block, grouped by KV head.
     template <typename OnBlock>
     void ForBlocks(OnBlock on_block) const {
         for (const Sequence& sequence : args_.sequences) {
@@ -275,8 +276,8 @@ class FlashForward : FlashBlocks<Micro> {
         Base::Put(sums_, queries, args_.out.From(row, head * dims_));
     }
 
-    // Scores of query i become probabilities but for a factor that all of its keys share; what was
-    // summed with another one is scaled.
+    // Turns scores of query i into probabilities up to a factor common to all keys; rescales
+    // earlier sums if the factor changes.
     void Soften(int64_t i, Range seen, int64_t keys, bool rescale) {
         float* scores = scores_ + i * kKeys;
         std::fill(scores, scores + seen.begin, 0.0f);
@@ -365,10 +366,10 @@ class FlashBackward : FlashBlocks<Micro> {
     }
     int64_t ScratchBytes() const { return carver_.used() + 64; }
 
-    // Units are KV heads of sequences. One that lies whole in this part's share of the cost is made
-    // in one pass; of one that is cut, the part makes dk and dv of some keys, and dq of some
-    // queries. Both add up in the same order. (A cut unit costs 1.4 times as much: scores and dp
-    // are made twice.)
+    // Units are KV heads of sequences. A unit entirely inside this part's share of the cost is
+    // computed in one pass. Of a divided unit, a part computes dk and dv of some keys, and dq of
+    // some queries. Both add in the same order. (A divided unit costs 1.4 times as much, since
+    // scores and dp are computed twice.)
     void Run(int part, int parts) {
         const typename Micro::Session session;
         const int64_t begin = CutOf(part, parts), end = CutOf(part + 1, parts);
@@ -393,18 +394,18 @@ class FlashBackward : FlashBlocks<Micro> {
     }
 
   private:
-    // What is made of a KV head: from scores of some queries and keys, dk and dv of these keys, or
-    // dq of these queries (then keys begin with the first block that a query sees).
+    // The work on a KV head: from scores of some queries and keys, computes dk and dv of these
+    // keys, or dq of these queries (keys then start with the first block that a query sees).
     struct Pass {
         Range keys, queries;
         bool kv, q;
     };
 
-    // Keys that the last row of a sequence sees.
+    // Number of keys that the last row of a sequence sees.
     int64_t Most(const Sequence& sequence) const {
         return sequence.row_count - args_.FirstKey(sequence.row_count - 1);
     }
-    // Twice a unit's pairs of queries and keys.
+    // Twice the number of (query, key) pairs of a unit.
     int64_t Pairs(const Sequence& sequence) const {
         const int64_t most = Most(sequence);
         return most * (2 * sequence.row_count - most);
@@ -413,7 +414,7 @@ class FlashBackward : FlashBlocks<Micro> {
         return Pairs(sequence) + sequence.row_count * kQueries;
     }
 
-    // Where the share of `part` begins in the sum of costs. No unit is cut near its ends.
+    // The cost at which the share of `part` begins. Cuts near a unit's ends are moved to its ends.
     int64_t CutOf(int part, int parts) const {
         int64_t total = 0, at = 0;
         for (const Sequence& sequence : args_.sequences) total += Cost(sequence) * args_.kv_heads;
@@ -432,8 +433,8 @@ class FlashBackward : FlashBlocks<Micro> {
         return total;
     }
 
-    // The query before which queries have `share` of a unit's pairs: x^2 of them where x keys are
-    // no more than a window, and `most` more for each further half row.
+    // The query before which queries have the fraction `share` of a unit's pairs (twice the number
+    // of pairs is x^2 while x keys fit the window, then `most` per further half row).
     double RowAt(double share, const Sequence& sequence) const {
         const auto most = static_cast<double>(Most(sequence));
         const double pairs = share * static_cast<double>(Pairs(sequence));
@@ -443,8 +444,7 @@ class FlashBackward : FlashBlocks<Micro> {
         const double share = static_cast<double>(cost) / static_cast<double>(Cost(sequence));
         return Nearby(RowAt(share, sequence), sequence);
     }
-    // The key before which keys have it: the last key has one query, as the first query has one
-    // key.
+    // The same for keys, by symmetry: the last key has one query, as the first query has one key.
     int64_t KeyAt(int64_t cost, const Sequence& sequence) const {
         const double share = static_cast<double>(cost) / static_cast<double>(Cost(sequence));
         return Nearby(sequence.row_count - RowAt(1 - share, sequence), sequence);
@@ -511,7 +511,7 @@ class FlashBackward : FlashBlocks<Micro> {
         if (pass.q) Base::Put(dq_, queries, call_.dq.From(row, column));
     }
 
-    // What the block's queries add to dv and dk of the keys from `at` on.
+    // Adds the contributions of the block's queries to dv and dk of the keys from `at` on.
     void AddToKeys(int64_t at, int64_t keys, int64_t queries, int64_t diagonal) {
         Base::PackA(turned_, {p_, 1, kKeys}, keys, queries);
         Base::SumQueries(turned_, dout_dims_, queries, keys, diagonal, dv_ + at * dims_);
@@ -519,7 +519,7 @@ class FlashBackward : FlashBlocks<Micro> {
         Base::SumQueries(turned_, q_dims_, queries, keys, diagonal, dk_ + at * dims_);
     }
 
-    // Rows' sums of p * dp, which are those of dout * out.
+    // The sums of p * dp per row, which equal those of dout * out.
     void Weigh(const ConstMatrix& dout, const ConstMatrix& out, int64_t queries) {
         const auto weigh = [&](auto type) {
             for (int64_t i = 0; i < queries; ++i) {
@@ -538,7 +538,7 @@ class FlashBackward : FlashBlocks<Micro> {
         WithTypes(weigh, dout.type);
     }
 
-    // p_: scores become probabilities; dp_ becomes scale * ds.
+    // Turns scores in p_ into probabilities, and dp_ into scale * ds.
     template <bool kCapped>
     void Scores(int64_t i, Range seen, int64_t keys, float lse) {
         float *p = p_ + i * kKeys, *dp = dp_ + i * kKeys;
@@ -564,7 +564,7 @@ class FlashBackward : FlashBlocks<Micro> {
 
     const CausalGradArgs& call_;
     Carver carver_;
-    // Panels whose dims are added up, and whose keys or queries are.
+    // Panels for sums over dims, and panels for sums over keys or queries.
     Panels k_, v_, q_, dout_, k_dims_, q_dims_, dout_dims_, ds_, turned_;
     float *p_, *dp_, *weighted_, *dq_, *dk_, *dv_;
 };
@@ -587,7 +587,7 @@ struct Flash {
     }
 };
 
-// A table's functions. Floats and Halves are as Flash is.
+// The functions of a table. Floats and Halves are Flash types.
 template <typename Floats, typename Halves>
 struct CausalByCompute {
     static int64_t ScratchBytes(const CausalArgs& args) {

@@ -1,5 +1,5 @@
-// F32 and F16 weights times float32 activations; BF16 and FP8 weights times BF16 ones where the CPU
-// multiplies those, else as floats. Any number of columns (of FP8: whole blocks).
+// F32 and F16 weights times float32 activations; BF16 and FP8 weights times BF16 activations on
+// CPUs that multiply those, else as floats. Any number of columns (FP8: whole blocks).
 #include <algorithm>
 
 #include "kernels/strips.h"
@@ -9,11 +9,12 @@
 namespace weft::kernels::WEFT_SET {
 namespace {
 
-constexpr int kMostTokens = Simd::kRegisters == 32 ? 12 : 4;  // of a tile
+constexpr int kMostTokens = Simd::kRegisters == 32 ? 12 : 4;  // per tile
 
-// How a vector of rows' weights of a step of kColumns columns meet activations: kXs floats, or as
-// many pairs of BF16 (and kStrips strips at a time where there are many tokens). From kFetches
-// tokens on, weights are fetched ahead (measured). Load: vector `part` of the strip.
+// How the weights of a vector of rows, for a step of kColumns columns, are multiplied by
+// activations: by kXs floats, or by as many pairs of BF16 (kStrips strips at a time for many
+// tokens). From kFetches tokens on, weights are prefetched (measured). Load: vector `part` of the
+// strip.
 struct StepF32 {
     static constexpr DType kType = DType::kF32;
     static constexpr int64_t kColumns = 1, kXs = 1, kStrips = 1;
@@ -21,7 +22,7 @@ struct StepF32 {
     static Float Load(const std::byte* p, int part) {
         return Simd::Load(reinterpret_cast<const float*>(p) + part * Simd::kLanes);
     }
-    // `left` columns are left.
+    // `left` columns remain.
     static Float Add(Float weights, const float* x, int64_t /*left*/, Float sums) {
         return Simd::Fma(weights, Simd::Set(*x), sums);
     }
@@ -54,14 +55,15 @@ struct StepBF16 {
     }
 };
 
-// Four columns of FP8 at a time, as BF16 or as floats, which both hold the codes exactly. A block's
-// scale multiplies the sum of its products. Add: the products of columns k to k + 3; x: column k.
+// Four columns of FP8 at a time, as BF16 or as floats, which both represent the codes exactly. A
+// block's scale multiplies the sum of its products. Add: the products of columns k to k + 3; x:
+// column k.
 template <typename S>
 struct StepFP8 {
     static constexpr DType kType = DType::kFP8;
     static constexpr int64_t kColumns = 2, kXs = 1, kStrips = 2;
     static constexpr int kFetches = 3, kTokens = 8;
-    static constexpr float kScale = 1;  // of the values that are added
+    static constexpr float kScale = 1;  // of the values being added
     struct Codes : S::E4M3Tables {
         template <int T>
         [[gnu::always_inline]] void Add(const std::byte* codes, const float* x, int64_t x_stride,
@@ -117,7 +119,7 @@ struct Rows {
 };
 
 // Adds columns of FP8 of S strips times T tokens to `sums`. Each block's products are summed before
-// they are scaled.
+// scaling.
 template <typename Step, int S, int T>
 [[gnu::always_inline]] inline void AddBlocks(const std::byte* w, int64_t strip_bytes,
                                              const float* x, int64_t x_stride, Range cols,
@@ -158,8 +160,8 @@ template <typename Step, int S, int T>
     }
 }
 
-// Adds columns of S strips times T tokens to `sums`, a row of it a vector of a strip. w and x point
-// to column 0.
+// Adds columns of S strips times T tokens to `sums`; each row of `sums` is a vector of a strip. w
+// and x point to column 0.
 template <typename Step, int S, int T>
 [[gnu::always_inline]] inline void AddColumns(const std::byte* w, int64_t strip_bytes,
                                               const float* x, int64_t x_stride, Range cols,
@@ -245,8 +247,8 @@ void Tokens(const MatMulArgs& args, int64_t row, int64_t token, int64_t tokens) 
     if constexpr (T > 1) Tokens<Step, S, T - 1>(args, row, token, tokens);
 }
 
-// Whole groups of S strips from `row` on times all tokens, the activations of some of which stay in
-// L2 meanwhile; returns the first row that is left.
+// Multiplies whole groups of S strips from `row` on by all tokens, in chunks whose activations stay
+// in L2; returns the first remaining row.
 template <typename Step, int S, int T>
 int64_t Groups(const MatMulArgs& args, int64_t row, int64_t row_end) {
     constexpr int64_t kTokenBytes = Simd::kRegisters * 12 * 1024;
@@ -264,8 +266,8 @@ int64_t Groups(const MatMulArgs& args, int64_t row, int64_t row_end) {
     return std::max(row, stop);
 }
 
-// Many tokens: twelve (or four) of them share a weight. One token: four strips at a time, so that
-// four chains of sums are under way.
+// Many tokens: twelve (or four) of them share a weight. One token: four strips at a time, for four
+// independent chains of sums.
 template <typename Step>
 void Strips(const MatMulArgs& args, Range rows) {
     int64_t row = rows.begin;

@@ -1,6 +1,6 @@
-// Decoders of the code-book types: one packed block of 16 rows (layouts: kernels/strips.h) to
-// DecodedUnits, the Grids of decoded.cc. Code books are gathered from, a vector of rows at a time;
-// the same values as avx512/grids.h, as int8.
+// Decoders of the codebook types, from one packed block of 16 rows (layouts: kernels/strips.h) to
+// DecodedUnits: the Grids of decoded.cc. Entries are gathered from the codebooks, one vector of
+// rows at a time; values equal those of avx512/grids.h, as int8.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@ WEFT_INLINE Int ByteOfLane(Int v, int group) {
     return Simd::Choose(v, Simd::Add8(Simd::Table(kFirst.data()), Simd::Set8(group)));
 }
 
-// The bits of `v` from `from` on that `mask` keeps.
+// The bits of `v` from bit `from` on, masked by `mask`.
 WEFT_INLINE Int Moved(Int v, int from, int mask) {
     return Simd::And(Simd::Right32(v, from), Simd::Set32(mask));
 }
@@ -26,8 +26,8 @@ WEFT_INLINE Int Or(Int a, Int b) {
     return Simd::Or(a, b);
 }
 
-// 7 bits of signs from 7 g on of each lane, with the eighth, which makes their number even, in
-// byte g.
+// For g = 0..3: the 7 sign bits from bit 7 g of each lane, in byte g, with the eighth, which makes
+// their number even.
 WEFT_INLINE Int EvenSigns(Int word) {
     const Int seven =
         Or(Or(Moved(word, 0, 127), Simd::Left32(Moved(word, 7, 127), 8)),
@@ -45,8 +45,8 @@ WEFT_INLINE void StoreScale(Float scale, int h, int part, DecodedUnit& unit) {
     Simd::Store(unit.scale[part] + Simd::kLanes * h, scale);
 }
 
-// Four weights of each row: negative where bits 4 * (quad % 2).. of byte quad / 2 of the row's
-// signs say so.
+// Stores four weights of each row, negated according to bits 4 * (quad % 2).. of byte quad / 2 of
+// the row's signs.
 WEFT_INLINE void StoreSigned(Int values, Int signs, int h, int quad, DecodedUnit& unit) {
     const Int bits = Simd::Set32(quad % 2 == 0 ? 0x08040201 : static_cast<int>(0x80402010u));
     const Int own = Simd::And(ByteOfLane(signs, quad / 2), bits);
@@ -62,7 +62,7 @@ struct PairValues {
     }
     Int Of(Int entry, int quad) const {
         const Int codes = Moved(entry, 8 * quad, 255);
-        // Codes 0 and 1 are in byte 0, 2 and 3 in byte 2; every other is read in steps of 4.
+        // Codes 0 and 1 are in byte 0, codes 2 and 3 in byte 2; codes 1 and 3 are multiplied by 4.
         const Int spread = Or(codes, Simd::Left32(codes, 12));
         static constexpr std::array<int8_t, 16> kOrder = {0, 0, 2,  2,  4,  4,  6,  6,
                                                           8, 8, 10, 10, 12, 12, 14, 14};
@@ -104,7 +104,7 @@ WEFT_INLINE Int WideU16(const std::byte* p, int h) {
     return Simd::WidenU16(p + h * Simd::kLanes * 2);
 }
 
-// 32 weights of four entries; high(g) has the bits of group g's index from the ninth on.
+// 32 weights of four entries; high(g): bit 9 and above of group g's index.
 template <typename High>
 WEFT_INLINE void DecodeIq2(const uint16_t* grid, Int index, const High& high, Int signs, int h,
                            DecodedUnit& unit) {
@@ -212,8 +212,8 @@ struct GridIQ3_S {
     }
 };
 
-// 32 weights 8 g +- 1: nibble g has three bits of group g's index; minus(g) is 1 where its weights
-// are one less, not one more.
+// 32 weights 8 g +- 1: nibble g has three bits of group g's index; minus(g) is 1 if its weights are
+// one less instead of one more.
 template <typename Minus>
 WEFT_INLINE void DecodeIq1(Int index, Int nibbles, const Minus& minus, int h, DecodedUnit& unit) {
     const PairValues values(-8, 0, 8);
@@ -228,7 +228,7 @@ WEFT_INLINE void DecodeIq1(Int index, Int nibbles, const Minus& minus, int h, De
     }
 }
 
-// The fourth bits of the first three nibbles are the scale's.
+// The fourth bits of the first three nibbles hold the scale.
 struct GridIQ1_S {
     static constexpr DType kType = DType::kIQ1_S;
     static constexpr int kScales = 1;
@@ -248,7 +248,7 @@ struct GridIQ1_S {
 struct GridIQ1_M {
     static constexpr DType kType = DType::kIQ1_M;
     static constexpr int kScales = 2;
-    // f16: its nibbles are the upper ones of the four words of scales.
+    // f16, whose nibbles are the upper ones of the four scale words.
     WEFT_INLINE Float D(const std::byte* w, int h) {
         const Int bits =
             Or(Or(Moved(WideU16(w, h), 12, 15), Moved(WideU16(w + 32, h), 8, 0xf0)),

@@ -1,9 +1,9 @@
-// Latent attention: blocks of queries (heads of a row, and rows) times
-// tiles of 64 cached rows that are made float once for the whole block.
+// Latent attention: blocks of queries (heads of a row, and rows) times tiles of 64 cached rows,
+// which are converted to float once per block.
 //
-// Scores are dot products along the row, sums go along the latent; both keep several queries and
+// Scores are dot products along the row, sums run along the latent; both keep several queries and
 // rows in registers. The softmax is online (Milakov and Gimelshein 2018), tile by tile from the
-// first position, so that a query's bits depend on nothing but its own keys.
+// first position, so that a query's bits depend only on its own keys.
 #include <algorithm>
 #include <limits>
 
@@ -33,12 +33,12 @@ class LatentTiles {
         }
     }
 
-    // Attention to `windows` of args_' cache; each row has blocks of its own.
+    // Attention to `windows`, in addition to args_' cache; blocks do not span rows.
     void RunWindows(const WindowAttentionArgs& windows, int part, int parts) {
         sinks_ = windows.sinks;
         const int64_t rows = CountRows(args_.sequences);
         const int64_t block = std::min(BlockOf(rows * args_.heads, parts), args_.heads);
-        const int64_t blocks = (args_.heads + block - 1) / block;  // of a row
+        const int64_t blocks = (args_.heads + block - 1) / block;  // per row
         int64_t turn = 0;
         ForIndexRows(args_.sequences, [&](int64_t, const Sequence& sequence, int64_t row,
                                           int64_t positions) {
@@ -55,8 +55,8 @@ class LatentTiles {
         });
     }
 
-    // A row that sees no more positions than are chosen attends to all of them, as Run has it; of
-    // the others each has blocks of its own. A row's bits are the same either way.
+    // A row that sees no more positions than are chosen attends to all of them, as in Run; for each
+    // other row, blocks do not span rows. A row's bits are the same either way.
     void RunChosen(const int32_t* chosen, int64_t top, int part, int parts) {
         for (const Sequence& sequence : args_.sequences) {
             const int64_t dense =
@@ -65,7 +65,7 @@ class LatentTiles {
             const int64_t rows = sequence.row_count - dense;
             if (rows == 0) continue;
             const int64_t block = std::min(BlockOf(rows * args_.heads, parts), args_.heads);
-            const int64_t blocks = (args_.heads + block - 1) / block;  // of a row
+            const int64_t blocks = (args_.heads + block - 1) / block;  // per row
             listed_ = top;
             for (int64_t at = part; at < rows * blocks; at += parts) {
                 const int64_t row = dense + at / blocks, head = at % blocks * block;
@@ -82,22 +82,22 @@ class LatentTiles {
     static constexpr float kLog2E = 1.44269504088896341f;
     static int64_t PadUp(int64_t n) { return (n + 15) / 16 * 16; }
 
-    // Queries of a block where `parts` share so many.
+    // Queries per block, if `parts` parts divide `units` queries.
     static int64_t BlockOf(int64_t units, int parts) {
         const int64_t each = (units + parts - 1) / parts;
         return std::min<int64_t>(kLatentQueries, (each + kRows - 1) / kRows * kRows);
     }
 
-    // The first `rows` rows of a sequence.
+    // Computes the first `rows` rows of a sequence.
     void RunRows(const Sequence& sequence, int64_t rows, int part, int parts) {
         const int64_t units = rows * args_.heads, block = BlockOf(units, parts);
-        // Later rows have more keys: blocks are dealt out in turn.
+        // Later rows have more keys, so blocks are dealt out in turn.
         for (int64_t at = part * block; at < units; at += parts * block) {
             Block(sequence, at, std::min(block, units - at));
         }
     }
 
-    // Queries [first, first + count) of a sequence, a query being a head of a row.
+    // Queries [first, first + count) of a sequence, where a query is a head of a row.
     void Block(const Sequence& sequence, int64_t first, int64_t count) {
         const int64_t padded = (count + kRows - 1) / kRows * kRows;
         TakeQueries(sequence, first, count, padded);
@@ -132,7 +132,7 @@ class LatentTiles {
         return sequence.position + unit / args_.heads + 1;
     }
 
-    // Scaled so that the softmax is one of powers of two.
+    // Scales queries so that the softmax uses powers of two.
     void TakeQueries(const Sequence& sequence, int64_t first, int64_t count, int64_t padded) {
         const float scale = args_.scale * kLog2E;
         std::fill_n(queries_, padded * cols_, 0.0f);
@@ -147,8 +147,8 @@ class LatentTiles {
         }
     }
 
-    // Cached rows [begin, begin + count), of the list where there is one, as floats; zeros up to
-    // `rows`.
+    // Loads cached rows [begin, begin + count) (of the list, if there is one) as floats, padded
+    // with zeros to `rows`.
     void TakeKeys(const Sequence& sequence, int64_t begin, int64_t count, int64_t rows) {
         const KvCache& cache = args_.cache;
         const int64_t width = args_.rank + args_.rope;
@@ -189,7 +189,8 @@ class LatentTiles {
         }
     }
 
-    // Scores of the first `keys` of a tile -> weights, zeros for the rest; the sums so far fade.
+    // Turns scores of the first `keys` of a tile into weights (zeros for the rest) and rescales the
+    // sums.
     void Weigh(int64_t q, int64_t keys) {
         float* scores = scores_ + q * kLatentTile;
         if (keys <= 0) return std::fill_n(scores, kLatentTile, 0.0f), void();
@@ -201,7 +202,7 @@ class LatentTiles {
         const float above = Simd::Largest(most);
         Float sum = Simd::Zero();
         for (int64_t k = 0; k < kLatentTile; k += Simd::kLanes) {
-            // Exp2 ends at 2^-126; what lies beyond the keys has to be nothing at all.
+            // Exp2 is at least 2^-126; weights beyond the keys must be exactly zero.
             const Float weight = Simd::Select(
                 std::clamp<int64_t>(keys - k, 0, Simd::kLanes),
                 Exp2(Simd::Sub(Simd::Load(scores + k), Simd::Set(above))), Simd::Zero());
@@ -271,9 +272,9 @@ class LatentTiles {
     float* const sums_;     // [kLatentQueries][sum_cols_]
     float* const peak_;
     float* const total_;
-    const int32_t* list_ = nullptr;  // the positions that a row attends to; null: all
-    const WindowRows* seen_ = nullptr;  // or the rows
-    const float* sinks_ = nullptr;      // of heads; null: there are none
+    const int32_t* list_ = nullptr;  // positions that a row attends to; null: all
+    const WindowRows* seen_ = nullptr;  // or the cache rows
+    const float* sinks_ = nullptr;      // per head; null: none
     int64_t listed_ = 0;
 };
 

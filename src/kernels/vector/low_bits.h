@@ -1,6 +1,6 @@
-// Blocks of two- and three-bit weights: the contract of blocks.h, the same numbers as
-// avx512/low_bits.h. The 16-bit dots of 16 columns stay below 8 * 7 * 127 and 4 * 16 * 127 more
-// for the zero point; the whole scales multiply where they are added in pairs.
+// Blocks of two- and three-bit weights, with the interface of blocks.h and the same numbers as
+// avx512/low_bits.h. The 16-bit dot products of 16 columns stay below 8 * 7 * 127, plus 4 * 16 *
+// 127 for the zero point. The integer scales multiply when pairs are added.
 #pragma once
 
 #include "kernels/vector/blocks.h"
@@ -14,7 +14,7 @@ WEFT_INLINE Int BitPairs(Int bytes) {
     return Simd::And(moved, Simd::Set8(3));
 }
 
-// Where the bits of a weight lie: avx512/low_bits.h.
+// The bit layout of weights is described in avx512/low_bits.h.
 struct BlockQ2_K {
     static constexpr DType kType = DType::kQ2_K;
     static constexpr int64_t kUnits = 8;

@@ -1,12 +1,12 @@
-// Exponentials over vectors, and the loop over the vectors of a row.
+// Exponentials of vectors, and loops over the vectors of a row.
 #pragma once
 
 #include "kernels/vector/set.h"
 
 namespace weft::kernels::WEFT_SET {
 
-// 2^x, relative error below 1e-7 for x in [-126, 0]; 2^-126 below that (callers want "about
-// nothing" there, and no denormals). A NaN gives NaN. Polynomial: minimax on [-0.5, 0.5].
+// 2^x, relative error below 1e-7 for x in [-126, 0]; 2^-126 below that (callers want a negligible
+// value there, and no denormals). A NaN gives NaN. Polynomial: minimax on [-0.5, 0.5].
 inline Float Exp2(Float x) {
     x = Simd::Max(Simd::Set(-126.0f), x);
     const auto whole = Simd::Round(x);
@@ -21,8 +21,8 @@ inline Float Exp2(Float x) {
     return Simd::Scale(y, whole);
 }
 
-// e^x over all floats, relative error below 1.2e-7 where the result is normal; infinity beyond
-// 88.7. The argument is reduced by ln 2 in two pieces (Cody and Waite 1980).
+// e^x over all floats, relative error below 1.2e-7 for normal results; infinity above 88.7. The
+// argument is reduced by ln 2 in two parts (Cody and Waite 1980).
 inline Float Exp(Float x) {
     x = Simd::Min(Simd::Set(89.0f), Simd::Max(Simd::Set(-104.0f), x));
     const auto whole = Simd::Round(Simd::Mul(x, Simd::Set(1.44269504f)));
@@ -37,8 +37,8 @@ inline Float Exp(Float x) {
     return Simd::Scale(Simd::Add(y, Simd::Set(1.0f)), whole);
 }
 
-// tanh(x), relative error below 4e-7: an odd polynomial where |x| < 0.625 (minimax; Moshier's
-// Cephes library has the same form), 1 - 2 / (e^2x + 1) beyond.
+// tanh(x), relative error below 4e-7: an odd polynomial for |x| < 0.625 (minimax; Moshier's Cephes
+// library has the same form), else 1 - 2 / (e^2x + 1).
 inline Float Tanh(Float x) {
     const auto one = Simd::Set(1.0f);
     const auto z = Simd::Mul(x, x);
@@ -61,8 +61,8 @@ inline void ForVectors(int64_t begin, int64_t end, OnVector on_vector, OnTail on
     if (i < end) on_tail(i, end - i);
 }
 
-// Calls on(load, store) for each vector of [begin, end): load(x) gives x[i..], zeros behind the
-// end; store(y, value) leaves what is behind the end.
+// Calls on(load, store) for each vector of [begin, end): load(x) gives x[i..], with zeros past the
+// end; store(y, value) writes nothing past the end.
 template <typename On>
 inline void ForElements(int64_t begin, int64_t end, On on) {
     ForVectors(

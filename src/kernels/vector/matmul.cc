@@ -1,4 +1,4 @@
-// Quantized weights times prepared activations: which kernel for which type.
+// Quantized weights times prepared activations: chooses the kernel for each type.
 #include "kernels/vector/set.h"
 #if defined(WEFT_OWN_PRODUCTS)
 #include WEFT_SET_FILE(low_bits.h)

@@ -1,5 +1,5 @@
-// The micro-kernels of dense products (blocked.h): of float32, and of bfloat16, which sets that
-// multiply it take in pairs (../avx512/units.h), and others as float32 that was rounded to it.
+// The micro-kernels of dense products (blocked.h): float32; and bfloat16, in pairs on sets that
+// multiply it (../avx512/units.h), elsewhere as float32 rounded to bfloat16.
 #pragma once
 
 #include <type_traits>
@@ -11,18 +11,18 @@
 
 namespace weft::kernels::WEFT_SET {
 
-// A unit is a float, rounded to bfloat16 on the way or not.
+// A unit is a float, optionally rounded to bfloat16.
 template <bool kRounded>
 struct FloatUnits {
     using Vec = Float;
     static constexpr int64_t kLanes = Simd::kLanes, kDepth = 1;
     static Vec Zero() { return Simd::Zero(); }
     static void Store(std::byte* to, Vec x) { Simd::Store(reinterpret_cast<float*>(to), x); }
-    // The first `count` units, or all that there are.
+    // Stores the first `count` units, or the whole vector.
     static void StoreFirst(std::byte* to, Vec x, int64_t count) {
         Simd::StoreUpTo(reinterpret_cast<float*>(to), x, count);
     }
-    // `count` units of one lane, side by side.
+    // `count` contiguous units of one lane.
     template <typename T>
     static Vec LoadAlong(const T* from, int64_t count) {
         const Vec x = Simd::LoadUpTo(from, count);
@@ -31,7 +31,7 @@ struct FloatUnits {
         Simd::StoreBF16(halves, x);
         return Simd::LoadBF16(halves);
     }
-    // One unit of `lanes` lanes, which are side by side; zeros where no depth is left.
+    // One unit of `lanes` contiguous lanes; zeros if `left` is 0.
     template <typename T>
     static Vec LoadAcross(const T* from, int64_t /*stride*/, int64_t left, int64_t lanes) {
         return left > 0 ? LoadAlong(from, lanes) : Zero();

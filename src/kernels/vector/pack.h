@@ -1,11 +1,10 @@
-// Packing of operands into panels.
+// Packs operands into panels.
 //
-// A panel holds some lanes (rows of A or columns of B) over a stretch of k, in units of 32 bits: a
-// float, or two neighbours in k as bfloat16. [unit][lane], or for tiles of AMX [lane][unit] in
-// squares of 16. What is beyond the operand's edge is zeros.
+// A panel holds some lanes (rows of A or columns of B) over a range of k, in units of 32 bits: a
+// float, or two consecutive bfloat16. Its layout is [unit][lane], or for AMX tiles [lane][unit] in
+// squares of 16. Positions beyond the operand's edge are zeros.
 //
-// Units is of micro.h or ../avx512/units.h: Vec holds kLanes units,
-// of kDepth elements each.
+// Units is from micro.h or ../avx512/units.h: Vec holds kLanes units of kDepth elements each.
 #pragma once
 
 #include <algorithm>
@@ -41,10 +40,10 @@ struct AnyOperand {
     }
 };
 
-// Lanes that are packed at a time where they are side by side: a few lines of the cache.
+// Contiguous lanes that are packed at a time: a few cache lines.
 inline constexpr int64_t kPackedTogether = 64;
 
-// Has the lines of `count` elements brought near, which are read soon. Any address will do.
+// Prefetches the lines of `count` elements. Any address is allowed.
 template <typename T>
 inline void FetchLines(const T* from, int64_t count) {
     for (int64_t i = 0; i < count; i += 64 / static_cast<int64_t>(sizeof(T))) {
@@ -52,7 +51,7 @@ inline void FetchLines(const T* from, int64_t count) {
     }
 }
 
-// Squares of kLanes lanes and kLanes units of one operand.
+// Reads squares of kLanes lanes and kLanes units of one operand.
 template <typename Units, typename T>
 class Squares {
   public:
@@ -60,7 +59,7 @@ class Squares {
     static constexpr int64_t kLanes = Units::kLanes;
     static constexpr int64_t kDeep = Units::kLanes * Units::kDepth;  // elements
 
-    // `next`: so many lanes on, those stand that are packed next.
+    // `next`: distance in lanes to the lanes that are packed next, which are prefetched.
     Squares(const Operand<T>& from, int64_t lanes, int64_t depth, int64_t next)
         : from_(from), lanes_(lanes), depth_(depth), next_(next * from.lane) {}
 
@@ -108,8 +107,8 @@ class Squares {
     const int64_t lanes_, depth_, next_;
 };
 
-// A panel [unit][kWidth], up to a multiple of kGrain units. Where kWidth is no multiple of a
-// vector, the bytes of one vector behind the panel are spoilt: panels are packed in ascending
+// A panel [unit][kWidth], padded to a multiple of kGrain units. If kWidth is not a multiple of a
+// vector, up to one vector after the panel is overwritten, so panels must be packed in ascending
 // order.
 template <typename Units, int64_t kWidth, int64_t kGrain, typename T>
 void PackPanel(const Operand<T>& from, int64_t lanes, int64_t depth, std::byte* to) {
@@ -128,9 +127,9 @@ void PackPanel(const Operand<T>& from, int64_t lanes, int64_t depth, std::byte* 
     }
 }
 
-// As many panels as `lanes` fill. Of an operand whose lanes are side by side, some panels are
-// packed at a time, so that what stands in one line of the cache is read at once: its rows may be
-// so far apart, and so evenly, that they push each other out.
+// Packs as many panels as `lanes` fill. If lanes are contiguous, several panels are packed
+// together, so that each cache line is used completely when it is read: rows may be so far apart,
+// at such regular distances, that they evict each other.
 template <typename Units, int64_t kWidth, int64_t kGrain, typename T>
 void PackPanels(const Operand<T>& from, int64_t lanes, int64_t depth, std::byte* to) {
     constexpr int64_t kStep = kGrain * Units::kDepth;
@@ -166,7 +165,7 @@ void PackPanels(const Operand<T>& from, int64_t lanes, int64_t depth, std::byte*
     }
 }
 
-// A panel [units / kLanes][kWidth][kLanes]; up to whole squares.
+// A panel [units / kLanes][kWidth][kLanes], padded to whole squares.
 template <typename Units, int64_t kWidth, typename T>
 void PackTiles(const Operand<T>& from, int64_t lanes, int64_t depth, std::byte* to) {
     constexpr int64_t kLanes = Units::kLanes;

@@ -1,5 +1,5 @@
-// Packed strips of one type of quantized weights times prepared activations: included by the files
-// that have the products of some types each (products_*.cc), so that none compiles for long.
+// Products of packed strips of one quantized type with prepared activations. Included by
+// products_*.cc, which instantiate some types each, to keep compile times short.
 #pragma once
 
 #include <algorithm>
@@ -16,8 +16,8 @@
 namespace weft::kernels::WEFT_SET {
 
 inline constexpr int kTile = Simd::kRegisters == 32 ? 12 : 4;         // tokens that share a block
-inline constexpr int kUnitsTile = kTile < 8 ? kTile : 8;  // where sums often go to float64
-inline constexpr int kTogether = Simd::kMatrices ? 2 : 1;             // tokens, where they can
+inline constexpr int kUnitsTile = kTile < 8 ? kTile : 8;  // if sums are often added to float64
+inline constexpr int kTogether = Simd::kMatrices ? 2 : 1;  // tokens that are multiplied together
 inline constexpr int64_t kTokenBytes = Simd::kRegisters * 12 * 1024;  // activations that stay in L2
 
 // Adds a block of weights times T tokens to `sums`, and moves `w` to the next one.
@@ -33,7 +33,7 @@ WEFT_INLINE void AddBlock(const std::byte*& w, int h, const ActivationBlock* x, 
     w += kBytes;
 }
 
-// One strip times T tokens from `token` on: a vector of rows after another.
+// One strip times T tokens from `token` on, one vector of rows after another.
 template <typename Block, int T>
 void StripTile(const MatMulArgs& args, int64_t row, int64_t token) {
     const int64_t units = args.weight.cols / 32;
@@ -80,8 +80,8 @@ void SegmentedTile(const MatMulArgs& args, int64_t row, int64_t token) {
     }
 }
 
-// The same where segments are shorter than a block: sums of each unit, or of two, end in float64.
-// Units that meet zeros alone are left out.
+// The same for segments shorter than a block: the sums of each unit, or of two, are added to
+// float64. Skips units whose activations are zeros.
 template <typename Block, int T>
 void UnitsTile(const MatMulArgs& args, int64_t row, int64_t token) {
     constexpr int64_t kBytes = strips::BlockBytes(Block::kType);
@@ -114,14 +114,14 @@ void UnitsTile(const MatMulArgs& args, int64_t row, int64_t token) {
     }
 }
 
-// Whether one token meets all units of a block in one stream (TimesUnits).
+// Whether one token is multiplied by all units of a block as one stream (TimesUnits).
 template <typename Block>
 inline constexpr bool kUnitsInOneStream = requires {
     Block::template TimesUnits<2>(nullptr, nullptr, std::declval<Float(&)[4][1]>());
 };
 
-// UnitsTile of one token and such a block, whose sets have whole strips as vectors; kStep units are
-// a segment.
+// UnitsTile for one token and such a block, on sets whose vectors hold whole strips; a segment is
+// kStep units.
 template <typename Block, int kStep>
 void UnitsOne(const MatMulArgs& args, int64_t row, int64_t token) {
     constexpr int64_t kBytes = strips::BlockBytes(Block::kType);
@@ -159,7 +159,7 @@ void StripTokens(const MatMulArgs& args, int64_t row, int64_t token, int64_t tok
     if constexpr (T > 1) StripTokens<Block, T - 1>(args, row, token, tokens);
 }
 
-// Rows of y for every token.
+// Computes rows of y for all tokens.
 template <typename Block>
 void Strips(const MatMulArgs& args, Range rows) {
     const bool often = args.EndsInBlocks(32 * Block::kUnits) && args.segment_cols <= 64;
@@ -170,7 +170,7 @@ void Strips(const MatMulArgs& args, Range rows) {
         const int64_t end = std::min(args.rows, begin + fit);
         const int64_t tiles = (end - begin + tile - 1) / tile;
         for (int64_t row = rows.begin; row < rows.end; row += kStripRows) {
-            for (int64_t i = 0; i < tiles; ++i) {  // tiles of nearly the same size
+            for (int64_t i = 0; i < tiles; ++i) {  // tiles of nearly equal size
                 const Range share =
                     Share(end - begin, kTogether, static_cast<int>(i), static_cast<int>(tiles));
                 StripTokens<Block>(args, row, begin + share.begin, share.end - share.begin);

@@ -1,9 +1,9 @@
-// The causal convolution, the gated delta rule and SSD over blocks of kStateColumns columns, which
+// The causal convolution, the gated delta rule and SSD, over blocks of kStateColumns columns, which
 // are lanes: no sum goes across lanes, so that all sets give the same bits.
 //
-// A block of the delta rule's state is 8 KiB for keys of 128, and stays in the first-level cache
-// while the rows of a sequence go over it. Each row reads it twice, first for k^T S, then to change
-// it and for q^T S, and writes it once; from slot to slot, so that no state is copied.
+// For keys of 128, a block of the delta rule's state is 8 KiB, and stays in L1 while the rows of a
+// sequence are applied to it. Each row reads it twice (for k^T S, then to update it and for q^T S)
+// and writes it once, from slot to slot, so that no state is copied.
 #include <algorithm>
 #include <cstring>
 
@@ -13,7 +13,7 @@
 namespace weft::kernels::WEFT_SET {
 namespace {
 
-constexpr int kVectors = kStateColumns / Simd::kLanes;  // of a block
+constexpr int kVectors = kStateColumns / Simd::kLanes;  // per block
 static_assert(kStateColumns % Simd::kLanes == 0);
 
 inline int64_t LanesOf(int64_t width, int vector) {
@@ -119,7 +119,7 @@ class ConvColumns {
     const int64_t first_, width_;
     float taps_[kMostTaps * kStateColumns] = {};
     float before_[kMostTaps * kStateColumns] = {};    // rows before the sequence's first
-    float products_[kMostTaps * kStateColumns] = {};  // of the last `taps` rows, in turn
+    float products_[kMostTaps * kStateColumns] = {};  // of the last `taps` rows, as a ring
 };
 
 void CausalConv(const CausalConvArgs& args, int part, int parts) {
@@ -132,7 +132,8 @@ void CausalConv(const CausalConvArgs& args, int part, int parts) {
 
 // ---- Delta rule ---------------------------------------------------------------------------------
 
-constexpr int kSums = 4;  // partial sums over the rows of a block, for the latency of additions
+constexpr int kSums = 4;  // parallel partial sums over the rows of a block, to hide the latency of
+                          // additions
 
 class DeltaColumns {
   public:
@@ -190,7 +191,7 @@ class DeltaColumns {
         });
     }
 
-    // One row: `from` becomes `to`, which may be the same.
+    // One row: updates `from` to `to`, which may be the same.
     template <bool kWhole>
     void Row(int64_t at, const float* from, float* to) {
         const int64_t d = args_.key_dim, cell = at * args_.heads + head_;
@@ -252,8 +253,8 @@ class DeltaColumns {
 
 // ---- SSD ----------------------------------------------------------------------------------------
 
-// What a row adds to the state does not depend on the state. So several rows of a sequence go over
-// each row of a block while that is in registers, in the order of one by one.
+// A row's addend to the state does not depend on the state. So several rows of a sequence are
+// applied to each row of a block while that is in registers, in order.
 class SsdColumns {
   public:
     SsdColumns(const DeltaRuleArgs& args, int part)
@@ -273,7 +274,7 @@ class SsdColumns {
             } else {
                 std::fill_n(state_, args_.key_dim * width_, 0.0f);
             }
-            int64_t waiting = sequence.row_begin;  // the first row that isn't computed yet
+            int64_t waiting = sequence.row_begin;  // the first row that is not computed yet
             const auto on_row = [&](int64_t at, int32_t slot) {
                 if (slot < 0 && at + 1 - waiting < kTogether) return;
                 Advance(waiting, at + 1, slot >= 0 ? args_.state.At(slot) + begin : state_);
@@ -288,7 +289,7 @@ class SsdColumns {
   private:
     static constexpr int kTogether = 4;
 
-    // Rows [at, end), kTogether at the most; the state behind them goes to `to`.
+    // Computes rows [at, end), at most kTogether; stores the state after them in `to`.
     void Advance(int64_t at, int64_t end, float* to) {
         const bool whole = width_ == kStateColumns;
         if (end - at == kTogether) {

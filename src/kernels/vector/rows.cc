@@ -31,7 +31,7 @@ inline void ForRows(int64_t rows, int64_t cols, int part, int parts, On on) {
     }
 }
 
-// Sums squares in four vectors, whose lanes meet only at the end.
+// Sums squares in four vectors, whose lanes are added only at the end.
 template <typename T>
 inline float SumOfSquares(const T* x, int64_t count) {
     constexpr int64_t kStep = 4 * Simd::kLanes;
@@ -64,7 +64,7 @@ inline float InverseRms(const T* x, int64_t count, float eps) {
     return InverseRms(SumOfSquares(x, count), count, eps);
 }
 
-// A group of a norm without its mean. Sums of lanes meet only at the end.
+// A group of a norm that subtracts the mean. Lanes are added only at the end.
 template <typename X, typename Y>
 inline void NormCentered(const dense::RmsNormArgs& args, const X* x, Y* y) {
     const auto count = static_cast<float>(args.group);
@@ -150,7 +150,8 @@ void NormGradWeight(const dense::RmsNormGradArgs& args, int part, int parts) {
     dense::WithTypes(rows, args.dy.type, args.x.type);
 }
 
-// One gated unit; `u` of tensor/activation.h goes through the same sigmoid for all of them.
+// One gated unit; `u` of tensor/activation.h is passed through the same sigmoid for all
+// activations.
 template <Activation activation>
 inline Float Gated(Float gate, Float up) {
     Float minus_u = Simd::Sub(Simd::Zero(), gate);
@@ -207,7 +208,7 @@ template <bool kGelu>
 struct GatedGrad {
     GatedGrad(Float dout, Float gate, Float up) {
         const Float one = Simd::Set(1.0f), twice_root = Simd::Set(1.5957691216f);  // sqrt(8 / pi)
-        Float u = gate, slope = gate;  // gate times the slope of u
+        Float u = gate, slope = gate;  // gate times the derivative of u
         if constexpr (kGelu) {
             const Float square = Simd::Mul(Simd::Mul(Simd::Set(0.044715f), gate), gate);
             const Float scaled = Simd::Mul(twice_root, gate);

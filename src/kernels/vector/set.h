@@ -1,21 +1,20 @@
 // The instruction set that a file of vector/ is compiled for.
 //
-// The build compiles vector/*.cc once for each set, with that set's compiler flags and WEFT_SET as
-// its name (cmake/kernels.cmake). All code here stands in the namespace of the set, so that no
-// function of one set ever takes the place of another's at link time. What it knows of the set is
-// Simd, of ../SET/simd.h:
-//   Float     a vector of kLanes floats: 8 or 16. Loads and stores know float, bfloat16 (uint16_t)
-//             and float16 (Half); LoadFirst and StoreFirst take fewer than kLanes
+// The build compiles vector/*.cc once per set, with that set's compiler flags and WEFT_SET as its
+// name (cmake/kernels.cmake). All code here is in the set's namespace, so that the linker never
+// replaces a function of one set by another's. The set is accessed through Simd, of ../SET/simd.h:
+//   Float     a vector of kLanes floats: 8 or 16. Loads and stores accept float, bfloat16
+//             (uint16_t) and float16 (Half); LoadFirst and StoreFirst handle fewer than kLanes
 //   Wide      the same lanes as doubles
-//   Int       the same lanes as 32 bits, or as their bytes
-//   Short     sums of products of bytes: a lane is 32 bits, or two sums of 16
-// and a few constants: kRegisters (16 or 32, of such vectors), kDots (multiplies pairs of BF16),
-// kMatrices (multiplies two rows by two tokens: dots.h).
-// A set with better products than low_bits.h, grids.h and the bfloat16 of micro.h says
-// WEFT_OWN_PRODUCTS, and has files low_bits.h, grids.h and units.h.
+//   Int       the same lanes as 32-bit integers, or as their bytes
+//   Short     sums of products of bytes: each lane is one 32-bit sum, or two 16-bit sums
+// and constants: kRegisters (16 or 32 such vectors), kDots (multiplies pairs of BF16), kMatrices
+// (multiplies two rows by two tokens: dots.h).
+// A set with faster products than low_bits.h, grids.h and the bfloat16 of micro.h defines
+// WEFT_OWN_PRODUCTS, and has its own low_bits.h, grids.h and units.h.
 //
-// Tails are computed by the same operations as whole vectors: where an element stands in a vector,
-// or a row in a part, does not change its bits. Sets with the same kLanes give the same bits.
+// Tails use the same operations as whole vectors: an element's position in a vector, or a row's in
+// a part, does not change its bits. Sets with the same kLanes give the same bits.
 #pragma once
 
 #include "kernels/kernels.h"
@@ -36,7 +35,7 @@ using Wide = Simd::Wide;
 using dense::CausalArgs, dense::CausalGradArgs, dense::Compute, dense::ConstMatrix, dense::Element,
     dense::ElementBytes, dense::GemmArgs, dense::Half, dense::Matrix, dense::WithTypes;
 
-// The set's table, and the parts of it that a file of vector/ has.
+// The set's table, and the functions with which the files of vector/ fill it.
 Kernels Table();
 void SetRows(Kernels& table);
 void SetAttention(Kernels& table);
@@ -46,8 +45,9 @@ void SetGemm(Kernels& table);
 void SetCausal(Kernels& table);
 void SetMatMul(Kernels& table);
 
-// matmul.cc and, for some types of weights, floats.cc and decoded.cc: rows [rows.begin, rows.end)
-// of y for every token; rows.begin is a strip's first row. Prepare: prepare.cc.
+// MatMul is in matmul.cc, its variants for some weight types in floats.cc and decoded.cc: these
+// compute rows [rows.begin, rows.end) of y for all tokens, where rows.begin is a strip's first row.
+// Prepare: prepare.cc.
 void MatMul(const MatMulArgs& args, int part, int parts);
 void MatMulFloats(const MatMulArgs& args, Range rows);
 void MatMulDecoded(const MatMulArgs& args, Range rows);

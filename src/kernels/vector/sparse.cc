@@ -1,6 +1,6 @@
-// The indexer: a row's query heads times tiles of 64 cached index keys that are made float once for
-// all heads. Dot products keep several heads and keys in registers; the heads of a position are
-// summed up in their order, so that a score's bits depend on nothing but its row and position.
+// The indexer: a row's query heads times tiles of 64 cached index keys, which are converted to
+// float once for all heads. Dot products keep several heads and keys in registers; the heads of a
+// position are summed in order, so that a score's bits depend only on its row and position.
 #include "kernels/vector/sparse.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ class IndexTiles {
         : rows_(rows),
           cols_((rows.dim + 15) / 16 * 16),
           padded_((rows.heads + kHeads - 1) / kHeads * kHeads),
-          // Behind the scores of a row, which RunIndexChoose keeps there.
+          // After the scores of a row, which RunIndexChoose keeps in the same scratch.
           queries_(rows.scratch + part * rows.scratch_floats + (rows.positions + 15) / 16 * 16),
           keys_(queries_ + padded_ * cols_),
           dots_(keys_ + kLatentTile * cols_) {}
@@ -37,7 +37,7 @@ class IndexTiles {
         }
     }
 
-    // The highest dot product of each block of positions [begin, begin + count), for each head.
+    // The highest dot product per block of positions [begin, begin + count), for each head.
     void ScoreBlocks(const Sequence& sequence, int64_t row, int64_t begin, int64_t count,
                      int64_t block, float* out, int64_t pitch) {
         if (row != row_) TakeQuery(row);
@@ -114,7 +114,7 @@ class IndexTiles {
     float* const queries_;  // [padded_][cols_]
     float* const keys_;     // [kLatentTile][cols_]
     float* const dots_;     // [padded_][kLatentTile]
-    int64_t row_ = -1;      // whose query stands there
+    int64_t row_ = -1;      // whose query is loaded
 };
 
 void IndexScores(const IndexScoresArgs& args, int part, int parts) {

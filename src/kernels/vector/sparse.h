@@ -6,9 +6,9 @@
 
 namespace weft::kernels::WEFT_SET {
 
-// latent.cc, beside latent attention to all positions.
+// In latent.cc.
 void SparseLatent(const SparseLatentArgs& args, int part, int parts);
-// attention.cc, likewise.
+// In attention.cc.
 void BlockAttention(const BlockAttentionArgs& args, int part, int parts);
 void AttendWindows(const WindowAttentionArgs& args, int part, int parts);
 

@@ -1,4 +1,4 @@
-// Where the sums of a strip go: from the accumulators of one matmul to the rows of y.
+// Stores the sums of a strip to the rows of y.
 #pragma once
 
 #include <algorithm>
@@ -7,10 +7,11 @@
 
 namespace weft::kernels::WEFT_SET {
 
-// Vectors of a strip's rows.
+// Vectors per strip.
 inline constexpr int kParts = static_cast<int>(kStripRows) / Simd::kLanes;
 
-// The sums of the kLanes rows from `row` on for one token, and the bias; fewer at the matrix's end.
+// Stores the sums of the kLanes rows from `row` on for one token, plus the bias; fewer at the
+// matrix's end.
 WEFT_INLINE void StoreSums(const MatMulArgs& args, int64_t row, int64_t token, Float sums) {
     const int64_t left = args.weight.rows - row;
     if (left <= 0) return;
@@ -25,7 +26,7 @@ WEFT_INLINE void StoreSums(const MatMulArgs& args, int64_t row, int64_t token, F
     Simd::StoreUpTo(args.y + token * args.y_stride + row, sums, left);
 }
 
-// The same for sums in float64: rounded once, or stored as they are.
+// The same for float64 sums: rounded once, or stored unrounded.
 WEFT_INLINE void StoreWide(const MatMulArgs& args, int64_t row, int64_t token, Wide sums) {
     if (args.wide == nullptr) return StoreSums(args, row, token, Simd::Narrow(sums));
     const int64_t left = args.weight.rows - row;
