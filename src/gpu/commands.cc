@@ -1,4 +1,4 @@
-// Recordings, their submissions and times.
+// Recordings, their submissions and timestamps.
 #include <array>
 #include <vector>
 
@@ -41,7 +41,7 @@ class CommandsOfCore : public Commands {
         }
         if (handles.pipeline != bound_) {
             core_->calls.CmdBindPipeline(buffer_, VK_PIPELINE_BIND_POINT_COMPUTE, handles.pipeline);
-            // Anew for each: layouts with other push constants are not compatible.
+            // Bound again for each kernel: layouts with other push constants are not compatible.
             core_->calls.CmdBindDescriptorSets(buffer_, VK_PIPELINE_BIND_POINT_COMPUTE,
                                                handles.layout, 0, 1, &core_->guard.set, 0, nullptr);
             bound_ = handles.pipeline;
@@ -90,7 +90,7 @@ class CommandsOfCore : public Commands {
     VkCommandBuffer buffer_ = VK_NULL_HANDLE;
     VkQueryPool queries_ = VK_NULL_HANDLE;
     VkPipeline bound_ = VK_NULL_HANDLE;
-    uint32_t times_ = 0;  // that were recorded: those below
+    uint32_t times_ = 0;  // number of recorded timestamps: 0 to times_ - 1
     uint64_t submission_ = 0;
     Status failed_;
     bool ended_ = false;
@@ -116,7 +116,7 @@ Status CommandsOfCore::Begin() {
     VkCommandBufferBeginInfo info{};
     info.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO;
     WEFT_TRY(core_->Check("vkBeginCommandBuffer", core_->calls.BeginCommandBuffer(buffer_, &info)));
-    Barrier();  // what was submitted before is done, and seen
+    Barrier();  // earlier submissions are done, and their writes visible
     return {};
 }
 
@@ -151,7 +151,7 @@ Status CommandsOfCore::End() {
 }
 
 Status CommandsOfCore::Submit(uint64_t submission) {
-    WEFT_CHECK(ended_ && submission_ <= core_->done);  // else it may still run
+    WEFT_CHECK(ended_ && submission_ <= core_->done);  // otherwise it may still be running
     VkTimelineSemaphoreSubmitInfo timeline{};
     timeline.sType = VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO;
     timeline.signalSemaphoreValueCount = 1;
@@ -196,7 +196,7 @@ Result<std::unique_ptr<Commands>> RecordOn(std::shared_ptr<Core> core) {
 }
 
 Status SubmitOn(const Commands& commands, uint64_t submission) {
-    // The recording is not changed, but what is known of its submissions.
+    // Only the record of submissions changes, not the commands.
     auto& own = const_cast<CommandsOfCore&>(static_cast<const CommandsOfCore&>(commands));
     return own.Submit(submission);
 }

@@ -17,10 +17,10 @@ namespace {
 constexpr int64_t kSettleMs = 60'000;
 constexpr uint64_t kSettleSliceNs = 100'000'000;
 
-// Mesa writes its cache of shaders in a thread of the lowest priority. A process that was killed
-// keeps its memory and its connections until each of its threads has run once more, which takes
-// such a one seconds where other programs use all cores. So the driver's threads get the priority
-// of the others, where the system lets us give it (to root, or by RLIMIT_NICE).
+// Mesa writes its shader cache in a thread of the lowest priority. A killed process keeps its
+// memory and connections until each of its threads has run once more, which takes such a thread
+// seconds while other programs use all cores. So the driver's threads are raised to normal
+// priority, where the system permits it (for root, or by RLIMIT_NICE).
 void LiftThreadsOfDriver() {
     const int usual = ::getpriority(PRIO_PROCESS, 0);
     std::error_code error;
@@ -80,7 +80,7 @@ Status Core::Create() {
 
 Core::~Core() {
     if (!Settled() || abandoned) {
-        // A kernel still runs: to destroy what it uses is worse than to leave it.
+        // A kernel is still running: leaking its resources is better than destroying them.
         static_cast<void>(instance.release());
         return;
     }
@@ -88,7 +88,7 @@ Core::~Core() {
     if (semaphore != VK_NULL_HANDLE) calls.DestroySemaphore(device, semaphore, nullptr);
     if (device == VK_NULL_HANDLE) return;
     auto destroy = calls.DestroyDevice;
-    if (destroy == nullptr) {  // FindDeviceCalls did not reach it
+    if (destroy == nullptr) {  // FindDeviceCalls failed before it
         destroy = reinterpret_cast<PFN_vkDestroyDevice>(
             calls.GetDeviceProcAddr(device, "vkDestroyDevice"));
     }
@@ -113,7 +113,7 @@ Result<uint64_t> Core::Done() {
     uint64_t value = 0;
     WEFT_TRY(Check("vkGetSemaphoreCounterValue",
                    calls.GetSemaphoreCounterValue(device, semaphore, &value)));
-    // Some drivers tell a lost device by a value that nobody signals.
+    // Some drivers report a lost device by a counter value that was never signaled.
     if (value > submitted) return Fail("vkGetSemaphoreCounterValue", VK_ERROR_DEVICE_LOST);
     uint64_t before = done;
     while (before < value && !done.compare_exchange_weak(before, value)) {
@@ -125,7 +125,8 @@ bool Core::Settled() {
     const uint64_t last = submitted;
     if (gone || done >= last) return true;
     const Deadline deadline = Deadline::In(kSettleMs);
-    int losses = 0;  // a lost device runs nothing; asked twice, since what follows can't be undone
+    int losses = 0;  // a lost device runs nothing; checked twice, since the next step can't be
+                     // undone
     VkSemaphoreWaitInfo info{};
     info.sType = VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO;
     info.semaphoreCount = 1;

@@ -1,5 +1,5 @@
-// What a device and all that it made share: the instance, the device, its queue and the count of
-// submissions. Whoever goes last takes it away.
+// State that a device and all objects made from it share: the instance, the device, its queue and
+// the count of submissions. Destroyed with the last of these objects.
 //
 // Thread: Settled, Fail and lost from any; the rest from the caller of the Device.
 #pragma once
@@ -19,20 +19,20 @@ struct Core {
     Core(const Core&) = delete;
     Core& operator=(const Core&) = delete;
     ~Core();
-    Status Create();  // the device, its queue, semaphore and guard
+    Status Create();  // creates the device, its queue, semaphore and guard
 
     std::string Who() const;  // "gpu 0 (AMD Radeon 8060S)", for errors
-    // The error of a call; remembers a lost device.
+    // Makes the error of a failed call; records a lost device.
     Error Fail(std::string_view call, VkResult result);
     Status Check(std::string_view call, VkResult result) {
         if (result == VK_SUCCESS) return {};
         return Fail(call, result);
     }
     Status status() const;
-    // How many submissions are done.
+    // The number of completed submissions.
     Result<uint64_t> Done();
-    // Before something goes that submissions may use: waits until those made so far are done, for a
-    // bounded time. False: they are not, and what they use must be left to the driver.
+    // Call before destroying an object that submissions may use: waits, for a bounded time, until
+    // all submissions so far are done. False: they are not done, and the object must be leaked.
     bool Settled();
 
     std::unique_ptr<Instance> instance;
@@ -40,26 +40,27 @@ struct Core {
     Calls calls;
     VkDevice device = VK_NULL_HANDLE;
     VkQueue queue = VK_NULL_HANDLE;
-    VkSemaphore semaphore = VK_NULL_HANDLE;  // timeline: its value is the submissions done
+    VkSemaphore semaphore = VK_NULL_HANDLE;  // timeline: its value is the number of completed
+                                             // submissions
     Guard guard;
     std::atomic<uint64_t> submitted{0}, done{0};
-    std::atomic<bool> lost{false};       // a call said so
-    std::atomic<bool> gone{false};       // and nothing of it runs any more
-    std::atomic<bool> abandoned{false};  // something was left to the driver: so is the device
+    std::atomic<bool> lost{false};       // a call returned VK_ERROR_DEVICE_LOST
+    std::atomic<bool> gone{false};       // and nothing runs on it any more
+    std::atomic<bool> abandoned{false};  // some object was leaked, so the device must be, too
 };
 
-// A pipeline cache of a device, kept in a file where there is a folder.
+// A device's pipeline cache, stored in a file if a folder is given.
 class PipelineCache {
   public:
     explicit PipelineCache(std::shared_ptr<Core> core) : core_(std::move(core)) {}
     PipelineCache(const PipelineCache&) = delete;
     PipelineCache& operator=(const PipelineCache&) = delete;
     ~PipelineCache();
-    // Begins empty where the file is missing, of another driver, or damaged.
+    // Starts empty if the file is missing, damaged, or from another driver.
     Status Open(const std::string& folder);
     VkPipelineCache handle() const { return handle_; }
     void Grew() { grew_ = true; }
-    void Save();  // where it grew; a failure is a warning
+    void Save();  // writes the file if the cache grew; a failure is a warning
 
   private:
     std::shared_ptr<Core> core_;
@@ -79,7 +80,7 @@ struct KernelHandles {
 KernelHandles HandlesOf(const Kernel& kernel);
 
 Result<std::unique_ptr<Commands>> RecordOn(std::shared_ptr<Core> core);
-// Submits them as number `submission`.
+// Submits the commands as number `submission`.
 Status SubmitOn(const Commands& commands, uint64_t submission);
 std::vector<int64_t> TimesOf(const Commands& commands, uint32_t count);
 

@@ -1,8 +1,8 @@
-// GPUs through Vulkan 1.2 compute: which there are, and one that is open.
+// GPUs through Vulkan 1.2 compute: lists devices, and opens one.
 //
-// All that knows a vk* name is in this folder. libvulkan.so.1 is opened when it is first asked for,
-// so that a weft without it runs on the CPU; kernels have device addresses among their push
-// constants, and no descriptors but that of the stop word.
+// Only this folder uses vk* names. libvulkan.so.1 is opened at the first use, so that Weft runs on
+// the CPU without it. Kernels get device addresses as push constants, and have no descriptors
+// except that of the stop word.
 //
 //     WEFT_ASSIGN(auto device, Device::Open(0));
 //     WEFT_ASSIGN(Buffer buffer, device->Allocate(bytes, Place::kDevice));
@@ -13,7 +13,8 @@
 // Errors: kUnsupported (no loader, no device, a feature that is missing: the message names it and
 // what to install), kNotFound (no device of this index), kOutOfMemory, kPeerLost
 // (VK_ERROR_DEVICE_LOST), kIo (any other call that failed, with its name and result).
-// Thread: one caller for a Device and all that it made, but for Allocate and Buffer's end.
+// Thread: one caller for a Device and all objects made from it, except Allocate and Buffer's
+// destructor.
 #pragma once
 
 #include <array>
@@ -34,14 +35,14 @@ enum class Kind { kDiscrete, kIntegrated, kVirtual, kCpu };  // kCpu: lavapipe a
 
 struct Heap {
     uint64_t total_bytes = 0;
-    uint64_t free_bytes = 0;  // by VK_EXT_memory_budget; total where the driver does not say
+    uint64_t free_bytes = 0;  // from VK_EXT_memory_budget; equals total if the driver does not say
     bool device_local = false;
-    // Buffers of kernels can lie there. Of an integrated GPU that may be heaps that are not
-    // device-local: RADV calls a third of what the GPU has of an APU's memory the host's.
+    // Kernels' buffers can be allocated there. On an integrated GPU this may include heaps that are
+    // not device-local: RADV reports a third of the GPU's part of an APU's memory as the host's.
     bool for_kernels = false;
 };
 
-// One that the loader lists, in its order.
+// A device, in the loader's order.
 struct Description {
     int index = 0;
     Kind kind = Kind::kDiscrete;
@@ -50,40 +51,42 @@ struct Description {
     std::string api;     // "1.4.305"
     uint32_t vendor_id = 0, device_id = 0, driver_version = 0;
     std::vector<Heap> heaps;
-    // As the driver runs by itself; of Intel's, what kernels ask for.
+    // Default subgroup size of the driver; for Intel, the size that kernels request.
     uint32_t subgroup = 0;
-    uint32_t least_subgroup = 0, most_subgroup = 0;  // that a kernel may ask for; equal: no choice
-    uint32_t shared_bytes = 0;                       // of a workgroup
-    uint32_t most_invocations = 0;                   // of a workgroup
-    std::array<uint32_t, 3> most_groups{};           // of a Run in x, y, z: 65,535 on some
-    bool integer_dot = false;                        // of packed int8
-    bool fast_integer_dot = false;    // and the driver says that this is what the GPU has units for
-    bool float16 = false;             // arithmetic, and what else kernels for matrix units use
-    bool cooperative_matrix = false;  // f16 x f16 -> f32 of 16 x 16 x 16, by a subgroup
+    uint32_t least_subgroup = 0, most_subgroup = 0;  // range that a kernel may request; equal: no
+                                                     // choice
+    uint32_t shared_bytes = 0;                       // per workgroup
+    uint32_t most_invocations = 0;                   // per workgroup
+    std::array<uint32_t, 3> most_groups{};           // of a Run in x, y, z: 65,535 on some devices
+    bool integer_dot = false;                        // dot products of packed int8
+    bool fast_integer_dot = false;    // and the driver says that the GPU has hardware for it
+    bool float16 = false;  // float16 arithmetic, and other features of kernels for matrix units
+    bool cooperative_matrix = false;  // f16 x f16 -> f32 of 16 x 16 x 16, per subgroup
     bool host_import = false;         // VK_EXT_external_memory_host
-    bool unified = false;             // device-local memory that the host maps, and no other
-    float timestamp_ns = 0;           // of one tick; 0: no timestamps
-    // What stands against its use: a feature that is missing, a lavapipe that computes wrongly.
+    bool unified = false;             // all device-local memory is mapped by the host
+    float timestamp_ns = 0;           // per tick; 0: no timestamps
+    // The reason why it can't be used: a missing feature, a lavapipe version with wrong results.
     // Empty: it can be opened.
     std::string unusable;
 };
 // "discrete", "integrated", "virtual", "cpu".
 const char* KindName(Kind kind);
 
-// An empty list where the loader has none.
+// Empty if the loader finds no device.
 Result<std::vector<Description>> ListDevices();
 
-// kDevice: where kernels read fastest. kHost: mapped and cached, written and read by both.
-// kMeeting: the same, and each sees what the other writes while a submission runs, where the driver
-// has memory of which that is said (VK_AMD_device_coherent_memory: AMD's caches do not hear of the
-// host).
-// kInbox: mapped; the host writes, kernels read while a submission runs. On a card it is its own
-// memory, where there is a window to it: caches of an NVIDIA card keep lines of the host's memory
-// for as long as a submission runs.
+// kDevice: memory that kernels read fastest. kHost: mapped and cached; the host and kernels read
+// and write it.
+// kMeeting: as kHost, and each side sees the other's writes while a submission runs, if the driver
+// has memory with that guarantee (VK_AMD_device_coherent_memory: AMD's caches are not coherent with
+// the host otherwise).
+// kInbox: mapped; the host writes and kernels read it while a submission runs. On a card it is the
+// card's own memory, if the host can map it: an NVIDIA card caches lines of host memory for the
+// whole submission.
 enum class Place { kDevice, kHost, kMeeting, kInbox };
 
-// Memory of a device, freed at its end (which waits for submissions that run). At first it holds
-// anything.
+// Memory of a device. The destructor frees it, after waiting for running submissions. Initial
+// contents are undefined.
 class Buffer {
   public:
     struct Held;  // gpu/memory.h
@@ -95,8 +98,8 @@ class Buffer {
 
     uint64_t address() const { return address_; }
     uint64_t size_bytes() const { return size_; }
-    // Null where the host has no way to it. What the host writes is there for the next Submit, what
-    // kernels wrote is there after Wait.
+    // Null if the host can't access it. Writes of the host are visible to the next Submit; writes
+    // of kernels are visible after Wait.
     std::byte* host() const { return host_; }
     const Held* held() const { return held_.get(); }
 
@@ -110,7 +113,7 @@ class Buffer {
 class Kernel {
   public:
     virtual ~Kernel() = default;
-    virtual uint32_t subgroup() const = 0;  // that it runs with
+    virtual uint32_t subgroup() const = 0;  // subgroup size that it runs with
 };
 
 struct KernelCode {
@@ -118,23 +121,23 @@ struct KernelCode {
     std::span<const uint32_t> spirv;        // entry point "main"
     uint32_t args_bytes = 0;                // of push constants, at most kMostArgsBytes
     std::span<const uint32_t> constants{};  // specialization constants 0, 1, ...
-    uint32_t subgroup = 0;                  // that it must run with; 0: the driver's choice
-    // Where the device's stop word is not 0, the kernel does nothing (shaders/guard.glsl).
+    uint32_t subgroup = 0;                  // required subgroup size; 0: the driver's choice
+    // The kernel does nothing if the device's stop word is not 0 (shaders/guard.glsl).
     bool guarded = false;
 };
 inline constexpr uint32_t kMostArgsBytes = 128;
 
-// Workgroups of a Run in x, y, z: those that begin at `first`. (In a kernel gl_WorkGroupID counts
-// from there, gl_NumWorkGroups is `count`.)
+// Workgroups of a Run in x, y, z, starting at `first`. (In a kernel, gl_WorkGroupID starts at
+// `first`, and gl_NumWorkGroups is `count`.)
 struct Groups {
     std::array<uint32_t, 3> count{1, 1, 1}, first{};
 };
 
-// What one submission runs, recorded once, submitted any number of times.
+// The contents of a submission: recorded once, submitted any number of times.
 class Commands {
   public:
     virtual ~Commands() = default;
-    // More workgroups than most_groups make End fail. args: the kernel's push constants.
+    // args: the kernel's push constants. If there are more workgroups than most_groups, End fails.
     virtual void Run(const Kernel& kernel, std::span<const std::byte> args,
                      const Groups& groups) = 0;
     void Run(const Kernel& kernel, std::span<const std::byte> args, uint32_t x, uint32_t y = 1,
@@ -144,20 +147,20 @@ class Commands {
     virtual void Copy(const Buffer& from, uint64_t from_byte, const Buffer& to, uint64_t to_byte,
                       uint64_t bytes) = 0;
     virtual void Fill(const Buffer& buffer, uint64_t byte, uint64_t bytes, uint32_t word) = 0;
-    // What was recorded before is done, and its writes are seen, before what follows begins.
+    // Commands recorded before it finish, and their writes become visible, before later ones start.
     virtual void Barrier() = 0;
-    // Time i of this submission is when all before is done. At most kMostTimes of them.
+    // Records time i of the submission, when all earlier commands are done. At most kMostTimes.
     virtual void Time(uint32_t i) = 0;
-    // Ends the recording. Writes to host memory are seen by the host after Wait.
+    // Ends the recording. The host sees writes to host memory after Wait.
     virtual Status End() = 0;
 };
 inline constexpr uint32_t kMostTimes = 4096;
 
 struct OpenOptions {
-    // The validation layer; each message is a failure (kIo) of the next Wait. kUnsupported where it
-    // is not installed.
+    // Enables the validation layer; each of its messages makes the next Wait fail (kIo). Errors:
+    // kUnsupported if it is not installed.
     bool validate = false;
-    std::string cache_folder{};  // of compiled pipelines; empty: none is kept
+    std::string cache_folder{};  // for compiled pipelines; empty: none are stored
 };
 
 class Device {
@@ -166,25 +169,26 @@ class Device {
     static Result<std::shared_ptr<Device>> Open(int index, const OpenOptions& options = {});
 
     virtual const Description& description() const = 0;
-    virtual std::vector<Heap> heaps() const = 0;  // as they are now
-    // kOutOfMemory: the message has the sum and what the heaps have. Larger than 1 GiB or so may
-    // fail where the driver forbids it; callers cut.
+    virtual std::vector<Heap> heaps() const = 0;  // current values
+    // Errors: kOutOfMemory, with the size and the heaps' free bytes. Allocations of more than about
+    // 1 GiB may exceed the driver's limit (most_buffer_bytes); callers must split them.
     virtual Result<Buffer> Allocate(uint64_t bytes, Place place) = 0;
     virtual uint64_t most_buffer_bytes() const = 0;
-    // Its first word is what guarded kernels look at; the others of its 256 bytes are the caller's.
-    // Nothing has filled it.
+    // A buffer whose first word guarded kernels check; the rest of its 256 bytes belongs to the
+    // caller. Not initialized.
     virtual const Buffer& stop_word() const = 0;
     virtual Result<std::unique_ptr<Kernel>> MakeKernel(const KernelCode& code) = 0;
     virtual Result<std::unique_ptr<Commands>> Record() = 0;
-    // Submissions run in order. The Commands must live, and not be submitted again, until a Wait
-    // after it has returned. Returns a number for Wait.
+    // Submissions run in order. The Commands must live, and must not be submitted again, until a
+    // later Wait has returned. Returns a number for Wait.
     virtual Result<uint64_t> Submit(const Commands& commands) = 0;
-    // Until that submission and all before are done. kTimeout: not by then, they go on.
+    // Waits until that submission and all earlier ones are done. Errors: kTimeout; the submissions
+    // continue.
     virtual Status Wait(uint64_t submission, Deadline deadline) = 0;
-    // Of the submission of these commands that was waited for last: nanoseconds, Time(0) is 0.
-    // Empty where the device tells no times, or these were not recorded.
+    // Times of the commands' last submission that was waited for, in nanoseconds from Time(0).
+    // Empty if the device has no timestamps, or none were recorded.
     virtual std::vector<int64_t> Times(const Commands& commands, uint32_t count) = 0;
-    // kPeerLost once a call said that the device is lost; nothing works after that.
+    // kPeerLost once a call has reported the device as lost; nothing works after that.
     virtual Status status() const = 0;
 };
 

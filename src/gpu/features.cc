@@ -16,8 +16,8 @@ constexpr std::pair<bool Extensions::*, const char*> kExtensions[] = {
     {&Extensions::device_coherent_memory, VK_AMD_DEVICE_COHERENT_MEMORY_EXTENSION_NAME},
 };
 
-// What kernels declare (tests/vulkan/features_test.cc reads it from them), and what their memory
-// and submissions are made with.
+// Features that kernels declare (tests/vulkan/features_test.cc reads them from the kernels), and
+// features for memory and submissions.
 constexpr std::pair<VkBool32 VkPhysicalDeviceFeatures::*, const char*> kNeeded[] = {
     {&VkPhysicalDeviceFeatures::shaderInt64, "shaderInt64"},
 };
@@ -29,7 +29,7 @@ constexpr std::pair<VkBool32 VkPhysicalDeviceVulkan12Features::*, const char*> k
     {&VkPhysicalDeviceVulkan12Features::scalarBlockLayout, "scalarBlockLayout"},
     {&VkPhysicalDeviceVulkan12Features::timelineSemaphore, "timelineSemaphore"},
 };
-// What kernels for matrix units use more.
+// Additional features of kernels for matrix units.
 constexpr std::pair<VkBool32 VkPhysicalDeviceVulkan12Features::*, const char*> kOfMatrices[] = {
     {&VkPhysicalDeviceVulkan12Features::shaderFloat16, "shaderFloat16"},
     {&VkPhysicalDeviceVulkan12Features::vulkanMemoryModel, "vulkanMemoryModel"},

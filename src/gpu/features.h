@@ -1,12 +1,12 @@
-// Extensions and features of a device: what kernels need, and what they use where it is there.
+// Extensions and features of a device: those that kernels need, and those that they use if present.
 #pragma once
 
 #include <vector>
 
 #include "gpu/loader.h"
 
-// Of VK_KHR_cooperative_matrix, which headers before 1.3.255 do not have. The names are Vulkan's,
-// the values those of its registry.
+// Declarations of VK_KHR_cooperative_matrix, which headers before 1.3.255 lack. The names are
+// Vulkan's, the values those of its registry.
 #ifndef VK_KHR_cooperative_matrix
 #define VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME "VK_KHR_cooperative_matrix"
 constexpr auto VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR =
@@ -40,7 +40,7 @@ using PFN_vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR =
 
 namespace weft::gpu {
 
-// Those that a device has of the ones that are used.
+// The used extensions that a device has.
 struct Extensions {
     bool subgroup_size_control = false;
     bool integer_dot_product = false;
@@ -53,17 +53,18 @@ struct Extensions {
 };
 Result<Extensions> ReadExtensions(const Calls& calls, VkPhysicalDevice device);
 
-// A chain for vkGetPhysicalDeviceFeatures2, and for vkCreateDevice. Not copied: parts point at
-// each other.
+// A structure chain for vkGetPhysicalDeviceFeatures2 and vkCreateDevice. Not copyable: its parts
+// point to each other.
 struct Features {
     explicit Features(const Extensions& extensions);
     Features(const Features&) = delete;
     Features& operator=(const Features&) = delete;
-    // The name of the first that is needed and not there; or null.
+    // The name of the first required feature that is missing, or null.
     const char* FirstLacking() const;
-    // Whether all is there that kernels with float16 arithmetic and matrix units use more.
+    // Whether all additional features of kernels with float16 arithmetic and matrix units are
+    // there.
     bool MatrixKernels() const;
-    // Of these, sets what is used and `has` has.
+    // Enables the used features that `has` contains.
     void Choose(const Features& has);
 
     VkPhysicalDeviceFeatures2 base{};
@@ -76,7 +77,7 @@ struct Features {
     VkPhysicalDeviceCoherentMemoryFeaturesAMD coherent{};
 };
 
-// Whether f16 x f16 -> f32 of 16 x 16 x 16 by a subgroup is among a device's cooperative matrices.
+// Whether the device's cooperative matrices include f16 x f16 -> f32 of 16 x 16 x 16 per subgroup.
 Result<bool> HasMatrix16(const Calls& calls, VkInstance instance, VkPhysicalDevice device);
 
 }  // namespace weft::gpu

@@ -1,5 +1,5 @@
-// What the guard of kernels looks at (shaders/guard.glsl): a buffer of the device, the only
-// descriptor that kernels have.
+// The buffer that guarded kernels check (shaders/guard.glsl), which is the only descriptor of
+// kernels.
 //
 // Thread: as gpu/core.h.
 #pragma once
@@ -13,9 +13,9 @@ struct Guard {
 
     VkDescriptorSetLayout layout = VK_NULL_HANDLE;
     VkDescriptorPool pool = VK_NULL_HANDLE;
-    VkDescriptorSet set = VK_NULL_HANDLE;  // of the pool, goes with it
+    VkDescriptorSet set = VK_NULL_HANDLE;  // freed with the pool
 
-    // The name of the call that failed is in `call`.
+    // On failure, `call` receives the name of the failed call.
     VkResult Create(const Calls& calls, VkDevice device, const char*& call);
     void PointAt(const Calls& calls, VkDevice device, VkBuffer buffer) const;
     void Destroy(const Calls& calls, VkDevice device);

@@ -9,7 +9,7 @@ namespace weft::gpu {
 namespace {
 
 constexpr const char* kLayer = "VK_LAYER_KHRONOS_validation";
-constexpr size_t kMostMessages = 64;  // that are kept
+constexpr size_t kMostMessages = 64;  // kept at most
 constexpr std::string_view kWho = "Vulkan";
 
 VKAPI_ATTR VkBool32 VKAPI_CALL OnMessage(VkDebugUtilsMessageSeverityFlagBitsEXT,
@@ -95,7 +95,7 @@ Status Instance::Create(bool validate) {
         info.ppEnabledLayerNames = &layer;
         info.enabledExtensionCount = 1;
         info.ppEnabledExtensionNames = &extension;
-        info.pNext = &messenger;  // for what is said while the instance is made and goes
+        info.pNext = &messenger;  // for messages while the instance is created and destroyed
     }
     result = calls_.CreateInstance(&info, nullptr, &handle_);
     if (result != VK_SUCCESS) handle_ = VK_NULL_HANDLE;
@@ -114,7 +114,7 @@ Instance::~Instance() {
     if (messenger_ != VK_NULL_HANDLE)
         calls_.DestroyDebugUtilsMessengerEXT(handle_, messenger_, nullptr);
     if (handle_ != VK_NULL_HANDLE) {
-        // What FindInstanceCalls may not have reached.
+        // FindInstanceCalls may have failed before it.
         auto destroy = reinterpret_cast<PFN_vkDestroyInstance>(
             calls_.GetInstanceProcAddr(handle_, "vkDestroyInstance"));
         if (destroy != nullptr) destroy(handle_, nullptr);
@@ -124,14 +124,14 @@ Instance::~Instance() {
 }
 
 Result<std::vector<VkPhysicalDevice>> Instance::Devices() const {
-    for (int attempt = 0; attempt < 4; ++attempt) {  // their number may change between the calls
+    for (int attempt = 0; attempt < 4; ++attempt) {  // the number may change between the calls
         uint32_t count = 0;
         VkResult result = calls_.EnumeratePhysicalDevices(handle_, &count, nullptr);
         std::vector<VkPhysicalDevice> devices(count);
         if (result == VK_SUCCESS && count > 0)
             result = calls_.EnumeratePhysicalDevices(handle_, &count, devices.data());
         if (result == VK_INCOMPLETE) continue;
-        // No device of any driver can be used, as without permission to /dev/dri.
+        // No driver has a usable device, for example without permission for /dev/dri.
         if (result == VK_ERROR_INITIALIZATION_FAILED) return std::vector<VkPhysicalDevice>();
         if (result != VK_SUCCESS) return CallError(kWho, "vkEnumeratePhysicalDevices", result);
         devices.resize(count);

@@ -1,6 +1,6 @@
-// An instance of Vulkan, and what its devices are and have.
+// A Vulkan instance, and the properties of its devices.
 //
-// Thread: one caller; the validation layer may add messages from any.
+// Thread: one caller; the validation layer may add messages from any thread.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@
 
 namespace weft::gpu {
 
-// What the validation layer said.
+// Messages of the validation layer.
 class Messages {
   public:
     void Add(std::string message);
@@ -28,11 +28,12 @@ class Messages {
 
 class Instance {
   public:
-    // Null where no driver is installed. kUnsupported: `validate`, but there is no layer.
+    // Returns null if no driver is installed. Errors: kUnsupported if `validate` is set and the
+    // layer is missing.
     static Result<std::unique_ptr<Instance>> Make(Loader loader, bool validate);
     Instance(const Instance&) = delete;
     Instance& operator=(const Instance&) = delete;
-    ~Instance();  // logs the messages that nobody took
+    ~Instance();  // logs messages that were not taken
 
     const Calls& calls() const { return calls_; }
     VkInstance handle() const { return handle_; }
@@ -49,7 +50,7 @@ class Instance {
     bool none_ = false;  // no driver
 };
 
-// One of them, with what device.h does not show.
+// A device, with properties that device.h does not expose.
 struct Physical {
     VkPhysicalDevice handle = VK_NULL_HANDLE;
     Description description;
@@ -58,16 +59,16 @@ struct Physical {
     VkPhysicalDeviceMemoryProperties memory{};
     uint64_t most_buffer_bytes = 0;
     Extensions extensions;
-    bool subgroup_control = false;  // a kernel may ask for its size of a subgroup
+    bool subgroup_control = false;  // a kernel may request its subgroup size
     bool full_subgroups = false;
-    bool device_coherent = false;  // memory that AMD's caches leave alone may be asked for
+    bool device_coherent = false;  // memory that AMD's GPU caches bypass may be allocated
     std::array<uint8_t, VK_UUID_SIZE> cache_uuid{};
 };
 Result<Physical> Describe(const Instance& instance, VkPhysicalDevice device, int index);
-// As they are now; of `physical`, memory, extensions and description.unified are looked at.
+// Current values. Reads memory, extensions and description.unified of `physical`.
 std::vector<Heap> ReadHeaps(const Calls& calls, const Physical& physical);
 
-// ListDevices and Device::Open with a loader other than the system's.
+// ListDevices and Device::Open with a given loader instead of the system's.
 Result<std::vector<Description>> ListDevicesOf(Loader loader);
 Result<std::shared_ptr<Device>> OpenDeviceOf(Loader loader, int index, const OpenOptions& options);
 

@@ -7,7 +7,7 @@
 namespace weft::gpu {
 namespace {
 
-// As in shaders/guard.glsl.
+// Same as in shaders/guard.glsl.
 constexpr uint32_t kGuardedConstant = 30;
 
 class KernelOfCore : public Kernel {

@@ -1,4 +1,4 @@
-// Calls of Vulkan, found by name in libvulkan.so.1, which is opened when it is first asked for.
+// Vulkan functions, looked up by name in libvulkan.so.1, which is opened at the first use.
 //
 // Thread: any.
 #pragma once
@@ -10,8 +10,8 @@
 
 namespace weft::gpu {
 
-// Found before there is an instance, of an instance, and of a device. Those of extensions are null
-// where they are missing; all others are there.
+// Functions that are looked up without an instance, in an instance, and in a device. Missing
+// functions of extensions are null; all others are present.
 #define WEFT_VK_GLOBAL(X)               \
     X(EnumerateInstanceVersion)         \
     X(EnumerateInstanceLayerProperties) \
@@ -91,18 +91,18 @@ struct Calls {
 struct Loader {
     PFN_vkGetInstanceProcAddr get = nullptr;
 };
-// The system's libvulkan.so.1; kUnsupported, with what to install, where it can't be opened. It
-// stays open.
+// The system's libvulkan.so.1. It stays open. Errors: kUnsupported, with the package to install, if
+// it can't be opened.
 Result<Loader> SystemLoader();
 
-// Fill in their part of `calls`; kUnsupported names a call that is missing.
+// Look up their part of `calls`. Errors: kUnsupported names a missing function.
 Status FindGlobalCalls(Calls& calls);
 Status FindInstanceCalls(Calls& calls, VkInstance instance);
 Status FindDeviceCalls(Calls& calls, VkDevice device);
 
 // "VK_ERROR_OUT_OF_DEVICE_MEMORY", or the number.
 std::string ResultName(VkResult result);
-// kOutOfMemory, kPeerLost (VK_ERROR_DEVICE_LOST) or kIo, with the call and its result.
+// An error with the call and its result: kOutOfMemory, kPeerLost (VK_ERROR_DEVICE_LOST) or kIo.
 Error CallError(std::string_view who, std::string_view call, VkResult result);
 
 }  // namespace weft::gpu

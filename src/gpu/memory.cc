@@ -1,4 +1,4 @@
-// Memory of a device: which type of it a buffer gets, and its life.
+// Device memory: the choice of a buffer's memory type, and its lifetime.
 #include "gpu/memory.h"
 
 #include <algorithm>
@@ -12,20 +12,21 @@ constexpr VkMemoryPropertyFlags kVisible = VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT;
 constexpr VkMemoryPropertyFlags kCoherent = VK_MEMORY_PROPERTY_HOST_COHERENT_BIT;
 constexpr VkMemoryPropertyFlags kCached = VK_MEMORY_PROPERTY_HOST_CACHED_BIT;
 constexpr VkMemoryPropertyFlags kMapped = kVisible | kCoherent;
-// Types with other properties (protected, lazily allocated) are not for us.
+// Types with other properties (protected, lazily allocated) are not used.
 constexpr VkMemoryPropertyFlags kKnown = kLocal | kVisible | kCoherent | kCached;
 constexpr VkMemoryPropertyFlags kMeets =
     VK_MEMORY_PROPERTY_DEVICE_COHERENT_BIT_AMD | VK_MEMORY_PROPERTY_DEVICE_UNCACHED_BIT_AMD;
 
-// What a type is worth for a use; 0: it does not do.
+// Rating of a memory type for a use; 0: unsuitable.
 int WorthForDevice(VkMemoryPropertyFlags flags, bool unified) {
     const bool mapped = (flags & kMapped) == kMapped;
     if ((flags & kLocal) != 0) return mapped == unified ? 3 : 2;
-    return unified && mapped ? 1 : 0;  // the same memory, by another heap
+    return unified && mapped ? 1 : 0;  // the same memory through another heap
 }
 int WorthForHost(VkMemoryPropertyFlags flags, bool unified) {
     if ((flags & kMapped) != kMapped) return 0;
-    if (!unified && (flags & kLocal) != 0) return 0;  // on a card: slow to read over PCIe, scarce
+    if (!unified && (flags & kLocal) != 0) return 0;  // on a card: slow to read over PCIe, and
+                                                      // scarce
     return (flags & kCached) != 0 ? 2 : 1;
 }
 int WorthForMeeting(VkMemoryPropertyFlags flags, bool unified) {
@@ -80,15 +81,15 @@ Status CreateBuffer(Core& core, uint64_t bytes, VkBuffer& buffer) {
     return core.Fail("vkCreateBuffer", result);
 }
 
-// The types that do, best first; behind the others those whose heap has no room by what the driver
-// says now: it may promise it all the same, and lose the device when it is touched.
+// The suitable types, best first; types whose heap lacks free memory come last: the driver may
+// grant the allocation anyway, and lose the device on access.
 std::vector<uint32_t> TypesWithRoom(const Core& core, const VkMemoryRequirements& needs,
                                     Place place) {
     const VkPhysicalDeviceMemoryProperties& memory = core.physical.memory;
     const std::vector<Heap> heaps = ReadHeaps(core.calls, core.physical);
     uint32_t allowed = needs.memoryTypeBits;
     for (uint32_t i = 0; i < memory.memoryTypeCount && !core.physical.device_coherent; ++i) {
-        // Without the feature such memory may not be asked for.
+        // Without the feature, such memory must not be allocated.
         if ((memory.memoryTypes[i].propertyFlags & kMeets) != 0) allowed &= ~(1u << i);
     }
     std::vector<uint32_t> types =
@@ -99,7 +100,7 @@ std::vector<uint32_t> TypesWithRoom(const Core& core, const VkMemoryRequirements
     return types;
 }
 
-// Of the best type that has room; its properties.
+// Allocates from the best type with free memory; returns its properties.
 Result<VkMemoryPropertyFlags> BindMemory(Core& core, Place place, Buffer::Held& held) {
     VkMemoryRequirements needs{};
     core.calls.GetBufferMemoryRequirements(core.device, held.buffer, &needs);
@@ -113,7 +114,7 @@ Result<VkMemoryPropertyFlags> BindMemory(Core& core, Place place, Buffer::Held& 
     VkResult result = VK_ERROR_OUT_OF_DEVICE_MEMORY;
     const VkPhysicalDeviceMemoryProperties& memory = core.physical.memory;
     for (const uint32_t type : TypesWithRoom(core, needs, place)) {
-        // A driver may promise more than a heap has, and end the process when it is touched.
+        // A driver may grant more than a heap has, and end the process on access.
         if (needs.size > memory.memoryHeaps[memory.memoryTypes[type].heapIndex].size) continue;
         info.memoryTypeIndex = type;
         result = core.calls.AllocateMemory(core.device, &info, nullptr, &held.memory);
@@ -142,7 +143,7 @@ std::vector<uint32_t> MemoryTypesFor(const VkPhysicalDeviceMemoryProperties& mem
         }
     };
     find([&](VkMemoryPropertyFlags flags) { return WorthFor(place, flags, unified); });
-    // All that Vulkan promises is one mapped type: it may be the device's own.
+    // Vulkan guarantees only one mapped type, which may be device memory.
     if (found.empty() && place != Place::kDevice) {
         find([](VkMemoryPropertyFlags flags) { return WorthForHost(flags, true); });
     }

@@ -1,4 +1,4 @@
-// Memory of a device: which type of it a buffer gets, and what a Buffer holds.
+// Device memory: chooses a buffer's memory type, and owns its handles.
 //
 // Thread: any.
 #pragma once
@@ -20,8 +20,8 @@ struct Buffer::Held {
     VkDeviceMemory memory = VK_NULL_HANDLE;
 };
 
-// The types of memory for a place, best first, of those that `allowed` has a bit for. A discrete
-// card's mapped device memory is no kHost place where there is another: it may be a window of
+// The memory types for a place, best first, among those whose bit is set in `allowed`. A discrete
+// card's mapped device memory is used for kHost only if there is no other: it may be a window of
 // 256 MiB.
 std::vector<uint32_t> MemoryTypesFor(const VkPhysicalDeviceMemoryProperties& memory,
                                      uint32_t allowed, Place place, bool unified);

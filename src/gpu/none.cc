@@ -1,4 +1,4 @@
-// In a build without Vulkan (cmake/shaders.cmake says when): no device, and why.
+// For builds without Vulkan (see cmake/shaders.cmake): no devices, with the reason.
 #include "gpu/device.h"
 
 namespace weft::gpu {

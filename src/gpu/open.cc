@@ -1,4 +1,4 @@
-// The list of devices, and one that is open.
+// Lists devices, and opens one.
 #include <utility>
 
 #include "gpu/memory.h"
@@ -6,8 +6,9 @@
 namespace weft::gpu {
 namespace {
 
-constexpr int64_t kPollNs = 50'000;        // a decode step's kernels end within this or much later
-constexpr int64_t kSliceNs = 100'000'000;  // of a wait in the driver
+constexpr int64_t kPollNs = 50'000;        // a decode step's kernels end within this time, or take
+                                           // much longer
+constexpr int64_t kSliceNs = 100'000'000;  // of one wait in the driver
 
 class DeviceOfCore : public Device {
   public:
@@ -77,7 +78,8 @@ Status DeviceOfCore::Wait(uint64_t submission, Deadline deadline) {
     while (!over) {
         WEFT_ASSIGN(const uint64_t done, core_->Done());
         if (done >= submission) {
-            // A counter may reach what a reset ended; some drivers look for resets in waits alone.
+            // After a reset, a counter may never reach its value; some drivers detect resets only
+            // in waits.
             WEFT_ASSIGN(over, WaitSlice(submission, 0));
             break;
         }

@@ -1,4 +1,4 @@
-// What a physical device is, has, and lacks of what kernels need.
+// The properties of a physical device, and the requirements of kernels that it lacks.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -10,14 +10,15 @@
 namespace weft::gpu {
 namespace {
 
-// What shaders are written for: attention and the routing of experts have up to 28 KiB, norms and
-// what goes over many elements workgroups of 256.
+// Requirements of shaders: attention and expert routing use up to 28 KiB; norms and element-wise
+// kernels use workgroups of 256.
 constexpr uint32_t kLeastSharedBytes = 32 << 10, kLeastInvocations = 256;
-// Mesa's lavapipe cut loops at 65,535 iterations before this version, without an error.
+// Before this version, Mesa's lavapipe silently ended loops after 65,535 iterations.
 constexpr int kLeastMesaMajor = 23, kLeastMesaMinor = 1;
 constexpr VkSubgroupFeatureFlags kSubgroupOps =
     VK_SUBGROUP_FEATURE_BASIC_BIT | VK_SUBGROUP_FEATURE_ARITHMETIC_BIT;
-// Intel's registers are 16 lanes wide at most; subgroups of 32, its driver's own choice, spill.
+// Intel's registers are at most 16 lanes wide; with subgroups of 32, its driver's default, kernels
+// spill.
 constexpr uint32_t kIntel = 0x8086, kIntelSubgroup = 16;
 
 struct Properties {
@@ -27,7 +28,7 @@ struct Properties {
         Chain(driver, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_DRIVER_PROPERTIES, &memory);
         Chain(memory, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_3_PROPERTIES, nullptr);
     }
-    // Of an extension, which the device must have.
+    // For properties of an extension that the device must have.
     template <typename T>
     void Also(T& part, VkStructureType type) {
         Chain(part, type, base.pNext);
@@ -59,7 +60,7 @@ std::string VersionText(uint32_t version) {
                        VK_API_VERSION_PATCH(version));
 }
 
-// Empty, or why this driver's results can't be relied on.
+// Empty, or the reason why this driver's results are unreliable.
 std::string DriverFault(const VkPhysicalDeviceDriverProperties& driver) {
     if (driver.driverID != VK_DRIVER_ID_MESA_LLVMPIPE) return "";
     int major = 0, minor = 0;
@@ -99,7 +100,7 @@ std::string Lacking(const Properties& properties, const Features& has) {
     return DriverFault(properties.driver);
 }
 
-// A family without graphics where there is one: what runs there does not wait for a desktop.
+// Prefers a family without graphics: its work does not wait for a desktop.
 Status ChooseQueue(const Calls& calls, Physical& physical) {
     uint32_t count = 0;
     calls.GetPhysicalDeviceQueueFamilyProperties(physical.handle, &count, nullptr);
@@ -181,7 +182,7 @@ std::vector<Heap> ReadHeaps(const Calls& calls, const Physical& physical) {
     for (const uint32_t type :
          MemoryTypesFor(memory.memoryProperties, ~0u, Place::kDevice, unified)) {
         const VkMemoryType& of = memory.memoryProperties.memoryTypes[type];
-        // A card's window that the host maps is a part of what was counted, or too small to count.
+        // A card's mapped window is part of a heap already counted, or too small to count.
         const bool window = (of.propertyFlags & VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT) != 0;
         if (!unified && window && any) continue;
         heaps[of.heapIndex].for_kernels = any = true;

@@ -1,5 +1,5 @@
-// Compiled pipelines on disk: what the driver gives, behind a head by which a damaged file is seen
-// (some drivers trust what they are given).
+// Compiled pipelines on disk: the driver's data after a header that detects damage (some drivers
+// trust their input).
 #include <array>
 #include <cstring>
 #include <filesystem>
@@ -28,7 +28,7 @@ std::string CachePath(const std::string& folder, const Physical& physical) {
                        gpu.device_id, gpu.driver_version, Hex(physical.cache_uuid));
 }
 
-// Nothing where the file is missing or damaged.
+// Empty if the file is missing or damaged.
 std::vector<std::byte> ReadCache(const std::string& path) {
     const Result<File> file = File::Open(path);
     CacheHead head;
@@ -86,7 +86,7 @@ void PipelineCache::Save() {
         std::filesystem::create_directories(std::filesystem::path(path_).parent_path(), ignored);
         written = WriteCache(path_, data);
     }
-    // Another process may write it at this moment: kDenied.
+    // kDenied: another process is writing it at the moment.
     if (!written.ok() && written.error().code != ErrorCode::kDenied)
         Log(LogLevel::kWarning, "compiled kernels are not kept: {}", written.error().message);
 }
