@@ -12,30 +12,31 @@ layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const uint kTypes = 0;  // of gradient, copy
 
 struct Block {
-    uint row;             // of the tensor, where the block begins
-    uint rows, cols;      // of the block; its first row begins at column `skipped`
-    uint skipped, count;  // count: elements
+    uint row;             // of the tensor, at the block's start
+    uint rows, cols;      // of the block, whose first row starts at column `skipped`
+    uint skipped, count;  // count: number of elements
     uint matrix_rows, tensor_cols;
 };
 
 #if defined(ROWS) || defined(COLUMNS) || defined(UPDATE)
-// Element (r, c) of a block, which lie one behind the other; b.count or more where it has none.
+// Index of element (r, c) of a block, whose elements are contiguous; b.count or more: the block
+// lacks it.
 uint ElementOf(Block b, uint r, uint c) {
     return r == 0 && c < b.skipped ? b.count : r * b.cols + c - b.skipped;
 }
-// What the columns of the block's row r have their numbers behind.
+// Offset of the column statistics for the block's row r.
 uint MatrixBegin(Block b, uint r) {
     return ((b.row + r) / b.matrix_rows - b.row / b.matrix_rows) * b.tensor_cols;
 }
 #endif
 
 #ifdef ROWS
-// Sums of squares of each row: of gradients, to[row] += them; kSizes: of gradients by what they are
-// multiplied by, as pairs.
+// Sums of squares of each row: to[row] += squares of gradients; kSizes: squares of updates
+// (gradients times their factors), as pairs.
 layout(constant_id = 2) const bool kSizes = false;
 layout(push_constant, scalar) uniform Args {
     uint64_t gradient;
-    Floats gradient_scale, inverse_rows, inverse_cols, to;  // inverse_rows: or 0
+    Floats gradient_scale, inverse_rows, inverse_cols, to;  // inverse_rows: may be 0
     Block block;
 };
 
@@ -65,7 +66,7 @@ void main() {
 #endif
 
 #ifdef COLUMNS
-// Sums of squares of each column, of blocks of `turn` rows of each matrix: sums [matrices, pieces,
+// Sums of squares of each column, for blocks of `turn` rows of each matrix: sums [matrices, pieces,
 // cols]. Workgroup (columns, piece, matrix).
 layout(push_constant, scalar) uniform Args {
     uint64_t gradient;
@@ -76,7 +77,7 @@ layout(push_constant, scalar) uniform Args {
 void main() {
     const uint c = gl_GlobalInvocationID.x;
     if (c >= block.cols) return;
-    // Rows of the block: those of the matrix, and of these the piece.
+    // Rows of the block: those of the matrix, and among these the piece's.
     const uint matrix = block.row / block.matrix_rows + gl_WorkGroupID.z;
     const uint first = max(matrix * block.matrix_rows, block.row) - block.row;
     const uint last = min(min((matrix + 1) * block.matrix_rows, block.row + block.rows) - block.row,
@@ -94,7 +95,7 @@ void main() {
 #endif
 
 #ifdef COLUMNS_END
-// to[matrix][c] += the pieces, in their order. Workgroup (columns, matrix).
+// to[matrix][c] += the pieces, in order. Workgroup (columns, matrix).
 layout(push_constant, scalar) uniform Args {
     Floats sums, to;
     uint pieces, cols, tensor_cols;
@@ -109,12 +110,12 @@ void main() {
 #endif
 
 #ifdef MOMENTS
-// A workgroup takes a matrix at a time: its rows' and columns' means of squares, and what they
-// multiply gradients by.
+// For one matrix per workgroup at a time: updates the mean squares of rows and columns, and
+// computes the factors of gradients.
 layout(push_constant, scalar) uniform Args {
-    Floats sums, moments, inverse, new_part;  // new_part: what a new mean counts
+    Floats sums, moments, inverse, new_part;  // new_part: weight of a new mean
     uint rows_at, cols_at;
-    uint rows, cols, matrices;  // of a matrix; rows: 0 of a vector
+    uint rows, cols, matrices;  // of one matrix; rows: 0 for a vector
     float eps_square;
 };
 float Update(uint at, float count) {
@@ -145,11 +146,11 @@ void main() {
 #ifdef UPDATE
 // p = p * (1 - decay * rate) - g * inverses * rate / max(1, rms(update) / clip). Workgroup (rows,
 // piece of a row).
-layout(constant_id = 2) const bool kScales = false;  // the rate is a part of rms(weights)
+layout(constant_id = 2) const bool kScales = false;  // multiply the rate by rms(weights)
 layout(constant_id = 3) const bool kRelative = false;  // `rate` is 1 / sqrt(number)
 layout(push_constant, scalar) uniform Args {
-    uint64_t gradient, weights, copy;  // copy: or 0
-    Floats gradient_scale, rate, inverse_rows, inverse_cols;  // inverse_rows: or 0
+    uint64_t gradient, weights, copy;  // copy: may be 0
+    Floats gradient_scale, rate, inverse_rows, inverse_cols;  // inverse_rows: may be 0
     Floats weight_squares, update_squares;
     Block block;
     float elements, eps_scale, clip, decay;

@@ -1,5 +1,5 @@
-// A step of Adam with moments of a byte an element (tensor/dynamic_codes.h): a workgroup of 64 takes
-// a block of 256 elements, which share a scale, at a time; an invocation has a word of four codes.
+// A step of Adam with one-byte moments (tensor/dynamic_codes.h): a workgroup of 64 processes blocks
+// of 256 elements, which share a scale; each invocation handles a word of four codes.
 #version 460
 #include "element.glsl"
 #include "reduce.glsl"
@@ -10,10 +10,10 @@ layout(constant_id = 2) const bool kWide = false;
 layout(buffer_reference, scalar, buffer_reference_align = 4) buffer Words { uint at[]; };
 layout(push_constant, scalar) uniform Args {
     uint64_t gradient, weights;
-    uint64_t m, v;  // codes, at the byte of their element
+    uint64_t m, v;  // codes, at the byte offset of their element
     Floats m_scales, v_scales;
-    uint64_t copy;  // or 0
-    uint64_t codes;  // of m: 256 values, 255 middles and a number more; the same of v
+    uint64_t copy;  // may be 0
+    uint64_t codes;  // for m: 256 values, 255 midpoints and one more number; then the same for v
     UpdateRuns runs;
     Floats rate, gradient_scale, correction1, correction2;
     uint run_count, blocks;
@@ -28,7 +28,7 @@ vec4 Widen(uint64_t table, uint word, float scale) {
     }
     return wide;
 }
-// The nearest code, of two the greater one: as many as there are middles that are not above x.
+// The nearest code, the greater of two: the number of midpoints that are not above x.
 uint Nearest(uint64_t table, float x) {
     Floats middles = Floats(table + kTableBytes);
     uint begin = 0, end = 255;
@@ -42,7 +42,7 @@ uint Nearest(uint64_t table, float x) {
     }
     return begin;
 }
-// Of the first `left` of four; the other bytes of the word stay.
+// Encodes the first `left` of four; keeps the other bytes of the word.
 uint Narrow(uint64_t table, vec4 wide, float scale, uint left, uint word) {
     [[unroll]] for (uint k = 0; k < 4; ++k) {
         if (k >= left) continue;
@@ -51,7 +51,7 @@ uint Narrow(uint64_t table, vec4 wide, float scale, uint left, uint word) {
     }
     return word;
 }
-// left: 0 where the invocation has no elements.
+// left: 0 if the invocation has no elements.
 float Largest(vec4 wide, uint left) {
     float most = 0;
     [[unroll]] for (uint k = 0; k < 4; ++k) {

@@ -1,9 +1,9 @@
 //: adapt_down -DDOWN
 //: adapt_up -DUP
-// LoRA adapters beside a product, in the rows of sequences that use one:
+// LoRA adapters on a matrix product, in the rows of sequences that use one:
 //     down  u[t][r] = x[t] . a[r]         a workgroup for each r (x) and row (y)
 //     up    y[t][c] += u[t] . b[c]        an invocation for each c
-// Other rows, and those whose adapter has no pair here, are not touched.
+// Other rows, and rows whose adapter has no matrices here, are not touched.
 #version 460
 #include "head.glsl"
 #include "halves.glsl"
@@ -31,7 +31,7 @@ layout(push_constant, scalar) uniform Args {
 const uint kMostSubgroups = 32;
 shared float partial[kMostSubgroups];
 
-// The pair of the row; a.count: none.
+// The row's pair of matrices; a.count: none.
 uint PairOf(uint row) {
     const int sequence = Ints(a.row_sequence).at[row];
     const int adapter = Sequences(a.sequences).at[sequence].adapter;

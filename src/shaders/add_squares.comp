@@ -1,9 +1,9 @@
 //: add_squares
 //: add_squares_end -DEND
-// The sum of squares of the elements of runs, as two float32 (pairs.glsl): of blocks, and then of
-// these, which is added to `sums`. Orders depend on sizes alone. A chain has less than 1,024
-// additions for 2^30 elements, so that the sum is off by less than 2^-28 of it. Squares below 2^-126
-// may count as zeros.
+// The sum of squares of the elements of runs, as two float32 (pairs.glsl): first per block, then
+// over blocks, which is added to `sums`. The order depends only on sizes. A chain has fewer than
+// 1,024 additions for 2^30 elements, so that the relative error is below 2^-28. Squares below
+// 2^-126 may count as zeros.
 #version 460
 #include "element.glsl"
 #include "pairs.glsl"
@@ -13,7 +13,7 @@ shared vec2 parts[gl_WorkGroupSize.x];
 
 vec2 SumOfPairs(vec2 own) {
     const uint lane = gl_LocalInvocationIndex;
-    barrier();  // those of the block before were read
+    barrier();  // the previous block's values have been read
     parts[lane] = own;
     for (uint half_size = gl_WorkGroupSize.x / 2; half_size > 0; half_size /= 2) {
         barrier();

@@ -1,17 +1,17 @@
-// Attention of a tile of queries that read one KV head over keys [begin, end), softmax online (Milakov
-// and Gimelshein 2018; Dao et al. 2022). The tile's queries are pairs (row, head) of a block of rows
-// of one sequence. Keys come in tiles that begin at multiples of kKeys, so that what a row gets does
-// not depend on the other rows of its block: a tile that is hidden from a row changes none of its
-// bits.
+// Attention of a tile of queries that read one KV head over keys [begin, end), with an online
+// softmax (Milakov and Gimelshein 2018; Dao et al. 2022). The tile's queries are pairs (row, head)
+// of a block of rows of one sequence. Tiles of keys begin at multiples of kKeys, so that a row's
+// result does not depend on the other rows of its block: a tile that is hidden from a row changes
+// none of its bits.
 //
-// kSplit: a block is one row, and a workgroup has one chunk of its keys (positions
-// [c n, c n + n), n is ChunkOf(the row's)): it writes the sum of values, the largest score and the sum of weights for
-// attention_merge.comp; where there is one chunk, the result.
+// kSplit: a block is one row, and a workgroup processes one chunk of its keys (positions [c n, c n
+// + n), where n is ChunkOf(the row's position)). It writes the sum of values, the largest score and
+// the sum of weights for attention_merge.comp; with a single chunk, it writes the result.
 //
 // kList: a row attends to the positions that `sinks` lists (latent attention), or to the blocks of
-// positions that it lists for the KV head, and keys are counted along the list. Where the list has
-// room for all, it is all in their order, and the bits are those of a row without a list. Blocks of
-// rows have no list: they leave out rows that begin behind the room.
+// positions that it lists for the KV head, and keys are counted along the list. If the list has
+// space for all keys, it holds all in order, and the bits equal those without a list. Blocks of
+// several rows have no list: they skip rows at positions beyond the capacity.
 //
 // Workgroup (tile of pairs * chunks + chunk, KV head, block or row).
 #version 460
@@ -22,13 +22,14 @@ layout(constant_id = 0) const uint kThreads = 128;
 layout(constant_id = 1) const uint kType = 1;      // of the caches
 layout(constant_id = 2) const uint kKeyDims = 64;
 layout(constant_id = 3) const uint kValueDims = 64;
-layout(constant_id = 4) const uint kFirstDims = 64;  // of a key, those from q; the others from q_more
+layout(constant_id = 4) const uint kFirstDims = 64;  // dims of a key that come from q; the others
+                                                     // from q_more
 layout(constant_id = 5) const uint kPairs = 16;
-layout(constant_id = 6) const uint kKeys = 32;   // of a tile; a multiple of 4, at most kThreads
-layout(constant_id = 7) const uint kSlice = 64;  // dims that are in shared memory; a multiple of 4
+layout(constant_id = 6) const uint kKeys = 32;   // per tile; a multiple of 4, at most kThreads
+layout(constant_id = 7) const uint kSlice = 64;  // dims kept in shared memory; a multiple of 4
 layout(constant_id = 8) const bool kSplit = false;
-// The orders of sums: invocations that share a pair's softmax, and groups of every so many keys whose
-// values are added apart.
+// These define the order of sums: the number of invocations that share a pair's softmax, and the
+// number of groups of keys whose values are summed separately.
 layout(constant_id = 9) const uint kLanes = 8;
 layout(constant_id = 10) const uint kKeyGroups = 1;
 layout(constant_id = 11) const bool kList = false;
@@ -36,23 +37,23 @@ layout(constant_id = 11) const bool kList = false;
 layout(push_constant, scalar) uniform Args {
     Floats q, q_more;
     uint64_t k_cache, v_cache;
-    Floats result, partial, sinks;  // sinks: 0 where there are none; kList: Ints, of each row
+    Floats result, partial, sinks;  // sinks: 0 if there are none; kList: Ints, per row
     uint64_t rows_or_blocks;        // kSplit: Ints, the sequence of each row; else Blocks
     Sequences sequences;
     Ints pages;
     uint heads, first_head, group, first_kv_head, kv_heads;
     uint page_tokens, window, chunks;
     float scale, soft_cap;
-    // kSplit: of workgroup z = 0, whose chunks are the first of `partial`. kList, its highest bit:
-    // rows that the list has room for are left out.
+    // kSplit: the row of workgroup z = 0, whose chunks come first in `partial`. kList, in the
+    // highest bit: skip rows for which the list has space for all keys.
     uint row_and_bit;
-    uint block;  // positions of an entry of the list
+    uint block;  // positions per list entry
 };
 
 const uint kFewBit = 0x80000000u;
-const float kHidden = -3.0e38;  // a score that no query sees
+const float kHidden = -3.0e38;  // score of a hidden key
 
-// Of a row of the values: latent attention's are the first columns of the keys.
+// Row length of the values; in latent attention values are the first columns of the keys.
 const uint kValueRow = kFirstDims == kKeyDims ? kValueDims : kKeyDims;
 const uint kFours = kSlice / 4;
 const uint kKeySlices = (kKeyDims + kSlice - 1) / kSlice;
@@ -65,17 +66,17 @@ shared vec4 weights[kPairs * kKeys / 4];
 shared uint slots[kKeys];
 shared float shrinks[kPairs];
 
-// Scores: an invocation has one key and every kScoreGroups-th pair.
+// Scores: each invocation computes one key and every kScoreGroups-th pair.
 const uint kScoreGroups = kThreads / kKeys;
 const uint kScorePairs = (kPairs + kScoreGroups - 1) / kScoreGroups;
-// Softmax: kLanes invocations for a pair.
+// Softmax: kLanes invocations per pair.
 shared float lanes[kPairs * kLanes];
-// Values: an invocation has one dim of a slice and every kValueGroups-th pair; or where there are key
+// Values: each invocation computes one dim of a slice and every kValueGroups-th pair; with key
 // groups, one pair and every kKeyGroups-th four keys.
 const uint kValueGroups = kThreads / kSlice;
 const uint kValuePairs = (kPairs + kValueGroups - 1) / kValueGroups;
 
-// The block, and its part that this workgroup works on.
+// The block, and the part of it that this workgroup processes.
 uint row_begin, row_count, head_begin, head_count, first_position, first_page, first_pair;
 uint begin, end;  // of keys
 uint first_row, own_row;
@@ -142,7 +143,7 @@ void LoadQueries() {
     }
 }
 
-// Where the rows of keys [first, first + kKeys) stand.
+// Finds the rows of keys [first, first + kKeys) in the cache.
 void FindSlots(uint first) {
     const uint i = gl_LocalInvocationIndex;
     if (i >= kKeys) return;
@@ -160,7 +161,7 @@ void FindSlots(uint first) {
     slots[i] = slot;
 }
 
-// A slice of the rows of a tile; zeros for keys that are not of this workgroup.
+// Loads a slice of the rows of a tile; zeros for keys outside this workgroup's range.
 void LoadTile(uint64_t cache, uint row_dims, uint slice, uint dims) {
     [[dont_unroll]] for (uint i = gl_LocalInvocationIndex; i < kKeys * kFours; i += kThreads) {
         const uint key = i / kFours, four = i % kFours;
@@ -202,7 +203,7 @@ void Score(uint first) {
     }
 }
 
-// Scores become weights.
+// Turns scores into weights.
 void Soften() {
     const uint pair = gl_LocalInvocationIndex / kLanes, lane = gl_LocalInvocationIndex % kLanes;
     const bool works = pair < kPairs;
@@ -234,7 +235,7 @@ void Soften() {
     }
 }
 
-// The pair of sum i of this invocation's.
+// The pair of this invocation's sum i.
 uint ValuePair(uint i) {
     const uint offset = gl_LocalInvocationIndex / kSlice;
     return kKeyGroups > 1 ? offset % kPairs : offset + i * kValueGroups;
@@ -273,7 +274,7 @@ void AddValues() {
     }
 }
 
-// Adds up the sums of key groups: those of group 0 become all.
+// Adds the sums of all key groups to those of group 0.
 void JoinKeyGroups() {
     if (kKeyGroups == 1) return;
     [[unroll]] for (uint slice = 0; slice < kValueSlices; ++slice) {
@@ -292,7 +293,7 @@ void JoinKeyGroups() {
     }
 }
 
-// The result of a pair, or what attention_merge.comp makes it of.
+// Writes a pair's result, or the partial result for attention_merge.comp.
 void Finish() {
     barrier();
     const uint lane = gl_LocalInvocationIndex % kLanes;

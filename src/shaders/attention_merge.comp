@@ -1,20 +1,21 @@
-// The result of a row and head from the chunks of its keys (attention.comp, kSplit), in their order.
-// kEncodes: as codes (codes.glsl), too; a head has whole blocks of 32 then. Workgroup (head, row).
+// Merges the chunks of a row's and head's keys (attention.comp, kSplit), in order. kEncodes: also
+// writes the result as codes (codes.glsl); a head must then be whole blocks of 32. Workgroup (head,
+// row).
 #version 460
 #include "cache.glsl"
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const bool kEncodes = false;
 #include "encode_row.glsl"
 layout(push_constant, scalar) uniform Args {
-    Floats partial, sinks, result;  // sinks: 0 where there are none
+    Floats partial, sinks, result;  // sinks: 0 if there are none
     Ints row_sequence;
     Sequences sequences;
     uint64_t codes, scales;  // kEncodes
     uint heads, value_dims, window;
-    uint chunks;     // that a row and head has in `partial`
-    uint first_row;  // of the rows in `partial`
-    uint least_position;  // rows before it are left out
-    uint block;           // positions of an entry, where rows attend to a list
+    uint chunks;     // per row and head in `partial`
+    uint first_row;  // first row in `partial`
+    uint least_position;  // rows at earlier positions are skipped
+    uint block;           // positions per entry, if rows attend to a list
 };
 
 void main() {

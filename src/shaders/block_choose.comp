@@ -1,6 +1,7 @@
-// The choice of an indexer of blocks: of a row and head that sees more than `top` blocks the `local`
-// last ones and those of the highest scores, of equal ones the lower, ascending; of another row all,
-// and -1 behind them. Workgroup (head, row of the turn). As index_choose.comp finds them.
+// The choice of an indexer of blocks. For a row and head that see more than `top` blocks: the
+// `local` last ones and those with the highest scores (the lower of equal ones), ascending. For
+// other rows: all, padded with -1. Workgroup (head, row of the batch). The algorithm is that of
+// index_choose.comp.
 #version 460
 #include "floats.glsl"
 layout(local_size_x_id = 0) in;
@@ -25,12 +26,12 @@ shared uint counts[kDigits];
 shared uint above[kThreads], equal[kThreads];
 shared uint found_digit, found_left;
 
-// Floats in the order of these numbers; -0 is 0.
+// Maps floats to integers of the same order; -0 maps to 0.
 uint Ordered(float value) {
     const uint bits = floatBitsToUint(value == 0.0 ? 0.0 : value);
     return (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
 }
-uint from, scored;  // of the row and head: its first score, and how many there are
+uint from, scored;  // of the row and head: its first score, and the number of scores
 
 uint Key(uint i) {
     return i < scored ? Ordered(scores.at[from + i]) : 0xffffffffu;
@@ -81,7 +82,7 @@ void main() {
     above[lane] = own_above;
     equal[lane] = own_equal;
     barrier();
-    uint place = 0, met = 0;  // chosen, and equal ones, before this run
+    uint place = 0, met = 0;  // chosen and equal ones before this run
     for (uint i = 0; i < lane; ++i) {
         place += above[i];
         met += equal[i];

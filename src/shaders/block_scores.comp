@@ -1,6 +1,7 @@
-// Scores of an indexer of blocks: of a row, a head and a block of positions, the highest q . key, for
-// rows that see more than `top` blocks and blocks that are not chosen anyway. Workgroup (block, row of
-// the turn). An invocation has every 32nd position and every kGroups-th head.
+// Scores of an indexer of blocks: for a row, a head and a block of positions, the highest q . key.
+// Only for rows that see more than `top` blocks, and for blocks that are not always chosen.
+// Workgroup (block, row of the batch). Each invocation processes every 32nd position and every
+// kGroups-th head.
 #version 460
 #include "cache.glsl"
 layout(local_size_x_id = 0) in;
@@ -11,12 +12,12 @@ layout(constant_id = 3) const uint kHeads = 4;
 layout(push_constant, scalar) uniform Args {
     Floats q;
     uint64_t cache;
-    Floats scores;  // [rows of the turn, heads, stride]
+    Floats scores;  // [rows of the batch, heads, stride]
     Ints row_sequence;
     Sequences sequences;
     Ints pages;
     uint top, block, local, page_tokens, stride;
-    uint first_row;  // of the turn
+    uint first_row;  // of the batch
 };
 
 const float kLeast = -3.402823466e38;

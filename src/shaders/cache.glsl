@@ -1,4 +1,4 @@
-// Rows of a KV cache of any type, and where a step's tables have them.
+// Rows of a KV cache of any type, and their locations by a step's tables.
 #include "floats.glsl"
 #include "halves.glsl"
 #extension GL_EXT_shader_16bit_storage : require
@@ -23,8 +23,8 @@ layout(buffer_reference, scalar, buffer_reference_align = 4) readonly buffer Blo
     BlockEntry at[];
 };
 
-// Attention of few rows cuts a row's keys into chunks (attention.comp). How many positions a chunk has
-// depends on the row's own position alone: 128, or more where those would be over kMostChunks.
+// Attention of few rows divides a row's keys into chunks (attention.comp). The chunk size depends
+// only on the row's position: 128, or more if that would give more than kMostChunks.
 const uint kMostChunks = 128;
 uint ChunkOf(uint position) {
     uint chunk = 128;
@@ -32,21 +32,21 @@ uint ChunkOf(uint position) {
     return chunk;
 }
 
-// Of a window where a row attends to a list of positions, or of blocks of positions: this bit, and how
-// many positions the list has room for.
+// A window value with this bit means that a row attends to a list of positions, or of blocks; the
+// other bits are the list's capacity in positions.
 const uint kListed = 1u << 30, kMostListed = kListed - 1;
 bool IsListed(uint window) {
     return window >= kListed && window < 0x80000000u;
 }
-// The last place of the list that a row attends to, which its chunks go by; of other windows the
-// row's position. A list of blocks ends with the row's own block, in its position.
+// The last place of the list that a row attends to, which determines its chunks; for other windows,
+// the row's position. A list of blocks ends with the row's own block, up to its position.
 uint LastPlace(uint window, uint block, uint position) {
     const uint listed = window & kMostListed;
     return !IsListed(window) || position < listed ? position : listed - block + position % block;
 }
 
-// The first key that a query sees, by a window (0: all keys), or, where that has its highest bit, by
-// chunks of so many keys.
+// The first key that a query sees: by the window (0: all keys), or, if its highest bit is set, by
+// chunks of that many keys.
 uint FirstKeyOf(uint window, uint position) {
     if (window >= 0x80000000u) {
         const uint chunk = window & 0x7fffffffu;
@@ -67,13 +67,13 @@ vec4 FromHalves(uint type, uint low, uint high) {
         uvec4(low << 16, low & 0xffff0000u, high << 16, high & 0xffff0000u));
 }
 
-// Element d of the row at `row`, of a type that is not Q8_0.
+// Element d of the row at `row`, for any type but Q8_0.
 float LoadOne(uint64_t row, uint type, uint d) {
     if (type == kF32) return Floats(row).at[d];
     return FromHalves(type, uint(Halves(row).at[d]), 0).x;
 }
 
-// Elements [d, d + 4) of a row of `dims`, zeros behind its end. d is a multiple of 4.
+// Elements [d, d + 4) of a row of `dims`, zeros beyond its end. d is a multiple of 4.
 vec4 LoadFour(uint64_t row, uint type, uint d, uint dims) {
     if (d >= dims) return vec4(0);
     if (type == kQ8_0) {

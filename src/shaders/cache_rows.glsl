@@ -1,8 +1,9 @@
-// Writes of rows into a KV cache. What includes it has `float Source(uint row, uint head, uint d)`.
+// Writes rows into a KV cache. The including file defines `float Source(uint row, uint head, uint
+// d)`.
 layout(constant_id = 1) const uint kType = 0;
-const uint kElements = kType == kQ8_0 ? 32 : 1;  // that Store writes
+const uint kElements = kType == kQ8_0 ? 32 : 1;  // written by one Store
 
-// As tensor/quant.h: the largest magnitude is 127; a NaN becomes -127.
+// As tensor/quant.h: the largest magnitude maps to 127; a NaN becomes -127.
 void StoreBlock(Halves block, uint row, uint head, uint begin) {
     float largest = 0.0;
     for (uint i = 0; i < 32; ++i) {
@@ -23,7 +24,7 @@ void StoreBlock(Halves block, uint row, uint head, uint begin) {
     }
 }
 
-// Elements [d, d + kElements) of a row of the cache at `to`.
+// Writes elements [d, d + kElements) of the cache row at `to`.
 void Store(uint64_t to, uint row, uint head, uint d) {
     if (kType == kQ8_0) {
         StoreBlock(Halves(to + d / 32 * kBlockBytes), row, head, d);
@@ -35,7 +36,7 @@ void Store(uint64_t to, uint row, uint head, uint d) {
     }
 }
 
-// Where the row of a step stands in a layer's cache: [page][kv_heads][page_tokens].
+// The location of a step's row in a layer's cache: [page][kv_heads][page_tokens].
 struct CacheSlot {
     uint page, place;
 };

@@ -1,5 +1,5 @@
-// Causal attention of training, as kernels/dense/attention.h has it: softmax online over tiles of
-// keys (Milakov and Gimelshein 2018; Dao et al. 2022). A tile of which a row sees nothing changes
+// Causal attention for training (kernels/dense/attention.h), with an online softmax over tiles of
+// keys (Milakov and Gimelshein 2018; Dao et al. 2022). A tile that is hidden from a row changes
 // none of its bits.
 //
 // Workgroup (1, head, block of the step's table).
@@ -7,11 +7,11 @@
 #extension GL_EXT_control_flow_attributes : require
 #include "causal_tiles.glsl"
 
-const float kHidden = -3.0e38;  // a score that no query sees
+const float kHidden = -3.0e38;  // score of a hidden key
 
-vec4 most = vec4(kHidden), totals = vec4(0.0);  // of the invocation's rows; of its columns alone
+vec4 most = vec4(kHidden), totals = vec4(0.0);  // of the invocation's rows, over its own columns
 
-// Scores become weights, but for the factor that a row's weights share.
+// Turns scores into weights, up to a factor per row.
 void Soften(uint first, inout Products scores, inout Sums sums) {
     vec4 largest = most;
     [[unroll]] for (uint c = 0; c < kFours; ++c) {

@@ -1,5 +1,5 @@
-// causal_conv: each column convolved with its own taps over the rows of its sequence, one after
-// another. Workgroup (piece of the columns, sequence).
+// causal_conv: convolves each column with its own taps over the rows of its sequence, in order.
+// Workgroup (columns, sequence).
 #version 460
 #include "floats.glsl"
 #include "glu.glsl"
@@ -9,19 +9,19 @@ layout(constant_id = 1) const uint kTaps = 4;
 layout(constant_id = 2) const bool kSilu = false;
 layout(constant_id = 3) const bool kGated = false;
 layout(push_constant, scalar) uniform Args {
-    Floats x, weight, bias, state, y;  // bias, and inner and outer: 0 where there is none
+    Floats x, weight, bias, state, y;  // bias, inner, outer: 0 if absent
     Floats inner, outer;
     States states;
     Ints writes;
     uint cols, slot_floats;
-    uint first_row, rows;  // of the step, that this dispatch has
+    uint first_row, rows;  // of the step: the part of this dispatch
 };
 
 void main() {
     const uint column = gl_GlobalInvocationID.x;
     if (column >= cols) return;
     StatePart part = PartOf(states.at[gl_WorkGroupID.y], writes, first_row, rows);
-    float taps[kTaps], before[kTaps];  // the last rows, the oldest first
+    float taps[kTaps], before[kTaps];  // previous rows, the oldest first
     for (uint j = 0; j < kTaps; ++j) taps[j] = weight.at[column * kTaps + j];
     for (uint j = 0; j + 1 < kTaps; ++j) {
         before[j] = part.from < 0 ? 0.0 : state.at[part.from * slot_floats + j * cols + column];

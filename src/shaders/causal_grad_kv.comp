@@ -1,12 +1,12 @@
-// The gradient of causal attention (kernels/dense/attention.h) by its keys and values: sums over the
-// query heads of a KV head, one head after the other, and over the queries that see a key.
+// Gradients of causal attention (kernels/dense/attention.h) by keys and values: sums over the query
+// heads of a KV head, in order, and over the queries that see a key.
 //
 // Workgroup (1, KV head, block of the step's table).
 #version 460
 #extension GL_EXT_control_flow_attributes : require
 #include "causal_tiles.glsl"
 
-// What `queries` queries of a head, from `first` on, add to the gradients.
+// Adds the contributions of `queries` queries of a head, from `first` on, to the gradients.
 void AddQueries(uint head, uint first, uint queries, inout Sums dk, inout Sums dv) {
     const uint kv = gl_WorkGroupID.y;
     const Tile q = TileOf(a.q, head, a.heads, first, queries);
@@ -35,7 +35,7 @@ void AddQueries(uint head, uint first, uint queries, inout Sums dk, inout Sums d
 void main() {
     if (!Place()) return;
     const uint kv = gl_WorkGroupID.y;
-    uint end = sequence_rows;  // of the queries that see a key of these
+    uint end = sequence_rows;  // of the queries that see one of these keys
     if (a.window != 0) end = min(end, own_begin + own_rows - 1 + a.window);
     Sums dk, dv;
     Clear(dk);

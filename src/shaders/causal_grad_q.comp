@@ -1,5 +1,5 @@
-// The gradient of causal attention (kernels/dense/attention.h) by its queries, and the rows' sums of
-// dout * out, which causal_grad_kv.comp reads.
+// Gradient of causal attention (kernels/dense/attention.h) by queries, and the row sums of dout *
+// out, which causal_grad_kv.comp reads.
 //
 // Workgroup (1, head, block of the step's table).
 #version 460

@@ -1,20 +1,22 @@
-// Of causal.comp, causal_grad_q.comp and causal_grad_kv.comp: their arguments, and products of tiles.
+// Shared by causal.comp, causal_grad_q.comp and causal_grad_kv.comp: arguments, and products of
+// tiles.
 //
-// A workgroup of 128 owns kRows rows of one sequence (queries, or the keys of causal_grad_kv.comp)
-// and goes through tiles of kOthers rows of the same sequence. Both kinds of tile begin at multiples
-// of their size, counted from the sequence's first row. So the order of a row's sums depends on its
-// place in its sequence alone. Sums are chains of fma in float32.
+// A workgroup of 128 owns kRows rows of one sequence (queries; in causal_grad_kv.comp keys) and
+// iterates over tiles of kOthers rows of the same sequence. Both kinds of tiles begin at multiples
+// of their size from the sequence's first row, so that the order of a row's sums depends only on
+// its position in its sequence. Sums are chains of fma in float32.
 //
-// An invocation has four rows (4 down + r). Of a product with others it has the columns
-// 4 (across + c kAcross) + i, of sums [rows, dims] the quads across + j kAcross of the dims.
+// An invocation has four rows (4 down + r). In a product with others it has columns 4 (across + c
+// kAcross) + i; in sums [rows, dims] it has the quads across + j kAcross of the dims.
 //
-// Multiply, SetWeights and AddWeighted are all that a version for matrix units has to replace.
+// A version for matrix units only has to replace Multiply, SetWeights and AddWeighted.
 #include "element.glsl"
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const uint kType = 0;   // of all matrices
 layout(constant_id = 2) const uint kDims = 64;  // of a head: a multiple of 8, at most 256
 layout(constant_id = 3) const uint kRows = 64;  // or 32
-layout(constant_id = 4) const uint kSlice = 32;  // others whose dims are in shared memory at a time
+layout(constant_id = 4) const uint kSlice = 32;  // others whose dims are in shared memory at the
+                                                 // same time
 layout(constant_id = 5) const bool kCapped = false;
 
 struct SequenceEntry {
@@ -33,7 +35,7 @@ layout(buffer_reference, scalar, buffer_reference_align = 4) readonly buffer Blo
 layout(push_constant, scalar) uniform Args {
     uint64_t q, k, v, out_rows, dout;
     Floats lse, sums;        // [heads, rows]; sums of dout * out
-    uint64_t first, second;  // results: out; dq; dk and dv
+    uint64_t first, second;  // results: out; or dq; or dk and dv
     Sequences sequences;
     Blocks blocks;
     uint heads, first_head, group, first_kv_head, kv_heads;
@@ -43,12 +45,12 @@ layout(push_constant, scalar) uniform Args {
 
 const uint kThreads = 128, kOthers = 64, kDeep = 16;
 const uint kDown = kRows / 4, kAcross = kThreads / kDown;
-const uint kFours = kOthers / 4 / kAcross;  // fours of others of an invocation
+const uint kFours = kOthers / 4 / kAcross;  // groups of four others per invocation
 const uint kQuads = kDims / 4, kQuadsEach = (kQuads + kAcross - 1) / kAcross;
 const uint kRowPitch = kRows / 4 + 1, kOtherPitch = kOthers / 4 + 1;
 const uint kDeepQuads = kDeep * (kRowPitch + kOtherPitch), kSliceQuads = kSlice * kQuads;
 
-// Dims of rows and of others, a term a row of fours; or others, their dims in quads.
+// Dims of rows and of others, one term per line of fours; or others, with their dims in quads.
 shared vec4 staged[kDeepQuads > kSliceQuads ? kDeepQuads : kSliceQuads];
 shared vec4 weights[kOthers * kRowPitch];
 shared float lanes[kRows * kAcross];
@@ -57,11 +59,11 @@ uint Down() { return gl_LocalInvocationIndex / kAcross; }
 uint Across() { return gl_LocalInvocationIndex % kAcross; }
 uint OtherOf(uint c) { return 4 * (Across() + c * kAcross); }  // the first of four
 
-// The sequence of this workgroup, and its own rows of it.
+// This workgroup's sequence, and its own rows of it.
 uint sequence_begin, sequence_rows, own_begin, own_rows;
 
-// Whether the workgroup has rows: of the blocks of the step's table it takes those that begin a tile.
-// The last come first: their rows see most keys.
+// Whether the workgroup has rows: among the blocks of the step's table, it uses those that begin a
+// tile. The last blocks come first: their rows see the most keys.
 bool Place() {
     const BlockEntry block = a.blocks.at[a.block_count - 1 - gl_WorkGroupID.z];
     const SequenceEntry sequence = a.sequences.at[block.sequence];
@@ -75,10 +77,10 @@ uint FirstKey(uint query) { return a.window == 0 || query < a.window ? 0 : query
 bool Sees(uint query, uint key) { return key <= query && key >= FirstKey(query); }
 uint KvHead(uint head) { return (a.first_head + head) / a.group - a.first_kv_head; }
 
-// Rows of a head, from a row of the sequence on.
+// Rows of a head, starting at a row of the sequence.
 struct Tile {
     uint64_t at;
-    uint stride, rows;  // elements from row to row; rows beyond are zeros
+    uint stride, rows;  // stride: in elements; rows beyond `rows` are zeros
 };
 Tile TileOf(uint64_t matrix, uint head, uint heads, uint row, uint rows) {
     const uint stride = heads * kDims;
@@ -90,7 +92,7 @@ vec4 QuadOf(Tile tile, uint row, uint quad) {
     return LoadQuad(tile.at, kType, uint64_t(row) * tile.stride + 4 * quad, 4, true);
 }
 
-// Dims [4 quad, 4 quad + kDeep) of `count` rows to `staged` from `begin` on.
+// Copies dims [4 quad, 4 quad + kDeep) of `count` rows to `staged`, from `begin` on.
 void Stage(Tile tile, uint count, uint quad, uint begin, uint pitch) {
     [[dont_unroll]] for (uint job = gl_LocalInvocationIndex; job < count * kDeep / 4; job += kThreads) {
         const uint row = job / (kDeep / 4), own = job % (kDeep / 4);
@@ -173,7 +175,7 @@ void Store(Tile to, Sums sums) {
     }
 }
 
-// For each of its rows, what `each` is over all invocations of the row, in order.
+// Each row's maximum (or sum) of `each` over the invocations of the row, in order.
 vec4 LargestOfLanes(vec4 each) {
     barrier();
     [[unroll]] for (uint r = 0; r < 4; ++r) lanes[(4 * Down() + r) * kAcross + Across()] = each[r];
@@ -196,7 +198,7 @@ vec4 SumOfLanes(vec4 each) {
     return sum;
 }
 
-// A score of q . k; slope: its derivative by scale * q . k.
+// The score for q . k; slope: its derivative by scale * q . k.
 float ScoreOf(float product, out float slope) {
     const float score = product * a.scale;
     slope = 1.0;
@@ -206,7 +208,7 @@ float ScoreOf(float product, out float slope) {
     return a.soft_cap * t;
 }
 
-// scores: q . k, becomes p; dp: dout . v, becomes scale * ds, the gradient of q . k.
+// Replaces score (q . k) by p, and dp (dout . v) by scale * ds, the gradient of q . k.
 void Differentiate(inout float score, inout float dp, bool seen, float lse, float sum) {
     float slope;
     const float p = seen ? exp(ScoreOf(score, slope) - lse) : 0.0;

@@ -1,9 +1,9 @@
-// Floats to int8, 32 at a time: code = round(x * 127 / peak), to nearest even, scale = peak / 127,
-// where peak is the largest magnitude of the 32. dot.glsl has the layout. Whoever includes this has
-// declared the size of its workgroup, a multiple of 8, and kEncodes: whether it calls any of it.
+// Encodes floats as int8, 32 at a time: code = round(x * 127 / peak), to nearest even, scale = peak
+// / 127, where peak is the largest magnitude of the 32. dot.glsl has the layout. The including file
+// declares its workgroup size, a multiple of 8, and kEncodes: whether it calls these functions.
 //
-// Where one of the 32 is NaN or infinite, so is the scale NaN, and every sum that has it. A peak
-// below 2^-100 counts as zero, which changes a value by that at most.
+// If one of the 32 is NaN or infinite, the scale is NaN, and so is every sum with it. A peak below
+// 2^-100 counts as zero, which changes a value by less than that.
 #extension GL_EXT_control_flow_attributes : require
 
 layout(buffer_reference, std430, buffer_reference_align = 4) writeonly buffer CodeWords {
@@ -13,14 +13,14 @@ layout(buffer_reference, std430, buffer_reference_align = 8) writeonly buffer Bl
     uvec2 at[];
 };
 
-const uint kBlockLanes = 8;  // invocations of a block
+const uint kBlockLanes = 8;  // invocations per block
 shared uint encode_parts[kEncodes ? gl_WorkGroupSize.x : 1];
 
-// Columns [4 four, 4 four + 4) of all rows are x. All invocations of the workgroup call it; eight
-// that follow one another have a block, or none of them is `inside`.
+// Encodes x, columns [4 four, 4 four + 4) of all rows. All invocations of the workgroup must call
+// it; each eight consecutive ones have one block, or none of them is `inside`.
 void Encode(uint64_t codes, uint64_t scales, uint lane, uint four, vec4 x, bool inside) {
     const uint head = lane / kBlockLanes * kBlockLanes;
-    // As integers, magnitudes have the order of the floats, and NaN is the largest.
+    // Compared as integers, magnitudes have the order of the floats, and NaN is the largest.
     const uvec4 size = floatBitsToUint(x) & 0x7fffffffu;
     encode_parts[lane] = max(max(size.x, size.y), max(size.z, size.w));
     barrier();
@@ -29,7 +29,8 @@ void Encode(uint64_t codes, uint64_t scales, uint lane, uint four, vec4 x, bool 
     barrier();
     const bool finite = most < 0x7f800000u, zero = most < 0x0d800000u;
     const precise float peak = uintBitsToFloat(finite && !zero ? most : 0x3f800000u);
-    // Beyond 2^126 a GPU may divide to zero (GLSL's precision of a / b): by a quarter of it, then.
+    // Above 2^126, a GPU may divide to zero (precision of a / b in GLSL), so the peak is divided by
+    // 4.
     const float quarter = finite && most > 0x7e800000u ? 0.25 : 1.0;
     const precise float inverse = zero || !finite ? 0.0 : quarter * (127.0 / (quarter * peak));
     const precise vec4 scaled = x * inverse;

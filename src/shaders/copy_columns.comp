@@ -1,5 +1,5 @@
-// Columns of rows: y[r][h * size + i] = x[row(r)][h * head_cols + begin + i], where row(r) is r or
-// rows[r] where there are any. Workgroup (piece of a row, row).
+// Columns of rows: y[r][h * size + i] = x[row(r)][h * head_cols + begin + i], where row(r) is
+// rows[r], or r without a list of rows. Workgroup (columns, row).
 #version 460
 #include "floats.glsl"
 layout(local_size_x_id = 0) in;

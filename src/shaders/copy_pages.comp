@@ -1,5 +1,5 @@
-// Copies pages of a cache, in order. An invocation has the same few bytes of every page, so that
-// copies which build on each other need no barrier.
+// Copies pages of a cache, in order. An invocation handles the same few bytes of every page, so
+// that dependent copies need no barrier.
 #version 460
 #include "cache.glsl"
 layout(local_size_x_id = 0) in;

@@ -1,9 +1,9 @@
 //: cross_entropy
 //: cross_entropy_grad -DGRAD
-// The loss of each row, log(sum) + most - chosen, and its gradient in the place of the logits:
+// The loss of each row, log(sum) + most - chosen; and its gradient, in place of the logits:
 //     dloss * (exp(logit - most) / sum - (the target is here))
-// A negative target makes zeros. An invocation of the loss takes a row; of the gradient a quad, in
-// workgroups (rows, piece of a row).
+// A negative target gives zeros. For the loss an invocation handles a row; for the gradient a quad,
+// in workgroups (rows, columns).
 #version 460
 #include "element.glsl"
 #include "stats.glsl"

@@ -1,6 +1,6 @@
-// delta_rule: the gated delta rule, or SSD, over the rows of a sequence, one after another. Workgroup (block
-// of kColumns columns of the state, head, sequence). An invocation has, of one column, each
-// kLanes-th row of the state in registers; sums go over the lanes in shared memory, in their order.
+// delta_rule: the gated delta rule, or SSD, over the rows of a sequence, in order. Workgroup (block
+// of kColumns columns of the state, head, sequence). Each invocation keeps every kLanes-th row of
+// one column of the state in registers; sums over lanes are computed in shared memory, in order.
 #version 460
 #include "floats.glsl"
 #include "glu.glsl"
@@ -8,17 +8,17 @@
 layout(local_size_x_id = 0) in;  // kColumns * kLanes
 layout(constant_id = 1) const uint kDims = 128;  // of a key: rows of the state
 layout(constant_id = 2) const bool kByChannel = false;
-layout(constant_id = 3) const bool kSsd = false;  // beta is skip [heads] then
+layout(constant_id = 3) const bool kSsd = false;  // beta is then skip [heads]
 layout(push_constant, scalar) uniform Args {
     Floats q, k, v, decay, beta, a, dt, state, y;
     States states;
     Ints writes;
     uint heads_and_keys;  // heads, key heads << 16
-    uint cols;            // of a head's values
+    uint cols;            // per head's values
     uint first_heads;     // first head, first key head << 16
     uint group_and_cycle;
     float query_scale, key_scale, low;
-    uint first_row, rows;  // of the step, that this dispatch has
+    uint first_row, rows;  // of the step: the part of this dispatch
 };
 
 const uint kColumns = 16, kLanes = 8, kEach = (kDims + kLanes - 1) / kLanes;
@@ -40,7 +40,7 @@ void main() {
     const uint group = group_and_cycle & 0xffffu, cycle = group_and_cycle >> 16;
     const uint of_model = (first_heads & 0xffffu) + head;
     const uint key = (cycle > 0 ? of_model % cycle : of_model / group) - (first_heads >> 16);
-    const uint width = min(kColumns, cols - first);  // of the block, as it lies in a slot
+    const uint width = min(kColumns, cols - first);  // of the block, as stored in a slot
     const bool own = column < width;
     const uint slot_floats = heads * kDims * cols;
     const uint place = (head * cols + first) * kDims + column;

@@ -1,7 +1,7 @@
 //: adam_update -DADAM
 //: sgd_update -DSGD
-// A step of an optimizer over runs of elements (kernels/dense/rows.h, AdamArgs and SgdArgs). What
-// changes from update to update is read from addresses.
+// An optimizer step over runs of elements (kernels/dense/rows.h, AdamArgs and SgdArgs). Values that
+// change from update to update are read from memory.
 #version 460
 #include "element.glsl"
 layout(local_size_x_id = 0) in;
@@ -9,11 +9,12 @@ layout(constant_id = 1) const uint kTypes = 0;  // of gradient, copy
 layout(constant_id = 2) const bool kWide = false;
 #include "update.glsl"
 layout(push_constant, scalar) uniform Args {
-    uint64_t gradient, weights, m, v, copy;  // m, v, copy: or 0
+    uint64_t gradient, weights, m, v, copy;  // m, v, copy: may be 0
     UpdateRuns runs;
-    Floats rate, gradient_scale, correction1, correction2;  // SGD: correction1 is 1 if first, else 0
+    Floats rate, gradient_scale, correction1, correction2;  // SGD: correction1 is 1 for the first
+                                                            // update, else 0
     uint run_count, blocks;
-    float beta1, beta2, eps;  // SGD: momentum, 1 - dampening; eps not 0: Nesterov's
+    float beta1, beta2, eps;  // SGD: momentum, 1 - dampening; eps not 0: Nesterov
 };
 
 struct Place {

@@ -1,9 +1,9 @@
-// Elements of the values of training: float32, bfloat16 or float16 (kF32, kBF16, kF16), row-major
-// without padding, at any address that is a multiple of their size. Arithmetic is float32; a store
-// rounds to nearest even.
+// Elements of training values: float32, bfloat16 or float16 (kF32, kBF16, kF16), row-major without
+// padding, at addresses aligned to their size. Arithmetic is float32; a store rounds to nearest
+// even.
 //
-// A quad is four elements that follow one another. Where `wide`, its address is a multiple of four
-// elements, and it is one load or store. No store touches a byte outside its elements.
+// A quad is four consecutive elements. If `wide`, its address is aligned to four elements, and it
+// is one load or store. Stores never touch bytes outside their elements.
 #extension GL_EXT_shader_16bit_storage : require
 #extension GL_EXT_control_flow_attributes : require
 #include "floats.glsl"
@@ -15,12 +15,12 @@ layout(buffer_reference, scalar, buffer_reference_align = 2) buffer Halves { uin
 layout(buffer_reference, scalar, buffer_reference_align = 16) buffer FloatQuad { vec4 all; };
 layout(buffer_reference, scalar, buffer_reference_align = 8) buffer HalfQuad { uvec2 all; };
 
-// The type of operand i of a kernel, of a specialization constant that holds two bits of each.
+// The type of a kernel's operand i, from a specialization constant with two bits per operand.
 uint TypeIn(uint types, uint i) {
     return types >> (2 * i) & 3u;
 }
 
-// By its bits: what a driver's exp makes of NaN, and isnan, may be anything.
+// By its bits: a driver's exp and isnan may treat NaN arbitrarily.
 bool IsNan(float x) {
     return (floatBitsToUint(x) & 0x7fffffffu) > 0x7f800000u;
 }
@@ -38,7 +38,7 @@ void Store(uint64_t to, uint type, uint64_t i, float value) {
     }
 }
 
-// left: elements from i on, of which a quad may have fewer than four; the others load as zeros.
+// left: number of elements from i on; if it is less than four, the rest of the quad loads as zeros.
 vec4 LoadQuad(uint64_t from, uint type, uint64_t i, uint left, bool wide) {
     if (wide && left >= 4) {
         if (type == kF32) return FloatQuad(from + i * 4).all;

@@ -27,9 +27,10 @@
 //: embedding_w8 -DW8
 //: embedding_nvfp4 -DNVFP4
 //: embedding_fp8 -DFP8
-// Rows of a weight as floats: y[t] = table[tokens[t] - first_row], zeros where that is no row of it.
-// kDecodes: rows [first_row, first_row + n), as float32, bfloat16 or float16, t counted along z and
-// y.
+// Rows of a weight as floats: y[t] = table[tokens[t] - first_row], zeros for tokens outside the
+// table.
+// kDecodes: rows [first_row, first_row + n), as float32, bfloat16 or float16, with t counted along
+// z and y.
 #version 460
 #include "head.glsl"
 #include "narrow.glsl"

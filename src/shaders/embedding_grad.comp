@@ -1,6 +1,6 @@
-// dtable[token - first_row] += the sum of dy's rows of this token, in their order, rounded once.
-// `order` has the rows of dy by token, equal ones ascending: a workgroup (place in it, piece of a
-// row) takes the token whose first row stands at its place.
+// dtable[token - first_row] += the sum of the token's rows of dy, in order, rounded once. `order`
+// lists the rows of dy by token, ascending among equal tokens. A workgroup (place in the list,
+// columns) handles a token if the token's first row is at its place.
 #version 460
 #include "element.glsl"
 layout(local_size_x_id = 0) in;
@@ -12,13 +12,13 @@ layout(push_constant, scalar) uniform Args {
     uint rows, cols, table_rows;
     int first_row;
 };
-const uint kTurn = 4096;  // rows that a loop takes
+const uint kTurn = 4096;  // rows per loop
 
 int TokenAt(uint place) {
     return tokens.at[order.at[place]];
 }
 
-// From `place` on; moves it behind them.
+// Sums rows from `place` on, and advances it past them.
 vec4 SumOfRows(inout uint place, int token, uint c) {
     precise vec4 sum = vec4(0);
     for (uint begin = place; begin < rows && TokenAt(begin) == token; begin = place) {

@@ -1,13 +1,14 @@
-// Rows to int8 by the kernel that makes them (codes.glsl): a workgroup has a row, each invocation
-// every so-manieth column of it, and puts kEncodeTurns of them where their neighbours find them.
+// Encodes rows as int8 in the kernel that computes them (codes.glsl): a workgroup has a row, an
+// invocation every gl_WorkGroupSize.x-th column, of which it shares kEncodeTurns with its
+// neighbors.
 #include "codes.glsl"
 
 const uint kEncodeTurns = 4;
 const uint kRowTurn = kEncodeTurns * gl_WorkGroupSize.x;  // columns
 shared float encode_columns[kEncodes ? kRowTurn : 1];
 
-// The columns that stand there, of `count` that are left: the first is column `begin` of all rows.
-// All invocations call it.
+// Encodes the shared columns, of which `count` remain; the first is column `begin` of all rows. All
+// invocations must call it.
 void EncodeTurn(uint64_t codes, uint64_t scales, uint begin, uint count) {
     barrier();
     const uint lane = gl_LocalInvocationIndex;

@@ -1,4 +1,4 @@
-// A sum over ranks in the midst of a submission (exchange.glsl).
+// A sum over ranks in the middle of a submission (exchange.glsl).
 #version 460
 #include "head.glsl"
 #include "exchange.glsl"

@@ -1,28 +1,28 @@
-// An exchange with the host in the midst of a submission (backend/vulkan/gate.h): gives it `count`
-// floats, waits until it opens the gate, takes the floats that it has put there. One workgroup, and
-// it waits for the host alone. Where that takes more polls than the submission has left, it gives
-// the submission up: the kernels behind it do nothing (guard.glsl).
+// An exchange with the host in the middle of a submission (backend/vulkan/gate.h): gives the host
+// `count` floats, waits until it opens the gate, and reads the floats that the host has written.
+// Runs in one workgroup, and waits only for the host. If that takes more polls than the submission
+// has left, it abandons the submission: the following kernels do nothing (guard.glsl).
 #extension GL_KHR_memory_scope_semantics : require
 
 layout(buffer_reference, std430, buffer_reference_align = 4) coherent buffer Words { uint at[]; };
 layout(buffer_reference, std430, buffer_reference_align = 4) coherent volatile buffer Shared {
     float at[];
 };
-// Arguments begin with these (Gate::Head).
+// Arguments start with these (Gate::Head).
 #define EXCHANGE_ARGS                                            \
     Words gate;                /* of the host: the words below */ \
     Floats part;                                                 \
     Shared to_host, from_host; /* from_host: in the inbox */      \
     uint count, index;
 
-// Words of the gate, which kernels write, a line of the cache each.
+// Words of the gate, written by kernels, one cache line each.
 const uint kArrived = 0, kGaveUp = 16;
-// Words of the inbox, before what the host gives: it writes them, all but kOpen once.
+// Words of the inbox, before the host's data; the host writes all except kOpen once.
 const uint kInboxBytes = 256;
 const uint kOpen = 0, kBase = 16, kMostPolls = 17, kStateLow = 18, kStateHigh = 19;
-// Of the device's state: the word of the guard, polls of this submission so far.
+// Words of the device's state: the guard's stop word, and the polls of this submission so far.
 const uint kStop = 0, kPolls = 1;
-const uint kAtOnce = 4096;  // no loop is longer
+const uint kAtOnce = 4096;  // the longest loop
 
 shared bool exchange_opened;
 
@@ -60,7 +60,7 @@ bool Await(Words gate, Words inbox, uint index) {
     return open;
 }
 
-// False: given up. Each invocation writes every so-manieth float of `sum`.
+// False: abandoned. Each invocation writes every gl_WorkGroupSize.x-th float of `sum`.
 bool Exchange(Words gate, Floats part, Shared to_host, Shared from_host, uint count, uint index,
               Floats sum) {
     const uint lane = gl_LocalInvocationIndex;

@@ -1,8 +1,7 @@
 //: expert_dot
-// Of the gradient of expert_sum, for each slot: dx = weight * product, where product is dy times
-// the expert's matrix; dweight = the dot product of product and x. Zeros where the expert is not
-// held.
-// A workgroup for each slot.
+// Part of the gradient of expert_sum, for each slot: dx = weight * product, where product is dy
+// times the expert's matrix; dweight = product . x. Zeros for experts that this rank does not hold.
+// A workgroup per slot.
 #version 460
 #include "floats.glsl"
 #include "gemm_elements.glsl"

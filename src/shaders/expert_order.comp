@@ -1,12 +1,14 @@
 //: expert_order
-// The plan of training's products with experts: slots (row * used + k) sorted by expert, those of
-// one expert in their order, cut into blocks of at most `tile`. Slots of experts that are not held
-// come last, as those of expert `experts`.
+// The plan of training's products with experts: slots (row * used + k) sorted by expert and then by
+// slot, divided into blocks of at most `tile`. Slots of experts that this rank does not hold come
+// last, as expert number `experts`.
 //
-//     plan  int32: blocks; where the slots begin; where the experts' first slots begin; experts;
-//           [expert, first slot, slots] of each block; slots; each expert's first [experts + 1]
+//     plan  int32: number of blocks; start of the slots; start of the experts' first slots; number
+//           of experts; [expert, first slot, slots] of each block; slots; each expert's first slot
+//           [experts + 1]
 //
-// x is an expert, or all that are not held. An invocation counts one run of slots, then places it.
+// x is an expert, or all experts that are not held. An invocation counts a run of slots, then
+// places it.
 #version 460
 #include "head.glsl"
 

@@ -1,10 +1,11 @@
 //: expert_plan
-// Which rows go to which expert: slots (row * used + k) sorted by expert, and cut into blocks of at
+// The rows of each expert: slots (row * used + k) sorted by expert, and divided into blocks of at
 // most `tile` slots of one expert. One workgroup.
 //
-//     plan  int32: blocks; where the slots begin; [expert, first slot, slots] of each block; slots
+//     plan  int32: number of blocks; start of the slots; [expert, first slot, slots] of each block;
+//           slots
 //
-// The slots of an expert stand in any order: their products do not depend on it.
+// The slots of an expert are in any order: their products do not depend on it.
 #version 460
 #include "head.glsl"
 

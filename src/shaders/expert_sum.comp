@@ -1,6 +1,6 @@
 //: expert_sum
 // y[t] = base[t] + the sum over the slots of row t, in the order of their experts' ids, of
-// weights[slot] * products[slot]. An invocation for each element; products have their bias. y is of
+// weights[slot] * products[slot]. An invocation per element; products include their bias. y has the
 // type kTypeY (gemm_elements.glsl).
 #version 460
 #include "floats.glsl"
@@ -9,7 +9,7 @@ layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const uint kTypeY = 0;
 
 layout(push_constant, scalar) uniform Args {
-    uint64_t ids, weights, products, base, y;  // weights, base: or 0
+    uint64_t ids, weights, products, base, y;  // weights, base: may be 0
     uint n, first_expert, experts, used;
 } a;
 

@@ -1,6 +1,6 @@
-// Float arrays by device address, and functions that are the same on every device: where GLSL leaves
-// accuracy or rounding to the driver (tanh, round, a narrower float), they are made of what it
-// defines.
+// Float arrays by device address, and functions with the same result on every device: where GLSL
+// leaves accuracy or rounding to the driver (tanh, round, narrower floats), they use only
+// operations that it defines.
 #extension GL_EXT_buffer_reference : require
 #extension GL_EXT_buffer_reference2 : require
 #extension GL_EXT_scalar_block_layout : require
@@ -11,7 +11,7 @@
 layout(buffer_reference, scalar, buffer_reference_align = 4) buffer Floats { float at[]; };
 layout(buffer_reference, scalar, buffer_reference_align = 4) buffer Ints { int at[]; };
 
-// Near 0 the series, whose next term, 0.0089 x^10, is below half a rounding; else by exp.
+// Near 0 uses the series, whose next term, 0.0089 x^10, is below half a rounding; otherwise exp.
 float Tanh(float x) {
     const float size = abs(x);
     if (size < 0.25) {
@@ -24,9 +24,9 @@ float Tanh(float x) {
     return x < 0.0 ? -value : value;
 }
 
-// Of a positive number of at least 2^-126, to 3 roundings: GLSL's may be off by 2^-21 near 1.
-// Infinity and NaN stay as they are. x is 2^e (1 + r) with r near 0, and log(1 + r) is the series in
-// s = r / (2 + r), whose next term, 2/11 s^11, is below 2^-29 of it.
+// For positive numbers of at least 2^-126, accurate to 3 roundings (GLSL's may be off by 2^-21 near
+// 1). Infinity and NaN are returned unchanged. x is 2^e (1 + r) with r near 0, and log(1 + r) is
+// the series in s = r / (2 + r), whose next term, 2/11 s^11, is below 2^-29 of it.
 float Log(float x) {
     if ((floatBitsToUint(x) & 0x7f800000u) == 0x7f800000u) return x;
     const uint bits = floatBitsToUint(x) - 0x3f3504f3u;  // of sqrt(1/2)
@@ -44,13 +44,14 @@ float TemperatureAt(int position, float beta, uint length, uint offset) {
     return steps == 0 ? 1.0 : fma(beta, Log(1.0 + float(steps)), 1.0);
 }
 
-// a / b, rounded to nearest but for ties of the last step: GLSL's division may be off by 2.5 ulp.
+// a / b, rounded to nearest except for ties of the last step (GLSL's division may be off by 2.5
+// ulp).
 float Divide(float a, float b) {
     const float q = a / b;
     return fma(fma(-q, b, a), 1.0 / b, q);
 }
 
-// Half away from zero.
+// Rounds half away from zero.
 float RoundAway(float x) {
     const float whole = trunc(x);
     return abs(x - whole) >= 0.5 ? whole + sign(x) : whole;

@@ -1,5 +1,6 @@
-// Of y = x * sigmoid(gate), a gate for each row: dx = dy * sigmoid(gate), and dgate the sum over
-// columns of dy * x times the sigmoid's slope. A workgroup takes a row at a time.
+// Gradient of y = x * sigmoid(gate), with one gate per row: dx = dy * sigmoid(gate); dgate is the
+// sum over columns of dy * x, times the sigmoid's derivative. A workgroup processes a row at a
+// time.
 #version 460
 #include "element.glsl"
 #include "glu.glsl"

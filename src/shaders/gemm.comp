@@ -1,16 +1,16 @@
 //: gemm
 //: gemm_matrix -DMATRIX : coopmat
 //: gemm_matrix_emulated -DMATRIX -DEMULATED
-// Matrix products of training (backend/vulkan/lower_gemm.h): C[m,n] = A . B or C += A . B, where an
-// operand is float32, bfloat16 or float16. A workgroup makes kTileM x kTileN elements of C, kDeep
-// terms of each sum at a time, which it brings to shared memory first. A sum is one chain over the
-// terms in their order.
+// Matrix products of training (backend/vulkan/lower_gemm.h): C[m,n] = A . B or C += A . B, with
+// float32, bfloat16 or float16 operands. A workgroup computes kTileM x kTileN elements of C, and
+// loads kDeep terms of each sum to shared memory at a time. A sum is one chain over the terms in
+// order.
 //
-// kForm  how A and B lie in memory: NT A[m,k], B[n,k]; NN A[m,k], B[k,n]; TN A[k,m], B[k,n]
+// kForm  the layouts of A and B: NT A[m,k], B[n,k]; NN A[m,k], B[k,n]; TN A[k,m], B[k,n]
 // y      rows of C: kTileM of them
-// z      terms [z * split, (z + 1) * split); C is one of several partial sums then
+// z      terms [z * split, (z + 1) * split); C is then one of several partial sums
 //
-// kGroups: of experts, with a plan of expert_order.comp.
+// kGroups: products with experts, with a plan of expert_order.comp.
 //     kRows   y is a block of the plan: rows of A and C are its slots, B is its expert's matrix.
 //             Slots of experts that are not held become zeros.
 //     kTerms  z is an expert; the terms are its slots, C is its matrix
@@ -24,9 +24,9 @@ layout(constant_id = 3) const uint kForm = 0;
 layout(constant_id = 4) const uint kTypeA = 0;
 layout(constant_id = 5) const uint kTypeB = 0;
 layout(constant_id = 6) const uint kTypeC = 0;
-layout(constant_id = 7) const uint kAligned = 0;  // bits: rows of A, B, C begin at 16 bytes
+layout(constant_id = 7) const uint kAligned = 0;  // bits: rows of A, B, C are aligned to 16 bytes
 layout(constant_id = 8) const uint kGroups = 0;
-layout(constant_id = 9) const bool kRounds = false;  // operands are rounded to bfloat16
+layout(constant_id = 9) const bool kRounds = false;  // round operands to bfloat16
 
 const uint kNT = 0, kNN = 1, kTN = 2;
 const uint kRows = 1, kTerms = 2;
@@ -37,24 +37,24 @@ const uint kSize = gl_WorkGroupSize.x;
 
 layout(push_constant, scalar) uniform Args {
     uint64_t a, b, c;
-    uint64_t a_peaks, b_peaks;  // MATRIX: of gemm_peaks.comp
-    uint64_t plan, factors;     // factors: of the slots, of kTerms, or 0
+    uint64_t a_peaks, b_peaks;  // MATRIX: from gemm_peaks.comp
+    uint64_t plan, factors;     // factors: of the slots, for kTerms, or 0
     uint a_stride, b_stride, c_stride;
     uint m, n, k;
     uint split, accumulate;
-    uint matrix_rows;           // of a matrix of the stack: B of kRows, C of kTerms
+    uint matrix_rows;           // per matrix of the stack: B for kRows, C for kTerms
     uint a_used, b_used;        // slots that share a row of A or B
     uint groups;                // of peaks of A; of B << 16
-    uint a_count, b_count;      // peaks of a group
+    uint a_count, b_count;      // peaks per group
 } g;
 
-// What the workgroup makes.
+// The part of C that the workgroup computes.
 uint first_m, first_n, rows, matrix, begin_k, end_k, slots_at;
 shared uint slots[kTileM];
 
 uint SlotAt(uint i) { return uint(Ints(g.plan).at[slots_at + i]); }
 
-// The row in memory of row `i` of the tile of A, or of term `term`.
+// The row in memory of row `i` of the tile of A; or of term `term`.
 uint RowOfA(uint i) { return kGroups == kRows ? slots[i] / g.a_used : first_m + i; }
 uint TermOfA(uint term) { return kGroups == kTerms ? SlotAt(term) / g.a_used : term; }
 uint RowOfB(uint j) { return (kGroups == kRows ? matrix * g.matrix_rows : 0) + first_n + j; }
@@ -72,8 +72,8 @@ vec4 Prepared(vec4 x, float factor) {
     return vec4(RoundToBF16(x.x), RoundToBF16(x.y), RoundToBF16(x.z), RoundToBF16(x.w));
 }
 
-// Eight elements of a tile, which lies as its operand does: row `line` of it, from element
-// 8 * eight on, when the terms begin at `deep`.
+// Eight elements of a tile, which has its operand's layout: row `line` of it, from element 8 *
+// eight on, where the terms begin at `deep`.
 Eight FetchA(uint line, uint eight, uint deep) {
     Eight x = Eight(vec4(0), vec4(0));
     float factor = 1;
@@ -101,7 +101,7 @@ Eight FetchB(uint line, uint eight, uint deep) {
     return Eight(Prepared(x.low, 1), Prepared(x.high, 1));
 }
 
-// Four elements of row `i` of the tile of C, from its column `column` on.
+// Stores four elements of row `i` of the tile of C, from its column `column` on.
 void StoreSums(uint i, uint column, vec4 sums) {
     if (i >= rows) return;
     uint row = first_m + i;

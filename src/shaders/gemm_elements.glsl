@@ -1,7 +1,7 @@
-// Elements of float32, bfloat16 and float16 at device addresses, as float32. A type is a
-// specialization constant, so that each function is one branch of itself. float16 is converted by
-// integers: drivers may flush its subnormals. Loops over tails are not unrolled: a driver compiles
-// many variants of these.
+// Elements of float32, bfloat16 and float16 at device addresses, as float32. The type is a
+// specialization constant, so that each function compiles to one branch. float16 is converted with
+// integers, since drivers may flush its subnormals. Loops over tails are not unrolled, since a
+// driver compiles many variants of them.
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_shader_16bit_storage : require
 #include "halves.glsl"
@@ -40,8 +40,8 @@ void Store(uint type, uint64_t at, float value) {
 
 struct Eight { vec4 low, high; };
 
-// Elements [first, first + 8) of a row, zeros from `end` on. aligned: the row begins at a multiple
-// of 16 bytes and `first` is a multiple of 8.
+// Elements [first, first + 8) of a row, zeros from `end` on. aligned: the row is aligned to 16
+// bytes and `first` is a multiple of 8.
 Eight LoadEight(uint type, bool aligned, uint64_t row, uint first, uint end) {
     Eight eight = Eight(vec4(0), vec4(0));
     if (first >= end) return eight;
@@ -65,7 +65,7 @@ Eight LoadEight(uint type, bool aligned, uint64_t row, uint first, uint end) {
     return eight;
 }
 
-// Elements [first, first + 4) of a row, as far as `end`: = value, or += value where `adds`.
+// Stores elements [first, first + 4) of a row, up to `end`: = value, or += value if `adds`.
 // aligned: as above, with a multiple of 4.
 void StoreFour(uint type, bool aligned, bool adds, uint64_t row, uint first, uint end, vec4 value) {
     if (first >= end) return;

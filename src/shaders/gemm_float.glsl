@@ -1,16 +1,16 @@
-// Of gemm.comp: products of float32. An invocation has fours of rows and fours of columns of the
-// tile, kLanesN invocations beside each other across its columns.
+// Part of gemm.comp: products of float32. An invocation computes groups of four rows and four
+// columns of the tile; kLanesN invocations span its columns.
 layout(constant_id = 10) const uint kLanesN = 16;
 
 const uint kDeep = 16;
 const uint kLanesM = kSize / kLanesN;
 const uint kFoursM = kTileM / (4 * kLanesM), kFoursN = kTileN / (4 * kLanesN);
-// A row is a term; the stride is not of all banks.
+// A row is a term; the stride is chosen to avoid bank conflicts.
 const uint kStrideA = kTileM / 4 + 1, kStrideB = kTileN / 4 + 1;
 shared vec4 tile_a[kDeep * kStrideA];
 shared vec4 tile_b[kDeep * kStrideB];
 
-// Which eight elements of a tile an invocation brings, at most one.
+// The eight elements of a tile that an invocation loads, at most one group.
 const uint kEightsA = (kTurnA ? kTileM : kDeep) / 8, kEightsB = (kTurnB ? kTileN : kDeep) / 8;
 const uint kJobsA = kTileM * kDeep / 8, kJobsB = kTileN * kDeep / 8;
 
@@ -37,7 +37,7 @@ void PlaceB(uint line, uint eight, Eight x) {
     }
 }
 
-// The next terms are on their way while those before are multiplied.
+// The next terms are loaded while the current ones are multiplied.
 void Multiply(uint lane) {
     const uint across = lane % kLanesN, down = lane / kLanesN;
     vec4 sums[kFoursM * 4 * kFoursN];

@@ -1,17 +1,17 @@
-// Of gemm.comp: products of float16 by matrix units, summed in float32. Each row of op(A) and each
-// column of op(B) is multiplied by a power of two that takes its largest magnitude
-// (gemm_peaks.comp) to [2^14, 2^15], so that nothing overflows. A bfloat16 keeps its bits unless it
-// is below 2^-31 of that magnitude. Sums are multiplied by the inverses, which is exact. A row or a
-// column that holds NaN or infinity makes NaN.
+// Part of gemm.comp: products of float16 on matrix units, summed in float32. Each row of op(A) and
+// each column of op(B) is multiplied by a power of two that scales its largest magnitude
+// (gemm_peaks.comp) to [2^14, 2^15), so that nothing overflows. A bfloat16 keeps its bits unless it
+// is below 2^-31 of that magnitude. Sums are multiplied by the inverses, which is exact. A row or
+// column that contains NaN or infinity gives NaN.
 //
-// EMULATED: the same by ordinary instructions, for devices without matrix units to test with.
+// EMULATED: the same with ordinary instructions, to test on devices without matrix units.
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
 #extension GL_KHR_shader_subgroup_basic : require
 layout(constant_id = 10) const uint kDeep = 32;
 layout(constant_id = 11) const uint kSubgroups = 4;
 
-// Tiles lie as their operands do, in fours of elements: a row is a term or has the terms. Strides
-// are multiples of 16 bytes, and not of all banks.
+// Tiles have their operands' layout, in groups of four elements: a row is a term, or holds the
+// terms. Strides are multiples of 16 bytes, chosen to avoid bank conflicts.
 const uint kAlongA = kTurnA ? kTileM : kDeep, kAlongB = kTurnB ? kTileN : kDeep;
 const uint kLinesA = kTurnA ? kDeep : kTileM, kLinesB = kTurnB ? kDeep : kTileN;
 const uint kStrideA = kAlongA / 4 + 2, kStrideB = kAlongB / 4 + 2;
@@ -20,7 +20,7 @@ shared f16vec4 tile_b[kLinesB * kStrideB];
 shared float scale_a[kTileM];
 shared float scale_b[kTileN];
 
-// A subgroup has the fragments of 16 x 16 at kEachM rows and kEachN columns of fragments.
+// A subgroup computes the 16 x 16 fragments at kEachM rows and kEachN columns of fragments.
 const uint kFragmentsM = kTileM / 16, kFragmentsN = kTileN / 16;
 const uint kWantedM = kSubgroups >= 16 ? 4 : kSubgroups >= 4 ? 2 : 1;
 const uint kGroupsM = kWantedM < kFragmentsM ? kWantedM : kFragmentsM;
@@ -35,7 +35,7 @@ const uint kResultStride = 20;
 #define MatrixA coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA>
 #define MatrixB coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseB>
 #define MatrixSums coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>
-const uint kStoring = kSubgroups < 8 ? kSubgroups : 8;  // subgroups that store at a time
+const uint kStoring = kSubgroups < 8 ? kSubgroups : 8;  // subgroups that store at the same time
 shared float results[kStoring * 16 * kResultStride];
 
 void ClearMatrix(out MatrixSums sums, uint row, uint column) { sums = MatrixSums(0.0); }
@@ -58,7 +58,7 @@ void LoadB(out MatrixB b, uint column, uint term) {
     }
 }
 void MultiplyAdd(MatrixA a, MatrixB b, inout MatrixSums sums) { sums = coopMatMulAdd(a, b, sums); }
-// Where it is in `results`, until the subgroup stores another.
+// Stores the fragment; returns its position in `results`, valid until the subgroup's next call.
 uint StoreMatrix(MatrixSums sums) {
     const uint at = gl_SubgroupID % kStoring * 16 * kResultStride;
     coopMatStore(sums, results, at, kResultStride, gl_CooperativeMatrixLayoutRowMajor);
@@ -66,7 +66,8 @@ uint StoreMatrix(MatrixSums sums) {
 }
 uint ElementAt(uint i) { return i / 16 * kResultStride + i % 16; }
 #else
-// Each matrix is a place in shared memory; an invocation has every so-manieth element of the sums.
+// Each matrix is a position in shared memory; an invocation has every gl_SubgroupSize-th element of
+// the sums.
 #define MatrixA uvec2
 #define MatrixB uvec2
 #define MatrixSums uint
@@ -109,8 +110,8 @@ bool IsIdle() { return gl_SubgroupID >= kGroupsM * kGroupsN; }
 uint FragmentM(uint i) { return gl_SubgroupID / kGroupsN * kEachM + i; }
 uint FragmentN(uint j) { return gl_SubgroupID % kGroupsN * kEachN + j; }
 
-// What takes the largest of the peaks of a row or a column, one of each group, to [2^14, 2^15).
-// Zero where that is NaN or infinity.
+// The factor that scales the largest peak of a row or column, over its groups, to [2^14, 2^15).
+// Zero if that is NaN or infinity.
 float ScaleOf(uint64_t peaks, uint groups, uint count, uint index) {
     uint peak = 0;
     for (uint i = 0; i < groups; ++i) peak = max(peak, uint(Ints(peaks).at[i * count + index]));
@@ -118,14 +119,14 @@ float ScaleOf(uint64_t peaks, uint groups, uint count, uint index) {
     return uintBitsToFloat(uint(clamp(14 - (int(peak >> 23) - 127), -120, 120) + 127) << 23);
 }
 float InverseOf(float power) { return uintBitsToFloat((254u << 23) - floatBitsToUint(power)); }
-// sum / (a * b), the smaller factor first: the other may overflow without it.
+// sum / (a * b), by the smaller factor first, since the other might overflow.
 float Unscaled(float sum, float a, float b) {
     if (a == 0 || b == 0) return uintBitsToFloat(0x7fc00000u);
     const float x = InverseOf(a), y = InverseOf(b);
     return sum * min(x, y) * max(x, y);
 }
 
-// Columns beyond n and rows beyond `rows` have what the last has.
+// Columns beyond n and rows beyond `rows` use the scale of the last one.
 void LoadScales(uint lane) {
     for (uint i = lane; i < kTileM; i += kSize) {
         const uint last = min(i, rows - 1);
@@ -143,7 +144,8 @@ void LoadScales(uint lane) {
 
 vec4 ScalesA(uint i) { return vec4(scale_a[i], scale_a[i + 1], scale_a[i + 2], scale_a[i + 3]); }
 vec4 ScalesB(uint i) { return vec4(scale_b[i], scale_b[i + 1], scale_b[i + 2], scale_b[i + 3]); }
-// Where a scale is zero, this may be NaN: it touches that row or column of C alone, which is NaN.
+// If a scale is zero, this may be NaN, which affects only that row or column of C, which is NaN
+// anyway.
 f16vec4 Halved(vec4 x, vec4 scale) { return f16vec4(x * scale); }
 
 const uint kEightsA = kAlongA / 8, kEightsB = kAlongB / 8;
@@ -218,7 +220,7 @@ void StoreFragment(uint top, uint left, MatrixSums sums) {
     subgroupBarrier();
 }
 
-// The next terms are on their way while those before are multiplied.
+// The next terms are loaded while the current ones are multiplied.
 void Multiply(uint lane) {
     LoadScales(lane);
     Sums sums;

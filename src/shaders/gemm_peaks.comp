@@ -1,10 +1,9 @@
 //: gemm_peaks
-// The largest magnitude, as the bits of a float32, of each row or each column of a matrix of
-// float32, bfloat16 or float16: what gemm_matrix.glsl scales by. NaN is the largest of all.
+// The largest magnitude, as the bits of a float32, of each row or column of a float32, bfloat16 or
+// float16 matrix, from which gemm_matrix.glsl derives scales. NaN counts as the largest.
 //
-// kColumns: y is one of several groups of rows, each of which has peaks of its own; z is a matrix
-// of a stack of them. With a plan (expert_order.comp) the rows are those of its slots, times
-// factors.
+// kColumns: y is one of several groups of rows, each with its own peaks; z is a matrix of a stack.
+// With a plan (expert_order.comp), the rows are those of its slots, times factors.
 #version 460
 #include "floats.glsl"
 #include "gemm_elements.glsl"
@@ -14,12 +13,12 @@ layout(constant_id = 2) const uint kType = 0;
 layout(constant_id = 3) const bool kAligned = false;
 
 layout(push_constant, scalar) uniform Args {
-    uint64_t x, peaks, plan, factors;  // plan and factors: or 0
+    uint64_t x, peaks, plan, factors;  // plan and factors: may be 0
     uint stride, rows, cols;           // rows: of one matrix
     uint used;                         // slots that share a row
 } a;
 
-const uint kEights = 8, kAcross = 8 * kEights;  // columns of a workgroup
+const uint kEights = 8, kAcross = 8 * kEights;  // columns per workgroup
 shared uint most[kAcross];
 
 uvec4 Sizes(vec4 x) { return floatBitsToUint(x) & 0x7fffffffu; }

@@ -1,6 +1,6 @@
 //: gemm_sum
-// C = the sum of its partial sums (gemm.comp), or C += that. They are float32 [parts, m, n] and are
-// added in order. An invocation for each element.
+// C = the sum of its partial sums (gemm.comp), or C += that sum. They are float32 [parts, m, n] and
+// are added in order. An invocation per element.
 #version 460
 #include "floats.glsl"
 #include "gemm_elements.glsl"

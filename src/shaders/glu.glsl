@@ -1,6 +1,6 @@
-// Activations and gates. `precise`: the same bits in whichever kernel.
+// Activations and gates. `precise`, so that every kernel gives the same bits.
 
-// 1 / (1 + exp(-x)), without an overflow on the way.
+// 1 / (1 + exp(-x)), without intermediate overflow.
 float Sigmoid(float x) {
     const precise float t = exp(-abs(x));
     const precise float sum = 1.0 + t;
@@ -18,7 +18,7 @@ float Softplus(float x) {
     return max(x, 0.0) + 2.0 * fma(s * q, tail, s);
 }
 
-// act(gate) * up; the activation by its number (tensor/activation.h).
+// act(gate) * up; the activation is given by its number (tensor/activation.h).
 float Glu(uint activation, float gate, float up) {
     precise float value;
     switch (activation) {

@@ -1,18 +1,19 @@
-// Types with a code book (src/backend/vulkan/grid_weights.cc): plane 0 has indices and signs, plane 1
-// what else belongs to 32 columns, the last one the scale of 256, plane 3 the book, a byte a value.
+// Codebook types (src/backend/vulkan/grid_weights.cc): plane 0 has indices and signs, plane 1 other
+// data of each 32 columns, the last plane the scale of each 256, plane 3 the codebook, one byte per
+// value.
 
 uint EvenSigns(uint bits) {
     const uint seven = bits & 127;
     return seven | uint(bitCount(seven) & 1) << 7;
 }
-// Four magnitudes, none of which is 0, as int8: minus where the bit of `signs` is set.
+// Applies signs to four nonzero magnitudes, as int8: negative where the bit of `signs` is set.
 uint WithSigns(uint four, uint signs) {
     const uint minus = (signs & 15) * 0x00204081u & 0x01010101u;
     return (four ^ minus * 255) + minus;
 }
 
 #if defined(IQ1_S) || defined(IQ1_M)
-// Entry and sign of the offset of eight columns.
+// The entry and the offset's sign of eight columns.
 uvec2 OneOf(WeightRow row, uint unit, uint g) {
     const uint index = Words(row.plane[0]).at[unit] >> 8 * g & 255;
     const uint more = ShortAt(row.plane[1], unit);
@@ -36,7 +37,7 @@ uvec2 OneOf(WeightRow row, uint unit, uint g) {
 #endif
 }
 #else
-// Entry and signs (the lowest four bits) of four columns.
+// The entry and the signs (the lowest four bits) of four columns.
 uvec2 OneOf(WeightRow row, uint unit, uint g) {
     const uint index = Words(row.plane[0]).at[3 * unit + (g >> 2)] >> 8 * (g & 3) & 255;
     const uint signs = Words(row.plane[0]).at[3 * unit + 2];
@@ -49,7 +50,7 @@ uvec2 OneOf(WeightRow row, uint unit, uint g) {
 }
 #endif
 
-// The codes of a unit, four in a word.
+// The codes of a unit, four per word.
 void CodesOf(WeightRow row, uint unit, out uint codes[QUADS]) {
     [[unroll]] for (uint g = 0; g < UNIT / GRID; ++g) {
         const uvec2 one = OneOf(row, unit, g);
@@ -68,7 +69,7 @@ void CodesOf(WeightRow row, uint unit, out uint codes[QUADS]) {
     }
 }
 
-// Of the unit's first and second 16 columns.
+// Scales of the unit's first and second 16 columns.
 vec2 GridScales(WeightRow row, uint unit) {
 #if defined(IQ1_M)
     const uint sub = ByteAt(row.plane[2], unit);

@@ -1,7 +1,9 @@
-// The guard of every kernel: in a submission that has been given up (exchange.comp) it does nothing.
-// Specialization constant 30: whether it looks at the word that says so (gpu/guard.h). Its address
-// is no constant: code would differ from start to start, and no cache of pipelines would know it.
-// Included before main() is defined, which becomes what the real one calls.
+// The guard of every kernel: in an abandoned submission (exchange.comp), the kernel does nothing.
+// Specialization constant 30: whether it checks the stop word (gpu/guard.h). The word's address is
+// not a constant, since the code would then differ between runs, and pipeline caches would never
+// match.
+// Must be included before main() is defined; it renames main to the function that the real main
+// calls.
 #ifndef GUARD
 #define GUARD
 

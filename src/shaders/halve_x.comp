@@ -1,6 +1,6 @@
-// Rows of floats to f16: each times a power of two that takes its peak to [2^14, 2^15), padded with
-// zeros to 32 columns; and the inverse of that power, in float32. A row that holds NaN or infinity
-// becomes zeros whose inverse is NaN. A workgroup has a row.
+// Converts rows of floats to f16: each row is multiplied by a power of two that scales its peak to
+// [2^14, 2^15), and padded with zeros to 32 columns. Also writes the inverse power, in float32. A
+// row that contains NaN or infinity becomes zeros with a NaN inverse. A workgroup per row.
 #version 460
 #include "head.glsl"
 
@@ -21,7 +21,7 @@ void main() {
         const uint64_t halves = a.halves + uint64_t(row) * pairs * 4;
         if (lane == 0) peak = 0;
         barrier();
-        // As integers, magnitudes have the order of the floats, and NaN is the largest.
+        // Compared as integers, magnitudes have the order of the floats, and NaN is the largest.
         uint most = 0;
         for (uint c = lane; c < a.cols; c += lanes) {
             most = max(most, floatBitsToUint(Floats(x).at[c]) & 0x7fffffffu);

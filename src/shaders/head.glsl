@@ -1,4 +1,4 @@
-// The head of every shader: extensions, and views of memory at device addresses.
+// Included first by every shader: extensions, and views of memory at device addresses.
 #extension GL_EXT_buffer_reference : require
 #extension GL_EXT_scalar_block_layout : require
 #extension GL_EXT_shader_explicit_arithmetic_types_int64 : require

@@ -1,6 +1,6 @@
-// What stands between the products of q, k and v and attention, in one: norms of heads, RoPE, and the
-// rows of k and v into their cache. Workgroup (head, row), heads of q, then of k, then of v. Bits as
-// norm.comp, rope.comp and kv_write.comp, with workgroups of the same size.
+// The steps between the q, k and v projections and attention, in one kernel: norms of heads, RoPE,
+// and the writes of k and v to their cache. Workgroup (head, row), with heads of q, then k, then v.
+// Gives the bits of norm.comp, rope.comp and kv_write.comp with workgroups of the same size.
 #version 460
 #include "cache.glsl"
 #include "norm.glsl"
@@ -13,23 +13,24 @@ layout(constant_id = 4) const bool kNeighbours = false;
 layout(constant_id = 5) const uint kParts = 0;  // HeadParts of lower_fused.cc
 layout(constant_id = 6) const uint kPageTokens = 64;
 layout(constant_id = 7) const uint kEps = 0;  // as bits
-// Columns of all ranks that a norm of q and of k is over, whose squares are given; 0: of the head's.
+// Columns over all ranks of a norm of q and of k whose sums of squares are given; 0: a norm per
+// head.
 layout(constant_id = 8) const uint kWholeQuery = 0;
 layout(constant_id = 9) const uint kWholeKey = 0;
 layout(push_constant, scalar) uniform Args {
-    Floats q, k, v, to;         // to: where heads of q go
-    Floats q_weight, k_weight;  // of norms; v's has none
+    Floats q, k, v, to;         // to: destination of the heads of q
+    Floats q_weight, k_weight;  // of norms; v's norm has no weight
     uint64_t k_cache, v_cache;
     Ints positions;
     Angles fine, coarse;
     Ints row_sequence;
     Sequences sequences;
     Ints pages;
-    Floats squares;  // of each row those of q, then those of k
+    Floats squares;  // per row: of q, then of k
     uint heads, kv_heads;
 };
 
-const uint kNormed = 1, kRotated = 8;  // of q; the same << 1 of k, << 2 of v
+const uint kNormed = 1, kRotated = 8;  // for q; << 1 for k, << 2 for v
 
 shared float elements[kHeadDim];
 float Source(uint row, uint head, uint d) {

@@ -1,9 +1,9 @@
-// The choice of an indexer: of a row that sees more than `top` positions those of the highest scores,
-// of equal ones the lower, ascending; of another row all, and -1 behind them. Workgroup (row of the
-// turn).
+// The choice of an indexer. For a row that sees more than `top` positions: those with the highest
+// scores (the lower of equal ones), ascending. For other rows: all, padded with -1. Workgroup (row
+// of the batch).
 //
-// The lowest score of the chosen is found digit by digit, from the top one on, by counting which next
-// digit those have that begin with the digits so far. Then each invocation has a run of positions.
+// Finds the lowest chosen score digit by digit, from the top: counts the scores that begin with the
+// digits so far by their next digit. Then each invocation handles a run of positions.
 #version 460
 #include "floats.glsl"
 layout(local_size_x_id = 0) in;
@@ -16,7 +16,7 @@ layout(buffer_reference, scalar, buffer_reference_align = 4) readonly buffer Seq
     SequenceEntry at[];
 };
 layout(push_constant, scalar) uniform Args {
-    Floats scores;  // [rows of the turn, stride]
+    Floats scores;  // [rows of the batch, stride]
     Ints chosen;    // [rows, top]
     Ints row_sequence;
     Sequences sequences;
@@ -28,7 +28,7 @@ shared uint counts[kDigits];
 shared uint above[kThreads], equal[kThreads];
 shared uint found_digit, found_left;
 
-// Floats in the order of these numbers; -0 is 0.
+// Maps floats to integers of the same order; -0 maps to 0.
 uint Ordered(float value) {
     const uint bits = floatBitsToUint(value == 0.0 ? 0.0 : value);
     return (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
@@ -76,7 +76,7 @@ void main() {
     above[lane] = own_above;
     equal[lane] = own_equal;
     barrier();
-    uint place = 0, met = 0;  // chosen, and equal ones, before this run
+    uint place = 0, met = 0;  // chosen and equal ones before this run
     for (uint i = 0; i < lane; ++i) {
         place += above[i];
         met += equal[i];

@@ -1,7 +1,7 @@
-// Scores of an indexer: of a row and each position up to its own, the sum over heads of weight *
-// max(0, q . key), for rows that see more than `top` positions. Workgroup (tile of 32 positions, row
-// of the turn). An invocation has one position and every kGroups-th head; the groups' sums are added
-// in their order.
+// Scores of an indexer: for a row and each position up to its own, the sum over heads of weight *
+// max(0, q . key). Only for rows that see more than `top` positions. Workgroup (tile of 32
+// positions, row of the batch). Each invocation processes one position and every kGroups-th head;
+// the groups' sums are added in order.
 #version 460
 #include "cache.glsl"
 layout(local_size_x_id = 0) in;
@@ -11,12 +11,12 @@ layout(constant_id = 2) const uint kDims = 128;
 layout(push_constant, scalar) uniform Args {
     Floats q, weights;
     uint64_t cache;
-    Floats scores;  // [rows of the turn, stride]
+    Floats scores;  // [rows of the batch, stride]
     Ints row_sequence;
     Sequences sequences;
     Ints pages;
     uint heads, top, page_tokens, stride;
-    uint first_row;  // of the turn
+    uint first_row;  // of the batch
 };
 
 const uint kKeys = 32, kGroups = kThreads / kKeys;

@@ -1,6 +1,6 @@
-// Writes rows into a KV cache at their positions. Workgroup (piece of a row, row, which): of
-// attention, `which` 0 writes k, 1 writes v; of latent attention (specialization constant 2) a row is
-// the latent and behind it the key.
+// Writes rows into a KV cache at their positions. Workgroup (columns, row, which). For attention,
+// `which` 0 writes k, 1 writes v; for latent attention (specialization constant 2), a row is the
+// latent followed by the key.
 #version 460
 #include "cache.glsl"
 layout(local_size_x_id = 0) in;

@@ -1,7 +1,8 @@
-// What stands between the products of latent attention and it, in one: of each row of q, the columns
-// of its heads that are rotated; of kv, the latent, which is normed, and the key, rotated, into their
-// row of the cache. Workgroup (head, row), behind the heads of q the row of kv. Bits as
-// copy_columns.comp, norm.comp, rope.comp and kv_write.comp, with workgroups of norm.comp's size.
+// The steps between the projections of latent attention and attention, in one kernel: rotates the
+// RoPE columns of each head of q; norms the latent and rotates the key of kv, and writes both to
+// their row of the cache. Workgroup (head, row), with the row of kv after the heads of q. Gives the
+// bits of copy_columns.comp, norm.comp, rope.comp and kv_write.comp with workgroups of norm.comp's
+// size.
 #version 460
 #include "cache.glsl"
 #include "norm.glsl"
@@ -9,11 +10,11 @@
 #include "rope.glsl"
 layout(local_size_x_id = 0) in;
 layout(constant_id = 2) const uint kRank = 64;     // columns of the latent
-layout(constant_id = 3) const uint kTurned = 16;   // of the key, and of a head of q
+layout(constant_id = 3) const uint kTurned = 16;   // rotated columns of the key, and of a head of q
 layout(constant_id = 4) const bool kNeighbours = false;
 layout(constant_id = 5) const uint kPageTokens = 64;
 layout(push_constant, scalar) uniform Args {
-    Floats q, kv, to;  // to: where heads of q go
+    Floats q, kv, to;  // to: destination of the heads of q
     Floats weight;
     uint64_t cache;
     Ints positions;
@@ -21,7 +22,7 @@ layout(push_constant, scalar) uniform Args {
     Ints row_sequence;
     Sequences sequences;
     Ints pages;
-    uint heads, q_cols, q_begin;  // q_cols: of a head; q_begin: of those that are rotated
+    uint heads, q_cols, q_begin;  // q_cols: per head; q_begin: first rotated column
     uint kv_cols, latent_begin, key_begin;
     float eps;
 };
@@ -52,7 +53,7 @@ void Norm() {
     }
 }
 
-// Elements [begin, begin + kTurned).
+// Rotates elements [begin, begin + kTurned).
 void Rope(uint begin, uint position) {
     barrier();
     const uint pairs = kTurned / 2;

@@ -1,5 +1,6 @@
-// Element by element: y = f(a, b), where b is of the same shape, a row's, or a column's. Which f is
-// specialization constant 1 (RowMap of lower_rows.cc). cols: of a row, or that one gate opens.
+// Element-wise y = f(a, b), where b has the same shape, or is a row or a column. f is
+// specialization constant 1 (RowMap of lower_rows.cc). cols: of a row, or the number of columns per
+// gate.
 #version 460
 #include "floats.glsl"
 #include "glu.glsl"

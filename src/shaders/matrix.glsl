@@ -1,15 +1,15 @@
-// Matrices of 16 x 16 by a subgroup: f16 times f16, summed in float32. With EMULATED the same by
-// ordinary instructions, for devices without matrix units to test with.
+// 16 x 16 matrices of a subgroup: f16 times f16, summed in float32. With EMULATED, the same with
+// ordinary instructions, to test on devices without matrix units.
 //
-// Of a product out[m][n] += rows[m][k] * weights[n][k]: operands lie in the shared arrays
-// `half_columns` and `half_weights`, kHalfStride fours of elements a row; results go to `results`,
-// kResultStride floats a row, and are there for the subgroup.
+// For a product out[m][n] += rows[m][k] * weights[n][k], operands are in the shared arrays
+// `half_columns` and `half_weights`, kHalfStride groups of four elements per row. Results are
+// stored in `results`, kResultStride floats per row, visible to the subgroup.
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
 
-const uint kHalfStride = kDeep / 4 + 2;  // a multiple of 16 bytes, and not of all banks
+const uint kHalfStride = kDeep / 4 + 2;  // a multiple of 16 bytes, chosen to avoid bank conflicts
 shared f16vec4 half_columns[kTile * kHalfStride];
 shared f16vec4 half_weights[kWide * kHalfStride];
-// Element i of a matrix in `results`, behind where that begins.
+// Offset of element i of a matrix in `results`.
 uint ElementAt(uint i);
 
 #ifndef EMULATED
@@ -21,7 +21,7 @@ uint ElementAt(uint i);
 #define MatrixSums coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>
 
 const uint kResultStride = 20;
-const uint kStoring = kSubgroups < 8 ? kSubgroups : 8;  // subgroups that store at a time
+const uint kStoring = kSubgroups < 8 ? kSubgroups : 8;  // subgroups that store at the same time
 shared float results[kStoring * 16 * kResultStride];
 
 void ClearMatrix(out MatrixSums sums, uint row, uint column) { sums = MatrixSums(0.0); }
@@ -36,14 +36,15 @@ void LoadWeightRows(out MatrixWeights m, uint row, uint k) {
 void MultiplyAdd(MatrixRows rows, MatrixWeights weights, inout MatrixSums sums) {
     sums = coopMatMulAdd(rows, weights, sums);
 }
-// Where it is in `results`, until the subgroup stores another.
+// Stores the matrix; returns its position in `results`, valid until the subgroup's next call.
 uint StoreMatrix(MatrixSums sums) {
     const uint at = gl_SubgroupID % kStoring * 16 * kResultStride;
     coopMatStore(sums, results, at, kResultStride, gl_CooperativeMatrixLayoutRowMajor);
     return at;
 }
 #else
-// Each is a place in shared memory; of the sums, an invocation has every so-manieth element.
+// Each is a position in shared memory; an invocation has every gl_SubgroupSize-th element of the
+// sums.
 #define MatrixRows uint
 #define MatrixWeights uint
 #define MatrixSums uint

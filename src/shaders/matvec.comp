@@ -57,20 +57,21 @@
 //: matvec_route_bf16 -DBF16 -DROUTE
 // Products of a weight and few rows: y[t][r] = x[t] . weight[r] + bias[r].
 //
-// A workgroup makes kOut rows of the output for kRows rows of x. Its invocations take units of
-// columns in turn; their sums are added up by subgroups, then over these. So the order of a sum
-// depends on the number of columns and on the sizes of workgroup and subgroup, never on the rows:
-// products and sums are `precise` fma, which no compiler contracts otherwise for another kRows.
-// DOT: x are the planes of quantize_x.comp (dot.glsl).
-// kGlu: y[t][r] = act(x[t] . weight[r] + bias[r]) * (x[t] . up[r] + its bias[r]), of two weights of
-// one layout. kGateMade: y[t][r] = act(gate[t][r]) * (x[t] . weight[r] + bias[r]).
-// kEncodes: y as codes (codes.glsl), too. A block of 32 outputs is made by several workgroups: the one
-// that comes last encodes it, and none waits. ROUTE: y are scores of experts, of which the workgroup
-// that comes last chooses (route.glsl); each takes kOut of them, and one block of rows.
+// A workgroup computes kOut rows of the output for kRows rows of x. Its invocations process units
+// of columns in turn; their sums are added by subgroups, then over subgroups. So the order of a sum
+// depends only on the number of columns and the sizes of workgroup and subgroup, never on the rows:
+// products and sums are `precise` fma, which compilers cannot contract differently for another
+// kRows.
+// DOT: x is in the planes of quantize_x.comp (dot.glsl).
+// kGlu: y[t][r] = act(x[t] . weight[r] + bias[r]) * (x[t] . up[r] + its bias[r]), for two weights
+// of one layout. kGateMade: y[t][r] = act(gate[t][r]) * (x[t] . weight[r] + bias[r]).
+// kEncodes: also writes y as codes (codes.glsl). Several workgroups compute a block of 32 outputs;
+// the last one to finish encodes it, and none waits. ROUTE: y is scores of experts, and the last
+// workgroup to finish chooses experts (route.glsl); each computes kOut scores of one block of rows.
 //
-// z  kPlain: -.  kHeads: a matrix of the stack and its columns of x and y.  kExperts: a slot (row of
-//    the step * used + k), whose expert's matrix it is.  kSum: a row of the step, whose slots'
-//    products are added up in the order of the experts' ids.
+// z  kPlain: -.  kHeads: a matrix of the stack and its columns of x and y.  kExperts: a slot (row
+//    of the step * used + k), which selects the expert's matrix.  kSum: a row of the step; its
+//    slots' products are added in the order of the experts' ids.
 #version 460
 #include "head.glsl"
 #include "glu.glsl"
@@ -80,10 +81,11 @@
 layout(constant_id = 1) const uint kRows = 1;
 layout(constant_id = 2) const uint kOut = 2;
 layout(constant_id = 3) const uint kKind = 0;
-// Rows of x begin at multiples of 16 bytes, and have whole units: with DOT they do.
+// Rows of x are aligned to 16 bytes and consist of whole units (always true with DOT).
 layout(constant_id = 4) const bool kWhole = true;
 layout(constant_id = 5) const bool kMayStage = true;
-layout(constant_id = 6) const uint kGlu = 0;  // of kPlain and kExperts: 1 + the activation, 0: none
+layout(constant_id = 6) const uint kGlu = 0;  // for kPlain and kExperts: 1 + the activation, 0:
+                                              // none
 layout(constant_id = 7) const bool kGateMade = false;
 layout(constant_id = 8) const bool kEncodes = false;  // n is a multiple of 32
 #include "codes.glsl"
@@ -91,7 +93,7 @@ layout(constant_id = 8) const bool kEncodes = false;  // n is a multiple of 32
 const uint kSums = kRows * kOut;
 const uint kPlain = 0, kHeads = 1, kExperts = 2, kSum = 3;
 
-// Where codes of y go. Behind it a Counter for each block of kRows rows by 32 outputs.
+// Destination of the codes of y, followed by a Counter for each block of kRows rows by 32 outputs.
 layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer Encoder {
     uint64_t codes, scales;
 };
@@ -100,29 +102,29 @@ layout(buffer_reference, std430, buffer_reference_align = 4) coherent buffer Sha
     float at[];
 };
 layout(buffer_reference, std430, buffer_reference_align = 4) coherent buffer Counter {
-    uint came;  // workgroups, of all that are under way: 0 before and after
+    uint came;  // workgroups that have arrived: 0 before and after
 };
 #ifdef ROUTE
 const bool kRoutes = true;
 #include "route.glsl"
 layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer Router {
-    Routing routing;  // behind it, a Counter
+    Routing routing;  // followed by a Counter
 };
 const uint kRoutingBytes = 64;
 #endif
 
 layout(push_constant, scalar) uniform Args {
     uint64_t plane[4];
-    uint64_t x, y, bias;          // bias: or 0
-    // Of experts; base: or 0. kGlu: weights is how far behind this weight `up` lies, base its bias;
-    // kGateMade: weights is the gate's rows.
+    uint64_t x, y, bias;          // bias: may be 0
+    // For experts; base: may be 0. kGlu: weights is the distance from this weight to `up`, base its
+    // bias; kGateMade: weights is the gate's rows.
     uint64_t ids, weights, base;
     uint64_t ending;              // kEncodes: an Encoder; ROUTE: a Router
-    uint row_units[4];            // of each plane: 16 bytes
+    uint row_units[4];            // per plane: in 16 bytes
     uint n, cols, rows;           // of a matrix; rows of x
-    uint held;       // experts: the first, and how many << 16
-    uint slots;      // experts of a row; and << 16: x has a row for each row of the step, not each slot
-    uint scales_at;  // of DOT: scales of x lie so many times 256 bytes behind its codes
+    uint held;       // experts held: the first, and the count << 16
+    uint slots;  // experts per row; and << 16: x has a row per row of the step instead of per slot
+    uint scales_at;  // DOT: distance from the codes of x to its scales, in 256 bytes
 } a;
 int FirstExpert() { return int(a.held & 0xffff); }
 int Experts() { return int(a.held >> 16); }
@@ -132,7 +134,7 @@ bool IsByToken() { return a.slots >> 16 != 0; }
 const uint kMostSubgroups = 32;
 shared float partial[kMostSubgroups * kSums];
 
-uint64_t up_offset = 0;  // of the weight that is multiplied
+uint64_t up_offset = 0;  // of the weight being multiplied
 
 WeightRow RowOf(uint row) {
     WeightRow at;
@@ -148,7 +150,7 @@ WeightRow RowOf(uint row) {
 #include "matvec_float.glsl"
 #endif
 
-// Adds up the invocations' sums; afterwards invocation i < kSums returns that of sums[i].
+// Adds the invocations' sums; then invocation i < kSums returns the total of sums[i].
 float Total(uint lane, float sums[kSums]) {
     [[unroll]] for (uint i = 0; i < kSums; ++i) {
         precise float sum = subgroupAdd(sums[i]);
@@ -165,7 +167,7 @@ float Total(uint lane, float sums[kSums]) {
     return total;
 }
 
-// The slot of `row` that comes behind (expert, slot) in the order of ids; Used(): none.
+// The slot of `row` after (expert, slot) in the order of ids; Used(): none.
 uint NextSlot(uint row, inout int expert) {
     int best = 0x7fffffff;
     uint found = Used();
@@ -180,7 +182,7 @@ uint NextSlot(uint row, inout int expert) {
     return found;
 }
 
-// base + the sum over the experts of row z of weight * (their product + bias).
+// base + the sum over the experts of row z of weight * (product + bias).
 void SumExperts(uint first, uint lane) {
     const uint row = gl_WorkGroupID.z;
     precise float biases = 0;
@@ -207,7 +209,7 @@ void SumExperts(uint first, uint lane) {
 
 shared bool came_last;
 
-// Whether this is the last of `all` workgroups that come here: it sees what the others wrote before.
+// Whether this is the last of `all` workgroups to call it; it then sees the writes of the others.
 bool ComesLast(uint64_t counter, uint all, uint lane) {
     memoryBarrier(gl_ScopeDevice, gl_StorageSemanticsBuffer, gl_SemanticsAcquireRelease);
     barrier();
@@ -225,7 +227,8 @@ bool ComesLast(uint64_t counter, uint all, uint lane) {
     return last;
 }
 
-// Of a block, this workgroup has written kOut outputs from `first` on, of `count` rows from y on.
+// Called after this workgroup has written kOut outputs of a block, from `first` on, for `count`
+// rows from y on.
 void EncodeBlock(uint64_t y, uint y_stride, uint count, uint first, uint lane) {
     const uint unit = kKind == kExperts ? gl_WorkGroupID.z : gl_WorkGroupID.y;
     const uint block = unit * (a.n / 32) + first / 32;

@@ -1,8 +1,8 @@
-// Of matvec.comp: products of int8. x is an address among the codes of x.
+// Part of matvec.comp: products of int8. x is an address within the codes of x.
 #include "dot.glsl"
 #define X_BYTES 1
 
-// What a unit of columns of x and one of the weight have in common, without the scale of x.
+// The product of a unit of columns of x and of the weight, without the scale of x.
 float UnitProduct(uint w[QUADS], Scales s, int zero, uint x[QUADS], ivec2 sums) {
     ivec2 dots = ivec2(0);
     [[unroll]] for (uint j = 0; j < QUADS; ++j) {
@@ -28,7 +28,7 @@ float UnitProduct(uint w[QUADS], Scales s, int zero, uint x[QUADS], ivec2 sums) 
     return value;
 }
 
-// sums += factor * (rows of x . rows of the weight), this invocation's units.
+// sums += factor * (rows of x . rows of the weight), over this invocation's units.
 void Multiply(uint64_t x, uint64_t x_stride, uint rows, uint first, uint n, float factor,
               uint lane, inout float sums[kSums]) {
     precise float own[kSums];

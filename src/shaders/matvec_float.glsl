@@ -1,13 +1,13 @@
-// Of matvec.comp: products of floats.
+// Part of matvec.comp: products of floats.
 #define X_BYTES 4
 
-// Units of one row of x, one for each invocation: loaded as they follow one another, read 16 bytes
-// by 16 with a stride that hits all banks. Only where several rows are multiplied: one row is read
-// once for several rows of the weight. Changes no bits.
+// Units of one row of x, one per invocation: loaded contiguously, read 16 bytes at a time with a
+// stride without bank conflicts. Only if several rows are multiplied: a single row is read once for
+// several rows of the weight. Changes no bits.
 const bool kStaged = kMayStage && kRows > 1;
 shared vec4 staged[kStaged ? gl_WorkGroupSize.x * (QUADS + 1) : 1];
 
-// Columns of a row of x; those beyond the last are zeros.
+// Columns of a row of x; zeros beyond the last.
 vec4 Load(uint64_t x, uint column) {
     if (kWhole) return Floats4(x).at[column >> 2];
     vec4 four = vec4(0);
@@ -26,7 +26,7 @@ void Stage(uint64_t x, uint begin, uint lane) {
     barrier();
 }
 
-// sums += factor * (rows of x . rows of the weight), this invocation's units.
+// sums += factor * (rows of x . rows of the weight), over this invocation's units.
 void Multiply(uint64_t x, uint64_t x_stride, uint rows, uint first, uint n, float factor,
               uint lane, inout float sums[kSums]) {
     precise float own[kSums];

@@ -1,8 +1,8 @@
-// float32 to 16 bits.
+// Converts float32 to 16 bits.
 #ifndef NARROW_GLSL
 #define NARROW_GLSL
 
-// To nearest even, as tensor/half.h: the low 16 bits of the result.
+// Rounds to nearest even, as tensor/half.h; returns the result in the low 16 bits.
 uint ToF16(float value) {
     const uint bits = floatBitsToUint(value);
     const uint sign_bit = (bits >> 16) & 0x8000u;

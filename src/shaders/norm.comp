@@ -1,7 +1,7 @@
 // rms_norm: y = x / sqrt(mean(x^2) + eps) * weight over groups of columns: workgroup (group, row).
-// With squares, the sum of squares comes from there. sum_squares (specialization constant 1): y gets
-// that sum, of columns of rows. kEncodes: y as codes (codes.glsl), too; a group is a row then.
-// kCentered: x without the mean of its group.
+// With `squares`, reads the sum of squares instead. sum_squares (specialization constant 1): writes
+// that sum to y, for columns of rows. kEncodes: also writes y as codes (codes.glsl); a group must
+// then be a row. kCentered: subtracts the mean of the group from x.
 #version 460
 #include "floats.glsl"
 #include "norm.glsl"
@@ -12,12 +12,12 @@ layout(constant_id = 2) const bool kEncodes = false;
 layout(constant_id = 3) const bool kCentered = false;
 #include "encode_row.glsl"
 layout(push_constant, scalar) uniform Args {
-    Floats x, weight, squares, y;  // weight, squares: 0 where there are none
+    Floats x, weight, squares, y;  // weight, squares: 0 if absent
     uint64_t codes, scales;        // kEncodes: of y
-    uint x_stride, cols;           // cols: of a group
+    uint x_stride, cols;           // cols: per group
     uint squares_stride, y_stride;
-    float whole, eps;  // whole: columns that the sum is of
-    uint weight_step;  // from one group's weights to the next one's; 0: they have the same
+    float whole, eps;  // whole: number of columns that the sum covers
+    uint weight_step;  // distance between the weights of groups; 0: all groups share them
 };
 
 void Scale(uint begin, float center, float scale) {

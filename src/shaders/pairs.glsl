@@ -1,6 +1,6 @@
-// Numbers as the sum of two float32 (Dekker 1971; Knuth's TwoSum): x is the number rounded, y what
-// that rounds away. A chain of n additions of numbers of one sign is off by less than n^2 2^-48 of
-// the sum. No loop with these may be unrolled: glslc -O copies its body without `precise`.
+// Numbers as the sum of two float32 (Dekker 1971; Knuth's TwoSum): x is the rounded number, y its
+// rounding error. A chain of n additions of numbers of one sign has a relative error below n^2
+// 2^-48. Loops with these must not be unrolled: glslc -O copies their bodies without `precise`.
 vec2 TwoSum(float a, float b) {
     precise const float sum = a + b;
     precise const float of_b = sum - a;

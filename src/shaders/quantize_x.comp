@@ -1,5 +1,5 @@
-// Rows of floats to int8 (codes.glsl): what makes them has not done so. An invocation has four
-// columns. It takes whole blocks: x has a multiple of 32 floats.
+// Encodes rows of floats as int8 (codes.glsl), if the kernel that computes them does not. An
+// invocation has four columns. Processes whole blocks: x has a multiple of 32 floats.
 #version 460
 #include "head.glsl"
 

@@ -1,5 +1,5 @@
-// Sums and maxima over a workgroup of at most 1024 invocations, in an order that depends on its size
-// and the driver's subgroups alone. Every invocation calls them, and has the result.
+// Sums and maxima over a workgroup of at most 1024 invocations, in an order that depends only on
+// its size and the driver's subgroups. Every invocation must call them, and gets the result.
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_arithmetic : require
 
@@ -7,7 +7,7 @@ shared float reduce_parts[256];
 
 float SumOfGroup(float value) {
     const float part = subgroupAdd(value);
-    barrier();  // parts of the call before were read
+    barrier();  // values of the previous call have been read
     if (subgroupElect()) reduce_parts[gl_SubgroupID] = part;
     barrier();
     float sum = 0.0;

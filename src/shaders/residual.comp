@@ -1,13 +1,13 @@
 //: residual
 //: sum_residual -DSUM
-// What stands between the product at the end of a block and those of the next, in one: each part
-// (constant 1) where it is there,
+// The steps between the last product of a block and the first ones of the next, in one kernel; each
+// part (constant 1) is optional:
 //
 //     y = (x + (m + bias -> norm) * factor) * sum_factor,    out = norm of y
 //
-// of row r or of row rows[r]; y or out as codes (codes.glsl), too. Workgroup (1, row). Bits as map.comp
-// and norm.comp, with a workgroup of the same size. SUM: of one row, whose m is the sum over ranks of
-// `part` (exchange.glsl), and is written, too.
+// for row r or row rows[r]; y or out also as codes (codes.glsl). Workgroup (1, row). Gives the bits
+// of map.comp and norm.comp with a workgroup of the same size. SUM: for one row, whose m is the sum
+// over ranks of `part` (exchange.glsl) and is also written.
 #version 460
 #include "floats.glsl"
 #include "norm.glsl"
@@ -69,7 +69,7 @@ float Sum(uint from, uint i, float scale) {
     return value;
 }
 
-// Of m and x. With SUM there is one: an invocation reads of m what it has written.
+// Row of m and x. With SUM there is one row, and an invocation reads only its own writes of m.
 uint FirstOf(uint row) {
 #ifdef SUM
     return 0;

@@ -1,5 +1,5 @@
-// rope: rotates pairs of each head's first 2 * pairs dims by position * inverse frequency; the other
-// dims are copied. Workgroup (piece of a row's heads, row).
+// rope: rotates pairs of each head's first 2 * pairs dims by position * inverse frequency, and
+// copies the other dims. Workgroup (columns, row).
 #version 460
 #include "floats.glsl"
 #include "rope.glsl"
@@ -9,13 +9,13 @@ layout(push_constant, scalar) uniform Args {
     Ints positions;
     Angles fine, coarse;  // cosine and sine: [256, pairs], [_, pairs]
     uint heads, head_dim, pairs;
-    uint step, apart;  // from a pair to the next, from a pair's first to its second
+    uint step, apart;  // from one pair to the next; from a pair's first element to its second
     float sign_of_sine;
 };
 
 void main() {
     const uint row = gl_WorkGroupID.y;
-    const uint units = head_dim - pairs;  // pairs and single dims of a head
+    const uint units = head_dim - pairs;  // pairs and single dims per head
     const uint position = uint(positions.at[row]);
     const uint stride = gl_NumWorkGroups.x * gl_WorkGroupSize.x;
     for (uint i = gl_GlobalInvocationID.x; i < heads * units; i += stride) {

@@ -1,5 +1,5 @@
-// Rotation by an angle. That of position p is the one of p / 256 * 256 and the one of p % 256, added:
-// cosines and sines of both are tables that the host made in float64. A GPU's own sine may be off by
+// Rotation by an angle. The angle of position p is the sum of those of p / 256 * 256 and p % 256;
+// the host computes tables of cosines and sines for both in float64. A GPU's sine may be off by
 // 2^-11.
 layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer Angles { vec2 at[]; };
 

@@ -1,5 +1,5 @@
 //: route
-// The experts of each row (route.glsl). A workgroup takes one row.
+// The experts of each row (route.glsl). A workgroup per row.
 #version 460
 #include "head.glsl"
 const bool kRoutes = true;

@@ -1,17 +1,17 @@
-// The experts of a row, and their weights (kernels/experts.h), by a workgroup whose invocations share
-// the experts. Whoever includes this has declared kRoutes: whether it calls any of it.
+// The experts of a row and their weights (kernels/experts.h), by a workgroup whose invocations
+// share the experts. The including file declares kRoutes: whether it calls these functions.
 //
-// Scores are softmax or sigmoid; score + bias ranks (the logit, without bias and groups); of equal
-// ones the lowest id is chosen. The sum of the softmax is taken in the order of subgroups.
+// Scores are softmax or sigmoid; experts are ranked by score + bias (by the logit, without bias and
+// groups), and the lowest id wins among equals. The softmax is summed in the order of subgroups.
 
 struct Routing {
-    uint64_t bias, factors, ids, weights;  // bias, factors: or 0
+    uint64_t bias, factors, ids, weights;  // bias, factors: may be 0
     uint experts, used;
     uint groups, groups_used, group_best;
     uint sigmoid, renormalise;
     float scale;
 };
-// What another workgroup may have written.
+// May have been written by another workgroup.
 layout(buffer_reference, std430, buffer_reference_align = 4) coherent buffer SharedLogits {
     float at[];
 };
@@ -45,7 +45,8 @@ float Reduce(float own, bool most) {
     return all;
 }
 
-// The best of ranking, the lowest index of equal ones; closes it. For all invocations.
+// Takes the best of `ranking` (the lowest index among equals) and makes it ineligible. All
+// invocations must call it.
 uint TakeBest() {
     float value = kClosed;
     uint index = routing.experts;
@@ -87,7 +88,7 @@ float SumOfBest(uint begin, uint size) {
         uint index = size;
         for (uint i = 0; i < size; ++i) {
             const float rank = ranking[begin + i];
-            // Behind the one taken last.
+            // Ranked after the last one taken.
             const bool left = n == 0 || rank < last || (rank == last && i > last_index);
             if (left && (rank > value || index == size)) {
                 value = rank;
@@ -110,7 +111,7 @@ void CloseGroups() {
     }
     barrier();
     for (uint g = route_lane; g < routing.groups; g += gl_WorkGroupSize.x) {
-        uint before = 0;  // groups that are chosen before this one
+        uint before = 0;  // better groups
         for (uint h = 0; h < routing.groups; ++h) {
             if (group_sum[h] > group_sum[g] || (group_sum[h] == group_sum[g] && h < g)) ++before;
         }
@@ -142,14 +143,14 @@ void Score(SharedLogits logits) {
         const bool by_logit = routing.bias == 0 && routing.groups <= 1;
         float rank = by_logit ? logits.at[i] : scores[i];
         if (routing.bias != 0) rank += Floats(routing.bias).at[i];
-        // A rank that is not a number is the last, so that ids are always sound.
+        // NaN ranks last, so that ids are always valid.
         const bool is_number = (floatBitsToUint(rank) & 0x7fffffffu) <= 0x7f800000u;
         ranking[i] = is_number ? max(rank, kLowest) : kLowest;
     }
     barrier();
 }
 
-// Of a row of the step. All invocations of a workgroup call it.
+// Routes a row of the step. All invocations of a workgroup must call it.
 void RouteRow(uint64_t logits, uint row) {
     route_lane = gl_LocalInvocationIndex;
     Score(SharedLogits(logits + uint64_t(row) * routing.experts * 4));
@@ -171,5 +172,5 @@ void RouteRow(uint64_t logits, uint row) {
         Ints(routing.ids).at[row * routing.used + k] = int(chosen_id[k]);
         Floats(routing.weights).at[row * routing.used + k] = weight;
     }
-    barrier();  // what is shared was read
+    barrier();  // shared memory has been read
 }

@@ -1,10 +1,10 @@
 //: router_scores -DSCORES
 //: route_grad -DROUTE_GRAD
 //: router_load_grad -DLOAD_GRAD
-// Rows of a router's logits [rows, experts], a workgroup for a row at a time:
+// Rows of a router's logits [rows, experts], one workgroup per row at a time:
 //     router_scores     y = softmax(logits)
-//     route_grad        the gradient of the logits, of that of the chosen experts' weights
-//     router_load_grad  of that of the sums over rows of softmax(logits)
+//     route_grad        gradient of the logits, from that of the chosen experts' weights
+//     router_load_grad  gradient of the logits, from that of the sums over rows of softmax(logits)
 #version 460
 #include "floats.glsl"
 #include "glu.glsl"
@@ -18,7 +18,7 @@ layout(push_constant, scalar) uniform Args {
     uint rows, experts, used, sigmoid, renormalise;
     float scale;
 #else
-    Floats dsums;  // router_scores: none
+    Floats dsums;  // router_scores: absent
     uint rows, experts;
 #endif
 };
@@ -62,7 +62,7 @@ void Row(uint row) {
     }
 }
 #else
-// Of w = scale * s / sum(s), or scale * s, where s are the scores of the chosen.
+// For w = scale * s / sum(s), or scale * s, where s are the scores of the chosen experts.
 float ChosenScore(uint e) {
     return sigmoid != 0 ? Sigmoid(logits.at[begin + e]) : Score(e);
 }
@@ -75,7 +75,7 @@ void Row(uint row) {
     }
     const float factor = renormalise != 0 ? scale / chosen_sum : scale;
     const float mean = renormalise != 0 ? dot_sum / chosen_sum : 0;
-    // The sum over the chosen of s * ds, where ds = factor * (dweight - mean).
+    // The sum over the chosen experts of s * ds, where ds = factor * (dweight - mean).
     const float across = factor * (dot_sum - mean * chosen_sum);
     for (uint e = gl_LocalInvocationIndex; e < experts; e += gl_WorkGroupSize.x) {
         float slope = 0;

@@ -1,27 +1,27 @@
 //: router_counts -DCOUNTS
 //: load_balance -DBALANCE
 //: load_balance_grad -DBALANCE_GRAD
-// How a router shares out rows; load is [2, experts]: how many ids are each expert, and the sums of
-// its scores.
-//     router_counts      y[e] = load[e] + the ids that are e: a workgroup for an expert
+// The distribution of rows over experts. load is [2, experts]: how often each expert was chosen,
+// and the sum of its scores.
+//     router_counts      y[e] = load[e] + the number of ids that are e: a workgroup per expert
 //     load_balance       y[0] = factor * the sum over experts of count * sum, by one workgroup
 //     load_balance_grad  y = zeros for the counts, dloss * factor * count for the sums
-// factor = experts / rows^2, where rows are the ids of `load` by `used`, one at least.
+// factor = experts / rows^2, where rows = the ids counted in `load` / used, at least 1.
 #version 460
 #include "floats.glsl"
 #include "reduce.glsl"
 layout(local_size_x_id = 0) in;
 layout(push_constant, scalar) uniform Args {
-    Floats load;  // router_counts: or 0
+    Floats load;  // router_counts: may be 0
     Ints ids;
     Floats dloss, y;
-    uint count, experts, used;  // count: of ids
+    uint count, experts, used;  // count: number of ids
 };
 
 #ifdef COUNTS
 void main() {
     const uint e = gl_WorkGroupID.x;
-    float own = 0;  // exact: less than 2^24
+    float own = 0;  // exact below 2^24
     for (uint i = gl_LocalInvocationIndex; i < count; i += gl_WorkGroupSize.x) {
         if (ids.at[i] == int(e)) own += 1;
     }

@@ -1,4 +1,4 @@
-// Columns of each head times slope[head] * log(position + 1) + offset[head]. Workgroup (columns, row).
+// y = x times slope[head] * log(position + 1) + offset[head]. Workgroup (columns, row).
 #version 460
 #include "floats.glsl"
 layout(local_size_x_id = 0) in;

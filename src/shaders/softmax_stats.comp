@@ -1,6 +1,6 @@
-// Of each row of logits: the largest, the sum of exp(logit - largest), and the target's logit, which
-// is 0 where it is not in [first_row, first_row + cols) or the target is negative. A workgroup takes
-// a row at a time. NaN and infinity make the sum NaN.
+// For each row of logits: the largest, the sum of exp(logit - largest), and the target's logit,
+// which is 0 if the target is negative or not in [first_row, first_row + cols). A workgroup
+// processes a row at a time. NaN and infinity make the sum NaN.
 #version 460
 #include "element.glsl"
 #include "reduce.glsl"

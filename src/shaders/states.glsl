@@ -1,5 +1,5 @@
-// A step's sequences with their slots of recurrent state (StateEntry of dispatch.h), and the part of
-// one that a dispatch has.
+// A step's sequences with their slots of recurrent state (StateEntry of dispatch.h), and the part
+// of one that a dispatch processes.
 struct StateEntry {
     int row_begin, row_count, from, to, first_write, writes;
 };
@@ -7,14 +7,14 @@ layout(buffer_reference, scalar, buffer_reference_align = 4) readonly buffer Sta
     StateEntry at[];
 };
 
-// Rows [begin, end) of the step. `from`: the slot that they go on from, -1: zeros.
+// Rows [begin, end) of the step. `from`: the slot with their initial state, -1: zeros.
 struct StatePart {
     int begin, end, from, to;
-    int next, last;  // of the writes
+    int next, last;  // indexes of the writes
 };
 
-// Of the step's rows from `first` on, `count` at most. What comes behind other rows goes on from the
-// slot that the sequence ends in.
+// The part within `count` rows of the step from `first` on. If earlier rows of the sequence were
+// processed before, it continues from the slot `to`.
 StatePart PartOf(StateEntry s, Ints writes, uint first, uint count) {
     StatePart part;
     part.begin = max(s.row_begin, int(first));
@@ -27,7 +27,7 @@ StatePart PartOf(StateEntry s, Ints writes, uint first, uint count) {
     return part;
 }
 
-// The next slot that the state goes to after row `row`; -1: there is no other.
+// The next slot in which the state after row `row` is stored; -1: no other.
 int NextSlot(inout StatePart part, Ints writes, int row, inout bool ended) {
     if (part.next < part.last && writes.at[2 * part.next] == row) {
         return writes.at[2 * part.next++ + 1];

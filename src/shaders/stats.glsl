@@ -1,4 +1,4 @@
-// The softmax of a whole row, of the stats (softmax_stats.comp) of all ranks one behind the other.
+// The softmax of a whole row, from the concatenated stats (softmax_stats.comp) of all ranks.
 struct Softmax {
     float most, sum, chosen;
 };

@@ -90,11 +90,12 @@
 //: tile_matrix_emulated_nvfp4 -DNVFP4 -DMATRIX -DEMULATED
 // Products of a weight and more than a few rows: y[t][r] = x[t] . weight[r] + bias[r].
 //
-// A workgroup of 128 makes kTile rows of the step (y) by 64 rows of the weight (x) of the output, 32
-// columns at a time: these of the weight are decoded to shared memory once for all rows. A sum is
-// one chain of fma over the columns in order, so that it depends on nothing else.
-// DOT: x are the planes of quantize_x.comp (dot.glsl). MATRIX: those of halve_x.comp, multiplied by
-// matrix units (tile_matrix.glsl).
+// A workgroup of 128 computes kTile rows of the step (y) by 64 rows of the weight (x) of the
+// output, 32 columns at a time: these columns of the weight are decoded to shared memory once for
+// all rows. A sum is one chain of fma over the columns in order, so that it depends on nothing
+// else.
+// DOT: x is in the planes of quantize_x.comp (dot.glsl). MATRIX: in those of halve_x.comp,
+// multiplied by matrix units (tile_matrix.glsl).
 //
 // z  kHeads: a matrix of the stack and its columns of x and y.
 // y  kExperts: a block of expert_plan.comp, up to kTile slots of one expert.
@@ -102,22 +103,22 @@
 #include "head.glsl"
 #include "types.glsl"
 
-layout(constant_id = 1) const uint kTile = 64;  // 16, 32 or 64; with MATRIX 128, too
+layout(constant_id = 1) const uint kTile = 64;  // 16, 32 or 64; with MATRIX also 128
 layout(constant_id = 2) const uint kKind = 0;
-// Rows of x begin at multiples of 16 bytes, and have whole units: with DOT they do.
+// Rows of x are aligned to 16 bytes and consist of whole units (always true with DOT).
 layout(constant_id = 3) const bool kWhole = true;
 
 const uint kPlain = 0, kHeads = 1, kExperts = 2;
 
 layout(push_constant, scalar) uniform Args {
     uint64_t plane[4];
-    uint64_t x, y, bias;  // bias: or 0
+    uint64_t x, y, bias;  // bias: may be 0
     uint64_t plan, unused_weights, unused_base, unused_encoder;
-    uint row_units[4];    // of each plane: 16 bytes
+    uint row_units[4];    // per plane: in 16 bytes
     uint n, cols, rows;   // of a matrix; rows of x
-    uint held;   // experts: the first, and how many << 16
-    uint slots;  // experts of a row; and << 16: x has a row for each row of the step, not each slot
-    uint scales_at;  // scales of x lie so many times 256 bytes behind its codes or halves
+    uint held;   // experts held: the first, and the count << 16
+    uint slots;  // experts per row; and << 16: x has a row per row of the step instead of per slot
+    uint scales_at;  // distance from the codes or halves of x to its scales, in 256 bytes
 } a;
 
 #ifdef MATRIX
@@ -132,7 +133,7 @@ const uint kDeep = 32;     // columns
 
 shared uint slots[kTile];
 
-// Row `row` of the tile: where its columns begin.
+// Address of the first column of row `row` of the tile.
 uint64_t RowOfX(uint64_t x, uint64_t x_stride, uint row) {
     return x + (a.slots >> 16 != 0 ? slots[row] / (a.slots & 0xffff) : slots[row]) * x_stride;
 }

@@ -1,10 +1,10 @@
-// Of tile.comp: products of int8. x is an address among the codes of x.
+// Part of tile.comp: products of int8. x is an address within the codes of x.
 #include "dot.glsl"
 #include "tile_sums.glsl"
 
 uint64_t XStride() { return uint64_t(a.cols); }
 
-// Words of four codes, those of four rows side by side; of these rows, scales and offsets.
+// Words of four codes, with four rows adjacent; and the scales and offsets of these rows.
 const uint kWords = kDeep / 4;
 const uint kWideFours = kWide / 4, kTileFours = kTile / 4;
 shared uvec4 weights[kWords * (kWideFours + 1)];
@@ -17,7 +17,8 @@ shared ivec4 weight_zeros[kWideFours];
 shared float column_scales[kTile];
 shared ivec2 column_sums[kTile];
 
-// Columns [begin, begin + kDeep) of rows [first, ...) of the matrix that begins with row `head`.
+// Loads columns [begin, begin + kDeep) of rows [first, ...) of the matrix that begins with row
+// `head`.
 void LoadWeights(uint head, uint first, uint begin, uint lane) {
     const uint each = kDeep / UNIT;
     for (uint job = lane; job < kWide * each; job += kSize) {
@@ -65,7 +66,7 @@ void LoadColumns(uint64_t x, uint64_t x_stride, uint count, uint begin, uint lan
     }
 }
 
-// sums += products of the columns loaded.
+// sums += products of the loaded columns.
 void AddProducts(uint lane, inout Sums sums) {
     const uint across = Across(lane), down = Down(lane);
     [[unroll]] for (uint part = 0; part < PARTS; ++part) {

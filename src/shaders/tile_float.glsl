@@ -1,4 +1,4 @@
-// Of tile.comp: products of floats.
+// Part of tile.comp: products of floats.
 #include "tile_sums.glsl"
 
 uint64_t XStride() { return uint64_t(a.cols) * 4; }
@@ -6,7 +6,8 @@ uint64_t XStride() { return uint64_t(a.cols) * 4; }
 shared vec4 weights[kDeep * (kWide / 4 + 1)];
 shared vec4 columns[kDeep * (kTile / 4 + 1)];
 
-// Columns [begin, begin + kDeep) of rows [first, ...) of the matrix that begins with row `head`.
+// Loads columns [begin, begin + kDeep) of rows [first, ...) of the matrix that begins with row
+// `head`.
 void LoadWeights(uint head, uint first, uint begin, uint lane) {
     const uint each = kDeep / UNIT;
     const uint units = (a.cols + UNIT - 1) / UNIT;
@@ -51,7 +52,7 @@ void LoadColumns(uint64_t x, uint64_t x_stride, uint count, uint begin, uint lan
     }
 }
 
-// sums += products of the columns loaded.
+// sums += products of the loaded columns.
 void AddProducts(uint lane, inout Sums sums) {
     const uint across = Across(lane), down = Down(lane);
     for (uint k = 0; k < kDeep; ++k) {

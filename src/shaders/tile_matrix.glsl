@@ -1,12 +1,12 @@
-// Of tile.comp: products of f16 by matrix units. x is an address among the halves of x, as
-// halve_x.comp has them: rows padded to 32 columns, each times a power of two that takes its peak to
-// [2^14, 2^15). A row of the weight is multiplied by one, too, by a bound of its elements that its
-// scales give. So nothing overflows, and what f16 loses below is 2^-28 of the largest. The sums, of
-// float32, are multiplied by the inverses, which is exact.
+// Part of tile.comp: products of f16 on matrix units. x is an address within the halves of x, as
+// written by halve_x.comp: rows padded to 32 columns, each multiplied by a power of two that scales
+// its peak to [2^14, 2^15). Each row of the weight is scaled likewise, by a bound of its elements
+// that follows from its block scales. So nothing overflows, and f16 loses less than 2^-28 of the
+// largest. The float32 sums are multiplied by the inverses, which is exact.
 layout(constant_id = 4) const uint kSubgroups = 4;
 #include "matrix.glsl"
 
-// A subgroup has the fragments of 16 x 16 at kEachN columns and kEachM rows of fragments.
+// A subgroup computes the 16 x 16 fragments at kEachN columns and kEachM rows of fragments.
 const uint kFragmentsN = kWide / 16, kFragmentsM = kTile / 16;
 const uint kWantedM = kSubgroups >= 16 ? 4 : kSubgroups >= 4 ? 2 : 1;
 const uint kGroupsM = kWantedM < kFragmentsM ? kWantedM : kFragmentsM;
@@ -32,7 +32,8 @@ WeightRow WeightAt(uint row) {
 // 2^shift, for a shift of at most 126 up or down.
 float PowerOfTwo(int shift) { return uintBitsToFloat(uint(shift + 127) << 23); }
 float InverseOf(float power) { return uintBitsToFloat((254u << 23) - floatBitsToUint(power)); }
-// What takes a number of these bits to [2^14, 2^15), as far as it can be; of infinity and NaN 0.
+// The shift that scales a number with these bits to [2^14, 2^15), as far as possible; 0 for
+// infinity and NaN.
 int ShiftOf(uint bits) {
     return bits >= 0x7f800000u ? 0 : clamp(14 - (int(bits >> 23) - 127), -120, 120);
 }
@@ -67,7 +68,8 @@ void BeginTile(uint head, uint first, uint64_t x, uint64_t x_stride, uint count,
     barrier();
 }
 
-// What an invocation brings of the next columns: of kWide rows of the weight, and of kTile of x.
+// The part of the next columns that an invocation loads: of kWide rows of the weight, and of kTile
+// rows of x.
 const uint kUnits = kDeep / UNIT, kEights = kDeep / 8;
 const uint kWeightJobs = (kWide * kUnits + kSize - 1) / kSize;
 const uint kColumnJobs = (kTile * kEights + kSize - 1) / kSize;
@@ -76,7 +78,8 @@ struct Brought {
     uvec4 columns[kColumnJobs];
 };
 
-// Columns [begin, begin + kDeep) of rows [first, ...) of the matrix that begins with row `head`.
+// Fetches columns [begin, begin + kDeep) of rows [first, ...) of the matrix that begins with row
+// `head`.
 void Fetch(uint head, uint first, uint64_t x, uint64_t x_stride, uint count, uint begin, uint lane,
            out Brought next) {
     const uint units = (a.cols + UNIT - 1) / UNIT;
@@ -129,7 +132,7 @@ void Clear(out Sums sums) {
     }
 }
 
-// sums += products of the columns that are in their place.
+// sums += products of the columns in shared memory.
 void AddProducts(inout Sums sums) {
     if (IsIdle()) return;
     [[unroll]] for (uint k = 0; k < kDeep; k += 16) {
@@ -145,7 +148,7 @@ void AddProducts(inout Sums sums) {
     }
 }
 
-// The next columns are on their way while those before are multiplied.
+// The next columns are loaded while the current ones are multiplied.
 void AddAll(uint head, uint first, uint64_t x, uint64_t x_stride, uint count, uint lane,
             inout Sums sums) {
     Brought next;

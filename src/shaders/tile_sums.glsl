@@ -1,5 +1,6 @@
-// Of tile.comp: the sums of a tile where each invocation has 4 rows of the weight and kRowsEach of x.
-const uint kAcross = 16;  // invocations across the rows of the weight
+// Part of tile.comp: the sums of a tile, where each invocation has 4 rows of the weight and
+// kRowsEach of x.
+const uint kAcross = 16;  // invocations that span the rows of the weight
 const uint kRowsEach = kTile / (kSize / kAcross);
 
 struct Sums { precise vec4 of[kRowsEach]; };

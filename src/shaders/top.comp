@@ -1,15 +1,16 @@
-// The `count` best of up to 2,048 values a workgroup, in order: the largest first, of equals that of
-// the lowest index, a NaN before all. From a row, or from what workgroups of a stage before chose;
-// the last stage, which is one workgroup, writes values and indices. Workgroup (piece of a row, row).
+// The `count` best of up to 2,048 values per workgroup, in order: the largest first, the lower
+// index first among equals, NaN before all. Input is a row, or the choices of an earlier stage's
+// workgroups; the last stage, a single workgroup, writes values and indices. Workgroup (part of a
+// row, row).
 //
-// A value and its index are one number, larger for the better: bits of the float that order as
-// integers, then the index, flipped. No two are equal, so any way to sort gives the same.
+// A value and its index form one number, larger for the better: the float's bits mapped to ordered
+// integers, then the inverted index. No two are equal, so any sorting method gives the same result.
 #version 460
 #include "floats.glsl"
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const bool kFromRow = true;
 layout(constant_id = 2) const bool kLast = true;
-layout(constant_id = 3) const bool kOne = false;  // count is 1: nothing is sorted
+layout(constant_id = 3) const bool kOne = false;  // count is 1: no sort needed
 layout(buffer_reference, scalar, buffer_reference_align = 8) buffer Ranks { uint64_t at[]; };
 struct Candidate {
     float value;
@@ -22,29 +23,29 @@ layout(push_constant, scalar) uniform Args {
     Floats row;
     Ranks from, to;
     Candidates chosen;
-    uint items, count;  // items: of the row or of `from`
-    uint stride;        // from a row to the next
+    uint items, count;  // items: in the row, or in `from`
+    uint stride;        // from one row to the next
 };
 
-const uint kItems = 2048;  // of a workgroup
+const uint kItems = 2048;  // per workgroup
 shared uint64_t ranks[kItems];
 
 uint64_t RankOf(uint i) {
-    if (i >= items) return 0;  // worse than any
+    if (i >= items) return 0;  // worse than any other
     if (!kFromRow) return from.at[gl_WorkGroupID.y * items + i];
     const float value = row.at[gl_WorkGroupID.y * stride + i];
     uint bits = floatBitsToUint(value);
     if ((bits & 0x7fffffffu) > 0x7f800000u) {
         bits = 0xffffffffu;
     } else if ((bits & 0x7fffffffu) == 0) {
-        bits = 0x80000000u;  // -0 is 0
+        bits = 0x80000000u;  // -0 counts as 0
     } else {
         bits = (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
     }
     return uint64_t(bits) << 32 | uint64_t(~i);
 }
 
-// Bitonic (Batcher 1968), the best first.
+// Bitonic sort (Batcher 1968), the best first.
 void Sort() {
     for (uint size = 2; size <= kItems; size *= 2) {
         for (uint apart = size / 2; apart > 0; apart /= 2) {

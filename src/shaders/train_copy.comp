@@ -1,13 +1,14 @@
-// Rows and columns from one value to another, of any types:
-//     y[r][c] = x[from(r)][c + shift], zero where there is no such element
-//     from(r)   kSame: r + first_row;  kListed: list[r] - first_row;  kFound: where list, which ascends, has r
-// Workgroup (rows, piece of a row).
+// Copies rows and columns from one value to another, of any types:
+//     y[r][c] = x[from(r)][c + shift], zero if there is no such element
+//     from(r)   kSame: r + first_row;  kListed: list[r] - first_row;  kFound: the index of r in
+//               list, which ascends
+// Workgroup (rows, columns).
 #version 460
 #include "element.glsl"
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const uint kMode = 0;
 layout(constant_id = 2) const uint kTypes = 0;  // of x, y
-layout(constant_id = 3) const bool kWide = false;  // and rows and `shift` are whole quads
+layout(constant_id = 3) const bool kWide = false;  // also: rows and `shift` are whole quads
 layout(push_constant, scalar) uniform Args {
     uint64_t x, y;
     Ints list;
@@ -16,7 +17,7 @@ layout(push_constant, scalar) uniform Args {
 };
 const uint kSame = 0, kListed = 1, kFound = 2;
 
-// x_rows or more: there is none.
+// x_rows or more: there is no such row.
 uint RowOf(uint r) {
     if (kMode == kSame) return r + uint(first_row);
     if (kMode == kListed) {

@@ -1,5 +1,5 @@
-// Element by element, of any types: y (and z) = f(a, b, c). b may be of a row or of a column. Which
-// f is kMap (TrainMap of lower_train_rows.cc).
+// Element-wise y (and z) = f(a, b, c), of any types. b may belong to a row or a column. f is kMap
+// (TrainMap of lower_train_rows.cc).
 #version 460
 #include "element.glsl"
 #include "glu.glsl"
@@ -17,12 +17,12 @@ layout(push_constant, scalar) uniform Args {
 const uint kAdd = 0, kAddBias = 1, kScale = 2, kSoftCap = 3, kGateRows = 4, kScaleByPosition = 5;
 const uint kGlu = 6, kGluEnd = 9, kSoftCapGrad = 9, kSiluGrad = 10, kGeluGrad = 11, kZero = 12;
 
-// 1 - tanh(v)^2, which has few bits where tanh is near 1.
+// 1 - tanh(v)^2, computed without cancellation where tanh is near 1.
 float TanhSlope(float v) {
     const float t = exp(-2.0 * abs(v)), sum = 1.0 + t;
     return 4.0 * t / (sum * sum);
 }
-// Of act(gate) * up: the gradients of gate and up.
+// The gradients of gate and up for act(gate) * up.
 vec2 GluGrad(float dout, float gate, float up) {
     const float kRoot = 0.7978845608;  // sqrt(2 / pi)
     const float square = 0.044715 * gate * gate;
@@ -43,7 +43,7 @@ float Of(float x, float with) {
     return Glu(kMap - kGlu, x, with);
 }
 
-// Of a row or column: what b has of it.
+// The element of b for a row or column.
 float Element(uint row, uint column) {
     if (kMap == kScaleByPosition) {
         return TemperatureAt(Ints(b).at[row], factor, length, offset);
@@ -51,7 +51,7 @@ float Element(uint row, uint column) {
     return Load(b, TypeIn(kTypes, 1), kMap == kAddBias ? column : row);
 }
 
-// Of elements i to i + 3: what b has of their columns or rows.
+// The elements of b for elements i to i + 3, by their columns or rows.
 vec4 Spread(uint i, uint left) {
     uint row = i / cols, column = i % cols;
     vec4 quad = vec4(0);

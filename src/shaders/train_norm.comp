@@ -1,8 +1,8 @@
-// rms_norm of any types, and the gradient of its input. A workgroup takes a group of columns, which
-// is a row of the units [units, cols]:
+// rms_norm of any types, and the gradient of its input. A workgroup processes a group of columns,
+// which is a row of the units [units, cols]:
 //     s = 1 / sqrt(mean(x^2) + eps), y = x * s * weight
 //     dx = s * (dy * weight - x * s^2 * mean(dy * weight * x))
-// kGrad and kInverse write s of each unit, too, where `inverse` is not 0; kInverse nothing else.
+// kGrad also writes s of each unit, if `inverse` is not 0; kInverse writes only s.
 #version 460
 #include "element.glsl"
 #include "norm.glsl"
@@ -12,7 +12,7 @@ layout(constant_id = 1) const uint kMode = 0;
 layout(constant_id = 2) const uint kTypes = 0;  // of x, weight, dy, y
 layout(constant_id = 3) const bool kWide = false;
 layout(push_constant, scalar) uniform Args {
-    uint64_t x, weight, dy, y;  // weight: 0 where there is none
+    uint64_t x, weight, dy, y;  // weight: 0 if absent
     Floats inverse;
     uint units, cols;
     float eps;
@@ -25,7 +25,7 @@ vec4 QuadOf(uint64_t from, uint operand, uint64_t begin, uint column) {
 vec4 WeightOf(uint column) {
     return weight == 0 ? vec4(1) : QuadOf(weight, 1, 0, column);
 }
-// In the order of columns.
+// Adds in the order of columns.
 float AddProducts(vec4 a, vec4 b, float sum) {
     precise float added = sum;
     [[unroll]] for (uint k = 0; k < 4; ++k) added = fma(a[k], b[k], added);

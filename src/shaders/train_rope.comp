@@ -1,5 +1,5 @@
-// rope.comp of any types. Workgroup (rows, piece of a row's heads). An invocation takes a pair, or a
-// single dim behind the pairs; where kWide, four pairs of halves, two of neighbours, or four dims.
+// rope.comp for any types. Workgroup (rows, columns). An invocation handles a pair, or a single dim
+// after the pairs; with kWide, four pairs of halves, two pairs of neighbors, or four dims.
 #version 460
 #include "element.glsl"
 #include "rope.glsl"
@@ -26,7 +26,7 @@ void Out(uint64_t i, vec4 quad) {
     StoreQuad(y, TypeIn(kTypes, 1), i, 4, true, quad);
 }
 
-// begin: of the head. Unit i of a head is a pair i, or a dim behind the pairs.
+// begin: of the head. Unit i of a head is pair i, or a dim after the pairs.
 void One(uint64_t begin, uint unit, uint position) {
     const uint from = TypeIn(kTypes, 0), to = TypeIn(kTypes, 1);
     if (unit >= pairs) {
@@ -61,7 +61,7 @@ void Four(uint64_t begin, uint unit, uint position) {
 
 void main() {
     const uint dims = kWide && kNeighbours ? head_dim : head_dim - pairs;
-    const uint units = kWide ? dims / 4 : dims;  // of a head
+    const uint units = kWide ? dims / 4 : dims;  // per head
     const uint i = gl_WorkGroupID.y * gl_WorkGroupSize.x + gl_LocalInvocationIndex;
     if (i >= heads * units) return;
     const uint head = i / units, unit = i % units;

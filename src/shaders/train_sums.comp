@@ -1,9 +1,11 @@
 //: train_sums
 //: train_sums_end -DEND
-// Sums over rows of each column, in an order that depends on sizes alone. First blocks of rows:
-//     sums[block][c] = the sum over the block's rows of dy[row][c], or, kNorm, of dy * x * inverse[row]
-// in workgroups (columns, block), whose invocations are kLanes wide and share out the rows; then
-//     y[c] = from[c] + the sum over blocks, in their order
+// Sums over rows of each column, in an order that depends only on sizes. First per block of rows:
+//     sums[block][c] = the sum over the block's rows of dy[row][c], or, kNorm, of
+//                      dy * x * inverse[row]
+// in workgroups (columns, block), where kLanes invocations span columns and the others share the
+// rows; then
+//     y[c] = from[c] + the sum over blocks, in order
 #version 460
 #include "element.glsl"
 layout(local_size_x_id = 0) in;
@@ -12,8 +14,8 @@ layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const uint kTypes = 0;  // of from, y
 layout(push_constant, scalar) uniform Args {
     Floats sums;
-    uint64_t from, y;  // from: or 0
-    uint blocks, stride, cols;  // stride: from a block's sums to the next
+    uint64_t from, y;  // from: may be 0
+    uint blocks, stride, cols;  // stride: from one block's sums to the next
 };
 
 void main() {
@@ -28,7 +30,7 @@ void main() {
 layout(constant_id = 1) const bool kNorm = false;
 layout(constant_id = 2) const uint kTypes = 0;  // of dy, x
 layout(constant_id = 3) const bool kWide = false;
-layout(constant_id = 4) const uint kLanes = 1;  // for columns, a quad each
+layout(constant_id = 4) const uint kLanes = 1;  // invocations that span columns, a quad each
 layout(push_constant, scalar) uniform Args {
     uint64_t dy, x;
     Floats inverse;

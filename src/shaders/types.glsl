@@ -1,9 +1,8 @@
-// Weights of all types, as src/backend/vulkan/weights.cc lays them out: a unit of UNIT columns of a
-// row becomes QUADS vec4 of float32, with the bits of DequantizeRow (tensor/quant.h).
+// Weights of all types, in the layout of src/backend/vulkan/weights.cc: a unit of UNIT columns of a
+// row is decoded to QUADS vec4 of float32, with the bits of DequantizeRow (tensor/quant.h).
 //
 // One of these is defined: F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K Q4_K Q5_K Q6_K IQ1_S
-// IQ1_M IQ2_XXS IQ2_XS IQ2_S IQ3_XXS IQ3_S IQ4_NL IQ4_XS TQ1_0 TQ2_0 MXFP4 W4 W8 NVFP4
-// FP8.
+// IQ1_M IQ2_XXS IQ2_XS IQ2_S IQ3_XXS IQ3_S IQ4_NL IQ4_XS TQ1_0 TQ2_0 MXFP4 W4 W8 NVFP4 FP8.
 
 #if defined(F32)
 #define PLAIN 32
@@ -96,12 +95,12 @@
 #ifndef BOOK
 #define BOOK 0
 #endif
-// Values of an entry of a code book, of which plane 3 is (grids.glsl).
+// Values per codebook entry; the codebook is plane 3 (grids.glsl).
 #ifndef GRID
 #define GRID 0
 #endif
 
-// Columns that an invocation takes at a time: 16 bytes of codes, at most 32 columns.
+// Columns that an invocation processes at a time: 16 bytes of codes, at most 32 columns.
 #if PLAIN == 32
 #define UNIT 4
 #elif PLAIN == 16
@@ -145,7 +144,7 @@ const float kBook[16] = float[](-127, -104, -83, -65, -49, -35, -22, -10, 1, 13,
 shared BOOK_ENTRY the_book[16];
 #endif
 
-// At the head of main(), by all invocations, `lane` of `lanes`.
+// Call at the start of main(), in all invocations: number `lane` of `lanes`.
 void PrepareType(uint lane, uint lanes) {
 #if BOOK == 1
     for (uint i = lane; i < 16; i += lanes) the_book[i] = BOOK_ENTRY(kBook[i]);
@@ -225,7 +224,7 @@ Scales ScalesOf(WeightRow row, uint unit) {
 }
 
 #if GRID == 0
-// The codes of a unit, four in a word.
+// The codes of a unit, four per word.
 void CodesOf(WeightRow row, uint unit, out uint codes[QUADS]) {
 #if LOW == 2
     const uvec2 low = Words2(row.plane[0]).at[unit];
@@ -255,7 +254,7 @@ void CodesOf(WeightRow row, uint unit, out uint codes[QUADS]) {
 }
 #endif
 
-// What a code stands for is (code - zero) * scale + offset.
+// The value of a code is (code - zero) * scale + offset.
 int ZeroOf(WeightRow row, uint unit) {
 #if defined(W4)
     return int(Words(row.plane[SCALE_PLANE]).at[unit] & 0xffu);
@@ -267,7 +266,7 @@ int ZeroOf(WeightRow row, uint unit) {
 }
 
 #if defined(FP8)
-// Of an E4M3 code, without denormals on the way, which a GPU may flush.
+// The value of an E4M3 code, computed without denormals, which a GPU may flush.
 float Fp8Value(uint code) {
     const uint exponent = code >> 3 & 15, first = exponent == 0 ? 0 : 8;
     const float unit = uintBitsToFloat((exponent + (exponent == 0 ? 118 : 117)) << 23);
@@ -295,7 +294,7 @@ vec4 BytesOf(uint four) {
 #endif
 
 #ifndef DOT
-// Columns [unit * UNIT, ...) of the row; beyond the last column zeros.
+// Columns [unit * UNIT, ...) of the row; zeros beyond the last column.
 void Decode(WeightRow row, uint unit, out vec4 w[QUADS]) {
 #if PLAIN == 32
     w[0] = uintBitsToFloat(Words4(row.plane[0]).at[unit]);

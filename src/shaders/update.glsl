@@ -1,7 +1,8 @@
-// Runs of elements that an update works on (lower_update.cc), cut into blocks of kUpdateBlock: a
-// workgroup takes a block at a time.
+// Runs of elements of an update (lower_update.cc), divided into blocks of kUpdateBlock, which
+// workgroups process one at a time.
 struct UpdateRun {
-    uint64_t begin, kept, count;  // elements: of the unit's own part, of what is kept, how many
+    uint64_t begin, kept, count;  // in elements: start in the rank's own shard; start in the
+                                  // optimizer state; number
     uint first_block;
     float l2, decay;
     uint none;
@@ -11,7 +12,7 @@ layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer Upd
 };
 layout(constant_id = 3) const uint kUpdateBlock = 4096;
 
-// The run that a block is in: the last one that does not begin behind it.
+// The run that contains a block: the last one that does not begin after it.
 UpdateRun RunOf(UpdateRuns runs, uint count, uint block) {
     uint begin = 0, end = count;
     while (end - begin > 1) {

@@ -1,6 +1,6 @@
 //: weigh_rows
-// y[slot] = weights[slot] * x[token of slot], a slot is token * used + k, and rest[slot] = 1. An
-// invocation for each element; workgroup (piece of the columns, slot).
+// y[slot] = weights[slot] * x[token of slot], where a slot is token * used + k; and rest[slot] = 1.
+// An invocation per element; workgroup (columns, slot).
 #version 460
 #include "floats.glsl"
 layout(local_size_x_id = 0) in;
