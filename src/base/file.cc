@@ -29,9 +29,9 @@ Error MapError(const std::string& path, uint64_t size_bytes) {
                          std::strerror(error));
     }
     return MakeError(ErrorCode::kOutOfMemory,
-                     "{}: cannot map its {} bytes: this process may have {} bytes of addresses "
-                     "('ulimit -v {}'). 'ulimit -v unlimited' lifts that: it bounds addresses, and "
-                     "a mapped file takes no memory of its own",
+                     "{}: cannot map its {} bytes: the address space of this process is limited to "
+                     "{} bytes ('ulimit -v {}'). Run 'ulimit -v unlimited': a mapped file needs "
+                     "addresses, not memory",
                      path, size_bytes, limit.rlim_cur, limit.rlim_cur / 1024);
 }
 
@@ -156,7 +156,8 @@ MappedFile::~MappedFile() {
 Result<std::string> ReadTextFile(const std::string& path, uint64_t most_bytes) {
     WEFT_ASSIGN(File file, File::Open(path));
     if (file.size_bytes() > most_bytes) {
-        return MakeError(ErrorCode::kUnsupported, "{}: {} bytes; at most {} are read", path,
+        return MakeError(ErrorCode::kUnsupported, "{}: the file has {} bytes; expected at most {}",
+                         path,
                          file.size_bytes(), most_bytes);
     }
     std::string text(file.size_bytes(), '\0');
@@ -173,7 +174,7 @@ Result<std::string> ReadTextStream(int fd, const std::string& name, uint64_t mos
         if (got < 0) return IoError(name, "read");
         if (got == 0) return text;
         if (static_cast<uint64_t>(got) > most_bytes - text.size()) {
-            return MakeError(ErrorCode::kUnsupported, "{}: more than {} bytes; at most {} are read",
+            return MakeError(ErrorCode::kUnsupported, "{}: more than {} bytes; expected at most {}",
                              name, most_bytes, most_bytes);
         }
         text.append(buffer.data(), static_cast<size_t>(got));

@@ -15,10 +15,10 @@ struct Kind {
 };
 
 constexpr std::string_view kConvert =
-    "a file of PyTorch, not of safetensors or GGUF. Convert it, or get the model as safetensors";
+    "a PyTorch file, not safetensors or GGUF. Convert it, or get the model as safetensors";
 constexpr std::string_view kPage =
-    "a web page, not the file: the download went wrong. Check the address, and log in where the "
-    "site asks for it";
+    "a web page instead of the file: the download failed. Check the URL, and log in if the site "
+    "asks for it";
 constexpr std::string_view kOldGgml =
     "a GGML file from before GGUF (2023). Get the model as GGUF, or convert it again";
 
@@ -26,10 +26,10 @@ constexpr std::string_view kPointer =
     "a Git LFS pointer: the repository was cloned without the file itself. Run 'git lfs pull' "
     "there, or download the file";
 constexpr std::string_view kRefusal =
-    "the text of an error, not the file: the download went wrong. Check the address, and log in "
-    "where the site asks for it";
-constexpr std::string_view kPacked = "a compressed file. Unpack it, and give what is in it";
-constexpr std::string_view kZeros = "nothing but zeros: the download went wrong. Download it again";
+    "an error message instead of the file: the download failed. Check the URL, and log in if the "
+    "site asks for it";
+constexpr std::string_view kPacked = "a compressed file. Unpack it, and give its contents";
+constexpr std::string_view kZeros = "only zeros: the download failed. Download it again";
 
 constexpr std::string_view kSixteenZeros("\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 16);
 
@@ -70,7 +70,7 @@ constexpr Kind kKinds[] = {
     {"\x7f"
      "ELF",
      "a program, not a model"},
-    {"\x89HDF", "a file of Keras or TensorFlow. Get the model as safetensors or GGUF"},
+    {"\x89HDF", "a Keras or TensorFlow file. Get the model as safetensors or GGUF"},
     {"from ", "an Ollama Modelfile. Give the file that its FROM names as the model", true},
     {"{", "a JSON file. Give the model's folder, or its GGUF file"},
 };

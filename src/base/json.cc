@@ -58,7 +58,7 @@ class Builder {
         }
         if (limits_.unique && !frames_.back().known.insert(key).second) {
             offset_ = static_cast<size_t>(at_ - begin_);
-            return Fail(ErrorCode::kCorrupt, "a key that the object has already");
+            return Fail(ErrorCode::kCorrupt, "a repeated key in an object");
         }
         keys_.push_back(std::move(key));
         return true;
@@ -86,7 +86,8 @@ class Builder {
     bool parse_error(size_t position, const std::string&, const nlohmann::json::exception& error) {
         constexpr int kOutOfRange = 406;
         offset_ = position;
-        if (error.id == kOutOfRange) return Fail(ErrorCode::kCorrupt, "a number beyond a double");
+        if (error.id == kOutOfRange) return Fail(ErrorCode::kCorrupt,
+                                                 "a number beyond the range of a double");
         std::string what = error.what();
         what.resize(std::min(what.find("; last read: "), what.size()));
         const size_t words = what.find("syntax error ");

@@ -29,7 +29,8 @@ Error WriteError(const std::string& path, const char* what, int error) {
     // (A file size limit is permanent: retrying does not help.)
     const ErrorCode code = large ? ErrorCode::kUnsupported : ErrorCode::kIo;
     return MakeError(code, "{}: cannot {}: {}{}", path, what, std::strerror(error),
-                     full    ? ". Nothing is left of it; free some space, or write to another disk"
+                     full    ? ". The partial file was removed; free some space, or write to "
+                               "another disk"
                      : large ? ". Is there a limit of file sizes (ulimit -f)?"
                              : "");
 }
@@ -47,7 +48,7 @@ Result<uint64_t> FreeBytes(const std::string& folder) {
     if (::statvfs(folder.c_str(), &info) == 0) {
         return static_cast<uint64_t>(info.f_bavail) * info.f_frsize;
     }
-    return MakeError(ErrorCode::kIo, "{}: cannot look at its disk: {}", folder,
+    return MakeError(ErrorCode::kIo, "{}: cannot read the free space of its disk: {}", folder,
                      std::strerror(errno));
 }
 
@@ -68,10 +69,10 @@ Result<OutputFile> OutputFile::Create(const std::string& path, uint64_t bytes, b
     struct stat info {};
     if (::stat(path.c_str(), &info) == 0) {
         if (!S_ISREG(info.st_mode)) {
-            return MakeError(ErrorCode::kDenied, "{}: is there and no regular file", path);
+            return MakeError(ErrorCode::kDenied, "{}: exists and is not a regular file", path);
         }
         if (!replace) {
-            return MakeError(ErrorCode::kDenied, "{}: is there already; --force replaces it", path);
+            return MakeError(ErrorCode::kDenied, "{}: exists already; --force replaces it", path);
         }
     }
     WEFT_TRY(CheckSpace(path, bytes));
@@ -81,7 +82,7 @@ Result<OutputFile> OutputFile::Create(const std::string& path, uint64_t bytes, b
     // (On a file system without locks, other writers can't be detected.)
     if (::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
         ::close(fd);
-        return MakeError(ErrorCode::kDenied, "{}: another process writes it at this moment", part);
+        return MakeError(ErrorCode::kDenied, "{}: another process is writing it", part);
     }
     // The file's previous writer may have renamed it between our open and our lock.
     struct stat opened {
@@ -90,8 +91,7 @@ Result<OutputFile> OutputFile::Create(const std::string& path, uint64_t bytes, b
         opened.st_ino != named.st_ino || opened.st_dev != named.st_dev) {
         ::close(fd);
         return MakeError(ErrorCode::kDenied,
-                         "{}: another process has just finished {}; try again with --force if it "
-                         "shall be replaced",
+                         "{}: another process has just finished {}; use --force to replace it",
                          part, path);
     }
     OutputFile file(path, fd);
@@ -99,10 +99,10 @@ Result<OutputFile> OutputFile::Create(const std::string& path, uint64_t bytes, b
     // Reserve the space now, so that it can't run out later. Not every file system supports this.
     const int reserved = ::fallocate(fd, 0, 0, static_cast<off_t>(bytes)) == 0 ? 0 : errno;
     if (reserved != 0 && reserved != EOPNOTSUPP && reserved != ENOSYS && reserved != EINTR) {
-        return WriteError(part, "take its space", reserved);
+        return WriteError(part, "reserve its space", reserved);
     }
     if (::ftruncate(fd, static_cast<off_t>(bytes)) != 0) {
-        return WriteError(part, "take its size", errno);
+        return WriteError(part, "set its size", errno);
     }
     return file;
 }
@@ -146,7 +146,7 @@ Status OutputFile::Finish() {
     const int fd = ::dup(fd_);
     if (fd < 0 || ::close(fd) != 0) return WriteError(PartPath(), "close it", errno);
     if (::rename(PartPath().c_str(), path_.c_str()) != 0) {
-        return WriteError(path_, "take its name", errno);
+        return WriteError(path_, "rename the finished file to it", errno);
     }
     ::close(std::exchange(fd_, -1));
     const int folder = ::open(FolderOf(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);

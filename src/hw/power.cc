@@ -125,9 +125,9 @@ PowerMeter::PowerMeter(std::string root) : root_(std::move(root)) {
     FindNvml();
     KeepOneOfEach();
     if (sensors_.empty()) {
-        note_ = unreadable_.empty() ? "no sensor of power: neither RAPL, nor amdgpu, i915, xe or "
+        note_ = unreadable_.empty() ? "no power sensor: neither RAPL, nor amdgpu, i915, xe or "
                                       "power_meter under /sys/class/hwmon, nor NVML"
-                                    : "no sensor of power that can be read";
+                                    : "no readable power sensor";
     }
     if (!unreadable_.empty()) {
         note_ += fmt::format(
@@ -153,7 +153,7 @@ void PowerMeter::AddFile(const std::string& path, double scale, Sensor sensor) {
         const bool denied = errno == EACCES || errno == EPERM;
         unreadable_.push_back(fmt::format(
             "{} ({}){}", path, std::strerror(errno),
-            denied ? fmt::format(": 'sudo chmod a+r {}' allows it until the next start", path)
+            denied ? fmt::format(": 'sudo chmod a+r {}' allows it until the next reboot", path)
                    : ""));
         return;
     }
@@ -235,7 +235,7 @@ void PowerMeter::FindNvml() {
             sensor.read = [nvml, device] { return nvml.Power(device); };
         } else {
             unreadable_.push_back(
-                fmt::format("NVML {} {} (it tells neither energy nor power)", i, name));
+                fmt::format("NVML {} {} (it reports neither energy nor power)", i, name));
             continue;
         }
         sensors_.push_back(std::move(sensor));

@@ -104,7 +104,7 @@ TEST(MappedFile, SaysWhichLimitIsInItsWay) {
     const Result<MappedFile> file = MappedFile::Open(dir / "large");
     ASSERT_EQ(::setrlimit(RLIMIT_AS, &before), 0);
     ExpectError(file, ErrorCode::kOutOfMemory, dir / "large", "4294967296 bytes");
-    ExpectError(file, ErrorCode::kOutOfMemory, "ulimit -v unlimited", "bytes of addresses");
+    ExpectError(file, ErrorCode::kOutOfMemory, "ulimit -v unlimited", "address space");
 }
 
 TEST(TextFiles, AreReadWholeUpToTheLimit) {

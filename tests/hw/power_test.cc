@@ -133,7 +133,7 @@ TEST_F(Power, CardsOfNvml) {
 TEST_F(Power, WithoutSensorsItSaysSo) {
     PowerMeter meter(dir_.path());
     EXPECT_TRUE(meter.Read().empty());
-    EXPECT_TRUE(meter.note().starts_with("no sensor of power: ")) << meter.note();
+    EXPECT_TRUE(meter.note().starts_with("no power sensor: ")) << meter.note();
 }
 
 TEST_F(Power, WhatCannotBeReadIsNamedWithTheNextStep) {

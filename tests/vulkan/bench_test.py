@@ -96,7 +96,7 @@ class Bench(unittest.TestCase):
             self.assertIn("J/token", table)
             self.assertIn("amdgpu hwmon4 power1_average: the processor with its GPU", table)
         table = run(*words).stdout
-        self.assertIn("no sensor of power: ", table)
+        self.assertIn("no power sensor: ", table)
         for row in json.loads(run(*words, "-o", "json").stdout):
             self.assertIsNone(row["avg_watts"])
             self.assertIsNone(row["joules_per_token"])
