@@ -90,8 +90,8 @@ class Adding {
             const std::string& tensor = value.slice.name;
             if (!adapters_.contains(tensor) || met_.contains(tensor)) continue;
             return MakeError(ErrorCode::kUnsupported,
-                             "{}: tensor {} has an adapter, but is no matrix that is multiplied by "
-                             "itself (experts are stacked): an adapter must leave it out",
+                             "{}: tensor {} has an adapter, but is not a separate matrix (experts "
+                             "are stacked). Use an adapter without it",
                              source_.name(), tensor);
         }
         return {};

@@ -91,8 +91,9 @@ void Builder::LayerInputs() {
     const int64_t block = info == nullptr ? 1 : Info(info->dtype).block_elements;
     if (own.begin % block != 0 || own.end % block != 0) {
         return Fail(MakeError(ErrorCode::kUnsupported,
-                              "{}: layers {} to {} begin or end within a block of {} columns of "
-                              "per_layer_token_embd.weight, which no stage can hold; use --pp 1",
+                              "{}: layers {} to {} begin or end inside a block of {} columns of "
+                              "per_layer_token_embd.weight, which a stage cannot divide; use --pp "
+                              "1",
                               source_.name(), layers.begin, layers.end - 1, block));
     }
     const ValueId table =
@@ -186,7 +187,7 @@ void Builder::Hidden(ValueId x) {
     const bool sent = shard_.layout.pp > 1;
     if (sent && options_.outputs == Outputs::kBoth) {
         return Fail(MakeError(ErrorCode::kUnsupported,
-                              "logits and hidden states both come from one pipeline stage only"));
+                              "logits and hidden states together need a single pipeline stage"));
     }
     x = MergeLast(x);
     const ValueId weight =
@@ -514,8 +515,8 @@ Status Builder::CheckAllUsed() const {
         const bool indexes = UsesIndexer() && has;
         if (hyper_.indexer.top > 0 && !indexes && IsOfIndexer(rest)) continue;
         return MakeError(ErrorCode::kUnsupported,
-                         "{}: tensor {} is not known for architecture '{}': without it the model's "
-                         "answers would be wrong",
+                         "{}: tensor {} is not supported for architecture '{}', and without it the "
+                         "results would be wrong",
                          source_.name(), info.name, hyper_.architecture);
     }
     return {};
@@ -624,8 +625,8 @@ ValueId Builder::Weight(const std::string& tensor, const Slice& slice, std::stri
     const int64_t cols = vector ? 0 : info->cols;
     if (rows != slice.all_rows || cols != slice.all_cols) {
         Fail(MakeError(ErrorCode::kCorrupt,
-                       "{}: tensor {} is [{}, {}]; by the model's hyper-parameters it should be "
-                       "[{}, {}]",
+                       "{}: tensor {} is [{}, {}]; expected [{}, {}] from the model's "
+                       "hyper-parameters",
                        source_.name(), tensor, rows, cols, slice.all_rows, slice.all_cols));
     }
     return program_.AddValue(std::move(value));

@@ -52,8 +52,8 @@ ValueId Builder::BeginDraftHead(ValueId x) {
     const model_files::TensorInfo* info = source_.FindTensor(tensor);
     if (info != nullptr && columns % Info(info->dtype).block_elements != 0) {
         Fail(MakeError(ErrorCode::kUnsupported,
-                       "{}: tensor {} of type {} has blocks that reach over both of its halves of "
-                       "{} columns",
+                       "{}: tensor {} of type {} has blocks that span both of its halves of {} "
+                       "columns",
                        source_.name(), tensor, Info(info->dtype).name, columns));
         return state;
     }

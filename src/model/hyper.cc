@@ -232,7 +232,8 @@ Status ReadRotates(const model_files::ModelSource& source, const std::string& pr
 
 Status CheckHeads(const model_files::ModelSource& source, const HeadShape& shape) {
     if (shape.heads % shape.kv_heads != 0) {
-        return MakeError(ErrorCode::kCorrupt, "{}: {} query heads over {} KV heads is uneven",
+        return MakeError(ErrorCode::kCorrupt,
+                         "{}: {} query heads cannot be divided evenly over {} KV heads",
                          source.name(), shape.heads, shape.kv_heads);
     }
     const auto fits = [](int64_t dim) { return dim >= 2 && dim <= kMostHeadDim && dim % 2 == 0; };
@@ -273,15 +274,16 @@ Result<HeadCounts> ReadHeadCounts(const model_files::ModelSource& source, const 
         if (here == 0 && !attends) continue;
         if (here < 1 || here > kMostHeads || (known != 0 && known != here)) {
             return MakeError(ErrorCode::kUnsupported,
-                             "{}: {} names {} heads for layer {}; expected as many in all layers "
-                             "with a window, and in all without",
+                             "{}: {} has {} heads for layer {}; expected the same number in all "
+                             "layers with a window, and in all layers without one",
                              source.name(), key, here, layer);
         }
         known = here;
     }
     if (counts.whole == 0 && counts.windowed == 0) {
         return MakeError(ErrorCode::kUnsupported,
-                         "{}: {} names no heads: models without attention are not supported",
+                         "{}: {} has no heads in any layer; models without attention are not "
+                         "supported",
                          source.name(), key);
     }
     if (counts.whole == 0) counts.whole = counts.windowed;
@@ -352,11 +354,12 @@ Status ReadFfn(const model_files::ModelSource& source, const std::string& prefix
     hyper.ffn = std::ranges::max(list);
     if (hyper.ffn == 0 && std::ranges::min(list) == 0) {
         return MakeError(ErrorCode::kUnsupported,
-                         "{}: {} names no columns: models without an MLP are not supported",
+                         "{}: {} has no columns in any layer; models without an MLP are not "
+                         "supported",
                          source.name(), key);
     }
     if (hyper.ffn > kMostColumns || std::ranges::min(list) < 0) {
-        return MakeError(ErrorCode::kUnsupported, "{}: {} names {} to {} columns; expected 0 to {}",
+        return MakeError(ErrorCode::kUnsupported, "{}: {} has {} to {} columns; expected 0 to {}",
                          source.name(), key, std::ranges::min(list), hyper.ffn, kMostColumns);
     }
     const auto usual = [&](int64_t columns) { return columns == 0 || columns == hyper.ffn; };
@@ -376,8 +379,8 @@ Status ReadSmall(const model_files::ModelSource& source, const std::string& pref
     for (int64_t layer = hyper.layers - hyper.shared_kv; layer < hyper.layers; ++layer) {
         if (hyper.KvLayer(layer) != layer) continue;
         return MakeError(ErrorCode::kCorrupt,
-                         "{}: {} is {}, but layer {} has no layer {} a window before these whose "
-                         "KV cache it could read",
+                         "{}: {} is {}, but layer {} has no earlier layer {} a window whose KV "
+                         "cache it could read",
                          source.name(), key, hyper.shared_kv, layer,
                          hyper.IsWindowed(layer) ? "with" : "without");
     }
@@ -394,7 +397,8 @@ Status ReadLatentLayers(const model_files::ModelSource& source, const std::strin
     WEFT_ASSIGN(hyper.kv_sources, source.meta().Ints(from));
     const auto layers = static_cast<size_t>(hyper.layers);
     if (rotated.size() < layers || hyper.kv_sources.size() < layers) {
-        return MakeError(ErrorCode::kCorrupt, "{}: {} and {} are of {} and {} layers; expected {}",
+        return MakeError(ErrorCode::kCorrupt,
+                         "{}: {} and {} have entries for {} and {} layers; expected {}",
                          source.name(), rope, from, rotated.size(), hyper.kv_sources.size(),
                          layers);
     }
@@ -439,20 +443,21 @@ Status CheckType(const model_files::ModelSource& source) {
     WEFT_ASSIGN(const std::string name, source.meta().StringOr("general.architecture", ""));
     if (type == "mmproj" || name == "clip") {
         return MakeError(ErrorCode::kUnsupported,
-                         "{}: an image projector (mmproj), which stands beside a model. Give the "
-                         "language model's own file: Weft takes text alone",
+                         "{}: an image projector (mmproj), not a language model. Give the language "
+                         "model's file: Weft supports text only",
                          source.name());
     }
     if (type == "imatrix") {
         return MakeError(ErrorCode::kUnsupported,
-                         "{}: an importance matrix, no model. 'weft quantize --imatrix' takes it",
+                         "{}: an importance matrix, not a model. Give it to 'weft quantize "
+                         "--imatrix'",
                          source.name());
     }
     const bool adapter = type == "adapter" || source.meta().Has("adapter.type");
     if (!adapter && !source.meta().Has("controlvector.layer_count")) return {};
     return MakeError(ErrorCode::kUnsupported,
-                     "{}: holds {}, no model. Weft reads adapters as the package peft writes them: "
-                     "name the model, and the adapter's folder with --lora",
+                     "{}: holds {}, not a model. Weft reads adapters in the format of the package "
+                     "peft: give the model, and the adapter's folder with --lora",
                      source.name(), adapter ? "an adapter" : "a control vector");
 }
 
@@ -478,8 +483,8 @@ Result<Hyper> ReadHyper(const model_files::ModelSource& source) {
     Hyper hyper;
     if (source.tensors().empty()) {
         return MakeError(ErrorCode::kUnsupported,
-                         "{}: a vocabulary without weights: 'weft tokenize' takes it, but nothing "
-                         "can be computed with it. Give the model's own file",
+                         "{}: a vocabulary without weights. 'weft tokenize' accepts it, but the "
+                         "model cannot be run. Give the model's file",
                          source.name());
     }
     const model_files::Metadata& meta = source.meta();
@@ -542,8 +547,8 @@ Result<Hyper> ReadHyper(const model_files::ModelSource& source) {
 Status CheckContext(const Hyper& hyper, int64_t tokens, std::string_view asked) {
     if (tokens <= hyper.context) return {};
     return MakeError(ErrorCode::kUsage,
-                     "{}: the model's trained context, RoPE scaling of its file included, is {} "
-                     "tokens. Ask for {} or less, or use a model with a longer context.",
+                     "{}: the model's trained context, including the RoPE scaling of its file, is "
+                     "{} tokens. Ask for {} or less, or use a model with a longer context.",
                      asked, hyper.context, hyper.context);
 }
 

@@ -69,7 +69,8 @@ Status ReadOwn(const model_files::ModelSource& source, const std::string& key, i
     if (own.empty()) return {};
     if (static_cast<int64_t>(own.size()) < layers || (first && own[0] == 0)) {
         return MakeError(ErrorCode::kCorrupt,
-                         "{}: {} is of {} layers, and of the first one {}; expected: {} layers{}",
+                         "{}: {} has entries for {} layers, with {} for the first; expected {} "
+                         "layers{}",
                          source.name(), key, own.size(), own[0], layers,
                          first ? ", the first one with an indexer" : "");
     }
@@ -92,8 +93,8 @@ Result<Indexer> ReadBlockIndexer(const model_files::ModelSource& source, const s
     indexer.top = blocks * indexer.block;
     if (indexer.heads != heads.kv_heads || heads.rotary_dim > indexer.dim) {
         return MakeError(ErrorCode::kUnsupported,
-                         "{}: {}head_count is {} and key_length {}; expected: a head for each of "
-                         "the {} KV heads, with room for the {} columns that are rotated",
+                         "{}: {}head_count is {} and key_length {}; expected one head per KV head "
+                         "({}), with at least the {} rotated columns",
                          source.name(), prefix, indexer.heads, indexer.dim, heads.kv_heads,
                          heads.rotary_dim);
     }
@@ -128,8 +129,8 @@ Result<Indexer> ReadIndexer(const model_files::ModelSource& source, const std::s
     const bool queries = latent.q_rank > 0 || indexer.from_hidden;
     if (latent.rank == 0 || !queries || latent.rope > indexer.dim) {
         return MakeError(ErrorCode::kUnsupported,
-                         "{}: an indexer of {} columns, {} of them rotated, beside latents of {} "
-                         "and of queries of {} is not supported",
+                         "{}: an indexer of {} columns, {} of them rotated, with latents of {} "
+                         "columns and query latents of {} is not supported",
                          source.name(), indexer.dim, latent.rope, latent.rank, latent.q_rank);
     }
     WEFT_ASSIGN(const int64_t context,
@@ -160,7 +161,8 @@ ValueId Builder::HeadMatrices(const std::string& own, int64_t rows, int64_t cols
     if (info == nullptr || info->cols != m.rank ||
         info->rows != hyper_.heads * (m.nope + m.value)) {
         Fail(MakeError(ErrorCode::kCorrupt,
-                       "{}: neither tensor {} nor {} [{}, {}] is there; a {} model needs one",
+                       "{}: tensor {} is missing, and so is {} [{}, {}]; a {} model needs one of "
+                       "them",
                        source_.name(), value.name, tensor, hyper_.heads * (m.nope + m.value),
                        m.rank, hyper_.architecture));
         return program_.AddValue(std::move(value));
@@ -356,8 +358,7 @@ ValueId Builder::LatentAttention(ValueId x) {
     const int64_t heads = shard_.heads.size();
     if (!options_.cache) {
         Fail(MakeError(ErrorCode::kUnsupported,
-                       "{}: latent attention has no form without a cache: such models cannot be "
-                       "trained",
+                       "{}: models with latent attention cannot be trained",
                        source_.name()));
     }
     const ValueId query_latent = QueryLatent(x);

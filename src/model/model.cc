@@ -241,7 +241,8 @@ const Architecture* FindArchitecture(std::string_view name) {
 Status CheckTarget(const Hyper& hyper, const std::string& model, const program::Target& target) {
     const auto check = [&](const char* what, int64_t value, int64_t most) -> Status {
         if (value <= most) return {};
-        return MakeError(ErrorCode::kUnsupported, "{}: {} {}; the device takes at most {}", model,
+        return MakeError(ErrorCode::kUnsupported, "{}: {} {}; the device supports at most {}",
+                         model,
                          value, what, most);
     };
     if (hyper.windowing.streams > 0 && !target.pools_windows) {
@@ -286,7 +287,7 @@ bool KnowsDraftHead(const std::string& architecture) {
 Status CheckDraftHead(const Hyper& hyper, const std::string& model) {
     if (hyper.draft_head) return {};
     return MakeError(ErrorCode::kUsage,
-                     "--draft mtp: {} brings no multi-token prediction head that Weft knows. Use "
+                     "--draft mtp: {} has no multi-token prediction head that Weft supports. Use "
                      "--draft MODEL, or --lookup",
                      model);
 }

@@ -91,7 +91,7 @@ Status ReadGroups(const model_files::ModelSource& source, const std::string& arc
     }
     return MakeError(ErrorCode::kCorrupt,
                      "{}: {}expert_group_count is {} and expert_group_used_count {}; {} of {} "
-                     "experts cannot be chosen so",
+                     "experts cannot be chosen from these groups",
                      source.name(), prefix, route.groups, route.groups_used, moe.used, moe.experts);
 }
 
@@ -348,8 +348,8 @@ ValueId Builder::Stack(const std::string& tensor, const Slice& slice, const Span
     if (info->cols != slice.all_cols || rows != slice.all_rows || count != all_matrices ||
         info->rows != rows * count) {
         Fail(MakeError(ErrorCode::kCorrupt,
-                       "{}: tensor {} is [{}, {}, {}]; by the model's hyper-parameters it should "
-                       "be [{}, {}, {}]",
+                       "{}: tensor {} is [{}, {}, {}]; expected [{}, {}, {}] from the model's "
+                       "hyper-parameters",
                        source_.name(), tensor, count, rows, info->cols, all_matrices,
                        slice.all_rows, slice.all_cols));
     }

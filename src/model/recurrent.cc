@@ -129,8 +129,8 @@ Result<Recurrent> ReadRecurrent(const model_files::ModelSource& source,
     }
     if (inner % r.heads == 0 && r.heads % r.key_heads == 0) return r;
     return MakeError(ErrorCode::kCorrupt,
-                     "{}: {} columns (ssm.inner_size) of {} value heads (ssm.time_step_rank) over "
-                     "{} key heads (ssm.group_count) is uneven",
+                     "{}: {} columns (ssm.inner_size) of {} value heads (ssm.time_step_rank) "
+                     "cannot be divided evenly over {} key heads (ssm.group_count)",
                      source.name(), inner, r.heads, r.key_heads);
 }
 
@@ -168,7 +168,7 @@ ValueId Builder::Convolved(ValueId x, const std::string& name, const Home& home,
 void Builder::NeedState() {
     if (options_.cache) return;
     Fail(MakeError(ErrorCode::kUnsupported,
-                   "{}: recurrent layers have no form without state: such models cannot be trained",
+                   "{}: models with recurrent layers cannot be trained",
                    source_.name()));
 }
 

@@ -159,7 +159,7 @@ class Reader {
                       bool scaled) const {
         if (!divisors.empty() && divisors.size() != static_cast<size_t>(dim / 2)) {
             return MakeError(ErrorCode::kCorrupt,
-                             "{}: {} factors of RoPE for layers that rotate {} dims; expected {}",
+                             "{}: {} RoPE factors for layers that rotate {} dims; expected {}",
                              source_.name(), divisors.size(), dim, dim / 2);
         }
         Rope rope;

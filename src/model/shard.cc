@@ -48,8 +48,7 @@ void NoteMovedCuts(const CutRequest& request, const std::vector<Span>& spans,
         const int64_t wanted = ideal[i].end * request.ideal_unit;
         if (wanted == spans[i].end) continue;
         notes.push_back(
-            fmt::format("cut {} of {} {} moved from {} to {}: it must fall on a "
-                        "multiple of {}{}",
+            fmt::format("cut {} of {} {} moved from {} to {}, a multiple of {}{}",
                         i + 1, request.total, request.what, wanted, spans[i].end, request.unit,
                         request.Reason()));
     }
@@ -63,8 +62,8 @@ Result<std::vector<Span>> Cut(const CutRequest& request, const std::vector<doubl
     if (units < parts) {
         return MakeError(
             ErrorCode::kUnsupported,
-            "{} {} cannot be cut into {} parts: a cut must fall on a multiple of {}{}. "
-            "At most --tp {} works for this model; use --pp for more ranks{}.",
+            "{} {} cannot be cut into {} parts: cuts must be multiples of {}{}. At most --tp {} "
+            "works for this model; use --pp for more ranks{}.",
             request.total, request.what, parts, request.unit, request.Reason(), units,
             request.hint);
     }
@@ -111,8 +110,8 @@ Result<std::vector<Span>> BeginWithIndexers(const Hyper& hyper, std::vector<Span
     }
     if (own.size() < spans.size()) {
         return MakeError(ErrorCode::kUnsupported,
-                         "{} layers, {} of them with an indexer that the others share, cannot be "
-                         "cut into {} pipeline stages: use --pp {} or fewer",
+                         "{} layers, of which {} have an indexer, cannot be cut into {} pipeline "
+                         "stages: use --pp {} or fewer",
                          hyper.layers, own.size(), spans.size(), own.size());
     }
     size_t used = 0;  // index into `own`
@@ -123,8 +122,8 @@ Result<std::vector<Span>> BeginWithIndexers(const Hyper& hyper, std::vector<Span
         const auto nearest = std::ranges::min_element(first, end, {}, distance);
         used = static_cast<size_t>(nearest - own.begin());
         if (*nearest != spans[stage].begin) {
-            notes.push_back(fmt::format("pipeline cut {} of {} layers moved from {} to {}: it must "
-                                        "fall before a layer with an indexer",
+            notes.push_back(fmt::format("pipeline cut {} of {} layers moved from {} to {}, before "
+                                        "a layer with its own indexer",
                                         stage, hyper.layers, spans[stage].begin, *nearest));
         }
         spans[stage - 1].end = spans[stage].begin = *nearest;
@@ -222,7 +221,7 @@ Status CutExperts(const Hyper& hyper, const Blocks& blocks, const Layout& layout
     }
     if (layout.ep > 1 && hyper.moe.experts < layout.ep) {
         return MakeError(hyper.moe.experts == 0 ? ErrorCode::kUsage : ErrorCode::kUnsupported,
-                         "--ep {} needs a model with at least so many experts; {} has {}",
+                         "--ep {} needs a model with at least that many experts; {} has {}",
                          layout.ep, blocks.source.name(), hyper.moe.experts);
     }
     if (hyper.moe.experts == 0) {
@@ -345,7 +344,7 @@ Result<std::vector<double>> ParseShares(const std::string& text) {
         if (end == at || !(share > 0) || share > 1e6 || (*end != ',' && *end != '\0') ||
             shares.size() == 1024) {
             return MakeError(ErrorCode::kUsage,
-                             "--split {}: expected positive numbers with commas between, such as "
+                             "--split {}: expected positive numbers separated by commas, such as "
                              "3,2,1",
                              text);
         }
@@ -383,8 +382,8 @@ Result<Layout> MakeLayout(int ranks, int tp, int pp, const std::vector<double>& 
         layout.pp_shares.assign(shares.begin() + layout.tp, shares.end());
     } else {
         return MakeError(ErrorCode::kUsage,
-                         "--split has {} shares; --tp {} --pp {} takes {} (one a tensor rank), {} "
-                         "(one a stage), or {} (tensor ranks, then stages)",
+                         "--split has {} shares; --tp {} --pp {} needs {} (one per tensor rank), "
+                         "{} (one per stage), or {} (tensor ranks, then stages)",
                          shares.size(), layout.tp, layout.pp, layout.tp, layout.pp,
                          layout.tp + layout.pp);
     }

@@ -29,7 +29,7 @@ Status ReadStrides(const model_files::ModelSource& source, const std::string& ke
         if (good) continue;
         return MakeError(ErrorCode::kUnsupported,
                          "{}: {} has windows of {} positions. Supported: none (0), divisors of {} "
-                         "from 2 on, multiples of it",
+                         "from 2 on, and its multiples",
                          source.name(), key, stride, program::kLeastPage);
     }
     return {};
@@ -187,7 +187,8 @@ ValueId Builder::FromGroups(ValueId x) {
     value.slice.matrix_rows = w.out_rank;
     const model_files::TensorInfo* info = source_.FindTensor(tensor);
     if (info == nullptr || info->cols != columns || info->rows != w.out_groups * w.out_rank) {
-        Fail(MakeError(ErrorCode::kCorrupt, "{}: tensor {} [{}, {}] is missing or of another shape",
+        Fail(MakeError(ErrorCode::kCorrupt,
+                       "{}: tensor {} is missing or does not have the shape [{}, {}]",
                        source_.name(), tensor, w.out_groups * w.out_rank, columns));
     } else {
         value.dtype = info->dtype;

@@ -128,7 +128,7 @@ TEST_F(Drafts, Refusals) {
     refused({"--draft", foreign_}, {"foreign.gguf: its vocabulary has 300 tokens, that of ",
                                     "model.gguf has 267", "--lookup"});
     refused({"--draft", small_, "--lookup"}, {"exclude each other"});
-    refused({"--draft", "mtp"}, {"model.gguf brings no multi-token prediction head", "--lookup"});
+    refused({"--draft", "mtp"}, {"model.gguf has no multi-token prediction head", "--lookup"});
     refused({"--draft-tokens", "4"}, {"needs --draft MODEL or --lookup"});
     refused({"--lookup", "--chunk", "1"}, {"--chunk (of weft serve --step-tokens) is 1"});
     const Ran missing = RunWeft(Command() + Words{"--draft", dir_ / "none.gguf"});

@@ -205,7 +205,7 @@ TEST_F(ExpertsCli, ErrorsNameWhatIsWrong) {
         int status;
         const char* expected;
     } cases[] = {{{"--ep", "2", "--tp", "3", "--local", "3"}, 2, "--ep 2 does not divide --tp 3"},
-                 {{"--ep", "7", "--local", "7"}, 1, "--ep 7 needs a model with at least so many"},
+                 {{"--ep", "7", "--local", "7"}, 1, "--ep 7 needs a model with at least that many"},
                  {{"--router-aux-loss", "-1"}, 2, "--router-aux-loss"},
                  {{"--lora", "4", "--lora-targets", "gate_proj"}, 1, "mlp.experts.0.gate_proj"}};
     for (const auto& test : cases) {

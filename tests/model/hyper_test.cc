@@ -276,7 +276,7 @@ TEST_F(HyperTest, AModelWithoutAnMlpIsRefused) {
     ASSERT_TRUE(source.ok()) << source.error().message;
     const auto hyper = model::ReadHyper(**source);
     ASSERT_FALSE(hyper.ok());
-    EXPECT_NE(hyper.error().message.find("names no columns"), std::string::npos)
+    EXPECT_NE(hyper.error().message.find("has no columns"), std::string::npos)
         << hyper.error().message;
 }
 
@@ -378,7 +378,8 @@ TEST_F(HyperTest, KeysOfAnIndexerAreChecked) {
         [](TinyFile& f) {
             f.hyper.indexer.own = {false, true, true};
         },
-        ErrorCode::kCorrupt, "attention.indexer.types is of 3 layers, and of the first one 0");
+        ErrorCode::kCorrupt,
+        "attention.indexer.types has entries for 3 layers, with 0 for the first");
     refused([](TinyFile& f) { f.numbers["attention.layer_norm_epsilon"] = -1; },
             ErrorCode::kCorrupt, "attention.layer_norm_epsilon");
 }
@@ -422,11 +423,10 @@ TEST_F(HyperTest, StagesBeginWithAnIndexer) {
     ASSERT_TRUE(plan.ok()) << plan.error().message;
     EXPECT_EQ(plan->shards[1].layers, (model::Span{2, 3}));
     EXPECT_EQ(plan->notes.back(),
-              "pipeline cut 1 of 3 layers moved from 1 to 2: it must fall before a layer with an "
-              "indexer");
+              "pipeline cut 1 of 3 layers moved from 1 to 2, before a layer with its own indexer");
     const auto many = model::PlanShards(hyper, *source_, model::MakeLayout(3, 1, 3, {}).value());
     ASSERT_FALSE(many.ok());
-    EXPECT_NE(many.error().message.find("3 layers, 2 of them with an indexer"), std::string::npos)
+    EXPECT_NE(many.error().message.find("3 layers, of which 2 have an indexer"), std::string::npos)
         << many.error().message;
 }
 
@@ -441,7 +441,7 @@ TEST_F(HyperTest, LayersWithStateNameNoHeads) {
     ExpectRefused(file, ErrorCode::kCorrupt, "lfm2.shortconv.l_cache");
     file.hyper.recurrent.taps = 3;
     file.hyper.layers = 3;  // the layer with attention is the fourth
-    ExpectRefused(file, ErrorCode::kUnsupported, "names no heads");
+    ExpectRefused(file, ErrorCode::kUnsupported, "has no heads");
 }
 
 // A bound of decays is Ling 3's.
