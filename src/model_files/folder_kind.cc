@@ -71,8 +71,8 @@ std::string AdapterKind(const fs::path& folder, const Names& names) {
         base = fmt::format("its base model ('{}')", named->get<std::string>().substr(0, 200));
     }
     return fmt::format(
-        "a LoRA adapter, no model. Give {} as the MODEL, and this folder with --lora; 'weft merge' "
-        "puts an adapter into a model",
+        "a LoRA adapter, not a model. Give {} as the MODEL, and this folder with --lora; 'weft "
+        "merge' merges an adapter into a model",
         base);
 }
 
@@ -80,11 +80,12 @@ std::string AdapterKind(const fs::path& folder, const Names& names) {
 std::string MarkedKind(const Names& names) {
     const auto original = [](const std::string& name) { return name.starts_with("consolidated."); };
     if (names.Has("model_index.json")) {
-        return "a pipeline of diffusers, which makes images. Weft runs language models";
+        return "a diffusers pipeline, which generates images. Weft runs language models";
     }
     if (names.Has("params.json") || !names.First(original).empty()) {
-        return "a model in the original form of Meta or Mistral (params.json, consolidated.*). Get "
-               "its Hugging Face form (config.json and model.safetensors), or a GGUF file of it";
+        return "a model in the original format of Meta or Mistral (params.json, consolidated.*). "
+               "Get it in Hugging Face format (config.json and model.safetensors), or as a GGUF "
+               "file";
     }
     return "";
 }
@@ -106,8 +107,8 @@ std::string OllamaKind(const fs::path& folder, const Names& names, size_t& left)
         if (begin == "GGUF") models.push_back(blobs / name);
     }
     return fmt::format(
-        "Ollama's store of models. 'ollama show --modelfile NAME' names the file of a model, which "
-        "Weft runs{}",
+        "Ollama's model store. 'ollama show --modelfile NAME' prints the path of a model's file, "
+        "which Weft can run{}",
         models.empty() ? "" : ": " + Joined(models));
 }
 
@@ -137,7 +138,7 @@ std::string PartKind(const Names& names) {
         return std::ranges::any_of(kParts, [&](auto end) { return name.ends_with(end); });
     });
     return part.empty() ? ""
-                        : fmt::format("a download that is not complete ({}). Start it again", part);
+                        : fmt::format("an incomplete download ({}). Start it again", part);
 }
 
 // Weights in formats that Weft reads only under other names, or not at all.
@@ -148,17 +149,17 @@ std::string WeightsKind(const Names& names) {
     const std::string safe = ending(".safetensors");
     if (!safe.empty() && safe.find("-of-0") != safe.npos) {
         return fmt::format(
-            "a model ({}) whose model.safetensors.index.json is missing. Get that file, too", safe);
+            "a model ({}) without model.safetensors.index.json. Get that file, too", safe);
     }
     if (!safe.empty() && names.Has("config.json")) {
         return fmt::format(
-            "a model whose weights have another name ({}). Rename that file to model.safetensors",
+            "a model whose weights have an unexpected name ({}). Rename that file to "
+            "model.safetensors",
             safe);
     }
     if (!safe.empty()) {
         return fmt::format(
-            "weights ({}) without the config.json that says what model they are. Get the model's "
-            "other files, too",
+            "weights ({}) without a config.json. Get the model's other files, too",
             safe);
     }
     struct Format {

@@ -133,14 +133,15 @@ Result<std::vector<TensorInfo>> MergeTensors(std::vector<OpenedPart>& parts) {
     WEFT_ASSIGN(const uint64_t expected, meta.U64Or("split.tensors.count", tensors.size()));
     if (expected != tensors.size()) {
         return MakeError(ErrorCode::kCorrupt,
-                         "{}: metadata key 'split.tensors.count' is {}, but the {} parts hold {}",
+                         "{}: metadata key 'split.tensors.count' is {}, but the {} parts have {} "
+                         "tensors",
                          path, expected, parts.size(), tensors.size());
     }
     std::unordered_map<std::string_view, int> seen;
     for (const TensorInfo& tensor : tensors) {
         const auto [at, fresh] = seen.emplace(tensor.name, tensor.part);
         if (!fresh) {
-            return MakeError(ErrorCode::kCorrupt, "{}: tensor '{}' occurs in part {} and part {}",
+            return MakeError(ErrorCode::kCorrupt, "{}: tensor '{}' is in part {} and in part {}",
                              path, tensor.name, at->second + 1, tensor.part + 1);
         }
     }
@@ -202,7 +203,8 @@ Status Gguf::FoldScales() {
         const int64_t count = scale->rows * scale->cols;
         if (scale->dtype != DType::kF32 || (count != 1 && count != tensor.dims[2])) {
             return MakeError(ErrorCode::kCorrupt,
-                             "{}: tensor '{}' has {} elements of {}; expected 1 or {} of F32",
+                             "{}: tensor '{}' has {} elements of type {}; expected 1 or {} of type "
+                             "F32",
                              path_, scale->name, count, Info(scale->dtype).name, tensor.dims[2]);
         }
         scales_.emplace(tensor.name, *scale);
@@ -212,8 +214,8 @@ Status Gguf::FoldScales() {
     for (const TensorInfo* tensor : without) {
         if (!scaled.contains(InAnyLayer(tensor->name))) continue;
         return MakeError(ErrorCode::kCorrupt,
-                         "{}: NVFP4 tensor '{}' has no '{}.scale', which the same tensor of other "
-                         "layers has. Was the file converted completely?",
+                         "{}: NVFP4 tensor '{}' has no '{}.scale', but the same tensor of other "
+                         "layers has one. Was the file converted completely?",
                          path_, tensor->name, tensor->name.substr(0, tensor->name.rfind('.')));
     }
     if (folded.empty()) return {};

@@ -75,7 +75,7 @@ Result<std::string> FindGguf(const std::string& folder) {
         if (shown.size() < kMostShown) shown.push_back(name);
     }
     const size_t more = models.size() - shown.size();
-    return MakeError(ErrorCode::kUsage, "{}: a folder of {} GGUF models; give one of them: {}{}",
+    return MakeError(ErrorCode::kUsage, "{}: the folder has {} GGUF models; give one of them: {}{}",
                      folder, models.size(), fmt::join(shown, ", "),
                      more > 0 ? fmt::format(" and {} more", more) : "");
 }

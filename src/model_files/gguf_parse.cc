@@ -96,8 +96,7 @@ class Parser {
     }
     Error CutShort(std::string_view subject, std::string_view field, uint64_t needed) const {
         return Corrupt(
-            "{}: {} needs {} bytes at byte {}, but the file ends after {} more. Is the "
-            "download complete?",
+            "{}: {} needs {} bytes at byte {}, but only {} bytes follow. Is the download complete?",
             subject, field, needed, at_, left());
     }
     Result<std::string_view> TakeString(std::string_view subject, std::string_view field,
@@ -154,7 +153,7 @@ Status Parser::Prelude(GgufHeader& header) {
     if (!kind.empty()) return Corrupt("not a GGUF file: it is {}", kind);
     WEFT_ASSIGN(const uint32_t magic, Take<uint32_t>("header", "magic"));
     if (magic != kMagic) {
-        return Corrupt("not a GGUF file: it begins with bytes {:08x}, expected {:08x} (\"GGUF\")",
+        return Corrupt("not a GGUF file: it begins with bytes {:08x}; expected {:08x} (\"GGUF\")",
                        magic, kMagic);
     }
     WEFT_ASSIGN(header.version, Take<uint32_t>("header", "version"));
@@ -200,7 +199,7 @@ Result<MetaEntry> Parser::Entry(uint64_t number) {
     const auto take_type = [&](std::string_view field) -> Result<MetaType> {
         WEFT_ASSIGN(const uint32_t type, Take<uint32_t>(subject, field));
         if (type < kMetaTypeCount) return static_cast<MetaType>(type);
-        return Corrupt("{}: {} {} is none of the format's {} types", subject, field, type,
+        return Corrupt("{}: {} {} is not one of the format's {} types", subject, field, type,
                        kMetaTypeCount);
     };
     WEFT_ASSIGN(entry.type, take_type("value type"));
@@ -228,7 +227,7 @@ Status Parser::SkipArray(std::string_view subject, MetaType element, uint64_t co
     const uint64_t size = MetaTypeBytes(element);
     const uint64_t least = size > 0 ? size : (element == MetaType::kString ? 8 : 12);
     if (count > left() / least) {
-        return Corrupt("{}: an array of {} x {} does not fit into the {} bytes that are left",
+        return Corrupt("{}: an array of {} x {} does not fit in the remaining {} bytes",
                        subject, count, MetaTypeName(element), left());
     }
     if (size > 0) {
@@ -288,7 +287,7 @@ Status Parser::TensorShape(TensorInfo& tensor, std::string_view subject) {
         if (dim == 0) return Corrupt("{}: dims[{}] is 0", subject, d);
         // 2^56 elements of at most 4 bytes cannot overflow later computations.
         if (dim > (1ull << 56) / elements) {
-            return Corrupt("{}: dims[{}] is {}: the product of dims is absurd", subject, d, dim);
+            return Corrupt("{}: dims[{}] is {}: the product of dims is too large", subject, d, dim);
         }
         elements *= dim;
         tensor.dims[d] = static_cast<int64_t>(dim);
@@ -298,7 +297,7 @@ Status Parser::TensorShape(TensorInfo& tensor, std::string_view subject) {
     tensor.cols = tensor.dims[0];
     tensor.rows = static_cast<int64_t>(elements) / tensor.cols;
     if (tensor.cols % info.block_elements != 0) {
-        return Corrupt("{}: dims[0] is {}, not a multiple of the {} elements of a {} block",
+        return Corrupt("{}: dims[0] is {}; expected a multiple of {}, the elements of a {} block",
                        subject, tensor.cols, info.block_elements, info.name);
     }
     tensor.bytes = static_cast<uint64_t>(tensor.rows) *
@@ -312,12 +311,12 @@ Result<DType> Parser::TensorType(std::string_view subject) {
     if (number == kGgufNvfp4) return DType::kNVFP4;
     const std::string other = OtherTypeName(number);
     if (other.empty()) {
-        return Corrupt("{}: type {} does not exist; supported are {}", subject, number,
+        return Corrupt("{}: type {} does not exist; supported: {}", subject, number,
                        SupportedTypes());
     }
     return MakeError(ErrorCode::kUnsupported,
                      "{}: {} is of type {}, which is not supported. Get a file of another type "
-                     "(Q4_K_M, Q8_0), or quantize the model anew; supported are {}",
+                     "(Q4_K_M, Q8_0), or quantize the model again; supported: {}",
                      where_, subject, other, SupportedTypes());
 }
 
@@ -333,8 +332,8 @@ Status Parser::CheckPlacement(GgufHeader& header) const {
         }
         if (tensor.offset > room || tensor.bytes > room - tensor.offset) {
             return Corrupt(
-                "tensor '{}': {} bytes at offset {} of the data, but the file holds {} "
-                "bytes of data. Is the download complete?",
+                "tensor '{}': {} bytes at offset {} of the data, but the file has {} bytes of "
+                "data. Is the download complete?",
                 ShownKey(tensor.name), tensor.bytes, tensor.offset, room);
         }
         tensor.offset += header.data_offset;

@@ -143,7 +143,8 @@ const MetaEntry* Metadata::Find(std::string_view key) const {
 Result<const MetaEntry*> Metadata::Need(std::string_view key) const {
     const MetaEntry* entry = Find(key);
     if (entry != nullptr) return entry;
-    return MakeError(ErrorCode::kNotFound, "{}: metadata has no key '{}', which this model needs",
+    return MakeError(ErrorCode::kNotFound,
+                     "{}: metadata key '{}' is missing, and this model needs it",
                      where_, key);
 }
 

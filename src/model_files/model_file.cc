@@ -19,7 +19,7 @@ namespace {
 Error WithMeaning(const Error& error, const std::string& word, const std::string& meant) {
     if (meant == word) return error;
     const bool named = error.message.starts_with(meant + ": ");
-    return MakeError(error.code, "{}: no file or folder of that name here; as {}: {}", word, meant,
+    return MakeError(error.code, "{}: no such file or folder; as {}: {}", word, meant,
                      named ? error.message.substr(meant.size() + 2) : error.message);
 }
 
@@ -59,7 +59,8 @@ void ModelSource::CheckSlice(const TensorInfo& tensor, int64_t row_begin, int64_
 Result<const TensorInfo*> ModelSource::NeedTensor(std::string_view tensor) const {
     const TensorInfo* found = FindTensor(tensor);
     if (found != nullptr) return found;
-    return MakeError(ErrorCode::kNotFound, "{}: no tensor '{}', which this model needs", name(),
+    return MakeError(ErrorCode::kNotFound, "{}: tensor '{}' is missing, and this model needs it",
+                                           name(),
                      tensor);
 }
 

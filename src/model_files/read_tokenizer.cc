@@ -132,11 +132,11 @@ void WarnOfGuess(const ModelSource& source) {
     const auto data = ReadTokenizer(meta);
     if (!data.ok()) return;
     Log(LogLevel::kWarning,
-        "{}: no metadata key '{}': it is taken as '{}'{}. If answers look wrong, make the file "
-        "again with a current converter",
+        "{}: no metadata key '{}': assuming '{}'{}. If outputs look wrong, convert the model again "
+        "with a current converter",
         source.name(), Key("pre"), data->pre.empty() ? "default" : data->pre,
-        data->pre.empty() ? ", since the vocabulary is of no family that Weft knows"
-                          : ", by the architecture and the vocabulary");
+        data->pre.empty() ? ", since the family of the vocabulary is not known"
+                          : ", from the architecture and the vocabulary");
 }
 
 // The value in files that were written without a tokenizer.
@@ -189,7 +189,7 @@ Result<std::unique_ptr<tokenizer::Tokenizer>> LoadTokenizer(const ModelSource& s
     if (!source.folder().empty()) return tokenizer::OpenTokenizerFolder(source.folder());
     if (!HasTokenizer(source)) {
         return MakeError(ErrorCode::kNotFound,
-                         "{}: the model has no tokenizer, so there is no text for it, in or out",
+                         "{}: the model has no tokenizer, so it cannot read or write text",
                          source.name());
     }
     auto made = LoadFrom(source.meta());

@@ -50,7 +50,7 @@ constexpr SamplingRule kSamplingRules[] = {
 
 void PassOver(SamplingHints& hints, const char* key, const std::string& found,
               const char* expected) {
-    hints.warnings.push_back(fmt::format("{}: '{}' is {}; expected {}. It is passed over.",
+    hints.warnings.push_back(fmt::format("{}: ignoring '{}': it is {}; expected {}.",
                                          hints.file, key, found, expected));
 }
 
@@ -119,7 +119,7 @@ SamplingHints ReadGenerationConfig(const std::string& folder) {
     const auto config = ParseJsonText(*text);
     if (!config.ok() || !config->is_object()) {
         hints.warnings.push_back(
-            fmt::format("{}: {}. It is passed over.", path,
+            fmt::format("{}: ignoring the file: {}.", path,
                         config.ok() ? std::string("not a JSON object") : config.error().message));
         return hints;
     }

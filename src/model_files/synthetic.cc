@@ -97,7 +97,7 @@ Result<Spec> ParseSpec(const std::string& spec) {
         if (known.name == name) shape = &known;
     }
     if (shape == nullptr) {
-        return MakeError(ErrorCode::kUsage, "{}: no synthetic model is named '{}'; known are {}",
+        return MakeError(ErrorCode::kUsage, "{}: no synthetic model is named '{}'; known: {}",
                          spec, name, Synthetic::Names());
     }
     const std::optional<DType> dtype = DTypeOfName(type);
@@ -106,12 +106,12 @@ Result<Spec> ParseSpec(const std::string& spec) {
             if (info.dtype == DType::kI32) continue;
             types += fmt::format("{}{}", types.empty() ? "" : ", ", info.name);
         }
-        return MakeError(ErrorCode::kUsage, "{}: no weights of type '{}'; known are {}", spec, type,
+        return MakeError(ErrorCode::kUsage, "{}: no weights of type '{}'; known: {}", spec, type,
                          types);
     }
     Spec found{*shape, *dtype};
     if (layers > shape->layers) {
-        return MakeError(ErrorCode::kUsage, "{}: {} layers; {} has {}", spec, layers, name,
+        return MakeError(ErrorCode::kUsage, "{}: {} layers; {} has only {}", spec, layers, name,
                          shape->layers);
     }
     if (layers > 0) found.shape.layers = layers;

@@ -27,10 +27,9 @@ Status WeightFile::Need(hub::ByteRange range) const {
     if (plan_ != nullptr) plan_->Add(path(), range);
     return MakeError(
         ErrorCode::kNotFound,
-        "{}: bytes {} to {} are not there: 'weft pull --shard' fetched {:.2f} of {:.2f} "
-        "GB, for other ranks or another layout. Pull this rank's shard too (--shard "
-        "RANK/RANKS with the same --tp, --pp, --ep, --split), or all of it (without "
-        "--shard)",
+        "{}: bytes {} to {} are missing: 'weft pull --shard' downloaded {:.2f} of {:.2f} GB, for "
+        "other ranks or another layout. Pull this rank's shard, too (--shard RANK/RANKS with the "
+        "same --tp, --pp, --ep, --split), or the whole model (without --shard)",
         path(), range.begin, range.end - 1, static_cast<double>(held_->bytes()) * 1e-9,
         static_cast<double>(size_bytes()) * 1e-9);
 }

@@ -112,7 +112,7 @@ TEST_F(AdapterConfig, WhatChangesTheResultIsRefusedByName) {
         {{{"use_qalora", true}}, {"use_qalora"}},
         {{{"megatron_config", {{"tp", 2}}}}, {"megatron_config"}},
         {{{"target_modules", ".*(q|v)_proj"}}, {"target_modules", "list"}},
-        {{{"a_key_of_tomorrow", true}}, {"a_key_of_tomorrow", "does not know"}},
+        {{{"a_key_of_tomorrow", true}}, {"a_key_of_tomorrow", "not known"}},
         {{{"nested", {{"x", 1}}}}, {"nested"}}};
     for (const auto& [change, said] : cases) {
         const auto words = Read(change);
@@ -150,7 +150,7 @@ TEST_F(AdapterConfig, OtherKindsAreRefusedByName) {
     support::WriteText(dir_ / "other/adapter_model.bin", "");
     expect("PyTorch");
     support::WriteText(dir_ / "other/config.json", "{}");
-    expect("a model, no adapter");
+    expect("a model, not an adapter");
 }
 
 }  // namespace

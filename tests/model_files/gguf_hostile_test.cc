@@ -149,7 +149,8 @@ TEST(GgufHostile, TensorTable) {
     ExpectError(one({~0ull}, 0, 0), kCorrupt, {name, "dims[0]", "product"});
     ExpectError(one({1ull << 32, 1ull << 32, 1, 1}, 0, 0), kCorrupt, {name, "product"});
     ExpectError(one({1ull << 50}, 0, 0), kCorrupt, {name, "4503599627370496 bytes"});
-    ExpectError(one({33, 2}, 2, 0), kCorrupt, {name, "33", "32 elements of a Q4_0 block"});
+    ExpectError(one({33, 2}, 2, 0), kCorrupt,
+                {name, "33", "multiple of 32, the elements of a Q4_0 block"});
     ExpectError(one({32, 2}, 9, 0), ErrorCode::kUnsupported, {name, "Q8_1", "Q4_0", "MXFP4"});
     ExpectError(one({32, 2}, 4, 0), ErrorCode::kUnsupported, {name, "Q4_2", "supported", "BF16"});
     ExpectError(one({32, 2}, 9999, 0), kCorrupt, {name, "type 9999", "supported", "BF16"});

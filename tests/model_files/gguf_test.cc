@@ -328,7 +328,7 @@ TEST(GgufSplit, RefusesWrongCountsAndDuplicates) {
     split.Write(1, 1, 4, 3, "t1");
     EXPECT_NE(split.ErrorOf(0).find("'split.count' is 4"), std::string::npos) << split.ErrorOf(0);
     split.Write(1, 1, 3, 3, "t0");
-    EXPECT_NE(split.ErrorOf(0).find("tensor 't0' occurs in part 1 and part 2"), std::string::npos)
+    EXPECT_NE(split.ErrorOf(0).find("tensor 't0' is in part 1 and in part 2"), std::string::npos)
         << split.ErrorOf(0);
     split.Write(1, 1, 3, 3, "t1");
     split.Write(0, 0, 3, 17, "t0");

@@ -217,7 +217,7 @@ TEST(HfExportErrors, WhatHasNoPlaceIsNamed) {
     GoldenCase windowed = CaseOf("mistral");
     windowed.windowed = {true, false, true};
     WriteGolden(windowed, path);
-    ExpectRefused(path, "windows in some layers");
+    ExpectRefused(path, "windows in only some layers");
     TinyFile file{.hyper = OddHyper()};
     file.vectors["blk.1.ffn_up.bias"] = std::vector<float>(1024, 0.5f);
     WriteTinyGguf(path, file);
@@ -233,7 +233,7 @@ TEST(HfExportErrors, WhatHasNoPlaceIsNamed) {
             }
         }
         WriteTinyGguf(path, file);
-        ExpectRefused(path, "biases of the MLP");
+        ExpectRefused(path, "biases in the MLP");
     }
     file = {.hyper = OddHyper()};
     file.tokenizer = tokenizer::TinyBytePair({"h e"});

@@ -50,7 +50,7 @@ TEST_F(Folder, NamesTheTensorThatIsMissing) {
 
 TEST_F(Folder, NamesTheTensorThatHasNoPlace) {
     tensors_["model.layers.0.mlp.lora_A.weight"] = tensors_.begin()->second;
-    ExpectError("tensor 'model.layers.0.mlp.lora_A.weight' has no place in a llama model");
+    ExpectError("tensor 'model.layers.0.mlp.lora_A.weight' is not supported in a llama");
 }
 
 TEST_F(Folder, LeavesOutWhatNoAnswerNeeds) {
@@ -80,7 +80,7 @@ TEST_F(Folder, NamesTheKeyThatIsWrong) {
     config_["num_hidden_layers"] = 1 << 30;
     ExpectError("'num_hidden_layers' is 1073741824");
     config_.erase("num_hidden_layers");
-    ExpectError("no 'num_hidden_layers', which this model needs");
+    ExpectError("'num_hidden_layers' is missing, and this model needs it");
 }
 
 // Of a head less than two dims would be turned.

@@ -514,7 +514,7 @@ TEST(QuantizedFolder, OfMlxIsTakenOnlyWhereWeightsStayAsTheyAre) {
         const auto opened = OpenFolder(dir.path());
         EXPECT_EQ(opened.ok(), config["model_type"] == "llama") << name;
         if (opened.ok()) continue;
-        EXPECT_NE(opened.error().message.find("Apple's MLX"), std::string::npos);
+        EXPECT_NE(opened.error().message.find("an MLX folder"), std::string::npos);
     }
 }
 

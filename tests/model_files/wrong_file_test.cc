@@ -243,12 +243,12 @@ TEST_F(WrongFile, TensorsOfImagesAreLeftOut) {
         tensors["lm_head.bias"] = any;
         tensors[prefix + "layers.0.unknown"] = any;
         support::WriteTensors(dir_ / "llava", tensors);
-        Expect("llava", {"has no place"});
+        Expect("llava", {"is not supported in a"});
         WriteFolder("llava", text);  // without images nothing may be left out
         tensors.erase("lm_head.bias");
         tensors.erase(prefix + "layers.0.unknown");
         support::WriteTensors(dir_ / "llava", tensors);
-        Expect("llava", {"has no place"});
+        Expect("llava", {"is not supported in a"});
     }
 }
 
@@ -260,7 +260,7 @@ TEST_F(WrongFile, QuantizedTensorsAreNamed) {
     } kinds[] = {{"model.embed_tokens.scales", "MLX", "U32"},
                  {"model.embed_tokens.weight.absmax", "bitsandbytes", "U8"},
                  {"model.embed_tokens.SCB", "bitsandbytes", "I8"},
-                 {"other", "of dtype U8", "U8"}};
+                 {"other", "has dtype U8", "U8"}};
     for (const auto& [beside, word, dtype] : kinds) {
         std::map<std::string, support::SafeBytes> tensors = support::HfGolden().Tensors("llama");
         support::SafeBytes& table = tensors.at("model.embed_tokens.weight");
@@ -327,7 +327,8 @@ TEST_F(WrongFile, FoldersAreNamed) {
         {{"adapter_config.json", "config.json"}, {"LoRA adapter", "weft merge"}},
         {{"adapter_config.json", "checkpoint-5/config.json"}, {"LoRA adapter"}},
         {{"model_index.json", "unet/config.json"}, {"diffusers", "language models"}},
-        {{"params.json", "consolidated.00.pth", "tokenizer.model"}, {"Meta", "Hugging Face form"}},
+        {{"params.json", "consolidated.00.pth", "tokenizer.model"},
+         {"Meta", "Hugging Face format"}},
         {{"consolidated.safetensors", "config.json"}, {"Mistral", "GGUF"}},
         {{"Q4_K_M/m.gguf", "Q8_0/m-00001-of-00002.gguf", "README.md"}, {"/Q4_K_M, ", "/Q8_0"}},
         {{"snapshots/abc/config.json", "refs/main"}, {"subfolders", "snapshots/abc"}},
@@ -337,10 +338,11 @@ TEST_F(WrongFile, FoldersAreNamed) {
         {{"config.json", "pytorch_model.bin"}, {"PyTorch", "pytorch_model.bin", "save_pretrained"}},
         {{"model.pt"}, {"PyTorch", "model.pt"}},
         {{"config.json", "x.onnx"}, {"ONNX", "GGUF"}},
-        {{"config.json", "m-00001-of-00002.safetensors"}, {"index.json is missing", "m-00001"}},
+        {{"config.json", "m-00001-of-00002.safetensors"},
+         {"without model.safetensors.index.json", "m-00001"}},
         {{"config.json", "gptq_model-4bit.safetensors"}, {"Rename", "gptq_model-4bit"}},
-        {{"model.safetensors"}, {"without the config.json"}},
-        {{"config.json", "model.safetensors.incomplete"}, {"not complete"}},
+        {{"model.safetensors"}, {"without a config.json"}},
+        {{"config.json", "model.safetensors.incomplete"}, {"incomplete download"}},
         {{"config.json", "tokenizer.json"}, {"without its weights"}},
         {{"tokenizer.json", "README.md"}, {"tokenizer without a model"}},
         {{"README.md"}, {"no config.json and no GGUF file"}}};

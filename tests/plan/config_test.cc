@@ -85,7 +85,7 @@ TEST(ConfigJson, ExpertsThatNobodyKnowsAreRefused) {
     config = Deepseek();
     config["model_type"] = "kimi_k2";
     config.erase("n_routed_experts");
-    ExpectShapeRefused(config, "'n_routed_experts', which this model needs");
+    ExpectShapeRefused(config, "'n_routed_experts' is missing, and this model needs it");
     ExpectShapeRefused(Qwen({{"num_experts", nullptr}}), "'num_experts'");
     ExpectShapeRefused(Qwen({{"num_experts", 0}}), "'num_experts' is 0");
     ExpectShapeRefused(Qwen({{"moe_intermediate_size", nullptr}}),
@@ -111,7 +111,7 @@ TEST(ConfigJson, LayersOfOtherKindsAreRefused) {
     json types = {"linear_attention", "full_attention", "full_attention", "full_attention"};
     for (const char* model : {"llama", "mistral", "qwen3", "granite"}) {
         ExpectShapeRefused(Config({{"model_type", model}, {"layer_types", types}}),
-                           "layer 0 is of type 'linear_attention'");
+                           "layer 0 has type 'linear_attention'");
     }
     ExpectShapeRefused(Config({{"model_type", "minimax_m2"}, {"attn_type_list", {1, 0, 1, 1}}}),
                        "'attn_type_list'");
@@ -131,7 +131,7 @@ TEST(ConfigJson, KeysAreThereOnce) {
     const auto twice = MakeShape(text, "a", "");
     ASSERT_FALSE(twice.ok());
     EXPECT_NE(twice.error().message.find("a/config.json"), std::string::npos);
-    EXPECT_NE(twice.error().message.find("a key that the object has already"), std::string::npos);
+    EXPECT_NE(twice.error().message.find("a repeated key in an object"), std::string::npos);
 }
 
 // The vectors of RoPE's scaling are in config.json, too.

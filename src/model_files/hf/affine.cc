@@ -282,7 +282,8 @@ Result<MatrixPtr> LinearMaker::MakeMlx() const {
     const int64_t rows = LeadingRows(*weight), bits = weight->shape.back() * 32;
     const int64_t cols = bits / q_.bits;
     if (rows < 1 || cols < 1 || bits % q_.bits != 0) {
-        return Corrupt("has rows of {} bits, which are no columns of {}", bits, q_.bits);
+        return Corrupt("has rows of {} bits, which are not a whole number of {}-bit columns",
+                       bits, q_.bits);
     }
     switch (q_.mode) {
         case MlxMode::kAffine: return MakeAffine(rows, cols);
@@ -315,7 +316,7 @@ Result<MatrixPtr> LinearMaker::MakeBitsAndBytes() const {
     WEFT_ASSIGN(const BnbState state, ReadState(config));
     const int64_t all = state.rows * state.cols;
     if (weight->bytes != ShareCount(all, 2)) {
-        return Corrupt("has {} bytes of codes; expected those of {} x {}", weight->bytes,
+        return Corrupt("has {} bytes of codes; expected codes for {} x {} weights", weight->bytes,
                        state.rows, state.cols);
     }
     const auto floats = [&](const SafeTensor* tensor, const char* name,

@@ -121,12 +121,12 @@ Result<MatrixPtr> Assembly::OfTensor(const SafeTensor& tensor, int64_t rows, int
     const std::string_view by = QuantizedBy(tensor.name);
     if (!by.empty()) {
         return MakeError(ErrorCode::kUnsupported,
-                         "{}: tensor '{}' is quantized {}, whose layout is not supported. Get the "
-                         "model's own folder, or a GGUF file of it",
+                         "{}: tensor '{}' is quantized {}, a layout that is not supported. Get the "
+                         "model's original folder, or a GGUF file",
                          folder_, Shown(tensor.name), by);
     }
     return MakeError(ErrorCode::kUnsupported,
-                     "{}: tensor '{}' is of dtype {}; F32, F16 and BF16 are supported there",
+                     "{}: tensor '{}' has dtype {}; expected F32, F16 or BF16",
                      folder_, Shown(tensor.name), SafeTypeName(tensor.type));
 }
 
@@ -155,7 +155,8 @@ Result<MatrixPtr> Assembly::Numbers(const std::string& name, int64_t below) {
     if ((!wide && tensor->type != SafeType::kI32) || tensor->shape.size() != 2 ||
         tensor->bytes == 0) {
         return MakeError(ErrorCode::kCorrupt,
-                         "{}: tensor '{}' is of dtype {} and {}; expected I32 or I64 of two dims",
+                         "{}: tensor '{}' has dtype {} and shape {}; expected I32 or I64 with two "
+                         "dims",
                          folder_, Shown(name), SafeTypeName(tensor->type),
                          ShapeText(tensor->shape));
     }
@@ -169,7 +170,8 @@ Result<MatrixPtr> Assembly::Numbers(const std::string& name, int64_t below) {
         std::memcpy(wide ? static_cast<void*>(&number) : &narrow, raw.data() + at, size);
         if (!wide) number = narrow;
         if (number < 0 || number >= below) {
-            return MakeError(ErrorCode::kCorrupt, "{}: tensor '{}' has {}; expected 0 to {}",
+            return MakeError(ErrorCode::kCorrupt,
+                             "{}: tensor '{}' has the value {}; expected 0 to {}",
                              folder_, Shown(name), number, below - 1);
         }
         numbers.push_back(static_cast<int32_t>(number));
@@ -202,7 +204,7 @@ Result<MatrixPtr> Assembly::Linear(const std::string& module, int64_t pieces) {
             return OfTensor(*weight, shape[0] * shape[1], shape[2]);
         }
         if (shape.size() != 2) {
-            return MakeError(ErrorCode::kCorrupt, "{}: tensor '{}' is {}; expected two dims",
+            return MakeError(ErrorCode::kCorrupt, "{}: tensor '{}' has shape {}; expected two dims",
                              folder_, Shown(weight->name), ShapeText(weight->shape));
         }
         return OfTensor(*weight, shape[0], shape[1]);
@@ -215,7 +217,8 @@ Result<MatrixPtr> Assembly::Packed(const std::string& module, const LinearParts&
         return PackedLinear(parts, *scheme, files_, module, folder_);
     }
     return MakeError(ErrorCode::kCorrupt,
-                     "{}: '{}' is quantized, but no target of config.json's config_groups names it",
+                     "{}: '{}' is quantized, but no target in config.json's config_groups matches "
+                     "it",
                      folder_, Shown(module));
 }
 
@@ -224,7 +227,7 @@ Result<MatrixPtr> Assembly::Mxfp4(const std::string& name) {
     const SafeTensor* scales = Use(name + "_scales");
     if (blocks == nullptr && scales == nullptr) return MatrixPtr();
     if (blocks == nullptr || scales == nullptr) {
-        return MakeError(ErrorCode::kCorrupt, "{}: '{}' has {} only; it needs both", folder_,
+        return MakeError(ErrorCode::kCorrupt, "{}: '{}' has only {} of its two tensors", folder_,
                          Shown(name), blocks == nullptr ? "scales" : "blocks");
     }
     return Mxfp4Experts(*blocks, *scales, files_, folder_);
@@ -244,7 +247,7 @@ Result<MatrixPtr> Assembly::StackedExperts(const std::string& pattern, int64_t c
     module.replace(at, numbered.size(), "switch_mlp");
     WEFT_ASSIGN(MatrixPtr stack, Linear(module));
     if (stack == nullptr || stack->rows() % count == 0) return stack;
-    return MakeError(ErrorCode::kCorrupt, "{}: '{}' has {} rows, which are not those of {} experts",
+    return MakeError(ErrorCode::kCorrupt, "{}: '{}' has {} rows; expected a multiple of {} experts",
                      folder_, Shown(module), stack->rows(), count);
 }
 
@@ -259,7 +262,7 @@ Result<MatrixPtr> Assembly::Experts(const std::string& pattern, int64_t count) {
         if (part == nullptr && expert == 0) return StackedExperts(pattern, count);
         if (part == nullptr) {
             return MakeError(ErrorCode::kCorrupt,
-                             "{}: '{}' is missing; config.json says that there are {} experts",
+                             "{}: '{}' is missing; expected {} experts from config.json",
                              folder_, Shown(module), count);
         }
         if (!parts.empty() &&
@@ -280,7 +283,8 @@ Result<MatrixPtr> Assembly::InPairs(MatrixPtr matrix, const std::string& name) {
     if (head_dim_ % 2 == 0 && matrix->rows() % head_dim_ == 0) {
         return HalvesToPairs(std::move(matrix), head_dim_);
     }
-    return MakeError(ErrorCode::kCorrupt, "{}: '{}' has {} rows, which are no heads of {}", folder_,
+    return MakeError(ErrorCode::kCorrupt, "{}: '{}' has {} rows; expected whole heads of {} rows",
+                                          folder_,
                      Shown(name), matrix->rows(), head_dim_);
 }
 
@@ -338,7 +342,8 @@ Result<MatrixPtr> Assembly::FusedExperts(const std::string& name, int64_t expert
     if (tensor->shape[0] == experts && tensor->shape[2] == rows) {
         return Transposed(std::move(matrix), tensor->shape[1]);
     }
-    return MakeError(ErrorCode::kCorrupt, "{}: '{}' is {}; expected {} experts of {} rows", folder_,
+    return MakeError(ErrorCode::kCorrupt, "{}: '{}' has shape {}; expected {} experts of {} rows",
+                                          folder_,
                      name, ShapeText(tensor->shape), experts, rows);
 }
 
@@ -349,8 +354,8 @@ Result<MatrixPtr> Assembly::PackedExperts(const SafeTensor& tensor, int64_t expe
     const std::string& name = tensor.name;
     if (family_.turned_experts && tensor.shape.size() == 3 && tensor.shape[1] != rows) {
         return MakeError(ErrorCode::kUnsupported,
-                         "{}: '{}' is {}: quantized experts are supported as [experts, {}, "
-                         "columns] only",
+                         "{}: '{}' has shape {}; expected [experts, {}, columns] for quantized "
+                         "experts",
                          folder_, Shown(name), ShapeText(tensor.shape), rows);
     }
     LinearParts parts{};
@@ -359,8 +364,9 @@ Result<MatrixPtr> Assembly::PackedExperts(const SafeTensor& tensor, int64_t expe
     const SafeTensor* scale = Use(name + "_scale");
     const SafeTensor* weight_scale = Use(name + "_weight_scale");
     if (scale != nullptr && weight_scale != nullptr) {
-        return MakeError(ErrorCode::kCorrupt, "{}: '{}' has a _scale and a _weight_scale", folder_,
-                         Shown(name));
+        return MakeError(ErrorCode::kCorrupt,
+                         "{}: '{}' has both a _scale and a _weight_scale; expected one of them",
+                         folder_, Shown(name));
     }
     parts.scale = scale != nullptr ? scale : weight_scale;
     parts.scale_2 = Use(name + "_weight_scale_2");
@@ -498,7 +504,7 @@ Status Assembly::FindDraftHead() {
     }
     const ErrorCode code = added.error().code;
     if (code == ErrorCode::kIo || code == ErrorCode::kNotFound) return added;
-    Log(LogLevel::kDebug, "the multi-token prediction head is left out: {}", added.error().message);
+    Log(LogLevel::kDebug, "skipping the multi-token prediction head: {}", added.error().message);
     out_.tensors.resize(before);
     out_.matrices.resize(before);
     return {};
@@ -520,8 +526,8 @@ Status Assembly::FindPrefix() {
     if (config_.Has("vision_config")) {
         WEFT_ASSIGN(const std::string type, config_.StringOr({"model_type"}, "?"));
         return MakeError(ErrorCode::kUnsupported,
-                         "{}: model_type '{}' is a vision-language model whose text part Weft "
-                         "doesn't read. Get a GGUF file of it, or a model for text alone",
+                         "{}: model_type '{}' is a vision-language model, which Weft cannot read "
+                         "from a folder. Get it as a GGUF file, or use a text model",
                          folder_, Shown(type));
     }
     return MakeError(ErrorCode::kCorrupt,
@@ -584,7 +590,7 @@ Status Assembly::AddEnds() {
 Status Assembly::CheckMissingHead() const {
     if (prefix_.empty()) return {};
     return MakeError(ErrorCode::kCorrupt,
-                     "{}: tensor 'lm_head.weight' is missing, and config.json says "
+                     "{}: tensor 'lm_head.weight' is missing, but config.json has "
                      "tie_word_embeddings: false. Is the download complete?",
                      folder_);
 }
@@ -642,8 +648,8 @@ Status Assembly::CheckAllUsed() const {
         const std::string& name = files_.tensors()[i].name;
         if (used_[i] || Unneeded(name)) continue;
         return MakeError(ErrorCode::kUnsupported,
-                         "{}: tensor '{}' has no place in a {} model as Weft knows it; without it "
-                         "the answers would be wrong",
+                         "{}: tensor '{}' is not supported in a {} model, and without it the "
+                         "results would be wrong",
                          folder_, Shown(name), family_.model_type);
     }
     return {};

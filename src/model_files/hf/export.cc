@@ -48,8 +48,8 @@ DType DTypeOf(SafeType type) {
 
 Error NoPlace(const ModelSource& source, std::string_view what) {
     return MakeError(ErrorCode::kUnsupported,
-                     "{}: {} has no place in a Hugging Face folder as Weft writes it; a GGUF file "
-                     "has one (--save-format gguf)",
+                     "{}: {} cannot be written to a Hugging Face folder; write a GGUF file instead "
+                     "(--save-format gguf)",
                      source.name(), what);
 }
 
@@ -238,7 +238,7 @@ class ShardWriter {
 
     Status One(const Strip& strip, Buffers& b) {
         if (options_.stop != nullptr && options_.stop->load()) {
-            return MakeError(ErrorCode::kCancelled, "stopped; the folder is not complete");
+            return MakeError(ErrorCode::kCancelled, "stopped; the folder is incomplete");
         }
         const ExportTensor& tensor = shard_.tensors[strip.tensor];
         const TensorInfo& from = *tensor.from;
@@ -270,7 +270,8 @@ class ShardWriter {
         const float most = options_.type == SafeType::kF16 ? 65504.0f : 3.4e38f;
         for (const float value : values) {
             if (std::abs(value) <= most) continue;
-            return MakeError(ErrorCode::kCorrupt, "{}: tensor '{}' holds {}, which is no {}",
+            return MakeError(ErrorCode::kCorrupt,
+                             "{}: tensor '{}' has the value {}, which {} cannot represent",
                              source_.name(), tensor.from->name, value, SafeTypeName(options_.type));
         }
         return {};
@@ -361,8 +362,7 @@ Result<TextFiles> TokenizerFiles(const ModelSource& source) {
     const auto tokenizer = tokenizer::TokenizerJson(data);
     if (!tokenizer.ok()) {
         return MakeError(tokenizer.error().code,
-                         "{}: {}; a GGUF file can be written "
-                         "(--save-format gguf)",
+                         "{}: {}; write a GGUF file instead (--save-format gguf)",
                          source.name(), tokenizer.error().message);
     }
     WEFT_ASSIGN(const std::string chat, meta.StringOr("tokenizer.chat_template", ""));
@@ -450,7 +450,7 @@ Result<FolderPlan> PlanFolder(const ModelSource& source, const std::string& fold
     std::error_code ignored;
     if (source.folder().empty() || !fs::equivalent(folder, source.folder(), ignored)) return plan;
     return MakeError(ErrorCode::kDenied,
-                     "{}: is the folder that the model is read from. Name another one", folder);
+                     "{}: this is the folder of the model itself. Choose another one", folder);
 }
 
 uint64_t BytesOf(const FolderPlan& plan, SafeType type) {
@@ -474,7 +474,7 @@ Status ExportFolder(const ModelSource& source, const std::string& folder,
     std::error_code failed;
     fs::create_directories(folder, failed);
     if (failed) {
-        return MakeError(ErrorCode::kIo, "{}: the folder can't be made: {}", folder,
+        return MakeError(ErrorCode::kIo, "{}: cannot create the folder: {}", folder,
                          failed.message());
     }
     WEFT_TRY(CheckSpace(folder + "/config.json", BytesOf(plan, options.type)));

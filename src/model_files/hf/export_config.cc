@@ -54,8 +54,8 @@ const Class* FindClass(std::string_view type) {
 
 Error Unsupported(const ModelSource& source, std::string_view what) {
     return MakeError(ErrorCode::kUnsupported,
-                     "{}: {}: it can't be written as a Hugging Face folder; a GGUF file can be "
-                     "(--save-format gguf)",
+                     "{}: {}: the model cannot be written as a Hugging Face folder; write a GGUF "
+                     "file instead (--save-format gguf)",
                      source.name(), what);
 }
 
@@ -115,8 +115,8 @@ Status AddSizes(const ModelSource& source, const Keys& keys, const Class& model,
     const double share = static_cast<double>(rotary) / static_cast<double>(head_dim);
     if (partial) config["partial_rotary_factor"] = share;
     if (value_dim != head_dim || (rotary != head_dim && !partial)) {
-        return Unsupported(source, fmt::format("heads of {} dims, of which {} are rotated, with "
-                                               "values of {}",
+        return Unsupported(source, fmt::format("heads of {} dims, {} of them rotated, with values "
+                                               "of {}",
                                                head_dim, rotary, value_dim));
     }
     WEFT_ASSIGN(config["num_hidden_layers"], keys.Int("block_count", kMostBlocks));
@@ -149,7 +149,9 @@ Result<Json> Llama3Scaling(const ModelSource& source, const TensorInfo& tensor, 
     for (size_t i = 0; i < factors.size(); ++i) {
         // (Divisors are computed in double or float and then rounded: allow a relative 2^-21.)
         if (!(std::abs(made[i] / factors[i] - 1) <= 4.8e-7f)) {
-            return Unsupported(source, "rope_freqs.weight is not of Llama 3's scaling as released");
+            return Unsupported(source,
+                               "rope_freqs.weight does not have the RoPE scaling of a released "
+                               "Llama 3");
         }
     }
     return scaling;
@@ -253,14 +255,14 @@ Status AddBiases(const ModelSource& source, const Class& model, Json& config) {
     const bool by_key = model.attention == Bias::kByKey;
     const bool expected = by_key ? query : model.attention == Bias::kAlways;
     if (query != expected || key != query || value != query || packed || out != (by_key && query)) {
-        return Unsupported(source, "biases of some matrices of attention only");
+        return Unsupported(source, "biases on only some attention matrices");
     }
     if (by_key) config["attention_bias"] = query;
     WEFT_ASSIGN(const bool gate, all("ffn_gate"));
     WEFT_ASSIGN(const bool up, all("ffn_up"));
     WEFT_ASSIGN(const bool down, all("ffn_down"));
     if (gate != up || down != up || (up && !model.mlp_bias)) {
-        return Unsupported(source, "biases of the MLP");
+        return Unsupported(source, "biases in the MLP");
     }
     if (model.mlp_bias) config["mlp_bias"] = up;
     return {};
@@ -301,11 +303,11 @@ Status AddWindows(const ModelSource& source, const WindowPlan& plan, const Class
                   Json& config) {
     const bool gemma = model.type.starts_with("gemma");
     if (plan.size == 0 && !gemma) return {};
-    if (model.windows == Windows::kNone) return Unsupported(source, "it has windows");
+    if (model.windows == Windows::kNone) return Unsupported(source, "sliding windows");
     if (plan.size > 0) config["sliding_window"] = plan.size;
     if (model.windows == Windows::kAll) {
         const bool all = std::ranges::count(plan.layers, false) == 0;
-        return all ? Status() : Unsupported(source, "windows in some layers only");
+        return all ? Status() : Unsupported(source, "sliding windows in only some layers");
     }
     const size_t layers = config["num_hidden_layers"];
     for (size_t layer = 0; layer < layers; ++layer) {
@@ -363,7 +365,7 @@ Status AddExpertConfig(const ModelSource& source, const Keys& keys, const Class&
     WEFT_ASSIGN(const double scale, keys.F64Or("expert_weights_scale", 1));
     const bool softmax = scores == 0 || scores == 1;
     if (!softmax || (scale != 0 && scale != 1) || (mixtral && !norm)) {
-        return Unsupported(source, "experts that are chosen otherwise than in transformers' model");
+        return Unsupported(source, "an expert routing that transformers' model does not have");
     }
     WEFT_ASSIGN(const int64_t all, keys.Int("expert_count"));
     WEFT_ASSIGN(config["num_experts_per_tok"], keys.Int("expert_used_count"));
@@ -411,7 +413,7 @@ Result<const Class*> ClassOfMetadata(const ModelSource& source) {
     const Class* model = FindClass(type);
     if (model != nullptr) return model;
     return Unsupported(
-        source, fmt::format("architecture '{}' (these can be: {})", architecture, WritableTypes()));
+        source, fmt::format("architecture '{}' (supported: {})", architecture, WritableTypes()));
 }
 
 // Reads the new config.json back as a folder's: every number must equal the file's metadata.
@@ -447,7 +449,7 @@ Status CheckReadsBack(const ModelSource& source, const std::string& architecture
         const bool usual = was == 0 && key.find(".expert_") != key.npos;
         if (usual || std::abs(was - is) <= 1e-6 * std::abs(was)) continue;
         return Unsupported(
-            source, fmt::format("'{}' is {}, and {} where transformers reads it", key, was, is));
+            source, fmt::format("'{}' is {}, but transformers would read {}", key, was, is));
     }
     return {};
 }
@@ -486,7 +488,7 @@ Result<Json> TextModelConfig(const ModelSource& source, const Config& whole) {
     WEFT_ASSIGN(const std::string type, text.StringOr({"model_type"}, ""));
     const Class* model = FindClass(type);
     if (model == nullptr) {
-        return Unsupported(source, fmt::format("the text model is of type '{}' (these can be: {})",
+        return Unsupported(source, fmt::format("the text model has type '{}' (supported: {})",
                                                Shown(type), WritableTypes()));
     }
     Json config = text.json();

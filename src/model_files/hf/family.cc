@@ -106,7 +106,7 @@ Status CheckNulls(const Config& whole, const Config& defaults) {
         if (value.is_null() || whole.Has(key) ||
             std::ranges::find(kNullable, key) != std::end(kNullable))
             continue;
-        return whole.Corrupt(key, "a value, or no such key");
+        return whole.Corrupt(key, "a value other than null");
     }
     return {};
 }
@@ -123,7 +123,7 @@ Status CheckCaps(const Config& whole, const Family& family) {
     for (const auto& [key, known] : caps) {
         if (known || !whole.Has(key)) continue;
         return whole.Corrupt(key,
-                             fmt::format("null: a {} model has no such cap", family.model_type));
+                             fmt::format("null: a {} model has no cap", family.model_type));
     }
     return {};
 }
@@ -233,8 +233,7 @@ Status CheckLayerTypes(const Config& config) {
     for (size_t layer = 0; layer < types.size(); ++layer) {
         if (types[layer] == "full_attention" || types[layer] == "sliding_attention") continue;
         return MakeError(ErrorCode::kUnsupported,
-                         "{}: layer {} is of type '{}'; full_attention and sliding_attention are "
-                         "supported",
+                         "{}: layer {} has type '{}'; expected full_attention or sliding_attention",
                          config.where(), layer, Shown(types[layer]));
     }
     return {};
@@ -308,7 +307,7 @@ Status WriteWindow(const Config& config, MetaWriter& meta, int64_t window,
     WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, kMostLayers));
     WEFT_ASSIGN(const std::vector<std::string> types, config.Strings({"layer_types"}));
     if (!types.empty() && types.size() != static_cast<size_t>(layers)) {
-        return config.Corrupt("layer_types", fmt::format("{} of them, one a layer", layers));
+        return config.Corrupt("layer_types", fmt::format("{} values, one per layer", layers));
     }
     const auto slides = std::make_unique<bool[]>(static_cast<size_t>(layers));
     bool any = false;
@@ -333,7 +332,7 @@ Result<Config> WithLayerTypes(const Config& config, int64_t usual, int64_t first
     if (config.Has(kKey) && config.json()[kKey].is_string()) {
         WEFT_ASSIGN(letters, config.StringOr({kKey}, ""));
         if (letters.empty() || letters.find_first_not_of("LG") != letters.npos) {
-            return config.Corrupt(kKey, "a number, or letters L and G");
+            return config.Corrupt(kKey, "a number, or a string of the letters L and G");
         }
     } else {
         WEFT_ASSIGN(step, config.IntOr({kKey}, 0, kMostLayers, usual));

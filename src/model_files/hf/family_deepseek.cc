@@ -58,8 +58,8 @@ Status LatentModelMeta(const Config& config, MetaWriter& meta) {
     WEFT_ASSIGN(const int64_t step, config.IntOr({"moe_layer_freq"}, 1, 4096, 1));
     if (!neighbours || step != 1) {
         return MakeError(ErrorCode::kUnsupported,
-                         "{}: rope_interleave true and moe_layer_freq 1 are supported; it has {} "
-                         "and {}",
+                         "{}: rope_interleave and moe_layer_freq are {} and {}; expected true and "
+                         "1",
                          config.where(), neighbours, step);
     }
     WEFT_ASSIGN(const Config common, OneKvHead(config));
@@ -111,7 +111,7 @@ Status Deepseek3Meta(const Config& config, MetaWriter& meta) {
 // before it.
 Result<std::vector<bool>> OwnIndexers(const Config& config) {
     std::vector<bool> own;
-    const std::string expected = "'full' or 'shared' of each layer, the first one 'full'";
+    const std::string expected = "'full' or 'shared' for each layer, 'full' for the first";
     constexpr int64_t kMost = 4096;
     WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, kMost));
     WEFT_ASSIGN(std::vector<std::string> types, config.Strings({"indexer_types"}));
@@ -179,7 +179,7 @@ Result<std::vector<bool>> RotatedLayers(const Config& config) {
     WEFT_ASSIGN(const std::vector<int64_t> given, config.Ints({kKey}));
     WEFT_ASSIGN(const int64_t step, config.IntOr({"no_rope_layer_interval"}, 1, 4096, 4));
     if (!given.empty() && static_cast<int64_t>(given.size()) < layers) {
-        return config.Corrupt(kKey, fmt::format("0 or 1 of each of {} layers", layers));
+        return config.Corrupt(kKey, fmt::format("0 or 1 for each of {} layers", layers));
     }
     std::vector<bool> rotated;
     for (int64_t layer = 0; layer < layers; ++layer) {
@@ -211,8 +211,9 @@ Result<std::vector<int64_t>> LatentSources(const Config& config, const std::vect
         }
     }
     if (good) return sources;
-    return config.Corrupt(kKey, "of each layer its own number, or that of the last layer before "
-                                "it, with RoPE or without as it is, that others read, too");
+    return config.Corrupt(kKey,
+                          "for each layer its own number, or that of the last earlier layer of its "
+                          "kind (with or without RoPE) whose latents other layers read");
 }
 
 Status MistralLarge4Meta(const Config& config, MetaWriter& meta) {
@@ -234,7 +235,7 @@ Result<Config> SparseAdjust(const Config& config) {
     WEFT_ASSIGN(const std::vector<std::string> types, config.Strings({"layer_types"}));
     const bool usual = std::ranges::all_of(
         types, [](const std::string& type) { return type == "indexed_attention"; });
-    if (!usual) return config.Corrupt("layer_types", "'indexed_attention' of all layers");
+    if (!usual) return config.Corrupt("layer_types", "'indexed_attention' for all layers");
     const Json json = {{"layer_types", nullptr}};
     WEFT_ASSIGN(const Config over, Config::Parse(json.dump(), config.where()));
     return WithDenseLayers(config.With(over));
@@ -253,7 +254,7 @@ Status SplitHeads(Assembly& assembly, int64_t layer, const std::string& module, 
     WEFT_ASSIGN(MatrixPtr values, assembly.Linear(module));
     if (keys == nullptr || keys->rows() != heads * (plain + value)) {
         return MakeError(ErrorCode::kCorrupt,
-                         "{}: '{}' is missing, or has not the {} rows of {} heads of {} + {} dims",
+                         "{}: '{}' is missing, or does not have {} rows ({} heads of {} + {} dims)",
                          assembly.folder(), module, heads * (plain + value), heads, plain, value);
     }
     const int64_t latent = keys->cols();
@@ -298,7 +299,8 @@ Status MistralLarge4Layer(Assembly& assembly, int64_t layer, const std::string& 
     WEFT_ASSIGN(const MatrixPtr alpha, assembly.Column(name));
     if (alpha == nullptr || alpha->rows() != rotary / 2) {
         return MakeError(ErrorCode::kCorrupt,
-                         "{}: tensor '{}' is missing, or has not {} elements", assembly.folder(),
+                         "{}: tensor '{}' is missing, or does not have {} elements",
+                         assembly.folder(),
                          name, rotary / 2);
     }
     std::vector<float> factors(static_cast<size_t>(rotary / 2));

@@ -28,7 +28,7 @@ Status TakeLayerTypes(const Config& config, Json& over) {
     WEFT_ASSIGN(const int64_t short_rate, rates.IntOr({kShort}, 1, kMostV4Width, 4));
     WEFT_ASSIGN(const int64_t long_rate, rates.IntOr({kLong}, 1, kMostV4Width, 128));
     if (types.size() != static_cast<size_t>(layers)) {
-        return config.Corrupt("layer_types", fmt::format("{} of them, one a layer", layers));
+        return config.Corrupt("layer_types", fmt::format("{} values, one per layer", layers));
     }
     if (short_rate != 4 || long_rate == 4) {
         return rates.Corrupt(kShort, "4, and another number for heavily_compressed_attention");
@@ -56,7 +56,7 @@ Status TakeHashLayers(const Config& config, Json& over) {
     if (types.empty()) {
         over["num_hash_layers"] = std::min<int64_t>(layers, 3);
     } else if (!known || !first) {
-        return config.Corrupt("mlp_layer_types", "'hash_moe' of the first layers, then 'moe'");
+        return config.Corrupt("mlp_layer_types", "'hash_moe' for the first layers, then 'moe'");
     } else {
         over["num_hash_layers"] = hashed;
     }

@@ -37,7 +37,7 @@ Result<Config> FalconAdjust(const Config& config) {
     WEFT_ASSIGN(const bool norms, config.BoolOr({"mamba_rms_norm"}, false));
     WEFT_ASSIGN(const bool before, config.BoolOr({"mamba_norm_before_gate"}, true));
     if (norms && before) {
-        return config.Corrupt("mamba_norm_before_gate", "false: the norm is behind the gate");
+        return config.Corrupt("mamba_norm_before_gate", "false: norm before gate is not supported");
     }
     return config;
 }
@@ -63,7 +63,7 @@ Result<MambaShape> FalconShape(const Config& config) {
     }
     if (s.head_dim == head_dim && head_dim * s.heads == inner) return s;
     return config.Corrupt(by_hand ? "mamba_d_head" : "mamba_n_heads",
-                          fmt::format("such that {} heads have {} columns", s.heads, inner));
+                          fmt::format("{} heads with {} columns in total", s.heads, inner));
 }
 
 Status FalconMeta(const Config& config, MetaWriter& meta) {
@@ -107,7 +107,7 @@ Status FalconTensors(Assembly& assembly, int64_t layer, const std::string& prefi
     const bool norms = assembly.Has(prefix + "mamba.norm.weight");
     WEFT_ASSIGN(const bool said, config.BoolOr({"mamba_rms_norm"}, false));
     if (norms == said) return {};
-    return config.Corrupt("mamba_rms_norm", norms ? "true: there is mamba.norm" : "false");
+    return config.Corrupt("mamba_rms_norm", norms ? "true, since there is a mamba.norm" : "false");
 }
 
 Result<EndScales> FalconEnds(const Config& config) {

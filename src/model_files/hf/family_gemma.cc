@@ -57,7 +57,7 @@ Status Gemma3Meta(const Config& config, MetaWriter& meta) {
     WEFT_ASSIGN(const int64_t step,
                 config.IntOr({"sliding_window_pattern", "_sliding_window_pattern"}, 1, 4096, 6));
     if (step != 6 && !config.Has("layer_types")) {
-        return config.Corrupt("sliding_window_pattern", "6, or layer_types beside it");
+        return config.Corrupt("sliding_window_pattern", "6, or a layer_types key");
     }
     WEFT_TRY(GemmaMeta(config, meta, [](int64_t layer) { return (layer + 1) % 6 != 0; }));
     return WriteWindowedBase(config, meta);

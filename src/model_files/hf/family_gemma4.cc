@@ -17,7 +17,8 @@ Error NotSupported(const Config& config, std::string_view key, std::string_view 
 
 Error Missing(const Assembly& assembly, const std::string& name) {
     return MakeError(ErrorCode::kCorrupt,
-                     "{}: tensor '{}' is missing; a gemma4 model with embeddings by layer needs it",
+                     "{}: tensor '{}' is missing; a gemma4 model with per-layer embeddings needs "
+                     "it",
                      assembly.folder(), name);
 }
 
@@ -27,7 +28,7 @@ Status RefuseOthers(const Config& config) {
     if (bias) return NotSupported(config, "attention_bias", "with biases");
     WEFT_ASSIGN(const std::string both_ways, config.StringOr({"use_bidirectional_attention"}, ""));
     if (both_ways == "all") {
-        return NotSupported(config, "use_bidirectional_attention", "that looks ahead");
+        return NotSupported(config, "use_bidirectional_attention", "with bidirectional attention");
     }
     return {};
 }
@@ -36,7 +37,7 @@ Status RefuseOthers(const Config& config) {
 Result<std::vector<std::string>> LayerTypes(const Config& config, int64_t layers) {
     WEFT_ASSIGN(std::vector<std::string> types, config.Strings({"layer_types"}));
     if (!types.empty() && types.size() != static_cast<size_t>(layers)) {
-        return config.Corrupt("layer_types", fmt::format("{} of them, one a layer", layers));
+        return config.Corrupt("layer_types", fmt::format("{} values, one per layer", layers));
     }
     for (int64_t layer = static_cast<int64_t>(types.size()); layer < layers; ++layer) {
         types.push_back((layer + 1) % 6 != 0 ? "sliding_attention" : "full_attention");
@@ -87,7 +88,7 @@ Result<Config> Gemma4Adjust(const Config& config) {
         Heads& known = of_kind[slides ? 1 : 0];
         if (known.head_dim != 0 && known != heads) {
             return NotSupported(config, fmt::format("layer {}", layer),
-                                "with other heads than those of the other layers of its type");
+                                "with other heads than other layers of its type");
         }
         known = heads;
         kv_heads.push_back(heads.kv_heads);
@@ -149,7 +150,7 @@ Status CheckValues(const Assembly& assembly, int64_t layer, const std::string& p
     const std::string attention = prefix + "self_attn.";
     const bool values = assembly.Has(attention + "v_proj.weight");
     if (slides || !one_for_both || !values) return {};
-    return config.Corrupt(kKey, fmt::format("false: there is {}v_proj.weight", attention));
+    return config.Corrupt(kKey, fmt::format("false, since there is a {}v_proj.weight", attention));
 }
 
 // Layer 0 also adds the model's table of per-layer embeddings and the projection to them.

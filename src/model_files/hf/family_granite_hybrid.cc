@@ -19,12 +19,12 @@ Result<std::vector<bool>> GraniteLayers(const Config& config) {
     for (const std::string& type : types) {
         const bool state = type == "mamba" || type == "linear_attention";
         if (!state && type != "attention" && type != "full_attention") {
-            return config.Corrupt(kKey, "mamba and attention alone");
+            return config.Corrupt(kKey, "only mamba and attention");
         }
         mamba.push_back(state);
     }
     if (static_cast<int64_t>(mamba.size()) == layers) return mamba;
-    return config.Corrupt(kKey, fmt::format("{} of them, one a layer", layers));
+    return config.Corrupt(kKey, fmt::format("{} values, one per layer", layers));
 }
 
 Result<bool> GraniteHasState(const Config& config) {
@@ -79,7 +79,7 @@ Result<MambaShape> GraniteShape(const Config& config) {
     if (s.groups != 1) return config.Corrupt("mamba_n_groups", "1");
     if (s.head_dim == head_dim && head_dim * s.heads == expand * hidden) return s;
     return config.Corrupt(by_hand ? "mamba_d_head" : "mamba_n_heads",
-                          fmt::format("such that {} heads have {} x {} columns", s.heads, expand,
+                          fmt::format("{} heads with {} x {} columns in total", s.heads, expand,
                                       hidden));
 }
 
@@ -107,7 +107,8 @@ Status GraniteHybridTensors(Assembly& assembly, int64_t layer, const std::string
         WEFT_ASSIGN(MatrixPtr both, assembly.Linear(prefix + "shared_mlp.input_linear"));
         if (both == nullptr || both->rows() % 2 != 0) {
             return MakeError(ErrorCode::kCorrupt,
-                             "{}: '{}shared_mlp.input_linear' is missing, or has no two halves",
+                             "{}: '{}shared_mlp.input_linear' is missing, or does not have two "
+                             "equal halves",
                              assembly.folder(), prefix);
         }
         const int64_t rows = both->rows() / 2;

@@ -21,7 +21,7 @@ Result<KdaShape> ReadKdaShape(const Config& config) {
     WEFT_ASSIGN(const int64_t heads, config.NeedInt({"num_attention_heads"}, 1, 4096));
     if (s.heads == heads) return s;
     return config.Corrupt("linear_num_heads",
-                          fmt::format("as many as num_attention_heads, {}", heads));
+                          fmt::format("the same as num_attention_heads, {}", heads));
 }
 
 // Which layers have state.
@@ -29,12 +29,12 @@ Result<std::vector<bool>> KdaLayers(const Config& config) {
     WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, 4096));
     WEFT_ASSIGN(const std::vector<std::string> types, config.Strings({"layer_types"}));
     if (types.size() != static_cast<size_t>(layers)) {
-        return config.Corrupt("layer_types", fmt::format("{} of them, one a layer", layers));
+        return config.Corrupt("layer_types", fmt::format("{} values, one per layer", layers));
     }
     std::vector<bool> kda;
     for (const std::string& type : types) {
         if (type != "linear_attention" && type != "full_attention") {
-            return config.Corrupt("layer_types", "linear_attention and full_attention alone");
+            return config.Corrupt("layer_types", "only linear_attention and full_attention");
         }
         kda.push_back(type == "linear_attention");
     }
@@ -51,7 +51,7 @@ Result<Json> NamedTypes(const Config& attention, int64_t layers) {
         if (attends == (std::ranges::find(kda, layer) != kda.end())) {
             return attention.Corrupt(
                 "kda_layers",
-                fmt::format("each of {} layers in it or in full_attn_layers", layers));
+                fmt::format("each of {} layers, either here or in full_attn_layers", layers));
         }
         types.push_back(attends ? "full_attention" : "linear_attention");
     }
@@ -216,7 +216,8 @@ Status KdaLayer(Assembly& assembly, int64_t layer, const std::string& module, fl
                              int64_t cols) -> Result<MatrixPtr> {
         if (matrix != nullptr && matrix->rows() == rows && matrix->cols() == cols) return matrix;
         return MakeError(ErrorCode::kCorrupt,
-                         "{}: tensor '{}' is missing, or not of {} x {} as by config.json",
+                         "{}: tensor '{}' is missing, or does not have the shape {} x {} of "
+                         "config.json",
                          assembly.folder(), name, rows, cols);
     };
     for (const char* each : {"q", "k", "v"}) {

@@ -15,12 +15,12 @@ Result<std::vector<bool>> ConvLayers(const Config& config) {
     WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, 4096));
     WEFT_ASSIGN(const std::vector<std::string> types, config.Strings({"layer_types"}));
     if (types.size() != static_cast<size_t>(layers)) {
-        return config.Corrupt("layer_types", fmt::format("{} of them, one a layer", layers));
+        return config.Corrupt("layer_types", fmt::format("{} values, one per layer", layers));
     }
     std::vector<bool> conv;
     for (const std::string& type : types) {
         if (type != kConvLayer && type != kAttentionLayer) {
-            return config.Corrupt("layer_types", "conv and full_attention alone");
+            return config.Corrupt("layer_types", "only conv and full_attention");
         }
         conv.push_back(type == kConvLayer);
     }
@@ -43,13 +43,14 @@ Result<int64_t> FfnColumns(const Config& config) {
     columns = static_cast<int64_t>(factor * static_cast<double>(columns));
     columns = (columns + multiple - 1) / multiple * multiple;
     if (columns >= 1 && columns <= 1 << 20) return columns;
-    return config.Corrupt("intermediate_size", "columns of 1 to 1048576 after its adjustment");
+    return config.Corrupt("intermediate_size", "1 to 1048576 columns after the adjustment");
 }
 
 // Renames its keys to the usual ones.
 Result<Config> Lfm2Adjust(const Config& config) {
     WEFT_ASSIGN(const bool biased, config.BoolOr({"conv_bias"}, false));
-    if (biased) return config.Corrupt("conv_bias", "false: convolutions with biases are unknown");
+    if (biased) return config.Corrupt("conv_bias",
+                                      "false: biases of convolutions are not supported");
     WEFT_ASSIGN(const double eps, config.NeedF64({"norm_eps"}));
     WEFT_ASSIGN(const bool usual, config.BoolOr({"tie_word_embeddings"}, true));
     WEFT_ASSIGN(const bool tied, config.BoolOr({"tie_embedding"}, usual));
@@ -105,7 +106,7 @@ Status Lfm2Layer(Assembly& assembly, int64_t layer, const std::string& prefix) {
     const std::string name = prefix + "conv.conv.weight";
     if (assembly.Has(name) != conv[static_cast<size_t>(layer)]) {
         return MakeError(ErrorCode::kCorrupt,
-                         "{}: layer {} {} the tensors of a conv layer; config.json says otherwise",
+                         "{}: layer {} {} the tensors of a conv layer, against config.json",
                          assembly.folder(), layer, assembly.Has(name) ? "has" : "lacks");
     }
     WEFT_ASSIGN(MatrixPtr taps, assembly.Tensor(name));

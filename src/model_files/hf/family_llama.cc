@@ -66,8 +66,8 @@ Status SmolLm3Meta(const Config& config, MetaWriter& meta) {
     WEFT_ASSIGN(const bool window, config.BoolOr({"use_sliding_window"}, false));
     if (known && !window) return {};
     return MakeError(ErrorCode::kUnsupported,
-                     "{}: smollm3 is supported with RoPE in all but every fourth layer and without "
-                     "sliding windows",
+                     "{}: smollm3 is supported only without sliding windows, and with RoPE in all "
+                     "layers except every fourth",
                      config.where());
 }
 

@@ -32,7 +32,7 @@ Result<Json> LayerTypes4(const Config& config, int64_t layers) {
     WEFT_ASSIGN(std::vector<std::string> types, config.Strings({"layer_types"}));
     WEFT_ASSIGN(const std::vector<int64_t> rotating, RotatingLayers(config, layers));
     if (!types.empty() && static_cast<int64_t>(types.size()) != layers) {
-        return config.Corrupt("layer_types", fmt::format("{} of them, one a layer", layers));
+        return config.Corrupt("layer_types", fmt::format("{} values, one per layer", layers));
     }
     const bool chunks = config.Has("attention_chunk_size");
     for (int64_t layer = static_cast<int64_t>(types.size()); layer < layers; ++layer) {
@@ -48,8 +48,8 @@ Result<Json> LayerTypes4(const Config& config, int64_t layers) {
         }
         if ((chunked || !any) != (rotating[layer] != 0)) {
             return config.Corrupt("no_rope_layers",
-                                  "1 of the layers of type chunked_attention alone or, where no "
-                                  "layer is of that type, of all layers");
+                                  "1 for exactly the layers of type chunked_attention; or, if "
+                                  "there are none, for all layers");
         }
         named.push_back(chunked ? "sliding_attention" : "full_attention");
     }
@@ -138,7 +138,7 @@ Result<MatrixPtr> TurnedExperts(Assembly& assembly, const std::string& name, int
     WEFT_ASSIGN(MatrixPtr matrix, assembly.Tensor(name));
     if (matrix == nullptr || matrix->rows() % experts != 0) {
         return MakeError(ErrorCode::kCorrupt,
-                         "{}: '{}' is missing, or its rows are not those of {} experts",
+                         "{}: '{}' is missing, or its rows are not a multiple of {} experts",
                          assembly.folder(), name, experts);
     }
     const int64_t group = matrix->rows() / experts;
@@ -150,8 +150,9 @@ Status AddFused(Assembly& assembly, int64_t layer, const std::string& experts, i
         WEFT_ASSIGN(MatrixPtr both, TurnedExperts(assembly, experts + "gate_up_proj", count));
         const int64_t rows = both->rows() / (2 * count);
         if (both->rows() != 2 * rows * count) {
-            return MakeError(ErrorCode::kCorrupt, "{}: '{}gate_up_proj' has {} columns; expected "
-                             "as many of gates as of ups", assembly.folder(), experts,
+            return MakeError(ErrorCode::kCorrupt,
+                             "{}: '{}gate_up_proj' has {} columns; expected an even number (gate "
+                             "and up)", assembly.folder(), experts,
                              both->rows() / count);
         }
         const std::vector<int64_t> dims = {both->cols(), rows, count};

@@ -43,8 +43,8 @@ Status InternLm2Layer(Assembly& assembly, int64_t layer, const std::string& pref
         if (all == nullptr) return Lacks(assembly, name + ".weight");
         if (heads % kv != 0 || dim % 2 != 0 || all->rows() != kv * each) {
             return MakeError(ErrorCode::kCorrupt,
-                             "{}: '{}' has {} rows; by config.json {} query heads and {} KV heads "
-                             "of {} columns are {}",
+                             "{}: '{}' has {} rows; {} query heads and {} KV heads of {} columns "
+                             "(config.json) need {}",
                              assembly.folder(), name, all->rows(), heads, kv, dim, kv * each);
         }
         MatrixPtr part = SomeRows(std::move(all), first, count, each, kv * count);
@@ -110,7 +110,7 @@ Result<Config> DeciAdjust(const Config& config) {
     const Json& json = config.json();
     if (!json.contains("block_configs") || !json["block_configs"].is_array() ||
         json["block_configs"].size() != static_cast<size_t>(layers)) {
-        return config.Corrupt("block_configs", fmt::format("{} of them, one a layer", layers));
+        return config.Corrupt("block_configs", fmt::format("{} values, one per layer", layers));
     }
     Json kv = Json::array(), ffn = Json::array();
     for (size_t layer = 0; layer < static_cast<size_t>(layers); ++layer) {
@@ -150,7 +150,7 @@ Status DeciLayer(Assembly& assembly, int64_t layer, const std::string& prefix) {
         const std::string tensor = prefix + name + ".weight";
         if (assembly.Has(tensor) == expected) continue;
         return MakeError(ErrorCode::kCorrupt,
-                         "{}: tensor '{}' is {}; block_configs of config.json says otherwise",
+                         "{}: tensor '{}' is {}, against block_configs of config.json",
                          assembly.folder(), tensor, expected ? "missing" : "there");
     }
     return {};

@@ -110,12 +110,13 @@ Result<Config> MuseAdjust(const Config& config) {
         }
         if (!fits) {
             return config.Corrupt("layer_rope_theta",
-                                  "0 for each layer without a window, and for no other");
+                                  "0 for exactly the layers without a window");
         }
     }
     WEFT_TRY(MustBe(config, "attention_bias", false));
     WEFT_ASSIGN(const double eps, config.NeedF64({"post_norm_eps"}));
-    if (eps != 1e-8) return config.Corrupt("post_norm_eps", "1e-8: GGUF files do not name it");
+    if (eps != 1e-8) return config.Corrupt("post_norm_eps",
+                                           "1e-8, since GGUF files have no key for it");
     return WithKeys(config, {{"layer_types", types}});
 }
 
@@ -278,8 +279,8 @@ Result<int64_t> ShardsOfQkv(const Assembly& assembly, const std::string& begin) 
         if (scales == nullptr || block == 0 || weight->shape.size() != 2 ||
             scales->shape.size() != 2) {
             return MakeError(ErrorCode::kUnsupported,
-                             "{}: '{}' is fused, and only its scales by block tell how: it needs "
-                             "to be FP8 with weight_scale_inv",
+                             "{}: '{}' is fused; expected FP8 with weight_scale_inv, from which "
+                             "the layout is derived",
                              assembly.folder(), module);
         }
         WEFT_ASSIGN(const FusedQkv fused, FusedQkvOf(config, layer));
@@ -293,10 +294,10 @@ Result<int64_t> ShardsOfQkv(const Assembly& assembly, const std::string& begin) 
     }
     if (fitting.size() == 1) return fitting[0];
     return MakeError(ErrorCode::kUnsupported,
-                     "{}: the scales of '{}*.self_attn.qkv_proj' fit {} tensor-parallel shards; "
-                     "which it is, nothing tells",
+                     "{}: the number of tensor-parallel shards of '{}*.self_attn.qkv_proj' is not "
+                     "known: its scales match {}",
                      assembly.folder(), begin,
-                     fitting.empty() ? "no number of" : fmt::format("{} or {}", fitting[0],
+                     fitting.empty() ? "no number" : fmt::format("{} or {}", fitting[0],
                                                                     fitting[1]));
 }
 
@@ -342,7 +343,7 @@ Result<Json> StepRope(const Config& config, const std::vector<std::string>& type
         if (!shares.empty()) one["partial_rotary_factor"] = shares[layer];
         Json& known = out[types[layer]];
         if (!known.is_null() && known != one) {
-            return config.Corrupt("rope_theta", "the same RoPE in all layers of a type");
+            return config.Corrupt("rope_theta", "the same RoPE for all layers of a type");
         }
         known = std::move(one);
     }
@@ -423,7 +424,7 @@ Status StepMeta(const Config& config, MetaWriter& meta) {
     WEFT_ASSIGN(const int64_t head_dim, HeadDim(config));
     WEFT_ASSIGN(const int64_t rotary, RotaryDim(config, head_dim));
     if (2 * rotary != head_dim) {
-        return config.Corrupt("rope_parameters", "0.5 of a head in layers without a window");
+        return config.Corrupt("rope_parameters", "0.5 for layers without a window");
     }
     WEFT_TRY(WriteLimits(config, "swiglu_limits", "swiglu_clamp_exp", meta));
     WEFT_TRY(WriteLimits(config, "swiglu_limits_shared", "swiglu_clamp_shexp", meta));
@@ -438,7 +439,8 @@ Status StepLayer(Assembly& assembly, int64_t layer, const std::string& prefix) {
         if (stack == nullptr) continue;
         if (stack->rows() % count != 0) {
             return MakeError(ErrorCode::kCorrupt,
-                             "{}: '{}moe.{}_proj.weight' has {} rows, no matrices of {} experts",
+                             "{}: '{}moe.{}_proj.weight' has {} rows; expected a multiple of {} "
+                             "experts",
                              assembly.folder(), prefix, name, stack->rows(), count);
         }
         const std::vector<int64_t> dims = {stack->cols(), stack->rows() / count, count};

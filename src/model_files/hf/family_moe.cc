@@ -63,7 +63,7 @@ Result<Config> Hy3Adjust(const Config& config) {
 Status MinimaxMeta(const Config& config, MetaWriter& meta) {
     WEFT_ASSIGN(const std::vector<int64_t> types, config.Ints({"attn_type_list"}));
     if (std::ranges::find(types, 0) != types.end()) {
-        return config.Corrupt("attn_type_list", "1 of each layer");
+        return config.Corrupt("attn_type_list", "1 for each layer");
     }
     WEFT_TRY(WriteCommon(config, meta));
     return WriteExperts(config, meta, "intermediate_size", "sigmoid");
@@ -235,7 +235,7 @@ Result<MatrixPtr> GptOssMatrix(Assembly& assembly, const std::string& name, int6
     }
     if (matrix != nullptr && matrix->rows() % experts == 0) return matrix;
     return MakeError(ErrorCode::kCorrupt,
-                     "{}: '{}' is missing, or its rows are not those of {} experts",
+                     "{}: '{}' is missing, or its rows are not a multiple of {} experts",
                      assembly.folder(), name, experts);
 }
 
@@ -243,7 +243,8 @@ Result<MatrixPtr> GptOssMatrix(Assembly& assembly, const std::string& name, int6
 Status AddBias(Assembly& assembly, const std::string& gguf, MatrixPtr column, int64_t experts) {
     if (column == nullptr || column->rows() % experts != 0) {
         return MakeError(ErrorCode::kCorrupt,
-                         "{}: the bias for '{}' is missing, or not that of {} experts",
+                         "{}: the bias for '{}' is missing, or its size is not a multiple of {} "
+                         "experts",
                          assembly.folder(), gguf, experts);
     }
     const int64_t size = column->rows() / experts;
@@ -262,7 +263,8 @@ Status GptOssExperts(Assembly& assembly, int64_t layer, const std::string& prefi
         const int64_t rows = matrix->rows() / 2;
         if (rows < 1 || rows % experts != 0 || bias == nullptr || bias->rows() != 2 * rows) {
             return MakeError(ErrorCode::kCorrupt,
-                             "{}: '{}' and its bias don't hold gate and up of {} experts",
+                             "{}: '{}' and its bias do not have the size of gate and up of {} "
+                             "experts",
                              assembly.folder(), both, experts);
         }
         const std::vector<int64_t> dims = {matrix->cols(), rows / experts, experts};

@@ -29,7 +29,7 @@ Result<std::vector<NemotronLayer>> NemotronLayers(const Config& config) {
         const auto* found = std::ranges::find(kNames, std::string_view(type),
                                               &std::pair<std::string_view, NemotronLayer>::first);
         if (found == std::end(kNames)) {
-            return config.Corrupt(key, "Mamba (M), attention (*), MLP (-) and experts (E) alone");
+            return config.Corrupt(key, "only Mamba (M), attention (*), MLP (-) and experts (E)");
         }
         layers.push_back(found->second);
     }
@@ -135,7 +135,8 @@ Status NemotronTensors(Assembly& assembly, int64_t layer, const std::string& pre
         if (all == nullptr) continue;
         if (all->rows() % count != 0) {
             return MakeError(ErrorCode::kCorrupt,
-                             "{}: '{}mixer.experts.{}' has {} rows; expected those of {} experts",
+                             "{}: '{}mixer.experts.{}' has {} rows; expected a multiple of {} "
+                             "experts",
                              assembly.folder(), prefix, name, all->rows(), count);
         }
         const std::vector<int64_t> dims = {all->cols(), all->rows() / count, count};

@@ -11,13 +11,13 @@ Result<std::vector<bool>> RecurrentLayers(const Config& config) {
     WEFT_ASSIGN(const std::vector<std::string> types, config.Strings({"layer_types"}));
     WEFT_ASSIGN(const int64_t interval, config.IntOr({"full_attention_interval"}, 1, 4096, 4));
     if (!types.empty() && types.size() != static_cast<size_t>(layers)) {
-        return config.Corrupt("layer_types", fmt::format("{} of them, one a layer", layers));
+        return config.Corrupt("layer_types", fmt::format("{} values, one per layer", layers));
     }
     std::vector<bool> recurrent;
     for (int64_t layer = 0; layer < layers; ++layer) {
         const std::string type = types.empty() ? "" : types[static_cast<size_t>(layer)];
         if (!types.empty() && type != "linear_attention" && type != "full_attention") {
-            return config.Corrupt("layer_types", "linear_attention and full_attention alone");
+            return config.Corrupt("layer_types", "only linear_attention and full_attention");
         }
         recurrent.push_back(types.empty() ? (layer + 1) % interval != 0
                                           : type == "linear_attention");
@@ -59,7 +59,7 @@ Status NextMeta(const Config& config, MetaWriter& meta) {
     if (experts > 0) {
         WEFT_ASSIGN(const bool normed, config.BoolOr({"norm_topk_prob"}, true));
         if (!normed && meta.architecture() != "qwen3next") {
-            return config.Corrupt("norm_topk_prob", "true: such models know nothing else");
+            return config.Corrupt("norm_topk_prob", "true: other models are not supported");
         }
         WEFT_TRY(WriteExperts(config, meta, "moe_intermediate_size", "softmax"));
     }
@@ -140,7 +140,7 @@ class DeltaLayer {
 
   private:
     Error Wrong(std::string_view name, int64_t has, int64_t expected) const {
-        return MakeError(ErrorCode::kCorrupt, "{}: '{}{}' has {}; by config.json it should be {}",
+        return MakeError(ErrorCode::kCorrupt, "{}: '{}{}' has {}; expected {} from config.json",
                          assembly_.folder(), prefix_, name, has, expected);
     }
     void Add(std::string_view name, MatrixPtr matrix) {
@@ -230,8 +230,8 @@ Status NextLayer(Assembly& assembly, int64_t layer, const std::string& prefix) {
     const bool has = assembly.Has(prefix + "linear_attn.conv1d.weight");
     if (has != recurrent[static_cast<size_t>(layer)]) {
         return MakeError(ErrorCode::kCorrupt,
-                         "{}: layer {} {} the tensors of a linear_attention layer; config.json "
-                         "says otherwise",
+                         "{}: layer {} {} the tensors of a linear_attention layer, against "
+                         "config.json",
                          assembly.folder(), layer, has ? "has" : "lacks");
     }
     if (!has) return {};

@@ -103,9 +103,9 @@ Status CheckMlxFamily(const Family& family, const std::string& path) {
         list += fmt::format("{}{}", list.empty() ? "" : ", ", name);
     }
     return MakeError(ErrorCode::kUnsupported,
-                     "{}: a folder for Apple's MLX of the architecture '{}', whose weights mlx-lm "
-                     "changes. Supported of MLX: {}. Get the model's own folder, or a GGUF file of "
-                     "it",
+                     "{}: an MLX folder with architecture '{}', whose weights mlx-lm changes. "
+                     "Supported MLX architectures: {}. Get the model's original folder, or a GGUF "
+                     "file",
                      path, family.architecture, list);
 }
 

@@ -48,7 +48,7 @@ class MambaLayer {
                              assembly_.folder(), prefix_, name);
         }
         if (rows == 0 || (*matrix)->rows() == rows) return matrix;
-        return MakeError(ErrorCode::kCorrupt, "{}: '{}{}' has {}; by config.json it should be {}",
+        return MakeError(ErrorCode::kCorrupt, "{}: '{}{}' has {}; expected {} from config.json",
                          assembly_.folder(), prefix_, name, (*matrix)->rows(), rows);
     }
     Result<MatrixPtr> Column(const std::string& name, int64_t rows) {
@@ -71,7 +71,7 @@ class MambaLayer {
                                             "conv1d.weight", channels));
         if (taps->cols() != s_.taps) {
             return MakeError(ErrorCode::kCorrupt,
-                             "{}: '{}conv1d.weight' has {} taps; by config.json it should be {}",
+                             "{}: '{}conv1d.weight' has {} taps; expected {} from config.json",
                              assembly_.folder(), prefix_, taps->cols(), s_.taps);
         }
         Put("ssm_conv1d.weight", Converted(std::move(taps), DType::kF32));
@@ -79,7 +79,7 @@ class MambaLayer {
         for (const std::string_view key : {"mamba_conv_bias", "use_conv_bias"}) {
             const Json& json = assembly_.config().json();
             if (!json.contains(key) || json[key] == true) continue;
-            return assembly_.config().Corrupt(key, "true, as the file has conv1d.bias");
+            return assembly_.config().Corrupt(key, "true, since there is a conv1d.bias");
         }
         WEFT_ASSIGN(MatrixPtr bias, Column("conv1d.bias", channels));
         assembly_.AddVector(Assembly::Block(layer_, "ssm_conv1d.bias"), std::move(bias));
@@ -115,7 +115,7 @@ Status CheckSteps(const Config& config) {
     const bool open = limit.is_array() && limit.size() == 2 && limit[0].is_number() &&
                       limit[0].get<double>() == 0 && limit[1] == infinite;
     if (open) return {};
-    return config.Corrupt(kKey, "0 to infinity: limits of steps are not supported");
+    return config.Corrupt(kKey, "0 to infinity: limits on steps are not supported");
 }
 
 Status MambaMustBe(const Config& config, std::string_view key, std::string_view expected) {

@@ -106,8 +106,7 @@ class ColumnsInTurnMatrix final : public Matrix {
         if (width_ % Info(dtype()).block_elements != 0) {
             return MakeError(
                 ErrorCode::kUnsupported,
-                "heads of {} columns can't be put in another order in {}, whose blocks "
-                "have {}",
+                "heads of {} columns cannot be reordered in {}, whose blocks have {}",
                 width_, Info(dtype()).name, Info(dtype()).block_elements);
         }
         std::vector<std::byte> rows(BytesOf(block.rows, cols()));

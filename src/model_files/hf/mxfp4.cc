@@ -89,8 +89,8 @@ Result<MatrixPtr> Mxfp4Experts(const SafeTensor& blocks, const SafeTensor& scale
     }
     if (!fits) {
         return MakeError(ErrorCode::kCorrupt,
-                         "{}: '{}' should be U8 [experts, rows, groups, 16], its scales the same "
-                         "without the 16",
+                         "{}: '{}': expected U8 [experts, rows, groups, 16], and scales U8 "
+                         "[experts, rows, groups]",
                          folder, blocks.name);
     }
     return MatrixPtr(std::make_unique<Mxfp4Matrix>(

@@ -392,7 +392,7 @@ Result<MatrixPtr> LinearMaker::MakeForm() const {
     const bool floats = q_.method == Method::kCompressed || q_.method == Method::kModelOpt;
     if (weight != nullptr && weight->type == SafeType::kU8 && floats) return MakeFp4(*weight);
     const bool fp8 = parts_.weight != nullptr && parts_.weight->type == SafeType::kF8E4M3;
-    if (parts_.pieces > 1 && !fp8) return Corrupt("is stacked in a form that Weft can't read");
+    if (parts_.pieces > 1 && !fp8) return Corrupt("is stacked in a layout that is not supported");
     if (parts_.weight != nullptr && parts_.weight->type == SafeType::kI8 && floats) {
         return MakeInt8();
     }
@@ -404,10 +404,10 @@ Result<MatrixPtr> LinearMaker::MakeForm() const {
     if (parts_.qweight != nullptr && q_.method == Method::kAwq) return MakeAwq();
     if (parts_.qweight != nullptr && q_.method == Method::kGptq) return MakeGptq();
     if (parts_.weight != nullptr) {
-        return Corrupt("has a weight of dtype {}, which its quantization does not have",
+        return Corrupt("has a weight of dtype {}, which does not match its quantization",
                        SafeTypeName(parts_.weight->type));
     }
-    return Corrupt("is packed, but config.json's quantization_config doesn't say so");
+    return Corrupt("is packed, but config.json has no quantization_config for it");
 }
 
 Result<MatrixPtr> LinearMaker::Part(const SafeTensor* tensor, const char* name, int64_t rows,
@@ -488,7 +488,7 @@ Result<MatrixPtr> LinearMaker::MakeAwq() const {
     WEFT_TRY(NeedMatrix(parts_.scales, "scales"));
     const int64_t in = parts_.qweight->shape[0], out = parts_.scales->shape[1];
     const int64_t groups = parts_.scales->shape[0];
-    if (out % 8 != 0) return Corrupt("has {} outputs, which are no whole words of 8", out);
+    if (out % 8 != 0) return Corrupt("has {} outputs; expected a multiple of 8", out);
     const auto shape = ShapeOf(q_, out, in, groups, parts_.scales->type);
     if (!shape) return WrongGroups(in, groups);
     WEFT_ASSIGN(MatrixPtr qweight, Part(parts_.qweight, "qweight", in, out / 8, false));
@@ -504,7 +504,7 @@ Result<MatrixPtr> LinearMaker::MakeGptq() const {
     const int64_t per_word = 32 / q_.bits;
     const int64_t in = parts_.qweight->shape[0] * per_word, out = parts_.qweight->shape[1];
     const int64_t groups = parts_.scales->shape[0];
-    if (out % per_word != 0) return Corrupt("has {} outputs, which are no whole words", out);
+    if (out % per_word != 0) return Corrupt("has {} outputs, which do not fill whole words", out);
     const auto shape = ShapeOf(q_, out, in, groups, parts_.scales->type);
     if (!shape) return WrongGroups(in, groups);
     WEFT_ASSIGN(MatrixPtr qweight, Part(parts_.qweight, "qweight", in / per_word, out, false));
@@ -549,7 +549,7 @@ Result<MatrixPtr> LinearMaker::MakeRowPacked() const {
 
 Status LinearMaker::NeedZeros() const {
     if (!q_.zeros || parts_.zero_point != nullptr) return {};
-    return Corrupt("has no weight_zero_point, though its quantization is not 'symmetric'");
+    return Corrupt("has no weight_zero_point, but its quantization is not 'symmetric'");
 }
 
 // weight_scale: [out, groups], [out], or one number.
@@ -558,7 +558,7 @@ Result<MatrixPtr> LinearMaker::MakeInt8() const {
     if (parts_.scale == nullptr) return Corrupt("has no weight_scale");
     const int64_t out = parts_.weight->shape[0], in = parts_.weight->shape[1];
     if (out < 1 || in < 1) return Corrupt("is empty");
-    if (q_.block_rows > 1) return Corrupt("is of int8 with scales by block, which Weft can't read");
+    if (q_.block_rows > 1) return Corrupt("is int8 with scales by block, which is not supported");
     const auto count =
         static_cast<int64_t>(parts_.scale->bytes / SafeTypeBytes(parts_.scale->type));
     const int64_t rows = count == 1 ? 1 : out;
@@ -593,7 +593,7 @@ Result<MatrixPtr> LinearMaker::MakeScb() const {
     WEFT_TRY(NeedMatrix(parts_.weight, "weight"));
     const int64_t out = parts_.weight->shape[0], in = parts_.weight->shape[1];
     if (out < 1 || in < 1) return Corrupt("is empty");
-    if (parts_.scb == nullptr) return Corrupt("is of int8, but has no SCB");
+    if (parts_.scb == nullptr) return Corrupt("is int8, but has no SCB");
     if (parts_.scb->type != SafeType::kF32 ||
         parts_.scb->bytes != static_cast<uint64_t>(out) * sizeof(float)) {
         return Corrupt("has an SCB of {} and {} bytes; expected F32 [{}]",

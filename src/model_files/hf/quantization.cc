@@ -222,8 +222,8 @@ DType MemoryType(const Scheme& scheme) {
 
 Error RefusedQuantization(const Config& config, std::string_view what) {
     return MakeError(ErrorCode::kUnsupported,
-                     "{}: {} is not supported. Supported: {}. Get the model's own folder, or a "
-                     "GGUF file of it.",
+                     "{}: {} is not supported. Supported: {}. Get the model's original folder, or "
+                     "a GGUF file.",
                      config.where(), what, kSupported);
 }
 
@@ -260,7 +260,7 @@ Result<Quantization> ReadQuantization(const Config& config) {
     if (inside.json().empty()) return Quantization{};
     WEFT_ASSIGN(std::string method, inside.StringOr({"quant_method"}, ""));
     if (method.empty()) method = MethodByKeys(inside);
-    if (method.empty()) return inside.Corrupt("quant_method", "the name of a quantization");
+    if (method.empty()) return inside.Corrupt("quant_method", "the name of a quantization method");
     return ReadByMethod(inside, method);
 }
 

@@ -111,7 +111,7 @@ Result<Quantization> ReadCompressed(const Config& config) {
     WEFT_TRY(CheckFormat(config, true));
     WEFT_TRY(RefuseTransforms(config));
     WEFT_ASSIGN(const Config groups, config.Sub({"config_groups"}));
-    if (groups.json().empty()) return config.Corrupt("config_groups", "one group at least");
+    if (groups.json().empty()) return config.Corrupt("config_groups", "at least one group");
     Quantization read;
     bool differ = false;
     for (const auto& [name, value] : groups.json().items()) {
@@ -126,7 +126,7 @@ Result<Quantization> ReadCompressed(const Config& config) {
         WEFT_TRY(AddTargets(group, *scheme, read));
     }
     if (read.method == Method::kNone) {
-        return config.Corrupt("config_groups", "one group with weights at least");
+        return config.Corrupt("config_groups", "at least one group with weights");
     }
     read.only_named = differ;
     if (differ) return read;

@@ -71,8 +71,8 @@ class Resolver {
         for (const std::string_view key : {kFull, kSliding}) {
             if (!params_.Names(key)) continue;
             return MakeError(ErrorCode::kUnsupported,
-                             "{}: '{}': this type of model has one RoPE for all layers, not one "
-                             "for each type of layer",
+                             "{}: '{}': this model type has one RoPE for all layers, not one per "
+                             "layer type",
                              params_.where(), key);
         }
         WEFT_ASSIGN(theta_, Base(params_, "rope_theta"));
@@ -83,8 +83,9 @@ class Resolver {
         WEFT_ASSIGN(const Config all, Parameters());
         for (const auto& [key, value] : all.json().items()) {
             if (key == kFull || key == kSliding) continue;
-            return all.Corrupt(key, "full_attention and sliding_attention alone: RoPE of this "
-                                    "type of model is given for each type of layer");
+            return all.Corrupt(key,
+                               "only full_attention and sliding_attention: this model type has one "
+                               "RoPE per layer type");
         }
         WEFT_ASSIGN(params_, all.Sub({kFull}));
         WEFT_ASSIGN(const Config windowed, all.Sub({kSliding}));
@@ -112,8 +113,9 @@ class Resolver {
         const bool fits = !traits_.windowed_base.empty() && old.Has("rope_type") &&
                           (all.json().empty() || all.Has(kFull));
         if (!fits) {
-            return config_.Corrupt("rope_scaling", "rope_parameters for each type of layer, or "
-                                                   "a rope_scaling with a rope_type");
+            return config_.Corrupt("rope_scaling",
+                                   "rope_parameters for each layer type, or a rope_scaling with a "
+                                   "rope_type");
         }
         params_ = params_.With(old);
         return {};
@@ -123,8 +125,8 @@ class Resolver {
         if (traits_.windowed_base != "rope_theta" || windowed.Names("rope_theta")) return {};
         WEFT_ASSIGN(const double usual, defaults_.NeedF64({"rope_theta"}));
         if (windowed_theta_ == usual) return {};
-        return all.Corrupt(kSliding, fmt::format("a rope_theta of its own, since that of all "
-                                                 "layers isn't the usual {}",
+        return all.Corrupt(kSliding, fmt::format("its own rope_theta, since that of all layers is "
+                                                 "not the usual {}",
                                                  usual));
     }
 
@@ -136,7 +138,8 @@ class Resolver {
         if (named && !params_.Has(key)) return params_.Corrupt(key, "the name of a RoPE scaling");
         WEFT_ASSIGN(type_, params_.StringOr({key}, "default"));
         if (!named && params_.Names("factor")) {
-            return params_.Corrupt("rope_type", "the name of a RoPE scaling beside 'factor'");
+            return params_.Corrupt("rope_type",
+                                   "the name of a RoPE scaling, in addition to 'factor'");
         }
         if (type_ == "none" || (traits_.mrope && type_ == "mrope")) type_ = "default";
         if (type_ == "su" || (traits_.only_longrope && type_ == "yarn")) type_ = "longrope";
@@ -175,7 +178,7 @@ class Resolver {
         if (!any && share != 1) {
             return from.Corrupt(from.Has("partial_rotary_factor") ? "partial_rotary_factor"
                                                                   : "rotary_dim",
-                                "all of a head, which this type of model rotates");
+                                "1: this model type rotates whole heads");
         }
         out_["partial_rotary_factor"] = share;
         return {};
@@ -194,8 +197,8 @@ class Resolver {
         }
         if (!fits || 2 * pairs != rotary) {
             return params_.Corrupt("mrope_section",
-                                   fmt::format("three numbers, {} in sum: the rotated pairs of a "
-                                               "head",
+                                   fmt::format("three numbers with the sum {}, the rotated pairs "
+                                               "of a head",
                                                rotary / 2));
         }
         out_["mrope_section"] = sections;
@@ -245,7 +248,7 @@ class Resolver {
         }
         WEFT_ASSIGN(const double all, params_.F64Or({"mscale_all_dim"}, 0.0));
         if (type_ == "yarn" || all == 0 || !config_.Has("kv_lora_rank")) return {};
-        return params_.Corrupt("mscale_all_dim", "a rope_type of 'yarn' beside it");
+        return params_.Corrupt("mscale_all_dim", "a rope_type of 'yarn' in addition");
     }
 
     Result<double> Positive(std::string_view key, double usual = 0) const {
@@ -289,7 +292,7 @@ class Resolver {
         WEFT_ASSIGN(const double scale, Or("mscale", 0));
         WEFT_ASSIGN(const double all, Or("mscale_all_dim", 0));
         if (latent && all != 0 && !params_.Has("factor")) {
-            return params_.Corrupt("factor", "a number, beside 'mscale_all_dim'");
+            return params_.Corrupt("factor", "a number, in addition to 'mscale_all_dim'");
         }
         const bool both = scale != 0 && all != 0;
         const double usual =
@@ -376,7 +379,8 @@ Result<int64_t> RotaryDim(const Config& config, int64_t head_dim) {
     const auto rotary = static_cast<int64_t>(static_cast<double>(head_dim) * share);
     if (rotary >= 2) return rotary;
     return rope.params.Corrupt("partial_rotary_factor",
-                               fmt::format("such that of {} dims of a head 2 are turned",
+                               fmt::format("such that at least 2 of the {} dims of a head are "
+                                           "rotated",
                                            head_dim));
 }
 
@@ -388,7 +392,7 @@ Result<std::vector<float>> Llama3Factors(const RopeConfig& rope, int64_t rotary_
     if (!(factor > 0) || !(low > 0) || !(high >= low) || !(context > 0)) {
         return MakeError(ErrorCode::kCorrupt,
                          "{}: Llama 3's RoPE scaling needs factor > 0 and high_freq_factor >= "
-                         "low_freq_factor > 0; it has {}, {} and {}",
+                         "low_freq_factor > 0; found {}, {} and {}",
                          rope.params.where(), factor, high, low);
     }
     std::vector<float> factors;

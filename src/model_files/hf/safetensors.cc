@@ -154,7 +154,7 @@ bool HeaderReader::FinishShape(SafeTensor& tensor, uint64_t& elements) {
     elements = 1;
     for (const uint64_t dim : *shape_) {
         if (dim > kMostTensorElements || (dim > 0 && elements > kMostTensorElements / dim)) {
-            return Fail("dimension {} makes its size absurd", dim);
+            return Fail("dimension {} makes it too large", dim);
         }
         elements *= dim;
         tensor.shape.push_back(static_cast<int64_t>(dim));
@@ -179,12 +179,12 @@ bool HeaderReader::FinishTensor() {
     const uint64_t begin = (*offsets_)[0], end = (*offsets_)[1];
     if (begin > end || end > data_bytes_) {
         return Fail(
-            "its data is bytes {} to {}, but the file holds {} bytes of data. Is the "
-            "download complete?",
+            "its data is bytes {} to {}, but the file has {} bytes of data. Is the download "
+            "complete?",
             begin, end, data_bytes_);
     }
     if (end - begin != elements * row->bytes) {
-        return Fail("{} elements of {} take {} bytes, but data_offsets gives it {}", elements,
+        return Fail("{} elements of {} take {} bytes, but data_offsets has {}", elements,
                     row->name, elements * row->bytes, end - begin);
     }
     tensor.offset = data_begin_ + begin;
@@ -225,14 +225,14 @@ Status CheckPlacement(const std::vector<SafeTensor>& tensors, uint64_t data_begi
 Result<uint64_t> HeaderBytes(uint64_t length, uint64_t file_bytes, std::string_view where) {
     if (length > kMostHeaderBytes) {
         return MakeError(ErrorCode::kCorrupt,
-                         "{}: its header is said to be {} bytes long; the format allows {}. Is it "
-                         "a safetensors file?",
+                         "{}: the header length is {} bytes; the format allows {}. Is it a "
+                         "safetensors file?",
                          where, length, kMostHeaderBytes);
     }
     if (length > file_bytes - kLengthBytes) {
         return MakeError(ErrorCode::kCorrupt,
-                         "{}: its header is said to be {} bytes long, but the file has {}. Is the "
-                         "download complete?",
+                         "{}: the header length is {} bytes, but the file has {}. Is the download "
+                         "complete?",
                          where, length, file_bytes);
     }
     return length;
@@ -242,8 +242,8 @@ Result<uint64_t> ReadLength(std::span<const std::byte> bytes, uint64_t file_byte
                             std::string_view where) {
     if (bytes.size() < kLengthBytes) {
         return MakeError(ErrorCode::kCorrupt,
-                         "{}: {} bytes are no safetensors file. Is the download complete? 'weft "
-                         "pull' fetches what is missing.",
+                         "{}: the file has only {} bytes. Is the download complete? 'weft pull' "
+                         "fetches missing parts.",
                          where, bytes.size());
     }
     uint64_t length = 0;
@@ -276,8 +276,8 @@ Result<std::vector<SafeTensor>> ParseSafetensors(std::span<const std::byte> byte
     WEFT_ASSIGN(const uint64_t length, ReadLength(bytes, file_bytes, where));
     if (length > bytes.size() - kLengthBytes) {
         return MakeError(ErrorCode::kCorrupt,
-                         "{}: the header is cut short. Is the download complete? 'weft pull' "
-                         "fetches what is missing.",
+                         "{}: the header is truncated. Is the download complete? 'weft pull' "
+                         "fetches missing parts.",
                          where);
     }
     const uint64_t data_begin = kLengthBytes + length;
@@ -310,14 +310,14 @@ Result<ShardIndex> ParseIndex(std::string_view text, std::string_view where) {
                            name.find('\0') == name.npos && name.ends_with(".safetensors");
         if (!plain) {
             return MakeError(ErrorCode::kCorrupt,
-                             "{}: tensor '{}' is said to be in '{}'; expected the plain name of a "
+                             "{}: tensor '{}' has the file '{}'; expected the plain name of a "
                              ".safetensors file in the same folder",
                              where, Shown(tensor), Shown(name));
         }
         files.emplace(name, 0);
     }
     if (files.size() > kMostShards) {
-        return MakeError(ErrorCode::kCorrupt, "{}: {} shards; at most {} are taken", where,
+        return MakeError(ErrorCode::kCorrupt, "{}: {} shards; at most {} are supported", where,
                          files.size(), kMostShards);
     }
     ShardIndex index;
@@ -400,7 +400,7 @@ Result<TensorFiles> TensorFiles::Open(const std::string& folder, ReadPlan* plan)
         if (added.ok()) continue;
         const bool is_there = std::filesystem::exists(base / name, ignored);
         if (is_there || added.error().code != ErrorCode::kNotFound) return added.error();
-        return MakeError(ErrorCode::kNotFound, "{}: shard {} of {} that {} names is missing",
+        return MakeError(ErrorCode::kNotFound, "{}: shard {} of {} listed in {} is missing",
                          folder, name, index.files.size(), kIndex);
     }
     WEFT_TRY(files.Index());
@@ -408,7 +408,7 @@ Result<TensorFiles> TensorFiles::Open(const std::string& folder, ReadPlan* plan)
     for (const auto& [name, shard] : index.shard_of) {
         const SafeTensor* tensor = files.Find(name);
         if (tensor != nullptr && tensor->shard == shard) continue;
-        return MakeError(ErrorCode::kCorrupt, "{}: tensor '{}' is not in {}, where {} says it is",
+        return MakeError(ErrorCode::kCorrupt, "{}: tensor '{}' is not in {}, against {}",
                          folder, Shown(name), index.files[static_cast<size_t>(shard)], kIndex);
     }
     return files;

@@ -79,7 +79,7 @@ struct TensorScale {
         WEFT_TRY(number->Read(one, std::as_writable_bytes(std::span(&value, 1))));
         WEFT_TRY(CheckScale(value));
         if (divides && value == 0) {
-            return MakeError(ErrorCode::kCorrupt, "the scale that all weights are divided by is 0");
+            return MakeError(ErrorCode::kCorrupt, "the tensor-wide scale, a divisor, is 0");
         }
         return value;
     }
@@ -391,7 +391,7 @@ Result<MatrixPtr> LinearMaker::Fp8Rows(const SafeTensor& weight, int64_t rows, i
         rows / piece_rows * ((piece_rows + block_rows - 1) / block_rows);
     const int64_t scale_cols = (cols + block_cols - 1) / block_cols;
     if (!AreRowsOf(scales, scale_rows, scale_cols)) {
-        return Corrupt("has {} scales of the shape [{}]; expected {} x {}", ElementsOf(scales),
+        return Corrupt("has {} scales of shape [{}]; expected {} x {}", ElementsOf(scales),
                        fmt::join(scales.shape, ", "), scale_rows, scale_cols);
     }
     WEFT_ASSIGN(MatrixPtr matrix, Scales(scales, scale_rows, scale_cols));
@@ -482,11 +482,11 @@ Result<MatrixPtr> LinearMaker::MakeNvfp4(const SafeTensor& codes, const SafeTens
 
 Result<MatrixPtr> LinearMaker::MakeFp4(const SafeTensor& codes) const {
     WEFT_TRY(NeedMatrix(&codes, "weight of U8"));
-    if (parts_.scale == nullptr) return Corrupt("is of 4 bits, but has no weight_scale");
+    if (parts_.scale == nullptr) return Corrupt("has 4 bits, but no weight_scale");
     const int64_t rows = RowsOf(codes), cols = codes.shape.back() * 2;
     if (rows < 1 || cols < 1) return Corrupt("is empty");
     if (parts_.zero_point != nullptr) {
-        return Corrupt("has a weight_zero_point, which floats of 4 bits do not have");
+        return Corrupt("has a weight_zero_point, which 4-bit floats do not have");
     }
     if (parts_.scale->type == SafeType::kF8E4M3) {
         return MakeNvfp4(codes, *parts_.scale, rows, cols);

@@ -172,8 +172,8 @@ Result<std::unique_ptr<ModelSource>> OpenScratch(const std::string& path, uint64
     const auto known = std::ranges::find(kKnown, read.family->model_type, &Beginner::model_type);
     if (known == std::end(kKnown)) {
         return MakeError(ErrorCode::kUnsupported,
-                         "{}: a model of type '{}' can't be begun from random weights. Supported: "
-                         "llama, qwen2, qwen3",
+                         "{}: a model of type '{}' cannot be initialized with random weights. "
+                         "Supported: llama, qwen2, qwen3",
                          read.config.where(), read.family->model_type);
     }
     const Config config = read.config;

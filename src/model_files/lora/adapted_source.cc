@@ -37,7 +37,7 @@ Result<NamedAdapter> ParseAdapter(const std::string& word) {
         return NamedAdapter{word.substr(0, equals), word.substr(equals + 1)};
     }
     return MakeError(ErrorCode::kUsage,
-                     "--lora {}: expected NAME=FOLDER: what requests call the adapter, and the "
+                     "--lora {}: expected NAME=FOLDER: the adapter's name in requests, and the "
                      "folder of its adapter_config.json",
                      word);
 }
@@ -49,7 +49,8 @@ std::string AdaptedTensor(size_t number, bool is_b, std::string_view tensor) {
 Result<std::unique_ptr<AdaptedSource>> AdaptedSource::Make(std::unique_ptr<ModelSource> model,
                                                            std::span<const NamedAdapter> adapters) {
     if (adapters.size() > kMostAdapters) {
-        return MakeError(ErrorCode::kUsage, "{} adapters; most: {}", adapters.size(),
+        return MakeError(ErrorCode::kUsage, "{} adapters; at most {} are supported",
+                                            adapters.size(),
                          kMostAdapters);
     }
     const std::vector<TensorInfo>& own = model->tensors();
@@ -57,14 +58,14 @@ Result<std::unique_ptr<AdaptedSource>> AdaptedSource::Make(std::unique_ptr<Model
         own, [](const TensorInfo& tensor) { return tensor.name.starts_with(kLoraPrefix); });
     if (taken != own.end()) {
         return MakeError(ErrorCode::kUnsupported,
-                         "{}: has a tensor '{}' of its own: adapters' would have such names",
+                         "{}: the model has a tensor '{}', a name that is reserved for adapters",
                          model->name(), hf::Shown(taken->name));
     }
     std::unique_ptr<AdaptedSource> made(new AdaptedSource(std::move(model)));
     std::set<std::string> names;
     for (const NamedAdapter& adapter : adapters) {
         if (!names.insert(adapter.name).second) {
-            return MakeError(ErrorCode::kUsage, "--lora {}={}: there is an adapter '{}' already",
+            return MakeError(ErrorCode::kUsage, "--lora {}={}: another adapter has the name '{}'",
                              adapter.name, adapter.folder, adapter.name);
         }
         WEFT_TRY(made->Add(adapter));

@@ -100,7 +100,7 @@ Result<Opened> OpenTensors(const std::string& path) {
     WEFT_ASSIGN(WeightFile file, WeightFile::Open(path));
     uint64_t length = 0;
     if (file.size_bytes() < sizeof length) {
-        return MakeError(ErrorCode::kCorrupt, "{}: is no safetensors file", path);
+        return MakeError(ErrorCode::kCorrupt, "{}: not a safetensors file", path);
     }
     WEFT_TRY(file.ReadAt(0, std::as_writable_bytes(std::span(&length, 1))));
     length = std::min({length, hf::kMostHeaderBytes, file.size_bytes() - sizeof length});
@@ -150,17 +150,18 @@ Result<LoraWords> ReadAdapterConfig(const std::string& folder) {
     std::error_code ignored;
     if (std::filesystem::is_regular_file(folder, ignored)) {
         return MakeError(ErrorCode::kUnsupported,
-                         "{}: is a file; expected the folder of adapter_config.json and "
-                         "adapter_model.safetensors, as peft writes it. Adapters in GGUF are not "
-                         "read: use those that they were converted from",
+                         "{}: a file; expected a folder with adapter_config.json and "
+                         "adapter_model.safetensors, as written by peft. GGUF adapters are not "
+                         "supported: use the adapter that the file was converted from",
                          folder);
     }
     if (std::filesystem::is_directory(folder, ignored) &&
         !std::filesystem::exists(folder + kAdapterConfigName, ignored)) {
-        const std::string kind = HoldsModel(folder) ? "a model, no adapter" : FolderKind(folder);
+        const std::string kind =
+            HoldsModel(folder) ? "a model, not an adapter" : FolderKind(folder);
         return MakeError(ErrorCode::kNotFound,
-                         "{}: no adapter_config.json. {}{}Give a folder that peft or 'weft train "
-                         "--lora' wrote",
+                         "{}: no adapter_config.json. {}{}Give a folder written by peft or 'weft "
+                         "train --lora'",
                          folder, kind.empty() ? "" : "It is " + kind, kind.empty() ? "" : ". ");
     }
     WEFT_ASSIGN(const hf::Config config, hf::Config::Read(folder + kAdapterConfigName));
@@ -191,8 +192,7 @@ Result<AdapterFile> AdapterFile::Open(const LoraPlan& plan) {
     }
     if (adapter.tensors_.size() == 2 * plan.targets.size()) return adapter;
     return MakeError(ErrorCode::kUnsupported,
-                     "{}: has {} tensors; A and B of the {} matrices that adapter_config.json "
-                     "names would be {}",
+                     "{}: {} tensors; A and B of the {} matrices in adapter_config.json are {}",
                      path, adapter.tensors_.size(), plan.targets.size(), 2 * plan.targets.size());
 }
 
@@ -210,7 +210,8 @@ Status AdapterFile::Check(const std::string& name, int64_t rows, int64_t cols) c
                         tensor->type == SafeType::kBF16;
     if (floats && tensor->shape == std::vector<int64_t>{rows, cols}) return {};
     return MakeError(ErrorCode::kCorrupt,
-                     "{}: tensor '{}' is {} of {}; expected F32, F16 or BF16 of [{}, {}]",
+                     "{}: tensor '{}' has shape {} and dtype {}; expected F32, F16 or BF16 with "
+                     "shape [{}, {}]",
                      file_.path(), name, fmt::format("[{}]", fmt::join(tensor->shape, ", ")),
                      hf::SafeTypeName(tensor->type), rows, cols);
 }
@@ -241,7 +242,7 @@ Status WriteAdapter(const ModelSource& trained, const LoraPlan& plan, const std:
     std::error_code failed;
     std::filesystem::create_directories(folder, failed);
     if (failed) {
-        return MakeError(ErrorCode::kIo, "{}: the folder can't be made: {}", folder,
+        return MakeError(ErrorCode::kIo, "{}: cannot create the folder: {}", folder,
                          failed.message());
     }
     const std::vector<Part> parts = PartsOf(plan);

@@ -19,26 +19,26 @@ struct Refused {
 };
 constexpr Refused kRefused[] = {
     {"bias", "biases of the model were trained, too", kMerge},
-    {"use_dora", "DoRA scales each row of the sum by a trained magnitude", kMerge},
+    {"use_dora", "DoRA multiplies each row by a trained magnitude", kMerge},
     {"fan_in_fan_out", "the weights are stored transposed", kMerge},
-    {"modules_to_save", "whole modules were trained beside the adapter", kMerge},
+    {"modules_to_save", "whole modules were trained in addition to the adapter", kMerge},
     {"rank_pattern", "some modules have ranks of their own", kMerge},
     {"alpha_pattern", "some modules have an alpha of their own", kMerge},
     {"layers_to_transform", "only some layers have adapters", kMerge},
-    {"target_parameters", "parameters that are no modules have adapters", kMerge},
+    {"target_parameters", "parameters outside modules have adapters", kMerge},
     {"lora_bias", "B has a bias", kMerge},
     {"trainable_token_indices", "rows of the embedding were trained, too", kMerge},
     {"use_qalora", "QALoRA reads means of groups of columns", kMerge},
-    {"layer_replication", "the adapter is of a model whose layers are repeated", kMerge},
-    {"use_bdlora", "BD-LoRA keeps blocks of A or B only", kMerge},
+    {"layer_replication", "the adapter is for a model with repeated layers", kMerge},
+    {"use_bdlora", "BD-LoRA keeps only blocks of A or B", kMerge},
     {"monteclora_config", "MonteCLoRA draws A at random", kMerge},
     {"kasa_config", "KaSA changes the model's weights and has a diagonal between A and B", kMerge},
-    {"megatron_config", "it is of Megatron's parallel layers", kMerge},
-    {"enable_lora", "it has adapters beside parts of a matrix", kMerge},
-    {"arrow_config", "Arrow chooses among several adapters for each token",
-     "use the adapters that it chooses from, one at a time"},
-    {"alora_invocation_tokens", "aLoRA counts only behind its invocation tokens",
-     "use a LoRA adapter without them: Weft adds an adapter to all of a sequence"},
+    {"megatron_config", "it is for Megatron's parallel layers", kMerge},
+    {"enable_lora", "it has adapters for parts of a matrix", kMerge},
+    {"arrow_config", "Arrow chooses one of several adapters per token",
+     "use one of those adapters"},
+    {"alora_invocation_tokens", "aLoRA applies only after its invocation tokens",
+     "use a LoRA adapter without them: Weft applies an adapter to a whole sequence"},
 };
 
 constexpr std::string_view kHarmless[] = {
@@ -65,8 +65,8 @@ bool MeansNothing(const Json& value) {
 Error UnsupportedAdapter(const Config& config, std::string_view key, const Json& value,
                          std::string_view what, std::string_view next) {
     return MakeError(ErrorCode::kUnsupported,
-                     "{}: '{}' is {}: {}. Weft takes adapters that are A and B beside the model's "
-                     "own weights: {}",
+                     "{}: '{}' is {}: {}. Weft supports adapters that only add A and B to the "
+                     "model's weights: {}",
                      config.where(), key, hf::Shown(value.dump()), what, next);
 }
 
@@ -103,9 +103,9 @@ Status CheckKeys(const Config& config) {
         }
         if (value == 0) continue;
         return UnsupportedAdapter(
-            config, key, value, "Weft does not know what this key does to the model",
-            "take the key out if it does nothing, or merge the adapter with the "
-            "program that made it, and use that model");
+            config, key, value, "the effect of this key is not known to Weft",
+            "remove the key if it has no effect, or merge the adapter with the program that made "
+            "it, and use that model");
     }
     return {};
 }
@@ -124,18 +124,19 @@ Status CheckBegin(const Config& config) {
                          began == "olora" || began == "lora_ga" || began == "loftq";
     if (!changes) {
         return UnsupportedAdapter(config, "init_lora_weights", *found,
-                                  "Weft does not know this beginning, which may change the model's "
-                                  "weights",
+                                  "this initialization is not known to Weft, and may change the "
+                                  "model's weights",
                                   kMerge);
     }
     return UnsupportedAdapter(
         config, "init_lora_weights", *found,
-        "this beginning changes the model's weights, and the adapter belongs to the changed ones",
+        "this initialization changes the model's weights, and the adapter only fits the changed "
+        "ones",
         began == "loftq"
-            ? "merge it with peft, or, where MODEL is the model that LoftQ wrote, set the key to "
-              "true"
-            : "convert it with peft's save_pretrained(..., path_initial_model_for_weight_conversion"
-              "=...), or, where MODEL has the changed weights, set the key to true");
+            ? "merge it with peft; or, if MODEL is the model written by LoftQ, set the key to true"
+            : "convert it with peft's save_pretrained(..., "
+              "path_initial_model_for_weight_conversion=...), or, if MODEL has the changed "
+              "weights, set the key to true");
 }
 
 Status CheckKind(const Config& config) {
@@ -144,7 +145,8 @@ Status CheckKind(const Config& config) {
     std::ranges::transform(upper, upper.begin(), [](unsigned char c) { return std::toupper(c); });
     if (upper == "LORA") return {};
     return MakeError(ErrorCode::kUnsupported,
-                     "{}: peft_type is {}; expected LORA. Weft knows no other kind of adapter: {}",
+                     "{}: peft_type is {}; expected LORA. Other kinds of adapters are not "
+                     "supported: {}",
                      config.where(), hf::Shown(type), kMerge);
 }
 
@@ -177,8 +179,8 @@ Error UnknownTargets(const Config& config) {
     }
     return MakeError(ErrorCode::kUnsupported,
                      "{}: 'target_modules' is the pattern {}, and there is no "
-                     "adapter_model.safetensors that would say which modules it means; expected a "
-                     "list of modules, as [\"q_proj\", \"v_proj\"]",
+                     "adapter_model.safetensors from which to take the modules; expected a list of "
+                     "modules, such as [\"q_proj\", \"v_proj\"]",
                      config.where(), hf::Shown(config.json().at("target_modules").dump()));
 }
 

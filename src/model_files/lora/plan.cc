@@ -66,8 +66,8 @@ Error NoTarget(const LoraPlan& plan, const std::string& word, const std::string&
         std::ranges::find_if(experts, [&](const std::string& e) { return Means(word, e); });
     if (expert != experts.end()) {
         return MakeError(ErrorCode::kUnsupported,
-                         "{}: '{}' is {} of {}, and adapters beside experts are not supported. "
-                         "Leave it out: the experts stay as they are",
+                         "{}: '{}' is {} of {}, and adapters for experts are not supported. Leave "
+                         "it out: the experts then stay unchanged",
                          who, word, *expert, model);
     }
     return MakeError(plan.words.from.empty() ? ErrorCode::kUsage : ErrorCode::kUnsupported,
