@@ -214,7 +214,7 @@ Result<FileType> FindFileType(std::string_view name) {
     for (const FileType& type : kFileTypes) {
         if (wanted == type.name) return type;
     }
-    return MakeError(ErrorCode::kUsage, "TYPE '{}' is unknown; there are {}", name,
+    return MakeError(ErrorCode::kUsage, "TYPE '{}' is unknown; expected one of {}", name,
                      FileTypeNames());
 }
 

@@ -84,7 +84,8 @@ Status Importance::ReadGguf() {
         const bool floats =
             tensor.dtype == DType::kF32 && counts != nullptr && counts->dtype == DType::kF32;
         if (!floats) {
-            return MakeError(ErrorCode::kCorrupt, "{}: '{}' needs {}{} beside it, both F32", path_,
+            return MakeError(ErrorCode::kCorrupt, "{}: '{}' needs a tensor {}{}; both must be F32",
+                                                  path_,
                              tensor.name, name, kCounts);
         }
         WEFT_ASSIGN(std::vector<float> sums, file.ReadFloats(tensor));
@@ -99,8 +100,8 @@ Status Importance::ReadOld(std::string_view bytes) {
     int32_t count = 0;
     const auto corrupt = [&](int32_t entry) {
         return MakeError(ErrorCode::kCorrupt,
-                         "{}: no importance matrix: entry {} of {} is cut short or makes no sense. "
-                         "Expected the GGUF or the .dat file that llama-imatrix writes",
+                         "{}: not an importance matrix: entry {} of {} is truncated or invalid. "
+                         "Expected a GGUF or .dat file from llama-imatrix",
                          path_, entry + 1, count);
     };
     if (!reader.Take(count) || count < 1) return corrupt(0);
@@ -129,7 +130,7 @@ Result<Importance> Importance::Read(const std::string& path) {
     }
     if (importance.size() == 0) {
         return MakeError(ErrorCode::kCorrupt,
-                         "{}: no importance matrix: no tensor NAME.in_sum2 in it", path);
+                         "{}: not an importance matrix: it has no tensor NAME.in_sum2", path);
     }
     return importance;
 }

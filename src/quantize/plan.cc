@@ -67,7 +67,7 @@ class Planner {
 Status Planner::ReadFacts() {
     if (source_.tensors().empty()) {
         return MakeError(ErrorCode::kUnsupported,
-                         "{}: a vocabulary without weights: there is nothing to quantize",
+                         "{}: a vocabulary without weights has nothing to quantize",
                          source_.name());
     }
     WEFT_ASSIGN(facts_.layers, Hyper(source_, "block_count", 0));
@@ -135,7 +135,7 @@ Result<PlannedTensor> Planner::Choose(const model_files::TensorInfo& tensor) {
         planned.to = rule->rule->type;
         if (tensor.cols % Info(planned.to).block_elements != 0) {
             return MakeError(ErrorCode::kUsage,
-                             "--tensor '{}={}': {} has rows of {}, which are no whole blocks of {}",
+                             "--tensor '{}={}': {} has rows of {}; expected whole blocks of {}",
                              rule->rule->pattern, Info(planned.to).name, tensor.name, tensor.cols,
                              Info(planned.to).block_elements);
         }
@@ -164,8 +164,8 @@ Status Planner::CheckRounding(const model_files::TensorInfo& tensor, DType to) c
     if (options_.allow_requantize) return {};
     return MakeError(
         ErrorCode::kDenied,
-        "{}: tensor '{}' is {} already, and to round it to {} adds the errors of both. "
-        "Start from the F16 or BF16 model; --allow-requantize does it all the same",
+        "{}: tensor '{}' is quantized to {} already; quantizing it again to {} adds a second "
+        "error. Start from the F16 or BF16 model, or use --allow-requantize",
         source_.name(), tensor.name, Info(tensor.dtype).name, Info(to).name);
 }
 
@@ -175,13 +175,13 @@ Status Planner::CheckImportance(const model_files::TensorInfo& tensor, DType to)
     const std::string_view type = Info(to).name;
     if (options_.importance != nullptr) {
         return MakeError(ErrorCode::kUsage,
-                         "{}: '{}' is not in it, and as {} it is useless without. Give it another "
-                         "type: --tensor '{}=Q3_K'",
+                         "{}: no entry for tensor '{}', which is unusable as {} without one. Give "
+                         "the tensor another type: --tensor '{}=Q3_K'",
                          options_.importance->path(), tensor.name, type, tensor.name);
     }
     return MakeError(ErrorCode::kUsage,
-                     "tensor '{}' would be {}, which is useless without an importance matrix: {}. "
-                     "Of about the size, and without: Q2_K, Q3_K_S, IQ3_S",
+                     "tensor '{}' would be {}, which is unusable without an importance matrix: {}. "
+                     "Types of similar size that need none: Q2_K, Q3_K_S, IQ3_S",
                      tensor.name, type, options_.importance_advice);
 }
 
@@ -193,8 +193,8 @@ Result<const std::vector<float>*> Planner::ImportanceOf(
     const auto experts = static_cast<size_t>(tensor.rows / tensor.dims[1]);
     if (found->size() == cols || found->size() == cols * experts) return found;
     return MakeError(ErrorCode::kCorrupt,
-                     "{}: '{}' has {} values, but the tensor has {} columns{}. Is it of another "
-                     "model?",
+                     "{}: '{}' has {} values, but the tensor has {} columns{}. Does the matrix "
+                     "belong to another model?",
                      options_.importance->path(), tensor.name, found->size(), tensor.cols,
                      experts > 1 ? fmt::format(" and {} experts", experts) : "");
 }
@@ -231,8 +231,8 @@ Result<QuantizePlan> Planner::Make() {
     for (const CompiledRule& rule : rules_) {
         if (rule.used) continue;
         return MakeError(ErrorCode::kUsage,
-                         "--tensor '{}={}' fits no tensor that would be rounded; 'weft inspect {}' "
-                         "lists them",
+                         "--tensor '{}={}' matches no tensor that is quantized; 'weft inspect {}' "
+                         "lists the tensors",
                          rule.rule->pattern, Info(rule.rule->type).name, source_.name());
     }
     return plan;

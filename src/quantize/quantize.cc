@@ -266,8 +266,8 @@ Result<uint64_t> WriteQuantized(const model_files::ModelSource& source, const Qu
     WEFT_ASSIGN(const bool kept, WriteFolderTokenizer(source, writer));
     if (kept) {
         Log(LogLevel::kWarning,
-            "{}: GGUF has no name for this tokenizer, so its tokenizer.json is kept in the file: "
-            "Weft runs it as it is, other programs find no tokenizer",
+            "{}: GGUF has no name for this tokenizer, so its tokenizer.json is stored in the file: "
+            "Weft reads it, other programs find no tokenizer",
             source.folder());
     }
     for (const PlannedTensor& planned : plan.tensors) {
