@@ -34,7 +34,8 @@ class CommandsOfCore : public Commands {
         for (size_t i = 0; i < most.size(); ++i) {
             if (uint64_t{first[i]} + count[i] <= most[i]) continue;
             failed_ = MakeError(ErrorCode::kUnsupported,
-                                "{}: {} x {} x {} workgroups; the device takes {} x {} x {}",
+                                "{}: {} x {} x {} workgroups; the device supports at most {} x {} "
+                                "x {}",
                                 core_->Who(), first[0] + count[0], first[1] + count[1],
                                 first[2] + count[2], most[0], most[1], most[2]);
             return;

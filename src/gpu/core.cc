@@ -153,7 +153,7 @@ bool Core::Settled() {
         return true;
     }
     if (!abandoned.exchange(true)) {
-        Log(LogLevel::kWarning, "{}: a submission is not done after {} ms; its memory is left",
+        Log(LogLevel::kWarning, "{}: a submission is not done after {} ms; its memory is not freed",
             Who(), kSettleMs);
     }
     return false;

@@ -43,8 +43,8 @@ Status CheckLayer(const Calls& calls) {
         if (std::string_view(layers[i].layerName) == kLayer) return {};
     }
     return MakeError(ErrorCode::kUnsupported,
-                     "Vulkan: validation is asked for, but {} is not installed (package "
-                     "vulkan-validationlayers)",
+                     "Vulkan: {} is not installed, which validation needs: install "
+                     "vulkan-validationlayers",
                      kLayer);
 }
 
@@ -75,8 +75,8 @@ Status Instance::Create(bool validate) {
     if (result != VK_SUCCESS) return CallError(kWho, "vkEnumerateInstanceVersion", result);
     if (version < VK_API_VERSION_1_2) {
         return MakeError(ErrorCode::kUnsupported,
-                         "Vulkan: the loader is of version {}.{}; 1.2 is needed: install a newer "
-                         "libvulkan1",
+                         "Vulkan: the loader has version {}.{}; expected 1.2 or later: install a "
+                         "newer libvulkan1",
                          VK_API_VERSION_MAJOR(version), VK_API_VERSION_MINOR(version));
     }
     if (validate) WEFT_TRY(CheckLayer(calls_));

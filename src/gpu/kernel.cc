@@ -109,20 +109,21 @@ Status CheckCode(const Core& core, const KernelCode& code) {
     const Description& gpu = core.physical.description;
     if (code.spirv.empty()) {
         return MakeError(ErrorCode::kUnsupported,
-                         "{}: kernel {} is not in this build: it was made without glslc, or with "
-                         "one that lacks what the kernel needs",
+                         "{}: kernel {} is not in this build: it was built without glslc, or with "
+                         "a glslc that lacks a feature of the kernel",
                          core.Who(), code.name);
     }
     if (!code.constants.empty() && code.constants[0] > gpu.most_invocations) {
         return MakeError(ErrorCode::kUnsupported,
-                         "{}: kernel {} asks for workgroups of {} invocations, the device takes {}",
+                         "{}: kernel {} needs workgroups of {} invocations; the device supports at "
+                         "most {}",
                          core.Who(), code.name, code.constants[0], gpu.most_invocations);
     }
     const bool fits = (code.subgroup & (code.subgroup - 1)) == 0 &&
                       code.subgroup >= gpu.least_subgroup && code.subgroup <= gpu.most_subgroup;
     if (code.subgroup != 0 && !fits) {
         return MakeError(ErrorCode::kUnsupported,
-                         "{}: kernel {} asks for subgroups of {}, the device has {} to {}",
+                         "{}: kernel {} needs subgroups of {}; the device supports {} to {}",
                          core.Who(), code.name, code.subgroup, gpu.least_subgroup,
                          gpu.most_subgroup);
     }

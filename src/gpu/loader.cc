@@ -93,8 +93,9 @@ std::string ResultName(VkResult result) {
 Error CallError(std::string_view who, std::string_view call, VkResult result) {
     if (result == VK_ERROR_DEVICE_LOST) {
         return MakeError(ErrorCode::kPeerLost,
-                         "{}: the device is lost ({}): its driver gave it up, as after a kernel "
-                         "that ran too long. The kernel's log (dmesg) says why; start again",
+                         "{}: the device is lost ({}): its driver reset it, for example because a "
+                         "GPU kernel ran too long. The system log (dmesg) has the reason; start "
+                         "Weft again",
                          who, call);
     }
     const bool memory =

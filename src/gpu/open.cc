@@ -86,7 +86,8 @@ Status DeviceOfCore::Wait(uint64_t submission, Deadline deadline) {
         const int64_t now_ns = NowNs();
         if (now_ns >= deadline.at_ns()) {
             return MakeError(ErrorCode::kTimeout,
-                             "{}: submission {} is not done within {} ms; {} of {} are. It goes on",
+                             "{}: submission {} is not done within {} ms ({} of {} are done); it "
+                             "continues",
                              core_->Who(), submission, deadline.length_ms(), done,
                              core_->submitted.load());
         }
@@ -129,9 +130,9 @@ Result<std::shared_ptr<Device>> OpenDeviceOf(Loader loader, int index, const Ope
     WEFT_ASSIGN(std::vector<Physical> all, DescribeAll(instance.get()));
     if (index < 0 || static_cast<size_t>(index) >= all.size()) {
         return MakeError(ErrorCode::kNotFound,
-                         "Vulkan: there is no gpu {}: the loader lists {} devices. 'weft inspect "
-                         "--devices' shows them; a driver may be missing (mesa-vulkan-drivers), or "
-                         "permission to /dev/dri/renderD*",
+                         "Vulkan: gpu {} does not exist: the loader lists {} devices. 'weft "
+                         "inspect --devices' shows them; a driver may be missing "
+                         "(mesa-vulkan-drivers), or permission for /dev/dri/renderD*",
                          index, all.size());
     }
     Physical& physical = all[static_cast<size_t>(index)];

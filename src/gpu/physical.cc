@@ -69,13 +69,13 @@ std::string DriverFault(const VkPhysicalDeviceDriverProperties& driver) {
         std::pair(major, minor) >= std::pair(kLeastMesaMajor, kLeastMesaMinor))
         return "";
     return fmt::format(
-        "lavapipe before Mesa {}.{} cuts long loops and computes wrongly; this is '{}'",
+        "lavapipe before Mesa {}.{} ends long loops early and gives wrong results; this is '{}'",
         kLeastMesaMajor, kLeastMesaMinor, driver.driverInfo);
 }
 
 std::string Lacking(const Properties& properties, const Features& has) {
     if (properties.base.properties.apiVersion < VK_API_VERSION_1_2) {
-        return fmt::format("Vulkan 1.2 is needed, the driver has {}",
+        return fmt::format("the driver supports Vulkan {}; expected 1.2 or later",
                            VersionText(properties.base.properties.apiVersion));
     }
     if (const char* name = has.FirstLacking(); name != nullptr)
@@ -88,13 +88,13 @@ std::string Lacking(const Properties& properties, const Features& has) {
         return "the driver lacks subgroup operations in compute shaders";
     const VkPhysicalDeviceLimits& limits = properties.base.properties.limits;
     if (limits.maxComputeSharedMemorySize < kLeastSharedBytes) {
-        return fmt::format("a workgroup has {} bytes of shared memory, kernels need {}",
+        return fmt::format("a workgroup has {} bytes of shared memory; kernels need {}",
                            limits.maxComputeSharedMemorySize, kLeastSharedBytes);
     }
     const uint32_t invocations =
         std::min(limits.maxComputeWorkGroupInvocations, limits.maxComputeWorkGroupSize[0]);
     if (invocations < kLeastInvocations) {
-        return fmt::format("a workgroup has at most {} invocations, kernels need {}", invocations,
+        return fmt::format("a workgroup has at most {} invocations; kernels need {}", invocations,
                            kLeastInvocations);
     }
     return DriverFault(properties.driver);

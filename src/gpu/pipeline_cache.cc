@@ -88,7 +88,7 @@ void PipelineCache::Save() {
     }
     // kDenied: another process is writing it at the moment.
     if (!written.ok() && written.error().code != ErrorCode::kDenied)
-        Log(LogLevel::kWarning, "compiled kernels are not kept: {}", written.error().message);
+        Log(LogLevel::kWarning, "cannot store compiled kernels: {}", written.error().message);
 }
 
 PipelineCache::~PipelineCache() {
