@@ -56,8 +56,7 @@ uint64_t PartialBytes(const std::string& repo_folder, const RepoFile& file) {
 
 Error NotCached(const RepoSpec& spec, const std::string& why) {
     return MakeError(ErrorCode::kNotFound,
-                     "{}: {}. 'weft pull {}' fetches it on this machine; --pull does so before it "
-                     "starts",
+                     "{}: {}. Run 'weft pull {}' on this machine, or use --pull",
                      spec.Text(), why, spec.Text());
 }
 
@@ -81,7 +80,7 @@ Error NotAmong(const std::vector<RepoFile>& files, const std::string& snapshot,
         const std::string& name = offer.what.empty() ? offer.choice.model : offer.what;
         const bool asked = spec.what.empty() || name == spec.what ||
                            HasTag(offer.choice.model, spec.what) || HasTag(name, spec.what);
-        if (asked) return NotCached(spec, "not whole in the cache folder " + snapshot);
+        if (asked) return NotCached(spec, "incomplete in the cache folder " + snapshot);
         others += (others.empty() ? "" : ", ") +
                   (name.empty() ? "the folder (without ':" + spec.what + "')" : Shown(name, 160));
     }
@@ -107,7 +106,7 @@ Result<std::string> FindIn(const std::string& folder, const Config& config, cons
                     ReadTextFile(snapshot + "/" + choice->index, kMostIndexBytes));
         const Status whole = AddShards(*choice, files, index, spec);
         if (!whole.ok() && whole.error().code != ErrorCode::kNotFound) return whole.error();
-        if (!whole.ok()) return NotCached(spec, "not whole in the cache folder " + snapshot);
+        if (!whole.ok()) return NotCached(spec, "incomplete in the cache folder " + snapshot);
     }
     return choice->model.empty() ? snapshot : snapshot + "/" + choice->model;
 }
@@ -130,8 +129,9 @@ Status PlaceBlob(const std::string& content, const std::string& path, const std:
                  bool is_new) {
     if (content.ends_with(kPartSuffix)) {
         return MakeError(ErrorCode::kUnsupported,
-                         "{}: the file system has no symbolic links, and a shard needs them. Pull "
-                         "it without --shard, or set HF_HUB_CACHE to a folder on another one",
+                         "{}: the file system has no symbolic links, which a shard needs. Pull the "
+                         "model without --shard, or set HF_HUB_CACHE to a folder on another file "
+                         "system",
                          path);
     }
     if (is_new) {
@@ -230,8 +230,8 @@ Status CheckSpace(const std::string& folder, uint64_t needed) {
     const uint64_t free = static_cast<uint64_t>(info.f_bavail) * info.f_frsize;
     if (needed <= free) return {};
     return MakeError(ErrorCode::kIo,
-                     "{}: {:.2f} GB are still to come, {:.2f} GB are free there. Make room, or set "
-                     "HF_HUB_CACHE to a folder on a larger disk",
+                     "{}: {:.2f} GB remain to be downloaded, but only {:.2f} GB are free. Free "
+                     "some space, or set HF_HUB_CACHE to a folder on a larger disk",
                      folder, static_cast<double>(needed) * 1e-9, static_cast<double>(free) * 1e-9);
 }
 
@@ -263,8 +263,8 @@ Result<BlobLock> BlobLock::Take(const Config& config, const RepoSpec& spec, cons
         if (deadline.expired()) {
             return MakeError(
                 ErrorCode::kTimeout,
-                "{}: another program holds the lock {}, and fetched nothing for {:.0f} "
-                "s. Is it stopped? It is one of those that 'fuser {}' lists",
+                "{}: another program holds the lock {} and has downloaded nothing for {:.0f} s. Is "
+                "it stopped? 'fuser {}' lists it",
                 file.path, path, static_cast<double>(config.timeout_ms) * 1e-3, path);
         }
         WEFT_TRY(Pause(config, kLockPollMs));

@@ -109,17 +109,15 @@ Result<Choice> ByTag(const std::map<std::string, Group>& groups, const RepoSpec&
     if (matching.size() == 1) return FromGroup(matching.begin()->second, spec);
     if (matching.size() > 1) {
         return MakeError(ErrorCode::kUsage,
-                         "hf:{}: '{}' is in the name of several files; name one of them by its "
-                         "path:{}",
+                         "hf:{}: '{}' matches several files; give the path of one of them:{}",
                          spec.Repo(), spec.what, Shelf(matching));
     }
     if (groups.empty()) {
-        return MakeError(ErrorCode::kNotFound, "hf:{}: no file '{}', and no GGUF at all",
+        return MakeError(ErrorCode::kNotFound, "hf:{}: no file '{}', and no GGUF file",
                          spec.Repo(), spec.what);
     }
     return MakeError(ErrorCode::kNotFound,
-                     "hf:{}: no file '{}', and no GGUF of that type; there "
-                     "are:{}",
+                     "hf:{}: no file '{}', and no GGUF file of that type; available:{}",
                      spec.Repo(), spec.what, Shelf(groups));
 }
 
@@ -227,13 +225,13 @@ Result<Choice> Choose(const std::vector<RepoFile>& files, const RepoSpec& spec) 
     if (groups.size() == 1) return FromGroup(groups.begin()->second, spec);
     if (groups.empty()) {
         return MakeError(ErrorCode::kNotFound,
-                         "{}: neither safetensors with a config.json nor a GGUF among its {} "
-                         "files. A file of it can be named: hf:{}:FILE",
+                         "{}: no GGUF file, and no safetensors with a config.json, among its {} "
+                         "files. To get one file, use hf:{}:FILE",
                          spec.Text(), files.size(), spec.Repo());
     }
     return MakeError(ErrorCode::kUsage,
-                     "{}: {} models in this repository; name one by its type, as in hf:{}:Q4_K_M, "
-                     "or by its path:{}",
+                     "{}: the repository has {} models; give the type of one, such as "
+                     "hf:{}:Q4_K_M, or its path:{}",
                      spec.Text(), groups.size(), spec.Repo(), Shelf(groups));
 }
 
@@ -243,7 +241,7 @@ Status AddShards(Choice& choice, const std::vector<RepoFile>& files, std::string
     for (const std::string& name : names) {
         const auto found = std::ranges::find(files, name, &RepoFile::path);
         if (found == files.end()) {
-            return MakeError(ErrorCode::kNotFound, "{}: {} names {}, which is not there",
+            return MakeError(ErrorCode::kNotFound, "{}: {} lists {}, which is missing",
                              spec.Text(), choice.index, Shown(name));
         }
         choice.files.push_back(*found);

@@ -32,8 +32,8 @@ constexpr int64_t kNoteMs = 250, kSafeNoteMs = 1000, kProgressMs = 100, kTickMs 
 constexpr uint64_t kLeastBytesPerSecond = 1024;
 
 Error FileError(const std::string& path, const char* what) {
-    const char* hint = errno == ENOSPC ? ". The disk is full: make room, and give the same command "
-                                         "again; what is there is kept"
+    const char* hint = errno == ENOSPC ? ". The disk is full: free some space and run the same "
+                                         "command again; downloaded data is kept"
                                        : "";
     return MakeError(ErrorCode::kIo, "{}: cannot {}: {}{}", path, what, std::strerror(errno), hint);
 }
@@ -77,7 +77,7 @@ class PartFile {
             const bool fits = note.ok() && note->hash == file_.hash && note->size == file_.bytes &&
                               static_cast<uint64_t>(info.st_size) == file_.bytes;
             if (fits) return note;
-            Log(LogLevel::kInfo, "{}: the partial file is of another content: starting anew",
+            Log(LogLevel::kInfo, "{}: the partial file belongs to other contents: starting over",
                 file_.path);
         }
         // Unlinked instead of truncated: another process may be reading its ranges.
@@ -218,8 +218,8 @@ class Job {
     }
     Error NeedsRanges() const {
         return MakeError(ErrorCode::kUnsupported,
-                         "{}: its server sends whole files only (it ignores Range), so that no "
-                         "part of it can be fetched. Pull it without --shard",
+                         "{}: the server sends only whole files (it ignores Range), so a shard "
+                         "cannot be downloaded. Pull the model without --shard",
                          file_.path);
     }
 
@@ -275,10 +275,10 @@ class Job {
         if (NowNs() - gain_ns_ <= config_.timeout_ms * 1'000'000 || error_) return;
         error_ = MakeError(
             ErrorCode::kTimeout,
-            "{}: {} bytes came in {:.0f} s, less than 1 KiB/s: given up{}{}. What is "
-            "there is kept; the same command goes on from it",
+            "{}: given up: {} bytes in {:.0f} s, less than 1 KiB/s{}{}. Downloaded data is kept; "
+            "run the same command to continue",
             file_.path, bytes - gain_bytes_, static_cast<double>(config_.timeout_ms) * 1e-3,
-            last_trouble_.empty() ? "" : "; last trouble: ", last_trouble_);
+            last_trouble_.empty() ? "" : "; last error: ", last_trouble_);
         halt_ = true;
     }
 
@@ -388,8 +388,8 @@ class Job::PieceSink : public Sink {
         if (!response.linked_etag.empty() && response.linked_etag != file.hash) {
             return MakeError(
                 ErrorCode::kCorrupt,
-                "{}: the listing says its content is {}, the server {}. Was it changed "
-                "just now? Pull it again",
+                "{}: its content is {} according to the listing, but {} according to the server. "
+                "Was it changed just now? Pull it again",
                 file.path, file.hash, response.linked_etag);
         }
         if (response.status == 206) {
@@ -415,7 +415,7 @@ class Job::PieceSink : public Sink {
 
     Status Data(std::span<const std::byte> bytes) override {
         if (bytes.size() > piece_.end - piece_.begin - buffer_.size()) {
-            return MakeError(ErrorCode::kCorrupt, "{}: more bytes came than were asked for",
+            return MakeError(ErrorCode::kCorrupt, "{}: the server sent more bytes than requested",
                              job_.file_.path);
         }
         buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
@@ -446,7 +446,7 @@ class Job::PieceSink : public Sink {
         if (parsed && total != job_.file_.bytes) return WrongSize(total);
         if (!parsed || range.begin != piece_.begin || range.end > piece_.end) {
             return MakeError(
-                ErrorCode::kCorrupt, "{}: asked for bytes {} to {}, the server answers with '{}'",
+                ErrorCode::kCorrupt, "{}: requested bytes {} to {}, but the server sent '{}'",
                 job_.file_.path, piece_.begin, piece_.end - 1, Shown(response.content_range));
         }
         return {};
@@ -454,8 +454,8 @@ class Job::PieceSink : public Sink {
 
     Error WrongSize(uint64_t bytes) const {
         return MakeError(ErrorCode::kCorrupt,
-                         "{}: the listing says {} bytes, the server has {}. Was it changed just "
-                         "now? Pull it again",
+                         "{}: {} bytes according to the listing, but {} according to the server. "
+                         "Was it changed just now? Pull it again",
                          job_.file_.path, job_.file_.bytes, bytes);
     }
 
@@ -519,10 +519,10 @@ Status Job::Recover(Outcome& outcome, bool direct, int failures) {
     const int64_t wait_ms = outcome.wait_ms >= 0 ? outcome.wait_ms : BackoffMs(failures);
     if (failures >= kMostFailures || wait_ms >= config_.timeout_ms) {
         return MakeError(
-            outcome.error->code, "{}; given up after {} attempts{}. What is there is kept",
+            outcome.error->code, "{}; given up after {} attempts{}. Downloaded data is kept",
             outcome.error->message, failures,
             outcome.wait_ms > 0
-                ? fmt::format(" (the server asks to wait {} s, --timeout is {:.0f})",
+                ? fmt::format(" (the server asks to wait {} s; --timeout is {:.0f} s)",
                               wait_ms / 1000, static_cast<double>(config_.timeout_ms) * 1e-3)
                 : std::string());
     }
@@ -549,7 +549,8 @@ Result<Downloaded> Download(const Config& config, const std::string& url, const 
         Job job(config, url, file, part, wanted, !last || wanted != nullptr, on_progress);
         const Status run = job.Run(std::move(note));
         if (job.changed() && !last) {
-            Log(LogLevel::kInfo, "{}: changed on its server meanwhile: starting anew", file.path);
+            Log(LogLevel::kInfo,
+                "{}: the file changed on the server during the download: starting over", file.path);
             part.Discard();
             continue;
         }
@@ -576,14 +577,15 @@ Result<Downloaded> Download(const Config& config, const std::string& url, const 
         }
         part.Discard();
         if (job.downloaded().resumed_bytes > 0 && !last) {
-            Log(LogLevel::kInfo, "{}: what was there of it was wrong: starting anew", file.path);
+            Log(LogLevel::kInfo, "{}: the data from an earlier download was wrong: starting over",
+                                 file.path);
             continue;
         }
         return MakeError(
             ErrorCode::kCorrupt,
-            "{}: {} is {}, the listing says {}. The bytes were removed; pull it again, "
-            "and if it stays so, its server is broken",
-            file.path, file.large ? "its SHA-256" : "its hash as git has it", hash, file.hash);
+            "{}: {} is {}; expected {} from the listing. The data was removed; pull it again. If "
+            "the error persists, the server is at fault",
+            file.path, file.large ? "its SHA-256" : "its git blob hash", hash, file.hash);
     }
 }
 

@@ -251,7 +251,7 @@ Result<std::vector<CachedModel>> MatchCached(const std::vector<CachedModel>& mod
     }
     if (!matching.empty()) return matching;
     return MakeError(ErrorCode::kNotFound,
-                     "{}: not in the cache folder. 'weft list' shows what is there", asked->Text());
+                     "{}: not in the cache folder. 'weft list' shows its models", asked->Text());
 }
 
 }  // namespace weft::hub

@@ -50,7 +50,7 @@ Result<RepoFile> ParseFile(const json& entry, const std::string& source) {
     const std::string* path = Text(entry, "path");
     if (path == nullptr) return Bad(source, "an entry without a path:", entry.type_name());
     if (!IsSafePath(*path)) {
-        return Bad(source, "refused: the listing has a path that would leave its folder:", *path);
+        return Bad(source, "refused: the listing has a path outside its folder:", *path);
     }
     file.path = *path;
     const std::string* oid = Text(entry, "oid");
@@ -138,7 +138,7 @@ Result<std::vector<std::string>> ParseShardIndex(std::string_view text, const st
     for (const auto& [tensor, file] : map->items()) {
         const std::string* name = file.get_ptr<const std::string*>();
         if (name == nullptr || !IsSafePath(*name) || name->find('/') != name->npos) {
-            return Bad(source, "a shard's name is none: that of", tensor);
+            return Bad(source, "not the name of a shard: that of", tensor);
         }
         names.insert(*name);
     }

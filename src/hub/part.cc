@@ -102,7 +102,7 @@ Result<PartNote> ParseNote(std::string_view text) {
         const bool numbers = pair.is_array() && pair.size() == 2 && Number(pair[0], range.begin) &&
                              Number(pair[1], range.end);
         if (!numbers || range.begin >= range.end || range.end > note.size) {
-            return NotANote("a range that is none");
+            return NotANote("an invalid range");
         }
         note.done.Add(range);
     }
@@ -120,8 +120,8 @@ Result<std::optional<RangeSet>> HeldRanges(const std::string& path) {
         if (note.ok() && !error && note->size == size) return std::optional(note->done);
     }
     return MakeError(ErrorCode::kCorrupt,
-                     "{}: an unfinished download, and no note says which bytes of it are there. "
-                     "'weft pull' fetches it anew",
+                     "{}: an unfinished download without the note of its ranges. Run 'weft pull' "
+                     "to download it again",
                      path);
 }
 

@@ -47,7 +47,7 @@ Result<std::vector<RepoFile>> ListFiles(Connection& connection, const Config& co
         if (next.starts_with("/")) next = config.endpoint + next;
         if (!next.empty() && !SameOrigin(next, config.endpoint)) {
             return MakeError(ErrorCode::kDenied,
-                             "{}: refused: the listing goes on at another host, {}", spec.Text(),
+                             "{}: refused: the listing continues on another host, {}", spec.Text(),
                              Shown(next));
         }
         url = std::move(next);
@@ -131,8 +131,8 @@ class Puller {
         }
         if (!ranges.is_all) {
             return MakeError(ErrorCode::kUnsupported,
-                             "{}: after {} rounds it is not clear what this shard is made of. Pull "
-                             "it without --shard",
+                             "{}: the ranges of this shard are still not known after {} rounds. "
+                             "Pull the model without --shard",
                              spec_.Text(), kMostRounds);
         }
         for (auto& [path, part] : parts) {
@@ -305,9 +305,9 @@ Result<Pulled> Offline(const Config& config, const RepoSpec& spec) {
     if (!found.ok() || !found->starts_with(whole)) {
         return MakeError(ErrorCode::kDenied,
                          "{}: {} the cache folder {}, and HF_HUB_OFFLINE (or TRANSFORMERS_OFFLINE) "
-                         "is set, so that it is not fetched. Unset it to go on",
+                         "forbids a download. Unset it to download the model",
                          spec.Text(),
-                         found.ok() ? "there are only shards of it in" : "it is not in",
+                         found.ok() ? "only shards of it are in" : "it is not in",
                          config.cache);
     }
     Pulled pulled;
@@ -322,7 +322,7 @@ Result<Pulled> Run(const Config& config, const RepoSpec& spec, const PlanShard* 
     auto pulled = Puller(config, spec, plan, on_state).Run();
     if (pulled.ok() || pulled.error().code != ErrorCode::kCancelled) return pulled;
     return MakeError(ErrorCode::kCancelled,
-                     "{}: stopped. What came is kept; the same command goes on from it",
+                     "{}: stopped. Downloaded data is kept; run the same command to continue",
                      spec.Text());
 }
 

@@ -71,7 +71,7 @@ class Removal {
             return {};
         }
         return MakeError(ErrorCode::kDenied, "{}: {}. Nothing was removed", folder_,
-                         error ? error.message() : "leads out of the cache folder");
+                         error ? error.message() : "points outside the cache folder");
     }
 
     fs::path SnapshotOf() const {
@@ -122,7 +122,7 @@ class Removal {
         held_locks_.push_back(fd);
         if (::flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return {};
         return MakeError(ErrorCode::kDenied,
-                         "{}: another program is fetching it ('fuser {}' lists it). Nothing was "
+                         "{}: another program is downloading it ('fuser {}' lists it). Nothing was "
                          "removed",
                          model_.spec.Text(), path);
     }
@@ -185,7 +185,8 @@ class Removal {
             }
             if (!error || error == std::errc::no_such_file_or_directory) continue;
             return MakeError(ErrorCode::kIo,
-                             "{}/snapshots: cannot see what else needs the contents: {}. They stay",
+                             "{}/snapshots: cannot find out which other snapshots need the "
+                             "contents: {}. They are kept",
                              base, error.message());
         }
         return needed;

@@ -79,7 +79,7 @@ std::string ShortNameHint(const std::string& word) {
         same_family += same_family.empty() ? "" : ", ";
         same_family += name.name;
     }
-    if (!same_family.empty()) return " Short names that begin so: " + same_family + ".";
+    if (!same_family.empty()) return " Short names that begin with it: " + same_family + ".";
     return DidYouMean(word, names);
 }
 

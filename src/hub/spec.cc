@@ -68,7 +68,8 @@ std::string Trimmed(const std::string& text) {
 Status CheckToken(const std::string& token, const std::string& source) {
     const bool plain = std::ranges::all_of(token, [](char c) { return c > ' ' && c < 127; });
     if (plain && token.size() <= kMostToken) return {};
-    return MakeError(ErrorCode::kUsage, "{}: not a token: blanks or odd characters in it", source);
+    return MakeError(ErrorCode::kUsage, "{}: not a token: it has blanks or special characters",
+                                        source);
 }
 
 Status FindToken(Config& config, const std::string& hf_home, const std::string& home) {
@@ -161,9 +162,8 @@ Result<RepoSpec> ParseSpec(std::string_view word) {
     }
     if (IsName(spec.owner) && IsName(spec.name) && IsRevision(spec.revision)) return spec;
     return MakeError(ErrorCode::kUsage,
-                     "'{}' names no model of the Hub; expected "
-                     "[hf:]OWNER/NAME[@REVISION][:FILE or QUANTIZATION], such as "
-                     "hf:Qwen/Qwen3-8B-GGUF:Q4_K_M, or the address of its page",
+                     "'{}' is not a model of the Hub; expected [hf:]OWNER/NAME[@REVISION][:FILE or "
+                     "QUANTIZATION], such as hf:Qwen/Qwen3-8B-GGUF:Q4_K_M, or the URL of its page",
                      word.substr(0, 200));
 }
 

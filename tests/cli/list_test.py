@@ -91,8 +91,8 @@ class List(CacheTest):
     def test_another_type_is_there(self):
         self.cache.add("o", "n-GGUF", {"n-Q8_0.gguf": MODEL, "n-Q4_0.gguf": MODEL})
         said = self.weft("show", "hf:o/n-GGUF:Q5_K_M", status=1)
-        self.assertIn("there are: Q4_0, Q8_0. 'weft pull hf:o/n-GGUF:Q5_K_M'", said)
-        self.assertNotIn("not whole", said)
+        self.assertIn("there are: Q4_0, Q8_0. Run 'weft pull hf:o/n-GGUF:Q5_K_M'", said)
+        self.assertNotIn("incomplete", said)
 
     def test_models(self):
         size = os.path.getsize(MODEL)
@@ -231,7 +231,7 @@ class Remove(CacheTest):
         self.rm("o/link")
         self.assertFalse(snapshot.exists())
         self.assertEqual(self.rm(f"o/n@{OTHER}")[0]["freed_bytes"], 0)
-        self.assertIn("leads out of the cache folder",
+        self.assertIn("points outside the cache folder",
                       self.weft("rm", "o/away", "--yes", status=1))
         self.assertEqual(treasure.read_bytes(), b"treasure")
         self.assertTrue((outside / "repo").joinpath(*away.parts[-2:], "a-Q8_0.gguf").exists())
@@ -245,7 +245,7 @@ class Remove(CacheTest):
         locks.mkdir(parents=True)
         with open(locks / f"{digest}.lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            self.assertIn("waiting for another program",
+            self.assertIn("another program is downloading",
                           self.weft("rm", "o/n:Q4_0", "--yes", status=1))
         self.assertEqual(len(self.list()), 2)
         (locks / f"{digest}.lock").unlink()
@@ -262,7 +262,8 @@ class Remove(CacheTest):
         other.chmod(0)
         self.addCleanup(other.chmod, 0o755)
         blobs = self.cache.blobs("o", "n")
-        self.assertIn("cannot see what else", self.weft("rm", "o/n:Q8_0", "--yes", status=1))
+        self.assertIn("cannot find out which other snapshots",
+                      self.weft("rm", "o/n:Q8_0", "--yes", status=1))
         self.assertEqual(self.cache.blobs("o", "n"), blobs)
 
     def test_names_that_a_terminal_would_obey(self):

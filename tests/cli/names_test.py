@@ -206,11 +206,12 @@ class Models(NamesTest):
 
     def test_what_was_tried(self):
         said = self.refused("run", "o/n:Q8_0", "-p", "a", status=1)
-        for word in ("o/n:Q8_0: no file or folder", "hf:o/n:Q8_0", str(self.cache.path),
+        for word in ("o/n:Q8_0: no such file or folder", "hf:o/n:Q8_0", str(self.cache.path),
                      "weft pull hf:o/n:Q8_0"):
             self.assertIn(word, said)
         said = self.refused("run", "qwen3:8b", "-p", "a", status=1)
-        for word in ("qwen3:8b: no file or folder", "hf:Qwen/Qwen3-8B-GGUF:Q4_K_M", "weft pull"):
+        for word in ("qwen3:8b: no such file or folder", "hf:Qwen/Qwen3-8B-GGUF:Q4_K_M",
+                     "weft pull"):
             self.assertIn(word, said)
         said = self.refused("run", "models/none.gguf", "-p", "a", status=1)
         self.assertNotIn("hf:", said)

@@ -96,11 +96,11 @@ TEST(HubNames, ChoiceOfGguf) {
     EXPECT_NE(several.find("4.00 GB  BF16/x-BF16-00001-of-00002.gguf (2 parts)"), std::string::npos)
         << several;
     EXPECT_EQ(several.find("mmproj"), std::string::npos) << several;
-    EXPECT_NE(Chosen(shelf, "o/n:Q6_K").find("no GGUF of that type"), std::string::npos);
+    EXPECT_NE(Chosen(shelf, "o/n:Q6_K").find("no GGUF file of that type"), std::string::npos);
     EXPECT_NE(Chosen({"a-Q4_0.gguf", "b-Q4_0.gguf"}, "o/n:Q4_0").find("several"),
               std::string::npos);
     EXPECT_NE(Chosen({"x-00002-of-00002.gguf"}, "o/n").find("1 of its 2 parts"), std::string::npos);
-    EXPECT_NE(Chosen({"x.bin"}, "o/n").find("neither"), std::string::npos);
+    EXPECT_NE(Chosen({"x.bin"}, "o/n").find("no GGUF file"), std::string::npos);
 }
 
 TEST(HubNames, ChoiceOfFolder) {

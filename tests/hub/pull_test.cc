@@ -200,7 +200,7 @@ TEST_F(PullTest, WrongContent) {
     EXPECT_TRUE(fs::is_empty(Folder() + "/blobs"));
     file = {{"path", "x.gguf"}, {"text", std::string(200, 'x')}, {"flip", true}};
     server_->Set({{"files", {file}}});
-    ExpectError("o/n", ErrorCode::kCorrupt, "hash as git has it");
+    ExpectError("o/n", ErrorCode::kCorrupt, "its git blob hash");
     file = Large("x.gguf", 300'000);
     file["listed_hash"] = std::string(64, '1');
     server_->Set({{"files", {file}}});
@@ -213,7 +213,7 @@ TEST_F(PullTest, WrongSize) {
         json file = Large("x.gguf", kPullBig);
         file["listed_size"] = size;
         server_->Set({{"files", {file}}});
-        ExpectError("o/n", ErrorCode::kCorrupt, "the listing says");
+        ExpectError("o/n", ErrorCode::kCorrupt, "according to the listing");
     }
     EXPECT_TRUE(fs::is_empty(Folder() + "/blobs"));
 }
@@ -368,7 +368,7 @@ TEST_F(PullTest, NoRoom) {
     json file = Large("x.gguf", 10);
     file["listed_size"] = uint64_t{1} << 49;
     server_->Set({{"files", {file}}});
-    ExpectError("o/n", ErrorCode::kIo, "free there");
+    ExpectError("o/n", ErrorCode::kIo, "GB are free");
 }
 
 }  // namespace
