@@ -1,4 +1,5 @@
-// CRC-32C: the examples of RFC 3720, and every length, start and cut against the portable form.
+// CRC-32C: the examples of RFC 3720, and every length, start and division of a message against the
+// portable form.
 #include "base/crc32c.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Text for a descriptor whose reader stops, goes on, goes away or is shared.
+// Text for a descriptor whose reader stops, resumes, disappears or is shared.
 #include "base/descriptor_writer.h"
 
 #include <fcntl.h>
@@ -29,7 +29,7 @@ struct Pipe {
         EXPECT_EQ(::pipe2(fds, O_CLOEXEC), 0);
         EXPECT_GE(::fcntl(fds[1], F_SETPIPE_SZ, 4096), 4096);
     }
-    // As much as there is, until the text ends with `end`.
+    // Reads until the text ends with `end`.
     std::string ReadUntil(std::string_view end) {
         std::string text;
         const Deadline deadline = Deadline::In(kPatienceMs);
@@ -48,7 +48,7 @@ struct Pipe {
 };
 
 DescriptorWriter& WriterOf(const Pipe& pipe) {
-    static std::vector<DescriptorWriter*> writers;  // (reachable: no leak)
+    static std::vector<DescriptorWriter*> writers;  // (still reachable: not a leak)
     writers.push_back(new DescriptorWriter(pipe.fds[1], Dropped));
     return *writers.back();
 }
@@ -72,7 +72,7 @@ TEST(DescriptorWriter, WriteIsDoneWhenItReturns) {
     Pipe pipe;
     DescriptorWriter& writer = WriterOf(pipe);
     int there = 0;
-    for (int i = 0; i < 20; ++i) {  // (the machine may be too busy for the patience of some)
+    for (int i = 0; i < 20; ++i) {  // (on a busy machine, some writes may exceed the patience)
         writer.Write("x");
         pollfd entry{pipe.fds[0], POLLIN, 0};
         there += ::poll(&entry, 1, 0);
@@ -81,12 +81,12 @@ TEST(DescriptorWriter, WriteIsDoneWhenItReturns) {
     EXPECT_GT(there, 0);
 }
 
-// Threads go on however long nobody reads, and the reader hears how much it missed.
+// Threads continue however long the reader stops, and the reader is told how much it missed.
 TEST(DescriptorWriter, AStoppedReaderBlocksNobodyAndIsToldWhatItMissed) {
     Pipe pipe;
     DescriptorWriter& writer = WriterOf(pipe);
     const std::string line = std::string(999, 'a') + "\n";
-    constexpr int kThreads = 4, kLines = 1000;  // four times what is queued
+    constexpr int kThreads = 4, kLines = 1000;  // four times the queue's capacity
     std::vector<std::thread> threads;
     for (int i = 0; i < kThreads; ++i) {
         threads.emplace_back([&] {
@@ -145,7 +145,7 @@ TEST(DescriptorWriter, KeepsTheFirstErrorAndGoesOn) {
     EXPECT_EQ(writer.error(), EPIPE);
 }
 
-// A child without the thread, and with a queue that is the parent's to write.
+// A child without the thread, with a queue that the parent must write.
 TEST(DescriptorWriter, AForkedChildWritesToo) {
     Pipe pipe;
     DescriptorWriter& writer = WriterOf(pipe);

@@ -68,7 +68,7 @@ TEST(File, RefusesWhatIsNotAFile) {
     ExpectError(File::Open(dir.path()), ErrorCode::kIo, dir.path(), "not a regular file");
     const std::string fifo = dir / "fifo";
     ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
-    ExpectError(File::Open(fifo), ErrorCode::kIo, fifo, "not a regular file");  // and no wait
+    ExpectError(File::Open(fifo), ErrorCode::kIo, fifo, "not a regular file");  // and does not wait
     ExpectError(MappedFile::Open(dir / "absent"), ErrorCode::kNotFound, "absent", "No such file");
     Write(dir / "empty", "");
     ExpectError(MappedFile::Open(dir / "empty"), ErrorCode::kCorrupt, "empty", "empty");
@@ -94,7 +94,7 @@ TEST(MappedFile, SaysWhichLimitIsInItsWay) {
     const TempDir dir;
     Write(dir / "large", "x");
     ASSERT_EQ(::truncate((dir / "large").c_str(), 4ll << 30), 0);
-    uint64_t pages = 0;  // of addresses that this process has
+    uint64_t pages = 0;  // of this process's address space
     std::ifstream("/proc/self/statm") >> pages;
     rlimit before{};
     ASSERT_EQ(::getrlimit(RLIMIT_AS, &before), 0);

@@ -1,5 +1,5 @@
-// SHA-256 and HMAC against the published vectors (FIPS 180-4 examples, RFC 4231); the checksum's
-// promises.
+// SHA-256 and HMAC against the published vectors (FIPS 180-4 examples, RFC 4231); the guarantees of
+// the checksum.
 #include "base/hash.h"
 
 #include <gtest/gtest.h>

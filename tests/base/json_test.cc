@@ -26,7 +26,7 @@ Error ErrorOfText(std::string_view text, const JsonLimits& limits = {}) {
     return parsed.ok() ? Error{} : parsed.error();
 }
 
-// Of this thread's computing: what others do on the machine is none of it.
+// CPU time of this thread, which other processes do not affect.
 double SecondsOf(const std::function<void()>& work) {
     const auto now = [] {
         timespec t{};
@@ -38,7 +38,7 @@ double SecondsOf(const std::function<void()>& work) {
     return now() - begin;
 }
 
-// Random text that is nearly JSON: pieces of it in any order.
+// Random text that is almost JSON: fragments in any order.
 std::string JsonRandomText(std::mt19937& random) {
     static const std::vector<std::string> kPieces = {"{",
                                                      "}",
@@ -72,7 +72,7 @@ std::string JsonRandomText(std::mt19937& random) {
     return text;
 }
 
-// A random value of at most that depth, with keys that come twice.
+// A random value of at most that depth, with repeated keys.
 std::string RandomValue(std::mt19937& random, int depth) {
     const auto kind = random() % (depth > 0 ? 7 : 5);
     std::string text;
@@ -160,12 +160,12 @@ TEST(JsonText, ValuesKeysAndBytesHaveLimits) {
     const Error bytes = ErrorOfText("[1, 2]", {.bytes = 5});
     EXPECT_EQ(bytes.code, ErrorCode::kUnsupported);
     EXPECT_EQ(bytes.message, "JSON of 6 bytes; expected at most 5");
-    // One member that comes often is no way around it.
+    // Repeating one key does not bypass the limit.
     EXPECT_EQ(ErrorOfText("{" + Repeated("\"a\":1,", 20000) + "\"a\":1}").code,
               ErrorCode::kUnsupported);
 }
 
-// What is wrong is said without the text, which may be somebody's prompt.
+// Errors do not quote the text, which may be a user's prompt.
 TEST(JsonText, ErrorsHoldNothingOfTheText) {
     const std::string secret = "xyzzy-secret";
     for (const std::string& text :
@@ -199,7 +199,7 @@ TEST(JsonText, EmptyAndOddTexts) {
 }
 
 // Twice the text takes about twice as long. (nlohmann's callbacks take four times as long for lists
-// of objects, its ordered objects for many keys.) The margin is for a busy machine.
+// of objects, and its ordered objects for many keys.) The margin is for a busy machine.
 TEST(JsonText, TakesTimeInStepWithTheText) {
     const auto objects = [](size_t count) { return "[" + Repeated("{\"a\":[]},", count) + "1]"; };
     const auto keys = [](size_t count) {

@@ -1,4 +1,4 @@
-// Output files: there whole or not at all, and written by one at a time.
+// Output files: complete or absent, and written by one process at a time.
 #include "base/output_file.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// What a terminal would obey is shown, not sent; all else stays as it is.
+// Characters that control a terminal are escaped; all others stay.
 #include "base/printable.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ TEST(Printable, EscapesWhatATerminalObeys) {
     EXPECT_EQ(Printable("\x1b[31ma\nb\rc\td\x7f"), "\\x1b[31ma\\nb\\rc\\td\\x7f");
     EXPECT_EQ(Printable(std::string_view("a\0b", 3)), "a\\x00b");
     EXPECT_EQ(Printable("C:\\dir \"é\" 語 🙂"), "C:\\dir \"é\" 語 🙂");
-    // U+009B begins a command as ESC [ does; U+202E turns the direction of what follows.
+    // U+009B starts a command like ESC [; U+202E reverses the direction of the following text.
     EXPECT_EQ(Printable("\xc2\x9b"
                         "31m"),
               "\\xc2\\x9b31m");

@@ -1,4 +1,4 @@
-// Result, Status, their macros, and what an error makes of the exit status.
+// Result, Status, their macros, and the exit status for an error.
 #include "base/result.h"
 
 #include <gtest/gtest.h>
