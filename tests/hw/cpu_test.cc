@@ -1,4 +1,5 @@
-// What hw/ reads of this machine is plausible, and WEFT_CPU lowers the level but never raises it.
+// Values that hw/ reads from this machine are plausible, and WEFT_CPU lowers the level but never
+// raises it.
 #include "hw/cpu.h"
 
 #include <gtest/gtest.h>
@@ -38,7 +39,7 @@ CpuFeatures Full() {
     return features;
 }
 
-// Kernels for more than 1024 possible cores refuse sets that are smaller than theirs.
+// Kernels built for more than 1024 possible cores refuse smaller sets.
 TEST(Cores, AreFoundAboveTheUsualNumber) {
     std::vector<size_t> asked;
     const auto large = [&](size_t bytes, cpu_set_t* set) {
@@ -52,7 +53,7 @@ TEST(Cores, AreFoundAboveTheUsualNumber) {
     };
     EXPECT_EQ(AllowedCores(large), (std::vector<int>{3, 1023, 1024, 8191}));
     EXPECT_EQ(asked, (std::vector<size_t>{128, 256, 512, 1024}));
-    // One that answers nothing: the search ends.
+    // A kernel that always fails: the search ends.
     for (const int error : {EINVAL, EPERM}) {
         const auto none = [&](size_t, cpu_set_t*) {
             errno = error;
@@ -93,7 +94,7 @@ TEST_F(CpuWish, DotProductsMakeNeon) {
     EXPECT_EQ(BestCpuLevel(arm), CpuLevel::kNeon);
 }
 
-#if defined(__aarch64__)  // whose WEFT_CPU knows these levels
+#if defined(__aarch64__)  // only there WEFT_CPU knows these levels
 TEST_F(CpuWish, ArmIsLoweredAndNeverRaised) {
     CpuFeatures arm;
     arm.dotprod = true;
@@ -105,7 +106,7 @@ TEST_F(CpuWish, ArmIsLoweredAndNeverRaised) {
     EXPECT_EQ(With("reference", arm), CpuLevel::kReference);
 }
 
-// What the kernel's list of features says, by a way that DetectCpu does not take.
+// The kernel's feature list, read by another way than DetectCpu's.
 TEST(Cpu, ArmFeaturesAreThoseOfTheSystem) {
     std::ifstream file("/proc/cpuinfo");
     std::string line;

@@ -1,4 +1,4 @@
-// Stands for libnvidia-ml.so.1: two cards, one that counts energy, one of before Volta.
+// Replaces libnvidia-ml.so.1: two cards, one that counts energy, and one older than Volta.
 #include <chrono>
 #include <cstdint>
 #include <cstdio>

@@ -1,4 +1,4 @@
-// What limits the memory of a process.
+// Limits of a process's memory.
 #include "hw/memory.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace {
 
 class Groups : public testing::Test {
   protected:
-    // Of a group's file.
+    // Writes a file of a group.
     void Put(const std::string& path, const std::string& text) {
         const std::filesystem::path file = dir_ / path;
         std::filesystem::create_directories(file.parent_path());
@@ -29,7 +29,7 @@ class Groups : public testing::Test {
         return group ? std::optional(group->left_bytes) : std::nullopt;
     }
     test::TempDir dir_;
-    std::string path_;  // of the group that it is of
+    std::string path_;  // of the group
 };
 
 TEST_F(Groups, TheTightestOfAllAboveCounts) {
@@ -64,7 +64,7 @@ TEST_F(Groups, NothingToReadIsNoLimit) {
     EXPECT_FALSE(Left("what\n::\n0:"));
 }
 
-// As amdgpu has it: an APU beside a card that is none of its kind.
+// As amdgpu reports it: an APU next to a card that is not an APU.
 TEST_F(Groups, WhatFirmwareSetApartIsFound) {
     Put("drm/card1/device/vendor", "0x1002");
     Put("drm/card1/device/device", "0x744c");

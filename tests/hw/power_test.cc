@@ -1,5 +1,5 @@
-// The power meter over trees of sensors that a test writes: what each covers, what is counted once,
-// counters that wrap, and what is said where nothing can be read.
+// The power meter over sensor trees that a test writes: what each sensor covers, sensors that count
+// once, counters that wrap, and the note if nothing can be read.
 #include "hw/power.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ class Power : public testing::Test {
     void Write(const std::string& path, const std::string& text) {
         const fs::path whole = dir_ / ("sys/class/" + path);
         fs::create_directories(whole.parent_path());
-        // At once, as the kernel's are: the meter's thread reads meanwhile.
+        // Replaced atomically, like the kernel's: the meter's thread reads meanwhile.
         const std::string part = whole.string() + ".part";
         std::ofstream(part) << text << "\n";
         fs::rename(part, whole);
@@ -56,7 +56,7 @@ TEST_F(Power, PackagesAndTheirMemoryCountAndWrap) {
     EXPECT_EQ(meter.note(), "");
     Rapl("intel-rapl:0", "package-0", 3'500'000, 10'000'000);
     Rapl("intel-rapl:0:1", "dram", 250'000, 10'000'000);
-    Rapl("intel-rapl:1", "package-1", 1'000'000, 10'000'000);  // over its end
+    Rapl("intel-rapl:1", "package-1", 1'000'000, 10'000'000);  // past its end
     const auto readings = meter.Read();
     ASSERT_EQ(readings.size(), 3u);
     EXPECT_EQ(readings[0].sensor, "RAPL package-0: a processor");
@@ -64,7 +64,7 @@ TEST_F(Power, PackagesAndTheirMemoryCountAndWrap) {
     EXPECT_EQ(readings[1].sensor, "RAPL dram: a processor's memory");
     EXPECT_NEAR(readings[1].joules, 0.25, 1e-9);
     EXPECT_NEAR(readings[2].joules, 2.0, 1e-9);
-    // Again; and a reading that fails costs nothing.
+    // Again; a failed reading loses nothing.
     fs::remove(dir_ / "sys/class/powercap/intel-rapl:0/energy_uj");
     EXPECT_NEAR(meter.Read()[0].joules, 2.5, 1e-9);
     Rapl("intel-rapl:0", "package-0", 4'500'000, 10'000'000);
@@ -94,7 +94,7 @@ TEST_F(Power, AnApuIsCountedOnce) {
     Hwmon("hwmon5", "amdgpu", {{"power1_average", "80000000"}, {"in0_label", "vddgfx"}});
     EXPECT_EQ(Names(), (Strings{"amdgpu hwmon4 power1_input: the processor with its GPU",
                                 "amdgpu hwmon5 power1_average: a card"}));
-    // That the package can't be read is then no loss.
+    // An unreadable package does not matter then.
     fs::remove(dir_ / "sys/class/powercap/intel-rapl:0/energy_uj");
     EXPECT_EQ(PowerMeter(dir_.path()).note(), "");
 }
@@ -140,7 +140,7 @@ TEST_F(Power, WhatCannotBeReadIsNamedWithTheNextStep) {
     Rapl("intel-rapl:0", "package-0", 1, 10);
     Rapl("intel-rapl:1", "package-1", 1, 10);
     const fs::path file = dir_ / "sys/class/powercap/intel-rapl:0/energy_uj";
-    for (const char* text : {"", "-5", "nan", "energy"}) {  // no counter
+    for (const char* text : {"", "-5", "nan", "energy"}) {  // not a counter
         std::ofstream(file) << text;
         PowerMeter meter(dir_.path());
         EXPECT_EQ(meter.Read().size(), 1u) << text;
