@@ -1,4 +1,4 @@
-// Codes of optimizer states: the nearest of them, and stable.
+// 8-bit codes of optimizer states: nearest codes, and stable narrowing.
 #include "tensor/dynamic_codes.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 namespace weft {
 namespace {
 
-// On both sides of each border between two codes, which itself belongs to the greater one.
+// On both sides of each boundary between two codes; the boundary belongs to the greater code.
 TEST(DynamicCodes, NearestAtEveryBorder) {
     for (const DynamicCodes* codes : {&SignedCodes(), &UnsignedCodes()}) {
         for (int c = 0; c < 255; ++c) {
@@ -29,8 +29,7 @@ TEST(DynamicCodes, NearestAtEveryBorder) {
     }
 }
 
-// Numbers that are not finite have codes, too, and the finite ones of a block keep their scale
-// beside NaNs.
+// Non-finite numbers have codes, too, and the finite ones of a block keep their scale next to NaNs.
 TEST(DynamicCodes, NarrowsWhatIsNotFinite) {
     const std::vector<float> values = {NAN, -3, 1.5f, -NAN};
     std::vector<uint8_t> narrow(values.size());
@@ -42,7 +41,7 @@ TEST(DynamicCodes, NarrowsWhatIsNotFinite) {
     EXPECT_EQ(SignedCodes().value(narrow[0]), 0);
 }
 
-// Numbers that were narrowed once stay as they are, whatever the block's largest one's sign is.
+// Narrowing is idempotent, whatever the sign of the block's largest number.
 TEST(DynamicCodes, WhatWasNarrowedStays) {
     for (const bool is_signed : {true, false}) {
         const DynamicCodes codes(is_signed);

@@ -1,5 +1,5 @@
 // The searching encoders against ggml's errors (tools/make_encode_golden.py), against the plain
-// rounding of quant.h, and each CPU level against the others.
+// rounding of quant.h, and the CPU levels against each other.
 #include "tensor/encode.h"
 #include "support/paths.h"
 
@@ -64,7 +64,7 @@ std::vector<std::byte> Encoded(DType dtype, const Golden& golden, std::span<cons
     return blocks;
 }
 
-// Root of the weighed mean square error over that of the weights.
+// The root of the weighted mean square error, divided by that of the weights.
 double ErrorOf(DType dtype, const Golden& golden, std::span<const std::byte> blocks,
                std::span<const float> importance) {
     std::vector<float> y(golden.x.size());
@@ -89,7 +89,7 @@ TEST(Encode, ErrorIsAtMostThatOfGgml) {
         EXPECT_LE(plain, 1.005 * row.plain) << Info(row.dtype).name;
         const double weighed = ErrorOf(
             row.dtype, golden, Encoded(row.dtype, golden, golden.importance), golden.importance);
-        // Whole code books are searched, which ggml looks through near the rounded weights alone.
+        // Codebooks are searched completely; ggml only searches near the rounded weights.
         const bool book = !CanQuantize(row.dtype);
         EXPECT_LE(weighed, (book ? 0.97 : 1.02) * row.weighed) << Info(row.dtype).name;
         EXPECT_GT(weighed, 0.5 * row.weighed) << Info(row.dtype).name << ": too good to be true";
@@ -97,8 +97,8 @@ TEST(Encode, ErrorIsAtMostThatOfGgml) {
     EXPECT_GE(checked, 20u);
 }
 
-// Least squares cannot be worse than rounding to a scale that it has tried; blocks of large
-// weights are favoured, which may cost a little of the plain error.
+// Least squares cannot be worse than rounding with a scale that it has tried; but blocks favor
+// large weights, which may increase the unweighted error a little.
 TEST(Encode, ErrorIsAtMostThatOfPlainRounding) {
     const Golden golden = ReadGolden();
     for (const DTypeInfo& info : kFileDTypes) {
@@ -125,7 +125,8 @@ std::vector<CpuLevel> Levels() {
     return levels;
 }
 
-// Rows of one and of many blocks, with and without importance, tails of a pack of 16 groups.
+// Rows of one and of many blocks, with and without importance weights, and partial packs of 16
+// groups.
 TEST(Encode, AllLevelsGiveTheSameBits) {
     std::mt19937 random(5);
     std::student_t_distribution<float> heavy(4);
@@ -152,8 +153,8 @@ TEST(Encode, AllLevelsGiveTheSameBits) {
     }
 }
 
-// What a block holds exactly comes back exactly: rounding what was rounded changes nothing. The
-// types with several integers a block find another, as good, description.
+// Exactly representable values survive: quantizing twice changes nothing. Types with several
+// integers per block find another, equally good representation.
 TEST(Encode, RoundedWeightsStayAsTheyAre) {
     const Golden golden = ReadGolden();
     for (const DType dtype : {DType::kF32, DType::kF16, DType::kQ4_0, DType::kQ5_0, DType::kQ8_0,
@@ -180,11 +181,11 @@ TEST(Encode, ZerosAndConstantsAndWildFloats) {
             for (const float constant : {0.75f, -0.75f}) {
                 data.x.assign(512, constant);
                 DequantizeRow(info.dtype, Encoded(info.dtype, data, {}, level), y);
-                // MXFP4 has 0.75 exactly; 2^-8 is what bf16 and Q8_0's steps leave of it.
+                // MXFP4 has 0.75 exactly; 2^-8 is the error of bf16 and of Q8_0's steps.
                 for (const float value : y) EXPECT_NEAR(value, constant, 0.003) << info.name;
             }
             for (size_t i = 0; i < 512; ++i) data.x[i] = wild[i * 7 % 8];
-            DequantizeRow(info.dtype, Encoded(info.dtype, data, {}, level), y);  // no trap
+            DequantizeRow(info.dtype, Encoded(info.dtype, data, {}, level), y);  // must not trap
         }
     }
 }

@@ -24,7 +24,7 @@ struct Format {
     uint16_t Infinity() const {
         return static_cast<uint16_t>(((1 << exponent_bits) - 1) << mantissa_bits);
     }
-    // The value of a pattern that is neither infinite nor NaN.
+    // The value of a finite pattern.
     double Value(uint16_t bits) const {
         const int exponent = (bits >> mantissa_bits) & ((1 << exponent_bits) - 1);
         const int mantissa = bits & ((1 << mantissa_bits) - 1);
@@ -65,7 +65,7 @@ TEST_P(Half, EveryPatternHasItsValueAndComesBack) {
     }
 }
 
-// Between each pattern and the next: below, at and above the midpoint, of both signs.
+// Below, at and above the midpoint between each pattern and the next, for both signs.
 TEST_P(Half, RoundsToNearestAndTiesToEven) {
     const Format& format = GetParam();
     for (uint16_t low = 0; low < format.Infinity(); ++low) {
@@ -108,7 +108,7 @@ TEST_P(Half, RandomFloatsGoToTheNearest) {
     }
 }
 
-// Rows, of any length and at any address, are what one number after the other is.
+// Conversions of rows, of any length and at any address, equal those of single numbers.
 TEST_P(Half, RowsAreTheSame) {
     const Format& format = GetParam();
     const DType dtype = format.mantissa_bits == 10 ? DType::kF16 : DType::kBF16;
@@ -117,7 +117,7 @@ TEST_P(Half, RowsAreTheSame) {
     std::vector<float> floats;
     std::mt19937 random(9);
     for (int i = 0; i < 100'000; ++i) {
-        // (Any float, and those of the exponents of F16.)
+        // (Any float, and floats with the exponents of F16.)
         const auto bits = static_cast<uint32_t>(random());
         const uint32_t near = 0x32000000u + (bits & 0x0fffffffu) * 3 / 2;
         floats.push_back(std::bit_cast<float>(i % 2 == 0 ? bits : near | (bits & 0x80000000u)));

@@ -29,7 +29,7 @@ uint32_t ReadU32(const char* p) {
     return value;
 }
 
-// Bit for bit what gguf-py makes of the same blocks (tools/make_quant_golden.py).
+// Equals gguf-py's results for the same blocks, bit for bit (tools/make_quant_golden.py).
 TEST(Quant, DequantizesAsGguf) {
     std::ifstream file(support::TestData("/quant_golden.bin"), std::ios::binary);
     const std::vector<char> data{std::istreambuf_iterator<char>(file), {}};
@@ -57,14 +57,14 @@ std::vector<DType> TypesWithARounding() {
     return types;
 }
 
-// The largest error that rounding a block with these extremes can make, generously derived: half
-// a step, plus what rounding the scales to f16 (2^-11) and to their own integers adds.
+// A generous bound on the error of quantizing a block with these extremes: half a step, plus the
+// errors of rounding the scales to f16 (2^-11) and to integers.
 double ErrorBound(DType dtype, double peak, double range) {
     switch (dtype) {
         case DType::kF32: return 0;
         case DType::kF16: return peak * 0x1p-11;
         case DType::kBF16: return peak * 0x1p-8;
-        case DType::kQ4_0: return peak / 8 * (1 + 0x1p-8);  // the far end of the range clips
+        case DType::kQ4_0: return peak / 8 * (1 + 0x1p-8);  // the far end of the range is clipped
         case DType::kQ4_1: return range / 15 * 0.5 + peak * 0x1p-9;
         case DType::kQ8_0: return peak / 127 * 0.5 + peak * 0x1p-10;
         case DType::kQ4_K: return range / 15 * (0.5 + 15 * 0.5 / 63 + 0.02) + peak / 63;
@@ -74,12 +74,13 @@ double ErrorBound(DType dtype, double peak, double range) {
         case DType::kQ2_K: return range / 3 * (0.5 + 3 * 0.5 / 15 + 0.02) + peak / 15;
         case DType::kQ3_K: return peak / 4 * (1 + 4 * 0.5 / 32);
         case DType::kQ5_K: return range / 31 * (0.5 + 31 * 0.5 / 63 + 0.02) + peak / 63;
-        // The widest gap between values is 24 of 127, and the far side ends at 113.
+        // The widest gap between values is 24 of 127, and the other side ends at 113.
         case DType::kIQ4_NL: return peak * 14 / 127 * (1 + 0x1p-8);
         case DType::kIQ4_XS: return peak * 14 / 127 + peak * 0.5 / 32;
         case DType::kTQ1_0:
         case DType::kTQ2_0: return peak * 0.5 * (1 + 0x1p-8);
-        // Between 8 and 12 of a scale of peak / 8 at least: and up to 16 / 8 of it clips to 12 / 8.
+        // Values between 8 and 12 at a scale of at least peak / 8; values up to 16 / 8 of it are
+        // clipped to 12 / 8.
         case DType::kMXFP4: return peak * 0.25;
         case DType::kIQ1_S:
         case DType::kIQ1_M:
