@@ -1,4 +1,5 @@
-// Shard plans of models with experts: cut by columns, whole in groups, and as a block size allows.
+// Shard plans of models with experts: divided by columns, whole in groups, and as block sizes
+// permit.
 #include <gtest/gtest.h>
 
 #include "model/shard.h"
@@ -49,7 +50,7 @@ TEST(ExpertShards, GroupsHoldWholeExpertsByTheirShares) {
         << plan.notes.back();
 }
 
-// Qwen3-30B-A3B in Q4_K: a cut inside of the second of three blocks.
+// Qwen3-30B-A3B in Q4_K: a cut inside the second of three blocks.
 TEST(ExpertShards, NarrowExpertsAreCutInsideOfBlocks) {
     const Hyper h = ExpertHyper(768);
     const ShardPlan plan = PlanOf(h, DType::kQ4_K, MakeLayout(2, 2, 1, {}).value());
@@ -65,7 +66,7 @@ TEST(ExpertShards, ABlockThatForbidsTheCutMakesGroups) {
     EXPECT_EQ(plan.shards[0].layout.ep, 2);
     EXPECT_EQ(plan.shards[0].expert_ffn, (Span{0, 64}));
     EXPECT_EQ(plan.shards[5].experts, (Span{5, 10}));
-    // Asked for one group, it is refused, and says what would do.
+    // With one group requested, it is refused, with a layout that works.
     const auto refused =
         PlanShards(h, TinySource(h, DType::kQ4_K), MakeLayout(6, 6, 1, {}, 1).value());
     ASSERT_FALSE(refused.ok());

@@ -1,5 +1,5 @@
-// Every architecture's Programs against transformers, in every layout: what the models compute, run
-// by the interpreter in double, so that nothing is left but how the Program was built.
+// Every architecture's Programs against transformers, in every layout. The interpreter runs them in
+// double, so that only the construction of the Program can cause differences.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -58,7 +58,7 @@ class GoldenModel : public testing::TestWithParam<GoldenCase> {
         const auto hyper = model::ReadHyper(*source_);
         ASSERT_TRUE(hyper.ok()) << hyper.error().message;
         model::BuildOptions options;
-        options.context = 64;  // the page that the tokens take
+        options.context = 64;  // the page that holds the tokens
         World<double> world(Build(*hyper, *source_, layout, options), layout.tp);
         for (size_t rank = 0; rank < world.size(); ++rank) Bind(world, rank);
         const auto rows = static_cast<int32_t>(tokens_.size());
@@ -72,11 +72,11 @@ class GoldenModel : public testing::TestWithParam<GoldenCase> {
             difference += (logits[i] - expected_[i]) * (logits[i] - expected_[i]);
             size += double{expected_[i]} * expected_[i];
         }
-        // RoPE and norms of transformers are in float32, and so is the file.
+        // transformers computes RoPE and norms in float32, and the file is float32.
         EXPECT_LE(std::sqrt(difference / size), 2e-6) << layout.tp << " x " << layout.pp;
     }
 
-    // "hidden", times the output matrix, is the logits that transformers has.
+    // "hidden" times the output matrix equals transformers' logits.
     void CheckHidden(const model::Layout& layout, model::Outputs outputs) {
         const model::Hyper hyper = model::ReadHyper(*source_).value();
         model::BuildOptions options;

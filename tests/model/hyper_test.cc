@@ -1,4 +1,4 @@
-// What a file says beyond the usual: read into Hyper, or refused by name before anything is loaded.
+// Unusual metadata is read into Hyper, or refused by name before anything is loaded.
 #include "model/hyper.h"
 
 #include <gtest/gtest.h>
@@ -51,7 +51,8 @@ TEST_F(HyperTest, WindowsFollowThePatternOrTheArchitecture) {
     EXPECT_EQ(Read(file)->logit_cap, 30.0f);
 }
 
-// Peng et al. 2023: fast pairs stay, slow ones are divided by the factor; magnitude 0.1 ln 4 + 1.
+// Peng et al. 2023: fast pairs stay, slow ones are divided by the factor; the magnitude is 0.1 ln 4
+// + 1.
 TEST_F(HyperTest, YarnBlendsBothEnds) {
     TinyFile file = File("qwen2");
     file.numbers = {{"rope.scaling.factor", 4}, {"rope.scaling.original_context_length", 256}};
@@ -61,13 +62,13 @@ TEST_F(HyperTest, YarnBlendsBothEnds) {
     const std::vector<float>& angles = ropes.all.inverse_frequency;
     EXPECT_EQ(angles.front(), 1.0f);
     EXPECT_NEAR(angles.back(), std::pow(10000.0, -30.0 / 32) / 4, 1e-9);
-    file.numbers["rope.scaling.yarn_log_multiplier"] = 0.1;  // mscale_all_dim 1, as mscale
+    file.numbers["rope.scaling.yarn_log_multiplier"] = 0.1;  // mscale_all_dim 1, equal to mscale
     EXPECT_EQ(Read(file)->ropes.all.magnitude, 1.0f);
     EXPECT_EQ(Read(file)->ropes.yarn_factor, 4);
 }
 
-// YaRN's factor is the new length over the original one; other scalings leave context_length to say
-// what they reach.
+// YaRN's factor is the new length divided by the original one; for other scalings, context_length
+// is the extended context.
 TEST_F(HyperTest, ContextCountsWhatYarnExtendsItTo) {
     TinyFile file = File("qwen3");
     file.numbers = {{"rope.scaling.factor", 4}, {"rope.scaling.original_context_length", 256}};
@@ -92,12 +93,12 @@ TEST_F(HyperTest, ContextCountsWhatYarnExtendsItTo) {
     EXPECT_NE(beyond.error().message.find("2048 tokens"), std::string::npos);
 }
 
-// The keys as llama.cpp reads them: rope.scaling.attn_factor is on top of what the type gives, and
-// in OLMo 3's files all of it.
+// Keys have the same meaning as in llama.cpp: rope.scaling.attn_factor multiplies the type's
+// magnitude; in OLMo 3's files it is the whole magnitude.
 TEST_F(HyperTest, RopeKeysCountAsInLlamaCpp) {
     TinyFile file = File("qwen2");
     const model::Rope plain = Read(file)->ropes.all;
-    file.numbers = {{"rope.scale_linear", 4}};  // the name of older files
+    file.numbers = {{"rope.scale_linear", 4}};  // the key of older files
     EXPECT_FLOAT_EQ(Read(file)->ropes.all.inverse_frequency[1], plain.inverse_frequency[1] / 4);
     file.numbers = {{"rope.scaling.factor", 0}};
     EXPECT_EQ(Read(file)->ropes.all, plain);
@@ -121,7 +122,7 @@ TEST_F(HyperTest, RopeKeysCountAsInLlamaCpp) {
     }
 }
 
-// Gemma 3's windows turn without scaling in long jobs, too.
+// Gemma 3's windowed layers have no RoPE scaling, in long jobs either.
 TEST_F(HyperTest, LongRopeLeavesPlainWindowsAlone) {
     for (const char* architecture : {"gemma3", "phi3"}) {
         TinyFile file = File(architecture);
@@ -176,8 +177,8 @@ TEST_F(HyperTest, WhatIsNotKnownIsRefused) {
     ExpectRefused(file, ErrorCode::kUnsupported, "per_layer_input");
 }
 
-// What files of Llama 4 leave unsaid: chunks of 8192 in all but each fourth layer, the temperature,
-// the shared expert, and that the model of 128 experts has no norms of heads.
+// Defaults that Llama 4's files omit: chunks of 8192 in all but every fourth layer, the
+// temperature, the shared expert, and that the model with 128 experts does not norm heads.
 TEST_F(HyperTest, Llama4) {
     TinyFile file = File("llama4");
     file.hyper.layers = 5;
@@ -202,7 +203,7 @@ TEST_F(HyperTest, Llama4) {
     EXPECT_EQ(Read(file)->temperature.beta, 0);
 }
 
-// Layers read the cache of the last layer of their kind that writes one.
+// A layer reads the cache of the last layer of its kind that writes one.
 TEST_F(HyperTest, SharedCaches) {
     TinyFile file = File("gemma4");
     const auto set = [&](int64_t shared, std::vector<bool> windowed) {
@@ -239,7 +240,7 @@ TEST_F(HyperTest, TemperatureOfQueries) {
     ExpectRefused(file, ErrorCode::kCorrupt, "attention.temperature_length");
 }
 
-// More heads than columns leave none for a head where the file doesn't say its size.
+// If a file has no head size and more heads than columns, heads would have no columns.
 TEST_F(HyperTest, HeadsOfNoSizeAreRefused) {
     model_files::GgufWriter writer;
     writer.String("general.architecture", "llama");
@@ -260,7 +261,7 @@ TEST_F(HyperTest, HeadsOfNoSizeAreRefused) {
         << hyper.error().message;
 }
 
-// A list of zeros names no width.
+// A list of zeros contains no width.
 TEST_F(HyperTest, AModelWithoutAnMlpIsRefused) {
     model_files::GgufWriter writer;
     writer.String("general.architecture", "llama");
@@ -280,7 +281,7 @@ TEST_F(HyperTest, AModelWithoutAnMlpIsRefused) {
         << hyper.error().message;
 }
 
-// Without its bias, norm or scale a model's answers would be wrong, not missing.
+// Without its bias, norm or scale, a model's answers would be wrong without an error.
 TEST_F(HyperTest, ATensorThatNothingReadsIsRefused) {
     TinyFile file = File("llama");
     file.vectors["blk.1.attn_strange.weight"] = {1, 2, 3};
@@ -293,14 +294,14 @@ TEST_F(HyperTest, ATensorThatNothingReadsIsRefused) {
         EXPECT_EQ(program.error().code, ErrorCode::kUnsupported);
         EXPECT_NE(program.error().message.find("blk.1.attn_strange.weight"), std::string::npos);
     }
-    // Layers beyond the last (multi-token prediction) are no part of the model.
+    // Layers beyond the last (multi-token prediction) do not belong to the model.
     file.vectors = {{"blk.3.attn_strange.weight", {1}}};
     const model::Hyper whole = Read(file).value();
     const auto one = model::PlanShards(whole, *source_, {});
     EXPECT_TRUE(model::BuildProgram(whole, one->shards[0], *source_, {}).ok());
 }
 
-// Files of GLM 4.7 Flash don't say what their scores are; their correction bias does.
+// Files of GLM 4.7 Flash do not state the kind of scores; their correction bias implies it.
 TEST_F(HyperTest, ACorrectionBiasIsThatOfSigmoids) {
     TinyFile file = ExpertLatentFile(0.1);
     EXPECT_EQ(Read(file)->moe.route.score, program::GateScore::kSoftmax);
@@ -310,7 +311,7 @@ TEST_F(HyperTest, ACorrectionBiasIsThatOfSigmoids) {
     EXPECT_EQ(Read(file)->moe.route.score, program::GateScore::kSoftmax);
 }
 
-// The norms of latents have an epsilon of their own, which no key says.
+// The norms of latents have a separate epsilon, for which there is no key.
 TEST_F(HyperTest, LatentsAreNormedWithTheirOwnEpsilon) {
     TinyFile file = ExpertSparseFile(true, true);
     file.hyper.rms_eps = 0.25f;
@@ -330,7 +331,7 @@ TEST_F(HyperTest, LatentsAreNormedWithTheirOwnEpsilon) {
     EXPECT_EQ(of_latents, 2 * hyper.layers);
 }
 
-// A job whose sequences never have more positions than the indexer chooses needs none of it.
+// A job whose sequences never exceed the number of chosen positions needs no indexer.
 TEST_F(HyperTest, AnIndexerIsBuiltWhereItChooses) {
     TinyFile file = ExpertSparseFile(true, true);
     const model::Hyper hyper = Read(file).value();
@@ -356,7 +357,7 @@ TEST_F(HyperTest, AnIndexerIsBuiltWhereItChooses) {
     const auto strange = build(Read(file).value(), 0);
     ASSERT_FALSE(strange.ok());
     EXPECT_NE(strange.error().message.find("blk.0.indexer.strange.weight"), std::string::npos);
-    // Of a model without an indexer, the same tensor would change numbers.
+    // In a model without an indexer, the same tensor would change results.
     TinyFile plain = File("llama");
     plain.vectors["blk.0.indexer.proj.weight"] = {1, 2, 3};
     EXPECT_FALSE(build(Read(plain).value(), 0).ok());
@@ -384,8 +385,8 @@ TEST_F(HyperTest, KeysOfAnIndexerAreChecked) {
             ErrorCode::kCorrupt, "attention.layer_norm_epsilon");
 }
 
-// An indexer of blocks is in the Program where a sequence may have more positions than it chooses,
-// in the layers that have one.
+// An indexer of blocks is in the Program if a sequence may exceed the number of chosen positions,
+// and only in the layers that have one.
 TEST_F(HyperTest, KeysOfAnIndexerOfBlocks) {
     TinyFile file = ExpertGoldenFile("minimaxM3Top");
     const model::Hyper hyper = Read(file).value();
@@ -415,7 +416,7 @@ TEST_F(HyperTest, KeysOfAnIndexerOfBlocks) {
     ExpectRefused(file, ErrorCode::kNotFound, "attention.indexer.top_k");
 }
 
-// A layer without an indexer takes the choice of the one before, which is on the same stage.
+// A layer without an indexer uses the choice of the layer before, which must be on the same stage.
 TEST_F(HyperTest, StagesBeginWithAnIndexer) {
     const model::Hyper hyper = Read(ExpertSparseFile(true, true)).value();
     const auto plan =
@@ -430,21 +431,21 @@ TEST_F(HyperTest, StagesBeginWithAnIndexer) {
         << many.error().message;
 }
 
-// What the device's kernels do not hold is refused by number, before anything is read.
-// Layers with state have no KV heads; all others have as many.
+// Limits of the device's kernels are refused with numbers, before anything is read. Layers with
+// state have no KV heads; all other layers have the same number.
 TEST_F(HyperTest, LayersWithStateNameNoHeads) {
     TinyFile file = File("lfm2");
     AddShortConv(file.hyper);
     EXPECT_EQ(Read(file)->kv_heads, 3);
-    EXPECT_EQ(Read(file)->recurrent.heads, 1);  // 64 columns stay together
+    EXPECT_EQ(Read(file)->recurrent.heads, 1);  // 64 columns are not divided
     file.hyper.recurrent.taps = 9;
     ExpectRefused(file, ErrorCode::kCorrupt, "lfm2.shortconv.l_cache");
     file.hyper.recurrent.taps = 3;
-    file.hyper.layers = 3;  // the layer with attention is the fourth
+    file.hyper.layers = 3;  // the layer with attention would be the fourth
     ExpectRefused(file, ErrorCode::kUnsupported, "has no heads");
 }
 
-// A bound of decays is Ling 3's.
+// Only Ling 3 has a bound on decays.
 TEST_F(HyperTest, BoundsOfDecays) {
     TinyFile file = ExpertGoldenFile("ling3");
     EXPECT_EQ(Read(file)->recurrent.floor, -5.0f);

@@ -1,5 +1,5 @@
-// The shard plan over random models, layouts and shares: whatever ranks hold, together it is every
-// element of every tensor exactly once, but for the KV heads that are replicated on purpose.
+// The shard plan for random models, layouts and shares: together, the ranks hold every element of
+// every tensor exactly once, except KV heads that are replicated on purpose.
 #include "model/shard.h"
 
 #include <gtest/gtest.h>
@@ -39,7 +39,7 @@ Hyper RandomHyper(Random& random, DType dtype) {
     h.kv_heads = random.Int(1, 8);
     h.heads = h.kv_heads * random.Int(1, 5);
     h.head_dim = random.Pick<int64_t>({32, 64, 96, 128});
-    // All columns that a quantized tensor has must be whole blocks.
+    // The columns of every quantized tensor must be whole blocks.
     while (h.heads * h.head_dim % block != 0) h.head_dim += 32;
     h.hidden = 32 * random.Int(1, 8) * std::max<int64_t>(1, block / 32);
     h.ffn = 32 * random.Int(1, 20) * std::max<int64_t>(1, block / 32);
@@ -63,8 +63,8 @@ Layout RandomLayout(Random& random) {
     return layout;
 }
 
-// How often each element of each tensor is held, in steps of 32 columns: of these models every cut
-// falls on such a step. Vectors count by their only row's columns.
+// Counts how often each element of each tensor is held, in steps of 32 columns: all cuts of these
+// models are multiples of that. Vectors count as one row of columns.
 class Held {
   public:
     explicit Held(const TinySource& source) {
@@ -73,7 +73,8 @@ class Held {
             counts_[info.name] = {info.cols / 32, std::vector<int>(steps, 0)};
         }
     }
-    // All weights; of those that meet padded activations, the columns that meet no padding.
+    // Counts all weights; for weights that multiply padded activations, only the columns without
+    // padding.
     void Add(const program::Program& program) {
         std::map<program::ValueId, std::pair<int64_t, int64_t>> padded;
         for (const program::Op& op : program.ops) {
@@ -186,7 +187,8 @@ TEST(Shards, HoldEveryElementOfEveryTensorOnce) {
     EXPECT_GT(replicated, 5);
 }
 
-// A plan that is refused asks for the impossible: more ranks than units, and says how many work.
+// A refused plan asks for the impossible, more ranks than units, and the error states how many
+// ranks work.
 TEST(Shards, RefusedPlansNameAWidthThatWorks) {
     int refused = 0;
     for (uint32_t seed = 0; seed < 250; ++seed) {
@@ -215,7 +217,7 @@ TEST(Shards, RefusedPlansNameAWidthThatWorks) {
     EXPECT_GT(refused, 10);
 }
 
-// Of weights cut by shares, each rank's part is within one unit of what it asked for.
+// Each rank's part of the weights is within one unit of its share.
 TEST(Shards, FollowTheShares) {
     for (uint32_t seed = 0; seed < 200; ++seed) {
         SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -264,7 +266,7 @@ TEST(Shards, SayWhereABlockMovedACut) {
         << plan->notes[0];
 }
 
-// Narrow matrices are cut inside of blocks, but for training.
+// Narrow matrices are cut inside blocks, except for training.
 TEST(Shards, CutNarrowMatricesInsideOfBlocks) {
     Hyper hyper = support::SmolLm2Hyper();
     hyper.heads = 9;
