@@ -1,4 +1,4 @@
-// Tensors of a model's own file that are called like those of adapters beside it.
+// Tensors in a model's own file with the names of adapter tensors.
 #include "model_files/lora/adapted_source.h"
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 namespace weft::model_files {
 namespace {
 
-// A model with a matrix of F32 ("w", 4 rows of 6), and such matrices besides: name, rows, columns.
+// A model with an F32 matrix ("w", 4 rows of 6), and further matrices: name, rows, columns.
 struct Named {
     std::string name;
     int64_t rows, cols;
@@ -39,7 +39,7 @@ TEST(AdaptedSource, NamesOfAFileAreNoAdapters) {
         {{"lora.1.a", 1, 1}},
         {{"lora.1.a.w", 2, 6}},                         // no B
         {{"lora.1.b.w", 4, 2}},                         // no A
-        {{"lora.1.a.v", 2, 6}, {"lora.1.b.v", 4, 2}},   // beside nothing
+        {{"lora.1.a.v", 2, 6}, {"lora.1.b.v", 4, 2}},   // for no tensor
         {{"lora.1.a.w", 2, 5}, {"lora.1.b.w", 4, 2}},   // other shapes
         {{"lora.1.a.w", 2, 6}, {"lora.1.b.w", 3, 2}},
         {{"lora.1.a.w", 2, 6}, {"lora.1.b.w", 4, 3}},

@@ -1,5 +1,5 @@
-// adapter_config.json: every key of peft's LoraConfig is read, says nothing of the result, or is
-// refused by name. Values are those that peft 0.21 writes.
+// adapter_config.json: every key of peft's LoraConfig is read, is harmless, or is refused by name.
+// Values are those that peft 0.21 writes.
 #include "model_files/lora/adapter_config.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace {
 
 using nlohmann::json;
 
-// As save_pretrained() of a plain LoRA adapter has it.
+// As save_pretrained() writes a plain LoRA adapter.
 json Saved() {
     return json::parse(R"({
         "alora_invocation_tokens": null, "alpha_pattern": {}, "arrow_config": null,

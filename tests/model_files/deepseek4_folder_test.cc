@@ -1,5 +1,5 @@
-// Folders of DeepSeek V4: the spellings of config.json, what is refused by name, the tables of
-// experts by token, and weights in FP8 and FP4 as DeepSeek names their scales.
+// Folders of DeepSeek V4: the spellings of config.json, refusals by name, the tables of experts by
+// token id, and FP8 and FP4 weights with DeepSeek's names for scales.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -130,7 +130,7 @@ TEST(HfDeepseek4, TablesNameExperts) {
     EXPECT_FALSE(OpenV4(dir, V4Config(), tensors).ok());
 }
 
-// FP8 in blocks of 128 x 128 with E8M0 scales; experts in FP4 with a scale for 32 columns.
+// FP8 in blocks of 128 x 128 with E8M0 scales; experts in FP4 with one scale per 32 columns.
 TEST(HfDeepseek4, ScalesAsDeepSeekNamesThem) {
     Tensors tensors = V4Golden().Tensors("deepseekV4");
     const auto bytes = [](size_t count, int step) {
@@ -159,7 +159,7 @@ TEST(HfDeepseek4, ScalesAsDeepSeekNamesThem) {
     const TensorInfo* q = (*opened)->FindTensor("blk.0.attn_q_b.weight");
     ASSERT_NE(q, nullptr);
     const std::vector<float> floats = (*opened)->ReadFloats(*q).value();
-    // E4M3 of 7: 7 * 2^-9; of 14: (1 + 6/8) * 2^(1 - 7). The scales are 2 and 1/2.
+    // E4M3 code 7 is 7 * 2^-9; code 14 is (1 + 6/8) * 2^(1 - 7). The scales are 2 and 1/2.
     EXPECT_EQ(floats[1], 2 * 7.0f / 512);
     EXPECT_EQ(floats[2], 2 * 1.75f / 64);
     const float last = floats[128 * 40];

@@ -38,7 +38,7 @@ void ExpectMetadata(const Metadata& meta) {
 struct Expected {
     const char* name;
     DType dtype;
-    uint8_t first[4];  // as the script prints them
+    uint8_t first[4];  // as printed by the script
 };
 constexpr Expected kMatrices[] = {
     {"f16", DType::kF16, {0x0a, 0x15, 0xc8, 0x34}},
@@ -67,7 +67,7 @@ void ExpectTensors(const Gguf& gguf) {
         std::vector<std::byte> raw(tensor->bytes);
         ASSERT_TRUE(gguf.ReadRows(*tensor, 0, 3, 0, 64, raw, nullptr).ok());
         EXPECT_EQ(std::memcmp(raw.data(), expected.first, 4), 0) << expected.name;
-        // All hold the same matrix: half a step of 4 bits over a range of 6 is 0.25.
+        // All tensors hold the same matrix: half a 4-bit step over a range of 6 is 0.25.
         const Result<std::vector<float>> floats = gguf.ReadFloats(*tensor);
         for (size_t i = 0; i < floats->size(); ++i) {
             EXPECT_LE(std::abs((*floats)[i] - (*exact)[i]), 0.25f) << expected.name << " " << i;

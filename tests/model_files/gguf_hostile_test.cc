@@ -1,5 +1,5 @@
-// GGUF files that are wrong: each is refused with an error that names file, tensor or key, and
-// field; nothing crashes, and nothing large is allocated (the asan suite runs this too).
+// Invalid GGUF files: each is refused with an error that names file, tensor or key, and field;
+// nothing crashes, and nothing large is allocated (the asan suite also runs this).
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -16,7 +16,7 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-// Header fields one by one, so that each can be wrong.
+// Writes header fields one by one, so that each can be invalid.
 class Raw {
   public:
     Raw(uint32_t version, uint64_t tensors, uint64_t entries) {
@@ -57,7 +57,7 @@ class Raw {
     Bytes bytes_;
 };
 
-// Parses a copy of exactly the right size, so that asan sees any read beyond it.
+// Parses a copy of exactly the right size, so that asan detects any read beyond it.
 Result<GgufHeader> Parse(std::span<const std::byte> bytes) {
     const auto copy = std::make_unique<std::byte[]>(bytes.size());
     if (!bytes.empty()) std::memcpy(copy.get(), bytes.data(), bytes.size());
@@ -225,7 +225,7 @@ TEST(GgufHostile, FilesThatAreNone) {
               std::string::npos);
 }
 
-// A file that shrinks after it was opened: an error, not a SIGBUS.
+// A file that is truncated after it was opened gives an error, not a SIGBUS.
 TEST(GgufHostile, CutWhileOpen) {
     weft::test::TempDir dir;
     const Bytes whole = SmallFile().File();

@@ -1,5 +1,5 @@
-// The keys of a Hugging Face folder's GGUF form that Weft does not need and llama.cpp (build of
-// November 2026) does: without one of them it refuses the file that `weft quantize` writes.
+// Keys that Weft does not need in GGUF metadata from a Hugging Face folder, but llama.cpp (build of
+// November 2026) does: without any of them it refuses the file that `weft quantize` writes.
 #include <gtest/gtest.h>
 
 #include "model_files/hf/folder.h"
@@ -10,7 +10,7 @@ namespace weft::support {
 namespace {
 
 struct NeededKeys {
-    const char* name;  // of a file below tests/data
+    const char* name;  // a file below tests/data
     std::vector<const char*> keys;
 };
 
@@ -36,7 +36,7 @@ TEST(GgufKeys, AreThoseThatLlamaCppNeeds) {
     }
 }
 
-// A factor for each pair of a head: the pairs beyond those that turn have the factor 1.
+// One factor for each pair of a head: unrotated pairs have the factor 1.
 TEST(GgufKeys, StepHasARopeFactorForEachPair) {
     const test::TempDir dir;
     HfGolden(TestData("/families/step35.safetensors")).Write("step35", dir / "model");

@@ -1,4 +1,4 @@
-// Tensors of GGUF's NVFP4 against gguf-py (tests/data/gguf_nvfp4.gguf, made by
+// NVFP4 tensors of GGUF files against gguf-py (tests/data/gguf_nvfp4.gguf, made by
 // tools/make_gguf_nvfp4_golden.py).
 #include <gtest/gtest.h>
 
@@ -80,11 +80,11 @@ TEST(GgufNvfp4, ScalesThatAreNoNumbersAreNamed) {
     }
 }
 
-// A file of NVFP4 tensors [2, 64] of zeros, some of which have a scale.
+// A file of NVFP4 tensors [2, 64] of zeros; some have a scale.
 std::vector<std::byte> FileOf(const std::vector<std::pair<std::string, bool>>& tensors) {
     GgufWriter writer;
     for (const auto& [name, has_scale] : tensors) {
-        // Q4_0 has as many bytes; the type is replaced below.
+        // Q4_0 has the same number of bytes; the type is replaced below.
         writer.Tensor(name + ".weight", DType::kQ4_0, std::vector<int64_t>{64, 2},
                       std::vector<std::byte>(2 * 36));
         const std::vector<float> scale = {2};

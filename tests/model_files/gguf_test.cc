@@ -1,4 +1,4 @@
-// Reading GGUF files that are right: metadata of every type, slices of tensors, split files.
+// Reading valid GGUF files: metadata of every type, slices of tensors, split files.
 #include "model_files/gguf.h"
 
 #include <gtest/gtest.h>
@@ -156,7 +156,7 @@ TEST(Gguf, KeepsNestedArraysAsTheyAre) {
     EXPECT_FALSE(gguf->meta().Ints("nested").ok());
 }
 
-// Any slice of any tensor of any type, at any alignment: the bytes that were written.
+// Any slice of any tensor of any type, at any alignment, gives the bytes that were written.
 TEST(Gguf, ReadsAnySliceOfAnyTensor) {
     TempDir dir;
     std::mt19937 random(1);
@@ -206,7 +206,7 @@ TEST(Gguf, ReadsAnySliceOfAnyTensor) {
     }
 }
 
-// Column slices of a tensor of many rows (several mappings) and of long rows (a read each).
+// Column slices of a tensor with many rows (several mappings) and of long rows (one read each).
 TEST(Gguf, ReadsColumnsOfLargeTensors) {
     TempDir dir;
     std::mt19937 random(2);
@@ -259,7 +259,7 @@ TEST(Gguf, FingerprintSeesMetadataShapesAndData) {
     EXPECT_NE(base, print(1, 8, 7, 8 * 4 * 2048));
 }
 
-// A split model in three parts; `edit` may spoil a part's keys: (no, count, total).
+// A split model in three parts; `edit` may change a part's keys: (no, count, total).
 struct Split {
     TempDir dir;
     std::vector<std::byte> bytes[3];
@@ -347,7 +347,7 @@ TEST(GgufSplit, RefusesASplitUnderAnotherName) {
     EXPECT_NE(gguf.error().message.find("split.count"), std::string::npos);
 }
 
-// The model that ./quickstart brings, when it is there.
+// The model that ./quickstart downloads, if it is there.
 TEST(GgufReal, SmolLM2) {
     const char* home = std::getenv("HOME");
     const char* cache = std::getenv("XDG_CACHE_HOME");

@@ -1,5 +1,5 @@
-// Models written as Hugging Face folders, and read again: the same tensors, the same metadata, the
-// same token ids. (That transformers computes the same with them: hf_export_test.py.)
+// Models written as Hugging Face folders and read back: the same tensors, metadata and token ids.
+// (hf_export_test.py checks that transformers computes the same with them.)
 #include "model_files/hf/export.h"
 
 #include <fmt/format.h>
@@ -64,7 +64,7 @@ tokenizer::TokenizerData DataOf(const std::string& name) {
     return data;
 }
 
-// Llama with a bias at each matrix of the MLP, or with a SentencePiece vocabulary.
+// Llama with a bias on each matrix of the MLP, or with a SentencePiece vocabulary.
 void WriteLlama(const std::string& name, const std::string& path) {
     TinyFile file{.hyper = OddHyper()};
     file.hyper.hidden = 144;
@@ -102,7 +102,7 @@ void WriteModel(const std::string& name, const std::string& path) {
     WriteTinyGguf(path, file);
 }
 
-// tolerance: of what a number is rounded to.
+// tolerance: the relative rounding error of a number.
 void ExpectSame(const ModelSource& a, const ModelSource& b, double tolerance) {
     EXPECT_EQ(a.tensors().size(), b.tensors().size());
     for (const TensorInfo& tensor : a.tensors()) {
@@ -152,7 +152,7 @@ TEST_P(HfExport, AGgufFileBecomesTheSameModel) {
     } ways[] = {{SafeType::kF32, 0, 1'000'000'000, 1},
                 {SafeType::kF32, 0, 100'000, 3},
                 {SafeType::kBF16, 0x1p-8, 1'000'000'000, 2}};  // half a unit of 8 bits
-    const std::string folder = dir / "hf";  // the same one: what is there is replaced
+    const std::string folder = dir / "hf";  // the same folder: existing files are replaced
     for (const auto& [type, tolerance, shard_bytes, threads] : ways) {
         ExportOptions options{.type = type, .shard_bytes = shard_bytes, .threads = threads};
         const Status done = model_files::hf::ExportFolder(*source, folder, options);
@@ -161,7 +161,7 @@ TEST_P(HfExport, AGgufFileBecomesTheSameModel) {
         EXPECT_EQ(sharded, shard_bytes < 1'000'000);
         const auto written = Open(folder);
         ExpectSame(*source, *written, tolerance);
-        // And on from the folder, with its config.json and tokenizer.
+        // Export again from the folder, with its config.json and tokenizer.
         ASSERT_TRUE(model_files::hf::ExportFolder(*written, dir / "again", options).ok());
         const auto again = Open(dir / "again");
         ExpectSame(*written, *again, 0);
@@ -184,7 +184,7 @@ INSTANTIATE_TEST_SUITE_P(Families, HfExport,
                                          "gemma3"),
                          [](const auto& each) { return each.param; });
 
-// CheckExport and ExportFolder refuse the same, before anything is written.
+// CheckExport and ExportFolder refuse the same models, before anything is written.
 void ExpectRefused(const std::string& path, const std::string& expected) {
     SCOPED_TRACE(path);
     const test::TempDir dir;
@@ -257,7 +257,7 @@ TEST(HfExportErrors, StopsAndTheModelsOwnFolder) {
               ErrorCode::kDenied);
 }
 
-// More heads than columns, more layers than any model has.
+// More heads than columns; more layers than any model has.
 TEST(HfExportErrors, ImpossibleSizesAreRefused) {
     const test::TempDir dir;
     for (const auto& [layers, heads] : {std::pair{1u, 4u}, std::pair{2147483647u, 1u}}) {
@@ -282,7 +282,7 @@ TEST(HfExportErrors, ImpossibleSizesAreRefused) {
     }
 }
 
-// Llama 3's scaling of RoPE, of which a GGUF file has the divisors only.
+// Llama 3's RoPE scaling, of which a GGUF file has only the divisors.
 TEST(HfExportConfig, Llama3ScalingIsFoundAgain) {
     const test::TempDir dir;
     const std::string folder = dir / "hf", gguf = dir / "model.gguf";
@@ -314,8 +314,8 @@ TEST(HfExportConfig, Llama3ScalingIsFoundAgain) {
 
 // ---- Tokenizers ---------------------------------------------------------------------------------
 
-// Every family over every vocabulary: ids are those of the GGUF file's tokenizer, but where NFC
-// changes the text.
+// Every tokenizer family on every vocabulary: ids equal those of the GGUF file's tokenizer, except
+// where NFC changes the text.
 TEST(HfExportTokenizer, IdsAreTheSame) {
     const auto texts = ReadJson(kTokenizers + "texts.json").get<std::vector<std::string>>();
     for (const char* vocabulary : {"gpt-2", "smollm", "llama-bpe", "qwen2"}) {
@@ -354,7 +354,7 @@ TEST(HfExportTokenizer, IdsAreTheSame) {
     }
 }
 
-// SentencePiece's scores as merges.
+// SentencePiece's scores converted to merges.
 TEST(HfExportTokenizer, SentencePieceIdsAreTheSame) {
     auto texts = ReadJson(kTokenizers + "texts.json").get<std::vector<std::string>>();
     texts.insert(texts.end(), {"", " ", "  a", "<s>hello</s> world", "a\n b\t", "\xE2\x96\x81x"});
@@ -384,7 +384,7 @@ TEST(HfExportTokenizer, SentencePieceIdsAreTheSame) {
     }
 }
 
-// A file may name a token that is no text: unused ones may have any bytes.
+// A file may name a token that is not text: unused tokens may have any bytes.
 TEST(HfExportTokenizer, NamedTokensAreTexts) {
     tokenizer::TokenizerData data = DataOf("gpt-2");
     data.tokens.push_back("\xFF");
@@ -402,7 +402,7 @@ TEST(HfExportTokenizer, OtherKindsAreRefusedByName) {
     EXPECT_NE(tokenizer::TokenizerJson(data).error().message.find("'t5'"), std::string::npos);
     data = tokenizer::TinySpm({"a", "b", "ab", "abc", "c"});
     EXPECT_TRUE(tokenizer::TokenizerJson(data).ok());
-    data.types[data.types.size() - 3] = 5;  // "ab" is on the way to "abc", but unused
+    data.types[data.types.size() - 3] = 5;  // "ab" is needed for "abc", but unused
     EXPECT_NE(tokenizer::TokenizerJson(data).error().message.find("unused token"),
               std::string::npos);
     data = tokenizer::TinyBytePair();
@@ -418,7 +418,8 @@ TEST(HfExportTokenizer, OtherKindsAreRefusedByName) {
     EXPECT_EQ(tokenizer::TokenizerJson(data).error().code, ErrorCode::kCorrupt);
 }
 
-// Each family as a GGUF file and as a folder; hf_export_test.py opens those in WEFT_EXPORT_FOLDER.
+// Each family as a GGUF file and as a folder; hf_export_test.py opens the folders in
+// WEFT_EXPORT_FOLDER.
 TEST(HfExportTokenizer, ForTransformers) {
     const test::TempDir own;
     const char* const wish = std::getenv("WEFT_EXPORT_FOLDER");

@@ -1,4 +1,4 @@
-// Folders that Weft refuses, and what it says; metadata of old and new spellings of config.json.
+// Folders that Weft refuses, with the errors; metadata from old and new spellings of config.json.
 #include "model_files/hf/folder.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ class Folder : public testing::Test {
   protected:
     explicit Folder(const std::string& name = "llama")
         : tensors_(golden_.Tensors(name)), config_(json::parse(golden_.Text(name + "/config"))) {}
-    // What OpenFolder says of them; empty: it opens.
+    // The error of OpenFolder; empty: it opens.
     std::string Error() {
         support::WriteText(dir_ / "config.json", config_.dump());
         support::WriteTensors(dir_.path(), tensors_);
@@ -83,7 +83,7 @@ TEST_F(Folder, NamesTheKeyThatIsWrong) {
     ExpectError("'num_hidden_layers' is missing, and this model needs it");
 }
 
-// Of a head less than two dims would be turned.
+// Fewer than two dims of a head would be rotated.
 TEST_F(Folder, NeedsDimsToTurn) {
     const json llama3 = {{"rope_type", "llama3"},
                          {"factor", 8.0},
@@ -125,8 +125,8 @@ TEST_F(Folder, NeedsItsFiles) {
               std::string::npos);
 }
 
-// An output matrix with numbers of its own is used, whatever config.json says: so transformers
-// does.
+// An output matrix that differs from the embedding is used, whatever config.json says, as in
+// transformers.
 TEST_F(Folder, TiesWhereTheConfigSaysSo) {
     config_["tie_word_embeddings"] = true;
     EXPECT_EQ(Error(), "");
@@ -146,7 +146,7 @@ TEST_F(Folder, TiesWhereTheConfigSaysSo) {
     EXPECT_NE(OpenFolder(dir_.path()).value()->FindTensor("output.weight"), nullptr);
 }
 
-// config.json says that keys serve as values, and the folder has values.
+// config.json says that keys serve as values, but the folder has values.
 TEST(HfKeys, OneMatrixForKeysAndValuesIsAlone) {
     const HfGolden golden;
     const std::string name = "gemma4Unified";
@@ -168,7 +168,7 @@ TEST(HfKeys, OneMatrixForKeysAndValuesIsAlone) {
         << opened.error().message;
 }
 
-// The embedding would take its place, and the answers would be wrong.
+// The embedding would replace it, and the answers would be wrong.
 TEST_F(Folder, NeedsItsOutputMatrix) {
     tensors_.erase("lm_head.weight");
     config_["tie_word_embeddings"] = false;
@@ -189,7 +189,7 @@ TEST_F(Folder, HasAFingerprintOfItsWeights) {
 
 // ---- Metadata -----------------------------------------------------------------------------------
 
-// The metadata that a config.json becomes.
+// The metadata made from a config.json.
 struct Meta {
     explicit Meta(json config) {
         const Config whole = Config::Parse(config.dump(), "config.json").value();
@@ -205,7 +205,7 @@ struct Meta {
     std::optional<Metadata> meta;
 };
 
-// What a folder of a golden case says after `change`; empty: it opens.
+// The error for a folder of a golden case after `change`; empty: it opens.
 std::string SaidOf(const std::string& name, const std::function<void(json&)>& change,
                    const HfGolden& golden = HfGolden()) {
     json config = json::parse(golden.Text(name + "/config"));
@@ -217,7 +217,7 @@ std::string SaidOf(const std::string& name, const std::function<void(json&)>& ch
     return opened.ok() ? "" : opened.error().message;
 }
 
-// Keys that change numbers, of the families that have them.
+// Keys that change results, in the families that have them.
 TEST(HfKeys, AreRefusedByName) {
     const struct {
         const char *name, *key;
@@ -283,7 +283,7 @@ TEST(HfKeys, AreRefusedByName) {
     }
 }
 
-// Of families whose golden files are folders of their own.
+// Families whose golden files are separate folders.
 TEST(HfKeys, OfLlama4AndGemma4AreRefusedByName) {
     const json types = json::array({"chunked_attention", "other", "full_attention", "other"});
     const struct {
@@ -333,7 +333,7 @@ TEST(HfMetadata, TemperatureAndYarnOfMistral) {
     EXPECT_EQ(four.meta->Int("mistral4.rope.dimension_count", 0, 99).value(), 8);
 }
 
-// As transformers writes it, and as published folders have it.
+// As transformers writes it, and as in published folders.
 TEST(HfMetadata, IndexerOfBlocks) {
     const json fresh = json::parse(HfGolden().Text("minimaxM3/config"));
     json old = fresh;
@@ -359,7 +359,7 @@ TEST(HfMetadata, IndexerOfBlocks) {
     EXPECT_EQ(meta.meta->Int("minimax-m3.leading_dense_block_count", 0, 9).value(), 1);
 }
 
-// Of GLM 5: by name, by a pattern, or from a number of layers on each so many.
+// GLM 5: by layer type, by a pattern, or every n-th layer from a given one on.
 TEST(HfMetadata, LayersWithAnIndexer) {
     json config = json::parse(HfGolden().Text("glmDsaTop/config"));
     const auto own = [](const json& of) {
@@ -395,7 +395,7 @@ TEST(HfMetadata, OldAndNewSpellingsAreTheSame) {
     EXPECT_EQ(meta.meta->Int("deepseek2.expert_gating_func", 0, 9).value(), 2);
 }
 
-// What published folders say, and what transformers makes of it.
+// The spelling of published folders, and the one that transformers makes from it.
 TEST(HfMetadata, PublishedSpellingsOfRecurrentModels) {
     const HfGolden golden;
     const json kimi = json::parse(golden.Text("kimiLinear/config"));
@@ -425,7 +425,7 @@ TEST(HfMetadata, PublishedSpellingsOfRecurrentModels) {
     EXPECT_EQ(Meta(published).bytes, Meta(lfm).bytes);
     EXPECT_EQ(Meta(lfm).meta->Int("lfm2.feed_forward_length", 0, 999).value(), 128);
 
-    // The layers behind the last whole group attend.
+    // Layers after the last whole group have attention.
     json ling = json::parse(golden.Text("ling3/config"));
     ling.erase("layer_types");
     ling["layer_group_size"] = 3;

@@ -1,5 +1,5 @@
 // FP8 layers of Hugging Face folders become blocks of DType::kFP8: every form of scales, slices,
-// and codes and scales that are NaN. The expected numbers are made here, by ldexp.
+// and NaN codes and scales. The expected numbers are computed here with ldexp.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -160,7 +160,7 @@ TEST_F(Fp8, ColumnsInsideBlocksAreConverted) {
     }
 }
 
-// Rows or groups that are no whole blocks of 64.
+// Rows or groups that are not whole blocks of 64.
 TEST_F(Fp8, OtherWidthsAreBf16) {
     for (Fp8Layer layer :
          {Fp8Layer{20, 160, 1, 160, Compressed("channel")},
@@ -191,7 +191,7 @@ TEST_F(Fp8, NanIsRefused) {
     }
 }
 
-// As many as there should be, but in rows of another length: their places cannot be known.
+// The right number of scales, but in rows of another length: their positions are not known.
 TEST_F(Fp8, ScalesOfAnotherShapeAreRefused) {
     const json blocks = {{"quant_method", "fp8"}, {"weight_block_size", {128, 128}}};
     for (const std::vector<int64_t>& shape :

@@ -1,5 +1,5 @@
 // Hugging Face folders against transformers (tests/data/hf_golden.safetensors, made by
-// tools/make_hf_golden.py): the logits of the same files.
+// tools/make_hf_golden.py): logits of the same files.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -14,10 +14,10 @@
 namespace weft::support {
 namespace {
 
-// What the sums of float32 leave, over three layers.
+// The error of float32 sums over three layers.
 constexpr double kBound = 5e-4;
 
-// Reads of some rows and columns give what they are in a read of all.
+// Reads of some rows and columns equal those parts of a full read.
 void CheckSlices(const model_files::ModelSource& source) {
     std::mt19937 random(5);
     const auto below = [&](int64_t n) {

@@ -21,7 +21,7 @@ struct Case {
     const char* name;
     DType dtype;
     double tolerance = 0;  // of a value, relative
-    bool weights = false;  // kWeightsGolden has it
+    bool weights = false;  // the case is in kWeightsGolden
 };
 void PrintTo(const Case& one, std::ostream* out) {
     *out << one.name;
@@ -117,8 +117,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"fp8", DType::kBF16}),
     [](const auto& one) { return std::string(one.param.name); });
 
-constexpr double kF32Step = 0x1p-22;  // a scale that is rounded twice, and the product
-constexpr double kBf16Step = 0x1p-8;  // (compressed-tensors rounds to BF16 what NVFP4 holds)
+constexpr double kF32Step = 0x1p-22;  // for a scale that is rounded twice, and the product
+constexpr double kBf16Step = 0x1p-8;  // (compressed-tensors rounds NVFP4 values to BF16)
 
 INSTANTIATE_TEST_SUITE_P(
     Weights, Packed,
@@ -179,7 +179,7 @@ TEST(Quantization, OtherMethodsAreRefusedByName) {
     }
 }
 
-// What AutoGPTQ and AutoAWQ wrote before transformers took both in.
+// Files that AutoGPTQ and AutoAWQ wrote before transformers supported both.
 TEST(Quantization, OlderFilesBesideTheConfigAreRead) {
     test::TempDir dir;
     const auto read = [&] { return ReadQuantizationFile(dir.path()); };
@@ -200,7 +200,7 @@ TEST(Quantization, OlderFilesBesideTheConfigAreRead) {
     EXPECT_TRUE(read()->any_order);
     EXPECT_TRUE(read()->zero_plus_one);
     support::WriteText(dir / "hf_quant_config.json", R"({"quantization": {"quant_algo": null}})");
-    EXPECT_EQ(read()->method, Method::kGptq);  // (of the KV cache alone)
+    EXPECT_EQ(read()->method, Method::kGptq);  // (quantizes only the KV cache)
     support::WriteText(dir / "quantize_config.json", "[");
     EXPECT_NE(read().error().message.find("quantize_config.json"), std::string::npos);
 }

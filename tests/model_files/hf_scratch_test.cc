@@ -1,5 +1,5 @@
-// Models begun from random weights: the tensors that a folder's config.json asks for, the
-// distribution that it names, the same bits however they are read, and errors that say what to do.
+// Models initialized with random weights: the tensors that config.json requires, the distribution
+// that it specifies, the same bits however they are read, and errors with a next step.
 #include "model_files/hf/scratch.h"
 
 #include <gtest/gtest.h>
@@ -47,9 +47,9 @@ class Scratch : public testing::Test {
     test::TempDir dir_;
 };
 
-// Of n numbers the mean lies within 5 / sqrt(n) deviations of the true one, the variance within
-// 5 sqrt(2 / n), and a share of them within 2.5 / sqrt(n) of its probability: else the odds are one
-// in a million. (The distribution itself: synthetic_weights.h.)
+// The mean of n numbers is within 5 / sqrt(n) deviations of the true one, the variance within 5
+// sqrt(2 / n), and the fraction of numbers in an interval within 2.5 / sqrt(n) of its probability,
+// except with a probability of one in a million. (The distribution itself: synthetic_weights.h.)
 TEST_F(Scratch, MatricesAreNormal) {
     Json config = LlamaConfig();
     config["initializer_range"] = 0.1;
@@ -93,8 +93,8 @@ TEST_F(Scratch, AnyCutHasTheSameBits) {
     }
 }
 
-// The first numbers of seed 1, on every machine and in every version: a checkpoint goes on from
-// them. (They were written down when the generator was.)
+// The first numbers of seed 1, on every machine and in every version: checkpoints depend on them.
+// (They were recorded when the generator was written.)
 TEST_F(Scratch, TheSeedAloneDecides) {
     const auto one = Open(LlamaConfig(), 1), again = Open(LlamaConfig(), 1),
                other = Open(LlamaConfig(), 2);
@@ -107,7 +107,7 @@ TEST_F(Scratch, TheSeedAloneDecides) {
     for (size_t i = 0; i < 4; ++i) EXPECT_FLOAT_EQ(values[i], expected[i]) << i;
 }
 
-// What a saved model of the family has, by the same names.
+// The tensors of a saved model of the family, with the same names.
 TEST_F(Scratch, FamiliesHaveTheirTensors) {
     auto model = Open(LlamaConfig());
     ASSERT_NE(model, nullptr);

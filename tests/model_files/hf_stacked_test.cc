@@ -1,5 +1,5 @@
-// FP8 matrices in pieces with scales of their own: experts in one tensor of three dims, and a QKV
-// matrix that was cut for tensor parallelism before it was quantized. A packed embedding.
+// FP8 matrices in pieces with separate scales: experts in one tensor of three dims, and a QKV
+// matrix that was sharded for tensor parallelism before it was quantized. A packed embedding.
 #include <gtest/gtest.h>
 
 #include "model_files/hf/folder.h"
@@ -15,8 +15,8 @@ using support::BytesOfValues;
 using support::HfGolden;
 using support::SafeBytes;
 
-// [rows, cols] of FP8 in blocks of high x wide that begin anew at each of `pieces`, as a
-// transformers folder has it; `x` becomes what it stands for.
+// FP8 [rows, cols] in blocks of high x wide that start anew at each of `pieces`, as in a
+// transformers folder; `x` receives the values.
 void AddPieces(std::map<std::string, SafeBytes>& tensors, const std::string& module,
                const std::vector<int64_t>& shape, std::vector<float>& x, int64_t pieces,
                int64_t high, int64_t wide) {
@@ -65,7 +65,7 @@ class Stacked : public testing::Test {
         error_ = opened.ok() ? "" : opened.error().message;
         source_ = opened.ok() ? std::move(*opened) : nullptr;
     }
-    // Within the rounding to BF16, as which rows that are no whole blocks of 64 are held.
+    // Within the rounding to BF16, which holds rows that are not whole blocks of 64.
     void ExpectTensor(const std::string& name, const std::vector<float>& expected) {
         ASSERT_NE(source_, nullptr) << error_;
         const TensorInfo* info = source_->FindTensor(name);
@@ -112,7 +112,7 @@ TEST_F(Stacked, ExpertsOfStepHaveScalesOfTheirOwn) {
         << error_;
 }
 
-// Gate and up in one parameter without a module; scales by block or one for each expert.
+// Gate and up in one parameter without a module; scales by block, or one per expert.
 TEST_F(Stacked, ExpertsOfMistralHaveScalesOfTheirOwn) {
     for (const bool blocks : {true, false}) {
         Load("mistral4", "hf");
@@ -138,7 +138,7 @@ TEST_F(Stacked, ExpertsOfMistralHaveScalesOfTheirOwn) {
         Open();
         ExpectTensor("blk.1.ffn_down_exps.weight", expected["down_proj"]);
         const std::vector<float>& both = expected["gate_up_proj"];
-        const size_t half = 32 * 48;  // of an expert
+        const size_t half = 32 * 48;  // per expert
         for (size_t part = 0; part < 2; ++part) {
             std::vector<float> own;
             for (size_t expert = 0; expert < 4; ++expert) {
@@ -154,7 +154,7 @@ TEST_F(Stacked, ExpertsOfMistralHaveScalesOfTheirOwn) {
     EXPECT_NE(error_.find("experts.down_proj' is F8_E4M3 without"), std::string::npos) << error_;
 }
 
-// The columns of an expert as rows, as Qwen3-VL has them.
+// The columns of an expert as rows, as in Qwen3-VL.
 TEST_F(Stacked, TurnedExpertsOfFp8AreRefused) {
     Load("qwen3vlmoe", "hf");
     config_["text_config"]["quantization_config"] = {{"quant_method", "fp8"}};
@@ -222,7 +222,7 @@ class FusedMimo : public Stacked {
 };
 
 TEST_F(FusedMimo, QkvIsPutTogetherFromItsShards) {
-    Make(2, 32);  // 136 and 176 rows a shard, of blocks that end inside: no other number fits
+    Make(2, 32);  // 136 and 176 rows per shard, in blocks that end inside: no other number matches
     for (const auto& [name, values] : expected_) ExpectTensor(name, values);
 }
 

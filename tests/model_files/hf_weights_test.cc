@@ -1,5 +1,5 @@
-// Quantized layers whose tensors are missing, of another type or shape, or hold no numbers; and
-// which scheme a module has. The layers are those of tests/data/hf_weights_golden.safetensors.
+// Quantized layers whose tensors are missing, have another type or shape, or are not numbers; and
+// the scheme of a module. The layers are those of tests/data/hf_weights_golden.safetensors.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -19,7 +19,7 @@ using nlohmann::json;
 using support::SafeBytes;
 using Parts = std::map<std::string, SafeBytes>;
 
-// A case's tensors, to be changed.
+// A case's tensors, to be modified.
 struct Layer {
     std::string name;
     json config;
@@ -48,7 +48,7 @@ class Weights : public testing::Test {
         }
         return layer;
     }
-    // All of the layer, or the error of opening or of reading it. pieces: LinearParts::pieces.
+    // The whole layer, or the error of opening or reading it. pieces: LinearParts::pieces.
     Result<std::vector<float>> Read(const Layer& layer, int64_t pieces) {
         const char* key = layer.name.starts_with("mlx") ? "quantization" : "quantization_config";
         WEFT_ASSIGN(const Config config,
@@ -71,7 +71,7 @@ class Weights : public testing::Test {
         DequantizeRow(matrix->dtype(), out, values);
         return values;
     }
-    // "": none.
+    // "": no error.
     std::string ErrorOf(const Layer& layer, int64_t pieces = 1) {
         const auto read = Read(layer, pieces);
         return read.ok() ? "" : read.error().message;
@@ -229,7 +229,7 @@ TEST_F(Weights, GroupsThatDoNotFitAreRefused) {
            "groups of 7");
 }
 
-// One module's weight or scale in two forms: which counts, nothing tells.
+// A module's weight or scale in two forms: the choice would be ambiguous.
 TEST_F(Weights, TwoFormsAreRefused) {
     const auto twice = [](const char* from, const char* to) {
         return [=](Layer& layer) { layer.parts[to] = layer.parts.at(from); };
@@ -285,7 +285,7 @@ TEST_F(Weights, StackedNvfp4HasAScaleForEachExpert) {
     EXPECT_NE(ErrorOf(layer, 2).find("weight_scale_2"), std::string::npos) << ErrorOf(layer, 2);
 }
 
-// Activations are multiplied with pre_quant_scale, which here the columns of the weight are.
+// Activations are multiplied by pre_quant_scale; here the columns of the weight are instead.
 TEST_F(Weights, AwqOfModelOptScalesColumns) {
     Layer layer = Load("moNvfp4");
     std::vector<float> expected = ValuesOf(layer);
@@ -339,10 +339,10 @@ TEST(Schemes, TargetsOfCompressedTensors) {
     EXPECT_EQ(bits("model.layers.0.self_attn.o_proj"), 8);
     EXPECT_EQ(bits("model.layers.1.self_attn.o_proj"), 4);
     EXPECT_EQ(bits("model.language_model.layers.1.self_attn.o_proj"), 4);
-    EXPECT_EQ(bits("model.embed_tokens"), 0);  // no Embedding among the classes
+    EXPECT_EQ(bits("model.embed_tokens"), 0);  // the classes do not include Embedding
 }
 
-// An expression is tried from a name's begin, which the model's prefix is a part of.
+// An expression must match from the start of a name, including the model's prefix.
 TEST(Schemes, ExpressionsMatchWholeNames) {
     const auto read =
         Read({{"quant_method", "compressed-tensors"},
@@ -445,7 +445,7 @@ TEST(Schemes, WhatChangesNumbersIsRefused) {
 
 // ---- A folder -----------------------------------------------------------------------------------
 
-// The values of a weight that a folder gives, by GGUF's name.
+// The values of a folder's weight, by its GGUF name.
 std::vector<float> ValuesOf(const ModelSource& model, const char* name) {
     const TensorInfo* tensor = model.FindTensor(name);
     EXPECT_NE(tensor, nullptr) << name;
@@ -454,7 +454,7 @@ std::vector<float> ValuesOf(const ModelSource& model, const char* name) {
     return *values;
 }
 
-// int8 codes with a scale of 2^-6 a row, in place of a plain weight.
+// Replaces a plain weight by int8 codes with a scale of 2^-6 per row.
 void PackInt8(Parts& tensors, const std::string& module) {
     SafeBytes& weight = tensors.at(module + ".weight");
     const auto rows = weight.shape[0], cols = weight.shape[1];

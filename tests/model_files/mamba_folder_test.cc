@@ -1,4 +1,4 @@
-// config.json of models with Mamba-2 layers: its spellings, and what is refused by name.
+// config.json of models with Mamba-2 layers: its spellings, and refusals by name.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -19,7 +19,7 @@ HfGolden MambaGolden(const std::string& name) {
     return HfGolden(support::TestData("/families/" + name + ".safetensors"));
 }
 
-// What a folder says after `change`; empty: it opens.
+// The error for a folder after `change`; empty: it opens.
 std::string MambaSaid(const std::string& name, const std::function<void(json&)>& change) {
     const HfGolden golden = MambaGolden(name);
     json config = json::parse(golden.Text(name + "/config"));
@@ -63,7 +63,7 @@ TEST(HfMamba, KeysAreRefusedByName) {
     }
 }
 
-// Letters for the layers' kinds, and Python's word for infinity, as published folders have them.
+// Letters for the kinds of layers, and Python's word for infinity, as in published folders.
 TEST(HfMamba, PublishedSpellingsAreTheSame) {
     const std::string fresh = MambaGolden("nemotronHMoe").Text("nemotronHMoe/config");
     json old = json::parse(fresh);
@@ -83,7 +83,7 @@ TEST(HfMamba, PublishedSpellingsAreTheSame) {
     EXPECT_EQ(got->family->architecture, "nemotron_h_moe");
 }
 
-// A name with the word in it, a string with a quote and the word, and a word within a list.
+// A name that contains the word, a string with a quote and the word, and a word in a list.
 TEST(HfMamba, BareWordsAreReadOutsideOfStringsAlone) {
     const Config config =
         Config::Parse(R"({"NaN": "a \" Infinity", "b": [-Infinity, NaN]})", "config.json").value();

@@ -1,4 +1,4 @@
-// GGUF files of byte-level BPE that don't say how words are cut.
+// GGUF files of byte-level BPE without a pre-tokenizer.
 #include "model_files/pre_tokenizer.h"
 
 #include <gtest/gtest.h>
@@ -81,7 +81,8 @@ TEST(PreTokenizer, IsGuessedByArchitectureAndVocabulary) {
 
 class NoPre : public testing::Test {
   protected:
-    // The ids of "12 12" by a vocabulary that joins digits, in a file that names `pre`; null: none.
+    // The ids of "12 12" with a vocabulary that joins digits, in a file with `pre`; null: without
+    // one.
     std::vector<int32_t> Ids(const char* architecture, const char* pre) {
         tokenizer::TokenizerData data = tokenizer::TinyBytePair({"1 2"});
         data.pre = pre == nullptr ? "" : pre;

@@ -1,6 +1,6 @@
 // RoPE and soft caps of Hugging Face folders against transformers: every kind of RoPE, in every
-// family, with its optional keys (tests/data/rope_golden.safetensors, which
-// tools/make_rope_golden.py makes).
+// family, with its optional keys (tests/data/rope_golden.safetensors, made by
+// tools/make_rope_golden.py).
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -17,7 +17,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// What the sums of float32 leave, over two layers.
+// The error of float32 sums over two layers.
 constexpr double kRopeBound = 5e-4;
 
 const HfGolden& RopeFile() {
@@ -40,7 +40,7 @@ RopeCase RopeCaseOf(const std::string& name) {
     return {name, read["family"], read["tokens"], read["set"], read["drop"]};
 }
 
-// The folder of a family, its config with some keys set and others dropped.
+// A folder of a family, with some config keys set and others removed.
 void WriteFolder(const std::string& folder, const std::string& family, const Json& set,
                  const Json& drop = Json::array()) {
     Json config = Json::parse(RopeFile().Text(family + "/base"));
@@ -51,7 +51,7 @@ void WriteFolder(const std::string& folder, const std::string& family, const Jso
     WriteTensors(folder, RopeFile().Tensors(family));
 }
 
-// The logits of the rows that the golden file has, of a job whose sequences have just these tokens.
+// The logits of the golden file's rows, in a job whose sequences have exactly these tokens.
 std::vector<float> RopeLogits(const model_files::ModelSource& source, int64_t tokens) {
     const auto hyper = model::ReadHyper(source);
     if (!hyper.ok()) ADD_FAILURE() << hyper.error().message;
@@ -125,7 +125,7 @@ void PrintTo(const Refused& one, std::ostream* out) {
     *out << one.family << " " << one.set;
 }
 
-// Keys that transformers itself takes for an error, or leaves out against what the file says.
+// Keys for which transformers gives an error, or which it ignores against the file.
 const Refused kRefused[] = {
     {"llama", R"({"rope_parameters": {"rope_type": "linear", "factor": null}})", "factor"},
     {"llama", R"({"rope_parameters": {"rope_type": "linear"}})", "factor"},

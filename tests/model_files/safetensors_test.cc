@@ -1,4 +1,4 @@
-// Safetensors files and indexes as somebody broke them: errors that name file and tensor.
+// Damaged safetensors files and indexes: errors name file and tensor.
 #include "model_files/hf/safetensors.h"
 
 #include <gtest/gtest.h>
@@ -47,7 +47,7 @@ TEST(Safetensors, ReadsNamesShapesAndPlaces) {
 
 struct Broken {
     const char *what, *header;
-    const char* message;  // a part of the error's
+    const char* message;  // part of the error
 };
 void PrintTo(const Broken& broken, std::ostream* out) {
     *out << broken.what;

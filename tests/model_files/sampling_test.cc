@@ -1,5 +1,4 @@
-// Sampling that model files ask for: GGUF's keys, generation_config.json, and one made of the
-// other.
+// Sampling hints in model files: GGUF's keys, generation_config.json, and one made from the other.
 #include "model_files/sampling.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +22,7 @@ class Sampling : public testing::Test {
         support::WriteText(dir_ / "generation_config.json", text);
         return ReadGenerationConfig(dir_.path());
     }
-    // Of a GGUF file with what `add` adds.
+    // Hints of a GGUF file with the keys that `add` adds.
     template <typename Add>
     SamplingHints OfFile(const Add& add) {
         GgufWriter writer;
@@ -99,7 +98,7 @@ TEST_F(Sampling, HostileMembersArePassedOver) {
         EXPECT_EQ(hints.warnings.size(), 1u) << text;
         EXPECT_FALSE(hints.any());
     }
-    // The rest still counts.
+    // The others still count.
     const SamplingHints rest = OfFolder(R"({"temperature": -1, "top_k": 7})");
     EXPECT_EQ(rest.top_k, 7);
     EXPECT_EQ(rest.warnings.size(), 1u);
@@ -140,7 +139,7 @@ TEST_F(Sampling, HostileKeysArePassedOver) {
 }
 
 TEST_F(Sampling, GoesAlongInBothDirections) {
-    // A folder's metadata have it as a file's.
+    // A folder's metadata has the hints like a file's.
     support::HfGolden golden;
     const std::string folder = dir_ / "folder";
     std::filesystem::create_directory(folder);
@@ -153,7 +152,7 @@ TEST_F(Sampling, GoesAlongInBothDirections) {
     EXPECT_EQ((*opened)->meta().F64("general.sampling.temp").value(), 0.6f);
     EXPECT_EQ((*opened)->meta().Int("general.sampling.top_k", 0, 100).value(), 20);
     EXPECT_FALSE((*opened)->meta().Has("general.sampling.top_p"));
-    // A file of it, and a folder of that.
+    // A file made from it, and a folder made from that.
     const std::string file = dir_ / "m.gguf", again = dir_ / "again";
     ASSERT_TRUE(WriteGguf(**opened, file).ok());
     EXPECT_EQ(ReadSamplingHints(*OpenModel(file).value()).temperature, 0.6);

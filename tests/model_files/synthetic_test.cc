@@ -1,5 +1,5 @@
-// Synthetic models: the real models' sizes, weights with the variance they should have, the same
-// bytes however they are read, and a file that reads back the same.
+// Synthetic models: the real models' sizes, weights with the right variance, the same bytes however
+// they are read, and a file that reads back the same.
 #include "model_files/synthetic.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ std::unique_ptr<ModelSource> SyntheticOpen(const std::string& spec) {
     return std::move(model).value();
 }
 
-// Parameter counts as published with the models (RoPE factors are not counted there).
+// Parameter counts as published with the models (without RoPE factors).
 TEST(Synthetic, HasTheRealModelsSizes) {
     const std::pair<const char*, int64_t> sizes[] = {
         {"smollm2-135m", 134515008},      {"llama-3.2-1b", 1235814400},
@@ -47,7 +47,7 @@ TEST(Synthetic, HasTheRealModelsSizes) {
     }
 }
 
-// A cut model is the first layers of the whole one, byte by byte.
+// A model with fewer layers equals the first layers of the whole one, byte for byte.
 TEST(Synthetic, KeepsAsManyLayersAsAskedFor) {
     const auto whole = SyntheticOpen("synthetic:smollm2-135m:q8_0");
     const auto cut = SyntheticOpen("synthetic:smollm2-135m:q8_0:layers=2");
@@ -97,8 +97,8 @@ TEST(Synthetic, ChoosesTypesAsRealFilesDo) {
 }
 
 // Mean 0 and variance 1/cols. Over n values the mean deviates by 1/sqrt(n) standard deviations and
-// the variance by about sqrt(2/n), more for block types, whose values share random scales:
-// n = 98,304, in at least 384 blocks; five times that is allowed.
+// the variance by about sqrt(2/n), and by more for block types, whose values share random scales: n
+// = 98,304, in at least 384 blocks; five times that is allowed.
 TEST(Synthetic, WeightsHaveTheRightVariance) {
     for (const DTypeInfo& info : kFileDTypes) {
         if (info.dtype == DType::kI32) continue;

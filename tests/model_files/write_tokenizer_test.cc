@@ -1,5 +1,6 @@
-// Tokenizers of folders as GGUF metadata: what is found gives the folder's ids for every text of
-// texts.json after a trip through a GGUF header; what has no name in GGUF is refused.
+// Tokenizers of folders as GGUF metadata: the result gives the folder's ids for every text of
+// texts.json after a round trip through a GGUF header; tokenizers that GGUF can't express are
+// refused.
 #include "model_files/write_tokenizer.h"
 
 #include <gtest/gtest.h>
@@ -32,7 +33,7 @@ json WriteTokenizerReadJson(const std::string& path) {
     return text.ok() ? json::parse(text.value()) : json();
 }
 
-// Through the bytes of a file's header.
+// A round trip through the bytes of a file's header.
 Result<std::unique_ptr<tokenizer::Tokenizer>> ThroughGguf(const tokenizer::TokenizerData& data) {
     GgufWriter writer;
     WriteTokenizer(data, writer);
@@ -43,8 +44,8 @@ Result<std::unique_ptr<tokenizer::Tokenizer>> ThroughGguf(const tokenizer::Token
     return tokenizer::Tokenizer::Make(std::move(read));
 }
 
-// SentencePiece's own tokens of type user-defined take part in what it says about spaces; those of
-// GGUF files cut the text, with a space behind them. So have it all programs that read such files.
+// SentencePiece's own user-defined tokens follow its rules for spaces; in GGUF files they split the
+// text, with a space after them, in all programs that read such files.
 bool HoldsUserToken(const tokenizer::Tokenizer& tokenizer, const std::string& text) {
     const tokenizer::TokenizerData& data = tokenizer.data();
     for (size_t id = 0; id < data.tokens.size() && data.model == "sentencepiece"; ++id) {
@@ -55,7 +56,7 @@ bool HoldsUserToken(const tokenizer::Tokenizer& tokenizer, const std::string& te
     return false;
 }
 
-// GGUF can't say that a tokenizer composes its text.
+// GGUF can't express that a tokenizer composes its text (NFC).
 bool IsComposed(const std::string& text) {
     const auto* given = reinterpret_cast<const utf8proc_uint8_t*>(text.c_str());
     utf8proc_uint8_t* composed = utf8proc_NFC(given);
@@ -64,7 +65,7 @@ bool IsComposed(const std::string& text) {
     return same;
 }
 
-// What is found for a folder, as "model pre"; and that it gives the folder's ids.
+// The result for a folder, as "model pre"; checks that it gives the folder's ids.
 std::string Found(const std::string& path, const std::vector<std::string>& texts) {
     const auto folder = tokenizer::OpenTokenizerFolder(path);
     EXPECT_TRUE(folder.ok());
@@ -90,8 +91,8 @@ std::string Found(const std::string& path, const std::vector<std::string>& texts
     return data->model + " " + data->pre;
 }
 
-// The golden folders have added tokens that no model has (words that count only where they stand
-// alone, ...) and GGUF cannot say: most are refused, and none gives other ids.
+// The golden folders have added tokens that no model has (words that only match when separate, ...)
+// and that GGUF cannot express: most are refused, and none gives other ids.
 TEST(TokenizerToGguf, GivesTheFoldersIdsOrIsRefused) {
     const auto texts =
         WriteTokenizerReadJson(kFolder + "texts.json").get<std::vector<std::string>>();
@@ -108,8 +109,8 @@ TEST(TokenizerToGguf, GivesTheFoldersIdsOrIsRefused) {
     }
 }
 
-// The same folders with added tokens as models have them: markers. In qwen2's few merges there is
-// none of two digits, so that llama-bpe, which cuts numbers into threes, does the same.
+// The same folders with added tokens as in real models: markers. qwen2's few merges include none of
+// two digits, so llama-bpe, which splits numbers into threes, gives the same ids.
 TEST(TokenizerToGguf, NamesThePreTokenizer) {
     const auto texts =
         WriteTokenizerReadJson(kFolder + "texts.json").get<std::vector<std::string>>();
@@ -145,7 +146,7 @@ Result<std::unique_ptr<tokenizer::Tokenizer>> LoadFile(const GgufWriter& writer)
     return LoadTokenizer(file);
 }
 
-// What GGUF has no name for is kept as it is, and gives the folder's ids.
+// Tokenizers that GGUF has no name for are stored unchanged, and give the folder's ids.
 TEST(KeptTokenizer, GivesTheFoldersIds) {
     const auto texts =
         WriteTokenizerReadJson(kFolder + "texts.json").get<std::vector<std::string>>();
@@ -176,7 +177,7 @@ TEST(KeptTokenizer, GivesTheFoldersIds) {
     }
 }
 
-// The file's own kind counts where it has one that is known.
+// The file's own tokenizer kind takes precedence if it is known.
 TEST(KeptTokenizer, CountsWhereThereIsNoKind) {
     const std::string words = ReadWhole(kFolder + "files/words/tokenizer.json");
     const auto with = [&](const char* model, const char* pre, const std::string& text) {
@@ -235,13 +236,13 @@ TEST(KeptTokenizer, HostileFiles) {
     json hole = words;
     hole["model"]["vocab"]["far"] = 15'000'000;
     refused(of(hole, "{}"), "15000000");
-    json near = words;  // a hole that is small: ids in it stand for nothing
+    json near = words;  // a small gap: its ids have no token
     near["model"]["vocab"]["near"] = 3000;
     const auto holes = LoadFile(of(near, "{}"));
     ASSERT_TRUE(holes.ok()) << holes.error().message;
     EXPECT_EQ((*holes)->vocab_size(), 3001);
     EXPECT_EQ((*holes)->Piece(2999), "");
-    // Below what a file may have, but nothing but blanks.
+    // Within the size limit, but only blanks.
     GgufWriter large;
     large.String(kKeptJsonKey, std::string(200 << 20, ' '));
     refused(large, "not JSON");

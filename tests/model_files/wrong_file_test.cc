@@ -1,5 +1,4 @@
-// Files and folders that are no model as Weft reads it: the error names what they are, and the next
-// step.
+// Files and folders that are not a model for Weft: the error says what they are, and the next step.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -139,7 +138,7 @@ TEST_F(WrongFile, TypesThatOthersWriteAreNamed) {
 
 TEST_F(WrongFile, QuantizationsOfOthersAreNamed) {
     json config = json::parse(support::HfGolden().Text("llama/config"));
-    const char* missing = "neither model.safetensors";  // the quantization is taken
+    const char* missing = "neither model.safetensors";  // the quantization is accepted
     config["quantization"] = {{"group_size", 64}, {"bits", 4}};
     WriteFolder("mlx", config);
     Expect("mlx", {missing});
@@ -220,7 +219,7 @@ TEST_F(WrongFile, ModelsThatSeeAreNamed) {
     Expect("idefics3", {"'idefics3'", "vision-language", "GGUF"});
 }
 
-// Images have tensors outside the text part, whatever they are called.
+// Vision models have tensors outside the text part, under any names.
 TEST_F(WrongFile, TensorsOfImagesAreLeftOut) {
     const json text = json::parse(support::HfGolden().Text("llama/config"));
     const json whole = {{"model_type", "llava_next"},
@@ -244,7 +243,7 @@ TEST_F(WrongFile, TensorsOfImagesAreLeftOut) {
         tensors[prefix + "layers.0.unknown"] = any;
         support::WriteTensors(dir_ / "llava", tensors);
         Expect("llava", {"is not supported in a"});
-        WriteFolder("llava", text);  // without images nothing may be left out
+        WriteFolder("llava", text);  // without vision, nothing may be skipped
         tensors.erase("lm_head.bias");
         tensors.erase(prefix + "layers.0.unknown");
         support::WriteTensors(dir_ / "llava", tensors);
@@ -363,7 +362,7 @@ TEST_F(WrongFile, FoldersAreNamed) {
         Expect(folder, words);
     }
     EXPECT_EQ(FolderKind(dir_ / "nosuch").find("LoRA"), std::string::npos);
-    WriteText(dir_ / "folder1/adapter_config.json", "[");  // broken: named all the same
+    WriteText(dir_ / "folder1/adapter_config.json", "[");  // broken, but still recognized
     Expect("folder1", {"LoRA adapter", "its base model"});
 }
 
@@ -374,7 +373,7 @@ TEST_F(WrongFile, TheOneModelOfAFolderIsTaken) {
     WriteGgufFile("one/model-Q4.gguf", "llama");
     WriteGgufFile("one/mmproj-F16.gguf", "clip");
     WriteGgufFile("one/model.imatrix.gguf", "llama");
-    WriteText(dir_ / "one/config.json", "{}");  // as repositories of such files have it
+    WriteText(dir_ / "one/config.json", "{}");  // as in repositories of such files
     const auto one = OpenModel(dir_ / "one");
     ASSERT_TRUE(one.ok()) << one.error().message;
     EXPECT_EQ((*one)->name(), dir_ / "one/model-Q4.gguf");
