@@ -28,7 +28,7 @@ std::vector<std::byte> Floats(size_t count, uint32_t seed, float size = 0.05f) {
     return {bytes.begin(), bytes.end()};
 }
 
-// Names and shapes of a llama with untied output; a few have odd rows.
+// Names and shapes of a llama with an untied output; a few have odd rows.
 void AddTensors(model_files::GgufWriter& writer, bool tied = false) {
     uint32_t seed = 1;
     const auto add = [&](const std::string& name, std::vector<int64_t> dims) {
@@ -93,8 +93,8 @@ int CountOf(const QuantizePlan& plan, std::string_view part, DType type) {
 TEST(Quantize, MixesAreThoseOfLlamaQuantize) {
     const test::TempDir dir;
     const model_files::Gguf model = model_files::Gguf::Open(WriteModel(dir)).value();
-    // Of 16 layers: how many of attn_v and ffn_down get which type, the output and attn_output, as
-    // llama-quantize 0.25.3 --dry-run says for the same shapes.
+    // For 16 layers: the types and numbers of attn_v and ffn_down, and the types of the output and
+    // attn_output, as printed by llama-quantize 0.25.3 --dry-run for the same shapes.
     const struct {
         const char* type;
         DType value, down;
@@ -129,7 +129,7 @@ TEST(Quantize, MixesAreThoseOfLlamaQuantize) {
     }
 }
 
-// Of every 2D tensor.
+// For every 2-D tensor.
 std::string WriteWholeImportance(const test::TempDir& dir, const model_files::Gguf& model) {
     model_files::GgufWriter writer;
     writer.String("general.type", "imatrix");
@@ -154,8 +154,9 @@ TEST(Quantize, MixesOfCodeBooksAreThoseOfLlamaQuantize) {
     const test::TempDir dir;
     const model_files::Gguf model = model_files::Gguf::Open(WriteModel(dir)).value();
     const auto importance = Importance::Read(WriteWholeImportance(dir, model)).value();
-    // As llama-quantize 0.25.3 --dry-run says: the embedding, the output, attn_q, attn_k, attn_v,
-    // attn_output and ffn_up of layer 7, ffn_up and ffn_down of layer 0, ffn_down of layer 7.
+    // As printed by llama-quantize 0.25.3 --dry-run: the embedding, the output, attn_q, attn_k,
+    // attn_v, attn_output and ffn_up of layer 7, ffn_up and ffn_down of layer 0, ffn_down of layer
+    // 7.
     using enum DType;
     const struct {
         const char* type;
@@ -212,7 +213,7 @@ TEST(Quantize, CodeBooksNeedAnImportance) {
     for (const char* type : {"IQ3_M", "IQ3_S"}) {
         EXPECT_TRUE(PlanQuantize(model, OptionsOf(type)).ok()) << type;
     }
-    // One that lacks a tensor; a rule gives that another type.
+    // A matrix without one of the tensors; a rule gives that tensor another type.
     const auto importance = Importance::Read(WriteWholeImportance(dir, model)).value();
     model_files::GgufWriter writer;
     writer.String("general.architecture", "llama");
@@ -292,7 +293,7 @@ TEST(Quantize, UnknownTypesAreRefusedByName) {
     EXPECT_EQ(FindFileType("iq2_xxs").value().base, DType::kIQ2_XXS);
 }
 
-// Threads, strips and experts make no difference: each tensor is what Encode makes of it.
+// Threads, strips and experts make no difference: each tensor equals the output of Encode.
 TEST(Quantize, FileHoldsWhatEncodeMakes) {
     const test::TempDir dir;
     const model_files::Gguf model = model_files::Gguf::Open(WriteModel(dir)).value();
@@ -419,7 +420,7 @@ TEST(Importance, WeighsColumns) {
     options.importance = nullptr;
     ASSERT_TRUE(
         WriteQuantized(model, PlanQuantize(model, options).value(), dir / "bare.gguf", run).ok());
-    // The important column comes out better than it would otherwise.
+    // The important column has a smaller error than otherwise.
     const auto error = [&](const std::string& path) {
         const model_files::Gguf out = model_files::Gguf::Open(path).value();
         const char* name = "blk.0.attn_q.weight";
@@ -447,7 +448,7 @@ TEST(Importance, OfAnotherModelOrBrokenIsRefused) {
     EXPECT_FALSE(Importance::Read(dir / "nowhere").ok());
 }
 
-// A stack of stacks has as many matrices as both together.
+// A stack of stacks has as many matrices as both dims together.
 TEST(Importance, CountsAllMatricesOfATensor) {
     const test::TempDir dir;
     model_files::GgufWriter writer;
