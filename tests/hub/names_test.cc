@@ -1,4 +1,4 @@
-// What needs no server: names, listings, choices, ranges, notes, the user's settings.
+// Parts that need no server: names, listings, choices, ranges, notes, the user's settings.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -191,7 +191,8 @@ TEST(HubParts, RangesAgainstABitmap) {
     }
 }
 
-// A set with a gap has what the plain one has, and what lies between ranges that are so close.
+// A set with a gap has the ranges of the plain set, and the bytes between ranges that are that
+// close.
 TEST(HubParts, RangesWithAGap) {
     std::mt19937 random(5);
     for (int round = 0; round < 200; ++round) {
@@ -335,7 +336,7 @@ TEST(HubNames, Settings) {
         EXPECT_EQ(config->token, "hf_own");
     }
     {
-        // A service has no HOME; the cache is the user's all the same, not one of this folder.
+        // A service has no HOME; the cache is still the user's, not a folder here.
         const Environment environment(Entries{{"HOME", ""}});
         EXPECT_TRUE(ConfigFromEnvironment()->cache.starts_with('/'));
     }
@@ -345,7 +346,7 @@ TEST(HubNames, Settings) {
     EXPECT_FALSE(ConfigFromEnvironment().ok());
 }
 
-// Two processes of one number on two hosts share a cache folder; two threads stand for them.
+// Two processes with the same id on two hosts share a cache folder; two threads simulate them.
 TEST(HubNames, WritersOfOneNameDoNotDisturbEachOther) {
     const test::TempDir dir;
     const auto spec = ParseSpec("o/n");

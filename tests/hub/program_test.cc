@@ -1,4 +1,5 @@
-// `weft pull`, and `hf:` words elsewhere, as a user types them; killed and stopped in between.
+// `weft pull`, and `hf:` arguments of other commands, as a user types them; killed and stopped in
+// between.
 #include <gtest/gtest.h>
 
 #include <csignal>
@@ -33,7 +34,7 @@ class HubProgramTest : public HubTest {
     }
     Ran Run(const Words& words) const { return RunWeft(words, Environment()); }
     uint64_t Sent() const { return server_->Counted()["sent"].get<uint64_t>(); }
-    // Until so many bytes have been sent.
+    // Waits until this many bytes have been sent.
     void WaitForSent(uint64_t bytes) const {
         const Deadline deadline = Deadline::In(10'000);
         while (Sent() < bytes && !deadline.expired()) ::usleep(20'000);
@@ -56,8 +57,8 @@ TEST_F(HubProgramTest, KilledThenGoesOn) {
     const json file = ran.Json()["files"][0];
     EXPECT_GT(file["resumed_bytes"], 0);
     EXPECT_EQ(file["resumed_bytes"].get<uint64_t>() + file["fetched_bytes"].get<uint64_t>(), kBig);
-    // What the last quarter of a second before the kill brought may come again, and what was on
-    // its way; no more.
+    // Only the bytes of the last quarter of a second before the kill, and those in transit, may be
+    // sent again.
     EXPECT_LE(Sent(), kBig - kBig / 6);
     EXPECT_EQ(Sent(), file["fetched_bytes"]);
 }
@@ -100,7 +101,7 @@ TEST_F(HubProgramTest, ModelWords) {
     EXPECT_EQ(file_too.status, 2) << file_too.err;
 }
 
-// Nothing is asked of the network.
+// No network requests are made.
 TEST_F(HubProgramTest, Offline) {
     server_->Set({{"files", {Large("a-Q4_0.gguf", 1000)}}});
     for (const char* yes : {"HF_HUB_OFFLINE=1", "HF_HUB_OFFLINE=true", "TRANSFORMERS_OFFLINE=ON"}) {
@@ -121,7 +122,7 @@ TEST_F(HubProgramTest, Offline) {
     EXPECT_TRUE(server_->Counted()["requests"].empty());
 }
 
-// A name server that never answers: the pull ends with its timeout, and at once after Ctrl-C.
+// A name server that never answers: the pull ends with its time-out, and at once after Ctrl-C.
 TEST_F(HubProgramTest, NamesThatAreNeverFound) {
     const Words slow =
         Environment() + Words{"LD_PRELOAD=" WEFT_SLOW_RESOLVER, "HF_ENDPOINT=https://hub.invalid",
@@ -138,7 +139,7 @@ TEST_F(HubProgramTest, NamesThatAreNeverFound) {
     EXPECT_LE(NowNs() - begin_ns, test::LimitNs(5000));
 }
 
-// The snapshot has the contents themselves, once, and 'weft rm' frees them.
+// The snapshot holds the contents themselves, once, and 'weft rm' frees them.
 TEST_F(HubProgramTest, AFileSystemWithoutSymbolicLinks) {
     const json index = {{"weight_map", {{"a", "m-1.safetensors"}}}};
     server_->Set({{"files",
@@ -161,7 +162,7 @@ TEST_F(HubProgramTest, AFileSystemWithoutSymbolicLinks) {
     EXPECT_EQ(Sent(), sent);
     ASSERT_EQ(RunWeft({"rm", "o/n", "--yes"}, without).status, 0);
     EXPECT_FALSE(fs::exists(config_.cache + "/models--o--n"));
-    // Contents that were there before stay for others that they are linked from.
+    // Contents from before stay for the others that link to them.
     ASSERT_EQ(Run({"pull", "o/n"}).status, 0);
     fs::remove(model + "/m-1.safetensors");
     const Ran copied = RunWeft({"pull", "o/n"}, without);

@@ -1,4 +1,4 @@
-// Pulls from a Hub that misbehaves: tests/hub/server.py.
+// Pulls from a misbehaving Hub: tests/hub/server.py.
 #include "hub/pull.h"
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ class PullTest : public HubTest {
         seconds_ = static_cast<double>(NowNs() - begin_ns) * 1e-9;
         return pulled;
     }
-    // The pull fails with `code`, and its message has `text` in it.
+    // Expects the pull to fail with `code` and a message that contains `text`.
     void ExpectError(const std::string& word, ErrorCode code, const std::string& text) {
         const auto pulled = Pull(word);
         ASSERT_FALSE(pulled.ok());
@@ -64,7 +64,7 @@ class PullTest : public HubTest {
     double seconds_ = 0;
 };
 
-constexpr uint64_t kPullBig = 24 << 20;  // some pieces
+constexpr uint64_t kPullBig = 24 << 20;  // several pieces
 
 TEST_F(PullTest, OneFileOverSeveralConnections) {
     server_->Set(
@@ -76,7 +76,7 @@ TEST_F(PullTest, OneFileOverSeveralConnections) {
     EXPECT_EQ(Sent(), kPullBig + 12345);
     EXPECT_EQ(*ReadTextFile(Folder() + "/refs/main"), kCommit);
     EXPECT_EQ(pulled->path, Folder() + "/snapshots/" + kCommit + "/x-Q4_0.gguf");
-    // Once it is there, nothing of it is asked for again.
+    // Once it is complete, none of it is requested again.
     const auto again = Pull("o/n:Q4_0");
     ASSERT_NO_FATAL_FAILURE(ExpectWhole(again));
     EXPECT_EQ(again->fetched_bytes, 0u);
@@ -108,7 +108,7 @@ TEST_F(PullTest, FolderWithShardsOverPagesOfTheListing) {
     const auto found = hub::FindCached(config_, *hub::ParseSpec("o/n"));
     ASSERT_TRUE(found.ok()) << found.error().message;
     EXPECT_EQ(*found, pulled->path);
-    // A shard that is gone makes it not whole.
+    // A missing shard makes it incomplete.
     fs::remove(pulled->path + "/m-2.safetensors");
     const auto broken = hub::FindCached(config_, *hub::ParseSpec("o/n"));
     ASSERT_FALSE(broken.ok());
@@ -134,7 +134,7 @@ TEST_F(PullTest, CutConnections) {
     const auto pulled = Pull("o/n");
     ASSERT_NO_FATAL_FAILURE(ExpectWhole(pulled));
     EXPECT_EQ(pulled->fetched_bytes, kPullBig);
-    EXPECT_LE(Sent(), kPullBig + (16 << 10));  // nothing comes twice
+    EXPECT_LE(Sent(), kPullBig + (16 << 10));  // no byte is sent twice
 }
 
 TEST_F(PullTest, BusyServers) {
@@ -142,7 +142,7 @@ TEST_F(PullTest, BusyServers) {
                   {"hub_refuse", {{503, 0}, {429, 1}}},
                   {"refuse", {{429, 1}, {503, 0}, {500, 0}}}});
     ASSERT_NO_FATAL_FAILURE(ExpectWhole(Pull("o/n")));
-    EXPECT_GE(seconds_, 2.0);  // both were told to wait a second
+    EXPECT_GE(seconds_, 2.0);  // both had to wait a second
 }
 
 TEST_F(PullTest, WaitsNoLongerThanItMay) {
@@ -233,7 +233,7 @@ TEST_F(PullTest, Stalls) {
     ExpectError("o/n", ErrorCode::kTimeout, "1 KiB/s");
     EXPECT_LE(seconds_, test::LimitSeconds(15));
     server_->Set({{"files", {Large("x.gguf", 100'000)}}});
-    ASSERT_NO_FATAL_FAILURE(ExpectWhole(Pull("o/n")));  // what came is right
+    ASSERT_NO_FATAL_FAILURE(ExpectWhole(Pull("o/n")));  // the received data is right
 }
 
 TEST_F(PullTest, NobodyThere) {
@@ -303,7 +303,7 @@ TEST_F(PullTest, StartsAnewWhenTheFileChanged) {
     }
 }
 
-// Bytes on the disk that are not what the note says: a crash of the machine can leave that.
+// Bytes on disk that differ from the note, as a machine crash can leave them.
 TEST_F(PullTest, StartsAnewWhenWhatIsThereIsWrong) {
     std::atomic<bool> stop{false};
     config_.stop = &stop;
@@ -348,7 +348,7 @@ TEST_F(PullTest, ALockThatNobodyLetsGo) {
     ExpectError("o/n", ErrorCode::kTimeout, "holds the lock");
 }
 
-// What was there before makes up for none of it: the server sends all again, and that is progress.
+// Earlier data does not help: the server sends everything again, and that counts as progress.
 TEST_F(PullTest, ServerThatForgotRanges) {
     std::atomic<bool> stop{false};
     config_.stop = &stop;

@@ -1,5 +1,5 @@
-// `weft pull --shard`: each rank of a cluster has only the ranges that it reads, and the answer is
-// that of ranks that have it all.
+// `weft pull --shard`: each rank of a cluster has only the ranges that it reads, and the results
+// equal those of ranks with the whole model.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -34,7 +34,7 @@ class ShardTest : public HubTest {
         ::chmod(key_.c_str(), 0600);
     }
 
-    // The Hub has these files of `folder`, all of them in large file storage but JSON.
+    // Puts the files of `folder` on the Hub, all except JSON in large file storage.
     void Serve(const std::string& folder, const json& more = json::object()) {
         json words = more;
         for (const auto& entry : fs::directory_iterator(folder)) {
@@ -46,7 +46,7 @@ class ShardTest : public HubTest {
         }
         server_->Set(words);
     }
-    // Three layers of a model with tensors of up to 1 MB, so that a shard shows.
+    // Three layers of a model with tensors of up to 1 MB, so that a shard is noticeably smaller.
     std::string WriteGguf(DType dtype = DType::kF32) {
         fs::create_directories(folder_ / "files");
         WriteTinyGguf(folder_ / "files/tiny-F32.gguf", {.hyper = OddHyper(), .dtype = dtype});
@@ -66,7 +66,7 @@ class ShardTest : public HubTest {
         if (!shard.empty()) words = words + Words{"--shard", shard, "--gap", "4"};
         return RunWeft(words + more, Environment(cache));
     }
-    // What this pull fetched.
+    // The bytes that this pull downloaded.
     uint64_t Fetched(const std::string& cache, const std::string& shard, const Words& more = {}) {
         const Ran ran = Pull(cache, shard, more);
         EXPECT_EQ(ran.status, 0) << ran.err;
@@ -75,7 +75,7 @@ class ShardTest : public HubTest {
     static Words Command(const std::string& model) {
         return {"logits", model, "--tokens", "1,77,20,33,50,9,61", "--all", "-t", "1", "--json"};
     }
-    // What `model` gives on this machine, ranks as in `layout`.
+    // The logits of `model` on this machine, with ranks as in `layout`.
     static std::string Logits(const std::string& model, const Words& layout,
                               const Words& environment = {}) {
         const Ran ran = RunWeft(Command(model) + layout, environment);
@@ -86,7 +86,7 @@ class ShardTest : public HubTest {
     std::string key_;
 };
 
-// A worker with its own cache folder for each rank but 0.
+// A worker with its own cache folder for each rank except 0.
 class Workers {
   public:
     Workers(const std::string& key, const std::vector<Words>& environments) : key_(key) {
@@ -140,7 +140,7 @@ TEST_F(ShardTest, EachRankHasItsOwnPart) {
     }
 }
 
-// Rank 0 has the whole file, the other only its shard: that is the same model.
+// Rank 0 has the whole file, the other rank only its shard: they count as the same model.
 TEST_F(ShardTest, BesideTheWholeFile) {
     const std::string files = WriteGguf(DType::kQ4_0);
     Serve(files);
@@ -157,7 +157,8 @@ TEST_F(ShardTest, ShardsAddUpToTheFile) {
     Serve(files);
     uint64_t fetched = Fetched("c", "0/2");
     EXPECT_GT(fetched, whole / 4);
-    // Half of it is no model, and says what to do; and nobody else takes it for one.
+    // Half of it is not a model, and the error has the next step; other programs do not see it as a
+    // model either.
     const Ran half = RunWeft(Command("hf:o/n") + Words{"--tp", "2"}, Environment("c"));
     EXPECT_EQ(half.status, 1);
     EXPECT_NE(half.err.find("--shard RANK/RANKS"), std::string::npos) << half.err;
@@ -167,7 +168,7 @@ TEST_F(ShardTest, ShardsAddUpToTheFile) {
     fetched += Fetched("c", "1/2");
     EXPECT_EQ(Logits("hf:o/n", {"--tp", "2"}, Environment("c")),
               Logits(files + "/tiny-F32.gguf", {"--tp", "2"}));
-    // The whole asks for the rest only, and is checked.
+    // Pulling the whole model requests only the rest, and verifies it.
     fetched += Fetched("c", "");
     EXPECT_EQ(fetched, whole);
     EXPECT_EQ(Logits("hf:o/n", {"--tp", "1"}, Environment("c")),
@@ -175,7 +176,8 @@ TEST_F(ShardTest, ShardsAddUpToTheFile) {
     EXPECT_EQ(Fetched("c", "0/3"), 0u);
 }
 
-// The only rank reads everything: what adds up to the whole file is checked and is one.
+// The only rank reads everything: ranges that cover the whole file are verified and make a whole
+// file.
 TEST_F(ShardTest, TheLastRangeMakesItWhole) {
     const std::string files = WriteGguf();
     Serve(files);
@@ -219,7 +221,7 @@ TEST_F(ShardTest, KilledThenGoesOn) {
         EXPECT_EQ(weft.Wait().status, 128 + SIGKILL);
     }
     Serve(files);
-    // What the last second brought comes again; a second's worth more than that is there.
+    // The data of the last second is sent again; more than that is present.
     const uint64_t again = Fetched("c", "0/2");
     EXPECT_LT(again, Fetched("other", "0/2") - (3 << 19));
     Fetched("c", "1/2");
@@ -227,7 +229,7 @@ TEST_F(ShardTest, KilledThenGoesOn) {
               Logits(files + "/tiny-F32.gguf", {"--tp", "2"}));
 }
 
-// What of a file is there is known by the name that a link leads to: nothing reads holes for zeros.
+// The ranges of a file are known by the name that a link points to: holes are never read as zeros.
 TEST_F(ShardTest, NeedsSymbolicLinks) {
     Serve(WriteGguf());
     const Ran ran = RunWeft({"pull", "hf:o/n", "--shard", "0/2"},
@@ -250,7 +252,7 @@ TEST_F(ShardTest, ServerThatMisbehaves) {
     const Ran whole_only = Pull("d", "0/2");
     EXPECT_EQ(whole_only.status, 1);
     EXPECT_NE(whole_only.err.find("without --shard"), std::string::npos) << whole_only.err;
-    // Other bytes under the same name: what there is of the old ones is not kept beside them.
+    // Other bytes under the same name: the old ranges are not kept.
     Serve(files);
     const uint64_t one = Fetched("e", "0/2");
     Serve(files, {{"etag", "\"cdn-2\""}});
@@ -268,11 +270,11 @@ TEST_F(ShardTest, Refusals) {
     }
     EXPECT_EQ(Pull("c", "0/3", {"--tp", "2"}).status, 2);
     EXPECT_EQ(RunWeft({"pull", "hf:o/n", "--tp", "2"}, Environment("c")).status, 2);
-    // More ranks than the model can be cut for: before any weights came.
+    // More ranks than the model can be divided into: fails before any weights are downloaded.
     const Ran many = Pull("c", "0/200");
     EXPECT_NE(many.status, 0);
     EXPECT_LE(server_->Counted()["sent"].get<uint64_t>(), 2u << 20);
-    // A model of an architecture that Weft does not run.
+    // A model with an architecture that Weft does not support.
     fs::create_directories(folder_ / "unknown");
     WriteTinyGguf(folder_ / "unknown/x.gguf", {.hyper = OddHyper(), .architecture = "gpt9"});
     Serve(folder_ / "unknown");
@@ -281,7 +283,7 @@ TEST_F(ShardTest, Refusals) {
     EXPECT_NE(unknown.err.find("architecture"), std::string::npos) << unknown.err;
 }
 
-// The note is all that tells bytes from holes.
+// Only the note tells bytes from holes.
 TEST_F(ShardTest, NoteGoneOrWrong) {
     const std::string files = WriteGguf();
     Serve(files);
@@ -299,7 +301,7 @@ TEST_F(ShardTest, NoteGoneOrWrong) {
     EXPECT_NE(ran.err.find("weft pull"), std::string::npos) << ran.err;
     fs::remove(note);
     EXPECT_EQ(RunWeft(look, Environment("c")).status, 1);
-    // What nobody vouches for is fetched anew.
+    // Ranges without a valid note are downloaded again.
     EXPECT_GT(Fetched("c", "0/2"), 4u << 20);
     EXPECT_EQ(RunWeft(look, Environment("c")).status, 0);
 }
@@ -335,7 +337,7 @@ TEST(WeightFile, NoHoleIsRead) {
             }
         }
     }
-    // Pieces of 50 at 0, 200, 400: all there; of 101: not.
+    // Pieces of 50 at 0, 200, 400 are present; of 101 they are not.
     std::vector<std::byte> out(150);
     EXPECT_TRUE(file->ReadStrided(0, 200, 50, out).ok());
     EXPECT_TRUE(std::equal(out.begin() + 100, out.end(), bytes.begin() + 400));
@@ -363,7 +365,7 @@ TEST(WeightFile, APlanTakesWhatIsRead) {
     plan.Pretend();
     EXPECT_TRUE(file->ReadStrided(200, 30, 10, out).ok());  // gaps of 20: one range of 70
     EXPECT_EQ(out, std::vector<std::byte>(30));
-    EXPECT_TRUE(file->ReadStrided(500, 31, 10, out).ok());  // of 21: three
+    EXPECT_TRUE(file->ReadStrided(500, 31, 10, out).ok());  // gaps of 21: three ranges
     const hub::RangeSet set = plan.Take().at(part);
     ASSERT_EQ(set.ranges().size(), 4u);
     EXPECT_EQ(set.bytes(), 100u);

@@ -1,4 +1,5 @@
-// A name server that doesn't answer, for a program that is started with this in LD_PRELOAD.
+// Simulates a name server that does not answer, for a program that is started with this library in
+// LD_PRELOAD.
 #include <netdb.h>
 #include <unistd.h>
 
