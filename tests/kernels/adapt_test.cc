@@ -1,5 +1,5 @@
-// Adapters beside a product: every level against sums in double, rows of others untouched, and a
-// row's bits the same in any company and on any number of threads.
+// Adapters on a product: every level against sums in double; rows without the adapter untouched;
+// and a row's bits the same with any other rows and any number of threads.
 #include "kernels/kernels.h"
 
 #include <gtest/gtest.h>
@@ -45,7 +45,7 @@ struct Matrix {
         packed.assign(static_cast<size_t>(AdapterBytes(type, r, c)), std::byte{0xff});
         const PackedMatrix matrix = View();
         const auto row_bytes = static_cast<int64_t>(size) * c;
-        // In two pieces, as a loader may.
+        // In two parts, as a loader may do.
         const int64_t first = r > kStripRows ? kStripRows : r;
         PackAdapter(matrix, 0, first, raw.data(), row_bytes);
         if (first < r)
@@ -61,7 +61,7 @@ constexpr int64_t kCols = 200, kOut = 75, kRows = 13, kStride = 48;
 
 enum class Form { kPlain, kWide, kRounded };
 
-// Two adapters of other ranks, and one (number 4) that has nothing here.
+// Two adapters of different ranks, and one (number 4) that has no matrices here.
 class Adapt : public testing::TestWithParam<CpuLevel> {
   protected:
     struct Result {
@@ -107,7 +107,8 @@ class Adapt : public testing::TestWithParam<CpuLevel> {
     }
 };
 
-// Sums of 200 and then 33 products of numbers below 1: 2^-24 of their size for each addition.
+// Sums of 200 and then 33 products of numbers below 1: an error of 2^-24 of their size per
+// addition.
 TEST_P(Adapt, AddsTheProductToItsRowsAndToNoOthers) {
     const std::vector<float> x = Noise("x", kRows * kCols), y = Noise("y", kRows * kOut);
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
@@ -137,7 +138,7 @@ TEST_P(Adapt, AddsTheProductToItsRowsAndToNoOthers) {
                     form == Form::kWide ? got.wide[i] : static_cast<double>(got.y[i]);
                 ASSERT_TRUE(std::abs(value - expected[i]) <= 2e-4) << i << " " << value;
             }
-            for (int64_t row : {8, 10, 11, 2}) {  // no adapter, or one that has nothing here
+            for (int64_t row : {8, 10, 11, 2}) {  // no adapter, or one without matrices here
                 for (int64_t n = 0; n < kOut; ++n) {
                     const auto i = static_cast<size_t>(row * kOut + n);
                     if (form == Form::kPlain) {
@@ -173,7 +174,7 @@ TEST_P(Adapt, ARowHasTheSameBitsInAnyCompany) {
     }
 }
 
-// A matrix that is cut by columns: the parts add up to the whole but for float64's rounding.
+// A matrix that is cut by columns: the parts add up to the whole, except for float64's rounding.
 TEST_P(Adapt, CutsBetweenSegmentsDoNotShow) {
     const Matrix whole("a", DType::kBF16, 16, kCols);
     const std::vector<float> x = Noise("x", kCols);

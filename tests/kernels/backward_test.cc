@@ -1,5 +1,5 @@
 // The reference backward kernels against naive loops in double (support/naive_ops.h), over random
-// shapes, strides and parts. Elements that a kernel does not own must stay as they were.
+// shapes, strides and parts. Elements that a kernel does not own must not change.
 #include "kernels/reference/backward.h"
 #include "kernels/reference/elements.h"
 
@@ -50,8 +50,8 @@ struct Both {
     dense::Matrix view() { return {data(), stride}; }
     Matrix<double> matrix() { return {doubles, rows}; }
 
-    // A float sum of n products of numbers of order one errs by at most n * 2^-24 of the sum of
-    // their sizes, some n, times the few sums that one kernel chains.
+    // A float sum of n products of numbers of order one has an error of at most n * 2^-24 of the
+    // sum of their sizes, about n, times the few sums that one kernel chains.
     void ExpectClose(int64_t n, const char* what) const {
         const double count = static_cast<double>(n);
         const double tolerance = 8 * count * std::ldexp(1.0, -24) * (1 + std::sqrt(count));

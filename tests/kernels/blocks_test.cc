@@ -1,7 +1,7 @@
-// The indexer of blocks and attention to chosen blocks: choices against a sort, by scores that are
-// whole numbers, the same in any order of sums, with many ties; attention against the reference,
-// and where a row sees no more blocks than it chooses against attention to all, bit by bit; and the
-// promise that neither cuts nor other rows change anything.
+// The indexer of blocks and attention to chosen blocks. Choices against a sort, for integer scores,
+// which are the same in any order of sums, with many ties. Attention against the reference; and, if
+// a row sees no more blocks than it chooses, against full attention, bit for bit. Neither cuts nor
+// other rows change anything.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 namespace weft::kernels::test {
 namespace {
 
-// Of one sequence over shuffled pages of 16 positions.
+// One sequence over shuffled pages of 16 positions.
 struct BlockCase {
     int64_t heads, dim, block, local, top, tokens;
     std::vector<int32_t> pages;
@@ -90,7 +90,7 @@ TEST(BlockIndexer, ChoosesTheHighestAndOfEqualsTheLower) {
     Random random(70);
     for (int number = 0; number < 12; ++number) {
         const BlockCase c(random, 300);
-        // Few rows, whose blocks threads share out, and many.
+        // A few rows, whose blocks the threads divide, and many.
         for (const auto& [begin, count] : {std::pair{297, 3}, {0, 40}, {150, 120}}) {
             const std::vector<int32_t> expected = c.Expected(begin, count);
             for (const Ops& ops : OpLevels()) {
@@ -135,7 +135,7 @@ AttentionShape BlockShape(Random& random) {
     return shape;
 }
 
-// Each row's and KV head's choice of `top` blocks, its own always among them.
+// For each row and KV head, a choice of `top` blocks that always includes its own.
 std::vector<int32_t> Choices(Random& random, const AttentionCase& problem, int64_t top,
                              int64_t block) {
     std::vector<int32_t> all;
@@ -178,8 +178,8 @@ TEST(BlockAttention, EqualsTheReferenceInAnyCut) {
         for (const Ops& ops : OpLevels()) {
             const std::vector<float> got = attend(ops, problem.sequences(), 1);
             EXPECT_EQ(got, attend(ops, problem.sequences(), 3)) << ops.name << " " << number;
-            // Values of at most 5; scores below 40, of 96 products in another order, and exp. BF16
-            // queries and weights, where the CPU multiplies these, are off by 2^-9.
+            // Values are at most 5; scores are below 40, sums of 96 products in another order, then
+            // exp. Where the CPU multiplies BF16, queries and weights have an error of 2^-9.
             const bool halves = ops.prepared_as(DType::kBF16) == Prepared::kBF16;
             const float bound = halves && shape.dtype == DType::kBF16 ? 0.4f : 1e-4f;
             for (size_t i = 0; i < got.size(); ++i) {

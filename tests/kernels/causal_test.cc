@@ -1,5 +1,5 @@
-// Causal attention of training, forward and backward, of every level: results and gradients, and
-// that bits do not depend on parts.
+// Causal attention for training, forward and backward, on every level: results and gradients, and
+// bits that do not depend on parts.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -17,7 +17,7 @@ const std::vector<Case>& Cases() {
         {2, 1, 64, 0, 2, {300, 1, 17}, Compute::kBf16},
         {3, 3, 72, 0, 1, {5, 128, 64}, Compute::kF32},
         {3, 3, 72, 0, 1, {5, 141, 64}, Compute::kBf16},
-        // Heads 4 to 6 of a model with groups of three: a KV head's group is cut.
+        // Heads 4 to 6 of a model with groups of three: a KV head's group is divided.
         {3, 2, 80, 4, 3, {31, 33}, Compute::kF32},
         {3, 2, 80, 4, 3, {31, 33}, Compute::kBf16},
         {1, 1, 256, 0, 1, {65}, Compute::kF32},
@@ -27,9 +27,9 @@ const std::vector<Case>& Cases() {
         {3, 3, 72, 0, 1, {5, 128, 64}, Compute::kF32, Element::kBf16},
         {3, 3, 72, 0, 1, {5, 141, 64}, Compute::kF32, Element::kF16},
         {3, 2, 80, 4, 3, {31, 33}, Compute::kBf16, Element::kF16},
-        // Several blocks of keys and queries for parts to cut.
+        // Several blocks of keys and queries for parts to divide.
         {2, 1, 16, 0, 2, {700, 90}, Compute::kBf16, Element::kBf16},
-        // Windows of one key, odd, of blocks and between them, of all rows and of more; soft caps.
+        // Windows of one key, odd, of whole blocks and between, of all rows and more; soft caps.
         {2, 1, 16, 0, 2, {150, 1, 7}, Compute::kF32, Element::kF32, 1},
         {2, 1, 16, 0, 2, {700, 90}, Compute::kF32, Element::kF32, 37},
         {2, 1, 16, 0, 2, {700, 90}, Compute::kBf16, Element::kBf16, 37},

@@ -1,6 +1,6 @@
-// The kernels of dense/experts.h on every level against sums in double or element by element loops:
-// odd sizes, one expert a token, experts without rows and of other ranks, all element types, and
-// the same bits from any number of parts.
+// The kernels of dense/experts.h on every level against sums in double or element-wise loops: odd
+// sizes, one expert per token, experts without rows and on other ranks, all element types, and the
+// same bits for any number of parts.
 #include "kernels/dense/experts.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace {
 using test::ExpectSameInParts, test::ForLevelsAndSeeds, test::Random, test::Scratch, test::Typed,
     test::Types;
 
-// Tokens with the experts that they chose, of which this rank holds `count`.
+// Tokens with their chosen experts, of which this rank holds `count`.
 struct Chosen {
     explicit Chosen(Random& random)
         : tokens(random.Int(1, 12)),
@@ -99,7 +99,7 @@ TEST(DenseExperts, GatherRows) {
 
 // ---- Products ----------------------------------------------------------------------------------
 
-// One product of all experts, its operands and its result.
+// One product with all experts: its operands and its result.
 struct Products {
     explicit Products(Random& random)
         : chosen(random),
@@ -129,7 +129,7 @@ struct Products {
                 .c = c.View(),
                 .dw = w.View()};
     }
-    // As the product takes an operand.
+    // An operand as the product rounds it.
     double Operand(const Typed& x, int64_t i, int64_t j) const {
         return Stored(compute == Compute::kBf16 ? Element::kBf16 : Element::kF32, x.At(i, j));
     }
@@ -137,7 +137,7 @@ struct Products {
         double value = 0, size = 0;
         void Add(double term) { value += term, size += std::abs(term); }
     };
-    // Element (i, j) of the result: of expert `e`.
+    // Element (i, j) of the result, for expert `e`.
     Sum Expected(int64_t e, int64_t i, int64_t j, const Typed& before) const {
         Sum sum;
         if (product == ExpertProduct::kNT) {
@@ -194,7 +194,7 @@ TEST(DenseExperts, ProductsOfEachExpertsRows) {
     });
 }
 
-// As a stack of a block type is multiplied: each expert's matrix alone, at one address.
+// As a stack of a block type is multiplied: each expert's matrix alone, always at the same address.
 TEST(DenseExperts, ProductsOneExpertAtATimeHaveTheSameBits) {
     ForLevelsAndSeeds([](const Kernels& kernels, Random& random) {
         Products p(random);
@@ -319,7 +319,7 @@ TEST(DenseExperts, WeightGradsAreDotProducts) {
 double SigmoidOf(double x) {
     return 1 / (1 + std::exp(-x));
 }
-// Scores of one row in double.
+// The scores of one row in double.
 std::vector<double> ScoresOf(const float* logits, int64_t experts, bool sigmoid) {
     std::vector<double> scores;
     double sum = 0;
@@ -331,7 +331,7 @@ std::vector<double> ScoresOf(const float* logits, int64_t experts, bool sigmoid)
     for (double& score : scores) score /= sigmoid ? 1 : sum;
     return scores;
 }
-constexpr double kScoreError = 0x1p-20;  // of an exponential and a few roundings
+constexpr double kScoreError = 0x1p-20;  // the error of an exponential and a few roundings
 
 // By the chain rule: the gradient of each weight by each score, and of each score by each logit.
 TEST(DenseExperts, RouteGradIsTheDerivativeOfTheWeights) {
@@ -361,7 +361,7 @@ TEST(DenseExperts, RouteGradIsTheDerivativeOfTheWeights) {
             for (size_t e = 0; e < experts; ++e) {
                 double expected = 0, size = 0;
                 for (size_t k = 0; k < used; ++k) {
-                    for (size_t j = 0; j < used; ++j) {  // of weight k by score j by logit e
+                    for (size_t j = 0; j < used; ++j) {  // weight k by score j by logit e
                         const auto of = static_cast<size_t>(ids[j]);
                         const double own = k == j ? 1 : 0, is = of == e ? 1 : 0;
                         const double s = scores[static_cast<size_t>(ids[k])];
@@ -511,7 +511,7 @@ TEST(DenseExperts, RouterLoadGradIsThatOfASoftmax) {
 }
 
 TEST(DenseExperts, LoadBalance) {
-    // 6 rows of two experts each; what no row chose still counts as one row.
+    // 6 rows with two experts each; without any choice, the number of rows counts as one.
     const std::vector<float> load = {6, 4, 2, 3.5f, 1.5f, 1}, none(6, 0.0f);
     float y = NAN;
     double wide = NAN;

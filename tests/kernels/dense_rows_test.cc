@@ -1,5 +1,5 @@
-// The row-wise kernels of training of every level against the same formulas in double, over random
-// shapes, strides and parts. Elements that a kernel does not own must stay as they were.
+// The row-wise kernels of training on every level against the same formulas in double, over random
+// shapes, strides and parts. Elements that a kernel does not own must not change.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -12,12 +12,12 @@ namespace weft::kernels::dense {
 namespace {
 
 const double kDenseRowsUnit = std::ldexp(1.0, -24);
-const double kExp = std::ldexp(1.0, -20);  // what an exponential and a few roundings err by
+const double kExp = std::ldexp(1.0, -20);  // the error of an exponential and a few roundings
 
 using test::Random;
 using test::Typed;
 
-// What a test draws matrices from: of float32 and of one narrow type.
+// Makes matrices of float32 and of one narrow type.
 struct Maker {
     Random& random;
     const Element narrow = random.Int(0, 1) == 0 ? Element::kBf16 : Element::kF16;
@@ -317,7 +317,7 @@ struct CutVocabulary {
         while (j < firsts[Size(r)]) --r;
         return double{of_ranks[Size(r)][Size(i * cols[Size(r)] + j - firsts[Size(r)])]};
     }
-    // Of all ranks, one after another.
+    // Of all ranks, concatenated.
     std::vector<float> Stats(const DenseKernels& kernels, Random& random) const {
         std::vector<float> stats(Size(rows * ranks * kSoftmaxStats));
         for (int64_t r = 0; r < ranks; ++r) {
@@ -392,7 +392,7 @@ TEST(DenseRows, SoftCapGradient) {
         DenseRowsInParts(random,
                          [&](int part, int parts) { kernels.soft_cap_grad(args, part, parts); });
         for (size_t i = 0; i < dx.size(); ++i) {
-            // tanh is off by some roundings of its result, and 1 - t^2 by as much.
+            // tanh has an error of a few roundings of its result, and 1 - t^2 the same.
             const double t = std::tanh(double{x[i]} / 12);
             CheckNear(dx[i], dy[i] * (1 - t * t), 2 * kExp * std::abs(dy[i]), "dx");
         }
@@ -422,7 +422,7 @@ TEST(DenseRows, Adam) {
             const double taken = static_cast<double>(args.grad_scale) * g.At(0, i);
             const double pulled = static_cast<double>(args.l2) * p0.floats[at];
             const double gradient = taken + pulled;
-            const double whole = std::abs(taken) + std::abs(pulled);  // nothing cancels in errors
+            const double whole = std::abs(taken) + std::abs(pulled);  // in errors nothing cancels
             const double first = beta1 * m0.floats[at] + (1 - beta1) * gradient;
             const double first_error = unit * (std::abs(m0.floats[at]) + whole);
             const double second = beta2 * v0.floats[at] + (1 - beta2) * gradient * gradient;

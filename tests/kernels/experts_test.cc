@@ -1,5 +1,5 @@
 // Routing, and the grouped matmuls: each row must have the bits that the table's own matmul gives
-// it alone, whatever the number of parts and the other rows.
+// it alone, for any number of parts and any other rows.
 #include "kernels/experts.h"
 
 #include <gtest/gtest.h>
@@ -61,7 +61,7 @@ TEST(Route, FactorsWeighTheChosenAndChooseNothing) {
     EXPECT_NEAR(routed.weights[1], 0.25f * 2.0f, 1e-5f);
 }
 
-// Groups {0.9, 0.1} and {0.6, 0.5}: their best decides, or the sum of their best two.
+// Groups {0.9, 0.1} and {0.6, 0.5}: ranked by their best score, or by the sum of their best two.
 TEST(Route, GroupsByTheirBestOrBestTwo) {
     const std::vector<float> logits = {Logit(0.9f), Logit(0.1f), Logit(0.6f), Logit(0.5f)};
     RouteArgs args{
@@ -71,7 +71,7 @@ TEST(Route, GroupsByTheirBestOrBestTwo) {
     EXPECT_EQ(RouteAll(args, logits).ids, (std::vector<int32_t>{2, 3}));
 }
 
-// A masked group stays closed though what is open ranks below zero.
+// An ineligible group is not chosen even if all eligible experts rank below zero.
 TEST(Route, ClosedGroupsRankBelowEverything) {
     const std::vector<float> bias = {-3, -3, -9, -9};
     const RouteArgs args{.bias = bias.data(),
@@ -85,7 +85,7 @@ TEST(Route, ClosedGroupsRankBelowEverything) {
 }
 
 TEST(Route, ExpertsByTokenWhateverTheScores) {
-    const std::vector<float> table = {0, 1, 3, 2, 4, 7, -1, NAN};  // three are no experts
+    const std::vector<float> table = {0, 1, 3, 2, 4, 7, -1, NAN};  // three are not experts
     const std::vector<int32_t> tokens = {1, 0, 2, 3, 9};
     RouteArgs args{.experts = 5, .used = 2, .tokens = tokens.data(), .table = table.data()};
     args.vocab = 4;
@@ -120,7 +120,7 @@ TEST(Route, SoftmaxWithAndWithoutRenormalising) {
     EXPECT_NEAR(whole.weights[0], std::exp(3.0) / (std::exp(3.0) + std::exp(2.0)), 1e-6);
 }
 
-// Whatever the numbers, ids are sound: later kernels use them as addresses.
+// Ids are valid for any input: later kernels use them as addresses.
 TEST(Route, NotANumberStillChoosesExperts) {
     const RouteArgs args{.experts = 4, .used = 3, .groups = 2, .groups_used = 2};
     const Routed routed = RouteAll(args, {NAN, 1, INFINITY, NAN, NAN, NAN, NAN, NAN}, 2);
@@ -142,7 +142,7 @@ TEST(PlanExperts, SortsTheSlotsOfTheExpertsHeld) {
     std::vector<int32_t> begin(4), slots(6, -1);
     PlanExpertsArgs args{ids.data(), 3, 2, 1, 3, {begin.data(), slots.data()}};
     PlanExperts(args, 0, 1);
-    EXPECT_EQ(begin, (std::vector<int32_t>{0, 2, 3, 3}));  // of 1, of 2, of 3
+    EXPECT_EQ(begin, (std::vector<int32_t>{0, 2, 3, 3}));  // of experts 1, 2, 3
     EXPECT_EQ(slots, (std::vector<int32_t>{1, 4, 2, -1, -1, -1}));
 }
 
@@ -202,7 +202,7 @@ class Groups {
     std::byte* scratch() { return scratch_.data.get(); }
     int64_t scratch_bytes() const { return GroupScratchBytes(c_.kernels, c_.cols); }
 
-    // Row `row` of x times matrix e, alone, by the table's own matmul.
+    // Row `row` of x times matrix e, alone, with the table's own matmul.
     std::vector<double> Alone(int64_t row, int64_t e, int64_t segment, bool with_bias) const {
         std::vector<float> y(static_cast<size_t>(c_.rows));
         std::vector<double> wide(y.size());
@@ -293,7 +293,7 @@ TEST(ExpertMatMul, EachRowIsItsExpertsProductAlone) {
     }
 }
 
-// Sums in float64 of exactly these addends in the order of ids: bits again.
+// A float64 sum of exactly these addends in the order of ids: the same bits.
 TEST(ExpertSum, IsTheWeightedSumOverATokensExperts) {
     Random random(2);
     for (const Case& c : ExpertsCases(random)) {
@@ -359,7 +359,7 @@ TEST(HeadMatMul, EachHeadHasItsOwnMatrix) {
     }
 }
 
-// Of experts 1 to 3, in their order; the weights that are left are 1, of other ranks' experts too.
+// For experts 1 to 3, in order; all remaining weights are 1, also for experts on other ranks.
 TEST(WeighRows, ARowForEachExpertOfAToken) {
     const std::vector<int32_t> ids = {4, 1, 2, 4, 1, 0};
     const std::vector<float> x = {1, 2, 3, 4, 5, 6}, weights = {9, 0.5f, 2, 9, -1, 9};

@@ -1,5 +1,5 @@
 // The dense products of every level against sums in double: random shapes, tails, strides, parts,
-// types of elements.
+// element types.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -42,7 +42,7 @@ class GemmRandom {
 
 constexpr Element kElements[] = {Element::kF32, Element::kBf16, Element::kF16};
 
-// An operand [rows, cols] whose elements stand in one of several orders, of any type.
+// An operand [rows, cols] of any type, whose elements have one of several layouts.
 struct Operand {
     int64_t row = 0, col = 0;
     Element type;
@@ -86,7 +86,7 @@ class GemmProblem {
     float& At(std::vector<float>& c, int64_t i, int64_t j) const {
         return c[static_cast<size_t>(i * c_stride + j)];
     }
-    // As an element of C keeps it.
+    // As an element of C stores it.
     float Kept(double x) const { return Stored(args.c.type, static_cast<float>(x)); }
 
     std::vector<float> Run(const DenseKernels& kernels, int parts, bool last_first) const {
@@ -98,7 +98,7 @@ class GemmProblem {
         if (call.c.type != Element::kF32) call.c.data = halves.data();
         for (int i = 0; i < parts; ++i) {
             const auto bytes = static_cast<size_t>(kernels.gemm_scratch_bytes(args));
-            std::vector<std::byte> scratch(bytes, std::byte{0xff});  // NaN, where it is read
+            std::vector<std::byte> scratch(bytes, std::byte{0xff});  // NaN, if it is read
             kernels.gemm(call, scratch, last_first ? parts - 1 - i : i, parts);
         }
         for (size_t i = 0; i < c.size() && call.c.type != Element::kF32; ++i) {
@@ -107,9 +107,9 @@ class GemmProblem {
         return c;
     }
 
-    // k products of two normal numbers and as many sums: each errs by 2^-24 of a partial sum at
-    // most, and these are below the sum of sizes, some k (four times that is never seen). What
-    // is narrow is that sum rounded once.
+    // k products of two normal numbers and as many sums: each has an error of at most 2^-24 of a
+    // partial sum, which is below the sum of sizes, about k (four times that never occurs). Narrow
+    // types round that sum once more.
     void Expect(std::vector<float>& c) const {
         for (int64_t i = 0; i < shape.m; ++i) {
             for (int64_t j = 0; j < c_stride; ++j) {
@@ -161,7 +161,7 @@ TEST(Gemm, IsTheProduct) {
     }
 }
 
-// A C so large that it is written past the caches, and its edges.
+// A C so large that stores bypass the caches, and its edges.
 TEST(Gemm, LargeResults) {
     for (CpuLevel level : GemmLevels()) {
         if (level == CpuLevel::kReference) continue;
@@ -200,7 +200,7 @@ TEST(Gemm, LargeResults) {
     }
 }
 
-// More than L2 holds of either operand.
+// Operands that exceed L2.
 TEST(Gemm, BlocksThatDoNotFitTheCache) {
     for (CpuLevel level : GemmLevels()) {
         if (level == CpuLevel::kReference) continue;
@@ -215,7 +215,7 @@ TEST(Gemm, BlocksThatDoNotFitTheCache) {
     }
 }
 
-// Whole numbers have no error but that of the one rounding, however many blocks k has.
+// Integers have no error except the final rounding, for any number of blocks of k.
 TEST(Gemm, NarrowSumsAreRoundedOnce) {
     for (CpuLevel level : GemmLevels()) {
         for (uint32_t seed = 0; seed < 6; ++seed) {

@@ -1,5 +1,5 @@
-// The kernels of dense/lookup.h on every level against element by element loops: odd sizes, ids
-// outside a table, repeated tokens, all element types, and the same bits from any number of parts.
+// The kernels of dense/lookup.h on every level against element-wise loops: odd sizes, ids outside a
+// table, repeated tokens, all element types, and the same bits for any number of parts.
 #include "kernels/dense/lookup.h"
 
 #include <gtest/gtest.h>
@@ -105,7 +105,7 @@ TEST(DenseLookup, RowsOfABlockType) {
     });
 }
 
-// Few tokens, so that most repeat; each row of the table is rounded once.
+// A few tokens, so that most repeat; each row of the table is rounded once.
 TEST(DenseLookup, EmbeddingGradAddsRowsOfATokenBeforeRounding) {
     ForLevelsAndSeeds([](const Kernels& kernels, Random& random) {
         const int64_t rows = random.Int(1, 6), cols = random.Int(1, 70), count = random.Int(0, 30);
@@ -202,7 +202,7 @@ TEST(DenseLookup, CopyColumnsSlicesAndPads) {
     });
 }
 
-// Matrices that no row chose stay as they are.
+// Matrices that no row chose do not change.
 TEST(DenseLookup, DecodeLeavesOutMatricesWithoutRows) {
     ForLevelsAndSeeds([](const Kernels& kernels, Random& random) {
         const int64_t matrices = random.Int(1, 4), rows = random.Int(1, 7);

@@ -52,7 +52,7 @@ TEST(MatMul, EveryLevelIsNearExactArithmetic) {
     }
 }
 
-// One token gives the bits it gives among many, and parts change nothing.
+// One token has the same bits alone and among many, and parts change nothing.
 TEST(MatMul, BitsDependNeitherOnOtherTokensNorOnParts) {
     for (CpuLevel level : MatmulLevels()) {
         const Kernels& kernels = KernelsFor(level);
@@ -84,9 +84,9 @@ TEST(MatMul, BitsDependNeitherOnOtherTokensNorOnParts) {
     }
 }
 
-// AVX2, AVX-512 and AMX add the same integers and floats in the same order: a cluster of unequal
-// machines computes the same numbers. BF16 and FP8 differ: AVX-512 multiplies them by activations
-// in BF16, AVX2 in float32.
+// AVX2, AVX-512 and AMX add the same integers and floats in the same order, so a cluster of
+// different machines computes the same numbers. BF16 and FP8 differ: AVX-512 multiplies them by
+// BF16 activations, AVX2 by float32 ones.
 TEST(MatMul, FastLevelsAgreeBitForBit) {
     const CpuLevel best = BestCpuLevel(DetectCpu());
     if (best < CpuLevel::kAvx512 || best >= CpuLevel::kNeon)
@@ -113,7 +113,7 @@ TEST(MatMul, FastLevelsAgreeBitForBit) {
     }
 }
 
-// Columns [begin, end) of a weight, on whole blocks.
+// Columns [begin, end) of a weight, on block bounds.
 Weight ColumnsOf(const Weight& weight, int64_t begin, int64_t end) {
     Weight part = weight;
     part.cols = end - begin;
@@ -127,7 +127,7 @@ Weight ColumnsOf(const Weight& weight, int64_t begin, int64_t end) {
     return part;
 }
 
-// The float64 sums of columns [begin, end) of weight and x.
+// The float64 sums over columns [begin, end) of weight and x.
 std::vector<double> WideSums(const Kernels& kernels, const Weight& weight,
                              const std::vector<float>& x, int64_t tokens, int64_t begin,
                              int64_t end) {
@@ -145,7 +145,7 @@ std::vector<double> WideSums(const Kernels& kernels, const Weight& weight,
     return wide;
 }
 
-// The float64 sums of weight and x, of which all columns but `own` are zeros.
+// The float64 sums of weight and x, where all columns except `own` are zeros.
 std::vector<double> PaddedSums(const Kernels& kernels, const Packed& packed,
                                const std::vector<float>& x, int64_t tokens, const Range& own,
                                int64_t segment, bool told) {
@@ -167,8 +167,8 @@ std::vector<double> PaddedSums(const Kernels& kernels, const Packed& packed,
     return wide;
 }
 
-// Cut at any multiple of the segment, float64 partial sums add up to the bits of the whole: all but
-// the rarest rounding (one in some 10^7), here none.
+// For a cut at any multiple of the segment, float64 partial sums add up to the bits of the whole,
+// except in a rare rounding case (about one in 10^7), which does not occur here.
 TEST(MatMul, SegmentedSumsDoNotDependOnTheCut) {
     for (CpuLevel level : MatmulLevels()) {
         if (level == CpuLevel::kReference) continue;
@@ -193,8 +193,8 @@ TEST(MatMul, SegmentedSumsDoNotDependOnTheCut) {
     }
 }
 
-// The same with types whose blocks a cut divides: each part has the whole blocks, and zeros where
-// the other's columns are, which a kernel may be told.
+// The same for types whose blocks a cut divides: each part has the whole blocks, with zeros in the
+// other's columns, which a kernel may be told.
 TEST(MatMul, SumsOfPartsOfBlocksDoNotDependOnTheCut) {
     for (CpuLevel level : MatmulLevels()) {
         if (level == CpuLevel::kReference) continue;
@@ -284,7 +284,7 @@ TEST(Embedding, RowsAreTheDequantizedFloats) {
     }
 }
 
-// Scales that are NaN, inf, huge or denormal may give any number, but must not trap or loop.
+// NaN, infinite, huge or denormal scales may give any number, but must not trap or loop.
 TEST(MatMul, WildScalesAndActivationsDoNotTrap) {
     const uint16_t wild[] = {0x7e00, 0x7c00, 0xfc00, 0x0001, 0x7bff, 0x8000};
     for (CpuLevel level : MatmulLevels()) {

@@ -1,5 +1,5 @@
 // Attention and the KV cache against the plain formula in double, over random shapes, dtypes, page
-// tables and cuts of the heads; and the promise that a row's bits depend on nothing but the row.
+// tables and cuts of the heads; a row's bits depend only on the row.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -37,7 +37,7 @@ std::string Describe(const Ops& ops, const AttentionShape& shape, int number) {
     return text;
 }
 
-// From AVX-512 on a BF16 cache is multiplied by BF16.
+// From AVX-512 on, a BF16 cache is multiplied by BF16.
 bool MultipliesHalves(const Ops& ops) {
     return ops.prepared_as(DType::kBF16) == Prepared::kBF16;
 }
@@ -80,7 +80,8 @@ TEST(OpsAttention, OtherValuesAndChunksEqualThePlainFormula) {
     }
 }
 
-// The rows of `sequences` cut into steps of at most `most` rows; each step's rows attend alone.
+// Divides the rows of `sequences` into steps of at most `most` rows, and computes each step
+// separately.
 std::vector<float> AttendInSteps(const AttentionCase& problem, const Ops& ops, int32_t most) {
     std::vector<float> all;
     for (Sequence whole : problem.sequences()) {
@@ -122,7 +123,7 @@ TEST(OpsAttention, BitsDependOnTheRowAlone) {
     }
 }
 
-// Scores of the size that overflow exp: the maximum must be taken out first.
+// Scores so large that exp overflows: the maximum must be subtracted first.
 TEST(OpsAttention, LargeScoresStayFinite) {
     for (const Ops& ops : OpLevels()) {
         AttentionShape shape;
@@ -170,7 +171,8 @@ TEST(OpsKvWrite, CacheHoldsTheRoundedRows) {
     }
 }
 
-// One token at a time, in chunks or at once, by any number of parts, at any level: the same bytes.
+// One token at a time, in chunks or at once, with any number of parts, at any level: the same
+// bytes.
 TEST(OpsKvWrite, BytesDependOnTheRowAlone) {
     Random random(5);
     for (int number = 0; number < 30; ++number) {

@@ -1,5 +1,5 @@
 // RMS norm, RoPE, SwiGLU and add against their formulas in double, over random shapes, strides and
-// parts, at every instruction set; and the promise that a row's bits depend on the row alone.
+// parts, on every instruction set; a row's bits depend only on the row.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -15,7 +15,7 @@ bool OpsRowsSameBits(const float* a, const float* b, int64_t count) {
     return std::memcmp(a, b, static_cast<size_t>(count) * sizeof(float)) == 0;
 }
 
-// A [rows, cols] matrix with room after each row that nobody may write.
+// A [rows, cols] matrix with space after each row that must not be written.
 struct Matrix {
     Matrix(Random& random, int64_t row_count, int64_t col_count, float deviation = 1)
         : rows(row_count), cols(col_count), stride(col_count + random.Int(0, 9)) {
@@ -51,7 +51,7 @@ TEST(OpsRmsNorm, EqualsTheFormula) {
                              x.cols,          group,    y.values.data(), y.stride};
             RunParts(ops.rms_norm, args, static_cast<int>(random.Int(1, 5)));
             ASSERT_TRUE(y.Intact()) << ops.name;
-            // n roundings in the sum, halved by the root, and six around it.
+            // n roundings in the sum, halved by the root, and six more.
             const double bound = (static_cast<double>(group) / 2 + 8) * kUlp;
             for (int64_t row = 0; row < x.rows; ++row) {
                 double squares = 0;
@@ -83,7 +83,7 @@ TEST(OpsRmsNorm, EqualsTheFormula) {
     }
 }
 
-// LayerNorm. The mean is off by group roundings of the mean size, which the scale multiplies.
+// LayerNorm. The mean has an error of `group` roundings of the mean size, multiplied by the scale.
 TEST(OpsRmsNorm, TakesTheMeanAway) {
     for (const Ops& ops : OpLevels()) {
         Random random(23);
@@ -110,7 +110,8 @@ TEST(OpsRmsNorm, TakesTheMeanAway) {
                 for (int64_t i = 0; i < group; ++i) {
                     const double by = scale * weight[static_cast<size_t>(i)];
                     const double apart = from[i] - mean;
-                    // The scale follows the mean's error by the share of it in the deviations.
+                    // The scale changes with the mean's error in proportion to its part of the
+                    // deviations.
                     const double bound = roundings * std::fabs(by) *
                                          (std::fabs(apart) * (1 + size * scale) + size);
                     ASSERT_LE(std::fabs(got[i] - apart * by), bound)
@@ -126,7 +127,7 @@ TEST(OpsRmsNorm, TakesTheMeanAway) {
     }
 }
 
-// A part of a row, whose whole sum of squares is given.
+// Part of a row, given the sum of squares of the whole row.
 TEST(OpsRmsNorm, NoWeightIsAWeightOfOnes) {
     for (const Ops& ops : OpLevels()) {
         Random random(19);
@@ -281,7 +282,7 @@ TEST(OpsRope, RotatesPairsAndBackAgain) {
                 ASSERT_LE(std::fabs(y.Row(row)[column] - expected), 3 * kUlp * size)
                     << ops.name << " pairs " << pairs << " dim " << d;
             }
-            // In place, and one row alone: the same bits. Then back.
+            // In place, and one row alone: the same bits. Then rotate back.
             Matrix copy = x;
             for (int64_t row = 0; row < rows; ++row) {
                 RopeArgs one = args;
@@ -300,10 +301,10 @@ TEST(OpsRope, RotatesPairsAndBackAgain) {
     }
 }
 
-// `size`: what a rounding of the way there may be multiplied with.
+// `size`: the factor of an intermediate rounding error.
 double Gated(Activation activation, double gate, double up, double* size) {
     double slope =
-        0;  // of the sigmoid's argument u, relative: an error of u changes e^-u by as much
+        0;  // relative, for the sigmoid's argument u: an error of u changes e^-u by the same factor
     double u = gate;
     if (activation == Activation::kGeluTanh) {
         u = 2 * std::sqrt(2 / 3.14159265358979323846) * (gate + 0.044715 * gate * gate * gate);
@@ -342,7 +343,8 @@ TEST(OpsGlu, EqualsTheFormula) {
                 const double a = gate.Row(row)[column], b = up.Row(row)[column];
                 double size = 0;
                 const double expected = Gated(activation, a, b, &size);
-                // exp is good to 2 ulp; a float's exp overflows beyond 88.7, where all is ~0.
+                // exp is accurate to 2 ulp; a float's exp overflows above 88.7, where all results
+                // are near 0.
                 ASSERT_LE(std::fabs(out.Row(row)[column] - expected),
                           size * 10 * kUlp + (std::fabs(b) + 1) * 1e-36)
                     << ops.name << " gate " << a << " up " << b;
@@ -417,7 +419,7 @@ TEST(OpsMaps, BiasScaleAndSoftCapEqualTheirFormulas) {
                 ASSERT_EQ(biased[i], x[i] + bias[i % static_cast<size_t>(cols)]) << ops.name;
                 ASSERT_EQ(scaled[i], cap * x[i]) << ops.name;
                 const double expected = cap * std::tanh(double{x[i]} / cap);
-                // A denormal quotient is off by half of the smallest float.
+                // A denormal quotient has an error of half the smallest float.
                 ASSERT_LE(std::fabs(capped[i] - expected),
                           std::fabs(expected) * 8 * kUlp + (cap + 1) * 1.5e-45)
                     << ops.name << " " << x[i] << " cap " << cap;

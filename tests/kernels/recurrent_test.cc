@@ -1,6 +1,6 @@
 // The causal convolution, the gated delta rule, SSD and pooled windows against the plain formulas
-// in double, over random shapes and sequences; and the promise that neither the cut of a sequence
-// into steps nor what stands beside it in a step changes a row's bits.
+// in double, over random shapes and sequences; neither the division of a sequence into steps nor
+// other sequences in a step change a row's bits.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ bool SameFloats(const std::vector<float>& a, const std::vector<float>& b) {
     return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
-// Sequences of random lengths, one behind the other; sequence i ends in slot i.
+// Sequences of random lengths, one after another; sequence i ends in slot i.
 std::vector<StateSequence> RandomSequences(Random& random) {
     std::vector<StateSequence> sequences;
     int32_t row = 0;
@@ -45,7 +45,7 @@ int32_t RowsOf(const std::vector<StateSequence>& sequences) {
     return sequences.back().row_begin + sequences.back().row_count;
 }
 
-// As the interpreter has them.
+// In the interpreter's form.
 std::vector<Sequence> PlainSequences(const std::vector<StateSequence>& sequences) {
     std::vector<Sequence> plain;
     for (const StateSequence& s : sequences) plain.push_back({s.row_begin, s.row_count, 0, {}});
@@ -56,15 +56,15 @@ std::vector<double> AsDoubles(const std::vector<float>& values) {
     return {values.begin(), values.end()};
 }
 
-// One op over rows of sequences, with slots of state of its own. What a kernel must not touch is
-// filled with a number that would be seen.
+// One op over rows of sequences, with its own slots of state. Memory that a kernel must not touch
+// holds a number that would be noticed.
 class RecurrentCase {
   public:
     virtual ~RecurrentCase() = default;
-    // Runs `sequences` over `slots`, in so many parts, and writes their rows of y.
+    // Runs `sequences` over `slots`, in `parts` parts, and writes their rows of y.
     virtual void Run(const Ops& ops, std::span<const StateSequence> sequences,
                      std::vector<float>& slots, int parts, std::vector<float>& y) const = 0;
-    // y of all rows, from zeros.
+    // y of all rows, starting from zeros.
     virtual std::vector<double> Expected() const = 0;
     virtual double Bound() const = 0;
     virtual int64_t slot_floats() const = 0;
@@ -122,8 +122,8 @@ class ConvCase final : public RecurrentCase {
         support::naive::Do(program::CausalConv{silu_, !inner.empty()}, call);
         return y;
     }
-    // Each tap's product and sum is rounded, then exp, a sum and a quotient; no x or weight is
-    // beyond 6, nor is a gate, and silu's slope is below 1.1.
+    // Each tap's product and sum is rounded, then exp, a sum and a quotient; x, weights and gates
+    // are at most 6, and silu's derivative is below 1.1.
     double Bound() const override { return kUlp * 36 * static_cast<double>(taps_ * taps_ + 8); }
     int64_t slot_floats() const override { return (taps_ - 1) * cols_; }
     int64_t width() const override { return cols_; }
@@ -154,7 +154,7 @@ class DeltaCase : public RecurrentCase {
         dim_ = random.Pick<int64_t>({random.Int(1, 40), 64, 128});
         cols_ = random.Pick<int64_t>({random.Int(1, 40), 16, 64});
         const int64_t rows = RowsOf(sequences), each = rule_.by_channel ? dim_ : 1;
-        // Keys of about the length of 1, as the models' norms leave them.
+        // Keys with a length of about 1, as the models' norms give.
         rule_.key_scale = rule_.query_scale = 1 / std::sqrt(static_cast<float>(dim_));
         q_ = random.Normals(rows * rule_.key_heads * dim_);
         k_ = random.Normals(rows * rule_.key_heads * dim_, 0.5f);
@@ -210,9 +210,9 @@ class DeltaCase : public RecurrentCase {
         support::naive::Do(rule_, call);
         return y;
     }
-    // Of each row the state, whose columns hardly outgrow v (below 6; keys are short), is rounded
-    // a few times, and sums of dim products are; 20 rows at the most add up. SSD takes v by steps
-    // of up to 18, and skip is below 6.
+    // For each row, the state, whose columns barely exceed v (below 6; keys are short), is rounded
+    // a few times, and so are sums of dim products; at most 20 rows add up. SSD multiplies v by
+    // steps of up to 18, and skip is below 6.
     double Bound() const override {
         return kUlp * 6 * (rule_.ssd ? 18 : 1) * 20 * static_cast<double>(dim_ + 16);
     }
@@ -303,8 +303,8 @@ TYPED_TEST(Recurrent, EqualsTheFormula) {
     }
 }
 
-// The same rows, each sequence in pieces that go on from slot to slot, pieces of several sequences
-// in a step, in any number of parts: the same bits of rows and of the state behind them.
+// The same rows, with each sequence in pieces that continue from slot to slot, pieces of several
+// sequences in a step, and any number of parts: the same bits in rows and in the final states.
 TYPED_TEST(Recurrent, NoCutChangesBits) {
     for (const Ops& ops : OpLevels()) {
         Random random(2);
@@ -336,8 +336,7 @@ TYPED_TEST(Recurrent, NoCutChangesBits) {
     }
 }
 
-// What is stored after a row is the state that a step would leave which ends there; other slots
-// stay as they are.
+// The state stored after a row equals that of a step that ends there; other slots do not change.
 TYPED_TEST(Recurrent, StoresTheStateAfterRows) {
     for (const Ops& ops : OpLevels()) {
         Random random(3);

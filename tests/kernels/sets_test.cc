@@ -1,5 +1,5 @@
-// The bits of sets with vectors of eight lanes: those that stand here, on AVX2, NEON and i8mm.
-// Products of quantized weights have them on every other set, too.
+// Pins the bits of sets with vectors of eight lanes, on AVX2, NEON and i8mm. Products of quantized
+// weights have the same bits on all other sets.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 namespace weft::kernels {
 namespace {
 
-// `count` numbers in (-1, 1) that depend on no library.
+// `count` numbers in (-1, 1) that do not depend on a library.
 std::vector<float> Numbers(uint32_t seed, int64_t count) {
     uint64_t state = seed * 2 + 1;
     std::vector<float> values(static_cast<size_t>(count));
@@ -43,7 +43,7 @@ Memory Aligned(int64_t bytes) {
     return Memory(static_cast<std::byte*>(std::aligned_alloc(64, size)));
 }
 
-// A weight of 37 x 768 for three tokens: floats with a bias, and doubles without.
+// A weight of 37 x 768 for three tokens: as floats with a bias, and as doubles without.
 uint32_t Product(const Kernels& kernels, DType dtype) {
     constexpr int64_t kRows = 37, kCols = 768, kTokens = 3;
     std::vector<std::byte> blocks(static_cast<size_t>(kRows * RowBytes(dtype, kCols)));
@@ -85,7 +85,7 @@ uint32_t DenseProduct(const Kernels& kernels, dense::Compute compute) {
     return Sum(c);
 }
 
-// Two sequences, of 270 and 30 rows; four query heads of 40 share two of keys.
+// Two sequences, of 270 and 30 rows; four query heads of 40 share two KV heads.
 uint32_t Causal(const Kernels& kernels, dense::Compute compute) {
     const std::vector<float> q = Numbers(60, 300 * 160), k = Numbers(61, 300 * 80);
     const std::vector<float> v = Numbers(62, 300 * 80);

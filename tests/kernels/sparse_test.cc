@@ -1,7 +1,7 @@
-// The indexer and sparse latent attention: choices against a sort, by scores that are whole
-// numbers, the same in any order of sums, with many ties; attention to chosen positions against the
-// reference, and where all are chosen against latent attention, bit by bit; and the promise that
-// neither the cut of a sequence into steps nor what stands beside it changes a choice.
+// The indexer and sparse latent attention. Choices against a sort, for integer scores, which are
+// the same in any order of sums, with many ties. Attention to chosen positions against the
+// reference; and, if all are chosen, against latent attention, bit for bit. Neither the division of
+// a sequence into steps nor other sequences change a choice.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,14 +17,14 @@ namespace {
 
 constexpr int64_t kPageTokens = 16;
 
-// Sequences over pages of one pool, and a cache of one row a position.
+// Sequences over the pages of one pool, and a cache with one row per position.
 struct PagedRows {
     std::vector<std::vector<int32_t>> pages;
     std::vector<Sequence> sequences;
     std::vector<std::byte> bytes;
     KvCache cache;
 
-    // lengths: position and rows of each.
+    // lengths: position and number of rows of each.
     PagedRows(Random& random, std::vector<std::pair<int32_t, int32_t>> lengths, int64_t cols,
               DType dtype) {
         std::vector<int32_t> free(200);
@@ -102,7 +102,7 @@ struct IndexCase {
         });
         return all;
     }
-    // Some of the sequences, in so many parts; rows of others keep -2.
+    // Chooses for some of the sequences, in `parts` parts; rows of others keep -2.
     std::vector<int32_t> Choose(const Ops& ops, std::span<const Sequence> sequences,
                                 int parts) const {
         const SparseKernels& kernels = SparseKernelsFor(ops.level);
@@ -123,7 +123,7 @@ struct IndexCase {
 TEST(Indexer, ChoosesTheHighestAndOfEqualsTheLower) {
     Random random(44);
     for (int number = 0; number < 8; ++number) {
-        // Few rows, whose positions threads share out, and many.
+        // A few rows, whose positions the threads divide, and many.
         const auto more = static_cast<int32_t>(number % 2 == 0 ? 3 : 40);
         const IndexCase c(random,
                           {{static_cast<int32_t>(random.Int(0, 300)), more}, {0, 5}, {70, 1}}, 40);
@@ -218,7 +218,8 @@ TEST(SparseLatent, EqualsTheReference) {
             const std::vector<float> got = c.Attend(ops, chosen, 1);
             EXPECT_EQ(got, c.Attend(ops, chosen, 3)) << ops.name;
             for (size_t i = 0; i < got.size(); ++i) {
-                // Values of at most 2; scores below 10, of 64 products in another order, and exp.
+                // Values are at most 2; scores are below 10, sums of 64 products in another order,
+                // then exp.
                 ASSERT_FALSE(!(std::fabs(got[i] - expected[i]) <= 1e-4f))
                     << ops.name << " element " << i << ": " << got[i] << ", " << expected[i];
             }
@@ -234,7 +235,7 @@ TEST(SparseLatent, OfAllPositionsHasTheBitsOfLatentAttention) {
         for (const Ops& ops : OpLevels()) {
             EXPECT_EQ(c.Attend(ops, all, 2), c.Attend(ops, {}, 2)) << ops.name;
         }
-        // Beside a row that sees one position more than are chosen.
+        // Together with a row that sees one position more than are chosen.
         const std::vector<int32_t> most = c.Choices(random, 102);
         for (const Ops& ops : OpLevels()) {
             const std::vector<float> got = c.Attend(ops, most, 2), dense = c.Attend(ops, {}, 2);

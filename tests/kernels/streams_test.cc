@@ -1,5 +1,5 @@
-// Kernels of hyper-connections against the plain formulas in double, over random shapes; and the
-// promise that neither the number of parts nor the other rows change a row's bits.
+// Kernels of hyper-connections against the plain formulas in double, over random shapes; neither
+// the number of parts nor the other rows change a row's bits.
 #include "kernels/streams.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ void ExpectClose(const std::vector<float>& got, const std::vector<double>& expec
     }
 }
 
-// A kernel's result in one part, in several, and of each row alone: the same bits.
+// A kernel's result in one part, in several, and for each row alone: the same bits.
 template <typename Args, typename Alone>
 std::vector<float> RunAllWays(void (*kernel)(const Args&, int, int), Args args, int64_t cols,
                               const Alone& alone) {
@@ -70,7 +70,8 @@ TEST(Streams, WeightsAreTheFormula) {
                             {{expected, rows}},
                             {}};
         support::naive::Do(program::StreamWeights{n, args.iterations, args.eps}, call);
-        // A quotient of each iteration is rounded; a row's or column's sum keeps that small.
+        // A quotient of each iteration is rounded; the sum of a row or column keeps the error
+        // small.
         const double bound = kUlp * 8 * static_cast<double>(40 + n * args.iterations);
         ExpectClose(y, expected, bound, "weights");
         if (!mixed) continue;

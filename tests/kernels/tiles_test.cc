@@ -1,6 +1,6 @@
 // Quantized weights times tiles of every number of tokens: weights and activations whose codes are
-// the extremes of their types, rows and columns that fill no vector. Sets that multiply several
-// tokens at once have the bits of one token, and those of all other sets.
+// the extremes of their types, rows and columns that do not fill a vector. Sets that multiply
+// several tokens at once have the bits of one token, and of all other sets.
 #include <algorithm>
 
 #include "support/weight_products.h"
@@ -11,8 +11,8 @@ namespace {
 using test::MatmulExpectNear, test::MatmulLevels, test::MatmulRounded, test::Multiply, test::Packed,
     test::RandomFloats, test::Weight, test::WeightTypes;
 
-// Bytes of a block's float scales, whose extremes are no numbers: at its front, where nothing else
-// is said a float16, and at its back.
+// Positions of a block's float scales, whose extremes are not numbers: at its front (a float16 by
+// default) and at its back.
 struct Scales {
     DType dtype;
     size_t front, back;
@@ -29,7 +29,7 @@ Scales ScalesOf(DType dtype) {
 
 constexpr int64_t kRows = 37, kMostTokens = 13;
 
-// All codes `low`, or in every other byte `high`.
+// All codes are `low`; or every other byte `high`.
 Weight ExtremeWeight(DType dtype, int low, int high) {
     std::mt19937 random(21);
     Weight weight(random, dtype, kRows, 3 * Info(dtype).block_elements);
@@ -44,7 +44,7 @@ Weight ExtremeWeight(DType dtype, int low, int high) {
     return weight;
 }
 
-// Tokens of the largest codes, of one sign and of both; one of zeros; the others random.
+// Tokens of the largest codes, with one sign and with both; one of zeros; the others random.
 std::vector<float> ExtremeActivations(int64_t cols) {
     std::mt19937 random(22);
     std::vector<float> x = RandomFloats(random, kMostTokens * cols);
@@ -60,7 +60,7 @@ std::vector<float> ExtremeActivations(int64_t cols) {
     return x;
 }
 
-// Every number of tokens, from every level, whole and in segments.
+// Every number of tokens, on every level, whole and in segments.
 void CheckTiles(const Weight& weight, const std::vector<float>& x) {
     std::vector<float> first;  // of the first level
     for (const CpuLevel level : MatmulLevels()) {

@@ -1,6 +1,6 @@
 // The kernels of dense/update.h on every level against the same formulas in double: runs of odd
-// sizes with gaps between them, all element types, with and without a copy, and the same bits from
-// any number of parts.
+// sizes with gaps, all element types, with and without a copy, and the same bits for any number of
+// parts.
 #include "kernels/dense/update.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ size_t At(int64_t i) {
 
 // ---- Sums of squares ---------------------------------------------------------------------------
 
-// Ranges with gaps, among them an empty one and one of several blocks.
+// Ranges with gaps, including an empty one and one of several blocks.
 std::vector<ElementRange> SomeRanges(Random& random, int64_t* count) {
     std::vector<ElementRange> ranges;
     int64_t at = 0;
@@ -69,7 +69,7 @@ TEST(Update, SquaresInFloat64AndInPairs) {
         std::vector<double> sums;
         double sum = 0;
         const auto both = [&](int part, int parts, const auto& first, const auto& second) {
-            // (The last part to run finds all blocks made.)
+            // (The last part to run finds all blocks complete.)
             first(part, parts);
             if (part == 0) second(part, parts);
         };
@@ -107,7 +107,7 @@ TEST(Update, SquaresInFloat64AndInPairs) {
     }
 }
 
-// Where float32 alone loses everything: a large square first, then many small ones.
+// A case where float32 alone loses everything: a large square first, then many small ones.
 TEST(Update, PairsKeepWhatFloatsLose) {
     std::vector<float> x(kSquaresBlock, 1.0f / 3);
     x[0] = 4097;  // whose square has 25 bits
@@ -122,7 +122,7 @@ TEST(Update, PairsKeepWhatFloatsLose) {
 
 // ---- Adam and SGD ------------------------------------------------------------------------------
 
-// The own part of a unit, with two runs of it and gaps around them.
+// A rank's own shard of a bucket, with two runs and gaps around them.
 struct Part {
     Part(Random& random, int64_t grain)
         : types(random), g(random, 1, 1, Element::kF32), p(g), copy(g), has_copy(random.Int(0, 1)) {
@@ -158,7 +158,7 @@ struct Part {
     }
     double G(int64_t i) const { return double{g.At(0, i)} * scale; }
     double Before(int64_t i) const { return p_before.At(0, i); }
-    // That elements of no run are as they were, and that the copy is that of the weights.
+    // Checks that elements outside runs have not changed, and that the copy matches the weights.
     void CheckRest() const {
         for (int64_t i = 0; i < count; ++i) {
             if (RunOf(i) == nullptr) {
@@ -191,7 +191,7 @@ struct AdamStep {
         const double step =
             (m / (1 - std::pow(kBeta1, t))) / (std::sqrt(v / (1 - std::pow(kBeta2, t))) + kEps);
         p = p0 - kRate * ((decays ? kDecay * p0 : 0) + step);
-        // What roundings of m, which may cancel, do to the weight.
+        // The effect of roundings of m, which may cancel, on the weight.
         change =
             kRate * (std::abs(p0) + (std::abs(m0) + std::abs(g)) / std::max(std::sqrt(v), kEps));
     }
@@ -200,7 +200,7 @@ struct AdamStep {
 TEST(Update, AdamOverRuns) {
     ForLevelsAndSeeds([](const Kernels& kernels, Random& random) {
         Part part_of(random, 1);
-        for (UpdateRun& run : part_of.runs) run.kept += 5;  // the state is elsewhere
+        for (UpdateRun& run : part_of.runs) run.kept += 5;  // the state has another offset
         const std::vector<float> m0 = random.Normals(part_of.count + 8);
         std::vector<float> v0 = random.Normals(part_of.count + 8), m, v;
         for (float& x : v0) x *= x;
@@ -235,11 +235,11 @@ TEST(Update, AdamOverRuns) {
     });
 }
 
-// The first step is as long as the rate, whatever the gradient, if moments are corrected by what
-// they decay with: 1 - float(0.999) is 1.3e-5 below 1 - 0.999.
+// The first step has the length of the rate for any gradient, if moments are corrected by their
+// actual decay: 1 - float(0.999) is 1.3e-5 below 1 - 0.999.
 TEST(Update, AdamCorrectsByTheBetasOfItsMoments) {
     ForLevelsAndSeeds([](const Kernels& kernels, Random& random) {
-        constexpr double kLongRate = 1024;  // roundings of the weights are nothing beside it
+        constexpr double kLongRate = 1024;  // roundings of the weights are negligible against it
         Part part_of(random, 1);
         std::vector<float> m(At(part_of.count)), v(At(part_of.count));
         const UpdateNumbers numbers{1, kLongRate, Part::scale};
@@ -254,7 +254,7 @@ TEST(Update, AdamCorrectsByTheBetasOfItsMoments) {
     });
 }
 
-// As AdamRuns does with the widened moments, which are then narrowed.
+// As AdamRuns with the widened moments, which are then narrowed.
 TEST(Update, Adam8bitIsAdamOnWidenedBlocks) {
     ForLevelsAndSeeds([](const Kernels& kernels, Random& random) {
         Part part_of(random, kStateBlock);
@@ -397,7 +397,7 @@ struct Factored {
         inverse = random.Normals(moments);
         for (float& x : inverse) x = std::abs(x) + 0.1f;
     }
-    // Calls f(run, element of the own part, index of its row's moment or -1, of its column's).
+    // Calls f(run, element of the own shard, index of its row's moment or -1, and of its column's).
     template <typename F>
     void ForElements(const F& f) const {
         for (const FactoredRun& run : runs) {
@@ -474,7 +474,7 @@ TEST(Update, AdafactorMoments) {
             [&] { return std::pair(moments, inverse); });
         std::vector<double> expected;
         for (int64_t i = 0; i < f.moments; ++i) {
-            // Elements that a moment is the mean of.
+            // Number of elements that a moment is the mean of.
             const bool is_vector = i >= 10 + 2 * f.cols;
             const double of = i < 10 ? static_cast<double>(f.cols) : is_vector ? 1 : 5;
             expected.push_back(kept * before[At(i)] + (1 - kept) * (sums[At(i)] / of + eps));
@@ -579,7 +579,7 @@ TEST(Update, FindsTheFirstRowThatIsNotFinite) {
     for (int round = 0; round < 200; ++round) {
         const int64_t rows = random.Int(1, 20), cols = random.Int(1, 1500);
         const Element type = random.Pick({Element::kF32, Element::kBf16, Element::kF16});
-        Typed x(random, rows, cols, type, 100);  // what lies behind a row is no number of it
+        Typed x(random, rows, cols, type, 100);  // a row's padding does not count as numbers
         for (int64_t i = 0; i < rows; ++i) {
             for (int64_t j = cols; j < x.stride; ++j) x.Set(i, j, NAN);
         }

@@ -1,6 +1,6 @@
-// Pooled windows of positions: what an indexer chooses of them, and attention to them beside the
-// last positions, against plain loops in double; and the promise that neither parts nor the cut of
-// a sequence into steps change a row's bits.
+// Pooled windows of positions: an indexer's choice of windows, and attention to them and to the
+// last positions, against plain loops in double; neither parts nor the division of a sequence into
+// steps change a row's bits.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ std::vector<int32_t> AnyPages(Random& random) {
     return pages;
 }
 
-// One row for each position, or for each window of `stride`, of one sequence.
+// One row per position, or per window of `stride`, of one sequence.
 struct Rows {
     std::vector<int32_t> pages;
     std::vector<float> plain;  // [positions / stride, cols]
@@ -40,7 +40,7 @@ struct Rows {
         cache = {DType::kF16, nullptr, 1, kPageTokens / program::RowPositions(stride), cols};
         bytes.resize(static_cast<size_t>(cache.PageStride() * kPages));
         cache.data = bytes.data();
-        // Rows of positions that end no window stand there, too, and are left out.
+        // Rows of positions that end no window are there, too, and are skipped.
         std::vector<float> all = random.Normals(positions * cols);
         for (float& value : all) value = F16ToF32(F32ToF16(value));
         const Sequence sequence{0, static_cast<int32_t>(positions), 0, pages};
@@ -209,7 +209,7 @@ TEST_P(Strides, AttentionToWindowsAndTheLastPositions) {
                 pieces.insert(pieces.end(), piece.begin(), piece.end());
             }
             EXPECT_EQ(got, pieces) << ops.name;
-            // Values of at most 4; scores below 10, of 40 products, and exp.
+            // Values are at most 4; scores are below 10, sums of 40 products, then exp.
             for (size_t i = 0; i < got.size(); ++i) {
                 ASSERT_TRUE(std::fabs(got[i] - expected[i]) <= 2e-5) << ops.name << " " << i;
             }
