@@ -1,5 +1,5 @@
-// A Vulkan device, lavapipe or a GPU (WEFT_TEST_GPU): memory, kernels, submissions, times; and what
-// is refused.
+// A Vulkan device, lavapipe or a GPU (WEFT_TEST_GPU): memory, kernels, submissions, timestamps, and
+// refused calls.
 #include "gpu/device.h"
 
 #include <gtest/gtest.h>
@@ -25,7 +25,8 @@ namespace {
 using test::Args;
 using test::ScaleArgs;
 
-// Where ctest forgets to say it, tests on Vulkan are skipped as where there is no driver.
+// If ctest did not set the driver's variables, tests on Vulkan would be skipped as on a machine
+// without a driver.
 TEST(Lavapipe, CtestSaysWhereItIs) {
     if (std::getenv("WEFT_DEVICE") == nullptr) GTEST_SKIP() << "started without ctest";
     EXPECT_NE(std::getenv("WEFT_LAVAPIPE"), nullptr);
@@ -63,7 +64,7 @@ TEST(GpuDevice, NoSuchDeviceIsNotFound) {
     }
 }
 
-// Of the lowest priority, a thread keeps a killed process alive beside busy programs.
+// A driver thread of the lowest priority can keep a killed process alive on a busy machine.
 TEST(GpuDevice, NoThreadOfItsDriverIsOfLowerPriority) {
     if (::geteuid() != 0) GTEST_SKIP() << "only root may raise a thread's priority";
     WEFT_LAVAPIPE_OR_SKIP(device);
@@ -217,7 +218,7 @@ TEST(GpuDevice, WhatRunsIsWaitedForAtTheEnd) {
         (*commands)->Run(**spin, Args(test::SpinArgs{word->address(), 500, 20'000}), 1);
         ASSERT_TRUE((*commands)->End().ok());
         ASSERT_TRUE(device->Submit(**commands).ok());
-    }  // the buffer goes while the kernel writes to it
+    }  // the buffer is released while the kernel writes to it
     device.reset();
 }
 
@@ -299,7 +300,8 @@ TEST(GpuDevice, AMessageOfValidationFailsTheNextWait) {
     const auto device = Device::Open(*found, {.validate = true});
     if (!device.ok()) GTEST_SKIP() << device.error().message;
     EXPECT_TRUE((*device)->Wait(0, Deadline::In(0)).ok());
-    const auto small = test::MakeScale(**device, 8, 1, 0, 4);  // fewer arguments than it reads
+    // fewer argument bytes than the kernel reads
+    const auto small = test::MakeScale(**device, 8, 1, 0, 4);
     ASSERT_TRUE(small.ok());
     const Status waited = (*device)->Wait(0, Deadline::In(0));
     ASSERT_FALSE(waited.ok());
@@ -307,14 +309,14 @@ TEST(GpuDevice, AMessageOfValidationFailsTheNextWait) {
     EXPECT_TRUE((*device)->Wait(0, Deadline::In(0)).ok());
 }
 
-// Makes a kernel, so that there is a cache, and gives its only file.
+// Creates a kernel, so that the folder has a pipeline cache; returns the path of its only file.
 std::string FillCache(const std::string& folder) {
     {
         const auto device = test::OpenLavapipe({.cache_folder = folder});
         WEFT_CHECK(device.ok());
         const Status ran = test::RunScale(**device, Place::kHost, 10, 8, 2, 0);
         EXPECT_TRUE(ran.ok()) << ran.error().message;
-    }  // closing it writes the file
+    }  // closing the device writes the file
     std::filesystem::directory_iterator files(folder);
     return files == std::filesystem::directory_iterator() ? "" : files->path().string();
 }
@@ -339,13 +341,13 @@ TEST(GpuDevice, PipelineCacheIsKeptAndADamagedOneIgnored) {
         EXPECT_EQ(FillCache(cache), path);
         EXPECT_GT(ReadTextFile(path)->size(), size);
     }
-    // A folder that can't be made is no failure.
+    // A folder that can't be created is not an error.
     const auto device = test::OpenLavapipe({.cache_folder = path + "/below"});
     ASSERT_TRUE(device.ok()) << device.error().message;
     EXPECT_TRUE(test::RunScale(**device, Place::kHost, 10, 8, 2, 0).ok());
 }
 
-// What one submission and its wait take, to be read in the log; nothing depends on it.
+// Logs the time of one submission and its wait; no check depends on it.
 TEST(GpuDevice, SubmitAndWaitAreTimed) {
     WEFT_LAVAPIPE_OR_SKIP(validated);
     validated.reset();

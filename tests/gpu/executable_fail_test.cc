@@ -1,6 +1,6 @@
-// A model on a Vulkan device whose driver fails, at every call in turn from opening the device to
-// the second decode step, or to the second update of training: the result is an error with words or
-// the right numbers, and nothing stays behind.
+// A model on a Vulkan device whose driver fails at every call in turn, from opening the device to
+// the second decode step, or to the second training update: the result is an error with a message
+// or the right numbers, and no object leaks.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -26,7 +26,8 @@ using backend::vulkan::Context;
 using test::vk_faults;
 
 constexpr int64_t kFailPages = 4;
-// Of calls of one name so many at either end are made to fail every day, in the night all.
+// Of the calls with one name, this many at each end fail in the daily run; in the nightly run, all
+// fail.
 struct DailyCalls {
     int first = 2, last = 2;
 };
@@ -62,7 +63,7 @@ Status RunStep(backend::Executable& executable, int64_t number, int32_t position
     return executable.Run(executable.whole(), step, {});
 }
 
-// maps: false, as on a card whose memory the host does not see.
+// maps: false simulates a card whose memory the host cannot map.
 Status Serve(const FailingModel& model, int index, bool maps, std::vector<float>* logits) {
     WEFT_ASSIGN(auto device, OpenDeviceOf(Loader{test::FindOfInstance}, index, {}));
     auto context = std::make_shared<Context>(std::move(device), "vulkan:0", false);
@@ -76,7 +77,7 @@ Status Serve(const FailingModel& model, int index, bool maps, std::vector<float>
     WEFT_TRY(LoadAll(model, *executable));
     executable->SetTracing(true);
     WEFT_TRY(RunStep(*executable, 1, 0, 9));
-    for (int32_t step = 0; step < 2; ++step) {  // recorded, then submitted again
+    for (int32_t step = 0; step < 2; ++step) {  // recorded first, then submitted again
         WEFT_TRY(RunStep(*executable, 2 + step, 9 + step, 1));
         std::vector<backend::Candidate> top(3);
         WEFT_TRY(executable->ReadTop(model.logits, 0, model.hyper.vocab, top));
@@ -85,16 +86,16 @@ Status Serve(const FailingModel& model, int index, bool maps, std::vector<float>
     return executable->ReadFloats(model.logits, 0, *logits);
 }
 
-// A Program of training with AdamW's update.
+// A training Program with AdamW's update.
 class FailingTraining {
   public:
     FailingTraining() {
-        hyper_.head_dim = 8;  // causal attention takes multiples of 8
+        hyper_.head_dim = 8;  // causal attention requires multiples of 8
         support::SetRope(hyper_, 100);
         source_.emplace(hyper_);
         cluster_ = cluster::Cluster::Launch({}, "").value();
     }
-    // A new Program for each life: a device keeps the one that it compiles.
+    // A new Program for each run, because a device caches the one that it compiles.
     Status Build() {
         const model::Shard shard =
             model::PlanShards(hyper_, *source_, model::MakeLayout(1, 1, 1, {}).value())->shards[0];
@@ -118,7 +119,7 @@ class FailingTraining {
         return backend::vulkan::CompileForVulkan(std::move(program), options, std::move(context),
                                                  {});
     }
-    // Two updates; adds each one's losses and square of the norm.
+    // Runs two updates; appends the losses and the squared gradient norm of each to `numbers`.
     Status Train(backend::Executable& executable, std::vector<float>* numbers) {
         WEFT_TRY(state_.Load(executable, *source_, *cluster_));
         WEFT_TRY(rule_->Start(executable));
@@ -179,7 +180,8 @@ class ExecutableFaults : public testing::Test {
         index_ = *found;
         loader_ = SystemLoader()->get;
     }
-    // What a life computes, where no call fails or one does.
+    // One run from opening to closing the device, with one failing call or none; `numbers` gets its
+    // results.
     using Life = std::function<Status(bool maps, std::vector<float>* numbers)>;
     void FailEachCall(const Life& life) {
         for (const bool maps : {true, false}) {
@@ -207,8 +209,8 @@ class ExecutableFaults : public testing::Test {
     void CheckFailure(const Status& served, VkResult with) const {
         const std::string what = vk_faults.failed + " " + ResultName(with);
         EXPECT_EQ(vk_faults.alive, 0) << what;
-        // How often a wait asks differs: the last calls may be of a wait that was shorter. Times
-        // that do not come are not missed.
+        // The number of polls in a wait varies: the last calls may not occur if a wait was shorter.
+        // Missing timestamps are not an error.
         if (vk_faults.failed.empty() || vk_faults.failed == "vkGetQueryPoolResults") return;
         ASSERT_FALSE(served.ok()) << what;
         EXPECT_EQ(served.error().code, test::CodeOf(with))
@@ -216,7 +218,7 @@ class ExecutableFaults : public testing::Test {
         const std::string& said = served.error().message;
         EXPECT_TRUE(said.find("gpu ") != said.npos || said.starts_with("Vulkan: ")) << said;
     }
-    // The calls to make fail, of those that a whole life has.
+    // Indices of the calls that must fail, among the calls of a whole run.
     std::vector<int> CallsToFail(const std::vector<std::string>& names) const {
         std::map<std::string, int> all, seen;
         for (const std::string& name : names) ++all[name];
@@ -243,7 +245,7 @@ TEST_F(ExecutableFaults, EachCallThatFailsIsAnErrorAndLeavesNothing) {
 
 TEST_F(ExecutableFaults, TrainingToo) {
     FailingTraining training;
-    daily_ = {0, 1};  // those that inference makes fail in its own life
+    daily_ = {0, 1};  // those that inference also makes fail in its own run
     FailEachCall([&](bool maps, std::vector<float>* numbers) {
         return TrainOn(training, index_, maps, numbers);
     });

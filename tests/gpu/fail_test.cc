@@ -1,5 +1,5 @@
-// Every call of Vulkan that can fail does so in turn, over a device's whole life: an error with
-// words comes of it, and nothing stays behind.
+// Each Vulkan call that can fail does so in turn, over a device's whole lifetime: the result is an
+// error with a message, and no object leaks.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -18,7 +18,7 @@ using test::Faults;
 using test::FindOfInstance;
 using test::vk_faults;
 
-// A life: open, allocate, a kernel, record, submit, wait, times, close.
+// A lifetime: open, allocate, create a kernel, record, submit, wait, read times, close.
 Status Live(int index) {
     WEFT_ASSIGN(const auto device, OpenDeviceOf(Loader{FindOfInstance}, index, {}));
     WEFT_TRY(test::RunScale(*device, Place::kDevice, 100, 32, 3, 1));
@@ -51,7 +51,7 @@ class GpuFaults : public testing::Test {
         FailAt(true_loader_, fail_at, with, hidden);
         return Live(index_);
     }
-    // Calls fail from where the test says so.
+    // Opens a device without faults; the test sets later which calls fail.
     Result<std::shared_ptr<Device>> OpenWithoutFaults() {
         FailAt(true_loader_, -1, VK_SUCCESS);
         return OpenDeviceOf(Loader{FindOfInstance}, index_, {});
@@ -68,7 +68,7 @@ TEST_F(GpuFaults, EachCallThatFailsIsAnErrorAndLeavesNothing) {
     ASSERT_GT(calls, 40);
     for (const VkResult with :
          {VK_ERROR_UNKNOWN, VK_ERROR_OUT_OF_HOST_MEMORY, VK_ERROR_DEVICE_LOST}) {
-        // How often a wait asks differs: the last calls may be of a wait that was shorter.
+        // The number of polls in a wait varies: the last calls may not occur if a wait was shorter.
         for (int at = 0; at < calls; ++at) {
             const Status lived = LiveWith(at, with);
             EXPECT_EQ(vk_faults.alive, 0) << vk_faults.failed << " " << ResultName(with);
@@ -88,7 +88,7 @@ TEST_F(GpuFaults, AFunctionThatIsMissingIsNamed) {
     WEFT_VK_INSTANCE(WEFT_TEST_NAME)
     WEFT_VK_DEVICE(WEFT_TEST_NAME)
     for (const std::string& name : names) {
-        // What destroys can't be hidden from what it would destroy.
+        // Without its destroy function, an object cannot be released.
         if (name == "vkDestroyInstance" || name == "vkDestroyDevice") continue;
         if (name == "vkGetDeviceProcAddr") continue;
         const Status lived = LiveWith(-1, VK_SUCCESS, name);
@@ -115,7 +115,7 @@ TEST_F(GpuFaults, ALostDeviceStaysLost) {
     EXPECT_EQ(test::MakeSpin(**device).error().code, ErrorCode::kPeerLost);
 }
 
-// Mesa's drivers for AMD: what a reset ended counts as done, and only a wait asks for resets.
+// Mesa's drivers for AMD report work that a reset ended as done; only a wait reports the reset.
 TEST_F(GpuFaults, ALossThatOnlyWaitsTellIsSeen) {
     const auto device = OpenWithoutFaults();
     ASSERT_TRUE(device.ok()) << device.error().message;
@@ -123,8 +123,8 @@ TEST_F(GpuFaults, ALossThatOnlyWaitsTellIsSeen) {
     ASSERT_TRUE(commands.ok() && (*commands)->End().ok());
     const auto first = (*device)->Submit(**commands);
     ASSERT_TRUE(first.ok());
-    ::usleep(200'000);                        // it is done, and nobody has asked
-    vk_faults.fail_at = vk_faults.calls + 1;  // behind vkGetSemaphoreCounterValue
+    ::usleep(200'000);                        // the work is done, and nobody has polled
+    vk_faults.fail_at = vk_faults.calls + 1;  // the call after vkGetSemaphoreCounterValue
     vk_faults.with = VK_ERROR_DEVICE_LOST;
     const Status waited = (*device)->Wait(*first, Deadline::In(0));
     ASSERT_EQ(vk_faults.failed, "vkWaitSemaphores");

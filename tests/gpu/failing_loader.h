@@ -1,8 +1,8 @@
-// A loader of Vulkan before the true one: calls count, and one of them gives an error in place of
-// being made. What was made and not destroyed is counted, too.
+// A Vulkan loader in front of the real one: it counts calls, and makes one of them return an error
+// instead of calling the driver. It also counts objects that were created and not destroyed.
 //
 //     FailAt(SystemLoader()->get, 17, VK_ERROR_DEVICE_LOST);
-//     ... OpenDeviceOf(Loader{FindOfInstance}, index, {}) ...   // vk_faults says what came of it
+//     ... OpenDeviceOf(Loader{FindOfInstance}, index, {}) ...   // vk_faults has the outcome
 //
 // Thread: one.
 #pragma once
@@ -19,21 +19,21 @@
 
 namespace weft::test {
 
-// Vulkan's calls are plain functions, so that what they look at is not passed to them.
+// Global state, because Vulkan calls are plain functions without a context argument.
 struct Faults {
     PFN_vkGetInstanceProcAddr true_instance = nullptr;
     PFN_vkGetDeviceProcAddr true_device = nullptr;
-    int fail_at = -1;  // the number of the call that fails; -1: none
+    int fail_at = -1;  // index of the call that fails; -1: none
     VkResult with = VK_ERROR_UNKNOWN;
-    std::string hidden;  // a function that is not found
+    std::string hidden;  // name of a function that the loader does not find
     int calls = 0;
     std::string last;
-    std::string failed;              // its name
-    int alive = 0;                   // objects made and not destroyed
-    std::vector<std::string> names;  // of the calls that could have failed
-    bool discrete = false;           // the devices say that they are cards
-    bool hangs = false;              // no submission is done any more
-    uint64_t done = 0;               // submissions that were before
+    std::string failed;              // name of the call that failed
+    int alive = 0;                   // objects created and not destroyed
+    std::vector<std::string> names;  // names of the calls that could have failed
+    bool discrete = false;           // devices report the type of a discrete GPU
+    bool hangs = false;              // no further submission completes
+    uint64_t done = 0;               // submissions completed before `hangs` was set
 };
 inline Faults vk_faults;
 
@@ -41,7 +41,8 @@ inline bool IsOne(const char* name, const char* begin) {
     return std::strncmp(name, begin, std::strlen(begin)) == 0;
 }
 
-// How often a wait asks depends on the machine: of asking in a row, the first counts.
+// The number of polls in a wait depends on the machine, so only the first of consecutive polls
+// counts.
 inline bool IsPoll(const char* name) {
     const bool again = vk_faults.last == name && vk_faults.last == "vkGetSemaphoreCounterValue";
     vk_faults.last = name;
@@ -95,7 +96,7 @@ struct Wrap<Tag, void(VKAPI_PTR*)(Types...)> {
 };
 
 template <typename Tag, typename Result, typename... Types>
-struct Wrap<Tag, Result(VKAPI_PTR*)(Types...)> {  // cannot fail
+struct Wrap<Tag, Result(VKAPI_PTR*)(Types...)> {  // a function that cannot fail
     static inline Result(VKAPI_PTR* real)(Types...) = nullptr;
     static VKAPI_ATTR Result VKAPI_CALL Call(Types... args) { return real(args...); }
 };
@@ -135,7 +136,7 @@ inline PFN_vkVoidFunction VKAPI_CALL FindOfInstance(VkInstance instance, const c
     return Substitute(name, found);
 }
 
-// What an error of Vulkan is in Weft.
+// The Weft error code for a Vulkan result.
 inline ErrorCode CodeOf(VkResult result) {
     if (result == VK_ERROR_DEVICE_LOST) return ErrorCode::kPeerLost;
     return result == VK_ERROR_OUT_OF_HOST_MEMORY || result == VK_ERROR_OUT_OF_DEVICE_MEMORY

@@ -1,4 +1,4 @@
-// Kernels of tests/gpu/shaders and what runs them.
+// Kernels of tests/gpu/shaders and functions that run them.
 #pragma once
 
 #include <cstring>
@@ -47,7 +47,8 @@ inline Result<std::unique_ptr<gpu::Kernel>> MakeSpin(gpu::Device& device) {
         {.name = "spin", .spirv = kSpin, .args_bytes = sizeof(SpinArgs), .constants = kOne});
 }
 
-// Runs it from host memory through `place` and back, and checks the values.
+// Runs the kernel on data copied from host memory through a buffer at `place` and back, and checks
+// the values.
 inline Status RunScale(gpu::Device& device, gpu::Place place, uint32_t count, uint32_t group,
                        uint32_t factor, uint32_t add) {
     const uint64_t bytes = uint64_t{count} * sizeof(uint32_t);

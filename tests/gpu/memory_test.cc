@@ -1,5 +1,5 @@
-// Which type of memory a buffer gets, on the kinds of machine that there are. The tables are those
-// of drivers; no device is needed.
+// The memory type that a buffer gets on each kind of machine. The tables are those of real drivers;
+// no device is needed.
 #include "gpu/memory.h"
 
 #include <gtest/gtest.h>
@@ -25,14 +25,14 @@ std::vector<uint32_t> Types(const std::vector<VkMemoryPropertyFlags>& flags, Pla
 using List = std::vector<uint32_t>;
 
 TEST(GpuMemory, ACardKeepsItsWindow) {
-    // RADV on a card with a window of 256 MiB or of all.
+    // RADV on a card whose host-visible window is 256 MiB, or all memory (resizable BAR).
     const std::vector<VkMemoryPropertyFlags> radv = {kL, kHc, kL | kHc, kHc | kC};
     EXPECT_EQ(Types(radv, Place::kDevice, false), (List{0, 2}));
     EXPECT_EQ(Types(radv, Place::kHost, false), (List{3, 1}));
     EXPECT_EQ(Types(radv, Place::kDevice, false, 0b1110), (List{2}));
 }
 
-// As virtual GPUs may have it.
+// A layout that virtual GPUs may report.
 TEST(GpuMemory, WhereAllThatIsMappedIsTheDevicesOwn) {
     const std::vector<VkMemoryPropertyFlags> types = {kL, kL | kHc, kL | kHc | kC};
     EXPECT_EQ(Types(types, Place::kHost, false), (List{2, 1}));
@@ -50,7 +50,8 @@ TEST(GpuMemory, AnApuMapsWhatKernelsRead) {
     EXPECT_EQ(Types(one, Place::kHost, true), (List{1, 0}));
 }
 
-// RADV on an APU and on a card: what both see while a submission runs is no memory for the rest.
+// RADV on an APU and on a card: memory that host and device share while a submission runs is not
+// used for other buffers.
 TEST(GpuMemory, MeetingsAreWhereNoCacheIsBetween) {
     constexpr VkMemoryPropertyFlags kM =
         VK_MEMORY_PROPERTY_DEVICE_COHERENT_BIT_AMD | VK_MEMORY_PROPERTY_DEVICE_UNCACHED_BIT_AMD;
@@ -60,13 +61,14 @@ TEST(GpuMemory, MeetingsAreWhereNoCacheIsBetween) {
     EXPECT_EQ(Types(radv, Place::kMeeting, false), (List{7, 5, 3, 1}));
     EXPECT_EQ(Types(radv, Place::kDevice, true), (List{2, 0, 1, 3}));
     EXPECT_EQ(Types(radv, Place::kHost, true), (List{3, 1, 2}));
-    // Of others it is the host's.
+    // On other drivers it is host memory.
     const std::vector<VkMemoryPropertyFlags> one = {kL | kHc, kL | kHc | kC};
     EXPECT_EQ(Types(one, Place::kMeeting, true), (List{1, 0}));
     EXPECT_EQ(Types(one, Place::kMeeting, false), (List{1, 0}));
 }
 
-// What the host writes for kernels that run: by a card's window, where there is one.
+// Data that the host writes for running kernels goes through a card's host-visible window, if it
+// has one.
 TEST(GpuMemory, AnInboxIsTheCards) {
     constexpr VkMemoryPropertyFlags kM =
         VK_MEMORY_PROPERTY_DEVICE_COHERENT_BIT_AMD | VK_MEMORY_PROPERTY_DEVICE_UNCACHED_BIT_AMD;
