@@ -1,7 +1,7 @@
 // Adafactor on a GPU: its four ops, one after another, against float64.
 //
-// Bounds: u = 2^-24. A sum of squares is off by a rounding of it for each addition of the longest
-// chain, which has less than 400 here; what follows adds some 5u of divisions and roots.
+// Bounds: u = 2^-24. A sum of squares is off by one rounding for each addition of its longest
+// chain, which has fewer than 400 here; the divisions and roots that follow add about 5u.
 #include "vulkan/train_case.h"
 
 namespace weft::backend::vulkan {
@@ -22,8 +22,8 @@ const FactoredCase kFactored[] = {
     {DType::kF16, DType::kF32, false, true, true, 40, 1},
 };
 
-// A matrix in two runs that meet in the midst of a row, a part of columns of another, a stack of
-// matrices from the midst of one to that of another, and a vector.
+// A matrix in two runs that meet in the middle of a row, some columns of another, a stack of
+// matrices from the middle of one to the middle of another, and a vector.
 struct Tensors {
     Tensors() {
         const auto add = [&](int64_t rows, int64_t cols, int64_t matrices) {
@@ -41,7 +41,7 @@ struct Tensors {
         const auto part = [&](const FactoredTensor& f, std::array<int64_t, 5> block, bool decays) {
             const auto [row_begin, col_begin, col_count, begin, end] = block;
             runs.push_back({f, row_begin, col_begin, col_count, {begin, end}, own, decays});
-            own += end - begin + 3;  // elements of nobody between them
+            own += end - begin + 3;  // elements between them that belong to no run
         };
         part(all[0], {0, 0, 37, 0, 2000}, true);
         part(all[0], {0, 0, 37, 2000, 150 * 37}, true);
@@ -54,7 +54,7 @@ struct Tensors {
     int64_t numbers = 0, own = 0;
 };
 
-// f(element of the own part, number of its row or -1, number of its column)
+// f(element of the own part, its row number or -1, its column number)
 template <typename F>
 void ForElementsOf(const FactoredRun& run, const F& f) {
     for (int64_t i = run.range.begin; i < run.range.end; ++i) {
@@ -65,7 +65,7 @@ void ForElementsOf(const FactoredRun& run, const F& f) {
     }
 }
 
-// The values and the right numbers, op by op, each from what the device had before it.
+// The values and the expected numbers, op by op, each computed from the device's previous result.
 class Adafactor {
   public:
     Adafactor(const std::shared_ptr<gpu::Device>& device, const FactoredCase& of, Random& random)

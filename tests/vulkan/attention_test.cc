@@ -1,6 +1,6 @@
 // Attention on a GPU against the plain formula in double (support/attention_case.h), over random
-// shapes, types, page tables and cuts of the heads; what it writes into the cache; that a row's
-// bits depend on nothing but the row; copies of pages.
+// shapes, types, page tables and partitions of the heads; the values it writes into the cache; that
+// a row's bits depend on that row alone; copies of pages.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -59,8 +59,8 @@ class AttentionOnGpu {
           k_(shape, problem.kv_heads(), problem.PageCount(), shape.head_dim),
           v_(shape, problem.kv_heads(), problem.PageCount(), shape.ValueDim()) {}
 
-    // The result of these rows [rows, heads * ValueDim()], computed as one step whose earlier
-    // tokens are in the cache. Checks what the step wrote into the caches.
+    // Returns the result of these rows [rows, heads * ValueDim()], computed as one step whose
+    // earlier tokens are in the cache. Checks the values that the step wrote into the caches.
     std::vector<float> Attend(const std::vector<StepRows>& step, bool reference = false) {
         std::vector<Sequence> sequences;
         int32_t rows = 0;
@@ -112,7 +112,8 @@ class AttentionOnGpu {
         op.sinks = shape_.sinks;
         return op;
     }
-    // The tokens before the sequence's rows that these see, or the rows.
+    // Writes the tokens before the sequence's rows, which those rows attend to, or, with `own`, the
+    // rows.
     void WriteRows(const Sequence& sequence, size_t s, bool own) {
         const int64_t begin = own ? sequence.position : problem_.FirstKey(sequence.position);
         const int64_t end = own ? sequence.position + sequence.row_count : sequence.position;
@@ -193,7 +194,7 @@ bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
 void Check(const std::shared_ptr<gpu::Device>& device, const AttentionShape& shape, int number) {
     AttentionCase problem(shape, static_cast<uint32_t>(number));
     const kernels::test::Ops reference{kernels::reference::Table(), "reference"};
-    if (shape.dtype == DType::kQ8_0) problem.WriteAll(reference);  // what Expected() reads back
+    if (shape.dtype == DType::kQ8_0) problem.WriteAll(reference);  // Expected() reads these values
     AttentionOnGpu gpu(device, shape, problem);
     for (const bool simplest : {false, true}) {
         const std::string what =
@@ -255,7 +256,7 @@ TEST(VulkanAttention, LongContexts) {
     }
 }
 
-// Positions from which on a chunk has more than 128 keys.
+// Positions from which a chunk has more than 128 keys.
 TEST(VulkanAttention, VeryLongContexts) {
     WEFT_VULKAN(device);
     AttentionShape shape;
@@ -264,7 +265,7 @@ TEST(VulkanAttention, VeryLongContexts) {
     Check(device, shape, 1);
 }
 
-// A step of single rows has smaller tiles than one with a prompt, and the same bits.
+// A step of single rows uses smaller tiles than a step with a prompt, and gives the same bits.
 TEST(VulkanAttention, SmallerTilesHaveTheSameBits) {
     WEFT_VULKAN(device);
     for (const int64_t head_dim : {20, 64, 128}) {
@@ -284,7 +285,7 @@ TEST(VulkanAttention, SmallerTilesHaveTheSameBits) {
     }
 }
 
-// Scores of the size that overflow exp.
+// Scores large enough to overflow exp.
 TEST(VulkanAttention, LargeScoresStayFinite) {
     WEFT_VULKAN(device);
     for (const int64_t rows : {1, 20}) {
@@ -296,7 +297,7 @@ TEST(VulkanAttention, LargeScoresStayFinite) {
     }
 }
 
-// (In all tests a cache holds NaN before the window.)
+// (In all these tests, the cache holds NaN before the window.)
 TEST(VulkanAttention, PagesOutsideTheWindowAreNotRead) {
     WEFT_VULKAN(device);
     for (const int64_t rows : {1, 2, 12}) {
@@ -312,8 +313,8 @@ TEST(VulkanAttention, PagesOutsideTheWindowAreNotRead) {
     }
 }
 
-// The bits of sequence 0 alone, among others, and in steps of other sizes. Steps of at most 8 rows
-// have one kernel, larger ones another.
+// Sequence 0 has the same bits alone, among others, and in steps of other sizes. Steps of at most 8
+// rows use one kernel, larger ones another.
 TEST(VulkanAttention, BitsDependOnTheRowAlone) {
     WEFT_VULKAN(device);
     Random random(4);

@@ -1,7 +1,7 @@
 // An Emitter for tests and benchmarks of single ops: it allocates their values on a device, lowers
-// one op, runs what was emitted and reads back.
+// one op, runs the emitted dispatches and reads the results back.
 //
-//     WEFT_VULKAN(device);                         // skips loudly where there is none
+//     WEFT_VULKAN(device);                         // skips with a message where there is none
 //     BenchEmitter e(device, StepShape{.rows = 3});
 //     const ValueId x = e.AddFloats({kTokens, 64}, floats);       // an activation with values
 //     const ValueId w = e.AddWeight(DType::kQ4_0, {16, 64}, blocks);
@@ -10,8 +10,8 @@
 //     ASSERT_TRUE(e.Run().ok());
 //     std::vector<float> got = e.Floats(y);
 //
-// Around every value are guards of NaN. Run() fails where a dispatch wrote a byte outside the
-// regions that it says it writes.
+// Guards of NaN surround every value. Run() fails if a dispatch wrote a byte outside the regions
+// that it declares as written.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -41,8 +41,8 @@ using program::kOutputs;
 using program::kTokens;
 using program::ValueId;
 
-// The device of this test program, opened once: the first that can be used, with validation where
-// WEFT_VULKAN_VALIDATE is set. Null, and why, where there is none.
+// The device of this test program, opened once: the first usable one, with validation if
+// WEFT_VULKAN_VALIDATE is set. Null, with the reason, if there is none.
 struct TestDevice {
     std::shared_ptr<gpu::Device> device;
     std::string why_not;
@@ -77,7 +77,7 @@ inline const TestDevice& TheTestDevice() {
 
 inline constexpr uint64_t kGuardBytes = 256;
 
-// What the step's tables hold; row_sequence and blocks are made of `sequences` where they are left
+// Contents of the step's tables; row_sequence and blocks are derived from `sequences` if they are
 // empty.
 struct StepContents {
     std::vector<int32_t> tokens{}, positions{}, output_rows{};
@@ -133,14 +133,14 @@ class BenchEmitter : public Emitter {
         }
         return scalars_->Address(kind, parameter);
     }
-    // Of the update that Run() does.
+    // Sets the numbers of the update that Run() executes.
     void SetUpdate(const UpdateNumbers& update) { update_ = update; }
     Result<const gpu::Kernel*> Kernel(std::string_view shader,
                                       std::initializer_list<uint32_t> constants,
                                       uint32_t args_bytes, uint32_t subgroup) override {
         std::string key(shader);
         for (const uint32_t value : constants) key += " " + std::to_string(value);
-        // All tests of a program share kernels: compiling them is what takes their time.
+        // All tests of a program share kernels, because compiling them takes most of the time.
         static std::map<std::string, std::unique_ptr<gpu::Kernel>> kernels;
         auto& kernel = kernels[key + " of " + std::to_string(subgroup)];
         if (kernel == nullptr) {
@@ -162,22 +162,21 @@ class BenchEmitter : public Emitter {
     void set_reference(bool reference) { reference_ = reference; }
     void set_arithmetic(const Arithmetic& arithmetic) { arithmetic_ = arithmetic; }
 
-    // As if the device were of this kind: what lowerings choose by it.
+    // Makes the lowerings choose as for a device of this kind.
     void set_kind(gpu::Kind kind) { about_.kind = kind; }
 
-    // A value of float32 or int32, with these contents, or all NaN (which as an int is no sound
-    // id).
+    // Adds a value of float32 or int32 with these contents, or all NaN (as an int, an invalid id).
     ValueId AddFloats(const program::Shape& shape, std::span<const float> contents = {},
                       program::Storage storage = program::Storage::kActivation) {
         return Add(shape, DType::kF32, std::as_bytes(contents), storage);
     }
-    // A value of any type, with these contents or all bytes 0xff.
+    // Adds a value of any type with these contents, or all bytes 0xff.
     ValueId AddValues(const program::Shape& shape, DType dtype,
                       std::span<const std::byte> contents = {},
                       program::Storage storage = program::Storage::kActivation) {
         return Add(shape, dtype, contents, storage);
     }
-    // The same from floats, which are rounded to nearest even. kF32, kBF16 or kF16.
+    // The same from floats, rounded to nearest even. kF32, kBF16 or kF16.
     ValueId AddRounded(const program::Shape& shape, DType dtype, std::span<const float> contents,
                        program::Storage storage = program::Storage::kActivation) {
         if (dtype == DType::kF32) return AddFloats(shape, contents, storage);
@@ -187,7 +186,8 @@ class BenchEmitter : public Emitter {
         });
         return Add(shape, dtype, std::as_bytes(std::span(halves)), storage);
     }
-    // Elements [begin, ...) of a value without T and R, as a value of its own (Storage::kView).
+    // Adds elements [begin, ...) of a value whose shape has neither T nor R, as a value of its own
+    // (Storage::kView).
     ValueId AddView(const program::Shape& shape, ValueId base, int64_t begin) {
         const DType dtype = program_.value(base).dtype;
         const ValueId id = program_.AddValue({"view" + std::to_string(program_.values.size()),
@@ -203,12 +203,12 @@ class BenchEmitter : public Emitter {
     ValueId AddInts(const program::Shape& shape, std::span<const int32_t> contents = {}) {
         return Add(shape, DType::kI32, std::as_bytes(contents), program::Storage::kActivation);
     }
-    // A vector among the weights: float32.
+    // Adds a vector as a weight: float32.
     ValueId AddVector(std::span<const float> contents) {
         return AddFloats({static_cast<int64_t>(contents.size())}, contents,
                          program::Storage::kWeight);
     }
-    // [rows, cols] or [matrices, rows, cols], packed from rows of the file.
+    // Adds a weight [rows, cols] or [matrices, rows, cols], packed from rows of the file format.
     ValueId AddWeight(DType dtype, const program::Shape& shape, std::span<const std::byte> rows) {
         const ValueId id = program_.AddValue({"weight" + std::to_string(program_.values.size()),
                                               dtype, shape, program::Storage::kWeight});
@@ -233,7 +233,7 @@ class BenchEmitter : public Emitter {
         return id;
     }
     void SetWeightType(ValueId id, DType dtype) { weights_.at(id).dtype = dtype; }
-    // A cache of `pages` pages, all bytes of it 0xff (NaN) at first.
+    // Adds a cache of `pages` pages, with all bytes 0xff (NaN) at first.
     ValueId AddCache(CachePlace place, int64_t pages) {
         const ValueId id = program_.AddValue(
             {"cache" + std::to_string(program_.values.size()), place.dtype,
@@ -288,7 +288,7 @@ class BenchEmitter : public Emitter {
         const program::Op op = program_.ops.back();
         return vulkan::Lower(static_cast<Emitter&>(*this), op, op.template as<Attributes>());
     }
-    // Appends an op that is not lowered yet; its number.
+    // Appends an op without lowering it; returns its number.
     template <typename Attributes>
     size_t AddOp(const Attributes& attributes, std::vector<ValueId> inputs,
                  std::vector<ValueId> outputs) {
@@ -296,7 +296,7 @@ class BenchEmitter : public Emitter {
         return program_.ops.size() - 1;
     }
     Status LowerNumber(size_t op) { return LowerOp(*this, program_.ops[op]); }
-    // Runs what was emitted since the last time, in order, with a barrier behind each dispatch.
+    // Runs the dispatches emitted since the last run, in order, with a barrier after each.
     Status Run(bool check_writes = true) {
         const std::vector<Dispatch> dispatches = std::exchange(dispatches_, {});
         if (scalars_) scalars_->Fill(update_);
@@ -321,10 +321,10 @@ class BenchEmitter : public Emitter {
     std::vector<Dispatch> TakeDispatches() { return std::exchange(dispatches_, {}); }
     gpu::Device& device() { return *device_; }
 
-    // All of a value, its rows as the shape binds them.
+    // The whole value, with the number of rows from the shape.
     std::vector<float> Floats(ValueId id) const { return All<float>(id); }
     std::vector<int32_t> Ints(ValueId id) const { return All<int32_t>(id); }
-    // A value of kF32, kBF16 or kF16 as floats.
+    // A value of kF32, kBF16 or kF16, converted to floats.
     std::vector<float> Widened(ValueId id) const {
         const DType dtype = program_.value(id).dtype;
         if (dtype == DType::kF32) return All<float>(id);
@@ -338,7 +338,7 @@ class BenchEmitter : public Emitter {
         std::memcpy(values_.at(id)->data(), contents.data(), contents.size_bytes());
     }
     void Poison(ValueId id) { std::memset(values_.at(id)->data(), 0xff, values_.at(id)->bytes); }
-    // What stands at an address of a value, a scratch or a table.
+    // The bytes at an address in a value, a scratch buffer or a table.
     std::span<std::byte> Bytes(Region region) {
         for (Block& block : blocks_) {
             if (region.address >= block.address &&

@@ -1,4 +1,4 @@
-// Attention of training on a GPU, forward and backward, against sums in double
+// Training attention on a GPU, forward and backward, against sums in double
 // (support/causal_case.h), and that a row's bits depend on its own sequence alone.
 #include <gtest/gtest.h>
 
@@ -30,8 +30,8 @@ DType TypeOf(Element type) {
                                     : DType::kF16;
 }
 
-// GLSL's exp(x) is off by (3 + 2 |x|) 2^-23 of its result, log by 2^-21 or 3 * 2^-23 of its own, a
-// division by 2.5 * 2^-23. A soft cap's tanh is made of them (floats.glsl).
+// The error of GLSL's exp(x) is (3 + 2 |x|) 2^-23 of its result, that of log 2^-21 or 3 * 2^-23 of
+// its result, that of a division 2.5 * 2^-23. A soft cap's tanh consists of these (floats.glsl).
 constexpr double kFloatUlp = 0x1p-23;
 constexpr kernels::dense::causal_case::Arithmetic kGpu = {
     0x1p-19 + 2 * (3 + 4) * kFloatUlp, 4 * kFloatUlp, 20 * kFloatUlp};
@@ -66,7 +66,7 @@ class CausalOnGpu {
         r.dq.data = e_.Widened(dq), r.dk.data = e_.Widened(dk), r.dv.data = e_.Widened(dv);
         return r;
     }
-    // A forward that no backward follows.
+    // A forward pass without a backward pass.
     std::vector<float> Forward() {
         Problem::Results r = problem_.Empty();
         const ValueId out = Add(r.out);
@@ -96,9 +96,9 @@ class CausalOnGpu {
     ValueId q_ = 0, k_ = 0, v_ = 0, dout_ = 0;
 };
 
-// Dims that are no multiple of 16; tiles of queries and keys that end anywhere; heads 4 to 6 of
+// Dims that are not multiples of 16; tiles of queries and keys that end anywhere; heads 4 to 6 of
 // groups of three, whose first KV head has two of them here; a KV head that no query head reads;
-// windows of one key, of tiles and between them; caps.
+// windows of one key, of whole tiles and of sizes in between; caps.
 const std::vector<Case>& Cases() {
     constexpr Element kF32 = Element::kF32, kBf16 = Element::kBf16, kF16 = Element::kF16;
     static const std::vector<Case> cases = {
@@ -141,7 +141,7 @@ TEST(VulkanCausal, TheSameRunGivesTheSameBits) {
     });
 }
 
-// The last sequence of a step alone, at another row of the step.
+// The last sequence of a step, computed alone and at another row of the step.
 TEST(VulkanCausal, BitsDoNotDependOnOtherSequences) {
     WEFT_VULKAN(device);
     size_t turn = 0;

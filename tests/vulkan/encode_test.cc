@@ -1,5 +1,5 @@
-// Rows that the kernel which makes them makes to int8, too: the bits of a kernel of their own, in
-// its place.
+// Rows that the kernel which computes them also encodes as int8: the same bits as from a separate
+// encoding kernel, which is saved.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,21 +24,21 @@ using test::RandomValues;
 using test::RandomWeight;
 using test::ValueId;
 
-constexpr int64_t kOut = 19;  // outputs of products that read the rows
+constexpr int64_t kOut = 19;  // outputs of the products that read the rows
 
-// A value whose maker is tested, and a product that reads it.
+// A value whose producer is tested, and a product that reads it.
 struct Reader {
     ValueId made = 0, product = 0;
     size_t op = 0;
 };
 
-// A maker's values, and what it lowers: again and again, the same.
+// The producer's values and the ops it lowers, which are the same each time.
 class Maker {
   public:
     virtual ~Maker() = default;
     virtual Status Lower() = 0;
     BenchEmitter& emitter() { return e_; }
-    // A product of `made` by a random weight, which is not lowered yet.
+    // A product of `made` by a random weight, not lowered yet.
     Reader AddReader(ValueId made, int64_t cols, uint32_t seed) {
         const RandomWeight weight(DType::kQ8_0, kOut, cols, seed);
         const ValueId w = e_.AddWeight(DType::kQ8_0, {kOut, cols}, weight.blocks);
@@ -57,7 +57,7 @@ class Maker {
 };
 
 struct Outcome {
-    std::vector<std::vector<float>> floats;  // what is made, and each product of it
+    std::vector<std::vector<float>> floats;  // the produced value, and each product of it
     size_t dispatches = 0;
 };
 
@@ -82,7 +82,7 @@ Outcome RunOf(Maker& maker, bool fuses) {
     return outcome;
 }
 
-// fewer: dispatches that are saved.
+// fewer: the number of dispatches saved.
 void ExpectBitsKept(Maker& maker, size_t fewer) {
     const Outcome want = RunOf(maker, false);
     for (int again = 0; again < 2; ++again) {
@@ -110,7 +110,7 @@ void ExpectBitsKept(Maker& maker, size_t fewer) {
 
 constexpr int64_t kWidths[] = {32, 96, 160, 1024, 1056, 2080};
 
-// Blocks of zeros, of a tiny peak, of infinity and of NaN, each in one row of several.
+// Blocks of zeros, with a tiny peak, with infinity and with NaN, each in one row of several.
 std::vector<float> HostileValues(int64_t rows, int64_t cols, uint32_t seed) {
     std::vector<float> values = RandomValues(rows * cols, seed);
     std::fill_n(values.begin(), 32, 0.0f);
@@ -157,7 +157,7 @@ TEST(VulkanEncodes, Norms) {
     }
 }
 
-// Steps of more rows, products in float32 (--exact), --reference, and steps that are looked into.
+// Not for steps of more rows, products in float32 (--exact), --reference, and steps with a probe.
 TEST(VulkanEncodes, OnlyWhereFewRowsAreReadAsIntegers) {
     WEFT_INTEGERS(device);
     NormMaker many(device, 9, 96, true, 50);
@@ -173,8 +173,8 @@ TEST(VulkanEncodes, OnlyWhereFewRowsAreReadAsIntegers) {
 // ---- Residuals ----------------------------------------------------------------------------------
 
 struct ResidualCase {
-    bool next = true;                           // a norm of the sum
-    bool reads_sum = false, reads_next = true;  // which of the two products read
+    bool next = true;                           // whether a norm of the sum follows
+    bool reads_sum = false, reads_next = true;  // which of the two products are read
     size_t fewer = 1;
 };
 
@@ -214,7 +214,7 @@ TEST(VulkanEncodes, Residuals) {
     const ResidualCase cases[] = {{},
                                   {.next = false, .reads_sum = true, .reads_next = false},
                                   {.reads_sum = true, .reads_next = false},
-                                  // One of the two is left to a kernel of its own.
+                                  // One of the two is encoded by a separate kernel.
                                   {.reads_sum = true}};
     uint32_t seed = 60;
     for (const ResidualCase& c : cases) {
@@ -287,7 +287,7 @@ class GateMaker : public Maker {
             program::ExpertMatMul{.first_expert = c_.first},
             {x_, ids_, e_.AddWeight(c_.dtype, {matrices, c_.n, c_.cols}, weight.blocks)}, {y});
     }
-    // Rows of experts that are not here are read by nobody: the sums are what counts.
+    // Nobody reads rows of experts that are not here: only the sums matter.
     void AddSum(uint32_t seed) {
         const RandomWeight weight(DType::kQ8_0, c_.held * kOut, c_.n, seed);
         const ValueId y = e_.AddFloats({kTokens, kOut});
@@ -325,7 +325,7 @@ TEST(VulkanEncodes, GatesOfAllShapes) {
     WEFT_INTEGERS(device);
     uint32_t seed = 200;
     for (const int64_t rows : {1, 8}) {
-        for (const int64_t n : {32, 96, 4128}) {  // the last so large that a workgroup has more
+        for (const int64_t n : {32, 96, 4128}) {  // for the largest, a workgroup has more than one
             if (rows > 1 && n > 96) continue;
             SCOPED_TRACE(fmt::format("{} rows of {}", rows, n));
             GateCase c{++seed % 2 == 0 ? DType::kQ4_0 : DType::kF32, rows, n};
@@ -334,7 +334,7 @@ TEST(VulkanEncodes, GatesOfAllShapes) {
             ExpectBitsKept(maker, 1);
         }
     }
-    // More rows go one by one.
+    // More rows are encoded one by one.
     GateMaker many(device, {.rows = 9}, 300);
     ExpectBitsKept(many, 0);
 }

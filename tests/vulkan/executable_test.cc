@@ -1,5 +1,6 @@
-// Whole Programs on a Vulkan device against the CPU's reference kernels: steps of any cut, tensor
-// ranks, pages that are copied, probes, traces; and what is refused before anything is loaded.
+// Whole Programs on a Vulkan device against the CPU's reference kernels: steps of any partition,
+// tensor ranks, copied pages, probes, traces; and Programs that are refused before anything is
+// loaded.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -36,8 +37,8 @@ double ErrorOf(std::span<const float> got, std::span<const float> want) {
     return std::sqrt(error / size);
 }
 
-// Float32 throughout: what differs is the order of sums (2^-24 each over some hundred terms and two
-// layers), and that roots, exponentials and divisions may be 3 units off.
+// Float32 throughout: results differ by the order of sums (2^-24 each over a few hundred terms and
+// two layers), and by roots, exponentials and divisions, which may be 3 units off.
 constexpr double kVulkanError = 5e-5;
 
 struct TinyCase {
@@ -100,8 +101,8 @@ TEST(VulkanExecutable, ExpertsGiveTheReference) {
     }
 }
 
-// Rows of up to 40 positions attend to five of them, and a layer shares the choice; or to two
-// blocks of three.
+// Rows of up to 40 positions attend to five of them, and one layer reuses the choice of another; or
+// rows attend to two blocks of three.
 void CheckSparse(const char* name) {
     const vulkan::GoldenProgram c({name, true});
     const program::Program program = c.Build(DType::kF32)[0];
@@ -121,7 +122,7 @@ TEST(VulkanExecutable, SparseAttention) {
     CheckSparse("minimaxM3Top");
 }
 
-// Rows have the same bits alone and among few others.
+// Rows have the same bits alone and in steps of few rows.
 TEST(VulkanExecutable, RowsOfSmallStepsHaveTheSameBits) {
     WEFT_NEEDS_VULKAN();
     const TinyCase c("llama");
@@ -133,8 +134,8 @@ TEST(VulkanExecutable, RowsOfSmallStepsHaveTheSameBits) {
     EXPECT_EQ(rank.Logits(tokens, 1), alone);
 }
 
-// Layers with state: the reference's logits in any cut, the same bits in small steps, and again
-// from a state that was kept on the way.
+// Layers with recurrent state: the reference's logits for any partition into steps, the same bits
+// in small steps, and the same again from a saved intermediate state.
 TEST(VulkanExecutable, RecurrentState) {
     WEFT_NEEDS_VULKAN();
     for (const bool cycles : {false, true}) {
@@ -179,8 +180,8 @@ class VulkanGolden : public testing::TestWithParam<support::GoldenCase> {};
 INSTANTIATE_TEST_SUITE_P(All, VulkanGolden, testing::ValuesIn(support::GoldenCases()),
                          [](const auto& test) { return std::string(test.param.name); });
 
-// As tests/backend/golden_test.cc has it of the CPU: 30 ops of sums over at most 144 columns. Twice
-// as much, for what a GPU's functions are off.
+// The bound of tests/backend/golden_test.cc for the CPU is 30 ops of sums over at most 144 columns.
+// Here it is doubled, for the errors of a GPU's functions.
 TEST_P(VulkanGolden, EqualsTransformers) {
     WEFT_NEEDS_VULKAN();
     const test::TempDir dir;
@@ -262,7 +263,7 @@ TEST(VulkanExecutable, ReadsAndTheBestOfARow) {
     }
 }
 
-// What a probe reads after each op, and a trace's times of each, are of all ops.
+// A probe reads values after each op, and a trace has the times of each op: both cover all ops.
 TEST(VulkanExecutable, ProbesAndTraces) {
     WEFT_NEEDS_VULKAN();
     const TinyCase c("llama");
@@ -289,7 +290,8 @@ TEST(VulkanExecutable, ProbesAndTraces) {
     const int64_t before = gpu.executable().progress();
     gpu.executable().SetTracing(true);
     EXPECT_EQ(gpu.Logits(tokens, 4), plain);
-    // Parts of an op and kernels that are built are progress, too, wherever the device is slow.
+    // Parts of an op and compiled kernels also count as progress, because either may take long on a
+    // slow device.
     EXPECT_GE(gpu.executable().progress() - before, static_cast<int64_t>(program.ops.size()));
     const std::span<const OpTiming> timings = gpu.executable().timings();
     ASSERT_EQ(timings.size(), program.ops.size());
@@ -316,7 +318,7 @@ TEST(VulkanExecutable, AProbesErrorEndsTheStep) {
 
 // ---- Pages --------------------------------------------------------------------------------------
 
-// A sequence goes on in copies of its pages, in the order in which they are made.
+// A sequence continues in copies of its pages, which are made in order.
 TEST(VulkanExecutable, CopiedPages) {
     WEFT_NEEDS_VULKAN();
     const TinyCase c("llama");
@@ -325,7 +327,7 @@ TEST(VulkanExecutable, CopiedPages) {
     const program::ValueId logits = program.Find("logits");
     LoadedRank rank(TheVulkan(), program, c.source);
     const std::vector<float> whole = rank.Logits(tokens, 64);
-    // The first 64 positions lie on page 2: to 1 over 3, and 2 is overwritten.
+    // The first 64 positions are on page 2, which is copied to 1 by way of 3, and then overwritten.
     const std::vector<int32_t> pages = {1, 0};
     const std::vector<PageCopy> copies = {{2, 3}, {3, 1}, {0, 2}, {2, 2}};
     const std::vector<int32_t> position = {64}, row = {0}, last = {tokens[64]};
@@ -337,7 +339,7 @@ TEST(VulkanExecutable, CopiedPages) {
     EXPECT_EQ(got, std::vector<float>(whole.end() - c.hyper.vocab, whole.end()));
 }
 
-// Two sequences of one step, on pages of their own, have the bits that each has alone.
+// Two sequences of one step, on separate pages, have the bits that each has alone.
 TEST(VulkanExecutable, SequencesOfOneStep) {
     WEFT_NEEDS_VULKAN();
     const TinyCase c("qwen3");
@@ -376,19 +378,20 @@ TEST(VulkanPace, ASlowDeviceGetsShortSubmissions) {
     EXPECT_TRUE(pace.Fits(10 * op, op));  // it has become faster
 }
 
-// One pause (a stopped process, a GPU that woke up) is forgotten by submissions that it made short.
+// The effect of one pause (a stopped process, a GPU that woke up) disappears after submissions that
+// it made short.
 TEST(VulkanPace, ShortSubmissionsSayThatTheDeviceIsFast) {
     vulkan::Pace pace(gpu::Kind::kIntegrated, 0.2);
     EXPECT_TRUE(pace.Took(0.1, 10));
     EXPECT_NEAR(pace.slowness(), 100, 1e-9);
     double spent = 0;
-    while (spent < 1 && pace.slowness() > 10) {  // of 0.1 s at the pace that was found; in truth 1
+    while (spent < 1 && pace.slowness() > 10) {  // 0.1 s each at the estimated pace; 1 in truth
         const double estimate = 0.1 / pace.slowness();
         pace.Took(estimate, estimate);
         spent += estimate;
     }
     EXPECT_LT(spent, 0.3);
-    // Of next to nothing, which costs what handing over does, nothing follows.
+    // A tiny submission, whose time is that of the hand-over, does not change the estimate.
     const double before = pace.slowness();
     for (int i = 0; i < 10'000; ++i) pace.Took(1e-7, 5e-5);
     EXPECT_EQ(pace.slowness(), before);
@@ -398,13 +401,13 @@ TEST(VulkanPace, WhatDoesNotFitByItselfHasParts) {
     vulkan::Pace pace(gpu::Kind::kIntegrated, 0.2);
     EXPECT_EQ(pace.PartsOf(0), 1u);
     EXPECT_EQ(pace.PartsOf(0.09), 1u);
-    EXPECT_EQ(pace.PartsOf(0.45), 5u);  // of 0.1 s, by half the limit
+    EXPECT_EQ(pace.PartsOf(0.45), 5u);  // 0.1 s each, half the limit
     pace.Took(0.01, 0.1);
     EXPECT_EQ(pace.PartsOf(0.09), 9u);
     EXPECT_EQ(pace.PartsOf(1e9), 1024u);
 }
 
-// A step that is cut before every op has the same bits.
+// A step that is split before every op has the same bits.
 TEST(VulkanExecutable, CutSubmissionsChangeNothing) {
     WEFT_NEEDS_VULKAN();
     const TinyCase c("llama");
@@ -416,7 +419,7 @@ TEST(VulkanExecutable, CutSubmissionsChangeNothing) {
     EXPECT_EQ(pieces.Logits(tokens, 4), whole.Logits(tokens, 4));
 }
 
-// Weights that go through the ring of mapped buffers, several at once as loaders have them.
+// Weights that go through the ring of mapped buffers, several at once, as loaders do.
 TEST(VulkanExecutable, MemoryThatTheHostCannotReach) {
     WEFT_NEEDS_VULKAN();
     const TinyCase c("llama", true);
@@ -469,14 +472,14 @@ TEST(VulkanExecutable, WhatItCannotComputeIsRefusedBeforeAnythingIsLoaded) {
     EXPECT_EQ(large.error().code, ErrorCode::kOutOfMemory) << large.error().message;
 
     CompileOptions many = OptionsOf(program);
-    many.max_tokens = 70'000;  // a workgroup each: Vulkan promises 65,535
+    many.max_tokens = 70'000;  // one workgroup each: Vulkan guarantees 65,535
     const auto steps = device->Compile({program}, many);
     ASSERT_FALSE(steps.ok());
     EXPECT_EQ(steps.error().code, ErrorCode::kUnsupported) << steps.error().message;
     EXPECT_NE(steps.error().message.find("--chunk"), std::string::npos) << steps.error().message;
 }
 
-// A plan of such a GPU has the bytes of the executable, and weights and cache of any GPU.
+// A plan for such a GPU has the byte counts of the executable, and weights and cache of any GPU.
 TEST(VulkanExecutable, ItsMemoryIsKnownWithoutIt) {
     WEFT_NEEDS_VULKAN();
     const auto device = TheVulkan();
@@ -512,7 +515,8 @@ TEST(VulkanExecutable, ItsMemoryIsKnownWithoutIt) {
     }
 }
 
-// Steps that decode far on have scratch that the largest step has not: it is in the plan, too.
+// Steps that decode at large positions need scratch memory that the largest step does not need: the
+// plan includes it.
 void ExpectNoStepNeedsMore(const program::Program& program, const vulkan::Arithmetic& arithmetic) {
     const gpu::Description gpu = vulkan::CommonGpu();
     CompileOptions options = OptionsOf(program);
@@ -549,7 +553,8 @@ TEST(VulkanExecutable, NoStepNeedsMoreThanWasPlanned) {
     }
 }
 
-// Rows for matrix units have no codes in int8: steps of as many as a matvec takes have the most.
+// Rows for matrix units have no int8 codes, so steps of as many rows as a matvec takes have the
+// most codes.
 TEST(VulkanExecutable, NoStepNeedsMoreThanWasPlannedForMatrixUnits) {
     const auto source = model_files::OpenModel("synthetic:smollm2-135m:q8_0:layers=2").value();
     const model::Hyper hyper = model::ReadHyper(*source).value();
@@ -563,7 +568,7 @@ TEST(VulkanExecutable, NoStepNeedsMoreThanWasPlannedForMatrixUnits) {
     }
 }
 
-// 128 GiB, of which the firmware took half a GiB; processes hold 88.
+// 128 GiB, of which the firmware reserved 0.5 GiB; processes hold 88 GiB.
 TEST(VulkanDevice, AnApuHasNoMoreThanItsHost) {
     constexpr uint64_t kGib = uint64_t{1} << 30;
     const auto pool = [](uint32_t vendor, std::optional<uint64_t> apart, uint64_t host = 40) {
@@ -575,9 +580,10 @@ TEST(VulkanDevice, AnApuHasNoMoreThanItsHost) {
     };
     EXPECT_EQ(pool(0x1002, kGib / 2).free_bytes, 40 * kGib + kGib / 2);
     EXPECT_EQ(pool(0x1002, 96 * kGib).free_bytes, 110 * kGib);
-    EXPECT_EQ(pool(0x1002, {}).free_bytes, 110 * kGib);  // the host's share of it is not known
+    EXPECT_EQ(pool(0x1002, {}).free_bytes, 110 * kGib);  // the host's share of it is unknown
     EXPECT_EQ(pool(0x8086, {}).free_bytes, 40 * kGib);
-    EXPECT_EQ(pool(0x8086, {}, 0).free_bytes, 110 * kGib);  // nor is what the host has free
+    EXPECT_EQ(pool(0x8086, {}, 0).free_bytes, 110 * kGib);  // the host's free memory is unknown,
+                                                            // too
     EXPECT_FALSE(pool(0x1002, kGib / 2).limited);
     EXPECT_TRUE(pool(0x8086, {}).limited);
 }

@@ -28,8 +28,8 @@ struct RouteCase {
     bool bias = false;
 };
 
-// Logits on a coarse grid, so that equal ones and clear ones are there, but no near ties that other
-// roundings of exp could turn.
+// Logits on a coarse grid, which has equal and clearly different values, but no near ties that a
+// different rounding of exp could reverse.
 std::vector<float> CoarseLogits(int64_t count, uint32_t seed) {
     std::mt19937 random(seed);
     std::vector<float> logits(static_cast<size_t>(count));
@@ -75,8 +75,8 @@ void ExpectRouted(const std::shared_ptr<gpu::Device>& device, const RouteCase& c
     EXPECT_EQ(e.Ints(ids), expected_ids);
     const std::vector<float> got = e.Floats(weights);
     for (size_t i = 0; i < got.size(); ++i) {
-        // exp may be off by 3 + 2 |x| units of its last place (GLSL in Vulkan), x up to 8; a sum of
-        // scores by a unit for each.
+        // The error of exp may be 3 + 2 |x| units in the last place (GLSL in Vulkan), x up to 8;
+        // that of a sum of scores, one unit for each.
         const double bound = (64 + static_cast<double>(c.experts)) * 0x1p-23 *
                              (std::fabs(static_cast<double>(expected[i])) + 1e-9);
         EXPECT_TRUE(std::fabs(static_cast<double>(got[i] - expected[i])) <= bound)
@@ -106,7 +106,7 @@ TEST(VulkanExperts, RoutesAsTheReference) {
     ExpectRouted(device, {3, 1024, 16, {.score = GateScore::kSigmoid, .factors = true}, true}, 6);
 }
 
-// A step of rows that chose `used` of `all` experts, of which this rank has `held` from `first` on.
+// A step of rows that chose `used` of `all` experts; this rank has the `held` experts from `first`.
 struct ExpertStep {
     int64_t rows, used, all, first, held;
     std::vector<int32_t> ids;
@@ -120,7 +120,7 @@ struct ExpertStep {
             ids.insert(ids.end(), order.begin(), order.begin() + used);
         }
     }
-    // The matrix of a slot; -1: another rank's.
+    // The matrix index of a slot; -1: on another rank.
     int64_t Matrix(int64_t slot) const {
         const int64_t e = ids[static_cast<size_t>(slot)] - first;
         return e >= 0 && e < held ? e : -1;
@@ -156,7 +156,7 @@ struct ExactSum {
     }
 };
 
-// x by token or by slot; outputs of other ranks' slots stay as they are.
+// x by token or by slot; the outputs of other ranks' slots stay unchanged.
 void ExpectExpertProducts(const std::shared_ptr<gpu::Device>& device, const ExpertStep& step,
                           DType dtype, bool by_token, bool bias, bool reference) {
     const int64_t n = 19, cols = Info(dtype).block_elements == 1 ? 37 : 256;
@@ -211,7 +211,7 @@ void ExpectExpertSums(const std::shared_ptr<gpu::Device>& device, const ExpertSt
     const int64_t slots = step.rows * step.used;
     const RandomWeight weight(dtype, step.held * n, cols, static_cast<uint32_t>(step.rows));
     std::vector<float> x = RandomValues(slots * cols, 3);
-    for (int64_t i = 0; i < slots * cols; ++i) {  // what nobody wrote
+    for (int64_t i = 0; i < slots * cols; ++i) {  // slots that nobody wrote
         if (step.Matrix(i / cols) < 0) x[static_cast<size_t>(i)] = NAN;
     }
     const std::vector<float> factors = RandomValues(slots, 5);

@@ -1,5 +1,5 @@
 // Models of tests/data/families on a Vulkan device against the logits of transformers: families
-// with ops that other families lack.
+// with ops that no other family has.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -23,7 +23,7 @@ INSTANTIATE_TEST_SUITE_P(Some, VulkanFamilies,
                                          "step35", "commandRPlus", "falconH1"),
                          [](const auto& one) { return std::string(one.param); });
 
-// The bound is twice that of tests/backend/families_test.cc: functions of GPUs are less exact.
+// The bound is twice that of tests/backend/families_test.cc, because GPU functions are less exact.
 TEST_P(VulkanFamilies, EqualTransformers) {
     SKIP_TO_NIGHT_UNLESS(false);
     WEFT_NEEDS_VULKAN();

@@ -1,5 +1,5 @@
-// What kernels declare that a device must have (SPIR-V's OpCapability) is what src/gpu asks for,
-// and no more: a GPU is not refused for what none of its kernels uses.
+// The device features that kernels declare (SPIR-V's OpCapability) are exactly those that src/gpu
+// requires: no GPU is refused for a feature that no kernel uses.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -11,7 +11,7 @@
 namespace weft::backend::vulkan {
 namespace {
 
-// Numbers of the SPIR-V specification (3.31, capabilities), with the feature that each needs.
+// Numbers from the SPIR-V specification (3.31, capabilities), with the feature that each requires.
 const std::map<uint32_t, std::string_view> kOfAll = {
     {1, "Shader"},
     {11, "shaderInt64"},

@@ -1,5 +1,6 @@
-// Fused ops: which runs are found, that they change no bits, and how many dispatches and barriers a
-// decode token takes. And that it is one submission, with the best of its logits.
+// Fused ops: which runs of ops are found, that fusion does not change bits, and how many dispatches
+// and barriers a decode token takes. Also that a decode step is one submission, which includes the
+// top of its logits.
 #include "backend/vulkan/fuse.h"
 
 #include <gtest/gtest.h>
@@ -31,7 +32,7 @@ using support::LoadedRank;
 
 // ---- What is found ------------------------------------------------------------------------------
 
-// Programs by hand: values [T, 8].
+// Programs written by hand: values [T, 8].
 struct Hand {
     Program program;
     ValueId Input(const char* name) {
@@ -43,7 +44,7 @@ struct Hand {
     ValueId Emit(program::OpAttributes op, std::vector<ValueId> inputs, const char* name) {
         return program.Emit(std::move(op), std::move(inputs), name, {program::kTokens, 8});
     }
-    // The ops of each run.
+    // Returns the ops of each run.
     std::vector<std::vector<int32_t>> Runs(const std::vector<ValueId>& keep = {}) const {
         const Fusion fusion(program, keep);
         std::vector<std::vector<int32_t>> runs;
@@ -64,7 +65,8 @@ TEST(VulkanFusion, FromABlocksEndIntoTheNext) {
     const ValueId out = h.Emit(kWholeRow, {sum, w}, "out");
     h.Emit(program::Add{}, {sum, out}, "more");
     EXPECT_EQ(h.Runs(), (Found{{0, 1, 2, 3, 4}}));
-    // A value that is read after the step is written, and so is what makes it.
+    // A value that is read after the step must be written, so the op that computes it is not in the
+    // run.
     EXPECT_EQ(h.Runs({scaled}), (Found{{3, 4}}));
     EXPECT_EQ(h.Runs({biased}), (Found{{1, 2, 3, 4}}));
     EXPECT_EQ(h.Runs({sum, out}), (Found{{0, 1, 2, 3, 4}}));
@@ -81,7 +83,7 @@ TEST(VulkanFusion, NothingThatAnotherOpReadsOrWritesOrThatIsSent) {
         return h.Runs();
     };
     EXPECT_EQ(runs([](Hand&, ValueId, ValueId, ValueId) {}), (Found{{0, 1}}));
-    // Another reader; another writer of what the norm reads; of what it writes; a transfer.
+    // Another reader; another writer of the norm's input; of its output; a transfer.
     EXPECT_EQ(runs([](Hand& h, ValueId, ValueId, ValueId normed) {
                   h.Emit(program::Scale{2}, {normed}, "read");
               }),
@@ -99,7 +101,8 @@ TEST(VulkanFusion, NothingThatAnotherOpReadsOrWritesOrThatIsSent) {
         Found{});
 }
 
-// Programs of two products of [T, 8] by weights of these types, and their gate.
+// Programs of two products of [T, 8] by weights of these types, and the op that gates one by the
+// other.
 std::vector<std::vector<int32_t>> GluRuns(DType gate_type, DType up_type, bool one_x,
                                           const auto& between) {
     Hand h;
@@ -118,7 +121,7 @@ std::vector<std::vector<int32_t>> GluRuns(DType gate_type, DType up_type, bool o
 TEST(VulkanFusion, TwoProductsOfOneLayoutAndTheirGate) {
     const auto nothing = [](Hand&, ValueId, ValueId) {};
     EXPECT_EQ(GluRuns(DType::kF32, DType::kF32, true, nothing), (Found{{0, 1, 2}}));
-    // Products that are not alike, or of which one is not the gate's alone, stay apart.
+    // Products of different types, or with another reader than the gate, are not fused.
     EXPECT_EQ(GluRuns(DType::kF32, DType::kF16, true, nothing), (Found{{1, 2}}));
     EXPECT_EQ(GluRuns(DType::kF32, DType::kF32, false, nothing), (Found{{1, 2}}));
     EXPECT_EQ(
@@ -130,7 +133,7 @@ TEST(VulkanFusion, TwoProductsOfOneLayoutAndTheirGate) {
                           h.program.ops.push_back({program::Adapt{}, {x, gate}, {gate}});
                       }),
               (Found{{1, 3}}));
-    // x that is written in between.
+    // x is written in between.
     EXPECT_EQ(GluRuns(DType::kF32, DType::kF32, true,
                       [](Hand& h, ValueId x, ValueId) {
                           h.program.ops.push_back({program::Scale{2}, {x}, {x}});
@@ -138,7 +141,7 @@ TEST(VulkanFusion, TwoProductsOfOneLayoutAndTheirGate) {
               Found{});
 }
 
-// Fused kernels take float32 and weights of a file: what training has besides stays apart.
+// Fused kernels take float32 and weights of a file; the other types of training are not fused.
 TEST(VulkanFusion, HalvesAndViewsStayApart) {
     for (const Storage storage : {Storage::kWeight, Storage::kActivation}) {
         for (const DType dtype : {DType::kF32, DType::kBF16}) {
@@ -159,7 +162,7 @@ TEST(VulkanFusion, HalvesAndViewsStayApart) {
     }
 }
 
-// Norms over all heads by sums of squares, the first column those of q, the second those of k.
+// Norms over all heads by sums of squares: the first column has those of q, the second those of k.
 TEST(VulkanFusion, NormsOfAllHeads) {
     const auto runs = [](int64_t q_square, int64_t k_square, bool one_sum) {
         Hand h;
@@ -188,7 +191,8 @@ TEST(VulkanFusion, NormsOfAllHeads) {
     EXPECT_EQ(runs(0, 1, false), Found{});
 }
 
-// Operands of a run live until it is computed: nothing else may lie in their place.
+// Operands of a run stay allocated until the run is computed: no other value may share their
+// memory.
 TEST(VulkanFusion, OperandsLiveUntilTheRun) {
     Hand h;
     const ValueId m = h.Input("m"), x = h.Input("x");
@@ -203,7 +207,7 @@ TEST(VulkanFusion, OperandsLiveUntilTheRun) {
     EXPECT_NE(fusion.RunAt(2), nullptr);
     const program::ArenaPlan apart = program::PlanArena(h.program, 1, 1);
     const program::ArenaPlan together = program::PlanArena(fusion.LivesOf(h.program), 1, 1);
-    // x is first touched where m is needed no more, but for the run.
+    // x is first used where m is no longer needed, except by the run.
     EXPECT_EQ(apart.offsets[static_cast<size_t>(x)], apart.offsets[static_cast<size_t>(m)]);
     for (const ValueId other : {x, scaled, between, sum}) {
         EXPECT_NE(together.offsets[static_cast<size_t>(other)],
@@ -217,12 +221,11 @@ struct FusedCase {
     std::string name;
     bool experts = false;
     GoldenName golden() const { return {name, experts}; }
-    // The daily suite computes these: a plain block, four norms with windows, shared experts,
-    // and biases.
+    // Cases of the daily suite: a plain block, four norms with windows, shared experts, and biases.
     bool daily() const {
         return name == "llama" || name == "gemma3" || name == "deepseekV3" || name == "gptOss";
     }
-    // Of a decode token, op by op and fused.
+    // Counts for a decode token: op by op, and fused.
     int dispatches = 0, barriers = 0;
     int fused_dispatches = 0, fused_barriers = 0;
 };
@@ -243,7 +246,7 @@ std::vector<FusedCase> FusedCases() {
     };
 }
 
-// Models in Q8_0, whose products are in int8; and as wide as its blocks need.
+// Models in Q8_0, whose products are in int8, and as wide as the blocks require.
 std::vector<FusedCase> IntegerCases() {
     return {
         {"llama", false, 68, 62, 36, 30},      {"qwen3", false, 74, 65, 36, 30},
@@ -258,7 +261,7 @@ class VulkanFused : public testing::TestWithParam<FusedCase> {};
 INSTANTIATE_TEST_SUITE_P(Models, VulkanFused, testing::ValuesIn(FusedCases()),
                          [](const auto& test) { return test.param.name; });
 
-// Of two devices, in steps of these many rows.
+// Compares the bits of two devices in steps of these row counts.
 void ExpectSameBitsOn(const std::shared_ptr<Device>& fusing, const std::shared_ptr<Device>& plain,
                       const Program& program, const model_files::ModelSource& source,
                       std::span<const int32_t> tokens, std::initializer_list<size_t> pieces) {
@@ -283,7 +286,7 @@ TEST_P(VulkanFused, SameBits) {
     }
 }
 
-// Heads that blocks of a cache fill; and larger and odder ones than a workgroup has invocations.
+// Heads that fill blocks of a cache; also heads larger than a workgroup, and of odd sizes.
 TEST(VulkanFusion, SameBitsInBlocksAndInOddHeads) {
     WEFT_NEEDS_VULKAN();
     const std::tuple<const char*, int64_t, DType> cases[] = {{"llama", 32, DType::kQ8_0},
@@ -315,7 +318,7 @@ std::shared_ptr<Device> OpenForIntegers(bool fuses) {
     return OpenVulkan({.fuses = fuses, .arithmetic = kFusedIntegers});
 }
 
-// Up to positions that attention takes in several chunks.
+// Up to positions that attention splits into several chunks.
 TEST_P(VulkanFusedIntegers, SameBits) {
     SKIP_TO_NIGHT_UNLESS(GetParam().daily());
     WEFT_VULKAN(opened);
@@ -328,14 +331,14 @@ TEST_P(VulkanFusedIntegers, SameBits) {
     ExpectSameBitsOn(fusing, plain, program, *model.source, model.Tokens(9), {1});
 }
 
-// Kernels are compiled once.
+// One context for all tests, so that kernels are compiled once.
 Context& TheContext(const std::shared_ptr<gpu::Device>& device, bool integers = false) {
     static Context floats(device, "vulkan", false);
     static Context rounded(device, "vulkan", false, kFusedIntegers);
     return integers ? rounded : floats;
 }
 
-// What recordings of a Program are made of, with no weights loaded.
+// The parts that record a Program, with no weights loaded.
 class Rig {
   public:
     Rig(const std::shared_ptr<gpu::Device>& device, const Program& program, bool fuses,
@@ -384,7 +387,7 @@ class Rig {
     Recordings recordings_;
 };
 
-// A change that makes more of them must say why.
+// A change that increases these counts must state why.
 TEST_P(VulkanFused, DispatchesAndBarriersOfADecodeToken) {
     WEFT_VULKAN(device);
     const FusedCase& c = GetParam();
@@ -399,8 +402,8 @@ TEST_P(VulkanFused, DispatchesAndBarriersOfADecodeToken) {
     EXPECT_EQ(fused.stages[0].submissions.size(), 1u);
 }
 
-// Sums over ranks that are waited for within the submission: of one row by the kernel of what comes
-// behind them, of more by one of their own, in between.
+// Sums over ranks that a submission waits for: for one row, the kernel of the sum also computes the
+// ops that follow; for more rows, a separate kernel does.
 TEST_P(VulkanFused, SumsOfOneRowGoOnWithWhatIsBehindThem) {
     SKIP_TO_NIGHT_UNLESS(GetParam().daily());
     WEFT_VULKAN(device);
@@ -428,7 +431,8 @@ TEST_P(VulkanFused, SumsOfOneRowGoOnWithWhatIsBehindThem) {
                 ? 1
                 : 0;
     }
-    EXPECT_EQ(joined, 2 * model.hyper.layers);  // what attention and what the rest of it adds
+    EXPECT_EQ(joined, 2 * model.hyper.layers);  // the sums after the attention and after the MLP of
+                                                // each layer
     Rig rig(device, program, true);
     const Recording split = rig.Of(1), one = rig.Of(1, {}, 64, gate.get());
     EXPECT_EQ(std::ssize(split.stages), sums + others + 1);
@@ -440,7 +444,7 @@ TEST_P(VulkanFused, SumsOfOneRowGoOnWithWhatIsBehindThem) {
     EXPECT_EQ(one.barriers - split.barriers, two.barriers - two_split.barriers - joined);
 }
 
-// Behind 128 positions, from where on attention has chunks to merge.
+// After 128 positions, from which attention has chunks to merge.
 TEST_P(VulkanFusedIntegers, DispatchesAndBarriersOfADecodeToken) {
     WEFT_VULKAN(device);
     const FusedCase& c = GetParam();
@@ -453,14 +457,14 @@ TEST_P(VulkanFusedIntegers, DispatchesAndBarriersOfADecodeToken) {
     EXPECT_EQ(fused.barriers, c.fused_barriers);
 }
 
-// Gate, up and down share the plan of their experts' rows, in steps of so many rows that there is
-// one; each layer has its own.
+// Gate, up and down share the plan of their experts' rows, in steps with enough rows for a plan;
+// each layer has its own.
 TEST(VulkanFusion, ExpertsArePlannedOnceALayer) {
     WEFT_VULKAN(device);
     const GoldenProgram model({"mixtral", true});
     const Program program = model.Build(DType::kF16)[0];
     Rig rig(device, program, true);
-    constexpr uint32_t kPlanArgsBytes = 40;  // of expert_plan.comp
+    constexpr uint32_t kPlanArgsBytes = 40;  // arguments of expert_plan.comp
     const auto plans = [&](int32_t rows) {
         const StepShape shape = {rows, rows, 1, (rows + kBlockRows - 1) / kBlockRows, 64, false};
         const auto all = rig.lowering().LowerStep(shape, {{0, program.ops.size()}}).value();
@@ -505,7 +509,7 @@ class TopInStep : public testing::Test {
             ASSERT_TRUE(executable_->LoadWeight(static_cast<ValueId>(i), read).ok());
         }
     }
-    // A step of the first rows of a text, all of which have logits.
+    // Runs a step of the first rows of a text, with logits for all of them.
     void Run(size_t rows, WantedRows wanted) {
         const std::vector<int32_t> tokens = model_->Tokens(rows), pages = {1, 0};
         std::vector<int32_t> positions(rows);
@@ -516,14 +520,15 @@ class TopInStep : public testing::Test {
         const Status status = executable_->Run(executable_->whole(), step, {});
         ASSERT_TRUE(status.ok()) << status.error().message;
     }
-    // All of a row; how many submissions that took.
+    // Reads a whole row; returns the number of submissions that took.
     uint64_t ReadsRow(int64_t row, std::vector<float>& values) {
         values.resize(static_cast<size_t>(vocab_));
         const uint64_t before = Submissions();
         EXPECT_TRUE(executable_->ReadFloats(logits_, row * vocab_, values).ok());
         return Submissions() - before - 1;
     }
-    // Whether it is what TopOf finds among the row's logits; and how many submissions that took.
+    // Checks the result against TopOf of the row's logits; returns the number of submissions that
+    // took.
     uint64_t ReadsTop(int64_t row, int64_t columns, size_t count) {
         std::vector<Candidate> got(count), want(count);
         const uint64_t before = Submissions();
@@ -538,7 +543,7 @@ class TopInStep : public testing::Test {
         }
         return made;
     }
-    // The number of one more.
+    // Makes an empty submission and returns its number; differences of these count submissions.
     uint64_t Submissions() {
         const auto commands = device_->Record().value();
         EXPECT_TRUE(commands->End().ok());
@@ -559,13 +564,13 @@ class TopInStep : public testing::Test {
 TEST_F(TopInStep, ADecodeTokenIsOneSubmission) {
     WEFT_VULKAN(device);
     Compile(device);
-    Run(1, {logits_, vocab_, 1});  // loads, records
+    Run(1, {logits_, vocab_, 1});  // loads, and records
     for (const int32_t count : {1, 5, 40}) {
         const uint64_t before = Submissions();
         Run(1, {logits_, vocab_, count});
         EXPECT_EQ(Submissions() - before - 1, 1u);
         EXPECT_EQ(ReadsTop(0, vocab_, static_cast<size_t>(count)), 0u);
-        EXPECT_EQ(ReadsTop(0, vocab_, 1), 0u);  // fewer than were asked for
+        EXPECT_EQ(ReadsTop(0, vocab_, 1), 0u);  // fewer than the step requested
     }
 }
 
@@ -580,8 +585,8 @@ TEST_F(TopInStep, RowsEachHaveTheirOwn) {
     }
 }
 
-// What was not asked for, or in too many rows or too much of, takes a submission of its own; and
-// what a step before was asked for is not that of this one.
+// A request that the step did not announce, or that exceeds the limits, takes a submission of its
+// own; a request of an earlier step does not apply to this one.
 TEST_F(TopInStep, OtherQuestionsAreAnsweredAsBefore) {
     WEFT_VULKAN(device);
     Compile(device);
@@ -599,7 +604,7 @@ TEST_F(TopInStep, OtherQuestionsAreAnsweredAsBefore) {
     EXPECT_EQ(ReadsTop(1, vocab_, 4), 1u);
 }
 
-// Who draws from all logits has them in the one submission, too.
+// A sampler that draws from all logits also gets them within the one submission.
 TEST_F(TopInStep, WholeRowsComeAlong) {
     WEFT_VULKAN(device);
     Compile(device);
@@ -619,12 +624,12 @@ TEST_F(TopInStep, WholeRowsComeAlong) {
             EXPECT_EQ(ReadsTop(last, vocab_, 3), top == 3 ? 0u : 1u);
         }
     }
-    // A row that the step does not have is read as before: what was there last.
+    // A row that the step does not have reads as before: the previous contents.
     std::vector<float> other;
     EXPECT_EQ(ReadsRow(6, other), 1u);
 }
 
-// A trace and a probe see ops one by one, and leave the best to its own submission.
+// A trace and a probe see ops one by one, so the top takes its own submission.
 TEST_F(TopInStep, NotUnderATrace) {
     WEFT_VULKAN(device);
     Compile(device);

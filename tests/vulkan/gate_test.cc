@@ -1,4 +1,4 @@
-// Sums in the midst of submissions: the gate by itself, and in steps of tensor ranks.
+// Sums in the middle of submissions: the gate alone, and in steps of tensor ranks.
 #include "backend/vulkan/gate.h"
 
 #include <gtest/gtest.h>
@@ -27,13 +27,13 @@ namespace {
 using support::LoadedRank;
 using support::OneGroup;
 
-// Polls of a busy machine take long: of results, not of time, are these tests. But a GPU's driver
-// ends what takes seconds.
+// Polls are slow on a busy machine, and these tests check results, not times. A GPU's driver,
+// however, ends work that takes seconds.
 const double kPatient = std::getenv("WEFT_TEST_GPU") != nullptr ? 1 : 1e3;
 constexpr double kImpatient = 0.02;
 
-// A gate of a device. On a machine that is busy enough an impatient one misses: the next has more
-// patience.
+// The gate of a device. On a busy machine, a gate with a short wait may miss its exchange: the next
+// one waits longer.
 std::unique_ptr<Gate> MakeGate(gpu::Device& device, KernelCache& kernels,
                                double patience = kPatient) {
     std::unique_ptr<Gate> gate = Gate::Make(device, kernels, patience).value();
@@ -44,7 +44,7 @@ std::unique_ptr<Gate> MakeGate(gpu::Device& device, KernelCache& kernels,
     return gate;
 }
 
-// A buffer of the device as floats, and what it does with one value at a time.
+// A buffer of the device as floats, and kernels that work on one value at a time.
 struct Floats {
     Floats(gpu::Device& device, uint64_t count)
         : buffer(device.Allocate(4 * count, gpu::Place::kHost).value()) {}
@@ -61,7 +61,7 @@ TEST(VulkanGate, ATrialTellsWhatAnExchangeTakes) {
     std::printf("an exchange of 2 KiB: %.1f us\n", gate->exchange_us());
 }
 
-// y = 2 x + ..., each exchange of another size; nothing beyond its floats is touched.
+// y = 2 x + ..., with exchanges of different sizes; memory beyond the floats stays unchanged.
 TEST(VulkanGate, ExchangesOfAnySizeMoveTheirFloatsAndNoMore) {
     WEFT_LAVAPIPE_OR_SKIP(device);
     KernelCache kernels(*device);
@@ -105,7 +105,7 @@ TEST(VulkanGate, ExchangesOfAnySizeMoveTheirFloatsAndNoMore) {
     }
 }
 
-// What is behind an exchange that nobody answers does nothing, and the submission ends.
+// Kernels after an exchange that nobody answers do nothing, and the submission ends.
 TEST(VulkanGate, AHostThatDoesNotAnswerEndsTheSubmission) {
     WEFT_LAVAPIPE_OR_SKIP(device);
     KernelCache kernels(*device);
@@ -139,7 +139,7 @@ TEST(VulkanGate, AHostThatDoesNotAnswerEndsTheSubmission) {
     EXPECT_EQ(gate->GaveUp(), 1U);
     EXPECT_EQ(y.data()[0], -1);
     EXPECT_EQ(x.data()[0], 3);
-    // The next submission is not that one: what was opened too late opens nothing.
+    // Opening the gate after its submission has given up does not open it for the next submission.
     gate->Open(1, std::as_bytes(std::span(x.data(), 64)));
     gate->Begin(2);
     const uint64_t next = device->Submit(*commands).value();
@@ -149,7 +149,7 @@ TEST(VulkanGate, AHostThatDoesNotAnswerEndsTheSubmission) {
     EXPECT_EQ(y.data()[0], -1);
 }
 
-// The numbers of a shader's specialization constants: OpDecorate (71) x SpecId (1) number.
+// The ids of a shader's specialization constants: OpDecorate (71) x SpecId (1) id.
 std::vector<uint32_t> SpecIds(std::span<const uint32_t> words) {
     std::vector<uint32_t> ids;
     for (size_t at = 5; at < words.size(); at += std::max(words[at] >> 16, 1U)) {
@@ -161,7 +161,7 @@ std::vector<uint32_t> SpecIds(std::span<const uint32_t> words) {
 
 constexpr uint32_t kGuardConstant = 30;
 
-// Those that a lowering gives: 0, 1, ...
+// The number of constants that a lowering sets: 0, 1, ...
 size_t ConstantsOf(std::span<const uint32_t> words) {
     size_t count = 0;
     for (const uint32_t id : SpecIds(words)) {
@@ -170,7 +170,7 @@ size_t ConstantsOf(std::span<const uint32_t> words) {
     return count;
 }
 
-// 100 steps, 200, ... up to 100,000, and 100 again once one was not given up.
+// Pauses of 100 steps, 200, ... up to 100,000, and of 100 again after a completed exchange.
 TEST(VulkanBackoff, WhatIsGivenUpAgainIsTriedMoreRarely) {
     vulkan::Backoff backoff;
     EXPECT_FALSE(backoff.waits());
@@ -200,7 +200,7 @@ TEST(VulkanGate, EveryShaderHasTheGuard) {
 
 // ---- Steps --------------------------------------------------------------------------------------
 
-// A GPU whose host, where it looks late, learns of a submission when that has ended.
+// A GPU whose host, when it polls late, learns of a submission only after its end.
 class LateGpu final : public gpu::Device {
   public:
     explicit LateGpu(std::shared_ptr<gpu::Device> gpu) : gpu_(std::move(gpu)) {}
@@ -235,7 +235,7 @@ class LateGpu final : public gpu::Device {
     std::shared_ptr<gpu::Device> gpu_;
 };
 
-// A device whose gate a test can look at.
+// A device whose gate a test can read.
 class Watched final : public Device {
   public:
     Watched(DeviceSum sum, double patience, const Arithmetic& arithmetic)
@@ -269,11 +269,11 @@ class Watched final : public Device {
 struct RanksRun {
     std::vector<std::vector<float>> logits;
     std::vector<int64_t> exchanges;
-    int64_t sums = 0;  // of a step
+    int64_t sums = 0;  // sums in a step
     int64_t steps = 0;
 };
 
-// Programs of two tensor ranks.
+// Programs for two tensor ranks.
 struct Model {
     const model_files::ModelSource& source;
     int64_t vocab = 0;
@@ -282,10 +282,10 @@ struct Model {
     int64_t tokens = 24;
 };
 
-// What holds up a rank.
+// A delay of one rank.
 struct Trouble {
     int late = -1;        // rank 1 sleeps before it runs this piece
-    int looks_late = -1;  // rank 0 looks after the device once that has given this piece up
+    int looks_late = -1;  // rank 0 polls the device only after the device has given up this piece
     bool any() const { return late >= 0 || looks_late >= 0; }
 };
 
@@ -338,8 +338,8 @@ RanksRun RunRanks(DeviceSum sum, size_t piece, const Trouble& trouble = {}) {
                     piece, trouble);
 }
 
-// A machine that keeps one rank from running for long makes the other give up: bits stay, but not
-// all sums are exchanged. Of some tries one is undisturbed.
+// On a busy machine, a rank that does not run for long makes the other give up: the bits are the
+// same, but not all sums are exchanged. At least one of several attempts is undisturbed.
 void ExpectTheBitsOfSplit(const auto& run, size_t piece) {
     const RanksRun split = run(DeviceSum::kSplit, piece);
     EXPECT_EQ(split.exchanges[0], 0);
@@ -352,7 +352,8 @@ void ExpectTheBitsOfSplit(const auto& run, size_t piece) {
         ASSERT_EQ(spin.logits[0], spin.logits[1]) << piece;
         least = std::min(spin.exchanges[0], spin.exchanges[1]);
     }
-    // One GPU for both, as in a machine with one card: it may run one rank's submissions at a time.
+    // Both ranks share one GPU, as in a machine with one card, which may run one rank's submissions
+    // at a time.
     if (std::getenv("WEFT_TEST_GPU") != nullptr) return;
     EXPECT_EQ(least, all) << piece;
 }
@@ -366,11 +367,11 @@ TEST(VulkanGate, StepsHaveTheBitsOfSeparateSubmissions) {
     ExpectTheBitsOfSplit(run, 8);
 }
 
-// What the kernel of a sum goes on with: a norm, a factor, a bias, and rows to int8.
+// Ops that the kernel of a sum continues with: a norm, a factor, a bias, and encoding rows as int8.
 TEST(VulkanGate, WhatIsBehindASumHasTheBitsOfSeparateSubmissions) {
     WEFT_LAVAPIPE_OR_SKIP(device);
     const std::pair<GoldenName, bool> cases[] = {
-        {{"gptOss", true}, false}, {{"olmo2"}, true},  // the others at night
+        {{"gptOss", true}, false}, {{"olmo2"}, true},  // the others in the nightly suite
         {{"gemma3"}, false},       {{"granite"}, false},
         {{"llama"}, true},         {{"mixtral", true}, true},
     };
@@ -392,7 +393,7 @@ TEST(VulkanGate, LongStepsAreNotHeldUpInTheirMidst) {
     EXPECT_EQ(RunRanks(DeviceSum::kSpin, 24).exchanges[0], 0);
 }
 
-// Rank 0 gives its first sum of that step up, goes on by itself, and has the same bits.
+// Rank 0 gives up its first sum of that step, continues alone, and has the same bits.
 TEST(VulkanGate, ARankThatIsLateCostsNoBits) {
     WEFT_NEEDS_LAVAPIPE();
     const RanksRun split = RunRanks(DeviceSum::kSplit, 1);
@@ -402,8 +403,8 @@ TEST(VulkanGate, ARankThatIsLateCostsNoBits) {
     EXPECT_LE(spin.exchanges[0], 3 * spin.sums + 1);
 }
 
-// A device that gives a sum up runs on to the end of its submission, and copies what the transfer
-// behind it takes; its host may be as late as that to look at what was given to it.
+// A device that gives up a sum runs to the end of its submission, and copies the input of the next
+// transfer into host memory; the host may read the data of the sum only after that.
 TEST(VulkanGate, AHostThatLooksLateCostsNoBits) {
     SKIP_TO_NIGHT_UNLESS(false);
     WEFT_NEEDS_LAVAPIPE();

@@ -1,5 +1,5 @@
-// Experts in training on a Vulkan device: the six products against sums in float64. Some experts
-// get no row, some are held by another rank; what stands in the rows of those is NaN.
+// Training of experts on a Vulkan device: the six products against sums in float64. Some experts
+// get no rows, some are on another rank; the rows of the latter hold NaN.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -24,9 +24,9 @@ struct ExpertTypes {
     DType activation, weight, gradient;
 };
 
-// A sum and what it may be off by: each of its terms is rounded at most twice in float32 (2^-23),
-// in halves on matrix units an operand loses 2^-28 of the largest (gemm_matrix.glsl), and hardware
-// may cut where it adds.
+// A sum and its error bound: each term is rounded at most twice in float32 (2^-23); in float16 on
+// matrix units, an operand loses 2^-28 of the largest (gemm_matrix.glsl), and hardware may truncate
+// when it adds.
 struct ExpertTotal {
     double value = 0, sizes = 0, a_sum = 0, b_sum = 0;
     int64_t terms = 0;
@@ -67,7 +67,7 @@ class TrainedExperts {
         w_ = e.AddRounded({kHeld, kWide, kCols}, types.weight, stack_);
     }
 
-    // Expert 3 gets no row.
+    // Expert 3 gets no rows.
     static std::vector<int32_t> Choose(int64_t rows) {
         std::mt19937 random(5);
         std::vector<int32_t> order = {0, 1, 2, 4, 5, 6}, ids;
@@ -78,7 +78,7 @@ class TrainedExperts {
         return ids;
     }
     int64_t slots() const { return rows_ * kUsed; }
-    // The matrix of a slot; -1: another rank's.
+    // The matrix index of a slot; -1: on another rank.
     int64_t Matrix(int64_t slot) const {
         const int64_t expert = chosen_[static_cast<size_t>(slot)] - kFirst;
         return expert >= 0 && expert < kHeld ? expert : -1;
@@ -93,7 +93,7 @@ class TrainedExperts {
         }
         return x;
     }
-    // Rows [T, n], or [T, K, n] with NaN in those of other ranks.
+    // Rows [T, n], or [T, K, n] with NaN in the rows of other ranks.
     struct Rows {
         ValueId id;
         std::vector<float> floats;
@@ -109,7 +109,7 @@ class TrainedExperts {
                           : e.AddRounded({kTokens, cols}, dtype, made.floats);
         return made;
     }
-    // As a product takes an operand.
+    // x as a product reads an operand.
     double Taken(float x) const { return rounds_ ? double{BF16ToF32(F32ToBF16(x))} : double{x}; }
     double At(const Rows& x, int64_t row, int64_t col) const {
         return Taken(x.floats[static_cast<size_t>(row * x.cols + col)]);
@@ -153,7 +153,7 @@ class TrainedExperts {
         }
         return total;
     }
-    // dw of both ops, with what was there before.
+    // dw of both ops, added to its previous contents.
     template <typename F>
     void ExpectGradient(const std::vector<float>& before, ValueId dw, const F& add) {
         const std::vector<float> got = e.Widened(dw);
@@ -281,7 +281,7 @@ void TrainedExperts::SumGradWeight() {
     Run(program::ExpertSumGradWeight{kFirst}, {dy.id, x.id, ids_, weights_}, {dw});
     ExpectGradient(before, dw, [&](ExpertTotal& want, int64_t slot, int64_t row, int64_t col) {
         const float a = dy.floats[static_cast<size_t>(slot / kUsed * kWide + row)];
-        // Multiplied first, then rounded as an operand is.
+        // Multiplied first, then rounded like an operand.
         const float scaled = a * factors_[static_cast<size_t>(slot)];
         want.Add(Taken(scaled), At(x, slot, col));
     });
@@ -329,7 +329,7 @@ TEST(VulkanGemm, TrainedExpertsOnMatrixUnits) {
     }
 }
 
-// Slots of an expert are added in their order, however the device schedules: the same bits.
+// Slots of an expert are added in order, however the device schedules: the same bits.
 TEST(VulkanGemm, OrderOfSlotsIsFixed) {
     WEFT_VULKAN(device);
     const int64_t rows = 300, used = 2, experts = 3, n = 9, k = 11;
@@ -353,8 +353,8 @@ TEST(VulkanGemm, OrderOfSlotsIsFixed) {
     EXPECT_EQ(results[0], results[1]);
 }
 
-// A stack of a file, whose rows are padded or which is of a block type, gives what the same numbers
-// give row behind row.
+// A stack of a file, with padded rows or of a block type, gives the same result as the same numbers
+// in contiguous rows.
 TEST(VulkanGemm, StacksOfAFile) {
     WEFT_VULKAN(device);
     const int64_t experts = 3, used = 2, n = 21, rows = 5;
@@ -386,7 +386,7 @@ TEST(VulkanGemm, StacksOfAFile) {
     }
 }
 
-// A plan is made once for the ops that share a routing.
+// Ops that share a routing share one plan.
 TEST(VulkanGemm, PlansAreShared) {
     WEFT_VULKAN(device);
     BenchEmitter e(device, StepShape{.rows = 4});

@@ -1,5 +1,5 @@
 // Matrix products of training on a Vulkan device against the reference kernel: forms, types,
-// strides, tails, sums of many terms, numbers that float16 has no place for.
+// strides, tails, sums of many terms, numbers outside the range of float16.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -52,7 +52,7 @@ struct GemmCase {
 struct TestMatrix {
     GemmMatrix place;
     ValueId value;
-    std::vector<float> floats;  // rows one behind the other
+    std::vector<float> floats;  // contiguous rows
 };
 
 TestMatrix MakeMatrix(BenchEmitter& e, const GemmCase& c, DType dtype, int64_t rows, int64_t cols,
@@ -73,19 +73,20 @@ TestMatrix MakeMatrix(BenchEmitter& e, const GemmCase& c, DType dtype, int64_t r
     return matrix;
 }
 
-// As the product takes an operand.
+// x as the product reads an operand.
 std::vector<float> Operand(const std::vector<float>& x, DType compute) {
     std::vector<float> rounded = x;
     for (float& value : rounded) value = StoredAs(compute, value);
     return rounded;
 }
 
-// A sum by the reference kernel, and how far a device may be off. Both add k products in float32:
-// of a chain of fma each rounding moves the sum by at most 2^-24 of the sizes that it has so far,
-// of products that are rounded first by twice that, so 3 k 2^-24 of all sizes for both together.
-// In halves on matrix units (gemm_matrix.glsl) an operand loses at most 2^-28 of the largest
-// magnitude of its row or column, and hardware may cut where it adds: 2^-22 instead of 2^-24.
-// Denormals of bfloat16 and of products may count as zeros: 2^-126 of what they are multiplied by.
+// A sum by the reference kernel, and the error bound of a device. Both add k products in float32.
+// In a chain of fma, each rounding moves the sum by at most 2^-24 of the sum of magnitudes so far;
+// if products are rounded first, by twice that. Together both are off by at most 3 k 2^-24 of the
+// sum of magnitudes. In float16 on matrix units (gemm_matrix.glsl), an operand loses at most 2^-28
+// of the largest magnitude of its row or column, and hardware may truncate when it adds: 2^-22
+// instead of 2^-24. Denormals of bfloat16 and of products may count as zeros: 2^-126 times the
+// other factor.
 struct WantedSum {
     double value = 0, bound = 0;
 };
@@ -143,7 +144,7 @@ class Wanted {
     int64_t a_row_, a_term_, b_column_, b_term_;
 };
 
-// Runs a product, compares it, and returns what it made.
+// Runs a product, compares it, and returns its result.
 std::vector<float> ExpectGemm(const std::shared_ptr<gpu::Device>& device,
                               const Arithmetic& arithmetic, const GemmCase& c, uint32_t seed) {
     BenchEmitter e(device, StepShape{.rows = 1});
@@ -187,7 +188,7 @@ Arithmetic RoundingOperands() {
     arithmetic.compute = kBrain;
     return arithmetic;
 }
-// A device's own matrix units, where it has some.
+// A device's own matrix units, if it has any.
 Arithmetic Matrices(const std::shared_ptr<gpu::Device>& device) {
     Arithmetic arithmetic = RoundingOperands();
     const bool own =
@@ -200,8 +201,8 @@ struct GemmTypes {
     GemmForm form;
     DType a, b, c;
 };
-// Those of training: activations of 16 bits, a residual stream and gradients of float32, adapters
-// of float32.
+// The types of training: activations of 16 bits, a residual stream and gradients of float32,
+// adapters of float32.
 constexpr GemmTypes kTrained[] = {
     {GemmForm::kNT, kBrain, kBrain, kBrain}, {GemmForm::kNT, kBrain, kBrain, kFull},
     {GemmForm::kNT, kBrain, kFull, kBrain},  {GemmForm::kNT, kFull, kFull, kFull},
@@ -213,8 +214,8 @@ constexpr GemmTypes kTrained[] = {
 struct GemmSizes {
     int64_t m, n, k, gap, begin;
 };
-// One kernel for each of the types (compiling them is what takes the time), with tails of tiles and
-// rows that begin anywhere.
+// One kernel for each type (compiling them takes most of the time), with partial tiles and rows
+// that begin anywhere.
 constexpr GemmSizes kUneven[] = {{65, 66, 33, 0, 1}, {33, 65, 1, 1, 3}};
 // Rows and columns of few elements, and rows that begin at multiples of 16 bytes.
 constexpr GemmSizes kOthers[] = {{1, 40, 17, 0, 1}, {70, 1, 5, 1, 2}, {64, 136, 64, 0, 0}};
@@ -260,11 +261,11 @@ TEST(VulkanGemm, FormsTypesAndTailsOnMatrixUnits) {
     ExpectGemms(device, Matrices(device), kTrained[0], kOthers);
 }
 
-// Tiles that a processor is not given.
+// Tiles that are not used on a CPU device.
 TEST(VulkanGemm, LargeTiles) {
     WEFT_VULKAN(device);
     for (Arithmetic arithmetic : {Widening(), Matrices(device)}) {
-        // The emulation has no room for them.
+        // The emulation does not have enough shared memory for them.
         if (arithmetic.matrix == Arithmetic::Matrix::kEmulated) continue;
         arithmetic.least_large_tiles = 1;
         ExpectGemm(device, arithmetic, {GemmForm::kNT, 130, 140, 20, kBrain, kBrain, kFull}, 1);
@@ -273,7 +274,8 @@ TEST(VulkanGemm, LargeTiles) {
     }
 }
 
-// Sums of more terms than a loop may have turns, and of TN more than one workgroup adds up.
+// Sums of more terms than one loop may have iterations, and for TN, of more than one workgroup
+// adds.
 TEST(VulkanGemm, ManyTerms) {
     WEFT_VULKAN(device);
     ExpectGemm(device, Widening(), {GemmForm::kNT, 2, 3, 70001, kBrain, kBrain, kFull}, 1);
@@ -295,7 +297,8 @@ TEST(VulkanGemm, NoTermsAndNoRows) {
     ExpectGemm(device, Matrices(device), {GemmForm::kTN, 3, 5, 0, kBrain, kBrain, kBrain}, 1);
 }
 
-// More terms than any kernel takes is refused by name, not computed wrongly.
+// A product with more terms than any kernel supports is refused with a message, not computed
+// wrongly.
 TEST(VulkanGemm, TooManyTermsAreRefused) {
     WEFT_VULKAN(device);
     BenchEmitter e(device, StepShape{.rows = 1});
@@ -309,7 +312,7 @@ TEST(VulkanGemm, TooManyTermsAreRefused) {
     EXPECT_EQ(e.dispatch_count(), 0u);
 }
 
-// The same product twice has the same bits, and a row's do not depend on other rows.
+// The same product twice has the same bits, and a row's bits do not depend on other rows.
 TEST(VulkanGemm, SameBits) {
     WEFT_VULKAN(device);
     for (const Arithmetic& arithmetic : {Widening(), Matrices(device)}) {
@@ -319,7 +322,7 @@ TEST(VulkanGemm, SameBits) {
         for (const GemmForm form : {GemmForm::kNT, GemmForm::kNN}) {
             GemmCase c{form, 70, 40, 50, kBrain, kBrain, kBrain};
             const std::vector<float> all = ExpectGemm(device, arithmetic, c, 8);
-            c.m = 9;  // the first of these rows: values come in the order of a seed
+            c.m = 9;  // the first of these rows: values are generated in order
             const std::vector<float> few = ExpectGemm(device, arithmetic, c, 8);
             ASSERT_EQ(few.size(), 9u * 40u);
             EXPECT_TRUE(std::equal(few.begin(), few.end(), all.begin()));
@@ -327,7 +330,8 @@ TEST(VulkanGemm, SameBits) {
     }
 }
 
-// Halves below 2^-14 are read and written as they are, and what is beyond 65,504 is infinite.
+// Float16 values below 2^-14 are read and written exactly, and values beyond 65,504 become
+// infinite.
 TEST(VulkanGemm, HalvesAtBothEnds) {
     WEFT_VULKAN(device);
     const std::vector<float> a = {0x1p-24f, -0x1.8p-20f, 1024, 0x1p15f};
@@ -344,8 +348,8 @@ TEST(VulkanGemm, HalvesAtBothEnds) {
     EXPECT_EQ(got[4 * 2 + 2], -INFINITY);
 }
 
-// A bfloat16 is rounded to nearest even, NaN and infinity stay what they are. Denormals may become
-// zeros (kernels/dense/element.h).
+// A bfloat16 is rounded to nearest even; NaN and infinity are kept. Denormals may become zeros
+// (kernels/dense/element.h).
 TEST(VulkanGemm, RoundsToNearestEven) {
     WEFT_VULKAN(device);
     const std::vector<float> a = {1.00390625f, 1.01171875f,     -3.0e38f,  NAN,
@@ -365,7 +369,8 @@ TEST(VulkanGemm, RoundsToNearestEven) {
     }
 }
 
-// Rows of very different sizes, of which float16 has none; NaN and infinity touch their own rows.
+// Rows of very different magnitudes, some outside the range of float16; NaN and infinity affect
+// only their own rows.
 TEST(VulkanGemm, MatrixUnitsScaleRowsAndColumns) {
     WEFT_VULKAN(device);
     for (const GemmForm form : {GemmForm::kNT, GemmForm::kNN, GemmForm::kTN}) {
@@ -423,7 +428,7 @@ TEST(VulkanGemm, MatrixUnitsScaleRowsAndColumns) {
 
 // ---- Ops of a Program ---------------------------------------------------------------------------
 
-// What an op made, against the product of these floats.
+// Compares an op's result with the product of these floats.
 void ExpectOp(BenchEmitter& e, const GemmCase& c, const Arithmetic& arithmetic,
               const std::vector<float>& a, const std::vector<float>& b,
               const std::vector<float>& old, ValueId out) {
@@ -445,7 +450,7 @@ std::vector<float> AllStoredAs(std::vector<float> x, DType dtype) {
     return x;
 }
 
-// y and dx of a weight, which is a view of a unit of weights, or of a file.
+// y and dx of a weight, which is a view of a weight unit, or a weight of a file.
 void ExpectWeight(const std::shared_ptr<gpu::Device>& device, const Arithmetic& arithmetic,
                   const RandomWeight& weight, bool view) {
     const int64_t rows = 11, n = weight.rows, k = weight.cols;
@@ -472,7 +477,7 @@ void ExpectWeight(const std::shared_ptr<gpu::Device>& device, const Arithmetic& 
              std::vector<float>(static_cast<size_t>(rows * k)), dx);
 }
 
-// Rows of a weight of a file are padded, those of a view are not and begin at any element.
+// Rows of a weight of a file are padded; rows of a view are not, and begin at any element.
 TEST(VulkanGemm, WeightsOfEachPlace) {
     WEFT_VULKAN(device);
     for (const bool view : {false, true}) {
@@ -485,7 +490,7 @@ TEST(VulkanGemm, WeightsOfEachPlace) {
     }
 }
 
-// QLoRA: weights of block types are decoded first, to bfloat16 or float32.
+// QLoRA: weights of block types are first decoded to bfloat16 or float32.
 TEST(VulkanGemm, BlockTypesAreDecoded) {
     WEFT_VULKAN(device);
     uint32_t seed = 0;
@@ -497,7 +502,7 @@ TEST(VulkanGemm, BlockTypesAreDecoded) {
     }
 }
 
-// Pieces of a weight, as of a vocabulary that is too large to be decoded at once.
+// Parts of a weight, such as an output matrix that is too large to be decoded at once.
 TEST(VulkanGemm, RowsOfAWeight) {
     WEFT_VULKAN(device);
     for (const DType dtype : {DType::kQ8_0, kBrain}) {
@@ -561,7 +566,7 @@ TEST(VulkanGemm, GradientsAreAddedToViews) {
     }
 }
 
-// Activations of float32 with a weight of a file have the kernels of inference.
+// Float32 activations with a weight of a file use the kernels of inference.
 TEST(VulkanGemm, InferenceKeepsItsKernels) {
     WEFT_VULKAN(device);
     BenchEmitter e(device, StepShape{.rows = 20});
@@ -577,7 +582,7 @@ TEST(VulkanGemm, InferenceKeepsItsKernels) {
     EXPECT_TRUE(IsTrainingProduct(e, x, w, half));
 }
 
-// A kernel that takes float32 is not run over activations of 16 bits.
+// A kernel for float32 refuses activations of 16 bits.
 TEST(VulkanGemm, OpsOfFloat32RefuseHalves) {
     WEFT_VULKAN(device);
     BenchEmitter e(device, StepShape{.rows = 2});

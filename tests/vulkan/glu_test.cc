@@ -1,4 +1,5 @@
-// Two products and their gate in one kernel: the bits of three ops one by one.
+// Two products and the op that gates one by the other in one kernel: the bits of the three ops one
+// by one.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -25,14 +26,14 @@ using test::ValueId;
 constexpr Activation kActivations[] = {Activation::kSilu, Activation::kGeluTanh,
                                        Activation::kClampedSilu};
 
-// Experts: rows choose `used` of `all`, of which `held` from `first` on are here.
+// Experts: rows choose `used` of `all`; the `held` experts from `first` are here.
 struct GluCase {
     DType dtype = DType::kF32;
     int64_t rows = 1, n = 33, cols = 64;
     Activation activation = Activation::kSilu;
     bool bias = false, integer = false;
     int64_t all = 0, used = 0, first = 0, held = 0;
-    // The weight of up is of this type: the gate's product stays apart.
+    // If set, the type of the up weight: the products are not fused.
     std::optional<DType> up_type{};
 };
 
@@ -50,7 +51,8 @@ class GluOps {
         EXPECT_TRUE(e_.Lower(program::Glu{c.activation}, {gate, up}, {gated_}).ok());
         parts_ = {gate, up};
     }
-    // Floats of the result; and how many dispatches that took.
+    // The results of the separate ops and of the fused kernel; `dispatches` gets the latter's
+    // count.
     std::vector<float> OneByOne() { return Run(); }
     std::vector<float> AsOne(size_t* dispatches) {
         for (const ValueId id : {parts_[0], parts_[1], gated_}) e_.Poison(id);
@@ -69,7 +71,7 @@ class GluOps {
         const std::vector<float> up = e_.Floats(parts_[1]);
         return std::ranges::any_of(up, [](float value) { return !std::isnan(value); });
     }
-    // Whether the expert of an element's slot is here: others are written by nobody.
+    // Whether the expert of an element's slot is here: nobody writes the others.
     bool IsHeld(size_t element) const {
         if (c_.all == 0) return true;
         const int64_t expert = Ids()[element / static_cast<size_t>(c_.n)] - c_.first;
@@ -139,7 +141,8 @@ void ExpectBitsOfOps(const std::shared_ptr<gpu::Device>& device, const GluCase& 
     EXPECT_GE(numbers, static_cast<size_t>(c.n));
 }
 
-// (Compiling kernels is what takes the time; VulkanProducts.AllTypes decodes each type every day.)
+// (Compiling kernels takes most of the time; VulkanProducts.AllTypes decodes each type in the daily
+// run.)
 TEST(VulkanGlu, AllTypes) {
     WEFT_VULKAN(device);
     uint32_t seed = 400;
@@ -174,11 +177,11 @@ TEST(VulkanGlu, AllShapes) {
             ExpectBitsOfOps(device, c, seed);
         }
     }
-    // So many outputs that workgroups take more of them; an odd number.
+    // So many outputs that a workgroup takes several; an odd number.
     ExpectBitsOfOps(device, {.dtype = DType::kQ4_0, .n = 4099, .cols = 32}, 600);
 }
 
-// Types that differ: one by one, and of experts.
+// Different types: one by one, and in experts.
 TEST(VulkanGlu, TheGateOfAnotherType) {
     WEFT_VULKAN(device);
     uint32_t seed = 650;

@@ -1,4 +1,4 @@
-// Programs of the golden models, for tests of what a Vulkan device makes of them.
+// Programs of the golden models, for tests of how a Vulkan device executes them.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ struct GoldenName {
     bool experts = false;
 };
 
-// Models in Q8_0, whose products are in int8; and as wide as its blocks need.
+// Models in Q8_0, whose products are in int8, and as wide as the blocks require.
 inline support::TinyFile IntegerFile(const GoldenName& c) {
     support::TinyFile file;
     if (c.experts) {
@@ -31,7 +31,7 @@ inline support::TinyFile IntegerFile(const GoldenName& c) {
     }
     file.dtype = DType::kQ8_0;
     file.hyper.hidden = 160;
-    if (file.hyper.latent.rank > 0) {  // a row of the cache of three blocks, too
+    if (file.hyper.latent.rank > 0) {  // a row of the cache also has three blocks
         file.hyper.latent.value = file.hyper.latent.rope = file.hyper.rotary_dim = 32;
         file.hyper.head_dim = file.hyper.latent.nope + file.hyper.latent.rope;
     } else {

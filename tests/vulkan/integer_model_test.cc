@@ -1,4 +1,4 @@
-// Whole models whose products are in 8-bit integers, forced where a device is not fast at them.
+// Whole models whose products are in 8-bit integers, forced on devices that are not fast at them.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -33,7 +33,7 @@ class ModelOn {
     std::vector<float> Logits(std::span<const int32_t> tokens, size_t piece) {
         return rank_.Logits(tokens, piece);
     }
-    // The prompt and `count` tokens, each the likeliest.
+    // The prompt and `count` tokens, each the most likely one.
     std::vector<int32_t> Greedy(std::vector<int32_t> tokens, int count) {
         const program::ValueId logits = program_.Find("logits");
         std::vector<float> row(static_cast<size_t>(program_.value(logits).shape[1]));
@@ -83,9 +83,9 @@ void WriteAs(const std::string& type, const std::string& path) {
 }
 
 // Rounding to int8 moves an activation by 1/127 / sqrt(12) of its block's peak; sums over a layer
-// average that out, layers add it up: 3e-2 of the logits' length is what the CPU's kernels, which
-// round in the same way, are held to (jobs_test.py). Without it, the order of sums and the cache's
-// float16 are left.
+// average that out, layers add it up. The bound is that of the CPU's kernels, which round in the
+// same way (jobs_test.py): 3e-2 of the norm of the logits. Without rounding, only the order of sums
+// and the cache's float16 differ.
 constexpr double kRoundedModel = 3e-2, kUnroundedModel = 3e-3;
 
 TEST(VulkanIntegerModels, AreAsNearTheReferenceAsTheCpu) {
@@ -118,7 +118,7 @@ TEST(VulkanIntegerModels, AreAsNearTheReferenceAsTheCpu) {
     }
 }
 
-// The real model, where ./quickstart or ./test has brought it.
+// The real model, if ./quickstart or ./test has downloaded it.
 TEST(VulkanIntegerModels, SmolLm2SaysWhatTheReferenceSays) {
     WEFT_VULKAN(opened);
     if (!opened->description().integer_dot) GTEST_SKIP() << "no integer dot products";
@@ -129,7 +129,7 @@ TEST(VulkanIntegerModels, SmolLm2SaysWhatTheReferenceSays) {
     const std::string name = "vulkan:" + std::to_string(opened->description().index);
     DeviceOptions reference;
     reference.reference = true;
-    // Of 11 tokens, so that the prompt goes by tiles.
+    // 11 tokens, so that the prompt uses tiles.
     const std::vector<int32_t> prompt = {504, 3575, 282, 4649, 314, 7042, 30, 378, 3575, 282, 5443};
     const auto integers = Open(name, {}, {.arithmetic = kInt8Products}).value();
     EXPECT_EQ(ModelOn(integers, path).Greedy(prompt, 10),

@@ -1,5 +1,6 @@
-// Products in 8-bit integers on a GPU, forced where a device is not fast at them: against sums in
-// float64 over all quantized types, hostile activations. (integer_model_test.cc has whole models.)
+// Products in 8-bit integers on a GPU, forced on devices that are not fast at them: against sums in
+// float64 over all quantized types, and with extreme activations. (integer_model_test.cc tests
+// whole models.)
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -41,7 +42,8 @@ int64_t ColsOf(DType dtype, uint32_t seed) {
     return Info(dtype).block_elements * (1 + static_cast<int64_t>(seed % 3));
 }
 
-// Blocks of 32 that int8 holds exactly: integers times a power of two, the largest of them 127.
+// Blocks of 32 that int8 represents exactly: integers times a power of two, the largest of them
+// 127.
 std::vector<float> WholeValues(int64_t count, uint32_t seed) {
     std::mt19937 random(seed);
     std::vector<float> values(static_cast<size_t>(count));
@@ -56,9 +58,9 @@ std::vector<float> WholeValues(int64_t count, uint32_t seed) {
     return values;
 }
 
-// A product of a row of x and one of the weight in float64; `sizes` of the terms that kernels add:
-// those of codes and those of offsets by themselves, which may cancel. `rounding`: what rounding x
-// to int8 may move it by.
+// The product of a row of x and a row of the weight in float64. `sizes`: the sum of magnitudes of
+// the terms that kernels add; the terms of codes and of offsets are separate, and may cancel.
+// `rounding`: the largest error from rounding x to int8.
 struct BlockProduct {
     double value = 0, sizes = 0, rounding = 0;
 };
@@ -84,15 +86,16 @@ BlockProduct BlockProductOf(const RandomWeight& weight, int64_t row, std::span<c
         const double scale = static_cast<double>(parts.scale[k / kPartElements]);
         const double offset = static_cast<double>(parts.offset[k / kPartElements]);
         out.value += static_cast<double>(w[c]) * value;
-        // Sums of codes are of x as it was rounded, so by a block's peak.
+        // Sums of codes use the rounded x, so the error is proportional to a block's peak.
         out.sizes += (std::fabs(scale * parts.q[k]) + std::fabs(offset)) * peak;
         out.rounding += std::fabs(static_cast<double>(w[c])) * peak / 127;
     }
     return out;
 }
 
-// In float32 are, for each 16 columns, two products, and up to four sums; and the scale of x, off
-// by 2.5 units of a division. All are within 2^-24 of the terms' sizes each; denormals may be lost.
+// Operations in float32: for each 16 columns, two products and up to four sums; and the scale of x,
+// whose division is off by 2.5 units. Each is within 2^-24 of the terms' magnitudes; denormals may
+// be lost.
 double FloatBound(int64_t cols, double sizes) {
     return static_cast<double>(cols / 16 * 6 + 16) * 0x1p-24 * sizes +
            static_cast<double>(cols) * 0x1p-90;
@@ -107,7 +110,7 @@ std::vector<float> MultipliedBy(const std::shared_ptr<gpu::Device>& device,
     return test::Multiply(e, weight, x, bias);
 }
 
-// whole: x was exact in int8.
+// whole: x is exact in int8.
 void ExpectBlocksNear(const RandomWeight& weight, const std::vector<float>& x,
                       const std::vector<float>& bias, const std::vector<float>& y, bool whole) {
     const auto cols = static_cast<size_t>(weight.cols), n = static_cast<size_t>(weight.rows);
@@ -119,7 +122,7 @@ void ExpectBlocksNear(const RandomWeight& weight, const std::vector<float>& x,
             const double added = bias.empty() ? 0 : static_cast<double>(bias[r]);
             exact.value += added;
             exact.sizes += std::fabs(added);
-            // Half a step, and what the inverse of the scale is off by: 2.5 units of 127.
+            // Half a step, and the error of the inverse scale: 2.5 units of 127.
             const double bound = FloatBound(weight.cols, exact.sizes) +
                                  (whole ? 0 : exact.rounding * (0.5 + 127 * 6 * 0x1p-24));
             const double error = std::fabs(static_cast<double>(y[t * n + r]) - exact.value);
@@ -200,8 +203,8 @@ TEST(VulkanIntegers, RowsDoNotDependOnOthers) {
     }
 }
 
-// NaN and infinity are in all sums of their row, zeros and tiny numbers give nothing, and no other
-// row has other bits for them.
+// NaN and infinity reach all sums of their row, zeros and tiny numbers give 0, and the bits of
+// other rows do not change.
 TEST(VulkanIntegers, HostileRows) {
     WEFT_INTEGERS(device);
     for (const DType dtype : {DType::kQ4_0, DType::kQ4_K, DType::kQ8_0, DType::kQ3_K}) {
@@ -250,7 +253,7 @@ TEST(VulkanIntegers, OtherTypesAndTheReferenceStayInFloats) {
     EXPECT_EQ(e.dispatch_count(), 1u);
 }
 
-// Products of one x share its codes, until x is written.
+// Products of one x share its codes until x is written.
 TEST(VulkanIntegers, CodesAreMadeOnce) {
     WEFT_INTEGERS(device);
     const RandomWeight first(DType::kQ8_0, 9, 64, 1), second(DType::kQ4_0, 5, 64, 2);
@@ -269,7 +272,7 @@ TEST(VulkanIntegers, CodesAreMadeOnce) {
     multiply(in, w1, 9);
     multiply(in, w2, 5);
     EXPECT_EQ(e.dispatch_count(), 3u);
-    multiply(other, w2, 5);  // whose codes take the place of those of `in`
+    multiply(other, w2, 5);  // the codes of `other` replace those of `in`
     multiply(in, w2, 5);
     EXPECT_EQ(e.dispatch_count(), 7u);
     ASSERT_TRUE(e.Lower(program::Add{}, {in, in}, {in}).ok());
@@ -317,7 +320,7 @@ TEST(VulkanIntegers, AMatrixForEachHead) {
 
 // ---- Experts ------------------------------------------------------------------------------------
 
-// Row t chose experts of which two of three are held here, by slots and as a sum.
+// Row t chose experts, two of three of which are here; by slots and as a sum.
 void ExpectExperts(const std::shared_ptr<gpu::Device>& device, DType dtype, int64_t rows) {
     const int64_t used = 3, held = 4, first = 2, n = 19, cols = ColsOf(dtype, 0),
                   slots = rows * used;
@@ -331,7 +334,7 @@ void ExpectExperts(const std::shared_ptr<gpu::Device>& device, DType dtype, int6
     for (int64_t slot = 0; slot < slots; ++slot) {
         choice[static_cast<size_t>(slot)] =
             static_cast<int32_t>((slot / used * 5 + slot % used * 2) % 7);
-        // What nobody wrote.
+        // Slots that nobody wrote.
         if (matrix_of(slot) < 0) std::fill_n(x.begin() + slot * cols, cols, NAN);
     }
     const std::vector<float> factors = RandomValues(slots, 5);

@@ -1,4 +1,4 @@
-// Kernels of a device that takes long to compile them: whoever watches sees that it is at work.
+// Kernels of a device that compiles slowly: a watchdog sees that the device is working.
 #include <gtest/gtest.h>
 
 #include <condition_variable>
@@ -77,7 +77,7 @@ TEST(VulkanKernels, CompilingIsProgress) {
             EXPECT_GT(after, before);
             before = after;
         }
-        // A driver that never comes back is found out.
+        // A driver that never returns is detected.
         const int64_t much_later = now_ns + KernelCache::kMostCompileNs;
         EXPECT_EQ(kernels.progress(much_later), kernels.progress(2 * much_later));
         before = kernels.progress(much_later);
@@ -87,7 +87,7 @@ TEST(VulkanKernels, CompilingIsProgress) {
         EXPECT_EQ(kernels.progress(), before + (fails ? 0 : 1));
         EXPECT_EQ(kernels.progress(), kernels.progress());
     }
-    // One that is there is not compiled again.
+    // A kernel in the cache is not compiled again.
     EXPECT_TRUE(kernels.Get("map", {64, 1}, 16, 0).ok());
 }
 

@@ -22,17 +22,17 @@ using test::BenchEmitter;
 using test::PlainCache;
 using test::StepContents;
 
-// Two sequences, whose "keys" are the cached rows: the latent, behind it the key.
+// Two sequences, whose "keys" are the cached rows: the latent vector, followed by the key.
 struct LatentCase {
     int64_t rank = 0, rope = 0, heads = 0;
     AttentionShape shape;
     AttentionCase problem;
     PlainCache cache;
     std::vector<float> latent, key, q_latent, q_key;  // of the step's rows
-    int64_t top = 0;                                  // positions that are chosen; 0: all
+    int64_t top = 0;                                  // number of chosen positions; 0: all
     std::vector<int32_t> chosen;
 
-    // most: positions that are chosen; 0: all.
+    // most: number of chosen positions; 0: all.
     LatentCase(Random& random, int number, int64_t most = 0)
         : rank(most > 0 ? 96 : random.Pick<int64_t>({32, 96, 512})),
           rope(32 * random.Int(1, 2)),
@@ -53,7 +53,7 @@ struct LatentCase {
         }
         if (most > 0) Choose(random, most);
     }
-    // By random scores, and so many that some rows see fewer.
+    // Chooses by random scores; `most` is so large that some rows have fewer positions.
     void Choose(Random& random, int64_t most) {
         top = most;
         kernels::ForIndexRows(problem.sequences(), [&](int64_t, auto&, int64_t, int64_t keys) {
@@ -71,7 +71,7 @@ struct LatentCase {
         made.sequences = {{random.Int(0, 300), number % 2 == 0 ? 1 : 12}, {random.Int(0, 70), 2}};
         return made;
     }
-    // The step's own rows, too.
+    // Also writes the step's own rows.
     void WriteAll() {
         for (size_t s = 0; s < 2; ++s) {
             const Sequence& sequence = problem.sequences()[s];
@@ -96,9 +96,9 @@ struct LatentCase {
         }
         return expected;
     }
-    // The reference in float32 is off by as much as the GPU: twice the bound that AttentionCase
-    // derives for one of them, with rank + rope dims and at most 312 keys, and the GPU's exp.
-    // scale * sum |q k| of normal values is below 2 sqrt(dims).
+    // The float32 reference is off by as much as the GPU: twice the bound that AttentionCase
+    // derives for one of them, with rank + rope dims and at most 312 keys, plus the error of the
+    // GPU's exp. For normal values, scale * sum |q k| is below 2 sqrt(dims).
     double Bound() const {
         const double dims = static_cast<double>(rank + rope);
         const double score = (dims + 4) * kUlp * 2 * std::sqrt(dims);
@@ -154,7 +154,7 @@ TEST(VulkanLatent, OfChosenPositionsEqualsTheReference) {
     }
 }
 
-// Scores are whole numbers, the same in any order of sums, and many are equal.
+// Scores are integers, so any order of sums gives the same result, and many are equal.
 TEST(VulkanIndexer, ChoosesWhatTheReferenceChooses) {
     WEFT_VULKAN(device);
     Random random(9);

@@ -1,5 +1,5 @@
-// What takes long is cut, so that no driver's watchdog ends it: ops in parts, prompts of 32,000
-// tokens.
+// Long computations are split, so that no driver's watchdog ends them: ops in parts, prompts of
+// 32,000 tokens.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -47,8 +47,8 @@ TEST(VulkanParts, CoverAllWorkgroupsOnce) {
     }
 }
 
-// A llama of one layer whose attention, of a few hundred rows over 32,000 positions, is much more
-// than a submission may be on lavapipe.
+// A llama of one layer, whose attention of a few hundred rows over 32,000 positions far exceeds the
+// longest submission allowed on lavapipe.
 class LongPrompt : public testing::Test {
   protected:
     static constexpr int64_t kPositions = 32'000, kChunk = 512;
@@ -68,7 +68,7 @@ class LongPrompt : public testing::Test {
         options.target.wide_sums = false;
         program_ = support::Build(hyper_, *source_, {}, options)[0];
     }
-    // Submissions of at most so many seconds are aimed at.
+    // most_seconds: the target for the duration of a submission.
     void Compile(const std::shared_ptr<gpu::Device>& device, double most_seconds) {
         CompileOptions options;
         options.max_tokens = kChunk;
@@ -91,7 +91,7 @@ class LongPrompt : public testing::Test {
             ASSERT_TRUE(executable_->LoadWeight(static_cast<ValueId>(i), read).ok());
         }
     }
-    // A chunk of the prompt; the logits behind it.
+    // Runs a chunk of the prompt; returns the logits after it.
     std::vector<float> Run(int64_t position, int64_t rows) {
         std::vector<int32_t> tokens(static_cast<size_t>(rows)), positions(tokens.size());
         for (size_t i = 0; i < tokens.size(); ++i) {
@@ -119,9 +119,9 @@ class LongPrompt : public testing::Test {
     int64_t step_ = 0;
 };
 
-// The last chunks of such a prompt (in the night all of it), with the device's speed measured by
-// the first: amdgpu's watchdog is 2 s, submissions are aimed at a tenth of that. (The first steps
-// have kernels compiled within their submissions.)
+// The last chunks of such a prompt (in the nightly run, all of it), with the device's speed
+// measured on the first chunk: amdgpu's watchdog is 2 s, and the target for a submission is a tenth
+// of that. (The first steps compile kernels within their submissions.)
 TEST_F(LongPrompt, NoSubmissionIsLong) {
     WEFT_VULKAN(device);
     constexpr double kWatchdogSeconds = 2, kAim = 0.2;
@@ -148,7 +148,7 @@ TEST_F(LongPrompt, NoSubmissionIsLong) {
     std::printf("the longest submission: %.3f s, uncut %.3f s\n", longest, uncut);
 }
 
-// Cut or not, a chunk has the same bits.
+// A chunk has the same bits with and without splitting.
 TEST_F(LongPrompt, PartsChangeNoBits) {
     WEFT_VULKAN(device);
     constexpr int64_t kFar = 2048, kRows = 200;
@@ -157,12 +157,12 @@ TEST_F(LongPrompt, PartsChangeNoBits) {
     EXPECT_FALSE(std::isnan(whole[0]));
     Compile(device, 1e-9);
     EXPECT_EQ(Run(0, kRows), first);
-    // Other ranks see each part as a move.
+    // Each part counts as progress for other ranks.
     const int64_t before = executable_->progress();
     EXPECT_EQ(Run(kFar, kRows), whole);
     EXPECT_GT(executable_->progress() - before, 2 * static_cast<int64_t>(program_.ops.size()));
     EXPECT_EQ(Run(kFar, kRows), whole);
-    // A trace has a time for each op all the same.
+    // A trace still has one time for each op.
     executable_->SetTracing(true);
     EXPECT_EQ(Run(kFar, kRows), whole);
     const std::span<const OpTiming> timings = executable_->timings();

@@ -1,10 +1,10 @@
-// The loss of rows on a GPU, cut over ranks or not, its gradient, and the search for numbers that
+// The loss of rows on a GPU, split over ranks or not, its gradient, and the search for numbers that
 // are not finite, against float64.
 //
-// Bounds: u = 2^-24. exp(x) is good to (3 + 2 |x|) 2u of itself, and x - most is off by u of it, so
-// a term exp(-d) of the sum is off by (6 + 5 d) u exp(-d). All of them are off by 6 + 5 E(d) of
-// the sum, where E(d), the mean by softmax, is at most log(V), as the entropy is. An addition of
-// positive numbers rounds once.
+// Bounds: u = 2^-24. The error of exp(x) is (3 + 2 |x|) 2u of its result, and that of x - most is u
+// of its result, so a term exp(-d) of the sum is off by (6 + 5 d) u exp(-d). The sum of the terms
+// is off by 6 + 5 E(d) of itself, where E(d), the mean under softmax, is at most log(V), like the
+// entropy. Each addition of positive numbers rounds once.
 #include "vulkan/train_case.h"
 
 namespace weft::backend::vulkan {
@@ -15,7 +15,7 @@ using namespace test;
 struct LossCase {
     int32_t rows;
     int64_t vocabulary, skip;
-    std::vector<int64_t> parts;  // of ranks
+    std::vector<int64_t> parts;  // vocabulary columns of each rank
     float deviation;
     DType dtype = DType::kF32;
 };
@@ -28,7 +28,7 @@ const LossCase kLosses[] = {
     {3, 152064, 0, {152064}, 2},
 };
 
-// All of float64, and by how much float32 may be off.
+// All results in float64, and the error bounds of float32.
 struct Losses {
     Losses(const LossCase& c, const std::vector<float>& logits, const std::vector<int32_t>& targets)
         : all(static_cast<size_t>(c.rows)), error(all.size()) {
@@ -42,7 +42,8 @@ struct Losses {
                 p.push_back(std::exp(double{x[i]} - most) / sum);
                 p_error.push_back((6 + 5 * std::fabs(double{x[i]} - most)) * kUlp * p.back());
             }
-            // An invocation adds up at most V / 256 + 4 elements, then at most 256 parts are added.
+            // An invocation adds at most V / 256 + 4 elements, then at most 256 partial sums are
+            // added.
             const auto count = static_cast<double>(c.vocabulary);
             relative = (count / 256 + 260 + 6 + 5 * std::log(count)) * kUlp;
             const int32_t target = targets[row];
@@ -58,7 +59,7 @@ struct Losses {
     double relative = 0;
 };
 
-// The stats of all ranks, whose parts of the logits are values of their own, and the losses.
+// The statistics of all ranks, whose parts of the logits are separate values, and the losses.
 struct LossOfRanks {
     LossOfRanks(TrainEmitter& emitter, const LossCase& of, const std::vector<float>& logits,
                 const std::vector<int32_t>& wanted)
@@ -154,7 +155,7 @@ TEST(VulkanLoss, OfRowsCutOverRanks) {
     }
 }
 
-// A row whose target has nearly all of the probability: the logarithm near 1 has to be good.
+// A row whose target has a probability close to 1: the logarithm near 1 must be accurate.
 TEST(VulkanLoss, OfRowsThatAreSure) {
     WEFT_VULKAN(device);
     const LossCase c = {3, 8, 0, {8}, 0};

@@ -1,7 +1,7 @@
-// Stands before the loader, as libvulkan.so.1 on LD_LIBRARY_PATH, so that a test can take the GPU
-// away from one process of a job: WEFT_TEST_VULKAN names the true loader, WEFT_TEST_GPUS a folder.
-// Once there is a file `lost.PID` in it, this process's GPU is lost; `hangs.PID`: it does not
-// answer.
+// Takes the loader's place, as libvulkan.so.1 on LD_LIBRARY_PATH, so that a test can take the GPU
+// away from one process of a job: WEFT_TEST_VULKAN names the real loader, WEFT_TEST_GPUS a folder.
+// A file `lost.PID` in the folder makes the GPU of that process lost; `hangs.PID` makes it stop
+// answering.
 #include <dlfcn.h>
 #include <unistd.h>
 #include <vulkan/vulkan_core.h>
@@ -28,7 +28,7 @@ bool Happened(const char* what) {
     return ::access(path.c_str(), F_OK) == 0;
 }
 
-// A device that is lost runs nothing: what is destroyed after that is not in use.
+// A lost device runs nothing: objects destroyed after that are not in use.
 VkResult Lose() {
     true_idle(opened);
     return VK_ERROR_DEVICE_LOST;
@@ -49,7 +49,8 @@ VKAPI_ATTR VkResult VKAPI_CALL Wait(VkDevice device, const VkSemaphoreWaitInfo* 
 }
 
 VKAPI_ATTR VkResult VKAPI_CALL Counter(VkDevice device, VkSemaphore semaphore, uint64_t* value) {
-    // As on Mesa's drivers for AMD: what a reset ended counts as done, and only waits tell.
+    // As on Mesa's drivers for AMD: work that a reset ended counts as done, and only waits report
+    // the loss.
     if (Happened("lost")) true_idle(opened);
     const VkResult result = true_counter(device, semaphore, value);
     *value = done_before = Happened("hangs") ? done_before : *value;

@@ -1,5 +1,5 @@
 // Models with Mamba-2 layers on a Vulkan device (folders of tests/data/families) against the CPU's
-// reference kernels, in steps of any cut.
+// reference kernels, in steps of any partition.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -27,11 +27,11 @@ double ErrorOfMamba(const std::vector<float>& got, const std::vector<float>& wan
 
 class VulkanMamba : public testing::TestWithParam<const char*> {};
 
-// Norms of several groups and of one; units of ReLU squared; experts of fewer columns.
+// Norms of several groups and of one; MLPs with squared ReLU; experts of fewer columns.
 INSTANTIATE_TEST_SUITE_P(All, VulkanMamba, testing::Values("nemotronHLatent", "graniteHybrid"),
                          [](const auto& one) { return std::string(one.param); });
 
-// As VulkanExecutable has it: float32 throughout.
+// The same bound as in executable_test.cc: float32 throughout.
 constexpr double kMambaError = 5e-5;
 
 TEST_P(VulkanMamba, StepsOfAnyCutGiveTheReference) {

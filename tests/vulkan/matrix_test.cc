@@ -1,5 +1,5 @@
-// Tiles in f16 on a GPU's matrix units, which ordinary instructions stand for where there are none:
-// against sums in float64, and numbers that no f16 holds.
+// Tiles in float16 on a GPU's matrix units, which ordinary instructions emulate where there are
+// none: against sums in float64, and with numbers outside the range of float16.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -21,7 +21,7 @@ using test::RandomValues;
 using test::RandomWeight;
 using test::ValueId;
 
-// The units' own where there are some.
+// The device's own units, if it has any.
 Arithmetic MatrixArithmetic(const std::shared_ptr<gpu::Device>& device) {
     const bool own =
         device->description().cooperative_matrix && HasMatrixKernels(device->description());
@@ -30,7 +30,7 @@ Arithmetic MatrixArithmetic(const std::shared_ptr<gpu::Device>& device) {
     return arithmetic;
 }
 
-// Those whose emulation is built.
+// Types with an emulation.
 constexpr DType kMatrixTypes[] = {DType::kF16,   DType::kQ4_0, DType::kQ8_0,
                                   DType::kQ4_K,  DType::kQ6_K, DType::kIQ2_S,
                                   DType::kMXFP4, DType::kW4,   DType::kW8,
@@ -42,7 +42,7 @@ int64_t MatrixCols(DType dtype, uint32_t seed) {
                       : block * (1 + static_cast<int64_t>(seed % 3));
 }
 
-// At least what tile_matrix.glsl makes of a row's scales.
+// At least the bound that tile_matrix.glsl derives from a row's scales.
 double RowBound(const RandomWeight& weight, int64_t row) {
     const DTypeInfo& info = Info(weight.dtype);
     double most = 0;
@@ -68,9 +68,9 @@ struct HalfProduct {
     double value = 0, bound = 0;
 };
 
-// A driver may cut where it rounds to f16 (2^-10 of a number), and take for zero what is below
-// 2^-14, where the largest of a row is 2^14 at least. exact: both factors are halves as they are.
-// Sums are of float32 in some order, cut perhaps.
+// A driver may truncate when it rounds to float16 (2^-10 of a number), and flush to zero values
+// below 2^-14, where the largest of a row is at least 2^14. exact: both factors are exact in
+// float16. Sums are in float32 in any order, possibly truncated.
 HalfProduct HalfProductOf(const RandomWeight& weight, int64_t row, std::span<const float> x,
                           bool exact) {
     const std::span<const float> w = weight.Row(row);
@@ -119,7 +119,7 @@ void ExpectMatrixProducts(const RandomWeight& weight, const std::vector<float>& 
     }
 }
 
-// Tiles of 128 rows, which a GPU alone has room for.
+// Tiles of 128 rows, which fit only on a GPU.
 TEST(VulkanMatrix, LargeTiles) {
     WEFT_VULKAN(device);
     for (const DType dtype : {DType::kF16, DType::kQ8_0, DType::kQ4_K}) {
@@ -134,7 +134,7 @@ TEST(VulkanMatrix, LargeTiles) {
     }
 }
 
-// All shapes with some types, one with each (compiling kernels is what takes the time here).
+// All shapes with some types, one shape with each type (compiling kernels takes most of the time).
 TEST(VulkanMatrix, AllTypesAndShapes) {
     WEFT_VULKAN(device);
     uint32_t seed = 0;
@@ -153,7 +153,7 @@ TEST(VulkanMatrix, AllTypesAndShapes) {
     }
 }
 
-// Halves that need no rounding: the order of sums is all that is left.
+// Values exact in float16: only the order of sums differs.
 TEST(VulkanMatrix, HalvesAreExact) {
     WEFT_VULKAN(device);
     for (const int64_t rows : {9, 70}) {
@@ -181,7 +181,7 @@ TEST(VulkanMatrix, RowsDoNotDependOnOthers) {
     }
 }
 
-// Numbers beyond f16 at both ends, NaN and infinity.
+// Numbers outside the range of float16 at both ends, NaN and infinity.
 TEST(VulkanMatrix, HostileRows) {
     WEFT_VULKAN(device);
     const int64_t cols = 256, n = 21, rows = 12;
@@ -212,7 +212,7 @@ TEST(VulkanMatrix, HostileRows) {
     }
 }
 
-// Rows of weights of 2^20 and of 2^-20, as blocks can have them.
+// Rows of weights of 2^20 and of 2^-20, which blocks can represent.
 TEST(VulkanMatrix, WeightsBeyondHalves) {
     WEFT_VULKAN(device);
     const int64_t cols = 64, n = 5, rows = 10;
@@ -220,7 +220,7 @@ TEST(VulkanMatrix, WeightsBeyondHalves) {
     for (int64_t r = 0; r < n; ++r) {
         const float size = std::ldexp(1.0f, static_cast<int>(20 * (r % 3) - 20));
         for (size_t b = 0; b < static_cast<size_t>(cols / 32); ++b) {
-            // A scale and a zero point: float32 whose low byte is the zero point.
+            // A scale and a zero point: a float32 whose low byte is the zero point.
             std::byte* block = weight.blocks.data() +
                                static_cast<size_t>(r * RowBytes(DType::kW8, cols)) +
                                b * static_cast<size_t>(Info(DType::kW8).block_bytes);
@@ -263,7 +263,7 @@ TEST(VulkanMatrix, AMatrixForEachHead) {
     }
 }
 
-// Slots whose experts are here; what nobody wrote of others is NaN.
+// Slots whose experts are here; slots of other experts, which nobody wrote, are NaN.
 TEST(VulkanMatrix, Experts) {
     WEFT_VULKAN(device);
     const int64_t used = 3, held = 4, first = 2, n = 19, rows = 40;

@@ -1,4 +1,4 @@
-// A product on the device, of a weight and rows that a test made.
+// A product on the device of a weight and rows that a test created.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -10,15 +10,15 @@
 
 namespace weft::backend::vulkan::test {
 
-// An emitter for a step of as many rows as x (floats [rows, weight.cols]) has.
+// An emitter for a step with as many rows as x (floats [rows, weight.cols]).
 inline BenchEmitter EmitterFor(const std::shared_ptr<gpu::Device>& device,
                                const RandomWeight& weight, const std::vector<float>& x) {
     const int64_t rows = static_cast<int64_t>(x.size()) / weight.cols;
     return {device, StepShape{.rows = static_cast<int32_t>(rows)}};
 }
 
-// x * weight^T + bias, floats [rows, weight.rows]. bias: floats [weight.rows], or none. dispatches:
-// how many it took, where that is asked.
+// x * weight^T + bias, floats [rows, weight.rows]. bias: floats [weight.rows], or empty.
+// dispatches: if not null, gets the number of dispatches.
 inline std::vector<float> Multiply(BenchEmitter& e, const RandomWeight& weight,
                                    const std::vector<float>& x, const std::vector<float>& bias = {},
                                    size_t* dispatches = nullptr) {

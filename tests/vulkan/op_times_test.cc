@@ -1,4 +1,4 @@
-// When ops ran, as it is put together of a device's clock and the host's.
+// Times of ops, combined from the device's clock and the host's.
 #include "backend/vulkan/op_times.h"
 
 #include <gtest/gtest.h>
@@ -28,8 +28,8 @@ TEST(VulkanOpTimes, CountBackFromWhatTheHostHeard) {
     EXPECT_EQ(times.timings()[1].end_ns, 1000);
 }
 
-// The host slept through the end of the first submission: its ops, and that which goes on in the
-// second, were over earlier.
+// The host missed the end of the first submission: its ops, including the one that continues in the
+// second, ended earlier.
 TEST(VulkanOpTimes, WhatTheHostHeardLateWasOverBeforeTheNext) {
     OpTimes times;
     times.BeginStage();
@@ -40,11 +40,11 @@ TEST(VulkanOpTimes, WhatTheHostHeardLateWasOverBeforeTheNext) {
     ExpectInOrder(timings);
     EXPECT_EQ(timings[0].begin_ns, 510);
     EXPECT_EQ(timings[1].begin_ns, 560);
-    EXPECT_EQ(timings[1].end_ns, 910);  // with its second part
+    EXPECT_EQ(timings[1].end_ns, 910);  // including its second part
     EXPECT_EQ(timings[2].end_ns, 1010);
 }
 
-// What the host timed itself stays as it is.
+// Times that the host measured itself stay unchanged.
 TEST(VulkanOpTimes, AStageBeginsBehindWhatTheHostTimed) {
     OpTimes times;
     times.BeginStage();
@@ -59,7 +59,7 @@ TEST(VulkanOpTimes, AStageBeginsBehindWhatTheHostTimed) {
     EXPECT_EQ(times.timings()[2].begin_ns, 1520);
 }
 
-// A device that did not say when.
+// A device without timestamps.
 TEST(VulkanOpTimes, NothingIsNotedWithoutTimes) {
     OpTimes times;
     times.BeginStage();

@@ -1,34 +1,34 @@
-// Stands before the loader, as libvulkan.so.1 on LD_LIBRARY_PATH, and makes other GPUs of the first
-// device that the true loader lists (lavapipe): what they say of themselves is played, what they
-// compute is right. WEFT_TEST_VULKAN names the true loader, WEFT_TEST_GPUS the GPUs, apart by ';':
+// Takes the loader's place, as libvulkan.so.1 on LD_LIBRARY_PATH, and presents the first device
+// that the real loader lists (lavapipe) as other GPUs: their properties are simulated, their
+// results are right. WEFT_TEST_VULKAN names the real loader, WEFT_TEST_GPUS the GPUs, separated by
+// ';':
 //
 //     "discrete vram=512 window=64 without=shaderFloat16; integrated vram=64 host=32; cpu"
 //
-//     discrete, integrated, virtual, cpu   the kind; cpu is lavapipe as it is. virtual: all memory
-//                                 is the device's own, and some of it mapped
-//     name=X vendor=HEX           as the driver says it
-//     vram=MIB                    of device-local memory: on a card the host can't map it
-//     window=MIB                  of it, apart, what the host maps
-//     host=MIB                    of the host's memory
-//     used=MIB                    of vram, by other programs
+//     discrete, integrated, virtual, cpu   the kind; cpu is lavapipe unchanged. virtual: all memory
+//                                 is device-local, and some of it is mappable
+//     name=X vendor=HEX           as the driver reports them
+//     vram=MIB                    device-local memory: on a card, the host can't map it
+//     window=MIB                  a separate part of it that the host can map
+//     host=MIB                    host memory
+//     used=MIB                    vram used by other programs
 //     budget=0                    no VK_EXT_memory_budget
 //     buffer=MIB                  largest allocation
 //     without=FEATURE             shaderFloat16, shaderInt8, storageBuffer8BitAccess,
 //                                 storageBuffer16BitAccess, timelineSemaphore
-//     shared=BYTES invocations=N  of a workgroup
+//     shared=BYTES invocations=N  limits of a workgroup
 //     dot=fast, dot=none          products of packed int8
 //     timestamps=BITS             0: none
 //     subgroups=fixed             no VK_EXT_subgroup_size_control
 //     refuses=1                   vkCreateDevice fails
 //     promises=1                  allocations beyond a heap succeed, and the device is lost when
 //                                 they are used
-//     fails=N with=CODE           the N-th call (from 0) of a device that can fail does, as
-//     VkResult
-//                                 CODE (-4: the device is lost)
+//     fails=N with=CODE           the N-th call (from 0) of a device that can fail does, with the
+//                                 VkResult CODE (-4: the device is lost)
 //
-// Where WEFT_TEST_CALLS names a folder, each process leaves the number of such calls of each GPU in
+// If WEFT_TEST_CALLS names a folder, each process writes the number of such calls of each GPU into
 // it, as GPU.PID.
-// Memory begins with bytes 0xff, so that who reads what was not written reads NaN.
+// Memory is filled with bytes 0xff, so that a reader of memory that was not written reads NaN.
 #include <dlfcn.h>
 #include <unistd.h>
 #include <vulkan/vulkan_core.h>
@@ -79,7 +79,7 @@ struct Gpu {
     }
 };
 
-// What a piece of memory is.
+// A memory allocation.
 struct Held {
     Gpu* gpu = nullptr;
     uint32_t heap = 0;
@@ -104,7 +104,7 @@ struct State {
     PFN_vkGetBufferMemoryRequirements needs = nullptr;
     VkPhysicalDevice real = VK_NULL_HANDLE;
     std::vector<Gpu> gpus;
-    std::mutex mutex;  // of what follows, and of Gpu::held
+    std::mutex mutex;  // guards the following members, and Gpu::held
     std::map<VkDevice, Gpu*> devices;
     std::map<VkDeviceMemory, Held> held;
     std::atomic<int64_t> calls{0};  // of the devices of this process, which has one
@@ -118,7 +118,7 @@ struct State {
             << calls;
     }
 };
-// (Vulkan's calls are plain functions.)
+// (A global, because Vulkan calls are plain functions.)
 State& The() {
     static State state;
     return state;
@@ -160,7 +160,7 @@ void MakeGpus() {
     for (std::string one; std::getline(stream, one, ';');) The().gpus.push_back(MakeGpu(one));
 }
 
-// The part of a chain that has this type; or null.
+// The structure of this type in a pNext chain; or null.
 template <typename T>
 T* Part(void* chain, VkStructureType type) {
     for (auto* at = static_cast<VkBaseOutStructure*>(chain); at != nullptr; at = at->pNext) {
@@ -206,7 +206,7 @@ VKAPI_ATTR void VKAPI_CALL Properties(VkPhysicalDevice device, VkPhysicalDeviceP
     };
     set("shared", limits.maxComputeSharedMemorySize);
     set("invocations", limits.maxComputeWorkGroupInvocations);
-    // As another driver's, which is not asked for the version of Mesa.
+    // Reported as another driver's, so that Mesa's version is not checked.
     if (auto* driver = Part<VkPhysicalDeviceDriverProperties>(
             out->pNext, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_DRIVER_PROPERTIES)) {
         driver->driverID = VK_DRIVER_ID_NVIDIA_PROPRIETARY;
@@ -290,7 +290,7 @@ VKAPI_ATTR VkResult VKAPI_CALL Extensions(VkPhysicalDevice device, const char* l
 
 // ---- Calls that fail ----------------------------------------------------------------------------
 
-// Whether more of a heap is promised than it has.
+// Whether more of a heap is allocated than it has.
 bool IsOver(const Gpu& gpu) {
     const std::lock_guard lock(The().mutex);
     for (uint32_t heap = 0; heap < gpu.memory.memoryHeapCount; ++heap) {
@@ -299,7 +299,7 @@ bool IsOver(const Gpu& gpu) {
     return false;
 }
 
-// Whether this call is the one.
+// Whether this call must fail.
 bool Fails(Gpu* gpu, VkResult* with) {
     const int64_t number = The().calls++;
     if (gpu == nullptr || number != static_cast<int64_t>(gpu->Number("fails", ~uint64_t{0}))) {
@@ -329,7 +329,8 @@ struct Failing<Tag, VkResult(VKAPI_PTR*)(Types...)> {
     }
 };
 
-// (Those that wait are made as often as it takes, and would make numbers differ.)
+// (Waiting calls are excluded: how often they are made varies, so numbers would differ between
+// runs.)
 #define WEFT_TEST_FAILING(X)  \
     X(QueueSubmit)            \
     X(CreateSemaphore)        \
@@ -450,7 +451,7 @@ VKAPI_ATTR VkResult VKAPI_CALL Map(VkDevice device, VkDeviceMemory memory, VkDev
     return The().map(device, memory, at, bytes, flags, out);
 }
 
-// ---- Which of these stands for which call -------------------------------------------------------
+// ---- Which function replaces which call ---------------------------------------------------------
 
 template <typename Function>
 PFN_vkVoidFunction Instead(Function& place, PFN_vkVoidFunction found, Function mine) {

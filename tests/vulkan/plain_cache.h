@@ -1,4 +1,5 @@
-// A KV cache as a GPU has it, in host memory, and tables of a step: what tests of attention share.
+// A KV cache in the GPU's layout, in host memory, and the tables of a step: shared by tests of
+// attention.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +14,7 @@ namespace weft::backend::vulkan::test {
 using kernels::Sequence;
 using kernels::test::AttentionShape;
 
-// The tables of a step of these sequences, whose rows follow one another.
+// The tables of a step of these sequences, whose rows are consecutive.
 inline StepContents StepOf(const std::vector<Sequence>& sequences) {
     StepContents step;
     int32_t row = 0;
@@ -26,7 +27,7 @@ inline StepContents StepOf(const std::vector<Sequence>& sequences) {
     return step;
 }
 
-// A cache as a GPU has it, in host memory: NaN where nothing was written.
+// A cache in the GPU's layout, in host memory: NaN where nothing was written.
 struct PlainCache {
     std::vector<std::byte> bytes;
     kernels::KvCache cache;
@@ -35,7 +36,7 @@ struct PlainCache {
         bytes.assign(static_cast<size_t>(cache.PageStride() * pages), std::byte{0xff});
         cache.data = bytes.data();
     }
-    // Tokens [begin, end) of a sequence, of rows [tokens, kv_heads * columns].
+    // Writes tokens [begin, end) of a sequence, from rows [tokens, kv_heads * columns].
     void Write(const Sequence& sequence, const std::vector<float>& rows, int64_t begin,
                int64_t end) {
         for (int64_t unit = begin * cache.kv_heads; unit < end * cache.kv_heads; ++unit) {
@@ -48,10 +49,10 @@ struct PlainCache {
     }
 };
 
-// Beyond the roundings that AttentionCase counts: GLSL's exp(x) is off by (3 + 2 |x|) 2^-23 of its
-// result. A weight has up to three of them, x is the difference of two scores, and beyond 104 its
-// exp is 0. A soft cap's tanh is off by 20u of the cap more than AttentionCase says, which shifts a
-// score.
+// Beyond the roundings that AttentionCase counts: the error of GLSL's exp(x) is (3 + 2 |x|) 2^-23
+// of its result. A weight has up to three of them, x is the difference of two scores, and beyond
+// 104 its exp is 0. The error of a soft cap's tanh is 20u of the cap more than AttentionCase
+// assumes, which shifts a score.
 inline double MoreBound(const AttentionShape& shape, double most_score, double most_value) {
     const double x = std::min(2 * most_score, 104.0);
     return most_value * kernels::test::kUlp *

@@ -1,4 +1,4 @@
-// Products, tables and adapters on a GPU: against sums in float64, over all types of weights.
+// Products, table look-ups and adapters on a GPU: against sums in float64, over all weight types.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -20,7 +20,7 @@ using test::RandomWeight;
 using test::ValueId;
 
 // A float32 sum of `count` products in any order is off by at most count * 2^-24 times the sum of
-// their sizes; twice that holds the products' own roundings, and what flushed denormals lose.
+// their magnitudes; twice that includes the products' own roundings and flushed denormals.
 double SumBound(int64_t count, double sizes) {
     return 2 * static_cast<double>(count) * 0x1p-24 * sizes + static_cast<double>(count) * 0x1p-126;
 }
@@ -82,7 +82,8 @@ void ExpectShape(const std::shared_ptr<gpu::Device>& device, DType dtype, int64_
     ExpectProducts(weight, x, bias, Multiplied(device, weight, x, bias));
 }
 
-// Kernels with each type, all of them at night (compiling kernels is what takes the time here) ...
+// Kernels of each type, all of them in the nightly run (compiling kernels takes most of the time)
+// ...
 TEST(VulkanProducts, AllTypes) {
     WEFT_VULKAN(device);
     uint32_t seed = 0;
@@ -95,7 +96,7 @@ TEST(VulkanProducts, AllTypes) {
     }
 }
 
-// ... and all shapes with some.
+// ... and all shapes with some types.
 TEST(VulkanProducts, AllShapes) {
     WEFT_VULKAN(device);
     uint32_t seed = 0;
@@ -110,14 +111,14 @@ TEST(VulkanProducts, AllShapes) {
     }
 }
 
-// Many rows of the weight, of which workgroups then take more; the last of them has too few.
+// A weight of many rows, so that a workgroup takes several; the last workgroup has fewer.
 TEST(VulkanProducts, ManyRowsOfTheWeight) {
     WEFT_VULKAN(device);
     ExpectShape(device, DType::kQ4_0, 1, 2049, 64, 1);
     ExpectShape(device, DType::kF32, 1, 2051, 37, 2);
 }
 
-// Many columns, so that invocations have several units each.
+// Many columns, so that an invocation has several units.
 TEST(VulkanProducts, ManyColumns) {
     WEFT_VULKAN(device);
     uint32_t seed = 100;
@@ -132,7 +133,7 @@ TEST(VulkanProducts, ManyColumns) {
 }
 
 // A row has the same bits alone and among others: in steps of up to 8 rows, in the reference with
-// any number of rows, and in larger steps among themselves.
+// any number of rows, and in larger steps compared with each other.
 TEST(VulkanProducts, RowsDoNotDependOnOthers) {
     WEFT_VULKAN(device);
     for (const DType dtype : {DType::kF16, DType::kQ4_0, DType::kQ8_0, DType::kQ6_K}) {
@@ -161,10 +162,10 @@ TEST(VulkanProducts, RowsDoNotDependOnOthers) {
     }
 }
 
-// Where x passes through shared memory, and where it does not.
+// With and without passing x through shared memory.
 TEST(VulkanProducts, KindsOfDevicesGiveTheSameBits) {
     WEFT_VULKAN(device);
-    // (Of halves a unit is two fours of x: the second may lie behind the row.)
+    // (For float16, a unit is two quads of x: the second may be beyond the row.)
     for (const auto& [dtype, cols] : {std::pair<DType, int64_t>{DType::kF32, 1051},
                                       {DType::kF16, 1051},
                                       {DType::kBF16, 20},
@@ -243,8 +244,8 @@ TEST(VulkanProducts, AMatrixForEachHead) {
     }
 }
 
-// Two adapters of other ranks and types, in a step of four sequences: one without, one whose
-// adapter has no pair here.
+// Two adapters of different ranks and types, in a step of four sequences: one without an adapter,
+// one whose adapter has no pair here.
 TEST(VulkanProducts, AdaptersInTheirRowsAlone) {
     WEFT_VULKAN(device);
     const int64_t cols = 43, n = 70, rows = 9;
@@ -302,7 +303,7 @@ TEST(VulkanProducts, TypesWithoutAKernelAreRefused) {
     const ValueId x = e.AddFloats({kTokens, 256});
     const ValueId y = e.AddFloats({kTokens, 4});
     const ValueId w = e.AddWeight(DType::kQ4_0, {4, 256}, std::vector<std::byte>(4 * 8 * 18));
-    e.SetWeightType(w, DType::kF64);  // never in a file
+    e.SetWeightType(w, DType::kF64);  // a type that no file has
     const Status status = e.Lower(program::MatMul{}, {x, w}, {y});
     ASSERT_FALSE(status.ok());
     EXPECT_EQ(status.error().code, ErrorCode::kUnsupported);

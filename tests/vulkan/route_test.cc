@@ -1,4 +1,5 @@
-// A product that scores experts and the choice by it in one kernel: the bits of two.
+// A product that scores experts and the choice by these scores in one kernel: the bits of two
+// kernels.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -94,7 +95,7 @@ void ExpectBitsOfTwo(const std::shared_ptr<gpu::Device>& device, const RouteCase
         EXPECT_EQ(got.ids, want.ids);
         EXPECT_EQ(got.weights, want.weights);
     }
-    // (NaN, which what was poisoned would be, equals nothing.)
+    // (Memory that was not written is NaN, which equals nothing.)
     EXPECT_EQ(want.weights, want.weights);
 }
 

@@ -1,7 +1,7 @@
-// Ops of rows on a GPU against kernels/reference, over odd sizes and 1 to 70 rows.
+// Row ops on a GPU against kernels/reference, over odd sizes and 1 to 70 rows.
 //
-// Bounds: u = 2^-24 is one rounding. GLSL's exp is good to (3 + 2 |x|) 2^-23 of its result, its
-// division and square root to 5u; the reference's are better.
+// Bounds: u = 2^-24 is one rounding. The error of GLSL's exp is (3 + 2 |x|) 2^-23 of its result,
+// that of its division and square root 5u; the reference's errors are smaller.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -27,7 +27,7 @@ using test::StepContents;
 
 constexpr std::array<int32_t, 6> kRowCounts = {1, 2, 8, 9, 33, 70};
 
-// bound(i): of |got - expected| of element i.
+// bound(i): the bound of |got - expected| of element i.
 void ExpectClose(const std::vector<float>& got, const std::vector<float>& expected,
                  const std::function<double(size_t)>& bound, const std::string& what) {
     ASSERT_EQ(got.size(), expected.size()) << what;
@@ -52,7 +52,7 @@ std::string Sizes(int64_t rows, int64_t cols) {
     return std::to_string(rows) + " rows of " + std::to_string(cols);
 }
 
-// y = f(inputs) on the device, of activations of `cols` columns.
+// y = f(inputs) on the device, for activations of `cols` columns.
 template <typename Attributes>
 void RunMapOn(BenchEmitter& e, const Attributes& a, const std::vector<ValueId>& inputs, ValueId y,
               std::vector<float>& got) {
@@ -93,8 +93,8 @@ TEST(VulkanRows, ElementByElement) {
         Reference().scale(kernels::ScaleArgs{a.data(), expected.data(), rows, cols, 0.37f}, 0, 1);
         ExpectClose(got, expected, exact, "scale, " + Sizes(rows, cols));
 
-        // The argument's rounding and division move tanh by less than 6u of the result, exp and the
-        // last division by less than 20u.
+        // The argument's rounding and division change tanh by less than 6u of the result, exp and
+        // the last division by less than 20u.
         RunMapOn(e, program::SoftCap{5}, {in_a}, y(), got);
         Reference().soft_cap({a.data(), expected.data(), rows, cols, 5}, 0, 1);
         ExpectClose(
@@ -112,7 +112,7 @@ TEST(VulkanRows, ElementByElement) {
     }
 }
 
-// The logarithm is off by 3 roundings, of a part of the factor; the sum and the product by one
+// The logarithm is off by 3 roundings of its part of the factor; the sum and the product by one
 // each, and the reference's factor by one.
 TEST(VulkanRows, ScaleByPosition) {
     WEFT_VULKAN(device);
@@ -139,7 +139,7 @@ TEST(VulkanRows, ScaleByPosition) {
 }
 
 // The logarithm is off by 3 roundings, the product and the sum by one each; the reference's factor
-// by as much. The terms may cancel each other.
+// by as much. The terms may cancel.
 TEST(VulkanRows, ScaleHeads) {
     WEFT_VULKAN(device);
     Random random(10);
@@ -204,7 +204,7 @@ TEST(VulkanRows, GluOfEveryActivation) {
          {Activation::kSilu, Activation::kGeluTanh, Activation::kClampedSilu}) {
         for (const float deviation : {0.1f, 2.0f, 40.0f}) {
             const int32_t rows = random.Pick({1, 9, 33});
-            const int64_t cols = 97, slots = 3;  // [T, K, n], as of experts
+            const int64_t cols = 97, slots = 3;  // [T, K, n], as for experts
             BenchEmitter e(device, ShapeOf(rows));
             const std::vector<float> gate = random.Normals(rows * slots * cols, deviation);
             const std::vector<float> up = random.Normals(rows * slots * cols, deviation);
@@ -216,15 +216,15 @@ TEST(VulkanRows, GluOfEveryActivation) {
             Reference().glu(kernels::GluArgs{gate.data(), up.data(), rows * slots, cols, cols, cols,
                                              expected.data(), cols, activation, limit},
                             0, 1);
-            // The sigmoid of v is off by exp's (3 + 2 |v|) 2^-23 and some roundings; of GELU v
-            // itself has some more, each of which counts |v| times. An exp or a result below 2^-126
-            // may be 0.
+            // The sigmoid of v is off by exp's (3 + 2 |v|) 2^-23 and a few roundings; for GELU, v
+            // itself is off by a few more, each of which counts |v| times. An exp or a result below
+            // 2^-126 may be 0.
             const auto bound = [&](size_t i) {
                 const double g = gate[i];
                 double v = std::fabs(g);
                 if (activation == Activation::kClampedSilu) v *= 1.702;
                 if (activation == Activation::kGeluTanh) v = 1.6 * (v + 0.045 * v * v * v);
-                v = std::min(v, 88.0);  // beyond it exp is below 2^-126
+                v = std::min(v, 88.0);  // beyond it, exp is below 2^-126
                 const double lost = 0x1p-125 * std::fabs(g) * (std::fabs(double{up[i]}) + 1);
                 return (30 + 12 * v) * kUlp * std::fabs(expected[i]) + lost;
             };
@@ -264,8 +264,9 @@ TEST(VulkanRows, RmsNorm) {
                 if (!plain && apart) one.weight += at;
                 Reference().rms_norm(one, 0, 1);
             }
-            // Each sum of squares is off by group roundings at most, its root by half of that. So
-            // is each mean, of the largest size in its group, which the scale multiplies.
+            // Each sum of squares is off by at most `group` roundings, its root by half of that.
+            // Each mean is off by as much, relative to the largest magnitude in its group,
+            // multiplied by the scale.
             const double part = (static_cast<double>(group) + 20) * kUlp;
             const auto bound = [&](size_t i) {
                 if (!op.centered) return part * std::fabs(expected[i]);
@@ -353,10 +354,10 @@ TEST(VulkanRows, CopiesOfRowsAndColumns) {
     }
 }
 
-// The angles up to position 2^17 and beyond: the tables' entries are each off by u at most, which
-// the sum of two products adds up to 2 sqrt(2) u; the products and the sum round by 2u; the
-// reference by u. So a cosine is off by less than 6u of the magnitude, which each input carries
-// into the result, whose own roundings are 4 more on each side.
+// Angles up to position 2^17 and beyond. The tables' entries are each off by at most u, which the
+// sum of two products raises to 2 sqrt(2) u; the products and the sum round by 2u, the reference by
+// u. So a cosine is off by less than 6u of the magnitude, which each input carries into the result;
+// the result's own roundings are 4 more on each side.
 TEST(VulkanRows, Rope) {
     WEFT_VULKAN(device);
     Random random(6);
@@ -406,7 +407,7 @@ TEST(VulkanRows, Rope) {
     }
 }
 
-// That tests of other sizes (tests.cmake) do run with them.
+// Tests of other subgroup sizes (tests.cmake) do run with them.
 TEST(VulkanSubgroups, AreOfTheSizeThatIsTested) {
     WEFT_VULKAN(device);
     const char* const size = std::getenv("WEFT_TEST_SUBGROUP");

@@ -1,4 +1,4 @@
-// What compiled shaders keep to (shaders/shaders.h), as far as their SPIR-V shows it.
+// Rules that compiled shaders obey (shaders/shaders.h), as far as their SPIR-V shows.
 #include "shaders/shaders.h"
 
 #include <gtest/gtest.h>
@@ -14,11 +14,11 @@
 namespace weft::shaders {
 namespace {
 
-// Of the SPIR-V specification.
+// Numbers from the SPIR-V specification.
 constexpr uint32_t kHeadWords = 5, kOpExtInst = 12, kOpDecorate = 71;
 constexpr uint32_t kBuiltIn = 11, kSubgroupSize = 36, kUnpackHalf2x16 = 62;
 
-// Whether an instruction of the code is one of these: `test` gets its words.
+// Whether the code has an instruction for which `test`, given its words, is true.
 bool HasInstruction(std::span<const uint32_t> code,
                     const std::function<bool(std::span<const uint32_t>)>& test) {
     for (size_t at = kHeadWords; at < code.size();) {
@@ -47,7 +47,7 @@ bool ReadsSubgroupSize(std::span<const uint32_t> code) {
 
 TEST(VulkanShaders, ScalesOfBlocksMayBeSubnormalHalves) {
     if (Names().empty()) GTEST_SKIP() << "this weft has no shaders";
-    EXPECT_TRUE(UnpacksHalves(Find("matvec_f16")));  // elements: what is lost there is below 2^-14
+    EXPECT_TRUE(UnpacksHalves(Find("matvec_f16")));  // elements: the lost values are below 2^-14
     size_t seen = 0;
     for (const DTypeInfo& info : kDTypes) {
         for (const char* family : {"matvec", "matvec_dot", "tile", "tile_dot", "tile_matrix",
@@ -61,8 +61,8 @@ TEST(VulkanShaders, ScalesOfBlocksMayBeSubnormalHalves) {
     EXPECT_GT(seen, 100u);
 }
 
-// Invocations count themselves by gl_LocalInvocationIndex. (The stand-in for matrix units is for
-// tests alone.)
+// Invocations identify themselves by gl_LocalInvocationIndex. (The emulation of matrix units is for
+// tests only.)
 TEST(VulkanShaders, DoNotAskForTheSizeOfASubgroup) {
     if (Names().empty()) GTEST_SKIP() << "this weft has no shaders";
     EXPECT_TRUE(ReadsSubgroupSize(Find("tile_matrix_emulated_q8_0")));

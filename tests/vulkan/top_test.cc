@@ -1,4 +1,4 @@
-// The best of a row of logits on a GPU against TopOf: the same values and indices, in order.
+// The largest logits of a row on a GPU against TopOf: the same values and indices, in order.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -55,7 +55,7 @@ TEST(VulkanTop, EqualsTopOf) {
     }
 }
 
-// Few different values, among them both zeros and infinities, on both sides of borders.
+// Few different values, among them both zeros and infinities, on both sides of block boundaries.
 TEST(VulkanTop, OfEqualsTheLowestIndex) {
     WEFT_VULKAN(device);
     Random random(2);

@@ -1,5 +1,5 @@
-// What tests of training's Vulkan kernels share: values of any float type at any address, and
-// errors against float64.
+// Shared by tests of training's Vulkan kernels: values of any float type at any address, and errors
+// against float64.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -33,13 +33,13 @@ inline std::vector<float> RoundedTo(DType dtype, std::vector<float> values) {
     for (float& x : values) x = RoundedTo(dtype, x);
     return values;
 }
-// By how much a store of x may be off, as a part of x; float16 has subnormals below 2^-14.
+// The relative error of storing x; float16 has subnormals below 2^-14.
 inline double StoreError(DType dtype, double x) {
     if (dtype == DType::kBF16) return 0x1p-8 * std::fabs(x);
     return dtype == DType::kF16 ? 0x1p-11 * std::fabs(x) + 0x1p-25 : 0;
 }
 
-// error(i): by how much the kernel's float32 result may be off before it is stored.
+// error(i): the error bound of the kernel's float32 result before it is stored.
 inline void ExpectNear(const std::vector<float>& got, const std::vector<double>& expected,
                        DType dtype, const std::function<double(size_t)>& error,
                        const std::string& what) {
@@ -53,8 +53,8 @@ inline void ExpectNear(const std::vector<float>& got, const std::vector<double>&
     }
 }
 
-// An emitter whose values are elements of larger ones, `skip` elements behind a multiple of 256
-// bytes: so kernels that read four at once, and those that can't, have the same tests.
+// An emitter whose values are elements of larger ones, `skip` elements after a multiple of 256
+// bytes: so the same tests cover kernels that read four elements at once, and kernels that can't.
 class TrainEmitter : public BenchEmitter {
   public:
     TrainEmitter(const std::shared_ptr<gpu::Device>& device, StepShape shape, int64_t skip = 0)
@@ -62,7 +62,7 @@ class TrainEmitter : public BenchEmitter {
         set_trains(true);
     }
 
-    // Contents are rounded; none: all NaN.
+    // Adds a value with these contents, rounded; without contents: all NaN.
     ValueId Place(const program::Shape& shape_of, DType dtype,
                   const std::vector<float>& contents = {}) {
         const int64_t count = shape_of.Elements(shape().rows, shape().outputs);
@@ -79,7 +79,7 @@ class TrainEmitter : public BenchEmitter {
         return {all.begin() + value.base_begin, all.begin() + value.base_begin + count};
     }
 
-    // Lowers as an executor does, and runs.
+    // Lowers like an executor, and runs.
     template <typename Attributes>
     Status Do(const Attributes& attributes, std::vector<ValueId> inputs,
               std::vector<ValueId> outputs) {

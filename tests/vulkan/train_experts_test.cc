@@ -1,8 +1,8 @@
-// Gradients of the choice of experts, how a router shares out rows, and gates of rows, on a GPU
-// against float64.
+// Gradients of the choice of experts, the load of experts and its balance, and gates of rows, on a
+// GPU against float64.
 //
-// Bounds: u = 2^-24. A score exp(x - most) / sum is off by (6 + 5 |x - most|) u of itself, by what
-// its sum is off, which is less, and by 5u of the division.
+// Bounds: u = 2^-24. A score exp(x - most) / sum is off by (6 + 5 |x - most|) u of itself, by the
+// error of its sum, which is smaller, and by 5u of the division.
 #include <numeric>
 
 #include "vulkan/train_case.h"
@@ -37,10 +37,10 @@ Doubles ScoresOf(const std::vector<float>& logits, size_t row, size_t experts) {
     for (double& score : scores) score /= sum;
     return scores;
 }
-// Logits of a normal distribution of 2 are less than 20 apart here.
+// Logits of a normal distribution with deviation 2 differ by less than 20 here.
 constexpr double kScoreError = (6 + 5 * 20 + 80) * kUlp;
 
-// A router's operands; ids of a row differ.
+// A router's operands; the ids of a row are distinct.
 struct RouterOperands {
     RouterOperands(const RouterCase& c, Random& random) : rows(static_cast<size_t>(c.rows)) {
         logits = random.Normals(c.rows * c.experts, 2);
@@ -184,7 +184,7 @@ TEST(VulkanTrainExperts, LoadsAndTheirBalance) {
     }
 }
 
-// Without any rows that were counted there is nothing to divide by.
+// Without counted rows, there is no divisor.
 TEST(VulkanTrainExperts, TheBalanceOfNoRowsIsZero) {
     WEFT_VULKAN(device);
     TrainEmitter e(device, TrainShape(1));

@@ -1,4 +1,4 @@
-// Norms of any type, gradients that are sums over rows, and that of the embedding, on a GPU.
+// Norms of any type, gradients that are sums over rows, and the embedding's gradient, on a GPU.
 #include <numeric>
 
 #include "vulkan/train_case.h"
@@ -23,7 +23,7 @@ const NormCase kNorms[] = {
 };
 constexpr float kNormEps = 1e-5f;
 
-// A norm's operands, and what float64 makes of them.
+// A norm's operands, and the float64 results.
 struct NormOperands {
     NormOperands(const NormCase& of, Random& random) : c(of), cols(of.group * of.groups) {
         const int64_t count = c.rows * cols;
@@ -62,11 +62,11 @@ struct NormOperands {
     const NormCase& c;
     int64_t cols;
     std::vector<float> x, dy, weight, before;
-    Doubles y, dx, dx_size, dw, dw_size;  // _size: of the sums of magnitudes
+    Doubles y, dx, dx_size, dw, dw_size;  // _size: sums of magnitudes
 };
 
-// A sum of n products is off by n + 1 roundings of the sum of their magnitudes, s by half of the
-// roundings of its sum and some more.
+// A sum of n products is off by n + 1 roundings of the sum of their magnitudes; s by half of the
+// roundings of its sum and a few more.
 TEST(VulkanTrainGrads, Norms) {
     WEFT_VULKAN(device);
     Random random(11);
@@ -88,7 +88,7 @@ TEST(VulkanTrainGrads, Norms) {
         ExpectNear(
             e.Read(dx), norm.dx, c.y, [&](size_t i) { return 3 * part * norm.dx_size[i]; },
             "rms_norm_grad_input, " + text);
-        // After the gradient of the input, which leaves the inverses, and by itself.
+        // After the gradient of the input, which leaves the inverses, and without it.
         const auto rows = static_cast<double>(c.rows * c.groups);
         std::vector<float> first;
         for (const bool alone : {false, true}) {
@@ -106,7 +106,7 @@ TEST(VulkanTrainGrads, Norms) {
             EXPECT_TRUE(!alone || got == first) << text;  // and the same bits
             first = got;
         }
-        // In place of dy, or of x: what was noted of x is then of no use.
+        // In place, over dy or x: the saved statistics of x are then invalid.
         EXPECT_DONE(e.Do(program::RmsNormGradInput{kNormEps, c.group}, {dy, x, weight},
                          {c.dy == c.y ? dy : dx}));
     }
@@ -127,7 +127,7 @@ TEST(VulkanTrainGrads, NormsInPlaceForgetTheirInverse) {
         "in place of x");
     const ValueId dw = e.Place({c.group}, c.x, norm.before);
     EXPECT_DONE(e.Do(program::RmsNormGradWeight{kNormEps, c.group}, {dy, x, dw}, {dw}));
-    // x is the gradient now.
+    // x is now the gradient.
     NormOperands again(c, random);
     again.x = e.Read(x);
     again.dy = norm.dy;
@@ -172,7 +172,7 @@ TEST(VulkanTrainGrads, BiasesAreColumnSums) {
             EXPECT_TRUE(time == 0 || got == first);
             first = got;
         }
-        // A narrow gradient is rounded once.
+        // A gradient of 16 bits is rounded once.
         const ValueId narrow = e.Place({s.cols}, DType::kBF16, before);
         EXPECT_DONE(e.Do(program::BiasGrad{}, {in, narrow}, {narrow}));
         const auto rounded = RoundedTo(DType::kBF16, before);
@@ -194,8 +194,8 @@ std::vector<int32_t> OrderOf(const std::vector<int32_t>& tokens) {
     return order;
 }
 
-// Rows of a token are added in their order in float32, and then the table's row is rounded once: so
-// there is one right result.
+// The rows of a token are added in order in float32, and then the table's row is rounded once:
+// there is exactly one right result.
 TEST(VulkanTrainGrads, EmbeddingsAddUpTheRowsOfAToken) {
     WEFT_VULKAN(device);
     Random random(14);

@@ -1,8 +1,8 @@
-// Row ops of training on a GPU, of every type, against float64 or, where float32 has one right
-// result, its bits.
+// Row ops of training on a GPU, for every type, against float64 or, where float32 has exactly one
+// right result, its bits.
 //
-// Bounds: u = 2^-24 is one rounding of float32. GLSL's exp is good to (3 + 2 |x|) 2^-23 of its
-// result, its division and square root to 5u.
+// Bounds: u = 2^-24 is one rounding of float32. The error of GLSL's exp is (3 + 2 |x|) 2^-23 of its
+// result, that of its division and square root 5u.
 #include <numeric>
 
 #include "vulkan/train_case.h"
@@ -16,8 +16,8 @@ double SigmoidOf(double x) {
     return 1 / (1 + std::exp(-x));
 }
 
-// Sizes and types of one case of many: all of kernels that read quads, of tails, and of addresses
-// that no quad begins at.
+// Sizes and types of one case: kernels that read quads, tails, and addresses that are not aligned
+// to a quad.
 struct RowsCase {
     int32_t rows;
     int64_t cols, skip;
@@ -163,8 +163,8 @@ TEST(VulkanTrainRows, ElementByElement) {
         }
         expect(6, "scale_by_position");
 
-        // 4 t / (1 + t)^2 with t = exp(-2 |x / cap|): exp is off by (3 + 4 |x / cap|) 2u, of which
-        // the sum takes no more, and 2 |x / cap| by 8u of itself.
+        // 4 t / (1 + t)^2 with t = exp(-2 |x / cap|): exp is off by (3 + 4 |x / cap|) 2u, which the
+        // sum does not increase, and 2 |x / cap| by 8u of itself.
         EXPECT_DONE(e.Do(program::SoftCapGrad{5}, {in_b, in_a}, {y}));
         for (size_t i = 0; i < size; ++i) {
             const double slope = 1 / std::cosh(double{a[i]} / 5);
@@ -180,7 +180,7 @@ TEST(VulkanTrainRows, ElementByElement) {
     }
 }
 
-// act(gate), its slope, and the sum of magnitudes of the slope's two parts, in float64.
+// act(gate), its slope, and the sum of magnitudes of the slope's two terms, in float64.
 struct GateUnit {
     double value, slope, parts;
 };
@@ -198,13 +198,13 @@ GateUnit GateUnitOf(Activation activation, double gate) {
     const double s = SigmoidOf(u), rest = gate * slope * SigmoidOf(-u);
     return {gate * s, s * (1 + rest), s * (1 + std::fabs(rest))};
 }
-// The sigmoid of v is off by exp's (3 + 2 |v|) 2^-23 and some roundings; of GELU v itself has some
-// more, each of which counts |v| times.
+// The sigmoid of v is off by exp's (3 + 2 |v|) 2^-23 and a few roundings; for GELU, v itself is off
+// by a few more, each of which counts |v| times.
 double GateError(Activation activation, double gate) {
     double v = std::fabs(gate);
     if (activation == Activation::kClampedSilu) v *= 1.702;
     if (activation == Activation::kGeluTanh) v = 1.6 * (v + 0.045 * v * v * v);
-    return (30 + 12 * std::min(v, 88.0)) * kUlp;  // beyond it exp is below 2^-126
+    return (30 + 12 * std::min(v, 88.0)) * kUlp;  // beyond it, exp is below 2^-126
 }
 
 TEST(VulkanTrainRows, GluAndItsGradient) {
@@ -259,7 +259,7 @@ TEST(VulkanTrainRows, GluAndItsGradient) {
                        lost(i) * (1 + std::fabs(double{dout[i]}));
             },
             "dup, " + TextOf(c));
-        // The slope's two parts may cancel: each has the error of a sigmoid or two.
+        // The slope's two terms may cancel: each has the error of a sigmoid or two.
         ExpectNear(
             e.Read(to_gate), dgate, c.y,
             [&](size_t i) {
@@ -353,7 +353,7 @@ TEST(VulkanTrainRows, EmbeddingOfPlainTables) {
     }
 }
 
-// There and back again: each turn rounds once, and is off by the bound of rows_test.cc's Rope.
+// Rotation and its inverse: each rounds once, and is off by the bound of rows_test.cc's Rope.
 TEST(VulkanTrainRows, RopeThereAndBack) {
     WEFT_VULKAN(device);
     Random random(7);
@@ -428,7 +428,7 @@ TEST(VulkanTrainRows, ZeroesValuesOfAnyType) {
             const ValueId y = e.AddView({count}, base, skip);
             const Status lowered = e.Lower(program::Zero{}, {}, {y});
             ASSERT_TRUE(lowered.ok()) << lowered.error().message;
-            EXPECT_DONE(e.Run());  // fails where it wrote beyond
+            EXPECT_DONE(e.Run());  // fails if it wrote out of bounds
             const auto& all = static_cast<Emitter&>(e);
             for (const std::byte byte : e.Bytes(all.All(y))) ASSERT_EQ(byte, std::byte{0});
         }

@@ -1,6 +1,6 @@
-// Updates on a GPU against float64.
+// Optimizer updates on a GPU against float64.
 //
-// Bounds: u = 2^-24; GLSL's division and square root are good to 5u.
+// Bounds: u = 2^-24; the error of GLSL's division and square root is 5u.
 #include "tensor/dynamic_codes.h"
 #include "vulkan/train_case.h"
 
@@ -10,7 +10,7 @@ namespace {
 using namespace test;
 using program::UpdateRun;
 
-// Parts of a unit of `count` elements: tails, and beginnings that no quad has.
+// Parts of a unit of `count` elements: tails, and beginnings that are not aligned to a quad.
 struct UpdateCase {
     int64_t count, kept, skip;
     std::vector<UpdateRun> runs;
@@ -25,7 +25,7 @@ const UpdateCase kUpdates[] = {
     {4100, 4097, 0, {{3, 0, 4097, true}}, DType::kF32, DType::kF32, false, 1000},
 };
 
-// How many of these runs an element is of, and where it is kept.
+// An element of a run: its index in the weights, and in the optimizer's state.
 struct ElementPlace {
     int64_t own, kept;
     bool decays;
@@ -67,7 +67,7 @@ struct Optimizer {
         const auto own = static_cast<size_t>(at.own);
         return scale * gradient[own] + (at.decays ? l2 : 0) * weights[own];
     }
-    // Elements of no run keep their bits; a copy is the rounded weight.
+    // Elements outside all runs keep their bits; a copy is the rounded weight.
     void ExpectOthersKept() const {
         std::vector<bool> touched(weights.size());
         for (const ElementPlace& at : places) touched[static_cast<size_t>(at.own)] = true;
@@ -103,13 +103,13 @@ TEST(VulkanUpdate, Adam) {
             const auto t = static_cast<double>(c.number);
             for (const ElementPlace& at : o.places) {
                 const auto own = static_cast<size_t>(at.own), kept = static_cast<size_t>(at.kept);
-                // Constants are rounded to float32, as arguments of a kernel are.
+                // Constants are rounded to float32, like the arguments of a kernel.
                 const double g = o.Gradient(at, a.l2);
                 const double g_size =
                     std::fabs(o.scale * o.gradient[own]) + a.l2 * std::fabs(double{o.weights[own]});
                 const double right_m = a.beta1 * o.m[kept] + (1 - a.beta1) * g;
                 const double right_v = a.beta2 * o.v[kept] + (1 - a.beta2) * g * g;
-                // g is off by 4u of its size, 1 - beta by u of 1.
+                // g is off by 4u of its magnitude, 1 - beta by u of 1.
                 const double m_error = 8 * kUlp * (std::fabs(double{o.m[kept]}) + g_size);
                 const double v_error = 16 * kUlp * (o.v[kept] + g_size * g_size);
                 ASSERT_LE(std::fabs(m[kept] - right_m), m_error);
@@ -176,7 +176,7 @@ double DistanceOfNearest(const DynamicCodes& codes, double x) {
     return best;
 }
 
-// Codes of a run of whole blocks and a tail, whose word has bytes of nobody.
+// Codes of a run of whole blocks and a tail; the tail's last word has bytes outside the run.
 TEST(VulkanUpdate, AdamWithMomentsOfAByte) {
     WEFT_VULKAN(device);
     Random random(33);
@@ -232,7 +232,7 @@ TEST(VulkanUpdate, AdamWithMomentsOfAByte) {
         }
         ASSERT_NEAR(now_ms[b], m_most[b], 16 * kUlp * m_most[b]);
         ASSERT_NEAR(now_vs[b], v_most[b], 32 * kUlp * v_most[b]);
-        // No code is nearer by more than what float32 is off by.
+        // No other code is nearer by more than the error of float32.
         const double of_m = right_m[i] / m_most[b], of_v = right_v[i] / v_most[b];
         const double m_off = std::fabs(SignedCodes().value(code_of(now_m, i)) - of_m);
         const double v_off = std::fabs(UnsignedCodes().value(code_of(now_v, i)) - of_v);
@@ -242,7 +242,7 @@ TEST(VulkanUpdate, AdamWithMomentsOfAByte) {
     o.ExpectOthersKept();
 }
 
-// A sum of 3 million squares in two floats is as good as one in float64, whatever the order.
+// A sum of 3 million squares in two floats is as exact as one in float64, in any order.
 TEST(VulkanUpdate, SquaresAreAddedUpInTwoFloats) {
     WEFT_VULKAN(device);
     Random random(34);
@@ -297,7 +297,7 @@ TEST(VulkanUpdate, ScalarsAreOfTheUpdate) {
     EXPECT_EQ(memory[2], static_cast<float>(1 - std::pow(0.999, 5)));
     EXPECT_EQ(memory[3], static_cast<float>(std::pow(5, -0.8)));
     EXPECT_EQ(memory[4], 0.0f);
-    EXPECT_EQ(memory[6], -1.0f);  // asked for by nobody
+    EXPECT_EQ(memory[6], -1.0f);  // not requested
 }
 
 TEST(VulkanUpdate, RefusesWhatItDoesNotKeep) {

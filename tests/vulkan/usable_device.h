@@ -1,4 +1,4 @@
-// The Vulkan device that tests of whole Programs run on.
+// The Vulkan device for tests of whole Programs.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 
 namespace weft::backend {
 
-// The first that can be used; "", and why there is none.
+// The name of the first usable device; "" and the reason if there is none.
 inline std::string UsableName(std::string* why) {
     weft::test::PointAtLavapipe();
     *why = "the loader lists no device";

@@ -1,5 +1,5 @@
-// Weights for tests of products: all types that kernels take, random blocks of them, and what these
-// stand for.
+// Weights for tests of products: all types that kernels support, random blocks of them, and the
+// values that the blocks represent.
 #pragma once
 
 #include <cmath>
@@ -25,9 +25,9 @@ inline bool HasBook(DType dtype) {
 }
 
 struct RandomWeight {
-    // Elements of about 1 / sqrt(cols): random codes under a fixed scale in even seeds, rounded
-    // normal numbers of very different sizes a row (scales may be subnormal halves) in odd ones,
-    // where the type can be rounded to.
+    // Elements of about 1 / sqrt(cols): random codes under a fixed scale for even seeds; for odd
+    // seeds, if the type has an encoder, rounded normal numbers whose magnitudes differ greatly
+    // between rows (scales may be subnormal in float16).
     RandomWeight(DType type, int64_t row_count, int64_t col_count, uint32_t seed)
         : dtype(type), rows(row_count), cols(col_count) {
         const auto row_bytes = static_cast<size_t>(RowBytes(dtype, cols));

@@ -1,5 +1,5 @@
-// Planes hold what blocks hold: a mirror of src/shaders/types.glsl, in C++, gives the floats of
-// DequantizeRow, bit by bit. No device is needed.
+// Planes hold the same weights as blocks: a mirror of src/shaders/types.glsl, in C++, gives the
+// floats of DequantizeRow, bit by bit. No device is needed.
 #include "backend/vulkan/weights.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@
 namespace weft::backend::vulkan {
 namespace {
 
-// A row's planes, as the shader's WeightRow.
+// A row's planes, like the shader's WeightRow.
 struct PlanesOfRow {
     std::vector<std::byte> bytes[WeightLayout::kMostPlanes];
 
@@ -39,7 +39,7 @@ uint32_t EvenSignsOf(uint32_t bits) {
     return (bits & 127) | (static_cast<uint32_t>(std::popcount(bits & 127)) & 1) << 7;
 }
 
-// The entry of a code book that element i is of, and signs or offset: as grids.glsl.
+// The codebook entry of element i, and signs or offset: as in grids.glsl.
 struct GridEntry {
     uint32_t index = 0, signs = 0;
 };
@@ -116,7 +116,7 @@ struct ScaleAndOffset {
     float scale = 0, offset = 0;
 };
 
-// Of element i.
+// The scale and offset of element i.
 ScaleAndOffset ScaleOf(DType dtype, const PlanesOfRow& row, int64_t i) {
     const auto f = [](int value) { return static_cast<float>(value); };
     const int64_t unit = i / 32, block = i / 256, part = i / 16;
@@ -162,7 +162,7 @@ ScaleAndOffset ScaleOf(DType dtype, const PlanesOfRow& row, int64_t i) {
     }
 }
 
-// The integer of element i.
+// The integer code of element i.
 int IntegerOf(DType dtype, const PlanesOfRow& row, int64_t i) {
     const int64_t unit = i / 32, four = i % 32 / 4, byte = i % 4;
     const auto bits = [&](size_t plane, int width) {
@@ -260,7 +260,7 @@ TEST(Weights, PaddingIsZeros) {
     for (size_t i = 10; i < 16; ++i) EXPECT_EQ(row.bytes[0][i], std::byte{0});
 }
 
-// Bytes that a product reads: at most 6 % more than the file has; of TQ1_0 those of TQ2_0.
+// Bytes that a product reads: at most 6 % more than the file has; for TQ1_0, those of TQ2_0.
 TEST(Weights, TakeTheBytesOfTheFile) {
     for (const DType dtype : test::TakenTypes()) {
         const int64_t rows = 1024, cols = 4096;
