@@ -1,4 +1,4 @@
-# gpu_tests' own shaders, compiled as those of src/shaders are.
+# Shaders of gpu_tests, compiled like those of src/shaders.
 if(weft_shaders)
   set(test_shaders "")
   file(GLOB shaders CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/gpu/shaders/*.comp)

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""A Hugging Face Hub that misbehaves on request, over HTTPS, for tests/hub.
+"""An HTTPS server that acts as a Hugging Face Hub and misbehaves on request, for tests/hub.
 
     server.py FOLDER        writes FOLDER/ca.pem, prints "PORT CDN_PORT", serves until killed
 
-Two ports: the Hub, and another origin that it sends downloads to (its CDN). The content of a file
-is made up from its name and size. What is there and how it misbehaves is set by POST /control, a
-JSON object that replaces the one before (see State); GET /control returns what was counted.
+Two ports: the Hub, and another origin to which it redirects downloads (its CDN). The content of a
+file is generated from its name and size. POST /control sets the files and faults with a JSON object
+that replaces the previous one (see State); GET /control returns the counters.
 """
 import hashlib
 import http.server
@@ -25,7 +25,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 def content(name, size, salt=""):
-    """Bytes that no shift or swap of parts would reproduce."""
+    """Content that differs if parts are shifted or swapped."""
     block = hashlib.shake_256(f"{name} {salt}".encode()).digest(min(size, 1 << 20))
     out = bytearray()
     number = 0
@@ -82,7 +82,7 @@ def git_hash(data):
 
 
 def listed(file):
-    """The entry of a listing, made once."""
+    """The file's entry in a listing, computed once."""
     if "entry" in file:
         return file["entry"]
     data = file["data"]
@@ -158,7 +158,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.resolve(path[file.end():])
         return self.finish_with(404, b"{}", X_Error_Code="RepoNotFound")
 
-    def do_HEAD(self):  # as huggingface_hub asks
+    def do_HEAD(self):  # as huggingface_hub sends it
         self.do_GET()
 
     def tree(self, begin):
@@ -253,11 +253,11 @@ class Server(http.server.ThreadingHTTPServer):
     request_queue_size = 64
 
     def handle_error(self, request, client_address):
-        pass  # cut connections are what this is for
+        pass  # the tests break connections on purpose
 
 
 def make_certificates(folder):
-    """A CA, and a certificate by it for localhost."""
+    """Creates a CA, and a certificate signed by it for localhost."""
     def openssl(*words):
         subprocess.run(["openssl", *words], check=True, capture_output=True, cwd=folder)
 
@@ -282,14 +282,14 @@ def main():
     context.load_cert_chain(os.path.join(folder, "cert.pem"), os.path.join(folder, "key.pem"))
     for handler in (Handler, CdnHandler):
         server = Server(("127.0.0.1", 0), handler)
-        # The handshake is made by the connection's own thread, at its first read.
+        # The connection's own thread does the handshake, at its first read.
         server.socket = context.wrap_socket(server.socket, server_side=True,
                                             do_handshake_on_connect=False)
         server.socket.settimeout(None)
         PORTS.append(server.socket.getsockname()[1])
         threading.Thread(target=server.serve_forever, daemon=True).start()
     print(*PORTS, flush=True)
-    sys.stdin.read()  # until whoever started this is gone
+    sys.stdin.read()  # until the parent process ends
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-# What a test of weft pull puts in place of the C library's look-up of names.
+# Replaces the C library's host name look-up in a test of weft pull.
 add_library(slow_resolver MODULE ${CMAKE_CURRENT_LIST_DIR}/slow_resolver.cc)
 target_compile_options(slow_resolver PRIVATE -fno-sanitize=all)
 target_link_options(slow_resolver PRIVATE -fno-sanitize=all)
 add_dependencies(hub_tests slow_resolver)
 target_compile_definitions(hub_tests PRIVATE WEFT_SLOW_RESOLVER="$<TARGET_FILE:slow_resolver>")
-# The same for a file system without symbolic links.
+# Simulates a file system without symbolic links.
 add_library(no_symlinks MODULE ${CMAKE_CURRENT_LIST_DIR}/no_symlinks.cc)
 target_compile_options(no_symlinks PRIVATE -fno-sanitize=all)
 target_link_options(no_symlinks PRIVATE -fno-sanitize=all)

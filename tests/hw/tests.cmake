@@ -1,4 +1,4 @@
-# What a test of the power meter finds in place of NVIDIA's library.
+# Replaces NVIDIA's library in a test of the power meter.
 add_library(fake_nvml MODULE ${CMAKE_CURRENT_LIST_DIR}/fake_nvml.cc)
 target_compile_options(fake_nvml PRIVATE -fno-sanitize=all)
 target_link_options(fake_nvml PRIVATE -fno-sanitize=all)

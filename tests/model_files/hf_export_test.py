@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Folders that Weft writes, loaded by transformers: the same logits, the same token ids.
+"""Folders written by Weft and loaded by transformers give the same logits and token ids.
 
     tests/model_files/hf_export_test.py build/tests/model_files_tests build/weft [PACKAGES]
 
 HfExportTokenizer.ForTransformers of model_files_tests writes each family as a GGUF file and as a
-folder; `weft logits` computes the first, transformers the second. Exit status 77: transformers
-isn't there (it needs PyTorch, so it is not installed for this).
+folder; `weft logits` reads the first, transformers the second. Exit status 77: transformers is not
+installed (the tests do not install it, because it needs PyTorch).
 """
 import json
 import os
@@ -15,7 +15,7 @@ import tempfile
 
 TOKENS = [1, 260, 5, 17, 33, 200, 99, 7, 64, 12, 180, 3]
 TEXT = "It's 12345 words,\n\n  and <|im_end|> more: DON'T   stop "
-# Both compute in float32; sums of some hundred terms in another order.
+# Both compute in float32; sums of a few hundred terms differ in order.
 MOST = 2e-5
 
 

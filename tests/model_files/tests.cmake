@@ -1,4 +1,4 @@
-# Folders that Weft writes, loaded by transformers. Exit status 77: it isn't there.
+# Loads folders written by Weft into transformers. Exit status 77: transformers is not installed.
 find_program(PYTHON3 python3 REQUIRED)
 add_test(NAME model_files.hf_export COMMAND ${PYTHON3} ${CMAKE_CURRENT_LIST_DIR}/hf_export_test.py
   $<TARGET_FILE:model_files_tests> $<TARGET_FILE:weft> ${CMAKE_SOURCE_DIR}/build/python-packages)

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""bench/gpu.py runs to its end, with tiny sizes, and says what its figures are worth; weft bench
---power over sensors that are played, and without any.
+"""bench/gpu.py runs to its end with tiny sizes, and reports how reliable its figures are; weft
+bench --power with simulated sensors, and without any.
 
     bench_test.py BUILD [UNITTEST ARGUMENT...]
 
-Exit status 77: there is no Vulkan device to test with.
+Exit status 77: no Vulkan device can be used.
 """
 import json
 import os
@@ -29,7 +29,7 @@ def run(*words, root=None):
 
 
 def sensors(folder):
-    """An APU of 50 W, whose RAPL counter nobody may count as well."""
+    """An APU of 50 W, whose RAPL counter must not be counted in addition."""
     hwmon = pathlib.Path(folder) / "sys/class/hwmon/hwmon4"
     hwmon.mkdir(parents=True)
     for name, text in (("name", "amdgpu"), ("power1_average", "50000000"), ("in1_label", "vddnb")):
@@ -83,8 +83,8 @@ class Bench(unittest.TestCase):
                 done = run(*words, *layout, "-o", "json", root=root)
                 self.assertEqual(done.returncode, 0, done.stderr)
                 for row in json.loads(done.stdout):
-                    # Of two ranks of one host one counts. The ends of what is summed up and of
-                    # what is timed are a message apart.
+                    # Of two ranks of one host, one measures. The energy and the time are taken
+                    # one message apart.
                     self.assertEqual(len(row["power_sensors"]), 1, row)
                     self.assertIn("with its GPU", row["power_sensors"][0]["sensor"])
                     self.assertTrue(25 <= row["avg_watts"] <= 100, row)

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Whole jobs on a Vulkan device against the same on the CPU, with the model that is in the
-repository: answers, logits, layouts of ranks, a server with many requests at once, a rank that is
-killed. Lavapipe will do.
+"""Whole jobs on a Vulkan device against the same jobs on the CPU, with the model in the repository:
+answers, logits, layouts of ranks, a server with many requests at once, a rank that is killed.
+Lavapipe suffices.
 
     jobs_test.py PROGRAM [UNITTEST ARGUMENT...]
 
-Exit status 77: there is no Vulkan device to test with.
+Exit status 77: no Vulkan device can be used.
 """
 import concurrent.futures
 import http.client
@@ -29,11 +29,11 @@ from vulkan_device import MODEL, PATIENCE, SKIPPED, usable, validate  # noqa: E4
 
 QUESTIONS = ["What is 47 + 38?", "What is 12 * 7?", "What is 90 - 45?", "What is 6 + 6?",
              "What is 81 / 9?"]
-# Weights of 8 bits and fewer meet activations that the CPU rounds to 8 bits and a GPU may not:
-# some 1/127 / sqrt(12) of each, over a dozen layers of sums in which such errors average out.
+# For weights of 8 bits or fewer, the CPU rounds activations to 8 bits, and a GPU may not: an error
+# of about 1/127 / sqrt(12) of each, over a dozen layers of sums that average such errors out.
 ROUNDED = 3e-2
-# The reference kernels round no activations: what is left is the cache's float16 and the order of
-# sums.
+# The reference kernels do not round activations: only the cache's float16 and the order of sums
+# differ.
 UNROUNDED = 3e-3
 
 
@@ -103,8 +103,8 @@ class Jobs(unittest.TestCase):
     def test_sums_within_a_submission_have_the_bits_of_those_between(self):
         for words in (("--tp", "2"), ("--tp", "3", "--transport", "tcp"),
                       ("--tp", "2", "--pp", "2"), ("--tp", "2", "--wire", "bf16")):
-            # Few rows at a time: with many, no sum is within a submission. The built-in table: a
-            # measured one may have two_shot, which sends BF16 sums, rounded once more.
+            # Few rows at a time, because no sum is within a submission for many. The built-in
+            # table, because a measured one may use two_shot, which rounds BF16 sums once more.
             split, spin = (self.logits(*words, "--chunk", "4", "--net-table", "off", "--gpu-sum",
                                        how, device=DEVICE) for how in ("split", "spin"))
             self.assertEqual(split, spin, words)
@@ -125,7 +125,7 @@ class Jobs(unittest.TestCase):
                 self.assertLess(time.monotonic() - begin, PATIENCE / 4)
                 self.assertEqual(job.returncode, 3, said)
                 self.assertRegex(said, r"rank 1 \(host .*\) was lost")
-                # (A warning may say that exchanges were tried in vain: a device of the same cores.)
+                # (A warning may report failed exchanges: the device runs on the same cores.)
                 self.assertEqual(said.count("error:"), 1, said)
 
     def test_the_start_up_proof_compares_with_the_record_of_one_rank(self):
@@ -166,7 +166,7 @@ class Jobs(unittest.TestCase):
 
 
 class UnlikeDevices(unittest.TestCase):
-    """Stages on a GPU and on the processor; tensor ranks may not be."""
+    """Pipeline stages may run on a GPU and on the CPU; tensor ranks may not mix them."""
 
     def test_stages_have_no_sums_to_be_within_a_submission(self):
         said = answer(QUESTIONS[0], "--pp", "2", "--gpu-sum", "spin", device=f"{DEVICE},cpu")
@@ -189,7 +189,7 @@ class UnlikeDevices(unittest.TestCase):
                 self.assertEqual(answer(QUESTIONS[0], "--pp", "2", device=devices).stdout, one)
 
     def test_the_start_up_proof_knows_how_unlike_devices_round(self):
-        """With the record of either device, in both orders; damage is refused."""
+        """With the record of either device, in both orders; a damaged record is refused."""
         words = ("run", MODEL, "-p", QUESTIONS[0], "-n", "4")
         for alone in (DEVICE, "cpu"):
             with tempfile.TemporaryDirectory() as folder:

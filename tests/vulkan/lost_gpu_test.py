@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Whole jobs in which a rank's GPU is lost, or does not answer, while it decodes or trains
+"""Whole jobs in which a rank's GPU is lost, or stops answering, while the rank decodes or trains
 (lost_gpu.cc).
 
     lost_gpu_test.py PROGRAM LIBRARY [UNITTEST ARGUMENT...]
 
-Exit status 77: there is no Vulkan device to test with.
+Exit status 77: no Vulkan device can be used.
 """
 import json
 import os
@@ -26,7 +26,7 @@ TOKENS = 96
 
 
 class Job:
-    """A command on ranks whose GPUs can be taken away; ended with the `with`."""
+    """A command on ranks whose GPUs can be taken away; the end of the `with` block kills it."""
     ANSWER = ("run", MODEL, "--raw", "-p", "1 + 1 = 2, 2 + 2 = 4, ", "-n", str(TOKENS), "--temp",
               "0", "--ignore-eos", "--timeout-ms", str(TIMEOUT_MS))
 
@@ -52,7 +52,7 @@ class Job:
         self.folder.cleanup()
 
     def decodes(self):
-        """Until some of the answer is there: so many bytes of it that a step is behind."""
+        """Waits for part of the answer: enough bytes that a step has completed."""
         self.said += os.read(self.process.stdout.fileno(), 1)
         while len(self.said) < 8:
             more = os.read(self.process.stdout.fileno(), 1)
@@ -70,7 +70,7 @@ class Job:
         return time.monotonic()
 
     def end(self):
-        """Exit status, answer, messages."""
+        """Returns exit status, answer and messages."""
         out, err = self.process.communicate(timeout=PATIENCE)
         return self.process.returncode, (self.said + out).decode(), err.decode()
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What a rank on a GPU keeps in memory: its weights, its KV cache, and at most 300 MiB, from its
-start to its end, driver and compiled kernels included. A device that computes on the processor
-has its memory there, too; of one that does not, the host's part alone is seen.
+"""A rank on a GPU uses memory for its weights, its KV cache, and at most 300 MiB more, from its
+start to its end, driver and compiled kernels included. The test measures host memory: all of it
+for a device that computes on the CPU, only the host's part for any other.
 
     memory_test.py PROGRAM [UNITTEST ARGUMENT...]
 
-Exit status 77: there is no Vulkan device to test with.
+Exit status 77: no Vulkan device can be used.
 """
 import json
 import os
@@ -23,10 +23,10 @@ from vulkan_device import PATIENCE, SKIPPED, usable  # noqa: E402
 MIB = 1 << 20
 BESIDE = 300 * MIB
 CONTEXT, ANSWER = 2048, 24
-# SmolLM2-135M: layers, KV heads, columns of a head; its weights where there is no file of them.
+# SmolLM2-135M: layers, KV heads, columns of a head; its size if the file is absent.
 LAYERS, KV_HEADS, HEAD_DIM = 30, 3, 64
 SYNTHETIC = "synthetic:smollm2-135m:Q4_1"
-EMBEDDING = 49_152 * 576  # in Q8_0, all else in Q4_1
+EMBEDDING = 49_152 * 576  # in Q8_0, the rest in Q4_1
 SYNTHETIC_BYTES = EMBEDDING * 34 // 32 + (134_515_008 - EMBEDDING) * 5 // 8
 
 
@@ -38,7 +38,7 @@ def model():
 
 
 def memory_of(pid):
-    """Proportional set size, in bytes; 0: it has ended."""
+    """Proportional set size in bytes; 0: the process has ended."""
     try:
         for line in pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
             if line.startswith("Pss:"):
@@ -50,7 +50,7 @@ def memory_of(pid):
 
 class Memory(unittest.TestCase):
     def peaks(self, *words):
-        """The most that each process had, rank 0's first; what the ranks say of themselves."""
+        """The peak of each process, rank 0 first; and the sizes that the ranks report."""
         name, _ = model()
         command = [PROGRAM, "run", name, "--raw", "-p", "The capital of France is", "-n",
                    str(ANSWER), "--ignore-eos", "--temp", "0", "--ctx", str(CONTEXT), "--json",
@@ -71,7 +71,7 @@ class Memory(unittest.TestCase):
     def check(self, ranks, *words):
         peaks, told = self.peaks(*words)
         self.assertEqual((len(peaks), len(told)), (ranks, ranks))
-        # What they say is no excuse: by the file, and by the model's sizes.
+        # The bound uses the file and the model's sizes, not the reported sizes.
         self.assertLessEqual(sum(r["weight_bytes"] for r in told), 1.05 * model()[1])
         kv = 2 * 2 * LAYERS * KV_HEADS * HEAD_DIM * CONTEXT
         for r in told:

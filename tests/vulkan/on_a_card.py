@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Runs a test of whole jobs where the GPUs are two cards that are played (other_gpus.cc): the host
-maps nothing of their memory but a small window, which holds anything at first.
+"""Runs a test of whole jobs with two simulated cards as GPUs (other_gpus.cc): the host can map only
+a small window of their memory, which has arbitrary contents at first.
 
     on_a_card.py LIBRARY SCRIPT PROGRAM [ARGUMENT...]
 """

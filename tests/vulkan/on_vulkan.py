@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Runs a test of whole jobs on a Vulkan device: tests that start weft start it by a script that
-adds --device to what computes, where the test says no device itself. Lavapipe will do.
+"""Runs a test of whole jobs on a Vulkan device: tests start weft through a script that adds
+--device to commands that compute, unless the test sets a device itself. Lavapipe suffices.
 
     on_vulkan.py [--reference | --spin] WEFT CACHE COMMAND [ARGUMENT...]
 
-CACHE: a folder in which compiled kernels stay from one run to the next. "{}" in an argument is the
-script; gtest programs find it as WEFT_TEST_PROGRAM. --reference: with weft's --reference, for tests
-that want a row's bits in steps of any size. --spin: with --gpu-sum spin, which tests find as
-WEFT_TEST_GPU_SUM. Exit status 77: there is no device.
+CACHE: a folder that keeps compiled kernels between runs. "{}" in an argument stands for the script;
+gtest programs get its path as WEFT_TEST_PROGRAM. --reference: adds weft's --reference, for tests
+that require the same bits of a row in steps of any size. --spin: adds --gpu-sum spin, and sets
+WEFT_TEST_GPU_SUM for the tests. Exit status 77: no Vulkan device can be used.
 """
 import os
 import pathlib
@@ -19,7 +19,7 @@ import tempfile
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from vulkan_device import SKIPPED, keep_kernels, usable  # noqa: E402
 
-# Tests have no cache for weft itself (support/run_weft.h): here kernels are kept as for users.
+# Tests disable weft's own cache (support/run_weft.h); here kernels are cached as for users.
 SCRIPT = """#!/bin/sh
 export XDG_CACHE_HOME={cache}
 case " $* " in

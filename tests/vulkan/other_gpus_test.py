@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Whole jobs on GPUs that are played (other_gpus.cc): which one `--device auto` takes, cards whose
-memory the host does not map, APUs with two heaps, drivers that have less than others.
+"""Whole jobs on simulated GPUs (other_gpus.cc): the choice of `--device auto`, cards whose memory
+the host cannot map, APUs with two heaps, drivers with fewer features.
 
     other_gpus_test.py PROGRAM LIBRARY [UNITTEST ARGUMENT...]
 
-Exit status 77: there is no Vulkan device to test with.
+Exit status 77: no Vulkan device can be used.
 """
 import json
 import math
@@ -25,11 +25,11 @@ from vulkan_device import MODEL, PATIENCE, SKIPPED, machine_env, true_loader, us
 
 QUESTION = "What is 47 + 38?"
 ASK = ("run", MODEL, "--raw", "-p", QUESTION, "-n", "8", "--temp", "0", "--json")
-# As in jobs_test.py: what is left where no activations are rounded.
+# As in jobs_test.py: the difference if no activations are rounded.
 UNROUNDED = 3e-3
 ROUNDED = 3e-2
-# Lavapipe compiles a kernel where it first runs, within a submission: 1.1 s for the longest on an
-# idle machine of two cores, 4 s beside four busy loops. Another rank waits for that meanwhile.
+# Lavapipe compiles a kernel at its first run, within a submission: 1.1 s for the largest on an idle
+# machine with two cores, 4 s beside four busy loops. Another rank waits meanwhile.
 WHILE_COMPILED = ("--timeout-ms", "30000")
 
 
@@ -49,7 +49,7 @@ class Machine:
         return done
 
     def answer(self, *words, **env):
-        """The text, what each rank computed on, and what was said."""
+        """Returns the text, the device of each rank, and the messages."""
         done = self.run(*ASK, *words, **env)
         found = json.loads(done.stdout)
         return found["text"], [rank["device"] for rank in found["ranks"]], done.stderr
@@ -64,10 +64,11 @@ class Machine:
 
 
 def compile_first():
-    """Lavapipe compiles a kernel where it first runs, within a submission: those of a step take 4 s
-    on an idle machine of two cores where Mesa has kept none, of the 10 s that a card has for a
-    submission (pace.cc). On a busy one that is too little; what was compiled until then is kept,
-    so that another try goes further. What still fails fails in the tests."""
+    """Runs all kernels once: lavapipe compiles a kernel at its first run, within a submission.
+
+    Without Mesa's cache, the kernels of a step take 4 s on an idle machine with two cores; a card's
+    submission may take 10 s (pace.cc). On a busy machine that may not suffice; kernels compiled so
+    far are cached, so the next attempt gets further. Remaining failures appear in the tests."""
     tokens = ",".join(["3"] * 24)
     small = os.path.join(FOLDER, "q8_first.gguf")
     Machine("cpu").run("quantize", MODEL, small, "Q8_0")
@@ -89,12 +90,12 @@ def apart(got, want):
 
 
 class Training(unittest.TestCase):
-    """`weft train --device auto`: the GPU that each rank has, if all fit."""
+    """`weft train --device auto`: the GPU of each rank, if all fit."""
     WORDS = ("train", MODEL, "--data", "synthetic:random-tokens:40:16", "--seq-len", "48",
              "--no-output", "--dtype", "f32", "--lr", "1e-3", "--steps", "2", "--json")
 
     def trained(self, gpus, *words):
-        """The devices of all ranks, the losses, and what was said."""
+        """Returns the devices of all ranks, the losses, and the messages."""
         done = Machine(gpus).run(*self.WORDS, "--device", "auto", *words)
         *_, step, result = map(json.loads, done.stdout.splitlines())
         return result["devices"], step["loss"], done.stderr
@@ -183,7 +184,7 @@ class Auto(unittest.TestCase):
                            ("integrated; cpu; discrete", "vulkan:2"), ("integrated", "vulkan:0")):
             devices, said = self.chosen(gpus)
             self.assertEqual(devices, [want], f"{gpus}: {said}")
-            self.assertNotIn("auto", said, gpus)  # nothing that a user would have to know
+            self.assertNotIn("auto", said, gpus)  # nothing that the user must know
 
     def test_what_a_user_says_counts(self):
         self.assertEqual(self.chosen("discrete", "--device", "cpu")[0], ["cpu"])
@@ -203,10 +204,10 @@ class Auto(unittest.TestCase):
             devices, said = self.chosen(gpus)
             self.assertEqual(devices, [want], said)
             self.assertRegex(said, r"--device auto does not take vulkan:0: .* MiB .* are free")
-        # A draft model has to fit, too.
+        # A draft model must also fit.
         text, devices, _ = Machine("discrete vram=1").answer("--draft", MODEL)
         self.assertEqual((text, devices), (WANT, ["cpu"]))
-        # Who names it is refused.
+        # Naming it is an error.
         said = Machine("discrete vram=1").run(*ASK, "--device", "vulkan", status=1).stderr
         self.assertRegex(said, r"weights \d+ MiB \+ KV cache \d+ MiB .* free")
 
@@ -222,7 +223,7 @@ class Auto(unittest.TestCase):
             self.assertIn(why, said)
 
     def test_what_no_kernel_uses_is_not_asked_for(self):
-        # As NVIDIA's Pascal and AMD's Polaris have it.
+        # The features of NVIDIA's Pascal and AMD's Polaris.
         for word in ("without=shaderFloat16", "without=shaderInt8",
                      "without=storageBuffer8BitAccess"):
             self.assertEqual(self.chosen(f"discrete {word}")[0], ["vulkan:0"], word)
@@ -293,7 +294,7 @@ class Ranks(unittest.TestCase):
 
 
 class Kinds(unittest.TestCase):
-    """What is computed is the same, whatever memory and drivers are like."""
+    """Results do not depend on the layout of memory or on the driver's features."""
 
     def test_cards_and_apus_have_the_bits_of_each_other(self):
         want = Machine("cpu").logits("--reference", "--device", "cpu")
@@ -314,7 +315,7 @@ class Kinds(unittest.TestCase):
         self.assertTrue(Machine("discrete dot=fast").logits("--exact", model=small) == bits)
 
     def test_tensor_ranks_that_round_to_int8(self):
-        """In steps of few rows, whose kernels make the rounded rows beside their results."""
+        """In steps of few rows, whose kernels also write their results rounded to int8."""
         small = os.path.join(FOLDER, "q8_ranks.gguf")
         Machine("cpu").run("quantize", MODEL, small, "Q8_0")
         cards = "discrete dot=fast; discrete dot=fast"
@@ -325,7 +326,7 @@ class Kinds(unittest.TestCase):
         one = Machine("discrete dot=fast").logits(*few, model=small)
         self.assertFalse(one == Machine("discrete").logits(*few, model=small))
         self.assertTrue(apart(split, one) <= ROUNDED)
-        # A trace looks at each op by itself, and sees the same.
+        # A trace runs each op separately, with the same results.
         machine = Machine("discrete dot=fast")
         ask = ["run", small, *ASK[2:]]
         path = os.path.join(machine.folder, "trace.json")
@@ -333,11 +334,11 @@ class Kinds(unittest.TestCase):
                          json.loads(machine.run(*ask).stdout)["text"])
 
     def test_an_apu_lends_both_its_heaps(self):
-        """RADV calls a third of what an APU has for its GPU the host's."""
+        """RADV reports a third of an APU's GPU memory as host memory."""
         said = Machine("integrated vram=1 host=1").run(*ASK, "--device", "vulkan", status=1).stderr
         needed = int(re.search(r"= (\d+) MiB \(\d+ bytes\)", said).group(1))
         for budget in ("", "budget=0", "promises=1"):
-            # Of the first heap the weights take most; activations go to the other.
+            # The weights take most of the first heap; activations go to the other.
             gpus = f"integrated vram=4 host={needed + 76} {budget}"
             text, devices, said = Machine(gpus).answer()
             self.assertEqual((text, devices), (WANT, ["vulkan:0"]), said)
@@ -418,15 +419,15 @@ class Shares(unittest.TestCase):
 
 
 class Failures(unittest.TestCase):
-    """A driver that fails at any call of a rank, in whatever the rank does: an error with words
-    comes of it, on all ranks, in time."""
+    """A driver that fails at any call of a rank, in any phase: all ranks end in time, with an error
+    message."""
     MODES = {"split": ("--tp", "2", "--gpu-sum", "split"),
              "spin": ("--tp", "2", "--gpu-sum", "spin"),
              "stages": ("--pp", "2"),
              "draft": ("--draft", MODEL, "--draft-always", "--draft-tokens", "3")}
 
     def calls(self, words):
-        """How many calls each of two cards sees."""
+        """Returns the number of calls to each of two cards."""
         machine = Machine("discrete; discrete")
         machine.run(*ASK, *words, "--device", "vulkan", WEFT_TEST_CALLS=machine.folder)
         found = {}
@@ -442,7 +443,7 @@ class Failures(unittest.TestCase):
             self.assertEqual(len(calls), 1 if mode == "draft" else 2, mode)
             for gpu, count in calls.items():
                 self.assertGreater(count, 60)
-                # At both ends, and between.
+                # At both ends, and in between.
                 some = (1, count // 3, count * 2 // 3, count - 2)
                 for at in range(0, count, 7) if nightly else some:
                     code = (-4, -2, -13)[turn % 3]
@@ -456,11 +457,11 @@ class Failures(unittest.TestCase):
         done = subprocess.run([PROGRAM, *ASK[:-1], *words, "--device", "vulkan", "--timeout-ms",
                                "5000"], capture_output=True, text=True, timeout=PATIENCE,
                               env=Machine(gpus).env)
-        # (What a trace or a trial would tell may be done without.)
+        # (A trace or a trial is optional: its failure is not an error.)
         if done.returncode == 0:
             self.assertEqual(done.stdout.strip(), WANT, done.stderr)
             return
-        # A step that can't be handed over has lost its device, whatever the reason.
+        # A step that can't be submitted counts as a lost device, for any reason.
         lost = code == -4 or "has lost its device" in done.stderr
         self.assertEqual(done.returncode, 3 if lost else 1, done.stderr)
         self.assertEqual(done.stderr.count("error: "), 1, done.stderr)

@@ -1,7 +1,7 @@
-# All kernels with one size of subgroups are 6 CPU minutes of lavapipe, and three sizes run at once.
+# All kernels with one subgroup size take 6 CPU minutes on lavapipe, and three sizes run at once.
 math(EXPR night_seconds "3 * ${WEFT_TEST_SECONDS}")
 
-# Whole jobs on a Vulkan device. Exit status 77: there is none.
+# Whole jobs on a Vulkan device. Exit status 77: no device can be used.
 find_program(PYTHON3 python3 REQUIRED)
 function(vulkan_job name)
   cmake_parse_arguments(job "" "" "COMMAND;CONFIGURATIONS" ${ARGN})
@@ -17,7 +17,7 @@ function(vulkan_job name)
     ENVIRONMENT_MODIFICATION LD_LIBRARY_PATH=path_list_prepend:${WEFT_LAVAPIPE}/lib)
 endfunction()
 set(here ${CMAKE_CURRENT_LIST_DIR})
-# Every day one job of each kind; at night all of them.
+# Daily: one job of each kind; nightly: all of them.
 vulkan_job(jobs COMMAND ${here}/jobs_test.py $<TARGET_FILE:weft>
   Jobs.test_answers_are_those_of_the_cpu Jobs.test_logits_are_near_those_of_the_reference
   Jobs.test_layouts_hold_the_same_bits_and_are_near_one_rank
@@ -32,7 +32,7 @@ if(NOT WEFT_SANITIZE)  # a sanitizer's own memory is not ours
   vulkan_job(memory COMMAND ${here}/memory_test.py $<TARGET_FILE:weft>)
 endif()
 
-# weft as -DWEFT_VULKAN=OFF builds it: the same objects, with src/gpu/none.cc and no shaders.
+# weft as built by -DWEFT_VULKAN=OFF: the same objects, with src/gpu/none.cc and no shaders.
 set(without_vulkan weft)
 if(weft_shaders)
   set(without_vulkan weft_without_vulkan)
@@ -44,8 +44,8 @@ add_test(NAME vulkan.without
   COMMAND ${PYTHON3} ${here}/without_test.py $<TARGET_FILE:${without_vulkan}>)
 set_tests_properties(vulkan.without PROPERTIES LABELS vulkan TIMEOUT ${WEFT_TEST_SECONDS})
 
-# Kernels with subgroups of other sizes than this processor's: lavapipe's are as wide as it is told.
-# Each size has a cache of its own: Mesa's takes code of one for that of another.
+# Kernels with other subgroup sizes than this CPU's: lavapipe's size can be set. Each size has a
+# separate cache, because Mesa's does not distinguish their code.
 function(subgroups_test name size bits filter)
   add_test(NAME vulkan.${name} COMMAND vulkan_tests --gtest_filter=VulkanSubgroups.*:${filter} ${ARGN})
   set_tests_properties(vulkan.${name} PROPERTIES LABELS vulkan TIMEOUT ${night_seconds}
@@ -65,7 +65,7 @@ foreach(width 4:128 8:256 16:512)
     CONFIGURATIONS nightly)
 endforeach()
 
-# Loaders before the true one: a GPU that is taken away from a rank; GPUs that are played.
+# Loaders in front of the real one: a GPU that is taken away from a rank; simulated GPUs.
 if(weft_shaders)
   foreach(loader lost_gpu other_gpus)
     add_library(${loader} MODULE ${here}/${loader}.cc)
@@ -87,19 +87,19 @@ if(weft_shaders)
     Files.test_the_same_run_twice_writes_the_same_bytes)
   vulkan_job(training_of_all_kinds COMMAND ${training} ManyCurves Layouts Files Drivers
     CONFIGURATIONS nightly)
-  # Weights through staging, pages that are copied, what is read back: on cards.
+  # On cards: weights through staging buffers, copied pages, values read back.
   set(jobs_on_a_card ${here}/on_a_card.py $<TARGET_FILE:other_gpus> ${here}/jobs_test.py
     $<TARGET_FILE:weft>)
   vulkan_job(serving_on_a_card COMMAND ${jobs_on_a_card} Serving)
-  # (Not what polls: a card that is played has no cores of its own.)
+  # (Not tests that poll: a simulated card has no cores of its own.)
   vulkan_job(jobs_on_a_card COMMAND ${jobs_on_a_card} UnlikeDevices Jobs.test_perplexity
     Jobs.test_answers_are_those_of_the_cpu Jobs.test_logits_are_near_those_of_the_reference
     Jobs.test_layouts_hold_the_same_bits_and_are_near_one_rank
     Jobs.test_the_start_up_proof_compares_with_the_record_of_one_rank CONFIGURATIONS nightly)
 endif()
 
-# Tests of whole jobs that are there for the CPU. What is left out asks for the CPU's bits: a row of
-# a GPU has others in steps of more than 8 rows (docs/gpu.md).
+# Tests of whole jobs that also run on the CPU. Excluded tests require the CPU's bits: on a GPU, a
+# row has different bits in steps of more than 8 rows (docs/gpu.md).
 set(on_vulkan_words $<TARGET_FILE:weft> ${CMAKE_BINARY_DIR}/vulkan-cache)
 set(on_vulkan ${here}/on_vulkan.py ${on_vulkan_words})
 function(on_vulkan_test name filter)
@@ -114,12 +114,12 @@ on_vulkan_test(faults "Faults.*-*ManyRuns*" CONFIGURATIONS nightly)
 # A rank that is lost within a submission (--gpu-sum spin).
 vulkan_job(spin_faults COMMAND ${here}/on_vulkan.py --spin ${on_vulkan_words}
   $<TARGET_FILE:cli_tests> --gtest_filter=Faults.InPrefill*:Faults.InDecode* CONFIGURATIONS nightly)
-# (IsToldInJson: 5,000 tokens of three ranks are some minutes here.)
+# (IsToldInJson: 5,000 tokens on three ranks take several minutes here.)
 on_vulkan_test(recovery "Recovery.*-*IsToldInJson" CONFIGURATIONS nightly)
 vulkan_job(serve_drafts COMMAND ${here}/on_vulkan.py --reference ${on_vulkan_words} ${PYTHON3}
   ${CMAKE_SOURCE_DIR}/tests/serve/draft_test.py {} ${CMAKE_SOURCE_DIR}/build/python-packages
   CONFIGURATIONS nightly)
-# Does the users' benchmark run to its end?
+# The users' benchmark runs to its end.
 if(weft_shaders AND WEFT_BENCH)
   vulkan_job(bench COMMAND ${here}/bench_test.py ${CMAKE_BINARY_DIR} CONFIGURATIONS nightly)
 endif()

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""weft train on a Vulkan device against the same on the CPU: curves, layouts, checkpoints that go
-from one to the other, ranks that are killed, and what fails. Lavapipe will do.
+"""weft train on a Vulkan device against the same on the CPU: loss curves, layouts, checkpoints that
+one writes and the other reads, ranks that are killed, and failing calls. Lavapipe suffices.
 
     training_test.py PROGRAM CACHE OTHER_GPUS [UNITTEST ARGUMENT...]
 
-CACHE: a folder in which compiled kernels stay. OTHER_GPUS: other_gpus.cc. Exit status 77: there is
-no Vulkan device to test with.
+CACHE: a folder that keeps compiled kernels. OTHER_GPUS: the library built from other_gpus.cc. Exit
+status 77: no Vulkan device can be used.
 """
 import array
 import hashlib
@@ -27,15 +27,15 @@ from processes import children  # noqa: E402
 from vulkan_device import (MODEL, PATIENCE, SKIPPED, keep_kernels, machine_env,  # noqa: E402
                            usable, validate)
 
-# Of losses in float32, and of gradient norms: sums in other orders, some 50 ops one after another.
+# For losses in float32, and for gradient norms: a different order of sums, over about 50 ops.
 LOSS, NORM = 1e-5, 1e-4
-# Of losses in BF16 and float16 (docs/numbers.md: one step), relative to losses of some 6.
+# For losses in BF16 and float16 (docs/numbers.md: one step), relative to losses of about 6.
 NARROW = {"bf16": 2 ** -8, "f16": 2 ** -11}
 HIDDEN, FFN, HEADS, KV_HEADS, HEAD, VOCAB, EXPERTS = 64, 96, 4, 2, 16, 576, 4
 
 
 def shapes(family, layers):
-    """Names and shapes of a model's tensors, as Hugging Face has them."""
+    """Names and shapes of a model's tensors, in Hugging Face's layout."""
     yield "model.embed_tokens.weight", (VOCAB, HIDDEN)
     for layer in range(layers):
         at = f"model.layers.{layer}."
@@ -108,7 +108,7 @@ def command(*words, device):
 
 
 def train(*words, device=None, status=0, env=None):
-    """Its lines, and what it said."""
+    """Returns the lines of the log and the messages."""
     words = command(*words, device=device or DEVICE)
     done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE,
                           env={**os.environ, **(env or {})})
@@ -150,7 +150,7 @@ class Training(unittest.TestCase):
         for step, line in want.items():
             for field, most in (("loss", loss), ("grad_norm", norm), ("aux_loss", loss),
                                 ("eval_loss", loss)):
-                # (None: not finite, as where float16 overflows.)
+                # (None: not finite, for example after an overflow of float16.)
                 self.assertEqual(got[step].get(field) is None, line.get(field) is None, field)
                 if line.get(field) is not None:
                     error = abs(got[step][field] - line[field]) / abs(line[field])
@@ -160,7 +160,7 @@ class Training(unittest.TestCase):
         words = self.quiet("--dtype", dtype, *more, **kinds)
         with self.subTest(words=words[1:]):
             got, want = train(*words)[0], train(*words, device="cpu")[0]
-            # (A norm of narrow gradients: a few roundings of each.)
+            # (A norm of 16-bit gradients: a few roundings of each.)
             self.near(got, want, NARROW.get(dtype, LOSS), 4 * NARROW.get(dtype, NORM / 4))
 
     def cards(self, gpus):
@@ -290,7 +290,7 @@ class Files(Training):
         self.assertTrue(lines[-1]["done"])
 
     def killed(self, name, *more):
-        """What a run says in which rank 1 is killed behind the fourth update."""
+        """Returns the messages of a run in which rank 1 is killed after the fourth update."""
         words = command(*self.words(*self.output(name), "--dtype", "f32", "--save-every", "2",
                                     "--local", "2", "--zero", "1", *more, steps=8), device=DEVICE)
         with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -335,7 +335,7 @@ class Failures(Training):
         return done.stdout, done.stderr
 
     def test_memory_of_a_card_is_written_before_it_is_read(self):
-        """(A card that is played begins with NaN in all memory, and the host maps none of it.)"""
+        """(All memory of a simulated card is NaN at first, and the host can map none of it.)"""
         words = self.quiet("--dtype", "f32", "--micro-batch", "2")
         self.near(train(*words, device="vulkan:0", env=self.cards("discrete"))[0],
                   train(*words, device="cpu")[0])
@@ -358,7 +358,7 @@ class Failures(Training):
 
 class Drivers(Training):
     def test_a_driver_that_fails(self):
-        """At calls of either rank in turn: the right losses, or one error on time."""
+        """Fails calls of either rank in turn: the right losses, or one error in time."""
         words = self.quiet("--dtype", "f32", "--timeout-ms", "5000", steps=2)
         for layout in (("--tp", "2"), ("--local", "2", "--zero", "3")):
             counted = self.cards("discrete; discrete")

@@ -1,4 +1,4 @@
-"""Which Vulkan device a test can use, by the program that it tests."""
+"""The Vulkan device that a test can use, according to the program under test."""
 import ctypes
 import os
 import pathlib
@@ -13,7 +13,7 @@ PATIENCE = 300
 
 
 def usable(program):
-    """The first that it opens, and ""; else None, and why."""
+    """Returns the first device that the program opens, and ""; or None, and the reason."""
     why = ""
     for index in range(MOST_DEVICES):
         name = f"vulkan:{index}"
@@ -28,8 +28,8 @@ def usable(program):
 
 
 def validate():
-    """What is started from now on fails at any message of the validation layer, where lavapipe came
-    with it. (A GPU that is played says things that its driver never hears of.)"""
+    """Makes programs started after this fail at any message of the validation layer, if lavapipe
+    has it. (The features of a simulated GPU differ from those of its driver.)"""
     if "WEFT_TEST_VULKAN" in os.environ:
         return
     folder = pathlib.Path(os.environ.get("VK_DRIVER_FILES", "/nowhere/icd.json")).parent / "layers"
@@ -39,13 +39,13 @@ def validate():
 
 
 def keep_kernels(folder):
-    """Mesa's compiled kernels are kept there, also where a test has a cache of its own."""
+    """Keeps Mesa's compiled kernels in that folder, even if a test has a cache of its own."""
     os.environ.setdefault("MESA_SHADER_CACHE_DIR", str(folder))
 
 
 def machine_env(folder, library, gpus):
-    """The environment in which this library (other_gpus.cc) is the loader and lists these GPUs;
-    library None: there is a loader that can't be opened. folder: an empty one, for that."""
+    """Returns an environment in which this library (other_gpus.cc) is the loader and lists these
+    GPUs; library None: the loader can't be opened. folder: an empty folder for the loader."""
     path = pathlib.Path(folder) / "libvulkan.so.1"
     if library is None:
         path.write_bytes(b"")
@@ -57,7 +57,7 @@ def machine_env(folder, library, gpus):
 
 
 def true_loader():
-    """The path of the loader that weft would open; None: there is none."""
+    """Returns the path of the loader that weft would open, or None."""
     try:
         ctypes.CDLL("libvulkan.so.1")
     except OSError:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A weft that was built without Vulkan: what it says, and that it computes on the processor.
+"""A weft built without Vulkan: its messages, and that it computes on the CPU.
 
     without_test.py PROGRAM [UNITTEST ARGUMENT...]
 """

@@ -2,7 +2,7 @@
 #extension GL_EXT_buffer_reference : require
 #extension GL_EXT_scalar_block_layout : require
 #extension GL_EXT_shader_explicit_arithmetic_types : require
-// y[i] = x[i] * factor + kAdd: arguments, constants and addresses arrive.
+// y[i] = x[i] * factor + kAdd: tests that arguments, constants and addresses reach a kernel.
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const uint kAdd = 0;
 layout(buffer_reference, scalar) buffer Words { uint at[]; };

@@ -2,8 +2,8 @@
 #extension GL_EXT_buffer_reference : require
 #extension GL_EXT_scalar_block_layout : require
 #extension GL_EXT_shader_explicit_arithmetic_types : require
-// One invocation walks `rounds` times `steps` steps of a generator: a kernel that takes a while,
-// in loops of no more than 65,000 iterations.
+// One invocation runs `rounds` times `steps` steps of a generator: a slow kernel, in loops of at
+// most 65,000 iterations.
 layout(local_size_x_id = 0) in;
 layout(buffer_reference, scalar) buffer Words { uint at[]; };
 layout(push_constant, scalar) uniform Args {
