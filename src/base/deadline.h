@@ -37,7 +37,7 @@ class Deadline {
 
     bool expired() const { return NowNs() >= at_ns_; }
     int64_t at_ns() const { return at_ns_; }
-    // Milliseconds left, rounded up, never negative, as poll(2) and epoll_wait(2).
+    // Milliseconds left, rounded up, never negative: a timeout for poll(2) or epoll_wait(2).
     int64_t left_ms() const {
         const int64_t left = at_ns_ - NowNs();
         return left <= 0 ? 0 : (left + 999'999) / 1'000'000;

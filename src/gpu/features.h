@@ -61,8 +61,8 @@ struct Features {
     Features& operator=(const Features&) = delete;
     // The name of the first required feature that is missing, or null.
     const char* FirstLacking() const;
-    // Whether all additional features of kernels with float16 arithmetic and matrix units are
-    // there.
+    // Whether the device has all additional features that kernels with float16 arithmetic and
+    // matrix units need.
     bool MatrixKernels() const;
     // Enables the used features that `has` contains.
     void Choose(const Features& has);

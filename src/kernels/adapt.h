@@ -19,7 +19,8 @@ struct AdapterPair {
     PackedMatrix a, b;
 };
 
-// Bytes of a packed [rows, cols]; and packing, as Kernels::pack.
+// The size in bytes of a packed [rows, cols] matrix, and the function that packs it, as
+// Kernels::pack.
 int64_t AdapterBytes(DType dtype, int64_t rows, int64_t cols);
 void PackAdapter(const PackedMatrix& matrix, int64_t row_begin, int64_t count,
                  const std::byte* source, int64_t source_stride_bytes);

@@ -71,7 +71,7 @@ struct PlanExpertsArgs {
 // Part 0 does all of the work.
 void PlanExperts(const PlanExpertsArgs& args, int part, int parts);
 
-// Floats of scratch per part of ExpertMatMul, ExpertSum and HeadMatMul, for inputs of `cols`
+// Bytes of scratch per part of ExpertMatMul, ExpertSum and HeadMatMul, for inputs of `cols`
 // columns.
 int64_t GroupScratchBytes(const Kernels& kernels, int64_t cols);
 

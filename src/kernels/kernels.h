@@ -17,12 +17,14 @@
 
 namespace weft::kernels {
 
-// The kernels of one instruction set: for training, for both, for adapters, and for inference.
+// The kernels of one instruction set. The bases have the kernels for training (GEMM, causal
+// attention), for training and inference (rows), and for adapters; the members are the kernels for
+// inference.
 struct Kernels : dense::GemmKernels, dense::CausalKernels, dense::RowKernels, AdaptKernels {
     CpuLevel level = CpuLevel::kReference;
-    // Weights: the bytes of a packed [rows, cols]; and packing of rows [row_begin, row_begin +
-    // count) (row_begin a multiple of kStripRows) from the file's row-major blocks. Rows beyond
-    // matrix.rows in the last strip become zeros.
+    // packed_bytes: the size of a packed [rows, cols] matrix. pack: packs rows [row_begin,
+    // row_begin + count) (row_begin a multiple of kStripRows) from the file's row-major blocks;
+    // rows beyond matrix.rows in the last strip become zeros.
     int64_t (*packed_bytes)(DType dtype, int64_t rows, int64_t cols) = nullptr;
     void (*pack)(const PackedMatrix& matrix, int64_t row_begin, int64_t count,
                  const std::byte* source, int64_t source_stride_bytes) = nullptr;

@@ -28,7 +28,7 @@ struct StateSlots {
     float* At(int64_t slot) const { return data + slot * slot_floats; }
 };
 
-// Width of a convolution.
+// The largest supported width of a convolution.
 inline constexpr int64_t kMostTaps = 8;
 
 struct CausalConvArgs {

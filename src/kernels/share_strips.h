@@ -13,8 +13,9 @@ struct Strips {
     int64_t width = 0, cost = 0;
 };
 
-// Divides the strips of all groups' matrices by cost, and calls with(group, range of its matrix)
-// for this part's. size: of a matrix. count(group): number of rows that are multiplied by it.
+// Divides the strips of all groups' matrices among parts by cost, and calls with(group, range) for
+// each range of a matrix that belongs to this part. size: length of each matrix in the divided
+// dimension. count(group): number of rows that are multiplied by its matrix.
 template <typename Count, typename With>
 void ShareStrips(Strips of, int64_t groups, int64_t size, const Count& count, int part, int parts,
                  const With& with) {

@@ -52,7 +52,7 @@ struct GridChoice {
     Lanes scale, min, error;
 };
 
-// Computes the codes for this scale and the present minimum, then the best minimum for these codes.
+// Computes the codes for this scale and the current minimum, then the best minimum for these codes.
 template <int N>
 WEFT_INLINE GridChoice TryAffine(const Pack<N>& pack, int at, const Whole& whole, const Grid& grid,
                                  Lanes scale, float top, float most) {
@@ -94,7 +94,7 @@ void UseAffineGrid(const Grid& grid, Pack<N>& pack) {
     }
 }
 
-// Solves for both factors of each block by least squares, for the codes that the present factors
+// Solves for both factors of each block by least squares, for the codes that the current factors
 // give.
 template <int N, int kEach>
 void SolveAffineGrid(Pack<N>& pack, float top, Grid& grid) {
