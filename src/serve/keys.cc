@@ -46,7 +46,7 @@ bool ParseNumber(std::string_view text, Number least, Number most, Number& numbe
     return ec == std::errc() && at == end && number >= least && number <= most;
 }
 
-// "rate=60" and the like; each at most once.
+// Parses "rate=60" and similar; each may occur once.
 Status ParseLimit(std::string_view word, KeyLimits& limits, std::unordered_set<std::string>& seen) {
     const size_t equals = std::min(word.find('='), word.size());
     const std::string name(word.substr(0, equals));
@@ -69,7 +69,7 @@ Status ParseLimit(std::string_view word, KeyLimits& limits, std::unordered_set<s
         ok = IsName(value);
         limits.group = value;
     } else {
-        // Not said again: it may be a key.
+        // Not quoted: it may be a key.
         return MakeError(ErrorCode::kCorrupt,
                          "a word that is none of rate=, tokens=, concurrent=, priority=, weight=, "
                          "group=");
@@ -179,7 +179,7 @@ KeyStore::Stamp KeyStore::Look() const {
             .file = status.st_ino};
 }
 
-// The stamp is that of before the reading: what is written meanwhile is seen the next time.
+// The stamp is taken before reading, so that a change during the read is seen next time.
 Status KeyStore::ReloadLocked() {
     looked_ns_ = NowNs();
     stamp_ = Look();

@@ -1,17 +1,16 @@
-// API keys: who may ask, how much, and before whom. They stand in a file, a line each:
+// API keys, with each key's limits and priority. A file has one line per key:
 //
 //     # comments and empty lines
 //     NAME SHA256HEX [rate=N] [tokens=N] [concurrent=N] [priority=N] [weight=W] [group=NAME]
 //
-// rate: requests a minute; tokens: tokens a minute, prompt and answer; concurrent: requests at
-// once, and sequences that run at once; 0 or absent: no limit. priority (-100 to 100, 0) and
-// weight (0.01 to 100, 1) are the scheduler's. Keys of one group share the prefix cache, all
-// others have it each for itself.
+// rate: requests per minute; tokens: prompt and answer tokens per minute; concurrent: requests, and
+// sequences, that run at once; 0 or absent: no limit. priority (-100 to 100, default 0) and weight
+// (0.01 to 100, default 1) go to the scheduler. Keys of one group share the prefix cache; every
+// other key has its own.
 //
-// The file holds no key, only its SHA-256: who reads it can't ask. A plain hash suffices (no salt,
-// no slow hash), because keys are random, of 192 bits (NewApiKey), and not words that people
-// choose: there is no list to try. Hashes are compared in constant time, all of them at each
-// look-up.
+// The file stores the SHA-256 of each key, so reading the file does not give access. A plain hash
+// (no salt, not slow) suffices because keys are random with 192 bits (NewApiKey) and cannot be
+// guessed from a list. A look-up compares all hashes, each in constant time.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +31,7 @@ struct KeyLimits {
     int64_t requests_per_minute = 0, tokens_per_minute = 0, concurrent = 0;  // 0: no limit
     int priority = 0;
     double weight = 1;
-    std::string group{};  // who shares the prefix cache; "": nobody else
+    std::string group{};  // keys that share the prefix cache; "": no sharing
     bool operator==(const KeyLimits&) const = default;
 };
 
@@ -42,14 +41,14 @@ struct ApiKey {
     KeyLimits limits;
 };
 
-// The keys of one state of the file. Immutable.
+// The keys of one version of the file. Immutable.
 class KeyRing {
   public:
     static constexpr size_t kMostKeys = 4096;
 
-    // where: the file's name, for errors. kCorrupt names the line; never what may be a key.
+    // where: file name for errors. kCorrupt: names the line, without text that may be a key.
     static Result<KeyRing> Parse(std::string_view text, const std::string& where);
-    // The one of which `key` is the text; null where there is none. Lives as long as the ring.
+    // Returns the entry whose hash matches `key`, or null. Valid as long as the ring.
     const ApiKey* Find(std::string_view key) const;
     const std::vector<ApiKey>& keys() const { return keys_; }
 
@@ -57,20 +56,20 @@ class KeyRing {
     std::vector<ApiKey> keys_;
 };
 
-// The keys of a file that may change while they are used. Any thread.
+// The keys of a file that may change while the server runs. Any thread.
 class KeyStore {
   public:
-    // Errors as ReadTextFile and KeyRing::Parse. Warns of a file that others may read or write.
+    // Warns if other users may read or write the file. Errors: ReadTextFile's and KeyRing::Parse's.
     static Result<std::unique_ptr<KeyStore>> Open(const std::string& path);
 
-    // The keys as they are now; looks, at most once a second, whether the file has changed.
+    // The current keys. Checks for a changed file at most once a second.
     std::shared_ptr<const KeyRing> ring();
-    // Reads the file again (on SIGHUP). A file with a bad line leaves the old keys, and the error
-    // that is returned is logged, too.
+    // Reads the file again (on SIGHUP). If a line is invalid, the old keys stay; the error is
+    // logged and returned.
     Status Reload();
 
   private:
-    // What tells a file that was changed or replaced.
+    // File identity (change time, size, inode), to detect a changed or replaced file.
     struct Stamp {
         int64_t changed_ns = 0, bytes = 0;
         uint64_t file = 0;
@@ -89,16 +88,16 @@ class KeyStore {
 
 // A new key: "weft-" and 48 hexadecimal digits.
 std::string NewApiKey();
-// The line of the file for it.
+// The file's line for a key.
 std::string KeyLine(const std::string& name, std::string_view key, const KeyLimits& limits);
-// kUsage where it is no name, or a limit is out of its range.
+// kUsage: invalid name, or a limit out of range.
 Status CheckKey(const std::string& name, const KeyLimits& limits);
 
-// Whose texts in the prefix cache requests with this key may meet: those of its group, or its own.
-// Goes by the key itself, not by its name, which another may have after it.
+// Prefix-cache namespace of a key: its group, or the key itself. Derived from the key's hash, since
+// its name may be reused by a later key.
 std::string TenantOf(const ApiKey& key);
 
-// What a request has in "Authorization: Bearer KEY" or "x-api-key: KEY"; empty where neither.
+// The key in "Authorization: Bearer KEY" or "x-api-key: KEY"; empty if there is none.
 std::string_view PresentedKey(const HttpRequest& request);
 
 }  // namespace weft::serve

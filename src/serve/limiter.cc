@@ -12,29 +12,30 @@ namespace weft::serve {
 namespace {
 
 constexpr double kMinuteMs = 60'000;
-// Names of keys that were taken out of the file are forgotten when there are so many.
+// Above this count, states of removed keys are dropped.
 constexpr size_t kMostStates = 2 * KeyRing::kMostKeys;
-// When a slot among concurrent requests becomes free can't be known.
+// The time until a concurrency slot becomes free is unknown.
 constexpr int64_t kRetryConcurrentMs = 1000;
 
 struct Bucket {
-    double level = 0;   // negative: a request took more than there was
-    int64_t limit = 0;  // a minute, and at most; 0: none
+    double level = 0;   // negative: a request used more than was left
+    int64_t limit = 0;  // per minute, and bucket size; 0: no limit
     int64_t at_ns = 0;
 
     void Fill(int64_t new_limit, int64_t now_ns) {
         const double ms = static_cast<double>(std::max<int64_t>(0, now_ns - at_ns)) * 1e-6;
         level = limit > 0 ? level + ms * static_cast<double>(limit) / kMinuteMs
-                          : static_cast<double>(new_limit);  // there was none: it begins full
+                          // a new limit begins with a full bucket
+                          : static_cast<double>(new_limit);
         limit = new_limit;
         at_ns = now_ns;
         level = std::min(level, static_cast<double>(limit));
     }
-    // Of what was taken before, less than nothing where more is taken.
+    // Returns part of an earlier charge; a negative amount charges more.
     void Give(double amount) {
         level = std::min(level + amount, static_cast<double>(limit));
     }
-    // Until it holds `needed`.
+    // Time until the bucket holds `needed`.
     int64_t WaitMs(double needed) const {
         if (limit <= 0 || level >= needed) return 0;
         return static_cast<int64_t>(
@@ -107,7 +108,7 @@ std::shared_ptr<Limiter::State> Limiter::StateOf(const std::string& name) {
 namespace {
 
 void Refuse(Limiter::Admission& admission, int64_t wait_ms, const char* code, std::string message) {
-    if (wait_ms <= admission.retry_after_ms) return;  // the longest wait is said
+    if (wait_ms <= admission.retry_after_ms) return;  // the longest wait is reported
     admission.retry_after_ms = wait_ms;
     admission.code = code;
     admission.message = std::move(message) + "; try again in " + DurationText(wait_ms);

@@ -1,5 +1,6 @@
-// What a key may use: token buckets for requests and tokens a minute, and a count of requests at
-// once. Buckets hold a minute's worth and fill steadily. Only requests that ran are charged.
+// Rate limits per key: token buckets for requests and tokens per minute, and a limit on concurrent
+// requests. A bucket holds one minute's amount and fills steadily. Only requests that ran are
+// charged.
 // Thread: any.
 #pragma once
 
@@ -19,14 +20,14 @@ class Limiter {
     struct State;
 
   public:
-    // A request that was admitted, until the object goes: then another one may follow. Without
-    // Settle() the key gets back all that it was charged for the request.
+    // An admitted request; its destruction frees the concurrency slot. Without Settle() the key
+    // gets the whole charge back.
     class Ticket {
       public:
         Ticket(Ticket&& other) noexcept;
         Ticket& operator=(Ticket&& other) noexcept;
         ~Ticket();
-        // The request ran, and took so many tokens in place of those it was admitted with.
+        // The request ran and used `tokens` tokens; corrects the charge made at admission.
         void Settle(int64_t tokens);
 
       private:
@@ -40,23 +41,23 @@ class Limiter {
     };
 
     struct Admission {
-        std::optional<Ticket> ticket;  // none: refused, with 429 and what follows
+        std::optional<Ticket> ticket;  // nullopt: refused with 429; see the members below
         std::string message, code;
-        // OpenAI's x-ratelimit-limit|remaining|reset-requests|tokens, and Retry-After where
-        // refused: for the answer, whatever it is.
+        // x-ratelimit-limit|remaining|reset-requests|tokens (OpenAI), and Retry-After if refused.
+        // For every answer.
         Headers headers;
         int64_t retry_after_ms = 0;
 
         bool refused() const { return retry_after_ms > 0; }
     };
 
-    // tokens: what the request will take at most; 0: see Charge. One that takes more than a
-    // minute's worth waits for a full bucket, and the next ones wait for the rest.
+    // tokens: upper bound for the request; 0: see Charge. A request above one minute's amount waits
+    // for a full bucket, and later requests wait for the remaining debt.
     Admission Admit(const ApiKey& key, int64_t tokens);
-    // For a request that was admitted with 0 tokens, once they are known. What comes back has no
-    // ticket. Where it is refused, the request's ticket is to go unsettled.
+    // Charges a request admitted with 0 tokens, once their number is known. The returned Admission
+    // has no ticket. If refused, the caller must drop the request's ticket without Settle().
     Admission Charge(const ApiKey& key, Ticket& ticket, int64_t tokens);
-    // Requests that hold tickets of that key.
+    // Number of outstanding tickets of a key.
     int64_t running(const std::string& name) const;
 
   private:
@@ -66,7 +67,7 @@ class Limiter {
     std::unordered_map<std::string, std::shared_ptr<State>> states_;  // by name
 };
 
-// As OpenAI writes how long something lasts: "120ms", "1s", "6m0s".
+// A duration in OpenAI's format: "120ms", "1s", "6m0s".
 std::string DurationText(int64_t ms);
 
 }  // namespace weft::serve

@@ -27,7 +27,7 @@ const Bounds kTokenSeconds{0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0
                            0.75, 1,     2.5,  5,     7.5, 10,   20,  40,  80};
 const Bounds kChoices{1, 2, 5, 10, 20};
 
-// 1, 2, 5, 10, 20, ... up to the context.
+// Bucket bounds 1, 2, 5, 10, 20, ... up to the context.
 Bounds TokenBounds(int64_t context) {
     Bounds bounds;
     for (int64_t power = 1; power <= context; power *= 10) {
@@ -50,7 +50,7 @@ struct Metrics::Impl {
           labels{{"model_name", about.model}, {"engine", "0"}},
           info(about),
           token_bounds(TokenBounds(about.context)) {
-        // What is counted from 0 on, so that a rate is there from the first request on.
+        // Start these counters at 0, so that rates are defined from the first request on.
         for (const char* reason : {"stop", "length", "abort", "error"}) Ended(reason, 0);
     }
 
@@ -58,7 +58,7 @@ struct Metrics::Impl {
         more.insert(labels.begin(), labels.end());
         return prometheus::BuildGauge().Name(prefix + name).Help(help).Register(registry).Add(more);
     }
-    // One that the next scrape may lack: its rank has gone, or another value of a label holds.
+    // A gauge that may be absent in the next scrape, since its rank or label value is gone.
     void SetNow(const char* name, const char* help, double value, prometheus::Labels more) {
         more.insert(labels.begin(), labels.end());
         auto& family = prometheus::BuildGauge().Name(prefix + name).Help(help).Register(registry);
@@ -70,7 +70,7 @@ struct Metrics::Impl {
         for (const auto& [family, gauge] : passing) family->Remove(gauge);
         passing.clear();
     }
-    // A counter of which the engine keeps the count.
+    // A counter that mirrors a count of the engine.
     Counter& MakeCounter(const char* name, const char* help, prometheus::Labels more = {}) {
         more.insert(labels.begin(), labels.end());
         return prometheus::BuildCounter()
@@ -103,8 +103,9 @@ struct Metrics::Impl {
     MetricsInfo info;
     Bounds token_bounds;
     prometheus::Registry registry;
-    std::mutex mutex;  // of Text: two scrapes at once must not raise a counter twice
-    std::vector<std::pair<prometheus::Family<Gauge>*, Gauge*>> passing;  // of the last scrape
+    std::mutex mutex;  // for Text: concurrent scrapes must not raise a counter twice
+    // gauges of the last scrape
+    std::vector<std::pair<prometheus::Family<Gauge>*, Gauge*>> passing;
 
     Gauge& running = MakeGauge("num_requests_running", "Sequences that run.");
     Gauge& waiting = MakeGauge("num_requests_waiting", "Sequences that wait.");
@@ -137,7 +138,7 @@ struct Metrics::Impl {
     Histogram& step_sizes = MakeHistogram("iteration_tokens_total", "Tokens of a step.",
                                           Bounds(engine::EngineCounters::kStepRowBounds.begin(),
                                                  engine::EngineCounters::kStepRowBounds.end()));
-    // Of these, what step_sizes has.
+    // Counts that step_sizes already includes.
     decltype(engine::EngineCounters::steps_by_rows) steps_seen{};
     int64_t step_rows_seen = 0;
     Histogram& first = MakeHistogram("time_to_first_token_seconds",
@@ -186,7 +187,7 @@ void Metrics::Impl::Observe(const AnswerRecord& record, const engine::Ending& en
     prompt.Observe(Real(ending.prompt_tokens));
     computed.Observe(Real(ending.prompt_tokens - ending.cached_tokens));
     if (ending.finish == "embedding") {
-        // (vLLM calls it "stop", too.)
+        // vLLM also reports "stop" here.
         return Ended("stop", 1);
     }
     Ended(ending.finish == "eos" || ending.finish == "stop" ? "stop" : "length", 1);
@@ -250,7 +251,7 @@ void Metrics::Impl::SetSteps(const engine::EngineStats& stats) {
     Raise(steps, Real(stats.steps));
     Raise(step_rows, Real(stats.step_rows));
     Raise(step_s, stats.step_s);
-    if (stats.step_rows < step_rows_seen) return;  // older than those of another scrape
+    if (stats.step_rows < step_rows_seen) return;  // older than the previous scrape's
     std::vector<double> more;
     for (size_t i = 0; i < steps_seen.size(); ++i) {
         more.push_back(Real(stats.steps_by_rows[i] - steps_seen[i]));

@@ -1,7 +1,8 @@
-// What a monitoring system asks for: /metrics, in Prometheus' text format.
+// /metrics in Prometheus's text format.
 //
-// Names, labels (model_name, engine) and bounds of buckets are vLLM's where they mean the same,
-// older names of it included, with the prefix "weft:" (or "vllm:" and "vllm_" on request, so that
+// Metrics that vLLM also has use its names (also the older ones), labels (model_name, engine) and
+// bucket bounds, with the prefix "weft:". The prefix "vllm:" or "vllm_" makes dashboards for vLLM
+// work. Weft adds its own metrics: ranks, recoveries, waits.
 // dashboards made for vLLM work), and Weft's own beside them: ranks, recoveries, waits.
 // Sources: Prometheus exposition format 0.0.4; vLLM, "Production Metrics" and its dashboards.
 // Thread: any.
@@ -15,11 +16,11 @@
 
 namespace weft::serve {
 
-// What doesn't change while a server lives.
+// Constant while the server lives.
 struct MetricsInfo {
     std::string model;
     int64_t context = 0;      // most tokens of a sequence
-    int64_t page_tokens = 0;  // of the KV cache
+    int64_t page_tokens = 0;  // page size of the KV cache
     bool prefix_cache = true;
     std::string kv_type;
 };
@@ -29,11 +30,11 @@ class Metrics {
     // prefix: "weft", "vllm" or "vllm_".
     Metrics(const std::string& prefix, const MetricsInfo& info);
     ~Metrics();
-    // A request has ended. adapter: the name of the LoRA adapter that it used, or none.
+    // Records a finished request. adapter: name of its LoRA adapter; "": none.
     void Add(const AnswerRecord& record, const std::string& adapter = "");
-    // A request was refused with that status.
+    // Records a refused request.
     void AddRefused(int status);
-    // All of it, with the engine's state of now.
+    // The full text, with the engine's current state.
     std::string Text(const engine::EngineStats& stats);
 
   private:

@@ -28,12 +28,12 @@ const PageFile* Find(std::string_view path) {
     return found == files.end() ? nullptr : &*found;
 }
 
-// Whether one of the tags of If-None-Match is `etag` (RFC 9110, 13.1.2; weak ones count).
+// Whether an If-None-Match header has `etag` (RFC 9110, 13.1.2; weak comparison).
 bool Matches(std::string_view header, std::string_view etag) {
     return header == "*" || header.find(etag) != std::string_view::npos;
 }
 
-// Whether one of the codings of Accept-Encoding is gzip, and not refused (RFC 9110, 12.5.3).
+// Whether Accept-Encoding allows gzip (RFC 9110, 12.5.3).
 bool AcceptsGzip(std::string_view header) {
     while (!header.empty()) {
         const size_t comma = std::min(header.find(','), header.size());
@@ -48,7 +48,7 @@ bool AcceptsGzip(std::string_view header) {
     return false;
 }
 
-// The bytes differ, so their tags do.
+// Compressed bytes need their own ETag.
 std::string ZippedEtag(const PageFile& file) {
     std::string etag(file.etag);
     etag.insert(etag.size() - 1, "-gzip");
@@ -59,7 +59,7 @@ std::string Stored(const PageFile& file) {
     return {reinterpret_cast<const char*>(file.bytes), file.size_bytes};
 }
 
-// RFC 1952, without optional fields: 10 bytes, the deflated text, its CRC and its length.
+// Gzip framing (RFC 1952) without optional fields: 10-byte header, deflate data, CRC and length.
 constexpr size_t kGzipHead = 10, kGzipTail = 8;
 
 }  // namespace
@@ -78,7 +78,7 @@ std::string PageText(const PageFile& file) {
     stream.avail_out = text.size();
     boost::beast::error_code error;
     inflater.write(stream, boost::beast::zlib::Flush::finish, error);
-    // For some streams Beast reports need_buffers although all of the text is written.
+    // Beast reports need_buffers for some streams although all text was written.
     const bool ended = error == boost::beast::zlib::error::end_of_stream ||
                        error == boost::beast::zlib::error::need_buffers;
     if (!ended || stream.avail_out != 0) return {};

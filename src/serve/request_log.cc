@@ -20,7 +20,7 @@ constexpr size_t kMostTextBytes = 2000;
 constexpr std::array<std::string_view, 7> kProbes = {
     "/live", "/health", "/healthz", "/v1/health", "/ready", "/metrics", "/api/status"};
 
-// One that was answered, if only with "not now", or that did not wait for it.
+// A probe that was answered, including by 503, or whose client disconnected.
 bool IsProbeTarget(const HttpRecord& record) {
     return (record.method == "GET" || record.method == "HEAD") &&
            (record.status < 400 || record.status == 503) &&
@@ -50,7 +50,7 @@ std::string Cut(const std::string& text) {
     return text.size() <= kMostTextBytes ? text : text.substr(0, kMostTextBytes) + "...";
 }
 
-// A word as it is, what has blanks or quotes (or is empty) in quotes.
+// A plain word stays as it is; an empty value, spaces or quotes require quotes.
 std::string ValueText(const Json& value) {
     if (!value.is_string()) {
         if (!value.is_number_float()) return value.dump();

@@ -22,8 +22,8 @@ namespace {
 
 constexpr auto kWatchTurn = std::chrono::milliseconds(50);
 
-// Has glibc return large buffers of requests to the system when they are freed: without it each
-// thread would keep up to 64 MB of them.
+// Makes glibc return freed large buffers to the system. Otherwise each thread could keep up to 64
+// MB.
 void ReturnLargeBuffers() {
 #ifdef __GLIBC__
     ::mallopt(M_MMAP_THRESHOLD, 1 << 20);
@@ -62,7 +62,7 @@ Result<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
     return server;
 }
 
-// Names of requests' models must tell the model and its adapters apart.
+// The names of the model and its adapters must be distinct.
 Status Server::NameModels() {
     served_.name = options_.name.empty() ? NameOfModel(options_.job.model) : options_.name;
     served_.aliases = options_.aliases;
@@ -87,7 +87,7 @@ Status Server::Open() {
     }
     options_.http.drain_paths = {"/live",  "/health",  "/healthz",   "/v1/health",
                                  "/ready", "/metrics", "/api/status"};
-    options_.http.id_headers = {{"/v1/messages", "request-id"}};  // as Anthropic has it
+    options_.http.id_headers = {{"/v1/messages", "request-id"}};  // as in Anthropic's API
     log_ = std::make_unique<RequestLog>(options_.log_requests);
     options_.api.log = log_.get();
     options_.http.observer = [log = log_.get()](const HttpRecord& record) { log->Add(record); };
@@ -107,7 +107,7 @@ Status Server::Open() {
     watcher_ = std::thread([this] { Watch(); });
     options_.cluster.stop = &force_stop_;
     options_.api.work_bytes = options_.http.limits.all_bodies_bytes / 4 * 3;
-    options_.api.cores = AllowedCores();  // the engine keeps this thread on one
+    options_.api.cores = AllowedCores();  // the engine pins this thread to one core
     WEFT_ASSIGN(engine_, engine::Engine::Start(options_.cluster, options_.job, options_.batch));
     WEFT_TRY(Describe());
     metrics_ = std::make_unique<Metrics>(
@@ -121,8 +121,8 @@ Status Server::Open() {
     return {};
 }
 
-// What the file says of pooling: GGUF's ARCHITECTURE.pooling_type (0 none, 1 mean, 2 the first
-// token, 3 the last, 4 a ranker).
+// Reads the pooling from the model's file. GGUF's ARCHITECTURE.pooling_type: 0 none, 1 mean, 2
+// first token, 3 last token, 4 reranker.
 Status Server::ReadHints() {
     WEFT_ASSIGN(const auto source, model_files::OpenModel(options_.job.model));
     const model_files::Metadata& meta = source->meta();
@@ -193,8 +193,8 @@ Server::~Server() {
     over_ = true;
     if (watcher_.joinable()) watcher_.join();
     ready_ = nullptr;
-    // First whoever calls the others: connections, then the API's workers. (Run has waited for the
-    // last answers to go out.)
+    // Destroy callers first: connections, then the API's workers. (Run has waited until the last
+    // answers were sent.)
     http_.reset();
     api_.reset();
     engine_.reset();
@@ -202,13 +202,13 @@ Server::~Server() {
 
 void Server::Handle(std::shared_ptr<Exchange> exchange) {
     if (Api* api = ready_.load(); api != nullptr) return api->Handle(std::move(exchange));
-    if (ServePage(*exchange)) return;  // it says what it waits for
+    if (ServePage(*exchange)) return;  // the page shows the waiting state itself
     if (exchange->request().path == kLivePath) return SendAlive(*exchange);
     exchange->Send(503, {{"Content-Type", "application/json"}, {"Retry-After", "5"}},
                    WhileLoading(exchange->request().path).body);
 }
 
-// Waits for the wish to stop, and sees to it that it comes true.
+// Watches for the stop request and carries it out.
 void Server::Watch() {
     int64_t drained_ns = 0;
     while (!over_) {
@@ -229,7 +229,7 @@ void Server::Watch() {
     }
 }
 
-// What can't be read leaves the old in use; the log says why.
+// A file that cannot be read leaves the old one in use and is logged.
 void Server::Reload() {
     if (keys_ != nullptr) [[maybe_unused]]
         const Status logged = keys_->Reload();
@@ -240,7 +240,7 @@ void Server::Reload() {
 
 Status Server::Run() {
     const Status ended = engine_->Run();
-    // What the engine's loop has said last has to reach the clients.
+    // Wait until the last answers have reached the clients.
     const int64_t begin_ns = NowNs();
     while (http_->open_exchanges() > 0 && NowNs() - begin_ns < 1'000'000'000) {
         std::this_thread::sleep_for(std::chrono::milliseconds(5));

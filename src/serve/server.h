@@ -1,14 +1,14 @@
-// Server: one model behind HTTP, over a whole cluster: the engine, the API and the HTTP server, put
-// together, from the first word to the last answer.
+// Server: serves one model of a cluster over HTTP. It starts the engine, the API and the HTTP
+// server, and runs them until shutdown.
 //
 //     WEFT_ASSIGN(auto server, Server::Start(options));   // listens, loads, is ready
 //     WEFT_TRY(server->Run());                            // until it is told to stop
 //
-// It listens before it loads, so that a port in use is an error of the first second, and /live is
-// 200 and /health 503 while a large model is read.
-// Stopping: when *options.interrupted becomes true, no new request is taken in, those that run get
-// drain_ms to end, and then the ranks end. While loading it stops at once.
-// Thread: the main one (cluster.h).
+// It listens before it loads the model: a port in use fails within a second, and during a long load
+// /live returns 200 and /health 503.
+// Shutdown: when *options.interrupted becomes true, new requests are refused, running requests get
+// drain_ms to finish, then the ranks end. During loading it stops at once.
+// Thread: the main thread (cluster.h).
 #pragma once
 
 #include <atomic>
@@ -31,34 +31,34 @@
 namespace weft::serve {
 
 struct ServerOptions {
-    cluster::ClusterOptions cluster;  // its `stop` is set by the Server
+    cluster::ClusterOptions cluster;  // the Server sets its `stop`
     engine::Job job;
     engine::EngineOptions batch;
     HttpOptions http;
     ApiOptions api;
-    std::string name{};                  // the model's name; "": made from its path
-    std::vector<std::string> aliases{};  // "gpt-4o": what clients that can't be told ask for
-    std::string key_file{};              // API keys; "": none are asked for
-    // Embeddings and nothing else: needed with pipeline stages, and leaner without. So it is, too,
-    // where the file says how to pool.
+    std::string name{};  // the model's name; "": made from its path
+    // more accepted names, such as "gpt-4o", for clients with a fixed model name
+    std::vector<std::string> aliases{};
+    std::string key_file{};  // API keys; "": no keys are required
+    // Serve embeddings only: required with pipeline stages, and uses less memory. Set automatically
+    // if the model's file specifies a pooling.
     bool embeddings = false;
-    std::optional<engine::Pooling> pooling{};  // none: what the file says, or the last token's
-    // How tokens are chosen where a request doesn't say it: these; then, where the switch is on,
-    // what the model's file says.
+    std::optional<engine::Pooling> pooling{};  // nullopt: from the file, or the last token's state
+    // Sampling defaults for requests that do not set them. With model_sampling, values that are not
+    // set here come from the model's file.
     model_files::SamplingHints sampling{};
     bool model_sampling = true;
     std::string metrics_prefix = "weft";
     int64_t drain_ms = 30'000;
-    bool log_requests = true;  // a line each, on standard error (request_log.h)
-    const std::atomic<bool>* interrupted = nullptr;  // by a signal handler
-    std::atomic<bool>* reload = nullptr;             // set, keys and certificates are read again
-    std::function<void(const std::string& line)> say{};  // a line for the user
+    bool log_requests = true;  // a line per request on standard error (request_log.h)
+    const std::atomic<bool>* interrupted = nullptr;  // set by a signal handler
+    std::atomic<bool>* reload = nullptr;             // when set, keys and certificates are reloaded
+    std::function<void(const std::string& line)> say{};  // prints a line for the user
 };
 
 class Server {
   public:
-    // Errors: kUsage (also: a host that others can reach, without keys), those of HttpServer and
-    // Engine.
+    // Errors: kUsage (also: a public host without keys), and those of HttpServer and Engine.
     static Result<std::unique_ptr<Server>> Start(ServerOptions options);
     ~Server();
 
@@ -66,10 +66,9 @@ class Server {
     int port() const { return http_->port(); }
     std::string url() const { return http_->url(); }
     engine::Engine& engine() { return *engine_; }
-    // How tokens are chosen where a request doesn't say it, and who says so; empty: as the API has
-    // it.
+    // Describes the sampling defaults and their source; empty: the API's built-in defaults.
     const std::string& sampling() const { return served_.sampling_by; }
-    // Of all ranks, after Run has ended well.
+    // Reports of all ranks, after Run returned without an error.
     const std::vector<engine::RankReport>& reports() const { return reports_; }
 
   private:
@@ -87,7 +86,7 @@ class Server {
     ServerOptions options_;
     std::atomic<bool> force_stop_{false};  // ClusterOptions::stop
     std::atomic<bool> over_{false};
-    std::atomic<Api*> ready_{nullptr};  // once requests can be taken
+    std::atomic<Api*> ready_{nullptr};  // null until requests can be accepted
     std::unique_ptr<engine::Engine> engine_;
     std::vector<engine::RankReport> reports_;
     Served served_;
@@ -100,9 +99,9 @@ class Server {
     std::thread watcher_;
 };
 
-// The name of a model by where it is: "llama-3.gguf" and a folder's name without what leads there.
+// A model's default name: the last part of its path, such as "llama-3.gguf".
 std::string NameOfModel(const std::string& words);
-// Whether only this machine can reach a server that listens there.
+// Whether a server on `host` is reachable from this machine only.
 bool IsLoopback(const std::string& host);
 
 }  // namespace weft::serve

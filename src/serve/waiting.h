@@ -1,5 +1,5 @@
-// WaitingServer: answers in the place of a server that is not there yet. /live is 200, the page's
-// files are served, and everything else is 503 with the reason.
+// WaitingServer: answers while the real server is not running yet. /live returns 200, the page's
+// files are served, and everything else gets 503 with the reason.
 // Thread: any.
 #pragma once
 
@@ -14,7 +14,7 @@ namespace weft::serve {
 
 class WaitingServer {
   public:
-    // why: for clients, such as "waiting for host b". Errors: those of HttpServer.
+    // why: reason for clients, such as "waiting for host b". Errors: those of HttpServer.
     static Result<std::unique_ptr<WaitingServer>> Start(HttpOptions options,
                                                         const std::string& why);
     int port() const { return http_->port(); }

@@ -11,9 +11,9 @@ using chat::AnswerDelta;
 
 namespace {
 
-// Of a whole answer, worded within a millisecond or two, which a step may wait for.
+// Larger answers are formatted on another thread. This size takes 1 to 2 ms, which a step may wait.
 constexpr size_t kMostWordedAtOnce = 64 << 10;
-constexpr size_t kChanceBytes = 100;  // of a token's log-probability in JSON, about
+constexpr size_t kChanceBytes = 100;  // approximate JSON size of a token's log-probability
 
 }  // namespace
 
@@ -122,7 +122,7 @@ void Answer::Refuse(const ApiError& error) {
     exchange_->Send(error.status, std::move(headers), dialect_->ErrorBody(error));
 }
 
-// What was given is part of the answer, as if the model had said it.
+// `given` is part of the answer, as if the model had generated it.
 void Answer::Submit(std::vector<ChoicePlan> plans) {
     if (stream_) {
         Headers headers = headers_;
@@ -150,7 +150,7 @@ void Answer::Submit(std::vector<ChoicePlan> plans) {
             const std::lock_guard lock(mutex_);
             if (choices_[i].concluded) engine_.Conclude(*id);
         } else {
-            // Nobody else will end it; the others, if any, are ended by the engine in the same way.
+            // Nothing else ends this choice. The engine rejects the other choices in the same way.
             listener->OnEnd("", id.error());
         }
     }
@@ -191,7 +191,7 @@ void Answer::OnPrompt(size_t index, const engine::SaidToken& token) {
     if (!stream_ && kept_bytes_ > held_bytes_ + kMostWordedAtOnce) Hold(kept_bytes_);
 }
 
-// Gives an echo with log-probabilities, which are known once the prompt is read.
+// Sends an echo with log-probabilities, which are known after prefill.
 void Answer::GiveEcho(size_t index) {
     State& state = choices_[index];
     if (!state.echo) return;
@@ -199,15 +199,15 @@ void Answer::GiveEcho(size_t index) {
     Add(index, {*std::exchange(state.echo, std::nullopt), {}, {}});
 }
 
-// Who leaves before the end has had this all the same.
+// Adds the tokens of a choice that was cancelled early.
 void Answer::AddSpent(size_t index, int64_t prompt_tokens, int64_t said_tokens) {
     const std::lock_guard lock(mutex_);
     record_.usage.prompt_tokens += counts_prompt_[index] ? prompt_tokens : 0;
     record_.usage.said_tokens += said_tokens;
 }
 
-// What an answer still has once the model has said its last word. A call that is demanded and cut
-// off is told as far as it came: the grammar's end is not made up, and markers are no content.
+// Returns the rest of the answer after the last token. An unfinished forced call is returned as far
+// as it was generated; the grammar's ending is not added, and call markers do not become content.
 AnswerDelta Answer::Close(size_t index, bool complete) {
     State& state = choices_[index];
     if (!demanded_[index] || complete) {
@@ -223,7 +223,7 @@ AnswerDelta Answer::Close(size_t index, bool complete) {
     return delta;
 }
 
-// Leaves out what follows the first call, and has the engine end the answer.
+// Drops everything after the first call and ends the choice in the engine.
 void Answer::KeepOneCall(size_t index, AnswerDelta& delta) {
     State& state = choices_[index];
     if (state.called) {
@@ -242,13 +242,13 @@ void Answer::KeepOneCall(size_t index, AnswerDelta& delta) {
     if (state.called) Conclude(index);
 }
 
-// The engine may say the first tokens before Submit knows the request's number.
+// The first tokens may arrive before Submit stores the request's id.
 void Answer::Conclude(size_t index) {
     choices_[index].concluded = true;
     if (ids_[index] > 0) engine_.Conclude(ids_[index]);
 }
 
-// Ends the answer before the first stop string in its content, and has the engine end, too.
+// Cuts the content before the first stop string and ends the choice in the engine.
 void Answer::CutAtStop(size_t index, AnswerDelta& delta) {
     ContentStops& stop = choices_[index].stop;
     const bool stopped = stop.stopped();
@@ -262,7 +262,7 @@ void Answer::Add(size_t index, AnswerDelta delta) {
     Give(index, delta);
 }
 
-// To the client, or to the rest of the answer.
+// Sends the delta to the client, or collects it for a complete answer.
 void Answer::Give(size_t index, const AnswerDelta& delta) {
     State& state = choices_[index];
     if (delta.empty()) return;
@@ -279,7 +279,7 @@ void Answer::Give(size_t index, const AnswerDelta& delta) {
     state.pending.clear();
 }
 
-// Until the answer is complete.
+// Collects the delta until the answer is complete.
 void Answer::Keep(State& state, const AnswerDelta& delta) {
     AnswerDelta& said = state.choice.said;
     said.content += delta.content;
@@ -297,7 +297,7 @@ void Answer::Keep(State& state, const AnswerDelta& delta) {
     if (kept_bytes_ > held_bytes_ + kMostWordedAtOnce) Hold(kept_bytes_);
 }
 
-// Counts the answer. False: there is no room for it, which its client was told.
+// Counts the answer's bytes. False: a limit is exceeded; the client got an error.
 bool Answer::Hold(size_t bytes) {
     if (!record_.error.empty()) return false;
     held_bytes_ = std::max(held_bytes_, bytes);
@@ -322,7 +322,8 @@ void Answer::EndChoice(size_t index, std::string_view rest, const Result<engine:
         }
         Add(index, Close(index, ending->complete));
         if (const std::string held = state.stop.Flush(); !held.empty()) Give(index, {held, {}, {}});
-        // Clients count the tokens after an echo, and the end token, which has no text, is one.
+        // After an echo, clients count the tokens; the end token counts too, although it has no
+        // text.
         if (echo_chances_[index] && stream_ && !state.pending.empty()) {
             std::string out;
             dialect_->Delta(static_cast<int>(index), {}, state.pending, out);
@@ -368,7 +369,7 @@ void Answer::EndChoice(size_t index, std::string_view rest, const Result<engine:
     if (--left_ == 0) Complete();
 }
 
-// A response repeats what its request said of tools and instructions.
+// Includes the request's size, because a response repeats its tools and instructions.
 size_t Answer::BytesToWord() const {
     size_t bytes = exchange_->request().body.size();
     for (const State& state : choices_) {
@@ -391,7 +392,7 @@ void Answer::Complete() {
     });
 }
 
-// The last of the answer, or all of it. The lock is held.
+// Sends the end of a stream, or the complete answer. The lock is held.
 void Answer::Say() {
     if (record_.error.empty()) {
         NoteRecord(*exchange_, record_);

@@ -1,10 +1,10 @@
-// Answer: from what the engine says to what goes out over HTTP, for one request of one or more
-// choices.
+// Answer: turns the engine's tokens for one request, of one or more choices, into its HTTP
+// response.
 //
-// The engine's thread feeds it token by token; it takes the text apart (reasoning, tool calls:
-// chat/answer.h), has the dialect word it, and writes it to the exchange, or keeps it until
-// all choices are complete; then it is worded, on another thread where that takes long. When the
-// client leaves, all its choices are cancelled.
+// The engine's thread calls it token by token. It parses the text into content, reasoning and tool
+// calls (chat/answer.h) and passes them to the dialect. A streamed answer is written to the
+// exchange at once. Any other answer is collected until all choices are complete; if formatting it
+// takes long, another thread does so. When the client disconnects, all choices are cancelled.
 #pragma once
 
 #include <atomic>
@@ -25,18 +25,18 @@
 
 namespace weft::serve {
 
-// One of the choices to be made.
+// One choice to generate.
 struct ChoicePlan {
     engine::Request request;
-    std::string given{};    // text that the answer begins with, before the model says anything
-    std::string closing{};  // text that the answer ends with, if the model has said it all
-    std::shared_ptr<const chat::CallFrame> demanded{};  // of the call that it is; null: of none
-    std::string echo{};                                 // text that is shown before the answer
-    bool echo_chances = false;  // the echo has log-probabilities: see request.prompt_logprobs
-    // Texts that end the answer where the content has them: not reasoning, not a tool call.
-    // (The engine matches request.stop against all text that the model writes.)
+    std::string given{};    // text that begins the answer before the first generated token
+    std::string closing{};  // text that ends the answer if generation completes
+    std::shared_ptr<const chat::CallFrame> demanded{};  // frame of the forced tool call; null: none
+    std::string echo{};                                 // prompt text shown before the answer
+    bool echo_chances = false;  // the echo has log-probabilities, see request.prompt_logprobs
+    // Stop strings that are matched in the content only, not in reasoning or tool calls. (The
+    // engine matches request.stop against all generated text.)
     std::vector<std::string> content_stops{};
-    bool counts_prompt = true;  // false: another choice has the same prompt
+    bool counts_prompt = true;  // false: another choice already counts the same prompt
 };
 
 class ResponseStore;
@@ -46,53 +46,55 @@ struct AnswerPlan {
     std::unique_ptr<Dialect> dialect;
     chat::AnswerFamily family = chat::AnswerFamily::kPlain;
     bool begins_in_reasoning = false;
-    // The functions that the conversation offers; null: not known. See chat::AnswerParser.
+    // Functions offered in the conversation; null: unknown. See chat::AnswerParser.
     std::shared_ptr<const chat::ToolTypes> tools{};
     bool stream = false;
     bool one_call = false;      // the answer ends with its first tool call
-    int64_t n = 1;              // choices of a prompt
-    bool whole_calls = false;   // calls come whole, in a stream, too
+    int64_t n = 1;              // choices per prompt
+    bool whole_calls = false;   // a stream sends each call in one piece
     bool keeps_tokens = false;  // see ChoiceEnd::tokens
-    std::string tenant{};       // whose constraints it uses
-    // How much compiling them may cost; where one takes more, `put_off` is set, and the plan fails.
+    std::string tenant{};       // cache partition for compiled constraints
+    // Most effort allowed for compiling constraints. If more is needed, planning fails with
+    // `put_off`.
     CompileEffort effort = CompileEffort::kAll;
     bool put_off = false;
-    std::string left_out{};  // what of its schemas is not kept; for the log
-    std::string owner{};     // whose responses it may go on from, and where it is kept
+    std::string left_out{};  // schema keywords that are not enforced; for the log
+    std::string owner{};     // owner of the stored responses that it reads and writes
     std::shared_ptr<ResponseStore> responses{};  // may be null
-    Headers headers{};                           // of the answer, besides its type
-    std::string prompt_name = "prompt";          // what a prompt that is too long came as
-    // Not empty: the whole answer, as there is nothing to ask the engine for.
+    Headers headers{};                           // response headers besides Content-Type
+    std::string prompt_name = "prompt";          // field name of the prompt, for errors
+    // Not empty: the complete response body; the engine is not called.
     std::string reply{};
     std::string reply_type = "application/json";
 };
 
-// Compiles a constraint of the request.
+// Compiles a constraint within plan.effort. Sets plan.put_off if more effort is needed.
 Result<grammar::Matcher> CompileFor(AnswerPlan& plan, const Served& served,
                                     const ConstraintText& constraint);
 
-// What became of a request: for metrics and logs.
+// Outcome of a request, for metrics and logs.
 struct AnswerRecord {
     std::string request_id;
-    std::string error;        // empty: it was answered
-    bool cancelled = false;   // the error is that its client has left
-    int64_t n = 1;            // answers that were asked for, to each prompt
-    int64_t max_tokens = -1;  // of each of them; -1: to the end of the context
+    std::string error;        // empty: the request succeeded
+    bool cancelled = false;   // the error is a client disconnect
+    int64_t n = 1;            // choices per prompt
+    int64_t max_tokens = -1;  // limit per choice; -1: up to the end of the context
     Usage usage;
     std::vector<engine::Ending> endings;
-    std::vector<float> gaps_s;  // between tokens of an answer
+    std::vector<float> gaps_s;  // time between consecutive tokens of a choice
 };
 
-// Leaves what the log of requests says of it; before the answer is complete.
+// Copies the record's figures to the exchange's log note. Call before the answer completes.
 void NoteRecord(Exchange& exchange, const AnswerRecord& record);
 
 class Answer : public std::enable_shared_from_this<Answer> {
   public:
     using Observer = std::function<void(const AnswerRecord&)>;
-    // Has work done that the engine's thread must not wait for: on about so many bytes.
+    // Runs `work` of about `bytes` bytes on another thread.
     using Later = std::function<void(size_t bytes, std::function<void()>)>;
-    // Hands all choices to the engine. What is wrong with a request (too long, ...) is answered
-    // before anything is begun. observer: called once, at the end, and gone then. Any thread.
+    // Submits all choices to the engine. Invalid requests (prompt too long, ...) get an error
+    // response before any choice starts. observer: called once, at the end, then released. Thread:
+    // any.
     static void Start(engine::Engine& engine, std::shared_ptr<Exchange> exchange, AnswerPlan plan,
                       Observer observer, Later later);
 
@@ -129,14 +131,14 @@ class Answer : public std::enable_shared_from_this<Answer> {
         chat::AnswerParser parser;
         ContentStops stop;
         Choice choice;
-        std::vector<engine::SaidToken> pending;  // tokens whose text is not out yet
-        std::optional<std::string> echo{};       // until its log-probabilities are known
+        std::vector<engine::SaidToken> pending;  // tokens whose text has not been sent
+        std::optional<std::string> echo{};       // held until its log-probabilities are known
         bool over = false;
-        bool called = false;     // a tool, and the call is whole
-        bool calling = false;    // some of a call is out
-        bool concluded = false;  // the engine is to end it
-        std::string written{};   // of a call that is demanded: all of it so far
-        int64_t last_ns = 0;     // when the last token came
+        bool called = false;     // a complete tool call was sent
+        bool calling = false;    // part of a tool call was sent
+        bool concluded = false;  // the engine was told to end the choice
+        std::string written{};   // forced call: its text so far
+        int64_t last_ns = 0;     // arrival time of the last token
     };
 
     engine::Engine& engine_;
@@ -146,7 +148,7 @@ class Answer : public std::enable_shared_from_this<Answer> {
     const Headers headers_;
     Observer observer_;
     const Later later_;
-    std::mutex mutex_;  // of choices_, record_ and left_
+    std::mutex mutex_;  // guards choices_, record_ and left_
     std::vector<State> choices_;
     std::vector<std::string> closings_;
     std::vector<std::shared_ptr<const chat::CallFrame>> demanded_;
@@ -154,7 +156,7 @@ class Answer : public std::enable_shared_from_this<Answer> {
     std::vector<bool> wants_chances_, counts_prompt_, echo_chances_;
     AnswerRecord record_;
     size_t left_ = 0;
-    size_t kept_bytes_ = 0, held_bytes_ = 0;  // of the answer so far, in JSON; see Exchange::Hold
+    size_t kept_bytes_ = 0, held_bytes_ = 0;  // JSON size of the answer so far; see Exchange::Hold
     std::vector<std::atomic<int64_t>> ids_;
     std::atomic<bool> gone_{false};
 };

@@ -25,30 +25,30 @@ namespace {
 
 const Headers kJsonHeaders{{"Content-Type", "application/json"}};
 
-// A request of so many bytes is small: the slowest text (digits, which are tokenized at some 1 MB
-// a second) takes less than 100 ms.
+// Requests up to this size are small: the slowest text (digits, about 1 MB/s) is tokenized within
+// 100 ms.
 constexpr size_t kSmallBytes = 64 << 10;
-// An answer of so many bytes is worded in the time in which one byte is tokenized, about.
+// Bytes of an answer that are formatted in the time of tokenizing one byte, approximately.
 constexpr size_t kWordedAsRead = 32;
 constexpr int kLargeNice = 5;
 
-// The memory that the work on a request may take beside its body. Most is a text of digits: words
-// of a byte, tokens, and their list in an answer. Texts are bounded, by kMostPlainBytes
-// (llama_server.cc) or the context, and so are values of JSON (kMostBodyValues).
+// Upper bound of the memory for work on a request, besides its body. The worst case is a text of
+// digits: one-byte words, their tokens, and the token list in the answer. kMostPlainBytes or the
+// context bounds texts; kMostBodyValues bounds JSON values.
 uint64_t WorkBytes(size_t body_bytes) {
     constexpr uint64_t kMost = uint64_t{192} << 20;
     return std::min<uint64_t>(48 * body_bytes, kMost);
 }
 
-// Whether the quote at `at` opens one, and does not stand inside of a word.
+// Whether the quote at `at` opens a quotation, rather than standing inside a word.
 bool OpensQuote(std::string_view text, size_t at) {
     if (text[at] == '"') return true;
     const auto before = static_cast<unsigned char>(at > 0 ? text[at - 1] : ' ');
     return text[at] == '\'' && std::isalnum(before) == 0;
 }
 
-// An error for the log, which holds nothing of a request's text: up to the first quote of anything
-// but the parameter's name.
+// The error as logged, without text of the request: cut before the first quotation other than the
+// parameter's name.
 std::string WithoutQuotes(const ApiError& error) {
     const std::string name = fmt::format("'{}'", error.param);
     const std::string_view text = error.message;
@@ -81,7 +81,7 @@ void SendRefusal(Exchange& exchange, const Refusal& refusal, Headers headers = {
     SendError(exchange, {refusal.status, refusal.message, "", refusal.code}, std::move(headers));
 }
 
-// 200, for what the engine isn't asked for.
+// 200, for requests that the engine does not run.
 void Send(Exchange& exchange, Headers headers, const std::string& type, std::string body) {
     if (const auto refusal = exchange.Hold(body.size())) {
         return SendRefusal(exchange, *refusal, std::move(headers));
@@ -90,7 +90,7 @@ void Send(Exchange& exchange, Headers headers, const std::string& type, std::str
     exchange.Send(200, std::move(headers), std::move(body));
 }
 
-// Whose responses a request may see: its key's; without keys there is one owner.
+// Owner of a request's stored responses: its key. Without keys there is one owner.
 std::string OwnerOf(const HttpRequest& request, KeyStore* keys) {
     if (keys == nullptr) return "";
     const std::shared_ptr<const KeyRing> ring = keys->ring();
@@ -98,7 +98,7 @@ std::string OwnerOf(const HttpRequest& request, KeyStore* keys) {
     return key == nullptr ? "nobody" : Hex(key->digest);
 }
 
-// In the words of OpenAI, vLLM, llama-server, and Anthropic.
+// Members of OpenAI, vLLM, llama-server and Anthropic.
 Json ModelJson(const Served& served, int32_t adapter) {
     Json model{{"id", served.NameOf(adapter)},
                {"type", "model"},
@@ -120,7 +120,7 @@ Json ModelJson(const Served& served, int32_t adapter) {
     return model;
 }
 
-// The model, then its adapters.
+// The model, followed by its adapters.
 Json ModelsJson(const Served& served) {
     Json models = Json::array();
     for (size_t i = 0; i <= served.adapters.size(); ++i) {
@@ -147,7 +147,8 @@ Api::Api(const Served& served, ApiOptions options)
     for (size_t i = 0; i < 2 * large; ++i) {
         Lane& lane = i < large ? large_ : compiling_;
         lane.threads.emplace_back([this, &lane] {
-            // Behind the engine, and behind small requests. (Of this thread alone, on Linux.)
+            // Lower priority than the engine and small requests. (On Linux this affects this thread
+            // only.)
             ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kLargeNice);
             Work(lane);
         });
@@ -178,8 +179,8 @@ void Api::Work(Lane& lane) {
         if (over_) return;
         auto [key, work] = lane.queue.Pop();
         lock.unlock();
-        // Whatever a library throws (for want of memory, too) ends one request, which its exchange
-        // then answers with 500, and not the server.
+        // An exception of a library (also bad_alloc) fails one request, not the server; releasing
+        // its exchange sends 500.
         try {
             work.run();
         } catch (const std::exception& error) {
@@ -192,9 +193,9 @@ void Api::Work(Lane& lane) {
     }
 }
 
-// Why a request can't wait; the lock is held. A key has half of all places at most. When all are
-// taken, a key that has less than its share of them still gets one: with K keys there are at most
-// twice as many waiting requests, and K more.
+// Returns an error if a request of `key` may not wait. The lock is held. A key may use half of the
+// places. When all places are taken, a key below its equal share still gets one; with K keys, at
+// most 2 * max_waiting + K requests wait.
 std::optional<ApiError> Api::WhyNotPost(const std::string& key) const {
     const bool keys = options_.keys != nullptr;
     const engine::Engine::Waiting in_engine = served_.engine->waiting(keys ? key : "");
@@ -225,22 +226,22 @@ std::optional<ApiError> Api::WhyNotPost(const std::string& key) const {
     return {};
 }
 
-// Whose turn it is: a key's; without keys, a connection's.
+// The name under which TaskQueue schedules a request: its key, or without keys its connection.
 std::string Api::TurnOf(const Exchange& exchange, const std::string& key) const {
     return options_.keys != nullptr ? key : exchange.request().peer;
 }
 
-// A request of so many bytes. One whose client leaves waits no more.
+// Queues a request of `bytes` bytes. It is removed if its client disconnects.
 void Api::Post(const std::shared_ptr<Exchange>& exchange, const std::string& key, Lane& lane,
                size_t bytes, std::function<void()> work) {
     const std::string turn = TurnOf(*exchange, key);
-    const auto number = std::make_shared<uint64_t>(0);  // of the task; under the lock
+    const auto number = std::make_shared<uint64_t>(0);  // task number; guarded by the lock
     const auto remove = [this, &lane, turn, number] {
-        std::optional<TaskQueue::Task> left;  // goes after the lock
+        std::optional<TaskQueue::Task> left;  // destroyed after the lock is released
         const std::lock_guard lock(mutex_);
         left = lane.queue.Remove(turn, *number);
     };
-    exchange->OnGone(remove);  // before the task, which may have a call of its own
+    exchange->OnGone(remove);  // before the task is queued: the task may set its own callback
     std::optional<ApiError> error;
     {
         const std::lock_guard lock(mutex_);
@@ -251,11 +252,12 @@ void Api::Post(const std::shared_ptr<Exchange>& exchange, const std::string& key
     }
     if (error) return SendError(*exchange, *error);
     lane.wake.notify_one();
-    if (exchange->gone()) remove();  // it left before the task was there
+    if (exchange->gone()) remove();  // the client disconnected before the push
 }
 
-// Memory for the work on a large request, counted in the budget of requests and answers. Waits
-// while others are at work that leave too little; refused where nobody is and there is too little.
+// Reserves memory for the work on a large request, within the budget for requests and answers.
+// Waits while other large requests hold too much. Refuses if the budget does not suffice even when
+// no other large request runs.
 class Api::Room {
   public:
     Room(Api& api, Exchange& exchange, uint64_t bytes) : api_(api) {
@@ -295,7 +297,8 @@ void Api::Handle(std::shared_ptr<Exchange> exchange) {
     if (!key) return;
     const bool get = method == "GET" || method == "HEAD";
     const std::optional<StoredPath> stored = FindStored(path);
-    if (stored && (get || (method == "DELETE" && !stored->input_items))) {  // it may be long
+    // the response may be long
+    if (stored && (get || (method == "DELETE" && !stored->input_items))) {
         const auto held = responses_->Get(OwnerOf(exchange->request(), options_.keys),
                                           std::string(stored->id));
         const auto bytes = static_cast<size_t>(held == nullptr ? 0 : held->held_bytes);
@@ -310,7 +313,7 @@ void Api::Handle(std::shared_ptr<Exchange> exchange) {
     SendError(*exchange, NoSuchRoute(method, path, allowed), std::move(headers));
 }
 
-// Of one that is stored.
+// GET or DELETE of a stored response.
 void Api::HandleResponse(Exchange& exchange, const StoredPath& path) {
     const std::string id(path.id);
     const std::string owner = OwnerOf(exchange.request(), options_.keys);
@@ -399,20 +402,20 @@ bool Api::HandleRoute(const std::shared_ptr<Exchange>& exchange, const std::stri
     return true;
 }
 
-// Who was let in, and with what.
+// An admitted request with its key and rate-limit ticket.
 struct Api::Admitted {
-    std::optional<ApiKey> key{};  // none: no keys are asked for
-    std::string tenant{};         // whose caches it uses
-    Headers headers{};            // of the answer
+    std::optional<ApiKey> key{};  // nullopt: no keys are required
+    std::string tenant{};         // cache namespace
+    Headers headers{};            // headers of the answer
     std::shared_ptr<Limiter::Ticket> ticket{};
 
-    // It was read, and the engine is not asked for anything.
+    // For a request that needs no generation: charges no tokens.
     void Settle() const {
         if (ticket != nullptr) ticket->Settle(0);
     }
 };
 
-// Plans the answer once more, by threads that have more time for its constraint.
+// Plans the answer again on threads with a larger compile limit.
 void Api::PutOff(std::shared_ptr<Exchange> exchange, Plan make, CompileEffort effort,
                  std::shared_ptr<Admitted> admitted) {
     const bool some = effort == CompileEffort::kNone;
@@ -427,7 +430,7 @@ void Api::PutOff(std::shared_ptr<Exchange> exchange, Plan make, CompileEffort ef
 void Api::Generate(std::shared_ptr<Exchange> exchange, Plan make, CompileEffort effort,
                    std::shared_ptr<Admitted> let_in) {
     if (exchange->gone()) return;
-    if (let_in == nullptr) {  // first: a request that is wrong is charged as well
+    if (let_in == nullptr) {  // first, because invalid requests are charged too
         let_in = std::make_shared<Admitted>();
         if (!Admit(*exchange, *let_in)) return;
     }
@@ -484,7 +487,7 @@ void Api::Embed(std::shared_ptr<Exchange> exchange, EmbedPlan make) {
                            std::move(observer));
 }
 
-// For what is part of a request that was taken in; so there is a bound for these, too.
+// Runs follow-up work of an admitted request. The limit on requests therefore bounds this queue.
 Answer::Later Api::LaterFor(const Exchange& exchange, const Admitted& admitted) {
     return [this, id = exchange.request().id,
             turn = TurnOf(exchange, admitted.key ? admitted.key->name : "")](
@@ -496,8 +499,8 @@ Answer::Later Api::LaterFor(const Exchange& exchange, const Admitted& admitted) 
     };
 }
 
-// What is done when a request has ended. One that computed nothing, as it was cancelled or refused
-// before, is not charged.
+// Returns the callback for the end of a request. A request that was cancelled or refused before it
+// computed anything is not charged.
 Answer::Observer Api::Observe(std::shared_ptr<Limiter::Ticket> ticket,
                               const engine::Request& request) {
     std::string adapter = request.adapter == 0 ? "" : served_.NameOf(request.adapter);
@@ -516,8 +519,7 @@ void Api::Refuse(Exchange& exchange, const ApiError& error, Headers headers) {
     exchange.Send(error.status, std::move(headers), ErrorFor(exchange.request().path, error));
 }
 
-// The name of a request's key, where one is needed. Probes of health need none. Nothing: it has
-// been refused.
+// The name of the request's key; "" if no key is required. nullopt: the request was refused.
 std::optional<std::string> Api::Knows(const std::shared_ptr<Exchange>& exchange) {
     const HttpRequest& request = exchange->request();
     if (options_.keys == nullptr || IsProbe(request.path)) return "";
@@ -531,7 +533,7 @@ std::optional<std::string> Api::Knows(const std::shared_ptr<Exchange>& exchange)
     return {};
 }
 
-// What failed of late, for whoever asks: with keys, of requests with the same one.
+// Recent errors that the client may see: with keys, only those of its own key.
 std::vector<RequestError> Api::ErrorsFor(const Exchange& exchange) {
     if (options_.log == nullptr) return {};
     std::vector<RequestError> errors = options_.log->errors();
@@ -544,12 +546,12 @@ std::vector<RequestError> Api::ErrorsFor(const Exchange& exchange) {
     return errors;
 }
 
-// Counts a request against its key's limits, before anything of it is read. False: it was refused.
+// Counts a request toward its key's limits before its body is parsed. False: it was refused.
 bool Api::Admit(Exchange& exchange, Admitted& admitted) {
     if (options_.keys == nullptr) return true;
     const std::shared_ptr<const KeyRing> ring = options_.keys->ring();
     const ApiKey* key = ring->Find(PresentedKey(exchange.request()));
-    if (key == nullptr) {  // it was taken away meanwhile
+    if (key == nullptr) {  // the key was removed meanwhile
         Refuse(exchange, {401, "Incorrect API key provided.", "", "invalid_api_key"});
         return false;
     }
@@ -565,8 +567,8 @@ bool Api::Admit(Exchange& exchange, Admitted& admitted) {
     return true;
 }
 
-// Puts the key's name, tenant, priority and weight into what the engine is asked, and counts its
-// tokens. False: it was refused.
+// Sets the key's name, tenant, priority and weight in the engine requests and charges their tokens.
+// False: refused.
 bool Api::Charge(Exchange& exchange, std::span<engine::Request* const> requests,
                  Admitted& admitted) {
     if (!admitted.key) return true;
@@ -594,7 +596,7 @@ bool Api::Charge(Exchange& exchange, std::span<engine::Request* const> requests,
 
 void Api::ReplyTo(std::shared_ptr<Exchange> exchange, Reply reply) {
     if (exchange->gone()) return;
-    Admitted admitted;  // these ask the engine for nothing, and are charged as well
+    Admitted admitted;  // charged like others, although the engine is not used
     if (!Admit(*exchange, admitted)) return;
     admitted.Settle();
     Headers headers = std::move(admitted.headers);
@@ -606,7 +608,7 @@ void Api::ReplyTo(std::shared_ptr<Exchange> exchange, Reply reply) {
     Send(*exchange, std::move(headers), "application/json", Dump(answer));
 }
 
-// One token, to see whether the cluster still gives any.
+// Generates one token to check that the cluster works.
 class Api::Probe final : public engine::Listener {
   public:
     explicit Probe(Api& api) : api_(api) {}
@@ -619,8 +621,8 @@ class Api::Probe final : public engine::Listener {
     Api& api_;
 };
 
-// As of llama-server and vLLM: whether requests are answered. Those that run still are while the
-// server is about to stop.
+// As in llama-server and vLLM: whether requests are answered. Also 200 while draining, because
+// running requests are still answered.
 void Api::Health(Exchange& exchange) {
     const engine::EngineStats stats = served_.engine->stats();
     const auto error = WhyNotServing(stats);
@@ -628,8 +630,8 @@ void Api::Health(Exchange& exchange) {
     exchange.Send(200, kJsonHeaders, R"({"status":"ok"})");
 }
 
-// Ready is who has finished a step of late, or makes one now, for a token that is asked for. While
-// requests run there is a step that has not ended: it may take as long as the longest so far.
+// Ready: a step finished within ready_ms, or a probe token is generated now. While requests run,
+// the current step may take up to twice the longest step so far.
 void Api::Ready(std::shared_ptr<Exchange> exchange) {
     const engine::EngineStats stats = served_.engine->stats();
     if (const auto error = WhyNotServing(stats)) return SendError(*exchange, *error);

@@ -1,4 +1,4 @@
-// The HTTP API: which path and method is what, and everything between a request and its answer.
+// The HTTP API: maps paths and methods to handlers and runs each request from arrival to answer.
 //
 //     POST /v1/chat/completions, /v1/completions, /v1/responses, /v1/embeddings   OpenAI
 //     GET, DELETE /v1/responses/ID, GET /v1/responses/ID/input_items
@@ -6,15 +6,15 @@
 //     POST /v1/messages, /v1/messages/count_tokens                                Anthropic
 //     POST /completion, /infill, /tokenize, /detokenize, /apply-template          llama-server
 //     GET  /props, /tokenizer_info; /chat/completions and others as with /v1
-//     POST /api/chat and its like: ollama.h                                       Ollama
+//     POST /api/chat and others: see ollama.h                                       Ollama
 //     GET  /live, /health, /ready, /metrics, /api/status, /
 //
-// Requests are read, rendered and tokenized on threads of its own (an I/O thread must not wait for
-// a tokenizer), in turn by key; how many wait has a bound, for all and for each key. Small requests
-// have threads that large ones never use (kSmallBytes). A request whose constraint is not known yet
-// goes on to threads that try to compile it in a moment, and from there, where that is not enough,
-// to those of large requests.
-// Thread: Handle on I/O threads.
+// Worker threads parse, render and tokenize requests, because an I/O thread must not wait for a
+// tokenizer. The queue is fair by key and bounded, per key and in total. Small requests
+// (kSmallBytes) have threads that large ones never use. A request whose constraint is not compiled
+// yet moves to threads that compile within a short limit, and past that limit to the threads for
+// large requests.
+// Thread: I/O threads call Handle.
 #pragma once
 
 #include <condition_variable>
@@ -39,27 +39,28 @@
 namespace weft::serve {
 
 struct ApiOptions {
-    int64_t max_waiting = 1024;  // requests that may wait, half of them a key's; beyond: 429.
-                                 // A request waits until it computes; each answer counts
-    int64_t ready_ms = 5000;     // a step at least so often, or a probe: else not ready
-    size_t workers = 3;          // threads that read small requests; one fewer, but one at
-                                 // least, compiles constraints, and as many read large
-                                 // requests. 0: nobody reads any
-    std::vector<int> cores;      // on which they run; none: those of who makes the Api
-    // Memory for the work on large requests: a request that would go beyond it waits until the
-    // others are done, and then has all of it.
+    // Requests waiting until the engine starts them, each choice counted; one key may have half of
+    // them. Beyond that: 429.
+    int64_t max_waiting = 1024;
+    int64_t ready_ms = 5000;  // /ready fails unless a step or a probe completes within this time
+    // Threads for small requests. max(1, workers - 1) threads compile constraints, and as many
+    // handle large requests. 0: no request is read.
+    size_t workers = 3;
+    std::vector<int> cores;  // cores of these threads; empty: those of the creating thread
+    // Memory budget for work on large requests. A request that would exceed it waits until it has
+    // the whole budget alone.
     uint64_t work_bytes = uint64_t{192} << 20;
-    KeyStore* keys = nullptr;      // who may ask; null: everybody. Outlives the Api
-    int64_t max_responses = 1000;  // that are stored; 0: none is
+    KeyStore* keys = nullptr;      // accepted API keys; null: no key is needed. Outlives the Api
+    int64_t max_responses = 1000;  // stored responses; 0: store none
     int64_t max_responses_bytes = int64_t{64} << 20;
-    bool shared_prefix_cache = false;  // by all keys; else each has its own, or its group's
+    bool shared_prefix_cache = false;  // all keys share the prefix cache; else one per key or group
     Metrics* metrics = nullptr;        // may be null. Outlives the Api
-    const RequestLog* log = nullptr;   // whose errors /api/status shows; as metrics
+    const RequestLog* log = nullptr;   // source of the errors in /api/status; lifetime as metrics
 };
 
 class Api {
   public:
-    // `served` outlives this, and this the HttpServer that calls Handle.
+    // `served` outlives the Api; the Api outlives the HttpServer that calls Handle.
     Api(const Served& served, ApiOptions options);
     ~Api();
 
@@ -92,7 +93,7 @@ class Api {
     std::optional<ApiError> WhyNotPost(const std::string& key) const;
     std::string TurnOf(const Exchange& exchange, const std::string& key) const;
     Answer::Later LaterFor(const Exchange& exchange, const Admitted& admitted);
-    // Tasks of one size, and the threads that do them.
+    // A queue of tasks of one size class and its threads.
     struct Lane {
         TaskQueue queue;
         std::condition_variable wake;
@@ -108,15 +109,15 @@ class Api {
     const Served& served_;
     ApiOptions options_;
     Limiter limiter_;
-    // (Answers keep it: what they say last is stored.)
+    // Shared: answers that outlive the Api still store their responses.
     std::shared_ptr<ResponseStore> responses_;
-    mutable std::mutex mutex_;  // of queues and over_
+    mutable std::mutex mutex_;  // guards the queues and over_
     Lane small_, compiling_, large_;
     bool over_ = false;
-    std::condition_variable roomier_;  // a large request is done
-    uint64_t at_work_bytes_ = 0;       // of large requests, as WorkBytes() estimates them
+    std::condition_variable roomier_;  // signaled when a large request is done
+    uint64_t at_work_bytes_ = 0;       // bytes of running large requests, estimated by WorkBytes()
     std::mutex probe_mutex_;
-    std::vector<std::shared_ptr<Exchange>> probing_;  // who waits for the one probe there is
+    std::vector<std::shared_ptr<Exchange>> probing_;  // exchanges that wait for the running probe
 };
 
 }  // namespace weft::serve

@@ -35,9 +35,9 @@ void ReadMessages(Fields& fields, chat::ChatInput& input) {
         Json content =
             message.Has("content") ? ReadContent(message, "content", &parts) : Json(nullptr);
         if (role == "assistant" && (content.is_null() || content == "")) {
-            content = message.Text("refusal", "");  // which stands beside the content
+            content = message.Text("refusal", "");  // `refusal` replaces an absent content
         }
-        // The result of a function that returns nothing.
+        // A function without a result gives null.
         if ((role == "tool" || role == "function") && content.is_null()) content = "";
         if (content.is_null()) {
             message.Fail("content", fmt::format("'{}content' is missing.", where), "missing");
@@ -54,7 +54,7 @@ void ReadMessages(Fields& fields, chat::ChatInput& input) {
     }
 }
 
-// `tools`, or the older `functions` in the form of tools.
+// Reads `tools`, or the legacy `functions` converted to tools.
 void ReadFunctions(Fields& fields, Conversation& conversation, Json& tools) {
     const Json& functions = fields.List("functions");
     tools = fields.List("tools");
@@ -117,10 +117,10 @@ void ReadTools(Fields& fields, Conversation& conversation) {
     }
 }
 
-// Deltas of the stream, and the message as a whole.
+// Formats stream deltas and complete messages.
 class ChatDialect final : public OpenAiDialect {
   public:
-    // older_calls: the request has `functions`, so a call is `function_call`.
+    // older_calls: the request has `functions`, so calls are returned as `function_call`.
     ChatDialect(const Served& served, int32_t adapter, bool usage, bool chances, bool older_calls)
         : OpenAiDialect(served, adapter, "chatcmpl-", "chat.completion", "chat.completion.chunk",
                         usage, chances),
@@ -144,7 +144,7 @@ class ChatDialect final : public OpenAiDialect {
     }
 
   private:
-    // The first delta of a choice says who speaks.
+    // The first delta of a choice has the role.
     void Greet(int choice, std::string& out) {
         const auto at = static_cast<size_t>(choice);
         if (greeted_.size() <= at) {
@@ -161,7 +161,7 @@ class ChatDialect final : public OpenAiDialect {
         if (chances_ && !tokens.empty()) chances = Dump(ChatLogprobs(served_.tokenizer(), tokens));
         Chunk(choice, fmt::format(R"("delta":{{{}}})", delta), chances, finish, out);
     }
-    // Each call has its number; pieces after the first have nothing else but their arguments.
+    // Each call has an index; chunks after the first contain arguments only.
     Json CallsJson(int choice, const chat::AnswerDelta& delta) {
         int& next = calls_[static_cast<size_t>(choice)];
         Json list = Json::array();
@@ -182,7 +182,7 @@ class ChatDialect final : public OpenAiDialect {
         }
         return list;
     }
-    // Requests with `functions` get one call at most (PlanChat): it has neither number nor id.
+    // A request with `functions` gets at most one call (PlanChat), without index and id.
     static Json OlderCallJson(const chat::AnswerDelta& said) {
         Json call = Json::object();
         const auto add = [&](const std::string& arguments) {
@@ -261,7 +261,7 @@ Conversation ReadConversation(Fields& fields) {
 
 namespace {
 
-// The end of a thought that a template has opened, in which nothing was thought.
+// Ends the reasoning that the template opened, leaving it empty.
 std::string ClosedThought(const Served& served) {
     return fmt::format("\n{}\n\n", chat::ThinkEnd(served.family));
 }
@@ -281,8 +281,8 @@ std::optional<ApiError> CheckConversationBytes(const Served& served, size_t byte
 std::optional<ApiError> MakePrompt(const Served& served, Conversation& conversation,
                                    ChatPrompt& out, PromptUse use) {
     if (!served.chat) return ApiError{400, served.chat_error, "messages", "unsupported_value"};
-    // A template would copy it a few times before that is seen. (Of what the model has said it may
-    // leave out some.)
+    // Checked before rendering, because a template may copy the text several times. Assistant
+    // messages are not counted, since the template may drop part of them.
     size_t bytes = 0;
     for (const Json& message : conversation.input.messages) {
         const auto content = message.find("content");
@@ -297,7 +297,7 @@ std::optional<ApiError> MakePrompt(const Served& served, Conversation& conversat
                         true};
     }
     const auto text = served.chat->Render(conversation.input);
-    if (!text.ok()) {  // whatever it is to the template, the request brought it about
+    if (!text.ok()) {  // the error is the request's fault, whatever its code
         const ApiError error = ErrorOf(text.error());
         return ApiError{400, error.message, "messages",
                         error.status == 400 ? error.code : "invalid_value", true};
@@ -307,7 +307,7 @@ std::optional<ApiError> MakePrompt(const Served& served, Conversation& conversat
            text->bytes() + conversation.begun};
     if (conversation.begun.empty()) return {};
     if (auto error = CheckConversationBytes(served, conversation.begun.size(), use)) return error;
-    // An answer that is begun is behind the thought that the template opens.
+    // A prefilled answer follows the reasoning that the template opened.
     if (out.in_reasoning) {
         const auto closed = served.tokenizer().Encode(
             ClosedThought(served), {.add_special = false, .parse_special = true});
@@ -321,9 +321,9 @@ std::optional<ApiError> MakePrompt(const Served& served, Conversation& conversat
 
 namespace {
 
-// A call that the API demands: its begin, as the model's family writes it, is put behind the
-// prompt, the rest follows a grammar. Where the names or the arguments can't be written as the
-// family does, the call is asked for in the form that most models know.
+// Forces the tool call that the API demands. The start of the call, in the family's format, is
+// appended to the prompt; a grammar constrains the rest. If the family's format cannot express the
+// names or arguments, the default format is used.
 std::optional<ApiError> ForceCall(const Conversation& conversation, const ChatPrompt& prompt,
                                   const Served& served, AnswerPlan& plan, ChoicePlan& choice) {
     const chat::CallFrame usual;
@@ -354,8 +354,8 @@ std::optional<ApiError> ForceCall(const Conversation& conversation, const ChatPr
     return {};
 }
 
-// What the answer's form is, where the model may call functions, too. Where their arguments can't
-// be written as the family does, calls are as most models know them.
+// A constraint that allows the demanded format or a tool call. If the family's format cannot
+// express the arguments, calls use the default format.
 Result<grammar::Matcher> FormOrCall(const Conversation& conversation, const Served& served,
                                     AnswerPlan& plan) {
     const chat::CallFrame usual;
@@ -377,7 +377,7 @@ bool MayCall(const Conversation& conversation) {
            conversation.input.tools.is_array() && !conversation.input.tools.empty();
 }
 
-// Adds to the plan and the choice what response_format and tool_choice ask for.
+// Applies response_format and tool_choice to the plan and the choice.
 std::optional<ApiError> Constrain(const Conversation& conversation, const ChatPrompt& prompt,
                                   const Served& served, AnswerPlan& plan, ChoicePlan& choice) {
     if (!conversation.forced_tool.empty()) {
@@ -387,7 +387,7 @@ std::optional<ApiError> Constrain(const Conversation& conversation, const ChatPr
     if (constraint.kind.empty()) return {};
     auto matcher = CompileFor(plan, served, constraint);
     std::string param = constraint.param;
-    // (By itself first: an error in it is not one of a function.)
+    // Compiled alone first, so that its own errors are not reported for 'tools'.
     if (matcher.ok() && MayCall(conversation)) {
         matcher = FormOrCall(conversation, served, plan);
         param = "tools";
@@ -403,7 +403,7 @@ std::optional<ApiError> Constrain(const Conversation& conversation, const ChatPr
 std::optional<ApiError> PlanConversation(const Served& served, Conversation& conversation,
                                          engine::Request request, int64_t n, AnswerPlan& plan) {
     plan.prompt_name = "messages";
-    // Calls that the template could not show in the next turn are not made.
+    // If the template can render only one call per turn, only one is generated.
     const chat::ToolForm& form = served.forms.Of(conversation.input);
     plan.one_call = !conversation.parallel_calls || form.one_call;
     plan.tools = std::make_shared<const chat::ToolTypes>(conversation.input.tools);
@@ -411,13 +411,13 @@ std::optional<ApiError> PlanConversation(const Served& served, Conversation& con
     if (auto error = MakePrompt(served, conversation, prompt)) return error;
     request.prompt = prompt.tokens;
     request.show_special = served.family != chat::AnswerFamily::kPlain;
-    // Who was told in words how to call writes calls so.
+    // A model that gets its tools as plain text uses the call format of that text.
     plan.family = plan.tools->empty() ? served.family : chat::CallFamily(served.family, form);
     plan.begins_in_reasoning = prompt.in_reasoning;
     ChoicePlan choice;
     choice.request = std::move(request);
     if (auto error = Constrain(conversation, prompt, served, plan, choice)) return error;
-    // Without markers all text is content.
+    // Without markers, all text is content, and the engine matches the stop strings.
     if (plan.family != chat::AnswerFamily::kPlain) {
         choice.content_stops = std::exchange(choice.request.stop, {});
     }

@@ -10,45 +10,46 @@
 
 namespace weft::serve {
 
-inline constexpr size_t kMostTools = 512;  // of a request
+inline constexpr size_t kMostTools = 512;  // per request
 inline constexpr size_t kMostMessages = 10'000;
 
-// A conversation in OpenAI's form, checked, as the chat template wants it.
+// A checked conversation in OpenAI's form, as input for the chat template.
 struct Conversation {
     chat::ChatInput input;
-    std::string forced_tool{};   // tool_choice names it; "*": any, but one
-    bool parallel_calls = true;  // false: one at most
-    bool older_calls = false;    // the request has `functions`: a call is `function_call`
-    std::string begun{};         // what the answer begins with; it is not said again
+    std::string forced_tool{};   // function named by tool_choice; "*": at least one call of any
+    bool parallel_calls = true;  // false: at most one call
+    // the request uses `functions`; calls are returned as `function_call`
+    bool older_calls = false;
+    std::string begun{};  // text that begins the answer; the response does not repeat it
     ConstraintText constraint{};
 };
 
-// messages, tools, tool_choice (or the older functions, function_call), chat_template_kwargs,
-// reasoning_effort. Errors are left in `fields`.
+// Reads messages, tools, tool_choice (or the legacy functions and function_call),
+// chat_template_kwargs and reasoning_effort. Reports errors in `fields`.
 Conversation ReadConversation(Fields& fields);
-// A message's content as one text: a string, or a list of parts that are text; or, where `fields`
-// are an assistant's, refusals.
+// A message's content as one text. Accepts a string or a list of text parts; for an assistant
+// message also refusal parts.
 Json ReadContent(Fields& fields, const char* name, std::vector<size_t>* parts = nullptr);
 
-// From a conversation to the tokens of its prompt and what the answer has to be parsed as.
+// The rendered and tokenized prompt of a conversation, and the parser's initial state.
 struct ChatPrompt {
     std::vector<int32_t> tokens;
     bool in_reasoning = false;
-    std::string text{};  // what the tokens were made of
+    std::string text{};  // text from which the tokens were made
 };
-// kComputed: it must fit the context. kTold: the client hears of the prompt or of its length, to
-// see whether it fits; it has kMostPlainBytes at most, or what the context could hold.
+// Use of a prompt. kComputed: it runs, so it must fit the context. kTold: the client only gets the
+// prompt or its length; its text may have max(kMostPlainBytes, what the context could hold) bytes.
 enum class PromptUse { kComputed, kTold };
-// The conversation's messages become such as the template takes (chat/tool_form.h).
+// Rewrites the conversation's messages to forms that the template accepts (chat/tool_form.h).
 std::optional<ApiError> MakePrompt(const Served& served, Conversation& conversation,
                                    ChatPrompt& out, PromptUse use = PromptUse::kComputed);
 
-// What PlanChat and its like end with: `n` choices of the prompt that the conversation makes.
-// plan.dialect and plan.stream are the caller's.
+// Last step of PlanChat and similar: plans `n` choices for the conversation's prompt. The caller
+// sets plan.dialect and plan.stream.
 std::optional<ApiError> PlanConversation(const Served& served, Conversation& conversation,
                                          engine::Request request, int64_t n, AnswerPlan& plan);
 
-// The whole request. Errors: what the client hears.
+// Plans the whole request. Error: the response for the client.
 std::optional<ApiError> PlanChat(const Json& body, const Served& served, AnswerPlan& plan);
 
 }  // namespace weft::serve

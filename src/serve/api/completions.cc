@@ -18,7 +18,7 @@ constexpr size_t kMostPrompts = 64;
 
 class CompletionDialect final : public OpenAiDialect {
   public:
-    // By choice: the offset of the next token in its text. See TextLogprobs.
+    // Per choice: offset of the next token in its text. See TextLogprobs.
     std::vector<int64_t> offsets{};
 
     CompletionDialect(const Served& served, int32_t adapter, bool usage, bool chances)
@@ -51,7 +51,7 @@ class CompletionDialect final : public OpenAiDialect {
     }
 };
 
-// Makes of each prompt the prefix of a gap, with that suffix behind it.
+// Turns each prompt into a FIM prompt with the given suffix.
 std::optional<ApiError> FillIn(const Served& served, const std::string& suffix,
                                std::vector<Prompt>& prompts) {
     if (auto error = CheckFim(served, "suffix")) return error;
@@ -59,7 +59,7 @@ std::optional<ApiError> FillIn(const Served& served, const std::string& suffix,
     const tokenizer::Tokenizer& tokenizer = served.tokenizer();
     const std::vector<int32_t> behind = PlainTokens(tokenizer, suffix);
     for (Prompt& prompt : prompts) {
-        // (A text's tokens have its begin token, which stands before all in a prompt of this kind.)
+        // Retokenized without the begin token, because a FIM prompt has its own.
         std::vector<int32_t> prefix =
             prompt.is_text ? PlainTokens(tokenizer, prompt.text) : prompt.tokens;
         if (!prompt.is_text) prompt.text = tokenizer.Decode(prompt.tokens);
@@ -68,8 +68,8 @@ std::optional<ApiError> FillIn(const Served& served, const std::string& suffix,
     return {};
 }
 
-// Reads the begin token (where there is none, the end token) at the start of a text that is scored.
-// lm-evaluation-harness writes it there where a text has no context, and counts it as one token.
+// Recognizes the begin token (or else the end token) at the start of a text to be scored.
+// lm-evaluation-harness writes it for an empty context and counts it as one token.
 void ReadPrefixToken(const tokenizer::Tokenizer& tokenizer, Prompt& prompt) {
     const tokenizer::TokenizerData& data = tokenizer.data();
     const int32_t id = data.bos >= 0 ? data.bos : data.eos;
@@ -80,7 +80,7 @@ void ReadPrefixToken(const tokenizer::Tokenizer& tokenizer, Prompt& prompt) {
     prompt.tokens.insert(prompt.tokens.begin(), id);
 }
 
-// What an echo shows. Special tokens of a list of ids have a score, so that their names are shown.
+// The echoed text. Special tokens in a list of ids are shown by name, since they have scores.
 std::string EchoOf(const tokenizer::Tokenizer& tokenizer, const Prompt& prompt, bool scored) {
     const bool text = prompt.is_text || !prompt.text.empty();
     return text ? prompt.text : tokenizer.Decode(prompt.tokens, !scored);

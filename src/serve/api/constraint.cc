@@ -16,15 +16,15 @@ namespace weft::serve {
 namespace {
 
 constexpr size_t kMostChoices = 1000;
-// Of CompileEffort::kSome. A state takes some 10 us, a step 40 ns.
+// Limits for CompileEffort::kSome. A state takes about 10 us, a step 40 ns.
 constexpr grammar::CompileLimits kSomeEffort{.states = 1 << 12, .steps = 1'000'000};
 
-// A schema comes as an object, or as its text.
+// Accepts a schema as an object or as JSON text.
 std::string SchemaText(const Json& schema) {
     return schema.is_string() ? schema.get<std::string>() : Dump(schema);
 }
 
-// One of some texts, as a schema's enum of what stands outside of quotes: as a grammar.
+// A GBNF grammar that matches exactly one of the strings.
 std::string ChoiceGrammar(const Json& choices) {
     std::string grammar = "root ::= ";
     for (size_t i = 0; i < choices.size(); ++i) {
@@ -47,7 +47,7 @@ void ReadFormat(Fields& fields, ConstraintText& out) {
         inner.Choice("type", "text",
                      {"text", "json_object", "json_schema", "regex", "grammar", "structural_tag"});
     if (type == "json_schema") {
-        // OpenAI nests it; others put it here.
+        // OpenAI nests the schema in "json_schema"; others put it here.
         const Json& wrapped = inner.Object("json_schema");
         const Json& schema = wrapped.is_object() && wrapped.contains("schema")
                                  ? wrapped["schema"]
@@ -74,7 +74,7 @@ void ReadFormat(Fields& fields, ConstraintText& out) {
     if (inner.error()) fields.Fail("response_format", inner.error()->message, inner.error()->code);
 }
 
-// vLLM's forms, in `from` under the names with `prefix`.
+// Reads vLLM's fields from `from`, whose names begin with `prefix`.
 void ReadGuided(Fields& fields, Fields& from, const std::string& prefix, ConstraintText& out) {
     const auto name = [&](const char* word) { return prefix + word; };
     if (const Json& schema = from.Get(name("json").c_str()); !schema.is_null()) {
@@ -99,14 +99,14 @@ void ReadGuided(Fields& fields, Fields& from, const std::string& prefix, Constra
     }
 }
 
-// A function's name, as it stands between the quotes of JSON.
+// A function's name escaped for JSON, without the quotes.
 std::string InQuotes(const std::string& name) {
     const std::string quoted = Dump(Json(name));
     return quoted.substr(1, quoted.size() - 2);
 }
 
-// What a function's arguments must be: an object in any case, and an empty one where nothing is
-// said of its members (OpenAI: without parameters a function has none).
+// Schema of a function's arguments: always an object; empty if "parameters" is absent (as OpenAI
+// specifies).
 Json ArgumentsSchema(const Json& function) {
     const auto found = function.find("parameters");
     if (found == function.end() || !found->is_object() || found->empty()) {
@@ -117,7 +117,8 @@ Json ArgumentsSchema(const Json& function) {
     return schema;
 }
 
-// Of notes "PATH: KEYWORD", each once, for the log: which has no words of requests.
+// The distinct keywords of the notes ("PATH: KEYWORD"), for the log. Unknown ones are not quoted,
+// because they are text of the request.
 std::string KeywordsOf(const std::vector<std::string>& notes) {
     std::vector<std::string> keywords;
     for (const std::string& note : notes) {
@@ -130,7 +131,7 @@ std::string KeywordsOf(const std::vector<std::string>& notes) {
 
 constexpr size_t kMostCallDepth = 200, kMostCallValues = 1 << 16;
 
-// From what CallConstraint made.
+// Compiles the text made by CallConstraint.
 Result<grammar::GrammarPtr> CallGrammar(const std::string& text,
                                         const grammar::CompileLimits& limits,
                                         std::vector<std::string>& left_out) {
@@ -138,7 +139,7 @@ Result<grammar::GrammarPtr> CallGrammar(const std::string& text,
         return MakeError(ErrorCode::kUsage, "tools: {} bytes of schemas; at most {} are taken",
                          text.size(), grammar::kMostSchemaBytes);
     }
-    // Schemas that nest too deeply are refused by their compiler, which says where.
+    // Schemas that nest too deeply are rejected later by the compiler, which names the place.
     const Json json =
         OrderedJsonOrDiscarded(text, {.depth = kMostCallDepth, .values = kMostCallValues});
     if (json.is_discarded()) {
@@ -227,7 +228,7 @@ DemandedCall CallConstraint(const Json& tools, const std::string& name,
     using Arguments = chat::CallFrame::Arguments;
     const bool pairs = frame.arguments != Arguments::kJson;
     Json calls = Json::array();
-    std::string only;  // the function's name, if there is but one
+    std::string only;  // the function's name, if there is only one
     for (const Json& tool : tools) {
         const Json& function = tool["function"];
         if (name != "*" && function["name"] != name) continue;
@@ -340,8 +341,8 @@ void Constraints::Keep(std::string key, Compiled compiled) {
     known_.erase(end, known_.end());
 }
 
-// With its first mask: what is hard to follow from the begin on is refused here, and not by the
-// engine, which all requests wait for.
+// Compiles a constraint and its first mask. A grammar that is too ambiguous fails here, on the
+// request's thread, not in the engine.
 Result<grammar::Matcher> Constraints::CompileNew(const ConstraintText& constraint,
                                                  const grammar::CompileLimits& limits,
                                                  std::vector<std::string>& left_out) {
@@ -360,7 +361,7 @@ Result<grammar::Matcher> Constraints::CompileNew(const ConstraintText& constrain
     if (!grammar.ok()) return grammar.error();
     WEFT_ASSIGN(grammar::Matcher matcher, grammar::Matcher::Make(*grammar, trie));
     std::vector<uint32_t> mask(trie->mask_words());
-    // A first one that is too much may be easy once its places are known.
+    // The first attempt may run out of steps; its cached results may let the second one finish.
     if (!matcher.Allowed(mask).ok()) {
         WEFT_TRY(matcher.Allowed(mask));
     }

@@ -1,5 +1,5 @@
-// Stop strings of an answer that chat::AnswerParser takes apart: matched in its content, not in
-// reasoning and not in tool calls.
+// Stop strings for an answer parsed by chat::AnswerParser. They match in the content only, not in
+// reasoning or tool calls.
 #pragma once
 
 #include <string>
@@ -15,8 +15,8 @@ class ContentStops {
   public:
     explicit ContentStops(std::vector<std::string> stops) : matcher_(std::move(stops)) {}
 
-    // Leaves in `delta` what may be shown now. Once a stop string is found, stopped() is true, the
-    // content ends before it, and whatever follows becomes empty.
+    // Reduces `delta` to what may be sent now. Once a stop string is found, stopped() is true, the
+    // content ends before it, and all later deltas become empty.
     void Cut(chat::AnswerDelta& delta) {
         if (stopped()) {
             delta = {};
@@ -30,10 +30,10 @@ class ContentStops {
             delta.content += matcher_.Flush();  // no stop string reaches across a call
         }
     }
-    // The end of the answer: content that was held back.
+    // At the end of the answer: returns the content that was held back.
     std::string Flush() { return matcher_.Flush(); }
     bool stopped() const { return matcher_.stopped(); }
-    // The stop string that was found; empty before.
+    // The stop string that was found, or empty.
     const std::string& found() const { return matcher_.found(); }
 
   private:

@@ -14,10 +14,10 @@
 namespace weft::serve {
 namespace {
 
-// Of one list, in the engine at a time.
+// Texts of one list that the engine has at a time.
 constexpr size_t kAtOnce = 64;
 
-// Little-endian.
+// Encodes the numbers as little-endian float32.
 void AppendBase64(std::span<const float> numbers, std::string& out) {
     std::vector<unsigned char> bytes;
     for (const float number : numbers) {
@@ -27,7 +27,7 @@ void AppendBase64(std::span<const float> numbers, std::string& out) {
         }
     }
     const size_t begin = out.size();
-    out.resize(begin + (bytes.size() + 2) / 3 * 4 + 1);  // (a zero is written behind the text)
+    out.resize(begin + (bytes.size() + 2) / 3 * 4 + 1);  // for the terminating zero
     const int size = ::EVP_EncodeBlock(reinterpret_cast<unsigned char*>(out.data() + begin),
                                        bytes.data(), static_cast<int>(bytes.size()));
     out.resize(begin + static_cast<size_t>(size));
@@ -133,7 +133,7 @@ void EmbeddingAnswer::Start(const Served& served, std::shared_ptr<Exchange> exch
     for (size_t i = 0; i < kAtOnce; ++i) answer->SubmitNext();
 }
 
-// The lock is held.
+// Submits as many texts as allowed. The lock is held.
 void EmbeddingAnswer::SubmitNext() {
     if (over_ || next_ == plan_.requests.size()) return;
     const size_t index = next_++;
@@ -167,13 +167,13 @@ void EmbeddingAnswer::OnText(size_t index, std::vector<float> vector,
     later_(BytesToWord(), [self = shared_from_this()] { self->Send(); });
 }
 
-// What a text had computed that did not end.
+// Adds the tokens that an unfinished text has computed.
 void EmbeddingAnswer::AddSpent(int64_t prompt_tokens) {
     const std::lock_guard lock(mutex_);
     record_.usage.prompt_tokens += prompt_tokens;
 }
 
-// The lock is held; Cancel only leaves word, so the last text that ends calls the observer.
+// The lock is held. Cancel only sets a flag, so the last text to end calls the observer.
 void EmbeddingAnswer::Fail(const ApiError& error) {
     over_ = true;
     record_.error = error.message;
@@ -206,7 +206,7 @@ std::string EmbeddingAnswer::Body(const std::vector<std::string>& vectors) const
     return body;
 }
 
-// Of the answer, about.
+// Approximate size of the answer.
 size_t EmbeddingAnswer::BytesToWord() const {
     const int64_t hidden = served_.engine->hyper().hidden;
     const int64_t numbers = plan_.dimensions > 0 ? plan_.dimensions : hidden;

@@ -1,9 +1,10 @@
-// POST /v1/embeddings: OpenAI's Embeddings API; and what others that answer with vectors share.
+// POST /v1/embeddings: OpenAI's Embeddings API, and the parts shared with other APIs' embedding
+// endpoints.
 //
-// Each text is a request of its own to the engine, which reads it like any prompt and pools its
-// hidden states (engine/batch/pooling.h); so long texts go in chunks between others' tokens, and a
-// text has the same vector in any company. Of a long list only some are there at a time, so that
-// it fills no queue.
+// Each text is its own engine request, which runs prefill only and pools the hidden states
+// (engine/batch/pooling.h). Long texts are therefore prefilled in chunks between other requests'
+// tokens, and a text's vector does not depend on the rest of the batch. A long list is submitted a
+// few texts at a time, so that it does not fill the queue.
 #pragma once
 
 #include <functional>
@@ -20,32 +21,32 @@
 
 namespace weft::serve {
 
-inline constexpr size_t kMostEmbeddingTexts = 2048;  // of a request, as OpenAI has it
+inline constexpr size_t kMostEmbeddingTexts = 2048;  // per request, as in OpenAI
 
 struct EmbeddingPlan {
     std::vector<engine::Request> requests;
-    int64_t dimensions = 0;  // the first so many, made length 1 again; 0: all
-    bool base64 = false;     // little-endian float32, as OpenAI has it; else a list of numbers
-    Headers headers{};       // of the answer, besides its type
-    // How other APIs word it; empty: as OpenAI. vectors: as EmbeddingText has them.
+    int64_t dimensions = 0;  // keep the first so many, renormalized; 0: all
+    bool base64 = false;     // base64 of little-endian float32 (OpenAI); else a list of numbers
+    Headers headers{};       // response headers besides Content-Type
+    // Formats the response of another API; empty: OpenAI's. vectors: EmbeddingText of each.
     std::function<std::string(const std::vector<std::string>& vectors, const AnswerRecord& record)>
         body{};
     std::string (*error_body)(const ApiError& error) = OpenAiError;
-    std::string reply{};  // not empty: the whole answer, as there is nothing to compute
+    std::string reply{};  // not empty: the complete response; the engine is not called
 };
 
-// Errors: what the client hears.
+// Error: the response for the client.
 std::optional<ApiError> PlanEmbeddings(const Json& body, const Served& served, EmbeddingPlan& plan);
 
-// `vector` with its first `dimensions` numbers (0: all), as JSON.
+// The first `dimensions` numbers (0: all) of `vector`, as JSON.
 std::string EmbeddingText(std::vector<float> vector, int64_t dimensions, bool base64);
 
 class EmbeddingAnswer : public std::enable_shared_from_this<EmbeddingAnswer> {
   public:
     using Observer = Answer::Observer;
     using Later = Answer::Later;
-    // What is wrong with a text (too long, ...) is answered before anything is begun. observer:
-    // called once, at the end. Any thread.
+    // Invalid texts (too long, ...) get an error response before any text starts. observer: called
+    // once, at the end. Thread: any.
     static void Start(const Served& served, std::shared_ptr<Exchange> exchange, EmbeddingPlan plan,
                       Later later, Observer observer);
 
@@ -68,7 +69,7 @@ class EmbeddingAnswer : public std::enable_shared_from_this<EmbeddingAnswer> {
     EmbeddingPlan plan_;
     const Later later_;
     Observer observer_;
-    std::mutex mutex_;  // of all below
+    std::mutex mutex_;  // guards all members below
     std::vector<std::vector<float>> vectors_;
     std::vector<int64_t> ids_;
     AnswerRecord record_;

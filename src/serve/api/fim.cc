@@ -9,8 +9,8 @@ namespace {
 
 using tokenizer::Tokenizer;
 
-// A family's names. The underscores are those of SentencePiece (U+2581), the bars DeepSeek's
-// (U+FF5C).
+// Token names of a model family. SentencePiece names use U+2581 for the underscores, DeepSeek names
+// U+FF5C for the bars.
 struct FimNames {
     const char *prefix, *suffix, *middle;
     const char* pad = "";
@@ -50,7 +50,7 @@ FimTokens ByNames(const Tokenizer& tokenizer) {
     return best;
 }
 
-// Of a GGUF file; an id that is none is passed over.
+// Reads a token id from GGUF metadata; ignores an invalid id.
 void TakeId(const model_files::Metadata& meta, const char* key, const Tokenizer& tokenizer,
             int32_t& id) {
     const std::string name = std::string("tokenizer.ggml.") + key;
@@ -67,7 +67,7 @@ void AppendTokens(const std::vector<int32_t>& more, std::vector<int32_t>& tokens
     tokens.insert(tokens.end(), more.begin(), more.end());
 }
 
-// What stands before every text of this model.
+// Tokens before every prompt of this model.
 std::vector<int32_t> Head(const Tokenizer& tokenizer) {
     const tokenizer::TokenizerData& data = tokenizer.data();
     if (!data.prefix.empty() || !data.suffix.empty()) return data.prefix;
@@ -79,7 +79,7 @@ bool IsRepository(const FimTokens& fim) {
     return fim.repo >= 0 && fim.file >= 0;
 }
 
-// Other files: with the model's own markers where it has them, else one after the other.
+// Appends the context files, with the model's file markers if it has them.
 void AppendFiles(const FimTokens& fim, const Tokenizer& tokenizer, const FimText& text,
                  std::vector<int32_t>& tokens) {
     if (text.files.empty()) return;

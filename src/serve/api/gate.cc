@@ -12,11 +12,11 @@
 namespace weft::serve {
 namespace {
 
-// More is refused: it would be read for nobody, and for strangers, too.
+// Larger bodies are refused, since nothing would use them, and the client may have no key.
 constexpr uint64_t kMostUnreadBytes = 4096;
 
 bool HasSmallBody(const HttpRequest& head) {
-    const std::string_view length = head.Header("Content-Length");  // the parser has checked it
+    const std::string_view length = head.Header("Content-Length");  // validated by the parser
     uint64_t bytes = UINT64_MAX;
     std::from_chars(length.data(), length.data() + length.size(), bytes);
     return bytes <= kMostUnreadBytes;

@@ -1,5 +1,5 @@
-// What is asked of a request by its head alone, before a byte of its body is read or counted: that
-// it has a key, and that somebody here takes such a body.
+// Checks a request by its head alone, before any byte of its body is read or counted: the key, and
+// whether the path accepts a body.
 #pragma once
 
 #include <string_view>
@@ -10,25 +10,25 @@
 
 namespace weft::serve {
 
-// Of a request whose body is still to come. keys: null where none are asked for.
-// 401 for want of a key, 404 and 405 where no POST is taken, in the words of the API that was
-// asked. Its client is the key's name. With any other method a small body is passed over, as some
-// clients send one with a GET: the handler asks such requests for a key; a large one is 400, or
-// 405. Thread: any.
+// Judges a request whose body has not arrived. keys: null if no keys are required.
+// POST: 401 without a valid key, 404 or 405 if the path accepts no POST, formatted for the API of
+// the path. The verdict's client is the key's name.
+// Other methods: a small body is skipped, since some clients send one with GET, and the handler
+// checks the key; a large body gets 400 or 405.
+// Thread: any.
 HeadVerdict JudgeHead(const HttpRequest& head, KeyStore* keys);
 
-// 401, for a request with that key, which is unknown, or without any.
+// 401: `key` is unknown, or empty if the request has none.
 ApiError NoKey(std::string_view key);
 
-// 503, for a request of that path, with the reason and its code.
+// 503 for a request of `path`, with the reason and its code.
 Refusal NotServing(std::string_view path, const std::string& why, const std::string& code);
-// The same: the model is being loaded.
+// 503: the model is loading.
 Refusal WhileLoading(std::string_view path);
-// The answer of kLivePath.
+// Answers kLivePath.
 void SendAlive(Exchange& exchange);
 
-// The body of an error in the words of the API that the path belongs to: OpenAI's, Anthropic's or
-// Ollama's.
+// An error body formatted for the API that owns `path`: OpenAI's, Anthropic's or Ollama's.
 std::string ErrorFor(std::string_view path, const ApiError& error);
 
 }  // namespace weft::serve

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kMostOfPage = 100, kUsualPage = 20;
 
-// Empty: it isn't there. (Nothing that is asked for here has characters that would be escaped.)
+// A query parameter; empty if absent. (The supported parameters need no unescaping.)
 std::string_view QueryValue(std::string_view query, std::string_view name) {
     while (!query.empty()) {
         const size_t end = std::min(query.find('&'), query.size());
@@ -26,7 +26,7 @@ std::string_view QueryValue(std::string_view query, std::string_view name) {
     return {};
 }
 
-// Whether a query can name it as it is.
+// Whether the id can be used in a query without escaping.
 bool IsPlainId(const Json& id) {
     constexpr std::string_view kPlain =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.";
@@ -96,7 +96,7 @@ std::optional<ApiError> InputItems(const ResponseStore::Stored& stored, std::str
     const size_t count = stored.items->size();
     const auto index_of = [&](size_t place) { return order == "asc" ? place : count - 1 - place; };
     size_t begin = 0;
-    if (!after.empty()) {  // the last one of that id: then each page is behind the one before
+    if (!after.empty()) {  // the last match, so that each page follows the previous one
         begin = count;
         while (begin > 0 && ItemId(stored, index_of(begin - 1)) != after) --begin;
         if (begin == 0) return WrongQuery("after", after, "the id of an item");

@@ -1,4 +1,4 @@
-// GET /v1/responses/ID/input_items: what a stored response was asked.
+// GET /v1/responses/ID/input_items: lists the input of a stored response.
 #pragma once
 
 #include <optional>
@@ -9,10 +9,10 @@
 
 namespace weft::serve {
 
-// A page of the items of the conversation up to the response, those of the responses that it went
-// on from among them, as OpenAI lists them: texts become parts, and an item that came without an id
-// gets one, the same each time. query: limit (1 to 100; 20), order (asc, desc; desc) and after (the
-// id of the last one of the page before). Errors: what the client hears.
+// One page of the conversation's items before the response, including those of its previous
+// responses, in OpenAI's list format. Plain strings become parts; an item without an id gets a
+// stable one. query: limit (1 to 100, default 20), order (asc or desc, default desc) and after (the
+// id of the previous page's last item). Error: the response for the client.
 std::optional<ApiError> InputItems(const ResponseStore::Stored& stored, std::string_view query,
                                    Json& answer);
 

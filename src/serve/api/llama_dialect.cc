@@ -93,7 +93,7 @@ class LlamaDialect final : public Dialect {
                 {"tokens_cached", usage.cached_tokens},
                 {"timings", Timings(usage)}};
     }
-    // What the client wants of it; a member of a member by its path.
+    // Keeps the members that the client requested; nested members by path.
     Json Chosen(Json answer) const {
         if (asked_.fields.empty()) return answer;
         Json chosen = Json::object();

@@ -1,4 +1,4 @@
-// The answers of llama-server's own endpoints: content, why it stopped, counts and times.
+// Answer format of llama-server's own endpoints: content, stop reason, counts and timings.
 #pragma once
 
 #include <memory>
@@ -11,14 +11,14 @@
 namespace weft::serve {
 
 struct LlamaAsked {
-    std::vector<std::string> fields;  // of the answer; "a/b": b within a. Empty: all
-    bool tokens = false;              // ids, too; the request then has logprobs
+    std::vector<std::string> fields;  // answer fields to return; "a/b": b within a. Empty: all
+    bool tokens = false;              // also return token ids; the request then has logprobs
 };
 
 std::unique_ptr<Dialect> MakeLlamaDialect(const Served& served, const engine::Request& request,
                                           LlamaAsked asked);
 
-// temperature, top_k and the others, by llama-server's names.
+// Sampling options under llama-server's names (temperature, top_k, ...).
 Json SamplingJson(const engine::SamplerOptions& options);
 
 }  // namespace weft::serve

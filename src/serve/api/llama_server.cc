@@ -16,10 +16,10 @@ namespace {
 
 constexpr size_t kMostPlainTokens = size_t{1} << 20;
 constexpr size_t kMostFiles = 1000;
-// Tokens that are told with their texts, each of which takes some hundred bytes until it is sent.
+// Limit of tokens that are returned with their texts; each takes about a hundred bytes.
 constexpr size_t kMostPieces = size_t{1} << 18;
 
-// A text of at most kMostPlainBytes.
+// A text field of at most kMostPlainBytes.
 std::string PlainText(Fields& fields, const char* name) {
     std::string text = fields.Text(name, "");
     if (text.size() <= kMostPlainBytes) return text;
@@ -28,7 +28,7 @@ std::string PlainText(Fields& fields, const char* name) {
     return "";
 }
 
-// {"filename", "text"} each.
+// Reads a list of {"filename", "text"}.
 void ReadFiles(Fields& fields, const Served& served, FimText& text) {
     const Json& list = fields.List("input_extra");
     if (list.size() > kMostFiles) {
@@ -61,9 +61,9 @@ void ReadFiles(Fields& fields, const Served& served, FimText& text) {
     }
 }
 
-// Takes out other files, the first ones first (clients have the oldest there), and then cuts what
-// is farthest from the gap, of the prefix three times as much as of the suffix, until the prompt
-// and `more` tokens fit.
+// Shortens a FIM prompt until it and `more` tokens fit into the context. Drops context files first,
+// starting with the first (clients put the oldest there). Then cuts the text farthest from the gap,
+// leaving three quarters of the room to the prefix.
 void FitInto(int64_t context, int64_t more, const FimTokens& fim,
              const tokenizer::Tokenizer& tokenizer, FimText& text) {
     const auto size = [](const auto& tokens) { return static_cast<int64_t>(tokens.size()); };
@@ -81,7 +81,7 @@ void FitInto(int64_t context, int64_t more, const FimTokens& fim,
     }
     if (kept != text.files.begin()) {
         text.files.erase(text.files.begin(), kept);
-        all = size(FimPrompt(fim, tokenizer, text));  // without files there is no head of them
+        all = size(FimPrompt(fim, tokenizer, text));  // without files, their header is gone too
     }
     const int64_t room = most - all + size(text.prefix) + size(text.suffix);
     if (size(text.prefix) + size(text.suffix) <= room) return;
@@ -90,7 +90,7 @@ void FitInto(int64_t context, int64_t more, const FimTokens& fim,
     cut_to(text.suffix, room - size(text.prefix), false);
 }
 
-// 0, as editors send it ahead of time: the prompt is read into the cache, and no more.
+// 0 is valid: editors send it to prefill the cache ahead of time.
 int64_t ReadPredictLength(Fields& fields) {
     if (fields.Get("n_predict") == 0) return 0;
     return ReadLength(fields, "n_predict", ReadLength(fields, "max_tokens", -1));
@@ -132,7 +132,7 @@ std::optional<ApiError> PlanInfill(const Json& body, const Served& served, Answe
     ReadFiles(fields, served, text);
     plan.stream = fields.Bool("stream", false);
     if (fields.error()) return fields.error();
-    // The answer may take as much as the prompt, where it is not said how much it may.
+    // Without a limit, half of the context is reserved for the answer.
     const int64_t context = served.engine->context();
     const int64_t more = request.max_tokens < 0 ? context / 2 : request.max_tokens;
     FitInto(context, std::min(more, context / 2), served.fim, tokenizer, text);
@@ -160,7 +160,7 @@ std::optional<ApiError> PlanPlainCompletion(const Json& body, const Served& serv
     }
     plan.stream = fields.Bool("stream", false);
     ConstraintText constraint = ReadConstraint(fields);
-    // (Clients send an empty grammar where they ask for none.)
+    // Some clients send an empty grammar instead of none.
     if (constraint.kind == "grammar" && constraint.text.empty()) constraint = {};
     if (fields.error()) return fields.error();
     if (prompt.is_string()) {
@@ -185,7 +185,7 @@ std::optional<ApiError> PlanPlainCompletion(const Json& body, const Served& serv
 
 namespace {
 
-// As llama-server has it: a piece that is no text by its bytes.
+// As in llama-server: a piece that is not valid UTF-8 becomes a list of bytes.
 std::string PieceJson(std::string_view piece) {
     if (IsUtf8(piece)) return Quoted(piece);
     Json bytes = Json::array();
@@ -193,7 +193,7 @@ std::string PieceJson(std::string_view piece) {
     return Dump(bytes);
 }
 
-// Appends a list of what `word` appends for each token.
+// Appends a list with one element per token; `word` appends an element.
 template <typename Word>
 void AddList(const std::vector<int32_t>& tokens, size_t each_bytes, Word word, std::string& out) {
     out.reserve(out.size() + tokens.size() * each_bytes);
@@ -220,15 +220,15 @@ std::optional<ApiError> CheckPieces(bool pieces, size_t tokens, const char* para
                     param, "invalid_value"};
 }
 
-// Whether a text is one special token and nothing else: clients look up the ids of those that
-// /tokenizer_info names.
+// Whether the text is a single special token. Clients use this to look up the ids of the tokens
+// that /tokenizer_info names.
 bool IsMarker(const tokenizer::Tokenizer& tokenizer, const std::string& text) {
     constexpr size_t kMostMarkerBytes = 100;
     return text.size() <= kMostMarkerBytes &&
            tokenizer.Encode(text, {.add_special = false, .parse_special = true}).size() == 1;
 }
 
-// {"content"}: llama-server's form.
+// llama-server's form: {"content"}.
 std::optional<ApiError> TokenizeContent(Fields& fields, const Served& served, std::string& answer) {
     const std::string text = PlainText(fields, "content");
     const bool special = fields.Bool("add_special", false);
@@ -314,7 +314,7 @@ std::optional<ApiError> Detokenize(const Json& body, const Served& served, Json&
                                     list.at(i).dump(), vocab - 1),
                         "tokens", "invalid_value"};
     }
-    // vLLM's name for it, and llama-server's.
+    // "prompt" is vLLM's name, "content" llama-server's.
     const std::string text = served.tokenizer().Decode(tokens, false);
     answer = {{"prompt", text}, {"content", text}};
     return {};

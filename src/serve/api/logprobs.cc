@@ -7,14 +7,14 @@
 namespace weft::serve {
 namespace {
 
-// JSON has no infinity.
+// Replaces -infinity, which JSON cannot represent.
 constexpr double kLeast = -9999;
 
 double Finite(float logprob) {
     return std::max(static_cast<double>(logprob), kLeast);
 }
 
-// With invalid UTF-8 as U+FFFD, as the text itself would have it.
+// Replaces invalid UTF-8 by U+FFFD, as in the text.
 std::string Shown(std::string_view piece) {
     return Json::parse(Quoted(piece)).get<std::string>();
 }

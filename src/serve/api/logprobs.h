@@ -1,4 +1,4 @@
-// Log-probabilities and usage, as OpenAI's endpoints have them.
+// Log-probabilities and usage in OpenAI's formats.
 #pragma once
 
 #include <span>
@@ -11,16 +11,16 @@ namespace weft::serve {
 
 // {"content": [{"token", "logprob", "bytes", "top_logprobs": [...]}]}
 Json ChatLogprobs(const tokenizer::Tokenizer& tokenizer, std::span<const engine::SaidToken> tokens);
-// {"tokens", "token_logprobs", "top_logprobs", "text_offset"}; null for a prompt's first. begin:
-// the offset of the first token, in characters of the answer; grows to that after the last. Below 0
-// are tokens that the text does not show.
+// {"tokens", "token_logprobs", "top_logprobs", "text_offset"}; null for a prompt's first token.
+// begin: in: the first token's offset, in characters of the answer; out: the offset after the last.
+// Tokens at negative offsets are not part of the shown text.
 Json TextLogprobs(const tokenizer::Tokenizer& tokenizer, std::span<const engine::SaidToken> tokens,
                   int64_t& begin);
-// Characters of what the tokens stand for.
+// Number of characters that the tokens decode to.
 int64_t Characters(const tokenizer::Tokenizer& tokenizer, std::span<const int32_t> tokens);
 int64_t Characters(std::string_view text);
-// As vLLM has it: null, then for each token {ID: {"logprob", "rank", "decoded_token"}}, its own and
-// those of the likeliest. prompt: as Choice::prompt.
+// vLLM's format: null, then for each token {ID: {"logprob", "rank", "decoded_token"}} with the
+// prompt's token and the most likely ones. prompt: as Choice::prompt.
 Json PromptLogprobs(const tokenizer::Tokenizer& tokenizer,
                     std::span<const engine::SaidToken> prompt);
 // {"prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details"}

@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kMostTurns = 10000;
 
-// The blocks of one message, sorted by what templates know.
+// The blocks of one message, grouped as templates expect them.
 struct Blocks {
     std::string text, thinking;
     Json calls = Json::array(), results = Json::array();
@@ -25,7 +25,7 @@ void Join(std::string& text, const std::string& more) {
     text += more;
 }
 
-// Reads messages one after another: a result names its call by an id, a template by its name.
+// Reads messages in order: a tool result refers to its call by id, but templates need the name.
 class MessageReader {
   public:
     explicit MessageReader(Json& messages) : messages_(messages) {}
@@ -86,7 +86,7 @@ class MessageReader {
     }
 
     Json& messages_;
-    std::map<std::string, std::string> names_;  // of calls, by id
+    std::map<std::string, std::string> names_;  // names of calls, by id
 };
 
 void ReadMessageList(Fields& fields, Json& out) {
@@ -159,7 +159,7 @@ Conversation ReadConversationOf(Fields& fields) {
         conversation.constraint =
             ReadConstraintOf(fields, output.Get("format"), "output_config.format");
     }
-    // An answer that is begun already goes on.
+    // A final assistant message is a prefill that the answer continues.
     Json& messages = conversation.input.messages;
     const Json& last = messages.back();
     if (!fields.error() && last["role"] == "assistant" && !last.contains("tool_calls")) {
@@ -257,7 +257,7 @@ class MessagesDialect final : public Dialect {
                                {"input", InputOf(call)}});
         }
         for (const chat::CallPart& begun : choice.said.call_parts) {
-            // An input is an object: of one that was cut off there is none.
+            // `input` must be an object, so an unfinished call has none.
             content.push_back({{"type", "tool_use"},
                                {"id", MakeCallId(served_, "toolu_")},
                                {"name", begun.name},
@@ -332,7 +332,7 @@ class MessagesDialect final : public Dialect {
     const std::string& model_;
     const int64_t prompt_tokens_;
     const std::string id_;
-    int index_ = -1;  // of the block that was opened last
+    int index_ = -1;  // index of the last block opened
     Block open_ = Block::kNone;
     ChoiceEnd end_;
 };

@@ -12,17 +12,17 @@
 
 namespace weft::serve {
 
-// The whole request. Errors: what the client hears.
+// Plans the whole request. Error: the response for the client.
 std::optional<ApiError> PlanMessages(const Json& body, const Served& served, AnswerPlan& plan);
 
-// The same request -> {"input_tokens": N}
+// Takes the same request and answers {"input_tokens": N}.
 std::optional<ApiError> CountMessageTokens(const Json& body, const Served& served, Json& answer);
 
-// prompt_tokens: what the begin of a stream says.
+// prompt_tokens: the count in the stream's first event.
 std::unique_ptr<Dialect> MakeMessagesDialect(const Served& served, int64_t prompt_tokens,
                                              int32_t adapter = 0);
 
-// {"type": "error", "error": {"type", "message"}} as Anthropic has it.
+// Anthropic's error body: {"type": "error", "error": {"type", "message"}}.
 std::string AnthropicError(const ApiError& error);
 
 }  // namespace weft::serve

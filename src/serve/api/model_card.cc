@@ -18,7 +18,7 @@ using model_files::MetaType;
 constexpr size_t kMostCardText = 4096;
 constexpr uint64_t kMostCardList = 5;
 
-// Null: it can't be read.
+// Null: the value cannot be read.
 Json ScalarJson(const Metadata& meta, const MetaEntry& entry) {
     const std::string_view key = entry.key;
     switch (entry.type) {
@@ -54,7 +54,7 @@ Json ScalarJson(const Metadata& meta, const MetaEntry& entry) {
     return {};
 }
 
-// Short lists, of numbers or of texts.
+// A short list of numbers or strings.
 Json ListJson(const Metadata& meta, const MetaEntry& entry) {
     Json list = Json::array();
     if (entry.count > kMostCardList) return list;
@@ -82,7 +82,7 @@ Json InfoJson(const Metadata& meta) {
     return info;
 }
 
-// The same model has the same digest, wherever it is; cheaper than its fingerprint.
+// Equal for copies of the same model; cheaper than its fingerprint.
 std::string CardDigest(const model_files::ModelSource& source) {
     model_files::FingerprintMaker maker;
     for (const MetaEntry& entry : source.meta().entries()) {
@@ -123,7 +123,8 @@ ModelCard DescribeModel(const model_files::ModelSource& source, const std::strin
     if (::stat(path.c_str(), &file) == 0) card.modified_s = file.st_mtime;
     card.info = InfoJson(meta);
     card.info["general.parameter_count"] = card.parameters;
-    card.tools = chat != nullptr;  // a template that shows no tools gets them in words
+    // without tool support in the template, tools are described in plain text
+    card.tools = chat != nullptr;
     card.thinking = chat != nullptr && Thinks(*chat);
     return card;
 }

@@ -1,13 +1,13 @@
-// Ollama's API, for programs that know no other: its table of routes, names of models, errors.
+// Ollama's API: its table of routes, model names and errors.
 //
 //     POST /api/chat, /api/generate       streams of JSON lines, unless "stream" is false
 //     POST /api/embed, /api/embeddings
-//     POST /api/show, /api/pull           of the model that is served
+//     POST /api/show, /api/pull           for the served model
 //     GET  /api/tags, /api/ps, /api/version
 //     POST /api/create, /api/copy, /api/push, DELETE /api/delete     refused: 501
 //
-// Source: docs/api.md and api/types.go of github.com/ollama/ollama, as of kOllamaVersion. What a
-// server with one model can't do as Ollama does it: docs/ollama.md.
+// Source: docs/api.md and api/types.go of github.com/ollama/ollama, at kOllamaVersion. Differences
+// from Ollama: docs/ollama.md.
 #pragma once
 
 #include <optional>
@@ -23,28 +23,28 @@
 
 namespace weft::serve {
 
-// Whose API this is; clients ask for a least one.
+// The Ollama version whose API is implemented; clients require a minimum version.
 inline constexpr const char* kOllamaVersion = "0.12.11";
 
-// Its POST, GET and DELETE; a reply takes no time worth a thread.
+// POST, GET and DELETE routes. Every `reply` is fast enough to run on the I/O thread.
 std::span<const Route> OllamaRoutes();
 
-// Whether errors of this path are worded as Ollama's: below /api/, but for /api/status.
+// Whether errors of this path use Ollama's format: all below /api/ except /api/status.
 bool IsOllamaPath(std::string_view path);
 // {"error": "..."}
 std::string OllamaError(const ApiError& error);
 
-// "2026-11-23T09:30:00.123456789Z"; of now, or of a Unix time.
+// RFC 3339 time, "2026-11-23T09:30:00.123456789Z": the current time, or a Unix time.
 std::string OllamaTime();
 std::string OllamaTime(int64_t unix_s);
 
-// A model that a request names, with ":latest" or without.
+// A model named by a request, with or without ":latest".
 struct OllamaModel {
-    std::string asked;    // as it was written, for the answer
-    int32_t adapter = 0;  // Served::NameOf
+    std::string asked;    // as the request wrote it; echoed in the answer
+    int32_t adapter = 0;  // see Served::NameOf
 };
-// "model", or the older "name". Errors, 400 without a name and 404 for another model, are left in
-// `error`.
+// Reads "model", or the older "name". Puts errors into `error`: 400 without a name, 404 for an
+// unknown model.
 OllamaModel ReadOllamaModel(Fields& fields, const Served& served, std::optional<ApiError>& error);
 
 // ollama_request.cc

@@ -13,7 +13,7 @@ int64_t Nanoseconds(double seconds) {
     return static_cast<int64_t>(seconds * 1e9);
 }
 
-// Ollama's arguments are objects.
+// Ollama returns arguments as an object.
 Json ObjectOf(const chat::ToolCall& call) {
     if (call.arguments.is_object()) return call.arguments;
     return {{"arguments", call.arguments}};
@@ -57,7 +57,7 @@ class OllamaDialect final : public Dialect {
   private:
     const char* kind() const { return words_.chat ? "message" : "response"; }
 
-    // {"role", "content", "thinking", "tool_calls"}; of generate the text, and the others as
+    // chat: {"role", "content", "thinking", "tool_calls"}. generate: the text, with the others as
     // members of the line.
     std::string SaidJson(const chat::AnswerDelta& delta) {
         std::string more;
@@ -89,7 +89,8 @@ class OllamaDialect final : public Dialect {
         }
         return fmt::format(R"(,"logprobs":{})", Dump(list));
     }
-    // The last line, or the only one. The time in the queue is Ollama's of loading.
+    // The last line of a stream, or a complete answer. The queueing time is reported as
+    // load_duration.
     std::string Line(const chat::AnswerDelta& said, std::span<const engine::SaidToken> tokens,
                      const ChoiceEnd& end, const Usage& usage) {
         const int64_t total_ns = NowNs() - words_.begin_ns;
@@ -113,7 +114,7 @@ class OllamaDialect final : public Dialect {
 
     const Served& served_;
     const OllamaWords words_;
-    const std::string head_;  // of every line
+    const std::string head_;  // JSON prefix of every line
     int calls_ = 0;
     ChoiceEnd end_;
 };

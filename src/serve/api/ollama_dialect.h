@@ -1,5 +1,5 @@
-// How an answer is worded by Ollama's API: JSON lines, the last one with "done" true, why it ended
-// and what it took.
+// Answer format of Ollama's API: JSON lines. The last line has "done": true, the stop reason and
+// the timings.
 #pragma once
 
 #include <cstdint>
@@ -13,17 +13,17 @@
 namespace weft::serve {
 
 struct OllamaWords {
-    bool chat = true;      // /api/chat: "message"; else /api/generate: "response"
-    std::string model{};   // as the request names it
-    bool chances = false;  // log-probabilities are wanted
+    bool chat = true;      // /api/chat, with "message"; else /api/generate, with "response"
+    std::string model{};   // as the request wrote it
+    bool chances = false;  // log-probabilities were requested
     int64_t begin_ns = 0;  // NowNs() when the request was read
-    // /api/generate: the prompt's tokens, which "context" begins with; none: there is no "context".
+    // /api/generate: the prompt's tokens, which begin "context"; empty: no "context".
     std::vector<int32_t> context{};
 };
 
 std::unique_ptr<Dialect> MakeOllamaDialect(const Served& served, OllamaWords words);
 
-// The answer to a request that asks for nothing but the model to be there: "load" or "unload".
+// Answer to a request that only loads or unloads the model. reason: "load" or "unload".
 std::string OllamaNothing(const OllamaWords& words, const char* reason);
 
 }  // namespace weft::serve

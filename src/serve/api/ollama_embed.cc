@@ -1,4 +1,4 @@
-// /api/embed and the older /api/embeddings, which takes one text.
+// /api/embed, and the older /api/embeddings for a single text.
 #include <fmt/format.h>
 
 #include "base/deadline.h"
@@ -9,8 +9,8 @@
 namespace weft::serve {
 namespace {
 
-// Texts beyond the context are cut, unless the request says no: first as text, that there is a
-// bound for the tokenizer, too. The end token stays where the model wants one.
+// Truncates a text to the context, unless "truncate" is false. The text itself is cut before
+// tokenizing, to bound the tokenizer's work. Keeps the end token if the model uses one.
 std::vector<int32_t> CutTokens(const Served& served, std::string_view text) {
     const auto room = static_cast<size_t>(served.engine->context()) - 1;
     const size_t most = (room + 1) * std::max<size_t>(served.longest_piece_bytes, 1);

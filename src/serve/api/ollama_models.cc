@@ -1,4 +1,4 @@
-// The model that is served, as Ollama lists and shows models.
+// Ollama's lists and descriptions of the served model.
 #include <fmt/format.h>
 
 #include "serve/api/dialect.h"
@@ -7,7 +7,7 @@
 namespace weft::serve {
 namespace {
 
-// Ollama's names have a tag; clients compare them with it, and ask for either.
+// Adds ":latest", because clients compare names with their tags.
 std::string TaggedName(const std::string& name) {
     const size_t slash = name.rfind('/');
     const size_t begin = slash == std::string::npos ? 0 : slash;
@@ -26,7 +26,7 @@ Json DetailsJson(const Served& served, int32_t adapter) {
             {"embedding_length", served.engine->hyper().hidden}};
 }
 
-// Clients take "embedding" for a model that does nothing else.
+// Clients treat a model with only "embedding" as an embedding model.
 Json CapabilitiesJson(const Served& served) {
     if (!served.engine->generates()) return Json::array({"embedding"});
     Json list = Json::array({"completion"});
@@ -36,7 +36,7 @@ Json CapabilitiesJson(const Served& served) {
     return list;
 }
 
-// Adapters have digests of their own, so that clients don't take them for other names of the model.
+// An adapter has its own digest, so that clients do not treat it as an alias of the model.
 std::string ModelDigest(const Served& served, int32_t adapter) {
     std::string digest = served.card.digest;
     const std::string number = fmt::format("{:04x}", adapter);
@@ -57,7 +57,7 @@ Json EntryJson(const Served& served, int32_t adapter) {
             {"details", DetailsJson(served, adapter)}};
 }
 
-// As a Modelfile has them.
+// Sampling parameters in Modelfile syntax.
 std::string ParameterLines(const Served& served) {
     const engine::SamplerOptions& usual = served.sampling;
     return fmt::format("{:<30} {}\n{:<30} {}\n{:<30} {}\n{:<30} {}\n{:<30} {}", "num_ctx",
@@ -108,7 +108,7 @@ std::optional<ApiError> OllamaShow(const Json& body, const Served& served, Json&
     if (error) return error;
     const std::string& name = served.NameOf(model.adapter);
     Json info = served.card.info;
-    // What a prompt may have here, which may be less than the model was trained for.
+    // The server's context, which may be shorter than the model's training context.
     const std::string context = fmt::format("{}.context_length", served.card.family);
     info[context] = served.engine->context();
     answer = {{"modelfile", fmt::format("# Served by Weft\nFROM {}\n", TaggedName(name))},
@@ -130,7 +130,8 @@ std::optional<ApiError> OllamaRefuse(const Json&, const Served& served, Json&) {
                     "", "not_implemented"};
 }
 
-// The model is there already: Ollama's lines of one that is. Others don't come this way.
+// Answers as Ollama does for a model that is already present. Requests for other models fail
+// earlier.
 std::optional<ApiError> PlanOllamaPull(const Json& body, const Served& served, AnswerPlan& plan) {
     Fields fields(body);
     std::optional<ApiError> error;

@@ -1,4 +1,4 @@
-// What /api/chat and /api/generate ask for, as the engine and OpenAI's chat know it.
+// Translates requests of /api/chat and /api/generate for the engine and OpenAI's chat code.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,36 +17,35 @@ namespace weft::serve {
 namespace {
 
 constexpr size_t kMostContext = size_t{1} << 24;
-constexpr size_t kMostCallsOfMessage = 1000;  // each result is looked for among them
+constexpr size_t kMostCallsOfMessage = 1000;  // each tool result is matched against them
 
-// What both requests have.
+// Fields common to both requests.
 struct OllamaRequest {
     OllamaModel model;
     engine::Request request;
     ConstraintText constraint;
-    Json extra;  // variables of the template
+    Json extra;  // template variables
     OllamaWords words;
-    bool unloads = false;  // "keep_alive" is 0
+    bool unloads = false;  // "keep_alive" is 0: unload the model
 };
 
 void Pass(Fields& fields, const ApiError& error) {
     fields.Fail(error.param.c_str(), error.message, error.code);
 }
 
-// A number as Ollama takes it: within its bounds, whatever was asked for. What is no number is left
-// for the reader to complain of.
+// Clamps a number as Ollama does. Other values are returned unchanged; the reader rejects them.
 Json Bounded(const Json& value, double least, double most) {
     return value.is_number() ? Json(std::clamp(value.get<double>(), least, most)) : value;
 }
 
-// Go takes the whole part of a number.
+// Truncates a number to an integer, as Ollama does.
 Json Whole(const Json& value) {
     if (!value.is_number_float() || !(std::abs(value.get<double>()) < 9e15)) return value;
     return static_cast<int64_t>(value.get<double>());
 }
 
-// The options by the names and bounds of sampling.h, and two more that it has. Those that Weft
-// lacks, and unknown ones, have no effect, as Ollama has it.
+// Maps the options to the names and bounds of sampling.h, plus two more options. As in Ollama,
+// unsupported and unknown options have no effect.
 Json SamplingOf(const Json& options) {
     Json out = Json::object();
     const auto take = [&](const char* name, auto change) {
@@ -87,13 +86,13 @@ void ReadOptions(Fields& fields, const Served& served, OllamaRequest& out) {
         if (options.contains(name)) whole[name] = Whole(options[name]);
     }
     Fields lengths(whole, "options.");
-    lengths.Integer("num_ctx", 0, INT64_MIN, INT64_MAX);  // --ctx says it
+    lengths.Integer("num_ctx", 0, INT64_MIN, INT64_MAX);  // checked only; --ctx sets the context
     const int64_t most = lengths.Integer("num_predict", -1, INT64_MIN, INT64_MAX);
     out.request.max_tokens = most > 0 ? most : -1;
     if (lengths.error()) Pass(fields, *lengths.error());
 }
 
-// "json", or a schema.
+// Reads "json" or a schema.
 void ReadOllamaFormat(Fields& fields, OllamaRequest& out) {
     const Json& format = fields.Get("format");
     if (format.is_null() || format == "") return;
@@ -107,7 +106,7 @@ void ReadOllamaFormat(Fields& fields, OllamaRequest& out) {
     }
 }
 
-// true, false, or how much: templates know it as enable_thinking and reasoning_effort.
+// Reads true, false or a level; templates get enable_thinking and reasoning_effort.
 void ReadThink(Fields& fields, const Served& served, OllamaRequest& out) {
     const Json& think = fields.Get("think");
     if (think.is_null()) return;
@@ -125,7 +124,7 @@ void ReadThink(Fields& fields, const Served& served, OllamaRequest& out) {
     if (level) out.extra["reasoning_effort"] = think == "max" ? Json("high") : think;
 }
 
-// A number of seconds, or a text such as "5m". The model stays, whatever it is.
+// Reads seconds or a string such as "5m". Apart from 0, the value has no effect.
 void ReadKeepAlive(Fields& fields, OllamaRequest& out) {
     const Json& keep = fields.Get("keep_alive");
     if (!keep.is_null() && !keep.is_number() && !keep.is_string()) {
@@ -165,8 +164,8 @@ void RefuseImages(Fields& fields) {
         "unsupported_content");
 }
 
-// Messages in OpenAI's form. Ollama's calls may lack ids, and results name the tool: each result
-// gets the id of the first call of that name (or of any) that has none yet.
+// Converts messages to OpenAI's form. Ollama's calls may lack ids, and results name the tool: each
+// result gets the id of the first unanswered call of that name, or else of any.
 class OllamaMessages {
   public:
     Json Read(Fields& fields) {
@@ -240,7 +239,7 @@ class OllamaMessages {
         }
         return out;
     }
-    // The id of the call whose result this is.
+    // Id of the call that a result belongs to.
     std::string Answered(const std::string& tool, const std::string& given) {
         auto found = std::ranges::find_if(open_, [&](const auto& call) {
             return given.empty() ? call.second == tool : call.first == given;
@@ -254,7 +253,7 @@ class OllamaMessages {
         return id;
     }
 
-    std::list<std::pair<std::string, std::string>> open_;  // calls without a result: id, name
+    std::list<std::pair<std::string, std::string>> open_;  // unanswered calls: id, name
     int next_ = 0;
 };
 
@@ -282,7 +281,7 @@ std::optional<ApiError> PlanOllamaChat(const Json& body, const Served& served, A
 
 namespace {
 
-// Tokens of an earlier answer's "context", with which the prompt begins.
+// The "context" of an earlier answer, which begins the prompt.
 std::vector<int32_t> ReadContext(Fields& fields, const Served& served) {
     std::vector<int32_t> ids;
     const int64_t most = served.id_limit();
@@ -297,13 +296,13 @@ std::vector<int32_t> ReadContext(Fields& fields, const Served& served) {
     return ids;
 }
 
-// Whether the tokenizer has put its begin token in front, which a prompt has once.
+// Whether the tokenizer added a begin token, which the prompt must not repeat.
 bool BeginsAgain(const Served& served, const std::vector<int32_t>& ids) {
     const tokenizer::TokenizerData& data = served.tokenizer().data();
     return data.add_bos && !ids.empty() && ids.front() == data.bos;
 }
 
-// A prompt that has its markers itself.
+// Tokenizes a raw prompt, which contains its own markers.
 std::vector<int32_t> RawTokens(const Served& served, const std::string& prompt, bool markers) {
     std::vector<int32_t> ids =
         served.tokenizer().Encode(prompt, {.add_special = true, .parse_special = markers});
@@ -333,7 +332,7 @@ std::optional<ApiError> PlanText(const std::string& prompt, bool markers, const 
     return PlanTokens(RawTokens(served, prompt, markers), served, asked, plan);
 }
 
-// What stands between the prompt and the suffix.
+// Plans filling in the text between prompt and suffix.
 std::optional<ApiError> PlanInsert(const std::string& prompt, const std::string& suffix,
                                    const Served& served, OllamaRequest& asked, AnswerPlan& plan) {
     if (auto error = CheckFim(served, "suffix")) {
@@ -354,7 +353,7 @@ std::optional<ApiError> PlanInsert(const std::string& prompt, const std::string&
 
 std::optional<ApiError> PlanQuestion(const std::string& system, const std::string& prompt,
                                      const Served& served, OllamaRequest& asked, AnswerPlan& plan) {
-    if (!served.chat) {  // as Ollama has it of a model without a template
+    if (!served.chat) {  // as Ollama treats a model without a template
         const char* between = system.empty() ? "" : "\n\n";
         return PlanText(fmt::format("{}{}{}", system, between, prompt), false, served, asked, plan);
     }
@@ -410,7 +409,7 @@ std::optional<ApiError> PlanOllamaGenerate(const Json& body, const Served& serve
         if (BeginsAgain(served, tokens)) tokens.erase(tokens.begin());
         tokens.insert(tokens.begin(), context.begin(), context.end());
     }
-    const bool goes_on = !raw && suffix.empty();  // "context" is the begin of a conversation
+    const bool goes_on = !raw && suffix.empty();  // "context" then begins a conversation
     if (goes_on) words.context = tokens;
     plan.keeps_tokens = goes_on;
     plan.dialect = MakeOllamaDialect(served, std::move(words));

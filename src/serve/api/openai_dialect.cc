@@ -43,13 +43,13 @@ void OpenAiDialect::Chunk(int choice, const std::string& said, const std::string
 
 std::string OpenAiDialect::Whole(const std::vector<Choice>& choices, const Usage& usage) {
     Json list = Json::array();
-    // vLLM puts the log-probabilities of the prompt into each choice of a completion, but into a
-    // chat answer only once, beside its choices.
+    // As in vLLM: a completion has prompt log-probabilities in each choice, a chat answer once,
+    // beside the choices.
     const bool apart = std::string_view(object_) == "chat.completion";
     for (const Choice& choice : choices) {
         Json json{{"index", list.size()}};
         json.update(ChoiceJson(choice, list.size()));
-        json.emplace("finish_reason", choice.end.finish);  // if the choice has none of its own
+        json.emplace("finish_reason", choice.end.finish);  // only if the choice did not set it
         if (prompt_chances && !apart) {
             json["prompt_logprobs"] = PromptLogprobs(served_.tokenizer(), choice.prompt);
         }

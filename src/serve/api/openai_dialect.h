@@ -1,5 +1,5 @@
-// What OpenAI's chat completions and completions have in common: choices in chunks, the usage in a
-// chunk of its own, [DONE], errors, and the frame of a whole answer.
+// Common part of OpenAI's chat completions and completions: choices in chunks, a separate usage
+// chunk, [DONE], errors, and the envelope of a complete answer.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ namespace weft::serve {
 
 class OpenAiDialect : public Dialect {
   public:
-    bool prompt_chances = false;  // a whole answer has vLLM's prompt_logprobs
+    bool prompt_chances = false;  // a complete answer has vLLM's prompt_logprobs
 
     void Begin(std::string&) override {}
     void End(const Usage& usage, std::string& out) override;
@@ -21,15 +21,15 @@ class OpenAiDialect : public Dialect {
     std::string Whole(const std::vector<Choice>& choices, const Usage& usage) override;
 
   protected:
-    // adapter: whose name the answer gives as its model. prefix: of the answer's id. object, chunk:
-    // what the API calls an answer, and a piece of one. usage: the stream says it. chances:
-    // log-probabilities are wanted.
+    // adapter: gives the answer's "model". prefix: of the answer's id. object, chunk: "object" of
+    // an answer and of a stream chunk. usage: the stream reports usage. chances: log-probabilities
+    // were requested.
     OpenAiDialect(const Served& served, int32_t adapter, const char* prefix, const char* object,
                   const char* chunk, bool usage, bool chances);
-    // said: what the choice says, as members ("\"text\":..."); chances, finish: as JSON.
+    // said: JSON members of the choice's text ("\"text\":..."). chances, finish: JSON values.
     void Chunk(int choice, const std::string& said, const std::string& chances,
                const std::string& finish, std::string& out) const;
-    // The members of choice number `index` of its own, in a whole answer.
+    // JSON of the choice at `index` in a complete answer.
     virtual Json ChoiceJson(const Choice& choice, size_t index) = 0;
 
     const Served& served_;
@@ -40,7 +40,7 @@ class OpenAiDialect : public Dialect {
     const std::string id_;
     const char* const object_;
     const int64_t created_;
-    const std::string head_;  // of every chunk
+    const std::string head_;  // JSON prefix of every chunk
 };
 
 }  // namespace weft::serve

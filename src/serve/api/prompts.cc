@@ -16,7 +16,7 @@ Prompt OfText(Fields& fields, const Served& served, std::string text, const char
         fields.Fail(name, error->message, error->code);
         return {};
     }
-    // A text is the user's: no word of it becomes a marker.
+    // Text of a user: special tokens are not recognized.
     return {served.tokenizer().Encode(text, {.add_special = true}), std::move(text), true};
 }
 

@@ -1,5 +1,4 @@
-// Texts and token ids that a request brings: one, or a list of them, as completions and embeddings
-// take them.
+// Prompts of completion and embedding requests: text or token ids, one or a list.
 #pragma once
 
 #include <cstdint>
@@ -13,18 +12,18 @@ namespace weft::serve {
 
 struct Prompt {
     std::vector<int32_t> tokens;
-    std::string text{};  // what they were made of; empty where ids came
+    std::string text{};  // source text; empty if the request gave ids
     bool is_text = false;
 };
 
-// A text, a list of texts, token ids, or a list of lists of token ids: at most `most` of them. No
-// word of a text becomes a marker. Empty: the error is left in `fields`.
+// Accepts a text, a list of texts, token ids, or a list of lists of token ids; at most `most`
+// prompts. Special tokens in a text are not recognized. Empty result: the error is in `fields`.
 std::vector<Prompt> ReadPrompts(Fields& fields, const Served& served, const char* name,
                                 size_t most);
 
-// Whether it is a list of integers, with at least one.
+// Whether `json` is a non-empty list of integers.
 bool IsIds(const Json& json);
-// What is no id becomes -1.
+// Token ids; an invalid id becomes -1.
 std::vector<int32_t> Ids(const Json& json);
 
 }  // namespace weft::serve

@@ -6,7 +6,7 @@
 namespace weft::serve {
 namespace {
 
-// Of a block on the heap, beside what was asked for.
+// Allocator overhead per heap block.
 constexpr int64_t kBlockBytes = 16;
 
 }  // namespace
@@ -68,7 +68,7 @@ int64_t ResponseStore::bytes() const {
     return bytes_;
 }
 
-// The lock is held.
+// Precondition: the lock is held.
 void ResponseStore::Erase(const std::string& id) {
     const auto found = entries_.find(id);
     if (found == entries_.end()) return;
@@ -81,7 +81,8 @@ void ResponseStore::Erase(const std::string& id) {
     entries_.erase(found);
 }
 
-// The lock is held. (As many owners as there are keys, at most.)
+// Drops responses until the limits hold. The lock is held. (There are at most as many owners as
+// keys.)
 void ResponseStore::MakeRoom() {
     for (;;) {
         const bool too_many = static_cast<int64_t>(entries_.size()) > most_;

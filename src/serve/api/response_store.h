@@ -1,9 +1,9 @@
-// Answers of /v1/responses that are kept, so that a later request can go on from one
-// (previous_response_id), and GET and DELETE find it.
+// Stores responses of /v1/responses, so that later requests can continue them
+// (previous_response_id) and GET and DELETE can find them.
 //
-// Kept in memory, until the server ends or others need the room: bounded in number and bytes. Then
-// whoever holds most of what is short loses their oldest. An owner sees what is its own, and
-// nothing else.
+// Responses are kept in memory, up to limits of count and bytes. Over a limit, the owner that holds
+// most of the exceeded resource loses its oldest response. An owner can access its own responses
+// only.
 // Thread: any.
 #pragma once
 
@@ -18,28 +18,28 @@
 
 namespace weft::serve {
 
-// What a value takes in memory, about. (Far more than its text where it has many small parts.)
+// Approximate memory of a value; with many small parts it is far more than the text.
 int64_t HeldBytes(const Json& json);
 
 class ResponseStore {
   public:
     struct Stored {
         Json response;
-        // Of the conversation up to the answer, as `input` would have them. Made once, as others
-        // must not wait while a long one is copied.
+        // Conversation before the answer, in the form of `input`. Shared, so that nobody waits
+        // under the lock while a long conversation is copied.
         std::shared_ptr<const Json> items;
-        int64_t held_bytes = 0;  // of both: HeldBytes
+        int64_t held_bytes = 0;  // HeldBytes of both members
     };
 
-    // most: 0: nothing is kept.
+    // most: limit of the count; 0: nothing is stored.
     ResponseStore(int64_t most, int64_t most_bytes) : most_(most), most_bytes_(most_bytes) {}
     bool on() const { return most_ > 0; }
 
-    // What alone has more bytes than there is room for is not kept.
+    // Ignores a response that is larger than the whole byte limit.
     void Put(const std::string& owner, const std::string& id, Stored stored);
-    // Null: there is none of that owner.
+    // Null if `owner` has no such response.
     std::shared_ptr<const Stored> Get(const std::string& owner, const std::string& id) const;
-    // Whether there was one.
+    // Returns whether the response existed.
     bool Remove(const std::string& owner, const std::string& id);
 
     int64_t count() const;
@@ -50,11 +50,11 @@ class ResponseStore {
         std::string owner;
         std::shared_ptr<const Stored> stored;
         int64_t bytes;
-        std::list<std::string>::iterator place;  // in its owner's ids
+        std::list<std::string>::iterator place;  // position in its owner's ids
     };
     struct Owner {
         int64_t bytes = 0;
-        std::list<std::string> ids{};  // the oldest first
+        std::list<std::string> ids{};  // oldest first
     };
     void Erase(const std::string& id);
     void MakeRoom();

@@ -23,8 +23,8 @@ void Adopt(Fields& fields, const Fields& part) {
     }
 }
 
-// Makes messages of items. Reasoning and calls are items of their own in this API, and parts of the
-// assistant's message in others.
+// Converts items to messages. This API has separate items for reasoning and calls; chat templates
+// expect them in the assistant's message.
 class ItemReader {
   public:
     explicit ItemReader(Json& messages) : messages_(messages) {}
@@ -37,7 +37,7 @@ class ItemReader {
             ReadCall(item);
         } else if (type == "function_call_output") {
             const std::string id = item.Text("call_id", "");
-            const bool empty = !item.Has("output");  // The function returns nothing.
+            const bool empty = !item.Has("output");  // The function returned nothing.
             messages_.push_back({{"role", "tool"},
                                  {"tool_call_id", id},
                                  {"name", names_.contains(id) ? names_[id] : ""},
@@ -85,12 +85,12 @@ class ItemReader {
     }
 
     Json& messages_;
-    std::map<std::string, std::string> names_;  // of calls, by id
-    std::string thoughts_;                      // of the message that comes next
+    std::map<std::string, std::string> names_;  // names of calls, by id
+    std::string thoughts_;                      // reasoning of the next message
     InnerJson inner_;
 };
 
-// Reads `items` of `input`, the request's own, behind those that were before.
+// Reads the request's `items`, from `input`, after those of earlier responses.
 void ReadItems(Fields& fields, const Json& before, const Json& input, Json& messages) {
     ItemReader reader(messages);
     for (const Json& item : before) {
@@ -110,7 +110,7 @@ void ReadItems(Fields& fields, const Json& before, const Json& input, Json& mess
     }
 }
 
-// items: of the conversation so far; those of this request are put behind them.
+// items: in: the conversation so far; out: with this request's items appended.
 void ReadInput(Fields& fields, Json& items, Json& messages) {
     const std::string instructions = fields.Text("instructions", "");
     if (!instructions.empty()) {
@@ -186,7 +186,7 @@ void RefuseOtherState(Fields& fields) {
     fields.Choice("truncation", "disabled", {"disabled"});
 }
 
-// The items of the conversation that the request goes on with; none: it begins one.
+// Items of the previous response's conversation; empty if there is none.
 Json ItemsBefore(Fields& fields, const AnswerPlan& plan) {
     const std::string id = fields.Text("previous_response_id", "");
     if (!fields.Has("previous_response_id")) return Json::array();
@@ -212,7 +212,7 @@ Json ItemsBefore(Fields& fields, const AnswerPlan& plan) {
     return Json::array();
 }
 
-// Keeps the response with its conversation, where the request has nothing against it.
+// Stores the response with its conversation, unless "store" is false.
 KeepResponse KeeperOf(const AnswerPlan& plan, Json items) {
     const int64_t item_bytes = HeldBytes(items);
     return [store = plan.responses, owner = plan.owner, item_bytes,
@@ -222,7 +222,7 @@ KeepResponse KeeperOf(const AnswerPlan& plan, Json items) {
     };
 }
 
-// Texts of the client's own, which each answer repeats: OpenAI's bounds, in bytes of its letters.
+// Metadata is repeated in each answer. The limits are OpenAI's, converted from characters to bytes.
 void CheckMetadata(Fields& fields) {
     constexpr size_t kMostPairs = 16, kMostKeyBytes = 4 * 64, kMostValueBytes = 4 * 512;
     const Json& metadata = fields.Object("metadata");
@@ -238,7 +238,7 @@ void CheckMetadata(Fields& fields) {
                 "'metadata' may have 16 pairs at most, with keys of 64 letters and values of 512.");
 }
 
-// What was asked for, as the answer repeats it.
+// The request's parameters, as the response repeats them.
 Json HeadOf(Fields& fields, const Served& served, const engine::SamplerOptions& sampler,
             bool stores) {
     const auto repeat = [&](const char* name, Json otherwise) {

@@ -1,5 +1,5 @@
-// POST /v1/responses: OpenAI's Responses API, text and functions. A conversation comes whole with
-// each request, or goes on from a response that is stored (response_store.h).
+// POST /v1/responses: OpenAI's Responses API for text and functions. A request brings the whole
+// conversation or continues a stored response (response_store.h).
 #pragma once
 
 #include <optional>
@@ -11,7 +11,7 @@
 
 namespace weft::serve {
 
-// The whole request. Errors: what the client hears.
+// Plans the whole request. Error: the response for the client.
 std::optional<ApiError> PlanResponse(const Json& body, const Served& served, AnswerPlan& plan);
 
 }  // namespace weft::serve

@@ -65,7 +65,7 @@ class ResponsesDialect final : public Dialect {
         const Json response =
             ResponseOf(whole ? "completed" : "incomplete", output_, ResponseUsage(usage));
         const std::string text = Dump(response);
-        if (keep_) keep_(response);  // before the client can ask for it
+        if (keep_) keep_(response);  // before the client can refer to it
         Event(whole ? "response.completed" : "response.incomplete",
               fmt::format(R"("response":{})", text), out);
     }
@@ -143,7 +143,7 @@ class ResponsesDialect final : public Dialect {
         return {{"id", id},     {"type", "function_call"}, {"status", status}, {"call_id", call_id},
                 {"name", name}, {"arguments", arguments}};
     }
-    // The one that is open.
+    // The item being streamed.
     Json CallItem(const char* status) const {
         return CallItem(item_id_, call_id_, name_, text_, status);
     }
@@ -156,11 +156,11 @@ class ResponsesDialect final : public Dialect {
         out += fmt::format("event: {}\ndata: {{\"type\":\"{}\",\"sequence_number\":{},{}}}\n\n",
                            type, type, sequence_++, members);
     }
-    // An event of an item as a whole.
+    // An event with a complete item.
     void ItemEvent(const char* type, const Json& item, std::string& out) {
         Event(type, fmt::format(R"("output_index":{},"item":{})", output_.size(), Dump(item)), out);
     }
-    // An event within the item that is open.
+    // An event about the item being streamed.
     void Part(const char* type, const std::string& members, std::string& out) {
         Event(type,
               fmt::format(R"("item_id":"{}","output_index":{},"content_index":0,{})", item_id_,
@@ -186,7 +186,7 @@ class ResponsesDialect final : public Dialect {
     }
     void Close(std::string& out) {
         if (open_ == Item::kNone) return;
-        if (open_ == Item::kCall) return EndCall("incomplete", out);  // it is cut off
+        if (open_ == Item::kCall) return EndCall("incomplete", out);  // an unfinished call
         const bool message = open_ == Item::kMessage;
         std::string done = fmt::format(R"("text":{})", Quoted(text_));
         if (message) done += fmt::format(R"(,"logprobs":{})", Dump(said_chances_));
@@ -230,9 +230,9 @@ class ResponsesDialect final : public Dialect {
     const bool chances_;
     const KeepResponse keep_;
     int64_t sequence_ = 0;
-    Json output_ = Json::array();  // items that are complete
+    Json output_ = Json::array();  // completed items
     Item open_ = Item::kNone;
-    std::string item_id_, text_;  // of the item that is open
+    std::string item_id_, text_;  // of the item being streamed
     std::string call_id_, name_;
     Json said_chances_ = Json::array();
     ChoiceEnd end_;

@@ -1,5 +1,5 @@
-// How an answer is worded by OpenAI's Responses API: a list of items (reasoning, message, function
-// calls), and typed events of a stream.
+// Answer format of OpenAI's Responses API: a list of items (reasoning, message, function calls), or
+// a stream of typed events.
 #pragma once
 
 #include <functional>
@@ -10,10 +10,10 @@
 
 namespace weft::serve {
 
-// head: the members of the response object that say what was asked for ("id", "model", "tools",
-// ...); the dialect adds status, output, usage and what goes with them.
+// Receives the complete response before the client does.
 using KeepResponse = std::function<void(const Json& response)>;
-// keep: gets the response when it is complete, before the client does; may be empty.
+// head: the response object's members that repeat the request ("id", "model", "tools", ...); the
+// dialect adds status, output, usage and related members. keep: may be empty.
 std::unique_ptr<Dialect> MakeResponsesDialect(const Served& served, Json head, bool chances,
                                               KeepResponse keep = nullptr);
 

@@ -23,7 +23,7 @@ constexpr Route kPosts[] = {
     {.method = "POST", .path = "/v1/responses", .plan = PlanResponse},
     {.method = "POST", .path = "/v1/messages", .plan = PlanMessages},
     {.method = "POST", .path = "/v1/messages/count_tokens", .reply = CountMessageTokens},
-    // As llama-server has them, without "/v1".
+    // llama-server's paths without "/v1".
     {.method = "POST", .path = "/chat/completions", .plan = PlanChat},
     {.method = "POST", .path = "/completions", .plan = PlanCompletion},
     {.method = "POST", .path = "/embeddings", .embed = PlanEmbeddings},

@@ -1,5 +1,5 @@
-// Which paths there are and which methods each takes. Asked by the head of a request alone (gate.h)
-// and by whoever answers it (api.h).
+// Table of paths and their methods. Used to judge a request's head (gate.h) and to handle the
+// request (api.h).
 #pragma once
 
 #include <optional>
@@ -13,7 +13,7 @@
 
 namespace weft::serve {
 
-// One of `plan`, `embed` and `reply` is there.
+// Exactly one of `plan`, `embed` and `reply` is set.
 struct Route {
     std::string_view method, path;
     std::optional<ApiError> (*plan)(const Json&, const Served&, AnswerPlan&) = nullptr;
@@ -21,22 +21,20 @@ struct Route {
     std::optional<ApiError> (*reply)(const Json&, const Served&, Json&) = nullptr;
 };
 
-// Every POST, and what else Ollama's API has; HEAD is as GET. Null: there is no such. (Other GETs
-// and stored responses are the Api's own.)
+// Looks up all POST routes and all routes of Ollama's API; HEAD uses the GET route. Null: no such
+// route. (The Api handles other GETs and stored responses itself.)
 const Route* FindRoute(std::string_view method, std::string_view path);
 
-// The methods that a path takes, as the header Allow lists them: "GET, HEAD". Empty: there is no
-// such path.
+// The path's methods as the Allow header lists them: "GET, HEAD". Empty: unknown path.
 std::string AllowedMethods(std::string_view path);
 
-// 405 for a path that takes other methods, which `allowed` lists; 404 where it is empty.
+// 405 with the methods in `allowed`; 404 if `allowed` is empty.
 ApiError NoSuchRoute(std::string_view method, std::string_view path, std::string_view allowed);
 
-// Whether AllowedMethods' `allowed` has that one.
+// Whether `allowed`, from AllowedMethods, contains `method`.
 bool Lists(std::string_view allowed, std::string_view method);
 
-// "/v1/responses/ID", which GET and DELETE take, and "/v1/responses/ID/input_items", which GET
-// does.
+// Parsed "/v1/responses/ID" (GET, DELETE) or "/v1/responses/ID/input_items" (GET).
 struct StoredPath {
     std::string_view id;
     bool input_items = false;

@@ -10,7 +10,7 @@
 
 namespace weft::serve {
 
-// Ollama's lists have a tag behind each name, which their clients say everywhere.
+// Ollama's clients append a tag to each name.
 std::optional<int32_t> Served::AdapterOf(std::string_view model) const {
     constexpr std::string_view kTag = ":latest";
     const std::optional<int32_t> found = AdapterNamed(model);
@@ -27,11 +27,11 @@ std::optional<int32_t> Served::AdapterNamed(std::string_view model) const {
 
 namespace {
 
-constexpr size_t kMostBiasedBytes = 200;  // of a text in 'logit_bias'
+constexpr size_t kMostBiasedBytes = 200;  // limit of a text in 'logit_bias'
 constexpr int kMostRepeatLast = 1 << 24;
-constexpr int64_t kMostPromptChances = 1 << 18;  // of a request's prompts; some 25 MB of JSON
+constexpr int64_t kMostPromptChances = 1 << 18;  // limit per request; about 25 MB of JSON
 
-// From -100 (never) to 100; llama-server's false is never, too.
+// A bias from -100 (never) to 100; llama-server's false also means never.
 void AddBias(Fields& fields, int32_t id, const Json& value, engine::SamplerOptions& sampler) {
     const bool number = value.is_number() && std::abs(value.get<double>()) <= 100;
     if (!number && value != false) {
@@ -39,7 +39,7 @@ void AddBias(Fields& fields, int32_t id, const Json& value, engine::SamplerOptio
                                                      "between -100 and 100.",
                                                      id));
     }
-    // -100 means never, whatever the logits are.
+    // -100 excludes the token, whatever its logit.
     const double strength = number ? value.get<double>() : -100;
     sampler.bias.emplace_back(id, static_cast<float>(strength == -100 ? -1e6 : strength));
 }
@@ -51,7 +51,7 @@ std::vector<int32_t> NoToken(Fields& fields, const Served& served, std::string_v
     return {};
 }
 
-// The token of an object's key.
+// The token for a key of the object.
 std::vector<int32_t> BiasedToken(Fields& fields, const Served& served, const std::string& word) {
     int64_t id = -1;
     const char* const end = word.data() + word.size();
@@ -61,7 +61,7 @@ std::vector<int32_t> BiasedToken(Fields& fields, const Served& served, const std
     return {static_cast<int32_t>(id)};
 }
 
-// Those of a pair's first: an id, or a text, each of whose tokens it means.
+// The tokens for the first element of a pair: an id, or all tokens of a text.
 std::vector<int32_t> BiasedTokens(Fields& fields, const Served& served, const Json& key) {
     const bool text = key.is_string();
     if (text && key.get_ref<const std::string&>().size() <= kMostBiasedBytes) {
@@ -71,7 +71,7 @@ std::vector<int32_t> BiasedTokens(Fields& fields, const Served& served, const Js
     return NoToken(fields, served, text ? key.get<std::string>() : key.type_name());
 }
 
-// {"50256": -100}, or as llama-server has it as well: [[50256, false], ["word", -1]].
+// {"50256": -100}, or llama-server's list [[50256, false], ["word", -1]].
 void ReadBias(Fields& fields, const Served& served, engine::SamplerOptions& sampler) {
     const auto add = [&](const std::vector<int32_t>& ids, const Json& value) {
         for (const int32_t id : ids) AddBias(fields, id, value, sampler);
@@ -106,7 +106,7 @@ void ReadSampling(Fields& fields, const Served& served, engine::Request& request
     };
     s.temperature = number("temperature", usual.temperature, 0, 100);
     s.top_p = std::max(number("top_p", usual.top_p, 0, 1), 1e-6f);
-    // vLLM's -1 means all, too.
+    // vLLM's -1 also means all.
     s.top_k =
         static_cast<int>(std::max<int64_t>(0, fields.Integer("top_k", usual.top_k, -1, 1 << 24)));
     s.min_p = std::min(number("min_p", usual.min_p, 0, 1), 0.999999f);
@@ -116,7 +116,7 @@ void ReadSampling(Fields& fields, const Served& served, engine::Request& request
                               number("repeat_penalty", usual.repeat_penalty, 0.01, 100), 0.01, 100);
     s.repeat_last =
         static_cast<int>(fields.Integer("repeat_last_n", usual.repeat_last, -1, kMostRepeatLast));
-    if (s.repeat_last < 0) s.repeat_last = kMostRepeatLast;  // llama-server's: the whole context
+    if (s.repeat_last < 0) s.repeat_last = kMostRepeatLast;  // llama-server's -1: the whole context
     s.seed = fields.Has("seed")
                  ? static_cast<uint64_t>(fields.Integer("seed", 0, INT64_MIN, INT64_MAX))
                  : engine::RandomSeed();
@@ -126,7 +126,7 @@ void ReadSampling(Fields& fields, const Served& served, engine::Request& request
     request.cached = fields.Bool("cache_prompt", true);
 }
 
-// Longer ones hold back a text that each token is then compared with.
+// The length is limited because each token is compared with the text held back.
 std::vector<std::string> ReadStops(Fields& fields, const char* name) {
     std::vector<std::string> stops = fields.Texts(name, kMostStops);
     if (std::ranges::any_of(stops, [](const auto& text) { return text.size() > 1024; })) {

@@ -1,5 +1,4 @@
-// What the API serves: one model and its adapters, as all endpoints see them. Made once, never
-// changes.
+// The model that the API serves, with its adapters, as all endpoints see it. Immutable once made.
 #pragma once
 
 #include <algorithm>
@@ -24,37 +23,37 @@ namespace weft::serve {
 
 struct Served {
     engine::Engine* engine = nullptr;
-    std::string name;                   // its id in /v1/models
-    std::vector<std::string> aliases;   // other names that clients may use for it
-    std::vector<std::string> adapters;  // by number, from 1: names of the model with an adapter
+    std::string name;                   // id in /v1/models
+    std::vector<std::string> aliases;   // other accepted names
+    std::vector<std::string> adapters;  // model names of the adapters; adapter i is adapters[i - 1]
     int64_t created_s = 0;              // Unix time
-    std::optional<chat::Chat> chat;     // none: the model has no chat template
-    std::string chat_error;             // why not
-    chat::ConversationForms forms;      // that the chat template takes
+    std::optional<chat::Chat> chat;     // nullopt: the model has no usable chat template
+    std::string chat_error;             // reason, if `chat` is nullopt
+    chat::ConversationForms forms;      // message forms that the chat template accepts
     chat::AnswerFamily family = chat::AnswerFamily::kPlain;
-    chat::CallFrame call_frame;  // of calls that are demanded
+    chat::CallFrame call_frame;  // frame of forced calls
     std::unique_ptr<Constraints> constraints;
-    size_t longest_piece_bytes = 0;                    // of the vocabulary
-    engine::Pooling pooling = engine::Pooling::kLast;  // of embeddings
-    std::string path;                                  // of the model, as the server was given it
+    size_t longest_piece_bytes = 0;                    // longest token of the vocabulary
+    engine::Pooling pooling = engine::Pooling::kLast;  // pooling of embeddings
+    std::string path;                                  // of the model, as given to the server
     int64_t slots = 0;                                 // most sequences that run at once
-    bool speculative = false;                          // it drafts
+    bool speculative = false;                          // speculative decoding is on
     FimTokens fim{};
-    std::string sampling_by{};  // `sampling` in words, and where its values come from
-    // For what a request leaves out, in every API: flags, then the model's file, then the default.
+    std::string sampling_by{};  // describes `sampling` and the source of its values
+    // Defaults for all APIs: command-line flags, then the model's file, then built-in values.
     engine::SamplerOptions sampling = engine::DefaultSampling();
     ModelCard card;
     bool on_cpu = true;  // no rank computes on a GPU
 
     const tokenizer::Tokenizer& tokenizer() const { return engine->tokenizer(); }
-    // Ids are below it: an embedding may have more rows than the tokenizer has tokens.
+    // Upper bound of token ids; the embedding may have more rows than the tokenizer has tokens.
     int64_t id_limit() const {
         return std::max<int64_t>(engine->hyper().vocab, tokenizer().vocab_size());
     }
-    // The adapter that a request for `model` uses, 0: none. Nothing: no such name.
+    // Adapter number for the name `model`; 0: the base model; nullopt: unknown name.
     std::optional<int32_t> AdapterOf(std::string_view model) const;
-    std::optional<int32_t> AdapterNamed(std::string_view model) const;  // without a tag
-    // What an answer says it comes from.
+    std::optional<int32_t> AdapterNamed(std::string_view model) const;  // without Ollama's tag
+    // The model name shown in an answer.
     const std::string& NameOf(int32_t adapter) const {
         return adapter == 0 ? name : adapters[static_cast<size_t>(adapter - 1)];
     }

@@ -53,8 +53,8 @@ void AddReport(const engine::RankReport& r, double power_w, Json& rank) {
                  {"power_w", power_w < 0 || !up ? Json(nullptr) : Json(power_w)}});
 }
 
-// Costs of all-reduces, from evenly spaced quantiles: how many of them are above the bound before
-// and not above this one; the last count has no bound.
+// Histogram of all-reduce times from evenly spaced quantiles: count per bucket up to each bound;
+// the last bucket has no bound.
 Json SyncJson(const engine::EngineStats& stats) {
     static constexpr double kBoundsUs[] = {1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 1e4};
     std::vector<int64_t> counts(std::size(kBoundsUs) + 1);
@@ -68,7 +68,7 @@ Json SyncJson(const engine::EngineStats& stats) {
     return {{"bounds", kBoundsUs}, {"counts", counts}};
 }
 
-// With what they reported last, unless they were more ranks then, and had other numbers.
+// Adds the ranks' last reports, unless the number of ranks has changed since.
 Json RanksJson(const engine::EngineStats& stats) {
     Json ranks = Json::array();
     const bool same = stats.ranks.size() == stats.members.ranks.size();
@@ -83,7 +83,7 @@ Json RanksJson(const engine::EngineStats& stats) {
     return ranks;
 }
 
-// Those that the others go on without, by the numbers that they had.
+// Lost ranks that the cluster continues without, by their former numbers.
 Json DepartedJson(const engine::EngineStats& stats) {
     Json list = Json::array();
     for (const cluster::Member& member : stats.members.departed) {
@@ -94,7 +94,7 @@ Json DepartedJson(const engine::EngineStats& stats) {
     return list;
 }
 
-// What is missing now.
+// The loss that the cluster is recovering from.
 Json LossJson(const engine::EngineStats& stats) {
     if (stats.state != engine::EngineState::kRecovering) return nullptr;
     return {{"time_s", stats.lost_s}, {"text", stats.loss}};

@@ -1,4 +1,4 @@
-// What the server is at: /api/status, and whether it serves at all (/health, /ready).
+// Server state: /api/status, /health and /ready.
 // Thread: any.
 #pragma once
 
@@ -12,21 +12,21 @@
 
 namespace weft::serve {
 
-// 200 as long as the process runs; also while it loads, recovers and stops.
+// Returns 200 while the process runs, also while it loads, recovers and stops.
 inline constexpr std::string_view kLivePath = "/live";
 
-// Paths that anybody may ask, without a key.
+// Paths that need no key.
 inline bool IsProbe(std::string_view path) {
     return path == kLivePath || path == "/health" || path == "/healthz" || path == "/v1/health" ||
            path == "/ready";
 }
 
-// Why no request would be answered now; nothing: they are.
+// Returns the reason if requests cannot be answered now.
 std::optional<ApiError> WhyNotServing(const engine::EngineStats& stats);
 
-// {"state", "ranks": [...], ...}: what the dashboard and a curious user see. errors: those that
-// whoever asks may see. Each rank has its state as the cluster knows it at this moment
-// (cluster/members.h); what it reports of itself is there once it was asked.
+// {"state", "ranks": [...], ...} for the dashboard. errors: those that the client may see. A rank's
+// state is the cluster's current view (cluster/members.h); a rank's own report is present once it
+// was requested.
 Json StatusJson(const Served& served, const std::vector<RequestError>& errors);
 
 }  // namespace weft::serve

@@ -1,8 +1,8 @@
-// Work of the API's threads, in turn by key: each key has one task at a time, so that a key with
-// many or long tasks waits for itself, and the others for one task of each.
-// Within a key a small task goes before a large one; a task waits for smaller ones that came later
-// only until as many bytes as it has were done.
-// Thread: one caller, or a lock.
+// Task queue of the API's threads, fair by key: each key runs one task at a time, so a key with
+// many or long tasks delays others by at most one task each.
+// Within a key, small tasks go before large ones. A task is overtaken by later, smaller tasks only
+// until the queue has processed as many bytes as the task has.
+// Thread: one caller at a time, or under a lock.
 #pragma once
 
 #include <cstddef>
@@ -20,31 +20,33 @@ namespace weft::serve {
 class TaskQueue {
   public:
     struct Task {
-        std::string id;  // of the request
+        std::string id;  // id of the request
         std::function<void()> run;
-        uint64_t bytes = 0;  // of the request: its size
+        uint64_t bytes = 0;  // size of the request
     };
 
     // Returns the task's number, for Remove.
     uint64_t Push(const std::string& key, Task task);
-    // Of a request that has had a task already: before those of the key that have not.
+    // Adds a follow-up task of a request that already ran a task. It goes before the key's new
+    // requests.
     void PushLater(const std::string& key, Task task);
-    // Takes out a task that Push took in; nothing where it is not there any more.
+    // Removes a task added by Push; nullopt if it was already popped.
     std::optional<Task> Remove(const std::string& key, uint64_t number);
-    // Whether a key has tasks, and none that runs.
+    // Whether some key has tasks and none of them runs.
     bool ready() const { return !turns_.empty(); }
-    // The first task of the key whose turn it is; it runs until Done(key). Precondition: ready().
+    // Takes the first task of the next key. It counts as running until Done(key). Precondition:
+    // ready().
     std::pair<std::string, Task> Pop();
     void Done(const std::string& key);
-    // Requests that have had no task yet.
+    // Tasks added by Push and not yet popped.
     size_t waiting() const { return waiting_; }
     size_t waiting_of(const std::string& key) const;
-    // Keys with tasks.
+    // Keys with tasks that wait or run.
     size_t keys() const { return tasks_.size(); }
 
   private:
     struct Own {
-        // By the bytes that were done when all before it are, and by number.
+        // Ordered by (done_bytes_ + the task's bytes when it was pushed, number).
         std::map<std::pair<uint64_t, uint64_t>, Task> first{};
         std::deque<Task> later{};
         bool running = false;
@@ -54,11 +56,12 @@ class TaskQueue {
     Own& OwnOf(const std::string& key);
     void EraseIfIdle(Entry entry);
 
-    std::unordered_map<std::string, Own> tasks_;  // by key; each has tasks, or one that runs
-    std::deque<std::string> turns_;               // keys with tasks and none that runs
+    // by key; each entry has a waiting or running task
+    std::unordered_map<std::string, Own> tasks_;
+    std::deque<std::string> turns_;  // keys with waiting tasks, none of which runs
     size_t waiting_ = 0;
-    uint64_t number_ = 0;      // of the last task
-    uint64_t done_bytes_ = 0;  // of all tasks that were popped
+    uint64_t number_ = 0;      // number of the last task
+    uint64_t done_bytes_ = 0;  // total of all popped tasks
 };
 
 }  // namespace weft::serve

@@ -8,14 +8,14 @@
 namespace weft::serve {
 namespace {
 
-// Empty: it has none.
+// Empty: the tool has no name.
 std::string FunctionName(const Json& tool) {
     Fields fields(tool);
     const Json& function = fields.Object("function");
     return Fields(function.is_null() ? tool : function).Text("name", "");
 }
 
-// The names of the functions that `choice` lists.
+// Names of the functions in the list `choice`.
 std::set<std::string> ListedNames(Fields& choice, const Json& tools) {
     const Json& list = choice.List("tools");
     if (list.empty() || list.size() > kMostTools) {

@@ -1,4 +1,4 @@
-// tool_choice where it is an object: a function that must be called, or those that may be.
+// tool_choice as an object: a function that must be called, or a list of allowed functions.
 #pragma once
 
 #include <string>
@@ -8,16 +8,15 @@
 
 namespace weft::serve {
 
-// The answer has to call that function, which must be one of the conversation's tools. member: of
-// the request, which names it.
+// Forces a call of function `name`, which must be among the conversation's tools. member: the
+// request member that names it.
 void ForceTool(Fields& fields, const std::string& name, Conversation& conversation,
                const char* member = "tool_choice");
 
-// {"mode": "auto" or "required", "tools": [...]}: the conversation keeps these of its tools, and
-// with "required" the answer has to call one of them. A tool is {"function": {"name"}} as in chat
-// completions, or {"name"} as in responses. path: where `allowed` is, for messages
-// ("tool_choice."). Errors, tools that the conversation doesn't have among them, are left in
-// `fields`.
+// Reads {"mode": "auto" or "required", "tools": [...]}. The conversation keeps only these tools;
+// with "required" the answer must call one of them. A tool is {"function": {"name"}} (chat
+// completions) or {"name"} (responses). path: prefix of member names in messages ("tool_choice.").
+// Reports errors in `fields`, including unknown tools.
 void AllowTools(Fields& fields, const Json& allowed, const std::string& path,
                 Conversation& conversation);
 

@@ -20,10 +20,10 @@ namespace {
 using BoostError = boost::system::error_code;
 
 constexpr int64_t kMs = 1'000'000;
-constexpr int kTurns = 4;  // reads before other connections have theirs
+constexpr int kTurns = 4;  // reads before other connections get their turn
 constexpr int64_t kLookForPeerNs = 200 * kMs;
 
-// With its memory, which assigning an empty one would keep.
+// Also frees the memory, which assigning an empty container would keep.
 template <typename Container>
 void Free(Container& container) {
     Container().swap(container);
@@ -55,7 +55,7 @@ std::string TooMuch(uint64_t held, const HttpLimits& limits) {
         held, limits.all_bodies_bytes);
 }
 
-// What every answer to `request` has besides its own.
+// Headers added to every answer to `request`.
 Headers ExtraHeaders(const HttpRequest& request, const HttpOptions& options) {
     Headers headers = CorsHeaders(request, options.allow_origins);
     for (const auto& [path, name] : options.id_headers) {
@@ -64,7 +64,7 @@ Headers ExtraHeaders(const HttpRequest& request, const HttpOptions& options) {
     return headers;
 }
 
-// Serves one pipelined request, then looks at the sockets, then the next one.
+// Serves one pipelined request, then polls the sockets before the next one.
 void PostTurn(Loop& loop) {
     boost::asio::post(loop.context, [&loop] {
         const std::shared_ptr<Connection> connection = std::move(loop.turns.front());
@@ -261,10 +261,10 @@ void Connection::Consume(std::string_view bytes) {
     Arm();
 }
 
-// Whoever may not ask is told so now, and its body is not read; but where all of it has come with
-// the head a POST is served as any other, and its connection may go on. (Other methods, of which
-// the handler reads no body, are judged in any case: TCP may cut them anywhere.) False: nothing
-// more is to be read of it.
+// Judges a request by its head and refuses it before its body is read. Exception: if the whole body
+// of a POST came with the head, the request is served normally and the connection can be kept. (The
+// handler reads no body of other methods; those are always judged, because TCP may split them
+// anywhere.) False: stop reading.
 bool Connection::OnHead(std::string_view rest) {
     phase_ = Phase::kBody;
     phase_ns_ = mark_ns_ = NowNs();
@@ -289,7 +289,7 @@ bool Connection::OnHead(std::string_view rest) {
     return phase_ == Phase::kBody;
 }
 
-// Before the bytes are here: who may not send so many is told so at once.
+// Charges the client before the bytes arrive, so that a refusal is sent early.
 bool Connection::TakeShare(size_t bytes) {
     if (client_.empty()) return true;
     if (core_.shares.Take(client_, bytes, share_bytes_, limits_.all_bodies_bytes / 2)) {
@@ -325,7 +325,7 @@ std::optional<Refusal> Connection::Hold(const std::string& client, size_t bytes,
         return Refusal{429, TooMuchOfKey(core_.shares.held(client), limits_),
                        "too_many_large_requests"};
     }
-    // One alone may be larger.
+    // A single request may exceed the limit.
     const uint64_t before = core_.counters.body_bytes.fetch_add(bytes);
     if (before <= own || before + bytes <= most) return {};
     LetGo(client, bytes);
@@ -348,7 +348,7 @@ void Connection::ReleaseBody() {
     core_.counters.body_bytes -= std::exchange(body_bytes_, 0);
 }
 
-// The client sends no more, or is gone altogether.
+// The client shut down its sending side, or disconnected.
 void Connection::OnEnd() {
     switch (phase_) {
         case Phase::kHead:
@@ -369,9 +369,9 @@ void Connection::OnEnd() {
     }
 }
 
-// A client that has closed looks like one that has only ended its sending side, until something is
-// sent to it: then its kernel resets the connection. Before an answer has begun that is an interim
-// response, which every client of HTTP/1.1 passes over (RFC 9110, 15.2).
+// Detects a closed client. It looks like a client that only shut down its sending side until it
+// receives data; then its kernel resets the connection. Before the answer begins, an interim
+// response is sent, which every HTTP/1.1 client ignores (RFC 9110, 15.2).
 void Connection::ProbePeer() {
     if (exchange_->Probe() || !exchange_->request().http11 || !all_sent()) return;
     out_.emplace_back("HTTP/1.1 100 Continue\r\n\r\n");
@@ -389,7 +389,7 @@ std::string Connection::PeerText() const {
                        peer_.port());
 }
 
-// What the layer itself refuses, by the head of a request.
+// Refusals by the layer itself, based on a request's head.
 std::optional<Refusal> Connection::RefusalOf(const HttpRequest& asked) const {
     const HttpOptions& options = core_.options;
     if (!IsAllowedHost(asked, options.allowed_hosts)) {
@@ -425,7 +425,7 @@ void Connection::Serve() {
         return exchange_->Send(204, OptionsHeaders(asked, options.allow_origins), {});
     }
     ++core_.counters.requests;
-    const auto state = exchange_;  // whatever the handler does
+    const auto state = exchange_;  // keeps it alive during the handler
     try {
         core_.handler(MakeExchange(state));
     } catch (const std::exception& error) {
@@ -464,7 +464,7 @@ void Connection::Refuse(const Refusal& refusal) {
     Arm();
 }
 
-// Its bytes are gone into OpenSSL, which knew them by their beginning.
+// OpenSSL has consumed the bytes; it recognized plain HTTP by the first ones.
 void Connection::RefusePlainHttp() {
     tls_.reset();
     ++core_.counters.tls_failed;
@@ -479,7 +479,7 @@ void Connection::Record(const ExchangeState& exchange, bool gone) const {
                                  .note = exchange.note()});
 }
 
-// `record` lacks what the request and the connection say.
+// Fills in the fields of `record` that come from the request and the connection.
 void Connection::Observe(const HttpRequest& request, HttpRecord record) const {
     if (!core_.options.observer) return;
     record.id = request.id;
@@ -492,7 +492,7 @@ void Connection::Observe(const HttpRequest& request, HttpRecord record) const {
 
 void Connection::FinishExchange() {
     const auto exchange = std::exchange(exchange_, nullptr);
-    // What came before the client ended its side is still answered.
+    // Requests received before the client's shutdown are still answered.
     const bool more = !ended_ || !input_.empty();
     const bool keep_alive = exchange->keep_alive() && more && !core_.draining;
     --core_.open_exchanges;
@@ -522,7 +522,7 @@ void Connection::TakeTurn() {
     GoOn();
 }
 
-// Behind an answer, or a part of a request that came before it was sent.
+// Continues after an answer, with what was received before the answer was sent.
 void Connection::GoOn() {
     if (phase_ == Phase::kClosed) return;
     if (ended_ && reading_requests()) return phase_ == Phase::kIdle ? Close() : OnEnd();
@@ -570,7 +570,7 @@ int64_t Connection::NextDeadlineNs() const {
     return next;
 }
 
-// A deadline that moved away leaves the timer as it is: it finds that out when it fires.
+// If the deadline moves later, the timer stays; its handler re-checks when it fires.
 void Connection::Arm() {
     if (phase_ == Phase::kClosed) return;
     const int64_t next = NextDeadlineNs();
@@ -624,7 +624,7 @@ void Connection::OnPhaseDeadline() {
     }
 }
 
-// While nothing is read: the pipeline is full, or the client has ended its side.
+// Checks while nothing is read: the pipeline is full, or the client shut down its side.
 bool Connection::PeerHasLeft() {
     pollfd entry{socket_.native_handle(), 0, 0};
     return ::poll(&entry, 1, 0) > 0 && (entry.revents & (POLLHUP | POLLERR)) != 0;

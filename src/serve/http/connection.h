@@ -1,9 +1,9 @@
-// Inside the server: one connection, from its first byte to its last. All of it runs on its loop's
-// thread, but for what ExchangeOwner says.
+// Internal: one connection, from accept to close. Runs on its loop's thread, except the methods of
+// ExchangeOwner.
 //
-// It waits for the socket to be readable at all times (but for a full pipeline): so it sees at once
-// when a client leaves that waits for its answer. Bytes are read into the loop's own buffer and
-// kept only as far as they are no whole request yet; an idle connection holds no buffer at all.
+// The connection always waits for the socket to be readable (except while the pipeline is full), so
+// it notices a disconnect while the answer is being made. It reads into the loop's buffer and keeps
+// only bytes of unfinished requests; an idle connection holds no buffer.
 #pragma once
 
 #include <boost/asio/ip/tcp.hpp>
@@ -28,19 +28,19 @@ class Connection final : public ExchangeOwner, public std::enable_shared_from_th
     Connection(Core& core, Loop& loop, Tcp::socket socket, const Tcp::endpoint& peer);
     ~Connection() override;
 
-    // Enters it into the loop's table. turned_away: one too many; it hears 503.
+    // Adds it to the loop's table. turned_away: over the connection limit; the client gets 503.
     void Begin(bool turned_away);
-    // Drains: closed where it is between requests.
+    // For a drain: closes the connection if it is between requests.
     void CloseIfIdle();
     void Close();
-    // Serves the next request of a pipeline: see Loop::turns.
+    // Serves the next pipelined request; see Loop::turns.
     void TakeTurn();
 
     void Wake() override;
     bool closing() const override { return core_.draining; }
-    // Ends it where its client has not read for HttpLimits::slow_ms. For when memory is short.
+    // Under memory pressure: closes it if the client has not read for HttpLimits::slow_ms.
     void EndIfSlow();
-    // Since when the client reads too little; none: it reads, or has nothing to read.
+    // Time since which the client reads too slowly; nullopt: it keeps up or has nothing to read.
     std::optional<int64_t> stalled_ns() const {
         return stalled_ns_ == kNever ? std::nullopt : std::optional(stalled_ns_);
     }
@@ -52,14 +52,14 @@ class Connection final : public ExchangeOwner, public std::enable_shared_from_th
     enum class Phase {
         kHandshake,  // TLS
         kIdle,       // between requests
-        kHead,       // a request has begun to come
+        kHead,       // part of a head has arrived
         kBody,
         kServing,   // its exchange is open
-        kRefusing,  // the layer's own last answer is on its way
-        kLinger,    // all is sent: until the client closes
+        kRefusing,  // the layer's own final response is being sent
+        kLinger,    // everything is sent; waits for the client to close
         kClosed,
     };
-    // kEnd: the client sends no more, but may still read.
+    // kEnd: the client shut down its sending side, but may still read.
     enum class Io { kDone, kAgain, kEnd, kBroken };
 
     // Reading.
@@ -123,31 +123,33 @@ class Connection final : public ExchangeOwner, public std::enable_shared_from_th
     boost::asio::steady_timer timer_;
     const Tcp::endpoint peer_;
     std::unique_ptr<TlsStream> tls_;
-    std::unique_ptr<RequestParser> parser_;    // while a request comes
-    std::shared_ptr<ExchangeState> exchange_;  // while one is answered
-    std::string input_;                        // came, not taken yet
-    std::vector<std::string> out_;             // to be sent, from out_[out_at_][out_offset_] on
+    std::unique_ptr<RequestParser> parser_;    // while a request arrives
+    std::shared_ptr<ExchangeState> exchange_;  // while a request is answered
+    std::string input_;                        // received, not yet parsed
+    std::vector<std::string> out_;             // to send, starting at out_[out_at_][out_offset_]
     size_t out_at_ = 0, out_offset_ = 0;
-    std::string staged_;  // TLS: gathered, and given to OpenSSL from staged_at_ on
+    // TLS: bytes gathered for OpenSSL; staged_at_ is the first not yet written.
+    std::string staged_;
     size_t staged_at_ = 0;
 
     Phase phase_ = Phase::kIdle;
-    bool reading_ = false;         // a wait for (or a turn of) reading is pending
-    bool writing_ = false;         // a wait for writing is
+    bool reading_ = false;         // a wait for reading, or a turn of it, is pending
+    bool writing_ = false;         // a wait for writing is pending
     bool paused_ = false;          // the pipeline is full
-    bool in_turns_ = false;        // it waits in Loop::turns; input_ has what came
-    bool ended_ = false;           // the client sends no more
+    bool in_turns_ = false;        // it is in Loop::turns; input_ holds its next requests
+    bool ended_ = false;           // the client shut down its sending side
     int64_t phase_ns_ = 0;         // when the phase began
-    int64_t began_ns_ = 0;         // when the first byte of the request came
-    int64_t stalled_ns_ = kNever;  // since when the socket takes too little
-    size_t progress_bytes_ = 0;    // since then
-    int64_t queued_bytes_ = 0;     // in the socket then
-    int64_t looked_ns_ = 0;        // when the client was last looked for
-    int64_t armed_ns_ = kNever;    // when the timer fires
-    size_t body_bytes_ = 0;        // counted into all_bodies_bytes
-    std::string client_;           // whose share of them it is; "": nobody's
-    size_t share_bytes_ = 0;       // counted for client_: the whole body, where its size is known
-    int64_t mark_ns_ = 0;          // since when the body has to bring more than it had then
+    int64_t began_ns_ = 0;         // arrival of the request's first byte
+    int64_t stalled_ns_ = kNever;  // time since which the socket accepts too little
+    size_t progress_bytes_ = 0;    // bytes accepted since then
+    int64_t queued_bytes_ = 0;     // bytes in the socket's send queue at that time
+    int64_t looked_ns_ = 0;        // time of the last check for the client
+    int64_t armed_ns_ = kNever;    // expiry of the timer
+    size_t body_bytes_ = 0;        // counted in all_bodies_bytes
+    std::string client_;           // client charged for the body; "": nobody
+    size_t share_bytes_ = 0;       // bytes charged to client_: the whole body if its size is known
+    // Start of the current body-rate interval, and the body bytes at that time.
+    int64_t mark_ns_ = 0;
     size_t mark_bytes_ = 0;
 };
 

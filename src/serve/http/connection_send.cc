@@ -1,4 +1,4 @@
-// The writing side of Connection: answers on their way out, and clients that read slowly.
+// Connection: sends answers, and handles clients that read slowly.
 #include <fmt/format.h>
 #include <linux/sockios.h>
 #include <sys/ioctl.h>
@@ -16,13 +16,13 @@
 namespace weft::serve {
 namespace {
 
-constexpr size_t kPieces = 64;             // of one writev
-constexpr size_t kTlsRecordBytes = 16384;  // what TLS sends at once
+constexpr size_t kPieces = 64;             // buffers per writev
+constexpr size_t kTlsRecordBytes = 16384;  // largest TLS record
 constexpr size_t kLeastProgress = 4096;
 
 }  // namespace
 
-// An exchange keeps its connection until Done() or Gone(), after which it wakes nobody.
+// An exchange keeps its connection until Done() or Gone() and calls Wake() only before that.
 void Connection::Wake() {
     boost::asio::post(loop_.context, [self = shared_from_this()] { self->Flush(); });
 }
@@ -35,7 +35,7 @@ void Connection::WaitWritable() {
                            self->writing_ = false;
                            if (ec || self->phase_ == Phase::kClosed) return;
                            self->Flush();
-                           // TLS may have waited for room in the middle of reading.
+                           // A TLS read may have been waiting for the socket to be writable.
                            if (self->tls_ != nullptr && !self->paused_) self->ReadAgain();
                        });
 }
@@ -101,14 +101,14 @@ void Connection::NoteProgress(size_t sent) {
     queued_bytes_ = QueuedBytes();
 }
 
-// What the socket has taken, and the peer's has not.
+// Bytes in the socket's send buffer that the peer has not acknowledged.
 int64_t Connection::QueuedBytes() {
     int bytes = 0;
     return ::ioctl(socket_.native_handle(), SIOCOUTQ, &bytes) == 0 ? bytes : 0;
 }
 
-// A socket takes more once a good part of what it holds is gone, which may be megabytes: until then
-// who reads steadily shows there alone.
+// Whether the peer reads. A socket becomes writable only after much of its buffer, possibly
+// megabytes, is sent. A slow but steady reader is visible only in QueuedBytes().
 bool Connection::PeerReads() {
     const int64_t queued = QueuedBytes();
     const bool moved = queued + static_cast<int64_t>(kLeastProgress) <= queued_bytes_;
@@ -116,7 +116,7 @@ bool Connection::PeerReads() {
     return moved;
 }
 
-// Takes `bytes` off the front of out_.
+// Removes `bytes` from the front of out_.
 void Connection::Drop(size_t bytes) {
     while (bytes > 0) {
         const size_t left = out_[out_at_].size() - out_offset_;
@@ -194,7 +194,7 @@ void Connection::CutOff() {
                 bytes);
         });
     }
-    // What the socket still holds is dropped, too, so that the client hears of it.
+    // Drops the socket's buffer too, so that the client sees a reset.
     const linger at_once{1, 0};
     ::setsockopt(socket_.native_handle(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
     Close();

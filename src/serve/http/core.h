@@ -1,4 +1,4 @@
-// Inside the server: what all its connections share. Includes Boost.Asio: not for other headers.
+// Internal: state shared by all connections of a server. Includes Boost.Asio; .cc files only.
 #pragma once
 
 #include <algorithm>
@@ -22,22 +22,22 @@ namespace weft::serve {
 
 class Connection;
 
-// One I/O thread with its connections; everything in it but `context` is that thread's.
+// One I/O thread and its connections. Only `context` may be used by other threads.
 struct Loop {
     using Context = boost::asio::io_context;
 
     Context context{1};
     std::optional<boost::asio::executor_work_guard<Context::executor_type>> work;
-    std::vector<char> scratch = std::vector<char>(64 << 10);  // what a socket gives goes in here
+    std::vector<char> scratch = std::vector<char>(64 << 10);  // receive buffer for all sockets
     std::unordered_map<Connection*, std::shared_ptr<Connection>> connections;
-    // Connections whose next request came before the answer to the last one was sent. The loop
-    // serves one such request between two looks at its sockets, so that clients with long
-    // pipelines wait for each other and other clients wait for one request.
+    // Connections with a pipelined request that arrived before the previous answer was sent. The
+    // loop serves one such request between two polls of its sockets, so long pipelines wait for
+    // each other and other clients wait for one request at most.
     std::deque<std::shared_ptr<Connection>> turns;
     std::thread thread;
 };
 
-// Bytes that each client's requests and unread answers hold. Thread: any.
+// Bytes held per client by requests and unread answers. Thread: any.
 class BodyShares {
   public:
     void Add(const std::string& client, size_t bytes) {
@@ -49,8 +49,8 @@ class BodyShares {
         const auto found = held_.find(client);
         return found == held_.end() ? 0 : found->second;
     }
-    // Adds them for a request that has `own` already, unless the client would have more than `most`
-    // with other requests of it: one alone may be larger.
+    // Adds `bytes` for a request that already holds `own`. Returns false if the client holds bytes
+    // of other requests and the total would exceed `most`; a single request may exceed it.
     bool Take(const std::string& client, size_t bytes, size_t own, uint64_t most) {
         const std::lock_guard lock(mutex_);
         size_t& held = held_[client];
@@ -78,16 +78,16 @@ struct Core {
             sent_bytes{0}, body_bytes{0};
     };
 
-    HttpOptions options;  // does not change
+    HttpOptions options;  // constant after the start
     Handler handler;
     std::atomic<bool> draining{false}, stopping{false};
     std::atomic<size_t> open_exchanges{0};
     Counters counters;
     BodyShares shares;
-    // Has each loop end its slowest readers (Connection::EndIfSlow) until there is room within
-    // all_bodies_bytes. Any thread; returns at once.
+    // Asks each loop to close its slowest readers (Connection::EndIfSlow) until usage is below
+    // all_bodies_bytes. Thread: any; returns at once.
     std::function<void()> shed{};
-    std::atomic<size_t> shedding{0};  // loops that are asked to, and have not done it yet
+    std::atomic<size_t> shedding{0};  // loops that were asked and have not finished
 
     bool over_budget() const { return counters.body_bytes > options.limits.all_bodies_bytes; }
 

@@ -32,7 +32,7 @@ bool IsAllowed(std::string_view origin, const std::vector<std::string>& allow_or
     });
 }
 
-// Without the port that the scheme has anyway.
+// Removes the scheme's default port.
 std::string_view WithoutPort(std::string_view authority, std::string_view port) {
     if (authority.ends_with(port)) authority.remove_suffix(port.size());
     return authority;

@@ -8,7 +8,7 @@
 namespace weft::serve {
 namespace {
 
-// Longer bodies go out beside their heads, without being copied.
+// Longer bodies are sent without being copied behind the head.
 constexpr size_t kCopiedBytes = 16 << 10;
 
 bool HasNoBody(int status) {
@@ -147,7 +147,8 @@ bool ExchangeState::Probe() {
 }
 
 void ExchangeState::End() {
-    std::function<void()> forgotten;  // may hold the last reference to this: after the lock
+    // destroyed after the lock: may hold the last reference to this
+    std::function<void()> forgotten;
     const std::lock_guard lock(mutex_);
     if (owner_ == nullptr || !stream_ || complete_) return;
     if (framing_ == Framing::kChunked) QueueLocked("0\r\n\r\n");
@@ -229,7 +230,7 @@ void ExchangeState::Abandon() {
         if (owner_ == nullptr || complete_) return;
         begun = begun_;
         if (begun) {
-            // No last chunk: the client sees that the answer is not whole.
+            // No last chunk, so the client sees that the answer is incomplete.
             complete_ = true;
             keep_alive_ = false;
             forgotten.swap(on_gone_);
@@ -289,7 +290,7 @@ int ExchangeState::status() const {
 }
 
 void ExchangeState::Done() {
-    std::shared_ptr<ExchangeOwner> owner;  // let go after the lock
+    std::shared_ptr<ExchangeOwner> owner;  // released after the lock
     const std::lock_guard lock(mutex_);
     owner = LeaveOwnerLocked();
 }
@@ -302,7 +303,7 @@ void ExchangeState::Gone() {
         owner = LeaveOwnerLocked();
         callback.swap(on_gone_);
         gone_ = true;
-        complete_ = false;  // OnGone() from here on calls back
+        complete_ = false;  // OnGone() then calls back at once
         queue_.clear();
         backlog_bytes_ = 0;
     }

@@ -1,5 +1,5 @@
-// Inside the server: what an Exchange and the connection that it came by share. Any thread answers;
-// the I/O thread takes what is to be sent, and says when the client has gone.
+// Internal: state shared by an Exchange and its connection. Handlers answer on any thread; the I/O
+// thread sends the output and reports a disconnect.
 #pragma once
 
 #include <atomic>
@@ -14,16 +14,16 @@
 
 namespace weft::serve {
 
-// The connection, as its exchange sees it.
+// The exchange's interface to its connection.
 class ExchangeOwner {
   public:
     virtual ~ExchangeOwner() = default;
-    // There is something to send. Any thread; returns at once.
+    // Output is ready to be sent. Any thread; returns at once.
     virtual void Wake() = 0;
-    // No further request is wanted on this connection. Any thread.
+    // Whether the connection accepts no further requests. Any thread.
     virtual bool closing() const = 0;
-    // Counts bytes of an answer whose request has `own` already, or says why not. Add counts them
-    // in any case, LetGo no longer. Any thread.
+    // Hold counts bytes of an answer whose request already holds `own`, or returns a refusal. Add
+    // counts them unconditionally. LetGo releases them. Any thread.
     virtual std::optional<Refusal> Hold(const std::string& client, size_t bytes, size_t own) = 0;
     virtual void Add(const std::string& client, size_t bytes) = 0;
     virtual void LetGo(const std::string& client, size_t bytes) = 0;
@@ -31,11 +31,11 @@ class ExchangeOwner {
 
 class ExchangeState {
   public:
-    // extra: headers that every answer has (CORS).
+    // extra: headers added to every answer (CORS).
     ExchangeState(HttpRequest request, bool keep_alive, Headers extra,
                   std::shared_ptr<ExchangeOwner> owner);
 
-    // What handlers call; see Exchange.
+    // Called by handlers; see Exchange.
     void Send(int status, Headers headers, std::string body);
     void Begin(int status, Headers headers);
     void Write(std::string chunk);
@@ -44,33 +44,34 @@ class ExchangeState {
     std::optional<Refusal> Hold(size_t bytes);
     std::optional<Refusal> Reserve(size_t bytes);
     void Release();
-    // Nobody can answer any more.
+    // Called when the last Exchange is released.
     void Abandon();
     void Note(const std::function<void(RequestNote&)>& edit);
     bool gone() const { return gone_; }
     size_t backlog_bytes() const { return backlog_bytes_; }
     const HttpRequest& request() const { return request_; }
 
-    // The I/O thread's.
-    // Appends to `out` what is to be sent; true: that is all of the answer.
+    // Called by the I/O thread.
+    // TakeOutput appends pending bytes to `out`; true: the answer ends with them.
     bool TakeOutput(std::vector<std::string>& out);
     void Sent(size_t bytes);
-    // The socket does not take what is left of the answer: that is counted. (A whole answer stays
-    // counted until its end.)
+    // Counts the unsent rest of a stream when the socket is full. (A complete answer stays counted
+    // until it is sent.)
     void CountBacklog();
-    // Who made the request, as its note says.
+    // The client's name, from the note.
     std::string client() const;
-    // The answer is complete, as far as its writer is concerned.
+    // The handler has finished the answer.
     bool complete() const;
     bool stream() const;
     bool keep_alive() const;
     int status() const;
     RequestNote note() const;
     uint64_t sent_bytes() const { return sent_bytes_; }
-    // Sends what a client passes over, to see whether it is there: of a stream of events a comment,
-    // of lines of JSON a blank before the next one. False: the answer has not begun.
+    // Sends bytes that clients ignore, to detect a lost peer: a comment in an event stream, white
+    // space before the next JSON line. False: the answer has not begun.
     bool Probe();
-    // All is sent, or nothing more can be: lets the connection go. Gone() calls back.
+    // Done: everything is sent, or nothing more can be; releases the connection. Gone also runs the
+    // OnGone callback.
     void Done();
     void Gone();
 
@@ -91,16 +92,16 @@ class ExchangeState {
     int status_ = 0;
     RequestNote note_;
     bool keep_alive_, begun_ = false, stream_ = false, complete_ = false, woken_ = false;
-    const char* probe_ = nullptr;  // see Probe; null: such streams have nothing of the kind
+    const char* probe_ = nullptr;  // bytes that Probe sends; null: this kind of stream allows none
     std::atomic<bool> gone_{false};
     std::atomic<size_t> backlog_bytes_{0};
-    std::string holder_;     // whose counted_bytes_ are
+    std::string holder_;  // client charged for counted_bytes_
     size_t counted_bytes_ = 0;
     size_t reserved_bytes_ = 0;
-    uint64_t sent_bytes_ = 0;  // the I/O thread's
+    uint64_t sent_bytes_ = 0;  // used by the I/O thread only
 };
 
-// The Exchange of a handler: answers for it when it is let go.
+// Makes the handler's Exchange. It answers with an error if released unanswered.
 std::shared_ptr<Exchange> MakeExchange(std::shared_ptr<ExchangeState> state);
 
 }  // namespace weft::serve

@@ -35,7 +35,7 @@ void AppendClean(std::string& out, std::string_view text) {
     }
 }
 
-// "Sun, 06 Nov 1994 08:49:37 GMT", whatever the locale is.
+// "Sun, 06 Nov 1994 08:49:37 GMT", independent of the locale.
 void AppendDate(std::string& out) {
     static constexpr std::array kDays = {"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"};
     static constexpr std::array kMonths = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",

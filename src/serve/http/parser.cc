@@ -16,7 +16,7 @@ namespace http = boost::beast::http;
 using boost::beast::string_view;
 using ErrorCodeOut = boost::beast::error_code;
 
-constexpr size_t kMostFoldedBytes = 4096;  // of a header of several lines: Beast's bound
+constexpr size_t kMostFoldedBytes = 4096;  // Beast's limit of a folded header
 
 std::string_view View(string_view text) {
     return {text.data(), text.size()};
@@ -24,12 +24,12 @@ std::string_view View(string_view text) {
 
 }  // namespace
 
-// Beast calls back what it finds; a callback that refuses sets `ec` to stop it.
+// Receives Beast's callbacks; one that refuses sets `ec` to stop parsing.
 class RequestParser::Impl final : public http::basic_parser<true> {
   public:
     explicit Impl(const ParserLimits& limits) : limits_(limits) {
         header_limit(static_cast<uint32_t>(std::min<size_t>(limits.head_bytes, 1u << 30)) + 1);
-        // Fits() is the limit: Beast's own loses a chunk at each look at a head that is not whole.
+        // Fits() enforces the limit; Beast's own check loses a chunk when a head is incomplete.
         body_limit(std::numeric_limits<uint64_t>::max());
     }
 
@@ -52,8 +52,8 @@ class RequestParser::Impl final : public http::basic_parser<true> {
     Refusal refusal;
 
   private:
-    // The head goes to Beast as a whole, so that it is judged the same however it was cut; but what
-    // can't become one is seen at once.
+    // Passes the head to Beast only when it is complete, so that the result does not depend on how
+    // it was split. Input that cannot become a head is rejected at once.
     Step FeedHead(std::string_view& bytes) {
         while (scanned_ == 0 && bytes.starts_with("\r\n") && skipped_ < limits_.head_bytes) {
             bytes.remove_prefix(2);  // empty lines before a request (RFC 9112 2.2)
@@ -77,7 +77,7 @@ class RequestParser::Impl final : public http::basic_parser<true> {
         const std::string_view head = bytes.substr(0, scanned_);
         bytes.remove_prefix(scanned_);
         const size_t taken = put(boost::asio::const_buffer(head.data(), head.size()), ec);
-        if (refused_) return Step::kRefused;  // by a callback
+        if (refused_) return Step::kRefused;  // set by a callback
         if (ec == http::error::bad_version && IsOtherVersion(head)) {
             return Refuse(505, "this server speaks HTTP/1.1 and HTTP/1.0");
         }
@@ -88,7 +88,7 @@ class RequestParser::Impl final : public http::basic_parser<true> {
     }
 
     Step RefuseLong(std::string_view bytes) {
-        // Of what is over the limit most is one line (and not empty lines before it).
+        // Tells an overlong request line from overlong headers, ignoring empty lines before it.
         if (skipped_ < scanned_ && bytes.substr(0, scanned_).find("\r\n") == bytes.npos) {
             return Refuse(
                 414, fmt::format("the request line is longer than {} bytes", limits_.head_bytes));
@@ -97,9 +97,9 @@ class RequestParser::Impl final : public http::basic_parser<true> {
             431, fmt::format("the request's headers are longer than {} bytes", limits_.head_bytes));
     }
 
-    // Beast takes the last chunk's line with the trailers.
+    // Beast parses the last chunk's line together with the trailers.
     Step RefuseLongLine(std::string_view bytes) {
-        if (bytes.starts_with("\r\n")) bytes.remove_prefix(2);  // the end of a chunk
+        if (bytes.starts_with("\r\n")) bytes.remove_prefix(2);  // end of a chunk
         if (bytes.find("\r\n") != bytes.npos) {
             return Refuse(431, fmt::format("the request's trailers are longer than {} bytes",
                                            limits_.head_bytes));
@@ -126,7 +126,7 @@ class RequestParser::Impl final : public http::basic_parser<true> {
     }
 
     Step Refuse(ErrorCodeOut ec) {
-        if (refused_) return Step::kRefused;  // by a callback, with better words
+        if (refused_) return Step::kRefused;  // set by a callback, with a better message
         if (ec == http::error::body_limit) return RefuseBody();
         if (ec == http::error::header_limit) {
             return Refuse(431, fmt::format("a header that goes on over several lines is longer "
@@ -142,7 +142,7 @@ class RequestParser::Impl final : public http::basic_parser<true> {
         return false;
     }
 
-    // So many bytes of body are to come.
+    // Whether `bytes` more body bytes are within the limit.
     bool Fits(uint64_t bytes) {
         if (bytes <= limits_.body_bytes - request.body.size()) return true;
         RefuseBody();
@@ -154,7 +154,7 @@ class RequestParser::Impl final : public http::basic_parser<true> {
                       "request_too_large");
     }
 
-    // What is wrong only in the whole head.
+    // Checks that need the complete head.
     bool CheckHead() {
         if (!Fits(content_length().value_or(0))) return false;
         const auto refuse = [&](int status, const char* text) {
@@ -199,7 +199,7 @@ class RequestParser::Impl final : public http::basic_parser<true> {
             Fail(ec, 431, fmt::format("the request has more than {} headers", limits_.headers));
             return;
         }
-        if (is_header_done()) return;  // a trailer
+        if (is_header_done()) return;  // trailers are dropped
         if (field == http::field::host) ++hosts_;
         if (field == http::field::transfer_encoding) ++codings_;
         if (field == http::field::content_length) ++lengths_;

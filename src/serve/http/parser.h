@@ -1,14 +1,14 @@
-// One request out of the bytes of a connection, by Boost.Beast's parser and stricter rules: what
-// two readers of the same bytes could understand differently (request smuggling, RFC 9112 11.2) or
-// could take for another file is refused. Knows nothing of sockets: fuzz/http_fuzz.cc feeds it.
+// Parses one HTTP request from a connection's bytes with Boost.Beast's parser and stricter rules.
+// It refuses requests that two parsers could read differently (request smuggling, RFC 9112 11.2)
+// and paths that could name another file. Independent of sockets; fuzzed by fuzz/http_fuzz.cc.
 //
-// Refused: Content-Length with Transfer-Encoding, either twice with different values, any other
-// coding than "chunked", no Host or several in HTTP/1.1, targets that are not a path, broken
-// %-escapes, and paths that decode (once) to NUL, control characters, a backslash, bytes that are
-// not UTF-8, or a segment "." or "..". Trailers are read and dropped.
+// Refused: Content-Length together with Transfer-Encoding; either header twice with different
+// values; any coding except "chunked"; HTTP/1.1 with no Host or several; targets that are not a
+// path; invalid %-escapes; paths that decode (once) to NUL, control characters, a backslash,
+// invalid UTF-8, or a segment "." or "..". Trailers are discarded.
 //
-// Memory: the head and one unfinished line of a chunked body at most (head_bytes), and the body
-// (body_bytes), which grows as it comes and not as its header promises.
+// Memory: at most the head and one unfinished chunk line (head_bytes) plus the body (body_bytes).
+// The body buffer grows with received bytes, not to the announced length.
 #pragma once
 
 #include <cstdint>
@@ -30,10 +30,10 @@ struct ParserLimits {
 class RequestParser {
   public:
     enum class Step {
-        kMore,     // all of it was looked at; the bytes that were not taken come again with more
-        kHead,     // the head is complete and a body follows: feed the rest
-        kDone,     // the request is complete: Take() it; other bytes belong to the next
-        kRefused,  // refusal() says why; nothing more can be read from this connection
+        kMore,  // needs more input; bytes not consumed must be passed again together with new ones
+        kHead,  // the head is complete and a body follows; continue feeding
+        kDone,  // the request is complete; call Take(). Remaining bytes belong to the next request
+        kRefused,  // see refusal(); the connection cannot be read any further
     };
 
     explicit RequestParser(const ParserLimits& limits);
@@ -41,21 +41,21 @@ class RequestParser {
     RequestParser(const RequestParser&) = delete;
     RequestParser& operator=(const RequestParser&) = delete;
 
-    // Takes bytes off the front of `bytes`.
+    // Consumes bytes from the front of `bytes`.
     Step Feed(std::string_view& bytes);
 
-    // From kHead on.
+    // Valid from kHead on.
     bool head_done() const;
     bool keep_alive() const;
     bool expects_continue() const;
-    // What the header promises; 0 where it doesn't.
+    // The announced length; 0 if there is none.
     uint64_t content_length() const;
-    // Of the body, so far.
+    // Body bytes received so far.
     size_t body_bytes() const;
     const Refusal& refusal() const;
-    const HttpRequest& request() const;  // as far as it is known
-    // After kDone, or what there is of a refused one. Its peer is the caller's to fill in; its id
-    // is the client's, or made up.
+    const HttpRequest& request() const;  // as far as parsed
+    // Takes the request after kDone, or the parsed part of a refused one. The caller sets `peer`.
+    // `id` is the client's or generated.
     HttpRequest Take();
 
   private:
@@ -63,7 +63,7 @@ class RequestParser {
     std::unique_ptr<Impl> impl_;
 };
 
-// Path and query out of a request's target ("/a%20b?c", "http://host/a"); "*" gives the path "*".
+// Path and query of a request target ("/a%20b?c", "http://host/a"); "*" gives the path "*".
 Result<void> SplitTarget(std::string_view target, std::string& path, std::string& query);
 
 }  // namespace weft::serve

@@ -25,13 +25,14 @@ namespace {
 using Tcp = boost::asio::ip::tcp;
 using BoostError = boost::system::error_code;
 
-constexpr size_t kMostAddresses = 8;  // of one host name
-constexpr size_t kHearRefusals = 64;  // beyond max_connections: told so; even more: just closed
-constexpr int kWaitForFilesMs = 100;  // when there are no descriptors left
-constexpr int kSpareFiles = 128;      // of the process, beside connections
+constexpr size_t kMostAddresses = 8;  // per host name
+// connections beyond max_connections that get a 503; more are closed without one
+constexpr size_t kHearRefusals = 64;
+constexpr int kWaitForFilesMs = 100;  // wait when no file descriptors are left
+constexpr int kSpareFiles = 128;      // for the process, besides connections
 constexpr int kBacklog = 1024;
 
-// The addresses of options.host, "[::1]" without its brackets.
+// Resolves options.host; accepts "[::1]".
 Result<std::vector<Tcp::endpoint>> Resolve(const HttpOptions& options) {
     std::string host = options.host;
     if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
@@ -103,7 +104,7 @@ BoostError Listen(Tcp::acceptor& acceptor, const Tcp::endpoint& endpoint) {
     return ec;
 }
 
-// As many descriptors as the connections may need.
+// Raises the limit of open files for `connections` connections.
 void RaiseFileLimit(size_t connections) {
     rlimit limit{};
     if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -118,11 +119,11 @@ void RaiseFileLimit(size_t connections) {
     }
 }
 
-// Of one connection, that its client has not taken. A socket would take megabytes, which no limit
-// counts, and a client that reads nothing could have as many answers made.
+// Send buffer of a connection. The kernel's default is megabytes, which no limit counts; clients
+// that do not read could hold that much each.
 constexpr int kUnsentBytes = 128 << 10;
 
-// Notices within a minute that a client's machine has vanished.
+// Socket options. A vanished client machine is detected within a minute.
 void SetUp(int fd) {
     const auto set = [&](int level, int name, int value) {
         ::setsockopt(fd, level, name, &value, sizeof value);
@@ -156,7 +157,7 @@ class HttpServer::Impl {
     ~Impl() {
         core_.stopping = true;
         core_.draining = true;
-        for (const auto& loop : loops_) {  // the first one accepts for all: it ends first
+        for (const auto& loop : loops_) {  // the first loop accepts for all, so it ends first
             if (!loop->thread.joinable()) continue;
             boost::asio::post(loop->context, [this, &loop] {
                 if (loop == loops_.front()) StopAccepting();
@@ -218,7 +219,7 @@ class HttpServer::Impl {
     const Core& core() const { return core_; }
 
   private:
-    // All addresses that can be had; the port that the first one got, where any would do.
+    // Listens on all usable addresses. With port 0, they share the port of the first one.
     Status ListenOn(std::vector<Tcp::endpoint>& endpoints) {
         std::optional<Error> failed;
         for (Tcp::endpoint& endpoint : endpoints) {
@@ -245,8 +246,8 @@ class HttpServer::Impl {
 
     void StartLoop(Loop& loop) {
         loop.work.emplace(loop.context.get_executor());
-        // Signals are for the threads that wait for them; SIGPIPE, which TLS writes may raise, for
-        // nobody.
+        // The I/O threads block all signals; other threads wait for them. SIGPIPE, which TLS writes
+        // may raise, is ignored.
         sigset_t all, before;
         ::sigfillset(&all);
         ::pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -277,7 +278,7 @@ class HttpServer::Impl {
     void OnAcceptError(size_t index, const BoostError& ec) {
         const bool no_files = ec.value() == EMFILE || ec.value() == ENFILE ||
                               ec.value() == ENOBUFS || ec.value() == ENOMEM;
-        if (!no_files) return Accept(index);  // that one client's failure
+        if (!no_files) return Accept(index);  // failure of this client only
         if (core_.counters.turned_away++ == 0) {
             Log(LogLevel::kError,
                 "a connection could not be accepted: {}; raise the limit of open files "
@@ -295,7 +296,7 @@ class HttpServer::Impl {
         ++core_.counters.accepted;
         BoostError ec;
         const Tcp::endpoint peer = socket.remote_endpoint(ec);
-        if (ec) return;  // gone again
+        if (ec) return;  // the client disconnected
         const size_t open = core_.counters.connections;
         const size_t most = core_.options.limits.max_connections;
         if (open >= most) ++core_.counters.turned_away;
@@ -314,7 +315,7 @@ class HttpServer::Impl {
         for (Tcp::acceptor& acceptor : acceptors_) acceptor.close(ignored);
     }
 
-    // Ends readers, the slowest first, until there is room for half a request of the largest size.
+    // Closes the slowest readers first, until half of the largest request fits.
     void Shed(Loop& loop) {
         --core_.shedding;
         std::vector<std::pair<int64_t, std::shared_ptr<Connection>>> stalled;

@@ -1,15 +1,14 @@
-// An HTTP/1.1 server (RFC 9110, 9112; 1.0 clients too), plain or over TLS, that is driven by
-// events: one thread for all connections (more on request), none a connection. A handler gets
-// whole, checked requests and answers each through its Exchange, at once or as a stream, from any
-// thread.
+// An event-driven HTTP/1.1 server (RFC 9110, 9112; accepts 1.0 clients), plain or over TLS. One
+// thread serves all connections (more on request). The handler receives complete, checked requests
+// and answers each through its Exchange, at once or as a stream, from any thread.
 //
 //     WEFT_ASSIGN(auto server, HttpServer::Start(options, [&](std::shared_ptr<Exchange> exchange) {
 //         exchange->Send(200, {{"Content-Type", "text/plain"}}, "hello\n");
 //     }));
 //
-// The layer itself answers what is no request, too large, too slow or too much (ErrorBody(), with
-// 400 to 505), CORS preflights and OPTIONS, and keeps to HttpLimits whatever a client does. HEAD
-// comes to the handler as it is; what it sends as a body is then counted and left out.
+// The layer itself rejects malformed, oversized, slow and excess requests (ErrorBody(), 400 to
+// 505), answers CORS preflights and OPTIONS, and enforces HttpLimits. HEAD reaches the handler; the
+// layer counts the body and does not send it.
 #pragma once
 
 #include <cstddef>
@@ -26,87 +25,87 @@
 
 namespace weft::serve {
 
-// What whoever answers a request knows of it, for its line in the log. -1: nothing.
+// Facts that the handler adds to the request's log line. -1: unknown.
 struct RequestNote {
     std::string key{};  // the name of the API key
     std::string error{};
-    std::string left_out{};  // what of the request's schemas the answer isn't held to
+    std::string left_out{};  // schema keywords of the request that are not enforced
     int64_t prompt_tokens = -1, cached_tokens = -1, said_tokens = -1;
     double queue_s = -1, first_token_s = -1;
 };
 
-// One request and its answer. All methods from any thread; none blocks or throws.
+// One request and its answer. Methods may be called from any thread; none blocks or throws.
 //
-// Answer with Send(), or with Begin(), any number of Write() and End(). Calls out of that order,
-// and all after the client has gone, do nothing. An Exchange of which the last reference goes
-// without an answer sends 500, or cuts a stream that has begun.
+// Answer with Send(), or with Begin(), any number of Write(), and End(). Calls in another order,
+// and calls after the client disconnects, have no effect. If the last reference is released without
+// an answer, the client gets 500; a stream that has begun is cut.
 class Exchange {
   public:
     virtual ~Exchange() = default;
-    // Lives as long as the exchange; the path says what the client asked for, decoded.
+    // Valid as long as the exchange. The path is decoded.
     virtual const HttpRequest& request() const = 0;
 
-    // The whole answer. The layer adds Content-Length, Date, Connection, X-Request-Id and CORS.
+    // The complete answer. The layer adds Content-Length, Date, Connection, X-Request-Id and CORS.
     virtual void Send(int status, Headers headers, std::string body) = 0;
-    // Begins a stream: chunks of HTTP/1.1, bytes until the end for HTTP/1.0. What is written goes
-    // out at once. A client that takes it too slowly is cut off (HttpLimits: backlog, stall): who
-    // writes more than that at once looks at backlog_bytes().
+    // Begins a stream: chunked in HTTP/1.1, until close in HTTP/1.0. Write sends at once. A client
+    // that reads too slowly is cut off (HttpLimits: backlog, stall), so a handler that writes much
+    // at once must watch backlog_bytes().
     virtual void Begin(int status, Headers headers) = 0;
     virtual void Write(std::string chunk) = 0;
     virtual void End() = 0;
 
-    // The client left, or was cut off, before its answer was complete.
+    // The client disconnected or was cut off before the answer was complete.
     virtual bool gone() const = 0;
-    // Calls back when that happens, at most once, on the I/O thread; here and now if it has
-    // happened. Forgotten once the answer is complete (End or Send); so it may hold the Exchange.
-    // One callback: a second one replaces the first.
+    // Calls `callback` when that happens: at most once, on the I/O thread, or immediately if it
+    // already happened. It is released when the answer is complete (End or Send), so it may hold
+    // the Exchange. A second callback replaces the first.
     virtual void OnGone(std::function<void()> callback) = 0;
-    // Written and not yet taken by the socket.
+    // Bytes written that the socket has not accepted.
     virtual size_t backlog_bytes() const = 0;
-    // The answer, as far as it is there, takes so many bytes in all: counts them with the bodies of
-    // requests (HttpLimits::all_bodies_bytes) and for the key in its note, until the answer is sent
-    // or given up. Or the refusal that is to be sent in its place. Before Send(), which counts its
-    // body in any case.
+    // Counts `bytes`, the answer's total size so far, toward HttpLimits::all_bodies_bytes and the
+    // key in the note until the answer is sent or dropped. Returns a refusal to send instead if a
+    // limit is exceeded. Call before Send(), which counts its body unconditionally.
     virtual std::optional<Refusal> Hold(size_t bytes) = 0;
-    // The work on the request may take so much memory: counts it as Hold() does, but for no key,
-    // until Release() or the end of the answer.
+    // Counts memory for the work on the request like Hold(), but for no key, until Release() or the
+    // end of the answer.
     virtual std::optional<Refusal> Reserve(size_t bytes) = 0;
     virtual void Release() = 0;
-    // Adds to HttpRecord::note, before the answer is complete. `edit` is called here and now, under
-    // a lock: it calls nothing.
+    // Edits HttpRecord::note before the answer is complete. `edit` runs immediately, under a lock;
+    // it must not call the Exchange.
     virtual void Note(const std::function<void(RequestNote&)>& edit) = 0;
 };
 
-// Called on the I/O thread: must not block, hand on what takes longer than some 100 us.
+// Runs on the I/O thread and must not block: pass work of more than about 100 us to another thread.
 using Handler = std::function<void(std::shared_ptr<Exchange>)>;
 
 struct HttpLimits {
-    size_t max_connections = 8192;             // beyond: 503
-    size_t head_bytes = 16 << 10;              // request line and headers; beyond: 414, 431
-    size_t headers = 100;                      // beyond: 431
-    uint64_t body_bytes = 32 << 20;            // beyond: 413, without reading on
-    uint64_t all_bodies_bytes = 256ull << 20;  // of all requests read or answered, and of answers
-                                               // that are made or not read yet; beyond: 503, 429
-                                               // where one client has half of it, and the slowest
-                                               // readers are cut off
-    size_t backlog_bytes = 1 << 20;            // of a stream, after the socket took what it could
-    int64_t idle_ms = 75'000;                  // a connection without a request; then closed
-    int64_t head_ms = 10'000;                  // TLS handshake; from the first byte of a head: 408
-    int64_t body_ms = 120'000;                 // from the head to the end of the body: 408
-    int64_t body_grace_ms = 10'000;   // in each such time the body needs to come with at least
-    int64_t body_bytes_per_s = 1024;  // this rate, and a 16th of what has come before: 408
-    int64_t stall_ms = 30'000;        // no (4 KB of) progress in writing: cut off
-    int64_t slow_ms = 1'000;          // the same, while more than all_bodies_bytes are held
-    int64_t linger_ms = 2'000;        // wait for the client to close after a refusal
+    size_t max_connections = 8192;   // beyond: 503
+    size_t head_bytes = 16 << 10;    // request line and headers; beyond: 414, 431
+    size_t headers = 100;            // beyond: 431
+    uint64_t body_bytes = 32 << 20;  // beyond: 413, without reading the rest
+    // All request bodies that are read or answered, and all answers that are made or not yet read.
+    // Beyond: 503, or 429 for a client that holds half of it; the slowest readers are cut off.
+    uint64_t all_bodies_bytes = 256ull << 20;
+    size_t backlog_bytes = 1 << 20;  // unread bytes of a stream, beyond the socket's buffer
+    int64_t idle_ms = 75'000;        // a connection without a request; then it is closed
+    int64_t head_ms = 10'000;        // TLS handshake; head from its first byte: 408
+    int64_t body_ms = 120'000;       // body, from the end of the head: 408
+    // In each interval of body_grace_ms the body must bring at least body_bytes_per_s, and a 16th
+    // of the bytes received before; else 408.
+    int64_t body_grace_ms = 10'000;
+    int64_t body_bytes_per_s = 1024;
+    int64_t stall_ms = 30'000;  // less than 4 KB of progress in writing: cut off
+    int64_t slow_ms = 1'000;    // the same limit while more than all_bodies_bytes are held
+    int64_t linger_ms = 2'000;  // wait for the client to close after a refusal
 };
 
-// What became of a request: for logs and metrics. Called on an I/O thread.
+// Outcome of a request, for logs and metrics. Reported on an I/O thread.
 struct HttpRecord {
-    // method and path are empty where there was no request
+    // empty method and path: no request was parsed
     std::string id{}, peer{}, method{}, path{};
-    int status = 0;           // 0: gone before any answer
-    uint64_t sent_bytes = 0;  // body and framing, as far as the socket took it
-    double seconds = 0;       // from the first byte of its head
+    int status = 0;           // 0: disconnected before any answer
+    uint64_t sent_bytes = 0;  // body and framing accepted by the socket
+    double seconds = 0;       // from the first byte of the head
     bool gone = false;        // see Exchange::gone()
     bool refused = false;     // answered by the layer itself
     RequestNote note{};
@@ -114,63 +113,64 @@ struct HttpRecord {
 
 struct HeadVerdict {
     std::optional<Refusal> refusal{};
-    // Whose body it is: several bodies of one client hold half of all_bodies_bytes at most. "":
-    // nobody knows, there is no such bound.
+    // The client charged for the body: all bodies of one client may hold half of all_bodies_bytes.
+    // "": unknown client, no such limit.
     std::string client{};
 };
 
 struct HttpOptions {
-    // A name or an address, "::1" or "[::1]"; "0.0.0.0" all of IPv4, "::" all of both. All
-    // addresses of a name are listened on.
+    // A name or an address: "::1" or "[::1]"; "0.0.0.0": all IPv4 addresses; "::": all IPv4 and
+    // IPv6 addresses. The server listens on all addresses of a name.
     std::string host = "127.0.0.1";
     int port = 8080;  // 0: any
-    std::string tls_cert{},
-        tls_key{};  // PEM files; both or neither. The certificate with its chain.
-    // CORS: origins that scripts of web pages may call from ("https://chat.example"), or "*".
+    // PEM files; both or neither. The certificate file includes its chain.
+    std::string tls_cert{}, tls_key{};
+    // CORS: origins whose scripts may call the API ("https://chat.example"), or "*".
     std::vector<std::string> allow_origins{};
-    // Names that requests may have in their Host header ("localhost", "127.0.0.1", "[::1]"), others
-    // get 421; empty: any. For a server that trusts whoever reaches it: web pages can, by making
-    // their own name point here (DNS rebinding).
+    // Allowed values of the Host header ("localhost", "127.0.0.1", "[::1]"); others get 421; empty:
+    // any. Needed by a server without keys: a web page could otherwise reach it by pointing its own
+    // name at this machine (DNS rebinding).
     std::vector<std::string> allowed_hosts{};
-    // Paths that are answered even while draining ("/health", "/metrics").
+    // Paths answered while draining ("/health", "/metrics").
     std::vector<std::string> drain_paths{};
-    // Further names of X-Request-Id: {"/v1/messages", "request-id"} for all paths that begin so.
+    // More headers that carry the request id: {"/v1/messages", "request-id"} for paths with that
+    // prefix.
     std::vector<std::pair<std::string, std::string>> id_headers{};
-    int retry_after_s = 5;  // of 503
+    int retry_after_s = 5;  // sent with 503
     int threads = 1;
     HttpLimits limits{};
     std::function<void(const HttpRecord&)> observer{};  // may be empty
-    // What becomes of a request (but for a POST whose body has come as well) by its head: a refusal
-    // is answered at once, and of its body nothing is counted. On an I/O thread; may be empty.
+    // Judges a request by its head. A refusal is sent at once, and the body is not counted. Not
+    // called for a POST whose body arrived with its head. On an I/O thread; may be empty.
     std::function<HeadVerdict(const HttpRequest& head)> judge_head{};
 };
 
 struct HttpStats {
     uint64_t connections = 0;                     // open now
-    uint64_t accepted = 0;                        // since the start, as all that follow
+    uint64_t accepted = 0;                        // since the start, like all that follow
     uint64_t turned_away = 0;                     // too many connections, or no file descriptors
-    uint64_t requests = 0;                        // given to the handler
+    uint64_t requests = 0;                        // passed to the handler
     uint64_t refused = 0;                         // answered with an error by the layer itself
-    uint64_t timed_out = 0;                       // of these, or without an answer: too slow
-    uint64_t client_gone = 0;                     // left before the end of their answers
-    uint64_t cut_off = 0;                         // slow readers
-    uint64_t tls_failed = 0;                      // handshakes
-    uint64_t received_bytes = 0, sent_bytes = 0;  // without TLS's own
-    uint64_t body_bytes = 0;                      // of all_bodies_bytes, held now; also answers
+    uint64_t timed_out = 0;                       // of these, or without an answer: time-outs
+    uint64_t client_gone = 0;                     // disconnected before the answer was complete
+    uint64_t cut_off = 0;                         // slow readers that were cut off
+    uint64_t tls_failed = 0;                      // failed handshakes
+    uint64_t received_bytes = 0, sent_bytes = 0;  // without TLS overhead
+    uint64_t body_bytes = 0;                      // held now, of all_bodies_bytes; includes answers
 };
 
-// Adds localhost, 127.0.0.1, ::1 and options.host to allowed_hosts, for a server that asks for no
-// keys; a "*" among them empties the list: all are allowed.
+// Adds localhost, 127.0.0.1, ::1 and options.host to allowed_hosts, for a server without keys. A
+// "*" in the list empties it, which allows all hosts.
 void AllowOwnNames(HttpOptions& options);
 
 class HttpServer {
   public:
-    // Listens and serves when it returns. Errors: kUsage (host, port, TLS files), kIo (a port in
-    // use: the message says what to do). Raises the process' soft limit of open files to what
-    // max_connections needs, as far as the hard one allows.
+    // Serves from the moment it returns. Raises the process's soft limit of open files for
+    // max_connections, up to the hard limit. Errors: kUsage (host, port, TLS files), kIo (port in
+    // use; the message names the next step).
     static Result<std::unique_ptr<HttpServer>> Start(HttpOptions options, Handler handler);
-    // Closes all connections; every open exchange is gone. Not on an I/O thread. Exchanges that are
-    // still held may be used, and do nothing.
+    // Closes all connections and marks open exchanges gone. Held exchanges may still be called; the
+    // calls have no effect. Not on an I/O thread.
     ~HttpServer();
     HttpServer(const HttpServer&) = delete;
     HttpServer& operator=(const HttpServer&) = delete;
@@ -178,12 +178,12 @@ class HttpServer {
     int port() const;
     // "http://127.0.0.1:8080"
     std::string url() const;
-    // From here on new requests get 503 with Retry-After and their connections are closed; idle
-    // ones are closed at once; exchanges that are open go on. Any thread.
+    // New requests get 503 with Retry-After and their connections are closed; idle connections are
+    // closed at once; open exchanges continue. Any thread.
     void Drain();
     size_t open_exchanges() const;
     HttpStats stats() const;
-    // Reads the TLS files again, for new connections; on an error the old ones stay. Any thread.
+    // Reloads the TLS files for new connections; on an error the old ones stay. Any thread.
     Status ReloadTls();
 
   private:

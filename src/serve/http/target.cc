@@ -1,4 +1,4 @@
-// The path and the query of a request.
+// Splits a request's target into path and query.
 #include <algorithm>
 
 #include "serve/http/parser.h"
@@ -13,7 +13,8 @@ int HexDigit(char c) {
     return -1;
 }
 
-// Well-formed UTF-8 (RFC 3629): no overlong forms, surrogates or code points beyond 10FFFF.
+// Whether the text is valid UTF-8 (RFC 3629): no overlong forms, surrogates or code points beyond
+// 10FFFF.
 bool IsUtf8(std::string_view text) {
     for (size_t at = 0; at < text.size();) {
         const auto first = static_cast<unsigned char>(text[at]);

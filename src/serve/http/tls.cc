@@ -8,7 +8,7 @@
 namespace weft::serve {
 namespace {
 
-// The latest reason of OpenSSL, and none left behind.
+// OpenSSL's latest error; clears the queue.
 std::string Reason() {
     char text[256] = "unknown";
     const unsigned long code = ERR_peek_last_error();
@@ -17,7 +17,7 @@ std::string Reason() {
     return text;
 }
 
-// Only HTTP/1.1 is spoken here; a client that wants nothing else than h2 is told so.
+// ALPN: only HTTP/1.1 is supported. A client that offers only h2 gets an alert.
 int ChooseProtocol(SSL*, const unsigned char** out, unsigned char* out_size,
                    const unsigned char* in, unsigned in_size, void*) {
     static constexpr unsigned char kOurs[] = "\x08http/1.1\x08http/1.0";
@@ -44,7 +44,7 @@ Result<std::shared_ptr<const TlsContext>> TlsContext::Load(const std::string& ce
                                   SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
     SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
     SSL_CTX_set_num_tickets(context, 1);
-    // A key with a password: an error, not a question on the terminal.
+    // A key with a password is an error, not a prompt on the terminal.
     SSL_CTX_set_default_passwd_cb(context, [](char*, int, int, void*) { return 0; });
     SSL_CTX_set_alpn_select_cb(context, ChooseProtocol, nullptr);
     if (SSL_CTX_use_certificate_chain_file(context, cert.c_str()) != 1) {

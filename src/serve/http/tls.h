@@ -1,5 +1,5 @@
-// TLS 1.2 and 1.3 of a server over a non-blocking socket, by OpenSSL. Straight on the socket and
-// with buffers released when idle: a library in between would hold 70 KB for each idle connection.
+// Server-side TLS 1.2 and 1.3 over a non-blocking socket, with OpenSSL directly on the socket.
+// Buffers are released when idle: a wrapper library would hold 70 KB per idle connection.
 #pragma once
 
 #include <cstddef>
@@ -15,10 +15,10 @@ struct ssl_st;
 
 namespace weft::serve {
 
-// A certificate and its key. Immutable; any thread.
+// A certificate and its private key. Immutable; any thread.
 class TlsContext {
   public:
-    // PEM files. kUsage: not readable, not PEM, or not belonging together.
+    // Loads PEM files. kUsage: a file is unreadable or not PEM, or the two do not match.
     static Result<std::shared_ptr<const TlsContext>> Load(const std::string& cert,
                                                           const std::string& key);
     ~TlsContext();
@@ -33,15 +33,15 @@ class TlsContext {
 
 enum class TlsStep {
     kDone,
-    kWantRead,   // again when the socket is readable
-    kWantWrite,  // again when it is writable
+    kWantRead,   // call again when the socket is readable
+    kWantWrite,  // call again when the socket is writable
     kClosed,     // the peer closed
-    kPlainHttp,  // handshake: the client speaks HTTP without TLS
+    kPlainHttp,  // handshake: the client sent plain HTTP
     kFailed,
 };
 
-// One connection's. One thread at a time. The socket is the caller's, open for longer than this;
-// its thread has SIGPIPE blocked or ignored.
+// TLS state of one connection. One thread at a time. The caller owns the socket, keeps it open
+// longer than this object, and blocks or ignores SIGPIPE.
 class TlsStream {
   public:
     TlsStream(const TlsContext& context, int fd);
@@ -51,9 +51,10 @@ class TlsStream {
 
     TlsStep Handshake();
     TlsStep Read(std::span<char> out, size_t& got);
-    // After kWant... the same bytes come again (at any address), with or without more.
+    // After kWantRead or kWantWrite, pass the same bytes again (at any address), optionally with
+    // more.
     TlsStep Write(std::string_view bytes, size_t& put);
-    // Says goodbye, if the socket takes it; waits for nothing.
+    // Sends close_notify if the socket accepts it; does not wait.
     void Shutdown();
 
   private:
