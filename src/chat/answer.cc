@@ -10,7 +10,7 @@ namespace weft::chat {
 
 namespace {
 
-// DeepSeek's markers have wide bars (U+FF5C).
+// DeepSeek's markers use the wide bar U+FF5C.
 constexpr std::string_view kDeepSeekTurn =
     "<\xEF\xBD\x9C"
     "Assistant\xEF\xBD\x9C>";
@@ -58,8 +58,8 @@ std::unique_ptr<AnswerParser::Grammar> GrammarOf(AnswerFamily family, GrammarOpt
 
 }  // namespace
 
-// Looks at each place once, however many markers are nowhere: who calls this for each marker of a
-// long text would read it to its end each time.
+// Scans the text once for all markers. Searching each marker separately would scan a long text to
+// its end for every marker that is absent.
 FoundMarker FindMarker(std::string_view text, const std::vector<std::string_view>& markers,
                        size_t from) {
     std::string firsts;
@@ -91,7 +91,7 @@ size_t BegunAtEnd(std::string_view text, const std::vector<std::string_view>& ma
 }
 
 AnswerFamily FamilyOf(std::string_view chat_template) {
-    // What is nobody else's first: several families write <tool_call> and <think>.
+    // Markers of a single family come first; several families use <tool_call> and <think>.
     static constexpr std::pair<std::string_view, AnswerFamily> kMarkers[] = {
         {"<|channel|>", AnswerFamily::kHarmony},
         {"<atem:function_calls>", AnswerFamily::kAtem},

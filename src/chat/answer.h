@@ -1,20 +1,21 @@
-// A model's answer, taken apart: what it says, what it thinks, and which tools it calls.
+// AnswerParser: splits a model's output into content, reasoning and tool calls.
 //
-// The text of an answer, fed as it comes, becomes deltas of content and reasoning and whole tool
-// calls. Half a marker is never shown: text that may be the begin of one is held back until it is
-// known. Families:
+// It takes the text as it arrives and returns deltas of content and reasoning, and complete tool
+// calls. Text that may begin a marker is held back until that is decided, so a partial marker is
+// never shown. Formats by family:
 //
 //   kPlain     content only
 //   kQwen      <think>...</think>, <tool_call>{"name": ..., "arguments": {...}}</tool_call>
 //              (Qwen, Hermes, SmolLM 3 and many others)
-//   kQwenCoder within the tags <function=f><parameter=k>v</parameter></function>, or without them
-//   kGlm       within the tags f<arg_key>k</arg_key><arg_value>v</arg_value>
-//   kLlama3    {"name": ..., "parameters": {...}} as the answer's begin, after <|python_tag|> or
-//              behind a call, and where the function is one of those offered, on a line of its
-//              own; [f(k="v")] where it is; <function=f>{...}</function>
+//   kQwenCoder inside the tags: <function=f><parameter=k>v</parameter></function>; the tags may be
+//              missing
+//   kGlm       inside the tags: f<arg_key>k</arg_key><arg_value>v</arg_value>
+//   kLlama3    {"name": ..., "parameters": {...}} at the answer's start, after <|python_tag|> or
+//              after another call; for an offered function also on a line of its own; there also
+//              [f(k="v")]; <function=f>{...}</function>
 //   kDeepSeek  <think>...</think>, <|tool_calls_begin|><|tool_call_begin|>...<|tool_call_end|>
-//              with DeepSeek's wide bars; R1 and V3 put the arguments into a ```json fence, V3.1
-//              puts them after the separator
+//              with DeepSeek's wide bars; R1 and V3 write the arguments in a ```json fence, V3.1
+//              after the separator
 //   kMistral   [TOOL_CALLS][{...}, {...}], and [TOOL_CALLS]name[ARGS]{...}; [THINK]...[/THINK]
 //   kHarmony   gpt-oss: <|channel|>analysis|commentary|final ... <|message|>...<|end|>
 //   kKimi      <think>, <|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{...}
@@ -27,10 +28,10 @@
 //   kPhi       Phi-4-mini: <|tool_call|>[{...}]<|/tool_call|>, and functools[{...}]
 //   kOlmo      OLMo 3: <think>, <function_calls>f(k="v")</function_calls>
 //   kLfm2      LFM 2: <think>, <|tool_call_start|>[f(k="v"), g()]<|tool_call_end|>
-//   kHunyuan   Hy3: <think:opensource>, <tool_calls:opensource>, then as GLM with such names of its
-//              tags and <tool_sep:opensource> behind the function's name
+//   kHunyuan   Hy3: <think:opensource>, <tool_calls:opensource>, then as GLM with ":opensource" in
+//              each tag, and <tool_sep:opensource> after the function's name
 //   kHunyuanPreview  Hy3-preview: the same without ":opensource"
-//   kSeed      Seed-OSS: <seed:think>...</seed:think>, functions as kQwenCoder within
+//   kSeed      Seed-OSS: <seed:think>...</seed:think>, functions as in kQwenCoder inside
 //              <seed:tool_call>
 //   kCohere    Command A, Command R7B: <|START_THINKING|>...<|END_THINKING|>, <|START_ACTION|>
 //              [{"tool_name": ..., "parameters": {...}}]<|END_ACTION|>, <|START_RESPONSE|>...
@@ -39,21 +40,20 @@
 //              <|tool_call:args|>{...}<|tool_call:end|>
 //   kDsml      DeepSeek V3.2 and V4: <think>, <|DSML|function_calls> (V4: tool_calls) with wide
 //              bars, then as kMiniMax;
-//              string="true" says that a value is a text
-//   kErnie     ERNIE 4.5: as kQwen, and the answer between <response> and </response>
-//   kMiniMaxM3 <mm:think>...</mm:think>; a mark, ]<]minimax[>[, before each tag of <tool_call>
-//              <invoke name="f"><k>v</k></invoke></tool_call>; values that are lists and objects
-//              are tags, too
+//              string="true" marks a string value
+//   kErnie     ERNIE 4.5: as kQwen, with the answer in <response> and </response>
+//   kMiniMaxM3 <mm:think>...</mm:think>; the mark ]<]minimax[>[ before each tag of <tool_call>
+//              <invoke name="f"><k>v</k></invoke></tool_call>; lists and objects are nested tags
 //   kAtem      Muse Glimmer: to=self, to=user or to=f, then <|message|>...<|eom|>; a call is
 //              <atem:function_calls><atem:invoke name="f"><atem:parameter name="k">v
 //              </atem:parameter></atem:invoke></atem:function_calls>
 //   kHunyuanA13b  <think>, <answer>...</answer>, <tool_calls>[{...}]</tool_calls>
 //
-// The text must hold the special tokens by name (decode with skip_special off). A call that can't
-// be read (no JSON, no name) is given back as content, markers and all: nothing is lost. An end
-// marker within a text of the call's JSON, or within a value between tags, is part of that text.
-// Bounds: what is held back is at most kMostHeldBytes; a longer call becomes content.
-// Thread: one answer, one AnswerParser.
+// The text must contain special tokens by name (decode with skip_special off). A call that cannot
+// be parsed (invalid JSON, no name) becomes content with its markers, so no text is lost. An end
+// marker inside a JSON string of a call, or inside a value between tags, belongs to the value.
+// Limit: at most kMostHeldBytes are held back; a longer call becomes content.
+// Thread: one AnswerParser per answer, one thread at a time.
 #pragma once
 
 #include <memory>
@@ -98,74 +98,73 @@ class ToolTypes;
 
 struct ToolCall {
     std::string name;
-    OrderedJson arguments;  // an object, or whatever the model wrote that is JSON
+    OrderedJson arguments;  // an object, or other JSON that the model wrote
 
     bool operator==(const ToolCall&) const = default;
 };
 
-// A piece of a call that is given as it is written: its name first, then pieces of its arguments'
-// JSON, as the model writes it (and as broken as it may be).
+// A streamed part of a call: first the name, then pieces of the arguments' JSON as the model writes
+// it. The JSON may be invalid.
 struct CallPart {
-    std::string name{};  // where it begins
+    std::string name{};  // set in the first part
     std::string arguments{};
     bool begins = false;
-    bool ends = false;  // and all of it is there; one that is cut off has no end
+    bool ends = false;  // the call is complete; an unfinished call has no end
 
     bool operator==(const CallPart&) const = default;
 };
 
-// What is new since the last delta; of a whole answer: all of it.
+// New text and calls since the last delta; for a complete answer, all of them.
 struct AnswerDelta {
     std::string content;
     std::string reasoning;
     std::vector<ToolCall> tool_calls;
-    std::vector<CallPart> call_parts{};  // of calls that are not among tool_calls
+    std::vector<CallPart> call_parts{};  // parts of calls that are not in tool_calls
 
     bool empty() const {
         return content.empty() && reasoning.empty() && tool_calls.empty() && call_parts.empty();
     }
 };
 
-// By the markers in a model's template; where it has none of them, kPlain.
+// Detects the family by the markers in a chat template; kPlain if there are none.
 AnswerFamily FamilyOf(std::string_view chat_template);
-// "qwen", "llama3", ...: for messages.
+// "qwen", "llama3", ...; for messages.
 std::string_view FamilyName(AnswerFamily family);
 
 class AnswerParser {
   public:
     static constexpr size_t kMostHeldBytes = size_t{1} << 20;
 
-    // begins_in_reasoning: the prompt ended inside a <think> that the template opened.
-    // parts: calls come in pieces where the family's form allows it (JSON within <tool_call>,
-    // kHarmony), else whole.
-    // tools: the functions that were offered: what types arguments have that come as plain text.
-    // Where there are none of them (but the pointer isn't null), what looks like a call is content.
+    // begins_in_reasoning: the prompt ends inside a <think> that the template opened.
+    // parts: stream calls in parts if the family's format allows it (JSON inside <tool_call>,
+    // kHarmony).
+    // tools: the offered functions; gives the types of arguments written as plain text. Not null
+    // but empty: text that looks like a call is content.
     explicit AnswerParser(AnswerFamily family, bool begins_in_reasoning = false, bool parts = false,
                           std::shared_ptr<const ToolTypes> tools = nullptr);
     ~AnswerParser();
     AnswerParser(AnswerParser&&) noexcept;
     AnswerParser& operator=(AnswerParser&&) noexcept;
 
-    // What `text` adds.
+    // Consumes `text` and returns the new delta.
     AnswerDelta Push(std::string_view text);
-    // The answer is over: what was held back.
+    // Ends the answer and returns what was held back.
     AnswerDelta Finish();
 
-    class Grammar;  // of one family
+    class Grammar;  // parser of one format
 
   private:
     std::unique_ptr<Grammar> grammar_;
 };
 
-// A whole answer at once. `partial`: it is cut off, and what may begin a marker at its end is left
-// out.
+// Parses a complete answer. `partial`: the answer is cut off; a possible partial marker at its end
+// is dropped.
 AnswerDelta ParseAnswer(AnswerFamily family, std::string_view text, bool partial = false);
 
-// What ends the family's reasoning.
+// The marker that ends the family's reasoning.
 std::string_view ThinkEnd(AnswerFamily family);
 
-// Whether a rendered prompt leaves the model inside its reasoning: it ends with "<think>" (or
-// "[THINK]").
+// Whether the prompt ends inside reasoning: with "<think>" (or "[THINK]").
 bool EndsInReasoning(std::string_view prompt);
 
 }  // namespace weft::chat

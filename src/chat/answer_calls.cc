@@ -9,14 +9,15 @@ namespace weft::chat {
 namespace {
 
 constexpr std::string_view kCallBlanks = " \t\r\n";
-constexpr size_t kMostValues = 1 << 18;   // of one call
-constexpr size_t kMostParameters = 1000;  // of one in XML: each is looked for among all
-// DeepSeek's markers have wide bars (U+FF5C) and blanks of SentencePiece (U+2581).
+constexpr size_t kMostValues = 1 << 18;  // per call
+// per call in XML; each parameter is compared with all others
+constexpr size_t kMostParameters = 1000;
+// DeepSeek's markers use the wide bar U+FF5C and SentencePiece's blank U+2581.
 constexpr std::string_view kDeepSeekSeparator =
     "<\xEF\xBD\x9C"
     "tool\xE2\x96\x81sep\xEF\xBD\x9C>";
 
-// bare: a call without arguments is one.
+// bare: accept a call without arguments.
 std::optional<ToolCall> FromJson(OrderedJson json, bool bare) {
     if (!json.is_object()) return {};
     if (const auto inner = json.find("function"); inner != json.end() && inner->is_object()) {
@@ -30,7 +31,7 @@ std::optional<ToolCall> FromJson(OrderedJson json, bool bare) {
         const auto found = json.find(key);
         if (found == json.end()) continue;
         call.arguments = std::move(*found);
-        // Some models write the object as a string.
+        // Some models write the object as a JSON string.
         if (call.arguments.is_string()) {
             OrderedJson inner = ReadJson(call.arguments.get_ref<const std::string&>());
             if (inner.is_object()) call.arguments = std::move(inner);
@@ -48,7 +49,7 @@ Calls One(std::optional<ToolCall> call) {
     return calls;
 }
 
-// The end of the JSON object or list that begins at text[0], by its brackets; npos: it has none.
+// End of the JSON object or list at text[0], found by its brackets; npos: unterminated.
 size_t JsonEnd(std::string_view text) {
     int depth = 0;
     bool quoted = false;
@@ -70,8 +71,8 @@ bool IsName(std::string_view text) {
     return !text.empty() && text.size() <= 256 && text.find_first_of(" \t\r\n<>{}\"") == text.npos;
 }
 
-// How a family writes arguments between tags: KEY stands between key_begin and key_end, VALUE
-// between value_begin (which may be empty) and value_end.
+// Tags around arguments: KEY stands between key_begin and key_end, VALUE between value_begin (may
+// be empty) and value_end.
 struct ArgumentTags {
     std::string_view key_begin, key_end, value_begin, value_end;
 };
@@ -91,9 +92,9 @@ std::string_view WithoutQuotes(std::string_view text) {
     return quoted && text.back() == text[0] ? text.substr(1, text.size() - 2) : text;
 }
 
-// Where a value ends: at the tag behind which another key or nothing comes, since a text may hold
-// such a tag itself; else at the first one, and where there is none (models forget the last), at
-// the next key or the text's end.
+// Finds a value's end. A value may contain the end tag, so the first end tag followed by another
+// key or by nothing is preferred; then the first end tag. If there is none (models forget the last
+// one): the next key or the end of the text.
 size_t ValueEnd(std::string_view text, const ArgumentTags& tags) {
     const size_t first = text.find(tags.value_end);
     for (size_t end = first; end != text.npos; end = text.find(tags.value_end, end + 1)) {
@@ -103,7 +104,7 @@ size_t ValueEnd(std::string_view text, const ArgumentTags& tags) {
     return std::min({first, text.find(tags.key_begin), text.size()});
 }
 
-// A key as it is written, KEY or "KEY", behind which DeepSeek V3.2 says what the value is.
+// A key, KEY or "KEY", optionally followed by DeepSeek V3.2's type of the value.
 struct WrittenKey {
     explicit WrittenKey(std::string_view written) {
         constexpr std::string_view kText = " string=\"true\"", kOther = " string=\"false\"";
@@ -120,7 +121,7 @@ struct WrittenKey {
             is_json && !json.is_discarded()) {
             return json;
         }
-        // The line ends around it are the form's.
+        // The line ends around the value belong to the format.
         if (value.starts_with('\n')) value.remove_prefix(1);
         if (value.ends_with('\n')) value.remove_suffix(1);
         return types.ValueOf(call.name, name, value);
@@ -130,7 +131,7 @@ struct WrittenKey {
     bool is_text = false, is_json = false;
 };
 
-// All of `text` as arguments of the call.
+// Parses all of `text` as arguments of the call.
 bool ReadTaggedArguments(std::string_view text, const ArgumentTags& tags, const ToolTypes& types,
                          ToolCall& call) {
     for (text = TrimBlanks(text); !text.empty(); text = TrimBlanks(text)) {
@@ -154,7 +155,7 @@ bool ReadTaggedArguments(std::string_view text, const ArgumentTags& tags, const 
     return true;
 }
 
-// <function=NAME>...</function>, whose end may be missing.
+// <function=NAME>...</function>; the end tag may be missing.
 Calls ReadFunctionXml(std::string_view text, const ToolTypes& types) {
     constexpr std::string_view kOpen = "<function=", kClose = "</function>";
     const size_t name_end = text.find('>');
@@ -164,7 +165,7 @@ Calls ReadFunctionXml(std::string_view text, const ToolTypes& types) {
     if (!IsName(call.name)) return {};
     text = TrimBlanks(text.substr(name_end + 1));
     if (text.ends_with(kClose)) text.remove_suffix(kClose.size());
-    if (text.starts_with('{')) {  // Llama's: JSON between the tags
+    if (text.starts_with('{')) {  // Llama: JSON between the tags
         call.arguments = ReadJson(TrimBlanks(text));
         if (!call.arguments.is_object()) return {};
         return One(std::move(call));
@@ -173,7 +174,7 @@ Calls ReadFunctionXml(std::string_view text, const ToolTypes& types) {
     return One(std::move(call));
 }
 
-// NAME, which `behind_name` may follow, and pairs of keys and values.
+// NAME, an optional `behind_name`, and pairs of keys and values.
 Calls ReadPairs(std::string_view text, std::string_view behind_name, const ArgumentTags& tags,
                 const ToolTypes& types) {
     const size_t name_end =
@@ -186,12 +187,12 @@ Calls ReadPairs(std::string_view text, std::string_view behind_name, const Argum
     return One(std::move(call));
 }
 
-// GLM's, or Hy3-preview's.
+// GLM's format, or Hy3-preview's.
 Calls ReadGlmCall(std::string_view text, const ToolTypes& types) {
     return ReadPairs(text, "<tool_sep>", kGlmTags, types);
 }
 
-// Calls between invoke.key_begin NAME> and invoke.value_end, one or several.
+// One or more calls between `invoke.key_begin NAME>` and invoke.value_end.
 Calls ReadInvokes(std::string_view text, const ArgumentTags& invoke, const ArgumentTags& tags,
                   const ToolTypes& types) {
     const std::string_view open = invoke.key_begin, close = invoke.value_end;
@@ -202,7 +203,7 @@ Calls ReadInvokes(std::string_view text, const ArgumentTags& invoke, const Argum
         ToolCall call{std::string(WithoutQuotes(text.substr(open.size(), name_end - open.size()))),
                       OrderedJson::object()};
         text.remove_prefix(name_end + 1);
-        const size_t end = ValueEnd(text, invoke);  // a value may hold the tag
+        const size_t end = ValueEnd(text, invoke);  // a value may contain the tag
         const std::string_view arguments = text.substr(0, end);
         text.remove_prefix(end);
         if (text.starts_with(close)) text.remove_prefix(close.size());
@@ -213,7 +214,7 @@ Calls ReadInvokes(std::string_view text, const ArgumentTags& invoke, const Argum
     return calls;
 }
 
-// MiniMax M3's tags, each behind a mark. Takes what it reads off the text; errors: false.
+// Parser of MiniMax M3's tags, each preceded by a mark. Consumes the text; returns false on errors.
 class MarkedTags {
   public:
     MarkedTags(std::string_view text, const ToolTypes& types) : text_(text), types_(types) {}
@@ -246,7 +247,7 @@ class MarkedTags {
     static constexpr std::string_view kMark = "]<]minimax[>[";
     static constexpr int kMostDepth = 64;
 
-    // MARK<tag>, whatever the tag is, but none that closes another.
+    // Reads MARK<tag>, any tag except a closing one.
     bool Open(std::string& tag) {
         std::string_view rest = TrimBlanks(text_);
         if (!rest.starts_with(kMark)) return false;
@@ -264,7 +265,7 @@ class MarkedTags {
         text_ = rest.substr(close.size());
         return true;
     }
-    // What is behind MARK<tag>, up to and with its end: a text, an object or a list.
+    // Reads the value after MARK<tag> through its closing tag: a string, an object or a list.
     OrderedJson Value(const std::string& tag, int depth) {
         const OrderedJson none = OrderedJson(OrderedJson::value_t::discarded);
         if (depth > kMostDepth) return none;
@@ -293,7 +294,7 @@ class MarkedTags {
     size_t values_ = 0;
 };
 
-// Line ends and tabs within texts, which JSON wants escaped and models forget to escape.
+// Escapes line ends and tabs inside strings, which models forget to escape.
 std::string WithControlsEscaped(std::string_view text) {
     std::string out;
     bool quoted = false, escaped = false;

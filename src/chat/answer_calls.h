@@ -1,7 +1,7 @@
-// Reads the tool calls that models write: the texts between a family's markers.
+// Parsers of tool calls: the text between a family's markers.
 //
-// Each gives the calls of one text, or none at all where any part of it can't be read: then the
-// caller shows the text as it is. `types` says what arguments are that come as plain text.
+// Each parser returns the calls of one text, or nullopt if any part of it is invalid; the caller
+// then shows the text. `types` gives the types of arguments written as plain text.
 #pragma once
 
 #include <optional>
@@ -17,17 +17,17 @@ namespace weft::chat {
 using Calls = std::optional<std::vector<ToolCall>>;
 using CallReader = Calls (*)(std::string_view text, const ToolTypes& types);
 
-// What stands within <tool_call>: {"name": ..., "arguments": {...}} (or "parameters"), a list of
-// such, the XML of Qwen's coders, <function=NAME><parameter=KEY>VALUE</parameter></function>, or
-// GLM's: NAME<arg_key>KEY</arg_key><arg_value>VALUE</arg_value>.
+// Inside <tool_call>: {"name": ..., "arguments": {...}} (or "parameters"), a list of these,
+// Qwen-Coder's XML <function=NAME><parameter=KEY>VALUE</parameter></function>, or GLM's
+// NAME<arg_key>KEY</arg_key><arg_value>VALUE</arg_value>.
 Calls ReadTaggedCall(std::string_view text, const ToolTypes& types);
-// Hy3's: NAME<tool_sep>, then pairs as GLM's; each tag ends in ":opensource>".
+// Hy3: NAME<tool_sep>, then pairs as in GLM; each tag ends in ":opensource>".
 Calls ReadHunyuanCall(std::string_view text, const ToolTypes& types);
-// <function=NAME>, then parameters as above, or (Llama) an object; the end may be missing.
+// <function=NAME>, then parameters as above, or an object (Llama). The end tag may be missing.
 Calls ReadBareFunction(std::string_view text, const ToolTypes& types);
-// [{"name": ..., "arguments": {...}}, ...] (or "tool_name"), or one of these objects.
+// [{"name": ..., "arguments": {...}}, ...] (or "tool_name"), or a single such object.
 Calls ReadCallList(std::string_view text, const ToolTypes& types);
-// JSON objects one after the other, with ";", "," or white space between. All have arguments.
+// JSON objects separated by ";", "," or white space. Each must have arguments.
 Calls ReadLlamaCalls(std::string_view text);
 // "function<sep>NAME\n```json\n{...}\n```", or "NAME<sep>{...}".
 Calls ReadDeepSeekCall(std::string_view text, const ToolTypes& types);
@@ -35,23 +35,24 @@ Calls ReadDeepSeekCall(std::string_view text, const ToolTypes& types);
 Calls ReadMistralCalls(std::string_view text, const ToolTypes& types);
 // "functions.NAME:0<|tool_call_argument_begin|>{...}".
 Calls ReadKimiCall(std::string_view text, const ToolTypes& types);
-// <invoke name="NAME"><parameter name="KEY">VALUE</parameter></invoke>, one or several.
+// One or more <invoke name="NAME"><parameter name="KEY">VALUE</parameter></invoke>.
 Calls ReadMiniMaxCalls(std::string_view text, const ToolTypes& types);
-// MiniMax M3's: a mark stands before each tag, and a tag is named as its key: MARK<invoke
-// name="NAME">MARK<KEY>VALUE MARK</KEY>MARK</invoke>. Values may be tags: of an object its keys, of
-// a list MARK<item>.
+// MiniMax M3: a mark before each tag; each argument's tag is its key: MARK<invoke
+// name="NAME">MARK<KEY>VALUE MARK</KEY>MARK</invoke>. A value may be nested tags: an object's keys,
+// or MARK<item> for each list element.
 Calls ReadMiniMaxM3Calls(std::string_view text, const ToolTypes& types);
-// As MiniMax M2's with DeepSeek's bars: <|DSML|invoke name="NAME"><|DSML|parameter name="KEY"
+// As MiniMax M2 with DeepSeek's bars: <|DSML|invoke name="NAME"><|DSML|parameter name="KEY"
 // string="true">VALUE</|DSML|parameter></|DSML|invoke>; with "false" the value is JSON.
 Calls ReadDsmlCalls(std::string_view text, const ToolTypes& types);
 // "ID<|tool_call:name|>NAME<|tool_call:args|>{...}".
 Calls ReadAtemCalls(std::string_view text, const ToolTypes& types);
 Calls ReadSolarCall(std::string_view text, const ToolTypes& types);
 
-// Text as JSON; discarded where it is none. Written: line ends and tabs in its texts may be bare.
+// Parses JSON; returns a discarded value on error. ReadWrittenJson accepts unescaped line ends and
+// tabs in strings.
 OrderedJson ReadJson(std::string_view text);
 OrderedJson ReadWrittenJson(std::string_view text);
-// "\n" as the two characters that JSON has for it. Precondition: c is a control character.
+// Appends the JSON escape of a control character. Precondition: c is a control character.
 void AppendEscapedControl(char c, std::string& out);
 std::string_view TrimBlanks(std::string_view text);
 

@@ -1,4 +1,4 @@
-// The machines behind AnswerParser: text in, deltas out; one a form that answers have.
+// Implementations of AnswerParser: one class per answer format.
 #pragma once
 
 #include <memory>
@@ -21,14 +21,14 @@ class AnswerParser::Grammar {
     virtual void Finish(AnswerDelta& delta) = 0;
 };
 
-// What all of them are made with.
+// Options common to all formats.
 struct GrammarOptions {
     bool in_reasoning = false;
     bool parts = false;
-    // Null: which functions there are is not known.
+    // Null: the functions are unknown.
     std::shared_ptr<const ToolTypes> tools{};
 
-    // False: no functions were offered, and so what looks like a call is text.
+    // False: no functions were offered, so text that looks like a call is content.
     bool wants_calls() const { return tools == nullptr || !tools->empty(); }
     const ToolTypes& types() const {
         static const ToolTypes none;
@@ -36,23 +36,23 @@ struct GrammarOptions {
     }
 };
 
-// Families with markers around reasoning and calls.
+// Formats with markers around reasoning and calls.
 std::unique_ptr<AnswerParser::Grammar> MakeTagGrammar(AnswerFamily family, GrammarOptions options);
-// Llama 3: JSON without any markers.
+// Llama 3: JSON calls without markers.
 std::unique_ptr<AnswerParser::Grammar> MakeLlamaGrammar(GrammarOptions options);
-// gpt-oss: messages with a head that says what they are.
+// gpt-oss: messages whose head names their channel.
 std::unique_ptr<AnswerParser::Grammar> MakeHarmonyGrammar(GrammarOptions options);
-// Muse Glimmer: the same, with calls between tags.
+// Muse Glimmer: like gpt-oss, with calls in tags.
 std::unique_ptr<AnswerParser::Grammar> MakeAtemGrammar(GrammarOptions options);
 
 struct FoundMarker {
     size_t at = std::string_view::npos;
-    size_t marker = 0;  // which
+    size_t marker = 0;  // index of the marker
 };
-// The first of some markers in a text at or behind `from`; of two at one place the longer.
+// The first marker at or after `from`; the longer one if two begin at the same place.
 FoundMarker FindMarker(std::string_view text, const std::vector<std::string_view>& markers,
                        size_t from = 0);
-// Bytes at the end of `text` that begin one of the markers.
+// Length of the longest suffix of `text` that is a prefix of a marker.
 size_t BegunAtEnd(std::string_view text, const std::vector<std::string_view>& markers);
 
 }  // namespace weft::chat

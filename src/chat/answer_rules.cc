@@ -7,7 +7,7 @@
 namespace weft::chat {
 namespace {
 
-// DeepSeek's markers have wide bars (U+FF5C) and blanks of SentencePiece (U+2581).
+// DeepSeek's markers use the wide bar U+FF5C and SentencePiece's blank U+2581.
 #define WEFT_BAR "\xEF\xBD\x9C"
 #define WEFT_GAP "\xE2\x96\x81"
 
@@ -17,7 +17,7 @@ const CallForm kTagForm = {
 AnswerRules QwenRules(bool coder) {
     AnswerRules rules{"<think>", "</think>", {kTagForm}, {"<|im_end|>", "<|endoftext|>"}};
     if (!coder) return rules;
-    // Coders forget the tag before a function, and then its end stands alone.
+    // Coder models sometimes omit the opening tag; then the closing tag stands alone.
     constexpr std::string_view kFunction = "<function=";
     rules.calls.push_back({.begin = kFunction,
                            .end = "</function>",
@@ -37,7 +37,7 @@ AnswerRules SeedRules() {
     return rules;
 }
 
-// Every tag of Hy3 names the checkpoint.
+// In Hy3 every tag contains the checkpoint's name.
 #define WEFT_HY(tag) "<" tag ":opensource>"
 AnswerRules HunyuanRules() {
     const CallForm call = {
@@ -95,7 +95,7 @@ AnswerRules MiniMaxM3Rules() {
             {"[e~["}};
 }
 
-// What it thinks has a channel of its own, whose name is the first line.
+// Reasoning has its own channel; the first line is the channel's name.
 AnswerRules GemmaRules() {
     return {"<|channel>thought",
             "<channel|>",
@@ -122,7 +122,7 @@ AnswerRules PhiRules() {
             {"<|/tool_call|>", "<|end|>", "<|endoftext|>"}};
 }
 
-// Calls as Python writes them; some models write JSON all the same.
+// Python calls; some models write JSON instead.
 Calls ReadPythonOrJson(std::string_view text, const ToolTypes& types) {
     const std::string_view calls = TrimBlanks(text);
     if (calls.starts_with('{') || calls.starts_with("[{")) return ReadCallList(calls, types);
@@ -154,7 +154,7 @@ AnswerRules CohereRules() {
     return rules;
 }
 
-// Reasoning, text and calls are messages of their own.
+// Reasoning, text and calls are separate messages.
 AnswerRules SolarRules() {
     return {"<|think|>",
             "<|end|>",
@@ -162,7 +162,7 @@ AnswerRules SolarRules() {
             {"<|begin|>assistant", "<|content|>", "<|tool_calls|>", "<|calls|>", "<|flush|>"}};
 }
 
-// V3.2's word, then V4's.
+// The names of V3.2, then of V4.
 AnswerRules DsmlRules() {
     return {"<think>",
             "</think>",
@@ -216,7 +216,7 @@ AnswerRules RulesOf(AnswerFamily family) {
         case AnswerFamily::kPlain:
         case AnswerFamily::kLlama3:
         case AnswerFamily::kHarmony:
-        case AnswerFamily::kAtem: break;  // have grammars of their own
+        case AnswerFamily::kAtem: break;  // these have their own grammars
     }
     return {};
 }

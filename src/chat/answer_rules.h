@@ -1,4 +1,4 @@
-// The markers that families of models put around what they think and call.
+// Markers of the families around reasoning and tool calls.
 #pragma once
 
 #include <string_view>
@@ -12,22 +12,22 @@ namespace weft::chat {
 
 struct CallForm {
     std::string_view begin{};
-    // Empty: the call ends where its JSON does, or with the next begin.
+    // Empty: the call ends with its JSON, or at the next begin.
     std::string_view end{};
     CallReader read = nullptr;
     ValueScan::Style style = ValueScan::Style::kJson;
-    size_t kept = 0;       // bytes at the end of `begin` that belong to the call's text
-    bool repeats = false;  // without an end: more JSON behind it is more calls
-    bool streams = false;  // its JSON can be given piece by piece (call_stream.h)
+    size_t kept = 0;       // bytes at the end of `begin` that are part of the call's text
+    bool repeats = false;  // without `end`: JSON that follows is another call
+    bool streams = false;  // its JSON can be streamed (call_stream.h)
 };
 
 struct AnswerRules {
     std::string_view think_begin{}, think_end{};
     std::vector<CallForm> calls{};
-    std::vector<std::string_view> dropped{};  // markers that say nothing more
+    std::vector<std::string_view> dropped{};  // markers to remove from the text
 };
 
-// Of families with markers; of the others nothing.
+// Rules of a family with markers; empty for other families.
 AnswerRules RulesOf(AnswerFamily family);
 
 }  // namespace weft::chat

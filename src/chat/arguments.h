@@ -1,4 +1,4 @@
-// The arguments of a built-in's call, put to its parameters by place and by name.
+// Binds the arguments of a built-in's call to its parameters, by position and by name.
 #pragma once
 
 #include <initializer_list>
@@ -12,17 +12,17 @@ namespace weft::chat::jinja {
 
 class Bound {
   public:
-    // `what` names the built-in in errors. Fails for more arguments than parameters, for a name
-    // that isn't among them, and for one that comes twice. All views must outlive the object.
+    // `what`: the built-in's name, for errors. Fails for too many arguments, an unknown name, and a
+    // parameter given twice. All views must outlive the object.
     Bound(Meter& meter, std::string_view what, const CallValues& values,
           std::initializer_list<std::string_view> names);
 
     bool Has(size_t at) const { return values_[at] != nullptr; }
-    // Undefined where it isn't given.
+    // Undefined if not given.
     const Value& At(size_t at) const;
-    // Fails where it isn't given.
+    // Fails if not given.
     const Value& Need(size_t at) const;
-    // As text: fails for another type. Optional: neither given nor none.
+    // The argument as text; fails for another type. OptionalText: nullopt if absent or none.
     const Text& NeedText(size_t at) const;
     std::optional<std::string_view> OptionalText(size_t at) const;
     int64_t Int(size_t at, int64_t fallback) const;

@@ -10,7 +10,7 @@
 namespace weft::chat::jinja {
 namespace {
 
-constexpr int kMostDigits = 100;  // after the point of a formatted float
+constexpr int kMostDigits = 100;  // decimals of a formatted float
 
 std::string_view Symbol(BinaryOp op) {
     switch (op) {
@@ -34,7 +34,7 @@ std::optional<int64_t> IntPower(int64_t base, int64_t exponent) {
     return result;
 }
 
-// None: it does not fit.
+// nullopt: overflow.
 std::optional<int64_t> IntResult(BinaryOp op, int64_t a, int64_t b) {
     int64_t result = 0;
     switch (op) {
@@ -51,7 +51,7 @@ std::optional<int64_t> IntResult(BinaryOp op, int64_t a, int64_t b) {
             if (b == -1) return 0;
             return a % b + (a % b != 0 && (a < 0) != (b < 0) ? b : 0);
         case BinaryOp::kPower: return IntPower(a, b);
-        case BinaryOp::kDivide: break;  // a float: not asked for here
+        case BinaryOp::kDivide: break;  // gives a float; handled elsewhere
     }
     return {};
 }
@@ -119,7 +119,7 @@ Value Join(Meter& meter, const Value& left, const Value& right) {
     return std::move(list).Finish(left.list()->tuple);
 }
 
-// A walk through the values that a format takes one after the other.
+// Iterates over the values that a format consumes.
 class Taken {
   public:
     Taken(Meter& meter, const Value& values) : meter_(meter), values_(values) {}
@@ -230,7 +230,7 @@ Value FormatBraces(Meter& meter, const Text& format, const CallValues& values) {
     for (size_t at = 0; (at = text.find_first_of("{}", at)) != text.npos;) {
         meter.Step();
         out.AppendCut(format, plain, at);
-        if (at + 1 < text.size() && text[at + 1] == text[at]) {  // {{ is a brace
+        if (at + 1 < text.size() && text[at + 1] == text[at]) {  // {{ is a literal brace
             out.AppendCut(format, at, at + 1);
             plain = at += 2;
             continue;

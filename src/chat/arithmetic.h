@@ -1,6 +1,5 @@
-// Operators on values, as Python has them: floor division and remainder go down, int / int is a
-// float, + joins texts and lists, * repeats them, % also formats. Integers have 64 bits here; what
-// would need more is kUnsupported.
+// Operators with Python's semantics: floor division and modulo round down, int / int gives a float,
+// + concatenates, * repeats, % also formats. Integers have 64 bits; an overflow is kUnsupported.
 #pragma once
 
 #include "chat/ast.h"
@@ -8,13 +7,13 @@
 
 namespace weft::chat::jinja {
 
-// Precondition: none is undefined.
+// Precondition: no operand is undefined.
 Value Negate(Meter& meter, const Value& of);
 Value Calculate(Meter& meter, BinaryOp op, const Value& left, const Value& right);
 
-// "%s: %d" % values: a tuple, or the one value.
+// "%s: %d" % values, with a tuple or a single value.
 Value FormatPercent(Meter& meter, const Text& format, const Value& values);
-// "{} {1} {name}".format(...), without format specifications.
+// "{} {1} {name}".format(...); format specifications are not supported.
 Value FormatBraces(Meter& meter, const Text& format, const CallValues& values);
 
 }  // namespace weft::chat::jinja

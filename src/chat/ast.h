@@ -1,6 +1,6 @@
-// The syntax tree of a template. Made by the parser, never changed, shared by all renderings.
+// Syntax tree of a template. Immutable after parsing; shared by all renderings.
 //
-// Every node knows its line. Trees are at most kMostDepth deep, so that walks may recurse.
+// Every node has its line number. The depth is at most kMostDepth, so recursion is safe.
 #pragma once
 
 #include <memory>
@@ -43,7 +43,7 @@ struct AttributeExpr {  // a.b
 struct ItemExpr {  // a[b]
     ExprPtr of, key;
 };
-struct SliceExpr {  // a[start:stop:step]; each of the three may be null
+struct SliceExpr {  // a[start:stop:step]; each part may be null
     ExprPtr of, start, stop, step;
 };
 struct CallExpr {
@@ -51,7 +51,7 @@ struct CallExpr {
     Arguments arguments;
 };
 struct FilterExpr {
-    ExprPtr of;  // null in a filter block: the block's text
+    ExprPtr of;  // null in a filter block, which filters the block's text
     std::string name;
     Arguments arguments;
 };
@@ -82,7 +82,7 @@ struct CompareExpr {
 struct ConcatExpr {  // a ~ b ~ c
     std::vector<ExprPtr> parts;
 };
-struct ConditionalExpr {            // then if test else otherwise
+struct ConditionalExpr {            // `then if test else otherwise`
     ExprPtr test, then, otherwise;  // otherwise may be null
 };
 
@@ -95,11 +95,11 @@ struct Expr {
         node;
 };
 
-// What is assigned to: a name, an attribute of a namespace, or several names.
+// Target of an assignment: a name, an attribute of a namespace, or several targets.
 struct Target {
     std::string name;
-    std::string attribute;      // empty: the name itself
-    std::vector<Target> parts;  // not empty: these, from the items of the value
+    std::string attribute;      // empty: assigns the name itself
+    std::vector<Target> parts;  // not empty: unpacks the value's items into these
 };
 
 struct Statement;
@@ -107,7 +107,7 @@ using Body = std::vector<Statement>;
 
 struct MacroBody {
     std::string name;
-    std::vector<std::pair<std::string, ExprPtr>> parameters;  // with defaults or null
+    std::vector<std::pair<std::string, ExprPtr>> parameters;  // default value, or null
     Body body;
 };
 

@@ -1,7 +1,7 @@
-// What templates can call: functions, methods of values, filters and tests. Each behaves as in
-// jinja2 as transformers sets it up: tojson is json.dumps without HTML escapes, lists and dicts
-// can't be changed. Unknown names fail with kUnsupported when they are called, so that a template
-// may have them on a path that isn't taken.
+// Built-in functions, methods, filters and tests of templates, with the behavior of jinja2 as
+// configured by transformers: tojson is json.dumps without HTML escapes, and lists and dicts are
+// immutable. An unknown name fails with kUnsupported only when it is called, so a template may use
+// it in a branch that is not taken.
 #pragma once
 
 #include <string_view>
@@ -10,11 +10,11 @@
 
 namespace weft::chat::jinja {
 
-// range, namespace, dict, raise_exception, strftime_now.
+// Whether `name` is range, namespace, dict, raise_exception or strftime_now.
 bool IsFunction(std::string_view name);
 Value CallFunction(Interpreter& in, std::string_view name, const CallValues& values);
 
-// The method of this name that a value has, in words that live for ever; empty: none.
+// The method's name as a view of static storage; empty if the value has no such method.
 std::string_view MethodName(const Value& self, std::string_view name);
 Value CallMethod(Interpreter& in, const Value& self, std::string_view name,
                  const CallValues& values);

@@ -12,12 +12,13 @@
 namespace weft::chat {
 namespace {
 
-// Words that no template has; keys in the order of letters, since some templates sort them.
+// Words that occur in no template. The keys are in alphabetical order, because some templates sort
+// them.
 constexpr std::string_view kFramed = "weft_framed_function";
 constexpr std::string_view kKeys[] = {"framed_key_a", "framed_key_b", "framed_key_c"};
 constexpr std::string_view kFramedText = "weft framed text";
 constexpr std::string_view kNumbers[] = {"75319", "86420"};
-// A template may write anything: a rendered conversation, and what is behind a call.
+// Limits on the template's output: a rendered conversation, and the text after a call.
 constexpr size_t kMostTurnBytes = 1 << 17, kMostAfterBytes = 512;
 
 OrderedJson FramedArguments() {
@@ -55,7 +56,7 @@ std::string RenderedWith(const Chat& chat, const ToolForm& form, bool call) {
     return text.ok() ? text->bytes() : "";
 }
 
-// What the template writes for the call, behind where an answer begins; reasoning is left out.
+// The template's text for the call, after the start of the answer and without reasoning.
 std::string CallTurn(const Chat& chat, const ToolForm& form, AnswerFamily family) {
     const AnswerRules rules = RulesOf(family);
     std::string prompt = RenderedWith(chat, form, false);
@@ -78,14 +79,14 @@ std::string CallTurn(const Chat& chat, const ToolForm& form, AnswerFamily family
     return std::string(call.substr(std::min(call.find_first_not_of("\r\n"), call.size())));
 }
 
-// The end of the object of JSON at the begin of `text`; 0: none that has these arguments, none of
-// which holds a bracket.
+// Size of the JSON object at the start of `text`, without nested brackets; 0: no object with these
+// arguments.
 size_t FramedJsonEnd(std::string_view text) {
     const size_t end = text.find('}');
     return end != text.npos && ReadJson(text.substr(0, end + 1)) == FramedArguments() ? end + 1 : 0;
 }
 
-// The arguments stand in `rest`, behind the name, as JSON.
+// Tries to read `rest`, the text after the name, as JSON arguments.
 bool FrameJson(std::string_view rest, CallFrame& frame) {
     const size_t key = rest.find(kKeys[0]);
     const size_t begin = key == rest.npos ? key : rest.rfind('{', key);
@@ -109,18 +110,18 @@ size_t CommonEnd(std::string_view a, std::string_view b) {
     return size;
 }
 
-// They stand there as pairs.
+// Tries to read `rest` as key-value pairs.
 bool FramePairs(std::string_view rest, CallFrame& frame) {
     const std::string_view marks[] = {kKeys[0],    kFramedText, kKeys[1],
                                       kNumbers[0], kKeys[2],    kNumbers[1]};
-    std::vector<std::string_view> around;  // before each of them, and behind the last
+    std::vector<std::string_view> around;  // text before each mark, and after the last one
     for (const std::string_view mark : marks) {
         const size_t at = rest.find(mark);
         if (at == rest.npos) return false;
         around.push_back(rest.substr(0, at));
         rest.remove_prefix(at + mark.size());
     }
-    // Around a text there may be quotes, around numbers there are none.
+    // A string may be quoted; numbers are not.
     const std::string_view value = around[3], separator = around[4];
     if (around[5] != value || !around[1].starts_with(value) || !around[2].ends_with(separator)) {
         return false;
@@ -144,7 +145,7 @@ bool FramePairs(std::string_view rest, CallFrame& frame) {
     return true;
 }
 
-// As a model would write it that is held to the frame; once more with no arguments.
+// A call as a constrained model writes it, with or without arguments.
 std::string Written(const CallFrame& frame, bool arguments) {
     std::string text = frame.before;
     text.append(kFramed).append(frame.middle);
@@ -171,14 +172,14 @@ bool ReadsBack(const CallFrame& frame, bool arguments) {
            all.tool_calls[0].arguments == given && all.content.empty() && rest.content.empty();
 }
 
-// Takes `begin` off the begin of `text`; false: it begins otherwise.
+// Removes the prefix `begin` from `text`; false if it is absent.
 bool Skip(std::string_view& text, std::string_view begin) {
     if (!text.starts_with(begin)) return false;
     text.remove_prefix(begin.size());
     return true;
 }
 
-// The text up to `end`, which is taken, too; none: it isn't there.
+// Returns the text before `end` and consumes both; nullopt if `end` is absent.
 std::optional<std::string_view> UpTo(std::string_view& text, std::string_view end) {
     const size_t at = end.empty() ? text.npos : text.find(end);
     if (at == text.npos) return {};
@@ -187,7 +188,7 @@ std::optional<std::string_view> UpTo(std::string_view& text, std::string_view en
     return before;
 }
 
-// The value at the begin of `rest`, which is taken; none: it isn't whole.
+// Consumes the value at the start of `rest`; nullopt if it is incomplete.
 std::optional<OrderedJson> PairValue(const CallFrame& frame, const std::string& name,
                                      std::string_view key, const ToolTypes& types,
                                      std::string_view& rest) {
@@ -204,12 +205,12 @@ std::optional<OrderedJson> PairValue(const CallFrame& frame, const std::string& 
     return value;
 }
 
-// What a model has written may be no UTF-8.
+// A model's text may be invalid UTF-8.
 std::string Compact(const OrderedJson& value) {
     return value.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
-// The pairs of `rest` that are whole, as the begin of an object's JSON.
+// The complete pairs of `rest`, as the beginning of a JSON object.
 std::string BegunPairs(const CallFrame& frame, const std::string& name, const ToolTypes& types,
                        std::string_view rest) {
     std::string json = "{";
@@ -230,7 +231,7 @@ std::string BegunPairs(const CallFrame& frame, const std::string& name, const To
 std::optional<CallPart> BegunCall(const CallFrame& frame, std::string_view text,
                                   const ToolTypes& types) {
     if (!Skip(text, frame.before)) return {};
-    // (Where nothing else stands behind the name, the first key does.)
+    // If `middle` is empty, the name ends at the first key.
     const size_t key = frame.middle.empty() ? text.find(frame.before_key) : text.npos;
     const auto written = key == text.npos ? UpTo(text, frame.middle) : text.substr(0, key);
     if (!written) return {};
@@ -253,7 +254,7 @@ CallFrame FindCallFrame(const Chat& chat, const ToolForm& form, AnswerFamily fam
     frame.before = turn.substr(0, name);
     const std::string_view rest = std::string_view(turn).substr(name + kFramed.size());
     if (!FrameJson(rest, frame) && !FramePairs(rest, frame)) return CallFrame();
-    // What ends the turn is none of the call.
+    // The text that ends the turn is not part of the call.
     std::string after = std::exchange(frame.after, "");
     after.resize(std::min(after.size(), kMostAfterBytes));
     for (size_t size = 0; size <= after.size(); ++size) {

@@ -6,7 +6,7 @@
 namespace weft::chat {
 namespace {
 
-// Reads the begin of a call. Once it doesn't fit, or isn't all there, every further step fails.
+// Reads the start of a call. After an error or the end of the text, every further step fails.
 class Head {
   public:
     explicit Head(std::string_view text) : text_(text) {}
@@ -18,7 +18,7 @@ class Head {
         ++at_;
         return true;
     }
-    // A JSON string, decoded.
+    // Reads a JSON string and decodes it.
     bool Text(std::string& out) {
         SkipBlanks();
         const size_t begin = at_;
@@ -56,7 +56,7 @@ class Head {
     bool good_ = true, other_ = false;
 };
 
-// Where the arguments begin; npos: not yet (or `other`: never).
+// Offset of the arguments; npos: not yet, or never if `other` is set.
 size_t FindArguments(std::string_view body, std::string& name, bool& other) {
     Head head(body);
     std::string key;

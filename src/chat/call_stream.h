@@ -1,7 +1,6 @@
-// The arguments of a tool call, out of its text as it comes: {"name": "f", "arguments": {...}} (or
-// "parameters"), in this order. A call in any other form is none for it, and is read when it is
-// whole (answer_calls.h).
-// Bounds: a name, and what is before the arguments, have at most kMostHeadBytes.
+// Extracts a call's arguments from its text as it arrives: {"name": "f", "arguments": {...}} (or
+// "parameters"), in this order. Calls in other formats are parsed when complete (answer_calls.h).
+// Limit: the name and the text before the arguments have at most kMostHeadBytes.
 #pragma once
 
 #include <cstddef>
@@ -14,12 +13,12 @@ class CallStream {
   public:
     static constexpr size_t kMostHeadBytes = 4096;
 
-    // body: the call's text so far, from its begin; it only grows. Appends to `arguments` what is
-    // new of them, as the model wrote it; line ends and tabs in texts are escaped, as JSON wants.
+    // body: the call's text so far; each call of Take passes a longer one. Appends the new bytes of
+    // the arguments as the model wrote them, with line ends and tabs in strings escaped for JSON.
     void Take(std::string_view body, std::string& arguments);
-    // The name is known, and the arguments have begun.
+    // The name is known and the arguments have begun.
     bool begun() const { return state_ != State::kHead && state_ != State::kOther; }
-    // All of the arguments are there.
+    // The arguments are complete.
     bool done() const { return state_ == State::kDone; }
     const std::string& name() const { return name_; }
 
@@ -27,7 +26,7 @@ class CallStream {
     enum class State { kHead, kArguments, kDone, kOther };
     State state_ = State::kHead;
     std::string name_;
-    size_t at_ = 0;  // of the body, what was taken
+    size_t at_ = 0;  // bytes of the body consumed so far
     int depth_ = 0;
     bool in_text_ = false, escaped_ = false;
 };

@@ -6,7 +6,7 @@ namespace weft::chat {
 namespace {
 
 struct Form {
-    std::string_view markers[3];  // special tokens that a vocabulary of this form has
+    std::string_view markers[3];  // special tokens that identify the vocabulary
     std::string_view text;
 };
 
@@ -41,12 +41,12 @@ const Form* FormOf(const tokenizer::Tokenizer& tokenizer) {
     return nullptr;
 }
 
-// How GGUF spells a token may differ from how templates do: SPM's U+2581 is a blank.
+// GGUF may spell a token differently than templates do: SPM writes U+2581 for a space.
 std::string TextOf(const tokenizer::Tokenizer& tokenizer, int32_t id) {
     return std::string(tokenizer.Piece(id));
 }
 
-// Renders made-up conversations to see which messages reach the prompt.
+// Renders probe conversations to see which messages reach the prompt.
 class Prober {
   public:
     using Takes = ChatTemplate::Takes;
@@ -55,9 +55,9 @@ class Prober {
            bool tools)
         : probed_(probed), tokens_(tokens), tools_(tools) {}
 
-    // Whether the prompt differs where the words of a message of `role` differ; parts: where the
-    // words of each of its two parts do. Templates may change words (upper case, the first ten
-    // letters), demand a system message, or show one message of several.
+    // Whether the prompt depends on the text of a message of `role`; parts: on the text of each of
+    // its two parts. Comparing prompts works although templates may change the text (upper case,
+    // first ten letters), require a system message, or show only one of several messages.
     bool Shows(std::string_view role, const Takes& takes, bool parts = false) {
         probed_.SetTakes(takes);
         for (const bool system : {false, true}) {
@@ -77,7 +77,7 @@ class Prober {
         }
         return false;
     }
-    // Whether any conversation could be rendered.
+    // Whether any probe could be rendered.
     bool renders() const { return renders_; }
 
   private:
@@ -168,9 +168,9 @@ Result<Chat> Chat::Make(std::string_view chat_template, const tokenizer::Tokeniz
     return chat;
 }
 
-// Finds out how the template takes contents in parts and absent tools (some of llama.cpp's ask
-// whether `tools` is defined, and walk through it). A template that refuses every probe stays as it
-// is: its own error tells the user more.
+// Detects how the template accepts content parts and absent tools. (Some llama.cpp templates test
+// whether `tools` is defined, and then iterate over it.) A template that rejects every probe is
+// left unchanged: its own error is more useful.
 Status Chat::Fit(ChatTemplate& to_fit, bool tools) const {
     Prober prober(to_fit, tokens_, tools);
     for (const bool left_out : {false, true}) {
@@ -213,7 +213,7 @@ Result<Text> Chat::Render(const ChatInput& input, const RenderLimits& limits) co
     auto text = shown.Render(input, tokens_, limits);
     const auto parts = [](const OrderedJson& message) { return message.contains(kPartsMember); };
     if (text.ok() || std::ranges::none_of(input.messages, parts)) return text;
-    // At this place the template takes no parts.
+    // The template does not accept parts for these messages.
     ChatInput joined = input;
     for (OrderedJson& message : joined.messages) message.erase(kPartsMember);
     auto again = shown.Render(joined, tokens_, limits);

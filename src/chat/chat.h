@@ -1,20 +1,21 @@
-// How a model is talked to: its chat template, and the way from a conversation to tokens.
+// A model's chat template, and conversion of conversations to tokens.
 //
-// A model's own template wins. A file without one gets a form by its vocabulary:
+// The model's own template is preferred. A model without one gets a template chosen by its
+// vocabulary:
 //   ChatML   <|im_start|>ROLE\nCONTENT<|im_end|>\n ...               (SmolLM2, Qwen)
 //   Llama 3  <|start_header_id|>ROLE<|end_header_id|>\n\nCONTENT<|eot_id|> ...
 //
-// Templates differ in the form of content that they take: a string, a list of parts, or both. A
-// content is both to them (chat/value.h). Make and Load render probe messages to see which roles'
-// contents may also come in the parts that the client gave, and that the user's words are shown.
+// Templates expect a message's content as a string, as a list of parts, or either; a content value
+// acts as both (chat/value.h). Make and Load render probe messages to find the roles whose contents
+// may come in the client's parts, and to check that the user's text is shown.
 //
-// Encode is the way to tokens: only what the template itself wrote can become a special token. A
-// "<|im_end|>" inside a message stays text, so that no message can forge a turn. (User-defined
-// tokens are found in any text: they are words, or, where they begin or end turns, control tokens.)
+// Encode lets only text written by the template itself become special tokens. "<|im_end|>" inside a
+// message stays text, so a message cannot forge a turn. (User-defined tokens are matched in any
+// text, as words, unless they delimit turns.)
 //
-// Errors: those of ChatTemplate, and kUnsupported for a model that has neither and for a template
-// that leaves out what the user says.
-// Thread: a Chat never changes.
+// Errors: those of ChatTemplate; kUnsupported if the model has neither template nor such a
+// vocabulary, or if its template omits the user's text.
+// Thread: a Chat is immutable.
 #pragma once
 
 #include <cstdint>
@@ -33,19 +34,18 @@ namespace weft::chat {
 
 class Chat {
   public:
-    // From a model's metadata: `tokenizer.chat_template`, and `tokenizer.chat_template.tool_use`
-    // for conversations with tools, where there is one. The tokenizer must outlive the Chat.
+    // Loads `tokenizer.chat_template`, and if present `tokenizer.chat_template.tool_use` for
+    // conversations with tools. The tokenizer must outlive the Chat.
     static Result<Chat> Load(const model_files::Metadata& meta,
                              const tokenizer::Tokenizer& tokenizer);
-    // From a template's text; empty: a form by the vocabulary.
+    // From a template's source; empty: chosen by the vocabulary.
     static Result<Chat> Make(std::string_view chat_template, const tokenizer::Tokenizer& tokenizer);
 
-    // The whole conversation as one text.
+    // Renders the whole conversation.
     Result<Text> Render(const ChatInput& input, const RenderLimits& limits = {}) const;
-    // The same as tokens, with one bos in front where the model wants it.
+    // Renders and tokenizes, with one bos token in front if the model uses it.
     Result<std::vector<int32_t>> Encode(const ChatInput& input) const;
-    // marks: as EncodeOptions has them; the first one is the begin of the text, whatever stands
-    // there.
+    // marks: as in EncodeOptions; the first mark is the beginning of the text in any case.
     std::vector<int32_t> Encode(const Text& text,
                                 std::vector<tokenizer::SpecialMark>* marks = nullptr) const;
 
@@ -59,10 +59,11 @@ class Chat {
     ChatTemplate plain_;
     std::optional<ChatTemplate> with_tools_;
     const tokenizer::Tokenizer* tokenizer_;
-    std::vector<std::pair<std::string, std::string>> tokens_;  // "bos_token" and its like
+    // "bos_token" and other special tokens, with their texts
+    std::vector<std::pair<std::string, std::string>> tokens_;
 };
 
-// A conversation of at most one system and one user message. An empty system: none.
+// A conversation of one user message, after a system message unless `system` is empty.
 ChatInput OneQuestion(std::string_view system, std::string_view question);
 
 }  // namespace weft::chat

@@ -15,9 +15,9 @@ using jinja::Value;
 constexpr size_t kMostTemplateBytes = size_t{1} << 20;
 constexpr size_t kMostRole = 64;
 constexpr int kMostJsonDepth = 150;
-constexpr size_t kMostTemplateValues = size_t{1} << 17;  // of messages, tools and further variables
+constexpr size_t kMostTemplateValues = size_t{1} << 17;  // of messages, tools and variables
 
-// Names a message's reasoning comes under; the first is what templates of today read.
+// Names of a message's reasoning; current templates read the first.
 constexpr const char* kReasoning[] = {"reasoning_content", "thinking", "reasoning"};
 
 bool IsRole(std::string_view role) {
@@ -48,7 +48,7 @@ Status CheckMessages(const OrderedJson& messages) {
     return {};
 }
 
-// JSON as values whose texts carry `source` (text.h); 0: the text is trusted.
+// Converts JSON to values whose texts have `source` (text.h); 0: trusted text.
 class Importer {
   public:
     Importer(jinja::Meter& meter, const ChatTemplate::Takes& takes)
@@ -80,7 +80,7 @@ class Importer {
         return Value(jinja::None{});
     }
 
-    // Roles have been checked: templates may build markers of them.
+    // Roles are trusted because they were checked; templates build markers from them.
     Value Messages(const OrderedJson& messages) {
         jinja::ListBuilder list(meter_);
         uint32_t source = kMessageWords;
@@ -107,7 +107,7 @@ class Importer {
         return std::move(dict).Finish();
     }
 
-    // A value costs a template some hundred times what it costs in a request.
+    // A value costs about a hundred times more in a template than in a request.
     void CountValue() {
         if (++values_ <= kMostTemplateValues) return;
         throw jinja::Failure{MakeError(ErrorCode::kUsage,
@@ -139,7 +139,7 @@ class Importer {
         return jinja::MakeContent(meter_, parts, source);
     }
 
-    // None: the text is no longer what the sizes are of.
+    // Empty: the sizes do not match the text.
     std::vector<std::string_view> PartsOf(std::string_view text, const OrderedJson& sizes) {
         std::vector<std::string_view> parts;
         for (const OrderedJson& each : sizes) {
@@ -153,7 +153,7 @@ class Importer {
         return parts;
     }
 
-    // Reasoning is given under the names that templates know it by.
+    // Passes reasoning under all names that templates use.
     Value Message(const OrderedJson& message, uint32_t source) {
         const OrderedJson* reasoning = nullptr;
         for (const char* name : kReasoning) {

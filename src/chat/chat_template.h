@@ -1,16 +1,17 @@
-// A model's chat template: Jinja, as its author wrote it, parsed once and rendered for each
-// conversation as Hugging Face's apply_chat_template renders it (transformers 5: trim_blocks,
-// lstrip_blocks, loop controls, tojson without HTML escapes, raise_exception, strftime_now,
-// {% generation %}). What of Jinja is there: chat/builtins.h and parser.h.
+// A model's chat template: Jinja source, parsed once and rendered per conversation like Hugging
+// Face's apply_chat_template (transformers 5: trim_blocks, lstrip_blocks, loop controls, tojson
+// without HTML escapes, raise_exception, strftime_now, {% generation %}). Supported Jinja:
+// chat/builtins.h and parser.h.
 //
-// The rendered Text says which of its bytes came out of the conversation, and of which message, so
-// that Chat::Encode (chat/chat.h) takes no word of a message for a marker.
+// The rendered Text records for each byte whether it came from the template or from a message, and
+// from which one. Chat::Encode (chat/chat.h) uses this to keep a message's text from becoming a
+// special token.
 //
-// Errors name the template's line. kCorrupt: the template is no Jinja, or computes what can't be
-// (an undefined value's attribute, a number plus a text), or is over a limit; kUnsupported: a
-// feature that Weft lacks, named; kUsage: the template itself refuses the conversation
-// (raise_exception), or the messages are no list of messages.
-// Thread: a ChatTemplate never changes; any number of renderings may run at once.
+// Errors name the template's line. kCorrupt: invalid Jinja, an invalid computation (an attribute of
+// undefined, a number plus a string), or a limit exceeded. kUnsupported: names a feature that Weft
+// lacks. kUsage: the template rejects the conversation (raise_exception), or the messages are
+// malformed.
+// Thread: a ChatTemplate is immutable; renderings may run concurrently.
 #pragma once
 
 #include <cstdint>
@@ -29,56 +30,54 @@ namespace weft::chat {
 
 using OrderedJson = nlohmann::ordered_json;
 
-// The sizes of the texts that a message's content was given as, in bytes: the client gave a list of
-// parts. No template sees it.
+// Message member: sizes in bytes of the text parts that the client gave as a list. Hidden from
+// templates.
 inline constexpr const char* kPartsMember = "content_part_bytes";
 
-// The member of a message that says whether training learns it (OpenAI's name for it). No template
-// sees it.
+// Message member: whether training learns the message (OpenAI's name). Hidden from templates.
 inline constexpr const char* kLossMember = "weight";
 
 struct ChatInput {
-    // As in the OpenAI API: a list of {"role": ..., "content": text, parts or null, ...}; whatever
-    // else a message has (tool_calls, name, reasoning_content, ...) reaches the template as it is,
-    // except kLossMember and kPartsMember.
+    // As in the OpenAI API: a list of {"role": ..., "content": text, parts or null, ...}. Other
+    // members (tool_calls, name, reasoning_content, ...) reach the template unchanged, except
+    // kLossMember and kPartsMember.
     OrderedJson messages = OrderedJson::array();
     // A list of {"type": "function", "function": {...}}, or null.
     OrderedJson tools;
-    // The text ends where the assistant's answer begins.
+    // End the prompt with the start of the assistant's turn.
     bool add_generation_prompt = true;
-    // Further variables: "enable_thinking", "documents", "reasoning_effort", ...; an object or
-    // null.
+    // More variables ("enable_thinking", "documents", "reasoning_effort", ...): an object or null.
     OrderedJson extra;
-    // What strftime_now() shows, in seconds since 1970; 0: the clock's time.
+    // Time for strftime_now(), in seconds since 1970; 0: the current time.
     int64_t now_s = 0;
 };
 
 class ChatTemplate {
   public:
-    // At most 1 MiB of text.
+    // The source may have at most 1 MiB.
     static Result<ChatTemplate> Parse(std::string_view text);
     ~ChatTemplate();
     ChatTemplate(ChatTemplate&&) noexcept;
     ChatTemplate& operator=(ChatTemplate&&) noexcept;
 
-    // `tokens`: names of special tokens and their texts ("bos_token", "<s>"): trusted, since they
-    // are the model's own.
+    // `tokens`: names and texts of special tokens ("bos_token", "<s>"). They are trusted, since
+    // they come from the model.
     Result<Text> Render(const ChatInput& input,
                         const std::vector<std::pair<std::string, std::string>>& tokens,
                         const RenderLimits& limits = {}) const;
 
-    // How the template wants what an input may say in two ways.
+    // Options for inputs that templates expect in different forms.
     struct Takes {
-        // Without tools, `tools` is undefined rather than none.
+        // If there are no tools, `tools` is undefined instead of none.
         bool tools_left_out = false;
-        // By role: a content that was given as parts (kPartsMember) comes as parts, else as their
-        // texts in one. Roles other than these follow the user's.
+        // Per role: pass a content given as parts (kPartsMember) as parts; else joined to one
+        // string. Other roles follow the user's setting.
         bool user_parts = false, assistant_parts = false, system_parts = false, tool_parts = false;
     };
     void SetTakes(const Takes& takes) { takes_ = takes; }
     const Takes& takes() const { return takes_; }
 
-    // The template's source, as it was given.
+    // The template's source.
     const std::string& source() const { return source_; }
 
   private:

@@ -19,7 +19,7 @@ Fault Wrong(const char* member, std::string message, const char* code = "invalid
     return MessageFault{0, member, std::move(message), code};
 }
 
-// A new object is made: each member that is taken out of one costs a walk over all others.
+// Builds a new object, because each removal of a member takes linear time.
 void DropNulls(OrderedJson& object) {
     if (std::ranges::none_of(object, [](const OrderedJson& value) { return value.is_null(); })) {
         return;
@@ -60,7 +60,7 @@ Fault FitContent(OrderedJson& message) {
     return {};
 }
 
-// Calls of one message; the limits are those of all messages' arguments.
+// Converts the calls of one message; `limits` covers the arguments of all messages.
 Fault FitCalls(OrderedJson& message, JsonLimits& limits) {
     const auto legacy = message.find("function_call");
     if (legacy != message.end() && legacy->is_object() && !message.contains("tool_calls")) {
@@ -91,7 +91,7 @@ Fault FitCalls(OrderedJson& message, JsonLimits& limits) {
                          fmt::format("'tool_calls' is too much JSON: {}.", parsed.error().message),
                          "invalid_value");
         }
-        if (parsed.ok()) *arguments = std::move(parsed).value();  // else it stays a text
+        if (parsed.ok()) *arguments = std::move(parsed).value();  // else it stays a string
     }
     return {};
 }
@@ -143,7 +143,7 @@ Fault ReadContentText(const OrderedJson& content, bool refusals, const std::stri
 }
 
 Fault PrepareConversation(const ConversationForms& forms, ChatInput& input) {
-    if (!input.messages.is_array()) return {};  // Render names it
+    if (!input.messages.is_array()) return {};  // Render reports the error
     JsonLimits limits{.bytes = SIZE_MAX};
     for (size_t i = 0; i < input.messages.size(); ++i) {
         OrderedJson& message = input.messages[i];

@@ -1,7 +1,8 @@
-// From a conversation in OpenAI's form to one that a model's chat template takes. Serving, training
-// and `weft run` call PrepareConversation, so a model is asked in the very text that it learned.
+// Converts a conversation in OpenAI's form to one that the model's chat template accepts. Serving,
+// training and `weft run` all call PrepareConversation, so a model is prompted with the same text
+// that it was trained on.
 //
-// Sizes: messages and tools as the caller has bounded them. Thread: any.
+// Limits: the caller bounds messages and tools. Thread: any.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +14,7 @@
 
 namespace weft::chat {
 
-// The forms that a template takes in conversations without and with tools.
+// The forms that a template accepts for conversations without and with tools.
 struct ConversationForms {
     ToolForm plain, tools;
 
@@ -21,36 +22,36 @@ struct ConversationForms {
         return input.tools.is_array() && !input.tools.empty() ? tools : plain;
     }
 };
-// Renders made-up conversations (tool_form.h): once a model.
+// Renders probe conversations (tool_form.h). Call once per model.
 ConversationForms FindForms(const Chat& chat);
 
-// A fault in a message. `code` is a word for programs: missing, invalid_type,
-// unsupported_content or invalid_value.
+// An invalid message. `code`: missing, invalid_type, unsupported_content or invalid_value.
 struct MessageFault {
-    size_t at = 0;        // the message's place in the list, from 0
-    std::string member;   // "content"; empty: the message as a whole
+    size_t at = 0;        // index of the message
+    std::string member;   // "content"; empty: the whole message
     std::string message;  // a sentence that names the member
     const char* code = "invalid_value";
 };
 
-// Makes the conversation such as the template takes it:
-//  - members that are null are absent; the role `developer` is `system`, `function` is `tool`;
-//  - a content is one string; kPartsMember keeps the parts that it was given in, for templates that
-//    take parts. An assistant's refusal is its text; an assistant or a tool may lack a content;
-//  - calls have the form {"type", "function": {"name", "arguments"}}, whether they came so, without
-//    "function" around them, or as one "function_call"; arguments that are texts of JSON become
-//    JSON, so that no template encodes them twice;
-//  - then FitConversation. Whatever has this form already stays as it is.
+// Converts the conversation in place:
+//  - removes null members; renames role `developer` to `system` and `function` to `tool`;
+//  - joins a content to one string and keeps the part sizes in kPartsMember for templates that
+//    accept parts. An assistant's refusal counts as its text; assistant and tool messages may have
+//    no content;
+//  - gives calls the form {"type", "function": {"name", "arguments"}}; also accepts them without
+//    the "function" object and as a single "function_call". Arguments given as JSON text are
+//    parsed, so that templates do not encode them twice;
+//  - calls FitConversation. Messages already in this form do not change.
 [[nodiscard]] std::optional<MessageFault> PrepareConversation(const ConversationForms& forms,
                                                               ChatInput& input);
 
-// Puts {"type": "function", "function": ...} around each function of `list` that comes without, as
-// in OpenAI's older `functions`.
+// Wraps each bare function of `list` (OpenAI's legacy `functions`) in {"type": "function",
+// "function": ...}.
 void WrapFunctions(OrderedJson& list);
 
-// The text of a content, and the sizes of its parts in bytes where it is a list. refusals: the
-// message is an assistant's, so parts may be refusals. The fault has neither place nor member;
-// `name` is what its message calls the content.
+// Returns the text of a content, and the byte sizes of its parts if it is a list. refusals: allow
+// refusal parts (assistant messages). The fault's `at` and `member` are not set; its message calls
+// the content `name`.
 [[nodiscard]] std::optional<MessageFault> ReadContentText(const OrderedJson& content, bool refusals,
                                                           const std::string& name,
                                                           std::string& text,

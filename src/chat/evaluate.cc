@@ -1,4 +1,4 @@
-// The expressions of Interpreter.
+// Interpreter: expressions.
 #include <algorithm>
 #include <cmath>
 
@@ -12,7 +12,7 @@
 namespace weft::chat::jinja {
 namespace {
 
-// Python's slice of a sequence of `size`: the indices, in order.
+// Python's slice of a sequence of `size` elements: the indices, in order.
 struct SliceWalk {
     int64_t start, stop, step;
 
@@ -32,7 +32,8 @@ SliceWalk WalkOf(Meter& meter, const Value& start, const Value& stop, const Valu
     }
     SliceWalk walk{0, size, step.Is(Kind::kNone) ? 1 : step.integer()};
     if (walk.step == 0) meter.Fail(ErrorCode::kCorrupt, "a slice with step 0");
-    walk.step = std::clamp<int64_t>(walk.step, -size - 1, size + 1);  // as far as one can go
+    // limits it to the sequence's length
+    walk.step = std::clamp<int64_t>(walk.step, -size - 1, size + 1);
     const int64_t least = walk.step > 0 ? 0 : -1;
     const int64_t most = walk.step > 0 ? size : size - 1;
     if (walk.step < 0) walk = {size - 1, -1, walk.step};
@@ -137,8 +138,8 @@ CallValues Interpreter::EvaluateAll(const Arguments& arguments) {
     return values;
 }
 
-// `space.list.append(x)` and `.pop(i)`: the namespace gets another list. Nothing: it is no such
-// call; only a name has been evaluated then.
+// Handles `space.list.append(x)` and `.pop(i)` by giving the namespace a new list. nullopt: another
+// kind of call; then only a name was evaluated.
 std::optional<Value> Interpreter::ChangeList(const CallExpr& expr) {
     const auto* method = std::get_if<AttributeExpr>(&expr.callee->node);
     if (method == nullptr || (method->name != "append" && method->name != "pop")) return {};
@@ -151,7 +152,7 @@ std::optional<Value> Interpreter::ChangeList(const CallExpr& expr) {
     const bool append = method->name == "append";
     const Bound bound(meter_, append ? "append()" : "pop()", values, {append ? "object" : "index"});
     const auto size = static_cast<int64_t>(list.items().size());
-    int64_t taken = size;  // of an append: none
+    int64_t taken = size;  // position to remove; append removes none
     if (!append) {
         const Value index = bound.Has(0) ? bound.At(0) : Value(int64_t{-1});
         if (!index.IsInteger()) meter_.Fail(ErrorCode::kCorrupt, "pop() of {}", index.type_name());
@@ -332,7 +333,8 @@ Value Interpreter::Item(const Value& of, const Value& key) {
     if (!name.empty()) return MakeMethod(of, name);
     if (of.Is(Kind::kDict)) return Value(Undefined{});
     Value value = Attribute(of, key.text().view());
-    return value.Is(Kind::kUndefined) ? Value(Undefined{}) : value;  // the key doesn't live on
+    // drops the name, since the key may be temporary
+    return value.Is(Kind::kUndefined) ? Value(Undefined{}) : value;
 }
 
 }  // namespace weft::chat::jinja

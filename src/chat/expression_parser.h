@@ -1,7 +1,7 @@
-// The expressions of a template, by recursive descent; the parser of statements builds on it.
+// Recursive-descent parser of template expressions; base of the statement parser.
 //
-// From loose to tight: if-else, or, and, not, comparisons, + -, ~, * / // %, **, unary - +, then
-// what follows an operand: .name, [item], (call), |filter, is test.
+// Precedence from lowest: if-else, or, and, not, comparisons, + -, ~, * / // %, **, unary - +, then
+// postfix: .name, [item], (call), |filter, is test.
 #pragma once
 
 #include <optional>
@@ -18,12 +18,12 @@ class ExpressionParser {
   public:
     explicit ExpressionParser(std::vector<Token> tokens) : tokens_(std::move(tokens)) {}
 
-    // `conditional` off: "a if b" ends before the if, as in the head of a for.
+    // `conditional` off: "a if b" ends before the `if`, as in the head of a `for`.
     ExprPtr Expression(bool conditional = true);
-    // One expression, or several with commas between: a tuple.
+    // One expression, or a tuple of several separated by commas.
     ExprPtr Several(bool conditional = true);
-    Arguments CallArguments();  // from "(" to ")"
-    FilterExpr Filter();        // from the filter's name
+    Arguments CallArguments();  // parses from "(" to ")"
+    FilterExpr Filter();        // parses from the filter's name
 
     const Token& current() const { return tokens_[at_]; }
     Token Next();
@@ -60,7 +60,7 @@ class ExpressionParser {
     bool BeginsTestArgument() const;
     bool EndsSeveral(bool conditional) const;
 
-    // A node above children of which the deepest has `depth`.
+    // Makes a node; `depth` is that of its deepest child.
     template <typename Node>
     ExprPtr Make(int line, int depth, Node node) const;
 

@@ -1,4 +1,4 @@
-// The filters of builtins.h.
+// Built-in filters.
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -59,7 +59,7 @@ Value FormatFilter(Interpreter& in, const Value& of, const CallValues& values) {
     return FormatPercent(in.meter(), text.text(), std::move(list).Finish(true));
 }
 
-// A text's bytes, charged as work: a copy that is no value.
+// A temporary copy of a text; charged as work, not as a value.
 std::string Copied(Meter& meter, const Value& text) {
     meter.Read(text.text().size());
     return text.text().bytes();
@@ -135,7 +135,7 @@ Value JsonFilter(Interpreter& in, const Value& of, const CallValues& values) {
 
 // ---- numbers
 
-// Without blanks around and underscores within.
+// Removes surrounding white space and underscores.
 std::string DigitsOf(Meter& meter, const Value& text) {
     meter.Read(text.text().size());
     const TextRange range = Strip(meter, text.text().view(), Ends::kBoth, {});
@@ -193,7 +193,7 @@ Value Round(Interpreter& in, const Value& of, const CallValues& values) {
     if (method == "common") {
         if (of.IsInteger()) return Value(of.integer());
         if (!std::isfinite(number)) return of;
-        // Decimal digits as printed are rounded right, halves to even.
+        // Formatting rounds correctly, halves to even.
         return Value(std::strtod(fmt::format("{:.{}f}", number, precision).c_str(), nullptr));
     }
     const double scale = std::pow(10.0, static_cast<double>(precision));
@@ -223,7 +223,7 @@ Value LengthFilter(Interpreter& in, const Value& of, const CallValues& values) {
     return Value(static_cast<int64_t>(Length(in.meter(), of)));
 }
 
-// a.b.0 of an item, as filters with `attribute` have it.
+// Evaluates a path such as a.b.0 on an item, for filters with `attribute`.
 Value Path(Interpreter& in, Value item, const Value& path) {
     if (path.IsInteger()) return in.Item(item, path);
     if (!path.Is(Kind::kText)) {
@@ -290,7 +290,7 @@ Value Items(Interpreter& in, const Value& of, const CallValues& values) {
     return CallMethod(in, of, "items", {});
 }
 
-// What values are ordered by where upper and lower case count the same.
+// Sort key; lower-cased if case is ignored.
 Value SortKey(Meter& meter, const Value& value, bool case_sensitive) {
     if (case_sensitive || !value.Is(Kind::kText)) return value;
     return ChangeCase(meter, value.text(), Case::kLower);
@@ -322,7 +322,7 @@ Value DictSort(Interpreter& in, const Value& of, const CallValues& values) {
     return Sorted(meter, pairs.items(), made.items(), bound.Truth(2, false));
 }
 
-// Keys of items: by attributes with commas between, or the items themselves.
+// Keys of the items: by comma-separated attributes, or the items themselves.
 Value KeysOf(Interpreter& in, const std::vector<Value>& items, const Value& attribute,
              bool case_sensitive) {
     Meter& meter = in.meter();
@@ -404,7 +404,7 @@ Value Reverse(Interpreter& in, const Value& of, const CallValues& values) {
     return std::move(text).Finish();
 }
 
-// The arguments from the second (or third) on.
+// The arguments from index `from` on.
 CallValues Rest(const CallValues& values, size_t from) {
     CallValues rest;
     rest.positional.assign(values.positional.begin() + static_cast<ptrdiff_t>(from),
@@ -422,7 +422,7 @@ const Text& NameAt(Meter& meter, std::string_view what, const CallValues& values
 
 Value Map(Interpreter& in, const Value& of, const CallValues& values) {
     ListBuilder list(in.meter());
-    if (!of.truth()) return std::move(list).Finish();  // none, too
+    if (!of.truth()) return std::move(list).Finish();  // also none
     const auto items = Iterate(in.meter(), of);
     if (values.positional.empty()) {
         const Bound bound(in.meter(), "map", values, {"attribute", "default"});
@@ -441,7 +441,7 @@ Value Map(Interpreter& in, const Value& of, const CallValues& values) {
     return std::move(list).Finish();
 }
 
-// select, reject, selectattr, rejectattr: a test of items or of their attribute.
+// select, reject, selectattr, rejectattr: tests the items or an attribute of them.
 template <bool kAttribute, bool kKeep>
 Value Select(Interpreter& in, const Value& of, const CallValues& values) {
     Meter& meter = in.meter();
@@ -450,7 +450,7 @@ Value Select(Interpreter& in, const Value& of, const CallValues& values) {
     const bool tests = values.positional.size() > kTest;
     const CallValues rest = Rest(values, tests ? kTest + 1 : kTest);
     ListBuilder list(meter);
-    if (!of.truth()) return std::move(list).Finish();  // none, too
+    if (!of.truth()) return std::move(list).Finish();  // also none
     const auto items = Iterate(meter, of);
     for (const Value& item : items->items) {
         meter.Step();

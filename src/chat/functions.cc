@@ -1,4 +1,4 @@
-// The functions of builtins.h.
+// Built-in functions.
 #include <time.h>
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace weft::chat::jinja {
 namespace {
 
-constexpr int64_t kMostRange = 100'000;  // jinja2's sandbox has the same
+constexpr int64_t kMostRange = 100'000;  // same limit as jinja2's sandbox
 constexpr size_t kMostTimeFormat = 256;
 
 constexpr std::string_view kFunctions[] = {"range", "namespace", "dict", "raise_exception",
@@ -36,7 +36,7 @@ Value Range(Meter& meter, const CallValues& values) {
     return std::move(list).Finish();
 }
 
-// The entries of dict(...) and namespace(...): of a dict or pairs, then the named ones.
+// Entries of dict(...) and namespace(...): from a dict or pairs, then the named arguments.
 template <typename Add>
 void ForEntries(Interpreter& in, const CallValues& values, Add add) {
     Meter& meter = in.meter();
@@ -96,7 +96,7 @@ Value TimeText(Interpreter& in, const CallValues& values) {
     if (localtime_r(&now, &parts) == nullptr) {
         meter.Fail(ErrorCode::kCorrupt, "strftime_now() of a time out of range");
     }
-    // A blank in front: an empty result and one that doesn't fit look the same otherwise.
+    // The leading space distinguishes an empty result from one that does not fit.
     std::array<char, 4096> text{};
     if (strftime(text.data(), text.size(), (" " + format).c_str(), &parts) == 0) {
         meter.Fail(ErrorCode::kCorrupt, "strftime_now() makes more than {} bytes", text.size());

@@ -1,5 +1,5 @@
-// gpt-oss and Muse Glimmer: messages with a head that says what they are. gpt-oss's name a channel
-// and calls hold JSON; Muse Glimmer's name who reads them, and calls hold tags.
+// gpt-oss and Muse Glimmer: messages with heads. In gpt-oss the head names a channel and calls
+// contain JSON; in Muse Glimmer the head names the recipient and calls contain tags.
 #include <utility>
 
 #include "chat/answer_calls.h"
@@ -32,7 +32,7 @@ class HarmonyGrammar : public AnswerParser::Grammar {
 
     void Finish(AnswerDelta& delta) override {
         if (in_head_) {
-            // Words without any head are the answer; a head without a body says nothing.
+            // Text without any head is content; a head without a body is dropped.
             if (held_.find("<|") == std::string::npos) delta.content += held_;
         } else {
             Out(held_, delta);
@@ -65,7 +65,7 @@ class HarmonyGrammar : public AnswerParser::Grammar {
         return true;
     }
 
-    // The first marker that is none of the text of a call's argument.
+    // The first marker outside a call's string argument.
     FoundMarker FindEnd() const {
         FoundMarker found = FindMarker(held_, ends_);
         if (kind_ != Kind::kCall || tags_) return found;
@@ -127,7 +127,7 @@ class HarmonyGrammar : public AnswerParser::Grammar {
         begins_ = false;
     }
 
-    // A call whose end is missing is a call where its tags are whole.
+    // A call without its end marker is valid if its tags are complete.
     void EndTags(AnswerDelta& delta) {
         const std::string body = std::exchange(body_, {});
         const auto calls = ReadAtemCalls(body, options_.types());
@@ -161,9 +161,9 @@ class HarmonyGrammar : public AnswerParser::Grammar {
     const bool tags_, parts_;
     const GrammarOptions options_;
     const std::vector<std::string_view> ends_;
-    bool begins_ = false;  // nothing is said of the call yet
+    bool begins_ = false;  // the next part of the call is its first
     std::string held_, head_, name_, body_;
-    ValueScan scan_;  // of a call's arguments
+    ValueScan scan_;  // scans the arguments of a call
     bool in_head_ = true;
     Kind kind_ = Kind::kFinal;
 };

@@ -26,7 +26,7 @@ void Scope::Set(std::string_view name, Value value) {
     values_.emplace_back(name, std::move(value));
 }
 
-// A scope inside `parent`, and back to the one before.
+// Enters a scope inside `parent` and restores the previous one.
 class Interpreter::ScopeGuard {
   public:
     ScopeGuard(Interpreter& interpreter, std::shared_ptr<Scope> parent)

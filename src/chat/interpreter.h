@@ -1,8 +1,8 @@
-// Runs a syntax tree: statements write text, expressions give values. One Interpreter, one
+// Executes a syntax tree: statements write text, expressions return values. One Interpreter per
 // rendering; the tree and the Meter outlive it. Throws Failure.
 //
-// Scopes are jinja2's: a name set inside a for, a macro or a block ends with it; `if` has no
-// scope. Only a namespace carries a value out of a loop. A macro sees the scope it was defined in.
+// Scoping follows jinja2: a name set inside a `for`, macro or block is local to it; `if` has no
+// scope. Only a namespace carries a value out of a loop. A macro sees the scope of its definition.
 #pragma once
 
 #include <cstdint>
@@ -21,9 +21,9 @@ class Scope {
   public:
     explicit Scope(std::shared_ptr<Scope> parent) : parent_(std::move(parent)) {}
 
-    // The value of a name here or in a scope around; null where there is none.
+    // The value of a name in this scope or an enclosing one; null if undefined.
     const Value* Find(Meter& meter, std::string_view name) const;
-    // `name` lives in the syntax tree.
+    // `name` must be a view into the syntax tree.
     void Set(std::string_view name, Value value);
 
   private:
@@ -31,7 +31,7 @@ class Scope {
     std::shared_ptr<Scope> parent_;
 };
 
-// The arguments of a call, evaluated.
+// Evaluated arguments of a call.
 struct CallValues {
     std::vector<Value> positional;
     std::vector<std::pair<std::string_view, Value>> named;
@@ -39,25 +39,25 @@ struct CallValues {
 
 class Interpreter {
   public:
-    // context: the variables given to the template, a dict. now_s: what strftime_now() shows, in
-    // seconds since 1970.
+    // context: dict of the template's variables. now_s: time for strftime_now(), in seconds since
+    // 1970.
     Interpreter(Meter& meter, Value context, int64_t now_s);
 
-    // The text of the whole template.
+    // Renders the whole template.
     Text Run(const Body& body);
 
     Meter& meter() { return meter_; }
     int64_t now_s() const { return now_s_; }
 
-    // a.name and a[key].
+    // Evaluates a.name, a[key] and calls.
     Value Attribute(const Value& of, std::string_view name);
     Value Item(const Value& of, const Value& key);
     Value Call(const Value& callee, const CallValues& values);
-    // namespace(): owned by the rendering.
+    // Makes a namespace(), owned by the rendering.
     Value NewSpace();
     void SetInSpace(Space& space, std::string_view name, Value value);
 
-    // Fails where the value is undefined.
+    // Returns the value; fails if it is undefined.
     const Value& Defined(const Value& value);
 
   private:
@@ -79,7 +79,7 @@ class Interpreter {
     Flow Do(const Break& statement, TextBuilder& out);
     Flow Do(const Continue& statement, TextBuilder& out);
     std::shared_ptr<const ListData> LoopItems(const For& loop);
-    // A body's text, in a scope of its own, through filters.
+    // Renders a body in its own scope and applies the filters.
     Value Captured(const Body& body, const std::vector<FilterExpr>& filters);
     void Assign(const Target& target, Value value);
     Value MacroOf(const MacroBody& body);

@@ -8,7 +8,7 @@
 namespace weft::chat::jinja {
 namespace {
 
-// One kind of line end, and not one at the very end.
+// Converts line ends to "\n" and drops one at the very end.
 std::string Normalized(std::string_view source) {
     std::string text;
     text.reserve(source.size());
@@ -82,14 +82,14 @@ class Lexer {
         return at;
     }
 
-    // The text [at_, end) before a tag that has `sign` after its opening.
+    // Adds the text [at_, end) before a tag with `sign` after its opening.
     void AddData(size_t end, char sign, bool variable) {
         std::string_view data(text_.data() + at_, end - at_);
         if (sign == '-') {
             Meter meter({});
             data = data.substr(0, Strip(meter, data, Ends::kRight, {}).end);
         } else if (sign != '+' && !variable) {
-            const size_t line = data.rfind('\n') + 1;  // 0 where there is none
+            const size_t line = data.rfind('\n') + 1;  // 0 if there is no line end
             const bool blank = SkipSpaces(at_ + line) >= end;
             if ((line > 0 || line_starting_) && blank) data = data.substr(0, line);
         }
@@ -118,8 +118,8 @@ class Lexer {
         Inside(kind == '%');
     }
 
-    // Moves over the end of a tag: "%}" and its like, with what its sign and trim_blocks take.
-    // False: it isn't here.
+    // Skips the end of a tag ("%}" or similar), with the white space that its sign and trim_blocks
+    // remove. False: at_ is not at the end of a tag.
     bool SkipEnd(std::string_view end, bool trims) {
         const size_t sign = Char(at_) == '-' || (Char(at_) == '+' && trims) ? 1 : 0;
         if (text_.compare(at_ + sign, end.size(), end) != 0) return false;
@@ -143,7 +143,7 @@ class Lexer {
         }
     }
 
-    // {% raw %} ... {% endraw %}, from after the opening of its first tag.
+    // Reads {% raw %} ... {% endraw %}, starting after the opening of the first tag.
     bool Raw() {
         size_t at = SkipSpaces(at_);
         if (text_.compare(at, 3, "raw") != 0) return false;
@@ -167,7 +167,7 @@ class Lexer {
     }
 
     void Inside(bool block) {
-        std::string open;  // brackets
+        std::string open;  // open brackets
         for (;;) {
             MoveTo(SkipSpaces(at_));
             if (at_ >= text_.size()) Fail("the template ends inside a tag");
@@ -178,7 +178,7 @@ class Lexer {
             } else if (IsNameByte(c)) {
                 size_t end = at_;
                 while (IsNameByte(Char(end))) ++end;
-                // (Each look-up compares them.)
+                // Names are limited because each look-up compares them.
                 if (end - at_ > kMostNameBytes) Fail("a name of more than 1000 bytes");
                 Add(TokenKind::kName, text_.substr(at_, end - at_));
                 MoveTo(end);
@@ -250,7 +250,7 @@ class Lexer {
         MoveTo(at + 1);
     }
 
-    // What follows a backslash; returns the place of its last byte.
+    // Decodes the escape after a backslash; returns the offset of its last byte.
     size_t Escape(size_t at, std::string& value) {
         constexpr std::string_view kShort = "abfnrtv\\'\"";
         constexpr std::string_view kMeaning = "\a\b\f\n\r\t\v\\'\"";

@@ -1,6 +1,6 @@
-// A template's text as tokens, as jinja2 cuts it with trim_blocks and lstrip_blocks on (which is
-// how chat templates are rendered): the line end after a block tag goes, blanks before a block tag
-// at the begin of a line go, and "-" inside a tag takes all white space on its side.
+// Tokenizes a template as jinja2 does with trim_blocks and lstrip_blocks, the settings for chat
+// templates: the line end after a block tag is dropped, white space before a block tag at the start
+// of a line is dropped, and "-" in a tag strips all white space on its side.
 #pragma once
 
 #include <string>
@@ -10,13 +10,13 @@
 namespace weft::chat::jinja {
 
 enum class TokenKind {
-    kData,           // text outside of tags
+    kData,           // text outside tags
     kBlockBegin,     // {%
     kBlockEnd,       // %}
     kVariableBegin,  // {{
     kVariableEnd,    // }}
     kName,
-    kString,  // with its escapes resolved
+    kString,  // escapes are decoded
     kInteger,
     kFloat,
     kOperator,
@@ -29,7 +29,7 @@ struct Token {
     int line;
 };
 
-// The tokens, kEnd last. Throws Failure (kCorrupt) for text that is none.
+// Returns the tokens; kEnd is last. Throws Failure (kCorrupt) for invalid text.
 std::vector<Token> Lex(std::string_view source);
 
 }  // namespace weft::chat::jinja

@@ -21,10 +21,10 @@ void AppendUtf8(uint32_t point, std::string& out) {
     for (int i = more - 1; i >= 0; --i) out += static_cast<char>(0x80 | ((point >> (6 * i)) & 63));
 }
 
-// Reads values from the front of a text. Once something doesn't fit, all that follows fails.
+// Consumes values from the front of a text. After an error all further reads fail.
 class LiteralReader {
   public:
-    // gemma: texts stand between <|"|>, too, and keys are bare.
+    // gemma: strings may be between <|"|>, and keys are bare.
     LiteralReader(std::string_view text, bool gemma) : text_(text), gemma_(gemma) {}
 
     bool Is(std::string_view wanted) {
@@ -37,7 +37,7 @@ class LiteralReader {
         SkipSpace();
         return at_ == text_.size();
     }
-    // Letters, digits and what else `more` has.
+    // Reads letters, digits and the characters in `more`.
     std::string_view Word(std::string_view more) {
         SkipSpace();
         const size_t begin = at_;
@@ -47,7 +47,7 @@ class LiteralReader {
         }
         return text_.substr(begin, at_ - begin);
     }
-    // Discarded: there is none.
+    // Discarded: no valid value.
     OrderedJson Value() {
         if (++values_ > kMostLiterals || depth_ > kMostLiteralDepth) return None();
         if (gemma_ && Is(kGemmaQuote)) return GemmaText();
@@ -58,7 +58,7 @@ class LiteralReader {
         if (text_[at_] == '"' || text_[at_] == '\'') return Text();
         return Scalar();
     }
-    // The members up to "}", which is taken.
+    // Reads the members through "}".
     OrderedJson Object() {
         ++depth_;
         OrderedJson object = OrderedJson::object();
@@ -74,7 +74,7 @@ class LiteralReader {
         return object;
     }
 
-    static constexpr size_t kMostMembers = 1000;  // each is looked for among all
+    static constexpr size_t kMostMembers = 1000;  // each member is compared with all others
 
   private:
     static OrderedJson None() { return OrderedJson(OrderedJson::value_t::discarded); }
@@ -140,7 +140,7 @@ class LiteralReader {
         }
         const size_t digits = c == 'x' ? 2 : c == 'u' ? 4 : c == 'U' ? 8 : 0;
         if (digits > 0) return Point(digits, out);
-        if (c == '\n') return true;  // a line that goes on
+        if (c == '\n') return true;  // a line continuation
         if (std::string_view("\\'\"/").find(c) == std::string_view::npos) out += '\\';
         out += c;
         return true;
@@ -168,7 +168,7 @@ class LiteralReader {
         }
         return true;
     }
-    // A number or a word; Gemma's texts may have lost their quotes.
+    // A number or a word; Gemma's strings may lack their quotes.
     OrderedJson Scalar() {
         const size_t end =
             std::min(text_.find_first_of(gemma_ ? ",}]" : ",}]) \t\r\n:", at_), text_.size());
@@ -190,7 +190,7 @@ class LiteralReader {
 
 constexpr std::string_view kNameMarks = "_.-";
 
-// "f(a=1)" from the front of what is read.
+// Reads "f(a=1)".
 bool ReadPythonCall(LiteralReader& reader, ToolCall& call) {
     call = {std::string(reader.Word(kNameMarks)), OrderedJson::object()};
     const auto first = static_cast<unsigned char>(call.name.empty() ? '0' : call.name[0]);

@@ -1,8 +1,8 @@
-// Calls that models write in other notations than JSON: as Python calls its functions (OLMo 3,
-// Llama's "pythonic" form), and as Gemma 4 has it. What they call becomes JSON.
+// Parsers for calls that models write in notations other than JSON: Python function calls (OLMo 3,
+// Llama's "pythonic" format) and Gemma 4's format. Values become JSON.
 //
-// Bounds: values nest at most 100 deep, a text holds at most 262144 of them. A text that is not
-// wholly of the form gives nothing.
+// Limits: nesting of 100, 262144 values per text. Text that is not entirely of the format gives
+// nullopt.
 #pragma once
 
 #include <string_view>
@@ -11,16 +11,16 @@
 
 namespace weft::chat {
 
-// "f(a=1, b='x')", one or several with line ends, "," or ";" between, also as a list in brackets.
-// Values: numbers, texts, lists, dicts, True, False, None (true, false, null). Arguments have
-// names.
+// One or more calls "f(a=1, b='x')" separated by line ends, "," or ";", optionally in a list.
+// Values: numbers, strings, lists, dicts, True, False, None (or true, false, null). Arguments must
+// be named.
 Calls ReadPythonCalls(std::string_view text);
 
-// A value such as {'a': [1, True]}; discarded where it is none.
+// Parses a value such as {'a': [1, True]}; returns a discarded value on error.
 OrderedJson ReadPythonValue(std::string_view text);
 
-// "call:f{a:1,b:<|"|>x<|"|>}": keys are bare or quoted, values numbers, texts between <|"|> (or
-// in quotes, as JSON has them), true, false, null, lists and objects.
+// "call:f{a:1,b:<|"|>x<|"|>}": keys are bare or quoted; values are numbers, strings between <|"|>
+// or JSON quotes, true, false, null, lists and objects.
 Calls ReadGemmaCall(std::string_view text);
 
 }  // namespace weft::chat

@@ -1,6 +1,6 @@
-// Llama 3: a call is JSON and nothing marks it (<|python_tag|> may), so that it is looked for where
-// models write one: as the answer's begin, on a line of its own, or behind another call. Llama 4
-// may put words between <|python_start|> and <|python_end|> before its calls.
+// Llama 3: a call is JSON without markers (<|python_tag|> may precede it). Calls are therefore
+// recognized where models write them: at the answer's start, on a line of its own, or after another
+// call. Llama 4 may put text between <|python_start|> and <|python_end|> before its calls.
 #include <algorithm>
 #include <utility>
 
@@ -21,7 +21,7 @@ constexpr std::string_view kLlamaBlanks = " \t\r\n";
 
 enum class Likely { kYes, kNo, kUnknown };
 
-// Whether an object that begins so may be a call, by its first key.
+// Judges by its first key whether an object may be a call.
 Likely IsCallBegin(std::string_view text) {
     constexpr std::string_view kKeys[] = {"\"name\"",       "\"type\"",      "\"function\"",
                                           "\"parameters\"", "\"arguments\"", "\"id\""};
@@ -61,14 +61,14 @@ class LlamaGrammar : public AnswerParser::Grammar {
     }
 
   private:
-    // What held_ begins with.
+    // State: what held_ begins with.
     enum class Place {
-        kText,      // words
-        kObject,    // "{", which may be a call
-        kList,      // "[", which may be a list of calls as Python writes them
+        kText,      // plain text
+        kObject,    // "{", possibly a call
+        kList,      // "[", possibly a list of Python calls
         kFunction,  // "<function="
-        kTagged,    // what is behind <|python_tag|>
-        kBehind,    // what is behind a call
+        kTagged,    // text after <|python_tag|>
+        kBehind,    // text after a call
     };
 
     bool Step(AnswerDelta& delta) {
@@ -83,7 +83,7 @@ class LlamaGrammar : public AnswerParser::Grammar {
         return false;
     }
 
-    // The first "{" or "[" that begins a line.
+    // The first "{" or "[" at the start of a line.
     size_t FindLine() const {
         if (!options_.wants_calls()) return held_.npos;
         bool begins = line_begins_;
@@ -123,7 +123,7 @@ class LlamaGrammar : public AnswerParser::Grammar {
         return true;
     }
 
-    // shown: what stood before it, for the case that it is no call.
+    // shown: text before it, to restore if it is not a call.
     void Begin(Place place, std::string_view shown) {
         place_ = place;
         shown_ = shown;
@@ -132,7 +132,7 @@ class LlamaGrammar : public AnswerParser::Grammar {
         scanned_ = 0;
     }
 
-    // The first `size` bytes are words.
+    // Emits the first `size` bytes as content.
     void Show(size_t size, AnswerDelta& delta) {
         const std::string_view text = std::string_view(held_).substr(0, size);
         const size_t line = text.rfind('\n');
@@ -144,7 +144,7 @@ class LlamaGrammar : public AnswerParser::Grammar {
         held_.erase(0, size);
     }
 
-    // So are these, with what stood before them.
+    // Emits `shown_` and the first `size` bytes as content.
     bool ShowHeld(size_t size, AnswerDelta& delta) {
         content_.Add(std::exchange(shown_, {}), delta.content);
         place_ = Place::kText;
@@ -162,14 +162,14 @@ class LlamaGrammar : public AnswerParser::Grammar {
         return true;
     }
 
-    // Where the value at the begin is closed; 0: not yet.
+    // End of the value at the start of held_; 0: incomplete.
     size_t ValueEnd() {
         scan_.Feed(std::string_view(held_).substr(scanned_));
         scanned_ = held_.size();
         return scan_.done() ? scan_.end() : 0;
     }
 
-    // A function that nothing but its name makes one has to be among those offered.
+    // A call recognized only by its function's name must name an offered function.
     bool IsKnown(const std::string& name) const {
         return options_.tools != nullptr && options_.tools->Has(name);
     }
@@ -193,7 +193,7 @@ class LlamaGrammar : public AnswerParser::Grammar {
         const size_t name = text.find_first_not_of(kLlamaBlanks, 1);
         const size_t open = text.find_first_of("(,\"'{[]", 1);
         if (open == text.npos || name == text.npos) {
-            const bool longer = text.size() < 300 && !over_;  // than any name
+            const bool longer = text.size() < 300 && !over_;  // longer than any name
             return longer ? false : ShowHeld(1, delta);
         }
         const bool known = text[open] == '(' && name < open &&
@@ -218,7 +218,7 @@ class LlamaGrammar : public AnswerParser::Grammar {
         return calls ? Called(std::move(*calls), size, delta) : ShowHeld(size, delta);
     }
 
-    // Another call, or words again.
+    // After a call: another call, or content.
     bool StepBehind(AnswerDelta& delta) {
         const size_t at = held_.find_first_not_of(" \t\r\n;,");
         if (at == held_.npos && !over_) return false;
@@ -244,9 +244,9 @@ class LlamaGrammar : public AnswerParser::Grammar {
     size_t scanned_ = 0;
     Place place_ = Place::kText;
     bool line_begins_ = true;
-    bool first_ = true;  // nothing but blanks was said
-    bool sure_ = false;  // behind a call there is likely one
-    bool over_ = false;  // no more text comes
+    bool first_ = true;  // only white space so far
+    bool sure_ = false;  // after a call, another one is likely
+    bool over_ = false;  // the answer has ended
     Stretch content_;
 };
 

@@ -30,7 +30,7 @@ void Meter::OverSteps() const {
     Fail(ErrorCode::kCorrupt, "rendering takes more than {} steps", limits_.steps);
 }
 
-// What was taken is counted, and its owner gives it back.
+// Take counted the bytes; their owner releases them.
 void Meter::OverBytes(size_t bytes) {
     Fail(ErrorCode::kCorrupt,
          "rendering needs more memory than it may have: {} bytes more, with {} in use (at most {}) "
@@ -42,7 +42,7 @@ void Meter::OverOutput() const {
     Fail(ErrorCode::kCorrupt, "the text is longer than {} bytes", limits_.output_bytes);
 }
 
-// The level that could not be entered is not left by a destructor.
+// The failed level has no destructor that leaves it.
 void Meter::OverDepth() {
     --depth_;
     Fail(ErrorCode::kCorrupt, "nested more than {} levels deep (a macro that calls itself?)",

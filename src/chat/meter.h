@@ -1,11 +1,11 @@
-// What a rendering may use, and how it fails.
+// Resource limits of a rendering, and its failures.
 //
 // A template is hostile input: it may loop, double a string, or nest without end. A Meter counts
-// steps, processor time, bytes alive, bytes ever made and depth, and throws Failure at the first
-// that is over. With the limits below a rendering takes at most 2 s of one core and 128 MiB: copies
-// that filters make for a while are not metered, and are no larger than what is.
-// Failure never leaves chat: ChatTemplate catches it and returns its Error.
-// Thread: one rendering, one Meter.
+// steps, CPU time, live bytes, total allocated bytes and depth, and throws Failure when a limit is
+// exceeded. With the default limits a rendering takes at most 2 s of one core and 128 MiB:
+// temporary copies in filters are not metered, but are no larger than the metered values.
+// Failure does not leave chat/: ChatTemplate catches it and returns its Error.
+// Thread: one Meter per rendering.
 #pragma once
 
 #include <algorithm>
@@ -19,20 +19,20 @@ namespace weft::chat {
 
 struct RenderLimits {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    static constexpr int64_t kSlowness = 10;  // of a build with sanitizers
+    static constexpr int64_t kSlowness = 10;  // for builds with sanitizers
 #else
     static constexpr int64_t kSlowness = 1;
 #endif
-    int64_t steps = 20'000'000;             // expressions and statements, work on long values
-    int64_t cpu_ms = 1500 * kSlowness;      // of the rendering thread
-    int depth = 1000;                       // of evaluation, macros that call macros included
-    size_t live_bytes = size_t{48} << 20;   // of all values at one time
-    size_t made_bytes = size_t{1} << 33;    // of all values ever made
+    int64_t steps = 20'000'000;            // expressions, statements, and work on long values
+    int64_t cpu_ms = 1500 * kSlowness;     // CPU time of the rendering thread
+    int depth = 1000;                      // nesting of evaluation, including macro calls
+    size_t live_bytes = size_t{48} << 20;  // all live values
+    size_t made_bytes = size_t{1} << 33;   // all values ever allocated
     size_t output_bytes = size_t{32} << 20;
 };
 
-// Of a made-up conversation of a few words, of which a model's template renders some 50 while the
-// model loads: a hundred times what templates need.
+// Limits for probe conversations of a few words. A template renders about 50 of them while the
+// model loads. The limits are a hundred times what templates need.
 inline constexpr RenderLimits kProbeLimits{.steps = 500'000,
                                            .cpu_ms = 60 * RenderLimits::kSlowness};
 
@@ -48,7 +48,7 @@ class Meter {
     Meter(const Meter&) = delete;
     Meter& operator=(const Meter&) = delete;
 
-    // The template's line that is being evaluated, for messages.
+    // line of the template under evaluation, for messages
     int line = 0;
 
     void Step(size_t steps = 1) {
@@ -56,7 +56,7 @@ class Meter {
         if (steps_ > limits_.steps) OverSteps();
         Spend(steps);
     }
-    // Work that grows with the size of what is read, such as a search.
+    // Counts work proportional to the bytes read, such as a search.
     void Read(size_t bytes) { Step(bytes / 64 + 1); }
     void Take(size_t bytes) {
         live_ += bytes;
@@ -73,7 +73,7 @@ class Meter {
     }
     void Leave() { --depth_; }
 
-    // "chat template, line 3: " and the message.
+    // Throws with "chat template, line 3: " before the message.
     template <typename... Args>
     [[noreturn]] void Fail(ErrorCode code, fmt::format_string<Args...> format,
                            Args&&... args) const {
@@ -81,7 +81,7 @@ class Meter {
     }
 
   private:
-    // Looks at the clock after so much work: about a millisecond, however slow a step is.
+    // Steps between clock reads: about a millisecond, even if steps are slow.
     static constexpr size_t kLookSteps = 1000;
     void Spend(size_t steps) {
         if (steps < until_look_) {
@@ -98,14 +98,14 @@ class Meter {
     [[noreturn]] void OverDepth();
 
     RenderLimits limits_;
-    int64_t began_ns_ = 0;  // by the thread's own clock
+    int64_t began_ns_ = 0;  // start, on the thread's CPU clock
     size_t until_look_ = kLookSteps;
     int64_t steps_ = 0;
     size_t live_ = 0, made_ = 0;
     int depth_ = 0;
 };
 
-// One level of evaluation, while it lives.
+// Counts one level of evaluation during its lifetime.
 class Level {
   public:
     explicit Level(Meter& meter) : meter_(meter) { meter_.Enter(); }
@@ -117,7 +117,7 @@ class Level {
     Meter& meter_;
 };
 
-// Bytes that are given back when their owner goes. Constants of a template have no meter.
+// Charges bytes to a Meter and releases them on destruction. A template's constants have no meter.
 class Charge {
   public:
     Charge() = default;
@@ -133,14 +133,14 @@ class Charge {
         bytes_ += bytes;
         meter_->Take(bytes);
     }
-    // Some of what was added.
+    // Releases part of the charge.
     void Drop(size_t bytes) {
         if (meter_ == nullptr) return;
         bytes_ -= bytes;
         meter_->Give(bytes);
     }
-    // Makes room for `more` elements in what was charged for its capacity: as vectors do it, but
-    // with the old and the new memory charged while both are there.
+    // Reserves room for `more` elements in a container whose capacity is charged here. Grows like a
+    // vector and charges old and new memory while both exist.
     template <typename Container>
     void Grow(Container& container, size_t more) {
         const size_t had = container.capacity(), needed = container.size() + more;

@@ -1,4 +1,4 @@
-// The methods of builtins.h: those of Python's str, list, dict, and of a loop.
+// Built-in methods of Python's str, list and dict, and of `loop`.
 #include <algorithm>
 #include <optional>
 
@@ -59,7 +59,7 @@ Value ReplaceMethod(Meter& meter, const Text& self, const CallValues& values) {
     return Replace(meter, self, bound.NeedText(0).view(), bound.NeedText(1), bound.Int(2, -1));
 }
 
-// The bytes between two of Python's positions.
+// The bytes between two Python positions.
 TextRange Between(Meter& meter, const Text& self, const Bound& bound) {
     meter.Read(self.size());
     const auto points = static_cast<int64_t>(CountPoints(self.view()));
@@ -161,7 +161,7 @@ Value AllMethod(Meter& meter, const Text& self, const CallValues& values) {
     return Value(!self.empty());
 }
 
-// isupper(): at least one letter, and none of the other case.
+// isupper(), islower(): at least one letter of the case, and none of the other.
 template <bool kUpper>
 Value IsCaseMethod(Meter& meter, const Text& self, const CallValues& values) {
     const Bound bound(meter, "a test of case", values, {});
@@ -214,7 +214,7 @@ constexpr struct {
 constexpr std::string_view kDictMethods[] = {"get", "items", "keys", "values", "copy"};
 constexpr std::string_view kListMethods[] = {"index", "count", "copy"};
 constexpr std::string_view kLoopMethods[] = {"cycle"};
-// Would change a dict or a list: jinja2's immutable sandbox has them, and refuses the call.
+// Methods that modify a dict or list; jinja2's immutable sandbox refuses to call them.
 constexpr std::string_view kDictChanges[] = {"pop", "popitem", "update", "setdefault", "clear"};
 constexpr std::string_view kListChanges[] = {"append", "extend", "insert",  "pop",
                                              "remove", "sort",   "reverse", "clear"};

@@ -8,7 +8,7 @@
 namespace weft::chat::jinja {
 namespace {
 
-constexpr int kMostBlocks = 60;        // in one another
+constexpr int kMostBlocks = 60;        // nesting
 constexpr int kMostTargetNesting = 8;  // (a, (b, c))
 
 class Parser {
@@ -22,7 +22,8 @@ class Parser {
     }
 
   private:
-    // Up to the end of the template, or to a tag with one of these names; its name is not read.
+    // Parses to the end of the template or to a tag named in `ends`; the tag's name is not
+    // consumed.
     Body Statements(std::initializer_list<std::string_view> ends) {
         if (++nesting_ > kMostBlocks) in_.Fail("blocks are nested too deeply");
         Body body;
@@ -56,7 +57,7 @@ class Parser {
     }
     void EndTag() { End(TokenKind::kBlockEnd); }
 
-    // From after {% on; the statement goes into `body`.
+    // Parses a tag after {% and adds its statement to `body`.
     void Tag(int line, Body& body) {
         const std::string name = in_.NeedName();
         if (name == "if") return body.push_back({line, IfTag()});
@@ -66,7 +67,7 @@ class Parser {
         if (name == "call") return body.push_back({line, CallTag()});
         if (name == "filter") return body.push_back({line, FilterTag()});
         if (name == "with") return body.push_back({line, WithTag()});
-        if (name == "generation") {  // marks the assistant's words for training
+        if (name == "generation") {  // marks the assistant's text for training
             EndTag();
             return body.push_back({line, With{{}, Block("endgeneration")}});
         }
@@ -84,7 +85,7 @@ class Parser {
         in_.Fail(fmt::format("there is no tag '{}' here", name.substr(0, 40)));
     }
 
-    // The body up to the tag `end`, which is read.
+    // Parses a body through the tag `end`.
     Body Block(std::string_view end) {
         Body body = Statements({end});
         in_.Next();
@@ -124,7 +125,7 @@ class Parser {
         return made;
     }
 
-    // One target, or several with commas between.
+    // One target, or several separated by commas.
     Target Targets(int nesting) {
         if (nesting > kMostTargetNesting) in_.Fail("targets are nested too deeply");
         Target first = OneTarget(nesting);
@@ -162,7 +163,7 @@ class Parser {
         body.push_back({line, SetBlock{std::move(target), std::move(filters), Outside("endset")}});
     }
 
-    // A body of its own: break and continue don't reach out of it.
+    // A body of its own, which break and continue cannot leave.
     Body Outside(std::string_view end) {
         const int loops = std::exchange(loops_, 0);
         Body body = Block(end);

@@ -1,4 +1,4 @@
-// Tokens to a syntax tree, by the grammar of jinja2's documentation ("Template Designer").
+// Parses a template to a syntax tree, following jinja2's documentation ("Template Designer").
 #pragma once
 
 #include <string_view>
@@ -7,8 +7,8 @@
 
 namespace weft::chat::jinja {
 
-// Throws Failure: kCorrupt for what is no template, kUnsupported for statements that chat
-// templates have no use for (include, extends, ...); both name the line.
+// Throws Failure with the line: kCorrupt for an invalid template, kUnsupported for statements that
+// chat templates do not need (include, extends, ...).
 Body ParseTemplate(std::string_view source);
 
 }  // namespace weft::chat::jinja

@@ -9,7 +9,7 @@
 namespace weft::chat::jinja {
 namespace {
 
-constexpr size_t kBytesAStep = 8;  // of a text whose characters are looked at one by one
+constexpr size_t kBytesAStep = 8;  // for a text whose characters are examined one by one
 
 void AppendQuoted(TextBuilder& builder, const Text& text) {
     const std::string_view bytes = text.view();
@@ -121,7 +121,7 @@ class JsonWriter {
         out_.Append("\"");
     }
 
-    // Empty: the point stands for itself.
+    // Empty: the character needs no escape.
     std::string Escape(int32_t point) const {
         switch (point) {
             case '"': return "\\\"";
@@ -131,7 +131,7 @@ class JsonWriter {
             case '\t': return "\\t";
             case '\f': return "\\f";
             case '\b': return "\\b";
-            default: break;  // a code point, not an enum
+            default: break;  // a code point, not an enum value
         }
         if (point >= 0x20 && (point < 0x7F || !style_.ascii)) return {};
         if (point < 0x10000) return fmt::format("\\u{:04x}", point);

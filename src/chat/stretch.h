@@ -1,4 +1,4 @@
-// Text on its way out of an answer: blanks around what is taken out of it go, too.
+// Trims white space around parts that are removed from an answer's text.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace weft::chat {
 
-// Blanks at its begin may go, those at its end wait for what follows.
+// Drops white space at the beginning and holds back white space at the end until more text follows.
 class Stretch {
   public:
     void Add(std::string_view text, std::string& out) {
@@ -26,7 +26,7 @@ class Stretch {
         out += text.substr(0, last + 1);
         blanks_ = text.substr(last + 1);
     }
-    // A marker: blanks on both its sides go.
+    // Marks a removed part: drops white space on both sides.
     void Cut() {
         blanks_.clear();
         at_begin_ = true;

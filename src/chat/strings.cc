@@ -27,7 +27,7 @@ bool HasPoint(std::string_view set, std::string_view point) {
     return false;
 }
 
-// The begin of the code point that ends at `end`.
+// Start of the code point that ends at `end`.
 size_t PreviousPoint(std::string_view text, size_t end) {
     for (size_t begin = end; begin-- > 0 && end - begin <= 4;) {
         if (NextPoint(text, begin) == end) return begin;
@@ -39,7 +39,7 @@ utf8proc_category_t Category(int32_t point) {
     return utf8proc_category(point);
 }
 
-// Whether the point that follows `before` begins a word.
+// Whether the code point after `before` begins a word.
 bool BeginsWord(Case to, int32_t before, bool first) {
     if (first) return true;
     if (to == Case::kTitle) return !IsAlpha(before);
@@ -61,7 +61,7 @@ int32_t Changed(int32_t point, Case to, int32_t before, bool first) {
     return point;
 }
 
-// Stretches between white space; the last of `most` + 1 holds the rest, blanks and all.
+// Parts between white space; after `most` splits, the last part is the untrimmed rest.
 std::vector<TextRange> SpaceCuts(Charge& charge, std::string_view text, int64_t most) {
     std::vector<TextRange> parts;
     for (size_t at = 0; at < text.size();) {
@@ -104,7 +104,7 @@ std::vector<TextRange> SpaceCutsRight(Charge& charge, std::string_view text, int
     return parts;
 }
 
-// Where the separator is, from left to right, without overlaps.
+// Offsets of the separator from left to right, without overlaps.
 std::vector<size_t> Places(Meter& meter, Charge& charge, std::string_view text,
                            std::string_view separator) {
     if (separator.empty()) meter.Fail(ErrorCode::kCorrupt, "split() by an empty string");
@@ -200,7 +200,7 @@ bool IsPrintable(int32_t point) {
         case UTF8PROC_CATEGORY_ZL:
         case UTF8PROC_CATEGORY_ZP:
         case UTF8PROC_CATEGORY_ZS: return false;
-        default: return true;  // the library's own enum
+        default: return true;  // an enum of the library
     }
 }
 
@@ -276,7 +276,8 @@ Value SplitRight(Meter& meter, const Text& text, std::optional<std::string_view>
     meter.Read(text.size());
     Charge charge(&meter);
     if (!separator) return CutRanges(meter, text, SpaceCutsRight(charge, text.view(), most));
-    // Overlaps aside ("aaa" by "aa"), the last places from the left are the first from the right.
+    // Except for overlaps ("aaa" by "aa"), the last matches from the left are the first from the
+    // right.
     std::vector<size_t> places = Places(meter, charge, text.view(), *separator);
     if (most >= 0 && static_cast<uint64_t>(most) < places.size()) {
         places.erase(places.begin(), places.end() - static_cast<ptrdiff_t>(most));
@@ -314,7 +315,7 @@ Value Replace(Meter& meter, const Text& text, std::string_view from, const Text&
         builder.AppendCut(text, begin, place);
         builder.Append(to);
         begin = place + from.size();
-        // Nothing is found before every character, and at the end.
+        // An empty string matches before every character and at the end.
         at = !from.empty() ? begin : place < bytes.size() ? NextPoint(bytes, place) : place + 1;
     }
     builder.AppendCut(text, begin, bytes.size());

@@ -1,5 +1,5 @@
-// Strings as Python knows them: positions count code points (bytes that are no UTF-8 count one
-// each), white space and case are Unicode's. Cutting and joining keep the origin of bytes.
+// Python's string operations: positions count code points (an invalid byte counts as one); white
+// space and case follow Unicode. Substrings and joins keep the source of each byte (text.h).
 #pragma once
 
 #include <cstddef>
@@ -10,26 +10,26 @@
 
 namespace weft::chat::jinja {
 
-// The end of the code point at text[at].
+// Byte offset after the code point at text[at].
 size_t NextPoint(std::string_view text, size_t at);
 size_t CountPoints(std::string_view text);
-// The byte where code point `index` begins; text.size() where there are not so many.
+// Byte offset of code point `index`; text.size() if there are fewer.
 size_t PointOffset(std::string_view text, size_t index);
-// The code point at text[at]; a byte that is no UTF-8 as itself.
+// The code point at text[at]; an invalid byte gives its own value.
 int32_t PointAt(std::string_view text, size_t at);
 
-// Where `needle` is in text, from byte `from` on, or npos. Linear time, charged.
+// Byte offset of `needle` in `text` from `from` on, or npos. Linear time, charged to the meter.
 size_t FindIn(Meter& meter, std::string_view text, std::string_view needle, size_t from);
 
 bool IsSpace(int32_t point);
-// repr() shows it as it is.
+// Whether repr() shows the character unescaped.
 bool IsPrintable(int32_t point);
 bool IsAlpha(int32_t point);
 bool IsUpper(int32_t point);
 bool IsLower(int32_t point);
 
 enum class Ends { kLeft, kRight, kBoth };
-// What is left after `chars` (white space, where there are none) are taken off the ends.
+// The range left after removing `chars` (nullopt: white space) from the ends.
 TextRange Strip(Meter& meter, std::string_view text, Ends ends,
                 std::optional<std::string_view> chars);
 
@@ -37,15 +37,15 @@ enum class Case {
     kUpper,
     kLower,
     kCapital,    // str.capitalize(): the first letter
-    kTitle,      // str.title(): the first letter after anything that is none
-    kTitleWord,  // the filter `title`: the first letter after blanks, hyphens and brackets
+    kTitle,      // str.title(): each letter after a non-letter
+    kTitleWord,  // filter `title`: letters after spaces, hyphens and brackets
 };
 Value ChangeCase(Meter& meter, const Text& text, Case to);
 
-// At most `most` cuts (negative: any number). Without a separator: at white space.
+// At most `most` splits (negative: unlimited). Without a separator: splits at white space.
 Value Split(Meter& meter, const Text& text, std::optional<std::string_view> separator,
             int64_t most);
-// The same from the right.
+// Splits from the right.
 Value SplitRight(Meter& meter, const Text& text, std::optional<std::string_view> separator,
                  int64_t most);
 Value SplitLines(Meter& meter, const Text& text, bool keep_ends);

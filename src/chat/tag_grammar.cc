@@ -12,17 +12,17 @@ namespace {
 
 constexpr std::string_view kTagBlanks = " \t\r\n";
 
-// Calls between tags: a value is open until its own end tag is there.
+// Tracks tags in a call: a value is open until its closing tag arrives.
 class OpenTags {
   public:
     void Clear() { close_ = {}; }
-    // body: up to an end marker. Within one call it only grows.
+    // body: text up to an end marker; it grows during a call.
     bool Inside(std::string_view body) {
         if (close_.empty()) Find(body);
         if (close_.empty()) return false;
         return !TrimBlanks(body).ends_with(close_);
     }
-    // Nothing of the call can be missing, though its end marker is.
+    // Whether the call is complete although its end marker is missing.
     bool Whole(std::string_view body) {
         return !Inside(body) && (close_ == "</function>" || close_.ends_with("invoke>"));
     }
@@ -47,18 +47,18 @@ class OpenTags {
     std::string_view close_;
 };
 
-// The call that is being written: where it ends, and what of it is out.
+// State of the current call: its end and the parts already emitted.
 struct OpenCall {
-    const CallForm* form = nullptr;  // null: none is
-    std::string shown{};             // what stood before its text, for the case that it is no call
+    const CallForm* form = nullptr;  // null: not in a call
+    std::string shown{};             // text before the call, to restore if it is not a call
     ValueScan scan{};
     std::vector<std::string_view> ends{};
     OpenTags tags{};
     CallStream stream{};
-    size_t scanned = 0;    // bytes that the scan has
-    size_t searched = 0;   // no end marker begins before that
-    bool tagged = false;   // no JSON: tags and names
-    bool skipped = false;  // an end marker that seemed to be within a text
+    size_t scanned = 0;    // bytes scanned
+    size_t searched = 0;   // no end marker begins before this offset
+    bool tagged = false;   // tags and names instead of JSON
+    bool skipped = false;  // an end marker was skipped as part of a string
 };
 
 class TagGrammar : public AnswerParser::Grammar {
@@ -83,7 +83,7 @@ class TagGrammar : public AnswerParser::Grammar {
         over_ = true;
         while (Step(delta)) {
         }
-        // A quote too many: the end marker was one all the same.
+        // An unbalanced quote hid the end marker: treat markers literally.
         while (call_.form != nullptr && call_.skipped && !call_.stream.begun()) {
             literal_ = true;
             call_.searched = call_.form->kept;
@@ -94,7 +94,7 @@ class TagGrammar : public AnswerParser::Grammar {
             }
         }
         if (call_.form != nullptr) {
-            // A half of the end marker is none of the call.
+            // A partial end marker is not part of the call.
             const std::vector<std::string_view> ends(!call_.form->end.empty(), call_.form->end);
             const std::string end = held_.substr(held_.size() - BegunAtEnd(held_, ends));
             EndCall(held_.substr(0, held_.size() - end.size()), end, false, delta);
@@ -117,7 +117,7 @@ class TagGrammar : public AnswerParser::Grammar {
         content_.Add(text, delta.content);
     }
 
-    // Takes one marker and the text before it, or one call. False: there is none (yet).
+    // Consumes one marker and the text before it, or one call. False: more text is needed.
     bool Step(AnswerDelta& delta) {
         if (call_.form != nullptr) return StepInCall(delta);
         if (again_ != nullptr && !StepBehindCall()) return false;
@@ -142,7 +142,7 @@ class TagGrammar : public AnswerParser::Grammar {
             if (marker != form.begin) continue;
             held_.insert(0, marker.substr(marker.size() - form.kept));
             BeginCall(form, std::string(marker.substr(0, marker.size() - form.kept)));
-            in_reasoning_ = false;  // a model may forget to end it
+            in_reasoning_ = false;  // a model may forget to end its reasoning
         }
         if (marker == rules_.think_end) in_reasoning_ = false;
         content_.Cut();
@@ -159,7 +159,7 @@ class TagGrammar : public AnswerParser::Grammar {
         call_.ends.insert(call_.ends.end(), rules_.dropped.begin(), rules_.dropped.end());
     }
 
-    // Behind a call whose form repeats: is the next thing one, too? False: it isn't known yet.
+    // After a call whose format repeats: checks whether another call follows. False: undecided.
     bool StepBehindCall() {
         const size_t at = held_.find_first_not_of(" \t\r\n,;");
         if (at == held_.npos && !over_) return false;
@@ -171,7 +171,7 @@ class TagGrammar : public AnswerParser::Grammar {
         return true;
     }
 
-    // Moves the scan on to `end`, a place in held_.
+    // Advances the scan to offset `end` of held_.
     void Scan(size_t end) {
         if (end <= call_.scanned) return;
         const std::string_view held = held_;
@@ -189,7 +189,7 @@ class TagGrammar : public AnswerParser::Grammar {
         call_.scanned = end;
     }
 
-    // An end marker at `at` is one of a value's text.
+    // Whether an end marker at `at` is inside a value.
     bool Inside(size_t at) {
         if (literal_) return false;
         if (call_.tagged) return call_.tags.Inside(std::string_view(held_).substr(0, at));
@@ -214,7 +214,7 @@ class TagGrammar : public AnswerParser::Grammar {
                 return false;
             }
             const std::string_view marker = call_.ends[found.marker];
-            // The begin of another call ends one only where that is whole.
+            // The start of another call ends only a call whose JSON is complete.
             const bool early =
                 !call_.form->end.empty() && marker == call_.form->begin && !call_.scan.done();
             if (!early && !Inside(found.at)) return EndAt(found.at, marker, delta);
@@ -223,7 +223,7 @@ class TagGrammar : public AnswerParser::Grammar {
         }
     }
 
-    // The call ends with its JSON.
+    // Ends the call with its JSON.
     bool EndHere(size_t end, AnswerDelta& delta) {
         const std::string body = held_.substr(0, end);
         held_.erase(0, end);
@@ -240,7 +240,7 @@ class TagGrammar : public AnswerParser::Grammar {
         return true;
     }
 
-    // True: the call is one that comes in parts.
+    // True: the call is streamed in parts.
     bool TakePart(std::string_view body, AnswerDelta& delta) {
         const bool begins = !call_.stream.begun();
         std::string arguments;
@@ -253,20 +253,20 @@ class TagGrammar : public AnswerParser::Grammar {
         return true;
     }
 
-    // False: it has no parts.
+    // False: the call has no parts.
     bool EndParts(std::string_view body, AnswerDelta& delta) {
         if (!call_.form->streams || !options_.parts || !TakePart(body, delta)) return false;
         if (call_.stream.done()) delta.call_parts.push_back({"", "", false, true});
         return true;
     }
 
-    // end: the marker behind it, or what there is of it. ended: it is not cut off.
+    // end: the end marker, or what has arrived of it. ended: the call is not cut off.
     void EndCall(std::string_view body, std::string_view end, bool ended, AnswerDelta& delta) {
         const bool in_parts = EndParts(body, delta);
         OpenCall call = std::exchange(call_, OpenCall());
         if (in_parts) return content_.Cut();
         Calls calls;
-        // Half a value must not be taken for one, nor a call whose arguments have not begun.
+        // An incomplete value must not count as a call, nor a call whose arguments have not begun.
         const bool json = call.form->style == ValueScan::Style::kJson;
         const bool whole = call.tagged ? call.tags.Whole(body) : !json || call.scan.done();
         if (ended || whole) {
@@ -277,7 +277,7 @@ class TagGrammar : public AnswerParser::Grammar {
             for (ToolCall& one : *calls) delta.tool_calls.push_back(std::move(one));
             return content_.Cut();
         }
-        // Words that are no call: shown with their markers.
+        // Not a call: shown with its markers.
         again_ = nullptr;
         delta.content += call.shown;
         delta.content += body;
@@ -285,7 +285,7 @@ class TagGrammar : public AnswerParser::Grammar {
         content_ = Stretch();
     }
 
-    // A call that is cut off behind its arguments.
+    // Parses a call that is cut off after its arguments.
     static Calls ReadBegun(std::string_view body) {
         CallStream stream;
         std::string arguments;
@@ -307,10 +307,10 @@ class TagGrammar : public AnswerParser::Grammar {
     std::vector<std::string_view> outside_;
     std::string held_;
     OpenCall call_;
-    const CallForm* again_ = nullptr;  // the form of the call before, where it repeats
+    const CallForm* again_ = nullptr;  // format of the previous call, if it repeats
     bool in_reasoning_ = false;
-    bool over_ = false;     // no more text comes
-    bool literal_ = false;  // end markers are such wherever they stand
+    bool over_ = false;     // the answer has ended
+    bool literal_ = false;  // end markers count even inside strings
     Stretch content_, reasoning_;
 };
 

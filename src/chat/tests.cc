@@ -1,4 +1,4 @@
-// The tests of builtins.h: what stands after `is`.
+// Built-in tests, for `is`.
 #include <algorithm>
 
 #include "chat/arguments.h"

@@ -1,7 +1,7 @@
-// A text that remembers the source of each byte: the template (source 0, which is trusted), or the
-// conversation (any other number: kOtherWords, or kMessageWords + i for message i). Cutting and
-// joining keep the source of every byte, so a turn's marker counts only where the template itself
-// wrote it, and the bytes of each message can be found in a rendered text.
+// Text with the source of each byte: the template (source 0, trusted) or the conversation
+// (kOtherWords, or kMessageWords + i for message i). Substrings and joins keep the sources. So a
+// turn's marker counts only where the template wrote it, and the bytes of each message can be
+// located in a rendered text.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace weft::chat {
 
-inline constexpr uint32_t kOtherWords = 1;  // of tools and variables
+inline constexpr uint32_t kOtherWords = 1;  // from tools and variables
 inline constexpr uint32_t kMessageWords = 2;
 
 class Text {
@@ -24,18 +24,18 @@ class Text {
     std::string_view view() const { return bytes_; }
     const std::string& bytes() const { return bytes_; }
     size_t size() const { return bytes_.size(); }
-    // Memory for more bytes is the caller's to count: see TextBuilder.
+    // The underlying string. Memory growth is counted by the caller; see TextBuilder.
     std::string& room() { return bytes_; }
     bool empty() const { return bytes_.empty(); }
 
-    // The bytes that came from the conversation, with their sources. Neighbors may touch.
+    // Byte ranges from the conversation, with their sources; adjacent ranges may touch.
     const std::vector<TextRange>& given() const { return given_; }
     uint32_t SourceAt(size_t at) const;
     bool GivenAt(size_t at) const { return SourceAt(at) != 0; }
 
     void Append(const Text& other);
     void Append(std::string_view bytes, uint32_t source);
-    // Bytes [begin, end). Precondition: begin <= end <= size().
+    // The bytes [begin, end). Precondition: begin <= end <= size().
     Text Cut(size_t begin, size_t end) const;
     // Appends bytes [begin, end) of `other`.
     void AppendCut(const Text& other, size_t begin, size_t end);

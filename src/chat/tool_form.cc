@@ -17,9 +17,10 @@ namespace weft::chat {
 namespace {
 
 constexpr size_t kShortIdLetters = 9;
-// Words that no template has.
+// Words that occur in no template.
 constexpr const char* kProbeName = "weft_probe_function";
-constexpr const char* kProbeOffer = "weft_probe_offer";  // what is offered; it is not called
+// a function that is offered but not called
+constexpr const char* kProbeOffer = "weft_probe_offer";
 constexpr const char* kProbeValue = "weft probe argument";
 constexpr const char* kProbeResult = "weft probe result";
 constexpr const char* kProbeText = "weft probe text";
@@ -48,15 +49,15 @@ std::string ProbeResult(size_t call) {
     return fmt::format("{} {}.", kProbeResult, call);
 }
 
-// What a made-up conversation has besides one call and its result.
+// Optional elements of a probe conversation, besides one call and its result.
 struct ProbeShape {
     bool with_tools = false;
     size_t calls = 1;
-    const char* text = "";     // beside the calls
-    const char* thought = "";  // before them
+    const char* text = "";     // text beside the calls
+    const char* thought = "";  // reasoning before the calls
 };
 
-// A question, calls, their results.
+// A probe: a question, calls and their results.
 ChatInput Probe(const ProbeShape& shape) {
     ChatInput input = OneQuestion("", "Do it.");
     OrderedJson message{{"role", "assistant"}, {"content", shape.text}};
@@ -76,19 +77,20 @@ ChatInput Probe(const ProbeShape& shape) {
     return input;
 }
 
-// What came out of the made-up conversation.
+// Elements of the probe found in the rendered prompt.
 struct Shown {
     bool renders = false;
     bool calls = false, results = false;  // all of them
-    bool well = false;                    // calls: not as LooksPrinted has it
-    bool named = false;                   // calls: the function's name is there, too
-    size_t ids = 0;                       // how often the first call's own id is there
+    bool well = false;                    // calls are not printed as LooksPrinted describes
+    bool named = false;                   // the function's name is shown
+    size_t ids = 0;                       // occurrences of the first call's original id
 
     bool all() const { return calls && results; }
     int score() const { return renders ? 4 * calls + 2 * results + (calls && well) : -1; }
 };
 
-// Python's print of an object, or JSON within a string of JSON: no model has seen calls so.
+// Whether calls are shown as a Python object or as JSON inside a JSON string, which no model is
+// trained on.
 bool LooksPrinted(std::string_view text) {
     const auto has = [&](const char* before) {
         return text.find(fmt::format("{}{}", before, kProbeValue)) != text.npos;
@@ -134,13 +136,13 @@ void FitArguments(const ToolForm& form, OrderedJson& function) {
     }
 }
 
-// Ids of calls and results, in order: their own, short ones, or such that name the function. Those
-// that have none get one.
+// Assigns ids to calls and results in order: the original ones, short ones, or ones that name the
+// function. Missing ids are generated.
 class IdFitter {
   public:
     explicit IdFitter(const ToolForm& form) : form_(form) {}
 
-    // The next calls are another message's.
+    // Starts the next message with calls.
     void Message() {
         if (form_.ids_begin_anew) number_ = 0;
     }
@@ -155,7 +157,7 @@ class IdFitter {
         ++of_[fitted].open;
         order_.push_back(std::move(fitted));
     }
-    // One that names no call is that of the first one that has none yet.
+    // A result without a known id gets that of the first unanswered call.
     void Result(OrderedJson& message) {
         const std::string id = TextMember(message, "tool_call_id");
         const std::string fitted = id.empty() ? FirstOpen() : Fitted(id);
@@ -168,8 +170,8 @@ class IdFitter {
 
   private:
     struct Calls {
-        size_t open = 0;      // have no result
-        size_t answered = 0;  // have one, and stand in order_ still
+        size_t open = 0;      // calls without a result
+        size_t answered = 0;  // answered calls that are still in order_
     };
     std::string NamedId(const OrderedJson& call) const {
         const auto function = call.find("function");
@@ -193,14 +195,14 @@ class IdFitter {
     }
 
     const ToolForm& form_;
-    std::unordered_map<std::string, std::string> fitted_of_;  // by the id that was given, the last
-    std::unordered_map<std::string, Calls> of_;               // by the fitted id
-    std::deque<std::string> order_;                           // fitted ids of calls
-    size_t made_ = 0;                                         // calls
-    size_t number_ = 0;                                       // of the next
+    std::unordered_map<std::string, std::string> fitted_of_;  // by original id, the latest
+    std::unordered_map<std::string, Calls> of_;               // by fitted id
+    std::deque<std::string> order_;                           // fitted ids of the calls
+    size_t made_ = 0;                                         // number of calls
+    size_t number_ = 0;                                       // number of the next call
 };
 
-// What was thought and what was said beside calls, as one.
+// Joins the reasoning and the text beside calls.
 void JoinThought(OrderedJson& message) {
     const std::string text = TextMember(message, "content");
     if (text.empty()) return;
@@ -239,12 +241,12 @@ std::string CallId(const OrderedJson& call) {
     return call.is_object() ? TextMember(call, "id") : "";
 }
 
-// Results of one message's calls: the own one by its id, or else the first that is left and no
-// other call's.
+// Results of one message's calls: a call takes the result with its id, else the first remaining
+// result that belongs to no other call.
 class Results {
   public:
-    // Takes the results that stand behind messages[at], which has the calls; `at` is the last of
-    // them then.
+    // Takes the results after messages[at], the message with the calls, and moves `at` to the last
+    // of them.
     Results(OrderedJson& messages, size_t& at) {
         for (const OrderedJson& call : messages[at]["tool_calls"]) ids_.insert(CallId(call));
         while (at + 1 < messages.size() && HasRole(messages[at + 1], "tool")) {
@@ -280,14 +282,14 @@ class Results {
     }
 
     std::vector<OrderedJson> results_;
-    std::vector<bool> taken_, is_own_;     // is_own_: its id is one of the calls'
-    std::unordered_set<std::string> ids_;  // of calls
-    std::unordered_map<std::string, std::deque<size_t>> by_id_;  // those that are left
-    size_t first_ = 0;  // all before it are taken or some call's
+    std::vector<bool> taken_, is_own_;     // is_own_: its id is that of a call
+    std::unordered_set<std::string> ids_;  // ids of the calls
+    std::unordered_map<std::string, std::deque<size_t>> by_id_;  // remaining results
+    size_t first_ = 0;  // all earlier results are taken or belong to a call
 };
 
-// Results in the order of their calls: most templates show no ids. Those of no known call come
-// last.
+// Sorts results by the order of their calls, since most templates show no ids. Results without a
+// known call come last.
 OrderedJson InOrderOfCalls(OrderedJson& messages) {
     OrderedJson fitted = OrderedJson::array();
     for (size_t i = 0; i < messages.size(); ++i) {
@@ -308,13 +310,13 @@ OrderedJson InOrderOfCalls(OrderedJson& messages) {
     return fitted;
 }
 
-// The parts of a turn are learned as the turn is.
+// Parts of a split turn keep its training weight.
 void CopyLoss(const OrderedJson& from, OrderedJson& to) {
     const auto weight = from.find(kLossMember);
     if (weight != from.end()) to[kLossMember] = *weight;
 }
 
-// [calls a, b; results a, b] as [call a; result a; call b; result b].
+// [calls a, b; results a, b] -> [call a; result a; call b; result b].
 OrderedJson OneCallEach(const ToolForm& form, OrderedJson& messages) {
     OrderedJson fitted = OrderedJson::array();
     for (size_t i = 0; i < messages.size(); ++i) {
@@ -331,7 +333,7 @@ OrderedJson OneCallEach(const ToolForm& form, OrderedJson& messages) {
             message["tool_calls"] = OrderedJson::array();
             message["tool_calls"].push_back(std::move(call));
             fitted.push_back(std::move(message));
-            message = {{"role", "assistant"}, {"content", ""}};  // what was said is said once
+            message = {{"role", "assistant"}, {"content", ""}};  // the text is not repeated
             CopyLoss(fitted.back(), message);
             if (form.null_content) message["content"] = nullptr;
             results.TakeOf(id, fitted);
@@ -341,7 +343,7 @@ OrderedJson OneCallEach(const ToolForm& form, OrderedJson& messages) {
     return fitted;
 }
 
-// [text and calls] as [text; calls].
+// [text and calls] -> [text; calls].
 OrderedJson TextApart(const ToolForm& form, OrderedJson& messages) {
     OrderedJson fitted = OrderedJson::array();
     for (OrderedJson& message : messages) {
@@ -357,7 +359,7 @@ OrderedJson TextApart(const ToolForm& form, OrderedJson& messages) {
     return fitted;
 }
 
-// Calls and results as OLMo 3's templates have them.
+// Converts calls and results for OLMo 3's templates.
 void FunctionTexts(OrderedJson& messages) {
     for (OrderedJson& message : messages) {
         if (HasRole(message, "tool")) message["role"] = "environment";
@@ -367,7 +369,7 @@ void FunctionTexts(OrderedJson& messages) {
     }
 }
 
-// The functions as a text of JSON, in a member of the system message.
+// Puts the functions as JSON text into a member of the system message.
 void AddSystemMember(ChatInput& input, const char* name) {
     OrderedJson functions = OrderedJson::array();
     for (const OrderedJson& tool : input.tools) {
@@ -383,7 +385,7 @@ void AddSystemMember(ChatInput& input, const char* name) {
     messages[0][name] = std::move(text);
 }
 
-// The form among those of calls and results as such that shows most.
+// The form of native calls and results that shows the most.
 ToolForm BestForm(const Chat& chat, const ProbeShape& shape) {
     ToolForm best;
     int most = -1;
@@ -401,8 +403,8 @@ ToolForm BestForm(const Chat& chat, const ProbeShape& shape) {
     return best;
 }
 
-// `form`, with calls, results or both told as words, as little as shows them all; nothing where
-// that doesn't help.
+// `form` with calls, results or both as plain text; the smallest such change that shows all of
+// them. nullopt if none does.
 std::optional<ToolForm> InWords(const Chat& chat, ToolForm form, const ProbeShape& shape) {
     constexpr std::pair<bool, bool> kTold[] = {{true, false}, {false, true}, {true, true}};
     for (const auto& [calls, results] : kTold) {
@@ -418,8 +420,8 @@ std::optional<ToolForm> InWords(const Chat& chat, ToolForm form, const ProbeShap
     return {};
 }
 
-// As `form`, with calls and results in one of the ways that single families have; nothing where
-// none of them shows both.
+// `form` with one of the formats specific to a family; nullopt if none shows both calls and
+// results.
 std::optional<ToolForm> Peculiar(const Chat& chat, ToolForm form, const ProbeShape& shape) {
     form.function_texts = true;
     form.takes_objects = true;
@@ -428,7 +430,7 @@ std::optional<ToolForm> Peculiar(const Chat& chat, ToolForm form, const ProbeSha
     return {};
 }
 
-// As `form`, and such that calls beside a text are shown, too.
+// `form`, adjusted so that text beside calls is shown too.
 ToolForm WithText(const Chat& chat, const ToolForm& form, ProbeShape shape) {
     shape.text = kProbeText;
     if (Try(chat, form, shape).all()) return form;
@@ -438,8 +440,8 @@ ToolForm WithText(const Chat& chat, const ToolForm& form, ProbeShape shape) {
     return InWords(chat, form, shape).value_or(form);
 }
 
-// As `form`, with ids that name the function where they must, and for Kimi's templates, whose
-// results name their call by such ids, even if the template makes those of the calls itself.
+// `form`, adjusted to ids that name the function if required, also for Kimi's templates: their
+// results refer to calls by such ids, although the template generates the ids of the calls itself.
 ToolForm WithIds(const Chat& chat, const ToolForm& form, const ProbeShape& shape) {
     const Shown shown = Try(chat, form, shape);
     const bool kimi = FamilyOf(chat.source()) == AnswerFamily::kKimi && shown.ids > 0;
@@ -451,7 +453,7 @@ ToolForm WithIds(const Chat& chat, const ToolForm& form, const ProbeShape& shape
     return with.all() && with.named ? named : form;
 }
 
-// As `form`, and such that what was thought before calls and said beside them is taken.
+// `form`, adjusted so that reasoning before calls with text beside them is accepted.
 ToolForm WithThought(const Chat& chat, const ToolForm& form, ProbeShape shape) {
     shape.text = kProbeText;
     shape.thought = kProbeThought;
@@ -461,7 +463,7 @@ ToolForm WithThought(const Chat& chat, const ToolForm& form, ProbeShape shape) {
     return Try(chat, joined, shape).all() ? joined : form;
 }
 
-// Whether a question with a system message before it, and functions, comes out with `words` in it.
+// Whether a question with a system message, functions, or both renders with `words` in it.
 bool ShowsWords(const Chat& chat, const ToolForm& form, bool system, bool tools,
                 std::string_view words) {
     ChatInput input = OneQuestion(system ? kProbeSystem : "", "Do it.");
@@ -472,7 +474,7 @@ bool ShowsWords(const Chat& chat, const ToolForm& form, bool system, bool tools,
     return text.ok() && text->view().find(words) != std::string_view::npos;
 }
 
-// Whether a system message comes out behind calls and their results, too.
+// Whether a system message is also shown when calls and results follow.
 bool ShowsSystem(const Chat& chat, const ToolForm& form, bool with_tools) {
     ChatInput input = Probe({with_tools});
     input.messages.insert(input.messages.begin(),
@@ -482,7 +484,7 @@ bool ShowsSystem(const Chat& chat, const ToolForm& form, bool with_tools) {
     return text.ok() && text->view().find(kProbeSystem) != std::string_view::npos;
 }
 
-// A call as the template of DeepSeek writes it: all of theirs show calls, but no functions.
+// An example call in DeepSeek's format; its templates show calls but no functions.
 std::string CallExample(const Chat& chat) {
     if (FamilyOf(chat.source()) != AnswerFamily::kDeepSeek) return "";
     const auto marker = [](std::string_view words) {
@@ -508,7 +510,7 @@ std::string CallExample(const Chat& chat) {
                "end");
 }
 
-// As `form`, and such that a system message and the functions are shown.
+// `form`, adjusted so that a system message and the functions are shown.
 ToolForm WithSystem(const Chat& chat, ToolForm form, bool with_tools) {
     const auto shows = [&](const ToolForm& tried, bool system, const char* words) {
         return ShowsWords(chat, tried, system, with_tools, words);
@@ -533,7 +535,7 @@ ToolForm WithSystem(const Chat& chat, ToolForm form, bool with_tools) {
     return form;
 }
 
-// Whether a question with these functions renders.
+// Whether a question with this function renders.
 bool TakesFunction(const Chat& chat, const ToolForm& form, OrderedJson function) {
     ChatInput input = OneQuestion("", "Do it.");
     input.tools = OrderedJson::array({{{"type", "function"}, {"function", std::move(function)}}});
@@ -542,8 +544,8 @@ bool TakesFunction(const Chat& chat, const ToolForm& form, OrderedJson function)
     return chat.Render(input, kProbeLimits).ok();
 }
 
-// As `form`, and such that functions are taken of which little is said: description and parameters
-// are optional in every API.
+// `form`, adjusted so that functions without description or parameters, which APIs allow, are
+// accepted.
 ToolForm WithFunctions(const Chat& chat, const ToolForm& form) {
     OrderedJson bare = Function(), alone = Function();
     bare.erase("description");
@@ -559,7 +561,7 @@ ToolForm WithFunctions(const Chat& chat, const ToolForm& form) {
     return !takes(form) && takes(whole) ? whole : form;
 }
 
-// The members that templates ask for without looking whether they are there.
+// Adds the members that templates access without a check.
 void MakeWhole(OrderedJson& function) {
     if (!function.contains("description")) function["description"] = "";
     OrderedJson& parameters = function["parameters"];
@@ -581,7 +583,7 @@ void FitFunctions(const ToolForm& form, OrderedJson& tools) {
     }
 }
 
-// The family whose words calls are told in.
+// Family whose format is used for calls in plain text.
 AnswerFamily WordsOf(const Chat& chat) {
     const AnswerFamily family = FamilyOf(chat.source());
     const bool own = family == AnswerFamily::kGranite || family == AnswerFamily::kPhi ||
@@ -606,16 +608,16 @@ std::string ShortCallId(std::string_view id) {
 
 namespace {
 
-// The form of calls and results.
+// Finds the form for calls and results.
 ToolForm FindTurnForm(const Chat& chat, bool with_tools) {
     ProbeShape shape{with_tools};
     ToolForm best = BestForm(chat, shape);
     best.words = WordsOf(chat);
     if (!Try(chat, best, shape).all()) {
         if (const auto peculiar = Peculiar(chat, best, shape)) return *peculiar;
-        // It refuses such turns or leaves some of them out.
+        // The template rejects such turns or omits some of them.
         if (const auto told = InWords(chat, best, shape)) return *told;
-        // Does it take anything at all?
+        // Check that it renders anything at all.
         const bool takes = chat.Render(OneQuestion("", "Do it."), kProbeLimits).ok();
         best.calls_as_words = best.results_as_words = takes;
         return best;
@@ -643,7 +645,7 @@ ToolForm FindToolForm(const Chat& chat, bool with_tools) {
 
 AnswerFamily CallFamily(AnswerFamily family, const ToolForm& form) {
     const bool told = form.tools_as == ToolForm::ToolsAs::kWords && form.call_example.empty();
-    // Who has been shown calls in words writes them so, too, unless its family has a form.
+    // A model that saw calls as plain text writes them so too, unless its family has a format.
     const bool shown = form.calls_as_words && family == AnswerFamily::kPlain;
     return told || shown ? AnswerFamily::kQwen : family;
 }

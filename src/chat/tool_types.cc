@@ -15,7 +15,7 @@ enum : uint32_t {
     kListType = 32,
     kAnyType = 63,
 };
-constexpr int kMostSchemaDepth = 16;  // of anyOf and its like within each other
+constexpr int kMostSchemaDepth = 16;  // nesting of anyOf and similar keywords
 
 const OrderedJson* Member(const OrderedJson& object, const char* name) {
     if (!object.is_object()) return nullptr;
@@ -23,7 +23,7 @@ const OrderedJson* Member(const OrderedJson& object, const char* name) {
     return found == object.end() ? nullptr : &*found;
 }
 
-// As Python writes them.
+// Python's constants.
 OrderedJson PythonWord(std::string_view text) {
     if (text == "True") return true;
     if (text == "False") return false;
@@ -107,18 +107,18 @@ OrderedJson ToolTypes::ValueOf(std::string_view function, std::string_view param
     OrderedJson json = ReadJson(text);
     if (json.is_discarded()) json = PythonWord(TrimBlanks(text));
     if (json.is_discarded() && (mask & (kObjectType | kListType)) != 0 && mask != kAnyType) {
-        // Models (and templates) write Python's lists and dicts.
+        // Models and templates also write Python lists and dicts.
         OrderedJson value = ReadPythonValue(text);
         if (value.is_structured()) json = std::move(value);
     }
     if (json.is_discarded()) return std::string(text);
     if (mask == kAnyType) return json;
     if (json.is_string() && (mask & kTextType) == 0) {
-        // A number in quotes, where only a number will do.
+        // A quoted number, if the type allows only numbers.
         OrderedJson inner = ReadJson(json.get_ref<const std::string&>());
         if (!inner.is_discarded() && (TypeOf(inner) & mask) != 0) return inner;
     }
-    // What may be a text, and isn't of another of its types, is one.
+    // If a string is allowed, a value of none of the other types is a string.
     const bool other = (TypeOf(json) & mask & ~Mask{kTextType}) != 0;
     if ((mask & kTextType) != 0 && !other) return std::string(text);
     return json;

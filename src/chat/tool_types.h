@@ -1,8 +1,8 @@
-// The functions that a conversation offers, and of what types their parameters are. Models that
-// write arguments as plain text between tags (Qwen's coders, GLM, MiniMax) don't say whether 12345
-// is a number or a postcode: the function's schema does.
+// Functions offered in a conversation, and the types of their parameters. Some models write
+// arguments as plain text between tags (Qwen-Coder, GLM, MiniMax), so only the function's schema
+// tells whether 12345 is a number or a string.
 //
-// Thread: it never changes once it is made.
+// Thread: immutable after construction.
 #pragma once
 
 #include <cstdint>
@@ -16,21 +16,21 @@ namespace weft::chat {
 
 class ToolTypes {
   public:
-    // Knows no function.
+    // No functions.
     ToolTypes() = default;
-    // tools: as ChatInput has them; what is none of it is passed over.
+    // tools: as in ChatInput; invalid entries are ignored.
     explicit ToolTypes(const OrderedJson& tools);
 
     bool empty() const { return functions_.empty(); }
     bool Has(std::string_view function) const;
 
-    // An argument that came as plain text, as a value of its parameter's type: the text itself
-    // where it must be a string or is no JSON (nor True, False or None), else what it is as JSON.
+    // Converts an argument's text to a value of its parameter's type: a string if the type requires
+    // it or if the text is not JSON (nor True, False or None); else the JSON value.
     OrderedJson ValueOf(std::string_view function, std::string_view parameter,
                         std::string_view text) const;
 
   private:
-    using Mask = uint32_t;  // of types
+    using Mask = uint32_t;  // set of types
     using Parameters = std::map<std::string, Mask, std::less<>>;
 
     static Mask MaskOf(const OrderedJson& schema, int depth);

@@ -5,7 +5,7 @@
 namespace weft::chat {
 namespace {
 
-// In place: a conversation may have thousands of results in a row.
+// In place, because a conversation may have thousands of consecutive results.
 void AddWords(OrderedJson& message, std::string_view words) {
     OrderedJson& content = message["content"];
     if (!content.is_string()) content = "";
@@ -14,7 +14,7 @@ void AddWords(OrderedJson& message, std::string_view words) {
     text += words;
 }
 
-// {"name": ..., "arguments": {...}} of each call that has a function.
+// {"name": ..., "arguments": {...}} of each call with a function.
 OrderedJson SaidCalls(const OrderedJson& calls) {
     OrderedJson said = OrderedJson::array();
     for (const OrderedJson& call : calls) {
@@ -27,7 +27,7 @@ OrderedJson SaidCalls(const OrderedJson& calls) {
     return said;
 }
 
-// f(a="x", b=1): values as JSON has them.
+// f(a="x", b=1), with JSON values.
 void AppendPythonCall(const OrderedJson& call, std::string& out) {
     out += call["name"].get_ref<const std::string&>();
     out += '(';

@@ -1,7 +1,8 @@
-// Tools told in words, for templates that know none: the functions in a system message, calls in
-// the assistant's text, results in messages of the user's; and a system message told by the user.
+// Plain-text forms of tools, for templates without tool support: functions in a system message,
+// calls in the assistant's text, results in user messages; also a system message inside a user
+// message.
 //
-// All take time linear in the size of the messages.
+// All functions take time linear in the size of the messages.
 #pragma once
 
 #include <string>
@@ -11,31 +12,31 @@
 
 namespace weft::chat {
 
-// As json.dumps() has it, which is what models have seen.
+// In the format of json.dumps(), which models are trained on.
 void AppendJson(const OrderedJson& value, std::string& out);
 
 bool HasCalls(const OrderedJson& message);
 bool HasRole(const OrderedJson& message, std::string_view role);
-// "" where the member is no text.
+// "" if the member is not a string.
 std::string TextMember(const OrderedJson& object, const char* name);
 
-// Calls (as in "tool_calls") as a model of that family writes them: kGranite and kPhi a list behind
-// <|tool_call|>, kOlmo and kLfm2 as Python calls functions, all others objects within <tool_call>.
+// Calls ("tool_calls") in the family's format: kGranite and kPhi as a list after <|tool_call|>,
+// kOlmo and kLfm2 as Python calls, others as objects inside <tool_call>.
 std::string CallWords(const OrderedJson& calls, AnswerFamily family);
 
-// The calls of each message become the end of its text.
+// Appends each message's calls to its text.
 void CallsAsWords(OrderedJson& messages, AnswerFamily family);
-// Results become messages of the user's, <tool_response>...</tool_response>; those in a row, and
-// what the user says before or behind them, are one message, as templates without tools want the
-// user and the assistant to take turns.
+// Turns results into user messages, <tool_response>...</tool_response>. Consecutive results and
+// adjacent user text become one message, since such templates require user and assistant to
+// alternate.
 OrderedJson ResultsAsWords(OrderedJson& messages);
 
-// What a model is told of `tools` and how to call them: as `example`, or (empty) within
-// <tool_call>.
+// System text that lists `tools` and explains how to call them, with `example` as the format;
+// empty: <tool_call>.
 std::string ToolsWords(const OrderedJson& tools, const std::string& example);
-// Adds `words` to the system message at the begin, or makes one.
+// Appends `words` to the first system message, or inserts one.
 void AddSystemWords(OrderedJson& messages, const std::string& words);
-// The system message at the begin becomes the begin of the user's first message.
+// Moves the first system message into the first user message.
 void SystemAsUser(OrderedJson& messages);
 
 }  // namespace weft::chat

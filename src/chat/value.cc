@@ -9,8 +9,8 @@
 namespace weft::chat::jinja {
 namespace {
 
-constexpr int kDeepest = 200;       // lists and dicts in one another
-constexpr size_t kBodyBytes = 128;  // of a value's own book-keeping
+constexpr int kDeepest = 200;       // nesting of lists and dicts
+constexpr size_t kBodyBytes = 128;  // overhead per value
 
 int CheckDepth(const Meter& meter, int depth) {
     if (depth > kDeepest) {
@@ -183,7 +183,7 @@ Value MakeConstant(std::string bytes) {
 
 namespace {
 
-// {"type": "text", "text": ...}
+// Makes {"type": "text", "text": ...}.
 Value MakePart(Meter& meter, Value text) {
     DictBuilder part(meter);
     part.Add(MakeText(meter, "type"), MakeText(meter, "text"));
@@ -258,7 +258,7 @@ bool Equal(Meter& meter, const Value& a, const Value& b) {
                    Equal(meter, a.method().self, b.method().self);
         case Kind::kBool:
         case Kind::kInt:
-        case Kind::kFloat: break;  // numbers: done above
+        case Kind::kFloat: break;  // numbers are handled above
     }
     return false;
 }
@@ -271,7 +271,7 @@ bool Less(Meter& meter, const Value& a, const Value& b) {
     }
     if (a.Is(Kind::kText) && b.Is(Kind::kText)) {
         meter.Read(std::min(a.text().size(), b.text().size()));
-        return a.text().view() < b.text().view();  // UTF-8 sorts as its code points do
+        return a.text().view() < b.text().view();  // byte order equals code point order in UTF-8
     }
     if (a.Is(Kind::kList) && b.Is(Kind::kList)) {
         const size_t both = std::min(a.items().size(), b.items().size());

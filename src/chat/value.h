@@ -1,10 +1,9 @@
-// The values that a template computes with. They behave as Python's do in jinja2: numbers, texts,
-// lists, tuples, dicts, and Undefined for what is missing.
+// Values of template expressions, with Python's behavior in jinja2: numbers, strings, lists,
+// tuples, dicts, and Undefined for missing values.
 //
-// Lists and dicts never change once made (jinja2's immutable sandbox, as chat templates are run
-// in, forbids it, too), so that values are shared freely and never form a ring. The one thing that
-// changes is a namespace; the rendering owns it.
-// Every value with a body is charged to the rendering's Meter from the moment it is made.
+// Lists and dicts are immutable (as in jinja2's immutable sandbox, which runs chat templates), so
+// values can be shared and never form cycles. Only a namespace is mutable; the rendering owns it.
+// Every value on the heap is charged to the rendering's Meter.
 #pragma once
 
 #include <cstdint>
@@ -25,19 +24,20 @@ struct MacroBody;
 class Scope;
 
 struct Undefined {
-    std::string_view name;  // of what is missing, for messages; lives in the syntax tree
+    std::string_view name;  // name of the missing value, for messages; a view into the syntax tree
 };
 struct None {};
 
 struct DictData;
-// A message's content serves templates that take a string and those that take a list of parts, so
-// it is both (MakeContent): a text whose walk gives one part, or a list that prints as the texts of
-// its parts do. What type it says it has is the form that the client gave.
+// A message's content works for templates that expect a string and for those that expect a list of
+// parts (MakeContent): a text that iterates as one part, or a list that prints as the joined texts
+// of its parts. Its reported type is the form that the client used.
 struct TextData {
     Text text;
     Charge charge;
     bool content = false;
-    std::shared_ptr<const DictData> part{};  // content[0]: a character that has the part's members
+    // content[0]: a character that also has the part's members
+    std::shared_ptr<const DictData> part{};
 };
 struct ListData {
     std::vector<Value> items;
@@ -48,10 +48,10 @@ struct ListData {
 };
 using Entry = std::pair<Value, Value>;
 struct DictData {
-    std::vector<Entry> entries;  // in the order they were put in; keys are apart
+    std::vector<Entry> entries;  // in insertion order; keys are distinct
     int depth = 1;
     Charge charge;
-    bool part = false;  // of a content: prints as its text
+    bool part = false;  // a part of a content; prints as its text
 };
 struct Space {  // namespace(...)
     std::vector<std::pair<std::string, Value>> entries;
@@ -59,10 +59,10 @@ struct Space {  // namespace(...)
 };
 struct Macro {
     const MacroBody* body;
-    std::weak_ptr<Scope> scope;  // where it was defined; a macro does not outlive it
+    std::weak_ptr<Scope> scope;  // scope of its definition; a macro does not outlive it
 };
-struct Loop;    // the variable `loop` of a for statement
-struct Method;  // a method of a value, not called yet, or a function
+struct Loop;    // variable `loop` of a `for` statement
+struct Method;  // a bound method or a function
 
 enum class Kind {
     kUndefined,
@@ -94,14 +94,14 @@ class Value {
     bool IsNumber() const { return Is(Kind::kBool) || Is(Kind::kInt) || Is(Kind::kFloat); }
     bool IsInteger() const { return Is(Kind::kBool) || Is(Kind::kInt); }
 
-    // Precondition of each: the kind.
+    // Precondition of each accessor: the matching kind.
     std::string_view undefined_name() const { return std::get<Undefined>(data_).name; }
     int64_t integer() const;  // bool and int
     double number() const;    // bool, int and float
     const Text& text() const { return std::get<5>(data_)->text; }
     bool IsContent() const;
-    bool IsPart() const;  // of a content
-    // The part that content[0] stands for, or undefined.
+    bool IsPart() const;  // whether it is a part of a content
+    // The part at content[0], or undefined.
     Value part() const;
     const std::shared_ptr<const ListData>& list() const { return std::get<6>(data_); }
     const std::vector<Value>& items() const { return std::get<6>(data_)->items; }
@@ -113,9 +113,9 @@ class Value {
     const Method& method() const { return *std::get<11>(data_); }
 
     bool truth() const;
-    // How deep lists and dicts are nested in it: 0 for what is neither.
+    // Nesting depth of lists and dicts; 0 for other kinds.
     int depth() const;
-    // "string", "list", "undefined": for messages.
+    // "string", "list", "undefined"; for messages.
     std::string_view type_name() const;
 
   private:
@@ -125,15 +125,15 @@ class Value {
 struct Loop {
     std::shared_ptr<const ListData> items;
     size_t at;
-    int nesting;  // 1: not inside another for
+    int nesting;  // 1: not inside another `for`
 };
 
 struct Method {
     Value self;             // undefined for a function
-    std::string_view name;  // lives in the syntax tree or for ever
+    std::string_view name;  // a view into the syntax tree or static storage
 };
 
-// Builds a text, charged as it grows.
+// Builds a text; charges it as it grows.
 class TextBuilder {
   public:
     explicit TextBuilder(Meter& meter) : meter_(meter), charge_(&meter) {}
@@ -150,7 +150,7 @@ class TextBuilder {
     Charge charge_;
 };
 
-// Builds a list, charged as it grows.
+// Builds a list; charges it as it grows.
 class ListBuilder {
   public:
     explicit ListBuilder(Meter& meter) : meter_(meter), charge_(&meter) {}
@@ -169,9 +169,9 @@ class ListBuilder {
 class DictBuilder {
   public:
     explicit DictBuilder(Meter& meter) : meter_(meter), charge_(&meter) {}
-    // The last of two values for a key wins. Keys are texts, numbers, bools or none.
+    // A later value for the same key wins. Keys: text, number, bool or none.
     void Set(const Value& key, Value value);
-    // The same where the key is known to be a new one.
+    // Adds a key that is known to be new.
     void Add(Value key, Value value);
     Value Finish(bool part = false) &&;
 
@@ -184,29 +184,29 @@ class DictBuilder {
 
 Value MakeText(Meter& meter, Text text);
 Value MakeText(Meter& meter, std::string_view bytes, uint32_t source = 0);
-// A text of the template's own, charged to nobody.
+// A text of the template itself, without a meter.
 Value MakeConstant(std::string bytes);
-// A message's content, of texts: one that was given as a string, or those of the parts of a list.
+// A message's content, from one string or from the texts of a list of parts.
 Value MakeContent(Meter& meter, std::string_view text, uint32_t source);
 Value MakeContent(Meter& meter, const std::vector<std::string_view>& parts, uint32_t source);
 Value MakePair(Meter& meter, Value first, Value second);
 Value MakeMethod(Value self, std::string_view name);
 
-// == as Python has it; any two values can be compared.
+// Python's ==; defined for any two values.
 bool Equal(Meter& meter, const Value& a, const Value& b);
-// <: numbers with numbers, texts with texts, lists with lists; others fail.
+// Python's <, for two numbers, texts or lists; fails for others.
 bool Less(Meter& meter, const Value& a, const Value& b);
 // `needle in place`.
 bool Contains(Meter& meter, const Value& place, const Value& needle);
 // The value for a key, or null.
 const Value* Lookup(Meter& meter, const Value& dict, std::string_view key);
 const Value* Lookup(Meter& meter, const Value& dict, const Value& key);
-// The values that a for statement takes in turn: the items of a list, the keys of a dict, the part
-// of a content, the characters of any other text. Undefined has none.
+// The values of a `for` loop: a list's items, a dict's keys, a content's parts, a text's
+// characters; none for undefined.
 std::shared_ptr<const ListData> Iterate(Meter& meter, const Value& value);
-// text[index], or undefined; of a content, index 0 also has the part's members.
+// text[index], or undefined; index 0 of a content also has the part's members.
 Value CharacterAt(Meter& meter, const Value& text, int64_t index);
-// len(): fails for what has none.
+// len(); fails for values without a length.
 size_t Length(Meter& meter, const Value& value);
 
 }  // namespace weft::chat::jinja

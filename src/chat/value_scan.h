@@ -1,5 +1,5 @@
-// Follows the brackets and quotes of a call's text as it comes: whether its end marker would stand
-// within a text (and be the text's), and where its JSON is closed. Constant memory.
+// Tracks brackets and quotes in a call's text as it arrives: whether an end marker would be inside
+// a string, and where the call's JSON ends. Constant memory.
 #pragma once
 
 #include <cstddef>
@@ -10,21 +10,21 @@ namespace weft::chat {
 class ValueScan {
   public:
     enum class Style {
-        kJson,    // texts in double quotes
-        kPython,  // in single or double ones
-        kGemma,   // between <|"|>
+        kJson,    // strings in double quotes
+        kPython,  // strings in single or double quotes
+        kGemma,   // strings between <|"|>
     };
     ValueScan() = default;
     explicit ValueScan(Style style) : style_(style) {}
 
-    // All that comes, in pieces of any size.
+    // Feeds the next piece of text, of any size.
     void Feed(std::string_view text);
-    // Within a text.
+    // Inside a string.
     bool inside() const { return quote_ != '\0'; }
-    // The first value, in brackets, is closed. It begins at the first "{", or at a "[" that
-    // nothing but blanks is before.
+    // The first bracketed value is complete. It begins at the first "{", or at a "[" preceded by
+    // white space only.
     bool done() const { return end_ > 0; }
-    // Bytes up to there.
+    // Offset after that value.
     size_t end() const { return end_; }
 
   private:
@@ -33,10 +33,11 @@ class ValueScan {
 
     Style style_ = Style::kJson;
     size_t fed_ = 0, end_ = 0;
-    size_t matched_ = 0;  // of Gemma's quote
+    size_t matched_ = 0;  // bytes of Gemma's quote matched so far
     int depth_ = 0;
     char quote_ = '\0';
-    bool escaped_ = false, other_ = false;  // other_: something but blanks and brackets was there
+    // other_: a character other than white space and brackets was seen
+    bool escaped_ = false, other_ = false;
 };
 
 }  // namespace weft::chat
