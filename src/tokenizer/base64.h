@@ -1,4 +1,4 @@
-// Base64 as RFC 4648 has it, for the files of tokenizers.
+// Base64 decoder (RFC 4648), for tokenizer files.
 #pragma once
 
 #include <string>
@@ -6,8 +6,8 @@
 
 namespace weft::tokenizer {
 
-// Appends the bytes; false where `text` is not base64 (padding may be missing). Then `bytes` holds
-// what was read up to there.
+// Appends the decoded bytes. Padding may be missing. False: `text` is invalid; `bytes` then holds
+// the part decoded before the error.
 bool DecodeBase64(std::string_view text, std::string& bytes);
 
 }  // namespace weft::tokenizer

@@ -1,8 +1,8 @@
-// BPE: words of the pre-tokenizer, bytes or code points as first symbols, merges by rank.
+// BPE: starts from the bytes or code points of a word and merges by rank.
 //
 // In a byte-level vocabulary each byte is written as one printable code point (byte_spelling.h).
-// Encoding does not go through that spelling: merges are pairs of ids, and words are merged with a
-// heap, so that a word of n bytes takes O(n log n).
+// Encoding works on ids instead of this spelling: merges are pairs of ids. Words are merged with a
+// heap, so a word of n bytes takes O(n log n).
 #include <algorithm>
 #include <array>
 #include <queue>
@@ -14,15 +14,16 @@
 namespace weft::tokenizer {
 namespace {
 
-// No longer token can be the result of merges by id: each would be looked up at all its places.
+// Longer tokens are skipped when merges are derived from ids, because each token is looked up at
+// all its split positions.
 constexpr size_t kMostSplitBytes = 2048;
 
-// Merges by pair of ids: open addressing, at most half full.
+// Hash table of merges by pair of ids: open addressing, at most half full.
 class MergeTable {
   public:
     struct Merge {
         uint32_t rank;
-        int32_t id;  // of the joined token
+        int32_t id;  // id of the joined token
     };
 
     explicit MergeTable(const std::vector<PairMerge>& merges) {
@@ -46,7 +47,7 @@ class MergeTable {
         Merge merge{};
     };
 
-    // Keeps what was added first.
+    // The first merge added for a pair wins.
     void Add(int32_t left, int32_t right, Merge merge) {
         Slot& slot = slots_[Position(Key(left, right))];
         if (slot.key == kEmpty) slot = {Key(left, right), merge};
@@ -54,7 +55,7 @@ class MergeTable {
     static uint64_t Key(int32_t left, int32_t right) {
         return (static_cast<uint64_t>(left) << 32) | static_cast<uint32_t>(right);
     }
-    // The slot of `key`, or the empty slot where it belongs.
+    // The slot of `key`, or the empty slot for it.
     size_t Position(uint64_t key) const {
         const size_t mask = slots_.size() - 1;
         uint64_t mixed = key * 0x9E3779B97F4A7C15u;
@@ -67,18 +68,18 @@ class MergeTable {
     std::vector<Slot> slots_;
 };
 
-// The symbols of one word and the merges that may happen in it. Reused from word to word.
+// Symbols of one word and its pending merges. Reused from word to word.
 class WordMerger {
   public:
     explicit WordMerger(const MergeTable& merges) : merges_(merges) {}
 
-    // A new word: Add its symbols, then Finish.
+    // Starts a new word; call Add for its symbols, then Finish.
     void Begin() { symbols_.clear(); }
     void Add(int32_t id) {
         const auto at = static_cast<int32_t>(symbols_.size());
         symbols_.push_back({id, at - 1, at + 1});
     }
-    // Appends the ids of the tokens that the word's symbols become.
+    // Merges the word and appends its token ids.
     void Finish(std::vector<int32_t>& ids) {
         if (symbols_.empty()) return;
         symbols_.back().next = -1;
@@ -89,7 +90,7 @@ class WordMerger {
             Join(best);
         }
         for (int32_t at = 0; at >= 0; at = symbols_[Index(at)].next) {
-            // What the vocabulary has no token for leaves no trace.
+            // A symbol without a token is dropped.
             if (symbols_[Index(at)].id >= 0) ids.push_back(symbols_[Index(at)].id);
         }
     }
@@ -97,7 +98,7 @@ class WordMerger {
   private:
     struct Symbol {
         int32_t id;    // -1: no token
-        int32_t prev;  // neighbours, -1 at the ends
+        int32_t prev;  // neighbors; -1 at the ends
         int32_t next;
     };
     struct Candidate {
@@ -105,14 +106,14 @@ class WordMerger {
         int32_t left;  // position of the left symbol
         int32_t left_id, right_id;
         int32_t joined;
-        bool operator<(const Candidate& other) const {  // the heap's top is the best
+        bool operator<(const Candidate& other) const {  // the best candidate is at the heap's top
             return rank != other.rank ? rank > other.rank : left > other.left;
         }
     };
 
     static size_t Index(int32_t at) { return static_cast<size_t>(at); }
 
-    // Puts the merge of the symbol at `left` with its right neighbour on the heap, if there is one.
+    // Pushes the merge of the symbol at `left` with its right neighbor, if there is one.
     void Offer(int32_t left) {
         const Symbol& first = symbols_[Index(left)];
         if (first.next < 0) return;
@@ -123,7 +124,7 @@ class WordMerger {
 
     void Join(const Candidate& best) {
         Symbol& left = symbols_[Index(best.left)];
-        if (left.id != best.left_id || left.next < 0) return;  // one of the two is gone
+        if (left.id != best.left_id || left.next < 0) return;  // a symbol was already merged
         Symbol& right = symbols_[Index(left.next)];
         if (right.id != best.right_id) return;
         left.id = best.joined;
@@ -185,7 +186,7 @@ class BytePairModel : public WordModel {
 
     std::string Bytes(std::string_view text) const override {
         std::string bytes;
-        // What is not in the spelling stands for itself.
+        // Text that is not a spelling stands for itself.
         return AppendUnspelled(text, bytes) ? bytes : std::string(text);
     }
 
@@ -193,7 +194,7 @@ class BytePairModel : public WordModel {
     const Vocabulary& vocabulary_;
     MergeTable merges_;
     bool whole_words_;
-    std::array<int32_t, 256> byte_ids_{};  // the token of a byte, -1: none
+    std::array<int32_t, 256> byte_ids_{};  // token of each byte; -1: none
 };
 
 class CodePointPairModel : public WordModel {
@@ -233,7 +234,7 @@ class CodePointPairModel : public WordModel {
                (options_.whole_newlines && word.find_first_not_of('\n') == word.npos);
     }
 
-    // One code point (or bad byte); returns whether it became the unknown token.
+    // Adds one code point or invalid byte; returns whether it became the unknown token.
     bool Add(std::string_view symbol, bool after_unknown, WordMerger& merger) const {
         const int32_t id = vocabulary_.FindPlain(symbol);
         if (id >= 0) {
@@ -266,7 +267,7 @@ Result<std::vector<PairMerge>> ReadMerges(const Vocabulary& vocabulary) {
     read.reserve(merges.size());
     for (size_t rank = 0; rank < merges.size(); ++rank) {
         const std::string_view merge = merges[rank];
-        const size_t space = merge.find(' ', 1);  // a token may be a lone space
+        const size_t space = merge.find(' ', 1);  // a token may be a single space
         const bool split = space != merge.npos && space + 1 < merge.size();
         const std::string_view left = split ? merge.substr(0, space) : merge;
         const std::string_view right = split ? merge.substr(space + 1) : "";
@@ -279,7 +280,7 @@ Result<std::vector<PairMerge>> ReadMerges(const Vocabulary& vocabulary) {
                              "tokens of the vocabulary that join into a third",
                              rank, merge.substr(0, 80));
         }
-        // A merge into a control or unused token is left out: text never becomes one.
+        // Merges into control or unused tokens are skipped, since text never becomes one.
         if (!IsPlain(vocabulary.Type(id))) continue;
         read.push_back({static_cast<uint32_t>(rank), left_id, right_id, id});
     }

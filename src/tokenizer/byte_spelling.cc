@@ -9,7 +9,7 @@ namespace {
 
 struct Spelling {
     std::array<std::string, 256> of_byte;
-    std::array<int16_t, 0x144> byte_of;  // by code point, -1: spells no byte
+    std::array<int16_t, 0x144> byte_of;  // by code point; -1: not a byte's spelling
 };
 
 Spelling MakeSpelling() {

@@ -1,5 +1,5 @@
-// GPT-2's spelling of bytes as printable code points, in which byte-level vocabularies are written:
-// printable Latin-1 stands for itself, the other bytes follow from U+0100 in order.
+// GPT-2's mapping of bytes to printable code points, used by byte-level vocabularies: printable
+// Latin-1 maps to itself, the other bytes to U+0100 and following in order.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ const std::string& SpelledByte(uint8_t byte);
 
 void AppendSpelled(std::string_view bytes, std::string& text);
 
-// The bytes that `text` spells, appended; false, with nothing appended, where a code point spells
-// no byte.
+// Appends the bytes that `text` spells. False, with nothing appended: a code point is not a byte's
+// spelling.
 bool AppendUnspelled(std::string_view text, std::string& bytes);
 
 }  // namespace weft::tokenizer

@@ -5,7 +5,7 @@
 namespace weft::tokenizer {
 namespace {
 
-// The parts of a unit of the double array.
+// Fields of a unit of the double array.
 bool HasLeaf(uint32_t unit) {
     return (unit >> 8) & 1;
 }
@@ -61,7 +61,7 @@ Charsmap::Rule Charsmap::Find(std::string_view text, bool longest) const {
         if (!HasLeaf(unit)) continue;
         if (at >= units_.size()) break;
         const uint32_t value = Value(units_[at]);
-        if (value >= replacements_.size()) continue;  // a table with a hole in it
+        if (value >= replacements_.size()) continue;  // the table has a gap
         rule = {i + 1, std::string_view(replacements_.c_str() + value)};
         if (!longest) break;
     }

@@ -1,9 +1,9 @@
-// SentencePiece's table of normalization rules, `precompiled_charsmap`: which byte sequences become
-// which others, the longest that fits first.
+// SentencePiece's table of normalization rules, `precompiled_charsmap`: replaces byte sequences,
+// the longest match first.
 //
-// Format: u32 size of the trie in bytes; the trie, a double array of u32 units (Darts-clone: label
-// and offset of a node in a unit); then the replacements, each ended by a zero byte. The value of a
-// key is where its replacement begins. All little-endian.
+// Format, all little-endian: u32 size of the trie in bytes; the trie, a double array of u32 units
+// (Darts-clone: each unit holds a node's label and offset); the replacements, each terminated by a
+// zero byte. A key's value is the offset of its replacement.
 #pragma once
 
 #include <cstddef>
@@ -18,18 +18,18 @@ namespace weft::tokenizer {
 
 class Charsmap {
   public:
-    Charsmap() = default;  // without rules
-    // kCorrupt: sizes that do not fit. An empty `bytes` has no rules.
+    Charsmap() = default;  // no rules
+    // kCorrupt: inconsistent sizes. Empty `bytes`: no rules.
     static Result<Charsmap> Read(std::string_view bytes);
 
     bool empty() const { return units_.empty(); }
     struct Rule {
-        size_t size = 0;  // bytes of the text that it replaces; 0: no rule fits
+        size_t size = 0;  // bytes of the text to replace; 0: no rule matches
         std::string_view with;
     };
-    // The rule for the longest key that `text` begins with.
+    // The rule for the longest key that is a prefix of `text`.
     Rule Longest(std::string_view text) const;
-    // ... for the shortest, as Hugging Face's Precompiled has it.
+    // The rule for the shortest such key, as in Hugging Face's Precompiled.
     Rule Shortest(std::string_view text) const;
 
   private:

@@ -8,26 +8,27 @@ namespace {
 
 #define SPACES WEFT_REGEX_SPACES
 #define SPACE_RUNS "[" SPACES "]+(?![^" SPACES "])|[" SPACES "]+"
-// What most families end with: symbols with the line ends behind them, line ends, and runs of white
-// space that leave their last character to the word after them.
+// Common tail of most families: symbols with following line ends, line ends, and runs of white
+// space without their last character, which belongs to the next word.
 #define SYMBOLS " ?[^" SPACES R"(\p{L}\p{N}]++)"
 #define LINE_ENDS "[" SPACES R"(]*[\r\n]++)"
 #define TAIL "|" SYMBOLS R"([\r\n]*+|)" LINE_ENDS "|" SPACE_RUNS
 #define SLASH_TAIL "|" SYMBOLS R"([\r\n/]*+|)" LINE_ENDS "|" SPACE_RUNS
 #define ENDINGS "'(?:[sStTmMdD]|[rR][eE]|[vV][eE]|[lL][lL])"
-// As tiktoken's (?i:...) has it, which takes U+017F for an s.
+// As tiktoken's (?i:...), which also matches U+017F as an s.
 #define WIDE_ENDINGS "(?i:'(?:[stmd]|re|ve|ll))"
 #define LETTERS R"([^\r\n\p{L}\p{N}]?\p{L}++)"
 #define ANY_CASE ENDINGS "|" LETTERS
-// Words by case, as in GPT-4o: capitals and then small letters, or capitals alone.
+// Words by case, as in GPT-4o: capitals followed by small letters, or capitals only.
 #define UPPER R"([\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}])"
 #define LOWER R"([\p{Ll}\p{Lm}\p{Lo}\p{M}])"
 #define CASED(endings)                                                                             \
     R"([^\r\n\p{L}\p{N}]?)" UPPER "*" LOWER "++" endings R"(|[^\r\n\p{L}\p{N}]?)" UPPER "++" LOWER \
     "*+" endings
-// Kimi-K2: the same without Han, which are words of their own. "A*B+" of classes that are no plain
-// classes would keep a note of each character, so it is said without going back: either capitals,
-// a small letter and on; or up to the last letter that is both; or capitals only.
+// Kimi-K2: as above without Han, which forms its own words. "A*B+" with these composite classes
+// would store a backtracking point per character, so the alternatives are written without
+// backtracking: capitals, a small letter and more; or up to the last letter in both classes; or
+// capitals only.
 #define KIMI_BOTH R"((?!\p{sc:Han})[\p{Lm}\p{Lo}\p{M}])"
 #define KIMI(endings)                                                                              \
     R"(\p{sc:Han}++|[^\r\n\p{L}\p{N}]?(?:(?:[\p{Lu}\p{Lt}]|)" KIMI_BOTH                            \
@@ -43,7 +44,7 @@ constexpr const char* kGpt4o = CASED("(?:" ENDINGS ")?+") R"(|\p{N}{1,3}+)" SLAS
 constexpr const char* kTekken = CASED("") R"(|\p{N})" SLASH_TAIL;
 constexpr const char* kBloom =
     " ?[^(" SPACES R"(|.,!?\x{2026}\x{3002}\x{FF0C}\x{3001}\x{964}\x{6D4}\x{60C})]++)";
-// DeepSeek LLM: letters of the cased scripts, punctuation, and the CJK blocks, by code point.
+// DeepSeek LLM: letters of cased scripts, punctuation, and CJK blocks, by code point.
 constexpr const char* kDeepSeekLetters =
     "[" SPACES
     "]?["
@@ -84,7 +85,7 @@ constexpr const char* kAfmoeScripts =
     R"(\x{FF65}-\x{FF9F}\x{2F00}-\x{2FDF}\x{E40}-\x{E7F}\x{E80}-\x{EFF}\x{1780}-\x{17FF})"
     R"(\x{1000}-\x{109F}\x{AA60}-\x{AA7F}\x{A9E0}-\x{A9FF}\x{AC00}-\x{D7AF}\x{1100}-\x{11FF}]++)";
 
-// One step of a family: an expression, or one of these names of steps that are no expressions.
+// A step of a family: a regular expression, or one of these names of other steps.
 constexpr const char* kSpacesAtEnd = "(spaces at the end)";
 constexpr const char* kDigitRuns = "(runs of digits)";
 constexpr const char* kDigitWords = "(digits that are words)";
@@ -96,8 +97,8 @@ struct Row {
     FamilyTraits traits = {};
 };
 
-// In jais-2, a run of white space is cut into pieces, and each would be searched for a line end up
-// to the end of the run: the look-behind says that this search has failed already.
+// In jais-2 a run of white space is split into pieces, and each piece would search for a line end
+// through the whole run. The look-behind detects that the search has already failed.
 std::vector<Row> LargeRows() {
     const FamilyTraits llama3{.whole_words = true, .adds_bos = true};
     const FamilyTraits whole{.whole_words = true};

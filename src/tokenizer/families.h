@@ -1,8 +1,8 @@
-// The pre-tokenizers that GGUF files name in `tokenizer.ggml.pre`, as llama.cpp's converter writes
-// the names.
+// The pre-tokenizers that GGUF names in `tokenizer.ggml.pre`, with the names of llama.cpp's
+// converter.
 //
-// The expressions are those the model families publish in their tokenizer.json, written so that no
-// text takes more than linear time. Contractions in any case ('s, 'S) are ASCII.
+// The regular expressions are those of the families' tokenizer.json files, rewritten so that
+// matching takes linear time for any text. Case-insensitive contractions ('s, 'S) match ASCII only.
 #pragma once
 
 #include <string>
@@ -13,10 +13,10 @@
 
 namespace weft::tokenizer {
 
-// How a family's vocabulary is used beyond its words.
+// Traits of a family besides its pre-tokenizer.
 struct FamilyTraits {
-    bool whole_words = false;  // a word that is a token is taken as it is, whatever the merges say
-    bool adds_bos = false;     // where the file does not say
+    bool whole_words = false;  // a word that is a token is used whole, regardless of the merges
+    bool adds_bos = false;     // default if the file does not specify it
     bool code_points = false;  // merges code points, with U+2581 for spaces, instead of bytes
 };
 
@@ -25,17 +25,17 @@ struct Family {
     FamilyTraits traits;
 };
 
-// kUnsupported for an unknown name; the message lists the known ones. Empty is "default".
+// kUnsupported: unknown name; the message lists the known ones. An empty name means "default".
 Result<Family> MakeFamily(std::string_view name);
-// The traits alone; those of "default" for an unknown name.
+// Returns only the traits; those of "default" for an unknown name.
 FamilyTraits TraitsOf(std::string_view name);
-// The first name of those that mean the same: "llama3" for "llama-bpe"; empty for an unknown one.
+// The canonical name of a family: "llama3" for "llama-bpe"; empty for an unknown name.
 std::string_view FamilyName(std::string_view name);
-// All names, in alphabetical order, with ", " in between.
+// All names in alphabetical order, separated by ", ".
 std::string FamilyNames();
 
-// The one expression of a family of tiktoken files, PCRE2's dialect, contractions as in tiktoken:
-// "kimi-k2", "llama-bpe", "qwen" (the first Qwen's), "o200k" (GPT-4o's).
+// Pre-tokenizer of tiktoken files, in PCRE2's dialect with tiktoken's contractions: "kimi-k2",
+// "llama-bpe", "qwen" (first generation), "o200k" (GPT-4o).
 Result<Family> MakeTiktokenFamily(std::string_view name);
 
 }  // namespace weft::tokenizer

@@ -23,7 +23,7 @@ using nlohmann::json;
 
 constexpr uint64_t kMostBytes = uint64_t{512} << 20;
 
-// One name for each way to cut words, the usual ones first.
+// One name for each distinct way to split words, the most common first.
 constexpr std::array kPreTokenizers = {"llama-bpe",
                                        "qwen2",
                                        "tekken",
@@ -54,8 +54,8 @@ constexpr std::array kPreTokenizers = {"llama-bpe",
                                        "laguna",
                                        "granite-embed-multi-97m"};
 
-// What tells tokenizers apart: cases and contractions, digits, white space of all kinds, scripts,
-// marks, symbols, code.
+// Probe texts that distinguish tokenizers: case and contractions, digits, kinds of white space,
+// scripts, marks, symbols, code.
 constexpr std::array kProbes = {
     "Hello world! I'm sure they'll've seen HE'S and we'Re, DON'T they'd?",
     "1 12 123 1234 12345 123456 1234567 3.14159 -42 1,234,567.89 0x1F 2024-11-20 a1b22c333",
@@ -89,7 +89,7 @@ constexpr std::array kProbes = {
     "the the the\n\n\nthe",
 };
 
-// Merges as "left right".
+// Returns merges as "left right".
 Result<std::vector<std::string>> MergesOf(const json& root) {
     std::vector<std::string> merges;
     const auto model = root.is_object() ? root.find("model") : root.end();
@@ -108,8 +108,8 @@ Result<std::vector<std::string>> MergesOf(const json& root) {
     return merges;
 }
 
-// Whether both give the same ids, for the composed form of a text: many folders compose what they
-// read, which GGUF can't say, and programs that read GGUF files leave undone.
+// Whether both tokenizers give the same ids for the composed form of a text. Many folders compose
+// their input, which GGUF cannot express and readers of GGUF do not do.
 bool SameIds(const Tokenizer& ours, const Tokenizer& theirs, const std::string& text) {
     const auto* given = reinterpret_cast<const utf8proc_uint8_t*>(text.c_str());
     const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> composed(utf8proc_NFC(given),
@@ -120,8 +120,8 @@ bool SameIds(const Tokenizer& ours, const Tokenizer& theirs, const std::string& 
     return ours.Encode(probe, plain) == theirs.Encode(probe, plain);
 }
 
-// The words that the vocabulary itself holds, alone and one behind another: where two ways to cut
-// differ, some token is cut in two by one of them. Of large vocabularies every so-manieth token.
+// Compares the texts of the vocabulary's tokens, alone and in sequence: if two pre-tokenizers
+// differ, one of them splits some token. Large vocabularies are sampled.
 bool SameIdsOfTokens(const Tokenizer& ours, const Tokenizer& theirs) {
     constexpr int32_t kMostSamples = 20'000;
     const int32_t step = std::max(1, theirs.vocab_size() / kMostSamples);
@@ -138,8 +138,8 @@ bool SameIdsOfTokens(const Tokenizer& ours, const Tokenizer& theirs) {
     return true;
 }
 
-// Characters of all the probes, thrown together: letters of one script beside marks, digits and
-// signs of others.
+// Compares random mixtures of the probes' characters: letters of one script beside marks, digits
+// and symbols of others.
 bool SameIdsOfMixtures(const Tokenizer& ours, const Tokenizer& theirs) {
     std::vector<std::string> characters;
     for (const std::string_view probe : kProbes) {
@@ -150,7 +150,7 @@ bool SameIdsOfMixtures(const Tokenizer& ours, const Tokenizer& theirs) {
     }
     std::mt19937 random(20);
     for (int i = 0; i < 4000; ++i) {
-        // Mostly neighbours, so that words are made.
+        // Mostly adjacent characters, so that words appear.
         std::string text;
         while (text.size() < 24) {
             size_t at = random() % characters.size();
@@ -168,7 +168,7 @@ bool SameIds(const Tokenizer& ours, const Tokenizer& theirs) {
         if (!SameIds(ours, theirs, probe)) return false;
     }
     if (!SameIdsOfTokens(ours, theirs) || !SameIdsOfMixtures(ours, theirs)) return false;
-    // Markers inside of a text, a hundred of them at most.
+    // Adds at most a hundred markers to a text.
     std::string marked = "begin";
     int count = 0;
     for (int32_t id = 0; id < theirs.vocab_size() && count < 100; ++id) {
@@ -184,7 +184,7 @@ class Search {
   public:
     Search(const Tokenizer& folder, TokenizerData base) : folder_(folder), base_(std::move(base)) {}
 
-    // Whether a tokenizer of this data is the folder's; then it is found().
+    // Whether a tokenizer made from `data` equals the folder's. If so, found() returns it.
     bool Try(TokenizerData data) {
         const auto made = Tokenizer::Make(data);
         if (!made.ok() || !SameIds(**made, folder_)) return false;
@@ -232,7 +232,7 @@ class Search {
     TokenizerData base_, found_;
 };
 
-// SentencePiece joins the pair of the best score: the earlier a merge, the better.
+// SentencePiece merges the highest score first, so earlier merges get higher scores.
 std::vector<float> ScoresOfMerges(const TokenizerData& data,
                                   const std::vector<std::string>& merges) {
     std::unordered_map<std::string_view, size_t> ids;
@@ -251,7 +251,7 @@ std::vector<float> ScoresOfMerges(const TokenizerData& data,
     return merges.empty() ? std::vector<float>() : scores;
 }
 
-// Scores of a SentencePiece file, where its tokens are the folder's first.
+// Scores of a SentencePiece file, if its tokens are the folder's first ones.
 std::vector<float> ScoresOfFile(const std::string& folder, const TokenizerData& data) {
     const std::string path = folder + "/tokenizer.model";
     std::error_code ignored;
@@ -261,7 +261,7 @@ std::vector<float> ScoresOfFile(const std::string& folder, const TokenizerData& 
     return (*read)->data().scores;
 }
 
-// What the folder's tokenizer says about itself, in GGUF's terms and with all ids filled.
+// The folder's tokenizer data in GGUF's form, with all ids filled.
 Result<TokenizerData> BaseOf(const Tokenizer& tokenizer, const std::string& folder,
                              int64_t vocabulary) {
     TokenizerData data = tokenizer.data();

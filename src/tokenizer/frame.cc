@@ -13,7 +13,7 @@ int32_t FindToken(const TokenizerData& data, const std::string& text) {
     return found == data.tokens.end() ? -1 : static_cast<int32_t>(found - data.tokens.begin());
 }
 
-// The id of [text, id].
+// The id of the pair [text, id].
 int32_t PairId(Fields& fields, const char* key) {
     const json* pair = fields.Find(key);
     const bool fits = pair != nullptr && pair->is_array() && pair->size() == 2 &&
@@ -39,7 +39,7 @@ void AddIds(Fields& fields, const std::string& name, std::vector<int32_t>& ids) 
     }
 }
 
-// "single" of a template: special tokens, the text once, special tokens.
+// Reads "single" of a template: special tokens, the text once, special tokens.
 Status ReadTemplate(Fields& fields, TokenizerData& data) {
     bool behind = false;
     for (const json& item : fields.Array("single")) {
@@ -65,7 +65,7 @@ Status ReadProcessor(const json& value, int depth, TokenizerData& data) {
     Fields fields(value, "post_processor");
     const std::string type = fields.Text("type");
     WEFT_TRY(fields.status());
-    if (type == "ByteLevel") return {};  // offsets only
+    if (type == "ByteLevel") return {};  // affects offsets only
     if (type == "TemplateProcessing") return ReadTemplate(fields, data);
     if (type == "RobertaProcessing" || type == "BertProcessing") {
         data.prefix.push_back(PairId(fields, "cls"));
@@ -84,8 +84,8 @@ Status ReadProcessor(const json& value, int depth, TokenizerData& data) {
                      type.substr(0, 80));
 }
 
-// Classes of transformers whose add_bos_token and add_eos_token count whatever the post-processor
-// says.
+// Tokenizer classes of transformers that apply add_bos_token and add_eos_token even if there is a
+// post-processor.
 bool ObeysFlags(const std::string& name) {
     return name.starts_with("Llama") || name.starts_with("CodeLlama") ||
            name.starts_with("Gemma") || name.starts_with("Cohere");

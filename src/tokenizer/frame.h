@@ -1,5 +1,5 @@
-// What stands around a text, and which tokens are bos, eos and the ends of a generation: from the
-// post-processor of a tokenizer.json and from the files beside it.
+// Special tokens around a text, and the ids of bos, eos and the end tokens, from the post-processor
+// of a tokenizer.json and from the files beside it.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -10,8 +10,8 @@
 
 namespace weft::tokenizer {
 
-// Sets ids, prefix, suffix and ends of `data`, whose tokens and types are there already.
-// `post_processor` may be null.
+// Sets ids, prefix, suffix and ends of `data`; its tokens and types must be set. `post_processor`
+// may be null.
 Status SetFrame(const nlohmann::json& post_processor, const TokenizerHints& hints,
                 TokenizerData& data);
 

@@ -10,7 +10,7 @@ namespace {
 
 using nlohmann::json;
 
-// The text of a token that is given as a string or as an object with `content`; else empty.
+// The text of a token given as a string or as an object with `content`; else empty.
 std::string TokenText(const json* token) {
     if (token == nullptr) return {};
     if (token->is_string()) return token->get<std::string>();
@@ -127,7 +127,7 @@ const json& Fields::Array(const char* key) {
 }
 
 Result<json> ParseJson(std::string_view text) {
-    // A vocabulary is one object with a member a token, its merges a list of pairs.
+    // A vocabulary is one object with a member per token; its merges are a list of pairs.
     auto parsed = ParseJsonText(
         text, {.bytes = SIZE_MAX, .values = size_t{1} << 24, .keys = size_t{1} << 23});
     if (parsed.ok()) return parsed;

@@ -22,7 +22,8 @@ Error Unknown(std::string_view kind, std::string_view type, std::string_view kno
                      type.substr(0, 80), known);
 }
 
-// The parts of a Sequence in order, sequences inside of it taken apart; a lone part is one.
+// The parts of a Sequence in order, with nested sequences flattened; a single part is a list of
+// one.
 Result<std::vector<const json*>> Flatten(const json& value, const char* kind, const char* list) {
     std::vector<const json*> flat;
     std::vector<const json*> open = {&value};
@@ -55,7 +56,7 @@ std::string EscapeLiteral(std::string_view text) {
     return escaped;
 }
 
-// A pattern: {"String": ...} or {"Regex": ...}.
+// Pattern in the form {"String": ...} or {"Regex": ...}.
 struct Pattern {
     std::string text;
     bool literal;
@@ -116,7 +117,7 @@ Result<std::unique_ptr<const NormalizeStep>> ReadNormalizeStep(const json& value
     } else if (type == "Precompiled") {
         const std::string coded = fields.TextOr("precompiled_charsmap", "");
         if (coded.size() > kMostCharsmapBytes) fields.Fail("a charsmap above 16 MB");
-        const std::string bytes = DecodeBase64Or(coded, "?");  // too short to be one
+        const std::string bytes = DecodeBase64Or(coded, "?");  // "?" is too short to be valid
         WEFT_ASSIGN(Charsmap charsmap, Charsmap::Read(bytes));
         step = Precompiled(std::move(charsmap));
     } else {
@@ -151,7 +152,7 @@ Status AddRegex(const char* pattern, SplitBehavior behavior, bool invert, SplitS
     return {};
 }
 
-// Expressions that take the square of a text's length, with steps that mean the same.
+// Replaces known expressions of quadratic time by equivalent steps.
 bool AddKnown(const Pattern& pattern, SplitBehavior behavior, bool invert, SplitSteps& steps) {
     static constexpr std::pair<std::string_view, DigitRule> kDigits[] = {
         {R"(\d{1,3}(?=(?:\d{3})*\b))", DigitRule::kWholeWords},
@@ -182,7 +183,7 @@ Status AddSplit(Fields& fields, SplitSteps& steps) {
     return {};
 }
 
-// prepend_scheme, or add_prefix_space in older files.
+// Reads prepend_scheme, or add_prefix_space in older files.
 PrependMark ReadScheme(Fields& fields) {
     const bool prefix = fields.BoolOr("add_prefix_space", true);
     const std::string scheme = fields.TextOr("prepend_scheme", prefix ? "always" : "never");

@@ -1,4 +1,4 @@
-// The normalizer, pre-tokenizer and decoder of a tokenizer.json.
+// Reads the normalizer, pre-tokenizer and decoder of a tokenizer.json.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -10,19 +10,19 @@
 
 namespace weft::tokenizer {
 
-// Each takes the value of its key; null is nothing to do. Nested sequences have a limit.
+// Each function takes the value of its key; null means no steps. Nesting of sequences is limited.
 Result<NormalizeSteps> ReadNormalizer(const nlohmann::json& value);
 
 struct JsonSplit {
     SplitSteps steps;
-    bool bytes = false;  // there is a ByteLevel: the model's tokens spell bytes
+    bool bytes = false;  // there is a ByteLevel step: the model's tokens are spelled bytes
 };
-// `spell`: what comes out of a ByteLevel at the end is spelled (else, bytes as they are).
+// `spell`: the output of a final ByteLevel step is spelled; else it stays raw bytes.
 Result<JsonSplit> ReadPreTokenizer(const nlohmann::json& value, bool spell);
 
 struct JsonDecoder {
     PieceRule pieces;
-    bool strips_space = false;  // one space comes off the front of a text
+    bool strips_space = false;  // decoding removes one leading space
 };
 Result<JsonDecoder> ReadDecoder(const nlohmann::json& value);
 

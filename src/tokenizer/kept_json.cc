@@ -16,7 +16,7 @@ Error Named(const std::string& name, const Error& error) {
     return Error{error.code, name + ": " + error.message};
 }
 
-// A model's config.json is made anew by whoever writes the model; tokenizers ask for these alone.
+// Keeps only the fields that tokenizers need; the model's writer creates a new config.json.
 Result<std::string> ConfigOf(const std::string& text) {
     WEFT_ASSIGN(const json whole, ParseJson(text));
     json kept = json::object();

@@ -1,6 +1,5 @@
-// A tokenizer.json that no kind of GGUF equals, kept in the GGUF file as it is, with the files that
-// stood beside it: what is read again is the same tokenizer, and what is exported are the same
-// files.
+// A tokenizer.json without an equivalent GGUF kind. The GGUF file stores it unchanged with the
+// files beside it, so that loading gives the same tokenizer and exporting gives the same files.
 #pragma once
 
 #include <map>
@@ -14,15 +13,16 @@ namespace weft::tokenizer {
 
 struct KeptJson {
     std::string json;  // tokenizer.json
-    // tokenizer_config.json, special_tokens_map.json and generation_config.json as they are, by
-    // name, and of config.json what tokenizers ask for; those that were there.
+    // The existing ones of tokenizer_config.json, special_tokens_map.json and
+    // generation_config.json, unchanged, by name; and the tokenizer's fields of config.json.
     std::map<std::string, std::string> beside;
 };
 
-// Of a folder. kNotFound: it has no tokenizer.json; kUnsupported, kCorrupt: it can't be run.
+// Reads a folder. kNotFound: there is no tokenizer.json. kUnsupported, kCorrupt: Weft cannot use
+// it.
 Result<KeptJson> ReadKeptJson(const std::string& folder);
 
-// The tokenizer that a folder of these files would have. Errors name the file.
+// Makes the tokenizer of a folder with these files. Errors name the file.
 Result<std::unique_ptr<Tokenizer>> MakeTokenizer(const KeptJson& kept);
 
 }  // namespace weft::tokenizer

@@ -1,4 +1,4 @@
-// Tokenizer::Make: the parts of a tokenizer by the names that GGUF has for it.
+// Tokenizer::Make: makes a tokenizer's parts from GGUF's names.
 #include <string>
 
 #include "tokenizer/families.h"
@@ -10,7 +10,7 @@
 namespace weft::tokenizer {
 namespace {
 
-// Neighbours join where their text is a token, the one of the lowest id first.
+// Merges of adjacent tokens whose joined text is a token; the lowest id merges first.
 std::vector<PairMerge> MergesById(const Vocabulary& vocabulary) {
     std::vector<PairMerge> merges;
     for (int32_t id = 0; id < vocabulary.size(); ++id) {

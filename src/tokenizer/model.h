@@ -1,5 +1,5 @@
-// Inside of a Tokenizer: the checked vocabulary, and the interfaces of what turns text into tokens.
-// Only the files of this folder include it; users take tokenizer.h.
+// Internals of a Tokenizer: the checked vocabulary, and interfaces of the models that turn text
+// into tokens. Included only in this folder; others use tokenizer.h.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@
 
 namespace weft::tokenizer {
 
-// U+2581, which stands for a space in vocabularies of SentencePiece's kind.
+// U+2581, which replaces spaces in SentencePiece vocabularies.
 inline constexpr std::string_view kSpaceMark = "\xE2\x96\x81";
 
-// A TokenizerData whose sizes, types and ids are right, with an index from text to id.
+// TokenizerData with checked sizes, types and ids, and an index from text to id.
 class Vocabulary {
   public:
     static Result<std::unique_ptr<Vocabulary>> Make(TokenizerData data);
@@ -28,13 +28,13 @@ class Vocabulary {
     bool Has(int32_t id) const { return id >= 0 && id < size(); }
     const std::string& Text(int32_t id) const { return data_.tokens[static_cast<size_t>(id)]; }
     TokenType Type(int32_t id) const;
-    // The token of this text, or -1. Tokens without text are never found.
+    // The token with this text, or -1. Tokens with empty text are never found.
     int32_t Find(std::string_view text) const;
-    // As Find, but only tokens that text may become without being asked to.
+    // As Find, but only for tokens that ordinary text may become.
     int32_t FindPlain(std::string_view text) const;
-    // Keeps a token out of FindPlain: one that is added to a model's own.
+    // Excludes an added token from FindPlain.
     void SetOutside(int32_t id) { outside_[static_cast<size_t>(id)] = true; }
-    // Frees the merges: a model has its own form of them, and these are megabytes.
+    // Frees the merges (megabytes), since a model stores its own form of them.
     void DropMerges() { std::vector<std::string>().swap(data_.merges); }
 
   private:
@@ -48,23 +48,23 @@ class Vocabulary {
     std::unordered_map<std::string_view, int32_t> ids_;  // views into data_.tokens
 };
 
-// True for the token types that text may become without being asked to.
+// Whether ordinary text may become a token of this type.
 inline bool IsPlain(TokenType type) {
     return type == TokenType::kNormal || type == TokenType::kUserDefined;
 }
 
-// How a stretch of text between special tokens (or the ends of the text) becomes tokens. A model
-// keeps a reference to the vocabulary it was made from.
+// Turns a stretch of text between special tokens into tokens. A model refers to the vocabulary that
+// it was made from.
 class TokenModel {
   public:
     virtual ~TokenModel() = default;
-    // Appends the ids; `first`: the stretch is where the whole text begins.
+    // Appends the ids. `first`: the stretch is at the beginning of the whole text.
     virtual void Encode(std::string_view text, bool first, std::vector<int32_t>& ids) const = 0;
-    // The bytes that a token of type normal stands for.
+    // The bytes of a normal token.
     virtual std::string Bytes(std::string_view text) const = 0;
 };
 
-// How the words that a pre-tokenizer has cut become tokens.
+// Turns the words of a pre-tokenizer into tokens.
 class WordModel {
   public:
     virtual ~WordModel() = default;
@@ -72,20 +72,20 @@ class WordModel {
     virtual std::string Bytes(std::string_view text) const = 0;
 };
 
-// Two neighbours that join into a third token; the lower rank goes first.
+// Two adjacent tokens that merge into a third; lower ranks merge first.
 struct PairMerge {
     uint32_t rank;
     int32_t left, right, joined;
 };
 
-// The merges of a GGUF file, "left right".
+// Reads the merges of a GGUF file, "left right".
 Result<std::vector<PairMerge>> ReadMerges(const Vocabulary& vocabulary);
 
-// For each way to cut token `id` into two tokens a merge whose rank is `id`: tiktoken's rule.
+// Appends a merge of rank `id` for each way to split token `id` into two tokens (tiktoken's rule).
 void AppendSplits(const Vocabulary& vocabulary, int32_t id, std::vector<PairMerge>& merges);
 
-// Byte-level BPE over a vocabulary in GPT-2's spelling. `whole_words`: a word that is a token is
-// taken as it is.
+// Byte-level BPE with a vocabulary in GPT-2's spelling. `whole_words`: a word that is a token is
+// used whole.
 Result<std::unique_ptr<const WordModel>> MakeBytePairModel(const Vocabulary& vocabulary,
                                                            const std::vector<PairMerge>& merges,
                                                            bool whole_words);
@@ -93,28 +93,28 @@ Result<std::unique_ptr<const WordModel>> MakeBytePairModel(const Vocabulary& voc
 // BPE over code points.
 struct CodePointOptions {
     bool whole_words = false;
-    bool whole_newlines = false;  // ... but only of words that are line ends
-    bool byte_fallback = false;   // a code point without a token becomes the tokens <0xHH>
-    bool fuse_unknown = false;    // unknown code points in a row become one unknown token
-    int32_t unknown = -1;         // -1: unknown code points leave no trace
+    bool whole_newlines = false;  // ... but only for words of line ends
+    bool byte_fallback = false;   // a code point without a token becomes byte tokens <0xHH>
+    bool fuse_unknown = false;    // consecutive unknown code points become one unknown token
+    int32_t unknown = -1;         // -1: unknown code points are dropped
 };
 std::unique_ptr<const WordModel> MakeCodePointPairModel(const Vocabulary& vocabulary,
                                                         const std::vector<PairMerge>& merges,
                                                         CodePointOptions options);
 
-// SentencePiece BPE out of a GGUF file: the text is one word.
+// SentencePiece BPE of a GGUF file: the whole text is one word.
 Result<std::unique_ptr<const TokenModel>> MakeSpmModel(const Vocabulary& vocabulary);
-// The same over words that are cut and marked already, as `.model` files have it. User-defined
-// tokens are found inside of words.
+// SentencePiece BPE of a `.model` file, for words already split and marked. User-defined tokens are
+// matched inside words.
 Result<std::unique_ptr<const WordModel>> MakeSpmWordModel(const Vocabulary& vocabulary,
                                                           bool byte_fallback);
 
-// Unigram: of all ways to cut a word into tokens the one with the best sum of scores.
+// Unigram: splits a word into the tokens with the highest sum of scores.
 struct UnigramOptions {
     bool byte_fallback = false;
     bool fuse_unknown = true;
-    // Sums and comparisons in float as SentencePiece has it, with its rule for user-defined
-    // tokens; else in double, as Hugging Face tokenizers.
+    // Computes in float as SentencePiece, with its rule for user-defined tokens; else in double as
+    // Hugging Face tokenizers.
     bool sentencepiece = false;
     int32_t unknown = -1;
     double unknown_score = 0;
@@ -123,15 +123,15 @@ Result<std::unique_ptr<const WordModel>> MakeUnigramModel(const Vocabulary& voca
                                                           const std::vector<double>& scores,
                                                           UnigramOptions options);
 
-// With SentencePiece's own rules, from the vocabulary's scores.
+// With SentencePiece's rules and the vocabulary's scores.
 Result<std::unique_ptr<const WordModel>> MakeSentencePieceUnigram(const Vocabulary& vocabulary,
                                                                   bool byte_fallback);
 
-// `text` with a space for each U+2581.
+// Replaces each U+2581 in `text` by a space.
 std::string UnmarkSpaces(std::string_view text);
-// The byte of a token written as <0x0A>, or -1 for any other text.
+// The byte of a token written as <0x0A>; -1 for other texts.
 int ByteOfHexToken(std::string_view text);
-// The tokens <0x00> to <0xFF> by byte, -1 where there is none.
+// Ids of the tokens <0x00> to <0xFF>; -1 if missing.
 std::vector<int32_t> FindByteTokens(const Vocabulary& vocabulary);
 
 }  // namespace weft::tokenizer

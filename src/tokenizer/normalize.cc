@@ -46,7 +46,7 @@ class NormalFormStep : public NormalizeStep {
     }
 
   private:
-    // Nothing below U+0300 composes; below U+00A0 nothing decomposes either.
+    // Nothing below U+0300 composes; nothing below U+00A0 decomposes either.
     bool IsNormal(std::string_view text) const {
         const uint8_t least = compose_ && !compatible_ ? 0xCC : 0xC2;
         return std::all_of(text.begin(), text.end(), [&](char c) {
@@ -62,13 +62,13 @@ class NormalFormStep : public NormalizeStep {
         int bound = 0;
         const auto count = utf8proc_decompose_char(point, parts, std::size(parts), options, &bound);
         if (count < 0 || count > static_cast<utf8proc_ssize_t>(std::size(parts))) {
-            points.push_back(point);  // none that Unicode has
+            points.push_back(point);  // not a Unicode code point
             return;
         }
         points.insert(points.end(), parts, parts + count);
     }
 
-    // Marks in a row by their combining class. (utf8proc's own way takes the row's length squared.)
+    // Sorts runs of marks by combining class. (utf8proc's own sort takes quadratic time.)
     static void Order(std::vector<Point>& points) {
         const auto rank = [](Point point) { return utf8proc_get_property(point)->combining_class; };
         for (size_t begin = 0; begin < points.size();) {
@@ -94,7 +94,7 @@ class LowercaseStep : public NormalizeStep {
         lower.reserve(text.size());
         for (size_t at = 0; at < text.size(); at += Length(text, at)) {
             const uint32_t point = PointAt(text, at);
-            if (point == 0x130) {  // the only one whose small form is two code points
+            if (point == 0x130) {  // the only code point whose lower case has two code points
                 lower += "i\xCC\x87";
             } else {
                 AppendPoint(static_cast<uint32_t>(utf8proc_tolower(static_cast<Point>(point))),
@@ -194,7 +194,7 @@ class PrecompiledStep : public NormalizeStep {
     }
 
   private:
-    static constexpr size_t kWholeBytes = 6;  // longer graphemes go by code point
+    static constexpr size_t kWholeBytes = 6;  // longer graphemes are processed by code point
 
     static size_t GraphemeEnd(std::string_view text, size_t at) {
         Point last = static_cast<Point>(PointAt(text, at));
@@ -227,7 +227,7 @@ class SentencePieceStep : public NormalizeStep {
         normal.reserve(text.size() + text.size() / 4);
         size_t at = 0;
         Piece piece;
-        if (rules_.remove_extra_spaces) {  // in front
+        if (rules_.remove_extra_spaces) {  // leading spaces
             while (at < text.size() && (piece = Next(text, at, most)).text == " ") at += piece.size;
         }
         if (at == text.size()) return normal;
@@ -250,11 +250,11 @@ class SentencePieceStep : public NormalizeStep {
 
   private:
     struct Piece {
-        std::string_view text;  // what it becomes
-        size_t size = 0;        // bytes of the text
+        std::string_view text;  // replacement
+        size_t size = 0;        // bytes of the text that it replaces
     };
 
-    // The next user-defined token, rule (that makes at most `most` bytes) or code point.
+    // The next user-defined token, rule (with a result of at most `most` bytes) or code point.
     Piece Next(std::string_view text, size_t at, size_t most) const {
         if (rules_.kept != nullptr) {
             const size_t kept = rules_.kept->LengthAt(text, at);

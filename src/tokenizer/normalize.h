@@ -1,9 +1,9 @@
-// Normalizers: what happens to text before it is cut into words. The steps are those of Hugging
-// Face tokenizers and of SentencePiece, and mean the same.
+// Normalizers: steps applied to text before it is split into words. The steps have the semantics of
+// Hugging Face tokenizers and SentencePiece.
 //
-// Text is valid UTF-8. Time is linear in it, save for the sorting of marks (n log n). A text grows
-// to 32 times its size and 64 KB at most by what steps put into it: no real vocabulary's do more,
-// and steps behind one another could double it each.
+// Input is valid UTF-8. Time is linear, except for sorting combining marks (n log n). Insertions
+// may grow a text to at most 32 times its size plus 64 KB: real vocabularies stay far below this,
+// while a chain of steps could double the text each time.
 #pragma once
 
 #include <memory>
@@ -20,7 +20,8 @@ namespace weft::tokenizer {
 class NormalizeStep {
   public:
     virtual ~NormalizeStep() = default;
-    // most: what would make the whole longer stays as it is, save for a change of letters.
+    // most: an insertion that would make the result longer is skipped; case changes are not
+    // limited.
     virtual std::string Apply(std::string_view text, size_t most) const = 0;
 };
 
@@ -37,25 +38,25 @@ class Normalizer {
     NormalizeSteps steps_;
 };
 
-// Unicode's normal forms. `compatible`: the K ones.
+// Unicode normalization forms. `compatible`: NFKC and NFKD.
 std::unique_ptr<const NormalizeStep> NormalForm(bool compose, bool compatible);
 std::unique_ptr<const NormalizeStep> Lowercase();
-// Takes away all marks.
+// Removes all marks.
 std::unique_ptr<const NormalizeStep> StripAccents();
-// In front of a text that is not empty.
+// Prepends to non-empty text.
 std::unique_ptr<const NormalizeStep> Prepend(std::string words);
 std::unique_ptr<const NormalizeStep> Replace(Regex pattern, std::string words);
 std::unique_ptr<const NormalizeStep> StripSpaces(bool left, bool right);
 
-// Hugging Face's reading of SentencePiece's table: by grapheme, and the shortest rule decides.
+// SentencePiece's table as Hugging Face applies it: per grapheme, the shortest rule first.
 std::unique_ptr<const NormalizeStep> Precompiled(Charsmap charsmap);
 
-// SentencePiece's normalization: the table of rules, then white space. What is a user-defined token
-// passes as it is (`kept` finds them; may be nullptr; must outlive the step).
+// SentencePiece's normalization: the table of rules, then white space. User-defined tokens stay
+// unchanged; `kept` finds them (may be nullptr; must outlive the step).
 class SpecialScanner;
 struct SentencePieceRules {
     Charsmap charsmap;
-    bool add_dummy_prefix = true;  // a space in front (or at the end, with `suffix`)
+    bool add_dummy_prefix = true;  // a space in front, or at the end with `suffix`
     bool remove_extra_spaces = true;
     bool escape_spaces = true;  // spaces become U+2581
     bool suffix = false;

@@ -42,7 +42,7 @@ Result<std::unique_ptr<Tokenizer>> Read(const std::string& path, const Tokenizer
     return Error{made.error().code, path + ": " + made.error().message};
 }
 
-// The template among the values that files give: a text, or a list of {name, template}.
+// The template in a file's JSON: a text, or a list of {name, template}.
 std::string TemplateIn(const json& object) {
     const json value = object.is_object() ? object.value("chat_template", json()) : json();
     if (value.is_string()) return value.get<std::string>();

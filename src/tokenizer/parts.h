@@ -1,4 +1,4 @@
-// What a Tokenizer is put together from; each file format has a reader that makes the parts.
+// Parts of a Tokenizer, made by the reader of each file format.
 #pragma once
 
 #include <memory>
@@ -11,22 +11,21 @@ namespace weft::tokenizer {
 
 struct TokenizerParts {
     std::unique_ptr<Vocabulary> vocabulary;
-    std::unique_ptr<const TokenModel> model;  // keeps references to the vocabulary
-    // Tokens that are looked for in a text before the model sees it: always, and on request (these
-    // hold the first ones, too).
+    std::unique_ptr<const TokenModel> model;  // refers to the vocabulary
+    // Tokens matched in a text before the model runs: `always`, or `on_request` (which includes
+    // `always`).
     std::vector<SpecialScanner::Entry> always;
     std::vector<SpecialScanner::Entry> on_request;
-    // Tokens of type user-defined stand for what the model says, not for their text as it is.
+    // The model gives the bytes of user-defined tokens; else their text is used as is.
     bool user_bytes_by_model = false;
 };
 
-// Entries for all tokens of the vocabulary of type user-defined, and with `all` of type control and
-// unknown.
+// Entries for all user-defined tokens; with `all`, also for control and unknown tokens.
 std::vector<SpecialScanner::Entry> SpecialEntries(const Vocabulary& vocabulary, bool all);
 
-// Gives the type control to tokens that begin or end a text or a turn (by the ids of `data`, and by
-// names that are known), whatever a file calls them: else a "</s>" in a user's text would be one.
-// normal_ones: also where it calls them normal, not only user-defined.
+// Changes tokens that begin or end a text or a turn to type control, by the ids in `data` and by
+// known names. Otherwise a "</s>" in a user's text would become one. normal_ones: also change
+// tokens of type normal, not only user-defined ones.
 void TypeMarkers(TokenizerData& data, bool normal_ones);
 
 }  // namespace weft::tokenizer

@@ -19,7 +19,7 @@ size_t CountReplacements(std::string_view text) {
     return count;
 }
 
-// With `to` for each `from`, up to so many bytes; the rest as it is.
+// Replaces each `from` by `to` while the result has at most `most` bytes; the rest stays unchanged.
 std::string Replaced(std::string_view text, std::string_view from, std::string_view to,
                      size_t most) {
     std::string out;
@@ -34,10 +34,10 @@ std::string Replaced(std::string_view text, std::string_view from, std::string_v
     return out;
 }
 
-// The bytes that U+FFFD stand for in a text, in order; -1 for one that stands for itself.
+// The bytes replaced by U+FFFD in a text, in order; -1 for a genuine U+FFFD.
 class BadBytes {
   public:
-    // Valid UTF-8 for `text`.
+    // Makes `text` valid UTF-8.
     std::string Take(std::string_view text) {
         std::string valid;
         valid.reserve(text.size() + 16);
@@ -55,17 +55,17 @@ class BadBytes {
         return valid;
     }
 
-    // Where a rewritten text has not as many U+FFFD as there were, none can be put back.
+    // If a rewritten text has a different number of U+FFFD, no byte can be restored.
     void Check(std::string_view rewritten) {
         if (CountReplacements(rewritten) != bytes_.size()) bytes_.clear();
     }
 
-    // Passes over a stretch of the text that is not needed any more.
+    // Skips a stretch of the text that is no longer needed.
     void Skip(std::string_view text) {
         if (!bytes_.empty()) next_ += CountReplacements(text);
     }
 
-    // Puts the bytes of the next stretch back. Its text has as many U+FFFD as it had, in order.
+    // Restores the bytes of the next stretch, whose text has its U+FFFD unchanged and in order.
     void Return(WordList& list) {
         if (bytes_.empty()) return;
         std::string text;
@@ -133,7 +133,7 @@ class Pipeline : public TokenModel {
     std::string Bytes(std::string_view text) const override {
         if (parts_.pieces == nullptr) return parts_.model->Bytes(text);
         std::string bytes(text);
-        // (Steps behind one another could double it each.)
+        // Limits growth, because a chain of steps could double the text each time.
         constexpr size_t kGrowth = 16, kSpare = 1024;
         const size_t most = kGrowth * text.size() + kSpare;
         for (const auto& [from, to] : parts_.pieces->replace) {

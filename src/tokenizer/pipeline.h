@@ -1,8 +1,8 @@
-// The way of a text through a tokenizer of parts: normalizer, added tokens that are looked for in
-// normalized text, pre-tokenizer, word model.
+// A tokenizer as a pipeline: normalizer, matching of added tokens in normalized text,
+// pre-tokenizer, word model.
 //
-// Invalid UTF-8: each bad byte goes through as one U+FFFD and is put back in front of the model,
-// so that words keep the bytes. (Where a normalizer adds or takes away U+FFFD, they stay.)
+// Invalid UTF-8: each invalid byte becomes one U+FFFD, and the byte is restored before the model,
+// so that words keep the bytes. If a normalizer adds or removes U+FFFD, bytes are not restored.
 #pragma once
 
 #include <deque>
@@ -18,8 +18,7 @@
 
 namespace weft::tokenizer {
 
-// What Pipeline does about the bytes of tokens: the decoder of a tokenizer.json, applied to one
-// token at a time.
+// The decoder of a tokenizer.json, applied to one token at a time.
 struct PieceRule {
     bool unspell = false;                                      // GPT-2's spelling
     std::vector<std::pair<std::string, std::string>> replace;  // each occurrence, in order
@@ -28,10 +27,10 @@ struct PieceRule {
 struct PipelineParts {
     Normalizer normalizer;
     std::vector<SpecialScanner::Entry> normalized_tokens;
-    std::deque<std::string> normalized_texts;  // theirs
+    std::deque<std::string> normalized_texts;  // texts of normalized_tokens
     PreTokenizer words;
     std::unique_ptr<const WordModel> model;
-    // nullptr: the model says what its tokens stand for.
+    // nullptr: the model gives the bytes of its tokens.
     std::unique_ptr<const PieceRule> pieces;
 };
 

@@ -14,14 +14,14 @@ namespace {
 
 using nlohmann::json;
 
-// A tokenizer.json on its way to a Tokenizer.
+// State while a tokenizer.json is read.
 struct Reading {
     TokenizerData data;
-    std::vector<double> scores;  // Unigram's, by id
+    std::vector<double> scores;  // Unigram scores by id
     std::vector<AddedToken> added;
-    std::vector<int32_t> outside;  // of these, those that the model itself has not
-    std::string unknown;           // the text of the model's unknown token
-    int32_t unknown_id = -1;       // and its id
+    std::vector<int32_t> outside;  // added tokens that the model itself does not have
+    std::string unknown;           // text of the model's unknown token
+    int32_t unknown_id = -1;       // id of the model's unknown token
     bool byte_fallback = false;
     bool fuse_unknown = false;
     bool whole_words = false;
@@ -39,7 +39,7 @@ Status PutToken(std::string_view text, int64_t id, Reading& reading) {
     return {};
 }
 
-// Ids may have holes, but few: room for all of them is made.
+// Allows a few gaps between ids; memory is allocated for all ids up to the highest.
 Status CheckIds(int64_t most, size_t count) {
     if (most < 0 ||
         most >= std::min<int64_t>(kMostTokens, 4 * static_cast<int64_t>(count) + 4096)) {
@@ -144,7 +144,7 @@ void SetTypes(Reading& reading) {
     }
 }
 
-// Merges as "left right" or as pairs.
+// Reads merges as "left right" or as pairs.
 Result<std::vector<PairMerge>> ReadPairs(Fields& model, const Vocabulary& vocabulary) {
     const json& list = model.Array("merges");
     WEFT_TRY(model.status());
@@ -169,7 +169,7 @@ Result<std::vector<PairMerge>> ReadPairs(Fields& model, const Vocabulary& vocabu
             return MakeError(ErrorCode::kCorrupt,
                              "model: merges[{}] is no pair of tokens that join into a third", rank);
         }
-        // A merge into a control token is left out: text never becomes one.
+        // Merges into control tokens are skipped, since text never becomes one.
         const TokenType type = vocabulary.Type(joined);
         if (!IsPlain(type)) continue;
         merges.push_back({static_cast<uint32_t>(rank), left_id, right_id, joined});
@@ -209,7 +209,8 @@ Result<std::unique_ptr<const WordModel>> MakeWordModel(Fields& model, bool bytes
                                    .unknown = unknown});
 }
 
-// Added tokens: those that are looked for in the text as it is, and those in normalized text.
+// Distributes added tokens to those matched in the original text and those matched in normalized
+// text.
 void PlaceAdded(const Reading& reading, PipelineParts& pipeline, TokenizerParts& parts) {
     const Vocabulary& vocabulary = *parts.vocabulary;
     for (const AddedToken& token : reading.added) {
@@ -246,7 +247,7 @@ Result<std::unique_ptr<Tokenizer>> Build(const json& root, Fields& model, Readin
     WEFT_ASSIGN(NormalizeSteps steps, ReadNormalizer(part("normalizer")));
     pipeline.normalizer = Normalizer(std::move(steps));
     WEFT_ASSIGN(JsonSplit split, ReadPreTokenizer(part("pre_tokenizer"), false));
-    // Bytes go the short way, unless a byte could become the unknown token.
+    // Byte-level BPE uses the fast model, unless a byte could become the unknown token.
     const bool bytes = split.bytes && model.Text("type") == "BPE" &&
                        (reading.unknown_id < 0 || HasAllBytes(vocabulary));
     if (split.bytes && !bytes) {
@@ -274,7 +275,7 @@ Result<std::unique_ptr<Tokenizer>> ReadTokenizerJson(std::string_view text,
     if (object == nullptr) file.Fail("'model' is missing");
     WEFT_TRY(file.status());
     Fields model(*object, "model");
-    // Files of old say no type.
+    // Old files have no type.
     const bool merges = model.Find("merges") != nullptr;
     const std::string type = model.TextOr("type", merges ? "BPE" : "");
     WEFT_TRY(model.status());

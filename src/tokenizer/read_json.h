@@ -1,7 +1,7 @@
-// tokenizer.json, the format of Hugging Face tokenizers: a normalizer, a pre-tokenizer, a model
-// (BPE or Unigram), a post-processor, a decoder and added tokens.
+// Reads tokenizer.json, the format of Hugging Face tokenizers: normalizer, pre-tokenizer, model
+// (BPE or Unigram), post-processor, decoder and added tokens.
 //
-// What Weft does not know is refused by its name (kUnsupported); what is wrong is kCorrupt.
+// Errors: kUnsupported names an unknown part; kCorrupt: invalid content.
 #pragma once
 
 #include <memory>

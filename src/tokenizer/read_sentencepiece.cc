@@ -10,17 +10,17 @@
 namespace weft::tokenizer {
 namespace {
 
-// Fields of a protobuf message, one after the other.
+// Iterates over the fields of a protobuf message.
 class Message {
   public:
     explicit Message(std::string_view bytes) : rest_(bytes) {}
 
     struct Field {
         uint64_t number = 0;
-        uint64_t value = 0;      // of a varint or a fixed-size one
-        std::string_view bytes;  // of one with a length
+        uint64_t value = 0;      // of a varint or a fixed-size field
+        std::string_view bytes;  // of a length-delimited field
     };
-    // False at the end, or at bytes that are no field: then failed().
+    // False at the end, or on invalid bytes; then failed() is true.
     bool Next(Field& field) {
         if (rest_.empty()) return false;
         uint64_t tag = 0, size = 0;
@@ -61,7 +61,7 @@ class Message {
 
 struct Model {
     TokenizerData data;
-    uint64_t type = 1;  // Unigram, if the file does not say
+    uint64_t type = 1;  // default: Unigram
     bool byte_fallback = false;
     int64_t unk = 0, bos = 1, eos = 2, pad = -1;
     SentencePieceRules rules;
@@ -168,7 +168,7 @@ void SetIds(const TokenizerHints& hints, Model& model) {
     data.add_eos = data.eos >= 0 && hints.add_eos.value_or(t5);
 }
 
-// Tokens that a folder adds to the model's.
+// Adds the folder's added tokens to the model's.
 Status AddTokens(const TokenizerHints& hints, Model& model) {
     TokenizerData& data = model.data;
     for (const AddedToken& token : hints.added) {
@@ -206,7 +206,7 @@ std::vector<SpecialScanner::Entry> EntriesOf(const Vocabulary& vocabulary, Token
     return entries;
 }
 
-// SentencePiece's way through a text. Owns what its normalizer refers to.
+// SentencePiece's encoding of a text. Owns the objects that its normalizer refers to.
 class SentencePieceModel : public TokenModel {
   public:
     SentencePieceModel(std::unique_ptr<const SpecialScanner> kept, PipelineParts parts)

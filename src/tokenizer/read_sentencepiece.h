@@ -1,5 +1,5 @@
-// SentencePiece's `.model` files: a protobuf of pieces with scores and types, the model's type (BPE
-// or Unigram) and the rules of normalization.
+// Reads SentencePiece's `.model` files: a protobuf with pieces, scores and types, the model type
+// (BPE or Unigram) and normalization rules.
 // Source: sentencepiece_model.proto, messages ModelProto, TrainerSpec and NormalizerSpec.
 #pragma once
 

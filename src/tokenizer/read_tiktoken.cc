@@ -18,7 +18,7 @@ constexpr size_t kMostTokenBytes = 1024;
 
 struct KnownToken {
     std::string_view text;
-    int32_t behind;  // id less the number of ranks
+    int32_t behind;  // id minus the number of ranks
 };
 constexpr KnownToken kLlama[] = {{"<|begin_of_text|>", 0},   {"<|end_of_text|>", 1},
                                  {"<|start_header_id|>", 6}, {"<|end_header_id|>", 7},
@@ -31,11 +31,11 @@ constexpr KnownToken kO200k[] = {{"<|endoftext|>", 1}, {"<|return|>", 4}, {"<|co
 constexpr KnownToken kKimi[] = {{"[BOS]", 0}, {"[EOS]", 1}, {"<|im_end|>", 2}};
 
 struct FileFamily {
-    std::string_view name;        // of families.h
-    std::string_view model_type;  // what it begins with
+    std::string_view name;        // name in families.h
+    std::string_view model_type;  // prefix of config.json's model_type
     size_t ranks;
     std::span<const KnownToken> known;
-    size_t reserved;  // ids behind the ranks that are special tokens, named or not
+    size_t reserved;  // ids after the ranks that are special tokens, named or not
 };
 constexpr FileFamily kFamilies[] = {{"kimi-k2", "kimi", 163584, kKimi, 256},
                                     {"llama-bpe", "llama", 128000, kLlama, 256},

@@ -1,9 +1,9 @@
-// tiktoken files: a line a token, its bytes in base64 and its rank, which is its id. Neighbours
-// join where their bytes are a token, the one of the lowest rank first.
+// Reads tiktoken files: one line per token with its bytes in base64 and its rank, which is also its
+// id. Adjacent tokens merge if their joined bytes are a token; the lowest rank merges first.
 //
-// The file does not say how text is cut into words: the family is known by config.json's
-// `model_type`, or else by the number of tokens. Special tokens come from tokenizer_config.json;
-// where that is missing, the well-known ones of the family.
+// The file does not contain the pre-tokenizer: the family is identified by config.json's
+// `model_type`, or else by the number of tokens. Special tokens come from tokenizer_config.json, or
+// else from the family's known list.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@
 namespace weft::tokenizer {
 
 Result<std::unique_ptr<Tokenizer>> ReadTiktoken(std::string_view text, const TokenizerHints& hints);
-// Whether a file begins like one.
+// Whether `text` begins like a tiktoken file.
 bool LooksLikeTiktoken(std::string_view text);
 
 }  // namespace weft::tokenizer

@@ -15,13 +15,13 @@ namespace {
 constexpr size_t kMostStackBytes = size_t{64} << 20;
 constexpr uint32_t kMostHeapKilobytes = 64 << 10;
 constexpr size_t kMostPatternBytes = 64 << 10;
-// What one call of PCRE2 may do at first: begin a match within so many bytes, look so many bytes
-// further, and take so many steps for each start.
+// Initial limits of one PCRE2 call: range of start offsets in bytes, bytes examined beyond them,
+// and steps per start.
 constexpr size_t kFirstStarts = 2048, kFirstAhead = 2048;
 constexpr uint32_t kFirstSteps = 4096;
 constexpr size_t kGrowth = 4;
-// Bytes and steps beyond those, of all calls of a RegexRun: the square of some 10,000 bytes, and
-// a part that grows with the text.
+// Budget beyond these limits for all calls of a RegexRun: the square of about 10,000 bytes, plus an
+// amount per byte of text.
 constexpr uint64_t kBaseBudget = uint64_t{1} << 27, kByteBudget = 512;
 constexpr size_t kProbeBytes = 3000, kProbeStarts = 64;
 constexpr int64_t kProbeNs = 1'000'000'000;
@@ -32,13 +32,13 @@ int64_t ThreadNs() {
     return now.tv_sec * int64_t{1'000'000'000} + now.tv_nsec;
 }
 
-// `at`, or the next place where a character begins.
+// `at`, or the next character boundary.
 size_t CharacterFrom(std::string_view text, size_t at) {
     while (at < text.size() && (static_cast<uint8_t>(text[at]) & 0xC0) == 0x80) ++at;
     return std::min(at, text.size());
 }
 
-// The characters of ASCII in a pattern, each once.
+// The distinct ASCII characters in a pattern.
 std::string NamedIn(std::string_view pattern) {
     std::string named;
     for (const char c : pattern) {
@@ -47,7 +47,7 @@ std::string NamedIn(std::string_view pattern) {
     return named;
 }
 
-// What runs of are looked at: characters of all kinds, and what the pattern names.
+// Characters whose runs are tested: of all kinds, and those in the pattern.
 std::vector<std::string> Characters(std::string_view named) {
     std::vector<std::string> all = {"a",  "A",  "0",  " ",  "\n",       "\t",
                                     ".",  "-",  "_",  "'",  "\xC3\xA9", "\xE4\xBD\xA0",
@@ -72,7 +72,7 @@ Result<pcre2_code*> Compile(std::string_view pattern, uint32_t options) {
         return MakeError(ErrorCode::kUnsupported, "regular expression '{}': {} at byte {}",
                          pattern.substr(0, 400), reinterpret_cast<const char*>(words), offset);
     }
-    // Without a JIT (no executable memory) PCRE2 interprets: slower, same result.
+    // Without a JIT (no executable memory) PCRE2 interprets: slower, same matches.
     const bool partial = (options & PCRE2_USE_OFFSET_LIMIT) != 0;
     pcre2_jit_compile(code, PCRE2_JIT_COMPLETE | (partial ? PCRE2_JIT_PARTIAL_HARD : 0));
     return code;
@@ -107,7 +107,8 @@ Status Regex::CheckEnds(std::string_view pattern) const {
     for (const std::string& character : Characters(named)) {
         text.clear();
         while (text.size() < kProbeBytes) text += character;
-        // What no run ends with, and what an expression may look for at the end before all else.
+        // Characters after the run: one that ends no match, and those that the expression may look
+        // for first.
         text += "\x01" + named;
         RegexRun run(text.size(), kProbeNs);
         RegexRun::Range found{};
@@ -139,7 +140,7 @@ void RegexRun::Free::operator()(pcre2_real_jit_stack_8* stack) const {
 RegexRun::RegexRun(size_t size_bytes, int64_t most_ns)
     : context_(pcre2_match_context_create(nullptr)), match_(pcre2_match_data_create(1, nullptr)) {
     WEFT_CHECK(context_ != nullptr && match_ != nullptr);
-    // The expressions take a few steps a character; anything beyond is a mistake in them.
+    // The built-in expressions take a few steps per character; more indicates a mistake in them.
     const size_t steps = 1'000'000 + 16 * size_bytes;
     most_steps_ = static_cast<uint32_t>(std::min<size_t>(steps, UINT32_MAX));
     pcre2_set_match_limit(context_.get(), most_steps_);
@@ -170,8 +171,8 @@ bool RegexRun::Spend(uint64_t work) {
     return !gave_up_;
 }
 
-// A call sees a part of the text. One that wants to see more, or to take more steps, is made again
-// with more of it for that start alone, which costs some of the budget.
+// A call sees a part of the text. If it needs more text or more steps, it is repeated for a single
+// start with higher limits, which is charged to the budget.
 int RegexRun::BoundedMatch(const Regex& regex, std::string_view text, size_t at) {
     size_t starts = most_starts_, ahead = kFirstAhead;
     uint32_t steps = std::min(kFirstSteps, most_steps_);
@@ -191,13 +192,13 @@ int RegexRun::BoundedMatch(const Regex& regex, std::string_view text, size_t at)
             ahead = kFirstAhead;
             steps = std::min(kFirstSteps, most_steps_);
         } else if (status == PCRE2_ERROR_PARTIAL) {
-            // None begins before the one that got to the end of what it was shown.
+            // No match begins before the start that reached the end of the visible text.
             at = std::clamp(pcre2_get_ovector_pointer(match_.get())[0], at, last);
             starts = 0;
             ahead *= kGrowth;
             if (!Spend(std::min(ahead, text.size() - at))) return status;
         } else if (status == PCRE2_ERROR_MATCHLIMIT && (starts > 0 || steps < most_steps_)) {
-            // Which start took the steps is not said.
+            // PCRE2 does not report which start used the steps.
             const bool alone = starts == 0;
             starts /= 2;
             if (alone) steps = std::min<uint64_t>(uint64_t{steps} * kGrowth, most_steps_);
@@ -214,7 +215,7 @@ bool RegexRun::Next(const Regex& regex, std::string_view text, size_t at, Range&
     gave_up_ |= status < 0 && status != PCRE2_ERROR_NOMATCH;
     if (status < 0) return false;
     const size_t* range = pcre2_get_ovector_pointer(match_.get());
-    if (range[0] > range[1]) return false;  // \K in a look-ahead can do that
+    if (range[0] > range[1]) return false;  // possible with \K in a look-ahead
     found = {range[0], range[1]};
     return true;
 }

@@ -1,20 +1,19 @@
-// Regular expressions by PCRE2 with its JIT, for pre-tokenizers and normalizers.
+// Regular expressions with PCRE2 and its JIT, for pre-tokenizers and normalizers.
 //
-// Text is UTF-8 (valid: the caller has seen to it), positions are bytes, white space is Unicode's
-// White_Space (PCRE2's own \s adds U+180E, which no tokenizer does).
+// Text must be valid UTF-8. Offsets are bytes. White space is Unicode's White_Space (PCRE2's own \s
+// also matches U+180E; no tokenizer does).
 //
-// MakeForeign takes the dialect of tokenizer.json, which is Oniguruma's: \s \S \d \w \W \b, sets
-// inside of sets, `[a&&[^b]]`, \uHHHH, `$` at line ends, `{1,3}+` as a repeat of a repeat. What
-// PCRE2 would read otherwise is rewritten, what can't be is refused.
+// MakeForeign accepts the dialect of tokenizer.json, which is Oniguruma's: \s \S \d \w \W \b,
+// nested sets, `[a&&[^b]]`, \uHHHH, `$` at line ends, `{1,3}+` as a repeated repeat. Constructs
+// with a different meaning in PCRE2 are rewritten, or rejected if that is impossible.
 //
-// Work is bounded by counts, never by a clock: a text has the same matches however busy a machine
-// is, so that ranks agree. A match that takes more steps than a small multiple of the text's
-// length, or more memory than 64 MB, counts as no match, and so does all that comes after it; of
-// MakeForeign's, also what comes after the square of some 10,000 bytes and 512 times the text's
-// length, in bytes looked at and steps. (Which steps are counted depends on whether PCRE2 has its
-// JIT; that shows only where a limit is hit.) Expressions that take more than the square of a
-// text's length are found out before any text is there: CheckEnds.
-// Thread: a Regex never changes; each thread has its own RegexRun.
+// Work is limited by counts, not by time, so that all ranks get the same matches however busy a
+// machine is. A match that takes more steps than a small multiple of the text's length, or more
+// than 64 MB, counts as no match, and so do all later ones. An expression made by MakeForeign also
+// has a budget of bytes examined and steps: the square of about 10,000 bytes plus 512 times the
+// text's length. (The step counts depend on whether PCRE2 has its JIT; this matters only at a
+// limit.) CheckEnds detects expressions with worse than quadratic time before they are used.
+// Thread: a Regex is immutable; each thread needs its own RegexRun.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +31,7 @@ struct pcre2_real_jit_stack_8;
 
 namespace weft::tokenizer {
 
-// Inside of a character class: white space, and everything else.
+// Contents of a character class for white space.
 #define WEFT_REGEX_SPACES \
     R"(\t-\r\x20\x85\xA0\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000})"
 
@@ -42,9 +41,9 @@ class Regex {
     static Result<Regex> Make(std::string_view pattern);
     // `pattern` in the dialect of tokenizer.json.
     static Result<Regex> MakeForeign(std::string_view pattern);
-    // Whether it ends on runs of like characters, of those that `pattern` names and of the usual
-    // ones. kUnsupported: its steps grow faster than the square of their length, without end in
-    // practice.
+    // Tests the expression on runs of equal characters: those in `pattern` and common ones.
+    // kUnsupported: its steps grow faster than the square of a run's length, so it would
+    // practically never finish.
     Status CheckEnds(std::string_view pattern) const;
 
   private:
@@ -53,23 +52,24 @@ class Regex {
         void operator()(pcre2_real_code_8* code) const;
     };
     std::unique_ptr<pcre2_real_code_8, FreeCode> code_;
-    bool bounded_ = false;  // by a budget of work: one that somebody else wrote
+    bool bounded_ = false;  // has a work budget, because its pattern comes from a file
 };
 
-// What matching needs besides the expression; made once for many matches.
+// Match state; made once and used for many matches.
 class RegexRun {
   public:
-    // `size_bytes`: of the longest text that will be searched. `most_ns`: of the thread's time, to
-    // find out about an expression; 0, where tokens depend on it: any.
+    // `size_bytes`: size of the longest text to be searched. `most_ns`: CPU time limit of the
+    // thread, for tests of an expression; 0: no limit, required when tokens depend on the matches.
     explicit RegexRun(size_t size_bytes, int64_t most_ns = 0);
 
     struct Range {
         size_t begin;
         size_t end;
     };
-    // The first match in text[at, text.size()], looking back as far as text[0]; false: none.
+    // Finds the first match in text[at, text.size()]; look-behind sees text from 0. False: no
+    // match.
     bool Next(const Regex& regex, std::string_view text, size_t at, Range& found);
-    // A limit was hit: from then on nothing is found.
+    // A limit was hit; no more matches are found.
     bool gave_up() const { return gave_up_; }
 
   private:
@@ -81,17 +81,18 @@ class RegexRun {
         void operator()(pcre2_real_match_context_8* context) const;
         void operator()(pcre2_real_jit_stack_8* stack) const;
     };
-    std::unique_ptr<pcre2_real_jit_stack_8, Free> stack_;  // made when the small one is too small
+    // allocated when the default stack is too small
+    std::unique_ptr<pcre2_real_jit_stack_8, Free> stack_;
     std::unique_ptr<pcre2_real_match_context_8, Free> context_;
     std::unique_ptr<pcre2_real_match_data_8, Free> match_;
-    uint32_t most_steps_ = 0;  // of a start
-    uint64_t budget_ = 0;      // that is left
-    size_t most_starts_;       // of a call
-    int64_t end_ns_ = -1;      // of the thread's time; -1: none
+    uint32_t most_steps_ = 0;  // limit per start offset
+    uint64_t budget_ = 0;      // remaining work
+    size_t most_starts_;       // start offsets per PCRE2 call
+    int64_t end_ns_ = -1;      // limit of the thread's CPU time; -1: none
     bool gave_up_ = false;
 };
 
-// `pattern` rewritten for PCRE2; kUnsupported names what can't be.
+// Rewrites `pattern` for PCRE2. kUnsupported names a construct that cannot be rewritten.
 Result<std::string> TranslateRegex(std::string_view pattern);
 
 }  // namespace weft::tokenizer

@@ -1,5 +1,5 @@
-// Oniguruma's dialect to PCRE2's. A scan over the pattern that copies what means the same and
-// rewrites the rest; it does not check the pattern, PCRE2 does that afterwards.
+// Translates Oniguruma's dialect to PCRE2's. Copies constructs with the same meaning and rewrites
+// the others. PCRE2 validates the result.
 #include <algorithm>
 #include <cstdint>
 #include <vector>
@@ -10,8 +10,8 @@
 namespace weft::tokenizer {
 namespace {
 
-// Insides of classes. Oniguruma's \w is Alphabetic, marks, decimal digits, connectors, and of the
-// other numbers those of Latin-1, but not inside of a class.
+// Contents of character classes. Oniguruma's \w is Alphabetic, marks, decimal digits, connectors
+// and, outside of classes, the other numbers of Latin-1.
 constexpr std::string_view kSpaces = WEFT_REGEX_SPACES;
 constexpr std::string_view kNotSpaces =
     R"(\x00-\x08\x0E-\x1F\x21-\x{84}\x{86}-\x{9F}\x{A1}-\x{167F}\x{1681}-\x{1FFF})"
@@ -72,7 +72,7 @@ class Translator {
 
     bool Ahead(std::string_view words) const { return in_.substr(at_).starts_with(words); }
 
-    // A comment or one of Oniguruma's own groups would mean something else to PCRE2.
+    // A comment or an Oniguruma-specific group would have another meaning in PCRE2.
     Status Open() {
         for (const std::string_view own : {"(?~", "(?#", "(*", "(?{"}) {
             if (Ahead(own)) return Refuse(own);
@@ -83,7 +83,7 @@ class Translator {
         return {};
     }
 
-    // The length of a counted repeat such as {1,3} at the cursor, or 0: a brace for itself.
+    // Length of a counted repeat such as {1,3} at the cursor; 0: a literal brace.
     size_t CountLength() const {
         size_t end = at_ + 1;
         while (end < in_.size() && ((in_[end] >= '0' && in_[end] <= '9') || in_[end] == ',')) {
@@ -93,7 +93,7 @@ class Translator {
         return digits && end < in_.size() && in_[end] == '}' ? end + 1 - at_ : 0;
     }
 
-    // x{1,3}+ is (x{1,3})+ here, where PCRE2 would take the plus as possessive.
+    // x{1,3}+ means (x{1,3})+ here; PCRE2 would treat the plus as possessive.
     void Count() {
         Copy(CountLength());
         if (at_ >= in_.size() || in_[at_] != '+') return;
@@ -102,7 +102,7 @@ class Translator {
         ++at_;
     }
 
-    // Copies \uHHHH as \x{HHHH}; false where there are no four digits.
+    // Copies \uHHHH as \x{HHHH}; false if four digits are missing.
     bool Unicode() {
         if (in_.size() < at_ + 6) return false;
         const std::string_view digits = in_.substr(at_ + 2, 4);
@@ -162,7 +162,7 @@ class Translator {
         }
     }
 
-    // \p{...}, with the long names of categories that PCRE2 does not know.
+    // Copies \p{...}; replaces long category names that PCRE2 does not know.
     void Property() {
         static constexpr std::pair<std::string_view, std::string_view> kNames[] = {
             {"Letter", "L"},
@@ -185,7 +185,7 @@ class Translator {
         for (const auto& [known, short_name] : kNames) {
             if (name == known) name = short_name;
         }
-        // A script's name alone would take in PCRE2 what other scripts share with it.
+        // A bare script name would also match characters shared with other scripts in PCRE2.
         static constexpr std::string_view kBinary[] = {"Any",   "Alphabetic", "White_Space",
                                                        "Emoji", "Uppercase",  "Lowercase"};
         const bool script =
@@ -195,7 +195,7 @@ class Translator {
         at_ = close + 1;
     }
 
-    // A class. Sets inside of it are taken apart into it; [a&&[^b]] becomes a look-ahead.
+    // Translates a class. Nested sets are merged into it; [a&&[^b]] becomes a look-ahead.
     Status Class() {
         const size_t begin = out_.size();
         WEFT_TRY(ClassBody(0));
@@ -206,7 +206,7 @@ class Translator {
         out_.resize(begin);
         WEFT_TRY(ClassBody(1));
         if (and_) return Refuse("more than one '&&' in a class");
-        std::string right = out_.substr(begin + 2);  // without its [^
+        std::string right = out_.substr(begin + 2);  // without the leading [^
         out_.resize(begin);
         if (!Ahead("]")) return Refuse("'&&' other than [...&&[^...]]");
         ++at_;
@@ -214,7 +214,7 @@ class Translator {
         return {};
     }
 
-    // Copies the class at the cursor up to its ']' or, when and_ gets set, to behind its '&&'.
+    // Copies the class at the cursor through its ']', or through '&&', which sets and_.
     Status ClassBody(int depth) {
         const bool negated = Ahead("[^");
         if (depth > 1) {
@@ -257,9 +257,9 @@ class Translator {
     std::string_view in_;
     size_t at_ = 0;
     std::string out_;
-    std::vector<size_t> groups_;  // where in out_ each open group begins
-    size_t atom_ = 0;             // where in out_ the last thing that can be repeated begins
-    bool and_ = false;            // ClassBody stopped behind a '&&'
+    std::vector<size_t> groups_;  // offset in out_ of each open group
+    size_t atom_ = 0;             // offset in out_ of the last repeatable item
+    bool and_ = false;            // ClassBody stopped after '&&'
 };
 
 }  // namespace

@@ -38,7 +38,7 @@ SpecialScanner::Found SpecialScanner::Next(std::string_view text, size_t from, s
             at = end - 1;
             continue;
         }
-        // No blank is looked at twice: those before `floor` went with the last one.
+        // White space before `floor` was taken by the previous token, so none is scanned twice.
         if (entry->takes_left) {
             const size_t free = std::max(floor, begin);
             begin = floor + SpacesBegin(text.substr(floor), free - floor);
@@ -55,13 +55,13 @@ size_t SpecialScanner::LengthAt(std::string_view text, size_t at) const {
     return entry == nullptr ? 0 : entry->text.size();
 }
 
-// Walks down the sorted entries a byte at a time, keeping those that still agree with the text.
+// Narrows the sorted entries byte by byte to those that match the text.
 const SpecialScanner::Entry* SpecialScanner::LongestAt(std::string_view text, size_t at) const {
     const Entry* best = nullptr;
     auto begin = entries_.begin() + static_cast<ptrdiff_t>(first_[ByteAt(text, at)]);
     auto end = entries_.begin() + static_cast<ptrdiff_t>(first_[ByteAt(text, at) + 1u]);
     for (size_t depth = 1; begin != end; ++depth) {
-        while (begin != end && begin->text.size() == depth) {  // sorts before all that go on
+        while (begin != end && begin->text.size() == depth) {  // sorts before all longer entries
             best = &*begin;
             ++begin;
         }

@@ -10,7 +10,7 @@ namespace {
 
 using Word = WordList::Word;
 
-// A stretch of a word: a match of an expression or what lies between two.
+// Part of a word: a match of an expression, or the text between two matches.
 struct Stretch {
     Word word;
     bool match;
@@ -39,7 +39,7 @@ class RegexStep : public SplitStep {
     }
 
   private:
-    // Matches from left to right and what lies between them, together the whole word.
+    // Appends the matches and the text between them, which together cover the word.
     void Find(RegexRun& run, std::string_view word, size_t offset,
               std::vector<Stretch>& stretches) const {
         size_t done = 0;
@@ -52,7 +52,8 @@ class RegexStep : public SplitStep {
             done = at = found.end;
             if (found.begin < found.end) continue;
             at +=
-                at < word.size() ? SplitPointLength(word, at) : 1;  // an empty match: a cut, and on
+                // an empty match splits here; continue after the next character
+                at < word.size() ? SplitPointLength(word, at) : 1;
         }
         Add(done, word.size(), false, offset, stretches);
     }
@@ -105,8 +106,8 @@ class RegexStep : public SplitStep {
     bool invert_;
 };
 
-// What the expressions say takes the square of a run's length, so runs are found by one expression
-// and cut by counting.
+// The original expressions take quadratic time in the length of a run. Here one expression finds
+// the runs, and counting splits them.
 class DigitStep : public SplitStep {
   public:
     explicit DigitStep(DigitRule rule) : rule_(rule), digits_(Regex::Make(Pattern(rule)).value()) {}
@@ -135,7 +136,7 @@ class DigitStep : public SplitStep {
     static std::string_view Pattern(DigitRule rule) {
         switch (rule) {
             case DigitRule::kRuns: return R"(\p{N}++)";
-            // Only a run that nothing goes on: no letter, mark, number or connector behind it.
+            // Only a run that no letter, mark, number or connector follows.
             case DigitRule::kWholeWords:
                 return R"((?<!\p{Nd})\p{Nd}++(?![\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc})"
                        R"(\xB2\xB3\xB9\xBC-\xBE]))";
@@ -148,7 +149,8 @@ class DigitStep : public SplitStep {
         if (begin < end) cut.push_back({word.begin + begin, word.begin + end});
     }
 
-    // Puts the words that end before the run's last three digits, before its last six and so on.
+    // Appends the words that end before the run's last three digits, before its last six, and so
+    // on.
     static void Groups(std::string_view text, Word word, RegexRun::Range run, size_t& done,
                        std::vector<Word>& cut) {
         size_t count = 0;
@@ -164,7 +166,7 @@ class DigitStep : public SplitStep {
     Regex digits_;
 };
 
-// A search for white space in front of the end would begin at each of a run's characters.
+// Scans from the end: a regular expression would start at each character of every run.
 class SpacesAtEndStep : public SplitStep {
   public:
     SpacesAtEndStep()
@@ -249,7 +251,7 @@ class MarkSpacesStep : public SplitStep {
         for (const char c : word) c == ' ' ? text += mark_ : text += c;
     }
 
-    // Words that begin at each mark, and at `begin`.
+    // Appends words that begin at each mark, and at `begin`.
     void Cut(std::string_view text, size_t begin, std::vector<Word>& cut) const {
         while (begin < text.size()) {
             const size_t end = std::min(text.find(mark_, begin + 1), text.size());

@@ -1,11 +1,11 @@
-// Pre-tokenizers: how text is cut into words before a model turns each word into tokens.
+// Pre-tokenizers: split text into words before a model turns each word into tokens.
 //
-// A pre-tokenizer is a list of steps. A step cuts every word of the step before it, or rewrites the
-// words (spaces as U+2581, bytes as code points). Steps see valid UTF-8 only: pipeline.h puts one
-// U+FFFD for each byte that is none, and the bytes back afterwards.
+// A pre-tokenizer is a list of steps. Each step splits the words of the previous one, or rewrites
+// them (spaces as U+2581, bytes as code points). Steps get valid UTF-8 only: pipeline.h replaces
+// each invalid byte by U+FFFD and restores the bytes afterwards.
 //
-// The steps are those of Hugging Face tokenizers, and mean the same; families.h has the lists that
-// GGUF files know by name.
+// The steps have the semantics of Hugging Face tokenizers; families.h has the lists known to GGUF
+// by name.
 #pragma once
 
 #include <cstddef>
@@ -19,8 +19,7 @@
 
 namespace weft::tokenizer {
 
-// A text and the words it is cut into, ascending, none of them empty. Between words, text may be
-// left out.
+// A text and its words: ascending, non-empty. Text between words may be dropped.
 struct WordList {
     struct Word {
         size_t begin;
@@ -35,7 +34,7 @@ struct WordList {
     std::string_view Text(Word word) const {
         return text.substr(word.begin, word.end - word.begin);
     }
-    // Takes `rewritten` as the text from now on.
+    // Replaces the text and the words.
     void Rewrite(std::string rewritten, std::vector<Word> cut) {
         owned = std::move(rewritten);
         text = owned;
@@ -43,9 +42,9 @@ struct WordList {
     }
 
     std::string_view text;
-    std::string owned;  // `text`, once a step has rewritten it
+    std::string owned;  // storage of `text` after a rewrite
     std::vector<Word> words;
-    bool first;            // the first word is where the whole text begins
+    bool first;            // the first word is at the beginning of the whole text
     bool spelled = false;  // each byte is written as one code point (byte_spelling.h)
 };
 
@@ -57,31 +56,33 @@ class SplitStep {
 
 using SplitSteps = std::vector<std::unique_ptr<const SplitStep>>;
 
-// What becomes of the places where an expression matches.
+// Treatment of an expression's matches; the names are those of Hugging Face tokenizers.
 enum class SplitBehavior { kIsolated, kRemoved, kMergedWithPrevious, kMergedWithNext, kContiguous };
 
-// Cuts at the matches of `regex`; `invert` takes what lies between them for the matches.
+// Splits at the matches of `regex`; `invert` splits at the text between matches instead.
 std::unique_ptr<const SplitStep> SplitByRegex(Regex regex, SplitBehavior behavior, bool invert);
-// Runs of numbers (\p{N}) in groups of three from their right end: 12|345|678. With `whole_words`
-// only runs of digits (\p{Nd}) that no letter or mark follows, as `\d{1,3}(?=(?:\d{3})*\b)` has it.
-// With `seams` the digits stay with the text before their first group, as
-// `(?=(\d{3})+(?!\d))` has it.
+// Splits runs of digits into groups of three from the right: 12|345|678.
+//   kRuns        runs of numbers (\p{N})
+//   kWholeWords  only runs of digits (\p{Nd}) not followed by a letter or mark, as in
+//                `\d{1,3}(?=(?:\d{3})*\b)`
+//   kSeams       digits stay attached to the text before their first group, as in
+//                `(?=(\d{3})+(?!\d))`
 enum class DigitRule { kRuns, kWholeWords, kSeams };
 std::unique_ptr<const SplitStep> SplitDigitsFromRight(DigitRule rule);
-// White space at the very end of each word.
+// Splits off white space at the very end of each word.
 std::unique_ptr<const SplitStep> SplitSpacesAtEnd();
-// A space in front of each word that does not begin with one.
+// Prepends a space to each word that does not begin with one.
 std::unique_ptr<const SplitStep> PrependSpace();
-// Bytes as code points (byte_spelling.h), for steps after this one that look at these.
+// Rewrites bytes as code points (byte_spelling.h) for the following steps.
 std::unique_ptr<const SplitStep> SpellBytes();
 
-// Spaces become `mark`; a mark is put in front; words begin at marks.
+// Replaces spaces by `mark`, prepends a mark, and begins words at marks.
 enum class PrependMark { kNever, kFirst, kAlways };
 std::unique_ptr<const SplitStep> MarkSpaces(std::string mark, PrependMark prepend, bool split);
 
 class PreTokenizer {
   public:
-    PreTokenizer() = default;  // leaves a text whole
+    PreTokenizer() = default;  // keeps a text whole
     explicit PreTokenizer(SplitSteps steps) : steps_(std::move(steps)) {}
     void Split(WordList& list) const;
     bool empty() const { return steps_.empty(); }

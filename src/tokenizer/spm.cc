@@ -1,9 +1,9 @@
-// SentencePiece BPE ("SPM"): the text is one word, spaces are U+2581, and of all neighbours that
-// join into a token the pair with the best score joins first, the leftmost on a tie. What is left
-// without a token becomes byte tokens <0xXX>, or the unknown token where there are none.
+// SentencePiece BPE ("SPM"): the text is one word, spaces are U+2581. Of all adjacent pairs that
+// join into a token, the pair with the highest score merges first, the leftmost on a tie. Text left
+// without a token becomes byte tokens <0xXX>, or the unknown token if there are none.
 //
-// As in SentencePiece, control, unknown, unused and byte tokens never come out of ordinary text.
-// A heap keeps it at O(n log n); no token is looked up that is longer than the longest one.
+// As in SentencePiece, ordinary text never becomes control, unknown, unused or byte tokens. A heap
+// gives O(n log n); texts longer than the longest token are not looked up.
 #include <algorithm>
 #include <array>
 #include <queue>
@@ -30,7 +30,7 @@ std::string MarkSpmSpaces(std::string_view text, bool prefix) {
     return marked;
 }
 
-// Merges one word. What it needs is in the vocabulary; a word has no memory of the last one.
+// Merges one word. Stateless between words.
 class SpmMerger {
   public:
     explicit SpmMerger(const Vocabulary& vocabulary) : vocabulary_(vocabulary) {
@@ -39,7 +39,7 @@ class SpmMerger {
         }
     }
 
-    // Calls `append` for each symbol that is left, from left to right: the token, or -1, and text.
+    // Calls `append` for each remaining symbol from left to right, with its token (or -1) and text.
     template <typename Append>
     void Merge(std::string_view text, Append append) const {
         std::vector<Symbol> symbols = Symbols(text);
@@ -70,7 +70,7 @@ class SpmMerger {
   private:
     struct Symbol {
         size_t begin;
-        size_t size;  // bytes; 0: joined into the symbol before it
+        size_t size;  // bytes; 0: merged into the symbol before it
         int32_t prev;
         int32_t next;
     };
@@ -78,13 +78,13 @@ class SpmMerger {
         float score;
         int32_t left, right;
         size_t size;                                    // of the joined text
-        bool operator<(const Candidate& other) const {  // the heap's top is the best
+        bool operator<(const Candidate& other) const {  // the best candidate is at the heap's top
             return score != other.score ? score < other.score : left > other.left;
         }
     };
     using Heap = std::priority_queue<Candidate>;
-    // Unused tokens that merges went through, and the size of their left part: what is left as one
-    // of them in the end is taken apart again.
+    // Unused tokens reached by merges, with the size of their left part. A symbol that is one of
+    // them at the end is split again.
     using Splits = std::unordered_map<std::string_view, size_t>;
 
     static size_t Index(int32_t at) { return static_cast<size_t>(at); }
@@ -102,7 +102,7 @@ class SpmMerger {
         return symbols;
     }
 
-    // The token of `text` that ordinary text may become, or an unused one, or -1.
+    // The token of `text` that ordinary text may become, or an unused token, or -1.
     int32_t FindMergeable(std::string_view text) const {
         if (text.size() > longest_) return -1;
         const int32_t id = vocabulary_.Find(text);
@@ -186,7 +186,7 @@ class SpmModel : public TokenModel {
   private:
     const Vocabulary& vocabulary_;
     SpmMerger merger_;
-    std::array<int32_t, 256> byte_ids_{};  // by byte; the unknown token where there is none
+    std::array<int32_t, 256> byte_ids_{};  // by byte; the unknown token if there is none
 };
 
 class SpmWordModel : public WordModel {
@@ -226,7 +226,8 @@ class SpmWordModel : public WordModel {
         return entries;
     }
 
-    // What has no token becomes its bytes; without these, one unknown token for all in a row.
+    // A symbol without a token becomes its bytes; without byte tokens, consecutive ones become one
+    // unknown token.
     void Append(int32_t id, std::string_view symbol, bool& after_unknown,
                 std::vector<int32_t>& ids) const {
         const auto token = [&](char c) { return byte_ids_[static_cast<uint8_t>(c)]; };

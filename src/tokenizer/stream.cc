@@ -7,7 +7,7 @@ namespace {
 
 constexpr const char* kReplacement = "\xEF\xBF\xBD";
 
-// `bytes` as UTF-8, each maximal part of a code point that is cut short as one U+FFFD.
+// `bytes` as UTF-8, with one U+FFFD for each maximal incomplete part of a code point.
 std::string Repair(std::string_view bytes) {
     std::string text;
     for (size_t at = 0; at < bytes.size();) {

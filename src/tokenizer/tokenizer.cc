@@ -9,9 +9,9 @@
 namespace weft::tokenizer {
 namespace {
 
-// Texts that end a generation in the model families around, whatever the file's ids say. The first
-// kSureEndTexts are control tokens even where a file calls them normal; the others are found in
-// the text of web pages, and count only where the file says that they are control tokens.
+// Texts of end tokens in current model families, used in addition to the file's ids. The first
+// kSureEndTexts are control tokens even if a file types them as normal. The others occur in web
+// pages and count only if the file types them as control.
 constexpr size_t kSureEndTexts = 16;
 constexpr std::string_view kEndTexts[] = {
     "<|eot_id|>",
@@ -44,8 +44,8 @@ bool IsEndText(std::string_view text, bool control) {
     return std::find(std::begin(kEndTexts), end, text) != end;
 }
 
-// What begins a text or a turn, or names who speaks in it. The first kSureTurnTexts are control
-// tokens even where a file calls them normal; the others, where it calls them user-defined.
+// Texts that begin a text or a turn, or name a role. The first kSureTurnTexts are control tokens
+// even if a file types them as normal; the others, if it types them as user-defined.
 constexpr size_t kSureTurnTexts = 14;
 constexpr std::string_view kTurnTexts[] = {
     "<|begin_of_text|>",
@@ -82,7 +82,7 @@ constexpr std::string_view kTurnTexts[] = {
     "[/SYSTEM_PROMPT]",
     "]~b]",
     "]~!b[",
-    // DeepSeek's wide bars and SPM spaces.
+    // DeepSeek's wide bars and SPM's spaces.
     "<\xEF\xBD\x9C"
     "begin\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>",
     "<\xEF\xBD\x9CUser\xEF\xBD\x9C>",
@@ -95,7 +95,7 @@ bool IsTurnText(std::string_view text, bool user_defined) {
     return std::find(std::begin(kTurnTexts), end, text) != end;
 }
 
-// As markers are written, and not words: an end token may be a plain line end.
+// Whether the text looks like a marker, since an end token may also be a plain line end.
 bool LooksLikeMarker(std::string_view text) {
     return text.size() >= 3 && std::string_view("<[]").find(text[0]) != text.npos &&
            text.find_first_of(" \t\r\n") == text.npos;
@@ -126,7 +126,7 @@ std::string MakePiece(const Vocabulary& vocabulary, const TokenModel& model, boo
     return {};
 }
 
-// Special tokens from left to right: user-defined ones anywhere, the others only outside of
+// Finds special tokens from left to right: user-defined ones anywhere, others only outside of
 // `plain`.
 class SpecialWalk {
   public:
@@ -134,8 +134,8 @@ class SpecialWalk {
                 const SpecialScanner& on_request, std::span<const TextRange> plain)
         : text_(text), always_(always), on_request_(on_request), plain_(plain) {}
 
-    // The first token at or after `from`, which never goes back; of two, the longer.
-    // What a token takes of the white space in front of it begins at or after `floor`.
+    // The first token at or after `from`, which must not decrease; the longer of two at one place.
+    // White space that a token takes before it begins at or after `floor`.
     SpecialScanner::Found Next(size_t from, size_t floor) {
         if (plain_.empty()) return on_request_.Next(text_, from, floor);
         if (anywhere_.at < from || !begun_) anywhere_ = always_.Next(text_, from, floor);

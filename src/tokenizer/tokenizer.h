@@ -1,23 +1,22 @@
-// Tokenizers: text to token ids and back.
+// Tokenizers: convert text to token ids and back.
 //
-// Where they come from: `tokenizer.ggml.*` metadata (model_files/read_tokenizer.h), or the files of
-// a Hugging Face folder (open.h). The families of GGUF files, by `tokenizer.ggml.model`:
+// They are made from `tokenizer.ggml.*` metadata (model_files/read_tokenizer.h) or from the files
+// of a Hugging Face folder (open.h). The kinds in GGUF, by `tokenizer.ggml.model`:
 //
-// "gpt2"   BPE: a pre-tokenizer (families.h) cuts the text into words, and the merge list joins
-//          bytes inside each word, lowest rank first, leftmost first.
-// "gemma4" The same over code points, with U+2581 for spaces.
-// "llama"  SentencePiece BPE ("SPM"): spaces become U+2581, the whole text is one word, neighbours
-//          join into the token of the best score, and what has no token falls back to bytes.
-// "t5"     SentencePiece Unigram: the tokens whose scores have the best sum.
+// "gpt2"   BPE: a pre-tokenizer (families.h) splits the text into words; merges join bytes inside
+//          each word, lowest rank first, leftmost first.
+// "gemma4" BPE over code points, with U+2581 for spaces.
+// "llama"  SentencePiece BPE ("SPM"): spaces become U+2581, the whole text is one word, adjacent
+//          tokens merge into the token with the highest score, and the rest falls back to bytes.
+// "t5"     SentencePiece Unigram: the tokens with the highest sum of scores.
 //
-// A vocabulary is hostile input: Make checks every id, every merge and every type, and names what
-// is wrong.
+// A vocabulary is hostile input: Make checks every id, merge and type; errors name the fault.
 //
-// Text is bytes. Invalid UTF-8 is encoded byte by byte, nothing is replaced: with a vocabulary
-// that has all 256 byte tokens Decode(Encode(x)) == x for any x. A byte without a token (SmolLM2
-// has none for 0x04) leaves no trace, as in the implementations the models were trained with.
+// Text is bytes. Invalid UTF-8 is encoded byte by byte and not replaced: with a vocabulary that has
+// all 256 byte tokens, Decode(Encode(x)) == x for any x. A byte without a token (SmolLM2 has none
+// for 0x04) is dropped, as in the original implementations.
 //
-// Thread: a Tokenizer never changes after Make; all its methods may run at once.
+// Thread: a Tokenizer is immutable after Make; all methods may run concurrently.
 #pragma once
 
 #include <cstdint>
@@ -32,60 +31,61 @@
 
 namespace weft::tokenizer {
 
-// Token types as GGUF numbers them.
+// Token types, with GGUF's numbers.
 enum class TokenType : int32_t {
     kNormal = 1,
     kUnknown = 2,
-    kControl = 3,      // <|im_start|>: encoded from text only on request, not shown to users
-    kUserDefined = 4,  // always found in text before anything else
+    kControl = 3,      // <|im_start|>: matched in text on request only; not shown to users
+    kUserDefined = 4,  // matched in text before anything else
     kUnused = 5,
     kByte = 6,  // <0x0A>
 };
 
-// A tokenizer as a file describes it, nothing checked yet. Ids of -1 mean: there is none.
+// A tokenizer as described by a file, unchecked. Ids of -1 mean: none.
 struct TokenizerData {
     std::string model;                // "gpt2", "llama", ...
-    std::string pre;                  // pre-tokenizer of "gpt2"; empty means "default"
-    std::vector<std::string> tokens;  // raw vocabulary text by id
-    std::vector<float> scores;        // by id; needed by "llama" and "t5", else may be empty
-    std::vector<int32_t> types;       // TokenType by id; empty means all normal
-    std::vector<std::string> merges;  // "left right", best first; needed by "gpt2"
+    std::string pre;                  // pre-tokenizer of "gpt2"; empty: "default"
+    std::vector<std::string> tokens;  // raw vocabulary texts by id
+    std::vector<float> scores;        // by id; required for "llama" and "t5", else may be empty
+    std::vector<int32_t> types;       // TokenType by id; empty: all normal
+    std::vector<std::string> merges;  // "left right", best first; required for "gpt2"
     int32_t bos = -1;                 // begin of sequence
     int32_t eos = -1;                 // end of sequence
     int32_t eot = -1;                 // end of turn
     int32_t eom = -1;                 // end of message
     int32_t unk = -1;                 // unknown
     int32_t pad = -1;                 // padding
-    bool add_bos = false;             // Encode with add_special puts bos in front
-    bool add_eos = false;             // ... and eos at the end
-    // "llama", "t5": a space before the text and after special tokens.
+    bool add_bos = false;             // Encode with add_special prepends bos
+    bool add_eos = false;             // ... and appends eos
+    // "llama", "t5": insert a space before the text and after special tokens.
     bool add_space_prefix = false;
-    bool remove_extra_spaces = false;  // "t5": runs of spaces are one, and none at the ends
-    std::string charsmap;              // "t5": precompiled_charsmap (charsmap.h), may be empty
+    bool remove_extra_spaces = false;  // "t5": collapse runs of spaces and trim both ends
+    std::string charsmap;              // "t5": precompiled_charsmap (charsmap.h); may be empty
     std::vector<int32_t> ends;         // more tokens that end a generation
-    // What Encode with add_special puts around a text, in place of bos and eos, where either is
-    // not empty.
+    // Tokens that Encode with add_special puts around a text. If either is not empty, they replace
+    // bos and eos.
     std::vector<int32_t> prefix, suffix;
 };
 
-// Where the text of a special token begins, and its place among the ids.
+// Position of a special token in the text and among the ids.
 struct SpecialMark {
     size_t byte = 0;
     size_t token = 0;
 };
 
 struct EncodeOptions {
-    bool add_special = true;     // bos and eos where the model wants them
-    bool parse_special = false;  // "<|im_end|>" in the text becomes its token. Never for user text
-    // Parts of the text, in order and apart, in which (and across whose borders) parse_special
-    // finds nothing: words of a user inside a text of ours.
+    bool add_special = true;  // add bos and eos if the model uses them
+    // "<|im_end|>" in the text becomes its token; never use this for user text
+    bool parse_special = false;
+    // Ascending, disjoint ranges of the text in which (and across whose borders) parse_special
+    // matches nothing; for user text inside a template's text.
     std::span<const TextRange> plain = {};
-    // Where given: gets a mark for each special token found in the text, in order. Words between
-    // two special tokens are encoded on their own, so a part of a text can be encoded from a mark.
+    // If not null: receives a mark for each special token found in the text, in order. Text between
+    // two special tokens is encoded independently, so encoding can restart at a mark.
     std::vector<SpecialMark>* marks = nullptr;
 };
 
-// Whether Make knows this model, that is TokenizerData::model.
+// Whether Make supports this TokenizerData::model.
 bool IsTokenizerModel(std::string_view model);
 
 class Vocabulary;
@@ -95,31 +95,32 @@ struct TokenizerParts;
 
 class Tokenizer {
   public:
-    // kUnsupported: a model or pre-tokenizer Weft does not know (named, with those it knows).
-    // kCorrupt: ids out of range, duplicate tokens, merges of unknown tokens, no byte tokens, ...
+    // kUnsupported: unknown model or pre-tokenizer; the message names it and lists the known ones.
+    // kCorrupt: ids out of range, duplicate tokens, merges of unknown tokens, missing byte tokens,
+    // ...
     static Result<std::unique_ptr<Tokenizer>> Make(TokenizerData data);
-    // For readers of other formats (parts.h).
+    // For the readers of other formats (parts.h).
     static std::unique_ptr<Tokenizer> Assemble(TokenizerParts parts);
     ~Tokenizer();
     Tokenizer(const Tokenizer&) = delete;
     Tokenizer& operator=(const Tokenizer&) = delete;
 
-    // Token ids of `text` (at most 1 GiB). Time is O(n log n) whatever the text.
+    // Token ids of `text` (at most 1 GiB). Takes O(n log n) time for any text.
     std::vector<int32_t> Encode(std::string_view text, EncodeOptions options = {}) const;
 
-    // The bytes a token stands for; may be part of a code point. Control tokens give their name.
-    // Empty for unused tokens and ids out of range.
+    // The bytes of a token; may be part of a code point. Control tokens return their name. Empty
+    // for unused tokens and ids out of range.
     std::string_view Piece(int32_t id) const;
-    // All pieces joined; `skip_special` leaves out control and unknown tokens. The space that
-    // add_space_prefix puts in front of a text is taken off again.
+    // Concatenates the pieces; `skip_special` drops control and unknown tokens. Removes the space
+    // that add_space_prefix put in front of a text.
     std::string Decode(std::span<const int32_t> ids, bool skip_special = true) const;
 
     int32_t vocab_size() const;
     TokenType Type(int32_t id) const;           // kUnused for ids out of range
     bool IsSpecial(int32_t id) const;           // control or unknown: not shown to users
-    bool IsEog(int32_t id) const;               // ends a generation: eos, eot, eom and their like
+    bool IsEog(int32_t id) const;               // ends a generation: eos, eot, eom and similar
     int32_t Find(std::string_view text) const;  // the token with exactly this raw text, or -1
-    const TokenizerData& data() const;          // as given, without the merges
+    const TokenizerData& data() const;          // without the merges
 
   private:
     Tokenizer();
@@ -127,7 +128,7 @@ class Tokenizer {
     std::unique_ptr<Vocabulary> vocabulary_;
     std::unique_ptr<const TokenModel> model_;
     std::unique_ptr<const SpecialScanner> always_;      // user-defined tokens
-    std::unique_ptr<const SpecialScanner> on_request_;  // and control and unknown tokens
+    std::unique_ptr<const SpecialScanner> on_request_;  // also control and unknown tokens
     std::vector<std::string> pieces_;                   // bytes by id
     std::vector<bool> eog_;                             // by id
 };

@@ -15,7 +15,7 @@ utf8proc_category_t Category(uint32_t point) {
     return utf8proc_category(static_cast<utf8proc_int32_t>(point));
 }
 
-// The bytes of the code point, or bad byte, that ends at `end`.
+// Length of the code point or invalid byte that ends at `end`.
 size_t LengthBefore(std::string_view text, size_t end) {
     for (size_t length = 1; length <= 4 && length <= end; ++length) {
         if (CodePointLength(text.substr(0, end), end - length) == length) return length;

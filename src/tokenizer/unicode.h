@@ -1,5 +1,5 @@
-// Code points of UTF-8 text, and the few questions about them that are not asked through regular
-// expressions. Categories come from utf8proc. A byte that is not valid UTF-8 counts as U+FFFD.
+// Code points of UTF-8 text, and the properties needed outside of regular expressions. Categories
+// come from utf8proc. An invalid byte counts as U+FFFD.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ bool IsSpacePoint(uint32_t point);  // White_Space
 bool IsMarkPoint(uint32_t point);   // Mn, Mc, Me
 bool IsWordPoint(uint32_t point);   // letters, marks, digits, connectors
 
-// Where the white space that ends at `end` begins, and where that which begins at `begin` ends.
+// Start of the white space that ends at `end`; end of the white space that begins at `begin`.
 size_t SpacesBegin(std::string_view text, size_t end);
 size_t SpacesEnd(std::string_view text, size_t begin);
 

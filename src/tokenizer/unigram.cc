@@ -1,5 +1,5 @@
-// Unigram: the best way through a word by Viterbi over a trie of the tokens. Time: the word's bytes
-// times the length of the longest token that fits.
+// Unigram: finds the best split of a word with the Viterbi algorithm over a trie of tokens. Time:
+// the word's bytes times the length of the longest matching token.
 #include <algorithm>
 #include <limits>
 
@@ -10,14 +10,14 @@ namespace weft::tokenizer {
 namespace {
 
 constexpr float kUnknownPenalty = 10;
-constexpr size_t kMostBytes = size_t{1} << 26;  // the largest vocabularies have a few millions
-// Of one token: each place of a text is looked at so often.
+constexpr size_t kMostBytes = size_t{1} << 26;  // the largest vocabularies have a few million
+// Limit per token, which bounds the work per position of a text.
 constexpr size_t kMostPieceBytes = 1024;
 
-// Tokens by their bytes: children by open addressing, at most half of the slots in use.
+// Trie of tokens by bytes; children in a hash table with open addressing, at most half full.
 class Trie {
   public:
-    // `bytes`: of all texts that will be added.
+    // `bytes`: total size of the texts to be added.
     explicit Trie(size_t bytes) {
         size_t slots = 16;
         while (slots < 2 * bytes) slots *= 2;
@@ -38,7 +38,7 @@ class Trie {
         values_[node] = id;
     }
 
-    // Moves `node` along `c`; false: no token goes on like this.
+    // Moves `node` along `c`; false: no token continues this way.
     bool Step(uint32_t& node, char c) const {
         const Slot& slot = slots_[Position(node, c)];
         node = slot.child;
@@ -49,7 +49,7 @@ class Trie {
   private:
     struct Slot {
         uint64_t key = 0;
-        uint32_t child = 0;  // 0: free, since the root is nobody's child
+        uint32_t child = 0;  // 0: free slot, since the root is never a child
     };
     static uint64_t Key(uint32_t node, char c) {
         return uint64_t{node} << 8 | static_cast<uint8_t>(c);
@@ -65,7 +65,7 @@ class Trie {
     }
 
     std::vector<Slot> slots_;
-    std::vector<int32_t> values_;  // the token that ends at a node, or -1
+    std::vector<int32_t> values_;  // token that ends at a node, or -1
 };
 
 class UnigramModel : public WordModel {
@@ -102,10 +102,10 @@ class UnigramModel : public WordModel {
     std::string Bytes(std::string_view text) const override { return UnmarkSpaces(text); }
 
   private:
-    // The best way to where a node is: its last token.
+    // Best path to a position: its last token.
     struct Node {
         double score = 0;
-        size_t begin = kNone;  // of the token
+        size_t begin = kNone;  // start of the token
         int32_t id = -1;
     };
     static constexpr size_t kNone = ~size_t{0};
@@ -114,7 +114,7 @@ class UnigramModel : public WordModel {
 
     void Offer(std::vector<Node>& nodes, size_t begin, size_t end, int32_t id, double score) const {
         double sum = score + nodes[begin].score;
-        // SentencePiece's sums are floats.
+        // SentencePiece computes sums in float.
         if (options_.sentencepiece) sum = static_cast<double>(static_cast<float>(sum));
         Node& node = nodes[end];
         if (node.begin == kNone || sum > node.score) node = {sum, begin, id};
@@ -124,7 +124,7 @@ class UnigramModel : public WordModel {
         nodes.assign(text.size() + 1, Node{});
         for (size_t begin = 0; begin < text.size();) {
             const size_t point = std::max<size_t>(CodePointLength(text, begin), 1);
-            bool single = false;  // a token of just this code point
+            bool single = false;  // a token of exactly this code point
             uint32_t node = 0;
             for (size_t end = begin; end < text.size() && trie_.Step(node, text[end]);) {
                 ++end;
@@ -183,7 +183,7 @@ class UnigramModel : public WordModel {
     UnigramOptions options_;
     Trie trie_;
     std::vector<int32_t> byte_ids_;
-    double best_score_ = std::numeric_limits<float>::min();  // as SentencePiece begins with
+    double best_score_ = std::numeric_limits<float>::min();  // SentencePiece's initial value
 };
 
 }  // namespace

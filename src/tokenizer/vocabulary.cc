@@ -1,4 +1,4 @@
-// The checks between a file's idea of a vocabulary and one that the rest can rely on.
+// Checks a file's vocabulary, so that other code can rely on it.
 #include <cmath>
 
 #include "tokenizer/model.h"
@@ -6,7 +6,7 @@
 namespace weft::tokenizer {
 namespace {
 
-// Longer ones are no markers but a way to make the scan for them slow.
+// Longer special tokens are not real markers; they would slow down the scan.
 constexpr size_t kMostSpecialBytes = 4096;
 
 int HexDigit(char c) {
@@ -140,7 +140,7 @@ Status Vocabulary::IndexTokens() {
     ids_.reserve(data_.tokens.size());
     for (int32_t id = 0; id < size(); ++id) {
         const std::string& text = Text(id);
-        if (text.empty()) continue;  // a hole in the vocabulary: never found, stands for nothing
+        if (text.empty()) continue;  // a gap in the vocabulary: never matched, decodes to nothing
         const auto [other, added] = ids_.emplace(text, id);
         if (!added) {
             return MakeError(ErrorCode::kCorrupt,

@@ -16,7 +16,7 @@ namespace {
 
 using nlohmann::json;
 
-// A longer token is no product of merges but a way to make the search for them slow.
+// Longer tokens are not results of merges; they would slow down the search.
 constexpr size_t kMostMergedBytes = 256;
 
 #define ENDINGS "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
@@ -30,11 +30,11 @@ constexpr size_t kMostMergedBytes = 256;
     R"([^\r\n\p{L}\p{N}]?)" UPPER "*" LOWER "+" endings R"(|[^\r\n\p{L}\p{N}]?)" UPPER "+" LOWER \
     "*" endings
 
-// By FamilyName. pattern nullptr: GPT-2's, which the step "ByteLevel" knows.
+// By FamilyName. pattern nullptr: GPT-2's expression, built into the "ByteLevel" step.
 struct Row {
     std::string_view family;
     const char* pattern;
-    bool single_digits = false;  // a step in front cuts digits apart
+    bool single_digits = false;  // a first step splits digits
     bool composes = false;
 };
 constexpr Row kRows[] = {
@@ -95,7 +95,7 @@ json AddedTokens(const TokenizerData& data) {
     return added;
 }
 
-// What is put around a text: bos and eos where the file wants them.
+// Tokens added around a text: bos and eos if the file uses them.
 json PostProcessorOf(const TokenizerData& data) {
     const bool bos = data.add_bos && data.bos >= 0, eos = data.add_eos && data.eos >= 0;
     if (!bos && !eos) return ByteLevel(true);
@@ -125,7 +125,7 @@ json PostProcessorOf(const TokenizerData& data) {
 Status CheckData(const TokenizerData& data) {
     const auto size = static_cast<int64_t>(data.tokens.size());
     for (const int32_t id : {data.bos, data.eos, data.unk, data.pad}) {
-        // (Unused tokens are not written, but where they are named.)
+        // Unused tokens are written only if they have names.
         if (id < size && (id < 0 || IsUtf8(data.tokens[static_cast<size_t>(id)]))) continue;
         return MakeError(ErrorCode::kCorrupt,
                          "tokenizer: id {} of {} tokens, or its token is not UTF-8", id, size);
@@ -179,11 +179,12 @@ Result<std::string> ByteLevelJson(const TokenizerData& data, const Row& row) {
 
 struct Merge {
     std::string_view left, right;
-    float score;  // of the joined token
+    float score;  // score of the joined token
 };
 
-// SentencePiece joins the neighbours whose joined token scores best; tokenizer.json wants the pairs
-// in that order. kUnsupported: an unused token that joins further, for which BPE has no word.
+// SentencePiece merges the pair whose joined token has the highest score; tokenizer.json lists the
+// pairs in that order. kUnsupported: an unused token takes part in further merges, which BPE cannot
+// express.
 Result<std::vector<Merge>> MergesOfScores(const TokenizerData& data) {
     std::unordered_map<std::string_view, size_t> ids;
     const auto joins = [&](size_t id) {

@@ -1,11 +1,11 @@
-// The tokenizer of a GGUF file as the files of a Hugging Face folder: byte-level BPE ("gpt2") and
-// SentencePiece BPE ("llama").
+// Writes the tokenizer of a GGUF file as files of a Hugging Face folder: byte-level BPE ("gpt2")
+// and SentencePiece BPE ("llama").
 //
-// GGUF names the kind of pre-tokenizer; tokenizer.json has its expressions: those that the families
-// publish. Qwen's composes its text (NFC), which GGUF has no word for. Of SentencePiece, GGUF has
-// scores and tokenizer.json has merges: the pairs of tokens that join into a token, ordered by its
-// score. (Among pairs of equal scores SentencePiece joins the leftmost; released vocabularies have
-// no two tokens of one score.)
+// GGUF names the pre-tokenizer; tokenizer.json gets the family's published expressions. Qwen's
+// tokenizer.json also composes the text (NFC), which GGUF cannot express. For SentencePiece, GGUF
+// has scores and tokenizer.json has merges: the pairs of tokens that join into a token, ordered by
+// its score. (Of equal scores SentencePiece merges the leftmost pair; released vocabularies have no
+// equal scores.)
 #pragma once
 
 #include <string>
@@ -16,12 +16,12 @@
 
 namespace weft::tokenizer {
 
-// tokenizer.json. kUnsupported: another model, or a pre-tokenizer that is not among those; the
-// message names them. kCorrupt: ids or tokens that no such file can have.
+// Returns tokenizer.json. kUnsupported: another model or pre-tokenizer; the message lists the
+// supported ones. kCorrupt: ids or tokens that are invalid in this format.
 Result<std::string> TokenizerJson(const TokenizerData& data);
 
-// tokenizer_config.json of a tokenizer for which TokenizerJson succeeded. chat: the template in
-// Jinja, may be empty.
+// Returns tokenizer_config.json for data accepted by TokenizerJson. chat: Jinja template; may be
+// empty.
 std::string TokenizerConfigJson(const TokenizerData& data, std::string_view chat);
 
 }  // namespace weft::tokenizer
