@@ -72,7 +72,7 @@ GrammarAssembly::Set GrammarAssembly::StatesOf(const Set& set) {
 }
 
 void GrammarAssembly::FillCalls(uint32_t state, const Set& members) {
-    std::vector<std::pair<uint32_t, uint32_t>> calls;  // rule, the Nfa's state behind it
+    std::vector<std::pair<uint32_t, uint32_t>> calls;  // rule, Nfa state after the call
     for (const uint32_t member : members) {
         for (uint32_t at = nfa_.first[member]; at != Nfa::kNone; at = nfa_.edges[at].next) {
             const Nfa::Edge& edge = nfa_.edges[at];
@@ -101,7 +101,7 @@ void GrammarAssembly::FillCalls(uint32_t state, const Set& members) {
 void GrammarAssembly::Fill(uint32_t state) {
     const Set members = members_[state - rule_begin_];
     std::vector<Nfa::Edge> edges;
-    std::vector<size_t> borders;  // where the bytes of an edge begin or have ended
+    std::vector<size_t> borders;  // byte values at which an edge begins or has ended
     for (const uint32_t member : members) {
         if (member == nfa_.end[nfa_.rule[member]]) states_[state].final = true;
         for (uint32_t at = nfa_.first[member]; at != Nfa::kNone; at = nfa_.edges[at].next) {
@@ -140,7 +140,7 @@ bool GrammarAssembly::AddRule(uint32_t rule, bool deterministic) {
     rule_begin_ = states_.size();
     deterministic_ = deterministic;
     const Set set = Closure({nfa_.start[rule]});
-    // A start is one state, whatever the rest is.
+    // The start is one state even if the rest is not deterministic.
     start_of_[rule] = StateOf(set);
     for (size_t state = rule_begin_; state < states_.size(); ++state) {
         Fill(static_cast<uint32_t>(state));
@@ -149,7 +149,7 @@ bool GrammarAssembly::AddRule(uint32_t rule, bool deterministic) {
     return true;
 }
 
-// False: that takes too many states or steps, beyond the rule's own share and what is to spare.
+// False: determinization exceeds the rule's allowance and the remaining shared budget.
 bool GrammarAssembly::AddDeterministic(uint32_t rule, size_t size) {
     const size_t begin = states_.size();
     const uint64_t first_step = steps_;
@@ -243,8 +243,8 @@ void GrammarAssembly::FillCallTable(Grammar& grammar) const {
     grammar.first_call_.push_back(static_cast<uint32_t>(grammar.calls_.size()));
 }
 
-// Of each plain state the bytes that lead to the plain state that most bytes lead to; then how
-// often that can be done in a row with the same bytes.
+// For each plain state: finds the plain successor reached by most bytes, with these bytes, and then
+// how often such a step can be repeated with the same bytes.
 void GrammarAssembly::FillRuns(Grammar& grammar) const {
     constexpr size_t kFewBytes = 32;
     std::map<ByteSet, uint32_t> known;

@@ -1,5 +1,5 @@
-// The last step of compiling a grammar: automata without empty edges, deterministic where that
-// stays small, in the tables of a Grammar.
+// Last step of compiling a grammar: removes empty edges, makes rules deterministic if that stays
+// small, and fills the tables of a Grammar.
 #pragma once
 
 #include <algorithm>
@@ -18,20 +18,20 @@ class GrammarAssembly {
     static constexpr size_t kMostStates = 1 << 17;
     static constexpr size_t kMostTableBytes = 64 << 20;
     static constexpr uint64_t kMostSteps = 20'000'000;
-    // More than a rule's size allows, for rules that are worth it: of all rules together.
+    // Shared budget of all rules for determinization beyond the allowance given by a rule's size.
     static constexpr size_t kSpareStates = 4096;
     static constexpr uint64_t kSpareSteps = 8'000'000;
 
     explicit GrammarAssembly(const Nfa& nfa, uint64_t limit_steps = UINT64_MAX);
-    // kUsage: too large; kCancelled: more than limit_steps.
+    // kUsage: too large. kCancelled: more than limit_steps.
     Result<GrammarPtr> Run(uint32_t root);
 
   private:
-    using Set = std::vector<uint32_t>;  // states of the Nfa, in order
+    using Set = std::vector<uint32_t>;  // sorted states of the Nfa
 
     struct Bytes {
         ByteRange range;
-        Set to;  // our states
+        Set to;  // states of the result
     };
     struct Call {
         uint32_t rule;
@@ -43,16 +43,15 @@ class GrammarAssembly {
         bool final = false;
     };
 
-    // The states that `from` leads to without bytes and that matter: with bytes, with calls, or
-    // the end of the rule.
+    // The states reachable from `from` without bytes that have bytes or calls or end the rule.
     Set Closure(const Set& from);
     bool AddRule(uint32_t rule, bool deterministic);
     bool AddDeterministic(uint32_t rule, size_t size);
-    // Our state for a set of the Nfa's; makes a new one where there is none yet.
+    // The result's state for a set of Nfa states; created if new.
     uint32_t StateOf(Set set);
-    // Likewise: one state for the set, or one for each of its members.
+    // As StateOf, but without determinization: one state per member.
     Set StatesOf(const Set& set);
-    // (Only a part of it where that is TooMuch.)
+    // If TooMuch() becomes true, the state is filled partially.
     void Fill(uint32_t state);
     void FillCalls(uint32_t state, const Set& members);
     bool TooMuch() const {
@@ -66,9 +65,9 @@ class GrammarAssembly {
 
     const Nfa& nfa_;
     const uint64_t limit_steps_;
-    std::vector<State> states_;       // [0] is none
-    std::vector<uint32_t> start_of_;  // by rule: our state, 0: not reachable
-    std::vector<Set> members_;        // by state, of the rule at work: from rule_begin_ on
+    std::vector<State> states_;       // [0] is unused
+    std::vector<uint32_t> start_of_;  // by rule: state of the result; 0: unreachable
+    std::vector<Set> members_;        // sets of the current rule's states, from rule_begin_ on
     struct Hash {
         size_t operator()(const Set& set) const;
     };
@@ -79,7 +78,7 @@ class GrammarAssembly {
     uint64_t steps_ = 0, most_steps_ = 0;
     size_t spare_states_ = kSpareStates;
     uint64_t spare_steps_ = kSpareSteps;
-    std::vector<uint32_t> stamp_;  // by state of the Nfa: seen in the closure of this number
+    std::vector<uint32_t> stamp_;  // by Nfa state: number of the last closure that contained it
     uint32_t round_ = 0;
     std::vector<bool> wanted_;  // by rule
     std::vector<uint32_t> open_rules_;

@@ -6,8 +6,7 @@
 namespace weft::grammar {
 namespace {
 
-// A ring of rules each of which may begin with the next before any byte, as "a -> b -> a"; empty:
-// there is none.
+// Finds a cycle of rules that call each other before any byte, as "a -> b -> a"; empty: none.
 class LeftRecursion {
   public:
     explicit LeftRecursion(const Nfa& nfa) : begins_with_(nfa.start.size()) {
@@ -24,7 +23,7 @@ class LeftRecursion {
         enum : uint8_t { kNew, kOpen, kDone };
         std::vector<uint8_t> seen(begins_with_.size(), kNew);
         std::vector<uint32_t> path;
-        std::vector<size_t> next;  // by place in path: which rule is looked at next
+        std::vector<size_t> next;  // per rule in path: index of the rule to visit next
         for (uint32_t root = 0; root < begins_with_.size(); ++root) {
             if (seen[root] != kNew) continue;
             path.assign(1, root);
@@ -98,8 +97,8 @@ GrammarBuilder::Expr GrammarBuilder::Choice(std::vector<Expr> parts) {
     return Add(std::move(node));
 }
 
-// (e?){n}, (e*)+ and the like as one repetition of e, which says the same in as many states as it
-// takes: written out, each of the inner ones could be left out on its own.
+// Simplifies (e?){n}, (e*)+ and similar to one repetition of e. Expanded as written, each inner
+// part would be optional on its own and need more states.
 bool GrammarBuilder::FlattenRepeat(Expr& body, uint32_t& least, uint32_t& most) const {
     WEFT_CHECK(body < exprs_.size());
     const Node& inner = exprs_[body];

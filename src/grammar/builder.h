@@ -1,14 +1,15 @@
-// Puts a grammar together from expressions, and compiles it.
+// Builds a grammar from expressions and compiles it.
 //
 //     GrammarBuilder make;
 //     const auto root = make.AddRule("root");
 //     make.Define(root, make.Repeat(make.Points({{'a', 'z'}}), 1, GrammarBuilder::kNoLimit));
 //     WEFT_ASSIGN(GrammarPtr grammar, make.Build(root));
 //
-// An expression may be used in several places; each use is a copy of it in what is compiled. A
-// rule is there once, however often it is called: that is what rules are for, and for recursion.
+// An expression may be used in several places; each use is compiled to a copy. A rule is compiled
+// once, however often it is called. Rules therefore save space and allow recursion.
 //
-// Nesting of expressions is the caller's to bound (kMostNesting); everything else is bounded here.
+// Limits: the caller bounds the nesting of expressions (kMostNesting); everything else is checked
+// here.
 // Thread: one caller.
 #pragma once
 
@@ -23,8 +24,8 @@
 
 namespace weft::grammar {
 
-// States, the first of which is where texts begin, and bytes that lead from one to another. In
-// order of `from` or not; no states: no text.
+// An automaton over bytes: state 0 is the start. Edges may be in any order. No states: matches
+// nothing.
 struct ByteGraph {
     struct Edge {
         uint32_t from, to;
@@ -35,10 +36,10 @@ struct ByteGraph {
     std::vector<uint32_t> finals{};
 };
 
-// What automata of one grammar may cost before they become expressions (grammar/text_automaton.h).
+// Shared work budget for text automata before they become expressions (grammar/text_automaton.h).
 struct TextBudget {
     uint64_t steps = 1 << 22;
-    // Nothing is left once it was asked for more than there was.
+    // A request beyond the remaining steps exhausts the budget.
     bool Spend(uint64_t wanted) {
         steps = wanted <= steps ? steps - wanted : 0;
         return steps > 0;
@@ -54,37 +55,38 @@ class GrammarBuilder {
     static constexpr size_t kMostExprs = 1 << 18;
     static constexpr size_t kMostRules = 1 << 14;
     static constexpr size_t kMostGraphEdges = 1 << 20;
-    static constexpr size_t kMostTextBytes = 1 << 20;  // of all Texts together
+    static constexpr size_t kMostTextBytes = 1 << 20;  // of all Text expressions
 
-    // Part of a list.
+    // An element of a List.
     struct Part {
         Expr expr;
         bool optional = false;
-        bool repeated = false;  // any number of times; implies optional
+        bool repeated = false;  // any number of times, also none
     };
 
-    Expr Text(std::string_view bytes);  // UTF-8; empty: the empty text
+    Expr Text(std::string_view bytes);  // UTF-8; may be empty
     Expr Points(PointSet set);          // one code point of the set
     Expr Sequence(std::vector<Expr> parts);
-    Expr Choice(std::vector<Expr> parts);  // of none: nothing matches
+    Expr Choice(std::vector<Expr> parts);  // without parts: matches nothing
     Expr Repeat(Expr body, uint32_t least, uint32_t most);
     Expr Call(Rule rule);
-    Expr Graph(ByteGraph graph);  // the bytes on the ways to its final states
-    // The parts in this order, with `separator` between those that are there.
+    Expr Graph(ByteGraph graph);  // the byte strings that the graph accepts
+    // The parts in this order, with `separator` between the parts that are present.
     Expr List(std::vector<Part> parts, Expr separator);
 
-    Rule AddRule(std::string name);  // the name is for errors
+    Rule AddRule(std::string name);  // the name is used in errors
     void Define(Rule rule, Expr body);
     TextBudget& text_budget() { return text_budget_; }
-    // Too many expressions, rules, edges or bytes of texts: Build will refuse; stop adding.
+    // A limit is exceeded (expressions, rules, edges or text bytes): stop adding; Build will fail.
     bool Full() const {
         return exprs_.size() > kMostExprs || rules_.size() > kMostRules ||
                graph_edges_ > kMostGraphEdges || text_bytes_ > kMostTextBytes;
     }
 
-    // kUsage: a rule is left-recursive (the message names the rules of the ring); no text of
-    // finite length follows the grammar; it is too large when repetitions are written out.
-    // kCancelled: beyond `limits`. Every rule must have been defined.
+    // Compiles the grammar. Every rule must be defined.
+    // kUsage: a rule is left-recursive (the message names the cycle), no finite text matches, or
+    // the grammar is too large with its repetitions expanded.
+    // kCancelled: more than `limits`.
     Result<GrammarPtr> Build(Rule root, const CompileLimits& limits = {}) const;
 
   private:
@@ -93,7 +95,7 @@ class GrammarBuilder {
     struct Node {
         Kind kind;
         uint32_t least = 0, most = 0;  // kRepeat
-        // kRepeat: the body; kCall: the rule; kList: the separator; kGraph: which
+        // kRepeat: body; kCall: rule; kList: separator; kGraph: index in graphs_
         uint32_t other = 0;
         std::string text = {};         // kText
         PointSet points = {};          // kPoints

@@ -1,4 +1,4 @@
-// Numbers in the text of grammars and regular expressions.
+// Parses numbers in grammars and regular expressions.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace weft::grammar {
 
-// Exactly `digits` hexadecimal digits at text[at] (at most 8).
+// Parses exactly `digits` hexadecimal digits (at most 8) at text[at].
 inline std::optional<uint32_t> HexNumber(std::string_view text, size_t at, size_t digits) {
     if (at > text.size() || text.size() - at < digits) return std::nullopt;
     uint32_t number = 0;
@@ -30,8 +30,8 @@ inline std::optional<uint32_t> HexNumber(std::string_view text, size_t at, size_
     return number;
 }
 
-// The digits at text[at], past which `at` is moved; none where there are none or they say more than
-// `most` (at most 10^8), and `at` stays.
+// Parses the decimal number at text[at] and moves `at` past it. nullopt, with `at` unchanged: no
+// digits, or above `most` (at most 10^8).
 inline std::optional<uint32_t> DecimalNumber(std::string_view text, size_t& at, uint32_t most) {
     uint32_t number = 0;
     size_t end = at;
@@ -44,7 +44,7 @@ inline std::optional<uint32_t> DecimalNumber(std::string_view text, size_t& at, 
     return number;
 }
 
-// Not a surrogate and not above U+10FFFF.
+// Whether `point` is a Unicode scalar value: at most U+10FFFF and not a surrogate.
 inline bool IsPoint(uint32_t point) {
     return point <= kMostPoint && (point < 0xD800 || point > 0xDFFF);
 }

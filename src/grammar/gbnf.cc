@@ -69,7 +69,7 @@ class GbnfParser {
                          fmt::format(format, std::forward<Args>(args)...));
     }
 
-    // What stands at the cursor, for messages.
+    // Describes the text at the cursor, for messages.
     std::string Here() const {
         if (at_ >= text_.size()) return "the end";
         if (text_[at_] == '\n' || text_[at_] == '\r') return "the end of the line";
@@ -83,7 +83,7 @@ class GbnfParser {
         return true;
     }
 
-    // Skips blanks and comments, and with `lines` the ends of lines.
+    // Skips spaces and comments; with `lines` also line ends.
     void Blanks(bool lines) {
         for (; at_ < text_.size(); ++at_) {
             const char c = text_[at_];
@@ -176,7 +176,7 @@ class GbnfParser {
         if (name.empty()) {
             return At(at_, "expected a string, a class, '(', '.' or a rule, found {}", Here());
         }
-        // "name ::=" would be the next rule, on a line that goes on.
+        // "name ::=" here begins the next rule.
         WEFT_ASSIGN(const Named* const rule, Find(name, begin));
         return builder_.Call(rule->rule);
     }
@@ -213,7 +213,7 @@ class GbnfParser {
         return builder_.Points(negated ? Complement(std::move(set)) : std::move(set));
     }
 
-    // One character of a string or class, or its escape.
+    // Reads one character or escape of a string or class.
     Result<uint32_t> Point() {
         if (text_[at_] != '\\') {
             const uint32_t point = tokenizer::PointAt(text_, at_);
@@ -249,7 +249,7 @@ class GbnfParser {
         return *point;
     }
 
-    // What follows an element: any of * + ? {m} {m,} {m,n}.
+    // Reads the repetitions after an element: any of * + ? {m} {m,} {m,n}.
     Result<Expr> Repeats(Expr element, int depth) {
         for (int count = 0;; ++count) {
             Blanks(depth > 0);

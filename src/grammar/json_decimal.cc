@@ -16,7 +16,7 @@ using Expr = GrammarBuilder::Expr;
 constexpr size_t kLeastFraction = 6, kMostFraction = 12, kMostDigits = 15;
 constexpr double kMostWithFraction = 1e9;
 
-// A bound without its sign: the digits before and behind the point.
+// The magnitude of a bound: integer digits and decimals.
 struct Decimal {
     int64_t whole;
     std::string fraction;
@@ -27,7 +27,7 @@ bool Zeros(std::string_view digits) {
     return digits.find_first_not_of('0') == digits.npos;
 }
 
-// The shortest digits that are this double, as everybody else reads and writes it.
+// The shortest decimals that read back as this double.
 Result<std::string> FractionOf(double size) {
     const std::string text = fmt::format("{:.{}f}", size, kMostFraction);
     if (std::stod(text) != size) {
@@ -47,7 +47,7 @@ class Range {
   public:
     Range(size_t digits, GrammarBuilder& builder) : digits_(digits), builder_(builder) {}
 
-    // Numbers without a sign from `low` on, up to `high` where there is one.
+    // Unsigned numbers from `low` to `high`; without `high`: unlimited.
     Expr Between(Decimal low, std::optional<Decimal> high) {
         low.fraction.resize(digits_, '0');
         if (high) high->fraction.resize(digits_, '0');
@@ -67,7 +67,7 @@ class Range {
     }
 
   private:
-    // The point and what is behind it, or nothing, within the bounds' fractions.
+    // The decimal point and decimals, or nothing, within the bounds' decimals.
     Expr Fraction(const Decimal* low, const Decimal* high) {
         std::vector<Expr> choices;
         if (MayEnd(0, low, high)) choices.push_back(builder_.Text(""));
@@ -77,7 +77,7 @@ class Range {
         return builder_.Choice(std::move(choices));
     }
 
-    // The rest may be zeros.
+    // Whether the remaining decimals may be zeros.
     bool MayEnd(size_t at, const Decimal* low, const Decimal* high) const {
         const bool low_zero = low == nullptr || Zeros(std::string_view(low->fraction).substr(at));
         const bool high_zero =
@@ -85,7 +85,7 @@ class Range {
         return low_zero && !(low != nullptr && low->open) && !(high_zero && high->open);
     }
 
-    // At least one more digit. A bound is there as long as the digits so far are its own.
+    // At least one more decimal. A bound is passed while the digits so far equal its own.
     Expr Next(size_t at, const Decimal* low, const Decimal* high) {
         std::vector<Expr> choices;
         PointSet free;

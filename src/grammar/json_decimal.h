@@ -1,7 +1,7 @@
-// Numbers between bounds as JSON writes them: with a fraction, without an exponent.
+// Decimal numbers between bounds, in JSON without an exponent.
 //
-// So that a reader's rounding to a double can't carry a number over its bound, there are as many
-// digits behind the point as a bound has, 6 at least, and none where a bound is above 10^9.
+// The number of decimals is limited so that rounding to a double cannot move a number past its
+// bound: as many as a bound has but at least 6, and none if a bound is above 10^9.
 #pragma once
 
 #include <optional>
@@ -11,14 +11,14 @@
 
 namespace weft::grammar {
 
-// One end of a range of numbers.
+// A bound of a range of numbers.
 struct NumberBound {
     double value;
-    bool open;  // the range is without the end itself
+    bool open;  // the bound itself is excluded
 };
 
-// At least one bound is given. kUsage: a bound has more digits than can be told apart, or no number
-// lies between the two.
+// At least one bound must be given. kUsage: a bound has too many digits, or no number lies between
+// the bounds.
 Result<GrammarBuilder::Expr> JsonDecimal(const std::optional<NumberBound>& low,
                                          const std::optional<NumberBound>& high,
                                          GrammarBuilder& builder);

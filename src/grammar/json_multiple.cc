@@ -9,7 +9,7 @@ namespace {
 
 constexpr uint32_t kMostStepFraction = 6, kMostStepSize = 2000;
 
-// step = size / 10^fraction
+// Invariant: step = size / 10^fraction.
 struct Step {
     uint32_t size;
     uint32_t fraction;
@@ -30,8 +30,8 @@ Result<Step> StepOf(double step) {
 
 }  // namespace
 
-// The states: the begin, then the remainder of what is read so far before the point, then one row
-// of remainders for each number of digits behind it.
+// States: the start; the remainder before the decimal point; then one row of remainders for each
+// number of decimals.
 Result<TextAutomaton> MultiplesOf(double step, TextBudget& budget) {
     constexpr uint64_t kMostEdges = 11;  // of a state
     WEFT_ASSIGN(const Step of, StepOf(step));
@@ -51,14 +51,14 @@ Result<TextAutomaton> MultiplesOf(double step, TextBudget& budget) {
         add(0, static_cast<char>('0' + digit), state(0, digit % of.size));
     }
     for (uint32_t row = 0; row < of.fraction + 2; ++row) {
-        const uint32_t digits = row == 0 ? 0 : row - 1;  // behind the point
+        const uint32_t digits = row == 0 ? 0 : row - 1;  // decimals
         uint32_t scale = 1;
         for (uint32_t i = digits; i < of.fraction; ++i) scale *= 10;
         for (uint32_t rest = 0; rest < of.size; ++rest) {
             const uint32_t from = state(row, rest);
             states[from].final = uint64_t{rest} * scale % of.size == 0;
             if (row == 0) add(from, '.', state(1, rest));
-            const bool full = row > 0 && digits == of.fraction;  // only zeros change nothing
+            const bool full = row > 0 && digits == of.fraction;  // further digits must be zeros
             for (uint32_t digit = 0; digit < (full ? 1 : 10); ++digit) {
                 const uint32_t next = full ? rest : (rest * 10 + digit) % of.size;
                 add(from, static_cast<char>('0' + digit),

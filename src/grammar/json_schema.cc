@@ -17,12 +17,12 @@
 namespace weft::grammar {
 namespace {
 
-constexpr size_t kMostValues = 1 << 16;   // of a text
-constexpr size_t kMostMembers = 1 << 12;  // of one object: each is looked up
-constexpr double kMostBound = 1e17;       // of numbers
-constexpr double kMostDecimal = 1e18;     // none without an exponent is so large
-constexpr double kMostNumber = 1e118;     // none at all: exponents have 2 digits
-// Times that characters of strings, together, and items of a list are written out.
+constexpr size_t kMostValues = 1 << 16;   // in a schema's text
+constexpr size_t kMostMembers = 1 << 12;  // per object; each member is looked up
+constexpr double kMostBound = 1e17;       // of a bound
+constexpr double kMostDecimal = 1e18;     // larger numbers need an exponent
+constexpr double kMostNumber = 1e118;  // above all possible numbers, since exponents have 2 digits
+// Limits of expanded repetitions: characters of all strings, items of a list.
 constexpr uint32_t kMostWritten = 4096, kMostWrittenItems = 2048;
 
 using Expr = GrammarBuilder::Expr;
@@ -33,20 +33,20 @@ class Compiler {
     Compiler(const Schema& root, Leniency leniency, GrammarBuilder& builder)
         : root_(root), leniency_(leniency), merger_(root, leniency), builder_(builder) {}
 
-    // What satisfies the root.
+    // The value described by the root schema.
     Result<Expr> Whole() {
         WEFT_ASSIGN(const Rule whole, Referred("#", "#"));
         WEFT_TRY(DefineOpen());
         return builder_.Call(whole);
     }
-    // The same, an object, as a list of its members in the form that `pairs` has.
+    // The root object as pairs in the format of `pairs`.
     Result<Expr> WholePairs(const CallPairs& pairs) {
         WEFT_ASSIGN(const Expr whole, Pairs(root_, "#", pairs, 0));
         WEFT_TRY(DefineOpen());
         return whole;
     }
 
-    // Any value, or any object: rules that are made when they are first used.
+    // Any value, or any object; the rules are made on first use.
     Expr AnyValue() {
         if (!any_) {
             any_ = builder_.AddRule("any value");
@@ -122,7 +122,7 @@ class Compiler {
         return known->second;
     }
 
-    // Without "$ref" and "allOf"; nothing where it has neither.
+    // Resolves "$ref" and "allOf"; nullopt if the schema has neither.
     Result<std::optional<Schema>> Flattened(const Schema& schema, const std::string& path,
                                             int depth) {
         if (!schema.contains("$ref") && !schema.contains("allOf")) return std::optional<Schema>();
@@ -194,7 +194,7 @@ class Compiler {
                                 "'oneOf': a value may satisfy alternatives {} and {} both; "
                                 "use 'anyOf', or a required property whose 'const' differs",
                                 i, j);
-                return leniency_.LeaveOut(path, "oneOf", refusal);  // it is an 'anyOf' then
+                return leniency_.LeaveOut(path, "oneOf", refusal);  // it is then treated as 'anyOf'
             }
         }
         return {};
@@ -235,7 +235,7 @@ class Compiler {
         return {};
     }
 
-    // As JSON without blanks.
+    // As JSON without spaces.
     static Result<std::string> Written(const Schema& value, const std::string& path) {
         try {
             return value.dump();
@@ -256,7 +256,7 @@ class Compiler {
         return builder_.Choice(std::move(choices));
     }
 
-    // The types that the keywords of a schema without "type" are about.
+    // The types that the keywords of a schema without "type" apply to.
     static std::vector<std::string> SpokenOf(const Schema& schema) {
         const std::pair<const char*, std::vector<const char*>> about[] = {
             {"object", {"properties", "required", "additionalProperties", "propertyNames"}},
@@ -297,7 +297,7 @@ class Compiler {
         return builder_.Sequence({quote, *inside, quote});
     }
 
-    // A bound of numbers without an exponent, as those with bounds are.
+    // A bound of decimal numbers (without an exponent).
     Result<std::optional<NumberBound>> BoundOf(const Schema& schema, const char* closed,
                                                const char* open, bool lower,
                                                const std::string& path) {
@@ -320,7 +320,7 @@ class Compiler {
         return bound;
     }
 
-    // A bound of whole numbers, itself one of them; beyond all that are written: 10^18.
+    // An inclusive integer bound; 10^18 if it is beyond all numbers that the grammar can write.
     static Result<std::optional<int64_t>> WholeBound(const Schema& schema, const char* closed,
                                                      const char* open, bool lower,
                                                      const std::string& path) {
@@ -331,7 +331,7 @@ class Compiler {
             if (at == schema.end()) continue;
             if (!at->is_number()) return SchemaError(path, "'{}' is not a number", key);
             int64_t whole = 0;
-            bool itself = true;  // the bound is a whole number
+            bool itself = true;  // whether the bound is an integer
             if (at->is_number_unsigned()) {
                 whole = static_cast<int64_t>(std::min<uint64_t>(at->get<uint64_t>(), kMost));
             } else if (at->is_number_integer()) {
@@ -381,7 +381,7 @@ class Compiler {
         });
     }
 
-    // Numbers that `make` adds to a builder, those that 'multipleOf' lets through.
+    // The numbers that `make` adds to a builder, restricted to those that satisfy 'multipleOf'.
     template <typename Make>
     Result<Expr> Multiples(const Schema& schema, const std::string& path, const Make& make) {
         const Schema* const of = Find(schema, "multipleOf");
@@ -437,7 +437,7 @@ class Compiler {
         return builder_.Sequence(std::move(parts));
     }
 
-    // What items behind those of prefixItems are; none: there are none.
+    // The schema of items after prefixItems; nullopt: none may follow.
     Result<std::optional<Expr>> Item(const Schema& schema, uint32_t there, uint32_t least,
                                      const std::string& path, int depth) {
         if (!schema.contains("items")) {
@@ -447,13 +447,13 @@ class Compiler {
         const Schema& items = schema["items"];
         if (IsNever(items)) return std::optional<Expr>();
         WEFT_ASSIGN(const Expr item, Value(items, SchemaPath(path, "items"), depth + 1));
-        // A rule: it is used twice.
+        // A rule, because it is used twice.
         const Rule rule = builder_.AddRule(ShownPath(SchemaPath(path, "items")));
         builder_.Define(rule, item);
         return std::optional<Expr>(builder_.Call(rule));
     }
 
-    // From `least` to `most` items (most >= 1), behind others or not.
+    // From `least` to `most` items (most >= 1); `behind`: after other items.
     Expr Items(Expr item, bool behind, uint32_t least, uint32_t most) {
         Repetitions next(builder_.Sequence({Comma(), item}), kMostWrittenItems, builder_);
         if (behind) return next.Between(least, most);
@@ -481,7 +481,7 @@ class Compiler {
         for (const Member& member : members) {
             const std::string place = SchemaPath(SchemaPath(path, "properties"), member.name);
             names.push_back(member.name);
-            // A property that nothing satisfies is not there.
+            // A property that no value satisfies is omitted.
             if (!member.required && IsNever(*member.schema)) continue;
             WEFT_ASSIGN(const Expr value, Value(*member.schema, place, depth + 1));
             WEFT_ASSIGN(const std::string key, Written(Schema(member.name), place));
@@ -507,7 +507,7 @@ class Compiler {
             {builder_.Text("{"), builder_.List(std::move(parts), Comma()), builder_.Text("}")});
     }
 
-    // The name of an additional property, which is none of `taken`.
+    // The name of an additional property; it must not be in `taken`.
     Result<Expr> NameOf(const Schema& schema, const std::vector<std::string>& taken,
                         const std::string& path, int depth) {
         if (!taken.empty()) return JsonStringBut(taken, builder_);
@@ -525,7 +525,7 @@ class Compiler {
         bool required;
     };
 
-    // The properties in order, and required ones that are not among them behind these.
+    // The properties in order, followed by other required properties.
     static Result<std::vector<Member>> Members(const Schema& schema, const Schema& properties,
                                                const Schema& required, const std::string& path) {
         static const Schema kAny = true;
@@ -554,7 +554,7 @@ class Compiler {
         return members;
     }
 
-    // The members of an object as pairs. Others than its properties can't be written so.
+    // The members of an object as pairs. Only its `properties` can be written this way.
     Result<Expr> Pairs(const Schema& schema, const std::string& path, const CallPairs& form,
                        int depth) {
         static const Schema kNone = Schema::object(), kNobody = Schema::array();
@@ -596,7 +596,7 @@ class Compiler {
         return builder_.List(std::move(parts), builder_.Text(form.between));
     }
 
-    // A value that is a text stands there without JSON's quotes and escapes, any other is JSON.
+    // A string value is written without JSON quotes and escapes, other values as JSON.
     Result<Expr> PairValue(const Schema& schema, const std::string& path, const CallPairs& form,
                            int depth) {
         if (form.texts == CallPairs::Texts::kJson) return Value(schema, path, depth);
@@ -613,7 +613,7 @@ class Compiler {
         std::vector<Expr> choices;
         for (const std::string key : {"anyOf", "oneOf"}) {
             if (!schema.contains(key)) continue;
-            WEFT_TRY(Value(schema, path, depth));  // what is wrong with it is said there
+            WEFT_TRY(Value(schema, path, depth));  // reports errors of the schema itself
             Schema rest = schema;
             rest.erase(key);
             for (const Schema& alternative : schema[key]) {
@@ -640,7 +640,7 @@ class Compiler {
         return builder_.Choice(std::move(choices));
     }
 
-    // Precondition: Listed takes it.
+    // Precondition: Listed accepts the schema.
     Result<Expr> PairListed(const Schema& schema, const std::string& path, const CallPairs& form) {
         WEFT_ASSIGN(const auto types, SchemaTypes(schema, path));
         std::vector<Expr> choices;
@@ -673,7 +673,7 @@ class Compiler {
     }
 
     Result<Expr> PairString(const Schema& schema, const std::string& path, const CallPairs& form) {
-        // What a pattern lets in may hold what ends the text; the formats let in none of it.
+        // Text with a pattern may contain its own end marker; text of a known format cannot.
         if (schema.contains("pattern")) {
             return SchemaError(path, "a text with a pattern can't be written without JSON");
         }
@@ -690,7 +690,7 @@ class Compiler {
         return Quoted(inside, form);
     }
 
-    // What a text must not hold.
+    // Text that a bare or quoted string must not contain.
     static std::string_view TextEnd(const CallPairs& form) {
         if (form.texts == CallPairs::Texts::kQuoted) return form.quote;
         const std::string_view end = form.behind_value;
@@ -709,9 +709,9 @@ class Compiler {
     SchemaMerger merger_;
     GrammarBuilder& builder_;
     Repetitions json_texts_{JsonCharacter(false, builder_), kMostWritten, builder_};
-    std::optional<Repetitions> bare_texts_;  // of pairs, which all end alike
+    std::optional<Repetitions> bare_texts_;  // for pairs, which all have the same end
     std::map<const Schema*, Rule> rules_;    // by place in the root schema
-    std::vector<Open> open_;                 // rules that have no body yet
+    std::vector<Open> open_;                 // rules without a body yet
     std::optional<Rule> any_, any_object_, string_, number_;
 };
 
@@ -727,7 +727,7 @@ Result<Schema> ParseSchema(std::string_view text) {
                        schema.error().message);
 }
 
-// TextWithout knows ends of ASCII whose first byte comes once in them.
+// TextWithout requires an ASCII end whose first byte occurs once.
 bool EndsTexts(const CallPairs& pairs) {
     if (pairs.texts == CallPairs::Texts::kJson) return true;
     const std::string_view end =

@@ -1,18 +1,19 @@
-// Grammars of JSON texts: those that satisfy a JSON schema (draft 2020-12), and any object.
+// Grammars of JSON texts: those valid for a JSON schema (draft 2020-12), and any object.
 //
-// docs/structured.md has the table of keywords. What the grammar lets through satisfies the schema;
-// where the schema leaves more open than is useful, the grammar is narrower:
-// - properties come in the order of the schema;
-// - `additionalProperties` that isn't stated counts as false where there are `properties`, as
-//   llama.cpp has it, and as true elsewhere;
-// - a schema without `type` gives the types that its keywords speak of; without any: any value;
-// - all of `prefixItems` are there, and more items only where `items` says so;
-// - blanks: at most one space after ',' and ':', none elsewhere;
-// - whole numbers have at most 18 digits, fractions 17, exponents 2.
+// docs/structured.md lists the keywords. Every text that the grammar accepts is valid for the
+// schema. Where a schema is more permissive than useful, the grammar is narrower:
+// - properties come in the schema's order;
+// - absent `additionalProperties` count as false if there are `properties` (as in llama.cpp), else
+//   as true;
+// - a schema without `type` allows the types that its keywords apply to; without such keywords,
+//   any value;
+// - all of `prefixItems` are present, and more items only if `items` allows them;
+// - white space: at most one space after ',' and ':';
+// - integers have at most 18 digits, fractions 17, exponents 2.
 //
-// A keyword that restricts values and can't be kept is refused, never ignored: kUsage with the path
-// of the schema and the keyword. `oneOf` is refused where its alternatives can't be told apart, so
-// that two of them might hold. A lenient compiler leaves such keywords out and says which.
+// Unsupported keywords that restrict values are an error, never ignored: kUsage with the schema's
+// path and the keyword. `oneOf` is an error if a value might be valid for two alternatives. In
+// lenient mode such keywords are skipped and reported.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -29,14 +30,14 @@ namespace weft::grammar {
 inline constexpr size_t kMostSchemaBytes = 1 << 18;
 
 struct SchemaOptions {
-    // Keywords that can't be kept are left out; what is no schema is refused all the same.
+    // Skip unsupported keywords. Invalid schemas are still rejected.
     bool lenient = false;
-    // Not null: gets them as "PATH: KEYWORD", the first 16.
+    // Not null: receives the first 16 skipped keywords as "PATH: KEYWORD".
     std::vector<std::string>* left_out = nullptr;
     CompileLimits limits{};
 };
 
-// kUsage: not JSON, not a schema, not supported, or no value can satisfy it.
+// kUsage: invalid JSON or schema, unsupported, or no value is valid.
 Result<GrammarPtr> GrammarFromJsonSchemaText(std::string_view text,
                                              const SchemaOptions& options = {});
 Result<GrammarPtr> GrammarFromJsonSchema(const nlohmann::ordered_json& schema,
@@ -45,8 +46,8 @@ Result<GrammarPtr> GrammarFromJsonSchema(const nlohmann::ordered_json& schema,
 // Any JSON object ({"type": "json_object"}).
 Result<GrammarPtr> JsonObjectGrammar();
 
-// How the members of an object are written that is no JSON: a key, its value, and so on. Values
-// that are texts are JSON, bare up to `behind_value`, or between two quotes; others are JSON.
+// Format of arguments that are not written as one JSON object: key, value, key, value, ... String
+// values are JSON, bare up to `behind_value`, or between two `quote`; other values are JSON.
 struct CallPairs {
     enum class Texts { kJson, kBare, kQuoted };
     std::string before_key{}, before_value{}, behind_value{}, between{};
@@ -55,20 +56,20 @@ struct CallPairs {
 
     bool operator==(const CallPairs&) const = default;
 };
-// A call of one function: what stands around its arguments, and their schema.
+// A call of one function: the text around its arguments, and their schema.
 struct CallText {
     std::string before{}, after{};
     nlohmann::ordered_json arguments{};
     bool lenient = false;  // see SchemaOptions
 };
 
-// Whether a name is of letters, digits and "_" alone, as keys of pairs are.
+// Whether the name has only letters, digits and "_", as keys of pairs must.
 bool IsPlainName(std::string_view name);
 
-// One of these calls, arguments as JSON or as pairs; or, where there is one, the JSON of
-// `otherwise` with nothing around it. kUnsupported, kUsage: some of the arguments can't be written
-// as pairs (they are no object of members with plain names; texts have patterns,
-// or are listed and hold what may end them); and as above.
+// One of `calls`, with arguments as JSON or as pairs; or, if given, the JSON of `otherwise` without
+// a frame. Errors: as above, and kUnsupported or kUsage if arguments cannot be written as pairs:
+// they are not an object whose members have plain names, a string has a pattern, or an enumerated
+// string contains text that may end it.
 Result<GrammarPtr> GrammarFromCalls(const std::vector<CallText>& calls,
                                     const std::optional<CallPairs>& pairs,
                                     std::vector<std::string>* left_out = nullptr,

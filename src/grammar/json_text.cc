@@ -13,12 +13,12 @@ namespace {
 
 using Expr = GrammarBuilder::Expr;
 
-// What stands in a string as it is.
+// Characters that a string may contain unescaped.
 const PointSet kUnescaped = {{0x20, '"' - 1}, {'"' + 1, '\\' - 1}, {'\\' + 1, kMostPoint}};
 const PointSet kDigits = {{'0', '9'}};
-constexpr size_t kMostShared = 64;  // code points of a name, and of what is told from it
+constexpr size_t kMostShared = 64;  // limit of the common prefix of a name and a string
 
-// The letter of a two-letter escape, or 0.
+// The letter of a two-character escape, or 0.
 char ShortEscape(uint32_t point) {
     switch (point) {
         case '"': return '"';
@@ -32,7 +32,7 @@ char ShortEscape(uint32_t point) {
     }
 }
 
-// Digit strings of one length between two bounds, leading zeros and all.
+// Digit strings of equal length between two bounds, including leading zeros.
 class DigitStrings {
   public:
     explicit DigitStrings(GrammarBuilder& builder) : builder_(builder) {}
@@ -78,7 +78,7 @@ class DigitStrings {
     GrammarBuilder& builder_;
 };
 
-// Whole numbers from low to high, 1 <= low <= high, without leading zeros.
+// Integers from low to high without leading zeros; 1 <= low <= high.
 Expr Positive(int64_t low, int64_t high, GrammarBuilder& builder) {
     DigitStrings digits(builder);
     const std::string least = std::to_string(low), most = std::to_string(high);
@@ -96,9 +96,9 @@ Expr Positive(int64_t low, int64_t high, GrammarBuilder& builder) {
     return builder.Choice(std::move(choices));
 }
 
-// Strings but those in `names` (ordered, each once) from names[begin] to names[end], which share
-// their first `shared` code points; these have been matched. Each one nests the expression by two,
-// so behind kMostShared of them nothing follows.
+// Strings other than names[begin] to names[end] (sorted, distinct) after their common prefix of
+// `shared` code points. Each code point nests the expression by two levels, so after kMostShared of
+// them no string is accepted.
 Expr But(const std::vector<std::vector<uint32_t>>& names, size_t begin, size_t end, size_t shared,
          GrammarBuilder& builder) {
     if (shared == kMostShared) return builder.Choice({});
@@ -196,7 +196,7 @@ Expr JsonStringBut(std::vector<std::string> names, GrammarBuilder& builder) {
             at += bytes.size();
             spelt.push_back(point);
         }
-        // What needs an escape can't be said without one.
+        // Characters that must be escaped cannot be matched without escapes.
         const bool plain = std::all_of(spelt.begin(), spelt.end(), [](uint32_t point) {
             return point >= 0x20 && point != '"' && point != '\\';
         });
@@ -238,7 +238,7 @@ Expr JsonNumber(GrammarBuilder& builder) {
                              builder.Repeat(fraction, 0, 1), builder.Repeat(exponent, 0, 1)});
 }
 
-// A begin of `end` that goes on otherwise is text; what it goes on with may be another begin.
+// A partial `end` that continues differently is text, and may contain the start of another one.
 Expr TextWithout(std::string_view end, GrammarBuilder& builder) {
     const auto first = static_cast<uint32_t>(static_cast<unsigned char>(end[0]));
     std::vector<Expr> begun, broken;

@@ -1,4 +1,4 @@
-// Pieces of JSON as expressions: strings and what stands in them, numbers.
+// Expressions for parts of JSON: strings, their characters, numbers.
 #pragma once
 
 #include <cstdint>
@@ -13,33 +13,33 @@ namespace weft::grammar {
 
 inline constexpr int64_t kMostWhole = 999'999'999'999'999'999;
 
-// One code point of the set inside of a JSON string: as it is, or as the one escape that JSON
-// needs for it (\" \\ \b \f \n \r \t, else \u00XX). The set is normalized.
+// One code point of the normalized `set` inside a JSON string: unescaped, or with its one required
+// escape (\" \\ \b \f \n \r \t, else \u00XX).
 GrammarBuilder::Expr JsonStringPoints(const PointSet& set, GrammarBuilder& builder);
 
-// How a byte of a text stands in a JSON string: as it is, or as that escape.
+// A byte as written in a JSON string: unchanged or escaped.
 std::string JsonSpelt(uint8_t byte);
 
-// Any character of a JSON string, in any spelling (a pair of \u escapes is one). Without `hex`
-// not as \uXXXX.
+// Any character of a JSON string in any spelling (a surrogate pair of \u escapes is one character).
+// Without `hex`, \uXXXX is not allowed.
 GrammarBuilder::Expr JsonCharacter(bool hex, GrammarBuilder& builder);
 
-// Any string, in any spelling.
+// Any string in any spelling.
 GrammarBuilder::Expr JsonString(GrammarBuilder& builder);
 
-// A string that is none of `names` (UTF-8), without escapes; nor one that shares its first 64 code
+// A string without escapes that is not one of `names` (UTF-8) and does not share its first 64 code
 // points with one of them.
 GrammarBuilder::Expr JsonStringBut(std::vector<std::string> names, GrammarBuilder& builder);
 
-// A whole number of at most 18 digits (kMostWhole), within the bounds that are given.
+// An integer of at most 18 digits (kMostWhole), within the given bounds.
 GrammarBuilder::Expr JsonInteger(std::optional<int64_t> least, std::optional<int64_t> most,
                                  GrammarBuilder& builder);
 
-// Any number: at most 18 digits, 17 behind the point, an exponent of at most 2.
+// Any number with at most 18 digits, 17 decimals and an exponent of 2 digits.
 GrammarBuilder::Expr JsonNumber(GrammarBuilder& builder);
 
-// Any text that does not hold `end`, nor ends with a part of it. `end` is ASCII, and its first
-// byte comes once in it.
+// Any text that neither contains `end` nor ends with a prefix of it. Precondition: `end` is ASCII,
+// and its first byte occurs in it once.
 GrammarBuilder::Expr TextWithout(std::string_view end, GrammarBuilder& builder);
 
 }  // namespace weft::grammar

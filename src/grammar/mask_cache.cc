@@ -47,7 +47,7 @@ std::shared_ptr<const PlaceMask> MaskCache::Find(const Key& key) {
 void MaskCache::Keep(const Key& key, std::shared_ptr<const PlaceMask> mask) {
     const std::lock_guard lock(mutex_);
     const auto [entry, added] = entries_.try_emplace(key);
-    if (!added) return;  // another thread was faster, with the same
+    if (!added) return;  // another thread added the same mask first
     bytes_ += BytesOf(key, *mask);
     used_.push_front(key);
     entry->second = {std::move(mask), used_.begin()};

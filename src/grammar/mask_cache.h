@@ -1,11 +1,11 @@
-// What is known about the places of one grammar with one vocabulary; shared by all Matchers of it.
+// Cache of token masks for one grammar and vocabulary, shared by all Matchers.
 //
-// Of a place (a state with nothing below it on its stack) it keeps the tokens that may come while
-// its rule lasts, and the exits: nodes of the trie where the rule may have ended, after which what
-// is below on the stack decides. These are few, and are walked each time; where they were many,
-// the result is kept for the whole stack.
+// Per place (a state with an empty stack) it stores the tokens that stay within the place's rule,
+// and the exits: trie nodes at which the rule may have ended, so that the rest of the stack
+// decides. Exits are few and are walked each time. If that is expensive, the result is cached for
+// the whole stack.
 //
-// Bounded: kMostBytes, the longest unused goes first. Thread: any; one lock.
+// Limit: kMostBytes, least recently used first. Thread: any; one lock.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@
 
 namespace weft::grammar {
 
-// Tokens, as ids or, where they are many, as bits.
+// A set of tokens, as a list of ids or, if large, as a bitmap.
 class TokenSet {
   public:
     TokenSet() = default;
@@ -36,14 +36,15 @@ class TokenSet {
 
 struct PlaceMask {
     TokenSet tokens;
-    std::vector<uint32_t> exits;  // nodes of the trie, with children
-    bool too_many = false;        // it takes more steps than any mask may: nothing else is known
+    std::vector<uint32_t> exits;  // trie nodes with children
+    // computing the mask exceeds the step limit; the other members are unset
+    bool too_many = false;
 };
 
 class MaskCache {
   public:
     static constexpr size_t kMostBytes = 32 << 20;
-    // A state, and for results of whole stacks the frames' states below it.
+    // A state; for results of whole stacks also the states of its frames.
     using Key = std::vector<uint32_t>;
 
     MaskCache(GrammarPtr grammar, std::shared_ptr<const TokenTrie> trie)
@@ -52,11 +53,11 @@ class MaskCache {
     const Grammar& grammar() const { return *grammar_; }
     const TokenTrie& trie() const { return *trie_; }
 
-    // nullptr: not there.
+    // nullptr: not cached.
     std::shared_ptr<const PlaceMask> Find(const Key& key);
     void Keep(const Key& key, std::shared_ptr<const PlaceMask> mask);
 
-    // A machine to work with, given back by GiveBack.
+    // Borrows a machine; return it with GiveBack.
     std::unique_ptr<Stacks> Borrow();
     void GiveBack(std::unique_ptr<Stacks> stacks);
 
@@ -76,7 +77,7 @@ class MaskCache {
     const std::shared_ptr<const TokenTrie> trie_;
     mutable std::mutex mutex_;
     std::unordered_map<Key, Entry, Hash> entries_;
-    std::list<Key> used_;  // the last one first
+    std::list<Key> used_;  // most recently used first
     size_t bytes_ = 0;
     std::vector<std::unique_ptr<Stacks>> idle_;
 };

@@ -9,13 +9,14 @@ namespace weft::grammar {
 namespace {
 
 constexpr uint64_t kMostSteps = Matcher::kMostMaskSteps;
-constexpr uint64_t kMostWalkSteps = kMostSteps / 2;  // from one place
-constexpr uint64_t kManySteps = 20'000;              // worth to be kept for a whole stack
-constexpr uint64_t kHardSteps = 200'000;             // of a mask: then every stack is worth it
+constexpr uint64_t kMostWalkSteps = kMostSteps / 2;  // limit per place
+// above this, caching the mask of a whole stack is worthwhile
+constexpr uint64_t kManySteps = 20'000;
+constexpr uint64_t kHardSteps = 200'000;  // if a mask takes more, all stacks are cached
 constexpr size_t kManyHeads = 4;
-constexpr size_t kWordsAStep = 16;  // of a set of tokens that is added
+constexpr size_t kWordsAStep = 16;  // words added per step when a token set is combined
 
-// A machine that goes back to the cache.
+// A borrowed machine, returned to the cache on destruction.
 class Borrowed {
   public:
     explicit Borrowed(MaskCache& cache) : cache_(cache), stacks_(cache.Borrow()) {}
@@ -30,12 +31,11 @@ class Borrowed {
     std::unique_ptr<Stacks> stacks_;
 };
 
-// Walks over tokens with the heads of a machine's first level.
+// Walks the trie with the heads of a machine's first level.
 class TokenWalk {
   public:
-    // Adds tokens to `bits`; to `exits`, if given, the nodes with children at which the stack was
-    // at its bottom.
-    // It may take `most_steps`.
+    // Adds tokens to `bits`. If `exits` is given, adds the nodes with children at which the stack
+    // was at its bottom. Stops after `most_steps`.
     TokenWalk(const TokenTrie& trie, Stacks& stacks, uint64_t most_steps, std::span<uint32_t> bits,
               std::vector<uint32_t>* exits)
         : trie_(trie),
@@ -45,7 +45,7 @@ class TokenWalk {
           first_step_(stacks.steps()),
           most_steps_(most_steps) {}
 
-    // The tokens below `root` all of whose bytes from there on can come.
+    // The tokens below `root` whose remaining bytes can all follow.
     void Below(uint32_t root) { Below(root, 0); }
 
     uint64_t Steps() const { return stacks_.steps() - first_step_ + plain_steps_; }
@@ -74,8 +74,8 @@ class TokenWalk {
         if (stacks_.live(level)) Below(at, level);
     }
 
-    // The same for one head in a plain state: as long as there are only such, states are followed
-    // without the machine.
+    // The same for one head in a plain state: while all states are plain, they are followed without
+    // the machine.
     void BelowPlain(uint32_t root, size_t level, Stacks::Head head) {
         const Grammar& grammar = stacks_.grammar();
         const auto nodes = trie_.nodes();
@@ -123,7 +123,7 @@ class TokenWalk {
 
 constexpr Stacks::Frame kBottomFrame = {0, 0, 0};
 
-// The masks of a matcher's heads, from the cache where they are known. False: too ambiguous.
+// Masks of a matcher's heads, cached if possible. False: too ambiguous.
 class HeadMask {
   public:
     HeadMask(MaskCache& cache, std::span<const Stacks::Frame> frames)
@@ -144,7 +144,7 @@ class HeadMask {
     }
 
     uint64_t Steps() const { return kMostSteps - steps_left_; }
-    // Whether a further try finds places known that this one had to walk.
+    // Whether this attempt cached places, so that a retry may succeed.
     bool Learned() const { return learned_; }
 
   private:
@@ -159,7 +159,7 @@ class HeadMask {
         return enough;
     }
     uint64_t MostWalkSteps() const { return std::min(steps_left_, kMostWalkSteps); }
-    // Whether the walk was too much, which is remembered where it would be for any mask.
+    // Whether the walk exceeded its limit. This is cached if it would exceed the limit of any mask.
     bool TooMuch(const TokenWalk& walk, const Stacks& stacks, const MaskCache::Key& key) {
         if (Spend(walk.Steps()) && !walk.TooMuch()) return false;
         if (!stacks.overflow() && walk.Steps() <= kMostWalkSteps) return true;
@@ -186,7 +186,7 @@ class HeadMask {
         return mask;
     }
 
-    // What may come once the rule above `frame` has ended inside of a token.
+    // Adds the tokens that continue after the rule above `frame` ends inside a token.
     bool AddExits(uint32_t frame, const PlaceMask& place, const MaskCache::Key& stack,
                   std::span<uint32_t> bits) {
         Borrowed stacks(cache_);
@@ -209,7 +209,7 @@ class HeadMask {
 
     MaskCache& cache_;
     std::span<const Stacks::Frame> frames_;
-    uint64_t steps_left_ = kMostSteps;  // of all heads together
+    uint64_t steps_left_ = kMostSteps;  // for all heads together
     bool learned_ = false;
 };
 
@@ -229,7 +229,7 @@ size_t Matcher::size_bytes() const {
     return cache_->grammar().size_bytes() + cache_->size_bytes();
 }
 
-// Keeps the heads that have bytes, and the frames below them.
+// Keeps the heads with bytes and the frames below them.
 void Matcher::Take(const Stacks& stacks, size_t level) {
     const auto frames = stacks.frames();
     std::vector<uint32_t> number(frames.size(), 0);  // first 1: needed; then the new number
@@ -260,7 +260,7 @@ Error Matcher::TooAmbiguous() const {
 }
 
 std::vector<uint32_t> Matcher::WholeKey() const {
-    MaskCache::Key key = {0, static_cast<uint32_t>(heads_.size())};  // 0 is no state
+    MaskCache::Key key = {0, static_cast<uint32_t>(heads_.size())};  // 0 is not a state
     for (const Stacks::Head& head : heads_) key.insert(key.end(), {head.state, head.frame});
     for (const Stacks::Frame& frame : frames_) key.insert(key.end(), {frame.to, frame.below});
     return key;
@@ -290,8 +290,8 @@ Status Matcher::Allowed(std::span<uint32_t> bits, uint64_t* steps) const {
         for (const int32_t id : trie.ends()) bits[static_cast<size_t>(id) / 32] |= 1U << (id % 32);
     }
     if (ended_) return {};
-    // Of states with many heads it is remembered, too, that all of them together were too much;
-    // but only where a further try would find no more places known.
+    // With many heads, exceeding the limit for all of them together is cached too, but only if a
+    // retry would find no more cached places.
     MaskCache::Key whole;
     if (heads_.size() >= kManyHeads) whole = WholeKey();
     if (!whole.empty() && cache_->Find(whole) != nullptr) return TooAmbiguous();

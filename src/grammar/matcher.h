@@ -1,23 +1,23 @@
-// Constrained generation: which tokens may come next, so that the text follows a grammar.
+// Constrained generation: computes which tokens may come next so that the text follows a grammar.
 //
 //     WEFT_ASSIGN(GrammarPtr grammar, GrammarFromGbnf(text));       // or JSON schema, or regex
-//     const auto trie = TokenTrie::Make(tokenizer);                 // once a model
+//     const auto trie = TokenTrie::Make(tokenizer);                 // once per model
 //     WEFT_ASSIGN(const Matcher fresh, Matcher::Make(grammar, trie));
-//     Matcher matcher = fresh;                                      // once a generation
+//     Matcher matcher = fresh;                                      // once per generation
 //     WEFT_TRY(matcher.Allowed(bits));                              // then sample one of these
 //     WEFT_TRY(matcher.Accept(token));
 //
-// The state is a set of stacks of places in the grammar where it goes on when a rule ends; equal
-// ones are one. A copy is cheap (some hundred bytes) and independent: take one before speculation.
-// Copies share a cache of what was found out about the grammar's states, bounded to 32 MB; keep
-// the first Matcher of a grammar and copy it, so that later requests find the cache warm.
+// State: a set of stacks of grammar states at which to continue when a rule ends, without
+// duplicates. A copy is independent and cheap (a few hundred bytes); copy it before speculative
+// tokens. Copies share a cache of masks, limited to 32 MB. Keep a grammar's first Matcher and copy
+// it, so that later requests use the cache.
 //
-// Cost of Allowed: a few microseconds where the states are known; the first time in a state a
-// walk over the tokens that may come there (a string's inside: over the whole vocabulary).
+// Cost of Allowed: a few microseconds for cached states; otherwise a walk over the tokens that may
+// follow (inside a string, over the whole vocabulary).
 //
-// Bounds: nesting deeper than 500 open rules is not offered; more than 1000 stacks at a time, or a
-// mask that takes more than kMostMaskSteps, is an error; a place where that is so is remembered.
-// Thread: one caller a Matcher; copies may be used on different threads (the cache has a lock).
+// Limits: rules nested deeper than 500 are not offered. More than 1000 stacks at a time, or a mask
+// of more than kMostMaskSteps, is an error; such places are remembered.
+// Thread: one caller per Matcher; copies may be used on different threads (the cache has a lock).
 #pragma once
 
 #include <cstdint>
@@ -39,25 +39,25 @@ class Matcher {
   public:
     static constexpr uint64_t kMostMaskSteps = 8'000'000;
 
-    // kUnsupported: the grammar has too many beginnings.
+    // kUnsupported: too many stacks at the start of the grammar.
     static Result<Matcher> Make(GrammarPtr grammar, std::shared_ptr<const TokenTrie> trie);
 
-    // Fills `bits` (bit t % 32 of word t / 32 is token t; at least mask_words() words, the rest
-    // zeroed): tokens all of whose bytes may come next, and the tokens that end a generation
-    // exactly where CanEnd(). After an end has been accepted: those only.
-    // kUnsupported: no token may come (the vocabulary lacks bytes that the grammar needs), or the
-    // grammar is too ambiguous here. The message says which.
-    // steps: where given, what it took is added: some 20 ns each.
+    // Computes the mask `bits` (bit t % 32 of word t / 32 is token t; at least mask_words() words,
+    // others are zeroed): the tokens whose bytes may all come next, and the end tokens if CanEnd().
+    // After an end token was accepted: only end tokens.
+    // kUnsupported: no token is possible (the vocabulary lacks required bytes), or the grammar is
+    // too ambiguous here; the message says which.
+    // steps: if given, incremented by the steps taken, about 20 ns each.
     Status Allowed(std::span<uint32_t> bits, uint64_t* steps = nullptr) const;
-    // Goes on by a token. kUsage: it is not allowed here (the state stays as it was);
+    // Advances by one token. kUsage: the token is not allowed; the state is unchanged.
     // kUnsupported: too ambiguous, as above.
     Status Accept(int32_t token, uint64_t* steps = nullptr);
 
-    bool CanEnd() const { return can_end_; }  // the text so far follows the grammar
-    // Nothing but an end may follow, or has been accepted.
+    bool CanEnd() const { return can_end_; }  // the text so far is complete
+    // Only an end token may follow, or one was accepted.
     bool Ended() const { return ended_ || (can_end_ && !live_); }
 
-    // What the copies of it share: the grammar, and what the cache has found out about it so far.
+    // Size shared by the copies: the grammar and the cache.
     size_t size_bytes() const;
 
   private:
@@ -69,13 +69,13 @@ class Matcher {
 
     std::shared_ptr<MaskCache> cache_;
     std::vector<Stacks::Frame> frames_;  // [0] is the bottom
-    std::vector<Stacks::Head> heads_;    // those with bytes
+    std::vector<Stacks::Head> heads_;    // heads with bytes
     bool can_end_ = false;
     bool live_ = false;
     bool ended_ = false;
 };
 
-// Whether the whole text follows the grammar. kUnsupported: too ambiguous.
+// Whether the whole text matches the grammar. kUnsupported: too ambiguous.
 Result<bool> Matches(const Grammar& grammar, std::string_view text);
 
 }  // namespace weft::grammar

@@ -4,8 +4,8 @@
 
 namespace weft::grammar {
 
-// Writes expressions out as edges between two states. No expression adds an edge into `from` or out
-// of `to` (but where they are the same), so that neighbours may share these.
+// Expands expressions to edges between two states. No expression adds an edge into `from` or out of
+// `to` (unless they are the same state), so adjacent expressions can share states.
 class NfaEmitter {
   public:
     NfaEmitter(const GrammarBuilder& builder, Nfa& nfa) : builder_(builder), nfa_(nfa) {}
@@ -80,13 +80,13 @@ class NfaEmitter {
         }
     }
 
-    // Sequences share the states of equal ends.
+    // Sequences with equal tails share states.
     void EmitPoints(const PointSet& points, uint32_t from, uint32_t to) {
         std::map<std::vector<uint32_t>, uint32_t> ends;
         for (const ByteSequence& sequence : Utf8Sequences(points)) {
             if (Full()) return;
             uint32_t after = to;
-            std::vector<uint32_t> key;  // ranges from the last byte on
+            std::vector<uint32_t> key;  // ranges from the last byte backwards
             for (size_t at = sequence.length - 1; at > 0; --at) {
                 const ByteRange bytes = sequence.bytes[at];
                 key.push_back(uint32_t{bytes.low} << 8 | bytes.high);
@@ -131,7 +131,7 @@ class NfaEmitter {
         Empty(from, to);
     }
 
-    // Two tracks: `none` where no part has been there yet, `some` where one has.
+    // Two tracks: `none` before the first present part, `some` after it.
     void EmitList(const Node& node, uint32_t from, uint32_t to) {
         uint32_t none = State(), some = State();
         Empty(from, none);
@@ -186,7 +186,7 @@ void Nfa::FindLeading() {
     leading.assign(first.size(), false);
     nullable.assign(start.size(), false);
     std::vector<uint32_t> open;
-    std::vector<std::vector<uint32_t>> waiting(start.size());  // states behind calls, by rule
+    std::vector<std::vector<uint32_t>> waiting(start.size());  // states after calls, by rule
     const auto visit = [&](uint32_t state) {
         if (leading[state]) return;
         leading[state] = true;

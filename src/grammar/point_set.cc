@@ -6,7 +6,7 @@ namespace weft::grammar {
 namespace {
 
 constexpr uint32_t kFirstSurrogate = 0xD800, kLastSurrogate = 0xDFFF;
-// The last code point of one, two, three and four bytes.
+// Last code points encoded in one, two, three and four bytes.
 constexpr std::array<uint32_t, 4> kLastOfLength = {0x7F, 0x7FF, 0xFFFF, kMostPoint};
 
 std::array<uint8_t, 4> Encode(uint32_t point, size_t length) {
@@ -20,7 +20,7 @@ std::array<uint8_t, 4> Encode(uint32_t point, size_t length) {
     return bytes;
 }
 
-// [low, high] of one length, cut until the bytes below each one that differs run over all values.
+// Splits [low, high], of one encoded length, into sequences of independent byte ranges.
 void AddSequences(uint32_t low, uint32_t high, size_t length, std::vector<ByteSequence>& out) {
     for (size_t tail = 1; tail < length; ++tail) {
         const uint32_t mask = (uint32_t{1} << (6 * tail)) - 1;

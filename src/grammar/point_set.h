@@ -1,5 +1,5 @@
-// Sets of code points, and how they are written in UTF-8: what the character classes of grammars
-// are made of. Surrogates and numbers above U+10FFFF are in no set: they have no UTF-8.
+// Sets of code points and their UTF-8 encodings, for character classes of grammars. Surrogates and
+// numbers above U+10FFFF are excluded, because UTF-8 cannot encode them.
 #pragma once
 
 #include <array>
@@ -13,31 +13,31 @@ inline constexpr uint32_t kMostPoint = 0x10FFFF;
 
 struct PointRange {
     uint32_t low;
-    uint32_t high;  // included
+    uint32_t high;  // inclusive
     bool operator==(const PointRange&) const = default;
 };
 using PointSet = std::vector<PointRange>;
 
-// In order, neighbours joined, without what has no UTF-8.
+// Sorts the set, joins adjacent ranges and removes invalid code points.
 PointSet Normalized(PointSet set);
-// Everything else. `set` in any order; the result is normalized.
+// All other code points. `set` may be in any order; the result is normalized.
 PointSet Complement(PointSet set);
-// What is in both. Both normalized, as is the result.
+// The common code points. Inputs must be normalized; so is the result.
 PointSet Intersection(const PointSet& a, const PointSet& b);
 
 struct ByteRange {
     uint8_t low;
-    uint8_t high;  // included
+    uint8_t high;  // inclusive
     bool operator==(const ByteRange&) const = default;
 };
 
-// One byte out of each range, one after the other.
+// One byte of each range, in order.
 struct ByteSequence {
     std::array<ByteRange, 4> bytes;
     size_t length;
 };
 
-// Sequences that together stand for exactly the UTF-8 of the set's points, each once.
+// Byte sequences that together match exactly the UTF-8 of the set's code points, each once.
 std::vector<ByteSequence> Utf8Sequences(const PointSet& normalized);
 
 }  // namespace weft::grammar

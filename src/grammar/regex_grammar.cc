@@ -52,7 +52,7 @@ class RegexParser {
                          fmt::format(format, std::forward<Args>(args)...));
     }
 
-    // What expressions may have, and these here don't know.
+    // Error for constructs that are valid but not supported.
     template <typename... Args>
     Error Unsupported(size_t at, fmt::format_string<Args...> format, Args&&... args) const {
         Error error = At(at, format, std::forward<Args>(args)...);
@@ -67,7 +67,7 @@ class RegexParser {
         return true;
     }
 
-    // One character out of the set, as it stands in the text that is matched.
+    // One character of the set, as written in the matched text.
     Expr Points(const PointSet& set) {
         const PointSet points = Normalized(set);
         return form_.json_string ? JsonStringPoints(points, builder_) : builder_.Points(points);
@@ -89,7 +89,7 @@ class RegexParser {
         return builder_.Choice(std::move(parts));
     }
 
-    // One alternative; at the top, with its anchors.
+    // Parses one alternative; at the top level also its anchors.
     Result<Expr> Sequence(int depth) {
         std::vector<Expr> parts;
         const bool begins = depth == 0 && Take("^");
@@ -247,7 +247,7 @@ class RegexParser {
         return {};
     }
 
-    // \uHHHH, a pair of them for points above U+FFFF, or \u{H...}.
+    // Parses \uHHHH, a surrogate pair of them, or \u{H...}.
     Status UnicodeEscape(size_t begin, PointSet& set) {
         uint32_t point = 0;
         if (Take("{")) {
@@ -276,7 +276,7 @@ class RegexParser {
         return {};
     }
 
-    // The length of {m}, {m,} or {m,n} at the cursor, or 0.
+    // Length of {m}, {m,} or {m,n} at the cursor, or 0.
     size_t CountLength() const {
         size_t end = at_ + 1, digits = 0;
         for (; end < text_.size() && text_[end] >= '0' && text_[end] <= '9'; ++end) ++digits;
@@ -298,7 +298,7 @@ class RegexParser {
         } else if (!Take("*")) {
             return atom;
         }
-        Take("?");  // lazy: the same texts
+        Take("?");  // a lazy repetition matches the same texts
         if (Ahead("+")) return Unsupported(at_, "possessive repetitions are not supported");
         if (Ahead("*") || Ahead("?") || (Ahead("{") && CountLength() > 0)) {
             return At(begin, "a repetition of a repetition; use a group");
@@ -330,7 +330,7 @@ class RegexParser {
     size_t at_ = 0;
 };
 
-// The first `wanted` from `at` on that stands in no class and in no group that begins there.
+// The first `wanted` from `at` on outside of classes and nested groups.
 size_t FindOutside(std::string_view text, size_t at, char wanted) {
     int depth = 0;
     bool in_class = false;
@@ -351,18 +351,18 @@ size_t FindOutside(std::string_view text, size_t at, char wanted) {
     return text.npos;
 }
 
-// An expression that begins with ^(?=...) or ^(?!...), some of them: what the text that follows
-// must begin with, or must not.
+// Leading look-aheads ^(?=...) and ^(?!...): the rest of the text must, or must not, begin with
+// them.
 struct LookAheads {
     struct One {
         std::string_view expression;
         bool negative;
     };
     std::vector<One> all{};
-    std::string rest{};  // the expression without them
+    std::string rest{};  // the expression without the look-aheads
 };
 
-// Those that have a meaning of their own: not such of one alternative alone.
+// Splits off look-aheads, but not those that belong to one alternative only.
 LookAheads SplitLookAheads(std::string_view text) {
     LookAheads found;
     size_t at = text.starts_with("^") ? 1 : text.size();

@@ -29,7 +29,7 @@ GrammarBuilder::Expr Repetitions::Exactly(uint32_t count) {
     return builder_.Sequence(std::move(parts));
 }
 
-// So many wholes and some more, or fewer wholes and a part of one.
+// Whole multiples of kWhole plus a remainder, or fewer multiples and a part of one.
 GrammarBuilder::Expr Repetitions::UpTo(uint32_t count) {
     const Expr rest = UpToWhole(count % kWhole);
     const uint32_t wholes = count / kWhole;
@@ -40,7 +40,7 @@ GrammarBuilder::Expr Repetitions::UpTo(uint32_t count) {
          builder_.Sequence({builder_.Repeat(whole, 0, wholes - 1), Below(kMostPower)})});
 }
 
-// By its digits: 2^power and some more, or fewer.
+// By binary digits: 2^power times plus a remainder, or fewer.
 GrammarBuilder::Expr Repetitions::UpToWhole(uint32_t count) {
     Expr rest = builder_.Repeat(one_, 0, count & kLow);
     for (size_t power = kLeastPower; power < kMostPower; ++power) {

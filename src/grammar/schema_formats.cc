@@ -6,7 +6,7 @@
 namespace weft::grammar {
 namespace {
 
-// 29 February in years that 4 divides, but of the hundreds only those that 400 divides.
+// 29 February exists in years divisible by 4, except centuries not divisible by 400.
 #define WEFT_DATE                                                                            \
     "(?:[1-9]\\d{3}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\\d|3[01])|(?:0[469]|11)-(?:0[1-9]|" \
     "[12]\\d|30)|02-(?:0[1-9]|1\\d|2[0-8]))|(?:[1-9]\\d(?:0[48]|[2468][048]|[13579][26])|"   \
@@ -17,11 +17,12 @@ namespace {
 #define WEFT_OCTET "(?:25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)"
 #define WEFT_LABEL_OF(inner) "[A-Za-z0-9](?:[A-Za-z0-9-]{0," inner "}[A-Za-z0-9])?"
 #define WEFT_LABEL WEFT_LABEL_OF("61")
-// None has more than 253 bytes.
+// All alternatives have at most 253 bytes.
 #define WEFT_HOSTNAME                                            \
     "(?:(?:" WEFT_LABEL "\\.){0,2}" WEFT_LABEL "|(?:" WEFT_LABEL \
     "\\.){3}" WEFT_LABEL_OF("59") "|(?:" WEFT_LABEL_OF("28") "\\.){0,7}" WEFT_LABEL_OF("28") ")"
-// dur-time and dur-date of RFC 3339, appendix A. What is smaller follows what is next to it alone.
+// dur-time and dur-date of RFC 3339, appendix A. Each unit is followed only by the next smaller
+// one.
 #define WEFT_SECONDS "\\d{1,9}S"
 #define WEFT_MINUTES "\\d{1,9}M(?:" WEFT_SECONDS ")?"
 #define WEFT_HOURS "\\d{1,9}H(?:" WEFT_MINUTES ")?"
@@ -31,7 +32,7 @@ namespace {
 #define WEFT_YEARS "\\d{1,9}Y(?:" WEFT_MONTHS ")?"
 #define WEFT_DURATION_DATE \
     "(?:" WEFT_DAYS "|" WEFT_MONTHS "|" WEFT_YEARS ")(?:" WEFT_DURATION_TIME ")?"
-// IPv6address of RFC 5954, line for line: h16, and ls32.
+// IPv6address of RFC 5954, line by line: h16 and ls32.
 #define WEFT_H16 "[0-9A-Fa-f]{1,4}"
 #define WEFT_IPV4 WEFT_OCTET "(?:\\." WEFT_OCTET "){3}"
 #define WEFT_LS32 "(?:" WEFT_H16 ":" WEFT_H16 "|" WEFT_IPV4 ")"
@@ -43,7 +44,7 @@ namespace {
                        "|" WEFT_H16S("2") "(?:" WEFT_H16 ":){2}" WEFT_LS32 "|" WEFT_H16S("3")     \
                            WEFT_H16 ":" WEFT_LS32 "|" WEFT_H16S("4") WEFT_LS32 "|" WEFT_H16S("5") \
                                WEFT_H16 "|" WEFT_H16S("6") ")"
-// URI of RFC 3986, appendix A: pchar, and reg-name, of which IPv4address is one.
+// URI of RFC 3986, appendix A: pchar, and reg-name, which includes IPv4address.
 #define WEFT_ESCAPED "%[0-9A-Fa-f]{2}"
 #define WEFT_PCHAR "(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|" WEFT_ESCAPED ")"
 #define WEFT_USER "(?:(?:[A-Za-z0-9._~!$&'()*+,;=:-]|" WEFT_ESCAPED ")*@)?"
@@ -56,8 +57,8 @@ namespace {
 #define WEFT_URI                                                                         \
     "[A-Za-z][A-Za-z0-9+.-]*:(?://" WEFT_USER WEFT_HOST "(?::\\d*)?" WEFT_PATH "|"       \
     WEFT_NO_HOST ")?" WEFT_BEHIND_HOST
-// A part of it, with few states for each number of characters: no user, plain names of hosts, and
-// no path that begins with "/" without a host.
+// A subset with few states per length: no user, plain host names, and no path that begins with "/"
+// without a host.
 #define WEFT_PLAIN_HOST "//[A-Za-z0-9._~-]*(?::\\d*)?"
 #define WEFT_COUNTED_URI                                                            \
     "[A-Za-z][A-Za-z0-9+.-]{0,20}:(?:" WEFT_PLAIN_HOST "|(?:" WEFT_PLAIN_HOST       \

@@ -8,9 +8,9 @@ namespace {
 
 constexpr uint32_t kMostCount = 100'000;
 constexpr size_t kMostShownPath = 200;
-constexpr size_t kMostPath = 2 * kMostShownPath;  // what is behind it is never shown
+constexpr size_t kMostPath = 2 * kMostShownPath;  // longer paths are cut
 
-// They say something about a value, not which values there are.
+// Annotations, which do not restrict values.
 constexpr std::array<std::string_view, 30> kAnnotations = {"title",
                                                            "description",
                                                            "default",
@@ -68,7 +68,7 @@ constexpr std::array<std::string_view, 24> kSupported = {"type",
 constexpr std::array<std::string_view, 7> kTypes = {"null",   "boolean", "string", "integer",
                                                     "number", "array",   "object"};
 
-// Those that grammars don't keep, or write otherwise.
+// Keywords that grammars do not support directly.
 constexpr std::array<std::string_view, 20> kNotKept = {"not",
                                                        "if",
                                                        "then",

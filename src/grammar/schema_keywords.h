@@ -1,5 +1,4 @@
-// Keywords of JSON schemas: which there are, what they say in a few words, and what becomes of
-// those that a grammar can't keep.
+// Keywords of JSON schemas: classification, values, and treatment of unsupported keywords.
 #pragma once
 
 #include <algorithm>
@@ -14,31 +13,31 @@ namespace weft::grammar {
 
 using Schema = nlohmann::ordered_json;
 
-// What a user may see of a path or keyword: cut, without control characters.
+// A path or keyword shortened for messages, without control characters.
 std::string ShownPath(std::string_view path);
 
-// "grammar: JSON schema: PATH: ...": of kUsage.
+// A kUsage error "JSON schema: PATH: ...".
 template <typename... Args>
 Error SchemaError(std::string_view path, fmt::format_string<Args...> format, Args&&... args) {
     return MakeError(ErrorCode::kUsage, "JSON schema: {}: {}", ShownPath(path),
                      fmt::format(format, std::forward<Args>(args)...));
 }
 
-// PATH/KEY, as a JSON pointer spells it; what is beyond some hundred bytes is left out.
+// PATH/KEY as a JSON pointer; shortened to a few hundred bytes.
 std::string SchemaPath(std::string_view path, std::string_view key);
 
-// Whether the grammar of a schema has that keyword, or it says nothing about values.
+// Whether grammars support the keyword, or it does not restrict values.
 bool IsKept(std::string_view key);
-// Whether JSON schema has it, in any draft, as a keyword that restricts values.
+// Whether some draft of JSON schema has the keyword and it restricts values.
 bool IsSchemaKeyword(std::string_view key);
-// A keyword other than annotations is there, besides those given.
+// Whether the schema has keywords other than annotations and `keys`.
 bool RestrictsBeside(const Schema& schema, std::initializer_list<std::string_view> keys);
 
-// False, or {"not": {}}, as some clients spell it.
+// Whether the schema is false, or {"not": {}} as some clients write it.
 bool IsNever(const Schema& schema);
 
-// Types that `schema` allows by "type"; empty: it doesn't say. In the schema's order, "integer" is
-// left out beside "number".
+// The types allowed by "type", in the schema's order; empty: "type" is absent. "integer" is omitted
+// if "number" is allowed too.
 Result<std::vector<std::string>> SchemaTypes(const Schema& schema, std::string_view path);
 bool HasType(const Schema& value, std::string_view type);
 
@@ -46,19 +45,18 @@ template <typename List>
 bool Has(const List& list, const auto& value) {
     return std::find(list.begin(), list.end(), value) != list.end();
 }
-// The member of that name; nullptr: there is none.
+// The member named `key`; nullptr if absent.
 const Schema* Find(const Schema& schema, std::string_view key);
-// A number of characters or items; a most of more than 100,000 counts as that. kUsage: it is none,
-// or a least above it.
+// A count of characters or items. A maximum above 100,000 counts as 100,000. kUsage: not a count,
+// or a minimum above 100,000.
 Result<uint32_t> SchemaCount(const Schema& schema, const char* key, uint32_t fallback,
                              std::string_view path);
 
-// What becomes of keywords that can't be kept: refused, or left out and noted as "PATH: KEYWORD",
-// each once.
+// Treatment of unsupported keywords: reject, or skip and note as "PATH: KEYWORD", each once.
 class Leniency {
   public:
     static constexpr size_t kMostNotes = 16;
-    // left_out: where notes go; may be null.
+    // left_out: receives the notes; may be null.
     Leniency(bool lenient, std::vector<std::string>* left_out)
         : lenient_(lenient), left_out_(left_out) {}
     Leniency Silent() const { return {lenient_, nullptr}; }

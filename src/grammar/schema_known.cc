@@ -1,4 +1,5 @@
-// SchemaMerger::Known: keywords of other drafts and of OpenAPI, and those that grammars don't keep.
+// SchemaMerger::Known: rewrites keywords of other drafts and of OpenAPI, and treats unsupported
+// ones.
 #include "grammar/schema_merge.h"
 
 namespace weft::grammar {
@@ -10,11 +11,11 @@ Error NotSupported(std::string_view path, std::string_view key, std::string_view
     return SchemaError(path, "the keyword '{}' is not supported{}", ShownPath(key), but);
 }
 
-// Draft 7's tuples: a list of schemas, and what the items behind them are.
+// Rewrites draft 7's tuples: a list of schemas, and the schema of further items.
 Status KnowItems(Schema& schema, const std::string& path) {
     const Schema* const items = Find(schema, "items");
     if (items == nullptr || !items->is_array()) {
-        schema.erase("additionalItems");  // says something beside a list alone
+        schema.erase("additionalItems");  // has a meaning beside a list only
         return {};
     }
     if (schema.contains("prefixItems")) {
@@ -31,7 +32,7 @@ Status KnowItems(Schema& schema, const std::string& path) {
     return {};
 }
 
-// Draft 4's and OpenAPI 3.0's: whether the bound itself is out.
+// Rewrites draft 4's and OpenAPI 3.0's boolean exclusiveMinimum and exclusiveMaximum.
 void KnowExclusive(Schema& schema) {
     for (const auto& [open, closed] :
          {std::pair<const char*, const char*>{"exclusiveMinimum", "minimum"},
@@ -46,7 +47,7 @@ void KnowExclusive(Schema& schema) {
     }
 }
 
-// Of an object that has no members but those whose names follow one pattern.
+// Rewrites an object all of whose members match one pattern.
 void KnowPatterns(Schema& schema) {
     const Schema* const patterns = Find(schema, "patternProperties");
     const Schema* const more = Find(schema, "additionalProperties");
@@ -62,7 +63,7 @@ void KnowPatterns(Schema& schema) {
     schema["additionalProperties"] = std::move(values);
 }
 
-// OpenAPI 3.0's: null, too.
+// Rewrites OpenAPI 3.0's nullable: null is allowed too.
 Status KnowNullable(Schema& schema, const std::string& path) {
     const Schema* const found = Find(schema, "nullable");
     if (found == nullptr) return {};
@@ -86,7 +87,7 @@ Status KnowNullable(Schema& schema, const std::string& path) {
     return {};
 }
 
-// Whether something in it is none of the words that the compiler knows.
+// Whether the schema contains a keyword that the compiler does not support.
 bool HasUnknown(const Schema& schema) {
     for (const auto& [key, value] : schema.items()) {
         if (!IsKept(key) || key == "propertyNames" || (key == "items" && value.is_array())) {
@@ -119,7 +120,7 @@ Result<std::optional<Schema>> SchemaMerger::Known(const Schema& schema, const st
     return std::optional<Schema>(std::move(known));
 }
 
-// Keywords of which grammars know only the value that restricts nothing.
+// Skips keywords that are supported only with a value that restricts nothing.
 Status SchemaMerger::LeaveCounts(Schema& schema, const std::string& path) const {
     if (const Schema* const unique = Find(schema, "uniqueItems"); unique != nullptr) {
         if (!unique->is_boolean()) return SchemaError(path, "'uniqueItems' is not true or false");
@@ -150,7 +151,7 @@ Status SchemaMerger::LeaveUnknown(Schema& schema, const std::string& path) const
     for (const std::string& key : unknown) {
         WEFT_TRY(leniency_.LeaveOut(path, key, NotSupported(path, key)));
         schema.erase(key);
-        // What the patterns let in would be refused without them.
+        // Without the patterns, members that they allow would be rejected.
         const Schema* const more = Find(schema, "additionalProperties");
         if (key == "patternProperties" && more != nullptr && *more == false) {
             schema.erase("additionalProperties");
@@ -159,7 +160,7 @@ Status SchemaMerger::LeaveUnknown(Schema& schema, const std::string& path) const
     return {};
 }
 
-// Names of properties that may be any, or that are listed.
+// Handles names of properties that are unrestricted or enumerated.
 Status SchemaMerger::KnowNames(Schema& schema, const std::string& path, int depth) {
     const Schema* const found = Find(schema, "propertyNames");
     if (found == nullptr) return {};
@@ -183,7 +184,7 @@ Status SchemaMerger::KnowNames(Schema& schema, const std::string& path, int dept
     return ListNames(schema, listed, path);
 }
 
-// As 'properties': those of the list alone.
+// Rewrites to `properties` with only the listed names.
 Status SchemaMerger::ListNames(Schema& schema, const Schema& names, const std::string& path) {
     static const Schema kAny = true, kNone = Schema::object();
     const Schema* const known = Find(schema, "properties");

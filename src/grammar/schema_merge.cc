@@ -8,7 +8,7 @@
 namespace weft::grammar {
 namespace {
 
-// The stricter of two numbers.
+// Keeps the stricter of two numbers.
 void MergeNumber(std::string_view key, bool larger, const Schema& a, const Schema& b, Schema& out) {
     const Schema *left = Find(a, key), *right = Find(b, key);
     if (left == nullptr && right == nullptr) return;
@@ -20,7 +20,7 @@ void MergeNumber(std::string_view key, bool larger, const Schema& a, const Schem
     out[std::string(key)] = take_left ? *left : *right;
 }
 
-// The values of const or enum; nullptr: neither.
+// The values of const or enum; nullopt: neither.
 Result<std::optional<Schema>> Values(const Schema& schema, std::string_view path) {
     const Schema* values = Find(schema, "enum");
     const Schema* single = Find(schema, "const");
@@ -156,7 +156,7 @@ Result<std::optional<Schema>> SchemaMerger::Both(const Schema& a, const Schema& 
     return Plain(*left, *right, path, depth);
 }
 
-// The alternatives of `a`, each with b and the rest of a.
+// Merges each alternative of `a` with b and the rest of a.
 Result<std::optional<Schema>> SchemaMerger::Alternatives(const Schema& a, std::string_view key,
                                                          const Schema& b, const std::string& path,
                                                          int depth) {
@@ -329,12 +329,12 @@ Result<bool> SchemaMerger::Apart(const Schema& a, const Schema& b, const std::st
             return true;
         }
     }
-    // Both together are only looked at: what they leave out is in the grammar.
+    // The merged schema is only examined, so nothing that it skips is noted.
     const Leniency noting = std::exchange(leniency_, leniency_.Silent());
     const auto together = Plain(*left, *right, path, depth + 1);
     leniency_ = noting;
     WEFT_ASSIGN(const auto plain, together);
-    if (!plain) return true;  // types or values without a common one
+    if (!plain) return true;  // no common type or value
     WEFT_ASSIGN(const auto types, SchemaTypes(*plain, path));
     if (const Schema* values = Find(*plain, "enum"); values != nullptr && !types.empty()) {
         return std::none_of(values->begin(), values->end(), [&](const Schema& value) {
@@ -346,8 +346,8 @@ Result<bool> SchemaMerger::Apart(const Schema& a, const Schema& b, const std::st
     return ApartObjects(*left, *right, path, depth);
 }
 
-// Objects are apart by a property that both need, with schemas that are; and by one that `b` needs
-// and that the grammar of `a` has no place for, or the other way round where b says so.
+// Two objects are disjoint if both require a property whose schemas are disjoint, or if `b`
+// requires a property that the grammar of `a` cannot have, or the reverse if b excludes it.
 Result<bool> SchemaMerger::ApartObjects(const Schema& a, const Schema& b, const std::string& path,
                                         int depth) {
     static const Schema kNone = Schema::object(), kEmpty = Schema::array();

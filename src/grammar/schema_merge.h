@@ -1,8 +1,8 @@
-// JSON schemas as data: references, what other drafts and OpenAPI spell otherwise in the words that
-// the compiler knows, and schemas that hold together (allOf, and a schema beside a $ref or anyOf)
-// as one schema.
+// Transforms JSON schemas: resolves references, rewrites keywords of other drafts and OpenAPI to
+// those that the compiler supports, and merges schemas that apply together (allOf, and a schema
+// beside $ref or anyOf).
 //
-// Errors: kUsage with the schema's path. The work is bounded.
+// Errors: kUsage with the schema's path. The work is limited.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -19,30 +19,30 @@ namespace weft::grammar {
 class SchemaMerger {
   public:
     static constexpr int kMostDepth = 64;
-    // Looked at or copied, all together: a value, or so many bytes of a text or name.
+    // Limit of values examined or copied in total; kTextNodeBytes bytes of a text count as one.
     static constexpr size_t kMostNodes = 1 << 20, kTextNodeBytes = 64;
-    // Comparisons of names and listed values, all together.
+    // Limit of comparisons of names and enumerated values in total.
     static constexpr size_t kMostComparisons = 1 << 26;
 
     SchemaMerger(const Schema& root, Leniency leniency) : root_(root), leniency_(leniency) {}
 
-    // What "#/..." stands for.
+    // The schema that "#/..." refers to.
     Result<const Schema*> Resolve(const Schema& ref, std::string_view path) const;
 
-    // The schema with the keywords alone that grammars keep (IsKept): others are written otherwise,
-    // left out, or refused. Nothing: it has no others.
+    // The schema with only keywords that grammars support (IsKept): others are rewritten, skipped
+    // or rejected. nullopt: it has no others.
     Result<std::optional<Schema>> Known(const Schema& schema, const std::string& path, int depth);
-    // The schema without $ref and allOf at its top. Nothing: no value satisfies it.
+    // The schema without $ref and allOf at its top level. nullopt: no value is valid.
     Result<std::optional<Schema>> Flat(const Schema& schema, const std::string& path, int depth);
-    // What satisfies both, flat. Nothing: no value does.
+    // A flat schema for values valid for both. nullopt: there is none.
     Result<std::optional<Schema>> Both(const Schema& a, const Schema& b, const std::string& path,
                                        int depth);
-    // Surely no value that the grammar of `a` lets through satisfies `b`.
+    // True only if no value accepted by the grammar of `a` is valid for `b`.
     Result<bool> Apart(const Schema& a, const Schema& b, const std::string& path, int depth);
 
   private:
     Status Charge(const Schema& schema, const std::string& path, int depth);
-    // For a look-up of `a` things among `b` others, one by one.
+    // Counts comparing `a` items with each of `b` others.
     Status ChargeComparisons(size_t a, size_t b, const std::string& path);
     Result<std::optional<Schema>> Plain(const Schema& a, const Schema& b, const std::string& path,
                                         int depth);

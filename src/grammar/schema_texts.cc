@@ -14,7 +14,7 @@ Result<SchemaTexts> SchemaTexts::Read(const Schema& schema, const std::string& p
     const bool counted = out.least_ > 0 || out.most_ < kNoLimit;
     if (out.rules_.empty() || (out.rules_.size() == 1 && !counted)) return out;
     auto together = out.Together(budget);
-    // zod's z.iso.time() has the format of a time with a zone, and a pattern without one.
+    // zod's z.iso.time() combines the format of a time with zone and a pattern without one.
     if (together.ok() && together->Empty() && out.rules_.size() > 1) {
         out.rules_.resize(1);
         if (!counted) return out;
@@ -69,7 +69,7 @@ Status SchemaTexts::ReadRules(const Schema& schema, const std::string& path,
     return {};
 }
 
-// An expression that grammars know. Look-ahead takes an automaton, which is kept.
+// Compiles a supported expression. Look-ahead needs an automaton, which is kept.
 Result<SchemaTexts::Rule> SchemaTexts::ReadRule(const char* keyword, std::string expression,
                                                 TextBudget& budget) {
     Rule rule{keyword, std::move(expression)};

@@ -1,4 +1,4 @@
-// What a schema says about strings: pattern, format and lengths, which hold together.
+// Restrictions on strings: pattern, format and lengths, which apply together.
 #pragma once
 
 #include <optional>
@@ -12,19 +12,19 @@ namespace weft::grammar {
 
 class SchemaTexts {
   public:
-    // Where they can't be kept together, a pattern goes before a format, and that before lengths.
-    // A format says nothing beside a pattern if it isn't known, or if no text follows both: by
-    // itself it is a remark (draft 2020-12, format-annotation), and clients send such.
+    // If they cannot be combined, pattern takes precedence over format, and format over lengths.
+    // Beside a pattern, a format is ignored if it is unknown or if no text matches both: format is
+    // only an annotation (draft 2020-12, format-annotation), and clients send such combinations.
     static Result<SchemaTexts> Read(const Schema& schema, const std::string& path,
                                     const Leniency& leniency, TextBudget& budget);
 
-    // Any text.
+    // No restriction.
     bool Free() const { return !Expressed() && !Counted(); }
-    // Lengths alone.
+    // Only lengths are restricted.
     bool Counted() const { return !Expressed() && (least_ > 0 || most_ < kNoLimit); }
     uint32_t least() const { return least_; }
     uint32_t most() const { return most_; }
-    // Of others: the text itself, or as it stands between the quotes of JSON.
+    // For other restrictions: an expression of the plain text, or of a JSON string's contents.
     Result<GrammarBuilder::Expr> Inside(bool json_string, GrammarBuilder& builder) const;
 
   private:
@@ -32,7 +32,7 @@ class SchemaTexts {
     struct Rule {
         const char* keyword;
         std::string expression;
-        std::optional<TextAutomaton> texts{};  // of an expression that takes one
+        std::optional<TextAutomaton> texts{};  // for expressions that need an automaton
     };
     bool Expressed() const { return texts_.has_value() || !rules_.empty(); }
     Status ReadRules(const Schema& schema, const std::string& path, const Leniency& leniency,
@@ -40,9 +40,10 @@ class SchemaTexts {
     static Result<Rule> ReadRule(const char* keyword, std::string expression, TextBudget& budget);
     Result<TextAutomaton> Together(TextBudget& budget) const;
 
-    std::vector<Rule> rules_;  // texts follow all of them
+    std::vector<Rule> rules_;  // all of them apply
     uint32_t least_ = 0, most_ = kNoLimit;
-    std::optional<TextAutomaton> texts_;  // all together, where it takes more than one expression
+    // intersection of all, if more than one expression is needed
+    std::optional<TextAutomaton> texts_;
 };
 
 }  // namespace weft::grammar

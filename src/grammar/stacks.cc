@@ -5,8 +5,8 @@
 namespace weft::grammar {
 namespace {
 
-constexpr size_t kFewHeads = 16;  // searched one by one
-constexpr size_t kMarks = 4096;   // a power of two, above kMostHeads
+constexpr size_t kFewHeads = 16;  // linear search up to this number
+constexpr size_t kMarks = 4096;   // a power of two above kMostHeads
 
 size_t HashOf(uint32_t a, uint32_t b) {
     const uint64_t mixed = (uint64_t{a} << 32 | b) * 0x9E3779B97F4A7C15;
@@ -48,7 +48,7 @@ void Stacks::AddAfter(uint32_t frame) {
     Add({frames_[frame].to, frames_[frame].below});
 }
 
-// Makes level + 1 the last one, empty; where its heads begin.
+// Makes level + 1 the last level, empty; returns the index of its first head.
 size_t Stacks::OpenLevel(size_t level) {
     if (level + 1 < levels_.size()) {
         ForgetFrames(levels_[level + 1].frames);
@@ -120,8 +120,8 @@ bool Stacks::Seen(Head head) {
     return false;
 }
 
-// Follows calls and ends of rules, of the heads from `at` on and of those that come of it. A level
-// that has overflowed counts for nothing.
+// Follows calls and ends of rules, starting with the heads from `at` on. The result of a level that
+// overflowed is invalid.
 void Stacks::Close(size_t at) {
     for (; at < heads_.size() && !overflow_; ++at) {
         const Head head = heads_[at];
@@ -175,7 +175,7 @@ void Stacks::Rehash(size_t slots) {
     }
 }
 
-// The last frames go first: so each one's slot is the end of its chain, and can just be freed.
+// Frames are removed in reverse order: each one is the last of its hash chain and can be freed.
 void Stacks::ForgetFrames(size_t count) {
     while (frames_.size() > count) {
         slots_[SlotOf(frames_.back().to, frames_.back().below)] = 0;

@@ -1,12 +1,12 @@
-// The machine that follows a grammar: sets of stacks, level by level.
+// Follows a grammar: sets of stacks, one set per level.
 //
-// A head is a place in the grammar and the stack of places to go on at when its rule ends. Stacks
-// share their tails: a frame is one place and the frame below; equal stacks are one frame. A level
-// holds the heads after so many bytes; stepping makes the next level out of one and forgets those
-// beyond, so that a walk over a tree keeps one level for each depth.
+// A head is a grammar state and a stack of states to continue at when its rule ends. Stacks share
+// tails: a frame is one state and the frame below it; equal stacks are the same frame. Level n has
+// the heads after n bytes. Step makes the next level and drops later ones, so a walk over a tree
+// keeps one level per depth.
 //
-// Errors: more heads than kMostHeads on a level set overflow(); a stack that would be deeper than
-// kMostDepth is not followed. Thread: one caller. Allocates only while it grows.
+// Limits: more than kMostHeads heads on a level set overflow(); stacks deeper than kMostDepth are
+// not followed. Thread: one caller. Allocates only when it grows.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ class Stacks {
   public:
     static constexpr size_t kMostHeads = 1000;
     static constexpr uint32_t kMostDepth = 500;
-    static constexpr uint32_t kBottom = 0;  // the frame of an empty stack
+    static constexpr uint32_t kBottom = 0;  // frame of an empty stack
 
     struct Head {
         uint32_t state;
@@ -30,24 +30,25 @@ class Stacks {
         bool operator==(const Head&) const = default;
     };
     struct Frame {
-        uint32_t to;     // where the rule below goes on
-        uint32_t below;  // frame, of a lower number
+        uint32_t to;     // state at which the frame below continues
+        uint32_t below;  // lower-numbered frame
         uint32_t depth;
     };
 
     explicit Stacks(const Grammar& grammar);
 
-    // One level, empty, over `frames` (the first is the bottom, none appears twice).
+    // Resets to one empty level over `frames` (distinct; the first is the bottom).
     void Load(std::span<const Frame> frames);
-    // Adds to the only level a head as it is, or with all that it leads to without a byte.
+    // Adds a head to the only level: AddAlone just the head, Add also all that it reaches without
+    // bytes.
     void AddAlone(Head head);
     void Add(Head head);
-    // Adds what follows when the rule of `frame` ends.
+    // Adds the heads after the rule of `frame` ends.
     void AddAfter(uint32_t frame);
 
-    // Makes level + 1 from a level; forgets those beyond. False: no head and not at the bottom.
+    // Makes level + 1 from `level` and drops later ones. False: no heads, and not at the bottom.
     bool Step(size_t level, uint8_t byte);
-    // The same as if the level had this head and no other.
+    // As Step, with `head` as the level's only head.
     bool StepAlone(size_t level, Head head, uint8_t byte);
 
     std::span<const Head> heads(size_t level) const {
@@ -55,19 +56,19 @@ class Stacks {
         const size_t end = level + 1 < levels_.size() ? levels_[level + 1].heads : heads_.size();
         return std::span(heads_).subspan(begin, end - begin);
     }
-    // A head has ended the rule that the walk began in: nothing is left on its stack.
+    // A head ended the rule in which the walk began: its stack is empty.
     bool at_bottom(size_t level) const { return levels_[level].at_bottom; }
-    bool live(size_t level) const { return levels_[level].live; }  // a head has bytes to go on by
+    bool live(size_t level) const { return levels_[level].live; }  // a head has byte edges
     std::span<const Frame> frames() const { return frames_; }
     const Grammar& grammar() const { return grammar_; }
 
     bool overflow() const { return overflow_; }
-    uint64_t steps() const { return steps_; }  // a measure of the time taken since it was made
+    uint64_t steps() const { return steps_; }  // a measure of time since construction
 
   private:
     struct Level {
-        size_t heads;   // where they begin
-        size_t frames;  // how many there were before it
+        size_t heads;   // index of its first head
+        size_t frames;  // number of frames before it
         bool at_bottom;
         bool live;
     };
@@ -85,8 +86,8 @@ class Stacks {
     std::vector<Level> levels_;
     std::vector<Head> heads_;  // of all levels
     std::vector<Frame> frames_;
-    std::vector<uint32_t> slots_;  // frames by content: open addressing, 0 is free
-    // The same for the heads of a level with many of them.
+    std::vector<uint32_t> slots_;  // hash table of frames: open addressing, 0 is free
+    // Hash table of the heads, for levels with many heads.
     struct Mark {
         uint64_t round;
         Head head;

@@ -21,7 +21,7 @@ Error TooLarge() {
                      TextAutomaton::kMostStates);
 }
 
-// Neighbours that lead to the same state become one.
+// Joins adjacent edges to the same state.
 void AddEdge(std::vector<TextEdge>& edges, ByteRange bytes, uint32_t to) {
     if (!edges.empty() && edges.back().to == to && edges.back().bytes.high + 1 == bytes.low) {
         edges.back().bytes.high = bytes.high;
@@ -30,7 +30,7 @@ void AddEdge(std::vector<TextEdge>& edges, ByteRange bytes, uint32_t to) {
     }
 }
 
-// States of the result are numbered in the order in which they are first seen.
+// Numbers the result's states in the order of their discovery.
 template <typename Key>
 class Numbering {
   public:
@@ -47,7 +47,7 @@ class Numbering {
     std::vector<const Key*> keys_;
 };
 
-// The subset construction on one rule of an Nfa.
+// Subset construction on one rule of an Nfa.
 class Subsets {
   public:
     Subsets(const Nfa& nfa, uint32_t rule) : nfa_(nfa), end_(nfa.end[rule]) {
@@ -65,7 +65,7 @@ class Subsets {
     }
 
   private:
-    using Set = std::vector<uint32_t>;  // of the Nfa's states, in order
+    using Set = std::vector<uint32_t>;  // sorted states of the Nfa
 
     Set Closure(Set open) {
         Set set;
@@ -83,7 +83,7 @@ class Subsets {
             }
         }
         for (const uint32_t state : set) seen[state] = false;
-        // What only leads on says nothing about the set.
+        // States with only empty edges do not distinguish sets.
         std::erase_if(set, [&](uint32_t state) { return state != end_ && !HasBytes(state); });
         std::ranges::sort(set);
         return set;
@@ -95,10 +95,10 @@ class Subsets {
         return false;
     }
 
-    // (Only a part of it where that takes more than `most_steps`.)
+    // Incomplete if it takes more than `most_steps`.
     TextState Made(const Set& set, uint64_t most_steps) {
         std::vector<const Nfa::Edge*> edges;
-        std::vector<uint32_t> cuts;  // where the set of edges for a byte may change
+        std::vector<uint32_t> cuts;  // byte values at which the set of edges may change
         for (const uint32_t state : set) {
             for (uint32_t at = nfa_.first[state]; at != Nfa::kNone; at = nfa_.edges[at].next) {
                 const Nfa::Edge& edge = nfa_.edges[at];
@@ -134,7 +134,7 @@ class Subsets {
     uint64_t steps_ = 0;
 };
 
-// An automaton's graph, with the spelling of a JSON string.
+// Converts an automaton to a graph with JSON string escapes.
 class JsonSpelling {
   public:
     explicit JsonSpelling(ByteGraph& graph) : graph_(graph) {}
@@ -142,7 +142,7 @@ class JsonSpelling {
     void Add(uint32_t from, const TextEdge& edge) {
         if (from != from_) begun_.clear();
         from_ = from;
-        uint32_t plain = edge.bytes.low;  // the first byte that is not out yet
+        uint32_t plain = edge.bytes.low;  // first byte not emitted yet
         const uint32_t last = edge.bytes.high;
         for (uint32_t byte = plain; byte <= last; ++byte) {
             const std::string spelt = JsonSpelt(static_cast<uint8_t>(byte));
@@ -164,7 +164,7 @@ class JsonSpelling {
         graph_.edges.push_back(
             {from_, to, {static_cast<uint8_t>(low), static_cast<uint8_t>(end - 1)}});
     }
-    // The state behind a begin of an escape.
+    // The state after a prefix of an escape.
     uint32_t After(const std::string& begin) {
         if (begin.empty()) return from_;
         const auto known = begun_.find(begin);
@@ -179,7 +179,7 @@ class JsonSpelling {
 
     ByteGraph& graph_;
     uint32_t from_ = UINT32_MAX;
-    std::map<std::string, uint32_t> begun_;  // of from_
+    std::map<std::string, uint32_t> begun_;  // prefixes of escapes from from_
 };
 
 }  // namespace
@@ -188,7 +188,7 @@ Result<TextAutomaton> TextAutomaton::Make(const GrammarBuilder& builder, Grammar
                                           TextBudget& budget) {
     if (budget.steps == 0) return TooLarge();
     const Result<Nfa> nfa = Nfa::Make(builder);
-    // One that is too large is made up to there.
+    // A rule that is too large is compiled up to the limit.
     if (!budget.Spend(nfa.ok() ? nfa->edges.size() : Nfa::kMostEdges)) return TooLarge();
     if (!nfa.ok()) return nfa.error();
     return Subsets(*nfa, rule).Run(budget);
@@ -207,13 +207,13 @@ Result<TextAutomaton> TextAutomaton::OfLengths(uint32_t least, uint32_t most,
         State& state = states[count];
         state.final = count >= least;
         if (more) AddEdge(state.edges, {0, 0x7F}, next);
-        AddEdge(state.edges, {0x80, 0xBF}, count);  // the rest of the code point before
+        AddEdge(state.edges, {0x80, 0xBF}, count);  // the rest of the previous code point
         if (more) AddEdge(state.edges, {0xC0, kMostByte}, next);
     }
     return And(TextAutomaton(std::move(states)), budget);
 }
 
-// By the longest ways to its states, which have an order where texts have a longest.
+// Computes the longest paths in topological order, which exists if the texts' length is bounded.
 bool TextAutomaton::NoneLonger(uint32_t most) const {
     std::vector<uint32_t> before(states_.size()), longest(states_.size());
     for (const State& state : states_) {
@@ -223,7 +223,7 @@ bool TextAutomaton::NoneLonger(uint32_t most) const {
     if (!states_.empty() && before[0] == 0) order.push_back(0);
     for (size_t at = 0; at < order.size(); ++at) {
         for (const auto& [bytes, to] : states_[order[at]].edges) {
-            const bool inner = bytes.low >= 0x80 && bytes.high <= 0xBF;  // of a code point
+            const bool inner = bytes.low >= 0x80 && bytes.high <= 0xBF;  // a continuation byte
             longest[to] = std::max(longest[to], longest[order[at]] + (inner ? 0 : 1));
             if (--before[to] == 0) order.push_back(to);
         }

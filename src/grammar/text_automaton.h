@@ -1,12 +1,12 @@
-// Sets of texts as deterministic automata over bytes: for what expressions alone don't say, texts
-// that follow several expressions at once, and texts that don't follow one.
+// Sets of texts as deterministic automata over bytes, for intersections and complements, which
+// expressions cannot represent.
 //
 //     WEFT_ASSIGN(TextAutomaton texts, TextAutomaton::Make(own, rule, builder.text_budget()));
 //     WEFT_ASSIGN(texts, texts.OfLengths(2, 8, builder.text_budget()));
 //     const Expr inside = texts.Written(true, builder);
 //
-// The work is bounded: kUnsupported where an automaton would take more than kMostStates states, or
-// all those of a grammar more than its budget. Thread: one caller.
+// Work is limited: kUnsupported if an automaton would have more than kMostStates states, or if the
+// automata of a grammar exceed its budget. Thread: one caller.
 #pragma once
 
 #include <cstdint>
@@ -28,31 +28,32 @@ class TextAutomaton {
         bool operator==(const Edge&) const = default;
     };
     struct State {
-        std::vector<Edge> edges{};  // in order, apart from each other
+        std::vector<Edge> edges{};  // sorted and disjoint
         bool final = false;
     };
 
-    // The first state is where texts begin. What can't come to a final state is left out.
+    // State 0 is the start. States that cannot reach a final state are removed.
     explicit TextAutomaton(std::vector<State> states) : states_(std::move(states)) { Trim(); }
-    // Texts of a rule that calls no other. kUsage: too large when repetitions are written out.
+    // The texts of a rule that calls no other rule. kUsage: too large with its repetitions
+    // expanded.
     static Result<TextAutomaton> Make(const GrammarBuilder& builder, GrammarBuilder::Rule rule,
                                       TextBudget& budget);
 
     Result<TextAutomaton> And(const TextAutomaton& other, TextBudget& budget) const;
-    // Those of so many code points (the texts are UTF-8); kNoLimit: any number from `least` on.
+    // The texts of `least` to `most` code points (kNoLimit: unlimited). The texts are UTF-8.
     Result<TextAutomaton> OfLengths(uint32_t least, uint32_t most, TextBudget& budget) const;
-    TextAutomaton Not() const;  // all other strings of bytes
+    TextAutomaton Not() const;  // all other byte strings
     bool Empty() const { return states_.empty(); }
 
-    // As an expression; in a JSON string with the one escape that JSON needs for a character.
+    // As an expression; in a JSON string, characters get their required escape.
     GrammarBuilder::Expr Written(bool json_string, GrammarBuilder& builder) const;
 
   private:
     void Trim();
-    // No text has more code points; false where that isn't seen at once.
+    // True only if no text has more than `most` code points; may miss some cases.
     bool NoneLonger(uint32_t most) const;
 
-    std::vector<State> states_;  // none: no text
+    std::vector<State> states_;  // empty: no text
 };
 
 }  // namespace weft::grammar

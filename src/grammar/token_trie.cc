@@ -28,7 +28,7 @@ std::shared_ptr<const TokenTrie> TokenTrie::Make(const tokenizer::Tokenizer& tok
     return trie;
 }
 
-// Tokens come in the order of their bytes, so each branches off the path of the one before.
+// Tokens are sorted by bytes, so each one branches off the path of the previous one.
 void TokenTrie::AddNodes() {
     nodes_.push_back({0, 0, 0, 0, 0});
     std::vector<uint32_t> path = {0};  // nodes from the root to the last token

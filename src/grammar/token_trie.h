@@ -1,12 +1,11 @@
-// The tokens of a vocabulary by their bytes, in a tree whose branches share what tokens begin
-// with: which tokens may follow is then a walk over the part of the tree that is still alive.
+// A trie of the vocabulary's tokens by their bytes. The tokens that may follow are found by a walk
+// over the reachable part.
 //
-// In it are all tokens that stand for bytes of a text: not the empty ones, not control and unknown
-// tokens (but those that Make is asked to take by their names), not those that end a generation
-// (they are listed apart), and none above kMostTokenBytes. A token may be part of a code point.
-// Several tokens may have the same bytes.
+// It contains all tokens that stand for bytes of text. Excluded: empty tokens, control and unknown
+// tokens (except those named in `markers`), end tokens (see ends()), and tokens longer than
+// kMostTokenBytes. A token may be part of a code point. Several tokens may have equal bytes.
 //
-// Memory: some 20 bytes a token and its text. Thread: never changes once made.
+// Memory: about 20 bytes per token, plus its text. Thread: immutable.
 #pragma once
 
 #include <cstddef>
@@ -26,37 +25,37 @@ class TokenTrie {
   public:
     static constexpr size_t kMostTokenBytes = 255;
 
-    // Nodes are in the order of a walk that visits a node before its children and these by byte.
+    // Nodes are in pre-order, children sorted by byte.
     struct Node {
-        uint32_t end;    // the node after its subtree
-        uint32_t first;  // of tokens(): where those of its subtree begin, its own first
-        uint8_t byte;    // that leads here from its parent
+        uint32_t end;    // index after the subtree
+        uint32_t first;  // index in tokens() of the subtree's tokens; the node's own come first
+        uint8_t byte;    // edge from its parent
         uint8_t depth;   // the root has 0
-        uint16_t below;  // of Below(); 0: not known
+        uint16_t below;  // index for Below(); 0: none
     };
-    // What the subtree of a node with many nodes below it is made of.
+    // Summary of a subtree with many nodes.
     struct Subtree {
-        ByteSet bytes;  // below the node
+        ByteSet bytes;  // bytes on edges below the node
         uint32_t height;
     };
 
-    // markers: a control token whose name stands in it is a token of that text, too.
+    // markers: a control token whose name occurs in this text is included as ordinary text.
     static std::shared_ptr<const TokenTrie> Make(const tokenizer::Tokenizer& tokenizer,
                                                  std::string_view markers = {});
 
     int32_t vocab_size() const { return static_cast<int32_t>(offsets_.size()) - 1; }
     size_t mask_words() const { return (static_cast<size_t>(vocab_size()) + 31) / 32; }
 
-    // The root is the first; its `end` is their number, and one more follows that ends the last
-    // list of tokens.
+    // Node 0 is the root; its `end` is the number of nodes. One extra node follows, which ends the
+    // last list of tokens.
     std::span<const Node> nodes() const { return nodes_; }
-    std::span<const int32_t> tokens() const { return tokens_; }  // by bytes
-    // Tokens that end at a node.
+    std::span<const int32_t> tokens() const { return tokens_; }  // sorted by bytes
+    // Tokens that end at the node.
     std::span<const int32_t> TokensAt(uint32_t node) const {
         const uint32_t begin = nodes_[node].first;
         return std::span(tokens_).subspan(begin, nodes_[node + 1].first - begin);
     }
-    // Tokens that end at a node or below it.
+    // Tokens that end at the node or below it.
     std::span<const int32_t> TokensFrom(uint32_t node) const {
         const uint32_t begin = nodes_[node].first;
         return std::span(tokens_).subspan(begin, nodes_[nodes_[node].end].first - begin);
@@ -66,7 +65,7 @@ class TokenTrie {
     std::span<const int32_t> ends() const { return ends_; }  // tokens that end a generation
 
     bool IsEnd(int32_t token) const;
-    // Empty for tokens that are not in the tree and ids out of range.
+    // Empty for tokens that are not in the trie and for ids out of range.
     std::string_view Bytes(int32_t token) const;
 
   private:
@@ -75,11 +74,11 @@ class TokenTrie {
     void AddSubtrees();
 
     std::vector<Node> nodes_;
-    std::vector<Subtree> subtrees_;  // [0] is none
+    std::vector<Subtree> subtrees_;  // [0] is unused
     std::vector<int32_t> tokens_;
     std::vector<int32_t> ends_;
-    std::string bytes_;              // of all tokens, by id
-    std::vector<uint32_t> offsets_;  // into bytes_, by id, and one more
+    std::string bytes_;              // concatenated bytes of all tokens, by id
+    std::vector<uint32_t> offsets_;  // offsets into bytes_ by id, plus the end
 };
 
 }  // namespace weft::grammar

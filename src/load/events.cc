@@ -12,7 +12,7 @@ using nlohmann::json;
 
 constexpr size_t kMostLine = 4 << 20;
 
-// For a message: printable, and not too long.
+// Makes text printable and short, for messages.
 std::string Shown(std::string_view text) {
     std::string shown(text.substr(0, 200));
     std::ranges::replace_if(
@@ -32,7 +32,7 @@ int64_t Count(const json& usage, const char* key) {
     return good ? static_cast<int64_t>(std::min<uint64_t>(found->get<uint64_t>(), 1ull << 40)) : 0;
 }
 
-// Text; or, of completions, a token that makes none (half a character).
+// Whether the choice has text, or in completions a token without text (part of a character).
 bool IsPiece(const json& choice, bool chat) {
     if (!choice.is_object()) return false;
     if (!chat) {
@@ -68,7 +68,7 @@ Status EventReader::Take(std::string_view bytes) {
 
 Status EventReader::Line(std::string_view line) {
     if (line.ends_with('\r')) line.remove_suffix(1);
-    if (!line.starts_with("data:")) return {};  // comments, names of events, blank lines
+    if (!line.starts_with("data:")) return {};  // comments, event names, empty lines
     line.remove_prefix(5);
     if (line.starts_with(' ')) line.remove_prefix(1);
     return line.empty() ? Status() : on_data_(line);

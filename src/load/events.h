@@ -1,4 +1,4 @@
-// Server-sent events as OpenAI endpoints send them: "data: JSON" lines, the last "data: [DONE]".
+// Reads server-sent events of OpenAI endpoints: "data: JSON" lines, ending with "data: [DONE]".
 #pragma once
 
 #include <cstddef>
@@ -10,10 +10,10 @@
 
 namespace weft::load {
 
-// Takes a stream in any pieces. Lines are bounded: kUnsupported for one of more than 4 MiB.
+// Accepts a stream in pieces of any size. kUnsupported: a line of more than 4 MiB.
 class EventReader {
   public:
-    // on_data: what follows "data:" in each line, without blanks around it.
+    // on_data: called with the text after "data:" of each line, trimmed.
     explicit EventReader(std::function<Status(std::string_view data)> on_data)
         : on_data_(std::move(on_data)) {}
     Status Take(std::string_view bytes);
@@ -21,14 +21,14 @@ class EventReader {
   private:
     Status Line(std::string_view line);
     std::function<Status(std::string_view)> on_data_;
-    std::string rest_;  // of a line whose end has not come
+    std::string rest_;  // the current line, still incomplete
 };
 
-// What one event says. kCorrupt where it is no JSON object of that kind, or holds an error.
+// One parsed event. kCorrupt: not a JSON object of this kind, or it holds an error.
 struct Chunk {
-    bool is_piece = false;  // it brings a token, or some
+    bool is_piece = false;  // it has at least one token
     bool has_usage = false;
-    int64_t input_tokens = 0, output_tokens = 0;  // with has_usage
+    int64_t input_tokens = 0, output_tokens = 0;  // set if has_usage
 };
 Result<Chunk> ParseChunk(std::string_view json, bool chat);
 

@@ -22,7 +22,7 @@ constexpr int kPollMs = 50;
 constexpr uint64_t kMostAnswer = 256 << 20;
 constexpr size_t kMostErrorText = 2000;
 constexpr size_t kMostList = 4 << 20;
-constexpr int64_t kFirstId = 256;  // ids below are control tokens in many vocabularies
+constexpr int64_t kFirstId = 256;  // lower ids are control tokens in many vocabularies
 constexpr const char* kWords[] = {"river", "stone", "light", "paper", "green", "seven",
                                   "music", "table", "north", "cloud", "house", "glass",
                                   "bread", "night", "train", "apple", "voice", "field"};
@@ -42,7 +42,7 @@ void InitCurl() {
     WEFT_CHECK(ready == CURLE_OK);
 }
 
-// What is the same for all requests of a load.
+// Settings common to all requests of a load.
 class Head {
   public:
     Head(const LoadOptions& options, CURL* easy) {
@@ -70,7 +70,7 @@ class Head {
     curl_slist* list_ = nullptr;
 };
 
-// One request on its way.
+// One request in progress.
 class Call {
   public:
     Call(const LoadOptions& options, const std::string& url, std::string body, LoadAnswer& answer,
@@ -141,7 +141,7 @@ class Call {
         long status = 0;
         curl_easy_getinfo(easy_, CURLINFO_RESPONSE_CODE, &status);
         received_ += bytes.size();
-        if (status != 200) {  // the text of an error
+        if (status != 200) {  // text of an error
             text_ += bytes.substr(0, kMostErrorText - std::min(kMostErrorText, text_.size()));
             return received_ < kMostAnswer;
         }
@@ -185,7 +185,7 @@ class Call {
     char reason_[CURL_ERROR_SIZE] = {};
 };
 
-// The bodies of requests: prompts that begin alike and go on at random, each by its number.
+// Request bodies by number: prompts with a common prefix and a random rest.
 class Bodies {
   public:
     Bodies(const LoadOptions& options, bool ids) : options_(options), ids_(ids) {}
@@ -228,7 +228,7 @@ class Bodies {
     const bool ids_;
 };
 
-// When each request is sent, at a rate: seconds from the beginning.
+// Start times of the requests at a given rate, in seconds.
 std::vector<double> Starts(const LoadOptions& options, size_t count) {
     std::vector<double> starts(count);
     if (options.rate <= 0) return starts;
@@ -256,7 +256,7 @@ class Runner {
     Runner(const Runner&) = delete;
     Runner& operator=(const Runner&) = delete;
 
-    // All of `lengths`, their bodies numbered from `first`.
+    // Runs requests of these lengths; their bodies are numbered from `first`.
     Result<std::vector<LoadAnswer>> Run(const Bodies& bodies, uint64_t first,
                                         const std::vector<Lengths>& lengths,
                                         const std::vector<double>& starts, size_t at_once,
@@ -365,7 +365,7 @@ Result<LoadReport> RunLoad(const LoadOptions& options, const std::atomic<bool>* 
                 UrlOf(options, options.chat ? "/v1/chat/completions" : "/v1/completions"));
     Runner runner(options, url, stop);
     bool ids = options.prompt == PromptKind::kIds && !options.chat;
-    const uint64_t apart = 1ull << 32;  // prompts of warming up are others
+    const uint64_t apart = 1ull << 32;  // warm-up requests use other prompts
     if (options.prompt == PromptKind::kAuto && !options.chat) {
         WEFT_ASSIGN(const auto probe,
                     runner.Run(Bodies(options, true), apart, {{8, 2}}, {0}, 1, {}));

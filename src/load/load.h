@@ -1,15 +1,14 @@
-// A load of requests on an OpenAI endpoint (Weft's, vLLM's, llama-server's), and what it answers
-// with: times and rates as vLLM's `bench serve` defines them.
+// Load test of an OpenAI endpoint (Weft, vLLM, llama-server): sends requests and measures times and
+// rates as defined by vLLM's `bench serve`.
 //
-// Requests stream (server-sent events) over HTTP, all on the calling thread (libcurl). With a rate
-// they start at times of a Poisson process, whether or not earlier ones are done; without one, each
-// of `clients` sends its next request when its last is answered.
+// Responses stream as server-sent events over HTTP; everything runs on the calling thread
+// (libcurl). With a rate, requests start as a Poisson process, independent of earlier ones. Without
+// a rate, each of `clients` sends its next request when the previous one is answered.
 //
-// A prompt is made of random token ids, so that its length is exact, where the endpoint takes them
-// (completions; one request finds out); else of random words. Answers are asked to be of full
-// length (ignore_eos). Tokens are counted by the endpoint's `usage`; an answer without counts a
-// token a piece.
-// What the endpoint sends is hostile: lines and answers are bounded, and one that stalls is ended.
+// Prompts are random token ids, which gives an exact length, if the endpoint accepts them
+// (completions; one request tests this); else random words. Requests set ignore_eos to get answers
+// of full length. The endpoint's `usage` counts tokens; without it, each piece counts as one token.
+// The endpoint is not trusted: lines and answers are limited in size, and a stalled answer fails.
 #pragma once
 
 #include <atomic>
@@ -25,65 +24,65 @@ namespace weft::load {
 enum class PromptKind { kAuto, kIds, kWords };
 
 struct LoadOptions {
-    std::string url = "http://127.0.0.1:8080";  // "/v1/..." is added
+    std::string url = "http://127.0.0.1:8080";  // "/v1/..." is appended
     std::string model, key, ca_file;
     bool chat = false;  // chat/completions; else completions
     PromptKind prompt = PromptKind::kAuto;
     int requests = 100, warmup = 1;
-    int clients = 0;        // requests at once; 0: 1, or with a rate as many as start
-    double rate = 0;        // requests a second; 0: none
-    bool sharegpt = false;  // lengths that vary as those of ShareGPT's conversations
-    int64_t input_len = 256, output_len = 128;  // tokens, where they don't
-    int64_t shared_prefix = 0;                  // first tokens that all prompts have in common
-    int64_t vocab = 30'000;                     // ids of prompts are below this one
+    int clients = 0;        // concurrent requests; 0: 1, or unlimited with a rate
+    double rate = 0;        // requests per second; 0: no rate
+    bool sharegpt = false;  // lengths distributed as in ShareGPT's conversations
+    int64_t input_len = 256, output_len = 128;  // tokens, without sharegpt
+    int64_t shared_prefix = 0;                  // tokens common to the start of all prompts
+    int64_t vocab = 30'000;                     // upper bound of the prompts' token ids
     uint64_t seed = 1;
-    int64_t timeout_ms = 120'000;  // a request in which nothing comes for so long has failed
+    int64_t timeout_ms = 120'000;  // a request without data for this long fails
 };
 
-// One request: its times count from when it was sent.
+// Result of one request. Times are relative to its start unless stated otherwise.
 struct LoadAnswer {
     bool ok = false;
     std::string error;
     double start_s = 0, end_s = 0;  // since the load began
     double first_s = 0;             // to the first token
-    std::vector<double> gaps_s;     // between one piece and the next
+    std::vector<double> gaps_s;     // between consecutive pieces
     int64_t input_tokens = 0, output_tokens = 0;
 };
 
-// Mean, median and tails of a time in milliseconds.
+// Statistics of a time in milliseconds.
 struct Quantiles {
     double mean = 0, median = 0, p95 = 0, p99 = 0;
 };
 
 struct LoadReport {
     int64_t completed = 0, failed = 0;
-    std::string first_error;  // of those that failed
+    std::string first_error;  // error of the first failed request
     bool ids = false;         // prompts were token ids
     double duration_s = 0;    // from the first request to the end of the last
     int64_t input_tokens = 0, output_tokens = 0;
-    double request_rate = 0, output_rate = 0, total_rate = 0;  // a second
+    double request_rate = 0, output_rate = 0, total_rate = 0;  // per second
     int most_at_once = 0;
-    // Time to first token; per output token after it; between pieces; of the whole request.
+    // Time to first token, time per output token after it, time between pieces, total time.
     Quantiles ttft_ms, tpot_ms, itl_ms, e2el_ms;
 };
 
-// One piece of a prompt's length and an answer's.
+// Lengths of a prompt and its answer, in tokens.
 struct Lengths {
     int64_t input = 0, output = 0;
 };
-// Of every request, the same for the same seed. ShareGPT: log-normal, with the means that vLLM's
-// sample of it has (217 tokens in, 202 out), 4 to 1,024 each.
+// Lengths of all requests; the same for the same seed. ShareGPT: log-normal with the means of
+// vLLM's sample (217 input tokens, 202 output), limited to 4 to 1,024 each.
 std::vector<Lengths> MakeLengths(const LoadOptions& options);
 
 LoadReport MakeReport(const std::vector<LoadAnswer>& answers);
 
-// The first model that the endpoint's /v1/models lists. Errors: kUsage (a URL that is none, or an
-// endpoint that lists none: it has to be named), kIo.
+// The first model in the endpoint's /v1/models. Errors: kUsage (invalid URL, or no model is listed,
+// so it must be given), kIo.
 Result<std::string> FirstModel(const LoadOptions& options);
 
-// done: called now and then with how many requests are answered; may be empty.
-// Errors: kUsage (a URL that is none), kCancelled (stop was set); and the error of the first
-// request where not a single one was answered.
+// Runs the load. done: called periodically with the number of answered requests; may be empty.
+// Errors: kUsage (invalid URL), kCancelled (stop was set); the first request's error if no request
+// was answered.
 Result<LoadReport> RunLoad(const LoadOptions& options, const std::atomic<bool>* stop,
                            const std::function<void(int done)>& done);
 

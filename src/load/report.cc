@@ -1,4 +1,4 @@
-// Lengths of requests, and the figures of their answers.
+// Lengths of requests and statistics of their answers.
 #include <algorithm>
 #include <cmath>
 #include <random>
@@ -16,7 +16,7 @@ int64_t LogNormal(std::mt19937_64& random, double mean) {
     return std::clamp(static_cast<int64_t>(length(random)), kLeast, kMost);
 }
 
-// Linear between neighbours, as NumPy's percentile.
+// Linear interpolation, as in NumPy's percentile.
 double At(const std::vector<double>& sorted, double share) {
     const double place = share * static_cast<double>(sorted.size() - 1);
     const auto below = static_cast<size_t>(place);
@@ -38,7 +38,7 @@ Quantiles Of(std::vector<double> seconds) {
     return result;
 }
 
-// Requests that were on their way at the same time.
+// The largest number of concurrent requests.
 int MostAtOnce(const std::vector<LoadAnswer>& answers) {
     std::vector<std::pair<double, int>> changes;
     for (const LoadAnswer& answer : answers) {
