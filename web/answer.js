@@ -1,4 +1,4 @@
-// One answer of the model: asks for it and fills the message in as it streams in.
+// Requests one answer of the model and updates its message as it streams in.
 
 import { ApiError, call, events } from "./api.js";
 import { count } from "./dom.js";
@@ -6,8 +6,8 @@ import { withFiles } from "./files.js";
 import { loadModels, modelFor, models } from "./models.js";
 import { PARAMETERS } from "./settings_form.js";
 
-// What the server gets of a conversation: answers that failed before a word are left out, and what
-// the user said around them is one message (many templates want the roles to take turns).
+// The messages that the server gets. Answers that failed before any text are omitted, and adjacent
+// user messages are joined, since many templates require the roles to alternate.
 function messagesFor(settings, before) {
   const list = [];
   if (settings.system.trim() !== "") list.push({ role: "system", content: settings.system });
@@ -39,7 +39,7 @@ const NOTES = {
   tool_calls: "The model asked for a tool; this page has none.",
 };
 
-// Time to the first token and tokens a second, as the browser saw them.
+// Measures time to first token and tokens per second in the browser.
 class Clock {
   constructor() {
     this.begin = performance.now();
@@ -80,9 +80,9 @@ function take(answer, data, clock, context) {
   }
 }
 
-// Fills `answer` in, to the messages `before`; calls changed() after each piece. Errors and a stop
-// end up in the message; it never throws.
-// context: tokens of the model's context, where they are known.
+// Streams the answer to the messages `before` into `answer`; calls changed() after each piece.
+// Stores errors and stops in the message; does not throw.
+// context: size of the model's context in tokens, if known.
 export async function streamAnswer(settings, before, answer, signal, changed, context) {
   try {
     await loadModels({ signal, asks: true });

@@ -1,8 +1,9 @@
-// Calls of the server. Paths are relative to the page, so that it works behind a proxy's folder.
+// Requests to the server. Paths are relative, so that the page works behind a proxy with a path
+// prefix.
 
 const KEY = "weft.key";
 
-// What went wrong, in the server's words where it said any. status 0: it could not be reached.
+// An error, with the server's message if there is one. status 0: the server was not reached.
 export class ApiError extends Error {
   constructor(message, status = 0, code = "") {
     super(message);
@@ -29,7 +30,8 @@ export const apiKey = {
   unkept: "",
 };
 
-// Set by the page: shows the server's words and asks for a key; true when there is one to try.
+// Set by the page: shows the server's message and asks for a key. Returns true if there is a key to
+// try.
 export const keyAsker = { ask: async () => false };
 let asking = null;
 
@@ -43,7 +45,7 @@ async function wordsOf(response) {
   return { message: text || `The server answered ${response.status} ${response.statusText}.` };
 }
 
-// One request; the whole Response of a success. asks: whether a 401 may open the key's dialog.
+// Sends one request and returns the Response of a success. asks: a 401 opens the key dialog.
 export async function call(path, { body, signal, asks = false } = {}) {
   for (;;) {
     const headers = {};
@@ -66,7 +68,7 @@ export async function call(path, { body, signal, asks = false } = {}) {
     if (response.ok) return response;
     const { message, code } = await wordsOf(response);
     if (response.status === 401 && asks) {
-      // Several requests that fail together ask once.
+      // Requests that fail at the same time open one dialog.
       asking ??= keyAsker.ask(message).finally(() => (asking = null));
       if (await asking) continue;
     }
@@ -74,8 +76,7 @@ export async function call(path, { body, signal, asks = false } = {}) {
   }
 }
 
-// The events of a stream (text/event-stream): what stands after "data:". Ends with "[DONE]"; a
-// stream that breaks off before throws.
+// Yields the data of each server-sent event. Ends at "[DONE]"; throws if the stream ends earlier.
 export async function* events(response, signal) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";

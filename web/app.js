@@ -1,5 +1,5 @@
-// The page: two views, chosen by the address (#chat, #dashboard), and the state of the
-// server at the top.
+// The page: switches between two views by the address (#chat, #dashboard) and shows the server's
+// state at the top.
 
 import { keyAsker } from "./api.js";
 import { Chat } from "./chat.js";
@@ -25,7 +25,8 @@ function showServer({ data, error }) {
     : [loss, STATES[data.state] ?? data.state].filter(Boolean).join(", ");
   const name = data?.model ?? "";
   const shown = JSON.stringify([tone, words, name]);
-  if (byId("server").dataset.shown === shown) return;  // screen readers would say it each second
+  // otherwise screen readers would repeat it each second
+  if (byId("server").dataset.shown === shown) return;
   byId("server").dataset.shown = shown;
   byId("server").replaceChildren(h("span", { class: `dot ${tone}` }),
     h("span", { class: "name", title: name }, name), words ? h("span", {}, words) : "");

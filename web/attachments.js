@@ -1,5 +1,5 @@
-// The files of the message that is being written: a picker, files that are dropped or pasted, and
-// the list of them above the entry.
+// Files attached to the message being written: a picker, drag and drop, paste, and the list above
+// the input field.
 
 import { byId, bytes, h } from "./dom.js";
 import { addFiles, FILE_LIMITS } from "./files.js";
@@ -25,7 +25,7 @@ export class Attachments {
     this.takeDrops(area);
   }
 
-  // A file that misses would open in place of the page.
+  // Otherwise a file dropped beside the target would replace the page.
   takeDrops(area) {
     const hasFiles = (event) => event.dataTransfer?.types.includes("Files");
     addEventListener("dragover", (event) => {
@@ -50,7 +50,7 @@ export class Attachments {
     byId("entry").focus();
   }
 
-  // What is attached; afterwards nothing is.
+  // Returns the attached files and clears the list.
   take() {
     const { files } = this;
     this.files = [];

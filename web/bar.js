@@ -1,11 +1,11 @@
-// The bar above a conversation: its title, the model that it asks, and the conversation as a file.
+// The bar above a conversation: title, model selection and export.
 
 import { byId, h } from "./dom.js";
 import { asJson, asMarkdown, nameFor, save } from "./exchange.js";
 import { loadModels, modelFor, models } from "./models.js";
 
 export class Bar {
-  // chosen(id): another model is to answer.
+  // chosen(id): called when the user selects another model.
   constructor(chosen) {
     this.title = byId("talk-title");
     this.select = byId("model");

@@ -1,8 +1,8 @@
-// Pictures of numbers as SVG and bars. Colours come from style.css, by class.
+// Charts as SVG and bars. Colors come from style.css, by class.
 
 import { h, svg } from "./dom.js";
 
-// A bar of parts, each {value, tone, label}, of a whole; its label for who can't see it.
+// A bar of parts {value, tone, label} of a whole. label: for screen readers.
 export function bar(parts, whole, label) {
   const element = h("div", { class: "bar", role: "img", "aria-label": label });
   for (const part of parts) {
@@ -19,7 +19,7 @@ export function legend(parts) {
     h("li", {}, h("span", { class: `swatch ${part.tone}` }), part.label)));
 }
 
-// Points [{at (ms), value}] over the last span_ms, as a line with its area; gaps stay gaps.
+// A line with filled area for points {at (ms), value} of the last spanMs; gaps are not bridged.
 export function lineChart(points, spanMs, now, most, label) {
   const width = 600;
   const height = 120;
@@ -48,7 +48,7 @@ export function lineChart(points, spanMs, now, most, label) {
 const microseconds = (value) =>
   value >= 1e6 ? `${value / 1e6} s` : value >= 1000 ? `${value / 1000} ms` : `${value} µs`;
 
-// counts[i]: how many were at most bounds[i]; one more count: above the last.
+// counts[i]: values up to bounds[i]; the last count: values above the last bound.
 export function histogram(bounds, counts) {
   const all = counts.reduce((sum, value) => sum + value, 0);
   let begin = counts.findIndex((value) => value > 0);
@@ -92,7 +92,7 @@ function rankBox(rank, x, y) {
     svg("text", { x: x + 10, y: y + 41 }, short(rank.host ?? "", 16)));
 }
 
-// The ranks as they work together: a column a stage, its tensor ranks below each other.
+// Layout of the ranks: one column per stage, with its tensor ranks below each other.
 export function layoutPicture(ranks, transport) {
   const stages = new Map();
   for (const rank of ranks) {

@@ -1,4 +1,5 @@
-// The chat: a conversation and its composer. Answers go on while another conversation is open.
+// The chat: a conversation and its input field. Answers continue while another conversation is
+// open.
 
 import { streamAnswer } from "./answer.js";
 import { Attachments } from "./attachments.js";
@@ -27,9 +28,9 @@ export class Chat {
   constructor(store, poll) {
     this.store = store;
     this.poll = poll;
-    this.running = new Map();  // id of a conversation: {controller, answer, saved, heard}
-    this.views = [];  // of the branch that is shown, in its order
-    this.stick = true;  // the end of the conversation is kept in view
+    this.running = new Map();  // by conversation id: {controller, answer, saved, heard}
+    this.views = [];  // views of the current branch, in order
+    this.stick = true;  // keep the end of the conversation in view
     this.frame = 0;
     this.thread = byId("thread");
     this.list = byId("messages");
@@ -139,7 +140,7 @@ export class Chat {
     }
   }
 
-  // ---- Talking ----
+  // ---- Requests ----
 
   send() {
     const text = this.entry.value;
@@ -150,7 +151,7 @@ export class Chat {
     this.say(text, this.attachments.take(), this.conversation.current);
   }
 
-  // parent: the message that it follows, as an index.
+  // parent: index of the previous message.
   say(text, files, parent) {
     const { conversation } = this;
     const message = { role: "user", content: text };
@@ -163,19 +164,19 @@ export class Chat {
     this.answer(conversation, at);
   }
 
-  // Another text beside a message of the user: a branch of its own.
+  // Adds another version of a user message, which starts a new branch.
   edit({ files, parent }, text) {
     this.halt();
     this.say(text, files, parent);
   }
 
-  // Another answer beside this one.
+  // Requests another answer beside this one.
   again({ parent }) {
     this.halt();
     this.answer(this.conversation, parent);
   }
 
-  // The message that stands `step` places from this one among those in its place.
+  // Shows the version `step` places from this one.
   turn(from, step) {
     const { conversation } = this;
     const { messages } = conversation;
@@ -193,12 +194,12 @@ export class Chat {
       : buttons[step < 0 ? 0 : 1])?.focus();
   }
 
-  // The messages of the branch that is shown.
+  // The messages of the current branch.
   shown(conversation) {
     return path(conversation).map((i) => conversation.messages[i]);
   }
 
-  // The model gets the newer half of what it got for this answer; what failed is asked again.
+  // Drops the older half of the model's messages; a failed answer is requested again.
   drop(answer) {
     const { conversation } = this;
     const shown = this.shown(conversation);
@@ -208,7 +209,7 @@ export class Chat {
     else this.entry.focus();
   }
 
-  // id: of the first message that the model gets; "": it gets all.
+  // id: the first message that the model gets; "": all messages.
   startFrom(id) {
     const { conversation } = this;
     conversation.from = id;
@@ -217,7 +218,7 @@ export class Chat {
     this.showAll();
   }
 
-  // With nothing written yet: the last message of the user, to be edited.
+  // If the input field is empty: edits the last user message.
   editLast(event) {
     const view = this.views.findLast(({ message }) => message.role === "user");
     if (!view || this.running.has(this.conversation.id)) return;
@@ -225,7 +226,7 @@ export class Chat {
     view.showEditor();
   }
 
-  // Asks for an answer to the message at `parent`.
+  // Requests an answer to the message at `parent`.
   async answer(conversation, parent) {
     const at = add(conversation,
       { role: "assistant", content: "", reasoning: "", note: "", error: "" }, parent);
@@ -249,20 +250,20 @@ export class Chat {
       if (conversation === this.conversation) this.draw();
     }, this.poll.latest.data?.context);
     clearInterval(quiet);
-    // A new answer may have taken the place of one that was stopped; and who deletes a conversation
-    // doesn't want it back.
+    // A newer answer may have replaced a stopped one, and a deleted conversation must stay deleted.
     if (this.running.get(conversation.id) === state) this.running.delete(conversation.id);
     this.store.busy.delete(answer);
     if (this.isKept(conversation)) this.keep(conversation);
     this.refresh();
-    this.drawNow();  // With the buttons: who sees that it is over sees the last words, too.
+    // together with the buttons, so that the end of an answer and its last text appear together
+    this.drawNow();
   }
 
   isKept(conversation) {
     return this.store.conversations.get(conversation.id) === conversation;
   }
 
-  // An answer that is quiet for long: perhaps the server's state says why.
+  // If an answer is silent for long, shows the server's state.
   watch(conversation, state) {
     if (performance.now() - state.heard < QUIET_MS) return;
     this.poll.ask();
@@ -286,7 +287,7 @@ export class Chat {
     this.running.get(this.conversation.id)?.controller.abort();
   }
 
-  // ---- Showing ----
+  // ---- Display ----
 
   showAll() {
     const { messages } = this.conversation;
@@ -322,14 +323,14 @@ export class Chat {
         drop: () => this.drop(message), canDrop: () => this.canDrop(message) });
   }
 
-  // Whether the answer is the last one, and there are turns to drop.
+  // Whether this is the last answer and there are older turns to drop.
   canDrop(answer) {
     const shown = this.shown(this.conversation);
     return shown.at(-1) === answer &&
       newerHalf(included(this.conversation, shown.slice(0, -1))) !== null;
   }
 
-  // What another window has added or changed. A message that is being edited stays as it is.
+  // Shows changes made by another window. A message that is being edited stays.
   showNew() {
     const { conversation } = this;
     const isShown = (at, i) => this.views[i]?.message === conversation.messages[at] &&
@@ -344,7 +345,7 @@ export class Chat {
     this.draw();
   }
 
-  // The list, the bar and the buttons.
+  // Updates the list, the bar and the buttons.
   refresh() {
     const streaming = this.running.has(this.conversation.id);
     this.sidebar.show(this.conversation.id, new Set(this.running.keys()));
@@ -361,7 +362,7 @@ export class Chat {
     if (focused === this.sendButton || focused === this.stopButton) this.entry.focus();
   }
 
-  // Shows what has come, once a frame.
+  // Shows new text, once per frame.
   draw() {
     this.frame ||= requestAnimationFrame(() => {
       this.frame = 0;

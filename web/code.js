@@ -1,16 +1,17 @@
-// Blocks of code, with a button that copies and, where highlight.js is here, with colours.
+// Code blocks with a copy button and, if highlight.js is available, syntax highlighting.
 
 import { copy, h } from "./dom.js";
 import { library } from "./library.js";
 
-const MOST_LETTERS = 50_000;  // with colours
-const MOST_WORDS = 2000;      // letters of words in a row, with no sign between them
+const MOST_LETTERS = 50_000;  // limit for highlighting, in characters
+const MOST_WORDS = 2000;      // limit for words without symbols between them, in characters
 const SIGNS = {
   "&amp;": "&", "&lt;": "<", "&gt;": ">", "&quot;": '"', "&#x27;": "'", "&#39;": "'",
 };
 
-// highlight.js gives text with spans as a string; nothing in this page is parsed as HTML, so it is
-// read here: spans with a class, text, and nothing else. null: it is not that, or not this code.
+// highlight.js returns a string of text and spans. The page never parses strings as HTML, so this
+// function reads it: spans with a class, and text. null: anything else, or text that differs from
+// `code`.
 function nodesOf(marked, code) {
   const root = document.createDocumentFragment();
   const open = [root];
@@ -31,8 +32,8 @@ function nodesOf(marked, code) {
   return open.length === 1 && root.textContent === code ? root : null;
 }
 
-// Whether highlight.js would look for a function in it for longer than anybody waits: words without
-// end take it time by the cube.
+// Whether highlight.js would take too long: its search for functions takes cubic time in long runs
+// of words.
 function isEndless(code) {
   return code.split(/[^\w\s*&:<>~]/).some((words) => words.length > MOST_WORDS);
 }
@@ -48,7 +49,7 @@ function coloured(code, language) {
   }
 }
 
-// language: as the fence names it, or "". colours: not while it is being written.
+// language: from the fence, or "". colours: highlight; off while the block is being written.
 export function codeBlock(code, language, colours) {
   const button = h("button", { type: "button", class: "small",
     onclick: () => copy(code, button) }, "Copy");

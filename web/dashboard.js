@@ -1,4 +1,4 @@
-// The dashboard: what /api/status says, drawn. A member that isn't there is not drawn.
+// The dashboard: shows /api/status. Absent members are not shown.
 
 import { bar, histogram, layoutPicture, legend, lineChart } from "./charts.js";
 import { askForKey } from "./settings.js";
@@ -6,9 +6,9 @@ import { bytes, count, h, isNumber, rate, seconds } from "./dom.js";
 import { departures, lossOf, missing, stateOf, TONES } from "./ranks.js";
 
 const SPAN_MS = 5 * 60_000 - 1000;
-const LONGEST_GAP_MS = 12_000;  // between two samples; beyond, the line has a gap
+const LONGEST_GAP_MS = 12_000;  // between two samples; a longer time is a gap
 
-// Tokens a second over the last minutes, out of counters.
+// Token rates over the last minutes, from counters.
 class History {
   constructor() {
     this.samples = [];
@@ -112,7 +112,7 @@ function figures(status) {
   return list;
 }
 
-// Room for KV is reserved at once, and becomes memory as it is used.
+// KV cache memory is reserved at the start and becomes resident as it is used.
 function rankMemory(rank) {
   if (!isNumber(rank.rss_bytes) && !isNumber(rank.weight_bytes)) return [];
   const weights = rank.weight_bytes ?? 0;
@@ -144,7 +144,7 @@ function rankTime(rank) {
     bar(parts, rank.step_s, parts.map((part) => part.label).join(", ")), legend(parts)];
 }
 
-// What is between the ranks; a rank that is alone has nothing there.
+// The transport between ranks; "" for a single rank.
 const wireOf = ({ transport }) => (transport && transport !== "none" ? transport : "");
 
 function rankTile(rank, status, history) {
@@ -202,7 +202,7 @@ function eventList(status) {
     : h("p", { class: "dim" }, "No rank was lost and nothing failed.");
 }
 
-// What the server itself says is wrong with it.
+// A problem that the server reports.
 function troubleOf(status) {
   if (status.error) return { message: status.error };
   if (status.state === "draining") {
@@ -221,7 +221,7 @@ export class Dashboard {
     this.poll = poll;
     this.history = new History();
     this.panels = new Map();
-    this.drawn = new Map();  // what each panel shows, to leave alone what has not changed
+    this.drawn = new Map();  // data of each panel, to redraw only what has changed
     this.trouble = h("div", { class: "trouble", role: "alert", hidden: true });
     root.append(h("h2", { class: "unseen" }, "Dashboard"), this.trouble);
     for (const name of ["head", "speed", "figures", "layout", "sync", "ranks", "events"]) {
@@ -286,7 +286,7 @@ export class Dashboard {
       [h("h3", {}, "Errors and recoveries"), eventList(status)]);
   }
 
-  // data: what the panel shows; drawn anew when it changes (null: always). false: not shown.
+  // data: the panel's data; it is redrawn when they change (null: always). false: hidden.
   panel(name, data, build) {
     const panel = this.panels.get(name);
     panel.hidden = data === false;

@@ -1,5 +1,5 @@
-// Making elements, and writing numbers for people. Text always goes in as text: nothing in this
-// page parses a string as HTML.
+// Creates elements and formats numbers. Text is always inserted as text; the page never parses
+// strings as HTML.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -58,7 +58,7 @@ export function seconds(value) {
   return `${Math.floor(minutes / 1440)} d ${Math.floor((minutes % 1440) / 60)} h`;
 }
 
-// Copies text; also where the browser has no clipboard for plain HTTP.
+// Copies text, also without the clipboard API, which plain HTTP lacks.
 export async function copy(text, button) {
   let done = true;
   try {

@@ -1,4 +1,4 @@
-// Conversations as files: JSON, which this page reads again, and Markdown, which people read.
+// Export and import of conversations: JSON (export and import) and Markdown (export).
 
 import { h } from "./dom.js";
 import { checkedConversation } from "./store.js";
@@ -25,7 +25,7 @@ export function asJson(conversations) {
   return `${JSON.stringify({ format: FORMAT, version: VERSION, conversations }, null, 1)}\n`;
 }
 
-// The branch that is shown.
+// Exports the current branch.
 export function asMarkdown(conversation) {
   const parts = [`# ${conversation.title}`];
   if (conversation.settings.system) parts.push(`**System:** ${conversation.settings.system}`);
@@ -43,8 +43,8 @@ export function asMarkdown(conversation) {
   return `${parts.join("\n\n")}\n`;
 }
 
-// What is in a file: {conversations, refused}: those that can be read, and how many can't.
-// Throws an Error with words for the user.
+// Reads a file: {conversations, refused}, with the number of invalid ones. Throws an Error with a
+// message for the user.
 export function read(text) {
   if (text.length > MOST_BYTES) throw new Error("The file is too large: 50 MiB at most.");
   let data;
@@ -68,9 +68,9 @@ export function read(text) {
   return { conversations, refused: found.length - conversations.length };
 }
 
-// Keeps those that are not here yet; words on what was done.
+// Stores conversations that are not known yet; returns a message about the result.
 export function take(store, { conversations, refused }) {
-  // As it would be read out of a file, too.
+  // normalized as if read from a file
   const key = (conversation) => {
     const { created, messages } = checkedConversation("", JSON.parse(JSON.stringify(conversation)));
     return JSON.stringify([created, messages]);

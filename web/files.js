@@ -1,11 +1,11 @@
-// Text files that go along with a message: from a picker, dropped, or pasted.
+// Text files attached to a message: picked, dropped, or pasted.
 
 const MOST_BYTES = 256 * 1024;
 const MOST_FILES = 8;
 
 export const FILE_LIMITS = `Text files of up to ${MOST_BYTES / 1024} KiB, ${MOST_FILES} at most.`;
 
-// The text of a file; null: it is not text. UTF-8, or UTF-16 that says so.
+// The text of a file: UTF-8, or UTF-16 with a byte order mark. null: not text.
 function textOf(bytes) {
   const wide = bytes[0] === 0xff && bytes[1] === 0xfe ? "utf-16le"
     : bytes[0] === 0xfe && bytes[1] === 0xff ? "utf-16be" : null;
@@ -17,7 +17,8 @@ function textOf(bytes) {
   }
 }
 
-// Adds those of `chosen` (File objects) to `files` that may go along; words on the others, or "".
+// Adds acceptable files of `chosen` (File objects) to `files`; returns a message about the others,
+// or "".
 export async function addFiles(chosen, files) {
   const words = [];
   for (const file of chosen) {
@@ -37,7 +38,7 @@ export async function addFiles(chosen, files) {
   return words.join(" ");
 }
 
-// A message as the model gets it: each file in a fence that its text can't close.
+// The message as the model gets it: each file in a fence longer than any in its text.
 export function withFiles({ content, files = [] }) {
   const parts = files.map(({ name, text }) => {
     const longest = Math.max(2, ...(text.match(/`+/g) ?? []).map((run) => run.length));

@@ -1,10 +1,10 @@
-// What the page uses of others (web/libraries.txt): markdown-it, KaTeX, highlight.js. Each is asked
-// for once something needs it; a page that was built without one shows plain text in its place.
+// Third-party libraries (web/libraries.txt): markdown-it, KaTeX, highlight.js. Each is loaded when
+// first needed; a page built without one shows plain text instead.
 
 import { libraries } from "./libraries.js";
 import { h } from "./dom.js";
 
-// By name: its file, the global that its script makes, its style sheet.
+// By name: the file, the global variable of its script, its style sheet.
 const KNOWN = {
   "markdown-it": { global: "markdownit" },
   highlight: { global: "hljs" },
@@ -12,7 +12,7 @@ const KNOWN = {
 };
 
 const asked = new Map();
-// "loaded": one has come; what was shown without it can be shown again.
+// "loaded": a library is ready; content shown without it can be redrawn.
 export const loads = new EventTarget();
 
 const place = (file) => new URL(file, import.meta.url).href;
@@ -32,19 +32,19 @@ async function load(name) {
   return come ? window[global] : null;
 }
 
-// What the program was built with.
+// Whether the program was built with the library.
 export function isThere(name) {
   return libraries.includes(`lib/${name}.js`);
 }
 
-// The library, or null: it is not here, or not yet.
+// The library, or null if it is absent or not loaded yet.
 export function library(name) {
   if (!isThere(name)) return null;
   if (!asked.has(name)) asked.set(name, load(name));
   return window[KNOWN[name].global] ?? null;
 }
 
-// Once it is there, or known not to come.
+// Resolves when it is loaded or has failed to load.
 export async function untilLoaded(name) {
   library(name);
   await asked.get(name);

@@ -1,10 +1,10 @@
-// Markdown of a model's answer as DOM nodes. markdown-it reads it; what it found is made here, out
-// of a list of elements that there may be, and text. The text is hostile: it is never parsed as
-// HTML, links go to http and https alone, nesting and time are bounded. Without markdown-it: plain
-// text.
+// Renders a model's Markdown as DOM nodes. markdown-it parses it; this file creates nodes from its
+// tokens, limited to known elements and text. The text is hostile: it is never parsed as HTML,
+// links are restricted to http and https, nesting and time are limited. Without markdown-it the
+// text is shown unformatted.
 //
-// While an answer streams, only its last block is read and made again, and never so often that it
-// takes more than a part of the time.
+// While an answer streams, only its last block is parsed and rendered again, at a rate that limits
+// the share of time it takes.
 
 import { codeBlock } from "./code.js";
 import { h } from "./dom.js";
@@ -13,9 +13,9 @@ import { Formulas, withFormulas } from "./math.js";
 
 const MOST_NESTING = 20;
 const MOST_URL = 2000;
-const MOST_INLINE = 20_000;  // letters of a paragraph that are looked at for marks
-const MOST_CELLS = 20_000;   // of a table
-const MOST_SHARE = 0.25;     // of the time, for an answer that streams
+const MOST_INLINE = 20_000;  // characters of a paragraph that are parsed for inline markup
+const MOST_CELLS = 20_000;   // cells per table
+const MOST_SHARE = 0.25;     // of the time, for a streaming answer
 const LONGEST_PAUSE_MS = 2000;
 
 const TAGS = {
@@ -28,8 +28,8 @@ const SIDES = { "text-align:right": "right", "text-align:center": "middle" };
 
 let parser = null;
 
-// Each row of a table gets as many cells as its head has, though its line may be a few letters: a
-// short text would make millions. Such a table is shown as it was written.
+// Rejects tables with too many cells. Each row gets as many cells as the header, even if its line
+// is short, so a short text could create millions. Such a table is shown as plain text.
 function largeTable(state, begin, end, silent) {
   if (begin + 2 > end) return false;
   const under = state.src.slice(state.bMarks[begin + 1], state.eMarks[begin + 1]);
@@ -55,7 +55,7 @@ function makeParser(markdownit) {
   md.validateLink = (url) => url.length <= MOST_URL && /^https?:\/\/[^\s]/i.test(url);
   md.linkify.set({ fuzzyLink: false, fuzzyEmail: false, fuzzyIP: false });
   md.block.ruler.before("table", "large_table", largeTable, { alt: ["paragraph", "reference"] });
-  md.disable(["reference"]);  // a link means the same before and after the rest has come
+  md.disable(["reference"]);  // a link must mean the same before and after the rest has arrived
   md.core.ruler.at("inline", (state) => {
     for (const token of state.tokens) {
       if (token.type !== "inline") continue;
@@ -80,7 +80,7 @@ class Maker {
     this.formulas = new Formulas();
   }
 
-  // The nodes of a run of tokens, which close what they open.
+  // Nodes of a balanced run of tokens.
   nodes(tokens, last = false) {
     const root = document.createDocumentFragment();
     const open = [root];
@@ -108,7 +108,7 @@ class Maker {
     return root;
   }
 
-  // null: what it opens has no element of its own.
+  // null: the token has no element of its own.
   element(token) {
     const name = token.type.replace(/_open$/, "");
     if (name === "heading") return h(HEADINGS[token.tag] ?? "h6");
@@ -126,7 +126,7 @@ class Maker {
     return h("a", { href: url, target: "_blank", rel: "noopener noreferrer" });
   }
 
-  // "[x] done", at the beginning of a list's item.
+  // Renders "[x] done" at the beginning of a list item as a check box.
   task(token, open) {
     const first = token.children[0];
     const found = /^\[([ xX])\]\s/.exec(token.content);
@@ -159,7 +159,7 @@ class Maker {
     }
   }
 
-  // Pictures are not fetched: whoever has them would learn who reads.
+  // Images are not fetched: the image's host would learn who reads the answer.
   image(token) {
     const link = this.link(token.attrGet("src"));
     link.textContent = token.content || token.attrGet("src");
@@ -167,7 +167,7 @@ class Maker {
   }
 }
 
-// Runs of tokens that make one block of the text each: {begin (a line), tokens}.
+// Groups the tokens by top-level block: {begin (line), tokens}.
 function blocksOf(tokens) {
   const blocks = [];
   let depth = 0;
@@ -190,16 +190,16 @@ function lineStart(text, line) {
 export class MarkdownView {
   constructor() {
     this.element = h("div", { class: "markdown" });
-    this.shown = null;     // the text
-    this.complete = true;  // it did not stream when it was shown
-    this.tail = 0;         // where its last block begins
-    this.kept = 0;         // how many nodes come before that
+    this.shown = null;     // the text shown
+    this.complete = true;  // the text was not streaming when it was shown
+    this.tail = 0;         // start of its last block
+    this.kept = 0;         // number of nodes before the last block
     this.cost = 0;
     this.next = 0;
     this.timer = 0;
   }
 
-  // streaming: more may come.
+  // streaming: more text may come.
   show(text, streaming = false) {
     const same = text === this.shown && streaming === !this.complete;
     if (same && !this.timer) return;
@@ -220,7 +220,7 @@ export class MarkdownView {
     this.next = begin + spent + Math.min(LONGEST_PAUSE_MS, spent * (1 / MOST_SHARE - 1));
   }
 
-  // A library has come (library.js) that was not there.
+  // Redraws after a library has loaded (library.js).
   again() {
     if (this.shown === null || !this.element.isConnected) return;
     const text = this.shown;

@@ -1,20 +1,21 @@
-// Formulas: which parts of a Markdown text are one, and how it is drawn (KaTeX).
+// Finds formulas in Markdown text and renders them (KaTeX).
 //
-//     $x$  \(x\)    in a line              $$x$$  \[x\]    by itself
+//     $x$  \(x\)    inline                 $$x$$  \[x\]    display
 //
-// A dollar sign before a price begins none: what follows an opening one and comes before a closing
-// one is no blank, no digit follows the closing one, and an amount with words behind it is text.
+// A dollar sign before a price does not open a formula: no white space may follow an opening or
+// precede a closing sign, no digit may follow a closing one, and an amount followed by words is
+// text.
 
 import { h } from "./dom.js";
 import { library } from "./library.js";
 
-const MOST_LETTERS = 4000;   // of a formula
+const MOST_LETTERS = 4000;   // per formula
 const MOST_LINES = 100;
-const MOST_KEPT = 300;       // formulas that are drawn already
-const BUDGET_MS = 400;       // for the formulas of one text; the rest are shown as written
+const MOST_KEPT = 300;       // rendered formulas
+const BUDGET_MS = 400;       // for the formulas of one text; the rest are shown unrendered
 
-// Commands that define others. A few of them make a formula of any size, past KaTeX's own bounds
-// (CVE-2024-28243, CVE-2024-28244), which stops the page for good.
+// Commands that define commands. A few of them can make a formula of any size, despite KaTeX's
+// limits (CVE-2024-28243, CVE-2024-28244), which would hang the page.
 const DEFINES = /\\(?:[egx]?def|(?:new|renew|provide)command)(?![a-zA-Z])/;
 
 const kept = new Map();
@@ -24,13 +25,13 @@ const kept = new Map();
 const isBlank = (letter) => letter === undefined || /\s/.test(letter);
 const isLetter = (letter) => letter !== undefined && /[\p{L}\p{N}]/u.test(letter);
 
-// "5 and US", out of "$5 and US$10".
+// For example "5 and US" in "$5 and US$10".
 function isPrice(text) {
   if (!/^[\d.,]/.test(text)) return false;
   return /\p{L}{2,}/u.test(text.replace(/\{[^{}]*\}/g, "").replace(/\\[a-zA-Z]+/g, ""));
 }
 
-// Where `close` stands from `begin` on, not escaped; -1: nowhere near.
+// Offset of the unescaped `close` from `begin` on; -1: not within the limit.
 function find(text, close, begin) {
   const near = text.slice(begin, begin + MOST_LETTERS);
   for (let at = near.indexOf(close); at >= 0; at = near.indexOf(close, at + 1)) {
@@ -41,7 +42,7 @@ function find(text, close, begin) {
   return -1;
 }
 
-// The formula that begins at `at`: {text, display, end}; null: none does.
+// The formula at `at`: {text, display, end}; null: none.
 function formulaAt(text, at) {
   const two = text.slice(at, at + 2);
   if (two === "\\(" || two === "\\[" || two === "$$") {
@@ -73,8 +74,8 @@ function inlineRule(state, silent) {
   return true;
 }
 
-// A line that begins with $$ or \[ opens a formula of several lines. One that is still being
-// written (env.streaming) takes in what there is.
+// A line that begins with $$ or \[ opens a formula of several lines. While the text streams
+// (env.streaming), an unclosed formula ends with the text.
 function blockRule(state, begin, end, silent) {
   const line = (number) =>
     state.src.slice(state.bMarks[number] + state.tShift[number], state.eMarks[number]);
@@ -88,7 +89,7 @@ function blockRule(state, begin, end, silent) {
   const lines = [line(begin).slice(2)];
   let last = begin;
   while (!lines.at(-1).trimEnd().endsWith(close)) {
-    if (lines.at(-1).includes(close)) return false;  // more follows in its line
+    if (lines.at(-1).includes(close)) return false;  // text follows on the closing line
     if (++last >= end || lines.length > MOST_LINES) break;
     lines.push(line(last));
   }
@@ -106,7 +107,7 @@ function blockRule(state, begin, end, silent) {
   return true;
 }
 
-// Teaches a markdown-it to find formulas.
+// Adds the formula rules to a markdown-it instance.
 export function withFormulas(md) {
   md.inline.ruler.before("escape", "formula", inlineRule);
   md.block.ruler.before("fence", "formula", blockRule,
@@ -123,7 +124,7 @@ function draw(katex, text, display) {
   return element;
 }
 
-// One text's formulas. sources: what was written, where it can't be drawn.
+// Formulas of one text. sources: original texts, shown where rendering fails.
 export class Formulas {
   constructor() {
     this.spent = 0;

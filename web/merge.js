@@ -1,8 +1,7 @@
-// Makes one conversation of what two windows have written: every message of both stays.
+// Merges two windows' versions of one conversation; keeps every message of both.
 //
-// Messages are matched by id. Where both windows have one, the version that was written last
-// counts. The result does not depend on which window merges, so windows that tell each other stop
-// writing as soon as they agree.
+// Messages are matched by id; of two versions, the later one wins. The result does not depend on
+// which window merges, so windows that notify each other stop writing once they agree.
 
 const headOf = ({ title, named, settings, from }) =>
   JSON.stringify([title, named, settings, from]);
@@ -11,12 +10,12 @@ function isNewer(theirs, mine) {
   return (theirs.changed - mine.changed || theirs.content.length - mine.content.length) > 0;
 }
 
-// Takes into `mine` what `theirs` (a checked conversation with the same id) has more or newer.
-// Message objects of `mine` stay the same objects. busy: messages that only this window writes.
-// Returns whether `mine` has changed.
+// Adds to `mine` what `theirs` (a checked conversation with the same id) has more or newer. Message
+// objects of `mine` keep their identity. busy: messages that only this window writes. Returns
+// whether `mine` changed.
 export function merge(mine, theirs, busy = new Set()) {
   let changed = false;
-  const parents = new Map();  // id of a message: id of the one before it
+  const parents = new Map();  // by message id: id of the previous message
   for (const { messages } of [mine, theirs]) {
     for (const { id, parent } of messages) parents.set(id, messages[parent]?.id);
   }
@@ -45,7 +44,7 @@ export function merge(mine, theirs, busy = new Set()) {
   return changed;
 }
 
-// Whether the other window goes on from the message that is shown.
+// Whether the other window continues from the message shown.
 function follows({ messages, current }, i) {
   while (i > current) i = messages[i].parent;
   return i === current;

@@ -1,4 +1,4 @@
-// One message of a conversation on the page, with what can be done to it.
+// One message of a conversation, with its buttons.
 
 import { bytes, copy, count, h, isNumber, rate, seconds } from "./dom.js";
 import { MarkdownView } from "./markdown.js";
@@ -10,7 +10,7 @@ function statsText({ tokens, first, perSecond }) {
   return parts.join(" · ");
 }
 
-// Which of several stands here: {at, of, go(step)}. null: there is one alone.
+// Buttons to switch between versions: {at, of, go(step)}. null: there is only one.
 function arrows(variants, what) {
   if (!variants || variants.of < 2) return null;
   const { at, of, go } = variants;
@@ -28,8 +28,8 @@ function fileNode({ name, text }) {
     h("pre", { tabindex: "0" }, text));
 }
 
-// What the user said. actions: {edit(text), closed(), variants}: edit begins another branch from
-// here; closed: the message is no longer edited.
+// A user message. actions: {edit(text), closed(), variants}: edit starts a new branch; closed:
+// editing has ended.
 export class UserView {
   constructor(message, actions) {
     this.message = message;
@@ -76,8 +76,8 @@ export class UserView {
   libraryCame() {}
 }
 
-// What the model says. actions: {again(), drop(), canDrop(), variants}: again asks for another
-// answer beside this one; drop goes on without the oldest turns.
+// An answer. actions: {again(), drop(), canDrop(), variants}: again requests another answer beside
+// this one; drop continues without the oldest turns.
 export class AnswerView {
   constructor(message, actions) {
     this.message = message;
@@ -102,7 +102,7 @@ export class AnswerView {
       this.markdown.element, this.waiting, this.note, this.error, this.drop,
       this.tools);
   }
-  // hint: why nothing comes just now, while it streams.
+  // hint: reason for a pause while it streams.
   update(streaming, hint = "") {
     const { content, reasoning, stats, note, error, model, full } = this.message;
     this.element.classList.toggle("streaming", streaming);

@@ -1,12 +1,12 @@
-// The models that the server has (/v1/models): one, and its adapters.
+// The server's models (/v1/models): the base model and its adapters.
 
 import { call } from "./api.js";
 
-// "change" when the list is another one.
+// "change": the list has changed.
 export const models = new EventTarget();
 models.list = [];
 
-// Asks for the list. Errors: as call().
+// Loads the list. Errors: as call().
 export async function loadModels(options = {}) {
   const said = await (await call("v1/models", options)).json();
   const list = (Array.isArray(said?.data) ? said.data : [])
@@ -17,7 +17,7 @@ export async function loadModels(options = {}) {
   models.dispatchEvent(new Event("change"));
 }
 
-// The id to ask for: the one that is wanted, if it is still there, else the first.
+// The wanted model's id if it still exists, else the first one.
 export function modelFor(wanted) {
   return (models.list.find(({ id }) => id === wanted) ?? models.list[0])?.id ?? "";
 }

@@ -1,13 +1,13 @@
-// How the ranks of a cluster are, in words, out of what /api/status says.
+// Describes the ranks' state in words, from /api/status.
 
 import { isNumber } from "./dom.js";
 
-// Of the dot beside a rank, and of the line around it in the layout.
+// Color of a rank's dot and of its border in the layout.
 export const TONES = { up: "good", lost: "bad", rejoining: "warn" };
 
 const clock = (unix) => new Date(unix * 1000).toLocaleTimeString();
 
-// "lost since 12:03:09", "rejoining since ..."; "": it is up. unknown: nobody can tell just now.
+// "lost since 12:03:09", "rejoining since ..."; "": up. unknown: the state is not available now.
 export function stateOf(rank) {
   if (rank.state === "unknown") return "not known";
   if (rank.state !== "lost" && rank.state !== "rejoining") return "";
@@ -26,7 +26,7 @@ export function lossOf(rank) {
   return `Rank ${rank.rank}${host} ${verb} ${stateOf(rank)}${rank.why ? `: ${rank.why}` : ""}.`;
 }
 
-// For the page's head: "rank 1 lost", "ranks 1, 2 rejoining"; "": all are up.
+// For the page's header: "rank 1 lost", "ranks 1, 2 rejoining"; "": all are up.
 export function shortLoss(status) {
   const list = missing(status);
   if (list.length === 0) return "";
@@ -34,7 +34,7 @@ export function shortLoss(status) {
   return `rank${list.length > 1 ? "s" : ""} ${list.map(({ rank }) => rank).join(", ")} ${words}`;
 }
 
-// Ranks that the others go on without.
+// Ranks that the cluster continues without.
 export function departures(status) {
   return (Array.isArray(status?.departed) ? status.departed : []).map((rank) => {
     const host = rank.host ? ` (${rank.host})` : "";

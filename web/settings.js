@@ -1,4 +1,4 @@
-// The two dialogs: settings of a conversation, and the API key that a server asks for.
+// The dialogs for a conversation's settings and for the server's API key.
 
 import { apiKey, call } from "./api.js";
 import { byId } from "./dom.js";
@@ -6,7 +6,7 @@ import { checkedSettings, defaultsOf, PARAMETERS } from "./settings_form.js";
 
 const MOST_WORDS = 500;
 
-// Shows a dialog; the value of the button that closed it ("" for Esc).
+// Shows a dialog; resolves to the value of the button that closed it ("" for Esc).
 function show(dialog) {
   dialog.returnValue = "";
   dialog.showModal();
@@ -15,14 +15,14 @@ function show(dialog) {
   });
 }
 
-// Not submit buttons: Enter would press the first of these.
+// Not submit buttons, because Enter would press the first one.
 for (const button of document.querySelectorAll("dialog [data-close]")) {
   button.addEventListener("click", () => button.closest("dialog").close(""));
 }
 
 const numberIn = (field) => (field.value.trim() === "" ? null : field.valueAsNumber);
 
-// What holds where a field is empty; a server may not say it.
+// Shows the server's defaults in empty fields, if the server reports them.
 async function showDefaults() {
   let props = null;
   try {
@@ -40,7 +40,7 @@ async function showDefaults() {
   }
 }
 
-// The settings as the user leaves them; null: cancelled. Shows the key's field where there is one.
+// The edited settings; null: cancelled. Shows the key field if the server needs a key.
 export async function editSettings(settings) {
   const key = byId("settings-key");
   byId("system").value = settings.system;
@@ -55,7 +55,7 @@ export async function editSettings(settings) {
   return checkedSettings(chosen);
 }
 
-// Asks for a key with the server's words; true when there is one to try.
+// Shows the server's message and asks for a key; true if there is one to try.
 export async function askForKey(words) {
   const field = byId("key");
   byId("key-words").textContent = words;

@@ -1,10 +1,10 @@
-// What may be set for a conversation, as the API names it. null: the server's default.
+// Settings of a conversation, by the API's names. null: the server's default.
 //
 //     {system, model, temperature, topP, topK, minP, maxTokens, seed}
 
 import { isNumber } from "./dom.js";
 
-// id: of the field on the page; name: in a request; also: other names that servers tell it by.
+// id: of the form field; name: in a request; also: other names used by servers.
 export const PARAMETERS = [
   { key: "temperature", id: "temperature", name: "temperature", least: 0, most: 2 },
   { key: "topP", id: "top-p", name: "top_p", least: 0, most: 1 },
@@ -32,12 +32,12 @@ export function checkedSettings(value) {
   return settings;
 }
 
-// Whether anything but the model is set.
+// Whether anything except the model is set.
 export function anySet(settings) {
   return settings.system !== "" || PARAMETERS.some(({ key }) => settings[key] !== null);
 }
 
-// The defaults in force, by key, out of what /props says; {}: it says none.
+// Defaults reported by /props, by key; {}: none reported.
 export function defaultsOf(props) {
   const said = props?.default_generation_settings;
   const values = { ...said, ...said?.params };

@@ -1,11 +1,11 @@
-// The list of conversations: open, rename, delete (with a way back), new.
+// The list of conversations: open, rename, delete (with undo), create.
 
 import { byId, h } from "./dom.js";
 import { asJson, read, save, take } from "./exchange.js";
 
 const UNDO_MS = 8000;
 const SEARCH_MS = 120;
-const AROUND = 30;  // letters that are shown before and behind what was found
+const AROUND = 30;  // characters shown before and after a match
 
 function icon(path) {
   const template = document.createElementNS("http://www.w3.org/2000/svg", "svg");
@@ -20,7 +20,7 @@ function icon(path) {
 const PENCIL = "M4 16l1-4 8-8 3 3-8 8zM11 6l3 3";
 const BIN = "M4 6h12M8 6V4h4v2M6 6l1 10h6l1-10";
 
-// Where `query` (small letters) stands in a conversation: {title}, {before, found, behind}; null.
+// Finds `query` (lower case) in a conversation: {title}, {before, found, behind} or null.
 function search(conversation, query) {
   if (conversation.title.toLowerCase().includes(query)) return { title: true };
   for (const { content } of conversation.messages) {
@@ -128,11 +128,11 @@ export class Sidebar {
     this.menu.setAttribute("aria-expanded", "false");
   }
 
-  // current: the id of what is open; streaming: ids whose answers are on their way.
+  // current: id of the open conversation; streaming: ids with a running answer.
   show(current, streaming) {
     this.current = current;
     this.streaming = streaming;
-    if (this.list.querySelector("input")) return;  // a title is being written
+    if (this.list.querySelector("input")) return;  // a title is being edited
     const all = this.store.list();
     const found = all.map((conversation) =>
       [conversation, this.query === "" ? {} : search(conversation, this.query)]);

@@ -1,5 +1,5 @@
-// Asks for /api/status again and again while the page is visible, and tells who listens:
-//     "status" events with {data, error, ms}: the answer, or why there is none.
+// Polls /api/status while the page is visible and dispatches
+//     "status" events with {data, error, ms}: the response, or the error.
 
 import { call } from "./api.js";
 
@@ -14,7 +14,7 @@ export class StatusPoll extends EventTarget {
     this.asking = false;
     document.addEventListener("visibilitychange", () => this.soon());
   }
-  // How often from now on; asks at once.
+  // Sets the polling interval; polls at once.
   every(ms) {
     this.periodMs = ms;
     this.soon();

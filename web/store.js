@@ -1,16 +1,16 @@
-// Conversations, kept in the browser, each under a key of its own. Windows that have the same one
-// open merge what they wrote (merge.js).
+// Stores conversations in the browser, each under its own key. Windows with the same conversation
+// open merge their changes (merge.js).
 //
 //     {id, title, named, edited, created, changed, settings (settings_form.js), from, current,
 //      messages: [{id, at, changed, role: "user", content, parent, files: [{name, text}]},
 //                 {id, at, changed, role: "assistant", content, parent, reasoning, stats, note,
 //                  error, model, full}]}
 //
-// `named`: the user gave the title. `edited`: when title, settings or `from` changed. `from`: the
-// id of the first message that the model gets (tree.js). `full`: the context had no room for more.
-// `at`: when a message was made, later than the message before it; `changed`: when it was last
-// written. `parent` and `current`: tree.js. Everything that is read is checked: data of another
-// version of this page, or of anybody, must not break it.
+// `named`: the user gave the title. `edited`: time of the last change of title, settings or `from`.
+// `from`: id of the first message that the model gets (tree.js). `full`: the context was full.
+// `at`: time of creation, later than that of the previous message. `changed`: time of the last
+// write. `parent` and `current`: tree.js. All stored data is checked: data of another version of
+// the page, or of another page, must not break it.
 
 import { isNumber } from "./dom.js";
 import { merge } from "./merge.js";
@@ -55,7 +55,7 @@ function checkedMessage(value, i) {
 
 export function checkedConversation(id, value) {
   if (!Array.isArray(value?.messages) || value.messages.length > MOST_MESSAGES) return null;
-  // Without parents each follows the one before it; what is no message must not be between them.
+  // Without parents, each message follows the previous one; invalid messages are removed first.
   const said = value.messages.filter(
     (message) => message?.role === "user" || message?.role === "assistant");
   const whole = said.length === value.messages.length;
@@ -87,8 +87,8 @@ export class Store extends EventTarget {
   constructor() {
     super();
     this.conversations = new Map();
-    this.busy = new Set();  // messages that this window writes just now
-    this.kept = new Map();  // id of a conversation: its text in the storage, as last seen
+    this.busy = new Set();  // messages that this window is writing
+    this.kept = new Map();  // by conversation id: the last known stored text
     try {
       for (let i = 0; i < localStorage.length; ++i) this.read(localStorage.key(i));
     } catch { /* no storage: conversations live as long as the page */ }
@@ -110,15 +110,16 @@ export class Store extends EventTarget {
     try {
       return checkedConversation(id, JSON.parse(json));
     } catch {
-      return null;  // not JSON: left alone
+      return null;  // not JSON: left unchanged
     }
   }
 
-  // Another window has written `json`, or deleted the conversation (null).
+  // Another window wrote `json`, or deleted the conversation (null).
   cameElsewhere(id, json) {
     const mine = this.conversations.get(id);
     if (json === null) {
-      if (mine?.messages.some((message) => this.busy.has(message))) return;  // it is written again
+      // it will be written again
+      if (mine?.messages.some((message) => this.busy.has(message))) return;
       this.conversations.delete(id);
     } else {
       const theirs = this.parsed(id, json);
@@ -129,7 +130,7 @@ export class Store extends EventTarget {
     this.dispatchEvent(new CustomEvent("elsewhere", { detail: id }));
   }
 
-  // Merges, and writes where the other window lacks something that this one has finished.
+  // Merges; writes if the other window lacks a finished change of this one.
   join(mine, theirs) {
     merge(mine, theirs, this.busy);
     const done = (message) => !this.busy.has(message);
@@ -139,12 +140,12 @@ export class Store extends EventTarget {
     if (lacks || mine.edited !== theirs.edited) this.save(mine, false);
   }
 
-  // Newest first.
+  // Most recent first.
   list() {
     return [...this.conversations.values()].sort((a, b) => b.changed - a.changed);
   }
 
-  // A conversation that is kept once it has a message.
+  // Creates a conversation; it is stored once it has a message.
   create() {
     const now = Date.now();
     let settings = null;
@@ -155,8 +156,8 @@ export class Store extends EventTarget {
       changed: now, settings: checkedSettings(settings), from: "", current: -1, messages: [] };
   }
 
-  // Writes a conversation, with what other windows have added to it since. False where the browser
-  // has no room for it.
+  // Writes a conversation, merged with changes of other windows. False: the browser's storage is
+  // full.
   save(conversation, changed = true) {
     const { id } = conversation;
     if (changed) conversation.changed = Date.now();

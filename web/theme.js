@@ -1,4 +1,4 @@
-// Light or dark: as the system has it, until the user chooses.
+// Light or dark theme: the system's setting, or the user's choice.
 
 import { byId } from "./dom.js";
 

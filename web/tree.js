@@ -1,9 +1,9 @@
-// A conversation's messages as a tree: an answer that was made again stands beside the former one,
-// and a message that was edited begins a branch of its own. What is shown is the path to `current`.
+// A conversation's messages as a tree: a regenerated answer is a sibling of the previous one, and
+// an edited message starts a new branch. The path to `current` is shown.
 //
-// messages[i].parent is the index of what came before, always less than i; -1: nothing did. Nothing
-// is ever taken out. What another window adds may stand between them: an index holds until the next
-// merge (merge.js), an id for good.
+// messages[i].parent is the index of the previous message, always less than i; -1: none. Messages
+// are never removed. A merge (merge.js) may insert messages of another window, so an index is valid
+// until the next merge, an id forever.
 
 export function newId() {
   return `${Date.now().toString(36)}-${Math.random().toString(36).slice(2, 8)}`;
@@ -16,7 +16,7 @@ export function path(conversation) {
   return found.reverse();
 }
 
-// Indices of the messages in whose place message i stands, itself among them.
+// Indices of all versions of message i, including i.
 export function siblings(conversation, i) {
   const { parent } = conversation.messages[i];
   const found = [];
@@ -26,7 +26,7 @@ export function siblings(conversation, i) {
   return found;
 }
 
-// The last message that followed message i: where a branch was left.
+// The last message of the branch that was shown after message i.
 export function endOf(conversation, i) {
   const { messages } = conversation;
   for (let at = messages.length - 1; at > i; --at) {
@@ -37,8 +37,7 @@ export function endOf(conversation, i) {
   return i;
 }
 
-// Of messages in their order those that the model gets: from the one with the id conversation.from
-// on, where that is among them.
+// The messages that the model gets: from the one with id conversation.from on, if present.
 export function included(conversation, messages) {
   return messages.slice(Math.max(0, messages.findIndex(({ id }) => id === conversation.from)));
 }
@@ -46,8 +45,8 @@ export function included(conversation, messages) {
 const sizeOf = ({ content, files = [] }) =>
   files.reduce((sum, { text }) => sum + text.length, content.length);
 
-// Where the newer half of these messages begins, by size: a message of the user behind the first;
-// null: there is one turn alone.
+// Start of the newer half of the messages, by size: a user message after the first; null: there is
+// only one turn.
 export function newerHalf(messages) {
   const all = messages.reduce((sum, message) => sum + sizeOf(message), 0);
   let kept = 0;
@@ -61,7 +60,7 @@ export function newerHalf(messages) {
   return begin === messages[0] ? null : begin;
 }
 
-// Appends a message behind `parent` and makes it the current one; its index.
+// Appends a message after `parent`, makes it current and returns its index.
 export function add(conversation, message, parent) {
   const at = Math.max(Date.now(), (conversation.messages.at(-1)?.at ?? 0) + 1);
   conversation.messages.push({ id: newId(), at, changed: at, ...message, parent });
