@@ -13,6 +13,7 @@
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cluster/cluster.h"
+#include "cluster/job_kind.h"
 #include "engine/drafting.h"
 #include "engine/job.h"
 #include "fabric/paths.h"
@@ -77,10 +78,11 @@ int Fail(const Error& error, bool json = false);
 // this process as another rank than 0, serves rank 0 instead. transports: those it may use.
 int RunOnRanks(CommonFlags& flags, const std::vector<std::string>& transports,
                const std::function<int()>& command);
-// What a rank other than 0 does: takes part in the cluster's job, whatever its kind, to the end.
-Status WorkOn(cluster::Cluster& cluster);
-// Whether this host could be a rank of a job that runs.
-Status ExamineHere(const cluster::Exam& exam);
+// All kinds of jobs that a worker runs.
+cluster::JobKinds AllJobKinds();
+// Runs the job of rank 0 on another rank, to its end. Prints its error where rank 0 does not.
+// Returns the exit status.
+int ServeRankZero(cluster::Cluster& cluster);
 // Whether a launcher started this process as another rank than 0.
 bool IsFollower();
 // The exit status of such a rank for an error that rank 0 says. It waits a moment first: a launcher

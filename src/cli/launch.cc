@@ -1,22 +1,21 @@
-// Commands under a launcher (mpirun, srun, ...), which starts the same command line on every rank:
-// rank 0 runs the command, the others serve it. Only rank 0 writes to standard output.
+// The kinds of jobs that a worker runs, and commands under a launcher (mpirun, srun, ...). A
+// launcher starts the same command line on every rank: rank 0 runs the command, the others run its
+// jobs. Only rank 0 writes to standard output.
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <csignal>
 #include <cstdlib>
 
 #include "base/log.h"
 #include "cli/flags.h"
 #include "cli/output.h"
+#include "cluster/job_kind.h"
 #include "cluster/launched.h"
-#include "cluster/stop_signals.h"
-#include "engine/examine.h"
 #include "engine/runner.h"
 #include "fabric/measure.h"
+#include "fabric/paths.h"
 #include "hw/cpu.h"
-#include "train/elastic.h"
 #include "train/run.h"
 #include "train/stop.h"
 
@@ -57,10 +56,8 @@ int Follow(cluster::Launched& launched, const cluster::DataWords& data) {
         auto cluster = cluster::Cluster::JoinLaunched(launched, data);
         if (!cluster.ok()) return ExitStatus(cluster.error().code);
         if (*cluster == nullptr) return 0;
-        const Status status = WorkOn(**cluster);
-        if (status.ok()) continue;
-        if ((*cluster)->should_report()) Fail(status.error());
-        return train::WorkStatus(**cluster, status.error());
+        const int status = ServeRankZero(**cluster);
+        if (status != 0) return status;
     }
 }
 
@@ -103,16 +100,17 @@ int RunLaunched(CommonFlags& flags, const cluster::Launcher& launcher,
 
 }  // namespace
 
-Status WorkOn(cluster::Cluster& cluster) {
-    if (train::IsTrainJob(cluster.job())) return train::WorkTraining(cluster);
-    ::signal(SIGHUP, SIG_IGN);
-    cluster::ReleaseStops();  // to be ignored: the end of these jobs is rank 0's business
-    return engine::Work(cluster);
+cluster::JobKinds AllJobKinds() {
+    static constexpr const cluster::JobKind* kKinds[] = {&engine::kModelJob, &fabric::kNetJob,
+                                                         &fabric::kPathsJob, &train::kTrainJob};
+    return kKinds;
 }
 
-Status ExamineHere(const cluster::Exam& exam) {
-    if (train::IsTrainJob(exam.job)) return train::ExamineForTraining(exam);
-    return fabric::IsNetJob(exam.job) ? Status() : engine::Examine(exam);
+int ServeRankZero(cluster::Cluster& cluster) {
+    const Status status = cluster::RunJob(cluster, AllJobKinds());
+    if (status.ok()) return 0;
+    if (cluster.should_report()) Fail(status.error());
+    return cluster::JobStatus(cluster, AllJobKinds(), status.error());
 }
 
 bool IsFollower() {

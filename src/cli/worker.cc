@@ -10,10 +10,6 @@
 #include "cli/flags.h"
 #include "cluster/job_child.h"
 #include "cluster/socket.h"
-#include "fabric/job.h"
-#include "fabric/paths.h"
-#include "train/stop.h"
-#include "train/train_job.h"
 
 namespace weft::cli {
 namespace {
@@ -77,18 +73,15 @@ Result<int> ServeRanks(const WorkerFlags& flags) {
 }
 
 int BeRank(const WorkerFlags& flags) {
-    auto cluster = cluster::Cluster::Join(flags.handle, flags.data, ExamineHere);
+    const auto examine = [](const cluster::Exam& exam) {
+        return cluster::ExamineJob(exam, AllJobKinds());
+    };
+    auto cluster = cluster::Cluster::Join(flags.handle, flags.data, examine);
     if (!cluster.ok()) return ExitStatus(cluster.error().code);
     SetLogRank((*cluster)->rank());
-    const std::string& job = (*cluster)->job();
-    const bool measures = fabric::IsNetJob(job) || fabric::IsPathsJob(job);
-    cluster::SetJobKind(train::IsTrainJob(job) ? "training"
-                        : measures             ? "a measurement"
-                                               : "inference");
-    const Status status = WorkOn(**cluster);
-    if (status.ok()) return 0;
-    if ((*cluster)->should_report()) Fail(status.error());
-    return train::WorkStatus(**cluster, status.error());
+    const cluster::JobKind* kind = cluster::FindJobKind((*cluster)->job(), AllJobKinds());
+    if (kind != nullptr) cluster::SetJobKind(kind->activity);
+    return ServeRankZero(**cluster);
 }
 
 }  // namespace

@@ -2,9 +2,10 @@
 
 #include <unistd.h>
 
-#include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/field_codec.h"
+#include "cluster/frame.h"
 #include "engine/feed.h"
 #include "hw/cpu.h"
 #include "model_files/lora/adapted_source.h"
@@ -69,13 +70,12 @@ class Prospect final : public cluster::Cluster {
     net::Fabric fabric_;
 };
 
-template <typename Terms, typename Visit>
-void TermsFields(Terms& terms, const Visit& visit) {
+constexpr auto kTermsFields = [](auto& terms, auto& visit) {
     visit("fingerprint", terms.fingerprint);
     visit("adapters", terms.adapters);
     visit("identities", terms.identities);
     visit("boots", terms.boots);
-}
+};
 
 Status CheckSame(const std::string& what, const std::string& name, const std::string& mine,
                  const std::string& theirs) {
@@ -104,25 +104,21 @@ Result<std::unique_ptr<model_files::ModelSource>> OpenSame(const Job& job, const
 
 }  // namespace
 
+// The header is any bytes, which JSON does not hold.
 std::string EncodeTerms(const Terms& terms) {
-    nlohmann::json out;
-    TermsFields(terms, [&](const char* name, const auto& field) { out[name] = field; });
-    out["header"] = nlohmann::json::binary({terms.header.begin(), terms.header.end()});
-    const std::vector<uint8_t> bytes = nlohmann::json::to_cbor(out);
-    return {bytes.begin(), bytes.end()};
+    return cluster::PackStrings({EncodeFields(terms, kTermsFields), terms.header});
 }
 
 Result<Terms> DecodeTerms(const std::string& bytes) {
     Terms terms;
     if (bytes.empty()) return terms;
-    try {
-        const nlohmann::json in = nlohmann::json::from_cbor(bytes);
-        TermsFields(terms, [&](const char* name, auto& field) { in.at(name).get_to(field); });
-        const auto& header = in.at("header").get_binary();
-        terms.header.assign(header.begin(), header.end());
-    } catch (const nlohmann::json::exception& error) {
-        return MakeError(ErrorCode::kCorrupt, "the terms of rank 0: {}", error.what());
+    const auto parts = cluster::UnpackStrings(bytes);
+    if (!parts.ok() || parts->size() != 2) {
+        return MakeError(ErrorCode::kCorrupt,
+                         "the terms of rank 0: {} bytes are not fields and a header", bytes.size());
     }
+    WEFT_TRY(DecodeFields("the terms of rank 0", parts->front(), kTermsFields, terms));
+    terms.header = parts->back();
     return terms;
 }
 

@@ -1,5 +1,5 @@
-// Job: everything that a rank needs to know to take part in a run, as it travels from rank 0 to
-// the others (JSON), and what the command line fills in.
+// Job: all that a rank needs to know to run a model. The command line fills it in, and it travels
+// from rank 0 to the others as JSON (base/field_codec.h).
 #pragma once
 
 #include <cstdint>
@@ -16,6 +16,8 @@
 #include "tensor/dtype.h"
 
 namespace weft::engine {
+
+inline constexpr char kJobKind[] = "model";
 
 struct Job {
     std::string model;          // path or synthetic:NAME[:dtype]; the same words on every host
@@ -67,7 +69,7 @@ Result<backend::DeviceSum> ParseDeviceSum(std::string_view name);
 Status CheckAdapters(const Job& job);
 
 std::string JobToJson(const Job& job);
-// kCorrupt, naming the field, where the text is no job.
+// Errors: kCorrupt, with the field, its value and the range.
 Result<Job> JobFromJson(const std::string& text);
 
 }  // namespace weft::engine

@@ -6,11 +6,31 @@
 
 #include "base/log.h"
 #include "engine/device_options.h"
-#include "fabric/measure.h"
-#include "fabric/paths.h"
+#include "engine/examine.h"
 #include "model_files/read_tokenizer.h"
 
 namespace weft::engine {
+namespace {
+
+Status WorkOnModel(cluster::Cluster& cluster) {
+    WEFT_ASSIGN(Job job, JobFromJson(cluster.job()));
+    std::unique_ptr<Rank> rank;
+    std::vector<Recovery> recoveries;
+    Status status = OpenRank(job, cluster, rank);
+    if (status.ok()) status = RunWorker(*rank);
+    while (!status.ok()) {
+        // A process whose device failed ends: the others go on without it, or replace it.
+        if (rank != nullptr && !rank->device_status().ok()) {
+            return WithDevice(cluster, rank->device_status(), status.error());
+        }
+        WEFT_TRY(Recover(job, cluster, rank, status.error(), recoveries));
+        status = RunWorker(*rank);
+    }
+    auto reports = rank->GatherReports();
+    return reports.ok() ? Status() : Status(reports.error());
+}
+
+}  // namespace
 
 Status CompleteJob(Job& job) {
     if (job.ctx > 0) return {};
@@ -129,28 +149,7 @@ Result<std::vector<RankReport>> StepRunner::Finish() {
     return std::vector<RankReport>{rank_->Report()};
 }
 
-Status Work(cluster::Cluster& cluster) {
-    const auto run = [&]() -> Status {
-        if (fabric::IsNetJob(cluster.job())) return fabric::WorkNet(cluster);
-        if (fabric::IsPathsJob(cluster.job())) return fabric::WorkPaths(cluster);
-        WEFT_ASSIGN(Job job, JobFromJson(cluster.job()));
-        std::unique_ptr<Rank> rank;
-        std::vector<Recovery> recoveries;
-        Status status = OpenRank(job, cluster, rank);
-        if (status.ok()) status = RunWorker(*rank);
-        while (!status.ok()) {
-            // This process has no use without its device: the others go on, or call another.
-            if (rank != nullptr && !rank->device_status().ok()) {
-                return WithDevice(cluster, rank->device_status(), status.error());
-            }
-            WEFT_TRY(Recover(job, cluster, rank, status.error(), recoveries));
-            status = RunWorker(*rank);
-        }
-        auto reports = rank->GatherReports();
-        return reports.ok() ? Status() : Status(reports.error());
-    };
-    if (Status status = run(); !status.ok()) return cluster.ReportFailure(status.error());
-    return cluster.Shutdown(Deadline::In(cluster::kShutdownMs));
-}
+const cluster::JobKind kModelJob{
+    .name = kJobKind, .activity = "inference", .work = WorkOnModel, .examine = Examine};
 
 }  // namespace weft::engine

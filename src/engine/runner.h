@@ -20,6 +20,7 @@
 
 #include "base/result.h"
 #include "cluster/cluster.h"
+#include "cluster/job_kind.h"
 #include "engine/job.h"
 #include "engine/rank.h"
 #include "engine/recovery.h"
@@ -93,8 +94,7 @@ class StepRunner {
     bool over_ = false;
 };
 
-// A worker's whole life: reads the job, opens its rank, follows rank 0 to the end; or measures the
-// fabric (net.h).
-Status Work(cluster::Cluster& cluster);
+// A worker opens its rank, then runs the steps of rank 0 to the end of the job.
+extern const cluster::JobKind kModelJob;
 
 }  // namespace weft::engine

@@ -3,9 +3,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
+#include <limits>
 
-#include "base/json.h"
+#include "base/field_codec.h"
 #include "coll/tuning.h"
 
 namespace weft::fabric {
@@ -13,18 +13,28 @@ namespace {
 
 constexpr size_t kMostSizes = 256;
 constexpr size_t kMostWords = 16;
+constexpr double kMostSeconds = 3600;
 
-// One list of fields for both ways: visit(name, field).
-template <typename Job, typename Visit>
-void JobFields(Job& job, const Visit& visit) {
-    visit("sizes", job.sizes);
-    visit("iterations", job.budget.iterations);
-    visit("seconds", job.budget.seconds);
+std::optional<NetOp> FindNetOp(std::string_view name) {
+    for (const NetOp op : kNetOps) {
+        if (name == NetOpName(op)) return op;
+    }
+    return std::nullopt;
+}
+
+constexpr auto kJobFields = [](auto& job, auto& visit) {
+    visit.Kind(kNetJobKind);
+    visit.Named("op", job.op, NetOpName, FindNetOp);
+    visit("sizes", job.sizes, FieldRange{1, kMostNetBytes});
+    visit("iterations", job.budget.iterations, FieldRange{0, coll::kMostIterations});
+    visit("seconds", job.budget.seconds,
+          FieldRange{std::numeric_limits<double>::min(), kMostSeconds});
     visit("algorithms", job.algorithms);
     visit("wires", job.wires);
-}
-template <typename Row, typename Visit>
-void RowFields(Row& row, const Visit& visit) {
+    visit.Named("net_table", job.net_table, NetTableName, ParseNetTable);
+};
+
+constexpr auto kRowFields = [](auto& row, auto& visit) {
     visit("from", row.from);
     visit("to", row.to);
     visit("size", row.size);
@@ -42,22 +52,14 @@ void RowFields(Row& row, const Visit& visit) {
     visit("average_bytes_s", row.average_bytes_s);
     visit("peak_bytes_s", row.peak_bytes_s);
     visit("messages_s", row.messages_s);
-}
+};
 
-Status CheckRanges(const NetJob& job) {
+Status CheckLists(const NetJob& job) {
     const auto corrupt = [](std::string_view what) {
         return MakeError(ErrorCode::kCorrupt, "net job from rank 0: {}", what);
     };
     if (job.sizes.empty() || job.sizes.size() > kMostSizes) {
         return corrupt(fmt::format("{} sizes; 1 to {} expected", job.sizes.size(), kMostSizes));
-    }
-    for (int64_t size : job.sizes) {
-        if (size >= 1 && size <= kMostNetBytes) continue;
-        return corrupt(fmt::format("a size of {} bytes; 1 to {} expected", size, kMostNetBytes));
-    }
-    const bool time = job.budget.seconds > 0 && job.budget.seconds <= 3600;
-    if (!time || job.budget.iterations < 0 || job.budget.iterations > coll::kMostIterations) {
-        return corrupt("its time or its iterations are out of range");
     }
     if (job.algorithms.empty() || job.algorithms.size() > kMostWords || job.wires.empty() ||
         job.wires.size() > kMostWords) {
@@ -112,57 +114,24 @@ Status CheckAlgorithm(NetOp op, const std::string& algorithm) {
                      fmt::join(names, " or "));
 }
 
-bool IsNetJob(const std::string& text) {
-    const nlohmann::json json = JsonOrDiscarded(text);
-    if (!json.is_object()) return false;
-    const auto kind = json.find("kind");
-    return kind != json.end() && *kind == "net";
-}
-
 std::string NetJobToJson(const NetJob& job) {
-    nlohmann::json out = {
-        {"kind", "net"}, {"op", NetOpName(job.op)}, {"net_table", NetTableName(job.net_table)}};
-    JobFields(job, [&](const char* name, const auto& field) { out[name] = field; });
-    return out.dump();
+    return EncodeFields(job, kJobFields);
 }
 
 Result<NetJob> NetJobFromJson(const std::string& text) {
     NetJob job;
-    std::string op, table;
-    try {
-        const nlohmann::json in = JsonOrDiscarded(text);
-        JobFields(job, [&](const char* name, auto& field) { in.at(name).get_to(field); });
-        in.at("op").get_to(op);
-        in.at("net_table").get_to(table);
-    } catch (const nlohmann::json::exception& error) {
-        return MakeError(ErrorCode::kCorrupt, "net job from rank 0: {}", error.what());
-    }
-    bool known = false;
-    for (NetOp candidate : kNetOps) {
-        if (op != NetOpName(candidate)) continue;
-        job.op = candidate;
-        known = true;
-    }
-    if (!known) return MakeError(ErrorCode::kCorrupt, "net job from rank 0: no op '{}'", op);
-    WEFT_ASSIGN(job.net_table, ParseNetTable(table));
-    WEFT_TRY(CheckRanges(job));
+    WEFT_TRY(DecodeFields("net job from rank 0", text, kJobFields, job));
+    WEFT_TRY(CheckLists(job));
     return job;
 }
 
 std::string NetRowToJson(const NetRow& row) {
-    nlohmann::json out;
-    RowFields(row, [&](const char* name, const auto& field) { out[name] = field; });
-    return out.dump();
+    return EncodeFields(row, kRowFields);
 }
 
 Result<NetRow> NetRowFromJson(const std::string& text) {
     NetRow row;
-    try {
-        const nlohmann::json in = JsonOrDiscarded(text);
-        RowFields(row, [&](const char* name, auto& field) { in.at(name).get_to(field); });
-    } catch (const nlohmann::json::exception& error) {
-        return MakeError(ErrorCode::kCorrupt, "a rank's figures: {}", error.what());
-    }
+    WEFT_TRY(DecodeFields("a rank's figures", text, kRowFields, row));
     return row;
 }
 

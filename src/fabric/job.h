@@ -1,5 +1,5 @@
-// NetJob: what `weft net` asks of all ranks, as it travels from rank 0 to the others (JSON with
-// "kind": "net"; a Job for a model has none), and what comes back: rows of figures.
+// NetJob: the measurements that all ranks make for `weft net`, and NetRow: one measured figure.
+// Both travel as JSON (base/field_codec.h).
 #pragma once
 
 #include <array>
@@ -40,6 +40,8 @@ Status CheckAlgorithm(NetOp op, const std::string& algorithm);
 
 inline constexpr int64_t kMostNetBytes = int64_t{256} << 20;
 
+inline constexpr char kNetJobKind[] = "net";
+
 struct NetJob {
     NetOp op = NetOp::kLatency;
     std::vector<int64_t> sizes;  // bytes, 1 to kMostNetBytes
@@ -49,8 +51,6 @@ struct NetJob {
     NetTable net_table = NetTable::kAuto;  // what an algorithm of "auto" looks into
 };
 
-// Whether a job that came from rank 0 is of this kind.
-bool IsNetJob(const std::string& text);
 std::string NetJobToJson(const NetJob& job);
 // Errors: kCorrupt, naming the field.
 Result<NetJob> NetJobFromJson(const std::string& text);

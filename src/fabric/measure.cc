@@ -225,6 +225,13 @@ Result<NetReport> Walk::Run(const NetProgress& progress) {
     return report;
 }
 
+Status WorkNet(cluster::Cluster& cluster) {
+    WEFT_ASSIGN(const NetJob job, NetJobFromJson(cluster.job()));
+    Walk walk(job, cluster);
+    const auto report = walk.Run(nullptr);
+    return report.ok() ? Status() : Status(report.error());
+}
+
 }  // namespace
 
 Result<NetReport> RunNet(cluster::ClusterOptions options, const NetJob& job,
@@ -253,11 +260,6 @@ Result<NetReport> RunNet(cluster::ClusterOptions options, const NetJob& job,
     return report;
 }
 
-Status WorkNet(cluster::Cluster& cluster) {
-    WEFT_ASSIGN(const NetJob job, NetJobFromJson(cluster.job()));
-    Walk walk(job, cluster);
-    const auto report = walk.Run(nullptr);
-    return report.ok() ? Status() : Status(report.error());
-}
+const cluster::JobKind kNetJob{.name = kNetJobKind, .activity = "a measurement", .work = WorkNet};
 
 }  // namespace weft::fabric

@@ -11,6 +11,7 @@
 
 #include "base/result.h"
 #include "cluster/cluster.h"
+#include "cluster/job_kind.h"
 #include "fabric/job.h"
 
 namespace weft::fabric {
@@ -22,7 +23,7 @@ using NetProgress = std::function<void(size_t done, size_t all, const NetRow& ro
 Result<NetReport> RunNet(cluster::ClusterOptions options, const NetJob& job,
                          const NetProgress& progress = nullptr);
 
-// A worker's part.
-Status WorkNet(cluster::Cluster& cluster);
+// A worker makes the same measurements.
+extern const cluster::JobKind kNetJob;
 
 }  // namespace weft::fabric

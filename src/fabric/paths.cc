@@ -4,9 +4,8 @@
 
 #include <algorithm>
 #include <future>
-#include <nlohmann/json.hpp>
 
-#include "base/json.h"
+#include "base/field_codec.h"
 #include "cluster/frame.h"
 #include "cluster/path_fault.h"
 #include "net/path_mtu.h"
@@ -19,9 +18,10 @@ constexpr size_t kMostPeers = 64;      // that a rank probes
 constexpr size_t kMostFaults = 8;      // that it tells
 constexpr int64_t kProbedMs = 30'000;  // for all ranks; a probe takes four seconds at most
 
-std::string PathsJob() {
-    return nlohmann::json{{"kind", "paths"}}.dump();
-}
+constexpr char kPathsJobKind[] = "paths";
+
+// The job has no other fields.
+constexpr auto kPathsJobFields = [](auto&, auto& visit) { visit.Kind(kPathsJobKind); };
 
 // Where this rank reaches its peers, as rank 0 knows it: "ADDRESS INTERFACE" by rank; the interface
 // is this rank's own.
@@ -98,17 +98,15 @@ Result<std::vector<std::string>> ProbeAll(cluster::Cluster& cluster) {
     return all;
 }
 
-}  // namespace
-
-bool IsPathsJob(const std::string& text) {
-    const nlohmann::json json = JsonOrDiscarded(text);
-    return json.is_object() && json.contains("kind") && json["kind"] == "paths";
-}
-
 Status WorkPaths(cluster::Cluster& cluster) {
     WEFT_TRY(ProbeAll(cluster));
     return {};
 }
+
+}  // namespace
+
+const cluster::JobKind kPathsJob{
+    .name = kPathsJobKind, .activity = "a measurement", .work = WorkPaths};
 
 std::vector<std::string> FindPathFaults(const cluster::ClusterOptions& options) {
     if (options.hosts.size() < 2) return {};
@@ -119,7 +117,7 @@ std::vector<std::string> FindPathFaults(const cluster::ClusterOptions& options) 
     where.replan = nullptr;
     where.loaded = nullptr;
     where.transport = "tcp";
-    auto cluster = cluster::Cluster::Launch(where, PathsJob());
+    auto cluster = cluster::Cluster::Launch(where, EncodeFields(0, kPathsJobFields));
     if (!cluster.ok()) return {};
     auto faults = ProbeAll(**cluster);
     if (!faults.ok()) {

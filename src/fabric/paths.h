@@ -10,6 +10,7 @@
 
 #include "base/result.h"
 #include "cluster/cluster.h"
+#include "cluster/job_kind.h"
 
 namespace weft::fabric {
 
@@ -17,10 +18,8 @@ namespace weft::fabric {
 // where the job cannot run. Takes a few seconds where a path drops packets.
 std::vector<std::string> FindPathFaults(const cluster::ClusterOptions& options);
 
-// Whether a job that came from rank 0 is of this kind.
-bool IsPathsJob(const std::string& text);
-// A worker's part.
-Status WorkPaths(cluster::Cluster& cluster);
+// A worker probes its paths to the other workers.
+extern const cluster::JobKind kPathsJob;
 
 // An error of a job over hosts, with what is wrong with the paths between any two of them, if
 // anything is. Other errors come back as they are.

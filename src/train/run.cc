@@ -756,6 +756,13 @@ class Run {
     std::optional<TextSampler> sampler_;
 };
 
+Status WorkOnTraining(cluster::Cluster& cluster) {
+    WEFT_ASSIGN(const TrainJob job, TrainJobFromJson(cluster.job()));
+    CatchStops(job.save.interrupts);
+    const auto summary = Run(job, cluster, nullptr).All();
+    return summary.ok() ? Status() : Status(summary.error());
+}
+
 }  // namespace
 
 Result<TrainSummary> RunTraining(const cluster::ClusterOptions& where, const TrainJob& asked,
@@ -784,15 +791,8 @@ Result<TrainSummary> RunTraining(const cluster::ClusterOptions& where, const Tra
     return summary;
 }
 
-Status WorkTraining(cluster::Cluster& cluster) {
-    const auto run = [&]() -> Status {
-        WEFT_ASSIGN(const TrainJob job, TrainJobFromJson(cluster.job()));
-        CatchStops(job.save.interrupts);
-        const auto summary = Run(job, cluster, nullptr).All();
-        return summary.ok() ? Status() : Status(summary.error());
-    };
-    if (const Status status = run(); !status.ok()) return cluster.ReportFailure(status.error());
-    return cluster.Shutdown(Deadline::In(cluster::kShutdownMs));
-}
+const cluster::JobKind kTrainJob{kTrainJobKind,          "training",
+                                 WorkOnTraining,         ExamineForTraining,
+                                 /*handles_stops=*/true, kStoppedStatus};
 
 }  // namespace weft::train

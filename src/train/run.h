@@ -14,6 +14,7 @@
 
 #include "base/result.h"
 #include "cluster/cluster.h"
+#include "cluster/job_kind.h"
 #include "train/data/loader.h"
 #include "train/train_job.h"
 
@@ -88,7 +89,7 @@ class TrainListener {
 Result<TrainSummary> RunTraining(const cluster::ClusterOptions& where, const TrainJob& asked,
                                  TrainListener& listener);
 
-// On another rank: takes part until the end.
-Status WorkTraining(cluster::Cluster& cluster);
+// A worker takes part in the run until it ends.
+extern const cluster::JobKind kTrainJob;
 
 }  // namespace weft::train

@@ -123,11 +123,6 @@ bool EndedAtOnce() {
     return g_at_once.load();
 }
 
-int WorkStatus(const cluster::Cluster& cluster, const Error& error) {
-    const bool stopped = error.code == ErrorCode::kCancelled && IsTrainJob(cluster.job());
-    return stopped ? kStoppedStatus : ExitStatus(error.code);
-}
-
 StopScope::StopScope(cluster::Cluster& cluster, bool saves) : saves_(saves) {
     g_phase = Phase::kLoading;
     g_cluster = &cluster;

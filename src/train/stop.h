@@ -36,8 +36,6 @@ bool InterruptsIgnored();
 bool StopWished();
 // Whether a second one ended what the first had begun.
 bool EndedAtOnce();
-// What a rank other than 0 exits with after this error of a job of any kind.
-int WorkStatus(const cluster::Cluster& cluster, const Error& error);
 
 // While a job runs on this process; the signals are its own.
 class StopScope {

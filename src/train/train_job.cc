@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "base/json.h"
+#include "base/field_codec.h"
 #include "base/utf8.h"
 
 namespace weft::train {
@@ -17,10 +17,15 @@ bool IsTrainedIn(DType dtype) {
     return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16;
 }
 
-// One list of fields for both ways: visit(name, field).
-template <typename Trainer, typename Visit>
-void TrainerFields(Trainer& t, const Visit& visit) {
+std::optional<DType> FindTrainedType(std::string_view name) {
+    const auto dtype = DTypeOfName(name);
+    return dtype && IsTrainedIn(*dtype) ? dtype : std::nullopt;
+}
+
+constexpr auto kTrainerFields = [](auto& t, auto& visit) {
     visit("model", t.model);
+    visit.Named(
+        "dtype", t.dtype, [](DType dtype) { return Info(dtype).name; }, FindTrainedType);
     visit("from_scratch", t.from_scratch);
     visit("threads", t.threads);
     visit("reference", t.reference);
@@ -58,10 +63,10 @@ void TrainerFields(Trainer& t, const Visit& visit) {
     visit("without_dropout", t.without_dropout);
     visit("clip", t.clip);
     visit("time_ops", t.time_ops);
-}
+};
 
-template <typename Update, typename Visit>
-void UpdateFields(Update& u, const Visit& visit) {
+constexpr auto kUpdateFields = [](auto& u, auto& visit) {
+    visit.Named("optimizer", u.kind, UpdateName, FindUpdate);
     visit("beta1", u.beta1);
     visit("beta2", u.beta2);
     visit("eps", u.eps);
@@ -75,10 +80,9 @@ void UpdateFields(Update& u, const Visit& visit) {
     visit("decay_rate", u.decay_rate);
     visit("scale_parameter", u.scale_parameter);
     visit("relative_step", u.relative_step);
-}
+};
 
-template <typename Data, typename Visit>
-void DataFields(Data& d, const Visit& visit) {
+constexpr auto kDataFields = [](auto& d, auto& visit) {
     visit("data", d.data);
     visit("longs", d.longs);
     visit("control_tokens", d.control_tokens);
@@ -90,13 +94,14 @@ void DataFields(Data& d, const Visit& visit) {
     visit("shuffle", d.shuffle);
     visit("skip_bad", d.skip_bad);
     visit("renewed", d.renewed);
-}
+};
 
-template <typename Job, typename Visit>
-void Fields(Job& job, const Visit& visit) {
-    TrainerFields(job.trainer, visit);
-    UpdateFields(job.trainer.update, visit);
-    DataFields(job.data, visit);
+constexpr auto kJobFields = [](auto& job, auto& visit) {
+    visit.Kind(kTrainJobKind);
+    kTrainerFields(job.trainer, visit);
+    kUpdateFields(job.trainer.update, visit);
+    kDataFields(job.data, visit);
+    visit.Named("schedule", job.schedule.kind, ScheduleName, FindSchedule);
     visit("rate", job.schedule.rate);
     visit("rate_end", job.schedule.end);
     visit("warmup_min", job.schedule.warmup_min);
@@ -119,7 +124,7 @@ void Fields(Job& job, const Visit& visit) {
     visit("interrupts", job.save.interrupts);
     visit("elastic", job.elastic);
     visit("global_batch", job.global_batch);
-}
+};
 
 // What travels as JSON, and stands in files of JSON beside the result.
 Status CheckPaths(const TrainJob& job) {
@@ -194,41 +199,13 @@ void TakeDataWords(TrainJob& job) {
     job.trainer.lora.seed = job.trainer.seed = job.data.seed;
 }
 
-bool IsTrainJob(const std::string& text) {
-    const json parsed = JsonOrDiscarded(text);
-    if (!parsed.is_object()) return false;
-    const auto kind = parsed.find("kind");
-    return kind != parsed.end() && *kind == "train";
-}
-
 std::string TrainJobToJson(const TrainJob& job) {
-    json out = {{"kind", "train"},
-                {"dtype", Info(job.trainer.dtype).name},
-                {"schedule", ScheduleName(job.schedule.kind)},
-                {"optimizer", UpdateName(job.trainer.update.kind)}};
-    Fields(job, [&](const char* name, const auto& field) { out[name] = field; });
-    return out.dump();
+    return EncodeFields(job, kJobFields);
 }
 
 Result<TrainJob> TrainJobFromJson(const std::string& text) {
     TrainJob job;
-    try {
-        const json in = JsonOrDiscarded(text);
-        Fields(job, [&](const char* name, auto& field) { in.at(name).get_to(field); });
-        const auto kind = FindSchedule(in.at("schedule").get<std::string>());
-        if (!kind) return MakeError(ErrorCode::kCorrupt, "training job from rank 0: schedule");
-        job.schedule.kind = *kind;
-        const auto dtype = DTypeOfName(in.at("dtype").get<std::string>());
-        if (!dtype || !IsTrainedIn(*dtype)) {
-            return MakeError(ErrorCode::kCorrupt, "training job from rank 0: dtype");
-        }
-        job.trainer.dtype = *dtype;
-        const auto update = FindUpdate(in.at("optimizer").get<std::string>());
-        if (!update) return MakeError(ErrorCode::kCorrupt, "training job from rank 0: optimizer");
-        job.trainer.update.kind = *update;
-    } catch (const json::exception& error) {
-        return MakeError(ErrorCode::kCorrupt, "training job from rank 0: {}", error.what());
-    }
+    WEFT_TRY(DecodeFields("training job from rank 0", text, kJobFields, job));
     WEFT_TRY(CheckTrainJob(job));
     return job;
 }

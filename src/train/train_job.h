@@ -1,5 +1,5 @@
-// TrainJob: everything that a rank needs to know to take part in training, as it travels from rank
-// 0 to the others (JSON), and what the command line fills in.
+// TrainJob: all that a rank needs to know to train. The command line fills it in, and it travels
+// from rank 0 to the others as JSON (base/field_codec.h).
 #pragma once
 
 #include <cstdint>
@@ -14,6 +14,8 @@
 #include "train/trainer.h"
 
 namespace weft::train {
+
+inline constexpr char kTrainJobKind[] = "train";
 
 struct TrainJob {
     TrainerOptions trainer;  // its sequence is that of the data
@@ -42,9 +44,8 @@ Status MakeAbsolute(TrainJob& job);
 // The trainer's sequence and seeds are those of the data.
 void TakeDataWords(TrainJob& job);
 
-bool IsTrainJob(const std::string& text);
 std::string TrainJobToJson(const TrainJob& job);
-// kCorrupt, naming the field, where the text is none; else as CheckTrainJob.
+// Errors: kCorrupt, with the field, its value and the range; else as CheckTrainJob.
 Result<TrainJob> TrainJobFromJson(const std::string& text);
 
 }  // namespace weft::train

@@ -1,0 +1,67 @@
+#include "base/field_codec.h"
+
+#include "base/printable.h"
+
+namespace weft {
+namespace {
+
+constexpr size_t kMostShown = 60;  // bytes of a value in an error
+
+std::string ShownValue(const nlohmann::json& value) {
+    if (value.is_array()) return fmt::format("a list of {} items", value.size());
+    if (value.is_object()) return "an object";
+    std::string text = value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+    if (text.size() > kMostShown) text = text.substr(0, kMostShown) + "...";
+    return Printable(text);
+}
+
+}  // namespace
+
+std::string FieldWriter::Text() const {
+    return out_.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+FieldReader::FieldReader(std::string_view what, const nlohmann::json& in) : what_(what), in_(in) {
+    if (in.is_object()) return;
+    status_ =
+        MakeError(ErrorCode::kCorrupt, "{}: expected a JSON object, not {}", what, ShownValue(in));
+}
+
+const nlohmann::json* FieldReader::Find(const char* name) {
+    if (!status_.ok()) return nullptr;
+    const auto found = in_.find(name);
+    if (found != in_.end()) return &*found;
+    status_ = MakeError(ErrorCode::kCorrupt, "{}: no field '{}'", what_, name);
+    return nullptr;
+}
+
+void FieldReader::Refuse(const char* name, const nlohmann::json& value, std::string_view expected) {
+    status_ = MakeError(ErrorCode::kCorrupt, "{}: '{}' is {}; expected {}", what_, name,
+                        ShownValue(value), expected);
+}
+
+void FieldReader::Kind(const char* kind) {
+    const nlohmann::json* field = Find("kind");
+    if (field != nullptr && *field != kind) Refuse("kind", *field, kind);
+}
+
+bool FieldReader::Read(const nlohmann::json& in, bool& value) {
+    if (!in.is_boolean()) return false;
+    value = in.get<bool>();
+    return true;
+}
+
+bool FieldReader::Read(const nlohmann::json& in, std::string& value) {
+    if (!in.is_string()) return false;
+    value = in.get_ref<const std::string&>();
+    return true;
+}
+
+std::string KindOfMessage(std::string_view text) {
+    const nlohmann::json json = JsonOrDiscarded(text);
+    const auto kind = json.is_object() ? json.find("kind") : json.end();
+    return json.is_object() && kind != json.end() && kind->is_string() ? kind->get<std::string>()
+                                                                       : "";
+}
+
+}  // namespace weft

@@ -1,0 +1,210 @@
+// A message between ranks as a JSON object. One list of fields writes, reads and checks it.
+//
+//     constexpr auto kJobFields = [](auto& job, auto& visit) {
+//         visit("model", job.model);
+//         visit("tp", job.tp, FieldRange{0, 1024});
+//         visit.Named("overlap", job.overlap, OverlapName, ParseOverlap);
+//     };
+//     const std::string text = EncodeFields(job, kJobFields);
+//     WEFT_TRY(DecodeFields("job from rank 0", text, kJobFields, job));
+//
+// A field is a bool, an integer, a floating-point number, a string, or a vector of these. The
+// message may hold other fields; DecodeFields ignores them.
+// Text from a peer is hostile: each field must be there, have its JSON type, and fit both its C++
+// type and its range. Errors: kCorrupt, with the message, the field, its value and the range.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+
+namespace weft {
+
+// The least and the largest value of a number, or of each number of a vector.
+struct FieldRange {
+    double least, most;
+};
+
+class FieldWriter {
+  public:
+    template <typename T>
+    void operator()(const char* name, const T& value, FieldRange = {}) {
+        out_[name] = value;
+    }
+    // The kind of the message: other messages arrive in the same place.
+    void Kind(const char* kind) { out_["kind"] = kind; }
+    // An enumerator by its name.
+    template <typename T, typename NameOf, typename Parse>
+    void Named(const char* name, const T& value, const NameOf& name_of, const Parse&) {
+        out_[name] = std::string(name_of(value));
+    }
+    // Structs that have fields of their own.
+    template <typename T, typename Fields>
+    void List(const char* name, const std::vector<T>& list, const Fields& fields) {
+        nlohmann::json& items = out_[name] = nlohmann::json::array();
+        for (const T& item : list) {
+            FieldWriter writer;
+            fields(item, writer);
+            items.push_back(std::move(writer.out_));
+        }
+    }
+    // Bytes that are not UTF-8 become U+FFFD.
+    std::string Text() const;
+
+  private:
+    nlohmann::json out_ = nlohmann::json::object();
+};
+
+class FieldReader {
+  public:
+    // what: the message, for errors. `in` outlives the reader.
+    FieldReader(std::string_view what, const nlohmann::json& in);
+
+    template <typename T>
+    void operator()(const char* name, T& value) {
+        const nlohmann::json* field = Find(name);
+        if (field != nullptr && !Read(*field, value)) Refuse(name, *field, TypeText<T>());
+    }
+    template <typename T>
+    void operator()(const char* name, T& value, FieldRange range) {
+        const nlohmann::json* field = Find(name);
+        if (field == nullptr) return;
+        if (!Read(*field, value) || !IsWithin(value, range)) {
+            Refuse(name, *field,
+                   fmt::format("{} from {} to {}", TypeText<T>(), range.least, range.most));
+        }
+    }
+    void Kind(const char* kind);
+    // parse: of a string_view; the result has a value or not.
+    template <typename T, typename NameOf, typename Parse>
+    void Named(const char* name, T& value, const NameOf&, const Parse& parse) {
+        const nlohmann::json* field = Find(name);
+        std::string text;
+        if (field == nullptr) return;
+        if (!Read(*field, text)) return Refuse(name, *field, "a string");
+        auto parsed = parse(std::string_view(text));
+        if (!HasValue(parsed)) return Refuse(name, *field, "a known name");
+        value = *std::move(parsed);
+    }
+    template <typename T, typename Fields>
+    void List(const char* name, std::vector<T>& list, const Fields& fields) {
+        const nlohmann::json* field = Find(name);
+        if (field == nullptr) return;
+        if (!field->is_array()) return Refuse(name, *field, "a list");
+        list.clear();
+        for (const nlohmann::json& item : *field) {
+            FieldReader reader(what_, item);
+            fields(list.emplace_back(), reader);
+            if (status_.ok()) status_ = reader.status_;
+        }
+    }
+    // The first error.
+    const Status& status() const { return status_; }
+
+  private:
+    template <typename T>
+    struct IsVector : std::false_type {};
+    template <typename T>
+    struct IsVector<std::vector<T>> : std::true_type {};
+
+    template <typename T>
+    static std::string TypeText() {
+        if constexpr (IsVector<T>::value) {
+            return "a list, each item " + TypeText<typename T::value_type>();
+        } else if constexpr (std::is_same_v<T, bool>) {
+            return "true or false";
+        } else if constexpr (std::is_integral_v<T>) {
+            return fmt::format("an integer of {} bits", sizeof(T) * 8);
+        } else if constexpr (std::is_floating_point_v<T>) {
+            return "a number";
+        } else {
+            return "a string";
+        }
+    }
+    static bool Read(const nlohmann::json& in, bool& value);
+    static bool Read(const nlohmann::json& in, std::string& value);
+    template <typename T>
+    static bool Read(const nlohmann::json& in, T& value) {
+        if constexpr (std::is_integral_v<T>) {
+            if (!in.is_number_integer()) return false;
+            const auto whole = in.get<int64_t>();
+            const auto large = in.get<uint64_t>();
+            value = static_cast<T>(large);
+            return in.is_number_unsigned() ? std::in_range<T>(large) : std::in_range<T>(whole);
+        } else {
+            static_assert(std::is_floating_point_v<T>);
+            if (!in.is_number()) return false;
+            const auto number = in.get<double>();
+            if (!(std::abs(number) <= std::numeric_limits<T>::max())) return false;
+            value = static_cast<T>(number);
+            return true;
+        }
+    }
+    template <typename T>
+    static bool Read(const nlohmann::json& in, std::vector<T>& value) {
+        if (!in.is_array()) return false;
+        value.resize(in.size());
+        for (size_t i = 0; i < value.size(); ++i) {
+            if (!Read(in[i], value[i])) return false;
+        }
+        return true;
+    }
+    template <typename T>
+    static bool IsWithin(const T& value, FieldRange range) {
+        if constexpr (IsVector<T>::value) {
+            for (const auto& item : value) {
+                if (!IsWithin(item, range)) return false;
+            }
+            return true;
+        } else {
+            const auto number = static_cast<double>(value);
+            return number >= range.least && number <= range.most;
+        }
+    }
+    template <typename T>
+    static bool HasValue(const T& parsed) {
+        if constexpr (requires { parsed.ok(); })
+            return parsed.ok();
+        else
+            return parsed.has_value();
+    }
+    // Null after an error, and where the field is missing, which is one.
+    const nlohmann::json* Find(const char* name);
+    void Refuse(const char* name, const nlohmann::json& value, std::string_view expected);
+
+    const std::string_view what_;
+    const nlohmann::json& in_;
+    Status status_;
+};
+
+template <typename Message, typename Fields>
+std::string EncodeFields(const Message& message, const Fields& fields) {
+    FieldWriter writer;
+    fields(message, writer);
+    return writer.Text();
+}
+
+// what: the message, for errors: "job from rank 0". After an error `message` is partly filled.
+template <typename Message, typename Fields>
+Status DecodeFields(std::string_view what, std::string_view text, const Fields& fields,
+                    Message& message) {
+    auto in = ParseJsonText(text);
+    if (!in.ok()) return MakeError(ErrorCode::kCorrupt, "{}: {}", what, in.error().message);
+    FieldReader reader(what, *in);
+    fields(message, reader);
+    return reader.status();
+}
+
+// The kind that FieldWriter::Kind wrote; "" where `text` is no such message.
+std::string KindOfMessage(std::string_view text);
+
+}  // namespace weft

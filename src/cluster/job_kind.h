@@ -1,0 +1,42 @@
+// Kinds of jobs. A job arrives at a worker as JSON (base/field_codec.h) whose "kind" names one of
+// them; the program lists all kinds in one table (cli/launch.cc).
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "base/result.h"
+#include "cluster/cluster.h"
+#include "cluster/exam.h"
+
+namespace weft::cluster {
+
+struct JobKind {
+    const char* name;      // "kind" in the JSON
+    const char* activity;  // for people, as SetJobKind takes it: "training"
+    // A worker's part in the job of `cluster`. RunJob reports its error and shuts the cluster down.
+    Status (*work)(Cluster& cluster);
+    // Whether this host can become a rank of a running job. Null: every host can.
+    Status (*examine)(const Exam& exam) = nullptr;
+    // `work` decides what signals that stop a process do. Otherwise the worker ignores them, and
+    // rank 0 ends the job.
+    bool handles_stops = false;
+    // The worker's exit status after the user stopped the job; 0: that of the error.
+    int stopped_status = 0;
+};
+using JobKinds = std::span<const JobKind* const>;
+
+// The kind of a job. Null: `kinds` does not have it.
+const JobKind* FindJobKind(std::string_view job, JobKinds kinds);
+
+// A worker's part in the job of `cluster`, to its end. Errors: those of the job, as the cluster
+// words them; kCorrupt where `kinds` does not have the job's kind.
+Status RunJob(Cluster& cluster, JobKinds kinds);
+
+// Whether this host can become a rank of the job. Errors: as of RunJob.
+Status ExamineJob(const Exam& exam, JobKinds kinds);
+
+// The exit status of a worker after RunJob returned `error`.
+int JobStatus(const Cluster& cluster, JobKinds kinds, const Error& error);
+
+}  // namespace weft::cluster
