@@ -1,29 +1,49 @@
-// weft hosts: the hosts of a cluster, and which cable leads to whom.
-#include "cli/hosts.h"
-
+// weft hosts: lists the hosts of a cluster and the cables between them, adds and removes hosts.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <atomic>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/printable.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/host_facts.h"
 #include "cli/output.h"
 #include "cluster/build.h"
-#include "cluster/handshake.h"
 #include "fabric/measure.h"
 #include "fabric/paths.h"
 #include "fabric/predict.h"
 #include "fleet/find.h"
+#include "fleet/hosts_change.h"
 #include "net/addresses.h"
 
 namespace weft::cli {
 namespace {
+
+struct HostsFlags {
+    std::string cluster = "home", key_file, ssh;
+    bool measure = false, json = false;
+};
+
+// The measured speed of a cable of this host.
+struct CableSpeed {
+    std::string interface, peer_address;
+    double latency_us = 0, bytes_s = 0;  // one way: of 8 bytes; of large messages
+    std::string transport;
+    std::string failed;  // why there are no figures; "": there are
+};
+
+struct HostList {
+    fleet::ClusterFile file;
+    fleet::SelfFacts self;
+    fleet::Hearing hearing;
+    std::vector<CableSpeed> speeds;  // of cables that were measured
+};
 
 constexpr double kMeasureSeconds = 0.3;  // of each figure of a cable
 
@@ -281,6 +301,15 @@ Json HostsJson(const HostList& list) {
     return {{"hosts", hosts}, {"cables", cables}, {"notes", Notes(list)}};
 }
 
+Result<HostList> LookForHosts(const HostsFlags& flags) {
+    HostList list;
+    WEFT_ASSIGN(list.file, fleet::ReadClusterFile(flags.cluster));
+    if (!flags.key_file.empty()) list.file.key = flags.key_file;
+    list.self = OwnFacts(0);
+    WEFT_ASSIGN(list.hearing, fleet::AskHosts(flags.cluster, list.file, list.self));
+    return list;
+}
+
 Status ListHosts(HostsFlags& flags) {
     WEFT_ASSIGN(HostList list, LookForHosts(flags));
     if (flags.measure) MeasureCables(list);
@@ -295,6 +324,74 @@ Status ListHosts(HostsFlags& flags) {
     return {};
 }
 
+// ---- Changing -----------------------------------------------------------------------------------
+
+// The text that another host printed, for this terminal.
+std::string PlainLines(const std::string& text) {
+    std::string plain;
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);) {
+        if (line.ends_with('\r')) line.pop_back();
+        plain += Printable(line) + "\n";
+    }
+    return plain;
+}
+
+Status AddHost(HostsFlags& flags) {
+    const auto notice = [](const std::string& line) { PrintErr("weft: {}\n", line); };
+    WEFT_ASSIGN(const fleet::AddedHost added, fleet::AddHost(flags.cluster, flags.ssh, notice));
+    const fleet::RemoteHost& host = added.host;
+    const bool systemd = added.up == fleet::UpKind::kSystemd;
+    if (flags.json) {
+        PrintJson({{"name", host.name},
+                   {"ssh", flags.ssh},
+                   {"program", added.program},
+                   {"systemd", systemd},
+                   {"linger", host.linger}});
+        return {};
+    }
+    PrintOut("{} is a host of cluster '{}': {} up\n", host.name, flags.cluster, added.program);
+    if (!systemd) {
+        PrintOut("It runs until {} reboots, because the user has no systemd there\n",
+                 host.name);
+    } else if (!host.linger) {
+        PrintOut(
+            "It runs while you are logged in there. To keep it running: ssh {} sudo loginctl "
+            "enable-linger\n",
+            flags.ssh);
+    }
+    PrintOut(
+        "To serve a model from this host, also after hosts were away: weft serve MODEL --cluster "
+        "{} --restart (with --unit: as a service)\n",
+        flags.cluster);
+    const auto findings = fleet::AskDoctor(flags.ssh, added.program);
+    if (findings.ok()) {
+        PrintOut("\n{}", PlainLines(*findings));
+    } else {
+        PrintErr("weft: 'weft doctor' did not run there: {}\n", findings.error().message);
+    }
+    return {};
+}
+
+Status RemoveHost(HostsFlags& flags) {
+    WEFT_ASSIGN(const fleet::RemovedHost removed, fleet::RemoveHost(flags.cluster, flags.ssh));
+    const std::string& name = removed.host.name;
+    const bool stopped = removed.stopped && removed.stopped->ok();
+    if (flags.json) {
+        PrintJson({{"removed", name}, {"stopped", stopped}});
+    } else {
+        PrintOut("removed {}\n", name);
+    }
+    if (!stopped) {
+        PrintErr("weft: 'weft up' still runs there{}{}, with the key\n",
+                 removed.stopped ? ": " : "",
+                 removed.stopped ? removed.stopped->error().message : "");
+    } else if (!**removed.stopped) {
+        PrintErr("weft: {} keeps the key: another host uses it from the same home folder\n", name);
+    }
+    return {};
+}
+
 void AddClusterName(const Command& command, HostsFlags& flags) {
     command.AddOption("--cluster", flags.cluster, "Name of the cluster")
         .TypeName("NAME")
@@ -304,19 +401,6 @@ void AddClusterName(const Command& command, HostsFlags& flags) {
 }
 
 }  // namespace
-
-Result<HostList> LookForHosts(const HostsFlags& flags) {
-    HostList list;
-    WEFT_ASSIGN(list.file, fleet::ReadClusterFile(flags.cluster));
-    if (!flags.key_file.empty()) list.file.key = flags.key_file;
-    WEFT_TRY(fleet::CheckHasKey(flags.cluster, list.file));
-    WEFT_ASSIGN(const fleet::Bytes key, cluster::ReadKeyFile(list.file.key));
-    list.self = OwnFacts(0);
-    WEFT_ASSIGN(const auto herald, fleet::Herald::Start(key, list.self, false));
-    list.hearing =
-        herald->Await([](const fleet::Hearing&) { return false; }, Deadline::In(fleet::kAskMs));
-    return list;
-}
 
 void AddHosts(const Command& app, int& status) {
     auto flags = std::make_shared<HostsFlags>();

@@ -119,6 +119,14 @@ Status CheckHasKey(const std::string& cluster, const ClusterFile& file) {
                      cluster, file.key);
 }
 
+Result<Hearing> AskHosts(const std::string& cluster, const ClusterFile& file,
+                         const SelfFacts& self) {
+    WEFT_TRY(CheckHasKey(cluster, file));
+    WEFT_ASSIGN(const Bytes key, cluster::ReadKeyFile(file.key));
+    WEFT_ASSIGN(const auto herald, Herald::Start(key, self, false));
+    return herald->Await([](const Hearing&) { return false; }, Deadline::In(kAskMs));
+}
+
 Result<FoundCluster> FindCluster(const std::string& cluster, const std::string& key_file,
                                  int64_t wait_ms, const std::vector<std::string>& needed,
                                  std::vector<std::string>* missing) {

@@ -45,6 +45,11 @@ Chosen ChooseHosts(const ClusterFile& file, const Hearing& hearing);
 // That its key is here. Errors: kNotFound, with what makes one.
 Status CheckHasKey(const std::string& cluster, const ClusterFile& file);
 
+// Asks on every cable which hosts are there, for kAskMs. Errors: those of CheckHasKey and of the
+// key file.
+Result<Hearing> AskHosts(const std::string& cluster, const ClusterFile& file,
+                         const SelfFacts& self);
+
 // key_file: what the user named; "": the cluster's own. wait_ms: for hosts that are not there yet;
 // 0: kAskMs. needed: hosts by name that count as the file's where the file names none. missing: set
 // on kTimeout to the hosts that were not found. Errors: kNotFound (no key: no such cluster),

@@ -272,7 +272,7 @@ void HeraldImpl::TellOfChanges(const Hearing& now) {
         if (wire.trouble.empty()) continue;
         troubles[wire.name] = wire.trouble;
         if (told_troubles_[wire.name] == wire.trouble) continue;
-        Log(LogLevel::kWarning, "{}: no host is found by it: {}", wire.name, wire.trouble);
+        Log(LogLevel::kWarning, "{}: discovery does not work on it: {}", wire.name, wire.trouble);
     }
     told_troubles_ = std::move(troubles);
 }

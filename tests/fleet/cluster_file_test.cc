@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "fleet/find.h"
+#include "fleet/hosts_change.h"
 #include "support/temp_dir.h"
 
 namespace weft::fleet {
@@ -113,6 +114,16 @@ TEST_F(ClusterFiles, SshHosts) {
     EXPECT_EQ(SshHostsOf("home").value(), (std::vector<std::string>{"me@b", "c"}));
     ASSERT_TRUE(WriteClusterFile("home", {"", {{"b", "", "me@b"}, {"c", "", ""}}}).ok());
     EXPECT_NE(SshHostsOf("home").error().message.find("host c has no ssh"), std::string::npos);
+}
+
+TEST_F(ClusterFiles, RemovesAHostWithoutSsh) {
+    ASSERT_TRUE(WriteClusterFile("home", {"", {{"b", "b:7000", ""}, {"c", "c:7000", ""}}}).ok());
+    const auto removed = RemoveHost("home", "b");
+    ASSERT_TRUE(removed.ok()) << removed.error().message;
+    EXPECT_EQ(removed->host.name, "b");
+    EXPECT_FALSE(removed->stopped.has_value());
+    EXPECT_EQ(ReadClusterFile("home")->hosts.size(), 1u);
+    EXPECT_EQ(RemoveHost("home", "b").error().code, ErrorCode::kNotFound);
 }
 
 Peer APeer(uint64_t host, const std::string& name, std::vector<HeardCable> heard) {

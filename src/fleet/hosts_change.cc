@@ -1,0 +1,101 @@
+#include "fleet/hosts_change.h"
+
+#include <fmt/format.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "cluster/build.h"
+#include "cluster/handshake.h"
+#include "fleet/find.h"
+#include "fleet/words.h"
+
+namespace weft::fleet {
+namespace {
+
+Result<std::string> FindOrMakeKey(const std::string& cluster, const std::string& path,
+                                  const ChangeNotice& notice) {
+    if (::access(path.c_str(), F_OK) != 0) {
+        WEFT_TRY(WriteKey(path, NewKeyWords()));
+        notice(fmt::format("created the key of cluster '{}': {}", cluster, path));
+    }
+    WEFT_ASSIGN(const Bytes key, cluster::ReadKeyFile(path));
+    return std::string(reinterpret_cast<const char*>(key.data()), key.size());
+}
+
+// The path of this very build on the host. Copies this program there where it is missing.
+Result<std::string> BringProgram(const std::string& ssh, const RemoteHost& host,
+                                 const ChangeNotice& notice) {
+    const std::string own = cluster::BuildText({});
+    if (!host.program.empty() && host.version == own) return host.program;
+    utsname here{};
+    ::uname(&here);
+    if (host.machine != here.machine) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "{} has architecture {}, this host {}: build weft there, and add the host "
+                         "again", ssh,
+                         host.machine, here.machine);
+    }
+    notice(fmt::format(
+        "{}: {}; copying {} there", ssh,
+        host.program.empty() ? "no weft is there" : host.program + " is " + host.version, own));
+    return CopyProgram(ssh);
+}
+
+// A file without hosts means all hosts that answer. Before the first host is added to it, the hosts
+// that answer now are written into it, so that they stay in the cluster.
+Status WriteHost(const std::string& cluster, ClusterFile file, const std::string& name,
+                 const std::string& ssh) {
+    if (file.hosts.empty()) {
+        WEFT_ASSIGN(const Hearing hearing, AskHosts(cluster, file, {OwnName(), "", 0, 0}));
+        for (const Peer& peer : hearing.peers) {
+            const auto known = std::ranges::find(file.hosts, peer.name, &ClusterHost::name);
+            if (peer.name == name || known != file.hosts.end()) continue;
+            file.hosts.push_back({peer.name, "", ""});
+        }
+    }
+    const auto known = std::ranges::find(file.hosts, name, &ClusterHost::name);
+    if (known == file.hosts.end()) {
+        file.hosts.push_back({name, "", ssh});
+    } else {
+        known->ssh = ssh;
+    }
+    return WriteClusterFile(cluster, file);
+}
+
+}  // namespace
+
+Result<AddedHost> AddHost(const std::string& cluster, const std::string& ssh,
+                          const ChangeNotice& notice) {
+    WEFT_ASSIGN(const ClusterFile file, ReadClusterFile(cluster));
+    AddedHost added;
+    WEFT_ASSIGN(added.host, ProbeHost(ssh));
+    const std::string& name = added.host.name;
+    if (name == OwnName()) {
+        notice(fmt::format("{} calls itself {}, as this host does: give one of them another name",
+                           ssh, name));
+    }
+    WEFT_ASSIGN(const std::string key, FindOrMakeKey(cluster, file.key, notice));
+    WEFT_ASSIGN(added.program, BringProgram(ssh, added.host, notice));
+    WEFT_ASSIGN(added.up, StartUp(ssh, cluster, key, added.program, added.host.systemd));
+    WEFT_TRY(WriteHost(cluster, file, name, ssh));
+    return added;
+}
+
+Result<RemovedHost> RemoveHost(const std::string& cluster, const std::string& name) {
+    WEFT_ASSIGN(ClusterFile file, ReadClusterFile(cluster));
+    const auto host = std::ranges::find_if(
+        file.hosts, [&](const ClusterHost& each) { return each.name == name || each.ssh == name; });
+    if (host == file.hosts.end()) {
+        WEFT_ASSIGN(const ClusterPaths paths, PathsOf(cluster));
+        return MakeError(ErrorCode::kNotFound, "{} names no host '{}'", paths.file, name);
+    }
+    RemovedHost removed{*host, std::nullopt};
+    file.hosts.erase(host);
+    WEFT_TRY(WriteClusterFile(cluster, file));
+    if (!removed.host.ssh.empty()) removed.stopped = StopUp(removed.host.ssh, cluster);
+    return removed;
+}
+
+}  // namespace weft::fleet
