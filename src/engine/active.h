@@ -45,6 +45,15 @@ struct Engine::Active {
         wanted.whole = wanted.whole || request.logprobs >= 0 || sequence.scored();
     }
 
+    // The least that saying a token needs of row `place` of a step's rows, of which `guesses` check
+    // drafts. A marker within a draft may turn the mask on.
+    RowAsk Ask(int64_t place, int64_t guesses, int64_t columns) const {
+        const bool masked = guesses > 0 ? request.matcher.has_value() : constrained();
+        const bool judged = drafts.own && place < guesses;
+        if (request.logprobs >= 0 || sequence.scored() || judged) return {};
+        return sampler.Ask(masked, columns, place);
+    }
+
     Sequence sequence;
     AnswerDrafts drafts;
     size_t drafted_at = 0;  // tokens of the text that the sequence's draft, or none, was chosen for

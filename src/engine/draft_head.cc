@@ -85,6 +85,14 @@ const DraftHead::Row* DraftHead::Find(int64_t id) const {
 
 Status DraftHead::Run() {
     step_.number = ++*number_;
+    step_.asks.clear();
+    // A guess that is judged needs the chances of all tokens.
+    const int64_t vocab = rank_->hyper().vocab;
+    for (size_t i = 0; rank_->layout().pp > 1 && i < step_.output_rows.size(); ++i) {
+        RowAsk ask;
+        if (going_[i].text->own == nullptr) ask = going_[i].sampler.Ask(false, vocab, 0);
+        step_.asks.push_back(ask);
+    }
     return rank_->Run(step_);
 }
 

@@ -220,6 +220,7 @@ class Engine {
     void NoteForHead();
     DraftText TextOf(const Active& active, int64_t tokens) const;
     void NoteStart();
+    void NoteAsks(const Active& active, const PlannedRows& plan);
     void NoteCost(const Flight& flight);
     Status SayAll(const Flight& flight);
     void ScorePrompt(Active& active, const Flight::Row& row);

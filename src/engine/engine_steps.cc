@@ -144,7 +144,10 @@ void Engine::NoteStart() {
             WaitsNoMore(plan.sequence->id);
         }
         if (plan.output < 0 && !active.pooler && plan.score_rows == 0) continue;
-        if (!active.pooler) active.Want(step.wanted);
+        if (!active.pooler) {
+            active.Want(step.wanted);
+            NoteAsks(active, plan);
+        }
         now_.rows.push_back({plan.sequence->id, plan.output, rows.row_begin, rows.row_count,
                              rows.position, plan.drafted, plan.scores, plan.score_begin,
                              plan.score_rows});
@@ -154,6 +157,17 @@ void Engine::NoteStart() {
     const auto& bounds = EngineCounters::kStepRowBounds;
     const auto bound = std::ranges::lower_bound(bounds, static_cast<double>(step.tokens.size()));
     ++working_.steps_by_rows[static_cast<size_t>(bound - bounds.begin())];
+}
+
+// What the last of several pipeline stages sends of the rows of a plan.
+void Engine::NoteAsks(const Active& active, const PlannedRows& plan) {
+    StepData& step = runner_->step();
+    if (rank().layout().pp == 1 || plan.output < 0) return;
+    step.asks.resize(step.output_rows.size());
+    for (int64_t place = 0; place <= plan.drafted; ++place) {
+        step.asks[static_cast<size_t>(plan.output + place)] =
+            active.Ask(place, plan.drafted, step.wanted.columns);
+    }
 }
 
 Status Engine::RunStep() {

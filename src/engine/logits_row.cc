@@ -1,8 +1,17 @@
 #include "engine/logits_row.h"
 
+#include <algorithm>
+
+#include "base/check.h"
+
 namespace weft::engine {
 
 Status LogitsRow::Top(std::span<backend::Candidate> out) const {
+    if (answer_ != nullptr) {
+        WEFT_CHECK(answer_->kind == RowAsk::Kind::kBest && out.size() <= answer_->best.size());
+        std::copy_n(answer_->best.begin(), out.size(), out.begin());
+        return {};
+    }
     if (executable_ != nullptr) {
         return executable_->ReadTop(id_, row_, static_cast<int64_t>(columns_), out);
     }
@@ -11,6 +20,7 @@ Status LogitsRow::Top(std::span<backend::Candidate> out) const {
 }
 
 Status LogitsRow::CopyTo(std::vector<float>& out) const {
+    WEFT_CHECK(answer_ == nullptr);
     if (executable_ == nullptr) {
         out.assign(values_.begin(), values_.end());
         return {};
@@ -20,6 +30,7 @@ Status LogitsRow::CopyTo(std::vector<float>& out) const {
 }
 
 Result<std::span<const float>> LogitsRow::All() const {
+    WEFT_CHECK(answer_ == nullptr);
     if (executable_ == nullptr) return values_;
     WEFT_TRY(CopyTo(*buffer_));
     return std::span<const float>(*buffer_);

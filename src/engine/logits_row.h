@@ -8,6 +8,7 @@
 
 #include "backend/executable.h"
 #include "base/result.h"
+#include "engine/row_ask.h"
 
 namespace weft::engine {
 
@@ -29,7 +30,16 @@ class LogitsRow {
           width_(width),
           buffer_(&buffer) {}
 
+    // What was asked of the row, and nothing else.
+    LogitsRow(const RowAnswer& answer) : columns_(answer.columns), answer_(&answer) {}
+
     size_t size() const { return columns_; }
+    // The token that the last pipeline stage drew, with the row's largest logit. Null: it drew
+    // none.
+    const backend::Candidate* drawn() const {
+        const bool draws = answer_ != nullptr && answer_->kind == RowAsk::Kind::kToken;
+        return draws ? answer_->best.data() : nullptr;
+    }
     Status Top(std::span<backend::Candidate> out) const;
     Status CopyTo(std::vector<float>& out) const;
     // All logits, until another row of the same buffer is asked for.
@@ -38,6 +48,7 @@ class LogitsRow {
   private:
     size_t columns_;
     std::span<const float> values_;
+    const RowAnswer* answer_ = nullptr;
     backend::Executable* executable_ = nullptr;
     program::ValueId id_ = program::kNoValue;
     int64_t row_ = 0, width_ = 0;

@@ -42,7 +42,9 @@ Status CheckTokens(StepRunner& runner, std::span<const int32_t> tokens) {
 // Sequences that all have as many rows, each on pages of its own.
 class Rows {
   public:
-    Rows(StepRunner& runner, int64_t seqs) : runner_(runner), seqs_(seqs) {}
+    // ask: of each row that has logits.
+    Rows(StepRunner& runner, int64_t seqs, const RowAsk& ask = {})
+        : runner_(runner), seqs_(seqs), ask_(ask) {}
 
     // The next rows of each, the first of them at `position`: those of the first sequence, then
     // those of the second, ... The last `outputs` rows of each have logits.
@@ -70,6 +72,7 @@ class Rows {
             }
         }
         begun_ = true;
+        if (runner_.layout().pp > 1) step.asks.assign(step.output_rows.size(), ask_);
         return runner_.Run();
     }
     // All that the last step has.
@@ -99,9 +102,12 @@ class Rows {
   private:
     StepRunner& runner_;
     int64_t seqs_;
+    RowAsk ask_;
     bool begun_ = false;  // the slots hold the sequences' recurrent state
     std::vector<float> buffer_;
 };
+
+constexpr RowAsk kGreedyAsk{RowAsk::Kind::kBest, 1, {}};
 
 // Between steps the ranks wait for nobody.
 template <typename T>
@@ -197,7 +203,7 @@ Result<Perplexity> ScoreText(StepRunner& runner, std::string_view text, int64_t 
 Result<double> TimePrompts(StepRunner& runner, int64_t seqs, int64_t count) {
     const auto tokens = RandomTokens(seqs * count, runner.rank().hyper().vocab);
     const auto run = [&]() -> Result<double> {
-        Rows rows(runner, seqs);
+        Rows rows(runner, seqs, kGreedyAsk);
         const int64_t begin_ns = NowNs();
         WEFT_TRY(rows.RunPrompts(tokens));
         return SecondsSince(begin_ns);
@@ -209,7 +215,7 @@ Result<double> TimeTokens(StepRunner& runner, int64_t seqs, int64_t count, int64
     const auto tokens = RandomTokens(seqs + count, runner.rank().hyper().vocab);
     const auto run = [&]() -> Result<double> {
         runner.cluster().SetPhase("decode");
-        Rows rows(runner, seqs);
+        Rows rows(runner, seqs, kGreedyAsk);
         const int64_t begin_ns = NowNs();
         for (int64_t i = 0; i < count; ++i) {
             const auto next = std::span(tokens).subspan(static_cast<size_t>(i));

@@ -125,7 +125,7 @@ Result<std::vector<OpDigest>> Rank::RunProof(int64_t tokens, bool blocks) {
         digests.push_back(Digest(*place, op, data, rows, blocks));
         return {};
     });
-    const Status status = executable_->Run(head_.step, step.View(views_), StepGroups());
+    const Status status = executable_->Run(head_.step, step.View(views_), StepGroups(step));
     executable_->SetProbe(nullptr);
     WEFT_TRY(status);
     return digests;

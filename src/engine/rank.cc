@@ -287,6 +287,8 @@ backend::Step Rank::ViewOf(const StepData& step) {
     backend::Step view = step.View(views_);
     view.wanted = step.wanted;
     view.wanted.value = logits_;
+    // The last stage picks the best logits.
+    if (!step.asks.empty()) view.wanted.top = 0;
     return view;
 }
 
@@ -300,7 +302,7 @@ Status Rank::Run(const StepData& step) {
         step_s_ += SecondsSince(begin_ns);
         return {};
     }
-    WEFT_TRY(executable_->Run(head_.step, ViewOf(step), StepGroups()));
+    WEFT_TRY(executable_->Run(head_.step, ViewOf(step), StepGroups(step)));
     step_s_ += SecondsSince(begin_ns);
     Record(step);
     return job_.verify ? VerifyReplicas() : Status();
@@ -333,11 +335,12 @@ Status Rank::RunDraftHead(const StepData& step) {
     }
     backend::Step view = ViewOf(step);
     view.wanted.value = head_.logits;
-    return executable_->Run(ops, view, StepGroups());
+    return executable_->Run(ops, view, StepGroups(step));
 }
 
 LogitsRow Rank::DraftLogits(int64_t row, std::vector<float>& buffer, int64_t columns) {
     WEFT_CHECK(head_.logits != program::kNoValue);
+    if (const RowAnswer* answer = stages_ ? stages_->Find(row) : nullptr) return *answer;
     return {*executable_, head_.logits, row, hyper_.vocab, columns, buffer};
 }
 
@@ -351,7 +354,7 @@ Status Rank::RunPart(const StepData& step, const program::OpRange& ops) {
     backend::Step view = ViewOf(step);
     if (ops.begin > 0) view.copies = {};
     const int64_t begin_ns = NowNs();
-    WEFT_TRY(executable_->Run(ops, view, StepGroups()));
+    WEFT_TRY(executable_->Run(ops, view, StepGroups(step)));
     step_s_ += SecondsSince(begin_ns);
     return {};
 }
@@ -405,6 +408,8 @@ Status Rank::CheckStepRows(const StepData& step) const {
         for (int32_t page : s.pages) good = good && is_page(page);
         good = good && (!hyper_.has_state() || SlotsFit(s, job_.state_slots));
     }
+    good = good && (step.asks.empty() || step.asks.size() == step.output_rows.size());
+    for (const RowAsk& ask : step.asks) good = good && ask.top <= hyper_.vocab;
     for (const auto& [from, to] : step.copies) good = good && is_page(from) && is_page(to);
     if (good) return {};
     return MakeError(ErrorCode::kCorrupt, "step {} from rank 0 does not fit this rank's buffers",
@@ -419,6 +424,7 @@ Status Rank::ReadLogits(int64_t rows, std::vector<float>& out) {
 
 LogitsRow Rank::Logits(int64_t row, std::vector<float>& buffer, int64_t columns) {
     WEFT_CHECK(logits_ != program::kNoValue);
+    if (const RowAnswer* answer = stages_ ? stages_->Find(row) : nullptr) return *answer;
     return {*executable_, logits_, row, hyper_.vocab, columns < 0 ? hyper_.vocab : columns, buffer};
 }
 

@@ -25,6 +25,7 @@
 #include "engine/proof.h"
 #include "engine/report.h"
 #include "engine/shares.h"
+#include "engine/step_links.h"
 #include "engine/step_message.h"
 #include "fabric/table.h"
 #include "hw/power.h"
@@ -70,9 +71,10 @@ class Rank {
     Status Collect(const StepData& step);
     // Waits for the next step of rank 0 (workers).
     Status Receive(StepData& step) { return steps_.Receive(step); }
-    // Logits of the last step's output rows, [rows, vocab] (rank 0).
+    // Logits of the last step's output rows, [rows, vocab] (rank 0). The step had no asks.
     Status ReadLogits(int64_t rows, std::vector<float>& out);
-    // Of one of them, the first `columns` (-1: all); `buffer` holds them where they are asked for.
+    // The first `columns` logits (-1: all) of one output row; `buffer` holds them where they are
+    // asked for. Where another stage made them, no more than the step asked for.
     LogitsRow Logits(int64_t row, std::vector<float>& buffer, int64_t columns = -1);
     // The logits of one output row of the draft head's last run (rank 0; Job::draft_head).
     LogitsRow DraftLogits(int64_t row, std::vector<float>& buffer, int64_t columns);
@@ -172,7 +174,12 @@ class Rank {
     Status GatherTraces(std::vector<RankReport>& reports);
     void Record(const StepData& step);
     void WriteTraced();
-    backend::Groups StepGroups() {
+    // For ops of that step.
+    backend::Groups StepGroups(const StepData& step) {
+        if (stages_) {
+            const bool logits = job_.outputs == model::Outputs::kLogits;
+            stages_->Expect(logits ? std::span(step.asks) : std::span<const RowAsk>());
+        }
         backend::Groups groups{tensor_.get(), stages_ ? &*stages_ : nullptr};
         if (tensor_ != nullptr) groups.wire = wire_;
         return groups;
@@ -198,7 +205,7 @@ class Rank {
     std::unique_ptr<backend::Executable> executable_;
     std::unique_ptr<PowerMeter> power_;
     std::unique_ptr<coll::Comm> tensor_, world_;
-    std::optional<backend::CommLinks> stages_;         // of world_
+    std::optional<StepLinks> stages_;                  // of world_
     fabric::NetTableSource table_;                     // of tensor_
     backend::SumWire wire_ = backend::SumWire::kAuto;  // of tensor_; stays from epoch to epoch
     StepChannel steps_{nullptr};

@@ -49,8 +49,30 @@ Status CheckSampler(const SamplerOptions& o) {
 }
 
 Result<int32_t> Sampler::Sample(const LogitsRow& logits, const SampleContext& context) {
+    if (const Candidate* drawn = logits.drawn(); drawn != nullptr) {
+        random_();  // the number that the last stage had
+        WEFT_TRY(CheckBest(drawn->value));
+        return drawn->index;
+    }
     WEFT_TRY(Select(logits, context));
-    return greedy() ? candidates_[0].index : Draw();
+    return greedy() ? candidates_[0].index : Draw(Uniform());
+}
+
+RowAsk Sampler::Ask(bool masked, int64_t columns, int64_t ahead) const {
+    if (Adjusts(masked)) return {};
+    const auto top = static_cast<int32_t>(TopOf(static_cast<size_t>(columns), masked));
+    if (top > 0) return {RowAsk::Kind::kBest, top, {}};
+    std::mt19937_64 random = random_;
+    random.discard(static_cast<unsigned long long>(ahead));
+    return {RowAsk::Kind::kToken,
+            0,
+            {options_.temperature, options_.top_p, options_.min_p, random() >> 11}};
+}
+
+Sampler::Candidate Sampler::DrawToken(std::span<const float> logits, const RowChain& chain) {
+    options_ = {.temperature = chain.temperature, .top_p = chain.top_p, .min_p = chain.min_p};
+    const bool finite = Select(LogitsRow(logits), {}).ok();
+    return {best_, finite ? Draw(UniformOf(chain.random)) : -1};
 }
 
 bool Sampler::Adjusts(bool masked) const {
@@ -185,14 +207,15 @@ double Sampler::Share(const Candidate& candidate, double temperature) const {
     return std::exp((static_cast<double>(candidate.value) - best_) / temperature);
 }
 
-int32_t Sampler::Draw() {
+// uniform: in [0, 1).
+int32_t Sampler::Draw(double uniform) {
     double total = 0;
     weights_.clear();
     for (const Candidate& candidate : candidates_) {
         weights_.push_back(Share(candidate, options_.temperature));
         total += weights_.back();
     }
-    double left = Uniform() * total;
+    double left = uniform * total;
     size_t chosen = 0;  // with rounding, the last one that can be drawn at all
     for (size_t i = 0; i < weights_.size(); ++i) {
         if (weights_[i] == 0) continue;

@@ -16,6 +16,7 @@
 #include "backend/step.h"
 #include "backend/top.h"
 #include "base/result.h"
+#include "engine/row_ask.h"
 
 namespace weft::engine {
 
@@ -71,6 +72,8 @@ struct SampleContext {
 // its buffers grow. Thread: one caller.
 class Sampler {
   public:
+    using Candidate = backend::Candidate;
+
     // `options` must have passed CheckSampler.
     explicit Sampler(const SamplerOptions& options) : options_(options), random_(options.seed) {}
     // From here on it draws what `other` would draw, with the same random numbers.
@@ -85,6 +88,12 @@ class Sampler {
     // Notes what Sample and Distribute will ask of the first `wanted.columns` logits of a row.
     // masked: whether the context will say what is allowed.
     void Want(bool masked, backend::WantedRows& wanted) const;
+    // The least that Sample needs of a row of `columns` logits which another pipeline stage makes.
+    // masked: as above. ahead: rows of the same step from which a token is drawn before this one.
+    RowAsk Ask(bool masked, int64_t columns, int64_t ahead) const;
+    // The last pipeline stage's part in Sample, of a row whose ask is a chain: the token, or -1
+    // where logits are not finite, with the largest logit.
+    Candidate DrawToken(std::span<const float> logits, const RowChain& chain);
     int32_t DrawFrom(const Distribution& distribution);
     // Whether `drafted`, which was drawn from q (and has a chance there), stays where tokens are to
     // come from p: with the probability min(1, p / q). If not, another one is drawn from
@@ -92,7 +101,6 @@ class Sampler {
     Verdict Judge(const Distribution& p, const Distribution& q, int32_t drafted);
 
   private:
-    using Candidate = backend::Candidate;
     bool greedy() const { return options_.temperature <= 0 || options_.top_k == 1; }
     Status Select(const LogitsRow& logits, const SampleContext& context);
     Status SelectTopK(const LogitsRow& logits, const SampleContext& context);
@@ -102,11 +110,12 @@ class Sampler {
     void Repeat(std::span<const int32_t> history);
     void Count(std::span<const int32_t> said);
     void CutTopP(double total);
-    int32_t Draw();
+    int32_t Draw(double uniform);
     // How likely, not normalised, at a temperature.
     double Share(const Candidate& candidate, double temperature) const;
     // In [0, 1), with 53 random bits: the same on every standard library.
-    double Uniform() { return static_cast<double>(random_() >> 11) * 0x1p-53; }
+    static double UniformOf(uint64_t random) { return static_cast<double>(random) * 0x1p-53; }
+    double Uniform() { return UniformOf(random_() >> 11); }
 
     SamplerOptions options_;
     std::mt19937_64 random_;

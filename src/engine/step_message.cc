@@ -1,12 +1,15 @@
 #include "engine/step_message.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace weft::engine {
 namespace {
 
-// Words of the head: total, kind, number (2), tokens, sequences, output rows, copies.
-constexpr size_t kHeadWords = 8;
+// Words of the head: total, kind, number (2), tokens, sequences, output rows, copies, asks.
+constexpr size_t kHeadWords = 9;
+// Words of an ask: how many of the best logits; or one of these, kToken with a chain behind it.
+constexpr int32_t kAskAll = 0, kAskToken = -1;
 // A step is bounded by the chunk size and the context; anything beyond this is no step.
 constexpr size_t kMostWords = size_t{1} << 26;
 
@@ -35,6 +38,42 @@ void Append(std::vector<int32_t>& words, const std::vector<int32_t>& more) {
     words.insert(words.end(), more.begin(), more.end());
 }
 
+void AppendAsk(std::vector<int32_t>& words, const RowAsk& ask) {
+    switch (ask.kind) {
+        case RowAsk::Kind::kAll: words.push_back(kAskAll); return;
+        case RowAsk::Kind::kBest: words.push_back(ask.top); return;
+        case RowAsk::Kind::kToken: break;
+    }
+    const RowChain& chain = ask.chain;
+    words.insert(
+        words.end(),
+        {kAskToken, std::bit_cast<int32_t>(chain.temperature), std::bit_cast<int32_t>(chain.top_p),
+         std::bit_cast<int32_t>(chain.min_p), static_cast<int32_t>(chain.random & 0xffffffff),
+         static_cast<int32_t>(chain.random >> 32)});
+}
+
+bool TakeAsk(WordReader& reader, RowAsk& ask) {
+    ask = {};
+    int32_t top = 0;
+    if (!reader.Take(top) || top < kAskToken) return false;
+    if (top != kAskToken) {
+        ask.kind = top == kAskAll ? RowAsk::Kind::kAll : RowAsk::Kind::kBest;
+        ask.top = top;
+        return true;
+    }
+    ask.kind = RowAsk::Kind::kToken;
+    std::vector<int32_t> words;
+    if (!reader.Take(5, words)) return false;
+    RowChain& chain = ask.chain;
+    chain.temperature = std::bit_cast<float>(words[0]);
+    chain.top_p = std::bit_cast<float>(words[1]);
+    chain.min_p = std::bit_cast<float>(words[2]);
+    chain.random = static_cast<uint32_t>(words[3]) |
+                   static_cast<uint64_t>(static_cast<uint32_t>(words[4])) << 32;
+    return chain.temperature > 0 && chain.top_p > 0 && chain.top_p <= 1 && chain.min_p >= 0 &&
+           chain.min_p < 1 && chain.random < uint64_t{1} << 53;
+}
+
 Error BadStep(const char* what) {
     return MakeError(ErrorCode::kCorrupt, "step message from rank 0: {} makes no sense", what);
 }
@@ -58,6 +97,7 @@ void StepData::Clear() {
     output_rows.clear();
     sequences.clear();
     copies.clear();
+    asks.clear();
     wanted = {};
 }
 
@@ -75,16 +115,18 @@ void StepData::Append(std::span<const int32_t> new_tokens, int64_t position, Seq
 void EncodeStep(const StepData& step, std::vector<int32_t>& words) {
     const auto size = [](const auto& list) { return static_cast<int32_t>(list.size()); };
     words.clear();
-    words.insert(words.end(), {0, static_cast<int32_t>(step.kind),
-                               static_cast<int32_t>(step.number & 0xffffffff),
-                               static_cast<int32_t>(step.number >> 32), size(step.tokens),
-                               size(step.sequences), size(step.output_rows), size(step.copies)});
+    words.insert(
+        words.end(),
+        {0, static_cast<int32_t>(step.kind), static_cast<int32_t>(step.number & 0xffffffff),
+         static_cast<int32_t>(step.number >> 32), size(step.tokens), size(step.sequences),
+         size(step.output_rows), size(step.copies), size(step.asks)});
     Append(words, step.tokens);
     Append(words, step.positions);
     Append(words, step.output_rows);
     for (const backend::PageCopy& copy : step.copies) {
         words.insert(words.end(), {copy.from, copy.to});
     }
+    for (const RowAsk& ask : step.asks) AppendAsk(words, ask);
     for (const StepData::Sequence& s : step.sequences) {
         words.insert(words.end(), {s.row_begin, s.row_count, s.position, s.adapter, s.state_from,
                                    s.state_to, size(s.state_writes), size(s.pages)});
@@ -106,7 +148,7 @@ Status DecodeStep(std::span<const int32_t> words, StepData& step) {
     step.kind = static_cast<StepKind>(words[1]);
     step.number = static_cast<int64_t>(static_cast<uint32_t>(words[2])) |
                   (static_cast<int64_t>(words[3]) << 32);
-    if (std::ranges::any_of(words.subspan(4, 4), [](int32_t n) { return n < 0; })) {
+    if (std::ranges::any_of(words.subspan(4, 5), [](int32_t n) { return n < 0; })) {
         return BadStep("a count");
     }
     const size_t tokens = static_cast<size_t>(words[4]);
@@ -120,6 +162,11 @@ Status DecodeStep(std::span<const int32_t> words, StepData& step) {
         backend::PageCopy copy;
         if (!reader.Take(copy.from) || !reader.Take(copy.to)) return BadStep("a copy of a page");
         step.copies.push_back(copy);
+    }
+    step.asks.clear();
+    if (words[8] != 0 && words[8] != words[6]) return BadStep("the number of asks");
+    for (int32_t i = 0; i < words[8]; ++i) {
+        if (!TakeAsk(reader, step.asks.emplace_back())) return BadStep("an ask");
     }
     step.sequences.clear();
     for (int32_t i = 0; i < words[5]; ++i) {

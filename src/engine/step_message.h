@@ -5,7 +5,7 @@
 // rows, and never rank 0 while that has results of older steps to take.
 // Fixed size while it fits (a decode step of a few sequences does), so that a step costs one
 // broadcast; longer ones follow in a second. Layout: Head, then tokens, positions, output rows,
-// copies of pages, sequences with their adapters, slots of state and pages, all 32-bit.
+// copies of pages, asks, sequences with their adapters, slots of state and pages, all 32-bit.
 #pragma once
 
 #include <array>
@@ -17,6 +17,7 @@
 #include "backend/step.h"
 #include "base/result.h"
 #include "coll/comm.h"
+#include "engine/row_ask.h"
 #include "net/link.h"
 
 namespace weft::engine {
@@ -45,8 +46,10 @@ struct StepData {
     std::vector<int32_t> tokens, positions, output_rows;
     std::vector<Sequence> sequences;
     std::vector<backend::PageCopy> copies;
-    // Rank 0's own, not sent: what will be asked of the output rows' logits (which value that is,
-    // the rank knows).
+    // One for each output row. Empty: rank 0 needs all logits.
+    std::vector<RowAsk> asks;
+    // For the device of rank 0, not sent: what will be asked of the output rows' logits (which
+    // value that is, the rank knows).
     backend::WantedRows wanted;
 
     // The next step, with no rows yet.

@@ -128,6 +128,12 @@ StepData RandomStep(std::mt19937& random) {
         for (int32_t w = below(4); w > 0; --w) s.state_writes.push_back({below(40), below(9)});
     }
     for (int32_t i = below(4); i > 0; --i) step.copies.push_back({below(300), below(300)});
+    for (size_t i = 0; step.tokens.size() % 2 == 0 && i < step.output_rows.size(); ++i) {
+        const RowChain chain{1.5f, 0.5f, 0.25f, (uint64_t{1} << 53) - 1};
+        const RowAsk asks[] = {
+            {}, {RowAsk::Kind::kBest, 1 + below(99), {}}, {RowAsk::Kind::kToken, 0, chain}};
+        step.asks.push_back(asks[below(3)]);
+    }
     return step;
 }
 
@@ -143,6 +149,7 @@ TEST(StepMessage, SurvivesTheWay) {
         EXPECT_EQ(back.tokens, step.tokens);
         EXPECT_EQ(back.output_rows, step.output_rows);
         EXPECT_EQ(back.copies.size(), step.copies.size());
+        EXPECT_EQ(back.asks, step.asks);
         EncodeStep(back, again);
         EXPECT_EQ(again, words);
     }

@@ -1,0 +1,49 @@
+// StepLinks: the links between the pipeline stages of an inference job. The last stage makes the
+// logits, and rank 0 asks for the least that each of its requests needs (RowAsk): the best logits
+// of a row, or the token that the last stage samples. All logits of a row travel only where
+// penalties, a grammar, log-probabilities or the judgement of a draft need them.
+//
+// A value that the last stage sends to rank 0 becomes one message: for each row its answer. Rows
+// whose answer is not all logits are undefined in the Program's value on rank 0; Find has them.
+// Errors: those of links; kCorrupt where an answer makes no sense.
+// Thread: one caller.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "backend/groups.h"
+#include "backend/top.h"
+#include "coll/comm.h"
+#include "engine/logits_row.h"
+#include "engine/sampler.h"
+#include "engine/step_message.h"
+
+namespace weft::engine {
+
+class StepLinks final : public backend::StageLinks {
+  public:
+    explicit StepLinks(coll::Comm& comm) : comm_(comm), sampler_(SamplerOptions()) {}
+
+    // The next values to and from rank 0 have one row for each of `asks`. Empty: values travel
+    // whole.
+    void Expect(std::span<const RowAsk> asks) { asks_.assign(asks.begin(), asks.end()); }
+    Status Send(std::span<const std::byte> data, int peer, const net::OpTag& tag) override;
+    Status Recv(std::span<std::byte> data, int peer, const net::OpTag& tag) override;
+
+    // Rank 0: the answer for a row of the last received value. Null: the row is whole.
+    const RowAnswer* Find(int64_t row) const;
+
+  private:
+    void Pack(std::span<const std::byte> data);
+    Status Unpack(std::span<std::byte> data);
+
+    coll::Comm& comm_;
+    Sampler sampler_;
+    std::vector<RowAsk> asks_;
+    std::vector<std::byte> message_;
+    std::vector<RowAnswer> answers_;  // of the last received value; empty: all rows are whole
+};
+
+}  // namespace weft::engine
