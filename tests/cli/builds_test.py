@@ -6,47 +6,15 @@ refuse each other, and both say so.
 
 import os
 import pathlib
-import re
 import subprocess
 import sys
 import tempfile
-import threading
-import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 import builds  # noqa: E402
 import limits  # noqa: E402
-
-
-class Worker:
-    """A program that runs, and what it has said."""
-
-    def __init__(self, *words):
-        self.text = ""
-        self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                        stderr=subprocess.STDOUT, text=True)
-        self.reader = threading.Thread(target=self.read, daemon=True)
-        self.reader.start()
-
-    def read(self):
-        for line in self.process.stdout:
-            self.text += line
-
-    def await_text(self, pattern):
-        end = time.monotonic() + limits.limit(30)
-        while time.monotonic() < end:
-            found = re.search(pattern, self.text)
-            if found:
-                return found
-            time.sleep(0.02)
-        raise AssertionError(f"no '{pattern}' in:\n{self.text}")
-
-    def end(self):
-        self.process.terminate()
-        self.process.wait(limits.limit(20))
-        self.reader.join(5)
-        self.process.stdout.close()
+from namespaces import Running  # noqa: E402
 
 
 class Builds(unittest.TestCase):
@@ -68,7 +36,7 @@ class Builds(unittest.TestCase):
         return program, builds.build_of(program)
 
     def listening(self, program):
-        worker = Worker(program, "worker", "--listen", "127.0.0.1:0", "--key-file", self.key)
+        worker = Running([program, "worker", "--listen", "127.0.0.1:0", "--key-file", self.key])
         self.addCleanup(worker.end)
         return worker, worker.await_text(r"\(port (\d+)\)")[1]
 
@@ -112,12 +80,12 @@ class Builds(unittest.TestCase):
 
     def test_a_worker_that_dials_in(self):
         program, other = self.another("protocol_hash")
-        root = Worker(WEFT, "run", self.model, "-p", "ab", "-n", "4", "--key-file", self.key,
-                      "--wait-for", "1", "--listen", "127.0.0.1:0")
+        root = Running([WEFT, "run", self.model, "-p", "ab", "-n", "4", "--key-file", self.key,
+                        "--wait-for", "1", "--listen", "127.0.0.1:0"])
         self.addCleanup(root.end)
         port = root.await_text(r"dial in at port (\d+)")[1]
-        worker = Worker(program, "worker", "--join", f"127.0.0.1:{port}", "--key-file", self.key,
-                        "--once")
+        worker = Running([program, "worker", "--join", f"127.0.0.1:{port}", "--key-file", self.key,
+                          "--once"])
         self.addCleanup(worker.end)
         self.assertEqual(worker.process.wait(limits.limit(60)), 1)
         worker.reader.join(5)

@@ -14,25 +14,12 @@ import subprocess
 import sys
 import time
 
-from spaces import cable, limits, main, words_of
+from spaces import await_others, cable, limits, main, words_of
 
 # These wait for 10 to 35 s each.
 NIGHTLY_ONLY = ("test_an_interface_gets_another_name",
                 "test_a_host_that_died",
                 "test_two_cables_between_them")
-
-
-def others(host):
-    ran = host.run("hosts", "--json")
-    assert ran.returncode == 0, ran
-    return sorted(each["name"] for each in json.loads(ran.stdout)["hosts"]
-                  if not each["this_host"])
-
-
-def await_others(host, names, seconds=30):
-    end = time.monotonic() + limits.limit(seconds)
-    while others(host) != names:
-        assert time.monotonic() < end, f"{others(host)}, not {names}"
 
 
 def runs_on_both(host, model):

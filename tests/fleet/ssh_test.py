@@ -13,10 +13,10 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 
 from secret_test import Watch
-from spaces import limits, main, words_of
+from namespaces import serve_ssh
+from spaces import await_others, main, words_of
 
 
 def fake_ssh(folder, *hosts):
@@ -63,17 +63,6 @@ def kill_up(there):
             os.kill(int(open(file).read()), signal.SIGKILL)
 
 
-def await_hosts(host, names):
-    end = time.monotonic() + limits.limit(30)
-    while True:
-        ran = host.run("hosts", "--json")
-        seen = [each["name"] for each in json.loads(ran.stdout)["hosts"]
-                if not each["this_host"]]
-        if seen == names:
-            return
-        assert time.monotonic() < end, ran
-
-
 def check_add_and_remove(room, a, b, model, folder):
     """What both kinds of ssh must do."""
     file = os.path.join(a.home, ".config/weft/clusters/home.toml")
@@ -97,7 +86,7 @@ def check_add_and_remove(room, a, b, model, folder):
     assert open(key).read() == open(os.path.join(a.home,
                                                  ".config/weft/clusters/home.key")).read()
     assert open(file).read() == '[[host]]\nname = "b"\nssh = "me@b"\n'
-    await_hosts(a, ["b"])
+    await_others(a, ["b"])
     one = a.run("run", model, "--greedy", "-p", "ab", "-n", "4", "--raw", "-t", "1",
                 "--cluster", "home", "--weights-from", "0")
     assert one.returncode == 0, one
@@ -106,7 +95,7 @@ def check_add_and_remove(room, a, b, model, folder):
     assert ran.returncode == 0 and "copying" not in ran.stderr, ran
     assert json.loads(ran.stdout)["name"] == "b", ran
     assert open(file).read().count("[[host]]") == 1
-    await_hosts(a, ["b"])
+    await_others(a, ["b"])
     ran = a.run("submit", "--to", "ssh:home", "-N", "1", "--dry-run", "--", "bench", "m.gguf")
     assert ran.returncode == 0 and "for host in me@b; do" in ran.stdout, ran
     ran = a.run("submit", "--to", "ssh:home", "-N", "2", "--dry-run", "--", "bench", "m.gguf")
@@ -127,7 +116,7 @@ def check_add_and_remove(room, a, b, model, folder):
     ran = a.run("hosts", "remove", "b")
     assert ran.returncode == 0 and ran.stderr == "", ran
     assert open(file).read() == "" and not os.path.exists(key)
-    await_hosts(a, [])
+    await_others(a, [])
     # A host of another cluster is not taken away from it.
     with open(key, "w") as own:
         own.write("a-key-of-another-cluster\n")
@@ -174,11 +163,11 @@ def test_one_home(room, _):
             ran = a.run("hosts", "add", f"me@{name}")
             assert ran.returncode == 0, ran
         assert all(runs(file) for file in files), files
-        await_hosts(a, ["b", "c"])
+        await_others(a, ["b", "c"])
         ran = a.run("hosts", "remove", "b")
         assert ran.returncode == 0 and "b keeps the key" in ran.stderr, ran
         assert os.path.exists(key) and not os.path.exists(files[0]) and runs(files[1])
-        await_hosts(a, ["c"])
+        await_others(a, ["c"])
         ran = a.run("hosts", "remove", "c")
         assert ran.returncode == 0 and ran.stderr == "", ran
         assert not os.path.exists(key) and not os.path.exists(files[1])
@@ -231,7 +220,7 @@ def test_pid_files(room, _):
         os.rename(own, old)
         ran = a.run("hosts", "remove", "b")
         assert ran.returncode == 0 and not os.path.exists(old), ran
-        await_hosts(a, [])
+        await_others(a, [])
     finally:
         os.environ["PATH"] = path
         kill_up(b)
@@ -326,54 +315,24 @@ def test_sshd(room, model):
     folder = room.folder.name
     a.do("ip", "addr", "add", "10.98.7.1/24", "dev", "eth1")
     b.do("ip", "addr", "add", "10.98.7.2/24", "dev", "eth7")
-    for name in ("host", "id"):
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", f"{folder}/{name}"],
-                       check=True)
-    os.makedirs("/run/sshd", exist_ok=True)
-    os.chmod(folder, 0o700)
-    with open(f"{folder}/sshd.conf", "w") as file:
-        file.write(f"HostKey {folder}/host\nAuthorizedKeysFile {folder}/id.pub\nStrictModes no\n"
-                   f"UsePAM no\nPidFile none\nListenAddress 10.98.7.2\nSetEnv HOME={b.home} "
-                   "XDG_RUNTIME_DIR=/nonexistent DBUS_SESSION_BUS_ADDRESS=none\n")
-    sshd = subprocess.Popen(b.words(shutil.which("sshd"), "-D", "-f", f"{folder}/sshd.conf", "-E",
-                                    f"{folder}/sshd.log"))
-    os.mkdir(f"{folder}/bin")
-    with open(f"{folder}/bin/ssh", "w") as file:
-        file.write(f"#!/bin/sh\nexec {shutil.which('ssh')} -F {folder}/ssh.conf \"$@\"\n")
-    os.chmod(f"{folder}/bin/ssh", 0o755)
-    with open(f"{folder}/ssh.conf", "w") as file:
-        file.write(f"Host b\nHostName 10.98.7.2\nHost *\nIdentityFile {folder}/id\nUser root\n"
-                   f"StrictHostKeyChecking no\nUserKnownHostsFile {folder}/known\n"
-                   "LogLevel ERROR\n")
-    # (me@b is root here: there is no other user whose home may be had.)
-    with open(f"{folder}/bin/ssh") as file:
-        script = file.read()
-    with open(f"{folder}/bin/ssh", "w") as file:
-        file.write(script.replace('"$@"', '-l root "$@"'))
+    # me@b is root here: there is no other user whose home the test may use.
+    sshd = serve_ssh(b, "10.98.7.2", folder, f"SetEnv HOME={b.home} XDG_RUNTIME_DIR=/nonexistent "
+                     "DBUS_SESSION_BUS_ADDRESS=none\n", "Host b\nHostName 10.98.7.2\n")
     path = os.environ["PATH"]
     os.environ["PATH"] = f"{folder}/bin:{path}"
     try:
-        end = time.monotonic() + limits.limit(20)
-        while a_ssh(a, folder).returncode != 0:
-            assert time.monotonic() < end, open(f"{folder}/sshd.log").read()
-            time.sleep(0.1)
         ran = a.run("hosts", "add", "b")
         assert ran.returncode == 0, ran
         assert os.path.exists(os.path.join(b.home, ".local/bin/weft")), ran
-        await_hosts(a, ["b"])
+        await_others(a, ["b"])
         ran = a.run("hosts", "remove", "b")
         assert ran.returncode == 0 and ran.stderr == "", ran
-        await_hosts(a, [])
+        await_others(a, [])
     finally:
         os.environ["PATH"] = path
         kill_up(b)
         sshd.terminate()
         sshd.wait()
-
-
-def a_ssh(host, folder):
-    return subprocess.run(host.words(f"{folder}/bin/ssh", "-o", "ConnectTimeout=2", "b", "true"),
-                          env=host.env(), capture_output=True)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 
-from spaces import cable, limits, main, words_of
+from spaces import await_others, cable, limits, main, others, words_of
 import builds
 
 GROUP, PORT = "ff12::5745:4654", 7000
@@ -26,19 +26,6 @@ def listed(host, *words):
     ran = host.run("hosts", "--json", *words)
     assert ran.returncode == 0, ran
     return json.loads(ran.stdout)
-
-
-def others(host):
-    return sorted(each["name"] for each in listed(host)["hosts"] if not each["this_host"])
-
-
-def await_others(host, names, seconds=30):
-    end = time.monotonic() + limits.limit(seconds)
-    while True:
-        seen = others(host)
-        if seen == names:
-            return
-        assert time.monotonic() < end, f"{seen}, not {names}"
 
 
 def test_a_ring_without_addresses(room, model):

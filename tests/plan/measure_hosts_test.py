@@ -10,7 +10,6 @@ Needs root, ip(8), unshare(1) and nsenter(1); skips (status 77) where one is mis
 import json
 import os
 import pathlib
-import shutil
 import signal
 import subprocess
 import sys
@@ -20,48 +19,15 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from limits import limit  # noqa: E402
+from namespaces import Namespace, cable, why_skipped  # noqa: E402
 
-NEEDED = ("ip", "unshare", "nsenter", "hostname")
 LIMIT_S = 150
 
 
-def why_skipped():
-    os.environ["PATH"] += ":/usr/sbin:/sbin"
-    missing = [name for name in NEEDED if shutil.which(name) is None]
-    if missing:
-        return f"without {', '.join(missing)}"
-    if os.geteuid() != 0:
-        return "not root: no network namespaces"
-    if subprocess.run(["unshare", "-n", "-u", "true"], capture_output=True).returncode != 0:
-        return "no network namespaces here"
-    return None
-
-
-class Host:
-    """A network namespace and a host name that live as long as a process that sleeps there."""
-
-    def __init__(self, name):
-        self.process = subprocess.Popen(
-            ["unshare", "-n", "-u", "sh", "-c", f"hostname {name}; exec sleep 1000"])
-        own = os.readlink("/proc/self/ns/net")
-        while os.readlink(f"/proc/{self.process.pid}/ns/net") == own:
-            time.sleep(0.01)
-        while True:
-            done = subprocess.run(self.words("hostname"), capture_output=True, text=True)
-            if done.stdout.strip() == name:
-                break
-            time.sleep(0.01)
-
-    def words(self, *words):
-        return ["nsenter", "-t", str(self.process.pid), "-n", "-u", *words]
-
+class Host(Namespace):
     def run(self, *words):
         return subprocess.run(self.words(*words), capture_output=True, text=True,
                               timeout=limit(LIMIT_S))
-
-    def end(self):
-        self.process.kill()
-        self.process.wait()
 
 
 class MeasureHosts(unittest.TestCase):
@@ -73,15 +39,11 @@ class MeasureHosts(unittest.TestCase):
         self.key.write_text("a key for this test only")
         self.key.chmod(0o600)
         self.here, self.there = Host("near"), Host("far")
-        self.addCleanup(self.here.end)
-        self.addCleanup(self.there.end)
-        made = self.here.run("ip", "link", "add", "wire", "type", "veth", "peer", "name", "wire",
-                             "netns", str(self.there.process.pid))
-        self.assertEqual(made.returncode, 0, made.stderr)
+        self.addCleanup(self.here.close)
+        self.addCleanup(self.there.close)
+        cable(self.here, "wire", self.there, "wire")
         for host, address in ((self.here, "10.98.7.1/24"), (self.there, "10.98.7.2/24")):
-            host.run("ip", "addr", "add", address, "dev", "wire")
-            host.run("ip", "link", "set", "wire", "up")
-            host.run("ip", "link", "set", "lo", "up")
+            host.do("ip", "addr", "add", address, "dev", "wire")
 
     def start_worker(self):
         log = open(self.folder / "worker", "w")
