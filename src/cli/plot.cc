@@ -9,9 +9,9 @@
 #include <map>
 #include <span>
 
+#include "base/child_process.h"
 #include "base/file.h"
 #include "cli/sizes.h"
-#include "doctor/program.h"
 
 namespace weft::cli {
 namespace {
@@ -186,9 +186,9 @@ constexpr int64_t kDrawMs = 60'000;
 Status WritePngFile(const std::string& path, const std::string& svg) {
     const std::string between = path + ".svg.tmp";
     WEFT_TRY(WriteFile(between, std::as_bytes(std::span(svg))));
-    const auto ran = doctor::RunProgram(
-        {"rsvg-convert", "--zoom", "2", "--format", "png", "--output", path, between},
-        Deadline::In(kDrawMs));
+    const auto ran =
+        RunChild({"rsvg-convert", "--zoom", "2", "--format", "png", "--output", path, between},
+                 Deadline::In(kDrawMs));
     std::error_code ignored;
     std::filesystem::remove(between, ignored);
     if (ran.ok() && ran->status == 0) return {};

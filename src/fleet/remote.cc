@@ -2,23 +2,16 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <poll.h>
-#include <spawn.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
-#include <csignal>
 #include <cstring>
 #include <filesystem>
-#include <span>
 #include <string_view>
 
+#include "base/child_process.h"
 #include "fleet/cluster_file.h"
 #include "net/socket.h"
 
@@ -28,7 +21,6 @@ namespace {
 constexpr int64_t kWordsMs = 30'000;   // of a script
 constexpr int64_t kCopyMs = 300'000;   // of a program of some 20 MB over Wi-Fi
 constexpr int64_t kDoctorMs = 60'000;  // of all its checks
-constexpr int64_t kLookMs = 50;        // between looks at what was printed
 constexpr size_t kMostPrinted = 1 << 20;
 constexpr uint64_t kMostPacked = uint64_t{1} << 30;  // of a program with its libraries
 constexpr int kOtherKey = 9;  // exit status of the script
@@ -151,18 +143,6 @@ constexpr const char* kUnpack =
 constexpr const char* kTry =
     "\"$HOME/.local/bin/weft\" --version >/dev/null && echo \"at=$HOME/.local/bin/weft\"";
 
-struct Printed {
-    int status = -1;
-    std::string out, err;
-};
-
-std::string ReadBack(int fd) {
-    std::string text(kMostPrinted, 0);
-    const ssize_t got = ::pread(fd, text.data(), text.size(), 0);
-    text.resize(got > 0 ? static_cast<size_t>(got) : 0);
-    return text;
-}
-
 Result<net::Fd> MemoryFile(std::string_view text) {
     net::Fd fd(::memfd_create("weft", MFD_CLOEXEC));
     const bool good = fd.valid() && ::write(fd.get(), text.data(), text.size()) ==
@@ -173,76 +153,22 @@ Result<net::Fd> MemoryFile(std::string_view text) {
     return fd;
 }
 
-uint64_t SizeOf(int fd) {
-    struct stat file{};
-    return ::fstat(fd, &file) == 0 ? static_cast<uint64_t>(file.st_size) : 0;
-}
-
-// Its exit status; 128 + signal. printed: files that it writes to, of which each may have
-// most_bytes.
-Result<int> AwaitChild(pid_t pid, const std::string& what, std::span<const int> printed,
-                       uint64_t most_bytes, const Deadline& deadline) {
-    const net::Fd watched(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
-    int status = 0;
-    while (::waitpid(pid, &status, WNOHANG) == 0) {
-        const bool floods =
-            std::ranges::any_of(printed, [&](int fd) { return SizeOf(fd) > most_bytes; });
-        if (floods || deadline.expired()) {
-            ::kill(-pid, SIGKILL);
-            ::waitpid(pid, &status, 0);
-        }
-        if (floods) {
-            return MakeError(ErrorCode::kCorrupt,
-                             "{} printed more than {} bytes. Does a file that its shell reads at "
-                             "login print without end?",
-                             what, most_bytes);
-        }
-        if (deadline.expired()) {
-            return MakeError(ErrorCode::kTimeout, "{} did not end within {} ms", what,
-                             deadline.length_ms());
-        }
-        pollfd fd{watched.get(), POLLIN, 0};
-        const int64_t nap_ms = watched.valid() ? std::min(deadline.left_ms(), kLookMs) : 20;
-        ::poll(&fd, 1, static_cast<int>(nap_ms));
-    }
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
-
-// Runs words with these as standard input, output and error; its exit status.
-Result<int> RunWords(std::vector<std::string> words, const std::array<int, 3>& files,
-                     uint64_t most_bytes, const std::string& what, const Deadline& deadline) {
-    std::vector<char*> argv;
-    for (std::string& word : words) argv.push_back(word.data());
-    argv.push_back(nullptr);
-    posix_spawn_file_actions_t actions;
-    ::posix_spawn_file_actions_init(&actions);
-    for (int i = 0; i < 3; ++i) {
-        ::posix_spawn_file_actions_adddup2(&actions, files[static_cast<size_t>(i)], i);
-    }
-    posix_spawnattr_t attributes;
-    ::posix_spawnattr_init(&attributes);
-    ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
-    pid_t pid = 0;
-    const int failed = ::posix_spawnp(&pid, argv[0], &actions, &attributes, argv.data(), environ);
-    ::posix_spawnattr_destroy(&attributes);
-    ::posix_spawn_file_actions_destroy(&actions);
-    if (failed != 0) {
-        return MakeError(ErrorCode::kNotFound, "{}: {}. Is {} installed?", words[0],
-                         std::strerror(failed), words[0] == "ssh" ? "openssh-client" : words[0]);
-    }
-    return AwaitChild(pid, what, std::span(files).subspan(1), most_bytes, deadline);
-}
-
 // Runs `command` there with standard input from `input`.
-Result<Printed> RunThere(const std::string& ssh, const std::string& command, int input,
-                         const Deadline& deadline) {
-    WEFT_ASSIGN(const net::Fd out, MemoryFile(""));
-    WEFT_ASSIGN(const net::Fd err, MemoryFile(""));
-    WEFT_ASSIGN(const int status,
-                RunWords({"ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-T", "--", ssh,
-                          command},
-                         {input, out.get(), err.get()}, kMostPrinted, "ssh to " + ssh, deadline));
-    return Printed{status, ReadBack(out.get()), ReadBack(err.get())};
+Result<ChildResult> RunThere(const std::string& ssh, const std::string& command, int input,
+                             const Deadline& deadline) {
+    ChildOptions options;
+    options.input = input;
+    options.max_output_bytes = kMostPrinted;
+    options.name = "ssh to " + ssh;
+    auto ran = RunChild(
+        {"ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-T", "--", ssh, command},
+        deadline, options);
+    if (ran.ok()) return ran;
+    const std::string hint = ran.error().code == ErrorCode::kNotFound ? ". Install openssh-client"
+                             : ran.error().code == ErrorCode::kUnsupported
+                                 ? ". Does a file that its shell reads at login print without end?"
+                                 : "";
+    return MakeError(ran.error().code, "{}{}", ran.error().message, hint);
 }
 
 std::string LastLine(std::string text) {
@@ -255,7 +181,7 @@ std::string LastLine(std::string text) {
     return line.empty() ? "it said nothing" : line;
 }
 
-Error FailedThere(const std::string& ssh, const Printed& ran) {
+Error FailedThere(const std::string& ssh, const ChildResult& ran) {
     constexpr int kStatusOfSsh = 255;
     if (ran.status == kStatusOfSsh) {
         return MakeError(ErrorCode::kIo,
@@ -266,7 +192,7 @@ Error FailedThere(const std::string& ssh, const Printed& ran) {
     return MakeError(ErrorCode::kIo, "on {}: status {}: {}", ssh, ran.status, LastLine(ran.err));
 }
 
-Result<Printed> RunScript(const std::string& ssh, const std::string& script, int64_t ms) {
+Result<ChildResult> RunScript(const std::string& ssh, const std::string& script, int64_t ms) {
     WEFT_ASSIGN(const net::Fd input, MemoryFile(script));
     return RunThere(ssh, "sh -s", input.get(), Deadline::In(ms));
 }
@@ -300,16 +226,13 @@ Result<net::Fd> OwnProgram() {
 
 // The program below a prefix, and its libraries, as tar(1) packs them.
 Result<net::Fd> PackedTree(const std::string& prefix) {
-    WEFT_ASSIGN(net::Fd packed, MemoryFile(""));
-    WEFT_ASSIGN(const net::Fd nothing, MemoryFile(""));
-    WEFT_ASSIGN(const net::Fd err, MemoryFile(""));
-    WEFT_ASSIGN(const int status,
-                RunWords({"tar", "-C", prefix, "-chf", "-", "bin/weft", "lib/weft/carried"},
-                         {nothing.get(), packed.get(), err.get()}, kMostPacked, "tar",
-                         Deadline::In(kCopyMs)));
-    if (status == 0 && ::lseek(packed.get(), 0, SEEK_SET) == 0) return packed;
-    return MakeError(ErrorCode::kIo, "cannot pack {}: tar: {}", prefix,
-                     LastLine(ReadBack(err.get())));
+    ChildOptions options;
+    options.max_output_bytes = kMostPacked;
+    WEFT_ASSIGN(const ChildResult packed,
+                RunChild({"tar", "-C", prefix, "-chf", "-", "bin/weft", "lib/weft/carried"},
+                         Deadline::In(kCopyMs), options));
+    if (packed.status == 0) return MemoryFile(packed.out);
+    return MakeError(ErrorCode::kIo, "cannot pack {}: tar: {}", prefix, LastLine(packed.err));
 }
 
 // A file with a name of its own in a folder: who sees it shares the folder with this host. Gone
@@ -367,7 +290,7 @@ Result<RemoteHost> ParseProbe(const std::string& ssh, const std::string& printed
 
 Result<RemoteHost> ProbeHost(const std::string& ssh) {
     WEFT_TRY(CheckSshWord(ssh));
-    WEFT_ASSIGN(const Printed ran, RunScript(ssh, kProbe, kWordsMs));
+    WEFT_ASSIGN(const ChildResult ran, RunScript(ssh, kProbe, kWordsMs));
     if (ran.status != 0) return FailedThere(ssh, ran);
     return ParseProbe(ssh, ran.out);
 }
@@ -381,7 +304,7 @@ Result<std::string> CopyProgram(const std::string& ssh) {
                          here.parent_path().filename() == "bin" &&
                          std::filesystem::is_directory(prefix / "lib/weft/carried", failed);
     WEFT_ASSIGN(const net::Fd sent, carries ? PackedTree(prefix) : OwnProgram());
-    WEFT_ASSIGN(const Printed ran,
+    WEFT_ASSIGN(const ChildResult ran,
                 RunThere(ssh, fmt::format("exec sh -c '{}{}'", carries ? kUnpack : kCopy, kTry),
                          sent.get(), Deadline::In(kCopyMs)));
     const size_t at = ran.out.rfind("at=");
@@ -406,7 +329,7 @@ Result<UpKind> StartUp(const std::string& ssh, const std::string& cluster, const
     const std::string script =
         fmt::format("key={}\ncluster={}\nprogram={}\nsystemd={}\n{}{}", quoted_key, cluster,
                     quoted_program, systemd ? "yes" : "no", kHere, kStart);
-    WEFT_ASSIGN(const Printed ran, RunScript(ssh, script, kWordsMs));
+    WEFT_ASSIGN(const ChildResult ran, RunScript(ssh, script, kWordsMs));
     if (ran.status == 0) return systemd ? UpKind::kSystemd : UpKind::kProcess;
     if (ran.status != kOtherKey) return FailedThere(ssh, ran);
     return MakeError(ErrorCode::kDenied,
@@ -422,7 +345,7 @@ Result<bool> StopUp(const std::string& ssh, const std::string& cluster) {
     WEFT_TRY(token.Write(paths.folder));
     const std::string script =
         fmt::format("cluster={}\ntoken={}\n{}{}", cluster, token.name(), kHere, kStop);
-    WEFT_ASSIGN(const Printed ran, RunScript(ssh, script, kWordsMs));
+    WEFT_ASSIGN(const ChildResult ran, RunScript(ssh, script, kWordsMs));
     if (ran.status != 0) return FailedThere(ssh, ran);
     return ran.out.find("\nweft-key-stays\n") == ran.out.npos;
 }
@@ -430,7 +353,8 @@ Result<bool> StopUp(const std::string& ssh, const std::string& cluster) {
 Result<std::string> AskDoctor(const std::string& ssh, const std::string& program) {
     WEFT_TRY(CheckSshWord(ssh));
     WEFT_ASSIGN(const std::string quoted, QuotedForShell(program));
-    WEFT_ASSIGN(const Printed ran, RunScript(ssh, quoted + " doctor --no-measure\n", kDoctorMs));
+    WEFT_ASSIGN(const ChildResult ran,
+                RunScript(ssh, quoted + " doctor --no-measure\n", kDoctorMs));
     if (!ran.out.empty()) return ran.out;
     return FailedThere(ssh, ran);
 }

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,6 +13,7 @@
 #include <ctime>
 #include <filesystem>
 
+#include "base/child_process.h"
 #include "base/file.h"
 #include "base/home_folder.h"
 #include "base/json.h"
@@ -25,7 +25,6 @@ namespace weft::submit {
 namespace {
 
 constexpr size_t kMostSaid = 1 << 20;  // bytes of a client's answer
-constexpr int kNoProgram = 127;        // as shells have it
 constexpr int kInterrupted = 128 + SIGINT;
 
 const char* HowToGet(const std::string& client) {
@@ -35,7 +34,8 @@ const char* HowToGet(const std::string& client) {
     return "Is it installed, and on PATH?";
 }
 
-// While it is there, Ctrl-C is the client's, which may have something to take back.
+// Ignores SIGINT in this process while the object exists: Ctrl-C is left to the client, which may
+// have to cancel what it began.
 class IgnoredInterrupts {
   public:
     IgnoredInterrupts() {
@@ -43,42 +43,24 @@ class IgnoredInterrupts {
         ignore.sa_handler = SIG_IGN;
         ::sigaction(SIGINT, &ignore, &before_);
     }
-    ~IgnoredInterrupts() { Restore(); }
+    ~IgnoredInterrupts() { ::sigaction(SIGINT, &before_, nullptr); }
     IgnoredInterrupts(const IgnoredInterrupts&) = delete;
     IgnoredInterrupts& operator=(const IgnoredInterrupts&) = delete;
-    void Restore() const { ::sigaction(SIGINT, &before_, nullptr); }
 
   private:
     struct sigaction before_ {};
 };
 
-// Starts the words. out: the write end of a pipe for its standard output, or -1. ignored: what the
-// client does not ignore; or null.
-Result<pid_t> Start(const std::vector<std::string>& words, int out,
-                    const IgnoredInterrupts* ignored) {
-    std::vector<char*> arguments;
-    for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
-    arguments.push_back(nullptr);
-    const pid_t pid = ::fork();
-    if (pid < 0)
-        return MakeError(ErrorCode::kIo, "cannot start {}: {}", words[0], std::strerror(errno));
-    if (pid > 0) return pid;
-    if (ignored != nullptr) ignored->Restore();
-    if (out >= 0) ::dup2(out, STDOUT_FILENO);
-    ::execvp(arguments[0], arguments.data());
-    ::_exit(errno == ENOENT ? kNoProgram : kNoProgram - 1);
-}
-
-Result<int> Reap(pid_t pid, const std::vector<std::string>& words) {
-    int status = 0;
-    while (::waitpid(pid, &status, 0) < 0) {
-        if (errno != EINTR)
-            return MakeError(ErrorCode::kIo, "{}: {}", words[0], std::strerror(errno));
-    }
-    const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    if (code != kNoProgram) return code;
-    return MakeError(ErrorCode::kNotFound, "'{}' is not here, which runs this job. {}", words[0],
-                     HowToGet(words[0]));
+// Runs a client on this process's terminal. It has no deadline: the user can interrupt it.
+Result<ChildResult> Run(const std::vector<std::string>& words, bool capture_output) {
+    ChildOptions options;
+    options.max_output_bytes = kMostSaid;
+    options.interactive = true;
+    options.capture_output = capture_output;
+    auto ran = RunChild(words, std::nullopt, options);
+    if (ran.ok() || ran.error().code != ErrorCode::kNotFound) return ran;
+    return MakeError(ErrorCode::kNotFound, "'{}' is not installed, and this job needs it. {}",
+                     words[0], HowToGet(words[0]));
 }
 
 std::string NotePath(const std::string& name) {
@@ -263,36 +245,21 @@ void ForgetNote(const std::string& name) {
 }
 
 Result<int> RunClient(const std::vector<std::string>& words) {
-    WEFT_ASSIGN(const pid_t pid, Start(words, -1, nullptr));
-    return Reap(pid, words);
+    WEFT_ASSIGN(const ChildResult ran, Run(words, false));
+    return ran.status;
 }
 
 Result<std::string> AskClient(const std::vector<std::string>& words) {
-    int ends[2];
-    if (::pipe2(ends, O_CLOEXEC) != 0) {
-        return MakeError(ErrorCode::kIo, "cannot make a pipe: {}", std::strerror(errno));
-    }
     const IgnoredInterrupts ignored;
-    const auto pid = Start(words, ends[1], &ignored);
-    ::close(ends[1]);
-    std::string said;
-    char piece[4096];
-    ssize_t got = 0;
-    while (pid.ok() &&
-           ((got = ::read(ends[0], piece, sizeof piece)) > 0 || (got < 0 && errno == EINTR))) {
-        if (got > 0 && said.size() < kMostSaid) said.append(piece, static_cast<size_t>(got));
-    }
-    ::close(ends[0]);
-    if (!pid.ok()) return pid.error();
-    WEFT_ASSIGN(const int status, Reap(*pid, words));
-    if (status == kInterrupted) {
+    WEFT_ASSIGN(ChildResult ran, Run(words, true));
+    if (ran.status == kInterrupted) {
         return MakeError(ErrorCode::kCancelled, "stopped by the user: no job was submitted");
     }
-    if (status != 0) {
-        return MakeError(ErrorCode::kIo, "'{}' ended with status {}; what it said stands above",
-                         fmt::join(words, " "), status);
+    if (ran.status != 0) {
+        return MakeError(ErrorCode::kIo, "'{}' ended with status {}; its messages are above",
+                         fmt::join(words, " "), ran.status);
     }
-    return said;
+    return std::move(ran.out);
 }
 
 Result<Submitted> Submit(const JobSpec& job, const NativeFile& file) {

@@ -194,7 +194,7 @@ exit $most""")
         self.client("sbatch", "")
         (self.bin / "sbatch").unlink()
         self.env["PATH"] = str(self.bin)
-        self.assertIn("'sbatch' is not here",
+        self.assertIn("'sbatch' is not installed",
                       self.weft("submit", "--to", "slurm", "--", "train", "m", status=1))
 
 
