@@ -29,7 +29,8 @@ import safetensors.torch
 import torch
 import transformers
 
-from make_hf_golden import DELTA, DELTA_EXPERTS, LATENT, LEFT_OUT, formula, tensor
+import golden
+from make_hf_golden import DELTA, DELTA_EXPERTS, LATENT, LEFT_OUT
 
 ROWS = 18
 DRAFTS = 3
@@ -77,7 +78,7 @@ def loaded_with(config, values, norm_base):
         model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
         model.to(torch.float32).save_pretrained(folder)
         shapes = shapes_of(folder)
-        own = {n: values[n] if n in values else tensor(n, s, norm_base) for n, s in shapes.items()}
+        own = {n: values[n] if n in values else golden.hf_tensor(n, s, norm_base) for n, s in shapes.items()}
         file = pathlib.Path(folder) / "model.safetensors"
         safetensors.torch.save_file(own, file, metadata={"format": "pt"})
         return shapes, transformers.AutoModelForCausalLM.from_pretrained(
@@ -137,7 +138,7 @@ def run(case):
     if case in OWN_ENDS:
         of_head |= {f"{own}{m}.weight": [sizes["vocab_size"], hidden]
                     for m in ("embed_tokens", "shared_head.head")}
-    values = {n: tensor(n, s, norm_base) for n, s in of_head.items()}
+    values = {n: golden.hf_tensor(n, s, norm_base) for n, s in of_head.items()}
     in_place = {n.replace(layer, in_model) if n.startswith(layer) else n: v
                 for n, v in values.items()}
     _, head = loaded_with(larger, in_place, norm_base)
@@ -149,7 +150,7 @@ def run(case):
         head.model.config.layer_types = ["full_attention"]
     head = Head(model, head, values, (own, layer, modules))
 
-    tokens = np.floor((formula("tokens", ROWS) * 0.5 + 0.5) * sizes["vocab_size"]).astype(np.int64)
+    tokens = golden.tokens(ROWS, sizes["vocab_size"])
     ids = torch.from_numpy(tokens)
     with torch.no_grad():
         out = model(ids[None], output_hidden_states=True)
@@ -176,12 +177,9 @@ def kept(config):
 
 
 def main():
-    made_with = {"torch": torch.__version__, "transformers": transformers.__version__,
-                 "safetensors": safetensors.__version__, "numpy": np.__version__,
-                 "seed": "none: tests/support/tiny_model.h's formula"}
     for case in sys.argv[2:] or CASES:
         meta, arrays = run(case)
-        metadata = made_with | {f"{case}/{key}": text for key, text in meta.items()}
+        metadata = golden.versions() | {f"{case}/{key}": text for key, text in meta.items()}
         safetensors.numpy.save_file({f"{case}/{key}": a for key, a in arrays.items()},
                                     pathlib.Path(sys.argv[1]) / f"{case}.safetensors",
                                     metadata=metadata)

@@ -21,7 +21,8 @@ import safetensors.torch
 import torch
 import transformers
 
-from make_hf_golden import LEFT_OUT, formula, tensor
+import golden
+from make_hf_golden import LEFT_OUT
 
 ROWS = 20
 SIZES = dict(hidden_size=96, intermediate_size=160, num_hidden_layers=4, num_attention_heads=6,
@@ -359,13 +360,12 @@ def published(model_type, name):
 
 def ids(name, shape, below):
     """Numbers from 0 to below - 1."""
-    share = formula(name, int(np.prod(shape))) * 0.5 + 0.5
+    share = golden.formula(name, int(np.prod(shape))) * 0.5 + 0.5
     return torch.from_numpy(np.floor(share * below).astype(np.int64)).reshape(shape)
 
 
 def value(name, shape, case=""):
-    norm = "norm" in name
-    return tensor(name, shape, NORM_BASE.get(case, 1.0) if norm else 0.0)
+    return golden.hf_tensor(name, shape, NORM_BASE.get(case, 1.0))
 
 
 def of_model(case, model):
@@ -382,7 +382,7 @@ def of_model(case, model):
 
 
 def tokens_of():
-    return np.floor((formula("tokens", ROWS) * 0.5 + 0.5) * SIZES["vocab_size"]).astype(np.int64)
+    return golden.tokens(ROWS, SIZES["vocab_size"])
 
 
 def run(case):
@@ -430,12 +430,9 @@ def run(case):
 
 
 def main():
-    made_with = {"torch": torch.__version__, "transformers": transformers.__version__,
-                 "safetensors": safetensors.__version__, "numpy": np.__version__,
-                 "seed": "none: tests/support/tiny_model.h's formula"}
     for case in sys.argv[2:] or CASES:
         meta, arrays = run(case)
-        metadata = made_with | {f"{case}/{key}": text for key, text in meta.items()}
+        metadata = golden.versions() | {f"{case}/{key}": text for key, text in meta.items()}
         tensors = {f"{case}/{key}": np.ascontiguousarray(a) for key, a in arrays.items()}
         safetensors.numpy.save_file(tensors, pathlib.Path(sys.argv[1]) / f"{case}.safetensors",
                                     metadata=metadata)

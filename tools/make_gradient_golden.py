@@ -16,14 +16,13 @@ Made with Python 3.11, torch 2.13.0+cpu, transformers 5.24.0, safetensors 0.8.0,
     python3 tools/make_gradient_golden.py tests/data
 """
 
-import math
 import sys
 
 import numpy as np
-import safetensors
-import safetensors.numpy
 import torch
 import transformers
+
+import golden
 
 LAYERS, HIDDEN, FFN, HEADS, KV_HEADS, HEAD_DIM, VOCAB = 2, 18, 24, 6, 3, 4, 50
 ROPE_BASE, EPS = 100.0, 1e-5
@@ -38,33 +37,9 @@ GEMMA = dict(sliding_window=3, query_pre_attn_scalar=9, head_dim=HEAD_DIM,
              hidden_activation="gelu_pytorch_tanh", pad_token_id=None)  # a gradient for each row
 
 
-def formula(name, count):
-    """Uniform in [-1, 1), by a hash of the stream's name and the element's index."""
-    mask = np.uint64(0xFFFFFFFF)
-    seed = 2166136261
-    for byte in name.encode():
-        seed = ((seed ^ byte) * 16777619) & 0xFFFFFFFF
-    h = (np.arange(count, dtype=np.uint64) * np.uint64(2654435761) + np.uint64(seed)) & mask
-    h = ((h ^ (h >> np.uint64(15))) * np.uint64(2246822519)) & mask
-    h = ((h ^ (h >> np.uint64(13))) * np.uint64(3266489917)) & mask
-    return ((h ^ (h >> np.uint64(16))) >> np.uint64(8)).astype(np.float64) / 8388608.0 - 1.0
-
-
-def tensor(name, shape):
-    norm = "norm" in name
-    vector = norm or name.endswith(".bias")
-    scale = 0.25 if vector else math.sqrt(3.0 / shape[-1])
-    values = (1.0 if norm else 0.0) + formula(name, math.prod(shape)) * scale
-    return values.astype(np.float32).reshape(shape)
-
-
 def to_pairs(w, heads):
     """Halves (as HF has them) -> neighbouring pairs, as GGUF files of llama have Q and K."""
     return w.reshape(heads, 2, HEAD_DIM // 2, -1).swapaxes(1, 2).reshape(w.shape)
-
-
-def to_halves(w, heads):
-    return w.reshape(heads, HEAD_DIM // 2, 2, -1).swapaxes(1, 2).reshape(w.shape)
 
 
 def make(architecture, tied, final_cap=None):
@@ -133,11 +108,11 @@ def parts_of(names, value):
 def batch():
     """Tokens of each sequence, the rows that give logits, and the weights of these in L."""
     rows = sum(SEQUENCES)
-    tokens = np.floor((formula("tokens", rows) * 0.5 + 0.5) * VOCAB).astype(np.int64)
+    tokens = golden.tokens(rows, VOCAB)
     begins = np.cumsum([0] + SEQUENCES)
     output_rows = list(range(0, rows, 2)) + [0]
     count = len(output_rows) * VOCAB
-    dlogits = torch.from_numpy(formula("dlogits", count).reshape(len(output_rows), VOCAB))
+    dlogits = torch.from_numpy(golden.formula("dlogits", count).reshape(len(output_rows), VOCAB))
     return [tokens[b:e] for b, e in zip(begins, begins[1:])], output_rows, dlogits
 
 
@@ -164,8 +139,8 @@ def filled(architecture, tied, final_cap=None):
         parameters[names] = (parameter, heads)
         with torch.no_grad():
             for target, part in parts_of(names, parameter):
-                value = tensor(target, tuple(part.shape))
-                part.copy_(torch.from_numpy(to_halves(value, heads) if heads else value - one))
+                value = golden.tensor(target, tuple(part.shape))
+                part.copy_(torch.from_numpy(golden.to_halves(value, heads, HEAD_DIM) if heads else value - one))
     return model, parameters
 
 
@@ -197,7 +172,7 @@ def run_loss(architecture, tied):
     """Every third row has no target."""
     model, parameters = filled(architecture, tied, final_cap=3.0)
     rows = sum(LOSS_SEQUENCES)
-    draw = lambda name: np.floor((formula(name, rows) * 0.5 + 0.5) * VOCAB).astype(np.int64)
+    draw = lambda name: golden.tokens(rows, VOCAB, name)
     tokens, targets = (torch.from_numpy(draw(name)) for name in ("tokens", "targets"))
     logits = torch.cat([model(part[None]).logits[0] for part in tokens.split(LOSS_SEQUENCES)])
     output_rows = [row for row in range(rows) if row % 3 != 2]
@@ -209,14 +184,6 @@ def run_loss(architecture, tied):
     return result | {f"{key}/{name}": value for name, value in gradients(parameters).items()}
 
 
-def save(tensors, path):
-    tensors = {k: np.ascontiguousarray(v, dtype=np.float32) for k, v in tensors.items()}
-    made_with = {"torch": torch.__version__, "transformers": transformers.__version__,
-                 "safetensors": safetensors.__version__, "numpy": np.__version__,
-                 "seed": "none: tests/support/tiny_model.h's formula"}
-    safetensors.numpy.save_file(tensors, path, metadata=made_with)
-
-
 def main():
     global HEAD_DIM
     folder = sys.argv[1]
@@ -225,14 +192,14 @@ def main():
                                ("qwen3", False), ("mixtral", False), ("qwen3moe", False),
                                ("gemma2", True), ("gemma3", True)]:
         tensors |= run(architecture, tied)
-    save(tensors, f"{folder}/gradients.safetensors")
+    golden.save(tensors, f"{folder}/gradients.safetensors")
     HEAD_DIM = LOSS_HEAD_DIM
     tensors = {}
     for architecture, tied in [("llama", False), ("qwen2", True), ("qwen3", False),
                                ("mixtral", False), ("qwen3moe", False), ("gemma2", True),
                                ("gemma3", True), ("granite", True)]:
         tensors |= run_loss(architecture, tied)
-    save(tensors, f"{folder}/loss_gradients.safetensors")
+    golden.save(tensors, f"{folder}/loss_gradients.safetensors")
 
 
 main()

@@ -13,7 +13,6 @@ A case of LATER has a file of its own, made with transformers 5.24.0:
 """
 
 import json
-import math
 import pathlib
 import sys
 import tempfile
@@ -24,6 +23,8 @@ import safetensors.numpy
 import safetensors.torch
 import torch
 import transformers
+
+import golden
 
 ROWS = 12
 SIZES = dict(hidden_size=48, intermediate_size=64, num_hidden_layers=3, num_attention_heads=6,
@@ -264,26 +265,6 @@ TURNED = {"qwen3vlmoe": (".experts.gate_up_proj", ".experts.down_proj")}
 TYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 
-def formula(name, count):
-    """Uniform in [-1, 1), by a hash of the stream's name and the element's index."""
-    mask = np.uint64(0xFFFFFFFF)
-    seed = 2166136261
-    for byte in name.encode():
-        seed = ((seed ^ byte) * 16777619) & 0xFFFFFFFF
-    h = (np.arange(count, dtype=np.uint64) * np.uint64(2654435761) + np.uint64(seed)) & mask
-    h = ((h ^ (h >> np.uint64(15))) * np.uint64(2246822519)) & mask
-    h = ((h ^ (h >> np.uint64(13))) * np.uint64(3266489917)) & mask
-    return ((h ^ (h >> np.uint64(16))) >> np.uint64(8)).astype(np.float64) / 8388608.0 - 1.0
-
-
-def tensor(name, shape, norm_base):
-    """Vectors are +- 1/4, those of norms around norm_base; matrices have variance 1 / columns."""
-    norm = "norm" in name
-    scale = 0.25 if len(shape) == 1 else math.sqrt(3.0 / shape[-1])
-    values = (norm_base if norm else 0.0) + formula(name, math.prod(shape)) * scale
-    return torch.from_numpy(values.astype(np.float32).reshape(shape))
-
-
 def rounded_logits(loaded, tokens):
     """With what goes into each matrix rounded to BF16, as fast kernels for BF16 weights do."""
     def round_input(_, inputs):
@@ -322,7 +303,7 @@ def run(case):
             shapes = {n.replace(made, published): s for n, s in shapes.items()}
         turned = [n for n in shapes if n.endswith(TURNED.get(case, ()))]
         shapes |= {n: [shapes[n][0], shapes[n][2], shapes[n][1]] for n in turned}
-        values = {n: tensor(n, s, norm_base).to(TYPES[dtype]) for n, s in shapes.items()}
+        values = {n: golden.hf_tensor(n, s, norm_base).to(TYPES[dtype]) for n, s in shapes.items()}
         safetensors.torch.save_file(values, file, metadata={"format": "pt"})
         loaded, info = auto.from_pretrained(
             folder, dtype=torch.float64, attn_implementation="eager",
@@ -330,7 +311,7 @@ def run(case):
         assert not info["missing_keys"], info["missing_keys"]
         loaded.eval()
         text = (pathlib.Path(folder) / "config.json").read_text()
-    tokens = np.floor((formula("tokens", ROWS) * 0.5 + 0.5) * SIZES["vocab_size"]).astype(np.int64)
+    tokens = golden.tokens(ROWS, SIZES["vocab_size"])
     with torch.no_grad():
         logits = loaded(torch.from_numpy(tokens)[None]).logits[0]
     arrays = {"tokens": tokens.astype(np.float32), "logits": logits.numpy().astype(np.float32)}
@@ -343,9 +324,7 @@ def run(case):
 
 
 def main():
-    tensors, metadata = {}, {"torch": torch.__version__, "transformers": transformers.__version__,
-                             "safetensors": safetensors.__version__, "numpy": np.__version__,
-                             "seed": "none: tests/support/tiny_model.h's formula"}
+    tensors, metadata = {}, golden.versions()
     name = pathlib.Path(sys.argv[1]).stem
     for case in [name] if name in LATER else CASES:
         print(case, file=sys.stderr)

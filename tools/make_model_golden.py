@@ -12,15 +12,14 @@ A case of LATER has a file of its own, made with transformers 5.24.0:
 """
 
 import copy
-import math
 import pathlib
 import sys
 
 import numpy as np
-import safetensors
-import safetensors.numpy
 import torch
 import transformers
+
+import golden
 
 HIDDEN, FFN, HEADS, KV_HEADS, HEAD_DIM, VOCAB = 144, 96, 9, 3, 16, 267
 EPS, ROWS = 1e-5, 24
@@ -103,31 +102,6 @@ LATER = {
 }
 
 
-def formula(name, count):
-    """Uniform in [-1, 1), by a hash of the stream's name and the element's index."""
-    mask = np.uint64(0xFFFFFFFF)
-    seed = 2166136261
-    for byte in name.encode():
-        seed = ((seed ^ byte) * 16777619) & 0xFFFFFFFF
-    h = (np.arange(count, dtype=np.uint64) * np.uint64(2654435761) + np.uint64(seed)) & mask
-    h = ((h ^ (h >> np.uint64(15))) * np.uint64(2246822519)) & mask
-    h = ((h ^ (h >> np.uint64(13))) * np.uint64(3266489917)) & mask
-    return ((h ^ (h >> np.uint64(16))) >> np.uint64(8)).astype(np.float64) / 8388608.0 - 1.0
-
-
-def tensor(name, shape):
-    norm = "norm" in name
-    vector = norm or name.endswith(".bias")
-    scale = 0.25 if vector else math.sqrt(3.0 / shape[-1])
-    values = (1.0 if norm else 0.0) + formula(name, math.prod(shape)) * scale
-    return values.astype(np.float32).reshape(shape)
-
-
-def to_halves(w, heads):
-    """Neighbouring pairs, as GGUF files of llama have Q and K -> halves, as HF has them."""
-    return w.reshape(heads, HEAD_DIM // 2, 2, -1).swapaxes(1, 2).reshape(w.shape)
-
-
 NAMES = {
     "model.embed_tokens.weight": "token_embd.weight", "lm_head.weight": "output.weight",
     "model.norm.weight": "output_norm.weight", "input_layernorm": "attn_norm",
@@ -177,19 +151,19 @@ def run(architecture, family, layers, tied, rope, more):
         if ".visual." in name:
             continue
         target = gguf_name(name.replace("language_model.", ""), architecture)
-        value = tensor(target, tuple(parameter.shape))
+        value = golden.tensor(target, tuple(parameter.shape))
         heads = {"attn_q.weight": HEADS, "attn_k.weight": KV_HEADS}.get(target.split(".", 2)[-1])
         if heads and architecture in ("llama", "granite", "smollm3"):
-            value = to_halves(value, heads)
+            value = golden.to_halves(value, heads, HEAD_DIM)
         if "norm" in target and architecture in ("gemma2", "gemma3"):
             value = value - 1  # theirs add it
         with torch.no_grad():
             parameter.copy_(torch.from_numpy(value))
     if architecture == "gemma4":
         for i, layer in enumerate(model.model.layers):
-            scale = tensor(f"blk.{i}.layer_output_scale.weight", (1,))
+            scale = golden.tensor(f"blk.{i}.layer_output_scale.weight", (1,))
             layer.layer_scalar.copy_(torch.from_numpy(scale))
-    tokens = np.floor((formula("tokens", ROWS) * 0.5 + 0.5) * VOCAB).astype(np.int64)
+    tokens = golden.tokens(ROWS, VOCAB)
     with torch.no_grad():
         logits = model(torch.from_numpy(tokens)[None]).logits[0]
     result = {"logits": logits.numpy(), "tokens": tokens}
@@ -205,11 +179,7 @@ def main():
     tensors, asked = {}, pathlib.Path(sys.argv[1]).stem
     for name, case in ({asked: LATER[asked]} if asked in LATER else CASES).items():
         tensors |= {f"{name}/{key}": value for key, value in run(*case).items()}
-    tensors = {k: np.ascontiguousarray(v, dtype=np.float32) for k, v in tensors.items()}
-    made_with = {"torch": torch.__version__, "transformers": transformers.__version__,
-                 "safetensors": safetensors.__version__, "numpy": np.__version__,
-                 "seed": "none: tests/support/tiny_model.h's formula"}
-    safetensors.numpy.save_file(tensors, sys.argv[1], metadata=made_with)
+    golden.save(tensors, sys.argv[1])
 
 
 main()

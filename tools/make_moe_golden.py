@@ -11,15 +11,14 @@ A case of LATER has a file of its own, made with transformers 5.24.0:
     python3 tools/make_moe_golden.py tests/data/logits/CASE.safetensors
 """
 
-import math
 import pathlib
 import sys
 
 import numpy as np
-import safetensors
-import safetensors.numpy
 import torch
 import transformers
+
+import golden
 
 VOCAB, ROWS = 267, 16
 COMMON = dict(hidden_size=144, intermediate_size=96, num_hidden_layers=3, num_attention_heads=9,
@@ -162,38 +161,11 @@ GEMMA4 = {
 }
 
 
-def formula(name, count):
-    """Uniform in [-1, 1), by a hash of the stream's name and the element's index."""
-    mask = np.uint64(0xFFFFFFFF)
-    seed = 2166136261
-    for byte in name.encode():
-        seed = ((seed ^ byte) * 16777619) & 0xFFFFFFFF
-    h = (np.arange(count, dtype=np.uint64) * np.uint64(2654435761) + np.uint64(seed)) & mask
-    h = ((h ^ (h >> np.uint64(15))) * np.uint64(2246822519)) & mask
-    h = ((h ^ (h >> np.uint64(13))) * np.uint64(3266489917)) & mask
-    return ((h ^ (h >> np.uint64(16))) >> np.uint64(8)).astype(np.float64) / 8388608.0 - 1.0
-
-
-def tensor(name, shape):
-    norm = "norm" in name
-    vector = norm or name.endswith(".bias")
-    factor = name.endswith(".scale")
-    mean = 1.0 if norm else 8.0 if factor else 0.0
-    scale = 2.0 if factor else 0.25 if vector else math.sqrt(3.0 / shape[-1])
-    values = mean + formula(name, math.prod(shape)) * scale
-    return values.astype(np.float32).reshape(shape)
-
-
-def to_halves(w, heads, dim):
-    """Neighbouring pairs, as GGUF files of llama have Q and K -> halves, as HF has them."""
-    return w.reshape(heads, dim // 2, 2, -1).swapaxes(1, 2).reshape(w.shape)
-
-
 def kv_b(block, config):
     """A head's key matrix, turned, over its value matrix."""
     heads, rank = config.num_attention_heads, config.kv_lora_rank
-    keys = tensor(block + "attn_k_b.weight", (heads, rank, config.qk_nope_head_dim))
-    values = tensor(block + "attn_v_b.weight", (heads, config.v_head_dim, rank))
+    keys = golden.tensor(block + "attn_k_b.weight", (heads, rank, config.qk_nope_head_dim))
+    values = golden.tensor(block + "attn_v_b.weight", (heads, config.v_head_dim, rank))
     return np.concatenate([keys.swapaxes(1, 2), values], axis=1).reshape(-1, rank)
 
 
@@ -206,10 +178,10 @@ def gpt_oss(block, rest, shape):
     kind = "bias" if rest.endswith("_bias") else "weight"
     if rest.startswith("mlp.experts.down_proj"):
         turned = shape if kind == "bias" else (shape[0], shape[2], shape[1])
-        value = tensor(f"{block}ffn_down_exps.{kind}", turned)
+        value = golden.tensor(f"{block}ffn_down_exps.{kind}", turned)
         return value if kind == "bias" else value.swapaxes(1, 2)
     half = (shape[0], shape[-1] // 2) + (() if kind == "bias" else (shape[1],))
-    both = [tensor(f"{block}ffn_{part}_exps.{kind}", half) for part in ("gate", "up")]
+    both = [golden.tensor(f"{block}ffn_{part}_exps.{kind}", half) for part in ("gate", "up")]
     both = [part if kind == "bias" else part.swapaxes(1, 2) for part in both]
     return np.stack(both, axis=-1).reshape(shape)
 
@@ -219,9 +191,9 @@ def minimax_m3(block, rest, shape):
     if rest.endswith("gate_up_proj.weight"):
         kind = "_shexp" if "shared" in rest else ""
         half = (shape[0] // 2, shape[1])
-        return np.concatenate([tensor(f"{block}ffn_{part}{kind}.weight", half)
+        return np.concatenate([golden.tensor(f"{block}ffn_{part}{kind}.weight", half)
                                for part in ("gate", "up")])
-    return tensor(block + rest.removeprefix("self_attn."), shape)
+    return golden.tensor(block + rest.removeprefix("self_attn."), shape)
 
 
 def value_of(case, family, name, shape, config):
@@ -229,43 +201,43 @@ def value_of(case, family, name, shape, config):
     if family == "MiniMaxM3VL" and "norm" in name:
         return value_of(case, "", name, shape, config) - 1
     if name in NAMES:
-        return tensor(NAMES[name], shape)
+        return golden.tensor(NAMES[name], shape)
     _, _, layer, rest = name.split(".", 3)
     block = f"blk.{layer}."
     if family == "Gemma4" and rest in GEMMA4:
-        return tensor(block + GEMMA4[rest], shape)
+        return golden.tensor(block + GEMMA4[rest], shape)
     if family == "GptOss" and rest in GPT_OSS:
         return gpt_oss(block, rest, shape)
     if family in ("GptOss", "Glm4Moe", "SolarOpen") and rest == "post_attention_layernorm.weight":
-        return tensor(block + "post_attention_norm.weight", shape)
+        return golden.tensor(block + "post_attention_norm.weight", shape)
     if family == "MiniMaxM3VL" and ("indexer" in rest or rest.endswith("gate_up_proj.weight")):
         return minimax_m3(block, rest, shape)
     if family == "" and "indexer" in rest:
-        return tensor(block + rest.removeprefix("self_attn."), shape)
+        return golden.tensor(block + rest.removeprefix("self_attn."), shape)
     if rest.startswith("self_attn.indexer."):
         names = {"wq_b": "attn_q_b", "wk": "attn_k", "weights_proj": "proj", "k_norm": "k_norm"}
         part, kind = rest.removeprefix("self_attn.indexer.").split(".")
-        return tensor(f"{block}indexer.{names[part]}.{kind}", shape)
+        return golden.tensor(f"{block}indexer.{names[part]}.{kind}", shape)
     if rest == "self_attn.sinks":
-        return tensor(block + "attn_sinks.weight", shape)
+        return golden.tensor(block + "attn_sinks.weight", shape)
     if rest == "mlp.experts.gate_up_proj":
         half = (shape[0], shape[1] // 2, shape[2])
-        return np.concatenate([tensor(block + "ffn_gate_exps.weight", half),
-                               tensor(block + "ffn_up_exps.weight", half)], axis=1)
+        return np.concatenate([golden.tensor(block + "ffn_gate_exps.weight", half),
+                               golden.tensor(block + "ffn_up_exps.weight", half)], axis=1)
     if rest == "mlp.experts.down_proj":
-        return tensor(block + "ffn_down_exps.weight", shape)
+        return golden.tensor(block + "ffn_down_exps.weight", shape)
     if family == "HYV3" and rest.endswith("e_score_correction_bias"):
-        return tensor(block + "exp_probs_b", shape)
+        return golden.tensor(block + "exp_probs_b", shape)
     if rest.endswith("e_score_correction_bias"):
-        return tensor(block + "exp_probs_b.bias", shape)
+        return golden.tensor(block + "exp_probs_b.bias", shape)
     stem, kind = rest.rsplit(".", 1)
     if stem == "self_attn.kv_b_proj" and case in SPLIT:
         return kv_b(block, config)
-    value = tensor(f"{block}{NAMES[stem]}.{kind}", shape)
+    value = golden.tensor(f"{block}{NAMES[stem]}.{kind}", shape)
     if family == "Mixtral" and stem in ("self_attn.q_proj", "self_attn.k_proj"):
         queries = stem == "self_attn.q_proj"
         heads = config.num_attention_heads if queries else config.num_key_value_heads
-        value = to_halves(value, heads, config.head_dim)
+        value = golden.to_halves(value, heads, config.head_dim)
     return value
 
 
@@ -316,7 +288,7 @@ def run(case, family, more):
         for name, parameter in parameters:
             value = value_of(case, family, name, tuple(parameter.shape), config)
             parameter.copy_(torch.from_numpy(np.ascontiguousarray(value)))
-        tokens = np.floor((formula("tokens", ROWS) * 0.5 + 0.5) * VOCAB).astype(np.int64)
+        tokens = golden.tokens(ROWS, VOCAB)
         logits = model(torch.from_numpy(tokens)[None]).logits[0]
     return {"logits": logits.numpy(), "tokens": tokens}
 
@@ -326,11 +298,7 @@ def main():
     tensors, asked = {}, pathlib.Path(sys.argv[1]).stem
     for name, case in ({asked: LATER[asked]} if asked in LATER else CASES).items():
         tensors |= {f"{name}/{key}": value for key, value in run(name, *case).items()}
-    tensors = {k: np.ascontiguousarray(v, dtype=np.float32) for k, v in tensors.items()}
-    made_with = {"torch": torch.__version__, "transformers": transformers.__version__,
-                 "safetensors": safetensors.__version__, "numpy": np.__version__,
-                 "seed": "none: tests/support/tiny_model.h's formula"}
-    safetensors.numpy.save_file(tensors, sys.argv[1], metadata=made_with)
+    golden.save(tensors, sys.argv[1])
 
 
 main()

@@ -9,15 +9,14 @@ Made with Python 3.11, torch 2.13.0+cpu, transformers 5.24.0, safetensors 0.8.0,
     python3 tools/make_recurrent_golden.py tests/data/logits/CASE.safetensors
 """
 
-import math
 import pathlib
 import sys
 
 import numpy as np
-import safetensors
-import safetensors.numpy
 import torch
 import transformers
+
+import golden
 
 VOCAB, ROWS = 267, 24
 KEY_HEADS, HEADS, KEY_DIM, VALUE_DIM = 4, 8, 24, 16
@@ -93,27 +92,6 @@ KIMI_NAMES = {
 }
 
 
-def formula(name, count):
-    """Uniform in [-1, 1), by a hash of the stream's name and the element's index."""
-    mask = np.uint64(0xFFFFFFFF)
-    seed = 2166136261
-    for byte in name.encode():
-        seed = ((seed ^ byte) * 16777619) & 0xFFFFFFFF
-    h = (np.arange(count, dtype=np.uint64) * np.uint64(2654435761) + np.uint64(seed)) & mask
-    h = ((h ^ (h >> np.uint64(15))) * np.uint64(2246822519)) & mask
-    h = ((h ^ (h >> np.uint64(13))) * np.uint64(3266489917)) & mask
-    return ((h ^ (h >> np.uint64(16))) >> np.uint64(8)).astype(np.float64) / 8388608.0 - 1.0
-
-
-def tensor(name, shape):
-    norm, decay = "norm" in name, name.endswith("ssm_a")
-    vector = norm or name.endswith(".bias")
-    scale = 0.75 if decay else 0.25 if vector else math.sqrt(3.0 / shape[-1])
-    mean = 1.0 if norm else -1.0 if decay else 0.0
-    values = mean + formula(name, math.prod(shape)) * scale
-    return values.astype(np.float32).reshape(shape)
-
-
 def grouped(value, axis, size):
     """Value heads in the order of GGUF files of Qwen 3.5 (one of each key head, then the next of
     each) -> those of a key head together."""
@@ -139,8 +117,8 @@ def qkvz(block, shape):
     """Each key head's query, key, values and gates together, as HF has them."""
     cols, each = shape[1], HEADS // KEY_HEADS * VALUE_DIM
     keys = KEY_HEADS * KEY_DIM
-    qkv = tensor(block + "attn_qkv.weight", (2 * keys + HEADS * VALUE_DIM, cols))
-    z = tensor(block + "attn_gate.weight", (HEADS * VALUE_DIM, cols))
+    qkv = golden.tensor(block + "attn_qkv.weight", (2 * keys + HEADS * VALUE_DIM, cols))
+    z = golden.tensor(block + "attn_gate.weight", (HEADS * VALUE_DIM, cols))
     parts = [qkv[:keys].reshape(KEY_HEADS, KEY_DIM, cols),
              qkv[keys:2 * keys].reshape(KEY_HEADS, KEY_DIM, cols),
              qkv[2 * keys:].reshape(KEY_HEADS, each, cols), z.reshape(KEY_HEADS, each, cols)]
@@ -151,40 +129,40 @@ def value_of(family, name, shape):
     """The value of HF's parameter or buffer `name`."""
     centered = family.startswith("Qwen")  # norms add 1
     if name in NAMES:
-        value = tensor(NAMES[name], shape)
+        value = golden.tensor(NAMES[name], shape)
         return value - 1 if centered and "norm" in name else value
     _, _, layer, rest = name.split(".", 3)
     block = f"blk.{layer}."
     if rest == "linear_attn.in_proj_qkvz.weight":
         return qkvz(block, shape)
     if rest.endswith(("expert_bias", "e_score_correction_bias")):
-        return tensor(block + "exp_probs_b.bias", shape)
+        return golden.tensor(block + "exp_probs_b.bias", shape)
     if rest.endswith("experts.gate_up_proj"):
         half = (shape[0], shape[1] // 2, shape[2])
-        return np.concatenate([tensor(block + "ffn_gate_exps.weight", half),
-                               tensor(block + "ffn_up_exps.weight", half)], axis=1)
+        return np.concatenate([golden.tensor(block + "ffn_gate_exps.weight", half),
+                               golden.tensor(block + "ffn_up_exps.weight", half)], axis=1)
     if rest.endswith("experts.down_proj"):
-        return tensor(block + "ffn_down_exps.weight", shape)
+        return golden.tensor(block + "ffn_down_exps.weight", shape)
     if rest == "self_attn.kv_b_proj.weight":  # of each head its keys, turned, and its values
         heads, nope, latent = 9, 32, shape[1]
-        keys = tensor(block + "attn_k_b.weight", (heads, latent, nope)).swapaxes(1, 2)
-        values = tensor(block + "attn_v_b.weight", (heads, shape[0] // heads - nope, latent))
+        keys = golden.tensor(block + "attn_k_b.weight", (heads, latent, nope)).swapaxes(1, 2)
+        values = golden.tensor(block + "attn_v_b.weight", (heads, shape[0] // heads - nope, latent))
         return np.concatenate([keys, values], axis=1).reshape(shape)
     if rest == "self_attn.conv1d.weight":
         part = (shape[0] // 3, *shape[1:])
-        return np.concatenate([tensor(f"{block}ssm_conv1d_{each}.weight", part) for each in "qkv"])
+        return np.concatenate([golden.tensor(f"{block}ssm_conv1d_{each}.weight", part) for each in "qkv"])
     if rest == "self_attn.g_proj.weight":
         name = "attn_gate.weight" if shape[0] == 9 else "ssm_g_a.weight"  # by head, or by column
-        return tensor(block + name, shape)
+        return golden.tensor(block + name, shape)
     if rest.endswith("A_log"):
-        value = np.log(np.abs(tensor(block + "ssm_a", shape)).astype(np.float64))
+        value = np.log(np.abs(golden.tensor(block + "ssm_a", shape)).astype(np.float64))
     elif rest.endswith("dt_bias"):
-        value = tensor(block + "ssm_dt.bias", shape)
+        value = golden.tensor(block + "ssm_dt.bias", shape)
     else:
         stem, kind = rest.rsplit(".", 1)
         kimi = family in ("KimiLinear", "BailingHybrid")
         names = NAMES | KIMI_NAMES if kimi else NAMES
-        value = tensor(f"{block}{names[stem]}.{kind}", shape)
+        value = golden.tensor(f"{block}{names[stem]}.{kind}", shape)
     if centered and "norm" in rest and rest != "linear_attn.norm.weight":
         return value - 1
     moved = rest.startswith("linear_attn.") and rest != "linear_attn.norm.weight"
@@ -203,7 +181,7 @@ def run(family, more):
         for name, parameter in [*model.named_parameters(), *biases]:
             value = value_of(family, name, tuple(parameter.shape))
             parameter.copy_(torch.from_numpy(np.ascontiguousarray(value)))
-        tokens = np.floor((formula("tokens", ROWS) * 0.5 + 0.5) * VOCAB).astype(np.int64)
+        tokens = golden.tokens(ROWS, VOCAB)
         logits = model(torch.from_numpy(tokens)[None]).logits[0]
     return {"logits": logits.numpy(), "tokens": tokens}
 
@@ -211,11 +189,7 @@ def run(family, more):
 def main():
     name = pathlib.Path(sys.argv[1]).stem
     tensors = {f"{name}/{key}": value for key, value in run(*CASES[name]).items()}
-    tensors = {k: np.ascontiguousarray(v, dtype=np.float32) for k, v in tensors.items()}
-    made_with = {"torch": torch.__version__, "transformers": transformers.__version__,
-                 "safetensors": safetensors.__version__, "numpy": np.__version__,
-                 "seed": "none: tests/support/tiny_model.h's formula"}
-    safetensors.numpy.save_file(tensors, sys.argv[1], metadata=made_with)
+    golden.save(tensors, sys.argv[1])
 
 
 main()

@@ -14,7 +14,6 @@ Made with Python 3.11, torch 2.13.0+cpu, transformers 5.24.0, safetensors 0.8.0,
 """
 
 import json
-import math
 import pathlib
 import sys
 import tempfile
@@ -25,6 +24,8 @@ import safetensors.numpy
 import safetensors.torch
 import torch
 import transformers
+
+import golden
 
 LONG, SHORT, VOCAB = 40, 12, 24  # tokens of a case; rows of the vocabulary
 DROP = object()                  # a key that the config must not have
@@ -249,25 +250,6 @@ def family_cases(f):
         yield "eps", {"rms_norm_eps": DROP}
 
 
-def formula(name, count):
-    """Uniform in [-1, 1), by a hash of the stream's name and the element's index."""
-    mask = np.uint64(0xFFFFFFFF)
-    seed = 2166136261
-    for byte in name.encode():
-        seed = ((seed ^ byte) * 16777619) & 0xFFFFFFFF
-    h = (np.arange(count, dtype=np.uint64) * np.uint64(2654435761) + np.uint64(seed)) & mask
-    h = ((h ^ (h >> np.uint64(15))) * np.uint64(2246822519)) & mask
-    h = ((h ^ (h >> np.uint64(13))) * np.uint64(3266489917)) & mask
-    return ((h ^ (h >> np.uint64(16))) >> np.uint64(8)).astype(np.float64) / 8388608.0 - 1.0
-
-
-def tensor(name, shape, norm_base):
-    """Vectors are +- 1/4, those of norms around norm_base; matrices have variance 1 / columns."""
-    scale = 0.25 if len(shape) == 1 else math.sqrt(3.0 / shape[-1])
-    values = (norm_base if "norm" in name else 0.0) + formula(name, math.prod(shape)) * scale
-    return torch.from_numpy(values.astype(np.float32).reshape(shape))
-
-
 def write_family(family, base, folder):
     """The folder's weights; returns the family's metadata."""
     sizes = {key: value for key, value in base.items() if key != "model_type"}
@@ -277,7 +259,7 @@ def write_family(family, base, folder):
     with safetensors.safe_open(file, "pt") as opened:
         shapes = {name: list(opened.get_slice(name).get_shape()) for name in opened.keys()}
     norm_base = 0.0 if family.startswith(("gemma2", "gemma3")) else 1.0
-    values = {name: tensor(name, shape, norm_base) for name, shape in shapes.items()}
+    values = {name: golden.hf_tensor(name, shape, norm_base) for name, shape in shapes.items()}
     safetensors.torch.save_file(values, file, metadata={"format": "pt"})
     return {"base": json.dumps(base), "norm_base": str(norm_base),
             "tensors": json.dumps({name: ["F32", shape] for name, shape in shapes.items()})}
@@ -289,7 +271,7 @@ def logits_of(folder, config, count):
         folder, dtype=torch.float64, attn_implementation="eager", experts_implementation="eager",
         output_loading_info=True)
     assert not info["missing_keys"] and not info["mismatched_keys"], info
-    tokens = np.floor((formula("tokens", count) * 0.5 + 0.5) * VOCAB).astype(np.int64)
+    tokens = golden.tokens(count, VOCAB)
     with torch.no_grad():
         logits = model.eval()(torch.from_numpy(tokens)[None]).logits[0]
     return logits[[count // 2, count - 1]].numpy().astype(np.float32)
@@ -297,9 +279,7 @@ def logits_of(folder, config, count):
 
 def main():
     transformers.logging.set_verbosity_error()
-    tensors, metadata = {}, {"torch": torch.__version__, "transformers": transformers.__version__,
-                             "safetensors": safetensors.__version__, "numpy": np.__version__,
-                             "seed": "none: tests/support/tiny_model.h's formula"}
+    tensors, metadata = {}, golden.versions()
     for family, more in FAMILIES.items():
         base = {"model_type": family} | SIZES | more
         base = {key: value for key, value in base.items() if value is not DROP}
