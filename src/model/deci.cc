@@ -1,5 +1,6 @@
 // Llama-Nemotron (NVIDIA 2025, in DeciLM's format): Llama's block. An architecture search removed
 // attention or the MLP from some layers and changed the number of MLP columns in others.
+#include "model/layers.h"
 #include "model/model.h"
 
 namespace weft::model {
@@ -12,11 +13,7 @@ ValueId BuildDeci(Builder& b, ValueId x) {
     for (int64_t layer = layers.begin; layer < layers.end; ++layer) {
         b.BeginLayer(layer);
         if (b.Has("attn_output.weight")) {
-            const ValueId h = b.Norm(x, "attn_norm", hidden);
-            const ValueId q = b.Rope(b.ToHeads(h, "attn_q", false), true);
-            const ValueId k = b.Rope(b.ToKvHeads(h, "attn_k", false), true);
-            const ValueId a = b.Attention(q, k, b.ToKvHeads(h, "attn_v", false));
-            x = b.Add(x, b.FromHeads(a, "attn_output"));
+            x = b.Add(x, RotatedAttention(b, b.Norm(x, "attn_norm", hidden), true));
         }
         if (b.Has("ffn_down.weight")) x = b.Add(x, b.Mlp(b.Norm(x, "ffn_norm", hidden)));
     }

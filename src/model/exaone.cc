@@ -1,6 +1,7 @@
 // EXAONE 4 and K-EXAONE (LG AI Research 2025): normed query and key heads; in models with windows,
 // only windowed layers have RoPE. EXAONE 4 norms the outputs of attention and MLP, K-EXAONE their
 // inputs.
+#include "model/layers.h"
 #include "model/model.h"
 
 namespace weft::model {
@@ -35,14 +36,7 @@ ValueId BuildExaone4(Builder& b, ValueId x) {
 }
 
 ValueId BuildExaoneMoe(Builder& b, ValueId x) {
-    const Span layers = b.shard().layers;
-    const int64_t hidden = b.hyper().hidden;
-    for (int64_t layer = layers.begin; layer < layers.end; ++layer) {
-        b.BeginLayer(layer);
-        x = b.Add(x, NormedHeads(b, b.Norm(x, "attn_norm", hidden)));
-        x = b.Add(x, b.Mlp(b.Norm(x, "ffn_norm", hidden)));
-    }
-    return x;
+    return PreNormLayers(b, x, [&](ValueId h) { return NormedHeads(b, h); });
 }
 
 }  // namespace weft::model

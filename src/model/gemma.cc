@@ -3,6 +3,7 @@
 // attention and MLP. Gemma 2 has windows in every second layer and soft caps on scores and logits.
 // Gemma 3 has windows in five of six layers, with another RoPE base, and normed query and key heads
 // instead of the caps. Norm weights in GGUF files include the 1 that Gemma adds.
+#include "model/layers.h"
 #include "model/model.h"
 
 namespace weft::model {
@@ -13,20 +14,11 @@ namespace {
 
 ValueId BuildLayers(Builder& b, ValueId x, bool normed_heads) {
     const Span layers = b.shard().layers;
-    const int64_t hidden = b.hyper().hidden, head_dim = b.hyper().head_dim;
+    const int64_t hidden = b.hyper().hidden;
     for (int64_t layer = layers.begin; layer < layers.end; ++layer) {
         b.BeginLayer(layer);
-        const ValueId h = b.Norm(x, "attn_norm", hidden);
-        ValueId q = b.ToHeads(h, "attn_q", false);
-        ValueId k = b.ToKvHeads(h, "attn_k", false);
-        if (normed_heads) {
-            q = b.Norm(q, "attn_q_norm", head_dim);
-            k = b.Norm(k, "attn_k_norm", head_dim);
-        }
-        const ValueId v = b.ToKvHeads(h, "attn_v", false);
-        const ValueId a = b.Attention(b.Rope(q, false), b.Rope(k, false), v);
-        x = b.Add(x, b.Norm(b.FromHeads(a, "attn_output"), "post_attention_norm", hidden));
-
+        const ValueId a = NormedAttention(b, b.Norm(x, "attn_norm", hidden), normed_heads);
+        x = b.Add(x, b.Norm(a, "post_attention_norm", hidden));
         const ValueId m = b.Mlp(b.Norm(x, "ffn_norm", hidden));
         x = b.Add(x, b.Norm(m, "post_ffw_norm", hidden));
     }
@@ -36,19 +28,7 @@ ValueId BuildLayers(Builder& b, ValueId x, bool normed_heads) {
 }  // namespace
 
 ValueId BuildGemma1(Builder& b, ValueId x) {
-    const Span layers = b.shard().layers;
-    const int64_t hidden = b.hyper().hidden;
-    for (int64_t layer = layers.begin; layer < layers.end; ++layer) {
-        b.BeginLayer(layer);
-        const ValueId h = b.Norm(x, "attn_norm", hidden);
-        const ValueId q = b.Rope(b.ToHeads(h, "attn_q", false), false);
-        const ValueId k = b.Rope(b.ToKvHeads(h, "attn_k", false), false);
-        const ValueId a = b.Attention(q, k, b.ToKvHeads(h, "attn_v", false));
-        x = b.Add(x, b.FromHeads(a, "attn_output"));
-
-        x = b.Add(x, b.Mlp(b.Norm(x, "ffn_norm", hidden)));
-    }
-    return x;
+    return PreNormLayers(b, x, [&](ValueId h) { return RotatedAttention(b, h, false); });
 }
 
 ValueId BuildGemma2(Builder& b, ValueId x) {

@@ -1,5 +1,6 @@
 // GLM-4-0414 (Zhipu AI 2025), dense: norms before and after attention and MLP, and RoPE that
 // rotates neighboring pairs of a part of each head.
+#include "model/layers.h"
 #include "model/model.h"
 
 namespace weft::model {
@@ -11,13 +12,8 @@ ValueId BuildGlm4(Builder& b, ValueId x) {
     const int64_t hidden = b.hyper().hidden;
     for (int64_t layer = layers.begin; layer < layers.end; ++layer) {
         b.BeginLayer(layer);
-        const ValueId h = b.Norm(x, "attn_norm", hidden);
-        const ValueId q = b.Rope(b.ToHeads(h, "attn_q", false), true);
-        const ValueId k = b.Rope(b.ToKvHeads(h, "attn_k", false), true);
-        const ValueId v = b.ToKvHeads(h, "attn_v", false);
-        const ValueId a = b.FromHeads(b.Attention(q, k, v), "attn_output");
+        const ValueId a = RotatedAttention(b, b.Norm(x, "attn_norm", hidden), true);
         x = b.Add(x, b.Norm(a, "post_attention_norm", hidden));
-
         const ValueId m = b.Mlp(b.Norm(x, "ffn_norm", hidden));
         x = b.Add(x, b.Norm(m, "post_ffw_norm", hidden));
     }

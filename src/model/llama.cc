@@ -1,6 +1,7 @@
 // Llama 1-3 (Touvron et al. 2023; Grattafiori et al. 2024): pre-norm, grouped-query attention with
 // RoPE over neighboring pairs (Q and K in GGUF files are permuted for that), SwiGLU. Mixtral (Jiang
 // et al. 2024) is the same with experts.
+#include "model/layers.h"
 #include "model/model.h"
 
 namespace weft::model {
@@ -8,18 +9,12 @@ namespace weft::model {
 using program::ValueId;
 
 ValueId BuildLlama(Builder& b, ValueId x) {
-    const Span layers = b.shard().layers;
-    for (int64_t layer = layers.begin; layer < layers.end; ++layer) {
-        b.BeginLayer(layer);
-        const ValueId h = b.Norm(x, "attn_norm", b.hyper().hidden);
+    return PreNormLayers(b, x, [&](ValueId h) {
         const ValueId q = b.Rope(b.Tempered(b.ToHeads(h, "attn_q", false)), true);
         const ValueId k = b.Rope(b.ToKvHeads(h, "attn_k", false), true);
         const ValueId v = b.ToKvHeads(h, "attn_v", false);
-        x = b.Add(x, b.FromHeads(b.Attention(q, k, v), "attn_output"));
-
-        x = b.Add(x, b.Mlp(b.Norm(x, "ffn_norm", b.hyper().hidden)));
-    }
-    return x;
+        return b.FromHeads(b.Attention(q, k, v), "attn_output");
+    });
 }
 
 }  // namespace weft::model

@@ -2,6 +2,7 @@
 // after that, without a weight; the other layers have no positions, only the temperature of
 // queries. Layers are dense, or have a shared expert and routed ones whose input is multiplied by
 // the expert weight. MobileLLM-R1 has neither chunks nor experts.
+#include "model/layers.h"
 #include "model/model.h"
 
 namespace weft::model {
@@ -9,26 +10,20 @@ namespace weft::model {
 using program::ValueId;
 
 ValueId BuildLlama4(Builder& b, ValueId x) {
-    const Span layers = b.shard().layers;
     const Hyper& hyper = b.hyper();
     const auto turned = [&](ValueId heads) {
         const ValueId y = b.Rope(heads, true);
         return hyper.unit_heads ? b.NormPlain(y, hyper.head_dim) : y;
     };
-    for (int64_t layer = layers.begin; layer < layers.end; ++layer) {
-        b.BeginLayer(layer);
-        const ValueId h = b.Norm(x, "attn_norm", hyper.hidden);
+    return PreNormLayers(b, x, [&](ValueId h) {
         ValueId q = b.ToHeads(h, "attn_q", false);
         ValueId k = b.ToKvHeads(h, "attn_k", false);
         const bool rotates = !hyper.chunked || b.IsWindowed();
         if (rotates) k = turned(k);
         q = rotates ? turned(q) : b.Tempered(q);
         const ValueId v = b.ToKvHeads(h, "attn_v", false);
-        x = b.Add(x, b.FromHeads(b.Attention(q, k, v), "attn_output"));
-
-        x = b.Add(x, b.Mlp(b.Norm(x, "ffn_norm", hyper.hidden)));
-    }
-    return x;
+        return b.FromHeads(b.Attention(q, k, v), "attn_output");
+    });
 }
 
 }  // namespace weft::model

@@ -1,6 +1,7 @@
 // Step 3.5 Flash (StepFun 2026) and Laguna (Poolside 2026): query and key heads are normed, what a
 // head attends to is gated by the layer's input, and layers with a window have heads and RoPE of
 // their own. They differ in the gate.
+#include "model/layers.h"
 #include "model/model.h"
 
 namespace weft::model {
@@ -10,20 +11,14 @@ using program::ValueId;
 namespace {
 
 ValueId BuildGated(Builder& b, ValueId x, program::RowGate gate) {
-    const Span layers = b.shard().layers;
-    const int64_t hidden = b.hyper().hidden, head_dim = b.hyper().head_dim;
-    for (int64_t layer = layers.begin; layer < layers.end; ++layer) {
-        b.BeginLayer(layer);
-        const ValueId h = b.Norm(x, "attn_norm", hidden);
+    const int64_t head_dim = b.hyper().head_dim;
+    return PreNormLayers(b, x, [&](ValueId h) {
         const ValueId q = b.Norm(b.ToHeads(h, "attn_q", false), "attn_q_norm", head_dim);
         const ValueId k = b.Norm(b.ToKvHeads(h, "attn_k", false), "attn_k_norm", head_dim);
         const ValueId v = b.ToKvHeads(h, "attn_v", false);
         const ValueId a = b.Attention(b.Rope(q, false), b.Rope(k, false), v);
-        x = b.Add(x, b.FromHeads(b.GateHeads(a, h, gate), "attn_output"));
-
-        x = b.Add(x, b.Mlp(b.Norm(x, "ffn_norm", hidden)));
-    }
-    return x;
+        return b.FromHeads(b.GateHeads(a, h, gate), "attn_output");
+    });
 }
 
 }  // namespace

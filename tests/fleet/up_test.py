@@ -127,7 +127,7 @@ def test_where_there_is_no_multicast(room, model):
     b.do("ip", "addr", "add", "10.9.0.2/24", "dev", "eth7")
     first = a.up()
     b.up(words_of(first))
-    first.await_text(r"eth1: no host is found by it: it has no multicast")
+    first.await_text(r"eth1: discovery does not work on it: it has no multicast")
     assert any("no multicast" in note for note in listed(a)["notes"])
     first.end()
     # A peer with an address needs none.

@@ -1,0 +1,45 @@
+// Bodies that families share (llama.cc, qwen2.cc, ...). Each emits ops in a fixed order, which
+// golden prints of Programs rely on.
+#pragma once
+
+#include "model/builder.h"
+
+namespace weft::model {
+
+// Pre-norm layers: x += attend(norm(x)); x += MLP(norm(x)).
+template <typename Attend>
+program::ValueId PreNormLayers(Builder& b, program::ValueId x, Attend attend,
+                               const char* mlp_norm = "ffn_norm") {
+    const Span layers = b.shard().layers;
+    for (int64_t layer = layers.begin; layer < layers.end; ++layer) {
+        b.BeginLayer(layer);
+        x = b.Add(x, attend(b.Norm(x, "attn_norm", b.hyper().hidden)));
+        x = b.Add(x, b.Mlp(b.Norm(x, mlp_norm, b.hyper().hidden)));
+    }
+    return x;
+}
+
+// Attention of normed rows h with RoPE on all query and key heads, over neighboring pairs or over
+// halves.
+inline program::ValueId RotatedAttention(Builder& b, program::ValueId h, bool neighbors,
+                                         bool biases = false) {
+    const program::ValueId q = b.Rope(b.ToHeads(h, "attn_q", biases), neighbors);
+    const program::ValueId k = b.Rope(b.ToKvHeads(h, "attn_k", biases), neighbors);
+    const program::ValueId v = b.ToKvHeads(h, "attn_v", biases);
+    return b.FromHeads(b.Attention(q, k, v), "attn_output");
+}
+
+// The same over halves. normed: query and key heads are normed before RoPE.
+inline program::ValueId NormedAttention(Builder& b, program::ValueId h, bool normed) {
+    const int64_t head_dim = b.hyper().head_dim;
+    program::ValueId q = b.ToHeads(h, "attn_q", false);
+    program::ValueId k = b.ToKvHeads(h, "attn_k", false);
+    if (normed) {
+        q = b.Norm(q, "attn_q_norm", head_dim);
+        k = b.Norm(k, "attn_k_norm", head_dim);
+    }
+    const program::ValueId v = b.ToKvHeads(h, "attn_v", false);
+    return b.FromHeads(b.Attention(b.Rope(q, false), b.Rope(k, false), v), "attn_output");
+}
+
+}  // namespace weft::model
