@@ -192,9 +192,11 @@ void Rows(const Kernels& kernels) {
     fmt::print("row-wise kernels, one row: ns\n");
     std::vector<float> x = Random(16384), y = Random(16384), out(16384);
     for (int64_t cols : {576, 2048, 8192}) {
-        const RmsNormArgs norm{x.data(), cols, y.data(), 1e-5f, 1, cols, cols, out.data(), cols};
-        const GluArgs gate{x.data(), y.data(), 1, cols, cols, cols, out.data(), cols};
-        const AddArgs add{x.data(), y.data(), out.data(), cols};
+        const dense::ConstMatrix a{x.data(), cols}, b{y.data(), cols};
+        const dense::Matrix to{out.data(), cols};
+        const dense::RmsNormArgs norm{a, y.data(), 1e-5f, 1, cols, cols, to};
+        const dense::GluArgs gate{a, b, 1, cols, to};
+        const dense::AddArgs add{a, b, 1, cols, to};
         fmt::print("{:6} columns: rms_norm {:7.0f}, glu {:7.0f}, add {:7.0f}\n", cols,
                    1e9 * Seconds([&] { kernels.rms_norm(norm, 0, 1); }),
                    1e9 * Seconds([&] { kernels.glu(gate, 0, 1); }),
@@ -207,8 +209,8 @@ void Rows(const Kernels& kernels) {
     fmt::print("rope_table of 64: {:.0f}\n",
                1e9 * Seconds([&] { kernels.rope_table(make, 0, 1); }));
     for (bool neighbours : {false, true}) {
-        const RopeArgs rope{x.data(), 2048, table.data(), 1,          neighbours, 1,
-                            32,       64,   64,           out.data(), 2048};
+        const dense::RopeArgs rope{{x.data(), 2048},  table.data(), 1, neighbours, 1, 32, 64, 64,
+                                   {out.data(), 2048}};
         fmt::print("rope of 32 heads of 64, {}: {:.0f}\n", neighbours ? "neighbours" : "halves",
                    1e9 * Seconds([&] { kernels.rope(rope, 0, 1); }));
     }

@@ -1,5 +1,5 @@
-// What kernels of inference take (kernels/kernels.h has the table of them; dense/ what those of
-// training take).
+// Arguments of the inference kernels (the table of kernels is in kernels/kernels.h). Row kernels
+// that training also uses take dense/rows.h; the other training kernels take the rest of dense/.
 //
 // Every kernel takes (args, part, parts): the same args on every thread of a team, and this
 // thread's share of the work. Parts never write the same bytes. With parts == 1 it does it all.
@@ -14,22 +14,9 @@
 #include <cstdint>
 #include <span>
 
-#include "tensor/activation.h"
 #include "tensor/dtype.h"
-#include "tensor/temperature.h"
 
 namespace weft::kernels {
-
-// The row kernels take matrices of any type (dense/rows.h), which the arguments of inference, all
-// float32, become by themselves.
-namespace dense {
-struct RmsNormArgs;
-struct RopeArgs;
-struct GluArgs;
-struct AddArgs;
-struct AddBiasArgs;
-struct ScaleArgs;
-}  // namespace dense
 
 // ---- Weight matrices ---------------------------------------------------------------------------
 
@@ -100,25 +87,6 @@ struct MatMulArgs {
 
 // ---- Everything else ---------------------------------------------------------------------------
 
-// y = x / sqrt(mean(x^2) + eps) * weight (null: ones), over groups of `group` columns (group ==
-// cols: whole rows; group == head_dim: QK norm, weight then is [group]). Zhang and Sennrich 2019.
-// With `squares`, x is a part of rows of `whole` columns (group == cols), and the mean is
-// squares[row * squares_stride] / whole. `centered` (LayerNorm, Ba et al. 2016): x without the mean
-// of its group.
-struct RmsNormArgs {
-    const float* x = nullptr;
-    int64_t x_stride = 0;
-    const float* weight = nullptr;
-    float eps = 0;
-    int64_t rows = 0, cols = 0, group = 0;
-    float* y = nullptr;  // may be x
-    int64_t y_stride = 0;
-    const float* squares = nullptr;
-    int64_t squares_stride = 0, whole = 0;
-    bool centered = false;
-    operator dense::RmsNormArgs() const;
-};
-
 // The sum of squares of each row of x [rows, cols], in double: y or wide [rows], one of them null.
 struct SumSquaresArgs {
     const float* x = nullptr;
@@ -137,22 +105,6 @@ struct RopeTableArgs {
     float* out = nullptr;  // [rows, rotary_dim]: a row holds the cosines, then the sines
     float magnitude = 1;
     int64_t behind = 0;  // of position - behind, at least 0
-};
-
-// Rotates pairs of each head's first (`last`: last) `rotary_dim` dims by the angles of the row's
-// table (RoFormer, Su et al. 2021). `neighbours`: pairs are (2i, 2i+1), as llama GGUFs are permuted
-// for; else halves (i, i + rotary_dim/2), as qwen has them. `sign` -1 rotates back (the gradient).
-struct RopeArgs {
-    const float* x = nullptr;  // [rows, heads * head_dim]
-    int64_t x_stride = 0;
-    const float* cos_sin = nullptr;  // [rows, rotary_dim], of RopeTableArgs
-    float sign = 1;
-    bool neighbours = false;
-    int64_t rows = 0, heads = 0, head_dim = 0, rotary_dim = 0;
-    float* y = nullptr;  // may be x
-    int64_t y_stride = 0;
-    bool last = false;
-    operator dense::RopeArgs() const;
 };
 
 // Slots of a K cache that lie side by side; page_tokens is a multiple of it.
@@ -224,48 +176,6 @@ struct AttentionArgs {
         if (chunk != 0) return position / chunk * chunk;
         return window == 0 || position < window ? 0 : position - window + 1;
     }
-};
-
-// out = act(gate) * up. Shazeer 2020; tensor/activation.h has the formulas. limit not 0 (SiLU
-// alone): act(gate) is at most this, or with limits_gate the gate, up within +- this.
-struct GluArgs {
-    const float* gate = nullptr;
-    const float* up = nullptr;
-    int64_t rows = 0, cols = 0, gate_stride = 0, up_stride = 0;
-    float* out = nullptr;
-    int64_t out_stride = 0;
-    Activation activation = Activation::kSilu;
-    float limit = 0;
-    bool limits_gate = false;
-    operator dense::GluArgs() const;
-};
-
-struct AddArgs {
-    const float* a = nullptr;
-    const float* b = nullptr;
-    float* out = nullptr;  // may be a or b
-    int64_t count = 0;
-    operator dense::AddArgs() const;
-};
-
-// y = x + bias, for each row.
-struct AddBiasArgs {
-    const float* x = nullptr;     // [rows, cols]
-    const float* bias = nullptr;  // [cols]
-    float* y = nullptr;           // may be x
-    int64_t rows = 0, cols = 0;
-    operator dense::AddBiasArgs() const;
-};
-
-// y = factor * x; with positions, each row also times temperature.At(its position).
-struct ScaleArgs {
-    const float* x = nullptr;
-    float* y = nullptr;  // may be x
-    int64_t rows = 0, cols = 0;
-    float factor = 1;
-    const int32_t* positions = nullptr;  // [rows] or null
-    Temperature temperature{};
-    operator dense::ScaleArgs() const;
 };
 
 // y = cap * tanh(x / cap).

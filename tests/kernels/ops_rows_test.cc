@@ -9,6 +9,13 @@
 namespace weft::kernels::test {
 namespace {
 
+using dense::AddArgs;
+using dense::AddBiasArgs;
+using dense::GluArgs;
+using dense::RmsNormArgs;
+using dense::RopeArgs;
+using dense::ScaleArgs;
+
 constexpr float kUntouched = 12345.0f;
 
 bool OpsRowsSameBits(const float* a, const float* b, int64_t count) {
@@ -23,6 +30,7 @@ struct Matrix {
         for (int64_t row = 0; row < rows; ++row)
             std::fill(Row(row) + cols, Row(row) + stride, kUntouched);
     }
+    dense::Matrix View() { return {values.data(), stride}; }
     float* Row(int64_t row) { return values.data() + row * stride; }
     const float* Row(int64_t row) const { return values.data() + row * stride; }
     bool Intact() const {
@@ -47,8 +55,7 @@ TEST(OpsRmsNorm, EqualsTheFormula) {
             Matrix x(random, random.Int(1, 5), group * groups, deviation);
             Matrix y(random, x.rows, x.cols);
             const std::vector<float> weight = random.Normals(group);
-            RmsNormArgs args{x.values.data(), x.stride, weight.data(),   1e-5f,   x.rows,
-                             x.cols,          group,    y.values.data(), y.stride};
+            RmsNormArgs args{x.View(), weight.data(), 1e-5f, x.rows, x.cols, group, y.View()};
             RunParts(ops.rms_norm, args, static_cast<int>(random.Int(1, 5)));
             ASSERT_TRUE(y.Intact()) << ops.name;
             // n roundings in the sum, halved by the root, and six more.
@@ -70,11 +77,11 @@ TEST(OpsRmsNorm, EqualsTheFormula) {
             Matrix alone(random, x.rows, x.cols);
             for (int64_t row = 0; row < x.rows; ++row) {
                 RmsNormArgs one = args;
-                one.x = x.Row(row), one.y = alone.Row(row), one.rows = 1;
+                one.x.data = x.Row(row), one.y.data = alone.Row(row), one.rows = 1;
                 RunParts(ops.rms_norm, one, 3);
                 ASSERT_TRUE(OpsRowsSameBits(alone.Row(row), y.Row(row), x.cols)) << ops.name;
             }
-            args.y = x.values.data(), args.y_stride = x.stride;  // in place
+            args.y = x.View();  // in place
             RunParts(ops.rms_norm, args, 2);
             for (int64_t row = 0; row < x.rows; ++row) {
                 ASSERT_TRUE(OpsRowsSameBits(x.Row(row), y.Row(row), x.cols)) << ops.name;
@@ -93,8 +100,7 @@ TEST(OpsRmsNorm, TakesTheMeanAway) {
             for (float& value : x.values) value += value == kUntouched ? 0.0f : 3.0f;
             Matrix y(random, x.rows, x.cols);
             const std::vector<float> weight = random.Normals(group);
-            RmsNormArgs args{x.values.data(), x.stride, weight.data(),   1e-5f,   x.rows,
-                             x.cols,          group,    y.values.data(), y.stride};
+            RmsNormArgs args{x.View(), weight.data(), 1e-5f, x.rows, x.cols, group, y.View()};
             args.centered = true;
             RunParts(ops.rms_norm, args, static_cast<int>(random.Int(1, 5)));
             ASSERT_TRUE(y.Intact()) << ops.name;
@@ -118,7 +124,7 @@ TEST(OpsRmsNorm, TakesTheMeanAway) {
                         << ops.name << " group " << group;
                 }
             }
-            args.y = x.values.data(), args.y_stride = x.stride;  // in place
+            args.y = x.View();  // in place
             RunParts(ops.rms_norm, args, 2);
             for (int64_t row = 0; row < x.rows; ++row) {
                 ASSERT_TRUE(OpsRowsSameBits(x.Row(row), y.Row(row), x.cols)) << ops.name;
@@ -136,11 +142,10 @@ TEST(OpsRmsNorm, NoWeightIsAWeightOfOnes) {
             Matrix x(random, random.Int(1, 5), group * groups), y(random, x.rows, x.cols);
             Matrix with = y;
             const std::vector<float> ones(static_cast<size_t>(group), 1.0f);
-            RmsNormArgs args{x.values.data(), x.stride, nullptr,         1e-5f,   x.rows,
-                             x.cols,          group,    y.values.data(), y.stride};
+            RmsNormArgs args{x.View(), nullptr, 1e-5f, x.rows, x.cols, group, y.View()};
             RunParts(ops.rms_norm, args, static_cast<int>(random.Int(1, 5)));
             args.weight = ones.data();
-            args.y = with.values.data();
+            args.y = with.View();
             RunParts(ops.rms_norm, args, 1);
             ASSERT_TRUE(OpsRowsSameBits(with.values.data(), y.values.data(), y.rows * y.stride))
                 << ops.name;
@@ -158,8 +163,7 @@ TEST(OpsRmsNorm, TakesTheSumOfSquaresOfWholeRows) {
             const int64_t stride = random.Int(1, 3);
             std::vector<float> squares = random.Normals(x.rows * stride);
             for (float& square : squares) square = std::fabs(square) * static_cast<float>(whole);
-            RmsNormArgs args{x.values.data(), x.stride, weight.data(),   1e-5f,   x.rows,
-                             x.cols,          cols,     y.values.data(), y.stride};
+            RmsNormArgs args{x.View(), weight.data(), 1e-5f, x.rows, x.cols, cols, y.View()};
             args.squares = squares.data();
             args.squares_stride = stride;
             args.whole = whole;
@@ -259,9 +263,8 @@ TEST(OpsRope, RotatesPairsAndBackAgain) {
                 table[at] = static_cast<float>(std::cos(angle));
                 table[at + static_cast<size_t>(pairs)] = static_cast<float>(std::sin(angle));
             }
-            RopeArgs args{
-                x.values.data(), x.stride,  table.data(),    1,       neighbours, rows, heads,
-                head_dim,        2 * pairs, y.values.data(), y.stride};
+            RopeArgs args{x.View(), table.data(), 1,         neighbours, rows,
+                          heads,    head_dim,     2 * pairs, y.View()};
             RunParts(ops.rope, args, static_cast<int>(random.Int(1, 5)));
             ASSERT_TRUE(y.Intact()) << ops.name;
             for (int64_t unit = 0; unit < rows * heads * head_dim; ++unit) {
@@ -286,7 +289,7 @@ TEST(OpsRope, RotatesPairsAndBackAgain) {
             Matrix copy = x;
             for (int64_t row = 0; row < rows; ++row) {
                 RopeArgs one = args;
-                one.x = copy.Row(row), one.y = copy.Row(row);
+                one.x.data = one.y.data = copy.Row(row);
                 one.cos_sin = table.data() + row * 2 * pairs;
                 one.rows = 1;
                 RunParts(ops.rope, one, 2);
@@ -334,8 +337,7 @@ TEST(OpsGlu, EqualsTheFormula) {
             Matrix out(random, rows, cols);
             const auto activation =
                 random.Pick({Activation::kSilu, Activation::kGeluTanh, Activation::kClampedSilu});
-            GluArgs args{gate.values.data(), up.values.data(),  rows,       cols,      gate.stride,
-                         up.stride,          out.values.data(), out.stride, activation};
+            GluArgs args{gate.View(), up.View(), rows, cols, out.View(), activation};
             RunParts(ops.glu, args, static_cast<int>(random.Int(1, 5)));
             ASSERT_TRUE(out.Intact()) << ops.name;
             for (int64_t unit = 0; unit < rows * cols; ++unit) {
@@ -350,12 +352,12 @@ TEST(OpsGlu, EqualsTheFormula) {
                     << ops.name << " gate " << a << " up " << b;
             }
             Matrix again = out;
-            args.out = again.values.data();
+            args.out = again.View();
             RunParts(ops.glu, args, 7);
             ASSERT_TRUE(OpsRowsSameBits(again.values.data(), out.values.data(), rows * out.stride));
             for (int64_t row = 0; row < rows; ++row) {
-                GluArgs one{gate.Row(row), up.Row(row),    1,    cols,      cols,
-                            cols,          again.Row(row), cols, activation};
+                GluArgs one{{gate.Row(row), cols},  {up.Row(row), cols}, 1, cols,
+                            {again.Row(row), cols}, activation};
                 RunParts(ops.glu, one, 2);
             }
             ASSERT_TRUE(OpsRowsSameBits(again.values.data(), out.values.data(), rows * out.stride));
@@ -373,7 +375,8 @@ TEST(OpsGlu, ExtremesDoNotTurnIntoNan) {
         for (size_t count = 1; count <= gate.size(); ++count) {
             std::vector<float> out(gate.size(), kUntouched);
             const auto cols = static_cast<int64_t>(count);
-            RunParts(ops.glu, GluArgs{gate.data(), up.data(), 1, cols, 0, 0, out.data(), 0}, 1);
+            RunParts(ops.glu, GluArgs{{gate.data(), 0}, {up.data(), 0}, 1, cols, {out.data(), 0}},
+                     1);
             for (size_t i = 0; i < gate.size(); ++i) {
                 if (i >= count) {
                     ASSERT_EQ(out[i], kUntouched) << ops.name;
@@ -387,7 +390,7 @@ TEST(OpsGlu, ExtremesDoNotTurnIntoNan) {
         }
         float out = 0;
         const float nan = std::nanf("");
-        RunParts(ops.glu, GluArgs{&nan, up.data(), 1, 1, 0, 0, &out, 0}, 1);
+        RunParts(ops.glu, GluArgs{{&nan, 0}, {up.data(), 0}, 1, 1, {&out, 0}}, 1);
         EXPECT_TRUE(std::isnan(out)) << ops.name << ": a NaN must stay visible";
     }
 }
@@ -403,9 +406,11 @@ TEST(OpsMaps, BiasScaleAndSoftCapEqualTheirFormulas) {
             const std::vector<float> bias = random.Normals(cols);
             const float cap = random.Pick({30.0f, 50.0f, 0.5f});
             std::vector<float> biased = x, scaled = x, capped = x, alone(x.size() + 1, kUntouched);
-            RunParts(ops.add_bias, AddBiasArgs{x.data(), bias.data(), biased.data(), rows, cols},
+            RunParts(ops.add_bias,
+                     AddBiasArgs{{x.data(), cols}, bias.data(), rows, cols, {biased.data(), cols}},
                      parts);
-            RunParts(ops.scale, ScaleArgs{x.data(), scaled.data(), rows, cols, cap}, parts);
+            RunParts(ops.scale, ScaleArgs{{x.data(), cols}, rows, cols, cap, {scaled.data(), cols}},
+                     parts);
             RunParts(ops.soft_cap, SoftCapArgs{capped.data(), capped.data(), rows, cols, cap},
                      parts);
             for (int64_t row = 0; row < rows; ++row) {
@@ -428,6 +433,11 @@ TEST(OpsMaps, BiasScaleAndSoftCapEqualTheirFormulas) {
     }
 }
 
+AddArgs SumOf(const std::vector<float>& a, const std::vector<float>& b, std::vector<float>& y,
+              int64_t count) {
+    return {{a.data(), count}, {b.data(), count}, 1, count, {y.data(), count}};
+}
+
 TEST(OpsAdd, AddsAnyCountInPlaceOrNot) {
     for (const Ops& ops : OpLevels()) {
         Random random(15);
@@ -436,8 +446,8 @@ TEST(OpsAdd, AddsAnyCountInPlaceOrNot) {
             const std::vector<float> a = random.Normals(count + 1), b = random.Normals(count + 1);
             std::vector<float> out(a.size(), kUntouched), in_place = a;
             const auto parts = static_cast<int>(random.Int(1, 5));
-            RunParts(ops.add, AddArgs{a.data(), b.data(), out.data(), count}, parts);
-            RunParts(ops.add, AddArgs{in_place.data(), b.data(), in_place.data(), count}, parts);
+            RunParts(ops.add, SumOf(a, b, out, count), parts);
+            RunParts(ops.add, SumOf(in_place, b, in_place, count), parts);
             for (size_t i = 0; i < static_cast<size_t>(count); ++i) ASSERT_EQ(out[i], a[i] + b[i]);
             ASSERT_EQ(out.back(), kUntouched) << ops.name;
             ASSERT_TRUE(OpsRowsSameBits(in_place.data(), out.data(), count)) << ops.name;

@@ -48,6 +48,13 @@ StepShape ShapeOf(int32_t rows) {
 std::vector<float> Empty(size_t count) {
     return std::vector<float>(count, std::numeric_limits<float>::quiet_NaN());
 }
+kernels::dense::ConstMatrix MatrixOf(const std::vector<float>& values, int64_t cols) {
+    return {values.data(), cols};
+}
+kernels::dense::Matrix MatrixOf(std::vector<float>& values, int64_t cols) {
+    return {values.data(), cols};
+}
+
 std::string Sizes(int64_t rows, int64_t cols) {
     return std::to_string(rows) + " rows of " + std::to_string(cols);
 }
@@ -81,16 +88,17 @@ TEST(VulkanRows, ElementByElement) {
         const auto exact = [](size_t) { return 0.0; };
 
         RunMapOn(e, program::Add{}, {in_a, in_b}, y(), got);
-        Reference().add(kernels::AddArgs{a.data(), b.data(), expected.data(), rows * cols}, 0, 1);
+        Reference().add(
+            {MatrixOf(a, cols), MatrixOf(b, cols), rows, cols, MatrixOf(expected, cols)}, 0, 1);
         ExpectClose(got, expected, exact, "add, " + Sizes(rows, cols));
 
         RunMapOn(e, program::AddBias{}, {in_a, in_bias}, y(), got);
-        Reference().add_bias(
-            kernels::AddBiasArgs{a.data(), bias.data(), expected.data(), rows, cols}, 0, 1);
+        Reference().add_bias({MatrixOf(a, cols), bias.data(), rows, cols, MatrixOf(expected, cols)},
+                             0, 1);
         ExpectClose(got, expected, exact, "add_bias, " + Sizes(rows, cols));
 
         RunMapOn(e, program::Scale{0.37f}, {in_a}, y(), got);
-        Reference().scale(kernels::ScaleArgs{a.data(), expected.data(), rows, cols, 0.37f}, 0, 1);
+        Reference().scale({MatrixOf(a, cols), rows, cols, 0.37f, MatrixOf(expected, cols)}, 0, 1);
         ExpectClose(got, expected, exact, "scale, " + Sizes(rows, cols));
 
         // The argument's rounding and division change tanh by less than 6u of the result, exp and
@@ -129,8 +137,8 @@ TEST(VulkanRows, ScaleByPosition) {
         RunMapOn(e, program::ScaleByPosition{temperature},
                  {e.AddFloats({kTokens, cols}, x), e.AddInts({kTokens})},
                  e.AddFloats({kTokens, cols}), got);
-        Reference().scale(kernels::ScaleArgs{x.data(), expected.data(), rows, cols, 1.0f,
-                                             step.positions.data(), temperature},
+        Reference().scale({MatrixOf(x, cols), rows, cols, 1.0f, MatrixOf(expected, cols),
+                           step.positions.data(), temperature},
                           0, 1);
         ExpectClose(
             got, expected, [&](size_t i) { return 6 * kUlp * std::fabs(expected[i]); },
@@ -213,8 +221,8 @@ TEST(VulkanRows, GluOfEveryActivation) {
             std::vector<float> got, expected = Empty(gate.size());
             const float limit = activation == Activation::kSilu && rows == 9 ? 1.5f : 0.0f;
             RunMapOn(e, program::Glu{activation, limit}, {in_gate, in_up}, e.AddFloats(shape), got);
-            Reference().glu(kernels::GluArgs{gate.data(), up.data(), rows * slots, cols, cols, cols,
-                                             expected.data(), cols, activation, limit},
+            Reference().glu({MatrixOf(gate, cols), MatrixOf(up, cols), rows * slots, cols,
+                             MatrixOf(expected, cols), activation, limit},
                             0, 1);
             // The sigmoid of v is off by exp's (3 + 2 |v|) 2^-23 and a few roundings; for GELU, v
             // itself is off by a few more, each of which counts |v| times. An exp or a result below
@@ -253,14 +261,15 @@ TEST(VulkanRows, RmsNorm) {
             op.centered = random.Int(0, 2) == 0;
             const auto inputs = plain ? std::vector{in} : std::vector{in, w};
             RunMapOn(e, op, inputs, in, got);  // in place
-            kernels::RmsNormArgs args{x.data(), cols,  weight.data(),   1e-5f, rows,
-                                      cols,     group, expected.data(), cols};
+            kernels::dense::RmsNormArgs args{
+                MatrixOf(x, cols),       weight.data(), 1e-5f, rows, cols, group,
+                MatrixOf(expected, cols)};
             if (plain) args.weight = nullptr;
             args.centered = op.centered;
             if (apart) args.cols = group;
             for (int64_t at = 0; at < (apart ? cols : 1); at += group) {
-                kernels::RmsNormArgs one = args;
-                one.x += at, one.y += at;
+                kernels::dense::RmsNormArgs one = args;
+                one.x = args.x.From(0, at), one.y = args.y.From(0, at);
                 if (!plain && apart) one.weight += at;
                 Reference().rms_norm(one, 0, 1);
             }
@@ -312,10 +321,9 @@ TEST(VulkanRows, SumsOfSquaresOfRanksNormRows) {
     program::RmsNorm norm{1e-6f, k_cols, whole, 1};
     std::vector<float> normed, right = Empty(k.size());
     RunMapOn(e, norm, {in_k, e.AddVector(weight), sums}, y, normed);
-    Reference().rms_norm(
-        kernels::RmsNormArgs{k.data(), k_cols, weight.data(), 1e-6f, rows, k_cols, k_cols,
-                             right.data(), k_cols, got.data() + 1, 2, whole},
-        0, 1);
+    Reference().rms_norm({MatrixOf(k, k_cols), weight.data(), 1e-6f, rows, k_cols, k_cols,
+                          MatrixOf(right, k_cols), got.data() + 1, 2, whole},
+                         0, 1);
     ExpectClose(
         normed, right, [&](size_t i) { return 20 * kUlp * std::fabs(right[i]); }, "rms_norm");
 }
@@ -389,10 +397,9 @@ TEST(VulkanRows, Rope) {
         kernels::reference::RopeTable({step.positions.data(), op.inverse_frequency.data(), rows,
                                        op.rotary_dim, table.data(), op.magnitude},
                                       0, 1);
-        kernels::RopeArgs args{
-            x.data(),    cols,          table.data(),    1,   op.neighbours, rows, heads,
-            op.head_dim, op.rotary_dim, expected.data(), cols};
-        Reference().rope(args, 0, 1);
+        Reference().rope({MatrixOf(x, cols), table.data(), 1, op.neighbours, rows, heads,
+                          op.head_dim, op.rotary_dim, MatrixOf(expected, cols)},
+                         0, 1);
         const auto bound = [&](size_t i) {
             const size_t begin =
                 i / static_cast<size_t>(op.head_dim) * static_cast<size_t>(op.head_dim);

@@ -40,6 +40,17 @@ class InferenceCalls : protected Lowerer {
         }
         return {buffers_.At(id), RowBytes(value.dtype, value.shape.Elements(1, 1)), 0, id};
     }
+    // A float32 operand from column `begin` on, and a result.
+    template <typename Args>
+    void In(CallOf<Args>& call, kernels::dense::ConstMatrix& x, ValueId id, int64_t begin = 0) {
+        call.Reads(x.data, Of(id), begin * kFloat);
+        x.stride = Cols(id);
+    }
+    template <typename Args>
+    void Out(CallOf<Args>& call, kernels::dense::Matrix& y, ValueId id, int64_t begin = 0) {
+        call.Writes(y.data, Of(id), begin * kFloat);
+        y.stride = Cols(id);
+    }
     // A constant.
     const float* Vector(ValueId id) const {
         WEFT_CHECK(program_.value(id).storage == program::Storage::kWeight);

@@ -121,16 +121,15 @@ class InferenceLowerer final : StreamCalls {
         return {};
     }
     Status LowerNorm(const Op& op, const program::RmsNorm& a, int64_t begin, int64_t cols) {
-        CallOf<kernels::RmsNormArgs> call;
-        kernels::RmsNormArgs& args = call.args;
-        call.Reads(args.x, Of(op.inputs[0]), begin * kFloat);
+        CallOf<dense::RmsNormArgs> call;
+        dense::RmsNormArgs& args = call.args;
+        In(call, args.x, op.inputs[0], begin);
         if (!a.plain) args.weight = Vector(op.inputs[1]) + begin;
-        call.Writes(args.y, Of(op.outputs[0]), begin * kFloat);
+        Out(call, args.y, op.outputs[0], begin);
         args.eps = a.eps;
         args.centered = a.centered;
         args.group = a.group;
         args.cols = cols;
-        args.x_stride = args.y_stride = Cols(op.outputs[0]);
         if (a.whole != 0) {
             call.Reads(args.squares, Of(op.inputs[2]), a.square * kFloat);
             args.squares_stride = Cols(op.inputs[2]);
@@ -541,9 +540,9 @@ class InferenceLowerer final : StreamCalls {
             make.Rows(make.args.rows);
             WEFT_TRY(Push<&kernels::Kernels::rope_table>(make, op.outputs[0]));
         }
-        CallOf<kernels::RopeArgs> call;
-        kernels::RopeArgs& args = call.args;
-        call.Reads(args.x, Of(op.inputs[0]));
+        CallOf<dense::RopeArgs> call;
+        dense::RopeArgs& args = call.args;
+        In(call, args.x, op.inputs[0]);
         call.Reads(args.cos_sin, table);
         args.sign = a.sign;
         args.neighbours = a.neighbours;
@@ -551,8 +550,7 @@ class InferenceLowerer final : StreamCalls {
         args.head_dim = a.head_dim;
         args.rotary_dim = a.rotary_dim;
         args.heads = Cols(op.outputs[0]) / a.head_dim;
-        call.Writes(args.y, Of(op.outputs[0]));
-        args.x_stride = args.y_stride = Cols(op.outputs[0]);
+        Out(call, args.y, op.outputs[0]);
         call.Rows(args.rows);
         return Push<&kernels::Kernels::rope>(call, op.outputs[0]);
     }
@@ -614,12 +612,12 @@ class InferenceLowerer final : StreamCalls {
     }
 
     Status Lower(const Op& op, const program::Glu& a) {
-        CallOf<kernels::GluArgs> call;
-        kernels::GluArgs& args = call.args;
-        call.Reads(args.gate, Of(op.inputs[0]));
-        call.Reads(args.up, Of(op.inputs[1]));
-        call.Writes(args.out, Of(op.outputs[0]));
-        args.cols = args.gate_stride = args.up_stride = args.out_stride = Cols(op.outputs[0]);
+        CallOf<dense::GluArgs> call;
+        dense::GluArgs& args = call.args;
+        In(call, args.gate, op.inputs[0]);
+        In(call, args.up, op.inputs[1]);
+        Out(call, args.out, op.outputs[0]);
+        args.cols = Cols(op.outputs[0]);
         args.activation = a.activation;
         args.limit = a.limit;
         args.limits_gate = a.limits_gate;
@@ -635,21 +633,21 @@ class InferenceLowerer final : StreamCalls {
     }
 
     Status Lower(const Op& op, const program::AddBias&) {
-        CallOf<kernels::AddBiasArgs> call;
+        CallOf<dense::AddBiasArgs> call;
         call.args.bias = Vector(op.inputs[1]);
         call.call.light = true;
         return PushMap<&kernels::Kernels::add_bias>(op, call);
     }
 
     Status Lower(const Op& op, const program::Scale& a) {
-        CallOf<kernels::ScaleArgs> call;
+        CallOf<dense::ScaleArgs> call;
         call.args.factor = a.factor;
         call.call.light = true;
         return PushMap<&kernels::Kernels::scale>(op, call);
     }
 
     Status Lower(const Op& op, const program::ScaleByPosition& a) {
-        CallOf<kernels::ScaleArgs> call;
+        CallOf<dense::ScaleArgs> call;
         call.Reads(call.args.positions, Of(op.inputs[1]));
         call.args.temperature = a.temperature;
         call.call.light = true;
@@ -659,25 +657,30 @@ class InferenceLowerer final : StreamCalls {
     Status Lower(const Op& op, const program::SoftCap& a) {
         CallOf<kernels::SoftCapArgs> call;
         call.args.cap = a.cap;
-        return PushMap<&kernels::Kernels::soft_cap>(op, call);
+        call.Reads(call.args.x, Of(op.inputs[0]));
+        call.Writes(call.args.y, Of(op.outputs[0]));
+        call.args.cols = Cols(op.outputs[0]);
+        call.Rows(call.args.rows);
+        return Push<&kernels::Kernels::soft_cap>(call, op.outputs[0]);
     }
 
     // x [rows, cols] -> y of the same shape.
     template <auto kKernel, typename Args>
     Status PushMap(const Op& op, CallOf<Args>& call) {
-        call.Reads(call.args.x, Of(op.inputs[0]));
-        call.Writes(call.args.y, Of(op.outputs[0]));
+        In(call, call.args.x, op.inputs[0]);
+        Out(call, call.args.y, op.outputs[0]);
         call.args.cols = Cols(op.outputs[0]);
         call.Rows(call.args.rows);
         return Push<kKernel>(call, op.outputs[0]);
     }
 
     Status Lower(const Op& op, const program::Add&) {
-        CallOf<kernels::AddArgs> call;
-        call.Reads(call.args.a, Of(op.inputs[0]));
-        call.Reads(call.args.b, Of(op.inputs[1]));
-        call.Writes(call.args.out, Of(op.outputs[0]));
-        call.Rows(call.args.count, Cols(op.outputs[0]));
+        CallOf<dense::AddArgs> call;
+        In(call, call.args.a, op.inputs[0]);
+        In(call, call.args.b, op.inputs[1]);
+        Out(call, call.args.y, op.outputs[0]);
+        call.args.rows = 1;  // all rows as one: parts share out its elements
+        call.Rows(call.args.cols, Cols(op.outputs[0]));
         call.call.light = true;
         return Push<&kernels::Kernels::add>(call, op.outputs[0]);
     }

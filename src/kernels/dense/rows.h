@@ -1,19 +1,22 @@
-// The element-wise and row-wise kernels, forward and backward, over matrices of any element types:
-// those of training, and of inference, whose matrices are all float32 (kernels/args.h). The
-// functions stand in the table of kernels/kernels.h: (args, part, parts). "Any types": each matrix
-// may have its own. Where nothing else is said, parts share out rows, groups or elements, an output
-// may be an input of the same type, and a row's result depends neither on the other rows nor on
-// parts.
+// Arguments of the element-wise and row-wise kernels, forward and backward, of training and of
+// inference (where all matrices are float32). The functions are in the table of kernels/kernels.h:
+// (args, part, parts). "Any types": each matrix may have its own element type. Unless stated
+// otherwise, parts share out rows, groups or elements, an output may be an input of the same type,
+// and a row's result depends neither on the other rows nor on parts.
 #pragma once
 
 #include "kernels/args.h"
 #include "kernels/dense/element.h"
+#include "tensor/activation.h"
+#include "tensor/temperature.h"
 
 namespace weft::kernels::dense {
 
 // y = x * s * weight (null: ones), s = 1 / sqrt(mean(x^2) + eps) over groups of `group` columns
 // (group == cols: whole rows; group == head_dim: QK norm). Any types. Zhang and Sennrich 2019.
-// With `squares`, or `centered`: as kernels::RmsNormArgs.
+// squares   not null: x is a part of rows of `whole` columns (group == cols), and the mean is
+//           squares[row * squares_stride] / whole
+// centered  LayerNorm (Ba et al. 2016): x minus the mean of its group
 struct RmsNormArgs {
     ConstMatrix x;
     const float* weight = nullptr;  // [group]
@@ -42,12 +45,14 @@ struct RmsNormGradArgs {
 };
 
 // out = act(gate) * up, all of one type. Shazeer 2020; tensor/activation.h has the formulas.
+// limit  not 0 (SiLU only): act(gate), or with limits_gate the gate, is at most limit, and up is
+//        within +-limit
 struct GluArgs {
     ConstMatrix gate, up;
     int64_t rows = 0, cols = 0;
     Matrix out;
     Activation activation = Activation::kSilu;
-    float limit = 0;  // as kernels::GluArgs
+    float limit = 0;
     bool limits_gate = false;
 };
 
@@ -61,8 +66,10 @@ struct GluGradArgs {
     Activation activation = Activation::kSilu;  // or kGeluTanh; no other has a gradient
 };
 
-// Rotates pairs of each head's first `rotary_dim` dims by the angles of the row's table, as
-// kernels::RopeArgs says. x and y of one type.
+// Rotates pairs of each head's first (`last`: last) `rotary_dim` dims by the angles of the row's
+// table (RoFormer, Su et al. 2021). `neighbours`: pairs are (2i, 2i + 1), as llama GGUFs are
+// permuted for; otherwise halves (i, i + rotary_dim / 2), as in qwen. `sign` -1 rotates back (the
+// gradient). x and y of one type.
 struct RopeArgs {
     ConstMatrix x;                   // [rows, heads * head_dim]
     const float* cos_sin = nullptr;  // [rows, rotary_dim], of RopeTableArgs
@@ -212,29 +219,3 @@ struct RowKernels {
 };
 
 }  // namespace weft::kernels::dense
-
-namespace weft::kernels {
-
-inline RmsNormArgs::operator dense::RmsNormArgs() const {
-    return {{x, x_stride}, weight,  eps,            rows,  cols,    group,
-            {y, y_stride}, squares, squares_stride, whole, centered};
-}
-inline RopeArgs::operator dense::RopeArgs() const {
-    return {{x, x_stride}, cos_sin,  sign,       neighbours,   rows,
-            heads,         head_dim, rotary_dim, {y, y_stride}, last};
-}
-inline GluArgs::operator dense::GluArgs() const {
-    return {{gate, gate_stride}, {up, up_stride}, rows,  cols,
-            {out, out_stride},   activation,      limit, limits_gate};
-}
-inline AddArgs::operator dense::AddArgs() const {
-    return {{a, count}, {b, count}, 1, count, {out, count}};
-}
-inline AddBiasArgs::operator dense::AddBiasArgs() const {
-    return {{x, cols}, bias, rows, cols, {y, cols}};
-}
-inline ScaleArgs::operator dense::ScaleArgs() const {
-    return {{x, cols}, rows, cols, factor, {y, cols}, positions, temperature};
-}
-
-}  // namespace weft::kernels
