@@ -1,7 +1,5 @@
 #include "hub/http.h"
 
-#include <curl/curl.h>
-
 #include <algorithm>
 #include <cctype>
 #include <charconv>
@@ -9,6 +7,7 @@
 #include <random>
 #include <thread>
 
+#include "hub/curl_handle.h"
 #include "hub/listing.h"
 
 namespace weft::hub {
@@ -174,36 +173,24 @@ class PageSink : public Sink {
 
 class Connection::Impl {
   public:
-    explicit Impl(const Config& config) : config_(config), hub_(Origin(config.endpoint)) {
-        static const CURLcode ready = curl_global_init(CURL_GLOBAL_DEFAULT);
-        easy_ = ready == CURLE_OK ? curl_easy_init() : nullptr;
-        multi_ = curl_multi_init();
-        WEFT_CHECK(easy_ != nullptr && multi_ != nullptr);
-        Set(CURLOPT_NOSIGNAL, 1L);
-        Set(CURLOPT_FOLLOWLOCATION, 0L);
-        Set(CURLOPT_PROTOCOLS_STR, config.endpoint.starts_with("http://") ? "http,https" : "https");
-        // Ranges in parallel are several connections; HTTP/2 would make one of them.
-        Set(CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
-        Set(CURLOPT_SSLVERSION, static_cast<long>(CURL_SSLVERSION_TLSv1_2));
-        Set(CURLOPT_SSL_VERIFYPEER, 1L);
-        Set(CURLOPT_SSL_VERIFYHOST, 2L);
-        Set(CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(config.connect_ms));
-        // A look-up of a name cannot be ended; without this curl would wait for it.
-        Set(CURLOPT_QUICK_EXIT, 1L);
-        Set(CURLOPT_BUFFERSIZE, 256L << 10);
-        Set(CURLOPT_USERAGENT, "weft/" WEFT_VERSION);
-        Set(CURLOPT_ERRORBUFFER, reason_);
-        Set(CURLOPT_HEADERFUNCTION, &Impl::OnHeader);
-        Set(CURLOPT_HEADERDATA, this);
-        Set(CURLOPT_WRITEFUNCTION, &Impl::OnData);
-        Set(CURLOPT_WRITEDATA, this);
-        if (!config.ca_file.empty()) Set(CURLOPT_CAINFO, config.ca_file.c_str());
-        if (!config.ca_folder.empty()) Set(CURLOPT_CAPATH, config.ca_folder.c_str());
+    explicit Impl(const Config& config)
+        : config_(config),
+          hub_(Origin(config.endpoint)),
+          curl_([this](std::string_view data) { return TakeData(data); }, config.connect_ms,
+                config.ca_file),
+          multi_(curl_multi_init()) {
+        WEFT_CHECK(multi_ != nullptr);
+        curl_.Set(CURLOPT_FOLLOWLOCATION, 0L);
+        if (!config.endpoint.starts_with("http://")) curl_.Set(CURLOPT_PROTOCOLS_STR, "https");
+        // A name look-up cannot be cancelled; without this option curl would wait for it.
+        curl_.Set(CURLOPT_QUICK_EXIT, 1L);
+        curl_.Set(CURLOPT_BUFFERSIZE, 256L << 10);
+        curl_.Set(CURLOPT_USERAGENT, "weft/" WEFT_VERSION);
+        curl_.Set(CURLOPT_HEADERFUNCTION, &Impl::OnHeader);
+        curl_.Set(CURLOPT_HEADERDATA, this);
+        if (!config.ca_folder.empty()) curl_.Set(CURLOPT_CAPATH, config.ca_folder.c_str());
     }
-    ~Impl() {
-        curl_easy_cleanup(easy_);
-        curl_multi_cleanup(multi_);
-    }
+    ~Impl() { curl_multi_cleanup(multi_); }
 
     Outcome Get(const std::string& first, std::optional<ByteRange> range, Sink& sink,
                 const std::atomic<bool>* stop) {
@@ -215,7 +202,7 @@ class Connection::Impl {
             Outcome outcome = One(url, range);
             if (outcome.error || !IsRedirect(response_.status)) return outcome;
             char* next = nullptr;
-            curl_easy_getinfo(easy_, CURLINFO_REDIRECT_URL, &next);
+            curl_easy_getinfo(curl_.get(), CURLINFO_REDIRECT_URL, &next);
             if (next == nullptr) {
                 return Failed(MakeError(ErrorCode::kIo, "{}: HTTP {} to nowhere", ShownUrl(url),
                                         response_.status));
@@ -232,11 +219,6 @@ class Connection::Impl {
     }
 
   private:
-    template <typename Value>
-    void Set(CURLoption option, Value value) {
-        WEFT_CHECK(curl_easy_setopt(easy_, option, value) == CURLE_OK);
-    }
-
     Outcome Failed(Error error, bool may_retry = false) const {
         return Outcome{response_, std::move(error), may_retry, -1};
     }
@@ -245,25 +227,18 @@ class Connection::Impl {
     Outcome One(const std::string& url, std::optional<ByteRange> range) {
         const std::string origin = Origin(url);
         const bool secret = origin.starts_with("https://") || IsThisMachine(origin);
-        curl_slist* headers = nullptr;
+        curl_.SetUrl(url);
         if (origin == hub_ && secret && !config_.token.empty()) {
-            headers =
-                curl_slist_append(headers, ("Authorization: Bearer " + config_.token).c_str());
+            curl_.AddHeader("Authorization: Bearer " + config_.token);
         }
         const std::string part =
             range ? fmt::format("{}-{}", range->begin, range->end - 1) : std::string();
-        Set(CURLOPT_RANGE, range ? part.c_str() : nullptr);
-        Set(CURLOPT_HTTPHEADER, headers);
-        Set(CURLOPT_URL, url.c_str());
+        curl_.Set(CURLOPT_RANGE, range ? part.c_str() : nullptr);
         ResetResponse(0, url);
-        reason_[0] = '\0';
         received_ = 0;
         headed_ = false;
         refused_.reset();
-        const CURLcode code = Perform();
-        curl_slist_free_all(headers);
-        Set(CURLOPT_HTTPHEADER, static_cast<curl_slist*>(nullptr));
-        return Judge(code, origin == hub_);
+        return Judge(Perform(), origin == hub_);
     }
 
     Outcome Judge(CURLcode code, bool asked_hub) {
@@ -278,14 +253,13 @@ class Connection::Impl {
                           true);
         }
         if (code != CURLE_OK) {
-            const char* reason = reason_[0] != '\0' ? reason_ : curl_easy_strerror(code);
             const char* hint = code == CURLE_PEER_FAILED_VERIFICATION
                                    ? ". Its certificate is not trusted: --cacert FILE or "
                                      "SSL_CERT_FILE names others to trust"
                                    : "";
-            return Failed(
-                MakeError(CodeOf(code), "{}: {}{}", ShownUrl(url), Shown(reason, 200), hint),
-                MayPass(code));
+            return Failed(MakeError(CodeOf(code), "{}: {}{}", ShownUrl(url),
+                                    Shown(curl_.Reason(code), 200), hint),
+                          MayPass(code));
         }
         if (IsRedirect(response_.status)) return {response_, std::nullopt, false, -1};
         if (response_.status == 200 || response_.status == 206) {
@@ -296,7 +270,7 @@ class Connection::Impl {
         Outcome outcome =
             Failed(StatusError(response_, config_, asked_hub), MayPass(response_.status));
         curl_off_t wait_s = 0;
-        curl_easy_getinfo(easy_, CURLINFO_RETRY_AFTER, &wait_s);
+        curl_easy_getinfo(curl_.get(), CURLINFO_RETRY_AFTER, &wait_s);
         if (wait_s > 0) outcome.wait_ms = std::min<int64_t>(wait_s, 1 << 20) * 1000;
         return outcome;
     }
@@ -307,7 +281,7 @@ class Connection::Impl {
 
     // Runs the request to its end, which is CURLE_ABORTED_BY_CALLBACK when it stalls or is stopped.
     CURLcode Perform() {
-        WEFT_CHECK(curl_multi_add_handle(multi_, easy_) == CURLM_OK);
+        WEFT_CHECK(curl_multi_add_handle(multi_, curl_.get()) == CURLM_OK);
         CURLcode code = CURLE_ABORTED_BY_CALLBACK;
         stalled_ = false;
         int64_t window_ns = NowNs();
@@ -331,7 +305,7 @@ class Connection::Impl {
         while (const CURLMsg* message = curl_multi_info_read(multi_, &left)) {
             if (message->msg == CURLMSG_DONE) code = message->data.result;
         }
-        curl_multi_remove_handle(multi_, easy_);
+        curl_multi_remove_handle(multi_, curl_.get());
         return code;
     }
 
@@ -354,9 +328,6 @@ class Connection::Impl {
     static size_t OnHeader(char* data, size_t size, size_t count, void* self) {
         static_cast<Impl*>(self)->TakeHeader({data, size * count});
         return size * count;
-    }
-    static size_t OnData(char* data, size_t size, size_t count, void* self) {
-        return static_cast<Impl*>(self)->TakeData({data, size * count}) ? size * count : 0;
     }
 
     void TakeHeader(std::string_view line) {
@@ -394,9 +365,8 @@ class Connection::Impl {
 
     const Config& config_;
     const std::string hub_;
-    CURL* easy_ = nullptr;
-    CURLM* multi_ = nullptr;
-    char reason_[CURL_ERROR_SIZE] = {};
+    CurlHandle curl_;
+    CURLM* multi_;
     Response response_;
     Sink* sink_ = nullptr;
     const std::atomic<bool>* stop_ = nullptr;

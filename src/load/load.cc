@@ -1,7 +1,5 @@
 #include "load/load.h"
 
-#include <curl/curl.h>
-
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -11,6 +9,7 @@
 #include "base/check.h"
 #include "base/deadline.h"
 #include "base/json.h"
+#include "hub/curl_handle.h"
 #include "load/events.h"
 
 namespace weft::load {
@@ -37,38 +36,12 @@ Result<std::string> UrlOf(const LoadOptions& options, const char* path) {
     return url + path;
 }
 
-void InitCurl() {
-    static const CURLcode ready = curl_global_init(CURL_GLOBAL_DEFAULT);
-    WEFT_CHECK(ready == CURLE_OK);
+void Configure(const LoadOptions& options, const std::string& url, hub::CurlHandle& curl) {
+    curl.SetUrl(url);
+    if (!options.key.empty()) curl.AddHeader("Authorization: Bearer " + options.key);
+    curl.Set(CURLOPT_LOW_SPEED_LIMIT, 1L);
+    curl.Set(CURLOPT_LOW_SPEED_TIME, static_cast<long>((options.timeout_ms + 999) / 1000));
 }
-
-// Settings common to all requests of a load.
-class Head {
-  public:
-    Head(const LoadOptions& options, CURL* easy) {
-        if (!options.key.empty()) Add("Authorization: Bearer " + options.key);
-        Set(easy, CURLOPT_NOSIGNAL, 1L);
-        Set(easy, CURLOPT_PROTOCOLS_STR, "http,https");
-        Set(easy, CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
-        Set(easy, CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(options.timeout_ms));
-        Set(easy, CURLOPT_LOW_SPEED_LIMIT, 1L);
-        Set(easy, CURLOPT_LOW_SPEED_TIME, static_cast<long>((options.timeout_ms + 999) / 1000));
-        if (!options.ca_file.empty()) Set(easy, CURLOPT_CAINFO, options.ca_file.c_str());
-    }
-    ~Head() { curl_slist_free_all(list_); }
-    Head(const Head&) = delete;
-    Head& operator=(const Head&) = delete;
-
-    void Add(const std::string& line) { list_ = curl_slist_append(list_, line.c_str()); }
-    curl_slist* list() { return list_; }
-    template <typename Value>
-    static void Set(CURL* easy, CURLoption option, Value value) {
-        WEFT_CHECK(curl_easy_setopt(easy, option, value) == CURLE_OK);
-    }
-
-  private:
-    curl_slist* list_ = nullptr;
-};
 
 // One request in progress.
 class Call {
@@ -80,37 +53,30 @@ class Call {
           answer_(answer),
           begin_ns_(begin_ns),
           events_([this](std::string_view data) { return Event(data); }),
-          easy_(curl_easy_init()),
-          head_(options, easy_) {
-        head_.Add("Content-Type: application/json");
-        head_.Add("Expect:");
-        Set(CURLOPT_URL, url.c_str());
-        Set(CURLOPT_HTTPHEADER, head_.list());
-        Set(CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(body_.size()));
-        Set(CURLOPT_POSTFIELDS, body_.c_str());
-        Set(CURLOPT_ERRORBUFFER, reason_);
-        Set(CURLOPT_WRITEFUNCTION, &Call::OnData);
-        Set(CURLOPT_WRITEDATA, this);
-        Set(CURLOPT_PRIVATE, this);
+          curl_([this](std::string_view bytes) { return Take(bytes); }, options.timeout_ms,
+                options.ca_file) {
+        Configure(options, url, curl_);
+        curl_.AddHeader("Content-Type: application/json");
+        curl_.AddHeader("Expect:");
+        curl_.Set(CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(body_.size()));
+        curl_.Set(CURLOPT_POSTFIELDS, body_.c_str());
         sent_ns_ = last_ns_ = NowNs();
         answer_.start_s = Seconds(sent_ns_ - begin_ns_);
     }
-    ~Call() { curl_easy_cleanup(easy_); }
     Call(const Call&) = delete;
     Call& operator=(const Call&) = delete;
 
-    CURL* easy() { return easy_; }
+    CURL* easy() { return curl_.get(); }
 
     void Finish(CURLcode code) {
         answer_.end_s = Seconds(NowNs() - begin_ns_);
-        long status = 0;
-        curl_easy_getinfo(easy_, CURLINFO_RESPONSE_CODE, &status);
+        const long status = curl_.Status();
         if (!error_.empty()) {
             answer_.error = error_;
         } else if (status != 0 && status != 200) {
             answer_.error = fmt::format("HTTP {}: {}", status, Printable(text_));
         } else if (code != CURLE_OK) {
-            answer_.error = reason_[0] != '\0' ? reason_ : curl_easy_strerror(code);
+            answer_.error = curl_.Reason(code);
         } else if (pieces_ == 0) {
             answer_.error = "the answer has no tokens, or is not a stream of events";
         } else if (!done_) {
@@ -129,17 +95,8 @@ class Call {
             text, [](unsigned char c) { return c < ' ' || c > '~'; }, ' ');
         return text;
     }
-    template <typename Value>
-    void Set(CURLoption option, Value value) {
-        Head::Set(easy_, option, value);
-    }
-
-    static size_t OnData(char* data, size_t size, size_t count, void* self) {
-        return static_cast<Call*>(self)->Take({data, size * count}) ? size * count : 0;
-    }
     bool Take(std::string_view bytes) {
-        long status = 0;
-        curl_easy_getinfo(easy_, CURLINFO_RESPONSE_CODE, &status);
+        const long status = curl_.Status();
         received_ += bytes.size();
         if (status != 200) {  // text of an error
             text_ += bytes.substr(0, kMostErrorText - std::min(kMostErrorText, text_.size()));
@@ -176,13 +133,11 @@ class Call {
     LoadAnswer& answer_;
     const int64_t begin_ns_;
     EventReader events_;
-    CURL* easy_;
-    Head head_;
+    hub::CurlHandle curl_;
     int64_t sent_ns_ = 0, last_ns_ = 0, pieces_ = 0;
     uint64_t received_ = 0;
     bool done_ = false;
     std::string error_, text_;
-    char reason_[CURL_ERROR_SIZE] = {};
 };
 
 // Request bodies by number: prompts with a common prefix and a random rest.
@@ -326,24 +281,16 @@ class Runner {
 }  // namespace
 
 Result<std::string> FirstModel(const LoadOptions& options) {
-    InitCurl();
     WEFT_ASSIGN(const std::string url, UrlOf(options, "/v1/models"));
-    const std::unique_ptr<CURL, decltype(&curl_easy_cleanup)> easy(curl_easy_init(),
-                                                                   &curl_easy_cleanup);
-    WEFT_CHECK(easy != nullptr);
-    Head head(options, easy.get());
     std::string text;
-    const auto take = +[](char* data, size_t size, size_t count, void* to) -> size_t {
-        auto& out = *static_cast<std::string*>(to);
-        if (out.size() + size * count > kMostList) return 0;
-        out.append(data, size * count);
-        return size * count;
+    const auto take = [&](std::string_view data) {
+        if (text.size() + data.size() > kMostList) return false;
+        text += data;
+        return true;
     };
-    Head::Set(easy.get(), CURLOPT_URL, url.c_str());
-    Head::Set(easy.get(), CURLOPT_HTTPHEADER, head.list());
-    Head::Set(easy.get(), CURLOPT_WRITEFUNCTION, take);
-    Head::Set(easy.get(), CURLOPT_WRITEDATA, &text);
-    const CURLcode code = curl_easy_perform(easy.get());
+    hub::CurlHandle curl(take, options.timeout_ms, options.ca_file);
+    Configure(options, url, curl);
+    const CURLcode code = curl_easy_perform(curl.get());
     if (code != CURLE_OK) {
         return MakeError(ErrorCode::kIo, "{}: {}; is the server there? --url says where", url,
                          curl_easy_strerror(code));
@@ -360,7 +307,7 @@ Result<std::string> FirstModel(const LoadOptions& options) {
 
 Result<LoadReport> RunLoad(const LoadOptions& options, const std::atomic<bool>* stop,
                            const std::function<void(int done)>& done) {
-    InitCurl();
+    hub::InitCurl();
     WEFT_ASSIGN(const std::string url,
                 UrlOf(options, options.chat ? "/v1/chat/completions" : "/v1/completions"));
     Runner runner(options, url, stop);
