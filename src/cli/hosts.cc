@@ -8,8 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "base/bytes.h"
-#include "base/printable.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/host_facts.h"

@@ -11,7 +11,6 @@
 #include <ctime>
 #include <mutex>
 
-#include "base/bytes.h"
 #include "base/descriptor_writer.h"
 #include "base/log.h"
 #include "base/result.h"
@@ -193,10 +192,6 @@ bool TakesEscapes(int fd) {
 bool TakesColour(int fd) {
     const char* no = std::getenv("NO_COLOR");
     return TakesEscapes(fd) && (no == nullptr || *no == '\0');
-}
-
-std::string BytesText(uint64_t bytes) {
-    return weft::BytesText(bytes);
 }
 
 ProgressLine::ProgressLine() : terminal_(TakesEscapes(STDERR_FILENO)) {}

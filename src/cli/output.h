@@ -16,6 +16,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/bytes.h"
 #include "base/standard_error.h"
 
 namespace weft::cli {
@@ -66,9 +67,6 @@ void OpenStandardStreams();
 bool TakesEscapes(int fd);
 // That, and the user wants colours (no-color.org).
 bool TakesColour(int fd);
-
-// "96.6 MiB", "1.24 GiB".
-std::string BytesText(uint64_t bytes);
 
 // A line on standard error that is written over and over, on a terminal only, and gone with the
 // object.

@@ -11,7 +11,6 @@
 #include <thread>
 #include <vector>
 
-#include "base/bytes.h"
 #include "base/log.h"
 #include "cli/commands.h"
 #include "cli/flags.h"

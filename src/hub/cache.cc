@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/bytes.h"
 #include "base/deadline.h"
 #include "base/file.h"
 #include "base/output_file.h"
@@ -230,9 +231,9 @@ Status CheckSpace(const std::string& folder, uint64_t needed) {
     const uint64_t free = static_cast<uint64_t>(info.f_bavail) * info.f_frsize;
     if (needed <= free) return {};
     return MakeError(ErrorCode::kIo,
-                     "{}: {:.2f} GB remain to be downloaded, but only {:.2f} GB are free. Free "
-                     "some space, or set HF_HUB_CACHE to a folder on a larger disk",
-                     folder, static_cast<double>(needed) * 1e-9, static_cast<double>(free) * 1e-9);
+                     "{}: {} remain to be downloaded, but only {} are free. Free some space, or set "
+                     "HF_HUB_CACHE to a folder on a larger disk",
+                     folder, BytesText(needed), BytesText(free));
 }
 
 Result<BlobLock> BlobLock::Take(const Config& config, const RepoSpec& spec, const RepoFile& file,

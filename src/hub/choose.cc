@@ -6,6 +6,8 @@
 #include <cctype>
 #include <map>
 
+#include "base/bytes.h"
+
 namespace weft::hub {
 namespace {
 
@@ -71,11 +73,6 @@ std::map<std::string, Group> GgufGroups(const std::vector<RepoFile>& files) {
     return groups;
 }
 
-std::string SizeText(uint64_t bytes) {
-    const double mb = static_cast<double>(bytes) * 1e-6;
-    return mb >= 1000 ? fmt::format("{:.2f} GB", mb * 1e-3) : fmt::format("{:.1f} MB", mb);
-}
-
 // The available GGUF files, one per line.
 std::string Shelf(const std::map<std::string, Group>& groups) {
     std::string text;
@@ -85,7 +82,7 @@ std::string Shelf(const std::map<std::string, Group>& groups) {
             text += fmt::format("\n  ... and {} more", groups.size() - kMostShown);
             break;
         }
-        text += fmt::format("\n  {:>10}  {}{}", SizeText(group.bytes),
+        text += fmt::format("\n  {:>10}  {}{}", BytesText(group.bytes),
                             Shown(group.parts.front().path, 160),
                             group.parts.size() > 1 ? fmt::format(" ({} parts)", group.parts.size())
                                                    : std::string());

@@ -93,7 +93,8 @@ TEST(HubNames, ChoiceOfGguf) {
     EXPECT_EQ(Chosen(shelf, "o/n:README.md"), "README.md -> README.md");
     const std::string several = Chosen(shelf, "o/n");
     EXPECT_NE(several.find("5 models"), std::string::npos) << several;
-    EXPECT_NE(several.find("4.00 GB  BF16/x-BF16-00001-of-00002.gguf (2 parts)"), std::string::npos)
+    EXPECT_NE(several.find("3.73 GiB  BF16/x-BF16-00001-of-00002.gguf (2 parts)"),
+              std::string::npos)
         << several;
     EXPECT_EQ(several.find("mmproj"), std::string::npos) << several;
     EXPECT_NE(Chosen(shelf, "o/n:Q6_K").find("no GGUF file of that type"), std::string::npos);

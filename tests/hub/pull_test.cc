@@ -368,7 +368,7 @@ TEST_F(PullTest, NoRoom) {
     json file = Large("x.gguf", 10);
     file["listed_size"] = uint64_t{1} << 49;
     server_->Set({{"files", {file}}});
-    ExpectError("o/n", ErrorCode::kIo, "GB are free");
+    ExpectError("o/n", ErrorCode::kIo, "are free");
 }
 
 }  // namespace
