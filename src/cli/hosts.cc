@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/printable.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/host_facts.h"
