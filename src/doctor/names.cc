@@ -127,76 +127,17 @@ std::string Names::Interface(std::string_view name) {
     return Pseudonym("interface", name.starts_with("wl") ? "wlnet-" : "net-", name);
 }
 
-std::string Names::RdmaDevice(std::string_view name) {
-    if ((real_ && Printable(name) == name) || IsUsualDeviceName(name)) return std::string(name);
-    return Pseudonym("RDMA device", name.starts_with("rxe") ? "rxe" : "rdma-", name);
+std::string Names::Number(std::string_view address) {
+    const auto found = numbers_.try_emplace(std::string(address), numbers_.size() + 1).first;
+    return fmt::format("{:#x}", found->second);
 }
-
-std::string Names::Zone(std::string_view name) {
-    constexpr std::array<std::string_view, 16> kZones = {"block",
-                                                         "dmz",
-                                                         "drop",
-                                                         "external",
-                                                         "home",
-                                                         "internal",
-                                                         "libvirt",
-                                                         "nm-shared",
-                                                         "public",
-                                                         "trusted",
-                                                         "work",
-                                                         "FedoraServer",
-                                                         "docker",
-                                                         "libvirt-routed",
-                                                         "FedoraWorkstation",
-                                                         "docker-forwarding"};
-    if (real_ || std::ranges::find(kZones, name) != kZones.end()) return std::string(name);
-    return Pseudonym("zone", "zone-", name);
-}
-
-std::string Names::Chain(std::string_view name) {
-    constexpr std::array<std::string_view, 23> kUsual = {
-        "input",          "output",        "forward",         "INPUT",
-        "OUTPUT",         "FORWARD",       "filter",          "nat",
-        "mangle",         "inet",          "DOCKER",          "DOCKER-USER",
-        "LIBVIRT_INP",    "nixos-fw",      "nixos-fw-accept", "prerouting",
-        "postrouting",    "firewalld",     "filter_INPUT",    "raw",
-        "ufw-user-input", "PVEFW-HOST-IN", "proxmox-firewall"};
-    if (real_ || std::ranges::find(kUsual, name) != kUsual.end()) return std::string(name);
-    return Pseudonym("chain", "chain-", name);
-}
-
-std::string Names::File(std::string_view name) {
-    return real_ && Printable(name) == name ? std::string(name) : Pseudonym("file", "file-", name);
-}
-
-namespace {
-
-// "90-memlock.conf", of a word that says nothing of its author.
-std::string_view UsualWord(std::string_view name) {
-    constexpr std::array<std::string_view, 16> kUsual = {
-        "memlock", "rdma",       "mlnx", "weft",   "limits",   "nproc",  "ofed",  "mpi",
-        "ib",      "infiniband", "hpc",  "custom", "override", "rlimit", "local", "file"};
-    if (!name.ends_with(".conf")) return {};
-    name.remove_suffix(5);
-    const size_t digits = std::min(name.find_first_not_of("0123456789"), name.size());
-    name.remove_prefix(digits);
-    if (digits > 4) return {};
-    if (digits > 0 && name.starts_with('-')) name.remove_prefix(1);
-    return std::ranges::find(kUsual, name) != kUsual.end() ? name : std::string_view();
-}
-
-}  // namespace
 
 void Names::OrderFiles(const std::set<std::string>& files) {
-    const bool keep = std::ranges::all_of(files, [&](const std::string& name) {
-        return real_ ? Printable(name) == name : !UsualWord(name).empty();
-    });
-    size_t place = 0;
     for (const std::string& name : files) {
-        const std::string_view word = UsualWord(name);
-        ordered_[name] =
-            keep ? name : fmt::format("{:04}-{}.conf", ++place, word.empty() ? "file" : word);
-        if (!keep) given_["file " + name] = ordered_[name];
+        ordered_[name] = real_ && Printable(name) == name
+                             ? name
+                             : fmt::format("{:04}-file.conf", ordered_.size() + 1);
+        if (ordered_[name] != name) given_["file " + name] = ordered_[name];
     }
 }
 

@@ -2,15 +2,15 @@
 // shown to strangers. The same name gives the same pseudonym in every snapshot.
 //
 // Hosts       "host-3fa2", of 16 bits of a hash
-// interfaces  names that the kernel and systemd give ("enp1s0f0np0", "ib0") stay; those with a
-//             hardware address in them ("enx0242ac110002") and those of an administrator become
-//             "net-3fa2", with the beginning that the checks look at ("br-", "veth")
-// RDMA        the same: "mlx5_0" and "rocep1s0f0" stay
+// devices     interfaces and RDMA devices: names that the kernel and systemd give ("enp1s0f0np0",
+//             "mlx5_0") stay; others become "net-3fa2", with the beginning that the checks look at
+//             ("br-", "veth"). Names of chains, zones, users and units become pseudonyms likewise.
 // IPv4        private, shared, link-local and loopback addresses stay (RFC 1918, 6598, 3927);
-//             others become addresses of 198.18.0.0/15 (RFC 2544): the same address the same one,
-//             and addresses that share a prefix of 15 bits or more share it still. 15 bits are
-//             lost, so that nobody can tell the real one.
-// Of 16 bits of a hash nobody reads the name; who guesses it is right by accident once in 65,536.
+//             others become addresses of 198.18.0.0/15 (RFC 2544): addresses that share a prefix of
+//             15 bits or more share it still. 15 bits are lost, so that nobody can tell the real
+//             one.
+// other       hardware addresses and GUIDs are counted: 0x1, 0x2, ...
+// Nobody reads a name out of 16 bits of a hash; a guess is right by accident once in 65,536 times.
 #pragma once
 
 #include <cstdint>
@@ -31,10 +31,7 @@ class Names {
 
     std::string Host(std::string_view name);
     std::string Interface(std::string_view name);
-    std::string RdmaDevice(std::string_view name);
-    std::string Zone(std::string_view name);   // of firewalld
-    std::string Chain(std::string_view name);  // of nftables and iptables
-    std::string File(std::string_view name);   // a part of a file's name
+    std::string Number(std::string_view address);  // "0x1"
     // Files of which the last one counts keep their order. First all of them, by their names;
     // OrderedFile then gives "0002-file.conf"; none for one that was not among them.
     void OrderFiles(const std::set<std::string>& files);
@@ -53,6 +50,7 @@ class Names {
     bool real_;
     std::map<std::string, std::string> given_;
     std::map<std::string, std::string, std::less<>> ordered_;
+    std::map<std::string, size_t, std::less<>> numbers_;
     std::set<std::string> taken_;
 };
 

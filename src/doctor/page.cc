@@ -79,35 +79,30 @@ line ends of other systems, a byte order mark and NUL bytes at the end are taken
 
 ## What is saved
 
-`--save` writes an allow-list: of every source that a check reads only the fields that the checks
-use, parsed and written again in the source's own form. A source or a field that is not in the list
-is not saved, so that no secret has to be known in order to stay away. `--save` prints the list of
-what is in the archive, and which names in it stand for yours, with `--save -` before the archive
-itself, on standard error; `tar xOf mine.tar` shows all of it. The checks find in the archive what
-they found on the host.
+`--save` writes an allow-list. For each source that a check reads, a table (`saved_sources.cc`)
+names the lines and fields that are kept; of these only numbers, PCI addresses and words of one list
+(`saved_words.cc`) are written. A source, a field or a word that is not listed is not saved, so no
+secret has to be recognized. `--save` prints which sources are in the archive and which pseudonyms
+stand for names; `--save -` prints that to standard error first. `tar xOf mine.tar` shows the whole
+archive. The checks find in the archive the same as on the host.
 
-- Not in it: keys, tokens, environments, units of systemd beyond `LimitMEMLOCK`, names of users and
-  groups, lists of processes, comments of firewalls, serial numbers, hardware addresses, IPv6
-  addresses and GIDs, UUIDs, paths, kernel parameters and lines of the kernel's log that no check
-  reads, and in those that are kept every word that is not the kernel's.
-- Pseudonyms: the host (`host-3fa2`), interfaces and RDMA devices whose names hold a hardware
-  address or are somebody's own (`net-3fa2`; `enp1s0f0np0`, `ib0` and `mlx5_0` stay), zones and
-  chains of firewalls, units of Weft, files of limits.d and drop-ins (`0002-file.conf`: they keep
-  their order, for the last one counts), control groups (`group`). The same name gives the same
-  pseudonym in every snapshot (files are counted). It is 16 bits of a hash: nobody reads the name
-  out of it, but who guesses a name can see that it fits.
-- IPv4 addresses keep their structure: private, shared and link-local ones (RFC 1918, 6598, 3927)
-  stay as they are, for they say nothing of you and the checks across hosts live by them. Public
-  ones become addresses of 198.18.0.0/15, the same one on every host, in the same subnets; 15 of
-  their 32 bits are lost.
-- In it: versions of the kernel, of drivers and firmware (their numbers, not the words in them), the
-  drivers that are known (another is `other`), models of cards, PCI addresses, lids of InfiniBand,
-  sizes of memory.
+- Not saved: keys, tokens, environments, units of systemd beyond `LimitMEMLOCK`, names of users and
+  groups, lists of processes, comments and strings of firewall rules, serial numbers, hardware
+  addresses, IPv6 addresses, GUIDs, UUIDs, and lines of the kernel's log that no check reads.
+- Pseudonyms: the host (`host-3fa2`); interfaces and RDMA devices with a name of their own
+  (`net-3fa2`; `enp1s0f0np0`, `ib0` and `mlx5_0` stay); zones and chains of firewalls; units of
+  Weft; control groups (`group`). Files of limits.d, modprobe.d and drop-ins keep their order
+  (`0002-file.conf`), because the last one counts. A name has the same pseudonym in every snapshot:
+  16 bits of a hash. Nobody can read the name from them, but a guessed name can be checked.
+- IPv4 addresses: private, shared and link-local ones (RFC 1918, 6598, 3927) stay, because the
+  checks across hosts need them. Public ones become addresses of 198.18.0.0/15, the same on every
+  host, in the same subnets; 15 of their 32 bits are lost.
+- Saved: versions of the kernel, drivers and firmware, known drivers (another is `other`), models of
+  cards, PCI addresses, InfiniBand lids, sizes of memory.
 
-`--real-names` leaves names and addresses as they are (`--hosts` does so, over ssh): for yourself,
-not for strangers. Two hosts of one name are told apart by the files, or the addresses, that they
-were had from: `node (a.tar)` and `node (b.tar)`. Where ssh hangs since large packets vanish on the
-way, the finding `reachable` says that, with the size that is lost.
+`--real-names` keeps names and addresses; `--hosts` uses it over ssh. Hosts with the same name are
+told apart by their file or address: `node (a.tar)` and `node (b.tar)`. If ssh hangs because the
+path loses large packets, the finding `reachable` names the size that is lost.
 
 ## The checks
 )";

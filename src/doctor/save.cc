@@ -3,419 +3,344 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
-#include <span>
-#include <utility>
 
-#include "doctor/save_writers.h"
+#include "base/json.h"
+#include "doctor/kernel_log.h"
+#include "doctor/saved_sources.h"
+#include "doctor/saved_words.h"
 #include "doctor/text.h"
 
 namespace weft::doctor {
 namespace {
 
-namespace w = save;
+using Json = nlohmann::ordered_json;
 
-struct Source {
-    // Segments between slashes, each with at most one place: {if} an interface, {dev} an RDMA
-    // device, {pci} an address, {n} a number, {id} a Thunderbolt address, {ip} an IPv4 address,
-    // {release} a kernel's, {module} one of a card or GPU, {option} a name of an option of it,
-    // {unit} a unit of Weft, {conf} a file of limits.d or a drop-in, {more} whatever else, left
-    // out. One that ends with '/' is a folder.
-    std::string_view path;
-    w::Writer write;
-    const char* kept;
-};
+constexpr size_t kMostSavedLines = 20'000;
 
-constexpr const char* kNumber = "a number";
-constexpr const char* kWord = "one of the words that the kernel has there";
-constexpr const char* kThere = "that it is there";
+// ---- Texts ------------------------------------------------------------------------------------
 
-constexpr Source kPci[] = {
-    {"sys/bus/pci/devices/{pci}/class", w::Hexadecimal, kNumber},
-    {"sys/bus/pci/devices/{pci}/vendor", w::Hexadecimal, kNumber},
-    {"sys/bus/pci/devices/{pci}/device", w::Hexadecimal, kNumber},
-    {"sys/bus/pci/devices/{pci}/max_link_speed", w::LinkSpeed, kNumber},
-    {"sys/bus/pci/devices/{pci}/max_link_width", w::Numbers, kNumber},
-    {"sys/bus/pci/devices/{pci}/current_link_speed", w::LinkSpeed, kNumber},
-    {"sys/bus/pci/devices/{pci}/current_link_width", w::Numbers, kNumber},
-    {"sys/bus/pci/devices/{pci}/aer_dev_correctable", w::AerCounts, "the total"},
-    {"sys/bus/pci/devices/{pci}/aer_dev_nonfatal", w::AerCounts, "the total"},
-    {"sys/bus/pci/devices/{pci}/aer_dev_fatal", w::AerCounts, "the total"},
-    {"sys/bus/pci/devices/{pci}/secondary_bus_number", w::Numbers, kNumber},
-    {"sys/bus/pci/devices/{pci}/subordinate_bus_number", w::Numbers, kNumber},
-    {"sys/bus/pci/devices/{pci}/uevent", w::EventDriver, "the driver's name"},
-    {"sys/bus/pci/devices/{pci}/net/{if}/", nullptr, kThere},
-    {"sys/bus/pci/devices/{pci}/infiniband/{dev}/", nullptr, kThere},
-    {"link/sys/bus/pci/devices/{pci}", w::PciPlace, "the PCI addresses above it"},
-    {"link/sys/bus/pci/devices/{pci}/driver", w::DriverName, "the driver's name"},
-    {"sys/class/hwmon/hwmon{n}/name", w::SensorName, kWord},
-    {"sys/class/hwmon/hwmon{n}/temp{n}_input", w::Numbers, kNumber},
-    {"sys/class/hwmon/hwmon{n}/temp{n}_crit", w::Numbers, kNumber},
-    {"sys/class/hwmon/hwmon{n}/temp{n}_label", w::SensorName, kWord},
-    {"sys/module/pcie_aspm/parameters/policy", w::Choice, kWord},
-    {"sys/module/amdgpu/version", w::ShortVersion, "a version"},
-    {"sys/kernel/iommu_groups/{n}/type", w::Choice, kWord},
-    {"cmd/lspci_-vv{more}", w::Lspci, "names of devices, links, buses, drivers, ACS, ASPM"},
-};
+// The key that the line begins with or holds; none where it is not kept.
+std::optional<std::string_view> KeyOf(std::string_view line, std::string_view keys) {
+    if (keys.empty()) return std::string_view();
+    const std::string_view first = line.substr(0, line.find(' '));
+    const bool address = IsPciAddress(first) || IsPciAddress(fmt::format("0000:{}", first));
+    for (std::string_view key : Split(keys, '|')) {
+        if (key == "@" && address) return std::string_view();
+        if (key.starts_with('*') ? Contains(line, key.substr(1)) : line.starts_with(key)) {
+            return key.starts_with('*') ? std::string_view() : key;
+        }
+    }
+    return std::nullopt;
+}
 
-constexpr Source kNetwork[] = {
-    {"sys/class/net/{if}/speed", w::Numbers, kNumber},
-    {"sys/class/net/{if}/mtu", w::Numbers, kNumber},
-    {"sys/class/net/{if}/type", w::Numbers, kNumber},
-    {"sys/class/net/{if}/duplex", w::Choice, kWord},
-    {"sys/class/net/{if}/operstate", w::Choice, kWord},
-    {"sys/class/net/{if}/mode", w::Choice, kWord},
-    {"sys/class/net/{if}/wireless/", nullptr, kThere},
-    {"sys/class/net/{if}/phy80211/", nullptr, kThere},
-    {"link/sys/class/net/{if}/device", w::DevicePlace, "the bus address"},
-    {"link/sys/class/net/{if}/device/driver", w::DriverName, "the driver's name"},
-    {"cmd/ethtool_-i_{if}", w::EthtoolDriver, "driver, firmware, bus address"},
-    {"cmd/ethtool_-c_{if}", w::EthtoolCoalescing, "adaptive RX, rx-usecs"},
-    {"cmd/ethtool_-S_{if}", w::EthtoolCounters, "counters of packets lost and damaged"},
-    {"cmd/ethtool_-a_{if}", w::EthtoolPause, "pause frames on or off"},
-    {"cmd/ethtool_--show-fec_{if}", w::Fec, "kinds of error correction"},
-    {"cmd/ethtool_{if}", w::EthtoolLink, "speed, the fastest mode, duplex, link"},
-    {"cmd/mlnx_qos_-i_{if}", w::Qos, "PFC on or off"},
-    {"cmd/ip_-j_addr{more}", w::IpJson, "interfaces, MTU, state, IPv4 addresses"},
-    {"cmd/ip_-j_route{more}", w::IpJson, "IPv4 routes: subnet, interface, metric"},
-    {"cmd/ping_-c_1_-W_1_-M_do_-s_{n}_{ip}", w::Ping, "packets lost, and the time"},
-    {"proc/net/snmp", w::TcpSegments, "TCP segments sent, and sent again"},
-    {"proc/sys/net/ipv4/tcp_rmem", w::Numbers, kNumber},
-    {"proc/sys/net/ipv4/tcp_timestamps", w::Numbers, kNumber},
-    {"proc/sys/net/ipv4/tcp_sack", w::Numbers, kNumber},
-    {"sys/bus/thunderbolt/devices/{id}/rx_speed", w::LinkSpeed, kNumber},
-    {"sys/bus/thunderbolt/devices/{id}/rx_lanes", w::Numbers, kNumber},
-    {"sys/bus/thunderbolt/devices/{id}/{id}/", nullptr, kThere},
-    {"cmd/ufw_status_verbose", w::Ufw,
-     "state, default, rules about incoming TCP: ports, interface, source"},
-    {"cmd/ufw_status", w::Ufw,
-     "state, default, rules about incoming TCP: ports, interface, source"},
-    {"cmd/firewall-cmd_--state", w::FirewalldState, kWord},
-    {"cmd/firewall-cmd_--get-active-zones", w::FirewalldZones, "zones and their interfaces"},
-    {"cmd/firewall-cmd_--list-all", w::FirewalldZones, "a zone's target, interfaces, TCP ports"},
-    {"cmd/firewall-cmd_--list-all-zones", w::FirewalldZones,
-     "zones' targets, interfaces, sources, TCP ports"},
-    {"cmd/nft_list_ruleset", w::Nft, "rules about incoming TCP, without names and comments"},
-    {"cmd/iptables_-S", w::Iptables, "rules about incoming TCP, without names and comments"},
-    {"cmd/iptables-save{more}", w::Iptables,
-     "rules about incoming TCP, without names and comments"},
-    {"cmd/iptables_-L{more}", w::Iptables, "rules about incoming TCP, without names and comments"},
-    {"cmd/iptables_-n{more}", w::Iptables, "rules about incoming TCP, without names and comments"},
-    {"cmd/iptables_-v{more}", w::Iptables, "rules about incoming TCP, without names and comments"},
-    {"cmd/iptables_-S_INPUT", w::Iptables, "rules about incoming TCP, without names and comments"},
-};
+// One line of a form that keeps lines, without its blanks in front.
+std::string SavedLine(const SavedRow& row, std::string_view key, std::string_view line,
+                      Names& names) {
+    if (row.form == SavedForm::kVersion) {
+        const std::string version = SavedVersion(line.substr(key.size()), names);
+        return version.empty() ? "" : std::string(key) + version;
+    }
+    const bool whole = row.form == SavedForm::kFields || row.form == SavedForm::kValue;
+    if (whole && names.real()) return Printable(line);
+    if (row.form == SavedForm::kTable) return SavedWords(line, UnknownWord::kRename, names);
+    const std::string_view rest = line.substr(key.size());
+    std::string kept = SavedWords(rest, UnknownWord::kDrop, names);
+    const bool lost = Trim(std::string_view(kept)).empty() && !Trim(rest).empty();
+    if (lost && row.form == SavedForm::kFields) kept = key.ends_with('=') ? "other" : " other";
+    if (key.empty() && Trim(std::string_view(kept)).empty()) return "";
+    return std::string(key) + kept;
+}
 
-constexpr Source kRdma[] = {
-    {"sys/class/infiniband/{dev}/fw_ver", w::ShortVersion, "a version"},
-    {"sys/class/infiniband/{dev}/ports/{n}/state", w::PortState, kWord},
-    {"sys/class/infiniband/{dev}/ports/{n}/phys_state", w::PortState, kWord},
-    {"sys/class/infiniband/{dev}/ports/{n}/link_layer", w::Choice, kWord},
-    {"sys/class/infiniband/{dev}/ports/{n}/rate", w::PortRate, kNumber},
-    {"sys/class/infiniband/{dev}/ports/{n}/lid", w::Hexadecimal, kNumber},
-    {"sys/class/infiniband/{dev}/ports/{n}/sm_lid", w::Hexadecimal, kNumber},
-    {"sys/class/infiniband/{dev}/ports/{n}/gids/{n}", w::Gid, "its IPv4 address, if it has one"},
-    {"sys/class/infiniband/{dev}/ports/{n}/gid_attrs/types/{n}", w::GidType, kWord},
-    {"sys/class/infiniband/{dev}/ports/{n}/gid_attrs/ndevs/{n}", w::Interface, "the interface"},
-    {"sys/class/infiniband/{dev}/ports/{n}/counters/{counter}", w::Numbers, kNumber},
-    {"sys/class/infiniband/{dev}/ports/{n}/hw_counters/{counter}", w::Numbers, kNumber},
-    {"sys/class/infiniband/{dev}/device/net/{if}/", nullptr, kThere},
-    {"link/sys/class/infiniband/{dev}/device", w::DevicePlace, "the bus address"},
-    {"dev/infiniband/uverbs{n}/", nullptr, kThere},
-    {"cmd/ibstat", w::RdmaPortsText, "devices, ports, state, rate, lids"},
-    {"cmd/rdma_resource_show", w::RdmaResources, "counts"},
-    {"cmd/systemctl_is-active_opensm", w::Choice, kWord},
-    {"etc/security/limits.conf", w::LoginLimits, "lines about memlock, users and groups unnamed"},
-    {"etc/security/limits.d/{conf}", w::LoginLimits,
-     "lines about memlock, users and groups unnamed"},
-    {"etc/systemd/system/{unit}", w::UnitLimits, "LimitMEMLOCK"},
-    {"etc/systemd/system/{unit}.d/{conf}", w::UnitLimits, "LimitMEMLOCK"},
-    {"cmd/systemctl_show_--property=DefaultLimitMEMLOCK", w::Property, "the limit"},
-    {"cmd/ulimit_-l", w::Numbers, "the limit"},
-    {"proc/self/limits", w::ProcessLimits, "the limit of locked memory"},
-};
+std::string SavedLines(const SavedRow& row, std::string_view text, Names& names) {
+    std::string kept;
+    size_t count = 0;
+    for (std::string_view line : Lines(text)) {
+        // A comment of a file of settings.
+        if (row.path.starts_with("etc/")) line = line.substr(0, line.find('#'));
+        const std::string_view bare = Trim(line);
+        const auto key = KeyOf(bare, row.keys);
+        if (bare.empty() || !key || count++ == kMostSavedLines) continue;
+        const std::string shown = SavedLine(row, *key, bare, names);
+        const size_t indent = row.form == SavedForm::kVersion ? 0 : line.find(bare);
+        if (!shown.empty()) kept += std::string(line.substr(0, indent)) + shown + "\n";
+        if (row.form == SavedForm::kValue) break;
+    }
+    return kept;
+}
 
-constexpr Source kMachine[] = {
-    {"sys/class/drm/card{n}/device/vendor", w::Hexadecimal, kNumber},
-    {"sys/class/drm/card{n}/device/device", w::Hexadecimal, kNumber},
-    {"sys/class/drm/card{n}/device/mem_info_vram_total", w::Numbers, kNumber},
-    {"sys/class/drm/card{n}/device/mem_info_gtt_total", w::Numbers, kNumber},
-    {"sys/class/kfd/kfd/topology/nodes/{n}/properties", w::KfdNode, "the GPU's target"},
-    {"dev/kfd/", nullptr, kThere},
-    {"dev/dri/renderD{n}/", nullptr, kThere},
-    {"usr/share/vulkan/icd.d/radeon_icd{more}/", nullptr, kThere},
-    {"usr/share/vulkan/icd.d/amd_icd{more}/", nullptr, kThere},
-    {"usr/share/vulkan/icd.d/amd_pro_icd{more}/", nullptr, kThere},
-    {"usr/share/vulkan/icd.d/intel_icd{more}/", nullptr, kThere},
-    {"usr/share/vulkan/icd.d/intel_hasvk{more}/", nullptr, kThere},
-    {"usr/share/vulkan/icd.d/nvidia_icd{more}/", nullptr, kThere},
-    {"usr/share/vulkan/icd.d/nouveau_icd{more}/", nullptr, kThere},
-    {"usr/share/vulkan/icd.d/lvp_icd{more}/", nullptr, kThere},
-    {"usr/share/vulkan/icd.d/virtio_icd{more}/", nullptr, kThere},
-    {"etc/vulkan/icd.d/radeon_icd{more}/", nullptr, kThere},
-    {"etc/vulkan/icd.d/amd_icd{more}/", nullptr, kThere},
-    {"etc/vulkan/icd.d/amd_pro_icd{more}/", nullptr, kThere},
-    {"etc/vulkan/icd.d/intel_icd{more}/", nullptr, kThere},
-    {"etc/vulkan/icd.d/intel_hasvk{more}/", nullptr, kThere},
-    {"etc/vulkan/icd.d/nvidia_icd{more}/", nullptr, kThere},
-    {"etc/vulkan/icd.d/nouveau_icd{more}/", nullptr, kThere},
-    {"etc/vulkan/icd.d/lvp_icd{more}/", nullptr, kThere},
-    {"etc/vulkan/icd.d/virtio_icd{more}/", nullptr, kThere},
-    {"usr/local/share/vulkan/icd.d/radeon_icd{more}/", nullptr, kThere},
-    {"usr/local/share/vulkan/icd.d/amd_icd{more}/", nullptr, kThere},
-    {"usr/local/share/vulkan/icd.d/amd_pro_icd{more}/", nullptr, kThere},
-    {"usr/local/share/vulkan/icd.d/intel_icd{more}/", nullptr, kThere},
-    {"usr/local/share/vulkan/icd.d/intel_hasvk{more}/", nullptr, kThere},
-    {"usr/local/share/vulkan/icd.d/nvidia_icd{more}/", nullptr, kThere},
-    {"usr/local/share/vulkan/icd.d/nouveau_icd{more}/", nullptr, kThere},
-    {"usr/local/share/vulkan/icd.d/lvp_icd{more}/", nullptr, kThere},
-    {"usr/local/share/vulkan/icd.d/virtio_icd{more}/", nullptr, kThere},
-    {"run/opengl-driver/share/vulkan/icd.d/radeon_icd{more}/", nullptr, kThere},
-    {"run/opengl-driver/share/vulkan/icd.d/amd_icd{more}/", nullptr, kThere},
-    {"run/opengl-driver/share/vulkan/icd.d/amd_pro_icd{more}/", nullptr, kThere},
-    {"run/opengl-driver/share/vulkan/icd.d/intel_icd{more}/", nullptr, kThere},
-    {"run/opengl-driver/share/vulkan/icd.d/intel_hasvk{more}/", nullptr, kThere},
-    {"run/opengl-driver/share/vulkan/icd.d/nvidia_icd{more}/", nullptr, kThere},
-    {"run/opengl-driver/share/vulkan/icd.d/nouveau_icd{more}/", nullptr, kThere},
-    {"run/opengl-driver/share/vulkan/icd.d/lvp_icd{more}/", nullptr, kThere},
-    {"run/opengl-driver/share/vulkan/icd.d/virtio_icd{more}/", nullptr, kThere},
-    {"sys/devices/system/cpu/cpufreq/policy{n}/scaling_governor", w::Choice, kWord},
-    {"sys/devices/system/cpu/cpufreq/policy{n}/scaling_driver", w::Choice, kWord},
-    {"sys/devices/system/cpu/cpufreq/policy{n}/energy_performance_preference", w::Choice, kWord},
-    {"sys/devices/system/cpu/cpufreq/policy{n}/scaling_min_freq", w::Numbers, kNumber},
-    {"sys/devices/system/cpu/cpufreq/policy{n}/cpuinfo_max_freq", w::Numbers, kNumber},
-    {"sys/devices/system/cpu/cpu{n}/cpufreq/scaling_governor", w::Choice, kWord},
-    {"sys/devices/system/cpu/cpu{n}/cpufreq/scaling_driver", w::Choice, kWord},
-    {"sys/devices/system/cpu/cpu{n}/cpufreq/energy_performance_preference", w::Choice, kWord},
-    {"sys/devices/system/cpu/cpu{n}/cpufreq/scaling_min_freq", w::Numbers, kNumber},
-    {"sys/devices/system/cpu/cpu{n}/cpufreq/cpuinfo_max_freq", w::Numbers, kNumber},
-    {"sys/devices/system/cpu/cpu{n}/thermal_throttle/package_throttle_count", w::Numbers, kNumber},
-    {"sys/devices/system/node/node{n}/", nullptr, kThere},
-    {"sys/kernel/mm/transparent_hugepage/enabled", w::Choice, kWord},
-    {"etc/os-release", w::OsRelease, "the distribution and its version"},
-    {"proc/self/cgroup", w::ControlGroup, "the group, without names"},
-    {"proc/cpuinfo", w::CpuInfo, "flags: avx2 and its like, hypervisor"},
-    {"proc/meminfo", w::MemoryInfo, "memory and swap"},
-    {"proc/swaps", w::Swaps, "which swap is memory, sizes"},
-    {"proc/cmdline", w::KernelParameters, "parameters of IOMMU, GPU memory, ASPM"},
-    {"proc/version", w::KernelVersionLine, "the kernel's release"},
-    {"proc/sys/kernel/osrelease", w::Release, "the kernel's release"},
-    {"proc/sys/kernel/numa_balancing", w::Numbers, kNumber},
-    {"cmd/uname_-r", w::Release, "the kernel's release"},
-    {"opt/rocm/.info/version", w::ShortVersion, "a version"},
-    {"opt/rocm/.info/version-dev", w::ShortVersion, "a version"},
-    {"cmd/dmesg{more}", w::Dmesg, "lines of cards, GPUs and hardware errors, known words only"},
-    {"cmd/timedatectl", w::ClockState, "yes or no"},
-    {"cmd/timedatectl_status", w::ClockState, "yes or no"},
-    {"cmd/dmidecode_-t_17", w::MemoryModules, "sizes and speeds of memory modules"},
-    {"cmd/dmidecode_--type_memory", w::MemoryModules, "sizes and speeds of memory modules"},
-    {"cmd/dmidecode", w::MemoryModules, "sizes and speeds of memory modules"},
-    {"cmd/dmidecode_-t_memory", w::MemoryModules, "sizes and speeds of memory modules"},
-    {"cmd/timedatectl_show_--property=NTPSynchronized", w::Property, "yes or no"},
-    {"cmd/dpkg-query_-W_-f=${Version}_linux-firmware", w::DatedPackage, "its date"},
-    {"cmd/dpkg-query_-W_-f=${Version}_firmware-amd-graphics", w::DatedPackage, "its date"},
-    {"cmd/dpkg-query_-W_-f=${Version}_ibverbs-providers", w::Package, "a version"},
-    {"cmd/rpm_-q_--qf=%{VERSION}_amd-gpu-firmware", w::DatedPackage, "its date"},
-    {"cmd/rpm_-q_--qf=%{VERSION}_linux-firmware", w::DatedPackage, "its date"},
-    {"cmd/rpm_-q_--qf=%{VERSION}_libibverbs", w::Package, "a version"},
-    {"cmd/dpkg-query_-W_-f=${Version}_mesa-vulkan-drivers", w::Package, "a version"},
-    {"cmd/rpm_-q_--qf=%{VERSION}_mesa-vulkan-drivers", w::Package, "a version"},
-    {"cmd/pacman_-Q_vulkan-radeon", w::Package, "a version"},
-    {"cmd/pacman_-Q_rdma-core", w::Package, "a version"},
-    {"cmd/pacman_-Q_linux-firmware-amdgpu", w::DatedPackage, "its date"},
-    {"probe/hostname", w::HostName, "a pseudonym"},
-    {"probe/complete", w::Choice, kWord},
-    {"probe/clock", w::Numbers, kNumber},
-    {"probe/clock_asked", w::Numbers, kNumber},
-    {"probe/cpus", w::Numbers, kNumber},
-    {"probe/memlock", w::Outcome, "the limit"},
-    {"probe/lock_memory", w::Outcome, "how it went"},
-    {"probe/register_memory/{dev}", w::Outcome, "how it went"},
-    {"probe/access/dev/infiniband/uverbs{n}", w::Outcome, "how it went"},
-    {"probe/access/dev/dri/renderD{n}", w::Outcome, "how it went"},
-    {"probe/access/dev/kfd", w::Outcome, "how it went"},
-    {"probe/measure/shm", w::Times, "times"},
-    {"probe/measure/tcp", w::Times, "times"},
-};
+// A rule without its comment and the strings that it compares or logs.
+std::string WithoutStrings(std::string_view rule) {
+    rule = rule.substr(0, std::min(rule.find("/*"), rule.find(" #")));
+    std::string kept(rule.starts_with('#') ? std::string_view() : rule);
+    for (std::string_view word :
+         {"--comment ", "--string ", "--log-prefix ", "comment ", "prefix ", "prefix="}) {
+        for (size_t at = kept.find(word); at != kept.npos; at = kept.find(word, at)) {
+            size_t end = at + word.size();
+            const char quote = end < kept.size() ? kept[end] : ' ';
+            const bool quoted = quote == '"' || quote == '\'';
+            if (quoted) ++end;
+            while (end < kept.size() && kept[end] != (quoted ? quote : ' ')) {
+                end += kept[end] == '\\' ? 2 : 1;
+            }
+            kept.erase(at, end + (quoted ? 1 : 0) - at);
+        }
+    }
+    return kept;
+}
 
-constexpr const char* kLogWords = "lines of cards, GPUs and hardware errors, known words only";
-constexpr const char* kPorts = "devices, ports, state, rate, lids";
+std::string SavedRules(std::string_view text, Names& names) {
+    std::string kept;
+    size_t count = 0;
+    for (std::string_view line : Lines(text)) {
+        const std::string bare = WithoutStrings(line);
+        if (Trim(std::string_view(bare)).empty() || count++ == kMostSavedLines) continue;
+        kept += SavedWords(bare, UnknownWord::kRename, names) + "\n";
+    }
+    return kept;
+}
 
-// Of checks of cards.
-constexpr Source kCards[] = {
-    {"sys/bus/pci/devices/{pci}/numa_node", w::Numbers, kNumber},
-    {"link/sys/bus/pci/devices/{pci}/physfn", w::PciPlace, "that it is a virtual function"},
-    {"sys/module/mlx4_core/", nullptr, kThere},
-    {"sys/module/mlx5_core/", nullptr, kThere},
-    {"sys/module/ice/", nullptr, kThere},
-    {"sys/module/bnxt_en/", nullptr, kThere},
-    {"sys/module/ionic/", nullptr, kThere},
-    {"sys/module/cxgb4/", nullptr, kThere},
-    {"sys/module/{module}/parameters/{option}", w::OptionValue, kNumber},
-    {"sys/class/cxi/{dev}/", nullptr, kThere},
-    {"cmd/lsmod", w::Modules, "drivers of cards"},
-    {"cmd/nvidia-smi_topo_-m", w::Topology, "ways between GPUs and cards"},
-    {"link/sys/class/net/{if}/master", w::MasterName, "the bridge or bond"},
-    {"sys/class/net/{if}/brif/{if}/", nullptr, kThere},
-    {"sys/class/net/{if}/pkey", w::Hexadecimal, kNumber},
-    {"sys/class/net/{if}/bonding/mode", w::BondMode, kWord},
-    {"sys/class/net/{if}/bonding/slaves", w::InterfaceList, "interfaces"},
-    {"proc/net/bonding/{if}", w::BondFile, "mode and interfaces"},
-    {"sys/bus/thunderbolt/devices/{id}/maxhopid/", nullptr, kThere},
-    {"sys/bus/thunderbolt/devices/{id}/", nullptr, kThere},
-    {"sys/class/infiniband/{dev}/hca_type", w::CardModel, "the model"},
-    {"sys/class/infiniband/{dev}/node_type", w::NodeType, kWord},
-    {"sys/class/infiniband/{dev}/node_guid", w::ZeroGuid, "whether it is zero"},
-    {"sys/class/infiniband/{dev}/parent", w::Interface, "the interface"},
-    {"sys/class/infiniband/{dev}/ports/{n}/pkeys/{n}", w::Hexadecimal, kNumber},
-    {"cmd/ibstatus", w::RdmaPortsText, kPorts},
-    {"cmd/ibv_devinfo{more}", w::RdmaPortsText, kPorts},
-    {"cmd/rdma_link{more}", w::RdmaPortsText, kPorts},
-    {"cmd/ls_-Z__var_log_opensm.log", w::SecurityLabel, "the type of its label"},
-    {"cmd/getenforce", w::SecurityState, kWord},
-    {"cmd/dcb_pfc_show_dev_{if}", w::Priorities, "priorities"},
-    {"cmd/dcb_app_show_dev_{if}", w::Priorities, "priorities"},
-    {"cmd/lldptool_-t_-i_{if}_-V_PFC", w::Priorities, "priorities"},
-    {"cmd/bnxtqos{more}", w::Priorities, "priorities"},
-    {"cmd/niccli{more}", w::Priorities, "priorities"},
-    {"cmd/journalctl_-k{more}", w::Dmesg, kLogWords},
-    {"cmd/journalctl_-b{more}", w::Dmesg, kLogWords},
-    {"cmd/journalctl_--dmesg{more}", w::Dmesg, kLogWords},
-    {"cmd/sudo_dmesg{more}", w::Dmesg, kLogWords},
-    {"var/log/messages", w::Dmesg, kLogWords},
-    {"var/log/dmesg", w::Dmesg, kLogWords},
-    {"var/log/kern.log", w::Dmesg, kLogWords},
-    {"lib/modules/{release}/", nullptr, "kernels that are installed"},
-    {"usr/lib/modules/{release}/", nullptr, "kernels that are installed"},
-    {"run/current-system/kernel-modules/lib/modules/{release}/", nullptr,
-     "kernels that are installed"},
-    {"run/.containerenv/", nullptr, kThere},
-    {"run/reboot-required/", nullptr, kThere},
-    {"run/reboot-required.pkgs", w::WaitingPackages, "kernel and drivers among them"},
-    {"var/run/reboot-required/", nullptr, kThere},
-    {"var/run/reboot-required.pkgs", w::WaitingPackages, "kernel and drivers among them"},
-    {"cmd/needs-restarting_-r", w::RebootAnswer, "yes or no"},
-    {"cmd/dnf_needs-restarting_-r", w::RebootAnswer, "yes or no"},
-    {"cmd/rpm_-q_kernel{more}", w::KernelPackages, "kernels that are installed"},
-    {"cmd/pacman_-Q_linux{more}", w::KernelPackages, "kernels that are installed"},
-    {"cmd/dpkg_-l_linux-image{more}", w::KernelPackages, "kernels that are installed"},
-    {"etc/modprobe.d/{conf}", w::ModuleOptionLines, "numbers of cards' and GPUs' modules"},
-    {"etc/default/grub", w::GrubParameters,
-     "parameters of IOMMU, GPU memory, ASPM; the kernel that is chosen"},
-    {"boot/grub/grubenv", w::LoaderChoice, "the kernel that is chosen"},
-    {"boot/grub2/grubenv", w::LoaderChoice, "the kernel that is chosen"},
-    {"boot/loader/loader.conf", w::LoaderChoice, "the kernel that is chosen"},
-    {"boot/efi/loader/loader.conf", w::LoaderChoice, "the kernel that is chosen"},
-    {"efi/loader/loader.conf", w::LoaderChoice, "the kernel that is chosen"},
-    {"etc/kernel/proxmox-boot-pin", w::ChosenRelease, "the kernel that is chosen"},
-    {"cmd/grubby_--default-kernel", w::ChosenRelease, "the kernel that is chosen"},
-    {"cmd/grub2-editenv_list", w::LoaderChoice, "the kernel that is chosen"},
-    {"etc/kernel/cmdline", w::KernelParameters, "parameters of IOMMU, GPU memory, ASPM"},
-    {"cmd/ip_route{more}", w::IpText, "IPv4 routes: subnet, interface, metric"},
-    {"cmd/ip_a", w::IpText, "interfaces, MTU, state, IPv4 addresses"},
-    {"cmd/ip_addr{more}", w::IpText, "interfaces, MTU, state, IPv4 addresses"},
-    {"cmd/ip_link{more}", w::IpText, "interfaces, MTU, state"},
-    {"cmd/ip_-4{more}", w::IpText, "interfaces, MTU, state, IPv4 addresses"},
-    {"cmd/ip_-br{more}", w::IpText, "interfaces, MTU, state, IPv4 addresses"},
-    {"cmd/ip_-d_link{more}", w::IpText, "interfaces, MTU, state"},
-    {"cmd/lspci{more}", w::Lspci, "names of devices, links, buses, drivers, ACS, ASPM"},
-};
+std::string SavedParameters(std::string_view text, std::string_view keys, Names& names) {
+    const auto known = Split(keys, '|');
+    std::string kept;
+    for (std::string_view word : Words(text.substr(0, 65536))) {
+        const std::string_view key = word.substr(0, word.find('='));
+        if (std::ranges::find(known, key) == known.end()) continue;
+        std::string shown = SavedWords(word, UnknownWord::kDrop, names);
+        // A loader that hands the kernel its initramfs keeps the parameters in a file of its own.
+        if (key == "initrd") shown = word.starts_with("initrd=\\") ? "initrd=\\" : "";
+        if (!shown.empty()) kept += (kept.empty() ? "" : " ") + shown;
+    }
+    return kept + "\n";
+}
+
+std::string SavedGrub(const SavedRow& row, std::string_view text, Names& names) {
+    std::string kept;
+    for (std::string_view line : Lines(text)) {
+        line = Trim(line);
+        std::string value(line.substr(std::min(line.find('='), line.size() - 1) + 1));
+        std::erase_if(value, [](char c) { return c == '"' || c == '\''; });
+        if (line.starts_with("GRUB_DEFAULT=")) {
+            kept += fmt::format("GRUB_DEFAULT=\"{}\"\n", SavedVersion(value, names));
+        } else if (line.starts_with("GRUB_CMDLINE_LINUX")) {
+            const std::string shown = SavedParameters(value, row.keys, names);
+            kept += fmt::format("GRUB_CMDLINE_LINUX=\"{}\"\n", Trim(std::string_view(shown)));
+        }
+    }
+    return kept;
+}
+
+// "../../../devices/0000:00:01.1/0000:01:00.0": the end is "other" where it is not known.
+std::string SavedPath(std::string_view text, Names& names) {
+    const auto parts = Split(Trim(text.substr(0, 1024)), '/');
+    std::string kept;
+    for (size_t i = 0; i < parts.size(); ++i) {
+        std::string shown = SavedWords(parts[i], UnknownWord::kDrop, names);
+        if (Integer(std::string_view(shown))) shown = "";
+        if (i + 1 == parts.size() && names.real()) shown = Printable(parts[i]);
+        if (i + 1 == parts.size() && shown.empty()) shown = "other";
+        if (!shown.empty()) kept += (kept.empty() ? "" : "/") + shown;
+    }
+    return kept + "\n";
+}
+
+std::string SavedDevice(std::string_view text, Names& names) {
+    text = Trim(text);
+    const size_t slash = text.rfind('/');
+    const std::string_view name = text.substr(slash + 1);
+    if (name.empty() || name.size() > 64) return "";
+    return (slash == text.npos ? "" : "../") + names.Interface(name) + "\n";
+}
+
+std::string SavedGid(std::string_view text, const Names& names) {
+    constexpr std::string_view kMapped = "0000:0000:0000:0000:0000:ffff:";
+    text = Trim(text);
+    if (names.real()) return Printable(text.substr(0, 64)) + "\n";
+    if (!text.starts_with(kMapped) || text.size() != kMapped.size() + 9) {
+        const bool zero = text.find_first_not_of("0:") == text.npos;
+        return zero ? "" : "fe80:0000:0000:0000:0000:0000:0000:0001\n";
+    }
+    const auto high = Integer(text.substr(kMapped.size(), 4), 16);
+    const auto low = Integer(text.substr(kMapped.size() + 5, 4), 16);
+    if (!high || !low || *high < 0 || *low < 0) return "";
+    const auto shown =
+        ParseIpv4(names.Address({static_cast<uint32_t>(*high << 16 | *low), 32})).value();
+    return fmt::format("{}{:04x}:{:04x}\n", kMapped, shown.bits >> 16, shown.bits & 0xffff);
+}
+
+// The path of a control group: "/user.slice/group".
+std::string GroupPath(std::string_view path) {
+    constexpr std::string_view kUsual =
+        " system.slice user.slice machine.slice init.scope weft.slice docker kubepods.slice "
+        "kubepods weft.service session.slice ";
+    std::string kept;
+    for (std::string_view part : Split(path, '/')) {
+        if (part.empty()) continue;
+        const bool usual = Contains(kUsual, fmt::format(" {} ", part));
+        kept += fmt::format("/{}", usual ? part : "group");
+    }
+    return kept;
+}
+
+std::string SavedGroup(std::string_view text) {
+    if (!Contains(text, "0::")) return "";
+    const std::string path = GroupPath(After(text, "0::"));
+    return fmt::format("0::{}\n", path.empty() ? "/" : path);
+}
+
+// Fields of `ip -j addr` and `ip -j route`.
+Json SavedIp(const Json& item, Names& names) {
+    Json kept = Json::object();
+    if (!item.is_object()) return kept;
+    for (const auto& [key, value] : item.items()) {
+        const std::string text = value.is_string() ? value.get<std::string>() : "";
+        if (key == "ifname" || key == "dev" || key == "master") {
+            if (!text.empty() && text.size() < 64) kept[key] = names.Interface(text);
+        } else if (key == "mtu" || key == "metric" || key == "prefixlen") {
+            if (value.is_number()) kept[key] = value;
+        } else if (key == "operstate" || key == "family") {
+            if (IsKnownWord(text)) kept[key] = text;
+        } else if (key == "local" || key == "dst" || key == "gateway") {
+            const std::string shown = names.AddressText(text);
+            if (!shown.empty()) kept[key] = shown;
+            if (shown.empty() && key == "gateway") kept[key] = "via";
+        } else if (key == "addr_info" && value.is_array()) {
+            kept[key] = Json::array();
+            for (const Json& address : value) {
+                Json one = SavedIp(address, names);
+                if (one.contains("local")) kept[key].push_back(std::move(one));
+            }
+        }
+    }
+    return kept;
+}
+
+std::string SavedIpJson(std::string_view text, Names& names) {
+    const Json parsed = OrderedJsonOrDiscarded(text);
+    if (!parsed.is_array()) return "";
+    Json kept = Json::array();
+    for (const Json& item : parsed) kept.push_back(SavedIp(item, names));
+    return kept.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::string SavedLog(std::string_view text, Names& names) {
+    std::string kept;
+    for (const LogLine& line : KernelLogLines(text, names)) {
+        kept += (names.real() ? line.raw : line.known) + "\n";
+    }
+    return kept;
+}
+
+std::string SavedText(const SavedRow& row, std::string_view text, Names& names) {
+    switch (row.form) {
+        case SavedForm::kThere: return "";
+        case SavedForm::kValue:
+        case SavedForm::kLines:
+        case SavedForm::kFields:
+        case SavedForm::kTable:
+        case SavedForm::kVersion: return SavedLines(row, text, names);
+        case SavedForm::kRules: return SavedRules(text, names);
+        case SavedForm::kParameters: return SavedParameters(text, row.keys, names);
+        case SavedForm::kGrub: return SavedGrub(row, text, names);
+        case SavedForm::kPath: return SavedPath(text, names);
+        case SavedForm::kDevice: return SavedDevice(text, names);
+        case SavedForm::kGid: return SavedGid(text, names);
+        case SavedForm::kHost: return names.Host(Trim(text)) + "\n";
+        case SavedForm::kGroup: return SavedGroup(text);
+        case SavedForm::kIp: return SavedIpJson(text, names);
+        case SavedForm::kLog: return SavedLog(text, names);
+    }
+    return "";
+}
+
+// ---- Paths ------------------------------------------------------------------------------------
 
 bool OnlyOf(std::string_view text, std::string_view letters, size_t most) {
-    return !text.empty() && text.size() <= most &&
-           text.find_first_not_of(letters) == std::string_view::npos;
+    return text.size() <= most && text.find_first_not_of(letters) == std::string_view::npos;
 }
 
-// "weft.service"; of another name only that it is Weft's.
+// "weft-alice.service" -> "weft-net-3fa2.service"
 std::optional<std::string> UnitName(std::string_view text, Names& names) {
-    constexpr std::array<std::string_view, 5> kUsual = {"weft", "weft-worker", "weft-serve",
-                                                        "weft-train", "weft-run"};
     if (!text.starts_with("weft") || !text.ends_with(".service")) return {};
-    const std::string_view stem = text.substr(0, text.size() - 8);
-    if (std::ranges::find(kUsual, stem) != kUsual.end()) return std::string(text);
-    if (names.real() && Printable(text) == text) return std::string(text);
-    std::string_view rest = stem.substr(4);
-    if (rest.starts_with('-')) rest.remove_prefix(1);
-    return "weft-" + names.File(rest) + ".service";
-}
-
-bool IsCounter(std::string_view name) {
-    constexpr std::array<std::string_view, 11> kCounters = {
-        "out_of_sequence",     "packet_seq_err",     "local_ack_timeout_err", "rnr_nak_retry_err",
-        "np_cnp_sent",         "symbol_error",       "port_rcv_errors",       "link_downed",
-        "link_error_recovery", "port_xmit_discards", "VL15_dropped"};
-    return std::ranges::find(kCounters, name) != kCounters.end();
-}
-
-// The place named `kind`, filled with what may be saved of `text`; none where it does not fit.
-std::optional<std::string> Filled(std::string_view kind, std::string_view text, Names& names) {
-    if (kind == "more") return std::string();
-    if (text.empty() || text.size() > 255) return {};
-    if (kind == "if") return names.Interface(text);
-    if (kind == "dev") return names.RdmaDevice(text);
-    if (kind == "release") {
-        const std::string release(Trim(std::string_view(w::Release(text, names))));
-        return release.empty() ? std::nullopt : std::optional(release);
+    const std::string_view rest = text.substr(4, text.size() - 12);
+    for (const char* usual : {"", "-worker", "-serve", "-train", "-run"}) {
+        if (rest == usual) return std::string(text);
     }
-    if (kind == "unit") return UnitName(text, names);
-    if (kind == "conf") return names.OrderedFile(text);
-    bool fits = false;
-    if (kind == "n") fits = OnlyOf(text, "0123456789", 6);
-    if (kind == "module") fits = w::IsOptionModule(text);
-    if (kind == "option") fits = OnlyOf(text, "abcdefghijklmnopqrstuvwxyz_0123456789", 32);
-    if (kind == "pci") fits = w::IsPciAddress(text);
-    if (kind == "id") fits = OnlyOf(text, "0123456789-:.", 16);
-    if (kind == "counter") fits = IsCounter(text);
-    if (kind == "ip") {
-        const std::string shown = names.AddressText(text);
+    if (names.real()) return Printable(text);
+    return fmt::format("weft-{}.service", names.Interface(rest.substr(rest.starts_with('-'))));
+}
+
+// The place of a pattern, filled with what may be saved of `text`; none where it does not fit.
+std::optional<std::string> Filled(std::string_view place, std::string_view text, Names& names) {
+    if (place == "more") return std::string();
+    if (text.empty() || text.size() > 255) return {};
+    if (place == "if") return names.Interface(text);
+    if (place == "unit") return UnitName(text, names);
+    if (place == "conf") return names.OrderedFile(text);
+    if (place == "release") {
+        std::string release = SavedVersion(text, names);
+        return Contains(release, ".") ? std::optional(release) : std::nullopt;
+    }
+    if (place == "ip") {
+        std::string shown = names.AddressText(text);
         return shown.empty() ? std::nullopt : std::optional(shown);
     }
+    bool fits = false;
+    if (place == "n") fits = OnlyOf(text, "0123456789", 6);
+    if (place == "id") fits = OnlyOf(text, "0123456789-:.", 16);
+    if (place == "pci") fits = IsPciAddress(text);
+    if (place == "word") fits = IsKnownWord(text);
+    for (std::string_view one : Split(place, '|')) fits = fits || one == text;
     return fits ? std::optional(std::string(text)) : std::nullopt;
-}
-
-// "${Version}" and "%{VERSION}" are words of dpkg-query and rpm.
-bool IsSavedPlace(std::string_view pattern, size_t at) {
-    return pattern[at] == '{' && (at == 0 || (pattern[at - 1] != '$' && pattern[at - 1] != '%'));
 }
 
 // One segment of a path against one of a pattern.
 std::optional<std::string> FillSegment(std::string_view pattern, std::string_view text,
                                        Names& names) {
-    const size_t open = pattern.find('{');
-    if (open == pattern.npos || !IsSavedPlace(pattern, open))
+    const size_t open = pattern.find('<');
+    if (open == pattern.npos)
         return pattern == text ? std::optional(std::string(text)) : std::nullopt;
-    const size_t close = pattern.find('}', open);
-    const std::string_view before = pattern.substr(0, open), after = pattern.substr(close + 1);
-    if (!text.starts_with(before)) return {};
-    text.remove_prefix(before.size());
-    const std::string_view kind = pattern.substr(open + 1, close - open - 1);
-    if (const size_t next = after.find('{'); next != after.npos) {  // "{n}_{ip}"
-        const size_t end = text.find(after.substr(0, next));
-        if (end == text.npos) return {};
-        const auto first = Filled(kind, text.substr(0, end), names);
-        const auto rest = FillSegment(after, text.substr(end), names);
-        if (!first || !rest) return {};
-        return std::string(before) + *first + *rest;
+    if (!text.starts_with(pattern.substr(0, open))) return {};
+    const size_t close = pattern.find('>', open);
+    const std::string_view place = pattern.substr(open + 1, close - open - 1);
+    const std::string_view after = pattern.substr(close + 1);
+    text.remove_prefix(open);
+    const auto fill = [&](size_t size) -> std::optional<std::string> {
+        const auto first = Filled(place, text.substr(0, size), names);
+        if (!first) return {};
+        const auto rest = FillSegment(after, text.substr(size), names);
+        if (!rest) return {};
+        return fmt::format("{}{}{}", pattern.substr(0, open), *first, *rest);
+    };
+    if (Contains(place, "|")) {  // the longest of these words that fits
+        std::optional<std::string> best;
+        for (std::string_view one : Split(place, '|')) {
+            if (auto filled = text.starts_with(one) ? fill(one.size()) : std::nullopt)
+                best = filled;
+        }
+        return best;
     }
-    if (!text.ends_with(after) || text.size() < after.size()) return {};
-    const auto filled = Filled(kind, text.substr(0, text.size() - after.size()), names);
-    if (!filled) return {};
-    return std::string(before) + *filled + std::string(after);
+    const std::string_view next = after.substr(0, after.find('<'));
+    if (after.empty()) return fill(text.size());
+    if (next.empty()) return fill(std::min(text.find_first_not_of("0123456789"), text.size()));
+    const size_t end = next == after ? text.rfind(next) : text.find(next);
+    return end == text.npos ? std::nullopt : fill(end);
 }
 
 struct Match {
-    const Source* source = nullptr;
+    const SavedRow* row = nullptr;
     std::string path;  // as it is saved
 };
 
-// `path` of a file, or (with '/' at its end) of a folder: one of the sources, or one above them.
-std::optional<Match> Fit(const Source& source, std::string_view path, Names& names) {
+// `path` of a file, or (with '/' at its end) of a folder: a row's, or one above it.
+std::optional<Match> Fit(const SavedRow& row, std::string_view path, Names& names) {
     const bool folder = path.ends_with('/');
     if (folder) path.remove_suffix(1);
-    std::string_view pattern = source.path;
-    const bool folder_source = pattern.ends_with('/');
-    if (folder_source) pattern.remove_suffix(1);
+    std::string_view pattern = row.path;
+    const bool of_folder = pattern.ends_with('/');
+    if (of_folder) pattern.remove_suffix(1);
     const auto wanted = Split(pattern, '/'), given = Split(path, '/');
     if (given.size() > wanted.size() || (!folder && given.size() != wanted.size())) return {};
     std::string shown;
@@ -424,27 +349,12 @@ std::optional<Match> Fit(const Source& source, std::string_view path, Names& nam
         if (!segment) return {};
         shown += (i == 0 ? "" : "/") + *segment;
     }
-    return Match{&source, folder || folder_source ? shown + "/" : shown};
+    return Match{&row, folder || of_folder ? shown + "/" : shown};
 }
-
-std::optional<Match> FindSource(std::string_view path, Names& names) {
-    // A command that was only listed is none; it would hide that it is missing.
-    if (path.starts_with("cmd/") && path.ends_with('/')) return {};
-    for (std::span<const Source> table :
-         {std::span<const Source>(kPci), std::span<const Source>(kNetwork),
-          std::span<const Source>(kRdma), std::span<const Source>(kMachine),
-          std::span<const Source>(kCards)}) {
-        for (const Source& source : table) {
-            if (auto match = Fit(source, path, names)) return match;
-        }
-    }
-    return {};
-}
-
-constexpr Source kGroup = {"sys/fs/cgroup/**/memory.max, cpu.max", w::Numbers, kNumber};
 
 // "sys/fs/cgroup/user.slice/alice.scope/memory.max": the group's path without names.
 std::optional<Match> FindGroup(std::string_view path) {
+    static constexpr SavedRow kRow = {"sys/fs/cgroup/*/memory.max, cpu.max", SavedForm::kValue};
     constexpr std::string_view kRoot = "sys/fs/cgroup";
     std::string_view file = path;
     const bool folder = file.ends_with('/');
@@ -453,55 +363,46 @@ std::optional<Match> FindGroup(std::string_view path) {
     if (!file.starts_with(kRoot) || slash == file.npos || slash < kRoot.size()) return {};
     const std::string_view name = file.substr(slash + 1);
     if (name != "memory.max" && name != "cpu.max") return {};
-    return Match{&kGroup, std::string(kRoot) +
-                              w::GroupPath(file.substr(kRoot.size(), slash - kRoot.size())) + "/" +
-                              std::string(name) + (folder ? "/" : "")};
+    const std::string group = GroupPath(file.substr(kRoot.size(), slash - kRoot.size()));
+    return Match{&kRow, fmt::format("{}{}/{}{}", kRoot, group, name, folder ? "/" : "")};
 }
 
-std::string PathOfUnread(std::string_view path, Names& names) {
-    auto match = FindSource(path, names);
-    if (!match) match = FindGroup(path);
-    return match ? match->path : "";
+std::optional<Match> FindRow(std::string_view path, Names& names) {
+    // A command that was only listed is none; it would hide that it is missing.
+    if (path.starts_with("cmd/") && path.ends_with('/')) return {};
+    for (const SavedRow& row : SavedRows()) {
+        if (auto match = Fit(row, path, names)) return match;
+    }
+    return FindGroup(path);
 }
 
-// "PATH: why" a line; the files that were not read, and the system's word for why.
+// "PATH: why" a line.
 std::string Unread(std::string_view text, Names& names) {
     std::string kept;
     for (std::string_view line : Lines(text)) {
         const size_t colon = line.find(": ");
         if (colon == line.npos) continue;
-        const std::string path = PathOfUnread(line.substr(0, colon), names);
-        if (!path.empty()) kept += path + ": " + w::Reason(line.substr(colon + 2)) + "\n";
+        const auto match = FindRow(line.substr(0, colon), names);
+        if (!match) continue;
+        std::string why = SavedWords(line.substr(colon + 2), UnknownWord::kDrop, names);
+        if (Trim(std::string_view(why)).empty()) why = "it could not be read";
+        kept += fmt::format("{}: {}\n", match->path, Trim(std::string_view(why)));
     }
     return kept;
 }
 
-// As a pattern of the shell.
-std::string ShownSource(std::string_view path) {
-    std::string shown;
-    for (size_t at = 0; at < path.size(); ++at) {
-        if (IsSavedPlace(path, at)) {
-            shown += '*';
-            at = path.find('}', at);
-        } else {
-            shown += path[at];
-        }
-    }
-    return shown;
-}
-
-void CountSource(const Source& source, std::vector<SavedSource>& sources) {
-    const std::string path = ShownSource(source.path);
+void CountSource(const SavedRow& row, std::vector<SavedSource>& sources) {
+    const std::string path(row.path);
     auto found = std::ranges::find(sources, path, &SavedSource::path);
     if (found == sources.end()) {
-        sources.push_back({path, source.kept, 0});
+        sources.push_back({path, SavedFormText(row.form), 0});
         found = sources.end() - 1;
     }
     ++found->files;
 }
 
-// What was only listed stays as an empty folder; what was also read, or has something inside, is
-// there already.
+// A folder that was only listed stays; one that was also read, or has something inside, is there
+// already.
 void DropCovered(SnapshotFiles& files) {
     for (auto it = files.begin(); it != files.end();) {
         bool covered = false;
@@ -514,24 +415,23 @@ void DropCovered(SnapshotFiles& files) {
     }
 }
 
-// Names of files of limits.d and of drop-ins.
-void AddOrdered(std::string_view path, std::set<std::string>& files) {
-    if (path.ends_with('/')) path.remove_suffix(1);
-    const size_t slash = path.rfind('/');
-    if (slash == path.npos || !path.ends_with(".conf")) return;
-    const std::string_view folder = path.substr(0, slash);
-    const bool drop_ins = folder.starts_with("etc/systemd/system/") && folder.ends_with(".d");
-    if (drop_ins || folder == "etc/security/limits.d" || folder == "etc/modprobe.d")
-        files.emplace(path.substr(slash + 1));
-}
-
+// Names of files of limits.d, of modprobe.d and of drop-ins.
 std::set<std::string> OrderedFiles(const SnapshotFiles& raw) {
     std::set<std::string> files;
+    const auto add = [&](std::string_view path) {
+        if (path.ends_with('/')) path.remove_suffix(1);
+        const size_t slash = path.rfind('/');
+        if (slash == path.npos || !path.ends_with(".conf")) return;
+        const std::string_view folder = path.substr(0, slash);
+        const bool drop_ins = folder.starts_with("etc/systemd/system/") && folder.ends_with(".d");
+        if (drop_ins || folder == "etc/security/limits.d" || folder == "etc/modprobe.d") {
+            files.emplace(path.substr(slash + 1));
+        }
+    };
     for (const auto& [path, text] : raw) {
-        AddOrdered(path, files);
+        add(path);
         if (path != "unread") continue;
-        for (std::string_view line : Lines(text))
-            AddOrdered(line.substr(0, line.find(": ")), files);
+        for (std::string_view line : Lines(text)) add(line.substr(0, line.find(": ")));
     }
     return files;
 }
@@ -541,7 +441,7 @@ std::set<std::string> OrderedFiles(const SnapshotFiles& raw) {
 SnapshotFiles SavedFiles(const SnapshotFiles& raw, Names& names,
                          std::vector<SavedSource>* sources) {
     constexpr std::string_view kLater = "later/";
-    constexpr Source kUnread = {"unread", nullptr, "what could not be read"};
+    constexpr SavedRow kUnread = {"unread", SavedForm::kLines};
     SnapshotFiles files;
     names.OrderFiles(OrderedFiles(raw));
     for (const auto& [path, text] : raw) {
@@ -555,22 +455,18 @@ SnapshotFiles SavedFiles(const SnapshotFiles& raw, Names& names,
         std::string_view place = path;
         const bool later = place.starts_with(kLater);
         if (later) place.remove_prefix(kLater.size());
-        // What was saved may be saved again.
+        // A saved snapshot may be saved again.
         if (place.starts_with("link/") && place.ends_with(kLinkEnd)) {
             place.remove_suffix(std::string_view(kLinkEnd).size());
         }
-        auto match = FindSource(place, names);
-        if (!match) match = FindGroup(place);
+        const auto match = FindRow(place, names);
         if (!match) continue;
         const bool folder = match->path.ends_with('/');
-        std::string kept = folder || match->source->write == nullptr
-                               ? std::string()
-                               : match->source->write(text, names);
         std::string saved = (later ? std::string(kLater) : "") + match->path;
         if (!folder && saved.starts_with("link/")) saved += kLinkEnd;
-        files[saved] = std::move(kept);
-        if (sources != nullptr && (!folder || match->source->write == nullptr)) {
-            CountSource(*match->source, *sources);
+        files[saved] = folder ? "" : SavedText(*match->row, text, names);
+        if (sources != nullptr && (!folder || match->row->form == SavedForm::kThere)) {
+            CountSource(*match->row, *sources);
         }
     }
     DropCovered(files);

@@ -1,13 +1,10 @@
-// What a saved snapshot holds: for every source that a check reads, the fields that the checks use,
-// parsed and written again in the source's own form. What is not in the table is not saved, and a
-// field that does not have the form of its kind (a number, one of a few words) is left out. So no
-// secret has to be known in order to stay away: comments, environments, whole units, log lines
-// of other programs, serial numbers and hardware addresses have no place to stand in. Names and
-// addresses become pseudonyms (names.h). The checks find the same in what was saved.
+// Snapshots that may be shown to strangers: an allow-list. saved_sources.h has a row for each
+// source that a check reads; a source without a row is not saved, and of a saved one only the
+// fields of its row, as known words, numbers and pseudonyms (saved_words.h, names.h). The checks
+// find in a saved snapshot the same as on the host.
 #pragma once
 
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "doctor/names.h"
@@ -15,10 +12,10 @@
 
 namespace weft::doctor {
 
-// One kind of source in a snapshot, to tell the user what is in it.
+// One row, to tell the user what is in a snapshot.
 struct SavedSource {
-    std::string path;  // "sys/class/net/*/mtu"
-    const char* kept;  // "a number"
+    std::string path;  // "sys/class/net/<if>/mtu"
+    const char* kept;  // "numbers and known words"
     size_t files = 0;
 };
 
