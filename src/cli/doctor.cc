@@ -23,6 +23,7 @@
 #include "doctor/distinct.h"
 #include "doctor/fabric.h"
 #include "doctor/live_view.h"
+#include "doctor/reach.h"
 #include "doctor/report.h"
 #include "doctor/save.h"
 #include "doctor/snapshot.h"
@@ -37,7 +38,7 @@ namespace {
 
 struct DoctorFlags {
     std::vector<std::string> from, hosts, checks, ignored;
-    std::string save, cluster;
+    std::string save, cluster, reach;
     std::string cluster_fault;  // why its workers were not found
     doctor::CollectOptions collect;
     cluster::ClusterOptions fabric;  // its hosts: --workers
@@ -251,6 +252,10 @@ Status FindClusterOf(DoctorFlags& flags) {
 
 Status RunDoctorCommand(DoctorFlags& flags, int& status) {
     if (flags.list) return PrintList(flags), Status();
+    if (!flags.reach.empty()) {
+        WriteOut(doctor::ReachPeers(doctor::ParseReach(flags.reach)));
+        return {};
+    }
     if (!flags.cluster.empty()) WEFT_TRY(FindClusterOf(flags));
     if (!flags.save.empty()) return Save(flags);
     const bool chosen = flags.checks.empty() ||
@@ -317,6 +322,7 @@ void AddDoctor(const Command& app, int& status) {
     command.AddOption("--remote", flags->collect.program, "The weft program on the hosts");
     command.AddOption("--timeout-ms", flags->collect.timeout_ms, "For each host (30000)")
         .Range(200, 3'600'000);
+    command.AddOption("--reach", flags->reach, "Connect to other hosts, for --hosts").Group("");
     command.AddFlag("-v,--verbose", flags->verbose, "Also what is well");
     AddJson(command, flags->json);
     command.Footer(

@@ -67,6 +67,7 @@ constexpr std::array kChecks = {
     &checks::kAcrossAddress,
     &checks::kAcrossMtu,
     &checks::kAcrossPath,
+    &checks::kAcrossPorts,
     &checks::kAcrossFec,
     &checks::kAcrossCards,
     &checks::kAcrossClock,

@@ -5,12 +5,15 @@
 #include <algorithm>
 #include <cctype>
 #include <chrono>
+#include <map>
 #include <optional>
 #include <thread>
 
 #include "base/shell_word.h"
+#include "cluster/socket.h"
 #include "doctor/path.h"
 #include "doctor/program.h"
+#include "doctor/reach.h"
 #include "doctor/snapshot.h"
 #include "doctor/ssh_path.h"
 #include "doctor/text.h"
@@ -19,6 +22,8 @@ namespace weft::doctor {
 namespace {
 
 constexpr size_t kMostBytes = 64 << 20;
+// The usual range of ports that the system chooses.
+constexpr int64_t kFirstDataPort = 32768, kDataPorts = 28232;
 constexpr size_t kTarBlock = 512, kTarMagicAt = 257;
 
 std::vector<std::string> Ssh(const std::string& name) {
@@ -172,6 +177,27 @@ void TryPaths(const std::string& host, const std::vector<Path>& paths, int64_t t
     }
 }
 
+// Connects from the host to the others' ports while all of them listen: probe/reach. An older weft
+// there does not know --reach, and gives none.
+void TryPorts(const std::string& host, const std::vector<Path>& paths, size_t peers,
+              const std::vector<uint16_t>& ports, const CollectOptions& options,
+              SnapshotFiles& files) {
+    const Result<std::string> name = SshName(host);
+    if (!name.ok()) return;
+    ReachOptions reach{.addresses = {}, .ports = ports, .peers = peers};
+    for (const Path& path : paths) reach.addresses.push_back(path.address);
+    if (reach.addresses.empty()) return;
+    std::vector<std::string> words = Ssh(*name);
+    words.push_back(fmt::format("{} doctor --reach '{}'", options.program, ReachText(reach)));
+    const Result<Ran> ran = RunProgram(words, Deadline::In(options.timeout_ms), 1 << 16);
+    if (!ran.ok() || ran->status != 0) return;
+    for (std::string_view line : Lines(ran->out)) {
+        const auto said = Words(line);
+        if (said.size() < 3 || !ParseIpv4(said[0]) || !Integer(said[1])) continue;
+        files["probe/reach"] += std::string(line) + "\n";
+    }
+}
+
 using Answers = std::vector<std::optional<Result<SnapshotFiles>>>;
 
 // The second round, once all addresses are known.
@@ -184,14 +210,26 @@ void TryAllPaths(const std::vector<std::string>& hosts, const CollectOptions& op
         views.push_back(MakeSnapshotView(**collected[i], hosts[i]));
         reached.push_back(i);
     }
-    std::vector<std::thread> threads;
+    std::vector<std::vector<Path>> paths(views.size());
+    std::map<std::string, size_t> dialed;  // how many connections come to each host, by its name
     for (size_t v = 0; v < views.size(); ++v) {
-        const size_t i = reached[v];
-        threads.emplace_back([&, i, paths = PathsFrom(*views[v], views)] {
-            TryPaths(hosts[i], paths, options.timeout_ms, **collected[i]);
-        });
+        paths[v] = PathsFrom(*views[v], views);
+        dialed[views[v]->host()];
+        for (const Path& path : paths[v]) ++dialed[path.peer];
     }
-    for (std::thread& thread : threads) thread.join();
+    const auto data_port = static_cast<uint16_t>(kFirstDataPort + WallNs() / 1000 % kDataPorts);
+    const auto on_all = [&](auto&& work) {
+        std::vector<std::thread> threads;
+        for (size_t v = 0; v < views.size(); ++v) threads.emplace_back([&, v] { work(v); });
+        for (std::thread& thread : threads) thread.join();
+    };
+    on_all([&](size_t v) {
+        TryPaths(hosts[reached[v]], paths[v], options.timeout_ms, **collected[reached[v]]);
+    });
+    on_all([&](size_t v) {  // at the same time everywhere: each host listens for the others
+        TryPorts(hosts[reached[v]], paths[v], dialed.at(views[v]->host()),
+                 {cluster::kWorkerPort, data_port}, options, **collected[reached[v]]);
+    });
 }
 
 }  // namespace

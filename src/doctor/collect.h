@@ -27,9 +27,10 @@ struct Collected {
     std::vector<Finding> unreachable;              // one for each of the others, "reachable"
 };
 
-// All hosts at once, each with its own deadline, no password asked (BatchMode). What login scripts
-// print before the archive is left out. Where ssh hangs it is found out whether the way loses large
-// packets. kUsage where one is not a name.
+// Asks all hosts at once, each with its own deadline and without a password (BatchMode); then each
+// host pings the others and connects to their ports (path.h, reach.h). Output of login scripts
+// before the archive is skipped. If ssh hangs, the path is tested for lost large packets. Errors:
+// kUsage (not a host's name).
 Result<Collected> CollectHosts(const std::vector<std::string>& hosts,
                                const CollectOptions& options);
 

@@ -9,6 +9,8 @@
 //     measure/shm      "SIZE P50_US P99_US" a line: an exchange between two threads over shared
 //     measure/tcp      memory or TCP on this host; with SIZE "all_reduce", of 8 KiB
 //     cpus             processors that this process may use
+//     reach            "ADDRESS PORT OUTCOME" a line: connections to the ports of other hosts, made
+//                      while `weft doctor --hosts` ran (reach.h)
 #pragma once
 
 #include <string>

@@ -231,8 +231,8 @@ Status CheckSpace(const std::string& folder, uint64_t needed) {
     const uint64_t free = static_cast<uint64_t>(info.f_bavail) * info.f_frsize;
     if (needed <= free) return {};
     return MakeError(ErrorCode::kIo,
-                     "{}: {} remain to be downloaded, but only {} are free. Free some space, or set "
-                     "HF_HUB_CACHE to a folder on a larger disk",
+                     "{}: {} remain to be downloaded, but only {} are free. Free some space, or "
+                     "set HF_HUB_CACHE to a folder on a larger disk",
                      folder, BytesText(needed), BytesText(free));
 }
 

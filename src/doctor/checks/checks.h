@@ -62,6 +62,7 @@ extern const Check kAcrossRoute;
 extern const Check kAcrossAddress;
 extern const Check kAcrossMtu;
 extern const Check kAcrossPath;
+extern const Check kAcrossPorts;
 extern const Check kAcrossFec;
 extern const Check kAcrossCards;
 extern const Check kAcrossClock;

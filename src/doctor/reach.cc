@@ -1,0 +1,97 @@
+#include "doctor/reach.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <thread>
+
+#include "doctor/network.h"
+#include "doctor/text.h"
+#include "net/socket.h"
+
+namespace weft::doctor {
+namespace {
+
+constexpr useconds_t kPauseUs = 20'000;
+constexpr size_t kMostAddresses = 16, kMostPortsOfReach = 2;
+
+std::string DialPeer(const std::string& address, uint16_t port, const Deadline& deadline) {
+    for (;;) {
+        const Result<net::Fd> dialed = net::DialTcp(address, port, deadline);
+        if (dialed.ok()) return "open";
+        const Error& error = dialed.error();
+        if (error.code == ErrorCode::kTimeout) return "filtered";
+        // The peer may not listen yet.
+        const bool refused = Contains(error.message, "refused");
+        const std::string outcome =
+            refused ? "refused" : "failed: " + error.message.substr(error.message.rfind(": ") + 2);
+        if (!refused || deadline.left_ms() < 100) return outcome;
+        ::usleep(5 * kPauseUs);
+    }
+}
+
+}  // namespace
+
+std::string ReachPeers(const ReachOptions& options) {
+    const Deadline deadline = Deadline::In(options.timeout_ms);
+    std::vector<std::string> outcomes(options.addresses.size() * options.ports.size());
+    std::vector<net::Fd> listeners;
+    for (const uint16_t port : options.ports) {
+        Result<net::Fd> listener = net::ListenTcp("", port);
+        if (listener.ok()) listeners.push_back(std::move(*listener));
+    }
+    std::atomic<bool> dialed = false;
+    std::thread accepting([&] {
+        std::vector<size_t> accepted(listeners.size());
+        const auto waits = [&](size_t count) { return count < options.peers; };
+        while (!deadline.expired() && (!dialed || std::ranges::any_of(accepted, waits))) {
+            for (size_t i = 0; i < listeners.size(); ++i) {
+                if (net::Accept(listeners[i].get()).valid()) ++accepted[i];
+            }
+            ::usleep(kPauseUs);
+        }
+    });
+    std::vector<std::thread> dialing;
+    for (size_t i = 0; i < outcomes.size(); ++i) {
+        const std::string& address = options.addresses[i / options.ports.size()];
+        const uint16_t port = options.ports[i % options.ports.size()];
+        dialing.emplace_back([&, i, port] {
+            outcomes[i] =
+                fmt::format("{} {} {}\n", address, port, DialPeer(address, port, deadline));
+        });
+    }
+    for (std::thread& thread : dialing) thread.join();
+    dialed = true;
+    accepting.join();
+    return fmt::format("{}", fmt::join(outcomes, ""));
+}
+
+std::string ReachText(const ReachOptions& options) {
+    return fmt::format("{} {} {}", fmt::join(options.ports, ","), options.peers,
+                       fmt::join(options.addresses, ","));
+}
+
+ReachOptions ParseReach(const std::string& text) {
+    ReachOptions options;
+    const auto words = Words(std::string_view(text));
+    if (words.size() != 3) return options;
+    for (std::string_view word : Split(words[0], ',')) {
+        const auto port = Integer(word);
+        if (!port || *port <= 0 || *port > 65535) return {};
+        if (options.ports.size() < kMostPortsOfReach) {
+            options.ports.push_back(static_cast<uint16_t>(*port));
+        }
+    }
+    options.peers =
+        static_cast<size_t>(std::clamp<int64_t>(Integer(words[1]).value_or(0), 0, 1024));
+    for (std::string_view word : Split(words[2], ',')) {
+        if (!ParseIpv4(word)) return {};
+        if (options.addresses.size() < kMostAddresses) options.addresses.emplace_back(word);
+    }
+    return options;
+}
+
+}  // namespace weft::doctor
