@@ -1,10 +1,7 @@
 #include "backend/cpu/memory.h"
 
-#include <sys/mman.h>
-
 #include <cerrno>
 #include <cstring>
-#include <utility>
 
 namespace weft::backend {
 
@@ -22,20 +19,6 @@ Result<Memory> Memory::Allocate(int64_t bytes, const char* what) {
     memory.data_ = static_cast<std::byte*>(data);
     memory.size_bytes_ = bytes;
     return memory;
-}
-
-Memory::Memory(Memory&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)),
-      size_bytes_(std::exchange(other.size_bytes_, 0)) {}
-
-Memory& Memory::operator=(Memory&& other) noexcept {
-    std::swap(data_, other.data_);
-    std::swap(size_bytes_, other.size_bytes_);
-    return *this;
-}
-
-Memory::~Memory() {
-    if (data_ != nullptr) ::munmap(data_, static_cast<size_t>(size_bytes_));
 }
 
 }  // namespace weft::backend

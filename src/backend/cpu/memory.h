@@ -2,9 +2,11 @@
 // touched lazily, on huge pages where the system has them.
 #pragma once
 
+#include <sys/mman.h>
+
 #include <cstddef>
 #include <cstdint>
-#include <span>
+#include <utility>
 
 #include "base/result.h"
 
@@ -15,9 +17,17 @@ class Memory {
     Memory() = default;
     // Errors: kOutOfMemory, naming `what` and the size.
     static Result<Memory> Allocate(int64_t bytes, const char* what);
-    Memory(Memory&& other) noexcept;
-    Memory& operator=(Memory&& other) noexcept;
-    ~Memory();
+    Memory(Memory&& other) noexcept
+        : data_(std::exchange(other.data_, nullptr)),
+          size_bytes_(std::exchange(other.size_bytes_, 0)) {}
+    Memory& operator=(Memory&& other) noexcept {
+        std::swap(data_, other.data_);
+        std::swap(size_bytes_, other.size_bytes_);
+        return *this;
+    }
+    ~Memory() {
+        if (data_ != nullptr) ::munmap(data_, static_cast<size_t>(size_bytes_));
+    }
 
     std::byte* data() const { return data_; }
     int64_t size_bytes() const { return size_bytes_; }

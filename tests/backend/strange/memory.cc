@@ -1,9 +1,5 @@
 #include "memory.h"
 
-#include <sys/mman.h>
-
-#include <utility>
-
 #include "backend/cpu/memory.h"
 #include "base/check.h"
 
@@ -53,20 +49,6 @@ Result<Memory> Memory::Allocate(int64_t bytes, const char* what) {
     memory.size_bytes_ = bytes;
     if (owner != nullptr) owner->Add({memory.data_, size});
     return memory;
-}
-
-Memory::Memory(Memory&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)),
-      size_bytes_(std::exchange(other.size_bytes_, 0)) {}
-
-Memory& Memory::operator=(Memory&& other) noexcept {
-    std::swap(data_, other.data_);
-    std::swap(size_bytes_, other.size_bytes_);
-    return *this;
-}
-
-Memory::~Memory() {
-    if (data_ != nullptr) ::munmap(data_, static_cast<size_t>(size_bytes_));
 }
 
 }  // namespace weft::backend
