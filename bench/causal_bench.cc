@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/deadline.h"
-#include "kernels/dense/dense.h"
+#include "kernels/kernels.h"
 #include "tensor/half.h"
 
 namespace weft::kernels::dense {
@@ -78,7 +78,7 @@ struct Values {
     }
 };
 
-void Measure(const DenseKernels& kernels, const Shape& shape, const Mask& mask, Element type,
+void Measure(const Kernels& kernels, const Shape& shape, const Mask& mask, Element type,
              int threads) {
     const int64_t width = shape.heads * shape.head_dim, kv_width = shape.kv_heads * shape.head_dim;
     Values q(kRows, width, type), dout = q, out = q, dq = q;
@@ -122,7 +122,7 @@ int Main(int argc, char** argv) {
             level = std::min(level, other);
         }
     }
-    const DenseKernels& kernels = DenseKernelsFor(level);
+    const Kernels& kernels = KernelsFor(level);
     fmt::print("kernels: {}\n{:14} {:>5} {:>6} {:>5} {:>8} {:>10} {:>8} {:>10} {:>8}\n",
                CpuLevelName(kernels.level), "model", "rows", "window", "", "threads", "ms",
                "GFLOP/s", "ms back", "GFLOP/s");

@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "base/deadline.h"
-#include "kernels/dense/dense.h"
+#include "kernels/kernels.h"
 
 namespace weft::kernels::dense {
 namespace {
@@ -51,7 +51,7 @@ Buffer<float> Random(int64_t count) {
 }
 
 // Seconds of one call on a team of `threads`, the best of some.
-double Seconds(const DenseKernels& kernels, const GemmArgs& args, int threads) {
+double Seconds(const Kernels& kernels, const GemmArgs& args, int threads) {
     const auto bytes = static_cast<size_t>(kernels.gemm_scratch_bytes(args));
     const double flops = 2.0 * static_cast<double>(args.m * args.n) * static_cast<double>(args.k);
     const int rounds = flops > 2e10 ? 3 : 12;
@@ -73,7 +73,7 @@ double Seconds(const DenseKernels& kernels, const GemmArgs& args, int threads) {
     return best;
 }
 
-void Measure(const DenseKernels& kernels, const Shape& shape, int threads) {
+void Measure(const Kernels& kernels, const Shape& shape, int threads) {
     const int64_t tokens = shape.tokens, outs = shape.outs, ins = shape.ins;
     const Buffer<float> x = Random(tokens * ins), w = Random(outs * ins);
     Buffer<float> y = Random(tokens * outs), dx = x, dw = w;
@@ -159,7 +159,7 @@ int Main(int argc, char** argv) {
             level = std::min(level, other);
         }
     }
-    const DenseKernels& kernels = DenseKernelsFor(level);
+    const Kernels& kernels = KernelsFor(level);
     if (kernels.level >= CpuLevel::kAvx512) PrintPeak();
     fmt::print("GFLOP/s, kernels: {}\n{:>5} {:>6} {:>5} {:13} {:>8} {:>8} {:>8} {:>8}\n",
                CpuLevelName(kernels.level), "T", "out", "in", "", "threads", "f32", "bf16",

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/deadline.h"
-#include "kernels/dense/dense.h"
+#include "kernels/kernels.h"
 
 namespace weft::kernels::dense {
 namespace {
@@ -52,7 +52,7 @@ struct Memory {
     Matrix At(size_t i) { return {all[i].data(), kCols, type}; }
 };
 
-void Measure(const DenseKernels& kernels, Memory& m, int threads) {
+void Measure(const Kernels& kernels, Memory& m, int threads) {
     const auto print = [&](const char* name, double matrices, const auto& call) {
         const double bytes = matrices * static_cast<double>(kCount * ElementBytes(m.type));
         fmt::print("{:18} {:>5} {:8} {:8.1f}\n", name, m.type == Element::kF32 ? "f32" : "bf16",
@@ -90,7 +90,7 @@ void Measure(const DenseKernels& kernels, Memory& m, int threads) {
 }
 
 // The optimizer and the loss have float32 of their own.
-void MeasureFloats(const DenseKernels& kernels, Memory& m, int threads) {
+void MeasureFloats(const Kernels& kernels, Memory& m, int threads) {
     AdamArgs adam;
     adam.p = m.all[0].data(), adam.m = m.all[1].data(), adam.v = m.all[2].data();
     adam.g = m.all[3].data(), adam.g_type = m.type, adam.count = kCount;
@@ -130,7 +130,7 @@ int Main(int argc, char** argv) {
             level = std::min(level, other);
         }
     }
-    const DenseKernels& kernels = DenseKernelsFor(level);
+    const Kernels& kernels = KernelsFor(level);
     fmt::print("kernels: {}\n{:18} {:>5} {:>8} {:>8}\n", CpuLevelName(kernels.level), "kernel", "",
                "threads", "GB/s");
     for (Element type : {Element::kF32, Element::kBf16}) {

@@ -1,5 +1,6 @@
 // Chat templates and answers are hostile input. The first byte chooses what the rest is: a template
 // (rendered over a conversation with tools), or an answer of one family, whole and in pieces.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -57,17 +58,20 @@ void CheckTemplate(std::string_view source) {
 }
 
 void CheckAnswer(AnswerFamily family, std::string_view text) {
-    const AnswerDelta whole = ParseAnswer(family, text);
-    AnswerParser parser(family);
-    AnswerDelta all;
-    const auto add = [&](const AnswerDelta& delta) {
-        all.content += delta.content;
-        all.reasoning += delta.reasoning;
-        all.tool_calls.insert(all.tool_calls.end(), delta.tool_calls.begin(),
-                              delta.tool_calls.end());
+    const auto parse = [&](size_t step) {
+        AnswerParser parser(family);
+        AnswerDelta all;
+        const auto add = [&](const AnswerDelta& delta) {
+            all.content += delta.content;
+            all.reasoning += delta.reasoning;
+            all.tool_calls.insert(all.tool_calls.end(), delta.tool_calls.begin(),
+                                  delta.tool_calls.end());
+        };
+        for (size_t at = 0; at < text.size(); at += step) add(parser.Push(text.substr(at, step)));
+        add(parser.Finish());
+        return all;
     };
-    for (size_t at = 0; at < text.size(); at += 3) add(parser.Push(text.substr(at, 3)));
-    add(parser.Finish());
+    const AnswerDelta whole = parse(std::max<size_t>(text.size(), 1)), all = parse(3);
     WEFT_CHECK(all.content == whole.content);
     WEFT_CHECK(all.reasoning == whole.reasoning);
     WEFT_CHECK(all.tool_calls.size() == whole.tool_calls.size());

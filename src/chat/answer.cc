@@ -187,17 +187,6 @@ AnswerDelta AnswerParser::Finish() {
     return delta;
 }
 
-AnswerDelta ParseAnswer(AnswerFamily family, std::string_view text, bool partial) {
-    AnswerParser parser(family);
-    AnswerDelta all = parser.Push(text);
-    if (partial) return all;
-    AnswerDelta rest = parser.Finish();
-    all.content += rest.content;
-    all.reasoning += rest.reasoning;
-    for (ToolCall& call : rest.tool_calls) all.tool_calls.push_back(std::move(call));
-    return all;
-}
-
 bool EndsInReasoning(std::string_view prompt) {
     prompt = TrimBlanks(prompt);
     return prompt.ends_with("<think>") || prompt.ends_with("<think:opensource>") ||

@@ -157,10 +157,6 @@ class AnswerParser {
     std::unique_ptr<Grammar> grammar_;
 };
 
-// Parses a complete answer. `partial`: the answer is cut off; a possible partial marker at its end
-// is dropped.
-AnswerDelta ParseAnswer(AnswerFamily family, std::string_view text, bool partial = false);
-
 // The marker that ends the family's reasoning.
 std::string_view ThinkEnd(AnswerFamily family);
 

@@ -31,7 +31,6 @@ class Text {
     // Byte ranges from the conversation, with their sources; adjacent ranges may touch.
     const std::vector<TextRange>& given() const { return given_; }
     uint32_t SourceAt(size_t at) const;
-    bool GivenAt(size_t at) const { return SourceAt(at) != 0; }
 
     void Append(const Text& other);
     void Append(std::string_view bytes, uint32_t source);

@@ -134,8 +134,4 @@ double ReduceScatterSeconds(const TierGroup& group, double bytes, Algorithm algo
                : ToOthers(group, bytes / group.ranks);
 }
 
-double AllToAllSeconds(const TierGroup& group, double bytes) {
-    return group.ranks < 2 ? 0 : ToOthers(group, bytes / group.ranks);
-}
-
 }  // namespace weft::coll

@@ -37,8 +37,6 @@ double AllGatherSeconds(const TierGroup& group, double bytes,
 // value_bytes: what a value travels as; sums are of 4 bytes.
 double ReduceScatterSeconds(const TierGroup& group, double bytes,
                             Algorithm algorithm = Algorithm::kAuto, double value_bytes = 4);
-// Each rank sends bytes / ranks to each of the others.
-double AllToAllSeconds(const TierGroup& group, double bytes);
 // One message between two ranks that `tier` joins.
 double MessageSeconds(const Tier& tier, double bytes);
 

@@ -230,12 +230,6 @@ const TensorInfo* Gguf::FindTensor(std::string_view tensor) const {
     return found == index_.end() ? nullptr : &tensors_[found->second];
 }
 
-std::vector<std::string> Gguf::PartPaths() const {
-    std::vector<std::string> paths;
-    for (const Part& part : parts_) paths.push_back(part.file.path());
-    return paths;
-}
-
 Status Gguf::ReadRows(const TensorInfo& tensor, int64_t row_begin, int64_t row_count,
                       int64_t col_begin, int64_t col_count, std::span<std::byte> out,
                       uint64_t* bytes_read) const {

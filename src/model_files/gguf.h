@@ -59,8 +59,6 @@ class Gguf final : public ModelSource {
 
     uint32_t version() const { return version_; }
     uint64_t alignment() const { return alignment_; }
-    // Paths of all parts in order; one for a model that is not split.
-    std::vector<std::string> PartPaths() const;
 
   private:
     struct Part {

@@ -32,6 +32,19 @@ std::string Nested(size_t depth, bool closed) {
     return std::string(depth, '[') + (closed ? std::string(depth, ']') : "");
 }
 
+void Add(AnswerDelta delta, AnswerDelta& all) {
+    all.content += delta.content;
+    all.reasoning += delta.reasoning;
+    for (ToolCall& call : delta.tool_calls) all.tool_calls.push_back(std::move(call));
+}
+
+AnswerDelta Parse(AnswerFamily family, std::string_view text, bool in_reasoning = false) {
+    AnswerParser parser(family, in_reasoning);
+    AnswerDelta all = parser.Push(text);
+    Add(parser.Finish(), all);
+    return all;
+}
+
 // A model writes what it is asked to: calls that are nested too deeply to be copied are text.
 TEST(Answer, DeepCallsAreText) {
     using enum AnswerFamily;
@@ -52,7 +65,7 @@ TEST(Answer, DeepCallsAreText) {
                      {kMistral, "[TOOL_CALLS]f[ARGS]{\"a\":" + deep + "}"},
                      {kHarmony,
                       "<|channel|>commentary to=functions.f<|message|>" + deep + "<|call|>"}}) {
-                const AnswerDelta said = ParseAnswer(family, answer);
+                const AnswerDelta said = Parse(family, answer);
                 for (const ToolCall& call : said.tool_calls) {  // XML: a value is text or JSON
                     EXPECT_LT(OrderedJson(call.arguments).dump().size(), answer.size() + 10);
                 }
@@ -65,7 +78,7 @@ TEST(Answer, DeepCallsAreText) {
                 }
                 parts.Finish();
             }
-            const AnswerDelta said = ParseAnswer(kQwen, "<tool_call>" + text + "</tool_call>");
+            const AnswerDelta said = Parse(kQwen, "<tool_call>" + text + "</tool_call>");
             ASSERT_EQ(said.tool_calls.size(), 1u);
             EXPECT_TRUE(said.tool_calls[0].arguments.is_string());
         }
@@ -181,12 +194,6 @@ std::vector<Case> AllCases() {
     return cases;
 }
 
-void Add(AnswerDelta delta, AnswerDelta& all) {
-    all.content += delta.content;
-    all.reasoning += delta.reasoning;
-    for (ToolCall& call : delta.tool_calls) all.tool_calls.push_back(std::move(call));
-}
-
 void ExpectCase(const AnswerDelta& got, const Case& one, const std::string& how) {
     EXPECT_EQ(got.content, one.content) << one.text << how;
     EXPECT_EQ(got.reasoning, one.reasoning) << one.text << how;
@@ -196,11 +203,7 @@ void ExpectCase(const AnswerDelta& got, const Case& one, const std::string& how)
 
 TEST(Answer, WholeAnswers) {
     for (const Case& one : AllCases()) {
-        AnswerParser parser(one.family, one.in_reasoning);
-        AnswerDelta all = parser.Push(one.text);
-        Add(parser.Finish(), all);
-        ExpectCase(all, one, "");
-        if (!one.in_reasoning) ExpectCase(ParseAnswer(one.family, one.text), one, " (at once)");
+        ExpectCase(Parse(one.family, one.text, one.in_reasoning), one, "");
     }
 }
 
@@ -296,7 +299,7 @@ TEST(Answer, NoHalfMarkers) {
             EXPECT_EQ(one.reasoning.substr(0, part.reasoning.size()), part.reasoning) << one.text;
         }
     }
-    EXPECT_EQ(ParseAnswer(AnswerFamily::kQwen, "ab <tool_c", true).content, "ab");
+    EXPECT_EQ(AnswerParser(AnswerFamily::kQwen).Push("ab <tool_c").content, "ab");
 }
 
 TEST(Answer, LongCallsBecomeContent) {

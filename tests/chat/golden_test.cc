@@ -74,7 +74,7 @@ TEST_P(ChatGolden, TemplatesKeepTheirOwnWords) {
         std::string own;
         if (!text.ok()) return own;
         for (size_t at = 0; at < text->size(); ++at) {
-            if (!text->GivenAt(at)) own += text->view()[at];
+            if (text->SourceAt(at) == 0) own += text->view()[at];
         }
         return own;
     };

@@ -26,7 +26,7 @@ std::string Origins(std::string_view source, const ChatInput& input) {
     EXPECT_TRUE(text.ok()) << (text.ok() ? "" : text.error().message);
     if (!text.ok()) return {};
     std::string shown;
-    for (size_t i = 0; i < text->size(); ++i) shown += text->GivenAt(i) ? 'U' : 't';
+    for (size_t i = 0; i < text->size(); ++i) shown += text->SourceAt(i) != 0 ? 'U' : 't';
     return shown;
 }
 
@@ -186,9 +186,9 @@ TEST(Jinja, OriginsUnderRandomEdits) {
         for (size_t i = 0; i < text->size(); ++i) {
             const char letter = text->view()[i];
             if (letter >= 'A' && letter <= 'C') {
-                EXPECT_TRUE(text->GivenAt(i)) << expr << " of " << given;
+                EXPECT_NE(text->SourceAt(i), 0u) << expr << " of " << given;
             } else if (letter >= 'a' && letter <= 'c') {
-                EXPECT_FALSE(text->GivenAt(i)) << expr << " of " << given;
+                EXPECT_EQ(text->SourceAt(i), 0u) << expr << " of " << given;
             }
         }
     }

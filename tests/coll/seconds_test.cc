@@ -21,7 +21,6 @@ TEST(Seconds, OneHost) {
     ExpectUs(AllReduceSeconds(four, Algorithm::kRecursiveDoubling, kMillion), 2 * (1 + 100));
     ExpectUs(AllGatherSeconds(four, kMillion), 1 + 75);
     ExpectUs(ReduceScatterSeconds(four, kMillion), 1 + 75);
-    ExpectUs(AllToAllSeconds(four, kMillion), 1 + 75);
     ExpectUs(MessageSeconds(kFar, kMillion), 10 + 1000);
 }
 

@@ -52,20 +52,20 @@ void ForLevels(const F& test) {
         if (level > best) continue;
         for (size_t i = 0; i < Cases().size(); ++i) {
             SCOPED_TRACE(testing::Message() << CpuLevelName(level) << ", case " << i);
-            test(DenseKernelsFor(level), Problem(static_cast<uint32_t>(i), Cases()[i]));
+            test(KernelsFor(level), Problem(static_cast<uint32_t>(i), Cases()[i]));
             if (testing::Test::HasFatalFailure()) return;
         }
     }
 }
 
 TEST(Causal, ForwardAndGradients) {
-    ForLevels([](const DenseKernels& kernels, const Problem& problem) {
+    ForLevels([](const Kernels& kernels, const Problem& problem) {
         problem.Expect(problem.Run(kernels, 1));
     });
 }
 
 TEST(Causal, BitsDoNotDependOnParts) {
-    ForLevels([](const DenseKernels& kernels, const Problem& problem) {
+    ForLevels([](const Kernels& kernels, const Problem& problem) {
         if (kernels.level == CpuLevel::kReference) return;
         const Problem::Results whole = problem.Run(kernels, 1);
         for (int parts : {2, 3, 5, 40}) EXPECT_TRUE(problem.Run(kernels, parts) == whole) << parts;
@@ -78,7 +78,7 @@ TEST(Causal, KeysOutsideOfAllWindowsOfABlockAreNotRead) {
     for (CpuLevel level : kCpuLevels) {
         if (level > best) continue;
         SCOPED_TRACE(CpuLevelName(level));
-        const DenseKernels& kernels = DenseKernelsFor(level);
+        const Kernels& kernels = KernelsFor(level);
         Problem problem(1, sliding);
         const Problem::Results whole = problem.Run(kernels, 1);
         problem.Poison(300);

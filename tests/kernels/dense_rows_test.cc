@@ -5,7 +5,7 @@
 #include <cmath>
 #include <vector>
 
-#include "kernels/dense/dense.h"
+#include "kernels/kernels.h"
 #include "support/typed_matrix.h"
 
 namespace weft::kernels::dense {
@@ -41,7 +41,7 @@ void ForCases(const F& test) {
         for (uint32_t seed = 0; seed < 40 && level <= best; ++seed) {
             SCOPED_TRACE(testing::Message() << CpuLevelName(level) << ", seed " << seed);
             Random random(seed);
-            test(DenseKernelsFor(level), random);
+            test(KernelsFor(level), random);
             if (testing::Test::HasFailure()) return;
         }
     }
@@ -54,7 +54,7 @@ void DenseRowsInParts(Random& random, const F& kernel) {
 }
 
 TEST(DenseRows, Norm) {
-    ForCases([](const DenseKernels& kernels, Random& random) {
+    ForCases([](const Kernels& kernels, Random& random) {
         const int64_t rows = random.Int(1, 9), group = random.Int(1, 90);
         const int64_t cols = group * random.Int(1, 3);
         const Maker make{random};
@@ -87,7 +87,7 @@ TEST(DenseRows, Norm) {
 }
 
 TEST(DenseRows, GatedUnits) {
-    ForCases([](const DenseKernels& kernels, Random& random) {
+    ForCases([](const Kernels& kernels, Random& random) {
         const int64_t rows = random.Int(1, 7), cols = random.Int(1, 70);
         const Element type = Maker{random}.Type();
         Typed gate(random, rows, cols, type, 3), up(random, rows, cols, type, 5);
@@ -123,7 +123,7 @@ TEST(DenseRows, GatedUnits) {
 }
 
 TEST(DenseRows, Rope) {
-    ForCases([](const DenseKernels& kernels, Random& random) {
+    ForCases([](const Kernels& kernels, Random& random) {
         const int64_t rows = random.Int(1, 7), heads = random.Int(1, 4);
         const int64_t pairs = random.Int(1, 40), dims = 2 * pairs + random.Int(0, 9);
         const Element type = Maker{random}.Type();
@@ -161,7 +161,7 @@ TEST(DenseRows, Rope) {
 }
 
 TEST(DenseRows, SumsBiasesAndScales) {
-    ForCases([](const DenseKernels& kernels, Random& random) {
+    ForCases([](const Kernels& kernels, Random& random) {
         const int64_t rows = random.Int(1, 9), cols = random.Int(1, 70);
         const Maker make{random};
         Typed a = make.Any(rows, cols), b = make.Any(rows, cols), sum = make.Any(rows, cols);
@@ -210,7 +210,7 @@ TEST(DenseRows, SumsBiasesAndScales) {
 }
 
 TEST(DenseRows, NormGradients) {
-    ForCases([](const DenseKernels& kernels, Random& random) {
+    ForCases([](const Kernels& kernels, Random& random) {
         const int64_t rows = random.Int(1, 9), group = random.Int(1, 90);
         const int64_t groups = random.Int(1, 3), cols = group * groups;
         const Maker make{random};
@@ -260,7 +260,7 @@ TEST(DenseRows, NormGradients) {
 }
 
 TEST(DenseRows, GluGradients) {
-    ForCases([](const DenseKernels& kernels, Random& random) {
+    ForCases([](const Kernels& kernels, Random& random) {
         const int64_t rows = random.Int(1, 7), cols = random.Int(1, 70);
         const Maker make{random};
         const Element type = make.Type();
@@ -318,7 +318,7 @@ struct CutVocabulary {
         return double{of_ranks[Size(r)][Size(i * cols[Size(r)] + j - firsts[Size(r)])]};
     }
     // Of all ranks, concatenated.
-    std::vector<float> Stats(const DenseKernels& kernels, Random& random) const {
+    std::vector<float> Stats(const Kernels& kernels, Random& random) const {
         std::vector<float> stats(Size(rows * ranks * kSoftmaxStats));
         for (int64_t r = 0; r < ranks; ++r) {
             std::vector<float> own(Size(rows * kSoftmaxStats), test::kGapElement);
@@ -341,7 +341,7 @@ struct CutVocabulary {
 };
 
 TEST(DenseRows, CrossEntropyAndItsGradient) {
-    ForCases([](const DenseKernels& kernels, Random& random) {
+    ForCases([](const Kernels& kernels, Random& random) {
         CutVocabulary v(random);
         const float dloss = random.Normal();
         const std::vector<std::vector<float>> before = v.logits;
@@ -380,7 +380,7 @@ TEST(DenseRows, CrossEntropyAndItsGradient) {
 }
 
 TEST(DenseRows, SoftCapGradient) {
-    ForCases([](const DenseKernels& kernels, Random& random) {
+    ForCases([](const Kernels& kernels, Random& random) {
         const int64_t cols = random.Int(1, 70);
         std::vector<float> dy, x;
         for (int64_t i = 0; i < 3 * cols; ++i) {
@@ -400,7 +400,7 @@ TEST(DenseRows, SoftCapGradient) {
 }
 
 TEST(DenseRows, Adam) {
-    ForCases([](const DenseKernels& kernels, Random& random) {
+    ForCases([](const Kernels& kernels, Random& random) {
         const int64_t count = random.Int(1, 200);
         const Maker make{random};
         Typed p = make.Floats(1, count), m = make.Floats(1, count), v = make.Floats(1, count);
@@ -444,7 +444,7 @@ TEST(DenseRows, Adam) {
 }
 
 TEST(DenseRows, Sgd) {
-    ForCases([](const DenseKernels& kernels, Random& random) {
+    ForCases([](const Kernels& kernels, Random& random) {
         const int64_t count = random.Int(1, 200);
         const Maker make{random};
         Typed p = make.Floats(1, count), b = make.Floats(1, count);

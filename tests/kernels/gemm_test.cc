@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "kernels/dense/dense.h"
+#include "kernels/kernels.h"
 #include "support/dense_elements.h"
 
 namespace weft::kernels::dense {
@@ -89,7 +89,7 @@ class GemmProblem {
     // As an element of C stores it.
     float Kept(double x) const { return Stored(args.c.type, static_cast<float>(x)); }
 
-    std::vector<float> Run(const DenseKernels& kernels, int parts, bool last_first) const {
+    std::vector<float> Run(const Kernels& kernels, int parts, bool last_first) const {
         std::vector<float> c = begin;
         std::vector<uint16_t> halves;
         for (float x : begin) halves.push_back(Narrowed(args.c.type, x));
@@ -153,8 +153,7 @@ TEST(Gemm, IsTheProduct) {
             GemmRandom random(seed);
             const GemmProblem problem(random, GemmRandomShape(random, seed));
             const int parts = static_cast<int>(random.Int(1, 6));
-            std::vector<float> c =
-                problem.Run(DenseKernelsFor(level), parts, random.Int(0, 1) == 1);
+            std::vector<float> c = problem.Run(KernelsFor(level), parts, random.Int(0, 1) == 1);
             problem.Expect(c);
             if (HasFatalFailure()) return;
         }
@@ -176,10 +175,10 @@ TEST(Gemm, LargeResults) {
             const uintptr_t at = (reinterpret_cast<uintptr_t>(memory.data()) + 63) / 64 * 64;
             problem.args.c.data = reinterpret_cast<void*>(at);
             const auto bytes =
-                static_cast<size_t>(DenseKernelsFor(level).gemm_scratch_bytes(problem.args));
+                static_cast<size_t>(KernelsFor(level).gemm_scratch_bytes(problem.args));
             for (int part = 0; part < 2; ++part) {
                 std::vector<std::byte> scratch(bytes);
-                DenseKernelsFor(level).gemm(problem.args, scratch, part, 2);
+                KernelsFor(level).gemm(problem.args, scratch, part, 2);
             }
             std::vector<float> c;
             for (int64_t i = 0; i < 150; ++i) {
@@ -208,7 +207,7 @@ TEST(Gemm, BlocksThatDoNotFitTheCache) {
             SCOPED_TRACE(testing::Message() << CpuLevelName(level) << ", m " << shape.m);
             GemmRandom random(7);
             const GemmProblem problem(random, shape);
-            std::vector<float> c = problem.Run(DenseKernelsFor(level), 1, false);
+            std::vector<float> c = problem.Run(KernelsFor(level), 1, false);
             problem.Expect(c);
             if (HasFatalFailure()) return;
         }
@@ -231,7 +230,7 @@ TEST(Gemm, NarrowSumsAreRoundedOnce) {
             problem.args.c.type = seed % 2 == 0 ? Element::kBf16 : Element::kF16;
             problem.args.accumulate = true;
             for (float& x : problem.begin) x = static_cast<float>(random.Int(-127, 127));
-            const std::vector<float> c = problem.Run(DenseKernelsFor(level), 3, false);
+            const std::vector<float> c = problem.Run(KernelsFor(level), 3, false);
             for (int64_t i = 0; i < problem.shape.m; ++i) {
                 for (int64_t j = 0; j < problem.shape.n; ++j) {
                     const auto at = static_cast<size_t>(i * problem.c_stride + j);
@@ -252,7 +251,7 @@ TEST(Gemm, BitsDoNotDependOnParts) {
         for (uint32_t seed = 0; seed < 12; ++seed) {
             GemmRandom random(seed);
             const GemmProblem problem(random, GemmRandomShape(random, seed));
-            const DenseKernels& kernels = DenseKernelsFor(level);
+            const Kernels& kernels = KernelsFor(level);
             const std::vector<float> whole = problem.Run(kernels, 1, false);
             for (int parts : {2, 3, 4, 12}) {
                 EXPECT_EQ(problem.Run(kernels, parts, true), whole) << CpuLevelName(level);
@@ -268,7 +267,7 @@ TEST(Gemm, NoDepthGivesZerosOrNothing) {
             GemmProblem problem(random, {40, 33, 1});
             problem.args.k = 0;
             problem.args.accumulate = accumulate;
-            std::vector<float> c = problem.Run(DenseKernelsFor(level), 2, false);
+            std::vector<float> c = problem.Run(KernelsFor(level), 2, false);
             for (int64_t i = 0; i < 40; ++i) {
                 for (int64_t j = 0; j < 33; ++j) {
                     const size_t at = static_cast<size_t>(i * problem.c_stride + j);

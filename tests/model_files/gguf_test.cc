@@ -291,7 +291,6 @@ TEST(GgufSplit, OpensFromAnyPart) {
         Result<Gguf> gguf = Gguf::Open(split.Path(opened));
         ASSERT_TRUE(gguf.ok()) << gguf.error().message;
         EXPECT_EQ(*gguf->meta().String("general.architecture"), "llama");
-        EXPECT_EQ(gguf->PartPaths().size(), 3u);
         for (int part = 0; part < 3; ++part) {
             const TensorInfo* tensor = gguf->FindTensor(fmt::format("t{}", part));
             ASSERT_NE(tensor, nullptr);

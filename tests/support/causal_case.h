@@ -10,7 +10,7 @@
 #include <random>
 #include <vector>
 
-#include "kernels/dense/dense.h"
+#include "kernels/kernels.h"
 #include "support/dense_elements.h"
 
 namespace weft::kernels::dense::causal_case {
@@ -147,7 +147,7 @@ class Problem {
         r.lse.assign(static_cast<size_t>(case_.heads * rows_), kUntouched);
         return r;
     }
-    Results Run(const DenseKernels& kernels, int parts) const {
+    Results Run(const Kernels& kernels, int parts) const {
         Results r = Empty();
         CausalArgs forward = forward_;
         forward.out = r.out.View();

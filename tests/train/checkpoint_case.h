@@ -6,6 +6,7 @@
 
 #include <cstring>
 #include <deque>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -139,6 +140,24 @@ inline std::string ReadAll(const Checkpoint& checkpoint) {
 inline std::string OpenAndReadAll(const std::string& folder) {
     const auto checkpoint = Checkpoint::Open(folder);
     return checkpoint.ok() ? ReadAll(*checkpoint) : checkpoint.error().message;
+}
+
+struct NewestCheckpoint {
+    std::optional<Checkpoint> checkpoint;  // the newest valid one of a job
+    std::vector<std::string> skipped;      // errors of newer ones
+};
+
+inline NewestCheckpoint OpenNewest(const std::string& job_folder) {
+    NewestCheckpoint newest;
+    for (const std::string& folder : ListCheckpoints(job_folder, &newest.skipped)) {
+        auto opened = Checkpoint::Open(folder);
+        if (opened.ok()) {
+            newest.checkpoint = std::move(*opened);
+            break;
+        }
+        newest.skipped.push_back(opened.error().message);
+    }
+    return newest;
 }
 
 }  // namespace weft::train

@@ -48,8 +48,8 @@ class CheckpointFaults : public testing::Test {
     std::string Said() {
         const std::string error = OpenAndReadAll(folder_);
         const auto newest = OpenNewest(dir_.path());
-        EXPECT_TRUE(newest.ok() && newest->checkpoint);
-        if (newest->checkpoint) newest_ = newest->checkpoint->manifest().step;
+        EXPECT_TRUE(newest.checkpoint);
+        if (newest.checkpoint) newest_ = newest.checkpoint->manifest().step;
         return error;
     }
 
@@ -127,19 +127,19 @@ TEST_F(CheckpointFaults, WhatIsNotCompleteIsNoCheckpoint) {
               std::string::npos)
         << opened.error().message;
     const auto newest = OpenNewest(dir_.path());
-    EXPECT_EQ(newest->checkpoint->manifest().step, 2);
-    ASSERT_EQ(newest->skipped.size(), 1u);
-    EXPECT_EQ(newest->skipped[0], opened.error().message);
+    EXPECT_EQ(newest.checkpoint->manifest().step, 2);
+    ASSERT_EQ(newest.skipped.size(), 1u);
+    EXPECT_EQ(newest.skipped[0], opened.error().message);
 }
 
 TEST_F(CheckpointFaults, AnUnfinishedOneSaysSo) {
     SavingJob job(dir_.path());
     ASSERT_TRUE(job.Write(3, TwoRanks()).ok());
-    const auto opened = OpenNewest(StepFolder(dir_.path(), 3));
+    const auto opened = Checkpoint::Open(StepFolder(dir_.path(), 3));
     ASSERT_FALSE(opened.ok());
     EXPECT_EQ(opened.error().code, ErrorCode::kNotFound);
     EXPECT_NE(opened.error().message.find("did not come to its end"), std::string::npos);
-    EXPECT_EQ(OpenNewest(dir_.path())->checkpoint->manifest().step, 2);
+    EXPECT_EQ(OpenNewest(dir_.path()).checkpoint->manifest().step, 2);
 }
 
 // Saves one step after the other, keeping two, until it is killed.
@@ -170,11 +170,11 @@ TEST(CheckpointKill, TheLastOneSurvivesAtAnyMoment) {
         ::waitpid(child, &status, 0);
         kills += WIFSIGNALED(status) ? 1 : 0;
         const auto newest = OpenNewest(dir.path());
-        ASSERT_TRUE(newest.ok() && newest->checkpoint);
-        const int64_t step = newest->checkpoint->manifest().step;
+        ASSERT_TRUE(newest.checkpoint);
+        const int64_t step = newest.checkpoint->manifest().step;
         EXPECT_TRUE(step == *saved || step == *saved + 1) << step << " after " << *saved;
-        EXPECT_EQ(ReadAll(*newest->checkpoint), "");
-        EXPECT_TRUE(newest->skipped.empty());
+        EXPECT_EQ(ReadAll(*newest.checkpoint), "");
+        EXPECT_TRUE(newest.skipped.empty());
     }
     EXPECT_EQ(kills, 60);
     ::munmap(shared, sizeof(int64_t));
@@ -197,7 +197,7 @@ int SaveOnASmallDisk(const std::string& dir) {
          {"step 2", "rank 0", "2.0 MiB", "disk is too full", "Free some space", "are free"}) {
         if (full.error().message.find(part) == std::string::npos) return 3;
     }
-    if (OpenNewest(dir)->checkpoint->manifest().step != 1) return 4;
+    if (OpenNewest(dir).checkpoint->manifest().step != 1) return 4;
     if (OpenAndReadAll(StepFolder(dir, 1)) != "") return 5;
     if (!job.Save(3, TwoRanks(), 1).ok()) return 6;
     const Status read_only =

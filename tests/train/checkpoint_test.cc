@@ -69,13 +69,13 @@ TEST(Checkpoint, AnyCutsAreReadByAnyOthers) {
         SavingJob job(dir.path());
         ASSERT_TRUE(job.Save(round, by_rank).ok());
         const auto newest = OpenNewest(dir.path());
-        ASSERT_TRUE(newest.ok() && newest->checkpoint) << newest.error().message;
-        EXPECT_EQ(newest->checkpoint->manifest().step, round);
-        EXPECT_EQ(newest->checkpoint->manifest().state.at("step"), round);
+        ASSERT_TRUE(newest.checkpoint);
+        EXPECT_EQ(newest.checkpoint->manifest().step, round);
+        EXPECT_EQ(newest.checkpoint->manifest().state.at("step"), round);
         for (const Array& array : arrays) {
             for (const Region& region : CutUp(random, array)) {
                 std::vector<float> got(static_cast<size_t>(region.elements()), -1);
-                const Status read = newest->checkpoint->Read(array.kind, array.tensor, region, got);
+                const Status read = newest.checkpoint->Read(array.kind, array.tensor, region, got);
                 ASSERT_TRUE(read.ok()) << read.error().message;
                 ASSERT_EQ(got, Values(array, round, region));
             }
@@ -133,10 +133,10 @@ TEST(Checkpoint, TheLastOnesAreKept) {
     ASSERT_TRUE(job.Save(20, TwoRanks(), 3).ok());
     EXPECT_EQ(StepsIn(dir.path()), (std::vector<std::string>{"another-folder", "step-00000020",
                                                              "step-00000030", "step-00000040"}));
-    const auto newest = OpenNewest(dir / "checkpoints");
-    ASSERT_TRUE(newest.ok() && newest->checkpoint);
-    EXPECT_EQ(newest->checkpoint->manifest().step, 20);
-    EXPECT_EQ(ReadAll(*newest->checkpoint), "");
+    const auto newest = OpenNewest(JobFolderOf(dir / "checkpoints"));
+    ASSERT_TRUE(newest.checkpoint);
+    EXPECT_EQ(newest.checkpoint->manifest().step, 20);
+    EXPECT_EQ(ReadAll(*newest.checkpoint), "");
     const auto files = fs::directory_iterator(StepFolder(dir.path(), 20));
     EXPECT_EQ(std::distance(begin(files), end(files)), 3) << "the earlier save's files are there";
     ASSERT_TRUE(job.Save(21, TwoRanks(), 1).ok());
@@ -210,9 +210,7 @@ TEST(Checkpoint, IsAModelToRead) {
 TEST(Checkpoint, NothingThereIsNoError) {
     const test::TempDir dir;
     for (const std::string& where : {dir.path(), dir / "none", dir / "checkpoints"}) {
-        const auto newest = OpenNewest(where);
-        ASSERT_TRUE(newest.ok()) << newest.error().message;
-        EXPECT_FALSE(newest->checkpoint);
+        EXPECT_FALSE(OpenNewest(JobFolderOf(where)).checkpoint);
     }
 }
 

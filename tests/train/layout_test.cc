@@ -35,7 +35,6 @@ TEST(TrainLayout, EveryRankHasItsOwnPlace) {
             EXPECT_EQ(layout->pp(), pp);
             EXPECT_EQ(layout->RankOf(layout->stage, layout->replica, layout->tensor_rank), rank);
             for (int chunk = 0; chunk < chunks; ++chunk) {
-                EXPECT_EQ(layout->RankOfShard(layout->shard(chunk)), rank);
                 shards.insert(layout->shard(chunk));
             }
             places.insert({layout->stage, layout->replica, layout->tensor_rank});

@@ -290,22 +290,4 @@ std::string JobFolderOf(const std::string& where) {
     return dir.empty() ? "." : dir;
 }
 
-Result<NewestCheckpoint> OpenNewest(const std::string& where) {
-    NewestCheckpoint newest;
-    const std::string dir = JobFolderOf(where);
-    if (dir.empty()) {
-        WEFT_ASSIGN(newest.checkpoint, Checkpoint::Open(where));
-        return newest;
-    }
-    for (const std::string& each : ListCheckpoints(dir, &newest.skipped)) {
-        auto opened = Checkpoint::Open(each);
-        if (opened.ok()) {
-            newest.checkpoint = std::move(*opened);
-            return newest;
-        }
-        newest.skipped.push_back(opened.error().message);
-    }
-    return newest;
-}
-
 }  // namespace weft::train

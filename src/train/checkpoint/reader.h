@@ -69,17 +69,8 @@ class Checkpoint {
     std::map<Key, Entry> entries_;
 };
 
-struct NewestCheckpoint {
-    std::optional<Checkpoint> checkpoint;  // nothing: there is none that is valid
-    std::vector<std::string> skipped;      // the errors of newer ones
-};
-
-// The folder of a job whose checkpoints lie where OpenNewest would look; empty: it is the folder of
-// one step.
+// The job folder that `where` names: the folder itself, or the parent of its "checkpoints" folder.
+// Empty where `where` is the folder of one step.
 std::string JobFolderOf(const std::string& where);
-
-// where: the folder of a step (that one, or its error), of a job (--output-dir), or the one with
-// the steps' folders: the newest valid one in it.
-Result<NewestCheckpoint> OpenNewest(const std::string& where);
 
 }  // namespace weft::train

@@ -28,9 +28,8 @@ struct TrainLayout {
     int RankOf(int of_stage, int of_replica, int of_tensor) const {
         return (of_stage * dp + of_replica) * tp() + of_tensor;
     }
-    // Index of this rank's shards in model::PlanShards, and the rank of this replica that has one.
+    // Index of this rank's shard of `chunk` in model::PlanShards.
     int shard(int chunk) const { return (chunk * pp() + stage) * tp() + tensor_rank; }
-    int RankOfShard(int shard) const { return RankOf(shard / tp() % pp(), replica, shard % tp()); }
     std::vector<int> TensorGroup() const;
     std::vector<int> DataGroup() const;
 };
