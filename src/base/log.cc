@@ -32,7 +32,7 @@ bool JsonOfEnvironment() {
 }
 
 // Process-wide state: the destination of log lines is a property of the process.
-std::atomic<int> g_least{static_cast<int>(LeastOfEnvironment())};
+const LogLevel g_least = LeastOfEnvironment();
 std::atomic<int> g_rank{-1};
 std::atomic<bool> g_json{JsonOfEnvironment()};
 std::atomic<bool> g_line_open{false};
@@ -107,12 +107,8 @@ void SetLogRank(int rank) {
     g_rank = rank;
 }
 
-void SetLogLevel(LogLevel least) {
-    g_least = static_cast<int>(least);
-}
-
 bool LogEnabled(LogLevel level) {
-    return static_cast<int>(level) >= g_least.load();
+    return level >= g_least;
 }
 
 void SetLineOpen(bool open) {

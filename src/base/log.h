@@ -16,8 +16,6 @@ enum class LogLevel { kDebug, kInfo, kWarning, kError };
 
 // Called by the command line once the rank is known; -1: no prefix.
 void SetLogRank(int rank);
-// For tests: overrides the environment's level.
-void SetLogLevel(LogLevel least);
 bool LogEnabled(LogLevel level);
 void LogLine(LogLevel level, std::string_view message);
 
