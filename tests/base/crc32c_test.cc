@@ -24,7 +24,7 @@ TEST(Crc32c, GivesTheExamplesOfRfc3720) {
     EXPECT_EQ(0u, Crc32c({}));
 }
 
-TEST(Crc32c, EveryLengthStartAndCutGivesThePortableResult) {
+TEST(Crc32c, EveryLengthStartAndDivisionGivesThePortableResult) {
     std::mt19937 random(7);
     std::vector<std::byte> data(40'000);
     for (std::byte& byte : data) byte = static_cast<std::byte>(random());

@@ -28,7 +28,7 @@ TEST(Deadline, ExpiresWhenItsTimeIsUp) {
     EXPECT_EQ(Deadline::In(-5).left_ms(), 0);
 }
 
-TEST(Deadline, WhatIsLeftIsRoundedUp) {
+TEST(Deadline, TimeLeftIsRoundedUp) {
     // A poll() of 0 ms in the last millisecond would spin.
     const Deadline deadline = Deadline::In(1);
     const int64_t left = deadline.left_ms();
@@ -57,7 +57,7 @@ TEST_F(Log, LinesCarryTheRankAndTheLevel) {
     EXPECT_EQ(Printed([] { weft::Log(LogLevel::kWarning, "slow"); }), "[rank 2] warning: slow\n");
 }
 
-TEST_F(Log, LessThanTheLevelIsSilent) {
+TEST_F(Log, LinesBelowTheLevelAreDropped) {
     EXPECT_EQ(Printed([] { weft::Log(LogLevel::kDebug, "no"); }), "");
     EXPECT_FALSE(LogEnabled(LogLevel::kDebug));
     EXPECT_TRUE(LogEnabled(LogLevel::kInfo));

@@ -53,7 +53,7 @@ DescriptorWriter& WriterOf(const Pipe& pipe) {
     return *writers.back();
 }
 
-TEST(DescriptorWriter, KeepsTheOrder) {
+TEST(DescriptorWriter, PreservesOrder) {
     Pipe pipe;
     DescriptorWriter& writer = WriterOf(pipe);
     std::string expected;
@@ -68,7 +68,7 @@ TEST(DescriptorWriter, KeepsTheOrder) {
     EXPECT_EQ(writer.error(), 0);
 }
 
-TEST(DescriptorWriter, WriteIsDoneWhenItReturns) {
+TEST(DescriptorWriter, WriteCompletesBeforeItReturns) {
     Pipe pipe;
     DescriptorWriter& writer = WriterOf(pipe);
     int there = 0;
@@ -82,7 +82,7 @@ TEST(DescriptorWriter, WriteIsDoneWhenItReturns) {
 }
 
 // Threads continue however long the reader stops, and the reader is told how much it missed.
-TEST(DescriptorWriter, AStoppedReaderBlocksNobodyAndIsToldWhatItMissed) {
+TEST(DescriptorWriter, StoppedReaderBlocksNoThreadAndGetsADropNotice) {
     Pipe pipe;
     DescriptorWriter& writer = WriterOf(pipe);
     const std::string line = std::string(999, 'a') + "\n";
@@ -107,7 +107,7 @@ TEST(DescriptorWriter, AStoppedReaderBlocksNobodyAndIsToldWhatItMissed) {
     EXPECT_EQ(pipe.ReadUntil("again\n"), "again\n") << "a notice is written once";
 }
 
-TEST(DescriptorWriter, TheNoticeComesWithoutAnotherLine) {
+TEST(DescriptorWriter, DropNoticeNeedsNoFurtherLine) {
     Pipe pipe;
     DescriptorWriter& writer = WriterOf(pipe);
     const std::string most(DescriptorWriter::kMostBytes, 'a');
@@ -117,7 +117,7 @@ TEST(DescriptorWriter, TheNoticeComesWithoutAnotherLine) {
     EXPECT_EQ(pipe.ReadUntil("dropped 2\n"), most + "dropped 2\n");
 }
 
-TEST(DescriptorWriter, ATextAboveTheBoundIsWrittenAlone) {
+TEST(DescriptorWriter, TextAboveTheLimitIsWrittenAlone) {
     Pipe pipe;
     DescriptorWriter& writer = WriterOf(pipe);
     const std::string large(3 * DescriptorWriter::kMostBytes, 'a');
@@ -125,7 +125,7 @@ TEST(DescriptorWriter, ATextAboveTheBoundIsWrittenAlone) {
     EXPECT_EQ(pipe.ReadUntil("\n"), large + "\n");
 }
 
-TEST(DescriptorWriter, WaitsForADescriptorThatDoesNotBlock) {
+TEST(DescriptorWriter, WaitsForANonBlockingDescriptor) {
     Pipe pipe;
     ASSERT_EQ(::fcntl(pipe.fds[1], F_SETFL, O_NONBLOCK), 0);
     DescriptorWriter& writer = WriterOf(pipe);
@@ -135,7 +135,7 @@ TEST(DescriptorWriter, WaitsForADescriptorThatDoesNotBlock) {
     EXPECT_EQ(writer.error(), 0);
 }
 
-TEST(DescriptorWriter, KeepsTheFirstErrorAndGoesOn) {
+TEST(DescriptorWriter, KeepsTheFirstErrorAndContinues) {
     ::signal(SIGPIPE, SIG_IGN);
     Pipe pipe;
     DescriptorWriter& writer = WriterOf(pipe);

@@ -31,7 +31,7 @@ void ExpectError(const Result<T>& result, ErrorCode code, const std::string& pat
     EXPECT_NE(result.error().message.find(reason), std::string::npos) << result.error().message;
 }
 
-TEST(File, ReadsAnyPartThatIsThere) {
+TEST(File, ReadsAnyRange) {
     const TempDir dir;
     const std::string path = dir / "file";
     Write(path, "0123456789");
@@ -62,7 +62,7 @@ TEST(File, MovesKeepTheDescriptor) {
     EXPECT_EQ(text, "B");
 }
 
-TEST(File, RefusesWhatIsNotAFile) {
+TEST(File, RefusesOtherThanRegularFiles) {
     const TempDir dir;
     ExpectError(File::Open(dir / "absent"), ErrorCode::kNotFound, dir / "absent", "No such file");
     ExpectError(File::Open(dir.path()), ErrorCode::kIo, dir.path(), "not a regular file");
@@ -90,7 +90,7 @@ TEST(MappedFile, ShowsTheBytes) {
     EXPECT_EQ(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()), content);
 }
 
-TEST(MappedFile, SaysWhichLimitIsInItsWay) {
+TEST(MappedFile, NamesTheLimitThatPreventsTheMapping) {
     const TempDir dir;
     Write(dir / "large", "x");
     ASSERT_EQ(::truncate((dir / "large").c_str(), 4ll << 30), 0);
@@ -107,7 +107,7 @@ TEST(MappedFile, SaysWhichLimitIsInItsWay) {
     ExpectError(file, ErrorCode::kOutOfMemory, "ulimit -v unlimited", "address space");
 }
 
-TEST(TextFiles, AreReadWholeUpToTheLimit) {
+TEST(TextFiles, AreReadCompletelyUpToTheLimit) {
     const TempDir dir;
     std::string content = "line\n";
     content.push_back('\0');
@@ -119,7 +119,7 @@ TEST(TextFiles, AreReadWholeUpToTheLimit) {
     EXPECT_EQ(ReadTextFile(dir / "text").value(), "");
 }
 
-TEST(WriteFile, SaysWhyItCannot) {
+TEST(WriteFile, NamesTheReasonForFailure) {
     const TempDir dir;
     const std::string path = dir / "no" + "/such/folder";
     ExpectError(WriteFile(path, {}), ErrorCode::kNotFound, path, "open for writing");

@@ -90,7 +90,7 @@ std::string RandomValue(std::mt19937& random, int depth) {
     return kind == 5 ? "{" + text + "}" : "[" + text + "]";
 }
 
-TEST(JsonText, IsWhatNlohmannReads) {
+TEST(JsonText, AgreesWithNlohmann) {
     std::mt19937 random(7);
     int good = 0;
     for (int i = 0; i < 8000; ++i) {
@@ -110,13 +110,13 @@ TEST(JsonText, IsWhatNlohmannReads) {
     EXPECT_GT(good, 2000);
 }
 
-TEST(JsonText, TheLastOfTwoMembersCounts) {
+TEST(JsonText, LastOfRepeatedKeysCounts) {
     const std::string text = R"({"b":1,"a":2,"b":{"c":3,"c":[4]},"a":null,"b":7})";
     EXPECT_EQ(ParseOrderedJsonText(text)->dump(), R"({"b":7,"a":null})");
     EXPECT_EQ(ParseJsonText(text)->dump(), R"({"a":null,"b":7})");
 }
 
-TEST(JsonText, KeysAreUniqueWhereAskedFor) {
+TEST(JsonText, RepeatedKeysAreErrorsOnRequest) {
     const JsonLimits unique{.unique = true};
     const auto twice =
         ParseJsonText("{\"a\": 1,\n \"b\": {\"a\": 2, \"c\": [], \"a\": 3}}", unique);
@@ -166,7 +166,7 @@ TEST(JsonText, ValuesKeysAndBytesHaveLimits) {
 }
 
 // Errors do not quote the text, which may be a user's prompt.
-TEST(JsonText, ErrorsHoldNothingOfTheText) {
+TEST(JsonText, ErrorsDoNotQuoteTheText) {
     const std::string secret = "xyzzy-secret";
     for (const std::string& text :
          {"{\"a\":\"" + secret + "\n\"}", "{\"a\":\"" + secret, "{\"a\":\"" + secret + "\\q\"}",
@@ -184,7 +184,7 @@ TEST(JsonText, ErrorsHoldNothingOfTheText) {
     EXPECT_EQ(ErrorOfText("{\"a\":\n\"b\x01\"}").message.substr(0, 19), "line 2, column 3: s");
 }
 
-TEST(JsonText, CommentsWhereAskedFor) {
+TEST(JsonText, CommentsAreAcceptedOnRequest) {
     EXPECT_FALSE(ParseJsonText("[1 /* one */]").ok());
     EXPECT_EQ(ParseJsonText("// none\n[1 /* one */]", {.comments = true})->dump(), "[1]");
 }
@@ -200,7 +200,7 @@ TEST(JsonText, EmptyAndOddTexts) {
 
 // Twice the text takes about twice as long. (nlohmann's callbacks take four times as long for lists
 // of objects, and its ordered objects for many keys.) The margin is for a busy machine.
-TEST(JsonText, TakesTimeInStepWithTheText) {
+TEST(JsonText, TimeIsLinear) {
     const auto objects = [](size_t count) { return "[" + Repeated("{\"a\":[]},", count) + "1]"; };
     const auto keys = [](size_t count) {
         std::string text = "{";

@@ -13,7 +13,7 @@
 namespace weft {
 namespace {
 
-TEST(OutputFile, RefusesWhatIsThereAndWhatDoesNotFit) {
+TEST(OutputFile, RefusesExistingFilesAndFullDisks) {
     const test::TempDir dir;
     ASSERT_TRUE(WriteFile(dir / "old", std::as_bytes(std::span("old"))).ok());
     EXPECT_EQ(OutputFile::Create(dir / "old", 10, false).error().code, ErrorCode::kDenied);

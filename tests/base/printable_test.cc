@@ -8,7 +8,7 @@
 namespace weft {
 namespace {
 
-TEST(Printable, EscapesWhatATerminalObeys) {
+TEST(Printable, EscapesTerminalControls) {
     EXPECT_EQ(Printable("blk.0.attn_q.weight"), "blk.0.attn_q.weight");
     EXPECT_EQ(Printable("\x1b[31ma\nb\rc\td\x7f"), "\\x1b[31ma\\nb\\rc\\td\\x7f");
     EXPECT_EQ(Printable(std::string_view("a\0b", 3)), "a\\x00b");

@@ -44,7 +44,7 @@ TEST(Result, MacrosPassTheFirstErrorOn) {
     EXPECT_EQ(CheckQuarters({4, 10, 7}).error().message, "5 is odd; expected an even number");
 }
 
-TEST(Result, MovesWhatCannotBeCopied) {
+TEST(Result, MovesTypesThatCannotBeCopied) {
     Result<std::unique_ptr<int>> made = std::make_unique<int>(5);
     EXPECT_EQ(**made, 5);
     const std::unique_ptr<int> taken = std::move(made).value();
@@ -57,7 +57,7 @@ TEST(ResultDeathTest, TheWrongHalfIsABug) {
     EXPECT_DEATH(Status().error(), "result.h");
 }
 
-TEST(Result, ExitStatusTellsUsageAndLostPeersApart) {
+TEST(Result, ExitStatusDistinguishesUsageAndLostPeers) {
     EXPECT_EQ(ExitStatus(ErrorCode::kUsage), 2);
     EXPECT_EQ(ExitStatus(ErrorCode::kPeerLost), 3);
     for (ErrorCode code : {ErrorCode::kNotFound, ErrorCode::kCorrupt, ErrorCode::kUnsupported,

@@ -27,12 +27,12 @@ using test::ScaleArgs;
 
 // If ctest did not set the driver's variables, tests on Vulkan would be skipped as on a machine
 // without a driver.
-TEST(Lavapipe, CtestSaysWhereItIs) {
+TEST(Lavapipe, CtestSetsItsPath) {
     if (std::getenv("WEFT_DEVICE") == nullptr) GTEST_SKIP() << "started without ctest";
     EXPECT_NE(std::getenv("WEFT_LAVAPIPE"), nullptr);
 }
 
-TEST(GpuDevice, ListSaysWhatThereIs) {
+TEST(GpuDevice, ListDescribesTheDevices) {
     WEFT_LAVAPIPE_OR_SKIP(device);
     const Description& described = device->description();
     EXPECT_FALSE(described.name.empty());
@@ -55,7 +55,7 @@ TEST(GpuDevice, ListSaysWhatThereIs) {
     EXPECT_GE(device->most_buffer_bytes(), 1u << 30);
 }
 
-TEST(GpuDevice, NoSuchDeviceIsNotFound) {
+TEST(GpuDevice, UnknownIndexIsNotFound) {
     if (const auto found = test::FindLavapipe(); !found.ok()) GTEST_SKIP() << found.error().message;
     for (const int index : {-1, 99}) {
         const auto device = Device::Open(index);
@@ -65,7 +65,7 @@ TEST(GpuDevice, NoSuchDeviceIsNotFound) {
 }
 
 // A driver thread of the lowest priority can keep a killed process alive on a busy machine.
-TEST(GpuDevice, NoThreadOfItsDriverIsOfLowerPriority) {
+TEST(GpuDevice, DriverThreadsHaveNormalPriority) {
     if (::geteuid() != 0) GTEST_SKIP() << "only root may raise a thread's priority";
     WEFT_LAVAPIPE_OR_SKIP(device);
     const int usual = ::getpriority(PRIO_PROCESS, 0);
@@ -141,7 +141,7 @@ TEST(GpuDevice, SubmissionsRunInOrder) {
         ASSERT_EQ(reinterpret_cast<uint32_t*>(words->host())[i], (1u << 12) - 1);
 }
 
-TEST(GpuDevice, WorkgroupsFromOneOn) {
+TEST(GpuDevice, OneAndMoreWorkgroups) {
     WEFT_LAVAPIPE_OR_SKIP(device);
     auto scale = test::MakeScale(*device, 32, 1);
     auto words = device->Allocate(128 * 4, Place::kHost);
@@ -188,7 +188,7 @@ TEST(GpuDevice, TimesAreInOrder) {
     EXPECT_TRUE(device->Times(**commands, 3).empty());
 }
 
-TEST(GpuDevice, WaitTimesOutAndTheSubmissionGoesOn) {
+TEST(GpuDevice, WaitTimesOutAndTheSubmissionContinues) {
     WEFT_LAVAPIPE_OR_SKIP(device);
     auto spin = test::MakeSpin(*device);
     ASSERT_TRUE(spin.ok()) << spin.error().message;
@@ -207,7 +207,7 @@ TEST(GpuDevice, WaitTimesOutAndTheSubmissionGoesOn) {
     EXPECT_TRUE(late.ok()) << late.error().message;
 }
 
-TEST(GpuDevice, WhatRunsIsWaitedForAtTheEnd) {
+TEST(GpuDevice, ClosingWaitsForSubmissions) {
     WEFT_LAVAPIPE_OR_SKIP(device);
     auto spin = test::MakeSpin(*device);
     ASSERT_TRUE(spin.ok()) << spin.error().message;
@@ -222,7 +222,7 @@ TEST(GpuDevice, WhatRunsIsWaitedForAtTheEnd) {
     device.reset();
 }
 
-TEST(GpuDevice, WhatItMadeOutlivesIt) {
+TEST(GpuDevice, BuffersAndKernelsOutliveTheDevice) {
     WEFT_LAVAPIPE_OR_SKIP(device);
     auto buffer = device->Allocate(4096, Place::kHost);
     auto kernel = test::MakeScale(*device, 64, 0);
@@ -248,7 +248,7 @@ TEST(GpuDevice, TwoAtOnce) {
     for (const Status& status : ended) EXPECT_TRUE(status.ok()) << status.error().message;
 }
 
-TEST(GpuDevice, TooMuchMemoryIsSaidWithTheHeaps) {
+TEST(GpuDevice, TooLargeAllocationNamesTheHeaps) {
     WEFT_LAVAPIPE_OR_SKIP(device);
     for (const uint64_t bytes : {uint64_t{1} << 50, ~uint64_t{0} - 7}) {
         const auto buffer = device->Allocate(bytes, Place::kDevice);
@@ -260,7 +260,7 @@ TEST(GpuDevice, TooMuchMemoryIsSaidWithTheHeaps) {
     EXPECT_TRUE(device->Allocate(0, Place::kHost).ok());
 }
 
-TEST(GpuDevice, KernelsThatCannotBe) {
+TEST(GpuDevice, InvalidKernelsAreRefused) {
     WEFT_LAVAPIPE_OR_SKIP(device);
     const auto none = device->MakeKernel({.name = "absent", .spirv = {}});
     ASSERT_FALSE(none.ok());

@@ -237,13 +237,13 @@ class ExecutableFaults : public testing::Test {
     PFN_vkGetInstanceProcAddr loader_ = nullptr;
 };
 
-TEST_F(ExecutableFaults, EachCallThatFailsIsAnErrorAndLeavesNothing) {
+TEST_F(ExecutableFaults, EachFailingCallIsAnErrorWithoutLeaks) {
     FailEachCall([&](bool maps, std::vector<float>* logits) {
         return Serve(model_, index_, maps, logits);
     });
 }
 
-TEST_F(ExecutableFaults, TrainingToo) {
+TEST_F(ExecutableFaults, EachFailingCallInTrainingIsAnErrorWithoutLeaks) {
     FailingTraining training;
     daily_ = {0, 1};  // those that inference also makes fail in its own run
     FailEachCall([&](bool maps, std::vector<float>* numbers) {

@@ -60,7 +60,7 @@ class GpuFaults : public testing::Test {
     PFN_vkGetInstanceProcAddr true_loader_ = nullptr;
 };
 
-TEST_F(GpuFaults, EachCallThatFailsIsAnErrorAndLeavesNothing) {
+TEST_F(GpuFaults, EachFailingCallIsAnErrorWithoutLeaks) {
     const Status whole = LiveWith(-1, VK_SUCCESS);
     ASSERT_TRUE(whole.ok()) << whole.error().message;
     EXPECT_EQ(vk_faults.alive, 0);
@@ -81,7 +81,7 @@ TEST_F(GpuFaults, EachCallThatFailsIsAnErrorAndLeavesNothing) {
     }
 }
 
-TEST_F(GpuFaults, AFunctionThatIsMissingIsNamed) {
+TEST_F(GpuFaults, MissingFunctionIsNamed) {
     std::vector<std::string> names;
 #define WEFT_TEST_NAME(one) names.push_back("vk" #one);
     WEFT_VK_GLOBAL(WEFT_TEST_NAME)
@@ -116,7 +116,7 @@ TEST_F(GpuFaults, ALostDeviceStaysLost) {
 }
 
 // Mesa's drivers for AMD report work that a reset ended as done; only a wait reports the reset.
-TEST_F(GpuFaults, ALossThatOnlyWaitsTellIsSeen) {
+TEST_F(GpuFaults, LossReportedOnlyByWaitsIsDetected) {
     const auto device = OpenWithoutFaults();
     ASSERT_TRUE(device.ok()) << device.error().message;
     const auto commands = (*device)->Record();

@@ -33,14 +33,14 @@ TEST(GpuMemory, ACardKeepsItsWindow) {
 }
 
 // A layout that virtual GPUs may report.
-TEST(GpuMemory, WhereAllThatIsMappedIsTheDevicesOwn) {
+TEST(GpuMemory, AllMappedMemoryIsDeviceLocal) {
     const std::vector<VkMemoryPropertyFlags> types = {kL, kL | kHc, kL | kHc | kC};
     EXPECT_EQ(Types(types, Place::kHost, false), (List{2, 1}));
     EXPECT_EQ(Types(types, Place::kDevice, false), (List{0, 1, 2}));
     EXPECT_EQ(Types({kL}, Place::kHost, false), List{});
 }
 
-TEST(GpuMemory, AnApuMapsWhatKernelsRead) {
+TEST(GpuMemory, ApuMapsDeviceBuffers) {
     const std::vector<VkMemoryPropertyFlags> radv = {kL, kHc, kL | kHc, kHc | kC};
     EXPECT_EQ(Types(radv, Place::kDevice, true), (List{2, 0, 1, 3}));
     EXPECT_EQ(Types(radv, Place::kHost, true), (List{3, 1, 2}));
@@ -52,7 +52,7 @@ TEST(GpuMemory, AnApuMapsWhatKernelsRead) {
 
 // RADV on an APU and on a card: memory that host and device share while a submission runs is not
 // used for other buffers.
-TEST(GpuMemory, MeetingsAreWhereNoCacheIsBetween) {
+TEST(GpuMemory, MeetingBuffersAreUncachedOnAmd) {
     constexpr VkMemoryPropertyFlags kM =
         VK_MEMORY_PROPERTY_DEVICE_COHERENT_BIT_AMD | VK_MEMORY_PROPERTY_DEVICE_UNCACHED_BIT_AMD;
     std::vector<VkMemoryPropertyFlags> radv = {kL, kHc, kL | kHc, kHc | kC};
@@ -69,7 +69,7 @@ TEST(GpuMemory, MeetingsAreWhereNoCacheIsBetween) {
 
 // Data that the host writes for running kernels goes through a card's host-visible window, if it
 // has one.
-TEST(GpuMemory, AnInboxIsTheCards) {
+TEST(GpuMemory, InboxIsInTheCardsWindow) {
     constexpr VkMemoryPropertyFlags kM =
         VK_MEMORY_PROPERTY_DEVICE_COHERENT_BIT_AMD | VK_MEMORY_PROPERTY_DEVICE_UNCACHED_BIT_AMD;
     const std::vector<VkMemoryPropertyFlags> nvidia = {0, kL, kHc, kHc | kC, kL | kHc};
@@ -82,7 +82,7 @@ TEST(GpuMemory, AnInboxIsTheCards) {
     EXPECT_EQ(Types(radv, Place::kInbox, true), Types(radv, Place::kMeeting, true));
 }
 
-TEST(GpuMemory, OtherPropertiesAreLeftAlone) {
+TEST(GpuMemory, TypesWithOtherPropertiesAreNotUsed) {
     const std::vector<VkMemoryPropertyFlags> odd = {
         kL | VK_MEMORY_PROPERTY_PROTECTED_BIT, kL | VK_MEMORY_PROPERTY_LAZILY_ALLOCATED_BIT,
         kHc | VK_MEMORY_PROPERTY_DEVICE_UNCACHED_BIT_AMD, VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | kC};

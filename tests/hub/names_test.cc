@@ -21,7 +21,7 @@
 namespace weft::hub {
 namespace {
 
-TEST(HubNames, Words) {
+TEST(HubNames, Arguments) {
     const auto spec = ParseSpec("hf:unsloth/Qwen3-8B-GGUF@refs/pr/3:UD/x-Q4_K_M.gguf");
     ASSERT_TRUE(spec.ok()) << spec.error().message;
     EXPECT_EQ(spec->owner, "unsloth");
@@ -239,7 +239,7 @@ TEST(HubParts, RangesWithAGap) {
     }
 }
 
-TEST(HubParts, NotesComeBack) {
+TEST(HubParts, NotesRoundTrip) {
     PartNote note;
     note.hash = std::string(64, 'a');
     note.size = 1000;
@@ -261,7 +261,7 @@ TEST(HubParts, NotesComeBack) {
     }
 }
 
-TEST(HubParts, HashesThatOthersMade) {
+TEST(HubParts, HashesOfOtherPrograms) {
     Digest git(false, 6);  // printf 'hello\n' | git hash-object --stdin
     git.Add(std::as_bytes(std::span("hello\n", 6)));
     EXPECT_EQ(git.Finish(), "ce013625030ba8dba906f756967f9e9ca394464a");

@@ -43,7 +43,7 @@ class HubProgramTest : public HubTest {
 
 constexpr uint64_t kBig = 24 << 20;
 
-TEST_F(HubProgramTest, KilledThenGoesOn) {
+TEST_F(HubProgramTest, ResumesAfterKill) {
     server_->Set({{"files", {Large("x.gguf", kBig)}}, {"rate", 2 << 20}});
     {
         Weft weft({"pull", "o/n"}, Environment());
@@ -63,7 +63,7 @@ TEST_F(HubProgramTest, KilledThenGoesOn) {
     EXPECT_EQ(Sent(), file["fetched_bytes"]);
 }
 
-TEST_F(HubProgramTest, CtrlCThenGoesOn) {
+TEST_F(HubProgramTest, ResumesAfterCtrlC) {
     server_->Set({{"files", {Large("x.gguf", kBig)}}, {"rate", 2 << 20}});
     Weft weft({"pull", "o/n"}, Environment());
     WaitForSent(kBig / 3);
@@ -79,7 +79,7 @@ TEST_F(HubProgramTest, CtrlCThenGoesOn) {
     EXPECT_LE(Sent(), kBig - kBig / 6);
 }
 
-TEST_F(HubProgramTest, ModelWords) {
+TEST_F(HubProgramTest, ModelArguments) {
     std::ofstream(folder_ / "tiny.gguf", std::ios::binary)
         << std::ifstream(support::TestData("/gguf_golden.gguf"), std::ios::binary).rdbuf();
     const auto bytes = ReadTextFile(folder_ / "tiny.gguf");
@@ -123,7 +123,7 @@ TEST_F(HubProgramTest, Offline) {
 }
 
 // A name server that never answers: the pull ends with its time-out, and at once after Ctrl-C.
-TEST_F(HubProgramTest, NamesThatAreNeverFound) {
+TEST_F(HubProgramTest, HostNamesThatNeverResolve) {
     const Words slow =
         Environment() + Words{"LD_PRELOAD=" WEFT_SLOW_RESOLVER, "HF_ENDPOINT=https://hub.invalid",
                               "ASAN_OPTIONS=verify_asan_link_order=0:detect_leaks=0"};

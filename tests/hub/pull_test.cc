@@ -126,7 +126,7 @@ TEST_F(PullTest, PathsInFolders) {
     EXPECT_EQ(*ReadTextFile(Folder() + "/refs/v1"), kCommit);
 }
 
-TEST_F(PullTest, CutConnections) {
+TEST_F(PullTest, BrokenConnections) {
     json cuts = json::array();
     for (const int cut : {100, 0, 1'000'000, 3'333'333, 1, 7'000'000, 65536, 2})
         cuts.push_back(cut);
@@ -145,7 +145,7 @@ TEST_F(PullTest, BusyServers) {
     EXPECT_GE(seconds_, 2.0);  // both had to wait a second
 }
 
-TEST_F(PullTest, WaitsNoLongerThanItMay) {
+TEST_F(PullTest, WaitsAreBounded) {
     config_.SetTimeout(1500);
     server_->Set({{"files", {Large("x.gguf", 100'000)}}, {"refuse", {{429, 3600}}}});
     ExpectError("o/n", ErrorCode::kDenied, "asks to wait 3600 s");
@@ -236,7 +236,7 @@ TEST_F(PullTest, Stalls) {
     ASSERT_NO_FATAL_FAILURE(ExpectWhole(Pull("o/n")));  // the received data is right
 }
 
-TEST_F(PullTest, NobodyThere) {
+TEST_F(PullTest, ServerDown) {
     config_.SetTimeout(1000);
     config_.endpoint = "https://127.0.0.1:1";
     ExpectError("o/n", ErrorCode::kIo, "127.0.0.1");
@@ -261,7 +261,7 @@ TEST_F(PullTest, HostileListings) {
     EXPECT_FALSE(fs::exists(folder_ / "x.gguf"));
 }
 
-TEST_F(PullTest, GoesOnFromWhatIsThere) {
+TEST_F(PullTest, ResumesFromAPartialFile) {
     std::atomic<bool> stop{false};
     config_.stop = &stop;
     server_->Set({{"files", {Large("x.gguf", kPullBig)}}, {"rate", 6 << 20}});
@@ -280,7 +280,7 @@ TEST_F(PullTest, GoesOnFromWhatIsThere) {
     EXPECT_EQ(Sent(), pulled->fetched_bytes);
 }
 
-TEST_F(PullTest, StartsAnewWhenTheFileChanged) {
+TEST_F(PullTest, RestartsWhenTheFileChanged) {
     for (const bool content_too : {false, true}) {
         json file = Large("x.gguf", kPullBig);
         std::atomic<bool> stop{false};
@@ -304,7 +304,7 @@ TEST_F(PullTest, StartsAnewWhenTheFileChanged) {
 }
 
 // Bytes on disk that differ from the note, as a machine crash can leave them.
-TEST_F(PullTest, StartsAnewWhenWhatIsThereIsWrong) {
+TEST_F(PullTest, RestartsWhenThePartialFileIsWrong) {
     std::atomic<bool> stop{false};
     config_.stop = &stop;
     server_->Set({{"files", {Large("x.gguf", kPullBig)}}, {"rate", 6 << 20}});
@@ -322,7 +322,7 @@ TEST_F(PullTest, StartsAnewWhenWhatIsThereIsWrong) {
     ASSERT_NO_FATAL_FAILURE(ExpectWhole(Pull("o/n")));
 }
 
-TEST_F(PullTest, TwoAtOnceFetchOnce) {
+TEST_F(PullTest, TwoAtOnceDownloadOnce) {
     server_->Set({{"files", {Large("x.gguf", 8 << 20)}}, {"rate", 4 << 20}});
     Result<hub::Pulled> other = MakeError(ErrorCode::kIo, "not run");
     hub::Config config = config_;
@@ -334,7 +334,7 @@ TEST_F(PullTest, TwoAtOnceFetchOnce) {
     EXPECT_EQ(Sent(), 8u << 20);
 }
 
-TEST_F(PullTest, ALockThatNobodyLetsGo) {
+TEST_F(PullTest, LockThatIsNeverReleased) {
     config_.SetTimeout(800);
     server_->Set({{"files", {Large("x.gguf", 1000)}}});
     const auto spec = hub::ParseSpec("o/n");
@@ -349,7 +349,7 @@ TEST_F(PullTest, ALockThatNobodyLetsGo) {
 }
 
 // Earlier data does not help: the server sends everything again, and that counts as progress.
-TEST_F(PullTest, ServerThatForgotRanges) {
+TEST_F(PullTest, ServerThatStopsSupportingRanges) {
     std::atomic<bool> stop{false};
     config_.stop = &stop;
     server_->Set({{"files", {Large("x.gguf", kPullBig)}}, {"rate", 6 << 20}});
@@ -364,7 +364,7 @@ TEST_F(PullTest, ServerThatForgotRanges) {
     EXPECT_EQ(pulled->fetched_bytes, kPullBig);
 }
 
-TEST_F(PullTest, NoRoom) {
+TEST_F(PullTest, DiskFull) {
     json file = Large("x.gguf", 10);
     file["listed_size"] = uint64_t{1} << 49;
     server_->Set({{"files", {file}}});

@@ -118,7 +118,7 @@ class Workers {
     std::vector<std::unique_ptr<Weft>> workers_;
 };
 
-TEST_F(ShardTest, EachRankHasItsOwnPart) {
+TEST_F(ShardTest, EachRankGetsItsOwnShard) {
     const std::string files = WriteGguf();
     const uint64_t whole = fs::file_size(files + "/tiny-F32.gguf");
     const std::vector<Words> layouts = {
@@ -178,7 +178,7 @@ TEST_F(ShardTest, ShardsAddUpToTheFile) {
 
 // The only rank reads everything: ranges that cover the whole file are verified and make a whole
 // file.
-TEST_F(ShardTest, TheLastRangeMakesItWhole) {
+TEST_F(ShardTest, TheLastRangeCompletesTheFile) {
     const std::string files = WriteGguf();
     Serve(files);
     const Ran ran = Pull("c", "0/1");
@@ -209,7 +209,7 @@ TEST_F(ShardTest, FoldersOfShardsAndPackedWeights) {
     }
 }
 
-TEST_F(ShardTest, KilledThenGoesOn) {
+TEST_F(ShardTest, ResumesAfterKill) {
     const std::string files = WriteGguf();
     Serve(files, {{"rate", 1 << 20}});
     {
@@ -284,7 +284,7 @@ TEST_F(ShardTest, Refusals) {
 }
 
 // Only the note tells bytes from holes.
-TEST_F(ShardTest, NoteGoneOrWrong) {
+TEST_F(ShardTest, NoteMissingOrWrong) {
     const std::string files = WriteGguf();
     Serve(files);
     Fetched("c", "0/2");
@@ -306,7 +306,7 @@ TEST_F(ShardTest, NoteGoneOrWrong) {
     EXPECT_EQ(RunWeft(look, Environment("c")).status, 0);
 }
 
-TEST(WeightFile, NoHoleIsRead) {
+TEST(WeightFile, HolesAreNotRead) {
     TempDir dir;
     std::vector<std::byte> bytes(1000);
     for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * 7);
@@ -346,7 +346,7 @@ TEST(WeightFile, NoHoleIsRead) {
     EXPECT_EQ(static_cast<int>(hole.error().code), static_cast<int>(ErrorCode::kNotFound));
 }
 
-TEST(WeightFile, APlanTakesWhatIsRead) {
+TEST(WeightFile, APlanRecordsReads) {
     TempDir dir;
     const std::string part = dir / ("blob" + std::string(hub::kPartSuffix));
     const std::vector<std::byte> bytes(1000, std::byte{1});

@@ -153,7 +153,7 @@ TEST(Cpu, CoresAreThisProcessOwn) {
     EXPECT_EQ(std::adjacent_find(cores.begin(), cores.end()), cores.end());
 }
 
-TEST(Memory, ResidentSetGrowsWithWhatIsTouched) {
+TEST(Memory, ResidentSetGrowsWithTouchedPages) {
     const uint64_t before = ResidentBytes();
     EXPECT_GT(before, 1u << 20);
     constexpr size_t kBytes = 64u << 20;
@@ -172,7 +172,7 @@ TEST(PinnedThread, GivesItsThreadTheCoresBack) {
     EXPECT_EQ(AllowedCores(), before);
 }
 
-TEST(PinnedThread, EndedElsewhereChangesNobody) {
+TEST(PinnedThread, EndingInAnotherThreadChangesNoThread) {
     const std::vector<int> before = AllowedCores();
     auto pinned = std::make_unique<PinnedThread>(std::span(before).last(1));
     std::vector<int> others;
@@ -186,7 +186,7 @@ TEST(PinnedThread, EndedElsewhereChangesNobody) {
     RunThisThreadOn(before);
 }
 
-TEST(RunThisThreadOn, RefusesWhatIsNoCore) {
+TEST(RunThisThreadOn, RefusesInvalidCores) {
     const std::vector<int> before = AllowedCores();
     EXPECT_FALSE(RunThisThreadOn({}));
     const std::vector<int> none = {-1, 1 << 20};

@@ -32,7 +32,7 @@ class Groups : public testing::Test {
     std::string path_;  // of the group
 };
 
-TEST_F(Groups, TheTightestOfAllAboveCounts) {
+TEST_F(Groups, TheLowestLimitOfAllParentsCounts) {
     Put("groups/memory.max", "9000");
     Put("groups/memory.current", "1000");
     Put("groups/job/memory.max", "5000");
@@ -47,7 +47,7 @@ TEST_F(Groups, TheTightestOfAllAboveCounts) {
     EXPECT_EQ(Left("0::/another"), 8000u);
 }
 
-TEST_F(Groups, TheFirstVersionToo) {
+TEST_F(Groups, CgroupVersion1) {
     Put("groups/memory/slurm/memory.limit_in_bytes", "2000");
     Put("groups/memory/slurm/memory.usage_in_bytes", "2500");
     Put("groups/memory/slurm/memory.stat", "cache 900\ntotal_inactive_file 900");
@@ -59,13 +59,13 @@ TEST_F(Groups, TheFirstVersionToo) {
     EXPECT_FALSE(Left("4:memory:/slurm"));
 }
 
-TEST_F(Groups, NothingToReadIsNoLimit) {
+TEST_F(Groups, MissingFilesMeanNoLimit) {
     EXPECT_FALSE(ControlGroupLeft(dir_ / "none", dir_ / "neither"));
     EXPECT_FALSE(Left("what\n::\n0:"));
 }
 
 // As amdgpu reports it: an APU next to a card that is not an APU.
-TEST_F(Groups, WhatFirmwareSetApartIsFound) {
+TEST_F(Groups, FindsMemoryReservedByFirmware) {
     Put("drm/card1/device/vendor", "0x1002");
     Put("drm/card1/device/device", "0x744c");
     Put("drm/card1/device/mem_info_vram_total", "25753026560");
@@ -83,7 +83,7 @@ TEST_F(Groups, WhatFirmwareSetApartIsFound) {
     EXPECT_FALSE(SetApartBytes(dir_ / "none", 0x1002, 0x1586));
 }
 
-TEST(Memory, AWishLowersWhatIsAvailable) {
+TEST(Memory, EnvironmentLowersTheAvailableMemory) {
     const uint64_t all = AvailableMemoryBytes();
     EXPECT_GT(all, uint64_t{64} << 20);
     ::setenv("WEFT_MEMORY_MIB", "17", 1);
@@ -91,7 +91,7 @@ TEST(Memory, AWishLowersWhatIsAvailable) {
     ::unsetenv("WEFT_MEMORY_MIB");
 }
 
-TEST(Environment, WordsThatNobodyUnderstandsAreErrors) {
+TEST(Environment, InvalidValuesAreErrors) {
     struct Case {
         const char* name;
         const char* value;

@@ -110,7 +110,7 @@ TEST_F(Power, IntelsCardsCountEnergy) {
     EXPECT_EQ(readings[1].sensor, "i915 hwmon6 energy1_input: a card");
 }
 
-TEST_F(Power, TheWholeMachineStandsForItsParts) {
+TEST_F(Power, ASensorOfTheWholeMachineReplacesItsParts) {
     Rapl("intel-rapl:0", "package-0", 1, 10);
     Hwmon("hwmon0", "power_meter", {{"power1_average", "300000000"}});
     Hwmon("hwmon1", "amdgpu", {{"power1_average", "80000000"}});
@@ -136,7 +136,7 @@ TEST_F(Power, WithoutSensorsItSaysSo) {
     EXPECT_TRUE(meter.note().starts_with("no power sensor: ")) << meter.note();
 }
 
-TEST_F(Power, WhatCannotBeReadIsNamedWithTheNextStep) {
+TEST_F(Power, UnreadableSensorsAreNamedWithTheNextStep) {
     Rapl("intel-rapl:0", "package-0", 1, 10);
     Rapl("intel-rapl:1", "package-1", 1, 10);
     const fs::path file = dir_ / "sys/class/powercap/intel-rapl:0/energy_uj";

@@ -109,7 +109,7 @@ class Adapt : public testing::TestWithParam<CpuLevel> {
 
 // Sums of 200 and then 33 products of numbers below 1: an error of 2^-24 of their size per
 // addition.
-TEST_P(Adapt, AddsTheProductToItsRowsAndToNoOthers) {
+TEST_P(Adapt, AddsTheProductOnlyToItsRows) {
     const std::vector<float> x = Noise("x", kRows * kCols), y = Noise("y", kRows * kOut);
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
         const Matrix a2("a2", dtype, 5, kCols), b2("b2", dtype, kOut, 5);
@@ -153,7 +153,7 @@ TEST_P(Adapt, AddsTheProductToItsRowsAndToNoOthers) {
     }
 }
 
-TEST_P(Adapt, ARowHasTheSameBitsInAnyCompany) {
+TEST_P(Adapt, ARowsBitsDoNotDependOnOtherRows) {
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
         for (const Form form : {Form::kPlain, Form::kWide}) {
             const Result all = Run(dtype, form, Rows(), 1);
@@ -175,7 +175,7 @@ TEST_P(Adapt, ARowHasTheSameBitsInAnyCompany) {
 }
 
 // A matrix that is cut by columns: the parts add up to the whole, except for float64's rounding.
-TEST_P(Adapt, CutsBetweenSegmentsDoNotShow) {
+TEST_P(Adapt, CutsBetweenSegmentsChangeNoBits) {
     const Matrix whole("a", DType::kBF16, 16, kCols);
     const std::vector<float> x = Noise("x", kCols);
     const auto down = [&](int64_t begin, int64_t count) {

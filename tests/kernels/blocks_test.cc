@@ -86,7 +86,7 @@ struct BlockCase {
     }
 };
 
-TEST(BlockIndexer, ChoosesTheHighestAndOfEqualsTheLower) {
+TEST(BlockIndexer, ChoosesTheHighestAndTheLowerOfEqualOnes) {
     Random random(70);
     for (int number = 0; number < 12; ++number) {
         const BlockCase c(random, 300);
@@ -104,7 +104,7 @@ TEST(BlockIndexer, ChoosesTheHighestAndOfEqualsTheLower) {
     }
 }
 
-TEST(BlockIndexer, CutsChangeNoChoice) {
+TEST(BlockIndexer, StepPartitionDoesNotChangeChoices) {
     Random random(71);
     BlockCase c(random, 200);
     c.q = random.Normals(static_cast<int64_t>(c.q.size()));
@@ -162,7 +162,7 @@ std::vector<float> AttendBlocks(const AttentionCase& problem, const Ops& ops,
     });
 }
 
-TEST(BlockAttention, EqualsTheReferenceInAnyCut) {
+TEST(BlockAttention, EqualsTheReferenceForAnyPartition) {
     Random random(72);
     for (int number = 0; number < 16; ++number) {
         const AttentionShape shape = BlockShape(random);

@@ -39,7 +39,7 @@ float Logit(float probability) {
 }
 
 // Sigmoids of 0.6, 0.5, 0.4, 0.3; the bias moves the last to the front.
-TEST(Route, BiasChoosesAndWeighsNothing) {
+TEST(Route, BiasAffectsOnlyTheChoice) {
     const std::vector<float> bias = {0, 0, 0, 10};
     RouteArgs args{.bias = bias.data(), .experts = 4, .used = 2, .score = RouterScore::kSigmoid};
     args.renormalise = true;
@@ -50,7 +50,7 @@ TEST(Route, BiasChoosesAndWeighsNothing) {
     EXPECT_NEAR(routed.weights[1], 2.5 * 0.6 / 0.9, 1e-6);
 }
 
-TEST(Route, FactorsWeighTheChosenAndChooseNothing) {
+TEST(Route, FactorsAffectOnlyTheWeights) {
     const std::vector<float> factors = {100, 2, 0.5f, 3};
     const RouteArgs args{
         .factors = factors.data(), .experts = 4, .used = 2, .score = RouterScore::kSigmoid,
@@ -72,7 +72,7 @@ TEST(Route, GroupsByTheirBestOrBestTwo) {
 }
 
 // An ineligible group is not chosen even if all eligible experts rank below zero.
-TEST(Route, ClosedGroupsRankBelowEverything) {
+TEST(Route, IneligibleGroupsRankLast) {
     const std::vector<float> bias = {-3, -3, -9, -9};
     const RouteArgs args{.bias = bias.data(),
                          .experts = 4,
@@ -121,14 +121,14 @@ TEST(Route, SoftmaxWithAndWithoutRenormalising) {
 }
 
 // Ids are valid for any input: later kernels use them as addresses.
-TEST(Route, NotANumberStillChoosesExperts) {
+TEST(Route, NanStillGivesValidExperts) {
     const RouteArgs args{.experts = 4, .used = 3, .groups = 2, .groups_used = 2};
     const Routed routed = RouteAll(args, {NAN, 1, INFINITY, NAN, NAN, NAN, NAN, NAN}, 2);
     for (int32_t id : routed.ids) EXPECT_TRUE(id >= 0 && id < 4) << id;
 }
 
 // Sigmoids of 20 and 30 are both 1.
-TEST(Route, LogitsChooseWhereScoresAreEqual) {
+TEST(Route, LogitsBreakTiesOfScores) {
     const RouteArgs args{.experts = 4, .used = 2, .score = RouterScore::kSigmoid};
     const Routed routed = RouteAll(args, {20, -1, 30, 25});
     EXPECT_EQ(routed.ids, (std::vector<int32_t>{2, 3}));
@@ -137,7 +137,7 @@ TEST(Route, LogitsChooseWhereScoresAreEqual) {
     EXPECT_EQ(lost.ids, (std::vector<int32_t>{0, 1}));
 }
 
-TEST(PlanExperts, SortsTheSlotsOfTheExpertsHeld) {
+TEST(PlanExperts, SortsSlotsOfLocalExperts) {
     const std::vector<int32_t> ids = {4, 1, 2, 4, 1, 0};
     std::vector<int32_t> begin(4), slots(6, -1);
     PlanExpertsArgs args{ids.data(), 3, 2, 1, 3, {begin.data(), slots.data()}};
@@ -262,7 +262,7 @@ std::string Name(const Case& c) {
                        c.experts, c.first, c.held, c.rows);
 }
 
-TEST(ExpertMatMul, EachRowIsItsExpertsProductAlone) {
+TEST(ExpertMatMul, EachRowEqualsItsExpertsProduct) {
     Random random(1);
     for (const Case& c : ExpertsCases(random)) {
         for (bool by_token : {true, false}) {

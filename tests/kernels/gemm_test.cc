@@ -260,7 +260,7 @@ TEST(Gemm, BitsDoNotDependOnParts) {
     }
 }
 
-TEST(Gemm, NoDepthGivesZerosOrNothing) {
+TEST(Gemm, DepthZeroGivesZerosOrNoChange) {
     for (CpuLevel level : GemmLevels()) {
         for (bool accumulate : {false, true}) {
             GemmRandom random(3);

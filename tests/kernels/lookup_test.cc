@@ -146,7 +146,7 @@ TEST(DenseLookup, EmbeddingGradAddsRowsOfATokenBeforeRounding) {
     });
 }
 
-TEST(DenseLookup, ScatterRowsClearsWhatWasNotSelected) {
+TEST(DenseLookup, ScatterRowsClearsOtherRows) {
     ForLevelsAndSeeds([](const Kernels& kernels, Random& random) {
         const int64_t rows = random.Int(1, 20), cols = random.Int(1, 70);
         std::vector<int32_t> ids;
@@ -203,7 +203,7 @@ TEST(DenseLookup, CopyColumnsSlicesAndPads) {
 }
 
 // Matrices that no row chose do not change.
-TEST(DenseLookup, DecodeLeavesOutMatricesWithoutRows) {
+TEST(DenseLookup, DecodeSkipsMatricesWithoutRows) {
     ForLevelsAndSeeds([](const Kernels& kernels, Random& random) {
         const int64_t matrices = random.Int(1, 4), rows = random.Int(1, 7);
         const int64_t cols = 32 * random.Int(1, 4);
@@ -241,7 +241,7 @@ TEST(DenseLookup, DecodeLeavesOutMatricesWithoutRows) {
     });
 }
 
-TEST(DenseLookup, FillClearsItsBytesAlone) {
+TEST(DenseLookup, FillChangesOnlyItsBytes) {
     for (const int64_t bytes : {0, 1, 4095, 4096, 4097, 50'001}) {
         std::vector<std::byte> y;
         ExpectSameInParts(

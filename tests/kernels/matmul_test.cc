@@ -285,7 +285,7 @@ TEST(Embedding, RowsAreTheDequantizedFloats) {
 }
 
 // NaN, infinite, huge or denormal scales may give any number, but must not trap or loop.
-TEST(MatMul, WildScalesAndActivationsDoNotTrap) {
+TEST(MatMul, ExtremeScalesAndActivationsDoNotTrap) {
     const uint16_t wild[] = {0x7e00, 0x7c00, 0xfc00, 0x0001, 0x7bff, 0x8000};
     for (CpuLevel level : MatmulLevels()) {
         const Kernels& kernels = KernelsFor(level);

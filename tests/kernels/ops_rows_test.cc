@@ -91,7 +91,7 @@ TEST(OpsRmsNorm, EqualsTheFormula) {
 }
 
 // LayerNorm. The mean has an error of `group` roundings of the mean size, multiplied by the scale.
-TEST(OpsRmsNorm, TakesTheMeanAway) {
+TEST(OpsRmsNorm, SubtractsTheMean) {
     for (const Ops& ops : OpLevels()) {
         Random random(23);
         for (int number = 0; number < 100; ++number) {
@@ -153,7 +153,7 @@ TEST(OpsRmsNorm, NoWeightIsAWeightOfOnes) {
     }
 }
 
-TEST(OpsRmsNorm, TakesTheSumOfSquaresOfWholeRows) {
+TEST(OpsRmsNorm, UsesTheGivenSumOfSquares) {
     for (const Ops& ops : OpLevels()) {
         Random random(17);
         for (int number = 0; number < 100; ++number) {
@@ -247,7 +247,7 @@ TEST(OpsRope, TableIsCosAndSinOfTheAngle) {
     }
 }
 
-TEST(OpsRope, RotatesPairsAndBackAgain) {
+TEST(OpsRope, RotatesPairsAndInverts) {
     for (const Ops& ops : OpLevels()) {
         Random random(13);
         for (int number = 0; number < 200; ++number) {
@@ -365,7 +365,7 @@ TEST(OpsGlu, EqualsTheFormula) {
     }
 }
 
-TEST(OpsGlu, ExtremesDoNotTurnIntoNan) {
+TEST(OpsGlu, ExtremeInputsDoNotGiveNan) {
     constexpr float kInfinity = std::numeric_limits<float>::infinity();
     const std::vector<float> gate = {0.0f,      -0.0f,   88.0f,  89.0f,   1e4f,  3e38f,
                                      kInfinity, -88.0f,  -89.0f, -104.0f, -1e4f, -3e38f,

@@ -120,7 +120,7 @@ struct IndexCase {
     }
 };
 
-TEST(Indexer, ChoosesTheHighestAndOfEqualsTheLower) {
+TEST(Indexer, ChoosesTheHighestAndTheLowerOfEqualOnes) {
     Random random(44);
     for (int number = 0; number < 8; ++number) {
         // A few rows, whose positions the threads divide, and many.
@@ -137,7 +137,7 @@ TEST(Indexer, ChoosesTheHighestAndOfEqualsTheLower) {
     }
 }
 
-TEST(Indexer, CutsAndOtherSequencesChangeNoChoice) {
+TEST(Indexer, PartitionAndOtherSequencesDoNotChangeChoices) {
     Random random(45);
     IndexCase c(random, {{90, 30}, {200, 2}}, 20);
     c.q = random.Normals(static_cast<int64_t>(c.q.size()));

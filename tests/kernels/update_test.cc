@@ -108,7 +108,7 @@ TEST(Update, SquaresInFloat64AndInPairs) {
 }
 
 // A case where float32 alone loses everything: a large square first, then many small ones.
-TEST(Update, PairsKeepWhatFloatsLose) {
+TEST(Update, PairsKeepSmallTerms) {
     std::vector<float> x(kSquaresBlock, 1.0f / 3);
     x[0] = 4097;  // whose square has 25 bits
     const ElementRange range{0, kSquaresBlock};

@@ -69,7 +69,7 @@ TEST_F(HyperTest, YarnBlendsBothEnds) {
 
 // YaRN's factor is the new length divided by the original one; for other scalings, context_length
 // is the extended context.
-TEST_F(HyperTest, ContextCountsWhatYarnExtendsItTo) {
+TEST_F(HyperTest, ContextIncludesTheYarnExtension) {
     TinyFile file = File("qwen3");
     file.numbers = {{"rope.scaling.factor", 4}, {"rope.scaling.original_context_length", 256}};
     for (const auto& [type, context] :
@@ -123,7 +123,7 @@ TEST_F(HyperTest, RopeKeysCountAsInLlamaCpp) {
 }
 
 // Gemma 3's windowed layers have no RoPE scaling, in long jobs either.
-TEST_F(HyperTest, LongRopeLeavesPlainWindowsAlone) {
+TEST_F(HyperTest, LongRopeDoesNotApplyToPlainWindows) {
     for (const char* architecture : {"gemma3", "phi3"}) {
         TinyFile file = File(architecture);
         file.numbers = {{"attention.sliding_window", 7},
@@ -145,7 +145,7 @@ TEST_F(HyperTest, LongRopeLeavesPlainWindowsAlone) {
     }
 }
 
-TEST_F(HyperTest, WhatIsNotKnownIsRefused) {
+TEST_F(HyperTest, UnknownFeaturesAreRefused) {
     TinyFile file = File("llama");
     file.strings = {{"rope.scaling.type", "ntk"}};
     ExpectRefused(file, ErrorCode::kUnsupported, "'ntk'");
@@ -241,7 +241,7 @@ TEST_F(HyperTest, TemperatureOfQueries) {
 }
 
 // If a file has no head size and more heads than columns, heads would have no columns.
-TEST_F(HyperTest, HeadsOfNoSizeAreRefused) {
+TEST_F(HyperTest, HeadsOfSizeZeroAreRefused) {
     model_files::GgufWriter writer;
     writer.String("general.architecture", "llama");
     for (const char* key : {"block_count", "feed_forward_length", "attention.head_count_kv"}) {
@@ -282,7 +282,7 @@ TEST_F(HyperTest, AModelWithoutAnMlpIsRefused) {
 }
 
 // Without its bias, norm or scale, a model's answers would be wrong without an error.
-TEST_F(HyperTest, ATensorThatNothingReadsIsRefused) {
+TEST_F(HyperTest, UnusedTensorsAreRefused) {
     TinyFile file = File("llama");
     file.vectors["blk.1.attn_strange.weight"] = {1, 2, 3};
     const model::Hyper hyper = Read(file).value();
@@ -302,7 +302,7 @@ TEST_F(HyperTest, ATensorThatNothingReadsIsRefused) {
 }
 
 // Files of GLM 4.7 Flash do not state the kind of scores; their correction bias implies it.
-TEST_F(HyperTest, ACorrectionBiasIsThatOfSigmoids) {
+TEST_F(HyperTest, CorrectionBiasRequiresSigmoids) {
     TinyFile file = ExpertLatentFile(0.1);
     EXPECT_EQ(Read(file)->moe.route.score, program::GateScore::kSoftmax);
     file.vectors["blk.1.exp_probs_b.bias"] = std::vector<float>(12);
@@ -332,7 +332,7 @@ TEST_F(HyperTest, LatentsAreNormedWithTheirOwnEpsilon) {
 }
 
 // A job whose sequences never exceed the number of chosen positions needs no indexer.
-TEST_F(HyperTest, AnIndexerIsBuiltWhereItChooses) {
+TEST_F(HyperTest, IndexerIsBuiltOnlyWhereItChooses) {
     TinyFile file = ExpertSparseFile(true, true);
     const model::Hyper hyper = Read(file).value();
     EXPECT_EQ(hyper.context, 512);
@@ -433,7 +433,7 @@ TEST_F(HyperTest, StagesBeginWithAnIndexer) {
 
 // Limits of the device's kernels are refused with numbers, before anything is read. Layers with
 // state have no KV heads; all other layers have the same number.
-TEST_F(HyperTest, LayersWithStateNameNoHeads) {
+TEST_F(HyperTest, LayersWithStateHaveNoAttentionHeads) {
     TinyFile file = File("lfm2");
     AddShortConv(file.hyper);
     EXPECT_EQ(Read(file)->kv_heads, 3);
@@ -460,7 +460,7 @@ TEST_F(HyperTest, BoundsOfDecays) {
     ExpectRefused(file, ErrorCode::kUnsupported, "kimi-linear.kda.gate_lower_bound");
 }
 
-TEST_F(HyperTest, TheDevicesLimitsAreKept) {
+TEST_F(HyperTest, DeviceLimitsAreObeyed) {
     TinyFile file = File("qwen3moe");
     file.hyper.moe.experts = 8;
     file.hyper.moe.used = 2;
@@ -480,7 +480,7 @@ TEST_F(HyperTest, TheDevicesLimitsAreKept) {
 }
 
 // A device without float64 gets Programs that have none.
-TEST_F(HyperTest, WideSumsAreTheDevicesChoice) {
+TEST_F(HyperTest, DeviceChoosesWideSums) {
     for (const char* architecture : {"llama", "olmo2"}) {
         const model::Hyper hyper = Read(File(architecture)).value();
         const auto plan = model::PlanShards(hyper, *source_, {2, 1, {}, {}});

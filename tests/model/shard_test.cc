@@ -253,7 +253,7 @@ TEST(Shards, SmolLm2CutsAtTwoThreeAndFourRanks) {
     EXPECT_NE(ten.error().message.find("At most --tp 9"), std::string::npos) << ten.error().message;
 }
 
-TEST(Shards, SayWhereABlockMovedACut) {
+TEST(Shards, NoteCutsMovedByABlock) {
     Hyper hyper = support::SmolLm2Hyper();
     hyper.heads = 8;
     hyper.kv_heads = 4;

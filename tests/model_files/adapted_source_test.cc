@@ -30,7 +30,7 @@ std::unique_ptr<ModelSource> OpenWith(const std::string& path, const std::vector
     return std::move(opened).value();
 }
 
-TEST(AdaptedSource, NamesOfAFileAreNoAdapters) {
+TEST(AdaptedSource, TensorNamesOfAFileAreNotAdapters) {
     const test::TempDir dir;
     const std::vector<std::vector<Named>> none = {
         {{"lora.", 1, 1}},
@@ -56,7 +56,7 @@ TEST(AdaptedSource, NamesOfAFileAreNoAdapters) {
     EXPECT_EQ(AdaptersByTensor(*pair), expected);
 }
 
-TEST(AdaptedSource, ModelsWithSuchNamesTakeNoAdapters) {
+TEST(AdaptedSource, ModelsWithSuchNamesRefuseAdapters) {
     const test::TempDir dir;
     const auto made = AdaptedSource::Make(OpenWith(dir / "m.gguf", {{"lora.1.a.w\n", 2, 6}}), {});
     ASSERT_FALSE(made.ok());

@@ -46,7 +46,7 @@ class AdapterConfig : public testing::Test {
     test::TempDir dir_;
 };
 
-TEST_F(AdapterConfig, WhatSaysNothingOfTheResultIsTaken) {
+TEST_F(AdapterConfig, HarmlessKeysAreAccepted) {
     const json taken[] = {
         json::object(),
         {{"peft_type", "lora"}},
@@ -76,7 +76,7 @@ TEST_F(AdapterConfig, WhatSaysNothingOfTheResultIsTaken) {
     EXPECT_EQ(Read({{"target_modules", "all-linear"}})->targets, "all");
 }
 
-TEST_F(AdapterConfig, WhatChangesTheResultIsRefusedByName) {
+TEST_F(AdapterConfig, KeysThatChangeResultsAreRefusedByName) {
     const json bdlora = {{"target_modules_bd_a", {"q_proj"}}, {"nblocks", 2}};
     const struct {
         json change;

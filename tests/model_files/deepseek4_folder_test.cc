@@ -97,7 +97,7 @@ TEST(HfDeepseek4, BothSpellingsAreTheSame) {
     }
 }
 
-TEST(HfDeepseek4, TablesNameExperts) {
+TEST(HfDeepseek4, TablesHoldExpertIds) {
     const std::string name = "layers.0.ffn.gate.tid2eid";
     Tensors tensors = V4Golden().Tensors("deepseekV4");
     std::vector<int64_t> ids(83 * 2);

@@ -75,14 +75,14 @@ void ExpectTensors(const Gguf& gguf) {
     }
 }
 
-TEST(GgufGolden, ReadsWhatGgufPyWrote) {
+TEST(GgufGolden, ReadsFilesOfGgufPy) {
     const Result<Gguf> gguf = Gguf::Open(kFolder + "/gguf_golden.gguf");
     ASSERT_TRUE(gguf.ok()) << gguf.error().message;
     ExpectMetadata(gguf->meta());
     ExpectTensors(*gguf);
 }
 
-TEST(GgufGolden, ReadsWhatGgufPySplit) {
+TEST(GgufGolden, ReadsSplitFilesOfGgufPy) {
     for (const char* part : {"00001", "00002"}) {
         const Result<Gguf> gguf =
             Gguf::Open(fmt::format("{}/gguf_golden_split-{}-of-00002.gguf", kFolder, part));

@@ -180,7 +180,7 @@ GgufWriter SmallFile() {
     return writer;
 }
 
-TEST(GgufHostile, CutAnywhere) {
+TEST(GgufHostile, TruncatedAnywhere) {
     const Bytes whole = SmallFile().File();
     ASSERT_TRUE(Parse(whole).ok());
     for (size_t size = 0; size < whole.size(); ++size) {
@@ -214,7 +214,7 @@ TEST(GgufHostile, AnyByteChanged) {
     EXPECT_GT(refused, 5000);
 }
 
-TEST(GgufHostile, FilesThatAreNone) {
+TEST(GgufHostile, NotGgufFiles) {
     weft::test::TempDir dir;
     EXPECT_EQ(Gguf::Open(dir / "absent.gguf").error().code, ErrorCode::kNotFound);
     EXPECT_FALSE(Gguf::Open(dir.path()).ok());
@@ -226,7 +226,7 @@ TEST(GgufHostile, FilesThatAreNone) {
 }
 
 // A file that is truncated after it was opened gives an error, not a SIGBUS.
-TEST(GgufHostile, CutWhileOpen) {
+TEST(GgufHostile, TruncatedWhileOpen) {
     weft::test::TempDir dir;
     const Bytes whole = SmallFile().File();
     ASSERT_TRUE(WriteFile(dir / "cut.gguf", whole).ok());

@@ -25,7 +25,7 @@ const NeededKeys kNeeded[] = {
     {"hf/qwen35moe", {"qwen35moe.rope.dimension_sections"}},
 };
 
-TEST(GgufKeys, AreThoseThatLlamaCppNeeds) {
+TEST(GgufKeys, CoverThoseOfLlamaCpp) {
     for (const auto& [file, keys] : kNeeded) {
         const test::TempDir dir;
         const std::string path = file, name = path.substr(path.rfind('/') + 1);

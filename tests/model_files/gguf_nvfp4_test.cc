@@ -60,7 +60,7 @@ TEST(GgufNvfp4, RowsAndColumnsAreThoseOfTheWhole) {
     }
 }
 
-TEST(GgufNvfp4, ScalesThatAreNoNumbersAreNamed) {
+TEST(GgufNvfp4, NonFiniteScalesAreNamed) {
     const auto bytes = ReadTextFile(kGolden);
     ASSERT_TRUE(bytes.ok());
     const Result<Gguf> gguf = Gguf::Open(kGolden);
@@ -104,7 +104,7 @@ std::vector<std::byte> FileOf(const std::vector<std::pair<std::string, bool>>& t
     return file;
 }
 
-TEST(GgufNvfp4, AScaleThatOtherLayersHaveIsNeeded) {
+TEST(GgufNvfp4, ScaleMissingInOneLayerIsAnError) {
     const test::TempDir dir;
     const std::string path = dir / "model.gguf";
     const auto error_of = [&](const std::vector<std::pair<std::string, bool>>& tensors) {

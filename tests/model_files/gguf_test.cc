@@ -38,7 +38,7 @@ Result<Gguf> WriteAndOpen(const GgufWriter& writer, const std::string& path) {
     return Gguf::Open(path);
 }
 
-TEST(Gguf, AVocabularyAloneIsAFile) {
+TEST(Gguf, VocabularyOnlyFileOpens) {
     TempDir dir;
     GgufWriter writer;
     writer.String("general.architecture", "llama");
@@ -110,7 +110,7 @@ TEST(Gguf, GetsMetadataOfEveryType) {
     }
 }
 
-TEST(Gguf, GettersNameTheKeyThatIsWrong) {
+TEST(Gguf, GettersNameTheWrongKey) {
     TempDir dir;
     GgufWriter writer;
     writer.I32("negative", -1);
@@ -140,7 +140,7 @@ TEST(Gguf, GettersNameTheKeyThatIsWrong) {
     EXPECT_FALSE(meta.U64Or("text", 9).ok()) << "a wrong type must not hide behind the fallback";
 }
 
-TEST(Gguf, KeepsNestedArraysAsTheyAre) {
+TEST(Gguf, KeepsNestedArrays) {
     TempDir dir;
     GgufWriter writer;
     // array of 2 arrays: u8[2] = {1, 2} and u8[0]
@@ -309,7 +309,7 @@ TEST(GgufSplit, NamesTheMissingPart) {
     EXPECT_NE(split.ErrorOf(2).find("part 2 of 3"), std::string::npos);
 }
 
-TEST(GgufSplit, RefusesAPartThatIsAnother) {
+TEST(GgufSplit, RefusesAPartOfAnotherModel) {
     Split split;
     std::filesystem::copy_file(split.Path(0), split.Path(2),
                                std::filesystem::copy_options::overwrite_existing);

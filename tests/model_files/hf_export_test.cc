@@ -201,7 +201,7 @@ void ExpectRefused(const std::string& path, const std::string& expected) {
     EXPECT_FALSE(std::filesystem::exists(dir / "hf"));
 }
 
-TEST(HfExportErrors, WhatHasNoPlaceIsNamed) {
+TEST(HfExportErrors, TensorsWithoutAnEquivalentAreNamed) {
     const test::TempDir dir;
     const std::string path = dir / "model.gguf";
     WriteGolden(CaseOf("gemma4"), path);
@@ -283,7 +283,7 @@ TEST(HfExportErrors, ImpossibleSizesAreRefused) {
 }
 
 // Llama 3's RoPE scaling, of which a GGUF file has only the divisors.
-TEST(HfExportConfig, Llama3ScalingIsFoundAgain) {
+TEST(HfExportConfig, Llama3ScalingRoundTrips) {
     const test::TempDir dir;
     const std::string folder = dir / "hf", gguf = dir / "model.gguf";
     GoldenCase plain = CaseOf("llama");

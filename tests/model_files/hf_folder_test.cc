@@ -39,21 +39,21 @@ class Folder : public testing::Test {
     test::TempDir dir_;
 };
 
-TEST_F(Folder, OpensAsItIs) {
+TEST_F(Folder, Opens) {
     EXPECT_EQ(Error(), "");
 }
 
-TEST_F(Folder, NamesTheTensorThatIsMissing) {
+TEST_F(Folder, NamesTheMissingTensor) {
     tensors_.erase("model.layers.1.mlp.up_proj.weight");
     ExpectError("tensor 'model.layers.1.mlp.up_proj.weight' is missing; a llama model needs it");
 }
 
-TEST_F(Folder, NamesTheTensorThatHasNoPlace) {
+TEST_F(Folder, NamesTheUnknownTensor) {
     tensors_["model.layers.0.mlp.lora_A.weight"] = tensors_.begin()->second;
     ExpectError("tensor 'model.layers.0.mlp.lora_A.weight' is not supported in a llama");
 }
 
-TEST_F(Folder, LeavesOutWhatNoAnswerNeeds) {
+TEST_F(Folder, IgnoresUnneededTensors) {
     const SafeBytes some{"F32", {1}, std::vector<std::byte>(4)};
     for (const char* name :
          {"model.layers.0.self_attn.rotary_emb.inv_freq", "model.layers.3.mlp.down_proj.weight",
@@ -74,7 +74,7 @@ TEST_F(Folder, RefusesOtherModelsByName) {
     ExpectError("quant_method 'hqq' is not supported. Supported: fp8, awq");
 }
 
-TEST_F(Folder, NamesTheKeyThatIsWrong) {
+TEST_F(Folder, NamesTheWrongKey) {
     config_["num_hidden_layers"] = "three";
     ExpectError("config.json: 'num_hidden_layers' is \"three\"; expected a whole number");
     config_["num_hidden_layers"] = 1 << 30;
@@ -84,7 +84,7 @@ TEST_F(Folder, NamesTheKeyThatIsWrong) {
 }
 
 // Fewer than two dims of a head would be rotated.
-TEST_F(Folder, NeedsDimsToTurn) {
+TEST_F(Folder, RequiresRotatedDims) {
     const json llama3 = {{"rope_type", "llama3"},
                          {"factor", 8.0},
                          {"low_freq_factor", 1.0},
@@ -107,7 +107,7 @@ TEST_F(Folder, NeedsDimsToTurn) {
     ExpectError("'partial_rotary_factor'");
 }
 
-TEST_F(Folder, RefusesATypeThatIsNoWeight) {
+TEST_F(Folder, RefusesNonWeightTypes) {
     SafeBytes& tensor = tensors_["model.layers.0.mlp.up_proj.weight"];
     tensor.dtype = "I32";
     ExpectError("tensor 'model.layers.0.mlp.up_proj.weight' is of dtype I32");
@@ -127,7 +127,7 @@ TEST_F(Folder, NeedsItsFiles) {
 
 // An output matrix that differs from the embedding is used, whatever config.json says, as in
 // transformers.
-TEST_F(Folder, TiesWhereTheConfigSaysSo) {
+TEST_F(Folder, TiesTheOutputIfTheConfigSaysSo) {
     config_["tie_word_embeddings"] = true;
     EXPECT_EQ(Error(), "");
     EXPECT_NE(OpenFolder(dir_.path()).value()->FindTensor("output.weight"), nullptr);
@@ -147,7 +147,7 @@ TEST_F(Folder, TiesWhereTheConfigSaysSo) {
 }
 
 // config.json says that keys serve as values, but the folder has values.
-TEST(HfKeys, OneMatrixForKeysAndValuesIsAlone) {
+TEST(HfKeys, SharedKeyAndValueMatrix) {
     const HfGolden golden;
     const std::string name = "gemma4Unified";
     json config = json::parse(golden.Text(name + "/config"));
@@ -433,7 +433,7 @@ TEST(HfMetadata, PublishedSpellingsOfRecurrentModels) {
               (std::vector<int64_t>{0, 0, 1, 1}));
 }
 
-TEST(HfMetadata, SlidingWindowsAreObeyedOnlyWhereUsed) {
+TEST(HfMetadata, SlidingWindowsApplyOnlyIfUsed) {
     const HfGolden golden;
     json config = json::parse(golden.Text("qwen2/config"));
     config["sliding_window"] = 32;
@@ -452,7 +452,7 @@ TEST(HfMetadata, SlidingWindowsAreObeyedOnlyWhereUsed) {
     EXPECT_EQ(Meta(config).meta->Int("llama.attention.sliding_window", 0, 9999).value(), 4096);
 }
 
-TEST(HfMetadata, TextConfigCountsOverTheRest) {
+TEST(HfMetadata, TextConfigOverridesTheRest) {
     const HfGolden golden;
     const json text = json::parse(golden.Text("gemma3/config"));
     const json both = {{"model_type", "gemma3"}, {"text_config", text}, {"hidden_size", 7}};

@@ -115,7 +115,7 @@ std::vector<Fp8Layer> Layers() {
              "weight_scale", {2, 1, 3, 1}}};
 }
 
-TEST_F(Fp8, BlocksHoldCodesAndScalesAsTheyAre) {
+TEST_F(Fp8, BlocksKeepCodesAndScales) {
     std::mt19937 random(5);
     const auto below = [&](int64_t n) {
         return static_cast<int64_t>(random() % static_cast<uint64_t>(n));

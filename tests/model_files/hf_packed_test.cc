@@ -70,7 +70,7 @@ class Packed : public testing::TestWithParam<Case> {
     std::vector<float> expected_;
 };
 
-TEST_P(Packed, IsBitForBitWhatItStandsFor) {
+TEST_P(Packed, EqualsTheUnpackedWeightsBitForBit) {
     const auto opened = Open();
     ASSERT_TRUE(opened.ok()) << opened.error().message;
     const Matrix& matrix = **opened;
@@ -83,7 +83,7 @@ TEST_P(Packed, IsBitForBitWhatItStandsFor) {
     }
 }
 
-TEST_P(Packed, AnySliceAtBlocksIsThatOfTheWhole) {
+TEST_P(Packed, AnySliceAtBlocksEqualsTheWhole) {
     const auto opened = Open();
     ASSERT_TRUE(opened.ok()) << opened.error().message;
     const Matrix& matrix = **opened;
@@ -180,7 +180,7 @@ TEST(Quantization, OtherMethodsAreRefusedByName) {
 }
 
 // Files that AutoGPTQ and AutoAWQ wrote before transformers supported both.
-TEST(Quantization, OlderFilesBesideTheConfigAreRead) {
+TEST(Quantization, SeparateConfigFilesAreRead) {
     test::TempDir dir;
     const auto read = [&] { return ReadQuantizationFile(dir.path()); };
     ASSERT_TRUE(read().ok());

@@ -74,7 +74,7 @@ TEST_F(Scratch, MatricesAreNormal) {
     EXPECT_NE(All(*model, "blk.0.attn_q.weight"), All(*model, "blk.1.attn_q.weight"));
 }
 
-TEST_F(Scratch, AnyCutHasTheSameBits) {
+TEST_F(Scratch, AnySliceHasTheSameBits) {
     const auto model = Open(LlamaConfig());
     ASSERT_NE(model, nullptr);
     const TensorInfo* tensor = model->FindTensor("blk.1.ffn_up.weight");
@@ -95,7 +95,7 @@ TEST_F(Scratch, AnyCutHasTheSameBits) {
 
 // The first numbers of seed 1, on every machine and in every version: checkpoints depend on them.
 // (They were recorded when the generator was written.)
-TEST_F(Scratch, TheSeedAloneDecides) {
+TEST_F(Scratch, OnlyTheSeedChangesValues) {
     const auto one = Open(LlamaConfig(), 1), again = Open(LlamaConfig(), 1),
                other = Open(LlamaConfig(), 2);
     const auto values = All(*one, "token_embd.weight");
@@ -144,7 +144,7 @@ TEST_F(Scratch, FamiliesHaveTheirTensors) {
     EXPECT_EQ(All(*model, "blk.0.attn_k_norm.weight"), std::vector<float>(16, 1.0f));
 }
 
-TEST_F(Scratch, SaysWhatIsMissing) {
+TEST_F(Scratch, NamesMissingFiles) {
     const auto error = [&] {
         const auto opened = OpenScratch(dir_.path(), 1);
         EXPECT_FALSE(opened.ok());

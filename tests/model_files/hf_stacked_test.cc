@@ -90,7 +90,7 @@ class Stacked : public testing::Test {
     std::string error_;
 };
 
-TEST_F(Stacked, ExpertsOfStepHaveScalesOfTheirOwn) {
+TEST_F(Stacked, StepExpertsHaveSeparateScales) {
     Load("step35");
     config_["text_config"]["quantization_config"] = {{"quant_method", "fp8"},
                                                      {"weight_block_size", {40, 48}}};
@@ -113,7 +113,7 @@ TEST_F(Stacked, ExpertsOfStepHaveScalesOfTheirOwn) {
 }
 
 // Gate and up in one parameter without a module; scales by block, or one per expert.
-TEST_F(Stacked, ExpertsOfMistralHaveScalesOfTheirOwn) {
+TEST_F(Stacked, MistralExpertsHaveSeparateScales) {
     for (const bool blocks : {true, false}) {
         Load("mistral4", "hf");
         config_["text_config"]["quantization_config"] = {{"quant_method", "fp8"}};
@@ -155,7 +155,7 @@ TEST_F(Stacked, ExpertsOfMistralHaveScalesOfTheirOwn) {
 }
 
 // The columns of an expert as rows, as in Qwen3-VL.
-TEST_F(Stacked, TurnedExpertsOfFp8AreRefused) {
+TEST_F(Stacked, TransposedFp8ExpertsAreRefused) {
     Load("qwen3vlmoe", "hf");
     config_["text_config"]["quantization_config"] = {{"quant_method", "fp8"}};
     SafeBytes& both = tensors_.at("model.language_model.layers.0.mlp.experts.gate_up_proj");
@@ -221,12 +221,12 @@ class FusedMimo : public Stacked {
     std::map<std::string, std::vector<float>> expected_;
 };
 
-TEST_F(FusedMimo, QkvIsPutTogetherFromItsShards) {
+TEST_F(FusedMimo, QkvIsAssembledFromItsShards) {
     Make(2, 32);  // 136 and 176 rows per shard, in blocks that end inside: no other number matches
     for (const auto& [name, values] : expected_) ExpectTensor(name, values);
 }
 
-TEST_F(FusedMimo, ShardsThatNothingTellsAreRefused) {
+TEST_F(FusedMimo, UnknownShardCountIsRefused) {
     Make(2, 8);  // whole blocks, in one shard or in two
     EXPECT_NE(error_.find("its scales match 1 or 2"), std::string::npos) << error_;
     tensors_["model.layers.2.self_attn.qkv_proj.weight_scale_inv"].shape = {1, 88};

@@ -175,7 +175,7 @@ TEST_F(Weights, WrongShapesAndTypesAreNamed) {
     Expect("mlx4", [](Layer& layer) { layer.parts.at("weight").dtype = "I32"; }, "expected U32");
 }
 
-TEST_F(Weights, ScalesThatAreNoNumbersAreRefused) {
+TEST_F(Weights, NonFiniteScalesAreRefused) {
     const auto nan16 = [](const char* part) {
         return [part](Layer& layer) { Fill(layer.parts.at(part), 0xff); };
     };
@@ -248,7 +248,7 @@ TEST_F(Weights, NanScalesOfFourBitsAreRefused) {
 }
 
 // bnb_4bit_quant_storage: the same bytes under another dtype.
-TEST_F(Weights, CodesOfBitsAndBytesMayBeCalledFloats) {
+TEST_F(Weights, BitsAndBytesCodesMayHaveAFloatType) {
     for (const auto& [type, bytes] : {std::pair{"BF16", 2}, std::pair{"F32", 4}}) {
         Layer layer = Load("bnbNf4");
         const std::vector<float> expected = ValuesOf(layer);
@@ -357,7 +357,7 @@ TEST(Schemes, ExpressionsMatchWholeNames) {
     EXPECT_EQ(read->Of("model.language_model.layers.1.mlp.up_proj")->bits, 8);
 }
 
-TEST(Schemes, FusedModulesCountForTheirParts) {
+TEST(Schemes, FusedModulesApplyToTheirParts) {
     const auto read =
         Read({{"quant_method", "compressed-tensors"},
               {"format", "mixed-precision"},
@@ -414,7 +414,7 @@ TEST(Schemes, MixedBitsOfAutoRoundGptqAndMlx) {
     EXPECT_EQ(read->Of("model.layers.1.mlp.down_proj")->group, 64);
 }
 
-TEST(Schemes, WhatChangesNumbersIsRefused) {
+TEST(Schemes, OptionsThatChangeResultsAreRefused) {
     json config = {{"quant_method", "compressed-tensors"},
                    {"format", "float-quantized"},
                    {"config_groups", {{"a", Group({"Linear"}, "float", 8, "channel")}}}};
@@ -469,7 +469,7 @@ void PackInt8(Parts& tensors, const std::string& module) {
             std::vector<uint16_t>(static_cast<size_t>(rows), F32ToBF16(0x1p-6f)))};
 }
 
-TEST(QuantizedFolder, TakesInt8AndLeavesOutScalesOfTheCache) {
+TEST(QuantizedFolder, ReadsInt8AndIgnoresCacheScales) {
     test::TempDir dir;
     const support::HfGolden golden;
     json config = json::parse(golden.Text("llama/config"));
@@ -502,7 +502,7 @@ TEST(QuantizedFolder, TakesInt8AndLeavesOutScalesOfTheCache) {
     EXPECT_NE(broken.error().message.find("model.layers.0.mlp.up_proj"), std::string::npos);
 }
 
-TEST(QuantizedFolder, OfMlxIsTakenOnlyWhereWeightsStayAsTheyAre) {
+TEST(QuantizedFolder, MlxIsReadOnlyIfWeightsAreUnchanged) {
     test::TempDir dir;
     const support::HfGolden golden;
     for (const std::string& name : golden.Cases()) {

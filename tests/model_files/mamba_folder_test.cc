@@ -84,7 +84,7 @@ TEST(HfMamba, PublishedSpellingsAreTheSame) {
 }
 
 // A name that contains the word, a string with a quote and the word, and a word in a list.
-TEST(HfMamba, BareWordsAreReadOutsideOfStringsAlone) {
+TEST(HfMamba, InfinityIsReadOnlyOutsideStrings) {
     const Config config =
         Config::Parse(R"({"NaN": "a \" Infinity", "b": [-Infinity, NaN]})", "config.json").value();
     EXPECT_EQ(config.json()["NaN"], "a \" Infinity");

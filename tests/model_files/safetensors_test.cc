@@ -30,7 +30,7 @@ std::string Entry(const std::string& name, const std::string& rest) {
     return "\"" + name + "\":{" + rest + "}";
 }
 
-TEST(Safetensors, ReadsNamesShapesAndPlaces) {
+TEST(Safetensors, ReadsNamesShapesAndOffsets) {
     const std::string a = Entry("a", R"("dtype":"BF16","shape":[2,3],"data_offsets":[8,20])");
     const std::string b = Entry("b", R"("shape":[],"data_offsets":[0,8],"dtype":"I64")");
     const auto read =
@@ -107,7 +107,7 @@ INSTANTIATE_TEST_SUITE_P(
                R"({"t":{"dtype":"F32","shape":[1,1,1,1,1,1,1,1,4],"data_offsets":[0,16]}})",
                "'t': the header has a number"}));
 
-TEST(Safetensors, RefusesALengthThatCannotBe) {
+TEST(Safetensors, RefusesAnImpossibleLength) {
     std::vector<std::byte> bytes = File("{}", 0);
     for (const uint64_t length : {uint64_t{3}, kMostHeaderBytes + 1, UINT64_MAX}) {
         std::memcpy(bytes.data(), &length, 8);
@@ -119,7 +119,7 @@ TEST(Safetensors, RefusesALengthThatCannotBe) {
     EXPECT_FALSE(ParseSafetensors(std::span(bytes).first(5), 5, "x").ok());
 }
 
-TEST(Safetensors, EveryCutOfAFileIsAnError) {
+TEST(Safetensors, EveryTruncationIsAnError) {
     const std::map<std::string, SafeBytes> tensors = {
         {"a", {"F32", {3}, std::vector<std::byte>(12)}}, {"b", {"U8", {}, {std::byte{1}}}}};
     const std::vector<std::byte> bytes = support::SafetensorsFile(tensors);
@@ -176,7 +176,7 @@ TEST_F(Shards, AreFoundByTheirIndex) {
     EXPECT_EQ(opened->Find("u"), nullptr);
 }
 
-TEST_F(Shards, ThatAreMissingOrDifferAreErrors) {
+TEST_F(Shards, MissingOrDifferentOnesAreErrors) {
     Write("a.safetensors", {{"s", one_}});
     Index(R"({"weight_map":{"s":"a.safetensors","t":"b.safetensors"}})");
     EXPECT_NE(Error().find("shard b.safetensors of 2"), std::string::npos) << Error();

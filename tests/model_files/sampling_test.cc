@@ -47,7 +47,7 @@ class Sampling : public testing::Test {
     std::string path_;
 };
 
-TEST_F(Sampling, AFolderSaysIt) {
+TEST_F(Sampling, ReadsAFolder) {
     const SamplingHints hints = OfFolder(
         R"({"do_sample": true, "temperature": 0.6, "top_p": 0.95, "top_k": 20, "min_p": 0.05,
             "repetition_penalty": 1.05, "eos_token_id": [1, 2]})");
@@ -61,14 +61,14 @@ TEST_F(Sampling, AFolderSaysIt) {
     EXPECT_TRUE(hints.any());
 }
 
-TEST_F(Sampling, WithoutSamplingTheLikeliestToken) {
+TEST_F(Sampling, WithoutSamplingTheTemperatureIsZero) {
     EXPECT_EQ(OfFolder(R"({"do_sample": false, "temperature": 0.6})").temperature, 0);
     EXPECT_FALSE(OfFolder(R"({"do_sample": true})").any());
     EXPECT_FALSE(OfFolder(R"({"eos_token_id": 2, "temperature": null})").any());
     EXPECT_FALSE(ReadGenerationConfig(dir_ / "nowhere").any());
 }
 
-TEST_F(Sampling, HostileMembersArePassedOver) {
+TEST_F(Sampling, HostileMembersAreIgnored) {
     const struct {
         const char *member, *value;
     } cases[] = {{"temperature", "-0.1"},
@@ -104,7 +104,7 @@ TEST_F(Sampling, HostileMembersArePassedOver) {
     EXPECT_EQ(rest.warnings.size(), 1u);
 }
 
-TEST_F(Sampling, AFileSaysIt) {
+TEST_F(Sampling, ReadsAGgufFile) {
     const SamplingHints hints = OfFile([](GgufWriter& writer) {
         writer.F32("general.sampling.temp", 0.7f);
         writer.I32("general.sampling.top_k", -1);
@@ -123,7 +123,7 @@ TEST_F(Sampling, AFileSaysIt) {
     EXPECT_TRUE(hints.warnings.empty());
 }
 
-TEST_F(Sampling, HostileKeysArePassedOver) {
+TEST_F(Sampling, HostileKeysAreIgnored) {
     constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
     constexpr float kInf = std::numeric_limits<float>::infinity();
     for (const char* name : {"temp", "top_p", "min_p", "penalty_repeat", "top_k"}) {
@@ -138,7 +138,7 @@ TEST_F(Sampling, HostileKeysArePassedOver) {
     }
 }
 
-TEST_F(Sampling, GoesAlongInBothDirections) {
+TEST_F(Sampling, SurvivesConversionInBothDirections) {
     // A folder's metadata has the hints like a file's.
     support::HfGolden golden;
     const std::string folder = dir_ / "folder";
@@ -162,7 +162,7 @@ TEST_F(Sampling, GoesAlongInBothDirections) {
               json::parse(R"({"do_sample": false})"));
 }
 
-TEST_F(Sampling, AFolderMadeOfAFileHasIt) {
+TEST_F(Sampling, ExportedFolderHasIt) {
     const std::string tiny = dir_ / "tiny.gguf", folder = dir_ / "out";
     support::WriteTinyGguf(tiny, {.hyper = support::OddHyper()});
     const auto source = OpenModel(tiny).value();

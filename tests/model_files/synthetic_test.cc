@@ -48,7 +48,7 @@ TEST(Synthetic, HasTheRealModelsSizes) {
 }
 
 // A model with fewer layers equals the first layers of the whole one, byte for byte.
-TEST(Synthetic, KeepsAsManyLayersAsAskedFor) {
+TEST(Synthetic, HasTheRequestedLayers) {
     const auto whole = SyntheticOpen("synthetic:smollm2-135m:q8_0");
     const auto cut = SyntheticOpen("synthetic:smollm2-135m:q8_0:layers=2");
     EXPECT_EQ(*cut->meta().U64("llama.block_count"), 2u);

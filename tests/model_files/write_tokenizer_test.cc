@@ -178,7 +178,7 @@ TEST(KeptTokenizer, GivesTheFoldersIds) {
 }
 
 // The file's own tokenizer kind takes precedence if it is known.
-TEST(KeptTokenizer, CountsWhereThereIsNoKind) {
+TEST(KeptTokenizer, IsUsedIfTheKindIsUnknown) {
     const std::string words = ReadWhole(kFolder + "files/words/tokenizer.json");
     const auto with = [&](const char* model, const char* pre, const std::string& text) {
         GgufWriter writer;

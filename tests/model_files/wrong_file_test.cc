@@ -111,7 +111,7 @@ TEST_F(WrongFile, OtherFilesAreNamed) {
     }
 }
 
-TEST_F(WrongFile, WhatStandsBesideAModelIsNamed) {
+TEST_F(WrongFile, CompanionFilesAreNamed) {
     WriteGgufFile("mmproj-model-f16.gguf", "clip", 0, "mmproj");
     Expect("mmproj-model-f16.gguf", {"image projector", "language model"});
     WriteGgufFile("old-mmproj.gguf", "clip");
@@ -120,7 +120,7 @@ TEST_F(WrongFile, WhatStandsBesideAModelIsNamed) {
     Expect("matrix.gguf", {"importance matrix", "weft quantize --imatrix"});
 }
 
-TEST_F(WrongFile, TypesThatOthersWriteAreNamed) {
+TEST_F(WrongFile, UnsupportedTensorTypesAreNamed) {
     const struct {
         uint32_t type;
         const char* word;
@@ -136,7 +136,7 @@ TEST_F(WrongFile, TypesThatOthersWriteAreNamed) {
     Expect("model.gguf", {"77777 does not exist"});
 }
 
-TEST_F(WrongFile, QuantizationsOfOthersAreNamed) {
+TEST_F(WrongFile, UnsupportedQuantizationsAreNamed) {
     json config = json::parse(support::HfGolden().Text("llama/config"));
     const char* missing = "neither model.safetensors";  // the quantization is accepted
     config["quantization"] = {{"group_size", 64}, {"bits", 4}};
@@ -199,7 +199,7 @@ TEST_F(WrongFile, QuantizationsOfOthersAreNamed) {
     Expect("modelopt", {"ModelOpt", "INT4_AWQ", "config.json"});
 }
 
-TEST_F(WrongFile, ModelsThatSeeAreNamed) {
+TEST_F(WrongFile, VisionModelsAreNamed) {
     const json vision = {{"model_type", "siglip"}};
     WriteFolder("unknown", {{"model_type", "qwen9_vl"}, {"vision_config", vision}});
     Expect("unknown", {"qwen9_vl", "vision-language"});
@@ -220,7 +220,7 @@ TEST_F(WrongFile, ModelsThatSeeAreNamed) {
 }
 
 // Vision models have tensors outside the text part, under any names.
-TEST_F(WrongFile, TensorsOfImagesAreLeftOut) {
+TEST_F(WrongFile, VisionTensorsAreIgnored) {
     const json text = json::parse(support::HfGolden().Text("llama/config"));
     const json whole = {{"model_type", "llava_next"},
                         {"text_config", text},
@@ -368,7 +368,7 @@ TEST_F(WrongFile, FoldersAreNamed) {
 
 // ---- Folders of GGUF files ----------------------------------------------------------------------
 
-TEST_F(WrongFile, TheOneModelOfAFolderIsTaken) {
+TEST_F(WrongFile, TheOnlyModelOfAFolderIsUsed) {
     std::filesystem::create_directories(dir_ / "one");
     WriteGgufFile("one/model-Q4.gguf", "llama");
     WriteGgufFile("one/mmproj-F16.gguf", "clip");

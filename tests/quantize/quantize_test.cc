@@ -230,7 +230,7 @@ TEST(Quantize, CodeBooksNeedAnImportance) {
     EXPECT_TRUE(PlanQuantize(more, options).ok());
 }
 
-TEST(Quantize, RowsThatAreNoBlocksFallBack) {
+TEST(Quantize, PartialBlocksFallBack) {
     const struct {
         DType wanted, of_32;
     } expected[] = {{DType::kQ4_K, DType::kQ5_0},     {DType::kQ5_K, DType::kQ5_1},
@@ -253,7 +253,7 @@ TEST(Quantize, RowsThatAreNoBlocksFallBack) {
     EXPECT_EQ(plan->fallen_back, 2u);
 }
 
-TEST(Quantize, RulesAndOptionsComeFirst) {
+TEST(Quantize, RulesAndOptionsTakePrecedence) {
     const test::TempDir dir;
     const model_files::Gguf model = model_files::Gguf::Open(WriteModel(dir, true)).value();
     QuantizeOptions options = OptionsOf("Q4_K_M");
@@ -294,7 +294,7 @@ TEST(Quantize, UnknownTypesAreRefusedByName) {
 }
 
 // Threads, strips and experts make no difference: each tensor equals the output of Encode.
-TEST(Quantize, FileHoldsWhatEncodeMakes) {
+TEST(Quantize, FileHoldsTheResultOfEncode) {
     const test::TempDir dir;
     const model_files::Gguf model = model_files::Gguf::Open(WriteModel(dir)).value();
     for (const char* type : {"Q4_K_M", "Q2_K", "Q8_0", "MXFP4", "BF16", "TQ1_0", "IQ3_S"}) {
@@ -328,7 +328,7 @@ TEST(Quantize, FileHoldsWhatEncodeMakes) {
     }
 }
 
-TEST(Quantize, RoundingTwiceHasToBeAskedFor) {
+TEST(Quantize, RequantizingNeedsAnOption) {
     const test::TempDir dir;
     const model_files::Gguf model = model_files::Gguf::Open(WriteModel(dir)).value();
     QuantizeRun run;
@@ -369,7 +369,7 @@ TEST(Quantize, BadWeightsNameTheirTensorAndLeaveNoFile) {
     }
 }
 
-TEST(Quantize, StopsWhereItIsToldTo) {
+TEST(Quantize, StopsOnRequest) {
     const test::TempDir dir;
     const model_files::Gguf model = model_files::Gguf::Open(WriteModel(dir)).value();
     const std::atomic<bool> stop{true};
@@ -433,7 +433,7 @@ TEST(Importance, WeighsColumns) {
     EXPECT_LT(error(dir / "with.gguf"), 0.5 * error(dir / "bare.gguf"));
 }
 
-TEST(Importance, OfAnotherModelOrBrokenIsRefused) {
+TEST(Importance, MatrixOfAnotherModelOrBrokenIsRefused) {
     const test::TempDir dir;
     const model_files::Gguf model = model_files::Gguf::Open(WriteModel(dir)).value();
     QuantizeOptions options = OptionsOf("Q4_K_M");

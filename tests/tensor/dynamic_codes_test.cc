@@ -11,7 +11,7 @@ namespace weft {
 namespace {
 
 // On both sides of each boundary between two codes; the boundary belongs to the greater code.
-TEST(DynamicCodes, NearestAtEveryBorder) {
+TEST(DynamicCodes, NearestAtEveryMidpoint) {
     for (const DynamicCodes* codes : {&SignedCodes(), &UnsignedCodes()}) {
         for (int c = 0; c < 255; ++c) {
             const double low = codes->value(static_cast<uint8_t>(c));
@@ -30,7 +30,7 @@ TEST(DynamicCodes, NearestAtEveryBorder) {
 }
 
 // Non-finite numbers have codes, too, and the finite ones of a block keep their scale next to NaNs.
-TEST(DynamicCodes, NarrowsWhatIsNotFinite) {
+TEST(DynamicCodes, NarrowsNonFiniteValues) {
     const std::vector<float> values = {NAN, -3, 1.5f, -NAN};
     std::vector<uint8_t> narrow(values.size());
     EXPECT_EQ(Narrow(SignedCodes(), values, narrow), 3);
@@ -42,7 +42,7 @@ TEST(DynamicCodes, NarrowsWhatIsNotFinite) {
 }
 
 // Narrowing is idempotent, whatever the sign of the block's largest number.
-TEST(DynamicCodes, WhatWasNarrowedStays) {
+TEST(DynamicCodes, NarrowingIsIdempotent) {
     for (const bool is_signed : {true, false}) {
         const DynamicCodes codes(is_signed);
         std::mt19937 random(5);

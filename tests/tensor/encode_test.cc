@@ -155,7 +155,7 @@ TEST(Encode, AllLevelsGiveTheSameBits) {
 
 // Exactly representable values survive: quantizing twice changes nothing. Types with several
 // integers per block find another, equally good representation.
-TEST(Encode, RoundedWeightsStayAsTheyAre) {
+TEST(Encode, RoundedWeightsAreReproduced) {
     const Golden golden = ReadGolden();
     for (const DType dtype : {DType::kF32, DType::kF16, DType::kQ4_0, DType::kQ5_0, DType::kQ8_0,
                               DType::kQ4_1, DType::kMXFP4, DType::kTQ1_0, DType::kTQ2_0}) {
@@ -166,7 +166,7 @@ TEST(Encode, RoundedWeightsStayAsTheyAre) {
     }
 }
 
-TEST(Encode, ZerosAndConstantsAndWildFloats) {
+TEST(Encode, ZerosConstantsAndExtremeFloats) {
     const float wild[] = {INFINITY, -INFINITY, NAN, 3e38f, -3e38f, 1e-45f, 0.0f, -0.0f};
     for (const DTypeInfo& info : kFileDTypes) {
         if (!CanEncode(info.dtype)) continue;

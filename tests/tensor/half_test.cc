@@ -43,7 +43,7 @@ INSTANTIATE_TEST_SUITE_P(Formats, Half, testing::Values(kF16, kBF16), [](const a
     return test.param.mantissa_bits == 10 ? std::string("F16") : std::string("BF16");
 });
 
-TEST_P(Half, EveryPatternHasItsValueAndComesBack) {
+TEST_P(Half, EveryPatternRoundTrips) {
     const Format& format = GetParam();
     for (uint32_t bits = 0; bits < 65536; ++bits) {
         const auto half = static_cast<uint16_t>(bits);

@@ -99,7 +99,7 @@ double ErrorBound(DType dtype, double peak, double range) {
     return 0;
 }
 
-TEST(Quant, RoundTripStaysWithinAStep) {
+TEST(Quant, RoundTripErrorIsWithinOneStep) {
     std::mt19937 random(7);
     std::normal_distribution<float> normal;
     for (DType dtype : TypesWithARounding()) {
@@ -136,7 +136,7 @@ TEST(Quant, ZerosStayZeros) {
     }
 }
 
-TEST(Quant, WildFloatsDoNotTrap) {
+TEST(Quant, ExtremeFloatsDoNotTrap) {
     const float wild[] = {INFINITY, -INFINITY, NAN, 1e38f, -1e38f, 1e-45f, 0.0f, -0.0f};
     for (DType dtype : TypesWithARounding()) {
         std::vector<float> x(256), y(256);

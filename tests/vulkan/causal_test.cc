@@ -165,7 +165,7 @@ TEST(VulkanCausal, BitsDoNotDependOnOtherSequences) {
     });
 }
 
-TEST(VulkanCausal, WhatNoKernelTakesIsRefusedByName) {
+TEST(VulkanCausal, UnsupportedCasesAreRefusedByName) {
     WEFT_VULKAN(device);
     const auto refused = [&](DType k_type, int64_t dims, bool sinks, const char* what) {
         BenchEmitter e(device, {.rows = 4});

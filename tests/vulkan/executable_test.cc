@@ -71,7 +71,7 @@ struct TinyCase {
 
 // ---- Models -------------------------------------------------------------------------------------
 
-TEST(VulkanExecutable, StepsOfAnyCutGiveTheReference) {
+TEST(VulkanExecutable, AnyPartitionIntoStepsGivesTheReference) {
     WEFT_NEEDS_VULKAN();
     for (const char* architecture : {"llama", "qwen2", "qwen3"}) {
         const TinyCase c(architecture);
@@ -238,7 +238,7 @@ TEST(VulkanExecutable, TensorRanksAreAsNearAndHoldTheSameBits) {
 
 // ---- What is read -------------------------------------------------------------------------------
 
-TEST(VulkanExecutable, ReadsAndTheBestOfARow) {
+TEST(VulkanExecutable, ReadsValuesAndTopOfARow) {
     WEFT_NEEDS_VULKAN();
     const TinyCase c("llama");
     const std::vector<int32_t> tokens = c.Tokens(3);
@@ -380,7 +380,7 @@ TEST(VulkanPace, ASlowDeviceGetsShortSubmissions) {
 
 // The effect of one pause (a stopped process, a GPU that woke up) disappears after submissions that
 // it made short.
-TEST(VulkanPace, ShortSubmissionsSayThatTheDeviceIsFast) {
+TEST(VulkanPace, ShortSubmissionsRestoreThePace) {
     vulkan::Pace pace(gpu::Kind::kIntegrated, 0.2);
     EXPECT_TRUE(pace.Took(0.1, 10));
     EXPECT_NEAR(pace.slowness(), 100, 1e-9);
@@ -397,7 +397,7 @@ TEST(VulkanPace, ShortSubmissionsSayThatTheDeviceIsFast) {
     EXPECT_EQ(pace.slowness(), before);
 }
 
-TEST(VulkanPace, WhatDoesNotFitByItselfHasParts) {
+TEST(VulkanPace, TooLongOpsAreSplit) {
     vulkan::Pace pace(gpu::Kind::kIntegrated, 0.2);
     EXPECT_EQ(pace.PartsOf(0), 1u);
     EXPECT_EQ(pace.PartsOf(0.09), 1u);
@@ -454,7 +454,7 @@ CompileOptions OptionsOf(const program::Program& program) {
     return options;
 }
 
-TEST(VulkanExecutable, WhatItCannotComputeIsRefusedBeforeAnythingIsLoaded) {
+TEST(VulkanExecutable, UnsupportedProgramsAreRefusedBeforeLoading) {
     WEFT_NEEDS_VULKAN();
     const TinyCase c("llama");
     const auto device = TheVulkan();
@@ -480,7 +480,7 @@ TEST(VulkanExecutable, WhatItCannotComputeIsRefusedBeforeAnythingIsLoaded) {
 }
 
 // A plan for such a GPU has the byte counts of the executable, and weights and cache of any GPU.
-TEST(VulkanExecutable, ItsMemoryIsKnownWithoutIt) {
+TEST(VulkanExecutable, MemoryIsPlannedWithoutADevice) {
     WEFT_NEEDS_VULKAN();
     const auto device = TheVulkan();
     const auto all = gpu::ListDevices();

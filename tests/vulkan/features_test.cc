@@ -42,7 +42,7 @@ std::set<uint32_t> CapabilitiesOf(std::span<const uint32_t> words) {
     return found;
 }
 
-TEST(VulkanFeatures, AreThoseThatKernelsDeclare) {
+TEST(VulkanFeatures, EqualThoseThatKernelsDeclare) {
     std::set<uint32_t> used;
     for (const std::string_view name : shaders::Names()) {
         const bool matrix = name.find("_matrix") != name.npos;

@@ -55,7 +55,7 @@ struct Hand {
 using Found = std::vector<std::vector<int32_t>>;
 constexpr program::RmsNorm kWholeRow{1e-5f, 8};
 
-TEST(VulkanFusion, FromABlocksEndIntoTheNext) {
+TEST(VulkanFusion, RunsCrossBlockBoundaries) {
     Hand h;
     const ValueId m = h.Input("m"), x = h.Input("x"), w = h.Vector("w");
     const ValueId biased = h.Emit(program::AddBias{}, {m, w}, "biased");
@@ -72,7 +72,7 @@ TEST(VulkanFusion, FromABlocksEndIntoTheNext) {
     EXPECT_EQ(h.Runs({sum, out}), (Found{{0, 1, 2, 3, 4}}));
 }
 
-TEST(VulkanFusion, NothingThatAnotherOpReadsOrWritesOrThatIsSent) {
+TEST(VulkanFusion, NotIfAnotherOpReadsWritesOrSends) {
     const auto runs = [](const auto& between) {
         Hand h;
         const ValueId m = h.Input("m"), x = h.Input("x"), w = h.Vector("w");
@@ -118,7 +118,7 @@ std::vector<std::vector<int32_t>> GluRuns(DType gate_type, DType up_type, bool o
     return h.Runs();
 }
 
-TEST(VulkanFusion, TwoProductsOfOneLayoutAndTheirGate) {
+TEST(VulkanFusion, TwoProductsOfOneLayoutAndTheirGlu) {
     const auto nothing = [](Hand&, ValueId, ValueId) {};
     EXPECT_EQ(GluRuns(DType::kF32, DType::kF32, true, nothing), (Found{{0, 1, 2}}));
     // Products of different types, or with another reader than the gate, are not fused.
@@ -142,7 +142,7 @@ TEST(VulkanFusion, TwoProductsOfOneLayoutAndTheirGate) {
 }
 
 // Fused kernels take float32 and weights of a file; the other types of training are not fused.
-TEST(VulkanFusion, HalvesAndViewsStayApart) {
+TEST(VulkanFusion, HalvesAndViewsAreNotFused) {
     for (const Storage storage : {Storage::kWeight, Storage::kActivation}) {
         for (const DType dtype : {DType::kF32, DType::kBF16}) {
             Hand h;
@@ -404,7 +404,7 @@ TEST_P(VulkanFused, DispatchesAndBarriersOfADecodeToken) {
 
 // Sums over ranks that a submission waits for: for one row, the kernel of the sum also computes the
 // ops that follow; for more rows, a separate kernel does.
-TEST_P(VulkanFused, SumsOfOneRowGoOnWithWhatIsBehindThem) {
+TEST_P(VulkanFused, SumsOfOneRowContinueWithTheNextOps) {
     SKIP_TO_NIGHT_UNLESS(GetParam().daily());
     WEFT_VULKAN(device);
     const FusedCase& c = GetParam();
@@ -459,7 +459,7 @@ TEST_P(VulkanFusedIntegers, DispatchesAndBarriersOfADecodeToken) {
 
 // Gate, up and down share the plan of their experts' rows, in steps with enough rows for a plan;
 // each layer has its own.
-TEST(VulkanFusion, ExpertsArePlannedOnceALayer) {
+TEST(VulkanFusion, ExpertsArePlannedOncePerLayer) {
     WEFT_VULKAN(device);
     const GoldenProgram model({"mixtral", true});
     const Program program = model.Build(DType::kF16)[0];
@@ -574,7 +574,7 @@ TEST_F(TopInStep, ADecodeTokenIsOneSubmission) {
     }
 }
 
-TEST_F(TopInStep, RowsEachHaveTheirOwn) {
+TEST_F(TopInStep, EachRowHasItsTop) {
     WEFT_VULKAN(device);
     Compile(device);
     for (const size_t rows : {size_t{2}, size_t{7}, size_t{64}}) {
@@ -587,7 +587,7 @@ TEST_F(TopInStep, RowsEachHaveTheirOwn) {
 
 // A request that the step did not announce, or that exceeds the limits, takes a submission of its
 // own; a request of an earlier step does not apply to this one.
-TEST_F(TopInStep, OtherQuestionsAreAnsweredAsBefore) {
+TEST_F(TopInStep, OtherRequestsTakeASubmission) {
     WEFT_VULKAN(device);
     Compile(device);
     Run(3, {logits_, vocab_, 4});
@@ -605,7 +605,7 @@ TEST_F(TopInStep, OtherQuestionsAreAnsweredAsBefore) {
 }
 
 // A sampler that draws from all logits also gets them within the one submission.
-TEST_F(TopInStep, WholeRowsComeAlong) {
+TEST_F(TopInStep, WholeRowsAreRead) {
     WEFT_VULKAN(device);
     Compile(device);
     for (const size_t rows : {size_t{1}, size_t{6}}) {
@@ -630,7 +630,7 @@ TEST_F(TopInStep, WholeRowsComeAlong) {
 }
 
 // A trace and a probe see ops one by one, so the top takes its own submission.
-TEST_F(TopInStep, NotUnderATrace) {
+TEST_F(TopInStep, NotWithATraceOrProbe) {
     WEFT_VULKAN(device);
     Compile(device);
     Run(1, {logits_, vocab_, 1});

@@ -52,7 +52,7 @@ struct Floats {
     gpu::Buffer buffer;
 };
 
-TEST(VulkanGate, ATrialTellsWhatAnExchangeTakes) {
+TEST(VulkanGate, TrialMeasuresAnExchange) {
     WEFT_LAVAPIPE_OR_SKIP(device);
     KernelCache kernels(*device);
     const auto gate = MakeGate(*device, kernels);
@@ -62,7 +62,7 @@ TEST(VulkanGate, ATrialTellsWhatAnExchangeTakes) {
 }
 
 // y = 2 x + ..., with exchanges of different sizes; memory beyond the floats stays unchanged.
-TEST(VulkanGate, ExchangesOfAnySizeMoveTheirFloatsAndNoMore) {
+TEST(VulkanGate, ExchangesOfAnySizeMoveOnlyTheirFloats) {
     WEFT_LAVAPIPE_OR_SKIP(device);
     KernelCache kernels(*device);
     const auto gate = MakeGate(*device, kernels);
@@ -106,7 +106,7 @@ TEST(VulkanGate, ExchangesOfAnySizeMoveTheirFloatsAndNoMore) {
 }
 
 // Kernels after an exchange that nobody answers do nothing, and the submission ends.
-TEST(VulkanGate, AHostThatDoesNotAnswerEndsTheSubmission) {
+TEST(VulkanGate, SubmissionEndsIfTheHostDoesNotAnswer) {
     WEFT_LAVAPIPE_OR_SKIP(device);
     KernelCache kernels(*device);
     const auto gate = MakeGate(*device, kernels, kImpatient);
@@ -171,7 +171,7 @@ size_t ConstantsOf(std::span<const uint32_t> words) {
 }
 
 // Pauses of 100 steps, 200, ... up to 100,000, and of 100 again after a completed exchange.
-TEST(VulkanBackoff, WhatIsGivenUpAgainIsTriedMoreRarely) {
+TEST(VulkanBackoff, RepeatedFailuresAreRetriedLessOften) {
     vulkan::Backoff backoff;
     EXPECT_FALSE(backoff.waits());
     const auto steps = [&] {
@@ -368,7 +368,7 @@ TEST(VulkanGate, StepsHaveTheBitsOfSeparateSubmissions) {
 }
 
 // Ops that the kernel of a sum continues with: a norm, a factor, a bias, and encoding rows as int8.
-TEST(VulkanGate, WhatIsBehindASumHasTheBitsOfSeparateSubmissions) {
+TEST(VulkanGate, OpsAfterASumHaveTheBitsOfSeparateSubmissions) {
     WEFT_LAVAPIPE_OR_SKIP(device);
     const std::pair<GoldenName, bool> cases[] = {
         {{"gptOss", true}, false}, {{"olmo2"}, true},  // the others in the nightly suite
@@ -387,14 +387,14 @@ TEST(VulkanGate, WhatIsBehindASumHasTheBitsOfSeparateSubmissions) {
     }
 }
 
-TEST(VulkanGate, LongStepsAreNotHeldUpInTheirMidst) {
+TEST(VulkanGate, LongStepsDoNotWaitInTheMiddle) {
     SKIP_TO_NIGHT_UNLESS(false);
     WEFT_NEEDS_LAVAPIPE();
     EXPECT_EQ(RunRanks(DeviceSum::kSpin, 24).exchanges[0], 0);
 }
 
 // Rank 0 gives up its first sum of that step, continues alone, and has the same bits.
-TEST(VulkanGate, ARankThatIsLateCostsNoBits) {
+TEST(VulkanGate, LateRankChangesNoBits) {
     WEFT_NEEDS_LAVAPIPE();
     const RanksRun split = RunRanks(DeviceSum::kSplit, 1);
     const RanksRun spin = RunRanks(DeviceSum::kSpin, 1, {.late = 3});
@@ -405,7 +405,7 @@ TEST(VulkanGate, ARankThatIsLateCostsNoBits) {
 
 // A device that gives up a sum runs to the end of its submission, and copies the input of the next
 // transfer into host memory; the host may read the data of the sum only after that.
-TEST(VulkanGate, AHostThatLooksLateCostsNoBits) {
+TEST(VulkanGate, LatePollingHostChangesNoBits) {
     SKIP_TO_NIGHT_UNLESS(false);
     WEFT_NEEDS_LAVAPIPE();
     const RanksRun split = RunRanks(DeviceSum::kSplit, 1);

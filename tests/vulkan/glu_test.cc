@@ -182,7 +182,7 @@ TEST(VulkanGlu, AllShapes) {
 }
 
 // Different types: one by one, and in experts.
-TEST(VulkanGlu, TheGateOfAnotherType) {
+TEST(VulkanGlu, GateOfAnotherType) {
     WEFT_VULKAN(device);
     uint32_t seed = 650;
     for (const int64_t rows : {1, 3, 8, 9}) {

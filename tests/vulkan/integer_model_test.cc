@@ -119,7 +119,7 @@ TEST(VulkanIntegerModels, AreAsNearTheReferenceAsTheCpu) {
 }
 
 // The real model, if ./quickstart or ./test has downloaded it.
-TEST(VulkanIntegerModels, SmolLm2SaysWhatTheReferenceSays) {
+TEST(VulkanIntegerModels, SmolLm2AgreesWithTheReference) {
     WEFT_VULKAN(opened);
     if (!opened->description().integer_dot) GTEST_SKIP() << "no integer dot products";
     const char* home = std::getenv("HOME");

@@ -117,7 +117,7 @@ std::vector<int32_t> RandomTargets(const LossCase& c, Random& random) {
     return targets;
 }
 
-TEST(VulkanLoss, OfRowsCutOverRanks) {
+TEST(VulkanLoss, RowsSplitOverRanks) {
     WEFT_VULKAN(device);
     Random random(21);
     for (const LossCase& c : kLosses) {
@@ -156,7 +156,7 @@ TEST(VulkanLoss, OfRowsCutOverRanks) {
 }
 
 // A row whose target has a probability close to 1: the logarithm near 1 must be accurate.
-TEST(VulkanLoss, OfRowsThatAreSure) {
+TEST(VulkanLoss, RowsWithProbabilityNearOne) {
     WEFT_VULKAN(device);
     const LossCase c = {3, 8, 0, {8}, 0};
     std::vector<float> logits(24, -11.0f);
@@ -175,7 +175,7 @@ TEST(VulkanLoss, OfRowsThatAreSure) {
         e.Read(ranks.losses), expected, DType::kF32, [](size_t) { return 10 * kUlp; }, "sure");
 }
 
-TEST(VulkanLoss, OfRowsThatAreNotFinite) {
+TEST(VulkanLoss, NonFiniteRows) {
     WEFT_VULKAN(device);
     const float nan = std::numeric_limits<float>::quiet_NaN();
     const float infinity = std::numeric_limits<float>::infinity();
@@ -197,7 +197,7 @@ TEST(VulkanLoss, OfRowsThatAreNotFinite) {
     for (size_t i = 15; i < 20; ++i) EXPECT_EQ(slopes[i], 0) << i;
 }
 
-TEST(VulkanLoss, RefusesStatsOfNoRank) {
+TEST(VulkanLoss, RefusesStatisticsOfZeroRanks) {
     WEFT_VULKAN(device);
     TrainEmitter e(device, TrainShape(1, 2));
     const ValueId stats = e.Place({kOutputs, 4}, DType::kF32), ids = e.AddInts({kOutputs});
@@ -205,7 +205,7 @@ TEST(VulkanLoss, RefusesStatsOfNoRank) {
         e.Do(program::CrossEntropy{}, {stats, ids}, {e.Place({kOutputs}, DType::kF32)}).ok());
 }
 
-TEST(VulkanLoss, FindsTheFirstNumberThatIsNotFinite) {
+TEST(VulkanLoss, FindsTheFirstNonFiniteNumber) {
     WEFT_VULKAN(device);
     Random random(22);
     const float bad[] = {std::numeric_limits<float>::infinity(),

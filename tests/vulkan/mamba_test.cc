@@ -34,7 +34,7 @@ INSTANTIATE_TEST_SUITE_P(All, VulkanMamba, testing::Values("nemotronHLatent", "g
 // The same bound as in executable_test.cc: float32 throughout.
 constexpr double kMambaError = 5e-5;
 
-TEST_P(VulkanMamba, StepsOfAnyCutGiveTheReference) {
+TEST_P(VulkanMamba, AnyPartitionIntoStepsGivesTheReference) {
     WEFT_NEEDS_VULKAN();
     const std::string name = GetParam();
     const support::HfGolden golden(support::TestData("/families/" + name + ".safetensors"));

@@ -17,7 +17,7 @@ void ExpectInOrder(std::span<const OpTiming> timings) {
     }
 }
 
-TEST(VulkanOpTimes, CountBackFromWhatTheHostHeard) {
+TEST(VulkanOpTimes, AreCountedBackFromTheHostsTime) {
     OpTimes times;
     times.BeginStage();
     times.NoteSubmission(std::vector<int32_t>{4, 5}, std::vector<int64_t>{0, 10, 30}, 1000);
@@ -30,7 +30,7 @@ TEST(VulkanOpTimes, CountBackFromWhatTheHostHeard) {
 
 // The host missed the end of the first submission: its ops, including the one that continues in the
 // second, ended earlier.
-TEST(VulkanOpTimes, WhatTheHostHeardLateWasOverBeforeTheNext) {
+TEST(VulkanOpTimes, LateNoticeOfASubmissionIsCorrected) {
     OpTimes times;
     times.BeginStage();
     times.NoteSubmission(std::vector<int32_t>{0, 1}, std::vector<int64_t>{0, 50, 100}, 1000);
@@ -45,7 +45,7 @@ TEST(VulkanOpTimes, WhatTheHostHeardLateWasOverBeforeTheNext) {
 }
 
 // Times that the host measured itself stay unchanged.
-TEST(VulkanOpTimes, AStageBeginsBehindWhatTheHostTimed) {
+TEST(VulkanOpTimes, AStageBeginsAfterTimesOfTheHost) {
     OpTimes times;
     times.BeginStage();
     times.NoteSubmission(std::vector<int32_t>{0}, std::vector<int64_t>{0, 100}, 1000);
@@ -60,7 +60,7 @@ TEST(VulkanOpTimes, AStageBeginsBehindWhatTheHostTimed) {
 }
 
 // A device without timestamps.
-TEST(VulkanOpTimes, NothingIsNotedWithoutTimes) {
+TEST(VulkanOpTimes, NothingIsRecordedWithoutTimestamps) {
     OpTimes times;
     times.BeginStage();
     times.NoteSubmission(std::vector<int32_t>{0}, {}, 1000);

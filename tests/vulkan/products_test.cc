@@ -163,7 +163,7 @@ TEST(VulkanProducts, RowsDoNotDependOnOthers) {
 }
 
 // With and without passing x through shared memory.
-TEST(VulkanProducts, KindsOfDevicesGiveTheSameBits) {
+TEST(VulkanProducts, AllKindsOfDevicesGiveTheSameBits) {
     WEFT_VULKAN(device);
     // (For float16, a unit is two quads of x: the second may be beyond the row.)
     for (const auto& [dtype, cols] : {std::pair<DType, int64_t>{DType::kF32, 1051},
@@ -246,7 +246,7 @@ TEST(VulkanProducts, AMatrixForEachHead) {
 
 // Two adapters of different ranks and types, in a step of four sequences: one without an adapter,
 // one whose adapter has no pair here.
-TEST(VulkanProducts, AdaptersInTheirRowsAlone) {
+TEST(VulkanProducts, AdaptersChangeOnlyTheirRows) {
     WEFT_VULKAN(device);
     const int64_t cols = 43, n = 70, rows = 9;
     struct Pair {

@@ -415,7 +415,7 @@ TEST(VulkanRows, Rope) {
 }
 
 // Tests of other subgroup sizes (tests.cmake) do run with them.
-TEST(VulkanSubgroups, AreOfTheSizeThatIsTested) {
+TEST(VulkanSubgroups, HaveTheTestedSize) {
     WEFT_VULKAN(device);
     const char* const size = std::getenv("WEFT_TEST_SUBGROUP");
     if (size == nullptr) GTEST_SKIP() << "no size is asked for";

@@ -56,7 +56,7 @@ TEST(VulkanTop, EqualsTopOf) {
 }
 
 // Few different values, among them both zeros and infinities, on both sides of block boundaries.
-TEST(VulkanTop, OfEqualsTheLowestIndex) {
+TEST(VulkanTop, TheLowestIndexOfEqualValues) {
     WEFT_VULKAN(device);
     Random random(2);
     for (const int64_t columns : {40, 4097}) {

@@ -112,7 +112,7 @@ TEST(VulkanTrainGrads, Norms) {
     }
 }
 
-TEST(VulkanTrainGrads, NormsInPlaceForgetTheirInverse) {
+TEST(VulkanTrainGrads, NormsInPlaceDropTheSavedInverse) {
     WEFT_VULKAN(device);
     Random random(12);
     const NormCase c = {7, 40, 1, 0, DType::kF32, DType::kF32, DType::kF32};

@@ -354,7 +354,7 @@ TEST(VulkanTrainRows, EmbeddingOfPlainTables) {
 }
 
 // Rotation and its inverse: each rounds once, and is off by the bound of rows_test.cc's Rope.
-TEST(VulkanTrainRows, RopeThereAndBack) {
+TEST(VulkanTrainRows, RopeAndItsInverse) {
     WEFT_VULKAN(device);
     Random random(7);
     struct Dims {

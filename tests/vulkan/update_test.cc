@@ -177,7 +177,7 @@ double DistanceOfNearest(const DynamicCodes& codes, double x) {
 }
 
 // Codes of a run of whole blocks and a tail; the tail's last word has bytes outside the run.
-TEST(VulkanUpdate, AdamWithMomentsOfAByte) {
+TEST(VulkanUpdate, AdamWith8BitMoments) {
     WEFT_VULKAN(device);
     Random random(33);
     UpdateCase c{1536, 1536, 0, {{0, 0, 513, true}, {768, 768, 258, false}}, DType::kBF16};
@@ -275,7 +275,7 @@ TEST(VulkanUpdate, SquaresAreAddedUpInTwoFloats) {
     }
 }
 
-TEST(VulkanUpdate, ScalarsAreOfTheUpdate) {
+TEST(VulkanUpdate, ScalarsDependOnTheUpdate) {
     std::vector<float> memory(UpdateScalars::kMost, -1.0f);
     UpdateScalars scalars(memory, 4096);
     using enum UpdateScalarKind;
@@ -300,7 +300,7 @@ TEST(VulkanUpdate, ScalarsAreOfTheUpdate) {
     EXPECT_EQ(memory[6], -1.0f);  // not requested
 }
 
-TEST(VulkanUpdate, RefusesWhatItDoesNotKeep) {
+TEST(VulkanUpdate, RefusesUnsupportedState) {
     WEFT_VULKAN(device);
     TrainEmitter e(device, TrainShape(1));
     const ValueId x = e.Place({8}, DType::kF32);

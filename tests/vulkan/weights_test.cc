@@ -261,7 +261,7 @@ TEST(Weights, PaddingIsZeros) {
 }
 
 // Bytes that a product reads: at most 6 % more than the file has; for TQ1_0, those of TQ2_0.
-TEST(Weights, TakeTheBytesOfTheFile) {
+TEST(Weights, HaveTheBytesOfTheFile) {
     for (const DType dtype : test::TakenTypes()) {
         const int64_t rows = 1024, cols = 4096;
         const WeightLayout layout = LayoutOf(dtype, rows, cols);
