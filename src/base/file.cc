@@ -157,8 +157,7 @@ Result<std::string> ReadTextFile(const std::string& path, uint64_t most_bytes) {
     WEFT_ASSIGN(File file, File::Open(path));
     if (file.size_bytes() > most_bytes) {
         return MakeError(ErrorCode::kUnsupported, "{}: the file has {} bytes; expected at most {}",
-                         path,
-                         file.size_bytes(), most_bytes);
+                         path, file.size_bytes(), most_bytes);
     }
     std::string text(file.size_bytes(), '\0');
     WEFT_TRY(file.ReadAt(0, std::as_writable_bytes(std::span(text))));

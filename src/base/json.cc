@@ -86,8 +86,8 @@ class Builder {
     bool parse_error(size_t position, const std::string&, const nlohmann::json::exception& error) {
         constexpr int kOutOfRange = 406;
         offset_ = position;
-        if (error.id == kOutOfRange) return Fail(ErrorCode::kCorrupt,
-                                                 "a number beyond the range of a double");
+        if (error.id == kOutOfRange)
+            return Fail(ErrorCode::kCorrupt, "a number beyond the range of a double");
         std::string what = error.what();
         what.resize(std::min(what.find("; last read: "), what.size()));
         const size_t words = what.find("syntax error ");

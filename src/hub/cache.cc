@@ -57,8 +57,8 @@ uint64_t PartialBytes(const std::string& repo_folder, const RepoFile& file) {
 
 Error NotCached(const RepoSpec& spec, const std::string& why) {
     return MakeError(ErrorCode::kNotFound,
-                     "{}: {}. Run 'weft pull {}' on this machine, or use --pull",
-                     spec.Text(), why, spec.Text());
+                     "{}: {}. Run 'weft pull {}' on this machine, or use --pull", spec.Text(), why,
+                     spec.Text());
 }
 
 Result<std::string> CommitOf(const std::string& folder, const RepoSpec& spec,

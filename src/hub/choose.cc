@@ -110,8 +110,8 @@ Result<Choice> ByTag(const std::map<std::string, Group>& groups, const RepoSpec&
                          spec.Repo(), spec.what, Shelf(matching));
     }
     if (groups.empty()) {
-        return MakeError(ErrorCode::kNotFound, "hf:{}: no file '{}', and no GGUF file",
-                         spec.Repo(), spec.what);
+        return MakeError(ErrorCode::kNotFound, "hf:{}: no file '{}', and no GGUF file", spec.Repo(),
+                         spec.what);
     }
     return MakeError(ErrorCode::kNotFound,
                      "hf:{}: no file '{}', and no GGUF file of that type; available:{}",
@@ -238,8 +238,8 @@ Status AddShards(Choice& choice, const std::vector<RepoFile>& files, std::string
     for (const std::string& name : names) {
         const auto found = std::ranges::find(files, name, &RepoFile::path);
         if (found == files.end()) {
-            return MakeError(ErrorCode::kNotFound, "{}: {} lists {}, which is missing",
-                             spec.Text(), choice.index, Shown(name));
+            return MakeError(ErrorCode::kNotFound, "{}: {} lists {}, which is missing", spec.Text(),
+                             choice.index, Shown(name));
         }
         choice.files.push_back(*found);
     }

@@ -578,7 +578,7 @@ Result<Downloaded> Download(const Config& config, const std::string& url, const 
         part.Discard();
         if (job.downloaded().resumed_bytes > 0 && !last) {
             Log(LogLevel::kInfo, "{}: the data from an earlier download was wrong: starting over",
-                                 file.path);
+                file.path);
             continue;
         }
         return MakeError(

@@ -306,8 +306,7 @@ Result<Pulled> Offline(const Config& config, const RepoSpec& spec) {
         return MakeError(ErrorCode::kDenied,
                          "{}: {} the cache folder {}, and HF_HUB_OFFLINE (or TRANSFORMERS_OFFLINE) "
                          "forbids a download. Unset it to download the model",
-                         spec.Text(),
-                         found.ok() ? "only shards of it are in" : "it is not in",
+                         spec.Text(), found.ok() ? "only shards of it are in" : "it is not in",
                          config.cache);
     }
     Pulled pulled;

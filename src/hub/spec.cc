@@ -69,7 +69,7 @@ Status CheckToken(const std::string& token, const std::string& source) {
     const bool plain = std::ranges::all_of(token, [](char c) { return c > ' ' && c < 127; });
     if (plain && token.size() <= kMostToken) return {};
     return MakeError(ErrorCode::kUsage, "{}: not a token: it has blanks or special characters",
-                                        source);
+                     source);
 }
 
 Status FindToken(Config& config, const std::string& hf_home, const std::string& home) {

@@ -397,10 +397,9 @@ Status ReadLatentLayers(const model_files::ModelSource& source, const std::strin
     WEFT_ASSIGN(hyper.kv_sources, source.meta().Ints(from));
     const auto layers = static_cast<size_t>(hyper.layers);
     if (rotated.size() < layers || hyper.kv_sources.size() < layers) {
-        return MakeError(ErrorCode::kCorrupt,
-                         "{}: {} and {} have entries for {} and {} layers; expected {}",
-                         source.name(), rope, from, rotated.size(), hyper.kv_sources.size(),
-                         layers);
+        return MakeError(
+            ErrorCode::kCorrupt, "{}: {} and {} have entries for {} and {} layers; expected {}",
+            source.name(), rope, from, rotated.size(), hyper.kv_sources.size(), layers);
     }
     for (size_t i = 0; i < layers; ++i) hyper.latent.plain.push_back(rotated[i] == 0);
     hyper.kv_sources.resize(layers);

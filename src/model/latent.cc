@@ -358,8 +358,7 @@ ValueId Builder::LatentAttention(ValueId x) {
     const int64_t heads = shard_.heads.size();
     if (!options_.cache) {
         Fail(MakeError(ErrorCode::kUnsupported,
-                       "{}: models with latent attention cannot be trained",
-                       source_.name()));
+                       "{}: models with latent attention cannot be trained", source_.name()));
     }
     const ValueId query_latent = QueryLatent(x);
     ValueId q = Tempered(LatentQuery(x, query_latent));

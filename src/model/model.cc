@@ -242,8 +242,7 @@ Status CheckTarget(const Hyper& hyper, const std::string& model, const program::
     const auto check = [&](const char* what, int64_t value, int64_t most) -> Status {
         if (value <= most) return {};
         return MakeError(ErrorCode::kUnsupported, "{}: {} {}; the device supports at most {}",
-                         model,
-                         value, what, most);
+                         model, value, what, most);
     };
     if (hyper.windowing.streams > 0 && !target.pools_windows) {
         return MakeError(ErrorCode::kUnsupported,

@@ -167,8 +167,7 @@ ValueId Builder::Convolved(ValueId x, const std::string& name, const Home& home,
 // Recurrent layers process a sequence row by row, with its state.
 void Builder::NeedState() {
     if (options_.cache) return;
-    Fail(MakeError(ErrorCode::kUnsupported,
-                   "{}: models with recurrent layers cannot be trained",
+    Fail(MakeError(ErrorCode::kUnsupported, "{}: models with recurrent layers cannot be trained",
                    source_.name()));
 }
 

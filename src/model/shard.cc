@@ -47,10 +47,9 @@ void NoteMovedCuts(const CutRequest& request, const std::vector<Span>& spans,
     for (size_t i = 0; i + 1 < spans.size(); ++i) {
         const int64_t wanted = ideal[i].end * request.ideal_unit;
         if (wanted == spans[i].end) continue;
-        notes.push_back(
-            fmt::format("cut {} of {} {} moved from {} to {}, a multiple of {}{}",
-                        i + 1, request.total, request.what, wanted, spans[i].end, request.unit,
-                        request.Reason()));
+        notes.push_back(fmt::format("cut {} of {} {} moved from {} to {}, a multiple of {}{}",
+                                    i + 1, request.total, request.what, wanted, spans[i].end,
+                                    request.unit, request.Reason()));
     }
 }
 
@@ -122,9 +121,10 @@ Result<std::vector<Span>> BeginWithIndexers(const Hyper& hyper, std::vector<Span
         const auto nearest = std::ranges::min_element(first, end, {}, distance);
         used = static_cast<size_t>(nearest - own.begin());
         if (*nearest != spans[stage].begin) {
-            notes.push_back(fmt::format("pipeline cut {} of {} layers moved from {} to {}, before "
-                                        "a layer with its own indexer",
-                                        stage, hyper.layers, spans[stage].begin, *nearest));
+            notes.push_back(
+                fmt::format("pipeline cut {} of {} layers moved from {} to {}, before "
+                            "a layer with its own indexer",
+                            stage, hyper.layers, spans[stage].begin, *nearest));
         }
         spans[stage - 1].end = spans[stage].begin = *nearest;
     }

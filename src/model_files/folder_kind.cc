@@ -137,8 +137,7 @@ std::string PartKind(const Names& names) {
     const std::string part = names.First([&](const std::string& name) {
         return std::ranges::any_of(kParts, [&](auto end) { return name.ends_with(end); });
     });
-    return part.empty() ? ""
-                        : fmt::format("an incomplete download ({}). Start it again", part);
+    return part.empty() ? "" : fmt::format("an incomplete download ({}). Start it again", part);
 }
 
 // Weights in formats that Weft reads only under other names, or not at all.
@@ -148,8 +147,8 @@ std::string WeightsKind(const Names& names) {
     };
     const std::string safe = ending(".safetensors");
     if (!safe.empty() && safe.find("-of-0") != safe.npos) {
-        return fmt::format(
-            "a model ({}) without model.safetensors.index.json. Get that file, too", safe);
+        return fmt::format("a model ({}) without model.safetensors.index.json. Get that file, too",
+                           safe);
     }
     if (!safe.empty() && names.Has("config.json")) {
         return fmt::format(
@@ -158,9 +157,8 @@ std::string WeightsKind(const Names& names) {
             safe);
     }
     if (!safe.empty()) {
-        return fmt::format(
-            "weights ({}) without a config.json. Get the model's other files, too",
-            safe);
+        return fmt::format("weights ({}) without a config.json. Get the model's other files, too",
+                           safe);
     }
     struct Format {
         std::string_view end, name;

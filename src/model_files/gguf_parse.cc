@@ -227,8 +227,8 @@ Status Parser::SkipArray(std::string_view subject, MetaType element, uint64_t co
     const uint64_t size = MetaTypeBytes(element);
     const uint64_t least = size > 0 ? size : (element == MetaType::kString ? 8 : 12);
     if (count > left() / least) {
-        return Corrupt("{}: an array of {} x {} does not fit in the remaining {} bytes",
-                       subject, count, MetaTypeName(element), left());
+        return Corrupt("{}: an array of {} x {} does not fit in the remaining {} bytes", subject,
+                       count, MetaTypeName(element), left());
     }
     if (size > 0) {
         at_ += count * size;

@@ -144,8 +144,7 @@ Result<const MetaEntry*> Metadata::Need(std::string_view key) const {
     const MetaEntry* entry = Find(key);
     if (entry != nullptr) return entry;
     return MakeError(ErrorCode::kNotFound,
-                     "{}: metadata key '{}' is missing, and this model needs it",
-                     where_, key);
+                     "{}: metadata key '{}' is missing, and this model needs it", where_, key);
 }
 
 Result<const MetaEntry*> Metadata::NeedArray(std::string_view key) const {

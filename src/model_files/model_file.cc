@@ -60,8 +60,7 @@ Result<const TensorInfo*> ModelSource::NeedTensor(std::string_view tensor) const
     const TensorInfo* found = FindTensor(tensor);
     if (found != nullptr) return found;
     return MakeError(ErrorCode::kNotFound, "{}: tensor '{}' is missing, and this model needs it",
-                                           name(),
-                     tensor);
+                     name(), tensor);
 }
 
 Result<std::vector<float>> ModelSource::ReadFloats(const TensorInfo& tensor,

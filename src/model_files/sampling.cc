@@ -50,8 +50,8 @@ constexpr SamplingRule kSamplingRules[] = {
 
 void PassOver(SamplingHints& hints, const char* key, const std::string& found,
               const char* expected) {
-    hints.warnings.push_back(fmt::format("{}: ignoring '{}': it is {}; expected {}.",
-                                         hints.file, key, found, expected));
+    hints.warnings.push_back(
+        fmt::format("{}: ignoring '{}': it is {}; expected {}.", hints.file, key, found, expected));
 }
 
 void TakeHint(SamplingHints& hints, const SamplingRule& rule, const char* key, double value) {

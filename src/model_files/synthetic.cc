@@ -97,8 +97,8 @@ Result<Spec> ParseSpec(const std::string& spec) {
         if (known.name == name) shape = &known;
     }
     if (shape == nullptr) {
-        return MakeError(ErrorCode::kUsage, "{}: no synthetic model is named '{}'; known: {}",
-                         spec, name, Synthetic::Names());
+        return MakeError(ErrorCode::kUsage, "{}: no synthetic model is named '{}'; known: {}", spec,
+                         name, Synthetic::Names());
     }
     const std::optional<DType> dtype = DTypeOfName(type);
     if (!dtype || *dtype == DType::kI32) {

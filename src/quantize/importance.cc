@@ -85,8 +85,7 @@ Status Importance::ReadGguf() {
             tensor.dtype == DType::kF32 && counts != nullptr && counts->dtype == DType::kF32;
         if (!floats) {
             return MakeError(ErrorCode::kCorrupt, "{}: '{}' needs a tensor {}{}; both must be F32",
-                                                  path_,
-                             tensor.name, name, kCounts);
+                             path_, tensor.name, name, kCounts);
         }
         WEFT_ASSIGN(std::vector<float> sums, file.ReadFloats(tensor));
         WEFT_ASSIGN(const std::vector<float> calls, file.ReadFloats(*counts));

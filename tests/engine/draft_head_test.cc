@@ -160,8 +160,7 @@ TEST_P(DraftHeadAnswers, AModelWithoutOneIsRefused) {
     const auto refused = Engine::Start({}, JobOf(model), OneAtATime({.model = kHead}));
     ASSERT_FALSE(refused.ok());
     EXPECT_EQ(refused.error().code, ErrorCode::kUsage);
-    EXPECT_NE(refused.error().message.find("has no multi-token prediction head"),
-              std::string::npos)
+    EXPECT_NE(refused.error().message.find("has no multi-token prediction head"), std::string::npos)
         << refused.error().message;
 }
 

@@ -37,10 +37,10 @@ TEST(AdaptedSource, TensorNamesOfAFileAreNotAdapters) {
         {{"lora.x", 1, 1}},
         {{"lora.1", 1, 1}},
         {{"lora.1.a", 1, 1}},
-        {{"lora.1.a.w", 2, 6}},                         // no B
-        {{"lora.1.b.w", 4, 2}},                         // no A
-        {{"lora.1.a.v", 2, 6}, {"lora.1.b.v", 4, 2}},   // for no tensor
-        {{"lora.1.a.w", 2, 5}, {"lora.1.b.w", 4, 2}},   // other shapes
+        {{"lora.1.a.w", 2, 6}},                        // no B
+        {{"lora.1.b.w", 4, 2}},                        // no A
+        {{"lora.1.a.v", 2, 6}, {"lora.1.b.v", 4, 2}},  // for no tensor
+        {{"lora.1.a.w", 2, 5}, {"lora.1.b.w", 4, 2}},  // other shapes
         {{"lora.1.a.w", 2, 6}, {"lora.1.b.w", 3, 2}},
         {{"lora.1.a.w", 2, 6}, {"lora.1.b.w", 4, 3}},
         {{"lora.0.a.w", 2, 6}, {"lora.0.b.w", 4, 2}},

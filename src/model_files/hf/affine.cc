@@ -282,8 +282,8 @@ Result<MatrixPtr> LinearMaker::MakeMlx() const {
     const int64_t rows = LeadingRows(*weight), bits = weight->shape.back() * 32;
     const int64_t cols = bits / q_.bits;
     if (rows < 1 || cols < 1 || bits % q_.bits != 0) {
-        return Corrupt("has rows of {} bits, which are not a whole number of {}-bit columns",
-                       bits, q_.bits);
+        return Corrupt("has rows of {} bits, which are not a whole number of {}-bit columns", bits,
+                       q_.bits);
     }
     switch (q_.mode) {
         case MlxMode::kAffine: return MakeAffine(rows, cols);

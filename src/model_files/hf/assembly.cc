@@ -126,8 +126,8 @@ Result<MatrixPtr> Assembly::OfTensor(const SafeTensor& tensor, int64_t rows, int
                          folder_, Shown(tensor.name), by);
     }
     return MakeError(ErrorCode::kUnsupported,
-                     "{}: tensor '{}' has dtype {}; expected F32, F16 or BF16",
-                     folder_, Shown(tensor.name), SafeTypeName(tensor.type));
+                     "{}: tensor '{}' has dtype {}; expected F32, F16 or BF16", folder_,
+                     Shown(tensor.name), SafeTypeName(tensor.type));
 }
 
 Result<MatrixPtr> Assembly::Tensor(const std::string& name) {
@@ -171,8 +171,8 @@ Result<MatrixPtr> Assembly::Numbers(const std::string& name, int64_t below) {
         if (!wide) number = narrow;
         if (number < 0 || number >= below) {
             return MakeError(ErrorCode::kCorrupt,
-                             "{}: tensor '{}' has the value {}; expected 0 to {}",
-                             folder_, Shown(name), number, below - 1);
+                             "{}: tensor '{}' has the value {}; expected 0 to {}", folder_,
+                             Shown(name), number, below - 1);
         }
         numbers.push_back(static_cast<int32_t>(number));
     }
@@ -262,8 +262,8 @@ Result<MatrixPtr> Assembly::Experts(const std::string& pattern, int64_t count) {
         if (part == nullptr && expert == 0) return StackedExperts(pattern, count);
         if (part == nullptr) {
             return MakeError(ErrorCode::kCorrupt,
-                             "{}: '{}' is missing; expected {} experts from config.json",
-                             folder_, Shown(module), count);
+                             "{}: '{}' is missing; expected {} experts from config.json", folder_,
+                             Shown(module), count);
         }
         if (!parts.empty() &&
             (part->dtype() != parts[0]->dtype() || part->rows() != parts[0]->rows() ||
@@ -284,8 +284,7 @@ Result<MatrixPtr> Assembly::InPairs(MatrixPtr matrix, const std::string& name) {
         return HalvesToPairs(std::move(matrix), head_dim_);
     }
     return MakeError(ErrorCode::kCorrupt, "{}: '{}' has {} rows; expected whole heads of {} rows",
-                                          folder_,
-                     Shown(name), matrix->rows(), head_dim_);
+                     folder_, Shown(name), matrix->rows(), head_dim_);
 }
 
 Status Assembly::AddRule(int64_t layer, const std::string& prefix, const Rule& rule) {
@@ -343,8 +342,7 @@ Result<MatrixPtr> Assembly::FusedExperts(const std::string& name, int64_t expert
         return Transposed(std::move(matrix), tensor->shape[1]);
     }
     return MakeError(ErrorCode::kCorrupt, "{}: '{}' has shape {}; expected {} experts of {} rows",
-                                          folder_,
-                     name, ShapeText(tensor->shape), experts, rows);
+                     folder_, name, ShapeText(tensor->shape), experts, rows);
 }
 
 // As FusedExperts, for FP8 and NVFP4. The scales are separate tensors: NAME_scale_inv or

@@ -362,8 +362,8 @@ Result<TextFiles> TokenizerFiles(const ModelSource& source) {
     const auto tokenizer = tokenizer::TokenizerJson(data);
     if (!tokenizer.ok()) {
         return MakeError(tokenizer.error().code,
-                         "{}: {}; write a GGUF file instead (--save-format gguf)",
-                         source.name(), tokenizer.error().message);
+                         "{}: {}; write a GGUF file instead (--save-format gguf)", source.name(),
+                         tokenizer.error().message);
     }
     WEFT_ASSIGN(const std::string chat, meta.StringOr("tokenizer.chat_template", ""));
     Json generation = GenerationConfigJson(ReadSamplingHints(source));

@@ -448,8 +448,8 @@ Status CheckReadsBack(const ModelSource& source, const std::string& architecture
         // .expert_ key of 0 means the default.)
         const bool usual = was == 0 && key.find(".expert_") != key.npos;
         if (usual || std::abs(was - is) <= 1e-6 * std::abs(was)) continue;
-        return Unsupported(
-            source, fmt::format("'{}' is {}, but transformers would read {}", key, was, is));
+        return Unsupported(source,
+                           fmt::format("'{}' is {}, but transformers would read {}", key, was, is));
     }
     return {};
 }

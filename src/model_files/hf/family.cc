@@ -122,8 +122,7 @@ Status CheckCaps(const Config& whole, const Family& family) {
                                                 family.architecture == "muse-glimmer"}};
     for (const auto& [key, known] : caps) {
         if (known || !whole.Has(key)) continue;
-        return whole.Corrupt(key,
-                             fmt::format("null: a {} model has no cap", family.model_type));
+        return whole.Corrupt(key, fmt::format("null: a {} model has no cap", family.model_type));
     }
     return {};
 }

@@ -300,8 +300,7 @@ Status MistralLarge4Layer(Assembly& assembly, int64_t layer, const std::string& 
     if (alpha == nullptr || alpha->rows() != rotary / 2) {
         return MakeError(ErrorCode::kCorrupt,
                          "{}: tensor '{}' is missing, or does not have {} elements",
-                         assembly.folder(),
-                         name, rotary / 2);
+                         assembly.folder(), name, rotary / 2);
     }
     std::vector<float> factors(static_cast<size_t>(rotary / 2));
     WEFT_TRY(alpha->Read({0, rotary / 2, 0, 1}, std::as_writable_bytes(std::span(factors))));

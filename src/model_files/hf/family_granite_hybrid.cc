@@ -78,9 +78,9 @@ Result<MambaShape> GraniteShape(const Config& config) {
     // transformers norms all groups together, llama.cpp each separately.
     if (s.groups != 1) return config.Corrupt("mamba_n_groups", "1");
     if (s.head_dim == head_dim && head_dim * s.heads == expand * hidden) return s;
-    return config.Corrupt(by_hand ? "mamba_d_head" : "mamba_n_heads",
-                          fmt::format("{} heads with {} x {} columns in total", s.heads, expand,
-                                      hidden));
+    return config.Corrupt(
+        by_hand ? "mamba_d_head" : "mamba_n_heads",
+        fmt::format("{} heads with {} x {} columns in total", s.heads, expand, hidden));
 }
 
 Status GraniteHybridMeta(const Config& config, MetaWriter& meta) {

@@ -49,8 +49,8 @@ Result<int64_t> FfnColumns(const Config& config) {
 // Renames its keys to the usual ones.
 Result<Config> Lfm2Adjust(const Config& config) {
     WEFT_ASSIGN(const bool biased, config.BoolOr({"conv_bias"}, false));
-    if (biased) return config.Corrupt("conv_bias",
-                                      "false: biases of convolutions are not supported");
+    if (biased)
+        return config.Corrupt("conv_bias", "false: biases of convolutions are not supported");
     WEFT_ASSIGN(const double eps, config.NeedF64({"norm_eps"}));
     WEFT_ASSIGN(const bool usual, config.BoolOr({"tie_word_embeddings"}, true));
     WEFT_ASSIGN(const bool tied, config.BoolOr({"tie_embedding"}, usual));

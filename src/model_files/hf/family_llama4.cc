@@ -152,8 +152,8 @@ Status AddFused(Assembly& assembly, int64_t layer, const std::string& experts, i
         if (both->rows() != 2 * rows * count) {
             return MakeError(ErrorCode::kCorrupt,
                              "{}: '{}gate_up_proj' has {} columns; expected an even number (gate "
-                             "and up)", assembly.folder(), experts,
-                             both->rows() / count);
+                             "and up)",
+                             assembly.folder(), experts, both->rows() / count);
         }
         const std::vector<int64_t> dims = {both->cols(), rows, count};
         assembly.Add(

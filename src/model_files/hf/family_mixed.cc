@@ -109,14 +109,13 @@ Result<Config> MuseAdjust(const Config& config) {
             fits = bases[layer].is_number() && (bases[layer] != 0) == (types[layer] == kOfWindow);
         }
         if (!fits) {
-            return config.Corrupt("layer_rope_theta",
-                                  "0 for exactly the layers without a window");
+            return config.Corrupt("layer_rope_theta", "0 for exactly the layers without a window");
         }
     }
     WEFT_TRY(MustBe(config, "attention_bias", false));
     WEFT_ASSIGN(const double eps, config.NeedF64({"post_norm_eps"}));
-    if (eps != 1e-8) return config.Corrupt("post_norm_eps",
-                                           "1e-8, since GGUF files have no key for it");
+    if (eps != 1e-8)
+        return config.Corrupt("post_norm_eps", "1e-8, since GGUF files have no key for it");
     return WithKeys(config, {{"layer_types", types}});
 }
 
@@ -293,12 +292,12 @@ Result<int64_t> ShardsOfQkv(const Assembly& assembly, const std::string& begin) 
         });
     }
     if (fitting.size() == 1) return fitting[0];
-    return MakeError(ErrorCode::kUnsupported,
-                     "{}: the number of tensor-parallel shards of '{}*.self_attn.qkv_proj' is not "
-                     "known: its scales match {}",
-                     assembly.folder(), begin,
-                     fitting.empty() ? "no number" : fmt::format("{} or {}", fitting[0],
-                                                                    fitting[1]));
+    return MakeError(
+        ErrorCode::kUnsupported,
+        "{}: the number of tensor-parallel shards of '{}*.self_attn.qkv_proj' is not "
+        "known: its scales match {}",
+        assembly.folder(), begin,
+        fitting.empty() ? "no number" : fmt::format("{} or {}", fitting[0], fitting[1]));
 }
 
 Status MimoLayer(Assembly& assembly, int64_t layer, const std::string& prefix) {

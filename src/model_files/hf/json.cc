@@ -100,8 +100,8 @@ Error Config::Missing(Keys keys) const {
     for (const std::string_view key : keys) {
         names += fmt::format("{}'{}'", names.empty() ? "" : " or ", key);
     }
-    return MakeError(ErrorCode::kNotFound, "{}: {} is missing, and this model needs it",
-                                           where_, names);
+    return MakeError(ErrorCode::kNotFound, "{}: {} is missing, and this model needs it", where_,
+                     names);
 }
 
 Error Config::Corrupt(std::string_view key, std::string_view expected) const {

@@ -104,10 +104,9 @@ class ColumnsInTurnMatrix final : public Matrix {
 
     Status Read(const Block& block, std::span<std::byte> out) const override {
         if (width_ % Info(dtype()).block_elements != 0) {
-            return MakeError(
-                ErrorCode::kUnsupported,
-                "heads of {} columns cannot be reordered in {}, whose blocks have {}",
-                width_, Info(dtype()).name, Info(dtype()).block_elements);
+            return MakeError(ErrorCode::kUnsupported,
+                             "heads of {} columns cannot be reordered in {}, whose blocks have {}",
+                             width_, Info(dtype()).name, Info(dtype()).block_elements);
         }
         std::vector<std::byte> rows(BytesOf(block.rows, cols()));
         WEFT_TRY(inner_->Read({block.row, block.rows, 0, cols()}, rows));

@@ -176,9 +176,9 @@ class Resolver {
             return from.Corrupt("partial_rotary_factor", "more than 0, at most 1");
         }
         if (!any && share != 1) {
-            return from.Corrupt(from.Has("partial_rotary_factor") ? "partial_rotary_factor"
-                                                                  : "rotary_dim",
-                                "1: this model type rotates whole heads");
+            return from.Corrupt(
+                from.Has("partial_rotary_factor") ? "partial_rotary_factor" : "rotary_dim",
+                "1: this model type rotates whole heads");
         }
         out_["partial_rotary_factor"] = share;
         return {};

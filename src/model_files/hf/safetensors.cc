@@ -184,8 +184,8 @@ bool HeaderReader::FinishTensor() {
             begin, end, data_bytes_);
     }
     if (end - begin != elements * row->bytes) {
-        return Fail("{} elements of {} take {} bytes, but data_offsets has {}", elements,
-                    row->name, elements * row->bytes, end - begin);
+        return Fail("{} elements of {} take {} bytes, but data_offsets has {}", elements, row->name,
+                    elements * row->bytes, end - begin);
     }
     tensor.offset = data_begin_ + begin;
     tensor.bytes = end - begin;
@@ -400,16 +400,16 @@ Result<TensorFiles> TensorFiles::Open(const std::string& folder, ReadPlan* plan)
         if (added.ok()) continue;
         const bool is_there = std::filesystem::exists(base / name, ignored);
         if (is_there || added.error().code != ErrorCode::kNotFound) return added.error();
-        return MakeError(ErrorCode::kNotFound, "{}: shard {} of {} listed in {} is missing",
-                         folder, name, index.files.size(), kIndex);
+        return MakeError(ErrorCode::kNotFound, "{}: shard {} of {} listed in {} is missing", folder,
+                         name, index.files.size(), kIndex);
     }
     WEFT_TRY(files.Index());
     WEFT_TRY(files.NeedKeys());
     for (const auto& [name, shard] : index.shard_of) {
         const SafeTensor* tensor = files.Find(name);
         if (tensor != nullptr && tensor->shard == shard) continue;
-        return MakeError(ErrorCode::kCorrupt, "{}: tensor '{}' is not in {}, against {}",
-                         folder, Shown(name), index.files[static_cast<size_t>(shard)], kIndex);
+        return MakeError(ErrorCode::kCorrupt, "{}: tensor '{}' is not in {}, against {}", folder,
+                         Shown(name), index.files[static_cast<size_t>(shard)], kIndex);
     }
     return files;
 }

@@ -50,8 +50,7 @@ Result<std::unique_ptr<AdaptedSource>> AdaptedSource::Make(std::unique_ptr<Model
                                                            std::span<const NamedAdapter> adapters) {
     if (adapters.size() > kMostAdapters) {
         return MakeError(ErrorCode::kUsage, "{} adapters; at most {} are supported",
-                                            adapters.size(),
-                         kMostAdapters);
+                         adapters.size(), kMostAdapters);
     }
     const std::vector<TensorInfo>& own = model->tensors();
     const auto taken = std::ranges::find_if(
