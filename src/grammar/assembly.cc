@@ -182,11 +182,11 @@ Result<GrammarPtr> GrammarAssembly::Run(uint32_t root) {
         most_steps_ = kMostSteps + kSpareSteps;
         if (steps_ <= limit_steps_ && AddRule(rule, false)) continue;
         if (steps_ > limit_steps_) {
-            return MakeError(ErrorCode::kCancelled, "grammar: put off beyond {} steps",
-                             limit_steps_);
+            return MakeError(ErrorCode::kCancelled,
+                             "grammar: not compiled within {} steps; deferred", limit_steps_);
         }
         return MakeError(ErrorCode::kUsage,
-                         "grammar: too large: more than {} states or {} steps to make them; use "
+                         "grammar: too large: determinization exceeds {} states or {} steps; use "
                          "smaller repetitions",
                          kMostStates, kMostSteps + kSpareSteps);
     }
@@ -290,7 +290,7 @@ Result<GrammarPtr> GrammarAssembly::Tables(uint32_t root) {
     }
     if (table_bytes + listed * sizeof(uint32_t) > kMostTableBytes) {
         return MakeError(ErrorCode::kUsage,
-                         "grammar: too large: its {} states take {} MB; expected at most {}",
+                         "grammar: too large: its {} states take {} MB; the limit is {} MB",
                          states_.size(), table_bytes >> 20, kMostTableBytes >> 20);
     }
     grammar->table_.reserve(states_.size() * grammar->num_classes_);

@@ -157,14 +157,14 @@ void GrammarBuilder::Define(Rule rule, Expr body) {
 Result<GrammarPtr> GrammarBuilder::Build(Rule root, const CompileLimits& limits) const {
     if (Full()) {
         return MakeError(ErrorCode::kUsage,
-                         "grammar: {} rules, {} expressions, {} edges of automata and {} bytes of "
-                         "texts; expected at most {}, {}, {} and {}",
+                         "grammar: too large: {} rules, {} expressions, {} automaton edges and {} "
+                         "bytes of text; the limits are {}, {}, {} and {}",
                          rules_.size(), exprs_.size(), graph_edges_, text_bytes_, kMostRules,
                          kMostExprs, kMostGraphEdges, kMostTextBytes);
     }
     WEFT_ASSIGN(const Nfa nfa, Nfa::Make(*this));
     if (nfa.first.size() > limits.states) {
-        return MakeError(ErrorCode::kCancelled, "grammar: {} states; put off beyond {}",
+        return MakeError(ErrorCode::kCancelled, "grammar: its {} states exceed {}; deferred",
                          nfa.first.size(), limits.states);
     }
     const std::vector<uint32_t> ring = LeftRecursion(nfa).Find();
@@ -178,14 +178,14 @@ Result<GrammarPtr> GrammarBuilder::Build(Rule root, const CompileLimits& limits)
             names += (names.empty() ? "" : " -> ") + rules_[rule].name;
         }
         return MakeError(ErrorCode::kUsage,
-                         "grammar: rule '{}' is left-recursive: {}; put something that can't be "
-                         "empty before the recursion, or use a repetition",
+                         "grammar: rule '{}' is left-recursive: {}; put something non-empty before "
+                         "the recursion, or use a repetition",
                          rules_[ring[0]].name, names);
     }
     if (!nfa.productive[nfa.start[root]]) {
         return MakeError(ErrorCode::kUsage,
-                         "grammar: no text of finite length follows rule '{}': each of its "
-                         "alternatives needs itself again, or a character out of none",
+                         "grammar: no finite text matches rule '{}': each of its alternatives "
+                         "needs the rule itself, or a character of an empty class",
                          rules_[root].name);
     }
     return GrammarAssembly(nfa, limits.steps).Run(root);

@@ -33,7 +33,7 @@ class GbnfParser {
         }
         for (size_t at = 0; at < text_.size();) {
             const size_t length = CodePointLength(text_, at);
-            if (length == 0) return At(at, "bytes that are not UTF-8");
+            if (length == 0) return At(at, "invalid UTF-8");
             at += length;
         }
         Blanks(true);
@@ -43,8 +43,7 @@ class GbnfParser {
         }
         const auto root = rules_.find("root");
         if (root == rules_.end()) {
-            return MakeError(ErrorCode::kUsage,
-                             "grammar: no rule 'root', which the whole text follows");
+            return MakeError(ErrorCode::kUsage, "grammar: the start rule 'root' is missing");
         }
         return builder_.Build(root->second.rule, limits);
     }
@@ -104,7 +103,7 @@ class GbnfParser {
 
     Result<Named*> Find(std::string_view name, size_t at) {
         if (name.size() > kMostNameBytes) {
-            return At(at, "a name of {} bytes; expected at most {}", name.size(), kMostNameBytes);
+            return At(at, "a name has {} bytes; the limit is {}", name.size(), kMostNameBytes);
         }
         const auto [entry, added] = rules_.try_emplace(std::string(name));
         if (added) entry->second = {builder_.AddRule(std::string(name)), false, at};
@@ -114,9 +113,9 @@ class GbnfParser {
     Status Rule() {
         const size_t begin = at_;
         const std::string_view name = Name();
-        if (name.empty()) return At(at_, "expected the name of a rule, found {}", Here());
+        if (name.empty()) return At(at_, "expected a rule name, found {}", Here());
         Blanks(false);
-        if (!Ahead("::=")) return At(at_, "expected '::=' behind '{}', found {}", name, Here());
+        if (!Ahead("::=")) return At(at_, "expected '::=' after '{}', found {}", name, Here());
         at_ += 3;
         Blanks(true);
         WEFT_ASSIGN(Named* const rule, Find(name, begin));
@@ -133,7 +132,7 @@ class GbnfParser {
 
     Result<Expr> Choice(int depth) {
         if (depth > GrammarBuilder::kMostNesting) {
-            return At(at_, "parentheses nested deeper than {}", GrammarBuilder::kMostNesting);
+            return At(at_, "parentheses nest deeper than {}", GrammarBuilder::kMostNesting);
         }
         std::vector<Expr> parts;
         do {
@@ -169,7 +168,7 @@ class GbnfParser {
         }
         const char c = text_[at_];
         if (c == '<' || c == '!') {
-            return At(at_, "tokens ({} and what follows) are not supported; write their text",
+            return At(at_, "token references such as {} are not supported; write the token's text",
                       Here());
         }
         const std::string_view name = Name();
@@ -185,7 +184,7 @@ class GbnfParser {
         std::string bytes;
         while (!Take('"')) {
             if (at_ >= text_.size() || text_[at_] == '\n') {
-                return At(begin, "a string without its closing '\"'");
+                return At(begin, "a string is not terminated by '\"'");
             }
             WEFT_ASSIGN(const uint32_t point, Point());
             tokenizer::AppendPoint(point, bytes);
@@ -198,7 +197,7 @@ class GbnfParser {
         PointSet set;
         while (!Take(']')) {
             if (at_ >= text_.size() || text_[at_] == '\n') {
-                return At(begin, "a class without its closing ']'");
+                return At(begin, "a class is not terminated by ']'");
             }
             const size_t range_at = at_;
             WEFT_ASSIGN(const uint32_t low, Point());
@@ -207,7 +206,7 @@ class GbnfParser {
                 ++at_;
                 WEFT_ASSIGN(high, Point());
             }
-            if (low > high) return At(range_at, "a range that ends before it begins");
+            if (low > high) return At(range_at, "a range's end is below its start");
             set.push_back({low, high});
         }
         return builder_.Points(negated ? Complement(std::move(set)) : std::move(set));
@@ -236,15 +235,15 @@ class GbnfParser {
             case 'U': return Hex(begin, 8);
             default:
                 return At(begin,
-                          "an unknown escape; known are \\n \\r \\t \\\\ \\\" \\[ \\] "
-                          "\\xHH \\uHHHH \\UHHHHHHHH");
+                          "unknown escape; supported: \\n \\r \\t \\\\ \\\" \\[ \\] \\xHH \\uHHHH "
+                          "\\UHHHHHHHH");
         }
     }
 
     Result<uint32_t> Hex(size_t begin, size_t digits) {
         const auto point = HexNumber(text_, at_, digits);
-        if (!point) return At(begin, "an escape that needs {} hexadecimal digits", digits);
-        if (!IsPoint(*point)) return At(begin, "U+{:04X} is no character", *point);
+        if (!point) return At(begin, "the escape needs {} hexadecimal digits", digits);
+        if (!IsPoint(*point)) return At(begin, "U+{:04X} is not a character", *point);
         at_ += digits;
         return *point;
     }
@@ -264,7 +263,7 @@ class GbnfParser {
             } else if (!Take('*')) {
                 return element;
             }
-            if (count >= 4) return At(begin, "more than 4 repetitions of one element");
+            if (count >= 4) return At(begin, "an element has more than 4 repetitions");
             element = builder_.Repeat(element, least, most);
         }
     }
@@ -283,14 +282,16 @@ class GbnfParser {
             Blanks(true);
         }
         if (!Take('}')) return At(at_, "expected '}}', found {}", Here());
-        if (least > most) return At(begin, "a repetition of at least {}, at most {}", least, most);
+        if (least > most)
+            return At(begin, "the minimum {} of a repetition is above its maximum {}", least, most);
         return {};
     }
 
     Result<uint32_t> Count() {
         const size_t begin = at_;
         const auto count = DecimalNumber(text_, at_, kMostRepeats);
-        if (!count) return At(begin, "expected a count up to {}, found {}", kMostRepeats, Here());
+        if (!count)
+            return At(begin, "expected a count of at most {}, found {}", kMostRepeats, Here());
         return *count;
     }
 

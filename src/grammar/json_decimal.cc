@@ -31,8 +31,8 @@ bool Zeros(std::string_view digits) {
 Result<std::string> FractionOf(double size) {
     const std::string text = fmt::format("{:.{}f}", size, kMostFraction);
     if (std::stod(text) != size) {
-        return MakeError(ErrorCode::kUsage, "the bound {} has more than {} digits behind the point",
-                         size, kMostFraction);
+        return MakeError(ErrorCode::kUsage, "the bound {} has more than {} decimals", size,
+                         kMostFraction);
     }
     std::string shortest;
     for (size_t digits = 0; digits <= kMostFraction; ++digits) {
@@ -149,7 +149,7 @@ Result<Expr> JsonDecimal(const std::optional<NumberBound>& low,
     for (const auto* size : {&low_size, &high_size}) {
         const bool fits = !*size || (*size)->fraction.size() <= digits;
         if (fits && (digits == 0 || digits + whole_digits <= kMostDigits)) continue;
-        return MakeError(ErrorCode::kUsage, "the bounds have more than {} digits together",
+        return MakeError(ErrorCode::kUsage, "the bounds have more than {} digits in total",
                          kMostDigits);
     }
     Range range(digits, builder);

@@ -16,7 +16,7 @@ struct Step {
 };
 
 Result<Step> StepOf(double step) {
-    if (!(step > 0)) return MakeError(ErrorCode::kUsage, "not a number above 0");
+    if (!(step > 0)) return MakeError(ErrorCode::kUsage, "expected a number above 0");
     double scale = 1;
     for (uint32_t fraction = 0; fraction <= kMostStepFraction; ++fraction, scale *= 10) {
         const double size = std::round(step * scale);
@@ -24,7 +24,7 @@ Result<Step> StepOf(double step) {
         if (size >= 1 && size / scale == step) return Step{static_cast<uint32_t>(size), fraction};
     }
     return MakeError(ErrorCode::kUnsupported,
-                     "{} has more than {} digits behind the point, or is above {} without it", step,
+                     "{} has more than {} decimals, or is above {} without its decimal point", step,
                      kMostStepFraction, kMostStepSize);
 }
 
@@ -38,8 +38,7 @@ Result<TextAutomaton> MultiplesOf(double step, TextBudget& budget) {
     const auto state = [&](uint32_t row, uint32_t rest) { return 1 + row * of.size + rest; };
     const size_t count = 1 + size_t{of.size} * (of.fraction + 2);
     if (!budget.Spend(kMostEdges * count)) {
-        return MakeError(ErrorCode::kUnsupported,
-                         "the automata of the whole grammar take too long to make");
+        return MakeError(ErrorCode::kUnsupported, "the grammar's automata exceed the work limit");
     }
     std::vector<TextAutomaton::State> states(count);
     const auto add = [&](uint32_t from, char byte, uint32_t to) {

@@ -127,20 +127,20 @@ class Compiler {
                                             int depth) {
         if (!schema.contains("$ref") && !schema.contains("allOf")) return std::optional<Schema>();
         WEFT_ASSIGN(auto flat, merger_.Flat(schema, path, depth));
-        if (!flat) return SchemaError(path, "no value can satisfy its parts together");
+        if (!flat) return SchemaError(path, "no value satisfies all of its parts");
         return flat;
     }
 
     Result<Expr> Value(const Schema& schema, const std::string& path, int depth) {
         if (depth > SchemaMerger::kMostDepth) {
-            return SchemaError(path, "schemas nested deeper than {}", SchemaMerger::kMostDepth);
+            return SchemaError(path, "schemas nest deeper than {}", SchemaMerger::kMostDepth);
         }
         if (builder_.Full()) return SchemaError(path, "the schema is too large");
         if (schema.is_boolean()) {
             if (schema.get<bool>()) return AnyValue();
-            return SchemaError(path, "false: no value can satisfy it");
+            return SchemaError(path, "false: no value is valid");
         }
-        if (!schema.is_object()) return SchemaError(path, "a schema is an object, true or false");
+        if (!schema.is_object()) return SchemaError(path, "expected an object, true or false");
         WEFT_ASSIGN(const auto known, merger_.Known(schema, path, depth));
         if (known) return Value(*known, path, depth);
         if (schema.contains("$ref") && !RestrictsBeside(schema, {"$ref"})) {
@@ -178,7 +178,7 @@ class Compiler {
             WEFT_ASSIGN(const Expr choice, Value(both ? *both : alternatives[i], place, depth + 1));
             choices.push_back(choice);
         }
-        if (choices.empty()) return SchemaError(path, "no value can satisfy it with its '{}'", key);
+        if (choices.empty()) return SchemaError(path, "no value satisfies its '{}'", key);
         return builder_.Choice(std::move(choices));
     }
 
@@ -191,8 +191,8 @@ class Compiler {
                 if (apart) continue;
                 const Error refusal =
                     SchemaError(path,
-                                "'oneOf': a value may satisfy alternatives {} and {} both; "
-                                "use 'anyOf', or a required property whose 'const' differs",
+                                "'oneOf': a value may be valid for both alternatives {} and {}; "
+                                "use 'anyOf', or a required property with a different 'const'",
                                 i, j);
                 return leniency_.LeaveOut(path, "oneOf", refusal);  // it is then treated as 'anyOf'
             }
@@ -219,7 +219,7 @@ class Compiler {
             WEFT_ASSIGN(const std::string text, Written(value, path));
             choices.push_back(builder_.Text(text));
         }
-        if (choices.empty()) return SchemaError(path, "no value is in its 'enum' or 'const'");
+        if (choices.empty()) return SchemaError(path, "no value satisfies its 'enum' or 'const'");
         return builder_.Choice(std::move(choices));
     }
 
@@ -240,7 +240,7 @@ class Compiler {
         try {
             return value.dump();
         } catch (const std::exception&) {
-            return SchemaError(path, "a text that is not valid UTF-8");
+            return SchemaError(path, "a string is not valid UTF-8");
         }
     }
 
@@ -308,7 +308,7 @@ class Compiler {
             const double value = at->is_number() ? at->get<double>() : NAN;
             const bool outward = lower ? value < -kMostBound : value > kMostBound;
             if (!outward && !(std::fabs(value) <= kMostBound)) {
-                return SchemaError(path, "'{}' is not a number of at most 10^17 in size", key);
+                return SchemaError(path, "'{}' is not a number of magnitude up to 10^17", key);
             }
             if (std::fabs(value) >= kMostDecimal) continue;
             const NumberBound found = outward ? NumberBound{lower ? -kMostBound : kMostBound, false}
@@ -355,7 +355,7 @@ class Compiler {
                     WholeBound(schema, "maximum", "exclusiveMaximum", false, path));
         const bool none = (least && *least > kMostWhole) || (most && *most < -kMostWhole);
         if (none || (least && most && *least > *most)) {
-            return SchemaError(path, "no whole number lies between its bounds{}",
+            return SchemaError(path, "no integer lies between its bounds{}",
                                none ? " that has at most 18 digits" : "");
         }
         return Multiples(schema, path, [&](GrammarBuilder& builder) -> Result<Expr> {
@@ -386,7 +386,7 @@ class Compiler {
     Result<Expr> Multiples(const Schema& schema, const std::string& path, const Make& make) {
         const Schema* const of = Find(schema, "multipleOf");
         if (of == nullptr) return make(builder_);
-        if (!of->is_number()) return SchemaError(path, "'multipleOf' is not a number above 0");
+        if (!of->is_number()) return SchemaError(path, "'multipleOf' must be a number above 0");
         GrammarBuilder builder;
         const Rule rule = builder.AddRule("number");
         WEFT_ASSIGN(const Expr number, make(builder));
@@ -428,7 +428,7 @@ class Compiler {
         }
         WEFT_ASSIGN(const std::optional<Expr> item, Item(schema, there, least, path, depth));
         const uint32_t more = least > there ? least - there : 0;
-        if (!item && more > 0) return SchemaError(path, "no items can follow, but 'minItems' do");
+        if (!item && more > 0) return SchemaError(path, "'minItems' exceeds the allowed items");
         if (item && most > there) {
             const uint32_t limit = most == GrammarBuilder::kNoLimit ? most : most - there;
             parts.push_back(Items(*item, there > 0, more, limit));
@@ -499,8 +499,8 @@ class Compiler {
         }
         if (!names.empty() && schema.contains("propertyNames")) {
             const Error refusal = SchemaError(path,
-                                              "the keyword 'propertyNames' is not supported beside "
-                                              "'properties' or 'required'");
+                                              "the keyword 'propertyNames' is not supported "
+                                              "together with 'properties' or 'required'");
             WEFT_TRY(leniency_.LeaveOut(path, "propertyNames", refusal));
         }
         return builder_.Sequence(
@@ -515,7 +515,7 @@ class Compiler {
         if (names == nullptr) return AnyString();
         const std::string place = SchemaPath(path, "propertyNames");
         WEFT_ASSIGN(const auto texts, merger_.Both(*names, {{"type", "string"}}, place, depth));
-        if (!texts) return SchemaError(place, "no name can satisfy it");
+        if (!texts) return SchemaError(place, "no name satisfies it");
         return Value(*texts, place, depth + 1);
     }
 
@@ -536,14 +536,14 @@ class Compiler {
             members.push_back({name, &value, false});
         }
         for (const Schema& name : required) {
-            if (!name.is_string()) return SchemaError(path, "'required' has what is no text");
+            if (!name.is_string()) return SchemaError(path, "'required' must contain strings");
             const auto [place, added] = places.emplace(name.get<std::string>(), members.size());
             if (added) {
                 const bool said = schema.contains("additionalProperties");
                 const Schema* more = said ? &schema["additionalProperties"] : &kAny;
                 if (IsNever(*more)) {
                     return SchemaError(path,
-                                       "'{}' is required, but not among 'properties', and "
+                                       "'{}' is required, but is not in 'properties', and "
                                        "'additionalProperties' is false",
                                        ShownPath(place->first));
                 }
@@ -558,9 +558,9 @@ class Compiler {
     Result<Expr> Pairs(const Schema& schema, const std::string& path, const CallPairs& form,
                        int depth) {
         static const Schema kNone = Schema::object(), kNobody = Schema::array();
-        if (!schema.is_object()) return SchemaError(path, "arguments must be an object's");
+        if (!schema.is_object()) return SchemaError(path, "arguments must be an object");
         if (depth > SchemaMerger::kMostDepth) {
-            return SchemaError(path, "schemas nested deeper than {}", SchemaMerger::kMostDepth);
+            return SchemaError(path, "schemas nest deeper than {}", SchemaMerger::kMostDepth);
         }
         WEFT_ASSIGN(const auto known, merger_.Known(schema, path, depth));
         if (known) return Pairs(*known, path, form, depth);
@@ -569,10 +569,10 @@ class Compiler {
         const bool object = !schema.contains("type") || schema["type"] == "object";
         if (!object ||
             RestrictsBeside(schema, {"type", "properties", "required", "additionalProperties"})) {
-            return SchemaError(path, "arguments must be an object's");
+            return SchemaError(path, "arguments must be an object");
         }
         if (schema.contains("additionalProperties") && !IsNever(schema["additionalProperties"])) {
-            return SchemaError(path, "members of any name can't be written as pairs");
+            return SchemaError(path, "members with arbitrary names cannot be written as pairs");
         }
         const Schema& properties = schema.contains("properties") ? schema["properties"] : kNone;
         const Schema& required = schema.contains("required") ? schema["required"] : kNobody;
@@ -583,7 +583,7 @@ class Compiler {
         for (const Member& member : members) {
             if (!member.required && IsNever(*member.schema)) continue;
             if (!IsPlainName(member.name)) {
-                return SchemaError(path, "'{}' has other characters than letters, digits and '_'",
+                return SchemaError(path, "'{}' has characters other than letters, digits and '_'",
                                    ShownPath(member.name));
             }
             const std::string place = SchemaPath(SchemaPath(path, "properties"), member.name);
@@ -601,7 +601,7 @@ class Compiler {
                            int depth) {
         if (form.texts == CallPairs::Texts::kJson) return Value(schema, path, depth);
         if (depth > SchemaMerger::kMostDepth) {
-            return SchemaError(path, "schemas nested deeper than {}", SchemaMerger::kMostDepth);
+            return SchemaError(path, "schemas nest deeper than {}", SchemaMerger::kMostDepth);
         }
         if (builder_.Full()) return SchemaError(path, "the schema is too large");
         if (schema == true) return PairText(form);
@@ -658,7 +658,7 @@ class Compiler {
             const auto& text = value.get_ref<const std::string&>();
             if (text.empty() || text.find(TextEnd(form)[0]) != text.npos ||
                 text.find_first_of(" \t\r\n") == 0 || std::isspace(Last(text)) != 0) {
-                return SchemaError(path, "a text of the list can't be written without JSON");
+                return SchemaError(path, "a string in the list cannot be written without JSON");
             }
             choices.push_back(Quoted(builder_.Text(text), form));
         }
@@ -668,14 +668,14 @@ class Compiler {
         return static_cast<unsigned char>(text.back());
     }
     Result<Expr> OneOf(std::vector<Expr> choices, const std::string& path) {
-        if (choices.empty()) return SchemaError(path, "no value can satisfy its parts together");
+        if (choices.empty()) return SchemaError(path, "no value satisfies all of its parts");
         return builder_.Choice(std::move(choices));
     }
 
     Result<Expr> PairString(const Schema& schema, const std::string& path, const CallPairs& form) {
         // Text with a pattern may contain its own end marker; text of a known format cannot.
         if (schema.contains("pattern")) {
-            return SchemaError(path, "a text with a pattern can't be written without JSON");
+            return SchemaError(path, "a string with a pattern cannot be written without JSON");
         }
         WEFT_ASSIGN(const SchemaTexts texts,
                     SchemaTexts::Read(schema, path, leniency_, builder_.text_budget()));
@@ -776,7 +776,7 @@ Result<GrammarPtr> GrammarFromCalls(const std::vector<CallText>& calls,
                                     const CompileLimits& limits) {
     if (pairs && !EndsTexts(*pairs)) {
         return MakeError(ErrorCode::kUnsupported,
-                         "grammar: the end of a text can't be told from what is in it");
+                         "grammar: a string's end marker cannot be told from its text");
     }
     GrammarBuilder builder;
     std::vector<Expr> choices;

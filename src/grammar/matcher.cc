@@ -254,8 +254,8 @@ void Matcher::Take(const Stacks& stacks, size_t level) {
 
 Error Matcher::TooAmbiguous() const {
     return MakeError(ErrorCode::kUnsupported,
-                     "grammar: too ambiguous: more than {} ways to read the text so far, or {} "
-                     "steps for a mask; rewrite it so that a text can be read in fewer ways",
+                     "grammar: too ambiguous: the text so far can be parsed in more than {} ways, "
+                     "or a mask takes more than {} steps; make the grammar less ambiguous",
                      Stacks::kMostHeads, kMostSteps);
 }
 
@@ -275,11 +275,10 @@ Error Matcher::NoToken() const {
             break;
         }
     }
-    return MakeError(
-        ErrorCode::kUnsupported,
-        "grammar: no token of the vocabulary can come next; the grammar needs one that "
-        "begins with a byte out of {} (hex)",
-        bytes.empty() ? "none" : bytes);
+    return MakeError(ErrorCode::kUnsupported,
+                     "grammar: no token of the vocabulary can follow; the grammar requires one "
+                     "that begins with a byte of {} (hex)",
+                     bytes.empty() ? "none" : bytes);
 }
 
 Status Matcher::Allowed(std::span<uint32_t> bits, uint64_t* steps) const {
@@ -314,15 +313,16 @@ Status Matcher::Accept(int32_t token, uint64_t* steps) {
     if (trie.IsEnd(token)) {
         if (!can_end_) {
             return MakeError(ErrorCode::kUsage,
-                             "grammar: token {} ends the text, which the grammar has go on", token);
+                             "grammar: token {} ends the text, but the grammar requires more",
+                             token);
         }
         ended_ = true;
         return {};
     }
     const std::string_view bytes = trie.Bytes(token);
     if (ended_ || bytes.empty()) {
-        return MakeError(ErrorCode::kUsage, "grammar: token {} can't come here: {}", token,
-                         ended_ ? "the text has ended" : "it stands for no text");
+        return MakeError(ErrorCode::kUsage, "grammar: token {} is not allowed here: {}", token,
+                         ended_ ? "the text has ended" : "it has no text");
     }
     Borrowed stacks(*cache_);
     const uint64_t before = stacks->steps();
@@ -332,8 +332,8 @@ Status Matcher::Accept(int32_t token, uint64_t* steps) {
         if (stacks->Step(at, static_cast<uint8_t>(bytes[at]))) continue;
         if (stacks->overflow()) return TooAmbiguous();
         return MakeError(ErrorCode::kUsage,
-                         "grammar: token {} can't come here: its byte {} (0x{:02x}) breaks the "
-                         "grammar",
+                         "grammar: token {} is not allowed here: its byte {} (0x{:02x}) does not "
+                         "match the grammar",
                          token, at, static_cast<uint8_t>(bytes[at]));
     }
     if (stacks->overflow()) return TooAmbiguous();
@@ -349,9 +349,10 @@ Result<bool> Matches(const Grammar& grammar, std::string_view text) {
     for (size_t at = 0; at < text.size(); ++at) {
         const bool alive = stacks.Step(at, static_cast<uint8_t>(text[at]));
         if (stacks.overflow()) {
-            return MakeError(ErrorCode::kUnsupported,
-                             "grammar: too ambiguous: more than {} ways to read {} bytes of a text",
-                             Stacks::kMostHeads, at + 1);
+            return MakeError(
+                ErrorCode::kUnsupported,
+                "grammar: too ambiguous: more than {} ways to parse {} bytes of a text",
+                Stacks::kMostHeads, at + 1);
         }
         if (!alive) return false;
     }

@@ -20,12 +20,11 @@ class NfaEmitter {
             if (Full()) break;
         }
         if (!Full()) return {};
-        return MakeError(ErrorCode::kUsage,
-                         "grammar: too large: rule '{}' and those before it take more than {} "
-                         "states, {} edges or {} expressions with their repetitions written out; "
-                         "use smaller counts",
-                         builder_.rules_[rule_].name, Nfa::kMostStates, Nfa::kMostEdges,
-                         Nfa::kMostWritten);
+        return MakeError(
+            ErrorCode::kUsage,
+            "grammar: too large: rule '{}' and those before it need more than {} states, {} edges "
+            "or {} expressions when their repetitions are expanded; use smaller counts",
+            builder_.rules_[rule_].name, Nfa::kMostStates, Nfa::kMostEdges, Nfa::kMostWritten);
     }
 
   private:

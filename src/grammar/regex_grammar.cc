@@ -79,7 +79,7 @@ class RegexParser {
 
     Result<Expr> Choice(int depth) {
         if (depth > GrammarBuilder::kMostNesting) {
-            return At(at_, "groups nested deeper than {}", GrammarBuilder::kMostNesting);
+            return At(at_, "groups nest deeper than {}", GrammarBuilder::kMostNesting);
         }
         std::vector<Expr> parts;
         do {
@@ -99,7 +99,7 @@ class RegexParser {
             if (depth == 0 && Take("$")) {
                 ends = true;
                 if (at_ < text_.size() && !Ahead("|"))
-                    return Unsupported(at_ - 1, "'$' not at the end");
+                    return Unsupported(at_ - 1, "'$' is supported only at the end");
                 break;
             }
             if (builder_.Full()) return At(at_, "the expression is too large");
@@ -123,11 +123,11 @@ class RegexParser {
         }
         if (Ahead("^") || Ahead("$")) return Unsupported(at_, "'{}' inside", text_[at_]);
         if (Ahead("*") || Ahead("+") || Ahead("?")) {
-            return At(at_, "'{}' with nothing to repeat", text_[at_]);
+            return At(at_, "nothing to repeat before '{}'", text_[at_]);
         }
-        if (Ahead("{") && CountLength() > 0) return At(at_, "a count with nothing to repeat");
+        if (Ahead("{") && CountLength() > 0) return At(at_, "nothing to repeat before the count");
         if (Ahead("{,"))
-            return Unsupported(at_, "'{{,' is read differently by dialects; use {{0,n}}");
+            return Unsupported(at_, "'{{,' is ambiguous between dialects; use {{0,n}}");
         const uint32_t point = tokenizer::PointAt(text_, at_);
         at_ += CodePointLength(text_, at_);
         return Points({{point, point}});
@@ -144,7 +144,7 @@ class RegexParser {
             if (Take("<") || Take("P<")) {
                 const size_t name = at_;
                 while (at_ < text_.size() && text_[at_] != '>' && text_[at_] != ')') ++at_;
-                if (at_ == name || !Take(">")) return At(begin, "a group without a name");
+                if (at_ == name || !Take(">")) return At(begin, "a group has an empty name");
             } else if (!Take(":")) {
                 return Unsupported(begin, "flags and groups of this kind are not supported");
             }
@@ -159,7 +159,8 @@ class RegexParser {
     Result<Expr> Class(size_t begin) {
         const bool negated = Take("^");
         if (Ahead("]"))
-            return Unsupported(begin, "a ']' that begins a class is read differently; escape it");
+            return Unsupported(
+                begin, "a ']' at the start of a class is ambiguous between dialects; escape it");
         PointSet set;
         while (!Take("]")) {
             if (at_ >= text_.size()) return At(begin, "a '[' without its ']'");
@@ -186,8 +187,8 @@ class RegexParser {
         const auto single = [](const PointSet& points) {
             return points.size() == 1 && points[0].low == points[0].high;
         };
-        if (!single(low) || !single(high)) return At(begin, "a range between classes");
-        if (low[0].low > high[0].low) return At(begin, "a range that ends before it begins");
+        if (!single(low) || !single(high)) return At(begin, "a range has a class as its bound");
+        if (low[0].low > high[0].low) return At(begin, "a range's end is below its start");
         set.push_back({low[0].low, high[0].low});
         return {};
     }
@@ -202,7 +203,7 @@ class RegexParser {
 
     Status Escape(bool in_class, PointSet& set) {
         const size_t begin = at_++;
-        if (at_ >= text_.size()) return At(begin, "a backslash at the end");
+        if (at_ >= text_.size()) return At(begin, "the expression ends with a backslash");
         const char c = text_[at_++];
         const auto one = [&](uint32_t point) { set.push_back({point, point}); };
         switch (c) {
@@ -241,7 +242,7 @@ class RegexParser {
 
     Status HexEscape(size_t begin, size_t digits, PointSet& set) {
         const auto point = HexNumber(text_, at_, digits);
-        if (!point) return At(begin, "an escape that needs {} hexadecimal digits", digits);
+        if (!point) return At(begin, "the escape needs {} hexadecimal digits", digits);
         at_ += digits;
         set.push_back({*point, *point});
         return {};
@@ -254,13 +255,14 @@ class RegexParser {
             const size_t end = text_.find('}', at_);
             const size_t digits = end == text_.npos ? 0 : end - at_;
             const auto number = HexNumber(text_, at_, digits <= 8 ? digits : 0);
-            if (digits == 0 || digits > 8) return At(begin, "a '\\u{{' without up to 8 digits");
-            if (!number) return At(begin, "an escape that needs hexadecimal digits");
+            if (digits == 0 || digits > 8)
+                return At(begin, "'\\u{{' needs 1 to 8 hexadecimal digits");
+            if (!number) return At(begin, "the escape needs hexadecimal digits");
             at_ = end + 1;
             point = *number;
         } else {
             const auto number = HexNumber(text_, at_, 4);
-            if (!number) return At(begin, "an escape that needs 4 hexadecimal digits");
+            if (!number) return At(begin, "the escape needs 4 hexadecimal digits");
             at_ += 4;
             point = *number;
             if (point >= 0xD800 && point <= 0xDBFF && Ahead("\\u")) {
@@ -271,7 +273,7 @@ class RegexParser {
                 }
             }
         }
-        if (!IsPoint(point)) return At(begin, "U+{:04X} is no character", point);
+        if (!IsPoint(point)) return At(begin, "U+{:04X} is not a character", point);
         set.push_back({point, point});
         return {};
     }
@@ -301,7 +303,7 @@ class RegexParser {
         Take("?");  // a lazy repetition matches the same texts
         if (Ahead("+")) return Unsupported(at_, "possessive repetitions are not supported");
         if (Ahead("*") || Ahead("?") || (Ahead("{") && CountLength() > 0)) {
-            return At(begin, "a repetition of a repetition; use a group");
+            return At(begin, "a repetition is repeated; use a group");
         }
         return builder_.Repeat(atom, least, most);
     }
@@ -320,7 +322,8 @@ class RegexParser {
             }
         }
         ++at_;
-        if (least > most) return At(begin, "a repetition of at least {}, at most {}", least, most);
+        if (least > most)
+            return At(begin, "the minimum {} of a repetition is above its maximum {}", least, most);
         return {};
     }
 

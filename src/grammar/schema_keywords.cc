@@ -149,9 +149,8 @@ Result<std::vector<std::string>> SchemaTypes(const Schema& schema, std::string_v
     if (type->is_array() && type->empty()) return SchemaError(path, "'type' is an empty list");
     for (const Schema& one : type->is_array() ? *type : Schema::array({*type})) {
         if (!one.is_string() || !Has(kTypes, one.get_ref<const std::string&>())) {
-            return SchemaError(path,
-                               "'type' names none of null, boolean, string, integer, number, "
-                               "array, object");
+            return SchemaError(
+                path, "'type' must be null, boolean, string, integer, number, array or object");
         }
         if (!Has(types, one.get_ref<const std::string&>())) types.push_back(one);
     }
@@ -183,7 +182,7 @@ Result<uint32_t> SchemaCount(const Schema& schema, const char* key, uint32_t fal
     double count = found->is_number() ? found->get<double>() : -1;
     if (std::string_view(key).starts_with("max")) count = std::min<double>(count, kMostCount);
     if (!(count >= 0 && count <= kMostCount) || count != std::floor(count)) {
-        return SchemaError(path, "'{}' is not a whole number from 0 to {}", key, kMostCount);
+        return SchemaError(path, "'{}' is not an integer from 0 to {}", key, kMostCount);
     }
     return static_cast<uint32_t>(count);
 }

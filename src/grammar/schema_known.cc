@@ -19,7 +19,7 @@ Status KnowItems(Schema& schema, const std::string& path) {
         return {};
     }
     if (schema.contains("prefixItems")) {
-        return SchemaError(path, "'items' as a list beside 'prefixItems'");
+        return SchemaError(path, "'items' as a list cannot be combined with 'prefixItems'");
     }
     Schema prefix = *items;
     schema.erase("items");
@@ -67,7 +67,7 @@ void KnowPatterns(Schema& schema) {
 Status KnowNullable(Schema& schema, const std::string& path) {
     const Schema* const found = Find(schema, "nullable");
     if (found == nullptr) return {};
-    if (!found->is_boolean()) return SchemaError(path, "'nullable' is not true or false");
+    if (!found->is_boolean()) return SchemaError(path, "'nullable' must be true or false");
     const bool nullable = found->get<bool>();
     schema.erase("nullable");
     if (!nullable || !RestrictsBeside(schema, {})) return {};
@@ -123,10 +123,11 @@ Result<std::optional<Schema>> SchemaMerger::Known(const Schema& schema, const st
 // Skips keywords that are supported only with a value that restricts nothing.
 Status SchemaMerger::LeaveCounts(Schema& schema, const std::string& path) const {
     if (const Schema* const unique = Find(schema, "uniqueItems"); unique != nullptr) {
-        if (!unique->is_boolean()) return SchemaError(path, "'uniqueItems' is not true or false");
+        if (!unique->is_boolean()) return SchemaError(path, "'uniqueItems' must be true or false");
         if (unique->get<bool>()) {
-            WEFT_TRY(leniency_.LeaveOut(path, "uniqueItems",
-                                        NotSupported(path, "uniqueItems", " but as false")));
+            WEFT_TRY(leniency_.LeaveOut(
+                path, "uniqueItems",
+                NotSupported(path, "uniqueItems", " except with the value false")));
         }
         schema.erase("uniqueItems");
     }
@@ -135,7 +136,7 @@ Status SchemaMerger::LeaveCounts(Schema& schema, const std::string& path) const 
         WEFT_ASSIGN(const uint32_t count, SchemaCount(schema, key, 0, path));
         const bool least = std::string_view(key) == "minProperties";
         if (!least || count > 0) {
-            const Error refusal = NotSupported(path, key, least ? " but as 0" : "");
+            const Error refusal = NotSupported(path, key, least ? " except with the value 0" : "");
             WEFT_TRY(leniency_.LeaveOut(path, key, refusal));
         }
         schema.erase(key);

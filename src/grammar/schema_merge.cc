@@ -40,18 +40,18 @@ size_t ListSize(const Schema* list) {
 }
 
 Error TogetherTooLarge(const std::string& path) {
-    return SchemaError(path, "too large when its references, 'allOf' and 'anyOf' are put together");
+    return SchemaError(path, "too large with its references, 'allOf' and 'anyOf' expanded");
 }
 
 }  // namespace
 
 Result<const Schema*> SchemaMerger::Resolve(const Schema& ref, std::string_view path) const {
-    if (!ref.is_string()) return SchemaError(path, "'$ref' is not a text");
+    if (!ref.is_string()) return SchemaError(path, "'$ref' is not a string");
     const std::string& text = ref.get_ref<const std::string&>();
     if (!text.starts_with("#") || (text.size() > 1 && text[1] != '/')) {
         return SchemaError(path,
-                           "'$ref' is '{}'; only places in this schema can be referred to, as "
-                           "'#/$defs/name'",
+                           "'$ref' is '{}'; only references within this schema are supported, such "
+                           "as '#/$defs/name'",
                            ShownPath(text));
     }
     const Schema* at = &root_;
@@ -77,7 +77,7 @@ Result<const Schema*> SchemaMerger::Resolve(const Schema& ref, std::string_view 
         } else if (at->is_array() && index && digits == key.size() && *index < at->size()) {
             at = &(*at)[*index];
         } else {
-            return SchemaError(path, "'$ref' is '{}', and there is no such place in the schema",
+            return SchemaError(path, "'$ref' is '{}', which does not exist in the schema",
                                ShownPath(text));
         }
         begin = end;
@@ -87,8 +87,7 @@ Result<const Schema*> SchemaMerger::Resolve(const Schema& ref, std::string_view 
 
 Status SchemaMerger::Charge(const Schema& schema, const std::string& path, int depth) {
     if (depth > kMostDepth) {
-        return SchemaError(path, "schemas nested or referring to each other deeper than {}",
-                           kMostDepth);
+        return SchemaError(path, "schemas nest or refer to each other deeper than {}", kMostDepth);
     }
     std::vector<const Schema*> open = {&schema};
     while (!open.empty()) {
@@ -122,7 +121,7 @@ Result<std::optional<Schema>> SchemaMerger::Flat(const Schema& schema, const std
     if (schema.is_boolean()) {
         return schema.get<bool>() ? std::optional<Schema>(Schema::object()) : std::nullopt;
     }
-    if (!schema.is_object()) return SchemaError(path, "a schema is an object, true or false");
+    if (!schema.is_object()) return SchemaError(path, "expected an object, true or false");
     WEFT_ASSIGN(const auto known, Known(schema, path, depth));
     if (known) return Flat(*known, path, depth);
     const Schema *ref = Find(schema, "$ref"), *all = Find(schema, "allOf");
@@ -217,7 +216,7 @@ Result<std::optional<Schema>> SchemaMerger::Plain(const Schema& a, const Schema&
         if (left != nullptr && right != nullptr && *left != *right) {
             WEFT_TRY(leniency_.LeaveOut(
                 path, key,
-                SchemaError(path, "two different '{}' that hold together are not supported", key)));
+                SchemaError(path, "combining two different '{}' is not supported", key)));
         }
         if (left != nullptr || right != nullptr) out[key] = left != nullptr ? *left : *right;
     }
@@ -243,9 +242,7 @@ Status SchemaMerger::MergeItems(const Schema& a, const Schema& b, const std::str
         if (!alone) {
             WEFT_TRY(leniency_.LeaveOut(
                 path, "items",
-                SchemaError(path,
-                            "'prefixItems' that holds together with other items is not "
-                            "supported")));
+                SchemaError(path, "combining 'prefixItems' with other items is not supported")));
             const Schema* const more = prefix != nullptr ? left : right;
             if (more != nullptr) out["items"] = *more;
             return {};

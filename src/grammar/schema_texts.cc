@@ -21,7 +21,7 @@ Result<SchemaTexts> SchemaTexts::Read(const Schema& schema, const std::string& p
         together = out.Together(budget);
     }
     if (together.ok() && together->Empty()) {
-        return SchemaError(path, "no text follows its 'pattern', 'format' and lengths together");
+        return SchemaError(path, "no text satisfies its 'pattern', 'format' and lengths together");
     }
     if (together.ok()) {
         out.texts_ = std::move(*together);
@@ -47,7 +47,7 @@ Status SchemaTexts::ReadRules(const Schema& schema, const std::string& path,
     for (const char* const keyword : {"pattern", "format"}) {
         const Schema* const found = Find(schema, keyword);
         if (found == nullptr) continue;
-        if (!found->is_string()) return SchemaError(path, "'{}' is no text", keyword);
+        if (!found->is_string()) return SchemaError(path, "'{}' is not a string", keyword);
         const auto& text = found->get_ref<const std::string&>();
         const bool format = std::string_view(keyword) == "format";
         const std::string_view known = format ? PatternOfFormat(text, Counted()) : "";
@@ -58,11 +58,11 @@ Status SchemaTexts::ReadRules(const Schema& schema, const std::string& path,
             continue;
         }
         const Error refusal =
-            rule.ok() ? SchemaError(path,
-                                    "the format '{}' is not supported; those of strings that are: "
-                                    "{}",
-                                    ShownPath(text), kKnownFormats)
-                      : SchemaError(path, "'{}': {}", keyword, rule.error().message);
+            rule.ok()
+                ? SchemaError(path,
+                              "the format '{}' is not supported; supported formats of strings: {}",
+                              ShownPath(text), kKnownFormats)
+                : SchemaError(path, "'{}': {}", keyword, rule.error().message);
         if (!rule.ok() && rule.error().code != ErrorCode::kUnsupported) return refusal;
         WEFT_TRY(leniency.LeaveOut(path, keyword, refusal));
     }

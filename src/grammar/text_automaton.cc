@@ -16,8 +16,8 @@ constexpr uint8_t kMostByte = 0xFF;
 
 Error TooLarge() {
     return MakeError(ErrorCode::kUnsupported,
-                     "its automaton would have more than {} states, or those of the whole grammar "
-                     "take too long to make",
+                     "its automaton would have more than {} states, or the grammar's automata "
+                     "exceed the work limit",
                      TextAutomaton::kMostStates);
 }
 

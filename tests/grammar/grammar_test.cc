@@ -1,4 +1,4 @@
-// Matching: GBNF and hand-made grammars, masks over vocabularies, bounds.
+// Matching: GBNF and hand-made grammars, masks over vocabularies, limits.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -65,10 +65,10 @@ TEST(Gbnf, Recursion) {
     const GrammarPtr nested = Gbnf("root ::= \"(\" root \")\" | \"\"");
     EXPECT_TRUE(Holds(nested, std::string(400, '(') + std::string(400, ')')));
     EXPECT_FALSE(Holds(nested, std::string(40, '(') + std::string(39, ')')));
-    // Calls at the end of a rule take no stack.
+    // Calls at the end of a rule do not grow the stack.
     const GrammarPtr tail = Gbnf("root ::= \"a\" root | \"b\"");
     EXPECT_TRUE(Holds(tail, std::string(100'000, 'a') + "b"));
-    // Palindromes: as many stacks as there are letters so far.
+    // Palindromes: as many stacks as letters so far.
     const GrammarPtr mirror = Gbnf("root ::= \"a\" root \"a\" | \"b\" root \"b\" | \"\"");
     EXPECT_TRUE(Holds(mirror, "abbaabba"));
     EXPECT_FALSE(Holds(mirror, "abbaabb"));
@@ -78,39 +78,42 @@ TEST(Gbnf, Recursion) {
         {"a", "a, b,[c,d]"}, {"a,", "[a", ",a"});
 }
 
-TEST(Gbnf, RefusesWithThePlace) {
+TEST(Gbnf, ErrorsNameLineAndColumn) {
     EXPECT_EQ(Refusal("root ::= a\na ::= \"x"),
-              "grammar: line 2, column 7: a string without its closing '\"'");
+              "grammar: line 2, column 7: a string is not terminated by '\"'");
     EXPECT_EQ(Refusal("root ::= \"\xC3\xA9\" b"),
               "grammar: line 1, column 14: rule 'b' is not defined");
     EXPECT_EQ(Refusal("root = 1"),
-              "grammar: line 1, column 6: expected '::=' behind 'root', found '='");
-    EXPECT_NE(Refusal("a ::= \"x\"").find("no rule 'root'"), std::string::npos);
-    EXPECT_NE(Refusal("").find("no rule 'root'"), std::string::npos);
-    EXPECT_NE(Refusal("root ::= \"\\q\"").find("column 11: an unknown escape"), std::string::npos);
-    EXPECT_NE(Refusal("root ::= [z-a]").find("ends before it begins"), std::string::npos);
-    EXPECT_NE(Refusal("root ::= [a").find("column 10: a class without"), std::string::npos);
-    EXPECT_NE(Refusal("root ::= \"\\ud800\"").find("U+D800 is no character"), std::string::npos);
-    EXPECT_NE(Refusal("root ::= \"a\"{3,2}").find("at least 3, at most 2"), std::string::npos);
+              "grammar: line 1, column 6: expected '::=' after 'root', found '='");
+    EXPECT_NE(Refusal("a ::= \"x\"").find("the start rule 'root' is missing"), std::string::npos);
+    EXPECT_NE(Refusal("").find("the start rule 'root' is missing"), std::string::npos);
+    EXPECT_NE(Refusal("root ::= \"\\q\"").find("column 11: unknown escape"), std::string::npos);
+    EXPECT_NE(Refusal("root ::= [z-a]").find("end is below its start"), std::string::npos);
+    EXPECT_NE(Refusal("root ::= [a").find("column 10: a class is not terminated"),
+              std::string::npos);
+    EXPECT_NE(Refusal("root ::= \"\\ud800\"").find("U+D800 is not a character"), std::string::npos);
+    EXPECT_NE(
+        Refusal("root ::= \"a\"{3,2}").find("minimum 3 of a repetition is above its maximum 2"),
+        std::string::npos);
     EXPECT_NE(Refusal("root ::= \"a\"{,2}").find("expected a count"), std::string::npos);
-    EXPECT_NE(Refusal("root ::= \"a\"{99999}").find("count up to 10000"), std::string::npos);
+    EXPECT_NE(Refusal("root ::= \"a\"{99999}").find("count of at most 10000"), std::string::npos);
     EXPECT_NE(Refusal("root ::= <think>").find("tokens"), std::string::npos);
     EXPECT_NE(Refusal("root ::= (\"a\"").find("expected ')'"), std::string::npos);
     EXPECT_NE(Refusal("root ::= \"a\")").find("expected the end of the line"), std::string::npos);
     EXPECT_NE(
         Refusal("root ::= \"a\"\nroot ::= \"b\"").find("line 2, column 1: rule 'root' is defined"),
         std::string::npos);
-    EXPECT_NE(Refusal("root ::= \"\xFF\"").find("not UTF-8"), std::string::npos);
-    EXPECT_NE(Refusal(fmt::format("root ::= {}", std::string(300, '('))).find("nested deeper"),
+    EXPECT_NE(Refusal("root ::= \"\xFF\"").find("invalid UTF-8"), std::string::npos);
+    EXPECT_NE(Refusal(fmt::format("root ::= {}", std::string(300, '('))).find("nest deeper"),
               std::string::npos);
 }
 
-TEST(Gbnf, RefusesLeftRecursionByName) {
+TEST(Gbnf, RejectsLeftRecursion) {
     EXPECT_NE(Refusal("root ::= root \"a\" | \"b\"").find("'root' is left-recursive: root -> root"),
               std::string::npos);
     EXPECT_NE(Refusal("root ::= \"x\" a\na ::= b \"y\" | \"z\"\nb ::= a \"q\"").find("a -> b -> a"),
               std::string::npos);
-    // Behind what may be empty: a text, a repetition, a rule.
+    // After something that may be empty: a text, a repetition, a rule.
     EXPECT_NE(Refusal("root ::= \"a\"? root | \"b\"").find("left-recursive"), std::string::npos);
     EXPECT_NE(Refusal("root ::= ws root \"b\" | \"c\"\nws ::= sp sp\nsp ::= \" \"*")
                   .find("left-recursive"),
@@ -118,12 +121,12 @@ TEST(Gbnf, RefusesLeftRecursionByName) {
     EXPECT_NE(Refusal("root ::= (root)? \"b\"").find("left-recursive"), std::string::npos);
 }
 
-TEST(Gbnf, RefusesWhatNeverEndsOrIsTooLarge) {
-    EXPECT_NE(Refusal("root ::= \"a\" root").find("no text of finite length follows rule 'root'"),
+TEST(Gbnf, RejectsInfiniteAndTooLargeGrammars) {
+    EXPECT_NE(Refusal("root ::= \"a\" root").find("no finite text matches rule 'root'"),
               std::string::npos);
-    EXPECT_NE(Refusal("root ::= [^\\x00-\\U0010FFFF]").find("no text of finite length"),
+    EXPECT_NE(Refusal("root ::= [^\\x00-\\U0010FFFF]").find("no finite text matches"),
               std::string::npos);
-    // An alternative that can't end is never entered.
+    // An alternative that cannot end is never entered.
     ExpectTexts("root ::= \"b\" | a\na ::= \"x\" a", {"b"}, {"x"});
     EXPECT_NE(Refusal("root ::= ((\"a\"{1000}){1000}){1000}").find("too large"), std::string::npos);
     EXPECT_NE(Refusal("root ::= ((\"\"{10000}){10000}){10000}").find("too large"),
@@ -132,7 +135,7 @@ TEST(Gbnf, RefusesWhatNeverEndsOrIsTooLarge) {
               std::string::npos);
 }
 
-// Seconds of this thread's time that it takes to refuse the grammar as too large.
+// CPU seconds of this thread until the grammar is rejected as too large.
 double RefusalSeconds(const std::string& gbnf) {
     const auto now_s = [] {
         timespec now{};
@@ -144,15 +147,15 @@ double RefusalSeconds(const std::string& gbnf) {
     return now_s() - begin_s;
 }
 
-TEST(Gbnf, RefusesSoonWhatIsTooLarge) {
+TEST(Gbnf, RejectsTooLargeGrammarsQuickly) {
     constexpr double most_s =
-        20;  // processor time; an idle core takes 1 s, without the check minutes
-    // What matches nothing takes neither states nor edges, however often it is written out.
+        20;  // CPU time; an idle core takes 1 s, without the check it takes minutes
+    // An expression that matches nothing needs no states or edges, however often it is expanded.
     std::string nothing = "[]", rules, calls;
     for (int i = 1; i < 60'000; ++i) nothing += "|[]";
     EXPECT_LT(RefusalSeconds("root ::= \"a\" | (" + nothing + "){0,10000}"), most_s);
     EXPECT_LT(RefusalSeconds("root ::= \"a\" | ((" + nothing + "){0,9999}){0,9999}"), most_s);
-    // Of calls that may all be empty each leads to all that follow.
+    // Each of the calls may be empty and leads to all that follow.
     for (int i = 0; i < 10'000; ++i) {
         calls += fmt::format(" r{}", i);
         rules += fmt::format("\nr{} ::= [a-z]?", i);
@@ -160,7 +163,7 @@ TEST(Gbnf, RefusesSoonWhatIsTooLarge) {
     EXPECT_LT(RefusalSeconds("root ::=" + calls + rules), most_s);
 }
 
-// What a set of stacks would be too many for is one automaton's state, or stays within bounds.
+// Ambiguity within one rule is one automaton state; other ambiguity stays within limits.
 TEST(Grammar, Ambiguity) {
     const GrammarPtr far = Gbnf("root ::= [ab]* \"a\" [ab]{40}");
     EXPECT_TRUE(Holds(far, std::string(100, 'b') + "a" + std::string(40, 'b')));
@@ -215,7 +218,7 @@ TEST(Gbnf, RepetitionsOfRepetitions) {
                 << each.gbnf << ", " << count;
         }
     }
-    const GrammarPtr gaps = Gbnf("root ::= (\"a\"{2,3}){0,2}");  // none, 2, 3, 4, 5 or 6
+    const GrammarPtr gaps = Gbnf("root ::= (\"a\"{2,3}){0,2}");  // 0, 2, 3, 4, 5 or 6 times
     EXPECT_TRUE(Holds(gaps, "") && Holds(gaps, "aaaa") && Holds(gaps, "aaaaaa"));
     EXPECT_FALSE(Holds(gaps, "a") || Holds(gaps, "aaaaaaa"));
 }
@@ -227,7 +230,7 @@ uint64_t StepsOf(const Matcher& matcher, const TokenTrie& trie, bool good) {
     return steps;
 }
 
-// What comes to nothing is not tried again.
+// A mask that exceeded its limit is not computed again.
 TEST(Matcher, HardMasksAreBoundedAndRemembered) {
     const auto trie = CrossingTokens();
     const GrammarPtr far = Gbnf("root ::= (.?){300} \"x\"");
@@ -236,7 +239,7 @@ TEST(Matcher, HardMasksAreBoundedAndRemembered) {
     EXPECT_LT(StepsOf(*matcher, *trie, true), 50'000u) << "one reading after each text";
     const uint64_t first = StepsOf(*matcher, *trie, true);
     EXPECT_EQ(StepsOf(*matcher, *trie, true), first);
-    // The longest token has 2^16 readings.
+    // The longest token can be parsed in 2^16 ways.
     const auto tokenizer = tokenizer::Tokenizer::Make(
         tokenizer::TinyBytePair({"x x", "xx xx", "xxxx xxxx", "xxxxxxxx xxxxxxxx"}));
     ASSERT_TRUE(tokenizer.ok());
@@ -245,11 +248,11 @@ TEST(Matcher, HardMasksAreBoundedAndRemembered) {
         Gbnf("root ::= a | b | \"\"\na ::= \"x\" root \"1\"\nb ::= \"x\" root \"2\""), long_tokens);
     ASSERT_TRUE(apart.ok());
     EXPECT_GT(StepsOf(*apart, *long_tokens, false), 1000u);
-    const Matcher again = *apart;  // of another request
+    const Matcher again = *apart;  // for another request
     EXPECT_LT(StepsOf(again, *long_tokens, false), 100u);
 }
 
-TEST(Matcher, MasksAreWhatAcceptTakes) {
+TEST(Matcher, MasksAgreeWithAccept) {
     const auto trie = CrossingTokens();
     std::mt19937 random(7);
     for (const char* gbnf :
@@ -318,7 +321,7 @@ TEST(Matcher, EmptyGrammarEndsAtOnce) {
     EXPECT_EQ(TokensOf(bits).size(), trie->ends().size());
 }
 
-// Bytes that no token has: an error that says which, not an empty mask.
+// The error names required bytes that no token has; there is no empty mask.
 TEST(Matcher, DeadEnd) {
     tokenizer::TokenizerData data = tokenizer::TinySpm({"a", "b"});
     for (int byte = 0; byte < 256; ++byte) {
@@ -359,13 +362,13 @@ TEST(Matcher, NestingIsBounded) {
 
 TEST(TokenTrie, HoldsEachTokenOnce) {
     tokenizer::TokenizerData data =
-        tokenizer::TinySpm({"A", "AB", "ABC", "B"});  // "A" beside the byte token <0x41>
+        tokenizer::TinySpm({"A", "AB", "ABC", "B"});  // "A" in addition to the byte token <0x41>
     data.tokens.push_back(std::string(300, 'y'));
     data.types.push_back(1);
     data.scores.push_back(-9);
     const auto tokenizer = MadeTokenizer(std::move(data));
     const auto trie = TokenTrie::Make(*tokenizer);
-    EXPECT_EQ(trie->tokens().size(), 256U + 4);  // not <unk>, <s>, </s> and the long one
+    EXPECT_EQ(trie->tokens().size(), 256U + 4);  // without <unk>, <s>, </s> and the long token
     EXPECT_EQ(std::vector<int32_t>(trie->ends().begin(), trie->ends().end()),
               std::vector<int32_t>{2});
     std::string path;
@@ -387,7 +390,7 @@ TEST(TokenTrie, HoldsEachTokenOnce) {
     EXPECT_TRUE(trie->Bytes(-1).empty());
 }
 
-TEST(MaskCache, IsBoundedAndForgetsTheLongestUnused) {
+TEST(MaskCache, EvictsLeastRecentlyUsed) {
     MaskCache cache(Gbnf("root ::= \"a\""), CrossingTokens());
     const auto mask = [] {
         auto made = std::make_shared<PlaceMask>();

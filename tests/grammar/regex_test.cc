@@ -1,4 +1,4 @@
-// Grammars from regular expressions against PCRE2, over random expressions and texts.
+// Grammars from regular expressions compared with PCRE2, over random expressions and texts.
 #include <gtest/gtest.h>
 
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -12,7 +12,7 @@
 namespace weft::grammar {
 namespace {
 
-// PCRE2's verdict on a whole text; nothing where it gives up or the expression doesn't compile.
+// PCRE2's result for a whole text; nullopt if it gives up or the expression does not compile.
 class Pcre {
   public:
     explicit Pcre(const std::string& pattern) {
@@ -116,7 +116,7 @@ std::string RandomLetters(std::mt19937& random) {
 void Mutate(std::string& text, std::mt19937& random) {
     if (text.empty()) return;
     const size_t at = random() % text.size();
-    if (static_cast<uint8_t>(text[at]) >= 0x80) return;  // stays UTF-8
+    if (static_cast<uint8_t>(text[at]) >= 0x80) return;  // keeps the text valid UTF-8
     const std::string other = random() % 3 == 0 ? "" : kLetters[random() % kLetters.size()];
     text.replace(at, 1, other);
 }
@@ -137,7 +137,7 @@ TEST(RegexGrammar, AgreesWithPcre) {
             std::string text = RandomLetters(random);
             if (i % 5 < 3) {
                 const auto drawn = RandomText(*fresh, *trie, random, 4, 200);
-                // Some end only by a word that is rarely drawn.
+                // Some end only with a token that is rarely drawn.
                 if (!drawn.ok() && drawn.error().code == ErrorCode::kTimeout) continue;
                 ASSERT_TRUE(drawn.ok()) << pattern.ours << ": " << drawn.error().message;
                 text = *drawn;
@@ -157,8 +157,8 @@ TEST(RegexGrammar, AgreesWithPcre) {
     EXPECT_GT(refused, 2000U);
 }
 
-// Inside of a JSON string: exactly the texts that match, as a JSON writer spells them; and searched
-// for, where the expression has no anchors.
+// Inside a JSON string: exactly the matching texts, as a JSON writer escapes them; unanchored
+// expressions match anywhere.
 TEST(RegexGrammar, InsideJsonStrings) {
     std::mt19937 random(12);
     for (int round = 0; round < 300; ++round) {
@@ -198,7 +198,7 @@ TEST(RegexGrammar, Anchors) {
     }
 }
 
-// Behind the ^ of an expression: against PCRE.
+// After the ^ of an expression; compared with PCRE2.
 TEST(RegexGrammar, LookAheads) {
     std::mt19937 random(23);
     size_t held = 0, refused = 0;
@@ -217,8 +217,8 @@ TEST(RegexGrammar, LookAheads) {
         ASSERT_TRUE(pcre.ok());
         const std::string ours = whole(first.ours, second.ours, rest.ours, "$");
         const auto grammar = GrammarFromRegex(ours);
-        if (!grammar.ok()) {  // no text at all follows it
-            EXPECT_NE(grammar.error().message.find("no text"), std::string::npos)
+        if (!grammar.ok()) {  // no text matches
+            EXPECT_NE(grammar.error().message.find("no finite text"), std::string::npos)
                 << ours << ": " << grammar.error().message;
             continue;
         }
@@ -236,39 +236,40 @@ TEST(RegexGrammar, LookAheads) {
     EXPECT_GT(refused, 1000U);
 }
 
-TEST(RegexGrammar, RefusesByName) {
-    const std::pair<const char*, const char*> cases[] = {{"(?=a)b", "look-ahead"},
-                                                         {"(?!a)b", "look-ahead"},
-                                                         {"(?<=a)b", "look-behind"},
-                                                         {"(?<!a)b", "look-behind"},
-                                                         {"(a)\\1", "back-references"},
-                                                         {"(?<n>a)\\k<n>", "back-references"},
-                                                         {"\\bword", "word boundaries"},
-                                                         {"\\p{L}", "property classes"},
-                                                         {"(?i)a", "flags"},
-                                                         {"(?>a)", "atomic"},
-                                                         {"a*+", "possessive"},
-                                                         {"a**", "repetition of a repetition"},
-                                                         {"*a", "nothing to repeat"},
-                                                         {"a{2,1}", "at least 2, at most 1"},
-                                                         {"a{20000}", "a count above"},
-                                                         {"{,3}", "read differently"},
-                                                         {"[[:alpha:]]", "not supported"},
-                                                         {"[]a]", "escape it"},
-                                                         {"[b-a]", "ends before it begins"},
-                                                         {"[a-\\d]", "between classes"},
-                                                         {"[a", "without its ']'"},
-                                                         {"(a", "without its ')'"},
-                                                         {"a)", "without its '('"},
-                                                         {"a^b", "'^' inside"},
-                                                         {"a$b", "'$' not at the end"},
-                                                         {"\\", "backslash at the end"},
-                                                         {"\\y", "\\y is not supported"},
-                                                         {"\\uD800", "U+D800 is no character"},
-                                                         {"\\u12", "4 hexadecimal digits"},
-                                                         {"\\u{110000}", "is no character"},
-                                                         {"\xFF", "not valid UTF-8"},
-                                                         {"((a{1000}){1000}){1000}", "too large"}};
+TEST(RegexGrammar, RejectsByName) {
+    const std::pair<const char*, const char*> cases[] = {
+        {"(?=a)b", "look-ahead"},
+        {"(?!a)b", "look-ahead"},
+        {"(?<=a)b", "look-behind"},
+        {"(?<!a)b", "look-behind"},
+        {"(a)\\1", "back-references"},
+        {"(?<n>a)\\k<n>", "back-references"},
+        {"\\bword", "word boundaries"},
+        {"\\p{L}", "property classes"},
+        {"(?i)a", "flags"},
+        {"(?>a)", "atomic"},
+        {"a*+", "possessive"},
+        {"a**", "a repetition is repeated"},
+        {"*a", "nothing to repeat"},
+        {"a{2,1}", "minimum 2 of a repetition is above its maximum 1"},
+        {"a{20000}", "a count above"},
+        {"{,3}", "ambiguous between dialects"},
+        {"[[:alpha:]]", "not supported"},
+        {"[]a]", "escape it"},
+        {"[b-a]", "end is below its start"},
+        {"[a-\\d]", "a class as its bound"},
+        {"[a", "without its ']'"},
+        {"(a", "without its ')'"},
+        {"a)", "without its '('"},
+        {"a^b", "'^' inside"},
+        {"a$b", "'$' is supported only at the end"},
+        {"\\", "ends with a backslash"},
+        {"\\y", "\\y is not supported"},
+        {"\\uD800", "U+D800 is not a character"},
+        {"\\u12", "4 hexadecimal digits"},
+        {"\\u{110000}", "is not a character"},
+        {"\xFF", "not valid UTF-8"},
+        {"((a{1000}){1000}){1000}", "too large"}};
     for (const auto& [pattern, words] : cases) {
         const auto made = GrammarFromRegex(pattern);
         ASSERT_FALSE(made.ok()) << pattern;

@@ -1,5 +1,5 @@
-// Schemas as clients make them (pydantic, zod, OpenAPI 3.0, draft 7): what is kept exactly, what is
-// left out where a request isn't strict, and formats.
+// Schemas of clients (pydantic, zod, OpenAPI 3.0, draft 7): exact support, keywords skipped unless
+// strict, and formats.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -17,7 +17,7 @@ struct Verdicts {
     std::vector<const char*> holds, refused;
 };
 
-// The grammar that a schema makes, strict or not, does exactly so.
+// The grammar gives exactly these verdicts, strict or lenient.
 void ExpectVerdicts(const Verdicts& verdicts, bool lenient) {
     Notes notes;
     const auto made =
@@ -36,7 +36,7 @@ void ExpectExact(const Verdicts& verdicts) {
     for (const bool lenient : {false, true}) ExpectVerdicts(verdicts, lenient);
 }
 
-TEST(ClientSchemas, OtherSpellingsAreKept) {
+TEST(ClientSchemas, OtherSpellingsAreSupported) {
     const Verdicts cases[] = {
         {R"({"type":"string","nullable":true})", {"null", "\"a\""}, {"1"}},
         {R"({"type":"string","nullable":false})", {"\"a\""}, {"null"}},
@@ -176,7 +176,7 @@ TEST(ClientSchemas, PatternsFormatsAndLengthsTogether) {
         {R"({"type":"string","format":"date","pattern":"^20"})",
          {"\"2024-02-29\""},
          {"\"1999-01-01\"", "\"2023-02-29\""}},
-        // A format is a remark beside a pattern that says more or otherwise (zod's e164 and time).
+        // Beside a pattern that differs, a format is ignored (zod's e164 and time).
         {R"x({"type":"string","format":"e164","pattern":"^\\+(?:[0-9]){6,14}[0-9]$"})x",
          {"\"+4930123456\""},
          {"\"+49\"", "\"4930123456\""}},
@@ -256,8 +256,8 @@ TEST(ClientSchemas, Formats) {
 struct Outcome {
     const char* schema;
     const char* refusal;  // of the strict compiler
-    Notes notes;          // of the lenient one
-    const char* holds;    // of the lenient one
+    Notes notes;          // of the lenient compiler
+    const char* holds;    // accepted by the lenient grammar
 };
 const Outcome kOutcomes[] = {
     {R"({"type":"array","items":{"type":"integer"},"uniqueItems":true})",
@@ -277,11 +277,11 @@ const Outcome kOutcomes[] = {
      {"#: patternProperties"},
      R"({"z":1})"},
     {R"({"properties":{"a":{}},"minProperties":1,"maxProperties":3,"dependentRequired":{}})",
-     "'minProperties' is not supported but as 0",
+     "'minProperties' is not supported except with the value 0",
      {"#: minProperties", "#: maxProperties", "#: dependentRequired"},
      "{}"},
     {R"({"properties":{"a":{}},"propertyNames":{"maxLength":1}})",
-     "'propertyNames' is not supported beside",
+     "'propertyNames' is not supported together",
      {"#: propertyNames"},
      R"({"a":1})"},
     {R"({"type":"array","contains":{"const":1}})", "'contains'", {"#: contains"}, "[]"},
@@ -314,8 +314,8 @@ const Outcome kOutcomes[] = {
      {"#: maxLength"},
      "\"aaaaaaaaaaaaaaa\""}};
 
-// What can't be kept: refused by name where the request is strict; left out, and told, elsewhere.
-TEST(ClientSchemas, LeftOutOrRefused) {
+// Unsupported keywords: rejected by name if strict; skipped and noted otherwise.
+TEST(ClientSchemas, SkippedOrRejected) {
     for (const auto& [schema, refusal, notes, holds] : kOutcomes) {
         const auto strict = GrammarFromJsonSchemaText(schema);
         ASSERT_FALSE(strict.ok()) << schema;
@@ -329,7 +329,7 @@ TEST(ClientSchemas, LeftOutOrRefused) {
     }
 }
 
-TEST(ClientSchemas, NoSchemasAreRefusedAllTheSame) {
+TEST(ClientSchemas, InvalidSchemasAreAlwaysRejected) {
     for (const char* schema :
          {R"({"type":"strnig"})", R"({"$ref":"#/$defs/x"})", R"({"$ref":"other.json"})", "7", "{",
           R"({"type":"array","uniqueItems":"x"})", R"({"type":"string","nullable":1})",
@@ -341,7 +341,7 @@ TEST(ClientSchemas, NoSchemasAreRefusedAllTheSame) {
     }
 }
 
-// Automata of one grammar have a budget together: what comes behind it is left out or refused.
+// The automata of a grammar share a budget; beyond it, keywords are skipped or rejected.
 TEST(ClientSchemas, AutomataAreBounded) {
     for (const char* rules : {R"("pattern":"^(?:a|b)*a(?:a|b){14}$","maxLength":3000)",
                               R"("pattern":"(?:a{1000}){100}","minLength":7)",
@@ -358,7 +358,7 @@ TEST(ClientSchemas, AutomataAreBounded) {
     }
 }
 
-// Notes are bounded in number and length, and none comes twice.
+// Notes are limited in number and length, without duplicates.
 TEST(ClientSchemas, NotesAreBounded) {
     nlohmann::ordered_json schema{{"type", "object"}, {"properties", nlohmann::json::object()}};
     for (int i = 0; i < 40; ++i) {
@@ -378,8 +378,8 @@ TEST(ClientSchemas, NotesAreBounded) {
     EXPECT_LE(once.size(), 3U);
 }
 
-// Whoever compiles the same text under the same option gets the same grammar: the same texts follow
-// it, whatever a random walk makes.
+// Compiling the same text with the same option gives equal grammars: random texts of one match the
+// other.
 TEST(ClientSchemas, CompiledAgainIsTheSame) {
     const char* schema = R"x({"properties":{"a":{"type":"string","format":"email","maxLength":20},
         "n":{"type":"number","multipleOf":0.5,"minimum":0,"maximum":9},

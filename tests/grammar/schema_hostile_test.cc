@@ -1,5 +1,5 @@
-// Schemas made to cost time, memory or the stack: each is refused or compiled within its bounds,
-// and what a bound cuts is still exact.
+// Schemas that try to consume time, memory or stack: each is rejected or compiled within limits,
+// and the result is still exact.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -17,7 +17,7 @@ namespace {
 
 using HostileJson = nlohmann::ordered_json;
 
-constexpr const char* kTogether = "too large when its references, 'allOf' and 'anyOf' are put";
+constexpr const char* kTogether = "too large with its references, 'allOf' and 'anyOf'";
 
 void ExpectRefused(const HostileJson& schema, const char* why) {
     for (const bool lenient : {false, true}) {
@@ -53,7 +53,7 @@ HostileJson ManyProperties(size_t count, const std::string& begin) {
     return properties;
 }
 
-// The names of others differ from a long name within its first characters.
+// The other names differ from a long name within its first characters.
 TEST(HostileSchemas, LongNamesBesideOthers) {
     const std::string name(100'000, 'n');
     const auto made =
@@ -63,12 +63,12 @@ TEST(HostileSchemas, LongNamesBesideOthers) {
     EXPECT_TRUE(HostileHolds(made, "{\"" + name + "\":1,\"b\":2,\"nn\":3,\"c\":3}"));
     EXPECT_FALSE(HostileHolds(made, "{\"" + name + "\":3}"));
     EXPECT_FALSE(HostileHolds(made, "{\"b\":3}"));
-    // Whoever begins like it may be it.
+    // A name with the same beginning may be the long one.
     EXPECT_FALSE(HostileHolds(made, "{\"" + std::string(64, 'n') + "x\":3}"));
     EXPECT_TRUE(HostileHolds(made, "{\"" + std::string(63, 'n') + "x\":3}"));
 }
 
-// A text that references put in at many places counts at each.
+// A text that references insert at many places counts at each.
 TEST(HostileSchemas, TextsByReference) {
     HostileJson schema{{"$ref", "#/$defs/d0"}, {"$defs", HostileJson::object()}};
     for (int i = 0; i < 14; ++i) {
@@ -78,7 +78,7 @@ TEST(HostileSchemas, TextsByReference) {
     schema["$defs"]["d14"] = {{"const", std::string(200'000, 'x')}};
     ExpectRefused(schema, kTogether);
 
-    // Written out as a grammar, too.
+    // Also when expanded in the grammar.
     HostileJson list{{"prefixItems", HostileJson::array()},
                      {"$defs", {{"long", {{"const", std::string(100'000, 'x')}}}}}};
     for (int i = 0; i < 100; ++i) list["prefixItems"].push_back({{"$ref", "#/$defs/long"}});
@@ -104,7 +104,7 @@ TEST(HostileSchemas, ComparisonsAreCounted) {
                   kTogether);
 }
 
-// The place in a message is cut, and made no longer on the way down.
+// The path in a message is cut and does not grow with the depth.
 TEST(HostileSchemas, PathsAreBounded) {
     std::string path = "#";
     for (int i = 0; i < 64; ++i) path = SchemaPath(path, std::string(100'000, 'k'));
@@ -113,10 +113,10 @@ TEST(HostileSchemas, PathsAreBounded) {
     for (int i = 0; i < 40; ++i) {
         schema = {{"properties", {{std::string(5000, 'k'), schema}}}};
     }
-    ExpectRefused(schema, "'type' names none of");
+    ExpectRefused(schema, "'type' must be null");
 }
 
-// An expression that is too large costs the budget what it took to see it.
+// An expression that is too large costs the budget the work to detect that.
 TEST(HostileSchemas, AutomataThatFailAreCharged) {
     GrammarBuilder builder;
     const auto rule = builder.AddRule("large");
@@ -139,7 +139,7 @@ TEST(HostileSchemas, AutomataThatFailAreCharged) {
     EXPECT_EQ(none.error().code, ErrorCode::kUnsupported);
 }
 
-// Stacks that overflow stop there: calls of many rules by many others take no time for each pair.
+// Overflowing stacks stop: calls of many rules by many others do not take time for each pair.
 TEST(HostileSchemas, OverflowStops) {
     std::string gbnf = "root ::= (";
     for (int i = 0; i < 400; ++i) gbnf += fmt::format("{}v{}", i > 0 ? " | " : "", i);
@@ -150,7 +150,7 @@ TEST(HostileSchemas, OverflowStops) {
     gbnf += "\n";
     for (int i = 0; i < 8000; ++i) gbnf += fmt::format("w{} ::= \"{}\" \"x\"\n", i, i);
     const auto made = GrammarFromGbnf(gbnf);
-    if (!made.ok()) return;  // refused as too large: as well
+    if (!made.ok()) return;  // rejected as too large, which is fine too
     Stacks stacks(**made);
     stacks.Load(std::vector<Stacks::Frame>{{0, 0, 0}});
     stacks.Add({(*made)->start(), Stacks::kBottom});
@@ -168,7 +168,7 @@ bool TimesHold(uint32_t least, uint32_t most, uint32_t written, uint32_t times) 
     return HostileHolds(builder.Build(root), text + "!");
 }
 
-// Shared rules say the same as repetitions written out.
+// Shared rules are equivalent to expanded repetitions.
 TEST(Repetitions, AreExact) {
     constexpr uint32_t kEndless = GrammarBuilder::kNoLimit;
     const std::pair<uint32_t, uint32_t> bounds[] = {
@@ -188,7 +188,7 @@ TEST(Repetitions, AreExact) {
     }
 }
 
-// Long bounds on many strings: what one schema may hold by far, with the exact bounds.
+// High length limits on many strings: far within one schema's limits, and exact.
 TEST(Repetitions, ManyLongStringsInOneSchema) {
     HostileJson schema{{"type", "object"}, {"properties", HostileJson::object()}};
     for (int i = 0; i < 60; ++i) {
@@ -220,7 +220,7 @@ TEST(Repetitions, ManyLongStringsInOneSchema) {
     EXPECT_FALSE(HostileHolds(made, list(10'000)));
     EXPECT_LT((*made)->size_bytes(), size_t{60} << 20);
 
-    // Masks stay those of what follows.
+    // Masks are those of the texts that follow.
     const auto trie = CrossingTokens();
     const auto fresh = Matcher::Make(*made, trie);
     ASSERT_TRUE(fresh.ok()) << fresh.error().message;

@@ -1,6 +1,5 @@
-// Grammars from JSON schemas: against the verdicts of an independent validator (the golden file is
-// made by tools/make_schema_golden.py), and random generations against a simple validator of our
-// own.
+// Grammars from JSON schemas: compared with an independent validator (golden file of
+// tools/make_schema_golden.py), and random generations checked by a simple validator here.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -35,7 +34,7 @@ bool SchemaHolds(const GrammarPtr& grammar, const std::string& text) {
     return holds.ok() && *holds;
 }
 
-// Draft 2020-12 of what the schemas here use; formats by the regular expressions given.
+// Draft 2020-12, as far as used here; formats by the given regular expressions.
 class Validator {
   public:
     explicit Validator(const Json& root) : root_(root) {}
@@ -151,10 +150,10 @@ TEST(JsonSchema, GoldenVerdicts) {
     }
     EXPECT_GT(made, 250U);
     EXPECT_GT(refused, 500U);
-    EXPECT_GT(open, 100U);  // narrower than the schema, not much
+    EXPECT_GT(open, 100U);  // the grammar is narrower than the schema, but not by much
 }
 
-// No parser keeps two members of one name, so they would pass a validator unseen.
+// JSON parsers merge duplicate members, so a validator would not see them.
 void ExpectNamesOnce(const std::string& text) {
     std::vector<std::vector<std::string>> open;
     const auto look = [&](int, Json::parse_event_t event, Json& parsed) {
@@ -185,13 +184,13 @@ TEST(JsonSchema, RandomGenerationsAreValid) {
             const Json value = Json::parse(*text, nullptr, false);
             ASSERT_FALSE(value.is_discarded()) << schema << " made " << *text;
             EXPECT_TRUE(Validator(schema).Valid(value, schema)) << schema << " made " << *text;
-            // Only where more properties are allowed may a name of those come twice.
+            // A name may repeat only where additional properties are allowed.
             if (!schema.contains("additionalProperties")) ExpectNamesOnce(*text);
         }
     }
 }
 
-// The tokens of a small vocabulary in the manner of SmolLM2, or of SentencePiece.
+// Tokens of a small vocabulary like SmolLM2's, or like SentencePiece's.
 std::shared_ptr<const TokenTrie> TrainedTokens(const std::string& name) {
     const auto text = ReadTextFile(fmt::format("{}/tokenizer/{}.json", support::TestData(), name));
     EXPECT_TRUE(text.ok());
@@ -284,8 +283,8 @@ TEST(JsonSchema, OrderAndOptionalProperties) {
     }
 }
 
-// A name that is declared can't come again among additional ones, however it is spelt.
-TEST(JsonSchema, AdditionalNamesAreOthers) {
+// A declared name cannot repeat as an additional one, in any spelling.
+TEST(JsonSchema, AdditionalNamesDiffer) {
     const GrammarPtr grammar = Made(Json::parse(R"({"properties":{"ab":{"type":"integer"},
         "abc":{"type":"integer"},"\"q":{"type":"integer"}},
         "additionalProperties":{"type":"boolean"}})"));
@@ -316,8 +315,8 @@ TEST(JsonSchema, NumbersBetweenBounds) {
         if (round % 5 != 1) schema[open ? "exclusiveMinimum" : "minimum"] = low;
         if (round % 5 != 2) schema[open ? "exclusiveMaximum" : "maximum"] = high;
         const auto grammar = GrammarFromJsonSchema(schema);
-        if (!grammar.ok()) {  // no whole number in between
-            EXPECT_NE(grammar.error().message.find("no whole number"), std::string::npos);
+        if (!grammar.ok()) {  // no integer in between
+            EXPECT_NE(grammar.error().message.find("no integer lies"), std::string::npos);
             EXPECT_LT(std::floor(high) - std::ceil(low), 2);
             continue;
         }
@@ -333,14 +332,14 @@ TEST(JsonSchema, NumbersBetweenBounds) {
             }
             const Json parsed = Json::parse(text);
             bool expected = Validator(schema).Valid(parsed, schema);
-            // A whole number is one without a point here.
+            // An integer has no decimal point here.
             if (round % 2 == 1 && text.find('.') != text.npos) expected = false;
             EXPECT_EQ(SchemaHolds(*grammar, text), expected) << schema << " on " << text;
         }
     }
 }
 
-TEST(JsonSchema, RefusesByPathAndKeyword) {
+TEST(JsonSchema, RejectsByPathAndKeyword) {
     const std::pair<const char*, const char*> cases[] = {
         {R"({"properties":{"a":{"not":{"type":"string"}}}})",
          "#/properties/a: the keyword 'not' is not supported"},
@@ -355,35 +354,34 @@ TEST(JsonSchema, RefusesByPathAndKeyword) {
         {R"({"if":{},"then":{}})", "'if'"},
         {R"({"type":"string","minLenght":3})", "'minLenght'"},
         {R"({"$dynamicRef":"#x"})", "'$dynamicRef'"},
-        {R"({"type":"string","nullable":7})", "'nullable' is not true or false"},
-        {R"({"type":"strnig"})", "'type' names none of"},
+        {R"({"type":"string","nullable":7})", "'nullable' must be true or false"},
+        {R"({"type":"strnig"})", "'type' must be null"},
         {R"({"type":[]})", "empty list"},
-        {R"({"$ref":"other.json"})", "only places in this schema"},
-        {R"({"$ref":"#/$defs/x"})", "no such place"},
+        {R"({"$ref":"other.json"})", "only references within this schema"},
+        {R"({"$ref":"#/$defs/x"})", "does not exist in the schema"},
         {R"({"$ref":"#"})", "left-recursive: # -> #"},
         {R"({"allOf":[{"$ref":"#"}]})", "deeper than"},
-        {R"({"type":"object","properties":{"a":{"$ref":"#"}},"required":["a"]})",
-         "no text of finite"},
+        {R"({"type":"object","properties":{"a":{"$ref":"#"}},"required":["a"]})", "no finite text"},
         {R"x({"type":"string","pattern":"(?=a)"})x", "#: 'pattern': "},
-        {R"({"type":"string","pattern":"^a$","minLength":2})", "no text follows its 'pattern'"},
-        {R"({"type":"string","minLength":-1})", "'minLength' is not a whole number"},
+        {R"({"type":"string","pattern":"^a$","minLength":2})", "no text satisfies its 'pattern'"},
+        {R"({"type":"string","minLength":-1})", "'minLength' is not an integer"},
         {R"({"type":"string","minLength":3,"maxLength":2})", "above 'maxLength'"},
-        {R"({"type":"integer","minimum":3.2,"maximum":3.8})", "no whole number"},
+        {R"({"type":"integer","minimum":3.2,"maximum":3.8})", "no integer lies"},
         {R"({"type":"number","minimum":3,"exclusiveMaximum":3})", "no number lies"},
         {R"({"type":"array","minItems":3,"maxItems":2})", "above 'maxItems'"},
-        {R"({"items":[{}],"prefixItems":[{}]})", "'items' as a list beside 'prefixItems'"},
-        {R"({"enum":[1,2],"type":"string"})", "no value is in its 'enum'"},
+        {R"({"items":[{}],"prefixItems":[{}]})", "'items' as a list cannot be combined"},
+        {R"({"enum":[1,2],"type":"string"})", "no value satisfies its 'enum'"},
         {R"({"enum":["a"],"minLength":1})", "beside 'enum'"},
         {R"({"properties":{},"required":["x"],"additionalProperties":false})", "'x' is required"},
-        {R"({"properties":{"a":false},"required":["a"]})", "no value can satisfy"},
+        {R"({"properties":{"a":false},"required":["a"]})", "no value is valid"},
         {R"({"oneOf":[{"type":"integer"},{"type":"number"}]})", "alternatives 0 and 1"},
         {R"({"oneOf":[{"properties":{"a":{}},"required":["a"]},{"properties":{"a":{},"b":{}}}]})",
          "use 'anyOf'"},
-        {R"({"allOf":[{"type":"string"},{"type":"integer"}]})", "no value can satisfy"},
+        {R"({"allOf":[{"type":"string"},{"type":"integer"}]})", "no value satisfies"},
         {R"({"allOf":[{"type":"string","pattern":"a"},{"pattern":"b"}]})",
-         "two different 'pattern'"},
-        {"7", "a schema is an object"},
-        {"false", "no value can satisfy"},
+         "combining two different 'pattern'"},
+        {"7", "expected an object, true or false"},
+        {"false", "no value is valid"},
         {"{", "not valid JSON"}};
     for (const auto& [schema, words] : cases) {
         const auto made = GrammarFromJsonSchemaText(schema);
@@ -422,7 +420,7 @@ TEST(JsonSchema, HostileSizes) {
     EXPECT_FALSE(*Matches(**made, R"({"p4":"a", "p3":"b"})"));
 }
 
-// How Qwen's coders and Gemma 4 write arguments.
+// Qwen-Coder's and Gemma 4's formats of arguments.
 const CallPairs kTagged{.before_key = "<p=",
                         .before_value = ">\n",
                         .behind_value = "\n</p>\n",
@@ -486,7 +484,7 @@ TEST(CallGrammar, QuotedPairs) {
     EXPECT_FALSE(SchemaHolds(*made, "f{days:3,city:<|>a<|>}"));
 }
 
-TEST(CallGrammar, OrAnotherAnswer) {
+TEST(CallGrammar, CallOrOtherAnswer) {
     const CallText form = {
         "", "", Json::parse(R"({"properties":{"sum":{"enum":[1,2]}},"required":["sum"]})")};
     const std::vector<CallText> calls = {
@@ -503,8 +501,8 @@ TEST(CallGrammar, OrAnotherAnswer) {
     EXPECT_FALSE(GrammarFromCalls(calls, {}, nullptr, &wrong).ok());
 }
 
-// What pairs can't say is refused, and not said otherwise.
-TEST(CallGrammar, WhatPairsCantSay) {
+// Arguments that pairs cannot express are rejected, not changed.
+TEST(CallGrammar, RejectsInexpressiblePairs) {
     for (const char* schema :
          {R"({"type":"array"})", R"({"type":"object","additionalProperties":{"type":"string"}})",
           R"({"properties":{"a b":{"type":"string"}}})",

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Schemas with keywords that no grammar keeps: refused by name where the request says "strict",
-left out elsewhere, in each API; the log has their names."""
+"""Schemas with unsupported keywords: rejected by name if the request says "strict", skipped
+otherwise, in each API; the log names the keywords."""
 import json
 import os
 import pathlib
@@ -14,14 +14,14 @@ os.environ["WEFT_MODEL"] = str(ROOT / "models/abacus/model.gguf")
 import gguf_template  # noqa: E402
 import serving  # noqa: E402
 
-# Says nothing of tools, so that the server does, in a context that is long enough.
+# Shows no tools, so the server describes them in text; the context is long enough.
 TEMPLATE = "{% for m in messages %}{{ m.content }}\n{% endfor %}"
-# One value alone is left where 'uniqueItems' is left out, so that any model writes it.
+# Only one value remains if 'uniqueItems' is skipped, so any model writes it.
 SET = {"type": "object", "required": ["s"], "properties": {"s": {
     "type": "array", "items": {"const": 1}, "minItems": 2, "maxItems": 2, "uniqueItems": True}}}
 VALUE = {"s": [1, 1]}
-# What usual clients send and is kept: pydantic's Decimal and multiples, zod's records, the null of
-# OpenAPI 3.0, draft 7's pairs.
+# Supported schemas of common clients: pydantic's Decimal and multiples, zod's records, OpenAPI
+# 3.0's nullable, draft 7's tuples.
 KEPT = {"type": "object", "required": ["d", "n", "r", "t"], "properties": {
     "d": {"type": "string", "pattern": r"^(?!^[-+.]*$)[+-]?0*\d*\.?\d*$", "maxLength": 4},
     "n": {"type": "integer", "multipleOf": 5, "minimum": -9223372036854775808, "maximum": 99,
@@ -108,7 +108,7 @@ class Strict(unittest.TestCase):
             self.assertEqual(json.loads(answer["output"][-1]["arguments"]), VALUE)
         self.assertIn(" left_out=uniqueItems", self.line_of("left_out"))
 
-    def test_apis_without_the_word(self):
+    def test_apis_without_strict(self):
         status, answer = self.ask("/api/chat", {"messages": QUESTION, "format": SET,
                                                 "stream": False, "options": {"num_predict": 60}})
         self.assertEqual(status, 200, answer)
@@ -128,7 +128,7 @@ class Strict(unittest.TestCase):
         self.assertEqual(status, 200, answer)
         self.assertEqual(answer["content"][-1]["input"], VALUE)
 
-    def test_usual_schemas_are_kept(self):
+    def test_usual_schemas_are_supported(self):
         for strict in {"strict": True}, {}:
             status, answer = self.chat(KEPT, **strict)
             self.assertEqual(status, 200, answer)
@@ -139,10 +139,10 @@ class Strict(unittest.TestCase):
             self.assertEqual(list(value["r"]), ["a", "b"])
             self.assertEqual(value["t"][0], "x")
 
-    def test_no_schema_is_refused_all_the_same(self):
+    def test_invalid_schemas_are_always_rejected(self):
         status, answer = self.chat({"type": "array", "items": {"$ref": "#/$defs/none"}})
         self.assertEqual(status, 400, answer)
-        self.assertIn("no such place", answer["error"]["message"])
+        self.assertIn("does not exist in the schema", answer["error"]["message"])
 
 
 if __name__ == "__main__":
