@@ -8,7 +8,7 @@ Bound::Bound(Meter& meter, std::string_view what, const CallValues& values,
              std::initializer_list<std::string_view> names)
     : meter_(meter), what_(what), names_(names), values_(names.size(), nullptr) {
     if (values.positional.size() > names_.size()) {
-        meter.Fail(ErrorCode::kUnsupported, "{} with {} arguments (it takes {})", what,
+        meter.Fail(ErrorCode::kUnsupported, "{} got {} arguments; it takes at most {}", what,
                    values.positional.size(), names_.size());
     }
     for (size_t i = 0; i < values.positional.size(); ++i) values_[i] = &values.positional[i];
@@ -16,7 +16,7 @@ Bound::Bound(Meter& meter, std::string_view what, const CallValues& values,
         const auto found = std::find(names_.begin(), names_.end(), name);
         const auto at = static_cast<size_t>(found - names_.begin());
         if (found == names_.end()) {
-            meter.Fail(ErrorCode::kUnsupported, "{} with an argument '{}'", what, name);
+            meter.Fail(ErrorCode::kUnsupported, "{} has no parameter '{}'", what, name);
         }
         if (values_[at] != nullptr) {
             meter.Fail(ErrorCode::kCorrupt, "{} gets '{}' twice", what, name);

@@ -81,7 +81,8 @@ Value CalculateNumbers(Meter& meter, BinaryOp op, const Value& left, const Value
     if (floats) return Value(FloatResult(op, left.number(), right.number()));
     const auto result = IntResult(op, left.integer(), right.integer());
     if (!result) {
-        meter.Fail(ErrorCode::kUnsupported, "an integer of more than 64 bits: {} {} {}",
+        meter.Fail(ErrorCode::kUnsupported,
+                   "an integer result of more than 64 bits is not supported: {} {} {}",
                    left.integer(), Symbol(op), right.integer());
     }
     return Value(*result);
@@ -127,14 +128,14 @@ class Taken {
     const Value& Next() {
         const bool tuple = values_.Is(Kind::kList) && values_.list()->tuple;
         const size_t size = tuple ? values_.items().size() : 1;
-        if (at_ >= size) meter_.Fail(ErrorCode::kCorrupt, "more places in a format than values");
+        if (at_ >= size) meter_.Fail(ErrorCode::kCorrupt, "a format has more fields than values");
         return tuple ? values_.items()[at_++] : (++at_, values_);
     }
     void End() const {
         const bool tuple = values_.Is(Kind::kList) && values_.list()->tuple;
         const bool rest =
             tuple ? at_ < values_.items().size() : at_ == 0 && !values_.Is(Kind::kDict);
-        if (rest) meter_.Fail(ErrorCode::kCorrupt, "more values than places in a format");
+        if (rest) meter_.Fail(ErrorCode::kCorrupt, "a format has fewer fields than values");
     }
 
   private:
@@ -153,7 +154,7 @@ void AppendFormatted(TextBuilder& out, char type, int digits, const Value& value
     if (type == 'f') return out.Append(fmt::format("{:.{}f}", value.number(), digits));
     if (value.IsInteger()) return out.Append(fmt::format("{}", value.integer()));
     if (!(std::abs(value.number()) < 9e18)) {
-        meter.Fail(ErrorCode::kUnsupported, "an integer of more than 64 bits");
+        meter.Fail(ErrorCode::kUnsupported, "an integer of more than 64 bits is not supported");
     }
     out.Append(fmt::format("{}", static_cast<int64_t>(value.number())));
 }
@@ -237,7 +238,7 @@ Value FormatBraces(Meter& meter, const Text& format, const CallValues& values) {
         }
         const size_t end = text.find('}', at);
         if (text[at] == '}' || end == text.npos) {
-            meter.Fail(ErrorCode::kCorrupt, "a format with a single '{}'", text[at]);
+            meter.Fail(ErrorCode::kCorrupt, "a format has a single '{}'", text[at]);
         }
         const std::string_view field = text.substr(at + 1, end - at - 1);
         const Value* value = nullptr;
@@ -252,7 +253,8 @@ Value FormatBraces(Meter& meter, const Text& format, const CallValues& values) {
             if (name == field) value = &named;
         }
         if (value == nullptr) {
-            meter.Fail(ErrorCode::kUnsupported, "the format '{{{}}}' (or its value is missing)",
+            meter.Fail(ErrorCode::kUnsupported,
+                       "the format field '{{{}}}' is not supported, or its value is missing",
                        field);
         }
         AppendStr(out, *value);

@@ -151,17 +151,17 @@ Result<Chat> Chat::Make(std::string_view chat_template, const tokenizer::Tokeniz
     if (chat_template.empty()) {
         const Form* form = FormOf(tokenizer);
         if (form == nullptr) {
-            return MakeError(ErrorCode::kUnsupported,
-                             "chat: the model has no chat template, and its vocabulary has no "
-                             "markers of ChatML or Llama 3. With --raw the prompt is taken as "
-                             "it is");
+            return MakeError(
+                ErrorCode::kUnsupported,
+                "chat: the model has no chat template, and its vocabulary lacks the markers of "
+                "ChatML and Llama 3. Use --raw to send the prompt without a template");
         }
         chat_template = form->text;
     }
     auto parsed = ChatTemplate::Parse(chat_template);
     if (!parsed.ok()) {
         return Error{parsed.error().code,
-                     parsed.error().message + ". With --raw the prompt is taken as it is"};
+                     parsed.error().message + ". Use --raw to send the prompt without a template"};
     }
     Chat chat(std::move(parsed).value(), tokenizer);
     WEFT_TRY(chat.Fit(chat.plain_, false));
@@ -191,9 +191,8 @@ Status Chat::Fit(ChatTemplate& to_fit, bool tools) const {
     to_fit.SetTakes({});
     if (!prober.renders()) return {};
     return MakeError(ErrorCode::kUnsupported,
-                     "chat: the chat template leaves out what the user says, so the model would "
-                     "not see it. Give another template, or with --raw the prompt is taken as it "
-                     "is");
+                     "chat: the chat template omits the user's text, so the model would not see "
+                     "it. Use another template, or --raw to send the prompt without a template");
 }
 
 Result<Chat> Chat::Load(const model_files::Metadata& meta, const tokenizer::Tokenizer& tokenizer) {

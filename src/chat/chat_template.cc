@@ -40,8 +40,8 @@ Status CheckMessages(const OrderedJson& messages) {
         const std::string& name = role->get_ref<const std::string&>();
         if (!IsRole(name)) {
             return MakeError(ErrorCode::kUsage,
-                             "chat: '{}' is not a role; expected letters, such as system, user, "
-                             "assistant or tool",
+                             "chat: '{}' is not a valid role; expected letters, such as system, "
+                             "user, assistant or tool",
                              name.substr(0, kMostRole));
         }
     }
@@ -110,17 +110,16 @@ class Importer {
     // A value costs about a hundred times more in a template than in a request.
     void CountValue() {
         if (++values_ <= kMostTemplateValues) return;
-        throw jinja::Failure{MakeError(ErrorCode::kUsage,
-                                       "chat: the messages, tools and variables of the template "
-                                       "hold more than {} values",
-                                       kMostTemplateValues)};
+        throw jinja::Failure{
+            MakeError(ErrorCode::kUsage,
+                      "chat: the template's messages, tools and variables have more than {} values",
+                      kMostTemplateValues)};
     }
 
     void CheckDepth() {
         if (++depth_ <= kMostJsonDepth) return;
-        throw jinja::Failure{MakeError(ErrorCode::kUsage,
-                                       "chat: the messages or tools are nested more than {} deep",
-                                       kMostJsonDepth)};
+        throw jinja::Failure{MakeError(
+            ErrorCode::kUsage, "chat: messages or tools nest deeper than {}", kMostJsonDepth)};
     }
 
     bool TakesParts(const OrderedJson& message) const {

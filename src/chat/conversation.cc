@@ -72,7 +72,8 @@ Fault FitCalls(OrderedJson& message, JsonLimits& limits) {
     if (calls == message.end()) return {};
     if (!calls->is_array()) return Wrong("tool_calls", "'tool_calls' must be a list of calls.");
     for (OrderedJson& call : *calls) {
-        if (!call.is_object()) return Wrong("tool_calls", "A call is not an object.");
+        if (!call.is_object())
+            return Wrong("tool_calls", "An element of 'tool_calls' is not an object.");
         if (!call.contains("function") && call.contains("name")) {
             OrderedJson function = std::move(call);
             call = {{"type", "function"}};
@@ -87,9 +88,10 @@ Fault FitCalls(OrderedJson& message, JsonLimits& limits) {
         auto parsed = ParseOrderedJsonText(arguments->get_ref<const std::string&>(), limits, &used);
         limits.values -= std::min(limits.values, used);
         if (!parsed.ok() && parsed.error().code == ErrorCode::kUnsupported) {
-            return Wrong("tool_calls",
-                         fmt::format("'tool_calls' is too much JSON: {}.", parsed.error().message),
-                         "invalid_value");
+            return Wrong(
+                "tool_calls",
+                fmt::format("'tool_calls' exceeds a limit on JSON: {}.", parsed.error().message),
+                "invalid_value");
         }
         if (parsed.ok()) *arguments = std::move(parsed).value();  // else it stays a string
     }
@@ -127,7 +129,7 @@ Fault ReadContentText(const OrderedJson& content, bool refusals, const std::stri
         const bool refusal = refusals && type == "refusal";
         if (!refusal && type != "text" && type != "input_text" && type != "output_text") {
             return Wrong("",
-                         fmt::format("This model takes text only, not parts of type '{}'.",
+                         fmt::format("This model accepts text only, not parts of type '{}'.",
                                      type.substr(0, 40)),
                          "unsupported_content");
         }

@@ -28,10 +28,10 @@ SliceWalk WalkOf(Meter& meter, const Value& start, const Value& stop, const Valu
                  int64_t size) {
     for (const Value* part : {&start, &stop, &step}) {
         if (part->IsInteger() || part->Is(Kind::kNone)) continue;
-        meter.Fail(ErrorCode::kCorrupt, "{} as the index of a slice", part->type_name());
+        meter.Fail(ErrorCode::kCorrupt, "a slice index is {}, expected an int", part->type_name());
     }
     SliceWalk walk{0, size, step.Is(Kind::kNone) ? 1 : step.integer()};
-    if (walk.step == 0) meter.Fail(ErrorCode::kCorrupt, "a slice with step 0");
+    if (walk.step == 0) meter.Fail(ErrorCode::kCorrupt, "the step of a slice is 0");
     // limits it to the sequence's length
     walk.step = std::clamp<int64_t>(walk.step, -size - 1, size + 1);
     const int64_t least = walk.step > 0 ? 0 : -1;
@@ -158,7 +158,7 @@ std::optional<Value> Interpreter::ChangeList(const CallExpr& expr) {
         if (!index.IsInteger()) meter_.Fail(ErrorCode::kCorrupt, "pop() of {}", index.type_name());
         taken = index.integer() + (index.integer() < 0 ? size : 0);
         if (taken < 0 || taken >= size)
-            meter_.Fail(ErrorCode::kCorrupt, "pop() of what isn't there");
+            meter_.Fail(ErrorCode::kCorrupt, "pop(): the index is out of range");
     }
     ListBuilder changed(meter_);
     for (int64_t at = 0; at < size; ++at) {
@@ -187,7 +187,7 @@ Value Interpreter::Call(const Value& callee, const CallValues& values) {
         return CallMethod(*this, method.self, method.name, values);
     }
     Defined(callee);
-    meter_.Fail(ErrorCode::kCorrupt, "{} can't be called", callee.type_name());
+    meter_.Fail(ErrorCode::kCorrupt, "{} is not callable", callee.type_name());
 }
 
 Value Interpreter::Filtered(const FilterExpr& filter, const Value& of) {

@@ -70,13 +70,13 @@ bool ExpressionParser::SkipOperator(std::string_view op) {
 
 void ExpressionParser::NeedOperator(std::string_view op) {
     if (!SkipOperator(op)) {
-        Fail(fmt::format("expected '{}', but there is '{}'", op, current().text.substr(0, 40)));
+        Fail(fmt::format("expected '{}', found '{}'", op, current().text.substr(0, 40)));
     }
 }
 
 std::string ExpressionParser::NeedName() {
     if (current().kind != TokenKind::kName) {
-        Fail(fmt::format("expected a name, but there is '{}'", current().text.substr(0, 40)));
+        Fail(fmt::format("expected a name, found '{}'", current().text.substr(0, 40)));
     }
     return Next().text;
 }
@@ -84,13 +84,13 @@ std::string ExpressionParser::NeedName() {
 template <typename Node>
 ExprPtr ExpressionParser::Make(int line, int depth, Node node) const {
     if (depth >= kMostDepth) {
-        Fail(fmt::format("an expression more than {} levels deep", kMostDepth));
+        Fail(fmt::format("expressions nest deeper than {} levels", kMostDepth));
     }
     return std::make_unique<Expr>(Expr{line, depth + 1, std::move(node)});
 }
 
 ExprPtr ExpressionParser::Expression(bool conditional) {
-    if (++nesting_ > kMostNesting) Fail("expressions are nested too deeply");
+    if (++nesting_ > kMostNesting) Fail("expressions nest too deeply");
     ExprPtr expr = Or();
     while (conditional && AtName("if")) {
         const int line = Next().line;
@@ -148,7 +148,7 @@ ExprPtr ExpressionParser::And() {
 
 ExprPtr ExpressionParser::Not() {
     if (!AtName("not")) return Compare();
-    if (++nesting_ > kMostNesting) Fail("expressions are nested too deeply");
+    if (++nesting_ > kMostNesting) Fail("expressions nest too deeply");
     const int line = Next().line;
     ExprPtr of = Not();
     --nesting_;
@@ -243,7 +243,7 @@ ExprPtr ExpressionParser::Power() {
 }
 
 ExprPtr ExpressionParser::Unary(bool with_filter) {
-    if (++nesting_ > kMostNesting) Fail("expressions are nested too deeply");
+    if (++nesting_ > kMostNesting) Fail("expressions nest too deeply");
     ExprPtr expr;
     if (AtOperator("-") || AtOperator("+")) {
         const Token token = Next();
@@ -309,7 +309,7 @@ ExprPtr ExpressionParser::Primary() {
         NeedOperator(")");
         return inner;
     }
-    Fail(fmt::format("expected an expression, but there is '{}'", token.text.substr(0, 40)));
+    Fail(fmt::format("expected an expression, found '{}'", token.text.substr(0, 40)));
 }
 
 ExprPtr ExpressionParser::ListLiteral() {
@@ -380,7 +380,7 @@ ExprPtr ExpressionParser::Subscript(ExprPtr expr) {
     NeedOperator("]");
     const int depth = Deepest({expr.get(), slice.start.get(), slice.stop.get(), slice.step.get()});
     if (part == 0) {
-        if (slice.start == nullptr) Fail("an empty index");
+        if (slice.start == nullptr) Fail("an index is empty");
         return Make(token.line, depth, ItemExpr{std::move(expr), std::move(slice.start)});
     }
     slice.of = std::move(expr);
@@ -400,7 +400,7 @@ Arguments ExpressionParser::CallArguments() {
             Next();
             arguments.named.emplace_back(std::move(name), Expression());
         } else {
-            if (!arguments.named.empty()) Fail("an argument without a name after one with a name");
+            if (!arguments.named.empty()) Fail("a positional argument follows a named one");
             arguments.positional.push_back(Expression());
         }
         if (!SkipOperator(",")) break;

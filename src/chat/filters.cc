@@ -23,7 +23,7 @@ constexpr int64_t kMostPrecision = 100;
 
 template <Case kCase>
 Value CaseFilter(Interpreter& in, const Value& of, const CallValues& values) {
-    const Bound bound(in.meter(), "a filter for case", values, {});
+    const Bound bound(in.meter(), "a case filter", values, {});
     return ChangeCase(in.meter(), Str(in.meter(), of).text(), kCase);
 }
 
@@ -53,7 +53,7 @@ Value FormatFilter(Interpreter& in, const Value& of, const CallValues& values) {
     ListBuilder list(in.meter());
     for (const Value& value : values.positional) list.Add(value);
     if (!values.named.empty()) {
-        in.meter().Fail(ErrorCode::kUnsupported, "format with named values");
+        in.meter().Fail(ErrorCode::kUnsupported, "format with named arguments is not supported");
     }
     const Value text = Str(in.meter(), of);
     return FormatPercent(in.meter(), text.text(), std::move(list).Finish(true));
@@ -68,8 +68,8 @@ std::string Copied(Meter& meter, const Value& text) {
 std::string IndentOf(Meter& meter, const Value& width) {
     if (width.Is(Kind::kText)) return Copied(meter, width);
     if (!width.IsInteger() || width.integer() > kMostIndent) {
-        meter.Fail(ErrorCode::kCorrupt, "an indent that is neither a string nor 0 to {}",
-                   kMostIndent);
+        meter.Fail(ErrorCode::kCorrupt,
+                   "indent: the width is neither a string nor an int from 0 to {}", kMostIndent);
     }
     return std::string(static_cast<size_t>(std::max<int64_t>(width.integer(), 0)), ' ');
 }
@@ -125,7 +125,7 @@ Value JsonFilter(Interpreter& in, const Value& of, const CallValues& values) {
         const auto text = [](const Value& value) { return value.Is(Kind::kText); };
         const bool two =
             parts->items.size() == 2 && std::all_of(parts->items.begin(), parts->items.end(), text);
-        if (!two) meter.Fail(ErrorCode::kCorrupt, "tojson: separators are not two strings");
+        if (!two) meter.Fail(ErrorCode::kCorrupt, "tojson: 'separators' must be two strings");
         style.item_separator = Copied(meter, parts->items[0]);
         style.key_separator = Copied(meter, parts->items[1]);
         style.own_separators = true;
@@ -187,7 +187,8 @@ Value Round(Interpreter& in, const Value& of, const CallValues& values) {
     const int64_t precision = bound.Int(0, 0);
     const std::string_view method = bound.OptionalText(1).value_or("common");
     if (!in.Defined(of).IsNumber() || precision < 0 || precision > kMostPrecision) {
-        meter.Fail(ErrorCode::kUnsupported, "round of {} to {} digits", of.type_name(), precision);
+        meter.Fail(ErrorCode::kUnsupported, "round() of {} to {} digits is not supported",
+                   of.type_name(), precision);
     }
     const double number = of.number();
     if (method == "common") {
@@ -199,7 +200,7 @@ Value Round(Interpreter& in, const Value& of, const CallValues& values) {
     const double scale = std::pow(10.0, static_cast<double>(precision));
     if (method == "ceil") return Value(std::ceil(number * scale) / scale);
     if (method == "floor") return Value(std::floor(number * scale) / scale);
-    meter.Fail(ErrorCode::kCorrupt, "round: no method '{}'", method);
+    meter.Fail(ErrorCode::kCorrupt, "round(): unknown method '{}'", method);
 }
 
 Value Abs(Interpreter& in, const Value& of, const CallValues& values) {
@@ -227,7 +228,8 @@ Value LengthFilter(Interpreter& in, const Value& of, const CallValues& values) {
 Value Path(Interpreter& in, Value item, const Value& path) {
     if (path.IsInteger()) return in.Item(item, path);
     if (!path.Is(Kind::kText)) {
-        in.meter().Fail(ErrorCode::kCorrupt, "{} as an attribute", path.type_name());
+        in.meter().Fail(ErrorCode::kCorrupt, "{} cannot be used as an attribute name",
+                        path.type_name());
     }
     const Value parts = Split(in.meter(), path.text(), ".", -1);
     for (const Value& part : parts.items()) {
@@ -285,7 +287,8 @@ Value Items(Interpreter& in, const Value& of, const CallValues& values) {
     const Bound bound(in.meter(), "items", values, {});
     if (of.Is(Kind::kUndefined)) return ListOf(in.meter(), {});
     if (!of.Is(Kind::kDict)) {
-        in.meter().Fail(ErrorCode::kCorrupt, "items of {}, expected a dict", of.type_name());
+        in.meter().Fail(ErrorCode::kCorrupt, "items: the value is {}, expected a dict",
+                        of.type_name());
     }
     return CallMethod(in, of, "items", {});
 }

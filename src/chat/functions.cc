@@ -24,11 +24,11 @@ Value Range(Meter& meter, const CallValues& values) {
     const int64_t start = one ? 0 : bound.Int(0, 0);
     const int64_t stop = one ? bound.Int(0, 0) : bound.Int(1, 0);
     const int64_t step = bound.Int(2, 1);
-    if (step == 0) meter.Fail(ErrorCode::kCorrupt, "range() with step 0");
+    if (step == 0) meter.Fail(ErrorCode::kCorrupt, "range(): the step is 0");
     ListBuilder list(meter);
     for (int64_t at = start; step > 0 ? at < stop : at > stop;) {
         if (static_cast<int64_t>(list.size()) >= kMostRange) {
-            meter.Fail(ErrorCode::kCorrupt, "range() of more than {} numbers", kMostRange);
+            meter.Fail(ErrorCode::kCorrupt, "range(): more than {} numbers", kMostRange);
         }
         list.Add(Value(at));
         if (__builtin_add_overflow(at, step, &at)) break;
@@ -41,7 +41,8 @@ template <typename Add>
 void ForEntries(Interpreter& in, const CallValues& values, Add add) {
     Meter& meter = in.meter();
     if (values.positional.size() > 1) {
-        meter.Fail(ErrorCode::kCorrupt, "dict() of {} values", values.positional.size());
+        meter.Fail(ErrorCode::kCorrupt, "dict(): got {} positional arguments; it takes at most one",
+                   values.positional.size());
     }
     for (const Value& value : values.positional) {
         if (value.Is(Kind::kDict)) {
@@ -51,7 +52,8 @@ void ForEntries(Interpreter& in, const CallValues& values, Add add) {
         const auto pairs = Iterate(meter, in.Defined(value));
         for (const Value& pair : pairs->items) {
             const auto items = Iterate(meter, pair);
-            if (items->items.size() != 2) meter.Fail(ErrorCode::kCorrupt, "dict() of no pairs");
+            if (items->items.size() != 2)
+                meter.Fail(ErrorCode::kCorrupt, "dict(): an element is not a pair");
             add(items->items[0], items->items[1]);
         }
     }
@@ -68,7 +70,8 @@ Value Namespace(Interpreter& in, const CallValues& values) {
     const Value space = in.NewSpace();
     ForEntries(in, values, [&](const Value& key, const Value& value) {
         if (!key.Is(Kind::kText)) {
-            in.meter().Fail(ErrorCode::kCorrupt, "namespace(): {} as a name", key.type_name());
+            in.meter().Fail(ErrorCode::kCorrupt, "namespace(): a name is {}, expected a string",
+                            key.type_name());
         }
         in.SetInSpace(space.space(), key.text().view(), value);
     });
@@ -78,10 +81,10 @@ Value Namespace(Interpreter& in, const CallValues& values) {
 [[noreturn]] void Raise(Meter& meter, const CallValues& values) {
     const Bound bound(meter, "raise_exception()", values, {"message"});
     const Value text = Str(meter, bound.Need(0));
-    throw Failure{MakeError(ErrorCode::kUsage,
-                            "chat template, line {}: the model's template refuses this "
-                            "conversation: {}",
-                            meter.line, text.text().view().substr(0, 1000))};
+    throw Failure{
+        MakeError(ErrorCode::kUsage,
+                  "chat template, line {}: the model's template rejects this conversation: {}",
+                  meter.line, text.text().view().substr(0, 1000))};
 }
 
 Value TimeText(Interpreter& in, const CallValues& values) {
@@ -89,17 +92,18 @@ Value TimeText(Interpreter& in, const CallValues& values) {
     const Bound bound(meter, "strftime_now()", values, {"format"});
     const std::string format(bound.NeedText(0).view());
     if (format.size() > kMostTimeFormat) {
-        meter.Fail(ErrorCode::kCorrupt, "strftime_now() with a format of {} bytes", format.size());
+        meter.Fail(ErrorCode::kCorrupt, "strftime_now(): the format has {} bytes", format.size());
     }
     const time_t now = in.now_s();
     tm parts{};
     if (localtime_r(&now, &parts) == nullptr) {
-        meter.Fail(ErrorCode::kCorrupt, "strftime_now() of a time out of range");
+        meter.Fail(ErrorCode::kCorrupt, "strftime_now(): the time is out of range");
     }
     // The leading space distinguishes an empty result from one that does not fit.
     std::array<char, 4096> text{};
     if (strftime(text.data(), text.size(), (" " + format).c_str(), &parts) == 0) {
-        meter.Fail(ErrorCode::kCorrupt, "strftime_now() makes more than {} bytes", text.size());
+        meter.Fail(ErrorCode::kCorrupt, "strftime_now(): the result has more than {} bytes",
+                   text.size());
     }
     return MakeText(meter, text.data() + 1);
 }

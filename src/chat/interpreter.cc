@@ -208,8 +208,8 @@ void Interpreter::Assign(const Target& target, Value value) {
     if (!target.parts.empty()) {
         const auto items = Iterate(meter_, Defined(value));
         if (items->items.size() != target.parts.size()) {
-            meter_.Fail(ErrorCode::kCorrupt, "{} values for {} names", items->items.size(),
-                        target.parts.size());
+            meter_.Fail(ErrorCode::kCorrupt, "cannot unpack {} values to {} names",
+                        items->items.size(), target.parts.size());
         }
         for (size_t i = 0; i < target.parts.size(); ++i) Assign(target.parts[i], items->items[i]);
         return;
@@ -217,8 +217,8 @@ void Interpreter::Assign(const Target& target, Value value) {
     if (target.attribute.empty()) return scope_->Set(target.name, std::move(value));
     const Value* space = scope_->Find(meter_, target.name);
     if (space == nullptr || !space->Is(Kind::kSpace)) {
-        meter_.Fail(ErrorCode::kCorrupt, "'{}.{}' is set, but '{}' is no namespace", target.name,
-                    target.attribute, target.name);
+        meter_.Fail(ErrorCode::kCorrupt, "'{}.{}' is assigned, but '{}' is not a namespace",
+                    target.name, target.attribute, target.name);
     }
     SetInSpace(space->space(), target.attribute, std::move(value));
 }
@@ -226,13 +226,13 @@ void Interpreter::Assign(const Target& target, Value value) {
 Value Interpreter::CallMacro(const Macro& macro, const CallValues& values) {
     const std::shared_ptr<Scope> around = macro.scope.lock();
     if (around == nullptr) {
-        meter_.Fail(ErrorCode::kUnsupported, "macro '{}' is called outside of its block",
+        meter_.Fail(ErrorCode::kUnsupported, "macro '{}' was called outside of its block",
                     macro.body->name);
     }
     const auto& parameters = macro.body->parameters;
     if (values.positional.size() > parameters.size()) {
-        meter_.Fail(ErrorCode::kCorrupt, "macro '{}' takes {} arguments, but gets {}",
-                    macro.body->name, parameters.size(), values.positional.size());
+        meter_.Fail(ErrorCode::kCorrupt, "macro '{}' takes {} arguments, got {}", macro.body->name,
+                    parameters.size(), values.positional.size());
     }
     const ScopeGuard scope(*this, around);
     for (size_t i = 0; i < parameters.size(); ++i) {

@@ -136,7 +136,7 @@ class Lexer {
     void Comment() {
         for (;;) {
             const size_t end = text_.find("#}", at_);
-            if (end == text_.npos) Fail("a comment without its end '#}'");
+            if (end == text_.npos) Fail("a comment lacks its end '#}'");
             const bool sign = end > at_ && (text_[end - 1] == '-' || text_[end - 1] == '+');
             MoveTo(sign ? end - 1 : end);
             if (SkipEnd("#}", true)) return;
@@ -163,7 +163,7 @@ class Lexer {
             SkipEnd("%}", true);
             return true;
         }
-        Fail("raw without its endraw");
+        Fail("a raw block lacks its endraw");
     }
 
     void Inside(bool block) {
@@ -179,7 +179,7 @@ class Lexer {
                 size_t end = at_;
                 while (IsNameByte(Char(end))) ++end;
                 // Names are limited because each look-up compares them.
-                if (end - at_ > kMostNameBytes) Fail("a name of more than 1000 bytes");
+                if (end - at_ > kMostNameBytes) Fail("a name is longer than 1000 bytes");
                 Add(TokenKind::kName, text_.substr(at_, end - at_));
                 MoveTo(end);
             } else if (c == '"' || c == '\'') {
@@ -238,7 +238,7 @@ class Lexer {
         std::string value;
         size_t at = at_ + 1;
         for (;; ++at) {
-            if (at >= text_.size()) Fail("a string without its end");
+            if (at >= text_.size()) Fail("a string is not terminated");
             if (text_[at] == quote) break;
             if (text_[at] == '\\') {
                 at = Escape(at + 1, value);
@@ -256,7 +256,7 @@ class Lexer {
         constexpr std::string_view kMeaning = "\a\b\f\n\r\t\v\\'\"";
         const char c = Char(at);
         const size_t simple = kShort.find(c);
-        if (at >= text_.size()) Fail("a string without its end");
+        if (at >= text_.size()) Fail("a string is not terminated");
         if (c == '\n') return at;
         if (simple != kShort.npos) {
             value += kMeaning[simple];
@@ -284,7 +284,7 @@ class Lexer {
                          digits.find_first_not_of("0123456789abcdefABCDEF") == digits.npos;
         const unsigned long code = all ? std::stoul(digits, nullptr, base) : ~0UL;
         if (code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) {
-            Fail("an escape in a string that is no character");
+            Fail("an escape in a string is not a valid character");
         }
         return static_cast<uint32_t>(code);
     }

@@ -18,8 +18,7 @@ Meter::Meter(const RenderLimits& limits) : limits_(limits), began_ns_(ThreadCpuN
 void Meter::Look() {
     until_look_ = kLookSteps;
     if (ThreadCpuNs() - began_ns_ <= limits_.cpu_ms * 1'000'000) return;
-    Fail(ErrorCode::kCorrupt, "rendering takes more than {} ms of processor time",
-         limits_.cpu_ms);
+    Fail(ErrorCode::kCorrupt, "rendering took more than {} ms of CPU time", limits_.cpu_ms);
 }
 
 void Meter::Throw(ErrorCode code, const std::string& message) const {
@@ -27,25 +26,25 @@ void Meter::Throw(ErrorCode code, const std::string& message) const {
 }
 
 void Meter::OverSteps() const {
-    Fail(ErrorCode::kCorrupt, "rendering takes more than {} steps", limits_.steps);
+    Fail(ErrorCode::kCorrupt, "rendering took more than {} steps", limits_.steps);
 }
 
 // Take counted the bytes; their owner releases them.
 void Meter::OverBytes(size_t bytes) {
     Fail(ErrorCode::kCorrupt,
-         "rendering needs more memory than it may have: {} bytes more, with {} in use (at most {}) "
-         "and {} made so far (at most {})",
+         "rendering exceeds its memory limit: {} more bytes are needed, {} are in use (limit {}), "
+         "{} were allocated in total (limit {})",
          bytes, live_ - bytes, limits_.live_bytes, made_ - bytes, limits_.made_bytes);
 }
 
 void Meter::OverOutput() const {
-    Fail(ErrorCode::kCorrupt, "the text is longer than {} bytes", limits_.output_bytes);
+    Fail(ErrorCode::kCorrupt, "the rendered text is longer than {} bytes", limits_.output_bytes);
 }
 
 // The failed level has no destructor that leaves it.
 void Meter::OverDepth() {
     --depth_;
-    Fail(ErrorCode::kCorrupt, "nested more than {} levels deep (a macro that calls itself?)",
+    Fail(ErrorCode::kCorrupt, "evaluation nests deeper than {} levels; does a macro call itself?",
          limits_.depth);
 }
 

@@ -22,7 +22,7 @@ Value StripMethod(Meter& meter, const Text& self, const CallValues& values) {
 
 template <Case kCase>
 Value CaseMethod(Meter& meter, const Text& self, const CallValues& values) {
-    const Bound bound(meter, "a change of case", values, {});
+    const Bound bound(meter, "a case method", values, {});
     return ChangeCase(meter, self, kCase);
 }
 
@@ -92,7 +92,7 @@ Value FindMethod(Meter& meter, const Text& self, const CallValues& values) {
     const Bound bound(meter, "find()", values, {"sub", "start", "end"});
     const auto found = FindPlace(meter, self, bound, kLast);
     if (found) return Value(static_cast<int64_t>(CountPoints(self.view().substr(0, *found))));
-    if (kMust) meter.Fail(ErrorCode::kCorrupt, "index() of what isn't there");
+    if (kMust) meter.Fail(ErrorCode::kCorrupt, "index(): the value was not found");
     return Value(int64_t{-1});
 }
 
@@ -153,7 +153,7 @@ bool IsAlphaNumeric(int32_t point) {
 
 template <bool (*kIs)(int32_t)>
 Value AllMethod(Meter& meter, const Text& self, const CallValues& values) {
-    const Bound bound(meter, "a test of characters", values, {});
+    const Bound bound(meter, "a character test", values, {});
     meter.Read(self.size());
     for (size_t at = 0; at < self.size(); at = NextPoint(self.view(), at)) {
         if (!kIs(PointAt(self.view(), at))) return Value(false);
@@ -164,7 +164,7 @@ Value AllMethod(Meter& meter, const Text& self, const CallValues& values) {
 // isupper(), islower(): at least one letter of the case, and none of the other.
 template <bool kUpper>
 Value IsCaseMethod(Meter& meter, const Text& self, const CallValues& values) {
-    const Bound bound(meter, "a test of case", values, {});
+    const Bound bound(meter, "a case test", values, {});
     meter.Read(self.size());
     bool any = false;
     for (size_t at = 0; at < self.size(); at = NextPoint(self.view(), at)) {
@@ -257,7 +257,7 @@ Value CallList(Interpreter& in, const Value& self, std::string_view name,
         if (name == "index") return Value(static_cast<int64_t>(at));
         ++count;
     }
-    if (name == "index") meter.Fail(ErrorCode::kCorrupt, "index() of what isn't there");
+    if (name == "index") meter.Fail(ErrorCode::kCorrupt, "index(): the value was not found");
     return Value(count);
 }
 
@@ -297,12 +297,13 @@ Value CallMethod(Interpreter& in, const Value& self, std::string_view name,
         return CallList(in, self, name, values);
     }
     if (self.Is(Kind::kLoop)) {
-        if (values.positional.empty()) meter.Fail(ErrorCode::kCorrupt, "cycle() of nothing");
+        if (values.positional.empty()) meter.Fail(ErrorCode::kCorrupt, "cycle(): no values");
         return values.positional[self.loop().at % values.positional.size()];
     }
-    meter.Fail(ErrorCode::kUnsupported,
-               "'{}' changes {}, which templates can't (use a namespace, or make a new one)", name,
-               self.type_name());
+    meter.Fail(
+        ErrorCode::kUnsupported,
+        "'{}' would change {}; templates cannot change values. Use a namespace or make a new value",
+        name, self.type_name());
 }
 
 }  // namespace weft::chat::jinja

@@ -17,7 +17,7 @@ class Parser {
 
     Body Template() {
         Body body = Statements({});
-        if (in_.current().kind != TokenKind::kEnd) in_.Fail("a block ends that never began");
+        if (in_.current().kind != TokenKind::kEnd) in_.Fail("a block ends that was not opened");
         return body;
     }
 
@@ -25,7 +25,7 @@ class Parser {
     // Parses to the end of the template or to a tag named in `ends`; the tag's name is not
     // consumed.
     Body Statements(std::initializer_list<std::string_view> ends) {
-        if (++nesting_ > kMostBlocks) in_.Fail("blocks are nested too deeply");
+        if (++nesting_ > kMostBlocks) in_.Fail("blocks nest too deeply");
         Body body;
         for (;;) {
             const Token token = in_.Next();
@@ -50,7 +50,7 @@ class Parser {
 
     void End(TokenKind kind) {
         if (in_.current().kind != kind) {
-            in_.Fail(fmt::format("expected the end of the tag, but there is '{}'",
+            in_.Fail(fmt::format("expected the end of the tag, found '{}'",
                                  in_.current().text.substr(0, 40)));
         }
         in_.Next();
@@ -72,7 +72,7 @@ class Parser {
             return body.push_back({line, With{{}, Block("endgeneration")}});
         }
         if (name == "break" || name == "continue") {
-            if (loops_ == 0) in_.Fail(fmt::format("'{}' outside of a for", name));
+            if (loops_ == 0) in_.Fail(fmt::format("'{}' is outside of a for loop", name));
             EndTag();
             if (name == "break") return body.push_back({line, Break{}});
             return body.push_back({line, Continue{}});
@@ -82,7 +82,7 @@ class Parser {
         if (std::find(std::begin(kKnown), std::end(kKnown), name) != std::end(kKnown)) {
             in_.Unsupported(fmt::format("the tag '{}'", name));
         }
-        in_.Fail(fmt::format("there is no tag '{}' here", name.substr(0, 40)));
+        in_.Fail(fmt::format("unexpected tag '{}'", name.substr(0, 40)));
     }
 
     // Parses a body through the tag `end`.
@@ -127,7 +127,7 @@ class Parser {
 
     // One target, or several separated by commas.
     Target Targets(int nesting) {
-        if (nesting > kMostTargetNesting) in_.Fail("targets are nested too deeply");
+        if (nesting > kMostTargetNesting) in_.Fail("targets nest too deeply");
         Target first = OneTarget(nesting);
         if (!in_.AtOperator(",")) return first;
         Target all;
@@ -177,7 +177,7 @@ class Parser {
             std::string name = in_.NeedName();
             ExprPtr value = in_.SkipOperator("=") ? in_.Expression() : nullptr;
             if (value == nullptr && !macro.parameters.empty() && macro.parameters.back().second) {
-                in_.Fail("a parameter without a default after one with a default");
+                in_.Fail("a parameter without a default follows one with a default");
             }
             macro.parameters.emplace_back(std::move(name), std::move(value));
             if (!in_.SkipOperator(",")) break;
@@ -199,7 +199,8 @@ class Parser {
         caller->name = "caller";
         if (in_.AtOperator("(")) Parameters(*caller);
         ExprPtr call = in_.Expression();
-        if (!std::holds_alternative<CallExpr>(call->node)) in_.Fail("'call' wants a call");
+        if (!std::holds_alternative<CallExpr>(call->node))
+            in_.Fail("'call' must be followed by a call");
         EndTag();
         caller->body = Outside("endcall");
         return {std::move(caller), std::move(call)};

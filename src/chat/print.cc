@@ -85,14 +85,15 @@ class JsonWriter {
             case Kind::kList: return WriteList(value.items());
             case Kind::kDict: return WriteDict(value.entries());
             case Kind::kUndefined:
-                out_.meter().Fail(ErrorCode::kCorrupt, "'{}' is undefined: JSON has no word for it",
+                out_.meter().Fail(ErrorCode::kCorrupt,
+                                  "'{}' is undefined, which JSON cannot represent",
                                   value.undefined_name());
             case Kind::kSpace:
             case Kind::kMacro:
             case Kind::kLoop:
             case Kind::kMethod: break;
         }
-        out_.meter().Fail(ErrorCode::kCorrupt, "JSON has no word for {}", value.type_name());
+        out_.meter().Fail(ErrorCode::kCorrupt, "JSON cannot represent {}", value.type_name());
     }
 
   private:

@@ -107,7 +107,7 @@ std::vector<TextRange> SpaceCutsRight(Charge& charge, std::string_view text, int
 // Offsets of the separator from left to right, without overlaps.
 std::vector<size_t> Places(Meter& meter, Charge& charge, std::string_view text,
                            std::string_view separator) {
-    if (separator.empty()) meter.Fail(ErrorCode::kCorrupt, "split() by an empty string");
+    if (separator.empty()) meter.Fail(ErrorCode::kCorrupt, "split(): the separator is empty");
     std::vector<size_t> places;
     meter.Read(text.size());
     for (size_t at = 0; (at = FindIn(meter, text, separator, at)) != text.npos;) {

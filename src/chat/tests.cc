@@ -13,7 +13,7 @@ using Test = bool (*)(Interpreter&, const Value&, const CallValues&);
 
 template <Kind kKind>
 bool IsKind(Interpreter& in, const Value& of, const CallValues& values) {
-    const Bound bound(in.meter(), "a test of a type", values, {});
+    const Bound bound(in.meter(), "a type test", values, {});
     return of.Is(kKind);
 }
 
@@ -67,7 +67,7 @@ bool IsDivisible(Interpreter& in, const Value& of, const CallValues& values) {
 
 const Value& Other(Interpreter& in, const CallValues& values) {
     if (values.positional.size() != 1) {
-        in.meter().Fail(ErrorCode::kCorrupt, "a comparison with {} values",
+        in.meter().Fail(ErrorCode::kCorrupt, "a comparison got {} values",
                         values.positional.size());
     }
     return values.positional[0];

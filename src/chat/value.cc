@@ -14,7 +14,7 @@ constexpr size_t kBodyBytes = 128;  // overhead per value
 
 int CheckDepth(const Meter& meter, int depth) {
     if (depth > kDeepest) {
-        meter.Fail(ErrorCode::kCorrupt, "lists and dicts are nested more than {} deep", kDeepest);
+        meter.Fail(ErrorCode::kCorrupt, "lists and dicts nest deeper than {}", kDeepest);
     }
     return depth;
 }
@@ -140,7 +140,7 @@ Value ListBuilder::Finish(bool tuple, bool content) && {
 void DictBuilder::Set(const Value& key, Value value) {
     const bool hashable = key.Is(Kind::kText) || key.IsNumber() || key.Is(Kind::kNone);
     if (!hashable) {
-        meter_.Fail(ErrorCode::kUnsupported, "{} as the key of a dict", key.type_name());
+        meter_.Fail(ErrorCode::kUnsupported, "{} as a dict key is not supported", key.type_name());
     }
     for (Entry& entry : entries_) {
         if (!Equal(meter_, entry.first, key)) continue;
@@ -286,7 +286,7 @@ bool Less(Meter& meter, const Value& a, const Value& b) {
         if (!value->Is(Kind::kUndefined)) continue;
         meter.Fail(ErrorCode::kCorrupt, "'{}' is undefined", value->undefined_name());
     }
-    meter.Fail(ErrorCode::kCorrupt, "{} and {} have no order", a.type_name(), b.type_name());
+    meter.Fail(ErrorCode::kCorrupt, "{} and {} cannot be ordered", a.type_name(), b.type_name());
 }
 
 bool Contains(Meter& meter, const Value& place, const Value& needle) {
@@ -294,7 +294,7 @@ bool Contains(Meter& meter, const Value& place, const Value& needle) {
         case Kind::kUndefined: return false;
         case Kind::kText:
             if (!needle.Is(Kind::kText)) {
-                meter.Fail(ErrorCode::kCorrupt, "'in' looks for {} in a string",
+                meter.Fail(ErrorCode::kCorrupt, "'in' needs a string to search in a string, got {}",
                            needle.type_name());
             }
             return FindIn(meter, place.text().view(), needle.text().view(), 0) !=
@@ -304,7 +304,7 @@ bool Contains(Meter& meter, const Value& place, const Value& needle) {
                                [&](const Value& item) { return Equal(meter, item, needle); });
         case Kind::kDict:
             if (needle.Is(Kind::kDict) || (needle.Is(Kind::kList) && !needle.list()->tuple)) {
-                meter.Fail(ErrorCode::kCorrupt, "{} is no key of a dict", needle.type_name());
+                meter.Fail(ErrorCode::kCorrupt, "{} cannot be a dict key", needle.type_name());
             }
             return Lookup(meter, place, needle) != nullptr;
         case Kind::kNone:
@@ -316,7 +316,7 @@ bool Contains(Meter& meter, const Value& place, const Value& needle) {
         case Kind::kLoop:
         case Kind::kMethod: break;
     }
-    meter.Fail(ErrorCode::kCorrupt, "'in' looks into {}", place.type_name());
+    meter.Fail(ErrorCode::kCorrupt, "'in' cannot search in {}", place.type_name());
 }
 
 const Value* Lookup(Meter& meter, const Value& dict, std::string_view key) {
@@ -364,7 +364,7 @@ std::shared_ptr<const ListData> Iterate(Meter& meter, const Value& value) {
         case Kind::kMacro:
         case Kind::kLoop:
         case Kind::kMethod:
-            meter.Fail(ErrorCode::kCorrupt, "{} can't be walked through", value.type_name());
+            meter.Fail(ErrorCode::kCorrupt, "{} is not iterable", value.type_name());
     }
     return std::move(list).Finish().list();
 }

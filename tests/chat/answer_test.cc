@@ -1,4 +1,4 @@
-// Answers taken apart: each family's reasoning and tool calls, whole and in pieces of any size.
+// Parsed answers: reasoning and tool calls of each family, complete and in pieces of any size.
 #include "chat/answer.h"
 
 #include <gtest/gtest.h>
@@ -45,7 +45,7 @@ AnswerDelta Parse(AnswerFamily family, std::string_view text, bool in_reasoning 
     return all;
 }
 
-// A model writes what it is asked to: calls that are nested too deeply to be copied are text.
+// A model writes whatever a request makes it write: calls nested too deeply to be copied are text.
 TEST(Answer, DeepCallsAreText) {
     using enum AnswerFamily;
     for (const size_t depth : {size_t{150}, size_t{105'000}, size_t{250'000}}) {
@@ -201,14 +201,14 @@ void ExpectCase(const AnswerDelta& got, const Case& one, const std::string& how)
     EXPECT_TRUE(got.tool_calls == one.calls) << one.text << how;
 }
 
-TEST(Answer, WholeAnswers) {
+TEST(Answer, CompleteAnswers) {
     for (const Case& one : AllCases()) {
         ExpectCase(Parse(one.family, one.text, one.in_reasoning), one, "");
     }
 }
 
-// However the text is cut, the sum is the same; and what has been shown is never taken back, which
-// holds by construction since deltas only add.
+// The result does not depend on how the text is split. Deltas only add, so shown text is never
+// withdrawn.
 TEST(Answer, PiecesOfAnySize) {
     std::mt19937 random(3);
     for (const Case& one : AllCases()) {
@@ -226,7 +226,7 @@ TEST(Answer, PiecesOfAnySize) {
     }
 }
 
-// Calls in pieces: the same calls when they are put together, and nothing else changes.
+// Calls in parts give the same calls when joined, and nothing else differs.
 TEST(Answer, CallsInParts) {
     std::mt19937 random(4);
     size_t in_parts = 0;
@@ -236,7 +236,7 @@ TEST(Answer, CallsInParts) {
             AnswerDelta all;
             std::vector<ToolCall> calls;
             std::string name, arguments;
-            bool broken = false;  // shown as it was written, where a whole one is content
+            bool broken = false;  // shown as written where a complete call is content
             const auto take = [&](AnswerDelta delta) {
                 for (const CallPart& part : delta.call_parts) {
                     if (part.begins) name = part.name;
@@ -269,7 +269,7 @@ TEST(Answer, CallsInParts) {
     EXPECT_GT(in_parts, 80u);
 }
 
-TEST(Answer, ArgumentsComeAsTheyAreWritten) {
+TEST(Answer, StreamsArgumentsAsWritten) {
     AnswerParser parser(AnswerFamily::kQwen, false, true);
     EXPECT_TRUE(parser.Push("<tool_call>\n{\"name\": \"f\", \"arg").empty());
     AnswerDelta delta = parser.Push("uments\": {\"a\": \"}");
@@ -283,14 +283,14 @@ TEST(Answer, ArgumentsComeAsTheyAreWritten) {
     EXPECT_EQ(delta.call_parts[0].arguments, "}");
     EXPECT_TRUE(delta.call_parts[1].ends);
     EXPECT_EQ(delta.content, "more");
-    // One that is cut off has no end.
+    // An unfinished call has no end.
     EXPECT_EQ(parser.Push("<tool_call>{\"name\": \"g\", \"arguments\": {\"x\": ").call_parts.size(),
               1u);
     EXPECT_TRUE(parser.Finish().empty());
 }
 
-// At no time is a part of a marker shown where the whole is one.
-TEST(Answer, NoHalfMarkers) {
+// A part of a marker is never shown if the whole is a marker.
+TEST(Answer, NeverShowsPartialMarkers) {
     for (const Case& one : AllCases()) {
         for (size_t cut = 0; cut <= one.text.size(); ++cut) {
             AnswerParser parser(one.family, one.in_reasoning);

@@ -1,5 +1,5 @@
-// The frames of calls that are found in templates: which ones they are, and that what is written
-// in them is read back by the family's parser, whatever the arguments.
+// Call frames found in templates: which ones, and that calls written in them are parsed back for
+// any arguments.
 #include "chat/call_frame.h"
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ CallFrame FrameOfFile(const std::string& name) {
     return FrameOf(ReadTextFile(support::TestData("/chat/" + name + ".jinja")).value());
 }
 
-// What a model writes that is held to the frame.
+// A call as a model constrained to the frame writes it.
 std::string InFrame(const CallFrame& frame, const OrderedJson& arguments) {
     std::string text = frame.before + "get_weather" + frame.middle;
     if (frame.arguments == Arguments::kJson) return text + arguments.dump() + frame.after;
@@ -75,13 +75,13 @@ const std::map<std::string, Arguments> kOwnFrames = {
     {"cohere2", Arguments::kJson}, {"lfm2", Arguments::kValues},   {"solar", Arguments::kJson},
 };
 
-TEST(CallFrame, OfTheTemplates) {
+TEST(CallFrame, IsFoundInTemplates) {
     for (const auto& [name, arguments] : kOwnFrames) {
         const CallFrame frame = FrameOfFile(name);
         EXPECT_NE(frame, CallFrame()) << name;
         EXPECT_EQ(frame.arguments, arguments) << name;
-        // Nothing of the made-up call is left where models read it. (What closes JSON is heard by
-        // the parser alone, which takes no ids.)
+        // The frame contains no text of the probe call. (Only the parser sees the text that closes
+        // the JSON.)
         const bool json = arguments == Arguments::kJson;
         for (const std::string& part :
              {frame.before, frame.middle, frame.between, json ? "" : frame.after}) {
@@ -89,7 +89,7 @@ TEST(CallFrame, OfTheTemplates) {
             EXPECT_EQ(part.find("\"id\""), part.npos) << name << ": " << part;
         }
     }
-    // Whose templates have no calls, or have them so: what ends them may be missing.
+    // Templates without calls, or with the default format; their end marker may be missing.
     for (const char* name :
          {"chatml", "gemma", "llama2", "olmo", "phi3", "vicuna", "qwen", "dsml"}) {
         const CallFrame frame = FrameOfFile(name);
@@ -104,7 +104,7 @@ TEST(CallFrame, OfTheTemplates) {
     EXPECT_EQ(coder.before, "<tool_call>\n<function=");
 }
 
-TEST(CallFrame, WhatIsWrittenInItIsReadBack) {
+TEST(CallFrame, CallsInAFrameParseBack) {
     const auto types = std::make_shared<const ToolTypes>(FrameTools());
     for (const auto& [name, _] : kOwnFrames) {
         const CallFrame frame = FrameOfFile(name);
@@ -122,8 +122,8 @@ TEST(CallFrame, WhatIsWrittenInItIsReadBack) {
     }
 }
 
-// Cut off anywhere, a call has its name, and of its arguments what came; no marker is among them.
-TEST(CallFrame, ACallThatIsCutOff) {
+// A call cut off anywhere keeps its name and the arguments so far, without markers.
+TEST(CallFrame, UnfinishedCalls) {
     const ToolTypes types(FrameTools());
     for (const auto& [file, _] : kOwnFrames) {
         const CallFrame frame = FrameOfFile(file);
@@ -153,8 +153,8 @@ TEST(CallFrame, ACallThatIsCutOff) {
     }
 }
 
-// A form that no parser of ours reads back is none.
-TEST(CallFrame, UnknownFormsAreLeft) {
+// A format that no parser reads gives the default frame.
+TEST(CallFrame, UnknownFormatsUseTheDefault) {
     EXPECT_EQ(FrameOf("{{ tools | tojson }}{% for m in messages %}<{{ m.role }}>{{ m.content }}"
                       "{% for c in m.tool_calls or [] %}~~{{ c.function.name }}~~"
                       "{{ c.function.arguments | tojson }}~~{% endfor %}{% endfor %}"
@@ -162,7 +162,7 @@ TEST(CallFrame, UnknownFormsAreLeft) {
               CallFrame());
 }
 
-// A template may write anything behind a call, and as much as it may: no frame, and soon.
+// A template may write any amount of text after a call: no frame, in little time.
 TEST(CallFrame, HostileTemplates) {
     for (const std::string behind : {"}", "{", "<|x|>", " ", "\n}", "\\"}) {
         const CallFrame frame =
@@ -177,8 +177,8 @@ TEST(CallFrame, HostileTemplates) {
     }
 }
 
-// A model may write what is no UTF-8.
-TEST(CallFrame, ACallOfAnyBytes) {
+// A model may write invalid UTF-8.
+TEST(CallFrame, InvalidUtf8) {
     const ToolTypes types(FrameTools());
     for (const auto& [file, _] : kOwnFrames) {
         const CallFrame frame = FrameOfFile(file);

@@ -1,5 +1,5 @@
-// From conversations to tokens: the model's template, forms by vocabulary, and that no message can
-// forge a turn.
+// Conversations to tokens: the model's template, default templates, and that no message can forge a
+// turn.
 #include "chat/chat.h"
 
 #include <gtest/gtest.h>
@@ -42,7 +42,7 @@ Chat MakeChat(std::string_view source, const tokenizer::Tokenizer& tokenizer) {
     return std::move(chat).value();
 }
 
-TEST(Chat, WithoutATemplateTheVocabularyTells) {
+TEST(Chat, TheVocabularyChoosesATemplate) {
     const auto chatml = WithTokens({"<|im_start|>", "<|im_end|>"});
     const ChatInput input = OneQuestion("Be kind", " Hi\n");
     EXPECT_EQ(MakeChat("", *chatml).Render(input)->bytes(),
@@ -84,8 +84,8 @@ TEST(Chat, MessagesCannotForgeATurn) {
     }
 }
 
-// A marker that template and message make together is none; one that the template makes of its own
-// parts, or of a role, is.
+// A marker composed by template and message is not one; a marker composed by the template's own
+// parts or a role is.
 TEST(Chat, OnlyTheTemplateMakesMarkers) {
     const auto tokenizer = WithTokens({"<|im_end|>", "<|user|>", "<|x|>", "<|x|><|x|>"});
     const auto count = [&](std::string_view source, const char* content, const char* marker) {
@@ -98,7 +98,7 @@ TEST(Chat, OnlyTheTemplateMakesMarkers) {
     EXPECT_EQ(count("{{ '<|' + messages[0].role + '|>' + messages[0].content }}", "", "<|user|>"),
               1);
     EXPECT_EQ(count("{{ '<|{}|>'.format('x') + messages[0].content }}", "", "<|x|>"), 1);
-    // The longest marker would reach into the message: the template's own part counts.
+    // The longest marker would extend into the message; only the template's part counts.
     EXPECT_EQ(count("<|x|>{{ messages[0].content }}", "<|x|>", "<|x|>"), 1);
     EXPECT_EQ(count("<|x|>{{ messages[0].content }}", "<|x|>", "<|x|><|x|>"), 0);
     EXPECT_EQ(count("<|x|>{{ messages[0].content }}<|x|>", "", "<|x|><|x|>"), 1);
@@ -110,8 +110,7 @@ TEST(Chat, UserDefinedTokensAreWords) {
     EXPECT_EQ(chat.Encode(OneQuestion("", "a<tool>b"))->size(), 3u);
 }
 
-// With harmless messages the tokens are those of the whole text: no border is seen where a message
-// begins or ends.
+// With harmless messages the tokens are those of the whole text: message borders have no effect.
 TEST(Chat, EncodesAsItRenders) {
     tokenizer::TokenizerData data =
         tokenizer::TinyBytePair({"a b", "ab c", "\xC4\x8A a"});  // "ab", "abc", "\na"
@@ -136,8 +135,8 @@ TEST(Chat, OneBosInFront) {
     }
 }
 
-// Against the definition: special tokens found in each stretch of the template's own text, the rest
-// encoded whole between them.
+// Compares with the definition: special tokens are found in each stretch of the template's own
+// text; the rest is encoded between them.
 TEST(Chat, PlainRangesOverRandomTexts) {
     const auto tokenizer = WithTokens({"<a>", "<a><a>", "a>", "<b"});
     uint32_t state = 7;

@@ -1,5 +1,5 @@
-// Conversations as clients and data sets spell them, in the one form that templates get; and
-// contents in the form that a template takes.
+// Conversations in the spellings of clients and data sets become the form for templates; contents
+// take the form that a template accepts.
 #include "chat/conversation.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ const tokenizer::Tokenizer& ConversationTokens() {
     return *tokenizer;
 }
 
-// What the template makes of the messages, or the error.
+// The template's output for the messages, or the error.
 std::string Told(const std::string& source, OrderedJson messages,
                  OrderedJson tools = OrderedJson()) {
     const auto chat = Chat::Make(source, ConversationTokens());
@@ -40,7 +40,7 @@ OrderedJson Parsed(const char* json) {
     return OrderedJson::parse(json);
 }
 
-// Shows all that templates look at, with calls as most write them.
+// Shows everything that templates use, with calls as most templates write them.
 constexpr const char* kShowsAll =
     "{% for m in messages %}<{{ m.role }}>{{ m.content }}"
     "{% if m.reasoning_content %}({{ m.reasoning_content }}){% endif %}"
@@ -48,7 +48,7 @@ constexpr const char* kShowsAll =
     "{% endfor %}{% endfor %}";
 constexpr const char* kOneCall = R"(<user>2+3?<assistant>[add {"a": 2}]<tool>5<assistant>It is 5.)";
 
-TEST(Conversation, OneTextForManySpellings) {
+TEST(Conversation, SpellingsGiveOneText) {
     const char* const calls[] = {
         R"({"role": "assistant", "content": null, "tool_calls": [{"id": "1", "type": "function",
             "function": {"name": "add", "arguments": "{\"a\":2}"}}]})",
@@ -108,10 +108,10 @@ TEST(Conversation, FaultsNameMessageAndMember) {
               "fault in 1 content: Invalid type for 'content': expected a string or a list of "
               "parts. (invalid_type)");
     EXPECT_EQ(told(R"({"role": "user", "content": [{"type": "image_url", "image_url": "x"}]})"),
-              "fault in 1 content: This model takes text only, not parts of type 'image_url'. "
+              "fault in 1 content: This model accepts text only, not parts of type 'image_url'. "
               "(unsupported_content)");
     EXPECT_EQ(told(R"({"role": "user", "content": [{"type": "refusal", "refusal": "x"}]})"),
-              "fault in 1 content: This model takes text only, not parts of type 'refusal'. "
+              "fault in 1 content: This model accepts text only, not parts of type 'refusal'. "
               "(unsupported_content)");
     EXPECT_EQ(told(R"({"role": "user", "content": [{"type": "text"}]})"),
               "fault in 1 content: A part of 'content' has no text. (invalid_type)");
@@ -120,7 +120,7 @@ TEST(Conversation, FaultsNameMessageAndMember) {
     const std::string deep = R"({"role": "assistant", "tool_calls": [{"function": {"name": "f",
         "arguments": ")" + std::string(200, '[') +
                              std::string(200, ']') + R"("}}]})";
-    EXPECT_NE(told(deep.c_str()).find("'tool_calls' is too much JSON"), std::string::npos);
+    EXPECT_NE(told(deep.c_str()).find("'tool_calls' exceeds a limit on JSON"), std::string::npos);
     EXPECT_EQ(told("5"), "error: chat: a message is not an object with a 'role' of type string");
 }
 
@@ -138,7 +138,7 @@ TEST(Conversation, PreparingAgainChangesNothing) {
     EXPECT_EQ(input.messages, once);
 }
 
-// The forms of content that templates of text and images take; what the user says must come out.
+// Content forms accepted by templates for text and images; the user's text must be shown.
 TEST(ContentForm, IsWhatTheTemplateShows) {
     const OrderedJson messages = Parsed(R"([{"role": "system", "content": "S"},
         {"role": "user", "content": [{"type": "text", "text": "U"}, {"type": "text", "text": "V"}]},
@@ -147,14 +147,14 @@ TEST(ContentForm, IsWhatTheTemplateShows) {
         "{% for m in messages %}{{ m.role[0] }}:{% for p in m.content %}"
         "{% if p.type == 'text' %}{{ p.text }}{% endif %}{% endfor %};{% endfor %}";
     EXPECT_EQ(Told(kParts, messages), "s:S;u:UV;a:A;u:W;");
-    // LLaVA's: parts by their index, and selected.
+    // LLaVA: parts by index, and filtered.
     EXPECT_EQ(Told("{% for m in messages %}{{ m.role[0] }}:"
                    "{% if m.role == 'user' %}"
                    "{% for p in m.content | selectattr('type', 'equalto', 'text') %}{{ p.text }}"
                    "{% endfor %}{% else %}{{ m.content[0].text }}{% endif %};{% endfor %}",
                    messages),
               "s:S;u:UV;a:A;u:W;");
-    // One form for the user, another for the rest.
+    // One form for the user, another for other roles.
     EXPECT_EQ(Told("{% for m in messages %}{{ m.role[0] }}:{% if m.role == 'user' %}"
                    "{{ m.content[0]['text'] }}{% else %}{{ m.content + '' }}{% endif %};"
                    "{% endfor %}",
@@ -165,21 +165,21 @@ TEST(ContentForm, IsWhatTheTemplateShows) {
                    "{% endfor %}",
                    messages),
               "s:S;u:UV;a:A;u:W;");
-    // Both forms: the one that the client gave.
+    // A template that accepts both gets the client's form.
     EXPECT_EQ(Told("{% for m in messages %}{{ m.role[0] }}:{% if m.content is string %}'"
                    "{{ m.content }}'{% else %}{% for p in m.content %}{{ p.text }}{% endfor %}"
                    "{% endif %};{% endfor %}",
                    messages),
               "s:'S';u:UV;a:'A';u:'W';");
-    // An empty content has a part, too, and a text that is no string has none.
+    // An empty content has one part too; a content that is not a string has none.
     EXPECT_EQ(Told("{% for m in messages %}{{ m.content[0].type }}={{ m.content[0].text }};"
                    "{% endfor %}",
                    Parsed(R"([{"role": "user", "content": ""}])")),
               "text=;");
 }
 
-// A form that depends on the place of a message, on tools, or on what the conversation must begin
-// with, which no probe may have met.
+// A form may depend on a message's position, on tools, or on the conversation's beginning, which no
+// probe covers.
 TEST(ContentForm, ChangesWithinAConversation) {
     const OrderedJson two = Parsed(R"([{"role": "system", "content": "S"},
         {"role": "user", "content": "U"}, {"role": "assistant", "content": "A"},
@@ -210,13 +210,13 @@ TEST(ContentForm, ChangesWithinAConversation) {
          }) {
         EXPECT_EQ(Told(source, two), "S;U;A;VW;") << source;
     }
-    // A string that a template walks through has one part; characters are found by index.
+    // A string has one part when iterated; indexing gives characters.
     EXPECT_EQ(Told(each("{{ m.content[0].type }}{{ m.content[0] }}{{ m.content[-1]['text'] }}"
                         "{{ m.content[1] }}{{ m.content[:2] }}{{ m.content | first }}"
                         "{{ (m.content | last).text }}"),
                    Parsed(R"([{"role": "user", "content": "\u00e9ab"}])")),
               "text\u00e9\u00e9aba\u00e9a\u00e9\u00e9ab;");
-    // With tools another form than without.
+    // The form with tools may differ from the one without.
     const std::string asked = "{% if tools %}" + each(parts) + "{% else %}" +
                               each("{{ m.content + '' }}") + "{% endif %}";
     ChatInput input;
@@ -231,8 +231,8 @@ TEST(ContentForm, ChangesWithinAConversation) {
     }
 }
 
-// A template may change the user's words; those words are shown all the same.
-TEST(ContentForm, MayChangeTheWords) {
+// A template may change the user's text; it still counts as shown.
+TEST(ContentForm, TemplatesMayChangeText) {
     const OrderedJson messages = Parsed(R"([{"role": "user", "content": "abc dEF"}])");
     for (const auto& [filter, shown] : std::initializer_list<std::pair<const char*, const char*>>{
              {"| upper", "ABC DEF"},
@@ -249,8 +249,8 @@ TEST(ContentForm, MayChangeTheWords) {
     }
 }
 
-// Gemma 3's: each part is trimmed, as transformers does it.
-TEST(ContentForm, PartsStayApartWhereTheyAreShownApart) {
+// Gemma 3: each part is trimmed, as in transformers.
+TEST(ContentForm, PartsStaySeparateIfShownSeparately) {
     const std::string source =
         "{% for m in messages %}<{{ m.role }}>{% if m.content is string %}{{ m.content | trim }}"
         "{% else %}{% for p in m.content %}{{ p.text | trim }}{% endfor %}{% endif %}{% endfor %}";
@@ -265,22 +265,22 @@ TEST(ContentForm, PartsStayApartWhereTheyAreShownApart) {
               "A/B;");
 }
 
-TEST(ContentForm, WithoutTheUsersWordsIsRefused) {
+TEST(ContentForm, RejectsTemplatesThatOmitTheUser) {
     for (const char* source :
          {"Hello.", "{% for m in messages %}{{ m.role }}{% endfor %}",
           "{% for m in messages %}{% for p in m.content %}{{ p.image }}{% endfor %}{% endfor %}",
           "{% for m in messages %}{{ m.content if m.role == 'assistant' }}{% endfor %}"}) {
         const std::string told = Told(source, Parsed(R"([{"role": "user", "content": "x"}])"));
         EXPECT_TRUE(told.starts_with("no chat: ")) << told;
-        EXPECT_NE(told.find("leaves out what the user says"), std::string::npos) << told;
+        EXPECT_NE(told.find("omits the user's text"), std::string::npos) << told;
     }
-    // What refuses each made-up conversation says for itself why.
+    // A template that rejects every probe gives its own error.
     const std::string told = Told("{{ raise_exception('only on Sundays') }}",
                                   Parsed(R"([{"role": "user", "content": "x"}])"));
     EXPECT_NE(told.find("only on Sundays"), std::string::npos) << told;
 }
 
-// What a model's template may cost before it is asked anything: some 50 probes.
+// Limits a template's cost while a model loads: about 50 probes.
 TEST(ContentForm, ProbesOfAHostileTemplateAreShort) {
     constexpr int64_t kMostProbes = 100;
     for (const char* work : {"{{ a * b }}", "{% set x = 'a b ' * 90000 %}",
@@ -297,7 +297,7 @@ TEST(ContentForm, ProbesOfAHostileTemplateAreShort) {
     }
 }
 
-// The template of one family: as transformers renders the same messages with contents as parts.
+// The template of one family: the same text as transformers with contents as parts.
 TEST(ContentForm, SmolVlm) {
     const std::string source = ReadTextFile(support::TestData("/chat/smolvlm.jinja")).value();
     EXPECT_EQ(Told(source, Parsed(R"([{"role": "system", "content": "Be brief."},

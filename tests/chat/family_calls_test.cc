@@ -1,5 +1,5 @@
-// Calls as models of each family write them, unasked: one, several at once, beside a text and
-// behind reasoning, cut off, malformed, with markers within their texts; in pieces of any size.
+// Voluntary calls of each family: one or several, beside text and after reasoning, cut off,
+// malformed, with markers inside strings; in pieces of any size.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -13,15 +13,15 @@ namespace {
 
 using enum AnswerFamily;
 
-// How a family writes things.
+// A family's format.
 struct Manner {
     AnswerFamily family;
     const char* name;
-    std::string begin, between, end;  // of all calls together
-    // A call of `function` with a city (a text) and a number of days.
+    std::string begin, between, end;  // around all calls
+    // Writes a call of `function` with a city (string) and a number of days.
     std::string (*call)(const std::string& city, int days);
     std::string think, thought;  // around reasoning
-    std::string last;            // of the answer
+    std::string last;            // end of the answer
 };
 
 std::string JsonArguments(const std::string& city, int days) {
@@ -133,7 +133,7 @@ std::string SolarCall(const std::string& city, int days) {
            JsonArguments(city, days) + "<|tool_call:end|>";
 }
 
-// DeepSeek V3.2's tags, <BAR DSML BAR words>.
+// DeepSeek V3.2's tags: <BAR DSML BAR words>.
 std::string Dsml(const std::string& words) {
     const std::string open = words.starts_with("/") ? "</" : "<";
     return open + "\xEF\xBD\x9C" + "DSML" + "\xEF\xBD\x9C" +
@@ -228,7 +228,7 @@ struct Heard {
     bool operator==(const Heard&) const = default;
 };
 
-// Whole calls, whether they came so or in parts.
+// Collects complete calls, sent at once or in parts.
 class Listener {
   public:
     void Take(AnswerDelta delta) {
@@ -266,7 +266,7 @@ Heard Hear(AnswerFamily family, const std::string& text, bool parts, size_t most
     return listener.heard();
 }
 
-// However it is cut, in parts and whole.
+// Splits the text in any way, with calls in parts and complete.
 void ExpectHeard(const Manner& manner, const std::string& text, const Heard& expected) {
     for (const bool parts : {false, true}) {
         for (const size_t most : {size_t{1}, size_t{4}, size_t{23}, text.size() + 1}) {
@@ -299,7 +299,7 @@ TEST(FamilyCalls, OneAndSeveral) {
     }
 }
 
-// A marker, a quote or a bracket within a text is the text's.
+// A marker, quote or bracket inside a string belongs to the string.
 TEST(FamilyCalls, MarkersWithinTexts) {
     const char* const words[] = {"</tool_call>",
                                  "a </tool_call> b",
@@ -327,14 +327,13 @@ TEST(FamilyCalls, MarkersWithinTexts) {
                 m.begin + m.call(word, -1) + m.between + m.call("Rome", 0) + m.end + m.last;
             ExpectHeard(m, text, {"", "", {Weather(word, -1), Weather("Rome", 0)}});
         }
-        if (m.family == kGemma) continue;  // has no way to write it
+        if (m.family == kGemma) continue;  // cannot be written in this format
         const std::string quoted = "say \"hi\"";
         ExpectHeard(m, m.begin + m.call(quoted, 1) + m.end, {"", "", {Weather(quoted, 1)}});
     }
 }
 
-// Answers that end anywhere: what is shown adds up the same however they come, and no call is made
-// up that wasn't written.
+// Answers cut off anywhere: the result does not depend on the split, and no call is invented.
 TEST(FamilyCalls, CutOff) {
     for (const Manner& m : Manners()) {
         const std::string text = "I look.\n" + m.begin + m.call("Paris", 3) + m.between +
@@ -356,7 +355,7 @@ TEST(FamilyCalls, CutOff) {
     }
 }
 
-// What can't be read is shown as it was written, and the answer goes on behind it.
+// Malformed calls are shown as written, and the answer continues after them.
 TEST(FamilyCalls, Malformed) {
     const std::pair<AnswerFamily, const char*> broken[] = {
         {kQwen, "<tool_call>{\"name\": weather}</tool_call>"},
@@ -401,9 +400,9 @@ TEST(FamilyCalls, Malformed) {
     }
 }
 
-// A quote too many hides the end marker until the answer is over; then it counts, and so do the
-// calls behind it.
-TEST(FamilyCalls, AQuoteTooMany) {
+// An unbalanced quote hides the end marker until the answer ends; then it counts, and so do the
+// calls after it.
+TEST(FamilyCalls, UnbalancedQuotes) {
     const std::string bad = "<tool_call>{\"name\": \"f, \"arguments\": {}}</tool_call>";
     for (const size_t most : {size_t{1}, size_t{9}, size_t{1000}}) {
         const Heard heard =
@@ -415,8 +414,8 @@ TEST(FamilyCalls, AQuoteTooMany) {
     }
 }
 
-// Models forget to end a call, to escape line ends, and to give arguments where there are none.
-TEST(FamilyCalls, Slips) {
+// Models forget to end a call, to escape line ends, and to give arguments if there are none.
+TEST(FamilyCalls, CommonMistakes) {
     const std::string call = JsonCall("Paris", 3);
     const std::vector<ToolCall> two = {Weather("Paris", 3), Weather("Paris", 3)};
     for (const bool parts : {false, true}) {
@@ -453,7 +452,7 @@ TEST(FamilyCalls, Slips) {
     }
 }
 
-// DeepSeek V3.2 says with each value whether it is a text, whatever the schema has.
+// DeepSeek V3.2 marks strings itself, whatever the schema says.
 TEST(FamilyCalls, DsmlSaysWhatAValueIs) {
     const auto parameter = [](const char* name, const char* text, const std::string& value) {
         return Dsml(fmt::format("parameter name=\"{}\" string=\"{}\"", name, text)) + value +
@@ -487,7 +486,7 @@ TEST(FamilyCalls, MiniMaxM3sValuesMayBeTags) {
                                      "rows": [{"id": 1}], "city": "a <b> \n"})"));
 }
 
-// Marks around what is said to the user, and half-open ones.
+// Markers around text for the user, and unbalanced ones.
 TEST(FamilyCalls, AnswersBetweenTags) {
     for (const auto& [family, text] : std::vector<std::pair<AnswerFamily, std::string>>{
              {kErnie, "<think>\nHm\n</think>\n\n<response>\nIt is fine.\n</response>\n"},
@@ -505,7 +504,7 @@ TEST(FamilyCalls, AnswersBetweenTags) {
     }
 }
 
-// Lists of calls as Python writes them, between Llama 4's markers or bare.
+// Lists of Python calls, between Llama 4's markers or bare.
 TEST(FamilyCalls, Llama4) {
     const std::string list = "[weather(city=\"Paris\", days=3), weather(city='Rome', days=12)]";
     for (const std::string& text :
@@ -519,8 +518,8 @@ TEST(FamilyCalls, Llama4) {
     }
 }
 
-// By the markers of the published templates.
-TEST(FamilyCalls, FamiliesOfThisYearsTemplates) {
+// Detected by the markers of published templates.
+TEST(FamilyCalls, FamiliesOfRecentTemplates) {
     for (const auto& [text, family] : std::initializer_list<std::pair<std::string, AnswerFamily>>{
              {"<|START_ACTION|>[ {{ calls }} ]<|END_ACTION|>", kCohere},
              {"<|tool_call_start|>[{{ calls }}]<|tool_call_end|>", kLfm2},
@@ -541,7 +540,7 @@ TEST(FamilyCalls, FamiliesOfThisYearsTemplates) {
     }
 }
 
-TEST(FamilyCalls, AtemsHeadsNameTheReader) {
+TEST(FamilyCalls, AtemHeadsNameTheRecipient) {
     const std::string call =
         "<|start|>assistant to=weather<|message|><atem:function_calls>\n"
         "<atem:invoke name=\"weather\">\n<atem:parameter name=\"city\">Paris</atem:parameter>\n"
@@ -561,7 +560,7 @@ TEST(FamilyCalls, AtemsHeadsNameTheReader) {
         EXPECT_EQ(said.content, "Sunny.");
         EXPECT_TRUE(said.calls.empty());
     }
-    // The end is missing; half a call; no head.
+    // Missing end, partial call, no head.
     EXPECT_EQ(Hear(kAtem, call.substr(17), false, 5, 1).calls.size(), 1u);
     const std::string half = call.substr(17, call.size() - 80);
     EXPECT_EQ(Hear(kAtem, half, false, 5, 1).content, half);
@@ -585,7 +584,7 @@ OrderedJson Function(const char* name, const OrderedJson& properties) {
              {{"name", name}, {"parameters", {{"type", "object"}, {"properties", properties}}}}}};
 }
 
-// A postcode is a text, whatever it looks like.
+// A postcode is a string, whatever it looks like.
 TEST(FamilyCalls, ArgumentsHaveTheTypesOfTheirSchema) {
     const OrderedJson properties = {
         {"code", {{"type", "string"}}},
@@ -643,7 +642,7 @@ TEST(FamilyCalls, ArgumentsHaveTheTypesOfTheirSchema) {
     }
 }
 
-// Values in other notations than JSON.
+// Values in notations other than JSON.
 TEST(FamilyCalls, Literals) {
     const Heard gemma = Hear(kGemma,
                              "<|tool_call>call:f{a:<|\"|>x<|\"|>,b:[1,-2.5,true,null],"
@@ -662,14 +661,14 @@ TEST(FamilyCalls, Literals) {
                                      "d": "\u00e9\n"})"));
     EXPECT_EQ(olmo.calls[1].name, "math.add");
     EXPECT_EQ(olmo.calls[1].arguments["x"], -1500.0);
-    // Too deep to be anything.
+    // Nested too deeply.
     const std::string deep(5000, '[');
     EXPECT_TRUE(Hear(kOlmo, "<function_calls>f(a=" + deep, false, 999, 1).calls.empty());
     EXPECT_TRUE(Hear(kGemma, "<|tool_call>call:f{a:" + deep, false, 999, 1).calls.empty());
 }
 
-// Llama's calls have no marker: on a line of its own JSON counts where it calls a function that was
-// offered, elsewhere it is what it looks like.
+// Llama's calls have no markers: on its own line JSON counts if it calls an offered function;
+// elsewhere it counts if it looks like a call.
 TEST(FamilyCalls, Llama) {
     const std::string call = R"({"name": "weather", "parameters": {"city": "Paris", "days": 3}})";
     const std::string other = R"({"name": "Ann", "parameters": {"age": 3}})";
@@ -707,14 +706,14 @@ TEST(FamilyCalls, Llama) {
             EXPECT_TRUE(heard.calls == calls) << text;
         }
     }
-    // JSON that can't be a call is shown as it comes.
+    // JSON that cannot be a call is shown as it arrives.
     AnswerParser parser(kLlama3, false, true, Offered());
     EXPECT_EQ(parser.Push("{\"a\":").content, "{\"a\":");
     EXPECT_EQ(parser.Push(" 1").content, " 1");
 }
 
-// Without functions there are no calls, whatever it looks like.
-TEST(FamilyCalls, NoneWereOffered) {
+// Without offered functions nothing is a call.
+TEST(FamilyCalls, WithoutFunctionsThereAreNoCalls) {
     const auto none = std::make_shared<const ToolTypes>();
     for (const Manner& m : Manners()) {
         const std::string text = m.begin + m.call("Paris", 3) + m.end;
@@ -729,7 +728,7 @@ TEST(FamilyCalls, NoneWereOffered) {
     EXPECT_TRUE(harmony.calls.empty());
 }
 
-// Processor seconds of hearing `piece` over and over, `bytes` in all.
+// CPU seconds of parsing `piece` repeatedly, `bytes` in total.
 double SecondsOfMany(const AnswerFamily& family, const std::string& piece, size_t bytes) {
     std::string text;
     while (text.size() < bytes) text += piece;
@@ -741,7 +740,7 @@ double SecondsOfMany(const AnswerFamily& family, const std::string& piece, size_
     return static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
 }
 
-// Many markers, most of which end nothing: twice as many take twice the time, not four times.
+// Many markers, most of which end nothing: twice as many take about twice the time.
 TEST(FamilyCalls, ManyMarkers) {
     const std::pair<AnswerFamily, std::string> pieces[] = {
         {kQwen, "<tool_call>{\"</tool_call>"},
@@ -758,7 +757,7 @@ TEST(FamilyCalls, ManyMarkers) {
     }
 }
 
-// Templates by what is nobody else's in them.
+// Detected by text that only one family's templates contain.
 TEST(FamilyCalls, FamiliesOfTemplates) {
     const std::pair<const char*, AnswerFamily> templates[] = {
         {"<tool_call>{name}\n<arg_key>", kGlm},

@@ -1,6 +1,5 @@
-// Whole templates, one a family of models, over conversations with tools, parts and reasoning: the
-// text is that of Hugging Face's renderer, byte for byte. The file comes from
-// tools/make_chat_golden.py.
+// Complete templates, one per model family, with tools, parts and reasoning. The text must equal
+// that of Hugging Face's renderer. The golden file comes from tools/make_chat_golden.py.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -61,9 +60,8 @@ TEST_P(ChatGolden, RendersAsPythonDoes) {
     EXPECT_GE(2 * rendered, texts.size());
 }
 
-// Any words of a message stay words of the message: those of the template are the same whatever
-// the words are.
-TEST_P(ChatGolden, TemplatesKeepTheirOwnWords) {
+// A message's text never affects the template's own text.
+TEST_P(ChatGolden, MessagesDoNotChangeTemplateText) {
     const auto parsed = ChatTemplate::Parse(Read(GetParam() + ".jinja"));
     ASSERT_TRUE(parsed.ok()) << parsed.error().message;
     const auto own_words = [&](const std::string& content) {

@@ -1,5 +1,5 @@
-// The Jinja interpreter: its rules one by one, its bounds, its errors, and where text comes from.
-// That whole templates render as in Python is chat_golden_test.cc's.
+// The Jinja interpreter: rules, limits, errors, and sources of text. chat_golden_test.cc compares
+// complete templates with Python.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ Error ErrorOf(std::string_view source, const ChatInput& input = OneUser("hi"),
     return text.ok() ? Error{} : text.error();
 }
 
-// The bytes that came out of the conversation are in upper case, the others in lower.
+// Shows bytes from the conversation in upper case, the others in lower case.
 std::string Origins(std::string_view source, const ChatInput& input) {
     const auto text = RenderText(source, input);
     EXPECT_TRUE(text.ok()) << (text.ok() ? "" : text.error().message);
@@ -48,7 +48,7 @@ TEST(Jinja, ScopesAreThoseOfJinja2) {
     EXPECT_EQ(Rendered("{% set n = namespace(x=1) %}{% for i in [1] %}{% set n.x = 2 %}"
                        "{% endfor %}{{ n.x }}"),
               "2");
-    // A macro sees the scope of its definition, at the time of the call.
+    // A macro sees the scope of its definition at the time of the call.
     EXPECT_EQ(Rendered("{% macro m() %}{{ x }}{% endmacro %}{% set x = 5 %}{{ m() }}"
                        "{% for x in [7] %}{{ m() }}{% endfor %}"),
               "55");
@@ -57,7 +57,7 @@ TEST(Jinja, ScopesAreThoseOfJinja2) {
     EXPECT_EQ(Rendered("{% generation %}{% set g = 1 %}{{ g }}{% endgeneration %}{{ g }}"), "1");
 }
 
-TEST(Jinja, UndefinedIsQuietUntilItIsUsed) {
+TEST(Jinja, UndefinedFailsOnlyWhenUsed) {
     EXPECT_EQ(Rendered("{{ nope }}{{ messages[0].nope }}{{ nope | length }}|{{ nope ~ 'a' }}"),
               "0|a");
     EXPECT_EQ(Rendered("{% for x in nope %}{% else %}none{% endfor %}"), "none");
@@ -79,7 +79,7 @@ TEST(Jinja, ErrorsNameTheLine) {
     has(ErrorOf("a\n\n{{ nope.x }}"), "line 3: 'nope' is undefined");
     has(ErrorOf("\n{% if %}"), "line 2");
     has(ErrorOf("{% if true %}\n"), "'endif' is missing");
-    has(ErrorOf("\n{{ 'abc }}"), "line 2: a string without its end");
+    has(ErrorOf("\n{{ 'abc }}"), "line 2: a string is not terminated");
     has(ErrorOf("{% endfor %}"), "line 1");
     has(ErrorOf("\n\n{{ messages | frobnicate }}"), "line 3: the filter 'frobnicate'");
     EXPECT_EQ(ErrorOf("{{ 1 | frobnicate }}").code, ErrorCode::kUnsupported);
@@ -93,7 +93,7 @@ TEST(Jinja, ErrorsNameTheLine) {
     has(raised, "Only once!");
 }
 
-// A namespace's list takes append() and pop(), as llama.cpp's renderer has it.
+// A namespace's list supports append() and pop(), as in llama.cpp's renderer.
 TEST(Jinja, ListsOfNamespaces) {
     const std::string begin = "{% set ns = namespace(l=['a', 'b']) %}";
     EXPECT_EQ(Rendered(begin + "{% for x in [1, 2] %}{% set _ = ns.l.append(x) %}{% endfor %}"
@@ -118,7 +118,7 @@ TEST(Jinja, MessagesAreChecked) {
     }
 }
 
-// ---- where bytes come from
+// ---- sources of bytes
 
 TEST(Jinja, TextRemembersItsOrigin) {
     const ChatInput input = OneUser("  ab cd  ");
@@ -147,18 +147,18 @@ TEST(Jinja, TextRemembersItsOrigin) {
         EXPECT_EQ(Origins(source, input), origins) << source;
 }
 
-TEST(Jinja, WhateverIsGivenIsNotTrusted) {
+TEST(Jinja, InputIsNotTrusted) {
     ChatInput input = OneUser("x");
     input.messages[0]["KEY"] = "V";
     input.tools = OrderedJson::parse(R"([{"name": "N"}])");
     input.extra = {{"more", "M"}};
     EXPECT_EQ(Origins("{{ more }}{{ tools[0].name }}{{ messages[0].KEY }}", input), "UUU");
     EXPECT_EQ(Origins("{% for k in messages[0] %}{{ k }}{% endfor %}", input), "UUUUUUUUUUUUUU");
-    input.extra = {{"bos_token", "F"}};  // a client's words, whatever their name
+    input.extra = {{"bos_token", "F"}};  // given by a client, despite the name
     EXPECT_EQ(Origins("{{ bos_token }}", input), "U");
 }
 
-// Any way of cutting and joining keeps each byte's origin: given letters are upper case here.
+// Any split or join keeps each byte's source; letters of the input are upper case here.
 TEST(Jinja, OriginsUnderRandomEdits) {
     std::mt19937 random(41);
     const char* const edits[] = {"|trim",
@@ -194,7 +194,7 @@ TEST(Jinja, OriginsUnderRandomEdits) {
     }
 }
 
-// ---- bounds
+// ---- limits
 
 TEST(Jinja, HostileTemplatesEnd) {
     const std::string deep(100'000, '(');
@@ -245,7 +245,7 @@ TEST(Jinja, HostileTemplatesEnd) {
     EXPECT_FALSE(ChatTemplate::Parse(std::string(2 << 20, 'x')).ok());
 }
 
-// Kilobytes of "VmHWM" and the like.
+// Kilobytes of "VmHWM" and similar.
 int64_t OfThisProcess(const std::string& name) {
     std::ifstream lines("/proc/self/status");
     for (std::string line; std::getline(lines, line);) {
@@ -263,7 +263,7 @@ int64_t ThreadCpuMs() {
 const std::string kForEver = "{% for i in range(100000) %}{% for j in range(100000) %}";
 const std::string kEnd = "{% endfor %}{% endfor %}";
 
-// Whatever a template does: 2 s of processor time, 128 MiB.
+// Any template takes at most 2 s of CPU time and 128 MiB.
 TEST(Jinja, HostileTemplatesTakeLittleMemory) {
     const std::string grows = "{% set n = namespace(x='a', y=[1]) %}{% for i in range(64) %}";
     const std::string long_text = "{% set s = 'a b' * 13000000 %}";
@@ -280,13 +280,13 @@ TEST(Jinja, HostileTemplatesTakeLittleMemory) {
           long_text + "{{ s | indent(8, true) }}{{ s | escape }}{{ s }}",
           std::string("{{ range(100000) | list | map('string') | list | tojson(indent=400) }}"),
           std::string("{% set d = dict() %}{{ [d, range(99999) | list] * 999999 }}")}) {
-        std::ofstream("/proc/self/clear_refs") << "5";  // VmHWM begins anew
+        std::ofstream("/proc/self/clear_refs") << "5";  // resets VmHWM
         const int64_t before_kb = OfThisProcess("VmRSS"), begin_ms = ThreadCpuMs();
         const auto text = RenderText(source, OneUser("hi"));
         const int64_t used_ms = ThreadCpuMs() - begin_ms;
         EXPECT_FALSE(text.ok()) << source.substr(0, 100);
         EXPECT_LE(used_ms, 2000 * RenderLimits::kSlowness) << source.substr(0, 100);
-        if (RenderLimits::kSlowness > 1) continue;  // sanitizers keep what was freed
+        if (RenderLimits::kSlowness > 1) continue;  // sanitizers keep freed memory
         EXPECT_LE(OfThisProcess("VmHWM") - before_kb, 128 << 10) << source.substr(0, 100);
     }
 }
@@ -304,13 +304,13 @@ TEST(Jinja, ProcessorTimeIsLimited) {
         const int64_t begin_ms = ThreadCpuMs();
         const auto text = RenderText(kForEver + work + kEnd, OneUser("hi"), limits);
         ASSERT_FALSE(text.ok());
-        EXPECT_NE(text.error().message.find("ms of processor time"), std::string::npos)
+        EXPECT_NE(text.error().message.find("ms of CPU time"), std::string::npos)
             << work << ": " << text.error().message;
         EXPECT_LE(ThreadCpuMs() - begin_ms, 2 * limits.cpu_ms) << work;
     }
 }
 
-// What is done to a text without making a value of it counts as work: its size, not once.
+// Work on a text without creating a value counts by the text's size.
 TEST(Jinja, WorkOnLongTextsIsCounted) {
     const std::string long_name(100'000, 'n');
     EXPECT_FALSE(ChatTemplate::Parse("{{ " + long_name + " }}").ok());
@@ -339,7 +339,7 @@ TEST(Jinja, LimitsAreCounted) {
               std::string::npos);
     EXPECT_NE(ErrorOf(loop, input, {.steps = 900}).message.find("more than 900 steps"),
               std::string::npos);
-    // What is no longer used does not count as alive.
+    // Released values do not count as live.
     const std::string passing =
         "{% set n = namespace() %}{% for i in range(100) %}{% set n.x = 'a' * 10000 %}{% endfor %}";
     EXPECT_TRUE(RenderText(passing, input, {.live_bytes = 200'000}).ok());
@@ -354,7 +354,7 @@ TEST(Jinja, DeepJsonIsRefused) {
     EXPECT_EQ(ErrorOf("x", input).code, ErrorCode::kUsage);
 }
 
-TEST(Jinja, BytesThatAreNoUtf8PassThrough) {
+TEST(Jinja, InvalidUtf8PassesThrough) {
     const std::string bytes = "a\xFF\xC3(\xE2\x82";
     EXPECT_EQ(Rendered("{{ messages[0].content }}", OneUser(bytes)), bytes);
     EXPECT_EQ(Rendered("{{ messages[0].content | list | join }}", OneUser(bytes)), bytes);
@@ -362,7 +362,7 @@ TEST(Jinja, BytesThatAreNoUtf8PassThrough) {
     EXPECT_EQ(Rendered("{{ messages[0].content | upper }}", OneUser(bytes)), "A\xFF\xC3(\xE2\x82");
 }
 
-TEST(Jinja, TimeIsGiven) {
+TEST(Jinja, TimeComesFromTheInput) {
     ChatInput input = OneUser("hi");
     input.now_s = 1'770'033'600;  // 2 February 2026, noon in UTC
     EXPECT_EQ(Rendered("{{ strftime_now('%Y-%m-%d') }}", input), "2026-02-02");

@@ -1,5 +1,5 @@
-// A user's text never becomes a token that ends or begins a text or a turn, whatever type the file
-// gives it; the template's text does.
+// User text never becomes a token that begins or ends a text or a turn, whatever its type in the
+// file; the template's text does.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,7 +18,8 @@ bool Holds(const std::vector<int32_t>& ids, int32_t id) {
     return std::ranges::find(ids, id) != ids.end();
 }
 
-// `text` as a user's text gives no `marker`, in any place of it; as the template's text it does.
+// `marker` in user text `text` gives no special token at any position; in the template's text it
+// does.
 void ExpectMarker(const tokenizer::Tokenizer& tokenizer, const std::string& marker) {
     const int32_t id = tokenizer.Find(marker);
     ASSERT_GE(id, 0) << marker;
@@ -46,8 +47,8 @@ std::unique_ptr<tokenizer::Tokenizer> MarkersMade(tokenizer::TokenizerData data)
     return made.ok() ? std::move(*made) : nullptr;
 }
 
-// Phi-3's file: "</s>" is user-defined, and not even the id of an end.
-TEST(Markers, ThatAFileCallsUserDefined) {
+// Phi-3's file types "</s>" as user-defined, and no id refers to it.
+TEST(Markers, TypedUserDefinedInTheFile) {
     for (const char* marker :
          {"<|im_end|>", "<|im_start|>", "<|eot_id|>", "<|end|>", "<|endoftext|>", "<end_of_turn>",
           "<start_of_turn>", "<|user|>", "<|assistant|>", "<|system|>", "<|start_header_id|>",
@@ -72,8 +73,8 @@ TEST(Markers, ThatAFileCallsUserDefined) {
     EXPECT_TRUE(tokenizer->IsEog(2));
 }
 
-// Ids that the file itself calls an end or a beginning, under names of its own.
-TEST(Markers, ThatTheIdsName) {
+// Ids that the file declares as beginning or end, with names of their own.
+TEST(Markers, NamedByIds) {
     for (const int32_t type : {kNormal, kUserDefined}) {
         for (int32_t tokenizer::TokenizerData::*which :
              {&tokenizer::TokenizerData::bos, &tokenizer::TokenizerData::eos,
@@ -89,7 +90,7 @@ TEST(Markers, ThatTheIdsName) {
     }
 }
 
-// Words stay words: tools' markers, and an end that is a plain line end.
+// Ordinary tokens stay text: tool markers, and an end token that is a plain line end.
 TEST(Markers, OtherTokensAreLeftAlone) {
     tokenizer::TokenizerData data = tokenizer::TinyBytePair();
     data.tokens.push_back("<tool_call>");
@@ -102,8 +103,8 @@ TEST(Markers, OtherTokensAreLeftAlone) {
     EXPECT_TRUE(tokenizer->IsEog(10));
 }
 
-// The same out of a tokenizer.json, whose added tokens say "special": false.
-TEST(Markers, OfATokenizerJson) {
+// The same in a tokenizer.json, whose added tokens have "special": false.
+TEST(Markers, InTokenizerJson) {
     nlohmann::json vocab, added = nlohmann::json::array();
     for (int byte = 0; byte < 256; ++byte) vocab[tokenizer::SpellByte(byte)] = byte;
     int id = 256;

@@ -1,6 +1,6 @@
-// Second turns of tools, as clients send them, through every template: a message that only calls
-// has its content null, absent or empty; arguments are texts or objects; ids are anybody's; calls
-// come several at once. All of them render, and to the same prompt.
+// Second turns with tools, as clients send them, through every template: null, absent or empty
+// content beside calls; arguments as text or objects; arbitrary ids; several calls at once. All
+// render to the same prompt.
 #include "chat/tool_form.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ namespace {
 
 const std::string kToolFormFolder = support::TestData("/chat/");
 
-// With "<s>" and "</s>", which templates write.
+// Has "<s>" and "</s>", which templates write.
 const tokenizer::Tokenizer& Words() {
     static const auto tokenizer = tokenizer::Tokenizer::Make(tokenizer::TinySpm({"a"})).value();
     return *tokenizer;
@@ -38,7 +38,7 @@ std::vector<std::string> ToolFormNames() {
     std::vector<std::string> names;
     for (const auto& entry : std::filesystem::directory_iterator(kToolFormFolder)) {
         const std::string name = entry.path().stem();
-        // raw_rules has Jinja's rules and shows no messages: Chat refuses it.
+        // raw_rules shows no messages, so Chat rejects it.
         if (entry.path().extension() == ".jinja" && name != "raw_rules") names.push_back(name);
     }
     std::ranges::sort(names);
@@ -73,12 +73,12 @@ ChatInput Asked() {
     return input;
 }
 
-// A conversation that has `rounds` times `calls` calls at once and their results.
+// A conversation with `rounds` rounds of `calls` calls and their results.
 struct Turns {
     const char* name;
     int rounds, calls;
-    const char* text;  // beside the calls
-    bool goes_on;      // with an answer and a further question
+    const char* text;  // text beside the calls
+    bool goes_on;      // an answer and another question follow
 };
 constexpr Turns kTurns[] = {{"one call", 1, 1, "", false},
                             {"and on", 1, 1, "", true},
@@ -118,8 +118,7 @@ ChatInput Conversation(const Turns& turns) {
     return input;
 }
 
-// Cities and degrees of a conversation as a text has them: one after another, each as often as it
-// stands there.
+// Cities and temperatures in order of their occurrence in a text.
 std::vector<std::string> Places(const std::string& text, const Turns& turns) {
     std::vector<std::pair<size_t, std::string>> found;
     for (int i = 0; i < turns.rounds * turns.calls; ++i) {
@@ -166,7 +165,7 @@ class ToolTurns : public testing::TestWithParam<std::string> {
     const Chat chat_ = ChatOf(Source(GetParam()));
 };
 
-TEST_P(ToolTurns, AnEmptyContentIsTheSameHoweverItIsWritten) {
+TEST_P(ToolTurns, EmptyContentsRenderAlike) {
     std::vector<std::string> texts;
     for (const OrderedJson& message : {OrderedJson{{"role", "assistant"}, {"content", ""}},
                                        OrderedJson{{"role", "assistant"}, {"content", nullptr}},
@@ -183,8 +182,8 @@ TEST_P(ToolTurns, AnEmptyContentIsTheSameHoweverItIsWritten) {
     for (const std::string& text : texts) EXPECT_EQ(text, texts[0]);
 }
 
-// Where the template takes an empty text itself, that is what it gets.
-TEST_P(ToolTurns, WhatRendersAlreadyIsLeftAlone) {
+// A template that accepts an empty content gets it unchanged.
+TEST_P(ToolTurns, AcceptedFormsAreUnchanged) {
     ChatInput input = Asked();
     input.messages.push_back({{"role", "assistant"},
                               {"content", ""},
@@ -193,7 +192,7 @@ TEST_P(ToolTurns, WhatRendersAlreadyIsLeftAlone) {
     const auto before = chat_.Render(input);
     const ToolForm form = FindToolForm(chat_, true);
     if (form.calls_as_words || form.results_as_words) {
-        // Told as words, since the template refuses such turns or leaves them out.
+        // Plain text, since the template rejects such turns or omits them.
         const auto shows = [&](const char* words) {
             return before.ok() && before->view().find(words) != std::string::npos;
         };
@@ -205,7 +204,7 @@ TEST_P(ToolTurns, WhatRendersAlreadyIsLeftAlone) {
     }
     ASSERT_TRUE(before.ok()) << before.error().message;
     if (form.named_ids) {
-        // But for the ids, which are Kimi's own.
+        // Except the ids, which are Kimi's own.
         const std::string text = Rendered(input);
         const std::string id = "functions.get_weather:0";
         EXPECT_NE(text.find(id), text.rfind(id)) << text;
@@ -213,7 +212,7 @@ TEST_P(ToolTurns, WhatRendersAlreadyIsLeftAlone) {
     }
     FitToolTurns(form, input.messages);
     if (GetParam() == "olmo3") {
-        // But for what it has calls in: a member of its own, which no client sends.
+        // Except the member for calls, which no client sends.
         EXPECT_EQ(before->view().find("Paris"), std::string::npos);
         EXPECT_NE(chat_.Render(input)->view().find("Paris"), std::string::npos);
         return;
@@ -221,9 +220,8 @@ TEST_P(ToolTurns, WhatRendersAlreadyIsLeftAlone) {
     EXPECT_EQ(chat_.Render(input)->bytes(), before->bytes());
 }
 
-// The functions that may be called, and what the system message says, reach the model, whatever
-// its template knows.
-TEST_P(ToolTurns, FunctionsAndSystemAreTold) {
+// The functions and the system message reach the model with any template.
+TEST_P(ToolTurns, FunctionsAndSystemAreShown) {
     for (const bool system : {false, true}) {
         ChatInput input = OneQuestion(system ? "Be brief!" : "", "How is the weather?");
         input.tools = Tools();
@@ -241,8 +239,8 @@ TEST_P(ToolTurns, FunctionsAndSystemAreTold) {
     }
 }
 
-// What was thought before calls, beside a text and without one.
-TEST_P(ToolTurns, ThoughtsBeforeCalls) {
+// Reasoning before calls, with and without text beside them.
+TEST_P(ToolTurns, ReasoningBeforeCalls) {
     for (const char* words : {"", "I look."}) {
         ChatInput input = Asked();
         input.messages.push_back({{"role", "assistant"},
@@ -266,14 +264,14 @@ TEST_P(ToolTurns, SeveralCallsAtOnce) {
     const std::string text = Rendered(input);
     EXPECT_EQ(shows_calls(), text.find("Rome") != text.npos) << text;
     EXPECT_EQ(Shows("21.5 degrees"), text.find("30 degrees") != text.npos) << text;
-    // Results that come in another order belong to the same calls.
+    // Results in another order still belong to the same calls.
     std::swap(input.messages[2], input.messages[3]);
     EXPECT_EQ(Rendered(input), text);
 }
 
-// Each template says what was called and what came of it, once and in order, in the second turn and
-// later ones, with the list of tools and without; whatever it knows of tools.
-TEST_P(ToolTurns, CallsAndResultsAreTold) {
+// Every template shows each call and result once and in order, in the second and later turns, with
+// and without the list of tools.
+TEST_P(ToolTurns, CallsAndResultsAreShown) {
     for (const bool with_tools : {true, false}) {
         const ToolForm form = FindToolForm(chat_, with_tools);
         for (const Turns& turns : kTurns) {
@@ -289,7 +287,7 @@ TEST_P(ToolTurns, CallsAndResultsAreTold) {
     }
 }
 
-// Without the list of tools in the second request, too.
+// Also if the second request has no list of tools.
 TEST_P(ToolTurns, WithoutTools) {
     ChatInput input = Asked();
     input.tools = nullptr;
@@ -302,7 +300,7 @@ TEST_P(ToolTurns, WithoutTools) {
     EXPECT_TRUE(text.ok()) << text.error().message;
 }
 
-// A list of calls that is empty or null is none.
+// An empty or null list of calls counts as absent.
 TEST_P(ToolTurns, NoCalls) {
     ChatInput input = OneQuestion("", "Hello");
     input.messages.push_back({{"role", "assistant"}, {"content", "Hi."}});
@@ -317,7 +315,7 @@ TEST_P(ToolTurns, NoCalls) {
     Rendered(input);
 }
 
-// A call without arguments, and one whose arguments are no object.
+// A call without arguments, and one whose arguments are not an object.
 TEST_P(ToolTurns, ArgumentsOfAnyKind) {
     for (const OrderedJson& arguments :
          {OrderedJson(""), OrderedJson(nullptr), OrderedJson::object(), OrderedJson("{broken"),
@@ -334,7 +332,7 @@ TEST_P(ToolTurns, ArgumentsOfAnyKind) {
 INSTANTIATE_TEST_SUITE_P(Templates, ToolTurns, testing::ValuesIn(ToolFormNames()),
                          [](const auto& name) { return name.param; });
 
-// As DeepSeek's first templates have it: calls only where the content is none, arguments as text.
+// As in DeepSeek's first templates: calls only if the content is none, arguments as text.
 constexpr const char* kNoneAndText =
     "{% for m in messages %}{% if m.role == 'assistant' and m.content is none %}"
     "{% for c in m.tool_calls %}{{ '<call>' + c.function.name + '\n' + c.function.arguments }}"
@@ -370,7 +368,7 @@ TEST(ToolForm, FollowsTheTemplate) {
     EXPECT_FALSE(FindToolForm(ChatOf(Source("minimax")), true).takes_text);
 }
 
-// The conversation in the form of the template, rendered.
+// The conversation converted to the template's form and rendered.
 std::string Fitted(const std::string& source, ChatInput input) {
     const Chat chat = ChatOf(source);
     FitConversation(FindToolForm(chat, !input.tools.is_null()), input);
@@ -379,7 +377,7 @@ std::string Fitted(const std::string& source, ChatInput input) {
     return text.ok() ? text->bytes() : "";
 }
 
-// Two rounds; the first has two calls. Ids are the client's own.
+// Two rounds; the first has two calls. The client chose the ids.
 ChatInput TwoRounds() {
     ChatInput input = OneQuestion("", "x");
     input.messages.push_back(
@@ -396,7 +394,7 @@ ChatInput TwoRounds() {
     return input;
 }
 
-// A result that is missing, one of no call, two of the same id: each call keeps its own.
+// A missing result, one without a call, two with the same id: each call keeps its own.
 TEST(ToolForm, ResultsKeepTheirCalls) {
     const std::string source =
         "{% for m in messages %}{% if (m.tool_calls or []) | length > 1 %}"
@@ -410,7 +408,7 @@ TEST(ToolForm, ResultsKeepTheirCalls) {
     EXPECT_EQ(Fitted(source, input), "x<{\"city\": \"Paris\"}>what?<{\"city\": \"Rome\"}>hot");
 }
 
-// Kimi's ids name the function, and its templates show nothing else of it.
+// Kimi's ids name the function, and its templates show the name only there.
 TEST(ToolForm, IdsThatNameTheFunction) {
     const std::string given =
         "{% for m in messages %}{{ m.content or '' }}{% for c in m.tool_calls or [] %}"
@@ -422,7 +420,7 @@ TEST(ToolForm, IdsThatNameTheFunction) {
               "fine[functions.get_weather:0]\nhot[functions.get_weather:1]\n"
               "<|tool_call_begin|>functions.get_weather:2|{\"city\": \"Ulm\"}\n"
               "cold[functions.get_weather:2]\n");
-    // One that counts by itself, and anew in each message.
+    // A template that numbers calls itself, restarting in each message.
     const std::string made =
         "{% for m in messages %}{{ m.content or '' }}{% for c in m.tool_calls or [] %}"
         "<|tool_call_begin|>functions.{{ c.function.name }}:{{ loop.index0 }}|"
@@ -466,7 +464,7 @@ TEST(ToolForm, FunctionsInTheSystemMessage) {
     EXPECT_NE(text.find("<|/tool_call|><|end|>"), text.npos) << text;
 }
 
-// LFM 2's: functions in the system message, results, but no calls.
+// LFM 2: functions in the system message, results, but no calls.
 TEST(ToolForm, CallsOfLfm2) {
     const std::string source =
         "{% if tools %}<|im_start|>system\nList of tools: <|tool_list_start|>{{ tools | tojson }}"
@@ -483,8 +481,8 @@ TEST(ToolForm, CallsOfLfm2) {
         << text;
 }
 
-// Gemma 2's: no system messages, no functions, users and the assistant in turns.
-TEST(ToolForm, NothingButTurns) {
+// Gemma 2: no system messages, no functions, alternating turns.
+TEST(ToolForm, TurnsOnly) {
     const std::string source =
         "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}"
         "{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}"
@@ -505,7 +503,8 @@ TEST(ToolForm, NothingButTurns) {
     EXPECT_TRUE(Fitted(source, input).starts_with("<user>Be brief!\n\nx\n<assistant>"));
 }
 
-// DeepSeek's templates show calls, but no functions: they are told, and calls in the own form.
+// DeepSeek's templates show calls, but no functions: functions become plain text, calls keep the
+// family's format.
 TEST(ToolForm, FunctionsOfDeepSeek) {
     ChatInput input = TwoRounds();
     input.tools = Tools();
@@ -520,8 +519,8 @@ TEST(ToolForm, FunctionsOfDeepSeek) {
     EXPECT_EQ(text.find("<tool_call>"), text.npos) << text;
 }
 
-// gpt-oss takes a thought or a text beside calls, not both.
-TEST(ToolForm, ThoughtAndText) {
+// gpt-oss accepts reasoning or text beside calls, not both.
+TEST(ToolForm, ReasoningAndText) {
     const std::string source =
         "{% for m in messages %}{% if m.tool_calls and m.content and m.thinking %}"
         "{{ raise_exception('both') }}{% endif %}{{ m.thinking }}|{{ m.content }}"
@@ -551,8 +550,8 @@ TEST(ToolForm, ACallBesideATextIsNotLost) {
               "user: x\nassistant: I look.\n<call>get_weather\n{\"city\": \"Paris\"}tool: fine\n");
 }
 
-// Objects would be printed as Python does.
-TEST(ToolForm, ArgumentsAreJsonWhereTheyArePrinted) {
+// Objects would be printed in Python's notation.
+TEST(ToolForm, PrintedArgumentsAreJson) {
     for (const char* printed : {"{{ c.function.name }} {{ c.function.arguments }}",
                                 "{{ c.function.name ~ ' ' ~ c.function.arguments }}"}) {
         const std::string source = std::string(
@@ -568,7 +567,7 @@ TEST(ToolForm, ArgumentsAreJsonWhereTheyArePrinted) {
     }
 }
 
-// Thousands of calls and results, in each form: time is linear in their number.
+// Thousands of calls and results in each form: time is linear in their number.
 TEST(ToolForm, ManyCallsAndResults) {
     const auto many = [](int calls, int results, const std::string& words) {
         OrderedJson messages = OrderedJson::array();
@@ -601,7 +600,7 @@ TEST(ToolForm, ManyCallsAndResults) {
     }
 }
 
-TEST(ToolForm, IdsAreMappedTheSameEverywhere) {
+TEST(ToolForm, IdsAreMappedConsistently) {
     EXPECT_EQ(ShortCallId("aB3dE6gH9"), "aB3dE6gH9") << "one that fits";
     for (const char* id : {"call_abc123", "toolu_01A09q90qw90lq917835lq9", "x", "functions.f:0",
                            "aB3dE6gH-", "call00001x"}) {
@@ -642,8 +641,8 @@ ChatInput CalledOnce() {
     return input;
 }
 
-// Mistral's put the system message before the last message, if the user said that.
-TEST(ToolForm, ASystemMessageThatResultsHide) {
+// Mistral puts the system message before the last message, if that is the user's.
+TEST(ToolForm, SystemMessageHiddenByResults) {
     const Chat chat = ChatOf(
         "{% for t in tools %}{{ t | tojson }}{% endfor %}"
         "{% if messages[0].role == 'system' %}{% set s = messages[0].content %}"
@@ -658,7 +657,7 @@ TEST(ToolForm, ASystemMessageThatResultsHide) {
     input.messages.insert(input.messages.begin(),
                           OrderedJson{{"role", "system"}, {"content", "Be kind."}});
     EXPECT_NE(FittedText(chat, input).find("[U]Be kind.\n\nHow is"), std::string::npos);
-    // Where the user speaks last the template has its own way.
+    // If the user speaks last, the template shows the system message itself.
     input.messages.erase(input.messages.begin() + 2, input.messages.end());
     EXPECT_NE(FittedText(chat, input).find("[U]Be kind.: How is"), std::string::npos);
 }
@@ -678,8 +677,8 @@ TEST(ToolForm, CallsWithoutIdsGetOne) {
     EXPECT_NE(text.find("sunny=call_00000000"), std::string::npos) << text;
 }
 
-// llama.cpp's own templates walk through `tools` wherever it is defined.
-TEST(ToolForm, ToolsThatMustNotBeDefined) {
+// llama.cpp's own templates iterate over `tools` if it is defined.
+TEST(ToolForm, UndefinedTools) {
     const Chat chat = ChatOf(
         "{% if tools is defined %}{% for t in tools %}{{ t.function.name }};{% endfor %}{% endif %}"
         "{% for m in messages %}{{ m.content }}{% endfor %}");
@@ -687,13 +686,13 @@ TEST(ToolForm, ToolsThatMustNotBeDefined) {
     EXPECT_EQ(chat.Render(input)->bytes(), "Hello");
     input.tools = Tools();
     EXPECT_EQ(chat.Render(input)->bytes(), "get_weather;Hello");
-    // Others are told that there are none.
+    // Other templates get none.
     const Chat usual = ChatOf("{{ tools is none }}{{ messages[0].content }}");
     EXPECT_EQ(usual.Render(OneQuestion("", "Hello"))->bytes(), "TrueHello");
 }
 
-// Some templates ask for members of functions that are optional in every API.
-TEST(ToolForm, FunctionsOfWhichLittleIsSaid) {
+// Some templates access members of functions that APIs define as optional.
+TEST(ToolForm, FunctionsWithoutOptionalMembers) {
     constexpr const char* kAsks =
         "{% for t in tools or [] %}{{ t.function.name + ': ' + t.function.description }}"
         "{% for p in t.function.parameters.properties.keys() %} {{ p }}{% endfor %};{% endfor %}"
@@ -711,7 +710,7 @@ TEST(ToolForm, FunctionsOfWhichLittleIsSaid) {
     }
     EXPECT_NE(FittedText(chat, input).find("a: ;b: ;c: See;d:  x;"), std::string::npos)
         << FittedText(chat, input);
-    // Others are told no more than was said.
+    // Other templates get only the given members.
     const Chat usual =
         ChatOf("{{ tools | tojson }}{% for m in messages %}{{ m.content }}{% endfor %}");
     EXPECT_FALSE(FindToolForm(usual, true).whole_functions);
@@ -719,8 +718,8 @@ TEST(ToolForm, FunctionsOfWhichLittleIsSaid) {
     EXPECT_NE(FittedText(usual, input).find(R"({"name": "b"})"), std::string::npos);
 }
 
-// The ids of Kimi-K2's later templates wait in a list of a namespace.
-TEST(ToolForm, IdsThatWaitInANamespace) {
+// Kimi-K2's later templates queue ids in a namespace's list.
+TEST(ToolForm, IdsQueuedInANamespace) {
     const Chat chat = ChatOf(
         "{% set w = namespace(ids=[], n=0) %}{{ tools | tojson }}{% for m in messages %}"
         "{% if m.role == 'tool' %}## Return of {{ w.ids.pop(0) }}:{% endif %}{{ m.content or '' }}"
