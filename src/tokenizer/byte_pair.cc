@@ -155,8 +155,8 @@ class BytePairModel : public WordModel {
         }
         if (any) return {};
         return MakeError(ErrorCode::kCorrupt,
-                         "tokenizer: the vocabulary has no byte tokens among {} tokens; "
-                         "byte-level BPE needs them. Was the file converted whole?",
+                         "tokenizer: the vocabulary of {} tokens has no byte tokens, which "
+                         "byte-level BPE requires. Was the file converted completely?",
                          vocabulary_.size());
     }
 
@@ -276,8 +276,8 @@ Result<std::vector<PairMerge>> ReadMerges(const Vocabulary& vocabulary) {
         const int32_t id = vocabulary.Find(std::string(left) + std::string(right));
         if (!split || left_id < 0 || right_id < 0 || id < 0) {
             return MakeError(ErrorCode::kCorrupt,
-                             "tokenizer: tokenizer.ggml.merges[{}] is '{}': expected two "
-                             "tokens of the vocabulary that join into a third",
+                             "tokenizer: tokenizer.ggml.merges[{}] is '{}': expected two tokens of "
+                             "the vocabulary that merge into a third",
                              rank, merge.substr(0, 80));
         }
         // Merges into control or unused tokens are skipped, since text never becomes one.

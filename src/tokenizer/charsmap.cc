@@ -29,8 +29,8 @@ Result<Charsmap> Charsmap::Read(std::string_view bytes) {
     if (bytes.size() < sizeof size || size > bytes.size() - sizeof size || size % 4 != 0 ||
         size < 4) {
         return MakeError(ErrorCode::kCorrupt,
-                         "tokenizer: precompiled_charsmap has {} bytes and says that its trie "
-                         "takes {}; expected a multiple of 4 that fits",
+                         "tokenizer: precompiled_charsmap has {} bytes and gives {} as the size of "
+                         "its trie; expected a multiple of 4 that fits",
                          bytes.size(), size);
     }
     made.units_.resize(size / 4);

@@ -267,8 +267,8 @@ Result<TokenizerData> BaseOf(const Tokenizer& tokenizer, const std::string& fold
     TokenizerData data = tokenizer.data();
     if (static_cast<int64_t>(data.tokens.size()) > vocabulary) {
         return MakeError(ErrorCode::kCorrupt,
-                         "{}: the tokenizer has {} tokens, but the embedding only {} rows", folder,
-                         data.tokens.size(), vocabulary);
+                         "{}: the tokenizer has {} tokens, but the embedding has only {} rows",
+                         folder, data.tokens.size(), vocabulary);
     }
     data.types.resize(data.tokens.size(), static_cast<int32_t>(TokenType::kNormal));
     data.tokens.resize(static_cast<size_t>(vocabulary));
@@ -308,11 +308,11 @@ Result<TokenizerData> TokenizerForGguf(const std::string& folder, int64_t vocabu
         search.TryScores(ScoresOfFile(folder, base)) || search.TryBytePairs(merges) ||
         search.TryScores(ScoresOfMerges(base, merges)) || search.TryCodePoints(merges);
     if (found) return std::move(search).found();
-    return MakeError(ErrorCode::kUnsupported,
-                     "{}: no kind of tokenizer that GGUF files can name gives the same tokens as "
-                     "this folder's. Supported: byte-level BPE with a pre-tokenizer that llama.cpp "
-                     "knows, SentencePiece BPE",
-                     folder);
+    return MakeError(
+        ErrorCode::kUnsupported,
+        "{}: no tokenizer kind of GGUF gives the same tokens as this folder's. Supported: "
+        "byte-level BPE with a pre-tokenizer that llama.cpp supports, SentencePiece BPE",
+        folder);
 }
 
 }  // namespace weft::tokenizer

@@ -19,7 +19,7 @@ int32_t PairId(Fields& fields, const char* key) {
     const bool fits = pair != nullptr && pair->is_array() && pair->size() == 2 &&
                       (*pair)[1].is_number_integer() && (*pair)[1] >= 0 && (*pair)[1] < kMostTokens;
     if (fits) return (*pair)[1].get<int32_t>();
-    fields.Fail(fmt::format("'{}' is no pair of a token and its id", key));
+    fields.Fail(fmt::format("'{}' is not a pair of a token and its id", key));
     return -1;
 }
 

@@ -54,14 +54,15 @@ Status AddTokenizerConfig(const json& contents, TokenizerHints& hints) {
     if (fields.Find("add_eos_token")) hints.add_eos = fields.BoolOr("add_eos_token", false);
     hints.tokenizer_class = fields.TextOr("tokenizer_class", "");
     const json* added = fields.Find("added_tokens_decoder");
-    if (added != nullptr && !added->is_object()) fields.Fail("added_tokens_decoder is no object");
+    if (added != nullptr && !added->is_object())
+        fields.Fail("added_tokens_decoder is not an object");
     WEFT_TRY(fields.status());
     if (added == nullptr) return {};
     for (const auto& [key, token] : added->items()) {
         const bool digits =
             !key.empty() && key.size() <= 8 && key.find_first_not_of("0123456789") == key.npos;
         if (!digits) {
-            return MakeError(ErrorCode::kCorrupt, "added_tokens_decoder: '{}' is no token id",
+            return MakeError(ErrorCode::kCorrupt, "added_tokens_decoder: '{}' is not a token id",
                              key.substr(0, 80));
         }
         WEFT_ASSIGN(AddedToken read, ReadAddedToken(token, std::stoll(key)));
@@ -114,7 +115,7 @@ int64_t Fields::IntOr(const char* key, int64_t least, int64_t most, int64_t fall
     if (found->is_number_integer() && *found >= least && *found <= most) {
         return found->get<int64_t>();
     }
-    Fail(fmt::format("'{}' is no integer from {} to {}", key, least, most));
+    Fail(fmt::format("'{}' is not an integer from {} to {}", key, least, most));
     return fallback;
 }
 
@@ -122,7 +123,7 @@ const json& Fields::Array(const char* key) {
     static const json empty = json::array();
     const json* found = Find(key);
     if (found != nullptr && found->is_array()) return *found;
-    Fail(fmt::format("'{}' is no array", key));
+    Fail(fmt::format("'{}' is not an array", key));
     return empty;
 }
 

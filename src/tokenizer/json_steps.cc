@@ -66,13 +66,13 @@ Result<Pattern> ReadPattern(Fields& fields, const char* key) {
     WEFT_TRY(fields.status());
     const json* value = fields.Find(key);
     if (value == nullptr) fields.Fail(fmt::format("'{}' is missing", key));
-    if (value != nullptr && *value == "") fields.Fail("an empty pattern");
+    if (value != nullptr && *value == "") fields.Fail("the pattern is empty");
     WEFT_TRY(fields.status());
     if (value->is_string()) return Pattern{value->get<std::string>(), true};
     Fields inner(*value, key);
     const bool literal = inner.Find("String") != nullptr;
     Pattern pattern{inner.Text(literal ? "String" : "Regex"), literal};
-    if (pattern.text.empty()) inner.Fail("an empty pattern");
+    if (pattern.text.empty()) inner.Fail("the pattern is empty");
     WEFT_TRY(inner.status());
     return pattern;
 }
@@ -116,7 +116,7 @@ Result<std::unique_ptr<const NormalizeStep>> ReadNormalizeStep(const json& value
         step = Replace(std::move(regex), fields.Text("content"));
     } else if (type == "Precompiled") {
         const std::string coded = fields.TextOr("precompiled_charsmap", "");
-        if (coded.size() > kMostCharsmapBytes) fields.Fail("a charsmap above 16 MB");
+        if (coded.size() > kMostCharsmapBytes) fields.Fail("the charsmap is larger than 16 MB");
         const std::string bytes = DecodeBase64Or(coded, "?");  // "?" is too short to be valid
         WEFT_ASSIGN(Charsmap charsmap, Charsmap::Read(bytes));
         step = Precompiled(std::move(charsmap));
@@ -207,7 +207,7 @@ Status AddSplitStep(const json& value, JsonSplit& split) {
         WEFT_TRY(AddSplit(fields, steps));
     } else if (type == "Metaspace") {
         std::string mark = fields.TextOr("replacement", std::string(kSpaceMark));
-        if (mark.empty() || mark.size() > 4) fields.Fail("'replacement' is no character");
+        if (mark.empty() || mark.size() > 4) fields.Fail("'replacement' is not a character");
         const PrependMark scheme = ReadScheme(fields);
         steps.push_back(MarkSpaces(std::move(mark), scheme, fields.BoolOr("split", true)));
     } else if (type == "Digits") {
@@ -226,7 +226,7 @@ Status AddSplitStep(const json& value, JsonSplit& split) {
         WEFT_TRY(AddRegex(kPunctuation, SplitBehavior::kIsolated, false, steps));
     } else if (type == "CharDelimiterSplit") {
         const Pattern pattern{fields.Text("delimiter"), true};
-        if (pattern.text.empty()) fields.Fail("'delimiter' is no character");
+        if (pattern.text.empty()) fields.Fail("'delimiter' is not a character");
         WEFT_TRY(fields.status());
         WEFT_ASSIGN(Regex regex, MakeRegex(pattern));
         steps.push_back(SplitByRegex(std::move(regex), SplitBehavior::kRemoved, false));

@@ -43,7 +43,8 @@ Status PutToken(std::string_view text, int64_t id, Reading& reading) {
 Status CheckIds(int64_t most, size_t count) {
     if (most < 0 ||
         most >= std::min<int64_t>(kMostTokens, 4 * static_cast<int64_t>(count) + 4096)) {
-        return MakeError(ErrorCode::kCorrupt, "a token has the id {}, of {} tokens", most, count);
+        return MakeError(ErrorCode::kCorrupt, "a token has the id {}, but there are only {} tokens",
+                         most, count);
     }
     return {};
 }
@@ -51,7 +52,7 @@ Status CheckIds(int64_t most, size_t count) {
 Status ReadBpeVocabulary(Fields& model, Reading& reading) {
     const json* vocab = model.Find("vocab");
     if (vocab == nullptr || !vocab->is_object()) {
-        return MakeError(ErrorCode::kCorrupt, "model: 'vocab' is no object");
+        return MakeError(ErrorCode::kCorrupt, "model: 'vocab' is not an object");
     }
     for (const auto& [text, id] : vocab->items()) {
         const bool fits = id.is_number_integer() && id >= 0 && id < kMostTokens;
@@ -93,7 +94,7 @@ Status ReadUnigram(Fields& model, Reading& reading) {
             entry.is_array() && entry.size() == 2 && entry[0].is_string() && entry[1].is_number();
         if (!pair || std::isnan(entry[1].get<double>())) {
             return MakeError(ErrorCode::kCorrupt,
-                             "model: vocab[{}] is no pair of a token and its score",
+                             "model: vocab[{}] is not a pair of a token and its score",
                              reading.scores.size());
         }
         reading.data.tokens.push_back(entry[0].get<std::string>());
@@ -167,7 +168,8 @@ Result<std::vector<PairMerge>> ReadPairs(Fields& model, const Vocabulary& vocabu
         const int32_t joined = vocabulary.Find(left + right);
         if (left.empty() || right.empty() || left_id < 0 || right_id < 0 || joined < 0) {
             return MakeError(ErrorCode::kCorrupt,
-                             "model: merges[{}] is no pair of tokens that join into a third", rank);
+                             "model: merges[{}] is not a pair of tokens that merge into a third",
+                             rank);
         }
         // Merges into control tokens are skipped, since text never becomes one.
         const TokenType type = vocabulary.Type(joined);

@@ -70,8 +70,7 @@ struct Model {
 
 Error Broken(std::string_view what) {
     return MakeError(ErrorCode::kCorrupt,
-                     "{} is not a protobuf message of SentencePiece. Was the file cut short?",
-                     what);
+                     "{} is not a SentencePiece protobuf message. Was the file cut short?", what);
 }
 
 Status ReadPiece(std::string_view bytes, Model& model) {
@@ -174,7 +173,8 @@ Status AddTokens(const TokenizerHints& hints, Model& model) {
     for (const AddedToken& token : hints.added) {
         const auto at = static_cast<size_t>(token.id);
         if (at > data.tokens.size() + 65536) {
-            return MakeError(ErrorCode::kCorrupt, "added token '{}' has the id {}, of {} tokens",
+            return MakeError(ErrorCode::kCorrupt,
+                             "added token '{}' has the id {}, but there are only {} tokens",
                              token.text.substr(0, 80), token.id, data.tokens.size());
         }
         if (at < data.tokens.size() && data.tokens[at] == token.text) {

@@ -51,8 +51,8 @@ Result<const FileFamily*> FindFamily(const TokenizerHints& hints, size_t ranks) 
                              family.ranks);
     }
     return MakeError(ErrorCode::kUnsupported,
-                     "tiktoken file of {} tokens, model_type '{}': how its text is cut into words "
-                     "is not known; known: {}",
+                     "tiktoken file of {} tokens, model_type '{}': its pre-tokenizer is unknown; "
+                     "known families: {}",
                      ranks, hints.model_type.substr(0, 80), known);
 }
 
@@ -69,7 +69,7 @@ Status ReadLine(std::string_view line, size_t number, std::vector<std::string>& 
         return wrong("no base64");
     }
     if (bytes.empty() || bytes.size() > kMostTokenBytes) {
-        return wrong(fmt::format("a token of {} bytes", bytes.size()));
+        return wrong(fmt::format("the token has {} bytes", bytes.size()));
     }
     size_t rank = 0;
     const char* end = line.data() + line.size();
@@ -79,7 +79,7 @@ Status ReadLine(std::string_view line, size_t number, std::vector<std::string>& 
         return wrong(fmt::format("rank {}", rank));
     }
     if (rank >= tokens.size()) tokens.resize(rank + 1);
-    if (!tokens[rank].empty()) return wrong(fmt::format("rank {} for the second time", rank));
+    if (!tokens[rank].empty()) return wrong(fmt::format("rank {} occurs twice", rank));
     AppendSpelled(bytes, tokens[rank]);
     return {};
 }
@@ -102,7 +102,7 @@ Status AddSpecial(const AddedToken& token, size_t ranks, TokenizerData& data) {
     const auto at = static_cast<size_t>(token.id);
     if (at < ranks || at > ranks + 65536) {
         return MakeError(ErrorCode::kCorrupt,
-                         "special token '{}' has the id {}; expected one behind the {} ranks",
+                         "special token '{}' has the id {}; expected an id after the {} ranks",
                          token.text.substr(0, 80), token.id, ranks);
     }
     if (at >= data.tokens.size()) {

@@ -116,11 +116,10 @@ Status Regex::CheckEnds(std::string_view pattern) const {
             at = CharacterFrom(text, std::max(found.end, at + 1));
         }
         if (!run.gave_up()) continue;
-        return MakeError(
-            ErrorCode::kUnsupported,
-            "regular expression '{}' takes more than a million steps, or a second, for {} bytes of "
-            "'{}': it would not end on longer texts",
-            pattern.substr(0, 400), text.size(), character);
+        return MakeError(ErrorCode::kUnsupported,
+                         "regular expression '{}' takes more than a million steps, or a second, "
+                         "for {} bytes of '{}', so it would practically not finish on longer texts",
+                         pattern.substr(0, 400), text.size(), character);
     }
     return {};
 }

@@ -130,7 +130,7 @@ class Translator {
             case 'w': set(in_class ? kWordInClass : word, false); return {};
             case 'h': set("0-9a-fA-F", false); return {};
             case 'W':
-                if (in_class) return Refuse("\\W inside of a class");
+                if (in_class) return Refuse("\\W inside a class");
                 set(word, true);
                 return {};
             case 'b':
@@ -218,7 +218,7 @@ class Translator {
     Status ClassBody(int depth) {
         const bool negated = Ahead("[^");
         if (depth > 1) {
-            if (negated) return Refuse("a negated set inside of a class");
+            if (negated) return Refuse("a negated set inside a class");
             ++at_;
         } else {
             Copy(negated ? 2 : 1);
@@ -245,13 +245,13 @@ class Translator {
                 if (close == in_.npos) return Refuse("'[:' without ':]'");
                 Copy(close + 2 - at_);
             } else if (c == '[') {
-                if (depth > 8) return Refuse("a class of such depth");
+                if (depth > 8) return Refuse("nesting of classes this deep");
                 WEFT_TRY(ClassBody(depth < 2 ? 2 : depth + 1));
             } else {
                 Copy(std::max<size_t>(CodePointLength(in_, at_), 1));
             }
         }
-        return Refuse("a class without its end");
+        return Refuse("an unterminated class");
     }
 
     std::string_view in_;

@@ -165,8 +165,8 @@ class SpmModel : public TokenModel {
         }
         if (found == 256 || vocabulary_.data().unk >= 0) return {};
         return MakeError(ErrorCode::kCorrupt,
-                         "tokenizer: {} of 256 byte tokens and no unknown token: text that the "
-                         "vocabulary lacks could not be encoded",
+                         "tokenizer: only {} of 256 byte tokens and no unknown token; text outside "
+                         "the vocabulary could not be encoded",
                          found);
     }
 
@@ -262,8 +262,7 @@ Result<std::unique_ptr<const WordModel>> MakeSpmWordModel(const Vocabulary& voca
                                                           bool byte_fallback) {
     if (vocabulary.data().unk < 0) {
         return MakeError(ErrorCode::kCorrupt,
-                         "tokenizer: a SentencePiece model of {} tokens "
-                         "without an unknown token",
+                         "tokenizer: the SentencePiece model of {} tokens has no unknown token",
                          vocabulary.size());
     }
     return std::unique_ptr<const WordModel>(

@@ -192,10 +192,10 @@ Result<std::unique_ptr<const WordModel>> MakeUnigramModel(const Vocabulary& voca
                                                           const std::vector<double>& scores,
                                                           UnigramOptions options) {
     if (!vocabulary.Has(options.unknown)) {
-        return MakeError(ErrorCode::kCorrupt,
-                         "tokenizer: a Unigram model whose unknown token is {}; the vocabulary "
-                         "has {} tokens",
-                         options.unknown, vocabulary.size());
+        return MakeError(
+            ErrorCode::kCorrupt,
+            "tokenizer: the unknown token of a Unigram model is {}; the vocabulary has {} tokens",
+            options.unknown, vocabulary.size());
     }
     WEFT_CHECK(scores.size() == vocabulary.data().tokens.size());
     size_t bytes = 1;
@@ -209,7 +209,7 @@ Result<std::unique_ptr<const WordModel>> MakeUnigramModel(const Vocabulary& voca
     }
     if (bytes > kMostBytes) {
         return MakeError(ErrorCode::kUnsupported,
-                         "tokenizer: {} bytes of tokens; expected at most {}", bytes, kMostBytes);
+                         "tokenizer: the tokens have {} bytes; the limit is {}", bytes, kMostBytes);
     }
     return std::unique_ptr<const WordModel>(
         std::make_unique<UnigramModel>(vocabulary, scores, options, bytes));

@@ -144,7 +144,7 @@ Status Vocabulary::IndexTokens() {
         const auto [other, added] = ids_.emplace(text, id);
         if (!added) {
             return MakeError(ErrorCode::kCorrupt,
-                             "tokenizer: tokens {} and {} are both '{}'; expected each text once",
+                             "tokenizer: tokens {} and {} are both '{}'; texts must be distinct",
                              other->second, id, text.substr(0, 80));
         }
         const TokenType type = Type(id);

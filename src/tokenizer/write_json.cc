@@ -128,14 +128,15 @@ Status CheckData(const TokenizerData& data) {
         // Unused tokens are written only if they have names.
         if (id < size && (id < 0 || IsUtf8(data.tokens[static_cast<size_t>(id)]))) continue;
         return MakeError(ErrorCode::kCorrupt,
-                         "tokenizer: id {} of {} tokens, or its token is not UTF-8", id, size);
+                         "tokenizer: id {} of {} tokens is out of range, or its token is not UTF-8",
+                         id, size);
     }
     std::unordered_set<std::string_view> seen;
     for (size_t id = 0; id < data.tokens.size(); ++id) {
         if (IsUnused(data, id)) continue;
         if (!IsUtf8(data.tokens[id]) || !seen.insert(data.tokens[id]).second) {
             return MakeError(ErrorCode::kCorrupt,
-                             "tokenizer: token {} is not UTF-8, or is there twice", id);
+                             "tokenizer: token {} is not UTF-8, or is a duplicate", id);
         }
     }
     return {};
@@ -156,7 +157,8 @@ Result<std::string> ByteLevelJson(const TokenizerData& data, const Row& row) {
     }
     json merges = json::array();
     for (const std::string& merge : data.merges) {
-        if (!IsUtf8(merge)) return MakeError(ErrorCode::kCorrupt, "tokenizer: a merge is no UTF-8");
+        if (!IsUtf8(merge))
+            return MakeError(ErrorCode::kCorrupt, "tokenizer: a merge is not UTF-8");
         merges.push_back(merge);
     }
     json root = Root(data, {{"type", "BPE"},
@@ -210,8 +212,8 @@ Result<std::vector<Merge>> MergesOfScores(const TokenizerData& data) {
             if (!ids.contains(left) || !ids.contains(right)) continue;
             if (IsUnused(data, id)) {
                 return MakeError(ErrorCode::kUnsupported,
-                                 "tokenizer: the unused token {} is part of merges, which a "
-                                 "tokenizer.json can't say",
+                                 "tokenizer: the unused token {} takes part in merges, which "
+                                 "tokenizer.json cannot express",
                                  id);
             }
             merges.push_back({left, right, data.scores[id]});
@@ -276,9 +278,9 @@ Result<std::string> TokenizerJson(const TokenizerData& data) {
     std::string names;
     for (const Row& each : kRows) names += (names.empty() ? "" : ", ") + std::string(each.family);
     return MakeError(ErrorCode::kUnsupported,
-                     "tokenizer: model '{}' with pre-tokenizer '{}' can't be written as a "
-                     "tokenizer.json; SentencePiece BPE ('llama') can, and byte-level BPE ('gpt2') "
-                     "with these pre-tokenizers and their relatives: {}",
+                     "tokenizer: model '{}' with pre-tokenizer '{}' cannot be written as "
+                     "tokenizer.json; supported: SentencePiece BPE ('llama'), and byte-level BPE "
+                     "('gpt2') with these pre-tokenizers and their relatives: {}",
                      data.model.substr(0, 80), data.pre.substr(0, 80), names);
 }
 

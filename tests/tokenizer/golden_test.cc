@@ -1,6 +1,5 @@
-// Token ids of hard texts against independent implementations: Hugging Face tokenizers and
-// tiktoken (byte-level BPE), sentencepiece (SPM). The files come from
-// tools/make_tokenizer_golden.py.
+// Token ids of difficult texts compared with Hugging Face tokenizers and tiktoken (byte-level BPE)
+// and sentencepiece (SPM). The files come from tools/make_tokenizer_golden.py.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -58,7 +57,7 @@ void ExpectGolden(const Tokenizer& tokenizer, const json& golden) {
     }
 }
 
-// Where words end, for each way to cut (tools/make_tokenizer_files.py).
+// Word ends for each way to split (tools/make_tokenizer_files.py).
 TEST(GoldenSplits, EveryFamily) {
     const json hashes = GoldenRead("splits");
     const auto texts = GoldenRead("texts").get<std::vector<std::string>>();
@@ -87,16 +86,16 @@ TEST_P(Golden, IdsOfHardTexts) {
     ExpectGolden(*tokenizer, golden);
 }
 
-// Every text comes back from its ids, all at once and token by token.
-TEST_P(Golden, TextsComeBack) {
+// Every text is restored from its ids, at once and token by token.
+TEST_P(Golden, RoundTrips) {
     const json golden = GoldenRead(GetParam());
     const auto tokenizer = MakeFrom(golden.at("vocabulary"));
     ASSERT_NE(tokenizer, nullptr);
     for (const auto& text : GoldenRead("texts").get<std::vector<std::string>>()) {
         const auto ids = tokenizer->Encode(text, {.add_special = false});
-        const bool marks = text.find("\xE2\x96\x81") != text.npos;  // SPM takes them for spaces
+        const bool marks = text.find("\xE2\x96\x81") != text.npos;  // SPM treats them as spaces
         if (tokenizer->data().model == "llama" && marks) continue;
-        // SPM puts a space after a user-defined token that does not come off again.
+        // SPM adds a space after a user-defined token, which stays.
         bool user = false;
         for (const int32_t id : ids) user |= tokenizer->Type(id) == TokenType::kUserDefined;
         if (tokenizer->data().model == "llama" && user) continue;

@@ -1,4 +1,4 @@
-// What a file may say about a tokenizer that is not so: each refused, with the key that is wrong.
+// Invalid tokenizer files: each is rejected with the faulty key.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -108,7 +108,7 @@ TEST(Hostile, Merges) {
         data.merges = {merge};
         ExpectRefused(data, ErrorCode::kCorrupt, "merges[0] is '" + std::string(merge) + "'");
     }
-    // Said twice, the first counts.
+    // The first of two equal merges counts.
     TokenizerData data = TinyBytePair({"a b", "b c"});
     data.merges.push_back("a b");
     EXPECT_EQ(Tokenizer::Make(data).value()->Encode("abc"), (std::vector<int32_t>{256, 'c'}));
@@ -124,7 +124,7 @@ TEST(Hostile, HolesInTheVocabulary) {
     EXPECT_EQ((*tokenizer)->Find(""), -1);
 }
 
-TEST(Hostile, IdsOutOfRangeAreNothing) {
+TEST(Hostile, IdsOutOfRange) {
     const auto tokenizer = Tokenizer::Make(TinyBytePair()).value();
     const std::vector<int32_t> ids = {-1, 259, 'a', std::numeric_limits<int32_t>::max(),
                                       std::numeric_limits<int32_t>::min()};
@@ -135,7 +135,7 @@ TEST(Hostile, IdsOutOfRangeAreNothing) {
     }
 }
 
-// Any change of one field gives an error or a tokenizer that works.
+// Any change of one field gives an error or a working tokenizer.
 TEST(Hostile, RandomChanges) {
     std::mt19937 random(7);
     for (int round = 0; round < 3000; ++round) {

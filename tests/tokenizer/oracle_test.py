@@ -88,7 +88,7 @@ def made(t):
 
 
 def bytes_of_model(tokenizer, t):
-    """Byte tokens belong to the model; only the trainer takes them for added ones."""
+    """Byte tokens belong to the model; only the trainer adds them as added tokens."""
     whole = json.loads(tokenizer.to_str())
     whole["added_tokens"] = [a for a in whole["added_tokens"] if not a["content"].startswith("<0x")]
     return t.Tokenizer.from_str(json.dumps(whole))
@@ -146,7 +146,7 @@ class Case:
         texts = [" ".join(random_text(rng) for _ in range(20)),
                  *(random_text(rng) for _ in range(TEXTS // 10)), "", " ", "a", "\n\n a"]
         for text in texts:
-            # GGUF's own kinds have no word for normal forms; a kept file has.
+            # GGUF's kinds have no normalization forms; a stored tokenizer.json does.
             expected = tokenizer.encode(text, add_special_tokens=False).ids
             for model in (self.model, *((gguf, back / "model") if kept else ())):
                 got = self.ids(model, text)
@@ -176,7 +176,7 @@ def main():
         case = Case(os.path.abspath(program), folder)
         kept = 0
         for name, (tokenizer, trainer) in made(t).items():
-            # (A Unigram must have a token for every character that it is trained on.)
+            # A Unigram needs a token for every character of its training text.
             tokenizer.train_from_iterator(page[-20:] if name == "unigram" else page, trainer)
             if name == "unigram":
                 tokenizer = with_bytes(tokenizer, t)

@@ -10,7 +10,7 @@
 namespace weft::tokenizer {
 namespace {
 
-// One name for each way to cut.
+// One name for each way to split.
 constexpr const char* kNames[] = {
     "llama-bpe", "minicpm5",   "jais-2",     "qwen2",        "qwen35",         "ufakzeka",
     "laguna",    "bailingmoe", "seed-coder", "exaone-moe",   "gpt-4o",         "tiny_aya",
@@ -57,7 +57,7 @@ TEST(Split, WhiteSpaceIsUnicodes) {
             EXPECT_EQ(Words(name, std::string("!") + space + space + "!"),
                       (List{"!", space, space, "!"}));
         }
-        // U+180E and U+200B are not white space; they go with the symbols.
+        // U+180E and U+200B are not white space; they are grouped with symbols.
         EXPECT_EQ(Words(name, "!\xE1\xA0\x8E\xE2\x80\x8B!").size(), 1u);
     }
 }
@@ -75,7 +75,7 @@ TEST(Split, HanOnItsOwn) {
     EXPECT_EQ(Words("kimi-k2", "AA1234"), (List{"AA", "123", "4"}));
 }
 
-// Every name is known, and the list of them is in the message for one that is not.
+// Every name is known, and the error for an unknown name lists them.
 TEST(Split, Names) {
     std::string names = FamilyNames();
     size_t count = 0;
@@ -109,8 +109,8 @@ double SecondsFor(const PreTokenizer& splitter, const std::string& unit, size_t 
     return best;
 }
 
-// Four times the text takes at most eight times as long, however it is made, with a wide margin for
-// busy machines: what is linear takes hundredths of a second, anything quadratic a minute.
+// Four times the text takes at most eight times as long, for any text. The margin is wide for busy
+// machines: linear time is hundredths of a second, quadratic time a minute.
 TEST_P(SplitTime, IsLinear) {
     const auto family = MakeFamily(GetParam());
     ASSERT_TRUE(family.ok());
@@ -147,15 +147,15 @@ INSTANTIATE_TEST_SUITE_P(Families, SplitTime, testing::ValuesIn(kNames), [](cons
     return name;
 });
 
-// Of this thread: what other programs take from it is not counted.
+// CPU time of this thread, independent of other programs.
 double CpuSeconds() {
     timespec now{};
     ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
     return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-// Encodes `text` and expects it back within `seconds` of a processor: a wide bound, for sanitizers.
-// Linear time is a hundredth of it; anything quadratic is far beyond.
+// Encodes and decodes `text` within `seconds` of CPU time: a wide limit for sanitizers. Linear time
+// is a hundredth of it; quadratic time is far beyond.
 void ExpectQuick(const Tokenizer& tokenizer, const std::string& text, double seconds) {
     const double begin = CpuSeconds();
     const auto ids = tokenizer.Encode(text);

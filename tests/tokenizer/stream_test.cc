@@ -16,7 +16,7 @@ std::unique_ptr<Tokenizer> Bytes() {
     return Tokenizer::Make(TinyBytePair()).value();
 }
 
-// What comes out of one decoder for a byte at a time: each piece of text, and the flushed rest.
+// Outputs of one decoder for one byte at a time, and the flushed rest.
 std::vector<std::string> Pushed(std::string_view bytes) {
     const auto tokenizer = Bytes();
     StreamDecoder decoder(*tokenizer);
@@ -44,7 +44,7 @@ TEST(Stream, WholeCodePointsOnly) {
     EXPECT_EQ(Pushed(""), (Parts{""}));
 }
 
-// Table 3-8 of the Unicode standard, and its neighbours.
+// Table 3-8 of the Unicode standard, and neighboring cases.
 TEST(Stream, MaximalSubparts) {
     const std::string bad = kBad;
     EXPECT_EQ(Joined("\x61\xF1\x80\x80\xE1\x80\xC2\x62\x80\x63\x80\xBF\x64"),

@@ -35,7 +35,7 @@ TEST(BytePair, MergesByRankThenFromTheLeft) {
     EXPECT_TRUE(tokenizer->Encode("").empty());
 }
 
-TEST(BytePair, AnyBytesComeBack) {
+TEST(BytePair, AnyBytesRoundTrip) {
     std::mt19937 random(1);
     const auto tokenizer = Made(TinyBytePair({"a a", "\xC3\x83 \xC2\xA9", "\xC4\xA0 a"}));
     for (int round = 0; round < 2000; ++round) {
@@ -48,8 +48,8 @@ TEST(BytePair, AnyBytesComeBack) {
     }
 }
 
-// Llama 3 takes a word that is a token at once, even where no merges lead to it; but no word
-// becomes a control token.
+// Llama 3 uses a word that is a token directly, even if no merges lead to it; but no word becomes a
+// control token.
 TEST(BytePair, WholeWords) {
     TokenizerData data = TinyBytePair({"a b"});
     data.tokens.insert(data.tokens.end(), {"bab",
@@ -63,7 +63,7 @@ TEST(BytePair, WholeWords) {
     EXPECT_EQ(Made(data)->Encode(text), (std::vector<int32_t>{260, 261, ' ', 's', 't', 'o', 'p'}));
 }
 
-// A space in front of the text and after special tokens, not after ordinary text.
+// A space before the text and after special tokens, not after ordinary text.
 TEST(Spm, SpacePrefix) {
     TokenizerData data = TinySpm({"\xE2\x96\x81", "a"});
     data.tokens.push_back("<tool>");
@@ -112,7 +112,7 @@ TEST(Special, EndOfGeneration) {
     EXPECT_EQ(tokenizer->Type(260), TokenType::kNormal);
 }
 
-// Merges may lead to a control or unused token; text does not go there.
+// Merges may lead to a control or unused token; text never does.
 TEST(Special, NeverByMerging) {
     for (const int32_t type : {2, 3, 5}) {
         TokenizerData data = TinyBytePair({"a b"});
@@ -124,7 +124,7 @@ TEST(Special, NeverByMerging) {
     }
 }
 
-// Each blank is a token that takes the blanks beside it: none is looked at twice.
+// Each blank is a token that takes the adjacent blanks: none is scanned twice.
 TEST(Special, BlanksThatTakeBlanksAreFoundInLinearTime) {
     const std::string text(200'000, ' ');
     for (const bool left : {true, false}) {
