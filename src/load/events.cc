@@ -60,7 +60,8 @@ Status EventReader::Take(std::string_view bytes) {
         WEFT_TRY(Line(line));
     }
     if (bytes.size() > kMostLine - std::min(kMostLine, rest_.size())) {
-        return MakeError(ErrorCode::kUnsupported, "a line of more than {} bytes", kMostLine);
+        return MakeError(ErrorCode::kUnsupported, "a line of the stream has more than {} bytes",
+                         kMostLine);
     }
     rest_ += bytes;
     return {};
@@ -77,10 +78,11 @@ Status EventReader::Line(std::string_view line) {
 Result<Chunk> ParseChunk(std::string_view text, bool chat) {
     const json event = JsonOrDiscarded(text);
     if (!event.is_object()) {
-        return MakeError(ErrorCode::kCorrupt, "an event that is no JSON object: '{}'", Shown(text));
+        return MakeError(ErrorCode::kCorrupt, "an event is not a JSON object: '{}'", Shown(text));
     }
     if (event.contains("error") && !event["error"].is_null()) {
-        return MakeError(ErrorCode::kIo, "the endpoint says: {}", Shown(event["error"].dump()));
+        return MakeError(ErrorCode::kIo, "the endpoint reports an error: {}",
+                         Shown(event["error"].dump()));
     }
     Chunk chunk;
     const auto choices = event.find("choices");

@@ -78,7 +78,7 @@ class Call {
         } else if (code != CURLE_OK) {
             answer_.error = curl_.Reason(code);
         } else if (pieces_ == 0) {
-            answer_.error = "the answer has no tokens, or is not a stream of events";
+            answer_.error = "the answer has no tokens or is not a stream of events";
         } else if (!done_) {
             answer_.error = "the answer ends without [DONE]";
         } else {
@@ -292,7 +292,8 @@ Result<std::string> FirstModel(const LoadOptions& options) {
     Configure(options, url, curl);
     const CURLcode code = curl_easy_perform(curl.get());
     if (code != CURLE_OK) {
-        return MakeError(ErrorCode::kIo, "{}: {}; is the server there? --url says where", url,
+        return MakeError(ErrorCode::kIo,
+                         "{}: {}; is the server running? Set its address with --url", url,
                          curl_easy_strerror(code));
     }
     const json list = JsonOrDiscarded(text);
@@ -302,7 +303,7 @@ Result<std::string> FirstModel(const LoadOptions& options) {
             return model["id"].get<std::string>();
         }
     }
-    return MakeError(ErrorCode::kUsage, "{} lists no model: name it with --model", url);
+    return MakeError(ErrorCode::kUsage, "{} lists no model; name one with --model", url);
 }
 
 Result<LoadReport> RunLoad(const LoadOptions& options, const std::atomic<bool>* stop,
@@ -338,7 +339,7 @@ Result<LoadReport> RunLoad(const LoadOptions& options, const std::atomic<bool>* 
     LoadReport report = MakeReport(answers);
     report.ids = ids;
     if (report.completed > 0) return report;
-    return MakeError(ErrorCode::kIo, "{}: no request was answered; the first one: {}", url,
+    return MakeError(ErrorCode::kIo, "{}: no request was answered; error of the first one: {}", url,
                      report.first_error);
 }
 

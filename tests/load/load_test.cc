@@ -1,4 +1,4 @@
-// weft bench serve against an endpoint whose times are known: tests/serve/fake_endpoint.py.
+// weft bench serve against an endpoint with known times: tests/serve/fake_endpoint.py.
 #include "load/load.h"
 
 #include <gtest/gtest.h>
@@ -45,9 +45,9 @@ class Load : public testing::Test {
     LoadOptions options_;
 };
 
-// The first token after 50 ms, ten more at 10 ms each. The machine may be slow, never early (by
-// more than a timer's grain).
-TEST_F(Load, TimesAreThoseOfTheEndpoint) {
+// First token after 50 ms, then ten more every 10 ms. The machine may be slow but never early (by
+// more than the timer's resolution).
+TEST_F(Load, MeasuresTheEndpointsTimes) {
     const LoadReport r = Good();
     EXPECT_EQ(r.completed, 8);
     EXPECT_EQ(r.failed, 0);
@@ -84,10 +84,10 @@ TEST_F(Load, ChatsAndWordsAndEventsInPieces) {
     const LoadReport chat = Good();
     EXPECT_EQ(chat.output_tokens, 88);
     EXPECT_EQ(chat.input_tokens, 160);
-    EXPECT_GE(chat.ttft_ms.median, 49);  // the role alone is no token
+    EXPECT_GE(chat.ttft_ms.median, 49);  // the role alone is not a token
 }
 
-// Twelve requests at 40 a second, however long each takes.
+// Twelve requests at 40 per second, however long each takes.
 TEST_F(Load, ARateIsKept) {
     options_.requests = 12;
     options_.clients = 0;
@@ -140,7 +140,7 @@ TEST_F(Load, TheCommand) {
     EXPECT_EQ(RunWeft({"bench"}).status, 2);
 }
 
-TEST_F(Load, TheModelThatIsListed) {
+TEST_F(Load, UsesTheListedModel) {
     const Words words = {"bench", "serve",        "--url", options_.url, "--requests",
                          "2",     "--output-len", "2",     "--json"};
     const Ran ran = RunWeft(words + Words{"--key", "secret"});
@@ -192,12 +192,12 @@ TEST(LoadFigures, QuantilesAndLengths) {
         different.insert(one.input);
     }
     EXPECT_GT(different.size(), 500u);
-    // The means that they are made for, less what the longest lose.
+    // The intended means, less the truncated tail.
     EXPECT_TRUE(input > 180 && input < 220) << input;
     EXPECT_TRUE(output > 170 && output < 205) << output;
 }
 
-TEST(LoadEvents, AnyPiecesAndBadOnes) {
+TEST(LoadEvents, PiecesAndErrors) {
     const std::string stream =
         ": hello\r\ndata: {\"a\": 1}\r\n\r\nevent: x\ndata:b\n\ndata: [DONE]\n";
     for (size_t piece = 1; piece <= stream.size(); ++piece) {
