@@ -34,9 +34,9 @@ function requestFor(settings, before, model) {
 }
 
 const NOTES = {
-  length: "Ended at the limit of tokens.",
-  content_filter: "Ended by a filter.",
-  tool_calls: "The model asked for a tool; this page has none.",
+  length: "Stopped at the token limit.",
+  content_filter: "Stopped by a filter.",
+  tool_calls: "The model called a tool; this page supports none.",
 };
 
 // Measures time to first token and tokens per second in the browser.
@@ -63,7 +63,7 @@ function take(answer, data, clock, context) {
   try {
     chunk = JSON.parse(data);
   } catch {
-    throw new ApiError("The server sent something that is no JSON.");
+    throw new ApiError("The server sent invalid JSON.");
   }
   if (chunk.error) throw new ApiError(chunk.error.message ?? "The server failed.");
   const choice = chunk.choices?.[0];
@@ -95,7 +95,7 @@ export async function streamAnswer(settings, before, answer, signal, changed, co
       take(answer, data, clock, context);
       changed();
     }
-    if (answer.content === "" && !answer.note) answer.note = "The model said nothing.";
+    if (answer.content === "" && !answer.note) answer.note = "The answer is empty.";
   } catch (error) {
     if (signal.aborted) answer.note = "Stopped.";
     else answer.error = error.message;

@@ -86,7 +86,7 @@ export async function* events(response, signal) {
       piece = await reader.read();
     } catch (error) {
       if (signal?.aborted) throw error;
-      throw new ApiError("The connection to the server broke off.");
+      throw new ApiError("The connection to the server was lost.");
     }
     if (piece.done) throw new ApiError("The server ended the answer before it was complete.");
     const lines = (rest + piece.value).split("\n");

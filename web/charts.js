@@ -67,7 +67,7 @@ export function histogram(bounds, counts) {
     columns.push(h("li", { title: `${last ? "above" : "up to"} ${bound}: ${share.toFixed(1)} %` },
       h("span", { class: "column" }, block), h("span", { class: "label" }, last ? "more" : bound)));
   }
-  return h("ol", { class: "histogram", "aria-label": "Times of synchronisation" }, ...columns);
+  return h("ol", { class: "histogram", "aria-label": "Synchronization times" }, ...columns);
 }
 
 const BOX_W = 140;

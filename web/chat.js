@@ -135,7 +135,7 @@ export class Chat {
     this.notice.hidden = kept;
     if (!kept) {
       this.notice.textContent =
-        "This browser has no room left for this conversation: it is gone with this page. " +
+        "The browser's storage is full: this conversation is lost when the page closes. " +
         "Delete others to make room.";
     }
   }
@@ -275,10 +275,10 @@ export class Chat {
     const { data } = this.poll.latest;
     if (data?.state === "recovering") {
       const losses = missing(data).map(lossOf).join(" ") || "A rank was lost.";
-      return `${losses} The cluster is coming back; the answer will go on.`;
+      return `${losses} The cluster is recovering; the answer will continue.`;
     }
     if (state.answer.content === "" && data?.waiting > 0) {
-      return `Waiting: ${data.running} requests run, ${data.waiting} wait.`;
+      return `Waiting: ${data.running} requests are running, ${data.waiting} are waiting.`;
     }
     return "";
   }
@@ -293,17 +293,17 @@ export class Chat {
     const { messages } = this.conversation;
     this.views = path(this.conversation).map((at) => this.viewOf(at));
     const empty = h("p", { class: "empty" },
-      "Ask something. Enter sends, Shift+Enter makes a new line, Esc stops an answer. " +
-      "Files that are dropped here go along.");
+      "Ask something. Enter sends, Shift+Enter starts a new line, Esc stops an answer. " +
+      "Drop files here to attach them.");
     const start = this.views.findIndex(({ message }) => message.id === this.conversation.from);
     const nodes = this.views.map((view) => view.element);
     this.from = this.conversation.from;
     if (start > 0) {
       for (const node of nodes.slice(0, start)) node.classList.add("dropped");
       nodes.splice(start, 0, h("p", { class: "start", role: "note" },
-        "The model does not get the turns above. ",
+        "The model no longer sees the turns above. ",
         h("button", { type: "button", class: "small", onclick: () => this.startFrom("") },
-          "Give them back")));
+          "Restore them")));
     }
     this.list.replaceChildren(...(messages.length === 0 ? [empty] : nodes));
     for (const view of this.views) view.update(false);

@@ -61,12 +61,12 @@ function speedPanel(status, history) {
     words.push(`${seconds(status.seconds?.steps / status.steps.count)} a step`,
       `${(status.steps.rows / status.steps.count).toFixed(1)} rows a step`);
   }
-  return [h("h3", {}, "Tokens a second"),
+  return [h("h3", {}, "Tokens per second"),
     h("p", { class: "value" }, history.rate === null ? "–" : rate(history.rate)),
     h("p", { class: "dim" }, words.join(" · ")),
     h("div", { class: "plot" }, h("span", { class: "top-label" }, count(most)),
       lineChart(history.points, minutes * 60_000, now, most,
-        `Tokens a second over the last ${minutes} min`)),
+        `Tokens per second over the last ${minutes} min`)),
     h("p", { class: "axis" }, h("span", {}, `${minutes} min ago`), h("span", {}, "now"))];
 }
 
@@ -98,7 +98,7 @@ function figures(status) {
   }
   const guesses = status.speculation;
   if (guesses?.drafted > 0) {
-    list.push(figure("Guesses that came true", percent(guesses.accepted, guesses.drafted),
+    list.push(figure("Accepted draft tokens", percent(guesses.accepted, guesses.drafted),
       h("p", { class: "dim" }, `${count(guesses.accepted)} of ${count(guesses.drafted)} tokens`)));
   }
   if (isNumber(status.requests?.ended)) {
@@ -188,7 +188,7 @@ const timeText = (unix) => h("time", {}, new Date(unix * 1000).toLocaleTimeStrin
 function eventList(status) {
   const recoveries = (status.recoveries ?? []).map((event) => {
     const lost = (event.lost_ranks ?? []).join(", ");
-    const words = event.text || `lost rank ${lost}; ${event.ranks} ranks go on`;
+    const words = event.text || `lost rank ${lost}; ${event.ranks} ranks continue`;
     const pause = isNumber(event.seconds) ? `, after ${seconds(event.seconds)}: ` : ": ";
     const head = h("strong", {}, `Recovery, epoch ${event.epoch}`);
     const back = isNumber(event.back_s) ? [timeText(event.back_s), " "] : [];
@@ -199,19 +199,19 @@ function eventList(status) {
     h("li", { class: "bad" }, timeOf(event), ` ${event.text}`));
   const all = [...errors.reverse(), ...recoveries.reverse()].slice(0, 50);
   return all.length > 0 ? h("ul", { class: "events" }, ...all)
-    : h("p", { class: "dim" }, "No rank was lost and nothing failed.");
+    : h("p", { class: "dim" }, "No lost ranks and no errors.");
 }
 
 // A problem that the server reports.
 function troubleOf(status) {
   if (status.error) return { message: status.error };
   if (status.state === "draining") {
-    return { message: "The server is shutting down: answers that run may end.", passing: true };
+    return { message: "The server is shutting down; running answers may finish.", passing: true };
   }
   const losses = missing(status).map(lossOf);
   if (losses.length === 0 && status.state !== "recovering") return null;
   if (losses.length === 0) losses.push(status.loss?.text ?? "A rank was lost.");
-  return { message: `${losses.join(" ")} The cluster is coming back; answers will go on.`,
+  return { message: `${losses.join(" ")} The cluster is recovering; answers will continue.`,
     passing: true };
 }
 
@@ -249,7 +249,7 @@ export class Dashboard {
     if (error === null || this.trouble.dataset.words === error.message) return;
     this.trouble.dataset.words = error.message;
     const parts = error.status === 0
-      ? [h("strong", {}, "Server not reachable. "), "It is asked again each second."]
+      ? [h("strong", {}, "Server not reachable. "), "Retrying every second."]
       : [error.message];
     if (error.status === 401) {
       parts.push(h("button", { type: "button", onclick: async () => {
@@ -277,11 +277,11 @@ export class Dashboard {
     this.panel("ranks", Array.isArray(status.ranks) && [ranks, gone, history.rate], () =>
       [h("h3", {}, "Ranks"), ...gone.map((words) => h("p", { class: "gone" }, words)),
         ranks.length === 0
-        ? h("p", { class: "dim" }, "Ranks report while they work: none has yet.")
+        ? h("p", { class: "dim" }, "No rank has reported yet; ranks report while they work.")
         : h("ul", { class: "tiles" }, ...ranks.map((rank) => rankTile(rank, status, history)))]);
     const { bounds, counts } = status.sync_us ?? {};
     this.panel("sync", bounds?.length > 0 && (counts?.some((n) => n > 0) ?? false) && counts, () =>
-      [h("h3", {}, "Time of synchronisation, each"), histogram(bounds, counts)]);
+      [h("h3", {}, "Time per synchronization"), histogram(bounds, counts)]);
     this.panel("events", [status.recoveries, status.errors], () =>
       [h("h3", {}, "Errors and recoveries"), eventList(status)]);
   }

@@ -51,14 +51,13 @@ export function read(text) {
   try {
     data = JSON.parse(text);
   } catch {
-    throw new Error("The file is not JSON. Choose one that this page has exported.");
+    throw new Error("The file is not JSON. Choose a file exported by this page.");
   }
   if (data?.format !== FORMAT || !Array.isArray(data.conversations)) {
-    throw new Error("The file holds no conversations of this page.");
+    throw new Error("The file contains no conversations.");
   }
   if (data.version !== VERSION) {
-    throw new Error("The file was written by another version of this page, which this one does " +
-      "not read.");
+    throw new Error("The file was written by an incompatible version of this page.");
   }
   if (data.conversations.length > MOST_CONVERSATIONS) {
     throw new Error(`The file has more than ${MOST_CONVERSATIONS} conversations.`);
@@ -86,7 +85,7 @@ export function take(store, { conversations, refused }) {
     }
   }
   const words = [`${kept} imported`];
-  if (known > 0) words.push(`${known} here already`);
+  if (known > 0) words.push(`${known} already present`);
   if (refused > 0) words.push(`${refused} not readable`);
   if (lost > 0) words.push(`no room in this browser for ${lost}`);
   return `${words.join(", ")}.`;

@@ -23,7 +23,7 @@ export async function addFiles(chosen, files) {
   const words = [];
   for (const file of chosen) {
     if (files.length >= MOST_FILES) {
-      words.push(`${file.name}: a message takes ${MOST_FILES} files at most.`);
+      words.push(`${file.name}: a message can have at most ${MOST_FILES} files.`);
     } else if (file.size > MOST_BYTES) {
       words.push(`${file.name} has ${Math.ceil(file.size / 1024)} KiB; a file may have ` +
         `${MOST_BYTES / 1024} KiB.`);

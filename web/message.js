@@ -94,7 +94,7 @@ export class AnswerView {
       onclick: () => copy(message.content, this.copyButton) }, "Copy");
     this.again = h("button", { type: "button", class: "small", onclick: actions.again }, "Again");
     this.drop = h("button", { type: "button", class: "drop", hidden: true,
-      onclick: actions.drop }, "Go on without the oldest turns");
+      onclick: actions.drop }, "Continue without the oldest turns");
     this.actions = actions;
     this.tools = h("div", { class: "tools" }, arrows(actions.variants, "answer"), this.stats,
       this.copyButton, this.again);

@@ -41,6 +41,6 @@ export function departures(status) {
     const since = isNumber(rank.since_s) ? ` at ${clock(rank.since_s)}` : "";
     const epoch = isNumber(rank.epoch) ? `, then number ${rank.rank} of epoch ${rank.epoch}` : "";
     return `A rank${host}${epoch}, was lost${since} and did not come back` +
-      `${rank.why ? `: ${rank.why}` : ""}. The others go on without it.`;
+      `${rank.why ? `: ${rank.why}` : ""}. The others continue without it.`;
   });
 }

@@ -138,7 +138,7 @@ export class Sidebar {
       [conversation, this.query === "" ? {} : search(conversation, this.query)]);
     const rows = found.filter(([, hit]) => hit !== null).map(([one, hit]) => this.row(one, hit));
     if (rows.length === 0 && this.query !== "") {
-      rows.push(h("li", { class: "none" }, "Nothing is found."));
+      rows.push(h("li", { class: "none" }, "No matches."));
     }
     byId("export-all").disabled = all.length === 0;
     byId("search").hidden = all.length === 0;

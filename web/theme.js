@@ -19,7 +19,7 @@ function use(theme) {
   document.documentElement.style.colorScheme = theme === "system" ? "light dark" : theme;
   const button = byId("theme");
   button.dataset.theme = theme;
-  button.title = `Colours: ${theme === "system" ? "as the system has them" : theme}`;
+  button.title = `Colors: ${theme === "system" ? "system setting" : theme}`;
   button.setAttribute("aria-label", button.title);
 }
 

@@ -26,11 +26,11 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from limits import NIGHTLY, limit, timeout_ms  # noqa: E402, F401
 
-WAIT_S = 10  # of a machine that is not slow
+WAIT_S = 10  # on a machine that is not slow
 KEYS = {"Enter": (13, "\r"), "Escape": (27, ""), "Tab": (9, "")}
 
-# True: the element is the same and at the same place in two frames; its middle is then in
-# window.placeOfTheMouse.
+# True: the element is the same and at the same place in two frames; window.placeOfTheMouse is then
+# its center.
 STANDS_STILL = """(async () => {
   const look = () => {
     const element = document.querySelector(%s);
@@ -57,7 +57,7 @@ class Chromium:
         self.profile = tempfile.TemporaryDirectory(prefix="weft-chromium-")
         to_child, self.commands = os.pipe()
         self.answers, from_child = os.pipe()
-        # The browser reads descriptor 3 and writes 4; ours must not be in the way.
+        # The browser reads descriptor 3 and writes 4; free these numbers first.
         high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 20) for fd in (to_child, from_child)]
         os.close(to_child)
         os.close(from_child)
@@ -92,7 +92,7 @@ class Chromium:
         self.process.wait(WAIT_S)
         os.close(self.commands)
         os.close(self.answers)
-        for _ in range(20):  # its last helpers may still write there
+        for _ in range(20):  # child processes may still write there
             try:
                 return self.profile.cleanup()
             except OSError:
@@ -129,11 +129,11 @@ class Chromium:
                 self.pages[message["sessionId"]].event(message)
 
     def page(self, url, width=1100, height=800, dark=False, storage=(), beside=None):
-        """A new tab, in the state of a browser that was never here; `storage`: its localStorage.
-        `beside`: a page whose storage it shares."""
+        """A new tab in a fresh browser profile; `storage`: its localStorage. `beside`: a page whose
+        profile it shares."""
         context = beside.context if beside else \
             self.call("Target.createBrowserContext")["browserContextId"]
-        # In a window of its own: a tab behind another one draws nothing.
+        # In its own window: a background tab is not drawn.
         target = self.call("Target.createTarget", url="about:blank", browserContextId=context,
                            newWindow=True)
         session = self.call("Target.attachToTarget", targetId=target["targetId"], flatten=True)
@@ -186,7 +186,7 @@ class Page:
         self.ready(None)
 
     def ready(self, url):
-        # The header's text is written by the scripts.
+        # Scripts write the header's text.
         self.wait("!window.beforeReload && location.href !== 'about:blank' && "
                   "document.readyState === 'complete' && "
                   "(!document.querySelector('#server') || "
@@ -205,13 +205,13 @@ class Page:
         return result["result"].get("value")
 
     def wait(self, expression, seconds=WAIT_S):
-        """Until the expression is true."""
+        """Waits until the expression is true."""
         end, trouble = time.monotonic() + limit(seconds), ""
         while time.monotonic() < end:
             try:
                 if self.eval(f"Promise.resolve({expression}).then(Boolean)"):
                     return
-            except RuntimeError as error:  # between two documents there is nothing to ask
+            except RuntimeError as error:  # between two documents no script can run
                 trouble = f" ({error})"
             time.sleep(0.03)
         raise AssertionError(f"not within {limit(seconds)} s: {expression}{trouble}")
@@ -228,8 +228,8 @@ class Page:
                          "?.checkVisibility({visibilityProperty: true}) ?? false")
 
     def click(self, selector):
-        """With the mouse, in the middle of the first such element that can be seen, once it stands
-        still: where a page still lays itself out, the mouse would hit what was there before."""
+        """Clicks the middle of the first visible element, once it stands still: during layout the
+        mouse could hit another element."""
         self.wait(f"document.querySelector({json.dumps(selector)})?.checkVisibility()")
         self.wait(STANDS_STILL % json.dumps(selector))
         place = self.eval("window.placeOfTheMouse")

@@ -24,7 +24,7 @@ CUT = object()
 
 
 def find_libraries():
-    """The files of web/libraries.txt that this machine has, by name."""
+    """The files of web/libraries.txt that exist on this machine, by name."""
     found = {}
     for line in (WEB / "libraries.txt").read_text().splitlines():
         if line.startswith("#"):
@@ -97,7 +97,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.fake.asked += 1
             status = self.fake.status() if callable(self.fake.status) else self.fake.status
             if status is None:
-                return self.error(503, "The model is being loaded.")
+                return self.error(503, "The model is loading.")
             return self.reply(200, status)
         return self.error(404, "There is no such thing here.")
 
@@ -148,7 +148,7 @@ class QuietServer(http.server.ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request, client_address):
-        """A page that leaves in mid-answer is no news."""
+        """Ignores a page that disconnects during an answer."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)
 
@@ -164,7 +164,7 @@ class FakeServer:
         self.finish = "stop"
         self.requests = []
         self.left = 0
-        self.asked = 0  # for /api/status
+        self.asked = 0  # number of requests for /api/status
         self.start(0)
 
     def start(self, port):

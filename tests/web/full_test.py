@@ -12,7 +12,7 @@ from page_test import setUpModule, tearDownModule  # noqa: F401
 
 ENDED = "document.querySelector('#stop').hidden && " \
     "document.querySelectorAll('.answer').length === {}"
-# As many tokens as the fake server's usage has: 9 of the prompt, and one for each piece.
+# The fake server's usage: 9 prompt tokens, and one for each piece.
 SMALL = {"model": "fake", "state": "serving", "context": 11}
 
 
@@ -34,12 +34,12 @@ class Full(page_test.Case):
             self.ask(text, number)
         self.server.finish = "stop"
 
-    def test_an_answer_that_was_cut(self):
+    def test_an_answer_that_fills_the_context(self):
         self.three_turns()
         self.assertIn("context of 11 tokens is full", self.page.text(".answer:last-child .note"))
         self.page.click(".answer:last-child .drop")
         self.page.wait("document.querySelector('.start')")
-        self.assertIn("does not get the turns above", self.page.text(".start"))
+        self.assertIn("no longer sees the turns above", self.page.text(".start"))
         self.assertEqual(len(self.page.texts("#messages .message")), 6, "all is still there")
         self.assertGreaterEqual(len(self.page.texts("#messages .dropped")), 2)
         self.ask("four", 4)
@@ -65,8 +65,8 @@ class Full(page_test.Case):
         self.assertEqual(self.last()[-1], "three")
         self.assertNotIn("one", self.last())
 
-    def test_nothing_is_offered_where_nothing_helps(self):
-        """A first question that is too long; the limit that the user has set."""
+    def test_offers_nothing_if_nothing_helps(self):
+        """A first question that is too long; a limit set by the user."""
         self.server.answer = lambda body: (400, "too short", "context_length_exceeded")
         self.ask("one", 1)
         self.assertFalse(self.page.shown(".answer:last-child .drop"))
@@ -74,7 +74,7 @@ class Full(page_test.Case):
         self.server.answer, self.server.finish = lambda body: ["a"], "length"
         self.ask("one", 1)
         self.ask("two", 2)
-        self.assertIn("limit of tokens", self.page.text(".answer:last-child .note"))
+        self.assertIn("token limit", self.page.text(".answer:last-child .note"))
         self.assertFalse(self.page.shown(".answer:last-child .drop"))
 
 

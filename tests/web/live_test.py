@@ -32,7 +32,7 @@ LENGTH = "document.querySelector('.answer:last-child .markdown').textContent.len
 
 
 class Serving:
-    """`weft serve` as a process of its own, on a free port."""
+    """`weft serve` as a process on a free port."""
 
     def __init__(self, model, *arguments):
         self.log = tempfile.TemporaryFile("w+")
@@ -76,7 +76,7 @@ class Live(unittest.TestCase):
         cls.browser.__exit__()
 
     def ask(self, page, text, most, temperature=0):
-        """Sends a message whose answer has so many tokens at most."""
+        """Sends a message with a limit on the answer's tokens."""
         page.click("#open-settings")
         page.wait("document.querySelector('#temperature').placeholder.startsWith('default ')")
         for field, value in (("#temperature", temperature), ("#max-tokens", most)):
@@ -151,7 +151,7 @@ class Live(unittest.TestCase):
             self.assertFalse(page.eval(tile + " !== null"))
             first = server.children()
             os.kill(first[0], signal.SIGKILL)
-            # The process in its place is held up, so that there is time to look.
+            # The replacement process is stopped, so that there is time to look.
             deadline = time.monotonic() + START_S
             while not (new := [pid for pid in server.children() if pid not in first]):
                 self.assertLess(time.monotonic(), deadline, "no rank was started again")
@@ -188,7 +188,7 @@ class Live(unittest.TestCase):
             page = self.browser.page(server.url + "#dashboard")
             page.wait("document.querySelectorAll('.tile').length === 2", START_S)
             os.kill(server.children()[0], signal.SIGKILL)
-            # Whoever is put in its place does not get ready.
+            # The replacement process does not become ready.
             deadline = time.monotonic() + START_S
             while not server.get("api/status")["departed"]:
                 self.assertLess(time.monotonic(), deadline)
@@ -198,7 +198,7 @@ class Live(unittest.TestCase):
             page.wait("document.querySelectorAll('.tile').length === 1 && "
                       "document.querySelector('.gone')", START_S)
             self.assertRegex(page.text(".gone"),
-                             r"number 1 of epoch \d+, was lost at .* go on without it")
+                             r"number 1 of epoch \d+, was lost at .* continue without it")
             page.wait("document.querySelector('.trouble').hidden")
             page.wait("document.querySelector('#server .dot').className === 'dot good'")
             self.assertEqual(page.troubles, [])

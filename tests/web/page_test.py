@@ -37,7 +37,7 @@ KILLED = "its process was killed by signal 9 (Killed)"
 
 
 def with_rank(number, **changes):
-    """STATUS with a rank that is not as it was."""
+    """STATUS with one rank changed."""
     ranks = [rank | changes if rank["rank"] == number else rank for rank in STATUS["ranks"]]
     return STATUS | {"ranks": ranks, "state": "recovering"}
 
@@ -51,7 +51,7 @@ def tearDownModule():
 
 
 class Case(unittest.TestCase):
-    browser = None  # one for all tests; each has a page of its own, without a past
+    browser = None  # one for all tests; each test has its own page with a fresh profile
 
     def setUp(self):
         self.server = FakeServer()
@@ -155,7 +155,7 @@ class Chat(Case):
         self.page.click(".answer .variants button")
         self.assertEqual(self.page.texts(".answer .markdown"), ["good", "more"])
 
-    def test_files_go_along_with_a_message(self):
+    def test_files_are_attached_to_a_message(self):
         self.attach("notes.md", b"alpha\n```\nbeta\n")
         self.assertIn("notes.md", self.page.text("#attachments"))
         self.attach("picture.png", b"\x89PNG\0\1\2")
@@ -181,7 +181,7 @@ class Chat(Case):
         self.assertIn("File notes.md", self.roles(self.server.requests[-1])[0][1])
 
     def attach(self, name, data, drop=False):
-        """As the picker does, or as a drop."""
+        """Attaches a file with the picker or by drag and drop."""
         self.page.eval(f"""(() => {{
             const transfer = new DataTransfer();
             transfer.items.add(new File([new Uint8Array({list(data)})], {json.dumps(name)}));
@@ -255,7 +255,7 @@ class Chat(Case):
         self.page.press("Escape")
         self.assertEqual(len(self.page.texts("#conversations .open")), 3)
 
-    def test_conversations_go_out_and_come_back(self):
+    def test_conversations_are_exported_and_imported(self):
         self.server.answer = lambda body: ["**Hi** <script>"]
         self.say("first")
         self.page.eval("""window.saved = []; window.names = [];
@@ -268,7 +268,7 @@ class Chat(Case):
         self.assertEqual(self.page.eval("window.names"), ["first.md", "weft-conversations.json"])
         self.assertEqual(markdown, "# first\n\n## You\n\nfirst\n\n## Answer\n\n**Hi** <script>\n")
         self.bring(whole)
-        self.assertEqual(self.page.text("#exchange-words"), "0 imported, 1 here already.")
+        self.assertEqual(self.page.text("#exchange-words"), "0 imported, 1 already present.")
         self.page.click("#conversations [title=Delete]")
         self.bring(whole)
         self.assertEqual(self.page.text("#exchange-words"), "1 imported.")
@@ -285,7 +285,7 @@ class Chat(Case):
             picker.dispatchEvent(new Event('change')); }})()""")
         self.page.wait("!document.querySelector('#exchange-words').hidden")
 
-    def test_files_of_others_are_refused_with_words(self):
+    def test_invalid_files_are_rejected_with_a_message(self):
         head = '{"format": "weft-conversations", "version": 1, "conversations": '
         attack = {"title": "<img src=x onerror=window.hit=1>", "__proto__": {"named": True},
                   "id": "../../x", "current": 9, "settings": {"temperature": "hot", "topK": 1e99},
@@ -295,7 +295,7 @@ class Chat(Case):
         for text, words in (
                 ("not json", "not JSON"), ("[]", "no conversations"), ("null", "no conversations"),
                 ('{"format": "weft-conversations", "version": 99, "conversations": []}',
-                 "another version"),
+                 "incompatible version"),
                 (head + '[null, 7, {"messages": 3}, {"messages": []}]}', "4 not readable"),
                 ("[" * 100_000, "not JSON"),
                 (head + json.dumps([attack]) + "}", "1 imported")):
@@ -308,7 +308,7 @@ class Chat(Case):
         self.page.reload()
         self.say("still works")
 
-    def test_two_conversations_outlive_a_reload(self):
+    def test_conversations_survive_a_reload(self):
         self.server.answer = lambda body: ["said: " + body["messages"][-1]["content"]]
         self.say("apples")
         self.say("and pears")
@@ -372,7 +372,7 @@ class Chat(Case):
         self.server.finish = "length"
         self.say("again")
         self.page.wait("document.querySelector('.answer:last-child .note').textContent"
-                       ".includes('limit of tokens')")
+                       ".includes('token limit')")
 
     def test_reasoning_is_folded(self):
         self.server.answer = lambda body: [{"reasoning_content": "Hmm, "},
@@ -406,9 +406,9 @@ class Errors(Case):
         return self.page.texts(".answer .error")[-1]
 
     def test_errors_are_shown_where_they_happen_in_the_servers_words(self):
-        self.server.answer = lambda body: (429, "9 requests are waiting already.")
+        self.server.answer = lambda body: (429, "9 requests are waiting; the limit is 9.")
         self.say("Hello?", wait=False)
-        self.assertEqual(self.error(), "9 requests are waiting already.")
+        self.assertEqual(self.error(), "9 requests are waiting; the limit is 9.")
         self.server.answer = lambda body: ["Now."]
         self.page.click(".answer .tools button:last-child")
         self.page.wait(DONE)
@@ -449,7 +449,7 @@ class Errors(Case):
         self.say("Still.")
         self.assertEqual(len(self.server.requests), 3)
 
-    def test_what_others_left_in_the_storage_breaks_nothing(self):
+    def test_invalid_storage_breaks_nothing(self):
         page = self.browser.page(self.server.url, storage={
             "weft.conversation.a": "not json", "weft.conversation.b": "null",
             "weft.conversation.c": '{"messages": 7}', "weft.settings": "[",
@@ -468,7 +468,7 @@ class Markdown(Case):
     def show(self, text):
         self.server.answer = lambda body: [text[i:i + 50_000] for i in range(0, len(text), 50_000)]
         self.page.click("#new-chat")
-        # An answer that is there before the library is text until then.
+        # An answer shown before the library is loaded is plain text until then.
         self.page.eval("import('/assets/library.js').then((m) => m.untilLoaded('markdown-it'))")
         self.say("Show.")
 
@@ -509,7 +509,7 @@ class Markdown(Case):
             "c.target.textContent)) && (window.toldOfTheCopy = true)).observe("
             "document.body, {subtree: true, childList: true, characterData: true})")
         self.page.click(".code-head button")
-        self.page.wait("window.toldOfTheCopy")  # the button says so for 1.5 s
+        self.page.wait("window.toldOfTheCopy")  # the button shows it for 1.5 s
 
     def test_tasks_colours_and_formulas(self):
         self.show("- [x] done\n- [ ] open\n\n```python\ndef f(x): return 'a' # b\n```\n\n"
@@ -545,7 +545,7 @@ class Markdown(Case):
         self.assertEqual(len(self.page.texts(".markdown pre")), 1)
         self.assertIn("after", self.answer_text())
 
-    def test_words_without_end_get_no_colours(self):
+    def test_endless_words_are_not_highlighted(self):
         self.show("```c\n" + "a " * 20_000 + "\n```\n\n```c\nint f(void) { return 1; }\n```\n")
         self.page.wait("document.querySelector('.markdown .hljs-keyword')")
         self.assertEqual(self.page.eval("[...document.querySelectorAll('.markdown pre')].map("
@@ -666,7 +666,7 @@ class Dashboard(Case):
     def test_draws_tokens_a_second_over_time(self):
         begin, said = time.monotonic(), STATUS["tokens"]["said"]
 
-        def status():  # 500 tokens a second, whenever the page asks
+        def status():  # 500 tokens per second at each poll
             tokens = STATUS["tokens"] | {"said": said + int(500 * (time.monotonic() - begin))}
             return STATUS | {"tokens": tokens}
 
@@ -675,7 +675,7 @@ class Dashboard(Case):
         self.page.wait("parseFloat(document.querySelector('.speed .value').textContent) > 400 && "
                        "parseFloat(document.querySelector('.speed .value').textContent) < 600")
 
-    def test_draws_what_is_there_and_leaves_out_the_rest(self):
+    def test_omits_absent_members(self):
         self.server.status = {"state": "serving", "model": "m"}
         self.page.wait("document.querySelector('.panel.ranks').hidden")
         self.server.status = {"ranks": [{"rank": 0}], "kv_pages": {}, "sync_us": {"bounds": [1]},
@@ -719,13 +719,13 @@ class Dashboard(Case):
                           "why": KILLED, "epoch": 1}]}
         self.page.wait("document.querySelectorAll('.tile').length === 3")
         words = self.page.text(".gone")
-        for word in ("host3", "number 3 of epoch 1", KILLED, "go on without it"):
+        for word in ("host3", "number 3 of epoch 1", KILLED, "continue without it"):
             self.assertIn(word, words)
         self.assertFalse(self.page.shown(".trouble"), "it is no passing trouble")
 
     def test_says_that_the_server_is_gone_and_recovers_by_itself(self):
         self.server.status = None
-        self.page.wait("document.querySelector('.trouble').innerText.includes('being loaded')")
+        self.page.wait("document.querySelector('.trouble').innerText.includes('is loading')")
         port = self.server.http.server_port
         self.server.stop()
         self.page.wait("document.querySelector('.trouble').innerText.includes('not reachable')")
@@ -749,7 +749,7 @@ class Dashboard(Case):
         hide = "Object.defineProperty(document, 'hidden', {{value: {}, configurable: true}});" \
             "document.dispatchEvent(new Event('visibilitychange'));"
         self.page.eval(hide.format("true"))
-        time.sleep(1.0)  # a question may be on its way
+        time.sleep(1.0)  # a request may be on its way
         asked = self.server.asked
         time.sleep(1.5)
         self.assertEqual(self.server.asked, asked)
@@ -761,7 +761,7 @@ class Dashboard(Case):
 
 
 class Everywhere(Case):
-    def test_reads_on_a_phone_and_has_names_for_everything(self):
+    def test_fits_a_phone_and_labels_everything(self):
         self.server.answer = lambda body: [
             "# A title\n" + "long" * 60 + "\n\n```\n" + "x" * 300 + "\n```\n\n" +
             "|" + "column |" * 12 + "\n|" + "---|" * 12 + "\n|" + "cell |" * 12]

@@ -19,7 +19,7 @@ CLIENTS = 4
 
 
 def load(url, until):
-    """Something for the dashboard to show: clients that ask the same for a while."""
+    """Load for the dashboard: clients that repeat the same requests for a while."""
     number = 0
     while time.monotonic() < until:
         number += 1

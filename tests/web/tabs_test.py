@@ -20,7 +20,7 @@ KEY = "Object.keys(localStorage).find((key) => key.startsWith('weft.conversation
 class Tabs(page_test.Case):
     def setUp(self):
         super().setUp()
-        # (A tab may have followed a question of the other that has no answer yet.)
+        # A tab may have sent a follow-up of the other tab's unanswered question.
         self.server.answer = lambda body: [
             "said: " + body["messages"][-1]["content"].split("\n")[-1]]
 
@@ -30,7 +30,7 @@ class Tabs(page_test.Case):
         self.assertEqual(troubles, [])
 
     def beside(self):
-        """A second tab, which opens the newest conversation."""
+        """A second tab, showing the newest conversation."""
         self.other = self.browser.page(self.server.url, beside=self.page)
         return self.other
 
@@ -42,14 +42,14 @@ class Tabs(page_test.Case):
             page.wait(DONE)
 
     def stored(self):
-        """The texts of all messages that are kept."""
+        """The texts of all stored messages."""
         return sorted(message["content"] for message in self.page.eval(STORED)["messages"])
 
     def shown(self, page):
         return page.texts("#messages .bubble") + page.texts("#messages .markdown")
 
     def test_both_ask_at_once(self):
-        """The other tab writes its turn without having heard of this one's, which is under way."""
+        """The other tab writes its turn before it has heard of this one's, which is running."""
         self.say("first")
         before = self.page.eval(STORED)
         other = self.beside()
@@ -74,7 +74,7 @@ class Tabs(page_test.Case):
         self.page.wait(DONE)
         everything = ["apples", "first", "pears", "said: apples", "said: first", "said: pears"]
         self.assertEqual(self.stored(), everything)
-        # This tab goes on showing its own turn, and the other stands beside it.
+        # This tab keeps showing its own turn; the other one is beside it.
         self.assertEqual(self.shown(self.page), ["first", "apples", "said: first", "said: apples"])
         at = self.page.text(".user:nth-child(3) .variants span")
         self.page.click(".user:nth-child(3) .variants button:"
@@ -143,8 +143,9 @@ class Tabs(page_test.Case):
         self.page.wait(f"{STORED}.messages.at(-1).content === 'said: late'")
         self.assertEqual(self.page.eval(STORED)["title"], "A name")
 
-    def test_a_write_that_lost_messages_is_mended(self):
-        """As a tab does that has not heard of them yet; and the tabs stop writing then."""
+    def test_a_write_that_lost_messages_is_repaired(self):
+        """A tab writes without having heard of messages; the tabs repair this and then stop
+        writing."""
         self.say("first")
         before = self.page.eval(STORED)
         self.say("second")
@@ -154,7 +155,7 @@ class Tabs(page_test.Case):
         other.eval(f"localStorage.setItem({KEY}, {old})")
         self.page.wait(f"{STORED}.messages.length === 4")
         self.assertEqual(self.stored(), ["first", "said: first", "said: second", "second"])
-        # An event that is sent now comes after those of all writes before it.
+        # An event sent now arrives after those of all earlier writes.
         other.eval("localStorage.setItem('over', '1')")
         self.page.wait("window.writes >= 2")
         self.assertLessEqual(self.page.eval("window.writes"), 4)
