@@ -70,16 +70,15 @@ Status ParseLimit(std::string_view word, KeyLimits& limits, std::unordered_set<s
         limits.group = value;
     } else {
         // Not quoted: it may be a key.
-        return MakeError(ErrorCode::kCorrupt,
-                         "a word that is none of rate=, tokens=, concurrent=, priority=, weight=, "
-                         "group=");
+        return MakeError(
+            ErrorCode::kCorrupt,
+            "an unknown word; expected rate=, tokens=, concurrent=, priority=, weight= or group=");
     }
     if (ok) return {};
-    return MakeError(
-        ErrorCode::kCorrupt,
-        "'{}' is no number in its range (rate, tokens, concurrent: 0 or more; priority: "
-        "-{} to {}; weight: {} to {}) or no name (group)",
-        name, kMostPriority, kMostPriority, kLeastWeight, kMostWeight);
+    return MakeError(ErrorCode::kCorrupt,
+                     "'{}': expected a number in range (rate, tokens, concurrent: 0 or more; "
+                     "priority: -{} to {}; weight: {} to {}) or a name (group)",
+                     name, kMostPriority, kMostPriority, kLeastWeight, kMostWeight);
 }
 
 Result<ApiKey> ParseLine(std::string_view line) {
@@ -94,7 +93,7 @@ Result<ApiKey> ParseLine(std::string_view line) {
     if (words.size() < 2 || !IsName(words[0]) || !ParseDigest(words[1], key.digest)) {
         return MakeError(ErrorCode::kCorrupt,
                          "expected NAME (letters, digits, '._-') and the key's SHA-256 in 64 "
-                         "hexadecimal digits, as 'weft key new NAME' prints them");
+                         "hexadecimal digits, as printed by 'weft key new NAME'");
     }
     key.name = words[0];
     std::unordered_set<std::string> seen;
@@ -111,7 +110,7 @@ void WarnOfAccess(const std::string& path) {
     if (::stat(path.c_str(), &status) != 0) return;
     if ((status.st_mode & (S_IROTH | S_IWOTH | S_IWGRP)) == 0) return;
     Log(LogLevel::kWarning,
-        "{} has the mode {:o}: others can read it, or add keys of their own: 'chmod 600 {}'", path,
+        "{} has mode {:o}: other users can read it or add keys; run 'chmod 600 {}'", path,
         status.st_mode & 07777, path);
 }
 
@@ -135,11 +134,12 @@ Result<KeyRing> KeyRing::Parse(std::string_view text, const std::string& where) 
         Result<ApiKey> key = ParseLine(line);
         if (!key.ok()) return fail(key.error().message);
         if (!names.insert(key->name).second) {
-            return fail(fmt::format("the name '{}' stands twice; each key has its own", key->name));
+            return fail(
+                fmt::format("the name '{}' occurs twice; each key needs its own name", key->name));
         }
         if (!digests.insert(Hex(key->digest)).second) {
             return fail(
-                fmt::format("the key of '{}' stands there before, under another name", key->name));
+                fmt::format("the key of '{}' occurs earlier under another name", key->name));
         }
         if (ring.keys_.size() == kMostKeys) {
             return fail(fmt::format("more than {} keys", kMostKeys));
@@ -165,7 +165,8 @@ Result<std::unique_ptr<KeyStore>> KeyStore::Open(const std::string& path) {
     WEFT_TRY(store->ReloadLocked());
     WarnOfAccess(path);
     if (store->ring_->keys().empty()) {
-        Log(LogLevel::kWarning, "{} holds no key: nobody can ask; 'weft key new NAME >> {}'", path,
+        Log(LogLevel::kWarning,
+            "{} contains no key, so nobody can use the server; run 'weft key new NAME >> {}'", path,
             path);
     }
     return store;
@@ -196,7 +197,7 @@ std::shared_ptr<const KeyRing> KeyStore::ring() {
     looked_ns_ = now_ns;
     if (Look() == stamp_) return ring_;
     if (const Status done = ReloadLocked(); !done.ok()) {
-        Log(LogLevel::kError, "API keys stay as they were: {}", done.error().message);
+        Log(LogLevel::kError, "API keys are unchanged: {}", done.error().message);
     } else {
         Log(LogLevel::kInfo, "{}: {} API keys", path_, ring_->keys().size());
     }
@@ -209,7 +210,7 @@ Status KeyStore::Reload() {
     if (done.ok()) {
         Log(LogLevel::kInfo, "{}: {} API keys", path_, ring_->keys().size());
     } else {
-        Log(LogLevel::kError, "API keys stay as they were: {}", done.error().message);
+        Log(LogLevel::kError, "API keys are unchanged: {}", done.error().message);
     }
     return done;
 }
@@ -239,7 +240,7 @@ Status CheckKey(const std::string& name, const KeyLimits& limits) {
     const auto parsed = KeyRing::Parse(KeyLine(name, "any", limits), "key");
     if (parsed.ok() && IsName(name) && parsed->keys().size() == 1) return {};
     return MakeError(
-        ErrorCode::kUsage, "no such key: '{}': {}", name,
+        ErrorCode::kUsage, "invalid key '{}': {}", name,
         parsed.ok() ? "a name has 1 to 64 letters, digits and '._-'" : parsed.error().message);
 }
 

@@ -117,10 +117,11 @@ void Refuse(Limiter::Admission& admission, int64_t wait_ms, const char* code, st
 void RefuseForTokens(Limiter::Admission& admission, const ApiKey& key, const Bucket& bucket,
                      int64_t tokens) {
     const int64_t wanted = std::min(tokens, key.limits.tokens_per_minute);
-    Refuse(admission, bucket.WaitMs(static_cast<double>(wanted)), "rate_limit_exceeded",
-           fmt::format("the key '{}' may use {} tokens a minute; {} are left and this request may "
-                       "take {}",
-                       key.name, key.limits.tokens_per_minute, bucket.remaining(), tokens));
+    Refuse(
+        admission, bucket.WaitMs(static_cast<double>(wanted)), "rate_limit_exceeded",
+        fmt::format(
+            "the key '{}' may use {} tokens per minute; {} are left, and this request may take {}",
+            key.name, key.limits.tokens_per_minute, bucket.remaining(), tokens));
 }
 
 void AddHeaders(Limiter::Admission& admission, const Bucket& requests, const Bucket& tokens) {
@@ -145,11 +146,11 @@ Limiter::Admission Limiter::Admit(const ApiKey& key, int64_t tokens) {
     Admission admission;
     if (limits.concurrent > 0 && state->running >= limits.concurrent) {
         Refuse(admission, kRetryConcurrentMs, "concurrency_limit_exceeded",
-               fmt::format("the key '{}' has {} requests running, of at most {}", key.name,
+               fmt::format("the key '{}' has {} requests running; the limit is {}", key.name,
                            state->running, limits.concurrent));
     }
     Refuse(admission, state->requests.WaitMs(1), "rate_limit_exceeded",
-           fmt::format("the key '{}' may make {} requests a minute", key.name,
+           fmt::format("the key '{}' may make {} requests per minute", key.name,
                        limits.requests_per_minute));
     RefuseForTokens(admission, key, state->tokens, tokens);
     if (!admission.refused()) {

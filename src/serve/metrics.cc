@@ -87,7 +87,7 @@ struct Metrics::Impl {
             .Add(labels, bounds);
     }
     void Ended(const char* reason, int64_t count) {
-        MakeCounter("request_success_total", "Answers that ended, by how.",
+        MakeCounter("request_success_total", "Finished answers, by reason.",
                     {{"finished_reason", reason}})
             .Increment(Real(count));
     }
@@ -107,72 +107,75 @@ struct Metrics::Impl {
     // gauges of the last scrape
     std::vector<std::pair<prometheus::Family<Gauge>*, Gauge*>> passing;
 
-    Gauge& running = MakeGauge("num_requests_running", "Sequences that run.");
-    Gauge& waiting = MakeGauge("num_requests_waiting", "Sequences that wait.");
-    Gauge& kv_usage =
-        MakeGauge("kv_cache_usage_perc", "Share of the KV pages that sequences hold; 1 is all.");
-    Gauge& old_kv_usage = MakeGauge("gpu_cache_usage_perc", "The same, by its older name.");
+    Gauge& running = MakeGauge("num_requests_running", "Running sequences.");
+    Gauge& waiting = MakeGauge("num_requests_waiting", "Waiting sequences.");
+    Gauge& kv_usage = MakeGauge("kv_cache_usage_perc", "Share of KV cache pages in use; 1 is all.");
+    Gauge& old_kv_usage =
+        MakeGauge("gpu_cache_usage_perc", "Same as kv_cache_usage_perc, under its older name.");
     Gauge& ranks = MakeGauge("ranks", "Ranks of the cluster that are up.");
     Gauge& ready = MakeGauge("serving", "1 while the cluster serves, else 0.");
-    Counter& preemptions = MakeCounter("num_preemptions_total", "Sequences taken back.");
-    Counter& prompt_tokens = MakeCounter("prompt_tokens_total", "Tokens of prompts.");
-    Counter& said_tokens = MakeCounter("generation_tokens_total", "Tokens that were said.");
-    Counter& asked = MakeCounter("prefix_cache_queries_total",
-                                 "Tokens of prompts that were looked for in the prefix cache.");
-    Counter& hits = MakeCounter("prefix_cache_hits_total", "Tokens that were found there.");
-    Counter& old_asked =
-        MakeCounter("gpu_prefix_cache_queries_total", "The queries, by their older name.");
-    Counter& old_hits =
-        MakeCounter("gpu_prefix_cache_hits_total", "The hits, by their older name.");
-    Counter& steps = MakeCounter("steps_total", "Steps that all ranks ran.");
-    Counter& step_rows = MakeCounter("step_rows_total", "Rows (tokens) in these steps.");
-    Counter& step_s = MakeCounter("step_seconds_total", "Time in steps.");
-    Counter& plan_s = MakeCounter("schedule_seconds_total", "Time in the scheduler.");
-    Counter& say_s = MakeCounter("sample_seconds_total", "Time in sampling and writing answers.");
-    Counter& drafts =
-        MakeCounter("spec_decode_num_drafts_total", "Times that a sequence had guesses in a step.");
+    Counter& preemptions = MakeCounter("num_preemptions_total", "Sequences preempted.");
+    Counter& prompt_tokens = MakeCounter("prompt_tokens_total", "Prompt tokens.");
+    Counter& said_tokens = MakeCounter("generation_tokens_total", "Generated tokens.");
+    Counter& asked =
+        MakeCounter("prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.");
+    Counter& hits =
+        MakeCounter("prefix_cache_hits_total", "Prompt tokens found in the prefix cache.");
+    Counter& old_asked = MakeCounter("gpu_prefix_cache_queries_total",
+                                     "Same as prefix_cache_queries, under its older name.");
+    Counter& old_hits = MakeCounter("gpu_prefix_cache_hits_total",
+                                    "Same as prefix_cache_hits, under its older name.");
+    Counter& steps = MakeCounter("steps_total", "Steps run by all ranks.");
+    Counter& step_rows = MakeCounter("step_rows_total", "Rows (tokens) in steps.");
+    Counter& step_s = MakeCounter("step_seconds_total", "Time spent in steps.");
+    Counter& plan_s = MakeCounter("schedule_seconds_total", "Time spent in the scheduler.");
+    Counter& say_s =
+        MakeCounter("sample_seconds_total", "Time spent in sampling and writing answers.");
+    Counter& drafts = MakeCounter("spec_decode_num_drafts_total",
+                                  "Drafts verified: one per sequence and step with draft tokens.");
     Counter& drafted = MakeCounter("spec_decode_num_draft_tokens_total", "Tokens guessed.");
     Counter& accepted =
-        MakeCounter("spec_decode_num_accepted_tokens_total", "Guesses that came true.");
-    Counter& recoveries = MakeCounter("recoveries_total", "Losses of ranks that were got over.");
-    Histogram& step_sizes = MakeHistogram("iteration_tokens_total", "Tokens of a step.",
+        MakeCounter("spec_decode_num_accepted_tokens_total", "Accepted draft tokens.");
+    Counter& recoveries =
+        MakeCounter("recoveries_total", "Losses of ranks from which the cluster recovered.");
+    Histogram& step_sizes = MakeHistogram("iteration_tokens_total", "Tokens per step.",
                                           Bounds(engine::EngineCounters::kStepRowBounds.begin(),
                                                  engine::EngineCounters::kStepRowBounds.end()));
     // Counts that step_sizes already includes.
     decltype(engine::EngineCounters::steps_by_rows) steps_seen{};
     int64_t step_rows_seen = 0;
     Histogram& first = MakeHistogram("time_to_first_token_seconds",
-                                     "From the request to its first token.", kFirstTokenSeconds);
+                                     "Time from request to first token.", kFirstTokenSeconds);
     Histogram& gap = MakeHistogram("inter_token_latency_seconds",
-                                   "Between two tokens of an answer.", kTokenSeconds);
-    Histogram& old_gap = MakeHistogram("time_per_output_token_seconds",
-                                       "The same, by its older name.", kTokenSeconds);
+                                   "Time between two tokens of an answer.", kTokenSeconds);
+    Histogram& old_gap =
+        MakeHistogram("time_per_output_token_seconds",
+                      "Same as inter_token_latency_seconds, under its older name.", kTokenSeconds);
     Histogram& mean_gap =
         MakeHistogram("request_time_per_output_token_seconds",
-                      "Between two tokens, on average of an answer.", kTokenSeconds);
+                      "Mean time between two tokens of an answer.", kTokenSeconds);
     Histogram& total = MakeHistogram("e2e_request_latency_seconds",
-                                     "From the request to its last token.", kRequestSeconds);
+                                     "Time from request to last token.", kRequestSeconds);
     Histogram& queue = MakeHistogram("request_queue_time_seconds",
-                                     "From the request to its first step.", kRequestSeconds);
+                                     "Time from request to first step.", kRequestSeconds);
     Histogram& inference = MakeHistogram("request_inference_time_seconds",
-                                         "From the first step to the last token.", kRequestSeconds);
+                                         "Time from first step to last token.", kRequestSeconds);
     Histogram& prefill = MakeHistogram("request_prefill_time_seconds",
-                                       "From the first step to the first token.", kRequestSeconds);
+                                       "Time from first step to first token.", kRequestSeconds);
     Histogram& decode = MakeHistogram("request_decode_time_seconds",
-                                      "From the first token to the last.", kRequestSeconds);
-    Histogram& prompt = MakeHistogram("request_prompt_tokens", "Tokens of a prompt.", token_bounds);
-    Histogram& computed =
-        MakeHistogram("request_prefill_kv_computed_tokens",
-                      "Tokens of a prompt that were not in the prefix cache.", token_bounds);
+                                      "Time from first to last token.", kRequestSeconds);
+    Histogram& prompt = MakeHistogram("request_prompt_tokens", "Tokens per prompt.", token_bounds);
+    Histogram& computed = MakeHistogram(
+        "request_prefill_kv_computed_tokens",
+        "Prompt tokens that were not in the prefix cache, per request.", token_bounds);
     Histogram& answer =
-        MakeHistogram("request_generation_tokens", "Tokens of an answer.", token_bounds);
+        MakeHistogram("request_generation_tokens", "Tokens per answer.", token_bounds);
     Histogram& longest = MakeHistogram("request_max_num_generation_tokens",
-                                       "Tokens of a request's longest answer.", token_bounds);
-    Histogram& choices =
-        MakeHistogram("request_params_n", "Answers that a request asks for.", kChoices);
+                                       "Tokens of the longest answer of a request.", token_bounds);
+    Histogram& choices = MakeHistogram("request_params_n", "Answers requested (n).", kChoices);
     Histogram& most =
         MakeHistogram("request_params_max_tokens",
-                      "Most tokens of an answer, where a request says it.", token_bounds);
+                      "Limit of tokens per answer, for requests that set one.", token_bounds);
 };
 
 Metrics::Metrics(const std::string& prefix, const MetricsInfo& info)
@@ -204,7 +207,7 @@ void Metrics::Impl::Observe(const AnswerRecord& record, const engine::Ending& en
 void Metrics::Add(const AnswerRecord& record, const std::string& adapter) {
     Impl& m = *impl_;
     if (!adapter.empty()) {
-        m.MakeCounter("lora_requests_total", "Requests that used a LoRA adapter, by its name.",
+        m.MakeCounter("lora_requests_total", "Requests with a LoRA adapter, by adapter.",
                       {{"lora_name", adapter}})
             .Increment();
     }
@@ -223,12 +226,12 @@ void Metrics::Add(const AnswerRecord& record, const std::string& adapter) {
     }
     if (record.error.empty()) return;
     m.Ended(record.cancelled ? "abort" : "error", 1);
-    m.MakeCounter("request_failed_total", "Requests that ended with an error.").Increment();
+    m.MakeCounter("request_failed_total", "Requests that failed.").Increment();
 }
 
 void Metrics::AddRefused(int status) {
     impl_
-        ->MakeCounter("request_refused_total", "Requests that were refused, by status.",
+        ->MakeCounter("request_refused_total", "Refused requests, by status.",
                       {{"status", std::to_string(status)}})
         .Increment();
 }
@@ -240,7 +243,7 @@ void Metrics::Impl::SetCache(const engine::EngineStats& stats) {
     old_kv_usage.Set(kv_usage.Value());
     for (Counter* counter : {&asked, &old_asked}) Raise(*counter, Real(s.cache_asked));
     for (Counter* counter : {&hits, &old_hits}) Raise(*counter, Real(s.cache_hit));
-    SetNow("cache_config_info", "How the KV cache is made.", 1,
+    SetNow("cache_config_info", "Settings of the KV cache.", 1,
            {{"block_size", std::to_string(info.page_tokens)},
             {"num_gpu_blocks", std::to_string(s.pages)},
             {"cache_dtype", info.kv_type},
@@ -284,15 +287,15 @@ std::string Metrics::Text(const engine::EngineStats& stats) {
     Impl::Raise(m.accepted, Real(d.accepted));
     for (size_t i = 0; i < d.by_place.size(); ++i) {
         Impl::Raise(m.MakeCounter("spec_decode_num_accepted_tokens_per_pos_total",
-                                  "Guesses that came true, by their place in a draft.",
+                                  "Accepted draft tokens, by position in the draft.",
                                   {{"position", std::to_string(i)}}),
                     Real(d.by_place[i]));
     }
     Impl::Raise(m.recoveries, Real(stats.recovered));
     for (const engine::RankReport& r : stats.ranks) {
         const prometheus::Labels rank{{"rank", std::to_string(r.rank)}, {"host", r.host}};
-        m.SetNow("rank_wait_seconds", "Time that a rank has waited for others.", r.wait_s, rank);
-        m.SetNow("rank_step_seconds", "Time that a rank has spent in steps.", r.step_s, rank);
+        m.SetNow("rank_wait_seconds", "Time a rank waited for other ranks.", r.wait_s, rank);
+        m.SetNow("rank_step_seconds", "Time a rank spent in steps.", r.step_s, rank);
         m.SetNow("rank_memory_bytes", "Memory of a rank's process.",
                  Real(static_cast<int64_t>(r.rss_bytes)), rank);
     }

@@ -51,11 +51,11 @@ Server::Server(ServerOptions options) : options_(std::move(options)) {}
 
 Result<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
     if (!IsLoopback(options.http.host) && options.key_file.empty()) {
-        return MakeError(ErrorCode::kUsage,
-                         "--host {}: whoever reaches this address could use the server. Give "
-                         "--api-key-file FILE ('weft key new NAME >> FILE' makes a key), or listen "
-                         "on 127.0.0.1",
-                         options.http.host);
+        return MakeError(
+            ErrorCode::kUsage,
+            "--host {}: other machines can reach this address and use the server. Give "
+            "--api-key-file FILE ('weft key new NAME >> FILE' makes a key), or listen on 127.0.0.1",
+            options.http.host);
     }
     std::unique_ptr<Server> server(new Server(std::move(options)));
     WEFT_TRY(server->Open());
@@ -177,7 +177,7 @@ Status Server::Describe() {
         served_.chat_error = chat.error().message;
         const auto own = meta.StringOr("tokenizer.chat_template", "");
         if (!own.ok() || !own->empty()) {
-            Log(LogLevel::kWarning, "{}. Conversations are refused; completions are served",
+            Log(LogLevel::kWarning, "{}. Chat requests are refused; completions are served",
                 served_.chat_error);
         }
     }
@@ -222,7 +222,7 @@ void Server::Watch() {
             drained_ns = NowNs();
             http_->Drain();
             engine->Drain();
-            if (options_.say) options_.say("stopping: requests that run may end");
+            if (options_.say) options_.say("shutting down: running requests may finish");
         } else if (NowNs() - drained_ns > options_.drain_ms * 1'000'000) {
             engine->Stop();
         }

@@ -144,7 +144,7 @@ def test_what_does_not_pass(room, model):
     server = a.start("serve", model, "--port", "18080", "-t", "1", "--ctx", "256")
     await_health(a, server, 200)
     ran = a.run("serve", model, "--restart", "--port", "18080")
-    assert ran.returncode == 1 and "another program listens there" in ran.stderr, ran
+    assert ran.returncode == 1 and "another program listens on this port" in ran.stderr, ran
     assert server.end() == 0
 
 

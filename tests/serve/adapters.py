@@ -1,4 +1,4 @@
-"""LoRA adapters of noise beside the model that servers are tested with, as PEFT would save them."""
+"""LoRA adapters with random weights for the tests' model, in PEFT's format."""
 import array
 import json
 import os
@@ -10,7 +10,7 @@ ROWS = {"q_proj": 576, "v_proj": 192}
 
 
 def write_adapter(folder, seed):
-    """Noise beside Q and V of all layers, as PEFT would save it."""
+    """Writes random weights for Q and V of all layers in PEFT's format."""
     os.makedirs(folder)
     noise = random.Random(seed)
     header, data = {"__metadata__": {"format": "pt"}}, bytearray()
@@ -34,7 +34,7 @@ def write_adapter(folder, seed):
 
 
 def flags(folder, *names):
-    """The words that serve an adapter of each name, which is written into the folder."""
+    """Writes an adapter of each name into the folder; returns the flags that serve them."""
     words = []
     for seed, name in enumerate(names):
         write_adapter(os.path.join(folder, name), seed)

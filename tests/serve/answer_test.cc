@@ -1,5 +1,5 @@
-// From the engine's tokens to what goes out: calls in pieces while they are written, and no more
-// than one where the client wants no more. A grammar makes a tiny model say three calls.
+// Answers from the engine's tokens: calls streamed in pieces, and a limit of one call. A grammar
+// makes a tiny model write three calls.
 #include "serve/api/answer.h"
 
 #include <gtest/gtest.h>
@@ -34,7 +34,7 @@ class Calls : public testing::Test {
         constraints_ = std::make_unique<Constraints>(engine_->tokenizer());
     }
 
-    // Runs the engine until the answer is there.
+    // Runs the engine until the answer is complete.
     std::shared_ptr<KeptExchange> Ask(bool stream, bool one_call) {
         AnswerPlan plan;
         ChoicePlan choice;
@@ -69,29 +69,29 @@ class Calls : public testing::Test {
     std::unique_ptr<Constraints> constraints_;
 };
 
-TEST_F(Calls, Whole) {
+TEST_F(Calls, CompleteAnswerHasAllCalls) {
     const auto answer = Ask(false, false);
     EXPECT_EQ(Json::parse(answer->text_)["content"].size(), 3u) << answer->text_;
 }
 
-TEST_F(Calls, OneOfThem) {
+TEST_F(Calls, OneCallLimitKeepsTheFirst) {
     const auto answer = Ask(false, true);
     const Json json = Json::parse(answer->text_);
     ASSERT_EQ(json["content"].size(), 1u) << answer->text_;
     EXPECT_EQ(json["stop_reason"], "tool_use");
     EXPECT_EQ(json["content"][0]["input"]["a"].get<std::string>().size(), 4u);
-    // A byte a token: one call has some 70 of them; the step that runs when it ends may say more.
+    // One token per byte: a call has about 70. The current step may generate a few more.
     EXPECT_LT(answer->note_.said_tokens, 90);
 }
 
-TEST_F(Calls, InPieces) {
+TEST_F(Calls, StreamsPiecesOfCalls) {
     const auto answer = Ask(true, false);
     EXPECT_EQ(Count(answer->text_, "\"tool_use\",\"id\""), 3u) << answer->text_;
     // {"a": "abcd"} is 13 bytes, each a token.
     EXPECT_GT(Count(answer->text_, "input_json_delta"), 3u * 8);
 }
 
-TEST_F(Calls, OneInPieces) {
+TEST_F(Calls, OneCallLimitInAStream) {
     const auto answer = Ask(true, true);
     EXPECT_EQ(Count(answer->text_, "\"tool_use\",\"id\""), 1u) << answer->text_;
     EXPECT_EQ(Count(answer->text_, "\"type\":\"content_block_stop\""), 1u);
@@ -99,8 +99,9 @@ TEST_F(Calls, OneInPieces) {
     EXPECT_LT(answer->note_.said_tokens, 90);
 }
 
-// What takes long to word is not worded by the engine's thread, which others' steps wait for.
-class Chances : public Calls {
+// An answer that takes long to format is not formatted by the engine's thread, which would delay
+// others' steps.
+class LogprobAnswers : public Calls {
   protected:
     void Ask(int64_t tokens, bool is_long) {
         AnswerPlan plan;
@@ -130,11 +131,11 @@ class Chances : public Calls {
     }
 };
 
-TEST_F(Chances, OfAShortAnswer) {
+TEST_F(LogprobAnswers, ShortAnswersAreFormattedByTheEngine) {
     Ask(4, false);
 }
 
-TEST_F(Chances, OfALongOne) {
+TEST_F(LogprobAnswers, LongAnswersAreFormattedByAnotherThread) {
     Ask(200, true);
 }
 

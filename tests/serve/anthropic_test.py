@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Messages, asked by Anthropic's own package."""
+"""Messages API, called with Anthropic's package."""
 import os
 import tempfile
 import unittest
@@ -70,7 +70,7 @@ class Ids(AnthropicCase):
 
 
 class Messages(AnthropicCase):
-    def test_whole(self):
+    def test_complete_answer(self):
         answer = self.ask()
         said, prompt_tokens = self.chat(COLOURS)
         self.assertEqual([block.type for block in answer.content], ["text"])
@@ -120,15 +120,15 @@ class Messages(AnthropicCase):
                                                   messages=blocks)
         self.assertEqual(count.input_tokens, prompt_tokens)
 
-    def test_an_answer_that_is_begun(self):
+    def test_a_prefilled_answer(self):
         whole = self.ask(max_tokens=24).content[0].text
         begun = whole[:whole.index(" ", 4)]
         answer = self.ask(messages=[*COLOURS, {"role": "assistant", "content": begun}])
         self.assertTrue(answer.content[0].text)
         self.assertTrue((begun + answer.content[0].text).startswith(whole[:len(begun) + 1]))
 
-    def test_an_answer_that_is_begun_is_no_thought(self):
-        """Where the template opens a thought, that is closed before."""
+    def test_a_prefilled_answer_is_not_reasoning(self):
+        """If the template opens reasoning, it is closed before the prefilled answer."""
         template = ("{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n"
                     "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n"
                     "{% endif %}")
@@ -162,7 +162,7 @@ class Messages(AnthropicCase):
             {"role": "user", "content": [result, {"type": "text", "text": "So?"}]}])
         self.assertEqual(answer.content[0].type, "text")
 
-    def test_a_tool_that_must_be_called(self):
+    def test_a_forced_tool(self):
         for choice in ({"type": "any"}, {"type": "tool", "name": "weather"}):
             more = {"tools": [WEATHER], "tool_choice": choice, "max_tokens": 60,
                     "messages": [{"role": "user", "content": "How is the weather in Ulm?"}]}

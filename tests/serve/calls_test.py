@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Calls that nobody demanded: a grammar makes a small model write what a model of each family
-writes for its calls, with that family's template; OpenAI's, Anthropic's and Responses' answers have
-the calls, streamed as whole, and the results go back for an answer."""
+"""Voluntary calls: a grammar makes a small model write calls in each family's format, with that
+family's template. The answers of OpenAI's, Anthropic's and the Responses API contain the calls,
+streamed and complete, and the results go back for an answer."""
 import json
 import os
 import pathlib
@@ -9,7 +9,7 @@ import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-# Any model does: what counts is the template.
+# Any model works; only the template matters.
 os.environ["WEFT_MODEL"] = str(ROOT / "models/abacus/model.gguf")
 
 import gguf_template  # noqa: E402
@@ -21,8 +21,8 @@ TOOL = {"type": "function", "function": {"name": "weather", "description": "The 
                                          "parameters": PARAMETERS}}
 QUESTION = {"role": "user", "content": "The weather in Ulm?"}
 CITIES = [{"city": "Ulm", "days": 3}, {"city": "89073", "days": 1}]
-# What leaves nothing to choose, so that any model writes it; with a type of each kind, a reference
-# into the function's own schema, and a function beside that isn't asked for.
+# Schemas with a single valid value, so that any model writes it: a value of each type, a reference
+# into the function's own schema, and a second function that is not called.
 FIXED = {"city": "Neu-Ulm", "days": -3, "warm": True, "at": "noon", "deep": {"x": [1, "two"]}}
 FORCED = {"type": "function", "function": {
     "name": "forecast", "description": "The weather to come.", "parameters": {
@@ -53,12 +53,12 @@ def deepseek(city, days, arguments):
             + bar("call\u2581end"))
 
 
-# template: before all calls, the calls, between them, behind them all
+# template: text before all calls, the calls, text between them, text after all calls
 FAMILIES = {
     "qwen": ("", tagged(), "\n", ""),
     "hermes": ("", tagged(), "\n", ""),
     "smollm3": ("", tagged(), "\n", ""),
-    # Told in words: templates that have no functions.
+    # Plain text: templates without functions.
     "gemma": ("", tagged(), "\n", ""),
     "olmo": ("", tagged(), "\n", ""),
     "phi3": ("", tagged(), "\n", ""),
@@ -91,9 +91,9 @@ FAMILIES = {
               each(lambda city, days, _: f'weather(city="{city}", days={days})'), "\n",
               "</function_calls>"),
 }
-# Their templates take one call a message: the answer ends with the first.
+# Their templates have one call per message: the answer ends with the first.
 ONE_CALL = {"llama3", "harmony"}
-# Their prompts begin with reasoning, which a small model never ends; a grammar holds behind it.
+# Their prompts begin with reasoning, which a small model never ends; a grammar applies after it.
 THINKERS = {"deepseek", "minimax"}
 
 
@@ -104,7 +104,7 @@ def events(data):
 
 
 def saying(text):
-    """A format that has the model write `text` and nothing else."""
+    """A response format that makes the model write exactly `text`."""
     words = "".join(c if " " <= c <= "~" and c not in '"\\' else f"\\u{ord(c):04X}" for c in text)
     return {"type": "grammar", "grammar": f'root ::= "{words}"'}
 
@@ -195,7 +195,7 @@ class Unasked(unittest.TestCase):
             "tools": [tool], "max_output_tokens": 4})
 
     def check_forced(self):
-        """Demanded calls: one by its name, one of several, whole and streamed."""
+        """Forced calls: by name, one of several, complete and streamed."""
         named = {"type": "function", "function": {"name": "forecast"}}
         for tools, choice in ([FORCED, TOOL], named), ([FORCED], "required"):
             body = {"messages": [QUESTION], "tools": tools, "tool_choice": choice,
@@ -216,7 +216,8 @@ class Unasked(unittest.TestCase):
         call = answer["message"]["tool_calls"][0]["function"]
         self.assertIn(call["name"], ("forecast", "past"))
         self.assertEqual(json.loads(call["arguments"]), FIXED)
-        # What a family can't write is asked for as JSON: a pattern, a name that isn't plain.
+        # Calls that a family's format cannot express are requested as JSON: a pattern, a name with
+        # other characters.
         odd = json.loads(json.dumps(FORCED).replace("forecast", "a-b.c"))
         odd["function"]["parameters"]["properties"]["city"] = {"pattern": "^Neu-Ulm$",
                                                                "type": "string"}
@@ -237,13 +238,13 @@ class Unasked(unittest.TestCase):
         message = self.check_chat(two, expected)
         self.check_second_turn(message)
         self.check_responses(two, expected)
-        # Where none was offered, there is none.
+        # Without offered functions there are no calls.
         answer = self.chat([QUESTION], one, tools=[])["choices"][0]
         self.assertNotIn("tool_calls", answer["message"])
         self.assertEqual(answer["finish_reason"], "stop")
 
     def older(self, **more):
-        """What a request with `functions` is answered, whole and streamed: the same."""
+        """The answer to a request with `functions`; the streamed one must be equal."""
         body = {"messages": [QUESTION], "max_tokens": 1500,
                 "functions": [FORCED["function"], TOOL["function"]], **more}
         whole = self.post("/v1/chat/completions", body)
@@ -260,7 +261,7 @@ class Unasked(unittest.TestCase):
         self.assertEqual(said, choice["message"]["content"] or "")
         given = choice["message"].get("function_call", {})
         self.assertEqual(call.get("name"), given.get("name"))
-        # (Streamed arguments have the model's own blanks.)
+        # Streamed arguments keep the model's white space.
         self.assertEqual(*(json.loads(each.get("arguments", "{}")) for each in (call, given)))
         self.assertNotIn("tool_calls", choice["message"])
         return choice, whole["usage"]["prompt_tokens"]
@@ -275,10 +276,10 @@ class Unasked(unittest.TestCase):
             self.server = serving.Server(4096, of=file)
             self.addCleanup(self.server.close)
         one, two = (begin + between.join(calls[:n]) + end for n in (1, 2))
-        # The model sees the same prompt as with tools.
+        # The prompt is the same as with tools.
         tools = self.post("/v1/chat/completions", {
             "messages": [QUESTION], "max_tokens": 4, "tools": [FORCED, TOOL]})
-        for text in (one, two):  # and gives one call at most
+        for text in (one, two):  # and returns at most one call
             choice, prompt = self.older(response_format=saying(text))
             self.assertEqual(prompt, tools["usage"]["prompt_tokens"])
             self.assertEqual(choice["finish_reason"], "function_call")

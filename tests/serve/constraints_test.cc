@@ -1,4 +1,4 @@
-// What is kept of compiled constraints: bounded in number and in bytes, those of late.
+// The cache of compiled constraints: limits of count and bytes, least recently used first.
 #include <gtest/gtest.h>
 
 #include "serve/api/constraint.h"
@@ -15,12 +15,12 @@ TEST(KeptConstraints, AreBounded) {
         EXPECT_TRUE(many.Compile({"regex", fmt::format("a{{{}}}", i + 1)}).ok());
     }
     EXPECT_EQ(many.kept(), 32u);
-    // Errors are kept, too, and each once.
+    // Errors are cached too, each once.
     EXPECT_FALSE(many.Compile({"regex", "("}).ok());
     EXPECT_FALSE(many.Compile({"regex", "("}).ok());
     EXPECT_EQ(many.kept(), 32u);
 
-    // Ten large ones of which about three have room; one alone always has.
+    // Ten large constraints, of which about three fit; a single one always fits.
     const auto large = [](int i) {
         return ConstraintText{"json_schema",
                               fmt::format(R"({{"type":"string","maxLength":{}}})", 4000 + i)};
@@ -38,8 +38,8 @@ TEST(KeptConstraints, AreBounded) {
     }
 }
 
-// What is not known is compiled as far as the caller has time for it.
-TEST(KeptConstraints, AreCompiledWithAsMuchEffortAsTheCallerHas) {
+// A constraint that is not cached is compiled within the caller's effort.
+TEST(KeptConstraints, CompileWithinTheCallersEffort) {
     const auto words = tokenizer::Tokenizer::Make(tokenizer::TinyBytePair());
     ASSERT_TRUE(words.ok());
     Constraints constraints(**words);

@@ -1,5 +1,5 @@
-// What the official packages can't be shown with a model that calls no tools: reasoning and calls,
-// streamed and whole, in the words of each API.
+// Behavior that the official packages cannot show with a model that calls no tools: reasoning and
+// calls, streamed and complete, in each API's format.
 #include "serve/api/dialect.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ namespace {
 
 Served Named() {
     Served served;
-    served.name = std::string("m");  // (GCC 12 warns of its own memcpy otherwise)
+    served.name = std::string("m");  // avoids a false warning of GCC 12
     return served;
 }
 
@@ -27,7 +27,7 @@ chat::AnswerDelta Call(std::string name, Json arguments) {
     return {{}, {}, {{std::move(name), std::move(arguments)}}};
 }
 
-// An answer that thinks, speaks, and calls two tools.
+// An answer with reasoning, text and two tool calls.
 std::string Streamed(Dialect& dialect) {
     std::string out;
     dialect.Begin(out);
@@ -42,7 +42,7 @@ std::string Streamed(Dialect& dialect) {
     return out;
 }
 
-// The events; each has the type that its line says.
+// Parses the events; each must have the type given by its line.
 std::vector<Json> EventsOf(const std::string& out) {
     std::vector<Json> events;
     size_t at = 0;
@@ -97,7 +97,7 @@ TEST(MessagesDialect, StreamsBlocks) {
     EXPECT_EQ(end["usage"]["output_tokens"], 7);
 }
 
-// A call that comes in pieces makes the events of one that comes whole, with more deltas.
+// A call in pieces gives the same events as a complete one, with more deltas.
 std::string Pieced(Dialect& dialect) {
     std::string out;
     const auto part = [&](chat::CallPart piece) {
@@ -142,7 +142,7 @@ TEST(ResponsesDialect, CallsInPieces) {
     EXPECT_EQ(events[13]["response"]["output"][1]["arguments"], "{\"what\": \"x\"}");
 }
 
-TEST(MessagesDialect, WholeHasTheSameBlocks) {
+TEST(MessagesDialect, CompleteAnswerHasTheSameBlocks) {
     const Served served = Named();
     Choice choice;
     choice.said = {"text", "thought", {{"find", {{"what", "x"}}}, {"odd", Json(5)}}};
@@ -156,7 +156,7 @@ TEST(MessagesDialect, WholeHasTheSameBlocks) {
     EXPECT_EQ(whole["stop_reason"], "tool_use");
 }
 
-TEST(MessagesDialect, NamesWhyAnAnswerEnded) {
+TEST(MessagesDialect, ReportsTheStopReason) {
     const Served served = Named();
     const auto reason = [&](ChoiceEnd end) {
         Choice choice;

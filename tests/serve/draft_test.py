@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""With --draft a server says what it says without, in fewer steps: on any layout, from the prefix
-cache, and while a rank is lost."""
+"""With --draft the server gives the same answers in fewer steps: on any layout, from the prefix
+cache, and after the loss of a rank."""
 import concurrent.futures
 import http.client
 import json
@@ -22,7 +22,7 @@ WAIT_S = 40
 
 
 def requests():
-    """Greedy and drawn, sure and guessing, of a given form, with stops, penalties and chances."""
+    """Greedy and sampled requests, with formats, stops, penalties and log-probabilities."""
     bodies = []
     for seed in range(3):
         more = {"temperature": seed * 0.8, "seed": seed, "max_tokens": 40, "ignore_eos": True}
@@ -42,7 +42,7 @@ class Draft(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
-        # The same model in fewer bits: it agrees mostly, and not always.
+        # The same model with fewer bits: it agrees mostly, but not always.
         cls.small = os.path.join(cls.folder.name, "small.gguf")
         serving.weft("quantize", MODEL, cls.small, "Q4_0", "--pure")
         cls.always = ("--draft", cls.small, "--draft-always", "--draft-tokens", "4")
@@ -52,7 +52,7 @@ class Draft(unittest.TestCase):
         cls.folder.cleanup()
 
     def answers(self, *words):
-        """To every request, all in one batch, and then once more, from the prefix cache."""
+        """Answers to all requests, first in one batch, then again from the prefix cache."""
         server = serving.Server(256, "--no-access-log", *words)
 
         def ask(body):
@@ -68,7 +68,7 @@ class Draft(unittest.TestCase):
         finally:
             server.close()
 
-    # Stages compute what one rank does, to the bit; sums over tensor ranks almost always do.
+    # Stages give the bits of one rank; sums over tensor ranks almost always do.
     def check(self, expected, *words):
         for got, wanted in zip(self.answers(*words), expected):
             self.assertEqual(got, wanted, words)
@@ -92,7 +92,7 @@ class Draft(unittest.TestCase):
         self.check(self.answers(*ranks), *ranks, *self.always)
 
     def stream(self, server, body, after_first=None):
-        """The text of a streamed answer; after its first words somebody acts."""
+        """The text of a streamed answer; calls after_first() after its first text."""
         connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=serving.PATIENCE)
         try:
             connection.request("POST", "/v1/completions", json.dumps({"stream": True, **body}),
@@ -132,7 +132,7 @@ class Draft(unittest.TestCase):
         self.assertEqual(ran.returncode, 2, ran.stderr)
         return ran.stderr
 
-    def test_what_cannot_be(self):
+    def test_unsupported_combinations(self):
         both = self.refused("--draft", self.small, "--lookup")
         self.assertIn("exclude each other", both)
         self.assertIn("its vocabulary has", self.refused("--draft", "synthetic:smollm2-135m"))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Embeddings, asked by OpenAI's own package, in every layout."""
+"""Embeddings, called with OpenAI's package, in every layout."""
 import base64
 import math
 import struct
@@ -48,7 +48,7 @@ class Embeddings(EmbeddingCase):
         self.assertAlmostEqual(sum(x * x for x in first), 1, places=5)
         self.assertGreater(cosine(first, second), cosine(first, third) + 0.05)
 
-    def test_one_is_as_among_many(self):
+    def test_batching_does_not_change_vectors(self):
         many = self.vectors(TEXTS)
         for text, vector in zip(TEXTS, many):
             self.assertEqual(self.vectors(text), [vector])
@@ -129,11 +129,11 @@ class Layouts(unittest.TestCase):
                 self.assertEqual(status, 200, answer)
                 self.assertEqual(text, text_status)
                 for one, other in zip(alone["data"], answer["data"]):
-                    # Sums over ranks may be rounded differently now and then: the bounds of
-                    # layouts of quantized weights, 5e-3 of the length.
+                    # Sums over ranks may be rounded differently: the tolerance for layouts of
+                    # quantized weights is 5e-3 of the length.
                     self.assertGreater(cosine(one["embedding"], other["embedding"]), 1 - 2e-5)
 
-    def test_pipeline_makes_either(self):
+    def test_pipeline_serves_text_or_embeddings(self):
         status, answer, text = self.ask("--local", "2", "--pp", "2")
         self.assertEqual((status, text), (400, 200))
         self.assertIn("--embeddings", answer["error"]["message"])

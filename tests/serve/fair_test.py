@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""A key, or a request, that asks for all that it can get; and its neighbor, who gets answers before
-a single one of the greedy one's has ended. Any model with a long context does: abacus, which is in
-the repository, told that its context is long.
+"""A key, or a client, that uses everything it can get, and a neighbor that gets answers before any
+of the greedy ones ends. Any model with a long context works: abacus, which is in the repository,
+with a long context.
 """
 import http.client
 import json
@@ -30,7 +30,7 @@ SHORT = ((TEXT, {"prompt": "2 + 2", "max_tokens": 1}),
 
 
 class Greedy:
-    """A request that is read on a thread until close(): how many of its answers have ended."""
+    """A request read on a thread until close(); counts its finished answers."""
 
     def __init__(self, server, path, body, headers):
         self.ended, self.over = 0, False
@@ -49,12 +49,12 @@ class Greedy:
                 self.ended += b'"finish_reason":"' in line
             self.over = True
         except (OSError, http.client.HTTPException, ValueError, AttributeError):
-            pass  # it was closed
+            pass  # close() was called
 
     def close(self):
         try:
             self.wire.shutdown(socket.SHUT_RD)
-            # So that the server hears of it at once.
+            # Makes the server notice at once.
             self.wire.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         except OSError:
             pass
@@ -109,7 +109,7 @@ class Fair(unittest.TestCase):
         self.assertEqual(status, 200, data)
 
     def neighbor(self, bodies, slots=SLOTS, asks=SHORT):
-        """Requests of `greedy` take all slots; those of `modest` are answered all the same."""
+        """Requests of `greedy` take all slots; requests of `modest` are still answered."""
         greedy = [Greedy(self.server, path, body, self.heads["greedy"]) for path, body in bodies]
         try:
             self.wait_until("modest", lambda s: s["running"] >= slots)
@@ -146,7 +146,7 @@ class Fair(unittest.TestCase):
                 self.neighbor(bodies)
 
     def test_few_pages(self):
-        """A few long texts hold the cache; slots are free."""
+        """A few long prompts fill the cache while slots are free."""
         self.serve({"greedy": (), "modest": ()}, "--kv-tokens", str(CONTEXT), slots=16)
         prompts = [f"{i} + {LONG * 8}" for i in range(16)]
         self.neighbor([(TEXT, {**ENDLESS, "stream": True, "prompt": prompts})], 4,
@@ -160,7 +160,7 @@ class Fair(unittest.TestCase):
         self.serve({"greedy": ("--priority", "1"), "modest": ("--priority", "2")})
         self.neighbor([(TEXT, {**ENDLESS, "stream": True, "n": 64})])
 
-    def test_a_limit_holds_for_sequences(self):
+    def test_a_limit_applies_to_sequences(self):
         self.serve({"greedy": ("--concurrent", "1"), "modest": ()})
         greedy = Greedy(self.server, TEXT, {**ENDLESS, "stream": True, "n": 64},
                         self.heads["greedy"])

@@ -1,4 +1,4 @@
-// Filling in the middle: which tokens a vocabulary has for it, and prompts made of them.
+// Fill-in-the-middle: a vocabulary's tokens, and prompts made with them.
 #include "serve/api/fim.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ using tokenizer::Tokenizer;
 
 class Fim : public testing::Test {
   protected:
-    // A vocabulary with these tokens behind the others.
+    // Makes a vocabulary with these tokens after the others.
     void Make(const std::vector<std::string>& names, bool bos = false) {
         tokenizer::TokenizerData data = tokenizer::TinyBytePair({"h e"});
         first_ = static_cast<int32_t>(data.tokens.size());
@@ -55,7 +55,7 @@ class Fim : public testing::Test {
     int32_t first_ = 0;
 };
 
-TEST_F(Fim, EveryFamilysNames) {
+TEST_F(Fim, FindsTokensByFamilyNames) {
     const std::vector<std::vector<std::string>> families = {
         {"<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"},
         {"<fim_prefix>", "<fim_suffix>", "<fim_middle>"},
@@ -83,7 +83,7 @@ TEST_F(Fim, EveryFamilysNames) {
     EXPECT_FALSE(Find().ok());
 }
 
-TEST_F(Fim, KeysComeFirstAndHostileOnesArePassedOver) {
+TEST_F(Fim, MetadataWinsAndInvalidIdsAreIgnored) {
     Make({"a1", "a2", "a3", "b1", "b2", "b3"});
     const auto ids = [&](const char* prefix, const char* suffix, const char* middle, int32_t from) {
         return [=, this](model_files::GgufWriter& writer) {
@@ -110,7 +110,7 @@ TEST_F(Fim, KeysComeFirstAndHostileOnesArePassedOver) {
                  }).ok());
 }
 
-TEST_F(Fim, BeginTokenAndOtherFiles) {
+TEST_F(Fim, BeginTokenAndContextFiles) {
     Make({"<s>", "<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", "<|repo_name|>",
           "<|file_sep|>"},
          true);

@@ -1,5 +1,5 @@
-"""A GGUF file with other keys, such as another chat template: for tests on a small model. The
-format: github.com/ggml-org/ggml/blob/master/docs/gguf.md (version 3)."""
+"""Writes GGUF files with other keys, such as another chat template, for tests on a small model.
+Format: github.com/ggml-org/ggml/blob/master/docs/gguf.md (version 3)."""
 import struct
 
 STRING, ARRAY = 8, 9
@@ -37,7 +37,7 @@ def string(data):
 
 
 def value(given):
-    """A key's type and value: true or false, a float32, an int32, or a text."""
+    """A key's type and value: bool, float32, int32 or string."""
     if isinstance(given, bool):
         return struct.pack("<IB", 7, given)
     if isinstance(given, float):
@@ -48,8 +48,8 @@ def value(given):
 
 
 def rewrite(source, target, change, added):
-    """Writes `target`: the file `source` with entries as change(key, entry) has them (None: left
-    out), and those of `added`."""
+    """Copies `source` to `target` with each entry replaced by change(key, entry) (None: removed),
+    plus the entries of `added`."""
     with open(source, "rb") as file:
         data = file.read()
     reader = Reader(data)
@@ -78,14 +78,14 @@ def rewrite(source, target, change, added):
 
 
 def with_keys(source, target, keys):
-    """Writes `target`: the file `source` with these keys (name: value) in place of its own."""
+    """Copies `source` to `target` with these keys (name: value) replaced."""
     rewrite(source, target, lambda key, entry: None if key.decode() in keys else entry,
             lambda _: [string(key.encode()) + value(given) for key, given in keys.items()])
 
 
 def with_template(source, target, template, context=8192):
-    """Writes `target`: the file `source` with `template` (text) and that many positions; token 0 is
-    the begin token, which templates write, where the file has none."""
+    """Copies `source` to `target` with `template` and that context. If the file has no begin token,
+    token 0 becomes it, because templates write it."""
     def change(key, entry):
         if key == b"tokenizer.chat_template":
             return None

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
-"""Requests that are made to cost much: what they may take of the one thread that reads requests,
-of its stack and of the memory; others' answers go on meanwhile. Any model does: abacus, which is in
-the repository."""
+"""Expensive requests: limits of their use of the reading thread, its stack and memory, while other
+requests are answered. Any model works: abacus, which is in the repository."""
 import json
 import os
 import pathlib
@@ -20,7 +19,7 @@ import serving  # noqa: E402  (it reads WEFT_MODEL)
 CHAT, TEXT, MESSAGES = "/v1/chat/completions", "/v1/completions", "/v1/messages"
 RESPONSES, COUNT = "/v1/responses", "/v1/messages/count_tokens"
 QUESTION = {"role": "user", "content": "1 + 1"}
-# Of CPU time, for one request within the bounds, its way over HTTP included.
+# CPU time of one request within the limits, including HTTP.
 MOST_S = 3 * serving.sanitizers_factor()
 SECRET = "xyzzy-marker-of-a-prompt"
 
@@ -30,7 +29,7 @@ def nested(depth, opened="[", closed="]"):
 
 
 def call(arguments):
-    """Requests of each API whose conversation has a call with these arguments, as text."""
+    """Requests of each API whose conversation has a call with these arguments."""
     function = {"name": "f", "arguments": arguments}
     made = {"role": "assistant", "content": "", "tool_calls": [
         {"id": "1", "type": "function", "function": function}]}
@@ -63,7 +62,7 @@ class HeavyCase(serving.ServedCase):
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def ask(self, path, body, statuses=(200, 400)):
-        """The answer; it is one of these, and comes soon."""
+        """Sends the request; checks its status and CPU time."""
         begin = self.cpu_s()
         status, answer = self.server.json("POST", path, body)
         took = self.cpu_s() - begin
@@ -119,7 +118,7 @@ class Breadth(HeavyCase):
     """Twice the bytes take twice the time, or are refused."""
 
     def test_lists_of_objects(self):
-        # (what one path leaves out, the next has)
+        # each path's skipped lists are used by the next one
         for turn, (path, name) in enumerate((
                 (CHAT, "messages"), (RESPONSES, "input"), (TEXT, "prompt"), (MESSAGES, "messages"),
                 (COUNT, "messages"), ("/tokenize", "messages"), ("/detokenize", "tokens"),
@@ -147,7 +146,7 @@ class Breadth(HeavyCase):
             self.ask(TEXT, '{"prompt":"1","max_tokens":1,"logit_bias":{%s}}' % many)
 
     def test_members_that_are_null(self):
-        for start in (0, 100000):  # what is long has a place of its own in memory
+        for start in (0, 100000):  # long lists are allocated separately
             nulls = ",".join(f'"k{start + i:{1 + 29 * (start > 0)}}":null' for i in range(9900))
             message = '{"role":"user","content":"1",%s}' % nulls
             body = '{"messages":[%s],"max_tokens":1}' % ",".join([message] * 3)
@@ -155,7 +154,7 @@ class Breadth(HeavyCase):
             self.assertEqual(status, 200, answer)
 
     def test_many_values(self):
-        """A template gets no more of them than it can take in a moment."""
+        """A template gets at most as many values as it can process quickly."""
         for item in ("{}", "[]", '{"a":1}', "1"):
             for name in ("messages", "tools", "chat_template_kwargs"):
                 many = "[%s]" % ",".join([item] * 400000)
@@ -217,7 +216,7 @@ class Breadth(HeavyCase):
         status, answer = self.ask(COUNT, {"messages": [
             {"role": "user", "content": "1" * (5 << 20)}]})
         self.assertEqual(status, 400)
-        self.assertIn("at most 4194304 are made into tokens", answer["error"]["message"])
+        self.assertIn("at most 4194304 are tokenized", answer["error"]["message"])
 
     def test_memory_of_one_large_body(self):
         def peak_mib():
@@ -237,7 +236,7 @@ class Breadth(HeavyCase):
                         {"role": "user", "content": "1 " * (size // 2)}]}))):
                 self.ask(CHAT, body)
                 print(f"peak after {name}: {before:.0f} -> {peak_mib():.0f} MiB", flush=True)
-            # The body itself, and what is read of it, a few times.
+            # The body itself and several times its parsed form.
             self.assertLess(peak_mib() - before, 330 * serving.sanitizers_factor())
         finally:
             type(self).server = shared
@@ -245,7 +244,7 @@ class Breadth(HeavyCase):
 
 
 class Sizes(unittest.TestCase):
-    """Small requests do not wait for large ones, nor for the many of one client."""
+    """Small requests wait neither for large ones nor for many of one client."""
 
     def test_small_requests_pass_large_ones(self):
         server = serving.Server(256, stderr=subprocess.DEVNULL)
@@ -277,7 +276,7 @@ class Sizes(unittest.TestCase):
             before = len(answered)
             self.assertEqual(server.json("POST", path, body)[0], 200)
             passed += len(answered) == before and before < len(wires)
-        # A large one may end meanwhile, but a small one does not wait for that.
+        # A large request may end meanwhile, but a small one does not wait for it.
         self.assertGreater(passed, 0)
         for thread in readers:
             thread.join()
@@ -286,8 +285,8 @@ class Sizes(unittest.TestCase):
 
 
     def test_small_requests_pass_heavy_schemas(self):
-        """Schemas of a few KB that take long to compile, each another one, each on a connection of
-        its own; small requests, with a schema and without, do not wait for all of them."""
+        """Different schemas of a few KB that compile slowly, each on its own connection. Small
+        requests, with and without a schema, do not wait for all of them."""
         server = serving.Server(256, stderr=subprocess.DEVNULL)
         self.addCleanup(server.close)
         heavy, wires, answered = 14, [], []
@@ -323,8 +322,8 @@ class Sizes(unittest.TestCase):
 
 
 class Memory(unittest.TestCase):
-    def test_tokens_that_nobody_reads(self):
-        """What is held while texts are tokenized, and the answers, keep to --max-bodies-size."""
+    def test_unread_tokens(self):
+        """Memory for tokenizing and for answers stays within --max-bodies-size."""
         limit_mib, clients = 128, 16
         server = serving.Server(256, "--max-bodies-size", f"{limit_mib}MB",
                                 stderr=subprocess.DEVNULL)
@@ -345,7 +344,8 @@ class Memory(unittest.TestCase):
                                                   timeout=serving.PATIENCE))
             wires[-1].sendall(f"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: "
                               f"{len(data)}\r\n\r\n".encode() + data)
-        # Of each the first bytes: it is answered, or refused (and cut off, as it reads no more).
+        # The first bytes of each answer: it is an answer or a refusal (cut off, since it is not
+        # read).
         statuses = []
         for wire in wires:
             try:
@@ -382,7 +382,7 @@ class Logs(unittest.TestCase):
         self.assertIn("path=/v1/completions", said)
 
     def test_values_that_are_refused_are_not_in_the_log(self):
-        """Whoever sent them hears of them; the log says which parameter was wrong."""
+        """The error goes to the client; the log has only the parameter's name."""
         quoted = f"a' {SECRET} 'b\" {SECRET}"
         raising = self.raising_template()
         with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile("w+") as log:
@@ -436,7 +436,7 @@ class Logs(unittest.TestCase):
 
 
 class Keys(unittest.TestCase):
-    """Keys are asked for before bodies, and their limits hold for every path."""
+    """Keys are checked before bodies are read, and their limits apply to every path."""
 
     @classmethod
     def setUpClass(cls):
@@ -461,7 +461,7 @@ class Keys(unittest.TestCase):
         return {"Authorization": f"Bearer {self.keys[name]}"}
 
     def test_one_key_does_not_hold_up_the_requests_of_another(self):
-        """Grammars that take a third of a second each, and are then refused."""
+        """Grammars that each take a third of a second and are then refused."""
         order, grammar = [], "root ::= " + '"a"? ' * 4000
 
         def ask(name, path, body):
@@ -483,7 +483,7 @@ class Keys(unittest.TestCase):
         behind = order[[name for name, _ in order].index("other"):]
         self.assertGreaterEqual(behind.count(("free", 400)), 6, order)
 
-    def test_stored_responses_that_nobody_reads(self):
+    def test_unread_stored_responses(self):
         tools = [{"type": "function", "name": "f", "description": "1" * (24 << 20)}]
         status, kept = self.server.json("POST", RESPONSES, {
             "input": "1 + 1", "max_output_tokens": 1, "tools": tools, "tool_choice": "none"},
@@ -508,7 +508,7 @@ class Keys(unittest.TestCase):
         finally:
             for wire in wires:
                 wire.close()
-        for _ in range(100):  # until the server has seen that they left
+        for _ in range(100):  # until the server has noticed the disconnects
             status, again = self.server.json("GET", f"{RESPONSES}/{kept['id']}", None,
                                              self.head("free"))
             if status == 200:
@@ -533,13 +533,13 @@ class Keys(unittest.TestCase):
         for path, body in bodies:
             self.assertEqual(self.server.json("POST", path, body, self.head("free"))[0], 200)
 
-    def test_requests_that_are_wrong_count(self):
+    def test_invalid_requests_count(self):
         wrong = ((CHAT, {"messages": []}), (TEXT, "{"), ("/v1/embeddings", {"input": {}})) * 3
         got = [self.server.json("POST", path, body, self.head("wrong"))[0] for path, body in wrong]
         self.assertEqual(got, [400] * 6 + [429] * 3)
 
-    def test_a_body_that_nobody_reads(self):
-        """One answer, however TCP cuts the request."""
+    def test_an_unread_body(self):
+        """The answer does not depend on how TCP splits the request."""
         known = f"Authorization: Bearer {self.keys['free']}\r\n"
         for path, head, length, status in (
                 ("/health", "", 2, 200), ("/live", "", 4096, 200), ("/health", "", 5000, 400),
@@ -554,10 +554,10 @@ class Keys(unittest.TestCase):
                     try:
                         wire.sendall(b"b" * (length - first))
                     except OSError:
-                        pass  # it was answered already
+                        pass  # already answered
                     self.assertIn(f" {status} ".encode(), wire.recv(65536), (path, length, first))
 
-    def test_strangers_fill_nothing(self):
+    def test_requests_without_a_key_use_no_memory(self):
         wires = []
         try:
             for i in range(12):
@@ -574,7 +574,7 @@ class Keys(unittest.TestCase):
             for wire in wires:
                 wire.close()
 
-    def test_words_of_the_api(self):
+    def test_error_formats_of_the_apis(self):
         big = {"messages": [{"role": "user", "content": "1 " * (1 << 20)}], "max_tokens": 1}
         status, answer = self.server.json("POST", MESSAGES, big)
         self.assertEqual((status, answer["error"]["type"]), (401, "authentication_error"))

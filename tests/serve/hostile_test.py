@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What no client should send: the right status and words, and the server as before."""
+"""Invalid requests: status, message, and an undisturbed server."""
 import json
 import socket
 import unittest
@@ -13,7 +13,7 @@ ALL = (CHAT, TEXT, "/tokenize", "/detokenize")
 
 class HostileCase(serving.ServedCase):
     def tearDown(self):
-        # Whatever a test did, others are answered and nothing is left behind.
+        # After each test, requests are still answered and nothing is left running.
         status, body = self.server.json("POST", TEXT, {"prompt": "One, two,", "max_tokens": 2,
                                                        "temperature": 0})
         self.assertEqual(status, 200, body)
@@ -35,24 +35,24 @@ class HostileCase(serving.ServedCase):
 class Bodies(HostileCase):
     context = 128
 
-    def test_no_json(self):
+    def test_invalid_json(self):
         for path in ALL:
             for body in (b"", b"{", b"hello", b"[1]", b"null", b"5", b'"a"', b"\x00", b"{}x",
                          b"\xef\xbb\xbf", b"{'a': 1}", b'{"a": 1,}', b"\xff\xfe{}",
                          b'{"a":"\xc3\x28"}', b'{"a":"\xed\xa0\x80"}', b'{"a":"\\ud800"}'):
                 self.refused(path, body)
 
-    def test_numbers_that_are_none(self):
+    def test_invalid_numbers(self):
         for value in ("NaN", "Infinity", "-Infinity", "1e999", "0x10", "01", "1.", ".5", "--1"):
             self.refused(CHAT, '{"messages":[{"role":"user","content":"a"}],"temperature":%s}'
                          % value, says="JSON")
 
-    def test_deep(self):
+    def test_nested_bodies(self):
         for deep in ("[" * 200 + "]" * 200, "[" * 2000000, '{"a":' * 200 + "1" + "}" * 200):
             self.refused(CHAT, '{"messages":%s}' % deep)
         self.refused(CHAT, '{"messages":%s}' % ("[" * 200 + "]" * 200), says="deeper than 100")
 
-    def test_broad(self):
+    def test_many_values(self):
         many = ",".join(f'"k{i}":1' for i in range(200000))
         self.refused(TEXT, '{"prompt":"a","metadata":{%s}}' % many, says="more than 10000 members")
 
@@ -70,7 +70,7 @@ class Bodies(HostileCase):
         self.refused(TEXT, {"prompt": [-2 ** 63], "max_tokens": 1})
         self.refused("/detokenize", {"tokens": [2 ** 40]})
 
-    def test_long(self):
+    def test_long_texts(self):
         for path, body in ((TEXT, {"prompt": "x" * (8 << 20)}),
                            (CHAT, {"messages": [{"role": "user", "content": "x" * (8 << 20)}]})):
             error = self.refused(path, body, says="128")
@@ -85,7 +85,7 @@ class Bodies(HostileCase):
         self.assertEqual(status, 200)
         plain = {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1}
         _, least = self.server.json("POST", CHAT, plain)
-        # The markers came as text, of several tokens each.
+        # The markers were tokenized as text, into several tokens each.
         self.assertGreater(answer["usage"]["prompt_tokens"] - least["usage"]["prompt_tokens"], 20)
 
     def test_messages_of_any_shape(self):
@@ -134,7 +134,7 @@ class Wires(HostileCase):
         said = [got.index(b'"completion_tokens":%d' % (1 + i)) for i in range(4)]
         self.assertEqual(said, sorted(said))
 
-    def test_leaving_early(self):
+    def test_early_disconnects(self):
         request = self.request(CHAT, {"messages": [{"role": "user", "content": "a"}],
                                       "stream": True, "max_tokens": 500, "ignore_eos": True})
         for cut in (10, len(request) // 2, len(request) - 1, len(request)):

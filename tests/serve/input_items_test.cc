@@ -1,4 +1,4 @@
-// What a stored response was asked, page by page.
+// Pages of a stored response's input.
 #include "serve/api/input_items.h"
 
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ TEST(InputItems, HaveIdsAndParts) {
     EXPECT_EQ(Page(stored, "")["first_id"], "msg_x_4") << "the newest first";
 }
 
-// However ids repeat, pages come to an end.
+// Paging ends even if ids repeat.
 TEST(InputItems, PagesFollowOneAnother) {
     Json items = Json::array();
     for (int i = 0; i < 7; ++i) {
@@ -65,7 +65,7 @@ TEST(InputItems, PagesFollowOneAnother) {
     EXPECT_EQ(Page(stored, "include%5B%5D=x&limit=1")["data"].size(), 1u);
 }
 
-TEST(InputItems, RefuseWhatMakesNoSense) {
+TEST(InputItems, RejectInvalidQueries) {
     const auto stored = StoredOf({{{"role", "user"}, {"content", "a"}}});
     for (const char* query : {"limit=0", "limit=101", "limit=-1", "limit=9999999999999999999999",
                               "limit=2x", "order=up", "after=b", "after=msg_x_1"}) {

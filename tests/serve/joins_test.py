@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""A server that hosts join while it answers: streams go on with the same text; it says who came."""
+"""Hosts join a server while it answers: streams continue with the same text, and the server reports
+them."""
 import json
 import os
 import pathlib
@@ -20,10 +21,10 @@ REQUEST = {"prompt": "What is 47 + 38?", "max_tokens": 100, "temperature": 0, "i
 
 
 def streamed(server):
-    """The text of one answer that is streamed to its end."""
+    """The text of one complete streamed answer."""
     status, _, body = server.call("POST", "/v1/completions", REQUEST)
     assert status in (200, 503), f"{status}: {body}"
-    if status == 503:  # asked while the ranks form anew
+    if status == 503:  # the ranks are re-forming
         return None
     events = [line[6:] for line in body.decode().splitlines() if line.startswith("data: ")]
     assert events[-1] == "[DONE]", events[-1]
@@ -47,7 +48,7 @@ class Joins(unittest.TestCase):
         self.addCleanup(worker.wait)
         self.addCleanup(worker.terminate)
 
-    def test_streams_go_on(self):
+    def test_streams_continue(self):
         self.worker()
         server = serving.Server(256, "--wait-for", "1", "--listen", self.address, "--key-file",
                                 str(self.key), "--elastic", "--transport", "tcp")
@@ -74,7 +75,7 @@ class Joins(unittest.TestCase):
             joined = server.status()["recoveries"][-1]
             self.assertEqual((joined["joined"], joined["lost_ranks"], joined["ranks"]), (1, [], 3))
             self.assertIn(" joins; epoch 2 with 3 ranks", joined["text"])
-            # It is no loss that was got over.
+            # A join is not counted as a loss.
             losses = [line for line in server.call("GET", "/metrics")[2].decode().splitlines()
                       if line.startswith("weft:recoveries_total")]
             self.assertTrue(losses and losses[0].endswith(" 0"), losses)

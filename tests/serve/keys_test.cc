@@ -1,4 +1,4 @@
-// Files of keys, their reloading, and what a key may use.
+// Key files, their reloading, and rate limits.
 #include "serve/keys.h"
 
 #include <fmt/format.h>
@@ -20,7 +20,7 @@ std::string LineOf(const std::string& name, const std::string& key, KeyLimits li
     return KeyLine(name, key, limits) + "\n";
 }
 
-TEST(Keys, ALineGivesWhatItSays) {
+TEST(Keys, ParsesALine) {
     const std::string hash = KeyLine("n", "secret", {}).substr(2);
     // sha256("secret"), by sha256sum
     EXPECT_EQ(hash, "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b");
@@ -44,7 +44,7 @@ TEST(Keys, ALineGivesWhatItSays) {
     }
 }
 
-TEST(Keys, ABadLineIsNamedAndNoKeyRepeated) {
+TEST(Keys, ErrorsNameTheLineButNotTheKey) {
     const std::string good = LineOf("good", "1");
     const std::string hash = good.substr(5, 64), cut = hash.substr(1);
     const std::string more = KeyLine("name", "2", {});
@@ -65,7 +65,7 @@ TEST(Keys, ABadLineIsNamedAndNoKeyRepeated) {
         {fmt::format("{} priority=101", more), "priority"},
         {fmt::format("{} weight=nan", more), "weight"},
         {fmt::format("{} weight=0", more), "weight"},
-        {fmt::format("{} weft-0123456789", more), "none of rate="},
+        {fmt::format("{} weft-0123456789", more), "expected rate="},
     };
     for (const auto& bad : cases) {
         SCOPED_TRACE(bad.line);
@@ -82,7 +82,7 @@ TEST(Keys, ABadLineIsNamedAndNoKeyRepeated) {
     EXPECT_FALSE(KeyRing::Parse(many, "many").ok());
 }
 
-TEST(Keys, AreReloadedWhenTheFileChangesAndStayWhenItIsBad) {
+TEST(Keys, ReloadOnChangeAndStayOnError) {
     test::TempDir dir;
     const std::string path = dir / "keys";
     const auto write = [&](const std::string& text) { std::ofstream(path) << text; };
@@ -101,7 +101,7 @@ TEST(Keys, AreReloadedWhenTheFileChangesAndStayWhenItIsBad) {
     EXPECT_EQ(store.ring()->Find("two"), nullptr) << "looked more often than once a second";
     now_ns += 2'000'000;
     EXPECT_NE(store.ring()->Find("two"), nullptr);
-    EXPECT_EQ(before->Find("two"), nullptr);  // an old ring does not change
+    EXPECT_EQ(before->Find("two"), nullptr);  // an old ring is immutable
 
     write("broken\n");
     now_ns += 1'100'000'000;
@@ -115,7 +115,7 @@ TEST(Keys, AreReloadedWhenTheFileChangesAndStayWhenItIsBad) {
     now_ns += 1'100'000'000;
     EXPECT_NE(store.ring()->Find("one"), nullptr);
     write(LineOf("c", "three"));
-    EXPECT_TRUE(store.Reload().ok());  // at once
+    EXPECT_TRUE(store.Reload().ok());  // takes effect at once
     EXPECT_NE(store.ring()->Find("three"), nullptr);
     EXPECT_EQ(store.ring()->Find("one"), nullptr);
     virtual_clock_ns = nullptr;
@@ -143,7 +143,7 @@ class Limits : public ::testing::Test {
     void SetUp() override { virtual_clock_ns = &now_ns_; }
     void TearDown() override { virtual_clock_ns = nullptr; }
     void Pass(int64_t ms) { now_ns_ += ms * 1'000'000; }
-    // A request that runs and takes so many tokens, where it is admitted.
+    // Admits and runs a request of so many tokens.
     Limiter::Admission Run(const ApiKey& key, int64_t tokens) {
         Limiter::Admission admission = limiter_.Admit(key, tokens);
         if (admission.ticket) admission.ticket->Settle(tokens);
@@ -160,7 +160,7 @@ class Limits : public ::testing::Test {
     Limiter limiter_;
 };
 
-TEST_F(Limits, NoneLetsEverythingIn) {
+TEST_F(Limits, WithoutLimitsAdmitsEverything) {
     const ApiKey key{"free", {}, {}};
     std::vector<Limiter::Ticket> tickets;
     for (int i = 0; i < 100; ++i) {
@@ -182,7 +182,7 @@ TEST_F(Limits, RequestsAMinute) {
         EXPECT_EQ(Of(admission, "x-ratelimit-limit-requests"), "3");
         EXPECT_EQ(Of(admission, "x-ratelimit-remaining-requests"), std::to_string(left));
     }
-    Pass(5'000);  // a quarter of what one needs
+    Pass(5'000);  // a quarter of the time for one request
     const auto refused = limiter_.Admit(key, 0);
     EXPECT_FALSE(refused.ticket);
     EXPECT_EQ(refused.retry_after_ms, 15'000);
@@ -190,17 +190,18 @@ TEST_F(Limits, RequestsAMinute) {
     EXPECT_EQ(Of(refused, "x-ratelimit-reset-requests"), "55s");
     EXPECT_EQ(refused.code, "rate_limit_exceeded");
     EXPECT_NE(refused.message.find("try again in 15s"), std::string::npos) << refused.message;
-    EXPECT_TRUE(limiter_.Admit({"b", {}, {.requests_per_minute = 3}}, 0).ticket);  // not theirs
+    // another key's bucket
+    EXPECT_TRUE(limiter_.Admit({"b", {}, {.requests_per_minute = 3}}, 0).ticket);
     Pass(15'000);
     EXPECT_TRUE(Run(key, 0).ticket);
     EXPECT_FALSE(limiter_.Admit(key, 0).ticket);
-    Pass(3'600'000);  // an hour saves up no more than a minute's worth
+    Pass(3'600'000);  // an hour still saves up one minute's worth
     for (int i = 0; i < 3; ++i) EXPECT_TRUE(Run(key, 0).ticket);
     EXPECT_FALSE(limiter_.Admit(key, 0).ticket);
 }
 
-// Requests that were cancelled before they ran, or could not be admitted after all.
-TEST_F(Limits, WhatDidNotRunIsGivenBack) {
+// Requests that were cancelled before they ran, or were refused later.
+TEST_F(Limits, ReturnsChargesOfRequestsThatDidNotRun) {
     const ApiKey key{"a", {}, {.requests_per_minute = 3, .tokens_per_minute = 6'000}};
     for (int i = 0; i < 13'000; ++i) ASSERT_TRUE(limiter_.Admit(key, 5'000).ticket) << i;
     for (int i = 0; i < 13'000; ++i) {
@@ -234,12 +235,12 @@ TEST_F(Limits, TokensAMinuteAreSettled) {
         const auto refused = limiter_.Admit(key, 2'000);
         EXPECT_FALSE(refused.ticket);
         EXPECT_EQ(refused.retry_after_ms, 10'000);
-        EXPECT_EQ(limiter_.running("a"), 1);  // the refused one holds nothing
-        first.ticket->Settle(1'000);          // it took fewer: 5,000 are left
+        EXPECT_EQ(limiter_.running("a"), 1);  // the refused request holds nothing
+        first.ticket->Settle(1'000);          // it used fewer: 5,000 are left
     }
     EXPECT_EQ(limiter_.running("a"), 0);
     EXPECT_TRUE(Run(key, 5'000).ticket);
-    // More than a minute's worth waits for a full bucket, and leaves a debt.
+    // A request above one minute's worth waits for a full bucket and leaves a debt.
     EXPECT_EQ(limiter_.Admit(key, 9'000).retry_after_ms, 60'000);
     Pass(60'000);
     EXPECT_TRUE(Run(key, 9'000).ticket);
@@ -247,7 +248,7 @@ TEST_F(Limits, TokensAMinuteAreSettled) {
     EXPECT_EQ(limiter_.Admit(key, -5).retry_after_ms, 30'000);
 }
 
-// A request counts from its begin; what it takes, once that is known.
+// A request counts from its start; its tokens count once they are known.
 TEST_F(Limits, TokensAreChargedLater) {
     const ApiKey key{"a", {}, {.requests_per_minute = 3, .tokens_per_minute = 6'000}};
     auto first = limiter_.Admit(key, 0);
@@ -262,8 +263,8 @@ TEST_F(Limits, TokensAreChargedLater) {
     const auto refused = limiter_.Charge(key, *second.ticket, 2'000);
     EXPECT_EQ(refused.retry_after_ms, 10'000);
     EXPECT_EQ(Of(refused, "Retry-After"), "10");
-    EXPECT_NE(refused.message.find("may use 6000 tokens a minute"), std::string::npos);
-    second.ticket.reset();  // gives the request back, and no tokens, which it never had
+    EXPECT_NE(refused.message.find("may use 6000 tokens per minute"), std::string::npos);
+    second.ticket.reset();  // returns the request, but no tokens, since none were charged
     EXPECT_EQ(limiter_.running("a"), 1);
     first.ticket->Settle(1'000);
     auto third = limiter_.Admit(key, 0);
@@ -283,13 +284,13 @@ TEST_F(Limits, ConcurrentRequests) {
     Limiter::Ticket moved = std::move(*first.ticket);
     first.ticket.reset();
     EXPECT_FALSE(limiter_.Admit(key, 0).ticket) << "a moved ticket counts once";
-    moved = std::move(*second.ticket);  // lets the first one go
+    moved = std::move(*second.ticket);  // releases the first one
     EXPECT_TRUE(limiter_.Admit(key, 0).ticket);
 }
 
 TEST_F(Limits, ChangeWithTheFile) {
     ASSERT_TRUE(Run({"a", {}, {}}, 100).ticket);
-    ASSERT_TRUE(Run({"a", {}, {.requests_per_minute = 2}}, 0).ticket);  // begins full
+    ASSERT_TRUE(Run({"a", {}, {.requests_per_minute = 2}}, 0).ticket);  // begins with a full bucket
     EXPECT_EQ(Of(Run({"a", {}, {.requests_per_minute = 2}}, 0),
                  "x-ratelimit-remaining-requests"),
               "0");
@@ -297,7 +298,7 @@ TEST_F(Limits, ChangeWithTheFile) {
     EXPECT_TRUE(limiter_.Admit({"a", {}, {}}, 0).ticket);
 }
 
-TEST(LimitsAcrossThreads, CountRight) {
+TEST(LimitsAcrossThreads, AreCountedCorrectly) {
     Limiter limiter;
     const ApiKey key{"a", {}, {.concurrent = 3}};
     std::atomic<int> running{0}, most{0};
@@ -319,7 +320,7 @@ TEST(LimitsAcrossThreads, CountRight) {
     EXPECT_EQ(limiter.running("a"), 0);
 }
 
-TEST(Durations, AsOpenAiWritesThem) {
+TEST(Durations, OpenAiFormat) {
     EXPECT_EQ(DurationText(0), "0ms");
     EXPECT_EQ(DurationText(120), "120ms");
     EXPECT_EQ(DurationText(1'000), "1s");

@@ -1,5 +1,5 @@
-// Clients that are wrong, slow, greedy or gone: each limit, with times made short. Whatever they
-// do, the server goes on with everybody else.
+// Malformed, slow, greedy and disconnecting clients: each limit, with short times. The server
+// continues to serve other clients.
 #include <malloc.h>
 #include <sys/resource.h>
 
@@ -38,7 +38,7 @@ class HttpLimit : public HttpCase {
         client.Send(bytes);
         ExpectRefused(client, status);
     }
-    // Milliseconds until `condition`.
+    // Milliseconds until `condition` holds.
     template <typename Condition>
     int64_t TimeUntil(Condition condition) {
         const int64_t begin_ns = NowNs();
@@ -47,7 +47,7 @@ class HttpLimit : public HttpCase {
     }
 };
 
-TEST_F(HttpLimit, WhatIsNoRequest) {
+TEST_F(HttpLimit, RejectsMalformedRequests) {
     Start();
     ExpectRefused("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400);  // TLS on a plain port
     ExpectRefused("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505);
@@ -63,7 +63,7 @@ TEST_F(HttpLimit, WhatIsNoRequest) {
     EXPECT_EQ(server_->stats().refused, 9u);
 }
 
-TEST_F(HttpLimit, NoRequestIsSmuggled) {
+TEST_F(HttpLimit, RejectsRequestSmuggling) {
     Start();
     const std::string inner = "GET /echo?smuggled HTTP/1.1\r\nHost: x\r\n\r\n";
     ExpectRefused(
@@ -97,7 +97,7 @@ TEST_F(HttpLimit, LargeBodiesAreNotRead) {
     std::string chunked = "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
     for (int i = 0; i < 11; ++i) chunked += "186a0\r\n" + std::string(100'000, 'b') + "\r\n";
     ExpectRefused(chunked, 413);
-    // A client that sends all of it before it looks still gets to see why.
+    // A client that sends everything before it reads still gets the reason.
     RawClient client = Connect();
     std::string huge = "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 100000000\r\n\r\n";
     huge.append(100'000'000, 'b');
@@ -124,9 +124,9 @@ TEST_F(HttpLimit, ManyLargeBodiesAtOnce) {
     EXPECT_TRUE(Until([&] { return server_->stats().body_bytes == 0; }));
 }
 
-// Whole answers, as /v1/responses/ID gives them.
-TEST_F(HttpLimit, ManyLargeAnswersThatNobodyReads) {
-    constexpr size_t kBytes = 20'000'000;  // more than sockets take
+// Complete answers, as of /v1/responses/ID.
+TEST_F(HttpLimit, ManyUnreadLargeAnswers) {
+    constexpr size_t kBytes = 20'000'000;  // more than socket buffers hold
     Start({.limits = {.all_bodies_bytes = 5 * kBytes / 2, .slow_ms = 600'000}});
     std::vector<RawClient> clients;
     std::vector<std::shared_ptr<Exchange>> held;
@@ -159,8 +159,8 @@ TEST_F(HttpLimit, ManyLargeAnswersThatNobodyReads) {
     EXPECT_TRUE(Until([&] { return server_->stats().body_bytes == 0; }));
 }
 
-// What grows counts as it grows.
-TEST_F(HttpLimit, AnAnswerThatIsMade) {
+// An answer counts while it grows.
+TEST_F(HttpLimit, CountsAnAnswerWhileItGrows) {
     Start({.limits = {.all_bodies_bytes = 1'000'000}});
     RawClient client = Connect(), other = Connect();
     client.Send(Get("/hold"));
@@ -184,7 +184,7 @@ TEST_F(HttpLimit, AnAnswerThatIsMade) {
     EXPECT_TRUE(Until([&] { return server_->stats().body_bytes == 0; }));
 }
 
-// The memory of the work counts until it is done; whoever alone takes more has room.
+// Work memory counts until the work is done; a single request may exceed the limit.
 TEST_F(HttpLimit, MemoryOfTheWorkCounts) {
     Start({.limits = {.all_bodies_bytes = 1'000'000}});
     RawClient client = Connect(), other = Connect(), gone = Connect();
@@ -215,8 +215,8 @@ TEST_F(HttpLimit, MemoryOfTheWorkCounts) {
     EXPECT_TRUE(Until([&] { return server_->stats().body_bytes == 0; }));
 }
 
-// Streams and whole answers of many clients that read nothing, and of one that reads.
-TEST_F(HttpLimit, ManyAnswersThatNobodyReadsKeepToTheLimit) {
+// Streams and complete answers of many clients that do not read, and one that reads.
+TEST_F(HttpLimit, UnreadAnswersStayWithinTheLimit) {
     constexpr uint64_t kMost = 18'000'000, kEach = 4'000'000;
     Start({.limits = {
                .all_bodies_bytes = kMost, .backlog_bytes = size_t{100} << 20, .slow_ms = 0}});
@@ -256,7 +256,7 @@ TEST_F(HttpLimit, ManyAnswersThatNobodyReadsKeepToTheLimit) {
     }));
 }
 
-// Who comes later does not wait for the deadline of those who read nothing.
+// A later client does not wait for the deadline of clients that do not read.
 TEST_F(HttpLimit, SlowReadersMakeRoom) {
     constexpr size_t kBytes = 20'000'000;
     Start({.limits = {.all_bodies_bytes = 2 * kBytes, .stall_ms = 600'000, .slow_ms = 50}});
@@ -317,9 +317,9 @@ TEST_F(HttpLimit, SlowBodies) {
     Start({.limits = {.body_ms = 600, .body_grace_ms = 100, .body_bytes_per_s = 10'000}});
     const std::string head = "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 20000\r\n\r\n";
     RawClient stopped = Connect(), slow = Connect();
-    stopped.Send(head + std::string(1'000, 'b'));  // good for 100 ms more
+    stopped.Send(head + std::string(1'000, 'b'));  // extends the deadline by 100 ms
     ExpectRefused(stopped, 408);
-    // Fast enough by the rate, but not done in time.
+    // Fast enough by rate, but not complete in time.
     slow.Send(head);
     const int64_t begin_ns = NowNs();
     for (int i = 0; i < 18; ++i) {
@@ -342,7 +342,7 @@ TEST_F(HttpLimit, ASteadyBodyIsNotSlow) {
     EXPECT_EQ(client.Answer().status, 200);
 }
 
-// Sending fast at first buys no time: who stops, or only trickles, is told so soon.
+// Fast sending at first gains no time: a body that stops or trickles is refused soon.
 TEST_F(HttpLimit, ABodyThatStopsAfterAFastBegin) {
     Start({.limits = {.body_grace_ms = 200, .body_bytes_per_s = 1'000}});
     const std::string head = "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 9000000\r\n\r\n";
@@ -360,8 +360,8 @@ TEST_F(HttpLimit, ABodyThatStopsAfterAFastBegin) {
     EXPECT_TRUE(Until([&] { return server_->stats().body_bytes == 0; }));
 }
 
-// By its head a request is refused before its body comes; and of that nothing is counted.
-TEST_F(HttpLimit, WhoMayNotAskSendsNoBody) {
+// A request is refused by its head before its body arrives, and nothing is counted.
+TEST_F(HttpLimit, RefusesByHeadBeforeTheBody) {
     HttpOptions options{.limits = {.all_bodies_bytes = 1'000'000, .body_ms = 60'000}};
     options.judge_head = [](const HttpRequest& head) {
         HeadVerdict verdict{.client = std::string(head.Header("Key"))};
@@ -389,9 +389,9 @@ TEST_F(HttpLimit, WhoMayNotAskSendsNoBody) {
     }
     EXPECT_EQ(server_->stats().body_bytes, 0u);
     EXPECT_EQ(server_->stats().requests, 0u);
-    // With a key there is room for a large one.
+    // With a key, a large body is accepted.
     EXPECT_EQ(Ask(Post("/echo", std::string(400'000, 'b'), "Key: a\r\n")).status, 200);
-    // A body that is there already is judged by the handler, and its connection goes on.
+    // The handler judges a body that has already arrived, and the connection continues.
     RawClient small = Connect();
     EXPECT_EQ(small.Ask(Post("/echo", "short")).status, 200);
     EXPECT_EQ(small.Ask(Post("/echo", "short")).status, 200);
@@ -420,8 +420,8 @@ TEST_F(HttpLimit, OneClientHoldsHalfOfTheBodies) {
     EXPECT_EQ(Ask(begun("a") + "b").status, 200);
 }
 
-// Or one alone that is larger; and who would hold more hears of it before the body comes.
-TEST_F(HttpLimit, OneLargeBodyOfAClientIsTaken) {
+// A single larger body is accepted; a client over its share is refused before the body arrives.
+TEST_F(HttpLimit, ASingleLargeBodyIsAccepted) {
     HttpOptions options{.limits = {.all_bodies_bytes = 1'000'000, .body_ms = 60'000}};
     options.judge_head = [](const HttpRequest& head) {
         return HeadVerdict{.client = std::string(head.Header("Key"))};
@@ -447,12 +447,12 @@ TEST_F(HttpLimit, IdleConnectionsAreClosed) {
     EXPECT_EQ(used.Ask(Get("/echo")).status, 200);
     const int64_t begin_ns = NowNs();
     ::usleep(100'000);
-    EXPECT_EQ(used.Ask(Get("/echo")).status, 200);  // begins anew
+    EXPECT_EQ(used.Ask(Get("/echo")).status, 200);  // restarts the idle time
     EXPECT_TRUE(fresh.ReadToEnd());
     EXPECT_EQ(fresh.came(), "");
     EXPECT_TRUE(used.ReadToEnd());
     EXPECT_GE((NowNs() - begin_ns) / 1'000'000, 250);
-    // One that waits for its answer is not idle.
+    // A connection that waits for its answer is not idle.
     RawClient waiting = Connect();
     waiting.Send(Get("/hold"));
     const auto exchange = TakeHeld();
@@ -510,7 +510,7 @@ TEST_F(HttpLimit, AClientThatLeavesIsNoticedAtOnce) {
     EXPECT_EQ(server_->stats().client_gone, 4u);
 }
 
-TEST_F(HttpLimit, ThePipelineIsBoundedAndItsClientsEndSeen) {
+TEST_F(HttpLimit, ThePipelineIsBoundedAndADisconnectIsNoticed) {
     Start();
     RawClient client = Connect();
     client.Send(Get("/hold"));
@@ -524,12 +524,12 @@ TEST_F(HttpLimit, ThePipelineIsBoundedAndItsClientsEndSeen) {
     EXPECT_LT(server_->stats().received_bytes, 200'000u);
     EXPECT_FALSE(gone);
     client.Close();
-    // Its end stands behind what it has sent and nobody reads; what is written to it finds out.
+    // The end of the stream is behind unread bytes; a write detects it.
     exchange->Begin(200, {});
     EXPECT_LT(TimeUntil([&] { return gone.load(); }), 1'000);
 }
 
-TEST_F(HttpLimit, APipelineThatWasFullGoesOn) {
+TEST_F(HttpLimit, AFullPipelineContinues) {
     Start({.limits = {.head_bytes = 512}});
     RawClient client = Connect();
     constexpr int kMore = 300;
@@ -546,11 +546,11 @@ TEST_F(HttpLimit, APipelineThatWasFullGoesOn) {
     }
 }
 
-// The handler stops the I/O thread twice: until all pipelines have come, and until the request of
-// the other client has come behind some of their requests.
+// The handler blocks the I/O thread twice: until all pipelines have arrived, and until the other
+// client's request has arrived after some of theirs.
 TEST_F(HttpLimit, LongPipelinesTakeTurnsWithOtherClients) {
     constexpr int kClients = 40, kEach = 50, kBefore = 125;
-    // The server outlives this function where an assertion ends it.
+    // The server outlives this function if an assertion fails.
     struct Events {
         std::promise<void> all_sent, reached, asked;
         std::atomic<int> served{0}, served_before{-1};
@@ -589,7 +589,7 @@ TEST_F(HttpLimit, LongPipelinesTakeTurnsWithOtherClients) {
     EXPECT_TRUE(other.Send(Get("/one")));
     events->asked.set_value();
     EXPECT_EQ(other.Answer().status, 200);
-    // The request that was at work then, and one or two turns until the sockets are looked at.
+    // The running request, and one or two turns until the sockets are polled.
     EXPECT_LE(events->served_before.load(), kBefore + 3);
     for (RawClient& client : clients) {
         for (int i = 0; i < kEach; ++i) ASSERT_EQ(client.Answer().body, "answer");
@@ -597,11 +597,11 @@ TEST_F(HttpLimit, LongPipelinesTakeTurnsWithOtherClients) {
     EXPECT_EQ(events->served.load(), kClients * kEach);
 }
 
-// The client that reads has as many turns.
-TEST_F(HttpLimit, APipelineThatNobodyReadsIsNotAnswered) {
+// A client that reads gets as many turns as the others.
+TEST_F(HttpLimit, AnUnreadPipelineIsNotAnswered) {
     constexpr int kRequests = 1000;
     constexpr size_t kBytes = 64 << 10;
-    // The server outlives this function where an assertion ends it.
+    // The server outlives this function if an assertion fails.
     const auto unread = std::make_shared<std::atomic<size_t>>(0);
     auto server = HttpServer::Start({.port = 0}, [unread](std::shared_ptr<Exchange> exchange) {
         const bool large = exchange->request().path == "/unread";
@@ -623,7 +623,7 @@ TEST_F(HttpLimit, APipelineThatNobodyReadsIsNotAnswered) {
     for (int i = 0; i < kRequests; ++i) ASSERT_EQ(silent.Answer().body.size(), kBytes);
 }
 
-TEST_F(HttpLimit, AReaderWithTooMuchBehindIsCutOff) {
+TEST_F(HttpLimit, AReaderOverTheBacklogLimitIsCutOff) {
     Start({.limits = {.backlog_bytes = 200'000}});
     RawClient client = Connect(4096);
     client.Send(Get("/hold"));
@@ -661,7 +661,7 @@ TEST_F(HttpLimit, AReaderThatStopsIsCutOff) {
             exchange = TakeHeld();
             ASSERT_NE(exchange, nullptr);
             exchange->Begin(200, {});
-            // More than any socket takes (tcp_wmem), once a busy server comes to hand it over.
+            // More than any socket buffer (tcp_wmem), once a busy server writes it.
             while (exchange->backlog_bytes() < 16'000'000 && !exchange->gone()) {
                 exchange->Write(std::string(400'000, 'c'));
                 ::usleep(1'000);
@@ -672,14 +672,14 @@ TEST_F(HttpLimit, AReaderThatStopsIsCutOff) {
     }
 }
 
-TEST_F(HttpLimit, ASlowButSteadyReaderIsNot) {
+TEST_F(HttpLimit, ASlowButSteadyReaderIsNotCutOff) {
     const int64_t stall_ms = test::TimeoutMs(250);
     Start({.limits = {.stall_ms = stall_ms}});
     RawClient client = Connect();
     client.Send(Get("/size?8000000"));
     size_t got = 0;
     char buffer[100'000];
-    while (got < 8'000'000) {  // 80 reads, each after 1/25 of the time that would be a stall
+    while (got < 8'000'000) {  // 80 reads, each after 1/25 of the stall time
         const ssize_t some = ::recv(client.fd(), buffer, sizeof buffer, 0);
         ASSERT_GT(some, 0);
         got += static_cast<size_t>(some);
@@ -688,15 +688,15 @@ TEST_F(HttpLimit, ASlowButSteadyReaderIsNot) {
     EXPECT_EQ(server_->stats().cut_off, 0u);
 }
 
-// The socket's buffer has megabytes, and takes more once a third of them is gone: what the reader
-// took meanwhile counts.
-TEST_F(HttpLimit, AReaderThatTakesLittleOfALargeAnswerIsNot) {
+// The socket's buffer has megabytes and accepts more once a third is free: bytes that the reader
+// takes before that count as progress.
+TEST_F(HttpLimit, ASlowReaderOfALargeAnswerIsNotCutOff) {
     const int64_t stall_ms = test::TimeoutMs(500);
     Start({.limits = {.stall_ms = stall_ms}});
     RawClient client = Connect();
     client.Send(Get("/size?20000000"));
     char buffer[16'000];
-    for (int reads = 0; reads < 150; ++reads) {  // in sum four times as long as a stall
+    for (int reads = 0; reads < 150; ++reads) {  // four times the stall time in total
         const ssize_t some = ::recv(client.fd(), buffer, sizeof buffer, 0);
         ASSERT_GT(some, 0);
         ::usleep(static_cast<useconds_t>(stall_ms * 27));
@@ -704,7 +704,7 @@ TEST_F(HttpLimit, AReaderThatTakesLittleOfALargeAnswerIsNot) {
     EXPECT_EQ(server_->stats().cut_off, 0u);
 }
 
-// Memory of this process that is in RAM.
+// Resident memory of this process.
 size_t ResidentBytes() {
     std::ifstream file("/proc/self/statm");
     size_t total = 0, resident = 0;
@@ -716,7 +716,7 @@ TEST_F(HttpLimit, FiveThousandIdleConnectionsCostLittle) {
     constexpr size_t kConnections = 5'000;
     rlimit limit{};
     ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
-    const rlim_t wanted = 2 * kConnections + 200;  // both ends are here
+    const rlim_t wanted = 2 * kConnections + 200;  // this process holds both ends
     if (limit.rlim_cur < wanted) {
         limit.rlim_cur = std::min(wanted, limit.rlim_max);
         ::setrlimit(RLIMIT_NOFILE, &limit);
@@ -725,15 +725,15 @@ TEST_F(HttpLimit, FiveThousandIdleConnectionsCostLittle) {
         GTEST_SKIP() << "NOT TESTED: the hard limit of open files is " << limit.rlim_max << ", "
                      << wanted << " are needed ('ulimit -Hn')";
     }
-    Start({.limits = {.idle_ms = 600'000}});  // longer than it takes to open them
+    Start({.limits = {.idle_ms = 600'000}});  // longer than opening them takes
     std::vector<RawClient> clients;
     clients.reserve(kConnections);
-    EXPECT_EQ(Ask(Get("/echo")).status, 200);  // what the first one brings up
+    EXPECT_EQ(Ask(Get("/echo")).status, 200);  // allocations made by the first request
     ::malloc_trim(0);
     const size_t before = ResidentBytes();
     for (size_t i = 0; i < kConnections; ++i) {
         clients.push_back(Connect());
-        // Half of them have served a request with a body, and a long answer.
+        // Half of them have served a request with a body and a long answer.
         if (i % 2 == 0) {
             clients.back().Send(Post("/size?20000", std::string(5'000, 'b')));
             ASSERT_EQ(clients.back().Answer().body.size(), 20'000u);
@@ -744,10 +744,11 @@ TEST_F(HttpLimit, FiveThousandIdleConnectionsCostLittle) {
     std::printf("%zu idle connections: %.1f MB, %.1f KB each\n", kConnections,
                 static_cast<double>(bytes) * 1e-6,
                 static_cast<double>(bytes) / kConnections * 1e-3);
-#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)  // their own memory counts
-    EXPECT_LE(bytes, 100'000'000u / 4);  // 100 MB is what is promised; a few KB each is usual
+// sanitizers use memory of their own
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+    EXPECT_LE(bytes, 100'000'000u / 4);  // 100 MB are promised; a few KB per connection are usual
 #endif
-    // They are alive.
+    // They still work.
     for (size_t i = 0; i < kConnections; i += 500) {
         EXPECT_EQ(clients[i].Ask(Get("/echo")).status, 200);
     }

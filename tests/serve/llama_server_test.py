@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
-"""What llama-server's clients ask for: /completion, /infill, /props, /tokenize, /detokenize,
-/apply-template, paths without /v1; and OpenAI's suffix. The model has no tokens for filling in, so
-some of others' are lent to it."""
+"""llama-server's API: /completion, /infill, /props, /tokenize, /detokenize, /apply-template, paths
+without /v1; and OpenAI's suffix. The model has no FIM tokens, so other tokens serve as such."""
 import http.client
 import json
 import os
@@ -21,7 +20,7 @@ BEFORE, BEHIND = "The capital of France is", ", and the capital of Italy is Rome
 
 
 class Plain(serving.ServedCase):
-    """A model without tokens for filling in."""
+    """A model without FIM tokens."""
     context = 512
 
     def post(self, path, body, status=200):
@@ -44,7 +43,7 @@ class Plain(serving.ServedCase):
                         else bytes(piece["piece"]) for piece in pieces)
         self.assertEqual(data.decode(), text)
         self.assertTrue(any(isinstance(piece["piece"], list) for piece in pieces))
-        # vLLM's form is as before.
+        # vLLM's form is unchanged.
         count = self.post("/tokenize", {"prompt": "Hello world", "add_special_tokens": False})
         self.assertEqual((count["count"], count["tokens"]), (2, hello["tokens"]))
 
@@ -130,7 +129,7 @@ class Plain(serving.ServedCase):
         answer = self.complete(stop=[word])
         self.assertEqual((answer["stop_type"], answer["stopping_word"]), ("word", word))
         self.assertEqual(self.complete(n_predict=0)["content"], "")
-        # Whoever renders conversations writes markers.
+        # Clients that render conversations write special tokens themselves.
         chat = "<|im_start|>user\nSay hi.<|im_end|>\n<|im_start|>assistant\n"
         marked = self.complete(chat, n_predict=64)
         self.assertEqual(marked["tokens_evaluated"],
@@ -147,7 +146,7 @@ class Plain(serving.ServedCase):
                          [False] * (len(events) - 1) + [True])
         self.assertEqual(events[-1]["tokens_predicted"], 8)
 
-    def test_completion_of_a_form(self):
+    def test_completion_with_a_format(self):
         schema = {"type": "object", "required": ["town"], "additionalProperties": False,
                   "properties": {"town": {"enum": ["Ulm", "Bonn"]}}}
         said = self.complete(json_schema=schema, n_predict=40)["content"]
@@ -164,10 +163,10 @@ class Plain(serving.ServedCase):
                       {"grammar": "root ::= ("}, {"json_schema": 5}, {"return_tokens": 1}):
             self.assertIn("message", self.complete(status=400, **wrong)["error"], wrong)
 
-    def test_no_tokens_for_filling_in(self):
+    def test_no_fim_tokens(self):
         body = {"input_prefix": BEFORE, "input_suffix": BEHIND, "n_predict": 4}
         answer = self.post("/infill", body, 400)
-        self.assertIn("Infill is not supported by this model", answer["error"]["message"])
+        self.assertIn("This model does not support infill", answer["error"]["message"])
         self.assertIn("prefix, suffix, middle", answer["error"]["message"])
         answer = self.post("/v1/completions", {"prompt": BEFORE, "suffix": BEHIND}, 400)
         self.assertEqual((answer["error"]["param"], answer["error"]["code"]),
@@ -257,19 +256,19 @@ class Infill(unittest.TestCase):
         word = whole.split()[1]
         answer = self.fill(stop=[word])
         self.assertEqual((answer["stop_type"], answer["stopping_word"]), ("word", word))
-        # Tokens of the form are no text: the answer ends before them.
+        # FIM tokens are not text: the answer ends before them.
         bias = {str(SEP): 100}
         ended = self.fill(logit_bias=bias)
         self.assertEqual((ended["content"], ended["stop_type"], ended["stopping_word"]),
                          ("", "eos", ""))
-        # llama-server's lists: of ids, or of texts, whose tokens are all meant.
+        # llama-server's lists of ids, or of texts that stand for all of their tokens.
         self.assertEqual(self.fill(logit_bias=[[SEP, 100]])["stop_type"], "eos")
         self.assertEqual(self.fill(logit_bias=[], repeat_last_n=-1)["content"], whole)
         never = self.fill(logit_bias=[[id, False] for id in self.tokens(whole)])["content"]
         self.assertEqual(never, self.fill(logit_bias=[[whole, False]])["content"])
         self.assertNotEqual(never, whole)
 
-    def test_more_of_it(self):
+    def test_further_options(self):
         begun = self.say([PRE, *self.tokens(BEFORE), SUF, *self.tokens(BEHIND), MID,
                           *self.tokens(" the")])
         self.assertEqual(self.fill(prompt=" the")["content"], begun)
@@ -296,14 +295,14 @@ class Infill(unittest.TestCase):
         self.assertIn(BEHIND, answer["prompt"])
         self.assertIn("f = 1", answer["prompt"])
         self.assertNotIn("a = 1", answer["prompt"], "the first ones go first")
-        # It may end by itself, but never for want of room.
+        # The model may end the text, but not because the context is full.
         self.assertLessEqual(answer["tokens_evaluated"] + 8, 512)
         self.assertEqual(answer["stop_type"], "limit" if answer["tokens_predicted"] == 8 else "eos")
         answer = self.fill(input_extra=[{"text": "x " * 2000}])
         self.assertEqual(answer["prompt"], self.fill()["prompt"])
 
-    # As llama.vscode and llama.vim do it while nobody waits.
-    def test_a_prompt_is_read_ahead(self):
+    # As llama.vscode and llama.vim do ahead of time.
+    def test_a_prompt_is_prefilled_ahead(self):
         ahead = "x = 1\n" * 40
         for more in ({}, {"samplers": [], "t_max_predict_ms": 1, "response_fields": [""]}):
             answer = self.fill(input_prefix=ahead, n_predict=0, **more)
@@ -327,7 +326,7 @@ class Infill(unittest.TestCase):
         self.assertEqual(self.server.call("POST", "/infill", "[1]")[0], 400)
         self.assertEqual(self.server.call("GET", "/infill")[0], 405)
 
-    def test_a_client_leaves(self):
+    def test_a_client_disconnects(self):
         before = self.server.status()["requests"]["cancelled"]
         connection = http.client.HTTPConnection("127.0.0.1", self.server.port,
                                                 timeout=serving.PATIENCE)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""With --lookup a server says what it says without, in many tokens a step; and tells how many."""
+"""With --lookup the server gives the same answers in fewer steps, and reports draft counts."""
 import concurrent.futures
 import json
 import re
@@ -31,7 +31,8 @@ def chat(words, **more):
 
 
 def requests():
-    """Greedy and drawn, quoting and free, of a given form, with stops, penalties and chances."""
+    """Greedy and sampled requests, with repeated and new text, formats, stops, penalties,
+    logprobs."""
     quote = f"Repeat this text word for word, with boats called ships: {TEXT}"
     bodies = [chat(quote, temperature=0), chat(quote, temperature=0.7, seed=3),
               chat(quote, temperature=1.0, seed=4, n=2, top_p=0.9),
@@ -49,7 +50,7 @@ def requests():
 
 
 def said(answer):
-    """What must be the same; calls have ids of their own."""
+    """The part of an answer that must be equal; ids of calls differ."""
     answer = {key: answer[key] for key in ("choices", "usage")}
     text = re.sub(r'"id": "call_[^"]*"', '"id": ""', json.dumps(answer))
     return json.loads(re.sub(r'"cached_tokens": \d+', '"cached_tokens": 0', text))
@@ -60,7 +61,7 @@ class Lookup(unittest.TestCase):
     every = 1
 
     def answers(self, server):
-        """To every request, of each of the models, all in one batch."""
+        """Answers to all requests, for each model, in one batch."""
         def ask(body):
             status, answer = server.json("POST", "/v1/chat/completions", body)
             self.assertEqual(status, 200, answer)
@@ -70,7 +71,7 @@ class Lookup(unittest.TestCase):
         try:
             with concurrent.futures.ThreadPoolExecutor(16) as pool:
                 answers = list(pool.map(ask, asked))
-            # A step of stages may be under way still when its sequences have all been answered.
+            # A step of later stages may still run when all its sequences have been answered.
             deadline = time.monotonic() + 10
             while True:
                 self.guesses = server.status()["speculation"]
@@ -84,7 +85,7 @@ class Lookup(unittest.TestCase):
     def open(self, *words):
         return serving.Server(2048, "--no-access-log", *words)
 
-    # Stages compute what one rank does, to the bit; sums over tensor ranks almost always do.
+    # Stages give the bits of one rank; sums over tensor ranks almost always do.
     def check(self, expected, *words):
         for got, wanted in zip(self.answers(self.open(*words)), expected):
             self.assertEqual(got, wanted, words)
@@ -112,7 +113,7 @@ class Lookup(unittest.TestCase):
             self.models, self.every = ("gpt-test", "poet", "clerk"), 2
             expected = self.answers(self.open(*words))
             each = [json.dumps(expected[first::3]) for first in range(3)]
-            self.assertEqual(len(set(each)), 3)  # an adapter that adds nothing tests nothing
+            self.assertEqual(len(set(each)), 3)  # adapters without an effect would test nothing
             always = ("--lookup", "--draft-always", "--draft-tokens", "5")
             stages = ("--lookup", "--local", "2", "--pp", "2")
             for flags in (always, stages) if serving.nightly() else (always,):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""LoRA adapters by the names of models: OpenAI's own package, and the other endpoints by hand."""
+"""LoRA adapters selected by model name: with OpenAI's package, and on the other endpoints."""
 import concurrent.futures
 import json
 import os
@@ -45,13 +45,13 @@ class Lora(unittest.TestCase):
             self.chat("painter")
         self.assertIn("'poet'", caught.exception.body["message"])
 
-    def test_each_says_its_own(self):
+    def test_each_adapter_changes_the_answer(self):
         alone = {model: self.chat(model) for model in (self.base, "poet", "clerk")}
         texts = {model: answer.choices[0].message.content for model, answer in alone.items()}
         self.assertEqual(len(set(texts.values())), 3, texts)
         for model, answer in alone.items():
             self.assertEqual(answer.model, model)
-        # The same prompt at once, and from the prefix cache.
+        # The same prompt concurrently, and from the prefix cache.
         with concurrent.futures.ThreadPoolExecutor(9) as pool:
             for model, answer in [(model, pool.submit(self.chat, model))
                                   for model in list(texts) * 3]:
@@ -86,13 +86,13 @@ class Lora(unittest.TestCase):
             self.assertEqual(self.server.json("POST", path, {"model": "poet", **body})[0], 200)
             self.assertEqual(self.server.json("POST", path, {"model": "painter", **body})[0], 404)
 
-    def test_what_watches_sees_them(self):
+    def test_status_and_metrics_show_them(self):
         self.chat("clerk")
         metrics = self.server.call("GET", "/metrics")[2].decode()
         self.assertRegex(metrics, r'lora_requests_total\{[^}]*lora_name="clerk"[^}]*\} [1-9]')
         self.assertEqual(self.server.status()["adapters"], ["poet", "clerk"])
 
-    def test_words_that_make_no_sense(self):
+    def test_invalid_flags(self):
         poet = os.path.join(self.folder.name, "poet")
         base = os.path.basename(serving.model())[:-len(".gguf")]
         for word, said in ((poet, "NAME=FOLDER"), (f"{base}={poet}", "model's own name"),

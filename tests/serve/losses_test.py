@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a server of two ranks says of itself while it loads and while a rank is lost."""
+"""State reported by a server of two ranks while it loads and while a rank is lost."""
 import http.client
 import json
 import os
@@ -11,7 +11,7 @@ import time
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-# Any model does, and a small one loads soon.
+# Any model works; a small one loads quickly.
 os.environ["WEFT_MODEL"] = str(ROOT / "models/abacus/model.gguf")
 
 import serving  # noqa: E402
@@ -31,14 +31,14 @@ def wait(condition, what):
 
 
 def stop_next(pid, but=()):
-    """The next child that is there, stopped."""
+    """Stops (SIGSTOP) the next new child process and returns it."""
     child = wait(lambda: [c for c in children(pid) if c not in but], "a child")[0]
     os.kill(child, signal.SIGSTOP)
     return child
 
 
 def cores_of(pid):
-    """The cores that a rank's first thread, which computes, is kept on, as "0-3"; None: on none."""
+    """The cores to which a rank's computing thread is pinned, as "0-3"; None: not pinned."""
     lists = [next(line.split()[1] for line in pathlib.Path(path).read_text().splitlines()
                   if line.startswith("Cpus_allowed_list"))
              for path in (f"/proc/{pid}/status", "/proc/self/status")]
@@ -130,7 +130,7 @@ class Losses(unittest.TestCase):
         try:
             server.wait_for(lambda s: len(s["ranks"]) == 2, WAIT_S)
             pid = server.process.pid
-            # A thread begins on the cores of the one that starts it, and leaves them when it runs.
+            # A thread starts on its parent's cores and moves to its own when it runs.
             wait(lambda: [int(task) for task in os.listdir(f"/proc/{pid}/task")
                           if cores_of(task) is not None] == [pid], "the other threads' leave")
             server.close()
@@ -144,7 +144,7 @@ class Losses(unittest.TestCase):
             server.wait_for(lambda s: 'rank="1"' in metrics(server), WAIT_S)
             self.assertIn("weft:ranks{", metrics(server))
             os.kill(children(server.process.pid)[0], signal.SIGKILL)
-            # Whoever is put in its place does not get ready.
+            # The replacement process does not become ready.
             end = time.monotonic() + WAIT_S
             while not (left := server.status())["departed"] and time.monotonic() < end:
                 for child in children(server.process.pid):

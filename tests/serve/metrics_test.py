@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""/metrics: every name that vLLM's dashboards ask for, with its labels, bounds and true values."""
+"""/metrics: every metric used by vLLM's dashboards, with labels, bounds and correct values."""
 import http.client
 import json
 import math
@@ -15,10 +15,10 @@ FIRST_SECONDS = [0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.7
                  10, 20, 40, 80, 160, 640, 2560]
 TOKEN_SECONDS = [0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5, 10,
                  20, 40, 80]
-TOKENS = [1, 2, 5, 10, 20, 50, 100, 200, 500]  # of a context of 512
+TOKENS = [1, 2, 5, 10, 20, 50, 100, 200, 500]  # buckets for a context of 512
 STEP_TOKENS = [1] + [2 ** i for i in range(3, 15)]
-# Of grafana.json, performance_statistics.json and query_statistics.json in vLLM's examples, and
-# what other dashboards ask for beside them.
+# Metrics of grafana.json, performance_statistics.json and query_statistics.json in vLLM's examples,
+# and others used by dashboards.
 GAUGES = ["num_requests_running", "num_requests_waiting", "kv_cache_usage_perc",
           "gpu_cache_usage_perc"]
 COUNTERS = ["prompt_tokens_total", "generation_tokens_total", "request_success_total",
@@ -41,7 +41,8 @@ LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\[\\n"])*)",?')
 
 
 def parse(text):
-    """Prometheus' text format 0.0.4, strictly: types by name, and samples (name, labels, value)."""
+    """Strict parser of Prometheus's text format 0.0.4: types by name, samples (name, labels,
+    value)."""
     types, samples = {}, []
     assert text.endswith("\n")
     for line in text.splitlines():
@@ -94,12 +95,12 @@ class Metrics(unittest.TestCase):
     def test_dashboards(self):
         server = self.serve("--metrics-prefix", "vllm")
         types, samples = self.scrape(server)
-        for reason in ("stop", "length", "abort", "error"):  # before anything is asked
+        for reason in ("stop", "length", "abort", "error"):  # before any request
             self.assertEqual(
                 self.value(samples, "vllm:request_success_total", finished_reason=reason), 0)
         first = self.ask(server, n=2, max_tokens=8, temperature=1, ignore_eos=True)
         second = self.ask(server, max_tokens=5, temperature=0, ignore_eos=True)
-        # An answer is counted once it is written, which its client may see before.
+        # An answer is counted after it is written; its client may see it earlier.
         end = time.monotonic() + 10
         while True:
             types, samples = self.scrape(server)

@@ -1,5 +1,5 @@
-// What Ollama's package can't be shown with a model that calls no tools: reasoning and calls,
-// streamed and whole, an error within a stream; and the routes.
+// Behavior that Ollama's package cannot show with a model that calls no tools: reasoning and calls,
+// streamed and complete, an error in a stream; and the routes.
 #include "serve/api/ollama_dialect.h"
 
 #include <gtest/gtest.h>
@@ -81,7 +81,7 @@ TEST(OllamaDialect, StreamsResponses) {
     EXPECT_EQ(lines[3]["context"], Json({5, 6, 7, 8}));
 }
 
-TEST(OllamaDialect, WholeHasAll) {
+TEST(OllamaDialect, CompleteAnswerHasAllFields) {
     const Served served;
     Choice choice;
     choice.said = {"text", "thought", {{"find", Json::object()}}};
@@ -107,7 +107,7 @@ TEST(OllamaDialect, AnErrorIsALine) {
     EXPECT_EQ(lines[1], Json({{"error", "rank 1 was lost \xef\xbf\xbd"}}));
 }
 
-TEST(OllamaDialect, NothingButLoading) {
+TEST(OllamaDialect, LoadRequestsGetAnEmptyAnswer) {
     const Json said = Json::parse(OllamaNothing(Words(true), "load"));
     EXPECT_EQ(said["done_reason"], "load");
     EXPECT_EQ(said["message"]["content"], "");
@@ -123,12 +123,12 @@ TEST(OllamaRoutes, AreFoundByMethodAndPath) {
     EXPECT_EQ(FindRoute("GET", "/api/status"), nullptr);
 }
 
-TEST(OllamaRoutes, ErrorsAreInTheWordsOfThePath) {
+TEST(OllamaRoutes, ErrorsUseTheFormatOfThePath) {
     const ApiError error{400, "bad", "x", "y"};
     EXPECT_EQ(ErrorFor("/api/chat", error), R"({"error":"bad"})");
     EXPECT_TRUE(Json::parse(ErrorFor("/api/status", error))["error"].is_object());
     EXPECT_TRUE(Json::parse(ErrorFor("/v1/chat/completions", error))["error"].is_object());
-    EXPECT_EQ(WhileLoading("/api/chat").body, R"({"error":"The model is being loaded."})");
+    EXPECT_EQ(WhileLoading("/api/chat").body, R"({"error":"The model is loading."})");
 }
 
 TEST(OllamaRoutes, TimesAreOfRfc3339) {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Ollama's API, asked by its own package and LangChain's, and by hand as no client should ask."""
+"""Ollama's API, called with its package and LangChain's, and with invalid requests."""
 import asyncio
 import contextlib
 import datetime
@@ -84,8 +84,8 @@ class Models(OllamaCase):
         self.assertRegex(models[0].details.parameter_size, r"^1[36]\d\.\d\dM$")
         self.assertLess(models[0].modified_at, datetime.datetime.now(datetime.timezone.utc))
 
-    def test_its_names_are_taken_elsewhere(self):
-        """VS Code lists by /api/tags, and asks /v1/chat/completions for what it found."""
+    def test_its_names_work_in_other_apis(self):
+        """VS Code lists models with /api/tags and then uses /v1/chat/completions."""
         name = self.client.list().models[0].model
         for path, more in (("chat/completions", {"messages": COLOURS, "max_tokens": 1}),
                            ("completions", {"prompt": "a", "max_tokens": 1}),
@@ -134,7 +134,7 @@ class Models(OllamaCase):
         self.assertEqual(caught.exception.status_code, 404)
         self.assertIn("weft pull", caught.exception.error)
 
-    def test_what_one_model_cannot(self):
+    def test_unsupported_routes(self):
         for call in (lambda: self.client.delete(self.model),
                      lambda: self.client.copy(self.model, "other"),
                      lambda: self.client.push(self.model),
@@ -188,14 +188,14 @@ class Chat(OllamaCase):
             return "".join([line.message.content async for line in stream])
         self.assertEqual(asyncio.run(ask()), self.chat().message.content)
 
-    def test_stream_is_what_is_sent_unasked(self):
+    def test_streaming_is_the_default(self):
         for path, body in ((CHAT, {"messages": COLOURS}), (TEXT, {"prompt": "One, two,"})):
             status, kind, lines = self.lines(path, {"model": "gpt-test", "options": GREEDY, **body})
             self.assertEqual((status, kind), (200, "application/x-ndjson"))
             self.assertEqual(lines[-1]["model"], "gpt-test")
             self.check_end(lines[-1])
 
-    def test_says_what_openai_says(self):
+    def test_same_text_as_openai(self):
         said = self.server.json("POST", "/v1/chat/completions", {
             "messages": COLOURS, "temperature": 0, "max_tokens": 12})[1]
         self.assertEqual(self.chat().message.content, said["choices"][0]["message"]["content"])
@@ -270,7 +270,7 @@ class Chat(OllamaCase):
         self.assertNotEqual(self.chat(messages=[system, *COLOURS]).message.content,
                             self.chat().message.content)
 
-    def test_what_the_model_lacks(self):
+    def test_unsupported_features(self):
         for more, says in (({"think": True}, "does not support thinking"),
                            ({"think": "high"}, "does not support thinking"),
                            ({"messages": [{"role": "user", "content": "What is it?",
@@ -282,7 +282,7 @@ class Chat(OllamaCase):
         self.assertTrue(self.chat(think=False).message.content)
         self.assertTrue(self.chat(tools=[]).message.content)
 
-    def test_who_leaves_frees_its_pages(self):
+    def test_a_disconnect_frees_pages(self):
         before = self.server.status()["requests"]["cancelled"]
         stream = self.chat(stream=True, options={"num_predict": -1, "ignore_eos": True})
         next(stream)
@@ -292,7 +292,7 @@ class Chat(OllamaCase):
         self.assertEqual(after["running"], 0)
         self.assertEqual(after["requests"]["cancelled"], before + 1)
 
-    def test_who_hangs_up_while_a_prompt_is_read(self):
+    def test_a_disconnect_during_prefill(self):
         before = self.server.status()["requests"]["cancelled"]
         connection = http.client.HTTPConnection("127.0.0.1", self.server.port)
         text = " ".join(f"word {i}" for i in range(380))
@@ -318,7 +318,7 @@ class Generate(OllamaCase):
         self.assertEqual(system.response, self.chat(messages=[
             {"role": "system", "content": "You speak like a pirate."}, *COLOURS]).message.content)
 
-    def test_context_goes_on(self):
+    def test_context_continues(self):
         first = self.generate("My name is Zebedee. Say hello.")
         second = self.generate("What is my name?", context=first.context)
         alone = self.generate("What is my name?")
@@ -333,7 +333,7 @@ class Generate(OllamaCase):
         said = self.server.json("POST", "/v1/completions", {
             "prompt": "One, two,", "temperature": 0, "max_tokens": 12})[1]["choices"][0]["text"]
         self.assertEqual(self.generate("One, two,", raw=True).response, said)
-        # Markers count as such: the prompt is shorter than its letters would make it.
+        # Special tokens are recognized: the prompt has fewer tokens than its spelling.
         spelled = self.server.json("POST", "/tokenize", {"prompt": text})[1]["count"]
         self.assertLess(answer.prompt_eval_count, spelled)
 
@@ -366,7 +366,7 @@ class Embed(OllamaCase):
         self.assertEqual([len(v) for v in short], [8, 8])
         self.assertAlmostEqual(math.fsum(x * x for x in short[0]), 1, places=5)
 
-    def test_nothing(self):
+    def test_empty_input(self):
         for nothing in ("", []):
             self.assertEqual(list(self.client.embed(self.model, nothing).embeddings), [])
         self.assertEqual(list(self.client.embeddings(self.model, "").embedding), [])
@@ -436,7 +436,7 @@ class Hostile(OllamaCase):
         tries("/api/embed", {"input": "a"}, "truncate", "no")
         tries("/api/embeddings", {}, "prompt", 5, ["a"])
 
-    def test_nulls_are_nothing(self):
+    def test_null_means_absent(self):
         nothing = {name: None for name in (
             "options", "format", "think", "keep_alive", "stream", "tools", "logprobs", "images",
             "suffix", "system", "template", "context", "raw", "top_logprobs", "truncate")}
@@ -477,14 +477,14 @@ class Hostile(OllamaCase):
             self.assertEqual(headers["Allow"], allowed, path)
             self.assertIsInstance(json.loads(body)["error"], str)
 
-    def test_html_is_no_form(self):
+    def test_web_forms_are_refused(self):
         status, answer = self.server.json("POST", CHAT, "a=b", {
             "Content-Type": "application/x-www-form-urlencoded", "Origin": self.server.url})
         self.assertIn(status, (403, 415), answer)
 
 
 class Templated(unittest.TestCase):
-    """A model with the template of another."""
+    """A model with another model's template."""
 
     def serve(self, template):
         folder = tempfile.TemporaryDirectory()
@@ -496,7 +496,7 @@ class Templated(unittest.TestCase):
         self.addCleanup(server.close)
         return server, ollama.Client(host=server.url, timeout=serving.PATIENCE)
 
-    # A call of Llama 3's is JSON and nothing else: what the format demands is a call.
+    # A call of Llama 3 is plain JSON: the output of the requested format is a call.
     CALL = {"type": "object", "required": ["name", "parameters"], "additionalProperties": False,
             "properties": {"name": {"const": "weather"}, "parameters": {
                 "type": "object", "required": ["city"], "additionalProperties": False,
@@ -621,7 +621,7 @@ class Insert(unittest.TestCase):
 
 @contextlib.contextmanager
 def served_to_alice(limits=""):
-    """A server that wants a key, and the header with hers."""
+    """A server that requires a key, and a header with a valid one."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "keys")
         made = json.loads(serving.weft("key", "new", "alice", "--json"))
@@ -666,14 +666,14 @@ class Others(unittest.TestCase):
                     self.assertIn("API key", caught.exception.error)
             alice = ollama.Client(host=server.url, timeout=serving.PATIENCE, headers=alices)
             self.assertTrue(alice.chat("gpt-test", COLOURS, options=GREEDY).message.content)
-            # A step's tokens are counted when it ends, which is after the last one was sent.
+            # A step's tokens are counted at its end, after the last one was sent.
             metrics = ""
             end = time.monotonic() + serving.PATIENCE
             while not COUNTED.search(metrics) and time.monotonic() < end:
                 metrics = server.call("GET", "/metrics", headers=alices)[2].decode()
             self.assertRegex(metrics, COUNTED)
 
-    def test_who_leaves_pays_for_what_it_had(self):
+    def test_a_disconnected_client_is_charged(self):
         with served_to_alice(" tokens=1000") as (server, alices):
             headers = {**alices, "Content-Type": "application/json"}
             connection = http.client.HTTPConnection("127.0.0.1", server.port,
@@ -683,7 +683,7 @@ class Others(unittest.TestCase):
                 headers)
             answer = connection.getresponse()
             for _ in range(400):
-                answer.readline()  # a token, or the empty line behind it
+                answer.readline()  # a token, or the empty line after it
             connection.sock.close()
             connection.close()
             answer.close()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Chat completions, completions and models, asked by OpenAI's own package."""
+"""Chat completions, completions and models, called with OpenAI's package."""
 import concurrent.futures
 import math
 import os
@@ -36,7 +36,7 @@ class OpenAiCase(serving.ServedCase):
         return self.client.completions.create(model=self.model, prompt=prompt, **more)
 
     def refused(self, error, call, *words, **more):
-        """The body of the error that `call` must end with."""
+        """Returns the body of the error that `call` must raise."""
         with self.assertRaises(error) as caught:
             call(*words, **more)
         body = caught.exception.body
@@ -94,7 +94,7 @@ class Models(OpenAiCase):
 
 
 class Chat(OpenAiCase):
-    def test_whole(self):
+    def test_complete_answer(self):
         answer = self.chat(max_tokens=24)
         choice = answer.choices[0]
         self.assertEqual(answer.object, "chat.completion")
@@ -185,7 +185,7 @@ class Chat(OpenAiCase):
         self.assertEqual(len(content), answer.usage.completion_tokens)
         for token in content:
             self.assertEqual(len(token.top_logprobs), 3)
-            # Greedy: what was said is the likeliest.
+            # Greedy: each token is the most likely one.
             self.assertEqual(token.token, token.top_logprobs[0].token)
             self.assertEqual(token.logprob, token.top_logprobs[0].logprob)
             self.assertLess(sum(math.exp(t.logprob) for t in token.top_logprobs), 1 + 1e-4)
@@ -240,7 +240,7 @@ class Chat(OpenAiCase):
             body = self.refused(openai.BadRequestError, self.chat, messages=[wrong])
             self.assertTrue(body["param"].startswith("messages[0]."), body)
 
-    def test_functions_that_may_be_called(self):
+    def test_allowed_functions(self):
         tools = [{"type": "function", "function": {"name": name, "parameters": {
             "type": "object", "required": ["at"], "additionalProperties": False,
             "properties": {"at": {"enum": ["here"]}}}}} for name in ("look", "listen", "wait")]
@@ -264,7 +264,7 @@ class Chat(OpenAiCase):
             self.assertTrue(body["param"].startswith("tool_choice.allowed_tools."), body)
             self.assertIn(says, body["message"])
 
-    def test_a_function_that_must_be_called(self):
+    def test_a_forced_function(self):
         tool = {"type": "function", "function": {"name": "weather", "parameters": {
             "type": "object", "required": ["town"], "additionalProperties": False,
             "properties": {"town": {"enum": ["Ulm", "Bonn"]}}}}}
@@ -291,7 +291,7 @@ class Chat(OpenAiCase):
         self.assertEqual(answer.usage.completion_tokens, 40)
 
     def test_cached_tokens(self):
-        # Whole pages of 64 positions are kept.
+        # Only whole pages of 64 positions are cached.
         long = [{"role": "user", "content": "Say yes. " * 60}]
         self.chat(messages=long, max_tokens=1)
         answer = self.chat(messages=long, max_tokens=1)
@@ -379,12 +379,12 @@ class Company(OpenAiCase):
             together = list(pool.map(ask, range(8)))
         self.assertEqual(together, alone)
 
-    def test_who_leaves_frees_its_pages(self):
+    def test_a_disconnect_frees_pages(self):
         before = self.server.status()
         stream = self.chat(messages=SEVEN, max_tokens=1900, stream=True,
                            extra_body={"ignore_eos": True})
         next(iter(stream))
-        # (The status is that of the end of a step; the piece was sent within it.)
+        # The status is updated at the end of a step; the text is sent during it.
         running = self.server.wait_for(lambda s: s["running"] == 1, 1)
         self.assertEqual(running["running"], 1)
         stream.close()
@@ -394,13 +394,13 @@ class Company(OpenAiCase):
         pages = after["kv_pages"]
         self.assertEqual(pages["all"], pages["free"] + pages["idle"])
 
-    def test_who_leaves_a_whole_answer(self):
+    def test_a_disconnect_from_a_complete_answer(self):
         before = self.server.status()["requests"]["cancelled"]
         with self.assertRaises(openai.APITimeoutError):
             self.client.with_options(timeout=0.5).chat.completions.create(
                 model=self.model, messages=SEVEN, max_tokens=1900, n=2,
                 extra_body={"ignore_eos": True})
-        # (A slow machine may begin with it after the client has left.)
+        # A slow machine may start the request after the client has disconnected.
         after = self.server.wait_for(
             lambda s: s["running"] == 0 and s["requests"]["cancelled"] == before + 2, 4)
         self.assertEqual(after["running"], 0)
@@ -469,8 +469,8 @@ class Refused(OpenAiCase):
 
 
 class Template(unittest.TestCase):
-    def test_what_it_cannot_show(self):
-        """A template's error is the request's."""
+    def test_what_the_template_rejects(self):
+        """A template's error is a client error."""
         with tempfile.TemporaryDirectory() as folder:
             model = os.path.join(folder, "m.gguf")
             for template in ("{{ messages[0].content + 1 }}", "{{ nothing.of.that.kind }}",

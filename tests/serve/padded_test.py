@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A model whose embedding has more rows than its tokenizer has tokens, as Qwen's have."""
+"""A model whose embedding has more rows than its tokenizer has tokens, as in Qwen."""
 import json
 import pathlib
 import shutil
@@ -68,7 +68,7 @@ class PaddedCase(unittest.TestCase):
         self.assertEqual(status, 400)
         self.assertIn(f"token {ROWS} ", answer["error"]["message"])
 
-    def test_a_form_holds(self):
+    def test_a_format_applies(self):
         body = {"messages": [{"role": "user", "content": "1 + 1"}], "max_tokens": 8,
                 "logit_bias": {str(PAD): 100},
                 "response_format": {"type": "json_schema", "json_schema": {

@@ -1,4 +1,4 @@
-// The files of the web page over HTTP.
+// The web page's files over HTTP.
 #include "serve/page.h"
 
 #include <gtest/gtest.h>
@@ -96,7 +96,7 @@ TEST_F(Page, TextGoesOutCompressedWhereTheClientTakesIt) {
     }
 }
 
-TEST_F(Page, ThePageKnowsWhichLibrariesThereAre) {
+TEST_F(Page, ThePageListsItsLibraries) {
     const std::string list = Ask("GET", "/assets/libraries.js").body;
     for (const PageFile& file : PageFiles()) {
         if (!file.name.starts_with("lib/")) continue;
@@ -105,7 +105,7 @@ TEST_F(Page, ThePageKnowsWhichLibrariesThereAre) {
     EXPECT_NE(list.find("export const libraries"), std::string::npos);
 }
 
-TEST_F(Page, WhatGzipDidNotMakeIsNoText) {
+TEST_F(Page, InvalidGzipGivesNoText) {
     const unsigned char bytes[40] = {0x1f, 0x8b, 8};
     PageFile file{"x", "text/plain", "\"x\"", bytes, sizeof bytes, true};
     EXPECT_EQ(PageText(file), "");
@@ -115,7 +115,7 @@ TEST_F(Page, WhatGzipDidNotMakeIsNoText) {
     EXPECT_EQ(PageText(file).size(), 3u);
 }
 
-TEST_F(Page, ABrowserThatHasTheFileIsToldSo) {
+TEST_F(Page, AMatchingEtagGets304) {
     const std::string etag(Ask("GET", "/").Header("ETag"));
     const RawAnswer same = Ask("GET", "/", "If-None-Match: \"a\", W/" + etag + "\r\n");
     EXPECT_EQ(same.status, 304);
@@ -124,7 +124,7 @@ TEST_F(Page, ABrowserThatHasTheFileIsToldSo) {
     EXPECT_EQ(Ask("GET", "/", "If-None-Match: \"other\"\r\n").status, 200);
 }
 
-TEST_F(Page, OtherPathsAndMethodsAreNotThePages) {
+TEST_F(Page, OtherPathsAndMethodsAreNotServed) {
     for (const char* path : {"/assets/", "/assets/none.js", "/assets", "/index.html", "/x",
                              "/assets/%2e%2e/index.html", "/assets//app.js"}) {
         EXPECT_NE(Ask("GET", path).status, 200) << path;

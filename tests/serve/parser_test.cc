@@ -1,4 +1,4 @@
-// Requests out of bytes, however these are cut; and what is refused with which status.
+// Requests parsed from bytes split anywhere; malformed requests and their status.
 #include "serve/http/parser.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ struct Parsed {
     bool keep_alive = false;
 };
 
-// Feeds `bytes` in pieces of `piece`, as a connection does: what is not taken comes again.
+// Feeds `bytes` in pieces of `piece`; unconsumed bytes are passed again, as a connection does.
 Parsed Parse(std::string_view bytes, size_t piece, const ParserLimits& limits = {}) {
     RequestParser parser(limits);
     Parsed parsed;
@@ -74,14 +74,14 @@ TEST(Parser, AnyCutGivesTheSameRequest) {
     }
 }
 
-TEST(Parser, KeepsTheConnectionAsTheVersionSays) {
+TEST(Parser, KeepAliveFollowsTheVersion) {
     EXPECT_TRUE(Parse("GET / HTTP/1.1\r\nHost: h\r\n\r\n", 99).keep_alive);
     EXPECT_FALSE(Parse("GET / HTTP/1.1\r\nHost: h\r\nConnection: Close\r\n\r\n", 99).keep_alive);
     EXPECT_FALSE(Parse("GET / HTTP/1.0\r\n\r\n", 99).keep_alive);
     EXPECT_TRUE(Parse("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", 99).keep_alive);
 }
 
-TEST(Parser, MakesAnIdWhereTheClientsIsNotSane) {
+TEST(Parser, ReplacesUnsafeRequestIds) {
     for (const std::string& id :
          std::vector<std::string>{"", "a b", "a\"b", "<x>", std::string(129, 'a')}) {
         const Parsed parsed =
@@ -96,7 +96,7 @@ struct Bad {
     std::string bytes;
 };
 
-TEST(Parser, RefusesWhatIsNoRequest) {
+TEST(Parser, RejectsMalformedRequests) {
     const std::string host = "Host: h\r\n";
     const std::string post = "POST / HTTP/1.1\r\n" + host;
     const Bad cases[] = {
@@ -129,7 +129,7 @@ TEST(Parser, RefusesWhatIsNoRequest) {
         {400, "GET x HTTP/1.1\r\n" + host + "\r\n"},
         {400, "GET ftp://h/x HTTP/1.1\r\n" + host + "\r\n"},
         {417, "POST / HTTP/1.1\r\n" + host + "Expect: a-miracle\r\nContent-Length: 1\r\n\r\n"},
-        // What two readers may cut differently.
+        // Requests that two parsers could split differently.
         {400, post + "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n"},
         {400, post + "Transfer-Encoding: chunked\r\nContent-Length: 1\r\n\r\n"},
         {400, post + "Content-Length: 1\r\nTransfer-Encoding: identity\r\n\r\n"},
@@ -164,7 +164,7 @@ TEST(Parser, RefusesWhatIsNoRequest) {
     }
 }
 
-TEST(Parser, HoldsItsLimits) {
+TEST(Parser, EnforcesLimits) {
     const ParserLimits limits{.head_bytes = 256, .headers = 4, .body_bytes = 10};
     const std::string begin = "POST / HTTP/1.1\r\nHost: h\r\n";
     const auto status = [&](const std::string& bytes, size_t piece) {
@@ -200,8 +200,8 @@ TEST(Parser, HoldsItsLimits) {
     }
 }
 
-// Of headers over several lines the bound is below that of the head; trailers are headers, too.
-TEST(Parser, SaysWhichHeadersAreTooLong) {
+// The limit of a folded header is below that of the head; trailers count as headers.
+TEST(Parser, NamesTheHeadersThatAreTooLong) {
     const ParserLimits limits{.head_bytes = 1 << 20};
     const std::string begin = "POST / HTTP/1.1\r\nHost: h\r\n";
     const std::string body = begin + "Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n";
@@ -211,8 +211,8 @@ TEST(Parser, SaysWhichHeadersAreTooLong) {
         const Parsed parsed = Parse(folded + "\r\n\r\n", piece, limits);
         EXPECT_EQ(parsed.refusal.status, 431);
         EXPECT_EQ(parsed.refusal.message,
-                  "a header that goes on over several lines is longer than 4096 bytes; write it "
-                  "in one");
+                  "a header folded over several lines is longer than 4096 bytes; write it in one "
+                  "line");
     }
     const Parsed parsed = Parse(body + "X: " + std::string(2 << 20, 'a'), 5000, limits);
     EXPECT_EQ(parsed.refusal.status, 431);
@@ -230,7 +230,7 @@ TEST(Target, IsDecodedOnceAndChecked) {
         {"/", "/", ""},
         {"/v1/models?x=1?2", "/v1/models", "x=1?2"},
         {"/a%20b%2Fc", "/a b/c", ""},
-        {"/%252e%252e/x", "/%2e%2e/x", ""},  // once
+        {"/%252e%252e/x", "/%2e%2e/x", ""},  // decoded once
         {"/...", "/...", ""},
         {"/a..b/..c", "/a..b/..c", ""},
         {"//double//", "//double//", ""},
@@ -244,7 +244,7 @@ TEST(Target, IsDecodedOnceAndChecked) {
     for (const auto& entry : good) {
         std::string path, query;
         const auto split = SplitTarget(entry.target, path, query);
-        if (std::string_view(entry.path) == "/?") {  // an authority without a path
+        if (std::string_view(entry.path) == "/?") {  // authority without a path
             EXPECT_FALSE(split.ok());
             continue;
         }

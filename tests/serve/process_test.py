@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`weft serve` as a process: its signals, its log, its limits, and how it ends."""
+"""`weft serve` as a process: signals, log, limits and shutdown."""
 import json
 import os
 import pathlib
@@ -19,7 +19,7 @@ LONG = {"prompt": "One, two,", "max_tokens": 1900, "ignore_eos": True, "temperat
 
 
 class Serving(serving.Server):
-    """A server whose standard error is kept."""
+    """A server that captures its standard error."""
 
     def __init__(self, *words, context=2048, of=None):
         self.log = tempfile.NamedTemporaryFile()
@@ -29,7 +29,7 @@ class Serving(serving.Server):
         return pathlib.Path(self.log.name).read_text().splitlines()
 
     def line_of(self, word):
-        """The first line of the log with that word; a moment is waited for it."""
+        """Waits shortly for the first log line with that word."""
         end = time.monotonic() + 10
         while time.monotonic() < end:
             for line in self.lines():
@@ -40,7 +40,7 @@ class Serving(serving.Server):
 
 
 class Stream(threading.Thread):
-    """A request whose events are gathered; `begun` is set with the first."""
+    """A request that collects its events; `begun` is set with the first."""
 
     def __init__(self, server, body, headers=None):
         super().__init__(daemon=True)
@@ -103,7 +103,8 @@ class Ending(unittest.TestCase):
             server.process.kill()
 
     def test_hangup_drains(self):
-        """A closed ssh session: as SIGTERM; that the shell sends it again changes nothing."""
+        """A closed ssh session acts like SIGTERM; a second SIGHUP from the shell changes
+        nothing."""
         server = Serving()
         try:
             stream = Stream(server, LONG | {"max_tokens": 200})
@@ -120,7 +121,7 @@ class Ending(unittest.TestCase):
             server.process.kill()
 
     def test_ignored_hangup(self):
-        """Started by nohup: it goes on."""
+        """Started by nohup: the server continues."""
         before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
         try:
             server = Serving()
@@ -182,7 +183,7 @@ class Keys(unittest.TestCase):
                 self.assertEqual((asks(first), asks(second)), (200, 401))
                 path.write_text("nonsense\n")
                 server.process.send_signal(signal.SIGHUP)
-                self.assertIn("stay as they were", server.line_of("API keys"))
+                self.assertIn("are unchanged", server.line_of("API keys"))
                 self.assertEqual((asks(first), asks(second)), (200, 401))
                 path.write_text(other + "\n")
                 server.process.send_signal(signal.SIGHUP)
@@ -242,7 +243,7 @@ class Log(unittest.TestCase):
         for line in server.lines():
             self.assertIsInstance(json.loads(line), dict)
 
-    def test_none_and_errors_of_late(self):
+    def test_no_log_and_recent_errors(self):
         server = Serving("--no-access-log", "--max-body-size", "2kb")
         try:
             server.call("POST", TEXT, {"prompt": "a", "max_tokens": 1}, {"X-Request-Id": "quiet"})
@@ -283,7 +284,7 @@ class Limits(unittest.TestCase):
             finally:
                 server.close()
 
-    def test_a_client_that_ends_its_side(self):
+    def test_a_half_closed_client(self):
         server = Serving()
         try:
             asked = {"prompt": "One, two,", "max_tokens": 30, "ignore_eos": True}
@@ -303,10 +304,10 @@ class Limits(unittest.TestCase):
 
 
 class Prefixes(unittest.TestCase):
-    """A prompt that leaves a known one in the middle of a page: every rank copies its part."""
+    """A prompt that diverges from a cached one within a page: every rank copies its part."""
 
     def check(self, *words):
-        # Every layer copies: three are as good as thirty.
+        # Every layer copies, so three layers suffice.
         server = Serving("--local", "2", "--trace", self.trace.name, "--layers", "3", *words,
                          of="synthetic:smollm2-135m:q4_1")
         try:
@@ -314,7 +315,7 @@ class Prefixes(unittest.TestCase):
             for index, common in enumerate((150, 100, 37, 64, 130)):
                 prompt = known[:common] + [2000 + index] * 9
                 body = {"prompt": prompt, "max_tokens": 8, "temperature": 0, "ignore_eos": True}
-                # The last token is always computed; before the first nothing is known.
+                # The last token is always computed; the first prompt is not cached.
                 expected = 0 if index == 0 else common
                 answers = []
                 for cached in (False, True):
@@ -337,7 +338,7 @@ class Prefixes(unittest.TestCase):
 
 
 class Readiness(unittest.TestCase):
-    def test_probes_are_one(self):
+    def test_concurrent_probes_run_once(self):
         server = Serving("--max-waiting", "1")
         try:
             def ready():
@@ -349,7 +350,7 @@ class Readiness(unittest.TestCase):
             for thread in threads:
                 thread.join(30)
             self.assertEqual({status for status, _ in answers}, {200})
-            # All that came before the first step had one token to wait for.
+            # All probes before the first step waited for one token.
             self.assertLess(server.status()["tokens"]["prompt"], 30)
         finally:
             server.close()

@@ -1,4 +1,4 @@
-// /ready goes by steps: a long prompt that gets on is no outage; and probes are one at a time.
+// /ready depends on steps: a long prompt that progresses stays ready; probes run one at a time.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -13,7 +13,7 @@
 namespace weft::serve {
 namespace {
 
-// Longer than a step of two tokens takes anywhere, and shorter than 4,000 do.
+// Longer than a step of two tokens on any machine, shorter than a step of 4,000.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr int64_t kReadyMs = 2000;
 #else
@@ -59,7 +59,7 @@ class Ready : public testing::Test {
     std::unique_ptr<Api> api_;
 };
 
-TEST_F(Ready, ALongPromptIsNoOutage) {
+TEST_F(Ready, ALongPromptStaysReady) {
     engine::Request request;
     request.prompt.assign(4000, 97);
     request.max_tokens = 1;
@@ -80,7 +80,7 @@ TEST_F(Ready, ALongPromptIsNoOutage) {
     for (const int status : answers) EXPECT_EQ(status, 200) << "a step ended just now";
 }
 
-// What 429s, /metrics and /api/status count: also while a step lasts, in which many come.
+// The counts behind 429, /metrics and /api/status, also for requests that arrive during a step.
 TEST_F(Ready, EveryRequestIsCountedAtAnyTime) {
     constexpr int64_t kRequests = 40;
     engine::Request request;
@@ -108,7 +108,7 @@ TEST_F(Ready, EveryRequestIsCountedAtAnyTime) {
     EXPECT_EQ(most, kRequests);
 }
 
-TEST_F(Ready, ManyProbesAreOne) {
+TEST_F(Ready, ConcurrentProbesRunOnce) {
     std::vector<std::shared_ptr<KeptExchange>> asked;
     for (int i = 0; i < 50; ++i) asked.push_back(Ask());
     EXPECT_EQ(engine_->counters().schedule.waiting, 1);

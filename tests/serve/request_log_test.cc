@@ -1,4 +1,4 @@
-// Lines of requests: what they hold, whatever clients send; and the errors that are kept.
+// Lines of the request log with any client input, and the recent errors.
 #include "serve/request_log.h"
 
 #include <fmt/format.h>
@@ -44,7 +44,7 @@ TEST(RequestLog, Lines) {
               std::string::npos);
 }
 
-TEST(RequestLog, NobodysTextMakesALine) {
+TEST(RequestLog, RequestTextCannotInjectLines) {
     HttpRecord record = Record(500, "/a b\"c=\n\x1b[31m\xff");
     record.method = "GE\tT";
     record.note.error = "one\ntwo \"three\"";
@@ -62,7 +62,7 @@ TEST(RequestLog, NobodysTextMakesALine) {
     EXPECT_LT(RequestLine(record, "T", true).size(), 6000u);
 }
 
-TEST(RequestLog, ErrorsOfLate) {
+TEST(RequestLog, KeepsRecentErrors) {
     RequestLog log(false);
     for (const int status : {200, 400, 401, 404, 413}) log.Add(Record(status));
     EXPECT_TRUE(log.errors().empty()) << "a client's own";
@@ -79,13 +79,13 @@ TEST(RequestLog, ErrorsOfLate) {
     EXPECT_EQ(log.errors().front().path, "/150");
 }
 
-// A load balancer asks once a second, for minutes.
-TEST(RequestLog, ProbesWhileTheModelLoadsAreNoErrors) {
+// A load balancer probes once a second for minutes.
+TEST(RequestLog, ProbesDuringLoadingAreNotErrors) {
     RequestLog log(false);
     HttpRecord probe = Record(503, "/ready");
     for (const char* method : {"GET", "HEAD"}) {
         probe.method = method;
-        probe.note.error = "The model is being loaded.";
+        probe.note.error = "The model is loading.";
         log.Add(probe);
     }
     probe.status = 0;

@@ -1,4 +1,4 @@
-// Responses that are kept: what is bounded, who sees what, and who has to make room.
+// Stored responses: limits, access by owner, and which ones are dropped.
 #include "serve/api/response_store.h"
 
 #include <gtest/gtest.h>
@@ -38,13 +38,13 @@ TEST(ResponseStore, EachOwnerSeesItsOwn) {
     EXPECT_EQ(store.bytes(), 0);
 }
 
-TEST(ResponseStore, TheOldestMakesRoom) {
+TEST(ResponseStore, DropsTheOldest) {
     ResponseStore store(3, 1 << 20);
     for (int i = 0; i < 5; ++i) store.Put("a", std::to_string(i), OfBytes(1));
     EXPECT_EQ(store.count(), 3);
     EXPECT_EQ(store.Get("a", "1"), nullptr);
     EXPECT_NE(store.Get("a", "2"), nullptr);
-    store.Put("a", "2", OfBytes(2));  // again: it is the newest now
+    store.Put("a", "2", OfBytes(2));  // stored again: now the newest
     store.Put("a", "5", OfBytes(1));
     EXPECT_NE(store.Get("a", "2"), nullptr);
     EXPECT_EQ(store.Get("a", "3"), nullptr);
@@ -63,14 +63,14 @@ TEST(ResponseStore, BytesAreBounded) {
     EXPECT_EQ(store.count(), before) << "and nobody makes any";
 }
 
-TEST(ResponseStore, WhoHoldsMostMakesRoom) {
+TEST(ResponseStore, DropsFromTheLargestOwner) {
     ResponseStore store(1000, 30'000);
     store.Put("small", "s", OfBytes(100));
     for (int i = 0; i < 100; ++i) store.Put("large", std::to_string(i), OfBytes(1000));
     EXPECT_NE(store.Get("small", "s"), nullptr);
 }
 
-TEST(ResponseStore, ManySmallOnesPushNobodyOut) {
+TEST(ResponseStore, ManySmallResponsesDropNoOtherOwners) {
     ResponseStore store(10, 1 << 20);
     store.Put("large", "l", OfBytes(100'000));
     for (int i = 0; i < 100; ++i) store.Put("many", std::to_string(i), OfBytes(1));
@@ -78,7 +78,7 @@ TEST(ResponseStore, ManySmallOnesPushNobodyOut) {
     EXPECT_EQ(store.count(), 10);
 }
 
-TEST(ResponseStore, WhatSomebodyReadsStays) {
+TEST(ResponseStore, AResponseInUseStaysValid) {
     ResponseStore store(1, 1 << 20);
     store.Put("a", "1", OfBytes(7));
     const auto held = store.Get("a", "1");
@@ -87,14 +87,14 @@ TEST(ResponseStore, WhatSomebodyReadsStays) {
     EXPECT_EQ(held->items->at(0), "aaaaaaa");
 }
 
-TEST(ResponseStore, NothingIsKeptWhereNothingMay) {
+TEST(ResponseStore, LimitZeroStoresNothing) {
     ResponseStore store(0, 1 << 20);
     store.Put("a", "1", OfBytes(1));
     EXPECT_FALSE(store.on());
     EXPECT_EQ(store.count(), 0);
 }
 
-TEST(ResponseStore, ManyAtOnce) {
+TEST(ResponseStore, ConcurrentUse) {
     ResponseStore store(50, 100'000);
     std::vector<std::thread> threads;
     for (int t = 0; t < 4; ++t) {

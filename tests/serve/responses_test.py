@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Responses, asked by OpenAI's own package."""
+"""Responses API, called with OpenAI's package."""
 import os
 import tempfile
 import unittest
@@ -38,7 +38,7 @@ class ResponsesCase(serving.ServedCase):
 
 
 class Responses(ResponsesCase):
-    def test_whole(self):
+    def test_complete_answer(self):
         answer = self.ask(metadata={"a": "b"})
         said, prompt_tokens = self.chat([{"role": "user", "content": COLOURS}])
         self.assertEqual(answer.output_text, said)
@@ -116,7 +116,7 @@ class Responses(ResponsesCase):
         self.assertEqual(answer.tools[0].name, "weather")
         self.assertTrue(answer.output)
 
-    def test_a_function_that_must_be_called(self):
+    def test_a_forced_function(self):
         for choice in ("required", {"type": "function", "name": "weather"}):
             more = {"tools": [WEATHER], "tool_choice": choice, "max_output_tokens": 60}
             answer = self.ask("How is the weather in Ulm?", **more)
@@ -128,7 +128,7 @@ class Responses(ResponsesCase):
                                               input="How is the weather in Ulm?",
                                               **more) as stream:
                 final = stream.get_final_response()
-            # A stream has them as the model writes them, blanks and all.
+            # A stream has the model's own white space.
             self.assertEqual(serving.json.loads(final.output[0].arguments),
                              serving.json.loads(call.arguments))
 
@@ -147,7 +147,7 @@ class Responses(ResponsesCase):
                     "content": [{"type": "refusal", "refusal": "No."}]}
         self.assertEqual(self.ask(turns).usage.input_tokens, plain)
 
-    def test_functions_that_may_be_called(self):
+    def test_allowed_functions(self):
         tools = [WEATHER, {**WEATHER, "name": "climate"}]
 
         def allow(mode, *names):
@@ -207,9 +207,9 @@ class Responses(ResponsesCase):
 
 
 class Stored(ResponsesCase):
-    """Responses that are kept: conversations that go on, and who sees them."""
+    """Stored responses: continued conversations, and access by key."""
 
-    def test_goes_on(self):
+    def test_continues(self):
         first = self.ask(instructions="Be terse.")
         self.assertTrue(first.store)
         second = self.ask("And two more?", previous_response_id=first.id)
@@ -217,14 +217,14 @@ class Stored(ResponsesCase):
         turns = [{"role": "user", "content": COLOURS},
                  {"role": "assistant", "content": first.output_text},
                  {"role": "user", "content": "And two more?"}]
-        said, prompt_tokens = self.chat(turns)  # (instructions are of one request alone)
+        said, prompt_tokens = self.chat(turns)  # instructions apply to a single request
         self.assertEqual((second.output_text, second.usage.input_tokens), (said, prompt_tokens))
         streamed = list(self.ask([{"role": "user", "content": "Why?"}], stream=True,
                                  previous_response_id=second.id))[-1].response
         turns += [{"role": "assistant", "content": second.output_text},
                   {"role": "user", "content": "Why?"}]
         self.assertEqual(streamed.output_text, self.chat(turns)[0])
-        # What was streamed is stored, too; and an earlier one may be gone on from again.
+        # Streamed responses are stored too, and an earlier response can be continued again.
         last = self.ask("Thanks.", previous_response_id=streamed.id)
         self.assertEqual(last.usage.input_tokens, self.chat(
             [*turns, {"role": "assistant", "content": streamed.output_text},
@@ -232,7 +232,7 @@ class Stored(ResponsesCase):
         again = self.ask("And two more?", previous_response_id=first.id)
         self.assertEqual(again.output_text, second.output_text)
 
-    def test_tools_go_on(self):
+    def test_tools_continue(self):
         asked = self.ask("How is the weather in Ulm?", tools=[WEATHER], tool_choice="required",
                          max_output_tokens=60)
         call = asked.output[0]
@@ -255,7 +255,7 @@ class Stored(ResponsesCase):
             self.ask(previous_response_id=answer.id)
         self.assertEqual(caught.exception.code, "previous_response_not_found")
 
-    def test_what_was_asked(self):
+    def test_input_items(self):
         first = self.ask(instructions="Be brief.")
         items = list(self.client.responses.input_items.list(first.id))
         self.assertEqual([(item.type, item.role, item.content[0].text) for item in items],
@@ -265,7 +265,7 @@ class Stored(ResponsesCase):
         texts = [COLOURS, first.output_text, "And", "more?"]
         pages = self.client.responses.input_items.list
         self.assertEqual([item.content[0].text for item in pages(second.id)], texts[::-1])
-        for limit in (1, 2, 3, 4):  # page by page
+        for limit in (1, 2, 3, 4):  # in pages
             listed = list(pages(second.id, limit=limit, order="asc"))
             self.assertEqual([item.content[0].text for item in listed], texts)
             self.assertEqual(len({item.id for item in listed}), 4)
@@ -321,7 +321,7 @@ class Bounds(unittest.TestCase):
         self.addCleanup(server.close)
         return server
 
-    def test_older_ones_make_room(self):
+    def test_older_responses_are_dropped(self):
         client = self.client_of(self.serve("--max-responses", "2"))
         ids = [client.responses.create(model="gpt-test", input="Hi.", max_output_tokens=1).id
                for _ in range(3)]
@@ -330,7 +330,7 @@ class Bounds(unittest.TestCase):
         for each in ids[1:]:
             self.assertEqual(client.responses.retrieve(each).id, each)
 
-    def test_none_is_stored(self):
+    def test_storing_is_off(self):
         client = self.client_of(self.serve("--max-responses", "0"))
         answer = client.responses.create(model="gpt-test", input="Hi.", max_output_tokens=1)
         self.assertFalse(answer.store)

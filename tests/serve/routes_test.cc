@@ -1,4 +1,4 @@
-// Which paths take which methods, and what is said to the others.
+// Methods of the paths, and the answers to other methods.
 #include "serve/api/routes.h"
 
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 namespace weft::serve {
 namespace {
 
-TEST(Routes, SayWhichMethodsAPathTakes) {
+TEST(Routes, ListMethodsOfAPath) {
     EXPECT_EQ(AllowedMethods("/v1/chat/completions"), "POST");
     EXPECT_EQ(AllowedMethods("/v1/models"), "GET, HEAD");
     EXPECT_EQ(AllowedMethods("/v1/models/a/b"), "GET, HEAD");
@@ -31,7 +31,7 @@ TEST(Routes, SayWhichMethodsAPathTakes) {
     EXPECT_EQ(NoSuchRoute("PUT", "/v1/models", "GET, HEAD").status, 405);
 }
 
-// The body of a request whose path takes no POST isn't read.
+// A request's body is not read if its path accepts no POST.
 TEST(Routes, AreJudgedByTheHead) {
     const auto judge = [](std::string method, std::string path, const char* bytes) {
         HttpRequest head;
@@ -41,7 +41,7 @@ TEST(Routes, AreJudgedByTheHead) {
         return JudgeHead(head, nullptr).refusal;
     };
     EXPECT_FALSE(judge("POST", "/v1/messages", "100000"));
-    EXPECT_FALSE(judge("PUT", "/v1/messages", "10"));  // the handler says so
+    EXPECT_FALSE(judge("PUT", "/v1/messages", "10"));  // the handler refuses it
     const auto put = judge("PUT", "/v1/messages", "100000");
     ASSERT_TRUE(put);
     EXPECT_EQ(put->status, 405);

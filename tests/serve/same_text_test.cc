@@ -1,5 +1,5 @@
-// Serving and training see a conversation alike: for any conversation and any template, the text
-// that training learns is the text that the server asks with.
+// Serving and training render conversations alike: for any conversation and template, the text that
+// training learns is the server's prompt.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -37,7 +37,7 @@ class SameText : public testing::TestWithParam<std::string> {
         dir_.reset();
     }
 
-    // A few spellings of one conversation's parts, as clients and data sets have them.
+    // Spellings of a conversation's parts used by clients and data sets.
     Json Content(const std::string& text) {
         switch (Draw(4)) {
             case 0: return Json::array({{{"type", "text"}, {"text", text}}});
@@ -118,13 +118,13 @@ TEST_P(SameText, InServingAndTraining) {
     served.engine = engine_.get();
     const std::string source =
         ReadTextFile(support::TestData("/chat/" + GetParam() + ".jinja")).value();
-    // (The tiny model has no "<s>" and "</s>", which templates write.)
+    // The tiny model lacks "<s>" and "</s>", which templates write.
     const auto words = tokenizer::Tokenizer::Make(tokenizer::TinySpm()).value();
     served.chat = chat::Chat::Make(source, *words).value();
     served.forms = chat::FindForms(*served.chat);
     served.family = chat::FamilyOf(source);
     served.constraints = std::make_unique<Constraints>(engine_->tokenizer());
-    served.longest_piece_bytes = 1000;  // (the context is of no interest here)
+    served.longest_piece_bytes = 1000;  // the context does not matter here
     const auto encoder = train::Encoder::Make(*words, &*served.chat, 1).value();
     int same = 0;
     for (int i = 0; i < 60; ++i) {
@@ -136,12 +136,12 @@ TEST_P(SameText, InServingAndTraining) {
         Fields fields(body);
         auto conversation = ReadConversation(fields);
         ASSERT_FALSE(fields.error()) << fields.error()->message << body;
-        conversation.input.now_s = 1;  // the day that training shows
+        conversation.input.now_s = 1;  // the date that training shows
         ChatPrompt prompt;
         const auto refused = MakePrompt(served, conversation, prompt);
         ASSERT_EQ(learned.ok(), !refused) << body << (refused ? refused->message : "")
                                           << (learned.ok() ? "" : learned.error().message);
-        if (!learned.ok()) {  // the template refuses it
+        if (!learned.ok()) {  // the template rejects it
             EXPECT_EQ(learned.error().message.find("'+' of"), std::string::npos)
                 << learned.error().message;
             continue;
@@ -157,7 +157,7 @@ INSTANTIATE_TEST_SUITE_P(Templates, SameText, testing::ValuesIn([] {
                              const std::string folder = support::TestData("/chat");
                              for (const auto& each : std::filesystem::directory_iterator(folder)) {
                                  const std::string name = each.path().stem();
-                                 // (raw_rules shows no messages: Chat refuses it.)
+                                 // raw_rules shows no messages, so Chat rejects it.
                                  if (each.path().extension() == ".jinja" && name != "raw_rules") {
                                      names.push_back(name);
                                  }

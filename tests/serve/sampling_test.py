@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Which sampling values a request gets: its own, those of flags, of the model's file, the
-default."""
+"""Sources of a request's sampling values: the request, flags, the model's file, built-in
+defaults."""
 import json
 import os
 import subprocess
@@ -69,13 +69,13 @@ class Sampling(unittest.TestCase):
         server = self.serve("drawn", "--temp", "0")
         self.assertEqual(self.say(server), self.say(server, temperature=0))
 
-    def test_the_file_is_not_heeded(self):
+    def test_the_file_is_ignored(self):
         server = self.serve("greedy", "--generation-config", "none")
         self.assertEqual(len({self.say(server, seed=i, temperature=0.8) for i in range(4)}),
                          len({self.say(server, seed=i) for i in range(4)}))
         self.assertEqual(self.say(server, seed=1), self.say(server, seed=1, temperature=0.8))
 
-    def test_hostile_keys_are_told_of(self):
+    def test_invalid_keys_are_reported(self):
         with tempfile.TemporaryFile("w+") as log:
             server = self.serve("hostile", stderr=log)
             self.assertEqual(self.say(server, seed=1), self.say(server, seed=1, temperature=0.8))
@@ -84,7 +84,7 @@ class Sampling(unittest.TestCase):
         for key in HOSTILE:
             self.assertEqual(text.count(f"hostile.gguf: '{key}'"), 1, text)
 
-    def test_run_says_what_is_in_force(self):
+    def test_run_prints_the_values_in_force(self):
         drawn = self.run_weft("drawn")
         self.assertRegex(drawn.stderr, r"sampling: temp 5, top-k 100, top-p 0.9, seed \d+ \(by ")
         self.assertNotEqual(drawn.stdout, self.run_weft("greedy").stdout)
@@ -97,7 +97,7 @@ class Sampling(unittest.TestCase):
                       "default)", plain.stderr)
         self.assertIn("warning", self.run_weft("hostile").stderr)
 
-    def test_run_is_random_unless_it_is_told(self):
+    def test_run_is_random_without_a_seed(self):
         seeds = {json.loads(self.run_weft("plain", "--json").stdout)["seed"] for _ in range(2)}
         self.assertEqual(len(seeds), 2)
         hot = ("--temp", "5", "--min-p", "0", "--top-k", "0", "--top-p", "1")
@@ -114,7 +114,7 @@ class Sampling(unittest.TestCase):
         self.assertIn("--greedy", both.stderr)
 
     def test_one_default_in_every_api(self):
-        """Absent and null mean the same values as sent by name, in each API, and as weft run."""
+        """Absent and null give the same values as explicit ones, in each API and in weft run."""
         server = self.serve("plain")
         self.assertEqual({name: server.json("GET", "/props")[1]["default_generation_settings"]
                           ["params"][name] for name in DEFAULT}, DEFAULT)
@@ -150,7 +150,7 @@ class Sampling(unittest.TestCase):
         self.assertEqual(run["text"], asked)
 
     def text_of(self, server, path, body, told, values):
-        """The text of an answer to `body` with `values` in it, below the members `told`."""
+        """The text of an answer to `body` with `values`, placed below the members `told`."""
         body = json.loads(json.dumps(body))
         place = body
         for member in told:
@@ -169,7 +169,7 @@ class Sampling(unittest.TestCase):
         return self.fail(answer)
 
     def test_the_file_sets_some_values(self):
-        """The values that the file lacks are the defaults."""
+        """Values that the file does not set are the built-in defaults."""
         server = self.serve("warm")
         params = server.json("GET", "/props")[1]["default_generation_settings"]["params"]
         self.assertEqual({name: params[name] for name in DEFAULT}, {**DEFAULT, "temperature": 1.5})

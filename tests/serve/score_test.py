@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Log-probabilities of a prompt, as lm-evaluation-harness asks for them: its requests, and the
-answers compared with the logits of `weft logits`. In the night lm_eval itself runs a task."""
+"""Log-probabilities of prompts for lm-evaluation-harness: its requests, compared with the logits of
+`weft logits`. The nightly run also runs lm_eval itself."""
 import json
 import math
 import os
@@ -23,7 +23,7 @@ SUMS = [(47, 38), (12, 9), (90, 45), (33, 33)]
 
 
 def logits(tokens, folder):
-    """A row of logits behind each of the tokens."""
+    """One row of logits after each token."""
     path = os.path.join(folder, "logits.npy")
     serving.weft("logits", serving.model(), "-t", "1", "--tokens", ",".join(map(str, tokens)),
                  "--all", "--npy", path)
@@ -57,7 +57,7 @@ class Scores(serving.ServedCase):
         return self.server.json("POST", "/tokenize", {"prompt": text})[1]["tokens"]
 
     def check(self, tokens, scores, best):
-        """Scores of the prompt are those of its logits; `best`: the likeliest beside each."""
+        """Prompt scores match the logits; `best`: the most likely tokens."""
         with tempfile.TemporaryDirectory() as folder:
             rows = [log_softmax(row) for row in logits(tokens, folder)]
         self.assertIsNone(scores["token_logprobs"][0])
@@ -68,13 +68,13 @@ class Scores(serving.ServedCase):
             top = list(scores["top_logprobs"][i].values())
             self.assertLess(abs(max(top) - max(rows[i - 1])), 2e-3)
             self.assertLessEqual(len(top), best)
-            # How lm_eval finds out whether the model would have said it.
+            # lm_eval's test of whether the model would have generated it.
             greedy = max(range(len(rows[i - 1])), key=rows[i - 1].__getitem__) == tokens[i]
             self.assertEqual(scores["token_logprobs"][i] == max(top), greedy, i)
 
     def test_the_requests_of_lm_eval(self):
-        """loglikelihood of lm_eval 0.4.13, with tokenized_requests and without, alone and in a
-        batch: the prompt, one token more, the likeliest beside each."""
+        """loglikelihood of lm_eval 0.4.13, with and without tokenized_requests, alone and in a
+        batch: the prompt, one more token, and the most likely tokens."""
         texts = [f"What is {a} + {b}? {a + b}" for a, b in SUMS]
         ids = [self.tokens_of(text) for text in texts]
         for prompt in (ids, ids[:1], texts, texts[0]):
@@ -91,8 +91,8 @@ class Scores(serving.ServedCase):
             self.assertEqual(answer["usage"]["completion_tokens"], count)
 
     def test_a_text_after_the_prefix_token(self):
-        """loglikelihood_rolling: lm_eval puts the begin token, or the end token, before a text. As
-        text, only a scored prompt has it, and only at its start."""
+        """loglikelihood_rolling: lm_eval puts the begin token (or the end token) before a text. In
+        text form it is recognized only at the start of a scored prompt."""
         info = self.server.json("GET", "/tokenizer_info")[1]
         prefix = info["bos_token"] or info["eos_token"]
         token = self.tokens_of(prefix)
@@ -109,8 +109,8 @@ class Scores(serving.ServedCase):
             self.assertGreater(usage["prompt_tokens"], len(self.tokens_of("1")) + 1, text)
 
     def test_offsets_are_those_of_the_text(self):
-        """Where lm_eval's `gguf` client looks for the first token after the context. A begin token
-        that the server adds is not part of the text; one that ids bring is."""
+        """lm_eval's `gguf` client finds the first token after the context by its offset. A begin
+        token added by the server is not part of the text; one given as an id is."""
         def check(choice):
             scores, text = choice["logprobs"], choice["text"]
             self.assertEqual(scores["text_offset"][0], 0)
@@ -174,8 +174,8 @@ class Scores(serving.ServedCase):
         self.assertEqual(chances, whole["logprobs"]["token_logprobs"])
         self.assertEqual(offsets, whole["logprobs"]["text_offset"])
 
-    def test_the_same_in_company_and_from_the_cache(self):
-        """Others share the steps; a prompt that was read before is scored all the same."""
+    def test_the_same_in_batches_and_from_the_cache(self):
+        """Scores do not depend on other requests in the steps or on the prefix cache."""
         text = "What is 47 + 38? 85"
         alone = self.complete(prompt=text, max_tokens=1, logprobs=1, echo=True)["choices"]
         again = self.complete(prompt=text, max_tokens=1, logprobs=1, echo=True)["choices"]
@@ -199,7 +199,7 @@ class Scores(serving.ServedCase):
 
     def test_answers_to_one_question_share_its_scores(self):
         """One context with four continuations, in one request and in four: the context is computed
-        once, and the scores are those of prompts that share nothing."""
+        once, and the scores equal those of separate prompts."""
         context = self.tokens_of("What is 47 + 38? 85 " * 6)
         for how, together in enumerate((True, False)):
             own = self.tokens_of(str(how)) + context
@@ -209,8 +209,8 @@ class Scores(serving.ServedCase):
             self.assertEqual(sum(map(cached_tokens, apart)), 0)
             shared = ([self.complete(prompt=prompts, **body)] if together else
                       [self.complete(prompt=[each], **body) for each in prompts])
-            # Together, a page of 64 tokens each at least, of which the second prompt may have begun
-            # 32: so many rows of a step have logits.
+            # Together: at least one page of 64 tokens each, 32 of which the second prompt may
+            # already have started. So many rows of a step have logits.
             least = 3 * 64 - 32 if together else 3 * (len(own) - 1)
             self.assertGreaterEqual(sum(map(cached_tokens, shared)), least)
             scores = [choice["logprobs"] for answer in shared for choice in answer["choices"]]
@@ -256,8 +256,8 @@ class Scores(serving.ServedCase):
         self.assertGreater(len(text), 2, "no word of a longer text is a marker")
 
     def test_the_same_in_every_layout(self):
-        """Pipeline stages, few slots, few pages, drafts: each prompt gets the same scores, when it
-        is read and when it is known."""
+        """Pipeline stages, few slots, few pages, drafts: each prompt gets the same scores, when
+        computed and when cached."""
         context = self.tokens_of("What is 47 + 38? 85 " * 6)
         prompts = [context + self.tokens_of(f"What is {a} + {b}?") for a, b in SUMS]
         prompts += [(context + context)[i:i + count]
@@ -280,7 +280,7 @@ class Scores(serving.ServedCase):
 
     @unittest.skipUnless(serving.nightly(), "installs lm_eval (900 MB): --nightly")
     def test_lm_eval(self):
-        """Runs lm_eval on two tasks; each score that it reports is that of the model's logits."""
+        """Runs lm_eval on two tasks; each score it reports must match the model's logits."""
         python = ROOT / "build/lm-eval/bin/python"
         if not python.exists():
             done = subprocess.run([sys.executable, "-m", "venv", python.parents[1]], check=False)
@@ -306,7 +306,7 @@ class Scores(serving.ServedCase):
                     self.assertLess(abs(float(score) - expected), 1e-2, text)
 
     def score(self, context, tokens):
-        """The log-probability of what follows the context, and whether it is the likeliest."""
+        """The log-probability of the continuation, and whether it is the most likely one."""
         with tempfile.TemporaryDirectory() as folder:
             rows = [log_softmax(row) for row in logits(tokens, folder)]
         at = range(len(context), len(tokens))
@@ -335,7 +335,7 @@ metric_list:
 
 
 def run_lm_eval(python, url, folder, arguments, *words):
-    """By task, for each request: its text or texts, and what lm_eval made of the answer."""
+    """By task, for each request: its texts, and lm_eval's result."""
     sums = [{"question": f"What is {a} + {b}?", "choices": [str(a + b + d) for d in (0, 1, 10, 7)],
              "label": 0} for a, b in SUMS]
     texts = [{"text": text} for text in ("What is 47 + 38?", "85", "Name 3 primes: 2, 3, 5. " * 3)]

@@ -1,4 +1,4 @@
-// Requests and answers of clients that behave.
+// Requests and answers of well-behaved clients.
 #include <atomic>
 #include <thread>
 
@@ -106,7 +106,7 @@ TEST_F(Http, Http10) {
         EXPECT_EQ(answer.Header("Connection"), "keep-alive");
         EXPECT_EQ(answer.body, "GET /echo  ");
     }
-    // A stream can't be told from its end but by closing.
+    // Only closing marks the end of a stream.
     answer = kept.Ask("GET /stream HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
     EXPECT_EQ(answer.Header("Connection"), "close");
     EXPECT_TRUE(answer.whole);
@@ -123,9 +123,9 @@ TEST_F(Http, ExpectContinue) {
     client.Send(whole.substr(0, whole.size() - 4));
     EXPECT_EQ(client.Answer().status, 100);
     EXPECT_EQ(client.Ask("body").body, "POST /echo  body");
-    // A body that is there already needs no word.
+    // A body that has already arrived gets no 100 Continue.
     EXPECT_EQ(client.Ask(whole).status, 200);
-    // One too large is refused before it is sent.
+    // A body that is too large is refused before it is sent.
     client.Send(
         "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999\r\n"
         "Expect: 100-continue\r\n\r\n");
@@ -139,14 +139,14 @@ TEST_F(Http, RequestIdsComeBack) {
     EXPECT_EQ(Ask(Get("/echo", "X-Request-Id: a b\r\n")).Header("X-Request-Id").rfind("req_", 0),
               0u);
     EXPECT_EQ(Ask(Get("/../x", "X-Request-Id: mine\r\n")).Header("X-Request-Id").rfind("req_", 0),
-              0u);  // refused at its first line: what came behind was not read
+              0u);  // refused at its first line; the rest was not read
     EXPECT_EQ(Ask("POST / HTTP/1.1\r\nHost: x\r\nX-Request-Id: mine\r\nContent-Length: x\r\n\r\n")
                   .Header("X-Request-Id"),
               "mine");
 }
 
-// Who has ended its sending side still reads; an interim response tells it from who is gone.
-TEST_F(Http, AClientThatEndsItsSideIsAnswered) {
+// A half-closed client still reads; an interim response distinguishes it from a disconnected one.
+TEST_F(Http, AHalfClosedClientIsAnswered) {
     Start();
     for (const bool stream : {false, true}) {
         RawClient client = Connect();
@@ -174,7 +174,7 @@ TEST_F(Http, AClientThatEndsItsSideIsAnswered) {
     EXPECT_EQ(server_->stats().client_gone, 0u);
 }
 
-TEST_F(Http, NobodysTextMakesAHeader) {
+TEST_F(Http, RequestTextCannotInjectHeaders) {
     Start();
     RawClient client = Connect();
     client.Send(Get("/hold"));
@@ -193,7 +193,7 @@ TEST_F(Http, NobodysTextMakesAHeader) {
     EXPECT_EQ(client.Ask(Get("/echo")).body, "GET /echo  ");
 }
 
-TEST_F(Http, AnExchangeThatIsLetGoIsAnswered) {
+TEST_F(Http, AReleasedExchangeIsAnswered) {
     Start();
     RawClient client = Connect();
     for (const char* path : {"/drop", "/throw"}) {
@@ -208,7 +208,7 @@ TEST_F(Http, AnExchangeThatIsLetGoIsAnswered) {
     EXPECT_TRUE(client.ReadToEnd());
 }
 
-TEST_F(Http, WhatComesOutOfOrderDoesNothing) {
+TEST_F(Http, CallsOutOfOrderHaveNoEffect) {
     Start();
     RawClient client = Connect();
     client.Send(Get("/hold"));
@@ -242,7 +242,7 @@ TEST_F(Http, CorsAndOptions) {
     EXPECT_FALSE(
         Ask(Get("/echo", "Origin: https://evil.example\r\n")).Has("Access-Control-Allow-Origin"));
     EXPECT_FALSE(Ask(Get("/echo")).Has("Access-Control-Allow-Origin"));
-    // The layer's own refusals, too: a page shall read why.
+    // Refusals of the layer itself have CORS headers too, so that a page can read the reason.
     EXPECT_EQ(Ask("POST /echo HTTP/1.1\r\nHost: x\r\n" + from + "Content-Length: 99999999\r\n\r\n")
                   .Header("Access-Control-Allow-Origin"),
               "https://chat.example");
@@ -270,7 +270,7 @@ TEST_F(Http, CorsAndOptions) {
     EXPECT_FALSE(Ask(Get("/echo", from)).Has("Access-Control-Allow-Origin"));
 }
 
-TEST_F(Http, OnlyByItsOwnNames) {
+TEST_F(Http, AcceptsOnlyAllowedHosts) {
     HttpOptions options;
     AllowOwnNames(options);
     Start(options);
@@ -290,8 +290,8 @@ TEST_F(Http, OnlyByItsOwnNames) {
     EXPECT_EQ(status("any.example"), 200);
 }
 
-// A form, or a fetch that needs no preflight, reaches any server that the browser can reach.
-TEST_F(Http, PagesOfOtherOriginsDriveNothing) {
+// A form, or a fetch without preflight, reaches any server that the browser can reach.
+TEST_F(Http, RefusesRequestsFromOtherOrigins) {
     Start({.allow_origins = {"https://chat.example"}});
     const std::string host = "127.0.0.1:" + std::to_string(server_->port());
     const auto post = [&](const std::string& headers, const char* method = "POST") {
@@ -319,23 +319,23 @@ TEST_F(Http, PagesOfOtherOriginsDriveNothing) {
     EXPECT_EQ(post(own + json).status, 200);
     EXPECT_EQ(post(own + "Origin: null\r\n" + json).status, 403) << "each of them counts";
     EXPECT_EQ(post("Origin: https://chat.example\r\n" + json).status, 200);
-    // What is no page's goes by no such rule.
+    // Requests from other clients are not restricted.
     for (const std::string& type : {text, json, std::string()}) {
         EXPECT_EQ(post(type).status, 200) << type;
     }
     EXPECT_EQ(post("Sec-Fetch-Site: none\r\n" + text).status, 200);
-    // Pages send JSON as JSON.
+    // Pages must send JSON as application/json.
     for (const std::string& type :
          {text, std::string("Content-Type: application/jsonp\r\n"), std::string()}) {
         EXPECT_EQ(post(own + type).status, 415) << type;
         EXPECT_EQ(post("Sec-Fetch-Site: cross-site\r\n" + type).status, 415) << type;
         EXPECT_EQ(post("Origin: https://chat.example\r\n" + type).status, 415) << type;
     }
-    // Reading is what it was: answered, and kept from the page's script by the browser.
+    // Reads are still answered; the browser hides the answer from the page's script.
     EXPECT_EQ(Ask(Get("/echo", "Origin: https://evil.example\r\n")).status, 200);
 }
 
-TEST_F(Http, PagesBehindAProxyAreTheServersOwn) {
+TEST_F(Http, AcceptsItsOwnPageBehindAProxy) {
     Start();
     const auto post = [&](const std::string& headers) {
         return Ask("POST /echo HTTP/1.1\r\n" + headers +
@@ -349,12 +349,12 @@ TEST_F(Http, PagesBehindAProxyAreTheServersOwn) {
     EXPECT_EQ(post("Host: chat.example:80\r\n" + page), 403) << "that of http";
     EXPECT_EQ(post("Host: chat.example:443\r\nOrigin: http://chat.example\r\n"), 403);
     EXPECT_EQ(post("Host: chat.example:80\r\nOrigin: http://chat.example\r\n"), 200);
-    // The browser knows better than any name.
+    // Sec-Fetch-Site overrides the names.
     for (const char* site : {"cross-site", "same-site"}) {
         const std::string says = std::string("Sec-Fetch-Site: ") + site + "\r\n";
         EXPECT_EQ(post("Host: chat.example\r\n" + says + page), 403);
     }
-    // The proxy asks by another name.
+    // The proxy uses another Host.
     EXPECT_EQ(post("Host: upstream:8080\r\n" + page), 403);
     EXPECT_EQ(post("Host: upstream:8080\r\nX-Forwarded-Host: chat.example\r\n" + page), 200);
     EXPECT_EQ(post("Host: upstream:8080\r\nSec-Fetch-Site: same-origin\r\n" + page), 200);
@@ -453,7 +453,7 @@ TEST_F(Http, ManyThreadsAnswerManyClients) {
     EXPECT_EQ(server_->stats().requests, static_cast<uint64_t>(kClients * kRounds));
 }
 
-TEST_F(Http, RecordsSayWhatBecameOfARequest) {
+TEST_F(Http, RecordsReportTheOutcome) {
     Start();
     RawClient client = Connect();
     client.Ask(Post("/echo", "x", "X-Request-Id: one\r\n"));
@@ -481,7 +481,7 @@ TEST_F(Http, RecordsSayWhatBecameOfARequest) {
     EXPECT_EQ(records[2].path, "/hold");
 }
 
-TEST(HttpStart, SaysWhatIsWrong) {
+TEST(HttpStart, ErrorsNameTheFault) {
     const auto start = [](HttpOptions options) {
         auto server = HttpServer::Start(std::move(options), [](std::shared_ptr<Exchange>) {});
         return server.ok() ? std::string() : server.error().message;
@@ -489,7 +489,7 @@ TEST(HttpStart, SaysWhatIsWrong) {
     auto first = HttpServer::Start({.port = 0}, [](std::shared_ptr<Exchange>) {});
     ASSERT_TRUE(first.ok());
     const std::string taken = start({.port = (*first)->port()});
-    EXPECT_NE(taken.find("another program listens there"), std::string::npos) << taken;
+    EXPECT_NE(taken.find("another program listens on this port"), std::string::npos) << taken;
     EXPECT_NE(taken.find("--port"), std::string::npos);
     EXPECT_NE(taken.find("127.0.0.1:" + std::to_string((*first)->port())), std::string::npos);
     EXPECT_NE(start({.host = "192.0.2.1", .port = 0}).find("192.0.2.1"), std::string::npos);
@@ -497,7 +497,7 @@ TEST(HttpStart, SaysWhatIsWrong) {
     EXPECT_NE(start({.host = "", .port = 0}).find("--host"), std::string::npos);
     EXPECT_NE(start({.port = 65536}).find("65536"), std::string::npos);
     EXPECT_NE(start({.port = 0, .tls_cert = "x"}).find("--tls-key"), std::string::npos);
-    // The port of a server that has gone is free at once, whatever connections it had.
+    // The port of a closed server is free at once, whatever connections it had.
     const int port = (*first)->port();
     RawClient client(port);
     client.Ask("GET / HTTP/1.0\r\n\r\n");
@@ -540,7 +540,7 @@ TEST(HttpStart, ListensOnNamesAndBothFamilies) {
                  {"::", "http://[::]:", true, true}};
     for (const auto& entry : cases) {
         SCOPED_TRACE(entry.host);
-        if (entry.v6 && !has_v6) continue;  // the four others test the logic
+        if (entry.v6 && !has_v6) continue;  // the other four test the logic
         auto server =
             HttpServer::Start({.host = entry.host, .port = 0}, [](std::shared_ptr<Exchange>) {});
         ASSERT_TRUE(server.ok()) << server.error().message;

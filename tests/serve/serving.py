@@ -21,8 +21,8 @@ from nightly import in_turn, nightly  # noqa: E402, F401
 from limits import limit, timeout_ms  # noqa: E402, F401
 
 SKIPPED = 77
-# Seconds that a client waits: long, where time is not what a test is about. A core that other
-# programs share reads a prompt of 2,000 tokens in a minute; a hang ends with the test's own time.
+# Seconds that a client waits where a test is not about time. A shared core may take a minute for a
+# prompt of 2,000 tokens; a hang ends with the test's own time limit.
 PATIENCE = 300
 
 
@@ -41,17 +41,16 @@ def model():
 
 
 def sanitizers_factor():
-    """How many times the processor time and the memory of a bound a program may take that is built
-    with sanitizers: their checks, freed memory that they keep for a while (256 MiB), and what the
-    thread sanitizer remembers of each word (its manual: 5 to 10 times the memory, 5 to 15 the
-    time)."""
+    """Factor for CPU time and memory limits in builds with sanitizers: their checks, freed memory
+    that they keep (256 MiB), and the thread sanitizer's shadow memory (per its manual 5 to 10 times
+    the memory and 5 to 15 times the time)."""
     with open(PROGRAM, "rb") as program:
         code = program.read()
     return 8 if b"__tsan_init" in code else 4 if b"__asan_init" in code else 1
 
 
 class Server:
-    """One `weft serve` on a port of its own."""
+    """One `weft serve` on its own port."""
 
     def __init__(self, context=2048, *words, stderr=None, of=None):
         """`of`: a model other than model()."""
@@ -76,7 +75,7 @@ class Server:
             raise RuntimeError(f"weft serve ended with status {status}")
 
     def call(self, method, path, body=None, headers=None):
-        """Status, headers and body of one request; `body` bytes, text, or anything that is JSON."""
+        """Status, headers and body of one request; `body`: bytes, text, or a value sent as JSON."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
         try:
             if body is not None and not isinstance(body, (bytes, str)):
@@ -98,8 +97,7 @@ class Server:
         return self.json("GET", "/api/status")[1]
 
     def wait_for(self, condition, seconds):
-        """Until condition(status) holds, limit(seconds) at most; returns
-        the status that was seen last."""
+        """Waits until condition(status) holds, at most limit(seconds); returns the last status."""
         end = time.monotonic() + limit(seconds)
         while True:
             status = self.status()
@@ -122,13 +120,13 @@ class ServedCase(unittest.TestCase):
 
 
 def weft(*words):
-    """What a weft command prints."""
+    """The output of a weft command."""
     return subprocess.run([PROGRAM, *words], check=True, stdout=subprocess.PIPE, text=True,
                           timeout=120).stdout
 
 
 def package(name):
-    """A module of the packages; the test is skipped where it isn't there."""
+    """Imports a module; skips the test if it is not installed."""
     try:
         return importlib.import_module(name)
     except ImportError as error:

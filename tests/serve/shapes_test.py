@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Every answer has all members that the clients' own models require, of the types that they have:
-OpenAI's, Anthropic's and Ollama's packages check them here, which they don't do by themselves."""
+"""Answers have all members that the clients' models require, with the right types. OpenAI's,
+Anthropic's and Ollama's models check this strictly here; the packages themselves do not."""
 import json
 import os
 import pathlib
@@ -29,7 +29,7 @@ QUESTION = [{"role": "user", "content": "What is 47 + 38?"}]
 PARAMETERS = {"type": "object", "required": ["sum"], "properties": {"sum": {"type": "integer"}}}
 TOOL = {"type": "function", "function": {"name": "note", "parameters": PARAMETERS}}
 ANTHROPIC_TOOL = {"name": "note", "input_schema": PARAMETERS}
-OTHER = {"ping"}  # events that Anthropic's documentation has, and its package's union lacks
+OTHER = {"ping"}  # events in Anthropic's documentation that the package's union lacks
 
 
 def events(data):
@@ -57,7 +57,7 @@ class Shapes(unittest.TestCase):
         return data
 
     def check(self, kind, value):
-        """The value is one of the kind, and no member of the kind that must be there is absent."""
+        """The value conforms to the type, and no required member is absent."""
         try:
             found = pydantic.TypeAdapter(kind).validate_json(json.dumps(value), strict=True)
         except pydantic.ValidationError as error:
@@ -70,7 +70,7 @@ class Shapes(unittest.TestCase):
         for value in events(self.post(path, {**body, "stream": True, **stream})):
             if value.get("type") in OTHER:
                 continue
-            # OpenAI's own server says null until the end, which its package's type does not have.
+            # OpenAI's server sends null until the end, which the package's type does not allow.
             for choice in value.get("choices", []) if event is types.Completion else []:
                 choice["finish_reason"] = choice["finish_reason"] or "stop"
             self.check(event, value)
@@ -157,7 +157,7 @@ class Shapes(unittest.TestCase):
         self.assertEqual(said[1:], said[:1] * 3)
 
     def test_tools_on_ollamas_route(self):
-        """The template shows no tools: the model is told in words, as on the other routes."""
+        """The template shows no tools: they are described in plain text, as on the other routes."""
         shown = json.loads(self.post("/api/show", {}))
         self.assertIn("tools", shown["capabilities"])
         answers = [json.loads(self.post(path, {"messages": QUESTION, "tools": [TOOL], **more}))

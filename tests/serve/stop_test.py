@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
-"""Stop strings end the visible answer: they are not looked for in reasoning nor in tool calls, in
-any API, streamed or whole. A grammar makes a small model write what a model of each family
-writes."""
+"""Stop strings end the visible answer. They do not match in reasoning or tool calls, in any API,
+streamed or complete. A grammar makes a small model write each family's format."""
 import json
 import os
 import pathlib
@@ -9,7 +8,7 @@ import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-# Any model does: what counts is the template.
+# Any model works; only the template matters.
 os.environ["WEFT_MODEL"] = str(ROOT / "models/abacus/model.gguf")
 
 import gguf_template  # noqa: E402
@@ -19,7 +18,7 @@ QUESTION = {"role": "user", "content": "Which?"}
 PARAMETERS = {"type": "object", "required": ["city"], "properties": {"city": {"type": "string"}}}
 TOOL = {"type": "function", "function": {"name": "weather", "description": "The weather.",
                                          "parameters": PARAMETERS}}
-# template: (reasoning, answer) as the family writes both
+# template: (reasoning, answer) in the family's format
 THINKING = {
     "qwen": "<think>{}</think>{}",
     "granite": "<think>{}</think>{}",
@@ -32,7 +31,7 @@ THINKING = {
 
 
 def saying(text):
-    """A format that has the model write `text` and nothing else."""
+    """A response format that makes the model write exactly `text`."""
     words = "".join(c if " " <= c <= "~" and c not in '"\\' else f"\\u{ord(c):04X}" for c in text)
     return {"type": "grammar", "grammar": f'root ::= "{words}"'}
 
@@ -57,7 +56,7 @@ class Stops(unittest.TestCase):
         self.assertEqual(status, 200, data)
         return data
 
-    # Each: what was thought, what was answered, why it ended.
+    # Each returns: reasoning, answer, stop reason.
 
     def chat(self, stop, text=None, **more):
         body = {"messages": [QUESTION], "max_tokens": 300, "temperature": 0, **more}
@@ -132,7 +131,7 @@ class Stops(unittest.TestCase):
                     thought, said, reason = self.chat(stop, text)
                     self.assertEqual((thought.strip(), said, reason),
                                      ("one END two\n\nthree", "four ", "stop"), stop)
-                # Said in the reasoning alone, or half there and half in the answer.
+                # Occurs only in the reasoning, or half in the reasoning and half in the answer.
                 ends = [form.format("x", "|").split("x")[1].split("|")[0]]
                 for stop in ("two", "\n\n", "threefour", "e" + ends[0], ends[0], ends[0] + "four"):
                     thought, said, _ = self.chat(stop, text)
@@ -144,7 +143,7 @@ class Stops(unittest.TestCase):
                 thought, said, _ = self.responses("END", text)
                 self.assertEqual((thought.strip(), said), ("one END two\n\nthree", "four "))
 
-    def test_the_begin_of_a_stop_string_is_kept(self):
+    def test_a_partial_stop_string_is_kept(self):
         self.serve("qwen")
         text = "<think>a</think>b EN <EN E"
         self.assertEqual(self.chat("END", text)[1], "b EN <EN E")
@@ -175,7 +174,7 @@ class Stops(unittest.TestCase):
                          {"city": "a END b"})
 
     def test_reasoning_that_does_not_end(self):
-        """The template opens it, and a small model never closes it."""
+        """The template opens reasoning that a small model never closes."""
         self.serve("qwen", lambda text: text + "<think>\n")
         thought, said, reason = self.chat(None, max_tokens=30, ignore_eos=True)
         self.assertEqual((said, reason), ("", "length"))

@@ -1,4 +1,4 @@
-// Requests are read in turn by key.
+// Requests are processed in turn by key.
 #include "serve/api/task_queue.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ TEST(TaskQueue, KeysTakeTurns) {
     EXPECT_EQ(queue.waiting_of("busy"), 0u);
 }
 
-TEST(TaskQueue, WhoComesAgainIsBehindThoseWhoWait) {
+TEST(TaskQueue, AKeyThatReturnsGoesBehindWaitingKeys) {
     TaskQueue queue;
     queue.Push("one", {"a", {}});
     queue.Push("other", {"1", {}});
@@ -39,7 +39,7 @@ TEST(TaskQueue, WhoComesAgainIsBehindThoseWhoWait) {
     EXPECT_EQ(Order(queue), "1b");
 }
 
-TEST(TaskQueue, WhatIsTakenOutWaitsNoMore) {
+TEST(TaskQueue, RemovedTasksDoNotRun) {
     TaskQueue queue;
     std::vector<uint64_t> numbers;
     for (const char* id : {"a", "b", "c"}) numbers.push_back(queue.Push("one", {id, {}}));
@@ -62,7 +62,7 @@ TEST(TaskQueue, WhatIsTakenOutWaitsNoMore) {
     EXPECT_EQ(queue.keys(), 0u);
 }
 
-// However many threads there are, a key has one.
+// A key uses one thread, however many there are.
 TEST(TaskQueue, AKeyHasOneTaskAtATime) {
     TaskQueue queue;
     for (const char* id : {"a", "b"}) queue.Push("one", {id, {}});
@@ -79,7 +79,7 @@ TEST(TaskQueue, AKeyHasOneTaskAtATime) {
     EXPECT_EQ(Order(queue), "2ab");
 }
 
-TEST(TaskQueue, OfAKeySmallTasksGoFirst) {
+TEST(TaskQueue, SmallTasksOfAKeyGoFirst) {
     TaskQueue queue;
     queue.Push("one", {"L", {}, 1000});
     queue.Push("one", {"m", {}, 100});
@@ -87,7 +87,7 @@ TEST(TaskQueue, OfAKeySmallTasksGoFirst) {
     queue.Push("one", {"s", {}, 1});
     queue.Push("one", {"t", {}, 1});
     EXPECT_EQ(Order(queue), "s1tmL");
-    // A large one waits for as many bytes of small ones as it has itself.
+    // A large task waits for as many bytes of small ones as it has.
     queue.Push("one", {"L", {}, 1000});
     std::string order;
     for (int i = 0; i < 30; ++i) {
@@ -100,13 +100,13 @@ TEST(TaskQueue, OfAKeySmallTasksGoFirst) {
     EXPECT_LE(order.find('L'), 11u);
 }
 
-TEST(TaskQueue, OfOneKeyInOrder) {
+TEST(TaskQueue, TasksOfAKeyRunInOrder) {
     TaskQueue queue;
     for (const char* id : {"a", "b", "c"}) queue.Push("", {id, {}});
     EXPECT_EQ(Order(queue), "abc");
 }
 
-TEST(TaskQueue, RequestsThatAreBegunComeBeforeOthersOfTheirKey) {
+TEST(TaskQueue, FollowUpTasksGoFirst) {
     TaskQueue queue;
     for (const char* id : {"a", "b"}) queue.Push("one", {id, {}});
     for (const char* id : {"1", "2"}) queue.Push("other", {id, {}});

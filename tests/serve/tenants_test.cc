@@ -1,5 +1,5 @@
-// What one API key can learn of another: nothing of its prompts. The prefix cache belongs to a key
-// (or to the group of keys that its line names); /api/status shows a key its own errors.
+// API keys are isolated: a key cannot detect another key's prompts. The prefix cache belongs to a
+// key or to its group; /api/status shows a key its own errors.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -29,7 +29,7 @@ class Tenants : public testing::Test {
         job.kv_tokens = 4096;
         job.chunk = 64;
         job.proof = false;
-        job.outputs = model::Outputs::kBoth;  // embeddings, too
+        job.outputs = model::Outputs::kBoth;  // also embeddings
         engine_ = engine::Engine::Start({}, job, {4, true}).value();
         served_.name = "m";
         served_.engine = engine_.get();
@@ -60,22 +60,22 @@ class Tenants : public testing::Test {
         while (!exchange->over_) std::this_thread::yield();
         return Json::parse(exchange->text_, nullptr, false);
     }
-    // How many tokens of the one long prompt come out of the cache.
+    // Tokens of the long prompt found in the cache.
     int64_t Cached(const std::string& key, const char* path = "/v1/completions") {
         Json prompt = Json::array();
         for (int64_t i = 0; i < kPromptTokens; ++i) prompt.push_back(97 + i % 7);
         const Json answer =
             Ask("POST", path, key, {{"prompt", prompt}, {"max_tokens", 1}, {"temperature", 0}});
-        // What it took counts once its last step is over.
+        // The tokens count once the last step is complete.
         ++asked_;
         while (engine_->counters().ended < asked_) std::this_thread::yield();
         const Json usage = answer.value("usage", Json::object());
         EXPECT_EQ(usage.value("prompt_tokens", 0), kPromptTokens) << answer;
         return usage.value("prompt_tokens_details", Json::object()).value("cached_tokens", -1);
     }
-    // Rows that the engine has computed so far.
+    // Rows computed by the engine so far.
     int64_t rows() const { return engine_->counters().step_rows; }
-    // The engine's loop on this thread, `asks` beside it.
+    // Runs the engine's loop on this thread, and `asks` on another.
     void Run(const std::function<void()>& asks) {
         std::thread asker([&] {
             asks();
@@ -94,7 +94,7 @@ class Tenants : public testing::Test {
     int64_t asked_ = 0;
 };
 
-TEST_F(Tenants, OneKeyDoesNotMeetThePromptsOfAnother) {
+TEST_F(Tenants, KeysDoNotShareThePrefixCache) {
     MakeApi(true, false);
     Run([&] {
         EXPECT_EQ(Cached("key-a"), 0);
@@ -116,7 +116,7 @@ TEST_F(Tenants, KeysOfAGroupShare) {
     });
 }
 
-TEST_F(Tenants, AllKeysShareWhereThatIsAskedFor) {
+TEST_F(Tenants, AllKeysShareIfConfigured) {
     MakeApi(true, true);
     Run([&] {
         EXPECT_EQ(Cached("key-a"), 0);
@@ -124,7 +124,7 @@ TEST_F(Tenants, AllKeysShareWhereThatIsAskedFor) {
     });
 }
 
-TEST_F(Tenants, WithoutKeysThereIsOne) {
+TEST_F(Tenants, WithoutKeysThereIsOneTenant) {
     MakeApi(false, false);
     Run([&] {
         EXPECT_EQ(Cached("x"), 0);
@@ -132,7 +132,7 @@ TEST_F(Tenants, WithoutKeysThereIsOne) {
     });
 }
 
-// What failed is told to whom it failed.
+// A key sees only its own errors.
 TEST_F(Tenants, AKeySeesItsOwnErrors) {
     MakeApi(true, false);
     for (const char* key : {"alice", "bob", ""}) {
@@ -156,10 +156,10 @@ TEST_F(Tenants, AKeySeesItsOwnErrors) {
     EXPECT_EQ(seen("").size(), 3u) << "without keys there is one user";
 }
 
-TEST_F(Tenants, WhoIsRefusedHearsHowManyWait) {
+TEST_F(Tenants, RefusalsReportTheQueueLength) {
     ApiOptions options;
     options.max_waiting = 2;
-    options.workers = 0;  // nobody reads what was taken in
+    options.workers = 0;  // no thread reads the requests
     api_ = std::make_unique<Api>(served_, options);
     std::vector<std::shared_ptr<KeptExchange>> exchanges;
     for (int i = 0; i < 3; ++i) {
@@ -168,12 +168,12 @@ TEST_F(Tenants, WhoIsRefusedHearsHowManyWait) {
     }
     EXPECT_FALSE(exchanges[1]->over_);
     EXPECT_EQ(exchanges[2]->status_, 429);
-    EXPECT_NE(exchanges[2]->text_.find("2 of at most 2 requests"), std::string::npos)
+    EXPECT_NE(exchanges[2]->text_.find("2 requests are waiting; the limit is 2"), std::string::npos)
         << exchanges[2]->text_;
 }
 
-// A name that goes to another key does not take the old key's texts along.
-TEST_F(Tenants, ANameThatPassesOnLeavesItsTextsBehind) {
+// A name that is given to another key does not keep the old key's cache.
+TEST_F(Tenants, AReusedNameGetsItsOwnCache) {
     const ApiKey before = KeyRing::Parse(KeyLine("alice", "old", {}), "keys")->keys()[0];
     const ApiKey after = KeyRing::Parse(KeyLine("alice", "new", {}), "keys")->keys()[0];
     const ApiKey renamed = KeyRing::Parse(KeyLine("bob", "old", {}), "keys")->keys()[0];
@@ -181,7 +181,7 @@ TEST_F(Tenants, ANameThatPassesOnLeavesItsTextsBehind) {
     EXPECT_EQ(TenantOf(before), TenantOf(renamed));
 }
 
-// Whose requests nobody reads: there is no thread for it.
+// No thread reads the requests.
 TEST_F(Tenants, OneKeyLeavesRoomForRequestsOfOthers) {
     for (const bool with_keys : {true, false}) {
         ApiOptions options;
@@ -202,17 +202,17 @@ TEST_F(Tenants, OneKeyLeavesRoomForRequestsOfOthers) {
         EXPECT_EQ(error["code"], with_keys ? "too_many_waiting" : "server_overloaded");
         if (with_keys) {
             EXPECT_EQ(error["message"],
-                      "3 requests of the key 'alice' are waiting already, of at most 3 (half of "
+                      "3 requests of the key 'alice' are waiting; the limit is 3 (half of "
                       "--max-waiting). Try again later.");
         }
     }
 }
 
-// Requests whose clients have left take nobody's place.
+// Cancelled requests free their places.
 TEST_F(Tenants, CancelledRequestsDoNotWait) {
     ApiOptions options;
     options.max_waiting = 6;
-    for (const size_t workers : {0u, 1u}) {  // they wait to be read; they wait in the engine
+    for (const size_t workers : {0u, 1u}) {  // waiting to be parsed; waiting in the engine
         options.workers = workers;
         MakeApi(true, false, options);
         const auto post = [&](const std::string& key) {
@@ -235,7 +235,7 @@ TEST_F(Tenants, CancelledRequestsDoNotWait) {
     }
 }
 
-// Keys that fill all places leave one to each of the others.
+// Keys that use all places leave one to each other key.
 TEST_F(Tenants, AKeyWithoutRequestsAlwaysGetsAPlace) {
     ApiOptions options;
     options.max_waiting = 6;
@@ -257,8 +257,8 @@ TEST_F(Tenants, AKeyWithoutRequestsAlwaysGetsAPlace) {
     EXPECT_EQ(post("key-c"), 429);
 }
 
-// An answer counts while it is made, and ends where there is no room for it.
-TEST_F(Tenants, LongAnswersNeedRoom) {
+// An answer counts while it is generated, and ends when the limit is reached.
+TEST_F(Tenants, LongAnswersCountTowardTheLimit) {
     MakeApi(true, false);
     const auto ask = [&](const char* path, const Json& body, size_t most_bytes) {
         auto exchange = std::make_shared<KeptExchange>("POST", path);
@@ -269,15 +269,15 @@ TEST_F(Tenants, LongAnswersNeedRoom) {
         while (!exchange->over_) std::this_thread::yield();
         return exchange;
     };
-    const Json chances{{"prompt", {97}}, {"max_tokens", 400}, {"n", 4}, {"logprobs", 5},
-                       {"ignore_eos", true}};
+    const Json logprobs{
+        {"prompt", {97}}, {"max_tokens", 400}, {"n", 4}, {"logprobs", 5}, {"ignore_eos", true}};
     Run([&] {
-        const auto refused = ask("/v1/completions", chances, 200'000);
+        const auto refused = ask("/v1/completions", logprobs, 200'000);
         EXPECT_EQ(refused->status_, 503) << refused->text_;
         EXPECT_EQ(Json::parse(refused->text_)["error"]["code"], "too_many_large_requests");
         while (engine_->counters().cancelled < 4) std::this_thread::yield();
         EXPECT_LT(engine_->counters().said_tokens, 4 * 200) << "it does not go on";
-        const auto whole = ask("/v1/completions", chances, 10'000'000);
+        const auto whole = ask("/v1/completions", logprobs, 10'000'000);
         EXPECT_EQ(whole->status_, 200);
         EXPECT_GE(whole->held_bytes_, whole->text_.size());
         const Json texts{{"input", std::vector<std::vector<int>>(20, {97, 98})}};
@@ -289,8 +289,8 @@ TEST_F(Tenants, LongAnswersNeedRoom) {
     });
 }
 
-// What was cancelled before it ran is not charged, whatever came of it.
-TEST_F(Tenants, WhatDidNotRunIsNotCharged) {
+// A request cancelled before it ran is not charged.
+TEST_F(Tenants, RequestsThatDidNotRunAreNotCharged) {
     std::ofstream(dir_ / "keys") << KeyLine("alice", "key-a", {.requests_per_minute = 2})
                                  << "\n";
     MakeApi(true, false);

@@ -1,4 +1,4 @@
-// The same over TLS, with certificates that the openssl program makes here.
+// HTTP over TLS, with certificates made by the openssl program.
 #include "serve/http/tls.h"
 
 #include <malloc.h>
@@ -15,7 +15,7 @@
 namespace weft::serve {
 namespace {
 
-// A client of TLS on a connection of its own.
+// A TLS client with its own connection.
 class TlsClient {
   public:
     TlsClient(int port, int most_version = TLS1_3_VERSION, const char* protocols = nullptr)
@@ -57,7 +57,7 @@ class TlsClient {
     void Send(const std::string& bytes) {
         EXPECT_GT(SSL_write(ssl_, bytes.data(), static_cast<int>(bytes.size())), 0);
     }
-    // Until `end` came; all of it.
+    // Reads until `end`; returns everything.
     std::string ReadUntil(const std::string& end) {
         std::string text;
         char buffer[16384];
@@ -138,7 +138,7 @@ TEST_F(Tls, RefusesOldVersionsAndOtherProtocols) {
     EXPECT_TRUE(TlsClient(server_->port()).connected());
 }
 
-TEST_F(Tls, PlainHttpIsToldSo) {
+TEST_F(Tls, PlainHttpGetsAnError) {
     StartTls();
     RawClient client = Connect();
     const RawAnswer answer = client.Ask(Get("/echo"));
@@ -148,7 +148,7 @@ TEST_F(Tls, PlainHttpIsToldSo) {
     EXPECT_EQ(server_->stats().requests, 0u);
 }
 
-TEST_F(Tls, HandshakesThatStopAreEnded) {
+TEST_F(Tls, StalledHandshakesAreClosed) {
     StartTls({.head_ms = 150});
     RawClient silent = Connect(), half = Connect();
     half.Send(std::string("\x16\x03\x01\x02\x00\x01\x00", 7));
@@ -170,11 +170,11 @@ TEST_F(Tls, AClientThatLeavesIsNoticedAtOnce) {
         exchange->OnGone([&] { gone = true; });
         reset ? client.raw().Reset() : client.raw().Close();
         EXPECT_TRUE(Until([&] { return gone.load(); }, 500));
-        exchange->Write("nobody's");  // must raise no SIGPIPE
+        exchange->Write("nobody's");  // must not raise SIGPIPE
     }
 }
 
-TEST_F(Tls, AReaderWithTooMuchBehindIsCutOff) {
+TEST_F(Tls, AReaderOverTheBacklogLimitIsCutOff) {
     StartTls({.backlog_bytes = 200'000});
     TlsClient client(server_->port());
     client.Send(Get("/hold"));
@@ -196,7 +196,7 @@ TEST_F(Tls, CertificatesAreReloadedAndBadOnesRefused) {
     Make("two");
     std::filesystem::copy_file(Cert("two"), Cert("one"),
                                std::filesystem::copy_options::overwrite_existing);
-    const Status mixed = server_->ReloadTls();  // the key is still the old one's
+    const Status mixed = server_->ReloadTls();  // the key still belongs to the old certificate
     ASSERT_FALSE(mixed.ok());
     EXPECT_NE(mixed.error().message.find("--tls-key"), std::string::npos);
     EXPECT_EQ(TlsClient(server_->port()).Subject(), "/CN=one");
@@ -204,7 +204,7 @@ TEST_F(Tls, CertificatesAreReloadedAndBadOnesRefused) {
                                std::filesystem::copy_options::overwrite_existing);
     EXPECT_TRUE(server_->ReloadTls().ok());
     EXPECT_EQ(TlsClient(server_->port()).Subject(), "/CN=two");
-    before.Send(Get("/echo"));  // a connection keeps what it began with
+    before.Send(Get("/echo"));  // a connection keeps its certificate
     EXPECT_NE(before.ReadUntil("GET /echo").find("200 OK"), std::string::npos);
 
     std::ofstream(folder_ / "bad.pem") << "no certificate";
@@ -231,7 +231,8 @@ TEST_F(Tls, IdleConnectionsCostLittle) {
         clients.back()->Send(Get("/echo"));
         clients.back()->ReadUntil("GET /echo");
     }
-    const size_t after = std::max(before, resident());  // what others left behind may be used
+    // memory freed by earlier tests may be reused
+    const size_t after = std::max(before, resident());
     const size_t bytes = (after - before) / kConnections;
     std::printf("an idle connection of TLS, both ends: %.1f KB\n",
                 static_cast<double>(bytes) * 1e-3);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Tools over two turns, through the packages of OpenAI and Anthropic, with every chat template of
-tests/data/chat on a small model: a call is demanded, its result goes back, an answer comes."""
+"""Tools over two turns with the packages of OpenAI and Anthropic, for every chat template of
+tests/data/chat on a small model: a forced call, its result, and an answer."""
 import json
 import os
 import pathlib
@@ -8,7 +8,7 @@ import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-# Any model does: what counts is the template.
+# Any model works; only the template matters.
 os.environ["WEFT_MODEL"] = str(ROOT / "models/abacus/model.gguf")
 
 import gguf_template  # noqa: E402
@@ -31,14 +31,14 @@ def call(number, city, **more):
 
 
 class Templates(unittest.TestCase):
-    """A server for each template."""
+    """One server per template."""
 
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()
         self.addCleanup(self.folder.cleanup)
 
     def each(self, check):
-        # raw_rules has Jinja's rules and shows no messages, so the server refuses conversations.
+        # raw_rules shows no messages, so the server refuses conversations.
         templates = sorted(path for path in (ROOT / "tests/data/chat").glob("*.jinja")
                            if path.stem != "raw_rules")
         self.assertGreater(len(templates), 20)
@@ -68,9 +68,9 @@ class Templates(unittest.TestCase):
             self.assertEqual(first.choices[0].finish_reason, "tool_calls")
             made = message.tool_calls[0]
             result = {"role": "tool", "tool_call_id": made.id, "content": "21.5 degrees"}
-            # As the package's users do: the message object itself, its content None.
+            # As users of the package do: the message object itself, with content None.
             second = ask([QUESTION, message, result])
-            # The first one's prompt has the beginning of its call, too.
+            # The first prompt also contains the start of its call.
             asked = ask([QUESTION]).usage
             self.assertGreater(second.usage.prompt_tokens, asked.prompt_tokens)
             answered = [QUESTION, message, result,
@@ -97,8 +97,8 @@ class Templates(unittest.TestCase):
             ask([QUESTION, two, *results])
 
     def check_cut_off(self, server):
-        """A call that is demanded and cut off is an unfinished call: no more is made up, and no
-        marker of the template's is content."""
+        """A forced call that is cut off is an unfinished call: nothing is added to it, and no
+        marker of the template becomes content."""
         tool = {"type": "function", "function": {"name": "pay-now", "parameters": {
             "type": "object", "required": ["amount"], "additionalProperties": False,
             "properties": {"amount": {"type": "integer", "minimum": 10 ** 9}}}}}
@@ -135,7 +135,7 @@ class Templates(unittest.TestCase):
             self.assertEqual([b["type"] for b in answer["content"]], ["tool_use"])
 
     def check_form_or_call(self, server):
-        """A form that is asked for is that of the answer's text: functions are called beside it."""
+        """A response format applies to the answer's text; functions can still be called."""
         schema = {"type": "object", "required": ["sum"], "additionalProperties": False,
                   "properties": {"sum": {"enum": [1, 2]}}}
         body = {"messages": [QUESTION], "tools": [TOOL], "max_tokens": MAX, "temperature": 0,
@@ -153,7 +153,7 @@ class Templates(unittest.TestCase):
                 arguments = json.loads(message["tool_calls"][0]["function"]["arguments"])
                 self.assertLessEqual(set(arguments), {"city"})
                 self.assertIsNone(message["content"])
-            elif message["content"]:  # (a model may say its last word while it thinks)
+            elif message["content"]:  # a model may end while it reasons
                 self.assertIn(json.loads(message["content"])["sum"], (1, 2))
         self.assertLessEqual(kinds, {"tool_calls", "stop"})
         self.kinds |= kinds
@@ -247,7 +247,7 @@ class Templates(unittest.TestCase):
 
 
 class Ids(Templates):
-    """A template that demands ids of nine letters and digits gets its own back."""
+    """A template that requires ids of nine alphanumeric characters gets its own ids back."""
 
     def test_ids(self):
         template = (ROOT / "tests/data/chat/mistral.jinja").read_text()
@@ -278,12 +278,12 @@ class Ids(Templates):
 
 
 class Limits(unittest.TestCase):
-    """A call that is demanded of functions whose schemas are too much."""
+    """A forced call of functions whose schemas exceed a limit."""
 
     def test_limits(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
-        file = os.path.join(folder.name, "model.gguf")  # its template says nothing of functions
+        file = os.path.join(folder.name, "model.gguf")  # its template shows no functions
         gguf_template.with_template(serving.model(), file, "{{ messages[0].content }}", 1 << 20)
         server = serving.Server(1 << 20, of=file)
         self.addCleanup(server.close)

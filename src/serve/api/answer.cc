@@ -12,8 +12,8 @@ using chat::AnswerDelta;
 namespace {
 
 // Larger answers are formatted on another thread. This size takes 1 to 2 ms, which a step may wait.
-constexpr size_t kMostWordedAtOnce = 64 << 10;
-constexpr size_t kChanceBytes = 100;  // approximate JSON size of a token's log-probability
+constexpr size_t kMostFormattedInline = 64 << 10;
+constexpr size_t kLogprobBytes = 100;  // approximate JSON size of a token's log-probability
 
 }  // namespace
 
@@ -21,7 +21,7 @@ Result<grammar::Matcher> CompileFor(AnswerPlan& plan, const Served& served,
                                     const ConstraintText& constraint) {
     auto matcher =
         served.constraints->Compile(constraint, plan.tenant, &plan.left_out, plan.effort);
-    if (!matcher.ok() && matcher.error().code == ErrorCode::kCancelled) plan.put_off = true;
+    if (!matcher.ok() && matcher.error().code == ErrorCode::kCancelled) plan.deferred = true;
     return matcher;
 }
 
@@ -49,7 +49,7 @@ class Answer::ChoiceListener final : public engine::Listener {
     }
     void OnPrompt(const engine::SaidToken& token) override { answer_->OnPrompt(index_, token); }
     void OnSpent(int64_t prompt_tokens, int64_t said_tokens) override {
-        answer_->AddSpent(index_, prompt_tokens, said_tokens);
+        answer_->AddUsage(index_, prompt_tokens, said_tokens);
     }
     void OnEnd(std::string_view rest, const Result<engine::Ending>& ending) override {
         answer_->EndChoice(index_, rest, ending);
@@ -81,17 +81,17 @@ Answer::Answer(engine::Engine& engine, std::shared_ptr<Exchange> exchange, Answe
         choices_.emplace_back(chat::AnswerParser(plan.family, plan.begins_in_reasoning,
                                                  plan.stream && !plan.whole_calls, plan.tools),
                               choice.content_stops);
-        wants_chances_.push_back(choice.request.logprobs >= 0);
+        wants_logprobs_.push_back(choice.request.logprobs >= 0);
         closings_.push_back(choice.closing);
         demanded_.push_back(choice.demanded);
         if (choice.demanded) choices_.back().written = choice.given;
         counts_prompt_.push_back(choice.counts_prompt);
-        echo_chances_.push_back(choice.echo_chances);
+        echo_logprobs_.push_back(choice.echo_logprobs);
         const engine::Request& request = choice.request;
         if (request.prompt_logprobs >= 0 && !request.prompt.empty()) {
             choices_.back().choice.prompt.push_back({{request.prompt[0], std::nanf("")}, {}});
         }
-        if (choice.echo_chances) choices_.back().echo = choice.echo;
+        if (choice.echo_logprobs) choices_.back().echo = choice.echo;
     }
 }
 
@@ -135,7 +135,7 @@ void Answer::Submit(std::vector<ChoicePlan> plans) {
         Write(std::move(out));
     }
     for (size_t i = 0; i < plans.size(); ++i) {
-        if (!plans[i].echo.empty() && !plans[i].echo_chances) Add(i, {plans[i].echo, {}, {}});
+        if (!plans[i].echo.empty() && !plans[i].echo_logprobs) Add(i, {plans[i].echo, {}, {}});
         if (!plans[i].given.empty()) Add(i, choices_[i].parser.Push(plans[i].given));
     }
     exchange_->OnGone([weak = weak_from_this()] {
@@ -176,8 +176,8 @@ void Answer::OnText(size_t index, std::string_view text, const engine::SaidToken
         record_.gaps_s.push_back(static_cast<float>(now_ns - state.last_ns) * 1e-9f);
     }
     state.last_ns = now_ns;
-    GiveEcho(index);
-    if (wants_chances_[index] && token != nullptr) state.pending.push_back(*token);
+    EmitEcho(index);
+    if (wants_logprobs_[index] && token != nullptr) state.pending.push_back(*token);
     if (keeps_tokens_ && token != nullptr) state.choice.end.tokens.push_back(token->chance.id);
     if (text.empty()) return;
     if (demanded_[index]) state.written += text;
@@ -187,12 +187,12 @@ void Answer::OnText(size_t index, std::string_view text, const engine::SaidToken
 void Answer::OnPrompt(size_t index, const engine::SaidToken& token) {
     const std::lock_guard lock(mutex_);
     choices_[index].choice.prompt.push_back(token);
-    kept_bytes_ += kChanceBytes * (1 + token.best.size());
-    if (!stream_ && kept_bytes_ > held_bytes_ + kMostWordedAtOnce) Hold(kept_bytes_);
+    kept_bytes_ += kLogprobBytes * (1 + token.best.size());
+    if (!stream_ && kept_bytes_ > held_bytes_ + kMostFormattedInline) Hold(kept_bytes_);
 }
 
 // Sends an echo with log-probabilities, which are known after prefill.
-void Answer::GiveEcho(size_t index) {
+void Answer::EmitEcho(size_t index) {
     State& state = choices_[index];
     if (!state.echo) return;
     state.pending = state.choice.prompt;
@@ -200,7 +200,7 @@ void Answer::GiveEcho(size_t index) {
 }
 
 // Adds the tokens of a choice that was cancelled early.
-void Answer::AddSpent(size_t index, int64_t prompt_tokens, int64_t said_tokens) {
+void Answer::AddUsage(size_t index, int64_t prompt_tokens, int64_t said_tokens) {
     const std::lock_guard lock(mutex_);
     record_.usage.prompt_tokens += counts_prompt_[index] ? prompt_tokens : 0;
     record_.usage.said_tokens += said_tokens;
@@ -292,9 +292,9 @@ void Answer::Keep(State& state, const AnswerDelta& delta) {
     for (const chat::ToolCall& call : delta.tool_calls) kept_bytes_ += call.arguments.size();
     for (const auto& part : delta.call_parts) kept_bytes_ += part.arguments.size();
     for (const engine::SaidToken& token : state.pending) {
-        kept_bytes_ += kChanceBytes * (1 + token.best.size());
+        kept_bytes_ += kLogprobBytes * (1 + token.best.size());
     }
-    if (kept_bytes_ > held_bytes_ + kMostWordedAtOnce) Hold(kept_bytes_);
+    if (kept_bytes_ > held_bytes_ + kMostFormattedInline) Hold(kept_bytes_);
 }
 
 // Counts the answer's bytes. False: a limit is exceeded; the client got an error.
@@ -315,7 +315,7 @@ void Answer::EndChoice(size_t index, std::string_view rest, const Result<engine:
     if (state.over) return;
     state.over = true;
     if (ending.ok()) {
-        GiveEcho(index);
+        EmitEcho(index);
         if (!rest.empty()) {
             if (demanded_[index]) state.written += rest;
             Add(index, state.parser.Push(rest));
@@ -324,11 +324,11 @@ void Answer::EndChoice(size_t index, std::string_view rest, const Result<engine:
         if (const std::string held = state.stop.Flush(); !held.empty()) Give(index, {held, {}, {}});
         // After an echo, clients count the tokens; the end token counts too, although it has no
         // text.
-        if (echo_chances_[index] && stream_ && !state.pending.empty()) {
+        if (echo_logprobs_[index] && stream_ && !state.pending.empty()) {
             std::string out;
             dialect_->Delta(static_cast<int>(index), {}, state.pending, out);
             Write(std::move(out));
-        } else if (echo_chances_[index]) {
+        } else if (echo_logprobs_[index]) {
             std::ranges::copy(state.pending, std::back_inserter(state.choice.tokens));
         }
         std::string& finish = state.choice.end.finish;
@@ -370,13 +370,13 @@ void Answer::EndChoice(size_t index, std::string_view rest, const Result<engine:
 }
 
 // Includes the request's size, because a response repeats its tools and instructions.
-size_t Answer::BytesToWord() const {
+size_t Answer::BytesToFormat() const {
     size_t bytes = exchange_->request().body.size();
     for (const State& state : choices_) {
         bytes += state.choice.said.content.size() + state.choice.said.reasoning.size();
         for (const auto* tokens : {&state.choice.tokens, &state.choice.prompt}) {
             for (const engine::SaidToken& token : *tokens) {
-                bytes += kChanceBytes * (1 + token.best.size());
+                bytes += kLogprobBytes * (1 + token.best.size());
             }
         }
     }
@@ -384,8 +384,8 @@ size_t Answer::BytesToWord() const {
 }
 
 void Answer::Complete() {
-    const size_t bytes = stream_ || !record_.error.empty() ? 0 : BytesToWord();
-    if (bytes <= kMostWordedAtOnce) return Say();
+    const size_t bytes = stream_ || !record_.error.empty() ? 0 : BytesToFormat();
+    if (bytes <= kMostFormattedInline) return Say();
     later_(bytes, [self = shared_from_this()] {
         const std::lock_guard lock(self->mutex_);
         self->Say();

@@ -32,7 +32,7 @@ struct ChoicePlan {
     std::string closing{};  // text that ends the answer if generation completes
     std::shared_ptr<const chat::CallFrame> demanded{};  // frame of the forced tool call; null: none
     std::string echo{};                                 // prompt text shown before the answer
-    bool echo_chances = false;  // the echo has log-probabilities, see request.prompt_logprobs
+    bool echo_logprobs = false;  // the echo has log-probabilities, see request.prompt_logprobs
     // Stop strings that are matched in the content only, not in reasoning or tool calls. (The
     // engine matches request.stop against all generated text.)
     std::vector<std::string> content_stops{};
@@ -55,9 +55,9 @@ struct AnswerPlan {
     bool keeps_tokens = false;  // see ChoiceEnd::tokens
     std::string tenant{};       // cache partition for compiled constraints
     // Most effort allowed for compiling constraints. If more is needed, planning fails with
-    // `put_off`.
+    // `deferred`.
     CompileEffort effort = CompileEffort::kAll;
-    bool put_off = false;
+    bool deferred = false;
     std::string left_out{};  // schema keywords that are not enforced; for the log
     std::string owner{};     // owner of the stored responses that it reads and writes
     std::shared_ptr<ResponseStore> responses{};  // may be null
@@ -68,7 +68,7 @@ struct AnswerPlan {
     std::string reply_type = "application/json";
 };
 
-// Compiles a constraint within plan.effort. Sets plan.put_off if more effort is needed.
+// Compiles a constraint within plan.effort. Sets plan.deferred if more effort is needed.
 Result<grammar::Matcher> CompileFor(AnswerPlan& plan, const Served& served,
                                     const ConstraintText& constraint);
 
@@ -113,11 +113,11 @@ class Answer : public std::enable_shared_from_this<Answer> {
     void CutAtStop(size_t index, chat::AnswerDelta& delta);
     void Conclude(size_t index);
     void Give(size_t index, const chat::AnswerDelta& delta);
-    void GiveEcho(size_t index);
+    void EmitEcho(size_t index);
     chat::AnswerDelta Close(size_t index, bool complete);
-    void AddSpent(size_t index, int64_t prompt_tokens, int64_t said_tokens);
+    void AddUsage(size_t index, int64_t prompt_tokens, int64_t said_tokens);
     void EndChoice(size_t index, std::string_view rest, const Result<engine::Ending>& ending);
-    size_t BytesToWord() const;
+    size_t BytesToFormat() const;
     bool Hold(size_t bytes);
     void Keep(State& state, const chat::AnswerDelta& delta);
     void Complete();
@@ -153,7 +153,7 @@ class Answer : public std::enable_shared_from_this<Answer> {
     std::vector<std::string> closings_;
     std::vector<std::shared_ptr<const chat::CallFrame>> demanded_;
     const std::shared_ptr<const chat::ToolTypes> tools_;
-    std::vector<bool> wants_chances_, counts_prompt_, echo_chances_;
+    std::vector<bool> wants_logprobs_, counts_prompt_, echo_logprobs_;
     AnswerRecord record_;
     size_t left_ = 0;
     size_t kept_bytes_ = 0, held_bytes_ = 0;  // JSON size of the answer so far; see Exchange::Hold

@@ -29,7 +29,7 @@ const Headers kJsonHeaders{{"Content-Type", "application/json"}};
 // 100 ms.
 constexpr size_t kSmallBytes = 64 << 10;
 // Bytes of an answer that are formatted in the time of tokenizing one byte, approximately.
-constexpr size_t kWordedAsRead = 32;
+constexpr size_t kFormattedPerByteRead = 32;
 constexpr int kLargeNice = 5;
 
 // Upper bound of the memory for work on a request, besides its body. The worst case is a text of
@@ -160,7 +160,7 @@ Api::~Api() {
         const std::lock_guard lock(mutex_);
         over_ = true;
     }
-    roomier_.notify_all();
+    memory_freed_.notify_all();
     for (Lane* lane : {&small_, &compiling_, &large_}) {
         lane->wake.notify_all();
         for (std::thread& thread : lane->threads) thread.join();
@@ -196,7 +196,7 @@ void Api::Work(Lane& lane) {
 // Returns an error if a request of `key` may not wait. The lock is held. A key may use half of the
 // places. When all places are taken, a key below its equal share still gets one; with K keys, at
 // most 2 * max_waiting + K requests wait.
-std::optional<ApiError> Api::WhyNotPost(const std::string& key) const {
+std::optional<ApiError> Api::WhyNotQueue(const std::string& key) const {
     const bool keys = options_.keys != nullptr;
     const engine::Engine::Waiting in_engine = served_.engine->waiting(keys ? key : "");
     int64_t all = in_engine.all, own = in_engine.own;
@@ -211,30 +211,31 @@ std::optional<ApiError> Api::WhyNotPost(const std::string& key) const {
     const int64_t share = keys ? std::max<int64_t>(1, most / (others + 1)) : 0;
     if (keys && own >= most_own) {
         return ApiError{429,
-                        fmt::format("{} requests of the key '{}' are waiting already, of at most "
-                                    "{} (half of --max-waiting). Try again later.",
+                        fmt::format("{} requests of the key '{}' are waiting; the limit is {} "
+                                    "(half of --max-waiting). Try again later.",
                                     own, key, most_own),
                         "", "too_many_waiting"};
     }
     if (all >= most && own >= share) {
-        return ApiError{429,
-                        fmt::format("{} of at most {} requests (--max-waiting) are waiting "
-                                    "already. Try again later.",
-                                    all, most),
-                        "", "server_overloaded"};
+        return ApiError{
+            429,
+            fmt::format(
+                "{} requests are waiting; the limit is {} (--max-waiting). Try again later.", all,
+                most),
+            "", "server_overloaded"};
     }
     return {};
 }
 
 // The name under which TaskQueue schedules a request: its key, or without keys its connection.
-std::string Api::TurnOf(const Exchange& exchange, const std::string& key) const {
+std::string Api::QueueKeyOf(const Exchange& exchange, const std::string& key) const {
     return options_.keys != nullptr ? key : exchange.request().peer;
 }
 
 // Queues a request of `bytes` bytes. It is removed if its client disconnects.
 void Api::Post(const std::shared_ptr<Exchange>& exchange, const std::string& key, Lane& lane,
                size_t bytes, std::function<void()> work) {
-    const std::string turn = TurnOf(*exchange, key);
+    const std::string turn = QueueKeyOf(*exchange, key);
     const auto number = std::make_shared<uint64_t>(0);  // task number; guarded by the lock
     const auto remove = [this, &lane, turn, number] {
         std::optional<TaskQueue::Task> left;  // destroyed after the lock is released
@@ -245,7 +246,7 @@ void Api::Post(const std::shared_ptr<Exchange>& exchange, const std::string& key
     std::optional<ApiError> error;
     {
         const std::lock_guard lock(mutex_);
-        error = WhyNotPost(key);
+        error = WhyNotQueue(key);
         if (!error) {
             *number = lane.queue.Push(turn, {exchange->request().id, std::move(work), bytes});
         }
@@ -264,7 +265,7 @@ class Api::Room {
         const uint64_t most = api.options_.work_bytes;
         bytes = std::min(bytes, most);
         std::unique_lock lock(api.mutex_);
-        api.roomier_.wait(lock, [&] {
+        api.memory_freed_.wait(lock, [&] {
             const bool alone = api.at_work_bytes_ == 0 || api.over_;
             if (!alone && api.at_work_bytes_ + bytes > most) return false;
             refusal_ = exchange.Reserve(static_cast<size_t>(bytes));
@@ -277,7 +278,7 @@ class Api::Room {
     ~Room() {
         const std::lock_guard lock(api_.mutex_);
         api_.at_work_bytes_ -= bytes_;
-        api_.roomier_.notify_all();
+        api_.memory_freed_.notify_all();
     }
     Room(const Room&) = delete;
     Room& operator=(const Room&) = delete;
@@ -293,7 +294,7 @@ void Api::Handle(std::shared_ptr<Exchange> exchange) {
     const std::string& method = exchange->request().method;
     const std::string& path = exchange->request().path;
     if (ServePage(*exchange)) return;
-    const std::optional<std::string> key = Knows(exchange);
+    const std::optional<std::string> key = Authenticate(exchange);
     if (!key) return;
     const bool get = method == "GET" || method == "HEAD";
     const std::optional<StoredPath> stored = FindStored(path);
@@ -302,7 +303,8 @@ void Api::Handle(std::shared_ptr<Exchange> exchange) {
         const auto held = responses_->Get(OwnerOf(exchange->request(), options_.keys),
                                           std::string(stored->id));
         const auto bytes = static_cast<size_t>(held == nullptr ? 0 : held->held_bytes);
-        return Post(exchange, *key, LaneFor(bytes / kWordedAsRead), bytes / kWordedAsRead,
+        return Post(exchange, *key, LaneFor(bytes / kFormattedPerByteRead),
+                    bytes / kFormattedPerByteRead,
                     [this, exchange, stored] { HandleResponse(*exchange, *stored); });
     }
     if (get && HandleGet(exchange)) return;
@@ -348,8 +350,8 @@ bool Api::HandleGet(const std::shared_ptr<Exchange>& exchange) {
         const std::string name = path.substr(kModelsBelow.size());
         const std::optional<int32_t> adapter = served_.AdapterOf(name);
         if (!adapter) {
-            SendError(*exchange, {404, fmt::format("The model '{}' does not exist here.", name),
-                                  "model", "model_not_found"});
+            SendError(*exchange, {404, fmt::format("The model '{}' does not exist.", name), "model",
+                                  "model_not_found"});
         } else {
             exchange->Send(200, kJsonHeaders, Dump(ModelJson(served_, *adapter)));
         }
@@ -416,8 +418,8 @@ struct Api::Admitted {
 };
 
 // Plans the answer again on threads with a larger compile limit.
-void Api::PutOff(std::shared_ptr<Exchange> exchange, Plan make, CompileEffort effort,
-                 std::shared_ptr<Admitted> admitted) {
+void Api::Defer(std::shared_ptr<Exchange> exchange, Plan make, CompileEffort effort,
+                std::shared_ptr<Admitted> admitted) {
     const bool some = effort == CompileEffort::kNone;
     const std::string key = admitted->key ? admitted->key->name : "";
     const CompileEffort more = some ? CompileEffort::kSome : CompileEffort::kAll;
@@ -444,7 +446,7 @@ void Api::Generate(std::shared_ptr<Exchange> exchange, Plan make, CompileEffort 
     auto error = ParseBody(exchange->request().body, body);
     if (exchange->gone()) return;
     if (!error) error = make(body, served_, plan);
-    if (plan.put_off) return PutOff(std::move(exchange), make, effort, std::move(let_in));
+    if (plan.deferred) return Defer(std::move(exchange), make, effort, std::move(let_in));
     exchange->Release();
     if (error || !plan.reply.empty()) admitted.Settle();
     if (error) return Refuse(*exchange, *error, std::move(admitted.headers));
@@ -490,11 +492,11 @@ void Api::Embed(std::shared_ptr<Exchange> exchange, EmbedPlan make) {
 // Runs follow-up work of an admitted request. The limit on requests therefore bounds this queue.
 Answer::Later Api::LaterFor(const Exchange& exchange, const Admitted& admitted) {
     return [this, id = exchange.request().id,
-            turn = TurnOf(exchange, admitted.key ? admitted.key->name : "")](
+            turn = QueueKeyOf(exchange, admitted.key ? admitted.key->name : "")](
                size_t bytes, std::function<void()> work) {
-        Lane& lane = LaneFor(bytes / kWordedAsRead);
+        Lane& lane = LaneFor(bytes / kFormattedPerByteRead);
         const std::lock_guard lock(mutex_);
-        lane.queue.PushLater(turn, {id, std::move(work), bytes / kWordedAsRead});
+        lane.queue.PushLater(turn, {id, std::move(work), bytes / kFormattedPerByteRead});
         lane.wake.notify_one();
     };
 }
@@ -520,7 +522,7 @@ void Api::Refuse(Exchange& exchange, const ApiError& error, Headers headers) {
 }
 
 // The name of the request's key; "" if no key is required. nullopt: the request was refused.
-std::optional<std::string> Api::Knows(const std::shared_ptr<Exchange>& exchange) {
+std::optional<std::string> Api::Authenticate(const std::shared_ptr<Exchange>& exchange) {
     const HttpRequest& request = exchange->request();
     if (options_.keys == nullptr || IsProbe(request.path)) return "";
     const std::string_view key = PresentedKey(request);
@@ -642,8 +644,8 @@ void Api::Ready(std::shared_ptr<Exchange> exchange) {
     }
     const double most_s = 2 * std::max(ready_s, stats.longest_step_s);
     if (stats.last_step_ns > 0 && stats.schedule.running > 0 && age_s > most_s) {
-        return SendError(*exchange, {503, fmt::format("No step has ended for {:.0f} s.", age_s), "",
-                                     "not_ready"});
+        return SendError(*exchange, {503, fmt::format("No step has finished for {:.0f} s.", age_s),
+                                     "", "not_ready"});
     }
     {
         const std::lock_guard lock(probe_mutex_);

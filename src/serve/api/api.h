@@ -83,15 +83,15 @@ class Api {
     void Ready(std::shared_ptr<Exchange> exchange);
     std::vector<RequestError> ErrorsFor(const Exchange& exchange);
     void EndProbe(const Status& outcome);
-    std::optional<std::string> Knows(const std::shared_ptr<Exchange>& exchange);
+    std::optional<std::string> Authenticate(const std::shared_ptr<Exchange>& exchange);
     class Room;
     bool Admit(Exchange& exchange, Admitted& admitted);
     bool Charge(Exchange& exchange, std::span<engine::Request* const> requests, Admitted& admitted);
     Answer::Observer Observe(std::shared_ptr<Limiter::Ticket> ticket,
                              const engine::Request& request);
     void Refuse(Exchange& exchange, const ApiError& error, Headers headers = {});
-    std::optional<ApiError> WhyNotPost(const std::string& key) const;
-    std::string TurnOf(const Exchange& exchange, const std::string& key) const;
+    std::optional<ApiError> WhyNotQueue(const std::string& key) const;
+    std::string QueueKeyOf(const Exchange& exchange, const std::string& key) const;
     Answer::Later LaterFor(const Exchange& exchange, const Admitted& admitted);
     // A queue of tasks of one size class and its threads.
     struct Lane {
@@ -102,8 +102,8 @@ class Api {
     void Work(Lane& lane);
     void Post(const std::shared_ptr<Exchange>& exchange, const std::string& key, Lane& lane,
               size_t bytes, std::function<void()> work);
-    void PutOff(std::shared_ptr<Exchange> exchange, Plan plan, CompileEffort effort,
-                std::shared_ptr<Admitted> admitted);
+    void Defer(std::shared_ptr<Exchange> exchange, Plan plan, CompileEffort effort,
+               std::shared_ptr<Admitted> admitted);
     Lane& LaneFor(size_t bytes);
 
     const Served& served_;
@@ -114,8 +114,8 @@ class Api {
     mutable std::mutex mutex_;  // guards the queues and over_
     Lane small_, compiling_, large_;
     bool over_ = false;
-    std::condition_variable roomier_;  // signaled when a large request is done
-    uint64_t at_work_bytes_ = 0;       // bytes of running large requests, estimated by WorkBytes()
+    std::condition_variable memory_freed_;  // signaled when a large request is done
+    uint64_t at_work_bytes_ = 0;  // bytes of running large requests, estimated by WorkBytes()
     std::mutex probe_mutex_;
     std::vector<std::shared_ptr<Exchange>> probing_;  // exchanges that wait for the running probe
 };

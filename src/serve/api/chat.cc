@@ -13,12 +13,11 @@ namespace {
 void ReadMessages(Fields& fields, chat::ChatInput& input) {
     const Json& messages = fields.List("messages");
     if (messages.empty()) {
-        return fields.Fail("messages", "'messages' must be a list of at least one message.",
+        return fields.Fail("messages", "'messages' must be a non-empty list of messages.",
                            "invalid_value");
     }
     if (messages.size() > kMostMessages) {
-        return fields.Fail("messages", fmt::format("'messages' has {} entries; at most {} are "
-                                                   "taken.",
+        return fields.Fail("messages", fmt::format("'messages' has {} entries; the limit is {}.",
                                                    messages.size(), kMostMessages));
     }
     for (size_t i = 0; i < messages.size(); ++i) {
@@ -61,13 +60,12 @@ void ReadFunctions(Fields& fields, Conversation& conversation, Json& tools) {
     conversation.older_calls = !functions.empty();
     if (conversation.older_calls && !tools.empty()) {
         return fields.Fail("functions",
-                           "'functions' is the older form of 'tools'; expected one of "
-                           "them.");
+                           "'functions' is the older form of 'tools'; send only one of them.");
     }
     const char* const member = conversation.older_calls ? "functions" : "tools";
     const Json& list = conversation.older_calls ? functions : tools;
     if (list.size() > kMostTools) {
-        return fields.Fail(member, fmt::format("'{}' has {} entries; at most {} are taken.", member,
+        return fields.Fail(member, fmt::format("'{}' has {} entries; the limit is {}.", member,
                                                list.size(), kMostTools));
     }
     if (conversation.older_calls) chat::WrapFunctions(tools = functions);
@@ -121,9 +119,9 @@ void ReadTools(Fields& fields, Conversation& conversation) {
 class ChatDialect final : public OpenAiDialect {
   public:
     // older_calls: the request has `functions`, so calls are returned as `function_call`.
-    ChatDialect(const Served& served, int32_t adapter, bool usage, bool chances, bool older_calls)
+    ChatDialect(const Served& served, int32_t adapter, bool usage, bool logprobs, bool older_calls)
         : OpenAiDialect(served, adapter, "chatcmpl-", "chat.completion", "chat.completion.chunk",
-                        usage, chances),
+                        usage, logprobs),
           older_calls_(older_calls) {}
     void Delta(int choice, const chat::AnswerDelta& delta,
                std::span<const engine::SaidToken> tokens, std::string& out) override {
@@ -157,9 +155,10 @@ class ChatDialect final : public OpenAiDialect {
     }
     void Say(int choice, const std::string& delta, const std::string& finish,
              std::span<const engine::SaidToken> tokens, std::string& out) {
-        std::string chances = "null";
-        if (chances_ && !tokens.empty()) chances = Dump(ChatLogprobs(served_.tokenizer(), tokens));
-        Chunk(choice, fmt::format(R"("delta":{{{}}})", delta), chances, finish, out);
+        std::string logprobs = "null";
+        if (logprobs_ && !tokens.empty())
+            logprobs = Dump(ChatLogprobs(served_.tokenizer(), tokens));
+        Chunk(choice, fmt::format(R"("delta":{{{}}})", delta), logprobs, finish, out);
     }
     // Each call has an index; chunks after the first contain arguments only.
     Json CallsJson(int choice, const chat::AnswerDelta& delta) {
@@ -223,7 +222,7 @@ class ChatDialect final : public OpenAiDialect {
         }
         return {{"message", std::move(message)},
                 {"logprobs",
-                 chances_ ? ChatLogprobs(served_.tokenizer(), choice.tokens) : Json(nullptr)},
+                 logprobs_ ? ChatLogprobs(served_.tokenizer(), choice.tokens) : Json(nullptr)},
                 {"finish_reason", FinishOf(choice.end)}};
     }
 
@@ -270,8 +269,8 @@ std::optional<ApiError> CheckConversationBytes(const Served& served, size_t byte
     auto error = CheckPromptBytes(served, bytes, "messages");
     if (!error || use == PromptUse::kComputed) return error;
     if (bytes <= kMostPlainBytes) return {};
-    error->message = fmt::format("the conversation has {} bytes; at most {} are made into tokens",
-                                 bytes, kMostPlainBytes);
+    error->message = fmt::format("the conversation has {} bytes; at most {} are tokenized", bytes,
+                                 kMostPlainBytes);
     error->code = "invalid_value";
     return error;
 }
@@ -368,7 +367,7 @@ Result<grammar::Matcher> FormOrCall(const Conversation& conversation, const Serv
         if (matcher.ok()) plan.family = frame->family;
         return matcher;
     }
-    return MakeError(ErrorCode::kUsage, "tools: none of them can be called");
+    return MakeError(ErrorCode::kUsage, "tools: no call can be expressed for any of the functions");
 }
 
 bool MayCall(const Conversation& conversation) {
@@ -438,11 +437,11 @@ std::optional<ApiError> PlanChat(const Json& body, const Served& served, AnswerP
     ReadSampling(fields, served, request);
     request.max_tokens =
         ReadLength(fields, "max_completion_tokens", ReadLength(fields, "max_tokens", -1));
-    const bool chances = fields.Bool("logprobs", false);
+    const bool logprobs = fields.Bool("logprobs", false);
     const int64_t best = fields.Integer("top_logprobs", 0, 0, kMostLogprobs);
-    if (chances) request.logprobs = static_cast<int>(best);
-    if (best > 0 && !chances) {
-        fields.Fail("top_logprobs", "'top_logprobs' needs 'logprobs': true.");
+    if (logprobs) request.logprobs = static_cast<int>(best);
+    if (best > 0 && !logprobs) {
+        fields.Fail("top_logprobs", "'top_logprobs' requires 'logprobs': true.");
     }
     const int64_t n = fields.Integer("n", 1, 1, kMostChoices);
     conversation.constraint = ReadConstraint(fields);
@@ -452,9 +451,9 @@ std::optional<ApiError> PlanChat(const Json& body, const Served& served, AnswerP
     if (options.error()) return options.error();
     request.prompt_logprobs = ReadPromptLogprobs(fields, plan.stream);
     if (fields.error()) return fields.error();
-    auto dialect = std::make_unique<ChatDialect>(served, request.adapter, usage, chances,
+    auto dialect = std::make_unique<ChatDialect>(served, request.adapter, usage, logprobs,
                                                  conversation.older_calls);
-    dialect->prompt_chances = request.prompt_logprobs >= 0;
+    dialect->prompt_logprobs = request.prompt_logprobs >= 0;
     plan.dialect = std::move(dialect);
     if (auto error = PlanConversation(served, conversation, std::move(request), n, plan)) {
         return error;

@@ -21,9 +21,9 @@ class CompletionDialect final : public OpenAiDialect {
     // Per choice: offset of the next token in its text. See TextLogprobs.
     std::vector<int64_t> offsets{};
 
-    CompletionDialect(const Served& served, int32_t adapter, bool usage, bool chances)
+    CompletionDialect(const Served& served, int32_t adapter, bool usage, bool logprobs)
         : OpenAiDialect(served, adapter, "cmpl-", "text_completion", "text_completion", usage,
-                        chances) {}
+                        logprobs) {}
     void Delta(int choice, const chat::AnswerDelta& delta,
                std::span<const engine::SaidToken> tokens, std::string& out) override {
         Say(choice, delta.content, "null", tokens, out);
@@ -36,18 +36,18 @@ class CompletionDialect final : public OpenAiDialect {
     Json ChoiceJson(const Choice& choice, size_t index) override {
         int64_t offset = index < offsets.size() ? offsets[index] : 0;
         return {{"text", choice.said.content},
-                {"logprobs", chances_ ? TextLogprobs(served_.tokenizer(), choice.tokens, offset)
-                                      : Json(nullptr)}};
+                {"logprobs", logprobs_ ? TextLogprobs(served_.tokenizer(), choice.tokens, offset)
+                                       : Json(nullptr)}};
     }
     void Say(int choice, const std::string& text, const std::string& finish,
              std::span<const engine::SaidToken> tokens, std::string& out) {
         const auto at = static_cast<size_t>(choice);
         if (offsets.size() <= at) offsets.resize(at + 1);
-        std::string chances = "null";
-        if (chances_ && !tokens.empty()) {
-            chances = Dump(TextLogprobs(served_.tokenizer(), tokens, offsets[at]));
+        std::string logprobs = "null";
+        if (logprobs_ && !tokens.empty()) {
+            logprobs = Dump(TextLogprobs(served_.tokenizer(), tokens, offsets[at]));
         }
-        Chunk(choice, fmt::format(R"("text":{})", Quoted(text)), chances, finish, out);
+        Chunk(choice, fmt::format(R"("text":{})", Quoted(text)), logprobs, finish, out);
     }
 };
 
@@ -102,19 +102,19 @@ std::optional<ApiError> PlanCompletion(const Json& body, const Served& served, A
     }
     const int64_t n = fields.Integer("n", 1, 1, kMostChoices);
     if (fields.Integer("best_of", n, 1, kMostChoices) != n) {
-        fields.Fail("best_of", "'best_of' is not supported, unless it equals 'n'.",
+        fields.Fail("best_of", "'best_of' is supported only if it equals 'n'.",
                     "unsupported_value");
     }
     const std::string suffix = fields.Text("suffix", "");
     if (n * static_cast<int64_t>(prompts.size()) > kMostChoices) {
-        fields.Fail("n", fmt::format("{} prompts with n = {} ask for more than {} answers.",
+        fields.Fail("n", fmt::format("{} prompts with n = {} exceed the limit of {} answers.",
                                      prompts.size(), n, kMostChoices));
     }
     const bool echo = fields.Bool("echo", false);
     plan.stream = fields.Bool("stream", false);
     const int prompt_logprobs = ReadPromptLogprobs(fields, plan.stream);
-    const bool echo_chances = echo && request.logprobs >= 0;
-    request.prompt_logprobs = std::max(prompt_logprobs, echo_chances ? request.logprobs : -1);
+    const bool echo_logprobs = echo && request.logprobs >= 0;
+    request.prompt_logprobs = std::max(prompt_logprobs, echo_logprobs ? request.logprobs : -1);
     Fields options(fields.Object("stream_options"), "stream_options.");
     const bool usage = options.Bool("include_usage", false);
     if (options.error()) return options.error();
@@ -133,20 +133,20 @@ std::optional<ApiError> PlanCompletion(const Json& body, const Served& served, A
     }
     auto dialect =
         std::make_unique<CompletionDialect>(served, request.adapter, usage, request.logprobs >= 0);
-    dialect->prompt_chances = prompt_logprobs >= 0;
+    dialect->prompt_logprobs = prompt_logprobs >= 0;
     plan.n = n;
     for (Prompt& prompt : prompts) {
-        if (echo_chances && suffix.empty()) ReadPrefixToken(served.tokenizer(), prompt);
-        const std::string shown = echo ? EchoOf(served.tokenizer(), prompt, echo_chances) : "";
-        const int64_t hidden = echo_chances ? Characters(served.tokenizer(), prompt.tokens) : 0;
+        if (echo_logprobs && suffix.empty()) ReadPrefixToken(served.tokenizer(), prompt);
+        const std::string shown = echo ? EchoOf(served.tokenizer(), prompt, echo_logprobs) : "";
+        const int64_t hidden = echo_logprobs ? Characters(served.tokenizer(), prompt.tokens) : 0;
         for (int64_t i = 0; i < n; ++i) {
             ChoicePlan choice;
             choice.request = request;
             choice.request.prompt = prompt.tokens;
             choice.counts_prompt = i == 0;
-            choice.echo_chances = echo_chances;
+            choice.echo_logprobs = echo_logprobs;
             choice.echo = shown;
-            if (echo_chances) dialect->offsets.push_back(Characters(shown) - hidden);
+            if (echo_logprobs) dialect->offsets.push_back(Characters(shown) - hidden);
             Reseed(choice.request, static_cast<int>(plan.choices.size()));
             plan.choices.push_back(std::move(choice));
         }

@@ -136,7 +136,7 @@ Result<grammar::GrammarPtr> CallGrammar(const std::string& text,
                                         const grammar::CompileLimits& limits,
                                         std::vector<std::string>& left_out) {
     if (text.size() > grammar::kMostSchemaBytes) {
-        return MakeError(ErrorCode::kUsage, "tools: {} bytes of schemas; at most {} are taken",
+        return MakeError(ErrorCode::kUsage, "tools: the schemas have {} bytes; the limit is {}",
                          text.size(), grammar::kMostSchemaBytes);
     }
     // Schemas that nest too deeply are rejected later by the compiler, which names the place.
@@ -144,8 +144,8 @@ Result<grammar::GrammarPtr> CallGrammar(const std::string& text,
         OrderedJsonOrDiscarded(text, {.depth = kMostCallDepth, .values = kMostCallValues});
     if (json.is_discarded()) {
         return MakeError(ErrorCode::kUsage,
-                         "tools: their schemas nest deeper than {} or have more than {} values; "
-                         "make them smaller, or demand no call",
+                         "tools: the schemas nest deeper than {} or have more than {} values; make "
+                         "them smaller, or do not force a call",
                          kMostCallDepth, kMostCallValues);
     }
     std::vector<grammar::CallText> calls;
@@ -316,7 +316,8 @@ Result<grammar::Matcher> Constraints::Compile(const ConstraintText& constraint,
         }
     }
     if (effort == CompileEffort::kNone) {
-        return MakeError(ErrorCode::kCancelled, "{}: not known yet; put off", constraint.kind);
+        return MakeError(ErrorCode::kCancelled,
+                         "{}: not compiled within the effort allowed; deferred", constraint.kind);
     }
     std::vector<std::string> notes;
     const bool some = effort == CompileEffort::kSome;

@@ -15,7 +15,7 @@ namespace weft::serve {
 namespace {
 
 // Texts of one list that the engine has at a time.
-constexpr size_t kAtOnce = 64;
+constexpr size_t kMostSubmitted = 64;
 
 // Encodes the numbers as little-endian float32.
 void AppendBase64(std::span<const float> numbers, std::string& out) {
@@ -96,7 +96,7 @@ class EmbeddingAnswer::TextListener final : public engine::Listener {
         : answer_(std::move(answer)), index_(index) {}
     void OnToken(const engine::SaidToken&, std::string_view) override {}
     void OnEmbedding(std::vector<float> vector) override { vector_ = std::move(vector); }
-    void OnSpent(int64_t prompt_tokens, int64_t) override { answer_->AddSpent(prompt_tokens); }
+    void OnSpent(int64_t prompt_tokens, int64_t) override { answer_->AddUsage(prompt_tokens); }
     void OnEnd(std::string_view, const Result<engine::Ending>& ending) override {
         answer_->OnText(index_, std::move(vector_), ending);
     }
@@ -127,10 +127,10 @@ void EmbeddingAnswer::Start(const Served& served, std::shared_ptr<Exchange> exch
         if (const auto self = weak.lock()) self->CancelAll();
     });
     const std::lock_guard lock(answer->mutex_);
-    if (const auto refusal = answer->exchange_->Hold(answer->BytesToWord())) {
+    if (const auto refusal = answer->exchange_->Hold(answer->BytesToFormat())) {
         return answer->Fail({refusal->status, refusal->message, "", refusal->code});
     }
-    for (size_t i = 0; i < kAtOnce; ++i) answer->SubmitNext();
+    for (size_t i = 0; i < kMostSubmitted; ++i) answer->SubmitNext();
 }
 
 // Submits as many texts as allowed. The lock is held.
@@ -164,11 +164,11 @@ void EmbeddingAnswer::OnText(size_t index, std::vector<float> vector,
     SubmitNext();
     if (--left_ > 0 || over_) return;
     over_ = true;
-    later_(BytesToWord(), [self = shared_from_this()] { self->Send(); });
+    later_(BytesToFormat(), [self = shared_from_this()] { self->Send(); });
 }
 
 // Adds the tokens that an unfinished text has computed.
-void EmbeddingAnswer::AddSpent(int64_t prompt_tokens) {
+void EmbeddingAnswer::AddUsage(int64_t prompt_tokens) {
     const std::lock_guard lock(mutex_);
     record_.usage.prompt_tokens += prompt_tokens;
 }
@@ -188,7 +188,7 @@ void EmbeddingAnswer::Fail(const ApiError& error) {
 
 void EmbeddingAnswer::CancelAll() {
     const std::lock_guard lock(mutex_);
-    if (!over_) Fail({503, "the client has gone", "", "cancelled"});
+    if (!over_) Fail({503, "the client disconnected", "", "cancelled"});
 }
 
 std::string EmbeddingAnswer::Body(const std::vector<std::string>& vectors) const {
@@ -207,7 +207,7 @@ std::string EmbeddingAnswer::Body(const std::vector<std::string>& vectors) const
 }
 
 // Approximate size of the answer.
-size_t EmbeddingAnswer::BytesToWord() const {
+size_t EmbeddingAnswer::BytesToFormat() const {
     const int64_t hidden = served_.engine->hyper().hidden;
     const int64_t numbers = plan_.dimensions > 0 ? plan_.dimensions : hidden;
     const size_t number_bytes = plan_.base64 ? 6 : 13;

@@ -25,7 +25,7 @@ inline constexpr size_t kMostEmbeddingTexts = 2048;  // per request, as in OpenA
 
 struct EmbeddingPlan {
     std::vector<engine::Request> requests;
-    int64_t dimensions = 0;  // keep the first so many, renormalized; 0: all
+    int64_t dimensions = 0;  // number of leading values to keep, renormalized; 0: all
     bool base64 = false;     // base64 of little-endian float32 (OpenAI); else a list of numbers
     Headers headers{};       // response headers besides Content-Type
     // Formats the response of another API; empty: OpenAI's. vectors: EmbeddingText of each.
@@ -57,9 +57,9 @@ class EmbeddingAnswer : public std::enable_shared_from_this<EmbeddingAnswer> {
     void SubmitNext();
     void OnText(size_t index, std::vector<float> vector, const Result<engine::Ending>& ending);
     void CancelAll();
-    void AddSpent(int64_t prompt_tokens);
+    void AddUsage(int64_t prompt_tokens);
     void Fail(const ApiError& error);
-    size_t BytesToWord() const;
+    size_t BytesToFormat() const;
     void Send();
     std::string Body(const std::vector<std::string>& vectors) const;
     void Observe();

@@ -82,8 +82,8 @@ double Fields::Number(const char* name, double otherwise, double least, double m
     if (!value->is_number()) return WrongType(name, "a number", *value), otherwise;
     const double number = value->get<double>();
     if (number >= least && number <= most) return number;
-    Fail(name, fmt::format("Invalid value for '{}{}': {} is not within {} and {}.", path_, name,
-                           number, least, most));
+    Fail(name, fmt::format("Invalid value for '{}{}': {}. Expected a number from {} to {}.", path_,
+                           name, number, least, most));
     return otherwise;
 }
 
@@ -99,8 +99,8 @@ int64_t Fields::Integer(const char* name, int64_t otherwise, int64_t least, int6
                            : value->is_number_float() ? static_cast<int64_t>(value->get<double>())
                                                       : value->get<int64_t>();
     if (number >= least && number <= most) return number;
-    Fail(name, fmt::format("Invalid value for '{}{}': {} is not within {} and {}.", path_, name,
-                           value->dump(), least, most));
+    Fail(name, fmt::format("Invalid value for '{}{}': {}. Expected an integer from {} to {}.",
+                           path_, name, value->dump(), least, most));
     return otherwise;
 }
 
@@ -140,7 +140,7 @@ std::vector<std::string> Fields::Texts(const char* name, size_t most) {
         return WrongType(name, "a string or a list of strings", *value), std::vector<std::string>{};
     }
     if (value->size() > most) {
-        Fail(name, fmt::format("Invalid value for '{}{}': it has {} entries; at most {} are taken.",
+        Fail(name, fmt::format("Invalid value for '{}{}': it has {} entries; the limit is {}.",
                                path_, name, value->size(), most));
         return {};
     }
@@ -171,8 +171,9 @@ std::optional<ApiError> ParseBody(std::string_view body, Json& out) {
     std::string message = "The body must be a JSON object.";
     if (!parsed.ok()) {
         const bool limit = parsed.error().code == ErrorCode::kUnsupported;
-        message = fmt::format("The body is {}: {}.", limit ? "too much JSON" : "not valid JSON",
-                              parsed.error().message);
+        message =
+            fmt::format("The body is {}: {}.", limit ? "beyond a limit on JSON" : "not valid JSON",
+                        parsed.error().message);
     }
     return ApiError{400, std::move(message), "", "invalid_json"};
 }
@@ -185,7 +186,7 @@ bool InnerJson::Read(const std::string& text, Fields& fields, const char* name, 
         &used);
     values_left_ -= std::min(values_left_, used);
     if (!parsed.ok() && parsed.error().code == ErrorCode::kUnsupported) {
-        fields.Fail(name, fmt::format("'{}' is too much JSON: {}.", fields.PathOf(name),
+        fields.Fail(name, fmt::format("'{}' exceeds a limit on JSON: {}.", fields.PathOf(name),
                                       parsed.error().message));
         return false;
     }

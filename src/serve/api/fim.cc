@@ -59,7 +59,7 @@ void TakeId(const model_files::Metadata& meta, const char* key, const Tokenizer&
     if (value.ok()) {
         id = static_cast<int32_t>(*value);
     } else {
-        Log(LogLevel::kWarning, "{}. It is passed over.", value.error().message);
+        Log(LogLevel::kWarning, "{}. The key is ignored.", value.error().message);
     }
 }
 

@@ -45,7 +45,7 @@ HeadVerdict JudgeHead(const HttpRequest& head, KeyStore* keys) {
             return verdict;
         }
         const std::string message =
-            fmt::format("A request with {} has no body here, or one of {} bytes at most.",
+            fmt::format("A {} request to this path may have a body of at most {} bytes.",
                         head.method, kMostUnreadBytes);
         verdict.refusal = Refused(head, {400, message, "", ""});
         return verdict;
@@ -80,7 +80,7 @@ Refusal NotServing(std::string_view path, const std::string& why, const std::str
 }
 
 Refusal WhileLoading(std::string_view path) {
-    return NotServing(path, "The model is being loaded.", "loading");
+    return NotServing(path, "The model is loading.", "loading");
 }
 
 void SendAlive(Exchange& exchange) {

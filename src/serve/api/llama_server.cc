@@ -23,7 +23,7 @@ constexpr size_t kMostPieces = size_t{1} << 18;
 std::string PlainText(Fields& fields, const char* name) {
     std::string text = fields.Text(name, "");
     if (text.size() <= kMostPlainBytes) return text;
-    fields.Fail(name, fmt::format("'{}' has {} bytes; at most {} are taken.", fields.PathOf(name),
+    fields.Fail(name, fmt::format("'{}' has {} bytes; the limit is {}.", fields.PathOf(name),
                                   text.size(), kMostPlainBytes));
     return "";
 }
@@ -32,8 +32,7 @@ std::string PlainText(Fields& fields, const char* name) {
 void ReadFiles(Fields& fields, const Served& served, FimText& text) {
     const Json& list = fields.List("input_extra");
     if (list.size() > kMostFiles) {
-        fields.Fail("input_extra", fmt::format("'input_extra' has {} entries; at most {} are "
-                                               "taken.",
+        fields.Fail("input_extra", fmt::format("'input_extra' has {} entries; the limit is {}.",
                                                list.size(), kMostFiles));
         return;
     }
@@ -53,8 +52,7 @@ void ReadFiles(Fields& fields, const Served& served, FimText& text) {
         bytes += one.first.size() + one.second.size();
         if (bytes > kMostPlainBytes) {
             return fields.Fail("input_extra",
-                               fmt::format("'input_extra' has {} bytes and more; at most {} are "
-                                           "taken.",
+                               fmt::format("'input_extra' has at least {} bytes; the limit is {}.",
                                            bytes, kMostPlainBytes));
         }
         text.files.push_back(FileTokens(served.fim, served.tokenizer(), one));
@@ -108,9 +106,9 @@ std::optional<ApiError> CheckFim(const Served& served, const char* param) {
     lacks(served.fim.suffix, "suffix");
     lacks(served.fim.middle, "middle");
     return ApiError{400,
-                    fmt::format("Infill is not supported by this model: its vocabulary has no "
-                                "tokens for filling in the middle ({}). Use a model that was "
-                                "trained for it, such as a coder's base model.",
+                    fmt::format("This model does not support infill: its vocabulary lacks "
+                                "fill-in-the-middle tokens ({}). Use a model that was trained for "
+                                "infill, such as the base version of a coder model.",
                                 missing),
                     param, "unsupported_value"};
 }
@@ -215,8 +213,8 @@ void AddIds(const std::vector<int32_t>& tokens, std::string& out) {
 std::optional<ApiError> CheckPieces(bool pieces, size_t tokens, const char* param) {
     if (!pieces || tokens <= kMostPieces) return {};
     return ApiError{400,
-                    fmt::format("The text has {} tokens; at most {} are told with their texts.",
-                                tokens, kMostPieces),
+                    fmt::format("The text has {} tokens; the limit with their texts is {}.", tokens,
+                                kMostPieces),
                     param, "invalid_value"};
 }
 
@@ -270,8 +268,7 @@ std::optional<ApiError> PlanTokenize(const Json& body, const Served& served, Ans
     } else {
         if (!fields.Has("prompt")) {
             fields.Fail("prompt",
-                        "Give a text as 'prompt' or 'content', or a conversation as "
-                        "'messages'.");
+                        "Send a text as 'prompt' or 'content', or a conversation as 'messages'.");
         }
         const std::string text = PlainText(fields, "prompt");
         if (fields.error()) return fields.error();

@@ -57,13 +57,13 @@ int64_t Characters(const tokenizer::Tokenizer& tokenizer, std::span<const int32_
 
 Json TextLogprobs(const tokenizer::Tokenizer& tokenizer, std::span<const engine::SaidToken> tokens,
                   int64_t& begin) {
-    Json texts = Json::array(), chances = Json::array(), best = Json::array(),
+    Json texts = Json::array(), logprobs = Json::array(), best = Json::array(),
          offsets = Json::array();
     for (const engine::SaidToken& token : tokens) {
         const std::string_view piece = tokenizer.Piece(token.chance.id);
         texts.push_back(Shown(piece));
         const bool first = std::isnan(token.chance.logprob);
-        chances.push_back(first ? Json(nullptr) : Json(Finite(token.chance.logprob)));
+        logprobs.push_back(first ? Json(nullptr) : Json(Finite(token.chance.logprob)));
         Json of_token = Json::object();
         for (const engine::TokenChance& chance : token.best) {
             of_token.emplace(Shown(tokenizer.Piece(chance.id)), Finite(chance.logprob));
@@ -73,7 +73,7 @@ Json TextLogprobs(const tokenizer::Tokenizer& tokenizer, std::span<const engine:
         begin += Characters(piece);
     }
     return {{"text_offset", std::move(offsets)},
-            {"token_logprobs", std::move(chances)},
+            {"token_logprobs", std::move(logprobs)},
             {"tokens", std::move(texts)},
             {"top_logprobs", std::move(best)}};
 }
@@ -86,9 +86,9 @@ Json PromptLogprobs(const tokenizer::Tokenizer& tokenizer,
             list.push_back(nullptr);
             continue;
         }
-        Json chances = Json::object();
+        Json logprobs = Json::object();
         const auto add = [&](const engine::TokenChance& chance, int64_t rank) {
-            chances[std::to_string(chance.id)] = {
+            logprobs[std::to_string(chance.id)] = {
                 {"logprob", Finite(chance.logprob)},
                 {"rank", rank},
                 {"decoded_token", Shown(tokenizer.Piece(chance.id))}};
@@ -99,7 +99,7 @@ Json PromptLogprobs(const tokenizer::Tokenizer& tokenizer,
             ++rank;
             if (chance.id != token.chance.id) add(chance, rank);
         }
-        list.push_back(std::move(chances));
+        list.push_back(std::move(logprobs));
     }
     return list;
 }

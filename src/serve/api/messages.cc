@@ -77,8 +77,8 @@ class MessageReader {
                                       {"content", text}});
         } else if (!says || type != "redacted_thinking") {
             message.Fail("content",
-                         fmt::format("A block of type '{}' can't be here: this model takes text, "
-                                     "tool_use, tool_result and thinking.",
+                         fmt::format("Blocks of type '{}' are not supported here; expected text, "
+                                     "tool_use, tool_result or thinking.",
                                      type.substr(0, 40)),
                          "unsupported_content");
         }
@@ -95,8 +95,8 @@ void ReadMessageList(Fields& fields, Json& out) {
     }
     const Json& messages = fields.List("messages");
     if (messages.empty() || messages.size() > kMostTurns) {
-        return fields.Fail("messages",
-                           fmt::format("messages: a list of 1 to {} is needed.", kMostTurns));
+        return fields.Fail(
+            "messages", fmt::format("messages: expected a list of 1 to {} messages.", kMostTurns));
     }
     MessageReader reader(out);
     for (size_t i = 0; i < messages.size(); ++i) {
@@ -111,16 +111,16 @@ void ReadMessageList(Fields& fields, Json& out) {
 void ReadMessageTools(Fields& fields, Conversation& conversation) {
     const Json& tools = fields.List("tools");
     if (tools.size() > kMostTools) {
-        return fields.Fail("tools", fmt::format("tools: at most {} are taken.", kMostTools));
+        return fields.Fail("tools", fmt::format("tools: the limit is {} entries.", kMostTools));
     }
     for (size_t i = 0; i < tools.size(); ++i) {
         Fields tool(tools[i], fmt::format("tools.{}.", i));
         if (const std::string type = tool.Text("type", "custom"); type != "custom") {
             tool.Fail("type",
-                      fmt::format("there is no tool of type '{}' here.", type.substr(0, 40)));
+                      fmt::format("Tools of type '{}' are not supported.", type.substr(0, 40)));
         }
         Json function{{"name", tool.Text("name", "")}};
-        if (function["name"] == "") tool.Fail("name", "a tool needs a name.");
+        if (function["name"] == "") tool.Fail("name", "A tool must have a name.");
         if (tool.Has("description")) function["description"] = tool.Text("description", "");
         const Json& schema = tool.Object("input_schema");
         function["parameters"] = schema.is_null() ? NoParameters() : schema;
@@ -137,7 +137,7 @@ void ReadMessageTools(Fields& fields, Conversation& conversation) {
         return fields.Fail(choice.error()->param.c_str(), choice.error()->message);
     }
     if (type == "tool") return ForceTool(fields, choice.Text("name", ""), conversation);
-    if (type == "any" && tools.empty()) fields.Fail("tool_choice", "tool_choice needs tools.");
+    if (type == "any" && tools.empty()) fields.Fail("tool_choice", "tool_choice requires tools.");
     if (type == "any") conversation.forced_tool.assign(1, '*');
     if (type == "none") conversation.input.tools = nullptr;
 }
@@ -165,7 +165,8 @@ Conversation ReadConversationOf(Fields& fields) {
     if (!fields.error() && last["role"] == "assistant" && !last.contains("tool_calls")) {
         conversation.begun = last["content"].get<std::string>();
         messages.erase(messages.size() - 1);
-        if (messages.empty()) fields.Fail("messages", "messages: the first one is the user's.");
+        if (messages.empty())
+            fields.Fail("messages", "messages: the first message must have the role 'user'.");
     }
     return conversation;
 }

@@ -82,7 +82,7 @@ class OllamaDialect final : public Dialect {
         return list;
     }
     std::string Chances(std::span<const engine::SaidToken> tokens) const {
-        if (!words_.chances || tokens.empty()) return {};
+        if (!words_.logprobs || tokens.empty()) return {};
         Json list = ChatLogprobs(served_.tokenizer(), tokens)["content"];
         for (Json& token : list) {
             if (token["top_logprobs"].empty()) token.erase("top_logprobs");

@@ -13,10 +13,10 @@
 namespace weft::serve {
 
 struct OllamaWords {
-    bool chat = true;      // /api/chat, with "message"; else /api/generate, with "response"
-    std::string model{};   // as the request wrote it
-    bool chances = false;  // log-probabilities were requested
-    int64_t begin_ns = 0;  // NowNs() when the request was read
+    bool chat = true;       // /api/chat, with "message"; else /api/generate, with "response"
+    std::string model{};    // as the request wrote it
+    bool logprobs = false;  // log-probabilities were requested
+    int64_t begin_ns = 0;   // NowNs() when the request was read
     // /api/generate: the prompt's tokens, which begin "context"; empty: no "context".
     std::vector<int32_t> context{};
 };

@@ -123,9 +123,9 @@ std::optional<ApiError> OllamaShow(const Json& body, const Served& served, Json&
 
 std::optional<ApiError> OllamaRefuse(const Json&, const Served& served, Json&) {
     return ApiError{501,
-                    fmt::format("this server has the models it was started with ({}): it makes, "
-                                "copies, uploads and deletes none. Start 'weft serve' with another "
-                                "model, or with --lora NAME=FOLDER for adapters",
+                    fmt::format("this server serves only the models it was started with ({}); it "
+                                "cannot create, copy, upload or delete models. Start 'weft serve' "
+                                "with another model, or with --lora NAME=FOLDER for adapters",
                                 served.name),
                     "", "not_implemented"};
 }
@@ -139,8 +139,8 @@ std::optional<ApiError> PlanOllamaPull(const Json& body, const Served& served, A
     const bool stream = fields.Bool("stream", true);
     if (error && error->status == 404) {
         error->message += fmt::format(
-            ", and pulls no other: run 'weft pull MODEL' on its machine, and start 'weft serve' "
-            "with it");
+            ", and cannot pull others: run 'weft pull MODEL' on the server's machine, then start "
+            "'weft serve' with that model");
     }
     if (error || fields.error()) return error ? error : fields.error();
     if (!stream) {

@@ -143,9 +143,9 @@ std::optional<ApiError> ReadCommon(Fields& fields, const Served& served, OllamaR
     ReadOllamaFormat(fields, out);
     ReadThink(fields, served, out);
     ReadKeepAlive(fields, out);
-    out.words.chances = fields.Bool("logprobs", false);
+    out.words.logprobs = fields.Bool("logprobs", false);
     const int64_t best = fields.Integer("top_logprobs", 0, 0, kMostLogprobs);
-    if (out.words.chances) out.request.logprobs = static_cast<int>(best);
+    if (out.words.logprobs) out.request.logprobs = static_cast<int>(best);
     plan.stream = fields.Bool("stream", true);
     plan.whole_calls = true;
     out.words.model = out.model.asked;
@@ -160,7 +160,7 @@ void RefuseImages(Fields& fields) {
     if (fields.List("images").empty()) return;
     fields.Fail(
         "images",
-        fmt::format("'{}' has images; this model takes text only.", fields.PathOf("images")),
+        fmt::format("'{}' contains images; this model accepts text only.", fields.PathOf("images")),
         "unsupported_content");
 }
 
@@ -172,7 +172,7 @@ class OllamaMessages {
         const Json& messages = fields.List("messages");
         Json out = Json::array();
         if (messages.size() > kMostMessages) {
-            fields.Fail("messages", fmt::format("'messages' has {} entries; at most {} are taken.",
+            fields.Fail("messages", fmt::format("'messages' has {} entries; the limit is {}.",
                                                 messages.size(), kMostMessages));
         }
         for (size_t i = 0; i < messages.size() && !fields.error(); ++i) {
@@ -214,7 +214,7 @@ class OllamaMessages {
         Json out = Json::array();
         const Json& calls = message.List("tool_calls");
         if (calls.size() > kMostCallsOfMessage) {
-            message.Fail("tool_calls", fmt::format("'{}' has {} entries; at most {} are taken.",
+            message.Fail("tool_calls", fmt::format("'{}' has {} entries; the limit is {}.",
                                                    message.PathOf("tool_calls"), calls.size(),
                                                    kMostCallsOfMessage));
             return out;
@@ -288,7 +288,7 @@ std::vector<int32_t> ReadContext(Fields& fields, const Served& served) {
     for (const Json& id : fields.List("context")) {
         const bool known = id.is_number_integer() && id >= 0 && id < most;
         if (!known || ids.size() == kMostContext) {
-            fields.Fail("context", "'context' must be the list that an earlier answer had.");
+            fields.Fail("context", "'context' must be the list from an earlier answer.");
             return {};
         }
         ids.push_back(id.get<int32_t>());
@@ -374,8 +374,8 @@ void CheckRaw(Fields& fields, bool raw, const std::string& system) {
     }
     if (!form.empty()) {
         fields.Fail("template",
-                    "'template' is not supported: the model's own chat template is used. Send the "
-                    "whole text as 'prompt' with \"raw\": true.",
+                    "'template' is not supported: the server uses the model's own chat template. "
+                    "Send the complete text as 'prompt' with \"raw\": true.",
                     "unsupported_value");
     }
 }

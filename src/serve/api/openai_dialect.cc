@@ -10,10 +10,10 @@
 namespace weft::serve {
 
 OpenAiDialect::OpenAiDialect(const Served& served, int32_t adapter, const char* prefix,
-                             const char* object, const char* chunk, bool usage, bool chances)
+                             const char* object, const char* chunk, bool usage, bool logprobs)
     : served_(served),
       usage_(usage),
-      chances_(chances),
+      logprobs_(logprobs),
       model_(served.NameOf(adapter)),
       id_(MakeId(prefix)),
       object_(object),
@@ -33,12 +33,12 @@ void OpenAiDialect::Fail(const ApiError& error, std::string& out) {
     out += fmt::format("data: {}\n\ndata: [DONE]\n\n", OpenAiError(error));
 }
 
-void OpenAiDialect::Chunk(int choice, const std::string& said, const std::string& chances,
+void OpenAiDialect::Chunk(int choice, const std::string& said, const std::string& logprobs,
                           const std::string& finish, std::string& out) const {
     out +=
         fmt::format(R"(data: {},"choices":[{{"index":{},{},"logprobs":{},"finish_reason":{}}}]{}}})"
                     "\n\n",
-                    head_, choice, said, chances, finish, usage_ ? R"(,"usage":null)" : "");
+                    head_, choice, said, logprobs, finish, usage_ ? R"(,"usage":null)" : "");
 }
 
 std::string OpenAiDialect::Whole(const std::vector<Choice>& choices, const Usage& usage) {
@@ -50,7 +50,7 @@ std::string OpenAiDialect::Whole(const std::vector<Choice>& choices, const Usage
         Json json{{"index", list.size()}};
         json.update(ChoiceJson(choice, list.size()));
         json.emplace("finish_reason", choice.end.finish);  // only if the choice did not set it
-        if (prompt_chances && !apart) {
+        if (prompt_logprobs && !apart) {
             json["prompt_logprobs"] = PromptLogprobs(served_.tokenizer(), choice.prompt);
         }
         list.push_back(std::move(json));
@@ -62,7 +62,7 @@ std::string OpenAiDialect::Whole(const std::vector<Choice>& choices, const Usage
                 {"choices", std::move(list)},
                 {"usage", UsageJson(usage)},
                 {"system_fingerprint", "weft-" WEFT_VERSION}};
-    if (prompt_chances && apart) {
+    if (prompt_logprobs && apart) {
         answer["prompt_logprobs"] = PromptLogprobs(served_.tokenizer(), choices[0].prompt);
     }
     return Dump(answer);

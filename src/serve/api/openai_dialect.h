@@ -12,7 +12,7 @@ namespace weft::serve {
 
 class OpenAiDialect : public Dialect {
   public:
-    bool prompt_chances = false;  // a complete answer has vLLM's prompt_logprobs
+    bool prompt_logprobs = false;  // a complete answer has vLLM's prompt_logprobs
 
     void Begin(std::string&) override {}
     void End(const Usage& usage, std::string& out) override;
@@ -22,18 +22,18 @@ class OpenAiDialect : public Dialect {
 
   protected:
     // adapter: gives the answer's "model". prefix: of the answer's id. object, chunk: "object" of
-    // an answer and of a stream chunk. usage: the stream reports usage. chances: log-probabilities
+    // an answer and of a stream chunk. usage: the stream reports usage. logprobs: log-probabilities
     // were requested.
     OpenAiDialect(const Served& served, int32_t adapter, const char* prefix, const char* object,
-                  const char* chunk, bool usage, bool chances);
-    // said: JSON members of the choice's text ("\"text\":..."). chances, finish: JSON values.
-    void Chunk(int choice, const std::string& said, const std::string& chances,
+                  const char* chunk, bool usage, bool logprobs);
+    // said: JSON members of the choice's text ("\"text\":..."). logprobs, finish: JSON values.
+    void Chunk(int choice, const std::string& said, const std::string& logprobs,
                const std::string& finish, std::string& out) const;
     // JSON of the choice at `index` in a complete answer.
     virtual Json ChoiceJson(const Choice& choice, size_t index) = 0;
 
     const Served& served_;
-    const bool usage_, chances_;
+    const bool usage_, logprobs_;
 
   private:
     const std::string& model_;

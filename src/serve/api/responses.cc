@@ -48,7 +48,7 @@ class ItemReader {
             }
         } else {
             item.Fail("type",
-                      fmt::format("Items of type '{}' are not supported: expected 'message', "
+                      fmt::format("Items of type '{}' are not supported; expected 'message', "
                                   "'function_call', 'function_call_output' or 'reasoning'.",
                                   type.substr(0, 40)),
                       "unsupported_value");
@@ -119,9 +119,10 @@ void ReadInput(Fields& fields, Json& items, Json& messages) {
     const Json& input = fields.Get("input");
     const bool list = input.is_array() && !input.empty();
     if (!(input.is_string() || list) || items.size() + input.size() > kMostItems) {
-        return fields.Fail("input", fmt::format("'input' must be a string or a list of 1 to {} "
-                                                "items, with those of earlier responses.",
-                                                kMostItems));
+        return fields.Fail("input",
+                           fmt::format("'input' must be a string or a list; with the items of "
+                                       "earlier responses it must have 1 to {} items.",
+                                       kMostItems));
     }
     const Json own =
         list ? input : Json::array({{{"type", "message"}, {"role", "user"}, {"content", input}}});
@@ -132,14 +133,14 @@ void ReadInput(Fields& fields, Json& items, Json& messages) {
 void ReadResponseTools(Fields& fields, Conversation& conversation) {
     const Json& tools = fields.List("tools");
     if (tools.size() > kMostTools) {
-        return fields.Fail("tools", fmt::format("'tools' has {} entries; at most {} are taken.",
+        return fields.Fail("tools", fmt::format("'tools' has {} entries; the limit is {}.",
                                                 tools.size(), kMostTools));
     }
     for (size_t i = 0; i < tools.size(); ++i) {
         Fields tool(tools[i], fmt::format("tools[{}].", i));
         tool.Choice("type", "", {"function"});
         Json function{{"name", tool.Text("name", "")}};
-        if (function["name"] == "") tool.Fail("name", "A function needs a name.");
+        if (function["name"] == "") tool.Fail("name", "A function must have a name.");
         if (tool.Has("description")) function["description"] = tool.Text("description", "");
         const Json& parameters = tool.Object("parameters");
         if (tool.Bool("strict", false)) function["strict"] = true;
@@ -173,12 +174,13 @@ void ReadTextFormat(Fields& fields, Conversation& conversation) {
 void RefuseOtherState(Fields& fields) {
     for (const char* name : {"conversation", "prompt"}) {
         if (!fields.Has(name)) continue;
-        fields.Fail(name,
-                    fmt::format("'{}' is not supported: this server stores responses alone. Go on "
-                                "from one with 'previous_response_id', or send the whole "
-                                "conversation as 'input'.",
-                                name),
-                    "unsupported_value");
+        fields.Fail(
+            name,
+            fmt::format(
+                "'{}' is not supported: this server stores responses only. Continue a response "
+                "with 'previous_response_id', or send the whole conversation as 'input'.",
+                name),
+            "unsupported_value");
     }
     if (fields.Bool("background", false)) {
         fields.Fail("background", "'background' is not supported.", "unsupported_value");
@@ -192,7 +194,7 @@ Json ItemsBefore(Fields& fields, const AnswerPlan& plan) {
     if (!fields.Has("previous_response_id")) return Json::array();
     if (plan.responses == nullptr || !plan.responses->on()) {
         fields.Fail("previous_response_id",
-                    "'previous_response_id' is not supported: this server stores no responses "
+                    "'previous_response_id' is not supported: this server does not store responses "
                     "(--max-responses). Send the whole conversation as 'input'.",
                     "unsupported_value");
         return Json::array();
@@ -203,12 +205,12 @@ Json ItemsBefore(Fields& fields, const AnswerPlan& plan) {
         for (const Json& item : stored->response["output"]) items.push_back(item);
         return items;
     }
-    fields.Fail("previous_response_id",
-                fmt::format("Previous response with id '{}' not found: it was never stored here, "
-                            "was deleted, or had to make room. Send the whole conversation as "
-                            "'input'.",
-                            id.substr(0, 100)),
-                "previous_response_not_found");
+    fields.Fail(
+        "previous_response_id",
+        fmt::format("Previous response with id '{}' not found: it was never stored, was deleted, "
+                    "or was dropped to make room. Send the whole conversation as 'input'.",
+                    id.substr(0, 100)),
+        "previous_response_not_found");
     return Json::array();
 }
 
@@ -234,8 +236,9 @@ void CheckMetadata(Fields& fields) {
         fits = fits && small && key.size() <= kMostKeyBytes;
     }
     if (fits) return;
-    fields.Fail("metadata",
-                "'metadata' may have 16 pairs at most, with keys of 64 letters and values of 512.");
+    fields.Fail(
+        "metadata",
+        "'metadata' may have at most 16 pairs, with keys of 64 and values of 512 characters.");
 }
 
 // The request's parameters, as the response repeats them.
@@ -270,7 +273,7 @@ Json HeadOf(Fields& fields, const Served& served, const engine::SamplerOptions& 
             {"usage", nullptr}};
 }
 
-bool AsksForChances(Fields& fields) {
+bool AsksForLogprobs(Fields& fields) {
     for (const Json& word : fields.List("include")) {
         if (word == "message.output_text.logprobs") return true;
     }
@@ -296,15 +299,15 @@ std::optional<ApiError> PlanResponse(const Json& body, const Served& served, Ans
     engine::Request request;
     ReadSampling(fields, served, request);
     request.max_tokens = ReadLength(fields, "max_output_tokens", -1);
-    const bool chances = AsksForChances(fields);
+    const bool logprobs = AsksForLogprobs(fields);
     const int64_t best = fields.Integer("top_logprobs", 0, 0, kMostLogprobs);
-    if (chances) request.logprobs = static_cast<int>(best);
+    if (logprobs) request.logprobs = static_cast<int>(best);
     plan.stream = fields.Bool("stream", false);
     CheckMetadata(fields);
     conversation.parallel_calls = fields.Bool("parallel_tool_calls", true);
     if (fields.error()) return fields.error();
     plan.dialect =
-        MakeResponsesDialect(served, HeadOf(fields, served, request.sampler, stores), chances,
+        MakeResponsesDialect(served, HeadOf(fields, served, request.sampler, stores), logprobs,
                              stores ? KeeperOf(plan, std::move(items)) : nullptr);
     if (auto error = PlanConversation(served, conversation, std::move(request), 1, plan)) {
         if (error->param == "messages") error->param = "input";

@@ -20,8 +20,8 @@ Json ResponseUsage(const Usage& usage) {
 
 class ResponsesDialect final : public Dialect {
   public:
-    ResponsesDialect(const Served& served, Json head, bool chances, KeepResponse keep)
-        : served_(served), head_(std::move(head)), chances_(chances), keep_(std::move(keep)) {}
+    ResponsesDialect(const Served& served, Json head, bool logprobs, KeepResponse keep)
+        : served_(served), head_(std::move(head)), logprobs_(logprobs), keep_(std::move(keep)) {}
 
     void Begin(std::string& out) override {
         const std::string response = Dump(ResponseOf("in_progress", Json::array(), nullptr));
@@ -39,11 +39,11 @@ class ResponsesDialect final : public Dialect {
         if (!delta.content.empty()) {
             Open(Item::kMessage, out);
             text_ += delta.content;
-            Json chances = ChancesOf(tokens);
+            Json logprobs = ChancesOf(tokens);
             Part("response.output_text.delta",
-                 fmt::format(R"("delta":{},"logprobs":{})", Quoted(delta.content), Dump(chances)),
+                 fmt::format(R"("delta":{},"logprobs":{})", Quoted(delta.content), Dump(logprobs)),
                  out);
-            for (Json& chance : chances) said_chances_.push_back(std::move(chance));
+            for (Json& chance : logprobs) said_chances_.push_back(std::move(chance));
         }
         for (const chat::ToolCall& call : delta.tool_calls) {
             BeginCall(call.name, out);
@@ -124,19 +124,19 @@ class ResponsesDialect final : public Dialect {
                 {"summary", Json::array()},
                 {"content", Json::array({{{"type", "reasoning_text"}, {"text", text}}})}};
     }
-    static Json TextPart(const std::string& text, Json chances) {
+    static Json TextPart(const std::string& text, Json logprobs) {
         return {{"type", "output_text"},
                 {"text", text},
                 {"annotations", Json::array()},
-                {"logprobs", std::move(chances)}};
+                {"logprobs", std::move(logprobs)}};
     }
-    static Json MessageItem(const std::string& id, const std::string& text, Json chances,
+    static Json MessageItem(const std::string& id, const std::string& text, Json logprobs,
                             const char* status) {
         return {{"id", id},
                 {"type", "message"},
                 {"status", status},
                 {"role", "assistant"},
-                {"content", Json::array({TextPart(text, std::move(chances))})}};
+                {"content", Json::array({TextPart(text, std::move(logprobs))})}};
     }
     static Json CallItem(const std::string& id, const std::string& call_id, const std::string& name,
                          const std::string& arguments, const char* status) {
@@ -148,7 +148,7 @@ class ResponsesDialect final : public Dialect {
         return CallItem(item_id_, call_id_, name_, text_, status);
     }
     Json ChancesOf(std::span<const engine::SaidToken> tokens) const {
-        if (!chances_ || tokens.empty()) return Json::array();
+        if (!logprobs_ || tokens.empty()) return Json::array();
         return std::move(ChatLogprobs(served_.tokenizer(), tokens)["content"]);
     }
 
@@ -227,7 +227,7 @@ class ResponsesDialect final : public Dialect {
 
     const Served& served_;
     const Json head_;
-    const bool chances_;
+    const bool logprobs_;
     const KeepResponse keep_;
     int64_t sequence_ = 0;
     Json output_ = Json::array();  // completed items
@@ -240,9 +240,9 @@ class ResponsesDialect final : public Dialect {
 
 }  // namespace
 
-std::unique_ptr<Dialect> MakeResponsesDialect(const Served& served, Json head, bool chances,
+std::unique_ptr<Dialect> MakeResponsesDialect(const Served& served, Json head, bool logprobs,
                                               KeepResponse keep) {
-    return std::make_unique<ResponsesDialect>(served, std::move(head), chances, std::move(keep));
+    return std::make_unique<ResponsesDialect>(served, std::move(head), logprobs, std::move(keep));
 }
 
 }  // namespace weft::serve

@@ -14,7 +14,7 @@ namespace weft::serve {
 using KeepResponse = std::function<void(const Json& response)>;
 // head: the response object's members that repeat the request ("id", "model", "tools", ...); the
 // dialect adds status, output, usage and related members. keep: may be empty.
-std::unique_ptr<Dialect> MakeResponsesDialect(const Served& served, Json head, bool chances,
+std::unique_ptr<Dialect> MakeResponsesDialect(const Served& served, Json head, bool logprobs,
                                               KeepResponse keep = nullptr);
 
 }  // namespace weft::serve

@@ -86,9 +86,9 @@ std::string AllowedMethods(std::string_view path) {
 ApiError NoSuchRoute(std::string_view method, std::string_view path, std::string_view allowed) {
     const std::string asked = fmt::format("{} {}", method.substr(0, 40), path.substr(0, 200));
     if (allowed.empty()) {
-        return {404, fmt::format("There is no {} here.", asked), "", "unknown_url"};
+        return {404, fmt::format("Unknown path: {}.", asked), "", "unknown_url"};
     }
-    return {405, fmt::format("There is no {} here; the path takes {}.", asked, allowed), "",
+    return {405, fmt::format("{} is not allowed; the path accepts {}.", asked, allowed), "",
             "method_not_supported"};
 }
 

@@ -29,7 +29,7 @@ namespace {
 
 constexpr size_t kMostBiasedBytes = 200;  // limit of a text in 'logit_bias'
 constexpr int kMostRepeatLast = 1 << 24;
-constexpr int64_t kMostPromptChances = 1 << 18;  // limit per request; about 25 MB of JSON
+constexpr int64_t kMostPromptLogprobs = 1 << 18;  // limit per request; about 25 MB of JSON
 
 // A bias from -100 (never) to 100; llama-server's false also means never.
 void AddBias(Fields& fields, int32_t id, const Json& value, engine::SamplerOptions& sampler) {
@@ -45,9 +45,10 @@ void AddBias(Fields& fields, int32_t id, const Json& value, engine::SamplerOptio
 }
 
 std::vector<int32_t> NoToken(Fields& fields, const Served& served, std::string_view word) {
-    fields.Fail("logit_bias", fmt::format("Invalid key in 'logit_bias': '{}' is no token of this "
-                                          "model (0 to {}).",
-                                          word.substr(0, 40), served.engine->hyper().vocab - 1));
+    fields.Fail(
+        "logit_bias",
+        fmt::format("Invalid key in 'logit_bias': '{}' is not a token id of this model (0 to {}).",
+                    word.substr(0, 40), served.engine->hyper().vocab - 1));
     return {};
 }
 
@@ -77,7 +78,7 @@ void ReadBias(Fields& fields, const Served& served, engine::SamplerOptions& samp
         for (const int32_t id : ids) AddBias(fields, id, value, sampler);
         if (sampler.bias.size() > kMostBodyKeys) {
             fields.Fail("logit_bias",
-                        fmt::format("'logit_bias' means more than {} tokens.", kMostBodyKeys));
+                        fmt::format("'logit_bias' applies to more than {} tokens.", kMostBodyKeys));
         }
         return !fields.error();
     };
@@ -89,7 +90,8 @@ void ReadBias(Fields& fields, const Served& served, engine::SamplerOptions& samp
     }
     for (const Json& pair : fields.List("logit_bias")) {
         if (!pair.is_array() || pair.size() != 2) {
-            return fields.Fail("logit_bias", "'logit_bias' must have pairs of a token and a bias.");
+            return fields.Fail("logit_bias",
+                               "'logit_bias' as a list must contain pairs of a token and a bias.");
         }
         if (!add(BiasedTokens(fields, served, pair[0]), pair[1])) return;
     }
@@ -130,7 +132,7 @@ void ReadSampling(Fields& fields, const Served& served, engine::Request& request
 std::vector<std::string> ReadStops(Fields& fields, const char* name) {
     std::vector<std::string> stops = fields.Texts(name, kMostStops);
     if (std::ranges::any_of(stops, [](const auto& text) { return text.size() > 1024; })) {
-        fields.Fail(name, "A stop text may have 1024 bytes at most.");
+        fields.Fail(name, "A stop string may have at most 1024 bytes.");
     }
     return stops;
 }
@@ -155,18 +157,18 @@ int ReadPromptLogprobs(Fields& fields, bool stream) {
 }
 
 std::optional<ApiError> CheckPromptLogprobs(const std::vector<ChoicePlan>& choices) {
-    int64_t chances = 0;
+    int64_t logprobs = 0;
     for (const ChoicePlan& choice : choices) {
         const auto tokens = static_cast<int64_t>(choice.request.prompt.size());
-        chances += tokens * (1 + choice.request.prompt_logprobs);
+        logprobs += tokens * (1 + choice.request.prompt_logprobs);
     }
-    if (chances <= kMostPromptChances) return {};
-    return ApiError{400,
-                    fmt::format("The request asks for {} log-probabilities of prompt tokens; at "
-                                "most {} are possible. Ask for fewer beside each token, or send "
-                                "fewer or shorter prompts.",
-                                chances, kMostPromptChances),
-                    "logprobs", "invalid_value"};
+    if (logprobs <= kMostPromptLogprobs) return {};
+    return ApiError{
+        400,
+        fmt::format("The request asks for {} log-probabilities of prompt tokens; the limit is {}. "
+                    "Ask for fewer per token, or send fewer or shorter prompts.",
+                    logprobs, kMostPromptLogprobs),
+        "logprobs", "invalid_value"};
 }
 
 std::optional<ApiError> CheckPromptBytes(const Served& served, size_t bytes, const char* param) {
@@ -174,11 +176,12 @@ std::optional<ApiError> CheckPromptBytes(const Served& served, size_t bytes, con
     const size_t least = bytes / longest;
     const auto context = static_cast<size_t>(served.engine->context());
     if (least <= context) return {};
-    return ApiError{400,
-                    fmt::format("the prompt has {} bytes, which are at least {} tokens; the "
-                                "context of {} tokens is too short",
-                                bytes, least, context),
-                    param, kContextExceeded};
+    return ApiError{
+        400,
+        fmt::format(
+            "the prompt has {} bytes, which give at least {} tokens; the context has {} tokens",
+            bytes, least, context),
+        param, kContextExceeded};
 }
 
 std::optional<ApiError> CheckModel(Fields& fields, const Served& served) {
@@ -188,7 +191,7 @@ std::optional<ApiError> CheckModel(Fields& fields, const Served& served) {
     std::string names = fmt::format("'{}'", served.name);
     for (const std::string& adapter : served.adapters) names += fmt::format(", '{}'", adapter);
     return ApiError{404,
-                    fmt::format("The model '{}' does not exist here; this server has {}.",
+                    fmt::format("The model '{}' does not exist; this server has {}.",
                                 model.substr(0, 200), names),
                     "model", "model_not_found"};
 }

@@ -120,10 +120,10 @@ std::optional<ApiError> WhyNotServing(const engine::EngineStats& stats) {
         case engine::EngineState::kServing: return {};
         case engine::EngineState::kRecovering:
             if (stats.joining) {
-                return ApiError{503, "Hosts join; the cluster is back in a moment.", "",
+                return ApiError{503, "Hosts are joining; the cluster will be back in a moment.", "",
                                 "recovering"};
             }
-            return ApiError{503, "A rank was lost; the cluster is coming back.", "", "recovering"};
+            return ApiError{503, "A rank was lost; the cluster is recovering.", "", "recovering"};
         case engine::EngineState::kDraining:
             return ApiError{503, "The server is shutting down.", "", "draining"};
         case engine::EngineState::kOver: return ApiError{503, stats.error, "", "not_ready"};

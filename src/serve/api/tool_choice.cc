@@ -30,7 +30,7 @@ std::set<std::string> ListedNames(Fields& choice, const Json& tools) {
             names.insert(name);
             continue;
         }
-        choice.Fail("tools", fmt::format("'{}[{}]' names '{}', which is no function of 'tools'.",
+        choice.Fail("tools", fmt::format("'{}[{}]' names '{}', which is not a function of 'tools'.",
                                          choice.PathOf("tools"), i, name.substr(0, 100)));
     }
     return names;
@@ -46,7 +46,7 @@ void ForceTool(Fields& fields, const std::string& name, Conversation& conversati
         return;
     }
     const std::string_view list = conversation.older_calls ? "functions" : "tools";
-    fields.Fail(member, fmt::format("'{}' names no function of '{}'.", member, list));
+    fields.Fail(member, fmt::format("'{}' does not name a function of '{}'.", member, list));
 }
 
 void AllowTools(Fields& fields, const Json& allowed, const std::string& path,

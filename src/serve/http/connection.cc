@@ -42,16 +42,15 @@ Headers HeadersOf(const Refusal& refusal, const HttpOptions& options) {
 
 std::string TooMuchOfKey(size_t held, const HttpLimits& limits) {
     return fmt::format(
-        "requests of this key that are being read or answered, and answers that are not read yet, "
-        "hold {} bytes, of at most {} (half of --max-bodies-size); read the answers, or try again "
-        "later",
+        "requests and unread answers of this key hold {} bytes; the limit is {} (half of "
+        "--max-bodies-size). Read the answers, or try again later",
         held, limits.all_bodies_bytes / 2);
 }
 
 std::string TooMuch(uint64_t held, const HttpLimits& limits) {
     return fmt::format(
-        "requests that are being read or answered, and answers that are not read yet, hold {} "
-        "bytes, of at most {} (--max-bodies-size); try again later",
+        "requests and unread answers hold {} bytes; the limit is {} (--max-bodies-size). Try again "
+        "later",
         held, limits.all_bodies_bytes);
 }
 
@@ -100,7 +99,7 @@ void Connection::Begin(bool turned_away) {
         phase_ = Phase::kHandshake;
     }
     if (turned_away) {
-        Refuse({503, "the server has as many connections as it may; try again later",
+        Refuse({503, "the server has reached its connection limit; try again later",
                 "too_many_connections"});
     }
     WaitReadable();
@@ -354,7 +353,7 @@ void Connection::OnEnd() {
         case Phase::kHead:
         case Phase::kBody:
             ended_ = true;
-            return Refuse({400, "the connection ended in the middle of the request", ""});
+            return Refuse({400, "the connection ended within the request", ""});
         case Phase::kServing:
             ended_ = true;
             if (exchange_->complete()) return Wake();
@@ -393,13 +392,14 @@ std::string Connection::PeerText() const {
 std::optional<Refusal> Connection::RefusalOf(const HttpRequest& asked) const {
     const HttpOptions& options = core_.options;
     if (!IsAllowedHost(asked, options.allowed_hosts)) {
-        return Refusal{421, "this server does not go by the name in the Host header", "wrong_host"};
+        return Refusal{421, "the Host header is not a name of this server", "wrong_host"};
     }
     const bool drains =
         core_.draining && asked.method != "OPTIONS" &&
         std::ranges::find(options.drain_paths, asked.path) == options.drain_paths.end();
     if (!drains) return RefusePage(asked, options.allow_origins);
-    return Refusal{503, "the server is about to stop; try another, or later", "draining"};
+    return Refusal{503, "the server is shutting down; try another server, or try again later",
+                   "draining"};
 }
 
 void Connection::Serve() {
@@ -468,7 +468,7 @@ void Connection::Refuse(const Refusal& refusal) {
 void Connection::RefusePlainHttp() {
     tls_.reset();
     ++core_.counters.tls_failed;
-    Refuse({400, "this port speaks HTTPS: ask with https:// in place of http://", "https_only"});
+    Refuse({400, "this port serves HTTPS; use https:// instead of http://", "https_only"});
     if (phase_ != Phase::kClosed) WaitReadable();
 }
 
@@ -608,12 +608,13 @@ void Connection::OnPhaseDeadline() {
         case Phase::kHead:
             ++core_.counters.timed_out;
             return Refuse(
-                {408, fmt::format("the request's head was not there after {} ms", limits_.head_ms),
+                {408,
+                 fmt::format("the request's head was not complete within {} ms", limits_.head_ms),
                  "request_timeout"});
         case Phase::kBody:
             ++core_.counters.timed_out;
             return Refuse({408,
-                           fmt::format("the request's body came too slowly: {} bytes in {} ms",
+                           fmt::format("the request's body arrived too slowly: {} bytes in {} ms",
                                        parser_->body_bytes(), (NowNs() - phase_ns_) / kMs),
                            "request_timeout"});
         case Phase::kIdle:

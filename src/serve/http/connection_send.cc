@@ -189,8 +189,8 @@ void Connection::CutOff() {
     if (exchange_ != nullptr) {
         exchange_->Note([bytes = exchange_->backlog_bytes()](RequestNote& note) {
             note.error = fmt::format(
-                "cut off: its client left {} bytes of the answer unread "
-                "(--stall-timeout-ms, --max-bodies-size)",
+                "cut off: the client left {} bytes of the answer unread (--stall-timeout-ms, "
+                "--max-bodies-size)",
                 bytes);
         });
     }

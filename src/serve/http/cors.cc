@@ -60,11 +60,11 @@ bool IsOwnOrigin(const HttpRequest& request, std::string_view origin) {
 Refusal ForeignPage(std::string_view origin) {
     const std::string name(origin.substr(0, 200));
     const std::string who = name.empty() || name == "null"
-                                ? fmt::format("a page without an origin of its own ('{}')", name)
-                                : fmt::format("a page of the origin '{}'", name);
+                                ? fmt::format("a page without its own origin ('{}')", name)
+                                : fmt::format("a page from origin '{}'", name);
     return {403,
-            fmt::format("{} may not use this server: only its own page may, and origins that it "
-                        "was started with. '--allow-origin {}' allows this one",
+            fmt::format("{} may not use this server; only the server's own page and allowed "
+                        "origins may. Start the server with '--allow-origin {}' to allow it",
                         who, name.empty() ? "ORIGIN" : name),
             "origin_not_allowed"};
 }
@@ -93,7 +93,7 @@ std::optional<Refusal> RefusePage(const HttpRequest& request,
     const std::string_view type = request.Header("Content-Type");
     if (!page || request.body.empty() || IsJson(type)) return {};
     return Refusal{415,
-                   fmt::format("a web page's request must have the header 'Content-Type: "
+                   fmt::format("a request from a web page must have the header 'Content-Type: "
                                "application/json', not '{}'",
                                type.substr(0, 100)),
                    "unsupported_media_type"};

@@ -239,7 +239,7 @@ void ExchangeState::Abandon() {
     }
     if (begun) return;
     Send(500, {{"Content-Type", "application/json"}},
-         ErrorBody(500, "the server let this request go without an answer", {}, "no_answer"));
+         ErrorBody(500, "the server dropped this request without an answer", {}, "no_answer"));
 }
 
 bool ExchangeState::TakeOutput(std::vector<std::string>& out) {

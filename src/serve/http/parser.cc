@@ -66,7 +66,7 @@ class RequestParser::Impl final : public http::basic_parser<true> {
             const char before = scanned_ > 0 ? bytes[scanned_ - 1] : ' ';
             if ((before == '\r') != (c == '\n')) return Refuse(http::error::bad_line_ending);
             if ((c < 0x20 && c != '\r' && c != '\n' && c != '\t') || c == 0x7f) {
-                return Refuse(400, "the request's head holds a control character");
+                return Refuse(400, "the request's head contains a control character");
             }
             ++scanned_;
             if (skipped_ + scanned_ > limits_.head_bytes) return RefuseLong(bytes);
@@ -79,7 +79,7 @@ class RequestParser::Impl final : public http::basic_parser<true> {
         const size_t taken = put(boost::asio::const_buffer(head.data(), head.size()), ec);
         if (refused_) return Step::kRefused;  // set by a callback
         if (ec == http::error::bad_version && IsOtherVersion(head)) {
-            return Refuse(505, "this server speaks HTTP/1.1 and HTTP/1.0");
+            return Refuse(505, "this server supports HTTP/1.1 and HTTP/1.0");
         }
         if (ec) return Refuse(ec);
         if (taken != head.size() || !is_header_done()) return Refuse(http::error::bad_method);
@@ -129,11 +129,11 @@ class RequestParser::Impl final : public http::basic_parser<true> {
         if (refused_) return Step::kRefused;  // set by a callback, with a better message
         if (ec == http::error::body_limit) return RefuseBody();
         if (ec == http::error::header_limit) {
-            return Refuse(431, fmt::format("a header that goes on over several lines is longer "
-                                           "than {} bytes; write it in one",
+            return Refuse(431, fmt::format("a header folded over several lines is longer than {} "
+                                           "bytes; write it in one line",
                                            kMostFoldedBytes));
         }
-        return Refuse(400, fmt::format("this is not a request of HTTP/1.1: {}", ec.message()));
+        return Refuse(400, fmt::format("this is not an HTTP/1.1 request: {}", ec.message()));
     }
 
     bool Fail(ErrorCodeOut& ec, int status, std::string message) {
@@ -162,20 +162,20 @@ class RequestParser::Impl final : public http::basic_parser<true> {
             return false;
         };
         if (request.http11 && hosts_ != 1) {
-            return refuse(400, "a request of HTTP/1.1 has one Host header, not none or several");
+            return refuse(400, "an HTTP/1.1 request must have exactly one Host header");
         }
         if (codings_ > 0) {
-            if (!request.http11) return refuse(400, "HTTP/1.0 has no Transfer-Encoding");
+            if (!request.http11) return refuse(400, "HTTP/1.0 does not support Transfer-Encoding");
             if (codings_ > 1 || lengths_ > 0) {
-                return refuse(400, "Transfer-Encoding stands twice or beside Content-Length");
+                return refuse(400, "Transfer-Encoding is repeated or combined with Content-Length");
             }
             if (!SameName(request.Header("Transfer-Encoding"), "chunked")) {
-                return refuse(501, "the only Transfer-Encoding that this server knows is chunked");
+                return refuse(501, "the only supported Transfer-Encoding is chunked");
             }
         }
         const std::string_view expect = request.Header("Expect");
         if (!expect.empty() && !SameName(expect, "100-continue")) {
-            return refuse(417, "the only expectation that this server meets is 100-continue");
+            return refuse(417, "the only supported expectation is 100-continue");
         }
         return true;
     }
@@ -186,7 +186,7 @@ class RequestParser::Impl final : public http::basic_parser<true> {
         request.target = View(target);
         request.http11 = version == 11;
         if (View(target) == "*" && request.method != "OPTIONS") {
-            Fail(ec, 400, "the target '*' is for OPTIONS only");
+            Fail(ec, 400, "the target '*' is valid for OPTIONS only");
             return;
         }
         const auto split = SplitTarget(request.target, request.path, request.query);

@@ -40,8 +40,8 @@ Result<std::vector<Tcp::endpoint>> Resolve(const HttpOptions& options) {
     }
     if (host.empty() || options.port < 0 || options.port > 65535) {
         return MakeError(ErrorCode::kUsage,
-                         "--host '{}' --port {}: expected a name or an address of this machine and "
-                         "a port from 0 to 65535",
+                         "--host '{}' --port {}: expected a name or an address of this machine, "
+                         "and a port from 0 to 65535",
                          options.host, options.port);
     }
     addrinfo hints{};
@@ -52,8 +52,8 @@ Result<std::vector<Tcp::endpoint>> Resolve(const HttpOptions& options) {
         ::getaddrinfo(host.c_str(), std::to_string(options.port).c_str(), &hints, &found);
     if (failed != 0) {
         return MakeError(ErrorCode::kUsage,
-                         "--host {}: {}; give an address or a name of this "
-                         "machine ('127.0.0.1' for programs on it, '0.0.0.0' or '::' for all)",
+                         "--host {}: {}; use an address or name of this machine ('127.0.0.1' for "
+                         "local programs, '0.0.0.0' or '::' for all addresses)",
                          options.host, ::gai_strerror(failed));
     }
     std::vector<Tcp::endpoint> endpoints;
@@ -74,20 +74,20 @@ Error CannotListen(const Tcp::endpoint& endpoint, const BoostError& ec) {
     const std::string where =
         fmt::format(fmt::runtime(endpoint.address().is_v6() ? "[{}]:{}" : "{}:{}"),
                     endpoint.address().to_string(), endpoint.port());
-    std::string next = "look at the address";
+    std::string next = "check the address";
     if (ec == boost::asio::error::address_in_use) {
         next = fmt::format(
-            "another program listens there ('ss -ltnp sport = :{}' names it): end "
-            "it, or give another --port",
+            "another program listens on this port ('ss -ltnp sport = :{}' shows it): stop it, or "
+            "use another --port",
             endpoint.port());
     } else if (ec == boost::asio::error::access_denied) {
-        next = "ports below 1024 are for root and CAP_NET_BIND_SERVICE: give another --port";
+        next = "ports below 1024 require root or CAP_NET_BIND_SERVICE; use another --port";
     } else if (ec.value() == EADDRNOTAVAIL) {
         next =
-            "no card of this machine has that address: 'ip addr' lists them, '0.0.0.0' and "
-            "'::' stand for all";
+            "no network interface of this machine has that address: 'ip addr' lists the addresses; "
+            "'0.0.0.0' and '::' mean all of them";
     }
-    return MakeError(ErrorCode::kIo, "can't listen on {}: {}; {}", where, ec.message(), next);
+    return MakeError(ErrorCode::kIo, "cannot listen on {}: {}; {}", where, ec.message(), next);
 }
 
 BoostError Listen(Tcp::acceptor& acceptor, const Tcp::endpoint& endpoint) {
@@ -113,7 +113,7 @@ void RaiseFileLimit(size_t connections) {
     limit.rlim_cur = std::min<rlim_t>(wanted, limit.rlim_max);
     if (::setrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur < wanted) {
         Log(LogLevel::kWarning,
-            "{} open files are allowed, {} would be needed for {} connections: raise the limit "
+            "the limit of open files is {}, but {} are needed for {} connections: raise the limit "
             "('ulimit -Hn', LimitNOFILE= of systemd)",
             limit.rlim_cur, wanted, connections);
     }
@@ -181,7 +181,7 @@ class HttpServer::Impl {
     Status LoadTls() {
         const HttpOptions& options = core_.options;
         if (options.tls_cert.empty() != options.tls_key.empty()) {
-            return MakeError(ErrorCode::kUsage, "TLS needs both --tls-cert and --tls-key");
+            return MakeError(ErrorCode::kUsage, "TLS requires both --tls-cert and --tls-key");
         }
         if (options.tls_cert.empty()) return {};
         WEFT_ASSIGN(auto tls, TlsContext::Load(options.tls_cert, options.tls_key));
@@ -281,8 +281,7 @@ class HttpServer::Impl {
         if (!no_files) return Accept(index);  // failure of this client only
         if (core_.counters.turned_away++ == 0) {
             Log(LogLevel::kError,
-                "a connection could not be accepted: {}; raise the limit of open files "
-                "('ulimit -n')",
+                "a connection was not accepted: {}; raise the limit of open files ('ulimit -n')",
                 ec.message());
         }
         auto timer = std::make_shared<boost::asio::steady_timer>(

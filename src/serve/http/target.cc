@@ -50,7 +50,7 @@ Result<std::string> Decode(std::string_view text) {
         const int low = at + 2 < text.size() ? HexDigit(text[at + 2]) : -1;
         if (high < 0 || low < 0) {
             return MakeError(ErrorCode::kCorrupt,
-                             "the path has a '%' that two hexadecimal digits don't follow");
+                             "the path has a '%' without two hexadecimal digits after it");
         }
         out += static_cast<char>(high * 16 + low);
         at += 2;
@@ -62,10 +62,10 @@ Status CheckPath(std::string_view path) {
     for (char c : path) {
         if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f || c == '\\') {
             return MakeError(ErrorCode::kCorrupt,
-                             "the path holds NUL, a control character or a backslash");
+                             "the path contains NUL, a control character or a backslash");
         }
     }
-    if (!IsUtf8(path)) return MakeError(ErrorCode::kCorrupt, "the path is not UTF-8");
+    if (!IsUtf8(path)) return MakeError(ErrorCode::kCorrupt, "the path is not valid UTF-8");
     for (size_t at = 0; at < path.size();) {
         const size_t end = std::min(path.find('/', at + 1), path.size());
         const std::string_view segment = path.substr(at + 1, end - at - 1);
@@ -93,8 +93,7 @@ Result<void> SplitTarget(std::string_view target, std::string& path, std::string
     }
     if (target.empty() || target[0] != '/') {
         return MakeError(ErrorCode::kCorrupt,
-                         "the target of the request is not a path: it has to "
-                         "begin with '/'");
+                         "the target of the request is not a path: it must begin with '/'");
     }
     if (target.find('#') != target.npos) {
         return MakeError(ErrorCode::kCorrupt, "the target of the request has a '#'");

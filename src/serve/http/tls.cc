@@ -35,7 +35,8 @@ int ChooseProtocol(SSL*, const unsigned char** out, unsigned char* out_size,
 Result<std::shared_ptr<const TlsContext>> TlsContext::Load(const std::string& cert,
                                                            const std::string& key) {
     SSL_CTX* context = SSL_CTX_new(TLS_server_method());
-    if (context == nullptr) return MakeError(ErrorCode::kIo, "OpenSSL gives nothing: {}", Reason());
+    if (context == nullptr)
+        return MakeError(ErrorCode::kIo, "OpenSSL created no context: {}", Reason());
     const std::shared_ptr<const TlsContext> owner(new TlsContext(context));
     SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION);
     SSL_CTX_set_options(
@@ -49,13 +50,13 @@ Result<std::shared_ptr<const TlsContext>> TlsContext::Load(const std::string& ce
     SSL_CTX_set_alpn_select_cb(context, ChooseProtocol, nullptr);
     if (SSL_CTX_use_certificate_chain_file(context, cert.c_str()) != 1) {
         return MakeError(ErrorCode::kUsage,
-                         "--tls-cert {}: no certificate could be read ({}); expected PEM, the "
-                         "server's own first, then its chain",
+                         "--tls-cert {}: no certificate was read ({}); expected PEM with the "
+                         "server's certificate first, then its chain",
                          cert, Reason());
     }
     if (SSL_CTX_use_PrivateKey_file(context, key.c_str(), SSL_FILETYPE_PEM) != 1) {
         return MakeError(ErrorCode::kUsage,
-                         "--tls-key {}: no private key of that certificate could be read ({}); "
+                         "--tls-key {}: no private key for that certificate was read ({}); "
                          "expected PEM without a password",
                          key, Reason());
     }
