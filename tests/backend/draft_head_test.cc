@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <numeric>
 
 #include "backend/cpu/cpu_device.h"
@@ -119,15 +118,6 @@ class HeadRank {
     int64_t step_ = 0;
 };
 
-std::vector<std::string> HeadCases() {
-    std::vector<std::string> names;
-    for (const auto& file : std::filesystem::directory_iterator(TestData("/draft_heads"))) {
-        names.push_back(file.path().stem());
-    }
-    std::ranges::sort(names);
-    return names;
-}
-
 class DraftHeads : public testing::TestWithParam<std::string> {
   protected:
     void SetUp() override {
@@ -196,7 +186,7 @@ class DraftHeads : public testing::TestWithParam<std::string> {
     std::vector<float> logits_, drafts_;
 };
 
-INSTANTIATE_TEST_SUITE_P(All, DraftHeads, testing::ValuesIn(HeadCases()),
+INSTANTIATE_TEST_SUITE_P(All, DraftHeads, testing::ValuesIn(CasesIn("/draft_heads")),
                          [](const auto& one) { return one.param; });
 
 // As kFamilyFloat32, over one more layer and, of drafts, three more runs of it.

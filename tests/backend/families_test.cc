@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <filesystem>
 
 #include "coll/comm.h"
 #include "model_files/hf/folder.h"
@@ -24,15 +23,6 @@ namespace {
 
 using program::Storage;
 using program::ValueId;
-
-std::vector<std::string> FamilyCases() {
-    std::vector<std::string> names;
-    for (const auto& file : std::filesystem::directory_iterator(TestData("/families"))) {
-        names.push_back(file.path().stem());
-    }
-    std::ranges::sort(names);
-    return names;
-}
 
 class FamilyModels : public testing::TestWithParam<std::string> {
   protected:
@@ -178,7 +168,7 @@ class FamilyModels : public testing::TestWithParam<std::string> {
     std::vector<int32_t> tokens_;
 };
 
-INSTANTIATE_TEST_SUITE_P(All, FamilyModels, testing::ValuesIn(FamilyCases()),
+INSTANTIATE_TEST_SUITE_P(All, FamilyModels, testing::ValuesIn(CasesIn("/families")),
                          [](const auto& one) { return one.param; });
 
 // Some 60 ops in a row, each a sum of at most 224 products in float32: 60 * sqrt(224) * 2^-24.

@@ -5,27 +5,13 @@
 
 #include "cluster/memory_check.h"
 #include "hw/cpu.h"
+#include "support/pool_device.h"
 
 namespace weft::engine {
 namespace {
 
 using backend::MemoryKind;
-
-class PoolDevice final : public backend::Device {
-  public:
-    explicit PoolDevice(backend::MemoryPool pool) : pool_(pool) { info_.name = "vulkan:1"; }
-    const backend::DeviceInfo& info() const override { return info_; }
-    backend::MemoryPool pool() const override { return pool_; }
-    Result<std::unique_ptr<backend::Executable>> Compile(program::ChunkedProgram,
-                                                         const backend::CompileOptions&) override {
-        return MakeError(ErrorCode::kUnsupported, "none");
-    }
-    double MeasurePeak(DType) override { return 0; }
-
-  private:
-    backend::DeviceInfo info_;
-    backend::MemoryPool pool_;
-};
+using support::PoolDevice;
 
 TEST(MemoryNeeds, WhatADeviceHoldsIsNeededOfItsOwnPool) {
     const PoolDevice device({MemoryKind::kDevice, 8000, 5000, 300});

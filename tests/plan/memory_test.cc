@@ -13,29 +13,14 @@
 #include "model/builder.h"
 #include "plan/predict.h"
 #include "plan/shapes.h"
+#include "support/pool_device.h"
 #include "support/temp_dir.h"
 
 namespace weft::plan {
 namespace {
 
 using backend::MemoryKind;
-
-// A device that is only asked about its pool.
-class Pool final : public backend::Device {
-  public:
-    explicit Pool(backend::MemoryPool pool) : pool_(pool) { info_.name = "vulkan:0"; }
-    const backend::DeviceInfo& info() const override { return info_; }
-    backend::MemoryPool pool() const override { return pool_; }
-    Result<std::unique_ptr<backend::Executable>> Compile(program::ChunkedProgram,
-                                                         const backend::CompileOptions&) override {
-        return MakeError(ErrorCode::kUnsupported, "none");
-    }
-    double MeasurePeak(DType) override { return 0; }
-
-  private:
-    backend::DeviceInfo info_;
-    backend::MemoryPool pool_;
-};
+using support::PoolDevice;
 
 Machine Box(MemoryKind pool, int devices) {
     Machine machine;
@@ -218,7 +203,7 @@ TEST(Memory, APlanAdmitsWhatRanksAdmit) {
                 // The same question by ranks.
                 std::vector<cluster::RankNeeds> ranks;
                 for (const MemoryUse& use : p.memory) {
-                    Pool device({kind, room, room, 0});
+                    PoolDevice device({kind, room, room, 0}, "vulkan:0");
                     auto need = engine::MemoryNeeds(device, use.weights + use.cache + use.work,
                                                     engine::kRankBytes);
                     if (!shared) need.back().memory += fmt::format(" {}", use.rank);

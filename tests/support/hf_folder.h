@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -54,6 +55,16 @@ inline std::vector<std::byte> SafetensorsFile(const std::map<std::string, SafeBy
     std::memcpy(file.data() + 8, text.data(), text.size());
     file.insert(file.end(), data.begin(), data.end());
     return file;
+}
+
+// Names of the golden files in a folder of tests/data, each a case.
+inline std::vector<std::string> CasesIn(const std::string& folder) {
+    std::vector<std::string> names;
+    for (const auto& file : std::filesystem::directory_iterator(TestData(folder))) {
+        names.push_back(file.path().stem());
+    }
+    std::ranges::sort(names);
+    return names;
 }
 
 inline void WriteText(const std::string& path, const std::string& text) {
