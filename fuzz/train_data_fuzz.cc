@@ -2,12 +2,10 @@
 // parsed, tokenized and packed; the sequences must hold what they promise.
 //     build-fuzz/fuzz/train_data_fuzz -max_total_time=60 -malloc_limit_mb=256
 //     fuzz/corpus/train_data
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <cstdlib>
 #include <string>
 
+#include "support/memory_file.h"
 #include "support/tiny_vocabulary.h"
 #include "train/data/inspect.h"
 
@@ -15,26 +13,6 @@ namespace {
 
 using namespace weft;
 using namespace weft::train;
-
-// A file in memory that each input replaces.
-class MemoryFile {
-  public:
-    MemoryFile() : fd_(::memfd_create("records", MFD_CLOEXEC)) {
-        if (fd_ < 0) std::abort();
-        path_ = "/proc/self/fd/" + std::to_string(fd_);
-    }
-    const std::string& Write(const uint8_t* data, size_t size) {
-        if (::ftruncate(fd_, 0) != 0 ||
-            ::pwrite(fd_, data, size, 0) != static_cast<ssize_t>(size)) {
-            std::abort();
-        }
-        return path_;
-    }
-
-  private:
-    int fd_;
-    std::string path_;
-};
 
 void CheckSequence(const Sequence& sequence) {
     WEFT_CHECK(sequence.tokens.size() == 24 && sequence.targets.size() == 24);
@@ -51,7 +29,7 @@ void CheckSequence(const Sequence& sequence) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
-    static MemoryFile file;
+    static weft::support::MemoryFile file;
     static const auto tokenizer = tokenizer::Tokenizer::Make(tokenizer::TinyBytePair()).value();
     static const chat::Chat chat = chat::Chat::Make("", *tokenizer).value();
     const std::string& path = file.Write(bytes, size);
