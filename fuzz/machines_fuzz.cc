@@ -18,7 +18,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     static const plan::TrainJob job = [] {
         plan::TrainJob short_one;
         short_one.sequence = 16;
-        short_one.style = *plan::FindTrainStyle("weft");
         return short_one;
     }();
     static plan::TrainWalk walk = *plan::TrainWalk::Make(shape.walk, job);

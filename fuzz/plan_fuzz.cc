@@ -26,8 +26,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (!walk.ok()) return 0;
     model::Layout layout;
     layout.tp = 2;
-    const auto prediction =
-        plan::Predict(*walk, *cluster, *library.FindRuntime("weft"), layout, plan::Workload{});
+    const auto prediction = plan::Predict(*walk, *cluster, layout, plan::Workload{});
     if (prediction.ok()) WEFT_CHECK(prediction->tok_s > 0);
     return 0;
 }

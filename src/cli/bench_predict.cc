@@ -36,7 +36,6 @@ Result<std::unique_ptr<BenchPredictor>> BenchPredictor::Make(const std::string& 
     } else {
         WEFT_ASSIGN(predictor->cluster_, library.ParseCluster(machines));
     }
-    WEFT_ASSIGN(predictor->runtime_, library.FindRuntime("weft"));
     WEFT_ASSIGN(predictor->source_, plan::OpenShape(model));
     WEFT_ASSIGN(predictor->walk_, plan::ModelWalk::Make(*predictor->source_, kv_dtype));
     return predictor;
@@ -58,7 +57,7 @@ std::optional<double> BenchPredictor::Rate(const BenchRow& row) const {
         load.batch = row.seqs;
         load.context = row.depth + std::max<int64_t>(row.generate / 2, 1);  // on the way
     }
-    const auto prediction = plan::Predict(walk_, cluster_, runtime_, layout, load);
+    const auto prediction = plan::Predict(walk_, cluster_, layout, load);
     if (!prediction.ok()) return std::nullopt;
     // One prompt follows the other.
     if (row.prompt > 0) return static_cast<double>(row.prompt) / prediction->ttft_s;

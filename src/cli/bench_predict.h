@@ -29,7 +29,6 @@ class BenchPredictor {
     std::unique_ptr<model_files::ModelSource> source_;
     plan::ModelWalk walk_;
     plan::Cluster cluster_;
-    plan::Runtime runtime_;
 };
 
 }  // namespace weft::cli

@@ -189,10 +189,7 @@ void BenchTable::End() {
     if (form_ == BenchForm::kJson) PrintOut("\n]\n");
     if (form_ == BenchForm::kMarkdown) {
         PrintOut("\nweft {}, {} kernels on {}\n", WEFT_VERSION, model_.kernels, model_.hardware);
-        if (!predicted_.empty()) {
-            PrintOut("predicted: by 'weft plan' for {}, with overheads of the runtime weft\n",
-                     predicted_);
-        }
+        if (!predicted_.empty()) PrintOut("predicted: by 'weft plan' for {}\n", predicted_);
         for (const std::string& line : power_lines_) PrintOut("{}\n", line);
     }
 }

@@ -1,6 +1,7 @@
 // weft plan: which layout of a model on which machines, how fast, whether it fits, what limits it.
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 
@@ -9,6 +10,7 @@
 #include "cli/output.h"
 #include "cli/plan.h"
 #include "plan/backwards.h"
+#include "plan/weft_rates.h"
 
 namespace weft::cli {
 namespace {
@@ -16,17 +18,17 @@ namespace {
 constexpr const char* kPlanFooter =
     "Examples:\n"
     "  weft plan gpt-oss-120b --machines 4xstrix-halo,roce --context 4096\n"
-    "  weft plan llama-3.1-70b:q4_k_m --machines 2xstrix-halo+1xrtx-4090,10gbe --explain\n"
+    "  weft plan llama-3.1-70b:q4_k_m --machines rtx-3090:2+strix-halo,10gbe --explain\n"
     "  weft plan model.gguf --machines 8xmy-machine.json,tcp --batch 16 --json\n"
     "  weft plan qwen3-235b-a22b:q4_k_m --want 20tok/s --budget 8000EUR\n"
     "  weft plan llama-3.1-70b --train --machines 8xh100 --seq-len 4096 --global-batch 1024\n"
     "  weft plan --measure --hosts b,c --key-file weft.key -o lab.json\n\n"
-    "MODEL is a GGUF file, a Hugging Face folder, a config.json alone, synthetic:NAME, or the "
-    "name\n"
-    "of a well-known model, NAME[:TYPE] with a TYPE of 'weft quantize', or 4bit, 8bit, FP8, AWQ,\n"
+    "MODEL is a GGUF file, a Hugging Face folder, a config.json, synthetic:NAME, or the name of a\n"
+    "well-known model, NAME[:TYPE]. TYPE is a type of 'weft quantize', or 4bit, 8bit, FP8, AWQ,\n"
     "UD-Q4_K_XL, ... No weights are read.\n"
-    "--machines COUNTxMACHINE[:DEVICES][+COUNTxMACHINE],WIRE: names of the folder machines/, or\n"
-    "paths of such files. docs/plan.md says what the figures rest on.";
+    "--machines COUNTxMACHINE[:DEVICES][+COUNTxMACHINE],WIRE: COUNT hosts, each with DEVICES\n"
+    "devices. MACHINE is a name in machines/ or the path of a machine file. docs/plan.md states\n"
+    "which figures are measured.";
 
 constexpr size_t kMostLayouts = 12;  // in the table
 
@@ -49,8 +51,11 @@ bool HasRepository(const PlanFlags& flags) {
 
 std::string RunText(const plan::Prediction& p, const plan::Cluster& cluster,
                     const PlanFlags& flags) {
-    plan::RunRequest request{RunnableName(flags.typed), RunnableName(flags.typed_draft), flags.kv,
-                             {}, HasRepository(flags)};
+    plan::RunRequest request{RunnableName(flags.typed),
+                             RunnableName(flags.typed_draft),
+                             flags.kv,
+                             {},
+                             HasRepository(flags)};
     const std::string& hosts = flags.common.hosts;
     for (size_t at = 0; at < hosts.size();) {
         const size_t comma = std::min(hosts.find(',', at), hosts.size());
@@ -131,9 +136,10 @@ Json PlanAsJson(const plan::Plan& found, const plan::Cluster& cluster, const Pla
     return {{"model", flags.model},
             {"planned", flags.typed},
             {"machines", flags.machines},
+            {"hosts", cluster.hosts.size()},
+            {"ranks", cluster.ranks()},
             {"wire", cluster.wire.name},
             {"wire_assumed", cluster.wire_assumed},
-            {"runtime", flags.runtime},
             {"context", flags.load.context},
             {"batch", flags.load.batch},
             {"prompt", flags.load.prompt_tokens()},
@@ -173,9 +179,7 @@ void PrintLayouts(const plan::Plan& found, const plan::Cluster& cluster) {
         PrintOut("{:<14} {:>{}} {:>14} {:>15} {:>14}   {:<22} {:<22} {:>8}{}\n", p.name,
                  MachinesText(p, cluster), wide, WithSpread(p.answer_s, p.answer_spread),
                  fmt::format("{:.1f} ±{:.1f}", p.tok_s, p.spread),
-                 WithSpread(p.ttft_s, p.ttft_spread),
-                 fmt::format("{}{:.1f} of {:.0f} GB", p.fits() ? "" : "no: ", worst.needed * 1e-9,
-                             worst.room * 1e-9),
+                 WithSpread(p.ttft_s, p.ttft_spread), FitText(worst.needed, worst.room, p.fits()),
                  fmt::format("{} {:.0f} %", limit, share * 100),
                  p.joules_per_token ? fmt::format("{:.1f}", *p.joules_per_token) : "-",
                  i == 0 && p.fits() ? "   <- fastest" : "");
@@ -189,9 +193,9 @@ void PrintLayouts(const plan::Plan& found, const plan::Cluster& cluster) {
 void PrintWhatIf(const plan::Plan& found) {
     std::string line;
     for (const plan::WhatIf& w : found.what_if) {
-        line += fmt::format("{}{} {}{}", line.empty() ? "" : " | ", w.words,
-                            SecondsText(w.answer_s),
-                            w.machines && w.gain < plan::kWorthwhile ? " (stop here)" : "");
+        line +=
+            fmt::format("{}{} {}{}", line.empty() ? "" : " | ", w.words, SecondsText(w.answer_s),
+                        w.machines && w.gain < plan::kWorthwhile ? " (stop here)" : "");
     }
     if (!line.empty()) PrintOut("what if: {}\n", line);
 }
@@ -237,15 +241,12 @@ void AddNote(std::string& note, const std::string& more) {
 Status FillRun(PlanFlags& flags, PlanRun& run) {
     const DType kv_dtype = *DTypeOfName(flags.kv);
     WEFT_ASSIGN(run.library, plan::Library::Open());
-    WEFT_ASSIGN(run.runtime, run.library.FindRuntime(flags.runtime));
-    // (Other programs' usual type is another.)
-    const bool own = run.runtime.name == plan::kOwnRuntime;
-    flags.typed = own ? WithUsualType(flags.model) : flags.model;
+    flags.typed = WithUsualType(flags.model);
     const bool head = flags.draft == engine::DraftOptions::kDraftHead;
-    flags.typed_draft = own && !head ? WithUsualType(flags.draft) : flags.draft;
+    flags.typed_draft = head ? flags.draft : WithUsualType(flags.draft);
     WEFT_ASSIGN(run.shape, plan::OpenWalk(flags.typed, kv_dtype, head));
     AddNote(run.shape.note, TypeNote(flags, run.shape));
-    if (own && IsNotRun(flags.model)) {
+    if (IsNotRun(flags.model)) {
         AddNote(run.shape.note,
                 "Weft does not run this model yet: the plan counts a known architecture of its "
                 "sizes");
@@ -258,23 +259,6 @@ Status FillRun(PlanFlags& flags, PlanRun& run) {
     WEFT_ASSIGN(run.draft, plan::OpenWalk(flags.typed_draft, kv_dtype));
     WEFT_TRY(CheckDraft(run.shape.walk.hyper(), run.draft.walk.hyper()));
     flags.load.draft.walk = &run.draft.walk;
-    return {};
-}
-
-// Where the figures are of other devices than the program has been seen on; "": it runs there.
-std::string OddDevices(const plan::Runtime& runtime, const plan::Cluster& cluster) {
-    for (const plan::Machine& host : cluster.hosts) {
-        if (runtime.RunsOn(host)) continue;
-        if (runtime.name == plan::kOwnRuntime) {
-            return fmt::format("{}: {}; its figures are of Linux on the same hardware", host.word,
-                               plan::WhyNotOn(runtime, host));
-        }
-        const plan::Runtime& there = runtime.On(host);
-        std::vector<std::string> makers;
-        for (const plan::Maker maker : there.runs_on) makers.emplace_back(MakerText(maker));
-        return fmt::format("{} is not known to run on {} ({}); its figures are of {}", there.name,
-                           host.word, MakerText(host.maker), fmt::join(makers, ", "));
-    }
     return {};
 }
 
@@ -302,9 +286,7 @@ Status SizeWork(PlanFlags& flags, const model::Hyper& hyper) {
 
 // Which machines a training asks about, by the flags that both have.
 Status CheckTrainFlags(const PlanFlags& flags) {
-    for (const auto& [name, value] : {std::pair{"--want", &flags.want},
-                                      {"--ttft", &flags.ttft},
-                                      {"--plot", &flags.plot}}) {
+    for (const auto& [name, value] : {std::pair{"--want", &flags.want}, {"--ttft", &flags.ttft}}) {
         if (value->empty()) continue;
         return MakeError(ErrorCode::kUsage,
                          "--train takes --machines, or --within (with --budget), not {}", name);
@@ -325,10 +307,11 @@ Status RunTraining(PlanFlags& flags) {
     WEFT_TRY(CheckTrainFlags(flags));
     for (const Option& option : flags.inference) {
         if (!option.given()) continue;
-        return MakeError(ErrorCode::kUsage,
-                         "--train: {} is of inference. Of a training are --seq-len, --micro-batch, "
-                         "--global-batch, --dtype and --as",
-                         option.name());
+        return MakeError(
+            ErrorCode::kUsage,
+            "--train: {} is a flag of inference. Training has --seq-len, --micro-batch, "
+            "--global-batch and --dtype",
+            option.name());
     }
     flags.training.budget = flags.budget;
     flags.training.model = flags.model;
@@ -338,18 +321,12 @@ Status RunTraining(PlanFlags& flags) {
     return RunPlanTrain(flags.training);
 }
 
-// Flags that would do nothing, or print two things into one stream.
+// Flags that would do nothing.
 Status CheckPlanFlags(const PlanFlags& flags) {
-    WEFT_TRY(CheckPlotName(flags.plot));
-    if (flags.json && flags.plot == "-") {
+    if (flags.backwards() && flags.explain) {
         return MakeError(ErrorCode::kUsage,
-                         "--plot -: it is drawn where --json prints; name a file, as plan.svg");
-    }
-    if (flags.backwards() && (flags.explain || !flags.plot.empty())) {
-        return MakeError(ErrorCode::kUsage,
-                         "--want, --budget and --ttft list machines: {} is of one plan. Ask again "
-                         "with --machines alone",
-                         flags.explain ? "--explain" : "--plot");
+                         "--explain describes one plan, but --want, --budget and --ttft list "
+                         "machines. Use --explain with --machines alone");
     }
     if (!flags.machines.empty() || flags.backwards()) return {};
     return MakeError(ErrorCode::kUsage,
@@ -367,17 +344,11 @@ Status RunPlan(PlanFlags& flags) {
     PlanRun run;
     WEFT_TRY(FillRun(flags, run));
     WEFT_TRY(SizeWork(flags, run.shape.walk.hyper()));
-    if (flags.backwards()) {
-        const bool own = run.runtime.name == plan::kOwnRuntime && flags.machines.empty();
-        AddNote(run.shape.note, own ? "Macs are left out: Weft runs on Linux" : "");
-        return PrintOffers(flags, run);
-    }
+    if (flags.backwards()) return PrintOffers(flags, run);
     const plan::ModelWalk& walk = run.shape.walk;
     WEFT_ASSIGN(const plan::Cluster cluster, run.library.ParseCluster(flags.machines));
-    const std::string odd = OddDevices(run.runtime, cluster);
-    AddNote(run.shape.note, odd);
-    WEFT_ASSIGN(const plan::Plan found,
-                plan::Search(walk, cluster, run.runtime, run.library, flags.load));
+    AddNote(run.shape.note, NotMeasuredNote(cluster));
+    WEFT_ASSIGN(const plan::Plan found, plan::Search(walk, cluster, run.library, flags.load));
     const std::string fits =
         found.layouts[0].fits() ? std::string() : TypeThatFits(flags, run, cluster);
     if (flags.json) {
@@ -387,6 +358,9 @@ Status RunPlan(PlanFlags& flags) {
     } else {
         PrintLayouts(found, cluster);
         PrintOut("answer: {}\n", AnswerWords(flags.load));
+        if (const std::string hosts = HostsText(cluster); !hosts.empty()) {
+            PrintOut("machines: {}\n", hosts);
+        }
         if (!found.layouts[0].fits()) PrintTypeThatFits(flags, run, fits);
         if (cluster.wire_assumed) {
             PrintOut("wire: {}, assumed: the slowest of the machines' own; say ,WIRE\n",
@@ -399,25 +373,22 @@ Status RunPlan(PlanFlags& flags) {
             PrintRun(found.layouts[0], cluster, flags);
         }
     }
-    if (flags.plot.empty()) return {};
-    WEFT_ASSIGN(const plan::Scaling scaling,
-                plan::FindScaling(walk, cluster, run.runtime, flags.load));
-    return DrawPlan(flags, scaling, found.layouts[0]);
+    return {};
 }
 
 void AddDraftOptions(const Command& command, PlanFlags& flags) {
     const auto add = [&](const Option& option) { flags.inference.push_back(option); };
     const Option draft =
         command.AddOption("--draft", flags.draft,
-                          "A smaller model that guesses tokens ahead, or mtp: MODEL's own head");
+                          "Draft model for speculative decoding, or mtp: MODEL's own draft head");
     add(draft);
-    add(command.AddOption("--draft-tokens", flags.load.draft.tokens, "Guesses a step")
+    add(command.AddOption("--draft-tokens", flags.load.draft.tokens, "Draft tokens per step")
             .Range(int64_t{1}, int64_t{64})
             .Needs(draft)
             .ShowDefault());
     add(command
             .AddOption("--draft-accepted", flags.load.draft.accepted,
-                       "Probability that a guess is right, 0 to 1")
+                       "Probability that a draft token is accepted, 0 to 1")
             .Range(0.0, 1.0)
             .Needs(draft)
             .ShowDefault());
@@ -428,50 +399,86 @@ void AddLoadOptions(const Command& command, PlanFlags& flags) {
     flags.context =
         command
             .AddOption("--context", flags.load.context,
-                       "Tokens that each sequence has while it decodes, at least --depth + "
+                       "Tokens in the KV cache of each sequence during decode, at least --depth + "
                        "--prompt + --answer (default: 4096, or the model's context if smaller)")
             .Range(int64_t{1}, int64_t{1} << 24);
     add(flags.context);
-    add(command.AddOption("--batch", flags.load.batch, "Sequences that decode together")
+    add(command.AddOption("--batch", flags.load.batch, "Sequences that decode at once")
             .Range(int64_t{1}, int64_t{1} << 16)
             .ShowDefault());
-    flags.prompt = command
-                       .AddOption("--prompt", flags.load.prompt,
-                                  "Tokens of the prompt (default: half of --context)")
-                       .Range(int64_t{1}, int64_t{1} << 24);
+    flags.prompt =
+        command
+            .AddOption("--prompt", flags.load.prompt, "Prompt length (default: half of --context)")
+            .Range(int64_t{1}, int64_t{1} << 24);
     add(flags.prompt);
     flags.answer = command
                        .AddOption("--answer", flags.load.answer,
-                                  "Tokens of the answer (default: 512). Layouts are ranked by the "
-                                  "time of a prompt and its whole answer")
+                                  "Answer length (default: 512). Layouts are ranked by the time of "
+                                  "the prompt and the whole answer")
                        .Range(int64_t{1}, int64_t{1} << 24);
     add(flags.answer);
-    add(command.AddOption("--chunk", flags.load.chunk, "Tokens of a prompt in one step")
+    add(command.AddOption("--chunk", flags.load.chunk, "Prefill chunk: prompt tokens in one step")
             .Range(int64_t{1}, int64_t{1} << 20)
             .ShowDefault());
-    add(command
-            .AddOption("--depth", flags.load.depth,
-                       "Tokens before that prompt, which the KV cache has already")
+    add(command.AddOption("--depth", flags.load.depth, "Tokens in the KV cache before the prompt")
             .Range(int64_t{0}, int64_t{1} << 24)
             .ShowDefault());
     add(command.AddOption("--kv", flags.kv, "Type of the KV cache: f16, bf16, q8_0 or f32")
             .OneOf({"f16", "bf16", "q8_0", "f32"})
             .ShowDefault());
-    add(command
-            .AddOption("--runtime", flags.runtime,
-                       "Whose overheads: weft, or another program of machines/runtimes.json")
-            .ShowDefault());
 }
 
 void AddBackwardsOptions(const Command& command, PlanFlags& flags) {
     command.AddOption("--want", flags.want,
-                      "Machines that reach this speed, such as 20tok/s (of all sequences)");
-    command.AddOption("--budget", flags.budget, "Machines within this price, such as 8000EUR");
+                      "List machines that reach this speed of all sequences, such as 20tok/s");
+    command.AddOption("--budget", flags.budget,
+                      "List machines that cost at most this, such as 8000EUR");
     command.AddOption("--ttft", flags.ttft,
-                      "Machines that read --prompt in this time, such as 5s");
+                      "List machines with at most this time to first token, such as 5s");
 }
 
 }  // namespace
+
+std::string FitText(double needed_bytes, double room_bytes, bool fits) {
+    // As many decimals as it takes to show which of the two is larger.
+    for (const int digits : {1, 2, 3, 6, 9}) {
+        const std::string needed = fmt::format("{:.{}f}", needed_bytes * 1e-9, digits);
+        const std::string room = fmt::format("{:.{}f}", room_bytes * 1e-9, digits);
+        const bool shown_to_fit = std::stod(needed) <= std::stod(room);
+        if (shown_to_fit != (needed_bytes <= room_bytes)) continue;
+        return fmt::format("{}{} of {} GB", fits ? "" : "no: ", needed, room);
+    }
+    return fmt::format("{}{:.0f} of {:.0f} bytes", fits ? "" : "no: ", needed_bytes, room_bytes);
+}
+
+std::string HostsText(const plan::Cluster& cluster) {
+    const size_t hosts = cluster.hosts.size();
+    const plan::Machine& first = cluster.hosts[0];
+    if (cluster.ranks() == 1) return {};
+    if (!cluster.alike()) return fmt::format("{} hosts, {} devices", hosts, cluster.ranks());
+    std::string text = fmt::format("{} host{} with {} device{} each, {} devices in all", hosts,
+                                   hosts == 1 ? "" : "s", first.devices,
+                                   first.devices == 1 ? "" : "s", cluster.ranks());
+    const bool cards = !first.shares_memory() && first.word == first.kind;
+    if (hosts > 1 && cards) {
+        text += fmt::format("; {}:{} is one host with {}", first.kind, hosts, hosts);
+    }
+    return text;
+}
+
+std::string NotMeasuredNote(const plan::Cluster& cluster) {
+    std::vector<std::string> names;
+    for (const plan::Machine& host : cluster.hosts) {
+        if (plan::IsMeasured(host)) continue;
+        const bool named = std::ranges::find(names, host.kind) != names.end();
+        if (!named) names.push_back(host.kind);
+    }
+    if (names.empty()) return {};
+    return fmt::format(
+        "not measured: Weft's speed on {} is estimated from the shares of a device's limits that "
+        "Weft reaches on measured devices",
+        fmt::join(names, ", "));
+}
 
 std::string AnswerWords(const plan::Workload& load) {
     const std::string one =
@@ -485,18 +492,18 @@ std::string SecondsText(double seconds) {
 
 void AddPlan(const Command& app, int& status) {
     auto flags = std::make_shared<PlanFlags>();
-    const Command command =
-        app.AddCommand("plan", "Which layout on which machines: speed, memory, what limits it");
+    const Command command = app.AddCommand(
+        "plan", "Predict speed, memory and the best layout of Weft on machines that you describe");
     command.Footer(kPlanFooter);
-    command.AddOption("MODEL", flags->model, "Model, its config.json or its name");
-    command.AddOption("--machines", flags->machines,
-                      "Such as 4xstrix-halo,roce or dgx-spark+2xrtx-3090,10gbe");
+    command.AddOption("MODEL", flags->model, "Model file, folder, config.json or name");
+    command.AddOption(
+        "--machines", flags->machines,
+        "Hosts and their wire, such as 4xstrix-halo,roce or dgx-spark+rtx-3090:2,10gbe");
     AddLoadOptions(command, *flags);
-    command.AddFlag("--explain", flags->explain, "Show the time of each part of the best layout");
+    command.AddFlag("--explain", flags->explain,
+                    "Show the parts of the best layout's time and the command that runs it");
     AddDraftOptions(command, *flags);
     AddBackwardsOptions(command, *flags);
-    command.AddOption("--plot", flags->plot,
-                      "Draw speed by machines and context, and memory: FILE.svg, FILE.png, or -");
     AddMeasureOptions(command, *flags);
     AddJson(command, flags->json);
     const Option train =

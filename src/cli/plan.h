@@ -1,4 +1,4 @@
-// The parts of `weft plan`: what it is asked, and what it shows besides layouts.
+// The parts of `weft plan`: its flags, its notes, and its output besides layouts.
 #pragma once
 
 #include <string>
@@ -8,7 +8,6 @@
 #include "cli/output.h"
 #include "cli/plan_train.h"
 #include "plan/run_words.h"
-#include "plan/scaling.h"
 #include "plan/search.h"
 #include "plan/shapes.h"
 
@@ -16,12 +15,12 @@ namespace weft::cli {
 
 struct PlanFlags {
     std::string typed, typed_draft;  // model and draft, with the type that is assumed
-    std::string model, machines, runtime = "weft", kv = "f16", draft, want, budget, ttft, plot;
+    std::string model, machines, kv = "f16", draft, want, budget, ttft;
     plan::Workload load;
     bool explain = false, json = false;
     Option context, prompt, answer;  // whether they are given is asked
     std::vector<Option> inference;   // those that training does not have
-    PlanTrainFlags training;        // with --train
+    PlanTrainFlags training;         // with --train
     // --measure
     bool measure = false;
     std::string out;
@@ -35,33 +34,32 @@ struct PlanFlags {
     bool backwards() const { return !want.empty() || !budget.empty() || !ttft.empty(); }
 };
 
-// What all parts of a run of the command need.
 struct PlanRun {
     plan::Library library;
-    plan::Runtime runtime;
     plan::OpenedShape shape, draft;
 };
 
-// Which type is planned where none is named; "" where one is.
+// States the weight type that is assumed; "" where one is named.
 std::string TypeNote(const PlanFlags& flags, const plan::OpenedShape& shape);
 // The largest smaller type of which a layout fits, as a MODEL: "qwen3-235b:q2_k". Empty: none does,
 // or the type is that of a file.
 std::string TypeThatFits(const PlanFlags& flags, const PlanRun& run, const plan::Cluster& cluster);
 void PrintTypeThatFits(const PlanFlags& flags, const PlanRun& run, const std::string& word);
 
-// --want, --budget, --ttft: machines that do it.
+// --want, --budget, --ttft: prints machines that meet them.
 Status PrintOffers(const PlanFlags& flags, const PlanRun& run);
 
-// Whether --plot names what can be drawn.
-Status CheckPlotName(const std::string& name);
-// --plot FILE.svg, FILE.png, or `-` for the terminal: tok/s over machines and over contexts, memory
-// of each rank of `best`.
-Status DrawPlan(const PlanFlags& flags, const plan::Scaling& scaling, const plan::Prediction& best);
-
 void AddMeasureOptions(const Command& command, PlanFlags& flags);
-// --measure: a machine file of these ranks, into --out or on standard output.
+// --measure: writes a machine file of these ranks to --out or standard output.
 Status MeasureHere(PlanFlags& flags);
 
+// "17.3 of 129 GB"; more decimals where fewer would contradict the verdict; "no: " before it where
+// it does not fit.
+std::string FitText(double needed_bytes, double room_bytes, bool fits);
+// "8 hosts with 8 devices each, 64 devices in all; h200:8 is one host with 8"; "" for one device.
+std::string HostsText(const plan::Cluster& cluster);
+// "not measured: Weft's speed on strix-halo is ..."; "" where all machines are measured.
+std::string NotMeasuredNote(const plan::Cluster& cluster);
 // "0.31 s", "4.2 s", "38 s".
 std::string SecondsText(double seconds);
 // "a prompt of 2048 tokens and 512 tokens of answer".

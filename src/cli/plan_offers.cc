@@ -68,12 +68,10 @@ Result<plan::Wanted> WantedOf(const PlanFlags& flags) {
 
 Status PrintOffers(const PlanFlags& flags, const PlanRun& run) {
     WEFT_ASSIGN(const plan::Wanted wanted, WantedOf(flags));
-    WEFT_ASSIGN(const plan::Offers offers,
-                plan::FindMachines(run.shape.walk, run.runtime, run.library, flags.load, wanted,
-                                   flags.machines));
+    WEFT_ASSIGN(const plan::Offers offers, plan::FindMachines(run.shape.walk, run.library,
+                                                              flags.load, wanted, flags.machines));
     if (flags.json) {
         PrintJson({{"model", flags.model},
-                   {"runtime", flags.runtime},
                    {"note", run.shape.note},
                    {"prompt", flags.load.prompt},
                    {"answer", flags.load.answer},

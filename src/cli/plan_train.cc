@@ -7,6 +7,7 @@
 
 #include "cli/duration.h"
 #include "cli/output.h"
+#include "cli/plan.h"
 #include "plan/shapes.h"
 #include "plan/train_backwards.h"
 #include "train/trainer.h"
@@ -17,18 +18,10 @@ namespace {
 constexpr size_t kMostTrainLayouts = 12;  // in the table
 
 Status SetJob(const PlanTrainFlags& flags, plan::TrainJob& job) {
-    WEFT_ASSIGN(job.style, plan::FindTrainStyle(flags.as));
-    if (flags.attention != "auto") job.style.scores = flags.attention == "scores";
     job.sequence = flags.sequence;
-    job.eight_bit = flags.dtype == "fp8";
-    job.dtype = job.eight_bit ? DType::kBF16 : *DTypeOfName(flags.dtype);
+    job.dtype = *DTypeOfName(flags.dtype);
     job.grad_dtype = flags.grad_dtype;
     job.lora.rank = flags.lora_rank;
-    if (job.style.weft && job.style.scores) {
-        return MakeError(ErrorCode::kUsage,
-                         "--attention scores: Weft's attention is fused; use "
-                         "--as megatron, deepspeed or fsdp");
-    }
     const auto update = train::FindUpdate(flags.optim);
     if (!update) {
         return MakeError(ErrorCode::kUsage, "--optim {}: expected {}", flags.optim,
@@ -65,7 +58,6 @@ Json TrainLayoutJson(const plan::TrainPrediction& p, const plan::Cluster& cluste
                  {"tp", p.cut.tp},
                  {"pp", p.cut.pp},
                  {"dp", p.cut.dp},
-                 {"cp", p.cut.cp},
                  {"ep", std::max(p.cut.ep, 1)},
                  {"zero", p.cut.zero},
                  {"virtual_stages", p.cut.virtual_stages},
@@ -133,10 +125,8 @@ void PrintTrainLayouts(const plan::TrainPlans& found, const plan::Cluster& clust
                  p.cut.Name(), hosts[i + 1], p.cut.micro_batch, p.cut.accumulation,
                  plan::RecomputeName(p.cut.recompute), p.update_s,
                  fmt::format("{:.0f} ±{:.0f}", p.tokens_per_s, p.tokens_per_s * p.spread),
-                 p.share_of_peak * 100,
-                 fmt::format("{}{:.1f} of {:.0f} GB",
-                             p.fits() ? "" : "no: ", p.worst().total() * 1e-9, p.room * 1e-9),
-                 limit, share * 100, i == 0 && p.fits() && shown > 1 ? "   <- fastest" : "");
+                 p.share_of_peak * 100, FitText(p.worst().total(), p.room, p.fits()), limit,
+                 share * 100, i == 0 && p.fits() && shown > 1 ? "   <- fastest" : "");
     }
     if (!found.layouts[0].fits()) {
         PrintOut("It does not fit into the memory of a rank.\n");
@@ -160,38 +150,26 @@ void PrintTrainParts(const plan::TrainPrediction& p) {
 using OfTraining = std::function<void(const Option&)>;
 
 void AddJobFlags(const Command& command, PlanTrainFlags& flags, const OfTraining& of_training) {
-    of_training(command.AddOption("--seq-len", flags.sequence, "Tokens per sequence")
+    of_training(command.AddOption("--seq-len", flags.sequence, "Sequence length in tokens")
                     .Range(1, 1 << 20)
                     .ShowDefault());
-    of_training(
-        command
-            .AddOption("--as", flags.as, "The program whose overlap, types and recomputation count")
-            .OneOf(plan::TrainStyleNames())
-            .ShowDefault());
-    of_training(command
-                    .AddOption("--attention", flags.attention,
-                               "fused, or with scores that are written (auto: as --as has it; "
-                               "Weft's are fused)")
-                    .OneOf({"auto", "fused", "scores"})
-                    .ShowDefault());
-    of_training(command
-                    .AddOption("--dtype", flags.dtype,
-                               "bf16, f16 or f32, or fp8 for products alone (other programs')")
-                    .OneOf({"bf16", "f16", "f32", "fp8"})
+    of_training(command.AddOption("--dtype", flags.dtype, "Compute in bf16, f16 or f32")
+                    .OneOf({"bf16", "f16", "f32"})
                     .ShowDefault());
     of_training(command
                     .AddOption("--grad-dtype", flags.grad_dtype,
-                               "What Weft adds up gradients in: f32, as --dtype, or auto (f32 "
+                               "Type of accumulated gradients: f32, as --dtype, or auto (f32 "
                                "where passes x replicas > 8)")
                     .OneOf({"auto", "f32", "bf16", "f16"})
                     .ShowDefault());
     of_training(command.AddOption("--optim", flags.optim, "adamw, adam, sgd, adafactor or adam8bit")
                     .ShowDefault());
-    of_training(command.AddOption("--lora-rank", flags.lora_rank, "Adapters of this rank alone")
-                    .Range(1, 1 << 12));
+    of_training(
+        command.AddOption("--lora-rank", flags.lora_rank, "Train LoRA adapters of this rank only")
+            .Range(1, 1 << 12));
     of_training(command
                     .AddOption("--within", flags.within,
-                               "Which machines train --sequences in this time, as 48h")
+                               "List machines that train --sequences in this time, such as 48h")
                     .TypeName("TIME"));
     of_training(command.AddOption("--sequences", flags.epoch, "Sequences of an epoch")
                     .Range(int64_t{1}, int64_t{1} << 50));
@@ -200,8 +178,8 @@ void AddJobFlags(const Command& command, PlanTrainFlags& flags, const OfTraining
 void AddCutFlags(const Command& command, PlanTrainFlags& flags, const OfTraining& of_training) {
     plan::TrainWishes& wishes = flags.wishes;
     constexpr int kMost = 1 << 17;
-    of_training(
-        command.AddOption("--tp", wishes.tp, "Tensor ranks (default: searched)").Range(1, kMost));
+    of_training(command.AddOption("--tp", wishes.tp, "Tensor-parallel ranks (default: searched)")
+                    .Range(1, kMost));
     of_training(command.AddOption("--pp", wishes.pp, "Pipeline stages (default: searched)")
                     .Range(1, kMost));
     of_training(
@@ -210,35 +188,33 @@ void AddCutFlags(const Command& command, PlanTrainFlags& flags, const OfTraining
     of_training(command.AddOption("--ep", wishes.ep, "Expert-parallel groups of the tensor ranks")
                     .Range(1, kMost));
     of_training(command
-                    .AddOption("--cp", wishes.cp,
-                               "Context ranks that share each sequence (other programs')")
-                    .Range(1, kMost));
-    of_training(command
                     .AddOption("--virtual-stages", wishes.virtual_stages,
-                               "Runs of layers of each stage (default: searched)")
+                               "Model chunks per pipeline stage (default: searched)")
                     .Range(1, 1024));
     of_training(command.AddOption("--zero", flags.zero, "ZeRO stage (auto: searched)")
                     .OneOf({"auto", "0", "1", "2", "3"})
                     .ShowDefault());
-    of_training(command
-                    .AddOption("--recompute", flags.recompute,
-                               "Activations computed again (auto: searched)")
-                    .OneOf({"auto", "none", "selective", "full"})
-                    .ShowDefault());
-    of_training(command
-                    .AddOption("--sequence-parallel", flags.sequence_parallel,
-                               "Own rows between products (auto: on where --tp is searched)")
-                    .OneOf({"auto", "on", "off"})
-                    .ShowDefault());
+    of_training(
+        command
+            .AddOption("--recompute", flags.recompute, "Activation recomputation (auto: searched)")
+            .OneOf({"auto", "none", "selective", "full"})
+            .ShowDefault());
+    of_training(
+        command
+            .AddOption("--sequence-parallel", flags.sequence_parallel,
+                       "Sequence parallelism of tensor ranks (auto: on where --tp is searched)")
+            .OneOf({"auto", "on", "off"})
+            .ShowDefault());
     of_training(command
                     .AddOption("--micro-batch", wishes.micro_batch,
-                               "Sequences of a pass (default: searched)")
+                               "Sequences of a micro-batch (default: searched)")
                     .Range(1, 4096));
-    of_training(command
-                    .AddOption("--grad-accum", wishes.accumulation,
-                               "Passes of an update (default: what --global-batch asks for, else "
-                               "1, or four times the stages)")
-                    .Range(1, 1 << 20));
+    of_training(
+        command
+            .AddOption("--grad-accum", wishes.accumulation,
+                       "Micro-batches of an update (default: from --global-batch, else 1, or "
+                       "four times the stages)")
+            .Range(1, 1 << 20));
     of_training(command
                     .AddOption("--global-batch", wishes.global_batch,
                                "Sequences of an update on all replicas")
@@ -249,21 +225,17 @@ void AddRiskFlags(const Command& command, PlanTrainFlags& flags, const OfTrainin
     plan::TrainRisks& risks = flags.wishes.risks;
     of_training(command
                     .AddOption("--jitter", risks.jitter,
-                               "Ranks differ by this share of an update (a standard deviation)")
+                               "Standard deviation of a rank's time, as a share of an update")
                     .Range(0.0, 1.0)
                     .ShowDefault());
     of_training(command
                     .AddOption("--hours-between-losses", risks.mean_hours,
-                               "A machine is lost so often, on average (default: never)")
+                               "Mean time between losses of one machine (default: none)")
                     .Range(0.0, 1e9));
-    of_training(command
-                    .AddOption("--checkpoint-s", risks.checkpoint_s,
-                               "Seconds of a checkpoint, where machines are lost")
+    of_training(command.AddOption("--checkpoint-s", risks.checkpoint_s, "Seconds of one checkpoint")
                     .Range(0.0, 1e6)
                     .ShowDefault());
-    of_training(command
-                    .AddOption("--restart-s", risks.restart_s,
-                               "Seconds of a restart, where machines are lost")
+    of_training(command.AddOption("--restart-s", risks.restart_s, "Seconds of one restart")
                     .Range(0.0, 1e6)
                     .ShowDefault());
 }
@@ -329,19 +301,15 @@ Status PrintTrainOffers(const PlanTrainFlags& flags, const plan::Library& librar
     return {};
 }
 
-// Where Weft does not train, or was not measured; empty: neither is so.
-std::string NoteOn(const plan::TrainStyle& style, const plan::Cluster& cluster) {
+// Training was measured on processors alone.
+std::string TrainingNote(const plan::Cluster& cluster) {
     for (const plan::Machine& host : cluster.hosts) {
-        if (!plan::TrainsOn(style, host)) {
-            return fmt::format(
-                "Weft runs on Linux, not on a Mac: the figures are of Linux on the hardware of {}",
-                host.word);
-        }
-        if (style.weft && host.maker != plan::Maker::kProcessor) {
-            return fmt::format(
-                "Weft trains on {} through Vulkan, and its speed there is not measured yet",
-                host.word);
-        }
+        if (MeasuredTraining(host, DType::kBF16) != nullptr) continue;
+        if (MeasuredTraining(host, DType::kF32) != nullptr) continue;
+        return fmt::format(
+            "not measured: Weft's training on {} is estimated from the shares of a device's limits "
+            "that Weft reaches elsewhere",
+            host.word);
     }
     return {};
 }
@@ -376,7 +344,7 @@ Status RunPlanTrain(PlanTrainFlags& flags) {
     if (!flags.within.empty()) return PrintTrainOffers(flags, library, walk);
     WEFT_ASSIGN(const plan::Cluster cluster, library.ParseCluster(flags.machines));
     WEFT_ASSIGN(const plan::TrainPlans found, plan::SearchTrainingOn(walk, cluster, flags.wishes));
-    const std::string note = NoteOn(job.style, cluster);
+    const std::string note = TrainingNote(cluster);
     if (flags.json) {
         Json layouts = Json::array();
         for (const plan::TrainPrediction& p : found.layouts) {
@@ -384,7 +352,6 @@ Status RunPlanTrain(PlanTrainFlags& flags) {
         }
         PrintJson(Json{{"model", flags.model},
                        {"machines", flags.machines},
-                       {"as", flags.as},
                        {"sequence", flags.sequence},
                        {"note", note},
                        {"layouts", std::move(layouts)},
@@ -393,6 +360,9 @@ Status RunPlanTrain(PlanTrainFlags& flags) {
         return {};
     }
     PrintTrainLayouts(found, cluster);
+    if (const std::string hosts = HostsText(cluster); !hosts.empty()) {
+        PrintOut("machines: {}\n", hosts);
+    }
     if (!note.empty()) PrintOut("note: {}\n", note);
     const plan::TrainPrediction& best = found.layouts[0];
     if (flags.epoch > 0) {

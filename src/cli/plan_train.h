@@ -12,8 +12,8 @@ namespace weft::cli {
 struct PlanTrainFlags {
     std::string model, machines;
     bool train = false;  // weft plan: asked for
-    std::string as = "weft", dtype = "bf16", grad_dtype = "auto", optim = "adamw";
-    std::string attention = "auto", recompute = "auto", sequence_parallel = "auto", zero = "auto";
+    std::string dtype = "bf16", grad_dtype = "auto", optim = "adamw";
+    std::string recompute = "auto", sequence_parallel = "auto", zero = "auto";
     int64_t sequence = 1024, lora_rank = 0, epoch = 0;
     std::string within, budget;  // machines that do it
     plan::TrainWishes wishes;

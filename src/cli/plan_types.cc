@@ -10,8 +10,8 @@ std::string TypeNote(const PlanFlags& flags, const plan::OpenedShape& shape) {
         const std::string type = flags.typed.substr(flags.typed.rfind(':') + 1);
         return fmt::format("no type is named: {}, the usual one, is assumed", type);
     }
-    const bool named = flags.model.find(':', flags.model.starts_with("hf:") ? 3 : 0) !=
-                       flags.model.npos;
+    const bool named =
+        flags.model.find(':', flags.model.starts_with("hf:") ? 3 : 0) != flags.model.npos;
     if (!shape.is_shape || named || shape.source->MainType() != "BF16") return {};
     return fmt::format("no type is named: BF16 is assumed; {} plans a file of 4 bits",
                        WithType(flags.model, "q4_k_m"));
@@ -25,7 +25,7 @@ std::string TypeThatFits(const PlanFlags& flags, const PlanRun& run, const plan:
         const auto smaller = plan::OpenWalk(word, run.shape.walk.kv_dtype(), flags.load.draft.head);
         if (!smaller.ok()) continue;
         if (smaller->source->TotalBytes() >= run.shape.source->TotalBytes()) continue;
-        if (plan::FindBest(smaller->walk, cluster, run.runtime, flags.load).ok()) return word;
+        if (plan::FindBest(smaller->walk, cluster, flags.load).ok()) return word;
     }
     return {};
 }

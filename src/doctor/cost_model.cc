@@ -56,7 +56,6 @@ CostFigures FiguresOf(const plan::Prediction& prediction, const std::string& mod
 Result<CostModel> CostModel::Open() {
     CostModel model;
     WEFT_ASSIGN(model.library_, plan::Library::Open());
-    WEFT_ASSIGN(model.runtime_, model.library_.FindRuntime("weft"));
     return model;
 }
 
@@ -112,7 +111,7 @@ std::optional<plan::Prediction> CostModel::Predicted(const std::string& model,
     if (shape == nullptr) return std::nullopt;
     const double room = cluster.hosts[0].memory.value * cluster.ranks();
     if (static_cast<double>(shape->source->TotalBytes()) > room) return std::nullopt;
-    auto prediction = plan::PredictTensor(shape->walk, cluster, runtime_, load());
+    auto prediction = plan::PredictTensor(shape->walk, cluster, load());
     if (!prediction.ok() || !prediction->fits()) return std::nullopt;
     return std::move(*prediction);
 }

@@ -24,7 +24,6 @@ class CostModel {
     std::optional<plan::Machine> MachineOf(const HostFacts& host) const;
     // The hosts of a question as `weft plan` takes them; nothing where the link is not known.
     std::optional<plan::Cluster> ClusterOf(const HostFacts& host, const HostState& state) const;
-    const plan::Runtime& runtime() const { return runtime_; }
     static plan::Workload load() { return {}; }
 
   private:
@@ -34,7 +33,6 @@ class CostModel {
     std::optional<plan::Prediction> Fitting(const plan::Cluster& cluster, std::string& model);
 
     plan::Library library_;
-    plan::Runtime runtime_;
     std::map<std::string, plan::OpenedShape> shapes_;
 };
 

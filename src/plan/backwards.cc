@@ -5,12 +5,15 @@
 #include <utility>
 
 #include "plan/search.h"
+#include "plan/weft_rates.h"
 
 namespace weft::plan {
 namespace {
 
-constexpr int kCounts[] = {1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64};
-constexpr size_t kMostNearest = 5;
+constexpr int kCounts[] = {1, 2, 3, 4, 5, 6, 8, 12, 16};
+constexpr size_t kMostNearest = 5, kMostEnough = 12;
+// Ranks of several hosts that are tried.
+constexpr int kMostRanks = 32;
 
 // Layouts of all ranks of several hosts, tensor ranks in pipelines: what says whether so many could
 // do it. (Layouts of fewer hosts are those of fewer machines.)
@@ -27,16 +30,32 @@ std::vector<model::Layout> LayoutsToTry(const Cluster& cluster, const model::Hyp
     return layouts;
 }
 
+// Bytes of weights that one row of one sequence reads; 0: not known.
+double ReadBytes(const ModelWalk& walk) {
+    const auto plan = model::PlanShards(walk.hyper(), walk.source(), model::Layout{});
+    if (!plan.ok()) return 0;
+    const auto work = walk.WorkOf(plan->shards[0]);
+    if (!work.ok()) return 0;
+    double bytes = 0;
+    for (const Piece& piece : work->pieces) {
+        const auto costs = program::Cost(piece.program, {1, 1, 1, 0});
+        for (size_t i = 0; i < costs.size(); ++i) {
+            if (!piece.program.ops[i].Is(program::Trait::kProduct)) continue;
+            bytes += static_cast<double>(piece.count * costs[i].read_bytes);
+        }
+    }
+    return bytes;
+}
+
 class Shopping {
   public:
-    Shopping(const ModelWalk& walk, const Runtime& runtime, const Workload& load,
-             const Wanted& wanted)
+    Shopping(const ModelWalk& walk, const Workload& load, const Wanted& wanted)
         : walk_(walk),
-          runtime_(runtime),
           load_(load),
           wanted_(wanted),
-          known_(walk, runtime, load),
-          weights_(static_cast<double>(walk.source().TotalBytes())) {}
+          known_(walk, load),
+          weights_(static_cast<double>(walk.source().TotalBytes())),
+          read_bytes_(ReadBytes(walk)) {}
 
     // The fewest hosts of this kind that do it. With a budget alone, the number that answers
     // soonest.
@@ -47,7 +66,12 @@ class Shopping {
         int below = first - 1;            // so many don't do it, nor do fewer
         for (const int count : kCounts) {
             if (count < first) continue;
-            const bool possible = count <= wanted_.most_hosts && IsAffordable(kind, count);
+            if (!is_nearest_ && IsTooSlow(kind, count)) {
+                below = count;
+                continue;
+            }
+            const bool few = count == 1 || kind.machine.devices * count <= kMostRanks;
+            const bool possible = few && count <= wanted_.most_hosts && IsAffordable(kind, count);
             if (possible && !TryCount(kind, count, nearest)) {
                 below = count;
                 continue;
@@ -64,6 +88,13 @@ class Shopping {
         (enough ? enough_ : nearest_).push_back(std::move(*nearest));
     }
 
+    // Whether Try found nothing, because the bound said so of all: tries again for the closest.
+    bool WantsNearest() {
+        is_nearest_ = enough_.empty() && nearest_.empty() && !is_nearest_;
+        last_.clear();
+        return is_nearest_;
+    }
+
     Offers Take() {
         Offers offers;
         const auto cheaper = [](const Offer& a, const Offer& b) { return a.price < b.price; };
@@ -75,6 +106,7 @@ class Shopping {
         };
         std::ranges::stable_sort(enough_, by_price);
         for (Found& found : enough_) {
+            if (offers.enough.size() == kMostEnough && is_wanted()) break;
             if (IsBeaten(found.offer, offers.enough)) continue;
             SearchLayouts(found);
             if (!IsBeaten(found.offer, offers.enough)) {
@@ -123,7 +155,7 @@ class Shopping {
     std::optional<Prediction> Best(const Cluster& cluster) {
         std::optional<Prediction> best;
         if (cluster.ranks() > kMostAsked) return best;
-        auto layouts = FindLayouts(walk_, cluster, runtime_, load_, known_);
+        auto layouts = FindLayouts(walk_, cluster, load_, known_);
         if (!layouts.ok()) return best;
         for (Prediction& p : *layouts) {
             if (p.fits() && (!best || IsBetter(p, *best))) best = std::move(p);
@@ -142,6 +174,15 @@ class Shopping {
     }
     bool Holds(const MachineOnWire& kind, int count) const {
         return weights_ <= kind.machine.memory.value * kind.machine.devices * count;
+    }
+
+    // Even if all ranks read the weights of a token at once, without anything else to do.
+    bool IsTooSlow(const MachineOnWire& kind, int count) const {
+        const Machine& machine = kind.machine;
+        if (machine.measured || wanted_.tok_s == 0 || load_.draft.on()) return false;
+        const double rate = machine.sustained_bytes_per_s() * RatesOfKind(machine).weights;
+        const double ranks = machine.devices * count;
+        return static_cast<double>(load_.batch) * rate * ranks < wanted_.tok_s * read_bytes_;
     }
 
     // A cheaper one is no worse in anything.
@@ -166,7 +207,7 @@ class Shopping {
         return enough;
     }
     std::optional<Prediction> BestOfAllRanks(const Cluster& cluster) {
-        LayoutPredictor predictor(walk_, cluster, runtime_, load_, &known_);
+        LayoutPredictor predictor(walk_, cluster, load_, &known_);
         std::optional<Prediction> best;
         for (const model::Layout& layout : LayoutsToTry(cluster, walk_.hyper())) {
             auto p = predictor.Predict(layout);
@@ -196,7 +237,7 @@ class Shopping {
             if (count < found.count && !(is_wanted() && Holds(found.kind, count))) return;
             const Cluster cluster = found.kind.Times(count);
             if (cluster.ranks() > kMostSearched) return;
-            auto layouts = FindLayouts(walk_, cluster, runtime_, load_, known_);
+            auto layouts = FindLayouts(walk_, cluster, load_, known_);
             if (!layouts.ok()) return;
             const auto best =
                 std::ranges::find_if(*layouts, [&](const Prediction& p) { return DoesIt(p); });
@@ -206,11 +247,11 @@ class Shopping {
     }
 
     const ModelWalk& walk_;
-    const Runtime& runtime_;
     const Workload& load_;
     const Wanted& wanted_;
     RanksKnown known_;
-    double weights_ = 0;
+    double weights_ = 0, read_bytes_ = 0;  // read_bytes_: of weights, by a token
+    bool is_nearest_ = false;
     std::string last_;
     std::vector<Found> enough_, nearest_;
 };
@@ -249,26 +290,11 @@ bool PriceIsGuessed(const Cluster& cluster) {
     return wire || cluster.hosts[0].price->mark == Mark::kGuessed;
 }
 
-std::string WhyNotOn(const Runtime& runtime, const Machine& machine) {
-    if (runtime.RunsOn(machine)) return {};
-    if (runtime.name == kOwnRuntime && machine.maker == Maker::kApple) {
-        return "Weft runs on Linux, not on a Mac";
-    }
-    return fmt::format("{} is not known to run on it", runtime.On(machine).name);
-}
-
-Result<std::vector<MachineOnWire>> KindsToTry(const Library& library, const std::string& only,
-                                              const WhyNot& why_not) {
+Result<std::vector<MachineOnWire>> KindsToTry(const Library& library, const std::string& only) {
     WEFT_ASSIGN(const std::vector<Machine> machines, MachinesOf(library, only));
     const bool one_wire = only.find(',') != only.npos;
     std::vector<MachineOnWire> kinds;
     for (const Machine& machine : machines) {
-        const std::string wrong = why_not(machine);
-        if (!wrong.empty()) {
-            if (only.empty()) continue;
-            return MakeError(ErrorCode::kUsage, "machine '{}': {}; leave it out", machine.word,
-                             wrong);
-        }
         if (!machine.price) {
             if (only.empty()) continue;
             return MakeError(ErrorCode::kUsage, "machine '{}' has no price; add one to its file",
@@ -278,28 +304,37 @@ Result<std::vector<MachineOnWire>> KindsToTry(const Library& library, const std:
         if (one_wire) {
             WEFT_ASSIGN(const Cluster named, library.ParseCluster(only));
             wire = named.wire;
-        } else if (machine.own_wire) {
-            wire = *machine.own_wire;
         } else {
-            WEFT_ASSIGN(wire, library.FindWire(machine.wire));
+            WEFT_ASSIGN(wire, library.OwnWireOf(machine));
         }
-        kinds.push_back({machine, wire});
-        if (one_wire || wire.instead.empty()) continue;
-        WEFT_ASSIGN(const Wire other, library.FindWire(wire.instead));
-        if (CanHave(machine, other)) kinds.push_back({machine, other});
+        std::vector<Machine> hosts = {machine};
+        const bool card = machine.devices == 1 && !machine.shares_memory() &&
+                          machine.word == machine.kind && !machine.measured;
+        for (const int cards : {2, 4}) {
+            if (!card) break;
+            WEFT_ASSIGN(Machine several, WithDevices(machine, cards));
+            hosts.push_back(std::move(several));
+        }
+        for (Machine& host : hosts) {
+            kinds.push_back({host, wire});
+            if (one_wire || wire.instead.empty()) continue;
+            WEFT_ASSIGN(const Wire other, library.FindWire(wire.instead));
+            kinds.push_back({std::move(host), other});
+        }
     }
     return kinds;
 }
 
-Result<Offers> FindMachines(const ModelWalk& walk, const Runtime& runtime, const Library& library,
-                            const Workload& load, const Wanted& wanted, const std::string& only) {
+Result<Offers> FindMachines(const ModelWalk& walk, const Library& library, const Workload& load,
+                            const Wanted& wanted, const std::string& only) {
     if (wanted.tok_s <= 0 && !wanted.budget && !wanted.ttft_s) {
         return MakeError(ErrorCode::kUsage, "nothing is wanted: --want 20tok/s, --budget 8000EUR");
     }
-    const auto why_not = [&](const Machine& machine) { return WhyNotOn(runtime, machine); };
-    WEFT_ASSIGN(const std::vector<MachineOnWire> kinds, KindsToTry(library, only, why_not));
-    Shopping shopping(walk, runtime, load, wanted);
-    for (const MachineOnWire& kind : kinds) shopping.Try(kind);
+    WEFT_ASSIGN(const std::vector<MachineOnWire> kinds, KindsToTry(library, only));
+    Shopping shopping(walk, load, wanted);
+    do {
+        for (const MachineOnWire& kind : kinds) shopping.Try(kind);
+    } while (shopping.WantsNearest());
     return shopping.Take();
 }
 

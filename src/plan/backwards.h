@@ -1,7 +1,6 @@
 // Backwards: which machines do what is wanted, and what they cost.
 #pragma once
 
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,7 +14,7 @@ struct Wanted {
     double tok_s = 0;              // of all sequences; at least. 0: any
     std::optional<double> budget;  // in the unit of prices; at most
     std::optional<double> ttft_s;  // at most
-    int most_hosts = 64;
+    int most_hosts = 16;
 };
 
 struct Offer {
@@ -39,19 +38,15 @@ struct MachineOnWire {
     Wire wire;
     Cluster Times(int count) const;  // its words: as --machines takes them
 };
-// Why a machine can't do the job: "weft runs on Linux, not on a Mac". Empty: it can.
-using WhyNot = std::function<std::string(const Machine&)>;
-std::string WhyNotOn(const Runtime& runtime, const Machine& machine);
-// The machines that have a price and can do the job, each with its wire and with the one `instead`;
-// `only`: those of the words, such as "strix-halo+rtx-4090", and with their wire alone where they
-// name one. Errors: kUsage (unknown words, a machine of them has no price or can't do the job).
-Result<std::vector<MachineOnWire>> KindsToTry(const Library& library, const std::string& only,
-                                              const WhyNot& why_not);
+// The machines that have a price, each with its wire and with the one `instead`, a card also as two
+// and four in one host. `only`: machines of the words, such as "strix-halo+rtx-4090", with their
+// wire alone where they name one. Errors: kUsage (unknown words, a named machine without a price).
+Result<std::vector<MachineOnWire>> KindsToTry(const Library& library, const std::string& only);
 bool PriceIsGuessed(const Cluster& cluster);
 
-// Looks through the machines that the runtime runs on, up to most_hosts of each. Errors: those of
-// KindsToTry, and kUsage: nothing is wanted.
-Result<Offers> FindMachines(const ModelWalk& walk, const Runtime& runtime, const Library& library,
-                            const Workload& load, const Wanted& wanted, const std::string& only);
+// Looks through all machines, up to most_hosts of each. Errors: those of KindsToTry, and kUsage:
+// nothing is wanted.
+Result<Offers> FindMachines(const ModelWalk& walk, const Library& library, const Workload& load,
+                            const Wanted& wanted, const std::string& only);
 
 }  // namespace weft::plan

@@ -15,18 +15,13 @@ int Cluster::ranks() const {
 }
 
 Place Cluster::PlaceOf(int rank) const {
-    if (alike()) return {rank / hosts[0].devices, rank % hosts[0].devices, 0};
-    Place place{0, rank, 0};
+    if (alike()) return {rank / hosts[0].devices, rank % hosts[0].devices};
+    Place place{0, rank};
     for (auto host = hosts.begin(); place.device >= host->devices; ++host) {
         place.device -= host->devices;
         ++place.host;
-        if (host[1].word != host->word) place.run = place.host;
     }
     return place;
-}
-
-int Cluster::host_of(int rank) const {
-    return PlaceOf(rank).host;
 }
 
 bool Cluster::alike() const {
@@ -46,23 +41,9 @@ std::optional<double> Cluster::price() const {
 }
 
 const LinkTier* Cluster::LinkOf(Place one, Place other) const {
-    const Place low = one.host < other.host ? one : other;
-    const Place high = one.host < other.host ? other : one;
-    const Machine& machine = hosts[static_cast<size_t>(low.host)];
-    if (low.host == high.host) {
-        for (const LinkTier& tier : machine.within) {
-            if (low.device / tier.ranks == high.device / tier.ranks) return &tier;
-        }
-        // Tiers join all devices of a host, but perhaps in groups that begin elsewhere.
-        return machine.within.empty() ? nullptr : &machine.within.back();
-    }
-    // Islands are of one run of hosts, and begin with it.
-    if (!machine.island || low.run != high.run) return nullptr;
-    const auto island = [&](Place place) {
-        const int rank = (place.host - place.run) * machine.devices + place.device;
-        return rank / machine.island->ranks;
-    };
-    return island(low) == island(high) ? &*machine.island : nullptr;
+    if (one.host != other.host) return nullptr;
+    const std::optional<LinkTier>& within = hosts[static_cast<size_t>(one.host)].within;
+    return within ? &*within : nullptr;
 }
 
 coll::Tier Cluster::Between(int rank, int other) const {
@@ -75,23 +56,19 @@ coll::Tier Cluster::Between(int rank, int other) const {
 const LinkTier* Cluster::NearLinkOf(int first, int count, int stride) const {
     const LinkTier* slowest = nullptr;
     int most = 1;
-    const int hosts_of_group = host_of(first + (count - 1) * stride) - host_of(first) + 1;
-    const int each = (count + hosts_of_group - 1) / hosts_of_group;
     Place at = PlaceOf(first);
     for (int left = count; left > 0; ++at.host) {
-        const int devices = hosts[static_cast<size_t>(at.host)].devices;
-        const int its = std::min(left, std::max(0, devices - at.device + stride - 1) / stride);
+        const Machine& host = hosts[static_cast<size_t>(at.host)];
+        const int its = std::min(left, std::max(0, host.devices - at.device + stride - 1) / stride);
         if (its > 1 && its >= most) {
-            // As far from each other as ranks of a host are.
-            const int across = std::max(1, std::min(its, each) - 1);
-            const LinkTier* link = LinkOf(at, {at.host, at.device + across * stride, 0});
+            const LinkTier* link = &*host.within;
             const bool slower = slowest == nullptr || its > most ||
                                 link->bandwidth.value < slowest->bandwidth.value;
             if (slower) slowest = link;
             most = its;
         }
         left -= its;
-        at.device += its * stride - devices;
+        at.device += its * stride - host.devices;
     }
     return slowest;
 }

@@ -15,6 +15,8 @@ namespace {
 
 constexpr int kMostHosts = 16384, kMostDevices = 1024;
 constexpr size_t kMostFileBytes = size_t{1} << 20;
+// EUR of a desktop around a card, which a second card does not need. Guessed.
+constexpr double kDesktopPrice = 600;
 
 struct PoolName {
     const char* name;
@@ -24,10 +26,17 @@ constexpr PoolName kPools[] = {{"device", backend::MemoryKind::kDevice},
                                {"unified", backend::MemoryKind::kUnified},
                                {"host", backend::MemoryKind::kHost}};
 
-LinkTier ReadTier(const nlohmann::json& json, const std::string& where, ObjectReader& outer) {
-    ObjectReader reader(json, where);
+// The link between devices of a host: the file's, or PCIe by way of the host's memory, since Weft's
+// device backends exchange data through it.
+LinkTier PcieOf(int devices) {
+    const std::string source = "PCIe 4.0, 16 lanes, by way of the host";
+    return {devices, {14e9, Mark::kFitted, source}, {10e-6, Mark::kGuessed, source}};
+}
+
+LinkTier ReadTier(const nlohmann::json& json, ObjectReader& outer) {
+    ObjectReader reader(json, "tiers.host");
     LinkTier tier;
-    tier.ranks = reader.Count("ranks", 1, 2, kMostHosts);
+    tier.ranks = reader.Count("ranks", 1, 2, kMostDevices);
     tier.bandwidth = reader.Need("bandwidth", Unit::kRate);
     tier.latency = reader.Need("latency", Unit::kTime);
     if (const Status read = reader.Finish(); !read.ok()) outer.Fail(read.error().message);
@@ -35,24 +44,17 @@ LinkTier ReadTier(const nlohmann::json& json, const std::string& where, ObjectRe
 }
 
 void ReadTiers(ObjectReader& reader, Machine& machine) {
-    const nlohmann::json* tiers = reader.Member("tiers");
-    if (tiers != nullptr) {
+    if (const nlohmann::json* tiers = reader.Member("tiers"); tiers != nullptr) {
         ObjectReader inner(*tiers, "tiers");
-        for (const char* name : {"device", "host"}) {
-            const nlohmann::json* tier = inner.Member(name);
-            if (tier != nullptr) {
-                machine.within.push_back(ReadTier(*tier, fmt::format("tiers.{}", name), reader));
-            }
-        }
-        if (const nlohmann::json* island = inner.Member("island"); island != nullptr) {
-            machine.island = ReadTier(*island, "tiers.island", reader);
-        }
+        const nlohmann::json* host = inner.Member("host");
+        if (host != nullptr) machine.within = ReadTier(*host, reader);
         if (const Status read = inner.Finish(); !read.ok()) reader.Fail(read.error().message);
+        if (machine.within && machine.within->ranks < machine.devices) {
+            reader.Fail(fmt::format("tiers.host: joins {} of {} devices", machine.within->ranks,
+                                    machine.devices));
+        }
     }
-    const bool joined = !machine.within.empty() && machine.within.back().ranks >= machine.devices;
-    if (machine.devices > 1 && !joined) {
-        reader.Fail(fmt::format("tiers: {} devices, and none joins them all", machine.devices));
-    }
+    if (machine.devices > 1 && !machine.within) machine.within = PcieOf(machine.devices);
 }
 
 // "1002:1586": vendor and device, in small hexadecimal digits.
@@ -74,36 +76,6 @@ void ReadKnownBy(ObjectReader& reader, Machine& machine) {
         });
     if (!sound) return reader.Fail("known_by: expected a list of PCI ids such as \"1002:1586\"");
     for (const auto& id : *list) machine.known_by.push_back(id.get<std::string>());
-}
-
-struct MakerName {
-    Maker maker;
-    const char *name, *pci_vendor;
-};
-// In the order of Maker.
-constexpr MakerName kMakers[] = {
-    {Maker::kOther, "other", ""},      {Maker::kNvidia, "nvidia", "10de:"},
-    {Maker::kAmd, "amd", "1002:"},     {Maker::kIntel, "intel", "8086:"},
-    {Maker::kApple, "apple", "106b:"}, {Maker::kProcessor, "processor", ""}};
-
-// After known_by and pool.
-void ReadMaker(ObjectReader& reader, Machine& machine) {
-    const std::string text = reader.Text("maker");
-    if (machine.pool == backend::MemoryKind::kHost) {
-        if (!text.empty()) reader.Fail("maker: a processor has none");
-        machine.maker = Maker::kProcessor;
-        return;
-    }
-    for (const auto& [maker, name, vendor] : kMakers) {
-        const bool said = text == name && maker != Maker::kProcessor;
-        const bool known = text.empty() && vendor[0] != '\0' && !machine.known_by.empty() &&
-                           machine.known_by[0].starts_with(vendor);
-        if (!said && !known) continue;
-        machine.maker = maker;
-        return;
-    }
-    if (text.empty()) return;
-    reader.Fail(fmt::format("maker: '{}': expected nvidia, amd, intel or apple", text));
 }
 
 void ReadPool(ObjectReader& reader, Machine& machine) {
@@ -162,160 +134,6 @@ void ReadWireOf(ObjectReader& reader, Machine& machine) {
     wire.latency = inner.Need("latency", Unit::kTime);
     if (Figure price; inner.Take("price", Unit::kPrice, price)) wire.price = price;
     if (const Status read = inner.Finish(); !read.ok()) reader.Fail(read.error().message);
-}
-
-void ReadMakers(ObjectReader& reader, Runtime& runtime) {
-    for (const std::string& name : ReadNames(reader, "runs_on")) {
-        const auto found = std::ranges::find(kMakers, name, &MakerName::name);
-        if (found == std::end(kMakers)) {
-            return reader.Fail(
-                fmt::format("runs_on: '{}': expected nvidia, amd, intel, apple, "
-                            "processor or other",
-                            name));
-        }
-        runtime.runs_on.push_back(found->maker);
-    }
-}
-
-void ReadCuts(ObjectReader& reader, Cuts& cuts) {
-    for (const auto& [key, cut] : {std::pair{"one_host", &cuts.one_host},
-                                   {"no_tensor", &cuts.no_tensor},
-                                   {"no_stages", &cuts.no_stages},
-                                   {"doubled", &cuts.doubled},
-                                   {"by_heads", &cuts.by_heads}}) {
-        *cut = reader.Count(key, *cut ? 1 : 0, 0, 1) == 1;
-    }
-}
-
-// A program with several backends, which are among those that were read. Null: it is none.
-std::optional<Runtime> ReadBackends(const nlohmann::json& json, const std::string& name,
-                                    const std::map<std::string, Runtime>& known, Status& status) {
-    ObjectReader reader(json, "machines/runtimes.json: " + name);
-    const nlohmann::json* on = reader.Member("on");
-    if (on == nullptr) return std::nullopt;
-    const std::string about = reader.Text("about");
-    Runtime runtime;
-    std::vector<Runtime> backends;
-    for (const MakerName& maker : kMakers) {
-        const auto found = known.find(on->value(maker.name, ""));
-        if (found == known.end()) {
-            reader.Fail(fmt::format("on: {}: expected the name of a runtime", maker.name));
-            break;
-        }
-        backends.push_back(found->second);
-    }
-    if (!backends.empty()) runtime = backends[0];
-    runtime.also.clear();
-    runtime.name = name;
-    runtime.about = about;
-    runtime.backends = std::move(backends);
-    runtime.also = ReadNames(reader, "also");
-    ReadCuts(reader, runtime.cuts);
-    if (status.ok()) status = reader.Finish();
-    return runtime;
-}
-
-Runtime ReadRuntime(const nlohmann::json& json, const std::string& name, Status& status) {
-    ObjectReader reader(json, "machines/runtimes.json: " + name);
-    Runtime runtime;
-    runtime.name = name;
-    runtime.about = reader.Text("about");
-    runtime.also = ReadNames(reader, "also");
-    ReadMakers(reader, runtime);
-    ReadCuts(reader, runtime.cuts);
-    runtime.op = reader.Need("op", Unit::kTime);
-    runtime.sync = reader.Need("sync", Unit::kTime);
-    runtime.hop = reader.Need("hop", Unit::kTime);
-    runtime.compute_share = reader.Need("compute_share", Unit::kShare);
-    runtime.sync_within = runtime.sync;
-    runtime.hop_within = runtime.hop;
-    reader.Take("sync_within", Unit::kTime, runtime.sync_within);
-    reader.Take("hop_within", Unit::kTime, runtime.hop_within);
-    reader.Take("memory_share", Unit::kShare, runtime.memory_share);
-    reader.Take("cache_share", Unit::kShare, runtime.cache_share);
-    runtime.grouped_share = runtime.cache_share;
-    reader.Take("grouped_share", Unit::kShare, runtime.grouped_share);
-    reader.Take("rest_share", Unit::kShare, runtime.rest_share);
-    reader.Take("low_bit_share", Unit::kShare, runtime.low_bit_share);
-    reader.Take("packed_share", Unit::kShare, runtime.packed_share);
-    reader.Take("unpack_share", Unit::kShare, runtime.unpack_share);
-    runtime.attention_share = runtime.compute_share;
-    reader.Take("attention_share", Unit::kShare, runtime.attention_share);
-    runtime.grouped_attention_share = runtime.attention_share;
-    reader.Take("grouped_attention_share", Unit::kShare, runtime.grouped_attention_share);
-    runtime.latent_attention_share = runtime.grouped_attention_share;
-    reader.Take("latent_attention_share", Unit::kShare, runtime.latent_attention_share);
-    reader.Take("expert_share", Unit::kShare, runtime.expert_share);
-    reader.Take("bf16_share", Unit::kShare, runtime.bf16_share);
-    reader.Take("bf16_expert_share", Unit::kShare, runtime.bf16_expert_share);
-    reader.Take("bf16_expert_memory", Unit::kShare, runtime.bf16_expert_memory);
-    reader.Take("overlap", Unit::kShare, runtime.overlap);
-    reader.Take("crowd_share", Unit::kShare, runtime.crowd_share);
-    reader.Take("reread_share", Unit::kShare, runtime.reread_share);
-    reader.Take("route", Unit::kTime, runtime.route);
-    reader.Take("narrow_experts", Unit::kTime, runtime.narrow_experts);
-    reader.Take("sequence", Unit::kTime, runtime.sequence);
-    reader.Take("in_turn", Unit::kShare, runtime.in_turn);
-    reader.Take("expert_memory", Unit::kShare, runtime.expert_memory);
-    runtime.fast_expert_memory = runtime.expert_memory;
-    reader.Take("fast_expert_memory", Unit::kShare, runtime.fast_expert_memory);
-    Figure figure;
-    if (reader.Take("eight_bit_share", Unit::kShare, figure)) runtime.eight_bit_share = figure;
-    if (reader.Take("vector_share", Unit::kShare, figure)) runtime.vector_share = figure;
-    if (reader.Take("memory_most", Unit::kRate, figure)) runtime.memory_most = figure;
-    if (reader.Take("compute_most", Unit::kCompute, figure)) runtime.compute_most = figure;
-    runtime.relay = reader.Count("relay", 0, 0, 1) == 1;
-    runtime.star = reader.Count("star", 0, 0, 1) == 1;
-    runtime.half = reader.Count("half", 0, 0, 1) == 1;
-    runtime.tile_rows = reader.Count("tile_rows", 1, 1, 1024);
-    runtime.expert_tile_rows = reader.Count("expert_tile_rows", runtime.tile_rows, 1, 1024);
-    runtime.experts_anew = reader.Count("experts_anew", 0, 0, 1024);
-    runtime.value_bytes = reader.Count("value_bytes", 0, 0, 8);
-    if (status.ok()) status = reader.Finish();
-    return runtime;
-}
-
-// Less than four bits a weight.
-bool IsLowBit(DType weights) {
-    return Info(weights).block_bytes * 2 < Info(weights).block_elements;
-}
-
-// The members of a runtime; of one that is "like" another, those of that one as well.
-nlohmann::json WithLike(const nlohmann::json& all, const std::string& name, Status& status) {
-    nlohmann::json own = all.at(name);
-    if (!own.is_object() || !own.contains("like")) return own;
-    const nlohmann::json like = own["like"];
-    const auto found = like.is_string() ? all.find(like.get<std::string>()) : all.end();
-    if (found == all.end() || found->contains("like") || found->contains("on")) {
-        if (status.ok()) {
-            status = MakeError(ErrorCode::kCorrupt,
-                               "machines/runtimes.json: {}: like: {}: expected the name of a "
-                               "runtime that has all figures itself",
-                               name, like.dump());
-        }
-        return own;
-    }
-    nlohmann::json merged = *found;
-    merged.erase("also");
-    own.erase("like");
-    merged.merge_patch(own);
-    return merged;
-}
-
-// By all their names.
-std::map<std::string, Runtime> ReadRuntimes(const nlohmann::json& json, Status& status) {
-    std::map<std::string, Runtime> runtimes;
-    const auto add = [&](const Runtime& runtime) {
-        runtimes.emplace(runtime.name, runtime);
-        for (const std::string& other : runtime.also) runtimes.emplace(other, runtime);
-    };
-    for (const auto& [key, value] : json.items()) {
-        if (!value.contains("on")) add(ReadRuntime(WithLike(json, key, status), key, status));
-    }
-    for (const auto& [key, value] : json.items()) {
-        if (const auto read = ReadBackends(value, key, runtimes, status)) add(*read);
-    }
-    return runtimes;
 }
 
 template <typename T>
@@ -392,32 +210,7 @@ std::optional<int> TakeDevices(std::string& word) {
     return devices;
 }
 
-// A host with so many of the machine's devices. What they draw and cost grows with them.
-Result<Machine> WithDevices(Machine machine, int devices) {
-    if (devices < 1 || devices > kMostDevices) {
-        return MakeError(ErrorCode::kUsage, "--machines: '{}:{}': expected 1 to {} devices",
-                         machine.name, devices, kMostDevices);
-    }
-    const double times = static_cast<double>(devices) / machine.devices;
-    for (auto* figure : {&machine.watts_idle, &machine.watts_busy, &machine.price}) {
-        if (*figure) (*figure)->value *= times;
-    }
-    machine.name += fmt::format(":{}", devices);
-    machine.word += fmt::format(":{}", devices);
-    machine.devices = devices;
-    if (devices > 1 && (machine.within.empty() || machine.within.back().ranks < devices)) {
-        const std::string source = "PCIe 4.0, 16 lanes, by way of the host";
-        machine.within.push_back(
-            {devices, {14e9, Mark::kFitted, source}, {10e-6, Mark::kGuessed, source}});
-    }
-    return machine;
-}
-
 }  // namespace
-
-const char* MakerText(Maker maker) {
-    return std::ranges::find(kMakers, maker, &MakerName::maker)->name;
-}
 
 const char* PoolText(backend::MemoryKind kind) {
     return std::ranges::find(kPools, kind, &PoolName::kind)->name;
@@ -438,7 +231,6 @@ Result<Machine> ParseMachine(std::string_view text, const std::string& name,
     machine.devices = reader.Count("devices", 1, 1, kMostDevices);
     machine.memory = reader.Need("memory", Unit::kBytes);
     ReadPool(reader, machine);
-    ReadMaker(reader, machine);
     machine.bandwidth = reader.Need("bandwidth", Unit::kRate);
     machine.compute = reader.Need("compute", Unit::kCompute);
     ReadTiers(reader, machine);
@@ -446,8 +238,6 @@ Result<Machine> ParseMachine(std::string_view text, const std::string& name,
         Figure read;
         if (reader.Take(key, unit, read)) figure = read;
     };
-    optional("half_compute", Unit::kCompute, machine.half_compute);
-    optional("eight_bit", Unit::kCompute, machine.eight_bit);
     optional("products", Unit::kShare, machine.products);
     optional("attention", Unit::kShare, machine.attention);
     optional("watts_idle", Unit::kPower, machine.watts_idle);
@@ -470,16 +260,12 @@ Result<Library> Library::Open() {
     for (const EmbeddedFile& file : EmbeddedFiles()) {
         if (file.folder != "machines") continue;
         const std::string name(file.name), where = fmt::format("machines/{}.json", name);
-        if (name != "wires" && name != "runtimes") {
+        if (name != "wires") {
             WEFT_ASSIGN(Machine machine, ParseMachine(file.text, name, where));
             library.machines_.emplace(name, std::move(machine));
             continue;
         }
         WEFT_ASSIGN(const nlohmann::json json, ParseJsonText(file.text));
-        if (name == "runtimes") {
-            library.runtimes_ = ReadRuntimes(json, status);
-            continue;
-        }
         for (const auto& [key, value] : json.items()) {
             const Wire wire = ReadWire(value, key, status);
             library.wires_.emplace(key, wire);
@@ -490,50 +276,27 @@ Result<Library> Library::Open() {
     return library;
 }
 
-const Runtime& Runtime::On(const Machine& machine) const {
-    return backends.empty() ? *this : backends[static_cast<size_t>(machine.maker)];
-}
-
-bool Runtime::RunsOn(const Machine& machine) const {
-    const std::vector<Maker>& makers = On(machine).runs_on;
-    return makers.empty() || std::ranges::find(makers, machine.maker) != makers.end();
-}
-
-bool Runtime::InEightBits(const Machine& machine, DType weights) const {
-    return weights == DType::kQ8_0 && eight_bit_share && machine.eight_bit;
-}
-
-double Runtime::WeightRate(const Machine& machine, DType weights, bool experts) const {
-    const double rate = machine.sustained_bytes_per_s() * memory_share.value;
-    double most = memory_most ? std::min(rate, memory_most->value) : rate;
-    const bool packed = Info(weights).quantized && !InEightBits(machine, weights);
-    if (packed && rate > kFastMemory) most = std::min(most, rate * packed_share.value);
-    if (experts) most *= (rate > kFastMemory ? fast_expert_memory : expert_memory).value;
-    if (experts && weights == DType::kBF16) return most * bf16_expert_memory.value;
-    return most * (IsLowBit(weights) ? low_bit_share.value : 1);
-}
-
-const Figure& Runtime::Most(const Machine& machine) const {
-    return half && machine.half_compute ? *machine.half_compute : machine.compute;
-}
-
-double Runtime::ProductFlops(const Machine& machine, DType weights, bool experts) const {
-    if (InEightBits(machine, weights)) return machine.eight_bit->value * eight_bit_share->value;
-    double flops = Most(machine).value * compute_share.value;
-    if (compute_most) flops = std::min(flops, compute_most->value);
-    if (weights == DType::kBF16) {
-        return flops * (experts ? bf16_expert_share.value : bf16_share.value);
+Result<Machine> WithDevices(Machine machine, int devices) {
+    if (devices < 1 || devices > kMostDevices) {
+        return MakeError(ErrorCode::kUsage, "--machines: '{}:{}': expected 1 to {} devices",
+                         machine.name, devices, kMostDevices);
     }
-    if (experts) flops *= expert_share.value;
-    if (IsLowBit(weights)) flops *= low_bit_share.value;
-    return flops * (Info(weights).quantized ? unpack_share.value : 1);
-}
-
-double Runtime::AttentionFlops(const Machine& machine, Heads heads) const {
-    const Figure& share = heads == Heads::kOwn       ? attention_share
-                          : heads == Heads::kGrouped ? grouped_attention_share
-                                                     : latent_attention_share;
-    return Most(machine).value * share.value;
+    const double times = static_cast<double>(devices) / machine.devices;
+    for (auto* figure : {&machine.watts_idle, &machine.watts_busy}) {
+        if (*figure) (*figure)->value *= times;
+    }
+    if (machine.price) {
+        double& price = machine.price->value;
+        const bool card = machine.devices == 1 && !machine.shares_memory();
+        const double desktop = card ? std::min(kDesktopPrice, price / 2) : 0;
+        price = (price - desktop) * times + desktop;
+    }
+    machine.name += fmt::format(":{}", devices);
+    machine.word += fmt::format(":{}", devices);
+    machine.devices = devices;
+    const bool joined = machine.within && machine.within->ranks >= devices;
+    if (devices > 1 && !joined) machine.within = PcieOf(devices);
+    return machine;
 }
 
 Result<Machine> Library::FindMachine(const std::string& word) const {
@@ -550,10 +313,6 @@ Result<Machine> Library::FindMachine(const std::string& word) const {
 
 Result<Wire> Library::FindWire(const std::string& name) const {
     return FindIn(wires_, name, "wire");
-}
-
-Result<Runtime> Library::FindRuntime(const std::string& name) const {
-    return FindIn(runtimes_, name, "runtime");
 }
 
 std::optional<Machine> Library::MachineWith(std::string_view pci_id, int count) const {

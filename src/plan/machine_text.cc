@@ -104,8 +104,8 @@ std::string MachineFileText(const Machine& machine) {
     json["threads"] = machine.threads;
     json["bandwidth"] = FigureJson(machine.bandwidth, Unit::kRate);
     json["compute"] = FigureJson(machine.compute, Unit::kCompute);
-    if (!machine.within.empty()) {
-        const LinkTier& tier = machine.within.back();
+    if (machine.within) {
+        const LinkTier& tier = *machine.within;
         OrderedJson host = {{"ranks", tier.ranks}};
         host.update(LinkJson(tier.bandwidth, tier.latency));
         json["tiers"] = {{"host", std::move(host)}};

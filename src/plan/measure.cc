@@ -201,7 +201,7 @@ class MachineMeasurer {
         };
         if (group->per_host() > 1) {
             const auto [rate, wait] = figures(group->near);
-            machine_.within.push_back({group->per_host(), rate, wait});
+            machine_.within = LinkTier{group->per_host(), rate, wait};
         }
         if (group->hosts > 1) {
             const auto [rate, wait] = figures(group->far);

@@ -27,8 +27,7 @@
 //                 attention, bytes a second of the others
 //         update  bytes a second that the optimizer reads and writes
 //         step    seconds of an update beside its ops
-// cache, scores, attention, op, rest, step, update, sync and hop are marked figures. It holds for
-// Weft itself: predictions for other runtimes leave it aside.
+// cache, scores, attention, op, rest, step, update, sync and hop are marked figures.
 #pragma once
 
 #include <cstdint>

@@ -21,50 +21,27 @@ backend::DescribedDevice DeviceOf(const Machine& machine) {
     return {machine.pool, machine.threads, false};
 }
 
-// Whether its ranks have one memory, the host's.
-bool IsShared(const Machine& machine) {
-    return machine.pool != backend::MemoryKind::kDevice;
-}
 // Of the memory that a rank is in.
 double RoomOf(const Machine& machine) {
-    return machine.memory.value * (IsShared(machine) ? machine.devices : 1);
+    return machine.memory.value * (machine.shares_memory() ? machine.devices : 1);
 }
 
-// Positions that other programs keep of each state: of a layer with a window those that its next
-// step still sees.
-std::vector<int64_t> PositionsKept(const program::Program& list, int64_t positions,
-                                   int64_t step_tokens) {
-    std::vector<int64_t> kept(list.values.size(), positions);
-    for (const program::Op& op : list.ops) {
-        const auto* attention = op.attributes.If<program::Attention>();
-        if (attention == nullptr || attention->window <= 0) continue;
-        for (const program::ValueId id : op.inputs) {
-            kept[static_cast<size_t>(id)] = std::min(positions, attention->window + step_tokens);
+// Of a weight type that no kernel of Weft reads (an approximate type of plan/names.h): weights as a
+// file has them.
+backend::MemoryUse PlainMemory(const program::Program& list,
+                               const backend::CompileOptions& options) {
+    backend::MemoryUse use;
+    const int64_t positions = options.kv_pages * options.page_tokens;
+    for (const program::Value& value : list.values) {
+        if (value.storage == program::Storage::kWeight) {
+            use.weight_bytes +=
+                static_cast<uint64_t>(RowBytes(value.dtype, value.shape.Elements(0, 0)));
+        } else if (value.storage == program::Storage::kState) {
+            use.kv_bytes += static_cast<uint64_t>(program::StateBytes(value, positions));
         }
     }
-    return kept;
-}
-
-// As the file has them, of a program that is not known.
-backend::MemoryUse PlainMemory(const program::Program& list, const backend::CompileOptions& options,
-                               int64_t sequences) {
-    backend::MemoryUse use;
-    for (const program::Value& value : list.values) {
-        if (value.storage != program::Storage::kWeight) continue;
-        use.weight_bytes +=
-            static_cast<uint64_t>(RowBytes(value.dtype, value.shape.Elements(0, 0)));
-    }
-    const int64_t positions = options.kv_pages * options.page_tokens;
-    const std::vector<int64_t> kept =
-        PositionsKept(list, positions / sequences, options.max_tokens);
-    for (size_t i = 0; i < list.values.size(); ++i) {
-        if (list.values[i].storage != program::Storage::kState) continue;
-        use.kv_bytes +=
-            static_cast<uint64_t>(sequences * program::StateBytes(list.values[i], kept[i]));
-    }
-    const program::ArenaPlan arena =
-        program::PlanArena(list, options.max_tokens, options.max_outputs, options.keep);
-    use.arena_bytes = static_cast<uint64_t>(arena.size_bytes);
+    use.arena_bytes = static_cast<uint64_t>(
+        program::PlanArena(list, options.max_tokens, options.max_outputs, options.keep).size_bytes);
     return use;
 }
 
@@ -130,13 +107,9 @@ Result<backend::MemoryUse> MemoryPlanner::PlanNew(const model::Shard& part,
                 model::BuildProgram(walk_.hyper(), part, walk_.source(), build));
     const auto compile =
         engine::CompileOptionsOf(job_, layout, list, target, host_cores, one_host_);
-    const int64_t sequences =
-        job_.ctx > 0 ? std::max<int64_t>(1, job_.cache_tokens() / job_.ctx) : 1;
-    if (!own_) return PlainMemory(list, compile, sequences);
     const auto planned = backend::PlanMemory({list}, compile, device);
-    // Types of weights that only other programs run.
-    const bool other = !planned.ok() && planned.error().code == ErrorCode::kUnsupported;
-    return other ? PlainMemory(list, compile, sequences) : planned;
+    const bool unknown = !planned.ok() && planned.error().code == ErrorCode::kUnsupported;
+    return unknown ? PlainMemory(list, compile) : planned;
 }
 
 Result<MemoryUse> MemoryPlanner::Plan(const model::Shard& shard, const Machine& machine) {
@@ -159,7 +132,7 @@ Result<MemoryUse> MemoryPlanner::Plan(const model::Shard& shard, const Machine& 
         // A part of one layer has a cache of its own; here that of an earlier layer is there.
         if (walk_.hyper().KvLayer(at) == at) use.cache += one->second.kv_bytes;
     }
-    use.process = own_ && IsShared(machine) ? engine::kRankBytes : 0;
+    use.process = machine.shares_memory() ? engine::kRankBytes : 0;
     return use;
 }
 
@@ -186,7 +159,7 @@ void ShareMemory(std::span<MemoryUse> ranks, const Cluster& cluster, std::span<c
     for (const MemoryUse& use : ranks) needed[host(use)] += use.total();
     for (MemoryUse& use : ranks) {
         const Machine& machine = cluster.hosts[static_cast<size_t>(host(use))];
-        use.needed = IsShared(machine) ? needed[host(use)] : use.total();
+        use.needed = machine.shares_memory() ? needed[host(use)] : use.total();
     }
 }
 
@@ -197,7 +170,7 @@ std::optional<cluster::MemoryLack> FindLack(std::span<const MemoryUse> ranks,
         const int host = host_of[static_cast<size_t>(use.rank)];
         const Machine& machine = cluster.hosts[static_cast<size_t>(host)];
         const auto bytes = static_cast<uint64_t>(RoomOf(machine));
-        const std::string device = IsShared(machine) ? "" : fmt::format("rank {}", use.rank);
+        const std::string device = machine.shares_memory() ? "" : fmt::format("rank {}", use.rank);
         needs.push_back(
             {host, engine::MemoryNeeds({machine.pool, bytes, bytes, 0}, device,
                                        use.weights + use.cache + use.work, use.process, 0)});

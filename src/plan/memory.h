@@ -4,8 +4,7 @@
 // (cluster/memory_check.h). So what fits here, `weft run` and `weft serve` admit on such a machine.
 //
 // Of a stage of many layers a Program of a few is planned, with the same ends: as many as it takes
-// until each neighbourhood of kinds of layers has been there. Other programs than Weft (runtimes)
-// hold weights as the file has them.
+// until each neighbourhood of kinds of layers has been there.
 #pragma once
 
 #include <cstdint>
@@ -34,10 +33,10 @@ struct MemoryUse {
 
 class MemoryPlanner {
   public:
-    // job: ctx, kv_tokens, chunk, max_outputs and kv_dtype count. own: it runs as Weft does.
-    // one_host: no rank of the layout is on another host. Borrows the walk.
-    MemoryPlanner(const ModelWalk& walk, engine::Job job, bool own, bool one_host)
-        : walk_(walk), job_(std::move(job)), own_(own), one_host_(one_host) {}
+    // job: ctx, kv_tokens, chunk, max_outputs and kv_dtype count. one_host: all ranks of the layout
+    // are on one host. Borrows the walk.
+    MemoryPlanner(const ModelWalk& walk, engine::Job job, bool one_host)
+        : walk_(walk), job_(std::move(job)), one_host_(one_host) {}
     // Errors: those of BuildProgram.
     Result<MemoryUse> Of(const model::Shard& shard, const Machine& machine);
 
@@ -48,7 +47,7 @@ class MemoryPlanner {
 
     const ModelWalk& walk_;
     engine::Job job_;
-    bool own_, one_host_;
+    bool one_host_;
     std::map<std::string, MemoryUse> known_;           // by what makes two shards need the same
     std::map<std::string, backend::MemoryUse> parts_;  // of few layers, likewise
 };

@@ -2,23 +2,22 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 #include <map>
 
 #include "engine/batch/scheduler.h"
 #include "engine/engine.h"
 #include "engine/rank_options.h"
+#include "plan/weft_rates.h"
 #include "program/target.h"
 
 namespace weft::plan {
 namespace {
 
 constexpr int64_t kPageTokens = program::Target{}.page_tokens;
-// What no figure's mark covers: the form of the model itself, and what it doesn't know of a program
-// (its version, its flags). Two thirds of the errors of rows that nothing was fitted on are within
-// it and the marks (docs/plan.md). A machine that Weft measured says more.
-constexpr double kModelSpread = 0.12, kMeasuredSpread = 0.05;
+// Standard deviation of what no figure's mark covers: with measured tables, on a device on which
+// Weft's rates were measured, and on another device of that kind.
+constexpr double kTablesSpread = 0.05, kMeasuredSpread = 0.08, kUnmeasuredSpread = 0.3;
 
 struct StageSteps {
     Breakdown decode, chunk, rest, last;  // a step of each kind
@@ -27,6 +26,8 @@ struct StageSteps {
 
 // What makes two ranks do the same.
 using Signature = std::pair<std::string, std::array<int64_t, 18>>;
+// Its numbers that do not change the rank's Programs.
+constexpr size_t kGroupAt = 1, kSequencesAt = 2, kChunkAt = 16, kStagesAt = 17;
 
 std::vector<double> TierKey(const coll::TierGroup& group) {
     std::vector<double> key = {static_cast<double>(group.ranks), static_cast<double>(group.hosts)};
@@ -59,6 +60,7 @@ struct RanksKnown::Tables {
     Numbers<std::vector<double>> groups;  // of tensor ranks
     Numbers<std::vector<int>> sequences;  // of kinds of layers
     std::map<Signature, Timed> ranks;
+    std::map<Signature, RankWork> works;   // the same on any machine
     std::map<bool, MemoryPlanner> memory;  // by whether the layout is on one host
 };
 
@@ -67,12 +69,10 @@ namespace {
 class Predictor {
   public:
     using Known = RanksKnown::Tables;
-    Predictor(const ModelWalk& walk, const Cluster& cluster, const Runtime& runtime,
-              const model::Layout& layout, const Workload& load, Known& known,
-              std::span<const int> host_of)
+    Predictor(const ModelWalk& walk, const Cluster& cluster, const model::Layout& layout,
+              const Workload& load, Known& known, std::span<const int> host_of)
         : walk_(walk),
           cluster_(cluster),
-          runtime_(runtime),
           layout_(layout),
           load_(load),
           known_(known),
@@ -85,8 +85,7 @@ class Predictor {
         flights_ = std::min<int64_t>(layout_.pp, load_.batch);
         if (load_.flights > 0) flights_ = std::min(flights_, load_.flights);
         if (load_.draft.head) flights_ = 1;
-        const bool own = runtime_.name == kOwnRuntime;
-        chunk_ = engine::PromptChunk(load_.prompt_tokens(), load_.chunk, own ? layout_.pp : 1);
+        chunk_ = engine::PromptChunk(load_.prompt_tokens(), load_.chunk, layout_.pp);
         stages_.resize(static_cast<size_t>(layout_.pp));
         for (const model::Shard& shard : plan.shards) {
             if (shard.tensor_rank == 0) BeginStage(shard);
@@ -133,14 +132,28 @@ class Predictor {
                  machine.measured ? layout_.pp : 0}};
     }
 
+    // The Programs of a rank, without what depends on its machine and the workload.
+    Result<const RankWork*> WorkOf(const model::Shard& shard, Signature signature) {
+        signature.first.clear();
+        for (const size_t at : {kGroupAt, kSequencesAt, kChunkAt, kStagesAt}) {
+            signature.second[at] = 0;
+        }
+        auto found = known_.works.find(signature);
+        if (found == known_.works.end()) {
+            WEFT_ASSIGN(RankWork work, walk_.WorkOf(shard));
+            found = known_.works.emplace(std::move(signature), std::move(work)).first;
+        }
+        return &found->second;
+    }
+
     Status AddRank(const model::Shard& shard) {
         const Machine& machine = MachineOf(shard.rank);
         const Signature signature = SignatureOf(shard, machine);
         auto found = known_.ranks.find(signature);
         if (found == known_.ranks.end()) {
-            WEFT_ASSIGN(const RankWork work, walk_.WorkOf(shard));
+            WEFT_ASSIGN(const RankWork* work, WorkOf(shard, signature));
             WEFT_ASSIGN(const MemoryUse memory, memory_.Of(shard, machine));
-            Known::Timed timed{TimeRank(work, machine), memory};
+            Known::Timed timed{TimeRank(*work, machine), memory};
             if (load_.draft.head && shard.last_stage()) {
                 WEFT_ASSIGN(const RankWork head, walk_.DraftHeadWork(shard));
                 TimeHead(head, machine, timed.times);
@@ -159,14 +172,12 @@ class Predictor {
     }
 
     Stage TimeRank(const RankWork& work, const Machine& machine) const {
-        StepPlace place{&machine, &runtime_.On(machine), tensor_, &walk_.hyper(),
-                        BusyOf(machine, flights_)};
+        StepPlace place{&machine, tensor_, &walk_.hyper(), BusyOf(machine, flights_)};
         const int64_t sequences = Sequences();
         Stage timed;
         const int64_t rows_each = load_.rows_each();
         timed.decode =
             TimeStep(work, {sequences, rows_each, sequences * rows_each, load_.context}, place);
-        timed.decode.overhead += place.runtime->sequence.value * static_cast<double>(sequences);
         place.busy = BusyOf(machine, std::clamp<int64_t>(chunks(), 1, layout_.pp));
         if (chunks() > 0) timed.chunk = TimeStep(work, ChunkShape(), place, false);
         if (rest() > 0) timed.rest = TimeStep(work, RestShape(), place, false);
@@ -178,8 +189,7 @@ class Predictor {
     // A draft head reads all rows of each step, and guesses from the last one of each sequence.
     // Each further guess takes one row.
     void TimeHead(const RankWork& head, const Machine& machine, Stage& timed) const {
-        const StepPlace place{&machine, &runtime_.On(machine), tensor_, &walk_.hyper(),
-                              BusyOf(machine, 1)};
+        const StepPlace place{&machine, tensor_, &walk_.hyper(), BusyOf(machine, 1)};
         const int64_t batch = load_.batch, context = load_.context;
         timed.guesses = TimeStep(head, {batch, load_.rows_each(), batch, context}, place);
         timed.guesses += TimeStep(head, {batch, 1, batch, context}, place) *
@@ -206,9 +216,7 @@ class Predictor {
     program::StepShape ChunkShape() const {
         return {1, chunk_, 1, load_.depth + (chunks() - 1) * chunk_ / 2};
     }
-    program::StepShape RestShape() const {
-        return {1, rest(), 1, load_.depth + chunks() * chunk_};
-    }
+    program::StepShape RestShape() const { return {1, rest(), 1, load_.depth + chunks() * chunk_}; }
 
     // Of the ranks that `machine` measured, how far so many stages that compute at once hold each
     // other up (StepPlace::busy): cores are shared by those that there are too many of, and all
@@ -229,22 +237,14 @@ class Predictor {
                (static_cast<double>(ranks) - free);
     }
 
-    const Figure& Hop(int from, int to) const {
-        const std::optional<Measured>& measured = MachineOf(from).measured;
-        if (measured && measured->hop && runtime_.name == kOwnRuntime) return *measured->hop;
-        const Runtime& runtime = runtime_.On(MachineOf(from));
-        return HostOf(from) == HostOf(to) ? runtime.hop_within : runtime.hop;
-    }
     double HopSeconds(int stage, int64_t rows, int64_t columns) const {
         const int next = (stage + 1) % layout_.pp;
-        const int64_t bytes = rows * columns * 4;
         const int from = stage * layout_.tp, to = next * layout_.tp;
-        const int from_host = HostOf(from), to_host = HostOf(to);
-        const coll::Tier tier = cluster_.Between(from, to);
-        const double seconds =
-            coll::MessageSeconds(tier, static_cast<double>(bytes)) + Hop(from, to).value;
-        const bool relayed = runtime_.relay && from_host != to_host && from_host > 0 && to_host > 0;
-        return relayed ? 2 * seconds : seconds;
+        const Machine& machine = MachineOf(from);
+        const bool told = machine.measured && machine.measured->hop;
+        const double own = told ? machine.measured->hop->value : RatesOfKind(machine).hop_s;
+        const auto bytes = static_cast<double>(rows * columns * 4);
+        return coll::MessageSeconds(cluster_.Between(from, to), bytes) + own;
     }
 
     // Hidden states to the next stage, logits from the last one to rank 0.
@@ -287,7 +287,8 @@ class Predictor {
         out_.spread = out_.tok_s * Spread(out_.token);
     }
 
-    // Chunks follow each other through the stages: as soon as a stage is free, or in turn.
+    // Chunks follow each other through the stages as soon as a stage is free; with a draft head,
+    // which follows each step before the next one begins, in turn.
     void SetPrompt() {
         Breakdown through;
         const Breakdown* slowest = &stages_[0].chunk;
@@ -297,7 +298,7 @@ class Predictor {
             out_.prompt += stage.last;
             if (stage.chunk.total() > slowest->total()) slowest = &stage.chunk;
         }
-        const double turns = InTurn();
+        const double turns = load_.draft.head ? 1 : 0;
         const auto more = static_cast<double>(std::max<int64_t>(chunks(), 1) - 1);
         out_.prompt += through * (1 + more * turns);
         out_.prompt += *slowest * (more * (1 - turns));
@@ -313,12 +314,6 @@ class Predictor {
         const double tokens_s = static_cast<double>(load_.answer) * batch / out_.tok_s;
         out_.answer_s = batch * out_.ttft_s + tokens_s;
         out_.answer_spread = batch * out_.ttft_spread + tokens_s * (out_.spread / out_.tok_s);
-    }
-
-    double InTurn() const {
-        if (load_.draft.head) return 1;  // which follows each step before the next one begins
-        const Runtime& runtime = runtime_.On(MachineOf(0));
-        return runtime.relay && out_.hosts > 1 ? 1 : runtime.in_turn.value;
     }
 
     // The last stage has the head; its logits come to rank 0 for each guess.
@@ -338,18 +333,18 @@ class Predictor {
         WEFT_ASSIGN(const model::ShardPlan plan,
                     model::PlanShards(walk.hyper(), walk.source(), model::Layout{}));
         WEFT_ASSIGN(const RankWork work, walk.WorkOf(plan.shards[0]));
-        const StepPlace place{&MachineOf(0), &runtime_.On(MachineOf(0)), {}, &walk.hyper()};
+        const StepPlace place{&MachineOf(0), {}, &walk.hyper()};
         const int64_t batch = load_.batch;
         const Breakdown step = TimeStep(work, {batch, 1, batch, load_.context}, place);
         draft_s_ = step.total() * static_cast<double>(load_.draft.tokens);
         if (chunks() > 0) {
-            draft_prompt_s_ = TimeStep(work, ChunkShape(), place, false).total() *
-                              static_cast<double>(chunks());
+            draft_prompt_s_ =
+                TimeStep(work, ChunkShape(), place, false).total() * static_cast<double>(chunks());
         }
         if (rest() > 0) draft_prompt_s_ += TimeStep(work, RestShape(), place, false).total();
         engine::Job job = load_.AsJob(walk.kv_dtype(), kPageTokens);
         job.max_outputs = load_.batch;
-        MemoryPlanner planner(walk, job, runtime_.name == kOwnRuntime, true);
+        MemoryPlanner planner(walk, job, true);
         WEFT_ASSIGN(const MemoryUse its, planner.Of(plan.shards[0], MachineOf(0)));
         MemoryUse& first = out_.memory[0];
         first.weights += its.weights;
@@ -396,23 +391,17 @@ class Predictor {
         return widest;
     }
     double SpreadOn(const Machine& machine, const Breakdown& parts) const {
-        const double memory = machine.bandwidth.spread();
-        const Runtime& runtime = runtime_.On(machine);
-        const bool own = machine.measured && runtime.name == kOwnRuntime;
-        const double link = layout_.tp > 1 ? LinkSpread(machine) : 0;
-        const double compute =
-            own ? machine.compute.spread()
-                : std::hypot(machine.compute.spread(), runtime.compute_share.spread());
+        const double memory = machine.bandwidth.spread(), guess = Figure{}.spread();
+        const std::optional<Measured>& tables = machine.measured;
         const std::pair<double, double> terms[] = {
-            {parts.weights + parts.cache, memory},
-            {parts.imbalance, Figure{}.spread()},
-            {parts.compute, compute},
-            {parts.overhead, own ? machine.measured->op.spread() : runtime.op.spread()},
-            {parts.wire, link},
-            {parts.sync, own ? machine.measured->sync.spread() : runtime.sync.spread()},
-            {parts.hops, Hop(0, layout_.size() - 1).spread()},
-            {parts.draft, memory}};
-        const double form = own ? kMeasuredSpread : kModelSpread;
+            {parts.weights + parts.cache + parts.draft, memory},
+            {parts.imbalance, guess},
+            {parts.compute, machine.compute.spread()},
+            {parts.wire, layout_.tp > 1 ? LinkSpread(machine) : 0},
+            {parts.sync + parts.hops, tables ? tables->sync.spread() : guess}};
+        const double form = tables                ? kTablesSpread
+                            : IsMeasured(machine) ? kMeasuredSpread
+                                                  : kUnmeasuredSpread;
         double squares = form * form;
         for (const auto& [seconds, spread] : terms) {
             const double share = seconds / parts.total() * spread;
@@ -421,8 +410,8 @@ class Predictor {
         return std::sqrt(squares);
     }
     double LinkSpread(const Machine& machine) const {
-        const bool within = layout_.tp <= machine.devices && !machine.within.empty();
-        return within ? machine.within.back().latency.spread() : cluster_.wire.latency.spread();
+        const bool within = layout_.tp <= machine.devices && machine.within;
+        return within ? machine.within->latency.spread() : cluster_.wire.latency.spread();
     }
 
     std::string Name() const {
@@ -435,7 +424,6 @@ class Predictor {
 
     const ModelWalk& walk_;
     const Cluster& cluster_;
-    const Runtime& runtime_;
     const model::Layout& layout_;
     const Workload& load_;
     int64_t flights_ = 1, chunk_ = 1;  // of a token; rows of a prompt's step
@@ -448,28 +436,6 @@ class Predictor {
     double draft_s_ = 0, draft_prompt_s_ = 0;
     Prediction out_;
 };
-
-// Whether the program can be cut so, over so many hosts.
-Status CheckCuts(const Runtime& runtime, const model::Hyper& hyper, const model::Layout& layout,
-                 int hosts) {
-    const Cuts& cuts = runtime.cuts;
-    const auto refuse = [&](const std::string& what) {
-        return MakeError(ErrorCode::kUnsupported, "{} {}", runtime.name, what);
-    };
-    const auto tp = static_cast<uint32_t>(layout.tp);
-    if (cuts.one_host && hosts > 1) return refuse("runs on one host");
-    if (cuts.no_tensor && tp > 1) return refuse("has no tensor ranks");
-    if (cuts.no_stages && layout.pp > 1) return refuse("has no pipeline");
-    if (cuts.doubled && (!std::has_single_bit(tp) || tp > hyper.kv_heads)) {
-        return refuse(fmt::format("takes 1, 2, 4, ... hosts, up to the model's {} KV heads",
-                                  hyper.kv_heads));
-    }
-    if (cuts.by_heads && hyper.heads % tp != 0) {
-        return refuse(
-            fmt::format("has tensor ranks that divide the model's {} heads", hyper.heads));
-    }
-    return {};
-}
 
 }  // namespace
 
@@ -514,24 +480,22 @@ std::pair<const char*, double> Prediction::limit() const {
     return {most->name, token.*(most->seconds) / token.total()};
 }
 
-RanksKnown::RanksKnown(const ModelWalk& walk, const Runtime& runtime, const Workload& load)
+RanksKnown::RanksKnown(const ModelWalk& walk, const Workload& load)
     : tables_(std::make_unique<Tables>()) {
     const engine::Job job = load.AsJob(walk.kv_dtype(), kPageTokens);
     for (const bool one_host : {false, true}) {
-        tables_->memory.emplace(one_host,
-                                MemoryPlanner(walk, job, runtime.name == kOwnRuntime, one_host));
+        tables_->memory.emplace(one_host, MemoryPlanner(walk, job, one_host));
     }
 }
 
 RanksKnown::~RanksKnown() = default;
 
 LayoutPredictor::LayoutPredictor(const ModelWalk& walk, const Cluster& cluster,
-                                 const Runtime& runtime, const Workload& load, RanksKnown* known)
+                                 const Workload& load, RanksKnown* known)
     : walk_(walk),
       cluster_(cluster),
-      runtime_(runtime),
       load_(load),
-      own_(known == nullptr ? std::make_unique<RanksKnown>(walk, runtime, load) : nullptr),
+      own_(known == nullptr ? std::make_unique<RanksKnown>(walk, load) : nullptr),
       known_(known == nullptr ? *own_ : *known) {
     for (size_t host = 0; host < cluster.hosts.size(); ++host) {
         const auto devices = static_cast<size_t>(cluster.hosts[host].devices);
@@ -551,15 +515,13 @@ Result<Prediction> LayoutPredictor::Predict(const model::Layout& layout) {
         return MakeError(ErrorCode::kUsage, "a layout of {} ranks; {} has {}", layout.size(),
                          cluster_.words, ranks);
     }
-    const int hosts = host_of_[static_cast<size_t>(layout.size() - 1)] + 1;
-    WEFT_TRY(CheckCuts(runtime_, walk_.hyper(), layout, hosts));
     WEFT_TRY(engine::CheckKvType(walk_.hyper(), walk_.kv_dtype(), walk_.source().name()));
-    return Predictor(walk_, cluster_, runtime_, layout, load_, known_.tables(), host_of_).Run();
+    return Predictor(walk_, cluster_, layout, load_, known_.tables(), host_of_).Run();
 }
 
-Result<Prediction> Predict(const ModelWalk& walk, const Cluster& cluster, const Runtime& runtime,
+Result<Prediction> Predict(const ModelWalk& walk, const Cluster& cluster,
                            const model::Layout& layout, const Workload& load) {
-    return LayoutPredictor(walk, cluster, runtime, load).Predict(layout);
+    return LayoutPredictor(walk, cluster, load).Predict(layout);
 }
 
 Result<int64_t> SyncsOfToken(const ModelWalk& walk, int tensor_ranks) {
@@ -578,10 +540,10 @@ Result<int64_t> SyncsOfToken(const ModelWalk& walk, int tensor_ranks) {
 }
 
 Result<Prediction> PredictTensor(const ModelWalk& walk, const Cluster& cluster,
-                                 const Runtime& runtime, const Workload& load) {
+                                 const Workload& load) {
     model::Layout layout;
     layout.tp = cluster.ranks();
-    return Predict(walk, cluster, runtime, layout, load);
+    return Predict(walk, cluster, layout, load);
 }
 
 }  // namespace weft::plan

@@ -1,8 +1,8 @@
 // What one layout of a model on a cluster would do: seconds of a token, of a prompt, memory.
 //
-// A step of T rows is walked rank by rank (plan/walk.h). Each op takes as long as its bytes or its
-// arithmetic, whichever is more, and the runtime's overhead; a collective takes what its algorithm
-// takes over the tiers that its ranks span (coll/seconds.h), and the runtime's. A stage is as slow
+// A step of T rows is walked rank by rank (plan/walk.h). Each op takes its bytes, its arithmetic
+// and its overhead (plan/weft_rates.h, or measured tables); a collective takes what its algorithm
+// takes over the tiers that its ranks span (coll/seconds.h), and Weft's own. A stage is as slow
 // as its slowest tensor rank. With P stages and B sequences, min(P, B) steps are in flight.
 #pragma once
 
@@ -70,11 +70,11 @@ struct Prediction {
     std::pair<const char*, double> limit() const;
 };
 
-// What ranks of several layouts, on several clusters, do alike: of one model, runtime and workload.
+// What ranks of several layouts, on several clusters, do alike: of one model and workload.
 // Borrows all. Thread: one caller.
 class RanksKnown {
   public:
-    RanksKnown(const ModelWalk& walk, const Runtime& runtime, const Workload& load);
+    RanksKnown(const ModelWalk& walk, const Workload& load);
     ~RanksKnown();
     RanksKnown(const RanksKnown&) = delete;
     RanksKnown& operator=(const RanksKnown&) = delete;
@@ -89,9 +89,9 @@ class RanksKnown {
 // all. Thread: one caller.
 class LayoutPredictor {
   public:
-    // known: of the same model, runtime and workload; null: its own.
-    LayoutPredictor(const ModelWalk& walk, const Cluster& cluster, const Runtime& runtime,
-                    const Workload& load, RanksKnown* known = nullptr);
+    // known: of the same model and workload; null: its own.
+    LayoutPredictor(const ModelWalk& walk, const Cluster& cluster, const Workload& load,
+                    RanksKnown* known = nullptr);
     ~LayoutPredictor();
     LayoutPredictor(const LayoutPredictor&) = delete;
     LayoutPredictor& operator=(const LayoutPredictor&) = delete;
@@ -108,22 +108,21 @@ class LayoutPredictor {
   private:
     const ModelWalk& walk_;
     const Cluster& cluster_;
-    const Runtime& runtime_;
     const Workload& load_;
     std::unique_ptr<RanksKnown> own_;  // where none was given
     RanksKnown& known_;
     std::vector<int> host_of_;  // by rank
 };
 
-// The layout's ranks are the first of the cluster. Errors: kUnsupported (the model or the program
-// can't be cut so).
-Result<Prediction> Predict(const ModelWalk& walk, const Cluster& cluster, const Runtime& runtime,
+// The layout's ranks are the first of the cluster. Errors: kUnsupported (the model can't be cut
+// so).
+Result<Prediction> Predict(const ModelWalk& walk, const Cluster& cluster,
                            const model::Layout& layout, const Workload& load);
 // All-reduces of a token with so many tensor ranks. Errors: kUnsupported, as of Predict.
 Result<int64_t> SyncsOfToken(const ModelWalk& walk, int tensor_ranks);
 
 // All ranks of the cluster as tensor ranks.
 Result<Prediction> PredictTensor(const ModelWalk& walk, const Cluster& cluster,
-                                 const Runtime& runtime, const Workload& load);
+                                 const Workload& load);
 
 }  // namespace weft::plan

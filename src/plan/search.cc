@@ -17,6 +17,9 @@ constexpr size_t kMostKinds = 1400;
 // Of like hosts, as of devices of one, so many counts are each tried; then doubled ones.
 constexpr int kEachCount = 16;
 
+// Cards that one host may hold.
+constexpr int kMostInOneHost = 8;
+
 // Those of `ranks` ranks.
 void AddLayouts(const model::Hyper& hyper, int ranks, std::vector<model::Layout>& layouts) {
     for (int tp = 1; tp <= ranks; ++tp) {
@@ -59,9 +62,8 @@ struct Found {
 // first, until so many kinds of ranks were predicted anew.
 class LayoutSearch {
   public:
-    LayoutSearch(const ModelWalk& walk, const Runtime& runtime, const Workload& load,
-                 RanksKnown& known)
-        : walk_(walk), runtime_(runtime), load_(load), known_(known) {}
+    LayoutSearch(const ModelWalk& walk, const Workload& load, RanksKnown& known)
+        : walk_(walk), load_(load), known_(known) {}
 
     Found Run(const Cluster& cluster, size_t most_kinds) {
         for (const std::vector<int>& hosts : PartsOf(cluster)) Begin(cluster, hosts);
@@ -82,12 +84,12 @@ class LayoutSearch {
 
   private:
     struct Part {
-        Part(const ModelWalk& walk, const Runtime& runtime, const Workload& load, RanksKnown& known,
-             const Cluster& whole, const std::vector<int>& which)
+        Part(const ModelWalk& walk, const Workload& load, RanksKnown& known, const Cluster& whole,
+             const std::vector<int>& which)
             : hosts(which),
               cluster(whole.Part(which)),
               is_all(which.size() == whole.hosts.size()),
-              predictor(walk, cluster, runtime, load, &known) {}
+              predictor(walk, cluster, load, &known) {}
         std::vector<int> hosts;
         Cluster cluster;
         bool is_all;
@@ -99,8 +101,8 @@ class LayoutSearch {
     };
 
     void Begin(const Cluster& cluster, const std::vector<int>& hosts) {
-        Part& part = *parts_.emplace_back(
-            std::make_unique<Part>(walk_, runtime_, load_, known_, cluster, hosts));
+        Part& part =
+            *parts_.emplace_back(std::make_unique<Part>(walk_, load_, known_, cluster, hosts));
         const bool alike = part.cluster.alike();
         for (const model::Layout& layout : LayoutsOf(part.cluster, walk_.hyper())) {
             if (alike) {
@@ -141,7 +143,6 @@ class LayoutSearch {
     }
 
     const ModelWalk& walk_;
-    const Runtime& runtime_;
     const Workload& load_;
     RanksKnown& known_;
     std::vector<std::unique_ptr<Part>> parts_;
@@ -159,14 +160,14 @@ Status CheckSize(const Cluster& cluster) {
 
 class Questions {
   public:
-    Questions(const ModelWalk& walk, const Runtime& runtime, const Workload& load,
-              const Prediction& best, RanksKnown& known)
-        : walk_(walk), runtime_(runtime), load_(load), best_(best), known_(known) {}
+    Questions(const ModelWalk& walk, const Workload& load, const Prediction& best,
+              RanksKnown& known)
+        : walk_(walk), load_(load), best_(best), known_(known) {}
 
     // no_worse: it has all that the cluster has.
     void Ask(const std::string& words, const Cluster& other, bool machines, bool no_worse = true) {
         if (other.ranks() > kMostAsked) return;
-        const Found found = LayoutSearch(walk_, runtime_, load_, known_).Run(other, kMostKinds / 8);
+        const Found found = LayoutSearch(walk_, load_, known_).Run(other, kMostKinds / 8);
         if (found.layouts.empty() || !found.layouts[0].fits()) return;
         // What is there now goes on there, if nothing better was found.
         const bool better = !no_worse || found.layouts[0].IsBetterThan(best_);
@@ -178,7 +179,6 @@ class Questions {
 
   private:
     const ModelWalk& walk_;
-    const Runtime& runtime_;
     const Workload& load_;
     const Prediction& best_;
     RanksKnown& known_;
@@ -186,11 +186,6 @@ class Questions {
 };
 
 }  // namespace
-
-bool CanHave(const Machine& machine, const Wire& wire) {
-    return machine.maker != Maker::kApple ||
-           !(wire.name.starts_with("roce") || wire.name.starts_with("ib-"));
-}
 
 std::vector<std::vector<int>> PartsOf(const Cluster& cluster) {
     std::map<std::string, std::vector<int>> kinds;
@@ -220,16 +215,14 @@ std::vector<std::vector<int>> PartsOf(const Cluster& cluster) {
 }
 
 Result<std::vector<Prediction>> FindLayouts(const ModelWalk& walk, const Cluster& cluster,
-                                            const Runtime& runtime, const Workload& load,
-                                            RanksKnown& known) {
+                                            const Workload& load, RanksKnown& known) {
     WEFT_TRY(CheckSize(cluster));
-    return LayoutSearch(walk, runtime, load, known).Run(cluster, kMostKinds).layouts;
+    return LayoutSearch(walk, load, known).Run(cluster, kMostKinds).layouts;
 }
 
-Result<Prediction> FindBest(const ModelWalk& walk, const Cluster& cluster, const Runtime& runtime,
-                            const Workload& load) {
-    RanksKnown known(walk, runtime, load);
-    WEFT_ASSIGN(std::vector<Prediction> layouts, FindLayouts(walk, cluster, runtime, load, known));
+Result<Prediction> FindBest(const ModelWalk& walk, const Cluster& cluster, const Workload& load) {
+    RanksKnown known(walk, load);
+    WEFT_ASSIGN(std::vector<Prediction> layouts, FindLayouts(walk, cluster, load, known));
     if (layouts.empty() || !layouts[0].fits()) {
         return MakeError(ErrorCode::kUnsupported, "{}: no layout of {} ranks fits",
                          walk.source().name(), cluster.ranks());
@@ -237,27 +230,24 @@ Result<Prediction> FindBest(const ModelWalk& walk, const Cluster& cluster, const
     return std::move(layouts[0]);
 }
 
-Result<Plan> Search(const ModelWalk& walk, const Cluster& cluster, const Runtime& runtime,
-                    const Library& library, const Workload& load) {
+Result<Plan> Search(const ModelWalk& walk, const Cluster& cluster, const Library& library,
+                    const Workload& load) {
     WEFT_TRY(CheckSize(cluster));
-    RanksKnown known(walk, runtime, load);
-    Found found = LayoutSearch(walk, runtime, load, known).Run(cluster, kMostKinds);
+    RanksKnown known(walk, load);
+    Found found = LayoutSearch(walk, load, known).Run(cluster, kMostKinds);
     if (found.layouts.empty()) {
         return MakeError(ErrorCode::kUnsupported, "{}: no layout of {} ranks is possible: {}",
                          walk.source().name(), cluster.ranks(), found.error);
     }
     Plan plan{std::move(found.layouts), std::move(found.refused), {}};
     if (!plan.layouts[0].fits() || cluster.ranks() > kMostAsked) return plan;
-    Questions questions(walk, runtime, load, plan.layouts[0], known);
+    Questions questions(walk, load, plan.layouts[0], known);
     const int hosts = static_cast<int>(cluster.hosts.size());
     Cluster rewired = cluster;
     if (hosts > 1 && !cluster.wire.instead.empty()) {
         WEFT_ASSIGN(rewired.wire, library.FindWire(cluster.wire.instead));
     }
-    const bool another = rewired.wire.name != cluster.wire.name &&
-                         std::ranges::all_of(cluster.hosts, [&](const Machine& host) {
-                             return CanHave(host, rewired.wire);
-                         });
+    const bool another = rewired.wire.name != cluster.wire.name;
     if (another) {
         const bool no_worse = rewired.wire.bandwidth.value >= cluster.wire.bandwidth.value &&
                               rewired.wire.latency.value <= cluster.wire.latency.value;
@@ -267,6 +257,14 @@ Result<Plan> Search(const ModelWalk& walk, const Cluster& cluster, const Runtime
         Cluster other = cluster;
         other.wire.latency.value /= 2;
         questions.Ask("half the latency", other, false);
+    }
+    const Machine& first = cluster.hosts[0];
+    const bool cards = cluster.alike() && first.devices == 1 && !first.shares_memory();
+    if (hosts > 1 && cards && hosts <= kMostInOneHost) {
+        Cluster other = cluster;
+        WEFT_ASSIGN(Machine box, WithDevices(first, hosts));
+        other.hosts = {std::move(box)};
+        questions.Ask("one host", other, false, false);
     }
     questions.Ask(fmt::format("{} machines", hosts + 1), cluster.WithHosts(hosts + 1), true);
     if (hosts > 1) {

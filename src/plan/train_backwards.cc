@@ -45,7 +45,7 @@ class TrainShopping {
     double LeastSeconds(const Cluster& cluster) const {
         const Machine& machine = cluster.hosts[0];
         const DeviceRates rates = RatesOf(machine);
-        const double best = std::max({rates.products, rates.eight, rates.attention});
+        const double best = std::max(rates.products, rates.attention);
         if (machine.measured) return 0;
         return static_cast<double>(wanted_.sequences) * flops_ / (best * cluster.ranks());
     }
@@ -68,12 +68,7 @@ double TrainingSeconds(const TrainPrediction& prediction, int64_t sequences) {
 Result<TrainOffers> FindTrainingMachines(TrainWalk& walk, const Library& library,
                                          const TrainWishes& wishes, const TrainWanted& wanted,
                                          const std::string& only) {
-    WEFT_ASSIGN(const std::vector<MachineOnWire> kinds,
-                KindsToTry(library, only, [&](const Machine& machine) {
-                    return TrainsOn(walk.job().style, machine)
-                               ? std::string()
-                               : std::string("Weft runs on Linux, not on a Mac");
-                }));
+    WEFT_ASSIGN(const std::vector<MachineOnWire> kinds, KindsToTry(library, only));
     TrainShopping shopping(walk, wishes, wanted);
     for (const bool nearest : {false, true}) {
         if (nearest && !shopping.offers().enough.empty()) break;

@@ -25,14 +25,14 @@ TrainLinks::TrainLinks(const Cluster& cluster)
             device_.*figure = std::min(device_.*figure, other.*figure);
         }
         device_.in_flight = std::max(device_.in_flight, other.in_flight);
-        device_.gap_s = std::max(device_.gap_s, other.gap_s);
+        device_.op_s = std::max(device_.op_s, other.op_s);
     }
 }
 
 Place TrainLinks::PlaceOf(int rank) const {
     if (!alike_) return cluster_->PlaceOf(rank);
     const int devices = cluster_->hosts[0].devices;
-    return {rank / devices, rank % devices, 0};
+    return {rank / devices, rank % devices};
 }
 
 int TrainLinks::HostOf(int rank) const {
@@ -43,11 +43,7 @@ coll::Tier TrainLinks::Joins(int rank, int other) const {
     const Place one = PlaceOf(rank), two = PlaceOf(other);
     const LinkTier* link = cluster_->LinkOf(one, two);
     if (link == nullptr) return TierOf(cluster_->wire.bandwidth, cluster_->wire.latency);
-    coll::Tier tier = TierOf(link->bandwidth, link->latency);
-    if (one.host != two.host) {
-        tier.bytes_per_s *= cluster_->hosts[static_cast<size_t>(one.host)].devices;  // of a host
-    }
-    return tier;
+    return TierOf(link->bandwidth, link->latency);
 }
 
 coll::TierGroup TrainLinks::GroupOf(int first, int count, int stride) const {

@@ -8,9 +8,6 @@
 
 namespace weft::plan {
 
-// Messages that take longer go through a TCP stack, which copies: they don't run beside anything.
-inline constexpr double kRdmaLatency = 20e-6;
-
 class TrainLinks {
   public:
     explicit TrainLinks(const Cluster& cluster);
@@ -20,7 +17,6 @@ class TrainLinks {
     const Cluster& cluster() const { return *cluster_; }
     // Of the slowest device, figure by figure.
     const DeviceRates& device() const { return device_; }
-    bool rdma() const { return cluster_->wire.latency.value <= kRdmaLatency; }
     int HostOf(int rank) const;
 
     // Ranks first, first + stride, ... (count of them), beside which other groups of the same form

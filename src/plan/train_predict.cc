@@ -29,17 +29,16 @@ struct ElementBytes {
 struct ChunkUse {
     TrainSeconds forward, backward;
     double kept = 0, brief = 0;
-    double kept_last = 0, brief_last = 0;  // of what is behind the layers
+    double brief_last = 0;  // of what is behind the layers
     double forward_flops = 0;
     TrainedElements elements;
-    double unit = 0;         // elements that are whole for a while
-    double frozen_unit = 0;  // and bytes of those that are not trained, where these are shares
+    double unit = 0;  // elements that are whole for a while
 };
 
 class TrainPredictor {
   public:
     TrainPredictor(TrainWalk& walk, const TrainLinks& links, const TrainCut& cut)
-        : walk_(walk), links_(links), cut_(cut), style_(walk.job().style) {}
+        : walk_(walk), links_(links), cut_(cut) {}
 
     Status Prepare() {
         WEFT_TRY(Check());
@@ -48,28 +47,23 @@ class TrainPredictor {
             place_.device.products *= kSingleShare;
             place_.device.attention *= kSingleShare;
         }
-        place_.style = &style_;
-        place_.collectives.rings = !style_.weft;
         const Machine& machine = links_.cluster().hosts[0];
-        place_.rates = MeasuredTraining(machine, style_, walk_.job().dtype);
-        if (style_.weft && machine.measured) place_.collectives.measured = &*machine.measured;
+        place_.rates = MeasuredTraining(machine, walk_.job().dtype);
+        if (machine.measured) place_.collectives.measured = &*machine.measured;
         place_.tensor = links_.NeighboursOf(cut_.tp);
-        place_.sequence = walk_.job().sequence / cut_.cp;
-        place_.context = links_.GroupOf(0, cut_.cp, cut_.tp);
-        place_.eight_bit = walk_.job().eight_bit;
+        place_.sequence = walk_.job().sequence;
         place_.micro_batch = cut_.micro_batch;
-        data_ = links_.GroupOf(0, cut_.replicas(), cut_.tp);
-        SetBeside();
+        data_ = links_.GroupOf(0, cut_.dp, cut_.tp);
+        // A GPU's transfers run beside its ops; a processor's only between hosts.
+        beside_ = data_.hosts > 1 || place_.device.op_s > 0;
         train::TrainerOptions options;
         options.dtype = walk_.job().dtype;
         options.grad_dtype = walk_.job().grad_dtype;
         options.accumulation = cut_.accumulation;
-        const DType gradients =
-            style_.weft ? train::GradientTypeOf(options, cut_.dp) : walk_.job().dtype;
+        const DType gradients = train::GradientTypeOf(options, cut_.dp);
         SetBytes(gradients);
-        WEFT_ASSIGN(parts_,
-                    walk_.PartsOf({cut_.tp, cut_.ep, cut_.sequence_parallel,
-                                   style_.weft ? cut_.recompute : Recompute::kNone, gradients}));
+        WEFT_ASSIGN(parts_, walk_.PartsOf({cut_.tp, cut_.ep, cut_.sequence_parallel, cut_.recompute,
+                                           gradients}));
         WEFT_ASSIGN(spans_, walk_.LayersOf(cut_.pp * cut_.virtual_stages));
         TimeParts();
         return {};
@@ -112,8 +106,8 @@ class TrainPredictor {
         out.update_s = out.parts.total();
         // Of matrices that are frozen no gradients are made.
         const int passes = walk_.job().lora.on() ? 2 : 3;
-        out.flops = passes * forward_flops * cut_.tp * cut_.replicas() *
-                    static_cast<double>(cut_.accumulation);
+        out.flops =
+            passes * forward_flops * cut_.tp * cut_.dp * static_cast<double>(cut_.accumulation);
         const double tokens = static_cast<double>(cut_.sequences() * walk_.job().sequence);
         out.kept_share = KeptShare(risks, out.hosts);
         out.tokens_per_s = tokens / out.update_s * out.kept_share;
@@ -142,50 +136,7 @@ class TrainPredictor {
             return MakeError(ErrorCode::kUsage, "--ep {} does not divide --tp {}", cut_.ep,
                              cut_.tp);
         }
-        if (style_.whole_stages && cut_.pp > 1 && cut_.zero > 1) {
-            return MakeError(ErrorCode::kUnsupported,
-                             "--as {}: with --pp {} it takes ZeRO 0 or 1, not {}", style_.name,
-                             cut_.pp, cut_.zero);
-        }
-        WEFT_TRY(CheckContext());
-        if (walk_.job().eight_bit && (style_.weft || links_.device().eight <= 0)) {
-            return MakeError(ErrorCode::kUnsupported, "products in FP8: {}",
-                             style_.weft ? "Weft trains in bf16, f16 or f32 (--as says another)"
-                                         : "the machine's file has no `eight_bit`");
-        }
-        const int64_t heads = walk_.model().hyper().heads;
-        if (!style_.weft && heads % cut_.tp != 0) {
-            return MakeError(
-                ErrorCode::kUnsupported,
-                "{} heads are no multiple of --tp {}, which --as {} needs; Weft itself "
-                "(--as weft) cuts them unevenly",
-                heads, cut_.tp, style_.name);
-        }
         return {};
-    }
-
-    Status CheckContext() const {
-        if (cut_.cp == 1) return {};
-        if (style_.weft) {
-            return MakeError(ErrorCode::kUnsupported,
-                             "--cp {}: Weft doesn't cut a sequence over ranks (--as says another)",
-                             cut_.cp);
-        }
-        const int64_t sequence = walk_.job().sequence;
-        if (sequence % cut_.cp == 0 && !style_.scores) return {};
-        return MakeError(ErrorCode::kUnsupported,
-                         "--cp {} needs fused attention and sequences that it divides (--seq-len "
-                         "{})",
-                         cut_.cp, sequence);
-    }
-
-    void SetBeside() {
-        switch (style_.shares) {
-            case Beside::kNever: beside_ = false; break;
-            case Beside::kBetweenHosts: beside_ = data_.hosts > 1 || place_.device.gap_s > 0; break;
-            case Beside::kRdma: beside_ = data_.hosts == 1 || links_.rdma(); break;
-            case Beside::kAlways: beside_ = true; break;
-        }
     }
 
     void SetBytes(DType gradients) {
@@ -194,13 +145,10 @@ class TrainPredictor {
         bytes_.vector = 8 + kept;
         if (job.lora.on()) {
             bytes_ = {4, 4, kept, 4, 4, bytes_.vector};
-        } else if (style_.weft) {
+        } else {
             const auto w = static_cast<double>(RowBytes(job.dtype, 1));
             const auto g = static_cast<double>(RowBytes(gradients, 1));
             bytes_ = {w, g, kept + (w < 4 ? 4 : 0), w, g, bytes_.vector};
-        } else {
-            bytes_ = {style_.weight,   style_.gradient, style_.master + kept,
-                      style_.gathered, style_.summed,   bytes_.vector};
         }
     }
 
@@ -213,12 +161,12 @@ class TrainPredictor {
 
     // Sums for each tensor rank that differs.
     void TimeParts() {
-        const auto use = [&](const TrainPart& part, bool layer) {
-            return UseOf(part, place_, cut_.recompute, layer, beside_ && cut_.zero >= 2);
+        const auto use = [&](const TrainPart& part) {
+            return UseOf(part, place_, beside_ && cut_.zero >= 2);
         };
         for (const RankParts& parts : *parts_) {
-            RankUse rank{use(parts.first, false), use(parts.last, false), {}};
-            for (const auto& [kind, part] : parts.layers) rank.layers[kind] = use(part, true);
+            RankUse rank{use(parts.first), use(parts.last), {}};
+            for (const auto& [kind, part] : parts.layers) rank.layers[kind] = use(part);
             uses_.push_back(std::move(rank));
         }
     }
@@ -249,7 +197,6 @@ class TrainPredictor {
         all.brief_last = all.brief;
         if (last) {
             AddPart(parts.last, uses.last, all, units);
-            all.kept_last = uses.last.kept;
             if (TiedHere() && !parts.all_in_last) {
                 all.elements.matrices -= parts.last.elements.embedding;
                 all.elements.frozen_bytes -= parts.last.elements.frozen_embedding_bytes;
@@ -272,21 +219,14 @@ class TrainPredictor {
         all.elements.matrices += e.matrices;
         all.elements.vectors += e.vectors;
         all.elements.frozen_bytes += e.frozen_bytes;
-        const double unit =
-            style_.weft ? std::min(e.matrices, std::max(e.largest, kUnitElements)) : e.matrices;
+        const double unit = std::min(e.matrices, std::max(e.largest, kUnitElements));
         all.unit = std::max(all.unit, unit);
         UnitSeconds seconds{use.forward.all.total(), use.backward.all.total(), 0, 0};
         if (cut_.zero >= 3) seconds.gather = Gather(e.matrices);
-        if (SharesFrozen()) {
-            seconds.gather += place_.collectives.Gather(data_, e.frozen_bytes);
-            all.frozen_unit = std::max(all.frozen_unit, e.frozen_bytes);
-        }
         if (cut_.zero >= 2) seconds.sum = Scatter(e.matrices);
         units.push_back(seconds);
     }
 
-    // ZeRO-3 of others cuts the model of an adapter, too; Weft's ranks hold it whole.
-    bool SharesFrozen() const { return !style_.weft && cut_.zero >= 3 && walk_.job().lora.on(); }
     // Over the replicas: weights that come, and gradients that go.
     double Gather(double elements) const {
         return place_.collectives.Gather(data_, elements * bytes_.gathered);
@@ -302,37 +242,29 @@ class TrainPredictor {
 
     StageMemory MemoryOf(int stage) const {
         StageMemory memory;
-        memory.first_rank = stage * cut_.replicas() * cut_.tp;
-        double most_kept = 0, kept_last = 0, brief = 0, unit = 0, frozen_unit = 0;
+        memory.first_rank = stage * cut_.dp * cut_.tp;
+        double most_kept = 0, brief = 0, unit = 0;
         TrainedElements elements;
         for (int chunk = 0; chunk < cut_.virtual_stages; ++chunk) {
             const ChunkUse use = UseOfChunk(stage, chunk);
             elements.matrices += use.elements.matrices;
             elements.vectors += use.elements.vectors;
             elements.frozen_bytes += use.elements.frozen_bytes;
-            // Weft's slots are of one size; others have the last pass under way once.
-            const double once = style_.weft ? 0 : use.kept_last;
-            most_kept = std::max(most_kept, use.kept - once);
-            kept_last = std::max(kept_last, once);
+            most_kept = std::max(most_kept, use.kept);
             // (The loss is over before the layers' gradients begin, and most is kept there.)
             brief = std::max({brief, use.brief, use.brief_last});
             unit = std::max(unit, use.unit);
-            frozen_unit = std::max(frozen_unit, use.frozen_unit);
         }
-        const double n = cut_.replicas(), m = elements.matrices;
-        int64_t slots = train::SlotsOf({stage, cut_.pp, cut_.virtual_stages});
-        if (!style_.weft) slots = std::min(slots, cut_.accumulation * cut_.virtual_stages);
-        const double kept = most_kept * static_cast<double>(slots) + kept_last;
-        memory.state = elements.frozen_bytes / (SharesFrozen() ? n : 1) +
-                       elements.vectors * bytes_.vector +
+        const double n = cut_.dp, m = elements.matrices;
+        const int64_t slots = train::SlotsOf({stage, cut_.pp, cut_.virtual_stages});
+        memory.state = elements.frozen_bytes + elements.vectors * bytes_.vector +
                        m * bytes_.weight / (cut_.zero >= 3 ? n : 1) +
                        m * bytes_.gradient / (cut_.zero >= 2 ? n : 1) +
                        m * bytes_.master / (cut_.zero >= 1 ? n : 1);
         const double whole = beside_ ? 2 : 1;  // units at once
-        double work = kept + brief;
-        if (cut_.zero >= 3) work += whole * (unit * bytes_.gathered + frozen_unit);
+        double work = most_kept * static_cast<double>(slots) + brief;
+        if (cut_.zero >= 3) work += whole * unit * bytes_.gathered;
         if (cut_.zero >= 2) work += whole * unit * bytes_.summed;
-        if (style_.one_copy && cut_.zero < 3) work += m * bytes_.gathered;
         memory.work = work;
         return memory;
     }
@@ -347,20 +279,17 @@ class TrainPredictor {
         const int64_t rows = place_.sequence * place_.micro_batch;
         const program::Value& x = list.value(list.ops[0].outputs[0]);
         const auto whole = static_cast<double>(RowBytes(x.dtype, x.shape.Elements(rows, rows)));
-        const bool split = style_.hops_by_share && !cut_.sequence_parallel;
-        const int each = cut_.replicas() * cut_.tp, next = (stage + 1) % cut_.pp;
+        const int each = cut_.dp * cut_.tp, next = (stage + 1) % cut_.pp;
         const coll::Tier tier = links_.Between(stage * each, next * each);
-        double seconds = coll::MessageSeconds(tier, split ? whole / cut_.tp : whole);
         const Measured* measured = place_.collectives.measured;
-        if (measured != nullptr && measured->hop) seconds += measured->hop->value;
-        return split ? seconds + place_.collectives.Gather(place_.tensor, whole) : seconds;
+        const bool told = measured != nullptr && measured->hop;
+        return coll::MessageSeconds(tier, whole) + (told ? measured->hop->value : 0);
     }
 
     TrainSeconds Update(double& forward_flops) const {
         std::vector<ChunkSeconds> seconds;
         std::vector<TrainSeconds> own(static_cast<size_t>(cut_.pp));
         std::vector<TrainedElements> elements(own.size());
-        std::vector<double> last_backward(own.size(), 0);
         for (int stage = 0; stage < cut_.pp; ++stage) {
             const size_t s = static_cast<size_t>(stage);
             const double to_next = HopSeconds(stage);
@@ -372,36 +301,30 @@ class TrainPredictor {
                 forward_flops += use.forward_flops;
                 elements[s].matrices += use.elements.matrices;
                 elements[s].vectors += use.elements.vectors;
-                last_backward[s] += use.backward.total();
                 seconds.push_back({use.forward.total(), use.backward.total(), to_next, to_last});
             }
         }
-        const PipelineWalk walk = WalkPipeline(cut_.pp, cut_.virtual_stages, seconds,
-                                               cut_.accumulation, style_.blocking_hops);
+        const PipelineWalk walk =
+            WalkPipeline(cut_.pp, cut_.virtual_stages, seconds, cut_.accumulation);
         TrainSeconds slowest;
         for (size_t s = 0; s < own.size(); ++s) {
             TrainSeconds all = own[s] * static_cast<double>(cut_.accumulation);
             all.hops = std::max(0.0, walk.busy[s] - all.total());
             all.bubble = std::max(0.0, walk.end[s] - walk.busy[s]);
-            AddTail(elements[s], last_backward[s], s == 0 || s + 1 == own.size(), all);
+            AddTail(elements[s], s == 0 || s + 1 == own.size(), all);
             if (all.total() > slowest.total()) slowest = all;
         }
         return slowest;
     }
 
     // What comes behind the last pass: sums of gradients, the optimizer, weights for everybody.
-    void AddTail(const TrainedElements& e, double last_backward, bool end,
-                 TrainSeconds& all) const {
-        const double n = cut_.replicas();
+    void AddTail(const TrainedElements& e, bool end, TrainSeconds& all) const {
+        const double n = cut_.dp;
         double sums = 0;
         if (cut_.zero == 0) {
             sums = place_.collectives.AllReduce(data_, e.matrices * bytes_.summed);
         } else if (cut_.zero == 1) {
             sums = Scatter(e.matrices);
-        }
-        if (style_.gradients_beside && cut_.zero < 2) {
-            const double hidden = std::min(sums, last_backward * 0.9);
-            sums = sums - hidden + kContention * hidden;
         }
         if (cut_.zero == 1 || (cut_.zero == 2 && n > 1)) {
             sums += Gather(e.matrices);
@@ -409,7 +332,7 @@ class TrainPredictor {
         sums += place_.collectives.AllReduce(data_, e.vectors * 4);
         if (end && cut_.pp > 1 && walk_.model().hyper().tied) {
             const double tied = (*parts_)[0].last.elements.embedding * bytes_.summed;
-            const coll::Tier tier = links_.Between(0, (cut_.pp - 1) * cut_.replicas() * cut_.tp);
+            const coll::Tier tier = links_.Between(0, (cut_.pp - 1) * cut_.dp * cut_.tp);
             sums += coll::MessageSeconds(tier, tied);
         }
         all.shares += sums;
@@ -454,7 +377,6 @@ class TrainPredictor {
     TrainWalk& walk_;
     const TrainLinks& links_;
     const TrainCut cut_;
-    const TrainStyle& style_;
     TrainPlace place_;
     coll::TierGroup data_;
     bool beside_ = false;
@@ -479,7 +401,6 @@ std::string TrainCut::Name() const {
     std::string name = fmt::format("tp{}", tp);
     if (sequence_parallel) name += " sp";
     if (ep > 1) name += fmt::format(" ep{}", ep);
-    if (cp > 1) name += fmt::format(" cp{}", cp);
     if (pp > 1) name += fmt::format(" pp{}", pp);
     if (virtual_stages > 1) name += fmt::format("x{}", virtual_stages);
     if (dp > 1) name += fmt::format(" dp{} zero{}", dp, zero);

@@ -1,8 +1,9 @@
 // What one layout of a training job on a cluster would do: seconds of an update, memory by stage.
 //
 // A rank's passes are timed op by op (plan/train_time.h); what ZeRO moves runs beside them as the
-// style has it, layer by layer; then the pipeline's schedule is walked (plan/train_schedule.h), and
-// behind it come sums of gradients and the optimizer. An update is over when its slowest stage is.
+// trainer has it, layer by layer; then the pipeline's schedule is walked (plan/train_schedule.h),
+// and behind it come sums of gradients and the optimizer. An update is over when its slowest stage
+// is.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,6 @@ namespace weft::plan {
 // How a job is cut. Ranks are numbered as train/parallel/layout.h does.
 struct TrainCut {
     int tp = 1, pp = 1, dp = 1;
-    int cp = 1;  // ranks that share each sequence; not `weft`
     int ep = 0;  // expert groups of the tensor ranks; 0: as needed
     int zero = 0;
     int virtual_stages = 1;
@@ -26,8 +26,7 @@ struct TrainCut {
     program::Recompute recompute = program::Recompute::kNone;
     int64_t micro_batch = 1;
     int64_t accumulation = 1;
-    int ranks() const { return tp * pp * dp * cp; }
-    int replicas() const { return dp * cp; }  // that share weights and gradients
+    int ranks() const { return tp * pp * dp; }
     int64_t sequences() const { return micro_batch * accumulation * dp; }
     std::string Name() const;  // "tp8 pp4 dp2 zero1"
 };

@@ -12,13 +12,8 @@ constexpr double kNotYet = -1;
 
 class Walker {
   public:
-    Walker(int stages, int chunks, std::span<const ChunkSeconds> seconds, int64_t micro_batches,
-           bool blocking)
-        : stages_(stages),
-          chunks_(chunks),
-          seconds_(seconds),
-          micro_batches_(micro_batches),
-          blocking_(blocking) {}
+    Walker(int stages, int chunks, std::span<const ChunkSeconds> seconds, int64_t micro_batches)
+        : stages_(stages), chunks_(chunks), seconds_(seconds), micro_batches_(micro_batches) {}
 
     PipelineWalk Run() {
         const size_t places = static_cast<size_t>(stages_ * chunks_);
@@ -66,9 +61,8 @@ class Walker {
         const bool sends = pass.forward ? place + 1 < stages_ * chunks_ : place > 0;
         if (sends && pass.forward) came_forward_[At(place + 1, pass.micro_batch)] = done + hop;
         if (sends && !pass.forward) came_backward_[At(place - 1, pass.micro_batch)] = done + hop;
-        const double waits = sends && blocking_ ? hop : 0;
-        walk_.end[s] = done + waits;
-        walk_.busy[s] += own + waits;
+        walk_.end[s] = done;
+        walk_.busy[s] += own;
         ++walk_.passes;
         ++next_[s];
         return true;
@@ -77,7 +71,6 @@ class Walker {
     const int stages_, chunks_;
     const std::span<const ChunkSeconds> seconds_;
     const int64_t micro_batches_;
-    const bool blocking_;
     std::vector<double> came_forward_, came_backward_;  // by place and micro-batch
     std::vector<std::vector<train::StagePass>> orders_;
     std::vector<size_t> next_;
@@ -87,10 +80,10 @@ class Walker {
 }  // namespace
 
 PipelineWalk WalkPipeline(int stages, int chunks_of_a_stage, std::span<const ChunkSeconds> chunks,
-                          int64_t micro_batches, bool blocking, int64_t most_rounds) {
+                          int64_t micro_batches, int64_t most_rounds) {
     WEFT_CHECK(chunks.size() == static_cast<size_t>(stages * chunks_of_a_stage));
     const auto walk = [&](int64_t count) {
-        return Walker(stages, chunks_of_a_stage, chunks, count, blocking).Run();
+        return Walker(stages, chunks_of_a_stage, chunks, count).Run();
     };
     const int64_t round = stages;
     if (micro_batches <= most_rounds * round) return walk(micro_batches);

@@ -17,16 +17,15 @@ struct ChunkSeconds {
 
 struct PipelineWalk {
     std::vector<double> end;   // by stage: when its last pass is over
-    std::vector<double> busy;  // by stage: seconds of its passes, and of sends that it waits for
+    std::vector<double> busy;  // by stage: seconds of its passes
     int64_t passes = 0;        // walked, for tests of how long a walk takes
 };
 
 // chunks: [stage * chunks_of_a_stage + chunk], chunk c of stage s the (c * stages + s)th on the
-// way. micro_batches: a multiple of the stages where there are several chunks. blocking: a stage
-// stands still for as long as it sends. Of many micro-batches the first few rounds are walked; each
-// of those behind them takes as long as the last that was (`most_rounds` rounds of as many
-// micro-batches as stages).
+// way. micro_batches: a multiple of the stages where there are several chunks. The first
+// `most_rounds` rounds of as many micro-batches as stages are walked; each later round takes as
+// long as the last one walked.
 PipelineWalk WalkPipeline(int stages, int chunks_of_a_stage, std::span<const ChunkSeconds> chunks,
-                          int64_t micro_batches, bool blocking, int64_t most_rounds = 6);
+                          int64_t micro_batches, int64_t most_rounds = 6);
 
 }  // namespace weft::plan

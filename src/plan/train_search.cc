@@ -53,18 +53,17 @@ class TrainSearcher {
     Status Check() const {
         WEFT_TRY(CheckExperts());
         const int64_t tp = std::max(wishes_.tp, 1), dp = std::max(wishes_.dp, 1);
-        const int64_t pp = int64_t{std::max(wishes_.pp, 1)} * wishes_.cp;  // and context ranks
+        const int64_t pp = std::max(wishes_.pp, 1);
         if (tp * pp * dp > links_.ranks()) {
             return MakeError(ErrorCode::kUsage,
-                             "--tp {} x --pp {} x --cp {} x --dp {} are {} ranks; {} has {}", tp,
-                             pp / wishes_.cp, wishes_.cp, dp, tp * pp * dp, links_.cluster().words,
-                             links_.ranks());
+                             "--tp {} x --pp {} x --dp {} are {} ranks; {} has {}", tp, pp, dp,
+                             tp * pp * dp, links_.cluster().words, links_.ranks());
         }
         if (wishes_.dp == 0 && links_.ranks() % (tp * pp) != 0) {
             return MakeError(ErrorCode::kUsage,
-                             "{} ranks are no multiple of --tp {} x --pp {} x --cp {}: say --dp, "
-                             "or change the layout",
-                             links_.ranks(), tp, pp / wishes_.cp, wishes_.cp);
+                             "{} ranks are no multiple of --tp {} x --pp {}: say --dp, or change "
+                             "the layout",
+                             links_.ranks(), tp, pp);
         }
         const bool three = wishes_.global_batch > 0 && wishes_.micro_batch > 0 &&
                            wishes_.accumulation > 0 && wishes_.dp > 0;
@@ -99,10 +98,8 @@ class TrainSearcher {
         }
         return divisors;
     }
-    int ranks() const {
-        // Of a replica, at most, but for what its context ranks are times.
-        return links_.ranks() / (std::max(wishes_.dp, 1) * wishes_.cp);
-    }
+    // Ranks of a replica, at most.
+    int ranks() const { return links_.ranks() / std::max(wishes_.dp, 1); }
 
     std::vector<int> TensorRanks() const {
         if (wishes_.tp > 0) return {wishes_.tp};
@@ -123,7 +120,6 @@ class TrainSearcher {
         cut.tp = tp;
         cut.pp = pp;
         cut.dp = wishes_.dp > 0 ? wishes_.dp : ranks() / (tp * pp);
-        cut.cp = wishes_.cp;
         cut.ep = wishes_.ep;
         if (cut.ranks() > links_.ranks()) return;
         // Tensor ranks are asked for: as `weft train` has it, else with shares of rows.
@@ -131,7 +127,7 @@ class TrainSearcher {
         std::vector<int> zeros = {0};
         if (wishes_.zero >= 0) {
             zeros = {wishes_.zero};
-        } else if (cut.replicas() > 1) {
+        } else if (cut.dp > 1) {
             zeros = pp > 1 ? std::vector<int>{0, 1} : std::vector<int>{0, 1, 2, 3};
         }
         std::vector<Recompute> ways = {Recompute::kNone, Recompute::kSelective, Recompute::kFull};
@@ -216,7 +212,7 @@ class TrainSearcher {
     // A stage of ZeRO that is asked for cuts the model over replicas: where some layout has them,
     // the others are not what was asked.
     void KeepShares() {
-        const auto shared = [](const Candidate& c) { return c.cut.replicas() > 1; };
+        const auto shared = [](const Candidate& c) { return c.cut.dp > 1; };
         if (wishes_.zero < 2 || std::ranges::none_of(candidates_, shared)) return;
         std::erase_if(candidates_, [&](const Candidate& c) { return !shared(c); });
     }
@@ -325,7 +321,7 @@ class PartsSearcher {
         const Machine& machine = cluster_.hosts[0];
         const DeviceRates rates = RatesOf(machine);
         if (machine.measured) return std::numeric_limits<double>::infinity();
-        return std::max({rates.products, rates.eight, rates.attention}) / machine.compute.value;
+        return std::max(rates.products, rates.attention) / machine.compute.value;
     }
 
     TrainWalk& walk_;

@@ -12,9 +12,8 @@ namespace weft::plan {
 
 // What is said is so; the rest is searched.
 struct TrainWishes {
-    // 0: searched (dp: ranks / tp / pp / cp).
+    // 0: searched (dp: ranks / tp / pp).
     int tp = 0, pp = 0, dp = 0, ep = 0, virtual_stages = 0;
-    int cp = 1;
     int zero = -1;                          // -1: searched
     std::optional<bool> sequence_parallel;  // none: searched where tp is
     std::optional<program::Recompute> recompute;

@@ -25,10 +25,8 @@ struct TrainJob {
     int64_t sequence = 1024;
     DType dtype = DType::kBF16;
     std::string grad_dtype = "auto";  // as TrainerOptions have it
-    bool eight_bit = false;           // products in FP8, all else in `dtype`; not `weft`
     train::UpdateOptions update;
     train::LoraWords lora;
-    TrainStyle style;
 };
 
 // Elements that are trained.
@@ -96,8 +94,7 @@ class TrainWalk {
     std::map<int, std::vector<model::Span>> spans_;  // by chunks
 };
 
-// In `place`, where its style recomputes as `recompute` says (Weft's lists do that by themselves).
-PartUse UseOf(const TrainPart& part, const TrainPlace& place, program::Recompute recompute,
-              bool layer, bool overlap);
+// overlap: transfers of weights and gradients run beside the ops.
+PartUse UseOf(const TrainPart& part, const TrainPlace& place, bool overlap);
 
 }  // namespace weft::plan

@@ -1,13 +1,12 @@
 #include "plan/walk.h"
 
 #include <algorithm>
-#include <bit>
 #include <charconv>
-#include <cmath>
 #include <map>
 #include <set>
 
 #include "model/draft_head.h"
+#include "plan/weft_rates.h"
 
 namespace weft::plan {
 namespace {
@@ -21,9 +20,8 @@ constexpr BreakdownRow kBreakdownRows[] = {
     {"sync overhead", &Breakdown::sync},   {"hops", &Breakdown::hops},
     {"draft", &Breakdown::draft}};
 
-// Some experts are chosen more often than others: their popularity varies as a gamma distribution
-// of this shape does. Fitted (docs/plan.md).
-constexpr double kPopularity = 0.4;
+// A step of no more tokens reads its cache as so many rows.
+constexpr int kVectorRows = 8;
 
 // By layer: which earlier one has tensors of the same names, types and shapes.
 std::vector<int> KindsOf(const model_files::ModelSource& source, const model::Hyper& hyper) {
@@ -62,9 +60,9 @@ double EvenShare(const program::Program& list, const program::Op& op, const mode
 
 class StepTimer {
   public:
-    // rates: the machine's tables that hold; null where there are none.
+    // rates: the machine's measured tables, which replace Weft's shares; may be null.
     StepTimer(const program::StepShape& step, const StepPlace& place, const MeasuredRates* rates)
-        : step_(step), place_(place), rates_(rates) {}
+        : step_(step), place_(place), rates_(rates), weft_(RatesOfKind(*place.machine)) {}
 
     Breakdown Piece(const program::Program& list) const {
         Breakdown all;
@@ -74,108 +72,83 @@ class StepTimer {
     }
 
   private:
-    void Add(const program::Program& list, const program::Op& op, const program::OpCost& cost,
+    using OpCost = program::OpCost;
+
+    void Add(const program::Program& list, const program::Op& op, const OpCost& cost,
              Breakdown& all) const {
         if (op.Is(Trait::kMessage)) return;
         if (op.Is(Trait::kTransfer)) {
             if (place_.tensor.ranks < 2) return;
-            all.wire += WireSeconds(list, op, cost);
-            all.sync += SyncSeconds();
+            const Measured* measured = place_.measured();
+            all.wire += WireSeconds(op, cost);
+            all.sync += measured != nullptr ? measured->sync.value : weft_.sync_s;
             return;
         }
-        if (rates_ != nullptr && AddProduct(list, op, cost, all)) return;
-        if (rates_ != nullptr && AddRowAttention(list, op, cost, all)) return;
-        all.overhead += rates_ != nullptr ? rates_->op.value : OpSeconds(list, op);
-        const double memory = MemorySeconds(list, op, cost);
-        const double compute = ByBytes(op) ? 0 : cost.flops / FlopsPerSecond(list, op);
-        // What of the shorter one does not run beside the longer one.
-        const double apart = IsUnpacked(list, op) ? 1 - place_.runtime->overlap.value : 0;
-        all.compute += compute > memory ? compute : apart * compute;
-        AddMemory(list, op, compute > memory ? apart * memory : memory, all);
-    }
-
-    // What the program needs for an op beside its bytes.
-    double OpSeconds(const program::Program& list, const program::Op& op) const {
-        const Runtime& runtime = *place_.runtime;
-        double seconds = runtime.op.value;
-        if (op.Is(Trait::kRouter)) seconds += runtime.route.value;
-        // One op a layer of experts has a row for each token, not for each of its experts.
-        if (!IsOfExperts(op) || list.value(op.outputs[0]).shape.rank > 2) return seconds;
-        const program::Value& weight = list.value(program::WeightOf(op));
-        if (weight.shape[2] < kNarrowExpert && runtime.InEightBits(*place_.machine, weight.dtype)) {
-            seconds += runtime.narrow_experts.value;
-        }
-        return seconds;
-    }
-
-    // A product of many rows, whose quantized weights the kernel unpacks.
-    bool IsUnpacked(const program::Program& list, const program::Op& op) const {
-        if (rates_ != nullptr || !op.Is(Trait::kProduct) || RowsOf(list, op) <= kVectorRows)
-            return false;
-        return Info(list.value(program::WeightOf(op)).dtype).quantized;
-    }
-
-    void AddMemory(const program::Program& list, const program::Op& op, double seconds,
-                   Breakdown& all) const {
+        if (rates_ != nullptr) return AddMeasured(list, op, cost, all);
+        all.overhead += weft_.op_s + (op.Is(Trait::kRouter) ? weft_.router_s : 0);
+        const double memory = BytesOf(cost) / place_.machine->sustained_bytes_per_s();
         if (op.Is(Trait::kAttention)) {
-            all.cache += seconds;
-        } else if (IsOfExperts(op)) {
-            const double even = EvenShare(list, op, *place_.hyper, step_.rows());
-            all.weights += seconds * even;
-            all.imbalance += seconds * (1 - even);
+            all.cache += memory / weft_.cache;
+            const double rate = place_.machine->compute.value * weft_.attention;
+            if (step_.tokens > kVectorRows) all.compute += cost.flops / rate;
+        } else if (op.Is(Trait::kProduct)) {
+            AddProduct(list, op, cost, memory / weft_.weights, all);
         } else {
-            all.weights += seconds;
+            all.weights += memory / weft_.rest;
         }
     }
 
-    double SyncSeconds() const {
-        if (const Measured* measured = place_.measured(); measured != nullptr) {
-            return measured->sync.value;
-        }
-        const bool within = place_.tensor.hosts == 1;
-        return within ? place_.runtime->sync_within.value : place_.runtime->sync.value;
+    void AddProduct(const program::Program& list, const program::Op& op, const OpCost& cost,
+                    double memory, Breakdown& all) const {
+        const double rows = RowsOf(list, op), compute = place_.machine->compute.value;
+        const program::Value& weight = list.value(program::WeightOf(op));
+        const int64_t columns = weight.shape[weight.shape.rank - 1];
+        const double outputs =
+            cost.flops / (2 * static_cast<double>(columns)) / (IsOfExperts(op) ? Met(list, op) : 1);
+        const double as_vectors =
+            cost.flops * std::max(0.0, rows - 1) / rows / (compute * weft_.rows);
+        const double in_tiles = TiledSeconds(cost.flops, outputs, compute * weft_.tiles,
+                                             OutputsInFlight(*place_.machine));
+        AddWeights(list, op, memory, all);
+        all.compute += std::min(as_vectors, in_tiles);
     }
 
-    // What ops that are neither products nor attention take was measured by their bytes.
-    bool ByBytes(const program::Op& op) const {
-        return rates_ != nullptr && rates_->rest && !op.Is(Trait::kByFlops);
-    }
-
-    // Reading and writing, by what the runtime reaches of the memory's bandwidth.
-    double MemorySeconds(const program::Program& list, const program::Op& op,
-                         const program::OpCost& cost) const {
-        const auto bytes = static_cast<double>(cost.read_bytes + cost.written_bytes);
-        const double rate = place_.machine->sustained_bytes_per_s();
-        if (rates_ != nullptr) {
-            if (op.Is(Trait::kAttention)) return bytes / rates_->CacheRate(CacheType(list, op));
-            return bytes / (ByBytes(op) ? rates_->rest->value : rate);
-        }
-        const Runtime& runtime = *place_.runtime;
+    void AddMeasured(const program::Program& list, const program::Op& op, const OpCost& cost,
+                     Breakdown& all) const {
+        if (AddMeasuredProduct(list, op, cost, all) || AddRowAttention(list, op, cost, all)) return;
+        all.overhead += rates_->op.value;
+        const double bytes = BytesOf(cost);
+        double rate = place_.machine->sustained_bytes_per_s();
+        double compute = cost.flops / place_.machine->compute.value;
         if (op.Is(Trait::kAttention)) {
-            const bool grouped = heads() == Heads::kGrouped;
-            const Figure& share = grouped ? runtime.grouped_share : runtime.cache_share;
-            return bytes / (rate * share.value) * (grouped ? CacheReads() : 1);
+            rate = rates_->CacheRate(CacheType(list, op));
+            compute = cost.flops / rates_->AttentionFlops(CacheType(list, op));
+        } else if (rates_->rest && !op.Is(Trait::kByFlops)) {
+            rate = rates_->rest->value;  // their arithmetic is part of it
+            compute = 0;
         }
-        if (!op.Is(Trait::kProduct)) return bytes / (rate * runtime.rest_share.value);
-        const DType type = list.value(program::WeightOf(op)).dtype;
-        const double seconds = bytes / runtime.WeightRate(*place_.machine, type, IsOfExperts(op));
-        return IsOfExperts(op) ? seconds * MetShare(list, op) : seconds;
+        const double memory = bytes / rate;
+        if (compute > memory) {
+            all.compute += compute;
+        } else if (op.Is(Trait::kAttention)) {
+            all.cache += memory;
+        } else {
+            AddWeights(list, op, memory, all);
+        }
     }
 
-    // As many query heads of a group as a power of two divides share a read of their keys; the
-    // others read them again, from nearer by.
-    double CacheReads() const {
-        const auto group = static_cast<uint64_t>(place_.hyper->heads / place_.hyper->kv_heads);
-        const auto reads = static_cast<double>(group >> std::countr_zero(group));
-        return 1 + (reads - 1) * place_.runtime->reread_share.value;
+    void AddWeights(const program::Program& list, const program::Op& op, double seconds,
+                    Breakdown& all) const {
+        const double even = IsOfExperts(op) ? EvenShare(list, op, *place_.hyper, step_.rows()) : 1;
+        all.weights += seconds * even;
+        all.imbalance += seconds * (1 - even);
     }
 
-    Heads heads() const {
-        if (place_.hyper->latent.rank > 0) return Heads::kLatent;
-        return place_.hyper->heads > place_.hyper->kv_heads ? Heads::kGrouped : Heads::kOwn;
+    static double BytesOf(const OpCost& cost) {
+        return static_cast<double>(cost.read_bytes + cost.written_bytes);
     }
 
-    // Of attention.
+    // The type of the cache that an attention op reads.
     static DType CacheType(const program::Program& list, const program::Op& op) {
         for (const program::ValueId id : op.inputs) {
             const program::Value& value = list.value(id);
@@ -184,12 +157,8 @@ class StepTimer {
         return DType::kF16;
     }
 
-    // Of the experts that rows would meet which choose evenly, those that they do meet.
-    double MetShare(const program::Program& list, const program::Op& op) const {
-        const double even = EvenlyMet(list, op);
-        return even > 0 ? Met(list, op) / even : 1;
-    }
-    double EvenlyMet(const program::Program& list, const program::Op& op) const {
+    // Experts of a rank that the rows of a step choose, on average.
+    double Met(const program::Program& list, const program::Op& op) const {
         const model::Moe& moe = place_.hyper->moe;
         const auto held = static_cast<double>(list.value(program::WeightOf(op)).shape[0]);
         return program::DistinctExperts(held, static_cast<double>(moe.experts),
@@ -197,20 +166,10 @@ class StepTimer {
                                         static_cast<double>(step_.rows()))
             .mean;
     }
-    double Met(const program::Program& list, const program::Op& op) const {
-        const auto held = static_cast<double>(list.value(program::WeightOf(op)).shape[0]);
-        if (rates_ != nullptr) return EvenlyMet(list, op);
-        const model::Moe& moe = place_.hyper->moe;
-        const double one = static_cast<double>(moe.used) / static_cast<double>(moe.experts);
-        const auto rows = static_cast<double>(step_.rows());
-        if (rows < place_.runtime->experts_anew) return held * rows * one;
-        const double scale = std::pow(1 - std::min(one, 0.999), -1 / kPopularity) - 1;
-        return held * (1 - std::pow(1 + rows * scale, -kPopularity));
-    }
 
-    // A product of weights whose rate was measured: its overhead is part of that.
-    bool AddProduct(const program::Program& list, const program::Op& op,
-                    const program::OpCost& cost, Breakdown& all) const {
+    // A product whose type was measured; its overhead is part of the rate.
+    bool AddMeasuredProduct(const program::Program& list, const program::Op& op, const OpCost& cost,
+                            Breakdown& all) const {
         if (!op.Is(Trait::kProduct)) return false;
         const program::Value& weight = list.value(program::WeightOf(op));
         const double rows = RowsOf(list, op);
@@ -226,9 +185,9 @@ class StepTimer {
         return true;
     }
 
-    // Attention of few rows, whose parts were measured: its overhead is part of them.
-    bool AddRowAttention(const program::Program& list, const program::Op& op,
-                         const program::OpCost& cost, Breakdown& all) const {
+    // Attention of few rows, whose parts were measured; its overhead is part of them.
+    bool AddRowAttention(const program::Program& list, const program::Op& op, const OpCost& cost,
+                         Breakdown& all) const {
         if (!op.Is(Trait::kAttention) || !rates_->scores || step_.tokens > kVectorRows)
             return false;
         int64_t seen = step_.context + step_.tokens;
@@ -240,32 +199,13 @@ class StepTimer {
             const int64_t columns = list.value(op.inputs[3]).shape[1];
             seen = std::min(seen, columns / attention->kv_heads * attention->block);
         }
-        const auto bytes = static_cast<double>(cost.read_bytes + cost.written_bytes);
-        const double seconds =
-            bytes / rates_->CacheRate(CacheType(list, op)) + cost.flops / rates_->scores->value;
+        const double seconds = BytesOf(cost) / rates_->CacheRate(CacheType(list, op)) +
+                               cost.flops / rates_->scores->value;
         all.cache += seconds * (1 + rates_->positions / static_cast<double>(seen));
         return true;
     }
 
-    // Of products: what the runtime reaches with weights of that type and in so many rows.
-    double FlopsPerSecond(const program::Program& list, const program::Op& op) const {
-        const Runtime& runtime = *place_.runtime;
-        if (rates_ != nullptr) {
-            return op.Is(Trait::kAttention) ? rates_->AttentionFlops(CacheType(list, op))
-                                            : place_.machine->compute.value;
-        }
-        if (op.Is(Trait::kAttention)) return runtime.AttentionFlops(*place_.machine, heads());
-        if (!op.Is(Trait::kProduct)) return runtime.ProductFlops(*place_.machine, DType::kF16);
-        const program::Value& weight = list.value(program::WeightOf(op));
-        const double rows = RowsOf(list, op);
-        if (rows <= kVectorRows && runtime.vector_share) {
-            return runtime.Most(*place_.machine).value * runtime.vector_share->value;
-        }
-        return runtime.ProductFlops(*place_.machine, weight.dtype, IsOfExperts(op)) *
-               FilledShare(rows, IsOfExperts(op));
-    }
-
-    // Of a product; of one of experts those that an expert gets which gets any.
+    // Rows of a product; of a product of experts the rows of an expert that has any.
     double RowsOf(const program::Program& list, const program::Op& op) const {
         if (!IsOfExperts(op)) {
             const program::Shape& out = list.value(op.outputs[0]).shape;
@@ -280,44 +220,22 @@ class StepTimer {
         return met > 0 ? rows * used * held / all / met : 1;
     }
 
-    // What of whole tiles is filled with rows. An expert's rows are as many as chance will have it:
-    // half a tile is empty on average.
-    double FilledShare(double rows, bool expert) const {
-        const Runtime& runtime = *place_.runtime;
-        const auto tile =
-            static_cast<double>(expert ? runtime.expert_tile_rows : runtime.tile_rows);
-        if (tile <= 1 || rows <= kVectorRows) return 1;
-        return rows / (expert ? rows + tile / 2 : std::ceil(rows / tile) * tile);
-    }
-
-    double WireSeconds(const program::Program& list, const program::Op& op,
-                       const program::OpCost& cost) const {
-        double bytes = static_cast<double>(cost.wire_bytes);
+    double WireSeconds(const program::Op& op, const OpCost& cost) const {
+        const auto bytes = static_cast<double>(cost.wire_bytes);
+        const bool sums = op.Is(Trait::kAllReduce);
         if (const Measured* measured = place_.measured(); measured != nullptr) {
-            const bool sums = op.Is(Trait::kAllReduce);
             const auto seconds = sums ? measured->AllReduceSeconds(place_.tensor.ranks, bytes)
                                       : measured->AllGatherSeconds(place_.tensor.ranks, bytes);
             if (seconds) return *seconds;
         }
-        if (place_.runtime->value_bytes > 0) {
-            const program::Value& sum = list.value(op.outputs[0]);
-            bytes = static_cast<double>(sum.shape.Elements(step_.rows(), step_.outputs) *
-                                        place_.runtime->value_bytes);
-        }
-        if (place_.runtime->star) {
-            const coll::Tier& tier = place_.tensor.far;
-            const double others = place_.tensor.ranks - 1;
-            const double share = others > kSwitchSenders ? place_.runtime->crowd_share.value : 1;
-            return 2 * (tier.latency_s + others * bytes / (tier.bytes_per_s * share));
-        }
-        return op.Is(Trait::kAllReduce)
-                   ? coll::AllReduceSeconds(place_.tensor, coll::Algorithm::kAuto, bytes)
-                   : coll::AllGatherSeconds(place_.tensor, bytes);
+        return sums ? coll::AllReduceSeconds(place_.tensor, coll::Algorithm::kAuto, bytes)
+                    : coll::AllGatherSeconds(place_.tensor, bytes);
     }
 
     const program::StepShape& step_;
     const StepPlace& place_;
     const MeasuredRates* rates_;
+    const WeftRates& weft_;
 };
 
 Breakdown TimeWith(const RankWork& work, const program::StepShape& step, const StepPlace& place,
@@ -335,10 +253,6 @@ Breakdown TimeWith(const RankWork& work, const program::StepShape& step, const S
 }
 
 }  // namespace
-
-const Measured* StepPlace::measured() const {
-    return machine->measured && runtime->name == kOwnRuntime ? &*machine->measured : nullptr;
-}
 
 std::span<const BreakdownRow> BreakdownRows() {
     return kBreakdownRows;

@@ -58,9 +58,9 @@ struct Breakdown {
     double cache = 0;      // reading and writing the KV cache
     double imbalance = 0;  // experts: the unluckiest group's beyond the mean
     double compute = 0;    // ops that arithmetic holds up
-    double overhead = 0;   // the runtime's, of each op
+    double overhead = 0;   // of each op, beside its bytes and arithmetic
     double wire = 0;       // collectives: links
-    double sync = 0;       // collectives: the runtime
+    double sync = 0;       // collectives: beside the links
     double hops = 0;       // messages between stages
     double draft = 0;      // the draft model's or head's guesses; of a prompt, its reading of it
     double total() const;
@@ -78,14 +78,12 @@ std::span<const BreakdownRow> BreakdownRows();
 // Where a step runs.
 struct StepPlace {
     const Machine* machine;
-    const Runtime* runtime;
     coll::TierGroup tensor;  // the tensor ranks
     const model::Hyper* hyper;
     // How far the ranks of the host hold each other up: 0 where one of them computes at a time, 1
-    // where all do. It decides between the machine's tables of the two.
+    // where all do. It interpolates between the machine's tables of the two.
     double busy = 1;
-    // The machine's tables; null where there are none, or they are not this runtime's.
-    const Measured* measured() const;
+    const Measured* measured() const { return machine->measured ? &*machine->measured : nullptr; }
 };
 
 // One rank's step, without messages between stages. with_last: the last piece counts, too.

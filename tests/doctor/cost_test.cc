@@ -88,12 +88,11 @@ std::vector<Finding> Costs(const SnapshotFiles& files, const std::string& check)
 }
 
 plan::Prediction Planned(const std::string& model, const plan::Cluster& cluster) {
-    const auto library = plan::Library::Open();
     const auto shape = plan::OpenWalk(model);
     EXPECT_TRUE(shape.ok()) << shape.error().message;
     model::Layout layout;
     layout.tp = cluster.ranks();
-    auto p = plan::Predict(shape->walk, cluster, *library->FindRuntime("weft"), layout, {});
+    auto p = plan::Predict(shape->walk, cluster, layout, {});
     EXPECT_TRUE(p.ok()) << p.error().message;
     return std::move(*p);
 }

@@ -82,11 +82,7 @@ TEST(Machine, WhatIsWrongIsSaid) {
         {FileWith(R"(, "known_by": "1002:1586")"), "known_by: expected a list of PCI ids"},
         {FileWith(R"(, "known_by": ["1002:15G6"])"), "known_by: expected a list of PCI ids"},
         {FileWith(R"(, "known_by": [7])"), "known_by: expected a list of PCI ids"},
-        {FileWith(R"(, "maker": "acme")"), "maker: 'acme': expected nvidia, amd, intel or apple"},
-        {FileWith(R"(, "maker": "processor")"), "maker: 'processor': expected nvidia"},
-        {FileWith(R"(, "pool": "host", "maker": "amd")"), "maker: a processor has none"},
         {FileWith(R"(, "devices": 0)"), "devices: expected a whole number from 1 to 1024"},
-        {FileWith(R"(, "devices": 8)"), "8 devices, and none joins them all"},
         {FileWith(R"(, "tiers": {"rack": {}})"), "tiers: unknown key 'rack'"},
         {FileWith(R"(, "tiers": {"host": {"ranks": 8}})"), "tiers.host: bandwidth: missing"},
         {FileWith(R"(, "watts_busy": 100)"), "watts_busy: expected a JSON object"},
@@ -117,7 +113,7 @@ TEST(Machine, WhatIsWrongIsSaid) {
 // All files of the folder are sound, and cost something.
 TEST(Machine, AllAreThere) {
     const Library library = OpenLibrary();
-    EXPECT_GE(library.MachineNames().size(), 70u);
+    EXPECT_GE(library.MachineNames().size(), 60u);
     for (const std::string& name : library.MachineNames()) {
         const auto machine = library.FindMachine(name);
         ASSERT_TRUE(machine.ok()) << machine.error().message;
@@ -134,12 +130,12 @@ TEST(Cluster, HostsMayHaveOtherDevices) {
     ASSERT_TRUE(pair.ok()) << pair.error().message;
     EXPECT_EQ(pair->ranks(), 4);
     const auto one = library.ParseCluster("2xrtx-3090,10gbe");
-    EXPECT_EQ(pair->hosts[0].price->value, 2 * one->hosts[0].price->value);
+    EXPECT_EQ(pair->hosts[0].price->value, 2 * one->hosts[0].price->value - 600) << "one desktop";
     EXPECT_EQ(*one->price(), 2 * (one->hosts[0].price->value + one->wire.price->value));
     EXPECT_LT(pair->Between(0, 1).latency_s, pair->Between(1, 2).latency_s);
     const auto half = library.ParseCluster("h100:4");
     ASSERT_TRUE(half.ok());
-    EXPECT_EQ(half->Between(0, 3).bytes_per_s, 450e9);
+    EXPECT_EQ(half->Between(0, 3).bytes_per_s, 14e9) << "by way of the host";
     for (const char* wrong : {"rtx-3090:0", "rtx-3090:1025", "rtx-3090:-1"}) {
         const auto refused = library.ParseCluster(wrong);
         ASSERT_FALSE(refused.ok()) << wrong;
@@ -151,8 +147,8 @@ TEST(Cluster, HostsMayHaveOtherDevices) {
 TEST(Machine, WellKnownOnesAreThere) {
     const Library library = OpenLibrary();
     for (const char* name :
-         {"strix-halo", "m3-ultra", "dgx-spark", "rtx-3090", "rtx-4090", "rtx-5090", "mi250x",
-          "mi300x", "a100", "h100", "h200", "b200", "xeon-8480", "epyc-9654", "raspberry-pi-5"}) {
+         {"strix-halo", "dgx-spark", "rtx-3090", "rtx-4090", "rtx-5090", "mi250x", "mi300x", "a100",
+          "h100", "h200", "b200", "xeon-8480", "epyc-9654", "raspberry-pi-5"}) {
         const auto machine = library.FindMachine(name);
         ASSERT_TRUE(machine.ok()) << machine.error().message;
         EXPECT_TRUE(library.FindWire(machine->wire).ok()) << name;
@@ -267,24 +263,6 @@ TEST(Cluster, NamesAreTakenAsTheyAreWritten) {
         EXPECT_EQ(cluster->wire.name, "10gbe") << words;
     }
     EXPECT_EQ(library.ParseCluster("rtx-3090:2,rtx-4090")->ranks(), 3);
-    EXPECT_EQ(library.FindRuntime("Llama.cpp Vulkan")->name, "llama.cpp-vulkan");
-}
-
-// Frontier's hosts: pairs within a card, eight within a host, a wire between hosts.
-TEST(Cluster, GroupsSpanTiers) {
-    const Library library = OpenLibrary();
-    const auto cluster = library.ParseCluster("2xmi250x");
-    ASSERT_TRUE(cluster.ok());
-    EXPECT_EQ(cluster->GroupOf(0, 2).near.bytes_per_s, 200e9);
-    EXPECT_EQ(cluster->GroupOf(0, 8).near.bytes_per_s, 50e9);
-    EXPECT_EQ(cluster->GroupOf(1, 2).near.bytes_per_s, 50e9);
-    const coll::TierGroup all = cluster->GroupOf(0, 16);
-    EXPECT_EQ(all.hosts, 2);
-    EXPECT_EQ(all.ranks, 16);
-    EXPECT_EQ(all.far.bytes_per_s, 100e9);
-    EXPECT_EQ(cluster->GroupOf(0, 2, 8).hosts, 2);
-    EXPECT_EQ(cluster->GroupOf(0, 2, 8).far.bytes_per_s, 100e9);
-    EXPECT_EQ(cluster->Between(7, 8).bytes_per_s, 100e9);
 }
 
 // Hosts whose ranks are no multiple of a tier's: ranks count from the host's first one.
@@ -308,10 +286,6 @@ TEST(Cluster, LinksOfAHostBeginWithIt) {
             }
         }
     }
-    // Pairs within cards, wherever the host stands.
-    const auto behind = library.ParseCluster("h100:3+mi250x");
-    EXPECT_EQ(behind->Between(3, 4).bytes_per_s, 200e9);
-    EXPECT_EQ(behind->Between(4, 5).bytes_per_s, 50e9);
 }
 
 // Three devices, a tier of four: rank 3 is the second host's first.
@@ -327,31 +301,6 @@ TEST(Cluster, TiersMayJoinMoreThanThereAre) {
     EXPECT_EQ(cluster.Between(3, 5).bytes_per_s, 30e9);
     EXPECT_EQ(cluster.Between(2, 3).bytes_per_s, cluster.wire.bandwidth.value);
     EXPECT_EQ(TrainLinks(cluster).Between(3, 5).bytes_per_s, 30e9);
-}
-
-// An island is one of hosts of a kind, and begins with them.
-TEST(Cluster, IslandsAreOfOneKind) {
-    const Library library = OpenLibrary();
-    const auto tier = [](int ranks, const char* rate) {
-        return fmt::format(R"({{"ranks": {}, "bandwidth": {{"is": "{}", "mark": "measured",
-            "source": "x"}}, "latency": {{"is": "9 us", "mark": "measured", "source": "x"}}}})",
-                           ranks, rate);
-    };
-    const auto machine = ParseMachine(
-        FileWith(fmt::format(R"(, "devices": 4, "tiers": {{"host": {}, "island": {}}})",
-                             tier(4, "30 GB/s"), tier(8, "20 GB/s"))),
-        "box", "box.json");
-    ASSERT_TRUE(machine.ok()) << machine.error().message;
-    Cluster cluster = *library.ParseCluster("2xstrix-halo,10gbe");
-    const Machine other = cluster.hosts[0];
-    cluster.hosts = {other, *machine, *machine, *machine, other};
-    const double wire = cluster.wire.bandwidth.value;
-    EXPECT_EQ(cluster.Between(0, 1).bytes_per_s, wire);
-    EXPECT_EQ(cluster.Between(1, 4).bytes_per_s, 30e9);
-    EXPECT_EQ(cluster.Between(1, 8).bytes_per_s, 20e9);
-    EXPECT_EQ(cluster.Between(8, 9).bytes_per_s, wire);
-    EXPECT_EQ(cluster.Between(9, 12).bytes_per_s, 30e9);
-    EXPECT_EQ(cluster.Between(12, 13).bytes_per_s, wire);
 }
 
 // Tensor ranks of two hosts sum within the host that has most of them, whichever stands first.

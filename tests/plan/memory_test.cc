@@ -29,7 +29,7 @@ Machine Box(MemoryKind pool, int devices) {
     machine.pool = pool;
     machine.threads = 2;
     machine.memory = machine.bandwidth = machine.compute = {1e12, Mark::kMeasured, "here"};
-    machine.within.push_back({devices, {1e10, Mark::kMeasured, ""}, {1e-6, Mark::kMeasured, ""}});
+    machine.within = LinkTier{devices, {1e10, Mark::kMeasured, ""}, {1e-6, Mark::kMeasured, ""}};
     return machine;
 }
 
@@ -97,7 +97,7 @@ TEST(Memory, IsThatOfExecutables) {
             if (!plan.ok()) continue;
             for (const bool one_host : {true, false}) {
                 const engine::Job job = load.AsJob(kv, 64);
-                MemoryPlanner planner(shape->walk, job, true, one_host);
+                MemoryPlanner planner(shape->walk, job, one_host);
                 for (const model::Shard& shard : plan->shards) {
                     const auto real = RealUse(shape->walk, shard, job, one_host, **device);
                     ASSERT_TRUE(real.ok()) << model << ": " << real.error().message;
@@ -129,7 +129,7 @@ TEST(Memory, FewLayersStandForAll) {
                  {model::Layout{1, 1, {}, {}, 0}, model::Layout{2, 2, {}, {}, 0}}) {
                 const auto plan = model::PlanShards(shape->walk.hyper(), *shape->source, layout);
                 ASSERT_TRUE(plan.ok()) << plan.error().message;
-                MemoryPlanner planner(shape->walk, job, true, false);
+                MemoryPlanner planner(shape->walk, job, false);
                 const model::Shard& shard = plan->shards.back();
                 const auto use = planner.Of(shard, Box(kind, 1));
                 ASSERT_TRUE(use.ok()) << use.error().message;
@@ -169,8 +169,6 @@ TEST(Memory, TypicalLayersHaveEachNeighbourhood) {
 TEST(Memory, APlanAdmitsWhatRanksAdmit) {
     const auto shape = OpenWalk("synthetic:smollm2-135m:q8_0");
     ASSERT_TRUE(shape.ok());
-    const Library library = *Library::Open();
-    const Runtime runtime = *library.FindRuntime("weft");
     for (const MemoryKind kind : {MemoryKind::kHost, MemoryKind::kUnified, MemoryKind::kDevice}) {
         for (const auto& [hosts, devices] : {std::pair(1, 2), std::pair(2, 1), std::pair(2, 2)}) {
             Cluster cluster = Boxes(kind, hosts, devices);
@@ -178,7 +176,7 @@ TEST(Memory, APlanAdmitsWhatRanksAdmit) {
             layout.tp = devices;
             layout.pp = hosts;
             const auto needs = [&] {
-                const auto p = Predict(shape->walk, cluster, runtime, layout, {.context = 1024});
+                const auto p = Predict(shape->walk, cluster, layout, {.context = 1024});
                 EXPECT_TRUE(p.ok()) << p.error().message;
                 return *p;
             };
@@ -228,7 +226,7 @@ TEST(Memory, ACacheThatNoHeadTakesIsRefused) {
         const auto walk = ModelWalk::Make(**source, kv);
         ASSERT_TRUE(walk.ok()) << walk.error().message;
         const Cluster one = Boxes(MemoryKind::kHost, 1, 1);
-        const auto p = Predict(*walk, one, *Library::Open()->FindRuntime("weft"), {}, {});
+        const auto p = Predict(*walk, one, {}, {});
         EXPECT_EQ(p.ok(), fits);
         if (fits || p.ok()) continue;
         EXPECT_NE(p.error().message.find("needs heads of a multiple of 32"), std::string::npos);

@@ -15,10 +15,9 @@
 namespace weft::support {
 namespace {
 
-const Words kAsked{"plan", "llama-3.1-8b", "--train", "--machines",  "2xh100", "--as",
-                   "fsdp", "--zero",       "3",       "--tp",        "1",      "--pp",
-                   "1",    "--seq-len",    "2048",    "--recompute", "none",   "--micro-batch",
-                   "2",    "--explain"};
+const Words kAsked{"plan", "llama-3.1-8b", "--train", "--machines",    "2xh100", "--zero",
+                   "3",    "--tp",         "1",       "--pp",          "1",      "--seq-len",
+                   "2048", "--recompute",  "none",    "--micro-batch", "2",      "--explain"};
 
 TEST(PlanTrainCommand, TableAndJsonSayTheSame) {
     const Ran table = RunWeft(kAsked);
@@ -68,8 +67,7 @@ TEST(PlanTrainCommand, TakesWhatPeopleHave) {
         "--json"};
     for (const Words& more :
          {Words{}, Words{"--lora-rank", "8"}, Words{"--optim", "adam8bit", "--dtype", "f32"},
-          Words{"--tp", "3"}, Words{"--hours-between-losses", "1000"},
-          Words{"--as", "deepspeed", "--attention", "scores"}}) {
+          Words{"--tp", "3"}, Words{"--hours-between-losses", "1000"}}) {
         const Ran ran = RunWeft(asked + more);
         ASSERT_EQ(ran.status, 0) << ran.err;
         EXPECT_EQ(ran.Json()["layouts"][0]["fits"], true);
@@ -124,7 +122,7 @@ TEST(PlanTrainCommand, SlowMachinesAndWiresAreLeftOut) {
     }
     // All hosts where these are faster: no column, as of one host.
     const Ran all = RunWeft(job + Words{"2xh100,roce-8x400g"});
-    EXPECT_EQ(all.out.find("machines"), all.out.npos) << all.out;
+    EXPECT_GT(all.out.find("machines"), all.out.find('\n')) << all.out;
     // Of 9 ranks no multiple is --tp 2; of 8 it is.
     const Ran some = RunWeft(job + Words{"h100+rtx-4090", "--tp", "2", "--json"});
     ASSERT_EQ(some.status, 0) << some.err;
@@ -137,12 +135,8 @@ TEST(PlanTrainCommand, SaysWhatIsWrong) {
              {{"--machines", "h100,string"}, "no wire is called 'string'"},
              {{"--machines", "h100", "--pp", "3", "--dp", "1", "--virtual-stages", "20"}, "60"},
              {{"--machines", "h100", "--tp", "16"}, "are 16 ranks; h100 has 8"},
-             {{"--machines", "h100", "--as", "jax"}, "--as"},
-             {{"--machines", "2xh100", "--as", "deepspeed", "--zero", "3", "--pp", "2"},
-              "--as deepspeed: with --pp 2 it takes ZeRO 0 or 1, not 3"},
              {{"--machines", "h100", "--lora-rank", "5000"}, "--lora-rank"},
              {{"--machines", "h100", "--optim", "lion"}, "--optim lion: expected adamw"},
-             {{"--machines", "h100", "--attention", "scores"}, "Weft's attention is fused"},
              {{"--machines", "h100", "--ep", "2"}, "--ep 2: llama-3.1-8b has 0 experts"},
              {{"--machines", "2xh100,roce,tcp"}, "one wire joins all hosts, not 'roce' and 'tcp'"},
              {{"--machines", "roce"}, "'roce' is a wire, which stands behind the machines"},
@@ -165,15 +159,15 @@ TEST(PlanTrainCommand, SaysWhatIsWrong) {
     const Ran few = RunWeft(experts + Words{"h100:4", "--ep", "8"});
     EXPECT_EQ(few.status, 2);
     EXPECT_NE(few.err.find("of which there are 4 at most"), std::string::npos) << few.err;
-    const Ran latent =
-        RunWeft({"plan", "deepseek-v3", "--train", "--machines", "8xh100", "--as", "megatron"});
+    const Ran latent = RunWeft({"plan", "deepseek-v3", "--train", "--machines", "8xh100"});
     EXPECT_NE(latent.status, 0);
-    EXPECT_NE(latent.err.find("deepseek-v3: no prediction of its training, in no program (--as)"),
+    EXPECT_NE(latent.err.find("deepseek-v3: Weft does not train latent attention"),
               std::string::npos)
         << latent.err;
 }
 
-// Products of float32 are half as fast, and all that is kept and sent is twice as large.
+// Products of float32 are half as fast, and all that is kept and sent is twice as large. Starting an
+// op takes the same time.
 TEST(PlanTrainCommand, SinglePrecisionIsSlower) {
     const auto tokens = [](const char* dtype) {
         const Ran ran = RunWeft(kAsked + Words{"--dtype", dtype, "--json"});
@@ -181,7 +175,7 @@ TEST(PlanTrainCommand, SinglePrecisionIsSlower) {
         return ran.Json()["layouts"][0]["tokens_per_s"].get<double>();
     };
     const double half = tokens("bf16"), single = tokens("f32");
-    EXPECT_GT(half, 1.7 * single);
+    EXPECT_GT(half, 1.4 * single);
     EXPECT_LT(half, 2.3 * single);
 }
 
@@ -199,7 +193,6 @@ TEST(PlanTrainCommand, MemoryIsThatOfARealJob) {
     for (const char* recompute : {"none", "full"}) {
         plan::TrainJob job;
         job.sequence = 128;
-        job.style = *plan::FindTrainStyle("weft");
         auto walk = plan::TrainWalk::Make(shape.walk, job);
         plan::TrainCut cut;
         cut.micro_batch = 64;

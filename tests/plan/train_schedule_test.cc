@@ -17,7 +17,7 @@ std::vector<ChunkSeconds> Even(int chunks, double forward, double backward, doub
 TEST(WalkPipeline, EvenStages) {
     for (const int stages : {1, 2, 3, 4, 7}) {
         for (const int64_t m : {1, 2, 4, 9, 200}) {
-            const PipelineWalk walk = WalkPipeline(stages, 1, Even(stages, 1, 2), m, false);
+            const PipelineWalk walk = WalkPipeline(stages, 1, Even(stages, 1, 2), m);
             EXPECT_DOUBLE_EQ(walk.end[0], 3.0 * static_cast<double>(m + stages - 1))
                 << stages << " stages, " << m;
             EXPECT_DOUBLE_EQ(walk.end.back(), walk.end[0] - 2.0 * (stages - 1));
@@ -32,17 +32,16 @@ TEST(WalkPipeline, EvenStages) {
 TEST(WalkPipeline, ChunksInTurns) {
     for (const auto& [stages, chunks, m] :
          {std::tuple(2, 2, 4), std::tuple(4, 3, 8), std::tuple(8, 3, 64)}) {
-        const PipelineWalk walk =
-            WalkPipeline(stages, chunks, Even(stages * chunks, 1, 1), m, false);
+        const PipelineWalk walk = WalkPipeline(stages, chunks, Even(stages * chunks, 1, 1), m);
         EXPECT_DOUBLE_EQ(walk.end[0], 2.0 * (static_cast<double>(m) * chunks + stages - 1));
     }
 }
 
 // The table of docs/parallelism.md: two stages of two chunks, four micro-batches, 18 columns.
 TEST(WalkPipeline, IsTheTableOfTheDocs) {
-    const PipelineWalk walk = WalkPipeline(2, 2, Even(4, 1, 1), 4, false);
+    const PipelineWalk walk = WalkPipeline(2, 2, Even(4, 1, 1), 4);
     EXPECT_EQ(walk.end, (std::vector<double>{18, 17}));
-    const PipelineWalk without = WalkPipeline(2, 1, Even(2, 2, 2), 4, false);
+    const PipelineWalk without = WalkPipeline(2, 1, Even(2, 2, 2), 4);
     EXPECT_EQ(without.end, (std::vector<double>{20, 18}));
 }
 
@@ -51,7 +50,7 @@ TEST(WalkPipeline, IsTheTableOfTheDocs) {
 //     stage 1   F0 1-3, B0 3-5, F1 5-7, B1 7-9
 TEST(WalkPipeline, WaitsForTheSlowerStage) {
     const std::vector<ChunkSeconds> chunks = {{1, 1, 0, 0}, {2, 2, 0, 0}};
-    const PipelineWalk walk = WalkPipeline(2, 1, chunks, 2, false);
+    const PipelineWalk walk = WalkPipeline(2, 1, chunks, 2);
     EXPECT_EQ(walk.end, (std::vector<double>{10, 9}));
     EXPECT_EQ(walk.busy, (std::vector<double>{4, 8}));
 }
@@ -59,12 +58,9 @@ TEST(WalkPipeline, WaitsForTheSlowerStage) {
 // One micro-batch, two stages, a message of 0.5: F 0-1, sent by 1.5, F 1.5-2.5, B 2.5-3.5, sent by
 // 4, B 4-5. A stage that waits for its own messages is busy for as long as they take.
 TEST(WalkPipeline, MessagesTakeTime) {
-    const PipelineWalk free = WalkPipeline(2, 1, Even(2, 1, 1, 0.5), 1, false);
+    const PipelineWalk free = WalkPipeline(2, 1, Even(2, 1, 1, 0.5), 1);
     EXPECT_EQ(free.end, (std::vector<double>{5, 3.5}));
     EXPECT_EQ(free.busy, (std::vector<double>{2, 2}));
-    const PipelineWalk blocked = WalkPipeline(2, 1, Even(2, 1, 1, 0.5), 1, true);
-    EXPECT_EQ(blocked.end, (std::vector<double>{5, 4}));
-    EXPECT_EQ(blocked.busy, (std::vector<double>{2.5, 2.5}));
 }
 
 // Rounds that are not walked take as long as those that are.
@@ -72,8 +68,8 @@ TEST(WalkPipeline, ManyMicroBatchesAreAsIfWalked) {
     std::vector<ChunkSeconds> chunks;
     for (int i = 0; i < 8; ++i) chunks.push_back({1 + 0.1 * i, 2 - 0.05 * i, 0.3, 0.2});
     for (const int64_t m : {44, 100, 403}) {
-        const PipelineWalk whole = WalkPipeline(8, 1, chunks, m, true, 1000);
-        const PipelineWalk some = WalkPipeline(8, 1, chunks, m, true);
+        const PipelineWalk whole = WalkPipeline(8, 1, chunks, m, 1000);
+        const PipelineWalk some = WalkPipeline(8, 1, chunks, m);
         EXPECT_LT(some.passes, 2 * 2 * 8 * 7 * 8);
         for (size_t s = 0; s < 8; ++s) {
             EXPECT_NEAR(some.end[s] / whole.end[s], 1, 1e-3) << m;
