@@ -166,7 +166,7 @@ TEST(PlanTrainCommand, SaysWhatIsWrong) {
         << latent.err;
 }
 
-// Products of float32 are half as fast, and all that is kept and sent is twice as large. Starting an
+// Products of float32 are half as fast, and kept and sent values are twice as large. Starting an
 // op takes the same time.
 TEST(PlanTrainCommand, SinglePrecisionIsSlower) {
     const auto tokens = [](const char* dtype) {
