@@ -34,7 +34,7 @@ struct Fixture {
         job.model = dir / "m";
         job.threads = 1;
         job.ctx = 256;
-        job.proof = false;
+        job.self_test = false;
         job.outputs = model::Outputs::kBoth;
         engine = engine::Engine::Start({}, job, {4, true}).value();
         served.engine = engine.get();

@@ -306,7 +306,7 @@ void AddEngineFlags(const Command& app, CommonFlags& flags) {
                   "need no copy of the file")
         .Range(0, 0)
         .Group(kEngine);
-    app.AddFlag("!--no-proof", flags.job.proof,
+    app.AddFlag("!--no-proof", flags.job.self_test,
                 "Skip the start-up test that compares the result of all ranks with the result of "
                 "one rank")
         .Group(kEngine);

@@ -156,7 +156,7 @@ class Conversation {
         if (!id.ok()) return Refuse(id.error());
         while (!shown->WaitFor(kLookEvery)) {
             if (g_enough.exchange(false)) engine_.Cancel(*id);
-            if (shown->stopped()) engine_.Conclude(*id);
+            if (shown->stopped()) engine_.StopEarly(*id);
         }
         Stream("\n\n");
         const bool stopped =

@@ -33,7 +33,7 @@ Job DraftJob(const std::string& model, const Job& job, int64_t answers) {
     draft.reference = job.reference;
     draft.exact = job.exact;
     draft.device = backend::DeviceNames(job.device)[0];
-    draft.proof = false;
+    draft.self_test = false;
     return draft;
 }
 

@@ -2,8 +2,8 @@
 //
 // A step over the last token and k drafted ones gives the logits after each of them; the longest
 // part of the draft that the sampler agrees with stays, and the token after it comes for free
-// (engine.h). Here: what is asked for, and what a draft is weighed by. lookup.h, draft_model.h and
-// draft_head.h guess; batch/step_drafts.h shares a step's rows out.
+// (engine.h). Here: what is asked for, and what a draft is weighed by. prompt_lookup.h,
+// draft_model.h and draft_head.h guess; batch/step_drafts.h shares a step's rows out.
 // Sources: Leviathan et al. 2023; Chen et al. 2023, "Accelerating Large Language Model Decoding
 // with Speculative Sampling".
 #pragma once
@@ -20,7 +20,7 @@ namespace weft::engine {
 struct DraftOptions {
     // A draft model, of the same vocabulary, or kDraftHead: the model's own head; "": none.
     std::string model{};
-    bool lookup = false;  // the answer repeats what was said before (lookup.h)
+    bool lookup = false;  // the answer repeats what was said before (prompt_lookup.h)
     int64_t tokens = 0;   // most drafted tokens of a step; 0: the drafter's own choice
     bool always = false;  // drafts `tokens` at every step, whether it pays or not
     // How a guess of a draft model is checked where tokens are drawn. false: the sampler draws as

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/log.h"
-#include "engine/active.h"
+#include "engine/running_request.h"
 
 namespace weft::engine {
 namespace {
@@ -148,8 +148,8 @@ Status Engine::CheckLength(const Request& request) const {
 
 Result<int64_t> Engine::Submit(Request request, std::shared_ptr<Listener> listener) {
     WEFT_TRY(Check(request));
-    auto active =
-        std::make_unique<Active>(std::move(request), std::move(listener), tokenizer(), NowNs());
+    auto active = std::make_unique<RunningRequest>(std::move(request), std::move(listener),
+                                                   tokenizer(), NowNs());
     const int64_t room = context_ - static_cast<int64_t>(active->request.prompt.size());
     const int64_t most = active->request.max_tokens;
     active->most = most < 0 ? room : std::min(most, room);
@@ -184,22 +184,22 @@ Result<int64_t> Engine::Submit(Request request, std::shared_ptr<Listener> listen
     const int64_t id = sequence.id;
     ++waiting_of_[sequence.key];
     waiting_.emplace(id, sequence.key);
-    orders_.push_back({id, std::move(active)});
-    ordered_.notify_one();
+    commands_.push_back({id, std::move(active)});
+    commanded_.notify_one();
     return id;
 }
 
 void Engine::Cancel(int64_t id) {
     const std::lock_guard lock(mutex_);
     WaitsNoMore(id);
-    orders_.push_back({id, nullptr});
-    ordered_.notify_one();
+    commands_.push_back({id, nullptr});
+    commanded_.notify_one();
 }
 
-void Engine::Conclude(int64_t id) {
+void Engine::StopEarly(int64_t id) {
     const std::lock_guard lock(mutex_);
-    orders_.push_back({id, nullptr, true});
-    ordered_.notify_one();
+    commands_.push_back({id, nullptr, true});
+    commanded_.notify_one();
 }
 
 void Engine::Drain() {
@@ -208,21 +208,21 @@ void Engine::Drain() {
     // Who is asked to end does not wait for a lost rank.
     if (published_.state == EngineState::kRecovering) runner_->cluster().RequestStop();
     if (published_.state == EngineState::kServing) published_.state = EngineState::kDraining;
-    ordered_.notify_one();
+    commanded_.notify_one();
 }
 
 void Engine::Stop() {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
     if (published_.state == EngineState::kRecovering) runner_->cluster().RequestStop();
-    ordered_.notify_one();
+    commanded_.notify_one();
 }
 
 EngineStats Engine::stats() const {
     cluster::Membership members = runner_->cluster().Members();
     const std::lock_guard lock(mutex_);
     EngineStats stats = published_;
-    stats.schedule.waiting += WaitingOrders();
+    stats.schedule.waiting += WaitingCommands();
     stats.members = std::move(members);
     return stats;
 }
@@ -230,7 +230,7 @@ EngineStats Engine::stats() const {
 EngineCounters Engine::counters() const {
     const std::lock_guard lock(mutex_);
     EngineCounters counters = published_;
-    counters.schedule.waiting += WaitingOrders();
+    counters.schedule.waiting += WaitingCommands();
     return counters;
 }
 
@@ -252,41 +252,41 @@ void Engine::WaitsNoMore(int64_t id) {
 }
 
 // What was submitted and not yet taken in. The lock is held.
-int64_t Engine::WaitingOrders() const {
-    return std::ranges::count_if(orders_,
-                                 [](const Order& order) { return order.added != nullptr; });
+int64_t Engine::WaitingCommands() const {
+    return std::ranges::count_if(commands_,
+                                 [](const Command& command) { return command.added != nullptr; });
 }
 
-void Engine::TakeOrders() {
-    std::vector<Order> orders;
+void Engine::DrainCommands() {
+    std::vector<Command> commands;
     {
         const std::lock_guard lock(mutex_);
-        published_.schedule.waiting += WaitingOrders();  // until the next step is planned
-        orders.swap(orders_);
+        published_.schedule.waiting += WaitingCommands();  // until the next step is planned
+        commands.swap(commands_);
     }
-    for (Order& order : orders) {
-        if (order.added != nullptr) {
-            working_.prompt_tokens += static_cast<int64_t>(order.added->request.prompt.size());
-            scheduler_->Add(&order.added->sequence);
-            FindScores(*order.added);
-            active_.emplace(order.id, std::move(order.added));
-        } else if (const auto it = active_.find(order.id); it != active_.end()) {
-            order.well
+    for (Command& command : commands) {
+        if (command.added != nullptr) {
+            working_.prompt_tokens += static_cast<int64_t>(command.added->request.prompt.size());
+            scheduler_->Add(&command.added->sequence);
+            FindScores(*command.added);
+            active_.emplace(command.id, std::move(command.added));
+        } else if (const auto it = active_.find(command.id); it != active_.end()) {
+            command.well
                 ? EndWell(*it->second, "stop")
                 : End(*it->second, MakeError(ErrorCode::kCancelled, "the request was cancelled"));
         }
     }
-    Sweep();
+    ReapFinished();
 }
 
 // With nothing to do: until something is asked for. A rank that is lost meanwhile is got over now,
 // not when the next request has to wait for it.
-Status Engine::WaitForOrders() {
+Status Engine::WaitForCommands() {
     rank().SetIdle(true);
     {
         std::unique_lock lock(mutex_);
-        ordered_.wait_for(lock, kIdleTurn, [&] {
-            return !orders_.empty() || stopping_ || (draining_ && active_.empty());
+        commanded_.wait_for(lock, kIdleTurn, [&] {
+            return !commands_.empty() || stopping_ || (draining_ && active_.empty());
         });
     }
     const net::PeerMonitor* monitor = cluster().monitor();
@@ -301,7 +301,7 @@ bool Engine::stop_asked() const {
 
 bool Engine::over() const {
     const std::lock_guard lock(mutex_);
-    return stopping_ || (draining_ && active_.empty() && orders_.empty());
+    return stopping_ || (draining_ && active_.empty() && commands_.empty());
 }
 
 Status Engine::Loop(const std::function<bool()>& done) {
@@ -311,14 +311,14 @@ Status Engine::Loop(const std::function<bool()>& done) {
             return EndAll(runner_->Fail(MakeError(ErrorCode::kCancelled, "stopped by the user")));
         }
         if (serving_) cluster().SetPhase("serve");
-        TakeOrders();
+        DrainCommands();
         WEFT_TRY(GrowIfAsked());
         const Status outcome = Turn();
-        if (!outcome.ok()) WEFT_TRY(GetOver(outcome.error()));
+        if (!outcome.ok()) WEFT_TRY(RecoverFromLoss(outcome.error()));
         Publish();
     }
-    const Status landed = LandAll();
-    if (!landed.ok()) return EndAll(runner_->Fail(landed.error()));
+    const Status completed = CompleteAllSteps();
+    if (!completed.ok()) return EndAll(runner_->Fail(completed.error()));
     rank().SetIdle(true);
     return {};
 }
@@ -326,11 +326,11 @@ Status Engine::Loop(const std::function<bool()>& done) {
 Status Engine::Run() {
     serving_ = true;
     WEFT_TRY(Loop([this] { return over(); }));
-    TakeOrders();  // of which nobody else would say that they are over
+    DrainCommands();  // of which nobody else would say that they are over
     for (const auto& [id, active] : active_) {
         End(*active, MakeError(ErrorCode::kCancelled, "the server is shutting down"));
     }
-    Sweep();
+    ReapFinished();
     return {};
 }
 

@@ -20,7 +20,7 @@
 // can't, every listener gets the reason, and so does every later Submit. Ranks that join (elastic)
 // are such a pause, too.
 //
-// engine.cc takes requests in and has the loop, engine_steps.cc makes steps, engine_say.cc says
+// engine.cc takes requests in and has the loop, engine_steps.cc makes steps, engine_output.cc says
 // what comes out of them, engine_losses.cc gets over losses, generate.cc waits for one answer.
 // Thread: Start, Run, Generate, Finish and the destructor: one, the main one (cluster.h). All
 // others: any thread. Listeners are called on the thread of Run and must not block.
@@ -162,7 +162,7 @@ class Engine {
     // Its pages are free before the next step. Nothing where it has ended.
     void Cancel(int64_t id);
     // Its answer is whole as it is: it ends well, with "stop". Nothing where it has ended.
-    void Conclude(int64_t id);
+    void StopEarly(int64_t id);
     // No more requests; Run returns after the last answer.
     void Drain();
     // Ends everything now.
@@ -186,10 +186,10 @@ class Engine {
     Result<std::vector<RankReport>> Finish();
 
   private:
-    struct Active;
-    struct Order;
+    struct RunningRequest;
+    struct Command;
     // A step of which the logits are to come, and whose they are.
-    struct Flight {
+    struct InFlightStep {
         struct Row {
             int64_t id;
             int32_t output;                           // -1: no logits
@@ -206,40 +206,41 @@ class Engine {
     Status Prepare(Job& job, std::unique_ptr<tokenizer::Tokenizer>& tokenizer);
     Status Open(const std::atomic<bool>* stop);
     Status CheckLength(const Request& request) const;
-    void TakeOrders();
-    Status WaitForOrders();
+    void DrainCommands();
+    Status WaitForCommands();
     Status Loop(const std::function<bool()>& done);
     Status Turn();
     Status RunStep();
     Status RunPipelined(bool work);
     int64_t StepsAtOnce();
-    Result<Flight> Land();
-    Status LandAll();
+    Result<InFlightStep> CompleteStep();
+    Status CompleteAllSteps();
     Status Draft();
     Status ReadAlong();
     void NoteForHead();
-    DraftText TextOf(const Active& active, int64_t tokens) const;
+    DraftText TextOf(const RunningRequest& active, int64_t tokens) const;
     void NoteStart();
-    void NoteAsks(const Active& active, const PlannedRows& plan);
-    void NoteCost(const Flight& flight);
-    Status SayAll(const Flight& flight);
-    void ScorePrompt(Active& active, const Flight::Row& row);
-    void TakeScore(Active& active, SaidToken score);
-    void FindScores(Active& active);
-    Status SayLogits(const Flight& flight);
-    Status Pool(const Flight& flight);
+    void NoteAsks(const RunningRequest& active, const PlannedRows& plan);
+    void NoteCost(const InFlightStep& in_flight);
+    Status EmitStep(const InFlightStep& in_flight);
+    void ScorePrompt(RunningRequest& active, const InFlightStep::Row& row);
+    void TakeScore(RunningRequest& active, SaidToken score);
+    void FindScores(RunningRequest& active);
+    Status EmitTokens(const InFlightStep& in_flight);
+    Status Pool(const InFlightStep& in_flight);
     void NoteEndOfStep(int64_t begin_ns);
     void NoteRecoveries();
     void NoteLayout();
-    void SayRows(Active& active, const Flight::Row& row);
-    bool Say(Active& active, const LogitsRow& logits, size_t place, bool guessed);
-    static Error TooMuchOfMasks(const Active& active);
-    Result<Verdict> Draw(Active& active, const LogitsRow& logits, size_t place, bool guessed);
-    void EndWell(Active& active, const std::string& finish);
-    void End(Active& active, const Result<Ending>& ending);
-    void Sweep();
+    void EmitRow(RunningRequest& active, const InFlightStep::Row& row);
+    bool EmitToken(RunningRequest& active, const LogitsRow& logits, size_t place, bool guessed);
+    static Error TooMuchOfMasks(const RunningRequest& active);
+    Result<Verdict> Draw(RunningRequest& active, const LogitsRow& logits, size_t place,
+                         bool guessed);
+    void EndWell(RunningRequest& active, const std::string& finish);
+    void End(RunningRequest& active, const Result<Ending>& ending);
+    void ReapFinished();
     Status GrowIfAsked();
-    Status GetOver(Error error);
+    Status RecoverFromLoss(Error error);
     Status StartAgain(Error error, bool joining);
     std::string LimitReached();
     Status FailAll(Error error);
@@ -248,7 +249,7 @@ class Engine {
     void Publish();
     bool stop_asked() const;
     bool over() const;
-    int64_t WaitingOrders() const;
+    int64_t WaitingCommands() const;
     void WaitsNoMore(int64_t id);
     bool Leaves(int64_t id) const;
 
@@ -266,14 +267,14 @@ class Engine {
     StepDrafts drafts_;
     ScoreCache scores_;
     int64_t scores_seen_ = 0;  // changes of it that all requests have seen
-    std::map<int64_t, std::unique_ptr<Active>> active_;
+    std::map<int64_t, std::unique_ptr<RunningRequest>> active_;
     std::vector<int64_t> ended_;  // swept after the step
     std::vector<PlannedRows> planned_;
     std::vector<Sequence*> decodes_;             // while they are drafted
     std::vector<StepDrafts::Guesser> guessers_;  // while they are drafted
     std::vector<DraftText> texts_;               // while they are read along
-    Flight now_;                                 // of the step that has just run
-    std::deque<Flight> flying_;                  // with pipeline stages, the oldest first
+    InFlightStep now_;                           // of the step that has just run
+    std::deque<InFlightStep> in_flight_;         // with pipeline stages, the oldest first
     std::vector<float> logits_, hidden_;
     std::vector<uint32_t> allowed_;
     Distribution wanted_;
@@ -286,8 +287,8 @@ class Engine {
     std::atomic<int64_t> wanted_ns_{0};
 
     mutable std::mutex mutex_;  // of all below
-    std::condition_variable ordered_;
-    std::vector<Order> orders_;
+    std::condition_variable commanded_;
+    std::vector<Command> commands_;
     std::unordered_map<int64_t, std::string> waiting_;  // keys, by id: see waiting()
     std::unordered_map<std::string, int64_t> waiting_of_;  // how many, by key
     int64_t next_id_ = 1;

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/log.h"
-#include "engine/active.h"
+#include "engine/running_request.h"
 
 namespace weft::engine {
 namespace {
@@ -25,8 +25,8 @@ std::string LossText(const cluster::Membership& members, const Error& error) {
 
 }  // namespace
 
-Status Engine::GetOver(Error error) {
-    flying_.clear();
+Status Engine::RecoverFromLoss(Error error) {
+    in_flight_.clear();
     if (stop_asked()) return EndAll(runner_->Fail(std::move(error)));
     const bool recovers = cluster().recovers();
     const std::string limit = recovers ? LimitReached() : "";
@@ -59,7 +59,9 @@ Status Engine::GrowIfAsked() {
     if (stop_asked()) return {};
     const int count = runner_->Newcomers();
     if (count == 0) return {};
-    if (const Status landed = LandAll(); !landed.ok()) return GetOver(landed.error());
+    if (const Status completed = CompleteAllSteps(); !completed.ok()) {
+        return RecoverFromLoss(completed.error());
+    }
     const Status admitted = runner_->Admit(count);
     return admitted.ok() ? Status() : StartAgain(admitted.error(), true);
 }
@@ -133,9 +135,9 @@ Status Engine::FailAll(Error error) {
         working_.error = error.message;
         working_.state = EngineState::kOver;
     }
-    TakeOrders();
+    DrainCommands();
     for (const auto& [id, active] : active_) End(*active, error);
-    Sweep();
+    ReapFinished();
     return error;
 }
 

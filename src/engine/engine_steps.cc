@@ -4,7 +4,7 @@
 #include <optional>
 #include <utility>
 
-#include "engine/active.h"
+#include "engine/running_request.h"
 
 namespace weft::engine {
 namespace {
@@ -32,10 +32,10 @@ Status Engine::Turn() {
     const bool work = scheduler_->Plan(runner_->step(), planned_);
     working_.plan_s += Seconds(begin_ns, NowNs());
     Publish();  // who runs and who waits, while the step lasts
-    if (!work && flying_.empty()) return WaitForOrders();
+    if (!work && in_flight_.empty()) return WaitForCommands();
     if (rank().pipelined()) return RunPipelined(work);
     WEFT_TRY(RunStep());
-    return SayAll(now_);
+    return EmitStep(now_);
 }
 
 // A round over the control plane (a millisecond), while somebody looks.
@@ -43,7 +43,7 @@ Status Engine::Survey() {
     const int64_t now_ns = NowNs();
     if (now_ns - wanted_ns_.load(std::memory_order_relaxed) > kWantedNs) return {};
     if (now_ns - surveyed_ns_ < kSurveyNs) return {};
-    WEFT_TRY(LandAll());
+    WEFT_TRY(CompleteAllSteps());
     WEFT_ASSIGN(std::vector<RankReport> ranks, rank().Survey(++runner_->step().number));
     working_.power_w.assign(ranks.size(), -1);
     for (size_t i = 0; i < std::min(ranks.size(), working_.ranks.size()); ++i) {
@@ -65,7 +65,7 @@ Status Engine::Draft() {
     guessers_.clear();
     const auto saying = static_cast<int64_t>(decodes_.size());
     for (Sequence* s : decodes_) {
-        Active& active = *active_.at(s->id);
+        RunningRequest& active = *active_.at(s->id);
         if (active.pooler) continue;
         if (active.drafts.own && active.drafted_at == s->tokens.size()) continue;
         int64_t left = active.most - active.said - 1;
@@ -86,7 +86,7 @@ Status Engine::Draft() {
 }
 
 // The first tokens of a request's text, for drafts.
-DraftText Engine::TextOf(const Active& active, int64_t tokens) const {
+DraftText Engine::TextOf(const RunningRequest& active, int64_t tokens) const {
     const Sequence& s = active.sequence;
     DraftText text;
     text.id = s.id;
@@ -104,7 +104,7 @@ Status Engine::ReadAlong() {
     if (drafter_ == nullptr || draft_head_ != nullptr) return {};
     texts_.clear();
     for (const PlannedRows& plan : planned_) {
-        const Active& active = *active_.at(plan.sequence->id);
+        const RunningRequest& active = *active_.at(plan.sequence->id);
         if (plan.rows - plan.drafted == 1 || active.pooler) continue;
         texts_.push_back(TextOf(active, plan.sequence->computed));
     }
@@ -116,7 +116,7 @@ Status Engine::ReadAlong() {
 void Engine::NoteForHead() {
     draft_head_->BeginStep(runner_->step());
     for (const PlannedRows& plan : planned_) {
-        const Active& active = *active_.at(plan.sequence->id);
+        const RunningRequest& active = *active_.at(plan.sequence->id);
         const bool drafts = plan.output >= 0 && !active.over && !active.pooler;
         draft_head_->AddText(drafts ? plan.sequence->id : 0, plan.sequence->tokens);
     }
@@ -137,7 +137,7 @@ void Engine::NoteStart() {
     for (size_t i = 0; i < planned_.size(); ++i) {
         const PlannedRows& plan = planned_[i];
         const StepData::Sequence& rows = step.sequences[i];
-        Active& active = *active_.at(plan.sequence->id);
+        RunningRequest& active = *active_.at(plan.sequence->id);
         if (active.started_ns == 0) {
             active.started_ns = now_ns;
             const std::lock_guard lock(mutex_);
@@ -160,7 +160,7 @@ void Engine::NoteStart() {
 }
 
 // What the last of several pipeline stages sends of the rows of a plan.
-void Engine::NoteAsks(const Active& active, const PlannedRows& plan) {
+void Engine::NoteAsks(const RunningRequest& active, const PlannedRows& plan) {
     StepData& step = runner_->step();
     if (rank().layout().pp == 1 || plan.output < 0) return;
     step.asks.resize(step.output_rows.size());
@@ -189,11 +189,11 @@ void Engine::NoteEndOfStep(int64_t begin_ns) {
 }
 
 // With pipeline stages from the beginning of a step to its logits, the others in between included.
-void Engine::NoteCost(const Flight& flight) {
-    if (!drafts_.on() || !flight.decodes) return;
+void Engine::NoteCost(const InFlightStep& in_flight) {
+    if (!drafts_.on() || !in_flight.decodes) return;
     int64_t rows = 0;
-    for (const Flight::Row& row : flight.rows) rows += row.count;
-    drafts_.LearnStep(rows, Seconds(flight.begin_ns, NowNs()));
+    for (const InFlightStep::Row& row : in_flight.rows) rows += row.count;
+    drafts_.LearnStep(rows, Seconds(in_flight.begin_ns, NowNs()));
 }
 
 // This stage computes the next step while the later ones have those before (rank.h). Where there
@@ -205,34 +205,34 @@ Status Engine::RunPipelined(bool work) {
         NoteStart();
         WEFT_TRY(rank().Compute(runner_->step()));
     }
-    std::optional<Flight> landed;
-    if (!work || std::cmp_greater_equal(flying_.size() + 1, StepsAtOnce())) {
-        WEFT_ASSIGN(landed, Land());
+    std::optional<InFlightStep> completed;
+    if (!work || std::cmp_greater_equal(in_flight_.size() + 1, StepsAtOnce())) {
+        WEFT_ASSIGN(completed, CompleteStep());
     }
     if (work) {
         WEFT_TRY(rank().Hand(runner_->step()));
         scheduler_->CommitInFlight(planned_);
-        flying_.push_back(now_);
-        flying_.back().step = runner_->step();
+        in_flight_.push_back(now_);
+        in_flight_.back().step = runner_->step();
     }
     NoteEndOfStep(begin_ns);
     if (work) WEFT_TRY(ReadAlong());
-    return landed ? SayAll(*landed) : Status();
+    return completed ? EmitStep(*completed) : Status();
 }
 
 // The oldest step that is in flight, down.
-Result<Engine::Flight> Engine::Land() {
-    Flight landed = std::move(flying_.front());
-    flying_.pop_front();
-    WEFT_TRY(rank().Collect(landed.step));
-    NoteCost(landed);
-    return landed;
+Result<Engine::InFlightStep> Engine::CompleteStep() {
+    InFlightStep completed = std::move(in_flight_.front());
+    in_flight_.pop_front();
+    WEFT_TRY(rank().Collect(completed.step));
+    NoteCost(completed);
+    return completed;
 }
 
-Status Engine::LandAll() {
-    while (!flying_.empty()) {
-        WEFT_ASSIGN(const Flight landed, Land());
-        WEFT_TRY(SayAll(landed));
+Status Engine::CompleteAllSteps() {
+    while (!in_flight_.empty()) {
+        WEFT_ASSIGN(const InFlightStep completed, CompleteStep());
+        WEFT_TRY(EmitStep(completed));
     }
     return {};
 }

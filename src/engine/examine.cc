@@ -6,7 +6,7 @@
 
 #include "base/field_codec.h"
 #include "cluster/frame.h"
-#include "engine/feed.h"
+#include "engine/weight_stream.h"
 #include "hw/cpu.h"
 #include "model_files/lora/adapted_source.h"
 #include "net/offer.h"
@@ -89,7 +89,7 @@ Status CheckSame(const std::string& what, const std::string& name, const std::st
 // The model as this host has it, or as rank 0 would feed it.
 Result<std::unique_ptr<model_files::ModelSource>> OpenSame(const Job& job, const Terms& terms) {
     if (job.feed) {
-        WEFT_ASSIGN(auto fed, FedSource::Parse(terms.header));
+        WEFT_ASSIGN(auto fed, StreamedSource::Parse(terms.header));
         return std::unique_ptr<model_files::ModelSource>(std::move(fed));
     }
     WEFT_ASSIGN(auto source, model_files::OpenAdapted(job.model, job.adapters));
@@ -130,7 +130,7 @@ Status TellTerms(Rank& rank) {
     terms.identities = rank.identities();
     for (int r = 0; r < cluster.size(); ++r) terms.boots.push_back(cluster.host(r).boot_id);
     if (rank.job().feed) {
-        WEFT_ASSIGN(terms.header, FeedHeader(rank.source()));
+        WEFT_ASSIGN(terms.header, StreamHeader(rank.source()));
     } else if (!rank.job().adapters.empty()) {
         WEFT_ASSIGN(terms.adapters, model_files::FingerprintOfAdapters(rank.source()));
     }

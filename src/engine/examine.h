@@ -19,7 +19,7 @@ struct Terms {
     std::string fingerprint, adapters;    // of the model, and of its adapters
     std::vector<std::string> identities;  // of the ranks' devices, by rank; empty: not compared
     std::vector<std::string> boots;       // by rank: equal where ranks are on one host
-    std::string header;                   // of a model that rank 0 feeds (feed.h)
+    std::string header;                   // of a model that rank 0 feeds (weight_stream.h)
 };
 // CBOR: the header is one of bytes, not of text.
 std::string EncodeTerms(const Terms& terms);

@@ -89,7 +89,7 @@ Result<Generation> Engine::Generate(Request request, const TextSink& sink) {
     const auto reader = std::make_shared<TextReader>(sink);
     WEFT_ASSIGN(const int64_t id, Submit(std::move(request), reader));
     WEFT_TRY(Loop([&] {
-        if (reader->concluded() && !reader->over()) Conclude(id);
+        if (reader->concluded() && !reader->over()) StopEarly(id);
         return reader->over();
     }));
     return reader->Take();

@@ -67,7 +67,7 @@ constexpr auto kJobFields = [](auto& job, auto& visit) {
     visit("trace", job.trace);
     visit("power", job.power);
     visit("verify", job.verify);
-    visit("proof", job.proof);
+    visit("proof", job.self_test);
     visit("feed", job.feed);
     visit.Named("net_table", job.net_table, fabric::NetTableName, fabric::ParseNetTable);
     visit.Named("overlap", job.overlap, OverlapName, ParseOverlap);

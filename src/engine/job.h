@@ -41,7 +41,7 @@ struct Job {
     bool exact = false;       // activations are not rounded
     bool trace = false;       // record op timings
     bool power = false;       // read sensors of power
-    bool proof = true;        // more than one rank: prove the cluster before it serves
+    bool self_test = true;    // more than one rank: prove the cluster before it serves
     bool verify = false;      // compare checksums of replicated state at every step
     fabric::NetTable net_table = fabric::NetTable::kAuto;
     int64_t cache_tokens() const { return kv_tokens > 0 ? kv_tokens : ctx; }

@@ -9,9 +9,9 @@
 #include "base/log.h"
 #include "coll/autotune.h"
 #include "engine/device_options.h"
-#include "engine/feed.h"
 #include "engine/sum_wire.h"
 #include "engine/trace.h"
+#include "engine/weight_stream.h"
 #include "hw/cpu.h"
 #include "model/adapters.h"
 #include "model/load.h"
@@ -95,7 +95,7 @@ Status Rank::Enter() {
     WEFT_TRY(Load());
     WEFT_TRY(cluster_.Barrier("loaded", Deadline::In(kAgreeMs)));
     cluster_.SetPhase("proof");
-    WEFT_TRY(Prove(fingerprint_));
+    WEFT_TRY(RunSelfTest(fingerprint_));
     cluster_.SetPhase(nullptr);
     return {};
 }
@@ -212,7 +212,7 @@ Status Rank::Load() {
 // Rank 0 loads its own and serves the others; these have no file to read.
 Status Rank::LoadFed(const std::vector<program::ValueId>& weights) {
     if (cluster_.rank() != 0) {
-        auto* fed = dynamic_cast<FedSource*>(source_.get());
+        auto* fed = dynamic_cast<StreamedSource*>(source_.get());
         WEFT_CHECK(fed != nullptr);
         fed->Connect(world_.get());
         WEFT_TRY(LoadAll(weights));
@@ -220,7 +220,7 @@ Status Rank::LoadFed(const std::vector<program::ValueId>& weights) {
     }
     std::atomic<bool> stop{false};
     Status served;
-    std::thread server([&] { served = FeedOthers(*world_, *source_, stop, fed_bytes_); });
+    std::thread server([&] { served = StreamWeights(*world_, *source_, stop, fed_bytes_); });
     Status own = LoadAll(weights);
     if (!own.ok()) stop = true;
     server.join();

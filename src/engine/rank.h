@@ -4,8 +4,8 @@
 // Make: reads the model's header, refuses what can't work (architecture, layout), makes the
 // Program. Enter, once an epoch: agrees with the other ranks that all hold the same file and that
 // memory suffices, before any weight is read; joins the groups that the collectives run over; reads
-// this rank's shard in parallel; proves that the cluster computes what it should (proof.h). What it
-// has read stays from one epoch to the next (recovery.h), as long as the shard is the same.
+// this rank's shard in parallel; proves that the cluster computes what it should (self_test.h).
+// What it has read stays from one epoch to the next (recovery.h), as long as the shard is the same.
 // Thread: one caller; loading uses the rank's threads.
 #pragma once
 
@@ -22,8 +22,8 @@
 #include "cluster/cluster.h"
 #include "engine/job.h"
 #include "engine/logits_row.h"
-#include "engine/proof.h"
 #include "engine/report.h"
+#include "engine/self_test.h"
 #include "engine/shares.h"
 #include "engine/step_links.h"
 #include "engine/step_message.h"
@@ -38,8 +38,9 @@ namespace weft::engine {
 class Rank {
   public:
     // The cluster outlives the Rank. Log lines about moved cuts go out on rank 0 only. source: the
-    // model, opened already (feed.h); null: job.model is opened here. device: that of another Rank
-    // of this process, for both to run on one team of threads, one after the other; null: its own.
+    // model, opened already (weight_stream.h); null: job.model is opened here. device: that of
+    // another Rank of this process, for both to run on one team of threads, one after the other;
+    // null: its own.
     static Result<std::unique_ptr<Rank>> Make(
         const Job& job, cluster::Cluster& cluster,
         std::unique_ptr<model_files::ModelSource> source = nullptr,
@@ -149,11 +150,11 @@ class Rank {
     Status RunDraftHead(const StepData& step);
     Status CheckStepRows(const StepData& step) const;
     Status VerifyReplicas();
-    // The start-up proof (prove.cc).
-    Status Prove(const std::string& fingerprint);
+    // The start-up proof (run_self_test.cc).
+    Status RunSelfTest(const std::string& fingerprint);
     // What one rank alone got, on the device of rank device_of (-1: there is no record).
     struct DeviceRecord {
-        ProofRecord of_one{};
+        SelfTestRecord of_one{};
         int device_of = -1;
     };
     std::string ProofPath(const std::string& fingerprint, const std::string& identity) const;

@@ -248,11 +248,11 @@ Status Rank::CheckPlaces() {
         }
         may_move = std::ranges::any_of(all, [](const std::string& one) { return one[0] == '+'; });
     }
-    if (job_.proof) WEFT_TRY(CheckDevices());
+    if (job_.self_test) WEFT_TRY(CheckDevices());
     const Status fits = CheckMemory();
     if (fits.ok() || !may_move || fits.error().code != ErrorCode::kOutOfMemory) return fits;
     if (may_move_) WEFT_TRY(MoveToCpu(fits.error().message));
-    if (job_.proof) WEFT_TRY(CheckDevices());
+    if (job_.self_test) WEFT_TRY(CheckDevices());
     return CheckMemory();
 }
 
@@ -290,7 +290,7 @@ Status Rank::CheckAlone(const std::vector<std::string>& identities, uint64_t fre
     const auto me = static_cast<size_t>(cluster_.rank());
     std::vector<std::string> all = identities;
     all.resize(static_cast<size_t>(cluster_.size()));
-    for (size_t other = me / tp * tp; job_.proof && other < me / tp * tp + tp; ++other) {
+    for (size_t other = me / tp * tp; job_.self_test && other < me / tp * tp + tp; ++other) {
         if (other == me || all[other].empty()) continue;
         const auto unlike = [&] { return all[other] != device_->info().identity; };
         if (unlike() && may_move_) WEFT_TRY(MoveToCpu("the other tensor ranks have no such GPU"));

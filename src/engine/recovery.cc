@@ -8,8 +8,8 @@
 #include "backend/device_list.h"
 #include "base/log.h"
 #include "engine/examine.h"
-#include "engine/feed.h"
 #include "engine/layout_choice.h"
+#include "engine/weight_stream.h"
 #include "model/shard.h"
 
 namespace weft::engine {
@@ -161,7 +161,7 @@ Status OpenRank(const Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>
     if (job.feed && cluster.size() > 1) {
         // Every rank takes part, also one that has its weights already.
         cluster.SetPhase("load");
-        WEFT_ASSIGN(source, OpenFed(job, cluster));
+        WEFT_ASSIGN(source, OpenStreamed(job, cluster));
     }
     if (rank == nullptr) {
         WEFT_ASSIGN(rank, Rank::Make(job, cluster, std::move(source)));

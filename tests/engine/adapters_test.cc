@@ -56,7 +56,7 @@ class Adapters : public testing::TestWithParam<DType> {
         job.ctx = 320;
         job.kv_tokens = kv_tokens;
         job.chunk = 64;
-        job.proof = false;
+        job.self_test = false;
         job.outputs = model::Outputs::kBoth;
         job.adapters = adapters;
         const EngineOptions options{.max_seqs = max_seqs, .prefix_cache = cache, .draft = draft};

@@ -99,7 +99,7 @@ Job JobOf(const std::string& model, int64_t kv_tokens) {
     job.ctx = 320;
     job.kv_tokens = kv_tokens;
     job.chunk = 64;
-    job.proof = false;
+    job.self_test = false;
     return job;
 }
 
@@ -144,7 +144,7 @@ class Batch : public testing::TestWithParam<const char*> {
         return engine.ok() ? std::move(*engine) : nullptr;
     }
     // All at once; what each said.
-    static std::vector<std::shared_ptr<BatchEar>> SayAll(Engine& engine, int count) {
+    static std::vector<std::shared_ptr<BatchEar>> GenerateAll(Engine& engine, int count) {
         std::vector<std::shared_ptr<BatchEar>> ears;
         for (int i = 0; i < count; ++i) {
             ears.push_back(std::make_shared<BatchEar>());
@@ -190,7 +190,7 @@ TEST_P(Batch, EachSaysWhatItSaysAlone) {
                                                 << ", drafts " << draft.tokens << draft.model);
                 auto engine = Open(model, kv_tokens, 6, cache, draft);
                 ASSERT_NE(engine, nullptr);
-                const auto ears = SayAll(*engine, kRequests);
+                const auto ears = GenerateAll(*engine, kRequests);
                 for (int i = 0; i < kRequests; ++i) {
                     EXPECT_EQ(ears[static_cast<size_t>(i)]->tokens(), alone[static_cast<size_t>(i)])
                         << "request " << i;

@@ -44,7 +44,7 @@ class DraftHeadAnswers : public testing::TestWithParam<const char*> {
         job.ctx = 320;
         job.kv_tokens = kv_tokens;
         job.chunk = 32;
-        job.proof = false;
+        job.self_test = false;
         return job;
     }
     static Request RequestOf(int number) {
@@ -59,7 +59,7 @@ class DraftHeadAnswers : public testing::TestWithParam<const char*> {
         request.sampler.seed = static_cast<uint64_t>(number);
         return request;
     }
-    static std::vector<std::vector<int32_t>> SayAll(Engine& engine, int count) {
+    static std::vector<std::vector<int32_t>> GenerateAll(Engine& engine, int count) {
         std::vector<std::shared_ptr<HeadEar>> ears;
         for (int i = 0; i < count; ++i) {
             ears.push_back(std::make_shared<HeadEar>());
@@ -129,7 +129,7 @@ TEST_P(DraftHeadAnswers, EachSaysWhatItSaysAlone) {
                                         .draft = {.model = kHead, .tokens = 3, .always = true}};
             const auto engine = Open(JobOf(model, kv_tokens), options);
             ASSERT_NE(engine, nullptr);
-            EXPECT_EQ(SayAll(*engine, 2 * kRequests), alone);
+            EXPECT_EQ(GenerateAll(*engine, 2 * kRequests), alone);
             const EngineStats stats = engine->stats();
             EXPECT_GT(stats.drafts.accepted, stats.drafts.drafted / 2);
             EXPECT_EQ(stats.schedule.cache_hit > 0, cache);

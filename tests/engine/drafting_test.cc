@@ -9,7 +9,7 @@
 #include "engine/batch/step_drafts.h"
 #include "engine/draft_model.h"
 #include "engine/drafting.h"
-#include "engine/lookup.h"
+#include "engine/prompt_lookup.h"
 #include "support/tiny_vocabulary.h"
 
 namespace weft::engine {
@@ -27,7 +27,7 @@ StepCosts CostsOf(double row_share) {
 
 // What a look-up guesses after `text`.
 Tokens After(const Tokens& text, int64_t most) {
-    Lookup lookup(text);
+    PromptLookup lookup(text);
     Tokens tokens;
     std::vector<double> chances;
     lookup.Guess(text, most, tokens, chances);
@@ -35,7 +35,7 @@ Tokens After(const Tokens& text, int64_t most) {
     return tokens;
 }
 
-TEST(Lookup, FollowsTheLongestMatchAndTheLatestOfThem) {
+TEST(PromptLookup, FollowsTheLongestMatchAndTheLatestOfThem) {
     EXPECT_EQ(After({1, 2, 3, 4, 5, 1, 2}, 3), (Tokens{3, 4, 5}));
     // 9 1 2 is longer than 1 2.
     EXPECT_EQ(After({9, 1, 2, 7, 7, 1, 2, 8, 8, 9, 1, 2}, 2), (Tokens{7, 7}));
@@ -45,20 +45,20 @@ TEST(Lookup, FollowsTheLongestMatchAndTheLatestOfThem) {
     EXPECT_EQ(After({5}, 4), (Tokens{}));
 }
 
-TEST(Lookup, GoesOnIntoItsOwnDraft) {
+TEST(PromptLookup, GoesOnIntoItsOwnDraft) {
     EXPECT_EQ(After({1, 2, 3, 1, 2, 3, 1, 2}, 7), (Tokens{3, 1, 2, 3, 1, 2, 3}));
     EXPECT_EQ(After({4, 4, 4}, 5), (Tokens{4, 4, 4, 4, 4}));
 }
 
 // Whatever the text, only tokens of it come out, and no more than asked for; a text that comes in
 // pieces is the same as one that comes at once but for what was being followed.
-TEST(Lookup, RandomTexts) {
+TEST(PromptLookup, RandomTexts) {
     std::mt19937 random(2);
     for (int round = 0; round < 300; ++round) {
         const auto letters = static_cast<int32_t>(1 + random() % 12);
         Tokens text, tokens;
         std::vector<double> chances;
-        Lookup lookup(text);
+        PromptLookup lookup(text);
         for (int step = 0; step < 40; ++step) {
             for (uint32_t i = 0; i < 1 + random() % 5; ++i) {
                 text.push_back(static_cast<int32_t>(random()) & 0x7fffffff);
@@ -98,7 +98,7 @@ class AloneInSteps {
 };
 
 // The answer is random: matches of two tokens are there all the time, and come true one time in 12.
-TEST(Lookup, StopsWhereGuessesAreWrong) {
+TEST(PromptLookup, StopsWhereGuessesAreWrong) {
     std::mt19937 random(3);
     Tokens text;
     AloneInSteps steps(text, 0.3);
@@ -111,7 +111,7 @@ TEST(Lookup, StopsWhereGuessesAreWrong) {
     EXPECT_LE(drafted, 90);  // of 1800 steps
 }
 
-TEST(Lookup, GoesFarWhereTheyAreRight) {
+TEST(PromptLookup, GoesFarWhereTheyAreRight) {
     std::mt19937 random(4);
     Tokens text;
     for (int i = 0; i < 500; ++i) text.push_back(static_cast<int32_t>(random() % 1000));

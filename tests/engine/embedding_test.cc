@@ -38,7 +38,7 @@ Job EmbeddingJobOf(const std::string& model, int64_t chunk, model::Outputs outpu
     job.chunk = chunk;
     job.kv_dtype = DType::kF32;
     job.outputs = outputs;
-    job.proof = false;
+    job.self_test = false;
     return job;
 }
 

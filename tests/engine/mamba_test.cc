@@ -61,7 +61,7 @@ TEST_P(MambaServed, EachSaysWhatItSaysAlone) {
         job.ctx = 192;
         job.kv_tokens = kv_tokens;
         job.chunk = 64;
-        job.proof = false;
+        job.self_test = false;
         return job;
     };
     std::vector<std::vector<int32_t>> alone;

@@ -102,7 +102,7 @@ class EngineRecovery : public testing::Test {
         job_.ctx = 64;
         job_.chunk = 16;
         job_.threads = 1;
-        job_.proof = false;
+        job_.self_test = false;
     }
     static Result<cluster::EpochInfo> LoseTheOther(test::FakeCluster& cluster,
                                                    const cluster::Cluster::Replan& replan) {

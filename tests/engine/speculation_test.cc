@@ -92,7 +92,7 @@ class Speculation : public testing::Test {
         job.ctx = ctx;
         job.chunk = 64;
         job.kv_dtype = kv;
-        job.proof = false;
+        job.self_test = false;
         return job;
     }
     static std::unique_ptr<Engine> Open(const std::string& model, const DraftOptions& draft = {},

@@ -118,7 +118,7 @@ class Record final : public Listener {
         chances.push_back(token.chance.logprob);
         for (const TokenChance& best : token.best) chances.push_back(best.logprob);
         said += text;
-        if (conclude != nullptr && ids.size() == conclude_at) conclude->Conclude(id);
+        if (conclude != nullptr && ids.size() == conclude_at) conclude->StopEarly(id);
     }
     void OnEnd(std::string_view rest, const Result<Ending>& result) override {
         said += rest;

@@ -27,7 +27,7 @@ class Calls : public testing::Test {
         job.model = dir_ / "m";
         job.threads = 1;
         job.ctx = 1024;
-        job.proof = false;
+        job.self_test = false;
         engine_ = engine::Engine::Start({}, job, {4, true}).value();
         served_.name = "m";
         served_.engine = engine_.get();

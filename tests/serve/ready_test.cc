@@ -38,7 +38,7 @@ class Ready : public testing::Test {
         job.ctx = 4096;
         job.kv_tokens = 8192;
         job.chunk = 2;
-        job.proof = false;
+        job.self_test = false;
         engine_ = engine::Engine::Start({}, job, {2, true}).value();
         served_.name = "m";
         served_.engine = engine_.get();

@@ -29,7 +29,7 @@ class SameText : public testing::TestWithParam<std::string> {
         job.model = *dir_ / "m";
         job.threads = 1;
         job.ctx = 256;
-        job.proof = false;
+        job.self_test = false;
         engine_ = engine::Engine::Start({}, job, {4, true}).value();
     }
     static void TearDownTestSuite() {

@@ -28,7 +28,7 @@ class Tenants : public testing::Test {
         job.ctx = 512;
         job.kv_tokens = 4096;
         job.chunk = 64;
-        job.proof = false;
+        job.self_test = false;
         job.outputs = model::Outputs::kBoth;  // also embeddings
         engine_ = engine::Engine::Start({}, job, {4, true}).value();
         served_.name = "m";

@@ -1,6 +1,6 @@
 // StepDrafts: how many guesses of which sequences go into a step of many sequences.
 //
-// Guesses come from a look-up in each sequence's own text (lookup.h) or from a draft model
+// Guesses come from a look-up in each sequence's own text (prompt_lookup.h) or from a draft model
 // (draft_model.h, draft_head.h). A step computes the guesses that make the most tokens a second of
 // it, all sequences together: of look-ups, which cost nothing, the likeliest first, as long as
 // another row gains more than it costs; of a draft model as many for each as pay when all are
@@ -19,7 +19,7 @@
 #include "engine/draft_model.h"
 #include "engine/drafter.h"
 #include "engine/drafting.h"
-#include "engine/lookup.h"
+#include "engine/prompt_lookup.h"
 #include "engine/sampler.h"
 #include "grammar/matcher.h"
 
@@ -35,7 +35,7 @@ struct DraftCounts {
 
 // What the guesses of one answer come from; nothing: it is not drafted.
 struct AnswerDrafts {
-    std::optional<Lookup> lookup{};
+    std::optional<PromptLookup> lookup{};
     std::optional<DraftLength> length{};
     // Judged drafts (DraftOptions::judged): what draws them, and what each guess was drawn from.
     std::optional<Sampler> own{};

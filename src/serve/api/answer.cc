@@ -148,7 +148,7 @@ void Answer::Submit(std::vector<ChoicePlan> plans) {
         if (id.ok()) {
             ids_[i] = *id;
             const std::lock_guard lock(mutex_);
-            if (choices_[i].concluded) engine_.Conclude(*id);
+            if (choices_[i].concluded) engine_.StopEarly(*id);
         } else {
             // Nothing else ends this choice. The engine rejects the other choices in the same way.
             listener->OnEnd("", id.error());
@@ -239,13 +239,13 @@ void Answer::KeepOneCall(size_t index, AnswerDelta& delta) {
         delta.tool_calls.resize(1);
         state.called = true;
     }
-    if (state.called) Conclude(index);
+    if (state.called) StopEarly(index);
 }
 
 // The first tokens may arrive before Submit stores the request's id.
-void Answer::Conclude(size_t index) {
+void Answer::StopEarly(size_t index) {
     choices_[index].concluded = true;
-    if (ids_[index] > 0) engine_.Conclude(ids_[index]);
+    if (ids_[index] > 0) engine_.StopEarly(ids_[index]);
 }
 
 // Cuts the content before the first stop string and ends the choice in the engine.
@@ -253,7 +253,7 @@ void Answer::CutAtStop(size_t index, AnswerDelta& delta) {
     ContentStops& stop = choices_[index].stop;
     const bool stopped = stop.stopped();
     stop.Cut(delta);
-    if (stop.stopped() && !stopped) Conclude(index);
+    if (stop.stopped() && !stopped) StopEarly(index);
 }
 
 void Answer::Add(size_t index, AnswerDelta delta) {

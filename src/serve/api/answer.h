@@ -111,7 +111,7 @@ class Answer : public std::enable_shared_from_this<Answer> {
     void Add(size_t index, chat::AnswerDelta delta);
     void KeepOneCall(size_t index, chat::AnswerDelta& delta);
     void CutAtStop(size_t index, chat::AnswerDelta& delta);
-    void Conclude(size_t index);
+    void StopEarly(size_t index);
     void Give(size_t index, const chat::AnswerDelta& delta);
     void EmitEcho(size_t index);
     chat::AnswerDelta Close(size_t index, bool complete);

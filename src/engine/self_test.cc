@@ -1,4 +1,4 @@
-#include "engine/proof.h"
+#include "engine/self_test.h"
 
 #include <algorithm>
 #include <cmath>
@@ -96,9 +96,9 @@ class Reader {
 
 }  // namespace
 
-std::vector<int32_t> ProofPrompt(int64_t vocab) {
+std::vector<int32_t> SelfTestPrompt(int64_t vocab) {
     std::vector<int32_t> tokens;
-    for (int64_t i = 0; i < kProofTokens; ++i) {
+    for (int64_t i = 0; i < kSelfTestTokens; ++i) {
         tokens.push_back(static_cast<int32_t>((i * 7919 + 101) % vocab));
     }
     return tokens;
@@ -160,7 +160,7 @@ OpDigest Digest(const OpPlace& place, int32_t op, std::span<const float> data, i
     return digest;
 }
 
-std::string EncodeRecord(const ProofRecord& record) {
+std::string EncodeRecord(const SelfTestRecord& record) {
     Writer writer;
     writer.text_ = kMagic;
     writer.Put(static_cast<uint32_t>(record.ops.size()));
@@ -175,7 +175,7 @@ std::string EncodeRecord(const ProofRecord& record) {
     return std::move(writer.text_);
 }
 
-Result<ProofRecord> DecodeRecord(std::string_view text) {
+Result<SelfTestRecord> DecodeRecord(std::string_view text) {
     const auto broken = [] { return MakeError(ErrorCode::kCorrupt, "a broken record of a proof"); };
     if (!text.starts_with(kMagic) || text.size() < kMagic.size() + sizeof(uint64_t))
         return broken();
@@ -185,7 +185,7 @@ Result<ProofRecord> DecodeRecord(std::string_view text) {
         return broken();
     }
     Reader reader(body.substr(kMagic.size()));
-    ProofRecord record;
+    SelfTestRecord record;
     const auto count = reader.Get<uint32_t>();
     for (uint32_t i = 0; i < count && !reader.bad(); ++i) {
         OpDigest op;
@@ -214,7 +214,7 @@ std::string RecordPath(const std::string& key) {
     return folder + "/weft/proof/" + key;
 }
 
-Result<ProofRecord> ReadRecord(const std::string& path) {
+Result<SelfTestRecord> ReadRecord(const std::string& path) {
     auto text = ReadTextFile(path, kMostRecordBytes);
     if (!text.ok()) return MakeError(ErrorCode::kNotFound, "{}: no record", path);
     auto record = DecodeRecord(*text);
@@ -224,7 +224,7 @@ Result<ProofRecord> ReadRecord(const std::string& path) {
     return MakeError(ErrorCode::kNotFound, "{}: {}", path, record.error().message);
 }
 
-Status WriteRecord(const std::string& path, const ProofRecord& record) {
+Status WriteRecord(const std::string& path, const SelfTestRecord& record) {
     std::error_code error;
     std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
     const std::string text = EncodeRecord(record);

@@ -12,9 +12,9 @@
 
 namespace weft::engine {
 
-struct Engine::Active {
-    Active(Request r, std::shared_ptr<Listener> l, const tokenizer::Tokenizer& tokenizer,
-           int64_t submitted)
+struct Engine::RunningRequest {
+    RunningRequest(Request r, std::shared_ptr<Listener> l, const tokenizer::Tokenizer& tokenizer,
+                   int64_t submitted)
         : request(std::move(r)),
           listener(std::move(l)),
           sampler(request.sampler),
@@ -69,9 +69,9 @@ struct Engine::Active {
 };
 
 // What is asked of the loop.
-struct Engine::Order {
+struct Engine::Command {
     int64_t id = 0;
-    std::unique_ptr<Active> added;  // null: the request is to end
+    std::unique_ptr<RunningRequest> added;  // null: the request is to end
     bool well = false;              // not cancelled
 };
 

@@ -1,4 +1,4 @@
-#include "engine/feed.h"
+#include "engine/weight_stream.h"
 
 #include <algorithm>
 #include <array>
@@ -96,7 +96,7 @@ bool Fits(const RowsRequest& r, const std::vector<TensorInfo>& tensors) {
 
 }  // namespace
 
-Result<std::string> FeedHeader(const model_files::ModelSource& source) {
+Result<std::string> StreamHeader(const model_files::ModelSource& source) {
     WEFT_ASSIGN(const std::string fingerprint, source.Fingerprint());
     nlohmann::json meta = nlohmann::json::array(), tensors = nlohmann::json::array();
     for (const MetaEntry& entry : source.meta().entries()) {
@@ -121,8 +121,8 @@ Result<std::string> FeedHeader(const model_files::ModelSource& source) {
     return std::string(bytes.begin(), bytes.end());
 }
 
-Result<std::unique_ptr<FedSource>> FedSource::Parse(const std::string& header) {
-    std::unique_ptr<FedSource> source(new FedSource());
+Result<std::unique_ptr<StreamedSource>> StreamedSource::Parse(const std::string& header) {
+    std::unique_ptr<StreamedSource> source(new StreamedSource());
     try {
         WEFT_TRY(source->TakeMetadata(header));
     } catch (const nlohmann::json::exception& error) {
@@ -136,7 +136,7 @@ Result<std::unique_ptr<FedSource>> FedSource::Parse(const std::string& header) {
     return source;
 }
 
-Status FedSource::TakeMetadata(const std::string& header) {
+Status StreamedSource::TakeMetadata(const std::string& header) {
     const nlohmann::json json = nlohmann::json::from_cbor(header);
     json.at("name").get_to(name_);
     json.at("fingerprint").get_to(fingerprint_);
@@ -171,14 +171,14 @@ Status FedSource::TakeMetadata(const std::string& header) {
     return {};
 }
 
-const TensorInfo* FedSource::FindTensor(std::string_view tensor) const {
+const TensorInfo* StreamedSource::FindTensor(std::string_view tensor) const {
     const auto found = index_.find(tensor);
     return found == index_.end() ? nullptr : &tensors_[found->second];
 }
 
-Status FedSource::ReadRows(const TensorInfo& tensor, int64_t row_begin, int64_t row_count,
-                           int64_t col_begin, int64_t col_count, std::span<std::byte> out,
-                           uint64_t* bytes_read) const {
+Status StreamedSource::ReadRows(const TensorInfo& tensor, int64_t row_begin, int64_t row_count,
+                                int64_t col_begin, int64_t col_count, std::span<std::byte> out,
+                                uint64_t* bytes_read) const {
     CheckSlice(tensor, row_begin, row_count, col_begin, col_count, out.size());
     const RowsRequest request{&tensor - tensors_.data(), row_begin, row_count, col_begin,
                               col_count};
@@ -190,29 +190,29 @@ Status FedSource::ReadRows(const TensorInfo& tensor, int64_t row_begin, int64_t 
     return {};
 }
 
-Status FedSource::SayDone() {
+Status StreamedSource::SayDone() {
     const RowsRequest request;
     const std::lock_guard lock(mutex_);
     return world_->Send(std::as_bytes(std::span(&request, 1)), 0, kRequestTag);
 }
 
-Result<std::unique_ptr<model_files::ModelSource>> OpenFed(const Job& job,
-                                                          cluster::Cluster& cluster) {
+Result<std::unique_ptr<model_files::ModelSource>> OpenStreamed(const Job& job,
+                                                               cluster::Cluster& cluster) {
     std::unique_ptr<model_files::ModelSource> own;
     std::string header;
     if (cluster.rank() == 0) {
         WEFT_ASSIGN(own, model_files::OpenAdapted(job.model, job.adapters));
-        WEFT_ASSIGN(header, FeedHeader(*own));
+        WEFT_ASSIGN(header, StreamHeader(*own));
     }
     WEFT_ASSIGN(const std::vector<std::string> headers,
                 cluster.AllGather("model header", header, Deadline::In(kHeaderMs)));
     if (cluster.rank() == 0) return own;
-    WEFT_ASSIGN(std::unique_ptr<FedSource> fed, FedSource::Parse(headers[0]));
+    WEFT_ASSIGN(std::unique_ptr<StreamedSource> fed, StreamedSource::Parse(headers[0]));
     return std::unique_ptr<model_files::ModelSource>(std::move(fed));
 }
 
-Status FeedOthers(coll::Comm& world, const model_files::ModelSource& source,
-                  const std::atomic<bool>& stop, std::atomic<uint64_t>& fed_bytes) {
+Status StreamWeights(coll::Comm& world, const model_files::ModelSource& source,
+                     const std::atomic<bool>& stop, std::atomic<uint64_t>& fed_bytes) {
     std::vector<int> hungry;
     for (int rank = 1; rank < world.size(); ++rank) hungry.push_back(rank);
     std::vector<std::byte> piece;

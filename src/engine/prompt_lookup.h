@@ -17,9 +17,9 @@
 
 namespace weft::engine {
 
-class Lookup {
+class PromptLookup {
   public:
-    explicit Lookup(std::span<const int32_t> prompt);
+    explicit PromptLookup(std::span<const int32_t> prompt);
     // At most `most` tokens that may follow `history`, which begins with the prompt and only grows
     // by what the model said; for each how likely it and all before it come true.
     void Guess(std::span<const int32_t> history, int64_t most, std::vector<int32_t>& tokens,

@@ -1,4 +1,4 @@
-#include "engine/lookup.h"
+#include "engine/prompt_lookup.h"
 
 #include <algorithm>
 #include <array>
@@ -23,19 +23,19 @@ uint64_t Pair(int32_t first, int32_t second) {
 
 }  // namespace
 
-Lookup::Lookup(std::span<const int32_t> prompt) {
+PromptLookup::PromptLookup(std::span<const int32_t> prompt) {
     for (const double prior : kPriors) rates_.emplace_back(prior);
     for (const int32_t token : prompt) Add(token);
     Find();
     in_answer_ = true;
 }
 
-size_t Lookup::KindOf(int64_t length) {
+size_t PromptLookup::KindOf(int64_t length) {
     return static_cast<size_t>(std::ranges::lower_bound(kKindEnds, length) - kKindEnds.begin());
 }
 
 // The pair that ends with the new token is known from here on.
-void Lookup::Add(int32_t token) {
+void PromptLookup::Add(int32_t token) {
     if (in_answer_ && match_.length > 0) {
         const bool hit = text_[static_cast<size_t>(match_.next)] == token;
         rates_[KindOf(match_.length)].Learn(hit);
@@ -50,7 +50,7 @@ void Lookup::Add(int32_t token) {
 }
 
 // How many tokens that end at `end` are those at the end of the text.
-int64_t Lookup::Common(int32_t end) const {
+int64_t PromptLookup::Common(int32_t end) const {
     int64_t length = 0;
     const auto at = static_cast<size_t>(end);
     while (length < kMostMatch && static_cast<size_t>(length) <= at &&
@@ -63,7 +63,7 @@ int64_t Lookup::Common(int32_t end) const {
 
 // The longest match, the latest among equals; but one that is being followed stays unless another
 // is longer, since the way back to it may be too far.
-void Lookup::Find() {
+void PromptLookup::Find() {
     if (text_.size() < static_cast<size_t>(kLeastMatch)) return;
     Match best = match_;
     best.length = std::min(best.length, kMostMatch);
@@ -78,8 +78,8 @@ void Lookup::Find() {
 
 // Follows the match. What was guessed may itself be part of what is followed: the text repeats
 // itself.
-void Lookup::Guess(std::span<const int32_t> history, int64_t most, std::vector<int32_t>& tokens,
-                   std::vector<double>& chances) {
+void PromptLookup::Guess(std::span<const int32_t> history, int64_t most,
+                         std::vector<int32_t>& tokens, std::vector<double>& chances) {
     tokens.clear();
     chances.clear();
     for (size_t i = text_.size(); i < history.size(); ++i) {

@@ -26,12 +26,12 @@
 namespace weft::engine {
 
 // A model whose bytes are on rank 0. Thread: as ModelSource; reads wait for one another.
-class FedSource : public model_files::ModelSource {
+class StreamedSource : public model_files::ModelSource {
   public:
     // Errors: kCorrupt (no header, or one that makes no sense).
-    static Result<std::unique_ptr<FedSource>> Parse(const std::string& header);
+    static Result<std::unique_ptr<StreamedSource>> Parse(const std::string& header);
 
-    // The group that reads go over, until the next call; its rank 0 runs FeedOthers meanwhile.
+    // The group that reads go over, until the next call; its rank 0 runs StreamWeights meanwhile.
     void Connect(coll::Comm* world) { world_ = world; }
     // Tells rank 0 that nothing more will be asked for.
     Status SayDone();
@@ -58,18 +58,18 @@ class FedSource : public model_files::ModelSource {
     coll::Comm* world_ = nullptr;
 };
 
-// The header of `source`, for FedSource::Parse. Errors: those of Fingerprint.
-Result<std::string> FeedHeader(const model_files::ModelSource& source);
+// The header of `source`, for StreamedSource::Parse. Errors: those of Fingerprint.
+Result<std::string> StreamHeader(const model_files::ModelSource& source);
 
 // Collective, once an epoch: opens the model (and its adapters) on rank 0 and gives every other
-// rank its header. On rank 0 what OpenAdapted returns, elsewhere a FedSource.
-Result<std::unique_ptr<model_files::ModelSource>> OpenFed(const Job& job,
-                                                          cluster::Cluster& cluster);
+// rank its header. On rank 0 what OpenAdapted returns, elsewhere a StreamedSource.
+Result<std::unique_ptr<model_files::ModelSource>> OpenStreamed(const Job& job,
+                                                               cluster::Cluster& cluster);
 
 // Rank 0: serves every other rank of `world` until it has said that it is done, or `stop` is set.
 // fed_bytes grows by what was sent. Errors: kCorrupt (a request outside its tensor), those of
 // ReadRows and of the links.
-Status FeedOthers(coll::Comm& world, const model_files::ModelSource& source,
-                  const std::atomic<bool>& stop, std::atomic<uint64_t>& fed_bytes);
+Status StreamWeights(coll::Comm& world, const model_files::ModelSource& source,
+                     const std::atomic<bool>& stop, std::atomic<uint64_t>& fed_bytes);
 
 }  // namespace weft::engine

@@ -1,6 +1,6 @@
 // The start-up proof: a sound cluster passes in every layout, and a weight that is wrong on one
 // rank is found, with the first op that it spoils and the rank that holds it.
-#include "engine/proof.h"
+#include "engine/self_test.h"
 
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
@@ -185,8 +185,8 @@ TEST_F(Proof, ABrokenRecordIsNone) {
     EXPECT_TRUE(std::filesystem::is_empty(dir_ / "cache/weft/proof"));
 }
 
-TEST(ProofRecord, SurvivesTheWayAndNothingElseDoes) {
-    ProofRecord record;
+TEST(SelfTestRecord, SurvivesTheWayAndNothingElseDoes) {
+    SelfTestRecord record;
     record.ops.push_back({"l0.attn_q", 4, false, 0, 2, {1, -2, 3}});
     record.ops.push_back({"logits", 9, true, 0, 0, {}});
     record.logits = {0.5f, 1.5f};

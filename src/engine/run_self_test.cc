@@ -1,4 +1,4 @@
-// The start-up proof of a rank: see proof.h.
+// The start-up proof of a rank: see self_test.h.
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -12,8 +12,8 @@
 
 #include "base/hash.h"
 #include "base/log.h"
-#include "engine/proof.h"
 #include "engine/rank.h"
+#include "engine/self_test.h"
 #include "engine/sum_wire.h"
 
 namespace weft::engine {
@@ -102,7 +102,7 @@ Result<std::vector<float>> Rank::ReadProof(int64_t tokens) {
 // Runs the prompt, on all ranks. blocks: for a comparison with a record, or to make one.
 Result<std::vector<OpDigest>> Rank::RunProof(int64_t tokens, bool blocks) {
     StepData step;
-    step.tokens = ProofPrompt(hyper_.vocab);
+    step.tokens = SelfTestPrompt(hyper_.vocab);
     step.tokens.resize(static_cast<size_t>(tokens));
     step.positions.resize(step.tokens.size());
     std::iota(step.positions.begin(), step.positions.end(), 0);
@@ -155,10 +155,10 @@ double Rank::OpTolerance(const DeviceRecord& record) const {
     return hyper_.moe.experts > 0 ? HUGE_VAL : kUnlikeOpTolerance;
 }
 
-Status Rank::Prove(const std::string& fingerprint) {
-    if (!job_.proof) return {};
-    const int64_t tokens = std::min({kProofTokens, job_.chunk, job_.ctx});
-    const bool recorded = tokens == kProofTokens;
+Status Rank::RunSelfTest(const std::string& fingerprint) {
+    if (!job_.self_test) return {};
+    const int64_t tokens = std::min({kSelfTestTokens, job_.chunk, job_.ctx});
+    const bool recorded = tokens == kSelfTestTokens;
     if (cluster_.size() == 1) {
         return recorded ? LeaveRecord(ProofPath(fingerprint, device_->info().identity), tokens)
                         : Status();
@@ -293,7 +293,7 @@ std::string Rank::OpText(size_t stage, size_t index) const {
 
 // The logits are not those of one rank: which op was the first, and where?
 Status Rank::ExplainRecord(int64_t tokens, const DeviceRecord& of_device, double distance) {
-    const ProofRecord& record = of_device.of_one;
+    const SelfTestRecord& record = of_device.of_one;
     WEFT_ASSIGN(const std::vector<OpDigest> mine, RunProof(tokens, true));
     const std::vector<double> distances = OpDistances(record.ops, mine);
     const int64_t first = FirstDifference(record.ops, mine, OpTolerance(of_device));

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "backend/top.h"
-#include "engine/active.h"
+#include "engine/running_request.h"
 
 namespace weft::engine {
 namespace {
@@ -33,29 +33,29 @@ Result<SaidToken> Said(const LogitsRow& logits, int32_t token, int logprobs) {
 
 }  // namespace
 
-Status Engine::SayAll(const Flight& flight) {
+Status Engine::EmitStep(const InFlightStep& in_flight) {
     const int64_t begin_ns = NowNs();
-    if (!flight.rows.empty()) {
-        WEFT_TRY(Pool(flight));
-        WEFT_TRY(SayLogits(flight));
+    if (!in_flight.rows.empty()) {
+        WEFT_TRY(Pool(in_flight));
+        WEFT_TRY(EmitTokens(in_flight));
         losses_ = 0;
     }
     if (draft_head_ != nullptr) NoteForHead();
-    Sweep();
+    ReapFinished();
     working_.say_s += Seconds(begin_ns, NowNs());
     return {};
 }
 
-Status Engine::SayLogits(const Flight& flight) {
+Status Engine::EmitTokens(const InFlightStep& in_flight) {
     if (!generates()) return {};
-    for (const Flight::Row& row : flight.rows) {
+    for (const InFlightStep::Row& row : in_flight.rows) {
         if (row.output < 0 && row.score_rows == 0) continue;
         const auto it = active_.find(row.id);
         if (it == active_.end() || it->second->pooler) continue;  // cancelled meanwhile
         if (row.score_rows > 0) ScorePrompt(*it->second, row);
         if (row.output < 0 || it->second->over) continue;
         it->second->sequence.in_flight = false;
-        SayRows(*it->second, row);
+        EmitRow(*it->second, row);
         working_.last_token_ns = NowNs();
     }
     return {};
@@ -63,7 +63,7 @@ Status Engine::SayLogits(const Flight& flight) {
 
 // Scores tokens of a prompt. A step may run again, after a preemption or a loss, and the cache may
 // have brought scores while it ran: each token is scored once.
-void Engine::ScorePrompt(Active& active, const Flight::Row& row) {
+void Engine::ScorePrompt(RunningRequest& active, const InFlightStep::Row& row) {
     const std::vector<int32_t>& prompt = active.request.prompt;
     for (int32_t i = 0; i < row.score_rows && !active.over; ++i) {
         const int64_t next = row.position + row.score_begin + i + 1;
@@ -84,7 +84,7 @@ void Engine::ScorePrompt(Active& active, const Flight::Row& row) {
 }
 
 // Reports the next score of a prompt. Rows whose score is known need no logits.
-void Engine::TakeScore(Active& active, SaidToken score) {
+void Engine::TakeScore(RunningRequest& active, SaidToken score) {
     active.listener->OnPrompt(score);
     active.scores.push_back(std::move(score));
     const bool all = active.scores.size() + 1 >= active.request.prompt.size();
@@ -92,7 +92,7 @@ void Engine::TakeScore(Active& active, SaidToken score) {
 }
 
 // What is known of a prompt that is to be scored.
-void Engine::FindScores(Active& active) {
+void Engine::FindScores(RunningRequest& active) {
     const Sequence& s = active.sequence;
     if (!s.scored() || !active.request.cached) return;
     std::vector<SaidToken> found;
@@ -104,13 +104,14 @@ void Engine::FindScores(Active& active) {
 // Whether a request was ended by whom it says something to, and is only not told yet.
 bool Engine::Leaves(int64_t id) const {
     const std::lock_guard lock(mutex_);
-    return std::ranges::any_of(
-        orders_, [&](const Order& order) { return order.id == id && order.added == nullptr; });
+    return std::ranges::any_of(commands_, [&](const Command& command) {
+        return command.id == id && command.added == nullptr;
+    });
 }
 
 // The next token, and more as long as guesses come true. (What ends an answer removes its
 // sequence.)
-void Engine::SayRows(Active& active, const Flight::Row& row) {
+void Engine::EmitRow(RunningRequest& active, const InFlightStep::Row& row) {
     if (active.most == 0) return EndWell(active, "length");
     Sequence& s = active.sequence;
     active.steps += active.said > 0 ? 1 : 0;
@@ -119,7 +120,7 @@ void Engine::SayRows(Active& active, const Flight::Row& row) {
     for (size_t i = 0;; ++i) {
         const bool guessed = i < static_cast<size_t>(row.drafted);
         const LogitsRow logits = rank().Logits(row.output + static_cast<int64_t>(i), logits_);
-        const bool stays = Say(active, logits, i, guessed);
+        const bool stays = EmitToken(active, logits, i, guessed);
         checked += guessed ? 1 : 0;
         accepted += stays ? 1 : 0;
         if (!stays || active.over || Leaves(s.id)) break;
@@ -130,11 +131,11 @@ void Engine::SayRows(Active& active, const Flight::Row& row) {
 }
 
 // Embeddings: hidden states of the step's rows; after the last of a prompt, its vector.
-Status Engine::Pool(const Flight& flight) {
-    for (const Flight::Row& row : flight.rows) {
+Status Engine::Pool(const InFlightStep& in_flight) {
+    for (const InFlightStep::Row& row : in_flight.rows) {
         const auto it = active_.find(row.id);
         if (it == active_.end() || !it->second->pooler) continue;
-        Active& active = *it->second;
+        RunningRequest& active = *it->second;
         active.sequence.in_flight = false;
         if (!rank().has_hidden()) {
             End(active, MakeError(ErrorCode::kUnsupported,
@@ -156,7 +157,7 @@ Status Engine::Pool(const Flight& flight) {
     return {};
 }
 
-Error Engine::TooMuchOfMasks(const Active& active) {
+Error Engine::TooMuchOfMasks(const RunningRequest& active) {
     return MakeError(ErrorCode::kUnsupported,
                      "grammar: following it took {} steps for {} tokens, more than the other "
                      "requests can wait for; rewrite it so that a text can be read in fewer ways",
@@ -165,7 +166,8 @@ Error Engine::TooMuchOfMasks(const Active& active) {
 
 // The next token, and the matcher's state after it. A guess that was not drawn needs no judgement:
 // that the sampler draws it has the right chance already.
-Result<Verdict> Engine::Draw(Active& active, const LogitsRow& logits, size_t place, bool guessed) {
+Result<Verdict> Engine::Draw(RunningRequest& active, const LogitsRow& logits, size_t place,
+                             bool guessed) {
     SampleContext context(active.sequence.tokens);
     context.prompt = active.request.prompt.size();
     const int32_t guess = guessed ? active.sequence.draft[place] : -1;
@@ -196,7 +198,8 @@ Result<Verdict> Engine::Draw(Active& active, const LogitsRow& logits, size_t pla
 
 // Draws the next token of one request and says it; whether it is the guess at that place of its
 // draft.
-bool Engine::Say(Active& active, const LogitsRow& logits, size_t place, bool guessed) {
+bool Engine::EmitToken(RunningRequest& active, const LogitsRow& logits, size_t place,
+                       bool guessed) {
     const bool constrained = active.constrained();
     const int64_t begin_ns = NowNs();
     const auto drawn = Draw(active, logits, place, guessed);
@@ -234,7 +237,7 @@ bool Engine::Say(Active& active, const LogitsRow& logits, size_t place, bool gue
     return drawn->accepted;
 }
 
-void Engine::EndWell(Active& active, const std::string& finish) {
+void Engine::EndWell(RunningRequest& active, const std::string& finish) {
     const int64_t now_ns = NowNs();
     if (active.started_ns == 0) active.started_ns = now_ns;
     if (active.first_ns == 0) active.first_ns = now_ns;
@@ -254,7 +257,7 @@ void Engine::EndWell(Active& active, const std::string& finish) {
     End(active, ending);
 }
 
-void Engine::End(Active& active, const Result<Ending>& ending) {
+void Engine::End(RunningRequest& active, const Result<Ending>& ending) {
     if (active.over) return;
     active.over = true;
     {
@@ -279,7 +282,7 @@ void Engine::End(Active& active, const Result<Ending>& ending) {
     ended_.push_back(active.sequence.id);
 }
 
-void Engine::Sweep() {
+void Engine::ReapFinished() {
     for (const int64_t id : ended_) active_.erase(id);
     ended_.clear();
 }

@@ -1,6 +1,6 @@
 // The header that rank 0 gives to ranks without a model file: what was packed comes back, and
 // whatever else arrives is refused. tests/cli/feed_test.cc has the whole program.
-#include "engine/feed.h"
+#include "engine/weight_stream.h"
 
 #include <gtest/gtest.h>
 
@@ -44,7 +44,7 @@ class FeedHeaders : public testing::Test {
         auto source = model_files::OpenModel(dir_ / "tiny.gguf");
         ASSERT_TRUE(source.ok());
         source_ = std::move(*source);
-        auto header = FeedHeader(*source_);
+        auto header = StreamHeader(*source_);
         ASSERT_TRUE(header.ok()) << header.error().message;
         header_ = *header;
     }
@@ -55,7 +55,7 @@ class FeedHeaders : public testing::Test {
 };
 
 TEST_F(FeedHeaders, SayWhatTheFileSays) {
-    auto fed = FedSource::Parse(header_);
+    auto fed = StreamedSource::Parse(header_);
     ASSERT_TRUE(fed.ok()) << fed.error().message;
     EXPECT_EQ((*fed)->name(), source_->name());
     EXPECT_EQ(*(*fed)->Fingerprint(), *source_->Fingerprint());
@@ -87,14 +87,14 @@ TEST_F(FeedHeaders, TypesMadeAtLoadArrive) {
         tensor[1] = std::string(Info(dtype).name);
         tensor[3][0] = 2 * Info(dtype).block_elements;
         const auto cbor = nlohmann::json::to_cbor(header);
-        auto fed = FedSource::Parse(std::string(cbor.begin(), cbor.end()));
+        auto fed = StreamedSource::Parse(std::string(cbor.begin(), cbor.end()));
         ASSERT_TRUE(fed.ok()) << fed.error().message;
         EXPECT_EQ((*fed)->tensors()[0].dtype, dtype);
     }
 }
 
 TEST_F(FeedHeaders, WhateverElseArrivesIsRefusedOrSound) {
-    EXPECT_FALSE(FedSource::Parse("").ok());
+    EXPECT_FALSE(StreamedSource::Parse("").ok());
     int taken = 0;
     std::mt19937 random(7);
     for (int i = 0; i < 20'000; ++i) {
@@ -104,7 +104,7 @@ TEST_F(FeedHeaders, WhateverElseArrivesIsRefusedOrSound) {
             bytes[random() % bytes.size()] = static_cast<char>(random());
         }
         if (i % 4 == 0) bytes.resize(random() % bytes.size());
-        auto fed = FedSource::Parse(bytes);
+        auto fed = StreamedSource::Parse(bytes);
         if (!fed.ok()) {
             EXPECT_EQ(fed.error().code, ErrorCode::kCorrupt);
             continue;
@@ -139,7 +139,7 @@ TEST_F(FeedHeaders, RequestsOutsideOfATensorEndTheJob) {
             }
             const std::atomic<bool> stop{false};
             std::atomic<uint64_t> fed{0};
-            const Status served = FeedOthers(*comm, *source_, stop, fed);
+            const Status served = StreamWeights(*comm, *source_, stop, fed);
             ASSERT_FALSE(served.ok());
             EXPECT_EQ(served.error().code, ErrorCode::kCorrupt);
             EXPECT_EQ(fed.load(), 0u);

@@ -6,9 +6,9 @@
 // folder; later, the logits of any layout must equal those to a tolerance. A cluster that differs
 // refuses to serve, and names the first op that differs, and the rank.
 //
-// Cost: one step of kProofTokens rows and one round of the control plane; a few more rounds where
-// stages have unlike devices, and a second step, too, where something differs. The KV cache counts
-// as empty afterwards.
+// Cost: one step of kSelfTestTokens rows and one round of the control plane; a few more rounds
+// where stages have unlike devices, and a second step, too, where something differs. The KV cache
+// counts as empty afterwards.
 #pragma once
 
 #include <cstdint>
@@ -24,10 +24,10 @@
 
 namespace weft::engine {
 
-inline constexpr int64_t kProofTokens = 8;
+inline constexpr int64_t kSelfTestTokens = 8;
 
 // The prompt: ids of a vocabulary of that size, every time the same.
-std::vector<int32_t> ProofPrompt(int64_t vocab);
+std::vector<int32_t> SelfTestPrompt(int64_t vocab);
 
 // What one op left, as far as it can be compared between layouts. A layout with sums over ranks has
 // more ops and other names; `name` is the same in all.
@@ -56,20 +56,20 @@ OpDigest Digest(const OpPlace& place, int32_t op, std::span<const float> data, i
                 bool blocks);
 
 // What one rank alone got.
-struct ProofRecord {
+struct SelfTestRecord {
     std::vector<OpDigest> ops;  // without checksums
     std::vector<float> logits;
 };
-std::string EncodeRecord(const ProofRecord& record);
+std::string EncodeRecord(const SelfTestRecord& record);
 // kCorrupt where the text is no record.
-Result<ProofRecord> DecodeRecord(std::string_view text);
+Result<SelfTestRecord> DecodeRecord(std::string_view text);
 
 // $XDG_CACHE_HOME/weft/proof/KEY or ~/.cache/weft/proof/KEY; "": there is no such folder.
 std::string RecordPath(const std::string& key);
 // kNotFound where there is none (or a broken one, which is removed).
-Result<ProofRecord> ReadRecord(const std::string& path);
+Result<SelfTestRecord> ReadRecord(const std::string& path);
 // By a rename, so that a reader never sees half of one. Creates the folder.
-Status WriteRecord(const std::string& path, const ProofRecord& record);
+Status WriteRecord(const std::string& path, const SelfTestRecord& record);
 
 // |a - b| / |b|; infinite where the sizes differ or a number is none.
 double Distance(std::span<const float> a, std::span<const float> b);
