@@ -28,7 +28,7 @@
 #include "coll/comm.h"
 #include "hw/cpu.h"
 #include "net/local.h"
-#include "net/patience.h"
+#include "net/wait_policy.h"
 
 namespace {
 

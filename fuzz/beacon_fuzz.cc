@@ -6,21 +6,21 @@
 
 #include "base/check.h"
 #include "base/deadline.h"
-#include "fleet/beacon.h"
+#include "fleet/discovery_packet.h"
+#include "fleet/key_phrase.h"
 #include "fleet/remote.h"
 #include "fleet/roster.h"
-#include "fleet/words.h"
 
 namespace {
 
 using namespace weft;
 using namespace weft::fleet;
 
-void CheckBeacon(const Sha256Digest& key, const Beacon& beacon) {
-    WEFT_CHECK(beacon.echoes.size() <= kMostEchoes && beacon.cables.size() <= kMostCables);
-    WEFT_CHECK(!beacon.name.empty() && beacon.name.size() <= 64);
-    const auto again = DecodeBeacon(key, EncodeBeacon(key, beacon));
-    WEFT_CHECK(again.ok() && *again == beacon);
+void CheckPacket(const Sha256Digest& key, const DiscoveryPacket& packet) {
+    WEFT_CHECK(packet.echoes.size() <= kMostEchoes && packet.cables.size() <= kMostCables);
+    WEFT_CHECK(!packet.name.empty() && packet.name.size() <= 64);
+    const auto again = DecodePacket(key, EncodePacket(key, packet));
+    WEFT_CHECK(again.ok() && *again == packet);
 }
 
 // The bytes as the body of a beacon with a good MAC.
@@ -38,26 +38,26 @@ Bytes Signed(const Sha256Digest& key, View body) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const View bytes = std::as_bytes(std::span(data, size));
-    const Sha256Digest key = BeaconKey({});
-    const auto stranger = DecodeBeacon(key, bytes);
+    const Sha256Digest key = PacketKey({});
+    const auto stranger = DecodePacket(key, bytes);
     WEFT_CHECK(stranger.ok() || !stranger.error().message.empty());
-    const auto known = DecodeBeacon(key, Signed(key, bytes));
+    const auto known = DecodePacket(key, Signed(key, bytes));
     if (known.ok()) {
-        CheckBeacon(key, *known);
+        CheckPacket(key, *known);
         Roster roster(1);
-        Beacon beacon = *known;
+        DiscoveryPacket packet = *known;
         for (int64_t turn = 1; turn < 8; ++turn) {
             const int64_t now_ns = turn * 900 * kNsPerMs;
-            if (turn % 2 == 0) beacon.echoes = {roster.NonceOf("eth0", now_ns)};
-            beacon.sequence += 1;
-            roster.Hear(beacon, "eth0", "fe80::1", now_ns);
+            if (turn % 2 == 0) packet.echoes = {roster.NonceOf("eth0", now_ns)};
+            packet.sequence += 1;
+            roster.Hear(packet, "eth0", "fe80::1", now_ns);
             WEFT_CHECK(roster.EchoesOf("eth0", now_ns).size() <= kMostEchoes);
             WEFT_CHECK(roster.Peers(now_ns).size() <= 1);
         }
     }
     const std::string text(reinterpret_cast<const char*>(data), size);
-    const auto words = ParseKeyWords({text});
-    WEFT_CHECK(!words.ok() || IsKeyWords(*words));
+    const auto words = ParseKeyPhrase({text});
+    WEFT_CHECK(!words.ok() || IsKeyPhrase(*words));
     const auto probe = ParseProbe("b", text);
     WEFT_CHECK(probe.ok() || !probe.error().message.empty());
     return 0;

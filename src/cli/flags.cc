@@ -375,12 +375,12 @@ Status ResolveCluster(CommonFlags& flags) {
     flags.cluster.key_file = found.key_file;
     flags.cluster.host_names.clear();
     flags.cluster.data.neighbours = net::NeighboursText(found.neighbours);
-    if (const auto herald = found.herald; herald != nullptr) {
-        flags.cluster.addresses_now = [herald](const std::string& name) {
-            return fleet::AddressesOf(name, herald->Now());
+    if (const auto discovery = found.discovery; discovery != nullptr) {
+        flags.cluster.addresses_now = [discovery](const std::string& name) {
+            return fleet::AddressesOf(name, discovery->Now());
         };
-        flags.cluster.data.neighbours_now = [herald] {
-            return net::NeighboursText(fleet::NeighboursOf(herald->Now()));
+        flags.cluster.data.neighbours_now = [discovery] {
+            return net::NeighboursText(fleet::NeighboursOf(discovery->Now()));
         };
     }
     for (const fleet::FoundHost& host : found.hosts) {

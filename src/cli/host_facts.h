@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "fleet/herald.h"
+#include "fleet/discovery.h"
 
 namespace weft::cli {
 

@@ -21,9 +21,9 @@
 #include "cluster/handshake.h"
 #include "cluster/socket.h"
 #include "fleet/cluster_file.h"
+#include "fleet/discovery.h"
 #include "fleet/find.h"
-#include "fleet/herald.h"
-#include "fleet/words.h"
+#include "fleet/key_phrase.h"
 #include "net/addresses.h"
 
 namespace weft::cli {
@@ -69,7 +69,7 @@ Status BringKey(const UpFlags& flags, const std::string& path) {
     WEFT_ASSIGN(const std::vector<std::string> typed, TypedWords(flags));
     std::string key;
     if (!typed.empty()) {
-        WEFT_ASSIGN(key, fleet::ParseKeyWords(typed));
+        WEFT_ASSIGN(key, fleet::ParseKeyPhrase(typed));
         if (!AsksForWords(flags)) {
             Log(LogLevel::kWarning,
                 "words on a command line can be read by other users of this host and stay in the "
@@ -90,7 +90,7 @@ Status BringKey(const UpFlags& flags, const std::string& path) {
         return MakeError(ErrorCode::kNotFound, "--key-file {}: there is no such file", path);
     }
     const bool made = key.empty();
-    if (made) key = fleet::NewKeyWords();
+    if (made) key = fleet::NewKeyPhrase();
     WEFT_TRY(fleet::WriteKey(path, key));
     if (made) Log(LogLevel::kInfo, "created the key of cluster '{}': {}", flags.cluster, path);
     return {};
@@ -99,7 +99,7 @@ Status BringKey(const UpFlags& flags, const std::string& path) {
 // Prints the words for a user at a terminal, or where the key is new; a journal does not get them.
 void TellWords(const UpFlags& flags, const fleet::Bytes& key, bool made) {
     const std::string words = KeyText(key);
-    if (!fleet::IsKeyWords(words) || !flags.words.empty()) return;
+    if (!fleet::IsKeyPhrase(words) || !flags.words.empty()) return;
     if (!made && ::isatty(STDERR_FILENO) != 1) return;
     PrintErr(
         "On each other host of this cluster, run\n\n    weft up -{}\n\nand type these words when "
@@ -112,8 +112,8 @@ void TellWords(const UpFlags& flags, const fleet::Bytes& key, bool made) {
 class NeighbourFile {
   public:
     // herald: outlives this.
-    explicit NeighbourFile(const fleet::Herald& herald)
-        : herald_(herald), fd_(::memfd_create("weft-neighbours", MFD_CLOEXEC)) {
+    explicit NeighbourFile(const fleet::Discovery& discovery)
+        : discovery_(discovery), fd_(::memfd_create("weft-neighbours", MFD_CLOEXEC)) {
         Write();
         // The signals of the process are its main thread's.
         sigset_t all, before;
@@ -136,7 +136,7 @@ class NeighbourFile {
   private:
     static constexpr useconds_t kTurnUs = 250'000;
     void Write() {
-        const std::string text = net::NeighboursText(fleet::NeighboursOf(herald_.Now())) + "\n";
+        const std::string text = net::NeighboursText(fleet::NeighboursOf(discovery_.Now())) + "\n";
         if (text == written_) return;
         const bool whole =
             ::pwrite(fd_.get(), text.data(), text.size(), 0) == static_cast<ssize_t>(text.size()) &&
@@ -144,7 +144,7 @@ class NeighbourFile {
         written_ = whole ? text : "";
     }
 
-    const fleet::Herald& herald_;
+    const fleet::Discovery& discovery_;
     net::Fd fd_;
     std::string written_;
     std::atomic<bool> ends_{false};
@@ -153,7 +153,7 @@ class NeighbourFile {
 
 // What is heard, where something is.
 struct Ears {
-    std::unique_ptr<fleet::Herald> herald;
+    std::unique_ptr<fleet::Discovery> discovery;
     std::unique_ptr<NeighbourFile> file;
 };
 
@@ -165,9 +165,9 @@ Result<std::unique_ptr<cluster::WorkerListener>> ListenEverywhere(const UpFlags&
     options.key_file = key_file;
     options.worker_arguments = WorkerArguments(flags.data);
     options.more_arguments = [&ears]() -> std::vector<std::string> {
-        if (ears.herald == nullptr) return {};
+        if (ears.discovery == nullptr) return {};
         std::vector<std::string> words = {"--neighbours-file", ears.file->path()};
-        const auto heard = fleet::NeighboursOf(ears.herald->Now());
+        const auto heard = fleet::NeighboursOf(ears.discovery->Now());
         if (!heard.empty()) {
             words.insert(words.end(), {"--neighbours", net::NeighboursText(heard)});
         }
@@ -227,10 +227,10 @@ Status RunUp(UpFlags& flags) {
     TellOfUnits(flags);
     Log(LogLevel::kInfo, "{} ({}, {}) serves cluster '{}' at port {}; Ctrl-C ends", self.name,
         BytesText(self.memory_bytes), self.device, flags.cluster, self.port);
-    auto started = fleet::Herald::Start(key, self, true);
+    auto started = fleet::Discovery::Start(key, self, true);
     if (started.ok()) {
-        ears.herald = *std::move(started);
-        ears.file = std::make_unique<NeighbourFile>(*ears.herald);
+        ears.discovery = *std::move(started);
+        ears.file = std::make_unique<NeighbourFile>(*ears.discovery);
     } else {
         Log(LogLevel::kWarning, "this host is not found by others: {}", started.error().message);
     }

@@ -73,7 +73,7 @@ Result<int> ServeRanks(const WorkerFlags& flags) {
 }
 
 int BeRank(const WorkerFlags& flags) {
-    const auto examine = [](const cluster::Exam& exam) {
+    const auto examine = [](const cluster::JoinRequest& exam) {
         return cluster::ExamineJob(exam, AllJobKinds());
     };
     auto cluster = cluster::Cluster::Join(flags.handle, flags.data, examine);

@@ -118,21 +118,22 @@ Result<std::unique_ptr<Cluster>> Report(const Control& control, Error error) {
 }
 
 // Until there is one, rank 0 may ask whether this process could be a rank.
-Result<AssignMessage> AwaitFirstAssignment(Control& control, const Examiner& examiner) {
+Result<AssignMessage> AwaitFirstAssignment(Control& control, const JoinValidator& validator) {
     // While rank 0 is heard, it may be waiting for others to join.
     const Deadline deadline = Deadline::In(2 * kMostWaitMs);
     while (true) {
-        WEFT_ASSIGN(const std::optional<ExamineMessage> asked, control.WaitForExam(deadline));
+        WEFT_ASSIGN(const std::optional<ExamineMessage> asked,
+                    control.WaitForJoinRequest(deadline));
         if (!asked.has_value()) return control.WaitForAssignment(deadline);
         Status fit;
-        if (examiner) fit = examiner({asked->rank, asked->size, asked->job, asked->terms});
-        control.AnswerExam(*asked, fit);
+        if (validator) fit = validator({asked->rank, asked->size, asked->job, asked->terms});
+        control.AnswerJoinRequest(*asked, fit);
     }
 }
 
 // launched: null where weft itself started this process.
 Result<std::unique_ptr<Cluster>> JoinAs(Inheritance inherited, Launched* launched,
-                                        const DataWords& data, const Examiner& examiner) {
+                                        const DataWords& data, const JoinValidator& validator) {
     const std::string root_host = PeerHost(inherited.control.get());
     const std::string own_host = LocalHost(inherited.control.get());
     const int64_t timeout_ms = std::max(inherited.session.timeout_ms, kLeastTimeoutMs);
@@ -150,7 +151,7 @@ Result<std::unique_ptr<Cluster>> JoinAs(Inheritance inherited, Launched* launche
     // From here the control thread sees to it that this process outlives rank 0 by no more than a
     // moment, and says why. A stopped process is made to run on, to see it.
     if (inherited.local && launched == nullptr) ::prctl(PR_SET_PDEATHSIG, SIGCONT);
-    auto assignment = AwaitFirstAssignment(*control, examiner);
+    auto assignment = AwaitFirstAssignment(*control, validator);
     if (!assignment.ok()) return Report(words, assignment.error());
     const int size = static_cast<int>(assignment->hosts.size());
     if (launched != nullptr && assignment->rank != launched->rank()) {
@@ -334,14 +335,14 @@ Result<std::unique_ptr<Cluster>> Cluster::Launch(const ClusterOptions& options, 
 }
 
 Result<std::unique_ptr<Cluster>> Cluster::Join(const std::string& handle, const DataWords& data,
-                                               const Examiner& examiner) {
+                                               const JoinValidator& validator) {
     HoldStops();
     auto inherited = ReadHandle(handle);
     if (!inherited.ok()) {
         LogLine(LogLevel::kError, inherited.error().message);
         return inherited.error();
     }
-    return JoinAs(std::move(*inherited), nullptr, data, examiner);
+    return JoinAs(std::move(*inherited), nullptr, data, validator);
 }
 
 Result<std::unique_ptr<Cluster>> Cluster::JoinLaunched(Launched& launched, const DataWords& data) {

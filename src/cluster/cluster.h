@@ -46,7 +46,7 @@
 
 #include "base/deadline.h"
 #include "base/result.h"
-#include "cluster/exam.h"
+#include "cluster/join_check.h"
 #include "cluster/links.h"
 #include "cluster/members.h"
 #include "net/link.h"
@@ -167,7 +167,7 @@ class Cluster {
     // with its exit status.
     static Result<std::unique_ptr<Cluster>> Join(const std::string& handle,
                                                  const DataWords& data = {},
-                                                 const Examiner& examiner = nullptr);
+                                                 const JoinValidator& validator = nullptr);
 
     // On rank 1 and above of a launcher's: the next job of rank 0. Null: there is no more. Signals
     // and errors as for Join.
@@ -241,21 +241,23 @@ class Cluster {
     virtual Result<EpochInfo> NextEpoch(Error error, const Replan& replan) = 0;
 
     // Rank 0: what all ranks of this epoch have in common, opaque: who wants to join is compared
-    // with it (exam.h). Forgotten with the epoch.
-    virtual void SetTerms(std::string /*terms*/) {}
+    // with it (join_check.h). Forgotten with the epoch.
+    virtual void SetJoinFingerprint(std::string /*terms*/) {}
     // Rank 0 of a job that is elastic and waits for workers: how many more have dialled in, and
     // could be ranks of the next epoch. Cheap.
-    virtual int Newcomers() const { return 0; }
+    virtual int PendingJoiners() const { return 0; }
     // Rank 0: asks the first `count` of them whether they could be ranks size(), ... of this job
     // for size() + count ranks, while the others work. True: all of them said so. Cheap; to be
-    // called again until then, or until Newcomers() is another number: who could not be a rank is
-    // sent away with the reason, which goes to the log, and for a while its host has no newcomer.
-    virtual bool Vet(int /*count*/, const std::string& /*job*/) { return true; }
-    // Rank 0: those that wait now are left out of Newcomers for as long as there are as many ranks;
-    // `why` goes to the log. They still may take a lost rank's place.
-    virtual void PassOver(const std::string& /*why*/) {}
-    // Rank 0, between two steps: ends the epoch so that up to `count` of those that Vet found fit
-    // join. The error is for NextEpoch. OK: they have left meanwhile, and nothing has happened.
+    // called again until then, or until PendingJoiners() is another number: who could not be a rank
+    // is sent away with the reason, which goes to the log, and for a while its host has no
+    // newcomer.
+    virtual bool ValidateJoiners(int /*count*/, const std::string& /*job*/) { return true; }
+    // Rank 0: those that wait now are left out of PendingJoiners for as long as there are as many
+    // ranks; `why` goes to the log. They still may take a lost rank's place.
+    virtual void RejectJoiners(const std::string& /*why*/) {}
+    // Rank 0, between two steps: ends the epoch so that up to `count` of those that ValidateJoiners
+    // found fit join. The error is for NextEpoch. OK: they have left meanwhile, and nothing has
+    // happened.
     virtual Status Admit(int /*count*/) { return {}; }
 
     // Rank 0: how all ranks are. Thread: any.

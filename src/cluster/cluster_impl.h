@@ -69,7 +69,7 @@ class ClusterImpl final : public Cluster {
 
     void SetMpi(net::MpiLibrary* mpi) { mpi_ = mpi; }
     // Rank 0: where workers dial in, for as long as the job lives.
-    void SetDialIn(std::unique_ptr<DialIn> door) { dial_in_ = std::move(door); }
+    void SetDialIn(std::unique_ptr<DialIn> dial_in) { dial_in_ = std::move(dial_in); }
     // One rank: nothing to talk to.
     void BeAlone();
     // All ranks, once each knows its place: host records, data links, and all are ready.
@@ -125,10 +125,10 @@ class ClusterImpl final : public Cluster {
         return {.ranks = {Member{.host = hosts_[0].name, .since_s = began_s_}}};
     }
     void NoteAllReady() override;
-    void SetTerms(std::string terms) override;
-    int Newcomers() const override;
-    bool Vet(int count, const std::string& job) override;
-    void PassOver(const std::string& why) override;
+    void SetJoinFingerprint(std::string terms) override;
+    int PendingJoiners() const override;
+    bool ValidateJoiners(int count, const std::string& job) override;
+    void RejectJoiners(const std::string& why) override;
     Status Admit(int count) override;
 
   private:
@@ -170,10 +170,10 @@ class ClusterImpl final : public Cluster {
     void CallBackHost(int rank, const Deadline& rejoin);
     std::vector<std::string> WaysToWorker(int rank) const;
     void AwaitWorkers(std::vector<int> lost, const Deadline& rejoin);
-    Exam ExamFor(int size, const std::string& job) const;
+    JoinRequest JoinRequestFor(int size, const std::string& job) const;
     Result<std::vector<int>> AwaitSurvivors();
     void DismissTrial(EpochInfo& info);
-    void TakeInNewcomers(EpochInfo& info);
+    void TakeInJoiners(EpochInfo& info);
     void DropSurplus(std::vector<int>& kept);
     void DropUnreached(const std::vector<int>& lost, const Replan& replan, Attempt& attempt,
                        EpochInfo& info);

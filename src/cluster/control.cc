@@ -199,7 +199,7 @@ Status Control::OnFrameOfWorker(Peer& peer, FrameType type, View payload) {
         if (beat.progress != peer.progress) peer.moved_ns = NowNs();
         peer.progress = beat.progress;
         peer.loaded = beat.loaded;
-        peer.stand = std::move(beat.stand);
+        peer.rank_waits = std::move(beat.rank_waits);
         if (beat.stalled_ms > 0) Stalled(peer.rank, beat.stalled_ms);
         return {};
     }
@@ -257,7 +257,7 @@ Status Control::OnFrameOfRoot(FrameType type, View payload) {
         return {};
     }
     if (type == FrameType::kExamine && epoch_ == 0) {
-        WEFT_ASSIGN(exam_, DecodeExamine(payload));
+        WEFT_ASSIGN(request_, DecodeExamine(payload));
         return {};
     }
     if (type == FrameType::kResult) {

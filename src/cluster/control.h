@@ -29,14 +29,14 @@
 #include <vector>
 
 #include "cluster/channel.h"
-#include "cluster/company.h"
 #include "cluster/links.h"
 #include "cluster/members.h"
+#include "cluster/rank_registry.h"
 #include "net/link.h"
 
 namespace weft::cluster {
 
-class Control final : public net::PeerMonitor, public Company {
+class Control final : public net::PeerMonitor, public RankRegistry {
   public:
     struct Options {
         int rank = 0;  // of a worker: told later, by its assignment
@@ -48,7 +48,7 @@ class Control final : public net::PeerMonitor, public Company {
         // Worker: on SIGTERM (blocked by then) it takes its leave of rank 0, and ends.
         bool leave_on_term = false;
         bool child = false;                          // worker: of rank 0's process
-        bool gathers = false;                        // rank 0: its ranks come one by one (Company)
+        bool gathers = false;  // rank 0: its ranks come one by one (RankRegistry)
         std::shared_ptr<std::atomic<int>> loaded{};  // rank 0: as in ClusterOptions
     };
     explicit Control(const Options& options) : options_(options) {}
@@ -74,10 +74,10 @@ class Control final : public net::PeerMonitor, public Company {
     // Rank 0: gives a worker its job. Worker: waits for it.
     void Assign(const AssignMessage& message);
     Result<AssignMessage> WaitForAssignment(const Deadline& deadline);
-    // Worker, before its first epoch: waits for that, too. An exam (exam.h), which is to be
-    // answered; nullopt: there is an assignment.
-    Result<std::optional<ExamineMessage>> WaitForExam(const Deadline& deadline);
-    void AnswerExam(const ExamineMessage& exam, const Status& fit);
+    // Worker, before its first epoch: waits for that, too. A join request (join_check.h), which is
+    // to be answered; nullopt: there is an assignment.
+    Result<std::optional<ExamineMessage>> WaitForJoinRequest(const Deadline& deadline);
+    void AnswerJoinRequest(const ExamineMessage& request, const Status& fit);
 
     // One collective call. combine runs on rank 0 over the values by rank; what it returns comes
     // back on every rank, and its error becomes the verdict. Beyond the deadline it waits for ranks
@@ -107,7 +107,7 @@ class Control final : public net::PeerMonitor, public Company {
     void Replace(int rank, Channel channel, pid_t pid);
     // Rank 0: the epoch ends, since workers join the job: `text` says which. The error for
     // EndEpoch, or that of a loss which came first.
-    Error EndForNewcomers(const std::string& text);
+    Error EndForJoiners(const std::string& text);
     // Rank 0, before BeginEpoch: a worker beyond those of the old epoch. Until NoteAllReady
     // whatever fails ends the new epoch, not the job; then Dismiss, and the others go on without.
     void AddNewcomer(Arrival arrival);
@@ -170,7 +170,7 @@ class Control final : public net::PeerMonitor, public Company {
         int64_t progress = 0;
         int64_t moved_ns = 0;
         int loaded = -1;
-        Stand stand{};
+        RankWaits rank_waits{};
         std::optional<ValueMessage> value{};
         std::vector<int32_t> unreached{};  // as in ReadyMessage
     };
@@ -201,9 +201,9 @@ class Control final : public net::PeerMonitor, public Company {
     void Stalled(int rank, int64_t still_ms);
     void JudgeStall(int64_t now_ns);
     void JudgeCircle(int64_t now_ns);
-    Stand OwnStand(int64_t now_ns) const;
-    std::vector<Stand> Stands(int64_t now_ns) const;
-    VerdictMessage VerdictOn(const std::vector<CircleWait>& circle) const;
+    RankWaits OwnWaits(int64_t now_ns) const;
+    std::vector<RankWaits> AllWaits(int64_t now_ns) const;
+    VerdictMessage VerdictOn(const std::vector<CycleWait>& circle) const;
     LongWait& OwnWait();
     int SilentTooLong(int64_t now_ns) const;
     bool IsStarvedParent(int64_t silent_ms) const;
@@ -299,7 +299,7 @@ class Control final : public net::PeerMonitor, public Company {
     bool stopping_ = false;
 
     std::optional<AssignMessage> assignment_;
-    std::optional<ExamineMessage> exam_;
+    std::optional<ExamineMessage> request_;
     int64_t rounds_ = 0;
     std::optional<ResultMessage> result_;
     // Long waits of our threads; the stepping one is who called Start.

@@ -171,7 +171,7 @@ void Control::Replace(int rank, Channel channel, pid_t pid) {
     Wake();
 }
 
-Error Control::EndForNewcomers(const std::string& text) {
+Error Control::EndForJoiners(const std::string& text) {
     const Lock lock(mutex_);
     Fail({ErrorCode::kPeerLost, -1, text, "", epoch_, true});
     Error error = Tell({});
@@ -240,7 +240,7 @@ bool Control::BeginEpoch(const std::vector<int>& kept, AssignMessage message) {
         peer.ready = false;
         peer.value.reset();
         peer.unreached.clear();
-        peer.stand = {};
+        peer.rank_waits = {};
         peer.moved_ns = NowNs();
         SendAssignment(peer, message);
     }

@@ -35,7 +35,7 @@ Error Silent(const std::string& name, const Deadline& deadline) {
 }
 
 // One call of a worker: its wait ends with the deadline, or once `cancel` is readable.
-struct Patience {
+struct Waiter {
     std::string name;
     Deadline deadline;
     int cancel = -1;
@@ -54,13 +54,13 @@ struct Patience {
     }
 };
 
-Status SendAll(int fd, View bytes, const Patience& patience) {
+Status SendAll(int fd, View bytes, const Waiter& waiter) {
     while (!bytes.empty()) {
         const ssize_t put = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
         if (put > 0) bytes = bytes.subspan(static_cast<size_t>(put));
         if (put >= 0 || errno == EINTR) continue;
         if (errno != EAGAIN) break;  // reading tells the reason
-        WEFT_TRY(patience.Await(fd, POLLOUT));
+        WEFT_TRY(waiter.Await(fd, POLLOUT));
     }
     return {};
 }
@@ -68,11 +68,11 @@ Status SendAll(int fd, View bytes, const Patience& patience) {
 // Takes one whole plain frame from the socket and not a byte more: behind the last one of the
 // handshake may already follow what the worker's rank says, which is not for us.
 // The frame points into `in`, which is empty before.
-Result<Frame> ReadFrame(int fd, Bytes& in, const Patience& patience) {
-    const std::string& name = patience.name;
+Result<Frame> ReadFrame(int fd, Bytes& in, const Waiter& waiter) {
+    const std::string& name = waiter.name;
     std::array<std::byte, kMostBeforeAuth> buffer;
     while (true) {
-        WEFT_TRY(patience.Await(fd, POLLIN));
+        WEFT_TRY(waiter.Await(fd, POLLIN));
         const ssize_t seen = ::recv(fd, buffer.data(), buffer.size(), MSG_PEEK);
         if (seen < 0 && (errno == EINTR || errno == EAGAIN)) continue;
         if (seen <= 0) {
@@ -98,15 +98,15 @@ Result<Frame> ReadFrame(int fd, Bytes& in, const Patience& patience) {
 
 // heard: whether the worker has said anything.
 Result<Dialled> Attempt(const std::string& address, const Bytes& key, int64_t timeout_ms,
-                        const Patience& patience, const Identity& identity, bool& heard) {
+                        const Waiter& waiter, const Identity& identity, bool& heard) {
     WEFT_ASSIGN(const Address to, ParseAddress(address));
-    WEFT_ASSIGN(Fd fd, Dial(to, patience.name, patience.deadline, patience.cancel));
-    ClientHandshake handshake(patience.name, key, timeout_ms, identity);
+    WEFT_ASSIGN(Fd fd, Dial(to, waiter.name, waiter.deadline, waiter.cancel));
+    ClientHandshake handshake(waiter.name, key, timeout_ms, identity);
     Bytes out = handshake.First();
     while (!handshake.done()) {
-        WEFT_TRY(SendAll(fd.get(), out, patience));
+        WEFT_TRY(SendAll(fd.get(), out, waiter));
         Bytes in;
-        WEFT_ASSIGN(const Frame frame, ReadFrame(fd.get(), in, patience));
+        WEFT_ASSIGN(const Frame frame, ReadFrame(fd.get(), in, waiter));
         heard = true;
         WEFT_ASSIGN(out, handshake.On(frame));
     }
@@ -244,11 +244,11 @@ std::string HostCalls::Missing(const std::vector<int>& missing) const {
 
 Result<Dialled> DialWorker(const std::string& address, const Bytes& key, int64_t timeout_ms,
                            const Deadline& deadline, const Identity& identity, int cancel) {
-    const Patience patience{"worker " + address, deadline, cancel};
+    const Waiter waiter{"worker " + address, deadline, cancel};
     std::optional<Error> hung_up, refused;
     for (int dropped = 0, cut_off = 0;;) {
         bool heard = false;
-        auto dialled = Attempt(address, key, timeout_ms, patience, identity, heard);
+        auto dialled = Attempt(address, key, timeout_ms, waiter, identity, heard);
         if (dialled.ok()) return dialled;
         const bool busy = dialled.error().code == ErrorCode::kTimeout;
         // A worker amid a crowd of callers may hang up on one that it has not listened to yet.
@@ -269,18 +269,18 @@ Result<Dialled> DialWorker(const std::string& address, const Bytes& key, int64_t
 }
 
 Status GatherHosts(const std::vector<std::string>& addresses, const Bytes& key, bool patient,
-                   Company& company, const Gathering& gathering) {
-    Roll roll(static_cast<int>(addresses.size()) + 1, company, gathering);
+                   RankRegistry& registry, const Gathering& gathering) {
+    RendezvousState rendezvous(static_cast<int>(addresses.size()) + 1, registry, gathering);
     HostCalls calls(addresses, key, patient, gathering);
     while (true) {
-        for (Arrival& arrival : calls.TakeArrivals()) roll.Take(std::move(arrival));
-        WEFT_ASSIGN(const bool complete, roll.Complete());
+        for (Arrival& arrival : calls.TakeArrivals()) rendezvous.Take(std::move(arrival));
+        WEFT_ASSIGN(const bool complete, rendezvous.Complete());
         if (complete) return {};
-        for (const int rank : roll.Missing()) {
-            if (!roll.expired()) calls.Begin(rank);
+        for (const int rank : rendezvous.Missing()) {
+            if (!rendezvous.expired()) calls.Begin(rank);
         }
-        WEFT_TRY(calls.Failure(roll.Missing()));
-        roll.Tell([&] { return "waiting for " + calls.Missing(roll.Missing()); });
+        WEFT_TRY(calls.Failure(rendezvous.Missing()));
+        rendezvous.Tell([&] { return "waiting for " + calls.Missing(rendezvous.Missing()); });
         std::this_thread::sleep_for(std::chrono::milliseconds(kLookMs));
     }
 }

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "cluster/company.h"
+#include "cluster/rank_registry.h"
 
 namespace weft::cluster {
 
@@ -25,6 +25,6 @@ Result<Dialled> DialWorker(const std::string& address, const Bytes& key, int64_t
 // else one that doesn't answer within it ends the wait. Who refuses the key or the version ends it
 // at once. Errors: as of DialWorker; kCancelled.
 Status GatherHosts(const std::vector<std::string>& addresses, const Bytes& key, bool patient,
-                   Company& company, const Gathering& gathering);
+                   RankRegistry& registry, const Gathering& gathering);
 
 }  // namespace weft::cluster

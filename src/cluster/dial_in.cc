@@ -16,9 +16,9 @@ namespace weft::cluster {
 namespace {
 
 constexpr size_t kMostWaiting = 64;  // beyond the places of a job
-constexpr int64_t kDoorTurnMs = 100;
+constexpr int64_t kAdmissionTurnMs = 100;
 constexpr int64_t kNextMs = 20;
-constexpr int64_t kScreeningTurnMs = 20;
+constexpr int64_t kCheckTurnMs = 20;
 // Workers that come so soon after one another join together, since each growth is a pause.
 constexpr int64_t kTogetherNs = 300'000'000;
 // After a worker of a host could not join.
@@ -68,15 +68,15 @@ DialIn::DialIn(Fd listener, uint16_t port, Bytes key, int64_t timeout_ms, int mo
       port_(port),
       most_rank_(most_rank),
       timeout_ms_(timeout_ms),
-      door_(listener_.get(), most_rank, std::move(key), timeout_ms,
-            [this](const DialHello& hello, bool proved) { return Judge(hello, proved); }) {
+      admission_(listener_.get(), most_rank, std::move(key), timeout_ms,
+                 [this](const DialHello& hello, bool proved) { return Judge(hello, proved); }) {
     // Signals are the main thread's business.
     sigset_t all, before;
     ::sigfillset(&all);
     ::pthread_sigmask(SIG_SETMASK, &all, &before);
     thread_ = std::thread([this] { Serve(); });
     ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    ::pthread_setname_np(thread_.native_handle(), "weft-door");
+    ::pthread_setname_np(thread_.native_handle(), "weft-admission");
 }
 
 DialIn::~DialIn() {
@@ -86,7 +86,7 @@ DialIn::~DialIn() {
 
 void DialIn::Serve() {
     while (!ends_.load()) {
-        auto arrivals = door_.Turn(NapMs());
+        auto arrivals = admission_.Turn(NapMs());
         const std::lock_guard lock(mutex_);
         TurnScreenings();
         if (!arrivals.ok()) {
@@ -95,7 +95,7 @@ void DialIn::Serve() {
                                  arrivals.error().message);
             return;
         }
-        last_refusal_ = door_.last_refusal();
+        last_refusal_ = admission_.last_refusal();
         DropTheGone();
         for (Arrival& arrival : *arrivals) {
             SetKeepAlive(arrival.fd.get());
@@ -108,16 +108,16 @@ void DialIn::Serve() {
 
 int64_t DialIn::NapMs() const {
     const std::lock_guard lock(mutex_);
-    const auto screened = [](const Waiting& waiting) { return waiting.screening != nullptr; };
-    return std::ranges::any_of(waiting_, screened) ? kScreeningTurnMs : kDoorTurnMs;
+    const auto checked = [](const Waiting& waiting) { return waiting.check != nullptr; };
+    return std::ranges::any_of(waiting_, checked) ? kCheckTurnMs : kAdmissionTurnMs;
 }
 
 // Who could not join is told why, once; its host is asked again later. The lock is held.
 void DialIn::TurnScreenings() {
     for (Waiting& waiting : waiting_) {
-        if (waiting.screening == nullptr) continue;
-        waiting.screening->Turn();
-        const std::optional<Error>& fault = waiting.screening->fault();
+        if (waiting.check == nullptr) continue;
+        waiting.check->Turn();
+        const std::optional<Error>& fault = waiting.check->fault();
         if (!fault.has_value()) continue;
         const int64_t later_s = DeferLocked(waiting.arrival) / kNsPerMs / 1000;
         std::string why = fault->message;
@@ -125,10 +125,10 @@ void DialIn::TurnScreenings() {
         Log(LogLevel::kWarning,
             "{} can't join: {}. The ranks that run go on as before; its host may try again in {} s",
             WhoCame(waiting.arrival), why, later_s);
-        waiting.screening->SendAway(*fault);
+        waiting.check->SendAway(*fault);
     }
     std::erase_if(waiting_, [](const Waiting& waiting) {
-        return waiting.screening != nullptr && waiting.screening->fault().has_value();
+        return waiting.check != nullptr && waiting.check->fault().has_value();
     });
 }
 
@@ -149,7 +149,7 @@ std::optional<std::string> DialIn::Judge(const DialHello& hello, bool proved) co
 
 void DialIn::DropTheGone() {
     std::erase_if(waiting_, [](const Waiting& waiting) {
-        return waiting.screening == nullptr && IsOver(waiting.arrival);
+        return waiting.check == nullptr && IsOver(waiting.arrival);
     });
 }
 
@@ -159,7 +159,7 @@ std::optional<Arrival> DialIn::Next(const std::vector<int>& places) {
     for (auto at = waiting_.begin(); at != waiting_.end() && !places.empty(); ++at) {
         const int asked = at->arrival.rank;
         const bool fits = asked == 0 || std::ranges::count(places, asked) > 0;
-        if (!fits || at->screening != nullptr) continue;
+        if (!fits || at->check != nullptr) continue;
         Arrival arrival = std::move(at->arrival);
         waiting_.erase(at);
         if (arrival.rank == 0) arrival.rank = places[0];
@@ -168,7 +168,7 @@ std::optional<Arrival> DialIn::Next(const std::vector<int>& places) {
     return std::nullopt;
 }
 
-std::optional<Arrival> DialIn::NextFit(const std::vector<int>& places, const Exam& exam) {
+std::optional<Arrival> DialIn::NextFit(const std::vector<int>& places, const JoinRequest& request) {
     const std::lock_guard lock(mutex_);
     DropTheGone();
     std::vector<int> open = places;
@@ -176,31 +176,31 @@ std::optional<Arrival> DialIn::NextFit(const std::vector<int>& places, const Exa
         const int asked = waiting_[i].arrival.rank;
         const auto place = asked == 0 ? open.begin() : std::ranges::find(open, asked);
         if (place == open.end()) continue;
-        if (IsFit(waiting_[i], *place, exam)) return Take(i, *place);
-        if (!waiting_[i].screening->slow()) open.erase(place);
+        if (IsFit(waiting_[i], *place, request)) return Take(i, *place);
+        if (!waiting_[i].check->slow()) open.erase(place);
     }
     return std::nullopt;
 }
 
 // Asks it, if it was not asked just that. The lock is held.
-bool DialIn::IsFit(Waiting& waiting, int rank, Exam exam) {
-    exam.rank = rank;
-    if (waiting.screening == nullptr) {
+bool DialIn::IsFit(Waiting& waiting, int rank, JoinRequest request) {
+    request.rank = rank;
+    if (waiting.check == nullptr) {
         Arrival connection;
         connection.fd = std::move(waiting.arrival.fd);
         connection.session = waiting.arrival.session;
-        waiting.screening =
-            std::make_unique<Screening>(ChannelOf(std::move(connection)), timeout_ms_);
+        waiting.check =
+            std::make_unique<CandidateCheck>(ChannelOf(std::move(connection)), timeout_ms_);
     }
-    waiting.screening->Ask(exam);
-    return waiting.screening->fit();
+    waiting.check->Ask(request);
+    return waiting.check->fit();
 }
 
 // Of one that is screened. The lock is held.
 Arrival DialIn::Take(size_t index, int rank) {
     const auto at = waiting_.begin() + static_cast<ptrdiff_t>(index);
     Arrival arrival = std::move(at->arrival);
-    Channel::Taken taken = at->screening->Take();
+    Channel::Taken taken = at->check->Take();
     arrival.fd = std::move(taken.fd);
     arrival.session = taken.session;
     arrival.unread = std::move(taken.unread);
@@ -222,7 +222,7 @@ std::optional<Error> DialIn::Failure() const {
 // Whether it could be a rank beyond `size`, and is worth waiting for. The lock is held.
 bool DialIn::MayJoin(const Waiting& waiting, int size) const {
     const int asked = waiting.arrival.rank;
-    if (waiting.screening != nullptr && waiting.screening->slow()) return false;
+    if (waiting.check != nullptr && waiting.check->slow()) return false;
     if (waiting.passed_over == size || (asked > 0 && asked < size)) return false;
     const auto deferral = deferred_.find(HostKey(waiting.arrival));
     return deferral == deferred_.end() || deferral->second.until_ns <= NowNs();
@@ -246,20 +246,20 @@ std::vector<size_t> DialIn::Joining(int size) const {
     return joining;
 }
 
-int DialIn::Newcomers(int size) const {
+int DialIn::PendingJoiners(int size) const {
     const std::lock_guard lock(mutex_);
     if (waiting_.empty() || NowNs() - waiting_.back().since_ns < kTogetherNs) return 0;
     return static_cast<int>(Joining(size).size());
 }
 
-bool DialIn::Vet(int size, int count, const Exam& exam) {
+bool DialIn::ValidateJoiners(int size, int count, const JoinRequest& request) {
     const std::lock_guard lock(mutex_);
     DropTheGone();
     const std::vector<size_t> joining = Joining(size);
     if (joining.size() < static_cast<size_t>(count)) return false;
     bool all = true;
     for (int i = 0; i < count; ++i) {
-        all &= IsFit(waiting_[joining[static_cast<size_t>(i)]], size + i, exam);
+        all &= IsFit(waiting_[joining[static_cast<size_t>(i)]], size + i, request);
     }
     return all;
 }
@@ -270,7 +270,7 @@ std::vector<std::string> DialIn::Choose(int size, int count) {
     for (Waiting& waiting : waiting_) waiting.chosen = 0;
     for (const size_t i : Joining(size)) {
         Waiting& waiting = waiting_[i];
-        const bool fit = waiting.screening != nullptr && waiting.screening->fit();
+        const bool fit = waiting.check != nullptr && waiting.check->fit();
         if (!fit || std::cmp_equal(names.size(), count)) break;
         names.push_back(WhoCame(waiting.arrival));
         waiting.chosen = size + static_cast<int>(names.size()) - 1;
@@ -283,7 +283,7 @@ std::vector<Arrival> DialIn::TakeChosen(int size) {
     std::vector<Arrival> taken;
     for (int rank = size; rank < static_cast<int>(kMostRanks); ++rank) {
         const auto who = std::ranges::find(waiting_, rank, &Waiting::chosen);
-        if (who == waiting_.end() || !who->screening->fit()) continue;
+        if (who == waiting_.end() || !who->check->fit()) continue;
         Arrival arrival = Take(static_cast<size_t>(who - waiting_.begin()),
                                size + static_cast<int>(taken.size()));
         if (arrival.fd.valid()) taken.push_back(std::move(arrival));
@@ -292,7 +292,7 @@ std::vector<Arrival> DialIn::TakeChosen(int size) {
     return taken;
 }
 
-std::vector<std::string> DialIn::PassOver(int size) {
+std::vector<std::string> DialIn::RejectJoiners(int size) {
     const std::lock_guard lock(mutex_);
     std::vector<std::string> who;
     for (Waiting& waiting : waiting_) {
@@ -322,32 +322,35 @@ void DialIn::Forgive(const Arrival& arrival) {
     deferred_.erase(HostKey(arrival));
 }
 
-Status GatherWorkers(DialIn& door, int size, Company& company, const Gathering& gathering) {
-    Roll roll(size, company, gathering);
-    const auto here = [&] { return static_cast<size_t>(size) - 1 - roll.Missing().size(); };
-    Log(LogLevel::kInfo, "workers dial in at port {}: {}. Waiting for {}", door.port(),
-        JoinWords(door.port()), size - 1);
+Status GatherWorkers(DialIn& dial_in, int size, RankRegistry& registry,
+                     const Gathering& gathering) {
+    RendezvousState rendezvous(size, registry, gathering);
+    const auto here = [&] { return static_cast<size_t>(size) - 1 - rendezvous.Missing().size(); };
+    Log(LogLevel::kInfo, "workers dial in at port {}: {}. Waiting for {}", dial_in.port(),
+        JoinWords(dial_in.port()), size - 1);
     while (true) {
-        WEFT_ASSIGN(const bool complete, roll.Complete());
+        WEFT_ASSIGN(const bool complete, rendezvous.Complete());
         if (complete) return {};
-        if (const std::optional<Error> broken = door.Failure(); broken.has_value()) return *broken;
-        if (roll.expired()) {
-            const std::string refusal = door.LastRefusal();
+        if (const std::optional<Error> broken = dial_in.Failure(); broken.has_value()) {
+            return *broken;
+        }
+        if (rendezvous.expired()) {
+            const std::string refusal = dial_in.LastRefusal();
             return MakeError(ErrorCode::kTimeout,
                              "{} of {} workers dialled in within {} (--wait). On each of the "
                              "others: {}{}",
                              here(), size - 1, SecondsText(gathering.deadline.length_ms()),
-                             JoinWords(door.port()),
+                             JoinWords(dial_in.port()),
                              refusal.empty() ? "" : ". Turned away: " + refusal);
         }
-        while (auto arrival = door.Next(roll.Missing())) {
+        while (auto arrival = dial_in.Next(rendezvous.Missing())) {
             const std::string who = WhoCame(*arrival);
             const int rank = arrival->rank;
-            roll.Take(std::move(*arrival));
+            rendezvous.Take(std::move(*arrival));
             Log(LogLevel::kInfo, "{} of {} workers are here: {} is rank {}", here(), size - 1, who,
                 rank);
         }
-        roll.Tell([&] { return fmt::format("{} of {} workers are here", here(), size - 1); });
+        rendezvous.Tell([&] { return fmt::format("{} of {} workers are here", here(), size - 1); });
         std::this_thread::sleep_for(std::chrono::milliseconds(kNextMs));
     }
 }

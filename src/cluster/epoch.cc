@@ -120,7 +120,7 @@ Status ClusterImpl::FormEpoch(const Replan& replan, Attempt& attempt, EpochInfo&
         if (rejoin.expired()) return control_->GiveUp(NotBack(info.why, *lost));
         return MakeError(ErrorCode::kPeerLost, "a rank that had come back was lost again");
     }
-    TakeInNewcomers(info);
+    TakeInJoiners(info);
     std::vector<int> kept = Kept(*lost);
     DropSurplus(kept);
     auto next = PlanEpoch(kept, replan);
@@ -305,7 +305,7 @@ void ClusterImpl::AwaitWorkers(std::vector<int> lost, const Deadline& rejoin) {
         if (const std::optional<Error> broken = dial_in_->Failure(); broken.has_value()) {
             return Log(LogLevel::kError, "{}", broken->message);
         }
-        auto arrival = dial_in_->NextFit(lost, ExamFor(size_, job_));
+        auto arrival = dial_in_->NextFit(lost, JoinRequestFor(size_, job_));
         if (!arrival.has_value()) {
             std::this_thread::sleep_for(std::chrono::milliseconds(kCallNapMs));
             continue;
@@ -368,30 +368,30 @@ void ClusterImpl::CallBackHost(int rank, const Deadline& rejoin) {
 
 // ---- Newcomers ----------------------------------------------------------------------------------
 
-int ClusterImpl::Newcomers() const {
+int ClusterImpl::PendingJoiners() const {
     if (dial_in_ == nullptr || !options_.elastic || rank_ != 0) return 0;
-    return dial_in_->Newcomers(size_);
+    return dial_in_->PendingJoiners(size_);
 }
 
-void ClusterImpl::PassOver(const std::string& why) {
-    for (const std::string& who : dial_in_->PassOver(size_)) {
+void ClusterImpl::RejectJoiners(const std::string& why) {
+    for (const std::string& who : dial_in_->RejectJoiners(size_)) {
         Log(LogLevel::kWarning,
             "{} waits to join, but {}. It may take the place of a rank that is lost", who, why);
     }
 }
 
-void ClusterImpl::SetTerms(std::string terms) {
+void ClusterImpl::SetJoinFingerprint(std::string terms) {
     terms_ = std::move(terms);
     terms_epoch_ = assignment_.epoch;
 }
 
 // Its rank does not count yet.
-Exam ClusterImpl::ExamFor(int size, const std::string& job) const {
+JoinRequest ClusterImpl::JoinRequestFor(int size, const std::string& job) const {
     return {1, size, job, terms_epoch_ == assignment_.epoch ? terms_ : std::string()};
 }
 
-bool ClusterImpl::Vet(int count, const std::string& job) {
-    return dial_in_->Vet(size_, count, ExamFor(size_ + count, job));
+bool ClusterImpl::ValidateJoiners(int count, const std::string& job) {
+    return dial_in_->ValidateJoiners(size_, count, JoinRequestFor(size_ + count, job));
 }
 
 Status ClusterImpl::Admit(int count) {
@@ -399,7 +399,7 @@ Status ClusterImpl::Admit(int count) {
     if (chosen.empty()) return {};
     std::string names;
     for (const std::string& name : chosen) names += (names.empty() ? "" : ", ") + name;
-    return control_->EndForNewcomers(names + (chosen.size() == 1 ? " joins" : " join"));
+    return control_->EndForJoiners(names + (chosen.size() == 1 ? " joins" : " join"));
 }
 
 // What newcomers brought the cluster to is over: they are sent away, and wait before they may try
@@ -420,7 +420,7 @@ void ClusterImpl::DismissTrial(EpochInfo& info) {
     trial_names_.clear();
 }
 
-void ClusterImpl::TakeInNewcomers(EpochInfo& info) {
+void ClusterImpl::TakeInJoiners(EpochInfo& info) {
     if (dial_in_ == nullptr) return;
     const int size = static_cast<int>(assignment_.hosts.size());
     for (Arrival& arrival : dial_in_->TakeChosen(size)) {

@@ -325,9 +325,9 @@ std::vector<LongWait> ReadWaits(Reader& reader) {
 Bytes Encode(const HeartbeatMessage& message) {
     Writer writer;
     writer.Int(message.progress);
-    PutWaits(writer, message.stand.waits);
-    PutWaits(writer, message.stand.beside);
-    writer.Int(uint8_t{message.stand.awaits_own}).Int(message.stalled_ms);
+    PutWaits(writer, message.rank_waits.waits);
+    PutWaits(writer, message.rank_waits.beside);
+    writer.Int(uint8_t{message.rank_waits.awaits_own}).Int(message.stalled_ms);
     return writer.Int(message.loaded).Take();
 }
 
@@ -335,10 +335,10 @@ Result<HeartbeatMessage> DecodeHeartbeat(View payload) {
     Reader reader("heartbeat", payload);
     HeartbeatMessage message;
     message.progress = reader.Int<int64_t>();
-    message.stand.waits = ReadWaits(reader);
-    message.stand.beside = ReadWaits(reader);
+    message.rank_waits.waits = ReadWaits(reader);
+    message.rank_waits.beside = ReadWaits(reader);
     const auto awaits_own = reader.Int<uint8_t>();
-    message.stand.awaits_own = awaits_own == 1;
+    message.rank_waits.awaits_own = awaits_own == 1;
     message.stalled_ms = reader.Int<int64_t>();
     message.loaded = reader.Int<int32_t>();
     const bool odd_share = message.loaded < -1 || message.loaded > kAllLoaded;

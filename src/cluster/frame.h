@@ -20,7 +20,7 @@
 
 #include "base/hash.h"
 #include "base/result.h"
-#include "cluster/stand.h"
+#include "cluster/wait_graph.h"
 
 namespace weft::cluster {
 
@@ -32,7 +32,7 @@ inline constexpr size_t kMostBeforeAuth = 4096;
 inline constexpr size_t kMostAfterAuth = size_t{1} << 20;
 inline constexpr size_t kMostRanks = 256;
 inline constexpr size_t kTagBytes = 16;
-inline constexpr size_t kMostWaits = 16;  // of a Stand, of each kind
+inline constexpr size_t kMostWaits = 16;  // of a RankWaits, of each kind
 inline constexpr size_t kMostWhy = 4096;  // of a worker that could not be a rank
 inline constexpr size_t kMostVerdictText = 16384;  // of each text of a VerdictMessage
 inline constexpr int kAllLoaded = 1000;   // thousandths
@@ -114,7 +114,7 @@ struct AssignMessage {
 };
 struct HeartbeatMessage {
     int64_t progress = 0;
-    Stand stand{};           // of more than kMostWaits waits of a kind, the first
+    RankWaits rank_waits{};  // of more than kMostWaits waits of a kind, the first
     int64_t stalled_ms = 0;  // not 0: a wait ran out, and for so long nobody has moved
     int32_t loaded = -1;     // of this rank's weights, in thousandths; -1: it has not begun
 };
@@ -144,7 +144,7 @@ struct ReadyMessage {
 struct ExamineMessage {
     int64_t number = 1;
     int32_t rank = 1, size = 2;
-    std::string job{}, terms{};  // as in Exam (exam.h)
+    std::string job{}, terms{};  // as in JoinRequest (join_check.h)
 };
 struct ExaminedMessage {
     int64_t number = 1;

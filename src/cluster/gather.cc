@@ -16,7 +16,7 @@
 #include <optional>
 #include <set>
 
-#include "cluster/door.h"
+#include "cluster/admission_listener.h"
 
 namespace weft::cluster {
 namespace {
@@ -71,45 +71,46 @@ Result<Frame> ReadPeerFrame(int fd, Bytes& in, const Deadline& deadline) {
 
 }  // namespace
 
-Status GatherRanks(int listener, int size, const Bytes& key, Company& company,
+Status GatherRanks(int listener, int size, const Bytes& key, RankRegistry& registry,
                    const Gathering& gathering) {
-    Roll roll(size, company, gathering);
-    Door door(listener, size, key, gathering.timeout_ms, [&](const DialHello& hello, bool) {
-        std::optional<std::string> why = OfThisJob(hello, size);
-        if (why.has_value() || !roll.Has(hello.rank)) return why;
-        return std::optional(fmt::format("rank {} is here already", hello.rank));
-    });
+    RendezvousState rendezvous(size, registry, gathering);
+    AdmissionListener admission(
+        listener, size, key, gathering.timeout_ms, [&](const DialHello& hello, bool) {
+            std::optional<std::string> why = OfThisJob(hello, size);
+            if (why.has_value() || !rendezvous.Has(hello.rank)) return why;
+            return std::optional(fmt::format("rank {} is here already", hello.rank));
+        });
     const Deadline& deadline = gathering.deadline;
     while (true) {
-        WEFT_ASSIGN(const bool complete, roll.Complete());
+        WEFT_ASSIGN(const bool complete, rendezvous.Complete());
         if (complete) return {};
         if (deadline.expired()) {
-            const std::string& refusal = door.last_refusal();
+            const std::string& refusal = admission.last_refusal();
             return MakeError(ErrorCode::kTimeout,
                              "rank(s) {} did not come within {} ms. Did the launcher start them, "
                              "and may they reach this host's ports?{}",
-                             fmt::join(roll.Missing(), ", "), deadline.length_ms(),
+                             fmt::join(rendezvous.Missing(), ", "), deadline.length_ms(),
                              refusal.empty() ? "" : " Turned away: " + refusal);
         }
-        roll.Tell([&] {
-            return fmt::format("waiting for rank(s) {} of {}", fmt::join(roll.Missing(), ", "),
-                               size);
+        rendezvous.Tell([&] {
+            return fmt::format("waiting for rank(s) {} of {}",
+                               fmt::join(rendezvous.Missing(), ", "), size);
         });
-        WEFT_ASSIGN(auto arrivals, door.Turn(std::min<int64_t>(deadline.left_ms(), kTurnMs)));
-        for (Arrival& arrival : arrivals) roll.Take(std::move(arrival));
+        WEFT_ASSIGN(auto arrivals, admission.Turn(std::min<int64_t>(deadline.left_ms(), kTurnMs)));
+        for (Arrival& arrival : arrivals) rendezvous.Take(std::move(arrival));
     }
 }
 
 void TurnRanksAway(int listener, int size, const Deadline& deadline) {
     std::set<int32_t> away;
-    Door door(listener, size, {}, 0, [&](const DialHello& hello, bool) {
+    AdmissionListener admission(listener, size, {}, 0, [&](const DialHello& hello, bool) {
         std::optional<std::string> why = OfThisJob(hello, size);
         if (why.has_value()) return why;
         away.insert(hello.rank);
         return std::optional(std::string());
     });
     while (away.size() + 1 < static_cast<size_t>(size) && !deadline.expired()) {
-        if (!door.Turn(std::min<int64_t>(deadline.left_ms(), kTurnMs)).ok()) return;
+        if (!admission.Turn(std::min<int64_t>(deadline.left_ms(), kTurnMs)).ok()) return;
     }
 }
 

@@ -1,18 +1,18 @@
-// How the ranks that a launcher started find each other: rank 0 listens (door.h), the others dial
-// it.
+// How the ranks that a launcher started find each other: rank 0 listens (admission_listener.h), the
+// others dial it.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "base/deadline.h"
-#include "cluster/company.h"
+#include "cluster/rank_registry.h"
 
 namespace weft::cluster {
 
-// Rank 0: waits for ranks 1 to size - 1, who go to `company`. Errors: kTimeout (names the ranks
+// Rank 0: waits for ranks 1 to size - 1, who go to `registry`. Errors: kTimeout (names the ranks
 // that are missing), kIo, kCancelled.
-Status GatherRanks(int listener, int size, const Bytes& key, Company& company,
+Status GatherRanks(int listener, int size, const Bytes& key, RankRegistry& registry,
                    const Gathering& gathering);
 // Rank 0 has no job for them: each comes to meet it, and is hung up on.
 void TurnRanksAway(int listener, int size, const Deadline& deadline);

@@ -36,9 +36,9 @@ Status RunJob(Cluster& cluster, JobKinds kinds) {
     return cluster.Shutdown(Deadline::In(kShutdownMs));
 }
 
-Status ExamineJob(const Exam& exam, JobKinds kinds) {
-    WEFT_ASSIGN(const JobKind* kind, NeedJobKind(exam.job, kinds));
-    return kind->examine == nullptr ? Status() : kind->examine(exam);
+Status ExamineJob(const JoinRequest& request, JobKinds kinds) {
+    WEFT_ASSIGN(const JobKind* kind, NeedJobKind(request.job, kinds));
+    return kind->examine == nullptr ? Status() : kind->examine(request);
 }
 
 int JobStatus(const Cluster& cluster, JobKinds kinds, const Error& error) {

@@ -7,7 +7,7 @@
 
 #include "base/result.h"
 #include "cluster/cluster.h"
-#include "cluster/exam.h"
+#include "cluster/join_check.h"
 
 namespace weft::cluster {
 
@@ -17,7 +17,7 @@ struct JobKind {
     // A worker's part in the job of `cluster`. RunJob reports its error and shuts the cluster down.
     Status (*work)(Cluster& cluster);
     // Whether this host can become a rank of a running job. Null: every host can.
-    Status (*examine)(const Exam& exam) = nullptr;
+    Status (*examine)(const JoinRequest& request) = nullptr;
     // `work` decides what signals that stop a process do. Otherwise the worker ignores them, and
     // rank 0 ends the job.
     bool handles_stops = false;
@@ -34,7 +34,7 @@ const JobKind* FindJobKind(std::string_view job, JobKinds kinds);
 Status RunJob(Cluster& cluster, JobKinds kinds);
 
 // Whether this host can become a rank of the job. Errors: as of RunJob.
-Status ExamineJob(const Exam& exam, JobKinds kinds);
+Status ExamineJob(const JoinRequest& request, JobKinds kinds);
 
 // The exit status of a worker after RunJob returned `error`.
 int JobStatus(const Cluster& cluster, JobKinds kinds, const Error& error);

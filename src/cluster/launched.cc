@@ -143,9 +143,9 @@ Status Launched::MeetAtAddress(const LaunchOptions& options) {
     return launcher_.rank == 0 ? Listen("", launcher_.port) : Status();
 }
 
-Status Launched::Gather(Company& company, int64_t timeout_ms, const std::atomic<bool>* stop) {
+Status Launched::Gather(RankRegistry& registry, int64_t timeout_ms, const std::atomic<bool>* stop) {
     gathered_ = true;
-    return GatherRanks(listener_.get(), launcher_.size, key_, company,
+    return GatherRanks(listener_.get(), launcher_.size, key_, registry,
                        {timeout_ms, Deadline::In(std::max(start_ms_, timeout_ms)), stop, false});
 }
 

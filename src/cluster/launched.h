@@ -45,7 +45,7 @@ class Launched {
     net::MpiLibrary* mpi() { return mpi_.get(); }  // null: links do not use it
 
     // Rank 0: all others, for one job. Errors: as of GatherRanks.
-    Status Gather(Company& company, int64_t timeout_ms, const std::atomic<bool>* stop);
+    Status Gather(RankRegistry& registry, int64_t timeout_ms, const std::atomic<bool>* stop);
     // The others: rank 0's next job; nullopt when there is no more.
     Result<std::optional<Arrival>> Arrive();
 

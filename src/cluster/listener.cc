@@ -15,9 +15,9 @@
 
 #include "base/log.h"
 #include "cluster/cluster.h"
-#include "cluster/crowd.h"
 #include "cluster/handshake.h"
 #include "cluster/job_child.h"
+#include "cluster/pending_limit.h"
 #include "cluster/socket.h"
 
 namespace weft::cluster {
@@ -123,7 +123,7 @@ void Listener::Accept() {
 void Listener::DropACaller() {
     std::vector<Unproved> unproved;
     for (const Incoming& caller : callers_) unproved.push_back({caller.from, caller.spoke});
-    const size_t dropped = WhoGoes(unproved, dice_);
+    const size_t dropped = PickEvictee(unproved, dice_);
     Incoming& caller = callers_[dropped];
     Refused(caller.from, "too many unproved connections");
     SetResetOnClose(caller.fd.get());

@@ -194,7 +194,7 @@ void Control::Take(Arrival arrival) {
     Wake();
 }
 
-std::vector<Company::Gone> Control::TakeGone() {
+std::vector<RankRegistry::Gone> Control::TakeGone() {
     const Lock lock(mutex_);
     std::vector<Gone> gone;
     for (const Peer& peer : peers_) {
@@ -244,17 +244,17 @@ Result<AssignMessage> Control::WaitForAssignment(const Deadline& deadline) {
     return MakeError(ErrorCode::kTimeout, "rank 0 gave no job within {} ms", deadline.length_ms());
 }
 
-Result<std::optional<ExamineMessage>> Control::WaitForExam(const Deadline& deadline) {
+Result<std::optional<ExamineMessage>> Control::WaitForJoinRequest(const Deadline& deadline) {
     Lock lock(mutex_);
-    WaitFor(lock, deadline, [&] { return assignment_.has_value() || exam_.has_value(); });
+    WaitFor(lock, deadline, [&] { return assignment_.has_value() || request_.has_value(); });
     if (assignment_.has_value()) return std::optional<ExamineMessage>();
-    if (exam_.has_value()) return std::exchange(exam_, std::nullopt);
+    if (request_.has_value()) return std::exchange(request_, std::nullopt);
     if (verdict_.has_value()) return Tell({});
     return MakeError(ErrorCode::kTimeout, "rank 0 gave no job within {} ms", deadline.length_ms());
 }
 
-void Control::AnswerExam(const ExamineMessage& exam, const Status& fit) {
-    ExaminedMessage answer{exam.number, fit.ok()};
+void Control::AnswerJoinRequest(const ExamineMessage& request, const Status& fit) {
+    ExaminedMessage answer{request.number, fit.ok()};
     if (!fit.ok()) {
         answer.code = fit.error().code;
         answer.why = fit.error().message.substr(0, kMostWhy);
@@ -315,8 +315,8 @@ Result<std::string> Control::RunRound(const std::string& name, const std::string
     return result;
 }
 
-// As a wait for data does (net/patience.h): while any other rank moves, those that are missing may
-// wait for that one.
+// As a wait for data does (net/wait_policy.h): while any other rank moves, those that are missing
+// may wait for that one.
 template <typename Ready>
 bool Control::WaitWhileMoving(Lock& lock, Deadline deadline, const Ready& ready) {
     const Deadline last = Deadline::In(std::max(deadline.left_ms(), kMostSlowMs));

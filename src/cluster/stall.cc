@@ -1,6 +1,6 @@
 // When nothing moves although every process answers: rank 0 alone knows where all ranks stand.
-// Ranks that wait in a circle (stand.h) end the job once nothing of their waits has moved for
-// timeout_ms; where a data wait runs out first, rank 0 says who is to blame (blame.h).
+// Ranks that wait in a circle (wait_graph.h) end the job once nothing of their waits has moved for
+// timeout_ms; where a data wait runs out first, rank 0 says who is to blame (root_cause.h).
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -69,46 +69,46 @@ void Control::OnOwnWait(bool begins, std::thread::id whom) {
     awaited_ = begins ? whom : std::thread::id();
 }
 
-Stand Control::OwnStand(int64_t now_ns) const {
-    Stand stand;
+RankWaits Control::OwnWaits(int64_t now_ns) const {
+    RankWaits rank_waits;
     // What the thread waits for that the stepping one awaits is what both wait for; if it waits for
     // nothing, it computes, and so does the rank.
     const bool known = own_waiting_ > 0 && awaited_ != std::thread::id();
     for (const ThreadWait& own : own_waits_) {
         const bool steps = own.thread == stepping_ || (known && own.thread == awaited_);
-        (steps ? stand.waits : stand.beside).push_back(own.wait);
+        (steps ? rank_waits.waits : rank_waits.beside).push_back(own.wait);
     }
-    stand.awaits_own = own_waiting_ > 0 && !known;
-    if (call_.empty()) return stand;
+    rank_waits.awaits_own = own_waiting_ > 0 && !known;
+    if (call_.empty()) return rank_waits;
     LongWait wait{0, -1, rounds_, 0, call_, (now_ns - call_ns_) / kNsPerMs};
-    if (!is_root() && !result_.has_value()) stand.waits.push_back(wait);
+    if (!is_root() && !result_.has_value()) rank_waits.waits.push_back(wait);
     for (const Peer& peer : peers_) {
         if (!is_root() || peer.value.has_value()) continue;
         wait.on = peer.rank;
-        stand.waits.push_back(wait);
+        rank_waits.waits.push_back(wait);
     }
-    return stand;
+    return rank_waits;
 }
 
 // By rank. A rank that was not heard of lately may have gone on.
-std::vector<Stand> Control::Stands(int64_t now_ns) const {
-    std::vector<Stand> stands(hosts_.size());
-    if (stands.empty()) return stands;
-    stands[0] = OwnStand(now_ns);
+std::vector<RankWaits> Control::AllWaits(int64_t now_ns) const {
+    std::vector<RankWaits> all_waits(hosts_.size());
+    if (all_waits.empty()) return all_waits;
+    all_waits[0] = OwnWaits(now_ns);
     for (const Peer& peer : peers_) {
         const bool heard = now_ns - peer.heard_ns < options_.timeout_ms * kNsPerMs / 2;
-        if (heard && static_cast<size_t>(peer.rank) < stands.size()) {
-            stands[static_cast<size_t>(peer.rank)] = peer.stand;
+        if (heard && static_cast<size_t>(peer.rank) < all_waits.size()) {
+            all_waits[static_cast<size_t>(peer.rank)] = peer.rank_waits;
         }
     }
-    return stands;
+    return all_waits;
 }
 
 // Of ranks that all wait in one op, none has gone astray: what was sent did not come. In different
 // ops that may be so, too: who got what the other did not is a few ops ahead of it. Another epoch
 // has other links, so it may do better; how often, its callers bound.
-VerdictMessage Control::VerdictOn(const std::vector<CircleWait>& circle) const {
-    const auto op_of = [](const CircleWait& each) { return OpOf(each.wait); };
+VerdictMessage Control::VerdictOn(const std::vector<CycleWait>& circle) const {
+    const auto op_of = [](const CycleWait& each) { return OpOf(each.wait); };
     const std::string op = op_of(circle[0]);
     const bool in_one_op = std::ranges::all_of(
         circle, [&](const std::string& other) { return other == op; }, op_of);
@@ -134,27 +134,27 @@ VerdictMessage Control::VerdictOn(const std::vector<CircleWait>& circle) const {
 
 void Control::JudgeCircle(int64_t now_ns) {
     if (!is_root() || verdict_.has_value() || ended_ || epoch_ == 0) return;
-    const auto waits_long = [&](const Stand& stand) {
+    const auto waits_long = [&](const RankWaits& rank_waits) {
         const auto is_long = [&](const LongWait& wait) {
             return wait.still_ms >= options_.timeout_ms;
         };
-        return std::ranges::any_of(stand.waits, is_long) ||
-               std::ranges::any_of(stand.beside, is_long);
+        return std::ranges::any_of(rank_waits.waits, is_long) ||
+               std::ranges::any_of(rank_waits.beside, is_long);
     };
     const bool may_be =
-        std::ranges::any_of(peers_, [&](const Peer& peer) { return waits_long(peer.stand); });
+        std::ranges::any_of(peers_, [&](const Peer& peer) { return waits_long(peer.rank_waits); });
     if (!may_be) return;  // a circle is of two at least
-    const std::vector<Stand> stands = Stands(now_ns);
-    const std::vector<int> stuck = StuckRanks(stands, options_.timeout_ms);
+    const std::vector<RankWaits> all_waits = AllWaits(now_ns);
+    const std::vector<int> stuck = FindDeadlock(all_waits, options_.timeout_ms);
     if (stuck.empty()) return;
-    Fail(VerdictOn(CircleOf(stands, stuck)));
+    Fail(VerdictOn(CycleOf(all_waits, stuck)));
 }
 
 // ---- A wait that ran out ------------------------------------------------------------------------
 
 void Control::SendBeat(int64_t stalled_ms) {
     const Bytes beat =
-        Encode(HeartbeatMessage{own_progress_, OwnStand(NowNs()), stalled_ms, own_loaded_.load()});
+        Encode(HeartbeatMessage{own_progress_, OwnWaits(NowNs()), stalled_ms, own_loaded_.load()});
     for (Peer& peer : peers_) peer.channel.Send(FrameType::kHeartbeat, beat);
 }
 
@@ -192,14 +192,14 @@ void Control::JudgeStall(int64_t now_ns) {
         return;
     }
     std::vector<LongWait> waits;
-    for (const Stand& stand : Stands(now_ns)) {
-        const bool beside = stand.waits.empty();
-        const std::vector<LongWait>& all = beside ? stand.beside : stand.waits;
+    for (const RankWaits& rank_waits : AllWaits(now_ns)) {
+        const bool beside = rank_waits.waits.empty();
+        const std::vector<LongWait>& all = beside ? rank_waits.beside : rank_waits.waits;
         waits.push_back(all.empty() ? LongWait() : all.front());
     }
     if (static_cast<size_t>(first) >= waits.size()) return;
     if (waits[static_cast<size_t>(first)].on < 0) return;  // it goes on by now
-    const int waiter = WorstWait(waits, first);
+    const int waiter = RootWait(waits, first);
     const LongWait& wait = waits[static_cast<size_t>(waiter)];
     Fail({ErrorCode::kPeerLost, -1,
           fmt::format("{}: no data for {} within {} ms on rank {}, though its process answers. Is "

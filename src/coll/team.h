@@ -113,8 +113,8 @@ class Team {
     }
 
     // Where this rank stands in the operation, for who looks for the one that holds up all others
-    // (cluster/blame.h): by itself the messages awaited so far, which says it where all await as
-    // many. Where they don't: the number of an event, such that whoever waits in one waits for
+    // (cluster/root_cause.h): by itself the messages awaited so far, which says it where all await
+    // as many. Where they don't: the number of an event, such that whoever waits in one waits for
     // others to get through earlier ones.
     void At(size_t event) const {
         group_.tag.place = static_cast<int64_t>((1 + event) * (size() + 2));

@@ -57,7 +57,7 @@ std::string Engine::LimitReached() {
 // Workers that wait make the cluster larger, between two steps.
 Status Engine::GrowIfAsked() {
     if (stop_asked()) return {};
-    const int count = runner_->Newcomers();
+    const int count = runner_->PendingJoiners();
     if (count == 0) return {};
     if (const Status completed = CompleteAllSteps(); !completed.ok()) {
         return RecoverFromLoss(completed.error());

@@ -18,29 +18,30 @@ namespace {
 // to each other is what this one says.
 class Prospect final : public cluster::Cluster {
   public:
-    Prospect(const cluster::Exam& exam, const std::vector<std::string>& boots) : exam_(exam) {
-        hosts_.resize(static_cast<size_t>(exam.size));
+    Prospect(const cluster::JoinRequest& request, const std::vector<std::string>& boots)
+        : request_(request) {
+        hosts_.resize(static_cast<size_t>(request.size));
         for (size_t rank = 0; rank < std::min(boots.size(), hosts_.size()); ++rank) {
             hosts_[rank].boot_id = boots[rank];
         }
-        cluster::HostInfo& own = hosts_[static_cast<size_t>(exam.rank)];
+        cluster::HostInfo& own = hosts_[static_cast<size_t>(request.rank)];
         char name[256] = "";
         ::gethostname(name, sizeof name - 1);
         own = {name, net::BootId(), AllowedCores(), AvailableMemoryBytes()};
-        for (int rank = 0; rank < exam.size; ++rank) {
-            shares_host_ |= rank != exam.rank && host(rank).boot_id == own.boot_id;
+        for (int rank = 0; rank < request.size; ++rank) {
+            shares_host_ |= rank != request.rank && host(rank).boot_id == own.boot_id;
         }
     }
     // Another rank is on this host, which gives back some of its share.
     bool shares_host() const { return shares_host_; }
 
-    int rank() const override { return exam_.rank; }
-    int size() const override { return exam_.size; }
-    const std::string& job() const override { return exam_.job; }
+    int rank() const override { return request_.rank; }
+    int size() const override { return request_.size; }
+    const std::string& job() const override { return request_.job; }
     const cluster::HostInfo& host(int rank) const override {
         return hosts_[static_cast<size_t>(rank)];
     }
-    const std::vector<int>& cores() const override { return host(exam_.rank).cores; }
+    const std::vector<int>& cores() const override { return host(request_.rank).cores; }
     bool cores_shared() const override { return shares_host_; }
     int64_t timeout_ms() const override { return 5000; }
     net::Fabric& fabric() override { return fabric_; }
@@ -51,7 +52,7 @@ class Prospect final : public cluster::Cluster {
     Result<std::vector<std::string>> AllGather(const std::string&, const std::string& mine,
                                                const Deadline&) override {
         std::vector<std::string> values(hosts_.size());
-        values[static_cast<size_t>(exam_.rank)] = mine;
+        values[static_cast<size_t>(request_.rank)] = mine;
         return values;
     }
     Status Barrier(const std::string&, const Deadline&) override { return {}; }
@@ -64,7 +65,7 @@ class Prospect final : public cluster::Cluster {
     bool stop_requested() const override { return false; }
 
   private:
-    const cluster::Exam& exam_;
+    const cluster::JoinRequest& request_;
     std::vector<cluster::HostInfo> hosts_;
     bool shares_host_ = false;
     net::Fabric fabric_;
@@ -134,17 +135,17 @@ Status TellTerms(Rank& rank) {
     } else if (!rank.job().adapters.empty()) {
         WEFT_ASSIGN(terms.adapters, model_files::FingerprintOfAdapters(rank.source()));
     }
-    cluster.SetTerms(EncodeTerms(terms));
+    cluster.SetJoinFingerprint(EncodeTerms(terms));
     return {};
 }
 
-Status Examine(const cluster::Exam& exam) {
-    WEFT_ASSIGN(const Terms terms, DecodeTerms(exam.terms));
-    WEFT_ASSIGN(Job job, JobFromJson(exam.job));
+Status Examine(const cluster::JoinRequest& request) {
+    WEFT_ASSIGN(const Terms terms, DecodeTerms(request.terms));
+    WEFT_ASSIGN(Job job, JobFromJson(request.job));
     if (job.feed && terms.header.empty()) return {};
     const bool measured = job.split_auto;  // by shares that are not known yet
     job.split_auto = job.power = false;
-    Prospect cluster(exam, terms.boots);
+    Prospect cluster(request, terms.boots);
     WEFT_ASSIGN(auto source, OpenSame(job, terms));
     WEFT_ASSIGN(const auto rank, Rank::Make(job, cluster, std::move(source)));
     const uint64_t freed = cluster.shares_host() ? rank->source().TotalBytes() : 0;

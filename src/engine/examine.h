@@ -1,8 +1,8 @@
-// Whether a host could be a rank of a job that runs (cluster/exam.h): what an epoch with it would
-// find out, found out before the others stop for it. Its model is opened and compared, its share
-// planned and compiled on the device that it would compute on, its memory added up; no weight is
-// read. What takes all ranks stays for the epoch itself: links, shares that are measured (--split
-// auto), memory that ranks of one host share.
+// Whether a host could be a rank of a job that runs (cluster/join_check.h): what an epoch with it
+// would find out, found out before the others stop for it. Its model is opened and compared, its
+// share planned and compiled on the device that it would compute on, its memory added up; no weight
+// is read. What takes all ranks stays for the epoch itself: links, shares that are measured
+// (--split auto), memory that ranks of one host share.
 #pragma once
 
 #include <string>
@@ -31,6 +31,6 @@ Status TellTerms(Rank& rank);
 
 // On a worker. Errors: those of Rank::Make, which say what is wrong here; kDenied (another model);
 // kUsage (a device that gives other bits); kOutOfMemory.
-Status Examine(const cluster::Exam& exam);
+Status Examine(const cluster::JoinRequest& request);
 
 }  // namespace weft::engine

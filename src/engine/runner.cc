@@ -106,17 +106,17 @@ Status StepRunner::Recover(const Error& error) {
     return recovered;
 }
 
-int StepRunner::Newcomers() {
-    const int waiting = cluster_->Newcomers();
+int StepRunner::PendingJoiners() {
+    const int waiting = cluster_->PendingJoiners();
     if (waiting == 0) return 0;
     if (growth_.waiting != waiting || growth_.ranks != cluster_->size()) {
         const Status planned = PlanGrowth(waiting);
         if (!planned.ok()) {
-            cluster_->PassOver(planned.error().message);
+            cluster_->RejectJoiners(planned.error().message);
             return 0;
         }
     }
-    return cluster_->Vet(growth_.count, growth_.job) ? growth_.count : 0;
+    return cluster_->ValidateJoiners(growth_.count, growth_.job) ? growth_.count : 0;
 }
 
 Status StepRunner::PlanGrowth(int waiting) {

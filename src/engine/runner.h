@@ -65,7 +65,7 @@ class StepRunner {
     // room for, and that could be ranks, as far as they and their hosts can tell. They are asked
     // while steps go on: 0 until all have said so. The others are told of in the log. Then Admit;
     // its error goes to Recover.
-    int Newcomers();
+    int PendingJoiners();
     Status Admit(int count) { return cluster_->Admit(count); }
     // The job is over for that reason on all ranks; the cluster's words for it.
     Error Fail(Error error);

@@ -64,7 +64,7 @@ Error NobodyError(const std::string& cluster, const ClusterFile& file, const Cho
                      "cluster '{}': {} within {} ms. {}. Is 'weft up' running there "
                      "({}), and UDP port {} open? --wait 1m waits longer, and hosts that beacons "
                      "don't reach take an address in {}",
-                     cluster, who, waited_ms, reasons, file.key, kBeaconPort,
+                     cluster, who, waited_ms, reasons, file.key, kDiscoveryPort,
                      PathsOf(cluster).value().file);
 }
 
@@ -123,8 +123,8 @@ Result<Hearing> AskHosts(const std::string& cluster, const ClusterFile& file,
                          const SelfFacts& self) {
     WEFT_TRY(CheckHasKey(cluster, file));
     WEFT_ASSIGN(const Bytes key, cluster::ReadKeyFile(file.key));
-    WEFT_ASSIGN(const auto herald, Herald::Start(key, self, false));
-    return herald->Await([](const Hearing&) { return false; }, Deadline::In(kAskMs));
+    WEFT_ASSIGN(const auto discovery, Discovery::Start(key, self, false));
+    return discovery->Await([](const Hearing&) { return false; }, Deadline::In(kAskMs));
 }
 
 Result<FoundCluster> FindCluster(const std::string& cluster, const std::string& key_file,
@@ -140,8 +140,8 @@ Result<FoundCluster> FindCluster(const std::string& cluster, const std::string& 
     Chosen chosen = ChooseHosts(file, found.hearing);
     if (file.hosts.empty() || !chosen.missing.empty()) {
         WEFT_ASSIGN(const Bytes key, cluster::ReadKeyFile(file.key));
-        WEFT_ASSIGN(std::unique_ptr<Herald> herald,
-                    Herald::Start(key, {OwnName(), "", 0, 0}, false));
+        WEFT_ASSIGN(std::unique_ptr<Discovery> discovery,
+                    Discovery::Start(key, {OwnName(), "", 0, 0}, false));
         const int64_t begin_ns = NowNs();
         int64_t changed_ns = begin_ns;
         size_t seen = 0;
@@ -157,13 +157,13 @@ Result<FoundCluster> FindCluster(const std::string& cluster, const std::string& 
             return all && quiet_ms >= (file.hosts.empty() ? kAskMs / 2 : kSettleMs);
         };
         const int64_t most_ms = wait_ms > 0 ? wait_ms : kAskMs;
-        found.hearing = herald->Await(enough, Deadline::In(most_ms));
+        found.hearing = discovery->Await(enough, Deadline::In(most_ms));
         chosen = ChooseHosts(file, found.hearing);
         if (chosen.hosts.empty() || !chosen.missing.empty()) {
             if (missing != nullptr) *missing = chosen.missing;
             return NobodyError(cluster, file, chosen, found.hearing, most_ms);
         }
-        found.herald = std::move(herald);
+        found.discovery = std::move(discovery);
     }
     for (const std::string& reason : chosen.left_out) Log(LogLevel::kWarning, "{}", reason);
     found.hosts = std::move(chosen.hosts);

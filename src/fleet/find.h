@@ -8,7 +8,7 @@
 
 #include "base/result.h"
 #include "fleet/cluster_file.h"
-#include "fleet/herald.h"
+#include "fleet/discovery.h"
 #include "net/addresses.h"
 
 namespace weft::fleet {
@@ -28,7 +28,7 @@ struct FoundCluster {
     std::vector<net::Neighbour> neighbours;  // who was heard where
     Hearing hearing;                         // empty where nobody was asked
     // That goes on hearing; null where nobody was asked.
-    std::shared_ptr<const Herald> herald{};
+    std::shared_ptr<const Discovery> discovery{};
 };
 
 // Where the worker of a host is called, by what is heard: by each cable to it, the best first.

@@ -9,7 +9,7 @@
 #include "cluster/build.h"
 #include "cluster/handshake.h"
 #include "fleet/find.h"
-#include "fleet/words.h"
+#include "fleet/key_phrase.h"
 
 namespace weft::fleet {
 namespace {
@@ -17,7 +17,7 @@ namespace {
 Result<std::string> FindOrMakeKey(const std::string& cluster, const std::string& path,
                                   const ChangeNotice& notice) {
     if (::access(path.c_str(), F_OK) != 0) {
-        WEFT_TRY(WriteKey(path, NewKeyWords()));
+        WEFT_TRY(WriteKey(path, NewKeyPhrase()));
         notice(fmt::format("created the key of cluster '{}': {}", cluster, path));
     }
     WEFT_ASSIGN(const Bytes key, cluster::ReadKeyFile(path));

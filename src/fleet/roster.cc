@@ -51,13 +51,14 @@ std::vector<uint64_t> Roster::EchoesOf(const std::string& interface, int64_t now
     return echoes;
 }
 
-bool Roster::IsFresh(const Beacon& beacon, const std::string& interface, int64_t now_ns) const {
+bool Roster::IsFresh(const DiscoveryPacket& packet, const std::string& interface,
+                     int64_t now_ns) const {
     const auto found = nonces_.find(interface);
     if (found == nonces_.end()) return false;
     const Nonce& nonce = found->second;
     const auto echoes = [&](uint64_t mine, int64_t made_ns) {
         return mine != 0 && Within(made_ns, 2 * kNonceMs, now_ns) &&
-               std::ranges::find(beacon.echoes, mine) != beacon.echoes.end();
+               std::ranges::find(packet.echoes, mine) != packet.echoes.end();
     };
     return echoes(nonce.now, nonce.made_ns) || echoes(nonce.before, nonce.before_made_ns);
 }
@@ -90,30 +91,30 @@ Roster::Way* Roster::WayOf(Host& host, const std::string& interface, const std::
     return &host.ways.back();
 }
 
-bool Roster::Hear(const Beacon& beacon, const std::string& interface, const std::string& address,
-                  int64_t now_ns) {
-    if (beacon.host == self_) return false;
-    Host* host = HostOf(beacon.host, now_ns);
+bool Roster::Hear(const DiscoveryPacket& packet, const std::string& interface,
+                  const std::string& address, int64_t now_ns) {
+    if (packet.host == self_) return false;
+    Host* host = HostOf(packet.host, now_ns);
     if (host == nullptr) return false;
     uint64_t& largest = host->sequences[interface];
-    if (beacon.sequence <= largest) return false;
-    largest = beacon.sequence;
+    if (packet.sequence <= largest) return false;
+    largest = packet.sequence;
     Way* way = WayOf(*host, interface, address);
     if (way == nullptr) return false;
-    way->nonce = beacon.nonce;
+    way->nonce = packet.nonce;
     way->heard_ns = now_ns;
-    if (beacon.kind == BeaconKind::kLeaves) {
+    if (packet.kind == PacketKind::kLeaves) {
         host->left = true;
         return false;
     }
-    if (!IsFresh(beacon, interface, now_ns)) return true;
+    if (!IsFresh(packet, interface, now_ns)) return true;
     way->good_ns = now_ns;
-    way->cable.peer_interface = beacon.interface;
-    way->cable.peer_mbps = beacon.mbps;
-    way->cable.peer_rdma = beacon.rdma;
+    way->cable.peer_interface = packet.interface;
+    way->cable.peer_mbps = packet.mbps;
+    way->cable.peer_rdma = packet.rdma;
     // Beacons of several cables overtake each other.
-    if (beacon.sequence > host->last.sequence) host->last = beacon;
-    return beacon.kind == BeaconKind::kAsks;
+    if (packet.sequence > host->last.sequence) host->last = packet;
+    return packet.kind == PacketKind::kAsks;
 }
 
 const Stranger* Roster::HearStranger(const std::string& interface, const std::string& address,

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "fleet/beacon.h"
+#include "fleet/discovery_packet.h"
 
 namespace weft::fleet {
 
@@ -63,8 +63,8 @@ class Roster {
     std::vector<uint64_t> EchoesOf(const std::string& interface, int64_t now_ns) const;
 
     // A beacon with a good MAC. True: its sender has not heard this host yet, and wants an answer.
-    bool Hear(const Beacon& beacon, const std::string& interface, const std::string& address,
-              int64_t now_ns);
+    bool Hear(const DiscoveryPacket& packet, const std::string& interface,
+              const std::string& address, int64_t now_ns);
     // Null: it was known, or there are too many.
     const Stranger* HearStranger(const std::string& interface, const std::string& address,
                                  bool other_key, int64_t now_ns);
@@ -86,7 +86,7 @@ class Roster {
         int64_t good_ns = 0;  // when one of its beacons last echoed; 0: never
     };
     struct Host {
-        Beacon last;  // of those that echoed
+        DiscoveryPacket last;  // of those that echoed
         bool left = false;
         std::vector<Way> ways;
         // The largest that came by an interface of this host, from whatever address: who plays
@@ -95,7 +95,7 @@ class Roster {
     };
     Way* WayOf(Host& host, const std::string& interface, const std::string& address);
     Host* HostOf(uint64_t id, int64_t now_ns);
-    bool IsFresh(const Beacon& beacon, const std::string& interface, int64_t now_ns) const;
+    bool IsFresh(const DiscoveryPacket& packet, const std::string& interface, int64_t now_ns) const;
 
     uint64_t self_;
     std::map<std::string, Nonce> nonces_;

@@ -18,12 +18,12 @@
 #include "base/log.h"
 #include "net/mpi/link.h"
 #include "net/offer.h"
-#include "net/patience.h"
 #include "net/shm_link.h"
 #include "net/socket.h"
 #include "net/tcp_link.h"
 #include "net/verbs_device.h"
 #include "net/verbs_end.h"
+#include "net/wait_policy.h"
 
 namespace weft::net {
 namespace {

@@ -127,20 +127,20 @@ class ShmLink final : public BaseLink {
   private:
     Status WaitOn(const std::atomic<uint64_t>& word, uint64_t value, const OpTag& tag,
                   const Deadline& deadline) {
-        Patience patience(progress_, *this, tag, deadline);
+        Waiter waiter(progress_, *this, tag, deadline);
         for (;;) {
             for (int look = 0; look < kLooksABurst; look++) {
                 if (word.load(std::memory_order_acquire) >= value) return {};
-                if (patience.Next() != Stage::kSpin) break;
+                if (waiter.Next() != Stage::kSpin) break;
                 SpinPause();
             }
             if (progress_.has_sockets()) progress_.ReceiveAll();
-            WEFT_TRY(patience.Check());
-            switch (patience.Next()) {
+            WEFT_TRY(waiter.Check());
+            switch (waiter.Next()) {
                 case Stage::kSpin: break;
-                case Stage::kYield: patience.Yield(); break;
+                case Stage::kYield: waiter.Yield(); break;
                 case Stage::kSleep:
-                    Sleep(word, value, patience.sleep_ms());
+                    Sleep(word, value, waiter.sleep_ms());
                     Receive();
                     break;
             }

@@ -143,19 +143,19 @@ class TcpLink final : public BaseLink {
             Receive();
             if (reader_.flag(flag) >= value) return {};
         }
-        Patience patience(progress_, *this, tag, deadline);
+        Waiter waiter(progress_, *this, tag, deadline);
         for (;;) {
             progress_.ReceiveAll();
             for (int look = 0; look < kOwnLooks; look++) {
                 Receive();
                 if (reader_.flag(flag) >= value) return {};
-                if (patience.Next() != Stage::kSpin) break;
+                if (waiter.Next() != Stage::kSpin) break;
             }
-            WEFT_TRY(patience.Check());
-            switch (patience.Next()) {
+            WEFT_TRY(waiter.Check());
+            switch (waiter.Next()) {
                 case Stage::kSpin: break;
-                case Stage::kYield: patience.Yield(); break;
-                case Stage::kSleep: progress_.SleepOnSockets(-1, patience.sleep_ms()); break;
+                case Stage::kYield: waiter.Yield(); break;
+                case Stage::kSleep: progress_.SleepOnSockets(-1, waiter.sleep_ms()); break;
             }
         }
     }
@@ -235,7 +235,7 @@ class TcpLink final : public BaseLink {
 
     // The socket is full: keeps receiving, so that the peer, who may be sending too, can go on.
     Status SendRest(Outgoing& outgoing, const OpTag& tag, const Deadline& deadline) {
-        Patience patience(progress_, *this, tag, deadline);
+        Waiter waiter(progress_, *this, tag, deadline);
         for (;;) {
             progress_.ReceiveAll();
             if (Send(outgoing)) return {};
@@ -246,17 +246,17 @@ class TcpLink final : public BaseLink {
                     SetEnd(LinkEnd::kDied, "lost the connection");
                 }
             }
-            const Status go_on = patience.Check();
+            const Status go_on = waiter.Check();
             if (!go_on.ok()) {
                 // The frame is cut short: nothing sensible can follow on this connection.
                 SetEnd(LinkEnd::kDied, "was given up while sending");
                 ::shutdown(socket_, SHUT_RDWR);
                 return go_on;
             }
-            switch (patience.Next()) {
+            switch (waiter.Next()) {
                 case Stage::kSpin: break;
-                case Stage::kYield: patience.Yield(); break;
-                case Stage::kSleep: progress_.SleepOnSockets(socket_, patience.sleep_ms()); break;
+                case Stage::kYield: waiter.Yield(); break;
+                case Stage::kSleep: progress_.SleepOnSockets(socket_, waiter.sleep_ms()); break;
             }
         }
     }

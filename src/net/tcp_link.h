@@ -8,8 +8,8 @@
 #include <memory>
 
 #include "base/result.h"
-#include "net/patience.h"
 #include "net/socket.h"
+#include "net/wait_policy.h"
 
 namespace weft::net {
 

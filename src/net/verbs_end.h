@@ -20,9 +20,9 @@
 #include <vector>
 
 #include "base/result.h"
-#include "net/patience.h"
 #include "net/socket.h"
 #include "net/verbs_device.h"
+#include "net/wait_policy.h"
 
 namespace weft::net {
 

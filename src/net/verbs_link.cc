@@ -224,7 +224,7 @@ class VerbsLink final : public BaseLink {
     void Grant();
     Status Gone(const OpTag& tag, const Deadline& deadline);
     Status WaitOn(int flag, uint64_t value, const OpTag& tag, const Deadline& deadline);
-    Status WaitWith(Patience& patience, int flag, uint64_t value);
+    Status WaitWith(Waiter& waiter, int flag, uint64_t value);
     // False once a request has failed.
     bool TakeCompletions();
     void LookAtDevice();
@@ -423,20 +423,20 @@ void VerbsLink::Broke(std::string reason) {
 
 Status VerbsLink::AwaitRoom(uint32_t requests, size_t ring_bytes, const OpTag& tag,
                             const Deadline& deadline) {
-    Patience patience(progress_, *this, tag, deadline);
+    Waiter waiter(progress_, *this, tag, deadline);
     for (;;) {
         TakeCompletions();
         if (end() == LinkEnd::kOpen && HasRoom(requests, ring_bytes)) return {};
         if (progress_.has_sockets()) progress_.ReceiveAll();
-        const Status go_on = patience.Check();
+        const Status go_on = waiter.Check();
         if (!go_on.ok()) {
             // Bytes may be missing: no flag may follow on this queue pair.
             SetEnd(LinkEnd::kDied, "was given up while sending");
             return go_on;
         }
-        switch (patience.Next()) {
+        switch (waiter.Next()) {
             case Stage::kSpin: SpinPause(); break;
-            case Stage::kYield: patience.Yield(); break;
+            case Stage::kYield: waiter.Yield(); break;
             case Stage::kSleep:
                 progress_.SleepOnSockets(-1, 1);
                 Receive();
@@ -447,9 +447,9 @@ Status VerbsLink::AwaitRoom(uint32_t requests, size_t ring_bytes, const OpTag& t
 
 // The error of a link that has ended.
 Status VerbsLink::Gone(const OpTag& tag, const Deadline& deadline) {
-    Patience patience(progress_, *this, tag, deadline);
+    Waiter waiter(progress_, *this, tag, deadline);
     for (;;) {
-        WEFT_TRY(patience.Check());
+        WEFT_TRY(waiter.Check());
     }
 }
 
@@ -469,31 +469,31 @@ Status VerbsLink::WaitOn(int flag, uint64_t value, const OpTag& tag, const Deadl
         const auto own = Own();
         usual_ns = usual_wait_ns_;
     }
-    Patience patience(progress_, *this, tag, deadline, kUsualWaits * usual_ns);
-    WEFT_TRY(WaitWith(patience, flag, value));
-    const int64_t waited_ns = std::min(patience.waited_ns(), kLongestUsualNs);
+    Waiter waiter(progress_, *this, tag, deadline, kUsualWaits * usual_ns);
+    WEFT_TRY(WaitWith(waiter, flag, value));
+    const int64_t waited_ns = std::min(waiter.waited_ns(), kLongestUsualNs);
     const auto own = Own();
     usual_wait_ns_ += (waited_ns - usual_wait_ns_) / kUsualParts;
     return {};
 }
 
-Status VerbsLink::WaitWith(Patience& patience, int flag, uint64_t value) {
+Status VerbsLink::WaitWith(Waiter& waiter, int flag, uint64_t value) {
     for (;;) {
         for (int look = 0; look < kLooksABurst; look++) {
             if (Arrived(flag, value)) return {};
-            if (patience.Next() != Stage::kSpin) break;
+            if (waiter.Next() != Stage::kSpin) break;
             SpinPause();
         }
         if (progress_.has_sockets()) progress_.ReceiveAll();
-        WEFT_TRY(patience.Check());
-        switch (patience.Next()) {
+        WEFT_TRY(waiter.Check());
+        switch (waiter.Next()) {
             case Stage::kSpin: break;
-            case Stage::kYield: patience.Yield(); break;
+            case Stage::kYield: waiter.Yield(); break;
             case Stage::kSleep:
                 SayAsleep();
                 if (Arrived(flag, value)) return {};
                 // Short at first, and so longer than what the peer sent before it heard of it.
-                progress_.SleepOnSockets(-1, patience.sleep_ms());
+                progress_.SleepOnSockets(-1, waiter.sleep_ms());
                 Receive();
                 if (LookAwake(flag, value)) return {};
                 break;

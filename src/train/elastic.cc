@@ -109,17 +109,17 @@ void Growth::TellTerms(const TrainJob& job, const std::string& model,
                        const DataIdentity& data) const {
     const json terms = {
         {"model", model}, {"data", JsonOf(data)}, {"folder", FolderToken(job.save.folder)}};
-    cluster_.SetTerms(terms.dump());
+    cluster_.SetJoinFingerprint(terms.dump());
 }
 
 int Growth::Ready(const TrainJob& job) {
-    const int waiting = cluster_.Newcomers(), ranks = cluster_.size();
+    const int waiting = cluster_.PendingJoiners(), ranks = cluster_.size();
     if (waiting == 0) return 0;
     if (waiting != waiting_ || ranks != ranks_) {
         count_ = UsableRanks(job, ranks + waiting) - ranks;
         const auto resized = Resize(job, ranks + std::max(0, count_));
         if (count_ <= 0 || !resized.ok()) {
-            cluster_.PassOver(fmt::format(
+            cluster_.RejectJoiners(fmt::format(
                 "a batch of {} sequences over replicas of {} ranks has no use for {} ranks",
                 job.global_batch, RanksOfReplica(job), ranks + 1));
             return 0;
@@ -128,13 +128,13 @@ int Growth::Ready(const TrainJob& job) {
         waiting_ = waiting;
         ranks_ = ranks;
     }
-    return cluster_.Vet(count_, planned_) ? count_ : 0;
+    return cluster_.ValidateJoiners(count_, planned_) ? count_ : 0;
 }
 
-Status ExamineForTraining(const cluster::Exam& exam) {
-    WEFT_ASSIGN(TrainJob job, TrainJobFromJson(exam.job));
+Status ExamineForTraining(const cluster::JoinRequest& request) {
+    WEFT_ASSIGN(TrainJob job, TrainJobFromJson(request.job));
     TakeDataWords(job);
-    const json terms = exam.terms.empty() ? json::object() : JsonOrDiscarded(exam.terms);
+    const json terms = request.terms.empty() ? json::object() : JsonOrDiscarded(request.terms);
     if (!terms.is_object()) return MakeError(ErrorCode::kCorrupt, "the terms of rank 0");
     WEFT_ASSIGN(auto opened, OpenSource(job.trainer));
     WEFT_ASSIGN(const auto source, WithAdapters(std::move(opened), job.trainer.lora));

@@ -39,7 +39,7 @@ class Growth {
     // How many could be ranks now and say so; 0: none, or not yet. Cheap.
     int Ready(const TrainJob& job);
     // They wait on, for there is no place to go on from.
-    void PassOver(const std::string& why) { cluster_.PassOver(why); }
+    void RejectJoiners(const std::string& why) { cluster_.RejectJoiners(why); }
 
   private:
     cluster::Cluster& cluster_;
@@ -49,6 +49,6 @@ class Growth {
 
 // On a worker: whether it could be a rank. Errors: those of the model and the data, where these are
 // not here; kDenied where they are others, or rank 0's folder is not seen.
-Status ExamineForTraining(const cluster::Exam& exam);
+Status ExamineForTraining(const cluster::JoinRequest& request);
 
 }  // namespace weft::train

@@ -136,7 +136,7 @@ class Run {
     bool EndsTheJob(const Error& error) const {
         const net::PeerMonitor* monitor = cluster_.monitor();
         const bool judged = monitor != nullptr && monitor->Failed();
-        return IsOwnFault(error.code) && !judged && !with_newcomers_;
+        return IsOwnFault(error.code) && !judged && !with_joiners_;
     }
 
     Status WithTrainer(Trainer& trainer, Loader& loader, const OpenedData& data, int64_t first,
@@ -166,7 +166,7 @@ class Run {
                              "under that path on every host",
                              job_.save.folder);
         }
-        with_newcomers_ = false;
+        with_joiners_ = false;
         if (cluster_.rank() != 0) return {};
         cluster_.NoteAllReady();
         if (!job_.elastic) return {};
@@ -394,7 +394,7 @@ class Run {
         const bool ends = StopWished() || (root && (summary_.stopped || IsTimeUp()));
         if (ends) cluster_.RequestStop();
         // (Rank 0 counts losses, not what newcomers bring; the others hear of it.)
-        const bool counts = !std::exchange(grows_, false) && !with_newcomers_;
+        const bool counts = !std::exchange(grows_, false) && !with_joiners_;
         if (root && counts && !ends && summary_.restarts >= job_.save.max_restarts) return error;
         const std::string job = cluster_.job();
         const std::string standing = root ? Standing() : "";
@@ -414,7 +414,7 @@ class Run {
             return next.error();
         }
         if (counts) ++summary_.restarts;
-        with_newcomers_ = cluster_.size() > ranks || !next->joined.empty();
+        with_joiners_ = cluster_.size() > ranks || !next->joined.empty();
         if (job_.elastic) {
             WEFT_ASSIGN(const TrainJob resized, TrainJobFromJson(cluster_.job()));
             job_.trainer.accumulation = resized.trainer.accumulation;
@@ -650,7 +650,7 @@ class Run {
         WEFT_TRY(Finish(saver));
         if (cluster_.rank() == 0) {
             const bool saved = saver.last() == StepFolder(job_.save.folder, step);
-            if (!saved) growth_.PassOver("no checkpoint can be written to go on from with it");
+            if (!saved) growth_.RejectJoiners("no checkpoint can be written to go on from with it");
             const int count = saved ? growth_.Ready(job_) : 0;
             const Status joins = count > 0 ? cluster_.Admit(count) : Status();
             grows_ = !joins.ok();
@@ -747,7 +747,7 @@ class Run {
     ResumeSearch search_;
     Growth growth_;                // rank 0
     bool grows_ = false;           // rank 0: the epoch ends for newcomers, not for a loss
-    bool with_newcomers_ = false;  // of this epoch, not all of whose ranks are ready
+    bool with_joiners_ = false;    // of this epoch, not all of whose ranks are ready
     SavePlace place_;
     RoomPlan room_;
     const int64_t begin_ns_;

@@ -236,10 +236,10 @@ Result<Arrival> KnockAs(uint16_t port, int rank) {
     return ProveRank(std::move(*fd), rank, 0, DoorKey(), Deadline::In(10'000));
 }
 
-std::optional<Arrival> NextOf(DialIn& door, const std::vector<int>& places) {
+std::optional<Arrival> NextOf(DialIn& dial_in, const std::vector<int>& places) {
     const Deadline deadline = Deadline::In(10'000);
     while (!deadline.expired()) {
-        auto arrival = door.Next(places);
+        auto arrival = dial_in.Next(places);
         if (arrival.has_value()) return arrival;
         ::usleep(2000);
     }
@@ -247,23 +247,23 @@ std::optional<Arrival> NextOf(DialIn& door, const std::vector<int>& places) {
 }
 
 TEST(DialInDoor, HoldsWorkersInTheirOrderAndForgetsWhoLeft) {
-    const auto door = DialIn::Open("127.0.0.1:0", DoorKey(), 1000, 3).value();
-    EXPECT_FALSE(door->Next({1, 2, 3}).has_value());
-    auto leaves = KnockAs(door->port(), 0);
-    auto third = KnockAs(door->port(), 3), any = KnockAs(door->port(), 0);
+    const auto dial_in = DialIn::Open("127.0.0.1:0", DoorKey(), 1000, 3).value();
+    EXPECT_FALSE(dial_in->Next({1, 2, 3}).has_value());
+    auto leaves = KnockAs(dial_in->port(), 0);
+    auto third = KnockAs(dial_in->port(), 3), any = KnockAs(dial_in->port(), 0);
     ASSERT_TRUE(leaves.ok() && third.ok() && any.ok());
     ::usleep(300'000);
     leaves = MakeError(ErrorCode::kIo, "gone");
     ::usleep(300'000);
     // The one that asks for rank 3 is no other; of the rest the first is the one that stayed.
-    const auto two = NextOf(*door, {2});
+    const auto two = NextOf(*dial_in, {2});
     ASSERT_TRUE(two.has_value());
     EXPECT_EQ(two->rank, 2);
-    EXPECT_FALSE(door->Next({1, 2}).has_value());
-    const auto three = NextOf(*door, {1, 3});
+    EXPECT_FALSE(dial_in->Next({1, 2}).has_value());
+    const auto three = NextOf(*dial_in, {1, 3});
     ASSERT_TRUE(three.has_value());
     EXPECT_EQ(three->rank, 3);
-    EXPECT_FALSE(door->Next({1, 2, 3}).has_value());
+    EXPECT_FALSE(dial_in->Next({1, 2, 3}).has_value());
 }
 
 // A worker that answers what it is asked, and says that it is there.
@@ -278,8 +278,8 @@ class Answering {
         ends_.store(true);
         thread_.join();
     }
-    static void Fit(Channel& channel, const ExamineMessage& exam) {
-        channel.Send(FrameType::kExamined, Encode(ExaminedMessage{exam.number, true}));
+    static void Fit(Channel& channel, const ExamineMessage& request) {
+        channel.Send(FrameType::kExamined, Encode(ExaminedMessage{request.number, true}));
     }
     int asked() const { return asked_.load(); }
 
@@ -288,10 +288,10 @@ class Answering {
         ::usleep(5000);
         const Status heard = channel_.Receive([&](FrameType type, View payload) {
             if (type != FrameType::kExamine) return;
-            const auto exam = DecodeExamine(payload);
-            ASSERT_TRUE(exam.ok());
+            const auto request = DecodeExamine(payload);
+            ASSERT_TRUE(request.ok());
             ++asked_;
-            answer_(channel_, *exam);
+            answer_(channel_, *request);
         });
         // (Who speaks before it is asked is no worker.)
         if (heard.ok() && asked_.load() == 0) return;
@@ -309,10 +309,10 @@ class Answering {
     std::thread thread_;
 };
 
-bool IsVetted(DialIn& door, int size, int count, const std::string& job = "job") {
+bool IsVetted(DialIn& dial_in, int size, int count, const std::string& job = "job") {
     const Deadline deadline = Deadline::In(10'000);
     while (!deadline.expired()) {
-        if (door.Vet(size, count, {1, size + count, job, "terms"})) return true;
+        if (dial_in.ValidateJoiners(size, count, {1, size + count, job, "terms"})) return true;
         ::usleep(2000);
     }
     return false;
@@ -320,32 +320,32 @@ bool IsVetted(DialIn& door, int size, int count, const std::string& job = "job")
 
 // Each question is asked once; another one anew.
 TEST(DialInDoor, AsksWhoComesWhetherItCouldBeThatRank) {
-    const auto door = DialIn::Open("127.0.0.1:0", DoorKey(), 1000, 255).value();
-    Result<Arrival> one = KnockAs(door->port(), 0), two = KnockAs(door->port(), 0);
+    const auto dial_in = DialIn::Open("127.0.0.1:0", DoorKey(), 1000, 255).value();
+    Result<Arrival> one = KnockAs(dial_in->port(), 0), two = KnockAs(dial_in->port(), 0);
     ASSERT_TRUE(one.ok() && two.ok());
     const Deadline soon = Deadline::In(20'000);
-    while (door->Newcomers(2) != 2 && !soon.expired()) ::usleep(2000);
+    while (dial_in->PendingJoiners(2) != 2 && !soon.expired()) ::usleep(2000);
     std::atomic<bool> knows{false};
     const Answering first(std::move(*one));
-    const Answering second(std::move(*two), [&](Channel& channel, const ExamineMessage& exam) {
-        EXPECT_EQ(exam.rank, exam.size - 1);
-        EXPECT_EQ(exam.terms, "terms");
-        knows = exam.job == "larger";
-        if (knows) Answering::Fit(channel, exam);
+    const Answering second(std::move(*two), [&](Channel& channel, const ExamineMessage& request) {
+        EXPECT_EQ(request.rank, request.size - 1);
+        EXPECT_EQ(request.terms, "terms");
+        knows = request.job == "larger";
+        if (knows) Answering::Fit(channel, request);
     });
-    EXPECT_TRUE(IsVetted(*door, 2, 1));
+    EXPECT_TRUE(IsVetted(*dial_in, 2, 1));
     for (int i = 0; i < 100; ++i) {
-        EXPECT_FALSE(door->Vet(2, 2, {1, 4, "job", "terms"}));
+        EXPECT_FALSE(dial_in->ValidateJoiners(2, 2, {1, 4, "job", "terms"}));
         ::usleep(2000);
     }
-    EXPECT_TRUE(IsVetted(*door, 2, 2, "larger"));
+    EXPECT_TRUE(IsVetted(*dial_in, 2, 2, "larger"));
     EXPECT_TRUE(knows.load());
     EXPECT_EQ(first.asked(), 3);
     EXPECT_EQ(second.asked(), 2);
     // Rank 2 is lost: who is fit for rank 4 of 4 is asked whether it could be that.
     std::optional<Arrival> arrival;
     while (!arrival.has_value() && !soon.expired()) {
-        arrival = door->NextFit({2}, {1, 3, "job", "terms"});
+        arrival = dial_in->NextFit({2}, {1, 3, "job", "terms"});
         ::usleep(2000);
     }
     ASSERT_TRUE(arrival.has_value());
@@ -354,29 +354,29 @@ TEST(DialInDoor, AsksWhoComesWhetherItCouldBeThatRank) {
 
 // Who lives, but does not answer, holds nobody up for long; what it says at last counts.
 TEST(DialInDoor, OthersGoOnWithoutWhoDoesNotAnswer) {
-    const auto door = DialIn::Open("127.0.0.1:0", DoorKey(), 300, 255).value();
-    Result<Arrival> one = KnockAs(door->port(), 0), two = KnockAs(door->port(), 0);
+    const auto dial_in = DialIn::Open("127.0.0.1:0", DoorKey(), 300, 255).value();
+    Result<Arrival> one = KnockAs(dial_in->port(), 0), two = KnockAs(dial_in->port(), 0);
     ASSERT_TRUE(one.ok() && two.ok());
     const Deadline soon = Deadline::In(test::LimitMs(20'000));
-    while (door->Newcomers(2) != 2 && !soon.expired()) ::usleep(2000);
+    while (dial_in->PendingJoiners(2) != 2 && !soon.expired()) ::usleep(2000);
     std::atomic<bool> answers{false};
     std::atomic<int64_t> number{0};
-    const Answering slow(std::move(*one), [&](Channel& channel, const ExamineMessage& exam) {
-        number = exam.number;
-        if (answers) Answering::Fit(channel, exam);
+    const Answering slow(std::move(*one), [&](Channel& channel, const ExamineMessage& request) {
+        number = request.number;
+        if (answers) Answering::Fit(channel, request);
     });
     const Answering quick(std::move(*two));
-    EXPECT_FALSE(door->Vet(2, 2, {1, 4, "job", "terms"}));
-    while (door->Newcomers(2) != 1 && !soon.expired()) ::usleep(2000);
+    EXPECT_FALSE(dial_in->ValidateJoiners(2, 2, {1, 4, "job", "terms"}));
+    while (dial_in->PendingJoiners(2) != 1 && !soon.expired()) ::usleep(2000);
     EXPECT_EQ(number, 1);
-    EXPECT_TRUE(IsVetted(*door, 2, 1));
-    EXPECT_EQ(door->Choose(2, 1).size(), 1U);
-    ASSERT_EQ(door->TakeChosen(2).size(), 1U);
+    EXPECT_TRUE(IsVetted(*dial_in, 2, 1));
+    EXPECT_EQ(dial_in->Choose(2, 1).size(), 1U);
+    ASSERT_EQ(dial_in->TakeChosen(2).size(), 1U);
     // Nobody else is there: it is waited for once it is asked again.
     answers = true;
     std::optional<Arrival> arrival;
     while (!arrival.has_value() && !soon.expired()) {
-        arrival = door->NextFit({2}, {2, 4, "other", "terms"});
+        arrival = dial_in->NextFit({2}, {2, 4, "other", "terms"});
         ::usleep(2000);
     }
     EXPECT_TRUE(arrival.has_value());
@@ -392,16 +392,16 @@ TEST(DialInDoor, WhoIsNoUseIsSentAway) {
         [](Channel& channel, const auto&) {
             channel.Send(FrameType::kValue, Encode(ValueMessage{1, "host", ""}));
         },
-        [](Channel& channel, const auto& exam) {
-            channel.Send(FrameType::kExamined, Encode(ExaminedMessage{exam.number + 1, true}));
+        [](Channel& channel, const auto& request) {
+            channel.Send(FrameType::kExamined, Encode(ExaminedMessage{request.number + 1, true}));
         },
         [](Channel& channel, const auto&) {
             channel.Send(FrameType::kExamined, Encode(ReadyMessage{1}));
         },
-        [](Channel& channel, const auto& exam) {
+        [](Channel& channel, const auto& request) {
             const std::string why = "no room\x1b[2J";
             channel.Send(FrameType::kExamined,
-                         Encode(ExaminedMessage{exam.number, false, ErrorCode::kIo, why}));
+                         Encode(ExaminedMessage{request.number, false, ErrorCode::kIo, why}));
         },
         [](Channel& channel, const auto&) {
             channel.Send(FrameType::kFailure,
@@ -409,20 +409,20 @@ TEST(DialInDoor, WhoIsNoUseIsSentAway) {
         }};
     for (size_t i = 0; i < ways.size(); ++i) {
         SCOPED_TRACE(i);
-        const auto door = DialIn::Open("127.0.0.1:0", DoorKey(), 1000, 255).value();
-        auto knocked = KnockAs(door->port(), 0);
+        const auto dial_in = DialIn::Open("127.0.0.1:0", DoorKey(), 1000, 255).value();
+        auto knocked = KnockAs(dial_in->port(), 0);
         ASSERT_TRUE(knocked.ok());
         const Deadline soon = Deadline::In(20'000);
-        while (door->Newcomers(2) != 1 && !soon.expired()) ::usleep(2000);
+        while (dial_in->PendingJoiners(2) != 1 && !soon.expired()) ::usleep(2000);
         const Answering worker(std::move(*knocked), ways[i]);
         testing::internal::CaptureStderr();
-        while (door->Newcomers(2) == 1 && !soon.expired()) {
-            EXPECT_FALSE(door->Vet(2, 1, {1, 3, "job", "terms"}));
+        while (dial_in->PendingJoiners(2) == 1 && !soon.expired()) {
+            EXPECT_FALSE(dial_in->ValidateJoiners(2, 1, {1, 3, "job", "terms"}));
             ::usleep(2000);
         }
         const std::string log = testing::internal::GetCapturedStderr();
-        EXPECT_EQ(door->Newcomers(2), 0);
-        EXPECT_TRUE(door->Choose(2, 1).empty());
+        EXPECT_EQ(dial_in->PendingJoiners(2), 0);
+        EXPECT_TRUE(dial_in->Choose(2, 1).empty());
         EXPECT_NE(log.find(") can't join: "), std::string::npos) << log;
         EXPECT_EQ(log.find('\x1b'), std::string::npos) << log;
     }
@@ -430,14 +430,14 @@ TEST(DialInDoor, WhoIsNoUseIsSentAway) {
 
 // It is asked, and says nothing at all: the timeout, not ten minutes.
 TEST(DialInDoor, WhoFallsSilentIsSentAwayInTime) {
-    const auto door = DialIn::Open("127.0.0.1:0", DoorKey(), 300, 255).value();
-    const auto knocked = KnockAs(door->port(), 0);
+    const auto dial_in = DialIn::Open("127.0.0.1:0", DoorKey(), 300, 255).value();
+    const auto knocked = KnockAs(dial_in->port(), 0);
     ASSERT_TRUE(knocked.ok());
     const Deadline soon = Deadline::In(20'000);
-    while (door->Newcomers(2) != 1 && !soon.expired()) ::usleep(2000);
+    while (dial_in->PendingJoiners(2) != 1 && !soon.expired()) ::usleep(2000);
     const int64_t begin_ns = NowNs();
-    while (door->Newcomers(2) == 1 && !soon.expired()) {
-        EXPECT_FALSE(door->Vet(2, 1, {1, 3, "job", "terms"}));
+    while (dial_in->PendingJoiners(2) == 1 && !soon.expired()) {
+        EXPECT_FALSE(dial_in->ValidateJoiners(2, 1, {1, 3, "job", "terms"}));
         ::usleep(2000);
     }
     EXPECT_LT(NowNs() - begin_ns, test::LimitNs(3000));
@@ -445,8 +445,8 @@ TEST(DialInDoor, WhoFallsSilentIsSentAwayInTime) {
 
 // What cannot be a rank of this job hears why, once it has proved the key.
 TEST(DialInDoor, ARankThatThereIsNotIsToldSo) {
-    const auto door = DialIn::Open("127.0.0.1:0", DoorKey(), 1000, 2).value();
-    auto knocked = KnockAs(door->port(), 3);
+    const auto dial_in = DialIn::Open("127.0.0.1:0", DoorKey(), 1000, 2).value();
+    auto knocked = KnockAs(dial_in->port(), 3);
     ASSERT_TRUE(knocked.ok()) << knocked.error().message;
     Channel channel = ChannelOf(std::move(*knocked));
     std::string why;
@@ -463,41 +463,41 @@ TEST(DialInDoor, ARankThatThereIsNotIsToldSo) {
 }
 
 TEST(DialInDoor, CountsWhoCouldJoinAndNamesWhomItPassesOver) {
-    const auto door = DialIn::Open("127.0.0.1:0", DoorKey(), 1000, 255).value();
-    EXPECT_EQ(door->Newcomers(2), 0);
-    auto any = KnockAs(door->port(), 0), three = KnockAs(door->port(), 3),
-         one = KnockAs(door->port(), 1), five = KnockAs(door->port(), 5);
+    const auto dial_in = DialIn::Open("127.0.0.1:0", DoorKey(), 1000, 255).value();
+    EXPECT_EQ(dial_in->PendingJoiners(2), 0);
+    auto any = KnockAs(dial_in->port(), 0), three = KnockAs(dial_in->port(), 3),
+         one = KnockAs(dial_in->port(), 1), five = KnockAs(dial_in->port(), 5);
     ASSERT_TRUE(any.ok() && three.ok() && one.ok() && five.ok());
     const Deadline soon = Deadline::In(20'000);
     // Ranks 2 and 3; rank 1 has its process, and without a rank 4 there is no rank 5.
-    while (door->Newcomers(2) != 2 && !soon.expired()) ::usleep(2000);
-    EXPECT_EQ(door->Newcomers(2), 2);
-    EXPECT_EQ(door->Newcomers(5), 2);
-    EXPECT_EQ(door->Newcomers(256), 0);
-    EXPECT_EQ(door->PassOver(4).size(), 2u);
-    EXPECT_EQ(door->Newcomers(4), 0);
-    EXPECT_EQ(door->Newcomers(2), 2);
+    while (dial_in->PendingJoiners(2) != 2 && !soon.expired()) ::usleep(2000);
+    EXPECT_EQ(dial_in->PendingJoiners(2), 2);
+    EXPECT_EQ(dial_in->PendingJoiners(5), 2);
+    EXPECT_EQ(dial_in->PendingJoiners(256), 0);
+    EXPECT_EQ(dial_in->RejectJoiners(4).size(), 2u);
+    EXPECT_EQ(dial_in->PendingJoiners(4), 0);
+    EXPECT_EQ(dial_in->PendingJoiners(2), 2);
     // Nobody joins who has not said that it could.
-    EXPECT_TRUE(door->Choose(2, 1).empty());
+    EXPECT_TRUE(dial_in->Choose(2, 1).empty());
     const Answering worker(std::move(*any));
-    EXPECT_TRUE(IsVetted(*door, 2, 1));
-    EXPECT_EQ(door->Choose(2, 2).size(), 1u);
-    const auto taken = door->TakeChosen(2);
+    EXPECT_TRUE(IsVetted(*dial_in, 2, 1));
+    EXPECT_EQ(dial_in->Choose(2, 2).size(), 1u);
+    const auto taken = dial_in->TakeChosen(2);
     ASSERT_EQ(taken.size(), 1u);
     EXPECT_EQ(taken[0].rank, 2);
     EXPECT_TRUE(taken[0].fd.valid());
-    EXPECT_EQ(door->Newcomers(3), 1);
+    EXPECT_EQ(dial_in->PendingJoiners(3), 1);
     // Whose host has a fault waits, until it is forgiven; it takes lost ranks' places all the same.
-    door->Defer(taken[0]);
-    EXPECT_EQ(door->Newcomers(3), 0);
-    door->Forgive(taken[0]);
-    EXPECT_EQ(door->Newcomers(3), 1);
-    door->Defer(taken[0]);
-    EXPECT_TRUE(door->Next({1}).has_value());
+    dial_in->Defer(taken[0]);
+    EXPECT_EQ(dial_in->PendingJoiners(3), 0);
+    dial_in->Forgive(taken[0]);
+    EXPECT_EQ(dial_in->PendingJoiners(3), 1);
+    dial_in->Defer(taken[0]);
+    EXPECT_TRUE(dial_in->Next({1}).has_value());
 }
 
 // Where all come to, for waits that end before.
-class Nobody : public Company {
+class Nobody : public RankRegistry {
   public:
     void Take(Arrival /*arrival*/) override {}
     std::vector<Gone> TakeGone() override { return {}; }
@@ -509,14 +509,14 @@ TEST(DialInDoor, ADoorThatBreaksEndsTheWaitAtOnce) {
 #ifdef __SANITIZE_ADDRESS__
     GTEST_SKIP() << "the sanitizer looks at objects through a pipe, and there are no descriptors";
 #endif
-    const auto door = DialIn::Open("127.0.0.1:0", DoorKey(), 1000, 2).value();
+    const auto dial_in = DialIn::Open("127.0.0.1:0", DoorKey(), 1000, 2).value();
     rlimit before{};
     ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
     const rlimit none{0, before.rlim_max};
     ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
     Nobody nobody;
     const int64_t begin_ns = NowNs();
-    const Status gathered = GatherWorkers(*door, 3, nobody, {1000, Deadline::In(60'000)});
+    const Status gathered = GatherWorkers(*dial_in, 3, nobody, {1000, Deadline::In(60'000)});
     ::setrlimit(RLIMIT_NOFILE, &before);
     ASSERT_FALSE(gathered.ok());
     EXPECT_EQ(gathered.error().code, ErrorCode::kIo);
@@ -526,14 +526,14 @@ TEST(DialInDoor, ADoorThatBreaksEndsTheWaitAtOnce) {
 }
 
 TEST(DialInDoor, StrangersNeitherComeInNorKeepWorkersOut) {
-    const auto door = DialIn::Open("127.0.0.1:0", DoorKey(), 1000, 2).value();
+    const auto dial_in = DialIn::Open("127.0.0.1:0", DoorKey(), 1000, 2).value();
     std::vector<Fd> strangers;
     DialHello lie;
     lie.rank = -1;
     std::array<char, 80> wild;
     wild.fill('\xff');
     for (int i = 0; i < 90; ++i) {
-        strangers.push_back(net::DialTcp("127.0.0.1", door->port(), Deadline::In(5000)).value());
+        strangers.push_back(net::DialTcp("127.0.0.1", dial_in->port(), Deadline::In(5000)).value());
         const int fd = strangers.back().get();
         if (i % 5 == 0) ::send(fd, "GET / HTTP/1.0\r\n\r\n", 18, MSG_NOSIGNAL);
         if (i % 5 == 1) ::send(fd, &lie, sizeof lie, MSG_NOSIGNAL);
@@ -548,11 +548,11 @@ TEST(DialInDoor, StrangersNeitherComeInNorKeepWorkersOut) {
     std::optional<Arrival> in;
     std::vector<Result<Arrival>> held;
     for (int attempt = 0; attempt < 20 && !in.has_value(); ++attempt) {
-        held.push_back(KnockAs(door->port(), 0));  // (a crowd may push it out once)
-        if (held.back().ok()) in = NextOf(*door, {1, 2});
+        held.push_back(KnockAs(dial_in->port(), 0));  // (a crowd may push it out once)
+        if (held.back().ok()) in = NextOf(*dial_in, {1, 2});
     }
     EXPECT_TRUE(in.has_value());
-    EXPECT_FALSE(door->Next({1, 2}).has_value());
+    EXPECT_FALSE(dial_in->Next({1, 2}).has_value());
 }
 
 TEST(DialInDoor, ANameFromOutsideHasNoControlCharacters) {

@@ -203,7 +203,7 @@ TEST_F(RootEpoch, IsTheLastWhereNobodyRecovers) {
 // A heartbeat of rank 1: for longer than the timeout nothing of rank 0 came that op needs.
 Bytes WaitsForRankZero(const char* op) {
     HeartbeatMessage beat;
-    beat.stand.waits = {{0, 3, 12, 0, op, 2 * kEpochTimeoutMs}};
+    beat.rank_waits.waits = {{0, 3, 12, 0, op, 2 * kEpochTimeoutMs}};
     return Encode(beat);
 }
 
@@ -258,7 +258,7 @@ TEST_F(RootEpoch, EndsAloneWhereAWaitRanOut) {
             two_->Send(FrameType::kHeartbeat, Encode(HeartbeatMessage{}));
         }
         HeartbeatMessage beat;
-        beat.stand.waits = {{2, 3, 12, 0, "all_reduce", kEpochTimeoutMs - 1}};
+        beat.rank_waits.waits = {{2, 3, 12, 0, "all_reduce", kEpochTimeoutMs - 1}};
         beat.stalled_ms = kEpochTimeoutMs;
         one_->Send(FrameType::kHeartbeat, Encode(beat));
         const auto verdict = DecodeVerdict(one_->Await(FrameType::kVerdict));
@@ -598,7 +598,7 @@ TEST(Control, ALongMessageOnASlowNetworkMoves) {
     control.Assign(Assignment(1, 1, {"a", "b"}));
     std::thread slow([&, fd = std::move(ends.first)] {
         HeartbeatMessage beat;
-        beat.stand.waits = {{0, 3, 12, 0, "all_reduce", 2 * kShortMs}};
+        beat.rank_waits.waits = {{0, 3, 12, 0, "all_reduce", 2 * kShortMs}};
         Bytes bytes;
         SealFrame(sessions.first, bytes, FrameType::kHeartbeat, Encode(beat));
         const size_t first = bytes.size();
@@ -634,9 +634,9 @@ TEST(Control, StandsWhereTheThreadStandsThatItAwaits) {
     control.AddPeer(0, std::move(pair.near), pair.session, 0);
     ASSERT_TRUE(control.Start().ok());
     // (Up to three heartbeats may be of before.)
-    const auto stand = [&] {
+    const auto rank_waits = [&] {
         for (int i = 0; i < 3; ++i) pair.far->Await(FrameType::kHeartbeat);
-        return DecodeHeartbeat(pair.far->Await(FrameType::kHeartbeat))->stand;
+        return DecodeHeartbeat(pair.far->Await(FrameType::kHeartbeat))->rank_waits;
     };
     std::atomic<bool> waits = false, over = false;
     std::thread sends([&] {
@@ -649,15 +649,15 @@ TEST(Control, StandsWhereTheThreadStandsThatItAwaits) {
         while (!over) ::usleep(1000);
     });
     control.OnOwnWait(true, sums.get_id());
-    Stand found = stand();
+    RankWaits found = rank_waits();
     EXPECT_TRUE(found.waits.empty() && !found.awaits_own) << "it computes";
     EXPECT_EQ(found.beside.size(), 1u);
     waits = true;
-    found = stand();
+    found = rank_waits();
     ASSERT_EQ(found.waits.size(), 1u);
     EXPECT_EQ(found.waits[0].on, 3);
     control.OnOwnWait(false, sums.get_id());
-    found = stand();
+    found = rank_waits();
     EXPECT_TRUE(found.waits.empty());
     EXPECT_EQ(found.beside.size(), 2u);
     over = true;

@@ -337,8 +337,8 @@ bool PlaysAlong(Channel& channel) {
             assigned |= type == FrameType::kAssign;
             if (type != FrameType::kExamine) return;
             asked = true;
-            const auto exam = DecodeExamine(payload);
-            channel.Send(FrameType::kExamined, Encode(ExaminedMessage{exam->number, true}));
+            const auto request = DecodeExamine(payload);
+            channel.Send(FrameType::kExamined, Encode(ExaminedMessage{request->number, true}));
         });
         if (!heard.ok()) return false;
         if (asked) channel.Send(FrameType::kHeartbeat, Encode(HeartbeatMessage{}));

@@ -13,7 +13,7 @@ Status Succeed(Cluster&) {
 Status BeStopped(Cluster&) {
     return MakeError(ErrorCode::kCancelled, "stopped by the user");
 }
-Status RefuseHost(const Exam&) {
+Status RefuseHost(const JoinRequest&) {
     return MakeError(ErrorCode::kOutOfMemory, "too small");
 }
 

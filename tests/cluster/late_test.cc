@@ -104,7 +104,7 @@ TEST_F(LateHosts, AWrongKeyEndsTheWaitAtOnceAndSoDoesAStop) {
     EXPECT_LT(stopped->end_ns() - begin, test::LimitNs(1500));
 }
 
-class NobodyHere : public Company {
+class NobodyHere : public RankRegistry {
   public:
     void Take(Arrival /*arrival*/) override {}
     std::vector<Gone> TakeGone() override { return {}; }

@@ -213,7 +213,7 @@ Bytes Key(const char* text) {
 }
 
 // Keeps who comes; `leaves` counts down to when one of them leaves again.
-class Hall final : public Company {
+class Hall final : public RankRegistry {
   public:
     void Take(Arrival arrival) override { here[arrival.rank] = std::move(arrival); }
     std::vector<Gone> TakeGone() override {

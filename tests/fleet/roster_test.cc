@@ -16,26 +16,26 @@ struct Other {
     std::string name = "b";
     uint16_t port = 7000;
 
-    Beacon Says(std::vector<uint64_t> echoes, const std::string& interface = "eth9") {
-        Beacon beacon;
-        beacon.host = host;
-        beacon.sequence = ++sequence;
-        beacon.nonce = 1000 + sequence;
-        beacon.name = name;
-        beacon.port = port;
-        beacon.build.version = "0.1.0";
-        beacon.interface = interface;
-        beacon.mbps = 10'000;
-        beacon.echoes = std::move(echoes);
-        return beacon;
+    DiscoveryPacket Says(std::vector<uint64_t> echoes, const std::string& interface = "eth9") {
+        DiscoveryPacket packet;
+        packet.host = host;
+        packet.sequence = ++sequence;
+        packet.nonce = 1000 + sequence;
+        packet.name = name;
+        packet.port = port;
+        packet.build.version = "0.1.0";
+        packet.interface = interface;
+        packet.mbps = 10'000;
+        packet.echoes = std::move(echoes);
+        return packet;
     }
 };
 
 class Rosters : public ::testing::Test {
   protected:
-    bool Hear(const Beacon& beacon, const std::string& interface = "eth1",
+    bool Hear(const DiscoveryPacket& packet, const std::string& interface = "eth1",
               const std::string& address = "fe80::2") {
-        return roster_.Hear(beacon, interface, address, now_ns_);
+        return roster_.Hear(packet, interface, address, now_ns_);
     }
     std::vector<std::string> Names() const {
         std::vector<std::string> names;
@@ -66,7 +66,7 @@ TEST_F(Rosters, AHostCountsOnceItHearsThisOne) {
 }
 
 TEST_F(Rosters, WhatIsPlayedBackDoesNotCount) {
-    const Beacon recorded = other_.Says({Nonce()});
+    const DiscoveryPacket recorded = other_.Says({Nonce()});
     EXPECT_FALSE(Hear(recorded));
     EXPECT_EQ(Names(), Strings{"b"});
     // The host has died; its last words go on.
@@ -119,8 +119,8 @@ TEST_F(Rosters, WhoDiesIsGoneWhoLeavesAtOnce) {
     EXPECT_EQ(Names(), Strings());
     Hear(other_.Says({Nonce()}));
     EXPECT_EQ(Names(), Strings{"b"});
-    Beacon leaves = other_.Says({});
-    leaves.kind = BeaconKind::kLeaves;
+    DiscoveryPacket leaves = other_.Says({});
+    leaves.kind = PacketKind::kLeaves;
     EXPECT_FALSE(Hear(leaves));
     EXPECT_EQ(Names(), Strings());
 }
@@ -135,11 +135,11 @@ TEST_F(Rosters, TwoHostsMayHaveOneName) {
 
 TEST_F(Rosters, WhoOnlyAsksIsAnsweredAndNotListed) {
     other_.port = 0;
-    Beacon asks = other_.Says({});
-    asks.kind = BeaconKind::kAsks;
+    DiscoveryPacket asks = other_.Says({});
+    asks.kind = PacketKind::kAsks;
     EXPECT_TRUE(Hear(asks));
     asks = other_.Says({Nonce()});
-    asks.kind = BeaconKind::kAsks;
+    asks.kind = PacketKind::kAsks;
     EXPECT_TRUE(Hear(asks));
     EXPECT_EQ(Names(), Strings());
     EXPECT_EQ(roster_.EchoesOf("eth1", now_ns_).size(), 1U);

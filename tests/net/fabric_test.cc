@@ -15,9 +15,9 @@
 #include "net/frame.h"
 #include "net/local.h"
 #include "net/offer.h"
-#include "net/patience.h"
 #include "net/socket.h"
 #include "net/tcp_link.h"
+#include "net/wait_policy.h"
 #include "support/limits.h"
 #include "support/ranks.h"
 

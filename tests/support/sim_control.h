@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "cluster/blame.h"
+#include "cluster/root_cause.h"
 #include "net/link.h"
 #include "support/sim_plan.h"
 
@@ -199,7 +199,7 @@ class SimControl final : public net::PeerMonitor, public SimTarget {
             }
         }
         if (blamed < 0 && waits_[static_cast<size_t>(stalled_)].on >= 0) {
-            const int worst = cluster::WorstWait(waits_, stalled_);
+            const int worst = cluster::RootWait(waits_, stalled_);
             blamed = waits_[static_cast<size_t>(worst)].on;
         }
         if (blamed >= 0) Fail({ErrorCode::kPeerLost, Who(blamed) + ": no data", ""});

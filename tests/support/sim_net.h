@@ -3,7 +3,7 @@
 //
 // Puts: a link of one-sided writes, each of which is lost, late, twice, early, cut or changed as a
 // whole. Bytes: frames in a stream, taken apart by the FrameReader of tcp links; what befalls the
-// stream befalls bytes. Waiting is the code of the real links (Patience), in virtual time.
+// stream befalls bytes. Waiting is the code of the real links (Waiter), in virtual time.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "net/frame.h"
-#include "net/patience.h"
+#include "net/wait_policy.h"
 #include "support/sim_control.h"
 #include "support/sim_plan.h"
 
@@ -202,11 +202,11 @@ inline bool SimLink::Pause(const Deadline& deadline) {
 inline Status SimLink::Wait(int flag, uint64_t value, const net::OpTag& tag,
                             const Deadline& deadline) {
     if (this->flag(flag) >= value) return {};
-    net::Patience patience(progress_, *this, tag, deadline);
+    net::Waiter waiter(progress_, *this, tag, deadline);
     for (;;) {
         progress_.ReceiveAll();
         if (this->flag(flag) >= value) return {};
-        WEFT_TRY(patience.Check());
+        WEFT_TRY(waiter.Check());
         if (end() != net::LinkEnd::kOpen) continue;
         if (!Pause(deadline)) return Error{ErrorCode::kCancelled, "killed"};
     }

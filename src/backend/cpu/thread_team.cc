@@ -2,7 +2,7 @@
 
 #include "base/deadline.h"
 #include "hw/cpu.h"
-#include "net/patience.h"
+#include "net/wait_policy.h"
 
 namespace weft::backend {
 namespace {

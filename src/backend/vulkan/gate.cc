@@ -13,7 +13,7 @@
 
 #include "backend/vulkan/context.h"
 #include "base/check.h"
-#include "net/patience.h"
+#include "net/wait_policy.h"
 
 namespace weft::backend::vulkan {
 namespace {

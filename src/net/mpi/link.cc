@@ -200,18 +200,18 @@ class MpiLink final : public BaseLink {
     template <typename Over>
     Status WaitUntil(const Over& over, const OpTag& tag, const Deadline& deadline) {
         const int64_t begin_ns = NowNs();
-        Patience patience(progress_, *this, tag, deadline);
+        Waiter waiter(progress_, *this, tag, deadline);
         for (;;) {
             progress_.ReceiveAll();
             for (int look = 0; look < kLooksOfOne; look++) {
                 if (over()) return {};
-                if (patience.Next() != Stage::kSpin) break;
+                if (waiter.Next() != Stage::kSpin) break;
             }
-            if (patience.Next() != Stage::kSpin) LookAtConnection();
-            WEFT_TRY(patience.Check());
-            switch (patience.Next()) {
+            if (waiter.Next() != Stage::kSpin) LookAtConnection();
+            WEFT_TRY(waiter.Check());
+            switch (waiter.Next()) {
                 case Stage::kSpin: break;
-                case Stage::kYield: patience.Yield(); break;
+                case Stage::kYield: waiter.Yield(); break;
                 case Stage::kSleep: {
                     const int64_t nap_ns =
                         std::clamp((NowNs() - begin_ns) / 10, kShortestNapNs, kLongestNapNs);

@@ -15,8 +15,8 @@
 
 #include "base/result.h"
 #include "net/mpi/library.h"
-#include "net/patience.h"
 #include "net/socket.h"
+#include "net/wait_policy.h"
 
 namespace weft::net {
 

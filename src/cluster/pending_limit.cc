@@ -1,4 +1,4 @@
-#include "cluster/crowd.h"
+#include "cluster/pending_limit.h"
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
@@ -22,7 +22,7 @@ std::string NetworkOf(const std::string& from) {
                        at[4] << 8 | at[5], at[6] << 8 | at[7]);
 }
 
-size_t WhoGoes(std::span<const Unproved> callers, std::minstd_rand& dice) {
+size_t PickEvictee(std::span<const Unproved> callers, std::minstd_rand& dice) {
     WEFT_CHECK(!callers.empty());
     std::map<std::string, size_t> crowds;
     std::vector<std::string> networks;

@@ -1,4 +1,4 @@
-#include "cluster/screening.h"
+#include "cluster/candidate_check.h"
 
 #include <algorithm>
 #include <utility>
@@ -12,14 +12,14 @@ constexpr size_t kMostQuestion = kMostAfterAuth - 4096;
 
 }  // namespace
 
-Screening::Screening(Channel channel, int64_t timeout_ms)
+CandidateCheck::CandidateCheck(Channel channel, int64_t timeout_ms)
     : channel_(std::move(channel)), timeout_ms_(timeout_ms), heard_ns_(NowNs()) {}
 
-void Screening::Ask(const Exam& exam) {
-    const bool same = asked_.rank == exam.rank && asked_.size == exam.size &&
-                      asked_.job == exam.job && asked_.terms == exam.terms;
+void CandidateCheck::Ask(const JoinRequest& request) {
+    const bool same = asked_.rank == request.rank && asked_.size == request.size &&
+                      asked_.job == request.job && asked_.terms == request.terms;
     if (same && asked_.number > 0) return;
-    asked_ = {asked_.number + 1, exam.rank, exam.size, exam.job, exam.terms};
+    asked_ = {asked_.number + 1, request.rank, request.size, request.job, request.terms};
     fit_ = false;
     asked_ns_ = NowNs();
     ExamineMessage question = asked_;
@@ -28,7 +28,7 @@ void Screening::Ask(const Exam& exam) {
     channel_.Send(FrameType::kExamine, Encode(question));
 }
 
-void Screening::Turn() {
+void CandidateCheck::Turn() {
     if (fault_.has_value()) return;
     channel_.Flush();
     const Status status =
@@ -52,7 +52,7 @@ void Screening::Turn() {
     }
 }
 
-void Screening::OnFrame(FrameType type, View payload) {
+void CandidateCheck::OnFrame(FrameType type, View payload) {
     heard_ns_ = NowNs();
     if (type == FrameType::kExamined) {
         const auto answer = DecodeExamined(payload);
@@ -70,7 +70,7 @@ void Screening::OnFrame(FrameType type, View payload) {
                                            static_cast<int>(type)));
 }
 
-void Screening::OnAnswer(const ExaminedMessage& answer) {
+void CandidateCheck::OnAnswer(const ExaminedMessage& answer) {
     if (answer.number > asked_.number || answer.number < 1) {
         return Blame(ErrorCode::kCorrupt, "it answered what it was not asked");
     }
@@ -80,7 +80,7 @@ void Screening::OnAnswer(const ExaminedMessage& answer) {
 }
 
 // The first fault counts. Words of another host go to this one's terminal.
-void Screening::Blame(ErrorCode code, std::string why) {
+void CandidateCheck::Blame(ErrorCode code, std::string why) {
     for (char& letter : why) {
         if (static_cast<unsigned char>(letter) < ' ' || letter == 127) letter = ' ';
     }
@@ -88,7 +88,7 @@ void Screening::Blame(ErrorCode code, std::string why) {
     if (!fault_.has_value()) fault_ = Error{code, std::move(why)};
 }
 
-void Screening::SendAway(const Error& why) {
+void CandidateCheck::SendAway(const Error& why) {
     const VerdictMessage verdict{
         why.code, -1, fmt::format("rank 0 does not take this worker into its job: {}", why.message),
         ""};

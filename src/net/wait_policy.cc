@@ -1,4 +1,4 @@
-#include "net/patience.h"
+#include "net/wait_policy.h"
 
 #include <poll.h>
 #include <sched.h>
@@ -93,8 +93,8 @@ void Progress::SetCrowded(int64_t now_ns) {
     crowded_.store(true, std::memory_order_relaxed);
 }
 
-Patience::Patience(Progress& progress, BaseLink& link, const OpTag& tag, const Deadline& deadline,
-                   int64_t awake_ns)
+Waiter::Waiter(Progress& progress, BaseLink& link, const OpTag& tag, const Deadline& deadline,
+               int64_t awake_ns)
     : progress_(progress),
       link_(link),
       tag_(tag),
@@ -110,11 +110,11 @@ Patience::Patience(Progress& progress, BaseLink& link, const OpTag& tag, const D
     if (tag.aside) asleep_ns_ = begin_ns_;
 }
 
-Patience::~Patience() {
+Waiter::~Waiter() {
     if (told_ && progress_.monitor() != nullptr) progress_.monitor()->OnLongWait(-1, tag_);
 }
 
-Status Patience::Check() {
+Status Waiter::Check() {
     PeerMonitor* monitor = progress_.monitor();
     if (monitor != nullptr && monitor->Failed()) return monitor->FailureDuring(tag_);
     if (link_.end() != LinkEnd::kOpen && ++looks_after_end_ >= kLooksAfterEnd) return Ended();
@@ -133,7 +133,7 @@ Status Patience::Check() {
     return {};
 }
 
-void Patience::Tell(PeerMonitor& monitor, int64_t now_ns) {
+void Waiter::Tell(PeerMonitor& monitor, int64_t now_ns) {
     const uint64_t moved_bytes = link_.moved_bytes();
     if (!told_) {
         monitor.OnLongWait(link_.peer().rank, tag_);
@@ -152,7 +152,7 @@ void Patience::Tell(PeerMonitor& monitor, int64_t now_ns) {
     told_ns_ = now_ns;
 }
 
-void Patience::Yield() {
+void Waiter::Yield() {
     const int64_t before = NowNs();
     sched_yield();
     const int64_t after = NowNs();
@@ -168,7 +168,7 @@ void Patience::Yield() {
 }
 
 // The peer is gone. The monitor may know better who was first; so may another link of ours.
-Error Patience::Ended() {
+Error Waiter::Ended() {
     if (progress_.monitor() != nullptr) {
         const Deadline verdict = Deadline::In(deadline_.length_ms());
         Error error = progress_.monitor()->OnTimeout(link_.peer().rank, tag_, verdict);
@@ -185,7 +185,7 @@ Error Patience::Ended() {
 }
 
 // The deadline has passed: gives more time where somebody is slow, or names the silent one.
-Status Patience::Expired() {
+Status Waiter::Expired() {
     PeerMonitor* monitor = progress_.monitor();
     const int64_t length_ms = deadline_.length_ms();
     if (monitor == nullptr) {

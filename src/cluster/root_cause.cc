@@ -1,4 +1,4 @@
-#include "cluster/blame.h"
+#include "cluster/root_cause.h"
 
 #include <tuple>
 #include <vector>
@@ -14,7 +14,7 @@ bool IsBehind(const LongWait& a, const LongWait& b) {
 
 }  // namespace
 
-int WorstWait(std::span<const LongWait> by_rank, int first) {
+int RootWait(std::span<const LongWait> by_rank, int first) {
     const int ranks = static_cast<int>(by_rank.size());
     const auto wait = [&](int rank) -> const LongWait& {
         return by_rank[static_cast<size_t>(rank)];

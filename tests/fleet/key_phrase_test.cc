@@ -1,4 +1,4 @@
-#include "fleet/words.h"
+#include "fleet/key_phrase.h"
 
 #include <gtest/gtest.h>
 
@@ -7,19 +7,19 @@
 namespace weft::fleet {
 namespace {
 
-TEST(KeyWords, WhatIsMadeIsTaken) {
+TEST(KeyPhrase, WhatIsMadeIsTaken) {
     std::set<std::string> all;
     for (int i = 0; i < 200; ++i) {
-        const std::string words = NewKeyWords();
+        const std::string words = NewKeyPhrase();
         EXPECT_EQ(words.size(), kKeyWords * 5 + kKeyWords - 1) << words;
-        EXPECT_EQ(ParseKeyWords({words}).value(), words);
-        EXPECT_TRUE(IsKeyWords(words));
+        EXPECT_EQ(ParseKeyPhrase({words}).value(), words);
+        EXPECT_TRUE(IsKeyPhrase(words));
         EXPECT_TRUE(all.insert(words).second) << words;
     }
 }
 
-TEST(KeyWords, CaseSpacesAndHyphensDoNotMatter) {
-    const std::string words = NewKeyWords();
+TEST(KeyPhrase, CaseSpacesAndHyphensDoNotMatter) {
+    const std::string words = NewKeyPhrase();
     std::string loud = words, spaced = words;
     for (char& letter : loud) {
         if (letter != '-') letter = static_cast<char>(letter - 'a' + 'A');
@@ -27,25 +27,25 @@ TEST(KeyWords, CaseSpacesAndHyphensDoNotMatter) {
     for (char& letter : spaced) {
         if (letter == '-') letter = ' ';
     }
-    EXPECT_EQ(ParseKeyWords({loud}).value(), words);
-    EXPECT_EQ(ParseKeyWords({" " + spaced + "\n"}).value(), words);
-    EXPECT_EQ(ParseKeyWords({words.substr(0, 11), words.substr(12)}).value(), words);
-    EXPECT_FALSE(IsKeyWords(loud));  // a file holds them in one form alone
+    EXPECT_EQ(ParseKeyPhrase({loud}).value(), words);
+    EXPECT_EQ(ParseKeyPhrase({" " + spaced + "\n"}).value(), words);
+    EXPECT_EQ(ParseKeyPhrase({words.substr(0, 11), words.substr(12)}).value(), words);
+    EXPECT_FALSE(IsKeyPhrase(loud));  // a file holds them in one form alone
 }
 
 // 8 bits of 96 are the check: one mistyped letter goes by in one of 256 cases. Another key would be
 // refused by the others, so that is no more than a second line of words.
-TEST(KeyWords, MistypedWordsAreNoticed) {
+TEST(KeyPhrase, MistypedWordsAreNoticed) {
     int noticed = 0, tried = 0;
     for (int round = 0; round < 20; ++round) {
-        const std::string words = NewKeyWords();
+        const std::string words = NewKeyPhrase();
         for (size_t at = 0; at < words.size(); ++at) {
             if (words[at] == '-') continue;
             std::string wrong = words;
             const bool vowel = std::string("aiou").find(words[at]) != std::string::npos;
             wrong[at] = vowel ? (words[at] == 'a' ? 'o' : 'a') : (words[at] == 'b' ? 'd' : 'b');
             ++tried;
-            const auto parsed = ParseKeyWords({wrong});
+            const auto parsed = ParseKeyPhrase({wrong});
             if (parsed.ok()) continue;
             ++noticed;
             EXPECT_EQ(parsed.error().code, ErrorCode::kUsage);
@@ -55,16 +55,16 @@ TEST(KeyWords, MistypedWordsAreNoticed) {
     EXPECT_GT(noticed, tried * 97 / 100);
 }
 
-TEST(KeyWords, WhatIsNoKeySaysWhy) {
+TEST(KeyPhrase, WhatIsNoKeySaysWhy) {
     const auto why = [](const std::vector<std::string>& typed) {
-        const auto parsed = ParseKeyWords(typed);
+        const auto parsed = ParseKeyPhrase(typed);
         return parsed.ok() ? "" : parsed.error().message;
     };
     EXPECT_NE(why({"bizol"}).find("6 words, and these are 1"), std::string::npos);
     EXPECT_NE(why({}).find("these are 0"), std::string::npos);
     EXPECT_NE(why({"bizol-hello"}).find("'hello' is no word"), std::string::npos);
     EXPECT_NE(why({"bizolu"}).find("'bizolu'"), std::string::npos);
-    EXPECT_NE(why({NewKeyWords(), "bizol"}).find("these are 7"), std::string::npos);
+    EXPECT_NE(why({NewKeyPhrase(), "bizol"}).find("these are 7"), std::string::npos);
     EXPECT_NE(why({std::string(100'000, 'x')}).find("is no word"), std::string::npos);
 }
 

@@ -1,4 +1,4 @@
-#include "fleet/beacon.h"
+#include "fleet/discovery_packet.h"
 
 #include <algorithm>
 #include <array>
@@ -79,45 +79,45 @@ Sha256Digest MacOf(const Sha256Digest& key, View body) {
 
 }  // namespace
 
-Sha256Digest BeaconKey(View key) {
+Sha256Digest PacketKey(View key) {
     constexpr std::string_view salt = "weft cluster";
     const Sha256Digest extracted = HmacSha256(std::as_bytes(std::span(salt)), key);
     constexpr std::string_view info = "weft beacon 1\x01";  // the last byte: HKDF's first block
     return HmacSha256(std::as_bytes(std::span(extracted)), std::as_bytes(std::span(info)));
 }
 
-Bytes EncodeBeacon(const Sha256Digest& key, const Beacon& beacon) {
+Bytes EncodePacket(const Sha256Digest& key, const DiscoveryPacket& packet) {
     BeaconWriter body;
-    body.Int(static_cast<uint8_t>(beacon.kind)).Int(beacon.host).Int(beacon.sequence);
-    body.Int(beacon.nonce).Int(beacon.port);
-    body.Text(beacon.build.version, kMostVersion).Text(beacon.name, kMostName);
-    body.Text(beacon.device, kMostDevice).Text(beacon.interface, kMostInterface);
-    body.Text(beacon.rdma, kMostName).Int(beacon.mbps).Int(beacon.memory_bytes);
-    const size_t echoes = std::min(beacon.echoes.size(), kMostEchoes);
+    body.Int(static_cast<uint8_t>(packet.kind)).Int(packet.host).Int(packet.sequence);
+    body.Int(packet.nonce).Int(packet.port);
+    body.Text(packet.build.version, kMostVersion).Text(packet.name, kMostName);
+    body.Text(packet.device, kMostDevice).Text(packet.interface, kMostInterface);
+    body.Text(packet.rdma, kMostName).Int(packet.mbps).Int(packet.memory_bytes);
+    const size_t echoes = std::min(packet.echoes.size(), kMostEchoes);
     body.Int(static_cast<uint8_t>(echoes));
-    for (size_t i = 0; i < echoes; ++i) body.Int(beacon.echoes[i]);
-    const size_t cables = std::min(beacon.cables.size(), kMostCables);
+    for (size_t i = 0; i < echoes; ++i) body.Int(packet.echoes[i]);
+    const size_t cables = std::min(packet.cables.size(), kMostCables);
     body.Int(static_cast<uint8_t>(cables));
     for (size_t i = 0; i < cables; ++i) {
-        const Cable& cable = beacon.cables[i];
+        const Cable& cable = packet.cables[i];
         body.Int(cable.peer).Text(cable.interface, kMostInterface);
         body.Text(cable.peer_interface, kMostInterface).Int(cable.mbps);
         body.Int(static_cast<uint8_t>(cable.rdma));
     }
-    body.Text(beacon.build.commit, cluster::kMostCommit);
-    body.Text(beacon.build.protocol_hash, cluster::kMostProtocolHash);
+    body.Text(packet.build.commit, cluster::kMostCommit);
+    body.Text(packet.build.protocol_hash, cluster::kMostProtocolHash);
     Bytes bytes;
     const auto put = [&](View view) { bytes.insert(bytes.end(), view.begin(), view.end()); };
     put(std::as_bytes(std::span(kMagic)));
     const Sha256Digest mac = MacOf(key, body.bytes());
     put(std::as_bytes(std::span(mac)));
     put(body.bytes());
-    WEFT_CHECK(bytes.size() <= kMostBeacon);
+    WEFT_CHECK(bytes.size() <= kMostPacket);
     return bytes;
 }
 
-Result<Beacon> DecodeBeacon(const Sha256Digest& key, View bytes) {
-    const bool ours = bytes.size() > kHead && bytes.size() <= kMostBeacon &&
+Result<DiscoveryPacket> DecodePacket(const Sha256Digest& key, View bytes) {
+    const bool ours = bytes.size() > kHead && bytes.size() <= kMostPacket &&
                       std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) == 0;
     if (!ours) {
         return MakeError(ErrorCode::kUnsupported, "no beacon of this format ({} bytes)",
@@ -130,24 +130,24 @@ Result<Beacon> DecodeBeacon(const Sha256Digest& key, View bytes) {
         return MakeError(ErrorCode::kDenied, "a beacon of another key");
     }
     BeaconReader reader(body);
-    Beacon beacon;
+    DiscoveryPacket packet;
     const auto kind = reader.Int<uint8_t>();
     reader.Must(kind >= 1 && kind <= 3);
-    beacon.kind = static_cast<BeaconKind>(kind);
-    beacon.host = reader.Int<uint64_t>();
-    beacon.sequence = reader.Int<uint64_t>();
-    beacon.nonce = reader.Int<uint64_t>();
-    beacon.port = reader.Int<uint16_t>();
-    beacon.build = {reader.Text(kMostVersion), "", ""};
-    beacon.name = reader.Text(kMostName);
-    beacon.device = reader.Text(kMostDevice);
-    beacon.interface = reader.Text(kMostInterface);
-    beacon.rdma = reader.Text(kMostName);
-    beacon.mbps = reader.Int<uint32_t>();
-    beacon.memory_bytes = reader.Int<uint64_t>();
-    reader.Must(beacon.mbps <= kMostMbps && !beacon.name.empty());
+    packet.kind = static_cast<PacketKind>(kind);
+    packet.host = reader.Int<uint64_t>();
+    packet.sequence = reader.Int<uint64_t>();
+    packet.nonce = reader.Int<uint64_t>();
+    packet.port = reader.Int<uint16_t>();
+    packet.build = {reader.Text(kMostVersion), "", ""};
+    packet.name = reader.Text(kMostName);
+    packet.device = reader.Text(kMostDevice);
+    packet.interface = reader.Text(kMostInterface);
+    packet.rdma = reader.Text(kMostName);
+    packet.mbps = reader.Int<uint32_t>();
+    packet.memory_bytes = reader.Int<uint64_t>();
+    reader.Must(packet.mbps <= kMostMbps && !packet.name.empty());
     const size_t echoes = reader.Count(kMostEchoes);
-    for (size_t i = 0; i < echoes; ++i) beacon.echoes.push_back(reader.Int<uint64_t>());
+    for (size_t i = 0; i < echoes; ++i) packet.echoes.push_back(reader.Int<uint64_t>());
     const size_t cables = reader.Count(kMostCables);
     for (size_t i = 0; i < cables; ++i) {
         Cable cable;
@@ -158,13 +158,13 @@ Result<Beacon> DecodeBeacon(const Sha256Digest& key, View bytes) {
         const auto rdma = reader.Int<uint8_t>();
         reader.Must(cable.mbps <= kMostMbps && rdma <= 1);
         cable.rdma = rdma == 1;
-        beacon.cables.push_back(std::move(cable));
+        packet.cables.push_back(std::move(cable));
     }
     if (!reader.done()) {
-        beacon.build.commit = reader.Text(cluster::kMostCommit);
-        beacon.build.protocol_hash = reader.Text(cluster::kMostProtocolHash);
+        packet.build.commit = reader.Text(cluster::kMostCommit);
+        packet.build.protocol_hash = reader.Text(cluster::kMostProtocolHash);
     }
-    if (reader.done()) return beacon;
+    if (reader.done()) return packet;
     return MakeError(ErrorCode::kCorrupt, "a malformed beacon of {} bytes", bytes.size());
 }
 

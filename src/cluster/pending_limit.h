@@ -25,6 +25,6 @@ struct Unproved {
 // "10.0.0.1", or "fd00:0:0:0" of four groups.
 std::string NetworkOf(const std::string& from);
 // The place of the one to drop. callers: not empty.
-size_t WhoGoes(std::span<const Unproved> callers, std::minstd_rand& dice);
+size_t PickEvictee(std::span<const Unproved> callers, std::minstd_rand& dice);
 
 }  // namespace weft::cluster

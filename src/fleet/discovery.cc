@@ -1,4 +1,4 @@
-#include "fleet/herald.h"
+#include "fleet/discovery.h"
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -44,15 +44,15 @@ std::string PlainName(std::string name) {
     return name.empty() ? "?" : name;
 }
 
-class HeraldImpl final : public Herald {
+class DiscoveryImpl final : public Discovery {
   public:
-    HeraldImpl(BeaconSocket socket, net::Fd wake, const Bytes& key, SelfFacts self, bool log)
+    DiscoveryImpl(DiscoverySocket socket, net::Fd wake, const Bytes& key, SelfFacts self, bool log)
         : socket_(std::move(socket)),
           wake_(std::move(wake)),
-          key_(BeaconKey(key)),
+          key_(PacketKey(key)),
           self_(std::move(self)),
           log_(log) {}
-    ~HeraldImpl() override;
+    ~DiscoveryImpl() override;
     void Begin();
 
     Hearing Now() const override {
@@ -72,12 +72,12 @@ class HeraldImpl final : public Herald {
     void HearAll();
     void Hear(const Datagram& datagram);
     void HearStranger(const Datagram& datagram, bool other_key);
-    void Say(const Wire& wire, BeaconKind kind);
+    void Say(const Wire& wire, PacketKind kind);
     void Publish();
     void TellOfChanges(const Hearing& now);
     std::vector<Cable> CablesOf(const std::vector<Peer>& peers) const;
 
-    BeaconSocket socket_;
+    DiscoverySocket socket_;
     net::Fd wake_;
     const Sha256Digest key_;
     const SelfFacts self_;
@@ -97,14 +97,14 @@ class HeraldImpl final : public Herald {
     std::thread thread_;
 };
 
-HeraldImpl::~HeraldImpl() {
+DiscoveryImpl::~DiscoveryImpl() {
     const uint64_t one = 1;
     while (::write(wake_.get(), &one, sizeof one) < 0 && errno == EINTR) {
     }
     if (thread_.joinable()) thread_.join();
 }
 
-void HeraldImpl::Begin() {
+void DiscoveryImpl::Begin() {
     // The signals of the process are its main thread's.
     sigset_t all, before;
     ::sigfillset(&all);
@@ -113,8 +113,8 @@ void HeraldImpl::Begin() {
     ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-Hearing HeraldImpl::Await(const std::function<bool(const Hearing&)>& enough,
-                          const Deadline& deadline) const {
+Hearing DiscoveryImpl::Await(const std::function<bool(const Hearing&)>& enough,
+                             const Deadline& deadline) const {
     std::unique_lock lock(mutex_);
     while (!enough(heard_) && !deadline.expired()) {
         changed_.wait_for(lock, std::chrono::milliseconds(deadline.left_ms()));
@@ -122,7 +122,7 @@ Hearing HeraldImpl::Await(const std::function<bool(const Hearing&)>& enough,
     return heard_;
 }
 
-void HeraldImpl::Serve() {
+void DiscoveryImpl::Serve() {
     Deadline next = Deadline::In(0);
     while (true) {
         std::array<pollfd, 2> fds = {pollfd{wake_.get(), POLLIN, 0},
@@ -139,17 +139,17 @@ void HeraldImpl::Serve() {
     }
     if (self_.port == 0) return;
     for (const Wire& wire : wires_) {
-        if (wire.trouble.empty()) Say(wire, BeaconKind::kLeaves);
+        if (wire.trouble.empty()) Say(wire, PacketKind::kLeaves);
     }
 }
 
-void HeraldImpl::Tick() {
+void DiscoveryImpl::Tick() {
     wires_ = ListWires();
     socket_.Join(wires_);
     roster_.Forget(NowNs());
     for (const Wire& wire : wires_) {
         if (!wire.trouble.empty()) continue;
-        Say(wire, self_.port == 0 ? BeaconKind::kAsks : BeaconKind::kHere);
+        Say(wire, self_.port == 0 ? PacketKind::kAsks : PacketKind::kHere);
     }
     // An address that is a second old may not be used yet; a firewall forbids for longer.
     for (Wire& wire : wires_) {
@@ -160,23 +160,23 @@ void HeraldImpl::Tick() {
     }
 }
 
-void HeraldImpl::Say(const Wire& wire, BeaconKind kind) {
+void DiscoveryImpl::Say(const Wire& wire, PacketKind kind) {
     const int64_t now_ns = NowNs();
-    Beacon beacon;
-    beacon.kind = kind;
-    beacon.host = id_;
-    beacon.sequence = ++sequence_;
-    beacon.nonce = roster_.NonceOf(wire.name, now_ns);
-    beacon.port = self_.port;
-    beacon.name = self_.name;
-    beacon.device = self_.device;
-    beacon.memory_bytes = self_.memory_bytes;
-    beacon.interface = wire.name;
-    beacon.rdma = wire.rdma;
-    beacon.mbps = wire.mbps;
-    beacon.echoes = roster_.EchoesOf(wire.name, now_ns);
-    beacon.cables = CablesOf(roster_.Peers(now_ns));
-    const Status sent = socket_.Send(wire, EncodeBeacon(key_, beacon));
+    DiscoveryPacket packet;
+    packet.kind = kind;
+    packet.host = id_;
+    packet.sequence = ++sequence_;
+    packet.nonce = roster_.NonceOf(wire.name, now_ns);
+    packet.port = self_.port;
+    packet.name = self_.name;
+    packet.device = self_.device;
+    packet.memory_bytes = self_.memory_bytes;
+    packet.interface = wire.name;
+    packet.rdma = wire.rdma;
+    packet.mbps = wire.mbps;
+    packet.echoes = roster_.EchoesOf(wire.name, now_ns);
+    packet.cables = CablesOf(roster_.Peers(now_ns));
+    const Status sent = socket_.Send(wire, EncodePacket(key_, packet));
     if (sent.ok()) {
         refused_.erase(wire.name);
     } else {
@@ -184,7 +184,7 @@ void HeraldImpl::Say(const Wire& wire, BeaconKind kind) {
     }
 }
 
-std::vector<Cable> HeraldImpl::CablesOf(const std::vector<Peer>& peers) const {
+std::vector<Cable> DiscoveryImpl::CablesOf(const std::vector<Peer>& peers) const {
     std::vector<Cable> cables;
     for (const Peer& peer : peers) {
         for (const HeardCable& cable : peer.heard) {
@@ -197,7 +197,7 @@ std::vector<Cable> HeraldImpl::CablesOf(const std::vector<Peer>& peers) const {
     return cables;
 }
 
-void HeraldImpl::HearAll() {
+void DiscoveryImpl::HearAll() {
     for (int i = 0; i < kMostAtOnce; ++i) {
         const std::optional<Datagram> datagram = socket_.Receive();
         if (!datagram) return;
@@ -208,20 +208,20 @@ void HeraldImpl::HearAll() {
     }
 }
 
-void HeraldImpl::Hear(const Datagram& datagram) {
-    const auto beacon = DecodeBeacon(key_, datagram.bytes);
-    if (!beacon.ok()) {
-        HearStranger(datagram, beacon.error().code == ErrorCode::kDenied);
+void DiscoveryImpl::Hear(const Datagram& datagram) {
+    const auto packet = DecodePacket(key_, datagram.bytes);
+    if (!packet.ok()) {
+        HearStranger(datagram, packet.error().code == ErrorCode::kDenied);
         return;
     }
-    const bool wants = roster_.Hear(*beacon, datagram.interface, datagram.address, NowNs());
+    const bool wants = roster_.Hear(*packet, datagram.interface, datagram.address, NowNs());
     const auto wire = std::ranges::find(wires_, datagram.interface, &Wire::name);
     if (!wants || wire == wires_.end() || !wire->trouble.empty()) return;
     if (buckets_[datagram.interface].answers++ >= kMostAnswersASecond) return;
-    Say(*wire, self_.port == 0 ? BeaconKind::kAsks : BeaconKind::kHere);
+    Say(*wire, self_.port == 0 ? PacketKind::kAsks : PacketKind::kHere);
 }
 
-void HeraldImpl::HearStranger(const Datagram& datagram, bool other_key) {
+void DiscoveryImpl::HearStranger(const Datagram& datagram, bool other_key) {
     const Stranger* stranger =
         roster_.HearStranger(datagram.interface, datagram.address, other_key, NowNs());
     if (stranger == nullptr || !log_) return;
@@ -236,7 +236,7 @@ void HeraldImpl::HearStranger(const Datagram& datagram, bool other_key) {
     }
 }
 
-void HeraldImpl::Publish() {
+void DiscoveryImpl::Publish() {
     Hearing now{wires_, roster_.Peers(NowNs()), roster_.strangers()};
     if (log_) TellOfChanges(now);
     {
@@ -246,7 +246,7 @@ void HeraldImpl::Publish() {
     changed_.notify_all();
 }
 
-void HeraldImpl::TellOfChanges(const Hearing& now) {
+void DiscoveryImpl::TellOfChanges(const Hearing& now) {
     decltype(told_) lines;
     for (const Peer& peer : now.peers) {
         for (const HeardCable& cable : peer.heard) {
@@ -286,8 +286,9 @@ std::string OwnName() {
     return PlainName(std::string(whole.substr(0, whole.find('.'))));
 }
 
-Result<std::unique_ptr<Herald>> Herald::Start(const Bytes& key, const SelfFacts& self, bool log) {
-    WEFT_ASSIGN(BeaconSocket socket, BeaconSocket::Open());
+Result<std::unique_ptr<Discovery>> Discovery::Start(const Bytes& key, const SelfFacts& self,
+                                                    bool log) {
+    WEFT_ASSIGN(DiscoverySocket socket, DiscoverySocket::Open());
     net::Fd wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (!wake.valid()) return MakeError(ErrorCode::kIo, "eventfd: {}", std::strerror(errno));
     SelfFacts plain = self;
@@ -295,10 +296,10 @@ Result<std::unique_ptr<Herald>> Herald::Start(const Bytes& key, const SelfFacts&
     for (char& letter : plain.device) {
         if (letter < ' ' || letter > '~') letter = '?';
     }
-    auto herald = std::make_unique<HeraldImpl>(std::move(socket), std::move(wake), key,
-                                               std::move(plain), log);
-    herald->Begin();
-    return std::unique_ptr<Herald>(std::move(herald));
+    auto discovery = std::make_unique<DiscoveryImpl>(std::move(socket), std::move(wake), key,
+                                                     std::move(plain), log);
+    discovery->Begin();
+    return std::unique_ptr<Discovery>(std::move(discovery));
 }
 
 uint32_t CableMbps(const HeardCable& cable, const std::vector<Wire>& wires) {

@@ -1,4 +1,4 @@
-#include "cluster/company.h"
+#include "cluster/rank_registry.h"
 
 #include <algorithm>
 
@@ -20,15 +20,15 @@ std::string WhoCame(const Arrival& arrival) {
     return fmt::format("{} ({})", arrival.host, arrival.from);
 }
 
-Roll::Roll(int size, Company& company, const Gathering& gathering)
-    : company_(company),
+RendezvousState::RendezvousState(int size, RankRegistry& registry, const Gathering& gathering)
+    : registry_(registry),
       gathering_(gathering),
       here_(static_cast<size_t>(size)),
       quiet_(Deadline::In(kFirstLineMs)) {
     here_[0] = true;
 }
 
-std::vector<int> Roll::Missing() const {
+std::vector<int> RendezvousState::Missing() const {
     std::vector<int> missing;
     for (size_t rank = 1; rank < here_.size(); ++rank) {
         if (!here_[rank]) missing.push_back(static_cast<int>(rank));
@@ -36,17 +36,17 @@ std::vector<int> Roll::Missing() const {
     return missing;
 }
 
-void Roll::Take(Arrival arrival) {
+void RendezvousState::Take(Arrival arrival) {
     if (Has(arrival.rank)) return;
     here_[static_cast<size_t>(arrival.rank)] = true;
-    company_.Take(std::move(arrival));
+    registry_.Take(std::move(arrival));
 }
 
-Result<bool> Roll::Complete() {
+Result<bool> RendezvousState::Complete() {
     if (gathering_.stop != nullptr && gathering_.stop->load()) {
         return MakeError(ErrorCode::kCancelled, "stopped by the user");
     }
-    for (const Company::Gone& gone : company_.TakeGone()) {
+    for (const RankRegistry::Gone& gone : registry_.TakeGone()) {
         if (!gathering_.may_return) {
             return MakeError(ErrorCode::kPeerLost, "rank {} was lost before the job began: {}",
                              gone.rank, gone.why);
@@ -54,10 +54,10 @@ Result<bool> Roll::Complete() {
         here_[static_cast<size_t>(gone.rank)] = false;
         Log(LogLevel::kWarning, "rank {} is gone before the job began: {}", gone.rank, gone.why);
     }
-    return Missing().empty() && company_.Complete();
+    return Missing().empty() && registry_.Complete();
 }
 
-void Roll::Tell(const std::function<std::string()>& text) {
+void RendezvousState::Tell(const std::function<std::string()>& text) {
     if (!quiet_.expired()) return;
     quiet_ = Deadline::In(kLineMs);
     const int64_t left_ms = gathering_.deadline.left_ms();

@@ -1,5 +1,5 @@
-// Herald: a thread that says on every cable that this host is there (or asks who is), and hears who
-// else is.
+// Discovery: a thread that says on every cable that this host is there (or asks who is), and hears
+// who else is.
 //
 // Interfaces that come are joined within a second, those that go are left. What comes in is bounded
 // a second and interface before its MAC is computed, and so are answers. A host that stops says so;
@@ -13,9 +13,9 @@
 
 #include "base/deadline.h"
 #include "base/result.h"
-#include "fleet/beacon.h"
+#include "fleet/cable_map.h"
+#include "fleet/discovery_packet.h"
 #include "fleet/roster.h"
-#include "fleet/wires.h"
 #include "net/addresses.h"
 
 namespace weft::fleet {
@@ -36,13 +36,14 @@ struct Hearing {
     std::vector<Stranger> strangers;
 };
 
-class Herald {
+class Discovery {
   public:
     // key: of the cluster. log: say on the log who comes and goes.
     // Errors: kUnsupported, kIo (BeaconSocket).
-    static Result<std::unique_ptr<Herald>> Start(const Bytes& key, const SelfFacts& self, bool log);
+    static Result<std::unique_ptr<Discovery>> Start(const Bytes& key, const SelfFacts& self,
+                                                    bool log);
     // Says that this host leaves, and ends the thread.
-    virtual ~Herald() = default;
+    virtual ~Discovery() = default;
 
     // Thread: any.
     virtual Hearing Now() const = 0;

@@ -25,6 +25,6 @@ struct LongWait {
 };
 
 // The rank whose wait says what is wrong: that wait's `on` is to blame. `first` waits for somebody.
-int WorstWait(std::span<const LongWait> by_rank, int first);
+int RootWait(std::span<const LongWait> by_rank, int first);
 
 }  // namespace weft::cluster

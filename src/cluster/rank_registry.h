@@ -30,9 +30,9 @@ Channel ChannelOf(Arrival arrival);
 std::string WhoCame(const Arrival& arrival);
 
 // Where they go. Thread: any.
-class Company {
+class RankRegistry {
   public:
-    virtual ~Company() = default;
+    virtual ~RankRegistry() = default;
     // Takes a rank whose place is free.
     virtual void Take(Arrival arrival) = 0;
     struct Gone {
@@ -54,9 +54,9 @@ struct Gathering {
 };
 
 // Who is here of ranks 1 to size - 1. Thread: one.
-class Roll {
+class RendezvousState {
   public:
-    Roll(int size, Company& company, const Gathering& gathering);
+    RendezvousState(int size, RankRegistry& registry, const Gathering& gathering);
 
     bool Has(int rank) const { return here_[static_cast<size_t>(rank)]; }
     std::vector<int> Missing() const;
@@ -69,7 +69,7 @@ class Roll {
     bool expired() const { return gathering_.deadline.expired(); }
 
   private:
-    Company& company_;
+    RankRegistry& registry_;
     const Gathering gathering_;
     std::vector<bool> here_;
     Deadline quiet_;

@@ -1,5 +1,5 @@
 // When a wait goes from spinning to yielding and to sleep.
-#include "net/patience.h"
+#include "net/wait_policy.h"
 
 #include <gtest/gtest.h>
 
@@ -35,26 +35,26 @@ std::optional<Stage> StageAt(int64_t from_us, int64_t to_us, bool crowded, int64
     for (int attempt = 0; attempt < 1000; ++attempt) {
         Progress progress;
         if (crowded) progress.SetCrowded(NowNs());
-        Patience patience(progress, link, kPatienceTag, deadline, awake_ns);
-        while (patience.waited_ns() < from_us * kUs) continue;
-        EXPECT_TRUE(patience.Check().ok());
-        if (patience.waited_ns() < to_us * kUs) return patience.Next();
+        Waiter waiter(progress, link, kPatienceTag, deadline, awake_ns);
+        while (waiter.waited_ns() < from_us * kUs) continue;
+        EXPECT_TRUE(waiter.Check().ok());
+        if (waiter.waited_ns() < to_us * kUs) return waiter.Next();
     }
     return std::nullopt;
 }
 
-TEST(Patience, SpinsThenYieldsThenSleeps) {
+TEST(Waiter, SpinsThenYieldsThenSleeps) {
     EXPECT_EQ(Stage::kSpin, StageAt(0, 20, false, 0));
     EXPECT_EQ(Stage::kYield, StageAt(25, 2000, false, 0));
     EXPECT_EQ(Stage::kSleep, StageAt(2010, 50'000, false, 0));
 }
 
-TEST(Patience, IsShortInACrowd) {
+TEST(Waiter, IsShortInACrowd) {
     EXPECT_EQ(Stage::kYield, StageAt(0, 100, true, 0));
     EXPECT_EQ(Stage::kSleep, StageAt(110, 50'000, true, 0));
 }
 
-TEST(Patience, StaysAwakeAsLongAsALinkAsksFor) {
+TEST(Waiter, StaysAwakeAsLongAsALinkAsksFor) {
     EXPECT_EQ(Stage::kYield, StageAt(150, 1000, true, 1000 * kUs));
     EXPECT_EQ(Stage::kSleep, StageAt(1010, 50'000, true, 1000 * kUs));
     // But no longer than without a crowd, and a crowd's time at least.

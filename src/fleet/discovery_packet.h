@@ -28,13 +28,13 @@ namespace weft::fleet {
 using Bytes = std::vector<std::byte>;
 using View = std::span<const std::byte>;
 
-inline constexpr const char* kBeaconGroup = "ff12::5745:4654";  // transient, of the link
-inline constexpr uint16_t kBeaconPort = 7000;                   // UDP
-inline constexpr size_t kMostBeacon = 1232;  // of 1280, what every IPv6 link carries
+inline constexpr const char* kDiscoveryGroup = "ff12::5745:4654";  // transient, of the link
+inline constexpr uint16_t kDiscoveryPort = 7000;                   // UDP
+inline constexpr size_t kMostPacket = 1232;  // of 1280, what every IPv6 link carries
 inline constexpr size_t kMostEchoes = 16;
 inline constexpr size_t kMostCables = 12;
 
-enum class BeaconKind : uint8_t {
+enum class PacketKind : uint8_t {
     kHere = 1,    // once a second, and as an answer
     kAsks = 2,    // answer at once
     kLeaves = 3,  // this host ends
@@ -49,8 +49,8 @@ struct Cable {
     bool operator==(const Cable&) const = default;
 };
 
-struct Beacon {
-    BeaconKind kind = BeaconKind::kHere;
+struct DiscoveryPacket {
+    PacketKind kind = PacketKind::kHere;
     uint64_t host = 0;      // made up when its process started
     uint64_t sequence = 0;  // grows with each beacon of the process
     uint64_t nonce = 0;     // of this interface
@@ -65,14 +65,14 @@ struct Beacon {
     uint64_t memory_bytes = 0;
     std::vector<uint64_t> echoes;  // nonces that it heard by this interface
     std::vector<Cable> cables;     // on all its interfaces
-    bool operator==(const Beacon&) const = default;
+    bool operator==(const DiscoveryPacket&) const = default;
 };
 
 // key: the bytes of the cluster's key file.
-Sha256Digest BeaconKey(View key);
+Sha256Digest PacketKey(View key);
 // Strings and lists that are too long are cut.
-Bytes EncodeBeacon(const Sha256Digest& key, const Beacon& beacon);
+Bytes EncodePacket(const Sha256Digest& key, const DiscoveryPacket& packet);
 // Errors: kUnsupported (another format, or none), kDenied (another key), kCorrupt.
-Result<Beacon> DecodeBeacon(const Sha256Digest& key, View bytes);
+Result<DiscoveryPacket> DecodePacket(const Sha256Digest& key, View bytes);
 
 }  // namespace weft::fleet

@@ -1,4 +1,4 @@
-#include "fleet/words.h"
+#include "fleet/key_phrase.h"
 
 #include <array>
 #include <cstdint>
@@ -58,7 +58,7 @@ std::vector<std::string> Cut(const std::vector<std::string>& typed) {
 
 }  // namespace
 
-std::string NewKeyWords() {
+std::string NewKeyPhrase() {
     std::array<std::byte, kSecretBytes + 1> bytes{};
     const auto secret = std::span(bytes).first(kSecretBytes);
     RandomBytes(secret);
@@ -72,7 +72,7 @@ std::string NewKeyWords() {
     return words;
 }
 
-Result<std::string> ParseKeyWords(const std::vector<std::string>& typed) {
+Result<std::string> ParseKeyPhrase(const std::vector<std::string>& typed) {
     const std::vector<std::string> words = Cut(typed);
     std::array<std::byte, kSecretBytes + 1> bytes{};
     std::string key;
@@ -101,8 +101,8 @@ Result<std::string> ParseKeyWords(const std::vector<std::string>& typed) {
     return key;
 }
 
-bool IsKeyWords(const std::string& key) {
-    const auto parsed = ParseKeyWords({key});
+bool IsKeyPhrase(const std::string& key) {
+    const auto parsed = ParseKeyPhrase({key});
     return parsed.ok() && *parsed == key;
 }
 

@@ -12,11 +12,11 @@
 #include <string>
 #include <vector>
 
-#include "cluster/blame.h"
+#include "cluster/root_cause.h"
 
 namespace weft::cluster {
 
-struct Stand {
+struct RankWaits {
     // What the stepping thread waits for; it goes on once all of them have come. Empty: it
     // computes, or awaits_own.
     std::vector<LongWait> waits{};
@@ -24,20 +24,20 @@ struct Stand {
     std::vector<LongWait> beside{};
     bool awaits_own = false;  // the stepping thread waits for one of those threads
 
-    bool operator==(const Stand&) const = default;
+    bool operator==(const RankWaits&) const = default;
 };
 
 // The ranks (ascending) that can't go on, where a wait counts once nothing of it has moved for
 // `least_ms`. Empty: somebody who is waited for may still go on.
-std::vector<int> StuckRanks(std::span<const Stand> by_rank, int64_t least_ms);
+std::vector<int> FindDeadlock(std::span<const RankWaits> by_rank, int64_t least_ms);
 
 // One circle of waits: `rank` waits for the next one's rank, the last for the first's.
-struct CircleWait {
+struct CycleWait {
     int rank = 0;
     LongWait wait{};
 };
 // stuck: as StuckRanks returned it, not empty.
-std::vector<CircleWait> CircleOf(std::span<const Stand> by_rank, std::span<const int> stuck);
+std::vector<CycleWait> CycleOf(std::span<const RankWaits> by_rank, std::span<const int> stuck);
 
 // "all_reduce #12 of step 9", or of the control plane "'checkpoint'".
 std::string OpOf(const LongWait& wait);

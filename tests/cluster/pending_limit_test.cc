@@ -1,5 +1,5 @@
 // Who of the unproved callers goes when one more comes.
-#include "cluster/crowd.h"
+#include "cluster/pending_limit.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ TEST(Crowd, NetworksAreAddressesOfIPv4AndCustomersOfIPv6) {
 std::set<size_t> MayGo(const std::vector<Unproved>& callers) {
     std::minstd_rand dice(7);
     std::set<size_t> gone;
-    for (int i = 0; i < 2000; ++i) gone.insert(WhoGoes(callers, dice));
+    for (int i = 0; i < 2000; ++i) gone.insert(PickEvictee(callers, dice));
     return gone;
 }
 

@@ -17,11 +17,11 @@ namespace weft::fleet {
 inline constexpr size_t kKeyWords = 6;
 
 // "bizol-ganup-kivat-sotud-famir-lubos".
-std::string NewKeyWords();
+std::string NewKeyPhrase();
 // What was typed, in whatever case, with spaces or hyphens between. Errors: kUsage, with the word
 // that is none, how many there are, or that one of them is mistyped.
-Result<std::string> ParseKeyWords(const std::vector<std::string>& typed);
+Result<std::string> ParseKeyPhrase(const std::vector<std::string>& typed);
 // Whether a key is of this form, so that it can be told to others.
-bool IsKeyWords(const std::string& key);
+bool IsKeyPhrase(const std::string& key);
 
 }  // namespace weft::fleet

@@ -1,12 +1,12 @@
 // How a rank waits for a peer: spin, then yield, then sleep; and when it gives up.
 //
 // Progress is what the links of one Fabric share: the monitor, all links (a wait on one keeps the
-// sockets of all moving), and who was seen to die first. Patience is one wait on one link:
+// sockets of all moving), and who was seen to die first. A Waiter is one wait on one link:
 //
-//     Patience patience(progress, link, tag, deadline);
+//     Waiter waiter(progress, link, tag, deadline);
 //     while (!arrived()) {
-//         WEFT_TRY(patience.Check());      // the monitor's verdict, a dead peer, the deadline
-//         switch (patience.Next()) ...     // spin, yield or sleep
+//         WEFT_TRY(waiter.Check());        // the monitor's verdict, a dead peer, the deadline
+//         switch (waiter.Next()) ...       // spin, yield or sleep
 //     }
 //
 // Spinning is short and yielding ends early where other threads want the core, so that more ranks
@@ -105,15 +105,15 @@ class Progress final : public FabricState {
 
 enum class Stage { kSpin, kYield, kSleep };
 
-class Patience {
+class Waiter {
   public:
     // awake_ns: so long the wait stays awake even where others want the core, for links whose
     // sleep costs more than that of a socket. Never longer than it stays awake anyway.
-    Patience(Progress& progress, BaseLink& link, const OpTag& tag, const Deadline& deadline,
-             int64_t awake_ns = 0);
-    ~Patience();
-    Patience(const Patience&) = delete;
-    Patience& operator=(const Patience&) = delete;
+    Waiter(Progress& progress, BaseLink& link, const OpTag& tag, const Deadline& deadline,
+           int64_t awake_ns = 0);
+    ~Waiter();
+    Waiter(const Waiter&) = delete;
+    Waiter& operator=(const Waiter&) = delete;
     // Call after a look in vain. An error: the wait is over.
     Status Check();
     Stage Next() const { return stage_; }

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "fleet/beacon.h"
+#include "fleet/discovery_packet.h"
 #include "net/socket.h"
 
 namespace weft::fleet {
@@ -31,10 +31,10 @@ struct Datagram {
 };
 
 // Thread: one.
-class BeaconSocket {
+class DiscoverySocket {
   public:
     // Errors: kUnsupported (no IPv6), kIo.
-    static Result<BeaconSocket> Open();
+    static Result<DiscoverySocket> Open();
     int fd() const { return fd_.get(); }
     // Joins the group on interfaces that are new; what is wrong with one becomes its trouble.
     void Join(std::vector<Wire>& wires);
@@ -43,7 +43,7 @@ class BeaconSocket {
     std::optional<Datagram> Receive() const;
 
   private:
-    explicit BeaconSocket(net::Fd fd) : fd_(std::move(fd)) {}
+    explicit DiscoverySocket(net::Fd fd) : fd_(std::move(fd)) {}
     net::Fd fd_;
     std::vector<std::pair<std::string, int>> joined_;  // name, index
 };

@@ -1,4 +1,4 @@
-#include "cluster/stand.h"
+#include "cluster/wait_graph.h"
 
 #include <fmt/format.h>
 
@@ -12,7 +12,7 @@ namespace {
 
 class Waits {
   public:
-    Waits(std::span<const Stand> by_rank, int64_t least_ms)
+    Waits(std::span<const RankWaits> by_rank, int64_t least_ms)
         : by_rank_(by_rank), least_ms_(least_ms), stuck_(by_rank.size(), true) {
         bool changed = true;
         while (changed) {
@@ -40,34 +40,34 @@ class Waits {
     }
     // Of what it needs at once, one thing that never comes is enough; of what may be the one that
     // it awaits, none may come.
-    bool IsStuck(const Stand& stand) const {
+    bool IsStuck(const RankWaits& rank_waits) const {
         const auto on_stuck = [this](const LongWait& wait) { return OnStuck(wait); };
-        if (std::ranges::any_of(stand.waits, on_stuck)) return true;
-        return stand.awaits_own && stand.waits.empty() && !stand.beside.empty() &&
-               std::ranges::all_of(stand.beside, on_stuck);
+        if (std::ranges::any_of(rank_waits.waits, on_stuck)) return true;
+        return rank_waits.awaits_own && rank_waits.waits.empty() && !rank_waits.beside.empty() &&
+               std::ranges::all_of(rank_waits.beside, on_stuck);
     }
 
-    std::span<const Stand> by_rank_;
+    std::span<const RankWaits> by_rank_;
     const int64_t least_ms_;
     std::vector<bool> stuck_;
 };
 
 }  // namespace
 
-std::vector<int> StuckRanks(std::span<const Stand> by_rank, int64_t least_ms) {
+std::vector<int> FindDeadlock(std::span<const RankWaits> by_rank, int64_t least_ms) {
     return Waits(by_rank, least_ms).Ranks();
 }
 
-std::vector<CircleWait> CircleOf(std::span<const Stand> by_rank, std::span<const int> stuck) {
+std::vector<CycleWait> CycleOf(std::span<const RankWaits> by_rank, std::span<const int> stuck) {
     WEFT_CHECK(!stuck.empty());
-    std::vector<CircleWait> path;
+    std::vector<CycleWait> path;
     const auto place_of = [&](int rank) {
-        return std::ranges::find(path, rank, &CircleWait::rank) - path.begin();
+        return std::ranges::find(path, rank, &CycleWait::rank) - path.begin();
     };
     int rank = stuck.front();
     while (place_of(rank) == std::ssize(path)) {
-        const Stand& stand = by_rank[static_cast<size_t>(rank)];
-        const auto& waits = stand.waits.empty() ? stand.beside : stand.waits;
+        const RankWaits& rank_waits = by_rank[static_cast<size_t>(rank)];
+        const auto& waits = rank_waits.waits.empty() ? rank_waits.beside : rank_waits.waits;
         const LongWait* longest = nullptr;
         for (const LongWait& wait : waits) {
             const bool leads_on = std::ranges::find(stuck, wait.on) != stuck.end();
@@ -79,7 +79,7 @@ std::vector<CircleWait> CircleOf(std::span<const Stand> by_rank, std::span<const
         rank = longest->on;
     }
     path.erase(path.begin(), path.begin() + place_of(rank));
-    std::rotate(path.begin(), std::ranges::min_element(path, {}, &CircleWait::rank), path.end());
+    std::rotate(path.begin(), std::ranges::min_element(path, {}, &CycleWait::rank), path.end());
     return path;
 }
 

@@ -1,6 +1,6 @@
-// Rank 0's side of an exam (exam.h): one worker that dialled in, from the first question until it
-// is taken into an epoch or sent away. Heartbeats go both ways meanwhile, as in a job; nothing that
-// it does or leaves undone reaches the ranks that run.
+// Rank 0's side of a join request (join_check.h): one worker that dialled in, from the first
+// question until it is taken into an epoch or sent away. Heartbeats go both ways meanwhile, as in a
+// job; nothing that it does or leaves undone reaches the ranks that run.
 // Thread: one at a time (DialIn holds its lock).
 #pragma once
 
@@ -8,17 +8,17 @@
 #include <string>
 
 #include "cluster/channel.h"
-#include "cluster/exam.h"
+#include "cluster/join_check.h"
 
 namespace weft::cluster {
 
-class Screening {
+class CandidateCheck {
   public:
     // timeout_ms: silence after which it is given up.
-    Screening(Channel channel, int64_t timeout_ms);
+    CandidateCheck(Channel channel, int64_t timeout_ms);
 
     // Asks it, unless that is what it was asked last.
-    void Ask(const Exam& exam);
+    void Ask(const JoinRequest& request);
     // Takes what has come, says that rank 0 is there, looks at the clock.
     void Turn();
     // Whether it is fit for what it was asked last.

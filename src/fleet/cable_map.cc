@@ -1,4 +1,4 @@
-#include "fleet/wires.h"
+#include "fleet/cable_map.h"
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
@@ -47,9 +47,9 @@ std::string AddressText(const in6_addr& address) {
 sockaddr_in6 GroupAt(int index) {
     sockaddr_in6 to{};
     to.sin6_family = AF_INET6;
-    to.sin6_port = htons(kBeaconPort);
+    to.sin6_port = htons(kDiscoveryPort);
     to.sin6_scope_id = static_cast<uint32_t>(index);
-    ::inet_pton(AF_INET6, kBeaconGroup, &to.sin6_addr);
+    ::inet_pton(AF_INET6, kDiscoveryGroup, &to.sin6_addr);
     return to;
 }
 
@@ -151,7 +151,7 @@ std::vector<Wire> ListWires() {
     return wires;
 }
 
-Result<BeaconSocket> BeaconSocket::Open() {
+Result<DiscoverySocket> DiscoverySocket::Open() {
     net::Fd fd(::socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!fd.valid()) {
         return MakeError(ErrorCode::kUnsupported,
@@ -169,15 +169,15 @@ Result<BeaconSocket> BeaconSocket::Open() {
                        set(IPPROTO_IPV6, IPV6_MULTICAST_LOOP, off);
     sockaddr_in6 any{};
     any.sin6_family = AF_INET6;
-    any.sin6_port = htons(kBeaconPort);
+    any.sin6_port = htons(kDiscoveryPort);
     if (!ready || ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&any), sizeof any) != 0) {
-        return MakeError(ErrorCode::kIo, "cannot hear beacons at UDP port {}: {}", kBeaconPort,
+        return MakeError(ErrorCode::kIo, "cannot hear beacons at UDP port {}: {}", kDiscoveryPort,
                          std::strerror(errno));
     }
-    return BeaconSocket(std::move(fd));
+    return DiscoverySocket(std::move(fd));
 }
 
-void BeaconSocket::Join(std::vector<Wire>& wires) {
+void DiscoverySocket::Join(std::vector<Wire>& wires) {
     std::vector<std::pair<std::string, int>> there;
     for (const Wire& wire : wires) there.emplace_back(wire.name, wire.index);
     std::erase_if(joined_, [&](const auto& each) {
@@ -199,7 +199,7 @@ void BeaconSocket::Join(std::vector<Wire>& wires) {
     }
 }
 
-Status BeaconSocket::Send(const Wire& wire, View bytes) const {
+Status DiscoverySocket::Send(const Wire& wire, View bytes) const {
     const sockaddr_in6 to = GroupAt(wire.index);
     const ssize_t put = ::sendto(fd_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL,
                                  reinterpret_cast<const sockaddr*>(&to), sizeof to);
@@ -207,10 +207,10 @@ Status BeaconSocket::Send(const Wire& wire, View bytes) const {
     return MakeError(ErrorCode::kIo, "{}", std::strerror(errno));
 }
 
-std::optional<Datagram> BeaconSocket::Receive() const {
+std::optional<Datagram> DiscoverySocket::Receive() const {
     for (int turn = 0; turn < kTurns; ++turn) {
         Datagram datagram;
-        datagram.bytes.resize(kMostBeacon + 1);  // what is longer is no beacon
+        datagram.bytes.resize(kMostPacket + 1);  // what is longer is no beacon
         sockaddr_in6 from{};
         alignas(cmsghdr) std::array<char, 256> control{};
         iovec part{datagram.bytes.data(), datagram.bytes.size()};

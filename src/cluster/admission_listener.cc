@@ -1,4 +1,4 @@
-#include "cluster/door.h"
+#include "cluster/admission_listener.h"
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -9,7 +9,7 @@
 #include <cstring>
 
 #include "base/log.h"
-#include "cluster/crowd.h"
+#include "cluster/pending_limit.h"
 
 namespace weft::cluster {
 namespace {
@@ -43,14 +43,15 @@ std::string DialHello::HostName() const {
     return name;
 }
 
-Door::Door(int listener, int ranks, Bytes key, int64_t timeout_ms, Judge judge)
+AdmissionListener::AdmissionListener(int listener, int ranks, Bytes key, int64_t timeout_ms,
+                                     Judge judge)
     : listener_(listener),
       most_callers_(kMostStrangers + static_cast<size_t>(ranks)),
       key_(std::move(key)),
       timeout_ms_(timeout_ms),
       judge_(std::move(judge)) {}
 
-Result<std::vector<Arrival>> Door::Turn(int64_t nap_ms) {
+Result<std::vector<Arrival>> AdmissionListener::Turn(int64_t nap_ms) {
     std::vector<pollfd> fds = {{listener_, POLLIN, 0}};
     for (const Caller& caller : callers_) fds.push_back({caller.fd.get(), POLLIN, 0});
     if (::poll(fds.data(), fds.size(), static_cast<int>(nap_ms)) < 0 && errno != EINTR) {
@@ -62,13 +63,13 @@ Result<std::vector<Arrival>> Door::Turn(int64_t nap_ms) {
 }
 
 // A process without descriptors to spare leaves callers waiting; it need not ask all the time.
-void Door::CheckAccept(int error) const {
+void AdmissionListener::CheckAccept(int error) const {
     const bool nobody = error == EAGAIN || error == EINTR || error == ECONNABORTED;
     if (!nobody) ::usleep(kNoDescriptorUs);
 }
 
 // Some at a time, as a listening worker does.
-void Door::Accept() {
+void AdmissionListener::Accept() {
     for (int i = 0; i < kCallersATurn; ++i) {
         Fd fd = net::Accept(listener_);
         if (!fd.valid()) return CheckAccept(errno);
@@ -80,25 +81,25 @@ void Door::Accept() {
     }
 }
 
-void Door::DropACaller() {
+void AdmissionListener::DropACaller() {
     std::vector<Unproved> unproved;
     for (const Caller& caller : callers_) {
         unproved.push_back({caller.from, caller.handshake.has_value()});
     }
-    const size_t dropped = WhoGoes(unproved, dice_);
+    const size_t dropped = PickEvictee(unproved, dice_);
     Log(LogLevel::kDebug, "dropped {}: too many unproved connections", callers_[dropped].from);
     SetResetOnClose(callers_[dropped].fd.get());
     callers_.erase(callers_.begin() + static_cast<ptrdiff_t>(dropped));
 }
 
-bool Door::Drop(const Caller& caller, const std::string& why) {
+bool AdmissionListener::Drop(const Caller& caller, const std::string& why) {
     last_refusal_ = fmt::format("{}: {}.", caller.from, why);
     const LogLevel level = IsNews(caller.from, why) ? LogLevel::kWarning : LogLevel::kDebug;
     Log(level, "turned away {}", last_refusal_);
     return false;
 }
 
-bool Door::IsNews(const std::string& from, const std::string& why) {
+bool AdmissionListener::IsNews(const std::string& from, const std::string& why) {
     const int64_t now = NowNs();
     std::erase_if(told_, [&](const auto& told) { return now - told.second > kSameAgainNs; });
     if (told_.size() >= kMostTold) return false;
@@ -106,7 +107,7 @@ bool Door::IsNews(const std::string& from, const std::string& why) {
 }
 
 // Who has proved the key has a right to the reason.
-void Door::TellWhy(const Caller& caller, const std::string& why) {
+void AdmissionListener::TellWhy(const Caller& caller, const std::string& why) {
     Session session = caller.handshake->session();
     Bytes frame;
     SealFrame(session, frame, FrameType::kVerdict,
@@ -116,7 +117,7 @@ void Door::TellWhy(const Caller& caller, const std::string& why) {
     [[maybe_unused]] const bool sent = SendNow(caller.fd.get(), frame);
 }
 
-bool Door::LetsIn(const Caller& caller, bool proved) {
+bool AdmissionListener::LetsIn(const Caller& caller, bool proved) {
     const std::optional<std::string> why = judge_(caller.hello, proved);
     if (!why.has_value()) return true;
     if (proved && caller.hello.size == 0) TellWhy(caller, *why);
@@ -124,7 +125,7 @@ bool Door::LetsIn(const Caller& caller, bool proved) {
     return false;
 }
 
-bool Door::HearHello(Caller& caller) {
+bool AdmissionListener::HearHello(Caller& caller) {
     const auto rest = std::span(caller.hello_bytes).subspan(caller.have);
     const ssize_t got = ::recv(caller.fd.get(), rest.data(), rest.size(), MSG_DONTWAIT);
     if (got == 0) return false;
@@ -142,7 +143,7 @@ bool Door::HearHello(Caller& caller) {
     return SendNow(caller.fd.get(), caller.handshake->First());
 }
 
-bool Door::Hear(Caller& caller) {
+bool AdmissionListener::Hear(Caller& caller) {
     if (caller.deadline.expired()) return Drop(caller, "it did not prove the key in time");
     if (!caller.handshake.has_value()) return HearHello(caller);
     // Not a byte beyond the handshake: what follows is for the session.
@@ -161,7 +162,7 @@ bool Door::Hear(Caller& caller) {
     return !frame->has_value() || Step(caller, **frame);
 }
 
-bool Door::Step(Caller& caller, const Frame& frame) {
+bool AdmissionListener::Step(Caller& caller, const Frame& frame) {
     auto next = caller.handshake->On(frame);
     if (!next.ok()) return Drop(caller, next.error().message);
     caller.in.clear();

@@ -10,15 +10,15 @@
 
 namespace weft::cluster {
 
-struct Exam {
+struct JoinRequest {
     int rank = 0, size = 0;  // which rank it would be, and of how many
     std::string job;         // theirs (Cluster::job)
-    std::string terms;       // what the ranks that run have in common (Cluster::SetTerms); "": not
-                             // known
+    std::string terms;  // what the ranks that run have in common (Cluster::SetJoinFingerprint); "":
+                        // not known
 };
 
 // Runs on the worker's main thread. OK: it could. The error says why not and what to do about it,
 // on both hosts.
-using Examiner = std::function<Status(const Exam& exam)>;
+using JoinValidator = std::function<Status(const JoinRequest& request)>;
 
 }  // namespace weft::cluster

@@ -1,12 +1,12 @@
-// Rank 0's door: ranks that dial it, say who they are, and prove the key.
+// Rank 0's admission listener: ranks that dial it, say who they are, and prove the key.
 //
 //     any rank -> rank 0     magic, its rank, the size, its host's name     (80 bytes, unproved)
 //     then the handshake of handshake.h, in which rank 0 is the caller as ever
 //
 // Whoever does not prove the key within two seconds is dropped, and at most 64 such callers (and
-// one for each rank) are kept at once, so strangers can delay nobody for long (crowd.h); a rank
-// that was dropped among them dials again. What a rank says of itself before the proof is checked
-// after it: its assignment must name the rank that its launcher gave it.
+// one for each rank) are kept at once, so strangers can delay nobody for long (pending_limit.h); a
+// rank that was dropped among them dials again. What a rank says of itself before the proof is
+// checked after it: its assignment must name the rank that its launcher gave it.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "cluster/company.h"
+#include "cluster/rank_registry.h"
 
 namespace weft::cluster {
 
@@ -34,7 +34,7 @@ struct DialHello {
 };
 static_assert(offsetof(DialHello, host) == 16 && sizeof(DialHello) == 80);
 
-class Door {
+class AdmissionListener {
   public:
     // What becomes of who says this: nothing (let in), hung up on with these words in the log, or
     // (empty words) without any. Asked when it comes, and again once it has proved the key; then it
@@ -42,7 +42,7 @@ class Door {
     using Judge = std::function<std::optional<std::string>(const DialHello&, bool proved)>;
 
     // listener: non-blocking, outlives this. ranks: how many may come at once, beside strangers.
-    Door(int listener, int ranks, Bytes key, int64_t timeout_ms, Judge judge);
+    AdmissionListener(int listener, int ranks, Bytes key, int64_t timeout_ms, Judge judge);
     // Waits up to nap_ms for callers; returns those that have proved the key. Errors: kIo.
     Result<std::vector<Arrival>> Turn(int64_t nap_ms);
     // Whom it last turned away, and why; "": nobody.
