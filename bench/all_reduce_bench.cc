@@ -37,7 +37,7 @@ using weft::NowNs;
 using weft::coll::Algorithm;
 using weft::coll::Choice;
 using weft::coll::Comm;
-using weft::coll::Wire;
+using weft::coll::WireType;
 
 constexpr size_t kWindow = size_t{4} << 20;
 constexpr int64_t kTimeoutMs = 20'000;
@@ -133,7 +133,7 @@ Row Measure(Comm& comm, size_t bytes, Choice choice, double seconds) {
     for (size_t i = 0; i < data.size(); i++) {
         const T expected = start[i] * static_cast<T>(comm.size());
         // Whole numbers up to 6 are off by less than half a step of 6 / 127 each.
-        const T allowed = choice.wire == Wire::kQ8 ? static_cast<T>(comm.size()) / 20 : T{0};
+        const T allowed = choice.wire == WireType::kQ8 ? static_cast<T>(comm.size()) / 20 : T{0};
         if (!(std::abs(data[i] - expected) <= allowed)) {
             Must(weft::MakeError(weft::ErrorCode::kCorrupt, "a wrong sum at {}", i));
         }

@@ -96,7 +96,7 @@ class ProductEmitter final : public vulkan::Emitter {
             commands->Barrier();
         }
         dispatches_.clear();
-        ForgetMade();
+        ForgetDerived();
         WEFT_TRY(commands->End());
         return commands;
     }
@@ -169,7 +169,7 @@ Result<json> Measure(ProductEmitter& e, const Shape& shape, GemmForm form) {
         2.0 * static_cast<double>(shape.rows * shape.n) * static_cast<double>(shape.k);
     const int times = e.gpu().kind == gpu::Kind::kCpu ? 1 : 10;
     for (int i = 0; i < times; ++i) {
-        e.ForgetMade();  // a step has other operands each time
+        e.ForgetDerived();  // a step has other operands each time
         WEFT_TRY(vulkan::EmitGemm(e, gemm));
     }
     WEFT_ASSIGN(const auto commands, e.Take());

@@ -7,7 +7,7 @@
 //     Device::Compile(program, options)  ->  Executable          (device.h)
 //     Executable::LoadWeight(id, source)       once for each weight that comes from a file
 //     Executable::Run(ops, step, groups)       for each step
-//     Executable::ReadTop(id, row, ...)        the likeliest tokens; Read: all of a value
+//     Executable::ReadTopK(id, row, ...)       the likeliest tokens; Read: all of a value
 #pragma once
 
 #include <cstddef>
@@ -17,12 +17,12 @@
 #include <span>
 #include <vector>
 
-#include "backend/groups.h"
+#include "backend/communicators.h"
 #include "backend/step.h"
 #include "backend/top.h"
 #include "backend/transfer_log.h"
 #include "base/result.h"
-#include "program/chunks.h"
+#include "program/model_chunk.h"
 #include "program/pool.h"
 
 namespace weft::backend {
@@ -51,7 +51,7 @@ struct CompileOptions {
     // for products is of this type.
     DType compute = DType::kF32;
     int slots = 1;        // steps of a chunk that may be under way at once
-    bool beside = false;  // gather_shares and reduce_shares run beside other ops
+    bool beside = false;  // zero_all_gather and zero_reduce_scatter run beside other ops
 };
 
 // One op of a finished step, for traces and benchmarks.
@@ -90,7 +90,8 @@ class Executable {
     virtual Status LoadWeight(program::ValueId id, const RowSource& source) = 0;
     // Errors: kUsage (more rows than CompileOptions say), those of links. After an error of links
     // with CompileOptions::beside nothing more runs.
-    virtual Status Run(const program::OpRange& ops, const Step& step, const Groups& groups) = 0;
+    virtual Status Run(const program::OpRange& ops, const Step& step,
+                       const Communicators& groups) = 0;
     // Bytes [first_byte, ...) of a value: a kept one (CompileOptions::keep), a loss (program/
     // loss.h), or one that outlives the step. Weights of block types are none of these. `Write`
     // writes what Read reads; a kept value of the step then is what later ranges of ops find.
@@ -98,10 +99,10 @@ class Executable {
     virtual Status Write(program::ValueId id, int64_t first_byte,
                          std::span<const std::byte> bytes) = 0;
     virtual Status ZeroFill(program::Pool pool) = 0;
-    // The best of the first `columns` elements of a row of a kept float32 matrix, as TopOf has
+    // The best of the first `columns` elements of a row of a kept float32 matrix, as TopK has
     // them.
-    virtual Status ReadTop(program::ValueId id, int64_t row, int64_t columns,
-                           std::span<Candidate> out) = 0;
+    virtual Status ReadTopK(program::ValueId id, int64_t row, int64_t columns,
+                            std::span<Candidate> out) = 0;
     // Copies values that outlive the step. The copy is stable until an op writes one of the values.
     // Errors: those of Read; kOutOfMemory (the host has no memory for a copy of device memory).
     virtual Result<std::unique_ptr<HostSnapshot>> Snapshot(

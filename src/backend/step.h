@@ -35,8 +35,9 @@ struct PageCopy {
 };
 
 // What will be asked of each row of a kept value [R, n] once the step is done: the best `top`, or
-// fewer, of its first `columns` elements (Executable::ReadTop; 0: none), all of it (Read). A device
-// with memory of its own brings them along. It binds nobody: other questions are answered, too.
+// fewer, of its first `columns` elements (Executable::ReadTopK; 0: none), all of it (Read). A
+// device with memory of its own brings them along. It binds nobody: other questions are answered,
+// too.
 struct WantedRows {
     program::ValueId value = program::kNoValue;
     int64_t columns = 0;

@@ -35,7 +35,7 @@ Candidate Largest(std::span<const float> values) {
 }  // namespace
 
 // A heap of those that are best so far: nothing sorts all values.
-void TopOf(std::span<const float> values, std::span<Candidate> out) {
+void TopK(std::span<const float> values, std::span<Candidate> out) {
     WEFT_CHECK(!out.empty() && out.size() <= values.size());
     const Candidate largest = Largest(values);
     std::ranges::fill(out, largest);

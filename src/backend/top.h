@@ -18,6 +18,6 @@ inline bool Better(const Candidate& a, const Candidate& b) {
 }
 // out: the out.size() best of `values` (at least as many), the largest first, of equals the one of
 // the lowest index. Where one is NaN, the first of `out` is NaN.
-void TopOf(std::span<const float> values, std::span<Candidate> out);
+void TopK(std::span<const float> values, std::span<Candidate> out);
 
 }  // namespace weft::backend

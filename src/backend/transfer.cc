@@ -107,7 +107,7 @@ Status ReduceRowShares(const HostValue& in, const HostValue& out, coll::Comm& co
 }
 
 // (A share may lie in its place already.)
-Status GatherUnit(const program::GatherShares& a, const HostValue& in, const HostValue& out,
+Status GatherUnit(const program::ZeroAllGather& a, const HostValue& in, const HostValue& out,
                   coll::Comm* data, const net::OpTag& tag) {
     std::byte* const own = out.data + RowBytes(in.dtype, a.begin);
     if (own != in.data) std::ranges::copy(in.bytes(), own);
@@ -115,7 +115,7 @@ Status GatherUnit(const program::GatherShares& a, const HostValue& in, const Hos
                            : data->AllGather(out.bytes(), BytesOf(in.dtype, a.parts), tag);
 }
 
-coll::Comm* GroupOf(program::Group group, const Groups& groups) {
+coll::Comm* GroupOf(program::Group group, const Communicators& groups) {
     switch (group) {
         case program::Group::kTensor: return groups.tensor;
         case program::Group::kData: return groups.data;
@@ -142,18 +142,18 @@ Status SumInPlace(const HostValue& x, coll::Comm* comm, const net::OpTag& tag) {
 }
 
 // A narrower one rounds float32 values.
-coll::Wire WireOf(SumWire wire) {
+coll::WireType WireOf(SumWire wire) {
     switch (wire) {
         case SumWire::kAuto:
         case SumWire::kF64:
         case SumWire::kF32: break;
-        case SumWire::kBF16: return coll::Wire::kBF16;
-        case SumWire::kQ8: return coll::Wire::kQ8;
+        case SumWire::kBF16: return coll::WireType::kBF16;
+        case SumWire::kQ8: return coll::WireType::kQ8;
     }
-    return coll::Wire::kFull;
+    return coll::WireType::kFull;
 }
 
-Status SumOverTensorRanks(const HostValue& in, const HostValue& out, const Groups& groups,
+Status SumOverTensorRanks(const HostValue& in, const HostValue& out, const Communicators& groups,
                           const net::OpTag& tag) {
     const bool rounds = in.dtype == DType::kF64 && out.dtype == DType::kF32;
     const bool narrows = groups.wire != SumWire::kF64 && out.dtype == DType::kF32 &&
@@ -202,7 +202,8 @@ Status ReduceScatterInto(coll::Comm* comm, std::span<std::byte> all, DType dtype
         return {};
     }
     if (comm != nullptr) {
-        const coll::Wire wire = dtype == DType::kF16 ? coll::Wire::kF16 : coll::Wire::kBF16;
+        const coll::WireType wire =
+            dtype == DType::kF16 ? coll::WireType::kF16 : coll::WireType::kBF16;
         const auto take = [&](size_t at, std::span<const float> sums) {
             Store(dtype, sums, adds, share.data() + 2 * at);
         };
@@ -218,7 +219,7 @@ Status ReduceScatterInto(coll::Comm* comm, std::span<std::byte> all, DType dtype
 }
 
 Status RunTransfer(const program::Op& op, const HostValue& in, const HostValue& out,
-                   const Groups& groups, const net::OpTag& tag) {
+                   const Communicators& groups, const net::OpTag& tag) {
     switch (op.kind()) {
         case OpKind::kAllReduce: return SumOverTensorRanks(in, out, groups, tag);
         case OpKind::kSumOver:
@@ -227,10 +228,10 @@ Status RunTransfer(const program::Op& op, const HostValue& in, const HostValue& 
         case OpKind::kReduceScatterRows: return ReduceRowShares(in, out, *groups.tensor, tag);
         case OpKind::kAllGather:
             return Gather(op.as<program::AllGather>(), in, out, *groups.tensor, tag);
-        case OpKind::kGatherShares:
-            return GatherUnit(op.as<program::GatherShares>(), in, out, groups.data, tag);
-        case OpKind::kReduceShares: {
-            const auto& a = op.as<program::ReduceShares>();
+        case OpKind::kZeroAllGather:
+            return GatherUnit(op.as<program::ZeroAllGather>(), in, out, groups.data, tag);
+        case OpKind::kZeroReduceScatter: {
+            const auto& a = op.as<program::ZeroReduceScatter>();
             return ReduceScatterInto(groups.data, in.bytes(), in.dtype, a.parts, a.begin,
                                      out.bytes(), a.adds, tag);
         }

@@ -1,6 +1,6 @@
-// Transfers: what the ops that move values between ranks (program/timeline.h, IsTransfer) do with
-// bytes that the host can reach. Every device has them from here; one whose memory the host cannot
-// reach stages the operands.
+// Transfers: what the ops that move values between ranks (program/communication.h, IsCommunication)
+// do with bytes that the host can reach. Every device has them from here; one whose memory the host
+// cannot reach stages the operands.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "backend/groups.h"
+#include "backend/communicators.h"
 #include "base/result.h"
 #include "coll/comm.h"
 #include "net/link.h"
@@ -34,7 +34,7 @@ struct HostValue {
 // end as float32 cross as that; but rows of fewer than coll::kQ8Block values (a norm's squares)
 // cross as they are. Errors: those of links.
 Status RunTransfer(const program::Op& op, const HostValue& in, const HostValue& out,
-                   const Groups& groups, const net::OpTag& tag);
+                   const Communicators& groups, const net::OpTag& tag);
 
 // Bytes that `values` values of `dtype` are when an all_reduce sends them once.
 int64_t SumBytes(SumWire wire, DType dtype, int64_t values);

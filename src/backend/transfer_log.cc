@@ -8,7 +8,7 @@ void TransferLog::Begin() {
 }
 
 void TransferLog::Note(const program::Op& op, std::span<const std::byte> result,
-                       const Groups& groups, int64_t took_ns) {
+                       const Communicators& groups, int64_t took_ns) {
     last_arrival_ns_ = 0;
     switch (op.kind()) {
         case program::OpKind::kAllReduce: {

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "backend/groups.h"
+#include "backend/communicators.h"
 #include "base/hash.h"
 #include "program/program.h"
 
@@ -33,7 +33,7 @@ class TransferLog {
     void Begin();
     void NoteIdle(int64_t ns) { idle_ns_ += ns; }
     // A transfer ended well, and is the last one of its group. result: of all ranks; empty: none.
-    void Note(const program::Op& op, std::span<const std::byte> result, const Groups& groups,
+    void Note(const program::Op& op, std::span<const std::byte> result, const Communicators& groups,
               int64_t took_ns);
 
   private:

@@ -69,7 +69,7 @@ Status MeasureSize(Trial& trial, TimeTable& table, size_t place, size_t bytes,
     const double each_s = seconds / static_cast<double>(candidates.size()) / rounds;
     for (int round = 0; round < rounds; ++round) {
         for (size_t c = 0; c < candidates.size(); ++c) {
-            const Choice choice{candidates[c], Wire::kFull};
+            const Choice choice{candidates[c], WireType::kFull};
             WEFT_ASSIGN(const double first_us, trial.MedianUs(bytes, choice, 1));
             const double fit = each_s / std::max(first_us * 1e-6, 1e-8);
             int64_t calls =
@@ -108,7 +108,7 @@ void AddUnmeasured(const Tuning& tuning, int ranks, const std::vector<Algorithm>
         const Algorithm fastest = FastestAllReduce(group, candidates, size);
         const bool clearly = AllReduceSeconds(group, fastest, size) <
                              kClearly * AllReduceSeconds(group, usual, size);
-        rows.push_back({bytes, {clearly ? fastest : usual, Wire::kFull}, 0});
+        rows.push_back({bytes, {clearly ? fastest : usual, WireType::kFull}, 0});
     }
     rows.push_back({kAnySize, rows.back().choice, 0});
 }

@@ -1,5 +1,5 @@
 // The collectives other than all_reduce: everybody straight to everybody, a message's worth at a
-// time; all_gather and reduce_scatter also from host to host (by_hosts.cc), with the same bits.
+// time; all_gather and reduce_scatter also from host to host (hierarchical.cc), with the same bits.
 // Contracts: coll/comm.h. Errors: the Team's.
 #pragma once
 
@@ -40,7 +40,7 @@ class Parts {
 
 Status AllGather(const Team& team, std::span<std::byte> all, const Parts& parts);
 // team: everybody. A part crosses to each other host once, to a rank that passes it on there.
-Status AllGatherByHosts(const Team& team, std::span<std::byte> all, const Parts& parts);
+Status AllGatherHierarchical(const Team& team, std::span<std::byte> all, const Parts& parts);
 Status AllToAll(const Team& team, std::span<const std::byte> out, const Parts& out_parts,
                 std::span<std::byte> in, const Parts& in_parts);
 Status Broadcast(const Team& team, std::span<std::byte> data, size_t root);
@@ -51,10 +51,11 @@ Status ReduceScatter(const Team& team, std::span<const uint16_t> data, const Par
                      std::vector<float>& sums, const Comm::TakeSums& take);
 // The same sums in the order of ranks, by a Chain (coll/hosts.h). team: everybody, whose group
 // posts Told::kByFlag. sums: a buffer to be kept.
-Status ReduceScatterByHosts(const Team& team, std::span<float> data, const Parts& parts,
-                            std::vector<float>& sums);
-Status ReduceScatterByHosts(const Team& team, std::span<const uint16_t> data, const Parts& parts,
-                            std::vector<float>& sums, const Comm::TakeSums& take);
+Status ReduceScatterHierarchical(const Team& team, std::span<float> data, const Parts& parts,
+                                 std::vector<float>& sums);
+Status ReduceScatterHierarchical(const Team& team, std::span<const uint16_t> data,
+                                 const Parts& parts, std::vector<float>& sums,
+                                 const Comm::TakeSums& take);
 Status Barrier(const Team& team);
 
 }  // namespace weft::coll

@@ -59,7 +59,7 @@ class CommImpl final : public Comm {
     }
     Status ReduceScatter(std::span<float> data, std::span<const size_t> counts,
                          const net::OpTag& tag, Algorithm by) override;
-    Status ReduceScatter(Wire narrow, std::span<const uint16_t> data,
+    Status ReduceScatter(WireType narrow, std::span<const uint16_t> data,
                          std::span<const size_t> counts, const TakeSums& take,
                          const net::OpTag& tag, Algorithm by) override;
     Status AllGather(std::span<std::byte> all, std::span<const size_t> counts,
@@ -96,8 +96,8 @@ class CommImpl final : public Comm {
     Status LearnHosts();
     // What an all_gather or a reduce_scatter comes to, and its kind accordingly: from host to host,
     // or straight. chain: of a reduce_scatter.
-    Result<bool> GoesByHosts(Operation operation, size_t bytes, Algorithm asked,
-                             const Chain* chain = nullptr);
+    Result<bool> IsHierarchical(Operation operation, size_t bytes, Algorithm asked,
+                                const Chain* chain = nullptr);
     void UseHosts(std::span<const int> host_of_rank);
     Stream& SendsOf(int rank) {
         WEFT_CHECK(rank >= 0 && rank < size() && rank != this->rank());
@@ -234,8 +234,8 @@ Status CommImpl::Reduce(Values data, Values sum, const net::OpTag& tag, Choice c
     });
 }
 
-Result<bool> CommImpl::GoesByHosts(Operation operation, size_t bytes, Algorithm asked,
-                                   const Chain* chain) {
+Result<bool> CommImpl::IsHierarchical(Operation operation, size_t bytes, Algorithm asked,
+                                      const Chain* chain) {
     if (size() == 1 || bytes == 0) return false;
     if (!group_.hosts.known) WEFT_TRY(LearnHosts());
     const Collective collective =
@@ -252,10 +252,10 @@ Status CommImpl::AllGather(std::span<std::byte> all, std::span<const size_t> cou
                            const net::OpTag& tag, Algorithm by) {
     return Do(Operation::kAllGather, all.size(), tag, [&]() -> Status {
         const Parts parts = PartsOf(counts, all.size());
-        WEFT_ASSIGN(const bool by_hosts, GoesByHosts(Operation::kAllGather, all.size(), by));
+        WEFT_ASSIGN(const bool hierarchical, IsHierarchical(Operation::kAllGather, all.size(), by));
         const Team everyone(group_);
-        return by_hosts ? AllGatherByHosts(everyone, all, parts)
-                        : coll::AllGather(everyone, all, parts);
+        return hierarchical ? AllGatherHierarchical(everyone, all, parts)
+                            : coll::AllGather(everyone, all, parts);
     });
 }
 
@@ -263,25 +263,27 @@ Status CommImpl::ReduceScatter(std::span<float> data, std::span<const size_t> co
                                const net::OpTag& tag, Algorithm by) {
     return Do(Operation::kReduceScatter, data.size_bytes(), tag, [&]() -> Status {
         const Parts parts = PartsOf(counts, data.size());
-        WEFT_ASSIGN(const bool by_hosts, GoesByHosts(Operation::kReduceScatter, data.size_bytes(),
-                                                     by, &group_.hosts.chain));
+        WEFT_ASSIGN(
+            const bool hierarchical,
+            IsHierarchical(Operation::kReduceScatter, data.size_bytes(), by, &group_.hosts.chain));
         const Team everyone(group_, sizeof(float));
-        return by_hosts ? ReduceScatterByHosts(everyone, data, parts, sums_)
-                        : coll::ReduceScatter(everyone, data, parts);
+        return hierarchical ? ReduceScatterHierarchical(everyone, data, parts, sums_)
+                            : coll::ReduceScatter(everyone, data, parts);
     });
 }
 
-Status CommImpl::ReduceScatter(Wire narrow, std::span<const uint16_t> data,
+Status CommImpl::ReduceScatter(WireType narrow, std::span<const uint16_t> data,
                                std::span<const size_t> counts, const TakeSums& take,
                                const net::OpTag& tag, Algorithm by) {
-    WEFT_CHECK(narrow == Wire::kBF16 || narrow == Wire::kF16);
+    WEFT_CHECK(narrow == WireType::kBF16 || narrow == WireType::kF16);
     return Do(Operation::kReduceScatter, data.size_bytes(), tag, [&]() -> Status {
         const Parts parts = PartsOf(counts, data.size());
-        WEFT_ASSIGN(const bool by_hosts, GoesByHosts(Operation::kReduceScatter, data.size_bytes(),
-                                                     by, &group_.hosts.narrow_chain));
+        WEFT_ASSIGN(const bool hierarchical,
+                    IsHierarchical(Operation::kReduceScatter, data.size_bytes(), by,
+                                   &group_.hosts.narrow_chain));
         const Team everyone(group_, sizeof(float), narrow);
-        return by_hosts ? ReduceScatterByHosts(everyone, data, parts, sums_, take)
-                        : coll::ReduceScatter(everyone, data, parts, sums_, take);
+        return hierarchical ? ReduceScatterHierarchical(everyone, data, parts, sums_, take)
+                            : coll::ReduceScatter(everyone, data, parts, sums_, take);
     });
 }
 

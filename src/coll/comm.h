@@ -99,7 +99,7 @@ class Comm {
     // of each counted from the part's first value, and may write the piece's own values of `data`.
     // Allocates a buffer at its first use.
     using TakeSums = std::function<void(size_t begin, std::span<const float> sums)>;
-    virtual Status ReduceScatter(Wire narrow, std::span<const uint16_t> data,
+    virtual Status ReduceScatter(WireType narrow, std::span<const uint16_t> data,
                                  std::span<const size_t> counts, const TakeSums& take,
                                  const net::OpTag& tag, Algorithm by = Algorithm::kAuto) = 0;
     // all: counts.size() parts one after another, part r being counts[r] bytes from rank r; this

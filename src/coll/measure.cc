@@ -83,13 +83,13 @@ Result<Timings> Time(Comm& comm, const Budget& budget, const net::PeerMonitor* m
 // How far off a sum of `ranks` such values may be: nothing is lost by a full wire; else every
 // rank's addend and every partial sum is rounded at most once, and none is larger than all
 // together.
-double Tolerance(Wire wire, int ranks) {
+double Tolerance(WireType wire, int ranks) {
     const double most = 15.0 * ranks;
     switch (wire) {
-        case Wire::kFull: return 0;
-        case Wire::kBF16: return std::ldexp(most, -8) * (2 * ranks);
-        case Wire::kQ8: return kQ8Error * most * (2 * ranks);
-        case Wire::kF16: return std::ldexp(most, -11) * (2 * ranks);
+        case WireType::kFull: return 0;
+        case WireType::kBF16: return std::ldexp(most, -8) * (2 * ranks);
+        case WireType::kQ8: return kQ8Error * most * (2 * ranks);
+        case WireType::kF16: return std::ldexp(most, -11) * (2 * ranks);
     }
     return 0;
 }

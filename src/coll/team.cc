@@ -36,7 +36,7 @@ Status Team::Take(size_t place, std::span<std::byte> out) const {
 }
 
 std::span<const std::byte> Team::OnWire(Values values) const {
-    if (wire_ == Wire::kFull) return values.bytes();
+    if (wire_ == WireType::kFull) return values.bytes();
     if (group_.on_wire.empty()) group_.on_wire.resize(2 * group_.message_bytes);
     group_.on_wire_half ^= 1;
     std::byte* const out = group_.on_wire.data() + group_.on_wire_half * group_.message_bytes;

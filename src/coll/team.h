@@ -89,13 +89,13 @@ struct Group {
 class Team {
   public:
     // ranks: of the group, ascending; we are at place `me`. value_bytes: of the values exchanged.
-    Team(Group& group, std::span<const int> ranks, size_t me, size_t value_bytes, Wire wire)
+    Team(Group& group, std::span<const int> ranks, size_t me, size_t value_bytes, WireType wire)
         : group_(group), ranks_(ranks), me_(me), value_bytes_(value_bytes), wire_(wire) {}
     // Everybody; for bytes, or values that travel as they are.
-    explicit Team(Group& group, size_t value_bytes = 1, Wire wire = Wire::kFull)
+    explicit Team(Group& group, size_t value_bytes = 1, WireType wire = WireType::kFull)
         : Team(group, group.everyone, group.me, value_bytes, wire) {}
     // Other ranks, in the same operation with the same values.
-    Team Of(std::span<const int> ranks, size_t me, Wire wire) const {
+    Team Of(std::span<const int> ranks, size_t me, WireType wire) const {
         return {group_, ranks, me, value_bytes_, wire};
     }
 
@@ -106,7 +106,7 @@ class Team {
     size_t Ahead(size_t steps) const { return (me_ + steps) % size(); }
     // Room to note where an addend of each member lies.
     std::span<const std::byte*> addends() const { return std::span(group_.addends).first(size()); }
-    Wire wire() const { return wire_; }
+    WireType wire() const { return wire_; }
     // The most values that a message holds, in whole blocks of whatever wire type.
     size_t MessageValues() const {
         return WireValues(wire_, group_.message_bytes, value_bytes_) / kQ8Block * kQ8Block;
@@ -162,7 +162,7 @@ class Team {
     std::span<const int> ranks_;
     size_t me_;
     size_t value_bytes_;
-    Wire wire_;
+    WireType wire_;
 };
 
 }  // namespace weft::coll

@@ -101,7 +101,7 @@ std::vector<TuningRow> TimeTable::Rows() const {
     for (size_t i = sizes.size(); i-- > 0;) {
         next_us = std::min(next_us, UsBy(sizes[i], choices[i]));
         const double us = std::isfinite(next_us) ? next_us : 0;
-        rows.push_back({sizes[i].bytes, {choices[i], Wire::kFull}, us});
+        rows.push_back({sizes[i].bytes, {choices[i], WireType::kFull}, us});
     }
     std::ranges::reverse(rows);
     return rows;

@@ -48,17 +48,17 @@ constexpr AlgorithmRow kRows[] = {WEFT_ALGORITHMS(WEFT_ROW)};
 // Hosts of several ranks: their leaders send each other everything, in one exchange. Around the
 // ring a host's link has twice the bytes, however many hosts there are, in 2 (n - 1) exchanges.
 std::vector<TuningRow> AllReduceRowsOfHosts(const GroupShape& shape) {
-    TuningRow leaders{kAnySize, {Algorithm::kHierarchical, Wire::kFull}, 0};
+    TuningRow leaders{kAnySize, {Algorithm::kHierarchical, WireType::kFull}, 0};
     const double n = shape.ranks, saved = shape.hosts - 1 - 2 * (n - 1) / n;
     if (saved < 1) return {leaders};
     const auto exchange = static_cast<double>(shape.over_tcp ? kExchangeTcp : kExchangeShm);
     leaders.max_bytes = static_cast<size_t>(2 * (n - 1) * exchange / saved);
-    return {leaders, {kAnySize, {Algorithm::kRing, Wire::kFull}, 0}};
+    return {leaders, {kAnySize, {Algorithm::kRing, WireType::kFull}, 0}};
 }
 
 std::vector<TuningRow> AllReduceRows(const GroupShape& shape) {
     const auto row = [](size_t max_bytes, Algorithm algorithm) {
-        return TuningRow{max_bytes, {algorithm, Wire::kFull}, 0};
+        return TuningRow{max_bytes, {algorithm, WireType::kFull}, 0};
     };
     if (shape.HoldSeveral()) return AllReduceRowsOfHosts(shape);
     if (shape.ranks <= 2) {
@@ -80,7 +80,7 @@ std::vector<TuningRow> AllReduceRows(const GroupShape& shape) {
 // turn as well, gained from 1 MB on over 1 Gbit/s, where the wait alone would be 96 KB.
 constexpr double kChainWaits = 4;
 std::vector<TuningRow> ReduceScatterRows(const GroupShape& shape) {
-    const TuningRow straight{kAnySize, {Algorithm::kOneShot, Wire::kFull}, 0};
+    const TuningRow straight{kAnySize, {Algorithm::kOneShot, WireType::kFull}, 0};
     if (!shape.HoldSeveral()) return {straight};
     const double saved =
         StraightLoad(shape.ranks, shape.hosts) - ChainLoad(shape.ranks, shape.hosts, 1);
@@ -89,7 +89,7 @@ std::vector<TuningRow> ReduceScatterRows(const GroupShape& shape) {
                        static_cast<double>(shape.over_tcp ? kExchangeTcp : kExchangeShm);
     TuningRow small = straight;
     small.max_bytes = static_cast<size_t>(waits / saved);
-    return {small, {kAnySize, {Algorithm::kHierarchical, Wire::kFull}, 0}};
+    return {small, {kAnySize, {Algorithm::kHierarchical, WireType::kFull}, 0}};
 }
 
 Result<TuningRow> RowFromJson(const nlohmann::json& json) {
@@ -168,19 +168,19 @@ std::vector<Algorithm> AlgorithmsOf(Collective collective) {
     return {};
 }
 
-const char* WireName(Wire wire) {
+const char* WireName(WireType wire) {
     switch (wire) {
-        case Wire::kFull: return "full";
-        case Wire::kBF16: return "bf16";
-        case Wire::kQ8: return "q8";
-        case Wire::kF16: return "f16";
+        case WireType::kFull: return "full";
+        case WireType::kBF16: return "bf16";
+        case WireType::kQ8: return "q8";
+        case WireType::kF16: return "f16";
     }
     return "?";
 }
 
-Result<Wire> ParseWire(std::string_view name) {
-    if (name == "f32") return Wire::kFull;
-    for (Wire wire : kWires) {
+Result<WireType> ParseWire(std::string_view name) {
+    if (name == "f32") return WireType::kFull;
+    for (WireType wire : kWires) {
         if (name == WireName(wire)) return wire;
     }
     return MakeError(ErrorCode::kUsage,
@@ -188,7 +188,7 @@ Result<Wire> ParseWire(std::string_view name) {
 }
 
 Tuning::Tuning() {
-    for (auto& rows : rows_) rows = {{kAnySize, {Algorithm::kOneShot, Wire::kFull}, 0}};
+    for (auto& rows : rows_) rows = {{kAnySize, {Algorithm::kOneShot, WireType::kFull}, 0}};
 }
 
 Tuning Tuning::BuiltIn(const GroupShape& shape) {
@@ -197,7 +197,7 @@ Tuning Tuning::BuiltIn(const GroupShape& shape) {
     for (const auto& [collective, rows] :
          {std::pair{Collective::kAllReduce, AllReduceRows(shape)},
           std::pair{Collective::kAllGather,
-                    std::vector<TuningRow>{{kAnySize, {gather, Wire::kFull}, 0}}},
+                    std::vector<TuningRow>{{kAnySize, {gather, WireType::kFull}, 0}}},
           std::pair{Collective::kReduceScatter, ReduceScatterRows(shape)}}) {
         const Status set = tuning.Set(collective, rows);
         WEFT_CHECK(set.ok());
@@ -226,7 +226,7 @@ Choice Tuning::For(Collective collective, size_t bytes, Choice asked) const {
     const std::vector<TuningRow>& table = rows(collective);
     auto row = std::ranges::find_if(table, [&](const auto& r) { return bytes <= r.max_bytes; });
     if (row == table.end()) --row;
-    return {row->choice.algorithm, asked.wire == Wire::kFull ? row->choice.wire : asked.wire};
+    return {row->choice.algorithm, asked.wire == WireType::kFull ? row->choice.wire : asked.wire};
 }
 
 std::string Tuning::ToJson() const {

@@ -35,7 +35,7 @@ const char* CollectiveName(Collective collective);  // "all_reduce", ...
     ROW(Hierarchical, "hierarchical", 3, true)
 
 // all_gather and reduce_scatter have two of these: kOneShot, everybody straight to everybody, and
-// kHierarchical (coll/by_hosts.cc); the other collectives have kOneShot alone.
+// kHierarchical (coll/hierarchical.cc); the other collectives have kOneShot alone.
 #define WEFT_ENUMERATOR(name, ...) k##name,
 enum class Algorithm { kAuto, WEFT_ALGORITHMS(WEFT_ENUMERATOR) };
 #undef WEFT_ENUMERATOR
@@ -54,16 +54,16 @@ inline constexpr int kAnyRanks = std::numeric_limits<int>::max();
 
 // What an all_reduce's values travel as (coll/wire.h); the sums are made in the values' own type.
 // kFull: as they are, nothing is lost.
-enum class Wire { kFull, kBF16, kQ8, kF16 };
+enum class WireType { kFull, kBF16, kQ8, kF16 };
 // Those to choose from: float16 has a range of its own, and is of values that are float16 already.
-inline constexpr std::array kWires{Wire::kFull, Wire::kBF16, Wire::kQ8};
-const char* WireName(Wire wire);  // "full", "bf16", "q8"
+inline constexpr std::array kWires{WireType::kFull, WireType::kBF16, WireType::kQ8};
+const char* WireName(WireType wire);  // "full", "bf16", "q8"
 // "f32" is another word for "full". Errors: kUsage.
-Result<Wire> ParseWire(std::string_view name);
+Result<WireType> ParseWire(std::string_view name);
 
 struct Choice {
     Algorithm algorithm = Algorithm::kAuto;
-    Wire wire = Wire::kFull;
+    WireType wire = WireType::kFull;
     bool operator==(const Choice&) const = default;
 };
 

@@ -112,44 +112,45 @@ template <typename T>
 }
 
 template <typename T>
-[[gnu::always_inline]] inline void EncodeLoop(Wire wire, std::span<const T> values,
+[[gnu::always_inline]] inline void EncodeLoop(WireType wire, std::span<const T> values,
                                               std::byte* out) {
     switch (wire) {
-        case Wire::kFull: std::memcpy(out, values.data(), values.size_bytes()); return;
-        case Wire::kBF16: return EncodeBf16(values.data(), values.size(), out);
-        case Wire::kQ8: return EncodeQ8(values.data(), values.size(), out);
-        case Wire::kF16: return;  // EncodeAll
+        case WireType::kFull: std::memcpy(out, values.data(), values.size_bytes()); return;
+        case WireType::kBF16: return EncodeBf16(values.data(), values.size(), out);
+        case WireType::kQ8: return EncodeQ8(values.data(), values.size(), out);
+        case WireType::kF16: return;  // EncodeAll
     }
 }
 
 template <typename T>
-[[gnu::always_inline]] inline void DecodeLoop(Wire wire, const std::byte* bytes, std::span<T> out) {
+[[gnu::always_inline]] inline void DecodeLoop(WireType wire, const std::byte* bytes,
+                                              std::span<T> out) {
     switch (wire) {
-        case Wire::kFull: std::memcpy(out.data(), bytes, out.size_bytes()); return;
-        case Wire::kBF16: return DecodeBf16(bytes, out.size(), out.data());
-        case Wire::kQ8: return DecodeQ8(bytes, out.size(), out.data());
-        case Wire::kF16: return;  // DecodeAll
+        case WireType::kFull: std::memcpy(out.data(), bytes, out.size_bytes()); return;
+        case WireType::kBF16: return DecodeBf16(bytes, out.size(), out.data());
+        case WireType::kQ8: return DecodeQ8(bytes, out.size(), out.data());
+        case WireType::kF16: return;  // DecodeAll
     }
 }
 
 #if defined(__x86_64__)
 // Wider vectors make the same numbers: only the speed differs.
 template <typename T>
-__attribute__((target("avx2"))) void EncodeWide(Wire wire, std::span<const T> values,
+__attribute__((target("avx2"))) void EncodeWide(WireType wire, std::span<const T> values,
                                                 std::byte* out) {
     EncodeLoop(wire, values, out);
 }
 
 template <typename T>
-__attribute__((target("avx2"))) void DecodeWide(Wire wire, const std::byte* bytes,
+__attribute__((target("avx2"))) void DecodeWide(WireType wire, const std::byte* bytes,
                                                 std::span<T> out) {
     DecodeLoop(wire, bytes, out);
 }
 #endif
 
 template <typename T>
-void EncodeAll(Wire wire, std::span<const T> values, std::byte* out) {
-    if (wire == Wire::kF16) return EncodeF16(values, out);
+void EncodeAll(WireType wire, std::span<const T> values, std::byte* out) {
+    if (wire == WireType::kF16) return EncodeF16(values, out);
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("avx2")) return EncodeWide(wire, values, out);
 #endif
@@ -157,8 +158,8 @@ void EncodeAll(Wire wire, std::span<const T> values, std::byte* out) {
 }
 
 template <typename T>
-void DecodeAll(Wire wire, const std::byte* bytes, std::span<T> out) {
-    if (wire == Wire::kF16) return DecodeF16(bytes, out);
+void DecodeAll(WireType wire, const std::byte* bytes, std::span<T> out) {
+    if (wire == WireType::kF16) return DecodeF16(bytes, out);
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("avx2")) return DecodeWide(wire, bytes, out);
 #endif
@@ -167,7 +168,7 @@ void DecodeAll(Wire wire, const std::byte* bytes, std::span<T> out) {
 
 // The sums of values `begin` and on, as many as there is room for, at most kBlock.
 template <typename T>
-void SumBlock(Wire wire, std::span<const std::byte* const> addends, size_t begin,
+void SumBlock(WireType wire, std::span<const std::byte* const> addends, size_t begin,
               std::span<T> sums) {
     T decoded[kBlock];
     const size_t at = WireBytes(wire, begin, sizeof(T));
@@ -179,16 +180,16 @@ void SumBlock(Wire wire, std::span<const std::byte* const> addends, size_t begin
 }
 
 template <typename T>
-void SumAllWire(Wire wire, std::span<const std::byte* const> addends, std::span<T> out) {
-    if (wire == Wire::kFull) return SumInOrder(addends, out.data(), out.size());
+void SumAllWire(WireType wire, std::span<const std::byte* const> addends, std::span<T> out) {
+    if (wire == WireType::kFull) return SumInOrder(addends, out.data(), out.size());
     for (size_t begin = 0; begin < out.size(); begin += kBlock) {
         SumBlock(wire, addends, begin, out.subspan(begin, std::min(kBlock, out.size() - begin)));
     }
 }
 
 template <typename T>
-void AddAll(Wire wire, const std::byte* bytes, std::span<T> out) {
-    if (wire == Wire::kFull) {
+void AddAll(WireType wire, const std::byte* bytes, std::span<T> out) {
+    if (wire == WireType::kFull) {
         const std::byte* const addends[] = {bytes, std::as_bytes(out).data()};
         return SumInOrder(addends, out.data(), out.size());
     }
@@ -202,46 +203,47 @@ void AddAll(Wire wire, const std::byte* bytes, std::span<T> out) {
 
 }  // namespace
 
-size_t WireBytes(Wire wire, size_t count, size_t value_bytes) {
+size_t WireBytes(WireType wire, size_t count, size_t value_bytes) {
     switch (wire) {
-        case Wire::kFull: return count * value_bytes;
-        case Wire::kBF16:
-        case Wire::kF16: return count * sizeof(uint16_t);
-        case Wire::kQ8: return count + (count + kQ8Block - 1) / kQ8Block * sizeof(float);
+        case WireType::kFull: return count * value_bytes;
+        case WireType::kBF16:
+        case WireType::kF16: return count * sizeof(uint16_t);
+        case WireType::kQ8: return count + (count + kQ8Block - 1) / kQ8Block * sizeof(float);
     }
     return 0;
 }
 
-size_t WireValues(Wire wire, size_t bytes, size_t value_bytes) {
+size_t WireValues(WireType wire, size_t bytes, size_t value_bytes) {
     switch (wire) {
-        case Wire::kFull: return bytes / value_bytes;
-        case Wire::kBF16:
-        case Wire::kF16: return bytes / sizeof(uint16_t);
-        case Wire::kQ8: return bytes / kQ8BlockBytes * kQ8Block;
+        case WireType::kFull: return bytes / value_bytes;
+        case WireType::kBF16:
+        case WireType::kF16: return bytes / sizeof(uint16_t);
+        case WireType::kQ8: return bytes / kQ8BlockBytes * kQ8Block;
     }
     return 0;
 }
 
-void Encode(Wire wire, std::span<const float> values, std::byte* out) {
+void Encode(WireType wire, std::span<const float> values, std::byte* out) {
     EncodeAll(wire, values, out);
 }
-void Encode(Wire wire, std::span<const double> values, std::byte* out) {
+void Encode(WireType wire, std::span<const double> values, std::byte* out) {
     EncodeAll(wire, values, out);
 }
-void Decode(Wire wire, const std::byte* bytes, std::span<float> out) {
+void Decode(WireType wire, const std::byte* bytes, std::span<float> out) {
     DecodeAll(wire, bytes, out);
 }
-void Decode(Wire wire, const std::byte* bytes, std::span<double> out) {
+void Decode(WireType wire, const std::byte* bytes, std::span<double> out) {
     DecodeAll(wire, bytes, out);
 }
-void SumEncoded(Wire wire, std::span<const std::byte* const> addends, std::span<float> out) {
+void SumEncoded(WireType wire, std::span<const std::byte* const> addends, std::span<float> out) {
     SumAllWire(wire, addends, out);
 }
-void SumEncoded(Wire wire, std::span<const std::byte* const> addends, std::span<double> out) {
+void SumEncoded(WireType wire, std::span<const std::byte* const> addends, std::span<double> out) {
     SumAllWire(wire, addends, out);
 }
-void SumEncodedRounded(Wire wire, std::span<const std::byte* const> addends, std::span<float> out) {
-    if (wire == Wire::kFull) return SumInOrderRounded(addends, out.data(), out.size());
+void SumEncodedRounded(WireType wire, std::span<const std::byte* const> addends,
+                       std::span<float> out) {
+    if (wire == WireType::kFull) return SumInOrderRounded(addends, out.data(), out.size());
     double sums[kBlock];
     for (size_t begin = 0; begin < out.size(); begin += kBlock) {
         const size_t count = std::min(kBlock, out.size() - begin);
@@ -249,10 +251,10 @@ void SumEncodedRounded(Wire wire, std::span<const std::byte* const> addends, std
         RoundToFloat(sums, out.data() + begin, count);
     }
 }
-void AddEncoded(Wire wire, const std::byte* bytes, std::span<float> out) {
+void AddEncoded(WireType wire, const std::byte* bytes, std::span<float> out) {
     AddAll(wire, bytes, out);
 }
-void AddEncoded(Wire wire, const std::byte* bytes, std::span<double> out) {
+void AddEncoded(WireType wire, const std::byte* bytes, std::span<double> out) {
     AddAll(wire, bytes, out);
 }
 

@@ -26,22 +26,23 @@ inline constexpr size_t kQ8Block = 64;
 inline constexpr double kQ8Error = 0.5 / 127 * (1 + 1e-4);
 
 // Bytes of `count` values whose full size is `value_bytes` each.
-size_t WireBytes(Wire wire, size_t count, size_t value_bytes);
+size_t WireBytes(WireType wire, size_t count, size_t value_bytes);
 // The most values that fit into `bytes`.
-size_t WireValues(Wire wire, size_t bytes, size_t value_bytes);
+size_t WireValues(WireType wire, size_t bytes, size_t value_bytes);
 
 // out: WireBytes of `values`. kFull copies; its bytes are aligned as the values are.
-void Encode(Wire wire, std::span<const float> values, std::byte* out);
-void Encode(Wire wire, std::span<const double> values, std::byte* out);
-void Decode(Wire wire, const std::byte* bytes, std::span<float> out);
-void Decode(Wire wire, const std::byte* bytes, std::span<double> out);
+void Encode(WireType wire, std::span<const float> values, std::byte* out);
+void Encode(WireType wire, std::span<const double> values, std::byte* out);
+void Decode(WireType wire, const std::byte* bytes, std::span<float> out);
+void Decode(WireType wire, const std::byte* bytes, std::span<double> out);
 // out[i] = (decoded[0][i] + decoded[1][i]) + ...
-void SumEncoded(Wire wire, std::span<const std::byte* const> addends, std::span<float> out);
-void SumEncoded(Wire wire, std::span<const std::byte* const> addends, std::span<double> out);
+void SumEncoded(WireType wire, std::span<const std::byte* const> addends, std::span<float> out);
+void SumEncoded(WireType wire, std::span<const std::byte* const> addends, std::span<double> out);
 // The sum of doubles, rounded to float.
-void SumEncodedRounded(Wire wire, std::span<const std::byte* const> addends, std::span<float> out);
+void SumEncodedRounded(WireType wire, std::span<const std::byte* const> addends,
+                       std::span<float> out);
 // out[i] = decoded[i] + out[i]
-void AddEncoded(Wire wire, const std::byte* bytes, std::span<float> out);
-void AddEncoded(Wire wire, const std::byte* bytes, std::span<double> out);
+void AddEncoded(WireType wire, const std::byte* bytes, std::span<float> out);
+void AddEncoded(WireType wire, const std::byte* bytes, std::span<double> out);
 
 }  // namespace weft::coll

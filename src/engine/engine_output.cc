@@ -13,7 +13,7 @@ namespace {
 SaidToken Chances(std::span<const float> logits, int32_t token, int count) {
     const auto kept = static_cast<size_t>(std::max(count, 0));
     std::vector<backend::Candidate> best(std::clamp<size_t>(kept, 1, logits.size()));
-    backend::TopOf(logits, best);
+    backend::TopK(logits, best);
     const float most = best[0].value;
     double sum = 0;  // of single-precision terms, which are as exact as the result
     for (const float logit : logits) sum += static_cast<double>(std::exp(logit - most));

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "backend/communicators.h"
 #include "backend/device.h"
-#include "backend/groups.h"
 #include "base/result.h"
 #include "fabric/table.h"
 #include "model/builder.h"

@@ -13,9 +13,9 @@ Status LogitsRow::Top(std::span<backend::Candidate> out) const {
         return {};
     }
     if (executable_ != nullptr) {
-        return executable_->ReadTop(id_, row_, static_cast<int64_t>(columns_), out);
+        return executable_->ReadTopK(id_, row_, static_cast<int64_t>(columns_), out);
     }
-    backend::TopOf(values_, out);
+    backend::TopK(values_, out);
     return {};
 }
 

@@ -179,7 +179,7 @@ void Rank::CheckTable() const {
     std::vector<float> costs = all_reduce_us_;
     const auto middle = costs.begin() + static_cast<ptrdiff_t>(costs.size() / 2);
     std::ranges::nth_element(costs, middle);
-    const DType sums = device_->info().target.wide_sums ? DType::kF64 : DType::kF32;
+    const DType sums = device_->info().target.float64_reductions ? DType::kF64 : DType::kF32;
     const auto bytes = static_cast<size_t>(backend::SumBytes(wire_, sums, hyper_.hidden));
     const double expected_us = coll::PredictedUs(tensor_->tuning(), bytes);
     const double seen_us = static_cast<double>(*middle);

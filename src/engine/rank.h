@@ -176,12 +176,12 @@ class Rank {
     void Record(const StepData& step);
     void WriteTraced();
     // For ops of that step.
-    backend::Groups StepGroups(const StepData& step) {
+    backend::Communicators StepGroups(const StepData& step) {
         if (stages_) {
             const bool logits = job_.outputs == model::Outputs::kLogits;
             stages_->Expect(logits ? std::span(step.asks) : std::span<const RowAsk>());
         }
-        backend::Groups groups{tensor_.get(), stages_ ? &*stages_ : nullptr};
+        backend::Communicators groups{tensor_.get(), stages_ ? &*stages_ : nullptr};
         if (tensor_ != nullptr) groups.wire = wire_;
         return groups;
     }

@@ -142,7 +142,7 @@ Status Rank::ChooseLayout() {
     const bool automatic = job_.wire == backend::SumWire::kAuto;
     const backend::SumWire wire =
         automatic ? AutoSumWire(speeds.device, true, tensor_->tuning()) : job_.wire;
-    const DType sums = speeds.device.target.wide_sums ? DType::kF64 : DType::kF32;
+    const DType sums = speeds.device.target.float64_reductions ? DType::kF64 : DType::kF32;
     costs.sum_bytes = backend::SumBytes(wire, sums, hyper_.hidden);
     const LayoutSeconds seconds = EstimateLayouts(costs, tensor_->tuning());
     const bool wins = seconds.stages_win() && ranks <= hyper_.layers;

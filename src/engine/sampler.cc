@@ -60,7 +60,7 @@ Result<int32_t> Sampler::Sample(const LogitsRow& logits, const SampleContext& co
 
 RowAsk Sampler::Ask(bool masked, int64_t columns, int64_t ahead) const {
     if (Adjusts(masked)) return {};
-    const auto top = static_cast<int32_t>(TopOf(static_cast<size_t>(columns), masked));
+    const auto top = static_cast<int32_t>(TopK(static_cast<size_t>(columns), masked));
     if (top > 0) return {RowAsk::Kind::kBest, top, {}};
     std::mt19937_64 random = random_;
     random.discard(static_cast<unsigned long long>(ahead));
@@ -82,13 +82,13 @@ bool Sampler::Adjusts(bool masked) const {
 }
 
 // How many of the best of so many logits are all that it looks at; 0: it looks at all.
-size_t Sampler::TopOf(size_t columns, bool masked) const {
+size_t Sampler::TopK(size_t columns, bool masked) const {
     const size_t asked = greedy() ? 1 : static_cast<size_t>(options_.top_k);
     return asked == 0 || asked >= columns || Adjusts(masked) ? 0 : asked;
 }
 
 void Sampler::Want(bool masked, backend::WantedRows& wanted) const {
-    const size_t top = TopOf(static_cast<size_t>(wanted.columns), masked);
+    const size_t top = TopK(static_cast<size_t>(wanted.columns), masked);
     wanted.top = std::max(wanted.top, static_cast<int32_t>(top));
     wanted.whole = wanted.whole || top == 0;
 }
@@ -161,7 +161,7 @@ Status Sampler::Select(const LogitsRow& logits, const SampleContext& context) {
 Status Sampler::SelectTopK(const LogitsRow& row, const SampleContext& context) {
     WEFT_CHECK(row.size() > 0);
     const bool masked = !context.allowed.empty();
-    if (const size_t top = TopOf(row.size(), masked); top > 0) {
+    if (const size_t top = TopK(row.size(), masked); top > 0) {
         candidates_.resize(top);
         WEFT_TRY(row.Top(candidates_));
         best_ = candidates_[0].value;
@@ -179,12 +179,12 @@ Status Sampler::SelectTopK(const LogitsRow& row, const SampleContext& context) {
         WEFT_ASSIGN(logits, row.All());
     }
     if (k < row.size()) {
-        backend::TopOf(logits, candidates_);
+        backend::TopK(logits, candidates_);
         best_ = candidates_[0].value;
         return CheckBest(best_);
     }
     Candidate best;
-    backend::TopOf(logits, {&best, 1});
+    backend::TopK(logits, {&best, 1});
     best_ = best.value;
     WEFT_TRY(CheckBest(best_));
     for (size_t i = 0; i < k; ++i) candidates_[i] = {logits[i], static_cast<int32_t>(i)};

@@ -105,7 +105,7 @@ class Sampler {
     Status Select(const LogitsRow& logits, const SampleContext& context);
     Status SelectTopK(const LogitsRow& logits, const SampleContext& context);
     bool Adjusts(bool masked) const;
-    size_t TopOf(size_t columns, bool masked) const;
+    size_t TopK(size_t columns, bool masked) const;
     void Adjust(const SampleContext& context);
     void Repeat(std::span<const int32_t> history);
     void Count(std::span<const int32_t> said);

@@ -10,7 +10,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/output_file.h"
-#include "program/placement.h"
+#include "program/sharding.h"
 
 namespace weft::engine {
 namespace {

@@ -43,7 +43,7 @@ void StepLinks::Pack(std::span<const std::byte> data) {
         switch (ask.kind) {
             case RowAsk::Kind::kAll: std::memcpy(to, row.data(), bytes); break;
             case RowAsk::Kind::kBest:
-                backend::TopOf(row, {reinterpret_cast<Candidate*>(to), bytes / sizeof(Candidate)});
+                backend::TopK(row, {reinterpret_cast<Candidate*>(to), bytes / sizeof(Candidate)});
                 break;
             case RowAsk::Kind::kToken: {
                 const Candidate drawn = sampler_.DrawToken(row, ask.chain);

@@ -13,7 +13,7 @@
 #include <span>
 #include <vector>
 
-#include "backend/groups.h"
+#include "backend/communicators.h"
 #include "backend/top.h"
 #include "coll/comm.h"
 #include "engine/logits_row.h"

@@ -40,7 +40,7 @@ Result<SumWire> ParseSumWire(std::string_view name) {
 }
 
 Status CheckSumWire(SumWire asked, const backend::DeviceInfo& device) {
-    if (asked != SumWire::kF64 || device.target.wide_sums) return {};
+    if (asked != SumWire::kF64 || device.target.float64_reductions) return {};
     return MakeError(ErrorCode::kUsage,
                      "--wire f64: the device {} ({}) sums in float32, so its ranks have no float64 "
                      "to send. Use --wire auto or f32",
@@ -57,7 +57,7 @@ Status CheckDeviceSum(backend::DeviceSum asked, const backend::DeviceInfo& devic
 
 SumWire AutoSumWire(const backend::DeviceInfo& device, bool several_hosts,
                     const coll::Tuning& tuning) {
-    if (!device.target.wide_sums) return SumWire::kF32;
+    if (!device.target.float64_reductions) return SumWire::kF32;
     const bool slow = coll::UsAByte(tuning) > 1e6 / kSlowWireBytesPerS;
     return several_hosts && slow ? SumWire::kF32 : SumWire::kF64;
 }

@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "backend/communicators.h"
 #include "backend/device.h"
-#include "backend/groups.h"
 #include "base/result.h"
 #include "coll/tuning.h"
 
@@ -19,7 +19,7 @@ std::vector<std::string> SumWireNames();
 Result<backend::SumWire> ParseSumWire(std::string_view name);
 
 // Whether a device has what is asked for: float64 only where its sums are float64
-// (program::Target::wide_sums). Errors: kUsage.
+// (program::Target::float64_reductions). Errors: kUsage.
 Status CheckSumWire(backend::SumWire asked, const backend::DeviceInfo& device);
 
 // Whether --gpu-sum means something to it. Errors: kUsage.

@@ -60,7 +60,7 @@ std::string CachePath(const std::string& fingerprint) {
 bool IsLossless(const coll::Tuning& tuning) {
     for (coll::Collective collective : coll::kCollectives) {
         for (const coll::TuningRow& row : tuning.rows(collective)) {
-            if (row.choice.wire != coll::Wire::kFull) return false;
+            if (row.choice.wire != coll::WireType::kFull) return false;
         }
     }
     return true;

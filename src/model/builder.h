@@ -191,7 +191,7 @@ class Builder {
                                         const Slice& slice, int64_t unit);
     // Whether sums over ranks are computed such that the result does not depend on the cuts
     // (Target). Training compares results with a tolerance and does not need it.
-    bool HidesCuts() const { return options_.cache && options_.target.wide_sums; }
+    bool HidesCuts() const { return options_.cache && options_.target.float64_reductions; }
     static int64_t SegmentColumns(const model_files::TensorInfo& tensor, int64_t unit);
     // If the slice's columns begin or end inside quantization blocks, extends the slice to whole
     // blocks, and pads x, which has one column per column of the slice, with zeros.

@@ -18,7 +18,7 @@
 
 #include <string_view>
 
-#include "program/chunks.h"
+#include "program/model_chunk.h"
 #include "program/program.h"
 
 namespace weft::model {

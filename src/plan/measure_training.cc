@@ -5,7 +5,7 @@
 #include "engine/runner.h"
 #include "plan/measure_steps.h"
 #include "plan/train_time.h"
-#include "program/timeline.h"
+#include "program/communication.h"
 #include "train/run.h"
 
 namespace weft::plan {
@@ -77,7 +77,9 @@ class UpdateTimes {
         for (size_t op = 0; op < seconds_.size(); ++op) {
             all_s_ += seconds_[op];
             const OpKind kind = list_.ops[op].kind();
-            if (program::IsOfUpdate(kind) && !program::IsTransfer(kind)) update_s_ += seconds_[op];
+            if (program::IsOfUpdate(kind) && !program::IsCommunication(kind)) {
+                update_s_ += seconds_[op];
+            }
         }
         beside_s_ = std::max(0.0, summary.update_s - all_s_);
     }
@@ -91,7 +93,7 @@ class UpdateTimes {
         const std::vector<program::OpCost> costs = TrainCosts(list_, rows_, 1);
         for (size_t op = 0; op < seconds_.size(); ++op) {
             const OpKind kind = list_.ops[op].kind();
-            if (program::IsTransfer(kind) || program::IsOfUpdate(kind)) continue;
+            if (program::IsCommunication(kind) || program::IsOfUpdate(kind)) continue;
             const program::OpCost& cost = costs[op];
             const auto bytes = static_cast<double>(cost.read_bytes + cost.written_bytes);
             sums[kind].work += list_.ops[op].Is(program::Trait::kByFlops) ? cost.flops : bytes;

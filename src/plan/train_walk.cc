@@ -23,8 +23,8 @@ std::string CountsOf(const model::Shard& s) {
 TrainedElements ElementsOf(const train::TrainingGraph& graph) {
     TrainedElements elements;
     std::set<program::ValueId> trained;
-    for (const program::Unit& unit : graph.units) {
-        for (const program::Unit::Member& member : unit.members) {
+    for (const program::FlatBucket& unit : graph.units) {
+        for (const program::FlatBucket::Member& member : unit.members) {
             const auto count = static_cast<double>(member.weight.shape.Elements(0, 0));
             if (member.weight.shape.rank > 1) {
                 elements.matrices += count;

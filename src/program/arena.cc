@@ -71,11 +71,11 @@ std::vector<Life> Lives(const Program& program, int64_t tokens, int64_t outputs,
     return lives;
 }
 
-// What a reduce_shares sums up lives until the next one (or the end).
-void Linger(const Program& program, const Chunk& chunk, std::vector<Life>& lives) {
+// What a zero_reduce_scatter sums up lives until the next one (or the end).
+void Linger(const Program& program, const ModelChunk& chunk, std::vector<Life>& lives) {
     ValueId last = kNoValue;
     for (size_t op = chunk.begin; op < chunk.end; ++op) {
-        if (program.ops[op].kind() != OpKind::kReduceShares) continue;
+        if (program.ops[op].kind() != OpKind::kZeroReduceScatter) continue;
         const auto life = std::ranges::find(lives, last, &Life::id);
         if (life != lives.end()) life->last = static_cast<int64_t>(op);
         last = program.HomeOf(program.ops[op].inputs[0]);
@@ -142,7 +142,7 @@ TrainingArenaPlan PlanTrainingArena(const ChunkedProgram& all, int64_t tokens, i
         const auto life = std::ranges::find(brief, id, &Life::id);
         if (life != brief.end()) life->last = std::max(life->last, static_cast<int64_t>(end) - 1);
     };
-    for (const Chunk& chunk : all.chunks) {
+    for (const ModelChunk& chunk : all.chunks) {
         read_after(chunk.side_output, chunk.predict_begin);  // (evaluate may have run, too)
         read_after(chunk.loss.evaluated, chunk.predict_begin);
         read_after(chunk.loss.predicted, chunk.backward_begin);
@@ -150,7 +150,7 @@ TrainingArenaPlan PlanTrainingArena(const ChunkedProgram& all, int64_t tokens, i
         if (options.overlap) Linger(program, chunk, brief);
     }
     const auto kept_begin = std::stable_partition(brief.begin(), brief.end(), [&](const Life& l) {
-        return options.apart && std::ranges::none_of(all.chunks, [&](const Chunk& chunk) {
+        return options.apart && std::ranges::none_of(all.chunks, [&](const ModelChunk& chunk) {
                    const auto turn = static_cast<int64_t>(chunk.backward_begin);
                    return l.first < turn && l.last >= turn;
                });

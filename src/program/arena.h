@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "program/chunks.h"
+#include "program/model_chunk.h"
 #include "program/program.h"
 
 namespace weft::program {
@@ -19,8 +19,8 @@ ArenaPlan PlanArenaInHalves(const Program& program, int64_t tokens, int64_t outp
 // backward part of another: what lives from a chunk's forward ops into its backward ops stands in a
 // plan of its own (`kept`), of which each step of a chunk under way has one; the rest in another,
 // which all share. Else all is in `kept`.
-// With `overlap`, for backends that compute while a reduce_shares is under way: what it sums up
-// stays alive until the next one of the chunk.
+// With `overlap`, for backends that compute while a zero_reduce_scatter is under way: what it sums
+// up stays alive until the next one of the chunk.
 // block_bytes: as LayoutOptions (memory_layout.h).
 struct TrainingArenaOptions {
     bool apart = false;

@@ -165,7 +165,7 @@ class Checker {
 
     // Whether an op may write what outlives the step.
     static bool MayUpdate(OpKind kind) {
-        return IsOfUpdate(kind) || kind == OpKind::kGatherShares || kind == OpKind::kZero;
+        return IsOfUpdate(kind) || kind == OpKind::kZeroAllGather || kind == OpKind::kZero;
     }
 
     bool FitsRow(const Op& op) const {
@@ -430,10 +430,10 @@ class Checker {
         }
         return own && all == Shape{sum};
     }
-    bool Check(const Op& op, const GatherShares& a) const {
+    bool Check(const Op& op, const ZeroAllGather& a) const {
         return IsShare(Out(op, 0), In(op, 0), a.parts, a.begin);
     }
-    bool Check(const Op& op, const ReduceShares& a) const {
+    bool Check(const Op& op, const ZeroReduceScatter& a) const {
         return IsShare(In(op, 0), In(op, 1), a.parts, a.begin);
     }
 

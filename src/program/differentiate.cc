@@ -6,7 +6,7 @@
 #include <unordered_set>
 #include <utility>
 
-#include "program/placement.h"
+#include "program/sharding.h"
 
 namespace weft::program {
 namespace {
@@ -20,7 +20,7 @@ struct Contributions {
 // The walk. Each overload of Back() is the rule of one op.
 class Walk {
   public:
-    Walk(const Program& forward, std::vector<Placement> placements,
+    Walk(const Program& forward, std::vector<Sharding> placements,
          const DifferentiateOptions& options)
         : forward_(forward),
           placements_(std::move(placements)),
@@ -83,7 +83,7 @@ class Walk {
         for (const ValueId output : {options_.output, options_.side_output}) {
             if (output == kNoValue ||
                 (exists(output) && forward_.value(output).storage == Storage::kActivation &&
-                 placements_[Index(output)] != Placement::kPartial)) {
+                 placements_[Index(output)] != Sharding::kPartialSum)) {
                 continue;
             }
             return MakeError(ErrorCode::kUsage,
@@ -121,7 +121,7 @@ class Walk {
         const ValueId dy = OutputGradient();
         if (dy == kNoValue) return;
         if (Needed(0)) Contribute(0, RmsNormGradInput{a.eps, a.group}, {dy, In(0), In(1)});
-        AccumulateWeight(In(1), PlaceOf(In(0)) != Placement::kWhole,
+        AccumulateWeight(In(1), PlaceOf(In(0)) != Sharding::kReplicated,
                          RmsNormGradWeight{a.eps, a.group}, {dy, In(0)});
     }
 
@@ -310,7 +310,7 @@ class Walk {
         if (dloss != kNoValue) Contribute(0, LoadBalanceGrad{a}, {dloss, In(0)});
     }
 
-    // Place() has refused these.
+    // InferSharding() has refused these.
     template <typename T>
     requires kHasNoGradient<T>
     void Back(const T&) { WEFT_CHECK(false); }
@@ -361,9 +361,9 @@ class Walk {
 
     // A whole value that rank-local work read gets only this rank's part of its gradient.
     void Record(ValueId x, ValueId gradient) {
-        const bool local = !op_->outputs.empty() && PlaceOf(op_->outputs[0]) == Placement::kCut;
+        const bool local = !op_->outputs.empty() && PlaceOf(op_->outputs[0]) == Sharding::kSharded;
         Contributions& parts = contributions_[Index(x)];
-        const bool partial = local && PlaceOf(x) == Placement::kWhole;
+        const bool partial = local && PlaceOf(x) == Sharding::kReplicated;
         (partial ? parts.partial : parts.complete).push_back(gradient);
     }
 
@@ -416,11 +416,11 @@ class Walk {
     // ---- Values -----------------------------------------------------------------------------
 
     // Whether the op's first operand is own rows: a weight's gradient is partial then.
-    bool OwnRows() const { return PlaceOf(In(0)) == Placement::kShare; }
+    bool OwnRows() const { return PlaceOf(In(0)) == Sharding::kRowSharded; }
     static size_t Index(ValueId id) { return static_cast<size_t>(id); }
     ValueId In(size_t i) const { return op_->inputs[i]; }
     bool Needed(size_t i) const { return needed_[Index(In(i))]; }
-    Placement PlaceOf(ValueId forward_id) const { return placements_[Index(forward_id)]; }
+    Sharding PlaceOf(ValueId forward_id) const { return placements_[Index(forward_id)]; }
     Shape ShapeOf(ValueId id) const { return result_.program.value(id).shape; }
 
     ValueId NewValue(const std::string& name, Shape shape, Storage storage) {
@@ -442,7 +442,7 @@ class Walk {
     }
 
     const Program& forward_;
-    const std::vector<Placement> placements_;
+    const std::vector<Sharding> placements_;
     const DifferentiateOptions& options_;
     std::vector<bool> wanted_;  // by forward ValueId, as are the next three
     std::vector<bool> needed_;
@@ -469,7 +469,7 @@ Program WithoutCaches(const Program& forward) {
 Result<Differentiated> Differentiate(const Program& forward, const DifferentiateOptions& options) {
     WEFT_TRY(CheckShapes(forward));
     const Program training = WithoutCaches(forward);
-    WEFT_ASSIGN(std::vector<Placement> placements, Place(training));
+    WEFT_ASSIGN(std::vector<Sharding> placements, InferSharding(training));
     return Walk(training, std::move(placements), options).Run();
 }
 

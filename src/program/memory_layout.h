@@ -1,8 +1,9 @@
 // Where each value of a Program lives on a device: a pool, and an offset in it. Written once for
 // all devices; a device says how many bytes a weight takes as it packs it.
 //
-// Several slots: training steps that are under way at once (chunks.h) have their own inputs, and
-// their own copies of what lives from a forward part into its backward part. All else is shared.
+// Several slots: training steps that are under way at once (model_chunk.h) have their own inputs,
+// and their own copies of what lives from a forward part into its backward part. All else is
+// shared.
 #pragma once
 
 #include <array>
@@ -11,7 +12,7 @@
 #include <vector>
 
 #include "program/arena.h"
-#include "program/chunks.h"
+#include "program/model_chunk.h"
 #include "program/pool.h"
 
 namespace weft::program {

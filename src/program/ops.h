@@ -384,7 +384,7 @@ struct Recv {  // from rank `peer` of the world
     void Show(auto& show) const { show("peer", peer); }
 };
 
-// Rows that are shared out over the tensor group (program/row_shares.h): S is a rank's share of T.
+// Rows that the tensor group shares (program/sequence_parallel.h): S is a rank's share of T.
 struct GatherRows {  // all ranks' rows
     static constexpr OpRow kRow{"gather_rows", "x[S,n] -> y[T,n]", Pass::kTraining,
                                 Trait::kCheap | Trait::kAllGather};
@@ -400,8 +400,8 @@ struct SliceRows {  // own rows
 
 // Weights that are shared out over the ranks that see different data (train/ ZeRO; `parts` are the
 // elements of each of these ranks, `begin` is where this rank's are):
-struct GatherShares {  // from all ranks
-    static constexpr OpRow kRow{"gather_shares", "share[_] -> all[_]", Pass::kBackward,
+struct ZeroAllGather {  // from all ranks
+    static constexpr OpRow kRow{"zero_all_gather", "share[_] -> all[_]", Pass::kBackward,
                                 Trait::kAllGather | Trait::kBeside};
     std::vector<int64_t> parts;
     int64_t begin = 0;
@@ -410,8 +410,9 @@ struct GatherShares {  // from all ranks
         show("begin", begin);
     }
 };
-struct ReduceShares {  // share += own part of the sum over ranks
-    static constexpr OpRow kRow{"reduce_shares", "all[_]:spent -> share[_]+=", Pass::kBackward,
+struct ZeroReduceScatter {  // share += own part of the sum over ranks
+    static constexpr OpRow kRow{"zero_reduce_scatter",
+                                "all[_]:spent -> share[_]+=", Pass::kBackward,
                                 Trait::kReduceScatter | Trait::kBeside};
     std::vector<int64_t> parts;
     int64_t begin = 0;
@@ -671,7 +672,7 @@ struct CrossEntropyGrad {
     OP(SliceColumns) OP(PadColumns) \
     OP(AllReduce) OP(AllGather) OP(Send) OP(Recv) \
     OP(GatherRows) OP(ReduceScatterRows) OP(SliceRows) \
-    OP(GatherShares) OP(ReduceShares) \
+    OP(ZeroAllGather) OP(ZeroReduceScatter) \
     OP(Route) OP(RouteGrad) \
     OP(WeighRows) \
     OP(ExpertMatMul) OP(ExpertMatMulGradInput) OP(ExpertMatMulGradWeight) \

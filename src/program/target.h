@@ -17,7 +17,7 @@ struct Target {
     bool pools_windows = true;
     // Whether what tensor ranks sum up is float64 until it is summed: then a result's bits do not
     // depend on where the ranks cut.
-    bool wide_sums = true;
+    bool float64_reductions = true;
     // Whether an update's sums over all weights are float64; else float32 with what is rounded away
     // (program/update.h).
     bool float64_sums = true;

@@ -3,7 +3,7 @@
 // Gradients are summed over the ranks that see other data, and the squares of all of them are added
 // up. Then a rank updates its own part of each unit (program/zero.h) from what its optimizer keeps
 // (Storage::kOptimizer), and brings the new weights to the ranks that read them. train/update/ puts
-// these ops behind the chunks of a training Program (chunks.h).
+// these ops behind the chunks of a training Program (model_chunk.h).
 //
 // Operands are vectors: a rank's own part of a unit's gradients and weights, and what is kept of
 // it. `weights` are float32; where passes read a narrower type, `copy` is their rounded copy. What

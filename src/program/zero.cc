@@ -22,7 +22,7 @@ class ZeroSharer {
 
     ZeroProgram Share() {
         PlanUnits();
-        for (Unit& unit : zero_.units) Cut(unit);
+        for (FlatBucket& unit : zero_.units) Cut(unit);
         before_.resize(ops_.size());
         after_.resize(ops_.size());
         for (size_t u = 0; u < zero_.units.size(); ++u) {
@@ -31,7 +31,7 @@ class ZeroSharer {
         }
         PlaceGathers();
         Weave();
-        for (Unit& unit : zero_.units) SplitStacks(unit);
+        for (FlatBucket& unit : zero_.units) SplitStacks(unit);
         WEFT_CHECK(CheckShapes(program()).ok());
         return std::move(zero_);
     }
@@ -83,7 +83,7 @@ class ZeroSharer {
             if (!alone) units.insert_or_assign(dtype, zero_.units.size() - 1);
         }
         const size_t index = fits ? known->second : zero_.units.size() - 1;
-        Unit& unit = zero_.units[index];
+        FlatBucket& unit = zero_.units[index];
         unit.members.push_back({program().value(weight), weight, unit.elements});
         gradients_[weight] = gradient;
         unit_of_[static_cast<size_t>(weight)] = index;
@@ -91,7 +91,7 @@ class ZeroSharer {
         unit.elements += Align(elements);
     }
 
-    void Cut(Unit& unit) const {
+    void Cut(FlatBucket& unit) const {
         if (unit.whole) {
             unit.parts = {unit.elements};
             unit.own_count = unit.elements;
@@ -138,13 +138,13 @@ class ZeroSharer {
     }
 
     void PlaceWeights(size_t u) {
-        Unit& unit = zero_.units[u];
+        FlatBucket& unit = zero_.units[u];
         const std::string name = "unit" + std::to_string(u);
         unit.weights =
             NewValue(unit.weights_shared ? name + ".share" : name, unit.dtype,
                      unit.weights_shared ? unit.own_count : unit.elements, Storage::kWeight);
         if (!unit.weights_shared) {
-            for (const Unit::Member& member : unit.members) {
+            for (const FlatBucket::Member& member : unit.members) {
                 MakeView(member.view, unit.weights, member.begin);
             }
             return;
@@ -197,13 +197,13 @@ class ZeroSharer {
 
     // Gathers a unit before op `place`; the ops of the run read views of that.
     void Gather(const Run& run, size_t place) {
-        const Unit unit = zero_.units[run.unit];
+        const FlatBucket unit = zero_.units[run.unit];
         const ValueId all = NewValue(fmt::format("unit{}.all{}", run.unit, run.number), unit.dtype,
                                      unit.elements, Storage::kActivation);
         before_[place].push_back(
-            Op{GatherShares{unit.parts, unit.own_begin}, {unit.weights}, {all}});
+            Op{ZeroAllGather{unit.parts, unit.own_begin}, {unit.weights}, {all}});
         std::map<ValueId, ValueId> views;
-        for (const Unit::Member& member : unit.members) {
+        for (const FlatBucket::Member& member : unit.members) {
             ValueId view = member.view;
             if (run.number > 0) {
                 Value copy = member.weight;
@@ -223,7 +223,7 @@ class ZeroSharer {
     // ---- Gradients --------------------------------------------------------------------------
 
     void PlaceGradients(size_t u) {
-        Unit& unit = zero_.units[u];
+        FlatBucket& unit = zero_.units[u];
         const std::string name = "d.unit" + std::to_string(u);
         const DType dtype = unit.gradient_dtype;
         unit.gradients =
@@ -232,7 +232,7 @@ class ZeroSharer {
         const ValueId all = unit.gradients_shared
                                 ? NewValue(name, dtype, unit.elements, Storage::kActivation)
                                 : unit.gradients;
-        for (const Unit::Member& member : unit.members) {
+        for (const FlatBucket::Member& member : unit.members) {
             MakeView(gradients_.at(member.view), all, member.begin);
         }
         if (!unit.gradients_shared) return;
@@ -248,13 +248,14 @@ class ZeroSharer {
         }
         WEFT_CHECK(first != SIZE_MAX);
         before_[first].push_back(Op{Zero{}, {}, {all}});
-        after_[last].push_back(
-            Op{ReduceShares{unit.parts, unit.own_begin}, {all, unit.gradients}, {unit.gradients}});
+        after_[last].push_back(Op{ZeroReduceScatter{unit.parts, unit.own_begin},
+                                  {all, unit.gradients},
+                                  {unit.gradients}});
     }
 
-    static void SplitStacks(Unit& unit) {
-        std::vector<Unit::Member> members;
-        for (Unit::Member& member : unit.members) {
+    static void SplitStacks(FlatBucket& unit) {
+        std::vector<FlatBucket::Member> members;
+        for (FlatBucket::Member& member : unit.members) {
             if (member.weight.shape.rank < 3) {
                 members.push_back(std::move(member));
                 continue;
@@ -291,7 +292,7 @@ class ZeroSharer {
 
 }  // namespace
 
-ZeroProgram ShareOut(Differentiated differentiated, const ZeroOptions& options) {
+ZeroProgram ApplyZero(Differentiated differentiated, const ZeroOptions& options) {
     return ZeroSharer(std::move(differentiated), options).Share();
 }
 

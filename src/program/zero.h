@@ -5,9 +5,9 @@
 // together. Each weight becomes a view into its unit, and so does its gradient.
 //   stages 0, 1  all ranks hold all units; nothing is added to the list: who updates the weights
 //                sums the gradients over the ranks (stage 1: and shares out the optimizer's state)
-//   stage 2      a unit's gradient is whole for as long as ops add to it; then reduce_shares sums
-//                it over the ranks, and each keeps its own part
-//   stage 3      and weights are kept as shares: gather_shares brings a unit together before ops
+//   stage 2      a unit's gradient is whole for as long as ops add to it; then zero_reduce_scatter
+//                sums it over the ranks, and each keeps its own part
+//   stage 3      and weights are kept as shares: zero_all_gather brings a unit together before ops
 //                use it, in the forward pass and again in the backward pass; with
 //                prefetch_elements some units earlier, for backends that communicate beside
 // Vectors, and matrices of few elements, are in units that all ranks hold whole at every stage.
@@ -35,7 +35,7 @@ struct ZeroOptions {
     int64_t grain = 32;
 };
 
-struct Unit {
+struct FlatBucket {
     struct Member {
         Value weight;  // as it was before: name, shape, slice; of a stack each matrix is a member
         ValueId view = kNoValue;  // of the weight, stages 0 to 2
@@ -56,10 +56,10 @@ struct Unit {
 
 struct ZeroProgram {
     Differentiated differentiated;  // its `gradients` are views, for stages 0 and 1 only
-    std::vector<Unit> units;
+    std::vector<FlatBucket> units;
 };
 
 // The result passes CheckShapes.
-ZeroProgram ShareOut(Differentiated differentiated, const ZeroOptions& options);
+ZeroProgram ApplyZero(Differentiated differentiated, const ZeroOptions& options);
 
 }  // namespace weft::program

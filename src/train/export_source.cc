@@ -26,7 +26,7 @@ Status AddOwn(const TrainState& state, const std::string& tensor, const Request&
               std::span<float> out) {
     std::vector<float> own;
     for (const OwnPart& part : state.parts()) {
-        for (const program::Unit::Member& member : part.unit->members) {
+        for (const program::FlatBucket::Member& member : part.unit->members) {
             if (member.weight.slice.name != tensor) continue;
             const Holding block = BlockOf(member.weight);
             const int64_t elements = block.rows * block.cols;

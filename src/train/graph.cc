@@ -7,7 +7,7 @@
 
 #include "base/check.h"
 #include "model/model.h"
-#include "program/row_shares.h"
+#include "program/sequence_parallel.h"
 #include "train/load_balance.h"
 
 namespace weft::train {
@@ -155,13 +155,13 @@ void NarrowTypes(program::Differentiated& differentiated, const Adapters& adapte
     }
 }
 
-void Move(program::Unit& unit, ValueId shift) {
+void Move(program::FlatBucket& unit, ValueId shift) {
     const auto move = [shift](ValueId& id) {
         if (id != program::kNoValue) id += shift;
     };
     move(unit.weights);
     move(unit.gradients);
-    for (program::Unit::Member& member : unit.members) move(member.view);
+    for (program::FlatBucket::Member& member : unit.members) move(member.view);
 }
 
 Status AddChunk(TrainingGraph& graph, const model::Hyper& hyper, const model::Shard& shard,
@@ -189,7 +189,7 @@ Status AddChunk(TrainingGraph& graph, const model::Hyper& hyper, const model::Sh
         WEFT_ASSIGN(differentiate.side_output, AddLoadBalance(forward, hyper, shard, source));
     }
     if (options.row_shares) {
-        forward = program::WithRowShares(std::move(forward), shard.layout.tp);
+        forward = program::ApplySequenceParallel(std::move(forward), shard.layout.tp);
     }
     differentiate.weights = adapters.weights;
     WEFT_ASSIGN(program::Differentiated differentiated,
@@ -199,7 +199,7 @@ Status AddChunk(TrainingGraph& graph, const model::Hyper& hyper, const model::Sh
     }
     differentiated =
         program::WithRecompute(std::move(differentiated), options.recompute, adapters.sums);
-    program::ZeroProgram zero = program::ShareOut(std::move(differentiated), options.zero);
+    program::ZeroProgram zero = program::ApplyZero(std::move(differentiated), options.zero);
     program::ExpandedLoss expanded;
     if (options.rows > 0) {
         expanded = program::ExpandLoss(std::move(zero.differentiated),
@@ -210,7 +210,7 @@ Status AddChunk(TrainingGraph& graph, const model::Hyper& hyper, const model::Sh
     }
     const ValueId shift =
         program::AppendChunk(graph.program, std::move(expanded), differentiate.side_output);
-    for (program::Unit& unit : zero.units) {
+    for (program::FlatBucket& unit : zero.units) {
         Move(unit, shift);
         graph.units.push_back(std::move(unit));
     }

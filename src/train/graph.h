@@ -7,7 +7,7 @@
 #include "base/result.h"
 #include "model/shard.h"
 #include "model_files/model_file.h"
-#include "program/chunks.h"
+#include "program/model_chunk.h"
 #include "program/recompute.h"
 #include "program/target.h"
 #include "program/zero.h"
@@ -30,14 +30,14 @@ struct GraphOptions {
     // Most rows of a step, for ExpandLoss (program/loss.h). 0: linear_cross_entropy stays one op,
     // for who only counts.
     int64_t rows = 0;
-    bool row_shares = false;    // sequence parallelism (program/row_shares.h)
+    bool row_shares = false;    // sequence parallelism (program/sequence_parallel.h)
     bool load_balance = false;  // with the auxiliary loss of experts as the side loss
     program::Target target{};   // of the device that runs it
 };
 
 struct TrainingGraph {
     program::ChunkedProgram program;   // a chunk for each shard
-    std::vector<program::Unit> units;  // of what is trained
+    std::vector<program::FlatBucket> units;  // of what is trained
 };
 
 // Of a rank's shards: one, or several chunks of layers. The loss is the sum over output rows of the

@@ -19,7 +19,7 @@ Array ArrayOf(const model_files::TensorInfo& tensor, const char* kind) {
 }
 
 void VisitPieces(const OwnPart& part, const ElementRange& range, const VisitPiece& visit) {
-    for (const program::Unit::Member& member : part.unit->members) {
+    for (const program::FlatBucket::Member& member : part.unit->members) {
         Region region = PieceBlock(member.weight);
         const int64_t begin = std::max(range.begin, member.begin);
         const int64_t end = std::min(range.end, member.begin + region.end);
@@ -32,7 +32,7 @@ void VisitPieces(const OwnPart& part, const ElementRange& range, const VisitPiec
 
 void VisitPieces(const OwnPart& part, Extent extent, const VisitPiece& visit) {
     if (extent == Extent::kOwn) {
-        const program::Unit& unit = *part.unit;
+        const program::FlatBucket& unit = *part.unit;
         VisitPieces(part, ElementRange{unit.own_begin, unit.own_begin + unit.own_count}, visit);
         return;
     }

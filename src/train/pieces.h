@@ -17,7 +17,7 @@ Array ArrayOf(const model_files::TensorInfo& tensor, const char* kind);
 
 // A member's elements in a range of its unit.
 struct MemberPiece {
-    const program::Unit::Member& member;
+    const program::FlatBucket::Member& member;
     Region region;  // of the tensor; a vector is one row
     int64_t own;    // where it begins in the rank's own part of the unit
 

@@ -15,7 +15,7 @@ namespace weft::train {
 namespace {
 
 using nlohmann::json;
-using program::Unit;
+using program::FlatBucket;
 
 // Elements that are converted at a time when weights are loaded.
 constexpr int64_t kLoadElements = 1 << 20;
@@ -62,10 +62,10 @@ bool Extends(const Entry& entry, const Holding& next) {
     return alike && (entry.count == 1 ? away > 0 : away == entry.count * entry.stride);
 }
 
-std::string ToText(const std::vector<Unit>& units, int replica) {
+std::string ToText(const std::vector<FlatBucket>& units, int replica) {
     std::vector<Entry> entries;
-    for (const Unit& unit : units) {
-        for (const Unit::Member& member : unit.members) {
+    for (const FlatBucket& unit : units) {
+        for (const FlatBucket::Member& member : unit.members) {
             const Holding h = HoldingOf(member.weight);
             if (entries.empty() || !Extends(entries.back(), h)) {
                 entries.push_back({h});
@@ -177,9 +177,10 @@ Status ReadElements(const model_files::ModelSource& source, const program::Value
     return {};
 }
 
-Status TrainState::Agree(const std::vector<Unit>& units, cluster::Cluster& cluster, int replica) {
+Status TrainState::Agree(const std::vector<FlatBucket>& units, cluster::Cluster& cluster,
+                         int replica) {
     parts_.clear();
-    for (const Unit& unit : units) parts_.push_back({&unit, {}});
+    for (const FlatBucket& unit : units) parts_.push_back({&unit, {}});
     return FindSole(cluster, replica, units);
 }
 
@@ -200,16 +201,16 @@ Status TrainState::Load(backend::Executable& training, const model_files::ModelS
 }
 
 Status TrainState::FindSole(cluster::Cluster& cluster, int replica,
-                            const std::vector<Unit>& units) {
+                            const std::vector<FlatBucket>& units) {
     WEFT_ASSIGN(const std::vector<std::string> texts,
                 cluster.AllGather("weights", ToText(units, replica), Deadline::In(kAgreeMs)));
     WEFT_ASSIGN(Holdings earlier,
                 EarlierHoldings(texts, cluster.rank(), replica, trained_tensors_));
     int64_t mine = 0;
     for (OwnPart& part : parts_) {
-        const Unit& unit = *part.unit;
+        const FlatBucket& unit = *part.unit;
         if (unit.whole && replica > 0) continue;
-        for (const Unit::Member& member : unit.members) {
+        for (const FlatBucket::Member& member : unit.members) {
             const Holding own = HoldingOf(member.weight);
             std::vector<ElementRange> rows{{own.row, own.row + own.rows}};
             for (const Holding& other : earlier[own.tensor]) {
@@ -238,11 +239,11 @@ Status TrainState::FindSole(cluster::Cluster& cluster, int replica,
 // What is held whole is read whole; of a shared unit only the own part.
 Status TrainState::LoadUnit(const OwnPart& part, const model_files::ModelSource& source,
                             const cluster::Cluster& cluster) {
-    const Unit& unit = *part.unit;
+    const FlatBucket& unit = *part.unit;
     const ElementRange wanted = unit.weights_shared
                                     ? ElementRange{unit.own_begin, unit.own_begin + unit.own_count}
                                     : ElementRange{0, unit.elements};
-    for (const Unit::Member& member : unit.members) {
+    for (const FlatBucket::Member& member : unit.members) {
         const int64_t elements = member.weight.shape.Elements(0, 0);
         const int64_t begin = std::max(wanted.begin - member.begin, int64_t{0});
         const int64_t end = std::min(wanted.end - member.begin, elements);
@@ -285,7 +286,7 @@ Status TrainState::LoadFrozen(const model_files::ModelSource& source,
 
 // values: of the unit's elements from `begin` on, all of them within what is in memory.
 Status TrainState::Store(const OwnPart& part, int64_t begin, std::span<const float> values) {
-    const Unit& unit = *part.unit;
+    const FlatBucket& unit = *part.unit;
     const int64_t base = unit.weights_shared ? unit.own_begin : 0;
     WEFT_TRY(WriteAs(*training_, unit.weights, unit.dtype, begin - base, values));
     if (part.copy == program::kNoValue) return {};

@@ -24,7 +24,7 @@ inline constexpr int64_t kAgreeMs = 600'000;
 
 // This rank's own part of a unit: elements [own_begin, own_begin + own_count).
 struct OwnPart {
-    const program::Unit* unit = nullptr;
+    const program::FlatBucket* unit = nullptr;
     // Of the own part, in elements of the unit: what no rank of lower number has, too. These
     // ranges of all ranks make the whole model once.
     std::vector<ElementRange> sole;
@@ -45,7 +45,8 @@ class TrainState {
   public:
     // Agrees with the other ranks on who has what. units outlive it. replica: 0 counts as the owner
     // of what several replicas hold whole. Errors: links', kCorrupt.
-    Status Agree(const std::vector<program::Unit>& units, cluster::Cluster& cluster, int replica);
+    Status Agree(const std::vector<program::FlatBucket>& units, cluster::Cluster& cluster,
+                 int replica);
     // Reads this rank's weights from the model's file; weights that are not trained, too, in their
     // own types. training, whose Program has the parts' values, outlives the state.
     // Errors: model files', kUnsupported (a weight that can't be trained), kCancelled.
@@ -66,7 +67,7 @@ class TrainState {
 
   private:
     Status FindSole(cluster::Cluster& cluster, int replica,
-                    const std::vector<program::Unit>& units);
+                    const std::vector<program::FlatBucket>& units);
     Status LoadUnit(const OwnPart& part, const model_files::ModelSource& source,
                     const cluster::Cluster& cluster);
     Status LoadFrozen(const model_files::ModelSource& source, const cluster::Cluster& cluster);

@@ -379,7 +379,7 @@ Status Trainer::RunOps(const program::OpRange& ops, backend::Step& step) {
 }
 
 Status Trainer::RunPass(const Batch& batch, const StagePass& which, Pass pass) {
-    const program::Chunk& chunk = chunks_[static_cast<size_t>(which.chunk)];
+    const program::ModelChunk& chunk = chunks_[static_cast<size_t>(which.chunk)];
     const auto micro = static_cast<size_t>(options_.micro_batch);
     const std::span<const Sequence> all = batch.sequences;
     const size_t begin = std::min(static_cast<size_t>(which.micro_batch) * micro, all.size());

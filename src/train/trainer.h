@@ -203,14 +203,14 @@ class Trainer {
     std::unique_ptr<model_files::ModelSource> source_;
     model::Hyper hyper_;
     TrainLayout layout_;
-    std::vector<program::Unit> units_;
+    std::vector<program::FlatBucket> units_;
     TrainGroups groups_;  // outlives what may still talk in it after an error: training_
     std::shared_ptr<backend::Device> device_;
     bool float64_sums_ = true;  // of updates, on all ranks
     std::unique_ptr<backend::Executable> training_;
     std::unique_ptr<TrainState> state_;
     std::unique_ptr<UpdateRule> rule_;
-    std::vector<program::Chunk> chunks_;
+    std::vector<program::ModelChunk> chunks_;
     program::Update update_;
     std::vector<std::vector<float>> op_seconds_;
     int64_t updates_ = 0;  // made so far

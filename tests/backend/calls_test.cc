@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-#include "backend/cpu/halves.h"
+#include "backend/cpu/two_batch_overlap.h"
 #include "support/lowered_calls.h"
 
 namespace weft::backend {
@@ -291,11 +291,13 @@ TEST(Calls, TouchWhatTheirOpsNameAsOperands) {
         const Program& program = lowered.program;
         std::vector<int32_t> read(program.values.size(), -1), written(read);
         for (const Call& call : calls) {
-            for (const Slot& slot : call.slots) {
+            for (const OperandRef& slot : call.slots) {
                 if (slot.region.value == program::kNoValue) continue;
                 const auto id = static_cast<size_t>(slot.region.value);
-                if (slot.touch != Touch::kWrite) read[id] = std::max(read[id], call.op);
-                if (slot.touch != Touch::kRead) written[id] = std::max(written[id], call.op);
+                if (slot.access != MemoryAccess::kWrite) read[id] = std::max(read[id], call.op);
+                if (slot.access != MemoryAccess::kRead) {
+                    written[id] = std::max(written[id], call.op);
+                }
             }
         }
         const bool adapts = &calls == &lowered.lists.adapted;
@@ -344,13 +346,13 @@ TEST(Calls, HalvesMoveWhatIsByRows) {
             ShiftRows(half, {2, 3, {}, {}, {}});
             const bool finds = whole.bound == Bound::kSequences || whole.bound == Bound::kStates ||
                                whole.bound == Bound::kAdapted;
-            for (const Slot& slot : whole.slots) {
-                if (slot.at == Slot::kNowhere) continue;
+            for (const OperandRef& slot : whole.slots) {
+                if (slot.at == OperandRef::kNowhere) continue;
                 EXPECT_EQ(half.args.Load<const std::byte*>(slot.at) -
                               whole.args.Load<const std::byte*>(slot.at),
                           finds ? 0 : 2 * slot.region.row_bytes);
             }
-            if (finds || whole.rows.at == Slot::kNowhere) continue;
+            if (finds || whole.rows.at == OperandRef::kNowhere) continue;
             EXPECT_EQ(5 * half.args.Load<int64_t>(whole.rows.at),
                       3 * whole.args.Load<int64_t>(whole.rows.at));
         }

@@ -49,10 +49,10 @@ struct Case {
     support::TinySource source;
     explicit Case(const std::string& architecture)
         : hyper(support::TinyHyper(architecture, architecture == "qwen2")), source(hyper) {}
-    std::vector<program::Program> Programs(int tp, bool wide_sums = true) const {
+    std::vector<program::Program> Programs(int tp, bool float64_reductions = true) const {
         model::BuildOptions options;
         options.kv_dtype = DType::kF32;
-        options.target.wide_sums = wide_sums;
+        options.target.float64_reductions = float64_reductions;
         model::Layout layout;
         layout.tp = tp;
         return support::Build(hyper, source, layout, options);

@@ -30,7 +30,7 @@ constexpr size_t kDrafts = 3;
 class HeadRank {
   public:
     HeadRank(const program::Program& program, const model_files::ModelSource& source,
-             const backend::Groups& groups)
+             const backend::Communicators& groups)
         : program_(program),
           head_(model::DraftHeadOf(program_)),
           groups_(groups),
@@ -112,7 +112,7 @@ class HeadRank {
   private:
     program::Program program_;
     model::DraftHeadOps head_;
-    backend::Groups groups_;
+    backend::Communicators groups_;
     std::shared_ptr<backend::Device> device_;
     std::unique_ptr<backend::Executable> executable_;
     int64_t step_ = 0;

@@ -13,11 +13,11 @@ namespace {
 
 std::vector<Candidate> Top(const std::vector<float>& values, size_t count) {
     std::vector<Candidate> out(count);
-    TopOf(values, out);
+    TopK(values, out);
     return out;
 }
 
-TEST(TopOf, IsTheHeadOfTheSortedValues) {
+TEST(TopK, IsTheHeadOfTheSortedValues) {
     std::mt19937 random(5);
     for (const size_t size : {1u, 2u, 15u, 16u, 17u, 100u, 1000u}) {
         std::vector<float> values(size);
@@ -38,7 +38,7 @@ TEST(TopOf, IsTheHeadOfTheSortedValues) {
     }
 }
 
-TEST(TopOf, SaysWhereNumbersAreNotFinite) {
+TEST(TopK, SaysWhereNumbersAreNotFinite) {
     constexpr float kNan = std::numeric_limits<float>::quiet_NaN(), kInf = INFINITY;
     for (const size_t count : {1u, 2u}) {
         for (const std::vector<float>& values :

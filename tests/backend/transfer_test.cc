@@ -57,7 +57,7 @@ std::vector<std::vector<float>> RunSum(const WireSum& sum, net::Transport transp
         std::byte* const in = sum.dtype == DType::kF64
                                   ? reinterpret_cast<std::byte*>(wide.data())
                                   : reinterpret_cast<std::byte*>(narrow.data());
-        Groups groups{.tensor = comm.get()};
+        Communicators groups{.tensor = comm.get()};
         groups.wire = sum.wire;
         const uint64_t before = comm->sent_bytes();
         const Status status =

@@ -308,12 +308,12 @@ Sent Count(const std::string& model, int stage, int64_t unit_elements) {
     const auto graph = train::BuildTrainingGraph(*hyper, plan->shards, **source, options);
     EXPECT_TRUE(graph.ok());
     Sent sent;
-    for (const program::Unit& unit : graph->units) {
+    for (const program::FlatBucket& unit : graph->units) {
         (unit.whole ? sent.vectors : sent.matrices) += unit.elements;
     }
     const program::Program& program = graph->program.program;
     for (const program::Op& op : program.ops) {
-        if (op.kind() != program::OpKind::kGatherShares) continue;
+        if (op.kind() != program::OpKind::kZeroAllGather) continue;
         sent.gathered += program.value(op.outputs[0]).shape.Elements(0, 0);
     }
     return sent;

@@ -159,16 +159,16 @@ TEST_P(CollectivesTest, SumsAreInTheStatedOrder) {
 // How far a sum over the wire may be off, at value i: for each time that something is rounded to
 // the wire, the error that wire.h states for it, and what float loses when adding.
 template <typename T>
-double Allowed(Wire wire, int ranks, size_t i, size_t count) {
+double Allowed(WireType wire, int ranks, size_t i, size_t count) {
     double most_sum = 0;  // of the magnitudes' sums in any block that holds i
-    const size_t begin = wire == Wire::kQ8 ? i - std::min(i, kQ8Block) : i;
-    const size_t end = wire == Wire::kQ8 ? std::min(count, i + kQ8Block) : i + 1;
+    const size_t begin = wire == WireType::kQ8 ? i - std::min(i, kQ8Block) : i;
+    const size_t end = wire == WireType::kQ8 ? std::min(count, i + kQ8Block) : i + 1;
     for (size_t k = begin; k < end; k++) {
         double sum = 0;
         for (int r = 0; r < ranks; r++) sum += std::abs(static_cast<T>(Addend(r, k)));
         most_sum = std::max(most_sum, sum);
     }
-    const double once = wire == Wire::kQ8 ? kQ8Error : wire == Wire::kBF16 ? 0x1p-8 : 0;
+    const double once = wire == WireType::kQ8 ? kQ8Error : wire == WireType::kBF16 ? 0x1p-8 : 0;
     // Partial sums are rounded at most once a rank and once more at the end, and carry the errors
     // made before.
     const double times = ranks + 1;
@@ -278,7 +278,7 @@ TEST_P(CollectivesTest, ReduceScatterOfNarrowValuesSumsInFloat) {
                 std::ranges::copy(piece, sums.begin() + static_cast<ptrdiff_t>(at));
             };
             const std::span<const uint16_t> view = data;
-            const Wire wire = half ? Wire::kF16 : Wire::kBF16;
+            const WireType wire = half ? WireType::kF16 : WireType::kBF16;
             ASSERT_TRUE(comm.ReduceScatter(wire, view, counts, take, Tag(round)).ok());
             size_t wrong = 0;
             for (size_t i = 0; i < sums.size(); i++) {

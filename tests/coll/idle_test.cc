@@ -11,7 +11,7 @@ constexpr size_t kMiB = size_t{1} << 20;
 
 Tuning Measured(double us_for_a_mebibyte) {
     Tuning tuning = Tuning::BuiltIn({.ranks = 2, .hosts = 2, .over_tcp = true});
-    const TuningRow row{kMiB, {Algorithm::kOneShot, Wire::kFull}, us_for_a_mebibyte};
+    const TuningRow row{kMiB, {Algorithm::kOneShot, WireType::kFull}, us_for_a_mebibyte};
     EXPECT_TRUE(tuning.Set(Collective::kAllReduce, {row}).ok());
     return tuning;
 }

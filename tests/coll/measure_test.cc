@@ -222,7 +222,7 @@ TEST(Measure, ChecksEveryCollective) {
                 }
             }
             for (Algorithm algorithm : kAlgorithms) {
-                for (Wire wire : kWires) {
+                for (WireType wire : kWires) {
                     const Question question{Collective::kAllReduce, 4444, {algorithm, wire}};
                     const auto figures = Measure(*comm, question, {.iterations = 1}, nullptr);
                     ASSERT_TRUE(figures.ok()) << figures.error().message;
@@ -246,7 +246,7 @@ TEST(Autotune, AllRanksHoldTheSameSoundTable) {
             comm->SetTuning(*tuning);
             const auto& rows = tuning->rows(Collective::kAllReduce);
             EXPECT_GT(rows.front().p50_us, 0);
-            for (const TuningRow& row : rows) EXPECT_EQ(row.choice.wire, Wire::kFull);
+            for (const TuningRow& row : rows) EXPECT_EQ(row.choice.wire, WireType::kFull);
             for (Collective other : {Collective::kAllGather, Collective::kAllToAll}) {
                 EXPECT_EQ(tuning->rows(other), before.rows(other));
             }
@@ -271,7 +271,7 @@ TEST(Autotune, AllRanksHoldTheSameSoundTable) {
 TEST(Autotune, PredictsBetweenMeasuredSizes) {
     Tuning tuning = Tuning::BuiltIn({.ranks = 2});
     EXPECT_EQ(PredictedUs(tuning, 8192), 0);
-    const Choice one{Algorithm::kOneShot, Wire::kFull};
+    const Choice one{Algorithm::kOneShot, WireType::kFull};
     ASSERT_TRUE(
         tuning.Set(Collective::kAllReduce, {{1000, one, 2}, {3000, one, 6}, {9000, one, 0}}).ok());
     EXPECT_EQ(PredictedUs(tuning, 10), 2);

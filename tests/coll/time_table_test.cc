@@ -200,7 +200,8 @@ TEST(TimeTable, ATableThatFallsIsNoTable) {
     const auto rows = [](std::vector<double> times) {
         std::vector<TuningRow> made;
         for (const double us : times) {
-            made.push_back({size_t{256} << made.size(), {Algorithm::kOneShot, Wire::kFull}, us});
+            made.push_back(
+                {size_t{256} << made.size(), {Algorithm::kOneShot, WireType::kFull}, us});
         }
         return made;
     };

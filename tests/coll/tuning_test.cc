@@ -12,7 +12,7 @@ namespace {
 TEST(Tuning, BuiltInTablesFollowTheGroup) {
     const auto choice = [](GroupShape shape, size_t bytes) {
         const Choice made = Tuning::BuiltIn(shape).For(Collective::kAllReduce, bytes);
-        EXPECT_EQ(Wire::kFull, made.wire);
+        EXPECT_EQ(WireType::kFull, made.wire);
         return made.algorithm;
     };
     EXPECT_EQ(Algorithm::kOneShot, choice({2, 1, false}, 8192));
@@ -104,7 +104,7 @@ TEST(Tuning, JsonThatIsNoTableIsRefused) {
 TEST(Tuning, WhatAByteCostsLeavesLatencyOut) {
     Tuning tuning = Tuning::BuiltIn({.ranks = 2, .hosts = 2, .over_tcp = true});
     EXPECT_EQ(UsAByte(tuning), 0);
-    const Choice one{Algorithm::kOneShot, Wire::kFull};
+    const Choice one{Algorithm::kOneShot, WireType::kFull};
     ASSERT_TRUE(tuning.Set(Collective::kAllReduce, {{8192, one, 300}}).ok());
     EXPECT_EQ(UsAByte(tuning), 0);  // latency or bytes: who knows
     ASSERT_TRUE(tuning
@@ -130,8 +130,8 @@ TEST(Tuning, NamesAreReadBack) {
     for (Algorithm algorithm : kAlgorithms) {
         EXPECT_EQ(algorithm, ParseAlgorithm(AlgorithmName(algorithm)).value());
     }
-    for (Wire wire : kWires) EXPECT_EQ(wire, ParseWire(WireName(wire)).value());
-    EXPECT_EQ(Wire::kFull, ParseWire("f32").value());
+    for (WireType wire : kWires) EXPECT_EQ(wire, ParseWire(WireName(wire)).value());
+    EXPECT_EQ(WireType::kFull, ParseWire("f32").value());
     EXPECT_EQ(ErrorCode::kUsage, ParseWire("f16").error().code);
     EXPECT_EQ(ErrorCode::kUsage, ParseAlgorithm("").error().code);
 }

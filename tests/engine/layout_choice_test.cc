@@ -17,7 +17,7 @@ coll::Tuning MeasuredTable(double latency_us, double bytes_per_s) {
     for (const int bits : {10, 16, 20, 24}) {
         const size_t bytes = size_t{1} << bits;
         rows.push_back({bytes,
-                        {coll::Algorithm::kOneShot, coll::Wire::kFull},
+                        {coll::Algorithm::kOneShot, coll::WireType::kFull},
                         latency_us + static_cast<double>(bytes) / bytes_per_s * 1e6});
     }
     EXPECT_TRUE(tuning.Set(coll::Collective::kAllReduce, rows).ok());

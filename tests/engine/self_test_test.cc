@@ -217,7 +217,7 @@ TEST(ProofPlaces, PartsOfSumsAreNotCompared) {
     const support::TinySource source(hyper);
     for (const bool wide : {false, true}) {
         model::BuildOptions options;
-        options.target.wide_sums = wide;
+        options.target.float64_reductions = wide;
         model::Layout layout;
         layout.tp = 2;
         const auto program = support::Build(hyper, source, layout, options)[0];

@@ -16,7 +16,7 @@ coll::Tuning Measured(double us, double us_a_byte) {
     std::vector<coll::TuningRow> rows;
     for (const size_t bytes : {size_t{256}, size_t{1024}, size_t{8192}, size_t{65536}}) {
         const double all = us + us_a_byte * static_cast<double>(bytes);
-        rows.push_back({bytes, {coll::Algorithm::kOneShot, coll::Wire::kFull}, all});
+        rows.push_back({bytes, {coll::Algorithm::kOneShot, coll::WireType::kFull}, all});
     }
     EXPECT_TRUE(tuning.Set(coll::Collective::kAllReduce, rows).ok());
     return tuning;
@@ -56,7 +56,7 @@ TEST(SumWire, ADeviceWithoutFloat64SendsFloat32AtMost) {
     for (const char* name : {"auto", "f64", "f32", "bf16", "q8"}) {
         EXPECT_TRUE(CheckSumWire(ParseSumWire(name).value(), device).ok());
     }
-    device.target.wide_sums = false;
+    device.target.float64_reductions = false;
     for (const SumWire wire : {SumWire::kAuto, SumWire::kF32, SumWire::kBF16, SumWire::kQ8}) {
         EXPECT_TRUE(CheckSumWire(wire, device).ok());
     }

@@ -80,7 +80,7 @@ Status Serve(const FailingModel& model, int index, bool maps, std::vector<float>
     for (int32_t step = 0; step < 2; ++step) {  // recorded first, then submitted again
         WEFT_TRY(RunStep(*executable, 2 + step, 9 + step, 1));
         std::vector<backend::Candidate> top(3);
-        WEFT_TRY(executable->ReadTop(model.logits, 0, model.hyper.vocab, top));
+        WEFT_TRY(executable->ReadTopK(model.logits, 0, model.hyper.vocab, top));
     }
     logits->assign(static_cast<size_t>(model.hyper.vocab), 0);
     return executable->ReadFloats(model.logits, 0, *logits);
@@ -123,7 +123,7 @@ class FailingTraining {
     Status Train(backend::Executable& executable, std::vector<float>* numbers) {
         WEFT_TRY(state_.Load(executable, *source_, *cluster_));
         WEFT_TRY(rule_->Start(executable));
-        const program::Chunk& chunk = graph_.program.chunks[0];
+        const program::ModelChunk& chunk = graph_.program.chunks[0];
         const program::Update& update = graph_.program.update;
         backend::Step step;
         step.tokens = kTokens;

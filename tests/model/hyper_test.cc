@@ -486,7 +486,7 @@ TEST_F(HyperTest, DeviceChoosesWideSums) {
         const auto plan = model::PlanShards(hyper, *source_, {2, 1, {}, {}});
         for (const bool wide : {true, false}) {
             model::BuildOptions options;
-            options.target.wide_sums = wide;
+            options.target.float64_reductions = wide;
             const auto program = model::BuildProgram(hyper, plan->shards[0], *source_, options);
             ASSERT_TRUE(program.ok()) << program.error().message;
             const bool found = std::ranges::any_of(

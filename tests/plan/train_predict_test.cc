@@ -120,7 +120,7 @@ TEST(PredictTraining, PartsAreTheWholeList) {
             EXPECT_GT(p.memory[0].work, 0.93 * whole) << RecomputeName(recompute) << tp;
             EXPECT_LT(p.memory[0].work, 1.15 * whole) << RecomputeName(recompute) << tp;
             double forward = 0;
-            const program::Chunk& chunk = graph->program.chunks[0];
+            const program::ModelChunk& chunk = graph->program.chunks[0];
             const auto costs = TrainCosts(graph->program.program, 512, 2);
             for (size_t i = chunk.begin; i < chunk.backward_begin; ++i) forward += costs[i].flops;
             EXPECT_NEAR(p.flops / (3 * forward * tp), 1, 1e-9);

@@ -8,7 +8,7 @@
 
 #include "backend/device.h"
 #include "net/local.h"
-#include "program/chunks.h"
+#include "program/model_chunk.h"
 #include "support/interpreter.h"
 #include "support/ranks.h"
 #include "support/tiny_model.h"
@@ -256,7 +256,7 @@ LossNumbers RunLoss(const LossCase& c, size_t rank, coll::Comm* tensor) {
     const ValueId dweight = GradientOf(loss.differentiated, "weight");
     ChunkedProgram list;
     AppendChunk(list, std::move(loss), kNoValue);
-    const Chunk chunk = list.chunks[0];
+    const ModelChunk chunk = list.chunks[0];
     backend::CompileOptions compile;
     compile.max_tokens = kLossTokens;
     compile.max_outputs = c.most;

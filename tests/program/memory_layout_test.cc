@@ -97,7 +97,7 @@ class OwnersRun {
 
     // After some forward passes the host may ask for the losses, or for what is likely next.
     void Forward(size_t index, int slot, bool evaluates, bool predicts) {
-        const Chunk& chunk = list_.chunks[index];
+        const ModelChunk& chunk = list_.chunks[index];
         for (ValueId id = chunk.first_value; id < chunk.end_value; ++id) {
             if (program_.value(id).storage == Storage::kInput) Write(id, slot);
         }
@@ -122,12 +122,12 @@ class OwnersRun {
 
   private:
     void Run(const OpRange& ops, int slot) {
-        ValueId under_way = kNoValue;  // a reduce_shares reads it until the next one
+        ValueId under_way = kNoValue;  // a zero_reduce_scatter reads it until the next one
         for (size_t i = ops.begin; i < ops.end; ++i) {
             const Op& op = program_.ops[i];
             for (const ValueId id : op.inputs) Read(id, slot);
             for (const ValueId id : op.outputs) Write(id, slot);
-            if (!c_.overlap || op.kind() != OpKind::kReduceShares) continue;
+            if (!c_.overlap || op.kind() != OpKind::kZeroReduceScatter) continue;
             Read(under_way, slot);
             under_way = op.inputs[0];
         }

@@ -67,10 +67,10 @@ TEST(TrainedLogits, MayBeScaledAndCapped) {
         const std::vector<double> losses = NaiveGradients(c, micro, expected);
         EXPECT_LE(RelativeError(Cast<double>(run.Losses(micro)), losses), 1e-5);
         size_t compared = 0;
-        for (const program::Unit& unit : rank.units()) {
+        for (const program::FlatBucket& unit : rank.units()) {
             const std::vector<float> all =
                 run.Floats(unit.gradients, static_cast<size_t>(unit.elements));
-            for (const program::Unit::Member& member : unit.members) {
+            for (const program::FlatBucket::Member& member : unit.members) {
                 const std::vector<double>& exact = expected.at(member.weight.slice.name);
                 const auto first = all.begin() + static_cast<ptrdiff_t>(member.begin);
                 const std::vector<double> got(first,

@@ -23,9 +23,9 @@ Differentiated Tiny() {
     return Differentiate(forward, options).value();
 }
 
-int64_t Elements(const std::vector<Unit>& units, bool whole) {
+int64_t Elements(const std::vector<FlatBucket>& units, bool whole) {
     int64_t sum = 0;
-    for (const Unit& unit : units) sum += unit.whole == whole ? unit.elements : 0;
+    for (const FlatBucket& unit : units) sum += unit.whole == whole ? unit.elements : 0;
     return sum;
 }
 
@@ -37,8 +37,8 @@ Wire WireOf(const Program& program) {
     const std::vector<OpCost> costs = Cost(program, 8, 4, 0);
     for (size_t i = 0; i < costs.size(); ++i) {
         const OpKind kind = program.ops[i].kind();
-        if (kind == OpKind::kGatherShares) wire.gathered += costs[i].wire_bytes / 4;
-        if (kind == OpKind::kReduceShares) wire.reduced += costs[i].wire_bytes / 4;
+        if (kind == OpKind::kZeroAllGather) wire.gathered += costs[i].wire_bytes / 4;
+        if (kind == OpKind::kZeroReduceScatter) wire.reduced += costs[i].wire_bytes / 4;
     }
     return wire;
 }
@@ -48,11 +48,11 @@ TEST(Zero, EveryWeightLiesInOneUnitAndNoTwoOverlap) {
     for (const int64_t most : {int64_t{1}, int64_t{2000}, int64_t{1} << 24}) {
         for (int stage = 0; stage <= 3; ++stage) {
             for (int rank = 0; rank < 3; ++rank) {
-                const ZeroProgram zero = ShareOut(plain, {stage, 3, rank, most, 0, {}});
+                const ZeroProgram zero = ApplyZero(plain, {stage, 3, rank, most, 0, {}});
                 size_t members = 0;
-                for (const Unit& unit : zero.units) {
+                for (const FlatBucket& unit : zero.units) {
                     int64_t end = 0;
-                    for (const Unit::Member& member : unit.members) {
+                    for (const FlatBucket::Member& member : unit.members) {
                         EXPECT_GE(member.begin, end);
                         end = member.begin + member.weight.shape.Elements(0, 0);
                         ++members;
@@ -73,10 +73,10 @@ TEST(Zero, EveryWeightLiesInOneUnitAndNoTwoOverlap) {
 
 TEST(Zero, OwnPartsMakeTheWhole) {
     const Differentiated plain = Tiny();
-    for (size_t u = 0; u < ShareOut(plain, {1, 4, 0, 2000, 0, {}}).units.size(); ++u) {
+    for (size_t u = 0; u < ApplyZero(plain, {1, 4, 0, 2000, 0, {}}).units.size(); ++u) {
         int64_t at = 0;
         for (int rank = 0; rank < 4; ++rank) {
-            const Unit unit = ShareOut(plain, {1, 4, rank, 2000, 0, {}}).units[u];
+            const FlatBucket unit = ApplyZero(plain, {1, 4, rank, 2000, 0, {}}).units[u];
             if (unit.whole) {
                 EXPECT_EQ(unit.own_count, unit.elements);
                 at = unit.elements;
@@ -86,7 +86,7 @@ TEST(Zero, OwnPartsMakeTheWhole) {
             EXPECT_EQ(unit.own_count, unit.parts[static_cast<size_t>(rank)]);
             at += unit.own_count;
         }
-        EXPECT_EQ(at, ShareOut(plain, {1, 4, 0, 2000, 0, {}}).units[u].elements);
+        EXPECT_EQ(at, ApplyZero(plain, {1, 4, 0, 2000, 0, {}}).units[u].elements);
     }
 }
 
@@ -96,20 +96,20 @@ TEST(Zero, WhatGoesOverTheWire) {
     const Differentiated plain = Tiny();
     for (int stage = 0; stage <= 1; ++stage) {
         const Wire wire =
-            WireOf(ShareOut(plain, {stage, 2, 0, 2000, 0, {}}).differentiated.program);
+            WireOf(ApplyZero(plain, {stage, 2, 0, 2000, 0, {}}).differentiated.program);
         EXPECT_EQ(wire.gathered + wire.reduced, 0);
     }
-    const ZeroProgram two = ShareOut(plain, {2, 2, 0, 1, 0, {}});
+    const ZeroProgram two = ApplyZero(plain, {2, 2, 0, 1, 0, {}});
     EXPECT_EQ(WireOf(two.differentiated.program).gathered, 0);
     EXPECT_EQ(WireOf(two.differentiated.program).reduced, Elements(two.units, false));
-    const ZeroProgram three = ShareOut(plain, {3, 2, 0, 1, 0, {"token_embd.weight"}});
+    const ZeroProgram three = ApplyZero(plain, {3, 2, 0, 1, 0, {"token_embd.weight"}});
     const Wire wire = WireOf(three.differentiated.program);
     int64_t once = 0;
-    for (const Unit& unit : three.units) once += unit.alone ? unit.elements : 0;
+    for (const FlatBucket& unit : three.units) once += unit.alone ? unit.elements : 0;
     EXPECT_GT(once, 0);
     // One more is not gathered again: the output matrix, whose two uses stand side by side.
     int64_t output = 0;
-    for (const Unit& unit : three.units) {
+    for (const FlatBucket& unit : three.units) {
         if (unit.members[0].weight.slice.name == "output.weight") output = unit.elements;
     }
     EXPECT_GT(output, 0);
@@ -118,8 +118,8 @@ TEST(Zero, WhatGoesOverTheWire) {
 }
 
 TEST(Zero, SmallWeightsAreWhole) {
-    const ZeroProgram zero = ShareOut(Tiny(), {3, 2, 0, 1 << 20, 1 << 30, {}});
-    for (const Unit& unit : zero.units) EXPECT_TRUE(unit.whole);
+    const ZeroProgram zero = ApplyZero(Tiny(), {3, 2, 0, 1 << 20, 1 << 30, {}});
+    for (const FlatBucket& unit : zero.units) EXPECT_TRUE(unit.whole);
     const Wire wire = WireOf(zero.differentiated.program);
     EXPECT_EQ(wire.gathered + wire.reduced, 0);
 }
@@ -130,7 +130,7 @@ std::vector<int64_t> Ahead(const Program& program, size_t backward_begin) {
     std::map<ValueId, bool> read;  // gathered values
     for (size_t i = 0; i < program.ops.size(); ++i) {
         const Op& op = program.ops[i];
-        if (op.kind() == OpKind::kGatherShares) {
+        if (op.kind() == OpKind::kZeroAllGather) {
             EXPECT_EQ(read.count(op.outputs[0]), 0u);
             read[op.outputs[0]] = false;
         }
@@ -157,15 +157,16 @@ TEST(Zero, UnitsAreGatheredAhead) {
     for (const int64_t prefetch : {int64_t{0}, int64_t{1}, most, 3 * most}) {
         ZeroOptions options{3, 2, 0, most, 0, {}};
         options.prefetch_elements = prefetch;
-        const ZeroProgram zero = ShareOut(plain, options);
+        const ZeroProgram zero = ApplyZero(plain, options);
         const Program& program = zero.differentiated.program;
-        for (const Unit& unit : zero.units) largest = std::max(largest, unit.elements);
+        for (const FlatBucket& unit : zero.units) largest = std::max(largest, unit.elements);
         const std::vector<int64_t> ahead = Ahead(program, zero.differentiated.backward_begin);
         peaks.push_back(*std::ranges::max_element(ahead));
         // (The unit whose use begins with the next op counts, too.)
         EXPECT_LE(peaks.back(), std::max(prefetch, largest) + largest);
         const Wire wire = WireOf(program),
-                   at_once = WireOf(ShareOut(plain, {3, 2, 0, most, 0, {}}).differentiated.program);
+                   at_once =
+                       WireOf(ApplyZero(plain, {3, 2, 0, most, 0, {}}).differentiated.program);
         EXPECT_EQ(wire.gathered, at_once.gathered);
         EXPECT_EQ(wire.reduced, at_once.reduced);
     }
@@ -177,7 +178,7 @@ TEST(Zero, UnitsAreGatheredAhead) {
 // So that one unit's gradients may be on the wire while ops add to the next one's.
 TEST(Zero, GradientsLingerWhereSumsOverlap) {
     ChunkedProgram chunked;
-    Differentiated shared_out = ShareOut(Tiny(), {2, 2, 0, 3000, 0, {}}).differentiated;
+    Differentiated shared_out = ApplyZero(Tiny(), {2, 2, 0, 3000, 0, {}}).differentiated;
     const size_t turn = shared_out.backward_begin;
     AppendChunk(chunked, {std::move(shared_out), turn, turn, {}}, kNoValue);
     const Program& program = chunked.program;
@@ -186,7 +187,7 @@ TEST(Zero, GradientsLingerWhereSumsOverlap) {
         int shared = 0, pairs = 0;
         int64_t last_begin = 0, last_end = 0;
         for (const Op& op : program.ops) {
-            if (op.kind() != OpKind::kReduceShares) continue;
+            if (op.kind() != OpKind::kZeroReduceScatter) continue;
             const Value& value = program.value(op.inputs[0]);
             const int64_t begin = plan.offsets[static_cast<size_t>(op.inputs[0])];
             const int64_t end = begin + RowBytes(value.dtype, value.shape[0]);

@@ -5,7 +5,7 @@
 
 #include "kernels/reference/backward.h"
 #include "kernels/reference/elements.h"
-#include "program/placement.h"
+#include "program/sharding.h"
 #include "support/naive_experts.h"
 #include "support/naive_ops.h"
 #include "support/naive_recurrent.h"

@@ -17,7 +17,7 @@ namespace weft::support {
 struct OneGroup {
     explicit OneGroup(coll::Comm& comm) : links(comm), groups{&comm, &links} {}
     backend::CommLinks links;
-    backend::Groups groups;
+    backend::Communicators groups;
 };
 
 class LoadedRank {
@@ -45,7 +45,8 @@ class LoadedRank {
     }
 
     // Runs tokens at `position`, logits of every row wanted; pages in an order of their own.
-    Status Run(std::span<const int32_t> tokens, int64_t position, const backend::Groups& groups) {
+    Status Run(std::span<const int32_t> tokens, int64_t position,
+               const backend::Communicators& groups) {
         std::vector<int32_t> pages = {2, 0, 3, 1};
         std::vector<int32_t> positions(tokens.size()), rows(tokens.size());
         std::iota(positions.begin(), positions.end(), static_cast<int32_t>(position));
@@ -60,7 +61,7 @@ class LoadedRank {
 
     // Logits of all tokens, run in pieces of `piece`.
     std::vector<float> Logits(std::span<const int32_t> tokens, size_t piece,
-                              const backend::Groups& groups = {}) {
+                              const backend::Communicators& groups = {}) {
         const size_t vocab = static_cast<size_t>(program_.value(logits_).shape[1]);
         std::vector<float> all(tokens.size() * vocab);
         for (size_t at = 0; at < tokens.size(); at += piece) {

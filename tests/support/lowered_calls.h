@@ -65,9 +65,9 @@ inline void ExpectAddressesAreSlots(const LoweredCalls& lowered,
                                     const std::vector<backend::Call>& calls) {
     for (const backend::Call& call : calls) {
         std::set<size_t> slots, filled;
-        for (const backend::Slot& slot : call.slots) {
+        for (const backend::OperandRef& slot : call.slots) {
             slots.insert(slot.at);
-            const bool own = slot.touch == backend::Touch::kOwn;
+            const bool own = slot.access == backend::MemoryAccess::kOwn;
             if (own || slot.region.Bytes(lowered.RowsOf(call)) > 0) filled.insert(slot.at);
         }
         for (size_t at = 0; at < call.args.bytes().size(); at += sizeof(void*)) {
@@ -87,7 +87,7 @@ inline void ExpectSlotsHaveSizesOfValues(const LoweredCalls& lowered,
     const std::span<const std::byte> scratch = lowered.buffers.scratch().bytes();
     for (const backend::Call& call : calls) {
         const int64_t rows = lowered.RowsOf(call);
-        for (const backend::Slot& slot : call.slots) {
+        for (const backend::OperandRef& slot : call.slots) {
             const backend::Region& region = slot.region;
             if (region.value == program::kNoValue) {
                 EXPECT_TRUE(HoldsAddress(scratch, region.data));
@@ -110,11 +110,11 @@ inline void ExpectSlotsHaveSizesOfValues(const LoweredCalls& lowered,
 // Whether one of two calls writes bytes that the other touches.
 inline bool CallsCollide(const LoweredCalls& lowered, const backend::Call& a,
                          const backend::Call& b) {
-    using backend::Touch;
-    for (const backend::Slot& x : a.slots) {
-        for (const backend::Slot& y : b.slots) {
-            const bool reads = x.touch == Touch::kRead && y.touch == Touch::kRead;
-            const bool own = x.touch == Touch::kOwn || y.touch == Touch::kOwn;
+    using backend::MemoryAccess;
+    for (const backend::OperandRef& x : a.slots) {
+        for (const backend::OperandRef& y : b.slots) {
+            const bool reads = x.access == MemoryAccess::kRead && y.access == MemoryAccess::kRead;
+            const bool own = x.access == MemoryAccess::kOwn || y.access == MemoryAccess::kOwn;
             const bool overlap =
                 x.region.data < y.region.data + y.region.Bytes(lowered.RowsOf(b)) &&
                 y.region.data < x.region.data + x.region.Bytes(lowered.RowsOf(a));

@@ -455,13 +455,13 @@ void Do(const program::LinearCrossEntropyGrad& a, OpCall<Real>& c) {
 
 // Of one rank, which has all parts.
 template <typename Real>
-void Do(const program::GatherShares& a, OpCall<Real>& c) {
+void Do(const program::ZeroAllGather& a, OpCall<Real>& c) {
     WEFT_CHECK(a.parts.size() == 1);
     c.out[0].data = c.in[0].data;
 }
 
 template <typename Real>
-void Do(const program::ReduceShares& a, OpCall<Real>& c) {
+void Do(const program::ZeroReduceScatter& a, OpCall<Real>& c) {
     WEFT_CHECK(a.parts.size() == 1);
     for (size_t i = 0; i < c.out[0].data.size(); ++i) c.out[0].data[i] += c.in[0].data[i];
 }

@@ -89,27 +89,27 @@ class PassRun {
     }
     std::vector<float> Predicted() { return Floats(chunk_.loss.predicted, 50); }
     float Balance() { return Floats(chunk_.side_output, 1)[0]; }
-    std::vector<float> OfUnits(program::ValueId program::Unit::*what) {
+    std::vector<float> OfUnits(program::ValueId program::FlatBucket::*what) {
         std::vector<float> all;
-        for (const program::Unit& unit : units_) {
+        for (const program::FlatBucket& unit : units_) {
             const auto& shape = executable_->program().value(unit.*what).shape;
             const auto floats = Floats(unit.*what, static_cast<size_t>(shape.Elements(0, 0)));
             all.insert(all.end(), floats.begin(), floats.end());
         }
         return all;
     }
-    std::vector<float> Gradients() { return OfUnits(&program::Unit::gradients); }
-    std::vector<float> Weights() { return OfUnits(&program::Unit::weights); }
+    std::vector<float> Gradients() { return OfUnits(&program::FlatBucket::gradients); }
+    std::vector<float> Weights() { return OfUnits(&program::FlatBucket::weights); }
     backend::Executable& executable() { return *executable_; }
-    const program::Chunk& chunk() const { return chunk_; }
+    const program::ModelChunk& chunk() const { return chunk_; }
 
-    backend::Groups groups;
+    backend::Communicators groups;
 
   private:
     const std::shared_ptr<backend::Device> device_;
     const std::unique_ptr<backend::Executable> executable_;
-    const std::vector<program::Unit>& units_;
-    const program::Chunk chunk_;
+    const std::vector<program::FlatBucket>& units_;
+    const program::ModelChunk chunk_;
     const program::Update update_;
 };
 

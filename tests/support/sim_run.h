@@ -194,7 +194,7 @@ Status SimRun::Reduce(coll::Comm& comm, int rank, size_t index, const net::OpTag
         return {};
     }
     sum = {true, bits, rank};
-    if (op.choice.wire == coll::Wire::kFull) CheckSum<T>(rank, index, 0, *data);
+    if (op.choice.wire == coll::WireType::kFull) CheckSum<T>(rank, index, 0, *data);
     return {};
 }
 

@@ -31,7 +31,7 @@ class SlowComm final : public coll::Comm {
                          coll::Algorithm) override {
         return Rest();
     }
-    Status ReduceScatter(coll::Wire, std::span<const uint16_t>, std::span<const size_t>,
+    Status ReduceScatter(coll::WireType, std::span<const uint16_t>, std::span<const size_t>,
                          const TakeSums&, const net::OpTag&, coll::Algorithm) override {
         return Rest();
     }

@@ -13,7 +13,7 @@
 
 #include "program/differentiate.h"
 #include "program/recompute.h"
-#include "program/row_shares.h"
+#include "program/sequence_parallel.h"
 #include "support/interpreter.h"
 #include "support/tiny_model.h"
 #include "train/load_balance.h"
@@ -131,7 +131,7 @@ class Training {
                 options.side_output = *loss;
             }
             if (row_shares_) {
-                program = program::WithRowShares(std::move(program), layout_.tp);
+                program = program::ApplySequenceParallel(std::move(program), layout_.tp);
             }
             options.output = program.Find("logits");
             for (size_t i = 0; i < program.values.size() && !frozen.empty(); ++i) {

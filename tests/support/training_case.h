@@ -109,7 +109,7 @@ class TrainingRank {
     }
 
     const program::ChunkedProgram& program() const { return program_; }
-    const std::vector<program::Unit>& units() const { return units_; }
+    const std::vector<program::FlatBucket>& units() const { return units_; }
     // Compiled, with the weights of the model, which are float32 and have no adapters.
     std::unique_ptr<backend::Executable> Load(backend::Device& device,
                                               const backend::CompileOptions& options) {
@@ -152,7 +152,7 @@ class TrainingRank {
     TinySource source_;
     train::LoraPlan lora_;
     program::ChunkedProgram program_;
-    std::vector<program::Unit> units_;
+    std::vector<program::FlatBucket> units_;
     std::unique_ptr<cluster::Cluster> cluster_;
     train::TrainState state_;
     std::unique_ptr<train::UpdateRule> rule_;

@@ -121,7 +121,7 @@ class OnGpu : public testing::TestWithParam<GpuCase> {
     // Weights by a formula; then a pass, and what its ops wrote.
     Seen RunOn(backend::Device& device) {
         TrainingGraph graph = Graph(device.info().target);
-        const program::Chunk chunk = graph.program.chunks[0];
+        const program::ModelChunk chunk = graph.program.chunks[0];
         backend::CompileOptions options;
         options.max_tokens = options.max_outputs = kGpuRows;
         options.compute = GetParam().dtype;
@@ -130,7 +130,7 @@ class OnGpu : public testing::TestWithParam<GpuCase> {
         if (!compiled.ok()) return {};
         backend::Executable& executable = **compiled;
         uint32_t at = 0;
-        for (const program::Unit& unit : graph.units) {
+        for (const program::FlatBucket& unit : graph.units) {
             std::vector<float> floats(static_cast<size_t>(unit.elements));
             for (float& x : floats) x = 0.2f * static_cast<float>(support::Formula("w", at++));
             std::vector<std::byte> bytes(static_cast<size_t>(RowBytes(unit.dtype, unit.elements)));
@@ -161,12 +161,13 @@ class OnGpu : public testing::TestWithParam<GpuCase> {
         return seen;
     }
     // What is in no unit, as the file has it.
-    void LoadFrozen(backend::Executable& executable, const std::vector<program::Unit>& units) {
+    void LoadFrozen(backend::Executable& executable,
+                    const std::vector<program::FlatBucket>& units) {
         const program::Program& program = executable.program();
         for (size_t i = 0; i < program.values.size(); ++i) {
             const program::Value& weight = program.values[i];
             const auto id = static_cast<program::ValueId>(i);
-            const bool trained = std::ranges::count(units, id, &program::Unit::weights) > 0;
+            const bool trained = std::ranges::count(units, id, &program::FlatBucket::weights) > 0;
             if (weight.storage != program::Storage::kWeight || trained) continue;
             const auto rows = [&](int64_t row, int64_t count, std::span<std::byte> out) {
                 return model::ReadWeight(*source_, weight, row, count, out, nullptr);

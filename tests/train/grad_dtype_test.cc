@@ -19,7 +19,7 @@ constexpr int64_t kGradDtypeSequences = 8, kGradDtypeLength = 12, kGradDtypeVoca
 std::vector<float> GradientsOf(const Trainer& trainer) {
     std::vector<float> all;
     for (const OwnPart& part : trainer.state().parts()) {
-        const program::Unit& unit = *part.unit;
+        const program::FlatBucket& unit = *part.unit;
         std::vector<std::byte> bytes(
             static_cast<size_t>(RowBytes(unit.gradient_dtype, unit.elements)));
         EXPECT_TRUE(trainer.executable().Read(unit.gradients, 0, bytes).ok());

@@ -108,13 +108,13 @@ class LossGolden : public testing::TestWithParam<std::tuple<LossGoldenModel, Los
     const LossGoldenModel& model() const { return std::get<0>(GetParam()); }
 
     // Where a member of a unit stands in its tensor of the file: one rank has whole matrices.
-    size_t BeginOf(const program::Unit::Member& member) const {
+    size_t BeginOf(const program::FlatBucket::Member& member) const {
         const program::Value& weight = member.weight;
         const int64_t cols = weight.shape.rank > 1 ? weight.shape[1] : 1;
         return static_cast<size_t>(weight.slice.row_begin * cols);
     }
-    void WriteWeights(backend::Executable& executable, const program::Unit& unit) const {
-        for (const program::Unit::Member& member : unit.members) {
+    void WriteWeights(backend::Executable& executable, const program::FlatBucket& unit) const {
+        for (const program::FlatBucket::Member& member : unit.members) {
             const std::vector<float>& data = source_.data().at(member.weight.slice.name).data;
             const auto floats = std::span(data).subspan(
                 BeginOf(member), static_cast<size_t>(member.weight.shape.Elements(0, 0)));
@@ -124,9 +124,9 @@ class LossGolden : public testing::TestWithParam<std::tuple<LossGoldenModel, Los
         }
     }
     // Adds the gradients of a unit to those of whole tensors.
-    void ReadGradients(backend::Executable& executable, const program::Unit& unit,
+    void ReadGradients(backend::Executable& executable, const program::FlatBucket& unit,
                        std::map<std::string, std::vector<float>>& gradients) const {
-        for (const program::Unit::Member& member : unit.members) {
+        for (const program::FlatBucket::Member& member : unit.members) {
             const std::string& name = member.weight.slice.name;
             std::vector<float>& whole = gradients[name];
             whole.resize(source_.data().at(name).data.size(), NAN);
@@ -174,13 +174,13 @@ TEST_P(LossGolden, LossesAndGradientsAreThoseOfPyTorch) {
     options.rows = options.sequence = step.rows();
     options.target = device->info().target;
     TrainingGraph graph = BuildTrainingGraph(model().hyper, plan->shards, source_, options).value();
-    const program::Chunk chunk = graph.program.chunks[0];
+    const program::ModelChunk chunk = graph.program.chunks[0];
     backend::CompileOptions compile;
     compile.max_tokens = compile.max_outputs = step.rows();
     const auto compiled = device->Compile(std::move(graph.program), compile);
     ASSERT_TRUE(compiled.ok()) << compiled.error().message;
     backend::Executable& executable = **compiled;
-    for (const program::Unit& unit : graph.units) WriteWeights(executable, unit);
+    for (const program::FlatBucket& unit : graph.units) WriteWeights(executable, unit);
     ASSERT_TRUE(executable.ZeroFill(program::Pool::kGradient).ok());
     backend::Step run = step.step();
     for (const program::OpRange& ops : {chunk.forward(), chunk.backward()}) {
@@ -194,7 +194,7 @@ TEST_P(LossGolden, LossesAndGradientsAreThoseOfPyTorch) {
     ExpectGolden(FloatsOf(executable, chunk.loss.losses, 0, count),
                  golden.Tensor(prefix + "losses"), "losses");
     std::map<std::string, std::vector<float>> gradients;
-    for (const program::Unit& unit : graph.units) ReadGradients(executable, unit, gradients);
+    for (const program::FlatBucket& unit : graph.units) ReadGradients(executable, unit, gradients);
     EXPECT_EQ(gradients.size(), source_.tensors().size());
     for (const auto& [name, gradient] : gradients) {
         ExpectGolden(gradient, golden.Tensor(prefix + name), name);

@@ -12,7 +12,7 @@ namespace weft::train {
 namespace {
 
 using backend::Call;
-using backend::Slot;
+using backend::OperandRef;
 using program::OpKind;
 using program::Recompute;
 using program::Storage;
@@ -101,9 +101,13 @@ TEST(Lowering, CallsTouchTheOperandsOfTheirOps) {
         std::set<ValueId> prepared;
         for (const Call& call : calls) {
             const auto op = static_cast<size_t>(call.op);
-            for (const Slot& slot : call.slots) {
-                if (slot.touch != backend::Touch::kWrite) read[op].insert(slot.region.value);
-                if (slot.touch != backend::Touch::kRead) written[op].insert(slot.region.value);
+            for (const OperandRef& slot : call.slots) {
+                if (slot.access != backend::MemoryAccess::kWrite) {
+                    read[op].insert(slot.region.value);
+                }
+                if (slot.access != backend::MemoryAccess::kRead) {
+                    written[op].insert(slot.region.value);
+                }
             }
         }
         for (size_t i = 0; i < lowered.program.ops.size(); ++i) {
@@ -141,8 +145,8 @@ TEST(Lowering, AddressesMoveWithTheSlot) {
             Call third = first;
             BindCall(third, bindings);
             bindings.slot = 0;
-            for (const Slot& slot : call.slots) {
-                if (slot.at == Slot::kNowhere) continue;
+            for (const OperandRef& slot : call.slots) {
+                if (slot.at == OperandRef::kNowhere) continue;
                 const auto* before = first.args.Load<const std::byte*>(slot.at);
                 const auto* after = third.args.Load<const std::byte*>(slot.at);
                 const ValueId id = slot.region.value;
@@ -163,7 +167,7 @@ TEST(Lowering, AddressesMoveWithTheSlot) {
 TEST(Lowering, SlotsKeepTheirValuesApart) {
     ForEachLowered([](const LoweredCalls& lowered, const std::vector<Call>&) {
         const program::Program& program = lowered.program;
-        for (const program::Chunk& chunk : lowered.chunked.chunks) {
+        for (const program::ModelChunk& chunk : lowered.chunked.chunks) {
             std::set<ValueId> forward;
             for (size_t i = chunk.begin; i < chunk.evaluate_begin; ++i) {
                 for (const ValueId id : program.ops[i].outputs) forward.insert(program.HomeOf(id));
@@ -209,7 +213,7 @@ TEST(Lowering, EveryResultHasAReader) {
         const TrainingRank rank(c);
         const program::ChunkedProgram& list = rank.program();
         std::set<ValueId> read;
-        for (const program::Chunk& chunk : list.chunks) {
+        for (const program::ModelChunk& chunk : list.chunks) {
             read.insert({chunk.loss.losses, chunk.loss.evaluated, chunk.loss.predicted,
                          chunk.side_output});
         }

@@ -47,7 +47,7 @@ class Overlap : public testing::TestWithParam<const char*> {
         ASSERT_TRUE(made.ok()) << made.error().message;
         training_ = std::move(*made);
         uint32_t at = 0;
-        for (const program::Unit& unit : units_) {
+        for (const program::FlatBucket& unit : units_) {
             std::vector<float> floats(ElementsOf(unit.weights));
             for (float& x : floats) x = 0.2f * static_cast<float>(support::Formula("w", at++));
             ASSERT_TRUE(training_->Write(unit.weights, 0, std::as_bytes(std::span(floats))).ok());
@@ -67,13 +67,13 @@ class Overlap : public testing::TestWithParam<const char*> {
         step.sequences = sequences;
         step.slot = slot;
         step.again = ops == chunk_.backward();
-        backend::Groups groups;
+        backend::Communicators groups;
         groups.data = &comm;
         return training_->Run(ops, step, groups);
     }
     std::vector<std::byte> Gradients() {
         std::vector<std::byte> all;
-        for (const program::Unit& unit : units_) {
+        for (const program::FlatBucket& unit : units_) {
             std::vector<std::byte> bytes(ElementsOf(unit.gradients) * sizeof(float));
             EXPECT_TRUE(training_->Read(unit.gradients, 0, bytes).ok());
             all.insert(all.end(), bytes.begin(), bytes.end());
@@ -107,10 +107,10 @@ class Overlap : public testing::TestWithParam<const char*> {
     std::string name_, why_;
     model::Hyper hyper_ = support::TinyHyper("qwen2", false);
     std::optional<support::TinySource> source_;
-    std::vector<program::Unit> units_;
+    std::vector<program::FlatBucket> units_;
     std::shared_ptr<backend::Device> device_;
     std::unique_ptr<backend::Executable> training_;
-    program::Chunk chunk_;
+    program::ModelChunk chunk_;
 };
 
 TEST_P(Overlap, GivesTheSameBits) {

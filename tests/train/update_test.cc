@@ -119,8 +119,8 @@ TEST_P(UpdateList, SumsWhatThePassesHaveNot) {
     EXPECT_EQ(Count(program::OpKind::kSumOver), alone ? 0 : whole + norms);
     size_t anew = 0, gathered = 0;
     for (size_t i = graph_.program.update.sum_begin; i < list().ops.size(); ++i) {
-        anew += list().ops[i].kind() == program::OpKind::kReduceShares;
-        gathered += list().ops[i].kind() == program::OpKind::kGatherShares;
+        anew += list().ops[i].kind() == program::OpKind::kZeroReduceScatter;
+        gathered += list().ops[i].kind() == program::OpKind::kZeroAllGather;
     }
     EXPECT_EQ(anew, alone ? 0 : shared);
     EXPECT_EQ(gathered, alone ? 0 : published);

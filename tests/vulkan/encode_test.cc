@@ -64,7 +64,7 @@ struct Outcome {
 Outcome RunOf(Maker& maker, bool fuses) {
     BenchEmitter& e = maker.emitter();
     e.set_fuses(fuses);
-    e.ForgetMade();
+    e.ForgetDerived();
     for (const Reader& reader : maker.readers) {
         e.Poison(reader.made);
         e.Poison(reader.product);

@@ -10,7 +10,7 @@
 
 #include "backend/memory_plan.h"
 #include "backend/vulkan/dry_run.h"
-#include "backend/vulkan/pace.h"
+#include "backend/vulkan/submission_budget.h"
 #include "coll/comm.h"
 #include "net/local.h"
 #include "support/golden_models.h"
@@ -49,10 +49,10 @@ struct TinyCase {
                         : support::TinyHyper(architecture, architecture == "qwen2")),
           source(hyper) {}
     explicit TinyCase(const model::Hyper& given) : hyper(given), source(hyper) {}
-    std::vector<program::Program> Programs(int tp, bool wide_sums = false) const {
+    std::vector<program::Program> Programs(int tp, bool float64_reductions = false) const {
         model::BuildOptions options;
         options.kv_dtype = DType::kF32;
-        options.target.wide_sums = wide_sums;
+        options.target.float64_reductions = float64_reductions;
         model::Layout layout;
         layout.tp = tp;
         return support::Build(hyper, source, layout, options);
@@ -196,7 +196,7 @@ TEST_P(VulkanGolden, EqualsTransformers) {
         model::BuildOptions options;
         options.kv_dtype = type;
         options.context = 64;
-        options.target.wide_sums = false;
+        options.target.float64_reductions = false;
         const model::Hyper hyper = model::ReadHyper(*source).value();
         const program::Program program = support::Build(hyper, *source, {}, options).at(0);
         LoadedRank rank(TheVulkan(), program, *source);
@@ -253,8 +253,8 @@ TEST(VulkanExecutable, ReadsValuesAndTopOfARow) {
         for (const size_t count : {size_t{1}, size_t{5}, size_t{40}, size_t{47}}) {
             std::vector<Candidate> got(count), want(count);
             constexpr int64_t kColumns = 47;
-            ASSERT_TRUE(rank.executable().ReadTop(logits, row, kColumns, got).ok());
-            TopOf({all.data() + row * c.hyper.vocab, static_cast<size_t>(kColumns)}, want);
+            ASSERT_TRUE(rank.executable().ReadTopK(logits, row, kColumns, got).ok());
+            TopK({all.data() + row * c.hyper.vocab, static_cast<size_t>(kColumns)}, want);
             for (size_t i = 0; i < count; ++i) {
                 EXPECT_EQ(got[i].index, want[i].index) << row << " " << count << " " << i;
                 EXPECT_EQ(got[i].value, want[i].value);
@@ -366,45 +366,45 @@ TEST(VulkanExecutable, SequencesOfOneStep) {
 // ---- Submissions --------------------------------------------------------------------------------
 
 TEST(VulkanPace, ASlowDeviceGetsShortSubmissions) {
-    vulkan::Pace pace(gpu::Kind::kIntegrated, 0.2);
-    const double op = pace.Estimate({2e9, 1 << 20, 1 << 20, 0});
-    EXPECT_TRUE(pace.Fits(10 * op, op));
-    EXPECT_FALSE(pace.Took(10 * op, 0.15));
-    EXPECT_TRUE(pace.Took(10 * op, 0.5));  // 0.05 s each
-    EXPECT_TRUE(pace.Fits(op, op));
-    EXPECT_FALSE(pace.Fits(3 * op, op));
-    EXPECT_GE(pace.DeadlineMs(10 * op), 10'000 + 500);
-    for (int i = 0; i < 200; ++i) EXPECT_FALSE(pace.Took(10 * op, 0.01));
-    EXPECT_TRUE(pace.Fits(10 * op, op));  // it has become faster
+    vulkan::SubmissionBudget budget(gpu::Kind::kIntegrated, 0.2);
+    const double op = budget.Estimate({2e9, 1 << 20, 1 << 20, 0});
+    EXPECT_TRUE(budget.Fits(10 * op, op));
+    EXPECT_FALSE(budget.Took(10 * op, 0.15));
+    EXPECT_TRUE(budget.Took(10 * op, 0.5));  // 0.05 s each
+    EXPECT_TRUE(budget.Fits(op, op));
+    EXPECT_FALSE(budget.Fits(3 * op, op));
+    EXPECT_GE(budget.DeadlineMs(10 * op), 10'000 + 500);
+    for (int i = 0; i < 200; ++i) EXPECT_FALSE(budget.Took(10 * op, 0.01));
+    EXPECT_TRUE(budget.Fits(10 * op, op));  // it has become faster
 }
 
 // The effect of one pause (a stopped process, a GPU that woke up) disappears after submissions that
 // it made short.
 TEST(VulkanPace, ShortSubmissionsRestoreThePace) {
-    vulkan::Pace pace(gpu::Kind::kIntegrated, 0.2);
-    EXPECT_TRUE(pace.Took(0.1, 10));
-    EXPECT_NEAR(pace.slowness(), 100, 1e-9);
+    vulkan::SubmissionBudget budget(gpu::Kind::kIntegrated, 0.2);
+    EXPECT_TRUE(budget.Took(0.1, 10));
+    EXPECT_NEAR(budget.slowness(), 100, 1e-9);
     double spent = 0;
-    while (spent < 1 && pace.slowness() > 10) {  // 0.1 s each at the estimated pace; 1 in truth
-        const double estimate = 0.1 / pace.slowness();
-        pace.Took(estimate, estimate);
+    while (spent < 1 && budget.slowness() > 10) {  // 0.1 s each at the estimated pace; 1 in truth
+        const double estimate = 0.1 / budget.slowness();
+        budget.Took(estimate, estimate);
         spent += estimate;
     }
     EXPECT_LT(spent, 0.3);
     // A tiny submission, whose time is that of the hand-over, does not change the estimate.
-    const double before = pace.slowness();
-    for (int i = 0; i < 10'000; ++i) pace.Took(1e-7, 5e-5);
-    EXPECT_EQ(pace.slowness(), before);
+    const double before = budget.slowness();
+    for (int i = 0; i < 10'000; ++i) budget.Took(1e-7, 5e-5);
+    EXPECT_EQ(budget.slowness(), before);
 }
 
 TEST(VulkanPace, TooLongOpsAreSplit) {
-    vulkan::Pace pace(gpu::Kind::kIntegrated, 0.2);
-    EXPECT_EQ(pace.PartsOf(0), 1u);
-    EXPECT_EQ(pace.PartsOf(0.09), 1u);
-    EXPECT_EQ(pace.PartsOf(0.45), 5u);  // 0.1 s each, half the limit
-    pace.Took(0.01, 0.1);
-    EXPECT_EQ(pace.PartsOf(0.09), 9u);
-    EXPECT_EQ(pace.PartsOf(1e9), 1024u);
+    vulkan::SubmissionBudget budget(gpu::Kind::kIntegrated, 0.2);
+    EXPECT_EQ(budget.PartsOf(0), 1u);
+    EXPECT_EQ(budget.PartsOf(0.09), 1u);
+    EXPECT_EQ(budget.PartsOf(0.45), 5u);  // 0.1 s each, half the limit
+    budget.Took(0.01, 0.1);
+    EXPECT_EQ(budget.PartsOf(0.09), 9u);
+    EXPECT_EQ(budget.PartsOf(1e9), 1024u);
 }
 
 // A step that is split before every op has the same bits.
@@ -559,7 +559,7 @@ TEST(VulkanExecutable, NoStepNeedsMoreThanWasPlannedForMatrixUnits) {
     const auto source = model_files::OpenModel("synthetic:smollm2-135m:q8_0:layers=2").value();
     const model::Hyper hyper = model::ReadHyper(*source).value();
     model::BuildOptions options;
-    options.target.wide_sums = false;
+    options.target.float64_reductions = false;
     const program::Program program = support::Build(hyper, *source, {}, options).at(0);
     for (const int64_t matvecs : {8, 32}) {
         ExpectNoStepNeedsMore(program, {.integer = true,

@@ -36,7 +36,7 @@ TEST_P(VulkanFamilies, EqualTransformers) {
     const auto source = model_files::hf::OpenFolder(dir / "model").value();
     model::BuildOptions options;
     options.kv_dtype = DType::kF32;
-    options.target.wide_sums = false;
+    options.target.float64_reductions = false;
     const model::Hyper hyper = model::ReadHyper(*source).value();
     const program::Program program = support::Build(hyper, *source, {}, options).at(0);
     const std::vector<int32_t> tokens = golden.Tokens(name);

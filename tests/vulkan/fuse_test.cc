@@ -14,7 +14,7 @@
 #include "backend/vulkan/products.h"
 #include "backend/vulkan/recordings.h"
 #include "backend/vulkan/step_tables.h"
-#include "program/timeline.h"
+#include "program/communication.h"
 #include "support/loaded_rank.h"
 #include "support/nightly.h"
 #include "support/tiny_model.h"
@@ -302,7 +302,7 @@ TEST(VulkanFusion, SameBitsInBlocksAndInOddHeads) {
         const support::TinySource source(hyper);
         model::BuildOptions options;
         options.kv_dtype = type;
-        options.target.wide_sums = false;
+        options.target.float64_reductions = false;
         std::vector<int32_t> tokens(13);
         std::iota(tokens.begin(), tokens.end(), 20);
         ExpectSameBits(support::Build(hyper, source, {}, options)[0], source, tokens);
@@ -347,11 +347,11 @@ class Rig {
           context_(TheContext(device, integers)),
           uploader_(context_),
           lowering_(chunked_, DType::kF32, context_, buffers_, uploader_),
-          pace_(gpu::Kind::kDiscrete, 1e9),
+          budget_(gpu::Kind::kDiscrete, 1e9),
           keep_{program.Find("logits")},
           fusion_(fuses ? Fusion(program, keep_) : Fusion()),
           program_(chunked_.program),
-          recordings_(program_, buffers_, lowering_, *device, pace_) {
+          recordings_(program_, buffers_, lowering_, *device, budget_) {
         CompileOptions options;
         options.max_tokens = options.max_outputs = 64;
         options.kv_pages = 4;
@@ -363,9 +363,9 @@ class Rig {
     }
     Lowering& lowering() { return lowering_; }
     Recording Of(int32_t rows, WantedRows wanted = {}, int32_t positions = 64,
-                 const Gate* gate = nullptr) {
+                 const HostSignal* signal = nullptr) {
         RecordingKey key;
-        key.options.gate = gate;
+        key.options.signal = signal;
         key.shape = {rows, rows, 1, (rows + kBlockRows - 1) / kBlockRows, positions, false};
         key.work = {.ops = {0, program_.ops.size()}, .fusion = &fusion_, .wanted = wanted};
         auto made = recordings_.Make(key);
@@ -380,7 +380,7 @@ class Rig {
     Buffers buffers_;
     Lowering lowering_;
     TableMemory tables_;
-    Pace pace_;
+    SubmissionBudget budget_;
     std::vector<ValueId> keep_;
     Fusion fusion_;
     const Program& program_;
@@ -413,15 +413,15 @@ TEST_P(VulkanFused, SumsOfOneRowContinueWithTheNextOps) {
     const Program program = model.Build(DType::kF16, 2)[0];
     Context& context = TheContext(device);
     const bool waits = device->description().kind == gpu::Kind::kCpu;
-    const double patience = waits ? 1e3 : Gate::kPatienceSeconds;
-    static const auto gate = Gate::Make(*device, context.kernels, patience).value();
-    ASSERT_TRUE(gate->works()) << gate->why();
+    const double patience = waits ? 1e3 : HostSignal::kPatienceSeconds;
+    static const auto signal = HostSignal::Make(*device, context.kernels, patience).value();
+    ASSERT_TRUE(signal->works()) << signal->why();
     const Fusion fusion(program, std::vector{program.Find("logits")});
     int64_t sums = 0, others = 0, joined = 0;
     for (size_t i = 0; i < program.ops.size(); ++i) {
         const bool sum = program.ops[i].kind() == program::OpKind::kAllReduce;
         sums += sum ? 1 : 0;
-        others += !sum && program::IsTransfer(program.ops[i].kind()) ? 1 : 0;
+        others += !sum && program::IsCommunication(program.ops[i].kind()) ? 1 : 0;
         joined +=
             sum && std::ranges::any_of(fusion.runs(),
                                        [&](const FusedRun& run) {
@@ -434,11 +434,11 @@ TEST_P(VulkanFused, SumsOfOneRowContinueWithTheNextOps) {
     EXPECT_EQ(joined, 2 * model.hyper.layers);  // the sums after the attention and after the MLP of
                                                 // each layer
     Rig rig(device, program, true);
-    const Recording split = rig.Of(1), one = rig.Of(1, {}, 64, gate.get());
+    const Recording split = rig.Of(1), one = rig.Of(1, {}, 64, signal.get());
     EXPECT_EQ(std::ssize(split.stages), sums + others + 1);
     ASSERT_EQ(std::ssize(one.stages), others + 1);
     EXPECT_EQ(one.dispatches, split.dispatches + sums - joined);
-    const Recording two_split = rig.Of(2), two = rig.Of(2, {}, 64, gate.get());
+    const Recording two_split = rig.Of(2), two = rig.Of(2, {}, 64, signal.get());
     ASSERT_EQ(std::ssize(two.stages), others + 1);
     EXPECT_EQ(two.dispatches, two_split.dispatches + sums);
     EXPECT_EQ(one.barriers - split.barriers, two.barriers - two_split.barriers - joined);
@@ -527,16 +527,16 @@ class TopInStep : public testing::Test {
         EXPECT_TRUE(executable_->ReadFloats(logits_, row * vocab_, values).ok());
         return Submissions() - before - 1;
     }
-    // Checks the result against TopOf of the row's logits; returns the number of submissions that
+    // Checks the result against TopK of the row's logits; returns the number of submissions that
     // took.
     uint64_t ReadsTop(int64_t row, int64_t columns, size_t count) {
         std::vector<Candidate> got(count), want(count);
         const uint64_t before = Submissions();
-        EXPECT_TRUE(executable_->ReadTop(logits_, row, columns, got).ok());
+        EXPECT_TRUE(executable_->ReadTopK(logits_, row, columns, got).ok());
         const uint64_t made = Submissions() - before - 1;
         std::vector<float> values(static_cast<size_t>(columns));
         EXPECT_TRUE(executable_->ReadFloats(logits_, row * vocab_, values).ok());
-        TopOf(values, want);
+        TopK(values, want);
         for (size_t i = 0; i < count; ++i) {
             EXPECT_EQ(got[i].index, want[i].index) << row << " " << columns << " " << i;
             EXPECT_EQ(got[i].value, want[i].value);

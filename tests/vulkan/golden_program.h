@@ -63,7 +63,7 @@ struct GoldenProgram {
         model::BuildOptions options;
         options.kv_dtype = kv;
         options.context = 64;
-        options.target.wide_sums = false;
+        options.target.float64_reductions = false;
         model::Layout layout;
         layout.tp = tp;
         return support::Build(hyper, *source, layout, options);

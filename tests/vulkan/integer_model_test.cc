@@ -27,7 +27,7 @@ class ModelOn {
   public:
     ModelOn(std::shared_ptr<Device> device, const std::string& path)
         : source_(model_files::OpenModel(path).value()),
-          program_(Built(*source_, device->info().target.wide_sums)),
+          program_(Built(*source_, device->info().target.float64_reductions)),
           rank_(std::move(device), program_, *source_) {}
 
     std::vector<float> Logits(std::span<const int32_t> tokens, size_t piece) {
@@ -51,11 +51,11 @@ class ModelOn {
     }
 
   private:
-    static program::Program Built(const model_files::ModelSource& source, bool wide_sums) {
+    static program::Program Built(const model_files::ModelSource& source, bool float64_reductions) {
         model::BuildOptions options;
         options.kv_dtype = DType::kF16;
         options.context = 64;
-        options.target.wide_sums = wide_sums;
+        options.target.float64_reductions = float64_reductions;
         return support::Build(model::ReadHyper(source).value(), source, {}, options).at(0);
     }
     std::unique_ptr<model_files::ModelSource> source_;

@@ -65,7 +65,7 @@ class LongPrompt : public testing::Test {
         model::BuildOptions options;
         options.kv_dtype = DType::kF16;
         options.context = kPositions;
-        options.target.wide_sums = false;
+        options.target.float64_reductions = false;
         program_ = support::Build(hyper_, *source_, {}, options)[0];
     }
     // most_seconds: the target for the duration of a submission.

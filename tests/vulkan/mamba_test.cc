@@ -45,7 +45,7 @@ TEST_P(VulkanMamba, AnyPartitionIntoStepsGivesTheReference) {
     const model::Hyper hyper = model::ReadHyper(*source).value();
     model::BuildOptions options;
     options.kv_dtype = DType::kF32;
-    options.target.wide_sums = false;
+    options.target.float64_reductions = false;
     const auto programs = support::Build(hyper, *source, {}, options);
     ASSERT_EQ(programs.size(), 1u);
     const std::vector<int32_t> tokens = golden.Tokens(name);

@@ -67,8 +67,9 @@ def compile_first():
     """Runs all kernels once: lavapipe compiles a kernel at its first run, within a submission.
 
     Without Mesa's cache, the kernels of a step take 4 s on an idle machine with two cores; a card's
-    submission may take 10 s (pace.cc). On a busy machine that may not suffice; kernels compiled so
-    far are cached, so the next attempt gets further. Remaining failures appear in the tests."""
+    submission may take 10 s (submission_budget.cc). On a busy machine that may not suffice; kernels
+    compiled so far are cached, so the next attempt gets further. Remaining failures appear in the
+    tests."""
     tokens = ",".join(["3"] * 24)
     small = os.path.join(FOLDER, "q8_first.gguf")
     Machine("cpu").run("quantize", MODEL, small, "Q8_0")

@@ -1,4 +1,4 @@
-// The largest logits of a row on a GPU against TopOf: the same values and indices, in order.
+// The largest logits of a row on a GPU against TopK: the same values and indices, in order.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -35,7 +35,7 @@ void ExpectTop(const std::shared_ptr<gpu::Device>& device, const std::vector<flo
                int64_t columns, int64_t count) {
     const std::vector<Candidate> got = TopOnGpu(device, values, columns, count);
     std::vector<Candidate> expected(static_cast<size_t>(count));
-    TopOf({values.data(), static_cast<size_t>(columns)}, expected);
+    TopK({values.data(), static_cast<size_t>(columns)}, expected);
     for (size_t i = 0; i < expected.size(); ++i) {
         ASSERT_EQ(got[i].index, expected[i].index) << i << " of " << count << " of " << columns;
         ASSERT_EQ(got[i].value, expected[i].value) << i << " of " << count << " of " << columns;

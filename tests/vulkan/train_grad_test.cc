@@ -92,7 +92,7 @@ TEST(VulkanTrainGrads, Norms) {
         const auto rows = static_cast<double>(c.rows * c.groups);
         std::vector<float> first;
         for (const bool alone : {false, true}) {
-            if (alone) e.ForgetMade();
+            if (alone) e.ForgetDerived();
             const ValueId dw = e.Place({c.group}, DType::kF32, norm.before);
             EXPECT_DONE(e.Do(program::RmsNormGradWeight{kNormEps, c.group}, {dy, x, dw}, {dw}));
             const auto got = e.Read(dw);

@@ -23,11 +23,11 @@ struct Touched {
 Touched TouchedBy(const Call& call, const CompileOptions& options) {
     const int64_t rows = program::BindDim(call.rows.dim, options.max_tokens, options.max_outputs);
     Touched touched;
-    for (const Slot& slot : call.slots) {
+    for (const OperandRef& slot : call.slots) {
         const Range range{slot.region.data, slot.region.Bytes(rows)};
-        const bool changes = slot.touch == Touch::kChange;
-        if (changes || slot.touch == Touch::kRead) touched.reads.push_back(range);
-        if (changes || slot.touch == Touch::kWrite) touched.writes.push_back(range);
+        const bool changes = slot.access == MemoryAccess::kChange;
+        if (changes || slot.access == MemoryAccess::kRead) touched.reads.push_back(range);
+        if (changes || slot.access == MemoryAccess::kWrite) touched.writes.push_back(range);
     }
     return touched;
 }
@@ -66,7 +66,7 @@ void PlaceWaits(std::vector<Call>& calls, const CompileOptions& options) {
     }
 }
 
-void PlaceTails(std::vector<Call>& calls) {
+void FuseEpilogues(std::vector<Call>& calls) {
     for (size_t i = 0; i < calls.size(); ++i) {
         if (calls[i].kind != CallKind::kAllReduce) continue;
         size_t end = i + 1;

@@ -6,14 +6,16 @@ namespace weft::backend {
 namespace {
 
 void BindRows(Call& call, const RowCount& count, const Bindings& to) {
-    if (count.at != Slot::kNowhere) call.args.Store(count.at, to.RowsOf(count.dim) * count.factor);
+    if (count.at != OperandRef::kNowhere) {
+        call.args.Store(count.at, to.RowsOf(count.dim) * count.factor);
+    }
 }
 
 void MoveToSlot(Call& call, int64_t slot) {
     const int64_t slots = slot - std::exchange(call.slot, slot);
     if (slots == 0) return;
-    for (const Slot& at : call.slots) {
-        if (at.at == Slot::kNowhere || at.region.slot_stride == 0) continue;
+    for (const OperandRef& at : call.slots) {
+        if (at.at == OperandRef::kNowhere || at.region.slot_stride == 0) continue;
         const std::byte* address = call.args.Load<const std::byte*>(at.at);
         call.args.Store(at.at, address + slots * at.region.slot_stride);
     }

@@ -1,10 +1,10 @@
 // Kernel calls: what the CPU makes of a Program.
 //
-// A call holds a kernel's arguments by value, and beside them a Slot for each address among them:
-// where it stands, what the call does with the bytes there, and how many they are. Barriers
-// (barriers.cc), halves of a step (halves.h) and the binding of a step walk the slots; none of them
-// knows a kernel. An address gets into the arguments by CallOf alone, which makes its slot: so a
-// kernel reads and writes nothing that they do not know of.
+// A call holds a kernel's arguments by value, and beside them an OperandRef for each address among
+// them: where it stands, what the call does with the bytes there, and how many they are. Barriers
+// (barriers.cc), halves of a step (two_batch_overlap.h) and the binding of a step walk the slots;
+// none of them knows a kernel. An address gets into the arguments by CallOf alone, which makes its
+// slot: so a kernel reads and writes nothing that they do not know of.
 #pragma once
 
 #include <array>
@@ -35,7 +35,7 @@ struct Region {
     int64_t Bytes(int64_t rows) const { return row_bytes != 0 ? rows * row_bytes : bytes; }
 };
 
-enum class Touch : uint8_t {
+enum class MemoryAccess : uint8_t {
     kRead,
     kWrite,
     kChange,  // reads and writes
@@ -43,10 +43,10 @@ enum class Touch : uint8_t {
 };
 
 // One address of a call.
-struct Slot {
+struct OperandRef {
     static constexpr uint16_t kNowhere = UINT16_MAX;
     uint16_t at = kNowhere;  // bytes from the beginning of the arguments
-    Touch touch = Touch::kRead;
+    MemoryAccess access = MemoryAccess::kRead;
     Region region;
 };
 
@@ -86,7 +86,7 @@ enum class Bound : uint8_t { kNothing, kSequences, kStates, kAdapted, kTokenOrde
 
 // A number of rows, int64_t among the arguments: `factor` for each row of dimension `dim`.
 struct RowCount {
-    uint16_t at = Slot::kNowhere;
+    uint16_t at = OperandRef::kNowhere;
     int64_t dim = program::kTokens;
     int64_t factor = 1;
 };
@@ -112,7 +112,7 @@ struct Call {
     // one row, and the team meets once after them in place of once for each.
     int32_t tail = 0;
     int64_t slot = 0;  // of the step, that its addresses are of
-    std::vector<Slot> slots;
+    std::vector<OperandRef> slots;
     CallArgs args;
 
     template <typename Args>
@@ -159,24 +159,24 @@ class CallOf {
 
     template <typename T>
     void Reads(T*& address, const Region& region, int64_t first_byte = 0) {
-        Add(address, Touch::kRead, region, first_byte);
+        Add(address, MemoryAccess::kRead, region, first_byte);
     }
     template <typename T>
     void Writes(T*& address, const Region& region, int64_t first_byte = 0) {
-        Add(address, Touch::kWrite, region, first_byte);
+        Add(address, MemoryAccess::kWrite, region, first_byte);
     }
     template <typename T>
     void Changes(T*& address, const Region& region) {
-        Add(address, Touch::kChange, region, 0);
+        Add(address, MemoryAccess::kChange, region, 0);
     }
     template <typename T>
     void Owns(T*& address, const Region& region) {
-        Add(address, Touch::kOwn, region, 0);
+        Add(address, MemoryAccess::kOwn, region, 0);
     }
     // `region` holds how many rows there are.
     void RowsFrom(const Region& region) {
         call.rows_from = reinterpret_cast<const int32_t*>(region.data);
-        call.slots.push_back({Slot::kNowhere, Touch::kRead, region});
+        call.slots.push_back({OperandRef::kNowhere, MemoryAccess::kRead, region});
     }
     // rows * factor goes there. dim: none for calls whose rows Push() says.
     void Rows(int64_t& count, int64_t factor = 1) {
@@ -204,10 +204,10 @@ class CallOf {
 
   private:
     template <typename T>
-    void Add(T*& address, Touch touch, const Region& region, int64_t first_byte) {
+    void Add(T*& address, MemoryAccess access, const Region& region, int64_t first_byte) {
         WEFT_CHECK(region.data != nullptr);
         address = reinterpret_cast<T*>(region.data + first_byte);
-        call.slots.push_back({At(&address), touch, region});
+        call.slots.push_back({At(&address), access, region});
     }
     uint16_t At(const void* member) const {
         const auto* begin = reinterpret_cast<const std::byte*>(&args);

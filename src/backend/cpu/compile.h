@@ -8,7 +8,7 @@
 #include "backend/executable.h"
 #include "base/result.h"
 #include "hw/cpu.h"
-#include "program/chunks.h"
+#include "program/model_chunk.h"
 
 namespace weft::kernels {
 struct Kernels;

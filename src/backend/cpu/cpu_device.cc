@@ -98,7 +98,7 @@ DeviceInfo DescribeCpu(CpuLevel level) {
     info.target.page_tokens = kPageTokens;
     info.target.most_experts = kernels::kMostExperts;
     info.target.most_latent_columns = kernels::kMostLatentColumns;
-    info.target.wide_sums = true;
+    info.target.float64_reductions = true;
     return info;
 }
 

@@ -7,10 +7,10 @@
 
 #include "backend/cpu/compile.h"
 #include "backend/cpu/cpu_device.h"
-#include "backend/cpu/halves.h"
 #include "backend/cpu/lower.h"
-#include "backend/side_thread.h"
 #include "backend/cpu/thread_team.h"
+#include "backend/cpu/two_batch_overlap.h"
+#include "backend/side_thread.h"
 #include "backend/transfer.h"
 #include "kernels/dense/lookup.h"
 #include "tensor/quant.h"
@@ -66,13 +66,13 @@ class CpuExecutable final : public Executable {
 
     const program::Program& program() const override { return program_; }
     Status LoadWeight(program::ValueId id, const RowSource& source) override;
-    Status Run(const program::OpRange& ops, const Step& step, const Groups& groups) override;
+    Status Run(const program::OpRange& ops, const Step& step, const Communicators& groups) override;
     Status Read(program::ValueId id, int64_t first_byte, std::span<std::byte> out) override;
     Status Write(program::ValueId id, int64_t first_byte,
                  std::span<const std::byte> bytes) override;
     Status ZeroFill(program::Pool pool) override;
-    Status ReadTop(program::ValueId id, int64_t row, int64_t columns,
-                   std::span<Candidate> out) override;
+    Status ReadTopK(program::ValueId id, int64_t row, int64_t columns,
+                    std::span<Candidate> out) override;
     Result<std::unique_ptr<HostSnapshot>> Snapshot(std::span<const program::ValueId> ids) override;
 
     MemoryUse memory() const override { return buffers_.Use(team_.size()); }
@@ -91,7 +91,7 @@ class CpuExecutable final : public Executable {
         std::vector<Call> calls;
         std::vector<bool> last_of_op;
         std::vector<size_t> first_of_op;  // by op, and of what is behind all
-        HalvesRegion region;
+        OverlapRegion region;
     };
     void Prepare(List& list, std::vector<Call> calls) const;
 
@@ -120,7 +120,7 @@ class CpuExecutable final : public Executable {
     // A rank that has none of the rows that ranks share takes part in their transfers all the same.
     bool IsLeftOut(const Call& call) const {
         const int64_t dim = call.rows.dim;
-        const bool by_rows = call.rows.at != Slot::kNowhere || call.per_output();
+        const bool by_rows = call.rows.at != OperandRef::kNowhere || call.per_output();
         const bool shared = call.communicates() && program::SharingRanks(dim) > 0;
         return by_rows && !shared && bindings_.RowsOf(dim) == 0;
     }
@@ -132,7 +132,7 @@ class CpuExecutable final : public Executable {
     Status Transfer(const Call& call, bool aside);
     Status Communicate(const Call& call);
     void NoteTransfer(const Call& call, int64_t took_ns);
-    bool RunsBeside(const Call& call) const { return call.beside && !probe_; }
+    bool MayOverlap(const Call& call) const { return call.beside && !probe_; }
     void StartBeside(size_t index);
     Status WaitForBeside(size_t index);
     void EndBeside();
@@ -158,7 +158,7 @@ class CpuExecutable final : public Executable {
     Bindings bindings_;
     std::vector<kernels::AdaptedRow> adapted_rows_;  // by adapter
     const Step* step_ = nullptr;
-    Groups groups_;
+    Communicators groups_;
     Status status_;
     // The call that failed. A thread leaves at the first barrier after it, so that all leave at the
     // same one: a plain flag could be seen by a slow thread at the barrier before.
@@ -201,7 +201,7 @@ void CpuExecutable::Prepare(List& list, std::vector<Call> calls) const {
         while (call < list.calls.size() && static_cast<size_t>(list.calls[call].op) < op) ++call;
         list.first_of_op[op] = call;
     }
-    if (options_.overlap != Overlap::kNever) list.region = FindHalves(list.calls);
+    if (options_.overlap != Overlap::kNever) list.region = FindOverlapRegion(list.calls);
 }
 
 // ---- Loading ------------------------------------------------------------------------------------
@@ -284,7 +284,8 @@ Status CpuExecutable::LoadMatrix(const kernels::PackedMatrix& matrix, int64_t fi
 
 // ---- Running ------------------------------------------------------------------------------------
 
-Status CpuExecutable::Run(const program::OpRange& ops, const Step& step, const Groups& groups) {
+Status CpuExecutable::Run(const program::OpRange& ops, const Step& step,
+                          const Communicators& groups) {
     WEFT_TRY(CheckStep(step, options_));
     if (!ended_.ok()) return ended_;
     step_ = &step;
@@ -338,7 +339,7 @@ void CpuExecutable::BindInput(program::ValueId id, const Step& step) {
     if (name == "positions") return put(step.positions);
     if (name == "output_rows") return put(step.output_rows);
     if (name == "targets") return put(step.targets);
-    for (const program::Chunk& chunk : chunked_.chunks) {
+    for (const program::ModelChunk& chunk : chunked_.chunks) {
         if (id == chunk.output_gradient) put(std::span(&step.loss_gradient, 1));
         if (id == chunk.side_gradient) put(std::span(&step.side_gradient, 1));
     }
@@ -366,7 +367,7 @@ void CpuExecutable::BindCalls(const Step& step) {
 }
 
 bool CpuExecutable::UsesHalves() const {
-    const HalvesRegion& region = list_->region;
+    const OverlapRegion& region = list_->region;
     const int64_t rows = bindings_.tokens;
     if (region.sums.empty() || region.begin < begin_ || region.end > end_) return false;
     if (groups_.tensor == nullptr || probe_ || rows < 2) return false;
@@ -479,7 +480,7 @@ void CpuExecutable::Done(const Call& call, int64_t begin_ns) {
     if (tracing_) timings_.push_back({call.op, begin_ns, NowNs(), LastArrival(call)});
 }
 
-// ---- In halves (halves.h) -----------------------------------------------------------------------
+// ---- In halves (two_batch_overlap.h) ------------------------------------------------------------
 
 // Items are segments of halves, in the order 0a 0b 1a 1b ...
 bool CpuExecutable::RunHalves(int part) {
@@ -549,7 +550,7 @@ void CpuExecutable::RunCall(size_t index, int part, int parts) {
     const Call& call = list_->calls[index];
     call.Run(kernels_, part, parts);
     if (part != 0 || !call.communicates()) return;
-    if (RunsBeside(call)) return StartBeside(index);
+    if (MayOverlap(call)) return StartBeside(index);
     Fail(index, Communicate(call));
 }
 
@@ -651,12 +652,12 @@ Status CpuExecutable::ZeroFill(program::Pool pool) {
     return {};
 }
 
-Status CpuExecutable::ReadTop(program::ValueId id, int64_t row, int64_t columns,
-                              std::span<Candidate> out) {
+Status CpuExecutable::ReadTopK(program::ValueId id, int64_t row, int64_t columns,
+                               std::span<Candidate> out) {
     const std::byte* data = buffers_.At(id);
     WEFT_CHECK(data != nullptr);
     const auto* values = reinterpret_cast<const float*>(data);
-    TopOf({values + row * program_.value(id).shape[1], static_cast<size_t>(columns)}, out);
+    TopK({values + row * program_.value(id).shape[1], static_cast<size_t>(columns)}, out);
     return {};
 }
 

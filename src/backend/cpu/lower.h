@@ -38,7 +38,7 @@ Result<std::vector<Call>> LowerTraining(const program::ChunkedProgram& chunked,
 // what it read.
 void PlaceBarriers(std::vector<Call>& calls, const CompileOptions& options);
 // Then sets `tail`.
-void PlaceTails(std::vector<Call>& calls);
+void FuseEpilogues(std::vector<Call>& calls);
 // Sets `waits_for`.
 void PlaceWaits(std::vector<Call>& calls, const CompileOptions& options);
 

@@ -85,7 +85,7 @@ class InferenceLowerer final : StreamCalls {
         }
         TakeUps();
         PlaceBarriers(calls_, options_);
-        PlaceTails(calls_);
+        FuseEpilogues(calls_);
         return std::exchange(calls_, {});
     }
 
@@ -700,7 +700,8 @@ class InferenceLowerer final : StreamCalls {
     }
 
     Status Lower(const Op& op, const program::AllReduce&) {
-        // In halves (halves.h), the other half may have gone over what is prepared by then.
+        // In halves (two_batch_overlap.h), the other half may have gone over what is prepared by
+        // then.
         std::ranges::fill(prepared_value_, program::kNoValue);
         return PushTransfer(op, CallKind::kAllReduce);
     }

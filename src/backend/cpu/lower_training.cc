@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "program/timeline.h"
+#include "program/communication.h"
 #include "tensor/quant.h"
 
 namespace weft::backend {
@@ -62,9 +62,10 @@ Result<std::vector<Call>> TrainingLowerer::Run() {
     for (size_t i = 0; i < program_.ops.size(); ++i) {
         op_ = static_cast<int32_t>(i);
         // What a part computes for itself is not there in the next, which may be of another slot.
-        const bool begins = std::ranges::any_of(chunked_.chunks, [&](const program::Chunk& chunk) {
-            return i == chunk.begin || i == chunk.backward_begin;
-        });
+        const bool begins =
+            std::ranges::any_of(chunked_.chunks, [&](const program::ModelChunk& chunk) {
+                return i == chunk.begin || i == chunk.backward_begin;
+            });
         if (begins) {
             tables_made_.clear();
             planned_ids_ = program::kNoValue;
@@ -609,7 +610,7 @@ Status TrainingLowerer::PushTransfer(const Op& op) {
     call.call.kind =
         op.kind() == program::OpKind::kAllReduce ? CallKind::kAllReduce : CallKind::kTransfer;
     call.call.beside = options_.beside && static_cast<size_t>(op_) < chunked_.chunks.back().end &&
-                       program::RunsBeside(op.kind());
+                       program::MayOverlap(op.kind());
     if (!op.inputs.empty()) {
         const ValueId x = op.inputs[0];
         const bool spent =

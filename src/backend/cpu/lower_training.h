@@ -10,7 +10,7 @@
 #include "kernels/dense/experts.h"
 #include "kernels/dense/lookup.h"
 #include "kernels/dense/update.h"
-#include "program/timeline.h"
+#include "program/communication.h"
 
 namespace weft::backend {
 

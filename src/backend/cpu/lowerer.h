@@ -50,14 +50,14 @@ class Lowerer {
     void Add(Call call) {
         call.op = op_;
         const program::Op& op = program_.ops[static_cast<size_t>(op_)];
-        for (const Slot& slot : call.slots) {
+        for (const OperandRef& slot : call.slots) {
             WEFT_CHECK(slot.region.value == program::kNoValue || RowAllows(op, slot));
         }
         calls_.push_back(std::move(call));
     }
-    static bool RowAllows(const program::Op& op, const Slot& slot) {
+    static bool RowAllows(const program::Op& op, const OperandRef& slot) {
         const program::Operands operands = program::OperandsOf(op).value();
-        const bool reads = slot.touch == Touch::kRead;
+        const bool reads = slot.access == MemoryAccess::kRead;
         for (size_t i = 0; i < op.inputs.size(); ++i) {
             const program::Operand& input = *operands.inputs[i];
             const bool written =
@@ -65,7 +65,9 @@ class Lowerer {
             if (op.inputs[i] == slot.region.value && (reads || written)) return true;
         }
         for (size_t i = 0; i < op.outputs.size(); ++i) {
-            if (op.outputs[i] == slot.region.value && slot.touch == Touch::kWrite) return true;
+            if (op.outputs[i] == slot.region.value && slot.access == MemoryAccess::kWrite) {
+                return true;
+            }
         }
         return false;
     }

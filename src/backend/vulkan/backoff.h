@@ -1,6 +1,6 @@
-// How many steps have a submission for each sum after an exchange was given up (gate.h). What held
-// the host up may last, so that each time it happens again there are twice as many: where ranks
-// share a GPU that runs one's submission at a time, it lasts for ever.
+// How many steps have a submission for each sum after an exchange was given up (host_signal.h).
+// What held the host up may last, so that each time it happens again there are twice as many: where
+// ranks share a GPU that runs one's submission at a time, it lasts for ever.
 #pragma once
 
 #include <algorithm>

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "program/timeline.h"
+#include "program/communication.h"
 
 namespace weft::backend::vulkan {
 namespace {
@@ -189,8 +189,8 @@ void Buffers::PlanTransfers(const program::Program& program, const CompileOption
         }
     };
     for (const program::Op& op : program.ops) {
-        if (!program::IsTransfer(op.kind())) continue;
-        const bool beside = options.beside && program::RunsBeside(op.kind());
+        if (!program::IsCommunication(op.kind())) continue;
+        const bool beside = options.beside && program::MayOverlap(op.kind());
         note(op.inputs, beside, beside_in_bytes_);
         note(op.outputs, beside, beside_out_bytes_);
     }

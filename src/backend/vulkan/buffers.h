@@ -18,7 +18,7 @@
 
 #include "backend/executable.h"
 #include "backend/vulkan/dispatch.h"
-#include "backend/vulkan/gate.h"
+#include "backend/vulkan/host_signal.h"
 #include "backend/vulkan/weights.h"
 #include "base/result.h"
 #include "gpu/device.h"
@@ -112,8 +112,8 @@ class Buffers {
     const CachePlace& Cache(program::ValueId id) const { return caches_[Index(id)]; }
 
     // The operand of a transfer that goes to other ranks, and the one that comes from them. What
-    // goes to them by the gate has a place of its own: copies have no guard, so that a submission
-    // which has given up fills in the others while the host still reads this.
+    // goes to them by the host signal has a place of its own: copies have no guard, so that a
+    // submission which has given up fills in the others while the host still reads this.
     const gpu::Buffer& transfers() const { return transfers_; }
     uint64_t InOffset() const { return 0; }
     uint64_t OutOffset() const { return operand_bytes_; }
@@ -128,7 +128,7 @@ class Buffers {
             static_cast<uint64_t>(place) * (beside_in_bytes_ + beside_out_bytes_);
         return {begin, begin + beside_in_bytes_};
     }
-    // What Read() and ReadTop() get by submissions of their own.
+    // What Read() and ReadTopK() get by submissions of their own.
     static constexpr uint64_t kReadBytes = uint64_t{4} << 20;
     const gpu::Buffer& read() const { return read_; }
     // What steps bring along (WantedRows): Candidate [rows, top], and from kTopBytes on whole rows.
@@ -145,7 +145,7 @@ class Buffers {
     std::vector<PoolBuffers::Range> ValuesIn(program::Pool pool,
                                              const CompileOptions& options) const;
     void PlanTransfers(const program::Program& program, const CompileOptions& options);
-    uint64_t exchange_bytes() const { return std::min(operand_bytes_, Gate::kMostBytes); }
+    uint64_t exchange_bytes() const { return std::min(operand_bytes_, HostSignal::kMostBytes); }
     uint64_t TransferBytes() const { return PlaceBeside(kPlacesBeside).in; }
     void Place(const program::Program& program);
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "backend/vulkan/dispatch.h"
-#include "backend/vulkan/gate.h"
+#include "backend/vulkan/host_signal.h"
 #include "base/deadline.h"
 #include "base/result.h"
 #include "gpu/device.h"
@@ -86,7 +86,7 @@ struct Context {
     Arithmetic arithmetic;
     Limits limits;
     // Made when an executable that may use it is first loaded; it may not work.
-    std::unique_ptr<Gate> gate;
+    std::unique_ptr<HostSignal> signal;
     std::atomic<uint64_t> held_bytes{0};     // of all executables
     std::atomic<bool> hangs{false};          // a deadline passed
     std::atomic<double> longest_seconds{0};  // of a submission that waits for nobody

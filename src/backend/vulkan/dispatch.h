@@ -125,7 +125,7 @@ struct Dispatch {
     uint32_t x = 1, y = 1, z = 1;  // workgroups
     Parts parts = Parts::kOne;
     int32_t op = 0;  // of the Program
-    // The sum over ranks that its kernel begins with (Gate::Head); -1: none.
+    // The sum over ranks that its kernel begins with (HostSignal::Head); -1: none.
     int32_t sum = -1;
     std::vector<Region> reads, writes;
     // How many parts there may be.
@@ -206,17 +206,17 @@ class Emitter {
     virtual Result<Region> Scratch(std::string_view name, uint64_t bytes) = 0;
     // Where `what` stands, made of the bytes `from` by dispatches before: so another op that wants
     // the same need not make it again. It is so until one of the two is written.
-    std::optional<Region> FindMade(std::string_view what, const Region& from) const {
+    std::optional<Region> FindDerived(std::string_view what, const Region& from) const {
         for (const Made& made : made_) {
             if (made.what == what && made.from == from) return made.at;
         }
         return std::nullopt;
     }
-    void NoteMade(std::string_view what, const Region& from, const Region& at) {
+    void NoteDerived(std::string_view what, const Region& from, const Region& at) {
         made_.push_back({std::string(what), from, at});
     }
     // Something else than Run() may have written anything.
-    void ForgetMade() { made_.clear(); }
+    void ForgetDerived() { made_.clear(); }
     // Whether kernels may make, beside their results, what ops behind theirs make of these: not
     // where each op is looked at by itself.
     bool fuses() const { return fuses_; }
@@ -240,7 +240,7 @@ class Emitter {
                                               uint32_t args_bytes, uint32_t subgroup = 0) = 0;
     virtual void Emit(Dispatch dispatch) = 0;
 
-    // Whether a sum over ranks is waited for in the midst of a submission (gate.h).
+    // Whether a sum over ranks is waited for in the midst of a submission (host_signal.h).
     virtual bool Exchanges(const program::Op& sum) const = 0;
 
     template <typename Args>

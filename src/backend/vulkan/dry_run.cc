@@ -13,7 +13,7 @@
 #include "backend/vulkan/products.h"
 #include "backend/vulkan/step_tables.h"
 #include "backend/vulkan/vulkan_device.h"
-#include "program/timeline.h"
+#include "program/communication.h"
 #include "shaders/shaders.h"
 
 namespace weft::backend::vulkan {
@@ -52,7 +52,7 @@ class DryEmitter final : public Emitter {
     }
     void Begin(const StepShape& shape) {
         shape_ = shape;
-        ForgetMade();
+        ForgetDerived();
     }
     // Constants stand in blocks (Lowering::Constant).
     uint64_t bytes() const {
@@ -154,8 +154,8 @@ Result<uint64_t> ScratchBytes(const program::Program& program, const Fusion& fus
         emitter.Begin(shape);
         for (size_t i = 0; i < program.ops.size(); ++i) {
             const program::Op& op = program.ops[i];
-            if (program::IsTransfer(op.kind())) emitter.ForgetMade();
-            if (program::IsTransfer(op.kind()) || IsLeftOut(program, op, shape)) continue;
+            if (program::IsCommunication(op.kind())) emitter.ForgetDerived();
+            if (program::IsCommunication(op.kind()) || IsLeftOut(program, op, shape)) continue;
             Status status = LowerAt(emitter, i, &fusion);
             if (status.ok()) status = emitter.too_many();
             if (!status.ok()) {

@@ -62,34 +62,35 @@ Status VulkanExecutable::Allocate() {
     }
     WEFT_TRY(commands->End());
     WEFT_ASSIGN(const uint64_t number, gpu_.Submit(*commands));
-    WEFT_TRY(gpu_.Wait(number, Deadline::In(pace_.DeadlineMs(0))));
-    WEFT_TRY(MakeGate());
+    WEFT_TRY(gpu_.Wait(number, Deadline::In(budget_.DeadlineMs(0))));
+    WEFT_TRY(MakeSignal());
     allocated_.store(true, std::memory_order_release);
     return {};
 }
 
 // On a processor that stands in for a GPU, a kernel that polls takes a core from the others.
-Status VulkanExecutable::MakeGate() {
+Status VulkanExecutable::MakeSignal() {
     const bool asked =
         options_.device_sum == DeviceSum::kSpin ||
         (options_.device_sum == DeviceSum::kAuto && gpu_.description().kind != gpu::Kind::kCpu);
     const bool sums = std::ranges::any_of(
         program_.ops, [](const program::Op& op) { return op.kind() == OpKind::kAllReduce; });
-    if (!asked || !sums || context_->gate != nullptr) return {};
-    const double patience = gpu_.description().kind == gpu::Kind::kCpu ? Gate::kHostPatienceSeconds
-                                                                       : Gate::kPatienceSeconds;
-    WEFT_ASSIGN(context_->gate, Gate::Make(gpu_, context_->kernels, patience));
-    if (context_->gate->works()) {
+    if (!asked || !sums || context_->signal != nullptr) return {};
+    const double patience = gpu_.description().kind == gpu::Kind::kCpu
+                                ? HostSignal::kHostPatienceSeconds
+                                : HostSignal::kPatienceSeconds;
+    WEFT_ASSIGN(context_->signal, HostSignal::Make(gpu_, context_->kernels, patience));
+    if (context_->signal->works()) {
         Log(LogLevel::kDebug,
             "{}: a sum in the midst of a submission costs {:.1f} us beside the wire's, one that "
             "ends it {:.1f}",
-            context_->Who(), context_->gate->exchange_us(), context_->gate->submission_us());
+            context_->Who(), context_->signal->exchange_us(), context_->signal->submission_us());
         return {};
     }
     const bool told = options_.device_sum == DeviceSum::kSpin;
     Log(told ? LogLevel::kWarning : LogLevel::kDebug,
         "{}: each sum over ranks ends a submission (as with --gpu-sum split): {}", context_->Who(),
-        context_->gate->why());
+        context_->signal->why());
     return {};
 }
 
@@ -113,7 +114,8 @@ MemoryUse VulkanExecutable::memory() const {
 
 // ---- Steps --------------------------------------------------------------------------------------
 
-Status VulkanExecutable::Run(const program::OpRange& ops, const Step& step, const Groups& groups) {
+Status VulkanExecutable::Run(const program::OpRange& ops, const Step& step,
+                             const Communicators& groups) {
     if (!broken_.ok()) return broken_;
     WEFT_TRY(CheckStep(step, options_));
     WEFT_TRY(Allocate());
@@ -157,7 +159,8 @@ StepShape VulkanExecutable::ShapeOfRun(const OpRange& ops, const Step& step) con
     return shape;
 }
 
-Status VulkanExecutable::RunBound(const OpRange& ops, const Step& step, const Groups& groups) {
+Status VulkanExecutable::RunBound(const OpRange& ops, const Step& step,
+                                  const Communicators& groups) {
     step_ = &step;
     ops_ = ops;
     slot_ = step.slot;
@@ -211,11 +214,11 @@ Status VulkanExecutable::RunPass(const RecordingKey& key, bool* too_long) {
 }
 
 bool VulkanExecutable::Exchanges() const {
-    const Gate* const gate = context_->gate.get();
-    if (gate == nullptr || !gate->works() || tracing_ || backoff_.waits()) return false;
-    const bool asked =
-        options_.device_sum == DeviceSum::kSpin ||
-        (options_.device_sum == DeviceSum::kAuto && gate->exchange_us() < gate->submission_us());
+    const HostSignal* const signal = context_->signal.get();
+    if (signal == nullptr || !signal->works() || tracing_ || backoff_.waits()) return false;
+    const bool asked = options_.device_sum == DeviceSum::kSpin ||
+                       (options_.device_sum == DeviceSum::kAuto &&
+                        signal->exchange_us() < signal->submission_us());
     return asked && shape_.rows <= kMatvecRows;
 }
 
@@ -227,7 +230,7 @@ Status VulkanExecutable::CopyPages() {
                     return LowerPageCopies(emitter, buffers_.caches(), count);
                 }));
     WEFT_ASSIGN(const auto commands, RecordAlone(gpu_, dispatches));
-    return RunAlone(gpu_, *commands, pace_.DeadlineMs(0));
+    return RunAlone(gpu_, *commands, budget_.DeadlineMs(0));
 }
 
 // Who looks into a step sees each op by itself.
@@ -239,7 +242,7 @@ RecordingKey VulkanExecutable::KeyOf(const Step& step, const OpRange& ops) const
     if (probe_ || tracing_ || trains()) return key;
     key.work.fusion = &fusion_;
     key.work.wanted = WantedOf(step, key.work.ops);
-    if (Exchanges()) key.options.gate = context_->gate.get();
+    if (Exchanges()) key.options.signal = context_->signal.get();
     return key;
 }
 
@@ -275,7 +278,7 @@ Status VulkanExecutable::Read(program::ValueId id, int64_t first_byte, std::span
     if (!broken_.ok()) return broken_;
     WEFT_TRY(Allocate());
     if (uploads_.exchange(false)) WEFT_TRY(uploader_.Finish());
-    return reading_.Read(id, slot_, static_cast<uint64_t>(first_byte), out, pace_.DeadlineMs(0));
+    return reading_.Read(id, slot_, static_cast<uint64_t>(first_byte), out, budget_.DeadlineMs(0));
 }
 
 // What runs has ended (Run waits for it).
@@ -306,7 +309,7 @@ Status VulkanExecutable::ZeroFill(program::Pool pool) {
         commands->Fill(buffer, 0, buffer.size_bytes(), 0);
     }
     WEFT_TRY(commands->End());
-    return RunAlone(gpu_, *commands, pace_.DeadlineMs(0));
+    return RunAlone(gpu_, *commands, budget_.DeadlineMs(0));
 }
 
 namespace {
@@ -351,10 +354,10 @@ Result<std::unique_ptr<HostSnapshot>> VulkanExecutable::Snapshot(
     return std::unique_ptr<HostSnapshot>(std::move(snapshot));
 }
 
-Status VulkanExecutable::ReadTop(program::ValueId id, int64_t row, int64_t columns,
-                                 std::span<Candidate> out) {
+Status VulkanExecutable::ReadTopK(program::ValueId id, int64_t row, int64_t columns,
+                                  std::span<Candidate> out) {
     if (!broken_.ok()) return broken_;
-    return reading_.ReadTop(id, row, columns, out, pace_.DeadlineMs(0));
+    return reading_.ReadTopK(id, row, columns, out, budget_.DeadlineMs(0));
 }
 
 Result<std::unique_ptr<Executable>> CompileForVulkan(program::ChunkedProgram program,

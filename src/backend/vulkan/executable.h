@@ -36,8 +36,8 @@ class VulkanExecutable final : public Executable {
           uploader_(*context_),
           lowering_(chunked_, options_.compute, *context_, buffers_, uploader_),
           reading_(*context_, buffers_, lowering_),
-          pace_(gpu_.description().kind, context_->limits.most_seconds),
-          recordings_(program_, buffers_, lowering_, gpu_, pace_),
+          budget_(gpu_.description().kind, context_->limits.most_seconds),
+          recordings_(program_, buffers_, lowering_, gpu_, budget_),
           slots_(static_cast<size_t>(options.slots)) {}
     ~VulkanExecutable() override {
         context_->held_bytes -= held_bytes_ + lowering_.scratch_bytes();
@@ -48,14 +48,14 @@ class VulkanExecutable final : public Executable {
 
     const program::Program& program() const override { return program_; }
     Status LoadWeight(program::ValueId id, const RowSource& source) override;
-    Status Run(const program::OpRange& ops, const Step& step, const Groups& groups) override;
+    Status Run(const program::OpRange& ops, const Step& step, const Communicators& groups) override;
     Status Read(program::ValueId id, int64_t first_byte, std::span<std::byte> out) override;
     Status Write(program::ValueId id, int64_t first_byte,
                  std::span<const std::byte> bytes) override;
     Status ZeroFill(program::Pool pool) override;
     Result<std::unique_ptr<HostSnapshot>> Snapshot(std::span<const program::ValueId> ids) override;
-    Status ReadTop(program::ValueId id, int64_t row, int64_t columns,
-                   std::span<Candidate> out) override;
+    Status ReadTopK(program::ValueId id, int64_t row, int64_t columns,
+                    std::span<Candidate> out) override;
     MemoryUse memory() const override;
     void SetTracing(bool on) override {
         tracing_ = on;
@@ -70,9 +70,9 @@ class VulkanExecutable final : public Executable {
 
   private:
     Status Allocate();
-    Status RunBound(const OpRange& ops, const Step& step, const Groups& groups);
+    Status RunBound(const OpRange& ops, const Step& step, const Communicators& groups);
     Status CopyPages();
-    Status MakeGate();
+    Status MakeSignal();
     bool Exchanges() const;
     bool trains() const { return !chunked_.chunks.empty(); }
     bool IsUpdate(const OpRange& ops) const {
@@ -98,7 +98,7 @@ class VulkanExecutable final : public Executable {
     struct HostTransfer {
         const program::Op* op = nullptr;
         HostValue in, out;
-        Groups groups;
+        Communicators groups;
         net::OpTag tag;
         int64_t begin_ns = 0, end_ns = 0;
         Status Run();
@@ -134,7 +134,7 @@ class VulkanExecutable final : public Executable {
     Lowering lowering_;
     Reading reading_;
     TableMemory tables_;
-    Pace pace_;
+    SubmissionBudget budget_;
     bool adapts_ = false;
     uint64_t scratch_bytes_ = 0, held_bytes_ = 0;
     std::mutex allocating_;
@@ -151,7 +151,7 @@ class VulkanExecutable final : public Executable {
     const Step* step_ = nullptr;
     OpRange ops_;
     bool first_run_ = false;  // of its recording
-    Groups groups_;
+    Communicators groups_;
     StepShape shape_;
 
     // Submissions that the device has, oldest first.

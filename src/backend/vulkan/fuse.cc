@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "program/timeline.h"
+#include "program/communication.h"
 
 namespace weft::backend::vulkan {
 namespace {
@@ -133,7 +133,7 @@ bool RunFinder::MayBeOne(std::span<const int32_t> ops) const {
     for (const int32_t op : ops) {
         for (int32_t other = op + 1; other < ops.back(); ++other) {
             if (std::ranges::find(ops, other) != ops.end()) continue;
-            if (program::IsTransfer(At(other).kind()) || Touches(other, At(op))) return false;
+            if (program::IsCommunication(At(other).kind()) || Touches(other, At(op))) return false;
         }
     }
     return true;

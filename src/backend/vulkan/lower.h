@@ -49,7 +49,7 @@ WEFT_TAKES_HALVES(Attention)
 #undef WEFT_TAKES_HALVES
 
 // lower_top.cc: of `rows` float32 rows, `stride` elements from one to the next, the `count` best of
-// the first `columns` elements, as TopOf (backend/top.h) has them: Candidate [rows, count] at `to`.
+// the first `columns` elements, as TopK (backend/top.h) has them: Candidate [rows, count] at `to`.
 struct TopRows {
     uint64_t address = 0;
     int64_t rows = 1, stride = 0, columns = 0;

@@ -109,10 +109,10 @@ Result<PlanPlace> EmitPlan(Emitter& e, const program::Op& op, const ProductArgs&
     plan.most_blocks = static_cast<uint32_t>(place.most_blocks);
     const std::string made =
         fmt::format("expert plan {} {} {} {}", slots, plan.first_expert, plan.experts, plan.tile);
-    if (e.FindMade(made, e.All(ids)) == place.region) return place;
+    if (e.FindDerived(made, e.All(ids)) == place.region) return place;
     WEFT_TRY(
         e.Run("expert_plan", {GroupSize(e.gpu())}, plan, {1, 1, 1}, {e.All(ids)}, {place.region}));
-    e.NoteMade(made, e.All(ids), place.region);
+    e.NoteDerived(made, e.All(ids), place.region);
     return place;
 }
 

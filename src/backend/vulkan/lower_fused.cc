@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "backend/vulkan/fuse.h"
-#include "backend/vulkan/gate.h"
+#include "backend/vulkan/host_signal.h"
 #include "backend/vulkan/lower.h"
 #include "backend/vulkan/lower_parts.h"
 #include "backend/vulkan/products.h"
@@ -49,7 +49,7 @@ struct ResidualArgs {
     uint32_t cols = 0, unused = 0;
 };
 struct SumResidualArgs {
-    Gate::Head head;
+    HostSignal::Head head;
     ResidualBody body;
 };
 static_assert(sizeof(ResidualArgs) == 104 && sizeof(SumResidualArgs) == 128);

@@ -157,7 +157,7 @@ Result<Peaks> EmitPeaks(Emitter& e, const PeaksOf& of) {
     WEFT_ASSIGN(peaks.region, e.Scratch(of.where, bytes));
     const std::string made = fmt::format("peaks {} {} {} {} {} {}", Info(x.dtype).name, x.rows,
                                          x.cols, x.stride, of.columns, of.matrices);
-    if (of.slots == nullptr && e.FindMade(made, x.All()) == peaks.region) return peaks;
+    if (of.slots == nullptr && e.FindDerived(made, x.All()) == peaks.region) return peaks;
     WEFT_ASSIGN(const uint32_t type, ElementType(x.dtype));
     PeakArgs args;
     args.x = x.address;
@@ -179,7 +179,7 @@ Result<Peaks> EmitPeaks(Emitter& e, const PeaksOf& of) {
     WEFT_TRY(e.Run("gemm_peaks",
                    {kGemmInvocations, of.columns ? 1u : 0u, type, IsAligned(x, 16) ? 1u : 0u}, args,
                    groups, std::move(reads), {peaks.region}));
-    if (of.slots == nullptr) e.NoteMade(made, x.All(), peaks.region);
+    if (of.slots == nullptr) e.NoteDerived(made, x.All(), peaks.region);
     return peaks;
 }
 

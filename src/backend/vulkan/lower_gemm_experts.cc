@@ -43,7 +43,7 @@ Result<GemmSlots> EmitOrder(Emitter& e, ValueId ids, int64_t first_expert, int64
     WEFT_ASSIGN(slots.plan,
                 e.Scratch("expert order", static_cast<uint64_t>(ints) * sizeof(int32_t)));
     const std::string made = fmt::format("expert order {} {} {}", count, first_expert, experts);
-    if (e.FindMade(made, e.All(ids)) == slots.plan) return slots;
+    if (e.FindDerived(made, e.All(ids)) == slots.plan) return slots;
     OrderArgs args;
     args.ids = e.Address(ids);
     args.plan = slots.plan.address;
@@ -55,7 +55,7 @@ Result<GemmSlots> EmitOrder(Emitter& e, ValueId ids, int64_t first_expert, int64
     constexpr uint32_t kInvocations = 256;  // each counts a run of slots by itself
     WEFT_TRY(e.Run("expert_order", {kInvocations}, args, {experts + 1, 1, 1}, {e.All(ids)},
                    {slots.plan}));
-    e.NoteMade(made, e.All(ids), slots.plan);
+    e.NoteDerived(made, e.All(ids), slots.plan);
     return slots;
 }
 

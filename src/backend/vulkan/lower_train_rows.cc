@@ -118,7 +118,7 @@ Result<Region> PlaceInverse(Emitter& e, const NormUnits& units) {
 // float32 [units]: what the gradient of the input left there, or made now.
 Result<Region> FindInverse(Emitter& e, const NormUnits& units) {
     const Region x = e.All(units.x);
-    if (const auto made = e.FindMade(units.NameOfInverse(), x)) return *made;
+    if (const auto made = e.FindDerived(units.NameOfInverse(), x)) return *made;
     WEFT_ASSIGN(const Region inverse, PlaceInverse(e, units));
     ElementTypes types(e);
     WEFT_TRY(types.Set(0, units.x));
@@ -126,7 +126,7 @@ Result<Region> FindInverse(Emitter& e, const NormUnits& units) {
     TrainNormArgs args = units.Args(e);
     args.inverse = inverse.address;
     WEFT_TRY(RunTrainNorm(e, units, NormMode::kInverse, types, args, {x}, {inverse}));
-    e.NoteMade(units.NameOfInverse(), x, inverse);
+    e.NoteDerived(units.NameOfInverse(), x, inverse);
     return inverse;
 }
 
@@ -435,7 +435,7 @@ Status Lower(Emitter& e, const Op& op, const program::RmsNormGradInput& a) {
     WEFT_TRY(types.Set(3, dx));
     WEFT_TRY(RunTrainNorm(e, units, NormMode::kGrad, types, args, {x, e.All(weight), e.All(dy)},
                           {e.All(dx), inverse}));
-    if (!e.All(dx).Overlaps(x)) e.NoteMade(units.NameOfInverse(), x, inverse);
+    if (!e.All(dx).Overlaps(x)) e.NoteDerived(units.NameOfInverse(), x, inverse);
     return {};
 }
 

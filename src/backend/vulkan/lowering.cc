@@ -6,7 +6,7 @@
 
 #include "backend/vulkan/lower.h"
 #include "base/check.h"
-#include "program/timeline.h"
+#include "program/communication.h"
 
 namespace weft::backend::vulkan {
 namespace {
@@ -34,7 +34,7 @@ bool CanExchange(const program::Program& program, const program::Op& op, const S
     const program::Value &x = program.value(op.inputs[0]), &y = program.value(op.outputs[0]);
     const int64_t count = shape.ElementsOf(x.shape);
     return x.dtype == DType::kF32 && y.dtype == DType::kF32 &&
-           static_cast<uint64_t>(RowBytes(x.dtype, count)) <= Gate::kMostBytes;
+           static_cast<uint64_t>(RowBytes(x.dtype, count)) <= HostSignal::kMostBytes;
 }
 
 // An input of the step is what the ops that read it take it for.
@@ -49,7 +49,7 @@ uint64_t TableOf(const program::Program& program, program::ValueId id, const Ste
 
 uint64_t GradientOf(const program::ChunkedProgram& chunked, program::ValueId id,
                     const StepTables& tables) {
-    for (const program::Chunk& chunk : chunked.chunks) {
+    for (const program::ModelChunk& chunk : chunked.chunks) {
         if (chunk.output_gradient == id) return tables.loss_gradient;
         if (chunk.side_gradient == id) return tables.side_gradient;
     }
@@ -66,8 +66,8 @@ Result<std::vector<Dispatch>> Lowering::LowerStep(const StepShape& shape, const 
     return Repeat(shape, [&]() -> Status {
         for (size_t i = work.ops.begin; i < work.ops.end; ++i) {
             const program::Op& op = program_.ops[i];
-            if (program::IsTransfer(op.kind())) ForgetMade();
-            if (program::IsTransfer(op.kind()) || IsLeftOut(program_, op, shape)) continue;
+            if (program::IsCommunication(op.kind())) ForgetDerived();
+            if (program::IsCommunication(op.kind()) || IsLeftOut(program_, op, shape)) continue;
             if (const Status status = LowerAt(i, work.fusion); !status.ok()) {
                 return MakeError(status.error().code, "{}: program op {} ({}): {}", context_.Who(),
                                  i, program::OpName(op.kind()), status.error().message);

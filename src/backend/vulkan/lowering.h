@@ -35,7 +35,8 @@ struct StepWork {
 // adapts rows and none is adapted.
 bool IsLeftOut(const program::Program& program, const program::Op& op, const StepShape& shape);
 
-// Whether a gate takes the sum over ranks: float32, and not too long (Gate::kMostBytes).
+// Whether a host signal takes the sum over ranks: float32, and not too long
+// (HostSignal::kMostBytes).
 bool CanExchange(const program::Program& program, const program::Op& op, const StepShape& shape);
 
 // The table among these that an input of the step is; 0: none.
@@ -115,7 +116,7 @@ class Lowering final : public Emitter {
         for (;;) {
             const int64_t before = generation_;
             dispatches_.clear();
-            ForgetMade();
+            ForgetDerived();
             op_ = 0;
             WEFT_TRY(emit());
             if (generation_ == before) return std::move(dispatches_);

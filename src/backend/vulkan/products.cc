@@ -130,7 +130,7 @@ Result<NarrowRows> PlaceIntegerRows(Emitter& e, const char* where, const Region&
 
 Result<NarrowRows> EmitIntegerRows(Emitter& e, const Region& x) {
     const uint64_t count = x.bytes / sizeof(float), blocks = count / kBlockColumns;
-    if (const auto made = e.FindMade(kIntegerRows, x)) return NarrowRows{*made, UnitsOf(count)};
+    if (const auto made = e.FindDerived(kIntegerRows, x)) return NarrowRows{*made, UnitsOf(count)};
     WEFT_ASSIGN(const NarrowRows rows, PlaceIntegerRows(e, kIntegerRows, x));
     QuantizeArgs args;
     args.x = x.address;
@@ -141,7 +141,7 @@ Result<NarrowRows> EmitIntegerRows(Emitter& e, const Region& x) {
     const auto groups = static_cast<int64_t>((blocks + kEach - 1) / kEach);
     WEFT_TRY(e.Run("quantize_x", {kNarrowInvocations}, args, {std::min(groups, kMostGroups), 1, 1},
                    {x}, {rows.region}));
-    e.NoteMade(kIntegerRows, x, rows.region);
+    e.NoteDerived(kIntegerRows, x, rows.region);
     return rows;
 }
 
@@ -153,7 +153,7 @@ Result<NarrowRows> EmitHalfRows(Emitter& e, const Region& x, int64_t cols) {
     const uint64_t padded = (columns + kBlockColumns - 1) / kBlockColumns * kBlockColumns;
     WEFT_ASSIGN(const NarrowRows rows,
                 PlaceNarrow(e, kWhat, count * padded * 2, count * sizeof(float)));
-    if (e.FindMade(key, x) == rows.region) return rows;
+    if (e.FindDerived(key, x) == rows.region) return rows;
     HalveArgs args;
     args.x = x.address;
     args.halves = rows.region.address;
@@ -162,7 +162,7 @@ Result<NarrowRows> EmitHalfRows(Emitter& e, const Region& x, int64_t cols) {
     args.cols = static_cast<uint32_t>(columns);
     WEFT_TRY(e.Run("halve_x", {kNarrowInvocations}, args,
                    {std::min(static_cast<int64_t>(count), kMostGroups), 1, 1}, {x}, {rows.region}));
-    e.NoteMade(key, x, rows.region);
+    e.NoteDerived(key, x, rows.region);
     return rows;
 }
 
@@ -307,7 +307,7 @@ Result<IntegerRows> PlaceIntegers(Emitter& e, program::ValueId x, bool gates) {
 }
 
 void NoteIntegers(Emitter& e, program::ValueId x, const IntegerRows& rows) {
-    e.NoteMade(kIntegerRows, e.All(x), rows.region);
+    e.NoteDerived(kIntegerRows, e.All(x), rows.region);
 }
 
 bool IsForMatrix(const Emitter& e, const WeightPlace& weight) {

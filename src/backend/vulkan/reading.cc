@@ -57,8 +57,8 @@ Status Reading::Read(program::ValueId id, int slot, uint64_t first_byte, std::sp
     return {};
 }
 
-Status Reading::ReadTop(program::ValueId id, int64_t row, int64_t columns, std::span<Candidate> out,
-                        int64_t deadline_ms) {
+Status Reading::ReadTopK(program::ValueId id, int64_t row, int64_t columns,
+                         std::span<Candidate> out, int64_t deadline_ms) {
     if (HasTop(id, row, columns, out)) return {};
     // More of a row's best are found by the host in a row that it has read.
     if (std::cmp_greater(out.size(), Buffers::kMostTop)) {
@@ -66,7 +66,7 @@ Status Reading::ReadTop(program::ValueId id, int64_t row, int64_t columns, std::
         std::vector<float> values(static_cast<size_t>(columns));
         WEFT_TRY(Read(id, 0, static_cast<uint64_t>(row * stride) * sizeof(float),
                       std::as_writable_bytes(std::span(values)), deadline_ms));
-        TopOf(values, out);
+        TopK(values, out);
         return {};
     }
     const TopKey key{id, row, columns, static_cast<int64_t>(out.size())};

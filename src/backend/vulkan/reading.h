@@ -30,8 +30,8 @@ class Reading {
     // As Executable has them.
     Status Read(program::ValueId id, int slot, uint64_t first_byte, std::span<std::byte> out,
                 int64_t deadline_ms);
-    Status ReadTop(program::ValueId id, int64_t row, int64_t columns, std::span<Candidate> out,
-                   int64_t deadline_ms);
+    Status ReadTopK(program::ValueId id, int64_t row, int64_t columns, std::span<Candidate> out,
+                    int64_t deadline_ms);
 
     // What the last step has brought along, of so many rows.
     void NoteBrought(const WantedRows& wanted, int64_t rows) {
@@ -42,7 +42,7 @@ class Reading {
   private:
     bool HasRows(program::ValueId id, uint64_t first_byte, std::span<std::byte> out) const;
     bool HasTop(program::ValueId id, int64_t row, int64_t columns, std::span<Candidate> out) const;
-    // What a recording of ReadTop is made for.
+    // What a recording of ReadTopK is made for.
     struct TopKey {
         program::ValueId id = 0;
         int64_t row = 0, columns = 0, count = 0;

@@ -4,7 +4,7 @@
 #include <array>
 #include <utility>
 
-#include "program/timeline.h"
+#include "program/communication.h"
 
 namespace weft::backend::vulkan {
 
@@ -15,19 +15,19 @@ bool IsInPlace(const program::Op& transfer) {
 
 bool ReadsOutput(const program::Op& transfer) {
     if (transfer.outputs.empty()) return false;
-    const auto* shares = transfer.attributes.If<program::ReduceShares>();
+    const auto* shares = transfer.attributes.If<program::ZeroReduceScatter>();
     return IsInPlace(transfer) || (shares != nullptr && shares->adds);
 }
 
 // Costs are those of one sequence that has as many positions as the longest of the step.
 Recorder::Recorder(const program::Program& program, const Buffers& buffers, Lowering& lowering,
-                   gpu::Device& device, const Pace& pace, const StepShape& shape,
+                   gpu::Device& device, const SubmissionBudget& budget, const StepShape& shape,
                    const RecordOptions& options)
     : program_(program),
       buffers_(buffers),
       lowering_(lowering),
       device_(device),
-      pace_(pace),
+      budget_(budget),
       shape_(shape),
       options_(options),
       costs_(program::Cost(program, shape.rows, shape.outputs,
@@ -39,7 +39,7 @@ Result<Recording> Recorder::Record(const StepWork& work, const RunStage& run) {
     constexpr size_t kOpsAtOnce = 64;
     slot_ = work.slot;
     run_ = run;
-    recording_.slowness = pace_.slowness();
+    recording_.slowness = budget_.slowness();
     StepWork part = work;
     while (run_ && work.ops.end - part.ops.begin > kOpsAtOnce) {
         part.ops.end = part.ops.begin + kOpsAtOnce;
@@ -62,7 +62,7 @@ Result<Recording> Recorder::Record(const StepWork& work, const RunStage& run) {
 
 Status Recorder::RecordOps(const StepWork& work) {
     const OpRange& range = work.ops;
-    lowering_.SetGuarded(options_.gate != nullptr);
+    lowering_.SetGuarded(options_.signal != nullptr);
     auto lowered = lowering_.LowerStep(shape_, work);
     lowering_.SetGuarded(false);
     WEFT_ASSIGN(const std::vector<Dispatch> all, std::move(lowered));
@@ -71,14 +71,14 @@ Status Recorder::RecordOps(const StepWork& work) {
         const program::Op& op = program_.ops[i];
         if (IsLeftOut(program_, op, shape_)) continue;
         WEFT_TRY(CollectFor(op));
-        if (program::IsTransfer(op.kind())) {
-            const bool exchanges = options_.gate != nullptr && CanExchange(program_, op, shape_);
+        if (program::IsCommunication(op.kind())) {
+            const bool exchanges = options_.signal != nullptr && CanExchange(program_, op, shape_);
             const bool later = next != all.end() && next->sum == static_cast<int32_t>(i);
             if (!later) WEFT_TRY(exchanges ? RecordExchange(i) : RecordTransfer(i));
             continue;
         }
         if (work.fusion != nullptr && work.fusion->Moves(i)) {
-            moved_estimate_ += pace_.Estimate(costs_[i]);
+            moved_estimate_ += budget_.Estimate(costs_[i]);
             ++moved_;
             continue;
         }
@@ -100,10 +100,10 @@ Status Recorder::EndStage() {
 
 Status Recorder::RecordOp(size_t op, std::span<const Dispatch> dispatches) {
     const auto number = static_cast<int32_t>(op);
-    const double estimate = pace_.Estimate(costs_[op]) + std::exchange(moved_estimate_, 0);
+    const double estimate = budget_.Estimate(costs_[op]) + std::exchange(moved_estimate_, 0);
     const auto count_parted =
         std::ranges::count_if(dispatches, [](const Dispatch& d) { return d.MostParts() > 1; });
-    const uint32_t parts = count_parted == 0 ? 1 : pace_.PartsOf(estimate);
+    const uint32_t parts = count_parted == 0 ? 1 : budget_.PartsOf(estimate);
     const double first = parts == 1 ? estimate : 0;
     WEFT_TRY(MakeRoom(first));
     WEFT_TRY(Open(number));
@@ -126,7 +126,7 @@ Status Recorder::RecordOp(size_t op, std::span<const Dispatch> dispatches) {
 Status Recorder::MakeRoom(double estimate) {
     if (open_.commands == nullptr) return {};
     const bool full = options_.trace && open_.timed.size() + 2 >= gpu::kMostTimes;
-    const bool fits = open_.estimate == 0 || pace_.Fits(open_.estimate, estimate);
+    const bool fits = open_.estimate == 0 || budget_.Fits(open_.estimate, estimate);
     recording_.cut = recording_.cut || !fits;
     return full || !fits ? Close() : Status();
 }
@@ -186,7 +186,7 @@ Status Recorder::CloseToShow(int32_t op) {
 Status Recorder::RecordTransfer(size_t op) {
     const program::Op& transfer = program_.ops[op];
     const auto number = static_cast<int32_t>(op);
-    const bool beside = options_.beside && program::RunsBeside(transfer.kind());
+    const bool beside = options_.beside && program::MayOverlap(transfer.kind());
     OperandPlace place;
     WEFT_TRY(PlaceTransfer(beside, place));
     if (!transfer.inputs.empty() && !IsInPlace(transfer)) {
@@ -263,7 +263,7 @@ Status Recorder::Collect(size_t count) {
 
 // ---- Sums in the midst of submissions -----------------------------------------------------------
 
-Gate::Exchange Recorder::ExchangeOf(int32_t op) {
+HostSignal::Exchange Recorder::ExchangeOf(int32_t op) {
     const program::Op& sum = program_.ops[static_cast<size_t>(op)];
     const uint64_t host = buffers_.transfers().address();
     stage_.exchanged.push_back(op);
@@ -277,7 +277,7 @@ Gate::Exchange Recorder::ExchangeOf(int32_t op) {
 Status Recorder::RecordExchange(size_t op) {
     const auto number = static_cast<int32_t>(op);
     WEFT_TRY(Open(number));
-    options_.gate->Record(*open_.commands, ExchangeOf(number));
+    options_.signal->Record(*open_.commands, ExchangeOf(number));
     NoteExchange();
     open_.last_op = number;
     return {};
@@ -285,8 +285,8 @@ Status Recorder::RecordExchange(size_t op) {
 
 void Recorder::RunWithSum(const Dispatch& dispatch) {
     std::array<std::byte, gpu::kMostArgsBytes> args = dispatch.args;
-    options_.gate->Record(*open_.commands, ExchangeOf(dispatch.sum), *dispatch.kernel,
-                          std::span(args).first(dispatch.args_bytes));
+    options_.signal->Record(*open_.commands, ExchangeOf(dispatch.sum), *dispatch.kernel,
+                            std::span(args).first(dispatch.args_bytes));
     NoteExchange();
 }
 
@@ -306,7 +306,7 @@ Status Recorder::Open(int32_t op) {
     ++recording_.barriers;
     if (options_.trace && options_.clock) open_.commands->Time(0);
     const bool first = stage_.submissions.empty();
-    if (first && options_.gate != nullptr) options_.gate->RecordBegin(*open_.commands);
+    if (first && options_.signal != nullptr) options_.signal->RecordBegin(*open_.commands);
     hazards_.Clear();
     return {};
 }

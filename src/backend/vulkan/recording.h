@@ -10,7 +10,7 @@
 
 #include "backend/vulkan/buffers.h"
 #include "backend/vulkan/lowering.h"
-#include "backend/vulkan/pace.h"
+#include "backend/vulkan/submission_budget.h"
 #include "base/result.h"
 #include "gpu/device.h"
 #include "program/hazards.h"
@@ -23,7 +23,7 @@ struct Submission {
     int32_t first_op = -1, last_op = -1;
     int32_t ops = 0;       // that end in it
     int32_t shows = -1;    // op whose result is there after it, where each op has its own
-    double estimate = 0;   // Pace::Estimate
+    double estimate = 0;   // SubmissionBudget::Estimate
     bool waits = false;    // for the host: its time says nothing of the device
     bool divides = false;  // could be several
     // For traces, its ops. Where the device has a clock, time 0 is the beginning, time i + 1 the
@@ -34,7 +34,7 @@ struct Submission {
 // Submissions, then a transfer by the host, or a meeting with one that runs beside them.
 struct Stage {
     std::vector<Submission> submissions;
-    std::vector<int32_t> exchanged;  // sums over ranks in their midst (gate.h): ops
+    std::vector<int32_t> exchanged;  // sums over ranks in their midst (host_signal.h): ops
     int32_t transfer = -1;           // op; -1: none
     OperandPlace place;              // of its operands
     // It runs beside the stages that follow, once these submissions are done.
@@ -48,7 +48,7 @@ struct Recording {
     std::deque<Stage> stages;  // which stay where they are
     int64_t used = 0;  // when last
     bool ran = false;  // before: a driver may compile kernels when they run for the first time
-    bool cut = false;  // for its length, as it was foreseen with this Pace::slowness
+    bool cut = false;  // for its length, as it was foreseen with this SubmissionBudget::slowness
     double slowness = 0;
     int64_t dispatches = 0, barriers = 0;  // in all
 };
@@ -57,8 +57,8 @@ struct RecordOptions {
     bool each_op = false;  // a submission for each
     bool trace = false;
     bool clock = false;          // the device has one
-    bool beside = false;         // transfers that may (program::RunsBeside) run beside submissions
-    const Gate* gate = nullptr;  // null: every transfer ends a stage
+    bool beside = false;         // transfers that may (program::MayOverlap) run beside submissions
+    const HostSignal* signal = nullptr;  // null: every transfer ends a stage
     auto operator<=>(const RecordOptions&) const = default;
 };
 
@@ -69,7 +69,7 @@ bool ReadsOutput(const program::Op& transfer);
 class Recorder {
   public:
     Recorder(const program::Program& program, const Buffers& buffers, Lowering& lowering,
-             gpu::Device& device, const Pace& pace, const StepShape& shape,
+             gpu::Device& device, const SubmissionBudget& budget, const StepShape& shape,
              const RecordOptions& options);
     // run: gets each stage as soon as it is recorded, so that the device need not wait for all of
     // them; null: nothing runs. Errors: kUnsupported, kOutOfMemory, the device's, those of `run`.
@@ -93,7 +93,7 @@ class Recorder {
     Region RegionOf(program::ValueId id) const { return {At(id).address(), OperandBytes(id)}; }
     Status RecordExchange(size_t op);
     void RunWithSum(const Dispatch& dispatch);
-    Gate::Exchange ExchangeOf(int32_t op);
+    HostSignal::Exchange ExchangeOf(int32_t op);
     void NoteExchange();
     Status BringRows(program::ValueId id, const OpRange& range);
     Status Open(int32_t op);
@@ -108,7 +108,7 @@ class Recorder {
     const Buffers& buffers_;
     Lowering& lowering_;
     gpu::Device& device_;
-    const Pace& pace_;
+    const SubmissionBudget& budget_;
     const StepShape shape_;
     int slot_ = 0;
     const RecordOptions options_;

@@ -9,8 +9,8 @@ namespace {
 constexpr size_t kMostRecordings = 64;
 
 // The device has turned out to be faster: fewer submissions will do.
-bool IsCutTooFine(const Recording& recording, const Pace& pace) {
-    return recording.cut && 2 * pace.slowness() < recording.slowness;
+bool IsCutTooFine(const Recording& recording, const SubmissionBudget& budget) {
+    return recording.cut && 2 * budget.slowness() < recording.slowness;
 }
 
 }  // namespace
@@ -21,7 +21,7 @@ void Recordings::DropWhereScratchMoved() {
 }
 
 Result<Recording> Recordings::Make(const RecordingKey& key, const Recorder::RunStage& run) {
-    Recorder recorder(program_, buffers_, lowering_, device_, pace_, key.shape, key.options);
+    Recorder recorder(program_, buffers_, lowering_, device_, budget_, key.shape, key.options);
     return recorder.Record(key.work, run);
 }
 
@@ -29,7 +29,7 @@ Recording* Recordings::Find(const RecordingKey& key) {
     DropWhereScratchMoved();
     const auto found = kept_.find(key);
     if (found == kept_.end()) return nullptr;
-    if (IsCutTooFine(found->second, pace_)) {
+    if (IsCutTooFine(found->second, budget_)) {
         kept_.erase(found);
         return nullptr;
     }

@@ -7,8 +7,8 @@
 #include <map>
 
 #include "backend/vulkan/lowering.h"
-#include "backend/vulkan/pace.h"
 #include "backend/vulkan/recording.h"
+#include "backend/vulkan/submission_budget.h"
 #include "base/result.h"
 
 namespace weft::backend::vulkan {
@@ -24,8 +24,12 @@ struct RecordingKey {
 class Recordings {
   public:
     Recordings(const program::Program& program, const Buffers& buffers, Lowering& lowering,
-               gpu::Device& device, const Pace& pace)
-        : program_(program), buffers_(buffers), lowering_(lowering), device_(device), pace_(pace) {}
+               gpu::Device& device, const SubmissionBudget& budget)
+        : program_(program),
+          buffers_(buffers),
+          lowering_(lowering),
+          device_(device),
+          budget_(budget) {}
     // Null: none is kept. Good until the next call of these.
     Recording* Find(const RecordingKey& key);
     // The same, made and kept where there is none. Errors: Recorder's.
@@ -47,7 +51,7 @@ class Recordings {
     const Buffers& buffers_;
     Lowering& lowering_;
     gpu::Device& device_;
-    const Pace& pace_;
+    const SubmissionBudget& budget_;
     std::map<RecordingKey, Recording> kept_;
     int64_t generation_ = 0;  // of the lowering, that they were made with
 };

@@ -19,7 +19,7 @@ Status VulkanExecutable::RunStages(Recording& recording, size_t first, bool* too
         if (!stage.exchanged.empty()) {
             WEFT_TRY(Exchange(stage, running_.back().number));
             WEFT_TRY(AwaitAll(too_long));
-            if (context_->gate->GaveUp() != 0) return GoOnWithout(stage);
+            if (context_->signal->GaveUp() != 0) return GoOnWithout(stage);
             backoff_.NoteExchanged();
         }
         WEFT_TRY(EndStage(stage, too_long));
@@ -39,7 +39,7 @@ Status VulkanExecutable::BeginStages(bool first_run) {
 // All submissions are handed over at once; but a probe reads after each.
 Status VulkanExecutable::SubmitStage(const Stage& stage, bool* too_long) {
     if (!stage.exchanged.empty()) {
-        context_->gate->Begin(static_cast<uint32_t>(stage.exchanged.size()));
+        context_->signal->Begin(static_cast<uint32_t>(stage.exchanged.size()));
     }
     if (running_.empty()) times_.BeginStage();
     for (const Submission& submission : stage.submissions) {
@@ -85,15 +85,15 @@ Status VulkanExecutable::AwaitFirst(size_t count, bool* too_long) {
 
 // Sums, one after another, as the device comes to them. Where it gives one up, its submissions end.
 Status VulkanExecutable::Exchange(const Stage& stage, uint64_t last) {
-    const int64_t deadline_ms = pace_.DeadlineMs(stage.submissions.back().estimate);
+    const int64_t deadline_ms = budget_.DeadlineMs(stage.submissions.back().estimate);
     for (uint32_t i = 0; i < stage.exchanged.size(); ++i) {
-        const Result<bool> came = context_->gate->Await(i + 1, last, Deadline::In(deadline_ms));
+        const Result<bool> came = context_->signal->Await(i + 1, last, Deadline::In(deadline_ms));
         if (!came.ok()) {
             context_->hangs = true;
             broken_ = Explain(stage.submissions.back(), came.error());
             return broken_;
         }
-        if (!*came && context_->gate->GaveUp() == 0) {
+        if (!*came && context_->signal->GaveUp() == 0) {
             context_->hangs = true;
             broken_ = MakeError(ErrorCode::kPeerLost,
                                 "{}: a submission ended before its sum {} of {}, and did not give "
@@ -110,14 +110,14 @@ Status VulkanExecutable::Exchange(const Stage& stage, uint64_t last) {
             return summed;
         }
         const program::Op& sum = program_.ops[static_cast<size_t>(stage.exchanged[i])];
-        context_->gate->Open(i + 1, Operand(sum.outputs[0], buffers_.OutOffset()).bytes());
+        context_->signal->Open(i + 1, Operand(sum.outputs[0], buffers_.OutOffset()).bytes());
     }
     return {};
 }
 
 // All ops up to the sum that was given up are done, and the host has that.
 Status VulkanExecutable::GoOnWithout(const Stage& stage) {
-    const uint32_t number = context_->gate->GaveUp();
+    const uint32_t number = context_->signal->GaveUp();
     WEFT_CHECK(number <= stage.exchanged.size());
     const int32_t op = stage.exchanged[number - 1];
     const int steps = backoff_.GiveUp();
@@ -126,7 +126,7 @@ Status VulkanExecutable::GoOnWithout(const Stage& stage) {
         "submission for each sum",
         context_->Who(), step_->number, op, steps);
     RecordingKey key = KeyOf(*step_, ops_);
-    key.options.gate = nullptr;
+    key.options.signal = nullptr;
     WEFT_ASSIGN(Recording* const recording, recordings_.Get(key));
     const auto done = std::ranges::find(recording->stages, op, &Stage::transfer);
     WEFT_CHECK(done != recording->stages.end());
@@ -147,7 +147,7 @@ Status VulkanExecutable::WaitFor(uint64_t number, int64_t deadline_ms) {
 
 Status VulkanExecutable::Await(const Submission& submission, uint64_t number, int64_t begin_ns,
                                bool* too_long) {
-    const int64_t deadline_ms = pace_.DeadlineMs(submission.estimate);
+    const int64_t deadline_ms = budget_.DeadlineMs(submission.estimate);
     const Status status = WaitFor(number, deadline_ms);
     if (!status.ok()) {
         context_->hangs = true;
@@ -165,9 +165,9 @@ Status VulkanExecutable::Await(const Submission& submission, uint64_t number, in
 
 // One that took too long is cut the next time, where it can be.
 void VulkanExecutable::NoteLength(const Submission& submission, double seconds, bool* too_long) {
-    const double foreseen = submission.estimate * pace_.slowness();
+    const double foreseen = submission.estimate * budget_.slowness();
     context_->longest_seconds = std::max(context_->longest_seconds.load(), seconds);
-    if (!pace_.Took(submission.estimate, seconds)) return;
+    if (!budget_.Took(submission.estimate, seconds)) return;
     *too_long = *too_long || submission.divides;
     Log(LogLevel::kDebug,
         "{}, step {}: ops {} to {} took {:.3f} s in one submission, {:.3f} were foreseen",

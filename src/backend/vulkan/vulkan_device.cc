@@ -173,7 +173,7 @@ program::Target TargetOfGpus() {
     target.most_experts = kMostExperts;
     target.pools_windows = false;
     target.most_latent_columns = kMostLatentColumns;
-    target.wide_sums = false;
+    target.float64_reductions = false;
     target.float64_sums = false;
     return target;
 }

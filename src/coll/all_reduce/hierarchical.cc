@@ -6,7 +6,7 @@ namespace weft::coll {
 
 Status Hierarchical(const Team& team, Values data, Values sum) {
     const Hosts& hosts = team.group().hosts;
-    const Team host = team.Of(hosts.ours(), hosts.my_place, Wire::kFull);
+    const Team host = team.Of(hosts.ours(), hosts.my_place, WireType::kFull);
     const Team leaders = team.Of(hosts.leaders, hosts.my_host, team.wire());
     return InPieces(host.MessageValues(), data, sum, [&](Values piece) -> Status {
         if (host.me() > 0) {

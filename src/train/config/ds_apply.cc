@@ -45,7 +45,7 @@ class Applier {
         ApplyPrecision(job.trainer);
         WEFT_TRY(ApplyOptimizer(job));
         WEFT_TRY(ApplySchedule(job.schedule));
-        ApplyZero(job.trainer);
+        ApplyZeroKeys(job.trainer);
         NoteOffload();
         if (config_.activations.given && !given_.recompute) job.trainer.recompute = "full";
         return {};
@@ -195,7 +195,7 @@ class Applier {
     }
 
     // A unit is both what is gathered and what is reduced at once, so the least bucket counts.
-    void ApplyZero(TrainerOptions& trainer) const {
+    void ApplyZeroKeys(TrainerOptions& trainer) const {
         const DsZero& zero = config_.zero;
         trainer.zero = zero.stage;
         const auto& gathered = zero.stage == 3 ? zero.prefetch_bucket : zero.allgather_bucket;

@@ -50,7 +50,7 @@ struct TrainGroups {
 
     // By this rank, in all of them, since they were made (coll::Comm::sent_bytes).
     uint64_t sent_bytes() const;
-    backend::Groups ForSteps() const {
+    backend::Communicators ForSteps() const {
         return {tensor.get(), stages.get(), data.get(), tied.get(), world.get()};
     }
 };

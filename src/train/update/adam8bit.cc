@@ -59,11 +59,11 @@ class Adam8bit final : public UpdateRule {
 };
 
 void Adam8bit::AddKeptOf(program::Program& program, const OwnPart& part) {
-    const program::Unit& unit = *part.unit;
+    const program::FlatBucket& unit = *part.unit;
     WEFT_CHECK(unit.own_begin % kStateBlock == 0);
     Kept kept;
     int64_t wide = 0;
-    for (const program::Unit::Member& member : unit.members) {
+    for (const program::FlatBucket::Member& member : unit.members) {
         WEFT_CHECK(member.begin % kStateBlock == 0);
         const bool narrow = IsNarrow(member.weight);
         kept.wide_at.push_back(narrow ? -1 : wide);

@@ -5,9 +5,9 @@
 namespace weft::train {
 namespace {
 
+using program::FlatBucket;
 using program::Group;
 using program::Storage;
-using program::Unit;
 using program::ValueId;
 
 class Adder {
@@ -35,7 +35,7 @@ class Adder {
         program_.ops.push_back({std::move(attributes), std::move(read), {written}});
     }
     // The own part of a unit's weights or gradients, as a value of its own.
-    ValueId OwnOf(const Unit& unit, ValueId all, bool shared, const std::string& name) {
+    ValueId OwnOf(const FlatBucket& unit, ValueId all, bool shared, const std::string& name) {
         if (shared || unit.own_count == unit.elements) return all;
         const DType dtype = program_.value(all).dtype;
         if (unit.own_count == 0) return AddKept(program_, name, dtype, 0);
@@ -46,7 +46,7 @@ class Adder {
     }
     void AddValues(size_t index) {
         OwnPart& part = state_.parts()[index];
-        const Unit& unit = *part.unit;
+        const FlatBucket& unit = *part.unit;
         const std::string name = fmt::format("update{}", index);
         part.gradients =
             OwnOf(unit, unit.gradients, unit.gradients_shared, name + ".own_gradients");
@@ -59,12 +59,12 @@ class Adder {
 
     // What the passes have not summed. Then the own part is that of the whole batch.
     void SumGradients(const OwnPart& part) {
-        const Unit& unit = *part.unit;
+        const FlatBucket& unit = *part.unit;
         if (groups_.data && !unit.gradients_shared) {
             if (unit.whole) {
                 Emit(program::SumOver{Group::kData}, {unit.gradients}, unit.gradients);
             } else {
-                Emit(program::ReduceShares{unit.parts, unit.own_begin, false},
+                Emit(program::ZeroReduceScatter{unit.parts, unit.own_begin, false},
                      {unit.gradients, part.gradients}, part.gradients);
             }
         }
@@ -94,10 +94,10 @@ class Adder {
 
     // Where others read this rank's part, too.
     void Publish(const OwnPart& part) {
-        const Unit& unit = *part.unit;
+        const FlatBucket& unit = *part.unit;
         if (!groups_.data || unit.whole || unit.weights_shared) return;
         const ValueId own = part.copy == program::kNoValue ? part.weights : part.copy;
-        Emit(program::GatherShares{unit.parts, unit.own_begin}, {own}, unit.weights);
+        Emit(program::ZeroAllGather{unit.parts, unit.own_begin}, {own}, unit.weights);
     }
 
     program::ChunkedProgram& list_;

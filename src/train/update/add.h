@@ -1,8 +1,9 @@
 // Adds the update to a rank's Program: gradients summed over ranks, their norm, the ops of the
-// optimizer, and the new weights brought to the ranks that read them (program/chunks.h, Update).
+// optimizer, and the new weights brought to the ranks that read them (program/model_chunk.h,
+// Update).
 #pragma once
 
-#include "program/chunks.h"
+#include "program/model_chunk.h"
 #include "train/state.h"
 #include "train/update/rule.h"
 

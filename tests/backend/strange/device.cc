@@ -49,7 +49,8 @@ class StrangeExecutable final : public Executable {
         const HiddenMemory::Opened opened(memory_);
         return inner_->LoadWeight(id, source);
     }
-    Status Run(const program::OpRange& ops, const Step& step, const Groups& groups) override {
+    Status Run(const program::OpRange& ops, const Step& step,
+               const Communicators& groups) override {
         const HiddenMemory::Opened opened(memory_);
         return inner_->Run(ops, step, groups);
     }
@@ -66,10 +67,10 @@ class StrangeExecutable final : public Executable {
         const HiddenMemory::Opened opened(memory_);
         return inner_->ZeroFill(pool);
     }
-    Status ReadTop(program::ValueId id, int64_t row, int64_t columns,
-                   std::span<Candidate> out) override {
+    Status ReadTopK(program::ValueId id, int64_t row, int64_t columns,
+                    std::span<Candidate> out) override {
         const HiddenMemory::Opened opened(memory_);
-        return inner_->ReadTop(id, row, columns, out);
+        return inner_->ReadTopK(id, row, columns, out);
     }
     Result<std::unique_ptr<HostSnapshot>> Snapshot(std::span<const program::ValueId> ids) override {
         WEFT_ASSIGN(auto inner, inner_->Snapshot(ids));

@@ -1,5 +1,5 @@
 // Sums in the middle of submissions: the gate alone, and in steps of tensor ranks.
-#include "backend/vulkan/gate.h"
+#include "backend/vulkan/host_signal.h"
 
 #include <gtest/gtest.h>
 
@@ -34,14 +34,14 @@ constexpr double kImpatient = 0.02;
 
 // The gate of a device. On a busy machine, a gate with a short wait may miss its exchange: the next
 // one waits longer.
-std::unique_ptr<Gate> MakeGate(gpu::Device& device, KernelCache& kernels,
-                               double patience = kPatient) {
-    std::unique_ptr<Gate> gate = Gate::Make(device, kernels, patience).value();
-    for (int i = 0; i < 30 && !gate->works(); ++i) {
+std::unique_ptr<HostSignal> MakeSignal(gpu::Device& device, KernelCache& kernels,
+                                       double patience = kPatient) {
+    std::unique_ptr<HostSignal> signal = HostSignal::Make(device, kernels, patience).value();
+    for (int i = 0; i < 30 && !signal->works(); ++i) {
         patience = std::min(1.25 * patience, kPatient);
-        gate = Gate::Make(device, kernels, patience).value();
+        signal = HostSignal::Make(device, kernels, patience).value();
     }
-    return gate;
+    return signal;
 }
 
 // A buffer of the device as floats, and kernels that work on one value at a time.
@@ -55,18 +55,18 @@ struct Floats {
 TEST(VulkanGate, TrialMeasuresAnExchange) {
     WEFT_LAVAPIPE_OR_SKIP(device);
     KernelCache kernels(*device);
-    const auto gate = MakeGate(*device, kernels);
-    ASSERT_TRUE(gate->works()) << gate->why();
-    EXPECT_GT(gate->exchange_us(), 0);
-    std::printf("an exchange of 2 KiB: %.1f us\n", gate->exchange_us());
+    const auto signal = MakeSignal(*device, kernels);
+    ASSERT_TRUE(signal->works()) << signal->why();
+    EXPECT_GT(signal->exchange_us(), 0);
+    std::printf("an exchange of 2 KiB: %.1f us\n", signal->exchange_us());
 }
 
 // y = 2 x + ..., with exchanges of different sizes; memory beyond the floats stays unchanged.
 TEST(VulkanGate, ExchangesOfAnySizeMoveOnlyTheirFloats) {
     WEFT_LAVAPIPE_OR_SKIP(device);
     KernelCache kernels(*device);
-    const auto gate = MakeGate(*device, kernels);
-    ASSERT_TRUE(gate->works()) << gate->why();
+    const auto signal = MakeSignal(*device, kernels);
+    ASSERT_TRUE(signal->works()) << signal->why();
     const std::vector<uint32_t> counts = {1, 7, 255, 256, 257, 4096, 16384};
     constexpr uint64_t kMost = 16400;
     Floats x(*device, kMost), to(*device, kMost), y(*device, kMost);
@@ -76,27 +76,27 @@ TEST(VulkanGate, ExchangesOfAnySizeMoveOnlyTheirFloats) {
         to.data()[i] = y.data()[i] = -1;
     }
     const auto commands = device->Record().value();
-    gate->RecordBegin(*commands);
+    signal->RecordBegin(*commands);
     for (uint32_t i = 0; i < counts.size(); ++i) {
-        gate->Record(*commands, {x.buffer.address(), to.buffer.address(), y.buffer.address(),
-                                 counts[i], i + 1});
+        signal->Record(*commands, {x.buffer.address(), to.buffer.address(), y.buffer.address(),
+                                   counts[i], i + 1});
     }
     ASSERT_TRUE(commands->End().ok());
     for (int round = 0; round < 3; ++round) {
-        gate->Begin(static_cast<uint32_t>(counts.size()));
+        signal->Begin(static_cast<uint32_t>(counts.size()));
         const uint64_t number = device->Submit(*commands).value();
         for (uint32_t i = 0; i < counts.size(); ++i) {
-            const auto came = gate->Await(i + 1, number, Deadline::In(60'000));
+            const auto came = signal->Await(i + 1, number, Deadline::In(60'000));
             ASSERT_TRUE(came.ok() && *came) << i;
             EXPECT_EQ(to.data()[counts[i]], -1) << counts[i];
             for (uint32_t j = 0; j < counts[i]; ++j) {
                 ASSERT_EQ(to.data()[j], static_cast<float>(j));
                 from[j] = 2 * to.data()[j] + static_cast<float>(round);
             }
-            gate->Open(i + 1, std::as_bytes(std::span(from).first(counts[i])));
+            signal->Open(i + 1, std::as_bytes(std::span(from).first(counts[i])));
         }
         ASSERT_TRUE(device->Wait(number, Deadline::In(60'000)).ok());
-        EXPECT_EQ(gate->GaveUp(), 0U);
+        EXPECT_EQ(signal->GaveUp(), 0U);
         for (uint32_t j = 0; j < counts.back(); ++j) {
             ASSERT_EQ(y.data()[j], static_cast<float>(2 * j) + static_cast<float>(round));
         }
@@ -109,8 +109,8 @@ TEST(VulkanGate, ExchangesOfAnySizeMoveOnlyTheirFloats) {
 TEST(VulkanGate, SubmissionEndsIfTheHostDoesNotAnswer) {
     WEFT_LAVAPIPE_OR_SKIP(device);
     KernelCache kernels(*device);
-    const auto gate = MakeGate(*device, kernels, kImpatient);
-    ASSERT_TRUE(gate->works()) << gate->why();
+    const auto signal = MakeSignal(*device, kernels, kImpatient);
+    ASSERT_TRUE(signal->works()) << signal->why();
     Floats x(*device, 64), host(*device, 128), y(*device, 64);
     std::fill_n(x.data(), 64, 3.0F);
     std::fill_n(y.data(), 64, -1.0F);
@@ -122,30 +122,30 @@ TEST(VulkanGate, SubmissionEndsIfTheHostDoesNotAnswer) {
     } const args{x.buffer.address(), x.buffer.address(), y.buffer.address(), 64, 64, 1, 1, 0, 0};
     const gpu::Kernel* add = kernels.Get("map", {64, 0}, sizeof args, 0, true).value();
     const auto commands = device->Record().value();
-    const Gate::Exchange exchange{x.buffer.address(), host.buffer.address(), x.buffer.address(), 64,
-                                  1};
-    gate->RecordBegin(*commands);
-    gate->Record(*commands, exchange);
+    const HostSignal::Exchange exchange{x.buffer.address(), host.buffer.address(),
+                                        x.buffer.address(), 64, 1};
+    signal->RecordBegin(*commands);
+    signal->Record(*commands, exchange);
     commands->Run(*add, std::as_bytes(std::span(&args, 1)), 1);
-    gate->Record(*commands, {exchange.x, exchange.to_host, exchange.y, 64, 2});
+    signal->Record(*commands, {exchange.x, exchange.to_host, exchange.y, 64, 2});
     ASSERT_TRUE(commands->End().ok());
-    gate->Begin(2);
+    signal->Begin(2);
     const int64_t begin_ns = NowNs();
     const uint64_t number = device->Submit(*commands).value();
-    EXPECT_TRUE(gate->Await(1, number, Deadline::In(60'000)).value());
-    EXPECT_FALSE(gate->Await(2, number, Deadline::In(60'000)).value());
+    EXPECT_TRUE(signal->Await(1, number, Deadline::In(60'000)).value());
+    EXPECT_FALSE(signal->Await(2, number, Deadline::In(60'000)).value());
     ASSERT_TRUE(device->Wait(number, Deadline::In(60'000)).ok());
     std::printf("given up after %.0f ms\n", 1e3 * SecondsSince(begin_ns));
-    EXPECT_EQ(gate->GaveUp(), 1U);
+    EXPECT_EQ(signal->GaveUp(), 1U);
     EXPECT_EQ(y.data()[0], -1);
     EXPECT_EQ(x.data()[0], 3);
     // Opening the gate after its submission has given up does not open it for the next submission.
-    gate->Open(1, std::as_bytes(std::span(x.data(), 64)));
-    gate->Begin(2);
+    signal->Open(1, std::as_bytes(std::span(x.data(), 64)));
+    signal->Begin(2);
     const uint64_t next = device->Submit(*commands).value();
-    EXPECT_TRUE(gate->Await(1, next, Deadline::In(60'000)).value());
-    EXPECT_FALSE(gate->Await(2, next, Deadline::In(60'000)).value());
-    EXPECT_EQ(gate->GaveUp(), 1U);
+    EXPECT_TRUE(signal->Await(1, next, Deadline::In(60'000)).value());
+    EXPECT_FALSE(signal->Await(2, next, Deadline::In(60'000)).value());
+    EXPECT_EQ(signal->GaveUp(), 1U);
     EXPECT_EQ(y.data()[0], -1);
 }
 
@@ -244,7 +244,7 @@ class Watched final : public Device {
           context_(std::make_shared<Context>(gpu_, "vulkan:0", false, arithmetic)) {
         info_.submits = true;
         if (sum == DeviceSum::kSpin) {
-            context_->gate = MakeGate(*context_->gpu, context_->kernels, patience);
+            context_->signal = MakeSignal(*context_->gpu, context_->kernels, patience);
         }
     }
     const DeviceInfo& info() const override { return info_; }
@@ -256,7 +256,7 @@ class Watched final : public Device {
         return CompileForVulkan(std::move(program), own, context_, {});
     }
     double MeasurePeak(DType) override { return 0; }
-    const Gate* gate() const { return context_->gate.get(); }
+    const HostSignal* signal() const { return context_->signal.get(); }
     void LookLate(bool late) { gpu_->looks_late = late; }
 
   private:
@@ -321,7 +321,7 @@ RanksRun RunRanks(const Model& model, DeviceSum sum, size_t piece, const Trouble
             ASSERT_TRUE(rank.executable().ReadFloats(logits, 0, out).ok());
             run.logits[r].insert(run.logits[r].end(), out.begin(), out.end());
         }
-        if (device->gate() != nullptr) run.exchanges[r] = device->gate()->exchanges();
+        if (device->signal() != nullptr) run.exchanges[r] = device->signal()->exchanges();
     });
     return run;
 }
@@ -331,7 +331,7 @@ RanksRun RunRanks(DeviceSum sum, size_t piece, const Trouble& trouble = {}) {
     const support::TinySource source(hyper);
     model::BuildOptions options;
     options.kv_dtype = DType::kF32;
-    options.target.wide_sums = false;
+    options.target.float64_reductions = false;
     model::Layout layout;
     layout.tp = 2;
     return RunRanks({source, hyper.vocab, support::Build(hyper, source, layout, options)}, sum,

@@ -1,4 +1,4 @@
-#include "backend/vulkan/gate.h"
+#include "backend/vulkan/host_signal.h"
 
 #include <algorithm>
 #include <array>
@@ -39,10 +39,10 @@ constexpr int kTurns = 2000;
 constexpr int64_t kAskNs = 1'000'000;
 
 struct ExchangeArgs {
-    Gate::Head head;
+    HostSignal::Head head;
     uint64_t sum;
 };
-static_assert(sizeof(Gate::Head) == 40 && sizeof(ExchangeArgs) == 48);
+static_assert(sizeof(HostSignal::Head) == 40 && sizeof(ExchangeArgs) == 48);
 
 std::atomic_ref<uint32_t> Shared(uint32_t* word) {
     return std::atomic_ref<uint32_t>(*word);
@@ -62,26 +62,26 @@ void DrainWrites() {
 
 }  // namespace
 
-uint32_t* Gate::Word(uint32_t index) const {
+uint32_t* HostSignal::Word(uint32_t index) const {
     return reinterpret_cast<uint32_t*>(words_.host()) + index;
 }
-uint32_t* Gate::InboxWord(uint32_t index) const {
+uint32_t* HostSignal::InboxWord(uint32_t index) const {
     return reinterpret_cast<uint32_t*>(inbox_.host()) + index;
 }
 
-Result<std::unique_ptr<Gate>> Gate::Make(gpu::Device& device, KernelCache& kernels,
-                                         double patience_seconds) {
-    std::unique_ptr<Gate> gate;
+Result<std::unique_ptr<HostSignal>> HostSignal::Make(gpu::Device& device, KernelCache& kernels,
+                                                     double patience_seconds) {
+    std::unique_ptr<HostSignal> signal;
     for (const gpu::Place inbox : {gpu::Place::kInbox, gpu::Place::kMeeting}) {
-        gate.reset(new Gate(device, patience_seconds));
-        WEFT_TRY(gate->Allocate(kernels, inbox));
-        WEFT_TRY(gate->Try());
-        if (gate->works() || device.description().unified) break;
+        signal.reset(new HostSignal(device, patience_seconds));
+        WEFT_TRY(signal->Allocate(kernels, inbox));
+        WEFT_TRY(signal->Try());
+        if (signal->works() || device.description().unified) break;
     }
-    return gate;
+    return signal;
 }
 
-Status Gate::Allocate(KernelCache& kernels, gpu::Place inbox) {
+Status HostSignal::Allocate(KernelCache& kernels, gpu::Place inbox) {
     WEFT_ASSIGN(words_, device_.Allocate(kGateBytes, gpu::Place::kMeeting));
     WEFT_ASSIGN(inbox_, device_.Allocate(kInboxBytes + kMostBytes, inbox));
     WEFT_ASSIGN(trial_, device_.Allocate(kMostBytes, gpu::Place::kDevice));
@@ -98,18 +98,18 @@ Status Gate::Allocate(KernelCache& kernels, gpu::Place inbox) {
 
 // ---- Recording ----------------------------------------------------------------------------------
 
-void Gate::RecordBegin(gpu::Commands& commands) const {
+void HostSignal::RecordBegin(gpu::Commands& commands) const {
     commands.Fill(device_.stop_word(), 0, device_.stop_word().size_bytes(), 0);
     commands.Barrier();
 }
 
-void Gate::Record(gpu::Commands& commands, const Exchange& exchange) const {
+void HostSignal::Record(gpu::Commands& commands, const Exchange& exchange) const {
     ExchangeArgs args{{}, exchange.y};
     Record(commands, exchange, *kernel_, std::as_writable_bytes(std::span(&args, 1)));
 }
 
-void Gate::Record(gpu::Commands& commands, const Exchange& exchange, const gpu::Kernel& kernel,
-                  std::span<std::byte> args) const {
+void HostSignal::Record(gpu::Commands& commands, const Exchange& exchange,
+                        const gpu::Kernel& kernel, std::span<std::byte> args) const {
     WEFT_CHECK(exchange.count <= kMostBytes / sizeof(float));
     const Head head{words_.address(), exchange.x,
                     exchange.to_host, inbox_.address() + kInboxBytes,
@@ -123,7 +123,7 @@ void Gate::Record(gpu::Commands& commands, const Exchange& exchange, const gpu::
 // ---- Running ------------------------------------------------------------------------------------
 
 // Numbers go on from one submission to the next, round the 32 bits: an old one opens nothing.
-void Gate::Begin(uint32_t exchanges) {
+void HostSignal::Begin(uint32_t exchanges) {
     base_ += exchanges_;
     exchanges_ = exchanges;
     Shared(Word(kGaveUpWord)).store(0);
@@ -131,7 +131,7 @@ void Gate::Begin(uint32_t exchanges) {
     DrainWrites();
 }
 
-Result<bool> Gate::Await(uint32_t index, uint64_t last, const Deadline& deadline) {
+Result<bool> HostSignal::Await(uint32_t index, uint64_t last, const Deadline& deadline) {
     const uint32_t number = base_ + index;
     const auto arrived = [&] {
         return static_cast<int32_t>(Shared(Word(kArrivedWord)).load(std::memory_order_acquire) -
@@ -160,7 +160,7 @@ Result<bool> Gate::Await(uint32_t index, uint64_t last, const Deadline& deadline
     return true;
 }
 
-void Gate::Open(uint32_t index, std::span<const std::byte> sum) {
+void HostSignal::Open(uint32_t index, std::span<const std::byte> sum) {
     WEFT_CHECK(sum.size() <= kMostBytes);
     ++opened_;
     std::ranges::copy(sum, inbox_.host() + kInboxBytes);
@@ -169,17 +169,17 @@ void Gate::Open(uint32_t index, std::span<const std::byte> sum) {
     DrainWrites();
 }
 
-uint32_t Gate::GaveUp() const {
+uint32_t HostSignal::GaveUp() const {
     return Shared(Word(kGaveUpWord)).load(std::memory_order_acquire);
 }
 
 // ---- The trial ----------------------------------------------------------------------------------
 
-Gate::Exchange Gate::TrialExchange(uint32_t index, uint32_t floats) const {
+HostSignal::Exchange HostSignal::TrialExchange(uint32_t index, uint32_t floats) const {
     return {trial_.address(), trial_host_.address(), trial_.address(), floats, index};
 }
 
-Status Gate::Try() {
+Status HostSignal::Try() {
     WEFT_TRY(TimeSubmissions());
     WEFT_TRY(Calibrate());
     if (works()) WEFT_TRY(TryExchanges(kMostBytes / sizeof(float), kLargeTrials));
@@ -189,7 +189,7 @@ Status Gate::Try() {
     return {};
 }
 
-Status Gate::TimeSubmissions() {
+Status HostSignal::TimeSubmissions() {
     WEFT_ASSIGN(const auto commands, device_.Record());
     RecordBegin(*commands);
     WEFT_TRY(commands->End());
@@ -207,7 +207,7 @@ Status Gate::TimeSubmissions() {
 
 // How many polls the patience is, by waits that nobody answers; the exchange behind each must
 // not begin.
-Status Gate::Calibrate() {
+Status HostSignal::Calibrate() {
     uint32_t polls = kLeastPolls;
     for (;;) {
         WEFT_ASSIGN(const double seconds, RunUnanswered(polls));
@@ -223,12 +223,12 @@ Status Gate::Calibrate() {
 }
 
 // While no submission runs.
-void Gate::SetMostPolls(uint32_t polls) {
+void HostSignal::SetMostPolls(uint32_t polls) {
     Shared(InboxWord(kMostPollsWord)).store(polls);
     DrainWrites();
 }
 
-Result<double> Gate::RunUnanswered(uint32_t polls) {
+Result<double> HostSignal::RunUnanswered(uint32_t polls) {
     SetMostPolls(polls);
     WEFT_ASSIGN(const auto commands, device_.Record());
     RecordBegin(*commands);
@@ -246,7 +246,7 @@ Result<double> Gate::RunUnanswered(uint32_t polls) {
 
 // The host adds 1 to all floats at each: one that was not seen, or seen late, is missing at the
 // end.
-Status Gate::TryExchanges(uint32_t floats, int trials) {
+Status HostSignal::TryExchanges(uint32_t floats, int trials) {
     WEFT_ASSIGN(const auto commands, device_.Record());
     RecordBegin(*commands);
     for (uint32_t i = 1; i <= kTrialsAtOnce; ++i) Record(*commands, TrialExchange(i, floats));
@@ -274,7 +274,8 @@ Status Gate::TryExchanges(uint32_t floats, int trials) {
 }
 
 // What all floats were at the last exchange; -1: they were not the same, or one was missed.
-Result<float> Gate::RunTrials(const gpu::Commands& commands, uint32_t count, uint32_t floats) {
+Result<float> HostSignal::RunTrials(const gpu::Commands& commands, uint32_t count,
+                                    uint32_t floats) {
     Begin(count);
     WEFT_ASSIGN(const uint64_t number, device_.Submit(commands));
     const Deadline deadline = Deadline::In(kTrialMs);

@@ -1,6 +1,6 @@
 // Steps in halves: the same bits as in one piece, over any transport, number of ranks, threads and
 // sequences; a lost peer ends them.
-#include "backend/cpu/halves.h"
+#include "backend/cpu/two_batch_overlap.h"
 
 #include <gtest/gtest.h>
 

@@ -22,13 +22,13 @@
 namespace weft::backend {
 
 // Calls [begin, end) can be run in halves; `sums` are the all_reduces among them, ascending.
-struct HalvesRegion {
+struct OverlapRegion {
     size_t begin = 0, end = 0;
     std::vector<size_t> sums;
 };
 
 // The run of calls with the most sums in which every call can be cut by rows; none: no sums.
-HalvesRegion FindHalves(const std::vector<Call>& calls);
+OverlapRegion FindOverlapRegion(const std::vector<Call>& calls);
 
 // Some rows of a step: their sequences, those with their slots of state, and the rows that use an
 // adapter.

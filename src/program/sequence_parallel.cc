@@ -1,4 +1,4 @@
-#include "program/row_shares.h"
+#include "program/sequence_parallel.h"
 
 #include <algorithm>
 #include <string>
@@ -78,7 +78,7 @@ class Sharer {
 
 }  // namespace
 
-Program WithRowShares(Program forward, int ranks) {
+Program ApplySequenceParallel(Program forward, int ranks) {
     return ranks == 1 ? forward : Sharer(std::move(forward), ranks).Run();
 }
 

@@ -1,4 +1,4 @@
-#include "backend/vulkan/pace.h"
+#include "backend/vulkan/submission_budget.h"
 
 #include <algorithm>
 #include <cmath>
@@ -19,23 +19,23 @@ constexpr double kMostParts = 1024;
 }  // namespace
 
 // A small integrated GPU; a processor that stands in for one.
-Pace::Pace(gpu::Kind kind, double most_seconds)
+SubmissionBudget::SubmissionBudget(gpu::Kind kind, double most_seconds)
     : most_seconds_(most_seconds),
       flops_per_s_(kind == gpu::Kind::kCpu ? 2e9 : 5e11),
       bytes_per_s_(kind == gpu::Kind::kCpu ? 5e8 : 2e10),
       least_deadline_ms_(kind == gpu::Kind::kCpu ? kHostMs : kGpuMs) {}
 
-double Pace::Estimate(const program::OpCost& cost) const {
+double SubmissionBudget::Estimate(const program::OpCost& cost) const {
     const auto bytes = static_cast<double>(cost.read_bytes + cost.written_bytes);
     return cost.flops / flops_per_s_ + bytes / bytes_per_s_;
 }
 
-uint32_t Pace::PartsOf(double estimate) const {
+uint32_t SubmissionBudget::PartsOf(double estimate) const {
     const double parts = std::ceil(estimate * slowness_ / aim_seconds());
     return static_cast<uint32_t>(std::clamp(parts, 1.0, kMostParts));
 }
 
-bool Pace::Took(double estimate, double seconds) {
+bool SubmissionBudget::Took(double estimate, double seconds) {
     if (estimate <= 0) return false;
     const double now = seconds / estimate;
     // Up at once, down slowly.
@@ -48,7 +48,7 @@ bool Pace::Took(double estimate, double seconds) {
     return seconds > most_seconds_;
 }
 
-int64_t Pace::DeadlineMs(double estimate) const {
+int64_t SubmissionBudget::DeadlineMs(double estimate) const {
     return least_deadline_ms_ + static_cast<int64_t>(kPatience * 1e3 * estimate * slowness_);
 }
 

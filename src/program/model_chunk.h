@@ -1,4 +1,5 @@
-// Chunks: several differentiated Programs in one list, for a rank that has several runs of layers.
+// Model chunks: several differentiated Programs in one list, for a rank that has several runs of
+// layers.
 //
 // The ops of a chunk stand together, in the parts that loss.h names, and so do its values; no op
 // reads a value of another chunk. Which part of which chunk runs next is the caller's choice.
@@ -18,7 +19,7 @@ struct OpRange {
     auto operator<=>(const OpRange&) const = default;
 };
 
-struct Chunk {
+struct ModelChunk {
     size_t begin = 0, evaluate_begin = 0, predict_begin = 0, backward_begin = 0, end = 0;  // ops
     ValueId first_value = 0, end_value = 0;
     LossValues loss;                 // kNoValue: another rank has them
@@ -42,7 +43,7 @@ struct Update {
 
 struct ChunkedProgram {
     Program program;
-    std::vector<Chunk> chunks{};
+    std::vector<ModelChunk> chunks{};
     Update update{};  // behind all chunks; none: empty
 };
 

@@ -1,4 +1,4 @@
-#include "program/placement.h"
+#include "program/sharding.h"
 
 namespace weft::program {
 namespace {
@@ -7,10 +7,10 @@ class Placer {
   public:
     explicit Placer(const Program& program)
         : program_(program),
-          placements_(program.values.size(), Placement::kWhole),
+          placements_(program.values.size(), Sharding::kReplicated),
           writer_(program.values.size(), nullptr) {}
 
-    Result<std::vector<Placement>> Run() {
+    Result<std::vector<Sharding>> Run() {
         for (index_ = 0; index_ < program_.ops.size(); ++index_) {
             op_ = &program_.ops[index_];
             auto placed = op_->attributes.Visit([this](const auto& a) { return Output(a); });
@@ -24,30 +24,30 @@ class Placer {
     }
 
   private:
-    using Placed = Result<Placement>;
+    using Placed = Result<Sharding>;
 
     Error Wrong(ValueId id, const char* what) const {
         return MakeError(ErrorCode::kUnsupported, "differentiate: op {} ({}): {} {}", index_,
                          OpName(op_->kind()), program_.value(id).name, what);
     }
-    Placement At(size_t i) const { return placements_[static_cast<size_t>(op_->inputs[i])]; }
+    Sharding At(size_t i) const { return placements_[static_cast<size_t>(op_->inputs[i])]; }
 
     // Work on rows that keeps columns apart: cut as soon as one operand with rows is.
     Placed Join() const {
         const Operands operands = OperandsOf(*op_).value();
-        Placement joined = Placement::kWhole;
+        Sharding joined = Sharding::kReplicated;
         size_t with_rows = 0, shares = 0;
         for (size_t i = 0; i < op_->inputs.size(); ++i) {
             if (!operands.inputs[i]->by_rows() || operands.inputs[i]->index) continue;
             ++with_rows;
-            if (At(i) == Placement::kPartial) {
+            if (At(i) == Sharding::kPartialSum) {
                 return Wrong(op_->inputs[i], "is a partial sum that no all_reduce has summed");
             }
-            if (At(i) == Placement::kCut) joined = Placement::kCut;
-            if (At(i) == Placement::kShare) ++shares;
+            if (At(i) == Sharding::kSharded) joined = Sharding::kSharded;
+            if (At(i) == Sharding::kRowSharded) ++shares;
         }
         if (shares == 0) return joined;
-        if (shares == with_rows) return Placement::kShare;
+        if (shares == with_rows) return Sharding::kRowSharded;
         return Wrong(op_->inputs[0], "and others are not all shared out by rows");
     }
 
@@ -66,7 +66,7 @@ class Placer {
                          index_, OpName(op_->kind()));
     }
 
-    Placed Output(const Embedding&) const { return Placement::kWhole; }
+    Placed Output(const Embedding&) const { return Sharding::kReplicated; }
     Placed Output(const RmsNorm& a) const {
         if (a.plain) return NoGradient("without a weight");
         if (a.centered) return NoGradient("without its mean");
@@ -94,20 +94,20 @@ class Placer {
     Placed Output(const SelectRows&) const { return Join(); }
     Placed Output(const Recv&) const {
         const bool share = SharingRanks(program_.value(op_->outputs[0]).shape[0]) > 0;
-        return share ? Placement::kShare : Placement::kWhole;
+        return share ? Sharding::kRowSharded : Sharding::kReplicated;
     }
-    Placed Output(const Zero&) const { return Placement::kWhole; }
+    Placed Output(const Zero&) const { return Sharding::kReplicated; }
 
     Placed Output(const MatMul& a) const {
         if (a.cut == Cut::kColumns) {
-            if (At(0) == Placement::kCut) return Placement::kPartial;
+            if (At(0) == Sharding::kSharded) return Sharding::kPartialSum;
             return Wrong(op_->inputs[0], "is not cut, but the weight's columns are");
         }
-        if (At(0) == Placement::kShare && a.cut == Cut::kNone) return Placement::kShare;
-        if (At(0) != Placement::kWhole) {
+        if (At(0) == Sharding::kRowSharded && a.cut == Cut::kNone) return Sharding::kRowSharded;
+        if (At(0) != Sharding::kReplicated) {
             return Wrong(op_->inputs[0], "is not whole, but the weight's columns are");
         }
-        return a.cut == Cut::kRows ? Placement::kCut : Placement::kWhole;
+        return a.cut == Cut::kRows ? Sharding::kSharded : Sharding::kReplicated;
     }
 
     // ---- Experts ----------------------------------------------------------------------------
@@ -122,7 +122,7 @@ class Placer {
     Placed Output(const RouterLoad&) const { return Whole(); }
     Placed Output(const LoadBalance&) const { return Whole(); }
     Placed Whole() const {
-        if (At(0) == Placement::kWhole) return Placement::kWhole;
+        if (At(0) == Sharding::kReplicated) return Sharding::kReplicated;
         return Wrong(op_->inputs[0], "is not whole, but routers are on every rank");
     }
     Placed Output(const ExpertMatMul& a) const {
@@ -130,25 +130,25 @@ class Placer {
         if (program_.value(op_->inputs[0]).shape.rank != 2) {
             return NoGradient("of experts whose input has a row for each of them");
         }
-        if (At(0) != Placement::kWhole) {
+        if (At(0) != Sharding::kReplicated) {
             return Wrong(op_->inputs[0], "is not whole, but experts are shared out");
         }
-        return a.cut == Cut::kRows ? Placement::kCut : Placement::kWhole;
+        return a.cut == Cut::kRows ? Sharding::kSharded : Sharding::kReplicated;
     }
     Placed Output(const ExpertSum& a) const {
         if (a.bias) return NoGradient("of experts' biases");
         const bool cut = a.cut == Cut::kColumns;
-        if (At(0) != (cut ? Placement::kCut : Placement::kWhole)) {
+        if (At(0) != (cut ? Sharding::kSharded : Sharding::kReplicated)) {
             return Wrong(op_->inputs[0], "is not cut as the experts are");
         }
-        const Placement sum = cut ? Placement::kPartial : Placement::kWhole;
+        const Sharding sum = cut ? Sharding::kPartialSum : Sharding::kReplicated;
         if (!a.base || At(op_->inputs.size() - 1) == sum) return sum;
         return Wrong(op_->inputs.back(), "is not cut as the experts' sum is");
     }
 
     Placed Output(const Add&) const {
-        if (At(0) == Placement::kPartial && At(1) == Placement::kPartial) {
-            return Placement::kPartial;
+        if (At(0) == Sharding::kPartialSum && At(1) == Sharding::kPartialSum) {
+            return Sharding::kPartialSum;
         }
         return Join();
     }
@@ -157,28 +157,28 @@ class Placer {
     bool IsSum() const {
         const Op* writer = writer_[static_cast<size_t>(op_->inputs[0])];
         const bool embedding = writer != nullptr && writer->kind() == OpKind::kEmbedding;
-        return At(0) == Placement::kPartial || embedding;
+        return At(0) == Sharding::kPartialSum || embedding;
     }
     Placed Output(const AllReduce& a) const {
-        if (a.group == Group::kTensor && IsSum()) return Placement::kWhole;
+        if (a.group == Group::kTensor && IsSum()) return Sharding::kReplicated;
         return Wrong(op_->inputs[0], "is no partial sum over the tensor group");
     }
     Placed Output(const ReduceScatterRows&) const {
-        if (IsSum()) return Placement::kShare;
+        if (IsSum()) return Sharding::kRowSharded;
         return Wrong(op_->inputs[0], "is no partial sum over the tensor group");
     }
     Placed Output(const GatherRows&) const {
-        if (At(0) == Placement::kShare) return Placement::kWhole;
+        if (At(0) == Sharding::kRowSharded) return Sharding::kReplicated;
         return Wrong(op_->inputs[0], "is not shared out by rows");
     }
 
     Placed Output(const AllGather& a) const {
-        if (a.group == Group::kTensor && At(0) == Placement::kCut) return Placement::kWhole;
+        if (a.group == Group::kTensor && At(0) == Sharding::kSharded) return Sharding::kReplicated;
         return Wrong(op_->inputs[0], "is not cut over the tensor group");
     }
 
     Placed Output(const LinearCrossEntropy&) const {
-        if (At(0) == Placement::kWhole) return Placement::kWhole;
+        if (At(0) == Sharding::kReplicated) return Sharding::kReplicated;
         return Wrong(op_->inputs[0], "is not whole, but the loss reads all of its columns");
     }
 
@@ -199,7 +199,7 @@ class Placer {
     const { return Join(); }
 
     const Program& program_;
-    std::vector<Placement> placements_;
+    std::vector<Sharding> placements_;
     std::vector<const Op*> writer_;  // of each value
     const Op* op_ = nullptr;
     size_t index_ = 0;
@@ -237,7 +237,7 @@ struct OutputColumns {
 
 }  // namespace
 
-Result<std::vector<Placement>> Place(const Program& forward) {
+Result<std::vector<Sharding>> InferSharding(const Program& forward) {
     return Placer(forward).Run();
 }
 

@@ -2,7 +2,7 @@
 # What gathers and reduce-scatters gain by going from host to host, and training with ZeRO-3 by it:
 # two hosts of RANKS ranks each are two network namespaces of this machine, a core each, ranks of one
 # join by shared memory, and the wire between them is shaped to RATE. As root.
-# Run: bench/by_hosts.sh MODEL [RATE [SIZES]]      (BUILD=build BEFORE=program ROUNDS=3 RANKS=2)
+# Run: bench/hierarchical.sh MODEL [RATE [SIZES]]      (BUILD=build BEFORE=program ROUNDS=3 RANKS=2)
 #
 # RATE is tc's, as 1gbit (the default). Forms take turns; figures are medians of the slowest rank.
 # MODEL "none": no training. BEFORE: a weft of an older build, whose training takes turns with this

@@ -1,4 +1,4 @@
-// Groups: the ranks that a Program's transfers run over.
+// Communicators: the ranks that a Program's transfers run over.
 #pragma once
 
 #include <cstddef>
@@ -41,11 +41,11 @@ class CommLinks final : public StageLinks {
 enum class SumWire { kAuto, kF64, kF32, kBF16, kQ8 };
 
 // Null where the Program has no transfers of a kind.
-struct Groups {
+struct Communicators {
     coll::Comm* tensor = nullptr;
     StageLinks* stages = nullptr;
     // Of training alone.
-    coll::Comm* data = nullptr;   // of gather_shares and reduce_shares
+    coll::Comm* data = nullptr;   // of zero_all_gather and zero_reduce_scatter
     coll::Comm* tied = nullptr;   // the first and the last stage's ranks of one tensor
     coll::Comm* world = nullptr;  // of all ranks
     // Of inference alone: that of the tensor group's sums. The same on all its ranks.

@@ -6,8 +6,8 @@
 namespace weft::program {
 
 // Whether an op is communication.
-bool IsTransfer(OpKind kind);
-// Whether a backend may run the op beside arithmetic: gather_shares and reduce_shares.
-bool RunsBeside(OpKind kind);
+bool IsCommunication(OpKind kind);
+// Whether a backend may run the op beside arithmetic: zero_all_gather and zero_reduce_scatter.
+bool MayOverlap(OpKind kind);
 
 }  // namespace weft::program

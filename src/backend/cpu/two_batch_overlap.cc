@@ -1,4 +1,4 @@
-#include "backend/cpu/halves.h"
+#include "backend/cpu/two_batch_overlap.h"
 
 #include <algorithm>
 
@@ -15,8 +15,8 @@ bool CanBeCut(const Call& call) {
 
 }  // namespace
 
-HalvesRegion FindHalves(const std::vector<Call>& calls) {
-    HalvesRegion best, run;
+OverlapRegion FindOverlapRegion(const std::vector<Call>& calls) {
+    OverlapRegion best, run;
     for (size_t i = 0; i <= calls.size(); ++i) {
         if (i < calls.size() && CanBeCut(calls[i])) {
             if (calls[i].kind == CallKind::kAllReduce) run.sums.push_back(i);
@@ -28,7 +28,7 @@ HalvesRegion FindHalves(const std::vector<Call>& calls) {
     }
     // A few sums of many (where layers have calls that can't be cut) are not worth the while.
     const auto sums = std::ranges::count(calls, CallKind::kAllReduce, &Call::kind);
-    return 2 * best.sums.size() >= static_cast<size_t>(sums) ? best : HalvesRegion{};
+    return 2 * best.sums.size() >= static_cast<size_t>(sums) ? best : OverlapRegion{};
 }
 
 // The rows of experts stand in the order of a plan that each half makes of its own rows, at the
@@ -40,11 +40,11 @@ void ShiftRows(Call& call, const HalfRows& rows) {
     if (call.bound == Bound::kSequences) return bind(rows.sequences);
     if (call.bound == Bound::kStates) return bind(rows.states);
     if (call.bound == Bound::kAdapted) return bind(rows.adapted);
-    if (call.rows.at != Slot::kNowhere) {
+    if (call.rows.at != OperandRef::kNowhere) {
         call.args.Store(call.rows.at, rows.count * call.rows.factor);
     }
-    for (const Slot& slot : call.slots) {
-        if (slot.at == Slot::kNowhere || slot.region.row_bytes == 0) continue;
+    for (const OperandRef& slot : call.slots) {
+        if (slot.at == OperandRef::kNowhere || slot.region.row_bytes == 0) continue;
         const std::byte* address = call.args.Load<const std::byte*>(slot.at);
         call.args.Store(slot.at, address + rows.begin * slot.region.row_bytes);
     }

@@ -12,10 +12,10 @@
 
 namespace weft::backend::vulkan {
 
-class Pace {
+class SubmissionBudget {
   public:
     // most_seconds: of a submission. amdgpu's watchdog ends what takes 2 s, and the display waits.
-    Pace(gpu::Kind kind, double most_seconds);
+    SubmissionBudget(gpu::Kind kind, double most_seconds);
     // At the modest rates.
     double Estimate(const program::OpCost& cost) const;
     // Whether another op of `more` goes into a submission of `so_far` (both of Estimate).

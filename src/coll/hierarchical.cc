@@ -17,7 +17,7 @@ class GatherByHosts {
     GatherByHosts(const Team& team, std::span<std::byte> all, const Parts& parts)
         : team_(team),
           hosts_(team.group().hosts),
-          host_(team.Of(hosts_.ours(), hosts_.my_place, Wire::kFull)),
+          host_(team.Of(hosts_.ours(), hosts_.my_place, WireType::kFull)),
           all_(all),
           parts_(parts),
           most_(team.group().message_bytes) {}
@@ -237,19 +237,20 @@ std::span<float> RoomForPieces(const Team& team, std::vector<float>& sums) {
 
 }  // namespace
 
-Status AllGatherByHosts(const Team& team, std::span<std::byte> all, const Parts& parts) {
+Status AllGatherHierarchical(const Team& team, std::span<std::byte> all, const Parts& parts) {
     return GatherByHosts(team, all, parts).Run();
 }
 
-Status ReduceScatterByHosts(const Team& team, std::span<float> data, const Parts& parts,
-                            std::vector<float>& sums) {
+Status ReduceScatterHierarchical(const Team& team, std::span<float> data, const Parts& parts,
+                                 std::vector<float>& sums) {
     const ChainSum<float> chain(team, data, parts, team.group().hosts.chain,
                                 RoomForPieces(team, sums));
     return chain.Run([](size_t, std::span<const float>) {});
 }
 
-Status ReduceScatterByHosts(const Team& team, std::span<const uint16_t> data, const Parts& parts,
-                            std::vector<float>& sums, const Comm::TakeSums& take) {
+Status ReduceScatterHierarchical(const Team& team, std::span<const uint16_t> data,
+                                 const Parts& parts, std::vector<float>& sums,
+                                 const Comm::TakeSums& take) {
     const ChainSum<const uint16_t> chain(team, data, parts, team.group().hosts.narrow_chain,
                                          RoomForPieces(team, sums));
     return chain.Run(take);

@@ -1,12 +1,12 @@
-#include "program/timeline.h"
+#include "program/communication.h"
 
 namespace weft::program {
 
-bool IsTransfer(OpKind kind) {
+bool IsCommunication(OpKind kind) {
     return RowOf(kind).Is(Trait::kTransfer);
 }
 
-bool RunsBeside(OpKind kind) {
+bool MayOverlap(OpKind kind) {
     return RowOf(kind).Is(Trait::kBeside);
 }
 

@@ -1,4 +1,4 @@
-#include "program/chunks.h"
+#include "program/model_chunk.h"
 
 #include <utility>
 
@@ -18,7 +18,7 @@ ValueId AppendChunk(ChunkedProgram& all, ExpandedLoss chunk, ValueId side_output
         for (ValueId& id : op.outputs) id = moved(id);
         all.program.ops.push_back(std::move(op));
     }
-    Chunk& appended = all.chunks.emplace_back();
+    ModelChunk& appended = all.chunks.emplace_back();
     appended.begin = begin;
     appended.evaluate_begin = begin + chunk.evaluate_begin;
     appended.predict_begin = begin + chunk.predict_begin;
@@ -35,7 +35,7 @@ ValueId AppendChunk(ChunkedProgram& all, ExpandedLoss chunk, ValueId side_output
 }
 
 ValueId FindIn(const ChunkedProgram& all, size_t chunk, std::string_view name) {
-    const Chunk& c = all.chunks[chunk];
+    const ModelChunk& c = all.chunks[chunk];
     for (ValueId id = c.first_value; id < c.end_value; ++id) {
         if (all.program.value(id).name == name) return id;
     }

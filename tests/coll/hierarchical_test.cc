@@ -25,7 +25,7 @@ using net::Transport;
 constexpr size_t kByHostsWindow = size_t{32} << 10;  // messages of 4 KB
 constexpr size_t kByHostsMessage = 4032;
 constexpr int64_t kByHostsTimeoutMs = 20'000;
-const net::OpTag kByHostsTag{"by_hosts", 1, 2};
+const net::OpTag kHierarchicalTag{"hierarchical", 1, 2};
 
 using HostsOfRanks = std::vector<int>;
 
@@ -107,11 +107,12 @@ float RoughValue(size_t rank, size_t at) {
                       static_cast<int>(bits >> 20 & 15) - 20);
 }
 
-class ByHosts : public ::testing::TestWithParam<Transport> {};
-INSTANTIATE_TEST_SUITE_P(Transports, ByHosts, ::testing::Values(Transport::kShm, Transport::kTcp),
+class Hierarchical : public ::testing::TestWithParam<Transport> {};
+INSTANTIATE_TEST_SUITE_P(Transports, Hierarchical,
+                         ::testing::Values(Transport::kShm, Transport::kTcp),
                          [](const auto& made) { return TransportName(made.param); });
 
-TEST_P(ByHosts, AGatherBringsEveryPartToAll) {
+TEST_P(Hierarchical, AGatherBringsEveryPartToAll) {
     for (const HostsOfRanks& hosts : Layouts()) {
         OnHosts(hosts, GetParam(), [&](Comm& comm, size_t me) {
             for (const auto& counts : PartsOfMany(hosts.size(), 11)) {
@@ -124,7 +125,7 @@ TEST_P(ByHosts, AGatherBringsEveryPartToAll) {
                     if (r == me) std::ranges::copy(part, all.data() + at);
                 }
                 const Status done =
-                    comm.AllGather(all, counts, kByHostsTag, Algorithm::kHierarchical);
+                    comm.AllGather(all, counts, kHierarchicalTag, Algorithm::kHierarchical);
                 ASSERT_TRUE(done.ok()) << HostsText(hosts) << ": " << done.error().message;
                 ASSERT_TRUE(all == right) << HostsText(hosts) << " rank " << me;
             }
@@ -132,7 +133,7 @@ TEST_P(ByHosts, AGatherBringsEveryPartToAll) {
     }
 }
 
-TEST_P(ByHosts, SumsHaveTheBitsOfTheStraightForm) {
+TEST_P(Hierarchical, SumsHaveTheBitsOfTheStraightForm) {
     for (const HostsOfRanks& hosts : Layouts()) {
         OnHosts(hosts, GetParam(), [&](Comm& comm, size_t me) {
             for (const auto& counts : PartsOfMany(hosts.size(), 13)) {
@@ -140,9 +141,10 @@ TEST_P(ByHosts, SumsHaveTheBitsOfTheStraightForm) {
                 for (size_t i = 0; i < straight.size(); ++i) straight[i] = RoughValue(me, i);
                 std::vector<float> chained = straight;
                 ASSERT_TRUE(
-                    comm.ReduceScatter(straight, counts, kByHostsTag, Algorithm::kOneShot).ok());
+                    comm.ReduceScatter(straight, counts, kHierarchicalTag, Algorithm::kOneShot)
+                        .ok());
                 const Status done =
-                    comm.ReduceScatter(chained, counts, kByHostsTag, Algorithm::kHierarchical);
+                    comm.ReduceScatter(chained, counts, kHierarchicalTag, Algorithm::kHierarchical);
                 ASSERT_TRUE(done.ok()) << HostsText(hosts) << ": " << done.error().message;
                 // Others' parts are as they were, too.
                 ASSERT_TRUE(SameBits(straight, chained)) << HostsText(hosts) << " rank " << me;
@@ -151,15 +153,15 @@ TEST_P(ByHosts, SumsHaveTheBitsOfTheStraightForm) {
     }
 }
 
-TEST_P(ByHosts, SumsOfNarrowValuesHaveTheBitsOfTheStraightForm) {
+TEST_P(Hierarchical, SumsOfNarrowValuesHaveTheBitsOfTheStraightForm) {
     for (const HostsOfRanks& hosts : Layouts()) {
         OnHosts(hosts, GetParam(), [&](Comm& comm, size_t me) {
             for (const auto& counts : PartsOfMany(hosts.size(), 17)) {
-                for (const Wire wire : {Wire::kBF16, Wire::kF16}) {
+                for (const WireType wire : {WireType::kBF16, WireType::kF16}) {
                     std::vector<uint16_t> data(Total(counts));
                     for (size_t i = 0; i < data.size(); ++i) {
                         const float value = RoughValue(me, i);
-                        data[i] = wire == Wire::kF16 ? F32ToF16(value) : F32ToBF16(value);
+                        data[i] = wire == WireType::kF16 ? F32ToF16(value) : F32ToBF16(value);
                     }
                     std::vector<float> sums[2];
                     for (size_t form : {0, 1}) {
@@ -169,7 +171,7 @@ TEST_P(ByHosts, SumsOfNarrowValuesHaveTheBitsOfTheStraightForm) {
                             std::ranges::copy(some, sums[form].data() + begin);
                         };
                         const Status done = comm.ReduceScatter(
-                            wire, std::span<const uint16_t>(data), counts, take, kByHostsTag,
+                            wire, std::span<const uint16_t>(data), counts, take, kHierarchicalTag,
                             form == 0 ? Algorithm::kOneShot : Algorithm::kHierarchical);
                         ASSERT_TRUE(done.ok()) << HostsText(hosts) << done.error().message;
                     }
@@ -183,7 +185,7 @@ TEST_P(ByHosts, SumsOfNarrowValuesHaveTheBitsOfTheStraightForm) {
 
 // All collectives after each other, in both forms: credits that one keeps for itself would stop
 // the next.
-TEST_P(ByHosts, FormsFollowEachOtherInAnyOrder) {
+TEST_P(Hierarchical, FormsFollowEachOtherInAnyOrder) {
     const HostsOfRanks hosts{0, 0, 1, 1, 1, 0};
     OnHosts(hosts, GetParam(), [&](Comm& comm, size_t) {
         std::mt19937 random(23);
@@ -194,14 +196,14 @@ TEST_P(ByHosts, FormsFollowEachOtherInAnyOrder) {
             std::vector<float> data(Total(counts), 1);
             Status done;
             switch (random() % 4) {
-                case 0: done = comm.ReduceScatter(data, counts, kByHostsTag, by); break;
+                case 0: done = comm.ReduceScatter(data, counts, kHierarchicalTag, by); break;
                 case 1:
                     for (size_t& count : counts) count *= sizeof(float);
                     done = comm.AllGather(std::as_writable_bytes(std::span(data)), counts,
-                                          kByHostsTag, by);
+                                          kHierarchicalTag, by);
                     break;
-                case 2: done = comm.AllReduce(data, kByHostsTag, {by}); break;
-                default: done = comm.Barrier(kByHostsTag); break;
+                case 2: done = comm.AllReduce(data, kHierarchicalTag, {by}); break;
+                default: done = comm.Barrier(kHierarchicalTag); break;
             }
             ASSERT_TRUE(done.ok()) << "round " << round << ": " << done.error().message;
         }
@@ -276,7 +278,7 @@ Crossing CrossingOf(const HostsOfRanks& hosts, const std::function<void(Comm&)>&
         auto& comm = comms[static_cast<size_t>(fabric.rank)] = CommOf(fabric);
         // At first they ask each other who shares a host.
         std::vector<std::byte> all(n);
-        ASSERT_TRUE(comm->AllGather(all, std::vector<size_t>(n, 1), kByHostsTag).ok());
+        ASSERT_TRUE(comm->AllGather(all, std::vector<size_t>(n, 1), kHierarchicalTag).ok());
     });
     for (auto& count : bytes) count = 0;
     test::OnThreads(mixed.fabrics,
@@ -303,7 +305,7 @@ TEST(BetweenHosts, AGatheredPartCrossesOnceToEachHost) {
         const auto gather = [&](Algorithm by) {
             return CrossingOf(hosts, [&](Comm& comm) {
                 std::vector<std::byte> all(Total(counts));
-                ASSERT_TRUE(comm.AllGather(all, counts, kByHostsTag, by).ok());
+                ASSERT_TRUE(comm.AllGather(all, counts, kHierarchicalTag, by).ok());
             });
         };
         const Crossing crossing = gather(Algorithm::kAuto);
@@ -341,7 +343,7 @@ TEST(BetweenHosts, SumsCrossAsPlanned) {
         const auto crossing = [&](Algorithm by) {
             return CrossingOf(hosts, [&](Comm& comm) {
                 std::vector<float> data(Total(counts));
-                ASSERT_TRUE(comm.ReduceScatter(data, counts, kByHostsTag, by).ok());
+                ASSERT_TRUE(comm.ReduceScatter(data, counts, kHierarchicalTag, by).ok());
             });
         };
         const size_t bytes = kPart * sizeof(float);
@@ -413,7 +415,7 @@ std::string ShareForever(net::Fabric& fabric, const HostsOfRanks& hosts, int64_t
     }
 }
 
-TEST_P(ByHosts, AKilledRankIsNamedByAllOthers) {
+TEST_P(Hierarchical, AKilledRankIsNamedByAllOthers) {
     for (int lost : {0, 1, 3}) {
         test::RankProcesses ranks(4, GetParam(), kByHostsWindow, [](net::Fabric& fabric) {
             return ShareForever(fabric, {0, 0, 1, 1}, 5000);
@@ -432,7 +434,7 @@ TEST_P(ByHosts, AKilledRankIsNamedByAllOthers) {
     }
 }
 
-TEST_P(ByHosts, RanksThatGoUnlikeWaysFindOut) {
+TEST_P(Hierarchical, RanksThatGoUnlikeWaysFindOut) {
     auto fabrics = net::MakeLocalFabrics(4, GetParam(), kByHostsWindow).value();
     std::atomic<int> corrupt = 0;
     const int64_t begin = NowNs();
@@ -442,7 +444,7 @@ TEST_P(ByHosts, RanksThatGoUnlikeWaysFindOut) {
         std::vector<std::byte> all(400);
         const std::vector<size_t> counts(4, 100);
         const Status done =
-            comm->AllGather(all, counts, kByHostsTag,
+            comm->AllGather(all, counts, kHierarchicalTag,
                             fabric.rank == 2 ? Algorithm::kOneShot : Algorithm::kHierarchical);
         EXPECT_FALSE(done.ok());
         if (done.ok() || done.error().code != ErrorCode::kCorrupt) return;

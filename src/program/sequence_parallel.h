@@ -17,6 +17,6 @@ namespace weft::program {
 
 // Of a forward Program of one of `ranks` tensor ranks that passes CheckShapes; one rank's stays as
 // it is. The result passes CheckShapes.
-Program WithRowShares(Program forward, int ranks);
+Program ApplySequenceParallel(Program forward, int ranks);
 
 }  // namespace weft::program

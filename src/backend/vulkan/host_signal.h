@@ -1,4 +1,4 @@
-// The gate: where a submission waits for the host in its midst, so that a sum over ranks does not
+// HostSignal: where a submission waits for the host in its midst, so that a sum over ranks does not
 // end it (--gpu-sum spin). A kernel of one workgroup gives the host its addend in mapped memory and
 // polls; the host sums as it always does, over any link and wire, puts the sum into the device's
 // inbox, and opens. The bits are those of
@@ -6,12 +6,12 @@
 // (residual.comp).
 //
 // Vulkan promises neither that the two see each other's writes while a submission runs, nor that
-// it goes on: Make tries kTrials exchanges and times them, and a gate that misses one is not used.
-// (An NVIDIA card keeps lines of the host's memory in its cache: of what the host writes there, a
-// kernel that polls sees nothing. In the card's own memory, by its window, it does.)
+// it goes on: Make tries kTrials exchanges and times them, and a signal that misses one is not
+// used. (An NVIDIA card keeps lines of the host's memory in its cache: of what the host writes
+// there, a kernel that polls sees nothing. In the card's own memory, by its window, it does.)
 // Waits are bounded by polls, kPatienceSeconds in all for a submission (drivers end what takes 2
 // s). A submission whose polls run out is given up: its other kernels do nothing (guard.glsl), and
-// the host, when it has its sum, goes on from there in submissions without a gate.
+// the host, when it has its sum, goes on from there in submissions without a signal.
 //
 // Thread: one caller, with no other submission under way.
 #pragma once
@@ -29,7 +29,7 @@ namespace weft::backend::vulkan {
 
 class KernelCache;
 
-class Gate {
+class HostSignal {
   public:
     static constexpr int kTrials = 1000, kLargeTrials = 100;  // of 2 KiB, of kMostBytes
     // Of a GPU; of a processor that stands in for one, which no watchdog looks after.
@@ -37,10 +37,10 @@ class Gate {
     // Of an exchange: more is faster in a submission of its own.
     static constexpr uint64_t kMostBytes = 64 << 10;
 
-    // Errors: the device's. A gate that does not work is none: why() says so.
+    // Errors: the device's. A signal that does not work is none: why() says so.
     // patience_seconds: for the waits of a submission.
-    static Result<std::unique_ptr<Gate>> Make(gpu::Device& device, KernelCache& kernels,
-                                              double patience_seconds);
+    static Result<std::unique_ptr<HostSignal>> Make(gpu::Device& device, KernelCache& kernels,
+                                                    double patience_seconds);
     bool works() const { return why_.empty(); }
     const std::string& why() const { return why_; }
     // Microseconds of an exchange of 2 KiB, when it was tried.
@@ -62,7 +62,7 @@ class Gate {
     // The same by a kernel that goes on with the sum: its arguments begin with a Head, which is
     // filled in here, and have the place of y.
     struct Head {
-        uint64_t gate = 0, part = 0, to_host = 0, from_host = 0;
+        uint64_t signal = 0, part = 0, to_host = 0, from_host = 0;
         uint32_t count = 0, index = 0;
     };
     void Record(gpu::Commands& commands, const Exchange& exchange, const gpu::Kernel& kernel,
@@ -82,7 +82,7 @@ class Gate {
     int64_t exchanges() const { return opened_; }
 
   private:
-    Gate(gpu::Device& device, double patience_seconds)
+    HostSignal(gpu::Device& device, double patience_seconds)
         : device_(device), patience_seconds_(patience_seconds) {}
     Status Allocate(KernelCache& kernels, gpu::Place inbox);
     Status Try();
