@@ -143,17 +143,18 @@ class Matrices {
     // Seconds for all matrices times `tokens` rows.
     double Run(int threads, int64_t tokens, int repeats) {
         const weft::kernels::PackedMatrix& first = matrices_[0];
-        const auto as = kernels_.prepared_as(first.dtype);
-        const bool prepares = as != weft::kernels::Prepared::kNone;
+        const auto as = kernels_.activation_format(first.dtype);
+        const bool quantizes = as != weft::kernels::ActivationFormat::kNone;
         std::vector<float> x(static_cast<size_t>(tokens * first.cols), 0.5f);
         std::vector<float> y(static_cast<size_t>(tokens * first.rows));
-        const Buffer prepared(tokens * kernels_.prepared_bytes(first.cols));
-        kernels_.prepare({x.data(), first.cols, tokens, first.cols, prepared.data.get(), as}, 0, 1);
+        const Buffer quantized(tokens * kernels_.quantized_bytes(first.cols));
+        kernels_.quantize_activations(
+            {x.data(), first.cols, tokens, first.cols, quantized.data.get(), as}, 0, 1);
         return Best(threads, repeats, [&](int part) {
             for (const weft::kernels::PackedMatrix& matrix : matrices_) {
                 kernels_.matmul(
-                    {matrix, x.data(), first.cols, prepares ? prepared.data.get() : nullptr, tokens,
-                     nullptr, y.data(), 0, nullptr, first.rows},
+                    {matrix, x.data(), first.cols, quantizes ? quantized.data.get() : nullptr,
+                     tokens, nullptr, y.data(), 0, nullptr, first.rows},
                     part, threads);
             }
         });
@@ -197,10 +198,10 @@ void MeasurePack(const Kernels& kernels, DType dtype) {
 void MeasurePrepare(const Kernels& kernels) {
     for (int64_t cols : {576, 2048, 8192}) {
         std::vector<float> x(static_cast<size_t>(cols), 0.5f);
-        const Buffer out(kernels.prepared_bytes(cols));
+        const Buffer out(kernels.quantized_bytes(cols));
         const double seconds = Best(1, 10, [&](int) {
             for (int i = 0; i < 100; ++i)
-                kernels.prepare({x.data(), cols, 1, cols, out.data.get()}, 0, 1);
+                kernels.quantize_activations({x.data(), cols, 1, cols, out.data.get()}, 0, 1);
         });
         fmt::print("prepare {:5} columns: {:.2f} us\n", cols, seconds * 1e4);
     }

@@ -37,30 +37,30 @@ struct Range {
     int64_t begin, end;
 };
 
-// What activations are made into for the weights of one type (Kernels::prepared_as):
+// What activations are made into for the weights of one type (Kernels::activation_format):
 //   kNone  nothing: they stay float32
 //   kInt8  for quantized weights: int8 in blocks of 32 columns, with a float scale each and the
 //          block sums that zero points need
 //   kBF16  rounded to nearest even, for BF16 weights where the CPU multiplies those (denormals
 //          become zeros)
-// The exact layout belongs to the kernel table; prepared_bytes(cols) is the stride of a row in
+// The exact layout belongs to the kernel table; quantized_bytes(cols) is the stride of a row in
 // either form.
-enum class Prepared { kNone, kInt8, kBF16 };
+enum class ActivationFormat { kNone, kInt8, kBF16 };
 
-struct PrepareArgs {
+struct QuantizeActivationsArgs {
     const float* x = nullptr;  // [rows, cols]
     int64_t x_stride = 0;
     int64_t rows = 0;
     int64_t cols = 0;          // kInt8: a multiple of 32
-    std::byte* out = nullptr;  // [rows, prepared_bytes(cols)], 64-byte aligned
-    Prepared as = Prepared::kInt8;
+    std::byte* out = nullptr;  // [rows, quantized_bytes(cols)], 64-byte aligned
+    ActivationFormat as = ActivationFormat::kInt8;
 };
 
 struct MatMulArgs {
     PackedMatrix weight;
     const float* x = nullptr;  // [rows, cols]: used where nothing is prepared
     int64_t x_stride = 0;
-    const std::byte* prepared = nullptr;  // used where the weight's type wants a prepared form
+    const std::byte* quantized = nullptr;  // used where the weight's type wants a prepared form
     int64_t rows = 0;
     const float* bias = nullptr;  // [weight.rows] or null
     float* y = nullptr;           // [rows, weight.rows]

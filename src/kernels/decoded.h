@@ -1,8 +1,8 @@
 // Decoded weights of the codebook types (IQ1, IQ2, IQ3).
 //
-// Their strips hold the file's bytes (strips.h). A Grid of vector/grids.h or avx512/grids.h decodes
-// a block of 16 rows to the integers and scales of the dot products; vector/decoded.cc has the
-// loops.
+// Their strips hold the file's bytes (weight_tiles.h). A Grid of vector/grids.h or avx512/grids.h
+// decodes a block of 16 rows to the integers and scales of the dot products; vector/decoded.cc has
+// the loops.
 #pragma once
 
 #include <cstddef>

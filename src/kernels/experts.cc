@@ -36,23 +36,23 @@ PackedMatrix RowsOf(const Kernels& kernels, PackedMatrix matrix, Range rows) {
 // The left operand: plain rows or prepared ones.
 struct Rows {
     const float* x = nullptr;
-    const std::byte* prepared = nullptr;
+    const std::byte* quantized = nullptr;
     int64_t stride_bytes = 0, row_bytes = 0;
 
     Rows(const Kernels& kernels, const float* plain, int64_t x_stride, const std::byte* ready,
          int64_t cols)
-        : x(plain), prepared(ready) {
-        row_bytes = ready != nullptr ? kernels.prepared_bytes(cols) : cols * int64_t{4};
+        : x(plain), quantized(ready) {
+        row_bytes = ready != nullptr ? kernels.quantized_bytes(cols) : cols * int64_t{4};
         stride_bytes = ready != nullptr ? row_bytes : x_stride * 4;
     }
     const std::byte* At(int64_t row) const {
-        const auto* base = prepared != nullptr ? prepared : reinterpret_cast<const std::byte*>(x);
+        const auto* base = quantized != nullptr ? quantized : reinterpret_cast<const std::byte*>(x);
         return base + row * stride_bytes;
     }
     // Makes the rows from `first` on the operand of a matmul.
     void SetIn(MatMulArgs& args, const std::byte* first, int64_t stride) const {
-        if (prepared != nullptr) {
-            args.prepared = first;
+        if (quantized != nullptr) {
+            args.quantized = first;
         } else {
             args.x = reinterpret_cast<const float*>(first);
             args.x_stride = stride / 4;
@@ -89,7 +89,7 @@ int64_t StackStride(const Kernels& kernels, DType dtype, int64_t rows, int64_t c
 
 int64_t GroupScratchBytes(const Kernels& kernels, int64_t cols) {
     int64_t bytes = kSumTokens * kSumRows * static_cast<int64_t>(sizeof(double));
-    for (const int64_t row_bytes : {kernels.prepared_bytes(cols), cols * int64_t{4}}) {
+    for (const int64_t row_bytes : {kernels.quantized_bytes(cols), cols * int64_t{4}}) {
         bytes = std::max(bytes, GatheredRows(row_bytes) * row_bytes);
     }
     return AlignUp(bytes);
@@ -97,7 +97,7 @@ int64_t GroupScratchBytes(const Kernels& kernels, int64_t cols) {
 
 void ExpertMatMul(const Kernels& kernels, const ExpertMatMulArgs& args, int part, int parts) {
     const int32_t* begin = args.plan.begin;
-    const Rows x(kernels, args.x, args.x_stride, args.prepared, args.weight.cols);
+    const Rows x(kernels, args.x, args.x_stride, args.quantized, args.weight.cols);
     std::byte* scratch = args.scratch + part * args.scratch_bytes;
     const auto count = [&](int64_t e) { return int64_t{begin[e + 1]} - begin[e]; };
     ShareStrips(kStrips, args.weight.count, args.weight.rows, count, part, parts,
@@ -130,7 +130,7 @@ namespace {
 // columns `rows` of the output.
 void AddExpert(const Kernels& kernels, const ExpertSumArgs& args, int64_t e, int64_t begin,
                int64_t count, Range rows, std::byte* scratch) {
-    const Rows x(kernels, args.x, args.x_stride, args.prepared, args.weight.cols);
+    const Rows x(kernels, args.x, args.x_stride, args.quantized, args.weight.cols);
     const int64_t cols = rows.end - rows.begin;
     MatMulArgs m;
     m.weight = RowsOf(kernels, args.weight.Matrix(e), rows);
@@ -204,7 +204,7 @@ void ExpertSum(const Kernels& kernels, const ExpertSumArgs& args, int part, int 
 
 void HeadMatMul(const Kernels& kernels, const HeadMatMulArgs& args, int part, int parts) {
     const int64_t heads = args.weight.count;
-    const Rows x(kernels, args.x, args.weight.cols, args.prepared, args.weight.cols);
+    const Rows x(kernels, args.x, args.weight.cols, args.quantized, args.weight.cols);
     std::byte* scratch = args.scratch + part * args.scratch_bytes;
     const auto count = [&](int64_t) { return args.rows; };
     const auto multiply = [&](int64_t head, Range rows) {

@@ -95,7 +95,7 @@ struct ExpertMatMulArgs {
     bool by_token = false;     // x has a row per token; else a row per i
     const float* x = nullptr;  // used if the weight's type needs no prepared form
     int64_t x_stride = 0;
-    const std::byte* prepared = nullptr;  // used if it does
+    const std::byte* quantized = nullptr;  // used if it does
     float* y = nullptr;
     int64_t y_stride = 0;
     std::byte* scratch = nullptr;  // [parts, scratch_bytes], 64-byte aligned
@@ -113,7 +113,7 @@ struct ExpertSumArgs {
     const float* weights = nullptr;  // [rows, used], by slot
     const float* x = nullptr;        // or prepared: a row per i
     int64_t x_stride = 0;
-    const std::byte* prepared = nullptr;
+    const std::byte* quantized = nullptr;
     int64_t rows = 0;             // tokens
     int64_t segment_cols = 0;     // as in MatMulArgs
     Range x_used{0, 0};
@@ -130,7 +130,7 @@ void ExpertSum(const Kernels& kernels, const ExpertSumArgs& args, int part, int 
 struct HeadMatMulArgs {
     PackedStack weight;                   // a matrix [n, k] per head
     const float* x = nullptr;             // [rows, heads * k]
-    const std::byte* prepared = nullptr;  // rows * heads rows of k
+    const std::byte* quantized = nullptr;  // rows * heads rows of k
     int64_t rows = 0;
     float* y = nullptr;  // [rows, heads * n]
     std::byte* scratch = nullptr;

@@ -28,9 +28,9 @@ struct Kernels : dense::GemmKernels, dense::CausalKernels, dense::RowKernels, Ad
     int64_t (*packed_bytes)(DType dtype, int64_t rows, int64_t cols) = nullptr;
     void (*pack)(const PackedMatrix& matrix, int64_t row_begin, int64_t count,
                  const std::byte* source, int64_t source_stride_bytes) = nullptr;
-    Prepared (*prepared_as)(DType weight) = nullptr;
-    int64_t (*prepared_bytes)(int64_t cols) = nullptr;
-    Kernel<PrepareArgs> prepare = nullptr;
+    ActivationFormat (*activation_format)(DType weight) = nullptr;
+    int64_t (*quantized_bytes)(int64_t cols) = nullptr;
+    Kernel<QuantizeActivationsArgs> quantize_activations = nullptr;
     Kernel<MatMulArgs> matmul = nullptr;
     Kernel<EmbeddingArgs> embedding = nullptr;
     Kernel<SumSquaresArgs> sum_squares = nullptr;

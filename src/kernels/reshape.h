@@ -1,5 +1,5 @@
 // Converts file blocks to the strips' block layout and back, for types where the two differ. Used
-// by strips.cc only.
+// by weight_tiles.cc only.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 #include "tensor/quant.h"
 #include "tensor/quant_parts.h"
 
-namespace weft::kernels::strips {
+namespace weft::kernels::weight_tiles {
 
 inline constexpr int kWidestBlock = 256;
 
@@ -83,7 +83,7 @@ void MoveFifthBits(std::byte* at) {
 }
 
 // Q3_K: from 32 bytes of third bits, 64 of bit pairs, 12 of 16 scales (32 is zero), f16 d; to d,
-// the scales as int8, and three times 32 bytes: a, b, c of strips.h.
+// the scales as int8, and three times 32 bytes: a, b, c of weight_tiles.h.
 inline void WidenQ3K(const std::byte* block, std::byte* wide) {
     std::memcpy(wide, block + 108, 2);
     for (int s = 0; s < 16; ++s) {
@@ -253,4 +253,4 @@ void ShapeBack(const std::byte* shaped, std::byte* block) {
     }
 }
 
-}  // namespace weft::kernels::strips
+}  // namespace weft::kernels::weight_tiles

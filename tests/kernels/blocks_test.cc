@@ -180,7 +180,7 @@ TEST(BlockAttention, EqualsTheReferenceForAnyPartition) {
             EXPECT_EQ(got, attend(ops, problem.sequences(), 3)) << ops.name << " " << number;
             // Values are at most 5; scores are below 40, sums of 96 products in another order, then
             // exp. Where the CPU multiplies BF16, queries and weights have an error of 2^-9.
-            const bool halves = ops.prepared_as(DType::kBF16) == Prepared::kBF16;
+            const bool halves = ops.activation_format(DType::kBF16) == ActivationFormat::kBF16;
             const float bound = halves && shape.dtype == DType::kBF16 ? 0.4f : 1e-4f;
             for (size_t i = 0; i < got.size(); ++i) {
                 ASSERT_FALSE(!(std::fabs(got[i] - expected[i]) <= bound))

@@ -169,7 +169,7 @@ class Groups {
         : c_(c),
           memory_(c.held * StackStride(c.kernels, c.dtype, c.rows, c.cols)),
           x(random.Normals(x_rows * c.cols)),
-          prepared_(x_rows * c.kernels.prepared_bytes(c.cols)),
+          quantized_(x_rows * c.kernels.quantized_bytes(c.cols)),
           scratch_(8 * GroupScratchBytes(c.kernels, c.cols)) {
         stack = {c.dtype,
                  c.held,
@@ -183,8 +183,10 @@ class Groups {
             QuantizeRow(c.dtype, random.Normals(c.rows * c.cols), blocks);
             c.kernels.pack(stack.Matrix(e), 0, c.rows, blocks.data(), row_bytes);
         }
-        if (const Prepared as = c.kernels.prepared_as(c.dtype); as != Prepared::kNone) {
-            c.kernels.prepare({x.data(), c.cols, x_rows, c.cols, prepared_.data.get(), as}, 0, 1);
+        if (const ActivationFormat as = c.kernels.activation_format(c.dtype);
+            as != ActivationFormat::kNone) {
+            c.kernels.quantize_activations(
+                {x.data(), c.cols, x_rows, c.cols, quantized_.data.get(), as}, 0, 1);
         }
         bias = random.Normals(c.held * c.rows);
         for (int64_t t = 0; t < c.tokens; ++t) Choose(random);
@@ -195,9 +197,9 @@ class Groups {
         weights = random.Normals(c.tokens * c.used);
     }
 
-    const std::byte* prepared() const {
-        const bool plain = c_.kernels.prepared_as(c_.dtype) == Prepared::kNone;
-        return plain ? nullptr : prepared_.data.get();
+    const std::byte* quantized() const {
+        const bool plain = c_.kernels.activation_format(c_.dtype) == ActivationFormat::kNone;
+        return plain ? nullptr : quantized_.data.get();
     }
     std::byte* scratch() { return scratch_.data.get(); }
     int64_t scratch_bytes() const { return GroupScratchBytes(c_.kernels, c_.cols); }
@@ -210,7 +212,7 @@ class Groups {
         args.weight = stack.Matrix(e);
         args.x = x.data() + row * c_.cols;
         args.x_stride = c_.cols;
-        args.prepared = prepared_.data.get() + row * c_.kernels.prepared_bytes(c_.cols);
+        args.quantized = quantized_.data.get() + row * c_.kernels.quantized_bytes(c_.cols);
         args.rows = 1;
         if (with_bias) args.bias = bias.data() + e * c_.rows;
         args.segment_cols = segment;
@@ -236,7 +238,7 @@ class Groups {
         ids.insert(ids.end(), all.begin(), all.begin() + c_.used);
     }
 
-    Aligned prepared_, scratch_;
+    Aligned quantized_, scratch_;
     std::vector<int32_t> begin_, slots_;
 };
 
@@ -273,7 +275,7 @@ TEST(ExpertMatMul, EachRowEqualsItsExpertsProduct) {
             ExpertMatMulArgs args{g.stack, g.bias.data(), g.plan, c.used, by_token};
             args.x = g.x.data();
             args.x_stride = c.cols;
-            args.prepared = g.prepared();
+            args.quantized = g.quantized();
             args.y = y.data();
             args.y_stride = c.rows;
             args.scratch = g.scratch();
@@ -306,7 +308,7 @@ TEST(ExpertSum, IsTheWeightedSumOverATokensExperts) {
             ExpertSumArgs args{g.stack, g.bias.data(), g.plan, c.used, g.weights.data()};
             args.x = g.x.data();
             args.x_stride = c.cols;
-            args.prepared = g.prepared();
+            args.quantized = g.quantized();
             args.rows = c.tokens;
             args.segment_cols = segment;
             args.base = base.data();
@@ -344,7 +346,7 @@ TEST(HeadMatMul, EachHeadHasItsOwnMatrix) {
         const int64_t heads = c.held;
         Groups g(c, random, c.tokens * heads);
         std::vector<float> y(static_cast<size_t>(c.tokens * heads * c.rows), NAN);
-        HeadMatMulArgs args{g.stack, g.x.data(), g.prepared(), c.tokens, y.data()};
+        HeadMatMulArgs args{g.stack, g.x.data(), g.quantized(), c.tokens, y.data()};
         args.scratch = g.scratch();
         args.scratch_bytes = g.scratch_bytes();
         const int parts = static_cast<int>(random.Int(1, 5));

@@ -36,7 +36,7 @@ TEST(MatMul, EveryLevelIsNearExactArithmetic) {
         const Kernels& kernels = KernelsFor(level);
         std::mt19937 random(11);
         for (DType dtype : WeightTypes()) {
-            const Prepared as = kernels.prepared_as(dtype);
+            const ActivationFormat as = kernels.activation_format(dtype);
             for (const Shape& shape : ShapesFor(random, dtype, 12)) {
                 const Weight weight(random, dtype, shape.rows, shape.cols);
                 const Packed packed(kernels, weight);
@@ -133,14 +133,14 @@ std::vector<double> WideSums(const Kernels& kernels, const Weight& weight,
                              int64_t end) {
     const Packed packed(kernels, ColumnsOf(weight, begin, end));
     const int64_t cols = end - begin;
-    MatmulAligned prepared(tokens * kernels.prepared_bytes(cols));
+    MatmulAligned quantized(tokens * kernels.quantized_bytes(cols));
     const float* mine = x.data() + begin;
-    kernels.prepare(
-        {mine, weight.cols, tokens, cols, prepared.data.get(), kernels.prepared_as(weight.dtype)},
-        0, 1);
+    kernels.quantize_activations({mine, weight.cols, tokens, cols, quantized.data.get(),
+                                  kernels.activation_format(weight.dtype)},
+                                 0, 1);
     std::vector<double> wide(static_cast<size_t>(tokens * weight.rows));
-    const MatMulArgs args{packed.matrix, mine,    weight.cols, prepared.data.get(), tokens,
-                          nullptr,       nullptr, 64,          wide.data(),         weight.rows};
+    const MatMulArgs args{packed.matrix, mine,    weight.cols, quantized.data.get(), tokens,
+                          nullptr,       nullptr, 64,          wide.data(),          weight.rows};
     kernels.matmul(args, 0, 1);
     return wide;
 }
@@ -155,13 +155,13 @@ std::vector<double> PaddedSums(const Kernels& kernels, const Packed& packed,
         std::copy(x.begin() + t * cols + own.begin, x.begin() + t * cols + own.end,
                   padded.begin() + t * cols + own.begin);
     }
-    MatmulAligned prepared(tokens * kernels.prepared_bytes(cols));
-    kernels.prepare({padded.data(), cols, tokens, cols, prepared.data.get(),
-                     kernels.prepared_as(packed.matrix.dtype)},
-                    0, 1);
+    MatmulAligned quantized(tokens * kernels.quantized_bytes(cols));
+    kernels.quantize_activations({padded.data(), cols, tokens, cols, quantized.data.get(),
+                                  kernels.activation_format(packed.matrix.dtype)},
+                                 0, 1);
     std::vector<double> wide(static_cast<size_t>(tokens * rows));
-    MatMulArgs args{packed.matrix, padded.data(), cols,    prepared.data.get(), tokens,
-                    nullptr,       nullptr,       segment, wide.data(),         rows};
+    MatMulArgs args{packed.matrix, padded.data(), cols,    quantized.data.get(), tokens,
+                    nullptr,       nullptr,       segment, wide.data(),          rows};
     if (told) args.x_used = own;
     kernels.matmul(args, 0, 1);
     return wide;

@@ -39,7 +39,7 @@ std::string Describe(const Ops& ops, const AttentionShape& shape, int number) {
 
 // From AVX-512 on, a BF16 cache is multiplied by BF16.
 bool MultipliesHalves(const Ops& ops) {
-    return ops.prepared_as(DType::kBF16) == Prepared::kBF16;
+    return ops.activation_format(DType::kBF16) == ActivationFormat::kBF16;
 }
 
 TEST(OpsAttention, EqualsThePlainFormula) {

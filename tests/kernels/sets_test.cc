@@ -53,16 +53,16 @@ uint32_t Product(const Kernels& kernels, DType dtype) {
     args.weight = {dtype, kRows, kCols, packed.get()};
     kernels.pack(args.weight, 0, kRows, blocks.data(), RowBytes(dtype, kCols));
     const std::vector<float> x = Numbers(1, kTokens * kCols), bias = Numbers(2, kRows);
-    const Memory prepared = Aligned(kTokens * kernels.prepared_bytes(kCols));
-    const Prepared as = kernels.prepared_as(dtype);
-    if (as != Prepared::kNone) {
-        kernels.prepare({x.data(), kCols, kTokens, kCols, prepared.get(), as}, 0, 1);
+    const Memory quantized = Aligned(kTokens * kernels.quantized_bytes(kCols));
+    const ActivationFormat as = kernels.activation_format(dtype);
+    if (as != ActivationFormat::kNone) {
+        kernels.quantize_activations({x.data(), kCols, kTokens, kCols, quantized.get(), as}, 0, 1);
     }
     std::vector<float> y(kTokens * kRows);
     std::vector<double> wide(y.size());
     args.x = x.data();
     args.x_stride = kCols;
-    args.prepared = prepared.get();
+    args.quantized = quantized.get();
     args.rows = kTokens;
     args.y_stride = kRows;
     args.y = y.data();

@@ -76,7 +76,7 @@ void CheckTiles(const Weight& weight, const std::vector<float>& x) {
                 one.insert(one.end(), y.begin(), y.end());
             }
             if (segment == 0) {
-                MatmulExpectNear(weight, MatmulRounded(x, kernels.prepared_as(weight.dtype)),
+                MatmulExpectNear(weight, MatmulRounded(x, kernels.activation_format(weight.dtype)),
                                  kMostTokens, one);
                 if (first.empty()) first = one;
                 ASSERT_EQ(first, one) << CpuLevelName(level) << " " << Info(weight.dtype).name;

@@ -95,14 +95,16 @@ inline std::vector<float> Multiply(const Kernels& kernels, const Packed& weight,
                                    const std::vector<float>& x, int64_t tokens, int parts,
                                    const float* bias = nullptr, int64_t segment = 0) {
     const int64_t cols = weight.matrix.cols, rows = weight.matrix.rows;
-    const Prepared as = kernels.prepared_as(weight.matrix.dtype);
-    const bool prepares = as != Prepared::kNone;
-    MatmulAligned prepared(prepares ? tokens * kernels.prepared_bytes(cols) : 0);
-    const PrepareArgs prepare{x.data(), cols, tokens, cols, prepared.data.get(), as};
-    for (int part = 0; prepares && part < parts; ++part) kernels.prepare(prepare, part, parts);
+    const ActivationFormat as = kernels.activation_format(weight.matrix.dtype);
+    const bool quantizes = as != ActivationFormat::kNone;
+    MatmulAligned quantized(quantizes ? tokens * kernels.quantized_bytes(cols) : 0);
+    const QuantizeActivationsArgs quantize{x.data(), cols, tokens, cols, quantized.data.get(), as};
+    for (int part = 0; quantizes && part < parts; ++part) {
+        kernels.quantize_activations(quantize, part, parts);
+    }
     const int64_t stride = rows + 3;
     std::vector<float> y(static_cast<size_t>(tokens * stride), NAN);
-    const MatMulArgs args{weight.matrix, x.data(), cols,     prepared.data.get(),
+    const MatMulArgs args{weight.matrix, x.data(), cols,     quantized.data.get(),
                           tokens,        bias,     y.data(), segment,
                           nullptr,       stride};
     for (int part = parts - 1; part >= 0; --part) kernels.matmul(args, part, parts);
@@ -118,10 +120,10 @@ inline std::vector<float> Multiply(const Kernels& kernels, const Packed& weight,
 
 // What weights meet. Quantized ones: each block of 32 activations as int8 multiples of
 // absmax / 127. BF16 ones: the nearest BF16, on levels that multiply these.
-inline std::vector<float> MatmulRounded(const std::vector<float>& x, Prepared as) {
-    if (as == Prepared::kNone) return x;
+inline std::vector<float> MatmulRounded(const std::vector<float>& x, ActivationFormat as) {
+    if (as == ActivationFormat::kNone) return x;
     std::vector<float> rounded(x.size());
-    if (as == Prepared::kBF16) {
+    if (as == ActivationFormat::kBF16) {
         for (size_t i = 0; i < x.size(); ++i) rounded[i] = BF16ToF32(F32ToBF16(x[i]));
         return rounded;
     }

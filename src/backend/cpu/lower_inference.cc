@@ -64,7 +64,7 @@ class InferenceLowerer final : StreamCalls {
     // Makes ops behind a kept value prepare their shared tables again: a run may begin there, and
     // its inputs may differ from those of the ops before it (Executable::Write).
     void ForgetShared() {
-        std::ranges::fill(prepared_value_, program::kNoValue);
+        std::ranges::fill(quantized_value_, program::kNoValue);
         planned_ids_ = program::kNoValue;
         tables_made_.clear();
     }
@@ -89,10 +89,10 @@ class InferenceLowerer final : StreamCalls {
         return std::exchange(calls_, {});
     }
 
-    kernels::Prepared FormFor(const Op& op) const {
-        return kernels_.prepared_as(program_.value(WeightOf(op)).dtype);
+    kernels::ActivationFormat FormFor(const Op& op) const {
+        return kernels_.activation_format(program_.value(WeightOf(op)).dtype);
     }
-    bool Prepares(const Op& op) const { return FormFor(op) != kernels::Prepared::kNone; }
+    bool Quantizes(const Op& op) const { return FormFor(op) != kernels::ActivationFormat::kNone; }
     // A value with a row for each token and expert.
     bool IsSlots(ValueId id) const { return program_.value(id).shape.rank == 3; }
 
@@ -167,8 +167,8 @@ class InferenceLowerer final : StreamCalls {
     void ReadsLeft(CallOf<Args>& call, const Op& op) {
         const ValueId x = op.inputs[0];
         call.args.x_stride = Cols(x);
-        if (Prepares(op)) {
-            call.Reads(call.args.prepared, Prepared(x, FormFor(op)));
+        if (Quantizes(op)) {
+            call.Reads(call.args.quantized, Quantized(x, FormFor(op)));
         } else {
             call.Reads(call.args.x, Of(x));
         }
@@ -249,25 +249,25 @@ class InferenceLowerer final : StreamCalls {
     }
 
     // One prepared form of x: made once for all the MatMuls in a row that read x.
-    Region Prepared(ValueId x, kernels::Prepared as) {
+    Region Quantized(ValueId x, kernels::ActivationFormat as) {
         const int64_t factor = IsSlots(x) ? program_.value(x).shape[1] : 1;
-        const int64_t row_bytes = factor * kernels_.prepared_bytes(Cols(x));
+        const int64_t row_bytes = factor * kernels_.quantized_bytes(Cols(x));
         for (int i : {0, 1}) {
-            if (prepared_value_[i] == x && prepared_as_[i] == as) {
-                return PreparedRows(i, row_bytes);
+            if (quantized_value_[i] == x && activation_format_[i] == as) {
+                return QuantizedRows(i, row_bytes);
             }
         }
-        next_prepared_ ^= 1;
-        prepared_value_[next_prepared_] = x;
-        prepared_as_[next_prepared_] = as;
-        CallOf<kernels::PrepareArgs> call;
-        const Region out = PreparedRows(next_prepared_, row_bytes);
+        next_quantized_ ^= 1;
+        quantized_value_[next_quantized_] = x;
+        activation_format_[next_quantized_] = as;
+        CallOf<kernels::QuantizeActivationsArgs> call;
+        const Region out = QuantizedRows(next_quantized_, row_bytes);
         call.args.as = as;
         call.Reads(call.args.x, Of(x));
         call.args.cols = call.args.x_stride = Cols(x);
         call.Writes(call.args.out, out);
         call.call.light = !IsSlots(x);
-        WEFT_CHECK(PushRowWise<&kernels::Kernels::prepare>(call, x).ok());
+        WEFT_CHECK(PushRowWise<&kernels::Kernels::quantize_activations>(call, x).ok());
         return out;
     }
 
@@ -498,25 +498,25 @@ class InferenceLowerer final : StreamCalls {
         call.Writes(args.y, Of(op.outputs[0]));
         return Push<RunDeltaRule>(call, op.outputs[0]);
     }
-    // Prepared as rows of one head each.
+    // Quantized as rows of one head each.
     Status Lower(const Op& op, const program::HeadMatMul&) {
         CallOf<kernels::HeadMatMulArgs> call;
         const kernels::PackedStack& weight = buffers_.stack(op.inputs[1]);
         call.args.weight = weight;
-        if (Prepares(op)) {
-            next_prepared_ ^= 1;
-            prepared_value_[next_prepared_] = program::kNoValue;
-            const Region prepared =
-                PreparedRows(next_prepared_, weight.count * kernels_.prepared_bytes(weight.cols));
-            CallOf<kernels::PrepareArgs> prepare;
-            prepare.args.as = FormFor(op);
-            prepare.Reads(prepare.args.x, Of(op.inputs[0]));
-            prepare.args.cols = prepare.args.x_stride = weight.cols;
-            prepare.Writes(prepare.args.out, prepared);
-            prepare.Rows(prepare.args.rows, weight.count);
-            prepare.call.light = true;
-            WEFT_TRY(Push<&kernels::Kernels::prepare>(prepare, op.inputs[0]));
-            call.Reads(call.args.prepared, prepared);
+        if (Quantizes(op)) {
+            next_quantized_ ^= 1;
+            quantized_value_[next_quantized_] = program::kNoValue;
+            const Region quantized = QuantizedRows(
+                next_quantized_, weight.count * kernels_.quantized_bytes(weight.cols));
+            CallOf<kernels::QuantizeActivationsArgs> quantize;
+            quantize.args.as = FormFor(op);
+            quantize.Reads(quantize.args.x, Of(op.inputs[0]));
+            quantize.args.cols = quantize.args.x_stride = weight.cols;
+            quantize.Writes(quantize.args.out, quantized);
+            quantize.Rows(quantize.args.rows, weight.count);
+            quantize.call.light = true;
+            WEFT_TRY(Push<&kernels::Kernels::quantize_activations>(quantize, op.inputs[0]));
+            call.Reads(call.args.quantized, quantized);
         } else {
             call.Reads(call.args.x, Of(op.inputs[0]));
         }
@@ -702,7 +702,7 @@ class InferenceLowerer final : StreamCalls {
     Status Lower(const Op& op, const program::AllReduce&) {
         // In halves (two_batch_overlap.h), the other half may have gone over what is prepared by
         // then.
-        std::ranges::fill(prepared_value_, program::kNoValue);
+        std::ranges::fill(quantized_value_, program::kNoValue);
         return PushTransfer(op, CallKind::kAllReduce);
     }
     Status Lower(const Op& op, const program::AllGather&) { return PushTransfer(op); }
@@ -735,8 +735,8 @@ class InferenceLowerer final : StreamCalls {
     }
     // ---- Scratch ----------------------------------------------------------------------------
 
-    // Prepared activations: two, so that the next one does not wait for the readers of the last.
-    Region PreparedRows(int which, int64_t row_bytes) {
+    // Quantized activations: two, so that the next one does not wait for the readers of the last.
+    Region QuantizedRows(int which, int64_t row_bytes) {
         return ScratchRows(which == 0 ? "prepared" : "prepared 1", row_bytes, rows_);
     }
     // The plan of a mixture of experts (kernels/experts.h).
@@ -768,9 +768,9 @@ class InferenceLowerer final : StreamCalls {
     std::set<ValueId> segmented_;
     std::map<ValueId, kernels::Range> used_columns_;  // of padded values; of others 0, 0
     std::vector<std::tuple<std::vector<float>, float, int64_t>> angles_;
-    ValueId prepared_value_[2] = {program::kNoValue, program::kNoValue};
-    kernels::Prepared prepared_as_[2] = {};
-    int next_prepared_ = 0;
+    ValueId quantized_value_[2] = {program::kNoValue, program::kNoValue};
+    kernels::ActivationFormat activation_format_[2] = {};
+    int next_quantized_ = 0;
     kernels::PlanExpertsArgs planned_;  // what the plan holds
     ValueId planned_ids_ = program::kNoValue;
     struct Up {

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "kernels/amx/tiles.h"
-#include "kernels/strips.h"
 #include "kernels/vector/store.h"
+#include "kernels/weight_tiles.h"
 
 namespace weft::kernels::amx {
 namespace {
@@ -19,8 +19,8 @@ class BF16Tiles {
   public:
     explicit BF16Tiles(const MatMulArgs& args)
         : args_(args),
-          x_bytes_(strips::PreparedBytes(args.weight.cols)),
-          strip_bytes_(strips::StripBytes(DType::kBF16, args.weight.cols)),
+          x_bytes_(weight_tiles::QuantizedActivationBytes(args.weight.cols)),
+          strip_bytes_(weight_tiles::StripBytes(DType::kBF16, args.weight.cols)),
           blocks_(strip_bytes_ / kBlockBytes) {}
 
     void Run(Range rows) {
@@ -95,7 +95,7 @@ class BF16Tiles {
     template <int A, int S>
     void Area(int64_t row, int64_t token, int64_t count) {
         const std::byte* w = args_.weight.data + row / kStripRows * strip_bytes_;
-        const std::byte* x = args_.prepared + token * x_bytes_;
+        const std::byte* x = args_.quantized + token * x_bytes_;
         if (args_.segment_cols != 0) return SegmentedArea<A, S>(w, x, row, token, count);
         ZeroSums<A, S>();
         AddBlocks<A, S>(w, x, 0, blocks_);

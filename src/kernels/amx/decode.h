@@ -1,5 +1,5 @@
 // Decodes quantized weights to operands of int8 tiles: the Decoders turn a packed block of 16 rows
-// (layouts: kernels/strips.h) into Units.
+// (layouts: kernels/weight_tiles.h) into Units.
 //
 // A Decoder has kType, kUnits (units of 32 columns in a block), and
 //   kScales   scales for 32 columns: 1, or 2 (one for each half)

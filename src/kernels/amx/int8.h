@@ -20,9 +20,9 @@ class Int8Tiles {
   public:
     explicit Int8Tiles(const MatMulArgs& args)
         : args_(args),
-          x_stride_(strips::PreparedBlocks(args.weight.cols)),
+          x_stride_(weight_tiles::QuantizedBlocks(args.weight.cols)),
           units_(args.weight.cols / 32),
-          strip_bytes_(strips::StripBytes(Decoder::kType, args.weight.cols)),
+          strip_bytes_(weight_tiles::StripBytes(Decoder::kType, args.weight.cols)),
           segment_(args.segment_cols == 0 ? units_ : args.segment_cols / 32),
           halves_apart_(kHalvesApart && !args.EndsInBlocks(32 * Decoder::kUnits)) {}
 
@@ -67,7 +67,7 @@ class Int8Tiles {
     int64_t FirstOfTile(int64_t tile) const { return std::min(tile * tile_, count_ - tile_); }
 
     const ActivationBlock* Row(int64_t token) const {
-        return reinterpret_cast<const ActivationBlock*>(args_.prepared) + token * x_stride_;
+        return reinterpret_cast<const ActivationBlock*>(args_.quantized) + token * x_stride_;
     }
 
     // Multiplies `strips` strips from `row` on by the tokens of the chunk.
@@ -92,7 +92,7 @@ class Int8Tiles {
     }
 
     void Decode(const std::byte* strip, int64_t unit, int64_t width, int64_t s) {
-        constexpr int64_t kBytes = strips::BlockBytes(Decoder::kType);
+        constexpr int64_t kBytes = weight_tiles::BlockBytes(Decoder::kType);
         const std::byte* w = strip + unit / Decoder::kUnits * kBytes;
         for (int64_t u = 0; u < width; u += Decoder::kUnits, w += kBytes) {
             Decoder::Decode(w, decoded_[s] + u);

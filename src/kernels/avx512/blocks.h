@@ -1,5 +1,5 @@
 // Products of one packed block of a strip with a tile of tokens, for each type (layouts:
-// kernels/strips.h).
+// kernels/weight_tiles.h).
 //
 // A Block type has kType, kUnits (activation blocks per weight block) and
 //   Times<T>(w, h, x, x_stride, sums): sums[t] += block at w times the activations x + t *
@@ -16,13 +16,13 @@
 #include <cstdint>
 #include <cstring>
 
-#include "kernels/strips.h"
 #include "kernels/vector/set.h"
+#include "kernels/weight_tiles.h"
 #include "tensor/quant_bytes.h"
 
 namespace weft::kernels::avx512 {
 
-using strips::ActivationBlock;
+using weight_tiles::ActivationBlock;
 
 WEFT_INLINE __m512i LoadBytes(const std::byte* p) {
     return _mm512_loadu_si512(p);

@@ -1,5 +1,5 @@
-// Decoders of the codebook types, from one packed block of 16 rows (layouts: kernels/strips.h) to
-// DecodedUnits: the Grids of vector/decoded.cc.
+// Decoders of the codebook types, from one packed block of 16 rows (layouts:
+// kernels/weight_tiles.h) to DecodedUnits: the Grids of vector/decoded.cc.
 //
 // A lane of 32 bits is a row; the four bytes of its index word are four groups of weights.
 // Codebooks are in byte tables, which byte permutes look up 128 entries at a time; a multishift

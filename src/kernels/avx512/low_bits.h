@@ -159,7 +159,7 @@ struct BlockQ2_K {
 };
 
 // Element 32g + 4i + n of a block: byte n of the three dwords a, b, c of step i, which hold the
-// codes as strips.h says; code 4 is zero.
+// codes as weight_tiles.h says; code 4 is zero.
 struct BlockQ3_K {
     static constexpr DType kType = DType::kQ3_K;
     static constexpr int64_t kUnits = 8;

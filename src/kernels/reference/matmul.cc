@@ -82,11 +82,11 @@ void Pack(const PackedMatrix& matrix, int64_t row_begin, int64_t count, const st
                 static_cast<size_t>(end - matrix.rows * bytes));
 }
 
-int64_t PreparedBytes(int64_t) {
+int64_t QuantizedActivationBytes(int64_t) {
     return 64;
 }
 
-void Prepare(const PrepareArgs&, int, int) {}
+void QuantizeActivations(const QuantizeActivationsArgs&, int, int) {}
 
 void MatMul(const MatMulArgs& args, int part, int parts) {
     const Range rows = Share(args.weight.rows, kStripRows, part, parts);

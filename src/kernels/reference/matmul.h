@@ -10,8 +10,8 @@ namespace weft::kernels::reference {
 int64_t PackedBytes(DType dtype, int64_t rows, int64_t cols);
 void Pack(const PackedMatrix& matrix, int64_t row_begin, int64_t count, const std::byte* source,
           int64_t source_stride_bytes);
-int64_t PreparedBytes(int64_t cols);  // 64: nothing is prepared, matmul reads args.x
-void Prepare(const PrepareArgs& args, int part, int parts);
+int64_t QuantizedActivationBytes(int64_t cols);  // 64: nothing is prepared, matmul reads args.x
+void QuantizeActivations(const QuantizeActivationsArgs& args, int part, int parts);
 void MatMul(const MatMulArgs& args, int part, int parts);
 void Embedding(const EmbeddingArgs& args, int part, int parts);
 

@@ -9,9 +9,9 @@ Kernels Table() {
     table.level = CpuLevel::kReference;
     table.packed_bytes = PackedBytes;
     table.pack = Pack;
-    table.prepared_as = [](DType) { return Prepared::kNone; };
-    table.prepared_bytes = PreparedBytes;
-    table.prepare = Prepare;
+    table.activation_format = [](DType) { return ActivationFormat::kNone; };
+    table.quantized_bytes = QuantizedActivationBytes;
+    table.quantize_activations = QuantizeActivations;
     table.matmul = MatMul;
     table.embedding = Embedding;
     table.sum_squares = SumSquares;

@@ -1,5 +1,5 @@
 // Products of one vector of rows of a packed block with a tile of tokens, for each type (layouts:
-// kernels/strips.h). Uses the same integers and the same float operations as avx512/blocks.h.
+// kernels/weight_tiles.h). Uses the same integers and the same float operations as avx512/blocks.h.
 //
 // A Block type has kType, kUnits (activation blocks per weight block) and
 //   Times<T>(w, h, x, x_stride, sums): sums[t] += vector h of the rows of the block at w times the

@@ -35,20 +35,21 @@ class DecodedMatMul {
   private:
     static constexpr int kTile = Simd::kRegisters == 32 ? 12 : 4;
     static constexpr int kMostTokens = 4 * kTile;
-    using ActivationBlock = strips::ActivationBlock;
+    using ActivationBlock = weight_tiles::ActivationBlock;
 
     void Strip(int64_t row, int64_t token, int64_t tokens) {
         const int64_t segment = args_.segment_cols / 32, end = args_.weight.cols / 32;
         const int64_t step =
             args_.EndsInBlocks(32 * kUnitsPerBlock) ? segment : int64_t{kUnitsPerBlock};
         const Range used = segment == 0 ? Range{0, end} : args_.UnitsUsed();
-        const std::byte* w = args_.weight.data +
-                             row / kStripRows * strips::StripBytes(Grid::kType, args_.weight.cols);
+        const std::byte* w =
+            args_.weight.data +
+            row / kStripRows * weight_tiles::StripBytes(Grid::kType, args_.weight.cols);
         std::memset(sums_, 0, static_cast<size_t>(tokens) * sizeof sums_[0]);
         std::memset(wide_, 0, static_cast<size_t>(tokens) * sizeof wide_[0]);
         for (int64_t unit = 0; unit < end; unit += kUnitsPerBlock) {
             grid_.Decode(w, units_);
-            w += strips::BlockBytes(Grid::kType);
+            w += weight_tiles::BlockBytes(Grid::kType);
             for (int64_t done = unit; done < unit + kUnitsPerBlock;) {
                 const bool zeros = done < used.begin || done >= used.end;
                 if (!zeros) AddUnits(unit, done, step, token, tokens);
@@ -68,9 +69,9 @@ class DecodedMatMul {
     // Adds units [begin, begin + count) of the matrix, from the decoded block that begins at
     // `first`.
     void AddUnits(int64_t first, int64_t begin, int64_t count, int64_t token, int64_t tokens) {
-        const int64_t x_stride = strips::PreparedBlocks(args_.weight.cols);
+        const int64_t x_stride = weight_tiles::QuantizedBlocks(args_.weight.cols);
         const auto* x =
-            reinterpret_cast<const ActivationBlock*>(args_.prepared) + token * x_stride + first;
+            reinterpret_cast<const ActivationBlock*>(args_.quantized) + token * x_stride + first;
         const Range units{begin - first, begin - first + count};
         for (int64_t t = 0; t < tokens; t += kTile) {
             const int64_t tile = std::min<int64_t>(kTile, tokens - t);

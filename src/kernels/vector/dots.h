@@ -10,12 +10,12 @@
 #include <cstdint>
 #include <cstring>
 
-#include "kernels/strips.h"
 #include "kernels/vector/set.h"
+#include "kernels/weight_tiles.h"
 
 namespace weft::kernels::WEFT_SET {
 
-using strips::ActivationBlock;
+using weight_tiles::ActivationBlock;
 
 using Int = Simd::Int;
 using Short = Simd::Short;

@@ -2,9 +2,9 @@
 // CPUs that multiply those, else as floats. Any number of columns (FP8: whole blocks).
 #include <algorithm>
 
-#include "kernels/strips.h"
-#include "kernels/vector/ahead.h"
+#include "kernels/vector/prefetch.h"
 #include "kernels/vector/store.h"
+#include "kernels/weight_tiles.h"
 
 namespace weft::kernels::WEFT_SET {
 namespace {
@@ -107,8 +107,8 @@ template <typename Step>
 struct Rows {
     explicit Rows(const MatMulArgs& args) {
         if constexpr (Step::kXs < Step::kColumns) {
-            data = reinterpret_cast<const float*>(args.prepared);
-            stride = strips::PreparedBytes(args.weight.cols) / 4;
+            data = reinterpret_cast<const float*>(args.quantized);
+            stride = weight_tiles::QuantizedActivationBytes(args.weight.cols) / 4;
             cols = (args.weight.cols + 31) / 32 * 32;
         } else {
             data = args.x, stride = args.x_stride, cols = args.weight.cols;
@@ -125,7 +125,7 @@ template <typename Step, int S, int T>
                                              const float* x, int64_t x_stride, Range cols,
                                              Float (&sums)[S * kParts][T]) {
     constexpr int64_t kBlock = Info(DType::kFP8).block_elements;
-    constexpr int64_t kBytes = strips::BlockBytes(DType::kFP8);
+    constexpr int64_t kBytes = weight_tiles::BlockBytes(DType::kFP8);
     constexpr int64_t kVector = 4 * Simd::kLanes;  // bytes: four columns of a vector of rows
     const typename Step::Codes step;
     for (int64_t begin = cols.begin, end = 0; begin < cols.end; begin = end) {
@@ -166,9 +166,9 @@ template <typename Step, int S, int T>
 [[gnu::always_inline]] inline void AddColumns(const std::byte* w, int64_t strip_bytes,
                                               const float* x, int64_t x_stride, Range cols,
                                               Float (&sums)[S * kParts][T]) {
-    constexpr int64_t kBytes = Step::kColumns * strips::BlockBytes(Step::kType);
+    constexpr int64_t kBytes = Step::kColumns * weight_tiles::BlockBytes(Step::kType);
     const int64_t count = cols.end - cols.begin;
-    w += cols.begin * strips::BlockBytes(Step::kType);
+    w += cols.begin * weight_tiles::BlockBytes(Step::kType);
     x += cols.begin / Step::kColumns * Step::kXs;
     for (int64_t k = 0; k < count; k += Step::kColumns, w += kBytes, x += Step::kXs) {
 #pragma GCC unroll 16
@@ -198,7 +198,7 @@ template <typename Step, int S, int T>
 // S strips from `row` on times T tokens from `token` on.
 template <typename Step, int S, int T>
 void Tile(const MatMulArgs& args, int64_t row, int64_t token) {
-    const int64_t strip_bytes = strips::StripBytes(Step::kType, args.weight.cols);
+    const int64_t strip_bytes = weight_tiles::StripBytes(Step::kType, args.weight.cols);
     const std::byte* w = args.weight.data + row / kStripRows * strip_bytes;
     const Rows<Step> x(args);
     Float sums[S * kParts][T];
@@ -214,7 +214,7 @@ void Tile(const MatMulArgs& args, int64_t row, int64_t token) {
 // The same with float64 sums of float32 segments (MatMulArgs::segment_cols).
 template <typename Step, int S, int T>
 void SegmentedTile(const MatMulArgs& args, int64_t row, int64_t token) {
-    const int64_t strip_bytes = strips::StripBytes(Step::kType, args.weight.cols);
+    const int64_t strip_bytes = weight_tiles::StripBytes(Step::kType, args.weight.cols);
     const std::byte* w = args.weight.data + row / kStripRows * strip_bytes;
     const Rows<Step> all(args);
     const float* x = all.data + token * all.stride;

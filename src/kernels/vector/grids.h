@@ -1,6 +1,6 @@
-// Decoders of the codebook types, from one packed block of 16 rows (layouts: kernels/strips.h) to
-// DecodedUnits: the Grids of decoded.cc. Entries are gathered from the codebooks, one vector of
-// rows at a time; values equal those of avx512/grids.h, as int8.
+// Decoders of the codebook types, from one packed block of 16 rows (layouts:
+// kernels/weight_tiles.h) to DecodedUnits: the Grids of decoded.cc. Entries are gathered from the
+// codebooks, one vector of rows at a time; values equal those of avx512/grids.h, as int8.
 #pragma once
 
 #include <array>

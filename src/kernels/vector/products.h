@@ -1,11 +1,11 @@
-// Products of packed strips of one quantized type with prepared activations. Included by
+// Products of packed strips of one quantized type with quantized activations. Included by
 // products_*.cc, which instantiate some types each, to keep compile times short.
 #pragma once
 
 #include <algorithm>
 #include <utility>
 
-#include "kernels/vector/ahead.h"
+#include "kernels/vector/prefetch.h"
 #include "kernels/vector/store.h"
 #if defined(WEFT_OWN_PRODUCTS)
 #include WEFT_SET_FILE(low_bits.h)
@@ -24,7 +24,7 @@ inline constexpr int64_t kTokenBytes = Simd::kRegisters * 12 * 1024;  // activat
 template <typename Block, int T>
 WEFT_INLINE void AddBlock(const std::byte*& w, int h, const ActivationBlock* x, int64_t x_stride,
                           Float (&sums)[T]) {
-    constexpr int64_t kBytes = strips::BlockBytes(Block::kType);
+    constexpr int64_t kBytes = weight_tiles::BlockBytes(Block::kType);
     constexpr int64_t kWeights = Block::kUnits * 32 * kStripRows;
     if constexpr (kFetchesAhead<kWeights, kBytes, T>) {
         if (h == 0) FetchAhead<kBytes>(w);
@@ -37,11 +37,12 @@ WEFT_INLINE void AddBlock(const std::byte*& w, int h, const ActivationBlock* x, 
 template <typename Block, int T>
 void StripTile(const MatMulArgs& args, int64_t row, int64_t token) {
     const int64_t units = args.weight.cols / 32;
-    const int64_t x_stride = strips::PreparedBlocks(args.weight.cols);
-    const auto* x = reinterpret_cast<const ActivationBlock*>(args.prepared) + token * x_stride;
+    const int64_t x_stride = weight_tiles::QuantizedBlocks(args.weight.cols);
+    const auto* x = reinterpret_cast<const ActivationBlock*>(args.quantized) + token * x_stride;
     for (int h = 0; h < kParts; ++h) {
-        const std::byte* w = args.weight.data +
-                             row / kStripRows * strips::StripBytes(Block::kType, args.weight.cols);
+        const std::byte* w =
+            args.weight.data +
+            row / kStripRows * weight_tiles::StripBytes(Block::kType, args.weight.cols);
         Float sums[T];
 #pragma GCC unroll 16
         for (int t = 0; t < T; ++t) sums[t] = Simd::Zero();
@@ -58,11 +59,12 @@ template <typename Block, int T>
 void SegmentedTile(const MatMulArgs& args, int64_t row, int64_t token) {
     const int64_t segment = std::max<int64_t>(args.segment_cols / 32, Block::kUnits);
     const int64_t units = args.weight.cols / 32;
-    const int64_t x_stride = strips::PreparedBlocks(args.weight.cols);
-    const auto* x = reinterpret_cast<const ActivationBlock*>(args.prepared) + token * x_stride;
+    const int64_t x_stride = weight_tiles::QuantizedBlocks(args.weight.cols);
+    const auto* x = reinterpret_cast<const ActivationBlock*>(args.quantized) + token * x_stride;
     for (int h = 0; h < kParts; ++h) {
-        const std::byte* w = args.weight.data +
-                             row / kStripRows * strips::StripBytes(Block::kType, args.weight.cols);
+        const std::byte* w =
+            args.weight.data +
+            row / kStripRows * weight_tiles::StripBytes(Block::kType, args.weight.cols);
         Wide wide[T];
         for (int t = 0; t < T; ++t) wide[t] = Simd::WideZero();
         for (int64_t begin = 0; begin < units; begin += segment) {
@@ -84,15 +86,16 @@ void SegmentedTile(const MatMulArgs& args, int64_t row, int64_t token) {
 // float64. Skips units whose activations are zeros.
 template <typename Block, int T>
 void UnitsTile(const MatMulArgs& args, int64_t row, int64_t token) {
-    constexpr int64_t kBytes = strips::BlockBytes(Block::kType);
+    constexpr int64_t kBytes = weight_tiles::BlockBytes(Block::kType);
     constexpr int64_t kWeights = Block::kUnits * 32 * kStripRows;
     const int64_t segment = args.segment_cols / 32;
-    const int64_t x_stride = strips::PreparedBlocks(args.weight.cols);
-    const auto* x = reinterpret_cast<const ActivationBlock*>(args.prepared) + token * x_stride;
+    const int64_t x_stride = weight_tiles::QuantizedBlocks(args.weight.cols);
+    const auto* x = reinterpret_cast<const ActivationBlock*>(args.quantized) + token * x_stride;
     const Range units = args.UnitsUsed();
     for (int h = 0; h < kParts; ++h) {
-        const std::byte* w = args.weight.data +
-                             row / kStripRows * strips::StripBytes(Block::kType, args.weight.cols);
+        const std::byte* w =
+            args.weight.data +
+            row / kStripRows * weight_tiles::StripBytes(Block::kType, args.weight.cols);
         Wide wide[T];
         for (int t = 0; t < T; ++t) wide[t] = Simd::WideZero();
         for (int64_t begin = units.begin; begin < units.end; begin += segment) {
@@ -124,11 +127,12 @@ inline constexpr bool kUnitsInOneStream = requires {
 // kStep units.
 template <typename Block, int kStep>
 void UnitsOne(const MatMulArgs& args, int64_t row, int64_t token) {
-    constexpr int64_t kBytes = strips::BlockBytes(Block::kType);
-    const auto* x = reinterpret_cast<const ActivationBlock*>(args.prepared) +
-                    token * strips::PreparedBlocks(args.weight.cols);
-    const std::byte* w = args.weight.data +
-                         row / kStripRows * strips::StripBytes(Block::kType, args.weight.cols);
+    constexpr int64_t kBytes = weight_tiles::BlockBytes(Block::kType);
+    const auto* x = reinterpret_cast<const ActivationBlock*>(args.quantized) +
+                    token * weight_tiles::QuantizedBlocks(args.weight.cols);
+    const std::byte* w =
+        args.weight.data +
+        row / kStripRows * weight_tiles::StripBytes(Block::kType, args.weight.cols);
     const Range units = args.UnitsUsed();
     Wide wide = Simd::WideZero();
     for (int64_t block = units.begin / 8; block * 8 < units.end; ++block) {
@@ -164,7 +168,7 @@ template <typename Block>
 void Strips(const MatMulArgs& args, Range rows) {
     const bool often = args.EndsInBlocks(32 * Block::kUnits) && args.segment_cols <= 64;
     const int64_t tile = often ? kUnitsTile : kTile;
-    const int64_t row_bytes = strips::PreparedBytes(args.weight.cols);
+    const int64_t row_bytes = weight_tiles::QuantizedActivationBytes(args.weight.cols);
     const int64_t fit = std::max<int64_t>(1, kTokenBytes / row_bytes / kTile) * kTile;
     for (int64_t begin = 0; begin < args.rows; begin += fit) {
         const int64_t end = std::min(args.rows, begin + fit);

@@ -47,10 +47,10 @@ void SetMatMul(Kernels& table);
 
 // MatMul is in matmul.cc, its variants for some weight types in floats.cc and decoded.cc: these
 // compute rows [rows.begin, rows.end) of y for all tokens, where rows.begin is a strip's first row.
-// Prepare: prepare.cc.
+// Prepare: quantize_activations.cc.
 void MatMul(const MatMulArgs& args, int part, int parts);
 void MatMulFloats(const MatMulArgs& args, Range rows);
 void MatMulDecoded(const MatMulArgs& args, Range rows);
-void Prepare(const PrepareArgs& args, int part, int parts);
+void QuantizeActivations(const QuantizeActivationsArgs& args, int part, int parts);
 
 }  // namespace weft::kernels::WEFT_SET

@@ -1,4 +1,4 @@
-#include "kernels/strips.h"
+#include "kernels/weight_tiles.h"
 
 #include <algorithm>
 #include <array>
@@ -8,7 +8,7 @@
 #include "kernels/reshape.h"
 #include "tensor/quant.h"
 
-namespace weft::kernels::strips {
+namespace weft::kernels::weight_tiles {
 namespace {
 
 // `count` elements of `size` bytes at `offset` of a row's block.
@@ -270,4 +270,4 @@ void Embedding(const EmbeddingArgs& args, int part, int parts) {
     }
 }
 
-}  // namespace weft::kernels::strips
+}  // namespace weft::kernels::weight_tiles

@@ -1,12 +1,12 @@
 #include <algorithm>
 
-#include "kernels/strips.h"
 #include "kernels/vector/set.h"
+#include "kernels/weight_tiles.h"
 
 namespace weft::kernels::WEFT_SET {
 namespace {
 
-using strips::ActivationBlock;
+using weight_tiles::ActivationBlock;
 
 void PrepareBlock(const float* x, ActivationBlock* out) {
     Float peaks = Simd::Abs(Simd::Load(x));
@@ -36,18 +36,18 @@ void PrepareBF16(const float* x, int64_t count, std::byte* out) {
 
 }  // namespace
 
-void Prepare(const PrepareArgs& args, int part, int parts) {
+void QuantizeActivations(const QuantizeActivationsArgs& args, int part, int parts) {
     const int64_t blocks = (args.cols + 31) / 32;
     const Range share = Share(args.rows * blocks, 1, part, parts);
     for (int64_t i = share.begin; i < share.end;) {
         const int64_t row = i / blocks;
         const int64_t end = std::min(share.end, (row + 1) * blocks);
         const float* x = args.x + row * args.x_stride;
-        auto* out =
-            reinterpret_cast<ActivationBlock*>(args.out) + row * strips::PreparedBlocks(args.cols);
+        auto* out = reinterpret_cast<ActivationBlock*>(args.out) +
+                    row * weight_tiles::QuantizedBlocks(args.cols);
         for (; i < end; ++i) {
             const int64_t block = i - row * blocks, k = block * 32;
-            if (args.as == Prepared::kInt8) {
+            if (args.as == ActivationFormat::kInt8) {
                 PrepareBlock(x + k, out + block);
             } else {
                 PrepareBF16<Simd>(x + k, std::min<int64_t>(32, args.cols - k),

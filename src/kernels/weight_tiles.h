@@ -2,7 +2,7 @@
 //
 // A strip is 16 rows, with its blocks in k order. A packed block interleaves the 16 rows' blocks so
 // that one vector lane is one row: each field of the file's block (4-byte groups of quants, f16
-// scales, ...) becomes [count][16 rows] elements, in the order of the table in strips.cc. The
+// scales, ...) becomes [count][16 rows] elements, in the order of the table in weight_tiles.cc. The
 // packed bytes are those of the file, with these exceptions: the 6-bit sub-scales (and minima) of
 // Q3_K, Q4_K, Q5_K and IQ4_XS become bytes (+3.6, 2.8, 2.3, 1.5 %); the fifth bits of Q5_0 and Q5_1
 // and the codes of Q3_K are reordered; the base-3 digits of TQ1_0 become the bit pairs of TQ2_0
@@ -58,7 +58,7 @@
 
 #include "kernels/args.h"
 
-namespace weft::kernels::strips {
+namespace weft::kernels::weight_tiles {
 
 // The kernel that multiplies a type's strips.
 enum class Form {
@@ -168,12 +168,12 @@ static_assert(sizeof(BF16Block) == sizeof(ActivationBlock));
 
 // Stride of activation rows in blocks: odd, so that the rows of a tile do not all map to the same
 // set of the L1 cache.
-inline int64_t PreparedBlocks(int64_t cols) {
+inline int64_t QuantizedBlocks(int64_t cols) {
     return (cols + 31) / 32 | 1;
 }
 
-inline int64_t PreparedBytes(int64_t cols) {
-    return PreparedBlocks(cols) * static_cast<int64_t>(sizeof(ActivationBlock));
+inline int64_t QuantizedActivationBytes(int64_t cols) {
+    return QuantizedBlocks(cols) * static_cast<int64_t>(sizeof(ActivationBlock));
 }
 
-}  // namespace weft::kernels::strips
+}  // namespace weft::kernels::weight_tiles
