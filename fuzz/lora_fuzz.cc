@@ -57,7 +57,7 @@ void ReadAll(const ModelSource& source) {
 
 void CheckWritten(const ModelSource& trained, const std::string& from, const std::string& to,
                   const ModelSource& model) {
-    LoraWords words;
+    LoraOptions words;
     words.from = from;
     const auto plan = PlanLora(model, words);
     WEFT_CHECK(plan.ok() && !plan->targets.empty() && std::isfinite(plan->scale()));
@@ -83,7 +83,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
           bytes.subspan(std::min(config.size() + 1, size)));
     const std::vector<NamedAdapter> named{{"one", adapter.path()}, {"two", adapter.path()}};
     const auto adapted = AdaptedSource::Make(Model(model), named);
-    LoraWords words;
+    LoraOptions words;
     words.from = adapter.path();
     const auto trained = train::LoraSource::Make(Model(model), words);
     const auto merged = train::MergedSource::Make(Model(model), adapter.path());

@@ -137,7 +137,7 @@ void AddClusterFlags(const Command& app, CommonFlags& flags) {
         .Group(kCluster);
 }
 
-void AddDataWords(const Command& app, cluster::DataWords& data) {
+void AddDataPortOptions(const Command& app, cluster::DataPortOptions& data) {
     app.AddOption("--data-ports", data.ports,
                   "Port range for data between hosts, as 7001-7010 (default: any)")
         .TypeName("A-B")
@@ -152,7 +152,7 @@ void AddDataWords(const Command& app, cluster::DataWords& data) {
     app.AddOption("--neighbours-file", data.neighbours_file, "").Group("");
 }
 
-std::vector<std::string> WorkerArguments(const cluster::DataWords& data) {
+std::vector<std::string> WorkerArguments(const cluster::DataPortOptions& data) {
     std::vector<std::string> words = {"worker"};
     const auto add = [&](const char* flag, const std::string& value) {
         if (!value.empty()) words.insert(words.end(), {flag, value});
@@ -219,7 +219,7 @@ void AddRankFlags(const Command& app, CommonFlags& flags) {
                   "(default: the fastest network that both hosts share)")
         .TypeName("CIDR|IFACE,...")
         .Group(kCluster);
-    AddDataWords(app, flags.cluster.data);
+    AddDataPortOptions(app, flags.cluster.data);
     app.AddFlag("-v,--verbose", flags.cluster.verbose,
                 "Print which ranks are linked over which network")
         .Group(kCluster);

@@ -43,9 +43,10 @@ struct CommonFlags {
 // Adds MODEL and the shared flags to a subcommand.
 // pull: set by --pull, which SetCallback obeys. needed: refused without MODEL.
 void AddModel(const Command& app, std::string& model, bool& pull, bool needed = true);
-void AddDataWords(const Command& app, cluster::DataWords& data);  // --data-ports, --advertise
+void AddDataPortOptions(const Command& app,
+                        cluster::DataPortOptions& data);  // --data-ports, --advertise
 // What the process of a job's rank is started with, besides its handle.
-std::vector<std::string> WorkerArguments(const cluster::DataWords& data);
+std::vector<std::string> WorkerArguments(const cluster::DataPortOptions& data);
 void AddRankFlags(const Command& app, CommonFlags& flags);      // where ranks run, and --net-table
 void AddClusterFlags(const Command& app, CommonFlags& flags);   // that, and --split
 void AddLayoutFlags(const Command& app, CommonFlags& flags);    // --tp, --pp, --transport

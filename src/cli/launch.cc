@@ -49,7 +49,7 @@ void WaitForRankZero() {
 }
 
 // One job of rank 0 after another.
-int Follow(cluster::Launched& launched, const cluster::DataWords& data) {
+int Follow(cluster::Launched& launched, const cluster::DataPortOptions& data) {
     ::dup2(STDERR_FILENO, STDOUT_FILENO);
     SetLogRank(launched.rank());
     while (true) {

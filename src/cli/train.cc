@@ -65,7 +65,7 @@ struct TrainFlags {
     train::TrainJob job;
     std::string output, schedule = "constant", optimizer = "adamw", dtype = "bf16";
     std::string loss_scale = "dynamic";
-    train::ExportWords save;
+    train::TrainExportOptions save;
     std::vector<double> betas = {0.9, 0.999};
     std::string ds_config, sample_file, time_limit;
     bool overwrite = false, no_output = false, begun_anew = false;
@@ -73,8 +73,8 @@ struct TrainFlags {
     Command command;  // which flags were given
 };
 
-train::ExportWords ExportOf(const TrainFlags& flags) {
-    train::ExportWords words = flags.save;
+train::TrainExportOptions ExportOf(const TrainFlags& flags) {
+    train::TrainExportOptions words = flags.save;
     words.folder = flags.output;
     words.threads = flags.job.trainer.threads;
     return words;
@@ -352,7 +352,7 @@ Status CheckAdapterFlags(const TrainFlags& flags) {
 void ResolveRestart(TrainFlags& flags) {
     const char* const text = std::getenv(train::kRestartVariable);
     const int restart = text == nullptr ? 0 : std::atoi(text);
-    train::SaveWords& save = flags.job.save;
+    train::SaveOptions& save = flags.job.save;
     if (restart <= 0 || flags.output.empty() || save.resume == "auto") return;
     if (!train::GoesOnAfterRestart(flags.output, flags.overwrite)) return;
     Log(LogLevel::kInfo, "restart {} of this job: it resumes as with --resume auto", restart);
@@ -497,7 +497,7 @@ int ExitStatusOf(const TrainFlags& flags, const Result<int>& done) {
 }
 
 void AddLoraFlags(const Command& app, train::TrainerOptions& trainer) {
-    train::LoraWords& lora = trainer.lora;
+    train::LoraOptions& lora = trainer.lora;
     app.AddOption("--lora", lora.rank,
                   "Train LoRA adapters of this rank and write only them to --output-dir, in the "
                   "format of PEFT; the model's weights stay unchanged, also quantized ones");
@@ -602,7 +602,7 @@ void AddOptimizerFlags(const Command& app, TrainFlags& flags) {
 }
 
 void AddSampleFlags(const Command& app, TrainFlags& flags) {
-    train::SampleWords& sample = flags.job.sample;
+    train::SampleOptions& sample = flags.job.sample;
     app.AddOption("--sample", sample.prompts,
                   "Prompt that the model completes during training, beside the losses; may be "
                   "repeated")

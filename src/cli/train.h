@@ -17,6 +17,6 @@ void AddTrainPlot(const Command& train, int& status);
 // The flags that say what is trained on, the same for `weft train` and `weft train data inspect`:
 // --data, --prompt-type, --seq-len, --test-split, --seed, --no-pack, --no-shuffle, --long,
 // --skip-bad.
-void AddDataFlags(const Command& app, train::DataWords& flags);
+void AddDataFlags(const Command& app, train::DatasetOptions& flags);
 
 }  // namespace weft::cli

@@ -23,7 +23,7 @@ constexpr const char* kTrainDataFooter =
 
 struct DataFlags {
     std::string model;
-    train::DataWords data;
+    train::DatasetOptions data;
     int show = 2;
     uint64_t most = 1'000'000;
     bool json = false, pull = false;
@@ -55,7 +55,7 @@ Status Inspect(const DataFlags& flags) {
 
 }  // namespace
 
-void AddDataFlags(const Command& app, train::DataWords& flags) {
+void AddDataFlags(const Command& app, train::DatasetOptions& flags) {
     app.AddOption(
            "--data", flags.data,
            "File of records (JSON, JSON lines, CSV, TSV, plain text, also compressed) or folder of "

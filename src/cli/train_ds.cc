@@ -38,7 +38,7 @@ train::DsFlags DsFlagsOf(const Command& command, const train::TrainJob& job) {
 }  // namespace
 
 Status ResolveDs(const Command& command, const std::string& path, int ranks, train::TrainJob& job,
-                 train::ExportWords& save, train::DsTelling& telling) {
+                 train::TrainExportOptions& save, train::DsTelling& telling) {
     const train::TrainerOptions& t = job.trainer;
     train::DsFlags flags = DsFlagsOf(command, job);
     WEFT_ASSIGN(const train::TrainLayout layout,

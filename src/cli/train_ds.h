@@ -12,6 +12,6 @@ namespace weft::cli {
 // that gave is asked of `command`. ranks: of the whole run. Warnings and notes go to standard
 // error. Errors: those of ReadDsConfig, ApplyDsConfig, the model's file and the layout.
 Status ResolveDs(const Command& command, const std::string& path, int ranks, train::TrainJob& job,
-                 train::ExportWords& save, train::DsTelling& telling);
+                 train::TrainExportOptions& save, train::DsTelling& telling);
 
 }  // namespace weft::cli

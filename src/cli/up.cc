@@ -34,7 +34,7 @@ struct UpFlags {
     std::string cluster = "home", key_file;
     int port = cluster::kWorkerPort;
     bool unit = false;
-    cluster::DataWords data;
+    cluster::DataPortOptions data;
 };
 
 std::string ClusterWords(const UpFlags& flags) {
@@ -208,7 +208,7 @@ void TellOfUnits(const UpFlags& flags) {
 }
 
 Status RunUp(UpFlags& flags) {
-    WEFT_TRY(cluster::CheckDataWords(flags.data));
+    WEFT_TRY(cluster::CheckDataPortOptions(flags.data));
     WEFT_ASSIGN(fleet::ClusterFile file, fleet::ReadClusterFile(flags.cluster));
     if (!flags.key_file.empty()) {
         if (!flags.words.empty()) {
@@ -258,7 +258,7 @@ void AddUp(const Command& app, int& status) {
         .ShowDefault();
     up.AddFlag("--unit", flags->unit,
                "Print a systemd --user unit for this command, and start nothing");
-    AddDataWords(up, flags->data);
+    AddDataPortOptions(up, flags->data);
     up.Footer(
         "The hosts find each other on every cable between them, by IPv6 link-local multicast,\n"
         "without configured addresses. Open UDP and TCP port 7000 in a firewall.\n\n"

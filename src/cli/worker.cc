@@ -17,7 +17,7 @@ namespace {
 struct WorkerFlags {
     std::string listen, key_file, wait, handle;
     cluster::WorkerJoiner::Options join;
-    cluster::DataWords data;
+    cluster::DataPortOptions data;
 };
 
 Status CheckWords(const WorkerFlags& flags) {
@@ -66,7 +66,7 @@ Result<int> DialIn(const WorkerFlags& flags) {
 
 Result<int> ServeRanks(const WorkerFlags& flags) {
     WEFT_TRY(CheckWords(flags));
-    WEFT_TRY(cluster::CheckDataWords(flags.data));
+    WEFT_TRY(cluster::CheckDataPortOptions(flags.data));
     if (!flags.join.join.empty()) return DialIn(flags);
     WEFT_TRY(Listen(flags));
     return 0;
@@ -106,7 +106,7 @@ void AddWorker(const Command& app, int& status) {
                    "With --join: give up after this time without a job, as 90s or 10m (default: "
                    "never)")
         .TypeName("TIME");
-    AddDataWords(worker, flags->data);
+    AddDataPortOptions(worker, flags->data);
     worker.AddOption("--handle", flags->handle, "").Group("");
     worker.Footer(
         "Each job runs in a process of its own; Ctrl-C ends the worker.\n\n"

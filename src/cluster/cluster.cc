@@ -133,7 +133,8 @@ Result<AssignMessage> AwaitFirstAssignment(Control& control, const JoinValidator
 
 // launched: null where weft itself started this process.
 Result<std::unique_ptr<Cluster>> JoinAs(Inheritance inherited, Launched* launched,
-                                        const DataWords& data, const JoinValidator& validator) {
+                                        const DataPortOptions& data,
+                                        const JoinValidator& validator) {
     const std::string root_host = PeerHost(inherited.control.get());
     const std::string own_host = LocalHost(inherited.control.get());
     const int64_t timeout_ms = std::max(inherited.session.timeout_ms, kLeastTimeoutMs);
@@ -247,7 +248,7 @@ Status CheckOptions(const ClusterOptions& options) {
                          "another --transport");
     }
     WEFT_TRY(net::CheckDataNet(options.data_net));
-    WEFT_TRY(CheckDataWords(options.data));
+    WEFT_TRY(CheckDataPortOptions(options.data));
     if (options.timeout_ms < kLeastTimeoutMs || options.timeout_ms > kMostTimeoutMs) {
         return MakeError(ErrorCode::kUsage, "--timeout-ms {}: {} to {}", options.timeout_ms,
                          kLeastTimeoutMs, kMostTimeoutMs);
@@ -259,7 +260,7 @@ Status CheckOptions(const ClusterOptions& options) {
     return {};
 }
 
-Status CheckDataWords(const DataWords& words) {
+Status CheckDataPortOptions(const DataPortOptions& words) {
     WEFT_TRY(net::ParsePorts(words.ports));
     WEFT_TRY(net::ParseNeighbours(words.neighbours));
     const std::string& host = words.advertise;
@@ -334,7 +335,8 @@ Result<std::unique_ptr<Cluster>> Cluster::Launch(const ClusterOptions& options, 
     return std::unique_ptr<Cluster>(std::move(cluster));
 }
 
-Result<std::unique_ptr<Cluster>> Cluster::Join(const std::string& handle, const DataWords& data,
+Result<std::unique_ptr<Cluster>> Cluster::Join(const std::string& handle,
+                                               const DataPortOptions& data,
                                                const JoinValidator& validator) {
     HoldStops();
     auto inherited = ReadHandle(handle);
@@ -345,7 +347,8 @@ Result<std::unique_ptr<Cluster>> Cluster::Join(const std::string& handle, const 
     return JoinAs(std::move(*inherited), nullptr, data, validator);
 }
 
-Result<std::unique_ptr<Cluster>> Cluster::JoinLaunched(Launched& launched, const DataWords& data) {
+Result<std::unique_ptr<Cluster>> Cluster::JoinLaunched(Launched& launched,
+                                                       const DataPortOptions& data) {
     ::signal(SIGUSR1, SIG_IGN);  // (it is no order to end)
     auto arrival = launched.Arrive();
     // Once there is a job its end is rank 0's business; a rank that still waits for one just ends.

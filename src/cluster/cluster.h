@@ -56,7 +56,7 @@ namespace weft::cluster {
 class Launched;  // launched.h
 
 // How others reach the data ports of this host, where its addresses don't say it.
-struct DataWords {
+struct DataPortOptions {
     std::string advertise;  // an address that leads here from other hosts; "": none
     std::string ports;      // that listeners for data may take: "7001-7010"; "": any
     // Hosts that were heard on its cables (net::NeighboursText): with them cables without any
@@ -68,7 +68,7 @@ struct DataWords {
     std::string neighbours_file{};
 };
 // Errors: kUsage.
-Status CheckDataWords(const DataWords& words);
+Status CheckDataPortOptions(const DataPortOptions& words);
 
 struct ClusterOptions {
     int local = 1;                   // ranks on this machine, this process included
@@ -89,7 +89,7 @@ struct ClusterOptions {
     std::string rdma_device;         // for verbs: one for all ranks, or "A,B,C": one a rank
     int gid_index = -1;              // for verbs; -1: chosen
     std::string data_net;            // networks for data links: "10.0.1.0/24,eth2"; "": chosen
-    DataWords data;                  // of this host; the ports also of hosts that say none
+    DataPortOptions data;            // of this host; the ports also of hosts that say none
     bool verbose = false;            // the log says who is linked to whom, over what
     bool checksum = false;           // collectives check every message that comes in
     int64_t timeout_ms = 5000;       // silence after which a rank is lost; 200 at least
@@ -166,13 +166,13 @@ class Cluster {
     // control plane. An error that nobody else can print is logged here: the caller only leaves
     // with its exit status.
     static Result<std::unique_ptr<Cluster>> Join(const std::string& handle,
-                                                 const DataWords& data = {},
+                                                 const DataPortOptions& data = {},
                                                  const JoinValidator& validator = nullptr);
 
     // On rank 1 and above of a launcher's: the next job of rank 0. Null: there is no more. Signals
     // and errors as for Join.
     static Result<std::unique_ptr<Cluster>> JoinLaunched(Launched& launched,
-                                                         const DataWords& data = {});
+                                                         const DataPortOptions& data = {});
 
     // Tells the others, if there was neither Shutdown nor a verdict. Rank 0 leaves no child behind.
     virtual ~Cluster() = default;

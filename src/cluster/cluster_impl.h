@@ -56,7 +56,7 @@ class ClusterImpl final : public Cluster {
     }
     // What other processes of the job see this one as, where that is the same for all.
     // root: how it reached rank 0.
-    void SetOwnHost(std::string host, std::string root, DataWords data) {
+    void SetOwnHost(std::string host, std::string root, DataPortOptions data) {
         own_host_ = std::move(host);
         root_host_ = std::move(root);
         data_ = std::move(data);
@@ -197,7 +197,7 @@ class ClusterImpl final : public Cluster {
     std::vector<std::string> addresses_, called_;
     int64_t began_s_ = std::time(nullptr);
     std::string own_host_, root_host_;  // of the control connection to rank 0
-    DataWords data_;                    // of this host
+    DataPortOptions data_;              // of this host
     AssignMessage assignment_;          // of this epoch
     std::vector<HostInfo> hosts_;
     std::vector<Place> places_;  // by rank

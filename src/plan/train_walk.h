@@ -26,7 +26,7 @@ struct TrainJob {
     DType dtype = DType::kBF16;
     std::string grad_dtype = "auto";  // as TrainerOptions have it
     train::UpdateOptions update;
-    train::LoraWords lora;
+    train::LoraOptions lora;
 };
 
 // Elements that are trained.

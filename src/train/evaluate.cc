@@ -15,7 +15,7 @@ Result<Evaluation> EvaluateAll(Trainer& trainer, Loader loader) {
         WEFT_ASSIGN(const StepReport report, trainer.Evaluate(*batch));
         sum += report.loss * static_cast<double>(report.targets);
         all.targets += report.targets;
-        all.stopped = report.stop_wishes > 0;
+        all.stopped = report.stop_requests > 0;
         if (all.stopped) return all;
     }
     all.loss = sum / static_cast<double>(all.targets);

@@ -22,7 +22,7 @@ int ThreadsOf(int threads) {
     return threads > 0 ? threads : static_cast<int>(AllowedCores().size());
 }
 
-std::string ResultPath(const ExportWords& words) {
+std::string ResultPath(const TrainExportOptions& words) {
     return words.folder + (words.format == "hf" ? "/model" : "/model.gguf");
 }
 
@@ -37,7 +37,7 @@ Result<quantize::QuantizePlan> PlanOf(const model_files::ModelSource& source,
     return quantize::PlanQuantize(source, options);
 }
 
-Status WriteGguf(const model_files::ModelSource& source, const WriteWords& words) {
+Status WriteGguf(const model_files::ModelSource& source, const WriteModelOptions& words) {
     WEFT_ASSIGN(const quantize::QuantizePlan plan, PlanOf(source, words.type));
     quantize::QuantizeRun run;
     run.threads = ThreadsOf(words.threads);
@@ -48,7 +48,7 @@ Status WriteGguf(const model_files::ModelSource& source, const WriteWords& words
     return bytes.ok() ? Status() : Status(bytes.error());
 }
 
-Status WriteFolder(const model_files::ModelSource& source, const WriteWords& words) {
+Status WriteFolder(const model_files::ModelSource& source, const WriteModelOptions& words) {
     model_files::hf::ExportOptions options;
     options.type = FindSafeType(words.type).value_or(SafeType::kBF16);
     options.threads = ThreadsOf(words.threads);
@@ -59,12 +59,12 @@ Status WriteFolder(const model_files::ModelSource& source, const WriteWords& wor
 
 }  // namespace
 
-Status WriteModel(const model_files::ModelSource& source, const WriteWords& words) {
+Status WriteModel(const model_files::ModelSource& source, const WriteModelOptions& words) {
     WEFT_TRY(CheckExport({"", words.format, words.type, words.threads}));
     return words.format == "hf" ? WriteFolder(source, words) : WriteGguf(source, words);
 }
 
-Status CheckExport(const ExportWords& words) {
+Status CheckExport(const TrainExportOptions& words) {
     if (words.format == "hf" && !FindSafeType(words.type)) {
         return MakeError(ErrorCode::kUsage,
                          "--save-type {}: a Hugging Face folder has F32, F16 or BF16", words.type);
@@ -77,7 +77,8 @@ Status CheckExport(const ExportWords& words) {
     return MakeError(ErrorCode::kUsage, "--save-format {}: expected gguf or hf", words.format);
 }
 
-Result<uint64_t> PlanResult(const model_files::ModelSource& source, const ExportWords& words) {
+Result<uint64_t> PlanResult(const model_files::ModelSource& source,
+                            const TrainExportOptions& words) {
     WEFT_TRY(CheckExport(words));
     if (words.format == "hf") {
         const SafeType type = FindSafeType(words.type).value_or(SafeType::kBF16);
@@ -88,8 +89,8 @@ Result<uint64_t> PlanResult(const model_files::ModelSource& source, const Export
     return plan.bytes;
 }
 
-Result<std::string> ExportModel(const model_files::ModelSource& trained, const ExportWords& words,
-                                const std::atomic<bool>* stop) {
+Result<std::string> ExportModel(const model_files::ModelSource& trained,
+                                const TrainExportOptions& words, const std::atomic<bool>* stop) {
     const std::string path = ResultPath(words);
     WEFT_TRY(WriteModel(trained, {path, words.format, words.type, words.threads, true, stop}));
     return path;

@@ -17,7 +17,7 @@
 #include "base/log_format.h"
 #include "base/output_file.h"
 #include "train/checkpoint/writer.h"
-#include "train/room.h"
+#include "train/disk_space.h"
 
 namespace weft::train {
 namespace {
@@ -137,7 +137,7 @@ bool IsWithin(const std::string& path, const std::string& folder) {
 }
 
 // What is read goes on being read: a rank that is lost opens it again.
-void RemoveResults(const OutputWords& words) {
+void RemoveResults(const OutputFolderOptions& words) {
     const fs::path folder = words.folder;
     std::error_code ignored;
     std::vector<fs::path> results = {folder / "model.gguf", folder / "adapter_config.json",
@@ -161,7 +161,7 @@ void RemoveContent(const fs::path& folder, std::error_code& failed) {
     if (failed == std::errc::no_such_file_or_directory) failed.clear();
 }
 
-Status CheckFree(const OutputWords& words) {
+Status CheckFree(const OutputFolderOptions& words) {
     const std::string& folder = words.folder;
     const bool own =
         words.resume == "auto" || (!words.resume.empty() && IsWithin(words.resume, folder));
@@ -186,7 +186,7 @@ Status CheckFree(const OutputWords& words) {
 
 }  // namespace
 
-Result<OutputFolder> OutputFolder::Take(const OutputWords& words) {
+Result<OutputFolder> OutputFolder::Take(const OutputFolderOptions& words) {
     const std::string& folder = words.folder;
     std::error_code failed;
     fs::create_directories(folder, failed);

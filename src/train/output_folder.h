@@ -15,9 +15,9 @@
 
 namespace weft::train {
 
-struct OutputWords {
+struct OutputFolderOptions {
     std::string folder;
-    std::string resume;                  // SaveWords::resume
+    std::string resume;                  // SaveOptions::resume
     bool overwrite = false;              // begin anew, over what is there
     bool begun_anew = false;             // an earlier start of this job has cleared the folder
     std::vector<std::string> read = {};  // what the job reads: the model, an adapter; may lie there
@@ -28,7 +28,7 @@ class OutputFolder {
     // Makes the folder where it is missing, and takes it. Errors: kIo: it can't be made, or not be
     // written to; kDenied: another job has it, naming host, process and since when; kUsage: a
     // result or checkpoints lie there, and neither --resume nor --overwrite says what to do.
-    static Result<OutputFolder> Take(const OutputWords& words);
+    static Result<OutputFolder> Take(const OutputFolderOptions& words);
     OutputFolder(OutputFolder&& other) noexcept;
     OutputFolder& operator=(OutputFolder&&) = delete;
     ~OutputFolder();
@@ -40,9 +40,9 @@ class OutputFolder {
     const std::string& token() const { return token_; }
 
   private:
-    OutputFolder(OutputWords words, int fd) : words_(std::move(words)), fd_(fd) {}
+    OutputFolder(OutputFolderOptions words, int fd) : words_(std::move(words)), fd_(fd) {}
 
-    OutputWords words_;
+    OutputFolderOptions words_;
     int fd_;
     std::string token_;
 };

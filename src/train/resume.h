@@ -22,7 +22,7 @@ namespace weft::train {
 class ResumeSearch {
   public:
     // Both outlive it.
-    ResumeSearch(const SaveWords& words, cluster::Cluster& cluster)
+    ResumeSearch(const SaveOptions& words, cluster::Cluster& cluster)
         : words_(words), cluster_(cluster) {}
 
     // On all ranks alike. last: rank 0's, the last checkpoint that this job has written or gone on
@@ -39,7 +39,7 @@ class ResumeSearch {
     void PutAside();
     void TellNone();
 
-    const SaveWords& words_;
+    const SaveOptions& words_;
     cluster::Cluster& cluster_;
     std::vector<std::string> bad_, faults_;
     std::vector<std::string> damaged_;  // rank 0: own ones

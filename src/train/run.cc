@@ -11,13 +11,13 @@
 #include "engine/device_options.h"
 #include "train/checkpoint/source.h"
 #include "train/data_walk.h"
+#include "train/dataset_agreement.h"
+#include "train/disk_space.h"
 #include "train/elastic.h"
 #include "train/evaluate.h"
 #include "train/lora/lora_source.h"
 #include "train/resume.h"
-#include "train/room.h"
 #include "train/run_meter.h"
-#include "train/same_data.h"
 #include "train/settings.h"
 #include "train/stop.h"
 #include "train/write_result.h"
@@ -296,7 +296,7 @@ class Run {
     // What the disks have is looked at before the first update; all ranks then know what a
     // checkpoint takes, and where.
     Status PlanRoom(const Trainer& trainer, int64_t steps) {
-        const SaveWords& save = job_.save;
+        const SaveOptions& save = job_.save;
         if (save.folder.empty()) return {};
         WEFT_ASSIGN(place_, AgreeOnPlace(save, cluster_, trainer.state(), trainer.rule(),
                                          trainer.source()));
@@ -391,7 +391,7 @@ class Run {
         stops_.Enter(StopScope::Phase::kLoading);
         const bool root = cluster_.rank() == 0;
         // Who was asked to stop waits for nobody to come back.
-        const bool ends = StopWished() || (root && (summary_.stopped || IsTimeUp()));
+        const bool ends = StopRequested() || (root && (summary_.stopped || IsTimeUp()));
         if (ends) cluster_.RequestStop();
         // (Rank 0 counts losses, not what newcomers bring; the others hear of it.)
         const bool counts = !std::exchange(grows_, false) && !with_joiners_;
@@ -548,14 +548,14 @@ class Run {
         const std::unique_ptr<Saver> made = MakeSaver(trainer);
         Saver& saver = *made;
         trainer.SetBeforeUpdate([&] { return Finish(saver); });
-        trainer.SetStopWish([this] { return StopWished() || IsTimeUp(); });
+        trainer.SetStopRequest([this] { return StopRequested() || IsTimeUp(); });
         if (job_.elastic && cluster_.rank() == 0) {
-            trainer.SetGrowWish([this] { return growth_.Ready(job_) > 0; });
+            trainer.SetGrowRequest([this] { return growth_.Ready(job_) > 0; });
         }
         const Status done = Updates(trainer, loader, data, saver, next, steps);
         trainer.SetBeforeUpdate({});
-        trainer.SetStopWish({});
-        trainer.SetGrowWish({});
+        trainer.SetStopRequest({});
+        trainer.SetGrowRequest({});
         Count(saver);
         if (!done.ok() || !summary_.stopped || cluster_.rank() != 0) return done;
         summary_.stopped_at = StepFolder(job_.save.folder, summary_.steps);
@@ -619,7 +619,7 @@ class Run {
             summary_.last_loss = line.loss;
             summary_.skipped = trainer.progress().skipped;
             if (ends_epoch) meter_.EndEpoch(step, loader.cursor().epoch);
-            if (report.stop_wishes > 0) WEFT_TRY(Stop(step, report.stop_wishes));
+            if (report.stop_requests > 0) WEFT_TRY(Stop(step, report.stop_requests));
             if (!summary_.stopped && IsEvaluated(step, steps, ends_epoch)) {
                 WEFT_TRY(Evaluate(trainer, data, line));
             }
@@ -679,11 +679,11 @@ class Run {
     }
 
     // This update is the last one before the stop, on all ranks.
-    Status Stop(int64_t step, int wishes) {
+    Status Stop(int64_t step, int requests) {
         const std::string why =
-            cluster_.rank() == 0 && IsTimeUp() && !StopWished()
+            cluster_.rank() == 0 && IsTimeUp() && !StopRequested()
                 ? "the time limit is near"
-                : fmt::format("a signal came to {} of {} ranks", wishes, cluster_.size());
+                : fmt::format("a signal came to {} of {} ranks", requests, cluster_.size());
         if (job_.save.folder.empty()) {
             return MakeError(ErrorCode::kCancelled, "stopped after step {}: {}", step, why);
         }

@@ -20,7 +20,7 @@ constexpr int64_t kMostTokens = 1 << 20;
 
 }  // namespace
 
-Status CheckSampleWords(const SampleWords& words) {
+Status CheckSampleOptions(const SampleOptions& words) {
     if (words.every < 0 || words.tokens < 1 || words.tokens > kMostTokens) {
         return MakeError(ErrorCode::kUsage,
                          "--sample-every {} --sample-tokens {}: expected 0 (at each evaluation) or "
@@ -67,7 +67,7 @@ Result<std::vector<std::string>> ReadPrompts(const std::string& path) {
     return MakeError(ErrorCode::kUsage, "--sample-file {}: expected a prompt a line", path);
 }
 
-Result<TextSampler> TextSampler::Make(const SampleWords& words,
+Result<TextSampler> TextSampler::Make(const SampleOptions& words,
                                       const tokenizer::Tokenizer& tokenizer, int64_t vocab,
                                       int64_t sequence, uint64_t seed) {
     TextSampler sampler(words, tokenizer, sequence, seed);

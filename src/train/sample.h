@@ -15,7 +15,7 @@
 
 namespace weft::train {
 
-struct SampleWords {
+struct SampleOptions {
     std::vector<std::string> prompts;
     int64_t every = 0;       // updates from one time to the next; 0: at each evaluation
     int64_t tokens = 64;     // at most, of each text
@@ -23,7 +23,7 @@ struct SampleWords {
 };
 
 // Errors: kUsage, naming the flag.
-Status CheckSampleWords(const SampleWords& words);
+Status CheckSampleOptions(const SampleOptions& words);
 
 // A prompt a line; a line that begins with " is a JSON string, for prompts of several lines.
 // Errors: kUsage (no prompts, a line that is none), those of files.
@@ -38,8 +38,9 @@ class TextSampler {
     // tokenizer: outlives it. sequence: the most tokens of prompt and text. seed: of what is drawn;
     // every time is drawn alike, so that texts differ by what was learnt. Errors: kUsage (a prompt
     // of no tokens or too many), kCorrupt (a tokenizer of another model).
-    static Result<TextSampler> Make(const SampleWords& words, const tokenizer::Tokenizer& tokenizer,
-                                    int64_t vocab, int64_t sequence, uint64_t seed);
+    static Result<TextSampler> Make(const SampleOptions& words,
+                                    const tokenizer::Tokenizer& tokenizer, int64_t vocab,
+                                    int64_t sequence, uint64_t seed);
 
     // One text a prompt, the same on all ranks, which all call it. Errors: Trainer::NextToken's.
     Result<std::vector<SampleText>> Say(Trainer& trainer) const;
@@ -49,12 +50,12 @@ class TextSampler {
         std::string text;
         std::vector<int32_t> tokens;
     };
-    TextSampler(const SampleWords& words, const tokenizer::Tokenizer& tokenizer, int64_t sequence,
+    TextSampler(const SampleOptions& words, const tokenizer::Tokenizer& tokenizer, int64_t sequence,
                 uint64_t seed)
         : words_(words), tokenizer_(&tokenizer), sequence_(sequence), seed_(seed) {}
     Result<std::string> Continue(Trainer& trainer, const Prompt& prompt, uint64_t seed) const;
 
-    SampleWords words_;
+    SampleOptions words_;
     const tokenizer::Tokenizer* tokenizer_;
     int64_t sequence_;
     uint64_t seed_;

@@ -26,7 +26,7 @@ constexpr int64_t kRoomMs = 500;
 
 }  // namespace
 
-Status CheckSaveWords(const SaveWords& words) {
+Status CheckSaveOptions(const SaveOptions& words) {
     if (words.every < 0 || words.keep < 0 || words.keep > 1'000'000 || words.max_restarts < 0) {
         return MakeError(ErrorCode::kUsage,
                          "--save-every {} --keep-last {} --max-restarts {}: expected 0 or more",
@@ -149,7 +149,7 @@ Status ReadKept(const Checkpoint& checkpoint, const TrainState& state, const Upd
     return status;
 }
 
-Result<SavePlace> AgreeOnPlace(const SaveWords& words, cluster::Cluster& cluster,
+Result<SavePlace> AgreeOnPlace(const SaveOptions& words, cluster::Cluster& cluster,
                                const TrainState& state, const UpdateRule& rule,
                                const model_files::ModelSource& source) {
     SavePlace place;
@@ -174,7 +174,7 @@ Result<SavePlace> AgreeOnPlace(const SaveWords& words, cluster::Cluster& cluster
     return place;
 }
 
-Saver::Saver(const SaveWords& words, cluster::Cluster& cluster, const TrainState& state,
+Saver::Saver(const SaveOptions& words, cluster::Cluster& cluster, const TrainState& state,
              const UpdateRule& rule, const model_files::ModelSource& source, std::string model)
     : words_(words),
       cluster_(cluster),

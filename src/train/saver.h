@@ -16,14 +16,14 @@
 #include "model_files/model_file.h"
 #include "train/checkpoint/reader.h"
 #include "train/checkpoint/writer.h"
+#include "train/disk_space.h"
 #include "train/pieces.h"
-#include "train/room.h"
 #include "train/state.h"
 #include "train/update/rule.h"
 
 namespace weft::train {
 
-struct SaveWords {
+struct SaveOptions {
     std::string folder;        // DIR, for DIR/checkpoints
     int64_t every = 0;         // updates from one checkpoint to the next; 0: none are written
     int64_t keep = 2;          // the last so many; 0: all
@@ -36,7 +36,7 @@ struct SaveWords {
 };
 
 // kUsage: what makes no sense.
-Status CheckSaveWords(const SaveWords& words);
+Status CheckSaveOptions(const SaveOptions& words);
 
 // This rank's pieces. They read the state's values, on the writer's thread.
 std::vector<Piece> PiecesOf(const TrainState& state, const UpdateRule& rule,
@@ -55,7 +55,7 @@ struct SavePlace {
     uint64_t here_bytes = 0;  // of all files on the disk of rank 0's folder
 };
 // On all ranks alike; rank 0 has taken the folder (output_folder.h). Errors: the cluster's.
-Result<SavePlace> AgreeOnPlace(const SaveWords& words, cluster::Cluster& cluster,
+Result<SavePlace> AgreeOnPlace(const SaveOptions& words, cluster::Cluster& cluster,
                                const TrainState& state, const UpdateRule& rule,
                                const model_files::ModelSource& source);
 
@@ -74,7 +74,7 @@ enum class SaveRoom {
 class Saver {
   public:
     // All outlive it. model: the source's fingerprint.
-    Saver(const SaveWords& words, cluster::Cluster& cluster, const TrainState& state,
+    Saver(const SaveOptions& words, cluster::Cluster& cluster, const TrainState& state,
           const UpdateRule& rule, const model_files::ModelSource& source, std::string model);
     // Before the first save. room: rank 0's, of a checkpoint and of what it must leave. bad: as
     // CommitCheckpoint has it.
@@ -103,7 +103,7 @@ class Saver {
     Status RemoveOld();
     void Note(const std::string& fault);
 
-    const SaveWords words_;
+    const SaveOptions words_;
     cluster::Cluster& cluster_;
     const TrainState& state_;
     const UpdateRule& rule_;

@@ -115,7 +115,7 @@ void CatchStops(bool interrupts) {
     ::signal(SIGXFSZ, SIG_IGN);
 }
 
-bool StopWished() {
+bool StopRequested() {
     return g_first_ns.load(std::memory_order_relaxed) != 0;
 }
 

@@ -8,7 +8,7 @@
 // A second signal, kRepeatMs after the first or later, ends the job at once; what launchers send
 // twice is one signal, and SIGHUP, which says nothing about hurry, never is the second.
 //
-// A signal handler reaches nothing but what is global: this is the process's one StopWish.
+// A signal handler reaches nothing but what is global: this is the process's one StopRequest.
 #pragma once
 
 #include <atomic>
@@ -33,7 +33,7 @@ void CatchStops(bool interrupts);
 // like.
 bool InterruptsIgnored();
 // Whether a signal came, in whatever phase.
-bool StopWished();
+bool StopRequested();
 // Whether a second one ended what the first had begun.
 bool EndedAtOnce();
 
@@ -48,7 +48,7 @@ class StopScope {
 
     enum class Phase {
         kLoading,   // ends at once
-        kLearning,  // StopWished
+        kLearning,  // StopRequested
         kWriting,   // goes on to its end
     };
     void Enter(Phase phase);

@@ -159,7 +159,7 @@ Status CheckTrainJob(const TrainJob& job) {
                          "--new-data without --resume: there is nothing to go on from. Name the "
                          "checkpoint, or leave --new-data out");
     }
-    WEFT_TRY(CheckSampleWords(job.sample));
+    WEFT_TRY(CheckSampleOptions(job.sample));
     if (job.global_batch < 0 || (job.elastic && job.global_batch == 0)) {
         return MakeError(ErrorCode::kUsage, "a batch of {} sequences", job.global_batch);
     }
@@ -169,7 +169,7 @@ Status CheckTrainJob(const TrainJob& job) {
     }
     if (job.steps >= 0 && job.epochs >= 1 && job.trainer.accumulation >= 1 &&
         job.trainer.accumulation <= kMostAccumulation) {
-        return CheckSaveWords(job.save);
+        return CheckSaveOptions(job.save);
     }
     return MakeError(ErrorCode::kUsage,
                      "--steps {}, --epochs {}, --grad-accum {}: expected 0 (by epochs) or more, 1 "
@@ -178,7 +178,7 @@ Status CheckTrainJob(const TrainJob& job) {
 }
 
 Status MakeAbsolute(TrainJob& job) {
-    SaveWords& words = job.save;
+    SaveOptions& words = job.save;
     const auto change = [](std::string& path) -> Status {
         std::error_code failed;
         const std::filesystem::path whole =

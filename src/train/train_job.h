@@ -19,7 +19,7 @@ inline constexpr char kTrainJobKind[] = "train";
 
 struct TrainJob {
     TrainerOptions trainer;  // its sequence is that of the data
-    DataWords data;
+    DatasetOptions data;
     Schedule schedule;  // total_steps 0: of the run
     int64_t steps = 0;  // updates; 0: by epochs
     int64_t epochs = 1;
@@ -27,8 +27,8 @@ struct TrainJob {
     // Updates from one evaluation on the test part to the next, and one at the end; 0: after each
     // epoch. Without a test part: none.
     int64_t eval_every = 0;
-    SampleWords sample;
-    SaveWords save;
+    SampleOptions sample;
+    SaveOptions save;
     // Ranks may come and go (elastic.h); then sequences of an update, over all ranks. 0: as many as
     // the replicas' passes make.
     bool elastic = false;

@@ -155,7 +155,7 @@ DType GradientTypeOf(const TrainerOptions& o, int64_t replicas) {
     return many ? DType::kF32 : o.dtype;
 }
 
-LayoutWords LayoutWordsOf(const TrainerOptions& o) {
+TrainLayoutOptions LayoutWordsOf(const TrainerOptions& o) {
     return {o.tp, o.pp, o.dp, o.split, o.ep, o.virtual_stages};
 }
 
@@ -455,8 +455,8 @@ Result<StepReport> Trainer::SumReport(const Batch& batch) {
         sums[2] = aux_loss_;
     }
     if (layout_.tensor_rank == 0 && layout_.stage == 0) sums[1] = static_cast<double>(positions_);
-    if (stop_wish_ && stop_wish_()) sums[3] = 1;
-    if (grow_wish_ && grow_wish_()) sums[4] = 1;
+    if (stop_request_ && stop_request_()) sums[3] = 1;
+    if (grow_request_ && grow_request_()) sums[4] = 1;
     if (groups_.world != nullptr) {
         net::OpTag tag;
         tag.op = "loss";
@@ -468,7 +468,7 @@ Result<StepReport> Trainer::SumReport(const Batch& batch) {
     report.loss = sums[0] / static_cast<double>(report.targets);
     report.positions = static_cast<int64_t>(sums[1]);
     if (options_.router_aux_loss > 0) report.aux_loss = sums[2];
-    report.stop_wishes = static_cast<int>(sums[3]);
+    report.stop_requests = static_cast<int>(sums[3]);
     report.grows = sums[4] > 0;
     return report;
 }

@@ -55,7 +55,7 @@ struct TrainerOptions {
     std::string overlap = "auto";
     // none, selective, full, or auto: the first of them whose memory all ranks have.
     std::string recompute = "auto";
-    LoraWords lora;
+    LoraOptions lora;
     bool lora_without_dropout = false;  // of an adapter to go on from that was trained with it
     bool without_dropout = false;       // of a model whose config.json has some
     UpdateOptions update;
@@ -85,7 +85,7 @@ DType GradientTypeOf(const TrainerOptions& options, int64_t replicas);
 
 // Chunks of layers take turns by as many micro-batches as there are stages. Errors: kUsage.
 Status CheckTurns(const TrainerOptions& options);
-LayoutWords LayoutWordsOf(const TrainerOptions& options);
+TrainLayoutOptions LayoutWordsOf(const TrainerOptions& options);
 // What rank `layout.rank` holds, by chunk. Errors: those of model::PlanShards; kUnsupported (fewer
 // layers than chunks).
 Result<std::vector<model::Shard>> ShardsOf(const TrainLayout& layout, const model::Hyper& hyper,
@@ -105,8 +105,8 @@ struct StepReport {
     // weights nor what the optimizer keeps were touched; the norm is no finite number.
     std::optional<double> loss_scale;
     bool skipped = false;
-    int stop_wishes = 0;  // ranks that wish to stop (SetStopWish), the same number on all
-    bool grows = false;   // rank 0 has newcomers (SetGrowWish), the same on all
+    int stop_requests = 0;  // ranks that wish to stop (SetStopRequest), the same number on all
+    bool grows = false;     // rank 0 has newcomers (SetGrowRequest), the same on all
 };
 
 // What a checkpoint keeps beside arrays and the place in the data.
@@ -152,9 +152,9 @@ class Trainer {
     void SetBeforeUpdate(std::function<Status()> hook) { before_update_ = std::move(hook); }
     // Asked in each Step and Evaluate whether this rank wishes to stop, for the report of all
     // ranks. May be empty.
-    void SetStopWish(std::function<bool()> wish) { stop_wish_ = std::move(wish); }
+    void SetStopRequest(std::function<bool()> request) { stop_request_ = std::move(request); }
     // The same of more ranks, on rank 0.
-    void SetGrowWish(std::function<bool()> wish) { grow_wish_ = std::move(wish); }
+    void SetGrowRequest(std::function<bool()> request) { grow_request_ = std::move(request); }
     // On rank 0: the model as it is now, in float32; reads take all ranks (ServeExport).
     std::unique_ptr<model_files::ModelSource> Export() const;
     // On the others: until rank 0's source is destroyed.
@@ -218,7 +218,7 @@ class Trainer {
     int64_t skipped_ = 0;
     MicroBatch micro_;
     std::function<Status()> before_update_;
-    std::function<bool()> stop_wish_, grow_wish_;
+    std::function<bool()> stop_request_, grow_request_;
     // Of the update under way.
     double loss_sum_ = 0, aux_loss_ = 0;
     int64_t positions_ = 0;

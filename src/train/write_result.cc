@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "model_files/lora/adapter.h"
 #include "model_files/lora/plan.h"
-#include "train/room.h"
+#include "train/disk_space.h"
 #include "train/stop.h"
 
 namespace weft::train {
@@ -21,7 +21,7 @@ constexpr int kQuickTries = 3;
 constexpr int64_t kTriedLineMs = 60'000;
 
 Result<std::string> Write(const model_files::ModelSource& trained, const TrainerOptions& trainer,
-                          const ExportWords& words) {
+                          const TrainExportOptions& words) {
     if (!trainer.lora.on()) return ExportModel(trained, words);
     WEFT_ASSIGN(const model_files::LoraPlan plan, model_files::PlanLora(trained, trainer.lora));
     WEFT_TRY(model_files::WriteAdapter(trained, plan, trainer.model, words.folder));
@@ -37,7 +37,7 @@ bool MayMend(ErrorCode code) {
 }
 
 uint64_t ResultBytes(const model_files::ModelSource& trained, const TrainerOptions& trainer,
-                     const ExportWords& words) {
+                     const TrainExportOptions& words) {
     constexpr uint64_t kSlackBytes = 64 << 10;
     uint64_t bytes = kSlackBytes;
     if (!trainer.lora.on()) {
@@ -52,7 +52,7 @@ uint64_t ResultBytes(const model_files::ModelSource& trained, const TrainerOptio
 
 // woken: by a signal.
 void Nap(const Deadline& deadline, bool woken) {
-    while (!deadline.expired() && !(woken && StopWished())) {
+    while (!deadline.expired() && !(woken && StopRequested())) {
         std::this_thread::sleep_for(std::chrono::milliseconds(50));
     }
 }
@@ -68,14 +68,14 @@ WritingScope::~WritingScope() {
 }
 
 Result<std::string> WriteResult(const model_files::ModelSource& trained,
-                                const TrainerOptions& trainer, const ExportWords& words,
+                                const TrainerOptions& trainer, const TrainExportOptions& words,
                                 bool alone) {
     auto written = Write(trained, trainer, words);
     Deadline quiet = Deadline::In(0);
     uint64_t bytes = 0;
     for (int tries = 0; !written.ok() && MayMend(written.error().code); ++tries) {
         const bool last = tries >= kQuickTries;
-        if (last && (!alone || StopWished())) break;
+        if (last && (!alone || StopRequested())) break;
         if (quiet.expired()) {
             Log(LogLevel::kWarning, "{}. It is tried again{}", written.error().message,
                 last ? " until it is written, or a signal comes: there is no checkpoint that has "

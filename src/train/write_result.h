@@ -30,7 +30,7 @@ class WritingScope {
 // all checkpoints but the newest are removed. alone: no checkpoint has what was learnt, so the
 // attempts go on until the result is there, or a signal comes. Errors: the last attempt's.
 Result<std::string> WriteResult(const model_files::ModelSource& trained,
-                                const TrainerOptions& trainer, const ExportWords& words,
+                                const TrainerOptions& trainer, const TrainExportOptions& words,
                                 bool alone);
 
 }  // namespace weft::train

@@ -36,7 +36,7 @@ json Saved() {
 
 class AdapterConfig : public testing::Test {
   protected:
-    Result<LoraWords> Read(const json& change) {
+    Result<LoraOptions> Read(const json& change) {
         json config = Saved();
         config.update(change);
         support::WriteText(dir_ / "adapter_config.json", config.dump());

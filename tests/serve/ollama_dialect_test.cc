@@ -23,8 +23,8 @@ std::vector<Json> JsonLinesOf(const std::string& out) {
     return lines;
 }
 
-OllamaWords Words(bool chat) {
-    OllamaWords words;
+OllamaOptions Words(bool chat) {
+    OllamaOptions words;
     words.chat = chat;
     words.model = std::string("m:latest");
     words.begin_ns = NowNs();

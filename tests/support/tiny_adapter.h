@@ -17,7 +17,7 @@ namespace weft::support {
 struct TinyAdapter {
     int64_t rank = 8;
     double alpha = 16;
-    std::string targets = "all";  // LoraWords::targets
+    std::string targets = "all";  // LoraOptions::targets
     std::string seed = "one";     // of the noise
     bool rslora = false;
     bool bf16 = false;                           // how the numbers are stored
@@ -45,7 +45,7 @@ inline void WriteTinyAdapter(const std::string& folder, const std::string& model
     std::filesystem::create_directories(folder);
     const auto source = model_files::OpenModel(model);
     ASSERT_TRUE(source.ok()) << source.error().message;
-    model_files::LoraWords words;
+    model_files::LoraOptions words;
     words.rank = adapter.rank;
     words.targets = adapter.targets;
     const auto plan = model_files::PlanLora(**source, words);

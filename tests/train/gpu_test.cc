@@ -75,7 +75,7 @@ class OnGpu : public testing::TestWithParam<GpuCase> {
             support::WriteTinyGguf(folder_ / "tiny.gguf",
                                    {.hyper = hyper(), .dtype = GetParam().file});
             source_ = model_files::OpenModel(folder_ / "tiny.gguf").value();
-            LoraWords words;
+            LoraOptions words;
             words.rank = 4;
             lora_ = PlanLora(*source_, words).value();
         } else {

@@ -66,7 +66,7 @@ TEST(TrainLayout, SharesOfStagesAreThoseOfEachChunk) {
 }
 
 TEST(TrainLayout, RefusesWhatDoesNotFit) {
-    const std::tuple<int, LayoutWords, const char*> wrong[] = {
+    const std::tuple<int, TrainLayoutOptions, const char*> wrong[] = {
         {4, {.tp = 3, .pp = 1}, "--tp"},
         {4, {.tp = 2, .pp = 2, .dp = 2}, "--tp"},
         {2, {.tp = -1, .pp = 1}, "--tp"},

@@ -25,7 +25,7 @@ TEST(Saver, OneRankMayWriteLongerThanTheOthers) {
     test::FakeCluster cluster(hub, 0, 1);
     auto trainer = Trainer::Make(options, cluster);
     ASSERT_TRUE(trainer.ok()) << trainer.error().message;
-    SaveWords words;
+    SaveOptions words;
     words.folder = folder / "out";
     std::filesystem::create_directories(words.folder);
     Saver saver(words, cluster, (*trainer)->state(), (*trainer)->rule(), (*trainer)->source(),

@@ -73,7 +73,7 @@ Result<std::unique_ptr<AdaptedSource>> AdaptedSource::Make(std::unique_ptr<Model
 }
 
 Status AdaptedSource::Add(const NamedAdapter& adapter) {
-    LoraWords words;
+    LoraOptions words;
     words.from = adapter.folder;
     WEFT_ASSIGN(LoraPlan plan, PlanLora(under(), words));
     WEFT_ASSIGN(AdapterFile file, AdapterFile::Open(plan));

@@ -34,7 +34,7 @@ DType AdapterDType(SafeType type) {
 }
 
 std::string ConfigText(const LoraPlan& plan, const std::string& model) {
-    const LoraWords& words = plan.words;
+    const LoraOptions& words = plan.words;
     const Json config = {{"peft_type", "LORA"},
                          {"task_type", "CAUSAL_LM"},
                          {"base_model_name_or_path", model},
@@ -146,7 +146,7 @@ Result<int64_t> RankOf(const hf::Config& config) {
 
 }  // namespace
 
-Result<LoraWords> ReadAdapterConfig(const std::string& folder) {
+Result<LoraOptions> ReadAdapterConfig(const std::string& folder) {
     std::error_code ignored;
     if (std::filesystem::is_regular_file(folder, ignored)) {
         return MakeError(ErrorCode::kUnsupported,
@@ -166,7 +166,7 @@ Result<LoraWords> ReadAdapterConfig(const std::string& folder) {
     }
     WEFT_ASSIGN(const hf::Config config, hf::Config::Read(folder + kAdapterConfigName));
     WEFT_TRY(CheckAdapterConfig(config));
-    LoraWords words;
+    LoraOptions words;
     words.from = folder;
     WEFT_ASSIGN(words.rank, RankOf(config));
     WEFT_ASSIGN(words.alpha, config.F64Or({"lora_alpha"}, words.alpha));

@@ -20,7 +20,7 @@ namespace weft::model_files {
 // Reads rank, alpha and targets, and sets `from`. Errors: kNotFound, kCorrupt; kUnsupported, naming
 // the key, for an adapter that is more than two matrices per weight (DoRA, biases, module-specific
 // ranks).
-Result<LoraWords> ReadAdapterConfig(const std::string& folder);
+Result<LoraOptions> ReadAdapterConfig(const std::string& folder);
 
 // The tensors of an adapter. Thread: any.
 class AdapterFile {

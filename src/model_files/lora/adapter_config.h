@@ -24,8 +24,8 @@ inline constexpr const char* kAdapterConfigName = "/adapter_config.json";
 // kCorrupt.
 Status CheckAdapterConfig(const hf::Config& config);
 
-// target_modules in the form of LoraWords::targets. "": it is a pattern, or has exclusions, so the
-// targets must be taken from the names of the adapter's tensors. Errors: kCorrupt.
+// target_modules in the form of LoraOptions::targets. "": it is a pattern, or has exclusions, so
+// the targets must be taken from the names of the adapter's tensors. Errors: kCorrupt.
 Result<std::string> AdapterTargets(const hf::Config& config);
 // kUnsupported: the targets can't be taken from tensor names, since there are no tensors.
 Error UnknownTargets(const hf::Config& config);

@@ -75,7 +75,7 @@ Error NoTarget(const LoraPlan& plan, const std::string& word, const std::string&
                      model, word, fmt::join(plan.Modules(), ", "));
 }
 
-Status CheckWords(const LoraWords& words) {
+Status CheckWords(const LoraOptions& words) {
     if (words.rank >= 1 && words.rank <= kMostRank && words.alpha > 0 &&
         std::isfinite(words.alpha)) {
         return {};
@@ -118,7 +118,7 @@ const LoraTarget* LoraPlan::Find(std::string_view tensor) const {
     return found == targets.end() ? nullptr : &*found;
 }
 
-Result<LoraPlan> PlanLora(const ModelSource& source, const LoraWords& words) {
+Result<LoraPlan> PlanLora(const ModelSource& source, const LoraOptions& words) {
     LoraPlan plan;
     plan.words = words;
     if (!words.from.empty()) {

@@ -17,7 +17,7 @@ namespace weft::model_files {
 // Prefix of adapter tensors, as in PEFT; no tensor of a model has it.
 inline constexpr const char* kAdapterPrefix = "base_model.";
 
-struct LoraWords {
+struct LoraOptions {
     int64_t rank = 0;  // 0: full training, unless `from` is set
     double alpha = 8;
     // all, attn, mlp, or a list of a layer's modules as in PEFT: "q_proj,v_proj".
@@ -40,7 +40,7 @@ struct LoraTarget {
 };
 
 struct LoraPlan {
-    LoraWords words;  // completed from the folder
+    LoraOptions words;  // completed from the folder
     std::vector<LoraTarget> targets;
     double scale() const;
     std::vector<std::string> Modules() const;  // "q_proj", without duplicates
@@ -49,6 +49,6 @@ struct LoraPlan {
 
 // Ignores adapter tensors in the source. Errors: kUsage for invalid options, or a target that no
 // layer has; kUnsupported for a model without Hugging Face names; those of ReadAdapterConfig.
-Result<LoraPlan> PlanLora(const model_files::ModelSource& source, const LoraWords& words);
+Result<LoraPlan> PlanLora(const model_files::ModelSource& source, const LoraOptions& words);
 
 }  // namespace weft::model_files

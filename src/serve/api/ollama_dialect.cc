@@ -21,7 +21,7 @@ Json ObjectOf(const chat::ToolCall& call) {
 
 class OllamaDialect final : public Dialect {
   public:
-    OllamaDialect(const Served& served, OllamaWords words)
+    OllamaDialect(const Served& served, OllamaOptions words)
         : served_(served),
           words_(std::move(words)),
           head_(fmt::format(R"({{"model":{},"created_at":")", Quoted(words_.model))) {}
@@ -113,7 +113,7 @@ class OllamaDialect final : public Dialect {
     }
 
     const Served& served_;
-    const OllamaWords words_;
+    const OllamaOptions words_;
     const std::string head_;  // JSON prefix of every line
     int calls_ = 0;
     ChoiceEnd end_;
@@ -121,11 +121,11 @@ class OllamaDialect final : public Dialect {
 
 }  // namespace
 
-std::unique_ptr<Dialect> MakeOllamaDialect(const Served& served, OllamaWords words) {
+std::unique_ptr<Dialect> MakeOllamaDialect(const Served& served, OllamaOptions words) {
     return std::make_unique<OllamaDialect>(served, std::move(words));
 }
 
-std::string OllamaNothing(const OllamaWords& words, const char* reason) {
+std::string OllamaNothing(const OllamaOptions& words, const char* reason) {
     const Served none;
     return OllamaDialect(none, words).Nothing(reason);
 }

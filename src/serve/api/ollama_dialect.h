@@ -12,7 +12,7 @@
 
 namespace weft::serve {
 
-struct OllamaWords {
+struct OllamaOptions {
     bool chat = true;       // /api/chat, with "message"; else /api/generate, with "response"
     std::string model{};    // as the request wrote it
     bool logprobs = false;  // log-probabilities were requested
@@ -21,9 +21,9 @@ struct OllamaWords {
     std::vector<int32_t> context{};
 };
 
-std::unique_ptr<Dialect> MakeOllamaDialect(const Served& served, OllamaWords words);
+std::unique_ptr<Dialect> MakeOllamaDialect(const Served& served, OllamaOptions words);
 
 // Answer to a request that only loads or unloads the model. reason: "load" or "unload".
-std::string OllamaNothing(const OllamaWords& words, const char* reason);
+std::string OllamaNothing(const OllamaOptions& words, const char* reason);
 
 }  // namespace weft::serve

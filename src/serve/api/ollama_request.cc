@@ -25,7 +25,7 @@ struct OllamaRequest {
     engine::Request request;
     ConstraintText constraint;
     Json extra;  // template variables
-    OllamaWords words;
+    OllamaOptions words;
     bool unloads = false;  // "keep_alive" is 0: unload the model
 };
 
@@ -399,7 +399,7 @@ std::optional<ApiError> PlanOllamaGenerate(const Json& body, const Served& serve
         ReplyNothing(asked, plan);
         return {};
     }
-    OllamaWords words = std::move(asked.words);
+    OllamaOptions words = std::move(asked.words);
     auto error = !suffix.empty() ? PlanInsert(prompt, suffix, served, asked, plan)
                  : raw           ? PlanText(prompt, true, served, asked, plan)
                                  : PlanQuestion(system, prompt, served, asked, plan);

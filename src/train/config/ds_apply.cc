@@ -51,7 +51,7 @@ class Applier {
         return {};
     }
 
-    Status Save(ExportWords& save) const {
+    Status Save(TrainExportOptions& save) const {
         if (!config_.zero.gather_weights_on_save) return {};
         const std::string type = config_.precision == Precision::kF16 ? "F16" : "BF16";
         if (given_.save_type && save.type != type) {
@@ -229,7 +229,7 @@ class Applier {
 }  // namespace
 
 Status ApplyDsConfig(const DsConfig& config, const std::string& where, const DsGiven& given,
-                     TrainJob& job, ExportWords& save, DsTelling& telling,
+                     TrainJob& job, TrainExportOptions& save, DsTelling& telling,
                      std::vector<std::string>& notes) {
     Applier applier(config, where, given, notes);
     WEFT_TRY(applier.Job(job));
@@ -238,7 +238,7 @@ Status ApplyDsConfig(const DsConfig& config, const std::string& where, const DsG
     return {};
 }
 
-nlohmann::ordered_json ResolvedJson(const TrainJob& job, const ExportWords& save,
+nlohmann::ordered_json ResolvedJson(const TrainJob& job, const TrainExportOptions& save,
                                     const TrainLayout& layout, int64_t steps) {
     const TrainerOptions& t = job.trainer;
     const Schedule& s = job.schedule;

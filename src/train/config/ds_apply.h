@@ -33,11 +33,11 @@ struct DsTelling {
 // Errors, naming `where` and the key: kUnsupported (an optimizer that Weft lacks), kUsage (file and
 // command line contradict each other).
 Status ApplyDsConfig(const DsConfig& config, const std::string& where, const DsGiven& given,
-                     TrainJob& job, ExportWords& save, DsTelling& telling,
+                     TrainJob& job, TrainExportOptions& save, DsTelling& telling,
                      std::vector<std::string>& notes);
 
 // All of a job that decides what is learnt, at what cost, once nothing is "auto" any more.
-nlohmann::ordered_json ResolvedJson(const TrainJob& job, const ExportWords& save,
+nlohmann::ordered_json ResolvedJson(const TrainJob& job, const TrainExportOptions& save,
                                     const TrainLayout& layout, int64_t steps);
 
 }  // namespace weft::train

@@ -80,7 +80,7 @@ std::string ContentText(const DataIdentity& identity) {
 
 }  // namespace
 
-Result<DataIdentity> IdentityOf(const model_files::ModelSource& source, const DataWords& words,
+Result<DataIdentity> IdentityOf(const model_files::ModelSource& source, const DatasetOptions& words,
                                 const OpenedData& opened) {
     DataIdentity identity;
     identity.name = opened.set->Name();

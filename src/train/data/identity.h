@@ -23,7 +23,7 @@ struct DataIdentity {
 };
 
 // Of opened data. Reads the tokenizer's file once more. Errors: those of files.
-Result<DataIdentity> IdentityOf(const model_files::ModelSource& source, const DataWords& words,
+Result<DataIdentity> IdentityOf(const model_files::ModelSource& source, const DatasetOptions& words,
                                 const OpenedData& opened);
 
 nlohmann::json JsonOf(const DataIdentity& identity);

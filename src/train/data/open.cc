@@ -17,7 +17,7 @@ Result<LongSamples> LongSamplesOf(const std::string& word) {
 }
 
 Result<std::unique_ptr<DataSet>> OpenSet(const model_files::ModelSource& source,
-                                         const DataOptions& options, const DataWords& words,
+                                         const DataOptions& options, const DatasetOptions& words,
                                          int64_t rows, OpenedData& opened) {
     if (!model_files::HasTokenizer(source)) {
         if (rows == 0) return MakeError(ErrorCode::kNotFound, "{}: no tokenizer", source.name());
@@ -38,11 +38,11 @@ Result<std::unique_ptr<DataSet>> OpenSet(const model_files::ModelSource& source,
 
 }  // namespace
 
-std::string DataName(const DataWords& words) {
+std::string DataName(const DatasetOptions& words) {
     return fmt::format("{}", fmt::join(words.data, ", "));
 }
 
-Result<OpenedData> OpenData(const model_files::ModelSource& source, const DataWords& words,
+Result<OpenedData> OpenData(const model_files::ModelSource& source, const DatasetOptions& words,
                             int64_t vocab) {
     OpenedData opened;
     WEFT_ASSIGN(opened.loader.longs, LongSamplesOf(words.longs));

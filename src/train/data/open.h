@@ -13,7 +13,7 @@
 namespace weft::train {
 
 // As the user gave it, and as it travels to other ranks.
-struct DataWords {
+struct DatasetOptions {
     std::vector<std::string> data;  // files and folders, or one of random tokens
     std::string longs = "truncate", control_tokens = "auto";
     int prompt_type = 1;
@@ -26,7 +26,7 @@ struct DataWords {
 };
 
 // What the data are called in messages.
-std::string DataName(const DataWords& words);
+std::string DataName(const DatasetOptions& words);
 
 // A data set with the tokenizer and the template that it is read with.
 struct OpenedData {
@@ -39,7 +39,7 @@ struct OpenedData {
 // source: the model's. vocab: rows of its embedding, which all ids are below; 0: it is a vocabulary
 // alone. Random tokens need no tokenizer, and neither do records of token ids. Errors: kUsage
 // (a word), those of the tokenizer and of the data.
-Result<OpenedData> OpenData(const model_files::ModelSource& source, const DataWords& words,
+Result<OpenedData> OpenData(const model_files::ModelSource& source, const DatasetOptions& words,
                             int64_t vocab);
 
 }  // namespace weft::train

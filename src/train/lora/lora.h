@@ -14,9 +14,9 @@
 namespace weft::train {
 
 using model_files::kAdapterPrefix;
+using model_files::LoraOptions;
 using model_files::LoraPlan;
 using model_files::LoraTarget;
-using model_files::LoraWords;
 using model_files::PlanLora;
 
 struct Adapters {

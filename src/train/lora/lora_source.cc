@@ -9,7 +9,7 @@
 namespace weft::train {
 
 Result<std::unique_ptr<LoraSource>> LoraSource::Make(
-    std::unique_ptr<model_files::ModelSource> model, const LoraWords& words) {
+    std::unique_ptr<model_files::ModelSource> model, const LoraOptions& words) {
     WEFT_ASSIGN(LoraPlan plan, PlanLora(*model, words));
     std::unique_ptr<LoraSource> made(new LoraSource(std::move(model), std::move(plan)));
     if (!made->plan_.words.from.empty()) {
@@ -59,7 +59,7 @@ Status LoraSource::ReadOwn(size_t index, int64_t row_begin, int64_t row_count, i
 
 Result<std::string> LoraSource::Fingerprint() const {
     WEFT_ASSIGN(const std::string model, under().Fingerprint());
-    const LoraWords& words = plan_.words;
+    const LoraOptions& words = plan_.words;
     // (Not of the seed: A's first numbers are in every checkpoint, as they became, and all ranks
     // have them from one job. The 0 is for checkpoints of when it was.)
     std::string text =
@@ -82,7 +82,7 @@ Result<std::string> LoraSource::Fingerprint() const {
 }
 
 Result<std::unique_ptr<model_files::ModelSource>> WithAdapters(
-    std::unique_ptr<model_files::ModelSource> source, const LoraWords& words) {
+    std::unique_ptr<model_files::ModelSource> source, const LoraOptions& words) {
     const bool has = std::ranges::any_of(source->tensors(), [](const auto& tensor) {
         return tensor.name.starts_with(kAdapterPrefix);
     });

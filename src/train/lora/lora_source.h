@@ -16,7 +16,7 @@ namespace weft::train {
 class LoraSource final : public model_files::SourceOver {
   public:
     static Result<std::unique_ptr<LoraSource>> Make(std::unique_ptr<model_files::ModelSource> model,
-                                                    const LoraWords& words);
+                                                    const LoraOptions& words);
 
     // Of the model, of what the adapters are, and of a file's that they begin with.
     Result<std::string> Fingerprint() const override;
@@ -35,6 +35,6 @@ class LoraSource final : public model_files::SourceOver {
 
 // The source itself where the words ask for no adapters, or it has them.
 Result<std::unique_ptr<model_files::ModelSource>> WithAdapters(
-    std::unique_ptr<model_files::ModelSource> source, const LoraWords& words);
+    std::unique_ptr<model_files::ModelSource> source, const LoraOptions& words);
 
 }  // namespace weft::train

@@ -7,7 +7,7 @@ namespace weft::train {
 
 Result<std::unique_ptr<MergedSource>> MergedSource::Make(
     std::unique_ptr<model_files::ModelSource> model, const std::string& adapter) {
-    LoraWords words;
+    LoraOptions words;
     words.from = adapter;
     WEFT_ASSIGN(LoraPlan plan, PlanLora(*model, words));
     std::unique_ptr<MergedSource> made(new MergedSource(std::move(model), std::move(plan)));

@@ -30,7 +30,7 @@ std::vector<int> TrainLayout::DataGroup() const {
     return group;
 }
 
-Result<TrainLayout> MakeTrainLayout(int ranks, int rank, const LayoutWords& words) {
+Result<TrainLayout> MakeTrainLayout(int ranks, int rank, const TrainLayoutOptions& words) {
     const int t = words.tp == 0 ? std::max(words.ep, 1) : words.tp;
     const int p = words.pp == 0 ? 1 : words.pp, dp = words.dp;
     const bool sensible = t > 0 && p > 0 && dp >= 0 && t <= ranks && p <= ranks && dp <= ranks;

@@ -35,13 +35,13 @@ struct TrainLayout {
 };
 
 // tp, pp and dp as the user gave them, 0: for pp 1, for tp ep or 1, for dp all ranks that are left.
-struct LayoutWords {
+struct TrainLayoutOptions {
     int tp = 0, pp = 0, dp = 0;
     std::vector<double> split{};  // shares as model::MakeLayout takes them; a stage's of each chunk
     int ep = 0;                   // expert groups of the tensor ranks, as there
     int chunks = 1;               // of layers, that each stage has
 };
 // Errors: kUsage where they don't make `ranks` ranks, or chunks are asked for without stages.
-Result<TrainLayout> MakeTrainLayout(int ranks, int rank, const LayoutWords& words);
+Result<TrainLayout> MakeTrainLayout(int ranks, int rank, const TrainLayoutOptions& words);
 
 }  // namespace weft::train

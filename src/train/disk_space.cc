@@ -1,4 +1,4 @@
-#include "train/room.h"
+#include "train/disk_space.h"
 
 #include <fmt/ranges.h>
 #include <sys/stat.h>

@@ -1,5 +1,5 @@
 // What ranks and checkpoints compare of their data.
-#include "train/same_data.h"
+#include "train/dataset_agreement.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "train/same_data.h"
+#include "train/dataset_agreement.h"
 
 #include <algorithm>
 #include <vector>
