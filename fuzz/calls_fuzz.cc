@@ -22,11 +22,11 @@
 namespace weft {
 namespace {
 
-using chat::AnswerFamily;
 using chat::CallFrame;
+using chat::ToolCallFormat;
 using Arguments = CallFrame::Arguments;
 
-const CallFrame kCoder{.family = AnswerFamily::kQwenCoder,
+const CallFrame kCoder{.family = ToolCallFormat::kQwenCoder,
                        .before = "<tool_call>\n<function=",
                        .middle = ">\n",
                        .after = "</function>\n</tool_call>",
@@ -34,7 +34,7 @@ const CallFrame kCoder{.family = AnswerFamily::kQwenCoder,
                        .before_key = "<parameter=",
                        .before_value = ">\n",
                        .behind_value = "\n</parameter>\n"};
-const CallFrame kGemma{.family = AnswerFamily::kGemma,
+const CallFrame kGemma{.family = ToolCallFormat::kGemma,
                        .before = "<|tool_call>call:",
                        .middle = "{",
                        .after = "}<tool_call|>",
@@ -42,7 +42,7 @@ const CallFrame kGemma{.family = AnswerFamily::kGemma,
                        .before_value = ":",
                        .between = ",",
                        .quote = "<|\"|>"};
-const CallFrame kValues{.family = AnswerFamily::kOlmo,
+const CallFrame kValues{.family = ToolCallFormat::kOlmo,
                         .before = "<function_calls>",
                         .middle = "(",
                         .after = ")</function_calls>",
@@ -78,9 +78,9 @@ void CheckTemplate(std::string_view source) {
     if (!CostsLittle(source)) return;
     const auto chat = chat::Chat::Make(source, Words());
     if (!chat.ok()) return WEFT_CHECK(!chat.error().message.empty());
-    const AnswerFamily family = chat::FamilyOf(chat->source());
+    const ToolCallFormat family = chat::FamilyOf(chat->source());
     for (const bool tools : {false, true}) {
-        const chat::ToolForm form = chat::FindToolForm(*chat, tools);
+        const chat::TemplateCapabilities form = chat::FindCapabilities(*chat, tools);
         if (!tools) continue;
         const CallFrame frame = chat::FindCallFrame(*chat, form, chat::CallFamily(family, form));
         WEFT_CHECK(!frame.before.empty() || !frame.middle.empty());

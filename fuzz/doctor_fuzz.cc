@@ -42,7 +42,7 @@ SnapshotFiles WithMarkers(const SnapshotFiles& files) {
 }
 
 void CheckThatMarkersStayOut(const SnapshotFiles& files) {
-    Names names;
+    Pseudonyms names;
     for (const auto& [path, text] : SavedFiles(WithMarkers(files), names)) {
         WEFT_CHECK(!Contains(path, kMarker) && !Contains(text, kMarker));
     }
@@ -58,7 +58,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         return 0;
     }
     CheckThatMarkersStayOut(*files);
-    Names names, real(true);
+    Pseudonyms names, real(true);
     SnapshotFiles saved = SavedFiles(*files, names);
     const auto archive = WriteTar(SavedFiles(*files, real));
     WEFT_CHECK(archive.ok() && ParseSnapshot(*archive, "saved").ok());

@@ -57,7 +57,7 @@ void CheckTemplate(std::string_view source) {
     }
 }
 
-void CheckAnswer(AnswerFamily family, std::string_view text) {
+void CheckAnswer(ToolCallFormat family, std::string_view text) {
     const auto parse = [&](size_t step) {
         AnswerParser parser(family);
         AnswerDelta all;
@@ -77,7 +77,7 @@ void CheckAnswer(AnswerFamily family, std::string_view text) {
     WEFT_CHECK(all.tool_calls.size() == whole.tool_calls.size());
 }
 
-constexpr uint8_t kLastFamily = static_cast<uint8_t>(AnswerFamily::kAtem);
+constexpr uint8_t kLastFamily = static_cast<uint8_t>(ToolCallFormat::kAtem);
 
 }  // namespace
 }  // namespace weft::chat
@@ -87,7 +87,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
     if (size == 0) return 0;
     const std::string_view input(reinterpret_cast<const char*>(bytes) + 1, size - 1);
     if (bytes[0] >= 'a' && bytes[0] <= 'a' + kLastFamily) {
-        CheckAnswer(static_cast<AnswerFamily>(bytes[0] - 'a'), input);
+        CheckAnswer(static_cast<ToolCallFormat>(bytes[0] - 'a'), input);
     } else {
         CheckTemplate(input);
     }

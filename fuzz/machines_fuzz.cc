@@ -27,7 +27,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         WEFT_CHECK(!machine.error().message.empty());
         return 0;
     }
-    plan::Cluster cluster;
+    plan::ClusterSpec cluster;
     cluster.hosts.assign(2, *machine);
     cluster.wire = *library.FindWire("roce");
     const plan::TrainLinks links(cluster);

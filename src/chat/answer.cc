@@ -24,34 +24,34 @@ class PlainGrammar : public AnswerParser::Grammar {
     void Finish(AnswerDelta&) override {}
 };
 
-std::unique_ptr<AnswerParser::Grammar> GrammarOf(AnswerFamily family, GrammarOptions options) {
+std::unique_ptr<AnswerParser::Grammar> GrammarOf(ToolCallFormat family, GrammarOptions options) {
     switch (family) {
-        case AnswerFamily::kPlain: return std::make_unique<PlainGrammar>();
-        case AnswerFamily::kLlama3: return MakeLlamaGrammar(std::move(options));
-        case AnswerFamily::kHarmony: return MakeHarmonyGrammar(std::move(options));
-        case AnswerFamily::kAtem: return MakeAtemGrammar(std::move(options));
-        case AnswerFamily::kQwen:
-        case AnswerFamily::kQwenCoder:
-        case AnswerFamily::kDeepSeek:
-        case AnswerFamily::kMistral:
-        case AnswerFamily::kGlm:
-        case AnswerFamily::kKimi:
-        case AnswerFamily::kMiniMax:
-        case AnswerFamily::kGemma:
-        case AnswerFamily::kGranite:
-        case AnswerFamily::kPhi:
-        case AnswerFamily::kOlmo:
-        case AnswerFamily::kLfm2:
-        case AnswerFamily::kHunyuan:
-        case AnswerFamily::kHunyuanPreview:
-        case AnswerFamily::kSeed:
-        case AnswerFamily::kCohere:
-        case AnswerFamily::kNemotron:
-        case AnswerFamily::kSolar:
-        case AnswerFamily::kDsml:
-        case AnswerFamily::kErnie:
-        case AnswerFamily::kHunyuanA13b:
-        case AnswerFamily::kMiniMaxM3: break;
+        case ToolCallFormat::kPlain: return std::make_unique<PlainGrammar>();
+        case ToolCallFormat::kLlama3: return MakeLlamaGrammar(std::move(options));
+        case ToolCallFormat::kHarmony: return MakeHarmonyGrammar(std::move(options));
+        case ToolCallFormat::kAtem: return MakeAtemGrammar(std::move(options));
+        case ToolCallFormat::kQwen:
+        case ToolCallFormat::kQwenCoder:
+        case ToolCallFormat::kDeepSeek:
+        case ToolCallFormat::kMistral:
+        case ToolCallFormat::kGlm:
+        case ToolCallFormat::kKimi:
+        case ToolCallFormat::kMiniMax:
+        case ToolCallFormat::kGemma:
+        case ToolCallFormat::kGranite:
+        case ToolCallFormat::kPhi:
+        case ToolCallFormat::kOlmo:
+        case ToolCallFormat::kLfm2:
+        case ToolCallFormat::kHunyuan:
+        case ToolCallFormat::kHunyuanPreview:
+        case ToolCallFormat::kSeed:
+        case ToolCallFormat::kCohere:
+        case ToolCallFormat::kNemotron:
+        case ToolCallFormat::kSolar:
+        case ToolCallFormat::kDsml:
+        case ToolCallFormat::kErnie:
+        case ToolCallFormat::kHunyuanA13b:
+        case ToolCallFormat::kMiniMaxM3: break;
     }
     return MakeTagGrammar(family, std::move(options));
 }
@@ -90,85 +90,85 @@ size_t BegunAtEnd(std::string_view text, const std::vector<std::string_view>& ma
     return most;
 }
 
-AnswerFamily FamilyOf(std::string_view chat_template) {
+ToolCallFormat FamilyOf(std::string_view chat_template) {
     // Markers of a single family come first; several families use <tool_call> and <think>.
-    static constexpr std::pair<std::string_view, AnswerFamily> kMarkers[] = {
-        {"<|channel|>", AnswerFamily::kHarmony},
-        {"<atem:function_calls>", AnswerFamily::kAtem},
-        {kDsmlTag, AnswerFamily::kDsml},
-        {kDeepSeekTurn, AnswerFamily::kDeepSeek},
-        {":opensource>", AnswerFamily::kHunyuan},
-        {"<tool_sep>", AnswerFamily::kHunyuanPreview},
-        {"<TOOLCALL>", AnswerFamily::kNemotron},
-        {"<seed:think>", AnswerFamily::kSeed},
-        {"<seed:tool_call>", AnswerFamily::kSeed},
-        {"<arg_key>", AnswerFamily::kGlm},
-        {"<|tool_call_begin|>", AnswerFamily::kKimi},
-        {"<minimax:tool_call>", AnswerFamily::kMiniMax},
-        {"]<]minimax[>[", AnswerFamily::kMiniMaxM3},
-        {"<|tool_call>", AnswerFamily::kGemma},
-        {"<function_calls>", AnswerFamily::kOlmo},
-        {"<|tool_list_start|>", AnswerFamily::kLfm2},
-        {"<|tool_call_start|>", AnswerFamily::kLfm2},
-        {"List of tools: [", AnswerFamily::kLfm2},
-        {"<|/tool|>", AnswerFamily::kPhi},
-        {"functools[", AnswerFamily::kPhi},
-        {"<|/tool_call|>", AnswerFamily::kPhi},
-        {"<|tool_call|>", AnswerFamily::kGranite},
-        {"<|tool_call:begin|>", AnswerFamily::kSolar},
-        {"<|START_ACTION|>", AnswerFamily::kCohere},
-        {"<|START_RESPONSE|>", AnswerFamily::kCohere},
-        {"<response>", AnswerFamily::kErnie},
-        {"<answer>", AnswerFamily::kHunyuanA13b},
-        {"<function=", AnswerFamily::kQwenCoder},
-        {"<tool_call>", AnswerFamily::kQwen},
-        {"[TOOL_CALLS]", AnswerFamily::kMistral},
-        {"[THINK]", AnswerFamily::kMistral},
-        {"<|python_tag|>", AnswerFamily::kLlama3},
-        {"<|start_header_id|>", AnswerFamily::kLlama3},
-        {"<|header_start|>", AnswerFamily::kLlama3},
-        {"<|start_of_role|>", AnswerFamily::kGranite},
-        {"<think>", AnswerFamily::kQwen},
+    static constexpr std::pair<std::string_view, ToolCallFormat> kMarkers[] = {
+        {"<|channel|>", ToolCallFormat::kHarmony},
+        {"<atem:function_calls>", ToolCallFormat::kAtem},
+        {kDsmlTag, ToolCallFormat::kDsml},
+        {kDeepSeekTurn, ToolCallFormat::kDeepSeek},
+        {":opensource>", ToolCallFormat::kHunyuan},
+        {"<tool_sep>", ToolCallFormat::kHunyuanPreview},
+        {"<TOOLCALL>", ToolCallFormat::kNemotron},
+        {"<seed:think>", ToolCallFormat::kSeed},
+        {"<seed:tool_call>", ToolCallFormat::kSeed},
+        {"<arg_key>", ToolCallFormat::kGlm},
+        {"<|tool_call_begin|>", ToolCallFormat::kKimi},
+        {"<minimax:tool_call>", ToolCallFormat::kMiniMax},
+        {"]<]minimax[>[", ToolCallFormat::kMiniMaxM3},
+        {"<|tool_call>", ToolCallFormat::kGemma},
+        {"<function_calls>", ToolCallFormat::kOlmo},
+        {"<|tool_list_start|>", ToolCallFormat::kLfm2},
+        {"<|tool_call_start|>", ToolCallFormat::kLfm2},
+        {"List of tools: [", ToolCallFormat::kLfm2},
+        {"<|/tool|>", ToolCallFormat::kPhi},
+        {"functools[", ToolCallFormat::kPhi},
+        {"<|/tool_call|>", ToolCallFormat::kPhi},
+        {"<|tool_call|>", ToolCallFormat::kGranite},
+        {"<|tool_call:begin|>", ToolCallFormat::kSolar},
+        {"<|START_ACTION|>", ToolCallFormat::kCohere},
+        {"<|START_RESPONSE|>", ToolCallFormat::kCohere},
+        {"<response>", ToolCallFormat::kErnie},
+        {"<answer>", ToolCallFormat::kHunyuanA13b},
+        {"<function=", ToolCallFormat::kQwenCoder},
+        {"<tool_call>", ToolCallFormat::kQwen},
+        {"[TOOL_CALLS]", ToolCallFormat::kMistral},
+        {"[THINK]", ToolCallFormat::kMistral},
+        {"<|python_tag|>", ToolCallFormat::kLlama3},
+        {"<|start_header_id|>", ToolCallFormat::kLlama3},
+        {"<|header_start|>", ToolCallFormat::kLlama3},
+        {"<|start_of_role|>", ToolCallFormat::kGranite},
+        {"<think>", ToolCallFormat::kQwen},
     };
     for (const auto& [marker, family] : kMarkers) {
         if (chat_template.find(marker) != chat_template.npos) return family;
     }
-    return AnswerFamily::kPlain;
+    return ToolCallFormat::kPlain;
 }
 
-std::string_view FamilyName(AnswerFamily family) {
+std::string_view FamilyName(ToolCallFormat family) {
     switch (family) {
-        case AnswerFamily::kPlain: return "plain";
-        case AnswerFamily::kQwen: return "qwen";
-        case AnswerFamily::kQwenCoder: return "qwen-coder";
-        case AnswerFamily::kLlama3: return "llama3";
-        case AnswerFamily::kDeepSeek: return "deepseek";
-        case AnswerFamily::kMistral: return "mistral";
-        case AnswerFamily::kHarmony: return "harmony";
-        case AnswerFamily::kGlm: return "glm";
-        case AnswerFamily::kKimi: return "kimi";
-        case AnswerFamily::kMiniMax: return "minimax";
-        case AnswerFamily::kGemma: return "gemma";
-        case AnswerFamily::kGranite: return "granite";
-        case AnswerFamily::kPhi: return "phi";
-        case AnswerFamily::kOlmo: return "olmo";
-        case AnswerFamily::kLfm2: return "lfm2";
-        case AnswerFamily::kHunyuan: return "hunyuan";
-        case AnswerFamily::kHunyuanPreview: return "hunyuan-preview";
-        case AnswerFamily::kSeed: return "seed";
-        case AnswerFamily::kCohere: return "cohere";
-        case AnswerFamily::kNemotron: return "nemotron";
-        case AnswerFamily::kSolar: return "solar";
-        case AnswerFamily::kDsml: return "dsml";
-        case AnswerFamily::kErnie: return "ernie";
-        case AnswerFamily::kHunyuanA13b: return "hunyuan-a13b";
-        case AnswerFamily::kMiniMaxM3: return "minimax-m3";
-        case AnswerFamily::kAtem: return "atem";
+        case ToolCallFormat::kPlain: return "plain";
+        case ToolCallFormat::kQwen: return "qwen";
+        case ToolCallFormat::kQwenCoder: return "qwen-coder";
+        case ToolCallFormat::kLlama3: return "llama3";
+        case ToolCallFormat::kDeepSeek: return "deepseek";
+        case ToolCallFormat::kMistral: return "mistral";
+        case ToolCallFormat::kHarmony: return "harmony";
+        case ToolCallFormat::kGlm: return "glm";
+        case ToolCallFormat::kKimi: return "kimi";
+        case ToolCallFormat::kMiniMax: return "minimax";
+        case ToolCallFormat::kGemma: return "gemma";
+        case ToolCallFormat::kGranite: return "granite";
+        case ToolCallFormat::kPhi: return "phi";
+        case ToolCallFormat::kOlmo: return "olmo";
+        case ToolCallFormat::kLfm2: return "lfm2";
+        case ToolCallFormat::kHunyuan: return "hunyuan";
+        case ToolCallFormat::kHunyuanPreview: return "hunyuan-preview";
+        case ToolCallFormat::kSeed: return "seed";
+        case ToolCallFormat::kCohere: return "cohere";
+        case ToolCallFormat::kNemotron: return "nemotron";
+        case ToolCallFormat::kSolar: return "solar";
+        case ToolCallFormat::kDsml: return "dsml";
+        case ToolCallFormat::kErnie: return "ernie";
+        case ToolCallFormat::kHunyuanA13b: return "hunyuan-a13b";
+        case ToolCallFormat::kMiniMaxM3: return "minimax-m3";
+        case ToolCallFormat::kAtem: return "atem";
     }
     return "";
 }
 
-AnswerParser::AnswerParser(AnswerFamily family, bool begins_in_reasoning, bool parts,
+AnswerParser::AnswerParser(ToolCallFormat family, bool begins_in_reasoning, bool parts,
                            std::shared_ptr<const ToolTypes> tools)
     : grammar_(GrammarOf(family, {begins_in_reasoning, parts, std::move(tools)})) {}
 AnswerParser::~AnswerParser() = default;

@@ -65,7 +65,7 @@
 
 namespace weft::chat {
 
-enum class AnswerFamily {
+enum class ToolCallFormat {
     kPlain,
     kQwen,
     kLlama3,
@@ -127,9 +127,9 @@ struct AnswerDelta {
 };
 
 // Detects the family by the markers in a chat template; kPlain if there are none.
-AnswerFamily FamilyOf(std::string_view chat_template);
+ToolCallFormat FamilyOf(std::string_view chat_template);
 // "qwen", "llama3", ...; for messages.
-std::string_view FamilyName(AnswerFamily family);
+std::string_view FamilyName(ToolCallFormat family);
 
 class AnswerParser {
   public:
@@ -140,8 +140,8 @@ class AnswerParser {
     // kHarmony).
     // tools: the offered functions; gives the types of arguments written as plain text. Not null
     // but empty: text that looks like a call is content.
-    explicit AnswerParser(AnswerFamily family, bool begins_in_reasoning = false, bool parts = false,
-                          std::shared_ptr<const ToolTypes> tools = nullptr);
+    explicit AnswerParser(ToolCallFormat family, bool begins_in_reasoning = false,
+                          bool parts = false, std::shared_ptr<const ToolTypes> tools = nullptr);
     ~AnswerParser();
     AnswerParser(AnswerParser&&) noexcept;
     AnswerParser& operator=(AnswerParser&&) noexcept;
@@ -158,7 +158,7 @@ class AnswerParser {
 };
 
 // The marker that ends the family's reasoning.
-std::string_view ThinkEnd(AnswerFamily family);
+std::string_view ThinkEnd(ToolCallFormat family);
 
 // Whether the prompt ends inside reasoning: with "<think>" (or "[THINK]").
 bool EndsInReasoning(std::string_view prompt);

@@ -37,7 +37,8 @@ struct GrammarOptions {
 };
 
 // Formats with markers around reasoning and calls.
-std::unique_ptr<AnswerParser::Grammar> MakeTagGrammar(AnswerFamily family, GrammarOptions options);
+std::unique_ptr<AnswerParser::Grammar> MakeTagGrammar(ToolCallFormat family,
+                                                      GrammarOptions options);
 // Llama 3: JSON calls without markers.
 std::unique_ptr<AnswerParser::Grammar> MakeLlamaGrammar(GrammarOptions options);
 // gpt-oss: messages whose head names their channel.

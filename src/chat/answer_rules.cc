@@ -183,45 +183,45 @@ AnswerRules ErnieRules() {
 
 }  // namespace
 
-AnswerRules RulesOf(AnswerFamily family) {
+AnswerRules RulesOf(ToolCallFormat family) {
     switch (family) {
-        case AnswerFamily::kQwen: return QwenRules(false);
-        case AnswerFamily::kQwenCoder: return QwenRules(true);
-        case AnswerFamily::kDeepSeek: return DeepSeekRules();
-        case AnswerFamily::kMistral:
+        case ToolCallFormat::kQwen: return QwenRules(false);
+        case ToolCallFormat::kQwenCoder: return QwenRules(true);
+        case ToolCallFormat::kDeepSeek: return DeepSeekRules();
+        case ToolCallFormat::kMistral:
             return {"[THINK]",
                     "[/THINK]",
                     {{.begin = "[TOOL_CALLS]", .read = ReadMistralCalls}},
                     {"</s>"}};
-        case AnswerFamily::kGlm: return GlmRules();
-        case AnswerFamily::kKimi: return KimiRules();
-        case AnswerFamily::kMiniMax: return MiniMaxRules();
-        case AnswerFamily::kGemma: return GemmaRules();
-        case AnswerFamily::kGranite: return GraniteRules();
-        case AnswerFamily::kPhi: return PhiRules();
-        case AnswerFamily::kOlmo: return PythonRules("<function_calls>", "</function_calls>");
-        case AnswerFamily::kHunyuan: return HunyuanRules();
-        case AnswerFamily::kHunyuanPreview: return HunyuanPreviewRules();
-        case AnswerFamily::kSeed: return SeedRules();
-        case AnswerFamily::kCohere: return CohereRules();
-        case AnswerFamily::kLfm2: return PythonRules("<|tool_call_start|>", "<|tool_call_end|>");
-        case AnswerFamily::kNemotron:
+        case ToolCallFormat::kGlm: return GlmRules();
+        case ToolCallFormat::kKimi: return KimiRules();
+        case ToolCallFormat::kMiniMax: return MiniMaxRules();
+        case ToolCallFormat::kGemma: return GemmaRules();
+        case ToolCallFormat::kGranite: return GraniteRules();
+        case ToolCallFormat::kPhi: return PhiRules();
+        case ToolCallFormat::kOlmo: return PythonRules("<function_calls>", "</function_calls>");
+        case ToolCallFormat::kHunyuan: return HunyuanRules();
+        case ToolCallFormat::kHunyuanPreview: return HunyuanPreviewRules();
+        case ToolCallFormat::kSeed: return SeedRules();
+        case ToolCallFormat::kCohere: return CohereRules();
+        case ToolCallFormat::kLfm2: return PythonRules("<|tool_call_start|>", "<|tool_call_end|>");
+        case ToolCallFormat::kNemotron:
             return ListRules("<TOOLCALL>", "</TOOLCALL>", {"<SPECIAL_12>"});
-        case AnswerFamily::kSolar: return SolarRules();
-        case AnswerFamily::kDsml: return DsmlRules();
-        case AnswerFamily::kErnie: return ErnieRules();
-        case AnswerFamily::kMiniMaxM3: return MiniMaxM3Rules();
-        case AnswerFamily::kHunyuanA13b:
+        case ToolCallFormat::kSolar: return SolarRules();
+        case ToolCallFormat::kDsml: return DsmlRules();
+        case ToolCallFormat::kErnie: return ErnieRules();
+        case ToolCallFormat::kMiniMaxM3: return MiniMaxM3Rules();
+        case ToolCallFormat::kHunyuanA13b:
             return ListRules("<tool_calls>", "</tool_calls>", {"<answer>", "</answer>", "<|eos|>"});
-        case AnswerFamily::kPlain:
-        case AnswerFamily::kLlama3:
-        case AnswerFamily::kHarmony:
-        case AnswerFamily::kAtem: break;  // these have their own grammars
+        case ToolCallFormat::kPlain:
+        case ToolCallFormat::kLlama3:
+        case ToolCallFormat::kHarmony:
+        case ToolCallFormat::kAtem: break;  // these have their own grammars
     }
     return {};
 }
 
-std::string_view ThinkEnd(AnswerFamily family) {
+std::string_view ThinkEnd(ToolCallFormat family) {
     const std::string_view end = RulesOf(family).think_end;
     return end.empty() ? "</think>" : end;
 }

@@ -28,6 +28,6 @@ struct AnswerRules {
 };
 
 // Rules of a family with markers; empty for other families.
-AnswerRules RulesOf(AnswerFamily family);
+AnswerRules RulesOf(ToolCallFormat family);
 
 }  // namespace weft::chat

@@ -39,7 +39,7 @@ OrderedJson FramedTools() {
             {"parameters", {{"type", "object"}, {"properties", std::move(properties)}}}}}}});
 }
 
-std::string RenderedWith(const Chat& chat, const ToolForm& form, bool call) {
+std::string RenderedWith(const Chat& chat, const TemplateCapabilities& form, bool call) {
     ChatInput input = OneQuestion("", "Do it.");
     input.tools = FramedTools();
     input.now_s = 1;
@@ -57,7 +57,7 @@ std::string RenderedWith(const Chat& chat, const ToolForm& form, bool call) {
 }
 
 // The template's text for the call, after the start of the answer and without reasoning.
-std::string CallTurn(const Chat& chat, const ToolForm& form, AnswerFamily family) {
+std::string CallTurn(const Chat& chat, const TemplateCapabilities& form, ToolCallFormat family) {
     const AnswerRules rules = RulesOf(family);
     std::string prompt = RenderedWith(chat, form, false);
     const std::string turn = RenderedWith(chat, form, true);
@@ -245,7 +245,7 @@ std::optional<CallPart> BegunCall(const CallFrame& frame, std::string_view text,
     return part;
 }
 
-CallFrame FindCallFrame(const Chat& chat, const ToolForm& form, AnswerFamily family) {
+CallFrame FindCallFrame(const Chat& chat, const TemplateCapabilities& form, ToolCallFormat family) {
     const std::string turn = CallTurn(chat, form, family);
     const size_t name = turn.find(kFramed);
     CallFrame frame;

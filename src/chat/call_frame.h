@@ -12,7 +12,7 @@
 
 #include "chat/answer.h"
 #include "chat/chat.h"
-#include "chat/tool_form.h"
+#include "chat/template_capabilities.h"
 #include "chat/tool_types.h"
 
 namespace weft::chat {
@@ -24,7 +24,7 @@ struct CallFrame {
         kQuoted,  // key-value pairs; strings stand between two `quote`
         kValues,  // key-value pairs; all values are JSON
     };
-    AnswerFamily family = AnswerFamily::kQwen;  // its parser parses the call
+    ToolCallFormat family = ToolCallFormat::kQwen;  // its parser parses the call
     std::string before = "<tool_call>\n{\"name\": \"";
     std::string middle = "\", \"arguments\": ";  // between the name and the arguments
     std::string after = "}\n</tool_call>";
@@ -38,7 +38,7 @@ struct CallFrame {
 
 // The frame for conversations with tools, converted to `form`. `family`: format of calls that are
 // not forced.
-CallFrame FindCallFrame(const Chat& chat, const ToolForm& form, AnswerFamily family);
+CallFrame FindCallFrame(const Chat& chat, const TemplateCapabilities& form, ToolCallFormat family);
 
 // Parses an unfinished call in `frame` from its text so far: its name and the known beginning of
 // its arguments' JSON (complete pairs only). nullopt: the name is not complete.

@@ -101,7 +101,7 @@ Fault FitCalls(OrderedJson& message, JsonLimits& limits) {
 }  // namespace
 
 ConversationForms FindForms(const Chat& chat) {
-    return {FindToolForm(chat, false), FindToolForm(chat, true)};
+    return {FindCapabilities(chat, false), FindCapabilities(chat, true)};
 }
 
 void WrapFunctions(OrderedJson& list) {

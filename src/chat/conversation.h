@@ -10,19 +10,19 @@
 #include <string>
 
 #include "chat/chat.h"
-#include "chat/tool_form.h"
+#include "chat/template_capabilities.h"
 
 namespace weft::chat {
 
 // The forms that a template accepts for conversations without and with tools.
 struct ConversationForms {
-    ToolForm plain, tools;
+    TemplateCapabilities plain, tools;
 
-    const ToolForm& Of(const ChatInput& input) const {
+    const TemplateCapabilities& Of(const ChatInput& input) const {
         return input.tools.is_array() && !input.tools.empty() ? tools : plain;
     }
 };
-// Renders probe conversations (tool_form.h). Call once per model.
+// Renders probe conversations (template_capabilities.h). Call once per model.
 ConversationForms FindForms(const Chat& chat);
 
 // An invalid message. `code`: missing, invalid_type, unsupported_content or invalid_value.

@@ -316,7 +316,8 @@ class TagGrammar : public AnswerParser::Grammar {
 
 }  // namespace
 
-std::unique_ptr<AnswerParser::Grammar> MakeTagGrammar(AnswerFamily family, GrammarOptions options) {
+std::unique_ptr<AnswerParser::Grammar> MakeTagGrammar(ToolCallFormat family,
+                                                      GrammarOptions options) {
     return std::make_unique<TagGrammar>(RulesOf(family), std::move(options));
 }
 

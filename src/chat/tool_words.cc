@@ -79,17 +79,17 @@ void AppendJson(const OrderedJson& value, std::string& out) {
     out += object ? '}' : ']';
 }
 
-std::string CallWords(const OrderedJson& calls, AnswerFamily family) {
+std::string CallWords(const OrderedJson& calls, ToolCallFormat family) {
     const OrderedJson said = SaidCalls(calls);
     if (said.empty()) return "";
     std::string words;
-    if (family == AnswerFamily::kGranite || family == AnswerFamily::kPhi) {
+    if (family == ToolCallFormat::kGranite || family == ToolCallFormat::kPhi) {
         words = "<|tool_call|>";
         AppendJson(said, words);
-        if (family == AnswerFamily::kPhi) words += "<|/tool_call|>";
+        if (family == ToolCallFormat::kPhi) words += "<|/tool_call|>";
         return words;
     }
-    if (family == AnswerFamily::kLfm2) {
+    if (family == ToolCallFormat::kLfm2) {
         words = "<|tool_call_start|>[";
         for (const OrderedJson& call : said) {
             if (!words.ends_with('[')) words += ", ";
@@ -99,7 +99,7 @@ std::string CallWords(const OrderedJson& calls, AnswerFamily family) {
     }
     for (const OrderedJson& call : said) {
         if (!words.empty()) words += '\n';
-        if (family == AnswerFamily::kOlmo) {
+        if (family == ToolCallFormat::kOlmo) {
             AppendPythonCall(call, words);
             continue;
         }
@@ -110,7 +110,7 @@ std::string CallWords(const OrderedJson& calls, AnswerFamily family) {
     return words;
 }
 
-void CallsAsWords(OrderedJson& messages, AnswerFamily family) {
+void CallsAsWords(OrderedJson& messages, ToolCallFormat family) {
     for (OrderedJson& message : messages) {
         if (!HasRole(message, "assistant") || !HasCalls(message)) continue;
         const std::string words = CallWords(message["tool_calls"], family);

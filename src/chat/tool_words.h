@@ -22,10 +22,10 @@ std::string TextMember(const OrderedJson& object, const char* name);
 
 // Calls ("tool_calls") in the family's format: kGranite and kPhi as a list after <|tool_call|>,
 // kOlmo and kLfm2 as Python calls, others as objects inside <tool_call>.
-std::string CallWords(const OrderedJson& calls, AnswerFamily family);
+std::string CallWords(const OrderedJson& calls, ToolCallFormat family);
 
 // Appends each message's calls to its text.
-void CallsAsWords(OrderedJson& messages, AnswerFamily family);
+void CallsAsWords(OrderedJson& messages, ToolCallFormat family);
 // Turns results into user messages, <tool_response>...</tool_response>. Consecutive results and
 // adjacent user text become one message, since such templates require user and assistant to
 // alternate.

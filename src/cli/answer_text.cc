@@ -9,7 +9,7 @@ namespace weft::cli {
 namespace {
 
 std::vector<std::string> TakeStops(const ChatPrompt& prompt, engine::Request& request) {
-    if (prompt.family == chat::AnswerFamily::kPlain) return {};
+    if (prompt.family == chat::ToolCallFormat::kPlain) return {};
     request.show_special = true;
     return std::exchange(request.stop, {});
 }

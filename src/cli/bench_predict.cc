@@ -9,12 +9,12 @@ namespace weft::cli {
 namespace {
 
 // This host, by its GPUs.
-Result<std::optional<plan::Cluster>> ClusterHere(const plan::Library& library) {
+Result<std::optional<plan::ClusterSpec>> ClusterHere(const plan::Library& library) {
     WEFT_ASSIGN(const doctor::CostModel model, doctor::CostModel::Open());
     const auto view = doctor::MakeLiveView({.measure = false});
     const auto machine = model.MachineOf(doctor::FactsOf(*view));
-    if (!machine) return std::optional<plan::Cluster>();
-    plan::Cluster cluster;
+    if (!machine) return std::optional<plan::ClusterSpec>();
+    plan::ClusterSpec cluster;
     cluster.words = machine->name;
     cluster.hosts = {*machine};
     WEFT_ASSIGN(cluster.wire, library.FindWire(machine->wire));

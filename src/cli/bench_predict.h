@@ -28,7 +28,7 @@ class BenchPredictor {
   private:
     std::unique_ptr<model_files::ModelSource> source_;
     plan::ModelWalk walk_;
-    plan::Cluster cluster_;
+    plan::ClusterSpec cluster_;
 };
 
 }  // namespace weft::cli

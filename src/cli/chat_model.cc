@@ -2,12 +2,12 @@
 
 #include <utility>
 
-#include "chat/tool_form.h"
+#include "chat/template_capabilities.h"
 
 namespace weft::cli {
 
 ChatModel::ChatModel(chat::Chat chat)
-    : chat_(std::move(chat)), forms_{chat::FindToolForm(chat_, false), {}} {}
+    : chat_(std::move(chat)), forms_{chat::FindCapabilities(chat_, false), {}} {}
 
 Result<ChatModel> ChatModel::Load(const ModelWords& words) {
     WEFT_ASSIGN(chat::Chat chat, chat::Chat::Load(words.source->meta(), *words.tokenizer));

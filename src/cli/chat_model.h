@@ -16,7 +16,7 @@ namespace weft::cli {
 struct ChatPrompt {
     std::vector<int32_t> tokens;
     bool in_reasoning = false;  // it ends inside the reasoning that the template opens
-    chat::AnswerFamily family = chat::AnswerFamily::kPlain;  // how the answer is taken apart
+    chat::ToolCallFormat family = chat::ToolCallFormat::kPlain;  // how the answer is taken apart
 };
 
 class ChatModel {

@@ -78,7 +78,7 @@ Result<Views> Open(const DoctorFlags& flags, std::vector<doctor::Finding>& findi
 
 // What a snapshot holds, and which names in it stand for others.
 std::string ContentsText(const std::vector<doctor::SavedSource>& sources,
-                         const doctor::Names& names) {
+                         const doctor::Pseudonyms& names) {
     std::string text = "In it, of every source only these fields:\n";
     for (const doctor::SavedSource& source : sources) {
         text += fmt::format("  {:<58} {:>4}  {}\n", source.path, source.files, source.kept);
@@ -102,7 +102,7 @@ Status Save(const DoctorFlags& flags) {
     Views views;
     views.push_back(std::move(recording));
     WEFT_TRY(doctor::RunChecks(views, flags.checks));
-    doctor::Names names(flags.real_names);
+    doctor::Pseudonyms names(flags.real_names);
     std::vector<doctor::SavedSource> sources;
     const doctor::SnapshotFiles files = doctor::SavedFiles(recorded.TakeRaw(), names, &sources);
     WEFT_ASSIGN(const std::string tar, doctor::WriteTar(files));

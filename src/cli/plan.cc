@@ -49,7 +49,7 @@ bool HasRepository(const PlanFlags& flags) {
     return !SpecOfModel(RunnableName(flags.typed)).empty();
 }
 
-std::string RunText(const plan::Prediction& p, const plan::Cluster& cluster,
+std::string RunText(const plan::Prediction& p, const plan::ClusterSpec& cluster,
                     const PlanFlags& flags) {
     plan::RunRequest request{RunnableName(flags.typed),
                              RunnableName(flags.typed_draft),
@@ -62,10 +62,10 @@ std::string RunText(const plan::Prediction& p, const plan::Cluster& cluster,
         request.workers.push_back(hosts.substr(at, comma - at));
         at = comma + 1;
     }
-    return plan::RunWords(request, cluster, p, flags.load);
+    return plan::LaunchCommand(request, cluster, p, flags.load);
 }
 
-void PrintRun(const plan::Prediction& p, const plan::Cluster& cluster, const PlanFlags& flags) {
+void PrintRun(const plan::Prediction& p, const plan::ClusterSpec& cluster, const PlanFlags& flags) {
     if (IsNotRun(flags.model)) return;
     PrintOut("\nrun: {}\n", RunText(p, cluster, flags));
     if (!IsPlannedName(flags.typed) || HasRepository(flags)) return;
@@ -76,7 +76,8 @@ Json SharesJson(const std::vector<double>& shares) {
     return shares.empty() ? Json(nullptr) : Json(shares);
 }
 
-Json LayoutJson(const plan::Prediction& p, const plan::Cluster& cluster, const PlanFlags& flags) {
+Json LayoutJson(const plan::Prediction& p, const plan::ClusterSpec& cluster,
+                const PlanFlags& flags) {
     const auto [limit, share] = p.limit();
     const plan::MemoryUse& worst = p.worst();
     Json json = {{"layout", p.name},
@@ -119,7 +120,7 @@ Json LayoutJson(const plan::Prediction& p, const plan::Cluster& cluster, const P
     return json;
 }
 
-Json PlanAsJson(const plan::Plan& found, const plan::Cluster& cluster, const PlanFlags& flags,
+Json PlanAsJson(const plan::Plan& found, const plan::ClusterSpec& cluster, const PlanFlags& flags,
                 const std::string& note) {
     Json layouts = Json::array(), what_if = Json::array();
     for (const plan::Prediction& p : found.layouts) {
@@ -153,7 +154,7 @@ Json PlanAsJson(const plan::Plan& found, const plan::Cluster& cluster, const Pla
 }
 
 // How many hosts a layout has; of unlike ones, which.
-std::string MachinesText(const plan::Prediction& p, const plan::Cluster& cluster) {
+std::string MachinesText(const plan::Prediction& p, const plan::ClusterSpec& cluster) {
     if (cluster.alike()) return fmt::format("{}", p.hosts);
     return UsedHosts(p.used, p.hosts, cluster).HostWords();
 }
@@ -164,7 +165,7 @@ std::string WithSpread(double seconds, double spread) {
     return fmt::format("{} ±{:.0f} %", SecondsText(seconds), spread / seconds * 100);
 }
 
-void PrintLayouts(const plan::Plan& found, const plan::Cluster& cluster) {
+void PrintLayouts(const plan::Plan& found, const plan::ClusterSpec& cluster) {
     const size_t shown = std::min(found.layouts.size(), kMostLayouts);
     size_t wide = 8;
     for (size_t i = 0; i < shown; ++i) {
@@ -346,7 +347,7 @@ Status RunPlan(PlanFlags& flags) {
     WEFT_TRY(SizeWork(flags, run.shape.walk.hyper()));
     if (flags.backwards()) return PrintOffers(flags, run);
     const plan::ModelWalk& walk = run.shape.walk;
-    WEFT_ASSIGN(const plan::Cluster cluster, run.library.ParseCluster(flags.machines));
+    WEFT_ASSIGN(const plan::ClusterSpec cluster, run.library.ParseCluster(flags.machines));
     AddNote(run.shape.note, NotMeasuredNote(cluster));
     WEFT_ASSIGN(const plan::Plan found, plan::Search(walk, cluster, run.library, flags.load));
     const std::string fits =
@@ -451,7 +452,7 @@ std::string FitText(double needed_bytes, double room_bytes, bool fits) {
     return fmt::format("{}{:.0f} of {:.0f} bytes", fits ? "" : "no: ", needed_bytes, room_bytes);
 }
 
-std::string HostsText(const plan::Cluster& cluster) {
+std::string HostsText(const plan::ClusterSpec& cluster) {
     const size_t hosts = cluster.hosts.size();
     const plan::Machine& first = cluster.hosts[0];
     if (cluster.ranks() == 1) return {};
@@ -466,7 +467,7 @@ std::string HostsText(const plan::Cluster& cluster) {
     return text;
 }
 
-std::string NotMeasuredNote(const plan::Cluster& cluster) {
+std::string NotMeasuredNote(const plan::ClusterSpec& cluster) {
     std::vector<std::string> names;
     for (const plan::Machine& host : cluster.hosts) {
         if (plan::IsMeasured(host)) continue;

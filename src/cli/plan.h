@@ -7,7 +7,7 @@
 #include "cli/flags.h"
 #include "cli/output.h"
 #include "cli/plan_train.h"
-#include "plan/run_words.h"
+#include "plan/launch_command.h"
 #include "plan/search.h"
 #include "plan/shapes.h"
 
@@ -43,7 +43,8 @@ struct PlanRun {
 std::string TypeNote(const PlanFlags& flags, const plan::OpenedShape& shape);
 // The largest smaller type of which a layout fits, as a MODEL: "qwen3-235b:q2_k". Empty: none does,
 // or the type is that of a file.
-std::string TypeThatFits(const PlanFlags& flags, const PlanRun& run, const plan::Cluster& cluster);
+std::string TypeThatFits(const PlanFlags& flags, const PlanRun& run,
+                         const plan::ClusterSpec& cluster);
 void PrintTypeThatFits(const PlanFlags& flags, const PlanRun& run, const std::string& word);
 
 // --want, --budget, --ttft: prints machines that meet them.
@@ -57,9 +58,9 @@ Status MeasureHere(PlanFlags& flags);
 // it does not fit.
 std::string FitText(double needed_bytes, double room_bytes, bool fits);
 // "8 hosts with 8 devices each, 64 devices in all; h200:8 is one host with 8"; "" for one device.
-std::string HostsText(const plan::Cluster& cluster);
+std::string HostsText(const plan::ClusterSpec& cluster);
 // "not measured: Weft's speed on strix-halo is ..."; "" where all machines are measured.
-std::string NotMeasuredNote(const plan::Cluster& cluster);
+std::string NotMeasuredNote(const plan::ClusterSpec& cluster);
 // "0.31 s", "4.2 s", "38 s".
 std::string SecondsText(double seconds);
 // "a prompt of 2048 tokens and 512 tokens of answer".

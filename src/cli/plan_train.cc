@@ -51,7 +51,7 @@ Json PartsJson(const plan::TrainSeconds& parts) {
     return json;
 }
 
-Json TrainLayoutJson(const plan::TrainPrediction& p, const plan::Cluster& cluster,
+Json TrainLayoutJson(const plan::TrainPrediction& p, const plan::ClusterSpec& cluster,
                      const PlanTrainFlags& flags) {
     const auto [limit, share] = p.limit();
     Json json = {{"layout", p.cut.Name()},
@@ -96,7 +96,7 @@ Json TrainLayoutJson(const plan::TrainPrediction& p, const plan::Cluster& cluste
 }
 
 // Beside each layout which hosts it has, where some have not all.
-std::vector<std::string> HostColumn(const plan::TrainPlans& found, const plan::Cluster& cluster,
+std::vector<std::string> HostColumn(const plan::TrainPlans& found, const plan::ClusterSpec& cluster,
                                     size_t shown) {
     const auto first = found.layouts.begin();
     const bool needed = std::any_of(first, first + static_cast<std::ptrdiff_t>(shown),
@@ -112,7 +112,7 @@ std::vector<std::string> HostColumn(const plan::TrainPlans& found, const plan::C
     return column;
 }
 
-void PrintTrainLayouts(const plan::TrainPlans& found, const plan::Cluster& cluster) {
+void PrintTrainLayouts(const plan::TrainPlans& found, const plan::ClusterSpec& cluster) {
     const size_t shown = std::min(found.layouts.size(), kMostTrainLayouts);
     const std::vector<std::string> hosts = HostColumn(found, cluster, shown);
     PrintOut("{:<26} {}{:>5} {:>6} {:<9} {:>9} {:>18} {:>6}   {:<20} {}\n", "layout", hosts[0],
@@ -302,7 +302,7 @@ Status PrintTrainOffers(const PlanTrainFlags& flags, const plan::Library& librar
 }
 
 // Training was measured on processors alone.
-std::string TrainingNote(const plan::Cluster& cluster) {
+std::string TrainingNote(const plan::ClusterSpec& cluster) {
     for (const plan::Machine& host : cluster.hosts) {
         if (MeasuredTraining(host, DType::kBF16) != nullptr) continue;
         if (MeasuredTraining(host, DType::kF32) != nullptr) continue;
@@ -327,7 +327,7 @@ Status CheckType(const PlanTrainFlags& flags) {
 
 }  // namespace
 
-plan::Cluster UsedHosts(std::vector<int> used, int hosts, const plan::Cluster& cluster) {
+plan::ClusterSpec UsedHosts(std::vector<int> used, int hosts, const plan::ClusterSpec& cluster) {
     const bool first_ones = used.empty();
     for (int host = 0; first_ones && host < hosts; ++host) used.push_back(host);
     return cluster.Part(used);
@@ -342,7 +342,7 @@ Status RunPlanTrain(PlanTrainFlags& flags) {
     WEFT_ASSIGN(const plan::OpenedShape shape, plan::OpenWalk(flags.model));
     WEFT_ASSIGN(plan::TrainWalk walk, plan::TrainWalk::Make(shape.walk, job));
     if (!flags.within.empty()) return PrintTrainOffers(flags, library, walk);
-    WEFT_ASSIGN(const plan::Cluster cluster, library.ParseCluster(flags.machines));
+    WEFT_ASSIGN(const plan::ClusterSpec cluster, library.ParseCluster(flags.machines));
     WEFT_ASSIGN(const plan::TrainPlans found, plan::SearchTrainingOn(walk, cluster, flags.wishes));
     const std::string note = TrainingNote(cluster);
     if (flags.json) {

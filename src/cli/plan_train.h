@@ -27,6 +27,6 @@ Status RunPlanTrain(PlanTrainFlags& flags);
 
 // What --machines would be of a layout's hosts alone: those `used`, or where these are none the
 // first ones.
-plan::Cluster UsedHosts(std::vector<int> used, int hosts, const plan::Cluster& cluster);
+plan::ClusterSpec UsedHosts(std::vector<int> used, int hosts, const plan::ClusterSpec& cluster);
 
 }  // namespace weft::cli

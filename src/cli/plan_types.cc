@@ -17,7 +17,8 @@ std::string TypeNote(const PlanFlags& flags, const plan::OpenedShape& shape) {
                        WithType(flags.model, "q4_k_m"));
 }
 
-std::string TypeThatFits(const PlanFlags& flags, const PlanRun& run, const plan::Cluster& cluster) {
+std::string TypeThatFits(const PlanFlags& flags, const PlanRun& run,
+                         const plan::ClusterSpec& cluster) {
     if (!run.shape.is_shape) return {};
     for (const char* type :
          {"q8_0", "q6_k", "q5_k_m", "q4_k_m", "q3_k_m", "q2_k", "iq2_xxs", "iq1_s"}) {

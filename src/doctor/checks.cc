@@ -5,7 +5,7 @@
 #include <array>
 
 #include "doctor/check.h"
-#include "doctor/cures.h"
+#include "doctor/remediation.h"
 
 namespace weft::doctor {
 namespace {

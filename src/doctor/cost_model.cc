@@ -70,8 +70,8 @@ std::optional<plan::Machine> CostModel::MachineOf(const HostFacts& host) const {
     return std::nullopt;
 }
 
-std::optional<plan::Cluster> CostModel::ClusterOf(const HostFacts& host,
-                                                  const HostState& state) const {
+std::optional<plan::ClusterSpec> CostModel::ClusterOf(const HostFacts& host,
+                                                      const HostState& state) const {
     auto machine = MachineOf(host);
     if (!machine) {
         auto other = library_.FindMachine(kStandIn);
@@ -81,7 +81,7 @@ std::optional<plan::Cluster> CostModel::ClusterOf(const HostFacts& host,
     }
     if (state.room_bytes > 0) machine->memory.value = state.room_bytes;
     machine->bandwidth.value *= state.bandwidth_share;
-    plan::Cluster cluster;
+    plan::ClusterSpec cluster;
     cluster.hosts = {*machine};
     if (!state.link) {
         cluster.words = machine->name;
@@ -106,7 +106,7 @@ const plan::OpenedShape* CostModel::Shape(const std::string& name) {
 }
 
 std::optional<plan::Prediction> CostModel::Predicted(const std::string& model,
-                                                     const plan::Cluster& cluster) {
+                                                     const plan::ClusterSpec& cluster) {
     const plan::OpenedShape* shape = Shape(model);
     if (shape == nullptr) return std::nullopt;
     const double room = cluster.hosts[0].memory.value * cluster.ranks();
@@ -117,7 +117,7 @@ std::optional<plan::Prediction> CostModel::Predicted(const std::string& model,
 }
 
 // The largest model that the cluster holds; `model` becomes its name.
-std::optional<plan::Prediction> CostModel::Fitting(const plan::Cluster& cluster,
+std::optional<plan::Prediction> CostModel::Fitting(const plan::ClusterSpec& cluster,
                                                    std::string& model) {
     for (const char* name : kModels) {
         if (auto prediction = Predicted(name, cluster)) {

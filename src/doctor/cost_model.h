@@ -23,14 +23,14 @@ class CostModel {
     // Nothing where the host is none of machines/.
     std::optional<plan::Machine> MachineOf(const HostFacts& host) const;
     // The hosts of a question as `weft plan` takes them; nothing where the link is not known.
-    std::optional<plan::Cluster> ClusterOf(const HostFacts& host, const HostState& state) const;
+    std::optional<plan::ClusterSpec> ClusterOf(const HostFacts& host, const HostState& state) const;
     static plan::Workload load() { return {}; }
 
   private:
     const plan::OpenedShape* Shape(const std::string& name);
     std::optional<plan::Prediction> Predicted(const std::string& model,
-                                              const plan::Cluster& cluster);
-    std::optional<plan::Prediction> Fitting(const plan::Cluster& cluster, std::string& model);
+                                              const plan::ClusterSpec& cluster);
+    std::optional<plan::Prediction> Fitting(const plan::ClusterSpec& cluster, std::string& model);
 
     plan::Library library_;
     std::map<std::string, plan::OpenedShape> shapes_;

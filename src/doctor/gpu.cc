@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <array>
 
-#include "doctor/cures.h"
 #include "doctor/facts.h"
 #include "doctor/pci.h"
+#include "doctor/remediation.h"
 
 namespace weft::doctor {
 namespace {

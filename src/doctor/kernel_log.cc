@@ -272,7 +272,7 @@ std::string KeptWord(std::string_view word) {
     return {};
 }
 
-std::string Kept(std::string_view message, Names& names) {
+std::string Kept(std::string_view message, Pseudonyms& names) {
     std::string kept;
     const Named named = WatchdogNames(message);
     const auto words = Words(message);
@@ -390,7 +390,7 @@ std::string_view PciAddressIn(std::string_view line) {
     return {};
 }
 
-std::vector<LogLine> KernelLogLines(std::string_view log, Names& names) {
+std::vector<LogLine> KernelLogLines(std::string_view log, Pseudonyms& names) {
     constexpr size_t kMostShown = 512;
     std::vector<LogLine> lines;
     for (std::string_view line : Lines(log)) {
@@ -413,7 +413,7 @@ std::vector<LogLine> KernelLogLines(std::string_view log, Names& names) {
 }
 
 std::vector<LogLine> KernelLogLines(const Reading& log) {
-    Names names(true);
+    Pseudonyms names(true);
     return log.found() ? KernelLogLines(log.text, names) : std::vector<LogLine>();
 }
 

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "doctor/host_view.h"
-#include "doctor/names.h"
+#include "doctor/pseudonyms.h"
 
 namespace weft::doctor {
 
@@ -29,7 +29,7 @@ struct LogLine {
 // `dmesg` of the host; where it may not be read or was not, `journalctl -k` or syslog's file.
 Reading KernelLog(HostView& view);
 
-std::vector<LogLine> KernelLogLines(std::string_view log, Names& names);
+std::vector<LogLine> KernelLogLines(std::string_view log, Pseudonyms& names);
 // Names as they are; none where it was not read.
 std::vector<LogLine> KernelLogLines(const Reading& log);
 

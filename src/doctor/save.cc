@@ -38,7 +38,7 @@ std::optional<std::string_view> KeyOf(std::string_view line, std::string_view ke
 
 // One line of a form that keeps lines, without its blanks in front.
 std::string SavedLine(const SavedRow& row, std::string_view key, std::string_view line,
-                      Names& names) {
+                      Pseudonyms& names) {
     if (row.form == SavedForm::kVersion) {
         const std::string version = SavedVersion(line.substr(key.size()), names);
         return version.empty() ? "" : std::string(key) + version;
@@ -54,7 +54,7 @@ std::string SavedLine(const SavedRow& row, std::string_view key, std::string_vie
     return std::string(key) + kept;
 }
 
-std::string SavedLines(const SavedRow& row, std::string_view text, Names& names) {
+std::string SavedLines(const SavedRow& row, std::string_view text, Pseudonyms& names) {
     std::string kept;
     size_t count = 0;
     for (std::string_view line : Lines(text)) {
@@ -91,7 +91,7 @@ std::string WithoutStrings(std::string_view rule) {
     return kept;
 }
 
-std::string SavedRules(std::string_view text, Names& names) {
+std::string SavedRules(std::string_view text, Pseudonyms& names) {
     std::string kept;
     size_t count = 0;
     for (std::string_view line : Lines(text)) {
@@ -102,7 +102,7 @@ std::string SavedRules(std::string_view text, Names& names) {
     return kept;
 }
 
-std::string SavedParameters(std::string_view text, std::string_view keys, Names& names) {
+std::string SavedParameters(std::string_view text, std::string_view keys, Pseudonyms& names) {
     const auto known = Split(keys, '|');
     std::string kept;
     for (std::string_view word : Words(text.substr(0, 65536))) {
@@ -116,7 +116,7 @@ std::string SavedParameters(std::string_view text, std::string_view keys, Names&
     return kept + "\n";
 }
 
-std::string SavedGrub(const SavedRow& row, std::string_view text, Names& names) {
+std::string SavedGrub(const SavedRow& row, std::string_view text, Pseudonyms& names) {
     std::string kept;
     for (std::string_view line : Lines(text)) {
         line = Trim(line);
@@ -133,7 +133,7 @@ std::string SavedGrub(const SavedRow& row, std::string_view text, Names& names) 
 }
 
 // "../../../devices/0000:00:01.1/0000:01:00.0": the end is "other" where it is not known.
-std::string SavedPath(std::string_view text, Names& names) {
+std::string SavedPath(std::string_view text, Pseudonyms& names) {
     const auto parts = Split(Trim(text.substr(0, 1024)), '/');
     std::string kept;
     for (size_t i = 0; i < parts.size(); ++i) {
@@ -146,7 +146,7 @@ std::string SavedPath(std::string_view text, Names& names) {
     return kept + "\n";
 }
 
-std::string SavedDevice(std::string_view text, Names& names) {
+std::string SavedDevice(std::string_view text, Pseudonyms& names) {
     text = Trim(text);
     const size_t slash = text.rfind('/');
     const std::string_view name = text.substr(slash + 1);
@@ -154,7 +154,7 @@ std::string SavedDevice(std::string_view text, Names& names) {
     return (slash == text.npos ? "" : "../") + names.Interface(name) + "\n";
 }
 
-std::string SavedGid(std::string_view text, const Names& names) {
+std::string SavedGid(std::string_view text, const Pseudonyms& names) {
     constexpr std::string_view kMapped = "0000:0000:0000:0000:0000:ffff:";
     text = Trim(text);
     if (names.real()) return Printable(text.substr(0, 64)) + "\n";
@@ -191,7 +191,7 @@ std::string SavedGroup(std::string_view text) {
 }
 
 // Fields of `ip -j addr` and `ip -j route`.
-Json SavedIp(const Json& item, Names& names) {
+Json SavedIp(const Json& item, Pseudonyms& names) {
     Json kept = Json::object();
     if (!item.is_object()) return kept;
     for (const auto& [key, value] : item.items()) {
@@ -217,7 +217,7 @@ Json SavedIp(const Json& item, Names& names) {
     return kept;
 }
 
-std::string SavedIpJson(std::string_view text, Names& names) {
+std::string SavedIpJson(std::string_view text, Pseudonyms& names) {
     const Json parsed = OrderedJsonOrDiscarded(text);
     if (!parsed.is_array()) return "";
     Json kept = Json::array();
@@ -225,7 +225,7 @@ std::string SavedIpJson(std::string_view text, Names& names) {
     return kept.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-std::string SavedLog(std::string_view text, Names& names) {
+std::string SavedLog(std::string_view text, Pseudonyms& names) {
     std::string kept;
     for (const LogLine& line : KernelLogLines(text, names)) {
         kept += (names.real() ? line.raw : line.known) + "\n";
@@ -233,7 +233,7 @@ std::string SavedLog(std::string_view text, Names& names) {
     return kept;
 }
 
-std::string SavedText(const SavedRow& row, std::string_view text, Names& names) {
+std::string SavedText(const SavedRow& row, std::string_view text, Pseudonyms& names) {
     switch (row.form) {
         case SavedForm::kThere: return "";
         case SavedForm::kValue:
@@ -262,7 +262,7 @@ bool OnlyOf(std::string_view text, std::string_view letters, size_t most) {
 }
 
 // "weft-alice.service" -> "weft-net-3fa2.service"
-std::optional<std::string> UnitName(std::string_view text, Names& names) {
+std::optional<std::string> UnitName(std::string_view text, Pseudonyms& names) {
     if (!text.starts_with("weft") || !text.ends_with(".service")) return {};
     const std::string_view rest = text.substr(4, text.size() - 12);
     for (const char* usual : {"", "-worker", "-serve", "-train", "-run"}) {
@@ -273,7 +273,8 @@ std::optional<std::string> UnitName(std::string_view text, Names& names) {
 }
 
 // The place of a pattern, filled with what may be saved of `text`; none where it does not fit.
-std::optional<std::string> Filled(std::string_view place, std::string_view text, Names& names) {
+std::optional<std::string> Filled(std::string_view place, std::string_view text,
+                                  Pseudonyms& names) {
     if (place == "more") return std::string();
     if (text.empty() || text.size() > 255) return {};
     if (place == "if") return names.Interface(text);
@@ -298,7 +299,7 @@ std::optional<std::string> Filled(std::string_view place, std::string_view text,
 
 // One segment of a path against one of a pattern.
 std::optional<std::string> FillSegment(std::string_view pattern, std::string_view text,
-                                       Names& names) {
+                                       Pseudonyms& names) {
     const size_t open = pattern.find('<');
     if (open == pattern.npos)
         return pattern == text ? std::optional(std::string(text)) : std::nullopt;
@@ -335,7 +336,7 @@ struct Match {
 };
 
 // `path` of a file, or (with '/' at its end) of a folder: a row's, or one above it.
-std::optional<Match> Fit(const SavedRow& row, std::string_view path, Names& names) {
+std::optional<Match> Fit(const SavedRow& row, std::string_view path, Pseudonyms& names) {
     const bool folder = path.ends_with('/');
     if (folder) path.remove_suffix(1);
     std::string_view pattern = row.path;
@@ -367,7 +368,7 @@ std::optional<Match> FindGroup(std::string_view path) {
     return Match{&kRow, fmt::format("{}{}/{}{}", kRoot, group, name, folder ? "/" : "")};
 }
 
-std::optional<Match> FindRow(std::string_view path, Names& names) {
+std::optional<Match> FindRow(std::string_view path, Pseudonyms& names) {
     // A command that was only listed is none; it would hide that it is missing.
     if (path.starts_with("cmd/") && path.ends_with('/')) return {};
     for (const SavedRow& row : SavedRows()) {
@@ -377,7 +378,7 @@ std::optional<Match> FindRow(std::string_view path, Names& names) {
 }
 
 // "PATH: why" a line.
-std::string Unread(std::string_view text, Names& names) {
+std::string Unread(std::string_view text, Pseudonyms& names) {
     std::string kept;
     for (std::string_view line : Lines(text)) {
         const size_t colon = line.find(": ");
@@ -438,7 +439,7 @@ std::set<std::string> OrderedFiles(const SnapshotFiles& raw) {
 
 }  // namespace
 
-SnapshotFiles SavedFiles(const SnapshotFiles& raw, Names& names,
+SnapshotFiles SavedFiles(const SnapshotFiles& raw, Pseudonyms& names,
                          std::vector<SavedSource>* sources) {
     constexpr std::string_view kLater = "later/";
     constexpr SavedRow kUnread = {"unread", SavedForm::kLines};

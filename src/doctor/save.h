@@ -1,13 +1,13 @@
 // Snapshots that may be shown to strangers: an allow-list. saved_sources.h has a row for each
 // source that a check reads; a source without a row is not saved, and of a saved one only the
-// fields of its row, as known words, numbers and pseudonyms (saved_words.h, names.h). The checks
-// find in a saved snapshot the same as on the host.
+// fields of its row, as known words, numbers and pseudonyms (saved_words.h, pseudonyms.h). The
+// checks find in a saved snapshot the same as on the host.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "doctor/names.h"
+#include "doctor/pseudonyms.h"
 #include "doctor/snapshot.h"
 
 namespace weft::doctor {
@@ -20,7 +20,7 @@ struct SavedSource {
 };
 
 // raw: what was read, by the paths of a snapshot (host_view.h). names gives the pseudonyms.
-SnapshotFiles SavedFiles(const SnapshotFiles& raw, Names& names,
+SnapshotFiles SavedFiles(const SnapshotFiles& raw, Pseudonyms& names,
                          std::vector<SavedSource>* sources = nullptr);
 
 }  // namespace weft::doctor

@@ -236,7 +236,7 @@ size_t EndOfPart(std::string_view word, size_t at) {
     return ParseIpv4(word.substr(at, after - at)) ? after : end;
 }
 
-std::string SavedPart(std::string_view part, Names& names) {
+std::string SavedPart(std::string_view part, Pseudonyms& names) {
     if (const std::string address = names.AddressText(part); part != "default" && !address.empty())
         return address;
     const size_t dash = part.find('-');
@@ -249,7 +249,7 @@ std::string SavedPart(std::string_view part, Names& names) {
     return IsKnownPart(part.substr(0, part.size() - (ends ? 1 : 0))) ? std::string(part) : "";
 }
 
-std::string SavedWord(std::string_view word, UnknownWord unknown, Names& names) {
+std::string SavedWord(std::string_view word, UnknownWord unknown, Pseudonyms& names) {
     constexpr std::string_view kAround = "()[]{}<>,:;'\"";
     const size_t begin = word.find_first_not_of(kAround);
     if (begin == word.npos) return std::string(word);
@@ -296,7 +296,7 @@ bool IsPciAddress(std::string_view word) {
            AreHexDigits(rest.substr(4, 2), 2) && AreHexDigits(rest.substr(7), 1);
 }
 
-std::string SavedWords(std::string_view line, UnknownWord unknown, Names& names) {
+std::string SavedWords(std::string_view line, UnknownWord unknown, Pseudonyms& names) {
     constexpr size_t kMostLine = 8192;
     line = line.substr(0, kMostLine);
     if (names.real() && unknown == UnknownWord::kRename) return Printable(line);
@@ -314,7 +314,7 @@ std::string SavedWords(std::string_view line, UnknownWord unknown, Names& names)
     return kept;
 }
 
-std::string SavedVersion(std::string_view line, const Names& names) {
+std::string SavedVersion(std::string_view line, const Pseudonyms& names) {
     constexpr std::string_view kJoints = "-._+~:=/\"'";
     if (names.real()) return Printable(line.substr(0, 256));
     std::string kept;

@@ -183,7 +183,7 @@ Reading RecordingView::Later(const std::string& path) {
 }
 
 SnapshotFiles RecordingView::Take() {
-    Names names;
+    Pseudonyms names;
     return SavedFiles(TakeRaw(), names);
 }
 

@@ -17,7 +17,7 @@ constexpr int kMostRanks = 32;
 
 // Layouts of all ranks of several hosts, tensor ranks in pipelines: what says whether so many could
 // do it. (Layouts of fewer hosts are those of fewer machines.)
-std::vector<model::Layout> LayoutsToTry(const Cluster& cluster, const model::Hyper& hyper) {
+std::vector<model::Layout> LayoutsToTry(const ClusterSpec& cluster, const model::Hyper& hyper) {
     std::vector<model::Layout> layouts;
     const int ranks = cluster.ranks();
     for (int tp = 1; tp <= ranks; ++tp) {
@@ -137,7 +137,7 @@ class Shopping {
         std::ranges::stable_sort(nearest_, closer);
         nearest_.resize(std::min(nearest_.size(), kMostNearest));
         for (Found& found : nearest_) {
-            const Cluster cluster = found.kind.Times(found.count);
+            const ClusterSpec cluster = found.kind.Times(found.count);
             auto best = Best(cluster);
             if (best && IsBetter(*best, found.offer.best)) {
                 found.offer = OfferOf(cluster, *std::move(best));
@@ -152,7 +152,7 @@ class Shopping {
         std::ranges::stable_sort(offers.enough, {}, &Offer::price);
     }
     // Of all layouts; none: there are too many ranks, or none fits.
-    std::optional<Prediction> Best(const Cluster& cluster) {
+    std::optional<Prediction> Best(const ClusterSpec& cluster) {
         std::optional<Prediction> best;
         if (cluster.ranks() > kMostAsked) return best;
         auto layouts = FindLayouts(walk_, cluster, load_, known_);
@@ -197,7 +197,7 @@ class Shopping {
     // Whether so many do it; `nearest` is then these, else the closest of them all.
     bool TryCount(const MachineOnWire& kind, int count, std::optional<Found>& nearest) {
         if (!Holds(kind, count)) return false;
-        const Cluster cluster = kind.Times(count);
+        const ClusterSpec cluster = kind.Times(count);
         std::optional<Prediction> best = count == 1 ? Best(cluster) : BestOfAllRanks(cluster);
         if (!best) return false;
         const bool enough = is_wanted() && DoesIt(*best);
@@ -206,7 +206,7 @@ class Shopping {
         }
         return enough;
     }
-    std::optional<Prediction> BestOfAllRanks(const Cluster& cluster) {
+    std::optional<Prediction> BestOfAllRanks(const ClusterSpec& cluster) {
         LayoutPredictor predictor(walk_, cluster, load_, &known_);
         std::optional<Prediction> best;
         for (const model::Layout& layout : LayoutsToTry(cluster, walk_.hyper())) {
@@ -227,7 +227,7 @@ class Shopping {
         if (wanted_.ttft_s) part = std::min(part, *wanted_.ttft_s / p.ttft_s);
         return part;
     }
-    static Offer OfferOf(const Cluster& cluster, Prediction best) {
+    static Offer OfferOf(const ClusterSpec& cluster, Prediction best) {
         return {cluster.words, std::move(best), *cluster.price(), PriceIsGuessed(cluster)};
     }
 
@@ -235,7 +235,7 @@ class Shopping {
     void SearchLayouts(Found& found) {
         for (int count = found.count; count > 0; --count) {
             if (count < found.count && !(is_wanted() && Holds(found.kind, count))) return;
-            const Cluster cluster = found.kind.Times(count);
+            const ClusterSpec cluster = found.kind.Times(count);
             if (cluster.ranks() > kMostSearched) return;
             auto layouts = FindLayouts(walk_, cluster, load_, known_);
             if (!layouts.ok()) return;
@@ -262,7 +262,7 @@ Result<std::vector<Machine>> MachinesOf(const Library& library, const std::strin
         for (const auto& [name, machine] : library.machines()) machines.push_back(machine);
         return machines;
     }
-    WEFT_ASSIGN(const Cluster named, library.ParseCluster(only));
+    WEFT_ASSIGN(const ClusterSpec named, library.ParseCluster(only));
     for (const Machine& machine : named.hosts) {
         const bool known =
             std::ranges::any_of(machines, [&](const Machine& m) { return m.word == machine.word; });
@@ -273,8 +273,8 @@ Result<std::vector<Machine>> MachinesOf(const Library& library, const std::strin
 
 }  // namespace
 
-Cluster MachineOnWire::Times(int count) const {
-    Cluster cluster;
+ClusterSpec MachineOnWire::Times(int count) const {
+    ClusterSpec cluster;
     cluster.hosts.assign(static_cast<size_t>(count), machine);
     cluster.wire = wire;
     // A word that begins with a number would be taken for a number of hosts.
@@ -285,7 +285,7 @@ Cluster MachineOnWire::Times(int count) const {
     return cluster;
 }
 
-bool PriceIsGuessed(const Cluster& cluster) {
+bool PriceIsGuessed(const ClusterSpec& cluster) {
     const bool wire = cluster.hosts.size() > 1 && cluster.wire.price->mark == Mark::kGuessed;
     return wire || cluster.hosts[0].price->mark == Mark::kGuessed;
 }
@@ -302,7 +302,7 @@ Result<std::vector<MachineOnWire>> KindsToTry(const Library& library, const std:
         }
         Wire wire;
         if (one_wire) {
-            WEFT_ASSIGN(const Cluster named, library.ParseCluster(only));
+            WEFT_ASSIGN(const ClusterSpec named, library.ParseCluster(only));
             wire = named.wire;
         } else {
             WEFT_ASSIGN(wire, library.OwnWireOf(machine));

@@ -36,13 +36,13 @@ struct Offers {
 struct MachineOnWire {
     Machine machine;
     Wire wire;
-    Cluster Times(int count) const;  // its words: as --machines takes them
+    ClusterSpec Times(int count) const;  // its words: as --machines takes them
 };
 // The machines that have a price, each with its wire and with the one `instead`, a card also as two
 // and four in one host. `only`: machines of the words, such as "strix-halo+rtx-4090", with their
 // wire alone where they name one. Errors: kUsage (unknown words, a named machine without a price).
 Result<std::vector<MachineOnWire>> KindsToTry(const Library& library, const std::string& only);
-bool PriceIsGuessed(const Cluster& cluster);
+bool PriceIsGuessed(const ClusterSpec& cluster);
 
 // Looks through all machines, up to most_hosts of each. Errors: those of KindsToTry, and kUsage:
 // nothing is wanted.

@@ -8,13 +8,13 @@
 
 namespace weft::plan {
 
-int Cluster::ranks() const {
+int ClusterSpec::ranks() const {
     int ranks = 0;
     for (const Machine& host : hosts) ranks += host.devices;
     return ranks;
 }
 
-Place Cluster::PlaceOf(int rank) const {
+Place ClusterSpec::PlaceOf(int rank) const {
     if (alike()) return {rank / hosts[0].devices, rank % hosts[0].devices};
     Place place{0, rank};
     for (auto host = hosts.begin(); place.device >= host->devices; ++host) {
@@ -24,12 +24,12 @@ Place Cluster::PlaceOf(int rank) const {
     return place;
 }
 
-bool Cluster::alike() const {
+bool ClusterSpec::alike() const {
     return std::ranges::all_of(hosts,
                                [&](const Machine& host) { return host.word == hosts[0].word; });
 }
 
-std::optional<double> Cluster::price() const {
+std::optional<double> ClusterSpec::price() const {
     double price = 0;
     for (const Machine& host : hosts) {
         if (!host.price) return std::nullopt;
@@ -40,20 +40,20 @@ std::optional<double> Cluster::price() const {
     return price + wire.price->value * static_cast<double>(hosts.size());
 }
 
-const LinkTier* Cluster::LinkOf(Place one, Place other) const {
+const LinkTier* ClusterSpec::LinkOf(Place one, Place other) const {
     if (one.host != other.host) return nullptr;
     const std::optional<LinkTier>& within = hosts[static_cast<size_t>(one.host)].within;
     return within ? &*within : nullptr;
 }
 
-coll::Tier Cluster::Between(int rank, int other) const {
+coll::Tier ClusterSpec::Between(int rank, int other) const {
     // A rank and itself: nothing is sent.
     if (rank == other) return {std::numeric_limits<double>::infinity(), 0, 0};
     const LinkTier* link = LinkOf(PlaceOf(rank), PlaceOf(other));
     return link != nullptr ? link->AsTier() : wire.AsTier();
 }
 
-const LinkTier* Cluster::NearLinkOf(int first, int count, int stride) const {
+const LinkTier* ClusterSpec::NearLinkOf(int first, int count, int stride) const {
     const LinkTier* slowest = nullptr;
     int most = 1;
     Place at = PlaceOf(first);
@@ -73,7 +73,7 @@ const LinkTier* Cluster::NearLinkOf(int first, int count, int stride) const {
     return slowest;
 }
 
-coll::TierGroup Cluster::GroupOf(int first, int count, int stride) const {
+coll::TierGroup ClusterSpec::GroupOf(int first, int count, int stride) const {
     if (count < 2) return {};
     const int last = first + (count - 1) * stride;
     coll::TierGroup group;
@@ -85,14 +85,14 @@ coll::TierGroup Cluster::GroupOf(int first, int count, int stride) const {
     return group;
 }
 
-Cluster Cluster::WithHosts(int count) const {
-    Cluster cluster = *this;
+ClusterSpec ClusterSpec::WithHosts(int count) const {
+    ClusterSpec cluster = *this;
     cluster.hosts.resize(static_cast<size_t>(count), hosts.back());
     return cluster;
 }
 
-Cluster Cluster::Part(std::span<const int> which) const {
-    Cluster part;
+ClusterSpec ClusterSpec::Part(std::span<const int> which) const {
+    ClusterSpec part;
     for (const int host : which) part.hosts.push_back(hosts[static_cast<size_t>(host)]);
     part.wire = wire;
     part.wire_assumed = wire_assumed;
@@ -101,7 +101,7 @@ Cluster Cluster::Part(std::span<const int> which) const {
     return part;
 }
 
-std::string Cluster::HostWords() const {
+std::string ClusterSpec::HostWords() const {
     std::string text;
     for (size_t host = 0; host < hosts.size();) {
         size_t end = host;

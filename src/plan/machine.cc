@@ -340,7 +340,7 @@ Result<Wire> Library::OwnWireOf(const Machine& machine) const {
 }
 
 // The slowest of the hosts' own: what it needs, the others are assumed to have.
-Status Library::JoinByOwnWires(Cluster& cluster) const {
+Status Library::JoinByOwnWires(ClusterSpec& cluster) const {
     const std::string* seen = nullptr;  // hosts of a kind stand side by side
     for (const Machine& host : cluster.hosts) {
         if (seen != nullptr && *seen == host.word) continue;
@@ -377,8 +377,8 @@ Status Library::CheckNoWire(const std::string& word, const std::string& behind) 
                      word, behind);
 }
 
-Result<Cluster> Library::ParseCluster(const std::string& words) const {
-    Cluster cluster;
+Result<ClusterSpec> Library::ParseCluster(const std::string& words) const {
+    ClusterSpec cluster;
     cluster.words = words;
     // A comma between machines is one too many for a plus; behind the last one stands the wire.
     std::string list = words, last = words.substr(words.rfind(',') + 1);

@@ -84,7 +84,7 @@ struct Place {
 };
 
 // Hosts in order; ranks are numbered host by host.
-struct Cluster {
+struct ClusterSpec {
     std::string words;
     std::vector<Machine> hosts;
     Wire wire;
@@ -105,9 +105,9 @@ struct Cluster {
     // hosts); null: no host has two of them.
     const LinkTier* NearLinkOf(int first, int count, int stride) const;
     // A cluster of these hosts; its words are as --machines takes them.
-    Cluster Part(std::span<const int> which) const;
+    ClusterSpec Part(std::span<const int> which) const;
     // Hosts [0, count); more hosts than there are repeat the last one.
-    Cluster WithHosts(int count) const;
+    ClusterSpec WithHosts(int count) const;
     // "2xstrix-halo+1xrtx-4090": the hosts as --machines takes them, without the wire.
     std::string HostWords() const;
 };
@@ -123,7 +123,7 @@ class Library {
     // with two cards), "RTX 3090, 10GbE" (only letters and digits of names count; a comma may
     // replace a plus). Without a wire the machines' own wire joins the hosts, the slowest where
     // they differ. Errors: kUsage.
-    Result<Cluster> ParseCluster(const std::string& words) const;
+    Result<ClusterSpec> ParseCluster(const std::string& words) const;
     // The machine whose devices have this PCI id, with `count` of them. Null: no machine has the
     // id, or its hosts have fewer devices.
     std::optional<Machine> MachineWith(std::string_view pci_id, int count) const;
@@ -134,7 +134,7 @@ class Library {
     Result<Wire> OwnWireOf(const Machine& machine) const;
 
   private:
-    Status JoinByOwnWires(Cluster& cluster) const;
+    Status JoinByOwnWires(ClusterSpec& cluster) const;
     Status CheckNoWire(const std::string& word, const std::string& behind) const;
     // Whether the words begin with a machine's name or a machine file's.
     bool NamesMachine(std::string words) const;

@@ -153,7 +153,8 @@ Result<MemoryUse> MemoryPlanner::Of(const model::Shard& shard, const Machine& ma
     return use;
 }
 
-void ShareMemory(std::span<MemoryUse> ranks, const Cluster& cluster, std::span<const int> host_of) {
+void ShareMemory(std::span<MemoryUse> ranks, const ClusterSpec& cluster,
+                 std::span<const int> host_of) {
     std::map<int, double> needed;  // by host
     const auto host = [&](const MemoryUse& use) { return host_of[static_cast<size_t>(use.rank)]; };
     for (const MemoryUse& use : ranks) needed[host(use)] += use.total();
@@ -164,7 +165,8 @@ void ShareMemory(std::span<MemoryUse> ranks, const Cluster& cluster, std::span<c
 }
 
 std::optional<cluster::MemoryLack> FindLack(std::span<const MemoryUse> ranks,
-                                            const Cluster& cluster, std::span<const int> host_of) {
+                                            const ClusterSpec& cluster,
+                                            std::span<const int> host_of) {
     std::vector<cluster::RankNeeds> needs;
     for (const MemoryUse& use : ranks) {
         const int host = host_of[static_cast<size_t>(use.rank)];

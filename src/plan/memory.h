@@ -53,11 +53,13 @@ class MemoryPlanner {
 };
 
 // Fills in what the ranks of each memory need of it together. host_of: by rank of the cluster.
-void ShareMemory(std::span<MemoryUse> ranks, const Cluster& cluster, std::span<const int> host_of);
+void ShareMemory(std::span<MemoryUse> ranks, const ClusterSpec& cluster,
+                 std::span<const int> host_of);
 
 // By rank. None: all fits.
 std::optional<cluster::MemoryLack> FindLack(std::span<const MemoryUse> ranks,
-                                            const Cluster& cluster, std::span<const int> host_of);
+                                            const ClusterSpec& cluster,
+                                            std::span<const int> host_of);
 
 // How many of the first layers have each neighbourhood of kinds that all of them have and two more,
 // the same end and the same parity. kinds: by layer.

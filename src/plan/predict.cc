@@ -69,7 +69,7 @@ namespace {
 class Predictor {
   public:
     using Known = RanksKnown::Tables;
-    Predictor(const ModelWalk& walk, const Cluster& cluster, const model::Layout& layout,
+    Predictor(const ModelWalk& walk, const ClusterSpec& cluster, const model::Layout& layout,
               const Workload& load, Known& known, std::span<const int> host_of)
         : walk_(walk),
           cluster_(cluster),
@@ -423,7 +423,7 @@ class Predictor {
     }
 
     const ModelWalk& walk_;
-    const Cluster& cluster_;
+    const ClusterSpec& cluster_;
     const model::Layout& layout_;
     const Workload& load_;
     int64_t flights_ = 1, chunk_ = 1;  // of a token; rows of a prompt's step
@@ -490,7 +490,7 @@ RanksKnown::RanksKnown(const ModelWalk& walk, const Workload& load)
 
 RanksKnown::~RanksKnown() = default;
 
-LayoutPredictor::LayoutPredictor(const ModelWalk& walk, const Cluster& cluster,
+LayoutPredictor::LayoutPredictor(const ModelWalk& walk, const ClusterSpec& cluster,
                                  const Workload& load, RanksKnown* known)
     : walk_(walk),
       cluster_(cluster),
@@ -519,7 +519,7 @@ Result<Prediction> LayoutPredictor::Predict(const model::Layout& layout) {
     return Predictor(walk_, cluster_, layout, load_, known_.tables(), host_of_).Run();
 }
 
-Result<Prediction> Predict(const ModelWalk& walk, const Cluster& cluster,
+Result<Prediction> Predict(const ModelWalk& walk, const ClusterSpec& cluster,
                            const model::Layout& layout, const Workload& load) {
     return LayoutPredictor(walk, cluster, load).Predict(layout);
 }
@@ -539,7 +539,7 @@ Result<int64_t> SyncsOfToken(const ModelWalk& walk, int tensor_ranks) {
     return syncs;
 }
 
-Result<Prediction> PredictTensor(const ModelWalk& walk, const Cluster& cluster,
+Result<Prediction> PredictTensor(const ModelWalk& walk, const ClusterSpec& cluster,
                                  const Workload& load) {
     model::Layout layout;
     layout.tp = cluster.ranks();

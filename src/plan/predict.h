@@ -90,14 +90,14 @@ class RanksKnown {
 class LayoutPredictor {
   public:
     // known: of the same model and workload; null: its own.
-    LayoutPredictor(const ModelWalk& walk, const Cluster& cluster, const Workload& load,
+    LayoutPredictor(const ModelWalk& walk, const ClusterSpec& cluster, const Workload& load,
                     RanksKnown* known = nullptr);
     ~LayoutPredictor();
     LayoutPredictor(const LayoutPredictor&) = delete;
     LayoutPredictor& operator=(const LayoutPredictor&) = delete;
     // As Predict below.
     Result<Prediction> Predict(const model::Layout& layout);
-    const Cluster& cluster() const { return cluster_; }
+    const ClusterSpec& cluster() const { return cluster_; }
     const ModelWalk& walk() const { return walk_; }
     const Machine& machine_of(int rank) const {
         return cluster_.hosts[static_cast<size_t>(host_of_[static_cast<size_t>(rank)])];
@@ -107,7 +107,7 @@ class LayoutPredictor {
 
   private:
     const ModelWalk& walk_;
-    const Cluster& cluster_;
+    const ClusterSpec& cluster_;
     const Workload& load_;
     std::unique_ptr<RanksKnown> own_;  // where none was given
     RanksKnown& known_;
@@ -116,13 +116,13 @@ class LayoutPredictor {
 
 // The layout's ranks are the first of the cluster. Errors: kUnsupported (the model can't be cut
 // so).
-Result<Prediction> Predict(const ModelWalk& walk, const Cluster& cluster,
+Result<Prediction> Predict(const ModelWalk& walk, const ClusterSpec& cluster,
                            const model::Layout& layout, const Workload& load);
 // All-reduces of a token with so many tensor ranks. Errors: kUnsupported, as of Predict.
 Result<int64_t> SyncsOfToken(const ModelWalk& walk, int tensor_ranks);
 
 // All ranks of the cluster as tensor ranks.
-Result<Prediction> PredictTensor(const ModelWalk& walk, const Cluster& cluster,
+Result<Prediction> PredictTensor(const ModelWalk& walk, const ClusterSpec& cluster,
                                  const Workload& load);
 
 }  // namespace weft::plan

@@ -37,7 +37,7 @@ void AddLayouts(const model::Hyper& hyper, int ranks, std::vector<model::Layout>
     }
 }
 
-std::vector<model::Layout> LayoutsOf(const Cluster& cluster, const model::Hyper& hyper) {
+std::vector<model::Layout> LayoutsOf(const ClusterSpec& cluster, const model::Hyper& hyper) {
     std::vector<model::Layout> layouts;
     std::set<int> sizes = {cluster.ranks()};
     const int hosts = static_cast<int>(cluster.hosts.size());
@@ -65,7 +65,7 @@ class LayoutSearch {
     LayoutSearch(const ModelWalk& walk, const Workload& load, RanksKnown& known)
         : walk_(walk), load_(load), known_(known) {}
 
-    Found Run(const Cluster& cluster, size_t most_kinds) {
+    Found Run(const ClusterSpec& cluster, size_t most_kinds) {
         for (const std::vector<int>& hosts : PartsOf(cluster)) Begin(cluster, hosts);
         std::ranges::stable_sort(uneven_, [](const Uneven& a, const Uneven& b) {
             return a.layout.best().IsBetterThan(b.layout.best());
@@ -84,14 +84,14 @@ class LayoutSearch {
 
   private:
     struct Part {
-        Part(const ModelWalk& walk, const Workload& load, RanksKnown& known, const Cluster& whole,
-             const std::vector<int>& which)
+        Part(const ModelWalk& walk, const Workload& load, RanksKnown& known,
+             const ClusterSpec& whole, const std::vector<int>& which)
             : hosts(which),
               cluster(whole.Part(which)),
               is_all(which.size() == whole.hosts.size()),
               predictor(walk, cluster, load, &known) {}
         std::vector<int> hosts;
-        Cluster cluster;
+        ClusterSpec cluster;
         bool is_all;
         LayoutPredictor predictor;
     };
@@ -100,7 +100,7 @@ class LayoutSearch {
         UnevenLayout layout;
     };
 
-    void Begin(const Cluster& cluster, const std::vector<int>& hosts) {
+    void Begin(const ClusterSpec& cluster, const std::vector<int>& hosts) {
         Part& part =
             *parts_.emplace_back(std::make_unique<Part>(walk_, load_, known_, cluster, hosts));
         const bool alike = part.cluster.alike();
@@ -150,7 +150,7 @@ class LayoutSearch {
     Found found_;
 };
 
-Status CheckSize(const Cluster& cluster) {
+Status CheckSize(const ClusterSpec& cluster) {
     if (cluster.ranks() <= kMostSearched) return {};
     return MakeError(ErrorCode::kUnsupported,
                      "{}: {} ranks; layouts of at most {} are searched. Plan one of several "
@@ -165,7 +165,8 @@ class Questions {
         : walk_(walk), load_(load), best_(best), known_(known) {}
 
     // no_worse: it has all that the cluster has.
-    void Ask(const std::string& words, const Cluster& other, bool machines, bool no_worse = true) {
+    void Ask(const std::string& words, const ClusterSpec& other, bool machines,
+             bool no_worse = true) {
         if (other.ranks() > kMostAsked) return;
         const Found found = LayoutSearch(walk_, load_, known_).Run(other, kMostKinds / 8);
         if (found.layouts.empty() || !found.layouts[0].fits()) return;
@@ -187,7 +188,7 @@ class Questions {
 
 }  // namespace
 
-std::vector<std::vector<int>> PartsOf(const Cluster& cluster) {
+std::vector<std::vector<int>> PartsOf(const ClusterSpec& cluster) {
     std::map<std::string, std::vector<int>> kinds;
     std::vector<int> all;
     for (int host = 0; host < static_cast<int>(cluster.hosts.size()); ++host) {
@@ -214,13 +215,14 @@ std::vector<std::vector<int>> PartsOf(const Cluster& cluster) {
     return parts;
 }
 
-Result<std::vector<Prediction>> FindLayouts(const ModelWalk& walk, const Cluster& cluster,
+Result<std::vector<Prediction>> FindLayouts(const ModelWalk& walk, const ClusterSpec& cluster,
                                             const Workload& load, RanksKnown& known) {
     WEFT_TRY(CheckSize(cluster));
     return LayoutSearch(walk, load, known).Run(cluster, kMostKinds).layouts;
 }
 
-Result<Prediction> FindBest(const ModelWalk& walk, const Cluster& cluster, const Workload& load) {
+Result<Prediction> FindBest(const ModelWalk& walk, const ClusterSpec& cluster,
+                            const Workload& load) {
     RanksKnown known(walk, load);
     WEFT_ASSIGN(std::vector<Prediction> layouts, FindLayouts(walk, cluster, load, known));
     if (layouts.empty() || !layouts[0].fits()) {
@@ -230,7 +232,7 @@ Result<Prediction> FindBest(const ModelWalk& walk, const Cluster& cluster, const
     return std::move(layouts[0]);
 }
 
-Result<Plan> Search(const ModelWalk& walk, const Cluster& cluster, const Library& library,
+Result<Plan> Search(const ModelWalk& walk, const ClusterSpec& cluster, const Library& library,
                     const Workload& load) {
     WEFT_TRY(CheckSize(cluster));
     RanksKnown known(walk, load);
@@ -243,7 +245,7 @@ Result<Plan> Search(const ModelWalk& walk, const Cluster& cluster, const Library
     if (!plan.layouts[0].fits() || cluster.ranks() > kMostAsked) return plan;
     Questions questions(walk, load, plan.layouts[0], known);
     const int hosts = static_cast<int>(cluster.hosts.size());
-    Cluster rewired = cluster;
+    ClusterSpec rewired = cluster;
     if (hosts > 1 && !cluster.wire.instead.empty()) {
         WEFT_ASSIGN(rewired.wire, library.FindWire(cluster.wire.instead));
     }
@@ -254,14 +256,14 @@ Result<Plan> Search(const ModelWalk& walk, const Cluster& cluster, const Library
         questions.Ask(rewired.wire.name, rewired, false, no_worse);
     }
     if (hosts > 1) {
-        Cluster other = cluster;
+        ClusterSpec other = cluster;
         other.wire.latency.value /= 2;
         questions.Ask("half the latency", other, false);
     }
     const Machine& first = cluster.hosts[0];
     const bool cards = cluster.alike() && first.devices == 1 && !first.shares_memory();
     if (hosts > 1 && cards && hosts <= kMostInOneHost) {
-        Cluster other = cluster;
+        ClusterSpec other = cluster;
         WEFT_ASSIGN(Machine box, WithDevices(first, hosts));
         other.hosts = {std::move(box)};
         questions.Ask("one host", other, false, false);

@@ -33,21 +33,22 @@ struct Plan {
 
 // Which hosts are searched together: all; of unlike ones each kind alone, too, and all without the
 // slowest kind, without the two slowest, ...
-std::vector<std::vector<int>> PartsOf(const Cluster& cluster);
+std::vector<std::vector<int>> PartsOf(const ClusterSpec& cluster);
 
 // The layout that fits and answers soonest. Errors: as of Search, and kUnsupported where none fits.
-Result<Prediction> FindBest(const ModelWalk& walk, const Cluster& cluster, const Workload& load);
+Result<Prediction> FindBest(const ModelWalk& walk, const ClusterSpec& cluster,
+                            const Workload& load);
 
 // All that were searched and can be, those that fit first, by answer_s. known: of the same model
 // and workload. Errors: as of Search.
-Result<std::vector<Prediction>> FindLayouts(const ModelWalk& walk, const Cluster& cluster,
+Result<std::vector<Prediction>> FindLayouts(const ModelWalk& walk, const ClusterSpec& cluster,
                                             const Workload& load, RanksKnown& known);
 
 // All tp x pp (x expert groups) of all ranks, of the first 1, 2, 4, ... devices of a host and of
 // the first 1, 2, 4, ... hosts. Of unlike hosts also those of each kind alone, of all without the
 // slowest kind, without the two slowest, ...; their shares are searched (plan/uneven.h). Errors:
 // kUnsupported where no layout can be, or there are more than kMostSearched ranks.
-Result<Plan> Search(const ModelWalk& walk, const Cluster& cluster, const Library& library,
+Result<Plan> Search(const ModelWalk& walk, const ClusterSpec& cluster, const Library& library,
                     const Workload& load);
 
 }  // namespace weft::plan

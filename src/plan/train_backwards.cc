@@ -20,7 +20,7 @@ class TrainShopping {
     void Try(const MachineOnWire& kind, bool nearest) {
         std::optional<TrainOffer> last;
         for (int count = 1; count <= wanted_.most_hosts; count *= 2) {
-            const Cluster cluster = kind.Times(count);
+            const ClusterSpec cluster = kind.Times(count);
             const std::optional<double> price = cluster.price();
             if (!price || (wanted_.budget && *price > *wanted_.budget)) break;
             if (!nearest && LeastSeconds(cluster) > wanted_.within_s) continue;
@@ -42,7 +42,7 @@ class TrainShopping {
 
   private:
     // With all products at the device's best rate, and nothing else; 0: not known.
-    double LeastSeconds(const Cluster& cluster) const {
+    double LeastSeconds(const ClusterSpec& cluster) const {
         const Machine& machine = cluster.hosts[0];
         const DeviceRates rates = RatesOf(machine);
         const double best = std::max(rates.products, rates.attention);

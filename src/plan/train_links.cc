@@ -12,7 +12,7 @@ coll::Tier TierOf(const Figure& bandwidth, const Figure& latency) {
 
 }  // namespace
 
-TrainLinks::TrainLinks(const Cluster& cluster)
+TrainLinks::TrainLinks(const ClusterSpec& cluster)
     : cluster_(&cluster),
       alike_(cluster.alike()),
       ranks_(cluster.ranks()),

@@ -10,11 +10,11 @@ namespace weft::plan {
 
 class TrainLinks {
   public:
-    explicit TrainLinks(const Cluster& cluster);
+    explicit TrainLinks(const ClusterSpec& cluster);
 
     int ranks() const { return ranks_; }
     int hosts() const { return static_cast<int>(cluster_->hosts.size()); }
-    const Cluster& cluster() const { return *cluster_; }
+    const ClusterSpec& cluster() const { return *cluster_; }
     // Of the slowest device, figure by figure.
     const DeviceRates& device() const { return device_; }
     int HostOf(int rank) const;
@@ -31,7 +31,7 @@ class TrainLinks {
     Place PlaceOf(int rank) const;
     coll::Tier Joins(int rank, int other) const;
 
-    const Cluster* cluster_;
+    const ClusterSpec* cluster_;
     bool alike_ = true;
     int ranks_ = 0;
     DeviceRates device_;

@@ -261,7 +261,7 @@ class TrainSearcher {
 // A search of parts of a cluster, each as if the other hosts weren't there.
 class PartsSearcher {
   public:
-    PartsSearcher(TrainWalk& walk, const Cluster& cluster, const TrainWishes& wishes)
+    PartsSearcher(TrainWalk& walk, const ClusterSpec& cluster, const TrainWishes& wishes)
         : walk_(walk), cluster_(cluster), wishes_(wishes) {}
 
     Result<TrainPlans> Run() {
@@ -279,7 +279,7 @@ class PartsSearcher {
   private:
     Result<TrainPlans> Search(const std::vector<int>& hosts) {
         const bool whole = hosts.size() == cluster_.hosts.size();
-        const Cluster part = whole ? cluster_ : cluster_.Part(hosts);
+        const ClusterSpec part = whole ? cluster_ : cluster_.Part(hosts);
         auto plans = SearchTraining(walk_, TrainLinks(part), wishes_);
         if (!plans.ok() && !first_error_) first_error_ = plans.error();
         if (!plans.ok() || whole) return plans;
@@ -325,7 +325,7 @@ class PartsSearcher {
     }
 
     TrainWalk& walk_;
-    const Cluster& cluster_;
+    const ClusterSpec& cluster_;
     const TrainWishes& wishes_;
     TrainPlans all_;
     std::optional<Error> first_error_;
@@ -338,7 +338,7 @@ Result<TrainPlans> SearchTraining(TrainWalk& walk, const TrainLinks& links,
     return TrainSearcher(walk, links, wishes).Run();
 }
 
-Result<TrainPlans> SearchTrainingOn(TrainWalk& walk, const Cluster& cluster,
+Result<TrainPlans> SearchTrainingOn(TrainWalk& walk, const ClusterSpec& cluster,
                                     const TrainWishes& wishes) {
     return PartsSearcher(walk, cluster, wishes).Run();
 }

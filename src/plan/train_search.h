@@ -41,7 +41,7 @@ Result<TrainPlans> SearchTraining(TrainWalk& walk, const TrainLinks& links,
 // The same of unlike hosts, of each kind alone and of all without the slowest (PartsOf); of alike
 // ones with half of them, a quarter, ... for as long as that is faster: a slow wire may be left
 // out. Errors: those of all hosts, where no part can do it either.
-Result<TrainPlans> SearchTrainingOn(TrainWalk& walk, const Cluster& cluster,
+Result<TrainPlans> SearchTrainingOn(TrainWalk& walk, const ClusterSpec& cluster,
                                     const TrainWishes& wishes);
 
 }  // namespace weft::plan

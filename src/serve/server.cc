@@ -170,7 +170,7 @@ Status Server::Describe() {
         served_.family = chat::FamilyOf(chat->source());
         served_.chat.emplace(std::move(*chat));
         served_.forms = chat::FindForms(*served_.chat);
-        const chat::ToolForm& form = served_.forms.tools;
+        const chat::TemplateCapabilities& form = served_.forms.tools;
         served_.call_frame =
             chat::FindCallFrame(*served_.chat, form, chat::CallFamily(served_.family, form));
     } else {

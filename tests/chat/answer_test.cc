@@ -17,7 +17,7 @@ namespace {
 #define SEP "<" BAR "tool" GAP "sep" BAR ">"
 
 struct Case {
-    AnswerFamily family;
+    ToolCallFormat family;
     std::string text;
     std::string content, reasoning;
     std::vector<ToolCall> calls;
@@ -38,7 +38,7 @@ void Add(AnswerDelta delta, AnswerDelta& all) {
     for (ToolCall& call : delta.tool_calls) all.tool_calls.push_back(std::move(call));
 }
 
-AnswerDelta Parse(AnswerFamily family, std::string_view text, bool in_reasoning = false) {
+AnswerDelta Parse(ToolCallFormat family, std::string_view text, bool in_reasoning = false) {
     AnswerParser parser(family, in_reasoning);
     AnswerDelta all = parser.Push(text);
     Add(parser.Finish(), all);
@@ -47,13 +47,13 @@ AnswerDelta Parse(AnswerFamily family, std::string_view text, bool in_reasoning 
 
 // A model writes whatever a request makes it write: calls nested too deeply to be copied are text.
 TEST(Answer, DeepCallsAreText) {
-    using enum AnswerFamily;
+    using enum ToolCallFormat;
     for (const size_t depth : {size_t{150}, size_t{105'000}, size_t{250'000}}) {
         for (const std::string& deep : {Nested(depth, true), Nested(depth, false)}) {
             const std::string object = R"({"name": "f", "arguments": {"a": )" + deep + "}}";
             const std::string list = R"({"name": "f", "arguments": )" + deep + "}";
             const std::string text = R"({"name": "f", "arguments": ")" + deep + "\"}";
-            for (const auto& [family, answer] : std::vector<std::pair<AnswerFamily, std::string>>{
+            for (const auto& [family, answer] : std::vector<std::pair<ToolCallFormat, std::string>>{
                      {kQwen, "<tool_call>" + object + "</tool_call>"},
                      {kQwen, "<tool_call>" + list + "</tool_call>"},
                      {kQwen, "<tool_call>\n<function=f>\n<parameter=a>\n" + deep +
@@ -86,7 +86,7 @@ TEST(Answer, DeepCallsAreText) {
 }
 
 std::vector<Case> TagCases() {
-    using enum AnswerFamily;
+    using enum ToolCallFormat;
     const std::string weather = R"({"name": "weather", "arguments": {"city": "Paris"}})";
     const ToolCall call = Call("weather", R"({"city": "Paris"})");
     return {
@@ -145,7 +145,7 @@ std::vector<Case> TagCases() {
 }
 
 std::vector<Case> OtherCases() {
-    using enum AnswerFamily;
+    using enum ToolCallFormat;
     const ToolCall call = Call("weather", R"({"city": "Paris"})");
     const std::string llama = R"({"name": "weather", "parameters": {"city": "Paris"}})";
     return {
@@ -270,7 +270,7 @@ TEST(Answer, CallsInParts) {
 }
 
 TEST(Answer, StreamsArgumentsAsWritten) {
-    AnswerParser parser(AnswerFamily::kQwen, false, true);
+    AnswerParser parser(ToolCallFormat::kQwen, false, true);
     EXPECT_TRUE(parser.Push("<tool_call>\n{\"name\": \"f\", \"arg").empty());
     AnswerDelta delta = parser.Push("uments\": {\"a\": \"}");
     ASSERT_EQ(delta.call_parts.size(), 1u);
@@ -299,16 +299,16 @@ TEST(Answer, NeverShowsPartialMarkers) {
             EXPECT_EQ(one.reasoning.substr(0, part.reasoning.size()), part.reasoning) << one.text;
         }
     }
-    EXPECT_EQ(AnswerParser(AnswerFamily::kQwen).Push("ab <tool_c").content, "ab");
+    EXPECT_EQ(AnswerParser(ToolCallFormat::kQwen).Push("ab <tool_c").content, "ab");
 }
 
 TEST(Answer, LongCallsBecomeContent) {
     const std::string filler(AnswerParser::kMostHeldBytes, 'x');
-    const std::pair<AnswerFamily, std::string> cases[] = {
-        {AnswerFamily::kQwen, "<tool_call>{\"name\": \""},
-        {AnswerFamily::kLlama3, "{\"name\": \""},
-        {AnswerFamily::kMistral, "[TOOL_CALLS][{\"name\": \""},
-        {AnswerFamily::kHarmony, "<|channel|>commentary to=functions.f<|message|>{\"name\": \""},
+    const std::pair<ToolCallFormat, std::string> cases[] = {
+        {ToolCallFormat::kQwen, "<tool_call>{\"name\": \""},
+        {ToolCallFormat::kLlama3, "{\"name\": \""},
+        {ToolCallFormat::kMistral, "[TOOL_CALLS][{\"name\": \""},
+        {ToolCallFormat::kHarmony, "<|channel|>commentary to=functions.f<|message|>{\"name\": \""},
     };
     for (const auto& [family, begin] : cases) {
         AnswerParser parser(family);
@@ -321,13 +321,13 @@ TEST(Answer, LongCallsBecomeContent) {
 }
 
 TEST(Answer, FamiliesByTheirMarkers) {
-    EXPECT_EQ(FamilyOf("{{ '<tool_call>' }}"), AnswerFamily::kQwen);
-    EXPECT_EQ(FamilyOf("<|start_header_id|>"), AnswerFamily::kLlama3);
-    EXPECT_EQ(FamilyOf("<|header_start|>"), AnswerFamily::kLlama3);
-    EXPECT_EQ(FamilyOf("<" BAR "Assistant" BAR "><think>"), AnswerFamily::kDeepSeek);
-    EXPECT_EQ(FamilyOf("[INST] [TOOL_CALLS]"), AnswerFamily::kMistral);
-    EXPECT_EQ(FamilyOf("<|channel|>analysis"), AnswerFamily::kHarmony);
-    EXPECT_EQ(FamilyOf("<start_of_turn>"), AnswerFamily::kPlain);
+    EXPECT_EQ(FamilyOf("{{ '<tool_call>' }}"), ToolCallFormat::kQwen);
+    EXPECT_EQ(FamilyOf("<|start_header_id|>"), ToolCallFormat::kLlama3);
+    EXPECT_EQ(FamilyOf("<|header_start|>"), ToolCallFormat::kLlama3);
+    EXPECT_EQ(FamilyOf("<" BAR "Assistant" BAR "><think>"), ToolCallFormat::kDeepSeek);
+    EXPECT_EQ(FamilyOf("[INST] [TOOL_CALLS]"), ToolCallFormat::kMistral);
+    EXPECT_EQ(FamilyOf("<|channel|>analysis"), ToolCallFormat::kHarmony);
+    EXPECT_EQ(FamilyOf("<start_of_turn>"), ToolCallFormat::kPlain);
     EXPECT_TRUE(EndsInReasoning("<|im_start|>assistant\n<think>\n"));
     EXPECT_FALSE(EndsInReasoning("<think> said the user\n<|assistant|>"));
 }

@@ -22,7 +22,7 @@ CallFrame FrameOf(const std::string& source) {
     static const auto words = tokenizer::Tokenizer::Make(tokenizer::TinySpm({"a"})).value();
     const auto chat = Chat::Make(source, *words);
     EXPECT_TRUE(chat.ok()) << (chat.ok() ? "" : chat.error().message);
-    const ToolForm form = FindToolForm(*chat, true);
+    const TemplateCapabilities form = FindCapabilities(*chat, true);
     return FindCallFrame(*chat, form, CallFamily(FamilyOf(source), form));
 }
 
@@ -93,14 +93,14 @@ TEST(CallFrame, IsFoundInTemplates) {
     for (const char* name :
          {"chatml", "gemma", "llama2", "olmo", "phi3", "vicuna", "qwen", "dsml"}) {
         const CallFrame frame = FrameOfFile(name);
-        EXPECT_EQ(frame.family, AnswerFamily::kQwen) << name;
+        EXPECT_EQ(frame.family, ToolCallFormat::kQwen) << name;
         EXPECT_EQ(TrimBlanks(frame.before), CallFrame().before) << name;
         EXPECT_EQ(frame.middle, CallFrame().middle) << name;
         EXPECT_TRUE(CallFrame().after.starts_with(frame.after)) << name << ": " << frame.after;
         EXPECT_EQ(frame.arguments, Arguments::kJson) << name;
     }
     const CallFrame coder = FrameOfFile("coder");
-    EXPECT_EQ(coder.family, AnswerFamily::kQwenCoder);
+    EXPECT_EQ(coder.family, ToolCallFormat::kQwenCoder);
     EXPECT_EQ(coder.before, "<tool_call>\n<function=");
 }
 

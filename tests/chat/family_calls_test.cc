@@ -11,11 +11,11 @@
 namespace weft::chat {
 namespace {
 
-using enum AnswerFamily;
+using enum ToolCallFormat;
 
 // A family's format.
 struct Manner {
-    AnswerFamily family;
+    ToolCallFormat family;
     const char* name;
     std::string begin, between, end;  // around all calls
     // Writes a call of `function` with a city (string) and a number of days.
@@ -252,7 +252,7 @@ class Listener {
     std::string name_, arguments_;
 };
 
-Heard Hear(AnswerFamily family, const std::string& text, bool parts, size_t most_bytes,
+Heard Hear(ToolCallFormat family, const std::string& text, bool parts, size_t most_bytes,
            uint32_t seed, std::shared_ptr<const ToolTypes> tools = Offered()) {
     std::mt19937 random(seed);
     AnswerParser parser(family, false, parts, std::move(tools));
@@ -357,7 +357,7 @@ TEST(FamilyCalls, CutOff) {
 
 // Malformed calls are shown as written, and the answer continues after them.
 TEST(FamilyCalls, Malformed) {
-    const std::pair<AnswerFamily, const char*> broken[] = {
+    const std::pair<ToolCallFormat, const char*> broken[] = {
         {kQwen, "<tool_call>{\"name\": weather}</tool_call>"},
         {kQwen, "<tool_call>{\"arguments\": {}}</tool_call>"},
         {kQwen, "<tool_call>[]</tool_call>"},
@@ -426,7 +426,7 @@ TEST(FamilyCalls, CommonMistakes) {
             parts, 1, 1);
         ASSERT_EQ(lines.calls.size(), 1u) << lines.content;
         EXPECT_EQ(lines.calls[0].arguments["a"], "x\ny\tz");
-        for (const auto& [family, text] : std::vector<std::pair<AnswerFamily, std::string>>{
+        for (const auto& [family, text] : std::vector<std::pair<ToolCallFormat, std::string>>{
                  {kQwen, "<tool_call>{\"name\": \"now\"}</tool_call>"},
                  {kQwen, "<tool_call>{\"name\": \"now\", \"arguments\": {}}</tool_call>"},
                  {kQwenCoder, "<tool_call>\n<function=now>\n</function>\n</tool_call>"},
@@ -488,7 +488,7 @@ TEST(FamilyCalls, MiniMaxM3sValuesMayBeTags) {
 
 // Markers around text for the user, and unbalanced ones.
 TEST(FamilyCalls, AnswersBetweenTags) {
-    for (const auto& [family, text] : std::vector<std::pair<AnswerFamily, std::string>>{
+    for (const auto& [family, text] : std::vector<std::pair<ToolCallFormat, std::string>>{
              {kErnie, "<think>\nHm\n</think>\n\n<response>\nIt is fine.\n</response>\n"},
              {kErnie, "<think>\nHm\n</think>\n\n<response>\nIt is fine."},
              {kHunyuanA13b, "<think>\nHm\n</think>\n<answer>\nIt is fine.\n</answer><|eos|>"},
@@ -520,12 +520,15 @@ TEST(FamilyCalls, Llama4) {
 
 // Detected by the markers of published templates.
 TEST(FamilyCalls, FamiliesOfRecentTemplates) {
-    for (const auto& [text, family] : std::initializer_list<std::pair<std::string, AnswerFamily>>{
+    for (const auto& [text, family] : std::initializer_list<std::pair<std::string, ToolCallFormat>>{
              {"<|START_ACTION|>[ {{ calls }} ]<|END_ACTION|>", kCohere},
              {"<|tool_call_start|>[{{ calls }}]<|tool_call_end|>", kLfm2},
              {"<SPECIAL_11>Assistant <think> <TOOLCALL>[{{ calls }}]</TOOLCALL>", kNemotron},
              {"<|think|> <|tool_calls|><|tool_call:begin|>{{ id }}", kSolar},
-             {"<\xEF\xBD\x9C" "Assistant\xEF\xBD\x9C>{{ " + Dsml("invoke") + " }}", kDsml},
+             {"<\xEF\xBD\x9C"
+              "Assistant\xEF\xBD\x9C>{{ " +
+                  Dsml("invoke") + " }}",
+              kDsml},
              {"<think> <tool_call> <response>", kErnie},
              {"<think> <answer> <tool_calls>", kHunyuanA13b},
              {"{% set ns_token = ']<]minimax[>[' %} <tool_call>", kMiniMaxM3},
@@ -627,7 +630,7 @@ TEST(FamilyCalls, ArgumentsHaveTheTypesOfTheirSchema) {
     for (const auto& [key, value, json] : values) {
         const std::string k = key, v = value;
         const OrderedJson expected{{k, OrderedJson::parse(json)}};
-        const std::pair<AnswerFamily, std::string> texts[] = {
+        const std::pair<ToolCallFormat, std::string> texts[] = {
             {kQwenCoder, "<tool_call>\n<function=f>\n<parameter=" + k + ">\n" + v +
                              "\n</parameter>\n</function>\n</tool_call>"},
             {kGlm, "<tool_call>f\n<arg_key>" + k + "</arg_key>\n<arg_value>" + v +
@@ -729,7 +732,7 @@ TEST(FamilyCalls, WithoutFunctionsThereAreNoCalls) {
 }
 
 // CPU seconds of parsing `piece` repeatedly, `bytes` in total.
-double SecondsOfMany(const AnswerFamily& family, const std::string& piece, size_t bytes) {
+double SecondsOfMany(const ToolCallFormat& family, const std::string& piece, size_t bytes) {
     std::string text;
     while (text.size() < bytes) text += piece;
     const std::clock_t begin = std::clock();
@@ -742,7 +745,7 @@ double SecondsOfMany(const AnswerFamily& family, const std::string& piece, size_
 
 // Many markers, most of which end nothing: twice as many take about twice the time.
 TEST(FamilyCalls, ManyMarkers) {
-    const std::pair<AnswerFamily, std::string> pieces[] = {
+    const std::pair<ToolCallFormat, std::string> pieces[] = {
         {kQwen, "<tool_call>{\"</tool_call>"},
         {kGlm, "<tool_call>f<arg_key></tool_call>"},
         {kGemma, "<|tool_call>call:f{<|\"|><tool_call|>"},
@@ -759,7 +762,7 @@ TEST(FamilyCalls, ManyMarkers) {
 
 // Detected by text that only one family's templates contain.
 TEST(FamilyCalls, FamiliesOfTemplates) {
-    const std::pair<const char*, AnswerFamily> templates[] = {
+    const std::pair<const char*, ToolCallFormat> templates[] = {
         {"<tool_call>{name}\n<arg_key>", kGlm},
         {"<|tool_calls_section_begin|><|tool_call_begin|>", kKimi},
         {"{% set begin = '<minimax:tool_call>' %}<think>", kMiniMax},

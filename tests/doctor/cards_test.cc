@@ -407,7 +407,7 @@ TEST(DoctorCards, CaseIsNoMatter) {
 TEST(DoctorCards, SavedLogsSayTheSame) {
     for (const LogFault& fault : AllLogFaults()) {
         const SnapshotFiles raw = LogHost(LogForm::kSeconds, fault.lines);
-        Names names;
+        Pseudonyms names;
         const SnapshotFiles saved = SavedFiles(raw, names);
         const auto findings = LookAtCards({saved});
         EXPECT_TRUE(std::ranges::any_of(findings,
@@ -417,7 +417,7 @@ TEST(DoctorCards, SavedLogsSayTheSame) {
                                         }))
             << fault.name << "\n"
             << saved.at("cmd/dmesg");
-        Names again;
+        Pseudonyms again;
         EXPECT_EQ(SavedFiles(saved, again).at("cmd/dmesg"), saved.at("cmd/dmesg")) << fault.name;
     }
 }

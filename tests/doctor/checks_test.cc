@@ -167,7 +167,7 @@ TEST(DoctorChecks, SurviveBeingRecorded) {
         }
         const std::string first = Text(RunOne(one.check, recorded));
         for (RecordingView* recording : recordings) {
-            Names names(true);
+            Pseudonyms names(true);
             again.push_back(MakeSnapshotView(SavedFiles(recording->TakeRaw(), names), "again"));
         }
         EXPECT_EQ(Text(RunOne(one.check, again)), first);

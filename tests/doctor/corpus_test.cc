@@ -25,7 +25,7 @@
 
 #include "base/file.h"
 #include "doctor/check.h"
-#include "doctor/cures.h"
+#include "doctor/remediation.h"
 #include "doctor/snapshot.h"
 #include "doctor/text.h"
 #include "doctor/unreadable.h"
@@ -133,7 +133,7 @@ TEST(DoctorCorpus, IsLarge) {
     }
     EXPECT_GE(healthy + faulty, 60u);
     EXPECT_GE(healthy, 18u);
-    EXPECT_EQ(distributions.size(), 6u);  // of cures.h, but images, Gentoo, Alpine, none
+    EXPECT_EQ(distributions.size(), 6u);  // of remediation.h, but images, Gentoo, Alpine, none
 }
 
 TEST(DoctorCorpus, HealthyHostsAreNotWarned) {

@@ -87,7 +87,7 @@ std::vector<Finding> Costs(const SnapshotFiles& files, const std::string& check)
     return findings;
 }
 
-plan::Prediction Planned(const std::string& model, const plan::Cluster& cluster) {
+plan::Prediction Planned(const std::string& model, const plan::ClusterSpec& cluster) {
     const auto shape = plan::OpenWalk(model);
     EXPECT_TRUE(shape.ok()) << shape.error().message;
     model::Layout layout;
@@ -104,7 +104,7 @@ TEST(DoctorCost, IsWhatPlanSaysOfTheSameMachines) {
     const Cost& cost = *found[0].cost;
     EXPECT_EQ(cost.machine, "strix-halo");
     EXPECT_EQ(cost.hosts, 2);
-    plan::Cluster cluster = *plan::Library::Open()->ParseCluster("2xstrix-halo,roce");
+    plan::ClusterSpec cluster = *plan::Library::Open()->ParseCluster("2xstrix-halo,roce");
     const plan::Prediction healthy = Planned(cost.otherwise.model, cluster);
     EXPECT_DOUBLE_EQ(cost.otherwise.tokens_s, healthy.tok_s);
     EXPECT_DOUBLE_EQ(cost.otherwise.prompt_s, healthy.ttft_s);
@@ -251,7 +251,7 @@ TEST(DoctorCost, SavedSnapshotsCostTheSame) {
         views.push_back(std::make_unique<RecordingView>(*view));
         auto* recorded = static_cast<RecordingView*>(views[0].get());
         ASSERT_TRUE(RunChecks(views, {}).ok());
-        Names names(false);
+        Pseudonyms names(false);
         const SnapshotFiles saved = SavedFiles(recorded->TakeRaw(), names);
         const auto before = Costs(files, "pcie-link"), after = Costs(saved, "pcie-link");
         ASSERT_EQ(before.size(), 1u);

@@ -262,7 +262,7 @@ TEST(DoctorHostile, RealNamesOfAnyBytesMakeAnArchive) {
             {"etc/systemd/system/weft" + bad + ".service", "LimitMEMLOCK=64\n"},
             {"cmd/firewall-cmd_--get-active-zones", bad + "\n  interfaces: " + device + "\n"},
             {"unread", "sys/class/net/" + device + "/speed: " + bad + "\n"}};
-        Names names(true);
+        Pseudonyms names(true);
         const SnapshotFiles saved = SavedFiles(files, names);
         const auto tar = WriteTar(saved);
         ASSERT_TRUE(tar.ok()) << Escaped(bad) << tar.error().message;

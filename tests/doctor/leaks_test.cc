@@ -124,11 +124,11 @@ TEST(DoctorLeaks, PrivateValuesOfRealOutputsStayOut) {
         for (const std::string& marker : format.markers) {
             EXPECT_NE(before.find(Bare(marker)), before.npos) << marker << " is not planted";
         }
-        Names names;
+        Pseudonyms names;
         const SnapshotFiles saved = SavedFiles(format.files, names);
         ExpectWithout(saved, format.markers, format.name);
         EXPECT_GT(saved.size() * 3, format.files.size());
-        Names later;
+        Pseudonyms later;
         EXPECT_EQ(Searched(SavedFiles(saved, later)), Searched(saved))
             << "not saved the same again";
     }
@@ -139,7 +139,7 @@ TEST(DoctorLeaks, RealNamesLetNoSecretThrough) {
     const std::vector<std::string> secrets = {"hf_Zx81TokenQq", "s3cr3tPassw0rd", "weft-k3y",
                                               "sk-ant-Pq7Secret", "passphrase-Qq9"};
     for (const Format& format : Formats()) {
-        Names names(true);
+        Pseudonyms names(true);
         const std::string saved = Searched(SavedFiles(format.files, names));
         for (const std::string& secret : secrets) {
             EXPECT_EQ(saved.find(secret), saved.npos) << format.name << ": " << secret;
@@ -194,7 +194,7 @@ const std::vector<std::string> kAnywhere = {
 
 void ExpectNoMarker(const std::string& path, const std::string& text, const std::string& marker,
                     const std::string& from) {
-    Names names;
+    Pseudonyms names;
     for (const auto& [saved, kept] : SavedFiles({{path, text}}, names)) {
         for (const std::string_view line : Lines(kept)) {
             EXPECT_EQ(Bare(line).find(Bare(marker)), std::string::npos)
@@ -286,7 +286,7 @@ TEST(DoctorLeaks, TheChecksFindTheSameInTheArchive) {
     for (const Format& format : AllHosts()) {
         const std::vector<Finding> found = FoundIn(format.files);
         EXPECT_GE(found.size(), 3u) << format.name;
-        Names names, real(true);
+        Pseudonyms names, real(true);
         EXPECT_EQ(Outlines(FoundIn(SavedFiles(format.files, names))), Outlines(found))
             << format.name;
         // With real names, as over ssh, word by word, where no strange words are planted.
@@ -308,7 +308,7 @@ TEST(DoctorLeaks, FilesKeepTheirOrder) {
         for (size_t i = 0; i < given.size(); ++i) {
             files["etc/security/limits.d/" + given[i]] = fmt::format("* soft memlock {}\n", i);
         }
-        Names names(real);
+        Pseudonyms names(real);
         std::vector<std::string> order;
         for (const auto& [path, text] : SavedFiles(files, names)) {
             EXPECT_EQ(text, fmt::format("* soft memlock {}\n", order.size())) << path;
@@ -334,7 +334,7 @@ TEST(DoctorLeaks, WhateverAChecksReadsIsInTheList) {
         ASSERT_TRUE(RunChecks(views, {}).ok());
         SnapshotFiles raw;
         for (const std::string& path : asked.asked) raw[path];
-        Names names(true);
+        Pseudonyms names(true);
         names.OrderFiles({});
         for (const auto& [path, text] : raw) {
             const bool planted = std::ranges::any_of(format.markers, [&](const auto& marker) {

@@ -293,7 +293,7 @@ TEST(DoctorSave, MarkersAnywhereStayOut) {
 }
 
 std::string SavedText(const std::string& path, const std::string& text) {
-    Names names;
+    Pseudonyms names;
     const SnapshotFiles saved = SavedFiles({{path, text}}, names);
     return saved.empty() ? "(nothing)" : saved.begin()->second;
 }
@@ -345,7 +345,7 @@ TEST(DoctorSave, UnknownDriversAndPlacesAreOther) {
 }
 
 TEST(DoctorSave, FirewallRulesKeepNoCommentsAndNoNames) {
-    Names names;
+    Pseudonyms names;
     EXPECT_EQ(
         SavedText("cmd/ufw_status_verbose",
                   "Status: active\nDefault: deny (incoming), allow (outgoing)\n"
@@ -396,7 +396,7 @@ TEST(DoctorSave, TheChecksFindTheSameInWhatWasSaved) {
 }
 
 TEST(DoctorSave, AddressesKeepTheirSubnets) {
-    Names names;
+    Pseudonyms names;
     const auto network = [&](const char* text) {
         return Ipv4{ParseIpv4(names.AddressText(text))->bits, 24}.network();
     };
@@ -408,7 +408,7 @@ TEST(DoctorSave, AddressesKeepTheirSubnets) {
     EXPECT_NE(names.AddressText("203.0.113.77"), names.AddressText("203.0.113.78"));
     const Ipv4 shown{network("203.0.113.9"), 24};
     EXPECT_EQ(names.AddressText("203.0.113.0/24"), shown.Text() + "/24");
-    EXPECT_EQ(names.AddressText("203.0.113.77"), Names().AddressText("203.0.113.77"));
+    EXPECT_EQ(names.AddressText("203.0.113.77"), Pseudonyms().AddressText("203.0.113.77"));
     EXPECT_TRUE(names.AddressText("203.0.113.77").starts_with("198.1"));
     // A short prefix does not let the address through.
     EXPECT_EQ(names.AddressText("203.0.113.77/8"), "198.18.0.0/15");
@@ -418,7 +418,7 @@ TEST(DoctorSave, AddressesKeepTheirSubnets) {
     EXPECT_EQ(names.Interface("enp1s0f0np0"), "enp1s0f0np0");
     EXPECT_EQ(names.Interface("ib0.8001"), "ib0.8001");
     EXPECT_NE(names.Interface("enxe41d2d9a67b1"), names.Interface("enxe41d2d9a67b2"));
-    EXPECT_EQ(Names(true).Interface("enxe41d2d9a67b1"), "enxe41d2d9a67b1");
+    EXPECT_EQ(Pseudonyms(true).Interface("enxe41d2d9a67b1"), "enxe41d2d9a67b1");
 }
 
 TEST(DoctorSave, TheArchiveUnpacksWithTar) {
@@ -478,20 +478,20 @@ TEST(DoctorSave, OnlyTheSystemsNamesOfInterfacesStay) {
     for (const char* name :
          {"enp1s0f0np0", "enP2p1s0", "eno1", "ens1f0np0", "end0", "enp0s20f0u1u2i5", "ibp193s0d1",
           "rocep1s0f0v3", "wlp4s0", "eth0", "ib0.8001", "ifb0", "mlx5_bond_0", "thunderbolt0"}) {
-        Names names;
+        Pseudonyms names;
         EXPECT_EQ(names.Interface(name), name);
     }
     for (const char* name :
          {"enx0242ac110002", "enbob1", "wlalice0", "ensecret1", "encarol2", "bond-bob",
           "veth0a1b2c3", "br-9d3a41f07c2b", "wg-home", "ens1234567"}) {
-        Names names;
+        Pseudonyms names;
         EXPECT_NE(names.Interface(name), name);
         EXPECT_FALSE(Contains(names.Interface(name), std::string_view(name).substr(3)));
     }
 }
 
 TEST(DoctorSave, SourcesAreToldAndUnknownOnesLeftOut) {
-    Names names;
+    Pseudonyms names;
     std::vector<SavedSource> sources;
     const SnapshotFiles saved = SavedFiles({{"sys/class/net/eth0/mtu", "1500\n"},
                                             {"sys/class/net/eth1/mtu", "1500\n"},

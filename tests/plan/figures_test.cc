@@ -18,7 +18,7 @@ struct MeasuredFigure {
     Workload load;
 };
 
-double PredictedRate(const Cluster& cluster, const MeasuredFigure& figure) {
+double PredictedRate(const ClusterSpec& cluster, const MeasuredFigure& figure) {
     const auto shape = OpenWalk(figure.model);
     EXPECT_TRUE(shape.ok()) << shape.error().message;
     const auto p = Predict(shape->walk, cluster, {}, figure.load);
@@ -27,7 +27,7 @@ double PredictedRate(const Cluster& cluster, const MeasuredFigure& figure) {
     return prompt ? p->prompt_tok_s : p->tok_s;
 }
 
-void ExpectClose(const Cluster& cluster, const std::vector<MeasuredFigure>& figures) {
+void ExpectClose(const ClusterSpec& cluster, const std::vector<MeasuredFigure>& figures) {
     for (const MeasuredFigure& figure : figures) {
         const double predicted = PredictedRate(cluster, figure);
         const double off = predicted / figure.measured - 1;
@@ -38,7 +38,7 @@ void ExpectClose(const Cluster& cluster, const std::vector<MeasuredFigure>& figu
 }
 
 TEST(Figures, AnH200IsPredicted) {
-    const Cluster h200 = *Library::Open()->ParseCluster("h200:1");
+    const ClusterSpec h200 = *Library::Open()->ParseCluster("h200:1");
     EXPECT_TRUE(IsMeasured(h200.hosts[0]));
     ExpectClose(h200,
                 {{"synthetic:llama-3.1-8b:q4_k", "prompt 512", 7000, {.prompt = 512}},
@@ -62,7 +62,7 @@ TEST(Figures, TwoCoresArePredicted) {
             "compute": {"is": "0.45 TFLOP/s", "mark": "guessed", "source": "64 FLOP a clock"}})",
         "cores", "cores");
     ASSERT_TRUE(cores.ok()) << cores.error().message;
-    Cluster cluster;
+    ClusterSpec cluster;
     cluster.hosts = {*cores};
     ExpectClose(cluster, {{"synthetic:llama-3.2-1b:q4_0:layers=4", "decode of 4", 299, {64, 4}},
                           {"synthetic:llama-3.2-1b:q4_0:layers=4", "decode of 8", 403, {64, 8}},
@@ -73,8 +73,8 @@ TEST(Figures, TwoCoresArePredicted) {
 TEST(Figures, UnmeasuredDevicesHaveTheShares) {
     const Library library = *Library::Open();
     const MeasuredFigure decode{"llama-3.1-8b:bf16", "decode", 0, {.context = 64}};
-    const Cluster h200 = *library.ParseCluster("h200:1"),
-                  halo = *library.ParseCluster("strix-halo");
+    const ClusterSpec h200 = *library.ParseCluster("h200:1"),
+                      halo = *library.ParseCluster("strix-halo");
     EXPECT_FALSE(IsMeasured(halo.hosts[0]));
     const double bandwidths =
         h200.hosts[0].sustained_bytes_per_s() / halo.hosts[0].sustained_bytes_per_s();

@@ -295,7 +295,7 @@ TEST(Cluster, TiersMayJoinMoreThanThereAre) {
         {"is": "9 us", "mark": "measured", "source": "x"}}})";
     const auto machine = ParseMachine(FileWith(more), "box", "box.json");
     ASSERT_TRUE(machine.ok()) << machine.error().message;
-    Cluster cluster;
+    ClusterSpec cluster;
     cluster.hosts = {*machine, *machine};
     cluster.wire = *OpenLibrary().FindWire("10gbe");
     EXPECT_EQ(cluster.Between(3, 5).bytes_per_s, 30e9);

@@ -187,7 +187,7 @@ TEST(Measured, WhatIsWrongIsSaid) {
 TEST(Measured, TablesWin) {
     const auto shape = OpenWalk("llama-3.1-8b:q8_0");
     ASSERT_TRUE(shape.ok());
-    Cluster cluster;
+    ClusterSpec cluster;
     cluster.hosts = {MeasuredBox()};
     cluster.wire = *cluster.hosts[0].own_wire;
     const auto predict = [&](int tp) {
@@ -215,7 +215,7 @@ TEST(Measured, RanksThatTakeTurns) {
     const auto shape = OpenWalk("llama-3.1-8b:q8_0");
     ASSERT_TRUE(shape.ok());
     const auto predict = [&](Measured::Curve turns, int tp) {
-        Cluster cluster;
+        ClusterSpec cluster;
         cluster.hosts = {MeasuredBox()};
         cluster.hosts[0].measured->turns = std::move(turns);
         cluster.wire = *cluster.hosts[0].own_wire;
@@ -237,7 +237,7 @@ TEST(Measured, RanksThatTakeTurns) {
 TEST(Measured, AttentionOfARowIsTheSumOfItsParts) {
     const auto shape = OpenWalk("llama-3.1-8b:q8_0");
     ASSERT_TRUE(shape.ok());
-    Cluster cluster;
+    ClusterSpec cluster;
     cluster.hosts = {MeasuredBox()};
     cluster.wire = *cluster.hosts[0].own_wire;
     for (const int64_t context : {63, 1023}) {
@@ -256,7 +256,7 @@ TEST(Measured, AttentionOfARowIsTheSumOfItsParts) {
 TEST(Measured, StagesThatWaitAreAlone) {
     const auto shape = OpenWalk("llama-3.1-8b:q8_0");
     ASSERT_TRUE(shape.ok());
-    Cluster cluster;
+    ClusterSpec cluster;
     cluster.hosts = {MeasuredBox()};
     cluster.wire = *cluster.hosts[0].own_wire;
     const auto seconds = [&](int64_t batch, int64_t flights) {

@@ -33,8 +33,8 @@ Machine Box(MemoryKind pool, int devices) {
     return machine;
 }
 
-Cluster Boxes(MemoryKind pool, int hosts, int devices) {
-    Cluster cluster;
+ClusterSpec Boxes(MemoryKind pool, int hosts, int devices) {
+    ClusterSpec cluster;
     cluster.words = "boxes";
     cluster.hosts.assign(static_cast<size_t>(hosts), Box(pool, devices));
     cluster.wire.bandwidth = {1e9, Mark::kMeasured, ""};
@@ -171,7 +171,7 @@ TEST(Memory, APlanAdmitsWhatRanksAdmit) {
     ASSERT_TRUE(shape.ok());
     for (const MemoryKind kind : {MemoryKind::kHost, MemoryKind::kUnified, MemoryKind::kDevice}) {
         for (const auto& [hosts, devices] : {std::pair(1, 2), std::pair(2, 1), std::pair(2, 2)}) {
-            Cluster cluster = Boxes(kind, hosts, devices);
+            ClusterSpec cluster = Boxes(kind, hosts, devices);
             model::Layout layout;
             layout.tp = devices;
             layout.pp = hosts;
@@ -225,7 +225,7 @@ TEST(Memory, ACacheThatNoHeadTakesIsRefused) {
     for (const auto& [kv, fits] : {std::pair(DType::kF16, true), std::pair(DType::kQ8_0, false)}) {
         const auto walk = ModelWalk::Make(**source, kv);
         ASSERT_TRUE(walk.ok()) << walk.error().message;
-        const Cluster one = Boxes(MemoryKind::kHost, 1, 1);
+        const ClusterSpec one = Boxes(MemoryKind::kHost, 1, 1);
         const auto p = Predict(*walk, one, {}, {});
         EXPECT_EQ(p.ok(), fits);
         if (fits || p.ok()) continue;

@@ -7,8 +7,8 @@
 #include <cmath>
 #include <fstream>
 
+#include "plan/launch_command.h"
 #include "plan/names.h"
-#include "plan/run_words.h"
 #include "plan/search.h"
 #include "plan/shapes.h"
 #include "plan/weft_rates.h"
@@ -22,7 +22,7 @@ struct Case {
     Library library;
     std::unique_ptr<model_files::ModelSource> source;
     ModelWalk walk;
-    Cluster cluster;
+    ClusterSpec cluster;
 
     Result<Prediction> With(int tp, int pp, const Workload& load, int ep = 0) const {
         model::Layout layout;
@@ -43,7 +43,7 @@ Case CaseOf(const std::string& model, const std::string& machines) {
     auto source = OpenShape(model);
     EXPECT_TRUE(source.ok()) << source.error().message;
     ModelWalk walk = *ModelWalk::Make(**source, DType::kF16);
-    Cluster cluster = *library.ParseCluster(machines);
+    ClusterSpec cluster = *library.ParseCluster(machines);
     return {std::move(library), *std::move(source), std::move(walk), std::move(cluster)};
 }
 
@@ -364,7 +364,7 @@ TEST(Search, ASlowMachineMayBeLeftOut) {
         EXPECT_LE(p.answer_s, best->layouts[0].answer_s * (1 + 1e-9)) << more;
         if (used == nullptr) continue;
         EXPECT_EQ(all.cluster.Part(p.used).words, used) << more;
-        const std::string run = RunWords({"m", "", "f16", {}}, all.cluster, p, {});
+        const std::string run = LaunchCommand({"m", "", "f16", {}}, all.cluster, p, {});
         EXPECT_EQ(run.find("--hosts"), std::string::npos) << run;
     }
 }
@@ -420,13 +420,13 @@ TEST(Search, TwoStagesAreCutAtTheBestLayer) {
     }
 }
 
-TEST(RunWords, SayTheLayout) {
+TEST(LaunchCommand, SayTheLayout) {
     const Case c = CaseOf("llama-3.1-8b:q8_0", "strix-halo+rtx-4090:2,100gbe");
     model::Layout layout{1, 3, {}, {4, 14, 14}, 0};
     const Workload one{.context = 1000};
     auto p = Predict(c.walk, c.cluster, layout, one);
     ASSERT_TRUE(p.ok()) << p.error().message;
-    EXPECT_EQ(RunWords({"llama-3.1-8b:q8_0", "", "f16", {}}, c.cluster, *p, one),
+    EXPECT_EQ(LaunchCommand({"llama-3.1-8b:q8_0", "", "f16", {}}, c.cluster, *p, one),
               "weft run llama-3.1-8b:q8_0 --hosts host2:7000,host2:7001 --key-file weft.key --tp 1 "
               "--pp 3 --split 4,14,14 --device vulkan --ctx 1000");
     const Case two = CaseOf("llama-3.1-8b:q8_0", "raspberry-pi-5:4");
@@ -434,32 +434,32 @@ TEST(RunWords, SayTheLayout) {
     const Workload many{.context = 512, .batch = 600};
     p = Predict(two.walk, two.cluster, layout, many);
     ASSERT_TRUE(p.ok()) << p.error().message;
-    EXPECT_EQ(RunWords({"my model.gguf", "", "q8_0", {}}, two.cluster, *p, many),
+    EXPECT_EQ(LaunchCommand({"my model.gguf", "", "q8_0", {}}, two.cluster, *p, many),
               "weft serve 'my model.gguf' --local 4 --tp 2 --pp 2 --split 1,1,20,12 --ctx 512 "
               "--max-seqs 600 --kv-tokens 307200 --chunk 600 --kv q8_0");
     // Tensor ranks of two kinds of GPUs don't prove the same bits.
     const Case unlike = CaseOf("llama-3.1-8b:q8_0", "strix-halo+rtx-4090,100gbe");
     p = Predict(unlike.walk, unlike.cluster, {2, 1, {1, 3}, {}, 0}, one);
     ASSERT_TRUE(p.ok()) << p.error().message;
-    EXPECT_EQ(RunWords({"m", "", "f16", {"b:7000"}}, unlike.cluster, *p, one),
+    EXPECT_EQ(LaunchCommand({"m", "", "f16", {"b:7000"}}, unlike.cluster, *p, one),
               "weft run m --hosts b:7000 --key-file weft.key --tp 2 --pp 1 --split 1,3 --device "
               "vulkan --ctx 1000 --no-proof");
 }
 
 // Of a part of the hosts the workers are those of its ranks; it is told to the first of them.
-TEST(RunWords, AreOfTheHostsThatAreUsed) {
+TEST(LaunchCommand, AreOfTheHostsThatAreUsed) {
     const Case c = CaseOf("llama-3.1-8b:q8_0", "raspberry-pi-5+2xrtx-4090:2,100gbe");
     const std::vector<int> used = {1, 2};
-    const Cluster part = c.cluster.Part(used);
+    const ClusterSpec part = c.cluster.Part(used);
     EXPECT_EQ(part.words, "2xrtx-4090:2,100gbe");
     auto p = Predict(c.walk, part, {1, 4, {}, {}, 0}, {});
     ASSERT_TRUE(p.ok()) << p.error().message;
     p->used = used;
     EXPECT_NE(
-        RunWords({"m", "", "f16", {}}, c.cluster, *p, {})
+        LaunchCommand({"m", "", "f16", {}}, c.cluster, *p, {})
             .find("--hosts host2:7001,host3:7000,host3:7001 --key-file weft.key --tp 1 --pp 4"),
         std::string::npos);
-    EXPECT_NE(RunWords({"m", "", "f16", {"b:1", "b:2", "c:1", "c:2"}}, c.cluster, *p, {})
+    EXPECT_NE(LaunchCommand({"m", "", "f16", {"b:1", "b:2", "c:1", "c:2"}}, c.cluster, *p, {})
                   .find("--hosts b:2,c:1,c:2 "),
               std::string::npos);
 }

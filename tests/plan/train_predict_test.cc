@@ -22,7 +22,7 @@ struct TrainCase {
     std::unique_ptr<model_files::ModelSource> source;
     ModelWalk model;
     TrainJob job;
-    Cluster cluster;
+    ClusterSpec cluster;
     std::optional<TrainLinks> links;
     std::optional<TrainWalk> walk;
 

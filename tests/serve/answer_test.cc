@@ -44,7 +44,7 @@ class Calls : public testing::Test {
         choice.request.matcher = std::move(*matcher);
         plan.choices.push_back(std::move(choice));
         plan.dialect = MakeMessagesDialect(served_, 2);
-        plan.family = chat::AnswerFamily::kQwen;
+        plan.family = chat::ToolCallFormat::kQwen;
         plan.stream = stream;
         plan.one_call = one_call;
         auto exchange = std::make_shared<KeptExchange>();

@@ -7,7 +7,7 @@
 #include "doctor/checks/checks.h"
 #include "doctor/cost.h"
 #include "doctor/facts.h"
-#include "doctor/module_cures.h"
+#include "doctor/module_remediation.h"
 #include "doctor/network.h"
 #include "doctor/pci.h"
 #include "doctor/rdma.h"

@@ -6,8 +6,8 @@
 
 #include "base/shell_word.h"
 #include "doctor/checks/checks.h"
-#include "doctor/cures.h"
 #include "doctor/network.h"
+#include "doctor/remediation.h"
 #include "doctor/text.h"
 
 namespace weft::doctor::checks {

@@ -1,7 +1,7 @@
 // Whether the host's clock follows a time server.
 #include "doctor/checks/checks.h"
-#include "doctor/cures.h"
 #include "doctor/facts.h"
+#include "doctor/remediation.h"
 
 namespace weft::doctor::checks {
 namespace {

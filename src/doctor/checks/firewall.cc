@@ -5,10 +5,10 @@
 
 #include "base/shell_word.h"
 #include "doctor/checks/checks.h"
-#include "doctor/cures.h"
 #include "doctor/fabric_devices.h"
 #include "doctor/facts.h"
 #include "doctor/firewall_rules.h"
+#include "doctor/remediation.h"
 
 namespace weft::doctor::checks {
 namespace {

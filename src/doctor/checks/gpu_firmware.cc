@@ -2,9 +2,9 @@
 #include <fmt/format.h>
 
 #include "doctor/checks/checks.h"
-#include "doctor/cures.h"
 #include "doctor/facts.h"
 #include "doctor/gpu.h"
+#include "doctor/remediation.h"
 #include "doctor/text.h"
 
 namespace weft::doctor::checks {

@@ -3,9 +3,9 @@
 
 #include "base/check.h"
 #include "doctor/checks/checks.h"
-#include "doctor/cures.h"
 #include "doctor/facts.h"
 #include "doctor/gpu.h"
+#include "doctor/remediation.h"
 
 namespace weft::doctor::checks {
 namespace {

@@ -8,10 +8,10 @@
 #include <string_view>
 
 #include "doctor/checks/checks.h"
-#include "doctor/cures.h"
 #include "doctor/facts.h"
 #include "doctor/gpu.h"
 #include "doctor/pci.h"
+#include "doctor/remediation.h"
 #include "doctor/text.h"
 
 namespace weft::doctor::checks {

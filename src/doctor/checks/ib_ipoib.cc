@@ -4,11 +4,11 @@
 #include <algorithm>
 
 #include "doctor/checks/checks.h"
-#include "doctor/cures.h"
 #include "doctor/facts.h"
 #include "doctor/network.h"
 #include "doctor/network_text.h"
 #include "doctor/rdma.h"
+#include "doctor/remediation.h"
 #include "doctor/text.h"
 
 namespace weft::doctor::checks {

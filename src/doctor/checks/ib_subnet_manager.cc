@@ -4,10 +4,10 @@
 #include <map>
 
 #include "doctor/checks/checks.h"
-#include "doctor/cures.h"
 #include "doctor/facts.h"
 #include "doctor/network.h"
 #include "doctor/rdma.h"
+#include "doctor/remediation.h"
 
 namespace weft::doctor::checks {
 namespace {

@@ -2,10 +2,10 @@
 #include <fmt/format.h>
 
 #include "doctor/checks/checks.h"
-#include "doctor/cures.h"
 #include "doctor/facts.h"
 #include "doctor/gpu.h"
 #include "doctor/pci.h"
+#include "doctor/remediation.h"
 
 namespace weft::doctor::checks {
 namespace {

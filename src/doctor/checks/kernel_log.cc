@@ -9,7 +9,7 @@
 #include "doctor/facts.h"
 #include "doctor/kernel_log.h"
 #include "doctor/log_messages.h"
-#include "doctor/module_cures.h"
+#include "doctor/module_remediation.h"
 
 namespace weft::doctor::checks {
 namespace {

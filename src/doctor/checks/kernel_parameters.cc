@@ -5,9 +5,9 @@
 #include <map>
 
 #include "doctor/checks/checks.h"
-#include "doctor/cures.h"
 #include "doctor/facts.h"
 #include "doctor/gpu.h"
+#include "doctor/remediation.h"
 
 namespace weft::doctor::checks {
 namespace {

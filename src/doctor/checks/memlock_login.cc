@@ -2,8 +2,8 @@
 #include <fmt/format.h>
 
 #include "doctor/checks/checks.h"
-#include "doctor/cures.h"
 #include "doctor/facts.h"
+#include "doctor/remediation.h"
 
 namespace weft::doctor::checks {
 namespace {

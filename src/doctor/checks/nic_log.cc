@@ -11,7 +11,7 @@
 #include "doctor/facts.h"
 #include "doctor/kernel_log.h"
 #include "doctor/log_messages.h"
-#include "doctor/module_cures.h"
+#include "doctor/module_remediation.h"
 #include "doctor/pci.h"
 
 namespace weft::doctor::checks {

@@ -3,8 +3,8 @@
 
 #include "doctor/checks/checks.h"
 #include "doctor/cost.h"
-#include "doctor/cures.h"
 #include "doctor/facts.h"
+#include "doctor/remediation.h"
 
 namespace weft::doctor::checks {
 namespace {

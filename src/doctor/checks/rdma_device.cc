@@ -6,12 +6,12 @@
 #include "base/shell_word.h"
 #include "doctor/checks/checks.h"
 #include "doctor/cost.h"
-#include "doctor/cures.h"
 #include "doctor/fabric_devices.h"
 #include "doctor/facts.h"
 #include "doctor/network.h"
 #include "doctor/pci.h"
 #include "doctor/rdma.h"
+#include "doctor/remediation.h"
 #include "doctor/text.h"
 
 namespace weft::doctor::checks {

@@ -3,9 +3,9 @@
 
 #include "doctor/checks/checks.h"
 #include "doctor/cost.h"
-#include "doctor/cures.h"
 #include "doctor/network.h"
 #include "doctor/rdma.h"
+#include "doctor/remediation.h"
 #include "doctor/text.h"
 
 namespace weft::doctor::checks {

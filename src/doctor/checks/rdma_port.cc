@@ -4,11 +4,11 @@
 #include "base/shell_word.h"
 #include "doctor/checks/checks.h"
 #include "doctor/cost.h"
-#include "doctor/cures.h"
 #include "doctor/kernel_log.h"
-#include "doctor/module_cures.h"
+#include "doctor/module_remediation.h"
 #include "doctor/network.h"
 #include "doctor/rdma.h"
+#include "doctor/remediation.h"
 #include "doctor/text.h"
 
 namespace weft::doctor::checks {

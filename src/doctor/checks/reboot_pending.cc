@@ -6,10 +6,10 @@
 #include <map>
 
 #include "doctor/checks/checks.h"
-#include "doctor/cures.h"
 #include "doctor/facts.h"
 #include "doctor/kernel_release.h"
-#include "doctor/module_cures.h"
+#include "doctor/module_remediation.h"
+#include "doctor/remediation.h"
 #include "doctor/text.h"
 
 namespace weft::doctor::checks {

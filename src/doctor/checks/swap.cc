@@ -5,8 +5,8 @@
 
 #include "base/check.h"
 #include "doctor/checks/checks.h"
-#include "doctor/cures.h"
 #include "doctor/facts.h"
+#include "doctor/remediation.h"
 
 namespace weft::doctor::checks {
 namespace {

@@ -4,9 +4,9 @@
 #include <algorithm>
 
 #include "doctor/checks/checks.h"
-#include "doctor/cures.h"
 #include "doctor/facts.h"
 #include "doctor/network.h"
+#include "doctor/remediation.h"
 
 namespace weft::doctor::checks {
 namespace {

@@ -4,8 +4,8 @@
 #include "base/shell_word.h"
 #include "doctor/checks/checks.h"
 #include "doctor/cost.h"
-#include "doctor/cures.h"
 #include "doctor/network.h"
+#include "doctor/remediation.h"
 #include "doctor/text.h"
 
 namespace weft::doctor::checks {

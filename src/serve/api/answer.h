@@ -44,7 +44,7 @@ class ResponseStore;
 struct AnswerPlan {
     std::vector<ChoicePlan> choices;
     std::unique_ptr<Dialect> dialect;
-    chat::AnswerFamily family = chat::AnswerFamily::kPlain;
+    chat::ToolCallFormat family = chat::ToolCallFormat::kPlain;
     bool begins_in_reasoning = false;
     // Functions offered in the conversation; null: unknown. See chat::AnswerParser.
     std::shared_ptr<const chat::ToolTypes> tools{};

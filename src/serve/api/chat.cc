@@ -403,13 +403,13 @@ std::optional<ApiError> PlanConversation(const Served& served, Conversation& con
                                          engine::Request request, int64_t n, AnswerPlan& plan) {
     plan.prompt_name = "messages";
     // If the template can render only one call per turn, only one is generated.
-    const chat::ToolForm& form = served.forms.Of(conversation.input);
+    const chat::TemplateCapabilities& form = served.forms.Of(conversation.input);
     plan.one_call = !conversation.parallel_calls || form.one_call;
     plan.tools = std::make_shared<const chat::ToolTypes>(conversation.input.tools);
     ChatPrompt prompt;
     if (auto error = MakePrompt(served, conversation, prompt)) return error;
     request.prompt = prompt.tokens;
-    request.show_special = served.family != chat::AnswerFamily::kPlain;
+    request.show_special = served.family != chat::ToolCallFormat::kPlain;
     // A model that gets its tools as plain text uses the call format of that text.
     plan.family = plan.tools->empty() ? served.family : chat::CallFamily(served.family, form);
     plan.begins_in_reasoning = prompt.in_reasoning;
@@ -417,7 +417,7 @@ std::optional<ApiError> PlanConversation(const Served& served, Conversation& con
     choice.request = std::move(request);
     if (auto error = Constrain(conversation, prompt, served, plan, choice)) return error;
     // Without markers, all text is content, and the engine matches the stop strings.
-    if (plan.family != chat::AnswerFamily::kPlain) {
+    if (plan.family != chat::ToolCallFormat::kPlain) {
         choice.content_stops = std::exchange(choice.request.stop, {});
     }
     plan.n = n;

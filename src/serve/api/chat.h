@@ -40,7 +40,8 @@ struct ChatPrompt {
 // Use of a prompt. kComputed: it runs, so it must fit the context. kTold: the client only gets the
 // prompt or its length; its text may have max(kMostPlainBytes, what the context could hold) bytes.
 enum class PromptUse { kComputed, kTold };
-// Rewrites the conversation's messages to forms that the template accepts (chat/tool_form.h).
+// Rewrites the conversation's messages to forms that the template accepts
+// (chat/template_capabilities.h).
 std::optional<ApiError> MakePrompt(const Served& served, Conversation& conversation,
                                    ChatPrompt& out, PromptUse use = PromptUse::kComputed);
 

@@ -30,7 +30,7 @@ struct Served {
     std::optional<chat::Chat> chat;     // nullopt: the model has no usable chat template
     std::string chat_error;             // reason, if `chat` is nullopt
     chat::ConversationForms forms;      // message forms that the chat template accepts
-    chat::AnswerFamily family = chat::AnswerFamily::kPlain;
+    chat::ToolCallFormat family = chat::ToolCallFormat::kPlain;
     chat::CallFrame call_frame;  // frame of forced calls
     std::unique_ptr<Constraints> constraints;
     size_t longest_piece_bytes = 0;                    // longest token of the vocabulary

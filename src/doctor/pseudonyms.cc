@@ -1,4 +1,4 @@
-#include "doctor/names.h"
+#include "doctor/pseudonyms.h"
 
 #include <fmt/format.h>
 
@@ -102,7 +102,8 @@ bool IsUsualDeviceName(std::string_view name) {
     });
 }
 
-std::string Names::Pseudonym(const char* kind, std::string_view prefix, std::string_view name) {
+std::string Pseudonyms::Pseudonym(const char* kind, std::string_view prefix,
+                                  std::string_view name) {
     const bool made = name.starts_with(prefix) && name.size() == prefix.size() + 4 &&
                       name.find_first_not_of("0123456789abcdef", prefix.size()) == name.npos;
     if (made) return std::string(name);  // saved again
@@ -115,11 +116,11 @@ std::string Names::Pseudonym(const char* kind, std::string_view prefix, std::str
     }
 }
 
-std::string Names::Host(std::string_view name) {
+std::string Pseudonyms::Host(std::string_view name) {
     return real_ ? std::string(name) : Pseudonym("host", "host-", name);
 }
 
-std::string Names::Interface(std::string_view name) {
+std::string Pseudonyms::Interface(std::string_view name) {
     if ((real_ && Printable(name) == name) || IsUsualDeviceName(name)) return std::string(name);
     for (std::string_view begin : kBeginnings) {
         if (name.starts_with(begin)) return Pseudonym("interface", begin, name);
@@ -127,12 +128,12 @@ std::string Names::Interface(std::string_view name) {
     return Pseudonym("interface", name.starts_with("wl") ? "wlnet-" : "net-", name);
 }
 
-std::string Names::Number(std::string_view address) {
+std::string Pseudonyms::Number(std::string_view address) {
     const auto found = numbers_.try_emplace(std::string(address), numbers_.size() + 1).first;
     return fmt::format("{:#x}", found->second);
 }
 
-void Names::OrderFiles(const std::set<std::string>& files) {
+void Pseudonyms::OrderFiles(const std::set<std::string>& files) {
     for (const std::string& name : files) {
         ordered_[name] = real_ && Printable(name) == name
                              ? name
@@ -141,12 +142,12 @@ void Names::OrderFiles(const std::set<std::string>& files) {
     }
 }
 
-std::optional<std::string> Names::OrderedFile(std::string_view name) const {
+std::optional<std::string> Pseudonyms::OrderedFile(std::string_view name) const {
     const auto found = ordered_.find(name);
     return found == ordered_.end() ? std::nullopt : std::optional(found->second);
 }
 
-std::string Names::Address(const Ipv4& address) const {
+std::string Pseudonyms::Address(const Ipv4& address) const {
     if (real_ || IsHere(address)) return address.Text();
     uint32_t low = 0;
     for (int bit = kKeptBits - 1; bit >= 0; --bit) {
@@ -157,7 +158,7 @@ std::string Names::Address(const Ipv4& address) const {
     return Ipv4{kPseudonyms | low, 32}.Text();
 }
 
-std::string Names::AddressText(std::string_view text) const {
+std::string Pseudonyms::AddressText(std::string_view text) const {
     if (text == "default") return "default";
     auto address = ParseIpv4(text);
     if (!address) return "";

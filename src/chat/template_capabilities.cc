@@ -1,4 +1,4 @@
-#include "chat/tool_form.h"
+#include "chat/template_capabilities.h"
 
 #include <fmt/format.h>
 
@@ -98,7 +98,7 @@ bool LooksPrinted(std::string_view text) {
     return has("'words': '") || has(R"(\"words\": \")");
 }
 
-Shown Try(const Chat& chat, const ToolForm& form, const ProbeShape& shape) {
+Shown Try(const Chat& chat, const TemplateCapabilities& form, const ProbeShape& shape) {
     ChatInput input = Probe(shape);
     FitConversation(form, input);
     const auto text = chat.Render(input, kProbeLimits);
@@ -121,7 +121,7 @@ bool IsShortId(std::string_view id) {
            });
 }
 
-void FitArguments(const ToolForm& form, OrderedJson& function) {
+void FitArguments(const TemplateCapabilities& form, OrderedJson& function) {
     OrderedJson& arguments = function["arguments"];
     const bool none = arguments.is_null() || arguments == "";
     if (none) arguments = OrderedJson::object();
@@ -140,7 +140,7 @@ void FitArguments(const ToolForm& form, OrderedJson& function) {
 // function. Missing ids are generated.
 class IdFitter {
   public:
-    explicit IdFitter(const ToolForm& form) : form_(form) {}
+    explicit IdFitter(const TemplateCapabilities& form) : form_(form) {}
 
     // Starts the next message with calls.
     void Message() {
@@ -194,7 +194,7 @@ class IdFitter {
         return Fit("none");
     }
 
-    const ToolForm& form_;
+    const TemplateCapabilities& form_;
     std::unordered_map<std::string, std::string> fitted_of_;  // by original id, the latest
     std::unordered_map<std::string, Calls> of_;               // by fitted id
     std::deque<std::string> order_;                           // fitted ids of the calls
@@ -215,7 +215,7 @@ void JoinThought(OrderedJson& message) {
     }
 }
 
-void FitMessage(const ToolForm& form, OrderedJson& message, IdFitter& ids) {
+void FitMessage(const TemplateCapabilities& form, OrderedJson& message, IdFitter& ids) {
     if (HasRole(message, "tool")) ids.Result(message);
     if (!HasRole(message, "assistant")) return;
     const auto content = message.find("content");
@@ -317,7 +317,7 @@ void CopyLoss(const OrderedJson& from, OrderedJson& to) {
 }
 
 // [calls a, b; results a, b] -> [call a; result a; call b; result b].
-OrderedJson OneCallEach(const ToolForm& form, OrderedJson& messages) {
+OrderedJson OneCallEach(const TemplateCapabilities& form, OrderedJson& messages) {
     OrderedJson fitted = OrderedJson::array();
     for (size_t i = 0; i < messages.size(); ++i) {
         OrderedJson& message = messages[i];
@@ -344,7 +344,7 @@ OrderedJson OneCallEach(const ToolForm& form, OrderedJson& messages) {
 }
 
 // [text and calls] -> [text; calls].
-OrderedJson TextApart(const ToolForm& form, OrderedJson& messages) {
+OrderedJson TextApart(const TemplateCapabilities& form, OrderedJson& messages) {
     OrderedJson fitted = OrderedJson::array();
     for (OrderedJson& message : messages) {
         if (HasRole(message, "assistant") && HasCalls(message) &&
@@ -364,7 +364,7 @@ void FunctionTexts(OrderedJson& messages) {
     for (OrderedJson& message : messages) {
         if (HasRole(message, "tool")) message["role"] = "environment";
         if (!HasRole(message, "assistant") || !HasCalls(message)) continue;
-        message["function_calls"] = CallWords(message["tool_calls"], AnswerFamily::kOlmo);
+        message["function_calls"] = CallWords(message["tool_calls"], ToolCallFormat::kOlmo);
         message.erase("tool_calls");
     }
 }
@@ -386,13 +386,13 @@ void AddSystemMember(ChatInput& input, const char* name) {
 }
 
 // The form of native calls and results that shows the most.
-ToolForm BestForm(const Chat& chat, const ProbeShape& shape) {
-    ToolForm best;
+TemplateCapabilities BestForm(const Chat& chat, const ProbeShape& shape) {
+    TemplateCapabilities best;
     int most = -1;
     for (const bool short_ids : {false, true}) {
         for (const bool null_content : {false, true}) {
             for (const bool objects : {true, false}) {
-                const ToolForm form{objects, !objects, null_content, short_ids};
+                const TemplateCapabilities form{objects, !objects, null_content, short_ids};
                 const int score = Try(chat, form, shape).score();
                 if (score <= most) continue;
                 best = form;
@@ -405,10 +405,11 @@ ToolForm BestForm(const Chat& chat, const ProbeShape& shape) {
 
 // `form` with calls, results or both as plain text; the smallest such change that shows all of
 // them. nullopt if none does.
-std::optional<ToolForm> InWords(const Chat& chat, ToolForm form, const ProbeShape& shape) {
+std::optional<TemplateCapabilities> InWords(const Chat& chat, TemplateCapabilities form,
+                                            const ProbeShape& shape) {
     constexpr std::pair<bool, bool> kTold[] = {{true, false}, {false, true}, {true, true}};
     for (const auto& [calls, results] : kTold) {
-        ToolForm told = form;
+        TemplateCapabilities told = form;
         told.calls_as_words = calls;
         told.results_as_words = results;
         if (calls) {
@@ -422,7 +423,8 @@ std::optional<ToolForm> InWords(const Chat& chat, ToolForm form, const ProbeShap
 
 // `form` with one of the formats specific to a family; nullopt if none shows both calls and
 // results.
-std::optional<ToolForm> Peculiar(const Chat& chat, ToolForm form, const ProbeShape& shape) {
+std::optional<TemplateCapabilities> Peculiar(const Chat& chat, TemplateCapabilities form,
+                                             const ProbeShape& shape) {
     form.function_texts = true;
     form.takes_objects = true;
     form.takes_text = form.null_content = false;
@@ -431,10 +433,11 @@ std::optional<ToolForm> Peculiar(const Chat& chat, ToolForm form, const ProbeSha
 }
 
 // `form`, adjusted so that text beside calls is shown too.
-ToolForm WithText(const Chat& chat, const ToolForm& form, ProbeShape shape) {
+TemplateCapabilities WithText(const Chat& chat, const TemplateCapabilities& form,
+                              ProbeShape shape) {
     shape.text = kProbeText;
     if (Try(chat, form, shape).all()) return form;
-    ToolForm apart = form;
+    TemplateCapabilities apart = form;
     apart.text_apart = true;
     if (Try(chat, apart, shape).all()) return apart;
     return InWords(chat, form, shape).value_or(form);
@@ -442,11 +445,12 @@ ToolForm WithText(const Chat& chat, const ToolForm& form, ProbeShape shape) {
 
 // `form`, adjusted to ids that name the function if required, also for Kimi's templates: their
 // results refer to calls by such ids, although the template generates the ids of the calls itself.
-ToolForm WithIds(const Chat& chat, const ToolForm& form, const ProbeShape& shape) {
+TemplateCapabilities WithIds(const Chat& chat, const TemplateCapabilities& form,
+                             const ProbeShape& shape) {
     const Shown shown = Try(chat, form, shape);
-    const bool kimi = FamilyOf(chat.source()) == AnswerFamily::kKimi && shown.ids > 0;
+    const bool kimi = FamilyOf(chat.source()) == ToolCallFormat::kKimi && shown.ids > 0;
     if (shown.named && !kimi) return form;
-    ToolForm named = form;
+    TemplateCapabilities named = form;
     named.named_ids = true;
     named.ids_begin_anew = shown.ids == 1;
     const Shown with = Try(chat, named, shape);
@@ -454,17 +458,18 @@ ToolForm WithIds(const Chat& chat, const ToolForm& form, const ProbeShape& shape
 }
 
 // `form`, adjusted so that reasoning before calls with text beside them is accepted.
-ToolForm WithThought(const Chat& chat, const ToolForm& form, ProbeShape shape) {
+TemplateCapabilities WithThought(const Chat& chat, const TemplateCapabilities& form,
+                                 ProbeShape shape) {
     shape.text = kProbeText;
     shape.thought = kProbeThought;
     if (Try(chat, form, shape).renders) return form;
-    ToolForm joined = form;
+    TemplateCapabilities joined = form;
     joined.thought_joined = true;
     return Try(chat, joined, shape).all() ? joined : form;
 }
 
 // Whether a question with a system message, functions, or both renders with `words` in it.
-bool ShowsWords(const Chat& chat, const ToolForm& form, bool system, bool tools,
+bool ShowsWords(const Chat& chat, const TemplateCapabilities& form, bool system, bool tools,
                 std::string_view words) {
     ChatInput input = OneQuestion(system ? kProbeSystem : "", "Do it.");
     if (tools) input.tools = Offered();
@@ -475,7 +480,7 @@ bool ShowsWords(const Chat& chat, const ToolForm& form, bool system, bool tools,
 }
 
 // Whether a system message is also shown when calls and results follow.
-bool ShowsSystem(const Chat& chat, const ToolForm& form, bool with_tools) {
+bool ShowsSystem(const Chat& chat, const TemplateCapabilities& form, bool with_tools) {
     ChatInput input = Probe({with_tools});
     input.messages.insert(input.messages.begin(),
                           OrderedJson{{"role", "system"}, {"content", kProbeSystem}});
@@ -486,7 +491,7 @@ bool ShowsSystem(const Chat& chat, const ToolForm& form, bool with_tools) {
 
 // An example call in DeepSeek's format; its templates show calls but no functions.
 std::string CallExample(const Chat& chat) {
-    if (FamilyOf(chat.source()) != AnswerFamily::kDeepSeek) return "";
+    if (FamilyOf(chat.source()) != ToolCallFormat::kDeepSeek) return "";
     const auto marker = [](std::string_view words) {
         return fmt::format("<\xEF\xBD\x9Ctool\xE2\x96\x81{}\xEF\xBD\x9C>", words);
     };
@@ -511,23 +516,24 @@ std::string CallExample(const Chat& chat) {
 }
 
 // `form`, adjusted so that a system message and the functions are shown.
-ToolForm WithSystem(const Chat& chat, ToolForm form, bool with_tools) {
-    const auto shows = [&](const ToolForm& tried, bool system, const char* words) {
+TemplateCapabilities WithSystem(const Chat& chat, TemplateCapabilities form, bool with_tools) {
+    const auto shows = [&](const TemplateCapabilities& tried, bool system, const char* words) {
         return ShowsWords(chat, tried, system, with_tools, words);
     };
-    ToolForm folded = form;
+    TemplateCapabilities folded = form;
     folded.system_as_user = true;
     if (!shows(form, true, kProbeSystem) && shows(folded, true, kProbeSystem)) form = folded;
-    ToolForm lost = form;
+    TemplateCapabilities lost = form;
     lost.system_lost = true;
     if (!form.system_as_user && !ShowsSystem(chat, form, with_tools)) {
         if (ShowsSystem(chat, lost, with_tools)) form = lost;
     }
     if (!with_tools || form.function_texts || shows(form, false, kProbeOffer)) return form;
-    for (const auto as : {ToolForm::ToolsAs::kSystemMember, ToolForm::ToolsAs::kWords}) {
-        ToolForm told = form;
+    for (const auto as :
+         {TemplateCapabilities::ToolsAs::kSystemMember, TemplateCapabilities::ToolsAs::kWords}) {
+        TemplateCapabilities told = form;
         told.tools_as = as;
-        if (as == ToolForm::ToolsAs::kWords && !form.calls_as_words) {
+        if (as == TemplateCapabilities::ToolsAs::kWords && !form.calls_as_words) {
             told.call_example = CallExample(chat);
         }
         if (shows(told, false, kProbeOffer) && shows(told, true, kProbeOffer)) return told;
@@ -536,7 +542,7 @@ ToolForm WithSystem(const Chat& chat, ToolForm form, bool with_tools) {
 }
 
 // Whether a question with this function renders.
-bool TakesFunction(const Chat& chat, const ToolForm& form, OrderedJson function) {
+bool TakesFunction(const Chat& chat, const TemplateCapabilities& form, OrderedJson function) {
     ChatInput input = OneQuestion("", "Do it.");
     input.tools = OrderedJson::array({{{"type", "function"}, {"function", std::move(function)}}});
     input.now_s = 1;
@@ -546,17 +552,17 @@ bool TakesFunction(const Chat& chat, const ToolForm& form, OrderedJson function)
 
 // `form`, adjusted so that functions without description or parameters, which APIs allow, are
 // accepted.
-ToolForm WithFunctions(const Chat& chat, const ToolForm& form) {
+TemplateCapabilities WithFunctions(const Chat& chat, const TemplateCapabilities& form) {
     OrderedJson bare = Function(), alone = Function();
     bare.erase("description");
     alone["parameters"] = {{"type", "object"}};
     OrderedJson none = bare;
     none.erase("parameters");
-    const auto takes = [&](const ToolForm& tried) {
+    const auto takes = [&](const TemplateCapabilities& tried) {
         return TakesFunction(chat, tried, bare) && TakesFunction(chat, tried, alone) &&
                TakesFunction(chat, tried, none);
     };
-    ToolForm whole = form;
+    TemplateCapabilities whole = form;
     whole.whole_functions = true;
     return !takes(form) && takes(whole) ? whole : form;
 }
@@ -570,7 +576,7 @@ void MakeWhole(OrderedJson& function) {
     if (!parameters.contains("properties")) parameters["properties"] = OrderedJson::object();
 }
 
-void FitFunctions(const ToolForm& form, OrderedJson& tools) {
+void FitFunctions(const TemplateCapabilities& form, OrderedJson& tools) {
     for (OrderedJson& tool : tools) {
         if (!tool.is_object() || !tool.contains("function")) continue;
         OrderedJson& function = tool["function"];
@@ -584,11 +590,11 @@ void FitFunctions(const ToolForm& form, OrderedJson& tools) {
 }
 
 // Family whose format is used for calls in plain text.
-AnswerFamily WordsOf(const Chat& chat) {
-    const AnswerFamily family = FamilyOf(chat.source());
-    const bool own = family == AnswerFamily::kGranite || family == AnswerFamily::kPhi ||
-                     family == AnswerFamily::kLfm2;
-    return own ? family : AnswerFamily::kQwen;
+ToolCallFormat WordsOf(const Chat& chat) {
+    const ToolCallFormat family = FamilyOf(chat.source());
+    const bool own = family == ToolCallFormat::kGranite || family == ToolCallFormat::kPhi ||
+                     family == ToolCallFormat::kLfm2;
+    return own ? family : ToolCallFormat::kQwen;
 }
 
 }  // namespace
@@ -609,9 +615,9 @@ std::string ShortCallId(std::string_view id) {
 namespace {
 
 // Finds the form for calls and results.
-ToolForm FindTurnForm(const Chat& chat, bool with_tools) {
+TemplateCapabilities FindTurnForm(const Chat& chat, bool with_tools) {
     ProbeShape shape{with_tools};
-    ToolForm best = BestForm(chat, shape);
+    TemplateCapabilities best = BestForm(chat, shape);
     best.words = WordsOf(chat);
     if (!Try(chat, best, shape).all()) {
         if (const auto peculiar = Peculiar(chat, best, shape)) return *peculiar;
@@ -627,7 +633,7 @@ ToolForm FindTurnForm(const Chat& chat, bool with_tools) {
     if (best.calls_as_words) return best;
     best = WithThought(chat, best, shape);
     if (best.takes_objects) {
-        ToolForm text = best;
+        TemplateCapabilities text = best;
         text.takes_objects = false;
         best.takes_text = Try(chat, text, shape).renders;
     }
@@ -638,19 +644,20 @@ ToolForm FindTurnForm(const Chat& chat, bool with_tools) {
 
 }  // namespace
 
-ToolForm FindToolForm(const Chat& chat, bool with_tools) {
-    const ToolForm form = WithSystem(chat, FindTurnForm(chat, with_tools), with_tools);
+TemplateCapabilities FindCapabilities(const Chat& chat, bool with_tools) {
+    const TemplateCapabilities form = WithSystem(chat, FindTurnForm(chat, with_tools), with_tools);
     return with_tools ? WithFunctions(chat, form) : form;
 }
 
-AnswerFamily CallFamily(AnswerFamily family, const ToolForm& form) {
-    const bool told = form.tools_as == ToolForm::ToolsAs::kWords && form.call_example.empty();
+ToolCallFormat CallFamily(ToolCallFormat family, const TemplateCapabilities& form) {
+    const bool told =
+        form.tools_as == TemplateCapabilities::ToolsAs::kWords && form.call_example.empty();
     // A model that saw calls as plain text writes them so too, unless its family has a format.
-    const bool shown = form.calls_as_words && family == AnswerFamily::kPlain;
-    return told || shown ? AnswerFamily::kQwen : family;
+    const bool shown = form.calls_as_words && family == ToolCallFormat::kPlain;
+    return told || shown ? ToolCallFormat::kQwen : family;
 }
 
-void FitConversation(const ToolForm& form, ChatInput& input) {
+void FitConversation(const TemplateCapabilities& form, ChatInput& input) {
     if (!input.messages.is_array()) return;
     const bool results = !input.messages.empty() && HasRole(input.messages.back(), "tool");
     FitToolTurns(form, input.messages);
@@ -660,9 +667,11 @@ void FitConversation(const ToolForm& form, ChatInput& input) {
         AddSystemMember(input, "functions");
     } else if (tools) {
         switch (form.tools_as) {
-            case ToolForm::ToolsAs::kGiven: break;
-            case ToolForm::ToolsAs::kSystemMember: AddSystemMember(input, "tools"); break;
-            case ToolForm::ToolsAs::kWords:
+            case TemplateCapabilities::ToolsAs::kGiven: break;
+            case TemplateCapabilities::ToolsAs::kSystemMember:
+                AddSystemMember(input, "tools");
+                break;
+            case TemplateCapabilities::ToolsAs::kWords:
                 AddSystemWords(input.messages, ToolsWords(input.tools, form.call_example));
                 break;
         }
@@ -670,7 +679,7 @@ void FitConversation(const ToolForm& form, ChatInput& input) {
     if (form.system_as_user || (form.system_lost && results)) SystemAsUser(input.messages);
 }
 
-void FitToolTurns(const ToolForm& form, OrderedJson& messages) {
+void FitToolTurns(const TemplateCapabilities& form, OrderedJson& messages) {
     if (!messages.is_array()) return;
     IdFitter ids(form);
     for (OrderedJson& message : messages) {

@@ -1,5 +1,5 @@
-// Names: what stands in a saved snapshot for the names and addresses of a host, so that it can be
-// shown to strangers. The same name gives the same pseudonym in every snapshot.
+// Pseudonyms: what stands in a saved snapshot for the names and addresses of a host, so that it can
+// be shown to strangers. The same name gives the same pseudonym in every snapshot.
 //
 // Hosts       "host-3fa2", of 16 bits of a hash
 // devices     interfaces and RDMA devices: names that the kernel and systemd give ("enp1s0f0np0",
@@ -24,10 +24,10 @@
 
 namespace weft::doctor {
 
-class Names {
+class Pseudonyms {
   public:
     // real: everything stands for itself (`--real-names`).
-    explicit Names(bool real = false) : real_(real) {}
+    explicit Pseudonyms(bool real = false) : real_(real) {}
 
     std::string Host(std::string_view name);
     std::string Interface(std::string_view name);

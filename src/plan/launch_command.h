@@ -21,7 +21,7 @@ struct RunRequest {
 // Words of a shell: "weft run qwen3-8b:q4_0 --local 2 --tp 1 --pp 2 --split 10,26 --ctx 4096". With
 // one sequence `weft run`, with more `weft serve`. It is for the first of the hosts that the layout
 // uses.
-std::string RunWords(const RunRequest& request, const Cluster& cluster, const Prediction& layout,
-                     const Workload& load);
+std::string LaunchCommand(const RunRequest& request, const ClusterSpec& cluster,
+                          const Prediction& layout, const Workload& load);
 
 }  // namespace weft::plan

@@ -1,4 +1,4 @@
-#include "doctor/module_cures.h"
+#include "doctor/module_remediation.h"
 
 #include <fmt/format.h>
 
@@ -6,8 +6,8 @@
 
 #include "base/check.h"
 #include "base/shell_word.h"
-#include "doctor/cures.h"
 #include "doctor/facts.h"
+#include "doctor/remediation.h"
 #include "doctor/text.h"
 
 namespace weft::doctor {

@@ -1,4 +1,4 @@
-#include "doctor/cures.h"
+#include "doctor/remediation.h"
 
 #include <fmt/format.h>
 

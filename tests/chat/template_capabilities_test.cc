@@ -1,7 +1,7 @@
 // Second turns with tools, as clients send them, through every template: null, absent or empty
 // content beside calls; arguments as text or objects; arbitrary ids; several calls at once. All
 // render to the same prompt.
-#include "chat/tool_form.h"
+#include "chat/template_capabilities.h"
 
 #include <gtest/gtest.h>
 
@@ -147,7 +147,7 @@ std::vector<std::string> InOrder(const Turns& turns, bool one_call) {
 class ToolTurns : public testing::TestWithParam<std::string> {
   protected:
     std::string Rendered(ChatInput input) const {
-        FitConversation(FindToolForm(chat_, true), input);
+        FitConversation(FindCapabilities(chat_, true), input);
         const auto text = chat_.Render(input);
         EXPECT_TRUE(text.ok()) << (text.ok() ? "" : text.error().message) << input.messages;
         return text.ok() ? text->bytes() : "";
@@ -190,7 +190,7 @@ TEST_P(ToolTurns, AcceptedFormsAreUnchanged) {
                               {"tool_calls", {CallOf("call00001", {{"city", "Paris"}})}}});
     input.messages.push_back(Result("call00001", "21.5 degrees"));
     const auto before = chat_.Render(input);
-    const ToolForm form = FindToolForm(chat_, true);
+    const TemplateCapabilities form = FindCapabilities(chat_, true);
     if (form.calls_as_words || form.results_as_words) {
         // Plain text, since the template rejects such turns or omits them.
         const auto shows = [&](const char* words) {
@@ -231,7 +231,7 @@ TEST_P(ToolTurns, FunctionsAndSystemAreShown) {
         EXPECT_NE(text.find("How is the weather?"), text.npos) << text;
         EXPECT_EQ(text.find("Be brief!") != text.npos, system) << text;
         input.tools = nullptr;
-        FitConversation(FindToolForm(chat_, false), input);
+        FitConversation(FindCapabilities(chat_, false), input);
         const auto plain = chat_.Render(input);
         ASSERT_TRUE(plain.ok()) << plain.error().message;
         EXPECT_EQ(plain->view().find("Be brief!") != std::string_view::npos, system);
@@ -273,7 +273,7 @@ TEST_P(ToolTurns, SeveralCallsAtOnce) {
 // and without the list of tools.
 TEST_P(ToolTurns, CallsAndResultsAreShown) {
     for (const bool with_tools : {true, false}) {
-        const ToolForm form = FindToolForm(chat_, with_tools);
+        const TemplateCapabilities form = FindCapabilities(chat_, with_tools);
         for (const Turns& turns : kTurns) {
             ChatInput input = Conversation(turns);
             if (!with_tools) input.tools = nullptr;
@@ -295,7 +295,7 @@ TEST_P(ToolTurns, WithoutTools) {
                               {"content", nullptr},
                               {"tool_calls", {CallOf("x", {{"city", "Paris"}})}}});
     input.messages.push_back(Result("x", "21.5 degrees"));
-    FitToolTurns(FindToolForm(chat_, false), input.messages);
+    FitToolTurns(FindCapabilities(chat_, false), input.messages);
     const auto text = chat_.Render(input);
     EXPECT_TRUE(text.ok()) << text.error().message;
 }
@@ -339,8 +339,8 @@ constexpr const char* kNoneAndText =
     "{% endfor %}{% elif m.content is not none %}{{ m.role + ': ' + m.content + '\n' }}{% endif %}"
     "{% endfor %}";
 
-TEST(ToolForm, FollowsTheTemplate) {
-    const ToolForm form = FindToolForm(ChatOf(kNoneAndText), true);
+TEST(TemplateCapabilities, FollowsTheTemplate) {
+    const TemplateCapabilities form = FindCapabilities(ChatOf(kNoneAndText), true);
     EXPECT_TRUE(form.null_content);
     EXPECT_FALSE(form.takes_objects);
     EXPECT_FALSE(form.short_ids);
@@ -354,24 +354,25 @@ TEST(ToolForm, FollowsTheTemplate) {
         EXPECT_EQ(ChatOf(kNoneAndText).Render(input)->bytes(),
                   "user: x\n<call>get_weather\n{\"city\": \"Paris\", \"n\": [1, 2]}");
     }
-    const ToolForm mistral = FindToolForm(ChatOf(Source("mistral")), true);
+    const TemplateCapabilities mistral = FindCapabilities(ChatOf(Source("mistral")), true);
     EXPECT_TRUE(mistral.short_ids);
-    const ToolForm llama = FindToolForm(ChatOf(Source("llama3")), true);
+    const TemplateCapabilities llama = FindCapabilities(ChatOf(Source("llama3")), true);
     EXPECT_TRUE(llama.one_call);
-    EXPECT_TRUE(FindToolForm(ChatOf(Source("harmony")), true).one_call) << "shows the first alone";
+    EXPECT_TRUE(FindCapabilities(ChatOf(Source("harmony")), true).one_call)
+        << "shows the first alone";
     EXPECT_FALSE(llama.short_ids);
-    const ToolForm gemma = FindToolForm(ChatOf(Source("gemma")), true);
+    const TemplateCapabilities gemma = FindCapabilities(ChatOf(Source("gemma")), true);
     EXPECT_TRUE(gemma.calls_as_words && gemma.results_as_words);
-    const ToolForm chatml = FindToolForm(ChatOf(Source("chatml")), true);
+    const TemplateCapabilities chatml = FindCapabilities(ChatOf(Source("chatml")), true);
     EXPECT_TRUE(chatml.calls_as_words && !chatml.results_as_words) << "it has any role";
-    EXPECT_EQ(FindToolForm(ChatOf(Source("qwen")), true), (ToolForm{true, true}));
-    EXPECT_FALSE(FindToolForm(ChatOf(Source("minimax")), true).takes_text);
+    EXPECT_EQ(FindCapabilities(ChatOf(Source("qwen")), true), (TemplateCapabilities{true, true}));
+    EXPECT_FALSE(FindCapabilities(ChatOf(Source("minimax")), true).takes_text);
 }
 
 // The conversation converted to the template's form and rendered.
 std::string Fitted(const std::string& source, ChatInput input) {
     const Chat chat = ChatOf(source);
-    FitConversation(FindToolForm(chat, !input.tools.is_null()), input);
+    FitConversation(FindCapabilities(chat, !input.tools.is_null()), input);
     const auto text = chat.Render(input);
     EXPECT_TRUE(text.ok()) << (text.ok() ? "" : text.error().message);
     return text.ok() ? text->bytes() : "";
@@ -395,7 +396,7 @@ ChatInput TwoRounds() {
 }
 
 // A missing result, one without a call, two with the same id: each call keeps its own.
-TEST(ToolForm, ResultsKeepTheirCalls) {
+TEST(TemplateCapabilities, ResultsKeepTheirCalls) {
     const std::string source =
         "{% for m in messages %}{% if (m.tool_calls or []) | length > 1 %}"
         "{{ raise_exception('one call a message') }}{% endif %}{{ m.content or '' }}"
@@ -409,7 +410,7 @@ TEST(ToolForm, ResultsKeepTheirCalls) {
 }
 
 // Kimi's ids name the function, and its templates show the name only there.
-TEST(ToolForm, IdsThatNameTheFunction) {
+TEST(TemplateCapabilities, IdsThatNameTheFunction) {
     const std::string given =
         "{% for m in messages %}{{ m.content or '' }}{% for c in m.tool_calls or [] %}"
         "<|tool_call_begin|>{{ c.id }}|{{ c.function.arguments | tojson }}{% endfor %}"
@@ -431,7 +432,7 @@ TEST(ToolForm, IdsThatNameTheFunction) {
     EXPECT_NE(text.find("cold[functions.get_weather:0]"), text.npos) << text;
 }
 
-TEST(ToolForm, FunctionsOfOlmo) {
+TEST(TemplateCapabilities, FunctionsOfOlmo) {
     const std::string source =
         "{% for m in messages %}{{ m.role }}:{{ m.content }}"
         "{% if m.get('functions') %}<functions>{{ m.functions }}</functions>{% endif %}"
@@ -448,7 +449,7 @@ TEST(ToolForm, FunctionsOfOlmo) {
         << text;
 }
 
-TEST(ToolForm, FunctionsInTheSystemMessage) {
+TEST(TemplateCapabilities, FunctionsInTheSystemMessage) {
     const std::string source =
         "{% for m in messages %}{% if m.role == 'system' and m.get('tools') is string %}"
         "<|system|>{{ m.content }}<|tool|>{{ m.tools }}<|/tool|><|end|>{% else %}"
@@ -465,7 +466,7 @@ TEST(ToolForm, FunctionsInTheSystemMessage) {
 }
 
 // LFM 2: functions in the system message, results, but no calls.
-TEST(ToolForm, CallsOfLfm2) {
+TEST(TemplateCapabilities, CallsOfLfm2) {
     const std::string source =
         "{% if tools %}<|im_start|>system\nList of tools: <|tool_list_start|>{{ tools | tojson }}"
         "<|tool_list_end|><|im_end|>\n{% endif %}{% for m in messages %}<|im_start|>{{ m.role }}\n"
@@ -482,7 +483,7 @@ TEST(ToolForm, CallsOfLfm2) {
 }
 
 // Gemma 2: no system messages, no functions, alternating turns.
-TEST(ToolForm, TurnsOnly) {
+TEST(TemplateCapabilities, TurnsOnly) {
     const std::string source =
         "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}"
         "{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}"
@@ -505,7 +506,7 @@ TEST(ToolForm, TurnsOnly) {
 
 // DeepSeek's templates show calls, but no functions: functions become plain text, calls keep the
 // family's format.
-TEST(ToolForm, FunctionsOfDeepSeek) {
+TEST(TemplateCapabilities, FunctionsOfDeepSeek) {
     ChatInput input = TwoRounds();
     input.tools = Tools();
     const std::string text = Fitted(Source("deepseek"), input);
@@ -520,7 +521,7 @@ TEST(ToolForm, FunctionsOfDeepSeek) {
 }
 
 // gpt-oss accepts reasoning or text beside calls, not both.
-TEST(ToolForm, ReasoningAndText) {
+TEST(TemplateCapabilities, ReasoningAndText) {
     const std::string source =
         "{% for m in messages %}{% if m.tool_calls and m.content and m.thinking %}"
         "{{ raise_exception('both') }}{% endif %}{{ m.thinking }}|{{ m.content }}"
@@ -537,8 +538,8 @@ TEST(ToolForm, ReasoningAndText) {
               "|x\nWhich city?\n\nI look.|<get_weather {\"city\": \"Paris\"}>\n|fine\n");
 }
 
-TEST(ToolForm, ACallBesideATextIsNotLost) {
-    const ToolForm form = FindToolForm(ChatOf(kNoneAndText), true);
+TEST(TemplateCapabilities, ACallBesideATextIsNotLost) {
+    const TemplateCapabilities form = FindCapabilities(ChatOf(kNoneAndText), true);
     EXPECT_TRUE(form.text_apart);
     ChatInput input = OneQuestion("", "x");
     input.messages.push_back({{"role", "assistant"},
@@ -551,7 +552,7 @@ TEST(ToolForm, ACallBesideATextIsNotLost) {
 }
 
 // Objects would be printed in Python's notation.
-TEST(ToolForm, PrintedArgumentsAreJson) {
+TEST(TemplateCapabilities, PrintedArgumentsAreJson) {
     for (const char* printed : {"{{ c.function.name }} {{ c.function.arguments }}",
                                 "{{ c.function.name ~ ' ' ~ c.function.arguments }}"}) {
         const std::string source = std::string(
@@ -562,13 +563,13 @@ TEST(ToolForm, PrintedArgumentsAreJson) {
         input.messages.push_back({{"role", "assistant"},
                                   {"content", nullptr},
                                   {"tool_calls", {CallOf("1", {{"city", "Paris"}})}}});
-        FitToolTurns(FindToolForm(ChatOf(source), true), input.messages);
+        FitToolTurns(FindCapabilities(ChatOf(source), true), input.messages);
         EXPECT_EQ(ChatOf(source).Render(input)->bytes(), "x||get_weather {\"city\": \"Paris\"}");
     }
 }
 
 // Thousands of calls and results in each form: time is linear in their number.
-TEST(ToolForm, ManyCallsAndResults) {
+TEST(TemplateCapabilities, ManyCallsAndResults) {
     const auto many = [](int calls, int results, const std::string& words) {
         OrderedJson messages = OrderedJson::array();
         messages.push_back({{"role", "assistant"}, {"content", ""}});
@@ -580,10 +581,10 @@ TEST(ToolForm, ManyCallsAndResults) {
         }
         return messages;
     };
-    const ToolForm forms[] = {{.one_call = true},
-                              {.short_ids = true},
-                              {.calls_as_words = true, .results_as_words = true}};
-    for (const ToolForm& form : forms) {
+    const TemplateCapabilities forms[] = {{.one_call = true},
+                                          {.short_ids = true},
+                                          {.calls_as_words = true, .results_as_words = true}};
+    for (const TemplateCapabilities& form : forms) {
         OrderedJson messages = many(9900, 9900, std::string(1200, 'a'));
         const std::clock_t begin = std::clock();
         FitToolTurns(form, messages);
@@ -600,7 +601,7 @@ TEST(ToolForm, ManyCallsAndResults) {
     }
 }
 
-TEST(ToolForm, IdsAreMappedConsistently) {
+TEST(TemplateCapabilities, IdsAreMappedConsistently) {
     EXPECT_EQ(ShortCallId("aB3dE6gH9"), "aB3dE6gH9") << "one that fits";
     for (const char* id : {"call_abc123", "toolu_01A09q90qw90lq917835lq9", "x", "functions.f:0",
                            "aB3dE6gH-", "call00001x"}) {
@@ -625,7 +626,7 @@ TEST(ToolForm, IdsAreMappedConsistently) {
 }
 
 std::string FittedText(const Chat& chat, ChatInput input) {
-    FitConversation(FindToolForm(chat, true), input);
+    FitConversation(FindCapabilities(chat, true), input);
     const auto text = chat.Render(input);
     EXPECT_TRUE(text.ok()) << (text.ok() ? "" : text.error().message);
     return text.ok() ? text->bytes() : "";
@@ -642,7 +643,7 @@ ChatInput CalledOnce() {
 }
 
 // Mistral puts the system message before the last message, if that is the user's.
-TEST(ToolForm, SystemMessageHiddenByResults) {
+TEST(TemplateCapabilities, SystemMessageHiddenByResults) {
     const Chat chat = ChatOf(
         "{% for t in tools %}{{ t | tojson }}{% endfor %}"
         "{% if messages[0].role == 'system' %}{% set s = messages[0].content %}"
@@ -650,7 +651,7 @@ TEST(ToolForm, SystemMessageHiddenByResults) {
         "{% for m in rest %}{% if m.role == 'user' %}[U]{{ s ~ ': ' if s and loop.last }}"
         "{{ m.content }}{% elif m.tool_calls %}[C]{{ m.tool_calls | tojson }}"
         "{% else %}[{{ m.role }}]{{ m.content }}{% endif %}{% endfor %}");
-    const ToolForm form = FindToolForm(chat, true);
+    const TemplateCapabilities form = FindCapabilities(chat, true);
     EXPECT_TRUE(form.system_lost);
     EXPECT_FALSE(form.system_as_user);
     ChatInput input = CalledOnce();
@@ -662,7 +663,7 @@ TEST(ToolForm, SystemMessageHiddenByResults) {
     EXPECT_NE(FittedText(chat, input).find("[U]Be kind.: How is"), std::string::npos);
 }
 
-TEST(ToolForm, CallsWithoutIdsGetOne) {
+TEST(TemplateCapabilities, CallsWithoutIdsGetOne) {
     const Chat chat = ChatOf(
         "{% for m in messages %}{{ m.role }}:{{ m.content }}"
         "{% for c in m.tool_calls or [] %}<{{ c.id + ' ' + c.function.name }}"
@@ -678,7 +679,7 @@ TEST(ToolForm, CallsWithoutIdsGetOne) {
 }
 
 // llama.cpp's own templates iterate over `tools` if it is defined.
-TEST(ToolForm, UndefinedTools) {
+TEST(TemplateCapabilities, UndefinedTools) {
     const Chat chat = ChatOf(
         "{% if tools is defined %}{% for t in tools %}{{ t.function.name }};{% endfor %}{% endif %}"
         "{% for m in messages %}{{ m.content }}{% endfor %}");
@@ -692,13 +693,13 @@ TEST(ToolForm, UndefinedTools) {
 }
 
 // Some templates access members of functions that APIs define as optional.
-TEST(ToolForm, FunctionsWithoutOptionalMembers) {
+TEST(TemplateCapabilities, FunctionsWithoutOptionalMembers) {
     constexpr const char* kAsks =
         "{% for t in tools or [] %}{{ t.function.name + ': ' + t.function.description }}"
         "{% for p in t.function.parameters.properties.keys() %} {{ p }}{% endfor %};{% endfor %}"
         "{% for m in messages %}{{ m.content }}{% endfor %}";
     const Chat chat = ChatOf(kAsks);
-    EXPECT_TRUE(FindToolForm(chat, true).whole_functions);
+    EXPECT_TRUE(FindCapabilities(chat, true).whole_functions);
     ChatInput input = OneQuestion("", "Hello");
     input.tools = OrderedJson::array();
     for (const OrderedJson& function : std::initializer_list<OrderedJson>{
@@ -713,13 +714,13 @@ TEST(ToolForm, FunctionsWithoutOptionalMembers) {
     // Other templates get only the given members.
     const Chat usual =
         ChatOf("{{ tools | tojson }}{% for m in messages %}{{ m.content }}{% endfor %}");
-    EXPECT_FALSE(FindToolForm(usual, true).whole_functions);
+    EXPECT_FALSE(FindCapabilities(usual, true).whole_functions);
     input.tools.erase(0);
     EXPECT_NE(FittedText(usual, input).find(R"({"name": "b"})"), std::string::npos);
 }
 
 // Kimi-K2's later templates queue ids in a namespace's list.
-TEST(ToolForm, IdsQueuedInANamespace) {
+TEST(TemplateCapabilities, IdsQueuedInANamespace) {
     const Chat chat = ChatOf(
         "{% set w = namespace(ids=[], n=0) %}{{ tools | tojson }}{% for m in messages %}"
         "{% if m.role == 'tool' %}## Return of {{ w.ids.pop(0) }}:{% endif %}{{ m.content or '' }}"
@@ -727,7 +728,7 @@ TEST(ToolForm, IdsQueuedInANamespace) {
         "{% set w.n = w.n + 1 %}{% set _ = w.ids.append(id) %}"
         "<|tool_call_begin|>{{ id }}<|tool_call_argument_begin|>"
         "{{ c.function.arguments | tojson }}<|tool_call_end|>{% endfor %}{% endfor %}");
-    EXPECT_FALSE(FindToolForm(chat, true).calls_as_words);
+    EXPECT_FALSE(FindCapabilities(chat, true).calls_as_words);
     const std::string text = FittedText(chat, CalledOnce());
     EXPECT_NE(text.find("<|tool_call_begin|>functions.get_weather:0<|"), std::string::npos) << text;
     EXPECT_NE(text.find("## Return of functions.get_weather:0:sunny"), std::string::npos) << text;

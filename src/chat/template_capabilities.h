@@ -2,7 +2,7 @@
 // that form. Templates differ: arguments as an object or as text; empty or absent content beside
 // calls; ids of nine alphanumeric characters; one call per message; text dropped beside calls; no
 // support for functions, calls, results or system messages. A template does not declare this, so
-// FindToolForm renders a probe conversation in each form and compares the outputs.
+// FindCapabilities renders a probe conversation in each form and compares the outputs.
 //
 // Limits: the caller bounds `messages` (depth and count). Thread: any.
 #pragma once
@@ -15,7 +15,7 @@
 
 namespace weft::chat {
 
-struct ToolForm {
+struct TemplateCapabilities {
     bool takes_objects = true;      // accepts call arguments as objects ...
     bool takes_text = false;        // ... or as JSON text
     bool null_content = false;      // a message with calls only has content null, not ""
@@ -40,18 +40,18 @@ struct ToolForm {
     enum class ToolsAs { kGiven, kSystemMember, kWords } tools_as = ToolsAs::kGiven;
     // kWords: an example call in the family's own format; empty: <tool_call>.
     std::string call_example{};
-    AnswerFamily words = AnswerFamily::kQwen;  // format of calls written as text
+    ToolCallFormat words = ToolCallFormat::kQwen;  // format of calls written as text
 
-    bool operator==(const ToolForm&) const = default;
+    bool operator==(const TemplateCapabilities&) const = default;
 };
 
 // The form that `chat` accepts in conversations with tools, or (with_tools false) in later ones
 // that still contain calls. If no form works, the defaults.
-ToolForm FindToolForm(const Chat& chat, bool with_tools);
+TemplateCapabilities FindCapabilities(const Chat& chat, bool with_tools);
 
 // Format of a model's voluntary calls: a model that gets its tools as plain text uses the format
 // shown there, others that of `family`.
-AnswerFamily CallFamily(AnswerFamily family, const ToolForm& form);
+ToolCallFormat CallFamily(ToolCallFormat family, const TemplateCapabilities& form);
 
 // Converts messages in OpenAI's form (JSON arguments already parsed) to the form that the template
 // accepts, without changing their meaning:
@@ -67,11 +67,11 @@ AnswerFamily CallFamily(AnswerFamily family, const ToolForm& form);
 //    template has no calls; results become user messages, <tool_response>...</tool_response>, if it
 //    has no results.
 // Linear in the size of the messages.
-void FitToolTurns(const ToolForm& form, OrderedJson& messages);
+void FitToolTurns(const TemplateCapabilities& form, OrderedJson& messages);
 
 // FitToolTurns for a whole conversation, including functions (null descriptions and parameters are
 // removed) and the system message.
-void FitConversation(const ToolForm& form, ChatInput& input);
+void FitConversation(const TemplateCapabilities& form, ChatInput& input);
 
 // The nine-character id for `id`; unchanged if it already is one.
 std::string ShortCallId(std::string_view id);

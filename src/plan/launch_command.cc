@@ -1,4 +1,4 @@
-#include "plan/run_words.h"
+#include "plan/launch_command.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cctype>
 #include <set>
+
+#include "backend/memory_plan.h"
 
 namespace weft::plan {
 namespace {
@@ -26,7 +28,7 @@ std::string Quoted(const std::string& word) {
 }
 
 // The layout's ranks by their numbers in the cluster.
-std::vector<int> RanksOf(const Cluster& cluster, const Prediction& layout) {
+std::vector<int> RanksOf(const ClusterSpec& cluster, const Prediction& layout) {
     std::vector<int> ranks;
     int rank = 0;
     for (int host = 0; host < static_cast<int>(cluster.hosts.size()); ++host) {
@@ -42,7 +44,7 @@ std::vector<int> RanksOf(const Cluster& cluster, const Prediction& layout) {
 }
 
 // All ranks but the first: each is a worker that listens, with a port of its own on its host.
-std::vector<std::string> MadeUpWorkers(const Cluster& cluster, const std::vector<int>& ranks) {
+std::vector<std::string> MadeUpWorkers(const ClusterSpec& cluster, const std::vector<int>& ranks) {
     std::vector<std::string> workers;
     for (size_t i = 1; i < ranks.size(); ++i) {
         const Place place = cluster.PlaceOf(ranks[i]);
@@ -52,7 +54,7 @@ std::vector<std::string> MadeUpWorkers(const Cluster& cluster, const std::vector
 }
 
 // Those that were named, of all ranks of the cluster or of the layout's.
-std::vector<std::string> WorkersOf(const RunRequest& request, const Cluster& cluster,
+std::vector<std::string> WorkersOf(const RunRequest& request, const ClusterSpec& cluster,
                                    const std::vector<int>& ranks) {
     const std::vector<std::string>& named = request.workers;
     if (named.size() + 1 == ranks.size()) return named;
@@ -64,7 +66,7 @@ std::vector<std::string> WorkersOf(const RunRequest& request, const Cluster& clu
     return workers;
 }
 
-std::string DevicesOf(const Cluster& cluster, int ranks) {
+std::string DevicesOf(const ClusterSpec& cluster, int ranks) {
     std::vector<std::string> names;
     for (int rank = 0; rank < ranks; ++rank) {
         names.emplace_back(backend::NameOf(cluster.machine_of(rank).pool));
@@ -81,7 +83,7 @@ bool AreUnlike(const Machine& a, const Machine& b) {
     return !a.measured && !b.measured && a.kind != b.kind;
 }
 
-bool HasUnlikeTensorRanks(const Cluster& cluster, const model::Layout& layout) {
+bool HasUnlikeTensorRanks(const ClusterSpec& cluster, const model::Layout& layout) {
     for (int rank = 0; rank < layout.size(); ++rank) {
         const int first = rank / layout.tp * layout.tp;
         if (AreUnlike(cluster.machine_of(first), cluster.machine_of(rank))) return true;
@@ -102,9 +104,9 @@ std::string SplitOf(const model::Layout& layout) {
 
 }  // namespace
 
-std::string RunWords(const RunRequest& request, const Cluster& whole, const Prediction& layout,
-                     const Workload& load) {
-    const Cluster cluster = layout.used.empty() ? whole : whole.Part(layout.used);
+std::string LaunchCommand(const RunRequest& request, const ClusterSpec& whole,
+                          const Prediction& layout, const Workload& load) {
+    const ClusterSpec cluster = layout.used.empty() ? whole : whole.Part(layout.used);
     const model::Layout& cut = layout.layout;
     const int ranks = cut.size();
     const engine::Job job = load.AsJob(DType::kF16, 1);
