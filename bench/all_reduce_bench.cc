@@ -1,6 +1,7 @@
 // What an all_reduce (f32, sum) costs between processes of this machine, one core each.
 // Run: all_reduce_bench [--ranks 2] [--transport shm,tcp] [--algorithm auto,one_shot,...]
-//                       [--bytes 64,...] [--seconds 0.05] [--wire full,bf16,q8] [--float64]
+//                       [--bytes 64,...] [--seconds 0.05] [--allreduce-dtype full,bf16,q8]
+//                       [--float64]
 //      all_reduce_bench --idle 2 [--ranks 4]     what ranks cost that wait for a late one
 //
 // Prints a JSON object: "distance_us" is 64 bytes one way through shared memory before and after
@@ -256,7 +257,7 @@ int main(int argc, char** argv) {
     app.add_option("--transport", options.transports)->delimiter(',');
     app.add_option("--algorithm", options.algorithms)->delimiter(',');
     app.add_option("--bytes", options.bytes)->delimiter(',');
-    app.add_option("--wire", options.wires)->delimiter(',');
+    app.add_option("--allreduce-dtype", options.wires)->delimiter(',');
     app.add_option("--seconds", options.seconds, "for each row");
     app.add_option("--idle", options.idle_s, "seconds that all wait for rank 0, and nothing else");
     app.add_flag("--float64", options.float64, "of doubles instead of floats");

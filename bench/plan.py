@@ -169,7 +169,7 @@ class Sweep:
                                                                  c["depth"]]
         row = json.loads(self.call(here.command([
             self.weft, "bench", c["model"], *here.where(), "--tp", c["tp"], "--pp", c["pp"],
-            "--ep", c["ep"], "--kv", c["kv"], "--seqs", c["seqs"], *load, "-r", 5,
+            "--ep", c["ep"], "--kv-dtype", c["kv"], "--seqs", c["seqs"], *load, "-r", 5,
             "--machines", machines, "--json"])))[0]
         return statistics.median(row["samples_ts"]), row["predicted_ts"]
 

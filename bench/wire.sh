@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What --wire brings to decoding with TP=2 over a slow wire: two hosts are two network namespaces of
+# What --allreduce-dtype brings to decoding with TP=2 over a slow wire: two hosts are two network namespaces of
 # this machine, a core each, and the wire between them is shaped to RATE. As root.
 # Run: bench/wire.sh MODEL [RATE [TOKENS]]        (BUILD=build ROUNDS=3 WIRES="f64 f32 bf16 q8")
 #
@@ -12,7 +12,7 @@ source "$(dirname "$0")/two_hosts.sh"
 for round in $(seq "$rounds"); do
     for name in $wires; do
         two_ranks "$work/run.$name.$round" run "$model" --raw -p "Once upon a time" -n "$tokens" \
-            --ignore-eos -t 1 --net-table off --wire "$name" --json
+            --ignore-eos -t 1 --net-table off --allreduce-dtype "$name" --json
     done
 done
 

@@ -91,7 +91,7 @@ Status CheckFlags(BenchFlags& flags) {
     if (!std::ranges::all_of(flags.seqs, few) ||
         *std::ranges::max_element(flags.seqs) > common.job.chunk) {
         return MakeError(ErrorCode::kUsage,
-                         "--seqs takes numbers from 1 to 1024, and at most --chunk ({})",
+                         "--seqs takes numbers from 1 to 1024, and at most --prefill-chunk ({})",
                          common.job.chunk);
     }
     for (const Configuration& c : Sweep(flags)) {

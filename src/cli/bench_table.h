@@ -42,7 +42,7 @@ struct BenchRow {
     int64_t seqs = 1;                  // at once, each of so many tokens
     int threads = 0, tp = 1, pp = 1, ep = 1;
     std::string transport, split, kv_type;
-    std::string wire;  // of the sums (--wire); "none" without tensor ranks
+    std::string wire;  // of the sums (--allreduce-dtype); "none" without tensor ranks
     int64_t chunk = 512;
     std::string time;             // ISO 8601, UTC
     std::vector<double> seconds;  // of each repetition

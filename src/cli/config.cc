@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/file.h"
+#include "cli/habit_words.h"
 #include "cli/options.h"
 
 namespace weft::cli {
@@ -27,9 +28,11 @@ Result<std::vector<std::string>> FlagsOf(const std::string& path,
             return MakeError(ErrorCode::kUsage, "{}: [{}]: a file of flags has no tables", path,
                              line.tables.front());
         }
-        const std::string flag = "--" + line.name;
+        std::string flag = "--" + line.name;
         std::string dashed = flag;  // (as main.cc has it)
         std::ranges::replace(dashed, '_', '-');
+        const auto former = std::ranges::find(FormerFlags(), dashed, &Synonym::names);
+        if (former != FormerFlags().end()) flag = dashed = former->flag;
         if (Given(words, flag) || Given(words, dashed)) continue;
         for (const std::string& value : line.values) {
             if (line.name == "model") {

@@ -131,7 +131,7 @@ void AddJson(const Command& app, bool& json) {
 void AddClusterFlags(const Command& app, CommonFlags& flags) {
     AddRankFlags(app, flags);
     app.AddOption(
-           "--split", flags.split,
+           "--tensor-split", flags.split,
            "Shares of the ranks or stages, such as 3,2,1; auto: by the measured read speed of each "
            "rank's device, within its memory")
         .Group(kCluster);
@@ -183,20 +183,21 @@ void AddRankFlags(const Command& app, CommonFlags& flags) {
                   "~/.config/weft/clusters/NAME.toml, or all hosts that discovery finds")
         .TypeName("NAME")
         .Group(kCluster);
-    app.AddOption("--wait-for", flags.cluster.wait_for,
+    app.AddOption("--expect-workers", flags.cluster.wait_for,
                   "Wait for N workers that connect to this host (each runs 'weft worker --join "
                   "THIS_HOST')")
         .Range(1, 255)
         .TypeName("N")
         .Group(kCluster);
-    app.AddOption("--listen", flags.cluster.listen,
-                  "With --wait-for: address on which to accept workers (default: every address, "
-                  "port 7000)")
+    app.AddOption(
+           "--listen", flags.cluster.listen,
+           "With --expect-workers: address on which to accept workers (default: every address, "
+           "port 7000)")
         .TypeName("HOST:PORT")
         .Group(kCluster);
     app.AddOption("--wait", flags.wait,
                   "Maximum time to wait for the hosts, as 90s or 10m (default: --hosts 3/4 of "
-                  "--timeout-ms, --wait-for 10m, ranks of a launcher 1m)")
+                  "--timeout-ms, --expect-workers 10m, ranks of a launcher 1m)")
         .TypeName("TIME")
         .Group(kCluster);
     app.AddOption("--key-file", flags.cluster.key_file, "File with the key that the workers share")
@@ -270,10 +271,11 @@ void AddEngineFlags(const Command& app, CommonFlags& flags) {
         .Range(CommonFlags::kAutomaticContext, int64_t{1} << 30)
         .Tokens(CommonFlags::kAutomaticContext)
         .Group(kEngine);
-    app.AddOption("--chunk", flags.job.chunk, "Maximum prompt tokens per step (512)")
+    app.AddOption("--prefill-chunk", flags.job.chunk, "Maximum prompt tokens per step (512)")
         .Range(1, 65536)
         .Group(kEngine);
-    app.AddOption("--kv", flags.kv, "Data type of the KV cache: f16 (default), bf16, q8_0 or f32")
+    app.AddOption("--kv-dtype", flags.kv,
+                  "Data type of the KV cache: f16 (default), bf16, q8_0 or f32")
         .Group(kEngine);
     flags.job.device.clear();
     AddDevices(app, flags.job.device);
@@ -289,13 +291,13 @@ void AddEngineFlags(const Command& app, CommonFlags& flags) {
                   "auto (on slow wires), off or on")
         .OneOf({"auto", "off", "on"})
         .Group(kEngine);
-    app.AddOption("--wire", flags.wire,
+    app.AddOption("--allreduce-dtype", flags.wire,
                   "Data type of tensor-parallel all-reduces on the wire: auto (f64, or f32 between "
                   "hosts with a slow network), f64 (the same bits for every split), f32, bf16 or "
                   "q8 (fewer bytes, less exact)")
         .OneOf(engine::SumWireNames())
         .Group(kEngine);
-    app.AddOption("--gpu-sum", flags.gpu_sum,
+    app.AddOption("--gpu-allreduce", flags.gpu_sum,
                   "How GPUs wait for all-reduces in steps of few tokens: auto, split (end a "
                   "submission for each) or spin (wait within a submission, if a trial at the start "
                   "shows that the driver can)")
@@ -306,7 +308,7 @@ void AddEngineFlags(const Command& app, CommonFlags& flags) {
                   "need no copy of the file")
         .Range(0, 0)
         .Group(kEngine);
-    app.AddFlag("!--no-proof", flags.job.self_test,
+    app.AddFlag("!--skip-self-test", flags.job.self_test,
                 "Skip the start-up test that compares the result of all ranks with the result of "
                 "one rank")
         .Group(kEngine);
@@ -324,7 +326,7 @@ void AddLora(const Command& app, CommonFlags& flags) {
 }
 
 void AddRecoveryFlags(const Command& app, CommonFlags& flags) {
-    app.AddOption("--rejoin-ms", flags.cluster.rejoin_ms,
+    app.AddOption("--restart-timeout-ms", flags.cluster.rejoin_ms,
                   "Milliseconds to wait for a lost rank: Weft restarts the rank, or calls its "
                   "host's worker, and the job continues (0: the job ends; serve: 60000 unless "
                   "--max-restarts is 0)")
@@ -332,13 +334,13 @@ void AddRecoveryFlags(const Command& app, CommonFlags& flags) {
         .Group(kCluster);
     app.AddFlag("--elastic", flags.cluster.elastic,
                 "Continue with fewer ranks when a rank is lost and does not return within "
-                "--rejoin-ms; with --wait-for, grow when more workers connect")
+                "--restart-timeout-ms; with --expect-workers, grow when more workers connect")
         .Group(kCluster);
 }
 
 void AddDraftFlags(const Command& app, engine::DraftOptions& draft) {
     const char* group = "Drafts (several tokens a step)";
-    app.AddFlag("--lookup", draft.lookup,
+    app.AddFlag("--prompt-lookup", draft.lookup,
                 "Draft tokens from earlier occurrences in the text: fast if the answer quotes or "
                 "edits its prompt, harmless otherwise")
         .Group(group);
@@ -348,9 +350,10 @@ void AddDraftFlags(const Command& app, engine::DraftOptions& draft) {
                   "head (DeepSeek V3, GLM 4.5, Qwen3-Next, Qwen 3.5 and later)")
         .TypeName("MODEL|mtp")
         .Group(group);
-    app.AddOption("--draft-tokens", draft.tokens,
-                  "Maximum draft tokens per step (--lookup: 16, --draft: 8, mtp: 4); Weft drafts "
-                  "fewer, or none, when drafts are seldom accepted")
+    app.AddOption(
+           "--draft-tokens", draft.tokens,
+           "Maximum draft tokens per step (--prompt-lookup: 16, --draft: 8, mtp: 4); Weft drafts "
+           "fewer, or none, when drafts are seldom accepted")
         .Range(int64_t{1}, engine::kMostDraftTokens)
         .TypeName("K")
         .Group(group);
@@ -364,9 +367,10 @@ namespace {
 Status ResolveCluster(CommonFlags& flags) {
     if (!flags.hosts.empty() || !flags.hostfile.empty() || flags.cluster.wait_for > 0 ||
         flags.cluster.local > 1) {
-        return MakeError(ErrorCode::kUsage,
-                         "--cluster names the hosts: it excludes --hosts, --hostfile, --wait-for "
-                         "and --local");
+        return MakeError(
+            ErrorCode::kUsage,
+            "--cluster names the hosts: it excludes --hosts, --hostfile, --expect-workers "
+            "and --local");
     }
     WEFT_ASSIGN(
         const fleet::FoundCluster found,
@@ -457,7 +461,7 @@ Status Resolve(CommonFlags& flags) {
     if (flags.ctx >= 0) {
         WEFT_ASSIGN(flags.job.ctx, ContextAsked(flags));
     }
-    WEFT_ASSIGN(flags.job.kv_dtype, engine::ParseKvType("--kv", flags.kv));
+    WEFT_ASSIGN(flags.job.kv_dtype, engine::ParseKvType("--kv-dtype", flags.kv));
     if (!flags.lora.empty()) flags.job.adapters = {{"lora", flags.lora}};
     WEFT_ASSIGN(flags.job.overlap, engine::ParseOverlap(flags.overlap));
     WEFT_ASSIGN(flags.job.wire, engine::ParseSumWire(flags.wire));

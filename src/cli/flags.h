@@ -20,10 +20,10 @@
 
 namespace weft::cli {
 
-// --local, --hosts, --hostfile, --cluster, --wait-for, --listen, --wait, --transport,
+// --local, --hosts, --hostfile, --cluster, --expect-workers, --listen, --wait, --transport,
 // --rdma-device, --gid-index, --checksum, --timeout-ms,
-// --key-file, --tp, --pp, --split, -t, --ctx, --chunk, --kv, --wire, --gpu-sum, --reference,
-// --exact, --trace, --verify; and --json.
+// --key-file, --tp, --pp, --tensor-split, -t, --ctx, --prefill-chunk, --kv-dtype,
+// --allreduce-dtype, --gpu-allreduce, --reference, --exact, --trace, --verify; and --json.
 struct CommonFlags {
     static constexpr int64_t kAutomaticContext = -1;  // what the command needs
     cluster::ClusterOptions cluster;
@@ -48,9 +48,9 @@ void AddDataPortOptions(const Command& app,
 // What the process of a job's rank is started with, besides its handle.
 std::vector<std::string> WorkerArguments(const cluster::DataPortOptions& data);
 void AddRankFlags(const Command& app, CommonFlags& flags);      // where ranks run, and --net-table
-void AddClusterFlags(const Command& app, CommonFlags& flags);   // that, and --split
+void AddClusterFlags(const Command& app, CommonFlags& flags);   // that, and --tensor-split
 void AddLayoutFlags(const Command& app, CommonFlags& flags);    // --tp, --pp, --transport
-void AddRecoveryFlags(const Command& app, CommonFlags& flags);  // --rejoin-ms, --elastic
+void AddRecoveryFlags(const Command& app, CommonFlags& flags);  // --restart-timeout-ms, --elastic
 void AddDraftFlags(const Command& app, engine::DraftOptions& draft);
 void AddEngineFlags(const Command& app, CommonFlags& flags);
 void AddLora(const Command& app, CommonFlags& flags);       // --lora of one adapter
@@ -65,8 +65,8 @@ Status Resolve(CommonFlags& flags);
 // flags (name, value; 0: not given), unless --local says how many. kUsage: --local does not start a
 // multiple of it.
 Status ResolveLocal(CommonFlags& flags, const std::vector<std::pair<const char*, int>>& layout);
-// The part of it that is about --hosts, --hostfile, --cluster, --wait-for and --wait. Hosts of a
-// cluster are asked who they are: that takes a second.
+// The part of it that is about --hosts, --hostfile, --cluster, --expect-workers and --wait. Hosts
+// of a cluster are asked who they are: that takes a second.
 Status ResolveHosts(CommonFlags& flags);
 // From here on Ctrl-C ends the ranks; part of Resolve, too.
 void CatchStop(CommonFlags& flags);

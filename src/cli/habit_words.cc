@@ -16,7 +16,7 @@ constexpr Synonym kSynonyms[] = {
     {"-sys --system-prompt", "--system"},
     {"-no-cnv --no-conversation", "--raw"},
     {"-cnv --conversation", "--chat"},
-    {"-ub --ubatch-size --chunked-prefill-size", "--chunk"},
+    {"-ub --ubatch-size --chunked-prefill-size", "--prefill-chunk"},
     {"-md --model-draft --speculative-draft-model-path", "--draft"},
     {"--draft-max --draft-n --num-speculative-tokens", "--draft-tokens"},
     {"-dev", "--device"},
@@ -34,6 +34,16 @@ constexpr Synonym kSynonyms[] = {
     {"--ssl-cert-file --ssl-certfile", "--tls-cert"},
     {"--ssl-key-file --ssl-keyfile", "--tls-key"}};
 
+constexpr Synonym kFormerFlags[] = {{"--chunk", "--prefill-chunk"},
+                                    {"--kv", "--kv-dtype"},
+                                    {"--split", "--tensor-split"},
+                                    {"--wait-for", "--expect-workers"},
+                                    {"--rejoin-ms", "--restart-timeout-ms"},
+                                    {"--gpu-sum", "--gpu-allreduce"},
+                                    {"--wire", "--allreduce-dtype"},
+                                    {"--lookup", "--prompt-lookup"},
+                                    {"--no-proof", "--skip-self-test"}};
+
 constexpr ValueSynonym kValueSynonyms[] = {
     {"-n --predict", "-2", "-1"},  {"--top-k", "-1", "0"},
     {"--seed", "-1", ""},          {"--device", "none", "cpu"},
@@ -43,8 +53,9 @@ constexpr Advice kAdvices[] = {
     {"-ngl --n-gpu-layers --gpu-layers --num-gpu -ngld --n-gpu-layers-draft --gpu-layers-draft",
      "a rank computes all its layers on one device. --device auto (the default) takes a GPU that "
      "the model fits; --device vulkan and --device cpu choose"},
-    {"-ts --tensor-split -sm --split-mode -mg --main-gpu",
-     "each GPU is a rank: --tp 3 --split 3,2,1 gives three ranks these shares of each layer"},
+    {"-ts -sm --split-mode -mg --main-gpu",
+     "each GPU is a rank: --tp 3 --tensor-split 3,2,1 gives three ranks these shares of each "
+     "layer"},
     {"--rpc", "each host runs 'weft worker' or 'weft up': --hosts b,c or --cluster home"},
     {"-fa --flash-attn --attention-backend", "attention is always fused; leave the flag out"},
     {"--jinja --no-jinja --chat-template --chat-template-file",
@@ -52,11 +63,11 @@ constexpr Advice kAdvices[] = {
      "flag out"},
     {"--mlock --no-mmap --mmap -mmp --numa --load-format",
      "weights are always read into memory; leave the flag out"},
-    {"-b --batch-size", "--chunk N is the most prompt tokens in one step"},
+    {"-b --batch-size", "--prefill-chunk N is the most prompt tokens in one step"},
     {"-np --parallel", "--max-seqs N, of 'weft serve': each sequence has the whole --ctx"},
     {"-ctk --cache-type-k -ctv --cache-type-v --kv-cache-dtype -ctkd -ctvd --cache-type-k-draft "
      "--cache-type-v-draft",
-     "--kv f16, bf16, q8_0 or f32 is the type of keys and values"},
+     "--kv-dtype f16, bf16, q8_0 or f32 is the type of keys and values"},
     {"-hf --hf-repo -hfr -hfd -hfrd --hf-repo-draft",
      "the repository is the MODEL: OWNER/NAME:TYPE --pull, after 'weft run' or 'weft serve'"},
     {"-hff --hf-file -mu --model-url -dr --docker-repo",
@@ -146,7 +157,7 @@ constexpr Advice kAdvices[] = {
     {"--offline", "only --pull fetches anything; leave the flag out"},
     {"--insecure", "HF_ENDPOINT in the environment names another hub; leave the flag out"},
     {"--speculative-config -sc --speculative-algorithm --draft-min --draft-n-min --draft-p-min",
-     "--lookup, or --draft MODEL --draft-tokens N, guesses tokens ahead"},
+     "--prompt-lookup, or --draft MODEL --draft-tokens N, guesses tokens ahead"},
     {"--task --runner --convert", "--embeddings, of 'weft serve', serves embeddings"},
     {"--reranking --rerank",
      "Weft has no rerank route; --embeddings, of 'weft serve', serves "
@@ -195,6 +206,10 @@ constexpr OtherCommand kCommands[] = {
 
 std::span<const Synonym> Synonyms() {
     return kSynonyms;
+}
+
+std::span<const Synonym> FormerFlags() {
+    return kFormerFlags;
 }
 
 std::span<const ValueSynonym> ValueSynonyms() {

@@ -15,6 +15,8 @@ struct Synonym {
     bool inference = false;        // only of commands that run a model
 };
 std::span<const Synonym> Synonyms();
+// Former names of Weft's own flags, one a row. They work; help, completion and pages omit them.
+std::span<const Synonym> FormerFlags();
 
 // A value that Weft's flag doesn't take. value: Weft's; empty: the flag is left out.
 struct ValueSynonym {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <span>
 #include <string_view>
 
 #include "cli/habit_words.h"
@@ -100,12 +101,14 @@ class Line {
     // The row of a flag that the command lacks; null: the command has the flag, or no row names it.
     const Synonym* FindSynonym(const std::string& name) const {
         if (command_.FindFlag(name) != nullptr) return nullptr;
-        const auto all = Synonyms();
-        const auto same = std::ranges::find_if(all, [&](const Synonym& row) {
-            return Lists(row.names, name) && Takes(command_, row.flag) &&
-                   (!row.inference || IsInference(command_));
-        });
-        return same == all.end() ? nullptr : &*same;
+        for (const std::span<const Synonym> rows : {FormerFlags(), Synonyms()}) {
+            const auto same = std::ranges::find_if(rows, [&](const Synonym& row) {
+                return Lists(row.names, name) && Takes(command_, row.flag) &&
+                       (!row.inference || IsInference(command_));
+            });
+            if (same != rows.end()) return &*same;
+        }
+        return nullptr;
     }
 
     // Puts Weft's name into a word. Errors: kUsage: the next step, where there is no such flag.

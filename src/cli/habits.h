@@ -1,5 +1,6 @@
-// Translates command lines of llama.cpp, Ollama and vLLM. Weft takes the words that mean the same,
-// and the error about any other known word names the next step. habit_words.h has the tables.
+// Translates command lines of llama.cpp, Ollama and vLLM, and former names of Weft's flags. Weft
+// takes the words that mean the same, and the error about any other known word names the next step.
+// habit_words.h has the tables.
 #pragma once
 
 #include <string>

@@ -192,7 +192,8 @@ void AddInspect(const Command& app, int& status) {
         .Range(1, 1024)
         .Group(group);
     command.AddOption("--pp", flags->pp, "Pipeline stages (1)").Range(1, 1024).Group(group);
-    command.AddOption("--split", flags->split, "Shares of the ranks or stages, such as 3,2,1")
+    command
+        .AddOption("--tensor-split", flags->split, "Shares of the ranks or stages, such as 3,2,1")
         .Group(group);
     command.AddOption("--rank", flags->rank, "Rank whose Program is shown (0)")
         .Range(0, 1 << 20)

@@ -134,11 +134,11 @@ int RunOnRanks(CommonFlags& flags, const std::vector<std::string>& transports,
     if (!NamesRanks(flags)) return RunLaunched(flags, **launcher, transports, command);
     // Variables alone may be left over from something else; mpirun is meant.
     if ((*launcher)->mpi.empty()) return command();
-    const Error error = MakeError(
-        ErrorCode::kUsage,
-        "{} started {} ranks, and --local, --hosts, --hostfile, --cluster or --wait-for asks for "
-        "others. Use one of the two.",
-        (*launcher)->name, (*launcher)->size);
+    const Error error = MakeError(ErrorCode::kUsage,
+                                  "{} started {} ranks, and --local, --hosts, --hostfile, "
+                                  "--cluster or --expect-workers asks for "
+                                  "others. Use one of the two.",
+                                  (*launcher)->name, (*launcher)->size);
     return (*launcher)->rank > 0 ? LeaveToRankZero(error.code) : Fail(error, flags.json);
 }
 

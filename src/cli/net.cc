@@ -207,7 +207,7 @@ void AddMeasuring(const Command& command, NetOp op, NetFlags& flags) {
         .OneEach();
     if (op != NetOp::kAllReduce) return;
     command
-        .AddOption("--wire", flags.wires,
+        .AddOption("--allreduce-dtype", flags.wires,
                    "Data type on the wire: full (f32), bf16 or q8, or several separated by commas")
         .Commas()
         .OneEach();

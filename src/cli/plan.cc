@@ -418,13 +418,15 @@ void AddLoadOptions(const Command& command, PlanFlags& flags) {
                                   "the prompt and the whole answer")
                        .Range(int64_t{1}, int64_t{1} << 24);
     add(flags.answer);
-    add(command.AddOption("--chunk", flags.load.chunk, "Prefill chunk: prompt tokens in one step")
+    add(command
+            .AddOption("--prefill-chunk", flags.load.chunk,
+                       "Prefill chunk: prompt tokens in one step")
             .Range(int64_t{1}, int64_t{1} << 20)
             .ShowDefault());
     add(command.AddOption("--depth", flags.load.depth, "Tokens in the KV cache before the prompt")
             .Range(int64_t{0}, int64_t{1} << 24)
             .ShowDefault());
-    add(command.AddOption("--kv", flags.kv, "Type of the KV cache: f16, bf16, q8_0 or f32")
+    add(command.AddOption("--kv-dtype", flags.kv, "Type of the KV cache: f16, bf16, q8_0 or f32")
             .OneOf({"f16", "bf16", "q8_0", "f32"})
             .ShowDefault());
 }

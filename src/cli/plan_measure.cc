@@ -29,7 +29,9 @@ void AddMeasureOptions(const Command& command, PlanFlags& flags) {
                    "The shape with experts of which two layers run; none: not measured")
         .ShowDefault()
         .Group(group);
-    command.AddOption("--kv-types", flags.kv_types, "Types of the KV cache to measure, beside --kv")
+    command
+        .AddOption("--kv-types", flags.kv_types,
+                   "Types of the KV cache to measure, beside --kv-dtype")
         .Commas()
         .OneEach()
         .Group(group);

@@ -39,7 +39,7 @@ constexpr const char* kPullFooter =
     "  weft pull Qwen/Qwen3-8B\n"
     "  weft pull owner/name@v1.0:model-q8.gguf --json\n\n"
     "With --shard, each host downloads only the bytes of its rank; here rank 1 of three:\n"
-    "  weft pull hf:Qwen/Qwen3-8B-GGUF:Q4_K_M --shard 1/3 --split 3,2,1\n"
+    "  weft pull hf:Qwen/Qwen3-8B-GGUF:Q4_K_M --shard 1/3 --tensor-split 3,2,1\n"
     "Then run the model with the same layout.";
 
 struct PullFlags {
@@ -184,7 +184,7 @@ void AddShardFlags(const Command& command, PullFlags& flags) {
     number("--tp", flags.tp, "Tensor-parallel ranks of the layout (default: all ranks)");
     number("--pp", flags.pp, "Pipeline stages of the layout (default: 1)");
     number("--ep", flags.ep, "Expert-parallel groups of the layout (default: as the model needs)");
-    command.AddOption("--split", flags.split, "Shares of the layout, such as 3,2,1")
+    command.AddOption("--tensor-split", flags.split, "Shares of the layout, such as 3,2,1")
         .Needs(shard)
         .Group(kGroup);
     command

@@ -35,7 +35,7 @@ constexpr const char* kRunFooter =
     "  weft run model.gguf --raw -p \"Once upon a time\"\n"
     "  weft run model.gguf -f prompt.txt --temp 0.6 --top-p 0.9 --seed 7\n"
     "  weft run model.gguf -p \"Hello\" --greedy --local 2 -t 1 --json\n"
-    "  weft run model.gguf -f article.txt --lookup\n"
+    "  weft run model.gguf -f article.txt --prompt-lookup\n"
     "  weft run big.gguf -p \"Hello\" --draft small.gguf --tp 2\n"
     "  weft run model.gguf -p \"Hello\" --hosts b:7000,c:7000 --key-file weft.key";
 
@@ -155,8 +155,8 @@ struct Outcome {
     engine::Generation generation;
     std::string text;  // the answer as it is shown
     std::vector<engine::RankReport> reports;
-    bool drafts = false;    // --lookup or --draft was given
-    bool recovers = false;  // --rejoin-ms or --elastic was given
+    bool drafts = false;    // --prompt-lookup or --draft was given
+    bool recovers = false;  // --restart-timeout-ms or --elastic was given
     std::vector<engine::Recovery> recoveries;
     AllReduceCost all_reduce;
     double load_s = 0;

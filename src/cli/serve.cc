@@ -29,7 +29,7 @@ constexpr const char* kServeFooter =
     "Examples:\n"
     "  weft serve model.gguf -t 2 --ctx 8192\n"
     "  weft serve model.gguf --local 2 --tp 2 -t 1\n"
-    "  weft serve model.gguf --lookup\n"
+    "  weft serve model.gguf --prompt-lookup\n"
     "  weft serve big.gguf --draft small.gguf\n"
     "  weft serve hf:OWNER/NAME:Q4_K_M --pull --hosts b:7000,c:7000 --key-file weft.key\n"
     "  weft serve model.gguf --cluster home --restart\n"
@@ -254,7 +254,7 @@ void AddServing(const Command& app, ServeFlags& flags) {
     group.Number("--max-seqs", server.batch.max_seqs, 1, 4096, "Maximum running sequences (32)");
     group.Number("--step-tokens", flags.common.job.chunk, 1, 65536,
                  "Maximum rows per step (512): the part of a long prompt that Weft computes "
-                 "between two tokens of other sequences; same as --chunk");
+                 "between two tokens of other sequences; same as --prefill-chunk");
     group.Number("--kv-tokens", flags.common.job.kv_tokens, 1, int64_t{1} << 31,
                  "Total tokens in the KV cache (default: --ctx times --max-seqs, or what fits into "
                  "memory)");

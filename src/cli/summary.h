@@ -14,7 +14,7 @@ namespace weft::cli {
 struct AllReduceCost {
     int per_token = 0;  // in one step, all stages together
     double p50_us = 0, p99_us = 0;
-    std::string wire;  // what sums cross as (--wire); "": there are none
+    std::string wire;  // what sums cross as (--allreduce-dtype); "": there are none
 };
 AllReduceCost CostOf(const std::vector<engine::RankReport>& reports, const model::Layout& layout);
 

@@ -575,9 +575,10 @@ void AddResultFlags(const Command& app, TrainFlags& flags) {
         .ShowDefault();
     app.AddFlag("--elastic", flags.common.cluster.elastic,
                 "With --save-every: continue without a rank that does not return within "
-                "--rejoin-ms; with --wait-for, workers that connect join at the next update. The "
+                "--restart-timeout-ms; with --expect-workers, workers that connect join at the "
+                "next update. The "
                 "batch and the loss curve stay the same");
-    app.AddOption("--rejoin-ms", flags.common.cluster.rejoin_ms,
+    app.AddOption("--restart-timeout-ms", flags.common.cluster.rejoin_ms,
                   "Milliseconds to wait for a lost rank (default: 60000; 10000 if --elastic can "
                   "continue with fewer ranks)")
         .Range(1, 3'600'000);
@@ -658,7 +659,8 @@ void AddTrainLayoutFlags(const Command& app, TrainFlags& flags) {
         .Range(1, 1024)
         .ShowDefault();
     app.AddOption("--dp", job.trainer.dp, "Data-parallel replicas (default: ranks / tp / pp)");
-    app.AddOption("--split", flags.common.split, "Shares of tensor ranks or stages, as 3,2,1");
+    app.AddOption("--tensor-split", flags.common.split,
+                  "Shares of tensor ranks or stages, as 3,2,1");
     app.AddOption("--recompute", job.trainer.recompute,
                   "Activations to recompute in the backward pass: none, selective (norms and gated "
                   "units), full (all but the residual stream), or auto: the first of these that "

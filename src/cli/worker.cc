@@ -93,7 +93,7 @@ void AddWorker(const Command& app, int& status) {
         .TypeName("HOST:PORT");
     worker
         .AddOption("--join", flags->join.join,
-                   "Connect to rank 0 (--wait-for) at this address (port 7000), and retry")
+                   "Connect to rank 0 (--expect-workers) at this address (port 7000), and retry")
         .TypeName("HOST:PORT");
     worker.AddOption("--key-file", flags->key_file, "File with the key shared with rank 0");
     worker.AddOption("--rank", flags->join.rank, "With --join: request this rank (default: any)")
@@ -117,7 +117,8 @@ void AddWorker(const Command& app, int& status) {
         "host)\n"
         "or, where only the first host can be reached:\n"
         "  weft worker --join a:7000 --key-file weft.key\n"
-        "  weft run model.gguf -p \"Hello\" --wait-for 1 --key-file weft.key     (on the first "
+        "  weft run model.gguf -p \"Hello\" --expect-workers 1 --key-file weft.key     (on the "
+        "first "
         "host)");
     worker.Callback([flags, &status] {
         if (!flags->handle.empty()) {

@@ -179,23 +179,25 @@ Result<std::unique_ptr<Cluster>> JoinAs(Inheritance inherited, Launched* launche
 Status CheckWaiting(const ClusterOptions& options) {
     const auto most = static_cast<int>(kMostRanks);
     if (options.wait_for > 0 && (options.local > 1 || !options.hosts.empty())) {
-        return MakeError(ErrorCode::kUsage,
-                         "--wait-for {}: workers that dial in are all ranks but this one; leave "
-                         "--local, --hosts and --hostfile out",
-                         options.wait_for);
+        return MakeError(
+            ErrorCode::kUsage,
+            "--expect-workers {}: workers that dial in are all ranks but this one; leave "
+            "--local, --hosts and --hostfile out",
+            options.wait_for);
     }
     if (options.wait_for < 0 || options.wait_for >= most) {
-        return MakeError(ErrorCode::kUsage, "--wait-for {}: 1 to {} workers", options.wait_for,
-                         most - 1);
+        return MakeError(ErrorCode::kUsage, "--expect-workers {}: 1 to {} workers",
+                         options.wait_for, most - 1);
     }
     if (options.wait_ms < 0 || options.wait_ms > kMostWaitMs) {
         return MakeError(ErrorCode::kUsage, "--wait: at most 7d");
     }
     if (!options.listen.empty()) {
         if (options.wait_for == 0) {
-            return MakeError(ErrorCode::kUsage,
-                             "--listen {} is where workers dial in: it goes with --wait-for N",
-                             options.listen);
+            return MakeError(
+                ErrorCode::kUsage,
+                "--listen {} is where workers dial in: it goes with --expect-workers N",
+                options.listen);
         }
         WEFT_TRY(ParseAddress(options.listen));
     }
@@ -232,7 +234,7 @@ Status CheckOptions(const ClusterOptions& options) {
         return MakeError(ErrorCode::kUsage,
                          "{} needs --key-file, with the same key as the workers have. Make "
                          "one with: (umask 077; head -c 32 /dev/urandom | base64 > FILE)",
-                         options.wait_for > 0 ? "--wait-for" : "--hosts");
+                         options.wait_for > 0 ? "--expect-workers" : "--hosts");
     }
     WEFT_ASSIGN(const net::Transport transport, net::ParseTransport(options.transport));
     if (transport == net::Transport::kMpi && options.launched == nullptr) {
@@ -242,10 +244,11 @@ Status CheckOptions(const ClusterOptions& options) {
     }
     const bool mpi = transport == net::Transport::kMpi;
     if (options.launched != nullptr && (options.rejoin_ms > 0 || (options.elastic && mpi))) {
-        return MakeError(ErrorCode::kUsage,
-                         "--rejoin-ms and --elastic: a launcher's ranks can't be started again by "
-                         "weft, nor can MPI go on without one. Use --hosts, or --elastic with "
-                         "another --transport");
+        return MakeError(
+            ErrorCode::kUsage,
+            "--restart-timeout-ms and --elastic: a launcher's ranks can't be started again by "
+            "weft, nor can MPI go on without one. Use --hosts, or --elastic with "
+            "another --transport");
     }
     WEFT_TRY(net::CheckDataNet(options.data_net));
     WEFT_TRY(CheckDataPortOptions(options.data));
@@ -254,7 +257,7 @@ Status CheckOptions(const ClusterOptions& options) {
                          kLeastTimeoutMs, kMostTimeoutMs);
     }
     if (options.rejoin_ms < 0 || options.rejoin_ms > kMostRejoinMs) {
-        return MakeError(ErrorCode::kUsage, "--rejoin-ms {}: 0 to {}", options.rejoin_ms,
+        return MakeError(ErrorCode::kUsage, "--restart-timeout-ms {}: 0 to {}", options.rejoin_ms,
                          kMostRejoinMs);
     }
     return {};

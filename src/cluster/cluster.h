@@ -2,7 +2,7 @@
 //
 // Rank 0 is the process that the user started. `--local N` spawns ranks 1..N-1 as children of it;
 // `--hosts h1:port,h2:port` asks the listening worker of each host (WorkerListener) to run one
-// rank: rank i is the i-th host; `--wait-for N` lets N workers dial rank 0 (WorkerJoiner); a
+// rank: rank i is the i-th host; `--expect-workers N` lets N workers dial rank 0 (WorkerJoiner); a
 // launcher (launched.h) starts all ranks itself. Control
 // runs in a star around rank 0, over sockets whose two ends proved one shared key to each other
 // (handshake.h); data runs over the links of fabric().
@@ -292,8 +292,9 @@ class WorkerListener {
     virtual Status Run() = 0;
 };
 
-// `weft worker --join HOST:PORT --key-file F`: dials a rank 0 that waits for workers (--wait-for),
-// serves its job in a process of its own, and dials again: until it is asked to end.
+// `weft worker --join HOST:PORT --key-file F`: dials a rank 0 that waits for workers
+// (--expect-workers), serves its job in a process of its own, and dials again: until it is asked to
+// end.
 class WorkerJoiner {
   public:
     struct Options {

@@ -178,7 +178,7 @@ void ClusterImpl::AwaitLink(const std::string& words, bool told, Attempt& attemp
         attempt.needed.empty()
             ? ""
             : fmt::format(": the job cannot go on without one of them ({})", attempt.needed);
-    Log(LogLevel::kWarning, "{}. Waiting up to {} ms (--rejoin-ms) for the link{}", words,
+    Log(LogLevel::kWarning, "{}. Waiting up to {} ms (--restart-timeout-ms) for the link{}", words,
         attempt.whole.left_ms(), why);
 }
 
@@ -264,10 +264,11 @@ Error ClusterImpl::NotLinked(const Attempt& attempt) const {
             ? "mend the link and start it again, or give --elastic to go on without one of them"
             : fmt::format("mend the link and start it again. --elastic cannot go on without one of "
                           "them: {}", attempt.needed);
-    return MakeError(ErrorCode::kPeerLost,
-                     "{}. Within {} ms (--rejoin-ms) this did not change. The job has ended on all "
-                     "ranks; {}.",
-                     attempt.unreached, options_.rejoin_ms, next);
+    return MakeError(
+        ErrorCode::kPeerLost,
+        "{}. Within {} ms (--restart-timeout-ms) this did not change. The job has ended on all "
+        "ranks; {}.",
+        attempt.unreached, options_.rejoin_ms, next);
 }
 
 Error ClusterImpl::NotBack(const std::string& why, const std::vector<int>& lost) const {
@@ -275,7 +276,7 @@ Error ClusterImpl::NotBack(const std::string& why, const std::vector<int>& lost)
     for (int rank : lost) names += (names.empty() ? "" : ", ") + control_->Who(rank);
     return MakeError(
         ErrorCode::kPeerLost,
-        "{}. Within {} ms (--rejoin-ms) these did not come back: {}. The job has ended "
+        "{}. Within {} ms (--restart-timeout-ms) these did not come back: {}. The job has ended "
         "on all ranks; mend the cause and start it again, or give --elastic to go on "
         "without them.",
         why, options_.rejoin_ms, names);

@@ -29,7 +29,9 @@ constexpr int64_t kTurnMs = 100;
 // Why it is none of this job's ranks.
 std::optional<std::string> OfThisJob(const DialHello& hello, int size) {
     if (hello.size == size && hello.rank >= 1 && hello.rank < size) return std::nullopt;
-    if (hello.size == 0) return "it is a worker, for which this job does not wait (--wait-for)";
+    if (hello.size == 0) {
+        return "it is a worker, for which this job does not wait (--expect-workers)";
+    }
     return fmt::format("it is rank {} of {}, of another job", hello.rank, hello.size);
 }
 

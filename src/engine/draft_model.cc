@@ -54,7 +54,7 @@ Status CompareVocabularies(const std::string& model, const tokenizer::Tokenizer&
                            const std::string& draft_model, const tokenizer::Tokenizer& draft) {
     const char* advice =
         "A draft model needs the model's own vocabulary: take a smaller one of the same family, "
-        "or --lookup, which needs none";
+        "or --prompt-lookup, which needs none";
     if (tokenizer.vocab_size() != draft.vocab_size()) {
         return MakeError(ErrorCode::kUsage,
                          "--draft {}: its vocabulary has {} tokens, that of {} has {}. {}",
@@ -81,7 +81,7 @@ Status PrepareDraftModel(const std::string& draft_model, int64_t answers, Job& j
         return MakeError(ErrorCode::kUnsupported,
                          "--draft {}: a model with recurrent layers can't guess: what it has read "
                          "of guesses that came to nothing can't be taken back. Take another, or "
-                         "--lookup",
+                         "--prompt-lookup",
                          draft_model);
     }
     WEFT_ASSIGN(const auto words, model_files::LoadTokenizer(*source));

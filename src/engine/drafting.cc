@@ -27,12 +27,13 @@ int64_t DraftOptions::most() const {
 
 Status CheckDraft(const DraftOptions& o) {
     if (o.lookup && !o.model.empty()) {
-        return MakeError(ErrorCode::kUsage,
-                         "--draft and --lookup exclude each other: guesses come from a draft "
-                         "model, or from the text so far");
+        return MakeError(
+            ErrorCode::kUsage,
+            "--draft and --prompt-lookup exclude each other: guesses come from a draft "
+            "model, or from the text so far");
     }
     if (!o.on() && (o.tokens != 0 || o.always)) {
-        return MakeError(ErrorCode::kUsage, "{} needs --draft MODEL or --lookup",
+        return MakeError(ErrorCode::kUsage, "{} needs --draft MODEL or --prompt-lookup",
                          o.tokens != 0 ? "--draft-tokens" : "--draft-always");
     }
     if (o.tokens < 0 || o.tokens > kMostDraftTokens) {

@@ -47,18 +47,20 @@ Status Engine::Prepare(Job& job, std::unique_ptr<tokenizer::Tokenizer>& tokenize
     WEFT_TRY(CompleteJob(job));
     job.kv_tokens = std::max(job.kv_tokens, job.ctx);
     if (options_.max_seqs < 1 || options_.max_seqs > job.step_rows()) {
-        return MakeError(ErrorCode::kUsage,
-                         "--max-seqs {}: expected 1 to {}, the most rows of a step (--chunk; of "
-                         "weft serve --step-tokens)",
-                         options_.max_seqs, job.step_rows());
+        return MakeError(
+            ErrorCode::kUsage,
+            "--max-seqs {}: expected 1 to {}, the most rows of a step (--prefill-chunk; of "
+            "weft serve --step-tokens)",
+            options_.max_seqs, job.step_rows());
     }
     draft_rows_ =
         std::min(drafts_.most_rows(options_.max_seqs), job.step_rows() - options_.max_seqs);
     if (draft.on() && draft_rows_ < 1) {
-        return MakeError(ErrorCode::kUsage,
-                         "a draft needs rows of a step beside the {} of its sequences; --chunk (of "
-                         "weft serve --step-tokens) is {}, the KV cache has {} tokens",
-                         options_.max_seqs, job.chunk, job.cache_tokens());
+        return MakeError(
+            ErrorCode::kUsage,
+            "a draft needs rows of a step beside the {} of its sequences; --prefill-chunk (of "
+            "weft serve --step-tokens) is {}, the KV cache has {} tokens",
+            options_.max_seqs, job.chunk, job.cache_tokens());
     }
     generates_ = job.outputs != model::Outputs::kHidden;
     job.max_outputs = options_.max_seqs + draft_rows_;

@@ -2,7 +2,7 @@
 // would find out, found out before the others stop for it. Its model is opened and compared, its
 // share planned and compiled on the device that it would compute on, its memory added up; no weight
 // is read. What takes all ranks stays for the epoch itself: links, shares that are measured
-// (--split auto), memory that ranks of one host share.
+// (--tensor-split auto), memory that ranks of one host share.
 #pragma once
 
 #include <string>

@@ -117,7 +117,7 @@ Result<backend::DeviceSum> ParseDeviceSum(std::string_view name) {
          {backend::DeviceSum::kAuto, backend::DeviceSum::kSplit, backend::DeviceSum::kSpin}) {
         if (name == DeviceSumName(sum)) return sum;
     }
-    return MakeError(ErrorCode::kUsage, "--gpu-sum {}: expected auto, split or spin", name);
+    return MakeError(ErrorCode::kUsage, "--gpu-allreduce {}: expected auto, split or spin", name);
 }
 
 Status CheckAdapters(const Job& job) {

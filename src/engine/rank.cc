@@ -166,7 +166,7 @@ Status Rank::AgreeOnWire(const std::vector<int>& peers) {
     if (job_.wire != backend::SumWire::kAuto && job_.wire != wire_) {
         return MakeError(ErrorCode::kCorrupt,
                          "rank {} was told to send sums as {}, the others send {}: all ranks need "
-                         "the same --wire",
+                         "the same --allreduce-dtype",
                          cluster_.rank(), SumWireName(job_.wire), SumWireName(wire_));
     }
     return {};

@@ -118,7 +118,7 @@ class Rank {
     int64_t Progress() const;
     Status Plan();
     Status OpenSource();
-    // What --split auto and the choice of a layout rest on.
+    // What --tensor-split auto and the choice of a layout rest on.
     struct Speeds {
         std::vector<RankSpeed> ranks;
         std::string text;            // of all ranks, for people

@@ -19,7 +19,7 @@ Status CheckKvType(const model::Hyper& hyper, DType kv_dtype, const std::string&
     }
     return MakeError(ErrorCode::kUnsupported,
                      "{}: a {} KV cache needs heads of a multiple of {} dims; this model has {}. "
-                     "Use --kv f16.",
+                     "Use --kv-dtype f16.",
                      name, kv.name, block, hyper.head_dim);
 }
 

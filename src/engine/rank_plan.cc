@@ -174,7 +174,7 @@ Status Rank::ChooseShares() {
     job_.split = SharesBySpeed(speeds.ranks, layout, source_->TotalBytes());
     job_.split_auto = false;
     if (cluster_.rank() == 0) {
-        Log(LogLevel::kInfo, "--split auto: weights are read at {}: {}", speeds.text,
+        Log(LogLevel::kInfo, "--tensor-split auto: weights are read at {}: {}", speeds.text,
             job_.split.empty() ? "even shares"
                                : fmt::format("shares {}", fmt::join(job_.split, ",")));
     }
@@ -322,9 +322,10 @@ Status Rank::CheckMemory(uint64_t freed_bytes) {
                         ? fmt::format("{} slots of recurrent state, ", job_.state_slots)
                         : "",
                     drafts ? ", the draft model on rank 0" : ""),
-        fmt::format("Use a smaller --ctx or --chunk (weft serve: --step-tokens), {}a smaller "
-                    "quantization{}, or more hosts.",
-                    hyper_.has_state() ? "fewer --max-seqs, " : "", drafts ? ", no --draft" : ""));
+        fmt::format(
+            "Use a smaller --ctx or --prefill-chunk (weft serve: --step-tokens), {}a smaller "
+            "quantization{}, or more hosts.",
+            hyper_.has_state() ? "fewer --max-seqs, " : "", drafts ? ", no --draft" : ""));
 }
 
 }  // namespace weft::engine

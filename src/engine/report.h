@@ -16,7 +16,7 @@ struct RankReport {
     std::string device, hardware;  // what it computes on: "vulkan:0", and its name for people
     int stage = 0, tensor_rank = 0;
     std::string share;  // what of the model it holds, in words
-    std::string wire;   // what its sums cross the links as (--wire); "": it has none
+    std::string wire;   // what its sums cross the links as (--allreduce-dtype); "": it has none
     uint64_t rss_bytes = 0;
     uint64_t weight_bytes = 0;
     uint64_t kv_bytes = 0;

@@ -55,7 +55,7 @@ std::string RankNames(const cluster::Cluster& cluster, const std::vector<int>& r
 
 constexpr const char* kNext =
     "This cluster would give wrong answers: check the memory, the files and the weft of these "
-    "hosts. --no-proof starts without this check.";
+    "hosts. --skip-self-test starts without this check.";
 
 }  // namespace
 

@@ -1,5 +1,6 @@
-// Shares of unlike ranks (--split auto): by the bytes of weights that each device reads a second,
-// measured at the start by products of one row, as in decoding; no more than its memory holds.
+// Shares of unlike ranks (--tensor-split auto): by the bytes of weights that each device reads a
+// second, measured at the start by products of one row, as in decoding; no more than its memory
+// holds.
 #pragma once
 
 #include <cstdint>

@@ -35,23 +35,24 @@ Result<SumWire> ParseSumWire(std::string_view name) {
     for (const SumWire wire : kSumWires) {
         if (name == SumWireName(wire)) return wire;
     }
-    return MakeError(ErrorCode::kUsage, "--wire {}: expected {}", name,
+    return MakeError(ErrorCode::kUsage, "--allreduce-dtype {}: expected {}", name,
                      fmt::join(SumWireNames(), ", "));
 }
 
 Status CheckSumWire(SumWire asked, const backend::DeviceInfo& device) {
     if (asked != SumWire::kF64 || device.target.float64_reductions) return {};
-    return MakeError(ErrorCode::kUsage,
-                     "--wire f64: the device {} ({}) sums in float32, so its ranks have no float64 "
-                     "to send. Use --wire auto or f32",
-                     device.name, device.hardware);
+    return MakeError(
+        ErrorCode::kUsage,
+        "--allreduce-dtype f64: the device {} ({}) sums in float32, so its ranks have no float64 "
+        "to send. Use --allreduce-dtype auto or f32",
+        device.name, device.hardware);
 }
 
 Status CheckDeviceSum(backend::DeviceSum asked, const backend::DeviceInfo& device) {
     if (asked != backend::DeviceSum::kSpin || device.submits) return {};
     return MakeError(
         ErrorCode::kUsage,
-        "--gpu-sum spin: the device {} ({}) is no GPU, and waits for its sums as it is",
+        "--gpu-allreduce spin: the device {} ({}) is no GPU, and waits for its sums as it is",
         device.name, device.hardware);
 }
 

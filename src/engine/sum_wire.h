@@ -1,5 +1,6 @@
-// --wire: what the tensor ranks' sums cross the links as (backend::SumWire): its words, what `auto`
-// comes to, and how far a narrower one may move the logits. docs/numbers.md derives the figures.
+// --allreduce-dtype: what the tensor ranks' sums cross the links as (backend::SumWire): its words,
+// what `auto` comes to, and how far a narrower one may move the logits. docs/numbers.md derives the
+// figures.
 #pragma once
 
 #include <string>
@@ -22,7 +23,7 @@ Result<backend::SumWire> ParseSumWire(std::string_view name);
 // (program::Target::float64_reductions). Errors: kUsage.
 Status CheckSumWire(backend::SumWire asked, const backend::DeviceInfo& device);
 
-// Whether --gpu-sum means something to it. Errors: kUsage.
+// Whether --gpu-allreduce means something to it. Errors: kUsage.
 Status CheckDeviceSum(backend::DeviceSum asked, const backend::DeviceInfo& device);
 
 // Below so many bytes of a sum a second, sums at float64 take a tenth of a token and more:

@@ -287,7 +287,7 @@ Status CheckDraftHead(const Hyper& hyper, const std::string& model) {
     if (hyper.draft_head) return {};
     return MakeError(ErrorCode::kUsage,
                      "--draft mtp: {} has no multi-token prediction head that Weft supports. Use "
-                     "--draft MODEL, or --lookup",
+                     "--draft MODEL, or --prompt-lookup",
                      model);
 }
 

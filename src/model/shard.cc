@@ -343,10 +343,11 @@ Result<std::vector<double>> ParseShares(const std::string& text) {
         const double share = std::strtod(at, &end);
         if (end == at || !(share > 0) || share > 1e6 || (*end != ',' && *end != '\0') ||
             shares.size() == 1024) {
-            return MakeError(ErrorCode::kUsage,
-                             "--split {}: expected positive numbers separated by commas, such as "
-                             "3,2,1",
-                             text);
+            return MakeError(
+                ErrorCode::kUsage,
+                "--tensor-split {}: expected positive numbers separated by commas, such as "
+                "3,2,1",
+                text);
         }
         shares.push_back(share);
         if (*end == '\0') return shares;
@@ -381,11 +382,11 @@ Result<Layout> MakeLayout(int ranks, int tp, int pp, const std::vector<double>& 
         layout.tp_shares.assign(shares.begin(), shares.begin() + layout.tp);
         layout.pp_shares.assign(shares.begin() + layout.tp, shares.end());
     } else {
-        return MakeError(ErrorCode::kUsage,
-                         "--split has {} shares; --tp {} --pp {} needs {} (one per tensor rank), "
-                         "{} (one per stage), or {} (tensor ranks, then stages)",
-                         shares.size(), layout.tp, layout.pp, layout.tp, layout.pp,
-                         layout.tp + layout.pp);
+        return MakeError(
+            ErrorCode::kUsage,
+            "--tensor-split has {} shares; --tp {} --pp {} needs {} (one per tensor rank), "
+            "{} (one per stage), or {} (tensor ranks, then stages)",
+            shares.size(), layout.tp, layout.pp, layout.tp, layout.pp, layout.tp + layout.pp);
     }
     return layout;
 }

@@ -1,7 +1,7 @@
 // The shard plan: which heads, MLP columns, vocabulary rows and layers each rank holds.
 //
-// World rank = stage * tp + tensor rank; rank 0 is in the first stage. Shares are weights (`--split
-// 3,2,1`), so that unequal machines hold unequal parts. Units of the cuts:
+// World rank = stage * tp + tensor rank; rank 0 is in the first stage. Shares are weights
+// (`--tensor-split 3,2,1`), so that unequal machines hold unequal parts. Units of the cuts:
 //   attention   query heads, in steps such that the columns of o_proj are cut between blocks
 //               (CutBlock). A rank holds every KV head that its query heads read, so KV heads are
 //               replicated where a cut is inside a group, or if there are more ranks than KV heads

@@ -29,7 +29,7 @@ Status WeightFile::Need(hub::ByteRange range) const {
         ErrorCode::kNotFound,
         "{}: bytes {} to {} are missing: 'weft pull --shard' downloaded {:.2f} of {:.2f} GB, for "
         "other ranks or another layout. Pull this rank's shard, too (--shard RANK/RANKS with the "
-        "same --tp, --pp, --ep, --split), or the whole model (without --shard)",
+        "same --tp, --pp, --ep, --tensor-split), or the whole model (without --shard)",
         path(), range.begin, range.end - 1, static_cast<double>(held_->bytes()) * 1e-9,
         static_cast<double>(size_bytes()) * 1e-9);
 }

@@ -130,7 +130,7 @@ std::string LaunchCommand(const RunRequest& request, const ClusterSpec& whole,
         add("--pp", cut.pp);
     }
     if (cut.ep > 1) add("--ep", cut.ep);
-    if (const std::string split = SplitOf(cut); !split.empty()) add("--split", split);
+    if (const std::string split = SplitOf(cut); !split.empty()) add("--tensor-split", split);
     if (const std::string devices = DevicesOf(cluster, ranks); devices != "cpu") {
         add("--device", devices);
     }
@@ -139,13 +139,13 @@ std::string LaunchCommand(const RunRequest& request, const ClusterSpec& whole,
         add("--max-seqs", load.batch);
         add("--kv-tokens", job.kv_tokens);
     }
-    if (job.chunk != kUsualChunk) add("--chunk", job.chunk);
-    if (request.kv != "f16") add("--kv", request.kv);
+    if (job.chunk != kUsualChunk) add("--prefill-chunk", job.chunk);
+    if (request.kv != "f16") add("--kv-dtype", request.kv);
     if (!request.draft.empty()) {
         add("--draft", Quoted(request.draft));
         add("--draft-tokens", load.draft.tokens);
     }
-    if (HasUnlikeTensorRanks(cluster, cut)) words += " --no-proof";
+    if (HasUnlikeTensorRanks(cluster, cut)) words += " --skip-self-test";
     return words;
 }
 

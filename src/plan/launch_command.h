@@ -18,9 +18,9 @@ struct RunRequest {
     bool pull = false;  // the model is of the Hub: fetch it, and send other hosts their parts
 };
 
-// Words of a shell: "weft run qwen3-8b:q4_0 --local 2 --tp 1 --pp 2 --split 10,26 --ctx 4096". With
-// one sequence `weft run`, with more `weft serve`. It is for the first of the hosts that the layout
-// uses.
+// Words of a shell: "weft run qwen3-8b:q4_0 --local 2 --tp 1 --pp 2 --tensor-split 10,26 --ctx
+// 4096". With one sequence `weft run`, with more `weft serve`. It is for the first of the hosts
+// that the layout uses.
 std::string LaunchCommand(const RunRequest& request, const ClusterSpec& cluster,
                           const Prediction& layout, const Workload& load);
 

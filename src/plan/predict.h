@@ -39,8 +39,8 @@ struct Workload {
     Draft draft = {};
     int64_t prompt_tokens() const { return prompt > 0 ? prompt : context; }
     int64_t rows_each() const { return draft.on() ? draft.tokens + 1 : 1; }
-    // As `weft serve` runs it: --ctx, --max-seqs, --chunk, --kv and --draft-tokens. `page`: tokens
-    // of a page of the KV cache.
+    // As `weft serve` runs it: --ctx, --max-seqs, --prefill-chunk, --kv-dtype and --draft-tokens.
+    // `page`: tokens of a page of the KV cache.
     engine::Job AsJob(DType kv_dtype, int64_t page) const;
 };
 

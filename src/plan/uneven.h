@@ -11,8 +11,8 @@ namespace weft::plan {
 
 inline constexpr int kShareUnits = 128, kMostTries = 400;
 
-// The fastest shares found for a layout's tp x pp (x ep), in the form of --split: of the tensor
-// ranks kShareUnits in all, of stages their layers. Borrows the predictor.
+// The fastest shares found for a layout's tp x pp (x ep), in the form of --tensor-split: of the
+// tensor ranks kShareUnits in all, of stages their layers. Borrows the predictor.
 class UnevenLayout {
   public:
     UnevenLayout(LayoutPredictor& predictor, const model::Layout& layout);

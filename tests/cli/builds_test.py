@@ -81,7 +81,7 @@ class Builds(unittest.TestCase):
     def test_a_worker_that_dials_in(self):
         program, other = self.another("protocol_hash")
         root = Running([WEFT, "run", self.model, "-p", "ab", "-n", "4", "--key-file", self.key,
-                        "--wait-for", "1", "--listen", "127.0.0.1:0"])
+                        "--expect-workers", "1", "--listen", "127.0.0.1:0"])
         self.addCleanup(root.end)
         port = root.await_text(r"dial in at port (\d+)")[1]
         worker = Running([program, "worker", "--join", f"127.0.0.1:{port}", "--key-file", self.key,

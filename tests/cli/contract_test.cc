@@ -299,7 +299,7 @@ TEST_F(Contract, Perplexity) {
     EXPECT_LT(one["perplexity"], 3000.0);
     const double value = one["perplexity"];
     EXPECT_NEAR(RunWeft(command + Words{"--tp", "2"}).Json()["perplexity"], value, value * 0.005);
-    EXPECT_NEAR(RunWeft(command + Words{"--chunk", "48"}).Json()["perplexity"], value,
+    EXPECT_NEAR(RunWeft(command + Words{"--prefill-chunk", "48"}).Json()["perplexity"], value,
                 value * 0.005);
 }
 
@@ -401,7 +401,7 @@ TEST_F(Contract, BadUsage) {
     ExpectRefused({"run", model_, "-p", "a", "-f", "b"}, 2, {"-p", "-f"});
     ExpectRefused({"run", model_, "-p", "a", "--bogus"}, 2, {"--bogus"});
     ExpectRefused({"run", model_, "-p", "a", "--temp", "-1"}, 2, {"temp", "-1"});
-    ExpectRefused({"run", model_, "-p", "a", "--kv", "q2"}, 2, {"q2", "f16"});
+    ExpectRefused({"run", model_, "-p", "a", "--kv-dtype", "q2"}, 2, {"q2", "f16"});
     ExpectRefused({"run", model_, "-p", "a", "--transport", "pigeon"}, 2, {"pigeon", "shm"});
     ExpectRefused({"run", model_, "-p", "a", "--hosts", "h:1"}, 2, {"key"});
     ExpectRefused({"run", model_, "-p", "hello there", "--ctx", "3"}, 2, {"--ctx"});
@@ -428,7 +428,7 @@ TEST_F(Contract, RefusedBeforeLoading) {
     ExpectRefused({"run", other, "-p", "a"}, 1, {"mamba", "llama", "qwen2", "qwen3", other});
     ExpectRefused({"run", model_, "-p", "a", "--tp", "2", "--local", "3"}, 2, {"3"});
     ExpectRefused({"run", model_, "-p", "a", "--pp", "4"}, 1, {"4", "3"});
-    ExpectRefused({"run", model_, "-p", "a", "--tp", "2", "--split", "1,2,3,4"}, 2, {"4"});
+    ExpectRefused({"run", model_, "-p", "a", "--tp", "2", "--tensor-split", "1,2,3,4"}, 2, {"4"});
     const std::string endless = dir_ / "endless.gguf";
     model::Hyper hyper = OddHyper();
     hyper.context = 1 << 30;

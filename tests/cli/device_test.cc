@@ -71,7 +71,7 @@ TEST_F(Devices, TensorRanksOfUnlikeOnesAreRefusedAndStagesAreNot) {
     }
     const Ran stages = RunWeft(Command(hosts + Words{"--pp", "2"}));
     EXPECT_EQ(stages.status, 0) << stages.err;
-    const Ran unproven = RunWeft(Command(hosts + Words{"--tp", "2", "--no-proof"}));
+    const Ran unproven = RunWeft(Command(hosts + Words{"--tp", "2", "--skip-self-test"}));
     EXPECT_EQ(unproven.status, 0) << unproven.err;
     ::kill(worker.pid(), SIGTERM);
     EXPECT_EQ(worker.Wait(5000).status, 0);

@@ -1,5 +1,5 @@
-// weft run --lookup and --draft: the text of a run without them in every layout, what is said about
-// drafts, what is refused, and what becomes of a rank that is lost meanwhile.
+// weft run --prompt-lookup and --draft: the text of a run without them in every layout, what is
+// said about drafts, what is refused, and what becomes of a rank that is lost meanwhile.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/prctl.h>
@@ -53,8 +53,8 @@ class Drafts : public testing::Test {
                 "--ignore-eos"};
     }
     std::vector<Words> Kinds() const {
-        return {{"--lookup", "--draft-always", "--draft-tokens", "5"},
-                {"--lookup"},
+        return {{"--prompt-lookup", "--draft-always", "--draft-tokens", "5"},
+                {"--prompt-lookup"},
                 {"--draft", model_, "--draft-always", "--draft-tokens", "3"},
                 {"--draft", small_, "--draft-always", "--draft-tokens", "3"},
                 {"--draft", small_}};
@@ -67,7 +67,7 @@ class Drafts : public testing::Test {
 TEST_F(Drafts, TheTextIsTheSameInEveryLayout) {
     size_t turn = 0;
     for (const char* layout : {"--tp 1", "--tp 2 --transport shm", "--tp 2 --transport tcp",
-                               "--tp 3", "--tp 3 --split 1,3,2", "--pp 2 --transport shm",
+                               "--tp 3", "--tp 3 --tensor-split 1,3,2", "--pp 2 --transport shm",
                                "--pp 2 --transport tcp", "--tp 2 --pp 2"}) {
         const Words command = Command() + SplitWords(layout);
         const auto expected = RunWeft(command + Words{"--json"}).Json();
@@ -106,8 +106,9 @@ TEST_F(Drafts, DrawnAnswersFollowTheSeed) {
     const Words draw = {"--temp", "1.2", "--top-k", "20", "--seed", "5", "--json"};
     const auto plain = RunWeft(Command() + draw).Json();
     // A look-up's guesses are certain: not even a drawn answer is another one.
-    EXPECT_EQ(RunWeft(Command() + draw + Words{"--lookup", "--draft-always"}).Json()["tokens"],
-              plain["tokens"]);
+    EXPECT_EQ(
+        RunWeft(Command() + draw + Words{"--prompt-lookup", "--draft-always"}).Json()["tokens"],
+        plain["tokens"]);
     for (const Words& kind : {Words{"--draft", small_}, {"--draft", small_, "--draft-always"}}) {
         const auto once = RunWeft(Command() + draw + kind).Json();
         EXPECT_EQ(RunWeft(Command() + draw + kind).Json()["tokens"], once["tokens"]);
@@ -126,11 +127,13 @@ TEST_F(Drafts, Refusals) {
         }
     };
     refused({"--draft", foreign_}, {"foreign.gguf: its vocabulary has 300 tokens, that of ",
-                                    "model.gguf has 267", "--lookup"});
-    refused({"--draft", small_, "--lookup"}, {"exclude each other"});
-    refused({"--draft", "mtp"}, {"model.gguf has no multi-token prediction head", "--lookup"});
-    refused({"--draft-tokens", "4"}, {"needs --draft MODEL or --lookup"});
-    refused({"--lookup", "--chunk", "1"}, {"--chunk (of weft serve --step-tokens) is 1"});
+                                    "model.gguf has 267", "--prompt-lookup"});
+    refused({"--draft", small_, "--prompt-lookup"}, {"exclude each other"});
+    refused({"--draft", "mtp"},
+            {"model.gguf has no multi-token prediction head", "--prompt-lookup"});
+    refused({"--draft-tokens", "4"}, {"needs --draft MODEL or --prompt-lookup"});
+    refused({"--prompt-lookup", "--prefill-chunk", "1"},
+            {"--prefill-chunk (of weft serve --step-tokens) is 1"});
     const Ran missing = RunWeft(Command() + Words{"--draft", dir_ / "none.gguf"});
     EXPECT_EQ(missing.status, 1);
     EXPECT_NE(missing.err.find("none.gguf"), std::string::npos) << missing.err;
@@ -139,7 +142,7 @@ TEST_F(Drafts, Refusals) {
 // As long as a rank is there drafts go on; then all end in time, with the words of any other loss.
 TEST_F(Drafts, ALostRankEndsThemInTime) {
     for (const Words& kind :
-         {Words{"--lookup", "--draft-always"}, Words{"--draft", model_, "--draft-always"}}) {
+         {Words{"--prompt-lookup", "--draft-always"}, Words{"--draft", model_, "--draft-always"}}) {
         for (const char* transport : {"shm", "tcp"}) {
             SCOPED_TRACE(transport + testing::PrintToString(kind));
             const int64_t timeout_ms = test::TimeoutMs(kTimeoutMs);
@@ -185,10 +188,11 @@ void ExpectTheTextAfterALoss(const Words& command) {
 // those of a run that nothing disturbed.
 TEST_F(Drafts, ALossChangesNoToken) {
     const Words cluster = {
-        "--tp", "3", "--timeout-ms", std::to_string(test::TimeoutMs(3000)), "--rejoin-ms", "20000"};
+        "--tp", "3", "--timeout-ms", std::to_string(test::TimeoutMs(3000)), "--restart-timeout-ms",
+        "20000"};
     const Words draw = {"--temp", "1", "--top-k", "10", "--seed", "5"};
-    for (const Words& kind :
-         {Words{"--lookup", "--draft-always"}, Words{"--draft", small_, "--draft-always"} + draw}) {
+    for (const Words& kind : {Words{"--prompt-lookup", "--draft-always"},
+                              Words{"--draft", small_, "--draft-always"} + draw}) {
         SCOPED_TRACE(testing::PrintToString(kind));
         ExpectTheTextAfterALoss(Command(500) + kind + cluster);
     }
@@ -219,7 +223,7 @@ INSTANTIATE_TEST_SUITE_P(All, DraftHeadRuns, testing::Values("glm4moe", "deepsee
 
 TEST_P(DraftHeadRuns, TheTextIsTheSameInEveryLayout) {
     size_t turn = 0;
-    for (const char* layout : {"--tp 2 --transport shm", "--tp 3 --split 1,3,2", "--tp 4",
+    for (const char* layout : {"--tp 2 --transport shm", "--tp 3 --tensor-split 1,3,2", "--tp 4",
                                "--pp 2 --transport tcp", "--tp 2 --pp 2"}) {
         if (!test::InTurn(turn++, 3)) continue;
         SCOPED_TRACE(layout);
@@ -234,7 +238,8 @@ TEST_P(DraftHeadRuns, TheTextIsTheSameInEveryLayout) {
 
 TEST_P(DraftHeadRuns, ALossChangesNoToken) {
     const Words cluster = {
-        "--tp", "3", "--timeout-ms", std::to_string(test::TimeoutMs(3000)), "--rejoin-ms", "20000"};
+        "--tp", "3", "--timeout-ms", std::to_string(test::TimeoutMs(3000)), "--restart-timeout-ms",
+        "20000"};
     ExpectTheTextAfterALoss(Command(400) + head_ + cluster);
 }
 

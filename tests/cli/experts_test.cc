@@ -105,12 +105,12 @@ class ExpertRuns : public testing::Test {
 
 const char* const kLayouts[] = {"--tp 2",
                                 "--tp 3",
-                                "--tp 3 --split 1,3,2",
+                                "--tp 3 --tensor-split 1,3,2",
                                 "--pp 2",
                                 "--tp 2 --pp 2",
                                 "--tp 2 --ep 2",
-                                "--tp 2 --ep 2 --split 3,1",
-                                "--tp 3 --ep 3 --split 1,1,2",
+                                "--tp 2 --ep 2 --tensor-split 3,1",
+                                "--tp 3 --ep 3 --tensor-split 1,1,2",
                                 "--tp 4 --ep 2",
                                 "--tp 2 --ep 2 --pp 2"};
 
@@ -141,11 +141,11 @@ TEST_F(ExpertRuns, GreedyTextOverTcp) {
 TEST_F(ExpertRuns, LogitsInEveryLayout) {
     for (const char* architecture : {"qwen2moe", "deepseek2"}) {
         const std::string model = Model(architecture, DType::kF32);
-        const Matrix one = Logits(model, "--kv f32");
+        const Matrix one = Logits(model, "--kv-dtype f32");
         ASSERT_EQ(one.rows, 25u);
         for (const char* layout :
-             {"--tp 3 --split 1,3,2", "--tp 4 --ep 2", "--tp 2 --ep 2 --pp 2"}) {
-            ExpectLogits(model, one, layout + std::string(" --kv f32"), 1e-4);
+             {"--tp 3 --tensor-split 1,3,2", "--tp 4 --ep 2", "--tp 2 --ep 2 --pp 2"}) {
+            ExpectLogits(model, one, layout + std::string(" --kv-dtype f32"), 1e-4);
         }
     }
 }
@@ -169,7 +169,8 @@ TEST_F(ExpertRuns, ChunksThreadsAndStagesKeepTheBits) {
     for (const char* architecture : {"qwen3moe", "deepseek2"}) {
         const std::string model = Model(architecture, DType::kQ4_0);
         const Matrix one = Logits(model, "");
-        for (const char* flags : {"--chunk 1", "--chunk 7", "-t 2", "--pp 2 --chunk 5"}) {
+        for (const char* flags :
+             {"--prefill-chunk 1", "--prefill-chunk 7", "-t 2", "--pp 2 --prefill-chunk 5"}) {
             ExpectLogits(model, one, flags, 0);
         }
     }
@@ -189,12 +190,13 @@ TEST_F(ExpertRuns, OverlapKeepsTheBits) {
 // What an indexer chooses depends neither on the layout nor on the chunk.
 TEST_F(ExpertRuns, SparseAttentionIsThatOfOneRank) {
     const std::string model = Model("glm-dsa", DType::kF32);
-    const Matrix one = Logits(model, "--kv f32");
+    const Matrix one = Logits(model, "--kv-dtype f32");
     ASSERT_EQ(one.rows, 25u);
-    for (const char* flags : {"--chunk 1", "--chunk 7 -t 2", "--pp 2 --chunk 5"}) {
-        ExpectLogits(model, one, flags + std::string(" --kv f32"), 0);
+    for (const char* flags :
+         {"--prefill-chunk 1", "--prefill-chunk 7 -t 2", "--pp 2 --prefill-chunk 5"}) {
+        ExpectLogits(model, one, flags + std::string(" --kv-dtype f32"), 0);
     }
-    ExpectLogits(model, one, "--tp 3 --split 1,3,2 --kv f32", 1e-4);
+    ExpectLogits(model, one, "--tp 3 --tensor-split 1,3,2 --kv-dtype f32", 1e-4);
     const Matrix whole = Logits(model, "--tp 2 --overlap off");
     ExpectLogits(model, whole, "--tp 2 --overlap on", 0);
 }

@@ -55,7 +55,7 @@ class Faults : public testing::Test {
     Words CommandFor(const Fault& fault) const {
         Words words = {"run", fault.phase == "load" ? "synthetic:llama-3.2-1b" : model_, "-t", "1"};
         if (fault.phase == "prefill") {
-            words = words + Words{"-f", dir_ / "prompt.txt", "--chunk", "4"};
+            words = words + Words{"-f", dir_ / "prompt.txt", "--prefill-chunk", "4"};
         } else {
             words = words + Words{"-p", "hello", "-n", "500000", "--ignore-eos"};
         }
@@ -147,7 +147,7 @@ class Faults : public testing::Test {
 
     static void CheckWords(const Fault& fault, std::string text) {
         // A starved machine may find that its "GPU" and its host don't meet in time.
-        if (SumsWithin()) text = WithoutLines(text, "(as with --gpu-sum split)");
+        if (SumsWithin()) text = WithoutLines(text, "(as with --gpu-allreduce split)");
         const auto lines = std::ranges::count(text, '\n');
         EXPECT_LE(lines, fault.victim == 0 ? kRanks : 1) << text;
         // A rank that dies before its first word leaves nobody who can speak of rank 0.

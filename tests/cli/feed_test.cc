@@ -79,7 +79,7 @@ TEST_F(Feed, HostsWithoutTheFileGiveTheSameText) {
 TEST_F(Feed, OnlyRankZeroReads) {
     const std::string model = dir_ / "tiny.gguf";
     for (const Words& layout :
-         {Words{"--tp", "2", "--transport", "shm"}, Words{"--tp", "2", "--split", "2,1"},
+         {Words{"--tp", "2", "--transport", "shm"}, Words{"--tp", "2", "--tensor-split", "2,1"},
           Words{"--tp", "3", "--transport", "tcp"}, Words{"--tp", "2", "--pp", "2"}}) {
         SCOPED_TRACE(testing::PrintToString(layout));
         const Words command =
@@ -121,7 +121,7 @@ TEST_F(Feed, ALossWhileFeedingIsNamedOrGotOver) {
                            std::to_string(test::TimeoutMs(2000))};
     const Ran undisturbed = RunWeft(command);
     ASSERT_EQ(undisturbed.status, 0) << undisturbed.err;
-    for (const Words& more : {Words{}, Words{"--rejoin-ms", "20000"}}) {
+    for (const Words& more : {Words{}, Words{"--restart-timeout-ms", "20000"}}) {
         Weft weft(command + more, {"WEFT_LOG=debug"});
         const Deadline deadline = Deadline::In(kPatienceMs);
         while (!InPhase(weft.Err(), 2, "load") && !deadline.expired()) ::usleep(500);

@@ -49,7 +49,7 @@ TEST_P(Transformers, ReferenceKernelsOnTwoTensorRanksAndStages) {
 }
 // Float weights are exact for the fast kernels, too; the f16 cache rounds to 2^-11.
 TEST_P(Transformers, FastKernelsOnThreeUnevenTensorRanks) {
-    Check({"--tp", "3", "--split", "3,1,2"}, 2e-3);
+    Check({"--tp", "3", "--tensor-split", "3,1,2"}, 2e-3);
 }
 
 class Quantized : public testing::TestWithParam<const char*> {};

@@ -37,7 +37,7 @@ class HfLayouts : public testing::TestWithParam<std::string> {
         SCOPED_TRACE(flags);
         const std::string npy = dir_ / "logits.npy";
         const Ran ran = RunWeft(Words{"logits", folder_, "--tokens", tokens_, "--npy", npy, "--all",
-                                      "-t", "1", "--kv", "f32"} +
+                                      "-t", "1", "--kv-dtype", "f32"} +
                                 SplitWords(flags));
         ASSERT_EQ(ran.status, 0) << ran.err;
         const Matrix got = ReadNpy(npy);
@@ -58,7 +58,7 @@ class HfLayouts : public testing::TestWithParam<std::string> {
 
 TEST_P(HfLayouts, LogitsAreThoseOfTransformers) {
     std::vector<std::string> layouts = {
-        "--tp 1", "--pp 2", "--tp 2", "--tp 3", "--tp 2 --split 2,1", "--tp 2 --pp 2"};
+        "--tp 1", "--pp 2", "--tp 2", "--tp 3", "--tp 2 --tensor-split 2,1", "--tp 2 --pp 2"};
     if (GetParam() == "gemma4Moe") layouts.push_back("--tp 2 --ep 2");
     for (const std::string& layout : layouts) Expect(layout + " --reference", kBound);
     const char* logits = RoundsRows(golden_, GetParam()) ? "logits_rounded" : "logits";

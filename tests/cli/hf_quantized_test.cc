@@ -63,19 +63,19 @@ TEST_P(HfQuantized, LogitsAreThoseOfTheNumbers) {
         WriteQuantized(model, GetParam().layout, quantized, floats);
         const Matrix expected = Logits(floats, "--reference");
         ASSERT_GT(expected.rows, 10u);
-        for (const char* layout : {"--tp 1", "--tp 2", "--tp 2 --split 2,1"}) {
+        for (const char* layout : {"--tp 1", "--tp 2", "--tp 2 --tensor-split 2,1"}) {
             Expect(quantized, expected, layout + std::string(" --reference"),
                    fp8 ? kFp8 : kFloat32);
         }
-        const Matrix one = Logits(quantized, "--kv f32");
+        const Matrix one = Logits(quantized, "--kv-dtype f32");
         ASSERT_EQ(one.rows, expected.rows);
         for (size_t row = 0; row < one.rows; ++row) {
             EXPECT_LE(RelativeL2(one.Row(row), expected.Row(row)),
                       fp8 ? kBf16Rounding : kInt8Rounding)
                 << "row " << row;
         }
-        Expect(quantized, one, "--kv f32 --tp 2", kQuantizedWeights);
-        Expect(quantized, one, "--kv f32 --tp 2 --pp 2", kQuantizedWeights);
+        Expect(quantized, one, "--kv-dtype f32 --tp 2", kQuantizedWeights);
+        Expect(quantized, one, "--kv-dtype f32 --tp 2 --pp 2", kQuantizedWeights);
     }
 }
 

@@ -18,9 +18,9 @@ const char* const kLayouts[] = {"--tp 2",
                                 "--pp 2",
                                 "--pp 3",
                                 "--tp 2 --pp 2",
-                                "--tp 2 --split 3,1",
-                                "--tp 3 --split 1,4,2",
-                                "--pp 2 --split 2,1",
+                                "--tp 2 --tensor-split 3,1",
+                                "--tp 3 --tensor-split 1,4,2",
+                                "--pp 2 --tensor-split 2,1",
                                 "--tp 3 --overlap on",
                                 "--tp 2 --pp 2 --overlap on"};
 
@@ -73,17 +73,17 @@ constexpr double kRoundedActivations = 3e-2;
 
 TEST_F(Layouts, F32OverSharedMemory) {
     const std::string model = Model(DType::kF32);
-    const Matrix one = Logits(model, {"--all", "--kv", "f32"});
+    const Matrix one = Logits(model, {"--all", "--kv-dtype", "f32"});
     ASSERT_EQ(one.rows, 25u);
     for (const char* layout : kLayouts)
-        Compare(model, one, Text(layout, "--kv f32"), kFloatWeights);
+        Compare(model, one, Text(layout, "--kv-dtype f32"), kFloatWeights);
 }
 
 TEST_F(Layouts, F32OverTcp) {
     const std::string model = Model(DType::kF32);
-    const Matrix one = Logits(model, {"--all", "--kv", "f32"});
+    const Matrix one = Logits(model, {"--all", "--kv-dtype", "f32"});
     for (const char* layout : kLayouts) {
-        Compare(model, one, Text(layout, "--kv f32 --transport tcp"), kFloatWeights);
+        Compare(model, one, Text(layout, "--kv-dtype f32 --transport tcp"), kFloatWeights);
     }
 }
 
@@ -91,7 +91,7 @@ TEST_F(Layouts, EveryDtypeWithReferenceKernels) {
     for (DType dtype : kQuantized) {
         const std::string model = Model(dtype);
         const Matrix one = Logits(model, {"--all", "--reference"});
-        for (const char* layout : {"--tp 3", "--tp 2 --pp 2 --split 2,1,1,1"}) {
+        for (const char* layout : {"--tp 3", "--tp 2 --pp 2 --tensor-split 2,1,1,1"}) {
             Compare(model, one, Text(layout, "--reference"), kFloatWeights);
         }
     }
@@ -130,8 +130,8 @@ TEST_F(Layouts, ChunksOfThePrompt) {
     const std::string model = Model(DType::kF32);
     const Matrix one = Logits(model, {});
     ASSERT_EQ(one.rows, 1u);
-    for (const char* flags : {"--chunk 1", "--chunk 7", "--chunk 7 --tp 2", "--chunk 3 --pp 3",
-                              "--chunk 24 --tp 2 --pp 2"}) {
+    for (const char* flags : {"--prefill-chunk 1", "--prefill-chunk 7", "--prefill-chunk 7 --tp 2",
+                              "--prefill-chunk 3 --pp 3", "--prefill-chunk 24 --tp 2 --pp 2"}) {
         SCOPED_TRACE(flags);
         EXPECT_LE(RelativeL2(Logits(model, SplitWords(flags)).data, one.data), kFloatWeights);
     }
@@ -140,11 +140,12 @@ TEST_F(Layouts, ChunksOfThePrompt) {
 // KV types: what the cache rounds is small against the f32 cache.
 TEST_F(Layouts, KvTypes) {
     const std::string model = Model(DType::kF32);
-    const Matrix exact = Logits(model, {"--kv", "f32"});
+    const Matrix exact = Logits(model, {"--kv-dtype", "f32"});
     for (const auto& [kv, bound] : {std::pair("f16", 2e-3), {"bf16", 1e-2}, {"q8_0", 2e-2}}) {
         SCOPED_TRACE(kv);
-        EXPECT_LE(RelativeL2(Logits(model, {"--kv", kv}).data, exact.data), bound);
-        EXPECT_LE(RelativeL2(Logits(model, {"--kv", kv, "--tp", "3"}).data, exact.data), bound);
+        EXPECT_LE(RelativeL2(Logits(model, {"--kv-dtype", kv}).data, exact.data), bound);
+        EXPECT_LE(RelativeL2(Logits(model, {"--kv-dtype", kv, "--tp", "3"}).data, exact.data),
+                  bound);
     }
 }
 

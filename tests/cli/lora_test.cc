@@ -51,7 +51,7 @@ class Lora : public testing::Test {
         const std::string npy = dir_ / "logits.npy";
         std::filesystem::remove(npy);
         const Ran ran = RunWeft(Words{"logits", model, "--tokens", kLoraTokens, "--npy", npy, "-t",
-                                      "1", "--all", "--kv", "f32"} +
+                                      "1", "--all", "--kv-dtype", "f32"} +
                                 flags);
         EXPECT_EQ(ran.status, 0) << ran.err;
         return ran.status == 0 ? ReadNpy(npy) : Matrix();
@@ -97,13 +97,13 @@ TEST_F(Lora, BesideQuantizedWeights) {
 
 TEST_F(Lora, AnyLayoutSaysWhatOneRankSays) {
     const char* const layouts[] = {"--tp 2",
-                                   "--tp 3 --split 1,4,2",
+                                   "--tp 3 --tensor-split 1,4,2",
                                    "--tp 4",
                                    "--pp 2",
-                                   "--tp 2 --pp 2 --split 3,1,2,1",
+                                   "--tp 2 --pp 2 --tensor-split 3,1,2,1",
                                    "--tp 3 --overlap on --transport tcp",
                                    "--tp 2 --weights-from 0",
-                                   "--tp 2 --chunk 3"};
+                                   "--tp 2 --prefill-chunk 3"};
     for (const auto& [dtype, bound] :
          {std::pair(DType::kF32, kLoraFloatWeights), {DType::kQ8_0, kLoraQuantizedWeights}}) {
         const std::string model = Model(dtype);
@@ -173,7 +173,7 @@ TEST_F(Lora, ALostRankChangesNothing) {
     std::erase(plain, "--lora");
     std::erase(plain, folder);
     EXPECT_NE(RunWeft(plain).out, undisturbed.out);
-    Weft weft(words + Words{"--rejoin-ms", "20000"});
+    Weft weft(words + Words{"--restart-timeout-ms", "20000"});
     const Deadline deadline = Deadline::In(60'000);
     while (weft.Out().size() < 20 && !deadline.expired()) ::usleep(500);
     const std::vector<pid_t> pids = test::ChildrenOf(weft.pid());

@@ -485,9 +485,10 @@ class Misspelt(NamesTest):
         said = self.refused("run", MODEL, "-p", "a", "--transport", "tpc")
         self.assertIn("Did you mean 'tcp'?", said)
         self.assertIn("shm", said)
-        said = self.refused("run", MODEL, "-p", "a", "--wire", "bf61")
+        said = self.refused("run", MODEL, "-p", "a", "--allreduce-dtype", "bf61")
         self.assertIn("Did you mean 'bf16'?", said)
-        self.assertNotIn("Did you mean", self.refused("run", MODEL, "-p", "a", "--wire", "zebra"))
+        self.assertNotIn("Did you mean", self.refused("run", MODEL, "-p", "a", "--allreduce-dtype",
+                                                      "zebra"))
         said = self.refused("run", MODEL, "-p", "a", "-n", "abc")
         self.assertIn("'abc' is not a whole number", said)
         self.assertIn("not in range", self.refused("run", MODEL, "-p", "a", "-n", "-3"))

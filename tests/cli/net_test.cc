@@ -109,7 +109,7 @@ TEST_F(Net, WaysOfGathersAndReduceScatters) {
 
 TEST_F(Net, AlgorithmsAndWires) {
     const json j = Run(Words{"allreduce", "--local", "2", "--sizes", "4K", "--algorithm", "all",
-                             "--wire", "full,q8", "--json"} +
+                             "--allreduce-dtype", "full,q8", "--json"} +
                        kShort)
                        .Json();
     ASSERT_EQ(j["rows"].size(), 8u);
@@ -246,7 +246,7 @@ TEST_F(Net, Refusals) {
     refused({"allreduce", "--local", "2", "--algorithm", "magic"}, "magic");
     refused({"allgather", "--local", "2", "--algorithm", "ring"},
             "allgather does not go by ring, but by one_shot or hierarchical");
-    refused({"allreduce", "--local", "2", "--wire", "f8"}, "f8");
+    refused({"allreduce", "--local", "2", "--allreduce-dtype", "f8"}, "f8");
     refused({"nothing"}, "has no command 'nothing'");
     refused({"lat", "--hosts", "127.0.0.1:1"}, "--key-file");
 }

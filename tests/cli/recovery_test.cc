@@ -86,7 +86,7 @@ class Recovery : public testing::Test {
         if (phase == "load")
             return {"run", "synthetic:smollm2-135m", "-p", "hi", "-n", "8", "-t", "1"};
         if (phase == "prefill") {
-            return {"run", model_, "-f", dir_ / "prompt.txt", "--chunk", "4", "-n",
+            return {"run", model_, "-f", dir_ / "prompt.txt", "--prefill-chunk", "4", "-n",
                     "20",  "-t",   "1",  "--ignore-eos"};
         }
         return {"run", model_, "-p",          "hello", "-n", std::to_string(tokens),
@@ -120,7 +120,8 @@ class Recovery : public testing::Test {
 
     void Inflict(const Loss& loss, const Ran& undisturbed) {
         SCOPED_TRACE(loss.Text());
-        Weft weft(CommandFor(loss.phase) + Cluster(loss.transport) + Words{"--rejoin-ms", "20000"},
+        Weft weft(CommandFor(loss.phase) + Cluster(loss.transport) +
+                      Words{"--restart-timeout-ms", "20000"},
                   {"WEFT_LOG=debug"});
         const std::vector<pid_t> pids = Workers(weft, kRanks - 1);
         ASSERT_EQ(pids.size(), size_t{kRanks - 1}) << weft.Err();
@@ -203,7 +204,7 @@ TEST_F(Recovery, ElasticDownToOneRank) {
 TEST_F(Recovery, FromALossDuringRecovery) {
     const Ran undisturbed = RunWeft(CommandFor("decode") + Calm("tcp"));
     ASSERT_EQ(undisturbed.status, 0) << undisturbed.err;
-    Weft weft(CommandFor("decode") + Cluster("tcp") + Words{"--rejoin-ms", "20000"});
+    Weft weft(CommandFor("decode") + Cluster("tcp") + Words{"--restart-timeout-ms", "20000"});
     const std::vector<pid_t> pids = Workers(weft, 2);
     ASSERT_EQ(pids.size(), 2u) << weft.Err();
     ASSERT_TRUE(WaitForPhase("decode", weft, 1));
@@ -227,7 +228,8 @@ TEST_F(Recovery, FromALossDuringRecovery) {
 
 // A rank that dies whenever it is started: the job ends, and says what it tried.
 TEST_F(Recovery, GivesUpAfterManyLosses) {
-    Weft weft(CommandFor("decode", 100'000) + Cluster("shm", 2) + Words{"--rejoin-ms", "20000"});
+    Weft weft(CommandFor("decode", 100'000) + Cluster("shm", 2) +
+              Words{"--restart-timeout-ms", "20000"});
     pid_t last = 0;
     ASSERT_TRUE(WaitForPhase("decode", weft, 0));
     const Deadline deadline = Deadline::In(kMostMs);
@@ -252,7 +254,7 @@ TEST_F(Recovery, ElasticDoesWithoutWhoNeverGetsReady) {
     const Words command = {"run", "synthetic:llama-3.2-1b", "-p", "hi", "-n", "2", "-t", "1"};
     const Ran undisturbed = RunWeft(command);
     ASSERT_EQ(undisturbed.status, 0) << undisturbed.err;
-    Weft weft(command + Cluster("shm", 2) + Words{"--elastic", "--rejoin-ms", "20000"},
+    Weft weft(command + Cluster("shm", 2) + Words{"--elastic", "--restart-timeout-ms", "20000"},
               {"WEFT_LOG=debug"});
     const auto loads = [&] {
         const std::string err = weft.Err(), line = "[rank 1] debug: phase: load";
@@ -294,9 +296,9 @@ TEST_F(Recovery, RankZeroIsTheJob) {
 
 TEST_F(Recovery, IsToldInJson) {
     // Long enough that the loss never comes after the last token, when there is nothing to replay.
-    Weft weft(
-        CommandFor("decode", 5'000) + Cluster("shm") + Words{"--rejoin-ms", "20000", "--json"},
-        {"WEFT_LOG=debug"});
+    Weft weft(CommandFor("decode", 5'000) + Cluster("shm") +
+                  Words{"--restart-timeout-ms", "20000", "--json"},
+              {"WEFT_LOG=debug"});
     const std::vector<pid_t> pids = Workers(weft, 2);
     ASSERT_EQ(pids.size(), 2u) << weft.Err();
     ASSERT_TRUE(WaitForPhase("prefill", weft, 2));
@@ -356,7 +358,7 @@ TEST_F(RecoveryOverHosts, ARestartedWorkerRejoins) {
     auto second = Listen();
     const int port = PortOf(*first);
     Weft weft(CommandFor("decode", kManyTokens) + Hosts(port, PortOf(*second)) +
-              Words{"--rejoin-ms", "20000"});
+              Words{"--restart-timeout-ms", "20000"});
     ASSERT_TRUE(WaitForPhase("decode", weft, 0)) << weft.Err();
     const std::vector<pid_t> rank = test::ChildrenOf(first->pid());
     ASSERT_EQ(rank.size(), 1u) << weft.Err();
@@ -410,7 +412,7 @@ TEST_F(RecoveryOverHosts, NobodyComesBackInTime) {
     auto first = Listen();
     auto second = Listen();
     Weft weft(CommandFor("decode", 100'000) + Hosts(PortOf(*first), PortOf(*second)) +
-              Words{"--rejoin-ms", "600"});
+              Words{"--restart-timeout-ms", "600"});
     ASSERT_TRUE(WaitForPhase("decode", weft, 0)) << weft.Err();
     const std::vector<pid_t> rank = test::ChildrenOf(first->pid());
     const int64_t begin_ns = NowNs();
@@ -419,8 +421,9 @@ TEST_F(RecoveryOverHosts, NobodyComesBackInTime) {
     const Ran ran = weft.Wait(kMostMs);
     EXPECT_LE(NowNs() - begin_ns, (600 + timeout_ms_ + test::LimitMs(1500)) * 1'000'000);
     EXPECT_EQ(ran.status, 3);
-    EXPECT_NE(ran.err.find("Within 600 ms (--rejoin-ms) these did not come back: rank 1 (host "),
-              std::string::npos)
+    EXPECT_NE(
+        ran.err.find("Within 600 ms (--restart-timeout-ms) these did not come back: rank 1 (host "),
+        std::string::npos)
         << ran.err;
     // The one that was left is free for the next job.
     EXPECT_TRUE(Until([&] { return test::ChildrenOf(second->pid()).empty(); }));

@@ -46,7 +46,7 @@ class RecurrentExperts : public testing::TestWithParam<const char*> {
     // Rank 1 is killed while it answers.
     void Lose(const std::string& layout, const std::string& expected) {
         SCOPED_TRACE(layout);
-        Weft weft(Command(layout) + Words{"--rejoin-ms", "20000"});
+        Weft weft(Command(layout) + Words{"--restart-timeout-ms", "20000"});
         std::vector<pid_t> pids;
         ASSERT_TRUE(Until([&] { return !(pids = test::ChildrenOf(weft.pid())).empty(); }));
         ASSERT_TRUE(Until([&] { return weft.Out().size() > 20; })) << weft.Err();

@@ -88,7 +88,7 @@ std::vector<double> LogSoftmax(std::span<const float> logits) {
 // is rounded: theirs is the same everywhere.
 TEST_F(SmolLm2, PerplexityIsLlamaCpps) {
     constexpr double kLlamaCpp = 19.8140;
-    const nlohmann::json wide = Perplexity(Widened(), {"--kv", "f32"});
+    const nlohmann::json wide = Perplexity(Widened(), {"--kv-dtype", "f32"});
     EXPECT_EQ(wide.at("chunks"), 2);
     EXPECT_NEAR(wide.at("perplexity").get<double>(), kLlamaCpp, 0.005 * kLlamaCpp);
     EXPECT_NEAR(wide.at("error").get<double>(), 2.27523, 0.03 * 2.27523);
@@ -113,7 +113,7 @@ TEST_F(SmolLm2, RoundedActivationsLeanToNoSide) {
             .Json()["tokens"]
             .get<std::vector<int>>();
     tokens.resize(512);
-    const std::vector<float> exact = Logits(tokens, {"--all", "--kv", "f32"}, Widened());
+    const std::vector<float> exact = Logits(tokens, {"--all", "--kv-dtype", "f32"}, Widened());
     const std::vector<float> rounded = Logits(tokens, {"--all"});
     ASSERT_EQ(exact.size(), rounded.size());
     const size_t vocab = exact.size() / tokens.size();
@@ -151,12 +151,12 @@ TEST_F(SmolLm2, GreedyTextIsTheSameInEveryLayout) {
                                    .Json()["tokens"]
                                    .get<std::vector<int>>();
     std::vector<Words> layouts = {{"--tp", "2", "--pp", "2"},
-                                  {"--tp", "2", "--split", "2,1", "--transport", "tcp"}};
+                                  {"--tp", "2", "--tensor-split", "2,1", "--transport", "tcp"}};
     if (test::Nightly()) {
         layouts.insert(layouts.end(), {{"--tp", "3", "--transport", "tcp"},
                                        {"--tp", "2"},
                                        {"--pp", "2"},
-                                       {"--tp", "2", "--split", "2,1"}});
+                                       {"--tp", "2", "--tensor-split", "2,1"}});
     }
     for (const Words& layout : layouts) {
         SCOPED_TRACE(testing::PrintToString(layout));

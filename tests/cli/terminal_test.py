@@ -77,7 +77,7 @@ class Conversation(unittest.TestCase):
 
     def test_answers_are_those_of_one_question(self):
         alone = run("-p", "What is 90 - 45?")[0].strip()
-        for words in ((), ("--tp", "2"), ("--pp", "2", "--transport", "tcp"), ("--lookup",)):
+        for words in ((), ("--tp", "2"), ("--pp", "2", "--transport", "tcp"), ("--prompt-lookup",)):
             terminal = self.begin(*words)
             self.assertIn(alone, terminal.ask("What is 90 - 45?"))
             terminal.ask("/clear")
@@ -139,7 +139,7 @@ class Conversation(unittest.TestCase):
         self.assertEqual(terminal.wait(), 0)
 
     def test_control_c_stops_an_answer_and_a_line(self):
-        terminal = self.begin("--ignore-eos", "--ctx", "100000", "--kv", "f32",
+        terminal = self.begin("--ignore-eos", "--ctx", "100000", "--kv-dtype", "f32",
                               model=self.with_keys(LONG))
         terminal.type("What is 47 + 38?\n")
         terminal.until("85")
@@ -300,7 +300,7 @@ class Conversation(unittest.TestCase):
 
     def test_a_lost_rank_that_comes_back(self):
         terminal = self.begin("--tp", "2", "--ignore-eos", "--timeout-ms", timeout_ms(6000),
-                              "--ctx", "100000", "--rejoin-ms", "240000",
+                              "--ctx", "100000", "--restart-timeout-ms", "240000",
                               model=self.with_keys(LONG))
         warning = (r"(?m)^\S+( 0\])? warning: rank 1 \(host .*\) was lost.*; epoch {} with 2 "
                    r"ranks.*\n")

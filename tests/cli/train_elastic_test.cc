@@ -78,7 +78,7 @@ class TrainElastic : public testing::Test {
                      std::to_string(kMicroBatches / 2),
                      "--listen",
                      Address(),
-                     "--wait-for",
+                     "--expect-workers",
                      std::to_string(workers),
                      "--key-file",
                      dir_ / "key",
@@ -144,7 +144,7 @@ class TrainElastic : public testing::Test {
 
 TEST_F(TrainElastic, WorkersJoinLeaveAndJoinAgain) {
     auto first = Worker();
-    Weft root(Command(dir_ / "out", Dialled(1, {"--rejoin-ms", "200"})));
+    Weft root(Command(dir_ / "out", Dialled(1, {"--restart-timeout-ms", "200"})));
     ASSERT_TRUE(Prints(root, "\"step\":1,")) << root.Err();
     auto second = Worker();
     ASSERT_TRUE(GoesOn(root, " joins. Training goes on with 3 ranks instead of 2, from "))
@@ -208,7 +208,7 @@ TEST_F(TrainElastic, WhoCouldNotTrainIsSentAway) {
 // Two tensor ranks are a replica: half a one is not trained with. It waits for another half.
 TEST_F(TrainElastic, RanksThatMakeNoReplicaWaitUntilTheyDo) {
     const auto first = Worker(), second = Worker(), third = Worker();
-    Weft root(Command(dir_ / "out", Dialled(3, {"--tp", "2", "--rejoin-ms", "200"})));
+    Weft root(Command(dir_ / "out", Dialled(3, {"--tp", "2", "--restart-timeout-ms", "200"})));
     ASSERT_TRUE(Prints(root, "\"step\":2,")) << root.Err();
     Kill(*third);
     ASSERT_TRUE(GoesOn(root, "Training goes on with 2 ranks instead of 4, from ")) << root.Err();

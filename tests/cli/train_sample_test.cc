@@ -70,7 +70,7 @@ TEST_F(TrainSample, TheTextIsThatOfTheModelThatIsWritten) {
     EXPECT_NE(samples.at(2), samples.at(4)) << "nothing was learnt in between";
     for (const auto& [prompt, text] : samples.at(4)) {
         const Ran ran = RunWeft({"run", out + "/model.gguf", "-p", prompt, "-n", "8", "-t", "1",
-                                 "--kv", "f32", "--json"});
+                                 "--kv-dtype", "f32", "--json"});
         ASSERT_EQ(ran.status, 0) << ran.err;
         EXPECT_EQ(json::parse(ran.out).at("text").get<std::string>(), text);
         EXPECT_FALSE(text.empty());
@@ -78,9 +78,9 @@ TEST_F(TrainSample, TheTextIsThatOfTheModelThatIsWritten) {
 }
 
 TEST_F(TrainSample, AllLayoutsSayTheSame) {
-    ExpectTheSame({{"--local", "3", "--micro-batch", "4", "--tp", "3", "--split", "3,2,2"},
-                   {"--local", "2", "--micro-batch", "4", "--tp", "2", "--sequence-parallel",
-                    "on", "--zero", "1"},
+    ExpectTheSame({{"--local", "3", "--micro-batch", "4", "--tp", "3", "--tensor-split", "3,2,2"},
+                   {"--local", "2", "--micro-batch", "4", "--tp", "2", "--sequence-parallel", "on",
+                    "--zero", "1"},
                    {"--local", "2", "--micro-batch", "2", "--zero", "3"},
                    {"--local", "2", "--micro-batch", "1", "--grad-accum", "4", "--pp", "2"},
                    {"--local", "4", "--micro-batch", "1", "--grad-accum", "2", "--pp", "2",
@@ -105,7 +105,7 @@ TEST_F(TrainSample, AdaptersSayWhatTheyLearn) {
     EXPECT_EQ(SamplesOf(lora + Words{"--local", "2", "--tp", "2"}), one);
     for (const auto& [prompt, text] : one.at(4)) {
         const Ran ran = RunWeft({"run", model_, "--lora", out, "-p", prompt, "-n", "8", "-t", "1",
-                                 "--kv", "f32", "--json"});
+                                 "--kv-dtype", "f32", "--json"});
         ASSERT_EQ(ran.status, 0) << ran.err;
         EXPECT_EQ(json::parse(ran.out).at("text").get<std::string>(), text);
     }

@@ -60,8 +60,8 @@ TEST_F(TrainStages, TheCurveIsThatOfOneRank) {
           "--overlap", "on", "--recompute", "selective"},
          {"--local", "4", "--grad-accum", "4", "--pp", "2", "--virtual-stages", "2", "--tp", "2",
           "--sequence-parallel", "on"},
-         {"--local", "2", "--grad-accum", "4", "--pp", "2", "--virtual-stages", "2", "--split",
-          "2,1"}});
+         {"--local", "2", "--grad-accum", "4", "--pp", "2", "--virtual-stages", "2",
+          "--tensor-split", "2,1"}});
 }
 
 // The chunks go round more than two stages, and the last batch of an epoch has other micro-batches

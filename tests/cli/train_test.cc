@@ -72,7 +72,7 @@ TEST_F(TrainCli, TheCurveIsTheSameOnAnyRanks) {
         {"--local", "3", "--micro-batch", "1", "--grad-accum", "4", "--pp", "3"},
         {"--local", "4", "--micro-batch", "1", "--grad-accum", "2", "--pp", "2", "--zero", "2"},
         {"--local", "4", "--micro-batch", "2", "--grad-accum", "2", "--pp", "2", "--tp", "2"},
-        {"--local", "2", "--micro-batch", "4", "--tp", "2", "--split", "2,1"},
+        {"--local", "2", "--micro-batch", "4", "--tp", "2", "--tensor-split", "2,1"},
         {"--local", "3", "--micro-batch", "2", "--grad-accum", "2", "--tp", "3",
          "--sequence-parallel", "on"},
         {"--local", "4", "--micro-batch", "2", "--tp", "2", "--zero", "3", "--recompute", "full",

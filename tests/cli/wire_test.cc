@@ -1,5 +1,5 @@
-// --wire: what tensor ranks' sums cross the links as. Whatever it is, all ranks hold the same bits
-// (--verify) and the logits stay near those of one rank; f64 changes nothing.
+// --allreduce-dtype: what tensor ranks' sums cross the links as. Whatever it is, all ranks hold the
+// same bits (--verify) and the logits stay near those of one rank; f64 changes nothing.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -62,15 +62,16 @@ class Wires : public testing::Test {
 TEST_F(Wires, LogitsStayNearThoseOfOneRankInEachWire) {
     for (const DType dtype : {DType::kF32, DType::kQ8_0}) {
         const std::string model = Model(dtype);
-        const Matrix one = Logits(model, {"--kv", "f32"});
+        const Matrix one = Logits(model, {"--kv-dtype", "f32"});
         ASSERT_EQ(one.rows, 20u);
         for (const char* transport : {"shm", "tcp"}) {
             for (const char* tp : {"2", "3"}) {
-                const Words layout{"--kv", "f32", "--tp", tp, "--transport", transport};
+                const Words layout{"--kv-dtype", "f32", "--tp", tp, "--transport", transport};
                 const Matrix unsaid = Logits(model, layout);
                 for (const WireBound& bound : kWireBounds) {
                     SCOPED_TRACE(std::string(Info(dtype).name) + " " + bound.wire + " tp " + tp);
-                    const Matrix many = Logits(model, layout + Words{"--wire", bound.wire});
+                    const Matrix many =
+                        Logits(model, layout + Words{"--allreduce-dtype", bound.wire});
                     const double most = dtype == DType::kF32 ? bound.nothing : bound.activations;
                     EXPECT_TRUE(Distance(many, one) <= most) << Distance(many, one);
                     const bool exact = std::string(bound.wire) == "f64";
@@ -87,7 +88,7 @@ TEST_F(Wires, WithFloat64TheBitsAreThoseOfOneRank) {
     const Matrix one = Logits(model, {});
     for (const char* transport : {"shm", "tcp"}) {
         for (const char* tp : {"2", "3"}) {
-            const Words layout{"--tp", tp, "--transport", transport, "--wire", "f64"};
+            const Words layout{"--tp", tp, "--transport", transport, "--allreduce-dtype", "f64"};
             EXPECT_EQ(Logits(model, layout).data, one.data) << transport << " " << tp;
         }
     }
@@ -97,20 +98,20 @@ TEST_F(Wires, StagesAndHalvesTakeThemAsWell) {
     const std::string model = Model(DType::kF32);
     const Matrix one = Logits(model, {});
     for (const WireBound& bound : kWireBounds) {
-        const Words wire{"--wire", bound.wire};
+        const Words wire{"--allreduce-dtype", bound.wire};
         const Matrix stages = Logits(model, wire + Words{"--tp", "2", "--pp", "2"});
         EXPECT_TRUE(Distance(stages, one) <= bound.cache) << bound.wire;
         const Matrix halves = Logits(model, wire + Words{"--tp", "2", "--overlap", "on"});
         EXPECT_TRUE(Distance(halves, one) <= bound.cache) << bound.wire;
     }
-    const Words f32{"--tp", "3", "--wire", "f32", "--overlap"};
+    const Words f32{"--tp", "3", "--allreduce-dtype", "f32", "--overlap"};
     EXPECT_EQ(Logits(model, f32 + Words{"on"}).data, Logits(model, f32 + Words{"off"}).data);
 }
 
 TEST_F(Wires, WhatWasUsedIsSaid) {
     const std::string model = Model(DType::kQ8_0);
     for (const WireBound& bound : kWireBounds) {
-        const Words layout{"--tp", "2", "--wire", bound.wire};
+        const Words layout{"--tp", "2", "--allreduce-dtype", bound.wire};
         EXPECT_EQ(Run(model, layout + Words{"--json"}).Json()["all_reduce"]["wire"], bound.wire);
         const std::string line = Run(model, layout).err;
         const std::string said = std::string(bound.wire) == "f64"
@@ -119,14 +120,15 @@ TEST_F(Wires, WhatWasUsedIsSaid) {
         EXPECT_NE(line.find(said), std::string::npos) << line;
     }
     EXPECT_EQ(Run(model, {"--tp", "2", "--json"}).Json()["all_reduce"]["wire"], "f64");
-    EXPECT_FALSE(Run(model, {"--wire", "q8", "--json"}).Json()["all_reduce"].contains("wire"));
+    EXPECT_FALSE(
+        Run(model, {"--allreduce-dtype", "q8", "--json"}).Json()["all_reduce"].contains("wire"));
     const auto rows = RunWeft({"bench", model, "-p", "0", "-n", "4", "-r", "1", "-t", "1", "--tp",
-                               "1,2", "--wire", "bf16", "-o", "json"})
+                               "1,2", "--allreduce-dtype", "bf16", "-o", "json"})
                           .Json();
     ASSERT_EQ(rows.size(), 2u);
     EXPECT_EQ(rows[0]["wire"], "none");
     EXPECT_EQ(rows[1]["wire"], "bf16");
-    const Words logits{"logits", model, "--tokens", "1,2", "--json", "--wire", "f32"};
+    const Words logits{"logits", model, "--tokens", "1,2", "--json", "--allreduce-dtype", "f32"};
     EXPECT_EQ(RunWeft(logits + Words{"--tp", "2"}).Json()["wire"], "f32");
     EXPECT_FALSE(RunWeft(logits).Json().contains("wire"));
 }
@@ -139,7 +141,8 @@ TEST_F(Wires, TheProofAllowsWhatTheWireCosts) {
         const Words run{"run", model, "-p", "hello", "-n", "2", "-t", "1"};
         ASSERT_EQ(RunWeft(run, cache).status, 0);
         for (const WireBound& bound : kWireBounds) {
-            const Ran ran = RunWeft(run + Words{"--tp", "3", "--wire", bound.wire}, cache);
+            const Ran ran =
+                RunWeft(run + Words{"--tp", "3", "--allreduce-dtype", bound.wire}, cache);
             EXPECT_EQ(ran.status, 0) << bound.wire << ran.err;
         }
     }
@@ -147,8 +150,8 @@ TEST_F(Wires, TheProofAllowsWhatTheWireCosts) {
 
 TEST_F(Wires, ServeSaysItsWire) {
     const std::string model = Model(DType::kQ8_0);
-    Weft server({"serve", model, "--port", "0", "-t", "1", "--tp", "2", "--wire", "f32", "--json",
-                 "--ctx", "64", "--max-seqs", "2"});
+    Weft server({"serve", model, "--port", "0", "-t", "1", "--tp", "2", "--allreduce-dtype", "f32",
+                 "--json", "--ctx", "64", "--max-seqs", "2"});
     const Deadline deadline = Deadline::In(60'000);
     while (server.Out().find('}') == std::string::npos && !deadline.expired()) ::usleep(1000);
     ::kill(server.pid(), SIGTERM);
@@ -163,7 +166,7 @@ TEST_F(Wires, OtherNamesAreUsageErrors) {
          {Words{"run", model, "-p", "a"}, Words{"serve", model}, Words{"bench", model},
           Words{"logits", model, "--tokens", "1"}, Words{"perplexity", model, model}}) {
         for (const char* name : {"f16", "full", "F32", ""}) {
-            const Ran ran = RunWeft(command + Words{"--wire", name});
+            const Ran ran = RunWeft(command + Words{"--allreduce-dtype", name});
             EXPECT_EQ(ran.status, 2) << command[0] << " " << name << ": " << ran.err;
             EXPECT_NE(ran.err.find("bf16"), std::string::npos) << ran.err;
         }

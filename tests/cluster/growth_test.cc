@@ -1,6 +1,6 @@
-// A job that grows while it runs (--elastic with --wait-for): workers that dial in join between two
-// steps, and whatever a newcomer does wrong leaves the others as they were. The answer is, to the
-// token, that of one rank that nothing disturbed.
+// A job that grows while it runs (--elastic with --expect-workers): workers that dial in join
+// between two steps, and whatever a newcomer does wrong leaves the others as they were. The answer
+// is, to the token, that of one rank that nothing disturbed.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -51,7 +51,7 @@ class Growth : public testing::Test {
         return Words{"--transport",
                      "tcp",
                      "--elastic",
-                     "--wait-for",
+                     "--expect-workers",
                      std::to_string(workers),
                      "--listen",
                      Address(),
@@ -97,7 +97,7 @@ class Growth : public testing::Test {
 
 TEST_F(Growth, WorkersThatDialInJoinAndLeaveAndJoinAgain) {
     const auto first = Worker();
-    Weft root(Command() + Dialled(1, {"--tp", "2", "--rejoin-ms", "100"}));
+    Weft root(Command() + Dialled(1, {"--tp", "2", "--restart-timeout-ms", "100"}));
     ASSERT_TRUE(Until([&] { return root.Out().size() > 20; })) << root.Err();
     auto second = Worker();
     ASSERT_TRUE(UntilSaid(root, " joins; epoch 2 with 3 ranks after ")) << root.Err();
@@ -115,7 +115,7 @@ TEST_F(Growth, WorkersThatDialInJoinAndLeaveAndJoinAgain) {
 // all of them.
 TEST_F(Growth, SurvivorsWaitAsLongAsRankZeroTries) {
     constexpr int64_t kRejoinMs = 60'000;
-    Weft root(Command() + Dialled(1, {"--rejoin-ms", std::to_string(kRejoinMs)}));
+    Weft root(Command() + Dialled(1, {"--restart-timeout-ms", std::to_string(kRejoinMs)}));
     const auto key = std::as_bytes(std::span(kGrowthKey));
     Result<Arrival> knocked = MakeError(ErrorCode::kIo, "not yet");
     const auto is_in = [&] {
@@ -158,7 +158,7 @@ TEST_F(Growth, OneThatRankZeroFeedsJoins) {
 // Stages stay stages; the fourth rank would have no layer.
 TEST_F(Growth, WhomTheModelHasNoRoomForWaitsAndIsTheNextToTakeAPlace) {
     const auto first = Worker();
-    Weft root(Command() + Dialled(1, {"--tp", "1", "--pp", "2", "--rejoin-ms", "60000"}));
+    Weft root(Command() + Dialled(1, {"--tp", "1", "--pp", "2", "--restart-timeout-ms", "60000"}));
     ASSERT_TRUE(Until([&] { return root.Out().size() > 20; })) << root.Err();
     const auto second = Worker(), third = Worker();
     ASSERT_TRUE(UntilSaid(root, " joins; epoch 2 with 3 ranks after ")) << root.Err();

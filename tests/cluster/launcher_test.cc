@@ -302,7 +302,7 @@ TEST_F(Meeting, AWorkerThatDialsInIsToldThatNobodyWaitsForIt) {
     const auto gathered = Gather(700);
     worker.join();
     ASSERT_FALSE(gathered.ok());
-    EXPECT_NE(gathered.error().message.find("--wait-for"), std::string::npos)
+    EXPECT_NE(gathered.error().message.find("--expect-workers"), std::string::npos)
         << gathered.error().message;
 }
 

@@ -126,7 +126,7 @@ TEST_F(BehindNat, AWorkerThatNobodyCanDialDialsTheOthers) {
     OnLan("open", 3);
     Worker("hidden", {"--join", "10.9.0.1", "--rank", "1"});
     Worker("open", {"--join", "10.9.0.1", "--rank", "2"});
-    const Words words = {"--wait-for", "2", "--tp", "3"};
+    const Words words = {"--expect-workers", "2", "--tp", "3"};
     ExpectTheAnswerOfOne("root", words);
     const std::string said = Answer("root", 0, words);
     // Who is linked to whom, over what.
@@ -141,7 +141,7 @@ TEST_F(BehindNat, TwoThatNobodyCanDialNeedForwardedPorts) {
     BehindRouter("two", "router2", 3);
     Worker("one", {"--join", "10.9.0.1", "--rank", "1"});
     Worker("two", {"--join", "10.9.0.1", "--rank", "2"});
-    const std::string said = Answer("root", 3, {"--wait-for", "2", "--tp", "3"});
+    const std::string said = Answer("root", 3, {"--expect-workers", "2", "--tp", "3"});
     EXPECT_NE(said.find("behind NAT"), std::string::npos) << said;
     EXPECT_NE(said.find("--data-ports A-B"), std::string::npos) << said;
     // With the ports named, the address is the one that rank 0 sees.
@@ -149,7 +149,7 @@ TEST_F(BehindNat, TwoThatNobodyCanDialNeedForwardedPorts) {
     Forward("router1", "7001:7004");
     Worker("one", {"--join", "10.9.0.1", "--rank", "1", "--data-ports", "7001-7004"});
     Worker("two", {"--join", "10.9.0.1", "--rank", "2"});
-    ExpectTheAnswerOfOne("root", {"--wait-for", "2", "--tp", "3"});
+    ExpectTheAnswerOfOne("root", {"--expect-workers", "2", "--tp", "3"});
 }
 
 // As in a container whose ports are published.
@@ -160,7 +160,8 @@ TEST_F(BehindNat, RankZeroBehindForwardedPortsIsDialledByTheAddressThatWorkersUs
     OnLan("b", 3);
     Worker("a", {"--join", "10.9.0.1"});
     Worker("b", {"--join", "10.9.0.1"});
-    ExpectTheAnswerOfOne("root", {"--wait-for", "2", "--tp", "3", "--data-ports", "7001-7004"});
+    ExpectTheAnswerOfOne("root",
+                         {"--expect-workers", "2", "--tp", "3", "--data-ports", "7001-7004"});
 }
 
 TEST_F(BehindNat, AListeningWorkerBehindForwardedPortsSaysItsAddress) {

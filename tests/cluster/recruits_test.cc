@@ -44,12 +44,18 @@ class Recruits : public testing::Test {
                 "-t",  "1",    "--ignore-eos"};
     }
     Words Dialled(int workers, const Words& more = {}) const {
-        return Words{"--tp",         std::to_string(workers + 1),
-                     "--transport",  "tcp",
-                     "--wait-for",   std::to_string(workers),
-                     "--listen",     address_,
-                     "--key-file",   dir_ / "key",
-                     "--timeout-ms", timeout_ms_} +
+        return Words{"--tp",
+                     std::to_string(workers + 1),
+                     "--transport",
+                     "tcp",
+                     "--expect-workers",
+                     std::to_string(workers),
+                     "--listen",
+                     address_,
+                     "--key-file",
+                     dir_ / "key",
+                     "--timeout-ms",
+                     timeout_ms_} +
                more;
     }
     std::unique_ptr<Process> Worker() const {
@@ -91,7 +97,7 @@ TEST_F(Recruits, ALostOneIsReplacedByItselfOrByTheNext) {
                            Way{SIGKILL, true, true}, Way{SIGTERM, true, true}}) {
         SCOPED_TRACE(fmt::format("signal {} whole {} spare {}", way.signal, way.whole, way.spare));
         const auto first = Worker(), second = Worker();
-        Weft root(Command(400) + Dialled(2, {"--rejoin-ms", "60000"}));
+        Weft root(Command(400) + Dialled(2, {"--restart-timeout-ms", "60000"}));
         ASSERT_TRUE(Until([&] { return root.Out().size() > 20; })) << root.Err();
         const auto spare = way.spare ? Worker() : nullptr;
         const auto children = test::ChildrenOf(second->pid());
@@ -109,8 +115,9 @@ TEST_F(Recruits, ALostOneIsReplacedByItselfOrByTheNext) {
 TEST_F(Recruits, WithoutAnotherTheLossIsNamedOrTheOthersGoOn) {
     for (const bool elastic : {false, true}) {
         const auto first = Worker(), second = Worker();
-        Weft root(Command(800) + Dialled(2, elastic ? Words{"--elastic", "--rejoin-ms", "200"}
-                                                    : Words{"--rejoin-ms", "200"}));
+        Weft root(Command(800) + Dialled(2, elastic
+                                                ? Words{"--elastic", "--restart-timeout-ms", "200"}
+                                                : Words{"--restart-timeout-ms", "200"}));
         ASSERT_TRUE(Until([&] { return root.Out().size() > 20; })) << root.Err();
         const auto children = test::ChildrenOf(second->pid());
         second->Signal(SIGKILL);
@@ -128,13 +135,16 @@ TEST_F(Recruits, WithoutAnotherTheLossIsNamedOrTheOthersGoOn) {
 TEST_F(Recruits, WhatDoesNotFitTogetherIsRefusedWithTheNextStep) {
     const Words key = {"--key-file", dir_ / "key"};
     const std::vector<std::pair<Words, std::string>> wrong = {
-        {Command(1) + Words{"--wait-for", "1"}, "--wait-for needs --key-file"},
-        {Command(1) + key + Words{"--wait-for", "1", "--local", "2"}, "leave --local, --hosts"},
-        {Command(1) + key + Words{"--wait-for", "1", "--hosts", "b"}, "leave --local, --hosts"},
-        {Command(1) + key + Words{"--wait-for", "0"}, "--wait-for"},
-        {Command(1) + key + Words{"--listen", "0.0.0.0"}, "it goes with --wait-for N"},
-        {Command(1) + key + Words{"--wait-for", "1", "--wait", "10x"}, "expected such as 90s"},
-        {Command(1) + key + Words{"--wait-for", "1", "--wait", "8d"}, "at most 7d"},
+        {Command(1) + Words{"--expect-workers", "1"}, "--expect-workers needs --key-file"},
+        {Command(1) + key + Words{"--expect-workers", "1", "--local", "2"},
+         "leave --local, --hosts"},
+        {Command(1) + key + Words{"--expect-workers", "1", "--hosts", "b"},
+         "leave --local, --hosts"},
+        {Command(1) + key + Words{"--expect-workers", "0"}, "--expect-workers"},
+        {Command(1) + key + Words{"--listen", "0.0.0.0"}, "it goes with --expect-workers N"},
+        {Command(1) + key + Words{"--expect-workers", "1", "--wait", "10x"},
+         "expected such as 90s"},
+        {Command(1) + key + Words{"--expect-workers", "1", "--wait", "8d"}, "at most 7d"},
         {{"worker", "--join", "a"}, "--key-file FILE"},
         {Words{"worker", "--join", "a", "--listen", "b"} + key, "exclude each other"},
         {Words{"worker", "--listen", "127.0.0.1:0", "--once"} + key, "go with --join"},
@@ -152,8 +162,8 @@ TEST_F(Recruits, WhatDoesNotFitTogetherIsRefusedWithTheNextStep) {
 TEST_F(Recruits, AnotherPortIsNamedWhereThisOneIsTaken) {
     const net::Fd taken = net::ListenTcp("127.0.0.1", 0).value();
     const std::string port = std::to_string(net::BoundPort(taken.get()).value());
-    const Ran ran = RunWeft(Command(1) + Words{"--wait-for", "1", "--listen", "127.0.0.1:" + port,
-                                               "--key-file", dir_ / "key"});
+    const Ran ran = RunWeft(Command(1) + Words{"--expect-workers", "1", "--listen",
+                                               "127.0.0.1:" + port, "--key-file", dir_ / "key"});
     EXPECT_EQ(ran.status, 1) << ran.err;
     EXPECT_NE(ran.err.find("Another port: --listen"), std::string::npos) << ran.err;
 }

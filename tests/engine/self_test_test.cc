@@ -128,7 +128,7 @@ TEST_F(Proof, AReplicaThatDiffersIsNamed) {
     Spoil("blk.1.ffn_norm.weight", 7);
     ExpectRefusal(Open(2, 1, 1),
                   {"the tensor ranks do not hold the same bits", "(rms_norm l1.ffn_norm)",
-                   "rank 0 (host a) has ", "rank 1 (host b) has ", "--no-proof"});
+                   "rank 0 (host a) has ", "rank 1 (host b) has ", "--skip-self-test"});
 }
 
 // A part that only one rank holds: all ranks agree on a wrong sum, and the record shows it.

@@ -1,4 +1,4 @@
-// --wire: its words, what auto comes to, what a device refuses.
+// --allreduce-dtype: its words, what auto comes to, what a device refuses.
 #include "engine/sum_wire.h"
 
 #include <gtest/gtest.h>
@@ -63,7 +63,8 @@ TEST(SumWire, ADeviceWithoutFloat64SendsFloat32AtMost) {
     const Status refused = CheckSumWire(SumWire::kF64, device);
     ASSERT_FALSE(refused.ok());
     EXPECT_EQ(refused.error().code, ErrorCode::kUsage);
-    for (const char* said : {"--wire f64", "gpu (a card)", "float32", "--wire auto or f32"}) {
+    for (const char* said :
+         {"--allreduce-dtype f64", "gpu (a card)", "float32", "--allreduce-dtype auto or f32"}) {
         EXPECT_NE(refused.error().message.find(said), std::string::npos) << said;
     }
     EXPECT_EQ(AutoSumWire(device, false, Measured(1, 0)), SumWire::kF32);

@@ -59,8 +59,8 @@ def children(pid):
 
 def serve(host, model, *words):
     return host.start("serve", model, "--cluster", "home", "--restart", "--port", "18080", "-t",
-                      "1", "--ctx", "256", "--weights-from", "0", "--pp", "2", "--rejoin-ms",
-                      "500", *words)
+                      "1", "--ctx", "256", "--weights-from", "0", "--pp", "2",
+                      "--restart-timeout-ms", "500", *words)
 
 
 def two_with_a_key(room):
@@ -135,7 +135,7 @@ def test_what_does_not_pass(room, model):
     a, _, _ = two_with_a_key(room)
     for words, status, said in (
             (["/nonexistent.gguf", "--port", "0"], 1, "/nonexistent.gguf"),
-            ([model, "--port", "0", "--kv", "x"], 2, "--kv"),
+            ([model, "--port", "0", "--kv-dtype", "x"], 2, "--kv-dtype"),
             ([model, "--port", "0", "--cluster", "other"], 1, "there is no cluster 'other'"),
             ([model, "--unit"], 2, "--unit needs --restart")):
         ran = a.run("serve", *words, *([] if "--unit" in words else ["--restart"]))

@@ -119,12 +119,12 @@ def test_the_link_is_waited_for_and_comes_back(room, model):
 
 def test_the_link_is_waited_for_in_vain(room, model):
     ring = Ring(room, model)
-    server = ring.serve("--rejoin-ms", limits.timeout_ms(6000))
+    server = ring.serve("--restart-timeout-ms", limits.timeout_ms(6000))
     await_answer(ring.hosts[0])
     ring.pull("down")
     assert asked(ring.hosts[0]) is None
     server.await_text(r"error: " + BOTH + r".*\(the link was " + LINK +
-                      r"\)\. Within \d+ ms \(--rejoin-ms\) this did not change")
+                      r"\)\. Within \d+ ms \(--restart-timeout-ms\) this did not change")
     assert server.process.wait(60) == 3, server.text
 
 

@@ -122,7 +122,7 @@ TEST_F(ShardTest, EachRankGetsItsOwnShard) {
     const std::string files = WriteGguf();
     const uint64_t whole = fs::file_size(files + "/tiny-F32.gguf");
     const std::vector<Words> layouts = {
-        {"--tp", "3"}, {"--tp", "3", "--split", "3,2,1"}, {"--pp", "3"}};
+        {"--tp", "3"}, {"--tp", "3", "--tensor-split", "3,2,1"}, {"--pp", "3"}};
     for (size_t i = 0; i < layouts.size(); ++i) {
         const Words& layout = layouts[i];
         SCOPED_TRACE(testing::PrintToString(layout));

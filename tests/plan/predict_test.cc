@@ -428,22 +428,24 @@ TEST(LaunchCommand, SayTheLayout) {
     ASSERT_TRUE(p.ok()) << p.error().message;
     EXPECT_EQ(LaunchCommand({"llama-3.1-8b:q8_0", "", "f16", {}}, c.cluster, *p, one),
               "weft run llama-3.1-8b:q8_0 --hosts host2:7000,host2:7001 --key-file weft.key --tp 1 "
-              "--pp 3 --split 4,14,14 --device vulkan --ctx 1000");
+              "--pp 3 --tensor-split 4,14,14 --device vulkan --ctx 1000");
     const Case two = CaseOf("llama-3.1-8b:q8_0", "raspberry-pi-5:4");
     layout = {2, 2, {}, {20, 12}, 0};
     const Workload many{.context = 512, .batch = 600};
     p = Predict(two.walk, two.cluster, layout, many);
     ASSERT_TRUE(p.ok()) << p.error().message;
-    EXPECT_EQ(LaunchCommand({"my model.gguf", "", "q8_0", {}}, two.cluster, *p, many),
-              "weft serve 'my model.gguf' --local 4 --tp 2 --pp 2 --split 1,1,20,12 --ctx 512 "
-              "--max-seqs 600 --kv-tokens 307200 --chunk 600 --kv q8_0");
+    EXPECT_EQ(
+        LaunchCommand({"my model.gguf", "", "q8_0", {}}, two.cluster, *p, many),
+        "weft serve 'my model.gguf' --local 4 --tp 2 --pp 2 --tensor-split 1,1,20,12 --ctx 512 "
+        "--max-seqs 600 --kv-tokens 307200 --prefill-chunk 600 --kv-dtype q8_0");
     // Tensor ranks of two kinds of GPUs don't prove the same bits.
     const Case unlike = CaseOf("llama-3.1-8b:q8_0", "strix-halo+rtx-4090,100gbe");
     p = Predict(unlike.walk, unlike.cluster, {2, 1, {1, 3}, {}, 0}, one);
     ASSERT_TRUE(p.ok()) << p.error().message;
-    EXPECT_EQ(LaunchCommand({"m", "", "f16", {"b:7000"}}, unlike.cluster, *p, one),
-              "weft run m --hosts b:7000 --key-file weft.key --tp 2 --pp 1 --split 1,3 --device "
-              "vulkan --ctx 1000 --no-proof");
+    EXPECT_EQ(
+        LaunchCommand({"m", "", "f16", {"b:7000"}}, unlike.cluster, *p, one),
+        "weft run m --hosts b:7000 --key-file weft.key --tp 2 --pp 1 --tensor-split 1,3 --device "
+        "vulkan --ctx 1000 --skip-self-test");
 }
 
 // Of a part of the hosts the workers are those of its ranks; it is told to the first of them.

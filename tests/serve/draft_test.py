@@ -133,7 +133,7 @@ class Draft(unittest.TestCase):
         return ran.stderr
 
     def test_unsupported_combinations(self):
-        both = self.refused("--draft", self.small, "--lookup")
+        both = self.refused("--draft", self.small, "--prompt-lookup")
         self.assertIn("exclude each other", both)
         self.assertIn("its vocabulary has", self.refused("--draft", "synthetic:smollm2-135m"))
         self.assertIn("only embeddings", self.refused("--draft", self.small, "--embeddings"))

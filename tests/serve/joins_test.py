@@ -50,8 +50,8 @@ class Joins(unittest.TestCase):
 
     def test_streams_continue(self):
         self.worker()
-        server = serving.Server(256, "--wait-for", "1", "--listen", self.address, "--key-file",
-                                str(self.key), "--elastic", "--transport", "tcp")
+        server = serving.Server(256, "--expect-workers", "1", "--listen", self.address,
+                                "--key-file", str(self.key), "--elastic", "--transport", "tcp")
         try:
             alone, texts, over = streamed(server), [], threading.Event()
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""With --lookup the server gives the same answers in fewer steps, and reports draft counts."""
+"""With --prompt-lookup the server gives the same answers in fewer steps, and reports draft
+counts."""
 import concurrent.futures
 import json
 import re
@@ -94,18 +95,18 @@ class Lookup(unittest.TestCase):
     def test_one_rank_and_stages(self):
         expected = self.answers(self.open())
         self.assertEqual(self.guesses["drafted"], 0)
-        always = ("--lookup", "--draft-always", "--draft-tokens", "5")
+        always = ("--prompt-lookup", "--draft-always", "--draft-tokens", "5")
         self.check(expected, *always)
-        self.check(expected, "--local", "2", "--pp", "2", "--lookup")
+        self.check(expected, "--local", "2", "--pp", "2", "--prompt-lookup")
         if serving.nightly():
-            self.check(expected, "--lookup")
+            self.check(expected, "--prompt-lookup")
             self.check(expected, "--local", "3", "--pp", "3", *always)
             self.check(expected, "--local", "3", "--pp", "3")
 
     def test_tensor_ranks(self):
         words, self.every = ("--local", "2", "--tp", "2"), 1 if serving.nightly() else 2
         expected = self.answers(self.open(*words))
-        self.check(expected, *words, "--lookup", "--draft-always", "--draft-tokens", "5")
+        self.check(expected, *words, "--prompt-lookup", "--draft-always", "--draft-tokens", "5")
 
     def test_adapters_beside_the_model(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -114,8 +115,8 @@ class Lookup(unittest.TestCase):
             expected = self.answers(self.open(*words))
             each = [json.dumps(expected[first::3]) for first in range(3)]
             self.assertEqual(len(set(each)), 3)  # adapters without an effect would test nothing
-            always = ("--lookup", "--draft-always", "--draft-tokens", "5")
-            stages = ("--lookup", "--local", "2", "--pp", "2")
+            always = ("--prompt-lookup", "--draft-always", "--draft-tokens", "5")
+            stages = ("--prompt-lookup", "--local", "2", "--pp", "2")
             for flags in (always, stages) if serving.nightly() else (always,):
                 self.check(expected, *words, *flags)
 

@@ -139,7 +139,8 @@ class Losses(unittest.TestCase):
 
     def test_the_others_go_on_without_a_rank_that_stays_away(self):
         server = serving.Server(256, "--local", "2", "--tp", "2", "--timeout-ms",
-                                serving.timeout_ms(1000), "--elastic", "--rejoin-ms", "1000")
+                                serving.timeout_ms(1000), "--elastic", "--restart-timeout-ms",
+                                "1000")
         try:
             server.wait_for(lambda s: 'rank="1"' in metrics(server), WAIT_S)
             self.assertIn("weft:ranks{", metrics(server))

@@ -331,8 +331,8 @@ class Prefixes(unittest.TestCase):
         self.assertEqual({event["pid"] for event in events if event["ph"] == "X"}, {0, 1})
 
     def test_ranks(self):
-        for words in (("--tp", "2"), ("--pp", "2"), ("--tp", "2", "--kv", "q8_0"),
-                      ("--tp", "2", "--kv", "bf16")):
+        for words in (("--tp", "2"), ("--pp", "2"), ("--tp", "2", "--kv-dtype", "q8_0"),
+                      ("--tp", "2", "--kv-dtype", "bf16")):
             with tempfile.NamedTemporaryFile() as self.trace:
                 self.check(*words)
 

@@ -267,7 +267,7 @@ class Scores(serving.ServedCase):
         self.assertEqual([len(each["logprobs"]["token_logprobs"]) > len(prompt)
                           for each, prompt in zip(expected, prompts)], [True] * len(prompts))
         for words in (("--local", "2", "--pp", "2"), ("--max-seqs", "2"),
-                      ("--kv-tokens", "384", "--max-seqs", "6"), ("--lookup",)):
+                      ("--kv-tokens", "384", "--max-seqs", "6"), ("--prompt-lookup",)):
             with self.subTest(words):
                 server = serving.Server(self.context, *words)
                 try:

@@ -2,13 +2,14 @@
 """Streams go on while ranks are killed: the same texts as undisturbed, to the letter.
 
 Usage: soak.py WEFT MODEL [--kills N] [--seconds S] [--clients C] [--ranks R] [--pp P]
-               [--lookup] [--timeout-ms T]
+               [--prompt-lookup] [--timeout-ms T]
 
 Starts `weft serve MODEL --local R`, lets C clients stream greedy answers all the time, and kills
 (SIGKILL) or stops (SIGSTOP) a random other rank at random moments. Every answer must be complete
 and equal to the one that an undisturbed server gave to the same prompt: with stages alone (--pp) a
-server of one rank; with --lookup, which has guesses in every step, one that makes none. Prints what
-the pauses were. Where the machine is slow, T and S grow with it. Needs nothing but Python.
+server of one rank; with --prompt-lookup, which has guesses in every step, one that makes none.
+Prints what the pauses were. Where the machine is slow, T and S grow with it. Needs nothing but
+Python.
 """
 import argparse
 import http.client
@@ -122,7 +123,7 @@ def main():
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--pp", type=int, default=1, help="pipeline stages")
-    parser.add_argument("--lookup", action="store_true", help="guesses are in flight")
+    parser.add_argument("--prompt-lookup", action="store_true", help="guesses are in flight")
     parser.add_argument("--timeout-ms", type=int, default=1000)
     parser.add_argument("--gap", type=float, default=1.5, help="seconds between faults, on average")
     parser.add_argument("--stop-share", type=float, default=0.1, help="SIGSTOP in place of SIGKILL")
@@ -132,14 +133,14 @@ def main():
     options.timeout_ms = int(timeout_ms(options.timeout_ms))
     options.seconds = limit(options.seconds)
     begin = time.monotonic()
-    words = ("--lookup", "--draft-always") if options.lookup else ()
+    words = ("--prompt-lookup", "--draft-always") if options.prompt_lookup else ()
     server = Server(options, options.ranks, options.pp, *words)
     # Stages compute what one rank does, to the bit. Sums over tensor ranks may, in the rarest case,
     # be rounded otherwise: there the texts are those of the same cluster, undisturbed.
     alone = server
     if options.ranks == options.pp:
         alone = Server(options, 1, 1)
-    elif options.lookup:
+    elif options.prompt_lookup:
         alone = Server(options, options.ranks, options.pp)
     expected = ["".join(choice["text"] for _, choice in alone.ask(body_of(number), 400))
                 for number in range(len(PROMPTS))]
@@ -172,7 +173,7 @@ def main():
     for fault in faults[:10]:
         print(fault, file=sys.stderr)
     good = (not faults and answers > 0 and kills > 0 and code == 0
-            and (status["speculation"]["accepted"] > 0 or not options.lookup)
+            and (status["speculation"]["accepted"] > 0 or not options.prompt_lookup)
             and status["recoveries"] and all(not client.is_alive() for client in clients))
     return 0 if good else 1
 

@@ -476,7 +476,8 @@ TEST(VulkanExecutable, UnsupportedProgramsAreRefusedBeforeLoading) {
     const auto steps = device->Compile({program}, many);
     ASSERT_FALSE(steps.ok());
     EXPECT_EQ(steps.error().code, ErrorCode::kUnsupported) << steps.error().message;
-    EXPECT_NE(steps.error().message.find("--chunk"), std::string::npos) << steps.error().message;
+    EXPECT_NE(steps.error().message.find("--prefill-chunk"), std::string::npos)
+        << steps.error().message;
 }
 
 // A plan for such a GPU has the byte counts of the executable, and weights and cache of any GPU.

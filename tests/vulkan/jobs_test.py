@@ -80,7 +80,7 @@ class Jobs(unittest.TestCase):
     def test_logits_are_near_those_of_the_reference(self):
         want = self.logits("--reference")
         for words, most in (((), ROUNDED), (("--reference",), UNROUNDED),
-                            (("--chunk", "5"), ROUNDED), (("--kv", "q8_0"), ROUNDED)):
+                            (("--prefill-chunk", "5"), ROUNDED), (("--kv-dtype", "q8_0"), ROUNDED)):
             distance = apart(self.logits(*words, device=DEVICE), want)
             print(f"logits {words}: {distance:.2g} from the reference", flush=True)
             self.assertTrue(distance <= most, f"{words}: {distance}")
@@ -102,10 +102,11 @@ class Jobs(unittest.TestCase):
 
     def test_sums_within_a_submission_have_the_bits_of_those_between(self):
         for words in (("--tp", "2"), ("--tp", "3", "--transport", "tcp"),
-                      ("--tp", "2", "--pp", "2"), ("--tp", "2", "--wire", "bf16")):
+                      ("--tp", "2", "--pp", "2"), ("--tp", "2", "--allreduce-dtype", "bf16")):
             # Few rows at a time, because no sum is within a submission for many. The built-in
             # table, because a measured one may use two_shot, which rounds BF16 sums once more.
-            split, spin = (self.logits(*words, "--chunk", "4", "--net-table", "off", "--gpu-sum",
+            split, spin = (self.logits(*words, "--prefill-chunk", "4", "--net-table", "off",
+                                       "--gpu-allreduce",
                                        how, device=DEVICE) for how in ("split", "spin"))
             self.assertEqual(split, spin, words)
 
@@ -116,7 +117,7 @@ class Jobs(unittest.TestCase):
             with subprocess.Popen(
                     [PROGRAM, "run", model, "--raw", "-p", "1",
                      "-n", "4000", "--ignore-eos", "--temp", "0", "--tp", "2",
-                     "--gpu-sum", how, "--device", DEVICE],
+                     "--gpu-allreduce", how, "--device", DEVICE],
                     stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as job:
                 job.stdout.read(8)
                 os.kill(children(job.pid)[0], signal.SIGKILL)
@@ -169,7 +170,7 @@ class UnlikeDevices(unittest.TestCase):
     """Pipeline stages may run on a GPU and on the CPU; tensor ranks may not mix them."""
 
     def test_stages_have_no_sums_to_be_within_a_submission(self):
-        said = answer(QUESTIONS[0], "--pp", "2", "--gpu-sum", "spin", device=f"{DEVICE},cpu")
+        said = answer(QUESTIONS[0], "--pp", "2", "--gpu-allreduce", "spin", device=f"{DEVICE},cpu")
         self.assertEqual(said.stdout, answer(QUESTIONS[0]).stdout)
 
     def test_stages(self):
@@ -298,7 +299,7 @@ class Serving(unittest.TestCase):
         self.assertEqual(together, alone * 2)
 
     def test_a_rank_that_is_killed_is_started_again(self):
-        with Server("--local", "2", "--tp", "2", "--rejoin-ms", "60000") as server:
+        with Server("--local", "2", "--tp", "2", "--restart-timeout-ms", "60000") as server:
             before = server.ask(QUESTIONS[0])[0]
             os.kill(children(server.process.pid)[0], signal.SIGKILL)
             time.sleep(0.5)

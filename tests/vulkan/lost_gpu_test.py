@@ -109,7 +109,7 @@ class LostGpu(unittest.TestCase):
 
     def test_another_process_takes_its_place(self):
         want = self.whole(*self.layout)
-        status, text, err, _ = self.struck("lost", 1, *self.layout, "--rejoin-ms", "60000")
+        status, text, err, _ = self.struck("lost", 1, *self.layout, "--restart-timeout-ms", "60000")
         self.assertEqual(status, 0, err)
         self.assertEqual(text, want)
         self.assertIn("epoch 2 with 3 ranks", err)

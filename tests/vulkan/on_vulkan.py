@@ -6,8 +6,8 @@
 
 CACHE: a folder that keeps compiled kernels between runs. "{}" in an argument stands for the script;
 gtest programs get its path as WEFT_TEST_PROGRAM. --reference: adds weft's --reference, for tests
-that require the same bits of a row in steps of any size. --spin: adds --gpu-sum spin, and sets
-WEFT_TEST_GPU_SUM for the tests. Exit status 77: no Vulkan device can be used.
+that require the same bits of a row in steps of any size. --spin: adds --gpu-allreduce spin, and
+sets WEFT_TEST_GPU_SUM for the tests. Exit status 77: no Vulkan device can be used.
 """
 import os
 import pathlib
@@ -31,7 +31,7 @@ bench) [ "$2" = serve ] || exec {weft} "$@" --device {device} {more} ;;
 esac
 exec {weft} "$@"
 """
-MORE = {"--reference": "--reference", "--spin": "--gpu-sum spin"}
+MORE = {"--reference": "--reference", "--spin": "--gpu-allreduce spin"}
 
 
 def main():

@@ -74,7 +74,7 @@ def compile_first():
     small = os.path.join(FOLDER, "q8_first.gguf")
     Machine("cpu").run("quantize", MODEL, small, "Q8_0")
     for gpu, model in (("discrete", MODEL), ("discrete", small), ("discrete dot=fast", small)):
-        for words in (("logits", "--tokens", tokens, "--chunk", "5", "--all"),
+        for words in (("logits", "--tokens", tokens, "--prefill-chunk", "5", "--all"),
                       ("logits", "--tokens", tokens, "--all"),
                       ("bench", "-p", "8", "-n", "2", "-r", "1")):
             for _ in range(6):
@@ -276,10 +276,11 @@ class Ranks(unittest.TestCase):
         self.assertRegex(said, r"auto does not take vulkan:0: ")
 
     def test_shares_are_measured_on_a_gpu_that_opens(self):
-        devices, said = self.chosen("discrete refuses=1; discrete", "--tp", "2", "--split", "auto")
+        devices, said = self.chosen("discrete refuses=1; discrete", "--tp", "2", "--tensor-split",
+                                    "auto")
         self.assertEqual(devices, ["vulkan:1", "vulkan:1"])
         self.assertRegex(said, r"auto does not take vulkan:0: .*vkCreateDevice")
-        devices, said = self.chosen("discrete refuses=1", "--tp", "2", "--split", "auto")
+        devices, said = self.chosen("discrete refuses=1", "--tp", "2", "--tensor-split", "auto")
         self.assertEqual(devices, ["cpu", "cpu"])
 
     def test_ranks_that_do_not_fit_into_one_gpu_together_take_the_processor(self):
@@ -320,8 +321,8 @@ class Kinds(unittest.TestCase):
         small = os.path.join(FOLDER, "q8_ranks.gguf")
         Machine("cpu").run("quantize", MODEL, small, "Q8_0")
         cards = "discrete dot=fast; discrete dot=fast"
-        few = ("--chunk", "5", *WHILE_COMPILED)
-        split, spin = (Machine(cards).logits("--tp", "2", "--gpu-sum", how, *few, model=small)
+        few = ("--prefill-chunk", "5", *WHILE_COMPILED)
+        split, spin = (Machine(cards).logits("--tp", "2", "--gpu-allreduce", how, *few, model=small)
                        for how in ("split", "spin"))
         self.assertTrue(split == spin)
         one = Machine("discrete dot=fast").logits(*few, model=small)
@@ -345,7 +346,7 @@ class Kinds(unittest.TestCase):
             self.assertEqual((text, devices), (WANT, ["vulkan:0"]), said)
 
     def test_layouts_on_cards(self):
-        for words in (("--tp", "2"), ("--tp", "2", "--transport", "tcp", "--gpu-sum", "spin"),
+        for words in (("--tp", "2"), ("--tp", "2", "--transport", "tcp", "--gpu-allreduce", "spin"),
                       ("--pp", "2")):
             text, devices, _ = Machine("discrete; discrete").answer(*words)
             self.assertEqual((text, devices), (WANT, ["vulkan:0", "vulkan:1"]), words)
@@ -382,48 +383,50 @@ class Kinds(unittest.TestCase):
 
 
 class Shares(unittest.TestCase):
-    """--split auto."""
+    """--tensor-split auto."""
 
     def test_go_by_what_devices_read(self):
         machine = Machine("discrete; integrated")
-        text, devices, said = machine.answer("--pp", "2", "--split", "auto", "--device",
+        text, devices, said = machine.answer("--pp", "2", "--tensor-split", "auto", "--device",
                                              "vulkan:0,cpu")
         self.assertEqual((text, devices), (WANT, ["vulkan:0", "cpu"]))
-        self.assertRegex(said, r"--split auto: weights are read at rank 0 \(vulkan:0\) [\d.]+ GB/s"
+        self.assertRegex(said,
+                         r"--tensor-split auto: weights are read at rank 0 \(vulkan:0\) [\d.]+ GB/s"
                                r", rank 1 \(cpu\) [\d.]+ GB/s: (shares \d+,\d+|even shares)")
-        text, devices, said = machine.answer("--tp", "2", "--split", "auto", "--device", "vulkan:0")
+        text, devices, said = machine.answer("--tp", "2", "--tensor-split", "auto", "--device",
+                                             "vulkan:0")
         self.assertEqual(text, WANT)
         self.assertIn("rank 1 (vulkan:0)", said)
 
     def test_keep_to_the_memory(self):
         text, _, said = Machine("discrete vram=130; discrete vram=1200").answer(
-            "--pp", "2", "--split", "auto", "--device", "vulkan:0,vulkan:1")
+            "--pp", "2", "--tensor-split", "auto", "--device", "vulkan:0,vulkan:1")
         self.assertEqual(text, WANT)
-        self.assertIn("--split auto: ", said)
+        self.assertIn("--tensor-split auto: ", said)
 
     def test_stay_when_a_rank_is_lost(self):
         env = {**Machine("cpu").env, "WEFT_DEVICE": "cpu"}
-        for how in (("--rejoin-ms", "60000"), ("--elastic",)):
+        for how in (("--restart-timeout-ms", "60000"), ("--elastic",)):
             with subprocess.Popen(
                     [PROGRAM, "run", MODEL, "--raw", "-p", "1 + 1 = 2, 2 + 2 = 4, ", "-n", "200",
-                     "--temp", "0", "--ignore-eos", "--tp", "3", "--split", "auto", *how],
+                     "--temp", "0", "--ignore-eos", "--tp", "3", "--tensor-split", "auto", *how],
                     stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as job:
                 job.stdout.read(8)
                 os.kill(children(job.pid)[1], signal.SIGKILL)
                 _, said = job.communicate(timeout=PATIENCE)
             self.assertEqual(job.returncode, 0, said)
             self.assertIn("epoch 2 with", said)
-            self.assertEqual(said.count("--split auto: "), 1, said)
+            self.assertEqual(said.count("--tensor-split auto: "), 1, said)
 
     def test_of_one_rank(self):
-        self.assertEqual(Machine("cpu").answer("--split", "auto")[0], WANT)
+        self.assertEqual(Machine("cpu").answer("--tensor-split", "auto")[0], WANT)
 
 
 class Failures(unittest.TestCase):
     """A driver that fails at any call of a rank, in any phase: all ranks end in time, with an error
     message."""
-    MODES = {"split": ("--tp", "2", "--gpu-sum", "split"),
-             "spin": ("--tp", "2", "--gpu-sum", "spin"),
+    MODES = {"split": ("--tp", "2", "--gpu-allreduce", "split"),
+             "spin": ("--tp", "2", "--gpu-allreduce", "spin"),
              "stages": ("--pp", "2"),
              "draft": ("--draft", MODEL, "--draft-always", "--draft-tokens", "3")}
 

@@ -111,7 +111,7 @@ on_vulkan_test(every_layout "Layouts*:Feed.*:Lora.*" CONFIGURATIONS nightly)
 on_vulkan_test(every_expert "ExpertRuns.*-*KeepTheBits" CONFIGURATIONS nightly)
 on_vulkan_test(drafts "Drafts.*" CONFIGURATIONS nightly)
 on_vulkan_test(faults "Faults.*-*ManyRuns*" CONFIGURATIONS nightly)
-# A rank that is lost within a submission (--gpu-sum spin).
+# A rank that is lost within a submission (--gpu-allreduce spin).
 vulkan_job(spin_faults COMMAND ${here}/on_vulkan.py --spin ${on_vulkan_words}
   $<TARGET_FILE:cli_tests> --gtest_filter=Faults.InPrefill*:Faults.InDecode* CONFIGURATIONS nightly)
 # (IsToldInJson: 5,000 tokens on three ranks take several minutes here.)

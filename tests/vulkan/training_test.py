@@ -313,7 +313,7 @@ class Files(Training):
 
     def test_others_go_on_without_a_killed_rank(self):
         want = train(*self.quiet("--dtype", "f32", "--local", "2", "--zero", "1", steps=8))[0]
-        lines, err = self.killed("elastic", "--elastic", "--rejoin-ms", "1000")
+        lines, err = self.killed("elastic", "--elastic", "--restart-timeout-ms", "1000")
         self.assertTrue(lines[-1]["done"], err)
         self.near(lines, want, 2e-5)
 

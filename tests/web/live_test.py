@@ -184,7 +184,8 @@ class Live(unittest.TestCase):
 
     def test_the_page_says_which_rank_the_others_go_on_without(self):
         with Serving(SMALL, "--local", "2", "--tp", "2", "--timeout-ms",
-                     chromium.timeout_ms(1000), "--elastic", "--rejoin-ms", "1000") as server:
+                     chromium.timeout_ms(1000), "--elastic", "--restart-timeout-ms",
+                     "1000") as server:
             page = self.browser.page(server.url + "#dashboard")
             page.wait("document.querySelectorAll('.tile').length === 2", START_S)
             os.kill(server.children()[0], signal.SIGKILL)

@@ -165,7 +165,7 @@ Status Buffers::CheckSizes(const gpu::Device& device) const {
                          "(--tp), a smaller {}, or --device cpu.",
                          device.description().name, what, size, most,
                          trains_ ? "--micro-batch or --seq-len"
-                                 : "--ctx or --chunk (weft serve: --step-tokens)");
+                                 : "--ctx or --prefill-chunk (weft serve: --step-tokens)");
     }
     return {};
 }

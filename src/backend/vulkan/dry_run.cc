@@ -107,7 +107,7 @@ class DryEmitter final : public Emitter {
                               "{}. Use a smaller {}.",
                               shape_.rows, d.x, d.y, d.z, gpu_.name, most[0], most[1], most[2],
                               trains() ? "--micro-batch (with more --grad-accum) or --seq-len"
-                                      : "--chunk (weft serve: --step-tokens)");
+                                       : "--prefill-chunk (weft serve: --step-tokens)");
     }
     // Of all that was emitted: whether the device takes so many workgroups.
     const Status& too_many() const { return too_many_; }

@@ -89,8 +89,8 @@ Status VulkanExecutable::MakeSignal() {
     }
     const bool told = options_.device_sum == DeviceSum::kSpin;
     Log(told ? LogLevel::kWarning : LogLevel::kDebug,
-        "{}: each sum over ranks ends a submission (as with --gpu-sum split): {}", context_->Who(),
-        context_->signal->why());
+        "{}: each sum over ranks ends a submission (as with --gpu-allreduce split): {}",
+        context_->Who(), context_->signal->why());
     return {};
 }
 

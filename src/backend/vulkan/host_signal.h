@@ -1,7 +1,7 @@
 // HostSignal: where a submission waits for the host in its midst, so that a sum over ranks does not
-// end it (--gpu-sum spin). A kernel of one workgroup gives the host its addend in mapped memory and
-// polls; the host sums as it always does, over any link and wire, puts the sum into the device's
-// inbox, and opens. The bits are those of
+// end it (--gpu-allreduce spin). A kernel of one workgroup gives the host its addend in mapped
+// memory and polls; the host sums as it always does, over any link and wire, puts the sum into the
+// device's inbox, and opens. The bits are those of
 // separate submissions. In a step of one row the kernel goes on with what is done with the sum
 // (residual.comp).
 //

@@ -109,7 +109,7 @@ Result<NarrowRows> PlaceNarrow(Emitter& e, const char* what, uint64_t bytes, uin
     if (bytes > kMostNarrowBytes) {
         return MakeError(ErrorCode::kUnsupported,
                          "the {} of a step are {} bytes; Vulkan kernels take {}. Use a smaller "
-                         "--chunk (weft serve: --step-tokens), or --exact",
+                         "--prefill-chunk (weft serve: --step-tokens), or --exact",
                          what, bytes, kMostNarrowBytes);
     }
     NarrowRows rows;

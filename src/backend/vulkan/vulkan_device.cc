@@ -280,14 +280,14 @@ Status CheckFits(const MemoryUse& use, const MemoryPool& pool, const gpu::Descri
                                "BIOS (the carve-out for graphics) and by the kernel's parameter "
                                "ttm.pages_limit."
                              : "";
-    return MakeError(ErrorCode::kOutOfMemory,
-                     "{}: weights {:.0f} MiB + KV cache {:.0f} MiB + activations {:.0f} MiB = "
-                     "{:.0f} MiB ({} bytes), but {:.0f} MiB ({} bytes) of {:.0f} MiB are free.{} "
-                     "Use a smaller --ctx or --chunk (weft serve: --step-tokens), a smaller "
-                     "quantization, or more ranks.",
-                     gpu.name, mib(use.weight_bytes), mib(use.kv_bytes), mib(use.arena_bytes),
-                     mib(sum), sum, mib(pool.free_bytes), pool.free_bytes, mib(pool.total_bytes),
-                     advice);
+    return MakeError(
+        ErrorCode::kOutOfMemory,
+        "{}: weights {:.0f} MiB + KV cache {:.0f} MiB + activations {:.0f} MiB = "
+        "{:.0f} MiB ({} bytes), but {:.0f} MiB ({} bytes) of {:.0f} MiB are free.{} "
+        "Use a smaller --ctx or --prefill-chunk (weft serve: --step-tokens), a smaller "
+        "quantization, or more ranks.",
+        gpu.name, mib(use.weight_bytes), mib(use.kv_bytes), mib(use.arena_bytes), mib(sum), sum,
+        mib(pool.free_bytes), pool.free_bytes, mib(pool.total_bytes), advice);
 }
 
 }  // namespace weft::backend::vulkan

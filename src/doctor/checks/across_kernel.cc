@@ -53,7 +53,7 @@ void AcrossKernel(Hosts hosts, Findings& out) {
     if (sets.size() > 1) {
         out.Note(Text(sets), "processors of one kind",
                  "ranks of different speed wait for each other: the slowest sets the pace",
-                 "--split, with shares by speed (weft bench on each host tells it)");
+                 "--tensor-split, with shares by speed (weft bench on each host tells it)");
     }
     if (kernels.size() > 1) {
         out.Note(Text(kernels), "one kernel",
