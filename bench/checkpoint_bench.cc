@@ -52,7 +52,7 @@ void Checkpoints(const std::string& folder, const std::vector<float>& data) {
     const Array array{"weight", "all", static_cast<int64_t>(data.size() / 1024), 1024};
     RankWriter writer(folder, 0);
     const int64_t begin_ns = NowNs();
-    Must(writer.Start(1, {{array, Region::Whole(array), std::as_bytes(std::span(data))}}));
+    Must(writer.Start(1, {{array, TensorRegion::Whole(array), std::as_bytes(std::span(data))}}));
     Print("begin a save", bytes, begin_ns);
     Manifest manifest;
     manifest.step = 1;
@@ -66,7 +66,8 @@ void Checkpoints(const std::string& folder, const std::vector<float>& data) {
     std::vector<float> out(data.size(), 1.0f);  // pages that are there, as the plain read's are
     const int64_t load_ns = NowNs();
     const Checkpoint checkpoint = Must(Checkpoint::Open(step));
-    Must(checkpoint.Read(array, Region::Whole(array), std::as_writable_bytes(std::span(out))));
+    Must(
+        checkpoint.Read(array, TensorRegion::Whole(array), std::as_writable_bytes(std::span(out))));
     Print("load, checked", bytes, load_ns);
     if (out != data) std::abort();
     std::filesystem::remove_all(folder + "/checkpoints");

@@ -26,7 +26,8 @@ class CommandsOfCore : public Commands {
     Status Begin();
 
     using Commands::Run;
-    void Run(const Kernel& kernel, std::span<const std::byte> args, const Groups& groups) override {
+    void Run(const Kernel& kernel, std::span<const std::byte> args,
+             const WorkgroupCounts& groups) override {
         const KernelHandles handles = HandlesOf(kernel);
         WEFT_CHECK(!ended_ && args.size() == handles.args_bytes);
         const std::array<uint32_t, 3>& most = core_->physical.description.most_groups;

@@ -129,7 +129,7 @@ inline constexpr uint32_t kMostArgsBytes = 128;
 
 // Workgroups of a Run in x, y, z, starting at `first`. (In a kernel, gl_WorkGroupID starts at
 // `first`, and gl_NumWorkGroups is `count`.)
-struct Groups {
+struct WorkgroupCounts {
     std::array<uint32_t, 3> count{1, 1, 1}, first{};
 };
 
@@ -139,10 +139,10 @@ class Commands {
     virtual ~Commands() = default;
     // args: the kernel's push constants. If there are more workgroups than most_groups, End fails.
     virtual void Run(const Kernel& kernel, std::span<const std::byte> args,
-                     const Groups& groups) = 0;
+                     const WorkgroupCounts& groups) = 0;
     void Run(const Kernel& kernel, std::span<const std::byte> args, uint32_t x, uint32_t y = 1,
              uint32_t z = 1) {
-        Run(kernel, args, Groups{{x, y, z}});
+        Run(kernel, args, WorkgroupCounts{{x, y, z}});
     }
     virtual void Copy(const Buffer& from, uint64_t from_byte, const Buffer& to, uint64_t to_byte,
                       uint64_t bytes) = 0;

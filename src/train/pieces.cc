@@ -6,7 +6,7 @@ namespace weft::train {
 namespace {
 
 // The block of its tensor that a member is.
-Region PieceBlock(const program::Value& weight) {
+TensorRegion PieceBlock(const program::Value& weight) {
     const Holding h = HoldingOf(weight);
     if (weight.shape.rank > 1) return {h.row, h.rows, h.col, h.cols, 0, h.rows * h.cols};
     return {0, 1, h.row, h.rows, 0, h.rows};
@@ -20,7 +20,7 @@ Array ArrayOf(const model_files::TensorInfo& tensor, const char* kind) {
 
 void VisitPieces(const OwnPart& part, const ElementRange& range, const VisitPiece& visit) {
     for (const program::FlatBucket::Member& member : part.unit->members) {
-        Region region = PieceBlock(member.weight);
+        TensorRegion region = PieceBlock(member.weight);
         const int64_t begin = std::max(range.begin, member.begin);
         const int64_t end = std::min(range.end, member.begin + region.end);
         if (begin >= end) continue;

@@ -18,7 +18,7 @@ Array ArrayOf(const model_files::TensorInfo& tensor, const char* kind);
 // A member's elements in a range of its unit.
 struct MemberPiece {
     const program::FlatBucket::Member& member;
-    Region region;  // of the tensor; a vector is one row
+    TensorRegion region;  // of the tensor; a vector is one row
     int64_t own;    // where it begins in the rank's own part of the unit
 
     const std::string& tensor() const { return member.weight.slice.name; }

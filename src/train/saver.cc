@@ -116,7 +116,7 @@ Status ReadInParts(const Checkpoint& checkpoint, backend::Executable& training,
     constexpr int64_t kPart = 256 * kKeptGrain;
     std::vector<float> values;
     for (int64_t begin = 0; begin < kept.region.elements(); begin += kPart) {
-        Region part = kept.region;
+        TensorRegion part = kept.region;
         part.begin += begin;
         part.end = std::min(part.end, part.begin + kPart);
         values.resize(static_cast<size_t>(part.elements()));

@@ -378,28 +378,28 @@ Status Trainer::RunOps(const program::OpRange& ops, backend::Step& step) {
     return {};
 }
 
-Status Trainer::RunPass(const Batch& batch, const StagePass& which, Pass pass) {
+Status Trainer::RunPass(const Batch& batch, const StagePass& which, PassKind pass) {
     const program::ModelChunk& chunk = chunks_[static_cast<size_t>(which.chunk)];
     const auto micro = static_cast<size_t>(options_.micro_batch);
     const std::span<const Sequence> all = batch.sequences;
     const size_t begin = std::min(static_cast<size_t>(which.micro_batch) * micro, all.size());
     const auto sequences = all.subspan(begin, std::min(micro, all.size() - begin));
-    if (pass != Pass::kBackward) {
+    if (pass != PassKind::kBackward) {
         WEFT_TRY(micro_.Fill(sequences, hyper_.vocab, source_->name()));
         if (which.chunk == 0) positions_ += micro_.positions();
     }
     const double targets = static_cast<double>(std::max<uint64_t>(batch.global_targets, 1));
     backend::Step step = micro_.Step(number(), static_cast<float>(scale() / targets));
     step.slot = which.slot;
-    step.again = pass == Pass::kBackward;
+    step.again = pass == PassKind::kBackward;
     if (groups_.stages != nullptr) groups_.stages->SetChunk(which.chunk);
     const double share = static_cast<double>(micro_.targets()) / targets;
     step.side_gradient = static_cast<float>(options_.router_aux_loss * share * scale());
     // (A row that stands in for no target has a loss, too.)
     const bool counts = std::ranges::any_of(sequences, HasTarget);
-    if (pass != Pass::kBackward) {
+    if (pass != PassKind::kBackward) {
         WEFT_TRY(RunOps(
-            {chunk.begin, pass == Pass::kEvaluate ? chunk.predict_begin : chunk.evaluate_begin},
+            {chunk.begin, pass == PassKind::kEvaluate ? chunk.predict_begin : chunk.evaluate_begin},
             step));
         if (chunk.side_output != program::kNoValue) {
             float side = 0;
@@ -407,10 +407,12 @@ Status Trainer::RunPass(const Batch& batch, const StagePass& which, Pass pass) {
             aux_loss_ += share * double{side};
         }
     }
-    if (pass == Pass::kBoth || pass == Pass::kBackward) WEFT_TRY(RunOps(chunk.backward(), step));
-    if (pass == Pass::kForward || !counts) return {};
+    if (pass == PassKind::kBoth || pass == PassKind::kBackward) {
+        WEFT_TRY(RunOps(chunk.backward(), step));
+    }
+    if (pass == PassKind::kForward || !counts) return {};
     WEFT_ASSIGN(const double losses,
-                SumOfLosses(pass == Pass::kEvaluate ? chunk.loss.evaluated : chunk.loss.losses,
+                SumOfLosses(pass == PassKind::kEvaluate ? chunk.loss.evaluated : chunk.loss.losses,
                             TargetsOf(sequences)));
     loss_sum_ += losses;
     return {};
@@ -435,13 +437,13 @@ Status Trainer::RunPasses(const Batch& batch, bool evaluates) {
     const PipelinePlace place = layout_.place();
     if (evaluates || layout_.pp() == 1) {
         for (const StagePass& pass : ScheduleForward(place, passes)) {
-            WEFT_TRY(RunPass(batch, pass, evaluates ? Pass::kEvaluate : Pass::kBoth));
+            WEFT_TRY(RunPass(batch, pass, evaluates ? PassKind::kEvaluate : PassKind::kBoth));
         }
         return {};
     }
     // (Beyond the last one, micro-batches are empty.)
     for (const StagePass& pass : SchedulePasses(place, PassesOf(place, passes))) {
-        WEFT_TRY(RunPass(batch, pass, pass.forward ? Pass::kForward : Pass::kBackward));
+        WEFT_TRY(RunPass(batch, pass, pass.forward ? PassKind::kForward : PassKind::kBackward));
     }
     return {};
 }

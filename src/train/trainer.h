@@ -185,8 +185,8 @@ class Trainer {
     bool FitsWith(const TrainerOptions& options) const;
     Status RunPasses(const Batch& batch, bool evaluates);
     // kBoth: kForward, then kBackward.
-    enum class Pass { kBoth, kForward, kBackward, kEvaluate };
-    Status RunPass(const Batch& batch, const StagePass& which, Pass pass);
+    enum class PassKind { kBoth, kForward, kBackward, kEvaluate };
+    Status RunPass(const Batch& batch, const StagePass& which, PassKind pass);
     Status RunOps(const program::OpRange& ops, backend::Step& step);
     Result<double> SumOfLosses(program::ValueId losses, int64_t count);
     Status NoteNonFinite(int32_t op, int64_t rows);

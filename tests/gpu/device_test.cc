@@ -149,7 +149,7 @@ TEST(GpuDevice, OneAndMoreWorkgroups) {
     ASSERT_TRUE(scale.ok() && words.ok() && commands.ok());
     std::memset(words->host(), 0, 128 * 4);
     const ScaleArgs args{words->address(), words->address(), 128, 2};
-    (*commands)->Run(**scale, Args(args), Groups{{2, 1, 1}, {1, 0, 0}});
+    (*commands)->Run(**scale, Args(args), WorkgroupCounts{{2, 1, 1}, {1, 0, 0}});
     ASSERT_TRUE((*commands)->End().ok());
     auto submitted = device->Submit(**commands);
     ASSERT_TRUE(submitted.ok() && device->Wait(*submitted, Deadline::In(60'000)).ok());

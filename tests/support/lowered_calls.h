@@ -88,7 +88,7 @@ inline void ExpectSlotsHaveSizesOfValues(const LoweredCalls& lowered,
     for (const backend::Call& call : calls) {
         const int64_t rows = lowered.RowsOf(call);
         for (const backend::OperandRef& slot : call.slots) {
-            const backend::Region& region = slot.region;
+            const backend::OperandRegion& region = slot.region;
             if (region.value == program::kNoValue) {
                 EXPECT_TRUE(HoldsAddress(scratch, region.data));
                 EXPECT_LE(region.data + region.Bytes(rows), scratch.data() + scratch.size());

@@ -25,7 +25,7 @@ inline float ElementAt(const Array& array, int64_t step, int64_t row, int64_t co
     return static_cast<float>(bits >> 8);
 }
 
-inline std::vector<float> Values(const Array& array, int64_t step, const Region& r) {
+inline std::vector<float> Values(const Array& array, int64_t step, const TensorRegion& r) {
     std::vector<float> values;
     for (int64_t i = r.begin; i < r.end; ++i) {
         values.push_back(
@@ -51,12 +51,13 @@ inline std::vector<int64_t> Cuts(std::mt19937& random, int64_t size, int64_t mos
 }
 
 // As TP by rows and columns, and ZeRO in each block, would cut it.
-inline std::vector<Region> CutUp(std::mt19937& random, const Array& array) {
-    std::vector<Region> regions;
+inline std::vector<TensorRegion> CutUp(std::mt19937& random, const Array& array) {
+    std::vector<TensorRegion> regions;
     const auto rows = Cuts(random, array.rows, 2), cols = Cuts(random, array.cols, 2);
     for (size_t r = 0; r + 1 < rows.size(); ++r) {
         for (size_t c = 0; c + 1 < cols.size(); ++c) {
-            Region region{rows[r], rows[r + 1] - rows[r], cols[c], cols[c + 1] - cols[c], 0, 0};
+            TensorRegion region{rows[r], rows[r + 1] - rows[r], cols[c], cols[c + 1] - cols[c], 0,
+                                0};
             const auto flat = Cuts(random, region.row_count * region.col_count, 3);
             for (size_t f = 0; f + 1 < flat.size(); ++f) {
                 region.begin = flat[f], region.end = flat[f + 1];
@@ -69,7 +70,7 @@ inline std::vector<Region> CutUp(std::mt19937& random, const Array& array) {
 
 struct Cut {
     Array array;
-    Region region;
+    TensorRegion region;
 };
 
 // The ranks of a job: each saves its regions.
@@ -128,7 +129,7 @@ inline std::vector<std::vector<Cut>> TwoRanks() {
 // The error of reading all of it, or nothing; what was read must be of its step.
 inline std::string ReadAll(const Checkpoint& checkpoint) {
     for (const Array& array : checkpoint.manifest().arrays) {
-        const Region all = Region::Whole(array);
+        const TensorRegion all = TensorRegion::Whole(array);
         std::vector<float> got(static_cast<size_t>(all.elements()), -1);
         const Status read = checkpoint.Read(array.kind, array.tensor, all, got);
         if (!read.ok()) return read.error().message;

@@ -190,7 +190,7 @@ int SaveOnASmallDisk(const std::string& dir) {
     SavingJob job(dir);
     if (!job.Save(1, TwoRanks()).ok()) return 1;
     const Array large{"weight", "t", 1024, 512, SafeType::kF32};
-    const Status full = job.Save(2, {{{large, Region::Whole(large)}}});
+    const Status full = job.Save(2, {{{large, TensorRegion::Whole(large)}}});
     if (full.ok()) return 2;
     std::fprintf(stderr, "%s\n", full.error().message.c_str());
     for (const char* part :

@@ -15,14 +15,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-TEST(Region, RunsAndCoverAreThoseOfEveryElement) {
+TEST(TensorRegion, RunsAndCoverAreThoseOfEveryElement) {
     std::mt19937 random(1);
     for (int round = 0; round < 300; ++round) {
         const Array array{"k", "t", 1 + Draw(random, 6), 1 + Draw(random, 6), SafeType::kF32};
         const auto of_a = CutUp(random, array), of_b = CutUp(random, array);
         EXPECT_TRUE(Cover(of_a, array));
-        for (const Region& a : of_a) {
-            std::vector<Region> without = of_a;
+        for (const TensorRegion& a : of_a) {
+            std::vector<TensorRegion> without = of_a;
             std::erase(without, a);
             EXPECT_FALSE(Cover(without, array));
             // Cuts of two kinds together: every element of the gap is in the other.
@@ -30,7 +30,7 @@ TEST(Region, RunsAndCoverAreThoseOfEveryElement) {
             EXPECT_TRUE(Cover(without, array));
             const std::vector<float> expected = Values(array, 0, a);
             std::vector<float> got(expected.size(), -1);
-            for (const Region& b : of_b) {
+            for (const TensorRegion& b : of_b) {
                 const std::vector<float> from = Values(array, 0, b);
                 int64_t end_a = -1, end_b = -1;
                 ForEachRun(a, b, [&](int64_t at_a, int64_t at_b, int64_t count) {
@@ -59,7 +59,7 @@ TEST(Checkpoint, AnyCutsAreReadByAnyOthers) {
             const int64_t rows = 1 + Draw(random, large ? 900 : 20);
             arrays.push_back({i == 0 ? "weight" : "adam_m", "t" + std::to_string(i), rows,
                               large ? 800 : 1 + Draw(random, 20), SafeType::kF32});
-            for (const Region& region : CutUp(random, arrays.back())) {
+            for (const TensorRegion& region : CutUp(random, arrays.back())) {
                 const auto rank = static_cast<size_t>(Draw(random, std::ssize(by_rank) - 1));
                 by_rank[rank].push_back({arrays.back(), region});
                 if (Draw(random, 4) == 0) by_rank[0].push_back({arrays.back(), region});
@@ -73,7 +73,7 @@ TEST(Checkpoint, AnyCutsAreReadByAnyOthers) {
         EXPECT_EQ(newest.checkpoint->manifest().step, round);
         EXPECT_EQ(newest.checkpoint->manifest().state.at("step"), round);
         for (const Array& array : arrays) {
-            for (const Region& region : CutUp(random, array)) {
+            for (const TensorRegion& region : CutUp(random, array)) {
                 std::vector<float> got(static_cast<size_t>(region.elements()), -1);
                 const Status read = newest.checkpoint->Read(array.kind, array.tensor, region, got);
                 ASSERT_TRUE(read.ok()) << read.error().message;
@@ -89,7 +89,8 @@ TEST(Checkpoint, OtherTypesAreKeptAsTheyAre) {
     const uint8_t bytes[] = {1, 2, 3, 255, 0};
     RankWriter writer(dir.path(), 0);
     ASSERT_TRUE(
-        writer.Start(7, {{scales, Region::Whole(scales), std::as_bytes(std::span(bytes))}}).ok());
+        writer.Start(7, {{scales, TensorRegion::Whole(scales), std::as_bytes(std::span(bytes))}})
+            .ok());
     const auto file = writer.Finish();
     ASSERT_TRUE(file.ok()) << file.error().message;
     Manifest manifest;
@@ -103,14 +104,16 @@ TEST(Checkpoint, OtherTypesAreKeptAsTheyAre) {
     ASSERT_TRUE(checkpoint->Read(scales, {0, 1, 2, 3, 0, 3}, got).ok());
     EXPECT_EQ(static_cast<int>(got[1]), 255);
     float as_float[5];
-    EXPECT_EQ(checkpoint->Read("adam_v_scale", "t", Region::Whole(scales), as_float).error().code,
-              ErrorCode::kCorrupt);
+    EXPECT_EQ(
+        checkpoint->Read("adam_v_scale", "t", TensorRegion::Whole(scales), as_float).error().code,
+        ErrorCode::kCorrupt);
     Array other = scales;
     other.cols = 6;
     std::byte six[6];
-    EXPECT_EQ(checkpoint->Read(other, Region::Whole(other), six).error().code, ErrorCode::kCorrupt);
+    EXPECT_EQ(checkpoint->Read(other, TensorRegion::Whole(other), six).error().code,
+              ErrorCode::kCorrupt);
     other.kind = "adam_w";
-    EXPECT_EQ(checkpoint->Read(other, Region::Whole(other), six).error().code,
+    EXPECT_EQ(checkpoint->Read(other, TensorRegion::Whole(other), six).error().code,
               ErrorCode::kNotFound);
 }
 
@@ -147,13 +150,14 @@ TEST(Checkpoint, TheLastOnesAreKept) {
 TEST(Checkpoint, ALargeOneIsReadInParts) {
     const test::TempDir dir;
     const Array array{"weight", "wide", 3001, 3003, SafeType::kF32};
-    Region low = Region::Whole(array), high = low;
+    TensorRegion low = TensorRegion::Whole(array), high = low;
     low.end = high.begin = 4'000'001;
     SavingJob job(dir.path());
     ASSERT_TRUE(job.Save(7, {{{array, low}}, {{array, high}}}).ok());
     const auto checkpoint = Checkpoint::Open(StepFolder(dir.path(), 7));
     ASSERT_TRUE(checkpoint.ok());
-    for (Region region : {Region::Whole(array), Region{1, 2999, 2, 2800, 100, 8'000'000}}) {
+    for (TensorRegion region :
+         {TensorRegion::Whole(array), TensorRegion{1, 2999, 2, 2800, 100, 8'000'000}}) {
         std::vector<float> got(static_cast<size_t>(region.elements()), -1);
         ASSERT_TRUE(checkpoint->Read("weight", "wide", region, got).ok());
         EXPECT_TRUE(got == Values(array, 7, region));
@@ -167,7 +171,7 @@ TEST(Checkpoint, ALargeOneIsReadInParts) {
         damaged.put(static_cast<char>(was ^ 1));
         damaged.close();
         std::vector<float> got(static_cast<size_t>(array.rows * array.cols));
-        const Status read = checkpoint->Read("weight", "wide", Region::Whole(array), got);
+        const Status read = checkpoint->Read("weight", "wide", TensorRegion::Whole(array), got);
         ASSERT_FALSE(read.ok());
         EXPECT_NE(read.error().message.find(path), std::string::npos) << read.error().message;
         damaged.open(path, std::ios::in | std::ios::out | std::ios::binary);
@@ -186,7 +190,7 @@ TEST(Checkpoint, IsAModelToRead) {
     const model_files::TensorInfo& first = (*source)->tensors()[1];
     const Array array{kWeightKind, first.name, first.rows, first.cols, SafeType::kF32};
     SavingJob job(dir.path());
-    auto manifest = job.Write(5, {{{array, Region::Whole(array)}}});
+    auto manifest = job.Write(5, {{{array, TensorRegion::Whole(array)}}});
     ASSERT_TRUE(manifest.ok());
     manifest->model = (*source)->Fingerprint().value();
     ASSERT_TRUE(CommitCheckpoint(dir.path(), *manifest, 0).ok());
@@ -199,10 +203,10 @@ TEST(Checkpoint, IsAModelToRead) {
         ASSERT_TRUE(got.ok()) << got.error().message;
         const bool trained = tensor.name == first.name;
         const auto* was = (*source)->FindTensor(tensor.name);
-        EXPECT_EQ(*got, trained ? Values(array, 5, Region::Whole(array))
+        EXPECT_EQ(*got, trained ? Values(array, 5, TensorRegion::Whole(array))
                                 : (*source)->ReadFloats(*was).value());
     }
-    ASSERT_TRUE(job.Save(6, {{{array, Region::Whole(array)}}}).ok());
+    ASSERT_TRUE(job.Save(6, {{{array, TensorRegion::Whole(array)}}}).ok());
     const auto other = Checkpoint::Open(StepFolder(dir.path(), 6));
     EXPECT_EQ(CheckpointSource::Make(**source, *other).error().code, ErrorCode::kDenied);
 }
@@ -221,7 +225,8 @@ TEST(Checkpoint, ASaveCanBeLeft) {
     {
         RankWriter writer(dir.path(), 0);
         ASSERT_TRUE(
-            writer.Start(1, {{array, Region::Whole(array), std::as_bytes(std::span(data))}}).ok());
+            writer.Start(1, {{array, TensorRegion::Whole(array), std::as_bytes(std::span(data))}})
+                .ok());
         EXPECT_TRUE(writer.running());
     }
     for (const auto& entry : fs::recursive_directory_iterator(dir.path())) {

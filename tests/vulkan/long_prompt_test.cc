@@ -32,7 +32,7 @@ TEST(VulkanParts, CoverAllWorkgroupsOnce) {
         for (const uint32_t count : {1u, 2u, 5u, d.MostParts()}) {
             uint32_t next = 0;
             for (uint32_t i = 0; i < count; ++i) {
-                const gpu::Groups part = d.Part(i, count);
+                const gpu::WorkgroupCounts part = d.Part(i, count);
                 EXPECT_EQ(part.first[axis], next);
                 EXPECT_GT(part.count[axis], 0u);
                 next += part.count[axis];

@@ -27,7 +27,7 @@ namespace weft::backend {
 // Bytes that a call touches: `row_bytes` for each row of the step (T or R, whichever the call's
 // are), or `bytes` in all. Where they are by rows, the address moves with the first row. In slot i
 // the address is i * slot_stride farther on.
-struct Region {
+struct OperandRegion {
     std::byte* data = nullptr;
     int64_t row_bytes = 0, bytes = 0;
     program::ValueId value = program::kNoValue;  // whose bytes they are; none: scratch
@@ -47,7 +47,7 @@ struct OperandRef {
     static constexpr uint16_t kNowhere = UINT16_MAX;
     uint16_t at = kNowhere;  // bytes from the beginning of the arguments
     MemoryAccess access = MemoryAccess::kRead;
-    Region region;
+    OperandRegion region;
 };
 
 // The arguments of any kernel.
@@ -158,23 +158,23 @@ class CallOf {
     Call call;
 
     template <typename T>
-    void Reads(T*& address, const Region& region, int64_t first_byte = 0) {
+    void Reads(T*& address, const OperandRegion& region, int64_t first_byte = 0) {
         Add(address, MemoryAccess::kRead, region, first_byte);
     }
     template <typename T>
-    void Writes(T*& address, const Region& region, int64_t first_byte = 0) {
+    void Writes(T*& address, const OperandRegion& region, int64_t first_byte = 0) {
         Add(address, MemoryAccess::kWrite, region, first_byte);
     }
     template <typename T>
-    void Changes(T*& address, const Region& region) {
+    void Changes(T*& address, const OperandRegion& region) {
         Add(address, MemoryAccess::kChange, region, 0);
     }
     template <typename T>
-    void Owns(T*& address, const Region& region) {
+    void Owns(T*& address, const OperandRegion& region) {
         Add(address, MemoryAccess::kOwn, region, 0);
     }
     // `region` holds how many rows there are.
-    void RowsFrom(const Region& region) {
+    void RowsFrom(const OperandRegion& region) {
         call.rows_from = reinterpret_cast<const int32_t*>(region.data);
         call.slots.push_back({OperandRef::kNowhere, MemoryAccess::kRead, region});
     }
@@ -204,7 +204,7 @@ class CallOf {
 
   private:
     template <typename T>
-    void Add(T*& address, MemoryAccess access, const Region& region, int64_t first_byte) {
+    void Add(T*& address, MemoryAccess access, const OperandRegion& region, int64_t first_byte) {
         WEFT_CHECK(region.data != nullptr);
         address = reinterpret_cast<T*>(region.data + first_byte);
         call.slots.push_back({At(&address), access, region});

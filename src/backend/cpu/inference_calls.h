@@ -29,7 +29,7 @@ class InferenceCalls : protected Lowerer {
     }
 
     // The bytes of an activation, an input, a cache or a recurrent state.
-    Region Of(ValueId id) const {
+    OperandRegion Of(ValueId id) const {
         const program::Value& value = program_.value(id);
         if (value.storage == program::Storage::kState) {
             const int64_t positions = options_.kv_pages * options_.page_tokens;

@@ -83,7 +83,7 @@ class LatentCalls : protected InferenceCalls {
         WEFT_TRY(WriteRows(op, op.inputs[1], op.inputs.back(), 1));
         CallOf<kernels::BlockScoresArgs> scores;
         FillBlockScores(scores, scores.args, op, a);
-        const Region shared = ScratchBytes(
+        const OperandRegion shared = ScratchBytes(
             "index scores", kernels::kIndexSharedRows * scores.args.rows.positions * kFloat);
         scores.Writes(scores.args.rows.shared, shared);
         WEFT_TRY(Push<RunBlockScores>(scores, op.outputs[0]));
@@ -223,7 +223,7 @@ class LatentCalls : protected InferenceCalls {
 
     // Positions of a sequence: it may have all pages.
     int64_t Positions() const { return options_.kv_pages * options_.page_tokens; }
-    Region SharedScores() {
+    OperandRegion SharedScores() {
         return ScratchBytes("index scores", kernels::kIndexSharedRows * Positions() * kFloat);
     }
     template <typename Args>

@@ -40,7 +40,7 @@ Status TrainingLowerer::Plan(const Experts& experts) {
     return Push<kernels::PlanExperts>(call);
 }
 
-Region TrainingLowerer::PlanBegin(const Experts& experts) {
+OperandRegion TrainingLowerer::PlanBegin(const Experts& experts) {
     return ScratchBytes("plan", (experts.count + 1) * kInt);
 }
 
@@ -294,7 +294,7 @@ Status TrainingLowerer::Lower(const Op& op, const program::GateRowsGrad&) {
 
 Status TrainingLowerer::Lower(const Op& op, const program::RouterLoad&) {
     const ValueId logits = op.inputs[0], ids = op.inputs[1];
-    const Region scores = ScratchBytes("scores", MostRows(logits) * Cols(logits) * kFloat);
+    const OperandRegion scores = ScratchBytes("scores", MostRows(logits) * Cols(logits) * kFloat);
     CallOf<dense::RouterScoresArgs> make;
     make.Reads(make.args.logits, Of(logits));
     make.args.experts = Cols(logits);

@@ -148,7 +148,7 @@ class InferenceLowerer final : StreamCalls {
             call.Reads(args.x, Of(op.inputs[i]), a.columns[i].begin * kFloat);
             args.x_stride = Cols(op.inputs[i]);
             args.cols = a.columns[i].count;
-            const Region y = Of(op.outputs[0]);
+            const OperandRegion y = Of(op.outputs[0]);
             const auto column = static_cast<int64_t>(i);
             if (IsWide(op.outputs[0])) {
                 call.Writes(args.wide, y, column * kDouble);
@@ -195,7 +195,7 @@ class InferenceLowerer final : StreamCalls {
         return Push<&kernels::Kernels::matmul>(call, y);
     }
 
-    Region Adapted(ValueId y) { return ScratchRows("adapted", Cols(y) * kDouble, rows_); }
+    OperandRegion Adapted(ValueId y) { return ScratchRows("adapted", Cols(y) * kDouble, rows_); }
 
     // Two calls. The second ones of ops that follow one another (Q, K and V) are made together, so
     // that the team meets once for all of them.
@@ -210,7 +210,7 @@ class InferenceLowerer final : StreamCalls {
         const bool wide = a.segment_cols != 0;
         const int64_t stride = AdapterStride(op);
         const auto turn = static_cast<int64_t>(ups_.size());
-        const Region u =
+        const OperandRegion u =
             ScratchRows(fmt::format("adapter {}", turn), stride * (wide ? kDouble : kFloat), rows_);
         CallOf<kernels::AdaptDownArgs> down;
         CallOf<kernels::AdaptUpArgs>& up = ups_.emplace_back(Up{{}, op_, y}).call;
@@ -249,7 +249,7 @@ class InferenceLowerer final : StreamCalls {
     }
 
     // One prepared form of x: made once for all the MatMuls in a row that read x.
-    Region Quantized(ValueId x, kernels::ActivationFormat as) {
+    OperandRegion Quantized(ValueId x, kernels::ActivationFormat as) {
         const int64_t factor = IsSlots(x) ? program_.value(x).shape[1] : 1;
         const int64_t row_bytes = factor * kernels_.quantized_bytes(Cols(x));
         for (int i : {0, 1}) {
@@ -261,7 +261,7 @@ class InferenceLowerer final : StreamCalls {
         quantized_value_[next_quantized_] = x;
         activation_format_[next_quantized_] = as;
         CallOf<kernels::QuantizeActivationsArgs> call;
-        const Region out = QuantizedRows(next_quantized_, row_bytes);
+        const OperandRegion out = QuantizedRows(next_quantized_, row_bytes);
         call.args.as = as;
         call.Reads(call.args.x, Of(x));
         call.args.cols = call.args.x_stride = Cols(x);
@@ -276,7 +276,7 @@ class InferenceLowerer final : StreamCalls {
     Status PushRowWise(CallOf<Args>& call, ValueId rows_like) {
         call.Rows(call.args.rows);
         if (IsSlots(rows_like)) {
-            Region chosen = PlanBegin();
+            OperandRegion chosen = PlanBegin();
             chosen.data += planned_.count * static_cast<int64_t>(sizeof(int32_t));
             chosen.bytes = sizeof(int32_t);
             call.RowsFrom(chosen);
@@ -459,8 +459,8 @@ class InferenceLowerer final : StreamCalls {
         const program::Shape& state = ShapeOf(op.inputs[7]);
         const int64_t heads = state[0], each = a.by_channel ? state[1] : 1;
         const size_t rates = a.ssd ? 4 : 5;
-        const Region fade = ScratchRows("fade", heads * each * kFloat, rows_);
-        const Region strength = ScratchRows("strength", heads * kFloat, rows_);
+        const OperandRegion fade = ScratchRows("fade", heads * each * kFloat, rows_);
+        const OperandRegion strength = ScratchRows("strength", heads * kFloat, rows_);
         CallOf<kernels::DeltaGatesArgs> gates;
         gates.Reads(gates.args.decay, Of(op.inputs[3]));
         if (!a.ssd) gates.Reads(gates.args.beta, Of(op.inputs[4]));
@@ -506,7 +506,7 @@ class InferenceLowerer final : StreamCalls {
         if (Quantizes(op)) {
             next_quantized_ ^= 1;
             quantized_value_[next_quantized_] = program::kNoValue;
-            const Region quantized = QuantizedRows(
+            const OperandRegion quantized = QuantizedRows(
                 next_quantized_, weight.count * kernels_.quantized_bytes(weight.cols));
             CallOf<kernels::QuantizeActivationsArgs> quantize;
             quantize.args.as = FormFor(op);
@@ -527,7 +527,8 @@ class InferenceLowerer final : StreamCalls {
     }
 
     Status Lower(const Op& op, const program::Rope& a) {
-        const Region table = ScratchRows(TableName(a), a.rotary_dim * kFloat, options_.max_tokens);
+        const OperandRegion table =
+            ScratchRows(TableName(a), a.rotary_dim * kFloat, options_.max_tokens);
         if (std::ranges::find(tables_made_, table.data) == tables_made_.end()) {
             tables_made_.push_back(table.data);
             CallOf<kernels::RopeTableArgs> make;
@@ -687,7 +688,7 @@ class InferenceLowerer final : StreamCalls {
 
     Status Lower(const Op& op, const program::SelectRows&) {
         CallOf<dense::LookupArgs> call;
-        Region x = Of(op.inputs[0]);  // any rows of it
+        OperandRegion x = Of(op.inputs[0]);  // any rows of it
         x.bytes = std::exchange(x.row_bytes, 0) * options_.max_tokens;
         const int64_t cols = Cols(op.outputs[0]);
         call.Reads(call.args.table.data, x);
@@ -736,14 +737,14 @@ class InferenceLowerer final : StreamCalls {
     // ---- Scratch ----------------------------------------------------------------------------
 
     // Quantized activations: two, so that the next one does not wait for the readers of the last.
-    Region QuantizedRows(int which, int64_t row_bytes) {
+    OperandRegion QuantizedRows(int which, int64_t row_bytes) {
         return ScratchRows(which == 0 ? "prepared" : "prepared 1", row_bytes, rows_);
     }
     // The plan of a mixture of experts (kernels/experts.h).
-    Region PlanBegin() {
+    OperandRegion PlanBegin() {
         return ScratchBytes("plan", (planned_.count + 1) * static_cast<int64_t>(sizeof(int32_t)));
     }
-    Region PlanSlots() {
+    OperandRegion PlanSlots() {
         return ScratchBytes("slots", planned_.used * rows_ * static_cast<int64_t>(sizeof(int32_t)));
     }
     // Cosines and sines: ropes of the same angles share a table.

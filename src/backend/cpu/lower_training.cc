@@ -198,7 +198,8 @@ Status TrainingLowerer::Lower(const Op& op, const program::RmsNormGradWeight& a)
 
 Status TrainingLowerer::Lower(const Op& op, const program::Rope& a) {
     if (a.behind != 0) return Unsupported("rotations behind the position have no training");
-    const Region table = ScratchBytes(TableName(a), a.rotary_dim * options_.max_tokens * kFloat);
+    const OperandRegion table =
+        ScratchBytes(TableName(a), a.rotary_dim * options_.max_tokens * kFloat);
     if (std::ranges::find(tables_made_, table.data) == tables_made_.end()) {
         tables_made_.push_back(table.data);
         CallOf<kernels::RopeTableArgs> make;
@@ -334,7 +335,7 @@ Status TrainingLowerer::Lower(const Op& op, const program::SoftCapGrad& a) {
 
 Status TrainingLowerer::Lower(const Op& op, const program::Zero&) {
     CallOf<dense::FillArgs> call;
-    const Region y = Of(op.outputs[0]);
+    const OperandRegion y = Of(op.outputs[0]);
     call.Writes(call.args.y, y);
     call.args.bytes = y.bytes;
     return Push<dense::Fill>(call);
@@ -400,7 +401,7 @@ Status TrainingLowerer::Lower(const Op& op, const program::MatMulGradInput&) {
     const int64_t rows = ShapeOf(weight)[0], cols = Cols(weight), block = BlockRows(weight);
     const bool sums = block < rows && TypeOf(dx) != DType::kF32;
     const int64_t most = MostRows(dx);
-    const Region sum = sums ? ScratchBytes("sums", most * cols * kFloat) : Of(dx);
+    const OperandRegion sum = sums ? ScratchBytes("sums", most * cols * kFloat) : Of(dx);
     const DType sum_type = sums ? DType::kF32 : TypeOf(dx);
     for (int64_t at = 0; at < rows; at += block) {
         const int64_t count = std::min(block, rows - at);

@@ -40,7 +40,7 @@ class TrainingLowerer final : Lowerer {
     struct Plain {
         DType dtype = DType::kF32;
         int64_t cols = 0;
-        Region region{};
+        OperandRegion region{};
     };
 
     // Of an op of expert matrices: which experts, and their stack.
@@ -123,7 +123,7 @@ class TrainingLowerer final : Lowerer {
     Status Lower(const Op& op, const program::LoadBalance& a);
     Status Lower(const Op& op, const program::LoadBalanceGrad& a);
     Status Plan(const Experts& experts);
-    Region PlanBegin(const Experts& experts);
+    OperandRegion PlanBegin(const Experts& experts);
     Experts ExpertsOf(ValueId ids, ValueId stack, int64_t first) const;
     template <typename Args>
     void ReadsPlan(CallOf<Args>& call, kernels::ExpertPlan& plan, const Experts& experts);
@@ -155,7 +155,7 @@ class TrainingLowerer final : Lowerer {
     // ---- Operands ---------------------------------------------------------------------------
 
     // All of a value's bytes.
-    Region Of(ValueId id) const {
+    OperandRegion Of(ValueId id) const {
         const program::Value& value = program_.value(id);
         const int64_t elements = value.shape.Elements(options_.max_tokens, options_.max_outputs);
         return {buffers_.At(id), 0, RowBytes(value.dtype, elements), id, buffers_.SlotStride(id)};

@@ -43,9 +43,9 @@ Status TrainingLowerer::LowerSquares(const Op& op, const program::AddSquares& a)
         return call;
     };
     CallOf<Args> blocks = make(), add = make();
-    const Region sums = ScratchBytes(
-        "squares", dense::SquaresBlocks(a.ranges.data(), add.args.range_count) *
-                       static_cast<int64_t>(sizeof(*add.args.blocks)));
+    const OperandRegion sums =
+        ScratchBytes("squares", dense::SquaresBlocks(a.ranges.data(), add.args.range_count) *
+                                    static_cast<int64_t>(sizeof(*add.args.blocks)));
     blocks.Reads(blocks.args.x, Of(op.inputs[0]));
     blocks.Writes(blocks.args.blocks, sums);
     WEFT_TRY(Push<kBlocks>(blocks));
@@ -149,7 +149,7 @@ Status TrainingLowerer::Lower(const Op& op, const program::AdafactorSizes& a) {
         return call;
     };
     CallOf<dense::AdafactorSizesArgs> rows = make(), add = make();
-    const Region sums =
+    const OperandRegion sums =
         ScratchBytes("squares", dense::AdafactorRows(a.runs.data(), add.args.run_count) * kDouble);
     rows.Reads(rows.args.g, Of(op.inputs[0]));
     rows.Reads(rows.args.inverse, Of(op.inputs[1]));

@@ -29,10 +29,10 @@ class Lowerer {
         : program_(program), options_(options), kernels_(kernels), buffers_(buffers) {}
 
     // Regions of scratch: by rows, or of so many bytes.
-    Region ScratchRows(const std::string& name, int64_t row_bytes, int64_t rows) {
+    OperandRegion ScratchRows(const std::string& name, int64_t row_bytes, int64_t rows) {
         return {buffers_.scratch().Take(name, row_bytes * rows), row_bytes, 0};
     }
-    Region ScratchBytes(const std::string& name, int64_t bytes) {
+    OperandRegion ScratchBytes(const std::string& name, int64_t bytes) {
         return {buffers_.scratch().Take(name, bytes), 0, bytes};
     }
     // Each thread's own; size: of one thread's, in `unit` bytes.

@@ -133,8 +133,8 @@ struct Dispatch {
         return parts == Parts::kOne ? 1 : parts == Parts::kAlongY ? y : z;
     }
     // Workgroups of part i of n.
-    gpu::Groups Part(uint32_t i, uint32_t n) const {
-        gpu::Groups groups{{x, y, z}};
+    gpu::WorkgroupCounts Part(uint32_t i, uint32_t n) const {
+        gpu::WorkgroupCounts groups{{x, y, z}};
         if (parts == Parts::kOne) return groups;
         const size_t axis = parts == Parts::kAlongY ? 1 : 2;
         const uint64_t all = groups.count[axis];

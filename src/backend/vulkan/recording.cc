@@ -168,7 +168,7 @@ void Recorder::Run(std::span<const Dispatch> dispatches) {
     for (const Dispatch& d : dispatches) Run(d, d.Part(0, 1));
 }
 
-void Recorder::Run(const Dispatch& dispatch, const gpu::Groups& groups) {
+void Recorder::Run(const Dispatch& dispatch, const gpu::WorkgroupCounts& groups) {
     if (dispatch.sum >= 0) return RunWithSum(dispatch);
     Touch(dispatch.reads, dispatch.writes);
     open_.commands->Run(*dispatch.kernel, std::span(dispatch.args).first(dispatch.args_bytes),

@@ -84,7 +84,7 @@ class Recorder {
     Status MakeRoom(double estimate);
     void NoteTimeOf(int32_t op);
     void Run(std::span<const Dispatch> dispatches);
-    void Run(const Dispatch& dispatch, const gpu::Groups& groups);
+    void Run(const Dispatch& dispatch, const gpu::WorkgroupCounts& groups);
     Status RecordTransfer(size_t op);
     Status BringIn(int32_t op, const OperandPlace& place);
     Status PlaceTransfer(bool beside, OperandPlace& place);

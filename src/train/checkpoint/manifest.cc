@@ -140,7 +140,7 @@ std::string ChecksumText(const StoredPiece& piece) {
 }
 
 Json PieceJson(const std::string& name, const StoredPiece& piece) {
-    const Region& r = piece.region;
+    const TensorRegion& r = piece.region;
     return {{"name", name},
             {"array", ArrayJson(piece.array)},
             {"block", {r.row_begin, r.row_count, r.col_begin, r.col_count}},
@@ -168,7 +168,7 @@ Result<std::vector<uint32_t>> ParseChecksums(const std::string& text, uint64_t c
 Result<StoredPiece> PieceOf(const Json& json, const SafeTensor& tensor, const std::string& where) {
     StoredPiece piece;
     std::string name, checksums;
-    Region& r = piece.region;
+    TensorRegion& r = piece.region;
     try {
         json.at("name").get_to(name);
         json.at("crc32c").get_to(checksums);
@@ -262,7 +262,7 @@ std::string RankHeader(int64_t step, std::span<const StoredPiece> pieces) {
     uint64_t offset = 0;
     for (size_t i = 0; i < pieces.size(); ++i) {
         const StoredPiece& piece = pieces[i];
-        const Region& r = piece.region;
+        const TensorRegion& r = piece.region;
         const std::string name = fmt::format("{}:{}:{}", piece.array.kind, piece.array.tensor, i);
         list.push_back(PieceJson(name, piece));
         Json shape = Json::array({r.elements()});

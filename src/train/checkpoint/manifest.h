@@ -61,7 +61,7 @@ Result<CheckpointFile> ParseFile(std::string_view text, std::string_view where);
 
 struct StoredPiece {
     Array array;
-    Region region;
+    TensorRegion region;
     uint64_t offset = 0;              // of its first byte, from the start of the file
     std::vector<uint32_t> checksums;  // CRC-32C of each kCheckedBytes
 

@@ -160,7 +160,7 @@ Status Checkpoint::OpenFile(const CheckpointFile& listed) {
 // What several ranks hold alike is read from one file.
 void Checkpoint::DropCopies() {
     const auto place = [](const Held& held) {
-        const Region& r = held.piece.region;
+        const TensorRegion& r = held.piece.region;
         return std::tuple(r.row_begin, r.col_begin, r.row_count, r.col_count, r.begin, r.end);
     };
     for (auto& [key, entry] : entries_) {
@@ -173,7 +173,7 @@ void Checkpoint::DropCopies() {
 
 Status Checkpoint::CheckComplete() const {
     for (const auto& [key, entry] : entries_) {
-        std::vector<Region> regions;
+        std::vector<TensorRegion> regions;
         for (const Held& held : entry.pieces) regions.push_back(held.piece.region);
         if (Cover(regions, entry.array)) continue;
         return MakeError(ErrorCode::kCorrupt,
@@ -201,7 +201,8 @@ const Array* Checkpoint::Find(const std::string& kind, const std::string& tensor
     return found == entries_.end() ? nullptr : &found->second.array;
 }
 
-Status Checkpoint::Read(const Array& array, const Region& region, std::span<std::byte> out) const {
+Status Checkpoint::Read(const Array& array, const TensorRegion& region,
+                        std::span<std::byte> out) const {
     const uint64_t element = model_files::hf::SafeTypeBytes(array.type);
     WEFT_CHECK(IsInside(region, array) &&
                out.size() == static_cast<uint64_t>(region.elements()) * element);
@@ -222,14 +223,14 @@ Status Checkpoint::Read(const Array& array, const Region& region, std::span<std:
     return ReadByParts(found->second, region, out);
 }
 
-Status Checkpoint::ReadByParts(const Entry& entry, const Region& region,
+Status Checkpoint::ReadByParts(const Entry& entry, const TensorRegion& region,
                                std::span<std::byte> out) const {
     const auto bytes = static_cast<int64_t>(out.size());
     const int64_t parts = std::clamp<int64_t>(bytes / kPartBytes, 1, kMostReaders);
     const int64_t element = bytes / region.elements();
     std::vector<Status> statuses(static_cast<size_t>(parts));
     const auto read = [&](int64_t part) {
-        Region own = region;
+        TensorRegion own = region;
         own.begin = region.begin + region.elements() * part / parts;
         own.end = region.begin + region.elements() * (part + 1) / parts;
         const std::span<std::byte> to =
@@ -246,7 +247,7 @@ Status Checkpoint::ReadByParts(const Entry& entry, const Region& region,
     return {};
 }
 
-Status Checkpoint::ReadPart(const Entry& entry, const Region& region,
+Status Checkpoint::ReadPart(const Entry& entry, const TensorRegion& region,
                             std::span<std::byte> out) const {
     const uint64_t element = model_files::hf::SafeTypeBytes(entry.array.type);
     for (const Held& held : entry.pieces) {
@@ -268,8 +269,8 @@ Status Checkpoint::ReadPart(const Entry& entry, const Region& region,
     return {};
 }
 
-Status Checkpoint::Read(const std::string& kind, const std::string& tensor, const Region& region,
-                        std::span<float> out) const {
+Status Checkpoint::Read(const std::string& kind, const std::string& tensor,
+                        const TensorRegion& region, std::span<float> out) const {
     Array array{kind, tensor, 0, 0, SafeType::kF32};
     if (const Array* stored = Find(kind, tensor)) array = *stored;
     if (array.rows == 0 || array.type != SafeType::kF32 || !IsInside(region, array)) {

@@ -35,12 +35,12 @@ class Checkpoint {
 
     // Fills `out` with the region of the array, which must be of exactly these sizes and type in
     // the checkpoint (kCorrupt). A large region at a time is quicker than many small ones.
-    Status Read(const Array& array, const Region& region, std::span<std::byte> out) const;
+    Status Read(const Array& array, const TensorRegion& region, std::span<std::byte> out) const;
     // Reads all that file `index` (of the manifest's) holds against its checksums. Errors:
     // kCorrupt, kIo, naming the file.
     Status CheckFile(size_t index) const;
     // Of an array in F32.
-    Status Read(const std::string& kind, const std::string& tensor, const Region& region,
+    Status Read(const std::string& kind, const std::string& tensor, const TensorRegion& region,
                 std::span<float> out) const;
 
   private:
@@ -57,8 +57,9 @@ class Checkpoint {
 
     Status OpenFile(const CheckpointFile& listed);
     void DropCopies();
-    Status ReadByParts(const Entry& entry, const Region& region, std::span<std::byte> out) const;
-    Status ReadPart(const Entry& entry, const Region& region, std::span<std::byte> out) const;
+    Status ReadByParts(const Entry& entry, const TensorRegion& region,
+                       std::span<std::byte> out) const;
+    Status ReadPart(const Entry& entry, const TensorRegion& region, std::span<std::byte> out) const;
     Status CheckComplete() const;
 
     std::string folder_;

@@ -18,18 +18,18 @@ Range Common(Range a, Range b) {
 }
 
 // Rows of the array of which the region has something.
-Range RowsOf(const Region& r) {
+Range RowsOf(const TensorRegion& r) {
     return {r.row_begin + r.begin / r.col_count, r.row_begin + (r.end - 1) / r.col_count + 1};
 }
 
 // Columns of the array that the region has of one of these rows.
-Range ColsOf(const Region& r, int64_t row) {
+Range ColsOf(const TensorRegion& r, int64_t row) {
     const int64_t first = (row - r.row_begin) * r.col_count;
     return {r.col_begin + std::max<int64_t>(r.begin - first, 0),
             r.col_begin + std::min(r.end - first, r.col_count)};
 }
 
-int64_t PlaceOf(const Region& r, int64_t row, int64_t col) {
+int64_t PlaceOf(const TensorRegion& r, int64_t row, int64_t col) {
     return (row - r.row_begin) * r.col_count + (col - r.col_begin) - r.begin;
 }
 
@@ -38,7 +38,7 @@ struct Rectangle {
     Range rows, cols;
 };
 
-void AddRectangles(const Region& region, std::vector<Rectangle>& out) {
+void AddRectangles(const TensorRegion& region, std::vector<Rectangle>& out) {
     const Range all = RowsOf(region);
     int64_t row = all.begin;
     while (row < all.end) {
@@ -76,7 +76,7 @@ bool IsSane(const Array& array) {
     return named && array.rows > 0 && array.cols > 0 && array.rows <= kMostElements / array.cols;
 }
 
-bool IsInside(const Region& r, const Array& array) {
+bool IsInside(const TensorRegion& r, const Array& array) {
     const bool block = r.row_begin >= 0 && r.row_count > 0 && r.row_count <= array.rows &&
                        r.row_begin <= array.rows - r.row_count && r.col_begin >= 0 &&
                        r.col_count > 0 && r.col_count <= array.cols &&
@@ -84,7 +84,7 @@ bool IsInside(const Region& r, const Array& array) {
     return block && r.begin >= 0 && r.begin < r.end && r.end <= r.row_count * r.col_count;
 }
 
-void ForEachRun(const Region& a, const Region& b,
+void ForEachRun(const TensorRegion& a, const TensorRegion& b,
                 const std::function<void(int64_t, int64_t, int64_t)>& run) {
     const Range rows = Common(RowsOf(a), RowsOf(b));
     int64_t a_at = 0, b_at = 0, count = 0;
@@ -102,9 +102,9 @@ void ForEachRun(const Region& a, const Region& b,
     if (count > 0) run(a_at, b_at, count);
 }
 
-bool Cover(const std::vector<Region>& regions, const Array& array) {
+bool Cover(const std::vector<TensorRegion>& regions, const Array& array) {
     std::vector<Rectangle> rectangles;
-    for (const Region& region : regions) AddRectangles(region, rectangles);
+    for (const TensorRegion& region : regions) AddRectangles(region, rectangles);
     // Row by row from the top, by the rows where something begins or ends.
     struct Event {
         int64_t row;

@@ -27,13 +27,13 @@ struct Array {
     std::string Name() const { return kind + " of " + tensor; }
 };
 
-struct Region {
+struct TensorRegion {
     int64_t row_begin = 0, row_count = 0, col_begin = 0, col_count = 0;  // the block
     int64_t begin = 0, end = 0;  // of its row_count * col_count elements
 
     int64_t elements() const { return end - begin; }
-    bool operator==(const Region&) const = default;
-    static Region Whole(const Array& array) {
+    bool operator==(const TensorRegion&) const = default;
+    static TensorRegion Whole(const Array& array) {
         return {0, array.rows, 0, array.cols, 0, array.rows * array.cols};
     }
 };
@@ -44,15 +44,15 @@ inline constexpr int64_t kMostElements = int64_t{1} << 48;
 // 1 to kMostElements elements, and a name and kind of reasonable length.
 bool IsSane(const Array& array);
 // The block lies in the array, the range in the block, and neither is empty.
-bool IsInside(const Region& region, const Array& array);
+bool IsInside(const TensorRegion& region, const Array& array);
 
 // Calls run(a_at, b_at, count) for everything that both hold: `count` elements, which are
 // neighbours in either, the a_at-th of a's range and the b_at-th of b's. As few runs as there can
 // be, ascending. Both lie in the same array.
-void ForEachRun(const Region& a, const Region& b,
+void ForEachRun(const TensorRegion& a, const TensorRegion& b,
                 const std::function<void(int64_t a_at, int64_t b_at, int64_t count)>& run);
 
 // The regions together have every element of the array.
-bool Cover(const std::vector<Region>& regions, const Array& array);
+bool Cover(const std::vector<TensorRegion>& regions, const Array& array);
 
 }  // namespace weft::train

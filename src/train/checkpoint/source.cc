@@ -34,7 +34,7 @@ Status CheckpointSource::ReadOwn(size_t index, int64_t row_begin, int64_t row_co
                                  uint64_t* bytes_read) const {
     if (bytes_read != nullptr) *bytes_read += out.size();
     if (out.empty()) return {};
-    const Region region{row_begin, row_count, col_begin, col_count, 0, row_count * col_count};
+    const TensorRegion region{row_begin, row_count, col_begin, col_count, 0, row_count * col_count};
     return checkpoint_->Read(*checkpoint_->Find(kWeightKind, tensors()[index].name), region, out);
 }
 

@@ -31,7 +31,7 @@ namespace weft::train {
 // is empty, `read` gives elements from `begin` on, on the writer's thread.
 struct Piece {
     Array array;
-    Region region;
+    TensorRegion region;
     std::span<const std::byte> data = {};
     std::function<Status(int64_t begin, std::span<std::byte> out)> read = {};
 

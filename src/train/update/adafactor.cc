@@ -50,7 +50,7 @@ class Adafactor final : public UpdateRule {
     std::vector<FactoredRun> RunsOf(const OwnPart& part, Extent extent) const {
         std::vector<FactoredRun> runs;
         VisitPieces(part, extent, [&](const MemberPiece& piece) {
-            const Region& r = piece.region;
+            const TensorRegion& r = piece.region;
             runs.push_back({factors_.at(piece.tensor()),
                             r.row_begin,
                             r.col_begin,
@@ -135,7 +135,7 @@ void Adafactor::VisitKeptPieces(Extent extent, const VisitKept& visit) const {
     if (extent == Extent::kSole && !context_.first_rank) return;
     const auto all = [&](const char* kind, const std::string& name, int64_t at, int64_t count) {
         const Array array{kind, name, 1, count, SafeType::kF32};
-        visit({array, Region::Whole(array), moments_, at});
+        visit({array, TensorRegion::Whole(array), moments_, at});
     };
     for (const auto& [name, f] : factors_) {
         if (f.rows > 0) all(kRowsKind, name, f.rows_at, f.rows);

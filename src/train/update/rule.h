@@ -35,7 +35,7 @@ struct UpdateContext {
 // dynamic_codes.h), and `first` is a multiple of their block.
 struct KeptPiece {
     Array array;
-    Region region;
+    TensorRegion region;
     program::ValueId value = program::kNoValue;
     int64_t first = 0;
     program::ValueId scales = program::kNoValue;
