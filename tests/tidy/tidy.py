@@ -10,7 +10,8 @@ Rules (docs/develop.md says why):
   size        no file over 800 lines, no function over 70, no line over 100 columns
   contract    every header of src/ opens with a comment that says what it is, then #pragma once
   todo        a TODO, FIXME or XXX says what and why: TODO(what: why)
-  machine     no path of somebody's own machine
+  machine     no path of somebody's own machine; a Markdown page may show one under /home
+  former      no name of FORMER in code, no former flag in scripts, strings and command lines
   module      no script has the name of a module of Python's own library: what runs beside it would
               import it in that module's place
   blanks      no tabs, no blanks at the end of a line, a newline at the end of the file
@@ -32,9 +33,51 @@ LIBRARY = re.compile(r"^(?:weft_library\((\w+)|target_link_libraries\(weft PRIVA
                      re.MULTILINE)
 HOUSE_ROW = re.compile(r"\| `(\w+)` \|[^|]*\|([^|]*)\|$")
 INCLUDE = re.compile(r'\s*#\s*include\s+"([a-z0-9_]+)/')
+WORD = re.compile(r"[A-Za-z_]\w*")
 UNFINISHED = re.compile(r"\b(?:TODO|FIXME|XXX)\b(?!\([^():]+: [^()]+\))")
 # Written in pieces so that this file does not break its own rule.
 MACHINE = re.compile(r"(?<![\w.$}])/" + "(?:home|root|work|Users)" + r"/\w")
+MACHINE_OF_PAGE = re.compile(r"(?<![\w.$}])/" + "(?:root|work)" + r"/\w")
+
+# Names that code gave up, and the names that it has now: in all folders or, where a name is a
+# common word, in the folder of src/ before the colon.
+FORMER = """
+engine: Active=RunningRequest Flight=InFlightStep Land=CompleteStep Order=Command Say=EmitToken
+engine: Lookup=PromptLookup Sweep=ReapFinished flying_=in_flight_
+cluster: Company=RankRegistry Door=AdmissionListener Exam=JoinRequest Roll=RendezvousState
+cluster: Screening=CandidateCheck Stand=RankWaits Vet=ValidateJoiners
+cluster: Newcomers=PendingJoiners PassOver=RejectJoiners SetTerms=SetJoinFingerprint
+cluster: Examiner=JoinValidator
+coll: Wire=WireType
+fleet: Beacon=DiscoveryPacket Herald=Discovery
+net: Patience=Waiter
+backend: Gate=HostSignal Pace=SubmissionBudget
+program: Chunk=ModelChunk Placement=Sharding Unit=FlatBucket kCut=kSharded kPartial=kPartialSum
+program: kShare=kRowSharded kWhole=kReplicated
+kernels: Prepared=ActivationFormat prepare=quantize_activations
+AnswerFamily=ToolCallFormat CircleOf=CycleOf DataWords=DatasetOptions,DataPortOptions
+ExportWords=TrainExportOptions FedSource=StreamedSource FeedOthers=StreamWeights
+FindMade=FindDerived GatherShares=ZeroAllGather GetOver=RecoverFromLoss
+IsTransfer=IsCommunication LayoutWords=TrainLayoutOptions LoraWords=LoraOptions
+NoteMade=NoteDerived OllamaWords=OllamaOptions OpenFed=OpenStreamed
+OutputWords=OutputFolderOptions PlaceTails=FuseEpilogues PrepareArgs=QuantizeActivationsArgs
+ProofRecord=SelfTestRecord ReadTop=ReadTopK ReduceShares=ZeroReduceScatter
+RunsBeside=MayOverlap SampleWords=SampleOptions SaveWords=SaveOptions SayLogits=EmitTokens
+SayRows=EmitRow ShareOut=ApplyZero StuckRanks=FindDeadlock TakeOrders=DrainCommands
+ToolForm=TemplateCapabilities TopOf=TopK TrainStyle=FrameworkProfile WhoGoes=PickEvictee
+WithRowShares=ApplySequenceParallel WorstWait=RootWait WriteWords=WriteModelOptions
+gather_shares=zero_all_gather reduce_shares=zero_reduce_scatter wide_sums=float64_reductions
+"""
+FORMER_FLAGS = {"--chunk": "--prefill-chunk", "--kv": "--kv-dtype", "--split": "--tensor-split",
+                "--wait-for": "--expect-workers", "--rejoin-ms": "--restart-timeout-ms",
+                "--gpu-sum": "--gpu-allreduce", "--wire": "--allreduce-dtype",
+                "--lookup": "--prompt-lookup", "--no-proof": "--skip-self-test"}
+# Files that hold them on purpose: what takes the former flags, and the test of it.
+HOLD_FORMER = ("src/cli/habit_words.cc", "tests/cli/former_flags_test.py",
+               "tests/tidy/tidy_test.py", "CHANGELOG.md")
+FLAG = re.compile("(?<![\\w-])(?:" + "|".join(FORMER_FLAGS) + ")(?![\\w-])")
+# Literals and comments.
+NO_CODE = re.compile(r'R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
 
 
 class Folder:
@@ -44,6 +87,18 @@ class Folder:
         self.line = line
         self.names = names
         self.includes = set()
+
+
+def former_names():
+    """Folder, or "": former name -> present name."""
+    names = {}
+    for line in FORMER.split("\n"):
+        folder, _, rest = line.rpartition(":")
+        names.setdefault(folder, {}).update(pair.split("=") for pair in rest.split())
+    return names
+
+
+FORMER_NAMES = former_names()
 
 
 def folders_of(root):
@@ -159,11 +214,32 @@ def check_module(path):
         yield 1, f"hides Python's own module '{path.stem}' from every script of this folder"
 
 
-def check_text(lines):
+def check_former(path, text, lines, root):
+    place = path.relative_to(root)
+    if str(place) in HOLD_FORMER:
+        return
+    for number, line in enumerate(lines, 1):
+        found = FLAG.search(line)
+        if found and (path.suffix != ".md" or "weft" in line):
+            yield number, f"{found[0]} is {FORMER_FLAGS[found[0]]} now"
+    if path.suffix not in {".h", ".cc"}:
+        return
+    names = dict(FORMER_NAMES[""])
+    if place.parts[0] == "src":
+        names.update(FORMER_NAMES.get(place.parts[1], {}))
+    bare = NO_CODE.sub(lambda found: "\n" * found[0].count("\n"), text)
+    for number, line in enumerate(bare.split("\n"), 1):
+        for word in WORD.findall(line):
+            if word in names:
+                yield number, f"{word} is {names[word].replace(',', ' or ')} now"
+
+
+def check_text(path, lines):
+    machine = MACHINE_OF_PAGE if path.suffix == ".md" else MACHINE
     for number, line in enumerate(lines, 1):
         if UNFINISHED.search(line):
             yield number, "unfinished work must say what and why: TODO" + "(what: why)"
-        if MACHINE.search(line):
+        if machine.search(line):
             yield number, "a path of one machine"
         if "\t" in line:
             yield number, "a tab"
@@ -180,7 +256,8 @@ def check_file(path, root, folders):
         yield len(lines), "no newline at the end of the file"
     is_self = path.name == "tidy.py"
     if not is_self:
-        yield from check_text(lines)
+        yield from check_text(path, lines)
+        yield from check_former(path, text, lines, root)
     yield from check_module(path)
     if path.suffix in CODE:
         yield from check_size(path, lines)

@@ -101,12 +101,26 @@ class Tidy(unittest.TestCase):
         todo = "TO" + "DO"
         self.expect("src/net/d.cc", f"// {todo}: later\n", "1: unfinished work")
         self.expect("src/net/d.cc", f"// {todo}(me) later\n", "1: unfinished work")
-        self.expect("docs/x.md", "see /ho" + "me/someone/x\n", "1: a path of one machine")
+        self.expect("src/net/d.cc", "// see /ho" + "me/someone/x\n", "1: a path of one machine")
+        self.expect("docs/x.md", "see /ro" + "ot/x\n", "1: a path of one machine")
         self.expect("src/net/d.cc", "int\tx;\n", "1: a tab")
         self.expect("src/net/d.cc", "int x; \n", "1: blanks at the end")
         self.expect("src/net/d.cc", "int x;", "1: no newline")
         self.put("src/net/d.cc", f"// {todo}(huge pages: needs a kernel that has them)\n")
-        self.put("docs/x.md", "$HOME/.cache and src/net/work/x\n")
+        self.put("docs/x.md", "$HOME/.cache, src/net/work/x, /ho" + "me/alice/model.gguf\n")
+        status, out = self.run_tidy()
+        self.assertEqual(status, 0, out)
+
+
+    def test_former(self):
+        self.expect("tests/net/d.cc", "int x = TopOf(y);\n", "1: TopOf is TopK now")
+        self.expect("src/net/d.cc", "\nPatience wait;\n", "2: Patience is Waiter now")
+        self.expect("src/net/d.cc", 'F("--kv", 1);\n', "1: --kv is --kv-dtype now")
+        self.expect("docs/x.md", "`weft run m --chunk 8`\n", "1: --chunk is --prefill-chunk now")
+        self.put("src/net/d.cc", '// Patience, TopOf.\nint TopOfAll = F("Patience --kv-tokens");\n')
+        self.put("src/base/d.cc", "int Patience;\n")
+        self.put("tests/net/d.cc", "int Patience;\n")
+        self.put("docs/x.md", "Another program has --split.\n`weft run m --kv-dtype q8_0`\n")
         status, out = self.run_tidy()
         self.assertEqual(status, 0, out)
 
