@@ -79,12 +79,12 @@ Result<Views> Open(const DoctorFlags& flags, std::vector<doctor::Finding>& findi
 // What a snapshot holds, and which names in it stand for others.
 std::string ContentsText(const std::vector<doctor::SavedSource>& sources,
                          const doctor::Pseudonyms& names) {
-    std::string text = "In it, of every source only these fields:\n";
+    std::string text = "The snapshot holds, of these sources:\n";
     for (const doctor::SavedSource& source : sources) {
         text += fmt::format("  {:<58} {:>4}  {}\n", source.path, source.files, source.kept);
     }
     if (names.given().empty()) return text;
-    text += "Names in it that stand for yours (this list is not in it):\n";
+    text += "Pseudonyms (the snapshot does not hold this list):\n";
     for (const auto& [name, stands] : names.given()) {
         text += fmt::format("  {:<20} {}\n", stands, doctor::Printable(name));
     }
@@ -94,7 +94,7 @@ std::string ContentsText(const std::vector<doctor::SavedSource>& sources,
 Status Save(const DoctorFlags& flags) {
     if (!flags.from.empty() || !flags.hosts.empty()) {
         return MakeError(ErrorCode::kUsage,
-                         "--save is of this machine: neither --from nor --hosts");
+                         "--save excludes --from and --hosts: it saves this machine");
     }
     const auto live = doctor::MakeLiveView({.measure = !flags.no_measure});
     auto recording = std::make_unique<doctor::RecordingView>(*live);
@@ -179,7 +179,11 @@ void PrintFindings(const DoctorFlags& flags, const Views& views,
         const bool terminal = ::isatty(STDOUT_FILENO) == 1;
         doctor::ReportStyle style{.verbose = flags.verbose, .colour = TakesColour(STDOUT_FILENO)};
         style.checks = ChecksOfAHost(flags);
-        for (const auto& view : views) style.hosts.push_back(view->host());
+        for (const auto& view : views) {
+            style.hosts.push_back(view->host());
+            const bool all = flags.checks.empty();
+            if (all) style.lines[view->host()] = doctor::HostLines(*view, flags.verbose);
+        }
         if (terminal && ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col >= 60) {
             style.columns = std::min<size_t>(size.ws_col, 120);
         }
@@ -292,43 +296,47 @@ Status RunDoctorCommand(DoctorFlags& flags, int& status) {
 void AddDoctor(const Command& app, int& status) {
     auto flags = std::make_shared<DoctorFlags>();
     const Command command =
-        app.AddCommand("doctor", "Look at hosts for what makes a cluster slow or fail");
-    command.AddOption("--hosts", flags->hosts, "Hosts to look at by ssh, as a,b,c").Commas();
+        app.AddCommand("doctor", "Find faults that make a cluster slow or fail");
+    command.AddOption("--hosts", flags->hosts, "Check these hosts over ssh, as a,b,c").Commas();
     command
         .AddOption("--cluster", flags->cluster,
-                   "The hosts of a cluster ('weft up'): this one, those that its file has ssh for, "
-                   "and the links to all that are found")
+                   "Check this host and those of a cluster ('weft up') that have ssh in its file, "
+                   "and measure the links to all that answer")
         .TypeName("NAME");
     command
         .AddOption("--from", flags->from,
-                   "A snapshot to look at: a tar file or a folder; may be repeated")
+                   "Check a snapshot, a tar file or a folder; may be repeated")
         .OneEach();
     command.AddOption("--save", flags->save, "Write a snapshot of this machine (- is stdout)");
-    command.AddFlag("--real-names", flags->real_names,
-                    "With --save: names and addresses as they are, not pseudonyms");
-    command.AddOption("--check", flags->checks, "Only these checks, as a,b").Commas();
-    command.AddOption("--ignore", flags->ignored, "What these find is only noted, as a,b").Commas();
+    command.AddFlag("--real-names", flags->real_names, "With --save: keep names and addresses");
+    command.AddOption("--check", flags->checks, "Run only these checks, as a,b").Commas();
+    command
+        .AddOption("--ignore", flags->ignored, "Report findings of these checks as notes, as a,b")
+        .Commas();
     command.AddFlag("--list", flags->list, "Explain every check");
-    command.AddFlag("--markdown", flags->markdown, "With --list: as the page docs/doctor.md");
-    command.AddFlag("--no-measure", flags->no_measure, "Leave out the measurements");
+    command.AddFlag("--markdown", flags->markdown, "With --list: print the page docs/doctor.md");
+    command.AddFlag("--no-measure", flags->no_measure, "Skip the measurements");
     command
         .AddOption("--workers", flags->fabric.hosts,
                    "Measure the links to these workers, as a:7000,b:7000")
         .Commas();
     command.AddOption("--key-file", flags->fabric.key_file,
                       "File with the key that the workers share");
-    command.AddOption("--transport", flags->fabric.transport,
-                      "Of --workers: " + fmt::format("{}", fmt::join(net::TransportNames(), ", ")));
-    command.AddOption("--remote", flags->collect.program, "The weft program on the hosts");
-    command.AddOption("--timeout-ms", flags->collect.timeout_ms, "For each host (30000)")
+    command.AddOption(
+        "--transport", flags->fabric.transport,
+        "Transport for --workers: " + fmt::format("{}", fmt::join(net::TransportNames(), ", ")));
+    command.AddOption("--remote", flags->collect.program, "Path of weft on the hosts (weft)");
+    command.AddOption("--timeout-ms", flags->collect.timeout_ms, "Time-out for each host (30000)")
         .Range(200, 3'600'000);
     command.AddOption("--reach", flags->reach, "Connect to other hosts, for --hosts").Group("");
-    command.AddFlag("-v,--verbose", flags->verbose, "Also what is well");
+    command.AddFlag("-v,--verbose", flags->verbose,
+                    "Also print passed checks and sources that could not be read");
     AddJson(command, flags->json);
     command.Footer(
-        "Exit status 1 where a check fails. A snapshot holds only the fields that the checks use,\n"
-        "with pseudonyms for names; --save prints which. It holds no keys, no environment, no\n"
-        "names of users, no hardware, IPv6 or public addresses, no serial numbers.\n\n"
+        "Exit status 1 if a check fails. A snapshot holds only the fields that the checks use, "
+        "with\n"
+        "pseudonyms for names; --save prints which. It holds no keys, environment variables, user\n"
+        "names, serial numbers, and no hardware, IPv6 or public addresses.\n\n"
         "Examples:\n"
         "  weft doctor\n"
         "  weft doctor --hosts a,b\n"

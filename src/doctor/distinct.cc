@@ -20,6 +20,7 @@ class RenamedView : public HostView {
     Reading Command(const std::string& words) override { return view_->Command(words); }
     Reading Probe(const std::string& name) override { return view_->Probe(name); }
     Reading Later(const std::string& path) override { return view_->Later(path); }
+    std::map<std::string, std::string> Unread() const override { return view_->Unread(); }
 
   private:
     std::unique_ptr<HostView> view_;

@@ -16,6 +16,7 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -39,6 +40,7 @@ struct Reading {
 // The path that a command's output has in a snapshot: blanks and slashes become underscores.
 std::string CommandPath(std::string_view words);
 
+inline constexpr const char* kEmptyLog = "empty; 'sudo weft doctor' may read more";
 inline constexpr size_t kMostFileBytes = 1 << 20;
 inline constexpr size_t kMostListed = 4096;
 
@@ -56,6 +58,9 @@ class HostView {
     virtual Reading Command(const std::string& words) = 0;
     virtual Reading Probe(const std::string& name) = 0;
     virtual Reading Later(const std::string& path) = 0;
+    // Why each source that was asked for could not be read, by its path. An empty log of the kernel
+    // is one: a plain user may see nothing of it.
+    virtual std::map<std::string, std::string> Unread() const { return {}; }
 
     // The file's text without blanks at its ends; "" where there is none.
     std::string Text(const std::string& path);

@@ -117,6 +117,16 @@ class LiveView : public HostView {
         const auto command = commands_.find(path);
         return command == commands_.end() ? ReadFile("/" + path) : Run(command->second);
     }
+    std::map<std::string, std::string> Unread() const override {
+        std::map<std::string, std::string> unread;
+        for (const auto& [path, reading] : kept_) {
+            if (reading.refused()) unread[path] = reading.text;
+            if (path == "cmd/dmesg" && reading.found() && Trim(reading.text).empty()) {
+                unread[path] = kEmptyLog;
+            }
+        }
+        return unread;
+    }
 
   private:
     Reading Run(const std::string& words) const {

@@ -22,7 +22,7 @@ weft doctor --from mine.tar              # checks a snapshot; several --from: ac
 
 <!-- not run: other hosts -->
 ```sh
-weft doctor --hosts a,b,c                # these, by ssh, and across them
+weft doctor --hosts a,b,c                # these, by ssh; pings and connects between them
 weft doctor --workers b:7000 --key-file weft.key    # measures the links to these
 weft doctor --cluster home               # hosts of 'weft up', and the links to all
 ```
@@ -33,7 +33,9 @@ check finds into notes: for the fault that is known and stays.
 
 What could not be read is no fault: a check that lacks something says so in a note (what, why, how
 to read it), and the summary of a host counts every check once, by the worst that it found: "46
-checks: 1 warning, 13 ok, 32 had nothing to read". Nor is what a distribution sets by default: it
+checks: 1 warning, 13 ok, 32 had nothing to read". `-v` names each source that could not be read in
+one line, an empty kernel log of a plain user, too; a host without a GPU gets the line "no GPU
+found". Nor is what a distribution sets by default: it
 gets a note at most. Cures are commands of the host's distribution (by `etc/os-release`, else by its
 kernel's release): packages, the kernel's command line, limits, firewalls and networks of Fedora,
 Red Hat, Debian, Ubuntu, Proxmox VE, Raspberry Pi OS, SUSE, Arch and NixOS. What a board has

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "base/check.h"
+#include "doctor/gpu.h"
+#include "doctor/pci.h"
 #include "doctor/text.h"
 
 namespace weft::doctor {
@@ -110,6 +112,29 @@ std::string Summary(std::span<const Finding> findings, const std::string& host,
 
 }  // namespace
 
+std::vector<std::string> HostLines(HostView& view, bool verbose) {
+    std::vector<std::string> lines;
+    const std::vector<PciDevice> devices = PciDevices(view);
+    const bool gpu = std::ranges::any_of(devices, &PciDevice::IsComputeGpu);
+    if (!gpu && AmdGpus(view).empty() && (view.Complete() || !devices.empty())) {
+        lines.emplace_back("no GPU found");
+    }
+    if (!verbose) return lines;
+    for (const auto& [path, why] : view.Unread()) {
+        // The kernel's answer for a link that is down.
+        if (path.starts_with("sys/class/net/") && why == "Invalid argument") continue;
+        std::string source = "/" + path;
+        if (path.starts_with("cmd/")) {
+            source = path.substr(4);
+            std::ranges::replace(source, '_', ' ');
+        } else if (path.starts_with("probe/") || path.starts_with("link/")) {
+            source = path;
+        }
+        lines.push_back(fmt::format("not read: {}: {}", source, why));
+    }
+    return lines;
+}
+
 std::string Report(std::span<const Finding> findings, const ReportStyle& style) {
     std::vector<std::string> hosts = style.hosts;
     size_t name_width = 0;
@@ -128,6 +153,11 @@ std::string Report(std::span<const Finding> findings, const ReportStyle& style) 
                 if (finding.host != host || finding.severity != severity) continue;
                 if (severity == Severity::kOk && !style.verbose) continue;
                 Print(out, finding, name_width, style);
+            }
+        }
+        if (const auto lines = style.lines.find(host); lines != style.lines.end()) {
+            for (const std::string& line : lines->second) {
+                out += fmt::format("  {}\n", Wrapped(line, kIndent, style));
             }
         }
         out += fmt::format("  {}\n\n", Summary(findings, host, style));

@@ -69,6 +69,12 @@ class SnapshotView : public HostView {
     Reading Command(const std::string& words) override { return Read(CommandPath(words)); }
     Reading Probe(const std::string& name) override { return Read("probe/" + name); }
     Reading Later(const std::string& path) override { return Read("later/" + path); }
+    std::map<std::string, std::string> Unread() const override {
+        auto unread = unread_;
+        const auto log = files_.find("cmd/dmesg");
+        if (log != files_.end() && Trim(log->second).empty()) unread[log->first] = kEmptyLog;
+        return unread;
+    }
 
   private:
     // Who writes a snapshot by hand names an output "cmd/ls -Z /var/log/opensm.log" or

@@ -95,10 +95,21 @@ void CutPrompts(std::string& text) {
     }
 }
 
+// UTF-16 with its mark, as PowerShell writes what ssh prints: ASCII of it, '?' for the rest.
+std::string FromUtf16(std::string_view text) {
+    const size_t high = text.starts_with("\xff\xfe") ? 1 : 0;
+    std::string plain;
+    for (size_t i = 2; i + 1 < text.size(); i += 2) {
+        plain += text[i + high] == '\0' ? text[i + 1 - high] : '?';
+    }
+    return plain;
+}
+
 }  // namespace
 
 std::string TidiedOutput(std::string text) {
     constexpr std::string_view kMark = "\xef\xbb\xbf";
+    if (text.starts_with("\xff\xfe") || text.starts_with("\xfe\xff")) text = FromUtf16(text);
     if (text.starts_with(kMark)) text.erase(0, kMark.size());
     while (text.ends_with('\0')) text.pop_back();
     if (text.find('\r') != text.npos) {

@@ -8,8 +8,8 @@
 
 namespace weft::doctor {
 
-// The text as the program printed it: without a lecture, a byte order mark, NUL at its end and
-// carriage returns.
+// The text as the program printed it: UTF-16 becomes ASCII; a lecture, a byte order mark, NUL bytes
+// at the end and carriage returns are removed.
 std::string TidiedOutput(std::string text);
 
 enum class Said {

@@ -482,6 +482,11 @@ TEST(DoctorCorpus, DistributionsAreKnownByTheirKernels) {
 TEST(DoctorCorpus, OutputsAreTidied) {
     EXPECT_EQ(TidiedOutput("a\r\nb\r\n"), "a\nb\n");
     EXPECT_EQ(TidiedOutput(std::string("1500\n\0\0", 7)), "1500\n");
+    EXPECT_EQ(TidiedOutput(std::string("\xff\xfe"
+                                       "a\0b\0\x3a\x26\n\0",
+                                       10)),
+              "ab?\n");
+    EXPECT_EQ(TidiedOutput(std::string("\xfe\xff\0a\0\n", 6)), "a\n");
     EXPECT_EQ(TidiedOutput("[sudo] password for ada: [    1.0] x\n"), "[    1.0] x\n");
     EXPECT_EQ(TidiedOutput("a\n[sudo"), "a\n[sudo");
     EXPECT_EQ(WhatIsSaid("bash: ibstat: command not found\n"), Said::kNoSuch);

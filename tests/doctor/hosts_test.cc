@@ -477,6 +477,29 @@ TEST(DoctorHosts, WhatCannotBeReadIsSaid) {
         << report;
 }
 
+TEST(DoctorHosts, LinesNameUnreadSourcesAndNoGpu) {
+    Host host("h", Distribution::kFedora43);
+    host.Set("unread", "cmd/ethtool_-S_eth0: Operation not permitted\n");
+    host.Set("cmd/dmesg", "\n");
+    const auto view = MakeSnapshotView(host.Files(), "h");
+    EXPECT_EQ(HostLines(*view, false), std::vector<std::string>{"no GPU found"});
+    const std::vector<std::string> expected = {
+        "no GPU found", "not read: dmesg: empty; 'sudo weft doctor' may read more",
+        "not read: ethtool -S eth0: Operation not permitted"};
+    EXPECT_EQ(HostLines(*view, true), expected);
+    const std::string report =
+        Report({}, {.hosts = {"h"}, .verbose = true, .lines = {{"h", expected}}});
+    EXPECT_TRUE(Contains(report, "  not read: dmesg: empty")) << report;
+    host.Add({.address = "0000:03:00.0",
+              .slot = "0000:00:01.1",
+              .type = 0x0300,
+              .vendor = 0x1002,
+              .device = 0x744c,
+              .driver = "amdgpu"});
+    const auto with_gpu = MakeSnapshotView(host.Files(), "h");
+    EXPECT_TRUE(HostLines(*with_gpu, false).empty());
+}
+
 TEST(DoctorHosts, NamesAreQuotedAndPrintedWithoutControls) {
     Host host("evil\x1b[2J\u202ename", Distribution::kUbuntu2404);
     host.Add({.address = "0000:01:00.0", .slot = "0000:00:01.1", .now = {8, 8}});
