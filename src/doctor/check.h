@@ -1,5 +1,5 @@
-// A Check: one thing that people got wrong, looked for on one host or across hosts. Each is a file
-// of its own under checks/, and a line in the table of checks.cc.
+// A Check: one thing that people got wrong, looked for on one host or across hosts. Each is a
+// function under checks/, and a line in checks/checks.inc.
 #pragma once
 
 #include <memory>

@@ -5,89 +5,53 @@
 #include <array>
 
 #include "doctor/check.h"
+#include "doctor/facts.h"
 #include "doctor/remediation.h"
 
 namespace weft::doctor {
 namespace {
 
-constexpr std::array kChecks = {
-    &checks::kPcieLink,
-    &checks::kPcieUpstream,
-    &checks::kPciePower,
-    &checks::kPcieErrors,
-    &checks::kPcieAbsent,
-    &checks::kNicGpu,
-    &checks::kNicDriver,
-    &checks::kNicLog,
-    &checks::kHeat,
-    &checks::kNicSpeed,
-    &checks::kNicCoalescing,
-    &checks::kBondMode,
-    &checks::kRebootPending,
-    &checks::kRdmaDevice,
-    &checks::kRdmaPort,
-    &checks::kRdmaGid,
-    &checks::kRdmaAccess,
-    &checks::kRdmaMtu,
-    &checks::kRdmaLeaks,
-    &checks::kRdmaLibrary,
-    &checks::kRoceFlowControl,
-    &checks::kIbSubnetManager,
-    &checks::kIbIpoib,
-    &checks::kIbManagerLog,
-    &checks::kMemlock,
-    &checks::kMemlockLogin,
-    &checks::kMemlockSystemd,
-    &checks::kGpuAccess,
-    &checks::kGpuKernel,
-    &checks::kGpuRocm,
-    &checks::kGpuFirmware,
-    &checks::kGpuMemory,
-    &checks::kGpuVulkan,
-    &checks::kKernelParameters,
-    &checks::kKernelLog,
-    &checks::kIommu,
-    &checks::kCpuGovernor,
-    &checks::kNumaBalancing,
-    &checks::kHugePages,
-    &checks::kSwap,
-    &checks::kCgroupLimits,
-    &checks::kMemorySpeed,
-    &checks::kNetSubnet,
-    &checks::kTcpSettings,
-    &checks::kFirewall,
-    &checks::kClockSync,
-    &checks::kThunderbolt,
-    &checks::kMeasured,
-    &checks::kNicCounters,
-    &checks::kRdmaCounters,
-    &checks::kTcpRetransmits,
-    &checks::kCpuThrottling,
-    &checks::kAcrossRoute,
-    &checks::kAcrossAddress,
-    &checks::kAcrossMtu,
-    &checks::kAcrossPath,
-    &checks::kAcrossPorts,
-    &checks::kAcrossFec,
-    &checks::kAcrossCards,
-    &checks::kAcrossClock,
-    &checks::kAcrossKernel,
-    &checks::kIbOneManager,
-    &checks::kAcrossMeasured,
-};
+#define HOST_CHECK(function, ...) {__VA_ARGS__, &checks::function},
+#define ACROSS_CHECK(function, ...) {__VA_ARGS__, nullptr, &checks::function},
+#define DEFINED_CHECK(check) checks::check,
+#define RANKS_CHECK(...) {__VA_ARGS__},
 
 const std::vector<Check>& Table() {
-    static const std::vector<Check> table = [] {
-        std::vector<Check> all;
-        for (const Check* check : kChecks) all.push_back(*check);
-        return all;
-    }();
+    static const std::vector<Check> table = {
+#include "doctor/checks/checks.inc"
+    };
     return table;
 }
 
-void Append(std::vector<Finding>& all, Findings& some, HostView* view = nullptr) {
+#undef HOST_CHECK
+#undef ACROSS_CHECK
+#undef DEFINED_CHECK
+#undef RANKS_CHECK
+
+// Settings of the machine, which a container can neither see whole nor change.
+bool IsOfMachine(std::string_view check) {
+    constexpr std::array<std::string_view, 16> kMachine = {
+        "reboot-pending", "memlock-login", "memlock-systemd",   "swap",
+        "cpu-governor",   "huge-pages",    "numa-balancing",    "clock-sync",
+        "iommu",          "pcie-power",    "kernel-parameters", "gpu-firmware",
+        "memory-speed",   "tcp-settings",  "nic-driver",        "rdma-device"};
+    return std::ranges::find(kMachine, check) != kMachine.end();
+}
+
+// A container is not to blame for its host.
+void ExcuseContainer(HostView& view, Finding& finding) {
+    if (finding.severity <= Severity::kNote || !IsOfMachine(finding.check)) return;
+    if (!HasTag(view, "container")) return;
+    finding.severity = Severity::kNote;
+    finding.why += "; this is a container: the setting is that of its host";
+}
+
+// number: which of several hosts it is, from 1 on; 0: the only one.
+void Append(std::vector<Finding>& all, Findings& some, HostView* view = nullptr,
+            size_t number = 0) {
     for (Finding& finding : some.Take()) {
-        if (view != nullptr) finding.fix = ForHost(*view, finding.fix);
+        if (view != nullptr) finding.fix = ForHost(*view, std::move(finding.fix), number);
+        if (view != nullptr) ExcuseContainer(*view, finding);
         all.push_back(std::move(finding));
     }
 }
@@ -121,13 +85,14 @@ Result<std::vector<Finding>> RunChecks(Hosts hosts, std::span<const std::string>
         out.Note(fmt::format("nothing that this check looks at on {}", host), check.reads,
                  "it has nothing to say here");
     };
-    for (const auto& host : hosts) {
+    for (size_t i = 0; i < hosts.size(); ++i) {
+        const auto& host = hosts[i];
         for (const Check& check : Table()) {
             if (check.run == nullptr || !wanted(check)) continue;
             Findings out(check.name, host->host());
             check.run(*host, out);
             say_nothing(check, host->host(), out);
-            Append(all, out, host.get());
+            Append(all, out, host.get(), hosts.size() > 1 ? i + 1 : 0);
         }
     }
     for (const Check& check : Table()) {

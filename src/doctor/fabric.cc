@@ -13,7 +13,6 @@
 #include "cluster/handshake.h"
 #include "cluster/path_fault.h"
 #include "cluster/socket.h"
-#include "doctor/checks/checks.h"
 #include "doctor/cost.h"
 #include "doctor/network.h"
 #include "doctor/rdma.h"
@@ -104,7 +103,7 @@ class Judge {
     std::vector<Finding> All() {
         std::vector<Finding> all;
         for (const Pair& pair : pairs_) {
-            Findings out(checks::kAcrossMeasured.name, Names(pair));
+            Findings out("across-measured", Names(pair));
             One(pair, out);
             for (Finding& finding : out.Take()) all.push_back(std::move(finding));
         }
@@ -231,7 +230,7 @@ void LeaveOut(cluster::ClusterOptions& options, size_t at) {
 }
 
 Finding PathFinding(const std::string& host, const std::string& fault) {
-    return {checks::kAcrossPath.name,
+    return {"across-path",
             Severity::kFail,
             host,
             fault,
@@ -248,7 +247,7 @@ void JudgeFailure(const HostView& here, const Error& error, const cluster::Clust
     if (of_link) faults = fabric::FindPathFaults(options);
     for (const std::string& fault : faults) all.push_back(PathFinding(here.host(), fault));
     if (!faults.empty()) return;
-    all.push_back({checks::kAcrossMeasured.name, Severity::kFail, here.host(), error.message,
+    all.push_back({"across-measured", Severity::kFail, here.host(), error.message,
                    "messages to every worker and back", "no model can run over these hosts",
                    of_link ? "the cable, the switch ports and the firewall between the two hosts"
                            : "weft worker --listen HOST:PORT --key-file FILE on each of them"});
@@ -270,7 +269,7 @@ void LookAtPaths(cluster::ClusterOptions& options, std::vector<Finding>& all) {
 }
 
 Finding BusyFinding(const std::string& host, const Error& error) {
-    return {checks::kAcrossMeasured.name,
+    return {"across-measured",
             Severity::kNote,
             host,
             error.message.substr(0, error.message.find(": wait until")),

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "doctor/network.h"
 #include "doctor/rdma.h"
 
 namespace weft::doctor {
@@ -16,7 +17,28 @@ Reading CommandLike(HostView& view, const std::string& words) {
     return reading;
 }
 
+namespace {
+
+// Whether the port is a virtual function under the cloud's own interface, which has the address
+// (hv_netvsc and its like): clouds offer no RDMA there.
+bool IsAccelerated(HostView& view, const RdmaPort& port) {
+    const std::vector<NetDevice> devices = NetDevices(view);
+    return std::ranges::any_of(RdmaInterfaces(view, port), [&](const std::string& name) {
+        const NetDevice* device = FindNetDevice(devices, name);
+        if (device == nullptr || device->master.empty()) return false;
+        const NetDevice* master = FindNetDevice(devices, device->master);
+        return master != nullptr && !master->name.starts_with("bond") && !master->addresses.empty();
+    });
+}
+
+}  // namespace
+
 bool HasRdma(HostView& view) {
+    if (IsVirtualMachine(view)) {
+        const std::vector<RdmaPort> ports = RdmaPorts(view);
+        const auto accelerated = [&](const RdmaPort& port) { return IsAccelerated(view, port); };
+        if (!ports.empty() && std::ranges::all_of(ports, accelerated)) return false;
+    }
     if (!view.List("sys/class/infiniband").empty()) return true;
     if (Contains(view.Command("ibstat").text, "CA '")) return true;
     return !view.Complete() && !RdmaPorts(view).empty();
@@ -29,6 +51,58 @@ bool IsVirtualMachine(HostView& view) {
         if (line.starts_with("flags")) return Contains(line, " hypervisor");
     }
     return false;
+}
+
+namespace {
+
+// In a snapshot made by hand, which has no probe.
+std::string SystemByHand(HostView& view) {
+    std::string words = view.Text("run/systemd/container");
+    const std::string virt = view.Text("cmd/systemd-detect-virt");
+    for (const char* kind : {"lxc", "podman", "docker", "systemd-nspawn", "wsl"}) {
+        if (virt == kind) words += std::string(" ") + kind;
+    }
+    const std::string group = view.Text("proc/self/cgroup");
+    for (const char* part : {"/lxc", "/docker", "libpod-", "kubepods"}) {
+        if (Contains(group, part))
+            words += part[0] == '/' ? std::string(" ") + (part + 1) : " podman";
+    }
+    if (view.Has("run/.containerenv")) words += " podman";
+    if (view.Read("etc/default/limine").found()) words += " limine";
+    return words;
+}
+
+}  // namespace
+
+std::vector<std::string> SystemTags(HostView& view) {
+    const Reading probe = view.Probe("system");
+    const std::string words = probe.found() || view.Complete() ? probe.text : SystemByHand(view);
+    std::vector<std::string> tags;
+    for (std::string_view word : Words(words)) tags.emplace_back(word);
+    const auto has = [&](std::string_view tag) {
+        return std::ranges::find(tags, tag) != tags.end();
+    };
+    // "systemd-nspawn", "oci" and others, too.
+    if (std::ranges::any_of(tags, [](const std::string& tag) {
+            return tag != "limine" && tag != "grub" && tag != "systemd-boot" && tag != "ostree";
+        })) {
+        tags.emplace_back("container");
+        return tags;
+    }
+    if (has("limine") || has("grub") || has("systemd-boot")) return tags;
+    const std::string line = view.Text("proc/cmdline");
+    if (Contains(line, "BOOT_IMAGE=")) {  // systemd-boot and the firmware hand over no such word
+        tags.emplace_back("grub");
+    } else if (Contains(line, "initrd=\\") || (view.Read("boot/loader/loader.conf").found() &&
+                                               !view.Read("etc/default/grub").found())) {
+        tags.emplace_back("systemd-boot");
+    }
+    return tags;
+}
+
+bool HasTag(HostView& view, std::string_view tag) {
+    const std::vector<std::string> tags = SystemTags(view);
+    return std::ranges::find(tags, tag) != tags.end();
 }
 
 std::string KernelRelease(HostView& view) {

@@ -6,9 +6,10 @@
 #include <array>
 #include <cctype>
 #include <set>
+#include <span>
 
 #include "doctor/facts.h"
-#include "doctor/log_messages.h"
+#include "doctor/log_rules.h"
 #include "doctor/text.h"
 
 namespace weft::doctor {
@@ -18,29 +19,43 @@ constexpr size_t kMostLines = 20'000;
 constexpr size_t kMostDigits = 6;
 constexpr size_t kMostLooked = 1024;  // of a line
 
-// What a line must hold, in small letters, where no message says it.
-constexpr std::array<std::string_view, 20> kSentences = {
-    "steer mode is", "available pcie bandwidth", "netdev watchdog", "pcie bus error",
-    "link is down", "link is up", "link down", "link up", "error message received",
-    "error received:", "cable plugged",
-    // crashes
-    "rip: ", "bug: unable to handle", "bug: kernel null pointer", "unable to handle kernel",
-    "oops:", "general protection fault", "kernel bug at", "soft lockup", "comm=\"opensm\""};
-
-constexpr std::array<std::string_view, 37> kNetworkDrivers = {
-    "mlx4_core", "mlx4_en",  "mlx4_ib",
-    "mlx5_core", "mlx5_ib",  "ice",
-    "i40e",      "ixgbe",    "igb",
-    "igc",       "e1000e",   "irdma",
-    "bnxt_en",   "bnxt_re",  "cxgb4",
-    "qede",      "qed",      "qedr",
-    "ionic",     "atlantic", "r8169",
-    "r8125",     "r8126",    "r8127",
-    "tg3",       "sfc",      "cxi_core",
-    "cxi_ss1",   "cxi_eth",  "thunderbolt_net",
-    "hfi1",      "ib_ipoib", "thunderbolt-net",
-    "efa",       "ena",      "mana",
-    "be2net"};
+constexpr std::array<std::string_view, 37> kNetworkDrivers = {"mlx4_core",
+                                                              "mlx4_en",
+                                                              "mlx4_ib",
+                                                              "mlx5_core",
+                                                              "mlx5_ib",
+                                                              "ice",
+                                                              "i40e",
+                                                              "ixgbe",
+                                                              "igb",
+                                                              "igc",
+                                                              "e1000e",
+                                                              "irdma",
+                                                              "bnxt_en",
+                                                              "bnxt_re",
+                                                              "cxgb4",
+                                                              "qede",
+                                                              "qed",
+                                                              "qedr",
+                                                              "ionic",
+                                                              "atlantic",
+                                                              "r8169",
+                                                              "r8125",
+                                                              "r8126",
+                                                              "r8127",
+                                                              "tg3",
+                                                              "sfc",
+                                                              "cxi_core",
+                                                              "cxi_ss1",
+                                                              "cxi_eth",
+                                                              "hfi1",
+                                                              "efa",
+                                                              "ena",
+                                                              "mana",
+                                                              "be2net",
+                                                              "ib_ipoib",
+                                                              "thunderbolt_net",
+                                                              "thunderbolt-net"};
 constexpr std::array<std::string_view, 5> kGpuDrivers = {"amdgpu", "nvidia", "xe", "i915",
                                                          "nouveau"};
 
@@ -70,12 +85,10 @@ const std::set<std::string, std::less<>>& Vocabulary() {
                 if (!Core(word).empty()) all.insert(Lower(Core(word)));
             }
         };
-        for (const LogMessage& message : CardMessages()) add(message.words);
-        for (const LogMessage& message : GpuMessages()) add(message.words);
-        for (std::string_view sentence : kSentences) add(sentence);
+        for (const LogRule& rule : LogRules()) add(rule.words);
         for (std::string_view driver : kNetworkDrivers) add(driver);
         for (std::string_view driver : kGpuDrivers) add(driver);
-        add(LogVocabulary());
+        for (std::string_view word : LogVocabulary()) add(word);
         all.erase("*");
         return all;
     }();
@@ -125,8 +138,15 @@ bool IsNumbered(std::string_view word) {
     if (digits == word.size() || word.size() - digits > 4) return false;
     if (word.substr(digits).find_first_not_of("0123456789") != word.npos) return false;
     const std::string_view name = word.substr(0, digits);
-    return name == "CPU" || name == "CPU#" || name == "MC" || name == "GT" || name == "Tile" ||
-           name == "cxi" || name == "sda" || name == "Slot(" || name == "#";
+    constexpr std::array<std::string_view, 12> kNames = {
+        "CPU", "CPU#", "MC", "GT", "Tile", "cxi", "sda", "Slot(", "#", "nvme", "hwmon", "BAR"};
+    return std::ranges::find(kNames, name) != kNames.end();
+}
+
+// "1-2", "2-1.4:1.0": a port of USB.
+bool IsUsbPort(std::string_view word) {
+    return word.size() < 16 && word.size() > 2 && IsDigit(word[0]) && Contains(word, "-") &&
+           word.find_first_not_of("0123456789-.:") == word.npos;
 }
 
 double SecondsOf(std::string_view clock) {  // "13:00:43"
@@ -220,30 +240,19 @@ Named WatchdogNames(std::string_view line) {
     return WatchdogNamesProcessor(line) ? Named::kBefore : Named::kAfter;
 }
 
-// Of "drivers/net/ethernet/mellanox/mlx5/core/en_rx.c:123": the driver, by its folder.
+// The driver whose folder a path of the kernel's sources names:
+// "drivers/net/ethernet/mellanox/mlx5/core/en_rx.c:123" -> "mlx5_core".
 std::string_view DriverOfSource(std::string_view path) {
-    struct Folder {
-        std::string_view name, driver;
-    };
-    constexpr std::array<Folder, 15> kFolders = {{{"mlx5", "mlx5_core"},
-                                                  {"mlx4", "mlx4_core"},
-                                                  {"ice", "ice"},
-                                                  {"i40e", "i40e"},
-                                                  {"ixgbe", "ixgbe"},
-                                                  {"igc", "igc"},
-                                                  {"igb", "igb"},
-                                                  {"irdma", "irdma"},
-                                                  {"bnxt", "bnxt_en"},
-                                                  {"bnxt_re", "bnxt_re"},
-                                                  {"ionic", "ionic"},
-                                                  {"r8169_main.c", "r8169"},
-                                                  {"atlantic", "atlantic"},
-                                                  {"amdgpu", "amdgpu"},
-                                                  {"xe", "xe"}}};
     if (!path.starts_with("drivers/")) return {};
     for (std::string_view part : Split(path, '/')) {
-        for (const Folder& folder : kFolders) {
-            if (part.substr(0, part.find(':')) == folder.name) return folder.driver;
+        part = part.substr(0, part.find(':'));
+        if (part == "r8169_main.c") return "r8169";
+        for (const auto& drivers : {std::span<const std::string_view>(kNetworkDrivers),
+                                    std::span<const std::string_view>(kGpuDrivers)}) {
+            for (std::string_view driver : drivers) {
+                const std::string_view stem = driver.substr(0, driver.find('_'));
+                if (part == driver || (part == stem && driver != "bnxt_re")) return driver;
+            }
         }
     }
     return {};
@@ -259,7 +268,7 @@ std::string KeptWord(std::string_view word) {
     const std::string lower = Lower(word);
     const bool whole = known.contains(lower) || known.contains(Lower(core)) || LooksLikePci(core) ||
                        LooksLikeNvidiaPlace(core) || IsShortNumber(core) || IsNumbered(core) ||
-                       IsUsualDeviceName(core);
+                       IsUsualDeviceName(core) || IsUsbPort(core);
     if (whole) return std::string(word);
     if (const std::string_view driver = DriverOfSource(core); !driver.empty()) {
         return std::string(driver);
@@ -310,10 +319,8 @@ bool IsFrame(std::string_view lower) {
 }
 
 bool IsKnown(std::string_view lower) {
-    const auto says = [&](std::string_view sentence) { return Contains(lower, sentence); };
-    return std::ranges::any_of(kSentences, says) || IsFrame(lower) ||
-           FindMessage(lower, CardMessages()) != nullptr ||
-           FindMessage(lower, GpuMessages()) != nullptr;
+    using enum LogSubject;
+    return IsFrame(lower) || FindRule(lower, {kCard, kGpu, kMachine, kCrash, kKeep}) != nullptr;
 }
 
 template <size_t N>
@@ -327,6 +334,24 @@ std::string_view DriverIn(std::string_view line, const std::array<std::string_vi
 
 bool IsEmptyJournal(std::string_view text) {
     return Trim(text).empty() || Contains(text, "-- No entries --");
+}
+
+// The log without UTF-16's zero bytes; refused where nothing can be read in it: an empty one (as a
+// plain user gets it), a packed one, or the error of the program itself.
+Reading Readable(Reading log) {
+    if (!log.found()) return log;
+    if (log.text.starts_with("\xff\xfe") || log.text.starts_with("\xfe\xff")) log.text.erase(0, 2);
+    std::erase(log.text, '\0');
+    const std::string_view said = Trim(log.text);
+    if (said.empty()) return {ReadState::kRefused, "the log is empty"};
+    if (said.starts_with("dmesg: ") && Lines(said).size() < 3) {
+        return {ReadState::kRefused, std::string(said)};
+    }
+    const auto strange = std::ranges::count_if(said, [](unsigned char c) {
+        return c >= 0x80 || (c < 0x20 && c != '\n' && c != '\r' && c != '\t' && c != 0x1b);
+    });
+    if (strange > std::ssize(said) / 8) return {ReadState::kRefused, "the log is not text"};
+    return log;
 }
 
 // The first reading of the list that holds something.
@@ -348,17 +373,12 @@ Reading FirstLog(HostView& view) {
 }  // namespace
 
 Reading KernelLog(HostView& view) {
-    Reading dmesg = CommandLike(view, "dmesg");
+    Reading dmesg = Readable(CommandLike(view, "dmesg"));
     if (!dmesg.found() && !view.Complete()) {
-        if (Reading sudo = CommandLike(view, "sudo dmesg"); sudo.found()) return sudo;
+        if (Reading sudo = Readable(CommandLike(view, "sudo dmesg")); sudo.found()) return sudo;
     }
-    // What a shell wrote into a hand-made snapshot instead of the log.
-    const std::string_view said = Trim(dmesg.text);
-    if (dmesg.found() && said.starts_with("dmesg: ") && Lines(said).size() < 3) {
-        dmesg = {ReadState::kRefused, std::string(said)};
-    }
-    if (dmesg.found() && !said.empty()) return dmesg;
-    Reading other = FirstLog(view);
+    if (dmesg.found()) return dmesg;
+    Reading other = Readable(FirstLog(view));
     return other.found() ? other : dmesg;
 }
 

@@ -2,7 +2,7 @@
 //
 // Read are `dmesg` in all of its forms (with and without times, -T, -x, -H), `journalctl -k`, and
 // the files that syslog writes. A line is kept where it holds one of the known messages
-// (log_messages.h); of its words those stay that belong to the kernel's vocabulary, with PCI
+// (log_rules.h); of its words those stay that belong to the kernel's vocabulary, with PCI
 // addresses, short numbers, drivers and names of interfaces. Names of users and programs, paths,
 // serial numbers and addresses are not among them, and of the time only the seconds from the log's
 // beginning. The lines of known words are lines of a kernel's log again: reading them once more

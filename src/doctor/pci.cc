@@ -82,6 +82,20 @@ std::vector<Reading> LspciReadings(HostView& view) {
     return readings;
 }
 
+// Virtual functions of cards of Mellanox and Intel, as a guest sees them, which has no physfn.
+bool IsVirtualId(const PciDevice& device) {
+    constexpr std::array<std::string_view, 14> kIds = {
+        "15b3:1002", "15b3:1004", "15b3:1012", "15b3:1014", "15b3:1016", "15b3:1018", "15b3:101a",
+        "15b3:101c", "15b3:101e", "8086:1889", "8086:154c", "8086:10ed", "8086:1515", "1d0f:ec20"};
+    return std::ranges::find(kIds, device.vendor + ":" + device.device) != kIds.end();
+}
+
+// "256MB", "16GB"
+double BarSize(std::string_view text) {
+    const double number = LeadingNumber(text).value_or(0);
+    return number * (text.ends_with("TB") ? 1e12 : text.ends_with("GB") ? 1e9 : 1e6);
+}
+
 class PciReader {
   public:
     explicit PciReader(HostView& view) : view_(view) {}
@@ -89,6 +103,7 @@ class PciReader {
         ReadSysfs();
         for (const Reading& lspci : LspciReadings(view_)) ReadLspci(lspci.text);
         FindBridges();
+        for (auto& [address, device] : devices_) StepOverOwnSwitch(device);
         FindFabric();
         std::vector<PciDevice> devices;
         for (auto& [address, device] : devices_) devices.push_back(std::move(device));
@@ -117,7 +132,7 @@ class PciReader {
             device.driver = BaseName(view_.Link(path + "/driver").text);
             if (!view_.Complete()) ReadCopied(path, device);
             device.node = static_cast<int>(Integer(view_.Text(path + "/numa_node")).value_or(-1));
-            device.is_virtual = view_.Link(path + "/physfn").found();
+            device.is_virtual = view_.Link(path + "/physfn").found() || IsVirtualId(device);
             device.lost = device.vendor == "ffff";
             const std::string place = view_.Link(path).text;
             for (std::string_view part : Split(place, '/')) {
@@ -245,9 +260,12 @@ class PciReader {
                                       Integer(After(line, "subordinate=", ","), 16).value_or(-1)};
         } else if (line.starts_with("Kernel driver in use: ")) {
             device.driver = std::string(After(line, "in use: "));
+        } else if (line.starts_with("Kernel modules: ")) {
+            device.modules = std::string(After(line, "modules: "));
         } else {
             ReadState(line, device);
         }
+        ReadBar(line, device);
         // "TrErr- Train- SlotClk+ DLActive- ...", on the line of LnkSta or on the next.
         if (Contains(line, "DLActive-")) device.link_active = false;
     }
@@ -263,6 +281,40 @@ class PciReader {
         } else if (line.starts_with("Capabilities: <access denied>")) {
             device.denied = true;
         }
+    }
+    // "BAR 1: current size: 256MB, supported: 64MB 128MB 256MB 512MB 16GB"
+    static void ReadBar(std::string_view line, PciDevice& device) {
+        if (!line.starts_with("BAR ")) return;
+        const double now = BarSize(After(line, "current size: ", ","));
+        double most = 0;
+        for (std::string_view size : Words(After(line, "supported: "))) {
+            most = std::max(most, BarSize(size));
+        }
+        if (most <= device.most_bar_bytes) return;
+        device.bar_bytes = now;
+        device.most_bar_bytes = most;
+    }
+    // GPUs of AMD and Intel sit behind a switch of their own, whose inner links are always whole:
+    // the upstream port of the switch has the link of the card.
+    void StepOverOwnSwitch(PciDevice& gpu) {
+        if (!gpu.IsGpu() || gpu.bridges.size() < 2) return;
+        const auto is_own = [&](const std::string& address) {
+            const auto port = devices_.find(address);
+            if (port == devices_.end()) return false;
+            const PciDevice& bridge = port->second;
+            constexpr std::array<std::string_view, 6> kIds = {
+                "1002:1478", "1002:1479", "8086:4fa0", "8086:4fa1", "8086:4fa4", "8086:e2ff"};
+            const std::string id = bridge.vendor + ":" + bridge.device;
+            return std::ranges::find(kIds, id) != kIds.end() || id.starts_with("8086:e2f") ||
+                   Contains(bridge.name, "Navi 10 XL") || Contains(bridge.name, "Port of PCI");
+        };
+        if (!is_own(gpu.bridges[0]) || !is_own(gpu.bridges[1])) return;
+        const PciDevice& upstream = devices_[gpu.bridges[1]];
+        if (upstream.most.known() && upstream.now.known()) {
+            gpu.most = upstream.most;
+            gpu.now = upstream.now;
+        }
+        gpu.bridges.erase(gpu.bridges.begin(), gpu.bridges.begin() + 2);
     }
     // Of devices that only lspci knows: every bridge whose buses hold the device's.
     void FindBridges() {
@@ -349,6 +401,30 @@ bool KnowsAllPci(HostView& view) {
         if (lspci.text.ends_with('\n') && static_cast<size_t>(heads) >= kFewest) return true;
     }
     return false;
+}
+
+std::optional<Version> FirstKernelOf(const PciDevice& device) {
+    struct Known {
+        std::string_view vendor, device;  // the beginning of the ids
+        Version kernel;
+    };
+    constexpr std::array<Known, 12> kKnown = {{{"1002", "755", {{6, 12, 0}}},     // Navi 48
+                                               {"1002", "1586", {{6, 11, 0}}},    // Strix Halo
+                                               {"1002", "744", {{6, 0, 0}}},      // Navi 31
+                                               {"1002", "747", {{6, 3, 0}}},      // Navi 32
+                                               {"8086", "e20", {{6, 12, 0}}},     // Battlemage
+                                               {"8086", "56", {{6, 2, 0}}},       // Alchemist
+                                               {"10ec", "8126", {{6, 9, 0}}},     // RTL8126
+                                               {"10ec", "8127", {{6, 16, 0}}},    // RTL8127
+                                               {"8086", "57ae", {{6, 15, 0}}},    // E610
+                                               {"8086", "57b", {{6, 15, 0}}},     // E610
+                                               {"8086", "12d", {{6, 9, 0}}},      // E830
+                                               {"1d6a", "04c0", {{5, 15, 0}}}}};  // AQC113
+    const auto known = std::ranges::find_if(kKnown, [&](const Known& one) {
+        return one.vendor == device.vendor && device.device.starts_with(one.device);
+    });
+    if (known == kKnown.end()) return {};
+    return known->kernel;
 }
 
 const PciDevice* FindPci(const std::vector<PciDevice>& devices, const std::string& address) {

@@ -2,10 +2,12 @@
 // link could be, what it is, and the bridges that it hangs under.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "doctor/host_view.h"
+#include "doctor/text.h"
 
 namespace weft::doctor {
 
@@ -36,6 +38,8 @@ struct PciDevice {
     bool is_virtual = false;  // a virtual function (SR-IOV): it has no link of its own
     bool denied = false;      // lspci was not allowed to read its link
     bool cut = false;         // lspci's text ends in the middle of it
+    std::string modules;      // that lspci names for it: "nouveau, nvidia_drm, nvidia"
+    double bar_bytes = 0, most_bar_bytes = 0;  // of its largest resizable BAR; 0: not known
     // Of a bridge with a slot: something is in it, and the link to it is up.
     bool slot_filled = false, slot_empty = false, link_active = true;
 
@@ -64,6 +68,8 @@ const PciDevice* SlotOf(const PciDevice& card, const std::vector<PciDevice>& dev
 std::vector<PciDevice> PciDevices(HostView& view);
 // Whether all devices of the host were listed, so that one that is not in the list is not there.
 bool KnowsAllPci(HostView& view);
+// The first kernel whose driver knows the device; none where that is not known, or long ago.
+std::optional<Version> FirstKernelOf(const PciDevice& device);
 // Null where there is none.
 const PciDevice* FindPci(const std::vector<PciDevice>& devices, const std::string& address);
 

@@ -7,10 +7,12 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "doctor/measure.h"
@@ -84,6 +86,38 @@ Reading Processors() {
     return {ReadState::kFound, fmt::format("{}\n", cores.size())};
 }
 
+std::string FirstBytes(const char* path) {
+    std::array<char, 256> bytes{};
+    const int file = ::open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0) return {};
+    const ssize_t got = ::read(file, bytes.data(), bytes.size());
+    ::close(file);
+    return {bytes.data(), static_cast<size_t>(std::max<ssize_t>(got, 0))};
+}
+
+bool IsThere(const char* path) {
+    return ::access(path, F_OK) == 0;
+}
+
+// Whether this is a container, of which kind, and the boot loader: words of SystemTags.
+std::string System() {
+    std::string words = FirstBytes("/run/systemd/container");
+    if (IsThere("/run/.containerenv")) words += " podman";
+    if (IsThere("/.dockerenv")) words += " docker";
+    if (IsThere("/dev/.lxc") || IsThere("/dev/lxd")) words += " lxc";
+    if (IsThere("/run/ostree-booted")) words += " ostree";
+    if (IsThere("/etc/default/limine")) words += " limine";
+    // The loader tells its name in UTF-16, behind four bytes of attributes.
+    std::string loader =
+        FirstBytes("/sys/firmware/efi/efivars/LoaderInfo-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f");
+    std::erase(loader, '\0');
+    for (const auto& [name, word] : {std::pair("systemd-boot", " systemd-boot"),
+                                     std::pair("GRUB", " grub"), std::pair("Limine", " limine")}) {
+        if (loader.find(name) != loader.npos) words += word;
+    }
+    return words + "\n";
+}
+
 Reading Measure(net::Transport transport) {
     const Result<std::string> measured = MeasureLocal(transport);
     if (!measured.ok()) return {ReadState::kRefused, measured.error().message};
@@ -98,6 +132,7 @@ Reading RunProbe(const std::string& name) {
     if (name == "memlock") return MemlockLimit();
     if (name == "lock_memory") return LockMemory();
     if (name == "cpus") return Processors();
+    if (name == "system") return {ReadState::kFound, System()};
     if (name == "measure/shm") return Measure(net::Transport::kShm);
     if (name == "measure/tcp") return Measure(net::Transport::kTcp);
     if (name.starts_with("register_memory/")) return RegisterMemory(name.substr(16));

@@ -4,9 +4,8 @@
 
 #include <algorithm>
 #include <array>
-#include <span>
+#include <vector>
 
-#include "base/check.h"
 #include "base/shell_word.h"
 #include "doctor/facts.h"
 #include "doctor/network.h"
@@ -15,23 +14,35 @@
 namespace weft::doctor {
 namespace {
 
-Distribution ByWord(std::string_view word) {
-    struct Word {
-        std::string_view name;
-        Distribution distribution;
-    };
-    using enum Distribution;
-    constexpr std::array<Word, 28> kWords = {
-        {{"debian", kDebian},    {"ubuntu", kDebian},  {"linuxmint", kDebian}, {"pop", kDebian},
-         {"bazzite", kOstree},   {"bluefin", kOstree}, {"aurora", kOstree},    {"fedora", kFedora},
-         {"rhel", kFedora},      {"centos", kFedora},  {"rocky", kFedora},     {"ol", kFedora},
-         {"almalinux", kFedora}, {"amzn", kFedora},    {"openEuler", kFedora}, {"arch", kArch},
-         {"archlinux", kArch},   {"manjaro", kArch},   {"cachyos", kArch},     {"garuda", kArch},
-         {"endeavouros", kArch}, {"nixos", kNixOs},    {"suse", kSuse},        {"sles", kSuse},
-         {"gentoo", kGentoo},    {"alpine", kAlpine},  {"raspbian", kDebian},  {"dgx", kDebian}}};
-    const auto found = std::ranges::find(kWords, word, &Word::name);
-    if (found != kWords.end()) return found->distribution;
-    return word.starts_with("opensuse") ? kSuse : kUnknown;
+constexpr std::string_view kCures =
+#include "doctor/cures.inc"
+    ;
+
+// In the order of Distribution.
+constexpr std::array<std::string_view, 11> kDistributions = {
+    "unknown", "debian", "fedora", "yum",    "ostree",   "arch",
+    "nixos",   "suse",   "gentoo", "alpine", "appliance"};
+constexpr std::array<std::string_view, 5> kDebianKinds = {"plain", "ubuntu", "proxmox", "raspberry",
+                                                          "pop"};
+
+struct Row {
+    std::string_view name, where, command;
+};
+
+const std::vector<Row>& Rows() {
+    static const std::vector<Row> rows = [] {
+        std::vector<Row> all;
+        for (std::string_view line : Lines(kCures)) {
+            const size_t first = line.find('|');
+            if (line.starts_with('#') || first == line.npos) continue;
+            const size_t second = line.find('|', first + 1);
+            all.push_back({Trim(line.substr(0, first)),
+                           Trim(line.substr(first + 1, second - first - 1)),
+                           Trim(line.substr(second + 1))});
+        }
+        return all;
+    }();
+    return rows;
 }
 
 // A line of os-release(5): "ID=fedora", "ID_LIKE="rhel centos fedora"", "ID='arch'".
@@ -45,73 +56,158 @@ std::string ValueOfCure(std::string_view release, std::string_view key) {
     return "";
 }
 
+// The first row `table` with a word that `fits`: its WHERE.
+template <typename Fits>
+std::string_view SystemIn(std::string_view table, Fits&& fits) {
+    for (const Row& row : Rows()) {
+        if (row.name == table && std::ranges::any_of(Words(row.command), fits)) return row.where;
+    }
+    return {};
+}
+
+bool HasWord(std::string_view text, std::string_view word) {
+    const auto words = Words(text);
+    return std::ranges::find(words, word) != words.end();
+}
+
+Distribution DistributionNamed(std::string_view name) {
+    const auto at = std::ranges::find(kDistributions, name) - kDistributions.begin();
+    return static_cast<Distribution>(at % std::ssize(kDistributions));
+}
+
 // Fedora's images are changed by rpm-ostree, Red Hat's 7 by yum.
-Distribution OfFedora(std::string_view release) {
-    constexpr std::array<std::string_view, 9> kImages = {
-        "silverblue", "kinoite",     "sericea",       "onyx",         "coreos",
-        "iot",        "sway-atomic", "cosmic-atomic", "budgie-atomic"};
+Distribution OfFedora(HostView& view, std::string_view release) {
+    constexpr std::string_view kImages =
+        "silverblue kinoite sericea onyx coreos iot sway-atomic cosmic-atomic budgie-atomic";
     const std::string variant = ValueOfCure(release, "VARIANT_ID");
-    if (std::ranges::find(kImages, variant) != kImages.end()) return Distribution::kOstree;
-    const std::string id = ValueOfCure(release, "ID");
-    const bool old = id != "fedora" && ValueOfCure(release, "VERSION_ID").starts_with("7");
+    if (HasWord(kImages, variant) || HasTag(view, "ostree")) return Distribution::kOstree;
+    const bool old = ValueOfCure(release, "ID") != "fedora" &&
+                     ValueOfCure(release, "VERSION_ID").starts_with("7");
     return old ? Distribution::kYum : Distribution::kFedora;
 }
 
-bool RunsManagerHere(HostView& view) {
-    const Reading state = view.Command("systemctl is-active opensm");
-    return state.found() && Trim(state.text) == "active";
+bool IsTransactional(std::string_view id) {
+    constexpr std::array<std::string_view, 5> kParts = {"microos", "sl-micro", "aeon", "kalpa",
+                                                        "leap-micro"};
+    return std::ranges::any_of(kParts, [&](std::string_view part) { return Contains(id, part); });
 }
 
-bool EndsWithAny(std::string_view text, std::span<const std::string_view> ends) {
-    return std::ranges::any_of(ends, [&](std::string_view end) { return text.ends_with(end); });
-}
-
-// The flavours of Ubuntu's kernels.
-bool IsUbuntuKernel(std::string_view release) {
-    constexpr std::array<std::string_view, 13> kFlavours = {
-        "-generic", "-generic-64k", "-lowlatency", "-oem",    "-aws",        "-azure", "-gcp",
-        "-oracle",  "-raspi",       "-gke",        "-nvidia", "-nvidia-64k", "-kvm"};
-    return EndsWithAny(release, kFlavours);
-}
-
-Distribution ByKernel(std::string_view release) {
-    using enum Distribution;
-    if (Contains(release, ".el7")) return kYum;
-    for (std::string_view mark : {".fc", ".el", ".amzn"}) {
-        if (Contains(release, mark)) return kFedora;
+// All that the rows' WHERE may name.
+std::vector<std::string> TagsOf(HostView& view) {
+    std::vector<std::string> tags = SystemTags(view);
+    const auto distribution = static_cast<size_t>(DistributionOf(view));
+    tags.emplace_back(kDistributions[distribution]);
+    const std::string release = view.Text("etc/os-release");
+    if (DistributionOf(view) == Distribution::kDebian) {
+        tags.emplace_back(kDebianKinds[static_cast<size_t>(DebianKindOf(view))]);
+        const bool twelve =
+            ValueOfCure(release, "VERSION_ID") == "12" || Contains(KernelRelease(view), "deb12");
+        if (twelve) tags.emplace_back("debian12");
     }
-    for (std::string_view mark : {"-arch", "-zen", "-cachyos"}) {
-        if (Contains(release, mark)) return kArch;
+    if (IsTransactional(ValueOfCure(release, "ID"))) tags.emplace_back("transactional");
+    return tags;
+}
+
+// "a b+c": a, or b and c.
+bool Fits(std::string_view where, const std::vector<std::string>& tags) {
+    return std::ranges::any_of(Words(where), [&](std::string_view one) {
+        return std::ranges::all_of(Split(one, '+'), [&](std::string_view tag) {
+            return tag == "any" || std::ranges::find(tags, tag) != tags.end();
+        });
+    });
+}
+
+// "a b" with `before` and `after` around each word.
+std::string EachWord(std::string_view words, std::string_view before, std::string_view after) {
+    std::string text;
+    for (std::string_view word : Words(words)) {
+        text += fmt::format("{}{}{}{}", text.empty() ? "" : " ", before, word, after);
     }
-    if (release.ends_with("-default")) return kSuse;
-    const bool debian = Contains(release, "deb") || Contains(release, "+rpt") ||
-                        release.ends_with("-pve") || IsUbuntuKernel(release);
-    return debian ? kDebian : kUnknown;
+    return text;
 }
 
-// Whether the kernel is started by systemd-boot or the firmware itself: GRUB hands over no initrd.
-bool BootsWithoutGrub(HostView& view) {
-    const Reading line = view.Read("proc/cmdline");
-    return line.found() && Contains(line.text, "initrd=\\") && !Contains(line.text, "BOOT_IMAGE=");
+// The values of a row that another row names with a blank and a value.
+CureValues ValuesOf(const CureValues& outer, std::string_view name, const std::string& value) {
+    CureValues values = outer;
+    values["value"] = value;
+    values["word"] = value.find(' ') == value.npos ? value : '"' + value + '"';
+    values["appended"] = EachWord(value, "--append-if-missing=", "");
+    values["quoted"] = EachWord(value, "\"", "\"");
+    if (name == "module-option") {
+        values["module"] = value.substr(0, value.find(' '));
+        values["option"] = value.substr(value.find(' ') + 1);
+    }
+    if (name != "install") return values;
+    for (const char* key : {"debian", "fedora", "suse", "arch"}) values[key] = value;
+    values["nixos"] = Configure(fmt::format("environment.systemPackages = [ pkgs.{} ];", value));
+    return values;
 }
 
-bool IsTransactional(HostView& view) {
-    const std::string id = ValueOfCure(view.Text("etc/os-release"), "ID");
-    return Contains(id, "microos") || Contains(id, "sl-micro") || Contains(id, "aeon") ||
-           Contains(id, "kalpa") || Contains(id, "leap-micro");
-}
+// Fills rows of cures.inc in for one host.
+class Filler {
+  public:
+    explicit Filler(std::vector<std::string> tags) : tags_(std::move(tags)) {}
+
+    const Row* Find(std::string_view name) const {
+        const auto row = std::ranges::find_if(
+            Rows(), [&](const Row& one) { return one.name == name && Fits(one.where, tags_); });
+        return row == Rows().end() ? nullptr : &*row;
+    }
+    // Braces that hold no mark stay: awk and NixOS have them, too.
+    std::string Fill(std::string_view text, const CureValues& values) const {
+        std::string filled;
+        for (size_t at = 0; at < text.size(); ++at) {
+            const size_t end = text[at] == '{' ? EndOf(text, at) : text.npos;
+            if (end == text.npos) {
+                filled += text[at];
+                continue;
+            }
+            filled += Mark(text.substr(at + 1, end - at - 1), values);
+            at = end;
+        }
+        return filled;
+    }
+
+  private:
+    // The brace that closes the one at `begin`.
+    static size_t EndOf(std::string_view text, size_t begin) {
+        size_t depth = 0;
+        for (size_t at = begin; at < text.size(); ++at) {
+            if (text[at] == '{') ++depth;
+            if (text[at] == '}' && --depth == 0) return at;
+        }
+        return text.npos;
+    }
+    std::string Mark(std::string_view inside, const CureValues& values) const {
+        const size_t blank = std::min(inside.find(' '), inside.size());
+        const std::string_view name = inside.substr(0, blank);
+        if (const auto value = values.find(name); value != values.end()) return value->second;
+        const Row* row = Find(name);
+        if (row == nullptr) return "{" + Fill(inside, values) + "}";
+        if (blank == inside.size()) return Fill(row->command, values);
+        return Fill(row->command, ValuesOf(values, name, Fill(inside.substr(blank + 1), values)));
+    }
+
+    std::vector<std::string> tags_;
+};
 
 }  // namespace
 
 Distribution DistributionOf(HostView& view) {
+    const std::string kernel = KernelRelease(view);
+    const auto in_kernel = [&](std::string_view part) { return Contains(kernel, part); };
+    const std::string_view by_kernel = SystemIn("kernel", in_kernel);
+    if (by_kernel == "appliance") return Distribution::kAppliance;
     const std::string release = view.Text("etc/os-release");
     const std::string words = ValueOfCure(release, "ID") + " " + ValueOfCure(release, "ID_LIKE");
     for (std::string_view word : Words(words)) {
-        const Distribution found = ByWord(word);
-        if (found == Distribution::kFedora) return OfFedora(release);
-        if (found != Distribution::kUnknown) return found;
+        const std::string_view known = SystemIn("id", [&](std::string_view one) {
+            return one == word || (one == "opensuse" && word.starts_with(one));
+        });
+        if (known == "fedora") return OfFedora(view, release);
+        if (!known.empty()) return DistributionNamed(known);
     }
-    return ByKernel(KernelRelease(view));
+    return by_kernel.empty() ? Distribution::kUnknown : DistributionNamed(by_kernel);
 }
 
 DebianKind DebianKindOf(HostView& view) {
@@ -122,14 +218,44 @@ DebianKind DebianKindOf(HostView& view) {
     const std::string id = ValueOfCure(release, "ID");
     if (id == "pop") return DebianKind::kPop;
     if (id == "raspbian") return DebianKind::kRaspberry;
+    const bool flavour = std::ranges::any_of(Rows(), [&](const Row& row) {
+        return row.name == "kernel" && row.where == "ubuntu" &&
+               std::ranges::any_of(Words(row.command),
+                                   [&](std::string_view part) { return Contains(kernel, part); });
+    });
     const bool ubuntu = id == "ubuntu" || Contains(ValueOfCure(release, "ID_LIKE"), "ubuntu") ||
-                        (id.empty() && IsUbuntuKernel(kernel));
+                        (id.empty() && flavour);
     return ubuntu ? DebianKind::kUbuntu : DebianKind::kPlain;
 }
 
-std::string Configure(const std::string& lines, bool boots) {
-    return fmt::format("{} in /etc/nixos/configuration.nix, then sudo nixos-rebuild {}", lines,
-                       boots ? "boot, and boot" : "switch");
+std::string Cure(HostView& view, std::string_view name, const CureValues& values,
+                 std::initializer_list<std::string_view> tags) {
+    std::vector<std::string> all = TagsOf(view);
+    for (std::string_view tag : tags) all.emplace_back(tag);
+    const Filler filler(std::move(all));
+    const Row* row = filler.Find(name);
+    if (row == nullptr) return {};
+    const auto value = values.find("value");
+    return filler.Fill(row->command,
+                       value == values.end() ? values : ValuesOf(values, name, value->second));
+}
+
+std::string FilledFix(HostView& view, std::string_view fix, const std::string& pci,
+                      const std::string& device) {
+    if (!Contains(fix, "{")) return std::string(fix);
+    const bool card = !pci.empty();
+    CureValues values = {{"pci", ShellWord(pci)}};
+    values["device"] = !device.empty()
+                           ? ShellWord(device)
+                           : fmt::format("\"$(ls /sys/bus/pci/devices/{}/net)\"", card ? pci : "*");
+    std::vector<std::string> tags = TagsOf(view);
+    if (card) tags.emplace_back("card");
+    if (Contains(fix, "{linktype}")) values["linktype"] = SetLinkType(view, pci, 1, true, true);
+    return Filler(std::move(tags)).Fill(fix, values);
+}
+
+std::string Configure(const std::string& lines) {
+    return lines + " in /etc/nixos/configuration.nix, then sudo nixos-rebuild switch";
 }
 
 std::string NixString(std::string_view name) {
@@ -142,233 +268,55 @@ std::string NixString(std::string_view name) {
 }
 
 std::string Install(HostView& view, const Packages& packages) {
-    switch (DistributionOf(view)) {
-        case Distribution::kFedora: return fmt::format("sudo dnf install {}", packages.fedora);
-        case Distribution::kYum: return fmt::format("sudo yum install {}", packages.fedora);
-        case Distribution::kOstree:
-            return fmt::format("sudo rpm-ostree install --apply-live {}", packages.fedora);
-        case Distribution::kGentoo:
-        case Distribution::kAlpine: return fmt::format("install the package {}", packages.arch);
-        case Distribution::kArch: return fmt::format("sudo pacman -S {}", packages.arch);
-        case Distribution::kSuse:
-            return fmt::format(
-                "sudo {} {}",
-                IsTransactional(view) ? "transactional-update pkg install" : "zypper install",
-                packages.suse != nullptr ? packages.suse : packages.fedora);
-        case Distribution::kNixOs:
-            if (packages.nixos != nullptr) return Configure(packages.nixos);
-            return Configure(
-                fmt::format("environment.systemPackages = [ pkgs.{} ];", packages.arch));
-        case Distribution::kDebian: return fmt::format("sudo apt install {}", packages.debian);
-        case Distribution::kUnknown: return fmt::format("install the package {}", packages.debian);
-    }
-    WEFT_CHECK(false);
+    const std::string nixos =
+        packages.nixos != nullptr
+            ? std::string(packages.nixos)
+            : fmt::format("environment.systemPackages = [ pkgs.{} ];", packages.arch);
+    return Cure(view, "install",
+                {{"debian", packages.debian},
+                 {"fedora", packages.fedora},
+                 {"arch", packages.arch},
+                 {"suse", packages.suse != nullptr ? packages.suse : packages.fedora},
+                 {"nixos", Configure(nixos)}});
 }
-
-namespace {
-
-// A manager that runs on this host, but not for the port.
-std::string ServePort(HostView& view, const RdmaPort& port) {
-    const bool debian = DistributionOf(view) == Distribution::kDebian;
-    const std::string config =
-        DistributionOf(view) == Distribution::kNixOs
-            ? Configure("what 'ibstat -p' prints as strings of hardware.infiniband.guids,")
-            : fmt::format("{}, then sudo systemctl restart opensm",
-                          debian ? "PORTS=ALL in /etc/default/opensm"
-                                 : "GUIDS=\"$(ibstat -p | xargs)\" in /etc/sysconfig/opensm");
-    return fmt::format(
-        "opensm runs here, but not for {0} port {1}: {2}; or a second one for this port: sudo "
-        "opensm -B -g "
-        "\"$(ibstat {0} {1} | awk '/Port GUID/ {{print $3}}')\"",
-        ShellWord(port.device), port.port, config);
-}
-
-}  // namespace
 
 std::string StartManager(HostView& view, const RdmaPort& port) {
-    if (RunsManagerHere(view)) return ServePort(view, port);
-    constexpr const char* kBegin = "on one host only: ";
-    constexpr const char* kUnit = "sudo systemctl enable --now opensm";
-    switch (DistributionOf(view)) {
-        case Distribution::kArch:
-            return fmt::format("{}install opensm (of the AUR), then {}", kBegin, kUnit);
-        case Distribution::kNixOs:
-            return kBegin +
-                   Configure(
-                       "hardware.infiniband.enable = true; and what 'ibstat -p' prints as a "
-                       "string of hardware.infiniband.guids,");
-        case Distribution::kGentoo:
-        case Distribution::kAlpine:
-        case Distribution::kUnknown:
-            return fmt::format("{}install the package opensm, then sudo opensm -B", kBegin);
-        case Distribution::kDebian:
-        case Distribution::kFedora:
-        case Distribution::kYum:
-        case Distribution::kOstree:
-        case Distribution::kSuse:
-            return fmt::format("{}{} && {}", kBegin, Install(view, {"opensm", "opensm", "opensm"}),
-                               kUnit);
-    }
-    WEFT_CHECK(false);
+    const Reading state = view.Command("systemctl is-active opensm");
+    const bool here = state.found() && Trim(state.text) == "active";
+    return Cure(view, here ? "serve-port" : "start-manager",
+                {{"device", ShellWord(port.device)}, {"port", std::to_string(port.port)}});
 }
-
-namespace {
-
-// Where the parameters of a kernel that GRUB starts are, and what reads them.
-constexpr const char* kGrub = "{0} GRUB_CMDLINE_LINUX in /etc/default/grub, then {1}, and boot";
-
-std::string OfDebian(HostView& view, const std::string& change) {
-    switch (DebianKindOf(view)) {
-        case DebianKind::kRaspberry:
-            return fmt::format("{} the one line of /boot/firmware/cmdline.txt, and boot", change);
-        case DebianKind::kProxmox:
-            if (!BootsWithoutGrub(view)) break;
-            return fmt::format(
-                "{} the one line of /etc/kernel/cmdline, then proxmox-boot-tool refresh, and boot",
-                change);
-        case DebianKind::kPop:
-        case DebianKind::kPlain:
-        case DebianKind::kUbuntu: break;
-    }
-    return fmt::format(kGrub, change, "sudo update-grub");
-}
-
-// change: "add iommu=pt to", "take nomodeset out of".
-std::string EditCommandLine(HostView& view, const std::string& change) {
-    switch (DistributionOf(view)) {
-        case Distribution::kDebian: return OfDebian(view, change);
-        case Distribution::kArch:
-            if (BootsWithoutGrub(view)) {
-                return fmt::format(
-                    "{} the line options of the entry in /boot/loader/entries (a unified image: of "
-                    "/etc/kernel/cmdline, then sudo mkinitcpio -P), and boot",
-                    change);
-            }
-            return fmt::format(kGrub, change, "sudo grub-mkconfig -o /boot/grub/grub.cfg");
-        case Distribution::kGentoo:
-            return fmt::format(kGrub, change, "sudo grub-mkconfig -o /boot/grub/grub.cfg");
-        case Distribution::kSuse:
-            return fmt::format(kGrub, change,
-                               IsTransactional(view)
-                                   ? "sudo transactional-update grub.cfg"
-                                   : "sudo grub2-mkconfig -o /boot/grub2/grub.cfg");
-        case Distribution::kFedora:
-        case Distribution::kYum:
-        case Distribution::kOstree:
-        case Distribution::kNixOs:
-        case Distribution::kAlpine:
-        case Distribution::kUnknown:
-            return fmt::format("{} the kernel's command line, and boot", change);
-    }
-    WEFT_CHECK(false);
-}
-
-// "a b" with `before` and `after` around each word.
-std::string EachWord(const std::string& words, std::string_view before, std::string_view after) {
-    std::string text;
-    for (std::string_view word : Words(words)) {
-        text += fmt::format("{}{}{}{}", text.empty() ? "" : " ", before, word, after);
-    }
-    return text;
-}
-
-bool HasBlank(const std::string& words) {
-    return words.find(' ') != std::string::npos;
-}
-
-}  // namespace
 
 std::string AddParameter(HostView& view, const std::string& parameters) {
-    switch (DistributionOf(view)) {
-        case Distribution::kFedora:
-        case Distribution::kYum:
-            return fmt::format("sudo grubby --update-kernel=ALL --args={}, and boot",
-                               HasBlank(parameters) ? "\"" + parameters + "\"" : parameters);
-        case Distribution::kOstree:
-            return fmt::format("sudo rpm-ostree kargs {}, and boot",
-                               EachWord(parameters, "--append-if-missing=", ""));
-        case Distribution::kNixOs:
-            return Configure(
-                fmt::format("boot.kernelParams = [ {} ];", EachWord(parameters, "\"", "\"")), true);
-        case Distribution::kDebian:
-            if (DebianKindOf(view) == DebianKind::kPop) {
-                return fmt::format("sudo kernelstub -a \"{}\", and boot", parameters);
-            }
-            break;
-        case Distribution::kArch:
-        case Distribution::kGentoo:
-        case Distribution::kSuse:
-        case Distribution::kAlpine:
-        case Distribution::kUnknown: break;
-    }
-    return EditCommandLine(view, fmt::format("add {} to", parameters));
+    return Cure(view, "add-parameter", {{"value", parameters}});
 }
 
 std::string RemoveParameter(HostView& view, const std::string& parameter) {
-    switch (DistributionOf(view)) {
-        case Distribution::kFedora:
-        case Distribution::kYum:
-            return fmt::format("sudo grubby --update-kernel=ALL --remove-args={}, and boot",
-                               parameter);
-        case Distribution::kOstree:
-            return fmt::format("sudo rpm-ostree kargs --delete-if-present={}, and boot", parameter);
-        case Distribution::kNixOs:
-            return fmt::format(
-                "take {} out of boot.kernelParams in /etc/nixos/configuration.nix, then sudo "
-                "nixos-rebuild boot, and boot",
-                parameter);
-        case Distribution::kDebian:
-            if (DebianKindOf(view) == DebianKind::kPop) {
-                return fmt::format("sudo kernelstub -d \"{}\", and boot", parameter);
-            }
-            break;
-        case Distribution::kArch:
-        case Distribution::kGentoo:
-        case Distribution::kSuse:
-        case Distribution::kAlpine:
-        case Distribution::kUnknown: break;
-    }
-    return EditCommandLine(view, fmt::format("take {} out of", parameter));
+    return Cure(view, "remove-parameter", {{"value", parameter}});
+}
+
+std::string NewerKernelFor(HostView& view, const PciDevice& device) {
+    const auto kernel = KernelVersion(view), first = FirstKernelOf(device);
+    if (!kernel || !first || *kernel >= *first) return {};
+    return Cure(view, "upgrade-kernel",
+                {{"value", fmt::format("{}.{}", first->part[0], first->part[1])}});
 }
 
 std::string SetSysctl(HostView& view, const std::string& settings) {
-    if (DistributionOf(view) == Distribution::kNixOs) {
-        std::string lines;
-        for (std::string_view line : Lines(settings)) {
-            const size_t equals = line.find('=');
-            lines += fmt::format("{}boot.kernel.sysctl.\"{}\" = \"{}\";", lines.empty() ? "" : " ",
-                                 line.substr(0, equals), line.substr(equals + 1));
-        }
-        return Configure(lines);
+    std::string lines, nixos;
+    for (std::string_view line : Lines(settings)) {
+        const size_t equals = line.find('=');
+        lines += fmt::format("{}\\n", line);
+        nixos += fmt::format("{}boot.kernel.sysctl.\"{}\" = \"{}\";", nixos.empty() ? "" : " ",
+                             line.substr(0, equals), line.substr(equals + 1));
     }
-    std::string lines;
-    for (std::string_view line : Lines(settings)) lines += fmt::format("{}\\n", line);
-    return fmt::format(
-        "printf '{}' | sudo tee -a /etc/sysctl.d/90-weft.conf && sudo sysctl --system", lines);
-}
-
-std::string UnlockLogin(HostView& view) {
-    if (DistributionOf(view) == Distribution::kNixOs) {
-        return Configure(
-                   "security.pam.loginLimits = [ { domain = \"*\"; type = \"-\"; item = "
-                   "\"memlock\"; value = \"unlimited\"; } ];") +
-               ", and log in again";
-    }
-    return "printf '* soft memlock unlimited\\n* hard memlock unlimited\\n' | sudo tee "
-           "/etc/security/limits.d/90-memlock.conf, then log in again (out of every session first)";
+    return Cure(view, "sysctl", {{"value", settings}, {"lines", lines}, {"nixos", nixos}});
 }
 
 std::string UnlockUnit(HostView& view, const std::string& unit) {
-    if (DistributionOf(view) == Distribution::kNixOs) {
-        std::string name = unit;
-        if (name.ends_with(".service")) name.resize(name.size() - 8);
-        return Configure(fmt::format(
-            "systemd.services.{}.serviceConfig.LimitMEMLOCK = \"infinity\";", NixString(name)));
-    }
-    return fmt::format(
-        "sudo systemctl edit {0} (add [Service] and below it LimitMEMLOCK=infinity), then sudo "
-        "systemctl restart {0}",
-        ShellWord(unit));
+    std::string name = unit;
+    if (name.ends_with(".service")) name.resize(name.size() - 8);
+    return Cure(view, "unlock-unit", {{"unit", ShellWord(unit)}, {"nixname", NixString(name)}});
 }
 
 namespace {
@@ -377,52 +325,17 @@ bool IsInfinibandName(const std::string& device) {
     return device.starts_with("ib");
 }
 
-// The profile that NetworkManager has for the interface.
-std::string ProfileOf(const std::string& device) {
-    return fmt::format("\"$(nmcli -g GENERAL.CONNECTION device show {})\"", device);
-}
-
-// What keeps a setting of the interface over boots; "" where that can't be told. nm: of nmcli;
-// netplan, ifupdown, nixos: the setting in their words.
-struct KeptSetting {
-    std::string nm, netplan, ifupdown, nixos;
-};
-std::string KeepFor(HostView& view, const std::string& device, const KeptSetting& kept) {
-    const std::string name = ShellWord(device);
-    switch (DistributionOf(view)) {
-        case Distribution::kFedora:
-        case Distribution::kYum:
-        case Distribution::kOstree:
-        case Distribution::kSuse:
-            return fmt::format("sudo nmcli connection modify {} {}", ProfileOf(name), kept.nm);
-        case Distribution::kNixOs:
-            return Configure(
-                fmt::format("networking.interfaces.{}.{}", NixString(device), kept.nixos));
-        case Distribution::kDebian:
-            switch (DebianKindOf(view)) {
-                case DebianKind::kUbuntu:
-                    if (device.find('.') != std::string::npos) return "";  // of netplan's vlans
-                    return fmt::format("sudo netplan set {}.{}.{} && sudo netplan apply",
-                                       device.starts_with("bond") ? "bonds"
-                                       : device.starts_with("br") ? "bridges"
-                                                                  : "ethernets",
-                                       name, kept.netplan);
-                case DebianKind::kRaspberry:
-                case DebianKind::kPop:
-                    return fmt::format("sudo nmcli connection modify {} {}", ProfileOf(name),
-                                       kept.nm);
-                case DebianKind::kPlain:
-                case DebianKind::kProxmox:
-                    return fmt::format("'{}' below its iface line in /etc/network/interfaces",
-                                       kept.ifupdown);
-            }
-            return "";
-        case Distribution::kArch:
-        case Distribution::kGentoo:
-        case Distribution::kAlpine:
-        case Distribution::kUnknown: return "";
-    }
-    WEFT_CHECK(false);
+// "; to keep it: " and the row keep, with the setting in the words of nmcli, netplan, ifupdown and
+// NixOS; "" where the row is empty.
+std::string KeepFor(HostView& view, const std::string& device, CureValues setting) {
+    setting["device"] = ShellWord(device);
+    setting["nixname"] = NixString(device);
+    setting["netplan-kind"] = device.starts_with("bond") ? "bonds"
+                              : device.starts_with("br") ? "bridges"
+                                                         : "ethernets";
+    const bool vlan = device.find('.') != device.npos;
+    const std::string kept = Cure(view, "keep", setting, {vlan ? "vlan" : "whole"});
+    return kept.empty() ? "" : "; to keep it: " + kept;
 }
 
 // The network of one of the host's addresses or routes?
@@ -438,7 +351,7 @@ bool IsTaken(HostView& view, const Ipv4& subnet) {
     return std::ranges::any_of(Routes(view), [&](const Route& route) { return meets(route.to); });
 }
 
-// Of the interfaces that want one, each its own subnet; the first is the same on every host.
+// Each interface without an address gets its own subnet; the first is the same on every host.
 Ipv4 FreeSubnet(HostView& view, const std::string& device) {
     size_t before = 0;
     for (const NetDevice& other : NetDevices(view)) {
@@ -454,72 +367,81 @@ Ipv4 FreeSubnet(HostView& view, const std::string& device) {
     return subnet;
 }
 
-// From the name, so that hosts seldom get the same.
-uint32_t LastByte(std::string_view name) {
+// Hosts that are looked at one by one seldom get the same.
+uint32_t ByteOfName(std::string_view name) {
     uint32_t hash = 2166136261;
     for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619;
     return 1 + (hash ^ hash >> 16) % 250;
 }
 
+void ReplaceAll(std::string& text, std::string_view mark, const std::string& with) {
+    for (size_t at = text.find(mark); at != text.npos; at = text.find(mark, at + with.size())) {
+        text.replace(at, mark.size(), with);
+    }
+}
+
 }  // namespace
 
 std::string SetMtu(HostView& view, const std::string& device, int mtu) {
-    const std::string kept = KeepFor(
-        view, device,
-        {fmt::format("{}.mtu {}", IsInfinibandName(device) ? "infiniband" : "802-3-ethernet", mtu),
-         fmt::format("mtu={}", mtu), fmt::format("mtu {}", mtu), fmt::format("mtu = {};", mtu)});
+    const char* kind = IsInfinibandName(device) ? "infiniband" : "802-3-ethernet";
     return fmt::format("sudo ip link set dev {} mtu {}{}", ShellWord(device), mtu,
-                       kept.empty() ? "" : "; to keep it: " + kept);
+                       KeepFor(view, device,
+                               {{"nm", fmt::format("{}.mtu {}", kind, mtu)},
+                                {"netplan", fmt::format("mtu={}", mtu)},
+                                {"ifupdown", fmt::format("mtu {}", mtu)},
+                                {"nixos", fmt::format("mtu = {};", mtu)}}));
 }
 
 std::string AddAddress(HostView& view, const std::string& device) {
-    const Ipv4 subnet = FreeSubnet(view, device);
-    const std::string address = Ipv4{subnet.bits + LastByte(view.host()), 32}.Text();
-    const std::string kept = KeepFor(
-        view, device,
-        {fmt::format("ipv4.method manual ipv4.addresses {}/24", address),
-         fmt::format("addresses=[{}/24]", address), fmt::format("address {}/24", address),
-         fmt::format("ipv4.addresses = [ {{ address = \"{}\"; prefixLength = 24; }} ];", address)});
+    const std::string subnet = FreeSubnet(view, device).Text();
+    const std::string address = subnet.substr(0, subnet.rfind('.') + 1) + std::string(kHostByte);
     return fmt::format(
         "sudo ip link set dev {0} up && sudo ip addr add {1}/24 dev {0} (on the other hosts "
-        "further "
-        "addresses of {2}/24){3}",
-        ShellWord(device), address, Ipv4{subnet.bits, 32}.Text(),
-        kept.empty() ? "" : "; to keep it: " + kept);
+        "further addresses of {2}/24){3}",
+        ShellWord(device), address, subnet,
+        KeepFor(view, device,
+                {{"nm", fmt::format("ipv4.method manual ipv4.addresses {}/24", address)},
+                 {"netplan", fmt::format("addresses=[{}/24]", address)},
+                 {"ifupdown", fmt::format("address {}/24", address)},
+                 {"nixos", fmt::format("ipv4.addresses = [ {{ address = \"{}\"; prefixLength = "
+                                       "24; }} ];",
+                                       address)}}));
 }
 
-const char* NftablesFile(HostView& view) {
-    switch (DistributionOf(view)) {
-        case Distribution::kFedora:
-        case Distribution::kYum:
-        case Distribution::kOstree:
-        case Distribution::kSuse: return "/etc/sysconfig/nftables.conf";
-        case Distribution::kAlpine: return "/etc/nftables.nft";
-        case Distribution::kArch:
-        case Distribution::kDebian:
-        case Distribution::kGentoo:
-        case Distribution::kNixOs:
-        case Distribution::kUnknown: return "/etc/nftables.conf";
-    }
-    WEFT_CHECK(false);
+std::string NftablesFile(HostView& view) {
+    return Cure(view, "nftables-file");
 }
 
-std::string ForHost(HostView& view, const std::string& fix) {
+std::string SetLinkType(HostView& view, const std::string& pci, int64_t port, bool infiniband,
+                        bool mlx4) {
+    const std::string card =
+        pci.empty() ? "\"$(lspci -D | awk '/Mellanox/ {print $1; exit}')\"" : ShellWord(pci);
+    return Cure(view, "link-type",
+                {{"card", card},
+                 {"pci", ShellWord(pci)},
+                 {"port", std::to_string(port)},
+                 {"protocol", infiniband ? "ib" : "eth"},
+                 {"number", infiniband ? "1" : "2"}},
+                {mlx4 && !pci.empty() ? "mlx4" : "mlx5"});
+}
+
+std::string ForHost(HostView& view, std::string fix, size_t number) {
+    ReplaceAll(fix, kHostByte,
+               std::to_string(number > 0 && number < 250 ? number : ByteOfName(view.host())));
     if (DistributionOf(view) != Distribution::kDebian ||
         DebianKindOf(view) != DebianKind::kProxmox) {
         return fix;
     }
-    std::string text = fix;
-    for (size_t at = text.find("sudo "); at != text.npos; at = text.find("sudo ", at)) {
-        const char before = at == 0 ? ' ' : text[at - 1];
+    for (size_t at = fix.find("sudo "); at != fix.npos; at = fix.find("sudo ", at)) {
+        const char before = at == 0 ? ' ' : fix[at - 1];
         const bool word = before == ' ' || before == '\'' || before == '(' || before == '"';
         if (word) {
-            text.erase(at, 5);
+            fix.erase(at, 5);
         } else {
             at += 5;
         }
     }
-    return text;
+    return fix;
 }
 
 }  // namespace weft::doctor

@@ -7,10 +7,10 @@
 #include "doctor/checks/checks.h"
 #include "doctor/cost.h"
 #include "doctor/facts.h"
-#include "doctor/module_remediation.h"
 #include "doctor/network.h"
 #include "doctor/pci.h"
 #include "doctor/rdma.h"
+#include "doctor/remediation.h"
 
 namespace weft::doctor::checks {
 namespace {
@@ -142,6 +142,8 @@ std::optional<CostQuestion> SlowestOfThem(Hosts hosts) {
     return LinkQuestion(*owner, *slow, *fast);
 }
 
+}  // namespace
+
 void AcrossCards(Hosts hosts, Findings& out) {
     std::map<std::string, std::vector<std::string>> vendors, drivers, firmware, speeds;
     for (const auto& host : hosts) {
@@ -202,17 +204,5 @@ void AcrossCards(Hosts hosts, Findings& out) {
     LookAtProtocols(hosts, out);
     if (!drivers.empty() && out.empty()) out.Ok(text(drivers));
 }
-
-}  // namespace
-
-const Check kAcrossCards = {
-    .name = "across-cards",
-    .what =
-        "The fastest cards of all hosts: maker, driver, firmware and speed; the protocol of their "
-        "RDMA.",
-    .reads = "/sys/class/net/*/{speed,device/driver}, ethtool -i, /sys/class/infiniband",
-    .why = "Mixed cards hang where equal ones work, and the slowest sets the pace.",
-    .across = AcrossCards,
-};
 
 }  // namespace weft::doctor::checks

@@ -59,6 +59,8 @@ bool Share(const FecPort& a, const FecPort& b) {
            std::ranges::any_of(a.set, [&](const auto& one) { return b.set.contains(one); });
 }
 
+}  // namespace
+
 void AcrossFec(Hosts hosts, Findings& out) {
     std::vector<std::vector<FecPort>> all;
     for (const auto& host : hosts) all.push_back(FecPorts(*host));
@@ -84,15 +86,5 @@ void AcrossFec(Hosts hosts, Findings& out) {
         }
     }
 }
-
-}  // namespace
-
-const Check kAcrossFec = {
-    .name = "across-fec",
-    .what = "Error correction (FEC) that ports of 25 Gb/s and more were set to.",
-    .reads = "ethtool --show-fec",
-    .why = "Two ends that differ see no link, with a good cable between them.",
-    .across = AcrossFec,
-};
 
 }  // namespace weft::doctor::checks

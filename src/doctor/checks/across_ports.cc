@@ -42,6 +42,8 @@ void JudgePorts(const std::string& from, const Path& path, std::string_view outc
     }
 }
 
+}  // namespace
+
 void AcrossPorts(Hosts hosts, Findings& out) {
     for (const auto& host : hosts) {
         const Reading outcomes = host->Probe("reach");
@@ -51,15 +53,5 @@ void AcrossPorts(Hosts hosts, Findings& out) {
         }
     }
 }
-
-}  // namespace
-
-const Check kAcrossPorts = {
-    .name = "across-ports",
-    .what = "Hosts can connect to each other's worker port and data ports (with --hosts).",
-    .reads = "a connection each way to port 7000 and to one of the ports that the system chooses",
-    .why = "A firewall that drops connections shows as a time-out when the model starts.",
-    .across = AcrossPorts,
-};
 
 }  // namespace weft::doctor::checks

@@ -92,6 +92,43 @@ void LookAcrossRoute(const Host& from, const Host& to, Findings& out) {
     AskSlowWay(from, *way, possible, out);
 }
 
+// Addresses of Thunderbolt cables that a host has, without those that are routed one by one.
+std::vector<Ipv4> CableAddresses(const Host& host) {
+    std::vector<Ipv4> addresses;
+    for (const NetDevice& device : host.devices) {
+        const bool cable =
+            device.name.starts_with("thunderbolt") || device.driver.starts_with("thunderbolt");
+        if (!cable || !device.up) continue;
+        for (const Ipv4& address : device.addresses) {
+            if (address.prefix < 31 && !address.IsLinkLocal()) addresses.push_back(address);
+        }
+    }
+    return addresses;
+}
+
+// Both ends of a cable must be in one subnet.
+void LookAtCables(const Host& a, const Host& b, Findings& out) {
+    const std::vector<Ipv4> one = CableAddresses(a), two = CableAddresses(b);
+    if (one.empty() || two.empty()) return;
+    const auto meets = [&](const Ipv4& mine) {
+        return std::ranges::any_of(two, [&](const Ipv4& other) {
+            return mine.prefix == other.prefix && mine.network() == other.network();
+        });
+    };
+    if (std::ranges::any_of(one, meets)) return;
+    const auto text = [](const Ipv4& address) {
+        return fmt::format("{}/{}", address.Text(), address.prefix);
+    };
+    out.Fail(fmt::format("Thunderbolt: {} on {} and {} on {} are in different subnets",
+                         text(one.front()), a.name, text(two.front()), b.name),
+             "both ends of the cable in one subnet",
+             "the hosts do not reach each other by the cable: they use another network",
+             fmt::format("on {}: an address of the subnet of {} for the Thunderbolt interface",
+                         ShellWord(b.name), text(one.front())));
+}
+
+}  // namespace
+
 void AcrossRoute(Hosts hosts, Findings& out) {
     std::vector<Host> known;
     for (const auto& view : hosts) {
@@ -106,6 +143,7 @@ void AcrossRoute(Hosts hosts, Findings& out) {
             }
         }
     }
+    if (known.size() == 2) LookAtCables(known[0], known[1], out);
     for (const Host& from : known) {
         for (const Host& to : known) {
             if (&from != &to && !from.routes.empty() && out.Count() < 64)
@@ -113,15 +151,5 @@ void AcrossRoute(Hosts hosts, Findings& out) {
         }
     }
 }
-
-}  // namespace
-
-const Check kAcrossRoute = {
-    .name = "across-route",
-    .what = "Hosts reach each other by their fastest cards.",
-    .reads = "ip -j addr, ip -j route, /sys/class/net/*/speed",
-    .why = "A name that leads to the management port puts a 100 Gb/s cluster on 1 Gb/s.",
-    .across = AcrossRoute,
-};
 
 }  // namespace weft::doctor::checks

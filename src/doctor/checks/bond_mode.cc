@@ -92,6 +92,8 @@ void LookAtBond(HostView& view, const std::string& bond, Findings& out) {
     out.Ok(read);
 }
 
+}  // namespace
+
 void RunBondMode(HostView& view, Findings& out) {
     std::vector<std::string> bonds = view.List("proc/net/bonding");
     for (const std::string& name : view.List("sys/class/net")) {
@@ -102,15 +104,5 @@ void RunBondMode(HostView& view, Findings& out) {
     }
     for (const std::string& bond : bonds) LookAtBond(view, bond, out);
 }
-
-}  // namespace
-
-const Check kBondMode = {
-    .name = "bond-mode",
-    .what = "Bonds under RDMA have a mode that the cards know.",
-    .reads = "/proc/net/bonding, /sys/class/net/*/bonding/{mode,slaves}",
-    .why = "RoCE over a bond works in three of its seven modes.",
-    .run = RunBondMode,
-};
 
 }  // namespace weft::doctor::checks

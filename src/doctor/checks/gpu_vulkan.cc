@@ -73,14 +73,6 @@ Packages MesaPackages() {
             "hardware.graphics.enable = true;"};
 }
 
-// Where a newer one than the release has comes from.
-std::string NewerMesa(HostView& view) {
-    if (DistributionOf(view) != Distribution::kDebian) return " after an upgrade of the system";
-    return DebianKindOf(view) == DebianKind::kUbuntu
-               ? " after 'sudo apt full-upgrade' (the hardware enablement stack brings it)"
-               : " of the backports (-t bookworm-backports on Debian 12)";
-}
-
 std::string InstallVulkan(HostView& view) {
     bool nvidia = false, intel = false;
     for (const PciDevice& device : PciDevices(view)) {
@@ -117,7 +109,7 @@ void JudgeAmd(HostView& view, const std::set<std::string>& drivers, Findings& ou
                  "Mesa 25.0 or newer",
                  "RADV of that age knows the GPU badly or not at all: Vulkan falls back to the "
                  "processor, 10 times slower, or gives wrong results",
-                 Install(view, MesaPackages()) + NewerMesa(view));
+                 Install(view, MesaPackages()) + " " + Cure(view, "newer-mesa"));
     }
     const auto kernel = KernelVersion(view);
     if (kernel && *kernel >= kShortWatchdog) {
@@ -127,6 +119,8 @@ void JudgeAmd(HostView& view, const std::set<std::string>& drivers, Findings& ou
                  "for those: " + AddParameter(view, "amdgpu.lockup_timeout=10000"));
     }
 }
+
+}  // namespace
 
 void RunGpuVulkan(HostView& view, Findings& out) {
     bool gpu = !AmdGpus(view).empty();
@@ -153,17 +147,5 @@ void RunGpuVulkan(HostView& view, Findings& out) {
         out.Ok(fmt::format("{}", fmt::join(drivers, ", ")));
     }
 }
-
-}  // namespace
-
-const Check kGpuVulkan = {
-    .name = "gpu-vulkan",
-    .what = "The drivers that Vulkan finds for GPUs: RADV, AMDVLK, lavapipe; Mesa's version.",
-    .reads =
-        "/usr/share/vulkan/icd.d, /etc/vulkan/icd.d, dpkg-query, rpm or pacman, "
-        "/proc/sys/kernel/osrelease",
-    .why = "With the wrong driver, or none, the GPU is not used, or large models do not load.",
-    .run = RunGpuVulkan,
-};
 
 }  // namespace weft::doctor::checks

@@ -52,6 +52,8 @@ void LookAtSensor(HostView& view, const std::string& folder, const std::string& 
                    "until then; 'sensors' shows the temperature");
 }
 
+}  // namespace
+
 void RunHeat(HostView& view, Findings& out) {
     size_t looked = 0;
     for (const std::string& device : Numbered(view, kSensors, "hwmon")) {
@@ -66,17 +68,5 @@ void RunHeat(HostView& view, Findings& out) {
         }
     }
 }
-
-}  // namespace
-
-const Check kHeat = {
-    .name = "heat",
-    .what = "Temperatures of network cards and GPUs against their own limits.",
-    .reads = "/sys/class/hwmon/*/{name,temp*_input,temp*_crit,temp*_label}",
-    .why =
-        "A card at its limit drops its link, a GPU its clock; neither says so until it is too "
-        "late.",
-    .run = RunHeat,
-};
 
 }  // namespace weft::doctor::checks

@@ -14,7 +14,8 @@
 namespace weft::doctor::checks {
 namespace {
 
-void LookIbIpoib(HostView& view, const NetDevice& device, Findings& out) {
+// rails: the host has several InfiniBand ports, and another network by which hosts find each other.
+void LookIbIpoib(HostView& view, const NetDevice& device, bool rails, Findings& out) {
     const std::string mode = view.Text("sys/class/net/" + device.name + "/mode");
     const std::string read = fmt::format("{}: {}, mode {}, MTU {}, {}", device.name,
                                          device.up           ? "up"
@@ -26,10 +27,10 @@ void LookIbIpoib(HostView& view, const NetDevice& device, Findings& out) {
                                                                    : "addresses not read");
     const bool down = !device.up && device.state_read;
     if (down || (device.addressed && device.addresses.empty())) {
-        return out.Warn(read, "up, with an IPv4 address",
-                        "hosts find each other, and choose the RDMA port, by its address: without "
-                        "one the peer is reached by another network",
-                        AddAddress(view, device.name));
+        return out.Add(rails ? Severity::kNote : Severity::kWarn, read, "up, with an IPv4 address",
+                       "hosts find each other, and choose the RDMA port, by its address: without "
+                       "one the peer is reached by another network",
+                       AddAddress(view, device.name));
     }
     if (mode == "connected" && device.mtu > 0 && device.mtu <= 4096) {
         return out.Note(read, "MTU 65520 in connected mode",
@@ -89,6 +90,15 @@ std::vector<NetDevice> IpoibDevices(HostView& view, const std::vector<NetDevice>
     return found;
 }
 
+bool HasOtherNetwork(const std::vector<NetDevice>& all, const std::vector<NetDevice>& ipoib) {
+    return std::ranges::any_of(all, [&](const NetDevice& device) {
+        const bool other = FindNetDevice(ipoib, device.name) == nullptr;
+        return other && device.up && !device.addresses.empty() && !IsOfContainers(device.name);
+    });
+}
+
+}  // namespace
+
 void RunIbIpoib(HostView& view, Findings& out) {
     size_t active = 0;
     for (const RdmaPort& port : RdmaPorts(view)) {
@@ -97,29 +107,19 @@ void RunIbIpoib(HostView& view, Findings& out) {
     if (active == 0) return;
     const std::vector<NetDevice> all = NetDevices(view);
     const std::vector<NetDevice> devices = IpoibDevices(view, all);
+    const bool rails = active > 1 && HasOtherNetwork(all, devices);
     const auto used = static_cast<size_t>(std::ranges::count_if(devices, IsInUse));
     for (const NetDevice& device : devices) {
         // The interface of a port without a cable is down, and that is well.
-        if (IsInUse(device) || used < active) LookIbIpoib(view, device, out);
+        if (IsInUse(device) || used < active) LookIbIpoib(view, device, rails, out);
         LookAtPartition(view, device, out);
     }
     if (!devices.empty() || all.empty()) return;
     if (view.List("sys/class/net").empty() && !view.Complete()) return;
-    out.Warn("an active InfiniBand port, but no IPoIB interface", "ib0 with an IPv4 address",
-             "hosts find each other by IP: without it they use another network",
-             "sudo modprobe ib_ipoib; 'ip link' then lists its interface, which wants an address");
+    out.Add(rails ? Severity::kNote : Severity::kWarn,
+            "an active InfiniBand port, but no IPoIB interface", "ib0 with an IPv4 address",
+            "hosts find each other by IP: without it they use another network",
+            "sudo modprobe ib_ipoib; 'ip link' then lists its interface, which wants an address");
 }
-
-}  // namespace
-
-const Check kIbIpoib = {
-    .name = "ib-ipoib",
-    .what = "IPoIB interfaces: up, addressed, mode, MTU and partition.",
-    .reads =
-        "/sys/class/net/*/{type,mode,mtu,operstate,pkey}, ip -j addr, "
-        "/sys/class/infiniband/*/ports/*/pkeys",
-    .why = "Hosts find each other by IP before RDMA begins.",
-    .run = RunIbIpoib,
-};
 
 }  // namespace weft::doctor::checks

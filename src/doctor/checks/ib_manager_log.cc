@@ -52,6 +52,8 @@ std::string LabelOfLog(HostView& view) {
     return "";
 }
 
+}  // namespace
+
 void RunIbManagerLog(HostView& view, Findings& out) {
     const Reading state = view.Command("systemctl is-active opensm");
     const bool active = state.found() && Trim(state.text) == "active";
@@ -71,17 +73,5 @@ void RunIbManagerLog(HostView& view, Findings& out) {
     const bool lets = Contains(enforce.text, "Permissive") || Contains(enforce.text, "Disabled");
     out.Add(lets ? Severity::kNote : Severity::kWarn, read, expected, kManagerLogWhy, kRelabel);
 }
-
-}  // namespace
-
-const Check kIbManagerLog = {
-    .name = "ib-manager-log",
-    .what = "SELinux lets opensm write its log.",
-    .reads = "dmesg, ls -Z /var/log/opensm.log, getenforce, systemctl is-active opensm",
-    .why =
-        "A log that was made by hand or moved has the wrong label: opensm ends at once, and the "
-        "fabric has no subnet manager.",
-    .run = RunIbManagerLog,
-};
 
 }  // namespace weft::doctor::checks

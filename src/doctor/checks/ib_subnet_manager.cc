@@ -22,6 +22,8 @@ bool IsInfiniband(const RdmaPort& port) {
            port.physical != "Polling" && port.state != "DOWN" && !port.no_guid;
 }
 
+}  // namespace
+
 void RunIbSubnetManager(HostView& view, Findings& out) {
     for (const RdmaPort& port : RdmaPorts(view)) {
         if (!IsInfiniband(port) || !port.sm_lid) continue;
@@ -36,6 +38,8 @@ void RunIbSubnetManager(HostView& view, Findings& out) {
                  StartManager(view, port));
     }
 }
+
+namespace {
 
 // Whether IPoIB interfaces of two hosts are in one subnet, and so should be on one fabric; or
 // nothing is known of their addresses.
@@ -54,6 +58,8 @@ bool MayShareSubnet(Hosts hosts) {
     }
     return owners.empty();
 }
+
+}  // namespace
 
 void AcrossIbSubnetManager(Hosts hosts, Findings& out) {
     std::vector<std::string> managers, lids;
@@ -90,23 +96,5 @@ void AcrossIbSubnetManager(Hosts hosts, Findings& out) {
     // All ports obey one master: the other managers stand by, as they should.
     out.Ok(Joined(lids) + (managers.size() > 1 ? "; one master, the others stand by" : ""));
 }
-
-}  // namespace
-
-const Check kIbSubnetManager = {
-    .name = "ib-subnet-manager",
-    .what = "InfiniBand ports were set up by a subnet manager.",
-    .reads = "/sys/class/infiniband/*/ports/*/{lid,sm_lid,state}, or ibstat",
-    .why = "Without one the link light is on and nothing works.",
-    .run = RunIbSubnetManager,
-};
-
-const Check kIbOneManager = {
-    .name = "ib-one-manager",
-    .what = "One master among the subnet managers, the same for all hosts.",
-    .reads = "/sys/class/infiniband/*/ports/*/sm_lid, systemctl is-active opensm",
-    .why = "Two masters fight, and links drop for seconds; one that stands by is well.",
-    .across = AcrossIbSubnetManager,
-};
 
 }  // namespace weft::doctor::checks

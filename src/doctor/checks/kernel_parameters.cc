@@ -59,6 +59,8 @@ void LookAtMemory(HostView& view, const Parameters& parameters, Findings& out) {
     out.Ok(read);
 }
 
+}  // namespace
+
 void RunKernelParameters(HostView& view, Findings& out) {
     const Reading line = view.Read("proc/cmdline");
     if (!line.found()) return;
@@ -77,19 +79,5 @@ void RunKernelParameters(HostView& view, Findings& out) {
     }
     if (out.empty()) out.Ok("no parameter on the kernel's command line that hurts");
 }
-
-}  // namespace
-
-const Check kKernelParameters = {
-    .name = "kernel-parameters",
-    .what =
-        "Parameters on the kernel's command line: amdgpu.gttsize, ttm.pages_limit, nomodeset, "
-        "amdgpu.cwsr_enable.",
-    .reads = "/proc/cmdline, /proc/meminfo",
-    .why =
-        "Two parameters that contradict each other give half the memory; too large ones freeze "
-        "the machine.",
-    .run = RunKernelParameters,
-};
 
 }  // namespace weft::doctor::checks

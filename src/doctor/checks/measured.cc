@@ -61,20 +61,10 @@ void LookMeasured(HostView& view, const Bound& bound, Findings& out) {
              "look for other programs (top), cpu-governor, cpu-throttling; run it again when idle");
 }
 
+}  // namespace
+
 void RunMeasured(HostView& view, Findings& out) {
     for (const Bound& bound : kBounds) LookMeasured(view, bound, out);
 }
-
-}  // namespace
-
-const Check kMeasured = {
-    .name = "measured",
-    .what =
-        "Its own ping-pong and all-reduce between two threads of this host, over shared memory "
-        "and TCP. 'weft net' measures between hosts.",
-    .reads = "its own measurement (not with --no-measure)",
-    .why = "What a host can't do within itself it can't do over a network.",
-    .run = RunMeasured,
-};
 
 }  // namespace weft::doctor::checks

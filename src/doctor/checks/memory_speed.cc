@@ -1,6 +1,8 @@
 // Memory modules: one in place of two is half the bandwidth, and so half the tokens.
 #include <fmt/format.h>
 
+#include <map>
+
 #include "doctor/checks/checks.h"
 #include "doctor/cost.h"
 #include "doctor/facts.h"
@@ -11,12 +13,53 @@ namespace {
 struct Modules {
     size_t filled = 0, slots = 0, told = 0;  // told: slots that the board says it has
     bool virtual_machine = false;
-    double rated = 0, configured = 0;  // MT/s, of the slowest
+    double rated = 0, configured = 0;      // MT/s, of the slowest
+    std::map<std::string, bool> channels;  // whether one of its slots is filled, by name
 };
+
+// The channel in "Locator: Controller1-ChannelA-DIMM0", "Locator: DIMM_A2" or "Bank Locator: P0
+// CHANNEL B", with the processor or controller before it; "" where the board names none.
+std::string ChannelOf(std::string_view locator) {
+    const std::string_view text = Trim(locator.substr(locator.find(':') + 1));
+    for (std::string_view key : {"Channel", "CHANNEL ", "CHANNEL_"}) {
+        const size_t at = text.find(key);
+        if (at != text.npos && at + key.size() < text.size()) {
+            return std::string(text.substr(0, at + key.size() + 1));
+        }
+    }
+    const size_t at = text.find("DIMM");
+    if (at == text.npos) return {};
+    std::string_view rest = text.substr(at + 4);
+    while (rest.starts_with('_') || rest.starts_with(' ')) rest.remove_prefix(1);
+    const bool letter =
+        rest.size() == 2 && rest[0] >= 'A' && rest[0] <= 'P' && rest[1] >= '0' && rest[1] <= '9';
+    return letter ? std::string(text.substr(0, text.size() - 1)) : std::string();
+}
+
+// Channels with a module, and all of the processors that have one.
+std::pair<size_t, size_t> Channels(const Modules& modules) {
+    std::map<std::string_view, std::pair<size_t, size_t>> processors;
+    for (const auto& [name, filled] : modules.channels) {
+        // "P1 CHANNEL ", "P1-DIMM": all but the channel's letter; Intel's controllers are one.
+        std::string_view place = std::string_view(name).substr(0, name.size() - 1);
+        if (place.starts_with("Controller")) place = "Controller";
+        auto& [used, all] = processors[place];
+        used += filled ? 1 : 0;
+        ++all;
+    }
+    std::pair<size_t, size_t> sum{0, 0};
+    for (const auto& [place, count] : processors) {
+        if (count.first == 0) continue;
+        sum.first += count.first;
+        sum.second += count.second;
+    }
+    return sum;
+}
 
 Modules ParseMemorySpeed(std::string_view text) {
     Modules modules;
     bool inside = false, filled = false;
+    std::string channel;
     for (std::string_view line : Lines(text)) {
         const std::string_view trimmed = Trim(line);
         if (trimmed.starts_with("Number Of Devices: ")) {
@@ -35,6 +78,11 @@ Modules ParseMemorySpeed(std::string_view text) {
         } else if (trimmed.starts_with("Size: ")) {
             filled = !Contains(trimmed, "No Module");
             modules.filled += filled ? 1 : 0;
+            channel.clear();
+        } else if (trimmed.starts_with("Locator: ") || trimmed.starts_with("Bank Locator: ")) {
+            if (!channel.empty()) continue;
+            channel = ChannelOf(trimmed);
+            if (!channel.empty()) modules.channels[channel] = modules.channels[channel] || filled;
         } else if (filled && trimmed.starts_with("Speed: ")) {
             const double speed = LeadingNumber(trimmed.substr(7)).value_or(0);
             if (speed > 0 && (modules.rated == 0 || speed < modules.rated)) modules.rated = speed;
@@ -56,6 +104,8 @@ void AskSlowMemory(HostView& view, double share, Findings& out) {
     const bool own = question.host.unified_bytes <= 0 && !question.host.gpus.empty();
     if (!own) out.AskCost(question);
 }
+
+}  // namespace
 
 void RunMemorySpeed(HostView& view, Findings& out) {
     if (IsVirtualMachine(view)) return;
@@ -79,6 +129,19 @@ void RunMemorySpeed(HostView& view, Findings& out) {
                  "a second module of the same kind, in the slot of the other channel");
         return AskSlowMemory(view, 0.5, out);
     }
+    const auto [used, channels] = Channels(modules);
+    if (whole && used > 0 && used < channels) {
+        const double share = static_cast<double>(used) / static_cast<double>(channels);
+        out.Add(share <= 0.5 ? Severity::kWarn : Severity::kNote,
+                fmt::format("{}; {} of {} channels have a module", read, used, channels),
+                "a module in each channel",
+                fmt::format("{:.0f} % of the memory's bandwidth, and so of the tokens a second of "
+                            "a model in it",
+                            100 * share),
+                "move the modules, or add some, so that each channel has one (the board's manual "
+                "names the slots)");
+        return AskSlowMemory(view, share, out);
+    }
     if (modules.configured > 0 && modules.configured < modules.rated * 0.95) {
         const double share = modules.configured / modules.rated;
         out.Note(read, fmt::format("{:g} MT/s", modules.rated),
@@ -90,15 +153,5 @@ void RunMemorySpeed(HostView& view, Findings& out) {
     }
     out.Ok(read);
 }
-
-}  // namespace
-
-const Check kMemorySpeed = {
-    .name = "memory-speed",
-    .what = "Memory modules: channels in use, and their speed.",
-    .reads = "dmidecode -t memory (as root)",
-    .why = "Tokens a second follow memory bandwidth: one module in place of two is half of it.",
-    .run = RunMemorySpeed,
-};
 
 }  // namespace weft::doctor::checks

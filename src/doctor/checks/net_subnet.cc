@@ -23,6 +23,15 @@ std::string FixOfSubnet(HostView& view, const NetDevice& i, const Ipv4& a, const
                        ShellWord(moved.name), own.Text(), own.prefix, AddAddress(view, moved.name));
 }
 
+// Two PCIe functions of one port, as a DGX Spark has them: enp1s0f0np0 and enP2p1s0f0np0.
+bool AreTwins(const NetDevice& a, const NetDevice& b) {
+    constexpr size_t kDomain = 4;
+    return a.pci.size() == 12 && b.pci.size() == 12 &&
+           a.pci.substr(kDomain) == b.pci.substr(kDomain) && a.pci != b.pci;
+}
+
+}  // namespace
+
 void RunNetSubnet(HostView& view, Findings& out) {
     const std::vector<NetDevice> devices = NetDevices(view);
     bool any = false;
@@ -34,10 +43,13 @@ void RunNetSubnet(HostView& view, Findings& out) {
                         continue;
                     }
                     if (!devices[i].up || !devices[j].up || out.Count() > 8) continue;
+                    // Each interface may have a link-local address of its own.
+                    if (a.IsLinkLocal()) continue;
                     // As a laptop has it: by cable and by Wi-Fi in one network.
-                    const bool wireless = devices[i].wireless || devices[j].wireless;
+                    const bool harmless = devices[i].wireless || devices[j].wireless ||
+                                          AreTwins(devices[i], devices[j]);
                     out.Add(
-                        wireless ? Severity::kNote : Severity::kWarn,
+                        harmless ? Severity::kNote : Severity::kWarn,
                         fmt::format("{} ({}/{}, {}) and {} ({}/{}, {}) are in one subnet",
                                     devices[i].name, a.Text(), a.prefix, devices[i].SpeedText(),
                                     devices[j].name, b.Text(), b.prefix, devices[j].SpeedText()),
@@ -67,15 +79,5 @@ void RunNetSubnet(HostView& view, Findings& out) {
     }
     if (any && out.empty()) out.Ok("each interface is in a subnet of its own");
 }
-
-}  // namespace
-
-const Check kNetSubnet = {
-    .name = "net-subnet",
-    .what = "Each interface is in a subnet of its own.",
-    .reads = "ip -j addr",
-    .why = "With two interfaces in one subnet, traffic for the fast card leaves by the slow one.",
-    .run = RunNetSubnet,
-};
 
 }  // namespace weft::doctor::checks

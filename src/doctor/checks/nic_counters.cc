@@ -124,22 +124,12 @@ void LookNicCounters(HostView& view, const NetDevice& device, Findings& out) {
     if (good) out.Ok(fmt::format("{}: no counter of lost or damaged packets grew", device.name));
 }
 
+}  // namespace
+
 void RunNicCounters(HostView& view, Findings& out) {
     for (const NetDevice& device : NetDevices(view)) {
         if (device.physical && device.up && !device.wireless) LookNicCounters(view, device, out);
     }
 }
-
-}  // namespace
-
-const Check kNicCounters = {
-    .name = "nic-counters",
-    .what =
-        "Drops, damaged packets and pauses of network cards, counted while the other checks "
-        "and the measurements run.",
-    .reads = "ethtool -S, twice",
-    .why = "A lost packet costs RDMA its time-out, half a second and more, and TCP 200 ms.",
-    .run = RunNicCounters,
-};
 
 }  // namespace weft::doctor::checks

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 
-#include "base/check.h"
 #include "base/shell_word.h"
 #include "doctor/checks/checks.h"
 #include "doctor/facts.h"
@@ -92,35 +91,18 @@ std::string_view ModuleOf(const PciDevice& card) {
                                                                                          : "";
 }
 
-// The package with the modules that not every kernel is delivered with; "" where there is none.
-std::string MoreModules(HostView& view) {
-    switch (DistributionOf(view)) {
-        case Distribution::kDebian:
-            if (DebianKindOf(view) != DebianKind::kUbuntu) return "";
-            return "sudo apt install \"linux-modules-extra-$(uname -r)\"";
-        case Distribution::kFedora:
-        case Distribution::kOstree: return Install(view, {"", "kernel-modules-extra", ""});
-        case Distribution::kSuse: return "sudo zypper install kernel-default";
-        case Distribution::kYum:
-        case Distribution::kArch:
-        case Distribution::kNixOs:
-        case Distribution::kGentoo:
-        case Distribution::kAlpine:
-        case Distribution::kUnknown: return "";
-    }
-    WEFT_CHECK(false);
-}
-
 // How the card gets a driver.
 std::string DriverFix(HostView& view, const PciDevice& card) {
+    if (const std::string newer = NewerKernelFor(view, card); !newer.empty()) return newer;
     const std::string look = "'lspci -k -s " + ShellWord(card.address) + "'";
     const std::string_view module = ModuleOf(card);
     const std::string load = module.empty()
                                  ? "load the module that " + look + " lists with sudo modprobe"
                                  : fmt::format("sudo modprobe {} (what {} lists)", module, look);
-    const std::string more = MoreModules(view);
-    return load + (more.empty() ? "" : "; where it is not found: " + more);
+    return load + Cure(view, "more-modules");
 }
+
+}  // namespace
 
 void RunNicDriver(HostView& view, Findings& out) {
     const std::vector<PciDevice> cards = PciDevices(view);
@@ -145,15 +127,5 @@ void RunNicDriver(HostView& view, Findings& out) {
         if (device.physical && !device.driver.empty()) LookAtFirmware(device, out);
     }
 }
-
-}  // namespace
-
-const Check kNicDriver = {
-    .name = "nic-driver",
-    .what = "Driver and firmware of network cards.",
-    .reads = "/sys/bus/pci/devices, lspci -vv, ethtool -i",
-    .why = "Cards without a driver, and firmware years older than what the driver was tested with.",
-    .run = RunNicDriver,
-};
 
 }  // namespace weft::doctor::checks

@@ -71,6 +71,8 @@ bool LookAtTable(HostView& view, Findings& out) {
     return true;
 }
 
+}  // namespace
+
 void RunNicGpu(HostView& view, Findings& out) {
     if (LookAtTable(view, out)) return;
     std::vector<PciDevice> gpus, cards;
@@ -98,15 +100,5 @@ void RunNicGpu(HostView& view, Findings& out) {
     if (far.size() == gpus.size()) return out.Warn(read, expected, kFarWhy, kFarFix);
     out.Note(read, expected, kFarWhy, kFarFix);
 }
-
-}  // namespace
-
-const Check kNicGpu = {
-    .name = "nic-gpu",
-    .what = "Network cards and GPUs on the same memory node, where there are several.",
-    .reads = "/sys/bus/pci/devices/*/numa_node, lspci -vv (NUMA node), nvidia-smi topo -m",
-    .why = "Between two processors everything takes a detour that nobody sees.",
-    .run = RunNicGpu,
-};
 
 }  // namespace weft::doctor::checks

@@ -6,13 +6,14 @@
 #include <map>
 #include <optional>
 
+#include "base/shell_word.h"
 #include "doctor/checks/checks.h"
 #include "doctor/fabric_devices.h"
 #include "doctor/facts.h"
 #include "doctor/kernel_log.h"
-#include "doctor/log_messages.h"
-#include "doctor/module_remediation.h"
+#include "doctor/log_rules.h"
 #include "doctor/pci.h"
+#include "doctor/remediation.h"
 
 namespace weft::doctor::checks {
 namespace {
@@ -33,7 +34,9 @@ std::string InterfaceIn(std::string_view line) {
     const auto words = Words(line);
     for (size_t i = 1; i < words.size(); ++i) {
         std::string_view word = words[i];
-        if (PciAddressIn(words[i - 1]).empty() || words[i - 1].ends_with(':')) continue;
+        // "r8127: enp3s0: link down" of Realtek's own drivers names no address.
+        const bool own = words[i - 1].starts_with("r812") && words[i - 1].ends_with(':');
+        if (!own && (PciAddressIn(words[i - 1]).empty() || words[i - 1].ends_with(':'))) continue;
         if (!word.ends_with(':')) continue;
         word.remove_suffix(1);
         return std::string(word);
@@ -168,7 +171,7 @@ void LookAtWatchdog(HostView& view, const Watchdog& found, Findings& out) {
 
 // What the log says of one card with one meaning, once.
 struct Said {
-    const LogMessage* message = nullptr;
+    const LogRule* rule = nullptr;
     size_t count = 0;
     std::string shown, pci, interface;
 };
@@ -176,17 +179,17 @@ struct Said {
 // By meaning and card.
 class Sayings {
   public:
-    void Add(const LogLine& line, const LogMessage* message) {
+    void Add(const LogLine& line, const LogRule* rule) {
         const std::string pci(PciAddressIn(line.known));
         const std::string interface = InterfaceIn(line.known);
         const std::string card = !pci.empty() ? pci : std::string(NetworkDriverIn(line.known));
-        const std::string key = card + "|" + message->why;
+        const std::string key = card + "|" + std::string(rule->why);
         const auto [place, fresh] = places_.try_emplace(key, said_.size());
-        if (fresh) said_.push_back({message, 0, Shown(line), pci, interface});
+        if (fresh) said_.push_back({rule, 0, Shown(line), pci, interface});
         Said& said = said_[place->second];
         ++said.count;
-        if (message->severity > said.message->severity) {
-            said.message = message;
+        if (rule->severity > said.rule->severity) {
+            said.rule = rule;
             said.shown = Shown(line);
         }
     }
@@ -198,18 +201,18 @@ class Sayings {
 };
 
 void TellCardLog(HostView& view, const Said& said, Findings& out) {
-    const LogMessage& message = *said.message;
+    const LogRule& rule = *said.rule;
     const std::string read =
         said.count == 1 ? said.shown : fmt::format("{} ({} such lines)", said.shown, said.count);
-    out.Add(message.severity, read, message.expected, message.why,
-            FilledFix(view, message.fix, said.pci, said.interface));
+    out.Add(rule.severity, read, std::string(rule.expected), std::string(rule.why),
+            FilledFix(view, rule.cure, said.pci, said.interface));
 }
 
 // Times at which a link went down, by interface or card.
 struct Flaps {
     std::vector<double> seconds;
     size_t count = 0;
-    std::string shown;
+    std::string shown, driver;
 };
 
 // More than anybody unplugs and boots a peer in a quarter of an hour.
@@ -226,10 +229,26 @@ bool AreManyFlaps(const Flaps& flaps) {
     return false;
 }
 
+std::string FlapFix(std::string_view driver, const std::string& name) {
+    const std::string device = ShellWord(name);
+    if (driver == "atlantic" || driver.starts_with("r8")) {
+        return fmt::format(
+            "a cable of Cat 6A and another port of the switch; Energy-Efficient Ethernet off: sudo "
+            "ethtool --set-eee {} eee off; then a newer kernel, driver and firmware of the card",
+            device);
+    }
+    return fmt::format(
+        "reseat and swap the cable or module, another port of the switch; the same FEC and speed "
+        "on both ends: ethtool --show-fec {}",
+        device);
+}
+
 void LookAtFlaps(HostView& view, const std::vector<LogLine>& lines, Findings& out) {
     std::map<std::string, Flaps> links;
     for (const LogLine& line : lines) {
-        const bool down = Contains(line.lower, "link is down") || Contains(line.lower, "link down");
+        const bool down =
+            Contains(line.lower, "link is down") || Contains(line.lower, "link down") ||
+            (Contains(line.lower, "link change old") && line.lower.ends_with("new 0"));
         if (!down || Contains(line.lower, "alert")) continue;
         const std::string_view driver = NetworkDriverIn(line.known);
         if (driver.empty()) continue;
@@ -241,28 +260,20 @@ void LookAtFlaps(HostView& view, const std::vector<LogLine>& lines, Findings& ou
         ++flaps.count;
         if (line.seconds) flaps.seconds.push_back(*line.seconds);
         flaps.shown = Shown(line);
+        flaps.driver = driver;
     }
     for (const auto& [name, flaps] : links) {
         if (!AreManyFlaps(flaps)) continue;
-        out.Warn(
-            fmt::format("{}: the link went down {} times, at last: {}", name, flaps.count,
-                        flaps.shown),
-            "a link that stays up",
-            "the link flaps: each time connections stall for seconds, or end",
-            "reseat and swap the cable or module, another port of the switch; the same FEC and "
-            "speed on both ends (ethtool --show-fec)");
+        out.Warn(fmt::format("{}: the link went down {} times, at last: {}", name, flaps.count,
+                             flaps.shown),
+                 "a link that stays up",
+                 "the link flaps: each time connections stall for seconds, or end",
+                 FlapFix(flaps.driver, name));
     }
 }
 
 bool IsCrash(std::string_view lower) {
-    constexpr std::array<std::string_view, 7> kCrashWords = {"bug: unable to handle",
-                                                             "bug: kernel null pointer",
-                                                             "unable to handle kernel",
-                                                             "oops:",
-                                                             "kernel bug at",
-                                                             "general protection fault",
-                                                             "soft lockup"};
-    return std::ranges::any_of(kCrashWords, [&](auto words) { return Contains(lower, words); });
+    return FindRule(lower, {LogSubject::kCrash}) != nullptr;
 }
 
 // A crash of the kernel, with the network driver that its registers or trace name.
@@ -309,17 +320,19 @@ void LookAtLines(HostView& view, const std::vector<LogLine>& lines, Findings& ou
             }
             continue;
         }
-        const LogMessage* message = FindMessage(line.lower, CardMessages());
-        if (message == nullptr) continue;
+        const LogRule* rule = FindRule(line.lower, {LogSubject::kCard});
+        if (rule == nullptr) continue;
         // "change power state" and the like are said by drivers of all kinds.
         if (!GpuDriverIn(line.known).empty()) continue;
-        sayings.Add(line, message);
+        sayings.Add(line, rule);
     }
     for (const Said& said : sayings.list()) {
         if (out.Count() >= kMostFindings) break;
         TellCardLog(view, said, out);
     }
 }
+
+}  // namespace
 
 void RunNicLog(HostView& view, Findings& out) {
     const Reading log = KernelLog(view);
@@ -335,17 +348,5 @@ void RunNicLog(HostView& view, Findings& out) {
     LookAtCrashes(lines, out);
     if (out.empty()) out.Ok("the kernel's log has no complaint of a network driver");
 }
-
-}  // namespace
-
-const Check kNicLog = {
-    .name = "nic-log",
-    .what =
-        "Hints of network drivers in the kernel's log: PCIe bandwidth, steering mode, power, "
-        "heat, cables, firmware, stalled queues, links that flap, crashes.",
-    .reads = "dmesg, else journalctl -k",
-    .why = "The driver knows and says so, once, at boot, where nobody looks.",
-    .run = RunNicLog,
-};
 
 }  // namespace weft::doctor::checks

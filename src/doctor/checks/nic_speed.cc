@@ -8,6 +8,8 @@
 #include "doctor/checks/checks.h"
 #include "doctor/cost.h"
 #include "doctor/fabric_devices.h"
+#include "doctor/facts.h"
+#include "doctor/kernel_log.h"
 #include "doctor/network.h"
 #include "doctor/pci.h"
 #include "doctor/text.h"
@@ -43,6 +45,11 @@ bool LostLanes(double megabits, double most) {
     return megabits * 4 <= most || megabits == 25000 || (megabits == 50000 && most == 100000);
 }
 
+bool IsForRanksOf(const NetDevice& device, const std::vector<NetDevice>& fabric) {
+    return fabric.empty() ||
+           std::ranges::find(fabric, device.name, &NetDevice::name) != fabric.end();
+}
+
 // What the link costs beside one of `megabits`.
 void AskSpeed(HostView& view, const NetDevice& device, double megabits, Findings& out) {
     const auto so = PortLink(device);
@@ -66,8 +73,7 @@ void LookAtLanes(HostView& view, const NetDevice& device, const std::vector<NetD
         "switch not split, the same FEC and speed on both ends; look: ethtool -m {0}; an E810 may "
         "be set to split ports: 'devlink port show' and Intel's epct; then sudo ethtool -r {0}",
         ShellWord(device.name));
-    const bool for_ranks =
-        fabric.empty() || std::ranges::find(fabric, device.name, &NetDevice::name) != fabric.end();
+    const bool for_ranks = IsForRanksOf(device, fabric);
     const bool sibling = std::ranges::any_of(all, [&](const NetDevice& one) {
         return one.up && one.name != device.name && one.pci.size() == 12 &&
                one.pci.substr(0, 10) == device.pci.substr(0, 10) && one.megabits > device.megabits;
@@ -80,7 +86,63 @@ void LookAtLanes(HostView& view, const NetDevice& device, const std::vector<NetD
     AskSpeed(view, device, most, out);
 }
 
-void LookNicSpeed(HostView& view, const NetDevice& device, Findings& out) {
+// The port of USB that the kernel names for an adapter, "2-1.4"; "" where it is none.
+std::string UsbPort(HostView& view, const NetDevice& device) {
+    constexpr std::array<std::string_view, 5> kDrivers = {"r8152", "ax88179_178a", "cdc_ncm",
+                                                          "cdc_ether", "aqc111"};
+    if (std::ranges::find(kDrivers, device.driver) == kDrivers.end()) return {};
+    // The place of an adapter is its interface of USB, "2-1.4:1.0".
+    if (!device.pci.empty() && device.pci[0] < ':' && Contains(device.pci, "-")) {
+        return device.pci.substr(0, device.pci.find(':'));
+    }
+    const Reading info = view.Command("ethtool -i " + device.name);
+    const std::string bus(After(info.text, "bus-info: usb-"));
+    const size_t dash = bus.rfind('-');
+    return dash == bus.npos ? std::string() : bus.substr(dash);
+}
+
+// An adapter for 1 Gb/s and more at a port of 480 Mb/s.
+bool LookAtUsb(HostView& view, const NetDevice& device, bool for_ranks, Findings& out) {
+    const std::string port = UsbPort(view, device);
+    if (port.empty() || device.megabits < 1000) return false;
+    bool slow = false;
+    std::string line_read;
+    for (const LogLine& line : KernelLogLines(KernelLog(view))) {
+        if (!Contains(line.lower, "usb ") || !Contains(line.lower, port + ":")) continue;
+        if (!Contains(line.lower, "usb device number")) continue;
+        slow = Contains(line.lower, " high-speed usb device");
+        line_read = line.raw;
+    }
+    if (!slow) return false;
+    out.Add(for_ranks ? Severity::kWarn : Severity::kNote,
+            fmt::format("{}: {} on a USB 2 port ({})", device.name, device.SpeedText(), line_read),
+            "a USB 3 port (SuperSpeed)",
+            fmt::format("40 MB/s at most instead of {:.0f}", device.megabits / 8),
+            "plug the adapter into a USB 3 port (blue, or marked SS), without a hub or a cable of "
+            "USB 2");
+    return true;
+}
+
+// A card that the hypervisor emulates.
+bool LookAtEmulated(HostView& view, const NetDevice& device, bool for_ranks, Findings& out) {
+    constexpr std::array<std::string_view, 5> kDrivers = {"e1000", "8139cp", "8139too", "pcnet32",
+                                                          "ne2k-pci"};
+    const bool emulated = std::ranges::find(kDrivers, device.driver) != kDrivers.end();
+    if (!emulated || !IsVirtualMachine(view)) return false;
+    out.Add(for_ranks ? Severity::kWarn : Severity::kNote,
+            fmt::format("{}: driver {} in a virtual machine", device.name, device.driver),
+            "virtio-net (VMware: vmxnet3), or a virtual function",
+            "the hypervisor emulates an old card register by register: 1 Gb/s at most, and "
+            "hundreds of us a message",
+            "change the card's model to virtio (VMware: vmxnet3) in the guest's settings, and "
+            "start the guest again");
+    return true;
+}
+
+void LookNicSpeed(HostView& view, const NetDevice& device, bool for_ranks, Findings& out) {
+    if (LookAtUsb(view, device, for_ranks, out) || LookAtEmulated(view, device, for_ranks, out)) {
+        return;
+    }
     const std::string read = fmt::format("{}: {}{}", device.name, device.SpeedText(),
                                          device.duplex.empty() ? "" : ", duplex " + device.duplex);
     const char* fix_cable =
@@ -92,11 +154,19 @@ void LookNicSpeed(HostView& view, const NetDevice& device, Findings& out) {
                         "a token has two in each layer",
                         "--hosts with addresses of the wired network");
     }
+    const bool slow = device.megabits > 0 && device.megabits < 1000;
+    // The port of the board's management controller, or one that nobody gave an address.
+    const bool unused = device.addressed && device.addresses.empty();
+    const bool management = device.driver.starts_with("cdc_") || device.driver == "rndis_host";
+    if (!for_ranks && (unused || management) && (slow || device.duplex == "half")) {
+        return out.Note(read, "1 Gb/s or more, duplex full", "ranks don't talk over it",
+                        fix_cable + ShellWord(device.name));
+    }
     if (device.duplex == "half") {
         return out.Fail(read, "duplex full", "sender and receiver take turns, with collisions",
                         fix_cable + ShellWord(device.name));
     }
-    if (device.megabits > 0 && device.megabits < 1000) {
+    if (slow) {
         out.Warn(read, "1 Gb/s or more",
                  fmt::format("{:g} times less than 1 Gb/s: a broken pair of wires or a bad plug",
                              1000 / device.megabits),
@@ -105,6 +175,8 @@ void LookNicSpeed(HostView& view, const NetDevice& device, Findings& out) {
     }
     if (device.megabits > 0) out.Ok(read);
 }
+
+}  // namespace
 
 void RunNicSpeed(HostView& view, Findings& out) {
     const std::vector<NetDevice> all = NetDevices(view), fabric = FabricDevices(view);
@@ -117,23 +189,9 @@ void RunNicSpeed(HostView& view, Findings& out) {
             device.megabits * 2 <= most) {
             LookAtLanes(view, device, all, fabric, most, out);
         } else {
-            LookNicSpeed(view, device, out);
+            LookNicSpeed(view, device, IsForRanksOf(device, fabric), out);
         }
     }
 }
-
-}  // namespace
-
-const Check kNicSpeed = {
-    .name = "nic-speed",
-    .what =
-        "Speed and duplex that Ethernet links negotiated, against what the port can; wireless "
-        "links in use.",
-    .reads = "/sys/class/net/*/{speed,duplex,operstate,wireless}, ethtool",
-    .why =
-        "One bad wire of eight turns 1 Gb/s into 100 Mb/s without a word, and a cable for one lane "
-        "of four 100 Gb/s into 25.",
-    .run = RunNicSpeed,
-};
 
 }  // namespace weft::doctor::checks

@@ -82,6 +82,8 @@ void LookAtLog(HostView& view, const std::vector<PciDevice>& devices, Findings& 
     }
 }
 
+}  // namespace
+
 void RunPcieAbsent(HostView& view, Findings& out) {
     const std::vector<PciDevice> devices = PciDevices(view);
     LookAtLost(devices, out);
@@ -102,17 +104,5 @@ void RunPcieAbsent(HostView& view, Findings& out) {
     }
     if (!devices.empty()) out.Ok(fmt::format("{} devices, none lost", devices.size()));
 }
-
-}  // namespace
-
-const Check kPcieAbsent = {
-    .name = "pcie-absent",
-    .what = "Cards that left the bus, or did not come up after boot.",
-    .reads = "/sys/bus/pci/devices, /sys/module or lsmod, lspci -vv (SltSta, LnkSta), dmesg",
-    .why =
-        "A card on a riser or Oculink that does not come up leaves no error: only the network is "
-        "slower.",
-    .run = RunPcieAbsent,
-};
 
 }  // namespace weft::doctor::checks

@@ -139,6 +139,8 @@ void LookAtUnlisted(const std::vector<LogLine>& log, const LoggedByAddress& logg
         "fewer than 20", kCorrectedWhy, kErrorFix);
 }
 
+}  // namespace
+
 void RunPcieErrors(HostView& view, Findings& out) {
     size_t looked = 0;
     const std::vector<LogLine> log = KernelLogLines(KernelLog(view));
@@ -156,15 +158,5 @@ void RunPcieErrors(HostView& view, Findings& out) {
     if (devices.empty()) LookAtUnlisted(log, logged, out);
     if (looked > 0 && out.empty()) out.Ok(fmt::format("{} cards without errors", looked));
 }
-
-}  // namespace
-
-const Check kPcieErrors = {
-    .name = "pcie-errors",
-    .what = "Errors on the PCI Express links of cards (AER).",
-    .reads = "/sys/bus/pci/devices/*/aer_dev_{correctable,nonfatal,fatal}, dmesg",
-    .why = "A bad riser or contact shows as retries long before it fails.",
-    .run = RunPcieErrors,
-};
 
 }  // namespace weft::doctor::checks

@@ -68,6 +68,10 @@ void Below(const PciDevice& card, const PciDevice* slot, const std::string& read
     // What the board has by design is no fault, though one lane costs a fabric's card too much.
     const bool fails = !by_design && card.IsNetwork() &&
                        (port > 0 ? DataBytes(card.now) / 1e9 < port : now <= most / 2 * 1.01);
+    // A management card of 1 Gb/s.
+    if (card.IsNetwork() && !card.fabric && port > 0 && card.port_gigabits <= 1) {
+        return out.Note(read, expected, why, Fix(card, slot));
+    }
     if (fails) return out.Fail(read, expected, why, Fix(card, slot));
     out.Warn(read, expected, why, Fix(card, slot));
 }
@@ -90,7 +94,8 @@ void LookPcieLink(const PciDevice& card, const std::vector<PciDevice>& devices, 
         case LinkJudgement::kFull: return out.Ok(read, expected);
         case LinkJudgement::kByDesign:
             if (rests) return out.Ok(read + " (resting)", expected);
-            if (card.fabric && card.now.width < std::min(kFewLanes, card.most.width)) {
+            if ((card.fabric || card.IsComputeGpu()) &&
+                card.now.width < std::min(kFewLanes, card.most.width)) {
                 return Below(card, slot, read, expected, true, out);
             }
             return out.Note(fmt::format("{}: all that its slot has ({}: {})", read, slot->address,
@@ -109,10 +114,26 @@ void LookPcieLink(const PciDevice& card, const std::vector<PciDevice>& devices, 
     }
 }
 
+// A GPU of which the processor reaches 256 MB at a time, though it could reach all.
+void LookAtBar(const PciDevice& card, Findings& out) {
+    if (!card.IsComputeGpu() || card.bar_bytes <= 0 || card.bar_bytes > 256e6) return;
+    if (card.most_bar_bytes < 1e9) return;
+    out.Warn(fmt::format("{}: Resizable BAR off ({:g} MB of up to {:g} GB)", card.Text(),
+                         card.bar_bytes / 1e6, card.most_bar_bytes / 1e9),
+             "Resizable BAR on",
+             "the processor reaches a small window of the GPU's memory: loading and prompts are "
+             "slower, on Intel's Arc much slower",
+             "Above 4G Decoding and Resizable BAR on in the BIOS (CSM off; a BIOS update where it "
+             "lacks them)");
+}
+
+}  // namespace
+
 void RunPcieLink(HostView& view, Findings& out) {
     const std::vector<PciDevice> devices = PciDevices(view);
     for (const PciDevice& card : devices) {
         if (card.lost || card.is_virtual || (!card.IsNetwork() && !card.IsGpu())) continue;
+        LookAtBar(card, out);
         const size_t before = out.Count();
         LookPcieLink(card, devices, out);
         const LinkJudgement link = JudgeLink(card, devices);
@@ -126,19 +147,5 @@ void RunPcieLink(HostView& view, Findings& out) {
     out.Note("lspci was not allowed to read the links of cards", "their speed and width",
              "a card in too narrow a slot would not be seen", "sudo lspci -vv");
 }
-
-}  // namespace
-
-const Check kPcieLink = {
-    .name = "pcie-link",
-    .what = "PCI Express speed and width of network cards and GPUs against the card's maximum.",
-    .reads =
-        "/sys/bus/pci/devices/*/{current,max}_link_{speed,width}, or lspci -vv (LnkCap, "
-        "LnkSta)",
-    .why =
-        "A card for 16 lanes in a slot with 4 has a quarter of its bandwidth: 3.9 GB/s in "
-        "place of 15.8 at 8 GT/s. What the slot has by design is only noted.",
-    .run = RunPcieLink,
-};
 
 }  // namespace weft::doctor::checks

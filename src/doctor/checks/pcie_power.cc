@@ -19,6 +19,8 @@ bool IsBesideTheFabric(const PciDevice& card, const std::vector<NetDevice>& fabr
            std::ranges::find(fabric, card.address, &NetDevice::pci) == fabric.end();
 }
 
+}  // namespace
+
 void RunPciePower(HostView& view, Findings& out) {
     bool looked = false;
     const std::vector<NetDevice> fabric = FabricDevices(view);
@@ -45,15 +47,5 @@ void RunPciePower(HostView& view, Findings& out) {
                            policy.empty() ? "" : "; policy " + policy));
     }
 }
-
-}  // namespace
-
-const Check kPciePower = {
-    .name = "pcie-power",
-    .what = "Power saving of network cards' links (ASPM).",
-    .reads = "lspci -vv (LnkCtl), /sys/module/pcie_aspm/parameters/policy",
-    .why = "A link that wakes for each message adds more than the message takes.",
-    .run = RunPciePower,
-};
 
 }  // namespace weft::doctor::checks

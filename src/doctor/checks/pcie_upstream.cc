@@ -50,11 +50,16 @@ void LookPcieUpstream(HostView& view, const PciDevice& card, const std::vector<P
         "of the chipset share one x4 link)";
     if (card.IsNetwork() && card.port_gigabits / 8 > least) {
         out.Fail(read, "no narrower link up to the processor", why, fix);
+    } else if (card.port_gigabits > 0 && card.port_gigabits <= 1) {
+        return out.Note(read + "; enough for its port", "no narrower link up to the processor",
+                        why);
     } else {
         out.Warn(read, "no narrower link up to the processor", why, fix);
     }
     AskUpstream(view, card, narrow->now, out);
 }
+
+}  // namespace
 
 void RunPcieUpstream(HostView& view, Findings& out) {
     const std::vector<PciDevice> devices = PciDevices(view);
@@ -64,17 +69,5 @@ void RunPcieUpstream(HostView& view, Findings& out) {
         LookPcieUpstream(view, card, devices, out);
     }
 }
-
-}  // namespace
-
-const Check kPcieUpstream = {
-    .name = "pcie-upstream",
-    .what = "A bridge or switch above a network card that is the real limit of its link.",
-    .reads = "the tree of /sys/bus/pci/devices, or lspci -vv (bridges' buses, LnkSta)",
-    .why =
-        "A card at x8 behind a chipset's x4 has the bandwidth of the x4, and shares it with the "
-        "drives.",
-    .run = RunPcieUpstream,
-};
 
 }  // namespace weft::doctor::checks

@@ -173,6 +173,8 @@ void LookForModules(HostView& view, const std::vector<PciDevice>& cards, Finding
     }
 }
 
+}  // namespace
+
 void RunRdmaDevice(HostView& view, Findings& out) {
     const std::vector<RdmaPort> ports = RdmaPorts(view);
     const std::vector<PciDevice> cards = PciDevices(view);
@@ -193,19 +195,5 @@ void RunRdmaDevice(HostView& view, Findings& out) {
     }
     if (!read.empty()) out.Ok(read);
 }
-
-}  // namespace
-
-const Check kRdmaDevice = {
-    .name = "rdma-device",
-    .what = "Cards that can do RDMA have an RDMA device, of InfiniBand or RoCE.",
-    .reads =
-        "/sys/class/infiniband, or ibstat, ibv_devinfo, rdma link; ethtool -i, "
-        "/sys/bus/pci/devices",
-    .why =
-        "The module of the driver's RDMA half is often not loaded: each message then goes by way "
-        "of two kernels, over TCP.",
-    .run = RunRdmaDevice,
-};
 
 }  // namespace weft::doctor::checks

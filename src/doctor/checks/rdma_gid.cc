@@ -26,7 +26,15 @@ bool Incomplete(HostView& view, const RdmaPort& port, const std::vector<RdmaGid>
         gids, [](const RdmaGid& gid) { return gid.type.empty() && !gid.ipv4.empty(); });
 }
 
-void LookRdmaGid(HostView& view, const RdmaPort& port, Findings& out) {
+// Whether a port has what RoCE needs, so that another one may lack it.
+bool HasGoodGid(HostView& view, const RdmaPort& port) {
+    return port.active() && std::ranges::any_of(RdmaGids(view, port), [](const RdmaGid& gid) {
+               return Contains(gid.type, "RoCE v2") && !gid.ipv4.empty();
+           });
+}
+
+// other: another port of the host has such a GID.
+void LookRdmaGid(HostView& view, const RdmaPort& port, bool other, Findings& out) {
     const std::vector<RdmaGid> gids = RdmaGids(view, port);
     std::vector<std::string> seen;
     bool ipv4 = false;
@@ -59,33 +67,31 @@ void LookRdmaGid(HostView& view, const RdmaPort& port, Findings& out) {
         return out.AskCost(TcpQuestion(view, PortLink(port)));
     }
     const std::vector<std::string> interfaces = RdmaInterfaces(view, port);
-    out.Fail(read, "a GID of type RoCE v2 with an IPv4 address", why,
-             interfaces.empty()
-                 ? "give the port's interface an IPv4 address, on the peer another one "
-                   "of the same subnet"
-                 : AddAddress(view, interfaces.front()));
+    out.Add(other ? Severity::kNote : Severity::kFail, read,
+            "a GID of type RoCE v2 with an IPv4 address", why,
+            interfaces.empty()
+                ? "give the port's interface an IPv4 address, on the peer another one "
+                  "of the same subnet"
+                : AddAddress(view, interfaces.front()));
+    if (other) return;
     out.AskCost(TcpQuestion(view, PortLink(port)));
-}
-
-void RunRdmaGid(HostView& view, Findings& out) {
-    const std::vector<RdmaPort> ports = RdmaPorts(view);
-    const bool told = std::ranges::any_of(ports, &RdmaPort::active);
-    for (const RdmaPort& port : ports) {
-        // A port of which nothing is known may be the one that is not in use.
-        const bool up = port.active() || (port.state.empty() && !told);
-        const bool listed = !port.path.empty() && !view.List(port.path + "/gids").empty();
-        if (port.ethernet() && !port.iwarp && up && listed) LookRdmaGid(view, port, out);
-    }
 }
 
 }  // namespace
 
-const Check kRdmaGid = {
-    .name = "rdma-gid",
-    .what = "Active Ethernet ports have a RoCE v2 GID with an IPv4 address.",
-    .reads = "/sys/class/infiniband/*/ports/*/{gids,gid_attrs/types,gid_attrs/ndevs}",
-    .why = "Without one queue pairs connect and then time out.",
-    .run = RunRdmaGid,
-};
+void RunRdmaGid(HostView& view, Findings& out) {
+    const std::vector<RdmaPort> ports = RdmaPorts(view);
+    const bool told = std::ranges::any_of(ports, &RdmaPort::active);
+    if (!HasRdma(view)) return;
+    for (const RdmaPort& port : ports) {
+        const bool other = std::ranges::any_of(ports, [&](const RdmaPort& one) {
+            return (one.device != port.device || one.port != port.port) && HasGoodGid(view, one);
+        });
+        // A port of which nothing is known may be the one that is not in use.
+        const bool up = port.active() || (port.state.empty() && !told);
+        const bool listed = !port.path.empty() && !view.List(port.path + "/gids").empty();
+        if (port.ethernet() && !port.iwarp && up && listed) LookRdmaGid(view, port, other, out);
+    }
+}
 
 }  // namespace weft::doctor::checks

@@ -1,11 +1,12 @@
 // State, link layer and rate of RDMA ports.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/shell_word.h"
 #include "doctor/checks/checks.h"
 #include "doctor/cost.h"
 #include "doctor/kernel_log.h"
-#include "doctor/module_remediation.h"
 #include "doctor/network.h"
 #include "doctor/rdma.h"
 #include "doctor/remediation.h"
@@ -63,7 +64,11 @@ bool IsMeantToBeUsed(HostView& view, const RdmaPort& port) {
     const std::vector<NetDevice> devices = NetDevices(view);
     for (const std::string& name : RdmaInterfaces(view, port)) {
         const NetDevice* device = FindNetDevice(devices, name);
-        if (device != nullptr && !device->addresses.empty()) return true;
+        if (device == nullptr) continue;
+        // A link-local address is nobody's choice.
+        const bool chosen = std::ranges::any_of(
+            device->addresses, [](const Ipv4& address) { return !address.IsLinkLocal(); });
+        if (chosen) return true;
     }
     bool plugged = false;
     for (const LogLine& line : KernelLogLines(KernelLog(view))) {
@@ -203,6 +208,8 @@ void LookRdmaPort(HostView& view, const RdmaPort& port, const Others& others, Fi
     LookAtDown(view, port, others, read, out);
 }
 
+}  // namespace
+
 void RunRdmaPort(HostView& view, Findings& out) {
     const std::vector<RdmaPort> ports = RdmaPorts(view);
     for (const RdmaPort& port : ports) {
@@ -219,17 +226,5 @@ void RunRdmaPort(HostView& view, Findings& out) {
         if (!port.state.empty()) LookRdmaPort(view, port, others, out);
     }
 }
-
-}  // namespace
-
-const Check kRdmaPort = {
-    .name = "rdma-port",
-    .what = "State, link layer and rate of RDMA ports.",
-    .reads =
-        "/sys/class/infiniband/*/{hca_type,node_guid,ports/*/{state,phys_state,link_layer,rate}}, "
-        "or ibstat, ibv_devinfo, rdma link",
-    .why = "A port that is not ACTIVE carries nothing; one lane of four carries a quarter.",
-    .run = RunRdmaPort,
-};
 
 }  // namespace weft::doctor::checks

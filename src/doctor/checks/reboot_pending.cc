@@ -8,7 +8,6 @@
 #include "doctor/checks/checks.h"
 #include "doctor/facts.h"
 #include "doctor/kernel_release.h"
-#include "doctor/module_remediation.h"
 #include "doctor/remediation.h"
 #include "doctor/text.h"
 
@@ -26,8 +25,8 @@ void LookAtKernels(HostView& view, Findings& out) {
         fmt::format("kernel {} runs; installed: {}", running, Joined(installed));
     const bool listed = view.List("lib/modules").size() + view.List("usr/lib/modules").size() > 0;
     const bool there = std::ranges::find(installed, running) != installed.end();
-    // In a container the modules are the host's.
-    if (listed && !there && !view.Has("run/.containerenv")) {
+    if (HasTag(view, "container")) return;  // the modules are those of the host
+    if (listed && !there) {
         return out.Warn(read, "the modules of the running kernel",
                         "an update took the running kernel's modules away: no driver can be loaded "
                         "(mlx5_ib, irdma, amdgpu) until the machine is booted",
@@ -55,108 +54,64 @@ void LookAtKernels(HostView& view, Findings& out) {
 
 // Flags that the distribution itself raises.
 void LookAtFlags(HostView& view, Findings& out) {
-    for (const char* folder : {"run", "var/run"}) {
-        const std::string path = std::string(folder) + "/reboot-required";
+    const char* why = "updates wait for a boot: the kernel and libraries from before still run";
+    for (const char* path : {"run/reboot-required", "var/run/reboot-required"}) {
         if (!view.Has(path)) continue;
-        const std::string packages = view.Text(path + ".pkgs");
+        const std::string packages = view.Text(std::string(path) + ".pkgs");
         std::vector<std::string> names;
         for (std::string_view word : Words(packages)) {
             if (std::ranges::find(names, word) == names.end()) names.emplace_back(word);
         }
-        const bool matters = std::ranges::any_of(names, [](const std::string& name) {
-            return name.starts_with("linux-") || Contains(name, "nvidia") ||
-                   Contains(name, "amdgpu") || Contains(name, "mlnx");
+        const auto is_kernel = [](const std::string& name) { return name.starts_with("linux-"); };
+        const bool matters = std::ranges::any_of(names, [&](const std::string& name) {
+            return is_kernel(name) || Contains(name, "nvidia") || Contains(name, "amdgpu") ||
+                   Contains(name, "mlnx");
         });
-        const std::string read =
-            fmt::format("/{}{}{}", path, names.empty() ? "" : ": ", Joined(names));
-        const char* why = "updates wait for a boot: the kernel and drivers of before still run";
-        const bool kernels = std::ranges::all_of(
-            names, [](const std::string& name) { return name.starts_with("linux-"); });
-        const bool kept = kernels && !WhatKeepsKernel(view, KernelRelease(view)).empty();
-        if (matters && !kept) return out.Warn(read, "no boot pending", why, kBoot);
-        return out.Note(read, "no boot pending", why, kBoot);
+        const bool kept = std::ranges::all_of(names, is_kernel) &&
+                          !WhatKeepsKernel(view, KernelRelease(view)).empty();
+        return out.Add(matters && !kept ? Severity::kWarn : Severity::kNote,
+                       fmt::format("/{}{}{}", path, names.empty() ? "" : ": ", Joined(names)),
+                       "no boot pending", why, kBoot);
     }
     for (const char* words : {"needs-restarting -r", "dnf needs-restarting -r"}) {
         const Reading told = view.Complete() ? Reading{} : view.Command(words);
         if (!told.found() || !Contains(told.text, "Reboot is required")) continue;
-        return out.Warn(fmt::format("{}: Reboot is required", words), "no boot pending",
-                        "updates wait for a boot: the kernel and libraries of before still run",
+        return out.Warn(fmt::format("{}: Reboot is required", words), "no boot pending", why,
                         kBoot);
     }
 }
 
-bool IsOfCards(std::string_view module) {
+// Options of modules that were set after the module was loaded: "options mlx4_core
+// log_num_mgm_entry_size=-7" of modprobe.d(5).
+void LookAtModules(HostView& view, Findings& out) {
     constexpr std::array<std::string_view, 9> kModules = {
         "mlx4_core", "mlx5_core", "ttm", "amdgpu", "ice", "irdma", "ixgbe", "i40e", "nvidia"};
-    return std::ranges::find(kModules, module) != kModules.end();
-}
-
-using Options = std::map<std::string, std::string, std::less<>>;
-
-// "options mlx4_core log_num_mgm_entry_size=-7" of modprobe.d(5), as "mlx4_core.NAME".
-Options ModuleOptions(HostView& view) {
-    Options options;
+    std::map<std::string, std::string> options;  // the last one counts
     for (const std::string& file : view.List("etc/modprobe.d")) {
         if (!file.ends_with(".conf")) continue;
         const std::string text = view.Text("etc/modprobe.d/" + file);
         for (std::string_view line : Lines(text)) {
             const auto words = Words(line.substr(0, line.find('#')));
-            if (words.size() < 3 || words[0] != "options" || !IsOfCards(words[1])) continue;
+            if (words.size() < 3 || words[0] != "options") continue;
+            if (std::ranges::find(kModules, words[1]) == kModules.end()) continue;
             for (std::string_view word : std::span(words).subspan(2)) {
                 const size_t equals = word.find('=');
                 if (equals == word.npos) continue;
-                options[fmt::format("{}.{}", words[1], word.substr(0, equals))] =
+                options[fmt::format("{}/parameters/{}", words[1], word.substr(0, equals))] =
                     std::string(word.substr(equals + 1));
             }
         }
     }
-    return options;
-}
-
-void LookAtModules(HostView& view, Findings& out) {
-    for (const auto& [name, wanted] : ModuleOptions(view)) {
-        const size_t dot = name.find('.');
-        const std::string path =
-            fmt::format("sys/module/{}/parameters/{}", name.substr(0, dot), name.substr(dot + 1));
-        const auto now = Number(view.Text(path)), then = Number(wanted);
+    for (const auto& [path, wanted] : options) {
+        const auto now = Number(view.Text("sys/module/" + path)), then = Number(wanted);
         if (!now || !then || *now == *then) continue;
-        const std::string initramfs = RebuildInitramfs(view);
+        std::string name = path;
+        name.replace(name.find('/'), std::string_view("/parameters/").size(), ".");
         out.Warn(fmt::format("{}: {:g} runs, /etc/modprobe.d says {:g}", name, *now, *then),
                  "the option that is set",
                  "the module was loaded before the change, from an initramfs without it",
-                 initramfs.empty() ? fmt::format("rebuild the initramfs, then {}", kBoot)
-                                   : fmt::format("{} && {}", initramfs, kBoot));
+                 Cure(view, "initramfs") + " && " + kBoot);
     }
-}
-
-// Hands the parameters that a file already holds to the boot loader. word: where the distribution
-// keeps them elsewhere.
-std::string GiveToLoader(HostView& view, const std::string& word) {
-    switch (DistributionOf(view)) {
-        case Distribution::kDebian:
-            switch (DebianKindOf(view)) {
-                case DebianKind::kProxmox:
-                    return "sudo update-grub; sudo proxmox-boot-tool refresh; sudo systemctl "
-                           "reboot";
-                case DebianKind::kPlain:
-                case DebianKind::kUbuntu: return fmt::format("sudo update-grub && {}", kBoot);
-                case DebianKind::kRaspberry:
-                case DebianKind::kPop: break;
-            }
-            break;
-        case Distribution::kArch:
-            return fmt::format("sudo grub-mkconfig -o /boot/grub/grub.cfg && {}", kBoot);
-        case Distribution::kSuse:
-            return fmt::format("sudo grub2-mkconfig -o /boot/grub2/grub.cfg && {}", kBoot);
-        case Distribution::kFedora:
-        case Distribution::kYum:
-        case Distribution::kOstree:
-        case Distribution::kNixOs:
-        case Distribution::kGentoo:
-        case Distribution::kAlpine:
-        case Distribution::kUnknown: break;
-    }
-    return fmt::format("{} (it gives it to the boot loader)", AddParameter(view, word));
 }
 
 // Parameters of the kernel's command line that matter to ranks and wait for a boot.
@@ -190,63 +145,21 @@ void LookAtCommandLine(HostView& view, Findings& out) {
                 fmt::format("/{} has {}, the running kernel's command line has not", file, word),
                 "the parameters that are set",
                 "the change waits for a boot, or was never given to the boot loader",
-                GiveToLoader(view, std::string(word)));
+                Cure(view, "give-loader", {{"value", std::string(word)}}));
         }
     }
 }
 
-// Limits that a file grants, and this session does not have yet.
-void LookAtLogin(HostView& view, Findings& out) {
-    if (!HasRdma(view)) return;
-    const Reading limit = view.Probe("memlock");
-    const auto bytes = Number(After(limit.text, "soft ", " "));
-    if (!limit.found() || !bytes || *bytes >= kLockedBytesNeeded) return;
-    std::vector<std::string> files = {"etc/security/limits.conf"};
-    for (const std::string& file : view.List("etc/security/limits.d")) {
-        if (file.ends_with(".conf")) files.push_back("etc/security/limits.d/" + file);
-    }
-    for (const std::string& file : files) {
-        const std::string text = view.Text(file);
-        for (std::string_view line : Lines(text)) {
-            const auto words = Words(line.substr(0, line.find('#')));
-            if (words.size() < 4 || words[2] != "memlock" || words[1] == "hard") continue;
-            const auto kib = Number(words[3]);
-            const bool enough = words[3] == "unlimited" || words[3] == "infinity" ||
-                                (kib && *kib * 1024 >= kLockedBytesNeeded);
-            if (!enough || (words[0] != "*" && !words[0].starts_with('@'))) continue;
-            return out.Warn(
-                fmt::format("/{} grants memlock {}, this session has {}", file, words[3],
-                            SizeText(*bytes)),
-                "the limit that is set",
-                "limits count from the next login on: RDMA still fails with 'Cannot allocate "
-                "memory'",
-                "log out of the whole session and in again (a desktop, tmux or VS Code server "
-                "keeps the old one: sudo systemctl reboot); services: LimitMEMLOCK=infinity");
-        }
-    }
-}
+}  // namespace
 
 void RunRebootPending(HostView& view, Findings& out) {
     LookAtKernels(view, out);
     if (out.empty()) LookAtFlags(view, out);
     LookAtModules(view, out);
     LookAtCommandLine(view, out);
-    LookAtLogin(view, out);
     if (out.empty() && !InstalledKernels(view).empty()) {
         out.Ok(fmt::format("kernel {} is the newest that is installed", KernelRelease(view)));
     }
 }
-
-}  // namespace
-
-const Check kRebootPending = {
-    .name = "reboot-pending",
-    .what = "Changes of kernel, its parameters, modules' options and limits that wait for a boot.",
-    .reads =
-        "/lib/modules, /run/reboot-required, /etc/modprobe.d, /sys/module/*/parameters, "
-        "/etc/default/grub, /etc/kernel/cmdline, /proc/cmdline, /etc/security/limits.d",
-    .why = "What was mended is not mended before the machine is booted.",
-    .run = RunRebootPending,
-};
 
 }  // namespace weft::doctor::checks

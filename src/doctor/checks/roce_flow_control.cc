@@ -128,6 +128,8 @@ void LookAtFlowControl(const std::string& name, bool broadcom, const FlowControl
                       : by_pause);
 }
 
+}  // namespace
+
 void RunRoceFlowControl(HostView& view, Findings& out) {
     const std::vector<NetDevice> devices = NetDevices(view);
     for (const RdmaPort& port : RdmaPorts(view)) {
@@ -146,15 +148,5 @@ void RunRoceFlowControl(HostView& view, Findings& out) {
         }
     }
 }
-
-}  // namespace
-
-const Check kRoceFlowControl = {
-    .name = "roce-flow-control",
-    .what = "Flow control on the Ethernet under RoCE: pause frames, or PFC for its priority.",
-    .reads = "ethtool -a, mlnx_qos -i, dcb pfc show, dcb app show; lldptool, bnxtqos",
-    .why = "RDMA expects a network that loses nothing.",
-    .run = RunRoceFlowControl,
-};
 
 }  // namespace weft::doctor::checks

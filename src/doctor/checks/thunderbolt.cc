@@ -1,9 +1,12 @@
 // Networks over Thunderbolt and USB4 cables.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/shell_word.h"
 #include "doctor/checks/checks.h"
 #include "doctor/cost.h"
+#include "doctor/facts.h"
 #include "doctor/network.h"
 #include "doctor/remediation.h"
 #include "doctor/text.h"
@@ -37,37 +40,20 @@ std::string BridgeOf(HostView& view, const NetDevice& device) {
     return view.List(path + "/brport").empty() ? "" : "a bridge";
 }
 
-// Takes a port out of its bridge where that is configured.
-std::string OutOfBridge(HostView& view, const std::string& device) {
-    switch (DistributionOf(view)) {
-        case Distribution::kNixOs:
-            return "take it out of networking.bridges in /etc/nixos/configuration.nix, then sudo "
-                   "nixos-rebuild switch";
-        case Distribution::kDebian:
-            switch (DebianKindOf(view)) {
-                case DebianKind::kUbuntu:
-                    return "take it out of 'bridges:' in /etc/netplan, then sudo netplan apply";
-                case DebianKind::kPlain:
-                case DebianKind::kProxmox:
-                    return "take it out of bridge-ports in /etc/network/interfaces";
-                case DebianKind::kRaspberry:
-                case DebianKind::kPop: break;
-            }
-            break;
-        case Distribution::kFedora:
-        case Distribution::kYum:
-        case Distribution::kOstree:
-        case Distribution::kSuse: break;
-        case Distribution::kArch:
-        case Distribution::kGentoo:
-        case Distribution::kAlpine:
-        case Distribution::kUnknown:
-            return "take it out of the bridge where that is configured (/etc/systemd/network)";
+// Proxmox' fabrics route over cables without addresses: the host's own is a /32 on lo or a dummy.
+bool IsUnnumbered(HostView& view, const NetDevice& device) {
+    const auto by_it = [&](const Route& route) { return route.device == device.name; };
+    if (std::ranges::any_of(Routes(view), by_it)) return true;
+    for (const NetDevice& other : NetDevices(view)) {
+        const auto alone = [](const Ipv4& address) { return address.prefix == 32; };
+        if (other.name.starts_with("dummy") && std::ranges::any_of(other.addresses, alone))
+            return true;
     }
-    return fmt::format(
-        "sudo nmcli connection delete \"$(nmcli -g GENERAL.CONNECTION device show {})\" before "
-        "that",
-        ShellWord(device));
+    const std::string json = CommandLike(view, "ip -j addr").text;
+    const size_t lo = json.find("\"ifname\":\"lo\"");
+    const size_t next = json.find("\"ifname\"", lo == json.npos ? lo : lo + 1);
+    if (lo != json.npos && Contains(json.substr(lo, next - lo), "\"prefixlen\":32")) return true;
+    return Contains(CommandLike(view, "ip addr").text, "/32 scope global lo");
 }
 
 // Desktops and installers put every cable into one bridge.
@@ -82,7 +68,7 @@ void LookAtBridge(HostView& view, const NetDevice& device, const std::string& br
         fmt::format("sudo ip link set dev {0} nomaster && sudo ip link set dev {0} mtu 65520 && "
                     "{1}; for good: {2}",
                     ShellWord(device.name), AddAddress(view, device.name),
-                    OutOfBridge(view, device.name)));
+                    Cure(view, "leave-bridge", {{"device", ShellWord(device.name)}})));
 }
 
 // A link to another host: "0-1" and the like, with rx_speed "20.0 Gb/s" and rx_lanes "2".
@@ -113,6 +99,8 @@ void LookAtLinks(HostView& view, Findings& out) {
     }
 }
 
+}  // namespace
+
 void RunThunderbolt(HostView& view, Findings& out) {
     bool any = false;
     for (const NetDevice& device : NetDevices(view)) {
@@ -129,6 +117,8 @@ void RunThunderbolt(HostView& view, Findings& out) {
                                                   : "addresses not read");
         if (const std::string bridge = BridgeOf(view, device); !bridge.empty()) {
             LookAtBridge(view, device, bridge, read, out);
+        } else if (device.up && device.addresses.empty() && IsUnnumbered(view, device)) {
+            out.Ok(read + ", routed without one");
         } else if ((!device.up && device.state_read) ||
                    (device.addressed && device.addresses.empty())) {
             out.Warn(read, "up, with an IPv4 address",
@@ -145,17 +135,5 @@ void RunThunderbolt(HostView& view, Findings& out) {
     }
     if (any) LookAtLinks(view, out);
 }
-
-}  // namespace
-
-const Check kThunderbolt = {
-    .name = "thunderbolt",
-    .what = "Thunderbolt and USB4 cables used as a network: state, bridges, MTU, speed and lanes.",
-    .reads =
-        "/sys/class/net/thunderbolt*, its master, /sys/bus/thunderbolt/devices/*/"
-        "{rx_speed,rx_lanes}",
-    .why = "Such a link trains at half of its speed as easily as at all of it.",
-    .run = RunThunderbolt,
-};
 
 }  // namespace weft::doctor::checks

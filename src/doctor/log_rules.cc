@@ -1,0 +1,114 @@
+#include "doctor/log_rules.h"
+
+#include <algorithm>
+#include <map>
+
+#include "base/check.h"
+#include "doctor/kernel_log.h"
+#include "doctor/text.h"
+
+namespace weft::doctor {
+namespace {
+
+constexpr std::string_view kTable =
+#include "doctor/log_rules.inc"
+    ;
+
+struct LogTable {
+    std::vector<LogRule> rules;
+    std::vector<std::string_view> words;
+};
+
+LogSubject SubjectOf(std::string_view word) {
+    if (word == "card") return LogSubject::kCard;
+    if (word == "gpu") return LogSubject::kGpu;
+    if (word == "machine") return LogSubject::kMachine;
+    if (word == "crash") return LogSubject::kCrash;
+    WEFT_CHECK(word == "keep");
+    return LogSubject::kKeep;
+}
+
+Severity SeverityOf(std::string_view word) {
+    if (word == "note") return Severity::kNote;
+    if (word == "warn") return Severity::kWarn;
+    WEFT_CHECK(word == "fail");
+    return Severity::kFail;
+}
+
+LogTable ReadTable() {
+    LogTable table;
+    std::map<std::string_view, std::string_view> texts;
+    LogRule rule{};
+    for (std::string_view line : Lines(kTable)) {
+        if (Trim(line).empty() || line.starts_with('#')) continue;
+        if (line.starts_with("words ")) {
+            for (std::string_view word : Words(line.substr(6))) table.words.push_back(word);
+        } else if (line.starts_with('$')) {
+            const size_t equals = line.find(" = ");
+            texts[line.substr(0, equals)] = line.substr(equals + 3);
+        } else if (line.starts_with(' ')) {
+            const size_t colon = line.find(':');
+            rule.drivers = Trim(line.substr(0, colon));
+            for (std::string_view rest = line.substr(colon + 1); !rest.empty();) {
+                const size_t end = std::min(rest.find(" ; "), rest.size());
+                rule.words = Trim(rest.substr(0, end));
+                table.rules.push_back(rule);
+                rest.remove_prefix(std::min(end + 3, rest.size()));
+            }
+        } else {
+            const auto fields = Split(line, '|');
+            WEFT_CHECK(fields.size() == 4);
+            const auto text = [&](size_t field) {
+                const auto known = texts.find(Trim(fields[field]));
+                return known == texts.end() ? Trim(fields[field]) : known->second;
+            };
+            const auto head = Words(fields[0]);
+            rule = {SubjectOf(head[0]), SeverityOf(head[1]), text(1), text(2), text(3), {}, {}};
+        }
+    }
+    return table;
+}
+
+const LogTable& TheLogTable() {
+    static const LogTable table = ReadTable();
+    return table;
+}
+
+bool SaysWords(std::string_view lower, std::string_view words) {
+    for (std::string_view part : Split(words, '*')) {
+        part = Trim(part);
+        const size_t at = lower.find(part);
+        if (at == lower.npos) return false;
+        lower.remove_prefix(at + part.size());
+    }
+    return true;
+}
+
+bool HasDriver(std::string_view lower, std::string_view drivers) {
+    if (drivers == "any") return true;
+    const std::string_view net = NetworkDriverIn(lower), gpu = GpuDriverIn(lower);
+    if (drivers == "net") return !net.empty();
+    if (drivers == "gpu") return !gpu.empty();
+    return std::ranges::any_of(Words(drivers),
+                               [&](std::string_view one) { return one == net || one == gpu; });
+}
+
+}  // namespace
+
+std::span<const LogRule> LogRules() {
+    return TheLogTable().rules;
+}
+
+std::span<const std::string_view> LogVocabulary() {
+    return TheLogTable().words;
+}
+
+const LogRule* FindRule(std::string_view lower, std::initializer_list<LogSubject> subjects) {
+    const auto found = std::ranges::find_if(LogRules(), [&](const LogRule& rule) {
+        return std::ranges::find(subjects, rule.subject) != subjects.end() &&
+               SaysWords(lower, rule.words) && HasDriver(lower, rule.drivers);
+    });
+    return found == LogRules().end() ? nullptr : &*found;
+}
+
+}  // namespace weft::doctor
