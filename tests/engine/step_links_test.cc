@@ -47,7 +47,7 @@ std::vector<RowAsk> AskForAll(const Sampler& sampler) {
 template <typename Stage, typename First>
 void OnTwoRanks(const Stage& stage, const First& first) {
     auto fabrics = net::MakeLocalFabrics(2, net::Transport::kShm, kWindowBytes).value();
-    test::OnThreads(fabrics, [&](net::Fabric& fabric) {
+    weft::test::OnThreads(fabrics, [&](net::Fabric& fabric) {
         const auto comm =
             coll::Comm::Make(fabric, {0, 1}, {0, kWindowBytes, 0, net::kFlags}, 5'000).value();
         StepLinks links(*comm);
