@@ -153,14 +153,11 @@ class Shopping {
     }
     // Of all layouts; none: there are too many ranks, or none fits.
     std::optional<Prediction> Best(const ClusterSpec& cluster) {
-        std::optional<Prediction> best;
-        if (cluster.ranks() > kMostAsked) return best;
-        auto layouts = FindLayouts(walk_, cluster, load_, known_);
-        if (!layouts.ok()) return best;
-        for (Prediction& p : *layouts) {
-            if (p.fits() && (!best || IsBetter(p, *best))) best = std::move(p);
-        }
-        return best;
+        if (cluster.ranks() > kMostAsked) return std::nullopt;
+        auto best =
+            FindFitting(walk_, cluster, load_, known_,
+                        [&](const Prediction& a, const Prediction& b) { return IsBetter(a, b); });
+        return best.ok() ? std::optional(*std::move(best)) : std::nullopt;
     }
 
     bool is_wanted() const { return wanted_.tok_s > 0 || wanted_.ttft_s.has_value(); }
@@ -208,12 +205,18 @@ class Shopping {
     }
     std::optional<Prediction> BestOfAllRanks(const ClusterSpec& cluster) {
         LayoutPredictor predictor(walk_, cluster, load_, &known_);
-        std::optional<Prediction> best;
+        std::vector<Prediction> layouts;
         for (const model::Layout& layout : LayoutsToTry(cluster, walk_.hyper())) {
-            auto p = predictor.Predict(layout);
-            if (p.ok() && p->fits() && (!best || IsBetter(*p, *best))) best = std::move(*p);
+            auto timed = predictor.PredictTime(layout);
+            if (timed.ok()) layouts.push_back(*std::move(timed));
         }
-        return best;
+        std::ranges::stable_sort(
+            layouts, [&](const Prediction& x, const Prediction& y) { return IsBetter(x, y); });
+        for (const Prediction& timed : layouts) {
+            auto whole = predictor.Predict(timed.layout);
+            if (whole.ok() && whole->fits()) return *std::move(whole);
+        }
+        return std::nullopt;
     }
     bool IsBetter(const Prediction& a, const Prediction& b) const {
         if (DoesIt(a) != DoesIt(b)) return DoesIt(a);
@@ -237,11 +240,8 @@ class Shopping {
             if (count < found.count && !(is_wanted() && Holds(found.kind, count))) return;
             const ClusterSpec cluster = found.kind.Times(count);
             if (cluster.ranks() > kMostSearched) return;
-            auto layouts = FindLayouts(walk_, cluster, load_, known_);
-            if (!layouts.ok()) return;
-            const auto best =
-                std::ranges::find_if(*layouts, [&](const Prediction& p) { return DoesIt(p); });
-            if (best == layouts->end()) return;
+            auto best = Best(cluster);
+            if (!best || !DoesIt(*best)) return;
             found.offer = OfferOf(cluster, std::move(*best));
         }
     }

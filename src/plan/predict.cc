@@ -55,7 +55,7 @@ class Numbers {
 struct RanksKnown::Tables {
     struct Timed {
         StageSteps times;
-        MemoryUse memory;
+        std::optional<MemoryUse> memory;
     };
     Numbers<std::vector<double>> groups;  // of tensor ranks
     Numbers<std::vector<int>> sequences;  // of kinds of layers
@@ -70,14 +70,15 @@ class Predictor {
   public:
     using Known = RanksKnown::Tables;
     Predictor(const ModelWalk& walk, const ClusterSpec& cluster, const model::Layout& layout,
-              const Workload& load, Known& known, std::span<const int> host_of)
+              const Workload& load, Known& known, std::span<const int> host_of, bool with_memory)
         : walk_(walk),
           cluster_(cluster),
           layout_(layout),
           load_(load),
           known_(known),
           host_of_(host_of),
-          memory_(known.memory.at(HostOf(layout.size() - 1) == 0)) {}
+          memory_(known.memory.at(HostOf(layout.size() - 1) == 0)),
+          with_memory_(with_memory) {}
 
     Result<Prediction> Run() {
         WEFT_ASSIGN(const model::ShardPlan plan,
@@ -94,8 +95,10 @@ class Predictor {
         AddHops();
         if (load_.draft.head) AddDraftHead();
         if (load_.draft.walk != nullptr) WEFT_TRY(AddDraft());
-        ShareMemory(out_.memory, cluster_, host_of_);
-        out_.lack = FindLack(out_.memory, cluster_, host_of_);
+        if (with_memory_) {
+            ShareMemory(out_.memory, cluster_, host_of_);
+            out_.lack = FindLack(out_.memory, cluster_, host_of_);
+        }
         out_.layout = plan.shards[0].layout;  // with expert groups, where they are needed
         out_.name = Name();
         out_.hosts = HostOf(layout_.size() - 1) + 1;
@@ -152,15 +155,18 @@ class Predictor {
         auto found = known_.ranks.find(signature);
         if (found == known_.ranks.end()) {
             WEFT_ASSIGN(const RankWork* work, WorkOf(shard, signature));
-            WEFT_ASSIGN(const MemoryUse memory, memory_.Of(shard, machine));
-            Known::Timed timed{TimeRank(*work, machine), memory};
+            Known::Timed timed{TimeRank(*work, machine), {}};
             if (load_.draft.head && shard.last_stage()) {
                 WEFT_ASSIGN(const RankWork head, walk_.DraftHeadWork(shard));
                 TimeHead(head, machine, timed.times);
             }
             found = known_.ranks.emplace(signature, timed).first;
         }
-        out_.memory.push_back(found->second.memory);
+        std::optional<MemoryUse>& memory = found->second.memory;
+        if (with_memory_ && !memory) {
+            WEFT_ASSIGN(memory, memory_.Of(shard, machine));
+        }
+        out_.memory.push_back(memory.value_or(MemoryUse{}));
         out_.memory.back().rank = shard.rank;
         Stage& stage = stages_[static_cast<size_t>(shard.stage)];
         const Stage& times = found->second.times;
@@ -430,6 +436,7 @@ class Predictor {
     Known& known_;
     std::span<const int> host_of_;  // by rank
     MemoryPlanner& memory_;
+    const bool with_memory_;
     coll::TierGroup tensor_;         // of the stage that is added
     int64_t kinds_ = 0, group_ = 0;  // its numbers
     std::vector<Stage> stages_;
@@ -510,13 +517,21 @@ size_t LayoutPredictor::known_kinds() const {
 }
 
 Result<Prediction> LayoutPredictor::Predict(const model::Layout& layout) {
+    return PredictWith(layout, true);
+}
+
+Result<Prediction> LayoutPredictor::PredictTime(const model::Layout& layout) {
+    return PredictWith(layout, false);
+}
+
+Result<Prediction> LayoutPredictor::PredictWith(const model::Layout& layout, bool with_memory) {
     const size_t ranks = host_of_.size();
     if (static_cast<size_t>(layout.size()) > ranks) {
         return MakeError(ErrorCode::kUsage, "a layout of {} ranks; {} has {}", layout.size(),
                          cluster_.words, ranks);
     }
     WEFT_TRY(engine::CheckKvType(walk_.hyper(), walk_.kv_dtype(), walk_.source().name()));
-    return Predictor(walk_, cluster_, layout, load_, known_.tables(), host_of_).Run();
+    return Predictor(walk_, cluster_, layout, load_, known_.tables(), host_of_, with_memory).Run();
 }
 
 Result<Prediction> Predict(const ModelWalk& walk, const ClusterSpec& cluster,

@@ -97,6 +97,8 @@ class LayoutPredictor {
     LayoutPredictor& operator=(const LayoutPredictor&) = delete;
     // As Predict below.
     Result<Prediction> Predict(const model::Layout& layout);
+    // The same without memory, which takes longer to plan than the time: it seems to fit.
+    Result<Prediction> PredictTime(const model::Layout& layout);
     const ClusterSpec& cluster() const { return cluster_; }
     const ModelWalk& walk() const { return walk_; }
     const Machine& machine_of(int rank) const {
@@ -106,6 +108,8 @@ class LayoutPredictor {
     size_t known_kinds() const;
 
   private:
+    Result<Prediction> PredictWith(const model::Layout& layout, bool with_memory);
+
     const ModelWalk& walk_;
     const ClusterSpec& cluster_;
     const Workload& load_;

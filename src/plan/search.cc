@@ -221,6 +221,25 @@ Result<std::vector<Prediction>> FindLayouts(const ModelWalk& walk, const Cluster
     return LayoutSearch(walk, load, known).Run(cluster, kMostKinds).layouts;
 }
 
+Result<Prediction> FindFitting(const ModelWalk& walk, const ClusterSpec& cluster,
+                               const Workload& load, RanksKnown& known,
+                               const IsBetterLayout& better) {
+    WEFT_TRY(CheckSize(cluster));
+    LayoutPredictor predictor(walk, cluster, load, &known);
+    std::vector<Prediction> layouts;
+    for (const model::Layout& layout : LayoutsOf(cluster, walk.hyper())) {
+        auto timed = predictor.PredictTime(layout);
+        if (timed.ok()) layouts.push_back(*std::move(timed));
+    }
+    std::ranges::stable_sort(layouts, better);
+    for (const Prediction& timed : layouts) {
+        WEFT_ASSIGN(Prediction whole, predictor.Predict(timed.layout));
+        if (whole.fits()) return whole;
+    }
+    return MakeError(ErrorCode::kUnsupported, "{}: no layout of {} ranks fits",
+                     walk.source().name(), cluster.ranks());
+}
+
 Result<Prediction> FindBest(const ModelWalk& walk, const ClusterSpec& cluster,
                             const Workload& load) {
     RanksKnown known(walk, load);

@@ -2,6 +2,7 @@
 // else the cluster could be.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -43,6 +44,13 @@ Result<Prediction> FindBest(const ModelWalk& walk, const ClusterSpec& cluster,
 // and workload. Errors: as of Search.
 Result<std::vector<Prediction>> FindLayouts(const ModelWalk& walk, const ClusterSpec& cluster,
                                             const Workload& load, RanksKnown& known);
+
+// Of all layouts of like hosts, in the order of `better`, the first that fits. Plans memory of few.
+// Errors: as of Search, and kUnsupported where none fits.
+using IsBetterLayout = std::function<bool(const Prediction&, const Prediction&)>;
+Result<Prediction> FindFitting(const ModelWalk& walk, const ClusterSpec& cluster,
+                               const Workload& load, RanksKnown& known,
+                               const IsBetterLayout& better);
 
 // All tp x pp (x expert groups) of all ranks, of the first 1, 2, 4, ... devices of a host and of
 // the first 1, 2, 4, ... hosts. Of unlike hosts also those of each kind alone, of all without the
