@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "doctor/pseudonyms.h"
 #include "doctor/text.h"
 
 namespace weft::doctor {
@@ -82,9 +83,12 @@ bool NamesFabric(std::string_view rule, const std::vector<NetDevice>& devices) {
     // What a set of the kernel holds is not known.
     if (Contains(rule, "match-set") || is(NamesNetwork) || is(NamesInterface)) return true;
     if (!devices.empty()) return false;
-    for (size_t i = 0; i + 1 < words.size(); ++i) {
-        const bool asks = words[i] == "-i" || words[i] == "iifname" || words[i] == "iif";
-        if (asks && words[i + 1] != "lo") return true;
+    bool asks = false;  // for the interface; names of some follow
+    for (const std::string& word : words) {
+        const bool name = word != "lo" && word != "!=" && word != "!";
+        if (asks && name && !IsUsualDeviceName(word) && !word.starts_with('@')) asks = false;
+        if (asks && name) return true;
+        asks = asks || word == "-i" || word == "iifname" || word == "iif" || word == "on";
     }
     return false;
 }

@@ -16,7 +16,7 @@ namespace weft::doctor {
 namespace {
 
 constexpr useconds_t kPauseUs = 20'000;
-constexpr size_t kMostAddresses = 16, kMostPortsOfReach = 2;
+constexpr size_t kMostReached = 16, kMostPortsOfReach = 2;
 
 std::string DialPeer(const std::string& address, uint16_t port, const Deadline& deadline) {
     for (;;) {
@@ -89,7 +89,7 @@ ReachOptions ParseReach(const std::string& text) {
         static_cast<size_t>(std::clamp<int64_t>(Integer(words[1]).value_or(0), 0, 1024));
     for (std::string_view word : Split(words[2], ',')) {
         if (!ParseIpv4(word)) return {};
-        if (options.addresses.size() < kMostAddresses) options.addresses.emplace_back(word);
+        if (options.addresses.size() < kMostReached) options.addresses.emplace_back(word);
     }
     return options;
 }

@@ -16,7 +16,7 @@
 namespace weft::doctor {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using SavedJson = nlohmann::ordered_json;
 
 constexpr size_t kMostSavedLines = 20'000;
 
@@ -44,9 +44,13 @@ std::string SavedLine(const SavedRow& row, std::string_view key, std::string_vie
         return version.empty() ? "" : std::string(key) + version;
     }
     const bool whole = row.form == SavedForm::kFields || row.form == SavedForm::kValue;
+    const bool numbers = line.find_first_not_of("0123456789 \t-.") == line.npos;
+    if (row.form == SavedForm::kValue && numbers && line.size() <= 128) return std::string(line);
     if (whole && names.real()) return Printable(line);
-    if (row.form == SavedForm::kTable) return SavedWords(line, UnknownWord::kRename, names);
     const std::string_view rest = line.substr(key.size());
+    if (row.form == SavedForm::kTable) {
+        return std::string(key) + SavedWords(rest, UnknownWord::kRename, names);
+    }
     std::string kept = SavedWords(rest, UnknownWord::kDrop, names);
     const bool lost = Trim(std::string_view(kept)).empty() && !Trim(rest).empty();
     if (lost && row.form == SavedForm::kFields) kept = key.ends_with('=') ? "other" : " other";
@@ -191,8 +195,8 @@ std::string SavedGroup(std::string_view text) {
 }
 
 // Fields of `ip -j addr` and `ip -j route`.
-Json SavedIp(const Json& item, Pseudonyms& names) {
-    Json kept = Json::object();
+SavedJson SavedIp(const SavedJson& item, Pseudonyms& names) {
+    SavedJson kept = SavedJson::object();
     if (!item.is_object()) return kept;
     for (const auto& [key, value] : item.items()) {
         const std::string text = value.is_string() ? value.get<std::string>() : "";
@@ -207,9 +211,9 @@ Json SavedIp(const Json& item, Pseudonyms& names) {
             if (!shown.empty()) kept[key] = shown;
             if (shown.empty() && key == "gateway") kept[key] = "via";
         } else if (key == "addr_info" && value.is_array()) {
-            kept[key] = Json::array();
-            for (const Json& address : value) {
-                Json one = SavedIp(address, names);
+            kept[key] = SavedJson::array();
+            for (const SavedJson& address : value) {
+                SavedJson one = SavedIp(address, names);
                 if (one.contains("local")) kept[key].push_back(std::move(one));
             }
         }
@@ -218,11 +222,11 @@ Json SavedIp(const Json& item, Pseudonyms& names) {
 }
 
 std::string SavedIpJson(std::string_view text, Pseudonyms& names) {
-    const Json parsed = OrderedJsonOrDiscarded(text);
+    const SavedJson parsed = OrderedJsonOrDiscarded(text);
     if (!parsed.is_array()) return "";
-    Json kept = Json::array();
-    for (const Json& item : parsed) kept.push_back(SavedIp(item, names));
-    return kept.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+    SavedJson kept = SavedJson::array();
+    for (const SavedJson& item : parsed) kept.push_back(SavedIp(item, names));
+    return kept.dump(-1, ' ', false, SavedJson::error_handler_t::replace) + "\n";
 }
 
 std::string SavedLog(std::string_view text, Pseudonyms& names) {

@@ -108,7 +108,8 @@ ufw-skip-to-policy-input ufw-before-logging-input ufw-after-logging-input ufw-no
 PVEFW-INPUT PVEFW-HOST-IN PVEFW-Drop PVEFW-DropBroadcast PVEFW-reject PVEFW-smurfs proxmox-firewall
 firewalld filter_INPUT LIBVIRT_INP DOCKER DOCKER-USER host-in
 Status Default deny allow incoming outgoing routed Anywhere ALLOW DENY LIMIT IN OUT Rule
-block dmz external home internal libvirt libvirt-routed nm-shared public trusted work FedoraServer
+protocols ipset block dmz external home internal libvirt libvirt-routed nm-shared public trusted
+work FedoraServer
 FedoraWorkstation docker docker-forwarding interfaces sources ports services rich rules rule family
 ipv4 address value target ssh cockpit dhcpv6-client samba-client mdns
 )";

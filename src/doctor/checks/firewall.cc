@@ -51,6 +51,9 @@ std::string FixOf(HostView& view, const FilterRules& rules, const Devices& devic
     if (devices.empty()) return kOpenIt;
     const std::string subnet = SubnetOf(devices);
     const auto any = [&](std::string_view part) {
+        for (const std::string& input : rules.inputs) {
+            if (Contains(input, part)) return true;
+        }
         return std::ranges::any_of(rules.rules, [&](const FilterRule& rule) {
             return Contains(rule.chain, part) || Contains(rule.target, part);
         });
@@ -80,9 +83,14 @@ std::string NftCommand(HostView& view, const std::string& chain, const Devices& 
 }
 
 void LookAtZones(HostView& view, const Devices& devices, Findings& out) {
-    const std::string active = view.Command("firewall-cmd --get-active-zones").text;
-    const auto zones = ParseZones({active, view.Command("firewall-cmd --list-all-zones").text,
-                                   view.Command("firewall-cmd --list-all").text});
+    const Reading active = view.Command("firewall-cmd --get-active-zones");
+    const Reading every = view.Command("firewall-cmd --list-all-zones");
+    const Reading by_default = view.Command("firewall-cmd --list-all");
+    const auto zones = ParseZones({active.text, every.text, by_default.text});
+    // An active zone has interfaces or sources.
+    const auto used = ParseZones({active.text});
+    const bool cut =
+        active.cut || every.cut || by_default.cut || (!used.empty() && used.back().lines.empty());
     const FirewallZone* closed = nullptr;
     const auto look = [&](const FirewallZone& zone, const std::string& interface) {
         closed = &zone;
@@ -103,12 +111,12 @@ void LookAtZones(HostView& view, const Devices& devices, Findings& out) {
         }
     }
     for (const FirewallZone& zone : zones) {
-        const bool used = std::ranges::any_of(zone.lines, [](const std::string& line) {
+        const bool in_use = std::ranges::any_of(zone.lines, [](const std::string& line) {
             return line.starts_with("interfaces: ") || line.starts_with("sources: ");
         });
-        if (devices.empty() && (used || zone.is_default) && look(zone, "an interface")) return;
+        if (devices.empty() && (in_use || zone.is_default) && look(zone, "an interface")) return;
     }
-    if (closed == nullptr) {
+    if (closed == nullptr || cut) {
         return NoteUnread("firewalld: running; its zones could not be read", out);
     }
     std::string interface = devices.empty() ? "" : devices.front().name;
@@ -127,7 +135,9 @@ bool LookAtUfw(HostView& view, const Devices& devices, Findings& out) {
     if (!status.found() && !view.Complete()) status = view.Command("ufw status");
     const FilterRules ufw = ParseUfw(status.text);
     if (ufw.DropsByDefault().empty()) return false;
-    if (ufw.NamesAny(devices)) {
+    if (status.cut) {
+        NoteUnread("ufw: active; the end of its rules is missing", out);
+    } else if (ufw.NamesAny(devices)) {
         out.Ok(fmt::format("ufw: active, with a rule for {} or its network", NamesOf(devices)));
     } else {
         out.Warn(
