@@ -55,12 +55,15 @@ function(weft_local_names out source)
     string(SUBSTRING "${text}" 0 ${end} local)
     string(REGEX MATCHALL "\n[A-Za-z][^\n]*" lines "${local}")
     foreach(line ${lines})
-      if(line MATCHES "^\n(struct|class|enum class|enum|union) ([A-Za-z0-9_]+)"
-          OR line MATCHES "^\n(constexpr|const|inline) [^(=]*[ *&](k[A-Z][A-Za-z0-9]*)"
-          OR line MATCHES "^\n(using) ([A-Za-z0-9_]+) ="
-          OR line MATCHES "^\n([A-Za-z][^(=]*[ *&>])([A-Za-z0-9_]+)\\(")
-        list(APPEND names ${CMAKE_MATCH_2})
-      endif()
+      foreach(form
+          "^\n(struct|class|enum class|enum|union) ([A-Za-z0-9_]+)"
+          "^\n(constexpr|const|inline) [^(=]*[ *&](k[A-Z][A-Za-z0-9]*)"
+          "^\n(using) ([A-Za-z0-9_]+) ="
+          "^\n([A-Za-z][^(=]*[ *&>])([A-Za-z0-9_]+)\\(")
+        if(line MATCHES "${form}")
+          list(APPEND names ${CMAKE_MATCH_2})
+        endif()
+      endforeach()
     endforeach()
     if(end EQUAL -1)
       break()

@@ -117,7 +117,7 @@ def install_faults(root):
     for folder in ("src", "tests", "bench", "tools", "models"):
         for path in sorted(pathlib.Path(root, folder).rglob("*")):
             if path.suffix in (".cc", ".h", ".c", ".py", ".sh", ".txt", ".cmake"):
-                text += path.read_text()
+                text += path.read_text(errors="replace")
     names = 0
     for name, words in pages.pages(root):
         for variable in sorted(set(re.findall(r"\bWEFT_[A-Z_]+[A-Z]\b", words))):

@@ -48,7 +48,7 @@ INSTANTIATE_TEST_SUITE_P(All, MambaServed, testing::Values("nemotronHMoe", "deep
                          [](const auto& one) { return std::string(one.param); });
 
 TEST_P(MambaServed, EachSaysWhatItSaysAlone) {
-    constexpr int kRequests = 8;
+    constexpr int kClients = 8;
     const test::TempDir dir;
     const std::string name = GetParam();
     const support::HfGolden golden(support::TestData("/families/" + name + ".safetensors"));
@@ -65,7 +65,7 @@ TEST_P(MambaServed, EachSaysWhatItSaysAlone) {
         return job;
     };
     std::vector<std::vector<int32_t>> alone;
-    for (int i = 0; i < kRequests; ++i) {
+    for (int i = 0; i < kClients; ++i) {
         auto engine = Engine::Start({}, job_of(0), OneAtATime({}));
         ASSERT_TRUE(engine.ok()) << engine.error().message;
         alone.push_back((*engine)->Generate(MambaRequest(i))->tokens);
@@ -80,13 +80,13 @@ TEST_P(MambaServed, EachSaysWhatItSaysAlone) {
         auto engine = Engine::Start({}, job_of(few ? 256 : 2048), options);
         ASSERT_TRUE(engine.ok()) << engine.error().message;
         std::vector<std::shared_ptr<MambaEar>> ears;
-        for (int i = 0; i < kRequests; ++i) {
+        for (int i = 0; i < kClients; ++i) {
             ears.push_back(std::make_shared<MambaEar>());
             ASSERT_TRUE((*engine)->Submit(MambaRequest(i), ears.back()).ok());
         }
         (*engine)->Drain();
         ASSERT_TRUE((*engine)->Run().ok());
-        for (size_t i = 0; i < kRequests; ++i) {
+        for (size_t i = 0; i < kClients; ++i) {
             EXPECT_EQ(ears[i]->tokens(), alone[i]) << "request " << i << ", few pages: " << few;
         }
         const EngineStats stats = (*engine)->stats();
