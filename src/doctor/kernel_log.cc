@@ -343,14 +343,15 @@ Reading Readable(Reading log) {
     if (log.text.starts_with("\xff\xfe") || log.text.starts_with("\xfe\xff")) log.text.erase(0, 2);
     std::erase(log.text, '\0');
     const std::string_view said = Trim(log.text);
-    if (said.empty()) return {ReadState::kRefused, "the log is empty"};
+    constexpr const char* kNoText = "the log is empty or not text";
+    if (said.empty()) return {ReadState::kRefused, kNoText};
     if (said.starts_with("dmesg: ") && Lines(said).size() < 3) {
         return {ReadState::kRefused, std::string(said)};
     }
     const auto strange = std::ranges::count_if(said, [](unsigned char c) {
         return c >= 0x80 || (c < 0x20 && c != '\n' && c != '\r' && c != '\t' && c != 0x1b);
     });
-    if (strange > std::ssize(said) / 8) return {ReadState::kRefused, "the log is not text"};
+    if (strange > std::ssize(said) / 8) return {ReadState::kRefused, kNoText};
     return log;
 }
 

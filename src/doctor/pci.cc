@@ -392,8 +392,9 @@ std::vector<PciDevice> PciDevices(HostView& view) {
 
 bool KnowsAllPci(HostView& view) {
     constexpr size_t kFewest = 6;  // no machine has fewer; a copy of one card's folder has
-    if (view.Complete()) return !view.List(kFolder).empty();
-    if (view.List(kFolder).size() >= kFewest) return true;
+    const auto listed = static_cast<size_t>(std::ranges::count_if(view.List(kFolder), IsAddress));
+    if (view.Complete()) return listed > 0;
+    if (listed >= kFewest) return true;
     for (const Reading& lspci : LspciReadings(view)) {
         const auto heads = std::ranges::count_if(Lines(lspci.text), [](std::string_view line) {
             return !line.empty() && line[0] != '\t' && line[0] != ' ';

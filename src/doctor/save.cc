@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -36,6 +37,34 @@ std::optional<std::string_view> KeyOf(std::string_view line, std::string_view ke
     return std::nullopt;
 }
 
+// A board's label of a memory slot: "Controller1-ChannelA-DIMM0", "P0 CHANNEL B".
+bool IsSlotLabel(std::string_view text) {
+    constexpr std::string_view kParts =
+        " DIMM Controller Channel CHANNEL ChannelA ChannelB ChannelC ChannelD BANK Bank Node P A B "
+        "C D E F G H ";
+    for (std::string_view word : Words(text)) {
+        for (std::string_view both : Split(word, '-')) {
+            for (std::string_view part : Split(both, '_')) {
+                const size_t digits = part.find_last_not_of("0123456789") + 1;
+                const std::string_view name = part.substr(0, digits);
+                const bool known = name.empty() || Contains(kParts, fmt::format(" {} ", name));
+                if (!known || part.size() - digits > 2) return false;
+            }
+        }
+    }
+    return true;
+}
+
+// "usb-0000:00:14.0-1.1": the controller and the ports of a USB device.
+bool IsUsbPlace(std::string_view text) {
+    constexpr size_t kAddress = 12;
+    if (!text.starts_with("usb-") || text.size() > 32) return false;
+    text.remove_prefix(4);
+    return IsPciAddress(text.substr(0, kAddress)) && text.size() > kAddress + 1 &&
+           text[kAddress] == '-' &&
+           text.substr(kAddress + 1).find_first_not_of("0123456789.") == text.npos;
+}
+
 // One line of a form that keeps lines, without its blanks in front.
 std::string SavedLine(const SavedRow& row, std::string_view key, std::string_view line,
                       Pseudonyms& names) {
@@ -53,7 +82,10 @@ std::string SavedLine(const SavedRow& row, std::string_view key, std::string_vie
     }
     std::string kept = SavedWords(rest, UnknownWord::kDrop, names);
     const bool lost = Trim(std::string_view(kept)).empty() && !Trim(rest).empty();
-    if (lost && row.form == SavedForm::kFields) kept = key.ends_with('=') ? "other" : " other";
+    const bool field = row.form == SavedForm::kFields || key.starts_with("Kernel driver");
+    if (lost && field) kept = key.ends_with('=') ? "other" : " other";
+    if (key.ends_with("Locator:") && IsSlotLabel(rest)) kept = std::string(rest);
+    if (key == "bus-info:" && IsUsbPlace(Trim(rest))) kept = std::string(rest);
     if (key.empty() && Trim(std::string_view(kept)).empty()) return "";
     return std::string(key) + kept;
 }
@@ -178,7 +210,7 @@ std::string SavedGid(std::string_view text, const Pseudonyms& names) {
 std::string GroupPath(std::string_view path) {
     constexpr std::string_view kUsual =
         " system.slice user.slice machine.slice init.scope weft.slice docker kubepods.slice "
-        "kubepods weft.service session.slice ";
+        "kubepods weft.service session.slice lxc ns ";
     std::string kept;
     for (std::string_view part : Split(path, '/')) {
         if (part.empty()) continue;
@@ -234,7 +266,11 @@ std::string SavedLog(std::string_view text, Pseudonyms& names) {
     for (const LogLine& line : KernelLogLines(text, names)) {
         kept += (names.real() ? line.raw : line.known) + "\n";
     }
-    return kept;
+    // A log without a line that a rule reads is not an empty log.
+    const bool text_log = std::ranges::count_if(text, [](char c) {
+        return (c < ' ' && c != '\n' && c != '\r' && c != '\t' && c != 0x1b) || c == 0x7f;
+    }) <= std::ssize(text) / 8;
+    return kept.empty() && text_log && !Trim(text).empty() ? "kernel\n" : kept;
 }
 
 std::string SavedText(const SavedRow& row, std::string_view text, Pseudonyms& names) {

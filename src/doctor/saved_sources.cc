@@ -14,7 +14,7 @@ constexpr std::string_view kIbKeys =
     "vendor_part_id:|transport:|System image GUID:|sys_image_guid:|Node GUID:|node_guid:";
 constexpr std::string_view kLspciKeys =
     "LnkCap:|LnkSta:|LnkCtl:|Bus:|Kernel driver in use:|NUMA node:|SltSta:|ACSCtl:|"
-    "!!! Unknown header|Capabilities: <access denied>|*DLActive-|@";
+    "!!! Unknown header|Capabilities: <access denied>|Kernel modules:|BAR |*DLActive-|@";
 constexpr std::string_view kCounters =
     "NIC statistics:|rx_total_frames:|rx_good_frames:|rx_unicast.nic:|port.rx_unicast:|"
     "rx_fcs_err_frames:|rx_total_discard_pkts:|rx_pfc_frames:|tx_pfc_frames:|rx_crc_errors.nic:|"
@@ -26,7 +26,9 @@ constexpr std::string_view kKernelParameters =
     "iommu|iommu.passthrough|intel_iommu|amd_iommu|amdgpu.gttsize|amdgpu.cwsr_enable|"
     "ttm.pages_limit|ttm.page_pool_size|amdttm.pages_limit|amdttm.page_pool_size|pcie_aspm|"
     "pcie_aspm.policy|nomodeset|mitigations|initrd";
-constexpr std::string_view kMemoryKeys = "Memory Device|Size:|Speed:|Configured Memory Speed:";
+constexpr std::string_view kMemoryKeys =
+    "Memory Device|Size:|Speed:|Configured Memory Speed:|Locator:|Bank Locator:|"
+    "Number Of Devices:";
 
 constexpr SavedRow kRows[] = {
     // PCI devices

@@ -58,6 +58,9 @@ GPU# NIC# SYS NODE PHB PXB PIX NV# GPU NIC CPU NUMA Affinity
 balance-rr active-backup balance-xor broadcast 802.3ad balance-tlb balance-alb load balancing
 round-robin fault-tolerance xor IEEE Dynamic aggregation transmit adaptive
 mlx5 mlx4 asic edge junction mem pkg vram Module#
+nvidiafb nouveau nvidia_drm nvidia_modeset nvidia_uvm i915 xe snd_hda_intel current size supported
+cdc_ether cdc_ncm r8152 e1000 ax88179_178a
+BAR Number Of Devices Navi XL Port GeForce RTX
 system_u unconfined_u object_r s0 u r opensm_log_t var_log_t user_home_t admin_home_t unlabeled_t
 default_t tmp_t var log opensm.log
 mtu qdisc noqueue mq fq_codel pfifo_fast master group qlen inet inet6 brd scope global dynamic
@@ -327,10 +330,12 @@ std::string SavedVersion(std::string_view line, const Pseudonyms& names) {
             std::string_view part = word.substr(at, end - at);
             // "58mlnx43" -> "58"
             const size_t tail = part.find_first_not_of("0123456789");
-            if (tail > 0 && tail < part.size() && part[tail] > 'f') part = part.substr(0, tail);
+            if (tail > 0 && tail < part.size() && part[tail] > 'f' && !IsKnownWord(part)) {
+                part = part.substr(0, tail);
+            }
             const bool digits = AreDigits(part, 8);
             if (digits || (Known().words.contains(part) && IsAsciiAlnum(part[0])) ||
-                (!part.empty() && IsKnownWord(part) && part.size() < 8)) {
+                (!part.empty() && IsKnownWord(part) && part.size() < 10)) {
                 if (!shown.empty()) shown += at == 0 ? '-' : word[at - 1];
                 shown += part;
             }

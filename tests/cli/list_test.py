@@ -134,7 +134,7 @@ class List(CacheTest):
         self.assertEqual(self.list()["hf:o/parts:Q8_0"]["state"], "incomplete")
         table = self.weft("list")
         self.assertIn("incomplete: ", table)
-        self.assertIn("'weft pull hf:o/fetching' goes on", table)
+        self.assertIn("'weft pull hf:o/fetching' resumes", table)
         self.assertEqual([gone["name"] for gone in self.rm("o/fetching")], ["hf:o/fetching"])
         self.assertFalse(self.cache.repo("o", "fetching").exists())
 

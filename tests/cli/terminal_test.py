@@ -234,13 +234,13 @@ class Conversation(unittest.TestCase):
     def test_a_first_turn_that_fills_the_context_is_no_dead_end(self):
         terminal = self.begin("--ctx", "128", "--ignore-eos", "-n", "-1",
                               model=self.model_of_all_turns())
-        self.assertIn("/drop goes on without this turn", terminal.ask("What is 6 + 6?"))
+        self.assertIn("/drop continues without this turn", terminal.ask("What is 6 + 6?"))
         # Before the next question, and with it.
         self.assertIn("begins anew, without the 2 messages", terminal.ask("/drop"))
         self.assertIn("no older turns", terminal.ask("/drop"))
         said = terminal.ask("What is 7 + 7?")
         self.assertNotIn("error", said)
-        self.assertIn("/drop goes on without this turn", said)
+        self.assertIn("/drop continues without this turn", said)
         self.assertIn("/drop asks again without the oldest turns", terminal.ask("What is 8 + 8?"))
         said = terminal.ask("/drop")
         self.assertIn("without the oldest 4 messages", said)
@@ -402,7 +402,7 @@ class Prompts(unittest.TestCase):
 
     def test_none(self):
         self.assertIn("standard input is empty", run(status=2)[1])
-        self.assertIn("give one", run("-p", "a", "-f", "b", status=2)[1])
+        self.assertIn("use one of them", run("-p", "a", "-f", "b", status=2)[1])
 
 
 if __name__ == "__main__":

@@ -76,7 +76,7 @@ def test_hosts_that_come_and_go(room, model):
     with open(os.path.join(a.home, ".config/weft/clusters/home.toml"), "w") as file:
         file.write('[[host]]\nname = "b"\n')
     server = serve(a, model)
-    server.await_text(r"waiting for host b.*host b of cluster|waiting for host b.*did not find it")
+    server.await_text(r"waiting for host b.*host b of cluster|waiting for host b.*was not found")
     await_health(a, server, 503, "waiting for host b")
     assert ask(a, "/live")[0] == 200
     status, answer = ask(a, "/v1/completions", COMPLETION)

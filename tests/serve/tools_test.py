@@ -288,7 +288,7 @@ class Limits(unittest.TestCase):
         server = serving.Server(1 << 20, of=file)
         self.addCleanup(server.close)
         for values, said in (([1] * 70_000, "more than 65536 values"),
-                             (["x" * 30] * 10_000, "at most 262144")):
+                             (["x" * 30] * 10_000, "the limit is 262144")):
             schema = {"type": "object", "properties": {"x": {"enum": values}}}
             function = {"name": "count", "parameters": schema}
             body = {"messages": [QUESTION], "tools": [{"type": "function", "function": function}],

@@ -30,13 +30,13 @@ void JudgePorts(const std::string& from, const Path& path, std::string_view outc
                  "a firewall drops the connection: ranks on these hosts time out",
                  fmt::format("accept the subnet of {} on {} ('weft doctor --check firewall' there "
                              "names the rule)",
-                             path.address, path.peer));
+                             path.address, ShellWord(path.peer)));
     } else if (!other.empty()) {
         out.Fail(fmt::format("{}: no connection to port {}", where, other),
                  "a connection to the worker's port, and to a port that the system chooses",
                  "a firewall rejects the connection, or another program has the port",
                  fmt::format("on {}: 'weft doctor --check firewall', and 'ss -ltnp' for the port",
-                             path.peer));
+                             ShellWord(path.peer)));
     } else if (!open.empty()) {
         out.Ok(fmt::format("{}: ports {} are open", where, open));
     }

@@ -42,7 +42,9 @@ std::string BridgeOf(HostView& view, const NetDevice& device) {
 
 // Proxmox' fabrics route over cables without addresses: the host's own is a /32 on lo or a dummy.
 bool IsUnnumbered(HostView& view, const NetDevice& device) {
-    const auto by_it = [&](const Route& route) { return route.device == device.name; };
+    const auto by_it = [&](const Route& route) {
+        return route.device == device.name && route.to.prefix == 32;
+    };
     if (std::ranges::any_of(Routes(view), by_it)) return true;
     for (const NetDevice& other : NetDevices(view)) {
         const auto alone = [](const Ipv4& address) { return address.prefix == 32; };
