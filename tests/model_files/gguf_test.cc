@@ -331,7 +331,7 @@ TEST(GgufSplit, RefusesWrongCountsAndDuplicates) {
         << split.ErrorOf(0);
     split.Write(1, 1, 3, 3, "t1");
     split.Write(0, 0, 3, 17, "t0");
-    EXPECT_NE(split.ErrorOf(2).find("'split.tensors.count' is 17, but the 3 parts hold 3"),
+    EXPECT_NE(split.ErrorOf(2).find("'split.tensors.count' is 17, but the 3 parts have 3"),
               std::string::npos)
         << split.ErrorOf(2);
     split.Write(0, 0, 65535, 3, "t0");
