@@ -10,8 +10,8 @@
 
 namespace weft::backend {
 
-// Values to and from the ranks that hold other stages of the same pipeline: the peers of a
-// Program's Send and Recv. Values between two ranks arrive in the order in which they were sent.
+// Sends and receives values between pipeline stages: the transport of a Program's Send and Recv
+// ops. Values between two ranks arrive in the order in which they were sent.
 class StageLinks {
   public:
     virtual ~StageLinks() = default;
@@ -20,7 +20,7 @@ class StageLinks {
     virtual Status Recv(std::span<std::byte> data, int peer, const net::OpTag& tag) = 0;
 };
 
-// By sends and receives of a group; a peer is a rank of the group.
+// StageLinks over a group's sends and receives; a peer is a rank of the group.
 class CommLinks final : public StageLinks {
   public:
     explicit CommLinks(coll::Comm& comm) : comm_(comm) {}
@@ -35,20 +35,21 @@ class CommLinks final : public StageLinks {
     coll::Comm& comm_;
 };
 
-// What the addends of an all_reduce cross the links as. kF64: as they are in memory, of whatever
-// type. Else each is rounded to float32 first, where it is not that already, and then to the wire's
-// type (coll/wire.h); they are summed in float32. kAuto: not chosen yet, never that of a step.
+// Element type in which an all_reduce sends its addends. kF64: the type that they have in memory,
+// whatever it is. Otherwise each addend is rounded to float32 (unless it is float32 already) and
+// then to the wire type (coll/wire.h); the sums are float32. kAuto: not chosen yet; a step never
+// has it.
 enum class SumWire { kAuto, kF64, kF32, kBF16, kQ8 };
 
-// Null where the Program has no transfers of a kind.
+// Communicators of a step. Null: the Program has no transfers of that kind.
 struct Communicators {
     coll::Comm* tensor = nullptr;
     StageLinks* stages = nullptr;
-    // Of training alone.
-    coll::Comm* data = nullptr;   // of zero_all_gather and zero_reduce_scatter
-    coll::Comm* tied = nullptr;   // the first and the last stage's ranks of one tensor
-    coll::Comm* world = nullptr;  // of all ranks
-    // Of inference alone: that of the tensor group's sums. The same on all its ranks.
+    // Training only.
+    coll::Comm* data = nullptr;   // for zero_all_gather and zero_reduce_scatter
+    coll::Comm* tied = nullptr;   // ranks of the first and last stage that share a tensor
+    coll::Comm* world = nullptr;  // all ranks
+    // Inference only: the wire type of the tensor group's sums. The same on all its ranks.
     SumWire wire = SumWire::kF64;
 };
 

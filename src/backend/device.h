@@ -1,13 +1,13 @@
-// Device: what a rank computes on, opened by its name. Together with Executable (executable.h) it
-// is the border: nothing above backend/ knows one device from another, and a new device is a folder
-// in backend/ and a line in device.cc.
+// Device: the hardware that a rank computes on, opened by name. Device and Executable
+// (executable.h) are the border: code above backend/ does not know which device it uses. A new
+// device is a folder in backend/ and a line in device.cc.
 //
 //     WEFT_ASSIGN(auto device, OpenDevice("cpu", options));
 //     ... build a Program for device->info().target
 //     WEFT_ASSIGN(auto executable, device->Compile({program}, compile));
 //
-// Thread: one caller. A Device outlives what it compiled; several Executables of one Device run one
-// after the other.
+// Thread: one caller. A Device outlives its Executables. Several Executables of one Device run one
+// after another.
 #pragma once
 
 #include <cstdint>
@@ -23,83 +23,85 @@
 
 namespace weft::backend {
 
-// What a rank may use of its host.
+// The part of a host that a rank may use.
 struct DeviceOptions {
     int threads = 1;
-    std::vector<int> cores;     // to pin threads to; empty: not pinned
+    std::vector<int> cores;     // threads are pinned to these; empty: not pinned
     bool cores_shared = false;  // more ranks than cores: do not spin for long
-    bool reference = false;     // the kernels that define what is right, slow
-    bool exact = false;         // activations are rounded to nothing narrower than float32
-    int local_rank = 0;         // among the ranks of the host, which share out its GPUs
+    bool reference = false;     // use the reference kernels: slow, they define the results
+    bool exact = false;         // activations are never rounded below float32
+    int local_rank = 0;         // number within the host; selects its GPU
 };
 
-// Memory that a device's values live in. Unified: the host's own, read and written in place by
-// both.
+// Kind of memory that holds a device's values. kUnified: host memory that host and device both
+// access in place.
 enum class MemoryKind { kHost, kDevice, kUnified };
 struct MemoryPool {
     MemoryKind kind = MemoryKind::kHost;
     uint64_t total_bytes = 0, free_bytes = 0;
     uint64_t held_bytes = 0;  // by this process
-    // Whether what is held of it counts for the memory limit of the process's control group.
+    // Whether memory held in this pool counts toward the memory limit of the process's control
+    // group.
     bool limited = true;
 };
 
 struct DeviceInfo {
-    std::string name;                        // as --device takes it: "cpu", "vulkan:0"
-    std::string hardware;                    // for people: the processor's or the GPU's name
-    std::string kernels;                     // those that run on it: "avx2", "vulkan"
-    std::vector<std::string> kernels_built;  // all that this weft has for its kind
-    // What its numbers depend on. Devices of one identity give the same bits; tensor ranks of other
-    // identities would not hold the same replicated state.
+    std::string name;                        // as in --device: "cpu", "vulkan:0"
+    std::string hardware;                    // display name of the processor or GPU
+    std::string kernels;                     // kernels in use: "avx2", "vulkan"
+    std::vector<std::string> kernels_built;  // all kernels in this build for this kind
+    // Identifies everything that the results depend on. Devices with the same identity give the
+    // same bits. Tensor ranks with different identities would not hold the same replicated state.
     std::string identity;
     program::Target target;
-    // It computes on the cores that also move values between ranks of one host: there a transfer
-    // beside the arithmetic takes more than it gives.
+    // The device computes on the cores that also move values between ranks of one host. A transfer
+    // beside computation then costs more than it gains.
     bool uses_host_cores = true;
-    bool submits = false;         // work is submitted to it: CompileOptions::device_sum matters
-    std::string backend = "CPU";  // as benchmarks name its kind
+    bool submits = false;         // runs submissions: CompileOptions::device_sum applies
+    std::string backend = "CPU";  // kind, as benchmarks name it
 };
 
 class Device {
   public:
     virtual ~Device() = default;
     virtual const DeviceInfo& info() const = 0;
-    // Where its values live, as it is now.
+    // The memory that holds the device's values, measured now.
     virtual MemoryPool pool() const = 0;
-    // kPeerLost, once it does not answer any more: nothing runs on it then.
+    // kPeerLost once the device has stopped answering; nothing runs on it then.
     virtual Status status() const { return {}; }
-    // A Program of inference has no chunks. Errors: kUnsupported (an op or a type that the device
+    // An inference Program has no chunks. Errors: kUnsupported (an op or a type that the device
     // does not run), kOutOfMemory.
     virtual Result<std::unique_ptr<Executable>> Compile(program::ChunkedProgram program,
                                                         const CompileOptions& options) = 0;
-    // FLOP/s of matrix products in this type, at most: measured for some 20 ms. 0: not known.
+    // Peak FLOP/s of matrix products in this type, measured for about 20 ms. 0: unknown.
     virtual double MeasurePeak(DType compute) = 0;
 };
 
 inline constexpr const char* kDefaultDevice = "cpu";
 inline constexpr const char* kAutoDevice = "auto";
-// What CheckDeviceName takes, for --help.
+// Names that CheckDeviceName accepts, for --help.
 inline constexpr const char* kDeviceNames =
     "cpu, vulkan (the first GPU), vulkan:N, auto (a GPU that the model fits into, else cpu)";
 
-// Whether a device may have this name; on another host, perhaps. Errors: kUsage (none has; the
-// message lists the names), kUnsupported (this weft was built without).
+// Checks that `name` is a device name. The device need not be on this host. Errors: kUsage (not a
+// device name; the message lists the names), kUnsupported (this build lacks that kind).
 Status CheckDeviceName(std::string_view name);
-// auto: the best that opens, with a warning for each that does not. Errors: those of
-// CheckDeviceName, kNotFound (this host has none), kUnsupported (it lacks a feature or its driver).
+// auto: opens the best device that works, and warns about each that does not. Errors: those of
+// CheckDeviceName, kNotFound (not on this host), kUnsupported (the device lacks a feature, or the
+// host lacks its driver).
 Result<std::shared_ptr<Device>> OpenDevice(const std::string& name, const DeviceOptions& options);
-// What opening it would say, without its threads and memory.
+// The DeviceInfo that OpenDevice would return, without creating threads or allocating memory.
 Result<DeviceInfo> DescribeDevice(const std::string& name, const DeviceOptions& options = {});
-// The same of its memory. Of `auto`: the first whose memory has `needed_bytes` free.
+// The device's memory. `auto`: the first device with `needed_bytes` free.
 Result<MemoryPool> DescribePool(const std::string& name, uint64_t needed_bytes = 0);
 
-// What `auto` may be on this host.
+// The candidates for `auto` on this host.
 struct AutoChoice {
-    // Best first: GPUs that can be used (cards before those that share the processor's memory, of
-    // equals each rank of a host another one first), then "cpu". A processor that stands in for a
-    // GPU is not among them.
+    // Best first: usable GPUs, then "cpu". Discrete GPUs come before GPUs that share the
+    // processor's memory; equal GPUs are rotated so that each rank of a host begins with a
+    // different one. Software GPUs are excluded.
     std::vector<std::string> names;
-    std::string left_out;  // GPUs that can't be used, and why; "": none
+    std::string left_out;  // unusable GPUs with reasons; "": none
 };
 AutoChoice ChooseAuto(const DeviceOptions& options);
 

@@ -1,8 +1,8 @@
-// Executable: a Program, compiled for one device, of which any range of ops can be run: a step of
-// inference, a forward or a backward pass, an update.
+// Executable: a Program compiled for one device. It runs any range of the Program's ops: a step of
+// inference, a forward or backward pass, or an update.
 //
-// Values live in memory that it owns; callers name them by ValueId. Results depend neither on the
-// number of threads nor on what runs beside what.
+// The Executable owns the memory of the values; callers name values by ValueId. Results depend
+// neither on the number of threads nor on which transfers overlap with computation.
 //
 //     Device::Compile(program, options)  ->  Executable          (device.h)
 //     Executable::LoadWeight(id, source)       once for each weight that comes from a file
@@ -27,31 +27,32 @@
 
 namespace weft::backend {
 
-// Whether a step's rows may run in two halves, one of them computed while the other's sums are on
-// the wire: never, where coll::Comm::LeavesCpuIdle says that it is worth it, or in every step of
-// two rows and more (for tests). The same on all ranks of the tensor group. Changes no bits.
+// Whether a step may run as two halves of its rows, so that one half computes during the all-reduce
+// of the other. kAuto: where coll::Comm::LeavesCpuIdle recommends it. kAlways: in every step of two
+// or more rows (for tests). The same on all ranks of the tensor group. Does not change the bits.
 enum class Overlap { kNever, kAuto, kAlways };
 
-// How a device that work is submitted to sums over tensor ranks in steps of few rows: each ends
-// a submission (kSplit), or the device waits in the midst of one for the host (kSpin), if a trial
-// shows that it can. kAuto: on a GPU, if that is faster. Changes no bits; each rank may choose.
+// How a device with submissions runs all-reduces over tensor ranks in steps of few rows. kSplit:
+// each all-reduce ends a submission. kSpin: the device waits for the host within a submission, if a
+// trial shows that it can. kAuto: as kSpin on a GPU where that is faster. Does not change the bits;
+// ranks may differ.
 enum class DeviceSum { kAuto, kSplit, kSpin };
 
 struct CompileOptions {
-    int64_t max_tokens = 512;            // most rows of a step
-    int64_t max_outputs = 1;             // most output rows of a step
+    int64_t max_tokens = 512;            // maximum rows of a step
+    int64_t max_outputs = 1;             // maximum output rows of a step
     int64_t kv_pages = 0;                // pages in each layer's cache
-    int64_t page_tokens = 64;            // positions of each: the device's (program::Target)
+    int64_t page_tokens = 64;            // positions per page, from program::Target
     int64_t state_slots = 0;             // slots of recurrent state
-    std::vector<program::ValueId> keep;  // values that Read() may ask for
+    std::vector<program::ValueId> keep;  // values that Read() may read
     Overlap overlap = Overlap::kNever;
     DeviceSum device_sum = DeviceSum::kAuto;
-    // Of a Program with chunks. compute: kBF16: operands of matrix products are rounded to it, the
-    // sums are float32; kF32, kF16: they are multiplied as they are. What quantized weights become
-    // for products is of this type.
+    // Programs with chunks only. kBF16: operands of matrix products are rounded to bfloat16, the
+    // sums are float32. kF32, kF16: operands are multiplied as they are. Quantized weights are
+    // converted to this type for products.
     DType compute = DType::kF32;
-    int slots = 1;        // steps of a chunk that may be under way at once
-    bool beside = false;  // zero_all_gather and zero_reduce_scatter run beside other ops
+    int slots = 1;        // concurrent steps of a chunk
+    bool beside = false;  // overlap zero_all_gather, zero_reduce_scatter with other ops
 };
 
 // One op of a finished step, for traces and benchmarks.
@@ -61,18 +62,17 @@ struct OpTiming {
     int64_t last_arrival_ns = 0;  // collectives only, else 0
 };
 
-// weight_bytes: weights, gradients and what an optimizer keeps. kv_bytes: KV caches and recurrent
-// state.
+// weight_bytes: weights, gradients and optimizer state. kv_bytes: KV caches and recurrent state.
 struct MemoryUse {
     uint64_t weight_bytes = 0, kv_bytes = 0, arena_bytes = 0;
 };
 
-// Gives rows [row_begin, row_begin + count) of one weight, in the dtype of its Value, packed one
-// after another into `out`. The rows of a stack of matrices are counted through; one call asks for
-// rows of one matrix.
+// Writes rows [row_begin, row_begin + count) of one weight to `out`, in the dtype of its Value,
+// packed one after another. The rows of a stack of matrices are numbered consecutively; each call
+// asks for rows of one matrix.
 using RowSource = std::function<Status(int64_t row_begin, int64_t count, std::span<std::byte> out)>;
 
-// Values that another thread may read while ops run that do not write them.
+// Values that another thread may read while ops run, as long as those ops do not write them.
 class HostSnapshot {
   public:
     virtual ~HostSnapshot() = default;
@@ -81,26 +81,26 @@ class HostSnapshot {
                         std::span<std::byte> out) const = 0;
 };
 
-// Thread: one caller, but where a function says otherwise.
+// Thread: one caller, except where a function says otherwise.
 class Executable {
   public:
     virtual ~Executable() = default;
     virtual const program::Program& program() const = 0;
-    // Thread: different weights may be loaded from different threads at once.
+    // Thread: several threads may load different weights at once.
     virtual Status LoadWeight(program::ValueId id, const RowSource& source) = 0;
-    // Errors: kUsage (more rows than CompileOptions say), those of links. After an error of links
-    // with CompileOptions::beside nothing more runs.
+    // Runs `ops` on the rows of `step`. Errors: kUsage (more rows than CompileOptions allow), those
+    // of links. With CompileOptions::beside, nothing more runs after an error of links.
     virtual Status Run(const program::OpRange& ops, const Step& step,
                        const Communicators& groups) = 0;
-    // Bytes [first_byte, ...) of a value: a kept one (CompileOptions::keep), a loss (program/
-    // loss.h), or one that outlives the step. Weights of block types are none of these. `Write`
-    // writes what Read reads; a kept value of the step then is what later ranges of ops find.
+    // Reads bytes [first_byte, ...) of a value: a kept value (CompileOptions::keep), a loss
+    // (program/loss.h), or a value that outlives the step. Weights of block types cannot be read.
+    // `Write` writes the same values; later ranges of ops use a kept value that it wrote.
     virtual Status Read(program::ValueId id, int64_t first_byte, std::span<std::byte> out) = 0;
     virtual Status Write(program::ValueId id, int64_t first_byte,
                          std::span<const std::byte> bytes) = 0;
     virtual Status ZeroFill(program::Pool pool) = 0;
-    // The best of the first `columns` elements of a row of a kept float32 matrix, as TopK has
-    // them.
+    // Finds the largest of the first `columns` elements in a row of a kept float32 matrix, in the
+    // order of TopK (top.h).
     virtual Status ReadTopK(program::ValueId id, int64_t row, int64_t columns,
                             std::span<Candidate> out) = 0;
     // Copies values that outlive the step. The copy is stable until an op writes one of the values.
@@ -108,17 +108,18 @@ class Executable {
     virtual Result<std::unique_ptr<HostSnapshot>> Snapshot(
         std::span<const program::ValueId> ids) = 0;
     virtual MemoryUse memory() const = 0;
-    // Timings of the last Run where tracing is on, else empty.
+    // Timings of the last Run if tracing is on; otherwise empty.
     virtual void SetTracing(bool on) = 0;
     virtual std::span<const OpTiming> timings() const = 0;
-    // What transfers cost and left.
+    // Times and checksums of transfers.
     virtual TransferLog& transfers() = 0;
-    // Calls `probe` after each op that has outputs, with the rows of the first one: outputs may be
-    // read then as if they were kept. The device waits meanwhile: for checks, not for speed. Null:
-    // none. On the thread that calls Run, which ends with the probe's first error.
+    // Calls `probe` after each op that has outputs; `rows` is the row count of the first output.
+    // The probe may read the op's outputs as if they were kept. The device waits meanwhile, so this
+    // is for checks only. Null: no probe. The probe runs on the thread that calls Run; its first
+    // error ends Run.
     using Probe = std::function<Status(int32_t op, int64_t rows)>;
     virtual void SetProbe(Probe probe) = 0;
-    // Counts ops that finished, over all steps: what a heartbeat reports as progress.
+    // Number of ops finished over all steps. Heartbeats report it as progress.
     virtual int64_t progress() const = 0;
 
     // All ops of a Program without chunks.
@@ -129,16 +130,16 @@ class Executable {
     }
 };
 
-// For devices. What a step may hold is the engine's own doing: anything else is a bug, and ends the
-// process. Errors: as Run's.
+// For devices: checks the step's row counts. CheckStep treats any other invalid content as a bug of
+// the engine and aborts. Errors: those of Run.
 Status CheckStep(const Step& step, const CompileOptions& options);
-// Whether the Program's last ops are Sends, one or more, and a Recv. The first stage of a pipeline
-// may compute the next step while later stages have the last one: its Program ends with Sends to
-// them and a Recv of the logits. Such a Program runs in three ranges, parted at ExchangeBegin and
-// before the Recv (what is sent must be kept): the ranges of one step in order; the first two of a
-// step may have the third of the step before between them.
+// Whether the Program ends with one or more Sends and a Recv. The first stage of a pipeline may
+// compute the next step while later stages compute the current one: its Program ends with Sends to
+// those stages and a Recv of the logits. Such a Program runs in three ranges, divided at
+// ExchangeBegin and before the Recv. The values sent must be kept. The ranges of one step run in
+// order; the third range of a step may run between the first two ranges of the next step.
 bool EndsWithExchange(const program::Program& program);
-// Where these Sends begin.
+// Index of the first of these Sends.
 size_t ExchangeBegin(const program::Program& program);
 
 }  // namespace weft::backend

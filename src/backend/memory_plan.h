@@ -1,6 +1,6 @@
-// What an Executable would hold, of a device that need not be here: `memory()` of one that Compile
-// makes says the same, to the byte where the device is a processor, or a GPU like the common one
-// (kernels for matrix units and other subgroups take other scratch memory).
+// Plans the memory of an Executable for a device that need not be present. The result equals
+// memory() of the compiled Executable to the byte if the device is a processor or a typical GPU
+// (kernels for matrix units and other subgroup sizes need different scratch memory).
 #pragma once
 
 #include "backend/device.h"
@@ -15,21 +15,21 @@ struct Description;
 
 namespace weft::backend {
 
-// A device by what its memory is: kHost is a processor, all else a GPU.
+// A device described by its memory: kHost is a processor, the other kinds are GPUs.
 struct DescribedDevice {
     MemoryKind kind = MemoryKind::kHost;
-    int threads = 1;  // of a processor
+    int threads = 1;  // processors only
     bool reference = false;
 };
 
-// As --device takes the first of such devices.
+// The --device name of the first device of this kind.
 const char* NameOf(MemoryKind kind);
-// How a GPU multiplies, for people.
+// Describes the GPU's matrix arithmetic for display.
 std::string ProductsOf(const gpu::Description& gpu);
-// As DeviceInfo::target of such a device.
+// The DeviceInfo::target of such a device.
 program::Target TargetOf(const DescribedDevice& device);
 
-// Errors: kUnsupported (an op or a type that no kernel of the device takes).
+// Errors: kUnsupported (the device has no kernel for an op or a type).
 Result<MemoryUse> PlanMemory(const program::ChunkedProgram& program, const CompileOptions& options,
                              const DescribedDevice& device);
 

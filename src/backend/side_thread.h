@@ -1,9 +1,8 @@
-// A thread beside the team that runs jobs, one after another, and sleeps while it has none.
+// A thread beside the team that runs jobs one after another and sleeps when it has none.
 //
-// It shares the team's cores: for jobs that mostly wait, such as a sum over a slow wire. It starts
-// with the first job.
-// Threads: one that calls Start and Wait. What it wrote before Start is seen by the job, what the
-// job wrote is seen after Wait.
+// It shares the team's cores, so its jobs should mostly wait, such as an all-reduce over a slow
+// link. The thread starts with the first job. Thread: one thread calls Start and Wait. A job sees
+// all that this thread wrote before Start; this thread sees all that the job wrote after Wait.
 #pragma once
 
 #include <condition_variable>
@@ -20,17 +19,18 @@ namespace weft::backend {
 
 class SideThread {
   public:
-    // cores: where it may run; empty: anywhere.
+    // cores: allowed cores; empty: any.
     explicit SideThread(std::vector<int> cores) : cores_(std::move(cores)) {}
-    // Waits for the jobs that were started.
+    // Waits for all started jobs.
     ~SideThread();
     SideThread(const SideThread&) = delete;
     SideThread& operator=(const SideThread&) = delete;
 
-    // The job's number: 1, 2, ... It runs when those before it have.
+    // Queues `job` and returns its number: 1, 2, ... Jobs run in this order.
     int64_t Start(std::function<void()> job);
-    // Returns once that job has, and all before it; 0: at once. As long as the jobs' own deadlines.
-    // group: hears of a wait that is long (Comm::SayAwaitsOwn); null: nobody does.
+    // Waits until job `number` and all earlier ones are done; 0 returns at once. Only the jobs' own
+    // deadlines bound the wait. group: is told when the wait is long (Comm::SayAwaitsOwn); may be
+    // null.
     void Wait(int64_t number, coll::Comm* group = nullptr);
     void Wait() { Wait(started_); }
 
@@ -40,7 +40,7 @@ class SideThread {
     std::vector<int> cores_;
     std::mutex mutex_;
     std::condition_variable changed_;
-    std::deque<std::function<void()>> jobs_;  // that wait their turn
+    std::deque<std::function<void()>> jobs_;  // queued
     int64_t started_ = 0, done_ = 0;
     bool stop_ = false;
     std::thread thread_;

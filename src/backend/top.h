@@ -1,5 +1,5 @@
-// The best of many values, in order: what greedy choice and top-k want of a row of logits. A device
-// with memory of its own makes the same in place.
+// Selects the largest of many values in order, for greedy sampling and top-k over a row of logits.
+// Devices with their own memory compute the same on the device.
 #pragma once
 
 #include <cstdint>
@@ -7,17 +7,17 @@
 
 namespace weft::backend {
 
-// One of the best of some values: which, and how large it is.
+// One selected value and its index.
 struct Candidate {
     float value = 0;
     int32_t index = 0;
 };
-// Whether a goes before b.
+// Whether `a` is ordered before `b`.
 inline bool Better(const Candidate& a, const Candidate& b) {
     return a.value != b.value ? a.value > b.value : a.index < b.index;
 }
-// out: the out.size() best of `values` (at least as many), the largest first, of equals the one of
-// the lowest index. Where one is NaN, the first of `out` is NaN.
+// out: the out.size() largest of `values` (which has at least as many elements), largest first;
+// equal values are ordered by index. If any value is NaN, the first element of `out` is NaN.
 void TopK(std::span<const float> values, std::span<Candidate> out);
 
 }  // namespace weft::backend

@@ -1,6 +1,6 @@
-// Transfers: what the ops that move values between ranks (program/communication.h, IsCommunication)
-// do with bytes that the host can reach. Every device has them from here; one whose memory the host
-// cannot reach stages the operands.
+// Transfers: runs the ops that move values between ranks (program/communication.h, IsCommunication)
+// on bytes that the host can access. All devices use it. A device whose memory the host cannot
+// access stages the operands.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@
 
 namespace weft::backend {
 
-// An operand, row-major. A vector is one row.
+// An operand, row-major. A vector has one row.
 struct HostValue {
     std::byte* data = nullptr;
     DType dtype = DType::kF32;
@@ -29,25 +29,28 @@ struct HostValue {
     }
 };
 
-// in: the op's first input, out: its output; one of them is empty where the op has none. An
-// all_reduce of float64 into float32 loses what `in` held. Where groups.wire is not kF64, sums that
-// end as float32 cross as that; but rows of fewer than coll::kQ8Block values (a norm's squares)
-// cross as they are. Errors: those of links.
+// in: the op's first input; out: its output. Either is empty if the op has none. An all_reduce of
+// float64 into float32 overwrites `in`. If groups.wire is not kF64, float32 sums are sent in that
+// type, except rows of fewer than coll::kQ8Block values (such as a norm's squares), which are sent
+// as they are. Errors: those of links.
 Status RunTransfer(const program::Op& op, const HostValue& in, const HostValue& out,
                    const Communicators& groups, const net::OpTag& tag);
 
-// Bytes that `values` values of `dtype` are when an all_reduce sends them once.
+// Bytes that an all_reduce sends for one copy of `values` values of `dtype`.
 int64_t SumBytes(SumWire wire, DType dtype, int64_t values);
 
-// Rows of T that each of `ranks` ranks has, as even as they can be; also for elements.
+// Divides `rows` over `ranks` as evenly as possible: the number of rows of each rank. Also works
+// for elements.
 std::vector<int64_t> RowParts(int64_t rows, int64_t ranks);
-// The first of this rank's.
+// The first row of this rank.
 int64_t FirstRow(int64_t rows, const coll::Comm& comm);
 
-// all: parts[r] elements of each rank r, this rank's from `begin` on, kF32, kBF16 or kF16.
-// share: as many elements as the own part; becomes, or where it `adds` grows by, the sum over ranks
-// of the own part, each sum of narrow values rounded once. share may be the own part of `all`,
-// which is lost otherwise. comm: null where there is one rank. Errors: those of links.
+// all: parts[r] elements for each rank r, of type kF32, kBF16 or kF16; this rank's part begins at
+// `begin`.
+// share: as many elements as this rank's part. Receives the sum of this part over all ranks, or
+// adds it if `adds`. Sums of narrow types are rounded once. `share` may be this rank's part of
+// `all`; the rest of `all` is overwritten.
+// comm: null if there is one rank. Errors: those of links.
 Status ReduceScatterInto(coll::Comm* comm, std::span<std::byte> all, DType dtype,
                          std::span<const int64_t> parts, int64_t begin, std::span<std::byte> share,
                          bool adds, const net::OpTag& tag);
