@@ -1,4 +1,4 @@
-// The memory of a Program on the CPU: a mapping for each pool of its layout, and scratch.
+// Memory of a Program on the CPU: a mapping for each pool of its layout, and scratch memory.
 #pragma once
 
 #include <array>
@@ -20,15 +20,15 @@ namespace weft::backend {
 
 namespace dense = kernels::dense;
 
-// Scratch of a lowered Program. It is lowered twice: first nothing is there, and who asks says how
-// much it needs; then all of it is.
+// Scratch memory of a lowered Program. The Program is lowered twice: the first lowering counts the
+// bytes without allocating them; the second one uses the allocated memory.
 class Scratch {
   public:
-    // Memory for one call or between calls: the same name is the same memory, as large as the
-    // largest asked for. Barriers come of what calls touch, here as everywhere.
+    // Memory for one call or between calls. Equal names give the same memory, sized for the largest
+    // request. PlaceBarriers handles scratch like all other memory.
     std::byte* Take(const std::string& name, int64_t bytes);
-    // What each thread has of its own within a call. All calls have the same, so that threads may
-    // be in two of them.
+    // Memory that each thread has for itself within a call. All calls use the same memory, sized
+    // for the largest request, because threads may be in two calls at once.
     std::byte* TakeOwn(int64_t bytes_of_thread);
     int64_t own_bytes() const { return own_bytes_; }
 
@@ -36,7 +36,7 @@ class Scratch {
         return {memory_.data(), static_cast<size_t>(memory_.size_bytes())};
     }
     int64_t TotalBytes(int threads) const;
-    // Ends the first time.
+    // Ends the counting and allocates.
     Status Allocate(int threads);
 
   private:
@@ -49,22 +49,22 @@ class Scratch {
     Memory memory_;
 };
 
-// Where everything lives.
+// Memory of all values.
 class Buffers {
   public:
-    // Nothing is there yet: addresses are good for counting alone.
+    // Allocates nothing: until Allocate(), addresses serve only for counting.
     Buffers(const program::ChunkedProgram& chunked, const CompileOptions& options,
             const kernels::Kernels& kernels);
     // Errors: kOutOfMemory.
     Status Allocate();
 
-    // A value's first byte; null: no op uses it.
+    // Address of a value's first byte; null: no op uses the value.
     std::byte* At(program::ValueId id, int slot = 0) const;
     int64_t SlotStride(program::ValueId id) const {
         return layout_.SlotStride(layout_.PlaceOf(id).pool);
     }
     std::span<std::byte> PoolBytes(program::Pool pool) const;
-    // Of weights that are packed: those of Programs without chunks. Others lie row by row.
+    // Packed weights, in Programs without chunks only. Other weights are row-major.
     const kernels::PackedMatrix& matrix(program::ValueId id) const { return matrices_[Index(id)]; }
     const kernels::PackedStack& stack(program::ValueId id) const { return stacks_[Index(id)]; }
     const kernels::KvCache& cache(program::ValueId id) const { return caches_[Index(id)]; }
@@ -74,9 +74,9 @@ class Buffers {
 
     Scratch& scratch() { return scratch_; }
     const Scratch& scratch() const { return scratch_; }
-    // Lists that calls have views of: of each Adapt op that was lowered.
+    // Lists that calls view: one for each lowered Adapt op.
     std::deque<std::vector<kernels::AdapterPair>>& pairs() { return pairs_; }
-    // Of the update that runs.
+    // Scalars of the running update.
     dense::UpdateNumbers& numbers() { return numbers_; }
     MemoryUse Use(int threads) const;
 

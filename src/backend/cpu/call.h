@@ -1,10 +1,10 @@
-// Kernel calls: what the CPU makes of a Program.
+// Kernel calls: the form into which the CPU backend lowers a Program.
 //
-// A call holds a kernel's arguments by value, and beside them an OperandRef for each address among
-// them: where it stands, what the call does with the bytes there, and how many they are. Barriers
-// (barriers.cc), halves of a step (two_batch_overlap.h) and the binding of a step walk the slots;
-// none of them knows a kernel. An address gets into the arguments by CallOf alone, which makes its
-// slot: so a kernel reads and writes nothing that they do not know of.
+// A call holds a kernel's arguments by value, and an OperandRef for each address among them: its
+// offset in the arguments, the kind of access, and the number of bytes. Barriers (barriers.cc), the
+// halves of a step (two_batch_overlap.h) and BindCall walk these slots without knowing the kernel.
+// Only CallOf stores an address in the arguments, and it adds the slot. So a kernel touches no
+// memory that these walks do not see.
 #pragma once
 
 #include <array>
@@ -24,13 +24,13 @@
 
 namespace weft::backend {
 
-// Bytes that a call touches: `row_bytes` for each row of the step (T or R, whichever the call's
-// are), or `bytes` in all. Where they are by rows, the address moves with the first row. In slot i
-// the address is i * slot_stride farther on.
+// Bytes that a call touches: `row_bytes` for each row of the call (T or R), or `bytes` in all. With
+// `row_bytes`, the address moves with the first row. In step slot i the address is i * slot_stride
+// bytes higher.
 struct OperandRegion {
     std::byte* data = nullptr;
     int64_t row_bytes = 0, bytes = 0;
-    program::ValueId value = program::kNoValue;  // whose bytes they are; none: scratch
+    program::ValueId value = program::kNoValue;  // the value in these bytes; none: scratch
     int64_t slot_stride = 0;
     int64_t Bytes(int64_t rows) const { return row_bytes != 0 ? rows * row_bytes : bytes; }
 };
@@ -39,13 +39,13 @@ enum class MemoryAccess : uint8_t {
     kRead,
     kWrite,
     kChange,  // reads and writes
-    kOwn,     // scratch, of which each thread has its own part
+    kOwn,     // scratch with a separate part for each thread
 };
 
 // One address of a call.
 struct OperandRef {
     static constexpr uint16_t kNowhere = UINT16_MAX;
-    uint16_t at = kNowhere;  // bytes from the beginning of the arguments
+    uint16_t at = kNowhere;  // byte offset in the arguments
     MemoryAccess access = MemoryAccess::kRead;
     OperandRegion region;
 };
@@ -77,14 +77,14 @@ class CallArgs {
     alignas(8) std::array<std::byte, kBytes> bytes_{};
 };
 
-enum class CallKind : uint8_t { kKernel, kAllReduce, kTransfer };  // (any other transfer)
+enum class CallKind : uint8_t { kKernel, kAllReduce, kTransfer };  // kTransfer: all other transfers
 
-// A step binds addresses, numbers of rows, and one of these: the rows of its sequences, the same
-// with their state slots, the rows with an adapter, the order of the tokens (dense/lookup.h), or
-// the first of the rank's own rows.
+// A step binds addresses, row counts and one of these to a call: the rows of its sequences, the
+// same rows with their state slots, the rows with an adapter, the order of the tokens
+// (dense/lookup.h), or this rank's first row.
 enum class Bound : uint8_t { kNothing, kSequences, kStates, kAdapted, kTokenOrder, kFirstOwnRow };
 
-// A number of rows, int64_t among the arguments: `factor` for each row of dimension `dim`.
+// A row count (int64_t) among the arguments: `factor` for each row of dimension `dim`.
 struct RowCount {
     uint16_t at = OperandRef::kNowhere;
     int64_t dim = program::kTokens;
@@ -93,25 +93,26 @@ struct RowCount {
 
 struct Call {
     void (*run)(const kernels::Kernels& kernels, const void* args, int part, int parts) = nullptr;
-    int32_t op = 0;  // of the Program
+    int32_t op = 0;  // index in the Program
     CallKind kind = CallKind::kKernel;
     bool barrier = false;   // wait for the team before it
-    bool whole = false;     // reads any rows, or writes all: can not be cut by rows
-    bool light = false;     // so little for one row that one thread makes it sooner than a team
-    bool beside = false;    // a transfer that may run on a thread of its own, beside later calls
-    int32_t waits_for = 0;  // 1 + the last of those that must have ended before it; 0: none
+    bool whole = false;     // reads any row or writes all rows: cannot be split by rows
+    bool light = false;     // one row is faster on one thread than on a team
+    bool beside = false;    // a transfer that may run on the side thread, beside later calls
+    int32_t waits_for = 0;  // 1 + index of the last call that must end before it; 0: none
     Bound bound = Bound::kNothing;
     uint16_t bound_at = 0;
-    RowCount rows;       // where there are none, the call is left out
-    RowCount more_rows;  // of an operand that has rows of another dimension
-    // Not null: a call over a value with a row for each token and expert. It has as many rows as
-    // experts of this rank were chosen, which is known when the plan (kernels/experts.h) is made.
+    RowCount rows;       // a call without rows is skipped
+    RowCount more_rows;  // of an operand with another row dimension
+    // Not null: the call works on a value with one row per token and expert. Its row count is the
+    // number of routings to this rank's experts, which is known once the plan (kernels/experts.h)
+    // is made.
     const int32_t* rows_from = nullptr;
-    // Of an all_reduce: the calls after it that finish the same rows (residual, norm, prepared
-    // form) while they are in the first-level cache. Thread 0 makes them with it where there is
-    // one row, and the team meets once after them in place of once for each.
+    // all_reduce only: the number of following calls that finish the same rows (residual, norm,
+    // prepared form) while those rows are in the L1 cache. If there is one row, thread 0 runs these
+    // calls after the all_reduce, and the team meets once at the end instead of after each call.
     int32_t tail = 0;
-    int64_t slot = 0;  // of the step, that its addresses are of
+    int64_t slot = 0;  // step slot that the addresses belong to
     std::vector<OperandRef> slots;
     CallArgs args;
 
@@ -119,11 +120,11 @@ struct Call {
     const Args& As() const {
         return *static_cast<const Args*>(args.data());
     }
-    // True for calls that communicate: only thread 0 makes them.
+    // Whether the call communicates. Only thread 0 runs such calls.
     bool communicates() const { return kind != CallKind::kKernel; }
-    // Its rows are R, not T.
+    // Whether its rows are R, not T.
     bool per_output() const { return rows.dim == program::kOutputs; }
-    // One part of it; nothing of those that communicate.
+    // Runs one part. Does nothing for calls that communicate.
     void Run(const kernels::Kernels& kernels, int part, int parts) const {
         if (run == nullptr) return;
         if (rows_from == nullptr) return run(kernels, args.data(), part, parts);
@@ -133,7 +134,7 @@ struct Call {
     }
 };
 
-// What a step binds.
+// Data that a step binds to its calls.
 struct Bindings {
     int64_t tokens = 0, outputs = 0;
     int64_t slot = 0;
@@ -141,7 +142,7 @@ struct Bindings {
     std::span<const kernels::StateSequence> states{};
     std::span<const kernels::AdaptedRow> adapted{};  // rows with an adapter, by adapter
     const int32_t* token_order = nullptr;
-    // This rank's rows of T where tensor ranks share them out.
+    // This rank's rows of T, if tensor ranks divide the rows.
     int64_t own_begin = 0, own_rows = 0;
 
     int64_t RowsOf(int64_t dim) const {
@@ -150,11 +151,11 @@ struct Bindings {
 };
 void BindCall(Call& call, const Bindings& to);
 
-// A call in the making.
+// Builds a call.
 template <typename Args>
 class CallOf {
   public:
-    Args args{};  // sizes and constants; addresses by the functions below
+    Args args{};  // set sizes and constants here, addresses by the functions below
     Call call;
 
     template <typename T>
@@ -173,12 +174,12 @@ class CallOf {
     void Owns(T*& address, const OperandRegion& region) {
         Add(address, MemoryAccess::kOwn, region, 0);
     }
-    // `region` holds how many rows there are.
+    // `region` holds the row count.
     void RowsFrom(const OperandRegion& region) {
         call.rows_from = reinterpret_cast<const int32_t*>(region.data);
         call.slots.push_back({OperandRef::kNowhere, MemoryAccess::kRead, region});
     }
-    // rows * factor goes there. dim: none for calls whose rows Push() says.
+    // Stores rows * factor in `count`. dim: not set here; Push() sets it.
     void Rows(int64_t& count, int64_t factor = 1) {
         call.rows.at = At(&count);
         call.rows.factor = factor;
@@ -215,13 +216,13 @@ class CallOf {
     }
 };
 
-// Of a transfer: the operands that RunTransfer (transfer.h) is given.
+// Arguments of a transfer: the operands of RunTransfer (transfer.h).
 struct TransferArgs {
-    std::byte* in = nullptr;   // null: the op has none
-    std::byte* out = nullptr;  // the same
+    std::byte* in = nullptr;   // null: the op has no input
+    std::byte* out = nullptr;  // null: the op has no output
     DType in_dtype = DType::kF32, out_dtype = DType::kF32;
     int64_t in_cols = 0, out_cols = 0, rows = 0;
-    int64_t out_rows = -1;  // where they differ; else -1
+    int64_t out_rows = -1;  // if different from rows; else -1
 };
 
 }  // namespace weft::backend

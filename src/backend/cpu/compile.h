@@ -1,5 +1,4 @@
-// What the CPU makes of Programs: executables that run on the threads of one device, one of them at
-// a time.
+// Compiles Programs for the CPU. The executables run on the threads of one device, one at a time.
 #pragma once
 
 #include <memory>
@@ -18,15 +17,15 @@ namespace weft::backend {
 
 class ThreadTeam;
 
-// Of a device, which outlives what is compiled.
+// State of the device. It outlives the executables.
 struct CpuContext {
     CpuLevel level;
     const kernels::Kernels& kernels;
     ThreadTeam& team;
-    std::vector<int> cores;  // that the team is pinned to; empty: not pinned
+    std::vector<int> cores;  // the team is pinned to these; empty: not pinned
 };
 
-// What memory() of CompileForCpu's executable says, without one.
+// The memory() of the executable that CompileForCpu would return, without compiling.
 Result<MemoryUse> PlanCpuMemory(const program::ChunkedProgram& chunked,
                                 const CompileOptions& options, CpuLevel level, int threads);
 // Errors: kUnsupported, kOutOfMemory.

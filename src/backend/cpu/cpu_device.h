@@ -1,8 +1,8 @@
 // The CPU as a device: one team of pinned threads runs a Program's whole op list in lock-step.
 //
-// Compile lowers ops to kernel calls (lower.h), plans memory and places barriers: a call waits for
-// the team only where it touches bytes that another call since the last barrier wrote (or reads
-// what it overwrites). Thread 0 drives communication.
+// Compile lowers ops to kernel calls (lower.h), plans memory and places barriers. A call waits for
+// the team only if it touches bytes that a call since the last barrier wrote, or writes bytes that
+// such a call read. Thread 0 drives communication.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@ namespace weft::backend {
 
 struct CpuOptions {
     int threads = 1;
-    std::vector<int> cores;     // to pin to; empty: not pinned
+    std::vector<int> cores;     // threads are pinned to these; empty: not pinned
     bool cores_shared = false;  // more ranks than cores: do not spin for long
     CpuLevel level = CpuLevel::kReference;
 };
@@ -23,7 +23,7 @@ struct CpuOptions {
 // Positions per KV page on the CPU.
 inline constexpr int64_t kPageTokens = 64;
 
-// The best level of this processor, or that of the reference kernels.
+// The best level that this processor supports, or the reference kernels' level.
 CpuLevel CpuLevelFor(bool reference);
 DeviceInfo DescribeCpu(CpuLevel level);
 MemoryPool CpuPool();

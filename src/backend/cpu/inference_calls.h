@@ -1,4 +1,4 @@
-// Calls of inference: how an op's values get into them.
+// Calls of inference: puts an op's values into the arguments of calls.
 #pragma once
 
 #include <utility>
@@ -40,7 +40,7 @@ class InferenceCalls : protected Lowerer {
         }
         return {buffers_.At(id), RowBytes(value.dtype, value.shape.Elements(1, 1)), 0, id};
     }
-    // A float32 operand from column `begin` on, and a result.
+    // In: a float32 operand, from column `begin` on. Out: a result.
     template <typename Args>
     void In(CallOf<Args>& call, kernels::dense::ConstMatrix& x, ValueId id, int64_t begin = 0) {
         call.Reads(x.data, Of(id), begin * kFloat);
@@ -51,7 +51,7 @@ class InferenceCalls : protected Lowerer {
         call.Writes(y.data, Of(id), begin * kFloat);
         y.stride = Cols(id);
     }
-    // A constant.
+    // Address of a weight vector, which never changes.
     const float* Vector(ValueId id) const {
         WEFT_CHECK(program_.value(id).storage == program::Storage::kWeight);
         return reinterpret_cast<const float*>(buffers_.At(id));

@@ -1,4 +1,4 @@
-// Lowering of latent attention, and of indexers that choose its positions or attention's blocks.
+// Lowers latent attention, and the indexers that choose its positions or the blocks of attention.
 #pragma once
 
 #include "backend/cpu/inference_calls.h"
@@ -94,7 +94,7 @@ class LatentCalls : protected InferenceCalls {
         return Push<RunBlockChoose>(choose, op.outputs[0]);
     }
 
-    // Fills in the arguments that attention has only where it reads chosen blocks.
+    // Fills in the arguments for attention that reads chosen blocks.
     void FillBlocks(CallOf<kernels::BlockAttentionArgs>& call, const Op& op,
                     const program::Attention& a) {
         call.Reads(call.args.chosen, Of(op.inputs[3]));
@@ -150,7 +150,7 @@ class LatentCalls : protected InferenceCalls {
         return {stride, program::RowPositions(stride)};
     }
 
-    // Rows into a cache with one row for each `stride` positions.
+    // Writes rows into a cache with one row per `stride` positions.
     Status WriteRows(const Op& op, ValueId rows, ValueId cached, int64_t stride) {
         CallOf<kernels::LatentWriteArgs> write;
         write.Binds(write.args.sequences, Bound::kSequences);
@@ -221,7 +221,7 @@ class LatentCalls : protected InferenceCalls {
         args.local = a.local;
     }
 
-    // Positions of a sequence: it may have all pages.
+    // The most positions of a sequence: it may own all pages.
     int64_t Positions() const { return options_.kv_pages * options_.page_tokens; }
     OperandRegion SharedScores() {
         return ScratchBytes("index scores", kernels::kIndexSharedRows * Positions() * kFloat);

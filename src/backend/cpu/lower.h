@@ -1,6 +1,7 @@
-// Lowering: a Program's ops become calls of CPU kernels with resolved addresses, and barriers.
+// Lowering: turns a Program's ops into calls of CPU kernels, with addresses and barriers.
 //
-// A call (call.h) has every address filled in; only what a step binds (row counts, sequences, the
+// A call (call.h) has every address filled in. A step binds only row counts, sequences and the
+// slot, when they change. executable.cc runs the calls.
 // slot) is set again when it changes. Run by executable.cc.
 #pragma once
 
@@ -13,31 +14,31 @@
 
 namespace weft::backend {
 
-// What a step runs: one of two lists, each in the Program's order, with barriers.
+// The calls of a step: one of two lists, each in the Program's order, with barriers.
 struct CallLists {
-    std::vector<Call> plain;    // no row of the step uses an adapter: Adapt ops are left out
-    std::vector<Call> adapted;  // empty where the Program has no Adapt op
+    std::vector<Call> plain;    // for steps without adapters: no Adapt ops
+    std::vector<Call> adapted;  // empty if the Program has no Adapt op
 };
 
-// Twice: buffers.scratch() is allocated in between. Errors: kUnsupported for ops this backend does
-// not run, kOutOfMemory.
+// Lowers twice, and allocates buffers.scratch() in between. Errors: kUnsupported (an op that this
+// backend does not run), kOutOfMemory.
 Result<CallLists> Lower(const program::ChunkedProgram& chunked, const CompileOptions& options,
                         const kernels::Kernels& kernels, int threads, Buffers& buffers);
-// The first time alone: buffers.scratch() knows its size then.
+// Runs only the first lowering, after which buffers.scratch() knows its size.
 Status CountScratch(const program::ChunkedProgram& chunked, const CompileOptions& options,
                     const kernels::Kernels& kernels, Buffers& buffers);
 
-// Of a Program without chunks (lower_inference.cc), and of one with chunks (lower_training.cc).
+// Lower a Program without chunks (lower_inference.cc) or with chunks (lower_training.cc).
 Result<CallLists> LowerInference(const program::Program& program, const CompileOptions& options,
                                  const kernels::Kernels& kernels, Buffers& buffers);
 Result<std::vector<Call>> LowerTraining(const program::ChunkedProgram& chunked,
                                         const CompileOptions& options,
                                         const kernels::Kernels& kernels, Buffers& buffers);
 
-// Sets `barrier` on every call that touches what another since the last barrier wrote, or writes
-// what it read.
+// Sets `barrier` on every call that touches bytes written since the last barrier, or writes bytes
+// read since then.
 void PlaceBarriers(std::vector<Call>& calls, const CompileOptions& options);
-// Then sets `tail`.
+// Sets `tail`. Call it after PlaceBarriers.
 void FuseEpilogues(std::vector<Call>& calls);
 // Sets `waits_for`.
 void PlaceWaits(std::vector<Call>& calls, const CompileOptions& options);

@@ -1,5 +1,5 @@
-// The lowering of a Program with chunks. A family of ops is a file: lower_training.cc,
-// lower_experts.cc, lower_update.cc.
+// Lowers a Program with chunks. Each family of ops has a file: lower_training.cc, lower_experts.cc,
+// lower_update.cc.
 #pragma once
 
 #include <string>
@@ -14,13 +14,13 @@
 
 namespace weft::backend {
 
-// How the kernels call a type that values of training have; all but the narrow ones are kF32.
+// The kernels' name for the type of a training value: all types except the narrow ones are kF32.
 constexpr dense::Element ElementOf(DType dtype) {
     if (dtype == DType::kBF16) return dense::Element::kBf16;
     return dtype == DType::kF16 ? dense::Element::kF16 : dense::Element::kF32;
 }
 
-// A part's own scratch, of calls with `scratch` and `scratch_bytes`.
+// A part's own scratch memory, for calls with `scratch` and `scratch_bytes`.
 template <typename Args>
 std::span<std::byte> OwnPart(const Args& args, int part) {
     return {args.scratch + part * args.scratch_bytes, static_cast<size_t>(args.scratch_bytes)};
@@ -43,7 +43,7 @@ class TrainingLowerer final : Lowerer {
         OperandRegion region{};
     };
 
-    // Of an op of expert matrices: which experts, and their stack.
+    // The experts of an op of expert matrices, and the stack of these matrices.
     struct Experts {
         ValueId ids = program::kNoValue, stack = program::kNoValue;
         int64_t first = 0, count = 0, used = 0, n = 0, k = 0;
@@ -166,7 +166,7 @@ class TrainingLowerer final : Lowerer {
         x.stride = Cols(id);
         x.type = ElementOf(TypeOf(id));
     }
-    // (Of a Matrix among what a call only reads.)
+    // In for a call that declares the operand as Matrix and only reads it.
     template <typename Args>
     void Reads(CallOf<Args>& call, dense::Matrix& x, ValueId id) {
         call.Reads(x.data, Of(id));
@@ -185,7 +185,8 @@ class TrainingLowerer final : Lowerer {
         y.stride = Cols(id);
         y.type = ElementOf(TypeOf(id));
     }
-    // A vector that has no row for each of the step's is one row; [T, K, n] has K rows for each.
+    // Dimension and factor of a value's rows. A vector without a row dimension of the step is one
+    // row; [T, K, n] has K rows per T.
     std::pair<int64_t, int64_t> RowsAndFactor(ValueId id) const {
         const program::Shape& shape = ShapeOf(id);
         if (shape.rank == 1) return {shape[0] < 0 ? shape[0] : 1, 1};
@@ -220,7 +221,7 @@ class TrainingLowerer final : Lowerer {
     }
 
     const program::ChunkedProgram& chunked_;
-    std::vector<std::byte*> tables_made_;  // in the part at hand
+    std::vector<std::byte*> tables_made_;  // in the current part
     std::vector<std::pair<std::vector<float>, float>> angles_;
     ValueId planned_ids_ = program::kNoValue;
     kernels::Sequence whole_step_;

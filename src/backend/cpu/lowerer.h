@@ -1,4 +1,4 @@
-// What the lowerings of inference and of training share.
+// Base of the lowerings of inference and training.
 #pragma once
 
 #include <type_traits>
@@ -9,7 +9,7 @@
 
 namespace weft::backend {
 
-// Of a kernel table's kernel (a pointer to its member), or of a function for all tables.
+// Runs a kernel: a pointer to a member of the kernel table, or a function that serves all tables.
 template <auto kKernel, typename Args>
 void RunKernel(const kernels::Kernels& kernels, const void* args, int part, int parts) {
     const Args& a = *static_cast<const Args*>(args);
@@ -28,14 +28,15 @@ class Lowerer {
             const kernels::Kernels& kernels, Buffers& buffers)
         : program_(program), options_(options), kernels_(kernels), buffers_(buffers) {}
 
-    // Regions of scratch: by rows, or of so many bytes.
+    // Regions of scratch memory: by rows, or of a fixed number of bytes.
     OperandRegion ScratchRows(const std::string& name, int64_t row_bytes, int64_t rows) {
         return {buffers_.scratch().Take(name, row_bytes * rows), row_bytes, 0};
     }
     OperandRegion ScratchBytes(const std::string& name, int64_t bytes) {
         return {buffers_.scratch().Take(name, bytes), 0, bytes};
     }
-    // Each thread's own; size: of one thread's, in `unit` bytes.
+    // Adds scratch memory that each thread has for itself. size: of one thread's memory, in units
+    // of `unit` bytes.
     template <typename Args, typename T>
     void Owns(CallOf<Args>& call, T*& address, int64_t& size, int64_t bytes, int64_t unit = 1) {
         call.Owns(address, {buffers_.scratch().TakeOwn(bytes)});
@@ -46,7 +47,7 @@ class Lowerer {
     void SetKernel(CallOf<Args>& call) {
         call.call.run = RunKernel<kKernel, Args>;
     }
-    // Calls touch their op's operands in the way that its row (program/ops.h) says.
+    // Adds a call. It may access its op's operands only as the op's row (program/ops.h) allows.
     void Add(Call call) {
         call.op = op_;
         const program::Op& op = program_.ops[static_cast<size_t>(op_)];

@@ -1,5 +1,5 @@
-// One large anonymous mapping with an owner: weights, KV pages, the arena. Zeroed by the kernel,
-// touched lazily, on huge pages where the system has them.
+// One large anonymous mapping, which this object owns: weights, KV pages or the arena. The kernel
+// zeroes it and allocates pages at first touch, as huge pages if the system has them.
 #pragma once
 
 #include <sys/mman.h>
@@ -15,7 +15,7 @@ namespace weft::backend {
 class Memory {
   public:
     Memory() = default;
-    // Errors: kOutOfMemory, naming `what` and the size.
+    // Errors: kOutOfMemory (names `what` and the size).
     static Result<Memory> Allocate(int64_t bytes, const char* what);
     Memory(Memory&& other) noexcept
         : data_(std::exchange(other.data_, nullptr)),

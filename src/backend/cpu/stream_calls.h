@@ -1,4 +1,4 @@
-// Lowering of hyper-connections and of the pooling of windows.
+// Lowers hyper-connections and the pooling of windows.
 #pragma once
 
 #include "backend/cpu/latent_calls.h"

@@ -1,8 +1,8 @@
 // A team of pinned threads that runs one function in lock-step, with barriers inside it.
 //
-// The caller is part 0. Run() wakes the others once, so that a whole step costs one wake-up and
-// each op at most a barrier. Threads spin for a short while, then yield, then sleep on a futex, so
-// that an idle team draws no power and more threads than cores still make progress.
+// The caller is part 0. Run() wakes the other threads once, so a whole step costs one wake-up and
+// each op at most one barrier. Threads spin briefly, then yield, then sleep on a futex: an idle
+// team draws no power, and more threads than cores still make progress.
 // Thread: one caller of Run() at a time.
 #pragma once
 
@@ -19,11 +19,11 @@ namespace weft::backend {
 
 struct TeamOptions {
     int threads = 1;
-    // Thread i is kept on cores[i]; where there are more cores than threads, each on all of them:
-    // programs that have a few threads each would share the first cores, and others idle. Empty:
-    // not kept on any.
+    // Thread i is pinned to cores[i]. With more cores than threads, each thread may use all of
+    // them: otherwise several programs with few threads each would share the first cores and leave
+    // the rest idle. Empty: not pinned.
     std::vector<int> cores;
-    bool cores_shared = false;  // others run on these cores too: do not spin for long
+    bool cores_shared = false;  // other processes use these cores: do not spin for long
 };
 
 class ThreadTeam {
@@ -35,9 +35,9 @@ class ThreadTeam {
 
     int size() const { return size_; }
     using Function = void (*)(void* context, int part);
-    // Calls function(context, part) on every thread; returns when all have returned.
+    // Calls function(context, part) on every thread, and returns when all calls have returned.
     void Run(Function function, void* context);
-    // Within a running function: returns once every part has called it.
+    // Called within a running function. Returns once every part has called it.
     void Barrier();
 
   private:
@@ -52,7 +52,7 @@ class ThreadTeam {
     int64_t idle_spin_ns_;
     Function function_ = nullptr;
     void* context_ = nullptr;
-    // On lines of their own: each is written by one side and polled by the other.
+    // On separate cache lines: one side writes each variable, the other polls it.
     alignas(64) std::atomic<uint32_t> start_{0};
     alignas(64) std::atomic<int> start_sleepers_{0};
     alignas(64) std::atomic<int> arrived_{0};
