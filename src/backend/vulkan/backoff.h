@@ -1,6 +1,6 @@
-// How many steps have a submission for each sum after an exchange was given up (host_signal.h).
-// What held the host up may last, so that each time it happens again there are twice as many: where
-// ranks share a GPU that runs one's submission at a time, it lasts for ever.
+// Counts the steps that end a submission at each sum, after an exchange was given up
+// (host_signal.h). The cause may last, so each new failure doubles the count. It lasts forever
+// where ranks share a GPU that runs one rank's submission at a time.
 #pragma once
 
 #include <algorithm>
@@ -11,10 +11,10 @@ class Backoff {
   public:
     static constexpr int kFirst = 100, kMost = 100'000;
 
-    // Whether the step to come does without exchanges.
+    // Whether the next step runs without exchanges.
     bool waits() const { return left_ > 0; }
     void CountStep() { left_ = std::max(0, left_ - 1); }
-    // Returns how many of the steps to come wait.
+    // Returns the number of following steps without exchanges.
     int GiveUp() {
         left_ = next_;
         next_ = std::min(2 * next_, kMost);

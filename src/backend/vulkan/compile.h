@@ -1,4 +1,4 @@
-// What a Vulkan device makes of a Program of inference.
+// Compiles a Program for a Vulkan device. The executable allocates its memory at its first use.
 #pragma once
 
 #include <memory>
@@ -9,8 +9,8 @@
 
 namespace weft::backend::vulkan {
 
-// Nothing is allocated before the first weight is loaded, or the first step runs: until then its
-// memory() is what it will take. pool: where. Errors: kUnsupported, kOutOfMemory.
+// Memory is allocated when the first weight is loaded or the first step runs; before that, memory()
+// returns its planned size. pool: the memory to allocate from. Errors: kUnsupported, kOutOfMemory.
 Result<std::unique_ptr<Executable>> CompileForVulkan(program::ChunkedProgram program,
                                                      const CompileOptions& options,
                                                      std::shared_ptr<Context> context,

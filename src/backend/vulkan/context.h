@@ -1,6 +1,6 @@
-// What the executables of one Vulkan device share: the device, and kernels that were made for it.
+// State shared by the executables of one Vulkan device: the device and its compiled kernels.
 //
-// Thread: one caller, but for what says otherwise.
+// Thread: one caller, except where a comment says otherwise.
 #pragma once
 
 #include <atomic>
@@ -21,18 +21,19 @@
 
 namespace weft::backend::vulkan {
 
-// Pipelines, by shader, constants and subgroup.
+// Compute pipelines by shader, constants and subgroup size.
 class KernelCache {
   public:
     explicit KernelCache(gpu::Device& device) : device_(device) {}
-    // guarded: KernelCode::guarded. kUnsupported: this build has no such shader.
+    // guarded: KernelCode::guarded. Errors: kUnsupported (this build lacks the shader).
     Result<const gpu::Kernel*> Get(std::string_view shader, std::vector<uint32_t> constants,
                                    uint32_t args_bytes, uint32_t subgroup, bool guarded = false);
-    // Grows with each kernel that is made, and at each call while a driver compiles one, which may
-    // take it many seconds: for at most kMostCompileNs. Any thread.
+    // Progress for heartbeats. Grows with each compiled kernel. Also grows at each call while the
+    // driver compiles one, which may take many seconds, but for at most kMostCompileNs. Thread:
+    // any.
     int64_t progress(int64_t now_ns = NowNs()) const;
     static constexpr int64_t kMostCompileNs = 300'000'000'000;
-    // While it lives, a driver may compile: it makes kernels, or runs some for the first time.
+    // Scope in which the driver may compile: kernels are created, or run for the first time.
     class Compiling {
       public:
         explicit Compiling(KernelCache& cache) : cache_(cache) {
@@ -57,15 +58,15 @@ class KernelCache {
     gpu::Device& device_;
     std::map<Key, std::unique_ptr<gpu::Kernel>> kernels_;
     mutable std::atomic<int64_t> progress_{0};
-    std::atomic<int64_t> compiles_since_ns_{0};  // 0: none is compiled
+    std::atomic<int64_t> compiles_since_ns_{0};  // 0: no kernel is being compiled
 };
 
-// Tests set others.
+// Limits that tests override.
 struct Limits {
-    double most_seconds = 0.2;  // of a submission: as the driver's watchdog has it
-    bool maps_memory = true;    // false: as if the host had no way to the device's memory
+    double most_seconds = 0.2;  // longest submission, for the driver's watchdog
+    bool maps_memory = true;    // false: as if the host could not map device memory
     bool fuses = true;
-    std::optional<Arithmetic> arithmetic{};  // not what the device is good at
+    std::optional<Arithmetic> arithmetic{};  // replaces the device's arithmetic
 };
 
 struct Context {
@@ -85,12 +86,12 @@ struct Context {
     bool reference;
     Arithmetic arithmetic;
     Limits limits;
-    // Made when an executable that may use it is first loaded; it may not work.
+    // Created when the first executable that may use it is loaded; it may not work.
     std::unique_ptr<HostSignal> signal;
-    std::atomic<uint64_t> held_bytes{0};     // of all executables
+    std::atomic<uint64_t> held_bytes{0};     // by all executables
     std::atomic<bool> hangs{false};          // a deadline passed
-    std::atomic<double> longest_seconds{0};  // of a submission that waits for nobody
-    std::mutex mutex;                        // of `gpu`, while weights are loaded
+    std::atomic<double> longest_seconds{0};  // of a submission that waits for no host signal
+    std::mutex mutex;                        // guards `gpu` while weights are loaded
 };
 
 }  // namespace weft::backend::vulkan

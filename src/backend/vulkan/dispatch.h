@@ -1,8 +1,9 @@
-// Dispatches: what a Vulkan device makes of a Program.
+// Dispatches: the kernels and arguments into which a Program is lowered for Vulkan.
 //
-// A step is lowered for its shape (StepShape), op by op, to kernels with all their arguments; what
-// else differs from step to step (token ids, positions, pages) kernels read from tables in mapped
-// memory (StepTables). So the commands of a shape are recorded once and submitted again and again.
+// A step is lowered for its shape (StepShape), op by op, to kernels with complete arguments.
+// Kernels read everything else that differs between steps (token ids, positions, pages) from tables
+// in mapped memory (StepTables). So the commands of a shape are recorded once and submitted many
+// times.
 #pragma once
 
 #include <algorithm>
@@ -26,16 +27,16 @@
 
 namespace weft::backend::vulkan {
 
-// All that a recording depends on.
+// Everything that a recording depends on.
 struct StepShape {
     int32_t rows = 0, outputs = 0;
     int32_t sequences = 0;
-    // Of attention: blocks of at most kBlockRows rows of one sequence, which cover all rows; and
-    // the most positions that a row sees, rounded up to a power of two.
+    // Attention: the number of blocks, each at most kBlockRows rows of one sequence, that cover all
+    // rows; and the most positions that a row sees, rounded up to a power of two.
     int32_t blocks = 0;
     int32_t positions = 0;
     bool adapted = false;  // some rows use an adapter
-    // This rank's rows where tensor ranks share them out.
+    // This rank's rows, if tensor ranks divide the rows.
     int32_t own_begin = 0, own_rows = 0;
     auto operator<=>(const StepShape&) const = default;
     int64_t RowsOf(int64_t dim) const {
@@ -48,14 +49,14 @@ struct StepShape {
 };
 inline constexpr int32_t kBlockRows = 16;
 
-// As kernels read them (scalar layout).
+// Table entries as kernels read them (scalar layout).
 struct SequenceEntry {
     int32_t row_begin = 0, row_count = 0, position = 0;
-    int32_t first_page = 0;  // index in `pages` of its first
+    int32_t first_page = 0;  // index of its first page in `pages`
     int32_t adapter = 0;
 };
-// Of a step whose Program has recurrent state: a sequence's slots (backend/step.h). Its writes
-// stand in `state_writes`.
+// A sequence's state slots (backend/step.h), if the Program has recurrent state. `state_writes`
+// holds its writes.
 struct StateEntry {
     int32_t row_begin = 0, row_count = 0, from = -1, to = -1;
     int32_t first_write = 0, writes = 0;
@@ -63,7 +64,7 @@ struct StateEntry {
 struct BlockEntry {
     int32_t sequence = 0, row_begin = 0, row_count = 0;  // rows of the step
 };
-// Device addresses of arrays in mapped memory.
+// Device addresses of the tables in mapped memory.
 struct StepTables {
     uint64_t tokens = 0, positions = 0;  // int32 [rows]
     uint64_t output_rows = 0;            // int32 [outputs]
@@ -74,15 +75,15 @@ struct StepTables {
     uint64_t copies = 0;                 // int32 pairs: from, to
     uint64_t states = 0;                 // StateEntry [sequences]
     uint64_t state_writes = 0;           // int32 pairs, of all sequences: row, slot
-    // Of training.
+    // Training only.
     uint64_t targets = 0;        // int32 [outputs]
     uint64_t loss_gradient = 0;  // float
     uint64_t side_gradient = 0;  // float
-    // Training: int32 [rows], the rows by token, those of one token ascending.
+    // Training: int32 [rows], row numbers sorted by token, rows of one token ascending.
     uint64_t token_order = 0;
 };
 
-// Bytes of the device that a dispatch touches.
+// Device memory that a dispatch touches.
 struct Region {
     uint64_t address = 0, bytes = 0;
     bool operator==(const Region&) const = default;
@@ -91,31 +92,31 @@ struct Region {
     }
 };
 
-// What products use beside the float32 kernels, which take all types on all devices. Training
-// rounds no operand but as `compute` says: there `integer` has no effect, and `matrix` only on
-// products of bfloat16 (lower_gemm.h).
+// Arithmetic of products besides the float32 kernels, which support all types on all devices.
+// Training rounds operands only as `compute` says: there `integer` has no effect, and `matrix`
+// affects only products of bfloat16 (lower_gemm.h).
 struct Arithmetic {
-    // Activations for quantized weights are rounded to int8, 32 columns with one scale.
+    // Activations for quantized weights are rounded to int8, with one scale per 32 columns.
     bool integer = false;
-    // Steps of more rows than a matvec takes are multiplied in f16 on matrix units; kEmulated: by
-    // ordinary instructions that do the same, for tests.
+    // Products of more rows than a matvec takes are computed in f16 on matrix units. kEmulated:
+    // ordinary instructions compute the same, for tests.
     enum class Matrix { kNone, kUnits, kEmulated };
     Matrix matrix = Matrix::kNone;
-    // Products of up to so many rows read the weights once for each 8 of them, as a decode step
-    // does; those of more once for all of a tile, in workgroups that are too few for few rows.
+    // Products of up to this many rows read the weights once per 8 rows, as a decode step does.
+    // Larger products read them once per tile; few rows would give too few workgroups.
     int64_t matvec_rows = 8;
-    // Matrix units have large tiles where a product has at least so many of them.
+    // Least number of large tiles in a product for which matrix units use large tiles.
     int64_t least_large_tiles = 100;
-    // Training: kBF16 rounds the operands of products and attention to bfloat16 before they are
-    // multiplied; kF32 and kF16 widen them. Weights of block types become this type first. Sums are
-    // float32 either way (kernels/dense/gemm.h, Compute).
+    // Training: kBF16 rounds the operands of products and attention to bfloat16 first; kF32 and
+    // kF16 widen them. Weights of block types are converted to this type first. Sums are float32 in
+    // all cases (kernels/dense/gemm.h, Compute).
     DType compute = DType::kF32;
     auto operator<=>(const Arithmetic&) const = default;
 };
 
-// Along which axis a dispatch may be run in parts, which are several submissions where it takes
-// long: its kernel does not ask how many workgroups there are along it, nor does any wait for
-// another.
+// The axis along which a dispatch may be split into parts, which become several submissions if it
+// takes long. Its kernel neither reads the number of workgroups along that axis nor lets one
+// workgroup wait for another.
 enum class Parts { kOne, kAlongY, kAlongZ };
 
 struct Dispatch {
@@ -124,11 +125,11 @@ struct Dispatch {
     uint32_t args_bytes = 0;
     uint32_t x = 1, y = 1, z = 1;  // workgroups
     Parts parts = Parts::kOne;
-    int32_t op = 0;  // of the Program
-    // The sum over ranks that its kernel begins with (HostSignal::Head); -1: none.
+    int32_t op = 0;  // index in the Program
+    // The sum over ranks with which its kernel begins (HostSignal::Head); -1: none.
     int32_t sum = -1;
     std::vector<Region> reads, writes;
-    // How many parts there may be.
+    // The largest number of parts.
     uint32_t MostParts() const {
         return parts == Parts::kOne ? 1 : parts == Parts::kAlongY ? y : z;
     }
@@ -144,14 +145,14 @@ struct Dispatch {
     }
 };
 
-// A weight of two or three dimensions, as weights.h lays it out; vectors are float32.
+// A weight of two or three dimensions in the layout of weights.h. Vectors are float32.
 struct WeightPlace {
     DType dtype = DType::kF32;
     int64_t matrices = 1, rows = 0, cols = 0;
     uint64_t address = 0;  // of its first plane
 };
-// A layer's K, V or latent cache: [page][kv_heads][page_tokens][head_dim] elements of dtype, a row
-// of Q8_0 as its blocks (tensor/quant.h).
+// A layer's K, V or latent cache: [page][kv_heads][page_tokens][head_dim] elements of dtype. A Q8_0
+// row is stored as its blocks (tensor/quant.h).
 struct CachePlace {
     DType dtype = DType::kF16;
     int64_t kv_heads = 0, page_tokens = 0, head_dim = 0;
@@ -162,17 +163,17 @@ struct CachePlace {
     Region All() const { return {address, static_cast<uint64_t>(PageBytes() * pages)}; }
 };
 
-// A number of an update that differs from one update to the next (update_scalars.h).
+// A scalar that differs from one update to the next (update_scalars.h).
 enum class UpdateScalarKind {
     kRate,
     kGradientScale,
-    kCorrection,  // 1 - parameter^number, where number counts updates from 1
+    kCorrection,  // 1 - parameter^number; number counts updates from 1
     kPower,       // number^parameter
     kFirst,       // 1 in the first update, else 0
 };
 
-// What the lowering of an op has at hand. It belongs to the executable; lowerings of ops
-// (lower_*.cc) use nothing else.
+// Services for the lowering of an op, which the executable provides. Lowerings of ops (lower_*.cc)
+// use nothing else.
 class Emitter {
   public:
     virtual ~Emitter() = default;
@@ -184,28 +185,28 @@ class Emitter {
     virtual bool reference() const = 0;  // the simplest kernel of each kind, for all row counts
     virtual const Arithmetic& arithmetic() const = 0;
 
-    // Where values live. Rows of an activation lie one behind the other.
+    // Locations of values. Rows of an activation are contiguous.
     virtual uint64_t Address(program::ValueId id) const = 0;  // activations, vectors, inputs
     virtual const WeightPlace& Weight(program::ValueId id) const = 0;
     virtual const CachePlace& Cache(program::ValueId id) const = 0;
-    int64_t Rows(program::ValueId id) const {  // bound by the shape; of a value [T, K, n]: T
+    int64_t Rows(program::ValueId id) const {  // bound by the shape; T for a value [T, K, n]
         return RowsOf(program().value(id).shape);
     }
-    int64_t Cols(program::ValueId id) const {  // of [T, K, n]: n
+    int64_t Cols(program::ValueId id) const {  // n for [T, K, n]
         const program::Shape& shape = program().value(id).shape;
         return shape[shape.rank - 1];
     }
-    // All of an activation, for `reads` and `writes`.
+    // The region of a whole activation, for `reads` and `writes`.
     Region All(program::ValueId id) const {
         const program::Value& value = program().value(id);
         const int64_t count = shape().ElementsOf(value.shape);
         return {Address(id), static_cast<uint64_t>(weft::RowBytes(value.dtype, count))};
     }
-    // Scratch of the step, for one op or between ops: the same name is the same memory, which is as
-    // large as the largest asked for. Barriers come of reads and writes, here as everywhere.
+    // Scratch memory of the step, for one op or between ops. Equal names give the same memory,
+    // sized for the largest request. `reads` and `writes` order accesses, as for all other memory.
     virtual Result<Region> Scratch(std::string_view name, uint64_t bytes) = 0;
-    // Where `what` stands, made of the bytes `from` by dispatches before: so another op that wants
-    // the same need not make it again. It is so until one of the two is written.
+    // Finds data `what` that an earlier dispatch derived from the bytes `from`, so that another op
+    // need not derive it again. Valid until one of the two regions is written.
     std::optional<Region> FindDerived(std::string_view what, const Region& from) const {
         for (const Made& made : made_) {
             if (made.what == what && made.from == from) return made.at;
@@ -215,32 +216,32 @@ class Emitter {
     void NoteDerived(std::string_view what, const Region& from, const Region& at) {
         made_.push_back({std::string(what), from, at});
     }
-    // Something else than Run() may have written anything.
+    // Forgets all derived data: code other than Run() may have written any region.
     void ForgetDerived() { made_.clear(); }
-    // Whether kernels may make, beside their results, what ops behind theirs make of these: not
-    // where each op is looked at by itself.
+    // Whether a kernel may also compute, from its results, values of later ops. False where each op
+    // is observed by itself.
     bool fuses() const { return fuses_; }
     void set_fuses(bool fuses) { fuses_ = fuses; }
-    // Whether the step is of training: weights that are of no block type lie as all its values do,
-    // row-major at Address() and not at Weight().
+    // Whether the step is a training step. Its weights, except those of block types, then lie
+    // row-major at Address() like other values, and not at Weight().
     bool trains() const { return trains_; }
     void set_trains(bool trains) { trains_ = trains; }
-    // A constant table on the device (inverse frequencies, adapter pairs): made once by its name.
-    // `make` fills its bytes, the first time.
+    // A constant table on the device (inverse frequencies, adapter pairs), created once per name.
+    // `make` fills its bytes at the first call.
     using MakeBytes = std::function<void(std::span<std::byte> out)>;
     virtual Result<Region> Constant(const std::string& name, uint64_t bytes,
                                     const MakeBytes& make) = 0;
-    // The address of a float32 in mapped memory that the executor fills before each update.
+    // Address of a float32 in mapped memory. The executable fills it before each update.
     virtual uint64_t UpdateScalar(UpdateScalarKind kind, double parameter) = 0;
     uint64_t UpdateScalar(UpdateScalarKind kind) { return UpdateScalar(kind, 0); }
-    // The kernel of a shader with these specialization constants, made once. kUnsupported: this
-    // build has no such shader.
+    // The kernel of a shader with these specialization constants, created once. Errors:
+    // kUnsupported (this build lacks the shader).
     virtual Result<const gpu::Kernel*> Kernel(std::string_view shader,
                                               std::initializer_list<uint32_t> constants,
                                               uint32_t args_bytes, uint32_t subgroup = 0) = 0;
     virtual void Emit(Dispatch dispatch) = 0;
 
-    // Whether a sum over ranks is waited for in the midst of a submission (host_signal.h).
+    // Whether a submission waits for this sum over ranks while it runs (host_signal.h).
     virtual bool Exchanges(const program::Op& sum) const = 0;
 
     template <typename Args>

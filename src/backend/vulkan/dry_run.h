@@ -1,4 +1,4 @@
-// A Program lowered for a device that nothing is given to: what it would need, and what it refuses.
+// Lowers a Program without a device, to find the memory that it needs and the errors of its ops.
 #pragma once
 
 #include <cstdint>
@@ -12,22 +12,24 @@
 
 namespace weft::backend::vulkan {
 
-// Scratch and constants of steps of these shapes, one after the other. Errors: kUnsupported, naming
-// the op: what no kernel takes, or more workgroups than the device does.
+// Bytes of scratch memory and constants for steps of these shapes, run one after another. Errors:
+// kUnsupported (names the op; no kernel takes it, or it needs more workgroups than the device
+// allows).
 Result<uint64_t> ScratchBytes(const program::Program& program, const Fusion& fusion,
                               const gpu::Description& gpu, std::span<const StepShape> shapes,
                               bool reference, const Arithmetic& arithmetic, bool trains = false);
 
-// The largest step of an executable; and that with few rows that decode, which have other kernels.
+// MostOf: the largest step of an executable. LargestOf: that step, and decode steps of few rows,
+// which use other kernels.
 StepShape MostOf(const CompileOptions& options);
 std::vector<StepShape> LargestOf(const CompileOptions& options, const Arithmetic& arithmetic);
 
-// What memory() of such an executable says before its first step. Without Vulkan in this weft the
-// same. Errors: kUnsupported.
+// The memory() of such an executable before its first step. Builds without Vulkan return the same.
+// Errors: kUnsupported.
 Result<MemoryUse> PlanMemory(const program::Program& program, const CompileOptions& options,
                              const gpu::Description& gpu, const Arithmetic& arithmetic);
 
-// A GPU as there are many, for the memory of one that is not here.
+// A typical GPU, for memory plans without the GPU.
 gpu::Description CommonGpu();
 
 }  // namespace weft::backend::vulkan

@@ -1,5 +1,5 @@
-// The executable of a program on a Vulkan device: executable.cc has its memory and its steps,
-// stages.cc what happens within a step.
+// The executable of a Program on a Vulkan device. executable.cc has memory and steps; stages.cc
+// runs the stages of a step.
 #pragma once
 
 #include <atomic>
@@ -43,7 +43,7 @@ class VulkanExecutable final : public Executable {
         context_->held_bytes -= held_bytes_ + lowering_.scratch_bytes();
     }
 
-    // Plans memory, and refuses what does not fit.
+    // Plans memory. Errors: kOutOfMemory (it does not fit into `pool`), kUnsupported.
     Status Prepare(const MemoryPool& pool);
 
     const program::Program& program() const override { return program_; }
@@ -94,7 +94,7 @@ class VulkanExecutable final : public Executable {
     Status Exchange(const Stage& stage, uint64_t last);
     Status GoOnWithout(const Stage& stage);
     Status Await(const Submission& submission, uint64_t number, int64_t begin_ns, bool* too_long);
-    // A transfer with all that it needs, so that another thread can run it.
+    // A transfer with all its operands, so that another thread can run it.
     struct HostTransfer {
         const program::Op* op = nullptr;
         HostValue in, out;
@@ -114,13 +114,13 @@ class VulkanExecutable final : public Executable {
     Status ShowToProbe(int32_t op);
     Status Explain(const Submission& submission, Status status) const;
 
-    // A step that an `again` may follow.
+    // Copy of a step, for a later step with Step::again.
     struct SlotStep {
         std::vector<int32_t> tokens, positions, output_rows, targets;
         std::vector<StepSequence> sequences;
         float loss_gradient = 1, side_gradient = 0;
         void Keep(const Step& step);
-        // With the rest of `step`.
+        // The copied step with the remaining fields of `step`.
         Step View(const Step& step) const;
     };
 
@@ -139,34 +139,35 @@ class VulkanExecutable final : public Executable {
     uint64_t scratch_bytes_ = 0, held_bytes_ = 0;
     std::mutex allocating_;
     std::atomic<bool> allocated_{false};
-    std::atomic<bool> uploads_{false};  // some may be under way
+    std::atomic<bool> uploads_{false};  // uploads may be under way
 
     Fusion fusion_;
     Recordings recordings_;
     std::vector<SlotStep> slots_;
     int slot_ = 0;   // of the last Run
-    Status broken_;  // why nothing more can run
+    Status broken_;  // the error after which nothing runs
 
-    // Of the step that runs.
+    // State of the running step.
     const Step* step_ = nullptr;
     OpRange ops_;
-    bool first_run_ = false;  // of its recording
+    bool first_run_ = false;  // first run of its recording
     Communicators groups_;
     StepShape shape_;
 
-    // Submissions that the device has, oldest first.
+    // Submissions under way, oldest first.
     struct Running {
         const Submission* submission = nullptr;
         uint64_t number = 0;
         int64_t begin_ns = 0;
     };
     std::deque<Running> running_;
-    int64_t last_end_ns_ = 0;  // of the last that was waited for
-    // A stage whose transfer runs beside, once the first `starts_behind_` of them are done.
+    int64_t last_end_ns_ = 0;  // end of the last submission waited for
+    // A stage whose transfer runs beside later stages. It starts when the first `starts_behind_`
+    // running submissions are done.
     const Stage* starting_ = nullptr;
     size_t starts_behind_ = 0;
 
-    Backoff backoff_;  // after an exchange that was given up
+    Backoff backoff_;  // after a failed exchange
 
     std::atomic<int64_t> progress_{0};
     bool tracing_ = false;
@@ -174,8 +175,8 @@ class VulkanExecutable final : public Executable {
     TransferLog transfers_;
     Probe probe_;
 
-    // Transfers beside: op and job of each whose result was not taken up yet. Once one failed, none
-    // runs any more; the side thread's own, until a job was waited for.
+    // Transfers beside submissions: op and job of each one whose result was not collected yet.
+    // After a failure no more run. The side thread owns beside_failed_ until a job was waited for.
     std::vector<std::pair<int32_t, int64_t>> jobs_;
     Status beside_failed_;
     SideThread side_{{}};

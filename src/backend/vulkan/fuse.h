@@ -1,10 +1,10 @@
-// Fusion: runs of ops that one kernel computes, found once for a Program. A value between the ops
-// of a run is read by nobody else, and then is not written at all.
+// Fusion: finds runs of ops that one kernel computes, once per Program. No other op reads the
+// values between the ops of a run, and the kernel does not store them.
 //
-// A run is computed where its last op stands: no op in between touches what the others write, or
-// writes what they read, and none is a transfer. Operands of all of them must live until then
-// (LivesOf). Bits are those of the ops one by one, so that steps that a probe or a trace looks into
-// are lowered without fusion.
+// A run is computed in the place of its last op. No op in between writes what the run's ops touch
+// or reads what they write, and none is a transfer. Operands of all its ops must live until then
+// (LivesOf). The bits equal those of the single ops, so steps under a probe or trace are lowered
+// without fusion.
 #pragma once
 
 #include <cstddef>
@@ -19,46 +19,47 @@
 
 namespace weft::backend::vulkan {
 
-// The number of an op in its Program; kNoOp: the run has none.
+// The index of an op in its Program; kNoOp: the run lacks this op.
 inline constexpr int32_t kNoOp = -1;
 
-// From the end of a block into the next:
+// From the end of one block into the next:
 //     add_bias, rms_norm, scale, then add (to another value), then scale, select_rows, rms_norm.
 struct ResidualRun {
     int32_t bias = kNoOp, norm = kNoOp, scale = kNoOp;
-    int32_t add = kNoOp;  // always there
+    int32_t add = kNoOp;  // always present
     int32_t sum_scale = kNoOp, select = kNoOp, next = kNoOp;
 };
-// From the products of q, k and v into attention, which is lowered behind it: norms of heads, or of
-// all columns of q and of k by squares that are there, RoPE, rows into the cache. v's norm has no
-// weight.
+// From the products of q, k and v into attention, which is lowered after the run: norms (per head,
+// or of all columns of q and of k with precomputed squares), RoPE, and writes of rows into the
+// cache. The norm of v has no weight.
 struct HeadsRun {
     int32_t q_norm = kNoOp, q_rope = kNoOp;
     int32_t k_norm = kNoOp, k_rope = kNoOp;
     int32_t v_norm = kNoOp;
-    int32_t attention = kNoOp;  // always there
+    int32_t attention = kNoOp;  // always present
 };
-// The same into latent attention: of q, the columns that are rotated; of the product that is
-// cached, those that are normed and those that are rotated. All ops are always there.
+// As HeadsRun, for latent attention. Of q it rotates the RoPE columns. Of the product that is
+// cached it norms some columns and rotates others. All ops are always present.
 struct LatentRun {
     int32_t q_pick = kNoOp, q_rope = kNoOp;
     int32_t latent_pick = kNoOp, latent_norm = kNoOp;
     int32_t key_pick = kNoOp, key_rope = kNoOp;
     int32_t attention = kNoOp;
 };
-// Two products of one x, by weights of one type and shape, and what gates one by the other; where
-// they are not alike, the gate stays apart. One kernel in steps of as many rows as a matvec takes;
-// in larger ones the ops one by one, where the last stands.
+// Two products of one x with weights of the same type and shape, and the gating of one by the
+// other. If the weights differ, the gate product stays outside the run. One kernel computes the run
+// in steps of up to the rows of a matvec; larger steps compute the ops one by one in the place of
+// the last op.
 struct GluRun {
     int32_t gate = kNoOp;
-    int32_t up = kNoOp, glu = kNoOp;  // always there
+    int32_t up = kNoOp, glu = kNoOp;  // always present
 };
-// The product that scores experts, and the choice by it: one kernel in steps of very few rows,
-// where its weight is not quantized.
+// The product that scores experts, and the routing. One kernel computes both in steps of very few
+// rows if the weight is not quantized.
 struct RouteRun {
-    int32_t product = kNoOp, route = kNoOp;  // always there
+    int32_t product = kNoOp, route = kNoOp;  // always present
 };
-// Two ops at least.
+// A run of at least two ops.
 struct FusedRun {
     std::variant<ResidualRun, HeadsRun, LatentRun, GluRun, RouteRun> what;
     std::vector<int32_t> ops;  // ascending
@@ -67,20 +68,20 @@ struct FusedRun {
 class Fusion {
   public:
     Fusion() = default;  // nothing is fused
-    // keep: values that are read after the step.
+    // keep: values that the host reads after the step.
     Fusion(const program::Program& program, std::span<const program::ValueId> keep);
 
     bool fuses() const { return !run_of_.empty(); }
     std::span<const FusedRun> runs() const { return runs_; }
-    // The run that is computed where this op stands; null: none.
+    // The run that is computed at this op; null: none.
     const FusedRun* RunAt(size_t op) const {
         const FusedRun* run = RunOf(op);
         return run != nullptr && static_cast<size_t>(run->ops.back()) == op ? run : nullptr;
     }
-    // Whether the op is computed where a later one stands.
+    // Whether the op is computed in the place of a later op.
     bool Moves(size_t op) const { return RunOf(op) != nullptr && RunAt(op) == nullptr; }
-    // The Program as a plan of the arena must see it: the last op of a run touches all that its ops
-    // do.
+    // The Program as the plan of the arena must see it: the last op of a run touches everything
+    // that the run's ops touch.
     program::Program LivesOf(const program::Program& program) const;
 
   private:
@@ -96,8 +97,8 @@ class Fusion {
 
 // Emits a run, for the emitter's Program and shape (lower_fused.cc).
 Status LowerRun(Emitter& e, const FusedRun& run);
-// What is computed where an op stands: itself, the run that ends there, or nothing. fusion: null:
-// nothing is fused.
+// Emits what is computed at an op: the op, the run that ends there, or nothing. fusion: null means
+// no fusion.
 Status LowerAt(Emitter& e, size_t op, const Fusion* fusion);
 
 }  // namespace weft::backend::vulkan

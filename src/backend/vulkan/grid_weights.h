@@ -1,6 +1,6 @@
-// Weights whose values come out of a code book (IQ1, IQ2, IQ3), in planes: indices and signs as the
-// file has them, so that they take its bytes; and the book as kernels read it, once a weight.
-// src/shaders/grids.glsl reads both.
+// Weights with a code book (IQ1, IQ2, IQ3) in planes. Indices and signs stay as in the file, so
+// that they take as many bytes. The code book is stored once per weight in the form that kernels
+// read. src/shaders/grids.glsl reads both.
 #pragma once
 
 #include <array>
@@ -13,20 +13,20 @@
 
 namespace weft::backend::vulkan {
 
-// Bytes of 32 elements: of indices and what is as wide (plane 0), and of what has a plane of its
-// own (0: none). The scale of a block is an f16 in the last plane, but of IQ1_M, where it is in the
-// spare bits of plane 2.
+// Bytes per 32 elements: of plane 0 (indices and data of the same width), and of the second plane
+// (0: none). The last plane has the f16 scale of each block; IQ1_M keeps it in spare bits of plane
+// 2.
 struct GridForm {
     int index_bytes = 0, more_bytes = 0;
-    int scale_plane_bytes = 0;  // of a block of 256
+    int scale_plane_bytes = 0;  // per block of 256 elements
 };
-std::optional<GridForm> GridFormOf(DType dtype);  // none: no such type
+std::optional<GridForm> GridFormOf(DType dtype);  // nullopt: a type without a code book
 
-// One block's bytes to where it stands in each plane, which it moves on.
+// Writes one block's bytes to its place in each plane, and advances `planes`.
 void PackGridBlock(DType dtype, const std::byte* block, std::span<std::byte*> planes);
 
-// Entries of a code book, a byte a value: eight of them (IQ1, IQ2) or four (IQ3). IQ1's are 8 g +
-// 8, the others the magnitudes.
+// The code book, one byte per value: entries of eight values (IQ1, IQ2) or four (IQ3). IQ1's values
+// are 8 g + 8, the others are magnitudes.
 size_t GridTableBytes(DType dtype);
 void WriteGridTable(DType dtype, std::byte* out);
 

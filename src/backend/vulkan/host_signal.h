@@ -1,17 +1,17 @@
-// HostSignal: where a submission waits for the host in its midst, so that a sum over ranks does not
-// end it (--gpu-allreduce spin). A kernel of one workgroup gives the host its addend in mapped
-// memory and polls; the host sums as it always does, over any link and wire, puts the sum into the
-// device's inbox, and opens. The bits are those of
-// separate submissions. In a step of one row the kernel goes on with what is done with the sum
-// (residual.comp).
+// HostSignal: lets a running submission wait for the host, so that a sum over ranks does not end
+// the submission (--gpu-allreduce spin). A kernel of one workgroup writes its addend to mapped
+// memory and polls. The host sums as usual, over any link and wire type, writes the sum to the
+// device's inbox and opens the exchange. The bits equal those of separate submissions. In a step of
+// one row the same kernel continues with the ops after the sum (residual.comp).
 //
-// Vulkan promises neither that the two see each other's writes while a submission runs, nor that
-// it goes on: Make tries kTrials exchanges and times them, and a signal that misses one is not
-// used. (An NVIDIA card keeps lines of the host's memory in its cache: of what the host writes
-// there, a kernel that polls sees nothing. In the card's own memory, by its window, it does.)
-// Waits are bounded by polls, kPatienceSeconds in all for a submission (drivers end what takes 2
-// s). A submission whose polls run out is given up: its other kernels do nothing (guard.glsl), and
-// the host, when it has its sum, goes on from there in submissions without a signal.
+// Vulkan guarantees neither that host and device see each other's writes while a submission runs,
+// nor that the submission makes progress. So Make tries kTrials exchanges and times them; a signal
+// that misses one is not used. (An NVIDIA card caches lines of host memory: a polling kernel does
+// not see the host's writes there. It sees them in the card's own memory, which the host writes
+// through a mapping.)
+// Polls bound the waits: kPatienceSeconds in all per submission (drivers end a submission after 2
+// s). If a submission runs out of polls, it gives up: its remaining kernels do nothing
+// (guard.glsl). When the host has its sum, it continues from there in submissions without a signal.
 //
 // Thread: one caller, with no other submission under way.
 #pragma once
@@ -32,35 +32,35 @@ class KernelCache;
 class HostSignal {
   public:
     static constexpr int kTrials = 1000, kLargeTrials = 100;  // of 2 KiB, of kMostBytes
-    // Of a GPU; of a processor that stands in for one, which no watchdog looks after.
+    // Patience on a GPU; on a processor that emulates one, where no watchdog runs.
     static constexpr double kPatienceSeconds = 0.25, kHostPatienceSeconds = 5;
-    // Of an exchange: more is faster in a submission of its own.
+    // Largest exchange. A larger sum is faster in a submission of its own.
     static constexpr uint64_t kMostBytes = 64 << 10;
 
-    // Errors: the device's. A signal that does not work is none: why() says so.
+    // Errors: the device's. A signal that does not work is no error; why() then has the reason.
     // patience_seconds: for the waits of a submission.
     static Result<std::unique_ptr<HostSignal>> Make(gpu::Device& device, KernelCache& kernels,
                                                     double patience_seconds);
     bool works() const { return why_.empty(); }
     const std::string& why() const { return why_; }
-    // Microseconds of an exchange of 2 KiB, when it was tried.
+    // Microseconds of a 2 KiB exchange in the trial.
     double exchange_us() const { return exchange_us_; }
-    // Of a submission that does next to nothing, until the host knows that it is done.
+    // Microseconds of an almost empty submission, until the host knows that it is done.
     double submission_us() const { return submission_us_; }
 
     // ---- Recording
-    // Before the first exchange of submissions that run one behind the other. All kernels behind
-    // it are guarded ones (KernelCache::Get).
+    // Call before the first exchange of submissions that run one after another. All kernels after
+    // it must be guarded (KernelCache::Get).
     void RecordBegin(gpu::Commands& commands) const;
     struct Exchange {
         uint64_t x = 0, to_host = 0, y = 0;  // device addresses
         uint32_t count = 0;                  // floats, kMostBytes at most
         uint32_t index = 0;                  // 1 for the first since RecordBegin, 2, ...
     };
-    // With barriers before and behind it.
+    // Records an exchange with barriers before and after it.
     void Record(gpu::Commands& commands, const Exchange& exchange) const;
-    // The same by a kernel that goes on with the sum: its arguments begin with a Head, which is
-    // filled in here, and have the place of y.
+    // As above, with a kernel that continues with the sum. Its arguments begin with a Head, which
+    // Record fills in, and contain the address of y.
     struct Head {
         uint64_t signal = 0, part = 0, to_host = 0, from_host = 0;
         uint32_t count = 0, index = 0;
@@ -69,16 +69,16 @@ class HostSignal {
                 std::span<std::byte> args) const;
 
     // ---- Running
-    // Before the submission of what has `exchanges`.
+    // Call before submitting commands that contain `exchanges` exchanges.
     void Begin(uint32_t exchanges);
-    // Until the device is at exchange `index`. False: submission `last` is done, and it never came
-    // there: an exchange before was given up. Errors: kTimeout, the device's.
+    // Waits until the device reaches exchange `index`. False: submission `last` is done without
+    // reaching it, because an earlier exchange was given up. Errors: kTimeout, the device's.
     Result<bool> Await(uint32_t index, uint64_t last, const Deadline& deadline);
-    // With what the device goes on with: `sum`, as long as the exchange.
+    // Gives the device `sum`, which is as long as the exchange, and lets it continue.
     void Open(uint32_t index, std::span<const std::byte> sum);
-    // Once the submission is done: the exchange that was given up; 0: none.
+    // Index of the exchange that was given up; 0: none. Call after the submission is done.
     uint32_t GaveUp() const;
-    // That were opened so far, the trial's left out.
+    // Number of exchanges opened so far, without the trial's.
     int64_t exchanges() const { return opened_; }
 
   private:

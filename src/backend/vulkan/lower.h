@@ -1,21 +1,22 @@
-// Lowering: an op becomes dispatches. Each family of ops is a file lower_FAMILY.cc. lower.cc has
-// the Visit() of all ops, which refuses transfers (the executable makes them).
+// Lowering: turns an op into dispatches. Each family of ops has a file lower_FAMILY.cc. lower.cc
+// has the Visit() of all ops; it refuses transfers, which the executable runs.
 //
-// Errors: kUnsupported (an op, a type or a size that no kernel takes: the message names it).
+// Errors: kUnsupported (no kernel takes an op, a type or a size; the message names it).
 #pragma once
 
 #include "backend/vulkan/dispatch.h"
 
 namespace weft::backend::vulkan {
 
-// Emits what `op` needs for the emitter's shape.
+// Emits the dispatches of `op` for the emitter's shape.
 Status LowerOp(Emitter& emitter, const program::Op& op);
-// Whether all ops of the Program can be lowered, before anything is loaded: types, sizes.
+// Checks, before anything is loaded, that all ops of the Program can be lowered, with their types
+// and sizes.
 Status CheckProgram(const program::Program& program, const gpu::Description& gpu,
                     const Arithmetic& arithmetic, bool trains = false);
 
 // Whether the Lower() of an op takes activations of bfloat16 and float16, and checks the types
-// itself. Lowerings of training ops must; of others, those that a specialization here names.
+// itself. Lowerings of training ops must; other ops do if a specialization here names them.
 template <typename T>
 inline constexpr bool kTakesHalves =
     T::kRow.pass != program::Pass::kInference&& T::kRow.pass != program::Pass::kBoth;
@@ -48,17 +49,18 @@ WEFT_TAKES_HALVES(Embedding)
 WEFT_TAKES_HALVES(Attention)
 #undef WEFT_TAKES_HALVES
 
-// lower_top.cc: of `rows` float32 rows, `stride` elements from one to the next, the `count` best of
-// the first `columns` elements, as TopK (backend/top.h) has them: Candidate [rows, count] at `to`.
+// lower_top.cc: for each of `rows` float32 rows, `stride` elements apart, selects the `count`
+// largest of the first `columns` elements in the order of TopK (backend/top.h). Writes Candidate
+// [rows, count] to `to`.
 struct TopRows {
     uint64_t address = 0;
     int64_t rows = 1, stride = 0, columns = 0;
 };
 Status LowerTop(Emitter& e, const TopRows& from, int64_t count, uint64_t to);
-// lower_loss.cc: the first element of a value that is not a finite number, all ones where there is
-// none: a uint64_t at `to`.
+// lower_loss.cc: writes to `to` the index of a value's first element that is not finite, as
+// uint64_t; all ones if there is none.
 Status LowerFindNonFinite(Emitter& e, program::ValueId value, Region to);
-// lower_attention.cc: copies pages, tables().copies has `count` of them, in all caches given.
+// lower_attention.cc: copies the first `count` page pairs of tables().copies in each of the caches.
 Status LowerPageCopies(Emitter& e, std::span<const CachePlace> caches, int64_t count);
 
 }  // namespace weft::backend::vulkan

@@ -1,24 +1,24 @@
 // Matrix products of training: C = A . B or C += A . B, where each operand is float32, bfloat16 or
 // float16 (src/shaders/gemm.comp).
 //
-// The sum over all of k is float32. It is added to the old element of C once and rounded once, to
-// nearest even. Arithmetic::compute says whether operands are rounded to bfloat16 first. The same
-// sizes give the same bits; a row of C does not depend on other rows of A (of GemmForm::kTN, whose
-// k is the rows, every row counts).
+// The sum over all of k is float32. It is added to the old element of C once, and rounded once to
+// nearest even. Arithmetic::compute says whether operands are first rounded to bfloat16. Equal
+// sizes give equal bits. A row of C does not depend on other rows of A, except with GemmForm::kTN,
+// whose k is the rows.
 #pragma once
 
 #include "backend/vulkan/dispatch.h"
 
 namespace weft::backend::vulkan {
 
-// A matrix in the device's memory: element (i, j) is i * stride + j elements behind `address`,
-// which is a multiple of the element's size and need not be one of more.
+// A matrix in device memory: element (i, j) is i * stride + j elements after `address`. `address`
+// is a multiple of the element's size; a larger alignment is not required.
 struct GemmMatrix {
     DType dtype = DType::kF32;
     uint64_t address = 0;
     int64_t rows = 0, cols = 0, stride = 0;
 
-    // From the first element to the last.
+    // The region from the first element to the last.
     Region All() const;
     // Rows [begin, begin + count).
     GemmMatrix Rows(int64_t begin, int64_t count) const;
@@ -32,11 +32,11 @@ enum class GemmForm : uint32_t {
 
 struct Gemm {
     GemmForm form = GemmForm::kNT;
-    GemmMatrix a, b, c;  // as they lie in memory; C overlaps neither A nor B
+    GemmMatrix a, b, c;  // as stored; C overlaps neither A nor B
     bool accumulate = false;
 };
 
-// Rows that are slots of experts (row * used + k of a value [T, K, n]), by a plan of
+// Rows that are slots of experts (row * used + k in a value [T, K, n]), in the order of a plan by
 // expert_order.comp.
 struct GemmSlots {
     enum class Kind : uint32_t {
@@ -47,27 +47,27 @@ struct GemmSlots {
     };
     Kind kind = Kind::kNone;
     Region plan;
-    int64_t experts = 0, tile = 0, blocks = 0;  // tile: most slots of a block
+    int64_t experts = 0, tile = 0, blocks = 0;  // tile: maximum slots of a block
     int64_t a_used = 1, b_used = 1;             // slots that share a row of A or B
-    Region factors;  // kTerms: float32 for each slot, which A is multiplied by; or none
+    Region factors;  // kTerms: float32 factor of A for each slot; or none
 };
 
-// Errors: kUnsupported (a type that is none of the three, a size beyond 2^32, sums of over a
-// million terms).
+// Errors: kUnsupported (another type than these three, a size beyond 2^32, sums of over a million
+// terms).
 Status EmitGemm(Emitter& e, const Gemm& gemm, const GemmSlots& slots = {});
 
-// A value as a matrix: its columns are its last dimension, its rows all others. A weight of a block
-// type is decoded to scratch, in the type that Arithmetic::compute says; the matrix is there until
-// the next call for such a weight.
-// Errors: kUnsupported (an integer type).
+// Views a value as a matrix: its columns are its last dimension, its rows all others. A weight of a
+// block type is decoded to scratch memory in the type of Arithmetic::compute; the next call for
+// such a weight overwrites the result. Errors: kUnsupported (an integer type).
 Result<GemmMatrix> MatrixOf(Emitter& e, program::ValueId id);
-// Rows [begin, begin + count) of a weight, the rows of its stack counted through, decoded likewise
-// where it is of a block type. A large one needs less scratch piece by piece.
+// Rows [begin, begin + count) of a weight, decoded in the same way if it is of a block type. Rows
+// of a stack are numbered consecutively. Decoding a large weight in pieces needs less scratch
+// memory.
 Result<GemmMatrix> RowsOfWeight(Emitter& e, const WeightPlace& weight, int64_t begin,
                                 int64_t count);
 
-// Whether a product is of training: an activation is of 16 bits, or the weight is not laid out by
-// weights.h. Other products have the kernels of inference.
+// Whether a product uses the training kernels: an activation has 16 bits, or the weight is not in
+// the layout of weights.h. Other products use the inference kernels.
 bool IsTrainingProduct(const Emitter& e, program::ValueId x, program::ValueId weight,
                        program::ValueId y);
 // The forward products of training. Errors: kUnsupported (a bias: train/graph.h splits it off).
@@ -75,7 +75,7 @@ Status LowerTrainingMatMul(Emitter& e, const program::Op& op);
 Status LowerTrainingExperts(Emitter& e, const program::Op& op, const program::ExpertMatMul& a);
 Status LowerTrainingExperts(Emitter& e, const program::Op& op, const program::ExpertSum& a);
 
-// As shaders number element types (gemm_elements.glsl). Errors: kUnsupported (another type).
+// The shaders' number of an element type (gemm_elements.glsl). Errors: kUnsupported (another type).
 Result<uint32_t> ElementType(DType dtype);
 
 }  // namespace weft::backend::vulkan

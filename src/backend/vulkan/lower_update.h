@@ -9,15 +9,15 @@
 
 namespace weft::backend::vulkan {
 
-// Sums of blocks, each as two float32 (src/shaders/pairs.glsl).
+// Sums of squares per block, each as two float32 (src/shaders/pairs.glsl).
 struct SquareBlocks {
     Region region;
     int64_t count = 0;
 };
-// Of the elements of x in the ranges.
+// Sums the squares of the elements of x in `ranges`.
 Result<SquareBlocks> SumSquaresOf(Emitter& e, program::ValueId x,
                                   std::span<const program::ElementRange> ranges);
-// Adds all of them to the number at `to`: a pair, or one float32 where that is its size.
+// Adds all blocks to the number at `to`: a pair of float32, or one float32 if `to` has that size.
 Status AddSquareBlocks(Emitter& e, const SquareBlocks& blocks, Region to);
 
 }  // namespace weft::backend::vulkan

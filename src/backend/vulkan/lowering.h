@@ -1,5 +1,5 @@
-// Lowering of a Program on a device: the Emitter of an executable. It knows where values, tables,
-// scratch and constants lie, and collects what ops emit.
+// Lowers a Program for a device: the Emitter of an executable. It knows the places of values,
+// tables, scratch memory and constants, and collects the dispatches of ops.
 //
 // Thread: one caller.
 #pragma once
@@ -22,35 +22,35 @@ namespace weft::backend::vulkan {
 
 using program::OpRange;
 
-// What a recording computes.
+// The work of a recording.
 struct StepWork {
     OpRange ops;
     const Fusion* fusion = nullptr;  // null: each op by itself
-    WantedRows wanted{};             // goes to Buffers::wanted(); whole rows are the recorder's
+    WantedRows wanted{};             // written to Buffers::wanted(); the recorder copies whole rows
     int slot = 0;                    // of the step
     auto operator<=>(const StepWork&) const = default;
 };
 
-// Whether a step of this shape leaves the op out: it works on output rows and there are none, or
-// adapts rows and none is adapted.
+// Whether a step of this shape skips the op: it works on output rows and there are none, or it
+// adapts rows and no row uses an adapter.
 bool IsLeftOut(const program::Program& program, const program::Op& op, const StepShape& shape);
 
-// Whether a host signal takes the sum over ranks: float32, and not too long
-// (HostSignal::kMostBytes).
+// Whether a host signal can exchange the sum over ranks: float32, and at most
+// HostSignal::kMostBytes.
 bool CanExchange(const program::Program& program, const program::Op& op, const StepShape& shape);
 
-// The table among these that an input of the step is; 0: none.
+// The address of the table in `tables` for an input of the step; 0: none.
 uint64_t TableOf(const program::Program& program, program::ValueId id, const StepTables& tables);
-// What is left of `tables` for inputs of a chunk: the gradients of what it gives.
+// The table in `tables` for an input of a chunk that is a gradient of the chunk's output.
 uint64_t GradientOf(const program::ChunkedProgram& chunked, program::ValueId id,
                     const StepTables& tables);
 
-// Constants are small: they share blocks of this size, and larger ones have their own.
+// Constants are small, so they share blocks of this size. Larger constants have their own block.
 constexpr uint64_t kConstantBlockBytes = uint64_t{256} << 10;
 
 class Lowering final : public Emitter {
   public:
-    // compute: of products in training (CompileOptions).
+    // compute: CompileOptions::compute, for products of training.
     Lowering(const program::ChunkedProgram& chunked, DType compute, Context& context,
              const Buffers& buffers, Uploader& uploader)
         : chunked_(chunked),
@@ -63,17 +63,17 @@ class Lowering final : public Emitter {
     }
 
     void SetTables(const StepTables& tables) { tables_ = tables; }
-    // Before anything is lowered: where the numbers of updates stand.
+    // Sets the place of the update scalars. Call it before anything is lowered.
     void SetUpdateScalars(const UpdateScalars& scalars) { scalars_ = scalars; }
     void FillUpdateScalars(const UpdateNumbers& update) { scalars_.value().Fill(update); }
-    // Of the kernels of what is lowered from now on (KernelCode::guarded). False: and no sum is
-    // waited for within submissions.
+    // Whether kernels lowered from now on are guarded (KernelCode::guarded). False: also, no
+    // submission waits for a sum.
     void SetGuarded(bool guarded) { guarded_ = guarded; }
-    // The dispatches of all that is computed on the device, in order: Dispatch::op is the op where
-    // they stand, or ops.end of what comes behind all ops. Where scratch has grown, `generation`
-    // has changed, and no recording made before is good.
+    // The dispatches of everything that the device computes, in order. Dispatch::op is the op at
+    // which they run, or ops.end for work after all ops. When scratch memory grows, `generation`
+    // changes and all earlier recordings become invalid.
     Result<std::vector<Dispatch>> LowerStep(const StepShape& shape, const StepWork& work);
-    // What `emit` emits, by itself.
+    // The dispatches that `emit` emits, without a step.
     template <typename Emit>
     Result<std::vector<Dispatch>> LowerAlone(const StepShape& shape, const Emit& emit) {
         return Repeat(shape, [&] { return emit(static_cast<Emitter&>(*this)); });
@@ -138,7 +138,7 @@ class Lowering final : public Emitter {
     std::map<std::string, gpu::Buffer, std::less<>> scratch_;
     std::map<std::string, Region> constants_;
     std::vector<gpu::Buffer> constant_blocks_;
-    uint64_t constants_used_ = 0;  // of the last block
+    uint64_t constants_used_ = 0;  // bytes used in the last block
     int64_t generation_ = 0;
     bool guarded_ = false;
 };

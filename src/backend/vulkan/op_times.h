@@ -1,4 +1,4 @@
-// When each op of a traced step ran, on the host's clock.
+// Times of each op of a traced step, on the host's clock.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,15 @@ namespace weft::backend::vulkan {
 class OpTimes {
   public:
     void Clear();
-    // Submissions from here on are handed over at once, behind all that was noted before.
+    // A stage begins. Its submissions are submitted together, after all work noted before.
     void BeginStage() { stage_ = timings_.size(); }
 
-    // By the host's clock.
+    // Notes a timing on the host's clock.
     void Note(const OpTiming& timing);
-    // A submission of `ops` in their order, whose device says, in ns on a clock of its own, when
-    // the first began and when each ended; the host heard of its end at `heard_ns`. That may be
-    // late: what it says counts back from there, and the submissions before it had ended by then.
+    // Notes a submission of `ops` in this order. times: in ns on the device's clock, the begin of
+    // the first op, then the end of each op. heard_ns: when the host heard of the submission's end,
+    // which may be late. Times on the host's clock are counted back from there, and earlier
+    // submissions had ended by the first of them.
     void NoteSubmission(std::span<const int32_t> ops, std::span<const int64_t> times,
                         int64_t heard_ns);
 

@@ -1,5 +1,5 @@
-// What a step left, read by the host: elements of a kept value, and the best of a row. Either may
-// be in mapped memory already. And commands that run by themselves.
+// Reads results of a step: elements of a kept value, and the largest elements of a row. Mapped
+// memory may already hold them. Also records and runs separate commands.
 //
 // Thread: one caller.
 #pragma once
@@ -17,7 +17,7 @@
 
 namespace weft::backend::vulkan {
 
-// Commands of these dispatches, with barriers.
+// Records these dispatches with barriers.
 Result<std::unique_ptr<gpu::Commands>> RecordAlone(gpu::Device& device,
                                                    std::span<const Dispatch> dispatches);
 // Submits and waits.
@@ -27,13 +27,13 @@ class Reading {
   public:
     Reading(Context& context, const Buffers& buffers, Lowering& lowering)
         : context_(context), buffers_(buffers), lowering_(lowering) {}
-    // As Executable has them.
+    // As Executable::Read and ReadTopK.
     Status Read(program::ValueId id, int slot, uint64_t first_byte, std::span<std::byte> out,
                 int64_t deadline_ms);
     Status ReadTopK(program::ValueId id, int64_t row, int64_t columns, std::span<Candidate> out,
                     int64_t deadline_ms);
 
-    // What the last step has brought along, of so many rows.
+    // Notes the results that the last step copied to the host, for `rows` rows.
     void NoteBrought(const WantedRows& wanted, int64_t rows) {
         brought_ = wanted;
         brought_rows_ = rows;
@@ -42,7 +42,7 @@ class Reading {
   private:
     bool HasRows(program::ValueId id, uint64_t first_byte, std::span<std::byte> out) const;
     bool HasTop(program::ValueId id, int64_t row, int64_t columns, std::span<Candidate> out) const;
-    // What a recording of ReadTopK is made for.
+    // Everything that a recording of ReadTopK depends on.
     struct TopKey {
         program::ValueId id = 0;
         int64_t row = 0, columns = 0, count = 0;

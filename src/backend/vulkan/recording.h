@@ -1,5 +1,5 @@
-// Recordings: the commands of a step's shape, with barriers, cut into submissions, and apart where
-// values go to other ranks.
+// Recordings: the commands of a step's shape, with barriers, divided into submissions, and into
+// stages at transfers to other ranks.
 #pragma once
 
 #include <cstdint>
@@ -17,52 +17,52 @@
 
 namespace weft::backend::vulkan {
 
-// What is handed to the device at once: work of ops [first_op, last_op].
+// One submission: the work of ops [first_op, last_op].
 struct Submission {
     std::unique_ptr<gpu::Commands> commands;
     int32_t first_op = -1, last_op = -1;
-    int32_t ops = 0;       // that end in it
-    int32_t shows = -1;    // op whose result is there after it, where each op has its own
+    int32_t ops = 0;       // number of ops that end in it
+    int32_t shows = -1;    // with each_op: the op whose result it completes
     double estimate = 0;   // SubmissionBudget::Estimate
-    bool waits = false;    // for the host: its time says nothing of the device
-    bool divides = false;  // could be several
-    // For traces, its ops. Where the device has a clock, time 0 is the beginning, time i + 1 the
+    bool waits = false;    // for the host, so its time says nothing about the device
+    bool divides = false;  // can be divided further
+    // For traces: its ops. If the device has a clock, time 0 is the beginning and time i + 1 the
     // end of timed[i].
     std::vector<int32_t> timed;
 };
 
-// Submissions, then a transfer by the host, or a meeting with one that runs beside them.
+// Submissions, then a transfer by the host, or the wait for a transfer that runs beside them.
 struct Stage {
     std::vector<Submission> submissions;
-    std::vector<int32_t> exchanged;  // sums over ranks in their midst (host_signal.h): ops
+    std::vector<int32_t> exchanged;  // ops: sums that submissions wait for (host_signal.h)
     int32_t transfer = -1;           // op; -1: none
-    OperandPlace place;              // of its operands
-    // It runs beside the stages that follow, once these submissions are done.
+    OperandPlace place;              // place of its operands
+    // The transfer runs beside later stages, once these submissions are done.
     bool beside = false;
-    // The next stage takes up the result of this transfer, which ran beside: op; -1: of none.
+    // Op of a transfer that ran beside and whose result the next stage reads; -1: none.
     int32_t collects = -1;
-    bool goes_on = false;  // nothing is waited for at its end
+    bool goes_on = false;  // its end does not wait
 };
 
 struct Recording {
-    std::deque<Stage> stages;  // which stay where they are
-    int64_t used = 0;  // when last
-    bool ran = false;  // before: a driver may compile kernels when they run for the first time
-    bool cut = false;  // for its length, as it was foreseen with this SubmissionBudget::slowness
+    std::deque<Stage> stages;  // stable addresses
+    int64_t used = 0;  // time of the last use
+    bool ran = false;  // has run: a driver may compile kernels at their first run
+    bool cut = false;  // divided for its estimated length, at SubmissionBudget::slowness
     double slowness = 0;
-    int64_t dispatches = 0, barriers = 0;  // in all
+    int64_t dispatches = 0, barriers = 0;  // totals
 };
 
 struct RecordOptions {
-    bool each_op = false;  // a submission for each
+    bool each_op = false;  // a submission per op
     bool trace = false;
     bool clock = false;          // the device has one
-    bool beside = false;         // transfers that may (program::MayOverlap) run beside submissions
+    bool beside = false;         // overlap transfers with submissions (program::MayOverlap)
     const HostSignal* signal = nullptr;  // null: every transfer ends a stage
     auto operator<=>(const RecordOptions&) const = default;
 };
 
-// Whether a transfer's input is its output, and whether it reads what that held.
+// Whether a transfer's input is its output; whether it reads the output's old contents.
 bool IsInPlace(const program::Op& transfer);
 bool ReadsOutput(const program::Op& transfer);
 
@@ -71,8 +71,8 @@ class Recorder {
     Recorder(const program::Program& program, const Buffers& buffers, Lowering& lowering,
              gpu::Device& device, const SubmissionBudget& budget, const StepShape& shape,
              const RecordOptions& options);
-    // run: gets each stage as soon as it is recorded, so that the device need not wait for all of
-    // them; null: nothing runs. Errors: kUnsupported, kOutOfMemory, the device's, those of `run`.
+    // run: receives each stage as soon as it is recorded, so that the device starts early; null:
+    // nothing runs. Errors: kUnsupported, kOutOfMemory, the device's, those of `run`.
     using RunStage = std::function<Status(const Stage& stage)>;
     Result<Recording> Record(const StepWork& work, const RunStage& run = nullptr);
 
@@ -116,19 +116,19 @@ class Recorder {
     std::vector<program::OpCost> costs_;
     Recording recording_;
     Stage stage_;
-    Submission open_;  // commands null: none is open
-    // Of ops that are computed where a later one stands.
+    Submission open_;  // commands null: no submission is open
+    // Of ops that are computed in the place of a later op.
     double moved_estimate_ = 0;
     int32_t moved_ = 0;
     program::Hazards<Region> hazards_;
-    // Transfers that run beside, in their order, whose results are not taken up yet.
+    // Transfers that run beside submissions, in order, whose results were not collected yet.
     struct Pending {
         int32_t op = -1;
         OperandPlace place;
         Region result;
     };
     std::vector<Pending> pending_;
-    int next_place_ = 0;  // they take turns
+    int next_place_ = 0;  // places are used in turn
 };
 
 }  // namespace weft::backend::vulkan

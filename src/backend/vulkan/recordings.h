@@ -1,4 +1,4 @@
-// Recordings of the steps that came before, made when they are first asked for.
+// Cache of recordings of earlier steps, created on demand.
 //
 // Thread: one caller.
 #pragma once
@@ -13,7 +13,7 @@
 
 namespace weft::backend::vulkan {
 
-// All that a recording is made of.
+// Everything that a recording depends on.
 struct RecordingKey {
     StepShape shape;
     StepWork work;
@@ -30,17 +30,18 @@ class Recordings {
           lowering_(lowering),
           device_(device),
           budget_(budget) {}
-    // Null: none is kept. Good until the next call of these.
+    // The kept recording, or null. Valid until the next call of a function here.
     Recording* Find(const RecordingKey& key);
-    // The same, made and kept where there is none. Errors: Recorder's.
+    // As Find, but creates and keeps a missing recording. Errors: those of Recorder.
     Result<Recording*> Get(const RecordingKey& key);
-    // Makes one, whose stages run meanwhile, and keeps it. Errors: those, and `run`'s.
+    // Creates and keeps a recording, and runs its stages meanwhile. Errors: those of Get and of
+    // `run`.
     Status MakeAndRun(const RecordingKey& key, const Recorder::RunStage& run);
-    // One that is not kept.
+    // Creates a recording without keeping it.
     Result<Recording> Make(const RecordingKey& key, const Recorder::RunStage& run = nullptr);
-    // It is to be made again.
+    // Drops a recording, so that the next Get creates it again.
     void Drop(const RecordingKey& key) { kept_.erase(key); }
-    // Tables have moved.
+    // Drops all recordings, because tables have moved.
     void Clear() { kept_.clear(); }
 
   private:
@@ -53,7 +54,7 @@ class Recordings {
     gpu::Device& device_;
     const SubmissionBudget& budget_;
     std::map<RecordingKey, Recording> kept_;
-    int64_t generation_ = 0;  // of the lowering, that they were made with
+    int64_t generation_ = 0;  // of the lowering when they were created
 };
 
 }  // namespace weft::backend::vulkan

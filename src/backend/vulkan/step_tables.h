@@ -1,6 +1,6 @@
-// What differs from step to step, in mapped memory that kernels read: token ids, positions, which
-// sequence a row belongs to, pages. Where each table lies does not change from step to step, so
-// that recordings stay good; but tables of pages grow, and then all recordings end.
+// Data that differs between steps, in mapped memory that kernels read: token ids, positions, the
+// sequence of each row, pages. Tables keep their addresses between steps, so that recordings stay
+// valid. When the tables of pages grow, all recordings become invalid.
 #pragma once
 
 #include <cstdint>
@@ -20,14 +20,15 @@ StepShape ShapeOf(const Step& step, bool adapts);
 
 class TableMemory {
   public:
-    // Bytes that Allocate takes; more where the tables of pages grow.
+    // Bytes that Allocate takes. The tables of pages may grow later.
     static uint64_t Bytes(const CompileOptions& options);
     Status Allocate(gpu::Device& device, const CompileOptions& options);
-    // Whether the tables must move for this step. No submission may be under way.
+    // Grows the tables if this step needs it, and returns whether they moved. No submission may be
+    // under way.
     Result<bool> MakeRoom(gpu::Device& device, const Step& step);
     void Write(const Step& step);
     const StepTables& tables() const { return tables_; }
-    // Of updates; it does not move.
+    // The update scalars; their memory does not move.
     UpdateScalars scalars() const;
     uint64_t size_bytes() const { return fixed_.size_bytes() + pages_.size_bytes(); }
 

@@ -1,8 +1,8 @@
-// How long a device takes for what a step costs: so a step is cut into submissions that are short
+// Estimates the device time of a step's ops, so that steps are divided into submissions short
 // enough for the driver's watchdog, and waits have deadlines.
 //
-// Seconds of an op are estimated from its FLOPs and bytes (program/cost.h) at modest rates, and
-// corrected by how much longer the slowest submission of late took than that.
+// The seconds of an op are estimated from its FLOPs and bytes (program/cost.h) at modest rates, and
+// scaled by the excess of the slowest recent submission over its estimate.
 #pragma once
 
 #include <cstdint>
@@ -14,24 +14,25 @@ namespace weft::backend::vulkan {
 
 class SubmissionBudget {
   public:
-    // most_seconds: of a submission. amdgpu's watchdog ends what takes 2 s, and the display waits.
+    // most_seconds: longest submission. amdgpu's watchdog ends a submission after 2 s, and the
+    // display waits meanwhile.
     SubmissionBudget(gpu::Kind kind, double most_seconds);
-    // At the modest rates.
+    // Seconds at the modest rates.
     double Estimate(const program::OpCost& cost) const;
-    // Whether another op of `more` goes into a submission of `so_far` (both of Estimate).
+    // Whether an op of estimate `more` fits into a submission of estimate `so_far`.
     bool Fits(double so_far, double more) const {
         return (so_far + more) * slowness_ <= aim_seconds();
     }
-    // How many parts of work of this Estimate fit into submissions of their own.
+    // Number of submissions into which work of this estimate is divided.
     uint32_t PartsOf(double estimate) const;
-    // A submission took so long. True: too long, its recording is to be cut again.
+    // Notes the time of a submission. True: too long; its recording must be divided again.
     bool Took(double estimate, double seconds);
     int64_t DeadlineMs(double estimate) const;
-    // Seconds for a second of Estimate.
+    // Measured seconds per estimated second.
     double slowness() const { return slowness_; }
 
   private:
-    // What takes longer than was foreseen shall not take too long.
+    // Half of the limit, so that a submission slower than estimated still stays below it.
     double aim_seconds() const { return most_seconds_ / 2; }
 
     double most_seconds_, flops_per_s_, bytes_per_s_;

@@ -1,5 +1,5 @@
-// The numbers of an update that differ from one update to the next. Kernels read each from an
-// address in mapped memory, so that the recording of an update stays good.
+// Scalars of an update that differ from one update to the next. Kernels read each scalar from an
+// address in mapped memory, so the recording of an update stays valid.
 //
 //     UpdateScalars scalars({memory, UpdateScalars::kMost}, address);  // while ops are lowered:
 //     args.rate = scalars.Address(UpdateScalarKind::kRate, 0);
@@ -16,20 +16,20 @@
 
 namespace weft::backend::vulkan {
 
-// Of one update: its number counts from 1; gradients are multiplied by gradient_scale.
+// One update: its number counts from 1; gradients are multiplied by gradient_scale.
 struct UpdateNumbers {
     int64_t number = 1;
     double rate = 0, gradient_scale = 1;
 };
-// Computed in float64 and rounded once.
+// The scalar's value, computed in float64 and rounded once.
 float ValueOf(UpdateScalarKind kind, double parameter, const UpdateNumbers& update);
 
 class UpdateScalars {
   public:
     static constexpr size_t kMost = 64;
-    // memory: mapped, of kMost floats; address: where the device has it.
+    // memory: kMost mapped floats; address: their device address.
     UpdateScalars(std::span<float> memory, uint64_t address) : memory_(memory), address_(address) {}
-    // The same address for the same number. No more than kMost of them may differ.
+    // Equal scalars have equal addresses. At most kMost different scalars.
     uint64_t Address(UpdateScalarKind kind, double parameter);
     void Fill(const UpdateNumbers& update);
 
@@ -42,7 +42,7 @@ class UpdateScalars {
     std::span<float> memory_;
     uint64_t address_;
     std::vector<Scalar> scalars_;
-    UpdateNumbers update_;  // of the last Fill, and of what is asked for after it
+    UpdateNumbers update_;  // from the last Fill; used for scalars added later
 };
 
 }  // namespace weft::backend::vulkan

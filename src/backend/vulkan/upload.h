@@ -1,7 +1,7 @@
-// Bytes to the device: written in place where its memory is mapped, else through a ring of mapped
+// Uploads bytes to the device: in place if its memory is mapped, otherwise through a ring of mapped
 // buffers and copies on the device.
 //
-// Thread: any number of callers of Put at once; Finish alone.
+// Thread: any number of concurrent callers of Put; Finish must run alone.
 #pragma once
 
 #include <condition_variable>
@@ -29,11 +29,11 @@ class Uploader {
         const gpu::Buffer* to = nullptr;
         uint64_t at = 0, bytes = 0;
     };
-    // fill writes what ranges[i] is to hold to the i-th of the addresses it is given. All ranges
-    // are of one buffer.
+    // `fill` writes the contents of ranges[i] to the i-th address that it is given. All ranges lie
+    // in one buffer.
     using Fill = std::function<void(std::span<std::byte* const>)>;
     Status Put(std::span<const Range> ranges, const Fill& fill);
-    // Returns once all that was put is there, and frees the ring.
+    // Waits until all bytes have arrived, and frees the ring.
     Status Finish();
 
   private:
@@ -55,8 +55,8 @@ class Uploader {
     std::condition_variable given_back_;
 };
 
-// One weight from its source to `to`, from byte `at` on: a matrix or a stack of matrices in planes,
-// vectors as floats. Errors: the source's, the device's.
+// Loads one weight from its source to `to`, from byte `at` on: a matrix or a stack of matrices as
+// planes, vectors as float32. Errors: the source's, the device's.
 Status LoadMatrix(const program::Value& value, const WeightLayout& layout, const gpu::Buffer& to,
                   uint64_t at, const RowSource& source, Uploader& uploader);
 Status LoadVectors(const program::Value& value, const gpu::Buffer& to, uint64_t at,

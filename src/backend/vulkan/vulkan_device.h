@@ -1,8 +1,9 @@
-// GPUs through Vulkan as devices: "vulkan" is the first that is no processor (the ranks of one host
-// share out equals among themselves), "vulkan:N" the N-th that the loader lists, lavapipe too.
+// Vulkan GPUs as devices. "vulkan" is the first GPU that is not a software GPU; ranks of one host
+// are spread over equal GPUs. "vulkan:N" is the N-th device that the loader lists, including
+// lavapipe.
 //
-// Errors: kUsage (a name of another form), kUnsupported (this weft has no shaders, or the machine
-// no loader; the device lacks a feature), kNotFound (no such device).
+// Errors: kUsage (another form of name), kUnsupported (this build has no shaders, the host has no
+// loader, or the device lacks a feature), kNotFound (no such device).
 #pragma once
 
 #include <memory>
@@ -20,26 +21,26 @@ namespace weft::backend::vulkan {
 // Positions of a KV page.
 inline constexpr int64_t kPageTokens = 64;
 
-// What all of them ask of Programs.
+// The requirements of all Vulkan devices on Programs.
 program::Target TargetOfGpus();
 
 // "vulkan", "vulkan:0".
 bool IsName(std::string_view name);
-// Whether this weft has kernels for it.
+// Checks that this build has the kernels.
 Status CheckBuilt();
 
-// GPUs that can be used and are no processor, in the order in which rank `local_rank` of a host
-// takes them: cards before what shares the processor's memory; of several of one kind each rank
-// begins with another.
+// Usable GPUs that are not software GPUs, in the order of preference of rank `local_rank` of a
+// host. Discrete GPUs come before GPUs that share the processor's memory; among equal GPUs each
+// rank begins with a different one.
 struct AutoGpu {
     std::string name;  // "vulkan:1"
     MemoryPool pool;
 };
 struct GpuChoice {
     std::vector<AutoGpu> gpus;
-    std::string left_out;  // those that can't be used, and why: "vulkan:0 (...): ..."; ""
+    std::string left_out;  // unusable GPUs with reasons: "vulkan:0 (...): ..."; or ""
 };
-// Empty where this weft or the machine has no Vulkan.
+// Empty if this build or the host has no Vulkan.
 GpuChoice ChooseGpus(int local_rank);
 
 Result<DeviceInfo> Describe(const std::string& name, const DeviceOptions& options);
@@ -47,19 +48,21 @@ Result<MemoryPool> DescribePool(const std::string& name);
 Result<std::shared_ptr<Device>> Open(const std::string& name, const DeviceOptions& options,
                                      const Limits& limits = {});
 
-// What products of a device use: what it is fast at, where `options` allow it to round activations.
+// The arithmetic of a device's products: the fastest one, if `options` allow it to round
+// activations.
 Arithmetic ArithmeticOf(const gpu::Description& gpu, const DeviceOptions& options);
-// For people: "float32", "float32, int8, f16 on matrix units".
+// Display text: "float32", "float32, int8, f16 on matrix units".
 std::string ArithmeticText(const Arithmetic& arithmetic);
-// Of a device: what it computes with, as far as bits depend on it.
+// The device's identity: everything about it that affects the bits.
 std::string IdentityOf(const gpu::Description& gpu, bool reference, const Arithmetic& arithmetic);
-// What a GPU that has its memory with the host has of it beside what the firmware set apart
-// (`apart_free`; none: the driver does not say): no more than the host has free (0: not known).
-// Drivers that count what GPUs hold alone (amdgpu) promise more; pages that amdgpu takes are in no
-// control group.
+// Limits the free bytes of `pool`, for a GPU that shares the host's memory, to `host_free` (0:
+// unknown) plus `apart_free`, the free part of the memory that the firmware reserved for the GPU
+// (nullopt: the driver does not say). Drivers that count only allocations of GPUs (amdgpu) report
+// more. Control groups do not count pages that amdgpu takes.
 void TakeOfHost(const gpu::Description& gpu, std::optional<uint64_t> apart_free, uint64_t host_free,
                 MemoryPool& pool);
-// Why weights, KV cache and activations do not fit into what is free.
+// Error if weights, KV cache and activations do not fit into the free memory; the message gives the
+// sizes.
 Status CheckFits(const MemoryUse& use, const MemoryPool& pool, const gpu::Description& gpu);
 
 }  // namespace weft::backend::vulkan

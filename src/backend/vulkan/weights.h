@@ -1,6 +1,7 @@
-// How weights lie in a device's memory: planes. A block type's codes are apart from its scales, so
-// that kernels load 16 bytes of codes at once; a plane has a row of the matrix behind the other,
-// each row beginning at a multiple of 16 bytes. A stack of matrices is their rows counted through.
+// Layout of weights in device memory: planes. Codes of a block type are separate from its scales,
+// so that kernels load 16 bytes of codes at once. A plane stores the rows of the matrix one after
+// another, each beginning at a multiple of 16 bytes. A stack of matrices is stored as one matrix
+// with all their rows.
 #pragma once
 
 #include <array>
@@ -21,18 +22,17 @@ struct WeightLayout {
     static constexpr size_t kMostPlanes = 4;
     std::array<Plane, kMostPlanes> planes{};
     size_t count = 0;
-    // Of a type with a code book (grid_weights.h): that stands behind the planes, once for all
-    // rows.
+    // Types with a code book (grid_weights.h): the book follows the planes, once for all rows.
     uint64_t table_offset = 0, table_bytes = 0;
-    uint64_t bytes = 0;  // of all
+    uint64_t bytes = 0;  // total
 };
 
-// kUnsupported: no kernel takes this type; the message names it.
+// Errors: kUnsupported (no kernel takes this type; the message names it).
 Status CheckWeightType(DType dtype, int64_t cols);
 WeightLayout LayoutOf(DType dtype, int64_t rows, int64_t cols);
-// One row of the file's blocks to its place in each plane: out[p] has row_bytes of plane p.
+// Writes one row of the file's blocks to its place in each plane: out[p] has row_bytes of plane p.
 void PackRow(DType dtype, int64_t cols, const std::byte* row, std::span<std::byte* const> out);
-// What stands at table_offset, where there is one.
+// Writes the code book for table_offset, if the type has one.
 void PackTable(DType dtype, std::byte* out);
 
 }  // namespace weft::backend::vulkan
