@@ -1,4 +1,4 @@
-// The arena of a program whose rows may run in two halves.
+// Plans the arena of a Program whose rows may run in two halves, and that of training.
 #pragma once
 
 #include <cstdint>
@@ -10,24 +10,25 @@
 namespace weft::program {
 
 // As PlanArena, for backends that run the first half of a step's rows up to one sum (all_reduce)
-// ahead of the second: what is used before a sum stays alive until the end of what follows it, up
-// to the next. Then the rows of a half, each at its place in its value, are safe from the other.
+// ahead of the second half. Values used before a sum stay alive until the end of the ops between
+// that sum and the next. So the rows of one half, each in its place in its value, are safe from the
+// other half.
 ArenaPlan PlanArenaInHalves(const Program& program, int64_t tokens, int64_t outputs,
                             const std::vector<ValueId>& keep);
 
 // For training. With `apart`, for backends that run the forward part of one step before the
-// backward part of another: what lives from a chunk's forward ops into its backward ops stands in a
-// plan of its own (`kept`), of which each step of a chunk under way has one; the rest in another,
-// which all share. Else all is in `kept`.
-// With `overlap`, for backends that compute while a zero_reduce_scatter is under way: what it sums
-// up stays alive until the next one of the chunk.
+// backward part of another: values that live from a chunk's forward ops into its backward ops have
+// their own plan (`kept`), with a copy per concurrent step of a chunk. All steps share the memory
+// of the other values (`brief`). Without `apart`, `kept` contains all.
+// With `overlap`, for backends that compute during a zero_reduce_scatter: its input stays alive
+// until the chunk's next zero_reduce_scatter.
 // block_bytes: as LayoutOptions (memory_layout.h).
 struct TrainingArenaOptions {
     bool apart = false;
     bool overlap = false;
     int64_t block_bytes = 0;
 };
-// The lowest place from `offset` on where so many bytes lie across no multiple of block_bytes.
+// The lowest place from `offset` on where these bytes cross no multiple of block_bytes.
 int64_t WithinBlock(int64_t offset, int64_t bytes, int64_t block_bytes);
 
 struct TrainingArenaPlan {

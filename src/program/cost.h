@@ -1,36 +1,40 @@
-// The cost walk: what each op of a rank's Program computes, reads, writes and sends in one step.
-// Exact counts by formula, no model of any machine: time is bytes over bandwidth, elsewhere.
+// The cost walk: FLOPs, bytes read, bytes written and bytes sent by each op of a rank's Program in
+// one step. The counts are exact, by formula. Other code divides them by a machine's rates.
 //
 // One step: `tokens` rows T of ONE sequence that already has `context` positions in the KV cache,
-// and `outputs` rows R. A row i then attends to context + i + 1 positions; all rows together to
+// and `outputs` rows R. Row i then attends to context + i + 1 positions, and all rows together to
 //     pairs = T * context + T * (T + 1) / 2
-// and without a cache (training) context counts as 0. Of several sequences, sum the steps and
-// count the weights once.
+// Without a cache (training) context counts as 0. For several sequences, add the steps and count
+// the weights once.
 //
-// FLOPs: a multiply, an add, a division, a root, an exp each count as one; a comparison as none.
-//     mat_mul [T, k] x [n, k]^T         2 T n k  (+ T n with a bias); each of its two gradients the
-//                                       same, bias_grad T n
+// FLOPs: a multiply, an add, a division, a root and an exp each count as one; a comparison counts
+// as none.
+//     mat_mul [T, k] x [n, k]^T         2 T n k  (+ T n with a bias); the same for each of its two
+//                                       gradients, T n for bias_grad
 //     attention, h heads of d           (4 d + 4) h pairs: scores, weighted values, softmax
-//       with a soft cap                 (4 d + 16) h pairs; with a window a row attends to no more
-//                                       positions than that, and no more of the cache is read
+//       with a soft cap                 (4 d + 16) h pairs; a window limits the positions per row,
+//                                       and the part of the cache that is read
 //     attention_grad                    (10 d + 8) h pairs: scores again, dp, dv, dq, dk, softmax
 //       with a soft cap                 (10 d + 23) h pairs
-//     rms_norm                          4 an element; its gradients 8 and 6
-//     rope                              3 a rotated element
-//     sum_squares                       2 an element that it adds
-//     glu 5 an element (GELU 9), its gradient 11; soft_cap 12; add, add_bias, scale, embedding_grad
-//     and select_rows_grad 1 softmax_cross_entropy and its gradient  3 a logit
-// Bytes read: each operand once, weights in their own dtype, activations in float32; of a table
-// only the rows that tokens name; of the KV cache all T + context positions of K and V. Gradients
-// of weights are read and written. Bytes written: each output, and T positions of K and V.
-// Communication ops read and write memory, too (their operands once), but compute nothing.
+//     rms_norm                          4 per element; its gradients 8 and 6
+//     rope                              3 per rotated element
+//     sum_squares                       2 per element that it adds
+//     glu                               5 per element (GELU 9); its gradient 11
+//     soft_cap                          12 per element
+//     add, add_bias, scale, embedding_grad, select_rows_grad                 1 per element
+//     softmax_cross_entropy and its gradient                                 3 per logit
+// Bytes read: each operand once, weights in their own dtype, activations in float32. Of a table,
+// only the rows that tokens name are read; of the KV cache, K and V of all T + context positions.
+// Gradients of weights are read and written. Bytes written: each output, and K and V of T
+// positions. Communication ops read and write each operand once, but compute nothing.
 //
-// Wire bytes are algorithm bytes: the size of the vector that the collective is about, on each
-// rank, whatever the algorithm and the number of ranks:
-//     all_reduce and reduce_scatter_rows their operand, all_gather and gather_rows their output,
-//     send and recv the message.
-// One-shot of n ranks sends (n - 1) times that; two-shot and ring send 2 (n - 1) / n times that
-// for all_reduce and (n - 1) / n for all_gather (the "bus bytes" of other tools).
+// Wire bytes are algorithm bytes: the size of the collective's vector on each rank, for any
+// algorithm and number of ranks:
+//     all_reduce, reduce_scatter_rows   their operand
+//     all_gather, gather_rows           their output
+//     send, recv                        the message
+// One-shot all-reduce over n ranks sends (n - 1) times that. Two-shot and ring send 2 (n - 1) / n
+// times that for all_reduce and (n - 1) / n for all_gather (the "bus bytes" of other tools).
 #pragma once
 
 #include <cstdint>
@@ -49,26 +53,27 @@ struct OpCost {
     bool operator==(const OpCost&) const = default;
 };
 
-// By op number. The Program must pass CheckShapes.
+// Costs by op index. The Program must pass CheckShapes.
 std::vector<OpCost> Cost(const Program& program, int64_t tokens, int64_t outputs, int64_t context);
 
-// A step of several sequences, as engines make it: `sequences` times `tokens` rows, each sequence
-// with `context` positions in the KV cache, and `outputs` output rows in all.
+// A step of several sequences: `sequences` times `tokens` rows, `context` positions in the KV cache
+// for each sequence, and `outputs` output rows in all.
 struct StepShape {
     int64_t sequences = 1, tokens = 1, outputs = 1, context = 0;
     int64_t rows() const { return sequences * tokens; }
 };
 
-// The same of such a step. Weights are read once; attention and its cache count for each sequence.
-// Of stacks of experts, where rows choose k of E at random:
-//     matrices   those of the held m that some row is expected to choose, m (1 - (1 - k / E)^rows)
-//     rows       the share m / E of them meets an expert that is held
-// With m < E (expert groups) these are what the unluckiest of the E / m groups is expected to have:
-// the mean and as many standard deviations as the largest of so many normal values.
+// The cost of such a step. Weights are read once; attention and its cache count for each sequence.
+// If rows choose k of E experts at random, a stack of experts costs:
+//     matrices   of the held m, the expected number of chosen ones: m (1 - (1 - k / E)^rows)
+//     rows       the share m / E, whose experts this rank holds
+// With m < E (expert groups) the numbers are those expected for the group with the highest load of
+// the E / m groups: the mean plus as many standard deviations as the largest of that many normal
+// values.
 std::vector<OpCost> Cost(const Program& program, const StepShape& step);
 
-// Of m of E experts held, when each of `rows` rows chooses k at random: the distinct ones expected
-// to be chosen, on average and in the unluckiest of E / m groups.
+// The number of distinct experts, of m held of E, that `rows` rows are expected to choose if each
+// chooses k at random: the average, and that of the most loaded of the E / m groups.
 struct ExpertLoad {
     double mean = 0, most = 0;
 };

@@ -1,6 +1,6 @@
-// Where a command must wait for those before it: it touches bytes that another since the last
-// barrier wrote, or writes bytes that one read. Found from ranges of bytes alone, so that reuse of
-// the arena and of scratch is covered by the same rule.
+// Finds where a command must wait for earlier ones: it touches bytes that a command since the last
+// barrier wrote, or writes bytes that such a command read. Only byte ranges count, so the same rule
+// covers reuse of the arena and of scratch memory.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace weft::program {
 
-// Range: bytes, with Overlaps(other).
+// Range: a range of bytes, with Overlaps(other).
 template <typename Range>
 bool AnyOverlap(std::span<const Range> a, std::span<const Range> b) {
     return std::ranges::any_of(a, [&](const Range& x) {
@@ -20,7 +20,7 @@ bool AnyOverlap(std::span<const Range> a, std::span<const Range> b) {
 template <typename Range>
 class Hazards {
   public:
-    // Takes up what the next command touches. True: a barrier must come before it.
+    // Notes the accesses of the next command. True: a barrier must precede it.
     bool Touch(std::span<const Range> reads, std::span<const Range> writes) {
         const std::span<const Range> read(read_), written(written_);
         const bool waits =
@@ -30,7 +30,7 @@ class Hazards {
         written_.insert(written_.end(), writes.begin(), writes.end());
         return waits;
     }
-    // There was a barrier.
+    // Notes a barrier.
     void Clear() {
         read_.clear();
         written_.clear();

@@ -1,5 +1,5 @@
-// Latent attention, the indexers that choose its positions or attention's blocks, and attention to
-// pooled windows, by rows and structs as ops.h has them.
+// Latent attention, the indexers that choose its positions or the blocks of attention, and
+// attention to pooled windows, as structs with rows (ops.h).
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,15 @@
 
 namespace weft::program {
 
-// The indexer of sparse attention (DeepSeek-AI 2025, "DeepSeek-V3.2"): the K positions that a row
-// attends to. `key` goes to the cache; then each position up to the row's own gets the score
+// The indexer of sparse attention (DeepSeek-AI 2025, "DeepSeek-V3.2"): chooses the K positions to
+// which a row attends. It appends `key` to the cache, then scores each position up to the row's
+// own:
 //     sum over heads h of weights[h] * max(0, q[h] . key)
-// and the K highest are chosen; of equal ones the lower position. `chosen` has them ascending, and
-// -1 behind them in rows that see fewer than K.
-// stride: windows of so many positions in place of positions. The key of a window is that of its
-// last row; other rows have none, and a row sees the windows that end at it or before.
+// and chooses the K highest; ties go to the lower position. `chosen` lists them ascending, followed
+// by -1 if the row sees fewer than K.
+// stride: positions per window; if it is not 1, the op chooses windows instead of positions. A
+// window's key is the key of its last row, and other rows have no key. A row sees the windows that
+// end at or before it.
 struct IndexTopK {
     static constexpr OpRow kRow{"index_top_k",
                                 "q[T,n] key[T,d] weights[T,h] cache[1,d]:state -> chosen[T,K]:i32",
@@ -27,17 +29,17 @@ struct IndexTopK {
     }
 };
 
-// The indexer of block-sparse attention (MiniMax 2026, "MiniMax-M3"): the blocks of `block`
-// positions that attention of a row and KV head reads. `key` goes to the cache; then each block up
-// to the row's own gets the score
+// The indexer of block-sparse attention (MiniMax 2026, "MiniMax-M3"): chooses the blocks of `block`
+// positions that attention reads for each row and KV head. It appends `key` to the cache, then
+// scores each block up to the row's own:
 //     max over positions of the block of q[head] . key
-// and the K / heads highest are chosen for each head, the `local` last ones always; of equal ones
-// the lower. `chosen` has them by head, ascending, and -1 behind them where a row sees fewer.
+// and chooses for each head the K / heads highest, always including the `local` last ones; ties go
+// to the lower block. `chosen` lists them by head, ascending, followed by -1 if a row sees fewer.
 struct IndexBlocks {
     static constexpr OpRow kRow{"index_blocks",
                                 "q[T,n] key[T,d] cache[1,d]:state -> chosen[T,K]:i32",
                                 Pass::kInference, Trait::kSeesEarlier | Trait::kAttention};
-    int64_t heads = 0;  // of q: this rank's KV heads
+    int64_t heads = 0;  // heads of q: this rank's KV heads
     int64_t block = 0;
     int64_t local = 1;
     void Show(auto& show) const {
@@ -47,9 +49,9 @@ struct IndexBlocks {
     }
 };
 
-// Latent attention, absorbed. A position's latent and key are one row of the cache, which all heads
-// read: as key both, as value the latent. With `chosen` (index_top_k's) a row attends to these
-// positions alone.
+// Latent attention, absorbed. One row of the cache holds a position's latent and key. All heads
+// read it: both parts as the key, the latent as the value. With `chosen` (the output of
+// index_top_k) a row attends only to these positions.
 struct LatentAttention {
     static constexpr OpRow kRow{
         "latent_attention",
@@ -64,14 +66,14 @@ struct LatentAttention {
     }
 };
 
-// Columns of each head times slope[head] * log(position + 1) + offset[head].
+// Multiplies the columns of each head by slope[head] * log(position + 1) + offset[head].
 struct ScaleHeads {
     static constexpr OpRow kRow{"scale_heads",
                                 "x[T,n] positions[T]:i32 slope[_] offset[_] -> y[T,n]",
                                 Pass::kInference, Trait::kRowWise, 1};
 };
 
-struct PickColumns {  // columns [begin, begin + n) of each head's
+struct PickColumns {  // columns [begin, begin + n) of each head
     static constexpr OpRow kRow{"pick_columns", "x[T,_]:part -> y[T,_]", Pass::kInference,
                                 Trait::kRowWise};
     int64_t heads = 1, begin = 0;
@@ -81,11 +83,11 @@ struct PickColumns {  // columns [begin, begin + n) of each head's
     }
 };
 
-// Attention whose key is the value, too, and the same for all heads (DeepSeek-V4). A row attends to
-// the rows of the last `window` positions, its own included, and to windows of `stride` positions
-// that end at it or before: to all, or with `chosen` (index_top_k's) to these alone. The row that
-// ends a window has its entry. stride 0: there are no windows. Each head has one score more, its
-// sink, with a value of zeros.
+// Attention with one key for all heads, which is also the value (DeepSeek-V4). A row attends to the
+// last `window` positions, including its own, and to windows of `stride` positions that end at or
+// before it: to all of these, or to `chosen` (the output of index_top_k). The row that ends a
+// window has its entry. stride 0: no windows. Each head has an extra score, its sink, with a zero
+// value.
 struct WindowAttention {
     static constexpr OpRow kRow{
         "window_attention",

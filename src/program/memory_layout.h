@@ -1,9 +1,9 @@
-// Where each value of a Program lives on a device: a pool, and an offset in it. Written once for
-// all devices; a device says how many bytes a weight takes as it packs it.
+// The place of each value of a Program on a device: a pool and an offset in it. All devices share
+// this code; a device provides the packed size of a weight.
 //
-// Several slots: training steps that are under way at once (model_chunk.h) have their own inputs,
-// and their own copies of what lives from a forward part into its backward part. All else is
-// shared.
+// Several slots: concurrent training steps (model_chunk.h) have their own inputs, and their own
+// copies of values that live from a forward part into its backward part. They share all other
+// values.
 #pragma once
 
 #include <array>
@@ -23,18 +23,19 @@ struct ValuePlace {
 };
 
 struct LayoutOptions {
-    int64_t tokens = 0, outputs = 0;  // most rows of a step
-    int64_t positions = 0;            // of each cache
-    int64_t state_slots = 0;          // of each recurrent state
+    int64_t tokens = 0, outputs = 0;  // maximum rows of a step
+    int64_t positions = 0;            // positions of each cache
+    int64_t state_slots = 0;          // slots of each recurrent state
     int slots = 1;
     bool overlap = false;       // as TrainingArenaOptions
     bool in_halves = false;     // PlanArenaInHalves
-    std::vector<ValueId> keep;  // activations that live to the end, of a Program without chunks
+    std::vector<ValueId> keep;  // activations that live to the end (without chunks)
     int64_t align = 64;
-    // Not 0: no value lies across a multiple of so many bytes, a multiple of `align`; larger values
-    // begin at one, and none shares the last one that they reach. (Devices have no larger buffers.)
+    // Not 0: no value crosses a multiple of this number of bytes, a multiple of `align`. A larger
+    // value begins at a multiple, and no other value shares its last block. (Devices limit the size
+    // of a buffer.)
     int64_t block_bytes = 0;
-    // Bytes of a weight. Null: those of its elements.
+    // Bytes of a weight. Null: the size of its elements.
     std::function<int64_t(ValueId id)> weight_bytes;
 };
 
@@ -44,12 +45,12 @@ class MemoryLayout {
     MemoryLayout(const ChunkedProgram& chunked, const LayoutOptions& options);
 
     const ValuePlace& PlaceOf(ValueId id) const { return places_[static_cast<size_t>(id)]; }
-    // In the pool.
+    // Offset in the pool.
     int64_t OffsetOf(ValueId id, int slot) const {
         const ValuePlace& place = PlaceOf(id);
         return place.offset + slot * SlotStride(place.pool);
     }
-    // Bytes from a slot to the next; 0 where slots share the pool.
+    // Bytes from one slot to the next; 0: all slots share the pool.
     int64_t SlotStride(Pool pool) const { return strides_[Index(pool)]; }
     int64_t PoolBytes(Pool pool) const { return bytes_[Index(pool)]; }
 

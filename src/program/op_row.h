@@ -1,4 +1,4 @@
-// The row of an op: what ops.h and update.h say about each in one place.
+// The row of an op: the description of each op in ops.h and update.h.
 #pragma once
 
 #include <cstdint>
@@ -8,28 +8,28 @@ namespace weft::program {
 using ValueId = int32_t;
 inline constexpr ValueId kNoValue = -1;
 
-// Which ranks a collective is of: the tensor group, neighbours in the pipeline, the ranks that see
-// other data, the two stages that hold one tensor, all.
+// The ranks of a collective: the tensor group, neighbors in the pipeline, the ranks with different
+// data, the two stages that hold one tensor, all ranks.
 enum class Group { kTensor, kPipeline, kData, kTied, kWorld };
 
-// How a MatMul's weight is cut over the TP group; differentiate needs it to place the transposed
-// collectives: a column-parallel weight makes the gradient of its input partial.
-enum class Cut { kNone, kRows, kColumns };  // kRows: outputs are shared out; kColumns: inputs are
+// How a MatMul's weight is cut over the tensor group. Differentiate needs it to place the
+// transposed collectives: a column-parallel weight makes the gradient of its input partial.
+enum class Cut { kNone, kRows, kColumns };  // kRows: ranks divide the outputs; kColumns: inputs
 
 // Where an op runs.
 enum class Pass {
     kInference,  // forward; it has no gradient
     kBoth,       // forward, in inference and in training
     kTraining,   // forward, in training only
-    kBackward,   // Differentiate writes it, and does not differentiate it
-    kUpdate,     // behind all passes of a batch (update.h)
+    kBackward,   // written by Differentiate, which does not differentiate it
+    kUpdate,     // after all passes of a batch (update.h)
 };
 struct Trait {
     enum : unsigned {
-        kRowWise = 1 << 0,      // a row of the result depends on the same rows of operands alone,
-        kSeesEarlier = 1 << 1,  // or on earlier ones of its sequence, too, through a KV cache
-        // What recomputation (recompute.h) makes again: kCheap with kSelective, too; kStream (the
-        // residual stream) and kOnce (choices, made once) never.
+        kRowWise = 1 << 0,      // a result row depends only on the same rows of operands,
+        kSeesEarlier = 1 << 1,  // or also on earlier rows of its sequence, through a KV cache
+        // Whether recomputation (recompute.h) repeats the op. kCheap: also with kSelective. kStream
+        // (the residual stream) and kOnce (choices): never.
         kCheap = 1 << 2,
         kStream = 1 << 3,
         kOnce = 1 << 4,
@@ -40,26 +40,26 @@ struct Trait {
         kAllGather = 1 << 8,
         kReduceScatter = 1 << 9,
         kTransfer = kMessage | kAllReduce | kAllGather | kReduceScatter,
-        kBeside = 1 << 10,  // a transfer that backends may run beside the arithmetic
-        // Its time goes by its FLOPs, as that of attention or of one of the three products with a
-        // weight. That of all other ops goes by their bytes.
+        kBeside = 1 << 10,  // a transfer that backends may overlap with computation
+        // The op's time depends on its FLOPs: attention, or one of the three products with a
+        // weight. The time of other ops depends on their bytes.
         kAttention = 1 << 11,
         kProduct = 1 << 12,
         kProductGradInput = 1 << 13,
         kProductGradWeight = 1 << 14,
         kAnyProduct = kProduct | kProductGradInput | kProductGradWeight,
         kByFlops = kAttention | kAnyProduct,
-        kLogits = 1 << 15,  // a product whose results, the logits, are no value of the Program
-        kRouter = 1 << 16,  // chooses experts: the first output has their ids, by input 0's scores
+        kLogits = 1 << 15,  // a product whose result, the logits, is no Program value
+        kRouter = 1 << 16,  // chooses experts: output 0 has their ids, input 0 the scores
     };
 };
 
 struct OpRow {
     const char* name;      // unique: "mat_mul"
-    const char* operands;  // as above
+    const char* operands;  // see ops.h
     Pass pass = Pass::kBoth;
     unsigned traits = 0;
-    int flops = 0;  // for each element of the first input; what is more, cost.cc adds
+    int flops = 0;  // per element of the first input; cost.cc adds the rest
     constexpr bool Is(unsigned trait) const { return (traits & trait) != 0; }
 };
 

@@ -1,11 +1,11 @@
-// The ops of a Program, each in one place: its attributes, and a row that says what its operands
-// are, how it touches them, and what walks ask of it. Gradients stand beside their ops.
+// The ops of a Program. Each op is defined in one place: its attributes, and a row that describes
+// its operands, its accesses to them and its traits. Gradient ops follow their ops.
 //
-// An op is a struct with a row `kRow` and its name in WEFT_OPS at the end. Operand counts, shapes,
-// types and accesses are checked by the row (check.cc); so are counts of bytes (cost.cc), which
-// operands keep all bits when a training step is made narrow (train/graph.cc), which ops a device
-// may run on half of a step's rows, and that a backend's calls touch their operands as the row says
-// (backend/cpu/lower.cc).
+// An op is a struct with a row `kRow` and its name in WEFT_OPS at the end. The row determines:
+// checks of operand counts, shapes, types and accesses (check.cc); byte counts (cost.cc); the
+// operands that keep all bits when a training step uses narrow types (train/graph.cc); the ops that
+// a device may run on half of a step's rows; and the check that a backend's calls access operands
+// as the row says (backend/cpu/lowerer.h).
 //
 // A row's operands, inputs -> outputs:
 //
@@ -14,24 +14,25 @@
 //     [T,k]    dimensions. One letter is the same number everywhere in the row; T and R are rows of
 //              the step (or a rank's share of them); `..` is any dimensions, the same ones in all
 //              operands of the row; `_` is any number
-//     ( )      optional: all or none of what is between. Which are there is what Has(name) of the
-//              attributes says, for at most one group without that, the number of operands
+//     ( )      optional: all operands in between are present, or none. Has(name) of the attributes
+//              says whether they are present; for at most one group without that, the number of
+//              operands says it
 //     x*       one or more operands like this
-//     +=       of an output: the op adds to it. It is also the last input
+//     +=       on an output: the op adds to it. It is also the last input
 //     :i32     numbers of tokens, rows or experts; all other operands are floats
 //     :f64     may be float64
 //     :state   a KV cache: read and written
 //     :slots   recurrent state (Storage::kSlots): read and written
-//     :spent   may hold anything after the op
+//     :spent   undefined after the op
 //     :weight  the matrix of a product: in training it may be of a block type
-//     :exact   keeps all bits where training is in narrow types
+//     :exact   keeps all bits when training uses narrow types
 //     :chosen  a stack of experts, of which the op touches those that a token chose
-//     :part    of which the op reads as many bytes as it writes
-//     :narrow  in training in narrow types a sum of branches that it reads is narrow, too, though
-//              `add` keeps all bits
+//     :part    the op reads as many of its bytes as it writes
+//     :narrow  when training uses narrow types, a sum of branches that the op reads is narrow, too,
+//              although `add` keeps all bits
 //
-// Show(show) is its attributes, for prints: show(name, value), show.Where(name, value) where that
-// is not zero, show.Flag(name, bool) where it is true.
+// Show(show) lists an op's attributes for prints: show(name, value), show.Where(name, value) if the
+// value is not zero, show.Flag(name, bool) if it is true.
 #pragma once
 
 #include <any>
@@ -59,7 +60,7 @@ namespace weft::program {
 
 // ---- Rows of the step ---------------------------------------------------------------------------
 
-struct Embedding {  // rows of the table; those outside it give zeros
+struct Embedding {  // rows of the table; ids outside of it give zeros
     static constexpr OpRow kRow{"embedding", "tokens[T]:i32 table[n,d] -> y[T,d]", Pass::kBoth,
                                 Trait::kRowWise | Trait::kStream | Trait::kExact};
     int64_t first_row = 0;
@@ -73,7 +74,7 @@ struct EmbeddingGrad {
     void Show(auto& show) const { show("first_row", first_row); }
 };
 
-struct SelectRows {  // the step's rows whose numbers are given
+struct SelectRows {  // the rows of x with the given numbers
     static constexpr OpRow kRow{"select_rows", "x[T,n]:part rows[R]:i32 -> y[R,n]", Pass::kBoth,
                                 Trait::kExact};
 };
@@ -89,12 +90,12 @@ struct RmsNorm {
                                 Pass::kBoth, Trait::kRowWise | Trait::kCheap, 4};
     float eps = 1e-5f;
     int64_t group = 0;  // columns per group: n, or head_dim for QK norm
-    // With squares (group is n then): x is this rank's part of rows of `whole` columns, whose sum
-    // of squares is column `square` of squares.
+    // With squares (group is then n): x is this rank's part of rows of `whole` columns. Column
+    // `square` of squares holds the sum of squares of the whole row.
     int64_t whole = 0, square = 0;
     bool plain = false;     // has no weight
-    bool centered = false;  // of x without the mean of its group: LayerNorm
-    bool apart = false;     // weight [n]: each group has its own. Else [group], of all groups
+    bool centered = false;  // subtracts the mean of the group first: LayerNorm
+    bool apart = false;     // weight [n]: one per group. Else [group], shared by all groups
     std::optional<bool> Has(std::string_view operand) const {
         return operand == "weight" ? !plain : whole != 0;
     }
@@ -130,13 +131,13 @@ struct RmsNormGradWeight {
     }
 };
 
-struct SumSquares {  // of each input, in a column of its own
+struct SumSquares {  // each input's sum of squares, in its own column
     static constexpr OpRow kRow{"sum_squares", "x*[T,_] -> y[T,_]:f64", Pass::kInference,
                                 Trait::kRowWise};
     struct Columns {
         int64_t begin = 0, count = 0;
     };
-    std::vector<Columns> columns;  // of each input: those that this rank adds to the sum
+    std::vector<Columns> columns;  // per input: the columns that this rank adds to the sum
     void Show(auto& show) const { show("columns", columns); }
 };
 
@@ -145,13 +146,13 @@ struct SumSquares {  // of each input, in a column of its own
 struct MatMul {  // y = x . weight^T + bias
     static constexpr OpRow kRow{"mat_mul", "x[T,k] weight[n,k]:weight (bias[n]) -> y[T,n]:f64",
                                 Pass::kBoth, Trait::kRowWise | Trait::kProduct};
-    Cut cut = Cut::kNone;  // kNone on one rank; a bias under kColumns stands on one rank only
-    // kRows only: rows of the whole weight where some of them are on several ranks (KV heads
-    // that are replicated), the same on all ranks; 0 where each row is on one rank.
+    Cut cut = Cut::kNone;  // kNone on one rank; with kColumns only one rank has the bias
+    // kRows only: rows of the whole weight, if several ranks hold some of them (replicated KV
+    // heads); the same on all ranks. 0: each row is on one rank.
     int64_t shared_rows = 0;
-    // Sums over many columns go through float64, so that they hardly depend on how columns are cut
-    // over ranks: the output is f64 where a sum over ranks follows, else it is rounded to f32.
-    // So many columns are added in float32 first; 0: all of them, and no float64.
+    // Sums over many columns use float64, so that they hardly depend on how columns are cut over
+    // ranks. The output is f64 if a sum over ranks follows; otherwise it is rounded to f32. Runs of
+    // this many columns are first added in float32; 0: float32 throughout.
     int64_t segment_cols = 0;
     void Show(auto& show) const {
         show.Where("cut", cut);
@@ -172,29 +173,28 @@ struct MatMulGradWeight {  // dw += dy^T . x
 struct AddBias {
     static constexpr OpRow kRow{"add_bias", "x[T,n] bias[n] -> y[T,n]", Pass::kBoth,
                                 Trait::kRowWise, 1};
-    int64_t shared_rows = 0;  // as in MatMul, of the bias
+    int64_t shared_rows = 0;  // as in MatMul, for the bias
     void Show(auto& show) const { show.Where("shared_rows", shared_rows); }
 };
 struct BiasGrad {  // db += column sums of dy
     static constexpr OpRow kRow{"bias_grad", "dy[T,n] -> db[n]+=", Pass::kBackward, 0, 1};
 };
 
-// A matrix for each head: its columns of x times that.
-struct HeadMatMul {  // (no Trait::kProduct: small matrices, which are timed by their bytes)
+// Multiplies each head's columns of x by the head's own matrix.
+struct HeadMatMul {  // no Trait::kProduct: bytes determine the time of small matrices
     static constexpr OpRow kRow{"head_mat_mul", "x[T,_] weight[m,n,k]:weight -> y[T,_]",
                                 Pass::kInference, Trait::kRowWise};
 };
 
-// LoRA adapters beside a product (Hu et al. 2021): pairs a [r, k], b [n, r] of each that has this
-// matrix, y += (x . a^T) . b^T in the rows of sequences that use the adapter; other rows keep their
-// bits. Which rows those are comes with the step, and a step in which there are none leaves the op
-// out.
+// LoRA adapters beside a product (Hu et al. 2021). Each adapter for this matrix has a pair a [r,
+// k], b [n, r]: y += (x . a^T) . b^T in the rows of sequences that use the adapter. Other rows keep
+// their bits. The step says which rows use an adapter; a step without such rows skips the op.
 struct Adapt {
     static constexpr OpRow kRow{"adapt", "x[T,k] pairs*[_,_] -> y[T,n]:f64+=", Pass::kInference,
                                 Trait::kRowWise};
-    std::vector<int32_t> adapters;  // numbers, from 1, ascending: of each pair
-    // As in the MatMul before it. Not 0: sums over columns, of which each rank may have a part, go
-    // through float64.
+    std::vector<int32_t> adapters;  // adapter number of each pair: from 1, ascending
+    // As in the MatMul before it. Not 0: sums over columns, of which each rank may have a part, use
+    // float64.
     int64_t segment_cols = 0;
     ValueId A(const std::vector<ValueId>& inputs, size_t i) const { return inputs[1 + 2 * i]; }
     ValueId B(const std::vector<ValueId>& inputs, size_t i) const { return inputs[2 + 2 * i]; }
@@ -211,11 +211,11 @@ struct Rope {
                                 Trait::kRowWise};
     int64_t head_dim = 0, rotary_dim = 0;
     bool neighbours = false;
-    float sign = 1;                        // -1: back, which is its gradient
+    float sign = 1;                        // -1: rotates back, for the gradient
     std::vector<float> inverse_frequency;  // [rotary_dim / 2], scaling already applied
-    float magnitude = 1;                   // of cosines and sines (YaRN, LongRoPE)
-    bool last = false;                     // rotates the last columns of a head, else the first
-    int64_t behind = 0;                    // rotates by so much less than the position, at least 0
+    float magnitude = 1;                   // factor of cosines and sines (YaRN, LongRoPE)
+    bool last = false;                     // rotates the last columns of a head; else the first
+    int64_t behind = 0;                    // rotates by max(0, position - behind)
     void Show(auto& show) const {
         show("head_dim", head_dim);
         show("rotary_dim", rotary_dim);
@@ -228,26 +228,25 @@ struct Rope {
 };
 
 struct Attention {
-    // With caches: k and v are appended to the pages, then q attends through the pages. Without
+    // With caches: appends k and v to the pages, then q attends through the pages. Without caches
     // (training): q attends causally to the rows of its own sequence in this step.
-    // lse: log(sum(exp(scores))) of each row and head, for the gradient. Its layout is the
-    // backend's own.
-    // chosen: index_blocks'.
+    // lse: log(sum(exp(scores))) of each row and head, for the gradient, in the backend's layout.
+    // chosen: the output of index_blocks.
     static constexpr OpRow kRow{
         "attention",
         "q[T,n] k[T,m] v[T,l] (sinks[_]) (chosen[T,K]:i32) (k_cache[c,d]:state v_cache[c,e]:state)"
         " -> out[T,o] (lse[T,h]:exact)",
         Pass::kBoth, Trait::kSeesEarlier | Trait::kAttention};
     int64_t heads = 0, kv_heads = 0, head_dim = 0;
-    int64_t first_head = 0, first_kv_head = 0;  // of the model, where this rank's heads begin
+    int64_t first_head = 0, first_kv_head = 0;  // model head at which this rank's heads begin
     int64_t group = 1;                          // query heads per KV head of the model
     float scale = 1;
-    int64_t window = 0;  // keys that a query sees, its own the last of them; 0: all before it
+    int64_t window = 0;  // number of keys that a query sees, up to its own; 0: all
     float soft_cap = 0;  // not 0: scaled scores s become soft_cap * tanh(s / soft_cap)
-    bool sinks = false;  // each head has one score more, its sink, with a value of zeros
+    bool sinks = false;  // each head has an extra score, its sink, with a zero value
     int64_t value_dim = 0;  // columns of a value and of a head's result; 0: head_dim
-    int64_t chunk = 0;      // not 0: a query sees no key before the last multiple of it
-    int64_t block = 0;      // not 0: keys of a block; a query sees those of its KV head's `chosen`
+    int64_t chunk = 0;      // not 0: a query sees keys from the last multiple of this on
+    int64_t block = 0;      // not 0: keys per block; a query sees its KV head's `chosen`
     int64_t ValueDim() const { return value_dim == 0 ? head_dim : value_dim; }
     bool cached(size_t inputs) const { return inputs == FirstCache() + 2; }
     size_t FirstCache() const { return 3u + (sinks ? 1u : 0u) + (block != 0 ? 1u : 0u); }
@@ -286,7 +285,7 @@ struct Glu {  // act(gate) * up
     static constexpr OpRow kRow{"glu", "gate[..] up[..] -> y[..]", Pass::kBoth,
                                 Trait::kRowWise | Trait::kCheap};
     Activation activation = Activation::kSilu;
-    float limit = 0;  // not 0: act(gate) is at most this, up within +- this
+    float limit = 0;  // not 0: act(gate) is at most this, and up within +- this
     bool limits_gate = false;  // the gate itself is at most `limit` (DeepSeek-V4)
     void Show(auto& show) const {
         show("activation", activation);
@@ -364,7 +363,7 @@ struct AllGather {  // columns of all ranks, in rank order
         Trait::kRowWise | Trait::kStream | Trait::kExact | Trait::kAllGather};
     Group group = Group::kTensor;
     std::vector<int64_t> parts;  // columns of each rank
-    int64_t begin = 0;           // where this rank's columns begin in the output
+    int64_t begin = 0;           // this rank's first column in the output
     void Show(auto& show) const {
         show("group", group);
         show("parts", parts);
@@ -384,22 +383,22 @@ struct Recv {  // from rank `peer` of the world
     void Show(auto& show) const { show("peer", peer); }
 };
 
-// Rows that the tensor group shares (program/sequence_parallel.h): S is a rank's share of T.
-struct GatherRows {  // all ranks' rows
+// Ops on rows that tensor ranks divide (program/sequence_parallel.h). S is a rank's share of T.
+struct GatherRows {  // the rows of all ranks
     static constexpr OpRow kRow{"gather_rows", "x[S,n] -> y[T,n]", Pass::kTraining,
                                 Trait::kCheap | Trait::kAllGather};
 };
-struct ReduceScatterRows {  // own rows of the sum over the group
+struct ReduceScatterRows {  // this rank's rows of the sum over the group
     static constexpr OpRow kRow{"reduce_scatter_rows", "x[T,n]:spent -> y[S,n]", Pass::kTraining,
                                 Trait::kStream | Trait::kExact | Trait::kReduceScatter};
 };
-struct SliceRows {  // own rows
+struct SliceRows {  // this rank's rows
     static constexpr OpRow kRow{"slice_rows", "x[T,n]:part -> y[S,n]", Pass::kBackward,
                                 Trait::kExact};
 };
 
-// Weights that are shared out over the ranks that see different data (train/ ZeRO; `parts` are the
-// elements of each of these ranks, `begin` is where this rank's are):
+// Weights that ZeRO shards over the ranks with different data (zero.h). `parts`: elements of each
+// of these ranks; `begin`: this rank's first element.
 struct ZeroAllGather {  // from all ranks
     static constexpr OpRow kRow{"zero_all_gather", "share[_] -> all[_]", Pass::kBackward,
                                 Trait::kAllGather | Trait::kBeside};
@@ -410,13 +409,13 @@ struct ZeroAllGather {  // from all ranks
         show("begin", begin);
     }
 };
-struct ZeroReduceScatter {  // share += own part of the sum over ranks
+struct ZeroReduceScatter {  // share += this rank's part of the sum over ranks
     static constexpr OpRow kRow{"zero_reduce_scatter",
                                 "all[_]:spent -> share[_]+=", Pass::kBackward,
                                 Trait::kReduceScatter | Trait::kBeside};
     std::vector<int64_t> parts;
     int64_t begin = 0;
-    bool adds = true;  // else share, which may be a part of `all`, becomes the sum
+    bool adds = true;  // false: share, which may lie in `all`, is overwritten
     void Show(auto& show) const {
         show("parts", parts);
         show("begin", begin);
@@ -426,24 +425,24 @@ struct ZeroReduceScatter {  // share += own part of the sum over ranks
 
 // ---- Mixtures of experts ------------------------------------------------------------------------
 //
-// A value [T, K, n] has a row for each of a token's K experts; which row lies where in memory is
-// the backend's own business.
+// A value [T, K, n] has a row for each of a token's K experts. The backend chooses the order of
+// these rows in memory.
 
-// Of logits: softmax, sigmoids, or the square roots of their softplus (DeepSeek-V4).
+// The score of logits: softmax, sigmoid, or the square root of softplus (DeepSeek-V4).
 enum class GateScore { kSoftmax, kSigmoid, kSqrtSoftplus };
 struct Route {
-    // The K experts of the highest score + bias; the bias chooses, and weighs nothing. Equal ones:
-    // the lower id. Without bias and groups the logits choose, which differ where sigmoids have
-    // rounded to 1. Weights are the scores of the chosen, in the order of choice.
-    // by_token: no choice; the token's row of the table has the ids, each below E.
+    // Chooses the K experts with the highest score + bias; ties go to the lower id. The bias
+    // affects only the choice. Without bias and groups the logits decide, because sigmoids that
+    // round to 1 are equal. Weights are the scores of the chosen experts, in the order of choice.
+    // by_token: the table row of the token lists the expert ids, each below E.
     static constexpr OpRow kRow{
         "route",
         "logits[T,E]:exact (bias[E]) (factors[E]) (tokens[T]:i32 table[V,1,K]:i32)"
         " -> ids[T,K]:i32 weights[T,K]:exact",
         Pass::kBoth, Trait::kRowWise | Trait::kOnce | Trait::kRouter, 8};
     GateScore score = GateScore::kSoftmax;
-    // Experts stand in `groups` of equal size, of which only `groups_used` can be chosen from:
-    // those with the highest sums of their best `group_best` experts.
+    // Experts form `groups` of equal size. Only the `groups_used` groups with the highest sums of
+    // their best `group_best` experts are eligible.
     int64_t groups = 1, groups_used = 1, group_best = 1;
     bool renormalise = false;  // weights of a token add up to 1 (before scale)
     float scale = 1;
@@ -467,8 +466,8 @@ struct Route {
         show("scale", scale);
     }
 };
-// The weights to the logits. The choice itself has no gradient, and so neither has the bias that
-// takes part in it.
+// The gradient from the weights to the logits. The choice has no gradient, and therefore neither
+// has the bias.
 struct RouteGrad {
     static constexpr OpRow kRow{
         "route_grad", "dweights[T,K]:exact logits[T,E]:exact ids[T,K]:i32 -> dlogits[T,E]:exact",
@@ -477,8 +476,8 @@ struct RouteGrad {
     void Show(auto& show) const { forward.Show(show); }
 };
 
-// Each row times the matrix of its expert. This rank holds experts [first_expert, first_expert +
-// m): rows of others are left out by all that follows.
+// Multiplies each row by the matrix of its expert. This rank holds experts [first_expert,
+// first_expert + m). Later ops ignore rows of other experts.
 struct ExpertMatMul {
     static constexpr OpRow kRow{
         "expert_mat_mul",
@@ -509,8 +508,8 @@ struct ExpertMatMulGradWeight {
     void Show(auto& show) const { show("first_expert", first_expert); }
 };
 
-// base + the sum over a token's experts of weight * (x . expert^T + bias), added up in float64 in
-// the order of the experts' ids.
+// base + the sum over a token's experts of weight * (x . expert^T + bias), added in float64 in the
+// order of the experts' ids.
 struct ExpertSum {
     static constexpr OpRow kRow{
         "expert_sum",
@@ -518,7 +517,7 @@ struct ExpertSum {
         " (bias[m,1,n]:chosen) (base[T,n]:f64:exact) -> y[T,n]:f64:exact",
         Pass::kBoth, Trait::kRowWise | Trait::kProduct};
     int64_t first_expert = 0;
-    Cut cut = Cut::kNone;      // kColumns: a bias stands on one rank only
+    Cut cut = Cut::kNone;      // with kColumns only one rank has the bias
     int64_t segment_cols = 0;  // as in MatMul
     bool bias = false, base = false;
     std::optional<bool> Has(std::string_view operand) const {
@@ -549,7 +548,7 @@ struct ExpertSumGradWeight {
 };
 
 enum class RowGate { kSigmoid, kSoftplus };
-struct GateRows {  // x * sigmoid(gate), or softplus: each column of gate opens as many of x
+struct GateRows {  // x * sigmoid(gate) or softplus; gate columns divide x's evenly
     static constexpr OpRow kRow{"gate_rows", "x[T,n] gate[T,_]:exact -> y[T,n]", Pass::kBoth,
                                 Trait::kRowWise, 1};
     RowGate gate = RowGate::kSigmoid;
@@ -563,8 +562,8 @@ struct GateRowsGrad {
                                 Pass::kBackward, Trait::kRowWise, 3};
 };
 
-// How a layer's router shares out the rows: how many of ids are each expert, and the sums over rows
-// of softmax(logits), added to `load`.
+// Statistics of a layer's router, added to `load`: for each expert the number of its ids, and the
+// sum over rows of softmax(logits).
 struct RouterLoad {
     static constexpr OpRow kRow{"router_load",
                                 "logits[T,E]:exact ids[T,K]:i32 (load[2,E]:exact) -> y[2,E]:exact",
@@ -575,8 +574,8 @@ struct RouterLoadGrad {  // counts have no gradient
                                 "dload[2,E]:exact logits[T,E]:exact -> dlogits[T,E]:exact",
                                 Pass::kBackward};
 };
-// Load of N rows, `used` ids each: E * the sum over experts of (count / N) (sum / N); `used` where
-// rows are shared out evenly (Fedus et al. 2021, as transformers computes it).
+// For the load of N rows with `used` ids each: E * the sum over experts of (count / N) (sum / N).
+// Equals `used` if the load is balanced (Fedus et al. 2021, as transformers computes it).
 struct LoadBalance {
     static constexpr OpRow kRow{"load_balance", "load[2,E]:exact -> loss[1]:exact", Pass::kTraining,
                                 0, 2};
@@ -593,12 +592,12 @@ struct LoadBalanceGrad {
 // ---- Losses -------------------------------------------------------------------------------------
 //
 // The loss of a row is -log softmax(logits)[target]; a row with a negative target has none. The
-// vocabulary may be cut over the tensor group: then a rank has the logits of its own tokens, from
-// first_row on, and three numbers of each row (softmax_stats) are gathered from all ranks.
+// vocabulary may be cut over the tensor group. Each rank then has the logits of its own tokens,
+// from first_row on, and the ranks gather three numbers per row (softmax_stats).
 
-// The model's end and the loss in one op: logits = soft_cap(scale * x . weight^T), `parts` are the
-// tokens of each tensor rank (empty: one rank has all). It and its gradient stand for the ops that
-// ExpandLoss (loss.h) makes of them, which never hold all logits; nothing executes them.
+// The output projection and the loss in one op: logits = soft_cap(scale * x . weight^T). `parts`:
+// the tokens of each tensor rank (empty: one rank has all). No backend executes this op or its
+// gradient: ExpandLoss (loss.h) replaces them by ops that never hold all logits.
 struct LinearCrossEntropy {
     static constexpr OpRow kRow{"linear_cross_entropy",
                                 "x[R,k] weight[n,k]:weight targets[R]:i32 -> loss[1]:exact",
@@ -617,7 +616,7 @@ struct LinearCrossEntropy {
         show.Where("soft_cap", soft_cap);
     }
 };
-struct LinearCrossEntropyGrad {  // with cut kRows dx is partial: this rank's rows' part
+struct LinearCrossEntropyGrad {  // with cut kRows dx is partial: from this rank's rows
     static constexpr OpRow kRow{
         "linear_cross_entropy_grad",
         "dloss[1]:exact x[R,k] weight[n,k]:weight targets[R]:i32 -> dx[R,k] (dw[n,k]+=)",
@@ -626,8 +625,8 @@ struct LinearCrossEntropyGrad {  // with cut kRows dx is partial: this rank's ro
     void Show(auto& show) const { forward.Show(show); }
 };
 
-// Of each row: the largest logit, the sum of exp(logit - largest), and the target's logit, which is
-// 0 where another rank has it.
+// For each row: the largest logit, the sum of exp(logit - largest), and the target's logit (0 if
+// another rank has it).
 struct SoftmaxStats {
     static constexpr OpRow kRow{"softmax_stats",
                                 "logits[T,V]:exact targets[T]:i32 -> stats[T,3]:exact",
@@ -635,13 +634,13 @@ struct SoftmaxStats {
     int64_t first_row = 0;
     void Show(auto& show) const { show("first_row", first_row); }
 };
-// stats: of all ranks, one after another.
+// stats: the statistics of all ranks, one after another.
 struct CrossEntropy {
     static constexpr OpRow kRow{"cross_entropy",
                                 "stats[T,m]:exact targets[T]:i32 -> losses[T]:exact",
                                 Pass::kBackward, Trait::kRowWise, 3};
 };
-// logits become their gradients: dloss * (softmax(logits) - onehot(target)).
+// Replaces logits by their gradients: dloss * (softmax(logits) - onehot(target)).
 struct CrossEntropyGrad {
     static constexpr OpRow kRow{
         "cross_entropy_grad",
@@ -710,15 +709,15 @@ concept IsOp = requires {
     KindOfOp<T>::kKind;
 };
 
-// One of the structs above. A std::variant would do, but every file that holds an op would compile
-// the copies and the ends of all of them: two seconds of each.
+// One of the structs above. It is not a std::variant, because every file that holds an op would
+// then compile the copies and destructors of all of them: two seconds per file.
 class OpAttributes {
   public:
     template <IsOp T>
     OpAttributes(T op) : kind_(KindOfOp<T>::kKind), held_(std::move(op)) {}
 
     OpKind kind() const { return kind_; }
-    // The struct, where it is a T; else nullptr.
+    // The struct if it is a T; otherwise nullptr.
     template <IsOp T>
     const T* If() const {
         return std::any_cast<T>(&held_);
@@ -727,7 +726,7 @@ class OpAttributes {
     T* If() {
         return std::any_cast<T>(&held_);
     }
-    // walk(attributes), of whatever op; all overloads return the same type.
+    // walk(attributes) for any op; all overloads return the same type.
     template <typename Walk>
     auto Visit(Walk&& walk) const {
         switch (kind_) {
@@ -748,7 +747,7 @@ const OpRow& RowOf(OpKind kind);
 
 struct Op {
     OpAttributes attributes;
-    std::vector<ValueId> inputs;  // optional ones that are absent are left out
+    std::vector<ValueId> inputs;  // without absent optional inputs
     std::vector<ValueId> outputs;
 
     OpKind kind() const { return attributes.kind(); }
@@ -770,28 +769,29 @@ inline bool IsOfUpdate(OpKind kind) {
 
 enum class Access : uint8_t { kRead, kWrite, kAdd };
 
-// An operand as a row says it is.
+// An operand as described by a row.
 struct Operand {
     std::string_view name;
     std::array<char, 4> dims{};  // letters, digits, '_', '.' for `..`
     int rank = 0;                // of dims
     Access access = Access::kRead;
-    int group = 0;  // of optional ones; 0: none
+    int group = 0;  // number of its optional group; 0: not optional
     bool many = false, index = false, wide = false, state = false, spent = false, weight = false;
     bool exact = false, chosen = false, part = false, narrow = false, slots = false;
-    // Its first dimension is rows of the step (or may be, where it has any dimensions).
+    // Whether its first dimension is rows of the step (or may be, for `..`).
     bool by_rows() const { return dims[0] == 'T' || dims[0] == 'R' || dims[0] == '.'; }
 };
 
-// By input and output of an op; what an op adds to is the same in both.
+// The operands of an op's inputs and outputs. An operand to which the op adds is the same in both.
 struct Operands {
     std::vector<const Operand*> inputs, outputs;
 };
-// Nothing: the op has not as many operands as its row says.
+// Nullopt: the number of operands does not match the row.
 std::optional<Operands> OperandsOf(const Op& op);
-// Whether an operand is a stack of experts, of which the op touches the chosen ones (:chosen).
+// Whether an operand of the op is a stack of experts of which the op touches the chosen ones
+// (:chosen).
 bool IsOfExperts(const Op& op);
-// The input that is :weight; none of other ops.
+// The index of the input that is :weight; nullopt for other ops.
 std::optional<size_t> WeightInput(OpKind kind);
 inline ValueId WeightOf(const Op& product) {
     return product.inputs[*WeightInput(product.kind())];

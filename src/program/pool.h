@@ -1,4 +1,4 @@
-// The pools that a device keeps the values of a Program in (memory_layout.h).
+// The pools in which a device keeps the values of a Program (memory_layout.h).
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,8 @@
 
 namespace weft::program {
 
-// kKept and kBrief are activations: of a slot each, and shared. kNone: no op uses the value.
+// kKept and kBrief hold activations: kKept per slot, kBrief shared by slots. kNone: no op uses the
+// value.
 enum class Pool : uint8_t { kNone, kWeight, kGradient, kOptimizer, kCache, kInput, kKept, kBrief };
 inline constexpr size_t kPools = 8;
 

@@ -1,14 +1,14 @@
-// Recompute (activation checkpointing, Chen et al. 2016): values of the forward pass that the
-// backward pass computes again instead of keeping them.
+// Recomputation (activation checkpointing, Chen et al. 2016): the backward pass computes values of
+// the forward pass again instead of keeping them.
 //
 //   kNone       every value that the backward pass reads is kept
-//   kSelective  what norms and gated units write is computed again from what they read: little
-//               arithmetic for a third of the memory. (Scores of attention are never kept.)
-//   kFull       only the residual stream is kept: what embeddings, sums over ranks, additions and
-//               other stages write; all between is computed again, a second forward pass nearly
+//   kSelective  outputs of norms and gated units are computed again from their inputs: little
+//               arithmetic for a third of the memory. (Attention scores are never kept.)
+//   kFull       only the residual stream is kept: outputs of embeddings, all-reduces, additions and
+//               other stages. Everything in between is computed again, nearly a second forward pass
 //
-// No collective runs twice but for gather_rows, whose operand is a share of the memory; no choice
-// of experts is made twice.
+// No collective runs twice except gather_rows, whose operand is only a share of its output. No
+// choice of experts is repeated.
 #pragma once
 
 #include <vector>
@@ -19,9 +19,9 @@ namespace weft::program {
 
 enum class Recompute { kNone, kSelective, kFull };
 
-// Each backward op that reads a dropped value reads a new one, which copies of forward ops write
-// just before the first such op. The result passes CheckShapes.
-// branches: values that additions write beside the residual stream (LoRA's), which kFull drops.
+// Backward ops that read a dropped value read a new value instead, which copies of forward ops
+// write just before the first such op. The result passes CheckShapes.
+// branches: values that additions write beside the residual stream (LoRA's); kFull drops them.
 Differentiated WithRecompute(Differentiated differentiated, Recompute what,
                              const std::vector<ValueId>& branches = {});
 

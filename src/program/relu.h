@@ -1,4 +1,4 @@
-// Activations without a gate, by rows and structs as ops.h has them.
+// Activations without a gate, as structs with rows (ops.h).
 #pragma once
 
 #include "program/op_row.h"

@@ -1,22 +1,22 @@
-// Sequence parallelism (Korthikanti et al. 2022) as a transformation of the list: between the
-// projections that a tensor group shares, where its ranks would all do the same with all rows,
-// each does it with its own rows.
+// Sequence parallelism (Korthikanti et al. 2022) as a transformation of the op list. Between
+// sharded projections all tensor ranks would compute the same for all rows. With it, each rank
+// computes only its own rows there.
 //
 //   all_reduce of rows       becomes reduce_scatter_rows: a rank gets the sums of its own rows
-//   norms, additions, scales take and give own rows; so do products with whole weights (routers)
-//   what needs all rows      reads what gather_rows brings together, once for all its readers
+//   norms, additions, scales read and write own rows; so do products with whole weights (routers)
+//   ops that need all rows   read the result of one gather_rows, shared by all its readers
 //   send, recv               own rows go to the same tensor rank of the next stage
 //
-// The residual stream and what norms keep take a share of the memory; a reduce_scatter and a gather
-// send what an all_reduce does. Rows need not divide by the ranks.
+// The residual stream and the values kept for norms take a share of the memory. A reduce_scatter
+// and a gather send as many bytes as an all_reduce. The ranks need not divide the number of rows.
 #pragma once
 
 #include "program/program.h"
 
 namespace weft::program {
 
-// Of a forward Program of one of `ranks` tensor ranks that passes CheckShapes; one rank's stays as
-// it is. The result passes CheckShapes.
+// Transforms the forward Program of one of `ranks` tensor ranks. It must pass CheckShapes, and so
+// does the result. With one rank it is unchanged.
 Program ApplySequenceParallel(Program forward, int ranks);
 
 }  // namespace weft::program

@@ -12,26 +12,26 @@ namespace weft::program {
 enum class Sharding {
     kReplicated,  // the same on all ranks
     kSharded,     // each rank has its own part
-    kPartialSum,  // the sum over ranks is what is meant
+    kPartialSum,  // the value is the sum over ranks
     kRowSharded,  // each rank has its own rows (program/sequence_parallel.h)
 };
 
-// Ops that Differentiate writes, those of updates, and those that run in inference only: they have
-// no gradient.
+// Ops without a gradient: those that Differentiate writes, those of updates, and those of inference
+// only.
 template <typename T>
 concept kHasNoGradient = T::kRow.pass != Pass::kBoth&& T::kRow.pass != Pass::kTraining;
 
-// The placement of each value of a forward Program that passes CheckShapes, by ValueId. Inputs,
-// received values and outputs of Embedding count as whole (an all_reduce of a cut table's rows
-// changes no gradient); weights are not placed: the op that reads one says how it is cut.
-// Errors: kUnsupported, naming op and value, for what differentiate.h refuses.
+// The sharding of each value of a forward Program that passes CheckShapes, by ValueId. Inputs,
+// received values and outputs of Embedding count as replicated (an all_reduce of a cut table's rows
+// changes no gradient). Weights have none: the op that reads a weight says how it is cut. Errors:
+// kUnsupported (names op and value; see differentiate.h).
 Result<std::vector<Sharding>> InferSharding(const Program& forward);
 
-// Where a rank's columns of a value begin in the value of all ranks. By ValueId, of a Program of
-// inference.
+// The first of a rank's columns of a value within the columns of all ranks. PlaceColumns: by
+// ValueId, for an inference Program.
 struct Columns {
     int64_t begin = 0;
-    bool cut = false;  // each rank has its own
+    bool cut = false;  // each rank has its own columns
 };
 std::vector<Columns> PlaceColumns(const Program& program);
 

@@ -1,9 +1,9 @@
-// Hyper-connections, by rows and structs as ops.h has them: a residual stream of several parallel
-// copies, the streams (Zhu et al. 2024; constrained to a manifold: Xie et al. 2026; DeepSeek-V4).
+// Hyper-connections, as structs with rows (ops.h): a residual stream of several parallel copies,
+// the streams (Zhu et al. 2024; constrained to a manifold: Xie et al. 2026; DeepSeek-V4).
 //
 // A row of the residual stream holds all streams one after another. A layer reads a weighted sum of
-// them. The layer's result is added to each stream with a weight, and a matrix whose rows and
-// columns add up to 1 mixes the streams. The weights are computed from the row itself.
+// them. Its result is added to each stream with a weight, and a matrix whose rows and columns add
+// up to 1 mixes the streams. The weights are computed from the row itself.
 #pragma once
 
 #include <cstdint>
@@ -12,16 +12,16 @@
 
 namespace weft::program {
 
-// Most streams that devices take.
+// Maximum number of streams that devices support.
 inline constexpr int64_t kMostStreams = 8;
 
-// What a layer weighs `n` streams by. Columns of a row of logits and of the result:
+// The weights of a layer with `n` streams. Columns of a row of logits, and of the result:
 //     [0, n)             pre = sigmoid(scale[0] * x + base) + eps
 //     [n, 2n)            post = 2 sigmoid(scale[1] * x + base)
 //     [2n, 2n + n * n)   the matrix: softmax of each of its rows of scale[2] * x + base, plus eps;
 //                        then its columns are divided by their sums plus eps, and `iterations` - 1
 //                        times its rows and its columns (Sinkhorn and Knopp 1967)
-// The end of the model has pre alone: n columns, and one element of scale.
+// The end of the model has only pre: n columns, and one element of scale.
 struct StreamWeights {
     static constexpr OpRow kRow{"stream_weights",
                                 "logits[T,m]:exact base[m] scale[_] -> weights[T,m]:exact",
@@ -42,7 +42,7 @@ struct MergeStreams {  // y = sum over the streams i of pre[i] * x[i]
     void Show(auto& show) const { show("streams", streams); }
 };
 
-// y[k] = post[k] * update + sum over the streams j of matrix[j][k] * x[j]; without x and weights
+// y[k] = post[k] * update + sum over the streams j of matrix[j][k] * x[j]. Without x and weights
 // each stream is the update.
 struct MixStreams {
     static constexpr OpRow kRow{"mix_streams",

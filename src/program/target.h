@@ -1,5 +1,5 @@
-// Target: what a device asks of the Programs that run on it. The device states it, the builders of
-// model/ keep to it: so neither knows the other.
+// Target: the limits and wishes of a device for the Programs that run on it. The device states them
+// and the builders of model/ follow them, so that neither depends on the other.
 #pragma once
 
 #include <cstdint>
@@ -10,18 +10,18 @@ namespace weft::program {
 struct Target {
     // Positions of a KV page.
     int64_t page_tokens = 64;
-    // Experts of a layer; elements of a position's row in a cache of latent attention.
+    // Maximum experts of a layer; maximum elements per position in a cache of latent attention.
     int64_t most_experts = std::numeric_limits<int64_t>::max();
     int64_t most_latent_columns = std::numeric_limits<int64_t>::max();
-    // Whether it pools windows of keys and mixes residual streams (DeepSeek-V4).
+    // Whether the device pools windows of keys and mixes residual streams (DeepSeek-V4).
     bool pools_windows = true;
-    // Whether what tensor ranks sum up is float64 until it is summed: then a result's bits do not
-    // depend on where the ranks cut.
+    // Whether addends of tensor-parallel sums are float64 until they are summed. The bits of a
+    // result then do not depend on how the ranks cut.
     bool float64_reductions = true;
-    // Whether an update's sums over all weights are float64; else float32 with what is rounded away
-    // (program/update.h).
+    // Whether an update's sums over all weights are float64; otherwise float32 with the rounding
+    // error (program/update.h).
     bool float64_sums = true;
-    // Of the logits that a training step holds at a time (program/loss.h), about.
+    // Approximate bytes of logits that a training step holds at a time (program/loss.h).
     int64_t logits_bytes = 64 << 20;
 };
 

@@ -1,14 +1,14 @@
-// Ops of an update: what happens between the passes of one batch and those of the next.
+// Ops of an update: the work between the passes of one batch and those of the next.
 //
-// Gradients are summed over the ranks that see other data, and the squares of all of them are added
-// up. Then a rank updates its own part of each unit (program/zero.h) from what its optimizer keeps
-// (Storage::kOptimizer), and brings the new weights to the ranks that read them. train/update/ puts
-// these ops behind the chunks of a training Program (model_chunk.h).
+// Gradients are summed over the ranks with different data, and their squares are added up. Then
+// each rank updates its own part of each unit (program/zero.h) with its optimizer state
+// (Storage::kOptimizer), and sends the new weights to the ranks that read them. train/update/
+// appends these ops to the chunks of a training Program (model_chunk.h).
 //
-// Operands are vectors: a rank's own part of a unit's gradients and weights, and what is kept of
-// it. `weights` are float32; where passes read a narrower type, `copy` is their rounded copy. What
-// a row adds to is read and written. The rate, the number of the update (from 1 on) and what all
-// gradients are multiplied by come with the step.
+// Operands are vectors: a rank's own part of a unit's gradients and weights, and the optimizer
+// state for it. `weights` are float32; if passes read a narrower type, `copy` is their rounded
+// copy. Operands with += are read and written. The step provides the learning rate, the update
+// number (from 1 on) and the factor for gradients.
 #pragma once
 
 #include <cstdint>
@@ -26,26 +26,26 @@ using weft::FactoredRun;
 using weft::FactoredTensor;
 using weft::UpdateRun;
 
-struct SumOver {  // x becomes its sum over the group, of narrow types rounded once
+struct SumOver {  // x becomes its sum over the group; narrow types round once
     static constexpr OpRow kRow{"sum_over", "-> x[..]:f64+=", Pass::kUpdate, Trait::kAllReduce};
     Group group = Group::kWorld;
     void Show(auto& show) const { show("group", group); }
 };
-// Of x in the ranges. sum: [1] in float64, or [2] in float32, whose two numbers are to be added up
-// (the second has what the first rounds away).
+// Adds the squares of x in the ranges. sum: [1] in float64, or [2] in float32, whose two numbers
+// are to be added (the second is the rounding error of the first).
 struct AddSquares {
     static constexpr OpRow kRow{"add_squares", "x[n] -> sum[_]:f64+=", Pass::kUpdate, 0, 2};
     std::vector<ElementRange> ranges;
     void Show(auto& show) const { show("ranges", ranges); }
 };
 
-// One step of Adam (Kingma and Ba 2015), or with `decay` of AdamW (Loshchilov and Hutter 2019).
+// One step of Adam (Kingma and Ba 2015), or of AdamW with `decay` (Loshchilov and Hutter 2019).
 struct AdamUpdate {
     static constexpr OpRow kRow{"adam_update",
                                 "gradient[n] -> weights[n]+= m[k]+= v[k]+= (copy[n]+=)",
                                 Pass::kUpdate, 0, 14};
     double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
-    double l2 = 0, decay = 0;  // of runs that decay: added to the gradient, or taken off the weight
+    double l2 = 0, decay = 0;  // for runs that decay: l2 on the gradient, decay on the weight
     std::vector<UpdateRun> runs;
     void Show(auto& show) const {
         show("beta1", beta1);
@@ -56,8 +56,8 @@ struct AdamUpdate {
         show("runs", runs);
     }
 };
-// The same with moments as codes of a byte (tensor/dynamic_codes.h), four in an i32, and a scale a
-// block. Runs begin at multiples of a block, and `kept` is `begin`.
+// As AdamUpdate, with moments as one-byte codes (tensor/dynamic_codes.h), four per i32, and one
+// scale per block. Runs begin at multiples of a block, and `kept` is `begin`.
 struct Adam8bitUpdate {
     static constexpr OpRow kRow{"adam8bit_update",
                                 "gradient[n] -> weights[n]+= m[k]:i32+= v[k]:i32+= m_scales[s]+="
@@ -87,8 +87,8 @@ struct SgdUpdate {
 
 // ---- Adafactor (its tensors: tensor/update_runs.h) ---------------------------------------------
 
-// Squares of gradients by row and by column, each at the place of its moment, and, behind them, the
-// squares of each tensor's weights where `sizes`.
+// Sums of squared gradients by row and by column, each at the place of its moment. With `sizes`,
+// the sums of squares of each tensor's weights follow.
 struct AdafactorSums {
     static constexpr OpRow kRow{"adafactor_sums",
                                 "gradient[n] weights[n] -> sums[s]:f64+=", Pass::kUpdate, 0, 4};
@@ -100,7 +100,7 @@ struct AdafactorSums {
         show.Flag("sizes", sizes);
     }
 };
-// inverse: what a gradient is multiplied by.
+// inverse: the factor of a gradient.
 struct AdafactorMoments {
     static constexpr OpRow kRow{"adafactor_moments",
                                 "sums[s]:f64 -> moments[k]+= inverse[k]+=", Pass::kUpdate, 0, 8};
@@ -112,7 +112,7 @@ struct AdafactorMoments {
         show("eps_square", eps_square);
     }
 };
-// The squares of each tensor's update before its rate.
+// Sums of squares of each tensor's update before the learning rate is applied.
 struct AdafactorSizes {
     static constexpr OpRow kRow{"adafactor_sizes",
                                 "gradient[n] inverse[k] -> squares[t]:f64+=", Pass::kUpdate, 0, 3};

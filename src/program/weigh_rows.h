@@ -1,4 +1,4 @@
-// The op of experts that take their input, not their result, times their weight (Llama 4).
+// The op for experts whose weight multiplies their input, not their result (Llama 4).
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,9 @@
 
 namespace weft::program {
 
-// x[t] times the weight of each expert of t. ExpertSum then takes `rest`, which is 1 everywhere.
-// This rank holds experts [first_expert, first_expert + experts): it makes their rows of y alone.
+// Multiplies x[t] by the weight of each expert of t. ExpertSum then takes `rest`, which is 1
+// everywhere. This rank holds experts [first_expert, first_expert + experts) and writes only their
+// rows of y.
 struct WeighRows {
     static constexpr OpRow kRow{
         "weigh_rows", "x[T,k] ids[T,K]:i32 weights[T,K]:exact -> y[T,K,k] rest[T,K]:exact",

@@ -1,16 +1,16 @@
-// ZeRO (Rajbhandari et al. 2020) as a transformation of the list: weights that are trained, and
-// their gradients, laid out in units, and shared out over the ranks that see different data.
+// ZeRO (Rajbhandari et al. 2020) as a transformation of the op list: lays out trained weights and
+// their gradients in units, and shards the units over the ranks with different data.
 //
-// A unit is a run of weights, one behind the other in the order of their first use, that travel
+// A unit is a run of weights in the order of their first use, stored one after another and sent
 // together. Each weight becomes a view into its unit, and so does its gradient.
-//   stages 0, 1  all ranks hold all units; nothing is added to the list: who updates the weights
-//                sums the gradients over the ranks (stage 1: and shares out the optimizer's state)
-//   stage 2      a unit's gradient is whole for as long as ops add to it; then zero_reduce_scatter
-//                sums it over the ranks, and each keeps its own part
-//   stage 3      and weights are kept as shares: zero_all_gather brings a unit together before ops
-//                use it, in the forward pass and again in the backward pass; with
-//                prefetch_elements some units earlier, for backends that communicate beside
-// Vectors, and matrices of few elements, are in units that all ranks hold whole at every stage.
+//   stages 0, 1  all ranks hold all units; no op is added. The code that updates the weights sums
+//                the gradients over the ranks (stage 1: and shards the optimizer state)
+//   stage 2      a unit's gradient is whole while ops add to it; then zero_reduce_scatter sums it
+//                over the ranks, and each rank keeps its own part
+//   stage 3      also, weights are kept as shares. zero_all_gather gathers a unit before its use,
+//                in the forward pass and again in the backward pass. With prefetch_elements it runs
+//                some units earlier, for backends that overlap communication
+// Vectors, and matrices with few elements, are in units that all ranks hold whole at every stage.
 #pragma once
 
 #include <cstdint>
@@ -23,33 +23,35 @@ namespace weft::program {
 
 struct ZeroOptions {
     int stage = 0;
-    int ranks = 1, rank = 0;           // of the data group
-    int64_t unit_elements = 1 << 24;   // most of a unit, but for one larger weight alone
-    int64_t whole_elements = 0;        // weights of at most so many are held whole
+    int ranks = 1, rank = 0;           // in the data group
+    int64_t unit_elements = 1 << 24;   // maximum of a unit, except one larger weight alone
+    int64_t whole_elements = 0;        // weights of at most this size are held whole
     std::vector<std::string> alone{};  // tensors of the file that get units of their own
-    // Units are gathered while those before them are used: of so many elements in all, and at
-    // least one; 0: right before their own use. Not across the turn from forward to backward.
+    // Units are gathered while the units before them are in use: at least one unit, and this many
+    // elements in all. 0: right before their own use. Never across the turn from forward to
+    // backward.
     int64_t prefetch_elements = 0;
-    // Weights and shares begin at multiples of so many elements, itself a multiple of 32: 64 bytes
-    // of BF16.
+    // Weights and shares begin at multiples of this many elements. A multiple of 32: 64 bytes of
+    // BF16.
     int64_t grain = 32;
 };
 
 struct FlatBucket {
     struct Member {
-        Value weight;  // as it was before: name, shape, slice; of a stack each matrix is a member
-        ValueId view = kNoValue;  // of the weight, stages 0 to 2
-        int64_t begin = 0;        // elements before it
+        Value weight;  // the original name, shape, slice; each matrix of a stack is a member
+        ValueId view = kNoValue;  // view of the weight, stages 0 to 2
+        int64_t begin = 0;        // number of elements before it
     };
     std::vector<Member> members;
     DType dtype = DType::kF32;           // of weights
-    DType gradient_dtype = DType::kF32;  // may be wider: what passes add up in
+    DType gradient_dtype = DType::kF32;  // may be wider: the type in which passes accumulate
     int64_t elements = 0;
     bool whole = false;          // all ranks hold and update all of it
     bool alone = false;          // one of ZeroOptions::alone
-    std::vector<int64_t> parts;  // elements of each rank's share; {elements} where whole
+    std::vector<int64_t> parts;  // elements of each rank's share; {elements} if whole
     int64_t own_begin = 0, own_count = 0;
-    // Whole units have both whole. Else: stage 2 keeps its own part of gradients, stage 3 of both.
+    // Whole units hold both whole. Otherwise stage 2 holds this rank's part of the gradients, stage
+    // 3 its part of both.
     ValueId weights = kNoValue, gradients = kNoValue;
     bool weights_shared = false, gradients_shared = false;
 };
