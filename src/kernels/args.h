@@ -1,8 +1,10 @@
-// Arguments of the inference kernels (the table of kernels is in kernels/kernels.h). Row kernels
-// that training also uses take dense/rows.h; the other training kernels take the rest of dense/.
+// Arguments of the inference kernels (kernels/kernels.h has the table of kernels). Row kernels that
+// training also uses take the arguments of dense/rows.h; the other training kernels take those in
+// the rest of dense/.
 //
 // Every kernel takes (args, part, parts): the same args on every thread of a team, and this
-// thread's share of the work. Parts never write the same bytes. With parts == 1 it does it all.
+// thread's share of the work. Parts never write the same bytes. With parts == 1 the kernel does all
+// the work.
 // A row's result does not depend on the other rows, on `parts`, or on how many rows there are
 // (batch invariance): one token gives the same bits as that token among many.
 //
@@ -37,14 +39,14 @@ struct Range {
     int64_t begin, end;
 };
 
-// What activations are made into for the weights of one type (Kernels::activation_format):
-//   kNone  nothing: they stay float32
-//   kInt8  for quantized weights: int8 in blocks of 32 columns, with a float scale each and the
+// The form of activations for weights of one type (Kernels::activation_format):
+//   kNone  float32
+//   kInt8  for quantized weights: int8 in blocks of 32 columns, each with a float scale and the
 //          block sums that zero points need
-//   kBF16  rounded to nearest even, for BF16 weights where the CPU multiplies those (denormals
-//          become zeros)
-// The exact layout belongs to the kernel table; quantized_bytes(cols) is the stride of a row in
-// either form.
+//   kBF16  rounded to nearest even, for BF16 weights if the CPU multiplies BF16 (denormals become
+//          zeros)
+// The kernel table chooses the exact layout; quantized_bytes(cols) is the stride of a row in either
+// form.
 enum class ActivationFormat { kNone, kInt8, kBF16 };
 
 struct QuantizeActivationsArgs {
@@ -58,21 +60,21 @@ struct QuantizeActivationsArgs {
 
 struct MatMulArgs {
     PackedMatrix weight;
-    const float* x = nullptr;  // [rows, cols]: used where nothing is prepared
+    const float* x = nullptr;  // [rows, cols]: used without a prepared form
     int64_t x_stride = 0;
-    const std::byte* quantized = nullptr;  // used where the weight's type wants a prepared form
+    const std::byte* quantized = nullptr;  // used if the weight's type needs a prepared form
     int64_t rows = 0;
     const float* bias = nullptr;  // [weight.rows] or null
     float* y = nullptr;           // [rows, weight.rows]
-    // Not 0: add float32 sums of so many columns in float64, so that the result hardly depends on
-    // where the columns are cut over ranks. For quantized and BF16 weights a multiple of 32; for
-    // blocks of 256 columns 32, 64, 128 or a multiple of 256. The reference, which rounds no
-    // activations, adds in float32 all the same.
+    // Not 0: adds float32 sums of this many columns in float64, so that the result hardly depends
+    // on how the columns are cut over ranks. A multiple of 32 for quantized and BF16 weights; 32,
+    // 64, 128 or a multiple of 256 for blocks of 256 columns. The reference kernel rounds no
+    // activations, but also adds these sums in float32.
     int64_t segment_cols = 0;
     double* wide = nullptr;  // instead of y: the sums before their last rounding
     int64_t y_stride = 0;    // of y or wide
-    // x is zeros outside of these columns; both 0: it may have numbers everywhere. Kernels may
-    // leave out segments of zeros, which change no bit of a sum.
+    // x is zero outside of these columns; both 0: x may be nonzero everywhere. Kernels may skip
+    // segments of zeros, which change no bit of a sum.
     Range x_used{0, 0};
 
     bool EndsInBlocks(int64_t block) const { return segment_cols != 0 && segment_cols < block; }
@@ -96,18 +98,18 @@ struct SumSquaresArgs {
     int64_t y_stride = 0;
 };
 
-// magnitude * cos and sin of position * inverse_frequency[i], the angle taken in double: once for
-// each step, shared by all layers (and by q and k).
+// Tables of magnitude * cos and sin of position * inverse_frequency[i]; the angle is computed in
+// double. Made once per step, and shared by all layers (and by q and k).
 struct RopeTableArgs {
     const int32_t* positions = nullptr;        // [rows]
     const float* inverse_frequency = nullptr;  // [rotary_dim / 2]
     int64_t rows = 0, rotary_dim = 0;
     float* out = nullptr;  // [rows, rotary_dim]: a row holds the cosines, then the sines
     float magnitude = 1;
-    int64_t behind = 0;  // of position - behind, at least 0
+    int64_t behind = 0;  // uses max(0, position - behind)
 };
 
-// Slots of a K cache that lie side by side; page_tokens is a multiple of it.
+// Number of slots of a K cache that are interleaved; divides page_tokens.
 inline constexpr int64_t kSlotGroup = 64;
 
 // One layer's K or V cache: pages of `page_tokens` positions. A page holds
@@ -122,7 +124,7 @@ struct KvCache {
     int64_t kv_heads = 0, page_tokens = 0, head_dim = 0;
     int64_t RowStride() const { return RowBytes(dtype, head_dim); }
     int64_t PageStride() const { return RowStride() * page_tokens * kv_heads; }
-    // V: the row of `slot`. K: where the group of slots that begins with `slot` stands.
+    // V: the row of `slot`. K: the start of the slot group that begins with `slot`.
     std::byte* Row(int64_t page, int64_t head, int64_t slot) const {
         return data + page * PageStride() + (head * page_tokens + slot) * RowStride();
     }
@@ -154,8 +156,8 @@ struct KvWriteArgs {
 //             no query of a block sees is read
 //   chunk     not 0: a query sees no key before the last multiple of it (Llama 4, 2025)
 //   soft_cap  not 0: a scaled score s becomes soft_cap * tanh(s / soft_cap) (Gemma 2, 2024)
-//   sinks     not null: [heads], a score for each head that takes part in the softmax with a value
-//             of zeros (gpt-oss, 2025)
+//   sinks     not null: [heads], an extra score per head in the softmax, with a zero value
+//             (gpt-oss, 2025)
 struct AttentionArgs {
     std::span<const Sequence> sequences;
     const float* q = nullptr;
@@ -186,7 +188,7 @@ struct SoftCapArgs {
     float cap = 1;
 };
 
-// Rows `tokens[i] - first_row` of a packed matrix as floats; zeros where that row is not in it
+// Rows `tokens[i] - first_row` of a packed matrix as floats; zeros if the matrix lacks that row
 // (another rank holds it).
 struct EmbeddingArgs {
     PackedMatrix weight;  // [rows, cols]
@@ -200,8 +202,8 @@ struct EmbeddingArgs {
 template <typename Args>
 using Kernel = void (*)(const Args& args, int part, int parts);
 
-// [begin, end) of `count` items in steps of `grain` that belong to `part`; the split that all
-// kernels use.
+// The part's share [begin, end) of `count` items, in multiples of `grain`. All kernels divide work
+// this way.
 constexpr Range Share(int64_t count, int64_t grain, int part, int parts) {
     const int64_t units = (count + grain - 1) / grain;
     const int64_t begin = units * part / parts * grain;

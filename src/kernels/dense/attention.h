@@ -1,6 +1,6 @@
-// Causal attention over the rows of each sequence of a step, as training runs it: no cache, forward
-// and backward in blocks, so that no matrix of scores is kept (Dao et al. 2022; Dao 2023). The
-// functions stand in the table of kernels/kernels.h.
+// Causal attention of training over the rows of each sequence of a step: without a cache, forward
+// and backward in blocks, so that no score matrix is stored (Dao et al. 2022; Dao 2023).
+// kernels/kernels.h has the table of these functions.
 #pragma once
 
 #include "kernels/args.h"
@@ -10,12 +10,12 @@ namespace weft::kernels::dense {
 
 // Row i of a sequence attends to rows FirstKey(i) to i of the same sequence in this step. Query
 // head h is head `first_head + h` of the model and reads head (first_head + h) / group -
-// first_kv_head of k and v. Sequences may differ in length, their positions and pages are not read;
-// rows of no sequence are not written. head_dim is a multiple of 8. q, k, v and out are of one
-// type.
+// first_kv_head of k and v. Sequences may differ in length; their positions and pages are not read.
+// Rows outside of all sequences are not written. head_dim is a multiple of 8. q, k, v and out have
+// one type.
 //
-// With Compute::kBf16 all products' operands are rounded, probabilities among them; softmax stays
-// float32. Numbers are finite: a NaN or an infinity may reach rows before its own.
+// With Compute::kBf16 the operands of all products are rounded, including probabilities; softmax
+// stays float32. Inputs must be finite: a NaN or an infinity may affect earlier rows.
 struct CausalArgs {
     std::span<const Sequence> sequences;
     ConstMatrix q;     // [rows, heads * head_dim]
@@ -24,15 +24,15 @@ struct CausalArgs {
     int64_t first_head = 0, group = 1, first_kv_head = 0;
     float scale = 1;
     Matrix out;  // [rows, heads * head_dim]
-    // log(sum(exp(score))) of each row of a sequence, for the backward: [heads, rows], heads
-    // lse_stride apart. Null in a forward that no backward follows: it is not written.
+    // log(sum(exp(score))) of each row of a sequence, for the backward pass: [heads, rows], heads
+    // lse_stride apart. Null: not written, for a forward pass without a backward pass.
     float* lse = nullptr;
     int64_t lse_stride = 0;
     Compute compute = Compute::kF32;
     int64_t window = 0;  // not 0: a row sees its own key and the window - 1 before it
     float soft_cap = 0;  // not 0: a scaled score s becomes soft_cap * tanh(s / soft_cap)
 
-    // The first row whose key row `row` of a sequence sees.
+    // The first row that row `row` of a sequence attends to.
     int64_t FirstKey(int64_t row) const {
         return window == 0 || row < window ? 0 : row - window + 1;
     }
@@ -41,28 +41,27 @@ struct CausalArgs {
 
 // With p = softmax(scale * q . k^T) and dp = dout . v^T (Dao et al. 2022, appendix B.2):
 //   dv = p^T . dout, ds = p * (dp - rows' sum(p * dp)), dq = scale * ds . k, dk = scale * ds^T . q
-// With a soft cap, ds has the factor 1 - tanh(s / soft_cap)^2 as well. p is computed again instead
-// of kept. dk and dv are sums over the query heads of a KV head, in float32, rounded once.
-// Everything is of the type of q; all rows of sequences are written, whole.
+// With a soft cap, ds also has the factor 1 - tanh(s / soft_cap)^2. p is computed again instead of
+// stored. dk and dv are float32 sums over the query heads of a KV head, rounded once. All matrices
+// have the type of q; all rows of sequences are fully written.
 struct CausalGradArgs {
-    CausalArgs forward;  // out and lse: what the forward left
+    CausalArgs forward;  // out and lse: results of the forward pass
     ConstMatrix dout;    // [rows, heads * head_dim]
     Matrix dq;           // [rows, heads * head_dim]
     Matrix dk, dv;       // [rows, kv_heads * head_dim]
 };
 
 // Results do not depend on parts or on the other sequences. Blocks of keys outside the windows of a
-// block of queries are not computed. Scratch is what one part needs: some
-// hundreds of KB, and 8 (forward) or 20 bytes at most (backward) for each element of the longest
-// sequence's K of one head.
+// block of queries are skipped. Scratch bytes are for one part: some hundreds of KB, plus at most 8
+// (forward) or 20 (backward) bytes per K element of one head of the longest sequence.
 struct CausalKernels {
     int64_t (*causal_scratch_bytes)(const CausalArgs& args) = nullptr;
-    // Parts share out blocks of queries.
+    // Parts divide the blocks of queries.
     void (*causal)(const CausalArgs& args, std::span<std::byte> scratch, int part,
                    int parts) = nullptr;
     int64_t (*causal_grad_scratch_bytes)(const CausalGradArgs& args) = nullptr;
-    // Parts share out KV heads of sequences, each with its query heads, by their cost; one that two
-    // parts meet in is cut by keys and queries.
+    // Parts divide the KV heads of sequences, each with its query heads, by cost. A KV head on the
+    // boundary of two parts is divided by keys and queries.
     void (*causal_grad)(const CausalGradArgs& args, std::span<std::byte> scratch, int part,
                         int parts) = nullptr;
 };

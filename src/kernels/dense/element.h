@@ -1,4 +1,4 @@
-// How the elements of a matrix are stored, and views of matrices that say so.
+// Element types of matrices in memory, and typed views of matrices.
 #pragma once
 
 #include <cstddef>
@@ -8,12 +8,12 @@
 
 namespace weft::kernels::dense {
 
-// Kernels compute in float32 whatever stands in memory: bfloat16 and float16 are widened when they
-// are read and rounded to nearest even when they are written. Of bfloat16 denormals may become
-// zeros; of float16 (IEEE 754 binary16) they stay, and what is beyond its range becomes infinite.
+// Kernels compute in float32 for every element type. They widen bfloat16 and float16 on reads and
+// round to nearest even on writes. bfloat16 denormals may become zeros. float16 (IEEE 754 binary16)
+// keeps denormals, and values beyond its range become infinite.
 enum class Element : uint8_t { kF32, kBf16, kF16 };
 
-// A float16 in memory. (uint16_t is a bfloat16.)
+// A float16 in memory. (uint16_t stands for bfloat16.)
 struct Half {
     uint16_t bits = 0;
 };
@@ -22,8 +22,7 @@ constexpr int64_t ElementBytes(Element type) {
     return type == Element::kF32 ? 4 : 2;
 }
 
-// Rows are `stride` elements apart. Of kF32 the data are floats, of kBf16 uint16_t, of
-// kF16 Half.
+// Rows are `stride` elements apart. The data are float for kF32, uint16_t for kBf16, Half for kF16.
 struct Matrix {
     void* data = nullptr;
     int64_t stride = 0;
@@ -60,8 +59,8 @@ struct ConstMatrix {
     }
 };
 
-// Calls f with a zero of the C++ type of each element type: float or Narrow.
-// (Always inline, so that what an instruction set makes of it stays within its own functions.)
+// Calls f with a zero of the C++ type of each element type: float or Narrow. (Always inline, so
+// that code of an instruction set stays within its own functions.)
 template <typename Narrow, typename F>
 [[gnu::always_inline]] inline void WithNarrow(const F& f) {
     f();
@@ -75,8 +74,8 @@ template <typename Narrow, typename F, typename... Elements>
     }
 }
 
-// The same with each type's own: float, uint16_t or Half. This is the one branch that a kernel
-// makes for its types. No call has both narrow types.
+// As WithNarrow, with each type's own: float, uint16_t or Half. It is a kernel's only branch on
+// types. No call has both narrow types.
 template <typename F, typename... Elements>
 [[gnu::always_inline]] inline void WithTypes(const F& f, Elements... types) {
     const bool half = ((types == Element::kF16) || ...);

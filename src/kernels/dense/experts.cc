@@ -29,7 +29,7 @@ void Scores(const float* logits, int64_t experts, bool sigmoid, float* scores) {
     for (int64_t e = 0; e < experts; ++e) scores[e] *= inverse;
 }
 
-// In eight sums, so that the compiler uses vectors.
+// Adds in eight sums, so that the compiler uses vectors.
 float DotInLanes(const float* a, const float* b, int64_t count) {
     float sums[8] = {};
     const int64_t whole = count / 8 * 8;
@@ -42,12 +42,12 @@ float DotInLanes(const float* a, const float* b, int64_t count) {
     return sum;
 }
 
-// [rows, cols] of a matrix as an operand: as it is, or its transpose.
+// A matrix as an operand: as it is, or its transpose.
 GemmOperand OperandOf(const ConstMatrix& x, bool transposed = false) {
     return {x.data, transposed ? 1 : x.stride, transposed ? x.stride : 1, x.type};
 }
 
-// Of an operand, columns from `col` on.
+// Columns of an operand from `col` on.
 GemmOperand ColumnsFrom(GemmOperand x, int64_t col) {
     x.data = static_cast<const std::byte*>(x.data) + col * x.col * ElementBytes(x.type);
     return x;
@@ -116,8 +116,8 @@ void ExpertGemm(const Kernels& kernels, const ExpertGemmArgs& args, int part, in
     const auto cost = [&](int64_t i) { return rows(i) == 0 ? 0 : rows(i) + kStrips.cost; };
     int64_t total = 0;
     for (int64_t i = 0; i < experts; ++i) total += cost(i);
-    // What parts share is packed by each of them: so they share as few products as they can, and
-    // those that are more than two parts' work as Kernels::gemm does.
+    // Each part packs the matrices that parts share. So parts share as few products as possible,
+    // and divide those larger than two parts' work like Kernels::gemm.
     const auto is_large = [&](int64_t i) { return cost(i) * parts > 2 * total; };
     for (int64_t i = 0; i < experts; ++i) {
         if (is_large(i)) kernels.gemm(product(i), scratch, part, parts);
@@ -262,7 +262,7 @@ void RouterScores(const RouterScoresArgs& args, int part, int parts) {
 void RouterLoad(const RouterLoadArgs& args, int part, int parts) {
     WEFT_CHECK(args.experts <= kMostExperts);
     const Range share = Share(args.experts, 8, part, parts);
-    double counts[kMostExperts] = {}, sums[kMostExperts] = {};  // of the share
+    double counts[kMostExperts] = {}, sums[kMostExperts] = {};  // of this part's experts
     for (int64_t row = 0; row < args.rows; ++row) {
         const float* const scores = args.scores + row * args.experts;
         for (int64_t e = share.begin; e < share.end; ++e) sums[e] += double{scores[e]};

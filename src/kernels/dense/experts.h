@@ -1,19 +1,19 @@
 // Kernels of mixtures of experts in training.
 //
 // A value with a row for each token and expert has its rows in the order of an ExpertPlan
-// (kernels/experts.h): row i belongs to slot plan.slots[i] (token * used + k), and the rows
-// [plan.begin[e], plan.begin[e + 1]) to the rank's e-th expert. The rank holds the first
-// held = plan.begin[experts] rows; the rows behind them are zeros. Kernels read `held` from the
-// plan, so that arguments stay as they are from step to step.
+// (kernels/experts.h). Row i belongs to slot plan.slots[i] (token * used + k), and rows
+// [plan.begin[e], plan.begin[e + 1]) belong to the rank's e-th expert. The rank holds the first
+// held = plan.begin[experts] rows; the rows after them are zeros. Kernels read `held` from the
+// plan, so that arguments stay the same between steps.
 //
-// Functions are called as those of dense/lookup.h: see there for parts and scratch.
+// For the calling convention, parts and scratch memory see dense/lookup.h.
 #pragma once
 
 #include "kernels/experts.h"
 
 namespace weft::kernels::dense {
 
-// y[i] = x[token of row i] for i < held, times weights[slot of row i] where there are weights.
+// y[i] = x[token of row i] for i < held, times weights[slot of row i] if there are weights.
 struct GatherRowsArgs {
     ExpertPlan plan;
     int64_t experts = 0, used = 0;
@@ -28,11 +28,11 @@ void GatherRows(const Kernels& kernels, const GatherRowsArgs& args, int part, in
 //   kNT  c [rows, n] = a [rows, k] . W^T      forward
 //   kNN  c [rows, k] = a [rows, n] . W        gradient of the input
 //   kTN  W [n, k] += a [rows, n]^T . b [rows, k]    gradient of the matrix
-// Only experts [first, last) of the rank are multiplied; their matrices are stacked in `w` (kNT,
-// kNN) or `dw` (kTN), the first of them that of expert `first`: so a stack of a block type can be
-// decoded and multiplied some experts at a time. An expert without rows is skipped. Parts share out
-// columns of whole experts by their cost; a product of more than two parts' cost is shared out by
-// all parts, as Kernels::gemm does.
+// Only experts [first, last) of the rank are multiplied. Their matrices are stacked in `w` (kNT,
+// kNN) or `dw` (kTN), beginning with expert `first`, so that a stack of a block type can be decoded
+// and multiplied some experts at a time. An expert without rows is skipped. Parts divide the
+// columns of whole experts by cost. All parts divide a product that costs more than two parts'
+// work, as in Kernels::gemm.
 enum class ExpertProduct : uint8_t { kNT, kNN, kTN };
 struct ExpertGemmArgs {
     ExpertProduct product = ExpertProduct::kNT;
@@ -48,14 +48,14 @@ struct ExpertGemmArgs {
     std::byte* scratch = nullptr;
     int64_t scratch_bytes = 0;
 };
-// slots: the most rows that there are, all of which may be one expert's.
+// slots: maximum number of rows, all of which may belong to one expert.
 int64_t ExpertGemmScratchBytes(const Kernels& kernels, const ExpertGemmArgs& args, int64_t slots);
 void ExpertGemm(const Kernels& kernels, const ExpertGemmArgs& args, int part, int parts);
 
 // y[t] = base[t] + the sum over the slots of token t that the rank holds, in the order of k, of
-// weights[slot] * x[place[slot]]. The sum is made in float32 and rounded once; base is added last.
+// weights[slot] * x[place[slot]]. The sum is float32 and rounded once; base is added last.
 struct CombineArgs {
-    ExpertPlan plan;  // place alone is read
+    ExpertPlan plan;  // only place is read
     int64_t used = 0;
     const float* x = nullptr;        // [tokens * used, cols], sorted by expert
     const float* weights = nullptr;  // [tokens, used]; null: ones
@@ -74,7 +74,7 @@ void Combine(const Kernels& kernels, const CombineArgs& args, int part, int part
 //   dx[i] = weights[slot] * products[i]
 // dweights of the other slots are 0; ClearRest clears the other rows of dx.
 struct ExpertWeightGradArgs {
-    ExpertPlan plan;  // place alone is read
+    ExpertPlan plan;  // only place is read
     int64_t used = 0;
     const float* products = nullptr;  // [tokens * used, cols], sorted by expert
     ConstMatrix x;                    // [tokens * used, cols], sorted by expert, any type
@@ -91,7 +91,7 @@ void ExpertWeightGrad(const Kernels& kernels, const ExpertWeightGradArgs& args, 
 
 // Rows [held, tokens * used) of y become zeros.
 struct ClearRestArgs {
-    ExpertPlan plan;  // begin alone is read
+    ExpertPlan plan;  // only begin is read
     int64_t experts = 0, used = 0;
     int64_t tokens = 0, cols = 0;
     Matrix y;  // [tokens * used, cols], any type
@@ -100,8 +100,8 @@ void ClearRest(const ClearRestArgs& args, int part, int parts);
 
 // ---- Routers -----------------------------------------------------------------------------------
 
-// The gradient of kernels::Route with respect to the logits: of w = scale * s / sum(s), or of
-// w = scale * s without `renormalise`, where s are the scores of the chosen experts.
+// The gradient of kernels::Route with respect to the logits, for w = scale * s / sum(s), or w =
+// scale * s without `renormalise`, where s are the scores of the chosen experts.
 struct RouteGradArgs {
     const float* dweights = nullptr;          // [rows, used]
     const float* logits = nullptr;            // [rows, experts]
@@ -136,16 +136,16 @@ struct GateRowsGradArgs {
 int64_t GateRowsGradScratchBytes(const GateRowsGradArgs& args);
 void GateRowsGrad(const Kernels& kernels, const GateRowsGradArgs& args, int part, int parts);
 
-// router_load in two phases: how often each expert was chosen, and the sum over rows of its scores.
-// Phase 1: scores = softmax(logits).
+// router_load in two phases: the number of rows that chose each expert, and the sum over rows of
+// its scores. Phase 1: scores = softmax(logits).
 struct RouterScoresArgs {
     const float* logits = nullptr;  // [rows, experts]
     int64_t rows = 0, experts = 0;
     float* scores = nullptr;  // [rows, experts]
 };
 void RouterScores(const RouterScoresArgs& args, int part, int parts);
-// Phase 2: load = before + {counts, sums}. Sums run over the rows in order, in float64. Parts share
-// out experts.
+// Phase 2: load = before + {counts, sums}. Sums add the rows in order, in float64. Parts divide the
+// experts.
 struct RouterLoadArgs {
     const float* scores = nullptr;            // [rows, experts]
     const int32_t* ids = nullptr;             // [rows, used]
@@ -166,16 +166,16 @@ struct RouterLoadGradArgs {
 void RouterLoadGrad(const RouterLoadGradArgs& args, int part, int parts);
 
 // The load-balancing loss (Fedus et al. 2022): y = experts / rows^2 * sum(counts * sums), where
-// rows = max(sum(counts) / used, 1). All of it by part 0.
+// rows = max(sum(counts) / used, 1). Part 0 computes all of it.
 struct LoadBalanceArgs {
     const float* load = nullptr;  // [2, experts]
     int64_t experts = 0, used = 0;
     float* y = nullptr;      // [1]
-    double* wide = nullptr;  // [1] or null: the same before it is rounded
+    double* wide = nullptr;  // [1] or null: y before rounding
 };
 void LoadBalance(const LoadBalanceArgs& args, int part, int parts);
 
-// dload = {0, dy * experts / rows^2 * counts}. All of it by part 0.
+// dload = {0, dy * experts / rows^2 * counts}. Part 0 computes all of it.
 struct LoadBalanceGradArgs {
     const float* dy = nullptr;    // [1]
     const float* load = nullptr;  // [2, experts]

@@ -10,7 +10,7 @@
 namespace weft::kernels::dense {
 namespace {
 
-// Row `row` of rows of a block type that stand one after another, as floats.
+// Row `row` of contiguous rows of a block type, as floats.
 void DecodeRow(const Kernels& kernels, DType dtype, const std::byte* rows, int64_t row,
                int64_t cols, float* y) {
     const int64_t bytes = RowBytes(dtype, cols);
@@ -18,7 +18,7 @@ void DecodeRow(const Kernels& kernels, DType dtype, const std::byte* rows, int64
                  {y, static_cast<size_t>(cols)}, kernels.level);
 }
 
-// The first index from `at` on at which a token other than the one before it begins.
+// The first index from `at` on whose token differs from the previous one.
 int64_t NextToken(const EmbeddingGradArgs& args, int64_t at) {
     const auto token = [&](int64_t i) { return args.tokens[args.order[i]]; };
     while (at > 0 && at < args.count && token(at) == token(at - 1)) ++at;

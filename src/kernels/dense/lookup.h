@@ -1,9 +1,9 @@
 // Kernels that move rows and columns: lookups and their gradients, copies, decoding of block types.
 //
-// Each function is called as (args, part, parts), or with the kernel table in front where it is
-// built on the table's row kernels. A call allocates nothing, takes no lock and keeps no state;
-// parts never write the same bytes, and results do not depend on parts. `scratch` is [parts,
-// scratch_bytes], 64-byte aligned; XScratchBytes(args) says how many bytes one part needs.
+// Each function takes (args, part, parts), preceded by the kernel table if it uses the table's row
+// kernels. A call allocates nothing, takes no lock and keeps no state. Parts never write the same
+// bytes, and results do not depend on parts. `scratch` is [parts, scratch_bytes], 64-byte aligned;
+// XScratchBytes(args) returns the bytes for one part.
 #pragma once
 
 #include "kernels/kernels.h"
@@ -25,8 +25,8 @@ struct LookupArgs {
 void Lookup(const Kernels& kernels, const LookupArgs& args, int part, int parts);
 
 // The gradient of an embedding: row (tokens[i] - first_row) of the table += dy[i]. Tokens outside
-// the table are skipped. The rows of one token are added up in float32 in ascending order, and the
-// sum is added to the table's row: each row of the table is rounded once. Parts share out distinct
+// the table are skipped. The rows of one token are added in float32 in ascending order, and the sum
+// is added to the table's row, so each row of the table is rounded once. Parts divide the distinct
 // tokens.
 struct EmbeddingGradArgs {
     ConstMatrix dy;                   // [count, cols], any type
@@ -61,9 +61,9 @@ struct CopyColumnsArgs {
 };
 void CopyColumns(const Kernels& kernels, const CopyColumnsArgs& args, int part, int parts);
 
-// y = x, the rows of a block type as floats. The rows belong to matrices of matrix_rows rows each,
-// and with `begin` (ExpertPlan::begin) the matrices that no row of the step chose are left out:
-// matrix m is decoded if begin[m] < begin[m + 1]. Scratch is used where y is not float32.
+// y = x: decodes rows of a block type to floats. The rows belong to matrices of matrix_rows rows
+// each. With `begin` (ExpertPlan::begin), only matrices that some row of the step chose are
+// decoded: matrix m if begin[m] < begin[m + 1]. Scratch is used if y is not float32.
 struct DecodeArgs {
     DType dtype = DType::kF32;
     const std::byte* x = nullptr;  // [matrices * matrix_rows] rows, one after another

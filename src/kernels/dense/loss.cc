@@ -4,7 +4,7 @@
 
 namespace weft::kernels::dense {
 
-// (Of one rank the stats as they are.)
+// (With one rank these are its stats.)
 SoftmaxTotal TotalOf(const float* stats, int64_t ranks) {
     SoftmaxTotal total{stats[0], stats[1], stats[2]};
     if (ranks == 1) return total;

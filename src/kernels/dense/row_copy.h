@@ -1,4 +1,5 @@
-// Whole rows, by the row kernels of a table: what dense/lookup.cc, experts.cc and update.cc share.
+// Operations on whole rows by the row kernels of a table, for dense/lookup.cc, experts.cc and
+// update.cc.
 #pragma once
 
 #include <cstring>
@@ -17,12 +18,12 @@ inline void AddRow(const Kernels& kernels, const ConstMatrix& a, const ConstMatr
                    const Matrix& y, int64_t cols) {
     kernels.add({a, b, 1, cols, y}, 0, 1);
 }
-// Columns [begin, begin + count) of a row become zeros.
+// Sets columns [begin, begin + count) of a row to zero.
 inline void ClearRow(const Matrix& y, int64_t row, int64_t begin, int64_t count) {
     std::memset(y.From(row, begin).data, 0, static_cast<size_t>(count * ElementBytes(y.type)));
 }
 
-// Bytes of one part's scratch of `count` floats: a multiple of 64.
+// Bytes of one part's scratch memory for `count` floats, a multiple of 64.
 constexpr int64_t FloatScratchBytes(int64_t count) {
     return (count * static_cast<int64_t>(sizeof(float)) + 63) / 64 * 64;
 }

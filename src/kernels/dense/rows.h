@@ -1,8 +1,8 @@
-// Arguments of the element-wise and row-wise kernels, forward and backward, of training and of
-// inference (where all matrices are float32). The functions are in the table of kernels/kernels.h:
-// (args, part, parts). "Any types": each matrix may have its own element type. Unless stated
-// otherwise, parts share out rows, groups or elements, an output may be an input of the same type,
-// and a row's result depends neither on the other rows nor on parts.
+// Arguments of the element-wise and row-wise kernels, forward and backward, of training and
+// inference (whose matrices are all float32). kernels/kernels.h has the table of these functions,
+// which take (args, part, parts). "Any types": each matrix may have its own element type. Unless
+// stated otherwise, parts divide rows, groups or elements; an output may be an input of the same
+// type; and a row's result depends neither on other rows nor on parts.
 #pragma once
 
 #include "kernels/args.h"
@@ -16,7 +16,7 @@ namespace weft::kernels::dense {
 // (group == cols: whole rows; group == head_dim: QK norm). Any types. Zhang and Sennrich 2019.
 // squares   not null: x is a part of rows of `whole` columns (group == cols), and the mean is
 //           squares[row * squares_stride] / whole
-// centered  LayerNorm (Ba et al. 2016): x minus the mean of its group
+// centered  LayerNorm (Ba et al. 2016): subtracts the mean of the group from x
 struct RmsNormArgs {
     ConstMatrix x;
     const float* weight = nullptr;  // [group]
@@ -28,15 +28,15 @@ struct RmsNormArgs {
     bool centered = false;
 };
 
-// Of RmsNormArgs' y, any types:
+// Gradients of RmsNormArgs' y, any types:
 //   dx = s * (dy * w - x * s^2 * mean(dy * w * x))
-//   dw [group] += sum over rows and groups, in order, of dy * x * s     parts share out dw
-// inverse: [rows, cols / group] or null: s, which the gradient of the input writes; that of the
-// weight reads it in place of computing it in every part, and so must come after all parts of the
-// other.
+//   dw [group] += sum over rows and groups, in order, of dy * x * s     parts divide dw
+// inverse: s, [rows, cols / group], or null. The gradient of the input writes it. The gradient of
+// the weight reads it instead of computing it in every part, and so must run after all parts of the
+// other gradient.
 struct RmsNormGradArgs {
     ConstMatrix dy, x;
-    const float* weight = nullptr;  // norm_grad_weight reads none
+    const float* weight = nullptr;  // not read by norm_grad_weight
     float eps = 0;
     int64_t rows = 0, cols = 0, group = 0;
     Matrix dx;            // norm_grad_input
@@ -56,23 +56,23 @@ struct GluArgs {
     bool limits_gate = false;
 };
 
-// Of out = silu(gate) * up, with sig = 1 / (1 + exp(-gate)):
+// The gradient of out = silu(gate) * up, with sig = 1 / (1 + exp(-gate)):
 //   dup = dout * gate * sig, dgate = dout * up * sig * (1 + gate * (1 - sig));
-// of GELU sig = 1 / (1 + exp(-2 u)), and 2 u' gate takes the place of gate. All of one type.
+// for GELU sig = 1 / (1 + exp(-2 u)), and 2 u' gate replaces gate. All matrices have one type.
 struct GluGradArgs {
     ConstMatrix dout, gate, up;
     int64_t rows = 0, cols = 0;
     Matrix dgate, dup;
-    Activation activation = Activation::kSilu;  // or kGeluTanh; no other has a gradient
+    Activation activation = Activation::kSilu;  // or kGeluTanh; others have no gradient
 };
 
 // Rotates pairs of each head's first (`last`: last) `rotary_dim` dims by the angles of the row's
-// table (RoFormer, Su et al. 2021). `neighbours`: pairs are (2i, 2i + 1), as llama GGUFs are
-// permuted for; otherwise halves (i, i + rotary_dim / 2), as in qwen. `sign` -1 rotates back (the
-// gradient). x and y of one type.
+// table (RoFormer, Su et al. 2021). `neighbours`: pairs are (2i, 2i + 1), the order in llama GGUFs;
+// otherwise halves (i, i + rotary_dim / 2), as in qwen. `sign` -1 rotates back (the gradient). x
+// and y have one type.
 struct RopeArgs {
     ConstMatrix x;                   // [rows, heads * head_dim]
-    const float* cos_sin = nullptr;  // [rows, rotary_dim], of RopeTableArgs
+    const float* cos_sin = nullptr;  // [rows, rotary_dim], from RopeTableArgs
     float sign = 1;
     bool neighbours = false;
     int64_t rows = 0, heads = 0, head_dim = 0, rotary_dim = 0;
@@ -80,7 +80,7 @@ struct RopeArgs {
     bool last = false;
 };
 
-// y = a + b, any types. y may be a or b of its type.
+// y = a + b, any types. y may be a or b if it has the same type.
 struct AddArgs {
     ConstMatrix a, b;
     int64_t rows = 0, cols = 0;
@@ -95,15 +95,15 @@ struct AddBiasArgs {
     Matrix y;
 };
 
-// db [cols] += column sums of dy, rows in order. Parts share out columns.
+// db [cols] += column sums of dy, rows in order. Parts divide the columns.
 struct BiasGradArgs {
     ConstMatrix dy;
     int64_t rows = 0, cols = 0;
     float* db = nullptr;
 };
 
-// y = factor * x, any types; with a factor of 1 a copy or a conversion. With positions, each row
-// also times temperature.At(its position).
+// y = factor * x, any types; a factor of 1 copies or converts. With positions, each row is also
+// multiplied by temperature.At(its position).
 struct ScaleArgs {
     ConstMatrix x;
     int64_t rows = 0, cols = 0;
@@ -116,9 +116,11 @@ struct ScaleArgs {
     }
 };
 
-// The loss -log softmax(logits)[target] of each row, over a vocabulary that ranks may share out: a
-// rank has the logits of tokens [first, first + cols). A negative target gives a loss of 0 and a
-// gradient of zeros.
+// The loss -log softmax(logits)[target] of each row. Ranks may divide the vocabulary: a rank has
+// the logits of tokens [first, first + cols). A negative target gives a loss of 0 and a gradient of
+// zeros.
+// stats of a row: the largest logit, the sum of exp(logit - largest), and the target's logit (0 if
+// another rank has it).
 
 // stats of a row: the largest logit, the sum of exp(logit - largest), and the target's logit, 0
 // where another rank has it.
@@ -129,7 +131,7 @@ struct SoftmaxStatsArgs {
     int64_t rows = 0, cols = 0, first = 0;
     float* stats = nullptr;  // [rows, kSoftmaxStats]
 };
-// stats: of all ranks, one after another.
+// stats: the statistics of all ranks, one after another.
 struct CrossEntropyArgs {
     const float* stats = nullptr;      // [rows, ranks * kSoftmaxStats]
     const int32_t* targets = nullptr;  // [rows]
@@ -159,7 +161,7 @@ struct SoftCapGradArgs {
 //   m = beta1 * m + (1 - beta1) * g'
 //   v = beta2 * v + (1 - beta2) * g'^2
 //   p = p - rate * decay * p - rate * (m / correction1) / (sqrt(v / correction2) + eps)
-// With a decay in place of l2 it is AdamW (Loshchilov and Hutter 2019). Parts share out parameters.
+// With decay instead of l2 it is AdamW (Loshchilov and Hutter 2019). Parts divide the parameters.
 struct AdamArgs {
     float* p = nullptr;
     float* m = nullptr;
@@ -170,7 +172,7 @@ struct AdamArgs {
     float rate = 0, beta1 = 0.9f, beta2 = 0.999f, eps = 1e-8f, decay = 0, l2 = 0;
     float correction1 = 1, correction2 = 1;  // 1 - beta^t
     float grad_scale = 1;
-    void* copy = nullptr;  // or null: of p, in a type of its own (but no two narrow types)
+    void* copy = nullptr;  // copy of p in its own type, or null (not two narrow types)
     Element copy_type = Element::kBf16;
 };
 
@@ -178,7 +180,7 @@ struct AdamArgs {
 // `count` parameters, with g' = grad_scale * g + l2 * p:
 //   b = momentum * b + taken * g'                          without b: b is g'
 //   p = p - rate * (nesterov: g' + momentum * b; else b)
-// Parts share out parameters.
+// Parts divide the parameters.
 struct SgdArgs {
     float* p = nullptr;
     float* b = nullptr;  // or null
@@ -192,12 +194,12 @@ struct SgdArgs {
     Element copy_type = Element::kBf16;
 };
 
-// A row's stats over all ranks.
+// A row's statistics over all ranks.
 struct SoftmaxTotal {
     float largest = 0, sum = 0, chosen = 0;
 };
 SoftmaxTotal TotalOf(const float* stats, int64_t ranks);
-// The same on all levels.
+// The same for all instruction sets.
 void CrossEntropy(const CrossEntropyArgs& args, int part, int parts);
 
 struct RowKernels {

@@ -17,14 +17,15 @@ const std::byte* ElementAt(const void* x, Element type, int64_t i) {
     return static_cast<const std::byte*>(x) + i * ElementBytes(type);
 }
 
-// Elements from `begin` on as floats, as many as `room` has: where they are, or in `room`.
+// Elements from `begin` on as floats, as many as `room` holds: in place if they are float32,
+// otherwise in `room`.
 const float* AsFloats(const void* x, Element type, int64_t begin, std::span<float> room) {
     if (type == Element::kF32) return static_cast<const float*>(x) + begin;
     WidenRow(type == Element::kF16 ? DType::kF16 : DType::kBF16, ElementAt(x, type, begin), room);
     return room.data();
 }
 
-// Calls f(floats) for elements [begin, begin + count) of x in order, some hundreds at a time.
+// Calls f(floats) for elements [begin, begin + count) of x in order, up to 1024 at a time.
 template <typename F>
 void ForFloats(const void* x, Element type, int64_t begin, int64_t count, const F& f) {
     float widened[1024];
@@ -47,7 +48,7 @@ void ForBlocks(const ElementRange* ranges, int64_t count, int part, int parts, c
     }
 }
 
-// sum + the squares of elements [begin, begin + count), in order.
+// Returns sum + the squares of elements [begin, begin + count), in order.
 double SumOfSquares(const SquaresArgs& args, int64_t begin, int64_t count, double sum) {
     ForFloats(args.x, args.type, begin, count, [&](std::span<const float> floats) {
         for (const float x : floats) sum += double{x} * double{x};
@@ -55,8 +56,8 @@ double SumOfSquares(const SquaresArgs& args, int64_t begin, int64_t count, doubl
     return sum;
 }
 
-// A sum in one order waits for each addition before the next. Sums of several blocks side by side
-// keep the processor busy.
+// In an ordered sum each addition waits for the one before. Summing several blocks side by side
+// keeps the processor busy.
 constexpr int kBlocksAtOnce = 4;
 struct SquaredBlock {
     int64_t number = 0, begin = 0, elements = 0;
@@ -91,7 +92,7 @@ FloatPair TwoSum(float a, float b) {
     const float sum = a + b, of_b = sum - a;
     return {sum, (a - (sum - of_b)) + (b - of_b)};
 }
-// The same where a is not less than b in magnitude.
+// As TwoSum, if a is not less than b in magnitude.
 FloatPair FastTwoSum(float a, float b) {
     const float sum = a + b;
     return {sum, b - (sum - a)};
@@ -117,7 +118,7 @@ AdamArgs AdamOf(const Args& args, bool decays) {
     adam.beta1 = static_cast<float>(args.beta1);
     adam.beta2 = static_cast<float>(args.beta2);
     adam.eps = static_cast<float>(args.eps);
-    // From the betas that the kernels multiply by: 1 - float(0.999) is 1.3e-5 below 1 - 0.999.
+    // Uses the betas that the kernels multiply by: 1 - float(0.999) is 1.3e-5 below 1 - 0.999.
     adam.correction1 = static_cast<float>(1 - std::pow(double{adam.beta1}, t));
     adam.correction2 = static_cast<float>(1 - std::pow(double{adam.beta2}, t));
     adam.grad_scale = static_cast<float>(args.numbers->gradient_scale);
@@ -126,19 +127,19 @@ AdamArgs AdamOf(const Args& args, bool decays) {
     return adam;
 }
 
-// Makes elements from `begin` on those of AdamArgs or SgdArgs.
+// Points AdamArgs or SgdArgs at the elements from `begin` on.
 template <typename Args>
 void PointAt(const UpdatedPart& own, int64_t begin, Args& args) {
     args.p = own.p + begin;
     args.g = ElementAt(own.g, own.g_type, begin);
     args.g_type = own.g_type;
-    // (Of two narrow types the table has no kernel, even where there is no copy.)
+    // (The table has no kernel for two narrow types, even without a copy.)
     args.copy_type = own.copy == nullptr ? own.g_type : own.copy_type;
     if (own.copy == nullptr) return;
     args.copy = static_cast<std::byte*>(own.copy) + begin * ElementBytes(own.copy_type);
 }
 
-// One block of 8-bit moments, `adam` of its elements.
+// Updates one block of 8-bit moments; `adam` has its elements.
 void UpdateBlock(const Kernels& kernels, const Adam8bitRunsArgs& args, int64_t begin,
                  AdamArgs adam) {
     const auto size = static_cast<size_t>(adam.count);
@@ -177,13 +178,13 @@ void WithFloats(const void* from, Element type, double scale, const F& f) {
 Range RowsOfRun(const FactoredRun& run) {
     return {run.range.begin / run.col_count, (run.range.end + run.col_count - 1) / run.col_count};
 }
-// This part's share of them.
+// This part's share of these rows.
 Range ShareOf(const FactoredRun& run, int part, int parts) {
     const Range all = RowsOfRun(run);
     const Range share = Share(all.end - all.begin, 1, part, parts);
     return {all.begin + share.begin, all.begin + share.end};
 }
-// Calls f(row, first column, end) for rows of the run's block, as far as its range goes.
+// Calls f(row, first column, end) for rows of the run's block within its range.
 template <typename F>
 void ForRowsOf(const FactoredRun& run, Range rows, const F& f) {
     for (int64_t row = rows.begin; row < rows.end; ++row) {
@@ -192,14 +193,14 @@ void ForRowsOf(const FactoredRun& run, Range rows, const F& f) {
         if (first < last) f(row, first, last);
     }
 }
-// The element of the own part in column 0 of a row of the block.
+// Index in the own part of column 0 in a row of the block.
 int64_t FirstOfRow(const FactoredRun& run, int64_t row) {
     return run.own + row * run.col_count - run.range.begin;
 }
 float InverseRow(const FactoredRun& run, const float* inverse, int64_t row) {
     return run.tensor.rows == 0 ? 1.0f : inverse[run.tensor.rows_at + run.row_begin + row];
 }
-// Index of the moment of the block's first column, of the matrix that holds the row.
+// Index of the moment of the block's first column, for the matrix that contains the row.
 int64_t ColsOf(const FactoredRun& run, int64_t row) {
     return run.tensor.ColsOf(run.row_begin + row) + run.col_begin;
 }
@@ -251,7 +252,7 @@ void UpdateMoments(const AdafactorMomentsArgs& args, const FactoredTensor& f, do
     }
 }
 
-// The squares of a row of an update before its rate.
+// The squares of a row of an update, before the learning rate is applied.
 double RowSize(const AdafactorSizesArgs& args, const FactoredRun& run, int64_t row) {
     double scaled = 0;
     WithFloats(args.g, args.g_type, args.numbers->gradient_scale, [&](const auto& get) {
@@ -270,7 +271,7 @@ double RowSize(const AdafactorSizesArgs& args, const FactoredRun& run, int64_t r
     return scaled;
 }
 
-// The rate before clipping.
+// The learning rate before clipping.
 double RateOf(const AdafactorUpdateArgs& args, const FactoredTensor& f) {
     double rate = args.numbers->rate;
     if (args.relative_step) {

@@ -2,10 +2,10 @@
 // finite.
 //
 // Gradients, weights and optimizer state are vectors; runs (tensor/update_runs.h) say which of
-// their elements belong together. Functions are called as those of dense/lookup.h: see there for
-// parts. What changes from update to update is read through `numbers`, so that arguments are made
-// once. A kernel in two phases is two functions over the same args: all parts of the first are
-// done before the second begins.
+// their elements belong together. For the calling convention and parts see dense/lookup.h. Kernels
+// read scalars that change between updates through `numbers`, so that arguments are created once. A
+// kernel in two phases is two functions with the same args: all parts of the first finish before
+// the second begins.
 #pragma once
 
 #include "kernels/kernels.h"
@@ -13,7 +13,8 @@
 
 namespace weft::kernels::dense {
 
-// number: of the update, from 1 on. Gradients are multiplied by gradient_scale when they are read.
+// number: of the update, from 1 on. Kernels multiply gradients by gradient_scale when they read
+// them.
 struct UpdateNumbers {
     int64_t number = 0;
     double rate = 0, gradient_scale = 1;
@@ -21,13 +22,13 @@ struct UpdateNumbers {
 
 // ---- Sums of squares ---------------------------------------------------------------------------
 
-// Elements of a block of a sum of squares; the blocks of a range begin at its first element.
+// Elements per block of a sum of squares; the blocks of a range begin at its first element.
 inline constexpr int64_t kSquaresBlock = 1 << 16;
 int64_t SquaresBlocks(const ElementRange* ranges, int64_t count);
 
-// sum += the squares of x in the ranges, in float64. Phase 1 (BlockSquares): each block by one
-// part, its elements in order, into blocks[]. Phase 2 (AddSquares): part 0 adds blocks[] to *sum in
-// order.
+// sum += the squares of x in the ranges, in float64. Phase 1 (BlockSquares): one part sums each
+// block in the order of its elements, into blocks[]. Phase 2 (AddSquares): part 0 adds blocks[] to
+// *sum in order.
 struct SquaresArgs {
     const void* x = nullptr;
     Element type = Element::kF32;
@@ -39,19 +40,19 @@ struct SquaresArgs {
 void BlockSquares(const SquaresArgs& args, int part, int parts);
 void AddSquares(const SquaresArgs& args, int part, int parts);
 
-// A float32 sum and what its roundings lost: the value is sum + rest.
+// A float32 sum and its rounding errors: the value is sum + rest.
 struct FloatPair {
     float sum = 0, rest = 0;
 };
-// The same for devices without float64, in compensated float32 (Dekker 1971; Ogita, Rump and Oishi
-// 2005). A block is summed in kPairLanes lanes: lane l takes elements l, l + kPairLanes, ... of it
-// in order; the lanes are added in order, and then the blocks.
+// As above for devices without float64, in compensated float32 (Dekker 1971; Ogita, Rump and Oishi
+// 2005). A block is summed in kPairLanes lanes: lane l takes its elements l, l + kPairLanes, ... in
+// order. Then the lanes are added in order, and then the blocks.
 //
-// Error: each square is split exactly into two floats, and adding pairs of one sign errs by at most
-// 3 * 2^-48 of the new sum (Joldes, Muller and Popescu 2017). All terms are positive, so with n
-// blocks the value errs by at most (1024 + kPairLanes + n) * 2^-46 of itself: below 2^-24, half a
-// unit of a float32, up to two million blocks (2^37 elements). Beyond that a square below 2^-100
-// errs by at most 2^-146, and one above 2^127 makes the sum infinite or NaN.
+// Error: each square is split exactly into two floats. Adding pairs of one sign errs by at most 3 *
+// 2^-48 of the new sum (Joldes, Muller and Popescu 2017). All terms are positive, so with n blocks
+// the value errs by at most (1024 + kPairLanes + n) * 2^-46 of itself. That is below 2^-24, half a
+// unit of a float32, for up to two million blocks (2^37 elements). In addition, a square below
+// 2^-100 errs by at most 2^-146, and a square above 2^127 makes the sum infinite or NaN.
 inline constexpr int64_t kPairLanes = 64;
 struct PairSquaresArgs {
     const void* x = nullptr;
@@ -66,7 +67,7 @@ void AddPairSquares(const PairSquaresArgs& args, int part, int parts);
 
 // ---- Adam and SGD ------------------------------------------------------------------------------
 
-// What the update of a part has in memory: element 0 is the first of the rank's own part. `copy`:
+// Memory for the update of a rank's own part; element 0 is the first element of that part. `copy`:
 // the weights in the type that passes read, or null.
 struct UpdatedPart {
     const void* g = nullptr;
@@ -76,7 +77,7 @@ struct UpdatedPart {
     Element copy_type = Element::kBf16;
 };
 
-// Adam, or with `decay` AdamW (AdamArgs of dense/rows.h), over the elements of each run. l2 and
+// Adam, or AdamW with `decay` (AdamArgs of dense/rows.h), over the elements of each run. l2 and
 // decay apply to runs that decay. Moments of a run are at run.kept.
 struct AdamRunsArgs {
     const UpdateRun* runs = nullptr;
@@ -89,9 +90,9 @@ struct AdamRunsArgs {
 };
 void AdamRuns(const Kernels& kernels, const AdamRunsArgs& args, int part, int parts);
 
-// The same with moments of 8 bits (tensor/dynamic_codes.h): a byte an element and a scale for each
-// kStateBlock elements, both at the place of the element in the own part (run.kept == run.begin, a
-// multiple of kStateBlock). Each block is widened, updated and narrowed. Parts share out blocks.
+// As AdamRuns, with 8-bit moments (tensor/dynamic_codes.h): one byte per element and one scale per
+// kStateBlock elements, both at the element's place in the own part (run.kept == run.begin, a
+// multiple of kStateBlock). Each block is widened, updated and narrowed. Parts divide the blocks.
 struct Adam8bitRunsArgs {
     const UpdateRun* runs = nullptr;
     int64_t run_count = 0;
@@ -105,8 +106,8 @@ struct Adam8bitRunsArgs {
 };
 void Adam8bitRuns(const Kernels& kernels, const Adam8bitRunsArgs& args, int part, int parts);
 
-// SgdArgs of dense/rows.h over the elements of each run. The first update takes the gradient whole,
-// later ones (1 - dampening) of it, as torch.optim.SGD.
+// SgdArgs of dense/rows.h over the elements of each run. The first update adds the whole gradient
+// to the momentum, later ones (1 - dampening) of it, as in torch.optim.SGD.
 struct SgdRunsArgs {
     const UpdateRun* runs = nullptr;
     int64_t run_count = 0;
@@ -120,10 +121,10 @@ void SgdRuns(const Kernels& kernels, const SgdRunsArgs& args, int part, int part
 
 // ---- Adafactor (Shazeer and Stern 2018) --------------------------------------------------------
 
-// sums += squares of the gradients by row and by column, at the indexes of the tensors' moments;
-// with `sizes`, sums[moments + number] += squares of the weights. In float64, in the order of the
-// elements. Parts share out rows for the sums of rows, columns for those of columns, and tensors
-// for the sizes.
+// sums += squares of the gradients by row and by column, at the indexes of the tensors' moments.
+// With `sizes`, sums[moments + number] += squares of the weights. In float64, in the order of the
+// elements. Parts divide the rows for sums of rows, the columns for sums of columns, and the
+// tensors for sizes.
 struct AdafactorSumsArgs {
     const FactoredRun* runs = nullptr;
     int64_t run_count = 0;
@@ -137,8 +138,8 @@ struct AdafactorSumsArgs {
 };
 void AdafactorSums(const AdafactorSumsArgs& args, int part, int parts);
 
-// moments = the decayed means of the sums; inverse = what a gradient is multiplied by. Parts share
-// out tensors.
+// moments = the decayed means of the sums; inverse = the factor of a gradient. Parts divide the
+// tensors.
 struct AdafactorMomentsArgs {
     const FactoredTensor* tensors = nullptr;
     int64_t tensor_count = 0;
@@ -150,8 +151,8 @@ struct AdafactorMomentsArgs {
 };
 void AdafactorMoments(const AdafactorMomentsArgs& args, int part, int parts);
 
-// squares[number] += the squares of each tensor's update before its rate. Phase 1
-// (AdafactorRowSizes): each row of a run by one part, into rows[]. Phase 2 (AdafactorAddSizes):
+// squares[number] += the squares of each tensor's update before the learning rate is applied. Phase
+// 1 (AdafactorRowSizes): one part sums each row of a run, into rows[]. Phase 2 (AdafactorAddSizes):
 // part 0 adds rows[] to squares in order.
 struct AdafactorSizesArgs {
     const FactoredRun* runs = nullptr;
@@ -167,7 +168,7 @@ int64_t AdafactorRows(const FactoredRun* runs, int64_t count);
 void AdafactorRowSizes(const AdafactorSizesArgs& args, int part, int parts);
 void AdafactorAddSizes(const AdafactorSizesArgs& args, int part, int parts);
 
-// The weights. Parts share out rows.
+// Updates the weights. Parts divide the rows.
 struct AdafactorUpdateArgs {
     const FactoredRun* runs = nullptr;
     int64_t run_count = 0;
@@ -185,7 +186,7 @@ void AdafactorUpdate(const Kernels& kernels, const AdafactorUpdateArgs& args, in
 // ---- Divergence --------------------------------------------------------------------------------
 
 // found[part] = the first row of the part's share with a number that is not finite, or -1. The
-// first of found[] that is not -1 is the first such row of x.
+// first element of found[] that is not -1 is the first such row of x.
 struct FindNonFiniteArgs {
     ConstMatrix x;  // [rows, cols], any type
     int64_t rows = 0, cols = 0;
