@@ -1,8 +1,8 @@
 // The liveness plan: activations share one arena; a value's bytes are free after its last use.
 //
 // Greedy by size (Pisarchyk and Lee 2020, "Efficient memory management for deep neural net
-// inference"): the largest value first, each at the lowest offset where no value that lives at the
-// same time lies.
+// inference"): the largest value first, each at the lowest offset that no value alive at the same
+// time uses.
 #include <algorithm>
 #include <limits>
 #include <numeric>
@@ -24,7 +24,7 @@ struct Life {
     bool Overlaps(const Life& other) const { return first <= other.last && other.first <= last; }
 };
 
-// By op, the last op of the segment after its own; a segment ends with a sum.
+// For each op, the last op of the segment after its own; a segment ends with a sum.
 std::vector<int64_t> EndsOfNext(const Program& program) {
     const int64_t count = static_cast<int64_t>(program.ops.size());
     std::vector<int64_t> ends(program.ops.size());
@@ -71,7 +71,7 @@ std::vector<Life> Lives(const Program& program, int64_t tokens, int64_t outputs,
     return lives;
 }
 
-// What a zero_reduce_scatter sums up lives until the next one (or the end).
+// The input of a zero_reduce_scatter lives until the next one (or the end).
 void Linger(const Program& program, const ModelChunk& chunk, std::vector<Life>& lives) {
     ValueId last = kNoValue;
     for (size_t op = chunk.begin; op < chunk.end; ++op) {
@@ -86,8 +86,8 @@ int64_t OffsetOf(const Life* life) {
     return life->offset;
 }
 
-// The lowest offset at which `life` overlaps none of `placed` that live at the same time. placed:
-// by offset.
+// The lowest offset at which `life` overlaps none of `placed` that live at the same time. `placed`
+// is sorted by offset.
 int64_t LowestOffset(const Life& life, const std::vector<const Life*>& placed,
                      int64_t block_bytes) {
     int64_t offset = 0;
@@ -132,18 +132,18 @@ ArenaPlan PlanArenaInHalves(const Program& program, int64_t tokens, int64_t outp
     return Plan(program, Lives(program, tokens, outputs, keep, true));
 }
 
-// (Values of two chunks never live at the same time in the list, so they share both plans.)
+// (In the list, values of two chunks never live at the same time, so they share both plans.)
 TrainingArenaPlan PlanTrainingArena(const ChunkedProgram& all, int64_t tokens, int64_t outputs,
                                     const TrainingArenaOptions& options) {
     const Program& program = all.program;
     std::vector<Life> brief = Lives(program, tokens, outputs, {}, false);
-    // What the host reads when a part has run lives to its end.
+    // Values that the host reads after a part has run live to the part's end.
     const auto read_after = [&](ValueId id, size_t end) {
         const auto life = std::ranges::find(brief, id, &Life::id);
         if (life != brief.end()) life->last = std::max(life->last, static_cast<int64_t>(end) - 1);
     };
     for (const ModelChunk& chunk : all.chunks) {
-        read_after(chunk.side_output, chunk.predict_begin);  // (evaluate may have run, too)
+        read_after(chunk.side_output, chunk.predict_begin);  // evaluate may also have run
         read_after(chunk.loss.evaluated, chunk.predict_begin);
         read_after(chunk.loss.predicted, chunk.backward_begin);
         read_after(chunk.loss.losses, chunk.end);

@@ -1,4 +1,4 @@
-// The shape check: every op against its row in ops.h, and against what its attributes say.
+// The shape check: checks every op against its row in ops.h and its attributes.
 #include <algorithm>
 #include <map>
 #include <span>
@@ -10,10 +10,10 @@
 namespace weft::program {
 namespace {
 
-// The numbers that a row's letters stand for, in one op.
+// The numbers for a row's letters, in one op.
 class Dimensions {
   public:
-    // False: `shape` is not as the row says.
+    // False: `shape` does not match the row.
     bool Fit(const Operand& operand, const Shape& shape) {
         const auto end = operand.dims.begin() + operand.rank;
         const auto run =
@@ -143,7 +143,7 @@ class Checker {
         return {};
     }
 
-    // Activations are written once, but for those that an op adds to (its last input).
+    // Activations are written once, except those to which an op adds (its last input).
     Status CheckWrite(const Op& op, ValueId id) {
         const Value& value = program_.value(program_.HomeOf(id));
         const bool adds = !op.inputs.empty() && op.inputs.back() == id;
@@ -163,7 +163,7 @@ class Checker {
         return {};
     }
 
-    // Whether an op may write what outlives the step.
+    // Whether an op may write values that outlive the step.
     static bool MayUpdate(OpKind kind) {
         return IsOfUpdate(kind) || kind == OpKind::kZeroAllGather || kind == OpKind::kZero;
     }
@@ -202,7 +202,7 @@ class Checker {
     static bool Matrix(const Shape& s) { return s.rank == 2; }
     bool IsWide(ValueId id) const { return program_.value(id).dtype == DType::kF64; }
 
-    // ---- What attributes say beside the row -------------------------------------------------
+    // ---- Checks of attributes ---------------------------------------------------------------
 
     template <typename T>
     static bool Check(const Op&, const T&) {
@@ -247,7 +247,8 @@ class Checker {
                a.rotary_dim <= a.head_dim && a.rotary_dim % 2 == 0 && a.behind >= 0 &&
                static_cast<int64_t>(a.inverse_frequency.size()) * 2 == a.rotary_dim;
     }
-    // Heads of `a` fit q [T, heads * hd], k [T, kv * hd], v [T, kv * vd] and out [T, heads * vd].
+    // Whether the heads of `a` fit q [T, heads * hd], k [T, kv * hd], v [T, kv * vd] and out [T,
+    // heads * vd].
     static bool HeadsFit(const Attention& a, const Shape& q, const Shape& k, const Shape& v,
                          const Shape& out) {
         if (a.heads <= 0 || a.kv_heads <= 0 || a.group <= 0 || a.first_head < 0) return false;
@@ -257,7 +258,8 @@ class Checker {
                k[1] == a.kv_heads * a.head_dim && q[1] == a.heads * a.head_dim &&
                v[1] == a.kv_heads * a.ValueDim() && out[1] == a.heads * a.ValueDim();
     }
-    // Over caches, of whole KV heads, and nothing else narrows what a query sees.
+    // Whether attention to blocks reads caches, has whole KV heads, and has no other limit on the
+    // keys.
     bool BlocksFit(const Op& op, const Attention& a) const {
         if (a.block < 0 || a.sinks || a.window != 0 || a.chunk != 0) return false;
         return a.cached(op.inputs.size()) && a.kv_heads > 0 && In(op, 3)[1] > 0 &&
@@ -286,7 +288,7 @@ class Checker {
         return a.heads > 0 && In(op, 0)[1] == a.heads * rank && In(op, 1)[1] == a.heads * rope &&
                program_.value(op.inputs.back()).shape[1] == rank + rope;
     }
-    // A cache of rows that each stand for `stride` positions.
+    // Whether a cache with a row per `stride` positions is possible.
     bool Strides(ValueId cache, int64_t stride) const {
         const bool fits = stride >= 1 && (kLeastPage % stride == 0 || stride % kLeastPage == 0);
         return fits && program_.value(cache).row_positions == RowPositions(stride);
@@ -325,7 +327,7 @@ class Checker {
     bool Check(const Op& op, const DeltaRule& a) const {
         const Value& state = program_.value(op.inputs.back());
         const int64_t heads = state.shape[0], key_dim = state.shape[1];
-        const int64_t each = a.by_channel ? key_dim : 1;  // decays of a head
+        const int64_t each = a.by_channel ? key_dim : 1;  // decays per head
         const size_t dt = a.ssd ? 5 : 6;
         if (a.ssd && (a.by_channel || a.floor != 0)) return false;
         if (heads < 1 || a.first_head < 0 || a.key_heads < 1 || a.cycle < 0 || a.group < 1) {
@@ -398,7 +400,7 @@ class Checker {
     }
     static bool Check(const Op&, const Send& a) { return a.peer >= 0; }
     static bool Check(const Op&, const Recv& a) { return a.peer >= 0; }
-    // `share` has own rows of `all`.
+    // Whether `share` has this rank's rows of `all`.
     static bool AreShares(const Shape& share, const Shape& all) {
         return SharingRanks(share[0]) > 0 && all[0] == kTokens;
     }
@@ -407,7 +409,7 @@ class Checker {
         return AreShares(Out(op, 0), In(op, 0));
     }
     bool Check(const Op& op, const SliceRows&) const { return AreShares(Out(op, 0), In(op, 0)); }
-    // A narrow matrix lies at columns [begin, ...) of a wide one.
+    // Whether a narrow matrix lies at columns [begin, ...) of a wide one.
     static bool Within(const Shape& narrow, const Shape& wide, int64_t begin) {
         const int last = wide.rank - 1;
         return begin >= 0 && begin <= wide[last] - narrow[last];
@@ -418,7 +420,7 @@ class Checker {
     bool Check(const Op& op, const PadColumns& a) const {
         return Within(In(op, 0), Out(op, 0), a.begin);
     }
-    // `share` is the part at `begin` of `all`.
+    // Whether `share` is the part at `begin` of `all`.
     static bool IsShare(const Shape& all, const Shape& share, const std::vector<int64_t>& parts,
                         int64_t begin) {
         int64_t sum = 0;
@@ -448,7 +450,7 @@ class Checker {
     static bool Check(const Op&, const WeighRows& a) {
         return a.first_expert >= 0 && a.experts > 0;
     }
-    // x [T, k] or [T, K, k].
+    // x is [T, k] or [T, K, k].
     bool Check(const Op& op, const ExpertMatMul& a) const {
         const Shape& x = In(op, 0);
         return a.first_expert >= 0 && (Matrix(x) || (x.rank == 3 && x[1] == In(op, 1)[1]));
@@ -511,7 +513,7 @@ class Checker {
         const int64_t count = In(op, 0)[0];
         return AreRuns(a.runs, count, a.momentum > 0 ? In(op, 2)[0] : count);
     }
-    // numbers: of the moments of all tensors.
+    // numbers: the number of moments of all tensors.
     static bool IsInside(const FactoredTensor& t, int64_t numbers) {
         return t.rows >= 0 && t.cols > 0 && t.matrices > 0 && t.rows_at >= 0 && t.cols_at >= 0 &&
                t.rows_at <= numbers - t.rows && t.cols_at <= numbers - t.cols * t.matrices;
@@ -541,7 +543,7 @@ class Checker {
 
     const Program& program_;
     std::vector<bool> written_;
-    std::unordered_set<ValueId> pieces_;  // that were written
+    std::unordered_set<ValueId> pieces_;  // pieces that were written
     size_t index_ = 0;
 };
 

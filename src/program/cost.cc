@@ -39,7 +39,7 @@ class Coster {
         return program_.value(id).shape.Elements(tokens_, outputs_);
     }
     int64_t Rows(size_t i) const { return Elements(op_->inputs[i]); }
-    // For FLOPs.
+    // Element counts as double, for FLOPs.
     double In(size_t i) const { return static_cast<double>(Elements(op_->inputs[i])); }
     double Out() const { return static_cast<double>(Elements(op_->outputs[0])); }
     double Outputs() const { return static_cast<double>(outputs_); }
@@ -53,7 +53,7 @@ class Coster {
         return shape[shape.rank - 1];
     }
     double Columns(ValueId id) const { return static_cast<double>(ColumnCount(id)); }
-    // Keys that all rows see together, each at most `window` of them (0: all before it).
+    // Total number of keys that all rows see, each at most `window` of them (0: all earlier keys).
     double Pairs(int64_t context, int64_t window = 0) const {
         const bool whole = window == 0 || context + tokens_ <= window;
         const auto before = static_cast<double>(context), rows = static_cast<double>(tokens_);
@@ -63,13 +63,13 @@ class Coster {
         return seen + (rows - growing) * static_cast<double>(window);
     }
 
-    // What a transfer is about is its largest operand.
+    // The wire bytes of a transfer are those of its largest operand.
     void CountWire(ValueId id) { cost_.wire_bytes = std::max(cost_.wire_bytes, Bytes(id)); }
-    // Of an operand, once.
+    // Bytes of an operand that the op touches, each counted once.
     int64_t Touched(ValueId id, const Operand& operand) const {
         if (operand.part) return Bytes(op_->outputs[0]);
         if (!operand.chosen) return Bytes(id);
-        // Only the matrices that some token chose: no more than ids that choose.
+        // Only matrices that some token chose count: at most one per chosen id.
         const int64_t all = program_.value(id).shape[0];
         if (!expects_) return Bytes(id) - Bytes(id) / all * (all - std::min(all, Choices()));
         const double each = static_cast<double>(Bytes(id)) / static_cast<double>(all);
@@ -83,7 +83,7 @@ class Coster {
 
     // ---- Expected experts -------------------------------------------------------------------
 
-    // Experts of the layer, on all ranks: what the op that chose had to choose from.
+    // Number of experts of the layer, on all ranks: the choices of the routing op.
     int64_t AllExperts() const {
         const ValueId ids = Ids();
         for (const Op& op : program_.ops) {
@@ -98,7 +98,7 @@ class Coster {
         return DistinctExperts(static_cast<double>(held), all, Columns(Ids()),
                                static_cast<double>(tokens_));
     }
-    // Rows that chose an expert of another rank are left out by all ops of experts.
+    // Expert ops skip rows that chose another rank's expert.
     void LeaveOutOthersRows(const Operands& operands) {
         for (size_t i = 0; i < op_->inputs.size(); ++i) {
             if (!operands.inputs[i]->chosen) continue;
@@ -108,12 +108,12 @@ class Coster {
         }
     }
 
-    // ---- What rows don't say ----------------------------------------------------------------
+    // ---- Costs that the rows do not give ----------------------------------------------------
 
     template <typename T>
     void Count(const T&) {}
 
-    // Only the rows that are named are read of a table.
+    // A table is read only in the named rows.
     void Count(const Embedding&) {
         const ValueId table = op_->inputs[1];
         cost_.read_bytes -= Bytes(table);
@@ -135,7 +135,7 @@ class Coster {
     void Count(const MatMulGradInput&) { cost_.flops = 2 * In(0) * Columns(op_->inputs[1]); }
     void Count(const MatMulGradWeight&) { cost_.flops = 2 * In(0) * Columns(op_->inputs[1]); }
     void Count(const HeadMatMul&) { cost_.flops = 2 * Out() * Columns(op_->inputs[1]); }
-    // Of a step whose rows use no adapter.
+    // The cost of a step whose rows use no adapter.
     void Count(const Adapt&) { cost_ = {}; }
     void Count(const Rope& a) {
         cost_.flops =
@@ -145,12 +145,12 @@ class Coster {
         const bool cached = a.cached(op_->inputs.size());
         const int64_t each = 2 * (a.head_dim + a.ValueDim()) + (a.soft_cap > 0 ? 16 : 4);
         const int64_t top = a.block == 0 ? 0 : ColumnCount(op_->inputs[3]) / a.kv_heads * a.block;
-        const int64_t most = a.block == 0 ? a.window : top;  // keys of a row
+        const int64_t most = a.block == 0 ? a.window : top;  // keys per row
         cost_.flops = static_cast<double>(each * a.heads) * Pairs(cached ? context_ : 0, most);
-        // The rows' windows together cover at most the window before the first, and the rows. Of
-        // chunks all is counted, as if none began.
+        // Together the rows' windows cover at most the window before the first row, and the rows.
+        // For chunks all earlier positions count, as if no chunk began.
         const int64_t before = a.window == 0 ? context_ : std::min(context_, a.window - 1);
-        // Rows choose blocks apart: together they read at most all positions.
+        // Rows choose blocks separately: together they read at most all positions.
         int64_t read = tokens_ + before;
         if (top > 0) read = std::min(read, tokens_ * top);
         for (size_t i = a.FirstCache(); i < op_->inputs.size(); ++i) {
@@ -170,13 +170,13 @@ class Coster {
         const int64_t chosen = op_->inputs.size() == 6 ? ColumnCount(op_->inputs[4]) : 0;
         cost_.flops =
             static_cast<double>((2 * (width + rank) + 4) * a.heads) * Pairs(context_, chosen);
-        // Rows choose apart: together they read at most all positions.
+        // Rows choose positions separately: together they read at most all positions.
         int64_t read = tokens_ + context_;
         if (chosen > 0) read = std::min(read, tokens_ * chosen);
         cost_.read_bytes += read * RowBytes(cache.dtype, width);
         cost_.written_bytes += tokens_ * RowBytes(cache.dtype, width);
     }
-    // Each head's dot product, relu and weight; then the choice.
+    // A dot product, relu and weight per head, then the choice.
     void Count(const IndexTopK& a) {
         const Value& cache = program_.value(op_->inputs.back());
         const int64_t dim = cache.shape[1], heads = ColumnCount(op_->inputs[2]);
@@ -201,7 +201,7 @@ class Coster {
         cost_.read_bytes += read * bytes;
         cost_.written_bytes += written * bytes;
     }
-    // Each head's dot product and maximum; then the choice.
+    // A dot product and maximum per head, then the choice.
     void Count(const IndexBlocks& a) {
         const Value& cache = program_.value(op_->inputs.back());
         const int64_t dim = cache.shape[1];
@@ -209,7 +209,7 @@ class Coster {
         cost_.read_bytes += (tokens_ + context_) * RowBytes(cache.dtype, dim);
         cost_.written_bytes += tokens_ * RowBytes(cache.dtype, dim);
     }
-    // The state is read before the rows and written behind them.
+    // The state is read before the rows and written after them.
     void CountState() {
         const int64_t bytes = SlotBytes(program_.value(op_->inputs.back()));
         cost_.read_bytes += bytes;
@@ -220,20 +220,20 @@ class Coster {
         cost_.flops = (2 * taps - 1 + bias + (a.silu ? 4 : 0) + (a.gated ? 2 : 0)) * Out();
         CountState();
     }
-    // S times the decay, k^T S, k (v - k^T S)^T, q^T S.
+    // Counts S times the decay, k^T S, k (v - k^T S)^T and q^T S.
     void Count(const DeltaRule& a) {
         const auto state = static_cast<double>(Elements(op_->inputs.back()));
-        // Without k^T S, but with skip * v and no sigmoid.
+        // SSD has no k^T S and no sigmoid, but skip * v.
         const double each = a.ssd ? 5 : 7, gates = a.ssd ? 0 : 4 * In(4);
         cost_.flops = each * state * static_cast<double>(tokens_) + 3 * Out() + 8 * In(3) + gates;
         CountState();
     }
-    // A row gives a column an exponential and some sums, once in a window or in two of them.
+    // Each row adds an exponential and some sums per column, for one window or two.
     void Count(const PoolWindows& a) {
         cost_.flops = (a.overlaps ? 2 : 1) * 9 * Out();
         CountState();
     }
-    // An exponential and a division for each number; each iteration adds and divides twice.
+    // An exponential and a division per number; each iteration adds and divides twice.
     void Count(const StreamWeights& a) {
         const bool mixes = ColumnCount(op_->outputs[0]) > a.streams;
         const int64_t each = mixes ? 4 * a.iterations * a.streams * a.streams : 0;
@@ -273,21 +273,21 @@ class Coster {
         cost_.flops = 2 * In(0) * rows + 3 * rows * Outputs();
         CountStats(a);
     }
-    // The logits again, and two products with their gradient.
+    // Computes the logits again, and two products with their gradient.
     void Count(const LinearCrossEntropyGrad& a) {
         const auto rows = static_cast<double>(program_.value(op_->inputs[2]).shape[0]);
         const double products = op_->outputs.size() == 2 ? 3 : 2;
         cost_.flops = products * 2 * In(1) * rows + 6 * rows * Outputs();
         CountStats(a.forward);
     }
-    // What softmax_stats leaves is gathered from all tensor ranks.
+    // The results of softmax_stats are gathered from all tensor ranks.
     void CountStats(const LinearCrossEntropy& a) {
         cost_.wire_bytes = static_cast<int64_t>(a.parts.size()) * outputs_ * 3 * 4;
     }
 
     const Program& program_;
     const int64_t tokens_, outputs_, context_;
-    bool expects_ = false;  // experts in expectation, not as if all choices differed
+    bool expects_ = false;  // counts expected experts, not distinct choices
     const Op* op_ = nullptr;
     OpCost cost_;
 };
@@ -305,7 +305,7 @@ std::vector<OpCost> Cost(const Program& program, const StepShape& step) {
     Coster all(program, step), one(program, {1, step.tokens, step.outputs, step.context});
     std::vector<OpCost> costs;
     for (const Op& op : program.ops) {
-        if (!op.Is(Trait::kSeesEarlier)) {  // (it grows with the rows of the step alone)
+        if (!op.Is(Trait::kSeesEarlier)) {  // its cost depends only on the rows of the step
             costs.push_back(all.Of(op));
             continue;
         }
@@ -325,12 +325,12 @@ ExpertLoad DistinctExperts(double held, double all, double chosen, double rows) 
     load.mean = load.most = held * (1 - untouched);
     const double groups = std::round(all / held);
     if (groups < 2) return load;
-    // Of one row's choices the variance is that of the hypergeometric distribution; more rows meet
-    // the same experts, and what is left varies as the untouched ones do.
+    // The variance of one row's choices is that of the hypergeometric distribution. More rows
+    // choose the same experts again, so the variance of the number of untouched experts bounds it.
     const double share = held / all;
     const double one = chosen * share * (1 - share) * (all - chosen) / std::max(all - 1, 1.0);
     const double variance = std::min(rows * one, held * untouched * (1 - untouched) + one);
-    // The largest of n normal values lies so many deviations above the mean (Blom 1958).
+    // The largest of n normal values lies this many deviations above the mean (Blom 1958).
     const double p = (groups - 0.375) / (groups + 0.25), t = std::sqrt(-2 * std::log(1 - p));
     const double above = t - (2.515517 + t * (0.802853 + t * 0.010328)) /
                                  (1 + t * (1.432788 + t * (0.189269 + t * 0.001308)));

@@ -11,7 +11,7 @@
 namespace weft::program {
 namespace {
 
-// What is known of the gradient of one forward value while the walk goes backward.
+// The known parts of the gradient of one forward value during the backward walk.
 struct Contributions {
     std::vector<ValueId> complete;
     std::vector<ValueId> partial;  // to be summed over the tensor group
@@ -215,7 +215,7 @@ class Walk {
         if (dy != kNoValue) Contribute(0, GatherRows{}, {dy});
     }
 
-    // Own rows of both kinds of contributions.
+    // This rank's rows of both kinds of contributions.
     void Back(const GatherRows&) {
         const ValueId y = op_->outputs[0], x = In(0);
         if (!needed_[Index(y)]) return;
@@ -239,7 +239,7 @@ class Walk {
         result_.program.ops.push_back(Op{Send{a.peer}, {dy}, {}});
     }
 
-    // A cut weight's rows give only their part of dx, which is whole.
+    // A cut weight's rows give only their part of dx, although x is whole.
     void Back(const LinearCrossEntropy& a) {
         const ValueId dloss = OutputGradient();
         if (dloss == kNoValue) return;
@@ -282,7 +282,7 @@ class Walk {
                                              {dy, x, In(1), weights, In(3)},
                                              {dx, dweights}});
             if (Needed(0)) Record(x, dx);
-            // Of a token's weights each rank has the terms of its own experts and columns.
+            // For a token's weights, each rank has the terms of its own experts and columns.
             Contributions& parts = contributions_[Index(weights)];
             if (Needed(2)) {
                 (a.cut == Cut::kNone ? parts.complete : parts.partial).push_back(dweights);
@@ -317,7 +317,7 @@ class Walk {
 
     // ---- Gradients of activations -----------------------------------------------------------
 
-    // The whole gradient of an output of the op; kNoValue where nothing needs it, or gives it.
+    // The whole gradient of an output of the op; kNoValue if no op needs it or contributes to it.
     ValueId OutputGradient(size_t i = 0) {
         const ValueId y = op_->outputs[i];
         if (!needed_[Index(y)]) return kNoValue;
@@ -359,7 +359,7 @@ class Walk {
         return NewValue("d." + forward_.value(x).name, ShapeOf(x), Storage::kActivation);
     }
 
-    // A whole value that rank-local work read gets only this rank's part of its gradient.
+    // A whole value that rank-local work reads gets only this rank's part of its gradient.
     void Record(ValueId x, ValueId gradient) {
         const bool local = !op_->outputs.empty() && PlaceOf(op_->outputs[0]) == Sharding::kSharded;
         Contributions& parts = contributions_[Index(x)];
@@ -367,8 +367,8 @@ class Walk {
         (partial ? parts.partial : parts.complete).push_back(gradient);
     }
 
-    // dy of rows that several ranks hold, summed over them: put at its place among all rows,
-    // all-reduced, and this rank's rows taken back. Once for a weight and the bias behind it.
+    // Sums dy of rows that several ranks hold: puts it in its place among all rows, all-reduces,
+    // and takes this rank's rows. Done once for a weight and its bias.
     ValueId SumSharedRows(int64_t shared_rows, ValueId dy) {
         if (shared_rows == 0) return dy;
         const auto known = shared_sums_.find(dy);
@@ -384,8 +384,8 @@ class Walk {
 
     // ---- Gradients of weights ---------------------------------------------------------------
 
-    // Emits an op that adds to the weight's gradient: its last input, and its output. A partial
-    // one goes by way of zeros and an all_reduce.
+    // Emits an op that adds to the weight's gradient, which is its last input and its output. A
+    // partial gradient passes through zeros and an all_reduce.
     void AccumulateWeight(ValueId weight, bool partial, OpAttributes attributes,
                           std::vector<ValueId> inputs) {
         if (!wanted_[Index(weight)]) return;
@@ -415,7 +415,7 @@ class Walk {
 
     // ---- Values -----------------------------------------------------------------------------
 
-    // Whether the op's first operand is own rows: a weight's gradient is partial then.
+    // Whether the op's first operand is this rank's rows; a weight's gradient is then partial.
     bool OwnRows() const { return PlaceOf(In(0)) == Sharding::kRowSharded; }
     static size_t Index(ValueId id) { return static_cast<size_t>(id); }
     ValueId In(size_t i) const { return op_->inputs[i]; }
@@ -444,14 +444,14 @@ class Walk {
     const Program& forward_;
     const std::vector<Sharding> placements_;
     const DifferentiateOptions& options_;
-    std::vector<bool> wanted_;  // by forward ValueId, as are the next three
+    std::vector<bool> wanted_;  // by forward ValueId, like the next three
     std::vector<bool> needed_;
     std::vector<Contributions> contributions_;
     std::vector<ValueId> weight_gradients_;
-    std::map<ValueId, ValueId> shared_sums_;  // by what was summed
+    std::map<ValueId, ValueId> shared_sums_;  // by the summed value
     std::unordered_set<std::string> names_;
     const Op* op_ = nullptr;
-    size_t index_ = 0;  // of op_
+    size_t index_ = 0;  // index of op_
     Differentiated result_;
 };
 

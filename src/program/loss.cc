@@ -69,7 +69,7 @@ class Expander {
         const Value& weight = value(weight_);
         const int64_t row_bytes = weight.shape[0] * static_cast<int64_t>(sizeof(float));
         int64_t bytes = options_.logits_bytes;
-        // A weight of a block type is widened anew for each piece.
+        // A weight of a block type is widened again for each piece.
         if (Info(weight.dtype).quantized) {
             bytes = std::max(bytes, RowBytes(weight.dtype, weight.shape.Elements(0, 0)) / 2);
         }
@@ -93,7 +93,7 @@ class Expander {
 
     void GoBack(const Op& grad) {
         const ValueId dloss = grad.inputs[0], dx = grad.outputs[0];
-        // What is recomputed or gathered again is another value than that of the forward ops.
+        // Recomputed or gathered inputs are other values than those of the forward ops.
         x_ = grad.inputs[1];
         weight_ = grad.inputs[2];
         targets_ = grad.inputs[3];
@@ -115,7 +115,7 @@ class Expander {
         }
     }
 
-    // What is between the product and the loss.
+    // The values between the product and the loss.
     struct Logits {
         ValueId product = kNoValue, scaled = kNoValue, last = kNoValue;
     };
@@ -133,7 +133,7 @@ class Expander {
         }
         return logits;
     }
-    // The gradient of the product; that of `last` stands in its place.
+    // The gradient of the product. `last` holds its own gradient by then.
     ValueId BackToProduct(const Logits& logits, int64_t dim) {
         const Shape shape{dim, value(weight_).shape[0]};
         ValueId slope = logits.last;
@@ -143,7 +143,7 @@ class Expander {
         return loss_.scale == 1 ? slope : Emit(Scale{loss_.scale}, {slope}, "d.logits", shape);
     }
 
-    // Of all ranks.
+    // Emits the statistics of all ranks.
     ValueId EmitStats(ValueId logits, int64_t dim) {
         const ValueId own = Emit(SoftmaxStats{loss_.first_row}, {logits, View(targets_, dim)},
                                  "stats", Shape{dim, kStats});
@@ -168,7 +168,7 @@ class Expander {
 
     // ---- Values -----------------------------------------------------------------------------
 
-    // The rows `dim` of a value of R rows.
+    // The rows `dim` of a value with R rows.
     ValueId View(ValueId base, int64_t dim) {
         const RowPiece piece = PieceOf(dim);
         const std::string name =
@@ -197,7 +197,7 @@ class Expander {
     LinearCrossEntropy loss_;
     ValueId x_ = kNoValue, weight_ = kNoValue, targets_ = kNoValue;
     int64_t piece_rows_ = 0, pieces_ = 0;
-    std::string pass_;  // what the values' names begin with
+    std::string pass_;  // prefix of the values' names
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Reads the rows of ops.h, when this is compiled: a row that can't be read does not compile.
+// Parses the rows of ops.h at compile time: an invalid row does not compile.
 #include "program/ops.h"
 
 #include <algorithm>
@@ -49,7 +49,7 @@ class Reader {
         left_.remove_prefix(text.size());
         return true;
     }
-    // Evaluated at compile time only, where it is an error.
+    // Evaluated only at compile time; a failure is a compile error.
     constexpr static void Need(bool good) {
         if (!good) WEFT_CHECK(!"a row of ops.h that can be read");
     }
@@ -114,7 +114,7 @@ constexpr bool NamesAreUnique() {
 }
 static_assert(NamesAreUnique());
 
-// Whether the attributes say that an optional operand is there.
+// Whether the attributes say that an optional operand is present.
 std::optional<bool> Has(const Op& op, std::string_view operand) {
     return op.attributes.Visit([&](const auto& a) -> std::optional<bool> {
         if constexpr (requires { a.Has(operand); }) return a.Has(operand);
@@ -122,7 +122,7 @@ std::optional<bool> Has(const Op& op, std::string_view operand) {
     });
 }
 
-// `count` operands as `listed` names them, appended to `found`. False: they are more or fewer.
+// Appends `count` operands as in `listed` to `found`. False: the count does not match.
 bool Assign(const Op& op, std::span<const Operand> listed, size_t count,
             std::vector<const Operand*>& found) {
     size_t certain = 0, open = 0;
@@ -136,7 +136,7 @@ bool Assign(const Op& op, std::span<const Operand> listed, size_t count,
     }
     if (count < certain) return false;
     const size_t left = count - certain;
-    bool more = left == 0;  // what is left has an operand
+    bool more = left == 0;  // whether an operand takes the inputs left
     for (const Operand& operand : listed) {
         if (!has(operand).value_or(left == open)) continue;
         found.push_back(&operand);

@@ -1,4 +1,4 @@
-// Prints a Program: one line an op, then the weights, states and inputs it names.
+// Prints a Program: one line per op, then the weights, states and inputs that it names.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -89,7 +89,7 @@ template <typename T>
 std::string Text(const T& x) {
     return fmt::format("{}", x);
 }
-std::string Text(const std::vector<int64_t>& parts) {  // of a whole
+std::string Text(const std::vector<int64_t>& parts) {  // parts of a whole
     return fmt::format("{}", fmt::join(parts, "+"));
 }
 template <typename T>

@@ -47,7 +47,7 @@ class Rewriter {
     }
 
   private:
-    // The value that stands for a forward value in the backward pass.
+    // The value that replaces a forward value in the backward pass.
     ValueId Again(ValueId id) {
         const auto at = static_cast<size_t>(id);
         if (at >= writer_.size() || writer_[at] == nullptr) return id;
@@ -69,7 +69,7 @@ class Rewriter {
 
     Differentiated result_;
     const std::vector<Op> forward_;
-    std::vector<const Op*> writer_;  // by ValueId of the forward pass: of dropped values
+    std::vector<const Op*> writer_;  // writers of dropped values, by forward ValueId
     std::vector<ValueId> again_;
 };
 

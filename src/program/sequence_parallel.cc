@@ -35,7 +35,7 @@ class Sharer {
     }
     void MakeShare(ValueId id) { program_.values[static_cast<size_t>(id)].shape.dims[0] = share_; }
 
-    // Ops that do each row alone, and give own rows where they get them.
+    // Whether the op works on each row alone, and so maps own rows to own rows.
     bool KeepsShares(const Op& op) const {
         if (op.kind() == OpKind::kRmsNorm) return op.as<RmsNorm>().whole == 0;
         if (op.kind() == OpKind::kMatMul) return op.as<MatMul>().cut == Cut::kNone;
@@ -59,7 +59,7 @@ class Sharer {
         }
     }
 
-    // Once for all that read it.
+    // The gathered value, emitted once for all its readers.
     ValueId Gathered(ValueId id) {
         ValueId& whole = whole_[static_cast<size_t>(id)];
         if (whole == kNoValue) {
@@ -73,7 +73,7 @@ class Sharer {
     Program program_;
     std::vector<Op> ops_;
     const int64_t share_;
-    std::vector<ValueId> whole_;  // by value: what gathers it
+    std::vector<ValueId> whole_;  // by value: its gathered value
 };
 
 }  // namespace

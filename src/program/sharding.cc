@@ -32,7 +32,7 @@ class Placer {
     }
     Sharding At(size_t i) const { return placements_[static_cast<size_t>(op_->inputs[i])]; }
 
-    // Work on rows that keeps columns apart: cut as soon as one operand with rows is.
+    // Row-wise work that keeps columns separate: cut if any operand with rows is cut.
     Placed Join() const {
         const Operands operands = OperandsOf(*op_).value();
         Sharding joined = Sharding::kReplicated;
@@ -112,7 +112,7 @@ class Placer {
 
     // ---- Experts ----------------------------------------------------------------------------
 
-    // The router is on every rank, and chooses the same on all.
+    // The router runs on every rank and chooses the same on all.
     Placed Output(const Route& a) const {
         if (a.factors) return NoGradient("of experts' own factors");
         if (a.by_token) return NoGradient("of experts by token");
@@ -153,7 +153,7 @@ class Placer {
         return Join();
     }
 
-    // (Of a table that is cut by rows each rank looks up some.)
+    // (With a table cut by rows, each rank looks up some rows.)
     bool IsSum() const {
         const Op* writer = writer_[static_cast<size_t>(op_->inputs[0])];
         const bool embedding = writer != nullptr && writer->kind() == OpKind::kEmbedding;
@@ -193,19 +193,19 @@ class Placer {
                          index_, OpName(op_->kind()), why);
     }
 
-    // Work on each row alone.
+    // Row-wise work.
     template <typename T>
     requires(!kHasNoGradient<T> && T::kRow.Is(Trait::kRowWise)) Placed Output(const T&)
     const { return Join(); }
 
     const Program& program_;
     std::vector<Sharding> placements_;
-    std::vector<const Op*> writer_;  // of each value
+    std::vector<const Op*> writer_;  // by value
     const Op* op_ = nullptr;
     size_t index_ = 0;
 };
 
-// Of the first output: where the first input's are, unless the op moves them.
+// The columns of the first output: those of the first input, unless the op moves them.
 struct OutputColumns {
     const Program& program;
     const Op& op;

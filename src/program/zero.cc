@@ -9,7 +9,7 @@
 namespace weft::program {
 namespace {
 
-// A gathered unit is let go where its next use is more ops away than this.
+// A gathered unit is released if its next use is more than this number of ops away.
 constexpr size_t kNear = 64;
 
 class ZeroSharer {
@@ -49,7 +49,7 @@ class ZeroSharer {
         for (const auto& [weight, gradient] : zero_.differentiated.gradients) {
             gradient_of[weight] = gradient;
         }
-        std::map<DType, size_t> whole, open;  // units that take more
+        std::map<DType, size_t> whole, open;  // units with room
         for (const Op& op : ops_) {
             for (const ValueId id : op.inputs) {
                 if (!gradient_of.contains(id) || unit_of_[static_cast<size_t>(id)] != SIZE_MAX) {
@@ -114,7 +114,7 @@ class ZeroSharer {
 
     // ---- Weights ----------------------------------------------------------------------------
 
-    // Ops [first, last] use a unit: the number-th time that it is gathered.
+    // Ops [first, last] use a unit after it was gathered for the number-th time.
     struct Run {
         size_t unit = 0;
         size_t first = 0, last = 0;
@@ -153,7 +153,7 @@ class ZeroSharer {
         for (const auto& [first, last] : RunsOf(u)) runs_.push_back({u, first, last, number++});
     }
 
-    // Ranges of ops, both ends included, during which a unit stays together.
+    // Ranges of ops, both ends included, during which a unit stays gathered.
     std::vector<std::pair<size_t, size_t>> RunsOf(size_t u) {
         std::vector<std::pair<size_t, size_t>> runs;
         const size_t backward = zero_.differentiated.backward_begin;
@@ -174,7 +174,7 @@ class ZeroSharer {
         return runs;
     }
 
-    // In the order of use.
+    // Gathers units in the order of their use.
     void PlaceGathers() {
         std::ranges::stable_sort(runs_, {}, &Run::first);
         for (size_t i = 0; i < runs_.size(); ++i) Gather(runs_[i], PlaceOf(i));
@@ -195,7 +195,7 @@ class ZeroSharer {
         return place;
     }
 
-    // Gathers a unit before op `place`; the ops of the run read views of that.
+    // Gathers a unit before op `place`; the ops of the run read views of the result.
     void Gather(const Run& run, size_t place) {
         const FlatBucket unit = zero_.units[run.unit];
         const ValueId all = NewValue(fmt::format("unit{}.all{}", run.unit, run.number), unit.dtype,
@@ -283,10 +283,10 @@ class ZeroSharer {
 
     const ZeroOptions options_;
     std::vector<Op> ops_;
-    std::vector<std::vector<Op>> before_, after_;  // by op: what is added beside it
-    std::vector<size_t> unit_of_;                  // by ValueId, of weights and gradients
+    std::vector<std::vector<Op>> before_, after_;  // by op: ops added before and after it
+    std::vector<size_t> unit_of_;                  // by ValueId of weights and gradients
     std::map<ValueId, ValueId> gradients_;         // by weight
-    std::vector<Run> runs_;                        // of all units that are gathered
+    std::vector<Run> runs_;                        // runs of all gathered units
     ZeroProgram zero_;
 };
 
