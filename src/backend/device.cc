@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::string_view kAuto = kAutoDevice, kCpu = "cpu";
 
-// The fast kernels round activations: to int8 for quantized weights, to BF16 for those of BF16.
+// The fast kernels round activations: to int8 for quantized weights, to BF16 for BF16 weights.
 CpuLevel LevelFor(const DeviceOptions& options) {
     return CpuLevelFor(options.reference || options.exact);
 }

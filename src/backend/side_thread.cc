@@ -43,7 +43,7 @@ void SideThread::Wait(int64_t number, coll::Comm* group) {
 }
 
 void SideThread::Work() {
-    // Else it would have the affinity of the thread that made it, which is pinned to one core.
+    // Otherwise the thread would inherit the affinity of its creator, which is pinned to one core.
     RunThisThreadOn(cores_);
     std::unique_lock lock(mutex_);
     for (;;) {

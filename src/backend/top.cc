@@ -9,7 +9,7 @@
 namespace weft::backend {
 namespace {
 
-// Lanes of the search for the largest value, so that it runs at the speed of memory.
+// Parallel lanes in the search for the largest value, which then runs at the speed of memory.
 constexpr size_t kLanes = 16;
 
 Candidate Largest(std::span<const float> values) {
@@ -34,7 +34,7 @@ Candidate Largest(std::span<const float> values) {
 
 }  // namespace
 
-// A heap of those that are best so far: nothing sorts all values.
+// Keeps a heap of the best values so far, so that nothing sorts all values.
 void TopK(std::span<const float> values, std::span<Candidate> out) {
     WEFT_CHECK(!out.empty() && out.size() <= values.size());
     const Candidate largest = Largest(values);

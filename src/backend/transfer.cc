@@ -20,7 +20,7 @@ void Store(std::span<const float> sums, bool adds, std::span<float> share) {
     for (size_t i = 0; i < sums.size(); ++i) share[i] = adds ? share[i] + sums[i] : sums[i];
 }
 
-// Of a narrow type, a block at a time.
+// Stores sums in a narrow type, a block at a time.
 constexpr size_t kChecksumBlock = 1024;
 void Store(DType dtype, std::span<const float> sums, bool adds, std::byte* share) {
     if (!adds) return NarrowRow(dtype, sums, share);
@@ -37,7 +37,7 @@ void Store(DType dtype, std::span<const float> sums, bool adds, std::byte* share
 
 using program::OpKind;
 
-// Of types that training computes in.
+// Converts between the types in which training computes.
 void Convert(const HostValue& from, std::byte* to, DType dtype) {
     const auto count = static_cast<size_t>(from.rows * from.cols);
     if (from.dtype == dtype) {
@@ -55,7 +55,8 @@ std::vector<size_t> BytesOf(DType dtype, std::span<const int64_t> parts) {
     return bytes;
 }
 
-// Rows of so few columns travel together: a rank's all at once, which are then put side by side.
+// Rows of at most this size are gathered together: first all rows of each rank, which are then
+// placed side by side.
 constexpr int64_t kTogetherBytes = 1024;
 Status GatherTogether(const program::AllGather& a, const HostValue& in, const HostValue& out,
                       coll::Comm& comm, const net::OpTag& tag) {
@@ -106,7 +107,7 @@ Status ReduceRowShares(const HostValue& in, const HostValue& out, coll::Comm& co
                              out.bytes(), false, tag);
 }
 
-// (A share may lie in its place already.)
+// (A share may already lie in its place.)
 Status GatherUnit(const program::ZeroAllGather& a, const HostValue& in, const HostValue& out,
                   coll::Comm* data, const net::OpTag& tag) {
     std::byte* const own = out.data + RowBytes(in.dtype, a.begin);
@@ -126,8 +127,8 @@ coll::Comm* GroupOf(program::Group group, const Communicators& groups) {
     return nullptr;
 }
 
-// Narrow values are summed up where they are a rank's own, each sum rounded once, and then brought
-// to all.
+// Narrow values are reduced in the rank's own part, with one rounding per sum, and then gathered on
+// all ranks.
 Status SumInPlace(const HostValue& x, coll::Comm* comm, const net::OpTag& tag) {
     if (comm == nullptr) return {};
     if (x.dtype == DType::kF64) return comm->AllReduce(As<double>(x.bytes()), tag);
@@ -141,7 +142,7 @@ Status SumInPlace(const HostValue& x, coll::Comm* comm, const net::OpTag& tag) {
     return comm->AllGather(x.bytes(), BytesOf(x.dtype, parts), tag);
 }
 
-// A narrower one rounds float32 values.
+// A narrower wire type rounds float32 values.
 coll::WireType WireOf(SumWire wire) {
     switch (wire) {
         case SumWire::kAuto:

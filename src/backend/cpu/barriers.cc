@@ -1,5 +1,5 @@
-// Where the team must meet (program/hazards.h), and what must have ended before a call that goes on
-// while transfers run beside it.
+// Places barriers of the team (program/hazards.h), and finds the transfer that must end before a
+// call, if transfers run beside the calls.
 #include <algorithm>
 
 #include "backend/cpu/lower.h"
@@ -39,7 +39,7 @@ void PlaceBarriers(std::vector<Call>& calls, const CompileOptions& options) {
     bool after_communication = false;
     for (Call& call : calls) {
         const Touched touched = TouchedBy(call, options);
-        // A failure of communication is seen by the others at the next barrier.
+        // The other threads see a failure of communication at the next barrier.
         if (after_communication) hazards.Clear();
         call.barrier = hazards.Touch(touched.reads, touched.writes) || after_communication;
         after_communication = call.communicates();
@@ -47,7 +47,7 @@ void PlaceBarriers(std::vector<Call>& calls, const CompileOptions& options) {
 }
 
 void PlaceWaits(std::vector<Call>& calls, const CompileOptions& options) {
-    std::vector<std::pair<int32_t, Touched>> beside;  // 1 + its index
+    std::vector<std::pair<int32_t, Touched>> beside;  // 1 + index, and memory
     for (size_t i = 0; i < calls.size(); ++i) {
         Call& call = calls[i];
         const Touched touched = TouchedBy(call, options);
@@ -73,7 +73,7 @@ void FuseEpilogues(std::vector<Call>& calls) {
         while (end < calls.size() && calls[end].rows.dim == calls[i].rows.dim && calls[end].light) {
             ++end;
         }
-        // Barriers within a tail are left out: the one after it stands for them.
+        // Barriers within a tail are omitted: the barrier after the tail replaces them.
         while (end > i + 1 && (end == calls.size() || !calls[end].barrier)) --end;
         calls[i].tail = static_cast<int32_t>(end - i - 1);
     }

@@ -9,14 +9,14 @@ using program::Pool;
 using program::ValueId;
 
 constexpr int64_t kAlign = 64;
-// Where pools seem to be while nothing is allocated.
+// Pretended addresses of the pools before allocation.
 constexpr uintptr_t kNowhere = uintptr_t{1} << 44;
 
 int64_t LineUp(int64_t bytes) {
     return (bytes + kAlign - 1) / kAlign * kAlign;
 }
 
-// A stack of vectors [m, 1, n] holds floats, as vectors do.
+// Whether the value holds vectors, which are float32: also a stack of vectors [m, 1, n].
 bool IsVectors(const program::Shape& shape) {
     return shape.rank == 1 || (shape.rank == 3 && shape[1] == 1);
 }
@@ -121,7 +121,7 @@ int64_t Buffers::WeightBytes(ValueId id) const {
 Status Buffers::Allocate() {
     for (size_t i = 0; i < program::kPools; ++i) {
         const auto pool = static_cast<Pool>(i);
-        // (Values of no bytes have an address, too: shares of a rank that has none.)
+        // (Empty values also have an address, such as the share of a rank that has none.)
         const int64_t bytes = std::max(layout_.PoolBytes(pool), kAlign);
         WEFT_ASSIGN(pools_[i], Memory::Allocate(bytes, PoolText(pool)));
     }

@@ -19,7 +19,7 @@ namespace dense = kernels::dense;
 constexpr int64_t kRows = 280, kCols = 448, kDepth = 512;
 constexpr int64_t kMeasureNs = 20'000'000;
 
-// Of one thread: the best of as many products as there is time for.
+// Peak of one thread: the best of the products that fit into the time.
 double PeakOfThread(const kernels::Kernels& kernels, dense::Compute compute) {
     const std::vector<float> a(kRows * kDepth, 1.0f), b(kCols * kDepth, 1.0f);
     std::vector<float> c(kRows * kCols);
@@ -32,7 +32,7 @@ double PeakOfThread(const kernels::Kernels& kernels, dense::Compute compute) {
     std::vector<std::byte> scratch(static_cast<size_t>(kernels.gemm_scratch_bytes(args)));
     const int64_t begin_ns = NowNs();
     int64_t best_ns = INT64_MAX, now_ns = begin_ns;
-    // (The first one makes the pages.)
+    // (The first round touches the pages.)
     for (int round = 0; round < 3 || now_ns - begin_ns < kMeasureNs; ++round) {
         const int64_t from_ns = now_ns;
         kernels.gemm(args, scratch, 0, 1);

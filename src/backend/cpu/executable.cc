@@ -22,14 +22,14 @@ using kernels::Sequence;
 using program::OpKind;
 
 // Rows of a weight are read and packed in pieces of about this size, so that loading needs little
-// memory beside the weights themselves.
+// extra memory.
 constexpr int64_t kLoadPieceBytes = 1 << 20;
-// Steps that run in halves: a half is still bound by arithmetic and not by reading weights, and its
-// sums take longer than handing them over (two wake-ups, some 0.1 ms).
+// Minimum sizes of steps that run in halves. A half is still limited by arithmetic, not by reading
+// weights, and its sums take longer than their hand-over (two wake-ups, some 0.1 ms).
 constexpr int64_t kLeastRowsInHalves = 128;
 constexpr int64_t kLeastSumInHalves = 512 << 10;
 
-// What a step of a slot has bound.
+// Data that a step of a slot has bound.
 struct SlotState {
     int64_t tokens = 0, outputs = 0;
     std::vector<Sequence> sequences;
@@ -86,11 +86,11 @@ class CpuExecutable final : public Executable {
     int64_t progress() const override { return progress_.load(std::memory_order_relaxed); }
 
   private:
-    // The calls of a step, and what follows from them.
+    // The calls of a step, and data derived from them.
     struct List {
         std::vector<Call> calls;
         std::vector<bool> last_of_op;
-        std::vector<size_t> first_of_op;  // by op, and of what is behind all
+        std::vector<size_t> first_of_op;  // by op; the last entry is the end
         OverlapRegion region;
     };
     void Prepare(List& list, std::vector<Call> calls) const;
@@ -108,7 +108,7 @@ class CpuExecutable final : public Executable {
     bool UsesHalves() const;
     void BindHalves();
     void RunPart(int part);
-    // These are false where the step has failed, on all threads alike.
+    // These return false on all threads if the step has failed.
     void CopyPages(int part);
     bool RunCalls(size_t begin, size_t end, int part);
     bool RunHalves(int part);
@@ -117,7 +117,7 @@ class CpuExecutable final : public Executable {
     void StartSum(size_t item);
     void FinishSum();
     size_t TailOf(const Call& call) const;
-    // A rank that has none of the rows that ranks share takes part in their transfers all the same.
+    // A rank without own rows still takes part in the transfers of such rows.
     bool IsLeftOut(const Call& call) const {
         const int64_t dim = call.rows.dim;
         const bool by_rows = call.rows.at != OperandRef::kNowhere || call.per_output();
@@ -152,7 +152,7 @@ class CpuExecutable final : public Executable {
     bool orders_tokens_ = false;
     std::vector<SlotState> slots_;
 
-    // Of the step that runs.
+    // State of the running step.
     List* list_ = &plain_;
     size_t begin_ = 0, end_ = 0;  // calls
     Bindings bindings_;
@@ -160,8 +160,8 @@ class CpuExecutable final : public Executable {
     const Step* step_ = nullptr;
     Communicators groups_;
     Status status_;
-    // The call that failed. A thread leaves at the first barrier after it, so that all leave at the
-    // same one: a plain flag could be seen by a slow thread at the barrier before.
+    // The call that failed. Threads leave at the first barrier after it, so that all leave at the
+    // same one. With a plain flag, a slow thread could see it one barrier earlier.
     std::atomic<size_t> failed_call_{SIZE_MAX};
     std::atomic<int64_t> progress_{0};
     bool tracing_ = false;
@@ -169,7 +169,7 @@ class CpuExecutable final : public Executable {
     TransferLog transfers_;
     Probe probe_;
 
-    // Of a step that runs in halves: the region's calls for each, and the sum that is under way.
+    // For a step that runs in halves: the region's calls per half, and the sum in progress.
     bool in_halves_ = false;
     std::vector<Call> half_calls_[2];
     HalfRows half_rows_[2];
@@ -179,12 +179,13 @@ class CpuExecutable final : public Executable {
         int64_t begin_ns = 0, end_ns = 0;
         Status status;
     } sum_;
-    // Transfers beside: the job of each, by call, and what became of it, written by the side thread
-    // and read when it was waited for. The first error is that of all jobs behind it.
+    // Transfers beside calls: the job and the result of each, by call. The side thread writes a
+    // result, and thread 0 reads it after waiting. The first error is also the result of all later
+    // jobs.
     std::vector<int64_t> jobs_;
     std::vector<Status> side_statuses_;
-    Status side_failed_;  // the side thread's own
-    Status ended_;        // of a step that left jobs behind: none is run after it
+    Status side_failed_;  // only the side thread uses it
+    Status ended_;        // result of a step that left jobs; no step runs after an error
     SideThread side_;
 };
 
@@ -232,7 +233,7 @@ Status CpuExecutable::LoadVector(const program::Value& value, std::byte* out,
     return {};
 }
 
-// Each row of a stack [m, 1, n] is a vector.
+// Loads a stack [m, 1, n], each row of which is a vector.
 Status CpuExecutable::LoadVectors(const program::Value& value, std::byte* out,
                                   const RowSource& source) const {
     const int64_t count = value.shape[2];
@@ -245,7 +246,7 @@ Status CpuExecutable::LoadVectors(const program::Value& value, std::byte* out,
     return {};
 }
 
-// Row by row, as they come.
+// Loads the rows unpacked, in order.
 Status CpuExecutable::LoadRows(program::ValueId id, const RowSource& source) const {
     const program::Value& value = program_.value(id);
     const program::Shape& shape = value.shape;
@@ -265,7 +266,7 @@ Status CpuExecutable::LoadRows(program::ValueId id, const RowSource& source) con
     return {};
 }
 
-// first_row: of the weight, for the matrix's own first.
+// first_row: the weight's row that is the matrix's first.
 Status CpuExecutable::LoadMatrix(const kernels::PackedMatrix& matrix, int64_t first_row,
                                  const RowSource& source, Pack pack) const {
     const int64_t row_bytes = RowBytes(matrix.dtype, matrix.cols);
@@ -308,7 +309,7 @@ Status CpuExecutable::Run(const program::OpRange& ops, const Step& step,
     return std::move(status_);
 }
 
-// What the slot keeps until its next step.
+// Binds the data that the slot keeps until its next step.
 void CpuExecutable::BindInputs(const Step& step) {
     SlotState& slot = slots_[static_cast<size_t>(step.slot)];
     slot.tokens = static_cast<int64_t>(step.tokens.size());
@@ -410,7 +411,7 @@ void CpuExecutable::RunPart(int part) {
     }
 }
 
-// Shared out by caches, so that copies that build on each other stay in order.
+// Parts divide the caches, so that copies that build on each other stay in order.
 void CpuExecutable::CopyPages(int part) {
     if (step_->copies.empty()) return;
     int turn = 0;
@@ -430,7 +431,8 @@ bool CpuExecutable::RunCalls(size_t begin, size_t end, int part) {
         Call& call = list_->calls[i];
         if (call.waits_for != 0 && options_.beside) {
             const auto awaited = static_cast<size_t>(call.waits_for) - 1;
-            // (After an error it may wait for ranks that hear of it from this one.)
+            // (After an error the job may wait for ranks that learn of the error only from this
+            // rank.)
             const bool waits = part == 0 && status_.ok() && jobs_[awaited] != 0;
             if (waits) Fail(i - 1, WaitForBeside(awaited));
         }
@@ -443,13 +445,13 @@ bool CpuExecutable::RunCalls(size_t begin, size_t end, int part) {
         if (part == 0 || tail == 0) RunTimed(i, part, team_.size());
         if (probe_ && list_->last_of_op[i]) {
             team_.Barrier();
-            // (Others may be late: only behind the next barrier do they ask whether it failed.)
+            // (Other threads may be late: they check for a failure only after the next barrier.)
             if (part == 0 && status_.ok()) ShowToProbe(i);
             team_.Barrier();
             if (Failed(i + 1)) return false;
         }
         const bool failed = part == 0 && failed_call_.load(std::memory_order_relaxed) == i;
-        // With one thread there may be no barrier to meet the failure at.
+        // With one thread there may be no later barrier to stop at.
         if (team_.size() == 1 && failed) return false;
         for (size_t k = i + 1; part == 0 && !failed && k <= i + tail; ++k) RunTimed(k, 0, 1);
         i += tail;
@@ -463,7 +465,7 @@ void CpuExecutable::Fail(size_t index, Status status) {
     failed_call_.store(index, std::memory_order_relaxed);
 }
 
-// How many calls after this one thread 0 makes by itself.
+// Number of calls after this one that thread 0 makes alone.
 size_t CpuExecutable::TailOf(const Call& call) const {
     if (call.tail == 0 || probe_ || team_.size() == 1) return 0;
     return call.As<TransferArgs>().rows == 1 ? static_cast<size_t>(call.tail) : 0;
@@ -492,7 +494,7 @@ bool CpuExecutable::RunHalves(int part) {
     return MeetBetweenHalves(items, part);
 }
 
-// Before an item: its rows are summed, and the sum of the item before goes off.
+// Before an item: finishes the sum that it needs, and starts the sum of the previous item.
 bool CpuExecutable::MeetBetweenHalves(size_t item, int part) {
     team_.Barrier();
     if (part == 0) {
@@ -500,7 +502,7 @@ bool CpuExecutable::MeetBetweenHalves(size_t item, int part) {
         if (item > 0 && status_.ok()) StartSum(item - 1);
     }
     team_.Barrier();
-    // Written before the second barrier, and not again before the next first one.
+    // Thread 0 writes it before the second barrier, and not again before the next first barrier.
     return failed_call_.load(std::memory_order_relaxed) == SIZE_MAX;
 }
 
@@ -556,7 +558,7 @@ void CpuExecutable::RunCall(size_t index, int part, int parts) {
 
 // ---- Communication ------------------------------------------------------------------------------
 
-// aside: beside kernels that run on this core.
+// aside: the transfer runs beside kernels on this core.
 Status CpuExecutable::Transfer(const Call& call, bool aside) {
     const program::Op& op = program_.ops[static_cast<size_t>(call.op)];
     net::OpTag tag{program::OpName(op.kind()), call.op, step_->number};
@@ -568,7 +570,7 @@ Status CpuExecutable::Transfer(const Call& call, bool aside) {
 }
 
 Status CpuExecutable::Communicate(const Call& call) {
-    // Of inference a sum knows its time.
+    // In inference an all-reduce measures its own time.
     const bool timed = call.kind == CallKind::kTransfer || !buffers_.packs();
     const int64_t begin_ns = timed ? NowNs() : 0;
     const Status status = Transfer(call, false);
@@ -601,16 +603,16 @@ Status CpuExecutable::WaitForBeside(size_t index) {
     return side_statuses_[index];
 }
 
-// (After an error jobs may still wait for ranks that learn of it when this one has said so.)
+// (After an error jobs may still wait for ranks that learn of the error only from this rank.)
 void CpuExecutable::EndBeside() {
     const auto last = static_cast<size_t>(std::ranges::max_element(jobs_) - jobs_.begin());
     if (status_.ok() && jobs_[last] != 0) status_ = WaitForBeside(last);
-    if (!probe_) ended_ = status_;  // (with a probe nothing runs beside)
+    if (!probe_) ended_ = status_;  // with a probe nothing runs beside
 }
 
 // ---- Reading ------------------------------------------------------------------------------------
 
-// On thread 0, after the call with this index.
+// Runs on thread 0, after the call with this index.
 void CpuExecutable::ShowToProbe(size_t index) {
     const Call& call = list_->calls[index];
     const program::Op& op = program_.ops[static_cast<size_t>(call.op)];
@@ -661,7 +663,7 @@ Status CpuExecutable::ReadTopK(program::ValueId id, int64_t row, int64_t columns
     return {};
 }
 
-// The values where they are.
+// Reads the values in place.
 class MemorySnapshot final : public HostSnapshot {
   public:
     explicit MemorySnapshot(const Buffers& buffers) : buffers_(buffers) {}

@@ -1,5 +1,5 @@
-// Training: mixtures of experts. Rows of a value [T, K, n] stand sorted by expert; then an expert's
-// rows are one matrix. Rows behind those of the experts that this rank holds are zeros.
+// Lowers mixtures of experts in training. Rows of a value [T, K, n] are sorted by expert, so an
+// expert's rows form one matrix. Rows after those of this rank's experts are zeros.
 #include "backend/cpu/lower_training.h"
 
 namespace weft::backend {
@@ -21,14 +21,14 @@ TrainingLowerer::Experts TrainingLowerer::ExpertsOf(ValueId ids, ValueId stack,
     return {ids, stack, first, shape[0], Cols(ids), shape[1], shape[2]};
 }
 
-// All slots in the order of their experts; made once for the ops of a layer.
+// Plans all slots in the order of their experts, once for the ops of a layer.
 Status TrainingLowerer::Plan(const Experts& experts) {
     if (planned_ids_ == experts.ids) return {};
     planned_ids_ = experts.ids;
     CallOf<kernels::PlanExpertsArgs> call;
     kernels::PlanExpertsArgs& args = call.args;
     const int64_t slots = MostRows(experts.ids) * experts.used;
-    // (The first op of a layer that plans names the ids.)
+    // (The first planning op of a layer names the ids.)
     call.Reads(args.ids, Of(experts.ids));
     args.used = experts.used;
     args.first_expert = experts.first;
@@ -62,7 +62,7 @@ TrainingLowerer::Plain TrainingLowerer::ScratchSlots(const std::string& name,
 
 // ---- Calls --------------------------------------------------------------------------------------
 
-// Row i is the row of x of slot i's token, times the slot's weight where there are weights.
+// Row i is the row of x for slot i's token, times the slot's weight if there are weights.
 Status TrainingLowerer::PushGather(const Experts& experts, ValueId x, const Plain& to,
                                    ValueId weights) {
     CallOf<dense::GatherRowsArgs> call;

@@ -1,4 +1,4 @@
-// Inference: weights are packed, activations are float32.
+// Lowers inference: weights are packed, activations are float32.
 #include <algorithm>
 #include <cstring>
 #include <deque>
@@ -51,8 +51,8 @@ class InferenceLowerer final : StreamCalls {
     }
 
   private:
-    // A sum over columns that is no sum over ranks: it is rounded here, behind the adapters, as it
-    // is behind the all-reduce where there are several ranks.
+    // Finds sums over columns that are no sums over ranks. They are rounded here, after the
+    // adapters, just as they are rounded after the all-reduce if there are several ranks.
     void FindSegmented() {
         for (const Op& op : program_.ops) {
             const auto* adapt = op.attributes.If<program::Adapt>();
@@ -61,8 +61,8 @@ class InferenceLowerer final : StreamCalls {
         }
     }
 
-    // Makes ops behind a kept value prepare their shared tables again: a run may begin there, and
-    // its inputs may differ from those of the ops before it (Executable::Write).
+    // Makes ops after a kept value prepare their shared tables again. A run may begin there, and
+    // its inputs may differ from those of earlier ops (Executable::Write).
     void ForgetShared() {
         std::ranges::fill(quantized_value_, program::kNoValue);
         planned_ids_ = program::kNoValue;
@@ -93,12 +93,12 @@ class InferenceLowerer final : StreamCalls {
         return kernels_.activation_format(program_.value(WeightOf(op)).dtype);
     }
     bool Quantizes(const Op& op) const { return FormFor(op) != kernels::ActivationFormat::kNone; }
-    // A value with a row for each token and expert.
+    // Whether the value has a row for each token and expert.
     bool IsSlots(ValueId id) const { return program_.value(id).shape.rank == 3; }
 
     using StreamCalls::Lower;
-    // Only what differs from op to op. An op that is here under no overload is refused by the
-    // template at the end, which takes training ops alone: a new op does not compile until then.
+    // Lowers one op. The template at the end refuses training ops; an inference op without an
+    // overload does not compile.
     Status LowerOp(const Op& op) {
         return op.attributes.Visit([&](const auto& a) { return Lower(op, a); });
     }
@@ -114,7 +114,7 @@ class InferenceLowerer final : StreamCalls {
         return Push<&kernels::Kernels::embedding>(call, op.outputs[0]);
     }
 
-    // A call for each group that has weights of its own.
+    // Makes a call for each group with its own weights.
     Status Lower(const Op& op, const program::RmsNorm& a) {
         const int64_t cols = Cols(op.outputs[0]), step = a.apart ? a.group : cols;
         for (int64_t at = 0; at < cols; at += step) WEFT_TRY(LowerNorm(op, a, at, step));
@@ -140,7 +140,7 @@ class InferenceLowerer final : StreamCalls {
         return Push<&kernels::Kernels::rms_norm>(call, op.outputs[0]);
     }
 
-    // A call for each input.
+    // Makes a call for each input.
     Status Lower(const Op& op, const program::SumSquares& a) {
         for (size_t i = 0; i < a.columns.size(); ++i) {
             CallOf<kernels::SumSquaresArgs> call;
@@ -162,7 +162,7 @@ class InferenceLowerer final : StreamCalls {
         return {};
     }
 
-    // The left operand of a product: x, or what is prepared of it.
+    // The left operand of a product: x, or its prepared form.
     template <typename Args>
     void ReadsLeft(CallOf<Args>& call, const Op& op) {
         const ValueId x = op.inputs[0];
@@ -197,7 +197,7 @@ class InferenceLowerer final : StreamCalls {
 
     OperandRegion Adapted(ValueId y) { return ScratchRows("adapted", Cols(y) * kDouble, rows_); }
 
-    // Two calls. The second ones of ops that follow one another (Q, K and V) are made together, so
+    // Makes two calls. The second calls of consecutive ops (Q, K and V) are emitted together, so
     // that the team meets once for all of them.
     Status Lower(const Op& op, const program::Adapt& a) {
         if (!adapts_) return {};
@@ -248,7 +248,7 @@ class InferenceLowerer final : StreamCalls {
         ups_.clear();
     }
 
-    // One prepared form of x: made once for all the MatMuls in a row that read x.
+    // The prepared form of x, made once for consecutive MatMuls that read x.
     OperandRegion Quantized(ValueId x, kernels::ActivationFormat as) {
         const int64_t factor = IsSlots(x) ? program_.value(x).shape[1] : 1;
         const int64_t row_bytes = factor * kernels_.quantized_bytes(Cols(x));
@@ -271,7 +271,7 @@ class InferenceLowerer final : StreamCalls {
         return out;
     }
 
-    // A row-wise call over rows like those of `rows_like`.
+    // Pushes a row-wise call over rows like those of `rows_like`.
     template <auto kKernel, typename Args>
     Status PushRowWise(CallOf<Args>& call, ValueId rows_like) {
         call.Rows(call.args.rows);
@@ -314,8 +314,8 @@ class InferenceLowerer final : StreamCalls {
         return Push<kernels::Route>(call, op.outputs[0]);
     }
 
-    // Makes the plan of `count` experts (0: those that the op's weight holds), if it is not the one
-    // at hand: ops that share ids follow one another.
+    // Makes the plan of `count` experts (0: those of the op's weight), unless it is the current
+    // plan: ops that share ids follow one another.
     Status Plan(const Op& op, int64_t first_expert, int64_t count = 0) {
         const ValueId ids = op.inputs[1];
         if (count == 0) count = program_.value(WeightOf(op)).shape[0];
@@ -404,7 +404,7 @@ class InferenceLowerer final : StreamCalls {
         return Push<kernels::ExpertSum>(call, y);
     }
 
-    // Each gate's columns are a row of the kernel's.
+    // The columns of each gate are one row of the kernel.
     Status Lower(const Op& op, const program::GateRows& a) {
         CallOf<kernels::GateRowsArgs> call;
         const int64_t gates = Cols(op.inputs[1]);
@@ -498,7 +498,7 @@ class InferenceLowerer final : StreamCalls {
         call.Writes(args.y, Of(op.outputs[0]));
         return Push<RunDeltaRule>(call, op.outputs[0]);
     }
-    // Quantized as rows of one head each.
+    // Rows are quantized per head.
     Status Lower(const Op& op, const program::HeadMatMul&) {
         CallOf<kernels::HeadMatMulArgs> call;
         const kernels::PackedStack& weight = buffers_.stack(op.inputs[1]);
@@ -584,7 +584,7 @@ class InferenceLowerer final : StreamCalls {
         FillAttention(call, call.args, op, a);
         return Push<&kernels::Kernels::attention>(call, op.outputs[0]);
     }
-    // args: those of `call`, or a part of them.
+    // args: the arguments of `call`, or a part of them.
     template <typename Args>
     void FillAttention(CallOf<Args>& call, kernels::AttentionArgs& args, const Op& op,
                        const program::Attention& a) {
@@ -680,7 +680,7 @@ class InferenceLowerer final : StreamCalls {
         In(call, call.args.a, op.inputs[0]);
         In(call, call.args.b, op.inputs[1]);
         Out(call, call.args.y, op.outputs[0]);
-        call.args.rows = 1;  // all rows as one: parts share out its elements
+        call.args.rows = 1;  // all rows as one row, whose elements the parts divide
         call.Rows(call.args.cols, Cols(op.outputs[0]));
         call.call.light = true;
         return Push<&kernels::Kernels::add>(call, op.outputs[0]);
@@ -701,7 +701,7 @@ class InferenceLowerer final : StreamCalls {
     }
 
     Status Lower(const Op& op, const program::AllReduce&) {
-        // In halves (two_batch_overlap.h), the other half may have gone over what is prepared by
+        // In halves (two_batch_overlap.h), the other half may have overwritten the prepared form by
         // then.
         std::ranges::fill(quantized_value_, program::kNoValue);
         return PushTransfer(op, CallKind::kAllReduce);
@@ -721,7 +721,7 @@ class InferenceLowerer final : StreamCalls {
         call.call.kind = kind;
         if (!op.inputs.empty()) {
             const ValueId x = op.inputs[0];
-            // (The sum of wide values is made where they are.)
+            // (Wide values are summed in place.)
             IsWide(x) ? call.Changes(call.args.in, Of(x)) : call.Reads(call.args.in, Of(x));
             call.args.in_dtype = program_.value(x).dtype;
             call.args.in_cols = Cols(x);
@@ -736,7 +736,8 @@ class InferenceLowerer final : StreamCalls {
     }
     // ---- Scratch ----------------------------------------------------------------------------
 
-    // Quantized activations: two, so that the next one does not wait for the readers of the last.
+    // Two buffers of quantized activations, so that the next one does not wait for readers of the
+    // last.
     OperandRegion QuantizedRows(int which, int64_t row_bytes) {
         return ScratchRows(which == 0 ? "prepared" : "prepared 1", row_bytes, rows_);
     }
@@ -755,7 +756,7 @@ class InferenceLowerer final : StreamCalls {
         if (known == angles_.end()) angles_.push_back(angles);
         return fmt::format("table {}", number);
     }
-    // Floats of a row of an Adapt op's x . a^T.
+    // Floats per row of an Adapt op's x . a^T.
     int64_t AdapterStride(const Op& op) const {
         int64_t rank = 0;
         const auto& a = op.as<program::Adapt>();
@@ -765,22 +766,22 @@ class InferenceLowerer final : StreamCalls {
         return (rank + kernels::kStripRows - 1) / kernels::kStripRows * kernels::kStripRows;
     }
 
-    const int64_t rows_;  // the most of a call
+    const int64_t rows_;  // maximum rows of a call
     std::set<ValueId> segmented_;
-    std::map<ValueId, kernels::Range> used_columns_;  // of padded values; of others 0, 0
+    std::map<ValueId, kernels::Range> used_columns_;  // of padded values; 0, 0 for others
     std::vector<std::tuple<std::vector<float>, float, int64_t>> angles_;
     ValueId quantized_value_[2] = {program::kNoValue, program::kNoValue};
     kernels::ActivationFormat activation_format_[2] = {};
     int next_quantized_ = 0;
-    kernels::PlanExpertsArgs planned_;  // what the plan holds
+    kernels::PlanExpertsArgs planned_;  // the current plan
     ValueId planned_ids_ = program::kNoValue;
     struct Up {
         CallOf<kernels::AdaptUpArgs> call;
         int32_t op;
         ValueId rows_like;
     };
-    bool adapts_ = false;  // this list has the Adapt ops
-    std::deque<Up> ups_;   // of those at hand
+    bool adapts_ = false;  // this list contains the Adapt ops
+    std::deque<Up> ups_;   // pending second calls of Adapt ops
     std::vector<std::byte*> tables_made_;
 };
 

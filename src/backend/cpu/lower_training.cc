@@ -1,5 +1,5 @@
-// Training: values lie row by row, in the types that the Program says. Products, rows, attention
-// and transfers; experts and updates are in files of their own.
+// Lowers training: values are row-major, in the types of the Program. This file has products, rows,
+// attention and transfers; experts and updates have their own files.
 #include "backend/cpu/lower_training.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace {
 using program::Op;
 using program::ValueId;
 
-// A weight of a block type that is larger than this, widened, is widened some rows at a time.
+// A weight of a block type that is larger than this when widened is widened some rows at a time.
 constexpr int64_t kWholeBytes = 32 << 20, kWidenedBytes = 8 << 20, kWidenedUnit = 32;
 
 struct GemmCall {
@@ -43,7 +43,7 @@ void RunCausalGrad(const kernels::Kernels& kernels, const CausalGradCall& a, int
     kernels.causal_grad(a.causal, OwnPart(a, part), part, parts);
 }
 
-// Own rows of x, which begin with row `first`.
+// Copies this rank's rows of x, from row `first` on.
 struct SliceRowsCall {
     dense::CopyColumnsArgs copy;
     int64_t first = 0;
@@ -61,7 +61,7 @@ void RunSliceRows(const kernels::Kernels& kernels, const SliceRowsCall& a, int p
 Result<std::vector<Call>> TrainingLowerer::Run() {
     for (size_t i = 0; i < program_.ops.size(); ++i) {
         op_ = static_cast<int32_t>(i);
-        // What a part computes for itself is not there in the next, which may be of another slot.
+        // Data derived in one part is not valid in the next, which may belong to another slot.
         const bool begins =
             std::ranges::any_of(chunked_.chunks, [&](const program::ModelChunk& chunk) {
                 return i == chunk.begin || i == chunk.backward_begin;
@@ -395,7 +395,7 @@ Status TrainingLowerer::Lower(const Op& op, const program::MatMul&) {  // y = x 
     return {};
 }
 
-// dx = dy . W. Of several blocks the sum is float32 until it is whole.
+// dx = dy . W. With several blocks of W the sum stays float32 until it is complete.
 Status TrainingLowerer::Lower(const Op& op, const program::MatMulGradInput&) {
     const ValueId dy = op.inputs[0], weight = op.inputs[1], dx = op.outputs[0];
     const int64_t rows = ShapeOf(weight)[0], cols = Cols(weight), block = BlockRows(weight);
@@ -444,7 +444,7 @@ Status TrainingLowerer::Lower(const Op& op, const program::MatMulGradWeight&) { 
     return PushGemm(call, g.k, x);
 }
 
-// rows: the dimension that has as many as rows_like.
+// rows: the dimension that equals the rows of rows_like.
 template <typename Gemm>
 Status TrainingLowerer::PushGemm(CallOf<Gemm>& call, int64_t& rows, ValueId rows_like) {
     call.args.gemm.compute = compute();
@@ -455,14 +455,14 @@ Status TrainingLowerer::PushGemm(CallOf<Gemm>& call, int64_t& rows, ValueId rows
     return Push<RunGemm>(call);
 }
 
-// turned: what is row-major is read by columns.
+// turned: reads the row-major operand by columns.
 void TrainingLowerer::SetOperand(dense::GemmOperand& operand, const Plain& x, bool turned) {
     operand.row = turned ? 1 : x.cols;
     operand.col = turned ? x.cols : 1;
     operand.type = ElementOf(x.dtype);
 }
 
-// Rows of a weight that are multiplied at a time.
+// Number of rows of a weight that are multiplied at a time.
 int64_t TrainingLowerer::BlockRows(ValueId weight) const {
     const int64_t rows = ShapeOf(weight)[0], row_bytes = RowBytes(options_.compute, Cols(weight));
     if (!Info(TypeOf(weight)).quantized || rows * row_bytes <= kWholeBytes) return rows;
@@ -470,8 +470,9 @@ int64_t TrainingLowerer::BlockRows(ValueId weight) const {
                     rows);
 }
 
-// Rows of a weight as products read them: those of a block type are widened to scratch. Of experts
-// count is a matrix's rows: one that no row of the step chose is left as it is.
+// Rows of a weight as products read them: rows of a block type are widened to scratch memory. For
+// experts, `count` is the rows of one matrix, and matrices that no row of the step chose are
+// skipped.
 Result<TrainingLowerer::Plain> TrainingLowerer::Widened(ValueId weight, int64_t begin,
                                                         int64_t count, const Experts* experts) {
     const DType dtype = TypeOf(weight);
@@ -518,7 +519,7 @@ Status TrainingLowerer::CheckAttention(const Op& op, const program::Attention& a
     return a.sinks ? Unsupported("no gradient of sinks is known") : Status();
 }
 
-// The longest sequence is all rows.
+// Pretends that one sequence has all rows, the longest possible.
 void TrainingLowerer::PretendSequence(dense::CausalArgs& args) {
     whole_step_ = {0, static_cast<int32_t>(options_.max_tokens), 0, {}};
     args.sequences = {&whole_step_, 1};
@@ -533,7 +534,7 @@ Status TrainingLowerer::Lower(const Op& op, const program::Attention& a) {
     In(call, args.v, op.inputs[2]);
     SetHeads(args, a);
     Out(call, args.out, op.outputs[0]);
-    // (Where nothing before it is trained, no gradient goes through it, and it has no lse.)
+    // (If nothing before it is trained, no gradient passes through it, and it has no lse.)
     if (op.outputs.size() == 2) {
         call.Writes(args.lse, Of(op.outputs[1]));
         MoreRows(call, args.lse_stride, op.outputs[0]);

@@ -1,4 +1,5 @@
-// Training: the update. Runs and ranges stay in the Program, which outlives the calls.
+// Lowers the update of training. Calls point at runs and ranges in the Program, which outlives
+// them.
 #include "backend/cpu/lower_training.h"
 
 namespace weft::backend {
@@ -7,7 +8,7 @@ using program::Op;
 
 namespace {
 
-// Calls by address, and how many, for a list of an op.
+// Address and length of an op's list, for the arguments of a call.
 template <typename T>
 void PointAt(const std::vector<T>& list, const T*& first, int64_t& count) {
     first = list.data();
@@ -16,7 +17,7 @@ void PointAt(const std::vector<T>& list, const T*& first, int64_t& count) {
 
 }  // namespace
 
-// copy: which input it is, if there are so many.
+// copy: the index of the input for the copy, if there are that many inputs.
 template <typename Args>
 void TrainingLowerer::OwnPartOf(CallOf<Args>& call, const Op& op, size_t copy) {
     dense::UpdatedPart& own = call.args.own;
@@ -33,7 +34,7 @@ void TrainingLowerer::ReadsNumbers(CallOf<Args>& call) {
     call.args.numbers = &buffers_.numbers();
 }
 
-// Whatever the number of threads: blocks, then their sum.
+// Sums blocks and then their sums, for any number of threads.
 template <auto kBlocks, auto kAdd, typename Args>
 Status TrainingLowerer::LowerSquares(const Op& op, const program::AddSquares& a) {
     const auto make = [&] {
@@ -54,7 +55,7 @@ Status TrainingLowerer::LowerSquares(const Op& op, const program::AddSquares& a)
     return Push<kAdd>(add);
 }
 
-// In float64; in pairs of float32 where other ranks' devices lack float64.
+// In float64; in pairs of float32 if devices of other ranks lack float64.
 Status TrainingLowerer::Lower(const Op& op, const program::AddSquares& a) {
     if (TypeOf(op.outputs[0]) == DType::kF64) {
         return LowerSquares<dense::BlockSquares, dense::AddSquares, dense::SquaresArgs>(op, a);

@@ -7,8 +7,8 @@
 namespace weft::backend {
 namespace {
 
-// How long a thread polls before it yields and then sleeps. A barrier inside a step is at most
-// the wait for a peer's data away; between steps of a decode lie some tens of microseconds.
+// Time that a thread polls before it yields and then sleeps. Within a step, the next barrier is at
+// most the wait for a peer's data away. Between decode steps lie some tens of microseconds.
 constexpr int64_t kBarrierSpinNs = 200'000;
 constexpr int64_t kIdleSpinNs = 200'000;
 constexpr int64_t kSharedSpinNs = 5'000;
@@ -84,8 +84,8 @@ void ThreadTeam::AwaitChange(std::atomic<uint32_t>& word, uint32_t old, std::ato
         }
         if (now - begin > spin_ns) ::sched_yield();
     }
-    // The sleeper marks itself before it looks once more (inside wait), and the writer looks for
-    // sleepers after its write: both sequentially consistent, so no wake-up is lost.
+    // The sleeper registers before it checks again (inside wait), and the writer checks for
+    // sleepers after its write. Both are sequentially consistent, so no wake-up is lost.
     sleepers.fetch_add(1, std::memory_order_seq_cst);
     while (word.load(std::memory_order_seq_cst) == old) word.wait(old, std::memory_order_acquire);
     sleepers.fetch_sub(1, std::memory_order_relaxed);

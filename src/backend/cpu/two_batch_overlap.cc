@@ -7,7 +7,7 @@ namespace {
 
 using kernels::Sequence;
 
-// Of what communicates only sums are made beside the other half's calls.
+// Of the calls that communicate, only sums can run beside the other half's calls.
 bool CanBeCut(const Call& call) {
     return !call.per_output() && !call.whole &&
            (!call.communicates() || call.kind == CallKind::kAllReduce);
@@ -26,14 +26,14 @@ OverlapRegion FindOverlapRegion(const std::vector<Call>& calls) {
         if (run.sums.size() > best.sums.size()) best = run;
         run = {i + 1, i + 1, {}};
     }
-    // A few sums of many (where layers have calls that can't be cut) are not worth the while.
+    // A few sums out of many (if layers have calls that cannot be split) are not worth the cost.
     const auto sums = std::ranges::count(calls, CallKind::kAllReduce, &Call::kind);
     return 2 * best.sums.size() >= static_cast<size_t>(sums) ? best : OverlapRegion{};
 }
 
-// The rows of experts stand in the order of a plan that each half makes of its own rows, at the
-// place of its first row. Calls that are bound to sequences, or to rows with adapters, find their
-// rows by these.
+// Rows of experts are in the order of a plan. Each half plans its own rows, at the place of its
+// first row. Calls that are bound to sequences, or to rows with adapters, find their rows through
+// these.
 void ShiftRows(Call& call, const HalfRows& rows) {
     WEFT_CHECK(CanBeCut(call));
     const auto bind = [&](const auto& list) { call.args.Store(call.bound_at, std::span(list)); };
