@@ -28,7 +28,7 @@ void PoolBuffers::Plan(const std::vector<uint64_t>& ends, std::span<const Range>
     }
 }
 
-// (A value without elements may stand behind all others.)
+// (A value without elements may lie after all others.)
 size_t PoolBuffers::BufferOf(uint64_t offset) const {
     const auto index = static_cast<size_t>(std::ranges::upper_bound(ends_, offset) - ends_.begin());
     return std::min(index, ends_.size() - 1);
@@ -95,14 +95,14 @@ Status Buffers::PlanWeight(const program::Value& value, size_t index) {
     return {};
 }
 
-// Vectors are float32 in inference; a unit of training has its own type.
+// Vectors are float32 in inference; a unit of training keeps its own type.
 int64_t Buffers::WeightBytes(ValueId id) const {
     const program::Value& value = program_->value(id);
     if (!HoldsVectors(value.shape)) return static_cast<int64_t>(Layout(id).bytes);
     return RowBytes(trains_ ? value.dtype : DType::kF32, value.shape.Elements(0, 0));
 }
 
-// Buffers end where blocks do, but for values that are larger.
+// Buffers end at block boundaries, except for larger values.
 void Buffers::PlanPools(const CompileOptions& options) {
     for (size_t p = 0; p < program::kPools; ++p) {
         const auto pool = static_cast<program::Pool>(p);

@@ -19,7 +19,7 @@
 namespace weft::backend::vulkan {
 namespace {
 
-// Stands for all.
+// Placeholder for every kernel.
 class NoKernel final : public gpu::Kernel {
   public:
     explicit NoKernel(uint32_t subgroup) : subgroup_(subgroup) {}
@@ -29,7 +29,7 @@ class NoKernel final : public gpu::Kernel {
     uint32_t subgroup_;
 };
 
-// Addresses are made up: those of two values, tables or pieces of scratch are far apart.
+// Addresses are invented: two values, tables or pieces of scratch memory are far apart.
 constexpr uint64_t kApart = uint64_t{1} << 40;
 
 class DryEmitter final : public Emitter {
@@ -54,7 +54,7 @@ class DryEmitter final : public Emitter {
         shape_ = shape;
         ForgetDerived();
     }
-    // Constants stand in blocks (Lowering::Constant).
+    // Constants are allocated in blocks (Lowering::Constant).
     uint64_t bytes() const {
         const uint64_t blocks = (constant_bytes_ + kConstantBlockBytes - 1) / kConstantBlockBytes;
         return scratch_bytes_ + blocks * kConstantBlockBytes;
@@ -109,7 +109,7 @@ class DryEmitter final : public Emitter {
                               trains() ? "--micro-batch (with more --grad-accum) or --seq-len"
                                        : "--prefill-chunk (weft serve: --step-tokens)");
     }
-    // Of all that was emitted: whether the device takes so many workgroups.
+    // Error if any emitted dispatch has more workgroups than the device allows.
     const Status& too_many() const { return too_many_; }
 
   private:
@@ -132,7 +132,7 @@ class DryEmitter final : public Emitter {
     const bool reference_;
     const Arithmetic arithmetic_;
     const NoKernel kernel_;
-    const bool none_built_ = shaders::Names().empty();  // the memory is the same
+    const bool none_built_ = shaders::Names().empty();  // memory is the same without shaders
     StepTables tables_;
     Status too_many_;
     uint64_t next_ = 0, scratch_bytes_ = 0, constant_bytes_ = 0;

@@ -1,6 +1,6 @@
-// Memory and steps on a Vulkan device.
+// Memory and steps of the executable on a Vulkan device.
 //
-// A step writes its tables, takes the recording of its shape (or makes one), and runs its stages
+// A step writes its tables, finds or creates the recording of its shape, and runs its stages
 // (stages.cc).
 #include "backend/vulkan/executable.h"
 
@@ -35,7 +35,7 @@ Status VulkanExecutable::Prepare(const MemoryPool& pool) {
                              lowering_.arithmetic(), trains()));
     adapts_ = std::ranges::any_of(
         program_.ops, [](const program::Op& op) { return op.kind() == OpKind::kAdapt; });
-    // (Who trains checks the ranks of a host together.)
+    // (Training checks all ranks of a host together.)
     if (!trains()) WEFT_TRY(CheckFits(memory(), pool, gpu_.description()));
     return buffers_.CheckSizes(gpu_);
 }
@@ -51,7 +51,7 @@ Status VulkanExecutable::Allocate() {
     held_bytes_ = buffers_.weight_bytes() + buffers_.kv_bytes() + buffers_.arena_bytes() +
                   tables_.size_bytes();
     context_->held_bytes += held_bytes_;
-    // Kernels multiply what they mask by zero: no NaN may stand there.
+    // Kernels multiply masked elements by zero, so these must not be NaN.
     const std::lock_guard device(context_->mutex);
     WEFT_ASSIGN(const auto commands, gpu_.Record());
     for (const program::Pool pool :
@@ -68,7 +68,7 @@ Status VulkanExecutable::Allocate() {
     return {};
 }
 
-// On a processor that stands in for a GPU, a kernel that polls takes a core from the others.
+// On a software GPU, a polling kernel takes a core from other kernels.
 Status VulkanExecutable::MakeSignal() {
     const bool asked =
         options_.device_sum == DeviceSum::kSpin ||
@@ -180,7 +180,7 @@ Status VulkanExecutable::RunBound(const OpRange& ops, const Step& step,
     }
     if (!step.copies.empty()) WEFT_TRY(CopyPages());
     const RecordingKey key = KeyOf(step, ops);
-    // Ranges before the last leave what the host reads as it is, unless they compute it.
+    // Ranges before the last keep the results that the host reads, unless they compute them again.
     if (ops.end == program_.ops.size() || Computes(ops, step.wanted.value)) {
         reading_.NoteBrought({}, 0);
     }
@@ -203,7 +203,7 @@ Status VulkanExecutable::RunKept(const RecordingKey& key, bool* too_long) {
     return RunStages(*recording, 0, too_long);
 }
 
-// Passes seldom have the shape of one before: the device begins while the rest is recorded.
+// Passes seldom repeat a shape, so the device starts while the rest is recorded.
 Status VulkanExecutable::RunPass(const RecordingKey& key, bool* too_long) {
     if (Recording* const kept = recordings_.Find(key)) return RunStages(*kept, 0, too_long);
     WEFT_TRY(BeginStages(true));
@@ -233,7 +233,7 @@ Status VulkanExecutable::CopyPages() {
     return RunAlone(gpu_, *commands, budget_.DeadlineMs(0));
 }
 
-// Who looks into a step sees each op by itself.
+// With a probe or tracing, ops are not fused.
 RecordingKey VulkanExecutable::KeyOf(const Step& step, const OpRange& ops) const {
     const bool clock = gpu_.description().timestamp_ns > 0;
     const bool each_op = probe_ != nullptr || (tracing_ && !clock);
@@ -253,8 +253,8 @@ bool VulkanExecutable::Computes(const OpRange& ops, program::ValueId value) cons
     });
 }
 
-// What these ops can bring along of what is wanted: few rows, which they compute. The count of the
-// best is rounded up, so that steps which want a little more share a recording.
+// The part of step.wanted that these ops can copy to the host: few rows, which they compute. The
+// top count is rounded up, so that steps with slightly different counts share a recording.
 WantedRows VulkanExecutable::WantedOf(const Step& step, const OpRange& ops) const {
     WantedRows wanted = step.wanted;
     if (wanted.value == program::kNoValue || shape_.outputs == 0) return {};
@@ -281,7 +281,7 @@ Status VulkanExecutable::Read(program::ValueId id, int64_t first_byte, std::span
     return reading_.Read(id, slot_, static_cast<uint64_t>(first_byte), out, budget_.DeadlineMs(0));
 }
 
-// What runs has ended (Run waits for it).
+// Nothing runs on the device, because Run waits for it.
 Status VulkanExecutable::Write(program::ValueId id, int64_t first_byte,
                                std::span<const std::byte> bytes) {
     if (!broken_.ok()) return broken_;
@@ -314,10 +314,10 @@ Status VulkanExecutable::ZeroFill(program::Pool pool) {
 
 namespace {
 
-// What a copy leaves of the host's memory to others.
+// Host memory that a copy leaves to other users.
 constexpr uint64_t kHostSlackBytes = uint64_t{256} << 20;
 
-// Copies, by value.
+// Copies of values, by ValueId.
 class CopiedValues final : public HostSnapshot {
   public:
     std::map<program::ValueId, std::vector<std::byte>> values;

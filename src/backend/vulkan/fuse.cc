@@ -16,13 +16,13 @@ using program::RmsNorm;
 using program::Rope;
 using program::ValueId;
 
-constexpr int64_t kMostHeadDim = 1024;  // of heads.comp, in shared memory
+constexpr int64_t kMostHeadDim = 1024;  // limit of heads.comp, in shared memory
 
 bool Holds(std::span<const ValueId> all, ValueId id) {
     return std::ranges::find(all, id) != all.end();
 }
 
-// Who writes and reads each value, and which runs may be made of that.
+// Finds runs of ops from the writers and readers of each value.
 class RunFinder {
   public:
     RunFinder(const Program& program, std::span<const ValueId> keep)
@@ -63,7 +63,7 @@ class RunFinder {
         return shape[shape.rank - 1];
     }
 
-    // The op that makes the value, where nobody but `reader` needs it.
+    // The op that writes the value, if only `reader` needs the value.
     int32_t MakerOf(ValueId id, int32_t reader) const {
         const size_t home = Home(id);
         const bool own =
@@ -75,20 +75,21 @@ class RunFinder {
         const int32_t op = MakerOf(id, reader);
         return op != kNoOp && At(op).kind() == kind ? op : kNoOp;
     }
-    // The one op that reads the value, where nobody else needs it, and it is of this kind.
+    // The only op that reads the value, if it has this kind and nothing else needs the value.
     int32_t ReaderOf(ValueId id, OpKind kind) const {
         const size_t home = Home(id);
         if (readers_[home].size() != 1 || pinned_[home]) return kNoOp;
         const int32_t op = readers_[home][0];
         return At(op).kind() == kind && !taken_[static_cast<size_t>(op)] ? op : kNoOp;
     }
-    // Whether the op is a norm of groups of so many columns, which share weights, by their own
-    // squares and around 0.
+    // Whether the op is a norm of groups of `group` columns, which share weights, are normed by
+    // their own squares, and are not centered.
     bool IsNorm(int32_t op, int64_t group) const {
         const auto& norm = At(op).as<RmsNorm>();
         return norm.group == group && norm.whole == 0 && !norm.centered && !norm.apart;
     }
-    // Whether it is one of whole rows by a sum of squares that is there, this column of two.
+    // Whether the op is a norm of whole rows by an existing sum of squares, in column `square` of
+    // two.
     bool IsWholeNorm(int32_t op, int64_t square) const {
         const auto& norm = At(op).as<RmsNorm>();
         return norm.whole != 0 && norm.square == square && !norm.plain &&
@@ -114,12 +115,12 @@ class RunFinder {
                   int32_t& rope) const;
 
     const Program& program_;
-    std::vector<bool> taken_;                              // by op: in a run
+    std::vector<bool> taken_;                              // by op: part of a run
     std::vector<std::vector<int32_t>> writers_, readers_;  // by value: ops
-    std::vector<bool> pinned_;                             // by value: read from outside
+    std::vector<bool> pinned_;                             // by value: the host reads it
 };
 
-// Whether `other` writes what `op` touches, or reads what it writes.
+// Whether `other` writes what `op` touches, or reads what `op` writes.
 bool RunFinder::Touches(int32_t other, const Op& op) const {
     const Op& o = At(other);
     for (const ValueId id : o.outputs) {
@@ -128,7 +129,7 @@ bool RunFinder::Touches(int32_t other, const Op& op) const {
     return std::ranges::any_of(o.inputs, [&](ValueId id) { return Holds(op.outputs, id); });
 }
 
-// ops: ascending. Views need no look: only weights and gradients have them.
+// ops: ascending. Views need no check: only weights and gradients have them.
 bool RunFinder::MayBeOne(std::span<const int32_t> ops) const {
     for (const int32_t op : ops) {
         for (int32_t other = op + 1; other < ops.back(); ++other) {
@@ -139,7 +140,7 @@ bool RunFinder::MayBeOne(std::span<const int32_t> ops) const {
     return true;
 }
 
-// Fused kernels take activations of float32, and weights as weights.h lays them out.
+// Whether fused kernels accept the op: float32 activations, and weights in the layout of weights.h.
 bool RunFinder::IsOfInference(const Op& op) const {
     const auto half = [&](ValueId id) {
         const program::Value& value = program_.value(id);
@@ -166,7 +167,7 @@ std::optional<FusedRun> RunFinder::Make(decltype(FusedRun::what) what,
 
 // ---- Residuals ----------------------------------------------------------------------------------
 
-// Back from an operand of the sum.
+// Walks back from an operand of the sum.
 void RunFinder::FindBefore(ValueId id, int32_t reader, ResidualRun& run) const {
     const auto step = [&](OpKind kind, int32_t& part) {
         const int32_t op = MakerOf(id, reader, kind);
@@ -179,7 +180,7 @@ void RunFinder::FindBefore(ValueId id, int32_t reader, ResidualRun& run) const {
     step(OpKind::kAddBias, run.bias);
 }
 
-// On from the sum. The first norm of several that read it is taken.
+// Walks on from the sum, and takes the first norm that reads it.
 void RunFinder::FindNext(ResidualRun& run) const {
     ValueId y = At(run.add).outputs[0];
     run.sum_scale = ReaderOf(y, OpKind::kScale);
@@ -213,7 +214,7 @@ std::optional<FusedRun> RunFinder::FindResidual(int32_t add) {
 
 // ---- Heads --------------------------------------------------------------------------------------
 
-// square: of a norm of all heads.
+// square: the column of squares, for a norm of all heads.
 void RunFinder::FindHead(ValueId id, int64_t head_dim, int64_t square, int32_t reader,
                          int32_t& norm, int32_t& rope) const {
     const int32_t rotates = MakerOf(id, reader, OpKind::kRope);
@@ -246,7 +247,8 @@ std::optional<FusedRun> RunFinder::FindHeads(int32_t attention) {
     if (v_rope != kNoOp || (run.v_norm != kNoOp && !At(run.v_norm).as<RmsNorm>().plain)) {
         run.v_norm = kNoOp;
     }
-    // One kernel has one table of angles, of squares, and one eps; q's and k's norms have weights.
+    // One kernel has one table of angles, one of squares, and one eps; the norms of q and k have
+    // weights.
     const bool ropes = run.q_rope != kNoOp && run.k_rope != kNoOp;
     if (ropes && !IsSameRope(At(run.q_rope).as<Rope>(), At(run.k_rope).as<Rope>())) {
         return std::nullopt;
@@ -270,14 +272,14 @@ std::optional<FusedRun> RunFinder::FindHeads(int32_t attention) {
 
 // ---- Latents ------------------------------------------------------------------------------------
 
-// The op that picks, of so many heads, the columns which `reader` reads alone.
+// The op that picks, from this number of heads, the columns which only `reader` reads.
 int32_t RunFinder::PickOf(int32_t reader, int64_t heads) const {
     if (reader == kNoOp) return kNoOp;
     const int32_t pick = MakerOf(At(reader).inputs[0], reader, OpKind::kPickColumns);
     return pick != kNoOp && At(pick).as<program::PickColumns>().heads == heads ? pick : kNoOp;
 }
 
-// Whether a RoPE turns all columns of its heads.
+// Whether a RoPE rotates all columns of its heads.
 bool RunFinder::TurnsAll(int32_t rope) const {
     const auto& a = At(rope).as<Rope>();
     return a.sign == 1 && a.rotary_dim == a.head_dim;
@@ -296,7 +298,7 @@ std::optional<FusedRun> RunFinder::FindLatent(int32_t attention) {
     if (run.q_pick == kNoOp || run.latent_pick == kNoOp || run.key_pick == kNoOp) {
         return std::nullopt;
     }
-    // One kernel has one table of angles, and one product that is cached.
+    // One kernel has one table of angles, and one cached product.
     const auto &q_rope = At(run.q_rope).as<Rope>(), &key_rope = At(run.key_rope).as<Rope>();
     const bool one = IsSameRope(q_rope, key_rope) && q_rope.head_dim == key_rope.head_dim &&
                      At(run.latent_pick).inputs[0] == At(run.key_pick).inputs[0];
@@ -311,7 +313,7 @@ std::optional<FusedRun> RunFinder::FindLatent(int32_t attention) {
 
 // ---- Gates --------------------------------------------------------------------------------------
 
-// Whether one kernel can make both products: of the same rows, by weights of one layout.
+// Whether one kernel can compute both products: of the same rows, with weights of one layout.
 bool RunFinder::AreAlike(const Op& gate, const Op& up) const {
     const bool experts = gate.kind() == OpKind::kExpertMatMul;
     if (gate.kind() != up.kind() || (gate.kind() != OpKind::kMatMul && !experts)) return false;

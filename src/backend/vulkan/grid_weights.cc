@@ -14,7 +14,7 @@ using quant::LoadU32;
 
 constexpr size_t kUnitsOfBlock = 8;
 
-// A plane that is written from its front to its end.
+// Writes a plane from front to end.
 class PlaneWriter {
   public:
     explicit PlaneWriter(std::byte*& at) : at_(at) {}
@@ -32,12 +32,12 @@ class PlaneWriter {
     std::byte*& at_;
 };
 
-// For each 32 elements 8 bytes: as the file has them.
+// Copies 8 bytes per 32 elements, as in the file.
 void PackIq2(const std::byte* block, std::span<std::byte*> planes) {
     PlaneWriter(planes[0]).Copy(block + 2, 8 * kUnitsOfBlock);
 }
 
-// 4 bytes of indices and 4 of signs; their 8 high bits and two scales of 4 bits.
+// Per 32 elements: 4 bytes of indices and 4 of signs; then 8 high index bits and two 4-bit scales.
 void PackIq2S(const std::byte* block, std::span<std::byte*> planes) {
     PlaneWriter codes(planes[0]), more(planes[1]);
     for (size_t s = 0; s < kUnitsOfBlock; ++s) {
@@ -48,7 +48,7 @@ void PackIq2S(const std::byte* block, std::span<std::byte*> planes) {
     }
 }
 
-// 8 bytes of indices, 4 of signs (and the scale).
+// Per 32 elements: 8 bytes of indices, 4 of signs (and the scale).
 void PackIq3(const std::byte* block, const std::byte* signs, std::span<std::byte*> planes) {
     PlaneWriter codes(planes[0]);
     for (size_t s = 0; s < kUnitsOfBlock; ++s) {
@@ -57,7 +57,7 @@ void PackIq3(const std::byte* block, const std::byte* signs, std::span<std::byte
     }
 }
 
-// The indices' 8 high bits, and a scale of 4 bits in a byte.
+// Per 32 elements: 8 high index bits, and a byte with a 4-bit scale.
 void PackIq3SScales(const std::byte* block, std::span<std::byte*> planes) {
     PlaneWriter more(planes[1]);
     for (size_t s = 0; s < kUnitsOfBlock; ++s) {
@@ -67,8 +67,8 @@ void PackIq3SScales(const std::byte* block, std::span<std::byte*> planes) {
     }
 }
 
-// Indices, their high bits with the signs of offsets, and two scales of 3 bits beside two bits of
-// the block's f16, the lowest first.
+// Indices; their high bits with the signs of offsets; and two 3-bit scales beside two bits of the
+// block's f16, lowest bits first.
 void PackIq1M(const std::byte* block, std::span<std::byte*> planes) {
     PlaneWriter(planes[0]).Copy(block, 32);
     PlaneWriter(planes[1]).Copy(block + 32, 16);

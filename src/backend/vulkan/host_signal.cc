@@ -29,12 +29,11 @@ constexpr uint32_t kTrialFloats = 512;
 constexpr uint32_t kTrialsAtOnce = 20;
 constexpr int kTimedSubmissions = 31;
 constexpr int64_t kTrialMs = 30'000;
-// A wait that is long enough to be timed beside what a submission costs; polls beyond which no wait
-// is looked for.
+// A wait long enough to be timed beside the cost of a submission, and the range of polls to try.
 constexpr double kTimedSeconds = 0.02;
 constexpr uint32_t kLeastPolls = 1 << 12, kMostPolls = 240'000'000;
 
-// Of a wait: turns without a break, and how often the device is asked whether it has ended.
+// For a wait: turns without a pause, and the interval of checks whether the device has finished.
 constexpr int kTurns = 2000;
 constexpr int64_t kAskNs = 1'000'000;
 
@@ -48,8 +47,8 @@ std::atomic_ref<uint32_t> Shared(uint32_t* word) {
     return std::atomic_ref<uint32_t>(*word);
 }
 
-// A card's window is written through buffers of the processor that keep no order: what was written
-// before is there before what is written from here on.
+// Writes to a card's mapped memory pass through processor buffers that keep no order. After this
+// call, earlier writes arrive before later ones.
 void DrainWrites() {
 #if defined(__x86_64__)
     _mm_sfence();
@@ -122,7 +121,8 @@ void HostSignal::Record(gpu::Commands& commands, const Exchange& exchange,
 
 // ---- Running ------------------------------------------------------------------------------------
 
-// Numbers go on from one submission to the next, round the 32 bits: an old one opens nothing.
+// Numbers continue from one submission to the next and wrap at 32 bits, so an old one opens
+// nothing.
 void HostSignal::Begin(uint32_t exchanges) {
     base_ += exchanges_;
     exchanges_ = exchanges;
@@ -147,7 +147,7 @@ Result<bool> HostSignal::Await(uint32_t index, uint64_t last, const Deadline& de
         if (NowNs() - asked_ns < kAskNs) continue;
         asked_ns = NowNs();
         const Status done = device_.Wait(last, Deadline::In(0));
-        // What it wrote is seen now, if it was not before.
+        // The device's writes are visible now, if not before.
         if (done.ok()) return arrived();
         if (done.error().code != ErrorCode::kTimeout) return done.error();
         if (deadline.expired()) {
@@ -183,7 +183,7 @@ Status HostSignal::Try() {
     WEFT_TRY(TimeSubmissions());
     WEFT_TRY(Calibrate());
     if (works()) WEFT_TRY(TryExchanges(kMostBytes / sizeof(float), kLargeTrials));
-    // (The last: exchange_us_ is of these.)
+    // (Last, because exchange_us_ holds the time of these exchanges.)
     if (works()) WEFT_TRY(TryExchanges(kTrialFloats, kTrials));
     opened_ = 0;
     return {};
@@ -205,8 +205,8 @@ Status HostSignal::TimeSubmissions() {
     return {};
 }
 
-// How many polls the patience is, by waits that nobody answers; the exchange behind each must
-// not begin.
+// Finds the number of polls that takes the patience, from waits that nobody answers. The exchange
+// after each such wait must not begin.
 Status HostSignal::Calibrate() {
     uint32_t polls = kLeastPolls;
     for (;;) {
@@ -222,7 +222,7 @@ Status HostSignal::Calibrate() {
     }
 }
 
-// While no submission runs.
+// Call while no submission runs.
 void HostSignal::SetMostPolls(uint32_t polls) {
     Shared(InboxWord(kMostPollsWord)).store(polls);
     DrainWrites();
@@ -244,8 +244,8 @@ Result<double> HostSignal::RunUnanswered(uint32_t polls) {
     return SecondsSince(begin_ns);
 }
 
-// The host adds 1 to all floats at each: one that was not seen, or seen late, is missing at the
-// end.
+// The host adds 1 to all floats at each exchange; an exchange that was missed or late is missing at
+// the end.
 Status HostSignal::TryExchanges(uint32_t floats, int trials) {
     WEFT_ASSIGN(const auto commands, device_.Record());
     RecordBegin(*commands);
@@ -273,7 +273,7 @@ Status HostSignal::TryExchanges(uint32_t floats, int trials) {
     return {};
 }
 
-// What all floats were at the last exchange; -1: they were not the same, or one was missed.
+// The value of all floats at the last exchange; -1: they differed, or an exchange was missed.
 Result<float> HostSignal::RunTrials(const gpu::Commands& commands, uint32_t count,
                                     uint32_t floats) {
     Begin(count);

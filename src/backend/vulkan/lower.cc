@@ -20,12 +20,12 @@ bool IsHalf(const Emitter& emitter, program::ValueId id) {
     return half && value.storage == program::Storage::kActivation;
 }
 
-// What program::ExpandLoss replaces by other ops.
+// Ops that program::ExpandLoss replaces by others.
 template <typename T>
 constexpr bool kExpanded = std::is_same_v<T, program::LinearCrossEntropy> ||
                            std::is_same_v<T, program::LinearCrossEntropyGrad>;
 
-// An op that no Lower takes does not link.
+// An op without a Lower() does not link.
 template <typename T>
 Status LowerAny(Emitter& emitter, const Op& op, const T& attributes) {
     if constexpr (T::kRow.Is(Trait::kTransfer)) {
@@ -63,7 +63,7 @@ Status LowerOp(Emitter& emitter, const Op& op) {
     return op.attributes.Visit([&](const auto& a) { return LowerAny(emitter, op, a); });
 }
 
-// As steps of few rows and of many lower it.
+// Lowers steps of few rows and of many.
 Status CheckProgram(const program::Program& program, const gpu::Description& gpu,
                     const Arithmetic& arithmetic, bool trains) {
     for (const program::Value& value : program.values) {

@@ -1,4 +1,4 @@
-// The four ops of Adafactor. Sums are float32: each is off by a rounding an element at most.
+// The four ops of Adafactor. Sums are float32 with an error of at most one rounding per element.
 #include <algorithm>
 #include <limits>
 
@@ -14,7 +14,7 @@ using program::FactoredTensor;
 using program::Op;
 using program::ValueId;
 
-// As kernels read it (src/shaders/adafactor.comp).
+// Table entry as kernels read it (src/shaders/adafactor.comp).
 struct FactoredBlock {
     uint32_t row = 0, rows = 0, cols = 0, skipped = 0, count = 0;
     uint32_t matrix_rows = 0, tensor_cols = 0;
@@ -69,8 +69,8 @@ Result<FactoredBlock> BlockOf(const FactoredRun& run) {
     return block;
 }
 
-// Where a vector of all tensors' numbers has those of the block's first row, and of its first
-// column; a vector has none by row.
+// Address, in a vector of all tensors' numbers, of the numbers of the block's first row, or of its
+// first column. A vector has none by row.
 uint64_t RowNumbers(const FactoredRun& run, const FactoredBlock& block, uint64_t all) {
     if (run.tensor.rows == 0) return 0;
     return all + static_cast<uint64_t>(run.tensor.rows_at + block.row) * sizeof(float);
@@ -127,7 +127,7 @@ Status SumColumns(Emitter& e, const FactoredRun& run, const FactoredBlock& block
                  {parts, e.All(sums)}, {e.All(sums)});
 }
 
-// The number of a tensor among those of all, as a region.
+// The region of one tensor's number in the vector of all tensors.
 Region TensorNumber(const Emitter& e, ValueId all, int64_t number) {
     return {e.Address(all) + static_cast<uint64_t>(number) * sizeof(float), sizeof(float)};
 }

@@ -1,9 +1,9 @@
-// Attention: rows into the KV cache, then queries over its pages; and copies of pages.
+// Attention: writes rows into the KV cache, then runs queries over its pages. Also copies pages.
 //
 // Steps of at most kMostSplitRows rows: a workgroup has a chunk of a row's keys (attention.comp,
-// kSplit), so that one row uses the whole device, and a second kernel merges the chunks. The chunks
-// depend on the row's own position: its bits do not depend on other rows. Larger steps: a workgroup
-// has a block of rows and all their keys.
+// kSplit), so that one row uses the whole device. A second kernel merges the chunks. The chunks
+// depend only on the row's position, so its bits do not depend on other rows. Larger steps: a
+// workgroup has a block of rows and all their keys.
 #include <algorithm>
 #include <bit>
 #include <cstdint>
@@ -21,15 +21,15 @@ using program::Op;
 using program::OpName;
 using program::ValueId;
 
-// As attention.comp and cache.glsl have them.
+// Constants of attention.comp and cache.glsl.
 constexpr int64_t kMostSplitRows = 8, kChunkKeys = 128, kMostChunks = 128;
 constexpr uint32_t kAttentionGroup = 128;
-constexpr uint32_t kInChunks = 1u << 31;         // of a window: that it is a chunk of keys
-constexpr uint32_t kListed = 1u << 30;  // that it is how many positions a list has room for
-constexpr uint32_t kFewBit = 1u << 31;           // of a row: leave out those with room in the list
-constexpr int64_t kMostQueryFloats = 4608;  // of a tile, in shared memory
+constexpr uint32_t kInChunks = 1u << 31;         // bit of `window`: it is a chunk of keys
+constexpr uint32_t kListed = 1u << 30;  // bit of `window`: it is the room of a list
+constexpr uint32_t kFewBit = 1u << 31;           // bit of a row: skip rows that fit the list
+constexpr int64_t kMostQueryFloats = 4608;  // per tile, in shared memory
 constexpr int64_t kMostSplitPairs = 8, kLeastBlockPairs = 4, kMostBlockPairs = 16;
-// Scratch of the chunks of the rows that are split at a time.
+// Scratch memory for the chunks of rows that are split together.
 constexpr uint64_t kPartialBytes = 64 << 20;
 
 struct KvWriteShaderArgs {
@@ -38,7 +38,7 @@ struct KvWriteShaderArgs {
     uint32_t kv_heads = 0, head_dim = 0, page_tokens = 0, latent = 0;
 };
 
-// caches: that are written, of two.
+// caches: number of caches to write, of two.
 Status WriteRows(Emitter& e, const Op& op, ValueId k, ValueId v, const CachePlace& k_cache,
                  const CachePlace& v_cache, int64_t latent, int64_t caches = 2) {
     WEFT_ASSIGN(const uint32_t type, CacheType(op, k_cache));
@@ -75,7 +75,7 @@ struct AttentionShaderArgs {
 };
 static_assert(sizeof(AttentionShaderArgs) <= gpu::kMostArgsBytes);
 
-// k and v, where heads of the two differ in size: one after the other.
+// Writes k and v, one after the other if their heads differ in size.
 Status WriteKeysAndValues(Emitter& e, const Op& op, const AttentionCaches& caches) {
     const ValueId k = op.inputs[1], v = op.inputs[2];
     if (caches.k.head_dim == caches.v.head_dim) {
@@ -85,7 +85,7 @@ Status WriteKeysAndValues(Emitter& e, const Op& op, const AttentionCaches& cache
     return WriteRows(e, op, v, v, caches.v, caches.v, 0, 1);
 }
 
-// What the shader is made for.
+// Sizes for which the shader is specialized.
 struct AttentionSizes {
     uint32_t type = 0;
     int64_t key_dims = 0, value_dims = 0, first_dims = 0;
@@ -94,9 +94,8 @@ struct AttentionTiles {
     int64_t pairs = 0, keys = 0, slice = 0, lanes = 0, key_groups = 1;
 };
 
-// pairs: a power of two that queries fill and shared memory holds; the fewer, the more keys, in
-// steps that are split. In others all but `pairs`, which changes no order of sums, is always the
-// same.
+// pairs: a power of two that the queries fill and shared memory holds. In split steps, fewer pairs
+// allow more keys. In other steps only `pairs` varies, which does not change the order of sums.
 AttentionTiles TilesOf(const AttentionSizes& sizes, int64_t wanted, bool split) {
     AttentionTiles tiles;
     const auto filled = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(wanted)));
@@ -106,7 +105,7 @@ AttentionTiles TilesOf(const AttentionSizes& sizes, int64_t wanted, bool split) 
     while (tiles.pairs > 1 && tiles.pairs * padded > kMostQueryFloats) tiles.pairs /= 2;
     tiles.keys = split ? std::max<int64_t>(32, kAttentionGroup / tiles.pairs) : 32;
     int64_t most_slice = tiles.keys == 128 ? 32 : 64;
-    // Few loads that wait for one another, where shared memory (32 KiB at least) has room.
+    // Fewer dependent loads, if shared memory (at least 32 KiB) has room.
     if (split && tiles.keys == 32 && tiles.pairs * padded <= 2048) most_slice = 128;
     const int64_t slices = (sizes.key_dims + most_slice - 1) / most_slice;
     tiles.slice = ((sizes.key_dims + slices - 1) / slices + 3) / 4 * 4;
@@ -132,7 +131,7 @@ class AttentionLowering {
     Status Run() {
         if (e_.reference() || e_.shape().rows <= kMostSplitRows) return RunSplit();
         WEFT_TRY(RunBlocks());
-        // Rows that see more positions than are listed, alone.
+        // Runs only rows that see more positions than a list holds.
         if (!listed() || e_.shape().positions <= Listed()) return {};
         args_.row_and_bit = kFewBit;
         return RunSplit();
@@ -163,7 +162,7 @@ class AttentionLowering {
             args_, {x, args_.kv_heads, z}, reads_, std::move(writes), 0, Parts::kAlongZ);
     }
 
-    // Some rows at a time, as many as the scratch of their chunks has room for.
+    // Runs as many rows at a time as fit into the scratch memory for their chunks.
     Status RunSplit() {
         args_.rows_or_blocks = e_.tables().row_sequence;
         int64_t keys = std::max(e_.shape().positions, 1);
@@ -206,7 +205,7 @@ class AttentionLowering {
         MergeArgs args;
         args.partial = partial.address;
         args.sinks = listed() ? 0 : args_.sinks;
-        if ((args_.row_and_bit & kFewBit) != 0) {  // the others have a block
+        if ((args_.row_and_bit & kFewBit) != 0) {  // other rows are computed in blocks
             args.least_position = static_cast<uint32_t>(Listed());
         }
         args.result = args_.result;
@@ -234,10 +233,10 @@ class AttentionLowering {
     AttentionShaderArgs args_;
     std::vector<Region> reads_;
     ValueId result_;
-    IntegerRows codes_;  // of the result; none: it is not made to int8 here
+    IntegerRows codes_;  // of the result; empty: no conversion to int8 here
 };
 
-// What attention of both kinds takes of the step and of its caches.
+// The arguments of both kinds of attention that come from the step and the caches.
 AttentionShaderArgs ArgsOf(const Emitter& e, const CachePlace& k_cache, const CachePlace& v_cache) {
     AttentionShaderArgs args;
     args.k_cache = k_cache.address;

@@ -1,8 +1,8 @@
 // Attention of training and its gradient: over the rows of the step's sequences, without a cache
 // (causal.comp, causal_grad_q.comp, causal_grad_kv.comp).
 //
-// All matrices of an op are of one type. Operands are widened to float32 and never rounded,
-// whatever Arithmetic::compute says. lse is [heads, rows].
+// All matrices of an op have one type. Operands are widened to float32 and never rounded, for any
+// Arithmetic::compute. lse is [heads, rows].
 #include <cstdint>
 #include <initializer_list>
 #include <string_view>
@@ -19,10 +19,10 @@ using program::Op;
 using program::OpName;
 using program::ValueId;
 
-// As causal_tiles.glsl has them.
+// Constants of causal_tiles.glsl.
 constexpr uint32_t kCausalGroup = 128;
 constexpr int64_t kMostCausalDims = 256, kOtherRows = 64;
-constexpr int64_t kStagedQuads = 544;  // of 16 bytes, in shared memory
+constexpr int64_t kStagedQuads = 544;  // of 16 bytes each, in shared memory
 
 struct CausalShaderArgs {
     uint64_t q = 0, k = 0, v = 0, out = 0, dout = 0, lse = 0, sums = 0;
@@ -33,7 +33,7 @@ struct CausalShaderArgs {
     float scale = 1, soft_cap = 0;
 };
 
-// As element.glsl numbers types.
+// The number of a type in element.glsl.
 Result<uint32_t> MatrixType(const Emitter& e, const Op& op,
                             std::initializer_list<ValueId> matrices) {
     const DType dtype = e.program().value(*matrices.begin()).dtype;
@@ -82,13 +82,14 @@ class CausalLowering {
         args.kv_heads = static_cast<uint32_t>(a.kv_heads);
         args.rows = static_cast<uint32_t>(e.shape().rows);
         args.block_count = static_cast<uint32_t>(e.shape().blocks);
-        // A longer window hides nothing; so the kernels add it to a row without an overflow.
+        // A longer window hides nothing. So the kernels can add the window to a row without
+        // overflow.
         args.window = static_cast<uint32_t>(a.window <= e.shape().rows ? a.window : 0);
         args.scale = a.scale;
         args.soft_cap = a.soft_cap;
     }
 
-    // own: rows that a workgroup has.
+    // own: rows per workgroup.
     Status Run(std::string_view shader, int64_t own, int64_t heads, std::vector<Region> reads,
                std::vector<Region> writes) {
         static_assert(kBlockRows <= 32 && 32 % kBlockRows == 0);  // a tile begins with a block

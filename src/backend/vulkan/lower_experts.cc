@@ -1,5 +1,5 @@
-// Mixtures of experts. A value [T, K, n] has row t * K + k for expert k of row t; rows whose
-// experts other ranks hold are left as they are, and read by nobody.
+// Mixtures of experts. A value [T, K, n] has row t * K + k for expert k of row t. Rows whose
+// experts other ranks hold are neither written nor read.
 #include <algorithm>
 #include <string>
 
@@ -11,11 +11,12 @@
 namespace weft::backend::vulkan {
 namespace {
 
-constexpr int64_t kMostRoutedExperts = 1024;  // of route.glsl
-// Rows that the last workgroup of a product routes by itself; more have a workgroup each.
+constexpr int64_t kMostRoutedExperts = 1024;  // limit of route.glsl
+// Maximum rows that the last workgroup of a product routes by itself; otherwise each row has a
+// workgroup.
 constexpr int64_t kMostRowsOfOne = 2;
 
-// Of route.glsl.
+// Arguments of route.glsl.
 struct Routing {
     uint64_t bias = 0, factors = 0, ids = 0, weights = 0;
     uint32_t experts = 0, used = 0;
@@ -75,7 +76,7 @@ bool IsOfSlots(const Emitter& e, program::ValueId id) {
     return e.program().value(id).shape.rank == 3;
 }
 
-// Of an op whose ids are its second input.
+// Sets the experts of an op whose ids are its second input.
 void SetExperts(Emitter& e, const program::Op& op, int64_t first_expert, ProductArgs& args) {
     args.ids = e.Address(op.inputs[1]);
     args.first_expert = static_cast<uint16_t>(first_expert);
@@ -83,13 +84,13 @@ void SetExperts(Emitter& e, const program::Op& op, int64_t first_expert, Product
     args.used = static_cast<uint16_t>(e.Cols(op.inputs[1]));
 }
 
-// A plan of expert_plan.comp.
+// A plan by expert_plan.comp.
 struct PlanPlace {
     Region region;
     int64_t tile = 0, most_blocks = 0;
 };
 
-// The plan of the op's rows: made once for the ops that share a routing.
+// The plan of the op's rows, made once for the ops that share a routing.
 Result<PlanPlace> EmitPlan(Emitter& e, const program::Op& op, const ProductArgs& args) {
     const program::ValueId ids = op.inputs[1];
     PlanShaderArgs plan;
@@ -116,12 +117,13 @@ Result<PlanPlace> EmitPlan(Emitter& e, const program::Op& op, const ProductArgs&
     return place;
 }
 
-// Rows of the step above which experts' weights are read once for all rows that chose them.
+// Whether the step has so many rows that experts' weights are read once for all rows that chose
+// them.
 bool UsesPlan(const Emitter& e, program::ValueId ids) {
     return !e.reference() && e.Rows(ids) > kMatvecRows;
 }
 
-// y, a row for each slot, of args.x.
+// Computes y, a row per slot, from args.x.
 Status EmitSlots(Emitter& e, const program::Op& op, ProductArgs args, ProductRegions regions) {
     const WeightPlace& weight = e.Weight(program::WeightOf(op));
     const program::ValueId ids = op.inputs[1];
@@ -137,11 +139,11 @@ Status EmitSlots(Emitter& e, const program::Op& op, ProductArgs args, ProductReg
                      std::move(regions));
 }
 
-// Of an ExpertMatMul.
+// The address of an ExpertMatMul's bias, or 0.
 uint64_t BiasOfSlots(const Emitter& e, const program::Op& op) {
     return op.inputs.size() == 4 ? e.Address(op.inputs[3]) : 0;
 }
-// Its arguments, with the result at y.
+// The arguments of an ExpertMatMul, with the result at y.
 ProductArgs ArgsOfSlots(Emitter& e, const program::Op& op, program::ValueId y) {
     const program::ValueId x = op.inputs[0];
     ProductArgs args;
@@ -153,7 +155,7 @@ ProductArgs ArgsOfSlots(Emitter& e, const program::Op& op, program::ValueId y) {
     return args;
 }
 
-// The products of all slots to a scratch, then their sums.
+// Writes the products of all slots to scratch memory, then adds them up.
 Status EmitSumOfSlots(Emitter& e, const program::Op& op, const ProductArgs& args) {
     const program::ValueId x = op.inputs[0], ids = op.inputs[1], y = op.outputs[0];
     const int64_t n = e.Weight(op.inputs[3]).rows;
@@ -211,7 +213,7 @@ bool CanRouteInProduct(const Emitter& e, const program::Op& product) {
     return type && e.Rows(product.inputs[0]) <= kMostRowsOfOne;
 }
 
-// The routing, and how many workgroups have come (matvec.comp), 0 before and after.
+// The routing, and the count of finished workgroups (matvec.comp), which is 0 before and after.
 Status LowerRoutedMatMul(Emitter& e, const program::Op& product, const program::Op& route) {
     WEFT_ASSIGN(const Routing routing, RoutingOf(e, route));
     const std::span<const std::byte> bytes = std::as_bytes(std::span(&routing, 1));

@@ -1,4 +1,5 @@
-// Runs of fused ops (fuse.h). Workgroups are those of the ops' own kernels where sums depend on it.
+// Lowers runs of fused ops (fuse.h). If sums depend on the workgroup size, it equals that of the
+// op's own kernel.
 #include <algorithm>
 #include <bit>
 #include <cstdint>
@@ -24,7 +25,7 @@ const Op* OpAt(const Emitter& e, int32_t number) {
     return number == kNoOp ? nullptr : &e.program().ops[static_cast<size_t>(number)];
 }
 
-// Of residual.comp.
+// Parts of residual.comp.
 enum ResidualParts : uint32_t {
     kBias = 1,
     kNorm = 2,
@@ -56,7 +57,7 @@ static_assert(sizeof(ResidualArgs) == 104 && sizeof(SumResidualArgs) == 128);
 
 class ResidualLowering {
   public:
-    // first, last: of the run's ops.
+    // first, last: the first and last op of the run.
     ResidualLowering(Emitter& e, const ResidualRun& run, int32_t first, int32_t last)
         : e_(e), run_(run), first_(first), last_(last) {}
     Status Run() {
@@ -90,8 +91,8 @@ class ResidualLowering {
         return e_.Run("residual", {group, parts_}, args, {1, e_.Rows(y_), 1}, std::move(reads_),
                       std::move(writes_), subgroup);
     }
-    // The sum over ranks that is m, of one row, where the step waits for it in the midst of a
-    // submission and nothing else is computed between it and the end of this run.
+    // The sum over ranks that computes m, if it has one row, the submission waits for it while
+    // running, and no other op runs between it and the end of this run.
     int32_t SumBefore() const {
         const int32_t before = first_ - 1;
         if (before < 0 || e_.Rows(m_) != 1 || CountOfRun() != last_ - first_ + 1) return kNoOp;
@@ -113,7 +114,8 @@ class ResidualLowering {
         writes_.push_back(e_.All(id));
         return e_.Address(id);
     }
-    // What is made to int8, too: the norm, or the sum. (Not both: that is for quantize_x.comp.)
+    // The value that is also converted to int8: the norm or the sum. (If both need it,
+    // quantize_x.comp converts one.)
     ValueId Encoded() const {
         const Op* next = OpAt(e_, run_.next);
         if (next != nullptr && WantsIntegers(e_, next->outputs[0])) return next->outputs[0];
@@ -177,11 +179,11 @@ class ResidualLowering {
     ResidualBody args_;
     uint64_t rows_ = 0;
     uint32_t parts_ = 0;
-    ValueId m_ = program::kNoValue, y_ = program::kNoValue;  // what is added, and the sum
+    ValueId m_ = program::kNoValue, y_ = program::kNoValue;  // the addend, and the sum
     std::vector<Region> reads_, writes_;
 };
 
-// Of heads.comp: of q; the same << 1 of k, << 2 of v.
+// Parts of heads.comp for q; << 1 for k, << 2 for v.
 enum HeadParts : uint32_t { kNormed = 1, kRotated = 8 };
 
 struct HeadsArgs {
@@ -222,7 +224,8 @@ class HeadsLowering {
     }
 
   private:
-    // Address of what the first of the two ops reads; `id` where there are none.
+    // Address of the input of the norm, or without one of the RoPE; of `id` if the head has
+    // neither.
     Result<uint64_t> SetHead(ValueId id, int32_t norm, int32_t rope, uint32_t which,
                              uint64_t* weight) {
         if (const Op* op = OpAt(e_, rope)) {
@@ -261,7 +264,7 @@ class HeadsLowering {
         return {};
     }
 
-    // Heads of q that are as attention takes them are left alone.
+    // Heads of q that attention can read directly are not changed.
     Status SetQuery() {
         if (run_.q_norm == kNoOp && run_.q_rope == kNoOp) return {};
         const ValueId q = op_.inputs[0];
@@ -289,7 +292,7 @@ class HeadsLowering {
     const program::Attention& attention_;
     HeadsArgs args_;
     uint32_t parts_ = 0, pairs_ = 0;
-    uint32_t whole_[2] = {};  // columns that norms of q and k are over; 0: a head's
+    uint32_t whole_[2] = {};  // columns of the norms of q and k; 0: those of a head
     float eps_ = 0;
     bool neighbours_ = false;
     std::vector<Region> reads_, writes_;
@@ -304,7 +307,7 @@ struct LatentArgs {
     float eps = 0;
 };
 
-// What a pick of columns begins with, in each head; and how many columns these have.
+// The first column of a pick in each head, and the number of columns of these.
 uint32_t BeginOf(const Op& pick) {
     return static_cast<uint32_t>(pick.as<program::PickColumns>().begin);
 }

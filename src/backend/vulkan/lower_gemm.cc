@@ -40,12 +40,12 @@ struct SumArgs {
     uint32_t m = 0, n = 0, c_stride = 0, parts = 0, accumulate = 0;
 };
 
-constexpr int64_t kMostTerms = 1'000'000;   // of a sum: 62,500 turns of 16
-constexpr uint32_t kGemmInvocations = 256;  // of kernels other than those for matrix units
+constexpr int64_t kMostTerms = 1'000'000;   // per sum: 62,500 turns of 16
+constexpr uint32_t kGemmInvocations = 256;  // of all kernels but those for matrix units
 constexpr int64_t kMostGemmGroups = 65535;
 
-// What a workgroup of gemm.comp makes, and specialization constant 10: of the float kernel how many
-// invocations are beside each other, of the one for matrix units how many terms it takes at a time.
+// The tile of a gemm.comp workgroup, and specialization constant 10: in the float kernel the
+// invocations side by side, in the kernel for matrix units the terms per turn.
 struct GemmTile {
     uint32_t invocations = 0;
     int64_t m = 0, n = 0;
@@ -74,7 +74,7 @@ bool IsEmulated(const Emitter& e) {
     return e.arithmetic().matrix == Arithmetic::Matrix::kEmulated;
 }
 
-// Of gemm_matrix.glsl, in shared memory.
+// Bytes of shared memory that gemm_matrix.glsl needs.
 int64_t GemmSharedBytes(const Emitter& e, const GemmTile& tile, GemmForm form) {
     const int64_t deep = tile.shape;
     const auto halves = [&](bool turned, int64_t rows) {
@@ -101,8 +101,8 @@ GemmTile GemmTileOf(const Emitter& e, GemmForm form, int64_t m, int64_t n, int64
     return large ? kFloatLarge : kFloatSmall;
 }
 
-// Sums of kTN are cut where there would be few workgroups. The other forms have sums of one chain,
-// so that a row does not depend on how many there are.
+// Splits sums of kTN if there would be few workgroups. Sums of the other forms are one chain, so
+// that a row does not depend on the number of rows.
 int64_t SplitsOf(const Gemm& gemm, const GemmTile& tile, int64_t k) {
     constexpr int64_t kWantedGroups = 256, kLeastTerms = 512;
     if (gemm.form != GemmForm::kTN) return 1;
@@ -128,14 +128,14 @@ bool IsAligned(const GemmMatrix& x, uint64_t bytes) {
            static_cast<uint64_t>(x.stride) * ElementBytes(x.dtype) % bytes == 0;
 }
 
-// Peaks of gemm_peaks.comp: `count` of each group.
+// Peaks by gemm_peaks.comp: `count` per group.
 struct Peaks {
     Region region;
     int64_t groups = 1, count = 0;
 };
 
-// Of each row of a matrix; of a column of each of `matrices` below each other; or, with `slots`, of
-// the columns of those rows. where: names the scratch.
+// Peaks of each row of a matrix; or of each column of `matrices` matrices below each other; or,
+// with `slots`, of the columns of those rows. where: the name of the scratch memory.
 struct PeaksOf {
     const char* where;
     GemmMatrix x;
@@ -183,7 +183,7 @@ Result<Peaks> EmitPeaks(Emitter& e, const PeaksOf& of) {
     return peaks;
 }
 
-// Of both operands, to the arguments.
+// Puts the peaks of both operands into the arguments.
 Status SetPeaks(Emitter& e, const Gemm& gemm, const GemmSlots& slots, GemmArgs& args,
                 std::vector<Region>& reads) {
     const bool terms = slots.kind == GemmSlots::Kind::kTerms;
@@ -240,7 +240,7 @@ Result<GemmArgs> GemmArgsOf(const Gemm& gemm, const GemmSlots& slots) {
     return args;
 }
 
-// The partial sums of a product, added up.
+// Adds the partial sums of a product.
 Status EmitSum(Emitter& e, const Gemm& gemm, const Region& partial, int64_t parts) {
     SumArgs args;
     args.partial = partial.address;
@@ -272,7 +272,7 @@ bool Fit(const Gemm& gemm, const GemmSlots& slots) {
     return false;
 }
 
-// The kernel, with C or the place of its partial sums.
+// Runs the kernel, with C or the place of its partial sums.
 Status EmitGemmTiles(Emitter& e, const Gemm& gemm, const GemmSlots& slots, const GemmTile& tile,
                      const GemmArgs& args, const GemmMatrix& c, int64_t splits,
                      std::vector<Region> reads) {
@@ -336,7 +336,7 @@ Status EmitGemm(Emitter& e, const Gemm& gemm, const GemmSlots& slots) {
     if (slots.factors.bytes != 0) reads.push_back(slots.factors);
     if (UsesMatrixUnits(e)) WEFT_TRY(SetPeaks(e, gemm, slots, args, reads));
     const int64_t wanted = grouped ? 1 : SplitsOf(gemm, tile, args.k);
-    // Each begins where a row of aligned operands does not matter: k counts rows here.
+    // Each part may begin at any row, because k counts rows here; operands stay aligned.
     args.split = static_cast<uint32_t>(CeilDiv(args.k, wanted));
     const int64_t splits = args.split == 0 ? 1 : CeilDiv(args.k, args.split);
     if (splits == 1) {

@@ -13,8 +13,8 @@ namespace {
 
 using program::ValueId;
 
-constexpr int64_t kMostOrderedExperts = 1024;  // of expert_order.comp
-constexpr int64_t kSlotTile = 64;              // of gemm.comp, where rows are slots
+constexpr int64_t kMostOrderedExperts = 1024;  // limit of expert_order.comp
+constexpr int64_t kSlotTile = 64;              // tile of gemm.comp for rows that are slots
 
 // Arguments of expert_order.comp.
 struct OrderArgs {
@@ -27,8 +27,8 @@ struct DotArgs {
     uint32_t cols = 0, slots = 0, first_expert = 0, experts = 0;
 };
 
-// Rows of a stack of `experts` matrices, by the ids of an op. Made once for all ops that share a
-// routing.
+// Orders rows for a stack of `experts` matrices, by the ids of an op. Made once for all ops that
+// share a routing.
 Result<GemmSlots> EmitOrder(Emitter& e, ValueId ids, int64_t first_expert, int64_t experts) {
     if (experts > kMostOrderedExperts) {
         return MakeError(ErrorCode::kUnsupported, "{} experts; Vulkan kernels of training take {}",
@@ -52,18 +52,18 @@ Result<GemmSlots> EmitOrder(Emitter& e, ValueId ids, int64_t first_expert, int64
     args.experts = static_cast<uint32_t>(experts);
     args.tile = static_cast<uint32_t>(kSlotTile);
     args.most_blocks = static_cast<uint32_t>(slots.blocks);
-    constexpr uint32_t kInvocations = 256;  // each counts a run of slots by itself
+    constexpr uint32_t kInvocations = 256;  // each counts its own run of slots
     WEFT_TRY(e.Run("expert_order", {kInvocations}, args, {experts + 1, 1, 1}, {e.All(ids)},
                    {slots.plan}));
     e.NoteDerived(made, e.All(ids), slots.plan);
     return slots;
 }
 
-// Matrices of a stack: the first dimension of its value.
+// Number of matrices of a stack: the first dimension of its value.
 int64_t ExpertsOf(const Emitter& e, ValueId stack) {
     return e.program().value(stack).shape[0];
 }
-// How many slots share a row of x.
+// Number of slots that share a row of x.
 int64_t SharedBy(const Emitter& e, ValueId x, ValueId ids) {
     return e.program().value(x).shape.rank == 3 ? 1 : e.Cols(ids);
 }
@@ -86,7 +86,7 @@ Status EmitSlotProduct(Emitter& e, const SlotProduct& product, const GemmMatrix&
     slots.a_used = SharedBy(e, product.x, product.ids);
     return EmitGemm(e, gemm, slots);
 }
-// The same to a scratch of float32.
+// Writes the slot products to float32 scratch memory.
 Result<GemmMatrix> EmitSlotProducts(Emitter& e, const SlotProduct& product, int64_t cols) {
     const int64_t slots = e.Rows(product.ids) * e.Cols(product.ids);
     WEFT_ASSIGN(
@@ -97,7 +97,7 @@ Result<GemmMatrix> EmitSlotProducts(Emitter& e, const SlotProduct& product, int6
     return c;
 }
 
-// dw[expert] += the sum over its slots of dy[slot]^T . x[slot], of a stack dw. weights: of the
+// dw[expert] += the sum over its slots of dy[slot]^T . x[slot], for a stack dw. weights: of the
 // slots, or none.
 struct SlotGradient {
     ValueId dy, x, ids, weights, dw;

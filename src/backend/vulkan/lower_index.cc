@@ -1,5 +1,5 @@
-// The indexers of sparse attention: index keys into their cache; then, of some rows at a time,
-// scores of all positions, or blocks of positions, and the choice of the highest.
+// The indexers of sparse attention: write index keys into their cache; then, for some rows at a
+// time, score all positions or blocks and choose the highest.
 #include <algorithm>
 #include <cstdint>
 
@@ -11,11 +11,11 @@ namespace {
 
 using program::ValueId;
 
-// As index_scores.comp and index_choose.comp have them.
+// Constants of index_scores.comp and index_choose.comp.
 constexpr uint32_t kScoreGroup = 128, kChooseGroup = 256;
 constexpr int64_t kTileKeys = 32;
 constexpr int64_t kMostIndexDims = 224;  // a tile in 32 KiB of shared memory
-// Scratch of the scores of the rows at a time.
+// Scratch memory for the scores of the rows at a time.
 constexpr uint64_t kScoreBytes = 64 << 20;
 
 struct IndexScoresShaderArgs {

@@ -39,9 +39,9 @@ Result<uint32_t> StatsRanksOf(const Emitter& e, ValueId stats) {
                      e.program().value(stats).name, cols, kStatsOfRank);
 }
 
-// A row has a workgroup, and rows are few: as large as the device takes it.
+// Each row has a workgroup, and there are few rows: workgroups are as large as the device allows.
 uint32_t StatsGroup(const Emitter& e) {
-    constexpr uint32_t kMost = 1024;  // of reduce.glsl
+    constexpr uint32_t kMost = 1024;  // limit of reduce.glsl
     return std::min(std::bit_floor(e.gpu().most_invocations), kMost);
 }
 

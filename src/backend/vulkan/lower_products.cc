@@ -20,7 +20,7 @@ struct EmbeddingTableArgs {
     int32_t first_row = 0;
 };
 
-// Its rows as planes.
+// The table's rows as planes.
 Result<EmbeddingTableArgs> TableArgsOf(const WeightPlace& table) {
     WEFT_ASSIGN(const PlaneArgs planes, PlanesOf(table));
     EmbeddingTableArgs args;
@@ -31,7 +31,7 @@ Result<EmbeddingTableArgs> TableArgsOf(const WeightPlace& table) {
     return args;
 }
 
-// A pair of an adapter, as the kernels read it. Rows of A and B lie one behind the other.
+// A pair of an adapter, as kernels read it. Rows of A and B are contiguous.
 struct AdapterEntry {
     uint64_t a = 0, b = 0;
     uint32_t a_row_bytes = 0, b_row_bytes = 0;
@@ -68,11 +68,11 @@ Result<AdapterEntry> EntryOf(int32_t adapter, const WeightPlace& a, const Weight
     return entry;
 }
 
-// Of a MatMul.
+// The address of a MatMul's bias, or 0.
 uint64_t BiasOf(const Emitter& e, const program::Op& op) {
     return op.inputs.size() == 3 ? e.Address(op.inputs[2]) : 0;
 }
-// Its arguments, with the result at y.
+// The arguments of a MatMul, with the result at y.
 ProductArgs ProductArgsOf(const Emitter& e, const program::Op& op, program::ValueId y) {
     ProductArgs args;
     args.x = e.Address(op.inputs[0]);
@@ -85,7 +85,7 @@ ProductArgs ProductArgsOf(const Emitter& e, const program::Op& op, program::Valu
 
 Status EmitDecode(Emitter& e, const WeightPlace& weight, int64_t begin, int64_t count, DType to,
                   const Region& out) {
-    constexpr int64_t kMostRows = 32768;  // of y; the others are along z
+    constexpr int64_t kMostRows = 32768;  // rows along y; further rows go along z
     WEFT_ASSIGN(EmbeddingTableArgs args, TableArgsOf(weight));
     args.y = out.address;
     args.n = static_cast<uint32_t>(count);
@@ -119,8 +119,8 @@ Status Lower(Emitter& e, const program::Op& op, const program::Embedding& a) {
                  {e.All(op.outputs[0])});
 }
 
-// A product's sums are float32 and rounded nowhere else: segment_cols, which says what is float32
-// where the sum is float64, has no meaning here.
+// A product's sums are float32, without further rounding. segment_cols, which bounds float32 sums
+// within a float64 sum, has no effect here.
 Status Lower(Emitter& e, const program::Op& op, const program::MatMul&) {
     const program::ValueId x = op.inputs[0], y = op.outputs[0];
     if (IsTrainingProduct(e, x, op.inputs[1], y)) return LowerTrainingMatMul(e, op);

@@ -1,6 +1,6 @@
 // Ops with recurrent state: the causal convolution, the gated delta rule and SSD. The rows of a
-// sequence come one after another, those of a long prompt in several dispatches, which hand the
-// state on in the slot that the sequence ends in.
+// sequence are computed one after another. A long prompt takes several dispatches, which pass the
+// state on in the sequence's final slot.
 #include <algorithm>
 #include <cstdint>
 
@@ -12,9 +12,9 @@ namespace {
 using program::Op;
 using program::ValueId;
 
-// Rows of the step that a dispatch has.
+// Rows of the step per dispatch.
 constexpr int64_t kRowsEach = 512;
-// As the shaders have them.
+// Constants of the shaders.
 constexpr int64_t kConvGroup = 128, kMostConvTaps = 16;
 constexpr int64_t kDeltaColumns = 16, kDeltaGroup = 128, kMostDims = 1024;
 
@@ -32,12 +32,12 @@ struct DeltaArgs {
     uint32_t first_row = 0, rows = 0;
 };
 
-// Two numbers below 2^16.
+// Packs two numbers below 2^16.
 uint32_t Both(int64_t low, int64_t high) {
     return static_cast<uint32_t>(low) | static_cast<uint32_t>(high) << 16;
 }
 
-// run(): a dispatch with args.first_row and args.rows, for all rows of the step.
+// Calls run(), which emits a dispatch for args.first_row and args.rows, for all rows of the step.
 template <typename Args, typename Run>
 Status ForPieces(const Emitter& e, Args& args, const Run& run) {
     for (int64_t first = 0; first < e.shape().rows; first += kRowsEach) {
@@ -93,12 +93,12 @@ Status Lower(Emitter& e, const Op& op, const program::DeltaRule& a) {
                          dims, kMostDims);
     }
     DeltaArgs args;
-    // Of SSD `skip`, the sixth, is in the place of beta.
+    // In SSD `skip`, the sixth input, takes the place of beta.
     uint64_t* const rule[] = {&args.q,    &args.k, &args.v,  &args.decay,
                               &args.beta, &args.a, &args.dt, &args.state};
     uint64_t* const ssd[] = {&args.q, &args.k,  &args.v,    &args.decay,
                              &args.a, &args.dt, &args.beta, &args.state};
-    const size_t rows = a.ssd ? 4 : 5;  // inputs by rows of the step, before the weights
+    const size_t rows = a.ssd ? 4 : 5;  // inputs with rows of the step, before the weights
     std::vector<Region> reads;
     for (size_t i = 0; i < op.inputs.size(); ++i) {
         *(a.ssd ? ssd : rule)[i] = e.Address(op.inputs[i]);

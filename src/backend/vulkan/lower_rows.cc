@@ -1,4 +1,4 @@
-// Ops of rows: norms, RoPE, element by element, copies of rows and columns.
+// Row ops: norms, RoPE, element-wise ops, copies of rows and columns.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -23,7 +23,7 @@ namespace {
 using program::Op;
 using program::ValueId;
 
-// Workgroups of kernels that walk over many elements.
+// Workgroup size and count for kernels that loop over many elements.
 constexpr int64_t kWalkGroup = 256, kMostWalkGroups = 16384;
 
 int64_t WalkGroups(int64_t count) {
@@ -32,7 +32,7 @@ int64_t WalkGroups(int64_t count) {
 
 // ---- Element by element -------------------------------------------------------------------------
 
-// What map.comp computes.
+// The functions of map.comp.
 enum class RowMap : uint32_t {
     kAdd,
     kAddBias,
@@ -54,7 +54,7 @@ struct MapArgs {
     uint32_t length = 1, offset = 0;
 };
 
-// Of one or two inputs.
+// Runs map.comp on one or two inputs.
 Status RunMap(Emitter& e, const Op& op, RowMap map, float factor = 0,
               const Temperature& temperature = {}) {
     const ValueId y = op.outputs[0];
@@ -99,12 +99,12 @@ struct RopeShaderArgs {
     uint32_t step = 0, apart = 0;
     float sign_of_sine = 1;
 };
-// rope.comp: positions of the fine table. The coarse one has at least so many entries, a longer
-// context doubles it.
+// rope.comp: positions of the fine table. The coarse table has at least kLeastCoarse entries;
+// longer contexts double it.
 constexpr int64_t kFinePositions = 256, kLeastCoarse = 512;
 
-// Cosines and sines, times `magnitude`, of positions 0, step, 2 step, ... In float64 a turn at a
-// time, which is off by less than count * 2^-52.
+// Cosines and sines, times `magnitude`, of positions 0, step, 2 step, ... Each is one rotation
+// after the last, in float64, with an error below count * 2^-52.
 std::vector<float> AnglesOf(const std::vector<float>& inverse_frequency, int64_t count,
                             int64_t step, float magnitude) {
     const size_t pairs = inverse_frequency.size();
@@ -144,7 +144,7 @@ Status RunCopyColumns(Emitter& e, const Op& op, CopyColumnsArgs args) {
 
 }  // namespace
 
-// Some columns each.
+// Each invocation has some columns.
 uint32_t NormGroup(int64_t cols) {
     const auto wanted = std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(cols / 4, 1)));
     return static_cast<uint32_t>(std::clamp<uint64_t>(wanted, 32, 256));
@@ -251,7 +251,7 @@ Status Lower(Emitter& e, const Op& op, const program::RmsNorm& a) {
     return {};
 }
 
-// A dispatch for each input.
+// Emits a dispatch for each input.
 Status Lower(Emitter& e, const Op& op, const program::SumSquares& a) {
     const ValueId y = op.outputs[0];
     if (e.program().value(y).dtype != DType::kF32) {

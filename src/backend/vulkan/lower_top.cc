@@ -1,5 +1,5 @@
-// The best of rows of logits, in stages: each workgroup of a stage keeps the `count` best of some
-// values of a row, until one has seen all of them.
+// Selects the largest elements in rows of logits, in stages: each workgroup of a stage keeps the
+// `count` largest of some values of a row, until one workgroup has seen all.
 #include <array>
 #include <cstdint>
 

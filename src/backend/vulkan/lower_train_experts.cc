@@ -1,5 +1,5 @@
-// Ops beside the products of a mixture of experts: the gradient of the choice, how a router shares
-// out the rows, and gates of rows.
+// Ops of a mixture of experts other than products: the gradient of the choice, statistics of the
+// router, and gates of rows.
 #include "backend/vulkan/lower.h"
 #include "backend/vulkan/lower_parts.h"
 #include "backend/vulkan/lower_train.h"
@@ -42,7 +42,7 @@ RouterRowsArgs RouterRowsOf(const Emitter& e, ValueId logits, uint64_t y) {
     return args;
 }
 
-// ids: of which y gets the counts, added to those of `load`.
+// Adds the counts of `ids` to those of `load`, into y.
 Status CountIds(Emitter& e, ValueId ids, ValueId load, ValueId y) {
     RouterLoadArgs args;
     std::vector<Region> reads = {e.All(ids)};
@@ -84,7 +84,7 @@ Status Lower(Emitter& e, const Op& op, const program::RouteGrad& grad) {
                  {e.All(dweights), e.All(logits), e.All(ids)}, {e.All(y)});
 }
 
-// The scores of all rows go to scratch, and then up by columns.
+// Writes the scores of all rows to scratch memory, then adds them by column.
 Status Lower(Emitter& e, const Op& op, const program::RouterLoad&) {
     WEFT_TRY(CheckCounts(e, op));
     const ValueId logits = op.inputs[0], ids = op.inputs[1], y = op.outputs[0];

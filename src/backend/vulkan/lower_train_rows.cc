@@ -20,7 +20,7 @@ constexpr int64_t kMostCount = std::numeric_limits<uint32_t>::max();
 
 // ---- Element by element -------------------------------------------------------------------------
 
-// What train_map.comp computes.
+// The functions of train_map.comp.
 enum class TrainMap : uint32_t {
     kAdd,
     kAddBias,
@@ -115,7 +115,7 @@ Status RunTrainNorm(Emitter& e, const NormUnits& units, NormMode mode, const Ele
 Result<Region> PlaceInverse(Emitter& e, const NormUnits& units) {
     return e.Scratch("norm inverse", static_cast<uint64_t>(units.Count(e)) * sizeof(float));
 }
-// float32 [units]: what the gradient of the input left there, or made now.
+// float32 [units]: the values that the gradient of the input left, or newly computed ones.
 Result<Region> FindInverse(Emitter& e, const NormUnits& units) {
     const Region x = e.All(units.x);
     if (const auto made = e.FindDerived(units.NameOfInverse(), x)) return *made;
@@ -142,7 +142,7 @@ struct TrainSumsEndArgs {
 };
 constexpr int64_t kLeastBlockRows = 64, kMostBlocks = 256;
 
-// y += the sums.
+// Adds the sums to y.
 Status AddSums(Emitter& e, const BlockSums& sums, ValueId y) {
     ElementTypes types(e);
     WEFT_TRY(types.Set(0, y));
@@ -365,8 +365,8 @@ Status Lower(Emitter& e, const Op& op, const program::GluGrad& a) {
                      ActivationName(a.activation));
 }
 
-// In pieces, since a unit of weights may have more elements than a kernel counts. Any type of whole
-// 16-bit words: zeros are zeros.
+// Clears in pieces, because a unit of weights may have more elements than a kernel counts. Works
+// for any type of whole 16-bit words, because zero has the same bits.
 Status Lower(Emitter& e, const Op& op, const program::Zero&) {
     const Region all = e.All(op.outputs[0]);
     const bool words = all.address % 4 == 0 && all.bytes % 4 == 0;

@@ -1,4 +1,4 @@
-// Ops of an update: sums of squares, Adam, SGD, Adam with moments of a byte.
+// Ops of an update: sums of squares, Adam, SGD, Adam with 8-bit moments.
 #include <algorithm>
 #include <cstring>
 #include <span>
@@ -17,10 +17,10 @@ using program::Op;
 using program::UpdateRun;
 using program::ValueId;
 
-// Elements of a workgroup: of an update, and of a sum of squares.
+// Elements per workgroup: of an update, and of a sum of squares.
 constexpr int64_t kUpdateBlock = 4096, kSquaresBlock = 16384;
 
-// As kernels read it (scalar layout; src/shaders/update.glsl).
+// Table entry as kernels read it (scalar layout; src/shaders/update.glsl).
 struct UpdateRunEntry {
     uint64_t begin = 0, kept = 0, count = 0;
     uint32_t first_block = 0;
@@ -32,7 +32,7 @@ struct RunTable {
     uint32_t runs = 0, blocks = 0;
 };
 
-// l2, decay: of runs that decay.
+// l2, decay: for runs that decay.
 Result<RunTable> PlaceRuns(Emitter& e, std::span<const UpdateRun> runs, int64_t block,
                            double l2 = 0, double decay = 0) {
     std::vector<UpdateRunEntry> entries;
@@ -97,8 +97,8 @@ struct Adam8bitArgs {
     float beta1 = 0, beta2 = 0, eps = 0;
 };
 
-// An update op's operands: the gradient, the weights, `kept` values, and a copy of the weights or
-// none.
+// Operands of an update op: the gradient, the weights, `kept` state values, and a copy of the
+// weights or none.
 struct UpdateOperands {
     UpdateOperands(const Emitter& e, const Op& op, size_t kept)
         : gradient(op.inputs[0]),
@@ -115,7 +115,7 @@ struct UpdateOperands {
         wide = types.wide() != 0 && e.Address(weights) % 16 == 0;
         return {};
     }
-    // A float32 value of what the optimizer keeps.
+    // Checks a float32 value of the optimizer state.
     Status CheckKept(const Emitter& e, ValueId id) {
         WEFT_TRY(CheckFloat32(e, id));
         wide = wide && e.Address(id) % 16 == 0;
@@ -140,7 +140,7 @@ void SetAdamArgs(Emitter& e, const program::AdamUpdate& a, Args& args) {
     SetScalars(e, args);
     args.beta1 = static_cast<float>(a.beta1);
     args.beta2 = static_cast<float>(a.beta2);
-    // From the betas that the kernels multiply by, as on the CPU (kernels/dense/update.cc).
+    // Uses the betas that the kernels multiply by, as on the CPU (kernels/dense/update.cc).
     args.correction1 = e.UpdateScalar(UpdateScalarKind::kCorrection, args.beta1);
     args.correction2 = e.UpdateScalar(UpdateScalarKind::kCorrection, args.beta2);
     args.eps = static_cast<float>(a.eps);
@@ -162,7 +162,7 @@ Status RunDense(Emitter& e, std::string_view shader, UpdateOperands operands, co
                  std::move(operands.writes));
 }
 
-// Of both kinds of codes: 256 values, the 255 middles between them, and a number that is not read.
+// For both kinds of codes: 256 values, the 255 midpoints between them, and an unused number.
 Result<Region> PlaceCodes(Emitter& e) {
     constexpr size_t kCodes = 256;
     constexpr uint64_t kBytes = 4 * kCodes * sizeof(float);

@@ -1,4 +1,4 @@
-// Ops of DeepSeek-V4 that GPUs have no kernels for: Target::pools_windows says so before.
+// Ops of DeepSeek-V4 without GPU kernels. Target::pools_windows says so earlier.
 #include "backend/vulkan/lower.h"
 
 namespace weft::backend::vulkan {

@@ -37,7 +37,7 @@ bool CanExchange(const program::Program& program, const program::Op& op, const S
            static_cast<uint64_t>(RowBytes(x.dtype, count)) <= HostSignal::kMostBytes;
 }
 
-// An input of the step is what the ops that read it take it for.
+// The ops that read an input of the step determine its table.
 uint64_t TableOf(const program::Program& program, program::ValueId id, const StepTables& tables) {
     for (const program::Op& op : program.ops) {
         if (op.kind() == OpKind::kEmbedding && op.inputs[0] == id) return tables.tokens;
@@ -107,7 +107,7 @@ uint64_t Lowering::scratch_bytes() const {
     return sum;
 }
 
-// Grows by powers of two: a growth ends all recordings.
+// Grows by powers of two, because each growth invalidates all recordings.
 Result<Region> Lowering::Scratch(std::string_view name, uint64_t bytes) {
     const auto found = scratch_.find(name);
     const bool there = found != scratch_.end();

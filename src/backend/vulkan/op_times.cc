@@ -7,7 +7,7 @@ void OpTimes::Clear() {
     stage_ = 0;
 }
 
-// An op may have parts, in several submissions.
+// An op may have parts in several submissions.
 void OpTimes::Note(const OpTiming& timing) {
     if (timings_.size() > stage_ && timings_.back().op == timing.op) {
         timings_.back().end_ns = timing.end_ns;
@@ -18,7 +18,7 @@ void OpTimes::Note(const OpTiming& timing) {
 
 void OpTimes::NoteSubmission(std::span<const int32_t> ops, std::span<const int64_t> times,
                              int64_t heard_ns) {
-    if (times.size() != ops.size() + 1) return;  // the device didn't say
+    if (times.size() != ops.size() + 1) return;  // the device reported no times
     const auto on_host = [&](size_t i) { return heard_ns - (times.back() - times[i]); };
     EndBefore(on_host(0));
     for (size_t i = 0; i < ops.size(); ++i) {

@@ -11,19 +11,20 @@
 namespace weft::backend::vulkan {
 namespace {
 
-// Vulkan's least limit of workgroups in a dimension; kernels go on from there in a loop.
+// Vulkan's guaranteed number of workgroups in a dimension; kernels loop from there.
 constexpr int64_t kMostGroups = 65535;
 
-// Columns of x are loaded by fours and in whole units, where all rows allow it. Types of blocks
-// always do; the others have units of 4 and 8.
+// Whether columns of x can be loaded four at a time in whole units, for all rows. Block types
+// always can; the others have units of 4 and 8.
 bool HasWholeUnits(DType dtype, int64_t cols) {
     return Info(dtype).quantized || cols % (dtype == DType::kF32 ? 4 : 8) == 0;
 }
 
-// Of matvec.comp, where a subgroup has no more: sums of one subgroup need no shared memory.
+// Workgroup size of matvec.comp if subgroups are no larger: sums of one subgroup need no shared
+// memory.
 constexpr uint32_t kMatvecInvocations = 32;
 
-// Of tile.comp: invocations of a workgroup, and rows of the weight that it takes.
+// Invocations of a tile.comp workgroup, and its rows of the weight.
 constexpr uint32_t kTileInvocations = 128;
 constexpr int64_t kTileWide = 64, kTileRows = 64;
 
@@ -37,7 +38,7 @@ struct HalveArgs {
     uint32_t rows = 0, cols = 0;
 };
 
-// x narrower: a plane of elements, and behind it one of scales. Made once for all products that
+// x in a narrower type: a plane of elements, then one of scales. Made once for all products that
 // read the same x.
 struct NarrowRows {
     static constexpr uint64_t kScalesUnit = 256;
@@ -52,7 +53,7 @@ constexpr uint64_t kMostNarrowBytes = std::numeric_limits<uint32_t>::max();
 // A workgroup of tile_matrix.glsl: its invocations, rows of the weight, and columns at a time.
 struct MatrixTiles {
     uint32_t invocations = 0, wide = 0, deep = 0;
-    // Of shared memory, beside `tile` rows of x. emulated: all sums lie there.
+    // Bytes of shared memory, with `tile` rows of x. emulated: includes all sums.
     uint32_t SharedBytes(int64_t tile, uint32_t subgroup, bool emulated) const {
         constexpr uint32_t kStored = 16 * 20, kBookBytes = 64;
         const auto rows = static_cast<uint32_t>(tile);
@@ -62,8 +63,8 @@ struct MatrixTiles {
         return (rows + wide) * (deep / 4 + 2) * 8 + (sums + bounds_and_slots) * 4 + kBookBytes;
     }
 };
-// Of 128 rows; of fewer, the first that fits into the device. As an H200 is fastest: narrow tiles
-// keep more of a large GPU busy, and bring more columns at a time.
+// Tiles of 128 rows; for fewer rows, the first that fits into the device. Sizes are the fastest on
+// an H200: narrow tiles keep more of a large GPU busy, and load more columns at a time.
 constexpr int64_t kLargeTile = 128;
 constexpr MatrixTiles kLargeTiles = {512, 128, 64};
 constexpr MatrixTiles kNarrowTiles = {128, 32, 128}, kSmallTiles = {128, 64, 64},
@@ -83,13 +84,13 @@ MatrixTiles MatrixTilesOf(const Emitter& e, int64_t tile) {
     return Fits(e.gpu(), kSmallTiles, kTileRows) ? kSmallTiles : kLeastTiles;
 }
 
-// What tile_matrix.glsl needs: whole subgroups, and its shared memory.
+// Whether the device runs tile_matrix.glsl: whole subgroups, and enough shared memory.
 bool TakesMatrixTiles(const gpu::Description& gpu) {
     return gpu.float16 && gpu.subgroup >= 8 && std::has_single_bit(gpu.subgroup) &&
            Fits(gpu, kLeastTiles, kTileRows) && Fits(gpu, kLeastTiles, kTileRows, true);
 }
 
-// Large tiles read and decode less for each product, but few of them leave much of a GPU idle.
+// Large tiles read and decode less per product, but a few of them leave much of a GPU idle.
 int64_t ProductTile(const Emitter& e, const WeightPlace& weight, int64_t rows) {
     const bool units = e.arithmetic().matrix == Arithmetic::Matrix::kUnits;
     const int64_t wide = kLargeTiles.wide;
@@ -104,7 +105,7 @@ uint32_t UnitsOf(uint64_t bytes) {
     return static_cast<uint32_t>((bytes + NarrowRows::kScalesUnit - 1) / NarrowRows::kScalesUnit);
 }
 
-// Their place: so many bytes of elements, and of scales.
+// Allocates narrow rows: bytes of elements and of scales.
 Result<NarrowRows> PlaceNarrow(Emitter& e, const char* what, uint64_t bytes, uint64_t scales) {
     if (bytes > kMostNarrowBytes) {
         return MakeError(ErrorCode::kUnsupported,
@@ -118,8 +119,8 @@ Result<NarrowRows> PlaceNarrow(Emitter& e, const char* what, uint64_t bytes, uin
     return rows;
 }
 
-// What stands there; and scratch for it: of a kernel of its own, of the kernel that made x, and of
-// one that reads such rows itself.
+// Name of the derived data, and names of scratch memory: for a separate kernel, for the kernel that
+// computes x, and for a kernel that also reads such rows.
 constexpr const char* kIntegerRows = "int8 rows";
 constexpr const char *kMadeWithX = "int8 rows made with x", *kMadeOfGates = "int8 rows of gates";
 
@@ -168,7 +169,7 @@ Result<NarrowRows> EmitHalfRows(Emitter& e, const Region& x, int64_t cols) {
 
 enum class Operand { kFloats, kIntegers, kHalves };
 
-// The shader of a family ("matvec", "tile") for this weight, and x as it takes it.
+// The shader of a family ("matvec", "tile") for this weight; also sets x in the form that it reads.
 Result<std::string> SetOperand(Emitter& e, std::string family, Operand operand,
                                const WeightPlace& weight, ProductArgs& args,
                                ProductRegions& regions) {
@@ -203,8 +204,8 @@ Status SetWeight(const WeightPlace& weight, int64_t rows, ProductArgs& args) {
     return {};
 }
 
-// Of matvec.comp: where codes of its results go, and how many workgroups of each block have come.
-// Made once for all products of that size, whose kernels leave it as they found it.
+// For matvec.comp: the address for codes of its results, and the number of finished workgroups per
+// block. Made once for all products of that size; kernels restore it.
 Result<Region> PlaceEncoder(Emitter& e, const IntegerRows& rows, uint64_t blocks) {
     const uint64_t address[2] = {rows.region.address, rows.scales};
     const std::string name = fmt::format("encoder {} {} {}", address[0], address[1], blocks);
@@ -254,7 +255,7 @@ uint32_t PinnedSubgroup(const gpu::Description& gpu) {
 
 void SetSizes(const gpu::Description& gpu, Arithmetic& arithmetic) {
     if (gpu.kind == gpu::Kind::kCpu) return;
-    arithmetic.matvec_rows = 4 * kMatvecRows;  // of all GPUs: bits depend on it
+    arithmetic.matvec_rows = 4 * kMatvecRows;  // the same on all GPUs: bits depend on it
     arithmetic.least_large_tiles = gpu.kind == gpu::Kind::kDiscrete ? 100 : 32;
 }
 
@@ -339,16 +340,16 @@ Status EmitMatvec(Emitter& e, ProductKind kind, const WeightPlace& weight, Produ
         regions.writes.push_back(codes.region);
         regions.writes.push_back(encoder);
     }
-    // Few kernels a type: 1, 2, 4 or 8 rows.
+    // Few kernels per type: 1, 2, 4 or 8 rows.
     const auto at_once =
         static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::min(rows, kMatvecRows))));
-    // More rows of the weight a workgroup read x less often; fewer make more workgroups.
+    // More weight rows per workgroup read x less often; fewer give more workgroups.
     const int64_t many = gated == nullptr ? 2048 : 4096;
     const int64_t out = at_once == 1 && weight.rows >= many ? 4 : 2;
     const uint32_t glu = gated == nullptr ? 0 : 1 + static_cast<uint32_t>(gated->activation);
     const bool gate_made = gated != nullptr && gated->up == nullptr;
     regions.reads.push_back(AllOf(weight));
-    // A processor has one memory: what is staged there is copied for nothing.
+    // A software GPU has one memory, so staging only copies.
     const bool stages = e.gpu().kind != gpu::Kind::kCpu;
     WEFT_TRY(e.Run(shader,
                    {MatvecSize(e.gpu()), static_cast<uint32_t>(at_once), static_cast<uint32_t>(out),
@@ -373,7 +374,7 @@ Status EmitTiles(Emitter& e, ProductKind kind, const WeightPlace& weight, Produc
     WEFT_ASSIGN(const std::string shader, SetOperand(e, "tile", operand, weight, args, regions));
     regions.reads.push_back(AllOf(weight));
     if (operand == Operand::kHalves) {
-        // Matrices are shared out among the subgroups.
+        // The subgroups divide the matrices.
         const MatrixTiles tiles = MatrixTilesOf(e, tile);
         return e.Run(shader,
                      {tiles.invocations, static_cast<uint32_t>(tile), static_cast<uint32_t>(kind),

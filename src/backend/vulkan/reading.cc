@@ -60,7 +60,7 @@ Status Reading::Read(program::ValueId id, int slot, uint64_t first_byte, std::sp
 Status Reading::ReadTopK(program::ValueId id, int64_t row, int64_t columns,
                          std::span<Candidate> out, int64_t deadline_ms) {
     if (HasTop(id, row, columns, out)) return {};
-    // More of a row's best are found by the host in a row that it has read.
+    // The host searches a row that it has read for a larger number of best elements.
     if (std::cmp_greater(out.size(), Buffers::kMostTop)) {
         const int64_t stride = lowering_.Cols(id);
         std::vector<float> values(static_cast<size_t>(columns));
@@ -76,7 +76,7 @@ Status Reading::ReadTopK(program::ValueId id, int64_t row, int64_t columns,
     return {};
 }
 
-// Reads them, where they have been brought.
+// Reads bytes of the copied rows, if the last step copied them.
 bool Reading::HasRows(program::ValueId id, uint64_t first_byte, std::span<std::byte> out) const {
     if (id != brought_.value || !brought_.whole) return false;
     const int64_t count = brought_rows_ * lowering_.Cols(id);
@@ -86,7 +86,7 @@ bool Reading::HasRows(program::ValueId id, uint64_t first_byte, std::span<std::b
     return true;
 }
 
-// They are in order: fewer of them are the first ones.
+// The candidates are in order, so the first ones answer a smaller request.
 bool Reading::HasTop(program::ValueId id, int64_t row, int64_t columns,
                      std::span<Candidate> out) const {
     if (id != brought_.value || columns != brought_.columns || row >= brought_rows_ ||

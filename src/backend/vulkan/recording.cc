@@ -19,7 +19,7 @@ bool ReadsOutput(const program::Op& transfer) {
     return IsInPlace(transfer) || (shares != nullptr && shares->adds);
 }
 
-// Costs are those of one sequence that has as many positions as the longest of the step.
+// Costs assume one sequence with as many positions as the longest of the step.
 Recorder::Recorder(const program::Program& program, const Buffers& buffers, Lowering& lowering,
                    gpu::Device& device, const SubmissionBudget& budget, const StepShape& shape,
                    const RecordOptions& options)
@@ -33,8 +33,8 @@ Recorder::Recorder(const program::Program& program, const Buffers& buffers, Lowe
       costs_(program::Cost(program, shape.rows, shape.outputs,
                            std::max(0, shape.positions - shape.rows))) {}
 
-// Where stages run as they are recorded, what was lowered before has been handed over when more is:
-// scratch memory may grow then.
+// If stages run while they are recorded, ops are submitted before more ops are lowered, which may
+// grow scratch memory.
 Result<Recording> Recorder::Record(const StepWork& work, const RunStage& run) {
     constexpr size_t kOpsAtOnce = 64;
     slot_ = work.slot;
@@ -122,7 +122,7 @@ Status Recorder::RecordOp(size_t op, std::span<const Dispatch> dispatches) {
     return options_.each_op ? CloseToShow(number) : Status();
 }
 
-// Closes what is open where so much more does not fit.
+// Closes the open submission if this estimate does not fit.
 Status Recorder::MakeRoom(double estimate) {
     if (open_.commands == nullptr) return {};
     const bool full = options_.trace && open_.timed.size() + 2 >= gpu::kMostTimes;
@@ -131,7 +131,7 @@ Status Recorder::MakeRoom(double estimate) {
     return full || !fits ? Close() : Status();
 }
 
-// Each part ends a submission, but for the last, which others may follow.
+// Each part ends a submission, except the last, which other ops may follow.
 Status Recorder::RunInParts(int32_t op, const Dispatch& dispatch, uint32_t parts, double estimate) {
     const uint32_t count = std::min(parts, dispatch.MostParts());
     const double each = estimate / count;
@@ -151,7 +151,7 @@ Status Recorder::RunInParts(int32_t op, const Dispatch& dispatch, uint32_t parts
     return {};
 }
 
-// For traces: work of the op ends here.
+// For traces: the work of the op ends here.
 void Recorder::NoteTimeOf(int32_t op) {
     if (!options_.trace) return;
     open_.timed.push_back(op);
@@ -181,8 +181,8 @@ Status Recorder::CloseToShow(int32_t op) {
     return Close();
 }
 
-// What other ranks get goes to memory of the host at the end of a stage; what comes of them is
-// taken up at the beginning of the next, or of one that follows.
+// Copies operands for other ranks to host memory at the end of a stage. Received results are copied
+// to the device at the beginning of the next stage, or of a later one.
 Status Recorder::RecordTransfer(size_t op) {
     const program::Op& transfer = program_.ops[op];
     const auto number = static_cast<int32_t>(op);
@@ -213,7 +213,7 @@ Status Recorder::RecordTransfer(size_t op) {
     return options_.each_op ? CloseToShow(number) : Status();
 }
 
-// All that follows may read it, however: some kernels say nothing of weights that they read.
+// A barrier for all later ops, because some kernels do not declare the weights that they read.
 Status Recorder::BringIn(int32_t op, const OperandPlace& place) {
     const program::ValueId y = program_.ops[static_cast<size_t>(op)].outputs[0];
     WEFT_TRY(Open(op));
@@ -235,7 +235,7 @@ Status Recorder::PlaceTransfer(bool beside, OperandPlace& place) {
     return {};
 }
 
-// What the op touches must have come.
+// Collects the transfers whose results the op touches.
 Status Recorder::CollectFor(const program::Op& op) {
     size_t count = 0;
     for (const auto* ids : {&op.inputs, &op.outputs}) {
@@ -250,7 +250,7 @@ Status Recorder::CollectFor(const program::Op& op) {
     return Collect(count);
 }
 
-// The first of them: transfers end in their order.
+// Collects the first `count` transfers, which end in order.
 Status Recorder::Collect(size_t count) {
     if (count == 0) return {};
     WEFT_TRY(Close());
@@ -290,14 +290,14 @@ void Recorder::RunWithSum(const Dispatch& dispatch) {
     NoteExchange();
 }
 
-// It has a barrier before and behind it.
+// An exchange has a barrier before and after it.
 void Recorder::NoteExchange() {
     hazards_.Clear();
     ++recording_.dispatches;
     recording_.barriers += 2;
 }
 
-// What was submitted before may have written anything.
+// Earlier submissions may have written anything.
 Status Recorder::Open(int32_t op) {
     if (open_.commands != nullptr) return {};
     WEFT_ASSIGN(open_.commands, device_.Record());

@@ -5,10 +5,10 @@
 namespace weft::backend::vulkan {
 namespace {
 
-// A server has one for each number of sequences that decode, and some of prompts.
+// A server has one recording for each number of decoding sequences, and some for prompts.
 constexpr size_t kMostRecordings = 64;
 
-// The device has turned out to be faster: fewer submissions will do.
+// The device is faster than estimated, so fewer submissions suffice.
 bool IsCutTooFine(const Recording& recording, const SubmissionBudget& budget) {
     return recording.cut && 2 * budget.slowness() < recording.slowness;
 }
@@ -44,7 +44,7 @@ Result<Recording*> Recordings::Get(const RecordingKey& key) {
     return &Keep(key, std::move(made));
 }
 
-// (Where scratch memory moved while it ran, its first stages are of no use any more.)
+// (If scratch memory moved during the run, the first stages are invalid.)
 Status Recordings::MakeAndRun(const RecordingKey& key, const Recorder::RunStage& run) {
     DropWhereScratchMoved();
     WEFT_ASSIGN(Recording made, Make(key, run));

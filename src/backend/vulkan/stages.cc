@@ -1,5 +1,5 @@
-// Stages of a step on a Vulkan device: submissions one after another, sums in their midst or
-// between them on the host (backend/transfer.h), and what is told of them.
+// Runs the stages of a step on a Vulkan device: submissions one after another, sums by the host
+// within or between them (backend/transfer.h), and reports about them.
 #include "backend/vulkan/executable.h"
 
 #include <algorithm>
@@ -31,12 +31,12 @@ Status VulkanExecutable::BeginStages(bool first_run) {
     first_run_ = first_run;
     running_.clear();
     starting_ = nullptr;
-    if (!jobs_.empty()) side_.Wait();  // a run before ended with an error
+    if (!jobs_.empty()) side_.Wait();  // an earlier run ended with an error
     jobs_.clear();
     return beside_failed_;
 }
 
-// All submissions are handed over at once; but a probe reads after each.
+// Submits all submissions at once, but with a probe waits after each.
 Status VulkanExecutable::SubmitStage(const Stage& stage, bool* too_long) {
     if (!stage.exchanged.empty()) {
         context_->signal->Begin(static_cast<uint32_t>(stage.exchanged.size()));
@@ -47,7 +47,7 @@ Status VulkanExecutable::SubmitStage(const Stage& stage, bool* too_long) {
         const Result<uint64_t> number = gpu_.Submit(*submission.commands);
         if (!number.ok()) {
             context_->hangs = true;
-            broken_ = Explain(submission, number.error());  // those before it may run on
+            broken_ = Explain(submission, number.error());  // earlier submissions may still run
             return broken_;
         }
         running_.push_back({&submission, *number, now_ns});
@@ -58,7 +58,7 @@ Status VulkanExecutable::SubmitStage(const Stage& stage, bool* too_long) {
     return {};
 }
 
-// What the stage ends with. While the device has submissions ahead of it, nobody waits for it.
+// Runs the end of the stage. The host does not wait while the device has later submissions.
 Status VulkanExecutable::EndStage(const Stage& stage, bool* too_long) {
     WEFT_TRY(StartBeside(too_long));
     if (stage.beside) {
@@ -72,7 +72,7 @@ Status VulkanExecutable::EndStage(const Stage& stage, bool* too_long) {
     return stage.transfer < 0 ? Status() : Transfer(stage.transfer, stage.place);
 }
 
-// The first `count` of those that run.
+// Waits for the first `count` running submissions.
 Status VulkanExecutable::AwaitFirst(size_t count, bool* too_long) {
     for (; count > 0; --count) {
         const Running run = running_.front();
@@ -83,7 +83,8 @@ Status VulkanExecutable::AwaitFirst(size_t count, bool* too_long) {
     return {};
 }
 
-// Sums, one after another, as the device comes to them. Where it gives one up, its submissions end.
+// Answers the stage's exchanges one after another as the device reaches them. If the device gives
+// one up, its submissions end.
 Status VulkanExecutable::Exchange(const Stage& stage, uint64_t last) {
     const int64_t deadline_ms = budget_.DeadlineMs(stage.submissions.back().estimate);
     for (uint32_t i = 0; i < stage.exchanged.size(); ++i) {
@@ -105,7 +106,7 @@ Status VulkanExecutable::Exchange(const Stage& stage, uint64_t last) {
         const Status summed = Transfer(
             stage.exchanged[i], {buffers_.ExchangeOffset(), buffers_.OutOffset()});
         if (!summed.ok()) {
-            // It gives up, and ends, before anything else may run.
+            // The submission gives up and ends before anything else may run.
             if (!gpu_.Wait(last, Deadline::In(deadline_ms)).ok()) context_->hangs = true;
             return summed;
         }
@@ -115,7 +116,7 @@ Status VulkanExecutable::Exchange(const Stage& stage, uint64_t last) {
     return {};
 }
 
-// All ops up to the sum that was given up are done, and the host has that.
+// Continues after the given-up sum: all ops before it are done, and the host has the sum.
 Status VulkanExecutable::GoOnWithout(const Stage& stage) {
     const uint32_t number = context_->signal->GaveUp();
     WEFT_CHECK(number <= stage.exchanged.size());
@@ -137,8 +138,8 @@ Status VulkanExecutable::GoOnWithout(const Stage& stage) {
     return status;
 }
 
-// Where kernels run for the first time, other ranks see that this one moves: the device's own
-// deadline finds out whether it hangs.
+// If kernels run for the first time, other ranks see progress meanwhile. The device's own deadline
+// detects a hang.
 Status VulkanExecutable::WaitFor(uint64_t number, int64_t deadline_ms) {
     std::optional<KernelCache::Compiling> compiling;
     if (first_run_) compiling.emplace(context_->kernels);
@@ -157,13 +158,14 @@ Status VulkanExecutable::Await(const Submission& submission, uint64_t number, in
     const int64_t end_ns = last_end_ns_ = NowNs();
     const double seconds = static_cast<double>(end_ns - begin_ns) * 1e-9;
     if (!submission.waits) NoteLength(submission, seconds, too_long);
-    // A part of an op moves on, too: others wait no longer than for something that does.
+    // A part of an op also counts as progress, because other ranks wait only for a rank that makes
+    // progress.
     progress_.fetch_add(std::max(submission.ops, 1), std::memory_order_relaxed);
     if (tracing_) NoteTimes(submission, begin_ns, end_ns);
     return {};
 }
 
-// One that took too long is cut the next time, where it can be.
+// A submission that took too long is divided the next time, if possible.
 void VulkanExecutable::NoteLength(const Submission& submission, double seconds, bool* too_long) {
     const double foreseen = submission.estimate * budget_.slowness();
     context_->longest_seconds = std::max(context_->longest_seconds.load(), seconds);
@@ -227,7 +229,7 @@ Status VulkanExecutable::Transfer(int32_t number, const OperandPlace& place) {
 void VulkanExecutable::NoteTransfer(const HostTransfer& transfer) {
     const program::Op& op = *transfer.op;
     const int64_t begin_ns = transfer.begin_ns, end_ns = transfer.end_ns;
-    const bool timed = op.kind() != program::OpKind::kAllReduce;  // a sum knows its time
+    const bool timed = op.kind() != program::OpKind::kAllReduce;  // all-reduces time themselves
     const std::span<const std::byte> result =
         transfer.out.data == nullptr ? std::span<const std::byte>() : transfer.out.bytes();
     transfers_.Note(op, result, groups_, timed ? end_ns - begin_ns : 0);
@@ -240,8 +242,8 @@ void VulkanExecutable::NoteTransfer(const HostTransfer& transfer) {
 
 // ---- Transfers beside submissions ---------------------------------------------------------------
 
-// That of the stage before, whose operands are there once its submissions have ended: by now the
-// device has more to do.
+// Starts the transfer of the earlier stage. Its operands are ready once its submissions have ended;
+// by now the device has more work.
 Status VulkanExecutable::StartBeside(bool* too_long) {
     if (starting_ == nullptr) return {};
     WEFT_TRY(AwaitFirst(starts_behind_, too_long));

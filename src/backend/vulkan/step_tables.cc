@@ -17,14 +17,14 @@ int32_t BlocksOf(const StepSequence& sequence) {
     return (sequence.row_count + kBlockRows - 1) / kBlockRows;
 }
 
-// Pages that a sequence's rows see; there may be more.
+// Number of pages that a sequence's rows see; it may own more.
 int64_t PagesOf(const StepSequence& sequence, int64_t page_tokens) {
     const int64_t end = int64_t{sequence.position} + sequence.row_count;
     return std::min((end + page_tokens - 1) / page_tokens,
                     static_cast<int64_t>(sequence.pages.size()));
 }
 
-// Tables that follow one another, aligned as kernels like it.
+// Lays out tables one after another, aligned for kernels.
 class Cursor {
   public:
     explicit Cursor(uint64_t base) : base_(base) {}
@@ -39,7 +39,7 @@ class Cursor {
     uint64_t base_, size_ = 0;
 };
 
-// Rows by token, those of one token ascending.
+// Row numbers sorted by token, rows of one token ascending.
 std::vector<int32_t> OrderOf(std::span<const int32_t> tokens) {
     std::vector<int32_t> rows(tokens.size());
     std::iota(rows.begin(), rows.end(), 0);
@@ -63,7 +63,7 @@ void WriteStates(const Step& step, StateEntry* states, int32_t* writes) {
     }
 }
 
-// scalars: where those of updates stand.
+// scalars: set to the offset of the update scalars.
 StepTables LayFixed(uint64_t base, const CompileOptions& options, uint64_t* bytes,
                     uint64_t* scalars) {
     Cursor cursor(base);
@@ -75,7 +75,7 @@ StepTables LayFixed(uint64_t base, const CompileOptions& options, uint64_t* byte
     tables.row_sequence = cursor.Take(rows, sizeof(int32_t));
     tables.sequences = cursor.Take(rows, sizeof(SequenceEntry));
     tables.blocks = cursor.Take(rows, sizeof(BlockEntry));
-    // (No row of a step is stored more than twice beside where its sequence ends: step.h.)
+    // (No row of a step is stored more than twice, apart from each sequence's last state: step.h.)
     const int64_t states = options.state_slots > 0 ? rows : 0;
     tables.states = cursor.Take(states, sizeof(StateEntry));
     tables.state_writes = cursor.Take(2 * states, 2 * sizeof(int32_t));
@@ -140,7 +140,7 @@ Status TableMemory::AllocatePages(gpu::Device& device, int64_t pages, int64_t co
     return {};
 }
 
-// Sequences may share pages, so that there is no bound but this step's.
+// Sequences may share pages, so only this step's own size bounds the tables.
 Result<bool> TableMemory::MakeRoom(gpu::Device& device, const Step& step) {
     int64_t pages = 0;
     for (const StepSequence& sequence : step.sequences) pages += PagesOf(sequence, page_tokens_);

@@ -6,19 +6,19 @@
 namespace weft::backend::vulkan {
 namespace {
 
-// Of submissions that end sooner, handing over is a good part: they say of a device no more than
-// that it is not slower, and less the shorter they are.
+// In shorter submissions the hand-over takes a large part of the time. They show only that a device
+// is not slower, with less weight the shorter they are.
 constexpr double kLeastToJudge = 2e-3;
 constexpr double kDecay = 0.95;
-// A driver that computes on the host gets what cores are left.
+// Software GPUs get only the cores that are left, and so a longer deadline.
 constexpr int64_t kGpuMs = 10'000, kHostMs = 120'000;
 constexpr double kPatience = 50;
-// Of one op: each is a submission, which costs some time of its own.
+// Maximum parts of one op: each is a submission, which costs time.
 constexpr double kMostParts = 1024;
 
 }  // namespace
 
-// A small integrated GPU; a processor that stands in for one.
+// Rates of a small integrated GPU, and of a software GPU.
 SubmissionBudget::SubmissionBudget(gpu::Kind kind, double most_seconds)
     : most_seconds_(most_seconds),
       flops_per_s_(kind == gpu::Kind::kCpu ? 2e9 : 5e11),
@@ -38,7 +38,7 @@ uint32_t SubmissionBudget::PartsOf(double estimate) const {
 bool SubmissionBudget::Took(double estimate, double seconds) {
     if (estimate <= 0) return false;
     const double now = seconds / estimate;
-    // Up at once, down slowly.
+    // The slowness rises at once and falls slowly.
     if (now < slowness_) {
         const double weight = std::min(1.0, seconds / kLeastToJudge);
         slowness_ = std::max(now, std::pow(kDecay, weight) * slowness_);

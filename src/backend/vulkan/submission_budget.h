@@ -2,7 +2,7 @@
 // enough for the driver's watchdog, and waits have deadlines.
 //
 // The seconds of an op are estimated from its FLOPs and bytes (program/cost.h) at modest rates, and
-// scaled by the excess of the slowest recent submission over its estimate.
+// multiplied by the ratio of measured to estimated time of the slowest recent submission.
 #pragma once
 
 #include <cstdint>

@@ -64,7 +64,7 @@ void Uploader::GiveBack(Slot& slot) {
     given_back_.notify_one();
 }
 
-// Until the slot's last copies are done, and with room for so many bytes.
+// Waits until the slot's last copies are done, and gives it room for this number of bytes.
 Status Uploader::Prepare(Slot& slot, uint64_t bytes) {
     const std::lock_guard lock(context_.mutex);
     if (slot.commands != nullptr) {
@@ -114,7 +114,7 @@ Status LoadMatrix(const program::Value& value, const WeightLayout& layout, const
     const int64_t piece = std::clamp<int64_t>(kPieceBytes / row_bytes, 1, rows);
     std::vector<std::byte> raw(static_cast<size_t>(piece * row_bytes));
     for (int64_t row = 0; row < matrices * rows;) {
-        const int64_t count = std::min(piece, rows - row % rows);  // of one matrix
+        const int64_t count = std::min(piece, rows - row % rows);  // rows of one matrix
         WEFT_TRY(source(row, count, std::span(raw).first(static_cast<size_t>(count * row_bytes))));
         std::vector<Uploader::Range> ranges;
         for (size_t p = 0; p < layout.count; ++p) {
@@ -140,7 +140,7 @@ Status LoadMatrix(const program::Value& value, const WeightLayout& layout, const
                         [&](std::span<std::byte* const> out) { PackTable(value.dtype, out[0]); });
 }
 
-// Each row of a stack [m, 1, n] is a vector.
+// Loads a stack [m, 1, n], each row of which is a vector.
 Status LoadVectors(const program::Value& value, const gpu::Buffer& to, uint64_t at,
                    const RowSource& source, Uploader& uploader) {
     const bool stack = value.shape.rank == 3;

@@ -29,7 +29,7 @@ int NumberOf(std::string_view name) {
     return error == std::errc() && end == digits.data() + digits.size() ? number : -1;
 }
 
-// Those that `vulkan` may be, best first (ChooseGpus).
+// The devices that `vulkan` may select, best first (ChooseGpus).
 std::vector<const gpu::Description*> InOrder(const std::vector<gpu::Description>& all,
                                              int local_rank) {
     std::vector<const gpu::Description*> order;
@@ -87,7 +87,7 @@ Result<gpu::Description> FindGpu(const std::string& name, int local_rank = 0) {
     return *found;
 }
 
-// Of compiled pipelines. "": none.
+// The folder for compiled pipelines; "": none.
 std::string CacheFolder() {
     const char* cache = std::getenv("XDG_CACHE_HOME");
     const char* home = std::getenv("HOME");
@@ -95,7 +95,7 @@ std::string CacheFolder() {
     return home == nullptr || *home == 0 ? "" : std::string(home) + "/.cache/weft/vulkan";
 }
 
-// A name of all shaders of this build: other kernels may round otherwise.
+// A checksum of all shaders of this build: other kernels may round differently.
 uint64_t ShaderBuild() {
     uint64_t sum = 0;
     for (const std::string_view name : shaders::Names()) {
@@ -127,7 +127,7 @@ MemoryPool PoolOf(const gpu::Description& gpu, const std::vector<gpu::Heap>& hea
         pool.total_bytes += heap.total_bytes;
         pool.free_bytes += heap.free_bytes;
     }
-    // Its memory is the host's, whatever it says.
+    // A software GPU's memory is the host's, whatever the driver reports.
     if (gpu.kind == gpu::Kind::kCpu) {
         pool.free_bytes = std::min(pool.free_bytes, AvailableMemoryBytes());
     } else if (gpu.unified) {
@@ -260,8 +260,8 @@ void TakeOfHost(const gpu::Description& gpu, std::optional<uint64_t> apart_free,
     pool.free_bytes = std::min(pool.free_bytes, apart_free.value_or(0) + host_free);
 }
 
-// The subgroup tells processors apart that lavapipe runs on; its version number says nothing, the
-// driver's text does.
+// The subgroup size distinguishes the processors that run lavapipe. Its version number does not, so
+// the driver's text is included.
 std::string IdentityOf(const gpu::Description& gpu, bool reference, const Arithmetic& arithmetic) {
     return fmt::format("vulkan-{:x}-{:x}-{:x}-{}-{:016x}{}{}{}", gpu.vendor_id, gpu.device_id,
                        gpu.driver_version, gpu.subgroup,

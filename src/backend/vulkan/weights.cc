@@ -11,18 +11,18 @@
 namespace weft::backend::vulkan {
 namespace {
 
-// Planes of a block type, in this order, those that it has: the low bits of codes, the high bits,
-// the scales of sub-blocks, the scale of a block. src/shaders/types.glsl reads them.
+// Planes of a block type in this order, as far as the type has them: the low bits of codes, the
+// high bits, the scales of sub-blocks, the scale of a block. src/shaders/types.glsl reads them.
 //
-// Elements are taken in units of 32, and in a unit by fours, 4 j + i: byte i of a word has the bits
-// of its four, so that one shift and one mask make four bytes.
+// Elements are stored in units of 32, and within a unit in fours, 4 j + i: byte i of a word has the
+// bits of elements 4 j + i, so that one shift and one mask give four bytes.
 //     4 bits: nibble j % 2 of word j / 2 of 4;  2 bits: pair j % 4 of word j / 4 of 2
 //     1 bit: bit j of one word;                 8 bits: the bytes in order
 struct WeightForm {
     int low_bits = 0, high_bits = 0;
-    int sub_bytes = 0;       // of the sub-blocks of 256 elements
+    int sub_bytes = 0;       // of the sub-blocks in 256 elements
     int scale_bytes = 0;     // of a block
-    int scale_elements = 1;  // that share it
+    int scale_elements = 1;  // elements that share the scale
     int zero = 0;            // code - zero is the integer of BlockParts
 };
 
@@ -43,13 +43,13 @@ std::optional<WeightForm> WeightFormOf(DType dtype) {
         case DType::kQ6_K: return WeightForm{4, 2, 16, 2, 256, 32};
         case DType::kIQ4_NL: return WeightForm{4, 0, 0, 2, 32, 0};
         case DType::kIQ4_XS: return WeightForm{4, 0, 8, 2, 256, 0};
-        case DType::kTQ1_0:  // its digits of base 3 as 2 bits
+        case DType::kTQ1_0:  // base-3 digits as 2 bits
         case DType::kTQ2_0: return WeightForm{2, 0, 0, 2, 256, 1};
         case DType::kMXFP4: return WeightForm{4, 0, 0, 1, 32, 0};
         case DType::kW4: return WeightForm{4, 0, 0, 4, 32, 0};
         case DType::kW8: return WeightForm{8, 0, 0, 4, 32, 0};
         case DType::kFP8: return WeightForm{8, 0, 0, 4, 64, 0};
-        case DType::kNVFP4: return WeightForm{4, 0, 0, 8, 64, 0};  // with the scale bytes
+        case DType::kNVFP4: return WeightForm{4, 0, 0, 8, 64, 0};  // includes the scale bytes
         case DType::kIQ1_S:
         case DType::kIQ1_M:
         case DType::kIQ2_XXS:
@@ -67,7 +67,7 @@ uint64_t RoundUp(uint64_t bytes, uint64_t to) {
     return (bytes + to - 1) / to * to;
 }
 
-// Nibbles as files have them: byte i holds elements i and i + 16.
+// Nibbles as in files: byte i holds elements i and i + 16.
 void LoadNibbles(const std::byte* p, uint8_t* codes) {
     for (size_t i = 0; i < 16; ++i) {
         const auto both = std::to_integer<uint8_t>(p[i]);
@@ -76,7 +76,7 @@ void LoadNibbles(const std::byte* p, uint8_t* codes) {
     }
 }
 
-// Where the nibbles of a type begin whose units have 16 bytes of them, in that order.
+// Offset of the nibbles in a block, for types whose units have 16 bytes of them in that order.
 std::optional<size_t> NibblesBegin(DType dtype) {
     if (dtype == DType::kMXFP4) return 1;
     if (dtype == DType::kQ4_0 || dtype == DType::kIQ4_NL) return 2;
@@ -86,7 +86,7 @@ std::optional<size_t> NibblesBegin(DType dtype) {
     return std::nullopt;
 }
 
-// The codes of one block, all its units.
+// The codes of all units of one block.
 void CodesOf(DType dtype, const WeightForm& form, const std::byte* block,
              std::span<uint8_t> codes) {
     if (const auto begin = NibblesBegin(dtype)) {
@@ -94,7 +94,7 @@ void CodesOf(DType dtype, const WeightForm& form, const std::byte* block,
             LoadNibbles(block + *begin + 16 * unit, &codes[32 * unit]);
         }
         if (form.high_bits == 0) return;
-        uint32_t fifth = 0;  // Q5_0, Q5_1: before the nibbles
+        uint32_t fifth = 0;  // Q5_0, Q5_1: lies before the nibbles
         std::memcpy(&fifth, block + *begin - sizeof fifth, sizeof fifth);
         for (size_t i = 0; i < 32; ++i) {
             codes[i] = static_cast<uint8_t>(codes[i] | (fifth >> i & 1) << 4);
@@ -112,10 +112,10 @@ void CodesOf(DType dtype, const WeightForm& form, const std::byte* block,
     }
 }
 
-// Bits [first, first + bits) of a unit's codes to 4 * bits bytes. Four codes at a time: what a
-// shift brings from the code beside is masked.
+// Writes bits [first, first + bits) of a unit's codes to 4 * bits bytes, four codes at a time. The
+// mask removes bits that a shift brings from the neighboring code.
 void StoreBits(const uint8_t* codes, int first, int bits, std::byte* out) {
-    const int each = 8 / bits;  // fours of elements that share a word
+    const int each = 8 / bits;  // number of fours that share a word
     const uint32_t mask = ((1u << bits) - 1) * 0x01010101u;
     for (int word = 0; word < 8 / each; ++word) {
         uint32_t packed = 0;
@@ -128,10 +128,10 @@ void StoreBits(const uint8_t* codes, int first, int bits, std::byte* out) {
     }
 }
 
-// The scales of a block's sub-blocks, as many bytes as the form says.
+// Writes the scales of a block's sub-blocks in the number of bytes that the form says.
 void StoreSubScales(DType dtype, const std::byte* block, std::byte* out) {
     const auto at = [&](int i) { return std::to_integer<int>(block[i]); };
-    if (dtype == DType::kQ2_K) {  // scale | minimum << 4, for each 16
+    if (dtype == DType::kQ2_K) {  // scale | minimum << 4, per 16 elements
         std::memcpy(out, block, 16);
     } else if (dtype == DType::kQ3_K) {  // int8 for each 16
         for (int s = 0; s < 16; ++s) {
@@ -147,7 +147,7 @@ void StoreSubScales(DType dtype, const std::byte* block, std::byte* out) {
             const int low = at(4 + s / 2) >> s % 2 * 4 & 15;
             out[s] = static_cast<std::byte>((low | (high >> 2 * s & 3) << 4) - 32);
         }
-    } else {  // Q4_K, Q5_K: scale and minimum for each 32
+    } else {  // Q4_K, Q5_K: scale and minimum per 32
         for (int s = 0; s < 8; ++s) {
             const Q4KScale sub = LoadQ4KScale(block + 4, s);
             out[2 * s] = static_cast<std::byte>(sub.scale);
@@ -156,7 +156,7 @@ void StoreSubScales(DType dtype, const std::byte* block, std::byte* out) {
     }
 }
 
-// Where a block's own scale stands in it.
+// Offset of a block's own scale.
 int ScaleBegin(DType dtype) {
     if (dtype == DType::kQ2_K) return 80;
     if (dtype == DType::kQ3_K) return 108;
@@ -239,7 +239,7 @@ void PackRow(DType dtype, int64_t cols, const std::byte* row, std::span<std::byt
     std::array<std::byte*, WeightLayout::kMostPlanes> at{};
     for (size_t p = 0; p < layout.count; ++p) {
         at[p] = out[p];
-        // Of the last 16 bytes not all may be written below.
+        // The code below may leave a part of the last 16 bytes unwritten.
         std::memset(at[p] + layout.planes[p].row_bytes - 16, 0, 16);
     }
     if (!Info(dtype).quantized) {
