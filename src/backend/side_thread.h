@@ -1,8 +1,9 @@
 // A thread beside the team that runs jobs one after another and sleeps when it has none.
 //
 // It shares the team's cores, so its jobs should mostly wait, such as an all-reduce over a slow
-// link. The thread starts with the first job. Thread: one thread calls Start and Wait. A job sees
-// all that this thread wrote before Start; this thread sees all that the job wrote after Wait.
+// link. The thread starts with the first job.
+// Thread: one thread calls Start and Wait. A job sees all that this thread wrote before Start; this
+// thread sees all that the job wrote after Wait.
 #pragma once
 
 #include <condition_variable>

@@ -47,6 +47,7 @@ struct CausalConv {
 //
 // `ssd`: the state-space duality of Mamba-2 (Dao and Gu 2024). Its C is q, B is k, x is v and D is
 // skip. The state adds the whole value, scaled by the same step as its decay:
+//     step = softplus(decay + dt)
 //     S = exp(a * step) * S + step * k v^T
 //     y = q^T S + skip * v
 struct DeltaRule {

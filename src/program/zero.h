@@ -27,9 +27,8 @@ struct ZeroOptions {
     int64_t unit_elements = 1 << 24;   // maximum of a unit, except one larger weight alone
     int64_t whole_elements = 0;        // weights of at most this size are held whole
     std::vector<std::string> alone{};  // tensors of the file that get units of their own
-    // Units are gathered while the units before them are in use: at least one unit, and this many
-    // elements in all. 0: right before their own use. Never across the turn from forward to
-    // backward.
+    // Each unit is gathered while earlier units are in use: at least one unit ahead, and this many
+    // elements in all. 0: right before its own use. Never across the turn from forward to backward.
     int64_t prefetch_elements = 0;
     // Weights and shares begin at multiples of this many elements. A multiple of 32: 64 bytes of
     // BF16.

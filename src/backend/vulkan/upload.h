@@ -51,7 +51,7 @@ class Uploader {
     static constexpr size_t kSlots = 4;
     Context& context_;
     Slot slots_[kSlots];
-    std::mutex mutex_;  // of `taken`
+    std::mutex mutex_;  // guards `taken`
     std::condition_variable given_back_;
 };
 

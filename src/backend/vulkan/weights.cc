@@ -21,7 +21,7 @@ namespace {
 struct WeightForm {
     int low_bits = 0, high_bits = 0;
     int sub_bytes = 0;       // of the sub-blocks in 256 elements
-    int scale_bytes = 0;     // of a block
+    int scale_bytes = 0;     // of one block
     int scale_elements = 1;  // elements that share the scale
     int zero = 0;            // code - zero is the integer of BlockParts
 };

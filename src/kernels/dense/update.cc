@@ -236,7 +236,7 @@ void UpdateMoments(const AdafactorMomentsArgs& args, const FactoredTensor& f, do
     const int64_t rows_of_one = f.rows_of_one();
     for (int64_t begin = 0; begin < f.rows; begin += rows_of_one) {
         const int64_t end = f.rows_at + std::min(begin + rows_of_one, f.rows);
-        double mean = 0;  // of the matrix's rows
+        double mean = 0;  // mean of the matrix's rows
         for (int64_t at = f.rows_at + begin; at < end; ++at) {
             update(at, f.cols);
             mean += args.moments[at] / static_cast<double>(rows_of_one);
@@ -429,7 +429,7 @@ int64_t AdafactorRows(const FactoredRun* runs, int64_t count) {
 }
 
 void AdafactorRowSizes(const AdafactorSizesArgs& args, int part, int parts) {
-    double* sizes = args.rows;  // of the run
+    double* sizes = args.rows;  // sizes of the run's rows
     for (const FactoredRun& run : std::span(args.runs, static_cast<size_t>(args.run_count))) {
         const Range all = RowsOfRun(run), share = ShareOf(run, part, parts);
         for (int64_t row = share.begin; row < share.end; ++row) {
