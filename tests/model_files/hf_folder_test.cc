@@ -110,7 +110,7 @@ TEST_F(Folder, RequiresRotatedDims) {
 TEST_F(Folder, RefusesNonWeightTypes) {
     SafeBytes& tensor = tensors_["model.layers.0.mlp.up_proj.weight"];
     tensor.dtype = "I32";
-    ExpectError("tensor 'model.layers.0.mlp.up_proj.weight' is of dtype I32");
+    ExpectError("tensor 'model.layers.0.mlp.up_proj.weight' has dtype I32");
     tensor.dtype = "F8_E4M3";
     tensor.data.resize(tensor.data.size() / 4);
     ExpectError("'model.layers.0.mlp.up_proj' is F8_E4M3 without weight_scale_inv");
