@@ -97,7 +97,7 @@ TEST(Gbnf, ErrorsNameLineAndColumn) {
         std::string::npos);
     EXPECT_NE(Refusal("root ::= \"a\"{,2}").find("expected a count"), std::string::npos);
     EXPECT_NE(Refusal("root ::= \"a\"{99999}").find("count of at most 10000"), std::string::npos);
-    EXPECT_NE(Refusal("root ::= <think>").find("tokens"), std::string::npos);
+    EXPECT_NE(Refusal("root ::= <think>").find("token references"), std::string::npos);
     EXPECT_NE(Refusal("root ::= (\"a\"").find("expected ')'"), std::string::npos);
     EXPECT_NE(Refusal("root ::= \"a\")").find("expected the end of the line"), std::string::npos);
     EXPECT_NE(

@@ -219,7 +219,7 @@ TEST_F(HyperTest, SharedCaches) {
         EXPECT_EQ(hyper->KvLayer(layer), source);
     }
     set(2, {true, true, false, true});
-    ExpectRefused(file, ErrorCode::kCorrupt, "layer 2 has no layer without a window");
+    ExpectRefused(file, ErrorCode::kCorrupt, "layer 2 has no earlier layer without a window");
     set(4, {true, true, false, true});
     ExpectRefused(file, ErrorCode::kCorrupt, "shared_kv_layers");
 }
