@@ -88,7 +88,7 @@ TEST(Doctor, SaveTellsBeforeItSends) {
     ASSERT_EQ(std::system(command.c_str()), 0);
     std::ifstream file(both, std::ios::binary);
     const std::string text{std::istreambuf_iterator<char>(file), {}};
-    EXPECT_TRUE(text.starts_with("In it, ")) << text.substr(0, 200);
+    EXPECT_TRUE(text.starts_with("The snapshot holds")) << text.substr(0, 200);
     EXPECT_LT(text.find("proc/meminfo"), text.find("ustar"));
     const Ran named = RunWeft({"doctor", "--save", dir / "a b.tar", "--no-measure"});
     EXPECT_NE(named.out.find("weft doctor --from '" + dir.path() + "/a b.tar'\n"),
