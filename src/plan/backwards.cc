@@ -12,11 +12,11 @@ namespace {
 
 constexpr int kCounts[] = {1, 2, 3, 4, 5, 6, 8, 12, 16};
 constexpr size_t kMostNearest = 5, kMostEnough = 12;
-// Ranks of several hosts that are tried.
+// Most ranks on several hosts that are tried.
 constexpr int kMostRanks = 32;
 
-// Layouts of all ranks of several hosts, tensor ranks in pipelines: what says whether so many could
-// do it. (Layouts of fewer hosts are those of fewer machines.)
+// Layouts of all ranks of several hosts: tensor ranks in pipelines. They decide whether this number
+// of hosts is enough. (A layout on fewer hosts is tried with fewer machines.)
 std::vector<model::Layout> LayoutsToTry(const ClusterSpec& cluster, const model::Hyper& hyper) {
     std::vector<model::Layout> layouts;
     const int ranks = cluster.ranks();
@@ -30,7 +30,7 @@ std::vector<model::Layout> LayoutsToTry(const ClusterSpec& cluster, const model:
     return layouts;
 }
 
-// Bytes of weights that one row of one sequence reads; 0: not known.
+// Bytes of weights read for one row of one sequence; 0: unknown.
 double ReadBytes(const ModelWalk& walk) {
     const auto plan = model::PlanShards(walk.hyper(), walk.source(), model::Layout{});
     if (!plan.ok()) return 0;
@@ -57,13 +57,13 @@ class Shopping {
           weights_(static_cast<double>(walk.source().TotalBytes())),
           read_bytes_(ReadBytes(walk)) {}
 
-    // The fewest hosts of this kind that do it. With a budget alone, the number that answers
-    // soonest.
+    // Finds the fewest hosts of this kind that meet the request. With a budget alone: the number
+    // with the smallest answer_s.
     void Try(const MachineOnWire& kind) {
         std::optional<Found> nearest;
         const bool again = std::exchange(last_, kind.machine.word) == kind.machine.word;
         const int first = again ? 2 : 1;  // (one host has no wire)
-        int below = first - 1;            // so many don't do it, nor do fewer
+        int below = first - 1;            // largest count known to be too few
         for (const int count : kCounts) {
             if (count < first) continue;
             if (!is_nearest_ && IsTooSlow(kind, count)) {
@@ -76,7 +76,8 @@ class Shopping {
                 below = count;
                 continue;
             }
-            // Between the last that don't and the first that do, or that are too dear.
+            // Try counts between the largest that is too few and the smallest that is enough or too
+            // expensive.
             for (int some = below + 1; is_wanted() && some < count; ++some) {
                 if (some > wanted_.most_hosts || !IsAffordable(kind, some)) break;
                 if (TryCount(kind, some, nearest)) break;
@@ -88,7 +89,8 @@ class Shopping {
         (enough ? enough_ : nearest_).push_back(std::move(*nearest));
     }
 
-    // Whether Try found nothing, because the bound said so of all: tries again for the closest.
+    // True if the bound excluded every machine, so Try found nothing: search again for the closest
+    // offers.
     bool WantsNearest() {
         is_nearest_ = enough_.empty() && nearest_.empty() && !is_nearest_;
         last_.clear();
@@ -129,7 +131,7 @@ class Shopping {
         Offer offer;
     };
 
-    // The whole search of the closest: perhaps one of them does it after all.
+    // Searches all layouts of the closest offers; one of them may meet the request after all.
     void TakeNearest(Offers& offers) {
         const auto closer = [&](const Found& a, const Found& b) {
             return IsBetter(a.offer.best, b.offer.best);
@@ -151,7 +153,7 @@ class Shopping {
         if (!offers.enough.empty()) offers.nearest.clear();
         std::ranges::stable_sort(offers.enough, {}, &Offer::price);
     }
-    // Of all layouts; none: there are too many ranks, or none fits.
+    // Best of all layouts; nullopt: too many ranks, or no layout fits.
     std::optional<Prediction> Best(const ClusterSpec& cluster) {
         if (cluster.ranks() > kMostAsked) return std::nullopt;
         auto best =
@@ -173,7 +175,7 @@ class Shopping {
         return weights_ <= kind.machine.memory.value * kind.machine.devices * count;
     }
 
-    // Even if all ranks read the weights of a token at once, without anything else to do.
+    // Bound: too slow even if all ranks only read the weights of a token, all at once.
     bool IsTooSlow(const MachineOnWire& kind, int count) const {
         const Machine& machine = kind.machine;
         if (machine.measured || wanted_.tok_s == 0 || load_.draft.on()) return false;
@@ -182,7 +184,7 @@ class Shopping {
         return static_cast<double>(load_.batch) * rate * ranks < wanted_.tok_s * read_bytes_;
     }
 
-    // A cheaper one is no worse in anything.
+    // A cheaper offer is at least as good in every figure.
     static bool IsBeaten(const Offer& offer, const std::vector<Offer>& cheaper) {
         const auto joules = [](const Offer& o) { return o.best.joules_per_token.value_or(0); };
         return std::ranges::any_of(cheaper, [&](const Offer& other) {
@@ -191,7 +193,8 @@ class Shopping {
         });
     }
 
-    // Whether so many do it; `nearest` is then these, else the closest of them all.
+    // True if `count` hosts meet the request; `nearest` is then that result, else the closest so
+    // far.
     bool TryCount(const MachineOnWire& kind, int count, std::optional<Found>& nearest) {
         if (!Holds(kind, count)) return false;
         const ClusterSpec cluster = kind.Times(count);
@@ -223,7 +226,7 @@ class Shopping {
         if (DoesIt(a) || !is_wanted()) return a.answer_s < b.answer_s;
         return Nearness(a) > Nearness(b);
     }
-    // The smallest part of anything wanted that it reaches.
+    // The worst ratio of reached to wanted among the requirements.
     double Nearness(const Prediction& p) const {
         double part = INFINITY;
         if (wanted_.tok_s > 0) part = p.tok_s / wanted_.tok_s;
@@ -234,7 +237,8 @@ class Shopping {
         return {cluster.words, std::move(best), *cluster.price(), PriceIsGuessed(cluster)};
     }
 
-    // All layouts of this number, and of fewer for as long as these do it, too.
+    // Searches all layouts of this number of hosts, then of fewer while they still meet the
+    // request.
     void SearchLayouts(Found& found) {
         for (int count = found.count; count > 0; --count) {
             if (count < found.count && !(is_wanted() && Holds(found.kind, count))) return;
@@ -250,7 +254,7 @@ class Shopping {
     const Workload& load_;
     const Wanted& wanted_;
     RanksKnown known_;
-    double weights_ = 0, read_bytes_ = 0;  // read_bytes_: of weights, by a token
+    double weights_ = 0, read_bytes_ = 0;  // read_bytes_: bytes of weights read per token
     bool is_nearest_ = false;
     std::string last_;
     std::vector<Found> enough_, nearest_;
@@ -277,7 +281,7 @@ ClusterSpec MachineOnWire::Times(int count) const {
     ClusterSpec cluster;
     cluster.hosts.assign(static_cast<size_t>(count), machine);
     cluster.wire = wire;
-    // A word that begins with a number would be taken for a number of hosts.
+    // A word that begins with a digit would be parsed as a number of hosts.
     const bool plain = machine.word.empty() || machine.word[0] < '0' || machine.word[0] > '9';
     cluster.words = count == 1 && plain ? machine.word : cluster.HostWords();
     const bool own = machine.own_wire && machine.own_wire->name == wire.name;

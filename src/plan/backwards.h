@@ -1,4 +1,4 @@
-// Backwards: which machines do what is wanted, and what they cost.
+// Search for machines that reach a wanted speed, and their price.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,7 @@
 namespace weft::plan {
 
 struct Wanted {
-    double tok_s = 0;              // of all sequences; at least. 0: any
+    double tok_s = 0;              // of all sequences together, at least; 0: any
     std::optional<double> budget;  // in the unit of prices; at most
     std::optional<double> ttft_s;  // at most
     int most_hosts = 16;
@@ -21,31 +21,33 @@ struct Offer {
     std::string machines;  // as --machines takes it: "3xstrix-halo,roce"
     Prediction best;
     double price = 0;
-    bool guessed = false;  // the price of one of them is
+    bool guessed = false;  // the price of a machine or wire is a guess
 };
 
 struct Offers {
-    // Cheapest first: of each machine and wire the fewest hosts that do it, without offers that a
-    // cheaper one is no worse than in anything. With a budget alone: the number of hosts that
-    // answers soonest, by answer_s.
+    // Cheapest first. Per machine and wire, the fewest hosts that meet the request. An offer is
+    // left out if a cheaper one is at least as good in every figure. With a budget alone: the
+    // number of hosts with the smallest answer_s.
     std::vector<Offer> enough;
-    std::vector<Offer> nearest;  // where none is: those that come closest within the budget
+    // if `enough` is empty: the offers within the budget that come closest
+    std::vector<Offer> nearest;
 };
 
-// Hosts of one kind, and what joins them.
+// Hosts of one kind and the wire between them.
 struct MachineOnWire {
     Machine machine;
     Wire wire;
-    ClusterSpec Times(int count) const;  // its words: as --machines takes them
+    ClusterSpec Times(int count) const;  // words: in the form of --machines
 };
-// The machines that have a price, each with its wire and with the one `instead`, a card also as two
-// and four in one host. `only`: machines of the words, such as "strix-halo+rtx-4090", with their
-// wire alone where they name one. Errors: kUsage (unknown words, a named machine without a price).
+// Machines with a price, each with its own wire and with the wire's `instead`; a card also as two
+// and as four in one host. `only` restricts the machines, such as "strix-halo+rtx-4090"; a machine
+// named with a wire is tried with that wire alone. Errors: kUsage (unknown words, a named machine
+// without a price).
 Result<std::vector<MachineOnWire>> KindsToTry(const Library& library, const std::string& only);
 bool PriceIsGuessed(const ClusterSpec& cluster);
 
-// Looks through all machines, up to most_hosts of each. Errors: those of KindsToTry, and kUsage:
-// nothing is wanted.
+// Tries all machines, up to most_hosts of each. Errors: those of KindsToTry; kUsage if `wanted`
+// sets no requirement.
 Result<Offers> FindMachines(const ModelWalk& walk, const Library& library, const Workload& load,
                             const Wanted& wanted, const std::string& only);
 

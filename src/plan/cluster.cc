@@ -1,4 +1,4 @@
-// Ranks on hosts, and what joins them.
+// Ranks on hosts, and the links between them.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -44,7 +44,7 @@ constexpr UnitRow kUnits[] = {{Unit::kBytes, "B", 1},
                               {Unit::kShare, "%", 0.01},
                               {Unit::kShare, "", 1}};
 
-// Below and above any machine: sums of quotients of these stay finite, and bytes fit 64 bits.
+// Limits outside of any machine: sums of quotients of figures stay finite, and bytes fit 64 bits.
 struct UnitRange {
     Unit unit;
     double least, most;

@@ -1,14 +1,14 @@
-// A figure of a machine, a wire or a program: a number with its unit, and how it is known.
+// A figure of a machine, a wire or a program: a number, its unit, and its source.
 //
 // In files a figure is {"is": "215 GB/s", "mark": "measured", "source": "where it is from"}. Units
-// are written out, each figure takes those of its own kind:
+// are written out. Each kind of figure accepts its own units:
 //     bytes      B, KB, MB, GB, TB, KiB, MiB, GiB, TiB
 //     rate       any of these per second (GB/s), and Mbit/s, Gbit/s
 //     compute    GFLOP/s, TFLOP/s, PFLOP/s
 //     time       ns, us, ms, s
 //     power      W        price  EUR             share  % (or a plain number up to 1)
 //     speed      tok/s
-// What is far below or above any machine is refused, and so is a price in another currency.
+// Figures far outside the range of real machines are errors, and so are prices in another currency.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -28,26 +28,26 @@ struct Figure {
     double value = 0;  // bytes, bytes/s, FLOP/s, s, W, EUR, a share of 1
     Mark mark = Mark::kGuessed;
     std::string source;
-    // How far the true value may be off, as a share of the value (one standard deviation): 3 % of
-    // what is measured, 7 % fitted, 10 % data sheet, 30 % guessed.
+    // Standard deviation of the true value, as a share of `value`: 3 % measured, 7 % fitted, 10 %
+    // data sheet, 30 % guessed.
     double spread() const;
 };
 
-// "215 GB/s" -> 2.15e11. Errors: kUsage: says which units there are.
+// "215 GB/s" -> 2.15e11. Errors: kUsage, with the accepted units.
 Result<double> ParseQuantity(std::string_view text, Unit unit);
 
-// Reads the members of one JSON object; keeps the first error, which names `where` and the key.
-// Members that nobody asked for are an error of Finish().
+// Reads the members of one JSON object. Keeps the first error, which names `where` and the key.
+// Finish() fails if the object has members that were not read.
 class ObjectReader {
   public:
     ObjectReader(const nlohmann::json& object, std::string where);
 
     Figure Need(const char* key, Unit unit);
-    // false: there is none, and `figure` is as it was.
+    // False: no such member; `figure` is unchanged.
     bool Take(const char* key, Unit unit, Figure& figure);
     std::string Text(const char* key, std::string fallback = "");
     int Count(const char* key, int fallback, int least, int most);
-    // A member that the caller reads itself; nullptr where there is none.
+    // A member that the caller parses itself; nullptr: no such member.
     const nlohmann::json* Member(const char* key);
 
     const std::string& where() const { return where_; }

@@ -15,7 +15,7 @@ namespace {
 constexpr int kWorkerPort = 7000;
 constexpr int64_t kUsualChunk = 512;
 
-// A word that a shell leaves as it is.
+// Quotes a word for a shell if necessary.
 std::string Quoted(const std::string& word) {
     const bool plain = !word.empty() && std::ranges::all_of(word, [](char c) {
         return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
@@ -27,7 +27,7 @@ std::string Quoted(const std::string& word) {
     return quoted + "'";
 }
 
-// The layout's ranks by their numbers in the cluster.
+// Cluster rank numbers of the layout's ranks.
 std::vector<int> RanksOf(const ClusterSpec& cluster, const Prediction& layout) {
     std::vector<int> ranks;
     int rank = 0;
@@ -43,7 +43,7 @@ std::vector<int> RanksOf(const ClusterSpec& cluster, const Prediction& layout) {
     return ranks;
 }
 
-// All ranks but the first: each is a worker that listens, with a port of its own on its host.
+// One listening worker per rank except the first, each with its own port on its host.
 std::vector<std::string> MadeUpWorkers(const ClusterSpec& cluster, const std::vector<int>& ranks) {
     std::vector<std::string> workers;
     for (size_t i = 1; i < ranks.size(); ++i) {
@@ -53,7 +53,7 @@ std::vector<std::string> MadeUpWorkers(const ClusterSpec& cluster, const std::ve
     return workers;
 }
 
-// Those that were named, of all ranks of the cluster or of the layout's.
+// The named workers, of all ranks of the cluster or of the layout's ranks.
 std::vector<std::string> WorkersOf(const RunRequest& request, const ClusterSpec& cluster,
                                    const std::vector<int>& ranks) {
     const std::vector<std::string>& named = request.workers;
@@ -75,8 +75,8 @@ std::string DevicesOf(const ClusterSpec& cluster, int ranks) {
     return alike ? names[0] : fmt::format("{}", fmt::join(names, ","));
 }
 
-// Whether two machines' devices are of different kinds: tensor ranks of these don't hold the same
-// bits, which the proof at the start refuses. (Of measured ones, that is not known.)
+// The machines' devices are of different kinds. Tensor ranks on them do not hold the same bits, so
+// the self-test rejects them. (For measured machines this is unknown.)
 bool AreUnlike(const Machine& a, const Machine& b) {
     const bool host = a.pool == backend::MemoryKind::kHost;
     if (host || b.pool == backend::MemoryKind::kHost) return a.pool != b.pool;
@@ -94,7 +94,7 @@ bool HasUnlikeTensorRanks(const ClusterSpec& cluster, const model::Layout& layou
 std::string SplitOf(const model::Layout& layout) {
     std::vector<double> shares = layout.tp_shares;
     const bool one_list = shares.empty() && layout.tp > 1;
-    // Of stages alone a list as long as there are tensor ranks would be theirs.
+    // Weft would read a list of stage shares alone as tensor shares if it had tp entries.
     if (one_list && !layout.pp_shares.empty()) shares.assign(static_cast<size_t>(layout.tp), 1);
     if (layout.pp > 1 || layout.tp == 1) {
         shares.insert(shares.end(), layout.pp_shares.begin(), layout.pp_shares.end());

@@ -1,5 +1,4 @@
-// The command that runs a layout: what `weft run` or `weft serve` has to be told so that it cuts
-// the model as it was predicted.
+// Builds the `weft run` or `weft serve` command for a predicted layout.
 #pragma once
 
 #include <string>
@@ -12,15 +11,15 @@ namespace weft::plan {
 struct RunRequest {
     std::string model, draft;  // as on the command line
     std::string kv = "f16";
-    // Workers by name, of all ranks but the first. Empty: where there are several hosts, made-up
-    // names, a port for each rank of a host.
+    // Names of the workers, one per rank except the first. Empty: if there are several hosts,
+    // made-up names, with one port per rank of a host.
     std::vector<std::string> workers;
-    bool pull = false;  // the model is of the Hub: fetch it, and send other hosts their parts
+    bool pull = false;  // the model is on the Hub: fetch it, and send other hosts their parts
 };
 
-// Words of a shell: "weft run qwen3-8b:q4_0 --local 2 --tp 1 --pp 2 --tensor-split 10,26 --ctx
-// 4096". With one sequence `weft run`, with more `weft serve`. It is for the first of the hosts
-// that the layout uses.
+// A shell command: "weft run qwen3-8b:q4_0 --local 2 --tp 1 --pp 2 --tensor-split 10,26 --ctx
+// 4096". One sequence: `weft run`; more: `weft serve`. It is to be run on the first host of the
+// layout.
 std::string LaunchCommand(const RunRequest& request, const ClusterSpec& cluster,
                           const Prediction& layout, const Workload& load);
 

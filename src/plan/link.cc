@@ -5,7 +5,7 @@
 namespace weft::plan {
 namespace {
 
-// Wires by what their port is sold as.
+// Wires by the nominal speed of their port.
 struct Nominal {
     LinkKind kind;
     double gigabits;
@@ -18,7 +18,7 @@ constexpr Nominal kNominal[] = {
     {LinkKind::kRoce, 200, "roce-200g"}, {LinkKind::kInfiniBand, 100, "ib-100g"},
     {LinkKind::kThunderbolt, 80, "tb5"}};
 
-// The fastest of the kind that is no faster; the slowest of it where all are.
+// The fastest of this kind that is not faster than `gigabits`; if all are faster, the slowest.
 const Nominal& Below(LinkKind kind, double gigabits) {
     const Nominal* below = nullptr;
     for (const Nominal& row : kNominal) {

@@ -1,5 +1,5 @@
-// What joins two hosts, as their cards tell of it: a kind and the speed of a port. The wires of
-// machines/wires.json say what that carries.
+// The link between two hosts as their network cards report it: a kind and a port speed. The wires
+// of machines/wires.json give its bandwidth and latency.
 #pragma once
 
 #include "base/result.h"
@@ -9,10 +9,10 @@ namespace weft::plan {
 
 enum class LinkKind { kTcp, kRoce, kInfiniBand, kThunderbolt };
 
-// The well-known wire of that kind and speed; between two of them the slower one's bandwidth in
-// proportion to `gigabits` (> 0). TCP gets no further than its fastest wire: that is what one
-// stream's copies leave. A faster port of a kind never has the slower wire, and RDMA never less
-// bandwidth than TCP over the same port.
+// The known wire of this kind and speed. For a speed between two known wires, the slower wire's
+// bandwidth in proportion to `gigabits` (> 0). TCP never exceeds the fastest known TCP wire,
+// because one stream's copies limit it. A faster port of a kind never gets a slower wire, and RDMA
+// never gets less bandwidth than TCP over the same port.
 Result<Wire> WireOf(const Library& library, LinkKind kind, double gigabits);
 
 }  // namespace weft::plan

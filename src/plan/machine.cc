@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kMostHosts = 16384, kMostDevices = 1024;
 constexpr size_t kMostFileBytes = size_t{1} << 20;
-// EUR of a desktop around a card, which a second card does not need. Guessed.
+// EUR for the desktop around a card; a second card does not need another one. Guessed.
 constexpr double kDesktopPrice = 600;
 
 struct PoolName {
@@ -26,8 +26,8 @@ constexpr PoolName kPools[] = {{"device", backend::MemoryKind::kDevice},
                                {"unified", backend::MemoryKind::kUnified},
                                {"host", backend::MemoryKind::kHost}};
 
-// The link between devices of a host: the file's, or PCIe by way of the host's memory, since Weft's
-// device backends exchange data through it.
+// The link between devices of a host: the file's, or PCIe through host memory, as Weft's device
+// backends exchange data through it.
 LinkTier PcieOf(int devices) {
     const std::string source = "PCIe 4.0, 16 lanes, by way of the host";
     return {devices, {14e9, Mark::kFitted, source}, {10e-6, Mark::kGuessed, source}};
@@ -57,7 +57,7 @@ void ReadTiers(ObjectReader& reader, Machine& machine) {
     if (machine.devices > 1 && !machine.within) machine.within = PcieOf(machine.devices);
 }
 
-// "1002:1586": vendor and device, in small hexadecimal digits.
+// "1002:1586": vendor and device, in lowercase hexadecimal digits.
 bool IsPciId(std::string_view text) {
     const auto hexadecimal = [](char c) {
         return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
@@ -118,7 +118,7 @@ Wire ReadWire(const nlohmann::json& json, const std::string& name, Status& statu
     return wire;
 }
 
-// The name of a wire, or one of the machine's own.
+// "wire" is the name of a wire, or a wire of the machine's own.
 void ReadWireOf(ObjectReader& reader, Machine& machine) {
     const nlohmann::json* member = reader.Member("wire");
     if (member == nullptr || !member->is_object()) {
@@ -143,7 +143,7 @@ std::vector<std::string> NamesOf(const std::map<std::string, T>& map) {
     return names;
 }
 
-// "rtx3090" of "RTX 3090": its letters and digits.
+// "rtx3090" from "RTX 3090": its letters and digits.
 std::string Plain(std::string_view name) {
     std::string plain;
     for (const unsigned char c : name) {
@@ -152,7 +152,7 @@ std::string Plain(std::string_view name) {
     return plain;
 }
 
-// The one so called; else that of the same letters and digits.
+// The entry with this name; else an entry with the same letters and digits.
 template <typename T>
 const T* LookIn(const std::map<std::string, T>& map, const std::string& name) {
     const auto found = map.find(name);
@@ -174,7 +174,7 @@ Result<T> FindIn(const std::map<std::string, T>& map, const std::string& name, c
                      fmt::join(names, ", "));
 }
 
-// The first word of "2xh100 + h200, 10gbe", which it loses.
+// Removes and returns the first word of "2xh100 + h200, 10gbe".
 std::string TakeWord(std::string& list) {
     const size_t end = std::min(list.find_first_of("+,"), list.size());
     const size_t first = std::min(list.find_first_not_of(' '), end);
@@ -184,7 +184,7 @@ std::string TakeWord(std::string& list) {
     return word;
 }
 
-// "4xstrix-halo" -> 4, and the word behind the x; a word without a number counts once.
+// "4xstrix-halo" -> 4, and leaves the part after the x; a word without a number counts as 1.
 Result<int> TakeHosts(std::string& word) {
     int hosts = 0;
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), hosts);
@@ -198,7 +198,7 @@ Result<int> TakeHosts(std::string& word) {
     return hosts;
 }
 
-// "rtx-3090:2" -> 2, and the word before it; none where no number stands behind a colon.
+// "rtx-3090:2" -> 2, and leaves the part before the colon; nullopt: no number after a colon.
 std::optional<int> TakeDevices(std::string& word) {
     const size_t colon = word.rfind(':');
     if (colon == word.npos) return std::nullopt;
@@ -339,9 +339,9 @@ Result<Wire> Library::OwnWireOf(const Machine& machine) const {
     return FindWire(machine.wire);
 }
 
-// The slowest of the hosts' own: what it needs, the others are assumed to have.
+// Uses the slowest of the hosts' own wires; assumes that the other hosts have its cards, too.
 Status Library::JoinByOwnWires(ClusterSpec& cluster) const {
-    const std::string* seen = nullptr;  // hosts of a kind stand side by side
+    const std::string* seen = nullptr;  // hosts of a kind are adjacent
     for (const Machine& host : cluster.hosts) {
         if (seen != nullptr && *seen == host.word) continue;
         WEFT_ASSIGN(const Wire wire, OwnWireOf(host));
@@ -364,7 +364,7 @@ bool Library::NamesMachine(std::string words) const {
     return LookIn(machines_, word) != nullptr || word.ends_with(".json");
 }
 
-// behind: what stands in the place of a wire; "": nothing.
+// behind: the text in the position of a wire; "": nothing.
 Status Library::CheckNoWire(const std::string& word, const std::string& behind) const {
     if (LookIn(machines_, word) != nullptr || LookIn(wires_, word) == nullptr) return {};
     if (behind.empty()) {
@@ -380,7 +380,7 @@ Status Library::CheckNoWire(const std::string& word, const std::string& behind) 
 Result<ClusterSpec> Library::ParseCluster(const std::string& words) const {
     ClusterSpec cluster;
     cluster.words = words;
-    // A comma between machines is one too many for a plus; behind the last one stands the wire.
+    // A comma between machines counts as a plus; the word after the last comma may be the wire.
     std::string list = words, last = words.substr(words.rfind(',') + 1);
     const bool wired = last.size() < words.size() && !NamesMachine(last);
     if (wired) list.resize(words.size() - last.size() - 1);

@@ -3,13 +3,13 @@
 // A machine (machines/NAME.json) is one host. Every figure is marked (plan/figure.h); unknown keys
 // and units are errors.
 //     about       description
-//     known_by    PCI ids of its devices, such as "1002:1586"; 'weft doctor' matches a host by them
-//     devices     ranks of a host: GPUs, or 1
+//     known_by    PCI ids of its devices, such as "1002:1586", by which 'weft doctor' recognizes it
+//     devices     ranks per host: the number of GPUs, or 1
 //     memory      memory of one device that a model may use
 //     pool        kind of that memory: "device" (a card's own, the default), "unified" (the host's
 //                 memory, which its GPU shares), "host" (a processor's)
 //     threads     threads of each rank of a processor (16)
-//     bandwidth   of a device's memory; a data sheet's figure counts for kSustained of itself
+//     bandwidth   of a device's memory; a data-sheet figure is multiplied by kSustained
 //     compute     of a device: dense BF16 matrix products
 //     products, attention   optional: measured shares of compute that training's products and
 //                 attention reach on this machine
@@ -39,7 +39,8 @@
 
 namespace weft::plan {
 
-// Share of a data sheet's memory bandwidth that a device reads: Strix Halo reads 215 of 256 GB/s.
+// Share of the data sheet's memory bandwidth that a device reaches: Strix Halo reads 215 of 256
+// GB/s.
 inline constexpr double kSustained = 0.84;
 
 struct LinkTier {
@@ -58,23 +59,23 @@ struct Wire {
 
 struct Machine {
     std::string name, about, wire;
-    // kind: the name, or the path of the file. word: kind as --machines spells it, with its
-    // ":devices" where that is given. Machines with the same word are the same machine.
+    // kind: the name, or the path of the file. word: kind in the form of --machines, with
+    // ":devices" if that was given. Machines with equal words are equal.
     std::string kind, word;
     std::vector<std::string> known_by;
     int devices = 1, threads = 16;
     backend::MemoryKind pool = backend::MemoryKind::kDevice;
     Figure memory, bandwidth, compute;
-    std::optional<LinkTier> within;  // between devices of the host; set where there are several
+    std::optional<LinkTier> within;  // between devices of the host; set if there are several
     std::optional<Figure> products, attention;
     std::optional<Figure> watts_idle, watts_busy, price;
-    std::optional<Wire> own_wire;  // replaces `wire` where the file describes one
+    std::optional<Wire> own_wire;  // replaces `wire` if the file describes its own wire
     std::optional<Measured> measured;
     double sustained_bytes_per_s() const {
         return bandwidth.value * (bandwidth.mark == Mark::kDataSheet ? kSustained : 1);
     }
     bool is_processor() const { return pool == backend::MemoryKind::kHost; }
-    // Whether all devices of a host share the host's memory.
+    // All devices of a host share the host's memory.
     bool shares_memory() const { return pool != backend::MemoryKind::kDevice; }
 };
 
@@ -96,19 +97,19 @@ struct ClusterSpec {
     bool alike() const;  // all hosts are the same machine
     // Price of the hosts and their wires; null: a price is missing.
     std::optional<double> price() const;
-    // The tiers of ranks first, first + stride, ... (count of them).
+    // Link tiers of the `count` ranks first, first + stride, ...
     coll::TierGroup GroupOf(int first, int count, int stride = 1) const;
     coll::Tier Between(int rank, int other) const;
     // The link of two ranks within a host; null: they are on different hosts.
     const LinkTier* LinkOf(Place one, Place other) const;
-    // The link among such ranks on the host that has most of them (the slowest of several such
-    // hosts); null: no host has two of them.
+    // The link among these ranks on the host that holds most of them (if several hosts tie, the
+    // slowest link); null: no host holds two of them.
     const LinkTier* NearLinkOf(int first, int count, int stride) const;
-    // A cluster of these hosts; its words are as --machines takes them.
+    // A cluster of these hosts, with words in the form of --machines.
     ClusterSpec Part(std::span<const int> which) const;
-    // Hosts [0, count); more hosts than there are repeat the last one.
+    // Hosts [0, count). Beyond the last host, repeats it.
     ClusterSpec WithHosts(int count) const;
-    // "2xstrix-halo+1xrtx-4090": the hosts as --machines takes them, without the wire.
+    // "2xstrix-halo+1xrtx-4090": the hosts in the form of --machines, without the wire.
     std::string HostWords() const;
 };
 
@@ -116,13 +117,13 @@ struct ClusterSpec {
 class Library {
   public:
     static Result<Library> Open();
-    // word: a name of the folder, or a path of such a file.
+    // word: a name in machines/, or the path of a machine file.
     Result<Machine> FindMachine(const std::string& word) const;
     Result<Wire> FindWire(const std::string& name) const;
     // "4xstrix-halo,roce", "2xstrix-halo+1xrtx-4090,tcp", "h100" (one host), "rtx-3090:2" (one host
     // with two cards), "RTX 3090, 10GbE" (only letters and digits of names count; a comma may
-    // replace a plus). Without a wire the machines' own wire joins the hosts, the slowest where
-    // they differ. Errors: kUsage.
+    // replace a plus). Without a wire, the machines' own wire joins the hosts; if they differ, the
+    // slowest. Errors: kUsage.
     Result<ClusterSpec> ParseCluster(const std::string& words) const;
     // The machine whose devices have this PCI id, with `count` of them. Null: no machine has the
     // id, or its hosts have fewer devices.
@@ -136,21 +137,21 @@ class Library {
   private:
     Status JoinByOwnWires(ClusterSpec& cluster) const;
     Status CheckNoWire(const std::string& word, const std::string& behind) const;
-    // Whether the words begin with a machine's name or a machine file's.
+    // The words begin with the name of a machine or the path of a machine file.
     bool NamesMachine(std::string words) const;
 
     std::map<std::string, Machine> machines_;
     std::map<std::string, Wire> wires_;
 };
 
-// A host with `devices` of the machine's devices: watts grow with them, and so does the price, of
-// which a desktop counts once. Errors: kUsage.
+// A host with this number of the machine's devices. Watts and price grow with the number; the price
+// of the desktop around the cards counts once. Errors: kUsage.
 Result<Machine> WithDevices(Machine machine, int devices);
 
-// As "pool" spells it.
+// The spelling of "pool" in machine files.
 const char* PoolText(backend::MemoryKind kind);
 
-// Of one file's text. Errors: kUsage, naming `where` and the key.
+// Parses the text of one machine file. Errors: kUsage, naming `where` and the key.
 Result<Machine> ParseMachine(std::string_view text, const std::string& name,
                              const std::string& where);
 

@@ -1,4 +1,4 @@
-// The text of a machine file.
+// Writes the text of a machine file.
 #include <fmt/format.h>
 
 #include "plan/measure.h"

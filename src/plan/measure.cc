@@ -15,15 +15,15 @@
 namespace weft::plan {
 namespace {
 
-// Rows of prompts; sequences that decode together, which also have so many rows of logits.
+// kRows: prompt lengths. kSequences: sequences that decode together, with one row of logits each.
 const std::vector<int64_t> kRows = {32, 128, 512}, kSequences = {2, 4, 8, 32};
-// Of stages: a longer prompt would be in several of them at once.
+// For stages: a longer prompt would occupy several stages at once.
 const std::vector<int64_t> kRowsAlone = {16, 64}, kSequencesAlone = {2, 4, 8};
 constexpr int64_t kSumSizes[] = {1 << 10,  4 << 10,   8 << 10, 16 << 10,
                                  64 << 10, 256 << 10, 1 << 20, 4 << 20};
 constexpr int64_t kShareSizes[] = {4 << 10, 64 << 10, 512 << 10, 4 << 20, 16 << 20};
 constexpr double kLinkSeconds = 0.05;
-// Two query heads of 128 columns for each KV head, where MeasureOptions::model has four of 64.
+// Has two query heads of 128 columns per KV head; MeasureOptions::model has four of 64.
 constexpr const char* kOtherHeads = "synthetic:qwen3-0.6b";
 
 class MachineMeasurer {
@@ -64,7 +64,7 @@ class MachineMeasurer {
         return RunSteps(options_.cluster, options_.job, wanted);
     }
 
-    // All ranks as tensor ranks.
+    // Measures all ranks as tensor ranks.
     Status Together() {
         for (const std::string& type : options_.types) {
             say_(fmt::format("products of {}", type));
@@ -100,7 +100,7 @@ class MachineMeasurer {
         return {};
     }
 
-    // By what was measured first, and by heads of another shape.
+    // Solves for attention's rates from the first run and from a model with heads of another shape.
     Status Attention() {
         WEFT_ASSIGN(const StepsRun other,
                     Steps(kOtherHeads, options_.types[0],
@@ -123,7 +123,7 @@ class MachineMeasurer {
         return {};
     }
 
-    // All ranks as stages, of which one computes at a time.
+    // Measures all ranks as stages, of which one computes at a time.
     Status Alone() {
         MeasuredRates rates = measured();
         rates.products.clear();
@@ -149,8 +149,8 @@ class MachineMeasurer {
         return {};
     }
 
-    // A rank that computes alone is as fast as one of many at least: so it is with what was not
-    // measured of it.
+    // A rank that computes alone is at least as fast as one among many. Takes the rates of many
+    // where those alone are slower or missing.
     void KeepFaster(MeasuredRates& rates) {
         const auto faster = [](const auto& types, auto& own) {
             for (const auto& [type, curve] : types) {
@@ -215,8 +215,8 @@ class MachineMeasurer {
         return {};
     }
 
-    // What an all-reduce of a token takes in its step beyond what it takes alone: whatever its
-    // other ops, each as the slowest rank runs it, leave of the step.
+    // Sets the time of a token's all-reduce in its step beyond its time alone: the step's time
+    // minus the other ops, each with its slowest rank's time.
     void SetSync() {
         const StepRange& token = first_.ranges[0];
         const OpTimes::Sums in_step = first_.times.SumsOf(token.shape, token.first, token.last);
@@ -224,18 +224,18 @@ class MachineMeasurer {
         measured().sync = Told(std::max(in_step.seconds - alone, 0.0), "an all-reduce in a step");
     }
 
-    // Where there are more ranks than cores for them.
+    // Measures ranks that take turns because there are more ranks than cores.
     void SetTurns() {
         if (!measured().cores || *measured().cores >= machine_.devices) return;
         for (const StepRange& range : first_.ranges) {
             const auto rows = static_cast<double>(range.shape.rows());
             const double share = first_.times.ShareOfSteps(range.first, range.last);
             const auto [at, is_new] = measured().turns.emplace(rows, share);
-            if (!is_new) at->second = std::min(at->second, share);  // a token far on
+            if (!is_new) at->second = std::min(at->second, share);  // a token at a late position
         }
     }
 
-    // Device memory of a rank; of processors the host's, shared by its ranks.
+    // Memory of a rank's device; for processors, the host's memory, which its ranks share.
     Status Memory() {
         const std::string device = backend::DeviceNames(options_.job.device)[0];
         WEFT_ASSIGN(const backend::MemoryPool pool, backend::DescribePool(device));
@@ -258,7 +258,7 @@ class MachineMeasurer {
     const DType kv_dtype_;
     Machine machine_;
     StepsRun first_;   // of the first type
-    coll::Tier tier_;  // the slowest link's
+    coll::Tier tier_;  // of the slowest link
 };
 
 Status CheckModel(const char* flag, const std::string& model, const std::string& type) {
@@ -270,7 +270,7 @@ Status CheckModel(const char* flag, const std::string& model, const std::string&
     return made.ok() ? Status() : Status(made.error());
 }
 
-// What is wrong with a name is said before minutes of measuring, not behind them.
+// Rejects bad names before minutes of measurement.
 Status CheckNames(const MeasureOptions& options) {
     if (options.types.empty()) return MakeError(ErrorCode::kUsage, "--types: there are none");
     for (const std::string& type : options.types) {

@@ -15,9 +15,9 @@ namespace {
 constexpr int64_t kDeep = 1024, kTokens = 24, kDeepTokens = 8;
 constexpr int kRepeats = 4;
 constexpr double kIdleSeconds = 1;
-constexpr double kLeastOp = 1e-8;  // what a clock can tell
+constexpr double kLeastOp = 1e-8;  // resolution of the clock
 
-// Watts of the host that drew most, between two surveys.
+// Watts of the host with the highest consumption between two surveys.
 double WattsBetween(const std::vector<engine::RankReport>& before,
                     const std::vector<engine::RankReport>& after, double seconds) {
     double most = 0;
@@ -59,7 +59,7 @@ class StepsRunner {
                 return Status();
             }));
         }
-        WEFT_TRY(Tokens(1, 2, 0));  // to warm up
+        WEFT_TRY(Tokens(1, 2, 0));  // warm-up
         WEFT_TRY(Watts(run.busy_watts, [&] { return Steps(run); }));
         run.hyper = runner_->rank().hyper();
         const program::Program program = runner_->rank().program();
@@ -137,7 +137,7 @@ OpTimes::Work AttentionIn(const StepsRun& run, const StepRange& range) {
     return run.times.Attention(range.shape, range.first, range.last);
 }
 
-// What attention of a row takes more far on than at the beginning.
+// Extra attention time of a row at a late position, compared with an early one.
 OpTimes::Work GrownAttention(const StepsRun& run) {
     const OpTimes::Work token = AttentionIn(run, run.ranges[0]);
     OpTimes::Work grown = AttentionIn(run, run.ranges[1]);
@@ -161,7 +161,7 @@ Result<StepsRun> RunSteps(const cluster::ClusterOptions& cluster, const engine::
 void AddProducts(const StepsRun& run, bool experts, MeasuredRates& rates) {
     const model::Moe* moe = experts ? &run.hyper.moe : nullptr;
     for (const StepRange& range : run.ranges) {
-        if (range.shape.context > kTokens) continue;  // far on products are the same
+        if (range.shape.context > kTokens) continue;  // products cost the same at late positions
         for (const auto& [key, work] :
              run.times.Products(range.shape, range.first, range.last, moe)) {
             if (work.seconds <= 0) continue;
@@ -187,7 +187,7 @@ void AddPeaks(const StepsRun& run, Machine& machine) {
 MeasuredRates::Cache CacheRates(const StepsRun& run, double bandwidth, const MeasuredRates& rates) {
     const OpTimes::Work grown = GrownAttention(run);
     const double scores = rates.scores ? grown.flops / rates.scores->value : 0;
-    const double least = grown.bytes / bandwidth / 4;  // no cache is that much faster
+    const double least = grown.bytes / bandwidth / 4;  // the cache is at most this much faster
     const OpTimes::Work wide = AttentionIn(run, run.ranges.back());
     return {Told(grown.bytes / std::max(grown.seconds - scores, least),
                  "attention of a row over 1,024 positions"),
@@ -197,8 +197,8 @@ MeasuredRates::Cache CacheRates(const StepsRun& run, double bandwidth, const Mea
 void SetAttention(const StepsRun& run, const StepsRun& other, double bandwidth,
                   MeasuredRates& rates) {
     const OpTimes::Work a = GrownAttention(run), b = GrownAttention(other);
-    // seconds = bytes * x + flops * y in both. Where that has no solution above 0, the cache's
-    // bytes are half of the time.
+    // Both equations are seconds = bytes * x + flops * y. If they have no solution above 0, reading
+    // the cache is taken as half of the time.
     const double determinant = a.bytes * b.flops - b.bytes * a.flops;
     double y = (a.bytes * b.seconds - b.bytes * a.seconds) / determinant;
     const double most = a.seconds / a.flops;
@@ -214,7 +214,7 @@ void SetAttention(const StepsRun& run, const StepsRun& other, double bandwidth,
     rates.positions = static_cast<int>(std::max(0.0, std::round((one.seconds / each - 1) * seen)));
 }
 
-// Seconds of n ops are n * op + bytes / rest: of one row, and of many.
+// Seconds of n ops are n * op + bytes / rest, for one row and for many.
 void AddOverheads(const StepsRun& run, MeasuredRates& rates) {
     const StepRange &token = run.ranges[0], &many = run.ranges.back();
     const OpTimes::Rest one = run.times.RestOf(token.first, token.last);

@@ -1,5 +1,5 @@
-// Steps of a small synthetic model on all ranks with the ops' timings on, for `weft plan
-// --measure` (measure.h), and what they say of a rank's ops.
+// Runs steps of a small synthetic model on all ranks with op timings on, for `weft plan --measure`
+// (measure.h), and derives rates of a rank's ops.
 #pragma once
 
 #include <string>
@@ -15,31 +15,32 @@
 
 namespace weft::plan {
 
-// What runs: `layers` of a model, all ranks as tensor ranks or all as stages.
+// What to run: a synthetic model, with all ranks as tensor ranks or all as stages.
 struct StepsWanted {
     std::string model = {};  // synthetic:NAME:TYPE
     int tp = 1, pp = 1;
     DType kv_dtype = DType::kF16;
-    std::vector<int64_t> sequences = {};  // that decode together, beside one
-    std::vector<int64_t> rows = {};       // of prompts, ascending: the last are many
-    bool deep = true;                     // and a token far on
+    std::vector<int64_t> sequences = {};  // sequences that decode together; 1 always runs
+    // prompt lengths, ascending; the last one counts as many rows
+    std::vector<int64_t> rows = {};
+    bool deep = true;                     // also a token at a late position
     bool watts = false;
 };
 
-// Steps [first, last], which are alike.
+// Steps [first, last], all of the same shape.
 struct StepRange {
     int64_t first = 0, last = 0;
     program::StepShape shape;
 };
 
 struct StepsRun {
-    // A token, one far on, tokens of several sequences, prompts.
+    // In order: a token, a token at a late position, tokens of several sequences, prompts.
     std::vector<StepRange> ranges;
     OpTimes times;
     model::Hyper hyper;
     double idle_watts = 0, busy_watts = 0;  // of a host; 0: no sensors
-    // With stages: seconds of a message between them, and its bytes on average. Their times are of
-    // the first one alone, and no prompt may be so long that it goes in parts
+    // With stages: mean seconds of a message between stages, and its mean bytes. `times` is then of
+    // the first stage alone, and prompts must be short enough to run in one chunk
     // (engine::PromptChunk).
     std::pair<double, double> hop;
 };
@@ -48,21 +49,22 @@ struct StepsRun {
 Result<StepsRun> RunSteps(const cluster::ClusterOptions& cluster, const engine::Job& job,
                           const StepsWanted& wanted);
 
-// Rates of products by rows, where they are more than those that are there; experts: of those.
+// Adds rates of products by rows, where they exceed those in `rates`. experts: of experts'
+// products.
 void AddProducts(const StepsRun& run, bool experts, MeasuredRates& rates);
-// Bytes a second of products of one row, and FLOP/s of the fastest, where they are more.
+// Raises the machine's bytes/s of one-row products and FLOP/s of the fastest, if the run's are
+// higher.
 void AddPeaks(const StepsRun& run, Machine& machine);
-// Of the KV cache in the run's type, with rates.scores: cache and attention. bandwidth: of the
-// memory.
+// Cache and attention rates for the run's KV type. Needs rates.scores. bandwidth: of the memory.
 MeasuredRates::Cache CacheRates(const StepsRun& run, double bandwidth, const MeasuredRates& rates);
-// Attention of a row that reads bytes and computes, from two runs with heads of other shapes: sets
-// cache, scores, positions and attention.
+// Sets cache, scores, positions and attention from two runs with heads of different shapes, which
+// separate the time for bytes from the time for arithmetic.
 void SetAttention(const StepsRun& run, const StepsRun& other, double bandwidth,
                   MeasuredRates& rates);
-// What is neither a product nor a collective, beside `rates.cache`: op, rest and step.
+// Sets op, rest and step from the ops other than products and collectives. Needs rates.cache.
 void AddOverheads(const StepsRun& run, MeasuredRates& rates);
 
-// A figure of a machine file that was measured.
+// A figure of a machine file, marked as measured.
 Figure Told(double value, const char* how);
 
 }  // namespace weft::plan

@@ -17,7 +17,7 @@ constexpr int64_t kTrainRows[] = {128, 512};
 constexpr int64_t kUpdates = 5;
 constexpr int kTrainLayers = 2;
 
-// What is trained, as rank 0 has it.
+// Reads the trained tensors of rank 0.
 class Listener final : public train::TrainListener {
   public:
     Status OnStart(const train::Trainer& trainer, int64_t, int64_t, double) override {
@@ -63,7 +63,7 @@ train::TrainJob JobOf(const MeasureOptions& options, const std::string& device, 
     return job;
 }
 
-// What ops of one length of sequences took.
+// Times of ops at one sequence length.
 class UpdateTimes {
   public:
     UpdateTimes(const Listener& listener, const train::TrainSummary& summary, int64_t rows)
@@ -84,7 +84,7 @@ class UpdateTimes {
         beside_s_ = std::max(0.0, summary.update_s - all_s_);
     }
 
-    // Rates of the ops of a pass, by kind.
+    // Adds the rates of the ops of a pass, by kind.
     void AddRates(TrainingRates& rates) const {
         struct Sum {
             double work = 0, seconds = 0;
@@ -109,7 +109,7 @@ class UpdateTimes {
     double beside_s() const { return beside_s_; }
 
   private:
-    static constexpr double kLeastSeconds = 1e-7;  // what a clock can tell
+    static constexpr double kLeastSeconds = 1e-7;  // resolution of the clock
 
     const program::Program& list_;
     const int64_t rows_;

@@ -1,5 +1,5 @@
-// What training takes on a cluster, for `weft plan --measure` (measure.h): a few updates of a small
-// model, all ranks as replicas, with the ops' timings on.
+// Measures training on a cluster for `weft plan --measure` (measure.h): a few updates of a small
+// model, all ranks as replicas, with op timings on.
 #pragma once
 
 #include <string>
@@ -10,10 +10,10 @@
 
 namespace weft::plan {
 
-// Errors: kUsage, which names the flag.
+// Errors: kUsage, naming the flag.
 Result<DType> ParseTrainType(std::string_view name);
 
-// Adds what was measured of computing in `type` to machine.measured->training. Errors: kUsage (the
+// Adds the rates measured for training in `type` to machine.measured->training. Errors: kUsage (the
 // type), those of the ranks.
 Status MeasureTraining(const MeasureOptions& options, const std::string& type, Machine& machine);
 

@@ -10,7 +10,7 @@ using Curve = MeasuredRates::Curve;
 using program::OpKind;
 
 constexpr int kMostMeasuredRanks = 1024, kMostPositions = 1 << 20;
-// Products of fewer rows than this are held up by the memory: they say nothing of many rows.
+// Products of fewer rows are limited by memory, so they do not show the rate of many rows.
 constexpr double kManyRows = 32;
 
 double Interpolated(const Curve& curve, double x) {
@@ -39,7 +39,7 @@ std::optional<double> SecondsOf(const Curve& curve, bool measured, double bytes)
     return Interpolated(curve, bytes);
 }
 
-// {"64": "1.5 TFLOP/s", ...}: at least one.
+// {"64": "1.5 TFLOP/s", ...}: at least one entry.
 Curve ReadCurve(const nlohmann::json& json, const std::string& where, Unit unit,
                 ObjectReader& outer) {
     Curve curve;
@@ -61,7 +61,7 @@ Curve ReadCurve(const nlohmann::json& json, const std::string& where, Unit unit,
     return curve;
 }
 
-// Members of an object by a key that is looked up: read(found, value, where, reader).
+// Reads an object's members whose keys `find` knows: read(found, value, where, reader).
 template <typename Find, typename Read>
 void ReadMembers(ObjectReader& outer, const char* key, const char* what, const Find& find,
                  const Read& read) {
@@ -91,7 +91,7 @@ std::optional<OpKind> OpKindOfName(const std::string& name) {
     return std::nullopt;
 }
 
-// cache, attention, op: needed, but where rates have them already.
+// needs: cache, attention and op are required unless `rates` has them already.
 void ReadRates(ObjectReader& reader, bool needs, MeasuredRates& rates) {
     const auto take = [&](const char* key, Unit unit, Figure& figure) {
         if (needs) figure = reader.Need(key, unit);
@@ -192,7 +192,7 @@ Measured ReadMeasured(const nlohmann::json& json, ObjectReader& outer) {
     if (Figure hop; reader.Take("hop", Unit::kTime, hop)) measured.hop = hop;
     if (const nlohmann::json* alone = reader.Member("alone"); alone != nullptr) {
         ObjectReader inner(*alone, "measured.alone");
-        // What is unsaid is as of all ranks at once.
+        // Rates that are left out are those of all ranks at once.
         MeasuredRates& rates = measured.alone.emplace(measured);
         ReadRates(inner, false, rates);
         if (const Status read = inner.Finish(); !read.ok()) reader.Fail(read.error().message);

@@ -1,33 +1,34 @@
-// What was measured of a cluster, as tables: it wins over what is computed of bandwidths and
-// overheads. A machine file has it as its member "measured" (`weft plan --measure` writes one):
-//     ranks       tensor ranks that it was measured with
-//     cores       ranks of a host that have cores of their own (as many as it has devices)
+// Measured tables of a cluster. They take precedence over rates computed from bandwidths and fixed
+// times. They are the member "measured" of a machine file (`weft plan --measure` writes it):
+//     ranks       tensor ranks of the measurement
+//     cores       ranks of a host that have cores of their own (default: all its devices)
 //     products    {"Q4_0": {"1": "90 GFLOP/s", "64": ..}}: by type of the weights and rows
-//     experts     the same of products of experts, by the rows that an expert has which has any
-//     cache       bytes of the KV cache that attention of one row reads a second
-//     scores      what it computes a second beside that; its seconds are the sum of both (of the
-//                 first alone, where it is left out)
-//     positions   it takes as long as if it saw so many positions more (0)
-//     attention   what attention of many rows computes a second
+//     experts     the same for products of experts, by the rows of each expert that has any
+//     cache       bytes/s of the KV cache read by attention of one row
+//     scores      FLOP/s of attention of one row, whose seconds are added to those of cache; left
+//                 out: cache covers both
+//     positions   fixed time of attention, in extra positions (0)
+//     attention   FLOP/s of attention of many rows
 //     kv          {"Q8_0": {"cache": .., "attention": ..}}: these two by type of the cache
-//     op          seconds of an op that is no product, beside its bytes
-//     rest        bytes of such ops a second, where rows are many (the memory's bandwidth)
-//     step        seconds of a step beside its ops
-//     alone       any of products, experts, cache, scores, positions, attention, kv, op, rest,
-//                 step: of a rank that computes while the others wait for it, as stages do
-//     sync        seconds of an all-reduce within a step, beside all_reduce
-//     turns       {"1": 0.6, ..}: where its ranks share cores, what the seconds of a step's ops
+//     op          fixed seconds of an op other than a product
+//     rest        bytes/s of such ops with many rows (default: the memory's bandwidth)
+//     step        fixed seconds of a step
+//     alone       any of products, experts, cache, scores, positions, attention, kv, op, rest and
+//                 step for a rank that computes while the others wait, as stages do
+//     sync        seconds that an all-reduce within a step takes beyond all_reduce
+//     turns       {"1": 0.6, ..}: if ranks share cores: wall time of a step as a share of the
+//                 seconds of its ops, by rows (1)
 //                 come to of the step's own, by its rows (1)
-//     hop         seconds of a message between stages beside the links'
+//     hop         fixed seconds of a message between stages, beyond the link's time
 //     all_reduce  {"8192": "12 us", ..}: by bytes of the vector
-//     all_gather, reduce_scatter   the same, by bytes of the whole
-//     training    {"BF16": {"ops": .., "update": .., "step": ..}}, by what is computed in:
+//     all_gather, reduce_scatter   the same, by bytes of the whole value
+//     training    {"BF16": {"ops": .., "update": .., "step": ..}}, by compute dtype:
 //         ops     {"mat_mul": {"512": "300 GFLOP/s"}, "rms_norm": {"512": "4 GB/s"}, ..}: by op and
-//                 rows (of experts their own, of attention a sequence's): FLOP/s of products and
-//                 attention, bytes a second of the others
-//         update  bytes a second that the optimizer reads and writes
-//         step    seconds of an update beside its ops
-// cache, scores, attention, op, rest, step, update, sync and hop are marked figures.
+//                 rows (for experts: of one expert; for attention: of one sequence): FLOP/s of
+//                 products and attention, bytes/s of other ops
+//         update  bytes/s that the optimizer reads and writes
+//         step    fixed seconds of an update
+// cache, scores, attention, op, rest, step, update, sync and hop are figures with marks.
 #pragma once
 
 #include <cstdint>
@@ -41,9 +42,9 @@
 
 namespace weft::plan {
 
-// Of a rank's ops in a step.
+// Rates of a rank's ops in a step.
 struct MeasuredRates {
-    // By rows or bytes, ascending: FLOP/s of products, seconds of collectives.
+    // By rows or bytes, ascending. Values: FLOP/s of products, seconds of collectives.
     using Curve = std::map<double, double>;
     struct Cache {
         Figure cache, attention;
@@ -55,23 +56,24 @@ struct MeasuredRates {
     std::optional<Figure> rest, scores;
     int positions = 0;
 
-    // Of a product with weights of that type and so many rows. Between what was measured in
-    // proportion of the logarithms; below as the first, above as the last. None: the type was not
-    // measured, or in far fewer rows.
+    // FLOP/s of a product with this weight type and number of rows. Interpolates logarithmically
+    // between measured rows; outside of them uses the nearest one. nullopt: the type was not
+    // measured, or only at far fewer rows.
     std::optional<double> ProductFlops(DType type, double rows) const;
-    // The same of experts, of which one has so many rows; of other products where there are none.
+    // As above for an expert with this number of rows; without expert measurements, as
+    // ProductFlops.
     std::optional<double> ExpertFlops(DType type, double rows) const;
-    // Of a cache of that type; of another where it was not measured.
+    // For a cache of this type; if it was not measured, for the cache type that was.
     double CacheRate(DType type) const;
     double AttentionFlops(DType type) const;
 };
 
-// Of a rank's ops in training.
+// Rates of a rank's ops in training.
 struct TrainingRates {
-    // FLOPs a second of ops with Trait::kByFlops, bytes a second of others.
+    // FLOP/s of ops with Trait::kByFlops, bytes/s of other ops.
     std::map<program::OpKind, MeasuredRates::Curve> ops;
     Figure update, step;
-    // Of so many rows; none: the op was not measured.
+    // Rate at this number of rows; nullopt: the op was not measured.
     std::optional<double> Rate(program::OpKind kind, double rows) const;
 };
 
@@ -85,16 +87,17 @@ struct Measured : MeasuredRates {
     Curve all_reduce, all_gather, reduce_scatter;
     std::map<DType, TrainingRates> training;
 
-    // Of so many ranks. None: others were measured. Beyond the largest vector in proportion to the
-    // bytes.
+    // Seconds for a group of `of_ranks` ranks. nullopt: another number of ranks was measured.
+    // Beyond the largest measured vector, in proportion to the bytes.
     std::optional<double> AllReduceSeconds(int of_ranks, double bytes) const;
     std::optional<double> AllGatherSeconds(int of_ranks, double bytes) const;
     std::optional<double> ReduceScatterSeconds(int of_ranks, double bytes) const;
-    // Of a step of so many rows on so many tensor ranks: seconds for each of its ops' (1 at least).
+    // Wall time of a step as a share of the seconds of its ops, at most 1. Depends on tensor ranks
+    // and rows.
     double Turns(int of_ranks, double rows) const;
 };
 
-// Of the member "measured". Errors go to `outer`.
+// Parses the member "measured". Errors go to `outer`.
 Measured ReadMeasured(const nlohmann::json& json, ObjectReader& outer);
 
 }  // namespace weft::plan

@@ -14,20 +14,20 @@
 namespace weft::plan {
 namespace {
 
-// An arena's plan settles a few layers on.
+// Layers after which an arena's plan repeats.
 constexpr int64_t kMoreLayers = 2;
 
 backend::DescribedDevice DeviceOf(const Machine& machine) {
     return {machine.pool, machine.threads, false};
 }
 
-// Of the memory that a rank is in.
+// Size of the memory that the rank uses.
 double RoomOf(const Machine& machine) {
     return machine.memory.value * (machine.shares_memory() ? machine.devices : 1);
 }
 
-// Of a weight type that no kernel of Weft reads (an approximate type of plan/names.h): weights as a
-// file has them.
+// For a weight type that no kernel of Weft reads (an approximate type of plan/names.h): weights in
+// the file's layout.
 backend::MemoryUse PlainMemory(const program::Program& list,
                                const backend::CompileOptions& options) {
     backend::MemoryUse use;
@@ -71,7 +71,7 @@ int64_t TypicalLayers(std::span<const int> kinds) {
     };
     std::set<Neighbours> missing;
     for (int64_t layer = 0; layer + 1 < all; ++layer) missing.insert(around(layer));
-    int64_t met = 0;  // layers behind which all neighbourhoods have been there
+    int64_t met = 0;  // first layers in which all neighborhoods occur
     for (int64_t some = 1; some < all; ++some) {
         if (some >= 2) missing.erase(around(some - 2));
         if (missing.empty() && met == 0) met = some;
@@ -129,7 +129,8 @@ Result<MemoryUse> MemoryPlanner::Plan(const model::Shard& shard, const Machine& 
             WEFT_ASSIGN(one->second, PlanPart(PartOf(shard, 1, {at, at + 1}), machine));
         }
         use.weights += one->second.weight_bytes;
-        // A part of one layer has a cache of its own; here that of an earlier layer is there.
+        // A part of one layer plans its own cache; in the whole, the layer may share an earlier
+        // layer's.
         if (walk_.hyper().KvLayer(at) == at) use.cache += one->second.kv_bytes;
     }
     use.process = machine.shares_memory() ? engine::kRankBytes : 0;

@@ -1,10 +1,10 @@
-// Memory of each rank of a layout, by the same code by which ranks ask for it before they load: the
-// Program of a share, what an executable of it holds (engine/rank_options.h,
-// backend/memory_plan.h), and whether the machines' memories hold what all their ranks need
-// (cluster/memory_check.h). So what fits here, `weft run` and `weft serve` admit on such a machine.
+// Memory of each rank of a layout. Uses the code that ranks run before they load: the Program of a
+// shard, the memory of its executable (engine/rank_options.h, backend/memory_plan.h), and the check
+// that each machine's memory holds the needs of all its ranks (cluster/memory_check.h). `weft run`
+// and `weft serve` therefore accept on such a machine what fits here.
 //
-// Of a stage of many layers a Program of a few is planned, with the same ends: as many as it takes
-// until each neighbourhood of kinds of layers has been there.
+// For a stage of many layers, a Program of few layers with the same ends is planned: enough that
+// every pair of neighboring layer kinds occurs.
 #pragma once
 
 #include <cstdint>
@@ -24,17 +24,19 @@ namespace weft::plan {
 
 struct MemoryUse {
     int rank = 0;
-    // work: activations, scratch memory; process: the host's, where that is the same memory.
+    // work: activations, scratch memory; process: host memory of the process, if it is in the same
+    // pool.
     uint64_t weights = 0, cache = 0, work = 0, process = 0;
-    // Of its memory, the device's or the host's, and what all ranks there need of it (ShareMemory).
+    // room: size of the rank's memory (the device's or the host's). needed: demand of all ranks
+    // that share it (ShareMemory).
     double room = 0, needed = 0;
     double total() const { return static_cast<double>(weights + cache + work + process); }
 };
 
 class MemoryPlanner {
   public:
-    // job: ctx, kv_tokens, chunk, max_outputs and kv_dtype count. one_host: all ranks of the layout
-    // are on one host. Borrows the walk.
+    // job: only ctx, kv_tokens, chunk, max_outputs and kv_dtype are used. one_host: all ranks of
+    // the layout are on one host. Borrows the walk.
     MemoryPlanner(const ModelWalk& walk, engine::Job job, bool one_host)
         : walk_(walk), job_(std::move(job)), one_host_(one_host) {}
     // Errors: those of BuildProgram.
@@ -48,21 +50,21 @@ class MemoryPlanner {
     const ModelWalk& walk_;
     engine::Job job_;
     bool one_host_;
-    std::map<std::string, MemoryUse> known_;           // by what makes two shards need the same
-    std::map<std::string, backend::MemoryUse> parts_;  // of few layers, likewise
+    std::map<std::string, MemoryUse> known_;           // by all that the memory depends on
+    std::map<std::string, backend::MemoryUse> parts_;  // plans of few layers, likewise
 };
 
-// Fills in what the ranks of each memory need of it together. host_of: by rank of the cluster.
+// Sets `needed` of ranks that share a memory. host_of: by rank of the cluster.
 void ShareMemory(std::span<MemoryUse> ranks, const ClusterSpec& cluster,
                  std::span<const int> host_of);
 
-// By rank. None: all fits.
+// The first memory that is too small, by rank. nullopt: all fits.
 std::optional<cluster::MemoryLack> FindLack(std::span<const MemoryUse> ranks,
                                             const ClusterSpec& cluster,
                                             std::span<const int> host_of);
 
-// How many of the first layers have each neighbourhood of kinds that all of them have and two more,
-// the same end and the same parity. kinds: by layer.
+// The smallest number of first layers that has each neighborhood of kinds of the whole, plus two
+// layers, with the same end and the same parity. kinds: by layer.
 int64_t TypicalLayers(std::span<const int> kinds);
 
 }  // namespace weft::plan

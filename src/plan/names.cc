@@ -27,7 +27,7 @@ std::string Lowered(std::string_view text) {
     return low;
 }
 
-// Letters and digits alone: "Qwen3-30B-A3B" and "qwen3_30b.a3b" are the same.
+// Keeps only letters and digits: "Qwen3-30B-A3B" and "qwen3_30b.a3b" are equal.
 std::string Bare(std::string_view text) {
     std::string bare;
     for (const char c : text) {
@@ -36,8 +36,8 @@ std::string Bare(std::string_view text) {
     return bare;
 }
 
-// The next run of letters, or number with its decimals, at or behind `at`, which moves behind it;
-// "" at the end.
+// The next run of letters, or number with decimals, at or after `at`; moves `at` past it. "": the
+// end.
 std::string NextPart(std::string_view text, size_t& at) {
     const auto is_digit = [&](size_t i) {
         return i < text.size() && std::isdigit(static_cast<unsigned char>(text[i])) != 0;
@@ -72,9 +72,9 @@ struct Known {
     bool runs = true;
 };
 
-// Adds the names of aliases.json. "same_shape" has models of their own, NAME: SHAPE, or with a
-// context of their own NAME: {"shape": SHAPE, "context": TOKENS}; "same_model" has other names of
-// any of these, NAME: MODEL; "not_run" has models and shapes of architectures that Weft lacks.
+// Adds the names of aliases.json. "same_shape" has models of their own, NAME: SHAPE, or with
+// another context NAME: {"shape": SHAPE, "context": TOKENS}. "same_model" has other names of these,
+// NAME: MODEL. "not_run" has models and shapes of architectures that Weft lacks.
 void AddAliases(const nlohmann::json& aliases, std::vector<Known>& known) {
     for (const auto& [name, shape] : aliases.at("same_shape").items()) {
         if (shape.is_string()) {
@@ -112,7 +112,7 @@ std::vector<Known> ReadKnownNames() {
     return known;
 }
 
-// By name. The texts are part of the program: they are read once.
+// By name. Parsed once, because the texts are part of the program.
 const std::vector<Known>& KnownNames() {
     static const std::vector<Known> known = ReadKnownNames();
     return known;
@@ -122,7 +122,7 @@ bool IsOneOf(std::span<const std::string_view> words, std::string_view word) {
     return std::ranges::find(words, Lowered(word)) != words.end();
 }
 
-// Skips a word that says nothing of the shape. One that names other weights is added to `variant`.
+// Skips a word that does not describe the shape. Adds a word for other weights to `variant`.
 bool SkipWord(std::string_view word, std::string& variant) {
     static constexpr std::string_view kSameWeights[] = {
         "instruct", "chat",    "it",  "hf",      "gguf",     "ggml",
@@ -135,14 +135,14 @@ bool SkipWord(std::string_view word, std::string& variant) {
     return other || IsOneOf(kSameWeights, word);
 }
 
-// The words behind a name; false where one means something that is not known.
+// Reads the words after a name; false: one of them is unknown and may change the shape.
 bool ReadRest(std::string_view rest, ShapeWord& found) {
     while (!rest.empty()) {
         const size_t end = std::min(rest.find_first_of("-. :"), rest.size());
         const std::string_view word = rest.substr(0, end);
         rest.remove_prefix(std::min(end + 1, rest.size()));
         if (word.empty() || SkipWord(word, found.variant)) continue;
-        // "UD-Q4_K_XL" has a dash of its own.
+        // "UD-Q4_K_XL" contains a dash.
         if (Lowered(word) == "ud" || Lowered(word) == "i1") continue;
         if (!FindWeightType(word).ok()) return false;
         found.type = word;
@@ -150,8 +150,8 @@ bool ReadRest(std::string_view rest, ShapeWord& found) {
     return true;
 }
 
-// How much of `text` a name of these parts takes, which the text begins with but for words that
-// are skipped; 0: it doesn't, or goes on in the middle of a word.
+// Length of the prefix of `text` that matches a name's parts, with skipped words between them; 0:
+// no match, or the match ends within a word.
 size_t LengthOfName(std::string_view text, const std::vector<std::string>& parts,
                     std::string& variant) {
     size_t at = 0;
@@ -171,7 +171,7 @@ size_t LengthOfName(std::string_view text, const std::vector<std::string>& parts
     return at < text.size() && IsWordChar(text[at]) ? 0 : at;
 }
 
-// The known name with the most parts.
+// The matching known name with the most parts.
 std::optional<ShapeWord> FindName(std::string_view text, const std::vector<Known>& names) {
     std::optional<ShapeWord> found;
     size_t most = 0;
@@ -192,7 +192,7 @@ std::optional<ShapeWord> FindName(std::string_view text, const std::vector<Known
     return found;
 }
 
-// Of each type: where it is counted as, and what the embeddings and the logits are.
+// A type outside of 'weft quantize': the nearest one, and its types of embeddings and logits.
 struct OtherType {
     std::string_view name, as;
     enum { kAsMix, kPure, kEndsF16, kEndsBf16, kEndsQ8 } ends;
@@ -234,7 +234,7 @@ std::optional<ShapeWord> FindShape(std::string_view word) {
     if (Lowered(word).ends_with(":latest")) word.remove_suffix(std::string_view(":latest").size());
     const size_t colon = word.rfind(':');
     if (colon == word.npos) return FindName(word, names);
-    // Behind a colon is a type, or as in qwen3:8b a part of the name.
+    // After a colon comes a type or, as in qwen3:8b, a part of the name.
     auto found = FindName(word.substr(0, colon), names);
     if (found && FindWeightType(word.substr(colon + 1)).ok()) {
         found->type = word.substr(colon + 1);
@@ -251,7 +251,7 @@ std::vector<std::string> ShapeNames() {
 
 std::vector<std::string> NamesLike(std::string_view word) {
     const std::vector<std::string> all = ShapeNames();
-    // Another number is another model, not a slip of the finger.
+    // A different number means a different model, not a typing error.
     const std::string nearest = NearestWord(word, all);
     if (!nearest.empty() && NumbersOf(nearest) == NumbersOf(word)) return {nearest};
     constexpr size_t kLeast = 3;

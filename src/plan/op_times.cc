@@ -12,12 +12,12 @@ using program::Trait;
 
 constexpr JsonLimits kTraceLimits = {.bytes = size_t{300} << 20, .values = size_t{1} << 26};
 
-// Neither a product of weights nor a collective.
+// An op other than a product of weights and a collective.
 bool IsRest(const program::Op& op) {
     return !op.Is(Trait::kProduct | Trait::kTransfer);
 }
 
-// What one value in so many is below.
+// The value below which one in `one_in` values lies.
 double AtShare(std::vector<double> values, size_t one_in) {
     if (values.empty()) return 0;
     const auto at = values.begin() + static_cast<std::ptrdiff_t>(values.size() / one_in);
@@ -25,7 +25,7 @@ double AtShare(std::vector<double> values, size_t one_in) {
     return *at;
 }
 
-// Other work of the machine only ever adds time.
+// Other load on the machine only adds time.
 double Quartile(std::vector<double> values) {
     return AtShare(std::move(values), 4);
 }
@@ -37,7 +37,7 @@ OpTimes::Work& operator+=(OpTimes::Work& work, const OpTimes::Work& more) {
     return work;
 }
 
-// Of an expert that has any, of `held` ones, in tenths.
+// Expected rows, in tenths, of each of `held` experts that has any.
 double RowsOfExpert(const model::Moe& moe, int64_t held, int64_t rows) {
     const auto all = static_cast<double>(moe.experts), used = static_cast<double>(moe.used);
     const auto its = static_cast<double>(held), step = static_cast<double>(rows);
@@ -58,7 +58,7 @@ Result<OpTimes> OpTimes::Read(program::Program program, const std::vector<std::s
     return times;
 }
 
-// Of one rank.
+// Steps of one rank.
 Result<std::map<int64_t, OpTimes::Step>> OpTimes::StepsOf(const std::string& trace) const {
     WEFT_ASSIGN(const nlohmann::json events, ParseJsonText("[" + trace + "]", kTraceLimits));
     std::map<int64_t, Step> steps;
@@ -101,7 +101,7 @@ Status OpTimes::AddRank(const std::string& trace) {
         Step& step = found->second;
         if (is_new) continue;
         for (size_t op = 0; op < its.op_s.size(); ++op) {
-            // Who comes last to a collective waits for nobody: that is what it costs.
+            // The rank that enters a collective last waits for no other, so its time is the cost.
             const bool shared = program_.ops[op].Is(Trait::kTransfer);
             double& seconds = step.op_s[op];
             seconds = shared ? std::min(seconds, its.op_s[op]) : std::max(seconds, its.op_s[op]);
@@ -220,7 +220,7 @@ double OpTimes::ShareOfSteps(int64_t first, int64_t last) const {
 
 Result<double> HopSeconds(const std::vector<std::string>& traces, int64_t first, int64_t last) {
     struct Messages {
-        double send_us = 0, received_us = 0;  // the first send's begin, the last receive's end
+        double send_us = 0, received_us = 0;  // begin of the first send, end of the last receive
     };
     const auto sends = fmt::format("{} ", program::OpName(program::OpKind::kSend));
     const auto receives = fmt::format("{} ", program::OpName(program::OpKind::kRecv));
@@ -242,7 +242,7 @@ Result<double> HopSeconds(const std::vector<std::string>& traces, int64_t first,
         for (const auto& [number, messages] : steps) {
             if (messages.send_us == 0 || messages.received_us == 0) continue;
             const double waits_us = messages.received_us - messages.send_us;
-            hops_us[number] += waits_us;  // (negative where a stage receives first: it computes)
+            hops_us[number] += waits_us;  // (negative if a stage receives first and then computes)
             ++told[number];
         }
     }

@@ -1,5 +1,5 @@
-// Seconds of the ops of a job's steps, by the timelines of its ranks (engine/trace.h), put beside
-// what the cost walk says of them.
+// Times of the ops of a job's steps, from the timelines of its ranks (engine/trace.h), with the
+// FLOPs and bytes of the cost walk.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ class OpTimes {
     };
     struct Rest {
         double seconds = 0;  // of ops that are neither products nor collectives, and between ops
-        int ops = 0;         // of these
+        int ops = 0;         // mean of an all-reduce; 0: none
         double gap_s = 0;    // from a step's last op to the next step's first, on rank 0
     };
     struct Sums {
@@ -43,15 +43,14 @@ class OpTimes {
     std::map<std::pair<DType, double>, Work> Products(const program::StepShape& shape,
                                                       int64_t first, int64_t last,
                                                       const model::Moe* experts = nullptr) const;
-    // Of ops that are neither products, attention nor collectives.
+    // Ops other than products, attention and collectives.
     Work Others(const program::StepShape& shape, int64_t first, int64_t last) const;
     Work Attention(const program::StepShape& shape, int64_t first, int64_t last) const;
-    int attentions() const;  // ops of attention, which Rest counts, too
+    int attentions() const;  // number of attention ops, which Rest also counts
     Rest RestOf(int64_t first, int64_t last) const;
     Sums SumsOf(const program::StepShape& shape, int64_t first, int64_t last) const;
-    // What these times of a step's ops, and between them, come to of what a step takes on the wall
-    // (the median), at most 1: less where ranks take turns on cores, each at other ops of each
-    // step.
+    // Median of (time of a step's ops and of the gaps) / (wall time of the step), at most 1. It is
+    // below 1 if ranks take turns on cores, because another op of each step waits.
     double ShareOfSteps(int64_t first, int64_t last) const;
 
   private:
@@ -68,10 +67,10 @@ class OpTimes {
     std::map<int64_t, Step> steps_;
 };
 
-// Seconds of a message between stages, the mean of a step's: on the first stage from its send to
-// the end of what comes back from the last one, less what the others compute meanwhile (each by its
-// own clock). Of steps [first, last] the lower quartile. traces: of each stage one rank's. Errors:
-// kCorrupt (a timeline that is none, or one without messages).
+// Seconds of a message between stages, the mean over a step's messages and the lower quartile of
+// steps [first, last]. Measured on the first stage from its send to the end of the reply from the
+// last stage, minus the compute time of the others (each by its own clock). traces: one rank of
+// each stage. Errors: kCorrupt (a malformed timeline, or one without messages).
 Result<double> HopSeconds(const std::vector<std::string>& traces, int64_t first, int64_t last);
 
 }  // namespace weft::plan

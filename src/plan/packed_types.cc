@@ -17,8 +17,8 @@ namespace {
 constexpr size_t kMostModuleBytes = 512;
 constexpr int64_t kMostMatchNs = 10'000'000;
 
-// compressed-tensors' "ignore" has whole names and "re:EXPRESSION" (of a name's begin), AWQ's list
-// parts of names.
+// compressed-tensors' "ignore" has whole names and "re:EXPRESSION" (matches at the start of a
+// name); AWQ's list has parts of names.
 Result<std::vector<std::string>> LeftOut(const Config& config) {
     WEFT_ASSIGN(const Config inside, config.Sub({"quantization_config", "compression_config"}));
     return inside.Strings({"ignore", "modules_to_not_convert"});
@@ -44,7 +44,7 @@ PackedTypes::PackedTypes(const Family& family, const Config& config) : family_(f
     }
     left_out_ = *left_out;
     group_ = read->group;
-    // gpt-oss: its experts are in MXFP4 without being told.
+    // gpt-oss: its experts are always in MXFP4, even without a quantization_config.
     if (read->method == Method::kNone || read->method == Method::kMxfp4) return;
     type_ = model_files::hf::MemoryType(*read);
     if (type_ == DType::kNVFP4 || type_ == DType::kMXFP4) group_ = 0;
@@ -61,8 +61,8 @@ PackedTypes::PackedTypes(const Family& family, const Config& config) : family_(f
         read->bits == 8 ? "8-bit" : "quantized");
 }
 
-// The folder's module: "model.layers.3.mlp.experts.0.up_proj" of "blk.3.ffn_up_exps.weight"; "": of
-// none that is quantized.
+// The folder's module: "model.layers.3.mlp.experts.0.up_proj" for "blk.3.ffn_up_exps.weight"; "":
+// the tensor is not quantized.
 std::string PackedTypes::ModuleOf(const std::string& tensor) const {
     if (!tensor.starts_with("blk.") || !tensor.ends_with(".weight")) return "";
     const size_t dot = tensor.find('.', 4);
@@ -81,7 +81,7 @@ std::string PackedTypes::ModuleOf(const std::string& tensor) const {
             return module;
         }
     }
-    // Experts that a family's layer function reads have no rule. This is Step 3.5's name.
+    // Experts that a family's layer function reads have no rule. This is the name in Step 3.5.
     const bool experts = name.starts_with("ffn_") && name.ends_with("_exps");
     return experts ? begin + "moe.up_proj" : "";
 }
@@ -98,7 +98,7 @@ std::optional<DType> PackedTypes::Of(const std::string& tensor, int64_t cols) co
     const std::string module = ModuleOf(tensor);
     const int64_t block = Info(type_).block_elements;
     const int64_t group = group_ == 0 ? cols : group_;
-    // Of other groups the folder's reader makes BF16, too.
+    // For other group sizes the folder's reader also makes BF16.
     if (module.empty() || cols % block != 0 || group % block != 0 || IsLeftOut(module)) {
         return std::nullopt;
     }

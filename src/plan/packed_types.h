@@ -1,5 +1,5 @@
-// Types of a model's weights as its quantization_config has them: what `weft run` of such a folder
-// holds in memory (model_files/hf/packed.h), for a config.json without one.
+// Weight types of a model by its quantization_config: the types that `weft run` of such a folder
+// holds in memory (model_files/hf/packed.h). For a config.json without weights.
 #pragma once
 
 #include <optional>
@@ -15,9 +15,9 @@ class PackedTypes {
     explicit PackedTypes(const model_files::hf::Family& family,
                          const model_files::hf::Config& config);
 
-    // Of a tensor of GGUF's name with so many columns; none: as it is without quantization.
+    // Type of a tensor by its GGUF name and columns; nullopt: its type without quantization.
     std::optional<DType> Of(const std::string& tensor, int64_t cols) const;
-    // What to tell of a file whose weights are held otherwise than it has them; may be empty.
+    // A note for the user if weights are held in another type than the file's; may be empty.
     const std::string& note() const { return note_; }
 
   private:

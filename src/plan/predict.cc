@@ -15,18 +15,18 @@ namespace weft::plan {
 namespace {
 
 constexpr int64_t kPageTokens = program::Target{}.page_tokens;
-// Standard deviation of what no figure's mark covers: with measured tables, on a device on which
-// Weft's rates were measured, and on another device of that kind.
+// Standard deviation of the model's own error: with measured tables; on a device from which Weft's
+// rates were measured; and on another device of that kind.
 constexpr double kTablesSpread = 0.05, kMeasuredSpread = 0.08, kUnmeasuredSpread = 0.3;
 
 struct StageSteps {
     Breakdown decode, chunk, rest, last;  // a step of each kind
-    Breakdown guesses, reading;           // of a draft head: of a step, and of a whole prompt
+    Breakdown guesses, reading;           // of a draft head: per step, and for a whole prompt
 };
 
-// What makes two ranks do the same.
+// Ranks with equal signatures have equal work.
 using Signature = std::pair<std::string, std::array<int64_t, 18>>;
-// Its numbers that do not change the rank's Programs.
+// Elements of the array that do not change the rank's Programs.
 constexpr size_t kGroupAt = 1, kSequencesAt = 2, kChunkAt = 16, kStagesAt = 17;
 
 std::vector<double> TierKey(const coll::TierGroup& group) {
@@ -37,7 +37,7 @@ std::vector<double> TierKey(const coll::TierGroup& group) {
     return key;
 }
 
-// A number for each value that comes.
+// Numbers distinct keys in the order in which they come.
 template <typename Key>
 class Numbers {
   public:
@@ -51,7 +51,7 @@ class Numbers {
 
 }  // namespace
 
-// What is known of ranks: of layouts that were predicted before, too.
+// Ranks of all layouts that were predicted so far.
 struct RanksKnown::Tables {
     struct Timed {
         StageSteps times;
@@ -60,8 +60,8 @@ struct RanksKnown::Tables {
     Numbers<std::vector<double>> groups;  // of tensor ranks
     Numbers<std::vector<int>> sequences;  // of kinds of layers
     std::map<Signature, Timed> ranks;
-    std::map<Signature, RankWork> works;   // the same on any machine
-    std::map<bool, MemoryPlanner> memory;  // by whether the layout is on one host
+    std::map<Signature, RankWork> works;   // independent of the machine
+    std::map<bool, MemoryPlanner> memory;  // key: the layout is on one host
 };
 
 namespace {
@@ -99,7 +99,7 @@ class Predictor {
             ShareMemory(out_.memory, cluster_, host_of_);
             out_.lack = FindLack(out_.memory, cluster_, host_of_);
         }
-        out_.layout = plan.shards[0].layout;  // with expert groups, where they are needed
+        out_.layout = plan.shards[0].layout;  // with expert groups, if they are needed
         out_.name = Name();
         out_.hosts = HostOf(layout_.size() - 1) + 1;
         SetToken();
@@ -135,7 +135,7 @@ class Predictor {
                  machine.measured ? layout_.pp : 0}};
     }
 
-    // The Programs of a rank, without what depends on its machine and the workload.
+    // The Programs of a rank, independent of its machine and workload.
     Result<const RankWork*> WorkOf(const model::Shard& shard, Signature signature) {
         signature.first.clear();
         for (const size_t at : {kGroupAt, kSequencesAt, kChunkAt, kStagesAt}) {
@@ -192,8 +192,8 @@ class Predictor {
         return timed;
     }
 
-    // A draft head reads all rows of each step, and guesses from the last one of each sequence.
-    // Each further guess takes one row.
+    // A draft head reads all rows of each step and drafts from the last row of each sequence. Each
+    // further drafted token takes one row.
     void TimeHead(const RankWork& head, const Machine& machine, Stage& timed) const {
         const StepPlace place{&machine, tensor_, &walk_.hyper(), BusyOf(machine, 1)};
         const int64_t batch = load_.batch, context = load_.context;
@@ -214,23 +214,23 @@ class Predictor {
         return TimeStep(last, {1, 1, 1, 0}, place);
     }
 
-    // Of a step.
+    // Sequences per step.
     int64_t Sequences() const { return (load_.batch + flights_ - 1) / flights_; }
     int64_t chunks() const { return load_.prompt_tokens() / chunk_; }
     int64_t rest() const { return load_.prompt_tokens() % chunk_; }
-    // All whole chunks as the middle one: attention grows in proportion to what is before it.
+    // The middle chunk stands for all whole chunks, because attention grows linearly with the
+    // context.
     program::StepShape ChunkShape() const {
         return {1, chunk_, 1, load_.depth + (chunks() - 1) * chunk_ / 2};
     }
     program::StepShape RestShape() const { return {1, rest(), 1, load_.depth + chunks() * chunk_}; }
 
-    // Of the ranks that `machine` measured, how far so many stages that compute at once hold each
-    // other up (StepPlace::busy): cores are shared by those that there are too many of, and all
-    // share the memory.
+    // How far this many stages that compute at once slow each other down on `machine`
+    // (StepPlace::busy): they share cores if there are too few, and the memory.
     double BusyOf(const Machine& machine, int64_t stages) const {
         if (!machine.measured) return 1;
         const int devices = machine.devices, all = machine.measured->ranks;
-        // Hosts of one rank each: `alone` tells of one of them all.
+        // With one rank per host, `alone` is the rate of every rank.
         const int64_t within = std::min(layout_.tp, devices);
         const int64_t ranks = devices > 1 ? devices : all;
         const int64_t busy = std::min<int64_t>(
@@ -253,7 +253,7 @@ class Predictor {
         return coll::MessageSeconds(cluster_.Between(from, to), bytes) + own;
     }
 
-    // Hidden states to the next stage, logits from the last one to rank 0.
+    // Hidden states go to the next stage, logits from the last stage to rank 0.
     void AddHops() {
         if (layout_.pp == 1) return;
         const int64_t sequences = Sequences();
@@ -272,8 +272,8 @@ class Predictor {
         }
     }
 
-    // Each step in flight holds 1 / flights of the sequences. A token of all takes as long as the
-    // slowest stage needs for all of them, or as one step needs through all stages.
+    // Each step in flight has 1 / flights of the sequences. A token of all sequences takes the
+    // longer of two times: the slowest stage for all of them, or one step through all stages.
     void SetToken() {
         Breakdown through;
         const Breakdown* slowest = &stages_[0].decode;
@@ -293,8 +293,8 @@ class Predictor {
         out_.spread = out_.tok_s * Spread(out_.token);
     }
 
-    // Chunks follow each other through the stages as soon as a stage is free; with a draft head,
-    // which follows each step before the next one begins, in turn.
+    // A chunk enters a stage as soon as the stage is free. A draft head follows each step before
+    // the next one begins, so chunks then run one after another.
     void SetPrompt() {
         Breakdown through;
         const Breakdown* slowest = &stages_[0].chunk;
@@ -314,7 +314,7 @@ class Predictor {
         out_.prompt_tok_s = static_cast<double>(load_.prompt_tokens()) / out_.ttft_s;
     }
 
-    // Both parts rest on the same figures: their errors add up.
+    // Both parts depend on the same figures, so their errors add up.
     void SetAnswer() {
         const auto batch = static_cast<double>(load_.batch);
         const double tokens_s = static_cast<double>(load_.answer) * batch / out_.tok_s;
@@ -322,7 +322,7 @@ class Predictor {
         out_.answer_spread = batch * out_.ttft_spread + tokens_s * (out_.spread / out_.tok_s);
     }
 
-    // The last stage has the head; its logits come to rank 0 for each guess.
+    // The last stage has the head; logits of each drafted token go to rank 0.
     void AddDraftHead() {
         const Stage& last = stages_.back();
         draft_s_ = last.guesses.total();
@@ -332,8 +332,8 @@ class Predictor {
                     HopSeconds(layout_.pp - 1, load_.batch, walk_.hyper().vocab);
     }
 
-    // K steps of the draft model on rank 0, for all sequences; and it reads each chunk of a prompt
-    // behind the model.
+    // The draft model runs K steps on rank 0 for all sequences, and prefills each chunk of a prompt
+    // after the model.
     Status AddDraft() {
         const ModelWalk& walk = *load_.draft.walk;
         WEFT_ASSIGN(const model::ShardPlan plan,
@@ -359,12 +359,13 @@ class Predictor {
         return {};
     }
 
-    // Of the hosts, by how much of a step each is busy. Where idle watts are unknown, they are busy
-    // all the time.
+    // Power of the hosts, by the share of a step in which each is busy. A host with unknown idle
+    // watts counts as always busy.
     void SetPower() {
         const double flights = static_cast<double>(flights_);
         const double step_s = out_.token.total() * yield();
-        std::vector<double> share(static_cast<size_t>(out_.hosts), 0);  // of the host's devices
+        // by host: busy share of its devices
+        std::vector<double> share(static_cast<size_t>(out_.hosts), 0);
         for (int rank = 0; rank < layout_.size(); ++rank) {
             const Breakdown& decode = stages_[static_cast<size_t>(rank / layout_.tp)].decode;
             const double busy = (decode.total() - decode.hops) * flights / step_s;
@@ -383,8 +384,8 @@ class Predictor {
     }
     double yield() const { return load_.draft.on() ? load_.draft.yield() : 1; }
 
-    // Of the parts by the figures that they rest on, as if these erred on their own.
-    // Of unlike hosts the widest.
+    // Combines the spreads of the figures behind each part as independent errors. For unlike hosts,
+    // takes the widest.
     double Spread(const Breakdown& parts) const {
         double widest = 0;
         const Machine* last = nullptr;
@@ -432,13 +433,13 @@ class Predictor {
     const ClusterSpec& cluster_;
     const model::Layout& layout_;
     const Workload& load_;
-    int64_t flights_ = 1, chunk_ = 1;  // of a token; rows of a prompt's step
+    int64_t flights_ = 1, chunk_ = 1;  // per token; rows of a prompt's step
     Known& known_;
     std::span<const int> host_of_;  // by rank
     MemoryPlanner& memory_;
     const bool with_memory_;
-    coll::TierGroup tensor_;         // of the stage that is added
-    int64_t kinds_ = 0, group_ = 0;  // its numbers
+    coll::TierGroup tensor_;         // of the stage being added
+    int64_t kinds_ = 0, group_ = 0;  // its numbers in the tables
     std::vector<Stage> stages_;
     double draft_s_ = 0, draft_prompt_s_ = 0;
     Prediction out_;
@@ -451,7 +452,7 @@ engine::Job Workload::AsJob(DType kv_dtype, int64_t page) const {
     engine::Job job;
     job.ctx = (longest + page - 1) / page * page;
     job.kv_tokens = job.ctx * batch;
-    engine::EngineOptions options;  // of a server that would do this
+    engine::EngineOptions options;  // options of an equivalent server
     options.max_seqs = batch;
     options.draft.lookup = rows_each() > 1;
     options.draft.tokens = rows_each() - 1;

@@ -11,16 +11,16 @@
 namespace weft::plan {
 namespace {
 
-// Kinds of ranks that a search of unlike hosts predicts while it moves shares: a second or two.
+// Most kinds of ranks predicted while a search of unlike hosts moves shares: a second or two.
 constexpr size_t kMostKinds = 1400;
 
-// Of like hosts, as of devices of one, so many counts are each tried; then doubled ones.
+// Counts of hosts or devices up to which each is tried; beyond, only doubled counts.
 constexpr int kEachCount = 16;
 
-// Cards that one host may hold.
+// Most cards in one host.
 constexpr int kMostInOneHost = 8;
 
-// Those of `ranks` ranks.
+// Adds all layouts of `ranks` ranks.
 void AddLayouts(const model::Hyper& hyper, int ranks, std::vector<model::Layout>& layouts) {
     for (int tp = 1; tp <= ranks; ++tp) {
         if (ranks % tp != 0) continue;
@@ -58,8 +58,8 @@ struct Found {
     std::string error;
 };
 
-// Of unlike hosts, which layouts get their shares moved is a matter of how fast they begin: those
-// first, until so many kinds of ranks were predicted anew.
+// Refines the shares of unlike hosts' layouts, fastest first, until most_kinds kinds of ranks were
+// predicted.
 class LayoutSearch {
   public:
     LayoutSearch(const ModelWalk& walk, const Workload& load, RanksKnown& known)
@@ -73,7 +73,7 @@ class LayoutSearch {
         for (Uneven& uneven : uneven_) {
             LayoutPredictor& predictor = uneven.part->predictor;
             const size_t before = predictor.known_kinds();
-            // None takes all that is left.
+            // One layout takes at most half of what is left.
             uneven.layout.Refine(most_kinds / 2);
             most_kinds -= std::min(most_kinds, predictor.known_kinds() - before);
             Add(*uneven.part, uneven.layout.best());
@@ -125,7 +125,8 @@ class LayoutSearch {
             prediction.used = part.hosts;
             prediction.used.resize(static_cast<size_t>(prediction.hosts));
         }
-        // Expert groups that were not asked for, but needed, are asked for later.
+        // Layouts without expert groups get the groups they need; the same layout with explicit
+        // groups comes later.
         const bool is_new = std::ranges::none_of(found_.layouts, [&](const Prediction& p) {
             return p.name == prediction.name && p.hosts == prediction.hosts &&
                    p.used == prediction.used;
@@ -164,13 +165,13 @@ class Questions {
               RanksKnown& known)
         : walk_(walk), load_(load), best_(best), known_(known) {}
 
-    // no_worse: it has all that the cluster has.
+    // no_worse: `other` has at least all of the cluster's hardware.
     void Ask(const std::string& words, const ClusterSpec& other, bool machines,
              bool no_worse = true) {
         if (other.ranks() > kMostAsked) return;
         const Found found = LayoutSearch(walk_, load_, known_).Run(other, kMostKinds / 8);
         if (found.layouts.empty() || !found.layouts[0].fits()) return;
-        // What is there now goes on there, if nothing better was found.
+        // The current layout also runs there, if no better one was found.
         const bool better = !no_worse || found.layouts[0].IsBetterThan(best_);
         const Prediction& then = better ? found.layouts[0] : best_;
         answers_.push_back({words, then.name, then.tok_s, then.answer_s,

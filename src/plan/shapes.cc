@@ -68,7 +68,7 @@ class ShapeModel final : public ModelSource {
     }
     void SetNote(std::string note) { note_ = std::move(note); }
     const std::string& note() const { return note_; }
-    // A vector whose numbers config.json says.
+    // A vector whose values come from config.json.
     void AddNumbers(const std::string& tensor, std::vector<float> numbers) {
         Add(tensor, {static_cast<int64_t>(numbers.size())}, DType::kF32);
         numbers_.emplace(tensor, std::move(numbers));
@@ -89,7 +89,7 @@ class ShapeModel final : public ModelSource {
     std::string note_;
 };
 
-// The tensors of a model of some architecture, as its GGUF files have them.
+// Writes the tensors of a model of some architecture under their GGUF names.
 class ShapeWriter {
   public:
     ShapeWriter(ShapeModel& model, const model::Hyper& hyper, const model_files::hf::Config& config)
@@ -115,7 +115,7 @@ class ShapeWriter {
         return {};
     }
 
-    // Behind the layers, which it is like: of a model with experts it has some.
+    // A draft head follows the layers and is like one; in a model with experts it has experts, too.
     void DraftHead() {
         Layer(h_.layers, h_.moe.experts > 0);
         Matrix("nextn.eh_proj", 2 * h_.hidden, h_.hidden);
@@ -142,7 +142,7 @@ class ShapeWriter {
         if (h_.layer_columns > 0) LayerInput();
     }
 
-    // Which layers have recurrent state, and of Nemotron's which are an MLP or experts.
+    // Reads the layers with recurrent state and, for Nemotron, those that are an MLP or experts.
     Status ReadKinds() {
         if (Is({"qwen3next", "qwen35", "qwen35moe"})) {
             delta_net_ = true;
@@ -175,7 +175,7 @@ class ShapeWriter {
     bool Is(std::initializer_list<std::string_view> names) const {
         return std::ranges::find(names, name_) != names.end();
     }
-    // Whether attention's output gate has a row for each column; otherwise one for each head.
+    // Attention's output gate has a row for each column; if false, one for each head.
     Result<bool> GatesColumns() const {
         if (name_ != "laguna") return Is({"afmoe", "muse-glimmer"});
         const nlohmann::json& json = config_.json();
@@ -241,7 +241,7 @@ class ShapeWriter {
     bool IsRecurrent(int64_t layer) const {
         return !recurrent_.empty() && recurrent_[static_cast<size_t>(layer)];
     }
-    // One kind of layer at a time: Mamba-2, attention, or an MLP or experts.
+    // Each layer is one of: Mamba-2, attention, an MLP, or experts.
     void NemotronLayer(int64_t layer) {
         Vector("attn_norm.weight", h_.hidden);
         if (mlp_[static_cast<size_t>(layer)] > 0) {
@@ -279,7 +279,7 @@ class ShapeWriter {
         }
         Matrix("ssm_out", inner, h_.hidden);
     }
-    // Ling 3 has whole matrices where Kimi Linear has two of fewer columns between.
+    // Ling 3 has whole matrices; Kimi Linear has two low-rank factors instead.
     void KimiDelta() {
         const model::Recurrent& r = h_.recurrent;
         const int64_t all = r.heads * r.key_dim;
@@ -304,7 +304,7 @@ class ShapeWriter {
         model_.Add(block_ + "shortconv.conv.weight", {h_.recurrent.taps, h_.hidden}, DType::kF32);
         Matrix("shortconv.out_proj", h_.hidden, h_.hidden);
     }
-    // Gemma 4's small models: what a layer makes of its own embedding, and the tables of all.
+    // Gemma 4's small models: a layer's use of its own embedding, and the tables of all layers.
     void LayerInput() {
         Matrix("inp_gate", h_.hidden, h_.layer_columns);
         Matrix("proj", h_.layer_columns, h_.hidden);
@@ -353,13 +353,13 @@ class ShapeWriter {
         if (name_ == "bailingmoe3") Matrix("attn_gate", h_.hidden, h_.heads);
         if (m.scales) Line("attn_temperature", h_.heads);
     }
-    // A vector of factors, and one of what is added.
+    // A vector of factors, and a vector of addends.
     void Line(const std::string& tensor, int64_t columns) {
         Vector(tensor + ".weight", columns);
         Vector(tensor + ".bias", columns);
     }
     // ---- DeepSeek V4 ----
-    // What streams are weighed by.
+    // Weights of residual streams.
     void Streams(const std::string& name, int64_t weights, int64_t scales) {
         model_.Add(block_ + name + "_fn.weight", {h_.stream_columns(), weights}, DType::kF32);
         Vector(name + "_base.weight", weights);
@@ -462,13 +462,14 @@ class ShapeWriter {
     bool qk_norm_ = false, bias_ = false, k_is_v_ = false, gate_columns_ = false;
     bool delta_net_ = false, mamba_norm_ = false;
     model::Recurrent mamba_;       // of Mamba-2 layers
-    std::vector<bool> recurrent_;  // by layer, where any is
-    std::vector<int64_t> mlp_;     // its columns by layer, where the model says so
-    std::vector<int64_t> kv_;      // KV heads by layer, of models that lack attention in some
+    std::vector<bool> recurrent_;  // by layer; empty if none is recurrent
+    std::vector<int64_t> mlp_;     // columns by layer, if the model has them
+    // KV heads by layer, for models in which some layers lack attention
+    std::vector<int64_t> kv_;
 };
 
-// int4_experts: the model is published with experts of four bits and all else in BF16, and has
-// these in files "of four bits", too.
+// int4_experts: the model is published with 4-bit experts and BF16 elsewhere; its "4bit" files keep
+// that.
 Status SetTypes(ShapeModel& model, const std::string& architecture, std::string_view type,
                 bool int4_experts) {
     const bool gpt = architecture == "gpt-oss";
@@ -487,7 +488,7 @@ Status SetTypes(ShapeModel& model, const std::string& architecture, std::string_
     return {};
 }
 
-// Those of the file's own quantization, where no type is said.
+// Types of the file's own quantization, if no type is given.
 void SetPackedTypes(const PackedTypes& packed, ShapeModel& model) {
     for (size_t i = 0; i < model.tensors().size(); ++i) {
         const TensorInfo& tensor = model.tensors()[i];
@@ -496,14 +497,14 @@ void SetPackedTypes(const PackedTypes& packed, ShapeModel& model) {
     model.SetNote(packed.note());
 }
 
-// Draft heads that a model of this config.json is published with. (Qwen3-Next's does not say.)
+// Draft heads published with a model of this config.json. (Qwen3-Next's config does not list them.)
 Result<int64_t> DraftHeads(const model_files::hf::FolderConfig& config) {
     if (config.family->draft_head == nullptr) return 0;
     const int64_t unsaid = config.family->architecture == "qwen3next" ? 1 : 0;
     WEFT_ASSIGN(
         const int64_t heads,
         config.config.IntOr({"num_nextn_predict_layers", "mtp_num_hidden_layers"}, 0, 64, unsaid));
-    return std::min<int64_t>(heads, 1);  // drafts come from the first one
+    return std::min<int64_t>(heads, 1);  // drafts use the first head
 }
 
 }  // namespace
@@ -576,7 +577,7 @@ std::string LikeIt(const std::string& name) {
                        more > 0 ? fmt::format(" and {} more", more) : "");
 }
 
-// A name, and what is told of it where it is none: its type, or names that are like it.
+// Error for an unknown name. Explains whether its type is unknown, or lists similar names.
 Error NoSuchShape(const std::string& word, const std::string& head, const std::string& type) {
     if (!type.empty() && FindShape(head)) {
         const auto known = FindWeightType(type);
@@ -588,14 +589,14 @@ Error NoSuchShape(const std::string& word, const std::string& head, const std::s
                      word, LikeIt(head));
 }
 
-// A config.json may be called otherwise.
+// Names the file in the error if config.json has another name.
 Error UnderItsName(Error error, const std::string& said, const std::string& name) {
     const size_t at = error.message.find(said);
     if (at != error.message.npos) error.message.replace(at, said.size(), name);
     return error;
 }
 
-// Of a repository, "hf:OWNER/NAME", that is not in the cache.
+// Error for a repository, "hf:OWNER/NAME", that is not in the cache.
 Error NotHere(const std::string& word) {
     const size_t slash = word.rfind('/');
     const std::string name = slash == word.npos ? word : word.substr(slash + 1);
@@ -635,7 +636,7 @@ Result<std::unique_ptr<ModelSource>> OpenShape(const std::string& word, bool dra
                              (type.empty() ? "" : ":" + type),
                          draft_head);
     }
-    // What is here, or in the cache, tells more than a name.
+    // Local files and the cache take precedence over a known name.
     const bool hub = word.starts_with("hf:");
     const bool local = fs::exists(word, ignored) || word.ends_with(".gguf");
     if (local || (colon != word.npos)) {

@@ -1,5 +1,5 @@
-// Models of which only the shape is known: config.json without weights, or the name of a well-known
-// model. They have metadata and a table of tensors, as GGUF files have them, and no numbers.
+// Models without weights: from a config.json, or by the name of a known model. They have metadata
+// and a tensor table, like GGUF files, and no numbers.
 #pragma once
 
 #include <memory>
@@ -12,33 +12,33 @@
 
 namespace weft::plan {
 
-// Takes what model_files::OpenModel takes, and besides
-//     NAME[:TYPE]               a well-known model (plan/names.h): gpt-oss-120b:mxfp4; names of
-//                               repositories and of their files, too, where they aren't here
-//     PATH/config.json[:TYPE]   or a folder without safetensors; no weights are looked for
-// TYPE (FindWeightType: Q4_K_M, Q8_0, 4bit, FP8, ...) says each tensor's type;
-// unsaid it is what 'weft run' holds of such a folder: BF16, the types of a quantization_config
-// (plan/packed_types.h), and MXFP4 for gpt-oss, whose experts have that type in every file.
-// draft_head: a shape of a model that is published with a draft head has it, too.
-// Errors: kUsage (no such model or type), those of the folder's config.json, kUnsupported.
+// Accepts what model_files::OpenModel accepts, and also
+//     NAME[:TYPE]               a known model (plan/names.h): gpt-oss-120b:mxfp4; also names of
+//                               repositories and of their files that are not on this host
+//     PATH/config.json[:TYPE]   or a folder without safetensors; weights are not needed
+// TYPE (FindWeightType: Q4_K_M, Q8_0, 4bit, FP8, ...) sets each tensor's type. The default is what
+// 'weft run' holds of such a folder: BF16, or the types of a quantization_config
+// (plan/packed_types.h); for gpt-oss, MXFP4 experts as in all its files. draft_head: include the
+// draft head if the model is published with one. Errors: kUsage (no such model or type), those of
+// the folder's config.json, kUnsupported.
 Result<std::unique_ptr<model_files::ModelSource>> OpenShape(const std::string& word,
                                                             bool draft_head = false);
 
-// The quantized type that such a word says; "" where it says none.
+// The quantized type in such a word; "": none.
 std::string QuantizedTypeOf(const std::string& word);
 
-// A model and its walk, which borrows from it.
+// A model and its walk, which borrows the model.
 struct OpenedShape {
     std::unique_ptr<model_files::ModelSource> source;
     ModelWalk walk;
-    bool is_shape = false;  // there are no weights, and a type may be chosen
-    std::string note;       // what to tell of its types (plan/packed_types.h); mostly empty
+    bool is_shape = false;  // has no weights; the caller may choose a type
+    std::string note;       // note for the user about its types (plan/packed_types.h); mostly empty
 };
 // OpenShape, and ModelWalk::Make.
 Result<OpenedShape> OpenWalk(const std::string& word, DType kv_dtype = DType::kF16,
                              bool draft_head = false);
 
-// The same of a config.json's text. name: what the model is called in messages.
+// As OpenShape for the text of a config.json. name: the model's name in messages.
 Result<std::unique_ptr<model_files::ModelSource>> MakeShape(std::string config_text,
                                                             const std::string& name,
                                                             std::string_view type,

@@ -16,7 +16,8 @@ class TrainShopping {
     TrainShopping(TrainWalk& walk, const TrainWishes& wishes, const TrainWanted& wanted)
         : walk_(walk), wishes_(wishes), wanted_(wanted) {}
 
-    // The fewest hosts of a kind that do it. nearest: also where they can't, by their arithmetic.
+    // Finds the fewest hosts of a kind that are enough. nearest: also tries kinds whose bound is
+    // too slow.
     void Try(const MachineOnWire& kind, bool nearest) {
         std::optional<TrainOffer> last;
         for (int count = 1; count <= wanted_.most_hosts; count *= 2) {
@@ -41,7 +42,7 @@ class TrainShopping {
     TrainOffers& offers() { return offers_; }
 
   private:
-    // With all products at the device's best rate, and nothing else; 0: not known.
+    // Lower bound: all products at the device's best rate, and nothing else; 0: unknown.
     double LeastSeconds(const ClusterSpec& cluster) const {
         const Machine& machine = cluster.hosts[0];
         const DeviceRates rates = RatesOf(machine);
@@ -54,7 +55,7 @@ class TrainShopping {
     const TrainWishes& wishes_;
     const TrainWanted& wanted_;
     TrainOffers offers_;
-    double flops_ = 0;  // of a sequence; 0: none was predicted yet
+    double flops_ = 0;  // per sequence; 0: no prediction yet
 };
 
 }  // namespace
@@ -75,7 +76,7 @@ Result<TrainOffers> FindTrainingMachines(TrainWalk& walk, const Library& library
         shopping.offers() = {};
         std::string last;
         for (const MachineOnWire& kind : kinds) {
-            // Another wire makes the list longer, and training seldom cheaper.
+            // A second wire makes the list longer and training seldom cheaper.
             if (std::exchange(last, kind.machine.word) == kind.machine.word) continue;
             shopping.Try(kind, nearest);
         }

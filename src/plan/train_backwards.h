@@ -1,4 +1,4 @@
-// Backwards, of training: which machines train so many sequences in time, and what they cost.
+// Search for machines that train a number of sequences in a wanted time, and their price.
 #pragma once
 
 #include <optional>
@@ -14,27 +14,27 @@ struct TrainWanted {
     double within_s = 0;
     int64_t sequences = 0;
     std::optional<double> budget;  // in the unit of prices; at most
-    int most_hosts = 64;           // 1, 2, 4, ... are tried
+    int most_hosts = 64;           // tries 1, 2, 4, ...
 };
 
 struct TrainOffer {
-    std::string machines;  // as --machines takes it
+    std::string machines;  // in the form of --machines
     TrainPrediction best;
-    double seconds = 0;  // of all sequences, with what is lost with hosts
+    double seconds = 0;  // for all sequences, with the time lost to failed hosts
     double price = 0;
-    bool guessed = false;  // the price of one of them is
+    bool guessed = false;  // the price of a machine or wire is a guess
 };
 
 struct TrainOffers {
-    std::vector<TrainOffer> enough;   // cheapest first: of each machine the fewest hosts
-    std::vector<TrainOffer> nearest;  // where none is: the fastest within the budget
+    std::vector<TrainOffer> enough;   // cheapest first; per machine the fewest hosts
+    std::vector<TrainOffer> nearest;  // if `enough` is empty: the fastest within the budget
 };
 
-// Whole updates for so many sequences.
+// Seconds of the whole updates that these sequences need.
 double TrainingSeconds(const TrainPrediction& prediction, int64_t sequences);
 
-// All machines with a price and their own wire; `only`: those of the words, with their wire.
-// Errors: kUsage (unknown words, a machine without a price).
+// Tries all machines with a price, with their own wire. `only` restricts the machines and may name
+// a wire. Errors: kUsage (unknown words, a machine without a price).
 Result<TrainOffers> FindTrainingMachines(TrainWalk& walk, const Library& library,
                                          const TrainWishes& wishes, const TrainWanted& wanted,
                                          const std::string& only);

@@ -5,10 +5,10 @@
 namespace weft::plan {
 namespace {
 
-// Ops and transfers on two lines.
+// Timeline with one lane for ops and one for transfers.
 class TwoLines {
   public:
-    // Asks for a transfer now; when it is over.
+    // Starts a transfer as soon as the lane is free; returns its end.
     double Transfer(double seconds) {
         wire_ = std::max(wire_, now_) + seconds;
         moved_ += seconds;

@@ -73,7 +73,7 @@ coll::TierGroup TrainLinks::GroupOf(int first, int count, int stride) const {
 coll::TierGroup TrainLinks::NeighboursOf(int count) const {
     coll::TierGroup worst = GroupOf(0, count, 1);
     if (count < 2) return worst;
-    // Groups begin alike again where hosts do.
+    // The pattern of groups repeats at host boundaries, where hosts are alike.
     const int devices = cluster_->hosts[0].devices;
     const int tried = std::min(ranks_ / count, alike_ ? devices : ranks_ / count);
     for (int g = 1; g < tried; ++g) {

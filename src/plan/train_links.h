@@ -1,5 +1,5 @@
-// A cluster as a training job sees it: what its slowest device does, and the links of groups of
-// ranks that lie side by side on hosts.
+// A cluster as a training job uses it: the rates of its slowest device, and the links of groups of
+// ranks.
 #pragma once
 
 #include "coll/seconds.h"
@@ -15,16 +15,16 @@ class TrainLinks {
     int ranks() const { return ranks_; }
     int hosts() const { return static_cast<int>(cluster_->hosts.size()); }
     const ClusterSpec& cluster() const { return *cluster_; }
-    // Of the slowest device, figure by figure.
+    // The lowest of each figure over all devices.
     const DeviceRates& device() const { return device_; }
     int HostOf(int rank) const;
 
-    // Ranks first, first + stride, ... (count of them), beside which other groups of the same form
-    // share each host's link.
+    // Link tiers of the `count` ranks first, first + stride, ..., while the other groups of the
+    // same form share each host's link.
     coll::TierGroup GroupOf(int first, int count, int stride) const;
-    // The slowest of the groups of `count` neighbours.
+    // The slowest group of `count` consecutive ranks.
     coll::TierGroup NeighboursOf(int count) const;
-    // One rank's part of what joins it to another, when all ranks of a host send.
+    // One rank's share of the link to the other, while all ranks of a host send.
     coll::Tier Between(int rank, int other) const;
 
   private:

@@ -15,24 +15,24 @@ using program::Recompute;
 
 constexpr double kUnitElements = 1 << 24;  // Weft's units of weights (program/zero.h)
 constexpr int64_t kMostMicroBatch = 4096;
-// What no figure's mark covers: the form of the model itself.
+// Error of the cost model itself, beyond the errors of the figures.
 constexpr double kTrainModelSpread = 0.08;
 
-// Bytes of an element of a matrix: what is kept of it, and what goes over the wire.
+// Bytes per element of a matrix, in memory and on the wire.
 struct ElementBytes {
-    double weight = 0, gradient = 0, master = 0;  // master: the optimizer's, too
+    double weight = 0, gradient = 0, master = 0;  // master: with the optimizer's state
     double gathered = 0, summed = 0;
-    double vector = 0;  // of an element of a vector, all together
+    double vector = 0;  // per element of a vector, all together
 };
 
-// A stage's parts, as the slowest of its tensor ranks has them.
+// A stage's parts, on the slowest of its tensor ranks.
 struct ChunkUse {
     TrainSeconds forward, backward;
     double kept = 0, brief = 0;
-    double brief_last = 0;  // of what is behind the layers
+    double brief_last = 0;  // of the ops after the layers
     double forward_flops = 0;
     TrainedElements elements;
-    double unit = 0;  // elements that are whole for a while
+    double unit = 0;  // elements of a unit, which is whole for a while
 };
 
 class TrainPredictor {
@@ -54,7 +54,7 @@ class TrainPredictor {
         place_.sequence = walk_.job().sequence;
         place_.micro_batch = cut_.micro_batch;
         data_ = links_.GroupOf(0, cut_.dp, cut_.tp);
-        // A GPU's transfers run beside its ops; a processor's only between hosts.
+        // A GPU's transfers overlap with its ops; a processor's overlap only between hosts.
         beside_ = data_.hosts > 1 || place_.device.op_s > 0;
         train::TrainerOptions options;
         options.dtype = walk_.job().dtype;
@@ -104,7 +104,7 @@ class TrainPredictor {
             out.parts.stragglers = out.parts.total() * risks.jitter * most;
         }
         out.update_s = out.parts.total();
-        // Of matrices that are frozen no gradients are made.
+        // Frozen matrices have no gradients.
         const int passes = walk_.job().lora.on() ? 2 : 3;
         out.flops =
             passes * forward_flops * cut_.tp * cut_.dp * static_cast<double>(cut_.accumulation);
@@ -159,7 +159,7 @@ class TrainPredictor {
         std::map<int, PartUse> layers;
     };
 
-    // Sums for each tensor rank that differs.
+    // Sums over each distinct tensor rank.
     void TimeParts() {
         const auto use = [&](const TrainPart& part) {
             return UseOf(part, place_, beside_ && cut_.zero >= 2);
@@ -227,7 +227,7 @@ class TrainPredictor {
         units.push_back(seconds);
     }
 
-    // Over the replicas: weights that come, and gradients that go.
+    // Over the replicas: gathers weights, reduces gradients.
     double Gather(double elements) const {
         return place_.collectives.Gather(data_, elements * bytes_.gathered);
     }
@@ -235,7 +235,7 @@ class TrainPredictor {
         return place_.collectives.ReduceScatter(data_, elements * bytes_.summed, bytes_.summed);
     }
 
-    // An embedding that is the output matrix, too, on the only stage.
+    // The only stage has an embedding that is also the output matrix.
     bool TiedHere() const { return cut_.pp == 1 && walk_.model().hyper().tied; }
 
     // ---- Memory -----------------------------------------------------------------------------
@@ -251,7 +251,7 @@ class TrainPredictor {
             elements.vectors += use.elements.vectors;
             elements.frozen_bytes += use.elements.frozen_bytes;
             most_kept = std::max(most_kept, use.kept);
-            // (The loss is over before the layers' gradients begin, and most is kept there.)
+            // (The loss ends before the layers' gradients begin; memory peaks at the layers.)
             brief = std::max({brief, use.brief, use.brief_last});
             unit = std::max(unit, use.unit);
         }
@@ -271,7 +271,7 @@ class TrainPredictor {
 
     // ---- An update --------------------------------------------------------------------------
 
-    // From a stage to the one behind it, of one micro-batch.
+    // Message to the next stage, for one micro-batch.
     double HopSeconds(int stage) const {
         if (cut_.pp == 1) return 0;
         const RankParts& parts = (*parts_)[0];
@@ -317,7 +317,7 @@ class TrainPredictor {
         return slowest;
     }
 
-    // What comes behind the last pass: sums of gradients, the optimizer, weights for everybody.
+    // Adds the work after the last pass: summing gradients, the optimizer, gathering weights.
     void AddTail(const TrainedElements& e, bool end, TrainSeconds& all) const {
         const double n = cut_.dp;
         double sums = 0;
@@ -343,7 +343,7 @@ class TrainPredictor {
         if (rates != nullptr) all.update += rates->step.value;
     }
 
-    // Young's interval between checkpoints: sqrt(2 x a checkpoint x mean time between losses).
+    // Young's checkpoint interval: sqrt(2 x checkpoint time x mean time between failures).
     static double KeptShare(const TrainRisks& risks, int hosts) {
         if (risks.mean_hours <= 0) return 1;
         const double mean_s = risks.mean_hours * 3600 / hosts;
@@ -442,7 +442,7 @@ Result<int64_t> MostThatFits(TrainWalk& walk, const TrainLinks& links, TrainCut 
         return std::ranges::all_of(memory,
                                    [&](const StageMemory& stage) { return stage.total() <= room; });
     };
-    int64_t least = 0, most = 1;  // `least` fits; the search for what does not begins low
+    int64_t least = 0, most = 1;  // `least` fits; the search doubles `most` until it does not fit
     for (;; most *= 2) {
         WEFT_ASSIGN(const bool fit, fits(most));
         if (!fit) break;

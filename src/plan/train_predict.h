@@ -1,9 +1,8 @@
-// What one layout of a training job on a cluster would do: seconds of an update, memory by stage.
+// Predicts one layout of a training job on a cluster: seconds of an update, memory by stage.
 //
-// A rank's passes are timed op by op (plan/train_time.h); what ZeRO moves runs beside them as the
-// trainer has it, layer by layer; then the pipeline's schedule is walked (plan/train_schedule.h),
-// and behind it come sums of gradients and the optimizer. An update is over when its slowest stage
-// is.
+// A rank's passes are timed op by op (plan/train_time.h). ZeRO's transfers overlap with them as in
+// the trainer, layer by layer. Then the pipeline's schedule is walked (plan/train_schedule.h),
+// followed by gradient sums and the optimizer. An update takes as long as its slowest stage.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +15,7 @@
 
 namespace weft::plan {
 
-// How a job is cut. Ranks are numbered as train/parallel/layout.h does.
+// A layout and batch. Ranks are numbered as in train/parallel/layout.h.
 struct TrainCut {
     int tp = 1, pp = 1, dp = 1;
     int ep = 0;  // expert groups of the tensor ranks; 0: as needed
@@ -32,52 +31,52 @@ struct TrainCut {
 };
 const char* RecomputeName(program::Recompute recompute);
 
-// Ranks are not equally fast, and all wait for the slowest: the largest of n normal values lies
-// sqrt(2 ln n) deviations of `jitter` above the mean. Hosts that are lost once in mean_hours each
-// cost what was done since the last checkpoint, and a restart (Young 1974).
+// All ranks wait for the slowest: the largest of n normal values lies sqrt(2 ln n) standard
+// deviations of `jitter` above the mean. A host fails once in mean_hours; a failure costs the work
+// since the last checkpoint, and a restart (Young 1974).
 struct TrainRisks {
-    double jitter = 0.01;   // of an update, one standard deviation of a rank
-    double mean_hours = 0;  // between losses of one host; 0: none is lost
+    double jitter = 0.01;   // standard deviation of a rank's time, as a share of an update
+    double mean_hours = 0;  // between failures of one host; 0: no failures
     double checkpoint_s = 60, restart_s = 600;
 };
 
 struct StageMemory {
     int first_rank = 0;
-    double state = 0;  // weights, gradients, the optimizer's
-    double work = 0;   // activations, and what is whole for a while
+    double state = 0;  // weights, gradients, optimizer state
+    double work = 0;   // activations, and values that are whole for a time
     double total() const { return state + work; }
 };
 
 struct TrainPrediction {
     TrainCut cut;
-    TrainSeconds parts;               // of the slowest stage; adds up to update_s
-    double update_s = 0, spread = 0;  // spread: of tokens_per_s, a share, one standard deviation
+    TrainSeconds parts;               // of the slowest stage; its sum is update_s
+    double update_s = 0, spread = 0;  // spread: standard deviation of tokens_per_s, as a share
     double tokens_per_s = 0;
-    double kept_share = 1;  // of the time that is not lost with hosts (TrainRisks)
-    double flops = 0;       // of an update on all ranks: three times the forward passes'
+    double kept_share = 1;  // share of the time not lost to failed hosts (TrainRisks)
+    double flops = 0;       // of an update on all ranks: three times the forward passes
     double share_of_peak = 0;
     std::vector<StageMemory> memory;
     double room = 0;
     int hosts = 1;
-    std::vector<int> used;  // hosts of the cluster; empty: its first ones
+    std::vector<int> used;  // indices of hosts of the cluster; empty: the first `hosts`
     const StageMemory& worst() const;
     bool fits() const { return worst().total() <= room; }
     std::pair<const char*, double> limit() const;
 };
 
-// Errors: kUsage (a cut that its ranks, sequences or layers don't allow), those of PartsOf.
+// Errors: kUsage (the ranks, sequences or layers don't allow the cut); those of PartsOf.
 Result<TrainPrediction> PredictTraining(TrainWalk& walk, const TrainLinks& links,
                                         const TrainCut& cut, const TrainRisks& risks);
 
-// What a cut takes at least, without a walk of its pipeline and with nobody late, and its memory.
+// Lower bound of an update's time, without a walk of the pipeline or stragglers; and the memory.
 struct TrainBound {
     double update_s = 0;
-    double worst = 0;  // bytes of the stage that needs most
+    double worst = 0;  // bytes of the stage with the highest need
 };
 Result<TrainBound> BoundTraining(TrainWalk& walk, const TrainLinks& links, const TrainCut& cut);
 
-// The most sequences of a pass with which the cut's memory stays within `fill` of the room; 0: not
-// one. Errors: those of PredictTraining.
+// The largest micro-batch with which the cut's memory stays within `fill` of the room; 0: not even
+// 1. Errors: those of PredictTraining.
 Result<int64_t> MostThatFits(TrainWalk& walk, const TrainLinks& links, TrainCut cut,
                              double fill = 0.9);
 

@@ -45,7 +45,7 @@ class Walker {
         return static_cast<size_t>(place * micro_batches_ + micro_batch);
     }
 
-    // The next pass of a stage, if what it needs is known to come.
+    // Runs the next pass of a stage if the arrival times of its inputs are known.
     bool Step(int stage) {
         const size_t s = static_cast<size_t>(stage);
         if (next_[s] == orders_[s].size()) return false;
@@ -71,7 +71,8 @@ class Walker {
     const int stages_, chunks_;
     const std::span<const ChunkSeconds> seconds_;
     const int64_t micro_batches_;
-    std::vector<double> came_forward_, came_backward_;  // by place and micro-batch
+    // by position in the pipeline and micro-batch
+    std::vector<double> came_forward_, came_backward_;
     std::vector<std::vector<train::StagePass>> orders_;
     std::vector<size_t> next_;
     PipelineWalk walk_;
@@ -87,7 +88,7 @@ PipelineWalk WalkPipeline(int stages, int chunks_of_a_stage, std::span<const Chu
     };
     const int64_t round = stages;
     if (micro_batches <= most_rounds * round) return walk(micro_batches);
-    // What is left over of a whole round is walked with the others.
+    // The remainder of a round is walked with the other rounds.
     const int64_t rest = micro_batches % round;
     PipelineWalk most = walk(most_rounds * round + rest);
     const PipelineWalk before = walk((most_rounds - 1) * round + rest);

@@ -16,12 +16,12 @@ namespace {
 
 using program::Recompute;
 
-constexpr int kMostTensorRanks = 64;         // that are searched; more are taken when asked for
-constexpr int64_t kMostSearchedBatch = 256;  // micro-batches that are searched
+constexpr int kMostTensorRanks = 64;         // most searched; --tp may ask for more
+constexpr int64_t kMostSearchedBatch = 256;  // most micro-batches searched
 
 struct Candidate {
     TrainCut cut;
-    double tokens_per_s = 0;  // at most
+    double tokens_per_s = 0;  // upper bound
     bool fits = false;
     double worst = 0;
 };
@@ -98,7 +98,7 @@ class TrainSearcher {
         }
         return divisors;
     }
-    // Ranks of a replica, at most.
+    // Most ranks of a replica.
     int ranks() const { return links_.ranks() / std::max(wishes_.dp, 1); }
 
     std::vector<int> TensorRanks() const {
@@ -110,7 +110,7 @@ class TrainSearcher {
     }
     std::vector<int> Stages(int tp) const {
         if (wishes_.pp > 0) return {wishes_.pp};
-        // With --dp some ranks may be left over.
+        // With --dp some ranks may stay unused.
         if (ranks() % tp != 0) return wishes_.dp > 0 ? std::vector<int>{1} : std::vector<int>{};
         return Divisors(ranks() / tp, walk_.layers());
     }
@@ -122,7 +122,7 @@ class TrainSearcher {
         cut.dp = wishes_.dp > 0 ? wishes_.dp : ranks() / (tp * pp);
         cut.ep = wishes_.ep;
         if (cut.ranks() > links_.ranks()) return;
-        // Tensor ranks are asked for: as `weft train` has it, else with shares of rows.
+        // With --tp: the default of `weft train`; else with shares of rows.
         cut.sequence_parallel = tp > 1 && wishes_.sequence_parallel.value_or(wishes_.tp == 0);
         std::vector<int> zeros = {0};
         if (wishes_.zero >= 0) {
@@ -147,7 +147,7 @@ class TrainSearcher {
             return;
         }
         for (int64_t m = 1; m <= kMostSearchedBatch; m *= 2) {
-            if (!AddTurns(cut, m)) break;  // more of them neither fit
+            if (!AddTurns(cut, m)) break;  // more of them do not fit either
         }
         if (cut.pp > 1 || wishes_.global_batch > 0) return;
         const auto most = MostThatFits(walk_, links_, cut, wishes_.fill);
@@ -156,7 +156,7 @@ class TrainSearcher {
         }
     }
 
-    // false: it doesn't fit, or can't be.
+    // False: does not fit, or is impossible.
     bool AddTurns(TrainCut cut, int64_t micro_batch) {
         cut.micro_batch = micro_batch;
         cut.accumulation = wishes_.accumulation > 0 ? wishes_.accumulation
@@ -165,7 +165,7 @@ class TrainSearcher {
         if (wishes_.global_batch > 0) {
             const int64_t each = micro_batch * cut.dp;
             if (wishes_.global_batch % each != 0) {
-                // (A larger micro-batch divides it neither.)
+                // (A larger micro-batch does not divide it either.)
                 Refuse(
                     fmt::format("micro-batches of {} on {} replicas don't make --global-batch "
                                 "{}",
@@ -188,7 +188,7 @@ class TrainSearcher {
         if (wishes_.virtual_stages > 0) return {wishes_.virtual_stages};
         std::vector<int> all = {1};
         if (cut.pp == 1 || cut.accumulation % cut.pp != 0) return all;
-        // Where they don't divide the layers, some chunks have one more.
+        // If the chunks do not divide the layers, some chunks have one more.
         for (int chunks = 2; cut.pp * chunks <= walk_.layers(); ++chunks) all.push_back(chunks);
         return all;
     }
@@ -209,8 +209,8 @@ class TrainSearcher {
         return candidate.fits;
     }
 
-    // A stage of ZeRO that is asked for cuts the model over replicas: where some layout has them,
-    // the others are not what was asked.
+    // With --zero, some layout may shard the model over replicas; then layouts with one replica are
+    // dropped, because they do not do what was asked.
     void KeepShares() {
         const auto shared = [](const Candidate& c) { return c.cut.dp > 1; };
         if (wishes_.zero < 2 || std::ranges::none_of(candidates_, shared)) return;
@@ -258,7 +258,7 @@ class TrainSearcher {
     TrainPlans plans_;
 };
 
-// A search of parts of a cluster, each as if the other hosts weren't there.
+// Searches parts of a cluster, each as if the other hosts did not exist.
 class PartsSearcher {
   public:
     PartsSearcher(TrainWalk& walk, const ClusterSpec& cluster, const TrainWishes& wishes)
@@ -303,7 +303,7 @@ class PartsSearcher {
         double fastest = all_.layouts[0].fits() ? all_.layouts[0].tokens_per_s : 0;
         double share = all_.layouts[0].share_of_peak;
         for (size_t count = cluster_.hosts.size() / 2; count > 0; count /= 2) {
-            // Half of the hosts, busy all the time, must be faster than all.
+            // Skip if half of the hosts at their best rate cannot beat all hosts.
             if (fastest == 0 || 2 * share > MostShare()) return;
             std::vector<int> hosts(count);
             std::iota(hosts.begin(), hosts.end(), 0);
@@ -316,7 +316,7 @@ class PartsSearcher {
             Add(*std::move(plans));
         }
     }
-    // Of the peak that shares are of, what a device reaches.
+    // The largest share of peak compute that a device reaches.
     double MostShare() const {
         const Machine& machine = cluster_.hosts[0];
         const DeviceRates rates = RatesOf(machine);

@@ -20,7 +20,7 @@ constexpr TrainSecondsRow kTrainRows[] = {
     {"hops", &TrainSeconds::hops},           {"bubble", &TrainSeconds::bubble},
     {"optimizer", &TrainSeconds::update},    {"stragglers", &TrainSeconds::stragglers}};
 
-// The product that one of experts is for each of them, and those of the loss.
+// The plain product that an expert's product, or a product of the loss, corresponds to.
 OpKind PlainKind(const Op& op) {
     if (op.Is(Trait::kProduct)) return OpKind::kMatMul;
     if (op.Is(Trait::kProductGradInput)) return OpKind::kMatMulGradInput;
@@ -61,7 +61,7 @@ class OpTimer {
     double LaunchSeconds() const { return ops_ * place_.device.op_s; }
 
   private:
-    // By the machine's tables; false: they have no such op.
+    // Uses the machine's tables; false: they do not have the op.
     bool AddMeasured(const Op& op, const OpCost& cost, OpsSeconds& sum) const {
         if (place_.rates == nullptr) return false;
         const OpKind kind = op.kind(), plain = PlainKind(op);
@@ -88,7 +88,7 @@ class OpTimer {
         return place_.collectives.ReduceScatter(group, bytes, value_bytes);
     }
 
-    // How many outputs; of what a loss's product leaves, the logits.
+    // Number of outputs; for a loss's product, the number of logits.
     double OwnOutputs(const Op& op) const {
         const double rows = static_cast<double>(place_.sequence * place_.micro_batch);
         if (op.Is(Trait::kLogits)) {
@@ -119,7 +119,7 @@ class OpTimer {
     const Program& list_;
     const TrainPlace& place_;
     double ops_ = 0;
-    double expert_share_ = 1;  // rows that an expert has, of all
+    double expert_share_ = 1;  // share of all rows that an expert has
 };
 
 }  // namespace
@@ -127,7 +127,7 @@ class OpTimer {
 DeviceRates RatesOf(const Machine& machine) {
     const WeftRates& weft = RatesOfKind(machine);
     const double peak = machine.compute.value;
-    // A figure that was measured or fitted is what products reach already.
+    // A measured or fitted figure already is the rate of products.
     const Mark mark = machine.compute.mark;
     const bool reached = mark == Mark::kMeasured || mark == Mark::kFitted;
     const double tiles = reached ? 1 : weft.tiles;
@@ -193,7 +193,7 @@ std::vector<OpCost> TrainCosts(const Program& list, int64_t sequence, int64_t mi
     for (size_t i = 0; i < costs.size(); ++i) {
         const program::OpRow& row = program::RowOf(list.ops[i].kind());
         if (!row.Is(Trait::kAttention) || row.pass != program::Pass::kBackward) continue;
-        // It has a cost for every pair of rows: rows (rows + 1) / 2 of one sequence.
+        // The cost covers every pair of rows: rows (rows + 1) / 2 for one sequence.
         costs[i].flops *= static_cast<double>(sequence + 1) / static_cast<double>(rows + 1);
     }
     return costs;

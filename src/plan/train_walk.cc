@@ -14,7 +14,7 @@ using program::Storage;
 
 constexpr std::string_view kEmbedding = "token_embd.weight";
 
-// Shards with the same counts have the same lists.
+// Shards with equal counts have equal Programs.
 std::string CountsOf(const model::Shard& s) {
     return fmt::format("{} {} {} {} {} {} {}", s.heads.size(), s.kv_heads.size(), s.ffn.size(),
                        s.vocab.size(), s.experts.size(), s.expert_ffn.size(), s.shared_ffn.size());

@@ -1,8 +1,8 @@
-// What a rank of a training job runs and holds, one kind of layer at a time: the lists that
-// train/graph.h builds, for the first ops, a layer of each kind, and the last ops with the loss.
+// The ops and memory of a rank of a training job, one kind of layer at a time. Uses the Programs of
+// train/graph.h for the first ops, one layer of each kind, and the last ops with the loss.
 //
-// A list depends on the tensor ranks, expert groups, recomputation and types, not on stages,
-// replicas, ZeRO or the batch: those are counted on top of it (plan/train_predict.h).
+// A Program depends on tensor ranks, expert groups, recomputation and types. Stages, replicas, ZeRO
+// and the batch do not change it; plan/train_predict.h adds their costs.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@
 
 namespace weft::plan {
 
-// What is trained, and how, whatever the layout.
+// The training job, without its layout.
 struct TrainJob {
     int64_t sequence = 1024;
     DType dtype = DType::kBF16;
@@ -29,12 +29,12 @@ struct TrainJob {
     train::LoraOptions lora;
 };
 
-// Elements that are trained.
+// Counts of trained elements.
 struct TrainedElements {
     double matrices = 0, vectors = 0;
     double largest = 0;       // matrix
     double frozen_bytes = 0;  // LoRA: the model's own weights
-    // Of these the token embedding, which may be the output matrix, too.
+    // The part of the above in the token embedding, which may also be the output matrix.
     double embedding = 0, frozen_embedding_bytes = 0;
 };
 
@@ -45,9 +45,9 @@ struct TrainPart {
     const program::Program& list() const { return graph.program.program; }
 };
 
-// Of one tensor rank. ends_have_layers: `first` has the first layer, too, and `last` the last one:
-// ops before and behind all layers alone have nothing that LoRA trains. all_in_last: there is one
-// layer, and `last` has it with all that stands before; `first` is not counted.
+// The parts of one tensor rank. ends_have_layers: `first` includes the first layer and `last` the
+// last layer, because LoRA trains nothing in the ops outside the layers. all_in_last: the model has
+// one layer; `last` holds it and all ops before it, and `first` is not counted.
 struct RankParts {
     TrainPart first, last;
     bool ends_have_layers = false, all_in_last = false;
@@ -65,21 +65,21 @@ struct PartsKey {
 // Seconds and bytes of one part with one micro-batch.
 struct PartUse {
     OpsSeconds forward, backward;
-    double kept = 0, brief = 0;  // bytes: from forward to backward, and for a while
+    double kept = 0, brief = 0;  // bytes: kept from forward to backward; temporary
 };
 
 class TrainWalk {
   public:
-    // Borrows both. Errors: those of PlanLora, kUnsupported (latent attention).
+    // Borrows both arguments. Errors: those of PlanLora; kUnsupported (latent attention).
     static Result<TrainWalk> Make(const ModelWalk& walk, const TrainJob& job);
 
     const ModelWalk& model() const { return *walk_; }
     const TrainJob& job() const { return *job_; }
     int64_t layers() const { return walk_->hyper().layers; }
 
-    // By tensor rank, those that differ. Errors: those of PlanShards and BuildTrainingGraph.
+    // One entry per distinct tensor rank. Errors: those of PlanShards and BuildTrainingGraph.
     Result<const std::vector<RankParts>*> PartsOf(const PartsKey& key);
-    // Layers of each of so many chunks. Errors: kUnsupported.
+    // Layers of each of `chunks` model chunks. Errors: kUnsupported.
     Result<std::vector<model::Span>> LayersOf(int chunks);
 
   private:
@@ -94,7 +94,7 @@ class TrainWalk {
     std::map<int, std::vector<model::Span>> spans_;  // by chunks
 };
 
-// overlap: transfers of weights and gradients run beside the ops.
+// overlap: transfers of weights and gradients overlap with the ops.
 PartUse UseOf(const TrainPart& part, const TrainPlace& place, bool overlap);
 
 }  // namespace weft::plan

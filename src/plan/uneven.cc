@@ -12,7 +12,7 @@ namespace {
 
 using Shares = std::vector<int>;
 
-// In whole parts, one at the least, `total` in all: the largest remainders get what is left.
+// Rounds to whole parts of at least one, `total` in all; the largest remainders get the rest.
 Shares InParts(const std::vector<double>& weights, int total) {
     const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
     Shares parts;
@@ -25,7 +25,7 @@ Shares InParts(const std::vector<double>& weights, int total) {
     std::ranges::sort(rest, std::greater<>());
     int left = total - std::accumulate(parts.begin(), parts.end(), 0);
     for (size_t i = 0; left > 0; ++i, --left) ++parts[rest[i % rest.size()].second];
-    while (left < 0) {  // what the least parts took beyond their weights
+    while (left < 0) {  // the smallest parts were rounded up to one
         --*std::ranges::max_element(parts);
         ++left;
     }
@@ -36,10 +36,10 @@ std::vector<double> AsShares(const Shares& parts) {
     return {parts.begin(), parts.end()};
 }
 
-// What makes two tensor ranks, or two stages, alike: machines, share, the ends of a pipeline.
+// Two tensor ranks or stages with equal machines, share and ends of the pipeline are of one kind.
 using Kind = std::tuple<std::vector<std::string>, int, int>;
 
-// a fits where b does not, lacks less, or answers sooner.
+// `a` fits and `b` does not, lacks less memory, or answers sooner.
 bool IsBetter(const Prediction& a, const Prediction& b) {
     const auto lack = [](const Prediction& p) {
         double all = 0;
@@ -96,7 +96,7 @@ class UnevenLayout::Search {
         return MachineOf(stage, tensor_rank).sustained_bytes_per_s();
     }
 
-    // Even ones, each stage's own, by the sum over stages, and by memory.
+    // Even shares, each stage's own, by the sum over stages, and by memory.
     std::set<Shares> TensorShares() const {
         std::set<Shares> all;
         if (layout_.tp == 1) return {Shares()};
@@ -117,7 +117,7 @@ class UnevenLayout::Search {
         return all;
     }
 
-    // Layers a second, but for a factor: a stage is as slow as its slowest tensor rank.
+    // Relative layers per second; a stage is as slow as its slowest tensor rank.
     std::vector<double> StageSpeeds(const Shares& tensor) const {
         std::vector<double> speeds;
         for (int stage = 0; stage < layout_.pp; ++stage) {
@@ -148,7 +148,7 @@ class UnevenLayout::Search {
         layout.tp_shares = AsShares(tensor);
         layout.pp_shares = AsShares(stages);
         Result<Prediction> prediction = predictor_.Predict(layout);
-        if (!prediction.ok()) return false;  // too little for a rank
+        if (!prediction.ok()) return false;  // a rank's share is too small
         if (best_ && !IsBetter(*prediction, *best_)) return false;
         best_ = std::move(*prediction);
         tensor_ = tensor;
@@ -156,7 +156,7 @@ class UnevenLayout::Search {
         return true;
     }
 
-    // By stage, or by tensor rank.
+    // Kinds by stage, or by tensor rank.
     std::vector<Kind> Kinds(bool of_stages) const {
         std::vector<Kind> kinds;
         const Shares& shares = of_stages ? stages_ : tensor_;
@@ -172,7 +172,7 @@ class UnevenLayout::Search {
         return kinds;
     }
 
-    // Moves so many parts from one to another, of tensor ranks or of stages, one of each kind.
+    // Moves `step` parts between tensor ranks or stages, one pair of each kind.
     bool Improve(int step) {
         bool better = false;
         for (const bool of_stages : {true, false}) {
@@ -195,7 +195,7 @@ class UnevenLayout::Search {
 
     LayoutPredictor& predictor_;
     model::Layout layout_;
-    std::optional<Prediction> best_, even_;  // even_: where it is better than any shares yet
+    std::optional<Prediction> best_, even_;  // even_: set while it is better than all shares tried
     Shares tensor_, stages_;                 // of the best
     size_t most_kinds_ = SIZE_MAX;
     std::set<std::pair<Shares, Shares>> tried_;

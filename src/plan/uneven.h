@@ -1,5 +1,5 @@
-// Shares of unlike hosts: how much of a stage each of its tensor ranks holds, how many layers each
-// stage has.
+// Uneven shares for unlike hosts: the share of a stage for each tensor rank, the layers of each
+// stage.
 #pragma once
 
 #include <memory>
@@ -11,20 +11,20 @@ namespace weft::plan {
 
 inline constexpr int kShareUnits = 128, kMostTries = 400;
 
-// The fastest shares found for a layout's tp x pp (x ep), in the form of --tensor-split: of the
-// tensor ranks kShareUnits in all, of stages their layers. Borrows the predictor.
+// Finds the fastest shares for a layout's tp x pp (x ep), in the form of --tensor-split: tensor
+// shares that sum to kShareUnits, or layers per stage. Borrows the predictor.
 class UnevenLayout {
   public:
     UnevenLayout(LayoutPredictor& predictor, const model::Layout& layout);
     ~UnevenLayout();
     UnevenLayout(UnevenLayout&&) noexcept;
     UnevenLayout& operator=(UnevenLayout&&) noexcept;
-    // Even shares, and shares by what each device reads a second and by what it holds. Errors: as
+    // Tries even shares, shares by devices' bandwidth, and shares by devices' memory. Errors: those
     // of Predict.
     Status Begin();
-    // Moves parts of them for as long as the prediction gets better: where a prompt or a token goes
-    // through the stages one by one, the fastest stage has all that its memory holds. Ends early
-    // where so many kinds of ranks were predicted anew, or kMostTries layouts.
+    // Moves shares between ranks while the prediction improves. If a prompt or a token passes
+    // through the stages one by one, the fastest stage gets as much as its memory holds. Stops
+    // after most_kinds kinds of ranks were predicted, or kMostTries layouts.
     void Refine(size_t most_kinds);
     const Prediction& best() const;
 

@@ -20,10 +20,10 @@ constexpr BreakdownRow kBreakdownRows[] = {
     {"sync overhead", &Breakdown::sync},   {"hops", &Breakdown::hops},
     {"draft", &Breakdown::draft}};
 
-// A step of no more tokens reads its cache as so many rows.
+// A step of at most this many tokens reads its cache as that many rows.
 constexpr int kVectorRows = 8;
 
-// By layer: which earlier one has tensors of the same names, types and shapes.
+// For each layer: the first layer with the same tensor names, types and shapes.
 std::vector<int> KindsOf(const model_files::ModelSource& source, const model::Hyper& hyper) {
     std::vector<std::string> signatures(static_cast<size_t>(hyper.layers));
     for (const model_files::TensorInfo& tensor : source.tensors()) {
@@ -48,7 +48,7 @@ std::vector<int> KindsOf(const model_files::ModelSource& source, const model::Hy
     return kind_of_layer;
 }
 
-// Of an op of experts: what the mean group reads of what the unluckiest does.
+// For an op of experts: the mean group's bytes as a share of the busiest group's.
 double EvenShare(const program::Program& list, const program::Op& op, const model::Hyper& hyper,
                  int64_t rows) {
     const int64_t held = list.value(program::WeightOf(op)).shape[0];
@@ -124,7 +124,7 @@ class StepTimer {
             rate = rates_->CacheRate(CacheType(list, op));
             compute = cost.flops / rates_->AttentionFlops(CacheType(list, op));
         } else if (rates_->rest && !op.Is(Trait::kByFlops)) {
-            rate = rates_->rest->value;  // their arithmetic is part of it
+            rate = rates_->rest->value;  // the rate includes their arithmetic
             compute = 0;
         }
         const double memory = bytes / rate;
@@ -148,7 +148,7 @@ class StepTimer {
         return static_cast<double>(cost.read_bytes + cost.written_bytes);
     }
 
-    // The type of the cache that an attention op reads.
+    // Type of the cache that an attention op reads.
     static DType CacheType(const program::Program& list, const program::Op& op) {
         for (const program::ValueId id : op.inputs) {
             const program::Value& value = list.value(id);
@@ -157,7 +157,7 @@ class StepTimer {
         return DType::kF16;
     }
 
-    // Experts of a rank that the rows of a step choose, on average.
+    // Mean number of a rank's experts that the rows of a step choose.
     double Met(const program::Program& list, const program::Op& op) const {
         const model::Moe& moe = place_.hyper->moe;
         const auto held = static_cast<double>(list.value(program::WeightOf(op)).shape[0]);
@@ -167,7 +167,7 @@ class StepTimer {
             .mean;
     }
 
-    // A product whose type was measured; its overhead is part of the rate.
+    // Adds a product whose type was measured; the rate includes its overhead.
     bool AddMeasuredProduct(const program::Program& list, const program::Op& op, const OpCost& cost,
                             Breakdown& all) const {
         if (!op.Is(Trait::kProduct)) return false;
@@ -185,7 +185,7 @@ class StepTimer {
         return true;
     }
 
-    // Attention of few rows, whose parts were measured; its overhead is part of them.
+    // Adds attention of few rows from measured parts, which include its overhead.
     bool AddRowAttention(const program::Program& list, const program::Op& op, const OpCost& cost,
                          Breakdown& all) const {
         if (!op.Is(Trait::kAttention) || !rates_->scores || step_.tokens > kVectorRows)
@@ -205,7 +205,7 @@ class StepTimer {
         return true;
     }
 
-    // Rows of a product; of a product of experts the rows of an expert that has any.
+    // Rows of a product; for experts, the rows of each expert that has any.
     double RowsOf(const program::Program& list, const program::Op& op) const {
         if (!IsOfExperts(op)) {
             const program::Shape& out = list.value(op.outputs[0]).shape;
@@ -303,7 +303,7 @@ Result<RankWork> ModelWalk::WorkOf(const model::Shard& shard) const {
         return {};
     };
     if (shard.first_stage()) WEFT_TRY(add(0, {0, 0}, 1));
-    std::map<int, std::pair<int64_t, int64_t>> kinds;  // the first layer, and how many
+    std::map<int, std::pair<int64_t, int64_t>> kinds;  // first layer and count
     for (int64_t layer = shard.layers.begin; layer < shard.layers.end; ++layer) {
         const int kind = kind_of_layer_[static_cast<size_t>(layer)];
         ++kinds.emplace(kind, std::pair(layer, int64_t{0})).first->second.second;
@@ -312,12 +312,12 @@ Result<RankWork> ModelWalk::WorkOf(const model::Shard& shard) const {
         WEFT_TRY(add(1, {layers.first, layers.first + 1}, layers.second));
     }
     if (shard.last_stage()) WEFT_TRY(add(2, {hyper_.layers, hyper_.layers}, 1));
-    std::set<std::string> ends;  // an embedding that is the output matrix, too, counts once
+    std::set<std::string> ends;  // counts an embedding once that is also the output matrix
     for (const Piece& piece : work.pieces) {
         for (const program::Value& value : piece.program.values) {
             if (value.storage != program::Storage::kWeight) continue;
             const std::string& name = value.slice.name;
-            // (Of tables by layer each piece has the columns of its own.)
+            // (Each piece has its own columns of per-layer tables.)
             const bool layer = name.starts_with("blk.") || name.starts_with("per_layer_");
             if (!layer && !ends.insert(name).second) continue;
             work.weight_bytes += static_cast<uint64_t>(
