@@ -1,5 +1,5 @@
-// A Check: one thing that people got wrong, looked for on one host or across hosts. Each is a
-// function under checks/, and a line in checks/checks.inc.
+// A Check looks for one common fault on one host or across hosts. Each is a function under checks/
+// and a row of checks/checks.inc.
 #pragma once
 
 #include <memory>
@@ -17,24 +17,24 @@ using Hosts = std::span<const std::unique_ptr<HostView>>;
 
 struct Check {
     const char* name;   // "pcie-link"
-    const char* what;   // what it looks at, one sentence
-    const char* reads;  // the files and commands
-    const char* why;    // what the fault costs
-    // One of the two (none: it needs ranks, doctor/fabric.h). A check that says nothing has nothing
-    // to look at on this host.
+    const char* what;   // what it examines, one sentence
+    const char* reads;  // its source files and commands
+    const char* why;    // cost of the fault
+    // One of the two is set (neither: the check needs ranks, doctor/fabric.h). A check without
+    // findings found nothing to examine on this host.
     void (*run)(HostView& view, Findings& out) = nullptr;
-    void (*across)(Hosts hosts, Findings& out) = nullptr;  // called with two hosts or more
+    void (*across)(Hosts hosts, Findings& out) = nullptr;  // called with at least two hosts
 };
 
-// All checks, in the order in which they run: from the card outwards, the measurements last.
+// All checks, in the order in which they run: cards first, measurements last.
 std::span<const Check> AllChecks();
 
-// Runs the checks named in `only` (all, where it is empty) on every host and across them, and
-// gives the findings host by host. A check that was asked for by name and had nothing to look at
-// says so in a note. Errors: kUsage (no check of that name).
+// Runs the checks named in `only` (empty: all) on every host and across hosts; returns the findings
+// host by host. A check that was named in `only` and found nothing to examine adds a note. Errors:
+// kUsage (no such check).
 Result<std::vector<Finding>> RunChecks(Hosts hosts, std::span<const std::string> only);
 
-// `weft doctor --list --markdown`: the page docs/doctor.md.
+// The page docs/doctor.md, printed by `weft doctor --list --markdown`.
 std::string ChecksPage();
 
 }  // namespace weft::doctor

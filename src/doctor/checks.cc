@@ -1,4 +1,4 @@
-// The table of all checks, and running them.
+// Runs the checks of the table.
 #include "doctor/checks/checks.h"
 
 #include <algorithm>
@@ -28,7 +28,7 @@ const std::vector<Check>& Table() {
 #undef DEFINED_CHECK
 #undef RANKS_CHECK
 
-// Settings of the machine, which a container can neither see whole nor change.
+// A setting of the machine, which a container can't fully see or change.
 bool IsOfMachine(std::string_view check) {
     constexpr std::array<std::string_view, 16> kMachine = {
         "reboot-pending", "memlock-login", "memlock-systemd",   "swap",
@@ -38,7 +38,7 @@ bool IsOfMachine(std::string_view check) {
     return std::ranges::find(kMachine, check) != kMachine.end();
 }
 
-// A container is not to blame for its host.
+// Lowers the severity of findings that only the container's host can fix.
 void ExcuseContainer(HostView& view, Finding& finding) {
     if (finding.severity <= Severity::kNote || !IsOfMachine(finding.check)) return;
     if (!HasTag(view, "container")) return;
@@ -46,7 +46,7 @@ void ExcuseContainer(HostView& view, Finding& finding) {
     finding.why += "; this is a container: the setting is that of its host";
 }
 
-// number: which of several hosts it is, from 1 on; 0: the only one.
+// number: position among several hosts, from 1; 0: the only host.
 void Append(std::vector<Finding>& all, Findings& some, HostView* view = nullptr,
             size_t number = 0) {
     for (Finding& finding : some.Take()) {

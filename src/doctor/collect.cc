@@ -22,7 +22,7 @@ namespace weft::doctor {
 namespace {
 
 constexpr size_t kMostBytes = 64 << 20;
-// The usual range of ports that the system chooses.
+// The usual range from which the system chooses ports.
 constexpr int64_t kFirstDataPort = 32768, kDataPorts = 28232;
 constexpr size_t kTarBlock = 512, kTarMagicAt = 257;
 
@@ -35,7 +35,7 @@ int64_t WallNs() {
     return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
 }
 
-// What the other host's clock shows, between two readings of ours: files for clock-difference.
+// Records the other host's clock between two readings of this one, for clock-difference.
 void AskClock(const std::string& name, const Deadline& deadline, SnapshotFiles& files) {
     std::vector<std::string> words = Ssh(name);
     words.emplace_back("date +%s%N");
@@ -47,8 +47,8 @@ void AskClock(const std::string& name, const Deadline& deadline, SnapshotFiles& 
     files["probe/clock_asked"] = fmt::format("{} {}\n", before, after);
 }
 
-// Whether a block is the header of a file in a tar (POSIX ustar): its magic, and the sum of its
-// bytes with blanks in place of the sum.
+// The block is the header of a file in a tar (POSIX ustar): checks the magic and the checksum,
+// which counts its own field as blanks.
 bool IsTarHeader(std::string_view block) {
     constexpr size_t kSumAt = 148, kSumBytes = 8;
     if (block.substr(kTarMagicAt, 5) != "ustar") return false;
@@ -62,8 +62,7 @@ bool IsTarHeader(std::string_view block) {
     return Integer(told, 8) == sum;
 }
 
-// Login scripts may print before the program does. The archive begins with its first header; ""
-// without one.
+// Skips output of login scripts. The archive begins with its first header; "": no header.
 std::string_view WithoutGreeting(std::string_view out) {
     for (size_t magic = out.find("ustar", kTarMagicAt); magic != out.npos;
          magic = out.find("ustar", magic + 1)) {
@@ -74,7 +73,7 @@ std::string_view WithoutGreeting(std::string_view out) {
     return {};
 }
 
-// What stands where an archive should.
+// Text to show if the output is not an archive.
 std::string FirstLine(std::string_view out) {
     constexpr size_t kMost = 80;
     for (std::string_view line : Lines(out.substr(0, 4096))) {
@@ -103,7 +102,7 @@ Error NotReached(const std::string& name, const std::string& command, const Resu
                      name);
 }
 
-// lost: what may be the reason, where ssh itself hung or broke off.
+// lost: the likely reason if ssh hung or broke off.
 Result<SnapshotFiles> CollectHost(const std::string& name, const CollectOptions& options,
                                   std::optional<LostPackets>* lost) {
     constexpr int kStatusOfSsh = 255;
@@ -154,7 +153,7 @@ Finding Unreachable(const std::string& host, const Error& error,
                                                 ShellWord(lost->device), mtu))};
 }
 
-// Tries the ways to the other hosts with whole packets: answers of ping, as a snapshot has them.
+// Pings the other hosts with full-size packets; stores the output of ping as a snapshot does.
 void TryPaths(const std::string& host, const std::vector<Path>& paths, int64_t timeout_ms,
               SnapshotFiles& files) {
     const Result<std::string> name = SshName(host);
@@ -178,7 +177,7 @@ void TryPaths(const std::string& host, const std::vector<Path>& paths, int64_t t
 }
 
 // Connects from the host to the others' ports while all of them listen: probe/reach. An older weft
-// there does not know --reach, and gives none.
+// on the host does not know --reach and returns nothing.
 void TryPorts(const std::string& host, const std::vector<Path>& paths, size_t peers,
               const std::vector<uint16_t>& ports, const CollectOptions& options,
               SnapshotFiles& files) {
@@ -200,7 +199,7 @@ void TryPorts(const std::string& host, const std::vector<Path>& paths, size_t pe
 
 using Answers = std::vector<std::optional<Result<SnapshotFiles>>>;
 
-// The second round, once all addresses are known.
+// Second round, after all addresses are known.
 void TryAllPaths(const std::vector<std::string>& hosts, const CollectOptions& options,
                  Answers& collected) {
     std::vector<std::unique_ptr<HostView>> views;
@@ -211,7 +210,7 @@ void TryAllPaths(const std::vector<std::string>& hosts, const CollectOptions& op
         reached.push_back(i);
     }
     std::vector<std::vector<Path>> paths(views.size());
-    std::map<std::string, size_t> dialed;  // how many connections come to each host, by its name
+    std::map<std::string, size_t> dialed;  // number of connections to each host, by name
     for (size_t v = 0; v < views.size(); ++v) {
         paths[v] = PathsFrom(*views[v], views);
         dialed[views[v]->host()];
@@ -226,7 +225,7 @@ void TryAllPaths(const std::vector<std::string>& hosts, const CollectOptions& op
     on_all([&](size_t v) {
         TryPaths(hosts[reached[v]], paths[v], options.timeout_ms, **collected[reached[v]]);
     });
-    on_all([&](size_t v) {  // at the same time everywhere: each host listens for the others
+    on_all([&](size_t v) {  // all at the same time, because each host listens for the others
         TryPorts(hosts[reached[v]], paths[v], dialed.at(views[v]->host()),
                  {cluster::kWorkerPort, data_port}, options, **collected[reached[v]]);
     });

@@ -1,4 +1,4 @@
-// Hosts that are reached by ssh: `weft doctor --save -` runs there, and its snapshot comes back.
+// Collects snapshots over ssh: runs `weft doctor --save -` on the hosts.
 #pragma once
 
 #include <memory>
@@ -12,25 +12,25 @@
 namespace weft::doctor {
 
 struct CollectOptions {
-    std::string program = "weft";  // on the hosts
-    int64_t timeout_ms = 30000;    // for each host
+    std::string program = "weft";  // command on the hosts
+    int64_t timeout_ms = 30000;    // per host
     bool measure = true;
 };
 
-// "user@host" or "host"; a ":port" that a worker listens on is left out. kUsage where it is not
-// a name: it becomes a word of ssh's command line.
+// "user@host" or "host" without a worker's ":port". Errors: kUsage if the text is not a host name,
+// because it becomes an argument of ssh.
 Result<std::string> SshName(const std::string& host);
 
 struct Collected {
-    std::vector<std::unique_ptr<HostView>> hosts;  // that answered, in the order asked for
-    std::vector<std::string> names;                // of these, as they were asked for
-    std::vector<Finding> unreachable;              // one for each of the others, "reachable"
+    std::vector<std::unique_ptr<HostView>> hosts;  // hosts that answered, in the order given
+    std::vector<std::string> names;                // their names as given
+    std::vector<Finding> unreachable;              // one "reachable" finding for each other host
 };
 
-// Asks all hosts at once, each with its own deadline and without a password (BatchMode); then each
-// host pings the others and connects to their ports (path.h, reach.h). Output of login scripts
-// before the archive is skipped. If ssh hangs, the path is tested for lost large packets. Errors:
-// kUsage (not a host's name).
+// Asks all hosts at once, each with its own deadline and without a password (BatchMode). Then each
+// host pings the others and connects to their ports (path.h, reach.h). Skips output of login
+// scripts before the archive. If ssh hangs, tests the path for lost large packets. Errors: kUsage
+// (not a host name).
 Result<Collected> CollectHosts(const std::vector<std::string>& hosts,
                                const CollectOptions& options);
 

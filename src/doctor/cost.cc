@@ -10,7 +10,7 @@
 namespace weft::doctor {
 namespace {
 
-// Of a PCI Express link's bytes those that are data, in packets of 256.
+// Data share of a PCI Express link's bytes, in packets of 256.
 constexpr double kPayload = 0.85;
 constexpr const char* kStrixHalo = "1002:1586";
 
@@ -33,7 +33,7 @@ bool IsOn(const std::string& link, const std::string& address) {
     return !address.empty() && link.ends_with("/" + address);
 }
 
-// In a copy made by hand without its links: RDMA devices are of the only card that there is.
+// In a handmade copy without links: RDMA devices belong to the only card.
 bool IsOnlyCard(HostView& view, const PciDevice& card) {
     if (view.Complete() || !card.fabric) return false;
     const std::vector<PciDevice> all = PciDevices(view);
@@ -50,7 +50,7 @@ HostFacts FactsOf(HostView& view) {
         if (device.IsGpu() && named) ++facts.gpus[device.vendor + ":" + device.device];
     }
     for (const AmdGpu& gpu : AmdGpus(view)) {
-        // Where only the kernel's name for it was read.
+        // If only the kernel's name of the GPU was read.
         if (facts.gpus.empty() && gpu.IsStrixHalo()) facts.gpus[kStrixHalo] = 1;
         if (gpu.unified && facts.memory_bytes > 0) {
             facts.unified_bytes = facts.memory_bytes + gpu.vram_bytes;

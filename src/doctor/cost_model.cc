@@ -8,17 +8,17 @@
 namespace weft::doctor {
 namespace {
 
-// Well-known models, the largest first.
+// Known models, the largest first.
 constexpr const char* kModels[] = {
     "deepseek-r1:q4_k_m",   "qwen3-235b-a22b:q4_k_m", "gpt-oss-120b",
     "llama-3.3-70b:q4_k_m", "qwen3-32b:q4_k_m",       "qwen3-14b:q4_k_m",
     "qwen3-8b:q4_k_m",      "qwen3-4b:q4_k_m",        "qwen3-0.6b:q4_k_m"};
 
-// Stands in for a host of unknown speed: what its links take is the same on any.
+// Stands in for a host of unknown speed; times on its links do not depend on the machine.
 constexpr const char* kStandIn = "strix-halo";
-// What the system leaves of its memory to a model.
+// Share of system memory left for a model.
 constexpr double kShareForModels = 0.9;
-// No link of our time carries less a second; what says so was read wrong.
+// Slower than any real link: the value was misread.
 constexpr double kLeastBytes = 1e3;
 
 std::optional<plan::Wire> WireOfLink(const plan::Library& library, const HostLink& link) {
@@ -116,7 +116,7 @@ std::optional<plan::Prediction> CostModel::Predicted(const std::string& model,
     return std::move(*prediction);
 }
 
-// The largest model that the cluster holds; `model` becomes its name.
+// The largest model that fits the cluster; sets `model` to its name.
 std::optional<plan::Prediction> CostModel::Fitting(const plan::ClusterSpec& cluster,
                                                    std::string& model) {
     for (const char* name : kModels) {

@@ -1,4 +1,4 @@
-// Works out what faults cost: one prediction for each state that was asked about.
+// Computes costs of faults: one prediction per distinct state of a host.
 #pragma once
 
 #include <map>
@@ -17,12 +17,12 @@ namespace weft::doctor {
 class CostModel {
   public:
     static Result<CostModel> Open();
-    // Nothing where too little is known, or no well-known model fits.
+    // nullopt: too little is known, or no known model fits.
     std::optional<Cost> Answer(const CostQuestion& question);
 
-    // Nothing where the host is none of machines/.
+    // nullopt: the host is not in machines/.
     std::optional<plan::Machine> MachineOf(const HostFacts& host) const;
-    // The hosts of a question as `weft plan` takes them; nothing where the link is not known.
+    // The hosts of a question as a cluster of `weft plan`; nullopt: the link is unknown.
     std::optional<plan::ClusterSpec> ClusterOf(const HostFacts& host, const HostState& state) const;
     static plan::Workload load() { return {}; }
 
@@ -36,7 +36,7 @@ class CostModel {
     std::map<std::string, plan::OpenedShape> shapes_;
 };
 
-// Sets the costs of findings that ask for them.
+// Sets the costs of findings that ask for one.
 Status StateCosts(std::span<Finding> findings);
 
 }  // namespace weft::doctor

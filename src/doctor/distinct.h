@@ -1,4 +1,4 @@
-// Names of hosts that tell them apart: two machines called "localhost" stay two.
+// Makes host names distinct: two machines called "localhost" get different names.
 #pragma once
 
 #include <memory>
@@ -10,9 +10,9 @@
 
 namespace weft::doctor {
 
-// Hosts of one name are called "NAME (ORIGIN)" from here on: the file, or the address, that each
-// was had from; without one, or where these are the same, "NAME (2)", "NAME (3)". Names of `taken`
-// are others' already.
+// Renames hosts of equal names to "NAME (ORIGIN)", where the origin is the file or address of the
+// host. Without an origin, or with equal ones: "NAME (2)", "NAME (3)". Does not use names in
+// `taken`.
 void MakeNamesDistinct(std::vector<std::unique_ptr<HostView>>& hosts,
                        const std::vector<std::string>& origins = {},
                        std::set<std::string> taken = {});

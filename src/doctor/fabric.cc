@@ -25,17 +25,17 @@ namespace {
 
 constexpr double kSecondsEach = 0.1;
 constexpr int64_t kOwnWorkerMs = 1000;
-// Of the card's speed: what frames, headers and the slot leave. TCP above 10 Gb/s is bound by a
-// core.
+// Shares of the card's speed left after frames, headers and the slot. TCP above 10 Gb/s is limited
+// by a core.
 constexpr double kShareOfCard = 0.8, kShareOfFastTcp = 0.4;
 constexpr double kFastMegabits = 10'000;
-// Of a message that takes no longer than its bytes, in seconds.
+// Seconds of latency assumed for a message that takes no longer than its bytes.
 constexpr double kLeastLatency = 1e-7;
-// A link that has less than this share of its fastest kin is the slow one.
+// A link below this share of the fastest link of its kind is slow.
 constexpr double kShareOfKin = 0.5;
 
-// One way of 8 KB on an idle pair with a cable or a switch between. TCP: some 30 us for the two
-// stacks, interrupts and wake-ups, and 65 us on the wire of 1 Gb/s.
+// One-way latency of 8 KB on an idle pair with a cable or a switch between them. TCP: 30 us for the
+// two stacks, interrupts and wake-ups, and 65 us on a wire of 1 Gb/s.
 double LatencyBound(std::string_view transport, double megabits) {
     if (transport == "verbs") return 12;
     if (transport == "shm") return 20;
@@ -69,7 +69,7 @@ std::vector<Pair> PairsOf(const fabric::NetReport& latency, const fabric::NetRep
     return pairs;
 }
 
-// Speed of the card that this machine reaches `worker` by; 0: not known.
+// Speed of this machine's card on the route to `worker`; 0: unknown.
 double MegabitsTo(HostView& here, const std::string& worker) {
     const auto address = ParseIpv4(worker.substr(0, worker.find(':')));
     if (!address || address->IsLoopback()) return 0;
@@ -85,7 +85,7 @@ bool FactsHaveRdma(HostView& here) {
     return std::ranges::any_of(RdmaPorts(here), [](const RdmaPort& port) { return port.active(); });
 }
 
-// Of a message of kFabricSmall bytes, one way, and of a large transfer.
+// us: one way of kFabricSmall bytes; bytes_s: of a large transfer.
 HostLink MeasuredLink(double us, double bytes_s) {
     const double on_wire_s = static_cast<double>(kFabricSmall) / bytes_s;
     HostLink link;
@@ -150,7 +150,7 @@ class Judge {
         AskMeasured(pair, LatencyBound(TransportOf(pair), MegabitsOf(pair)), pair.bytes_s, out);
     }
 
-    // What the link takes as it was measured, against the bounds of such a one.
+    // Asks for the cost of the measured link, compared with the bounds.
     void AskMeasured(const Pair& pair, double bound_us, double bytes_s, Findings& out) const {
         if (pair.bytes_s <= 0) return;
         out.AskCost(LinkQuestion(here_, MeasuredLink(pair.us, pair.bytes_s),
@@ -171,8 +171,8 @@ class Judge {
                              workers_.at(static_cast<size_t>(pair.to) - 1)));
     }
 
-    // A pair of the same transport has more than twice the bandwidth, and a card of unknown speed
-    // can't explain it.
+    // Another pair of the same transport has more than twice the bandwidth, and a card of unknown
+    // speed can't explain it.
     bool BehindKin(const Pair& pair) const {
         double best = 0;
         for (const Pair& other : pairs_) {
@@ -239,7 +239,7 @@ Finding PathFinding(const std::string& host, const std::string& fault) {
             "the same MTU on both hosts and on all that is between them"};
 }
 
-// A measurement failed: the paths between workers that drop packets, else the error.
+// Explains a failed measurement: by paths that drop packets between workers, else by the error.
 void JudgeFailure(const HostView& here, const Error& error, const cluster::ClusterOptions& options,
                   std::vector<Finding>& all) {
     const bool of_link = cluster::IsOfDataLink(error);
@@ -253,7 +253,7 @@ void JudgeFailure(const HostView& here, const Error& error, const cluster::Clust
                            : "weft worker --listen HOST:PORT --key-file FILE on each of them"});
 }
 
-// Takes workers out of `options` that large packets don't reach.
+// Removes workers from `options` that large packets do not reach.
 void LookAtPaths(cluster::ClusterOptions& options, std::vector<Finding>& all) {
     std::vector<std::future<std::string>> faults;
     for (size_t i = 0; i < options.hosts.size(); ++i) {
@@ -279,8 +279,8 @@ Finding BusyFinding(const std::string& host, const Error& error) {
             "run this again once the job is over"};
 }
 
-// Takes the worker out that refused since it runs another job, and notes it. False: `error` names
-// none.
+// Removes the worker that refused because it runs another job, with a note. False: `error` names no
+// such worker.
 bool NoteBusy(const Error& error, cluster::ClusterOptions& options, std::vector<Finding>& all) {
     if (!cluster::IsBusy(error)) return false;
     for (size_t i = 0; i < options.hosts.size(); ++i) {

@@ -1,4 +1,4 @@
-// Which of a host's interfaces ranks would talk over.
+// Selects the interfaces of a host that ranks would use.
 #pragma once
 
 #include <vector>
@@ -7,8 +7,8 @@
 
 namespace weft::doctor {
 
-// The interfaces of RDMA ports, InfiniBand and Thunderbolt, else the fastest cards; those that are
-// up and have an address. None where that was not read.
+// The interfaces of RDMA ports, InfiniBand and Thunderbolt; without them, the fastest cards. Only
+// those that are up and have an address. Empty if addresses were not read.
 std::vector<NetDevice> FabricDevices(HostView& view);
 
 }  // namespace weft::doctor

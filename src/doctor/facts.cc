@@ -19,8 +19,8 @@ Reading CommandLike(HostView& view, const std::string& words) {
 
 namespace {
 
-// Whether the port is a virtual function under the cloud's own interface, which has the address
-// (hv_netvsc and its like): clouds offer no RDMA there.
+// The port is a virtual function under the cloud's own interface, which has the address (hv_netvsc
+// and the like). Clouds offer no RDMA there.
 bool IsAccelerated(HostView& view, const RdmaPort& port) {
     const std::vector<NetDevice> devices = NetDevices(view);
     return std::ranges::any_of(RdmaInterfaces(view, port), [&](const std::string& name) {
@@ -55,7 +55,7 @@ bool IsVirtualMachine(HostView& view) {
 
 namespace {
 
-// In a snapshot made by hand, which has no probe.
+// For a handmade snapshot, which has no probe.
 std::string SystemByHand(HostView& view) {
     std::string words = view.Text("run/systemd/container");
     const std::string virt = view.Text("cmd/systemd-detect-virt");
@@ -82,7 +82,7 @@ std::vector<std::string> SystemTags(HostView& view) {
     const auto has = [&](std::string_view tag) {
         return std::ranges::find(tags, tag) != tags.end();
     };
-    // "systemd-nspawn", "oci" and others, too.
+    // Also "systemd-nspawn", "oci" and others.
     if (std::ranges::any_of(tags, [](const std::string& tag) {
             return tag != "limine" && tag != "grub" && tag != "systemd-boot" && tag != "ostree";
         })) {
@@ -91,7 +91,7 @@ std::vector<std::string> SystemTags(HostView& view) {
     }
     if (has("limine") || has("grub") || has("systemd-boot")) return tags;
     const std::string line = view.Text("proc/cmdline");
-    if (Contains(line, "BOOT_IMAGE=")) {  // systemd-boot and the firmware hand over no such word
+    if (Contains(line, "BOOT_IMAGE=")) {  // systemd-boot and the firmware pass no such word
         tags.emplace_back("grub");
     } else if (Contains(line, "initrd=\\") || (view.Read("boot/loader/loader.conf").found() &&
                                                !view.Read("etc/default/grub").found())) {

@@ -1,12 +1,12 @@
-// A Finding: what one check says of one host (or of a pair), in words for people and programs.
+// A Finding: one check's result for one host or pair, for people and programs.
 //
-// severity  ok    as it should be
-//           note  worth knowing; nothing is slower or broken for sure
-//           warn  costs speed or will hurt under load
-//           fail  will not work, or at a fraction of what the hardware gives: exit status 1
-// read      what was read, and where; expected: what a healthy host has there
-// why       what the fault does; fix: the command that mends it
-// asks      of which speed the fault takes some; cost: how much (doctor/cost_model.h)
+// severity  ok    as expected
+//           note  worth knowing; not certain to be slow or broken
+//           warn  costs speed, or will under load
+//           fail  does not work, or at a fraction of the hardware's speed: exit status 1
+// read      the value and its source; expected: the value on a healthy host
+// why       effect of the fault; fix: the command that repairs it
+// asks      question about the lost speed; cost: the answer (doctor/cost_model.h)
 #pragma once
 
 #include <optional>
@@ -50,7 +50,7 @@ class Findings {
     }
     void Add(Severity severity, std::string read, std::string expected, std::string why,
              std::string fix);
-    // Of the finding that was added last: its cost is asked for.
+    // Asks for the cost of the finding that was added last.
     void AskCost(std::optional<CostQuestion> question);
 
     bool empty() const { return list_.empty(); }

@@ -15,7 +15,7 @@ constexpr size_t kMostRules = 20'000;
 constexpr int kMostDepth = 16;
 constexpr int64_t kManyPorts = 1000;
 
-// The words of a rule between blanks, quotes and brackets.
+// Words of a rule, separated by blanks, quotes and brackets.
 std::vector<std::string> WordsOfRule(std::string_view rule) {
     std::string plain(rule);
     std::ranges::replace_if(
@@ -65,7 +65,7 @@ bool AreManyPorts(std::string_view word) {
     return first && last && *last - *first >= kManyPorts;
 }
 
-// Whether what the rule accepts may be all that ranks send over the devices.
+// The rule may accept all traffic of ranks over the devices.
 bool NamesFabric(std::string_view rule, const std::vector<NetDevice>& devices) {
     const auto words = WordsOfRule(rule);
     const auto is = [&](auto&& test) {
@@ -80,10 +80,10 @@ bool NamesFabric(std::string_view rule, const std::vector<NetDevice>& devices) {
     for (const char* other : {"udp", "icmp", "ip6 ", "(v6)"}) {
         if (Contains(rule, other)) return false;
     }
-    // What a set of the kernel holds is not known.
+    // The content of a kernel set is unknown.
     if (Contains(rule, "match-set") || is(NamesNetwork) || is(NamesInterface)) return true;
     if (!devices.empty()) return false;
-    bool asks = false;  // for the interface; names of some follow
+    bool asks = false;  // the rule has an interface condition; names follow
     for (const std::string& word : words) {
         const bool name = word != "lo" && word != "!=" && word != "!";
         if (asks && name && !IsUsualDeviceName(word) && !word.starts_with('@')) asks = false;
@@ -105,7 +105,7 @@ std::string VerdictOf(std::string_view word) {
 FilterRule NftRule(const std::string& table, const std::string& chain, std::string_view text) {
     FilterRule rule{table + " " + chain, std::string(text), "", true};
     const auto words = WordsOfRule(text);
-    bool logs = false;  // its options follow
+    bool logs = false;  // options of `log` follow
     for (size_t i = 0; i < words.size() && rule.target.empty(); ++i) {
         const std::string& word = words[i];
         if (word == "counter" || word == "packets" || word == "bytes") continue;
@@ -198,7 +198,7 @@ FilterRules ParseNft(std::string_view ruleset) {
             if (Contains(line, "policy drop")) all.dropping.push_back(all.inputs.back());
         } else if (!chain.empty() && words[0] != "}") {
             all.rules.push_back(NftRule(table, chain, line));
-        } else if (words[0] != "}") {  // what a set holds may be accepted by any rule
+        } else if (words[0] != "}") {  // any rule may accept the elements of a set
             all.rules.push_back({"sets", std::string(line), "set"});
         }
     }

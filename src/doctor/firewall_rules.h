@@ -1,6 +1,6 @@
-// Firewalls as far as one question goes: does a rule drop input by default, and does any rule name
-// the network of the fabric? Rules are not interpreted any further. Whether a port can be reached,
-// `weft doctor --hosts` finds out by connecting to it (reach.h).
+// Reads firewall rules to answer one question: does a chain drop input by default, and does a rule
+// name the fabric's network? Rules are not interpreted further. `weft doctor --hosts` tests whether
+// a port can be reached by connecting to it (reach.h).
 #pragma once
 
 #include <string>
@@ -14,8 +14,8 @@ namespace weft::doctor {
 struct FilterRule {
     std::string chain;  // "inet:filter input" of nft, "INPUT" of iptables
     std::string text;
-    std::string target;   // "accept", "drop", "return", or the chain that it jumps to
-    bool always = false;  // it asks nothing of the packet
+    std::string target;   // "accept", "drop", "return", or a chain to jump to
+    bool always = false;  // without a condition
 };
 
 struct FilterRules {
@@ -23,10 +23,10 @@ struct FilterRules {
     std::vector<std::string> inputs;    // chains that see packets to this host
     std::vector<std::string> dropping;  // chains whose policy is to drop
 
-    // The chain of packets to this host that drops by default; "" without one.
+    // The input chain that drops by default; "": none.
     std::string DropsByDefault() const;
-    // Whether a rule accepts an interface of `devices`, a network that overlaps theirs, or many
-    // ports. Without devices: any interface but lo, any network.
+    // A rule accepts an interface of `devices`, a network that overlaps theirs, or many ports.
+    // Empty `devices`: any interface but lo, any network.
     bool NamesAny(const std::vector<NetDevice>& devices) const;
 };
 
@@ -40,11 +40,11 @@ struct FirewallZone {
     std::vector<std::string> lines;  // "target: default", "ports: 1025-65535/tcp"
 
     bool Holds(const NetDevice& device) const;  // by the interface's name or its network
-    // Whether it accepts all, many ports, or a network of `devices`.
+    // Accepts all, many ports, or a network of `devices`.
     bool Opens(const std::vector<NetDevice>& devices) const;
 };
 
-// Zones of several outputs of firewall-cmd; a later one tells more of a zone of the same name.
+// Zones from several outputs of firewall-cmd; a later one adds to a zone of the same name.
 std::vector<FirewallZone> ParseZones(const std::vector<std::string>& texts);
 
 }  // namespace weft::doctor

@@ -14,7 +14,7 @@ namespace {
 
 constexpr const char* kVendor = "1002";
 
-// PCI ids of GPUs inside processors.
+// PCI ids of integrated GPUs.
 struct Known {
     std::string_view device, target;
 };
@@ -25,8 +25,8 @@ constexpr std::array<Known, 6> kUnified = {{{"1586", "gfx1151"},
                                             {"1900", "gfx1103"},
                                             {"1681", "gfx1035"}}};
 
-// "gfx_target_version 110501" -> "gfx1151": two digits each of major, minor and stepping, the
-// last in hexadecimal.
+// "gfx_target_version 110501" -> "gfx1151": major, minor and stepping have two digits each; the
+// stepping is printed in hexadecimal.
 std::string TargetOf(HostView& view) {
     constexpr const char* kNodes = "sys/class/kfd/kfd/topology/nodes";
     for (const std::string& node : Numbered(view, kNodes, "")) {
@@ -76,7 +76,7 @@ std::vector<AmdGpu> AmdGpus(HostView& view) {
                                                : target;
         gpus.push_back(std::move(gpu));
     }
-    // A snapshot that holds nothing of PCI: the processor's name tells of its GPU too.
+    // Without PCI data in the snapshot, the processor's name implies its GPU.
     if (gpus.empty() && !view.Complete() && (named || !target.empty())) {
         AmdGpu gpu;
         gpu.target = named ? "gfx1151" : target;

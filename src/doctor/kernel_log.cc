@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t kMostLines = 20'000;
 constexpr size_t kMostDigits = 6;
-constexpr size_t kMostLooked = 1024;  // of a line
+constexpr size_t kMostLooked = 1024;  // bytes of a line that are parsed
 
 constexpr std::array<std::string_view, 37> kNetworkDrivers = {"mlx4_core",
                                                               "mlx4_en",
@@ -74,8 +74,8 @@ std::string_view Core(std::string_view word) {
     return word.substr(begin, word.find_last_not_of(kAround) + 1 - begin);
 }
 
-// All words of the messages and of the list beside them, in small letters, with what stands around
-// them and without.
+// All words of the messages and of the word list, in lower case, with and without surrounding
+// punctuation.
 const std::set<std::string, std::less<>>& Vocabulary() {
     static const std::set<std::string, std::less<>> words = [] {
         std::set<std::string, std::less<>> all;
@@ -111,7 +111,7 @@ bool LooksLikePci(std::string_view word) {
     return true;
 }
 
-// "PCI:0000:01:00", as NVIDIA's driver has it.
+// "PCI:0000:01:00", the form of NVIDIA's driver.
 bool LooksLikeNvidiaPlace(std::string_view word) {
     return word.size() == 14 && word.starts_with("PCI:") &&
            LooksLikePci(std::string(word.substr(4)) + ".0");
@@ -132,7 +132,7 @@ bool IsShortNumber(std::string_view word) {
     return unit.empty() || unit == "W" || unit == "%" || unit == "C" || unit == "ms" || unit == "s";
 }
 
-// "CPU#3", "CPU12", "MC0", "eth0" are words of the kernel with a number.
+// "CPU#3", "CPU12", "MC0", "eth0": words of the kernel with a number.
 bool IsNumbered(std::string_view word) {
     const size_t digits = std::min(word.find_first_of("0123456789"), word.size());
     if (digits == word.size() || word.size() - digits > 4) return false;
@@ -143,7 +143,7 @@ bool IsNumbered(std::string_view word) {
     return std::ranges::find(kNames, name) != kNames.end();
 }
 
-// "1-2", "2-1.4:1.0": a port of USB.
+// "1-2", "2-1.4:1.0": a USB port.
 bool IsUsbPort(std::string_view word) {
     return word.size() < 16 && word.size() > 2 && IsDigit(word[0]) && Contains(word, "-") &&
            word.find_first_not_of("0123456789-.:") == word.npos;
@@ -165,10 +165,10 @@ bool IsClock(std::string_view word) {  // "13:00:43", "13:00:43.123456+00:00"
 struct Message {
     std::string_view text;
     std::optional<double> seconds;
-    std::string_view time = {};  // "[    9.162204]", where it is the kernel's own
+    std::string_view time = {};  // "[    9.162204]", if it is the kernel's own time
 };
 
-// The time of day and the day of the month in "Mon Nov 23 13:00:43 2026" or
+// Time of day and day of the month from "Mon Nov 23 13:00:43 2026" or
 // "2026-11-23T13:00:43.1+00:00".
 std::optional<double> DateSeconds(std::string_view text) {
     constexpr double kDay = 86400;
@@ -183,8 +183,8 @@ std::optional<double> DateSeconds(std::string_view text) {
     return {};
 }
 
-// "[    9.162204] ", "[Mon Nov 23 13:00:43 2026] ", "[  +0.000012] ", "[Nov23 13:00] ", and the
-// caller, "[  T123] ", that some kernels name after it.
+// Removes "[    9.162204] ", "[Mon Nov 23 13:00:43 2026] ", "[  +0.000012] ", "[Nov23 13:00] ", and
+// the caller, "[  T123] ", that some kernels add.
 Message WithoutBrackets(Message message) {
     for (int i = 0; i < 2 && message.text.starts_with('['); ++i) {
         const size_t end = message.text.find(']');
@@ -208,19 +208,19 @@ Message WithoutBrackets(Message message) {
     return message;
 }
 
-// The message of a line of dmesg, journalctl or syslog, and its time.
+// Message and time of a line of dmesg, journalctl or syslog.
 Message MessageOf(std::string_view line) {
     Message message{Trim(line), {}};
     if (message.text.starts_with('<') && message.text.find('>') < 5) {
         message.text = message.text.substr(message.text.find('>') + 1);
     }
-    // "kern  :warn  : " of dmesg -x.
+    // "kern  :warn  : " from dmesg -x.
     if (message.text.starts_with("kern ") && message.text.find(':') < 8) {
         const size_t second = message.text.find(':', message.text.find(':') + 1);
         if (second < 20) message.text = Trim(message.text.substr(second + 1));
     }
     message = WithoutBrackets(message);
-    // "Nov 23 13:00:43 host kernel: ", or with an ISO date.
+    // "Nov 23 13:00:43 host kernel: ", or the same with an ISO date.
     const size_t kernel = message.text.substr(0, 160).find(" kernel: ");
     if (kernel == message.text.npos) return message;
     const std::string_view before = message.text.substr(0, kernel);
@@ -232,7 +232,7 @@ Message MessageOf(std::string_view line) {
     return WithoutBrackets(message);  // syslog keeps the kernel's own time
 }
 
-// Where a line of the watchdog names its device.
+// Position of the device's name in a watchdog line.
 enum class Named { kNever, kBefore, kAfter };
 
 Named WatchdogNames(std::string_view line) {
@@ -240,8 +240,8 @@ Named WatchdogNames(std::string_view line) {
     return WatchdogNamesProcessor(line) ? Named::kBefore : Named::kAfter;
 }
 
-// The driver whose folder a path of the kernel's sources names:
-// "drivers/net/ethernet/mellanox/mlx5/core/en_rx.c:123" -> "mlx5_core".
+// The driver of a kernel source path: "drivers/net/ethernet/mellanox/mlx5/core/en_rx.c:123" ->
+// "mlx5_core".
 std::string_view DriverOfSource(std::string_view path) {
     if (!path.starts_with("drivers/")) return {};
     for (std::string_view part : Split(path, '/')) {
@@ -258,7 +258,7 @@ std::string_view DriverOfSource(std::string_view path) {
     return {};
 }
 
-// What stays of one word; "" where it is nobody's but the user's.
+// The kept part of a word; "": only the user's own text.
 std::string KeptWord(std::string_view word) {
     if (word.starts_with("name=") || word.starts_with("pid=")) return {};
     const std::string_view core = Core(word);
@@ -299,10 +299,11 @@ std::string Kept(std::string_view message, Pseudonyms& names) {
             if (colon) word.remove_suffix(1);
             shown = names.Interface(word) + (colon ? ":" : "");
         } else {
-            // "{1}[Hardware Error]:" of the firmware's records (APEI) is numbered.
+            // Firmware records (APEI), "{1}[Hardware Error]:", are numbered.
             const bool numbered = words[i].starts_with('{') && words[i].ends_with("}[Hardware");
             shown = KeptWord(numbered ? std::string_view("[Hardware") : words[i]);
-            // Who begins with a word of their own may be any program: their numbers are theirs.
+            // A line that begins with an unknown word may come from any program, so its numbers are
+            // dropped.
             if (foreign && IsShortNumber(Core(words[i]))) continue;
         }
         if (shown.empty()) continue;
@@ -312,7 +313,7 @@ std::string Kept(std::string_view message, Pseudonyms& names) {
     return kept;
 }
 
-// Frames of a trace and its registers name the driver that crashed.
+// Frames of a trace, and registers, name the driver that crashed.
 bool IsFrame(std::string_view lower) {
     return Contains(lower, "+0x") &&
            (!NetworkDriverIn(lower).empty() || !GpuDriverIn(lower).empty());
@@ -336,8 +337,8 @@ bool IsEmptyJournal(std::string_view text) {
     return Trim(text).empty() || Contains(text, "-- No entries --");
 }
 
-// The log without UTF-16's zero bytes; refused where nothing can be read in it: an empty one (as a
-// plain user gets it), a packed one, or the error of the program itself.
+// The log without UTF-16's zero bytes; kRefused if it is unreadable: empty (as a plain user gets
+// it), compressed, or an error message of the program.
 Reading Readable(Reading log) {
     if (!log.found()) return log;
     if (log.text.starts_with("\xff\xfe") || log.text.starts_with("\xfe\xff")) log.text.erase(0, 2);
@@ -355,7 +356,7 @@ Reading Readable(Reading log) {
     return log;
 }
 
-// The first reading of the list that holds something.
+// The first source that is not empty.
 Reading FirstLog(HostView& view) {
     for (const char* words : {"journalctl -k -b -o short-monotonic -n 20000", "journalctl -k",
                               "journalctl -b -k", "journalctl --dmesg", "journalctl -b"}) {
@@ -421,7 +422,7 @@ std::vector<LogLine> KernelLogLines(std::string_view log, Pseudonyms& names) {
         LogLine kept{Printable(line.substr(0, kMostShown)), Kept(message.text, names), "",
                      message.seconds};
         kept.lower = Lower(kept.known);
-        // Of words that are somebody else's nothing may be left.
+        // Nothing may be left of a line of unknown words.
         if (!IsKnown(kept.lower)) continue;
         if (kept.seconds) {
             kept.known = message.time.empty()

@@ -17,7 +17,7 @@ bool IsDigitOf(char c) {
     return c >= '0' && c <= '9';
 }
 
-// Where the numbers of the version end: at the first part that does not begin with a digit.
+// End of the version's numbers: the first part that does not begin with a digit.
 size_t EndOfNumbers(std::string_view release) {
     size_t at = 0;
     while (at < release.size()) {
@@ -43,7 +43,7 @@ void AddRelease(std::string_view word, std::vector<std::string>& found) {
     }
 }
 
-// "linux 6.18.1.arch1-1", "linux-lts 6.12.58-1": as /lib/modules has them.
+// "linux 6.18.1.arch1-1", "linux-lts 6.12.58-1" -> names as in /lib/modules.
 void AddArch(std::string_view text, std::vector<std::string>& found) {
     for (std::string_view line : Lines(text)) {
         const auto words = Words(line);
@@ -59,10 +59,10 @@ void AddArch(std::string_view text, std::vector<std::string>& found) {
     }
 }
 
-// Where boot loaders keep which kernel they take.
+// A setting by which a boot loader chooses the kernel.
 struct Keeper {
     const char* path;
-    std::string_view key;  // that the line begins with
+    std::string_view key;  // beginning of the line
     const char* what;
 };
 constexpr std::array<Keeper, 9> kKeepers = {{
@@ -77,7 +77,7 @@ constexpr std::array<Keeper, 9> kKeepers = {{
     {"cmd/grub2-editenv_list", "saved_entry=", "grub2-set-default"},
 }};
 
-// "GRUB_DEFAULT=2", "GRUB_DEFAULT=\"1>2\"": an entry that is not the first.
+// "GRUB_DEFAULT=2", "GRUB_DEFAULT=\"1>2\"": another entry than the first.
 bool IsOtherEntry(std::string_view line) {
     constexpr std::string_view kKey = "GRUB_DEFAULT=";
     if (!line.starts_with(kKey)) return false;
@@ -101,7 +101,7 @@ std::vector<int64_t> NumbersOfRelease(std::string_view release) {
 
 std::string FlavourOfRelease(std::string_view release) {
     std::string flavour(release.substr(EndOfNumbers(release)));
-    // "-arch1-1" and "-arch1-2" are one.
+    // "-arch1-1" and "-arch1-2" are one flavor.
     std::erase_if(flavour, IsDigitOf);
     return flavour;
 }
@@ -144,7 +144,7 @@ std::vector<std::string> InstalledKernels(HostView& view) {
         const std::string text = view.Text("cmd/" + name);
         for (std::string_view line : Lines(text)) {
             const auto words = Words(line);
-            // Of dpkg only what is installed.
+            // For dpkg, only installed packages.
             if (name.starts_with("dpkg") && !words.empty() && words[0] != "ii") continue;
             for (std::string_view word : words) AddRelease(word, found);
         }

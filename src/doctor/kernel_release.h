@@ -1,4 +1,4 @@
-// Releases of kernels, as /lib/modules names them: compared number by number.
+// Kernel releases as named in /lib/modules, compared number by number.
 #pragma once
 
 #include <string>
@@ -9,16 +9,16 @@
 
 namespace weft::doctor {
 
-// "6.14.0-37-generic" -> 6, 14, 0, 37; up to eight numbers, up to the first word that is none of
-// the version's ("arch", "fc").
+// "6.14.0-37-generic" -> 6, 14, 0, 37; at most eight numbers, up to the first word that is not part
+// of the version ("arch", "fc").
 std::vector<int64_t> NumbersOfRelease(std::string_view release);
-// What follows the numbers: "-generic", ".fc43.x86_64"; kernels of one flavour replace each other.
+// The part after the numbers: "-generic", ".fc43.x86_64". Kernels of one flavor replace each other.
 std::string FlavourOfRelease(std::string_view release);
-// Kernels that are installed, by /lib/modules, else by what package managers and `ls /boot` print;
-// none where that was not read.
+// Installed kernels, by /lib/modules, else by the output of package managers and `ls /boot`. Empty:
+// none of these was read.
 std::vector<std::string> InstalledKernels(HostView& view);
-// What makes the boot loader take the running kernel though a newer one is there: "GRUB_DEFAULT in
-// /etc/default/grub"; "" where nothing that was read does.
+// The setting by which the boot loader keeps the running kernel although a newer one is installed:
+// "GRUB_DEFAULT in /etc/default/grub"; "": none found.
 std::string WhatKeepsKernel(HostView& view, const std::string& running);
 
 }  // namespace weft::doctor

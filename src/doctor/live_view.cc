@@ -19,7 +19,7 @@
 namespace weft::doctor {
 namespace {
 
-// Counters that are read again need some time in between to mean anything.
+// Time between two readings of a counter.
 constexpr int64_t kSampleNs = 1'000'000'000;
 
 Reading FromErrno() {
@@ -142,7 +142,7 @@ class LiveView : public HostView {
     Deadline end_;
     std::string host_;
     std::map<std::string, Reading> kept_;
-    std::map<std::string, std::string> commands_;  // by their paths
+    std::map<std::string, std::string> commands_;  // by path
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
-// The view of the machine that Weft runs on. Reads regular files only, never through a pipe or a
-// device; programs run without a shell, each with a deadline of its own and one for all of them.
-// Answers are kept, so that all checks see the same moment; Later asks anew.
+// The view of this machine. Reads only regular files, never a pipe or device. Programs run without
+// a shell, each with a deadline and all with a common one. Answers are cached, so all checks see
+// the same moment; Later reads again.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,9 @@
 namespace weft::doctor {
 
 struct LiveOptions {
-    int64_t command_ms = 5000;  // for one program
+    int64_t command_ms = 5000;  // per program
     int64_t total_ms = 60000;   // for all programs together
-    bool measure = true;        // whether the probes measure/... run
+    bool measure = true;        // run the probes measure/...
 };
 
 std::unique_ptr<HostView> MakeLiveView(const LiveOptions& options = {});

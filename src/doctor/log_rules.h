@@ -1,13 +1,12 @@
-// The table log_rules.inc: messages of kernels and drivers, their meaning and their cure.
+// The table log_rules.inc: messages of kernels and drivers, their meaning and their remedy.
 //
-//     $name = text                                      a text that several rules share
+//     $name = text                                      a text shared by several rules
 //     SUBJECT SEVERITY | expected | why | cure          a rule: subject card, gpu, machine, crash
 //       DRIVERS: pattern ; pattern                      "net", "gpu", "any", or names of drivers
-//     words a b c                                       words of a line that no pattern holds
+//     words a b c                                       known words that no pattern contains
 //
-// A pattern holds parts of a line in their order, '*' between them, in small letters: drivers
-// change the case from one version to the next. Marks such as {aspm} in a cure name rows of
-// cures.inc.
+// A pattern lists parts of a line in order, with '*' between them, in lower case, because drivers
+// change the case between versions. Marks such as {aspm} in a cure name rows of cures.inc.
 #pragma once
 
 #include <span>
@@ -18,7 +17,7 @@
 
 namespace weft::doctor {
 
-// keep: lines that a check reads by itself.
+// kKeep: lines that a check reads directly.
 enum class LogSubject { kCard, kGpu, kMachine, kCrash, kKeep };
 
 struct LogRule {
@@ -33,7 +32,7 @@ std::span<const LogRule> LogRules();
 // The rows "words".
 std::span<const std::string_view> LogVocabulary();
 
-// The first rule of one of `subjects` that matches a line in small letters; null without one.
+// The first rule of one of `subjects` that matches a lower-case line; null: none.
 const LogRule* FindRule(std::string_view lower, std::initializer_list<LogSubject> subjects);
 
 }  // namespace weft::doctor

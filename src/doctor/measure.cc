@@ -17,8 +17,8 @@ constexpr size_t kSizes[] = {64, 8192, 1 << 20};
 constexpr size_t kReduceBytes = 8192;
 constexpr int64_t kTimeoutMs = 3000;
 constexpr int kMostRounds = 2000;
-constexpr int64_t kSizeNs = 60'000'000;  // for each size
-constexpr int kFlag = net::kFlags - 1;   // the collectives use the first ones
+constexpr int64_t kSizeNs = 60'000'000;  // per size
+constexpr int kFlag = net::kFlags - 1;   // the collectives use the first flags
 
 struct Timed {
     std::string op;
@@ -38,8 +38,8 @@ int RoundsOf(double first_us) {
     return static_cast<int>(std::clamp(rounds, 20.0, static_cast<double>(kMostRounds)));
 }
 
-// Both ranks run this; rank 0 keeps the times, chooses the number of rounds from the first few,
-// and tells the other one in the first byte which round is the last.
+// Both ranks run this. Rank 0 keeps the times and chooses the number of rounds from the first few;
+// the first byte of a message marks the last round.
 Status PingPong(net::Fabric& fabric, size_t size, uint64_t& sent, Timed* timed) {
     net::Link& link = *fabric.links[static_cast<size_t>(1 - fabric.rank)];
     const std::vector<std::byte> data(size);

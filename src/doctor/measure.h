@@ -1,5 +1,5 @@
 // Measures a transport between two threads of this process: one-way times of a ping-pong and an
-// all-reduce, over the same links and collectives that a model uses.
+// all-reduce, over the links and collectives that models use.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace weft::doctor {
 
-// Lines "OP SIZE P50_US P99_US", OP being "one_way" or "all_reduce", SIZE in bytes. Takes about a
-// third of a second and uses two cores for it. Errors: as links and collectives have them.
+// Lines "OP SIZE P50_US P99_US"; OP is "one_way" or "all_reduce", SIZE in bytes. Takes a third of a
+// second on two cores. Errors: those of links and collectives.
 Result<std::string> MeasureLocal(net::Transport transport);
 
 }  // namespace weft::doctor

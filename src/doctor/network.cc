@@ -25,10 +25,10 @@ double NumberOf(const Json& object, const char* key) {
     return found != object.end() && found->is_number() ? found->get<double>() : 0;
 }
 
-// Links, and addresses of all of them: more than any host that runs ranks has.
+// Limits above the links and addresses of any host that runs ranks.
 constexpr size_t kMostLinks = 4096, kMostAddresses = 4096;
 
-// The objects of a JSON list, at most kMostLinks; none where the text is something else.
+// Objects of a JSON list, at most kMostLinks; empty: other text.
 std::vector<Json> Objects(const Reading& reading) {
     std::vector<Json> objects;
     if (!reading.found()) return objects;
@@ -66,7 +66,7 @@ NetDevice ReadSysfs(HostView& view, const std::string& name) {
     return device;
 }
 
-// driver, firmware and place, as `ethtool -i` has them.
+// Sets driver, firmware and bus address from `ethtool -i`.
 void ReadEthtool(HostView& view, NetDevice& device) {
     const Reading info = view.Command("ethtool -i " + device.name);
     if (!info.found()) return;
@@ -81,7 +81,7 @@ void ReadEthtool(HostView& view, NetDevice& device) {
     }
 }
 
-// What the link negotiated, as `ethtool` has it ("Speed: 100000Mb/s"), where sysfs has not told.
+// Sets the negotiated speed from `ethtool` ("Speed: 100000Mb/s") if sysfs lacks it.
 void ReadSpeed(HostView& view, NetDevice& device) {
     const bool asked = device.physical && device.up && !device.wireless;
     if (view.Complete() && !asked) return;
@@ -115,15 +115,15 @@ void ReadAddresses(const Json& link, size_t& left, NetDevice& device) {
     }
 }
 
-// A name that becomes a word of a command line.
+// Safe as an argument of a command line.
 bool IsPlainName(const std::string& name) {
     return !name.empty() && name.size() < 64 && !name.starts_with('-') &&
            name.find_first_of(" \t/") == std::string::npos;
 }
 
-using Places = std::map<std::string, size_t, std::less<>>;  // in the list, by name
+using Places = std::map<std::string, size_t, std::less<>>;  // index by name
 
-// Of a snapshot made by hand, where `ip -j` was not asked.
+// For a handmade snapshot without `ip -j`.
 void AddIpText(HostView& view, Places& places, std::vector<NetDevice>& devices) {
     if (view.Complete() || CommandLike(view, "ip -j addr").found()) return;
     for (const std::string& command : view.List("cmd")) {
@@ -150,7 +150,7 @@ void AddIpText(HostView& view, Places& places, std::vector<NetDevice>& devices) 
     }
 }
 
-// Of a snapshot made by hand, interfaces of which only ethtool was asked: "cmd/ethtool_-i_eth0",
+// For a handmade snapshot with only ethtool's output of an interface: "cmd/ethtool_-i_eth0",
 // "cmd/ethtool_eth0".
 void AddEthtoolOnly(HostView& view, Places& places, std::vector<NetDevice>& devices) {
     if (view.Complete()) return;
@@ -212,7 +212,7 @@ std::vector<NetDevice> NetDevices(HostView& view) {
         if (name == "lo" || !IsPlainName(name)) continue;
         places[name] = devices.size();
         devices.push_back(ReadSysfs(view, name));
-        // A snapshot made by hand seldom holds the links that tell what is physical.
+        // A handmade snapshot seldom has the links that show which devices are physical.
         if (devices.back().physical || !view.Complete()) ReadEthtool(view, devices.back());
     }
     for (const Json& link : Objects(CommandLike(view, "ip -j addr"))) {

@@ -1,5 +1,5 @@
-// Network interfaces, IPv4 addresses and routes of a host, out of sysfs, ethtool and ip -j; in a
-// snapshot made by hand also out of what `ip addr`, `ip link` and `ip route` print.
+// Network interfaces, IPv4 addresses and routes of a host, from sysfs, ethtool and ip -j; in a
+// handmade snapshot also from the output of `ip addr`, `ip link` and `ip route`.
 #pragma once
 
 #include <cstdint>
@@ -24,26 +24,26 @@ std::optional<Ipv4> ParseIpv4(std::string_view text);
 
 struct NetDevice {
     std::string name;
-    double megabits = 0;  // 0: not known
+    double megabits = 0;  // 0: unknown
     int mtu = 0;
     bool up = false;
-    bool state_read = false;  // whether `up` was
-    bool physical = false;    // a device of its own, not a bridge, tunnel or loopback
+    bool state_read = false;  // `up` was read
+    bool physical = false;    // has hardware of its own: not a bridge, tunnel or loopback
     bool wireless = false;
-    bool addressed = false;  // whether its addresses were read
-    bool over_card = false;  // a bond or bridge with a card of this host in it
+    bool addressed = false;  // its addresses were read
+    bool over_card = false;  // a bond or bridge with a card of this host
     std::string duplex, driver, firmware, pci;
-    std::string master;        // the bridge, bond or team that it is a part of
-    double most_megabits = 0;  // of the modes that ethtool lists; 0: not known
+    std::string master;        // the bridge, bond or team that contains it
+    double most_megabits = 0;  // fastest mode that ethtool lists; 0: unknown
     std::vector<Ipv4> addresses;
     std::string SpeedText() const;  // "100 Gb/s"
 };
-// What `ip addr`, `ip -d link` and their like print; of each link name, MTU, state, master and IPv4
-// addresses. Routes of `ip route`.
+// Parses output of `ip addr`, `ip -d link` and the like: name, MTU, state, master and IPv4
+// addresses of each link; and routes of `ip route`.
 std::vector<NetDevice> ParseIpText(std::string_view text);
-// The first 4,096 links, and as many addresses.
+// At most 4,096 links and 4,096 addresses.
 std::vector<NetDevice> NetDevices(HostView& view);
-// Whether the name is one of those that containers and virtual machines get: no way to other hosts.
+// The name is one that containers and virtual machines get; it does not lead to other hosts.
 bool IsOfContainers(const std::string& name);
 const NetDevice* FindNetDevice(const std::vector<NetDevice>& devices, const std::string& name);
 
@@ -55,9 +55,9 @@ struct Route {
 };
 std::vector<Route> Routes(HostView& view);
 std::vector<Route> ParseRouteText(std::string_view text);
-// The fastest of the modes that `ethtool` lists as supported, in Mb/s; 0: not told.
+// The fastest mode that `ethtool` lists as supported, in Mb/s; 0: unknown.
 double FastestMode(std::string_view ethtool);
-// The route that a packet to `to` takes: the longest prefix, then the lowest metric.
+// Route of a packet to `to`: the longest prefix, then the lowest metric.
 const Route* RouteTo(const std::vector<Route>& routes, const Ipv4& to);
 
 }  // namespace weft::doctor

@@ -1,4 +1,4 @@
-// What iproute2 and ethtool print for people.
+// Parses the plain output of iproute2 and ethtool.
 #include "doctor/network_text.h"
 
 #include <algorithm>
@@ -36,8 +36,8 @@ bool ReadLinkLine(std::string_view line, NetDevice& device) {
     return true;
 }
 
-// "enp1s0  UP  10.0.0.1/24 fe80::1/64" of `ip -br addr`, "enp1s0  UP  02:00:.. <...>" of
-// `ip -br link`.
+// "enp1s0  UP  10.0.0.1/24 fe80::1/64" from `ip -br addr`, "enp1s0  UP  02:00:.. <...>" from `ip
+// -br link`.
 bool ReadBriefLine(std::string_view line, NetDevice& device) {
     constexpr std::array<std::string_view, 6> kStates = {"UP",      "DOWN",           "UNKNOWN",
                                                          "DORMANT", "LOWERLAYERDOWN", "NOTPRESENT"};
@@ -67,7 +67,7 @@ void ReadInetLine(std::string_view line, NetDevice& device) {
 
 std::vector<NetDevice> ParseIpText(std::string_view text) {
     std::vector<NetDevice> devices;
-    // `ip link` tells of no address, and so of none that is missing.
+    // `ip link` prints no addresses, so none is known to be missing.
     const bool addresses = Contains(text, " inet ") || Contains(text, " inet6 ");
     for (std::string_view line : Lines(text)) {
         NetDevice device;

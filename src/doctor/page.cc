@@ -1,4 +1,4 @@
-// The page docs/doctor.md, made from the table of checks.
+// Generates docs/doctor.md from the table of checks.
 #include <fmt/format.h>
 
 #include "doctor/check.h"

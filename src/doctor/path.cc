@@ -10,7 +10,7 @@ namespace weft::doctor {
 namespace {
 
 constexpr size_t kMostPaths = 16;
-constexpr int kHeaders = 28;  // of IPv4 and ICMP
+constexpr int kHeaders = 28;  // IPv4 and ICMP
 
 }  // namespace
 

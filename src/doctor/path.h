@@ -1,4 +1,4 @@
-// The ways between hosts that share a subnet, and the command that tries one with whole packets.
+// Paths between hosts that share a subnet, and the command that tests one with full-size packets.
 #pragma once
 
 #include <string>
@@ -13,12 +13,12 @@ struct Path {
     int mtu = 0;                        // of this host's device
 };
 
-// From `host` to every other host, by every subnet that they share; at most 16.
+// From `host` to every other host over each shared subnet; at most 16.
 std::vector<Path> PathsFrom(HostView& host, Hosts hosts);
 
-inline constexpr int kSmallPacket = 576;  // what every way must carry
+inline constexpr int kSmallPacket = 576;  // every path must carry it
 
-// One packet of `bytes` in all, that may not be cut, with a second to answer.
+// Sends one packet of `bytes` in all, without fragmentation; waits a second for the reply.
 std::string PingCommand(const Path& path, int bytes);
 
 }  // namespace weft::doctor

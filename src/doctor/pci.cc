@@ -24,7 +24,7 @@ std::string BaseName(std::string_view path) {
     return std::string(path.substr(path.rfind('/') + 1));
 }
 
-// "0000:01:00.0", "10000:e1:00.0": it becomes a word of commands.
+// "0000:01:00.0", "10000:e1:00.0": safe as an argument of a command.
 bool IsAddress(std::string_view text) {
     constexpr std::string_view kForm = ":hh:hh.h", kHex = "0123456789abcdefABCDEF";
     if (text.size() < 12 || text.size() > 16) return false;
@@ -55,7 +55,7 @@ int BusOf(std::string_view address) {
     return static_cast<int>(Integer(address.substr(address.size() - 7, 2), 16).value_or(-1));
 }
 
-// Drivers of cards that Weft may run over, whatever class their devices have.
+// Drivers of cards that Weft may use, whatever class their devices have.
 bool IsFabricDriver(std::string_view driver) {
     constexpr std::array<std::string_view, 22> kDrivers = {
         "mlx4_core", "mlx4_en",  "mlx5_core", "mlxsw_core", "ice",      "i40e",   "ixgbe", "irdma",
@@ -64,8 +64,8 @@ bool IsFabricDriver(std::string_view driver) {
     return std::ranges::find(kDrivers, driver) != kDrivers.end();
 }
 
-// `lspci -vv`, and in a snapshot made by hand whatever other flags it was asked with ("lspci
-// -nnvv", "sudo lspci -vvv", "lspci -nnk"); the ones that tell most come first.
+// `lspci -vv`, and in a handmade snapshot output with any other flags ("lspci -nnvv", "sudo lspci
+// -vvv", "lspci -nnk"); the most detailed first.
 std::vector<Reading> LspciReadings(HostView& view) {
     std::vector<Reading> readings;
     const auto add = [&](Reading reading) {
@@ -82,7 +82,7 @@ std::vector<Reading> LspciReadings(HostView& view) {
     return readings;
 }
 
-// Virtual functions of cards of Mellanox and Intel, as a guest sees them, which has no physfn.
+// Virtual functions of Mellanox and Intel cards in a guest, where there is no physfn.
 bool IsVirtualId(const PciDevice& device) {
     constexpr std::array<std::string_view, 14> kIds = {
         "15b3:1002", "15b3:1004", "15b3:1012", "15b3:1014", "15b3:1016", "15b3:1018", "15b3:101a",
@@ -142,7 +142,7 @@ class PciReader {
             }
         }
     }
-    // A copy made by hand often has files alone, without the links among them.
+    // A handmade copy often has files without the links between them.
     void ReadCopied(const std::string& path, PciDevice& device) {
         const std::string event = view_.Text(path + "/uevent");
         if (device.driver.empty()) device.driver = std::string(After(event, "DRIVER="));
@@ -150,13 +150,13 @@ class PciReader {
         const auto last = Integer(view_.Text(path + "/subordinate_bus_number"));
         if (first && last && *first > 0) buses_[device.address] = {*first, *last};
     }
-    // The address of the PCI device that a class's entry belongs to.
+    // Records the PCI device of a class entry.
     void AddOwner(const std::string& entry, std::map<std::string, std::vector<std::string>>& of) {
         const std::string place = view_.Link("sys/class/" + entry + "/device").text;
         const std::string address = BaseName(place);
         if (IsAddress(address)) of[address].push_back(BaseName(entry));
     }
-    // Which devices are cards of a fabric, and how fast their ports are.
+    // Finds the cards of a fabric and the speed of their ports.
     void FindFabric() {
         std::map<std::string, std::vector<std::string>> rdma, net;
         for (const std::string& name : view_.List("sys/class/infiniband")) {
@@ -232,7 +232,7 @@ class PciReader {
         }
         return &device;
     }
-    // "[15b3:1003]" at the end of the name, with -nn.
+    // "[15b3:1003]" at the end of the name, from -nn.
     static void ReadIds(PciDevice& device) {
         const std::string_view name = device.name;
         for (size_t at = name.find('['); at != name.npos; at = name.find('[', at + 1)) {
@@ -266,7 +266,7 @@ class PciReader {
             ReadState(line, device);
         }
         ReadBar(line, device);
-        // "TrErr- Train- SlotClk+ DLActive- ...", on the line of LnkSta or on the next.
+        // "TrErr- Train- SlotClk+ DLActive- ...", on the line of LnkSta or the next one.
         if (Contains(line, "DLActive-")) device.link_active = false;
     }
     static void ReadState(std::string_view line, PciDevice& device) {
@@ -294,8 +294,8 @@ class PciReader {
         device.bar_bytes = now;
         device.most_bar_bytes = most;
     }
-    // GPUs of AMD and Intel sit behind a switch of their own, whose inner links are always whole:
-    // the upstream port of the switch has the link of the card.
+    // GPUs of AMD and Intel have a switch of their own whose inner links always run at full speed.
+    // The upstream port of the switch has the link of the card.
     void StepOverOwnSwitch(PciDevice& gpu) {
         if (!gpu.IsGpu() || gpu.bridges.size() < 2) return;
         const auto is_own = [&](const std::string& address) {
@@ -316,7 +316,7 @@ class PciReader {
         }
         gpu.bridges.erase(gpu.bridges.begin(), gpu.bridges.begin() + 2);
     }
-    // Of devices that only lspci knows: every bridge whose buses hold the device's.
+    // For devices known only from lspci: every bridge whose bus range includes the device's bus.
     void FindBridges() {
         for (auto& [address, device] : devices_) {
             if (!device.bridges.empty()) continue;
@@ -375,7 +375,7 @@ LinkJudgement JudgeLink(const PciDevice& card, const std::vector<PciDevice>& dev
     if (now >= card.most.GigabytesPerSecond() * kEnough) return LinkJudgement::kFull;
     const PciDevice* slot = SlotOf(card, devices);
     if (slot == nullptr || !slot->most.known()) {
-        // A device of which little was read may be the bridge.
+        // A device with few facts may be the bridge.
         const bool others = std::ranges::any_of(
             devices, [](const PciDevice& one) { return one.IsBridge() || one.type == 0; });
         return others ? LinkJudgement::kSlotUnknown : LinkJudgement::kBelow;
@@ -391,7 +391,7 @@ std::vector<PciDevice> PciDevices(HostView& view) {
 }
 
 bool KnowsAllPci(HostView& view) {
-    constexpr size_t kFewest = 6;  // no machine has fewer; a copy of one card's folder has
+    constexpr size_t kFewest = 6;  // every machine has more; a copy of one card's folder has fewer
     const auto listed = static_cast<size_t>(std::ranges::count_if(view.List(kFolder), IsAddress));
     if (view.Complete()) return listed > 0;
     if (listed >= kFewest) return true;
@@ -406,7 +406,7 @@ bool KnowsAllPci(HostView& view) {
 
 std::optional<Version> FirstKernelOf(const PciDevice& device) {
     struct Known {
-        std::string_view vendor, device;  // the beginning of the ids
+        std::string_view vendor, device;  // prefixes of the ids
         Version kernel;
     };
     constexpr std::array<Known, 12> kKnown = {{{"1002", "755", {{6, 12, 0}}},     // Navi 48

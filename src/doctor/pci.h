@@ -1,5 +1,5 @@
-// The PCI Express devices of a host, out of sysfs or of `lspci -vv`, whichever was read: what each
-// link could be, what it is, and the bridges that it hangs under.
+// PCI Express devices of a host, from sysfs or `lspci -vv`: each link's maximum and current state,
+// and the bridges above it.
 #pragma once
 
 #include <optional>
@@ -12,65 +12,65 @@
 namespace weft::doctor {
 
 struct PciLink {
-    double gigatransfers = 0;  // per second and lane; 0: not known
+    double gigatransfers = 0;  // per second and lane; 0: unknown
     int width = 0;
     bool known() const { return gigatransfers > 0 && width > 0; }
-    // What it carries one way, of 10^9 bytes, after the line code (PCI Express base
-    // specification: 8b/10b up to 5 GT/s, 128b/130b, flits of 236 in 256 from 64 on).
+    // One-way rate in 10^9 bytes/s, after the line code (PCI Express base specification: 8b/10b up
+    // to 5 GT/s, 128b/130b, flits of 236 in 256 from 64 on).
     double GigabytesPerSecond() const;
     std::string Text() const;  // "8 GT/s x4"
 };
 
 struct PciDevice {
     std::string address;         // "0000:01:00.0"
-    std::string name;            // as lspci has it; "" without
+    std::string name;            // from lspci; "": unknown
     int type = 0;                // base class and subclass: 0x0200 is Ethernet
-    std::string vendor, device;  // "15b3", "1019"; "" where not known
+    std::string vendor, device;  // "15b3", "1019"; "": unknown
     std::string driver;
     PciLink most, now;
-    std::string power;                 // "L1" where ASPM is enabled, else ""
-    std::vector<std::string> bridges;  // addresses, the nearest first
-    double port_gigabits = 0;          // fastest network port on it; 0: not known
+    std::string power;                 // "L1" if ASPM is enabled, else ""
+    std::vector<std::string> bridges;  // addresses, nearest first
+    double port_gigabits = 0;          // its fastest network port; 0: unknown
     // By its driver, vendor or RDMA device: ConnectX-3 has class 0280, as Wi-Fi cards have.
     bool fabric = false;
-    int node = -1;            // of memory (NUMA); -1: not known, or there is one only
+    int node = -1;            // of memory (NUMA); -1: unknown, or only one
     bool lost = false;        // its registers read as ones: it has left the bus
-    bool is_virtual = false;  // a virtual function (SR-IOV): it has no link of its own
-    bool denied = false;      // lspci was not allowed to read its link
-    bool cut = false;         // lspci's text ends in the middle of it
-    std::string modules;      // that lspci names for it: "nouveau, nvidia_drm, nvidia"
-    double bar_bytes = 0, most_bar_bytes = 0;  // of its largest resizable BAR; 0: not known
-    // Of a bridge with a slot: something is in it, and the link to it is up.
+    bool is_virtual = false;  // a virtual function (SR-IOV), without a link of its own
+    bool denied = false;      // lspci could not read its link
+    bool cut = false;         // lspci's text ends within this device
+    std::string modules;      // named by lspci: "nouveau, nvidia_drm, nvidia"
+    double bar_bytes = 0, most_bar_bytes = 0;  // its largest resizable BAR; 0: unknown
+    // For a bridge with a slot: the slot holds a card, and the link to it is up.
     bool slot_filled = false, slot_empty = false, link_active = true;
 
     bool IsNetwork() const {
         return fabric || type == 0x0200 || type == 0x0207 || type == 0x0208 || type == 0x0c06;
     }
     bool IsGpu() const { return type >> 8 == 0x03 || type == 0x1200; }
-    // A GPU that computes: not the screen of a server's management, nor Intel's inside a processor.
+    // A GPU for computing: not a server's management display, nor Intel's integrated graphics.
     bool IsComputeGpu() const;
     bool IsBridge() const { return type == 0x0604; }
     std::string Text() const;  // "0000:01:00.0 Mellanox ... [ConnectX-5]"
 };
 
-// How a card's link is, against what the card and the slot can.
+// A card's link against the limits of the card and of the slot.
 enum class LinkJudgement {
-    kUnknown,      // what it could be, or is, is not known
-    kFull,         // all that the card can
-    kByDesign,     // all that the slot has, which is less than the card could
-    kBelow,        // less than both can, or the slot is not known
-    kSlotUnknown,  // less than the card can; other slots were read, not this one
+    kUnknown,      // its limit or its state is unknown
+    kFull,         // the card's limit
+    kByDesign,     // the slot's limit, which is below the card's
+    kBelow,        // below both limits, or below the card's with the slot unknown
+    kSlotUnknown,  // below the card's limit; other slots were read, this one was not
 };
 LinkJudgement JudgeLink(const PciDevice& card, const std::vector<PciDevice>& devices);
-// The bridge that the card's link ends at; null where not known.
+// The bridge at the other end of the card's link; null: unknown.
 const PciDevice* SlotOf(const PciDevice& card, const std::vector<PciDevice>& devices);
 
 std::vector<PciDevice> PciDevices(HostView& view);
-// Whether all devices of the host were listed, so that one that is not in the list is not there.
+// All devices of the host were listed, so a missing one is absent.
 bool KnowsAllPci(HostView& view);
-// The first kernel whose driver knows the device; none where that is not known, or long ago.
+// The first kernel whose driver knows the device; nullopt: unknown, or long ago.
 std::optional<Version> FirstKernelOf(const PciDevice& device);
-// Null where there is none.
+// Null: no such device.
 const PciDevice* FindPci(const std::vector<PciDevice>& devices, const std::string& address);
 
 }  // namespace weft::doctor

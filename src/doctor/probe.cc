@@ -42,8 +42,8 @@ Reading MemlockLimit() {
             fmt::format("soft {} hard {}\n", LimitText(limit.rlim_cur), LimitText(limit.rlim_max))};
 }
 
-// Locks what an RDMA window of a few peers needs. The pages are never written, but mlock brings
-// them in, as registering memory does.
+// Locks as much memory as RDMA windows of a few peers need. The pages are not written, but mlock
+// faults them in, as memory registration does.
 Reading LockMemory() {
     void* memory =
         ::mmap(nullptr, kLockedBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -99,7 +99,7 @@ bool IsThere(const char* path) {
     return ::access(path, F_OK) == 0;
 }
 
-// Whether this is a container, of which kind, and the boot loader: words of SystemTags.
+// Container, its kind, and the boot loader, as words of SystemTags.
 std::string System() {
     std::string words = FirstBytes("/run/systemd/container");
     if (IsThere("/run/.containerenv")) words += " podman";
@@ -107,7 +107,7 @@ std::string System() {
     if (IsThere("/dev/.lxc") || IsThere("/dev/lxd")) words += " lxc";
     if (IsThere("/run/ostree-booted")) words += " ostree";
     if (IsThere("/etc/default/limine")) words += " limine";
-    // The loader tells its name in UTF-16, behind four bytes of attributes.
+    // The loader writes its name in UTF-16 after four bytes of attributes.
     std::string loader =
         FirstBytes("/sys/firmware/efi/efivars/LoaderInfo-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f");
     std::erase(loader, '\0');

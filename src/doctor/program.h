@@ -1,5 +1,5 @@
-// Programs that know more than the kernel's files (lspci, ip, dmesg, ssh): base/child_process.h, in
-// the C locale, so that parsers see the same text on every host.
+// Runs programs such as lspci, ip, dmesg and ssh (base/child_process.h) in the C locale, so that
+// parsers see the same text on every host.
 #pragma once
 
 #include <string>

@@ -10,10 +10,10 @@
 namespace weft::doctor {
 namespace {
 
-constexpr int kKeptBits = 17;                 // of an address: what 198.18.0.0/15 leaves
+constexpr int kKeptBits = 17;                 // bits of an address that fit 198.18.0.0/15
 constexpr uint32_t kPseudonyms = 0xc6120000;  // 198.18.0.0
 
-// FNV-1a with a last mix: a pseudonym is no secret, it only has to lose the name.
+// FNV-1a with a final mix. A pseudonym is not a secret; it only must not contain the name.
 uint64_t Hash(std::string_view text, uint64_t seed = 0) {
     uint64_t hash = 0xcbf29ce484222325 ^ seed;
     for (const char c : text) {
@@ -34,8 +34,8 @@ bool IsNumber(std::string_view text, size_t most = 5) {
     return !text.empty() && text.size() <= most && std::ranges::all_of(text, IsDecimal);
 }
 
-// What follows "en", "ib", ... in systemd's names (systemd.net-naming-scheme(7)): letters for the
-// kind of each number, "p1s0f0np0". 'x' is not among them: a hardware address follows it.
+// The part after "en", "ib", ... in systemd's names (systemd.net-naming-scheme(7)): a letter for
+// the kind of each number, "p1s0f0np0". 'x' is excluded, because a hardware address follows it.
 bool IsPlace(std::string_view text) {
     constexpr std::array<std::string_view, 8> kFirst = {"P", "p", "s", "o", "b", "v", "i", "d"};
     constexpr std::array<std::string_view, 16> kNext = {
@@ -64,7 +64,7 @@ constexpr std::array<std::string_view, 42> kNumbered = {
     "qedr",  "hfi1_",   "cxgb4_", "cxgb3_",     "lxcbr",       "lxdbr",        "podman",
     "cni",   "macvlan", "efa_",   "ifb",        "gretap",      "ip6tnl",       "ipvlan"};
 constexpr std::array<std::string_view, 6> kPlaced = {"en", "ib", "wl", "ww", "sl", "roce"};
-// Beginnings that checks look at, in names that are otherwise somebody's own.
+// Prefixes that checks use, in otherwise private names.
 constexpr std::array<std::string_view, 9> kBeginnings = {
     "docker", "br-", "virbr", "cni", "podman", "lxc", "veth", "thunderbolt", "rxe"};
 
@@ -106,7 +106,7 @@ std::string Pseudonyms::Pseudonym(const char* kind, std::string_view prefix,
                                   std::string_view name) {
     const bool made = name.starts_with(prefix) && name.size() == prefix.size() + 4 &&
                       name.find_first_not_of("0123456789abcdef", prefix.size()) == name.npos;
-    if (made) return std::string(name);  // saved again
+    if (made) return std::string(name);  // already a pseudonym
     const std::string key = fmt::format("{} {}", kind, name);
     if (const auto found = given_.find(key); found != given_.end()) return found->second;
     for (uint64_t seed = 0;; ++seed) {
@@ -151,7 +151,8 @@ std::string Pseudonyms::Address(const Ipv4& address) const {
     if (real_ || IsHere(address)) return address.Text();
     uint32_t low = 0;
     for (int bit = kKeptBits - 1; bit >= 0; --bit) {
-        const uint32_t above = address.bits >> (bit + 1);  // each bit turns by those above it
+        // the hash of the bits above decides whether a bit flips
+        const uint32_t above = address.bits >> (bit + 1);
         const uint64_t turn = Hash(fmt::format("{} {}", bit, above)) & 1;
         low = low << 1 | ((address.bits >> bit & 1) ^ static_cast<uint32_t>(turn));
     }
@@ -165,7 +166,7 @@ std::string Pseudonyms::AddressText(std::string_view text) const {
     const bool network = Contains(text, "/");
     if (!network) return Address(*address);
     if (real_ || IsHere(*address)) return fmt::format("{}/{}", address->Text(), address->prefix);
-    // All addresses, or half of them.
+    // The prefix covers all addresses, or half of them.
     if (address->prefix <= 1) {
         return fmt::format("{}/{}", Ipv4{address->network(), 32}.Text(), address->prefix);
     }

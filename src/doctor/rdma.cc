@@ -99,7 +99,7 @@ int64_t PortOfCard(const RdmaPort& port, const std::vector<RdmaPort>& all) {
 double LeastRateOf(const RdmaPort& port) {
     const auto model =
         port.kind.starts_with("MT") ? Integer(std::string_view(port.kind).substr(2)) : std::nullopt;
-    // mlx4 drives ConnectX-2, too, which has QDR; ConnectX of 2008 had DDR, and tells its model.
+    // mlx4 also drives ConnectX-2 with QDR; ConnectX of 2008 had DDR and reports its model.
     if (!model && port.mlx4()) return 40;
     if (!model) return port.device.starts_with("mlx5") ? 56 : 0;
     if (*model >= 4099 && *model < 4113) return 40;  // ConnectX-3: QDR, most of them FDR

@@ -1,4 +1,4 @@
-// What programs print of RDMA ports: ibstat, ibstatus, ibv_devinfo, `rdma link` (rdma-core,
+// Parses output about RDMA ports from ibstat, ibstatus, ibv_devinfo and `rdma link` (rdma-core,
 // infiniband-diags, iproute2).
 #include <fmt/format.h>
 
@@ -40,13 +40,13 @@ std::string LogicalState(std::string_view text) {
     return state == "INITIALIZING" ? "INIT" : state;
 }
 
-// Numbers as ibstat ("2") and ibstatus ("0x2") have them.
+// Numbers of ibstat ("2") and ibstatus ("0x2").
 std::optional<int64_t> LidOf(std::string_view text) {
     if (text.starts_with("0x")) return Integer(text, 16);
     return Integer(text);
 }
 
-// "4X (2)" and "25.0 Gbps (32)" of `ibv_devinfo -v`.
+// "4X (2)" and "25.0 Gbps (32)" from `ibv_devinfo -v`.
 void SetRate(RdmaPort& port, double lanes, double gigabits) {
     if (lanes <= 0 || gigabits <= 0 || lanes > 12) return;
     constexpr std::pair<double, const char*> kKinds[] = {

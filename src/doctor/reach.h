@@ -1,5 +1,6 @@
-// Whether ranks can connect to each other: every host listens on the ports of a worker for a few
-// seconds and connects to those of the others. `weft doctor --hosts` runs it on all hosts at once.
+// Tests whether ranks can connect to each other: every host listens on a worker's ports for a few
+// seconds and connects to the other hosts' ports. `weft doctor --hosts` runs it on all hosts at
+// once.
 #pragma once
 
 #include <cstdint>
@@ -9,21 +10,20 @@
 namespace weft::doctor {
 
 struct ReachOptions {
-    std::vector<std::string> addresses;  // of the other hosts, IPv4
-    // The port of control connections, and one that stands for the ports of data links, which the
-    // system chooses.
+    std::vector<std::string> addresses;  // IPv4 addresses of the other hosts
+    // The control port, and one port in the range from which the system chooses data ports.
     std::vector<uint16_t> ports;
-    size_t peers = 0;  // connections to each port of this host that end the wait early
+    size_t peers = 0;  // connections to each port of this host after which the wait ends early
     int64_t timeout_ms = 4000;
 };
 
-// Listens on each port (a port in use already has a listener), connects to each port of each
-// address, and tries again while a peer refuses. Returns a line "ADDRESS PORT OUTCOME" for each:
-// "open", "refused", "filtered" (no answer), or "failed: WHY". Takes at most timeout_ms.
+// Listens on each port (unless the port is in use), connects to each port of each address, and
+// retries while a peer refuses. Returns lines "ADDRESS PORT OUTCOME"; the outcome is "open",
+// "refused", "filtered" (no answer), or "failed: WHY". Takes at most timeout_ms.
 std::string ReachPeers(const ReachOptions& options);
 
-// "7000,40123 2 10.0.0.2,10.0.0.3": how `weft doctor --reach` is told; an empty list where it is
-// malformed.
+// "7000,40123 2 10.0.0.2,10.0.0.3": the argument of `weft doctor --reach`. ParseReach returns empty
+// lists if it is malformed.
 std::string ReachText(const ReachOptions& options);
 ReachOptions ParseReach(const std::string& text);
 

@@ -18,7 +18,7 @@ constexpr std::string_view kCures =
 #include "doctor/cures.inc"
     ;
 
-// In the order of Distribution.
+// In the order of the enum Distribution.
 constexpr std::array<std::string_view, 11> kDistributions = {
     "unknown", "debian", "fedora", "yum",    "ostree",   "arch",
     "nixos",   "suse",   "gentoo", "alpine", "appliance"};
@@ -56,7 +56,7 @@ std::string ValueOfCure(std::string_view release, std::string_view key) {
     return "";
 }
 
-// The first row `table` with a word that `fits`: its WHERE.
+// WHERE of the first row of `table` with a word that satisfies `fits`.
 template <typename Fits>
 std::string_view SystemIn(std::string_view table, Fits&& fits) {
     for (const Row& row : Rows()) {
@@ -75,7 +75,7 @@ Distribution DistributionNamed(std::string_view name) {
     return static_cast<Distribution>(at % std::ssize(kDistributions));
 }
 
-// Fedora's images are changed by rpm-ostree, Red Hat's 7 by yum.
+// Fedora images use rpm-ostree; Red Hat 7 uses yum.
 Distribution OfFedora(HostView& view, std::string_view release) {
     constexpr std::string_view kImages =
         "silverblue kinoite sericea onyx coreos iot sway-atomic cosmic-atomic budgie-atomic";
@@ -92,7 +92,7 @@ bool IsTransactional(std::string_view id) {
     return std::ranges::any_of(kParts, [&](std::string_view part) { return Contains(id, part); });
 }
 
-// All that the rows' WHERE may name.
+// All tags that a row's WHERE may name.
 std::vector<std::string> TagsOf(HostView& view) {
     std::vector<std::string> tags = SystemTags(view);
     const auto distribution = static_cast<size_t>(DistributionOf(view));
@@ -108,7 +108,7 @@ std::vector<std::string> TagsOf(HostView& view) {
     return tags;
 }
 
-// "a b+c": a, or b and c.
+// "a b+c" means a, or both b and c.
 bool Fits(std::string_view where, const std::vector<std::string>& tags) {
     return std::ranges::any_of(Words(where), [&](std::string_view one) {
         return std::ranges::all_of(Split(one, '+'), [&](std::string_view tag) {
@@ -117,7 +117,7 @@ bool Fits(std::string_view where, const std::vector<std::string>& tags) {
     });
 }
 
-// "a b" with `before` and `after` around each word.
+// Each of "a b" between `before` and `after`.
 std::string EachWord(std::string_view words, std::string_view before, std::string_view after) {
     std::string text;
     for (std::string_view word : Words(words)) {
@@ -126,7 +126,7 @@ std::string EachWord(std::string_view words, std::string_view before, std::strin
     return text;
 }
 
-// The values of a row that another row names with a blank and a value.
+// Values of a row that another row names with a blank and a value.
 CureValues ValuesOf(const CureValues& outer, std::string_view name, const std::string& value) {
     CureValues values = outer;
     values["value"] = value;
@@ -143,7 +143,7 @@ CureValues ValuesOf(const CureValues& outer, std::string_view name, const std::s
     return values;
 }
 
-// Fills rows of cures.inc in for one host.
+// Fills in rows of cures.inc for one host.
 class Filler {
   public:
     explicit Filler(std::vector<std::string> tags) : tags_(std::move(tags)) {}
@@ -153,7 +153,7 @@ class Filler {
             Rows(), [&](const Row& one) { return one.name == name && Fits(one.where, tags_); });
         return row == Rows().end() ? nullptr : &*row;
     }
-    // Braces that hold no mark stay: awk and NixOS have them, too.
+    // Braces without a mark stay, because awk and Nix use them.
     std::string Fill(std::string_view text, const CureValues& values) const {
         std::string filled;
         for (size_t at = 0; at < text.size(); ++at) {
@@ -325,8 +325,8 @@ bool IsInfinibandName(const std::string& device) {
     return device.starts_with("ib");
 }
 
-// "; to keep it: " and the row keep, with the setting in the words of nmcli, netplan, ifupdown and
-// NixOS; "" where the row is empty.
+// "; to keep it: " and the row `keep`, with the setting in the syntax of nmcli, netplan, ifupdown
+// or NixOS; "": the row is empty.
 std::string KeepFor(HostView& view, const std::string& device, CureValues setting) {
     setting["device"] = ShellWord(device);
     setting["nixname"] = NixString(device);
@@ -338,7 +338,7 @@ std::string KeepFor(HostView& view, const std::string& device, CureValues settin
     return kept.empty() ? "" : "; to keep it: " + kept;
 }
 
-// The network of one of the host's addresses or routes?
+// One of the host's addresses or routes is in this network.
 bool IsTaken(HostView& view, const Ipv4& subnet) {
     const auto meets = [&](const Ipv4& other) {
         const int prefix = std::min(other.prefix, subnet.prefix);
@@ -367,7 +367,7 @@ Ipv4 FreeSubnet(HostView& view, const std::string& device) {
     return subnet;
 }
 
-// Hosts that are looked at one by one seldom get the same.
+// Hosts that are examined separately rarely get the same byte.
 uint32_t ByteOfName(std::string_view name) {
     uint32_t hash = 2166136261;
     for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619;

@@ -15,7 +15,7 @@
 namespace weft::doctor {
 namespace {
 
-constexpr size_t kIndent = 10;  // of the lines below a finding
+constexpr size_t kIndent = 10;  // of lines below a finding
 
 const char* Colour(Severity severity) {
     switch (severity) {
@@ -37,7 +37,7 @@ std::string Label(Severity severity, const ReportStyle& style) {
     return style.colour ? Colour(severity) + label + "\033[0m" : label;
 }
 
-// `text` broken at blanks so that it fits; all lines but the first are indented.
+// Breaks `text` at blanks to fit; indents all lines but the first.
 std::string Wrapped(const std::string& text, size_t begin, const ReportStyle& style) {
     std::string out;
     size_t column = begin;
@@ -83,8 +83,8 @@ std::string Counted(size_t count, Severity severity) {
     WEFT_CHECK(false);
 }
 
-// "54 checks: 1 warning, 13 ok, 40 had nothing to read": every check once, by the worst that it
-// found. Checks that say nothing had nothing to read: that is not the same as finding all well.
+// "54 checks: 1 warning, 13 ok, 40 had nothing to read": counts each check once, by its worst
+// finding. A check without findings had nothing to read, which differs from ok.
 std::string Summary(std::span<const Finding> findings, const std::string& host,
                     const ReportStyle& style) {
     std::map<std::string_view, Severity> worst;
@@ -100,7 +100,7 @@ std::string Summary(std::span<const Finding> findings, const std::string& host,
             worst, [&](const auto& entry) { return entry.second == severity; });
         if (count > 0) add(Counted(static_cast<size_t>(count), severity));
     }
-    // Findings across hosts are no host's own.
+    // Findings across hosts belong to no host.
     const bool looked = std::ranges::find(style.hosts, host) != style.hosts.end();
     const size_t checks = looked ? std::max(style.checks, worst.size()) : worst.size();
     if (checks > worst.size()) {
@@ -121,7 +121,7 @@ std::vector<std::string> HostLines(HostView& view, bool verbose) {
     }
     if (!verbose) return lines;
     for (const auto& [path, why] : view.Unread()) {
-        // The kernel's answer for a link that is down.
+        // The kernel's answer if the link is down.
         if (path.starts_with("sys/class/net/") && why == "Invalid argument") continue;
         std::string source = "/" + path;
         if (path.starts_with("cmd/")) {

@@ -1,4 +1,4 @@
-// Findings as text for a terminal: host by host, the worst first, what is well in one line.
+// Prints findings for a terminal: host by host, the worst first, all ok ones in one line.
 #pragma once
 
 #include <map>
@@ -12,16 +12,16 @@
 namespace weft::doctor {
 
 struct ReportStyle {
-    std::vector<std::string> hosts = {};  // all that were looked at, also those without a finding
-    size_t checks = 0;                    // how many looked at each of them; 0: not told
-    bool verbose = false;                 // every ok too
+    std::vector<std::string> hosts = {};  // all hosts, also those without findings
+    size_t checks = 0;                    // number of checks per host; 0: unknown
+    bool verbose = false;                 // print each ok finding
     std::map<std::string, std::vector<std::string>> lines =
-        {};  // more of a host, after its findings
+        {};  // extra lines of a host, after its findings
     bool colour = false;
     size_t columns = 100;
 };
 
-// What is not a finding: "no GPU found", and with `verbose` each source that could not be read.
+// Lines that are not findings: "no GPU found"; with `verbose` also each unreadable source.
 std::vector<std::string> HostLines(HostView& view, bool verbose);
 
 std::string Report(std::span<const Finding> findings, const ReportStyle& style);

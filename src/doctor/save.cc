@@ -23,7 +23,7 @@ constexpr size_t kMostSavedLines = 20'000;
 
 // ---- Texts ------------------------------------------------------------------------------------
 
-// The key that the line begins with or holds; none where it is not kept.
+// The key at the start of the line or in it; nullopt: the line is not kept.
 std::optional<std::string_view> KeyOf(std::string_view line, std::string_view keys) {
     if (keys.empty()) return std::string_view();
     const std::string_view first = line.substr(0, line.find(' '));
@@ -65,7 +65,7 @@ bool IsUsbPlace(std::string_view text) {
            text.substr(kAddress + 1).find_first_not_of("0123456789.") == text.npos;
 }
 
-// One line of a form that keeps lines, without its blanks in front.
+// One kept line, without leading blanks.
 std::string SavedLine(const SavedRow& row, std::string_view key, std::string_view line,
                       Pseudonyms& names) {
     if (row.form == SavedForm::kVersion) {
@@ -94,7 +94,7 @@ std::string SavedLines(const SavedRow& row, std::string_view text, Pseudonyms& n
     std::string kept;
     size_t count = 0;
     for (std::string_view line : Lines(text)) {
-        // A comment of a file of settings.
+        // A comment in a configuration file.
         if (row.path.starts_with("etc/")) line = line.substr(0, line.find('#'));
         const std::string_view bare = Trim(line);
         const auto key = KeyOf(bare, row.keys);
@@ -107,7 +107,7 @@ std::string SavedLines(const SavedRow& row, std::string_view text, Pseudonyms& n
     return kept;
 }
 
-// A rule without its comment and the strings that it compares or logs.
+// A rule without its comment and without strings that it compares or logs.
 std::string WithoutStrings(std::string_view rule) {
     rule = rule.substr(0, std::min(rule.find("/*"), rule.find(" #")));
     std::string kept(rule.starts_with('#') ? std::string_view() : rule);
@@ -145,7 +145,8 @@ std::string SavedParameters(std::string_view text, std::string_view keys, Pseudo
         const std::string_view key = word.substr(0, word.find('='));
         if (std::ranges::find(known, key) == known.end()) continue;
         std::string shown = SavedWords(word, UnknownWord::kDrop, names);
-        // A loader that hands the kernel its initramfs keeps the parameters in a file of its own.
+        // A boot loader that passes the initramfs to the kernel keeps the parameters in a separate
+        // file.
         if (key == "initrd") shown = word.starts_with("initrd=\\") ? "initrd=\\" : "";
         if (!shown.empty()) kept += (kept.empty() ? "" : " ") + shown;
     }
@@ -168,7 +169,7 @@ std::string SavedGrub(const SavedRow& row, std::string_view text, Pseudonyms& na
     return kept;
 }
 
-// "../../../devices/0000:00:01.1/0000:01:00.0": the end is "other" where it is not known.
+// "../../../devices/0000:00:01.1/0000:01:00.0"; an unknown last part becomes "other".
 std::string SavedPath(std::string_view text, Pseudonyms& names) {
     const auto parts = Split(Trim(text.substr(0, 1024)), '/');
     std::string kept;
@@ -312,7 +313,7 @@ std::optional<std::string> UnitName(std::string_view text, Pseudonyms& names) {
     return fmt::format("weft-{}.service", names.Interface(rest.substr(rest.starts_with('-'))));
 }
 
-// The place of a pattern, filled with what may be saved of `text`; none where it does not fit.
+// The placeholder of a pattern, filled with the savable part of `text`; nullopt: no match.
 std::optional<std::string> Filled(std::string_view place, std::string_view text,
                                   Pseudonyms& names) {
     if (place == "more") return std::string();
@@ -337,7 +338,7 @@ std::optional<std::string> Filled(std::string_view place, std::string_view text,
     return fits ? std::optional(std::string(text)) : std::nullopt;
 }
 
-// One segment of a path against one of a pattern.
+// Matches one segment of a path against one of a pattern.
 std::optional<std::string> FillSegment(std::string_view pattern, std::string_view text,
                                        Pseudonyms& names) {
     const size_t open = pattern.find('<');
@@ -355,7 +356,7 @@ std::optional<std::string> FillSegment(std::string_view pattern, std::string_vie
         if (!rest) return {};
         return fmt::format("{}{}{}", pattern.substr(0, open), *first, *rest);
     };
-    if (Contains(place, "|")) {  // the longest of these words that fits
+    if (Contains(place, "|")) {  // the longest of these words that matches
         std::optional<std::string> best;
         for (std::string_view one : Split(place, '|')) {
             if (auto filled = text.starts_with(one) ? fill(one.size()) : std::nullopt)
@@ -372,10 +373,10 @@ std::optional<std::string> FillSegment(std::string_view pattern, std::string_vie
 
 struct Match {
     const SavedRow* row = nullptr;
-    std::string path;  // as it is saved
+    std::string path;  // as saved
 };
 
-// `path` of a file, or (with '/' at its end) of a folder: a row's, or one above it.
+// Matches `path`, a file or (with a trailing '/') a folder, against a row or a folder above it.
 std::optional<Match> Fit(const SavedRow& row, std::string_view path, Pseudonyms& names) {
     const bool folder = path.ends_with('/');
     if (folder) path.remove_suffix(1);
@@ -409,7 +410,7 @@ std::optional<Match> FindGroup(std::string_view path) {
 }
 
 std::optional<Match> FindRow(std::string_view path, Pseudonyms& names) {
-    // A command that was only listed is none; it would hide that it is missing.
+    // A listed command without output is dropped; it would hide that the output is missing.
     if (path.starts_with("cmd/") && path.ends_with('/')) return {};
     for (const SavedRow& row : SavedRows()) {
         if (auto match = Fit(row, path, names)) return match;
@@ -417,7 +418,7 @@ std::optional<Match> FindRow(std::string_view path, Pseudonyms& names) {
     return FindGroup(path);
 }
 
-// "PATH: why" a line.
+// Lines "PATH: why".
 std::string Unread(std::string_view text, Pseudonyms& names) {
     std::string kept;
     for (std::string_view line : Lines(text)) {
@@ -442,8 +443,7 @@ void CountSource(const SavedRow& row, std::vector<SavedSource>& sources) {
     ++found->files;
 }
 
-// A folder that was only listed stays; one that was also read, or has something inside, is there
-// already.
+// Keeps a folder that was only listed. Drops a folder entry that was also read or has content.
 void DropCovered(SnapshotFiles& files) {
     for (auto it = files.begin(); it != files.end();) {
         bool covered = false;
@@ -456,7 +456,7 @@ void DropCovered(SnapshotFiles& files) {
     }
 }
 
-// Names of files of limits.d, of modprobe.d and of drop-ins.
+// Names of files in limits.d, modprobe.d and drop-in folders.
 std::set<std::string> OrderedFiles(const SnapshotFiles& raw) {
     std::set<std::string> files;
     const auto add = [&](std::string_view path) {
@@ -496,7 +496,7 @@ SnapshotFiles SavedFiles(const SnapshotFiles& raw, Pseudonyms& names,
         std::string_view place = path;
         const bool later = place.starts_with(kLater);
         if (later) place.remove_prefix(kLater.size());
-        // A saved snapshot may be saved again.
+        // A saved snapshot can be saved again.
         if (place.starts_with("link/") && place.ends_with(kLinkEnd)) {
             place.remove_suffix(std::string_view(kLinkEnd).size());
         }

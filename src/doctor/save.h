@@ -1,7 +1,7 @@
-// Snapshots that may be shown to strangers: an allow-list. saved_sources.h has a row for each
-// source that a check reads; a source without a row is not saved, and of a saved one only the
-// fields of its row, as known words, numbers and pseudonyms (saved_words.h, pseudonyms.h). The
-// checks find in a saved snapshot the same as on the host.
+// Makes snapshots that can be shown to strangers, by an allow-list. saved_sources.h has a row for
+// each source that a check reads; other sources are not saved. A row keeps only the listed fields,
+// as known words, numbers and pseudonyms (saved_words.h, pseudonyms.h). Checks give the same
+// findings on a saved snapshot as on the host.
 #pragma once
 
 #include <string>
@@ -12,14 +12,14 @@
 
 namespace weft::doctor {
 
-// One row, to tell the user what is in a snapshot.
+// One row, to tell the user the contents of a snapshot.
 struct SavedSource {
     std::string path;  // "sys/class/net/<if>/mtu"
     const char* kept;  // "numbers and known words"
     size_t files = 0;
 };
 
-// raw: what was read, by the paths of a snapshot (host_view.h). names gives the pseudonyms.
+// raw: sources by their paths in a snapshot (host_view.h). names: supplies pseudonyms.
 SnapshotFiles SavedFiles(const SnapshotFiles& raw, Pseudonyms& names,
                          std::vector<SavedSource>* sources = nullptr);
 

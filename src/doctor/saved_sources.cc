@@ -163,7 +163,7 @@ constexpr SavedRow kRows[] = {
     {"cmd/<timedatectl|timedatectl_status>", kLines,
      "System clock synchronized:|NTP synchronized:"},
     {"cmd/timedatectl_show_--property=NTPSynchronized", kLines, "NTPSynchronized="},
-    // Kernels that are installed or chosen, packages, files that wait for a boot
+    // Installed or chosen kernels, packages, files that mark a pending reboot
     {"etc/os-release", kFields, "ID=|ID_LIKE=|VERSION_ID=|VARIANT_ID="},
     {"etc/modprobe.d/<conf>", kLines,
      "options mlx4_core |options mlx5_core |options ttm |options amdgpu |options ice |options "

@@ -10,7 +10,7 @@
 namespace weft::doctor {
 namespace {
 
-// '#' at the end of a word stands for up to five digits.
+// '#' at the end of a word stands for at most five digits.
 constexpr std::string_view kSavedWords = R"(
 . .. x x# v# n/a other - * + on off yes no auto none None default max Auto Off RS BaseR LLRS BASER
 enabled disabled unknown infinity unlimited soft hard root memlock K M G T KB MB GB TB kB KiB MiB
@@ -117,7 +117,7 @@ FedoraWorkstation docker docker-forwarding interfaces sources ports services ric
 ipv4 address value target ssh cockpit dhcpv6-client samba-client mdns
 )";
 
-// Words of the list, and beginnings that digits follow.
+// Words of the list, and prefixes of words with digits.
 struct Vocabulary {
     std::set<std::string_view> words, numbered;
 };
@@ -147,14 +147,14 @@ bool AreHexDigits(std::string_view text, size_t most) {
            text.find_first_not_of("0123456789abcdef") == text.npos;
 }
 
-// "0x15b3", or a longer one that is zero.
+// "0x15b3", or a longer number that is zero.
 bool IsShortHex(std::string_view part) {
     if (!part.starts_with("0x")) return false;
     part.remove_prefix(2);
     return AreHexDigits(part, 6) || (!part.empty() && part.find_first_not_of('0') == part.npos);
 }
 
-// "baseSR4" of "100000baseSR4/Full".
+// "baseSR4" in "100000baseSR4/Full".
 bool IsModeOfEthernet(std::string_view text) {
     if (!text.starts_with("base") || text.size() > 8) return false;
     return std::ranges::all_of(text.substr(4), [](unsigned char c) {
@@ -162,7 +162,8 @@ bool IsModeOfEthernet(std::string_view text) {
     });
 }
 
-// "-22", "8.0", "1.3534.0", "40000Mb": up to eleven digits, up to three groups, and a known unit.
+// "-22", "8.0", "1.3534.0", "40000Mb": at most eleven digits, at most three groups, and a known
+// unit.
 bool IsSavedNumber(std::string_view part, bool with_unit = true) {
     if (part.starts_with('-') || part.starts_with('+')) part.remove_prefix(1);
     size_t at = 0;
@@ -180,7 +181,7 @@ bool IsSavedNumber(std::string_view part, bool with_unit = true) {
     return with_unit && (Known().words.contains(unit) || IsModeOfEthernet(unit));
 }
 
-// "2-1.4:1.0" of USB, "0-1.0" of Thunderbolt.
+// "2-1.4:1.0" for USB, "0-1.0" for Thunderbolt.
 bool IsBusPlace(std::string_view word) {
     const size_t dash = word.find('-'), colon = std::min(word.find(':'), word.size());
     if (dash == 0 || dash == word.npos || dash > 3 || colon < dash || word.size() > 16)
@@ -199,7 +200,7 @@ bool IsAsciiAlnum(char c) {
     return std::isalnum(static_cast<unsigned char>(c)) != 0;
 }
 
-// A hardware address, a GUID or an IPv6 address; "system_u:object_r:var_log_t:s0" is none.
+// A hardware address, a GUID or an IPv6 address, but not "system_u:object_r:var_log_t:s0".
 bool LooksLikeAddress(std::string_view word) {
     if (word.starts_with("0x")) return word.size() > 8 && !IsShortHex(word);
     size_t inner = 0;
@@ -211,7 +212,7 @@ bool LooksLikeAddress(std::string_view word) {
     return (inner > 2 && !named) || Contains(word, "::");
 }
 
-// "[15b3:1003]" of makers that most machines have parts of.
+// "[15b3:1003]" for widespread vendors.
 bool ArePciIds(std::string_view word) {
     constexpr std::string_view kMakers =
         "15b3 8086 1022 1002 14e4 10de 10ec 1d6a 17db 1425 1077 1924 1dd8 1d0f 14c3 1af4 1b21";
@@ -232,7 +233,7 @@ bool IsKnownPart(std::string_view part) {
 
 constexpr std::string_view kPunctuation = "()[]{}<>,:;=/\\'\"!@|*#%&";
 
-// A part of a word, or an address with its prefix, from `at` on.
+// End of the part of a word, or of an address with its prefix, that begins at `at`.
 size_t EndOfPart(std::string_view word, size_t at) {
     size_t end = std::min(word.find_first_of(kPunctuation, at), word.size());
     if (end >= word.size() || word[end] != '/' || !ParseIpv4(word.substr(at, end - at))) return end;
@@ -290,7 +291,7 @@ bool IsKnownWord(std::string_view word) {
     return word.size() - first <= 5;
 }
 
-// "10000:e1:00.0": the domain of a volume of disks has five digits.
+// "10000:e1:00.0": Intel VMD domains have five digits.
 bool IsPciAddress(std::string_view word) {
     if (word.size() < 12 || word.size() > 13) return false;
     const size_t domain = word.size() - 8;

@@ -24,18 +24,18 @@ constexpr size_t kMostEntries = 20'000;
 constexpr size_t kMostEntryBytes = 4 << 20;
 constexpr size_t kMostBytes = 64 << 20;
 constexpr size_t kMostTextBytes = 256 << 20;
-// Of what is unpacked only to be dropped: a small archive can hold very much.
+// Limit for bytes that are unpacked and dropped, because a small archive can expand greatly.
 constexpr size_t kMostDropped = 1 << 30;
 constexpr size_t kMostName = 1024;
 constexpr int kMostDepth = 32;
 constexpr const char* kAgain = "; save it again, or copy it again";
 
-// Adds entries to a snapshot under construction and holds the limits.
+// Adds entries to a snapshot under construction and enforces the limits.
 class Intake {
   public:
     explicit Intake(std::string name) : name_(std::move(name)) {}
 
-    // `path` as an archive has it: "./sys/x", "/sys/x" and "sys/x" are the same.
+    // Normalizes a path of an archive: "./sys/x", "/sys/x" and "sys/x" are equal.
     Result<std::string> Name(std::string_view path) const {
         if (path.size() > kMostName) return Bad("a name of {} bytes", path.size());
         std::string name;
@@ -61,20 +61,20 @@ class Intake {
         files_[std::move(name)] = std::move(text);
         return {};
     }
-    // The file that `target` names, once more; it need not be there.
+    // Records the link's target; the file need not exist.
     Status AddLink(std::string name, std::string_view target) {
         WEFT_ASSIGN(const std::string to, Name(target));
         const auto found = files_.find(to);
         if (found != files_.end()) return Add(std::move(name), std::string(found->second));
         return Refuse(name, "a link to a file that is not in the snapshot");
     }
-    // Names of the archive are in it: nothing for a terminal to obey.
+    // Error messages contain names of the archive, so control characters are removed.
     template <typename... Args>
     Error Bad(fmt::format_string<Args...> format, Args&&... args) const {
         return MakeError(ErrorCode::kCorrupt, "{}: not a snapshot: {}", name_,
                          Printable(fmt::format(format, std::forward<Args>(args)...)));
     }
-    // A file that is too large is one that could not be read; the others are not concerned.
+    // Records an oversized file as unreadable; other files are not affected.
     Status Refuse(const std::string& name, size_t bytes) {
         return Refuse(name,
                       fmt::format("too large: {} bytes or more, at most {} are read; keep its "
@@ -86,7 +86,7 @@ class Intake {
         refused_ += fmt::format("{}: {}\n", name, why);
         return {};
     }
-    // Nothing is known of what would have followed: what is not there need not be absent.
+    // The input ends early: files that are missing may have existed.
     void EndsHere() { ends_here_ = true; }
     SnapshotFiles Take() {
         if (!refused_.empty()) files_["unread"] += refused_;
@@ -107,7 +107,7 @@ Result<std::string> ReadFolderEntry(const std::string& path, const struct stat& 
         const ssize_t got = ::readlink(path.c_str(), target.data(), target.size());
         return std::string(target.data(), got < 0 ? 0 : static_cast<size_t>(got));
     }
-    if (!S_ISREG(info.st_mode)) return std::string();  // a device: that it is there, says enough
+    if (!S_ISREG(info.st_mode)) return std::string();  // a device: its existence is enough
     return ReadTextFile(path, kMostEntryBytes);
 }
 
@@ -130,7 +130,7 @@ Status AddFolder(Intake& intake, const std::string& root, const std::string& ins
         WEFT_ASSIGN(const std::string name, intake.Name(inside + "/" + entry));
         const std::string path = root + "/" + name;
         struct stat info {};
-        if (::lstat(path.c_str(), &info) != 0) continue;  // gone meanwhile
+        if (::lstat(path.c_str(), &info) != 0) continue;  // removed in the meantime
         if (S_ISDIR(info.st_mode)) {
             WEFT_TRY(AddFolder(intake, root, name, depth + 1));
         } else {
@@ -152,7 +152,7 @@ std::string WhyNot(archive* of) {
 
 using Reader = std::unique_ptr<archive, int (*)(archive*)>;
 
-// What is in the entry, and how many bytes it has; beyond kMostEntryBytes they are dropped.
+// Content and size of an entry; bytes beyond kMostEntryBytes are dropped.
 Result<size_t> ReadTarData(const Intake& intake, archive* reader, std::string& text) {
     size_t size = 0;
     std::array<char, 65536> buffer;
@@ -166,7 +166,7 @@ Result<size_t> ReadTarData(const Intake& intake, archive* reader, std::string& t
     }
 }
 
-// dropped: bytes that were unpacked in vain so far.
+// dropped: bytes unpacked and dropped so far.
 Status AddTarEntry(Intake& intake, archive* reader, archive_entry* entry, size_t& dropped) {
     // A pax header is UTF-8, which the C locale does not convert.
     const char* path = archive_entry_pathname(entry);
@@ -180,8 +180,7 @@ Status AddTarEntry(Intake& intake, archive* reader, archive_entry* entry, size_t
     const auto type = archive_entry_filetype(entry);
     if (type == AE_IFDIR) return name.empty() ? Status() : intake.Add(name + "/", "");
     if (type != AE_IFREG) return intake.Add(std::move(name), "");
-    // Of a plain file the reader goes on without reading it. The holes of a sparse one are not
-    // read.
+    // The reader skips a plain file's data without reading it. Holes of a sparse file are not read.
     const auto told = static_cast<size_t>(std::max<la_int64_t>(archive_entry_size(entry), 0));
     const bool plain = archive_filter_code(reader, 0) == ARCHIVE_FILTER_NONE;
     if (plain && told > kMostEntryBytes) return intake.Refuse(name, told);
@@ -202,7 +201,7 @@ Reader TarReader() {
     return reader;
 }
 
-// opened: what opening the reader gave.
+// opened: result of opening the reader.
 Result<SnapshotFiles> TakeTar(archive* reader, int opened, const std::string& name) {
     Intake intake(name);
     if (opened != ARCHIVE_OK) return intake.Bad("{}", WhyNot(reader));
@@ -240,7 +239,7 @@ Result<SnapshotFiles> ParseTextSnapshot(std::string_view text, const std::string
     Intake intake(name);
     std::string path, content;
     bool inside = false;
-    size_t size = 0;  // of the content, of which no more than an entry's bytes are kept
+    size_t size = 0;  // size of the content, of which at most an entry's limit is kept
     const auto finish = [&]() -> Status {
         if (!inside) return {};
         if (size > kMostEntryBytes) {
@@ -327,7 +326,7 @@ Result<std::string> WriteTar(const SnapshotFiles& files) {
         archive_entry_set_perm(entry.get(), folder ? 0755 : 0644);
         archive_entry_set_mtime(entry.get(), 0, 0);
         archive_entry_set_size(entry.get(), static_cast<la_int64_t>(text.size()));
-        // A warning: the name is not in the letters of the locale, and goes as it is.
+        // A warning means that the name is not in the locale's charset; it is written unchanged.
         good = good && archive_write_header(writer.get(), entry.get()) >= ARCHIVE_WARN;
         if (good && !text.empty()) {
             good = archive_write_data(writer.get(), text.data(), text.size()) ==

@@ -1,20 +1,19 @@
-// Snapshots of a host: what its checks read, as files named by their paths.
+// Snapshots of a host: the sources of its checks, as files named by their paths.
 //
-// Three forms are read: a folder; a tar file (plain or compressed); and a text file in the form
-// that `tail -n +1 FILE...` prints, "==> PATH <==" above each file:
+// Three formats are read: a folder; a tar file (plain or compressed); and a text file in the format
+// of `tail -n +1 FILE...`, with "==> PATH <==" above each file:
 //
 //     ==> sys/class/net/eth0/mtu <==
 //     1500
 //
-// A symbolic link stands for the words that it points to, and is never followed. In what Weft saves
-// "link/PATH.to" holds them (an older one: "link/PATH"). What could not be read when the snapshot
-// was made is in "unread", a line each: "PATH: why". The host's name is in
-// "probe/hostname", else it is the snapshot's own. With "probe/complete" in it, what it does not
-// hold was not there (Weft saves it so).
+// A symbolic link stands for its target text and is never followed. Weft saves it as "link/PATH.to"
+// (older versions: "link/PATH"). "unread" lists the sources that could not be read, as lines "PATH:
+// why". The host's name is in "probe/hostname", else it is the snapshot's own. With
+// "probe/complete" (Weft saves it), sources not in the snapshot were absent on the host.
 //
-// A snapshot is hostile input: at most 20,000 entries and 64 MiB in all; an entry of more than
-// 4 MiB is one that could not be read; names that climb out ("..") or are not plain are refused.
-// Errors: kNotFound, kIo, kCorrupt, kUnsupported.
+// A snapshot is hostile input. Limits: 20,000 entries and 64 MiB in all. An entry over 4 MiB counts
+// as unreadable. Names with ".." or special characters are refused. Errors: kNotFound, kIo,
+// kCorrupt, kUnsupported.
 #pragma once
 
 #include <cstddef>
@@ -29,25 +28,25 @@
 
 namespace weft::doctor {
 
-// The files of a snapshot by their paths; the value of a folder is empty, its name ends with '/'.
+// Files by path. The name of a folder ends with '/', and its value is empty.
 using SnapshotFiles = std::map<std::string, std::string>;
 
 Result<SnapshotFiles> ReadSnapshotFiles(const std::string& path);
 Result<SnapshotFiles> ParseTar(std::span<const std::byte> bytes, const std::string& name);
 Result<SnapshotFiles> ParseTextSnapshot(std::string_view text, const std::string& name);
-// Either of them, by how it begins.
+// Detects the format by the first bytes.
 Result<SnapshotFiles> ParseSnapshot(std::string_view bytes, const std::string& name);
-// As an uncompressed ustar (pax where names are long) with times and owners of 0.
+// As an uncompressed ustar (pax for long names) with times and owners of 0.
 Result<std::string> WriteTar(const SnapshotFiles& files);
 
 std::unique_ptr<HostView> MakeSnapshotView(SnapshotFiles files, std::string name);
-// Both at once; named after the last part of `path`.
+// ReadSnapshotFiles and MakeSnapshotView; named after the last part of `path`.
 Result<std::unique_ptr<HostView>> OpenSnapshot(const std::string& path);
 
 inline constexpr const char* kLinkEnd = ".to";
 
-// Passes every question on to `view` and remembers the answers. The snapshot of them holds only
-// what save.h lets through.
+// Forwards every question to `view` and records the answers. The saved snapshot holds only what
+// save.h allows.
 class RecordingView : public HostView {
   public:
     explicit RecordingView(HostView& view) : view_(view) {}
@@ -60,7 +59,7 @@ class RecordingView : public HostView {
     Reading Probe(const std::string& name) override;
     Reading Later(const std::string& path) override;
 
-    // Once; names gives the pseudonyms. raw: as it was read, for nobody else's eyes.
+    // Call once; names supplies the pseudonyms. TakeRaw: the unfiltered answers, not for sharing.
     SnapshotFiles TakeRaw();
     SnapshotFiles Take();
 

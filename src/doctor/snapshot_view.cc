@@ -1,4 +1,4 @@
-// The views on both ends of a snapshot: one that answers from it, one that fills it.
+// The view that reads a snapshot, and the view that records one.
 #include <algorithm>
 #include <filesystem>
 #include <set>
@@ -49,7 +49,7 @@ class SnapshotView : public HostView {
         for (const std::string& name : {"link/" + path + kLinkEnd, "link/" + path}) {
             if (Reading reading = Read(name); reading.state != ReadState::kAbsent) return reading;
         }
-        // The link itself, in a copy of the folder.
+        // In a copied folder, the link itself.
         return Complete() ? Reading{} : Read(path);
     }
     std::vector<std::string> List(const std::string& path) override {
@@ -77,8 +77,8 @@ class SnapshotView : public HostView {
     }
 
   private:
-    // Who writes a snapshot by hand names an output "cmd/ls -Z /var/log/opensm.log" or
-    // "cmd/lspci_-vv.txt": it gets the name of CommandPath, unless that is taken.
+    // In a handmade snapshot, an output may be named "cmd/ls -Z /var/log/opensm.log" or
+    // "cmd/lspci_-vv.txt". It gets the name of CommandPath unless that exists.
     void NameCommands() {
         SnapshotFiles renamed;
         for (auto it = files_.begin(); it != files_.end();) {
@@ -102,7 +102,7 @@ class SnapshotView : public HostView {
         }
         files_.merge(renamed);
     }
-    // A snapshot made by hand may hold what the shell said in place of the program.
+    // A handmade snapshot may hold the shell's error instead of the program's output.
     void Tidy() {
         for (auto it = files_.begin(); it != files_.end();) {
             it->second = TidiedOutput(std::move(it->second));
@@ -114,7 +114,7 @@ class SnapshotView : public HostView {
             it = said == Said::kOutput ? std::next(it) : files_.erase(it);
         }
     }
-    // Whether the files of a snapshot made by hand end their last lines.
+    // Most files of a handmade snapshot end with a newline.
     bool MostEndLines() const {
         size_t ended = 0, open = 0;
         for (const auto& [path, text] : files_) {
@@ -122,9 +122,9 @@ class SnapshotView : public HostView {
         }
         return ended >= 3 && ended > 2 * open;
     }
-    // Where files end each line, one without its end was cut, and a number in it, too.
+    // If the other files end with a newline, a file without one was cut, maybe within a number.
     Reading Whole(std::string_view text) const {
-        // One line that was written twice over stands there once.
+        // One line that was written twice counts once.
         const size_t half = text.size() / 2;
         const bool twice = half > 1 && text.size() % 2 == 0 && text.find('\n') == half - 1 &&
                            text.substr(0, half) == text.substr(half);

@@ -20,10 +20,10 @@
 namespace weft::doctor {
 namespace {
 
-constexpr int64_t kAskMs = 10'000;  // of a machine that is busy; both answer at once or in a second
+constexpr int64_t kAskMs = 10'000;  // for a busy machine; normal answers take at most a second
 constexpr int kMostPing = 65000;
 
-// Where ssh connects to, by its configuration; "" where that is by another host.
+// The address that ssh connects to, by its configuration; "": it uses a jump host or proxy.
 std::string SshAddress(const std::string& name) {
     const Result<Ran> ran = RunProgram({"ssh", "-G", "--", name}, Deadline::In(kAskMs), 1 << 20);
     if (!ran.ok() || ran->status != 0) return "";
@@ -57,7 +57,7 @@ std::string NumericAddress(const sockaddr* address, socklen_t length) {
     return failed == 0 ? text.data() : "";
 }
 
-// The interface that has the address.
+// The interface with this address.
 std::string DeviceOf(const std::string& address) {
     ifaddrs* list = nullptr;
     if (::getifaddrs(&list) != 0) return "";
@@ -73,7 +73,7 @@ std::string DeviceOf(const std::string& address) {
     return device;
 }
 
-// The way that packets take there, without sending any: a datagram socket that is connected.
+// The route to the address, found with a connected datagram socket, without sending packets.
 std::optional<LostPackets> SshWayTo(const addrinfo& to) {
     const int fd = ::socket(to.ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd < 0) return {};
@@ -92,7 +92,7 @@ std::optional<LostPackets> SshWayTo(const addrinfo& to) {
     return way;
 }
 
-// Of `ping` with one packet of so many bytes in all, which nobody may cut.
+// Runs `ping` with one packet of `bytes` in all, without fragmentation.
 bool Arrives(const LostPackets& way, int bytes, bool* tried) {
     const int headers = Contains(way.address, ":") ? 48 : 28;
     const Result<Ran> ran =
@@ -114,7 +114,7 @@ std::optional<LostPackets> FindLostPackets(const std::string& name) {
         if (!way || way->address.empty() || way->mtu <= kSmallPacket) continue;
         bool tried = false;
         if (!Arrives(*way, kSmallPacket, &tried)) continue;
-        // Two tries: one packet may be lost by chance.
+        // Two attempts, because one packet may be lost by chance.
         bool whole = false;
         for (int i = 0; i < 2 && !whole; ++i) whole = Arrives(*way, way->mtu, &tried);
         return whole || !tried ? std::nullopt : way;

@@ -1,6 +1,6 @@
-// Why ssh to a host hangs: whether the way there loses large packets without a word. Small packets
-// then pass, so that the host answers and the connection opens, and the first large packet, of the
-// key exchange or of the archive, never arrives.
+// Tests whether ssh to a host hangs because the path silently loses large packets. Small packets
+// pass, so the host answers and the connection opens, but the first large packet, of the key
+// exchange or the archive, never arrives.
 #pragma once
 
 #include <optional>
@@ -9,14 +9,13 @@
 namespace weft::doctor {
 
 struct LostPackets {
-    std::string address;  // where ssh connects to
-    std::string device;   // by which interface of this machine; "" where it is not known
-    int mtu = 0;          // packets of so many bytes are lost; those of kSmallPacket arrive
+    std::string address;  // address that ssh connects to
+    std::string device;   // interface of this machine; "": unknown
+    int mtu = 0;          // packets of this size are lost; those of kSmallPacket arrive
 };
 
-// name: as ssh takes it (SshName); its configuration tells the address. None where whole packets
-// arrive, where nothing does, or where `ping` or the address is not to be had. Takes some seconds
-// at most.
+// name: as for ssh (SshName); ssh's configuration gives the address. nullopt: full-size packets
+// arrive, no packet does, or there is no `ping` or address. Takes a few seconds at most.
 std::optional<LostPackets> FindLostPackets(const std::string& name);
 
 }  // namespace weft::doctor

@@ -15,7 +15,7 @@ struct Letter {
     size_t bytes = 0;  // 0: not UTF-8
 };
 
-// The first letter of `text`, of UTF-8 in its shortest form (RFC 3629).
+// The first character of UTF-8 `text`, in its shortest form (RFC 3629).
 Letter FirstLetter(std::string_view text) {
     const auto byte = [&](size_t at) { return static_cast<unsigned char>(text[at]); };
     const unsigned char first = byte(0);
@@ -32,7 +32,7 @@ Letter FirstLetter(std::string_view text) {
     return {code, bytes};
 }
 
-// Controls, and what changes how other letters look without being seen itself.
+// Control characters, and invisible ones that change the display of others.
 bool IsHidden(uint32_t code) {
     struct Range {
         uint32_t first, last;

@@ -1,5 +1,5 @@
-// Small readers of the text that kernels and tools print. All of them take any bytes: what does
-// not fit its form is left out, never an error. Views point into what was given.
+// Parsers for text of kernels and tools. All accept any bytes and skip malformed parts without an
+// error. Views point into the argument.
 #pragma once
 
 #include <concepts>
@@ -13,22 +13,22 @@ namespace weft::doctor {
 
 std::string_view Trim(std::string_view text);
 std::vector<std::string_view> Lines(std::string_view text);
-// Cut at blanks and tabs; no empty words.
+// Splits at blanks and tabs; no empty words.
 std::vector<std::string_view> Words(std::string_view text);
 std::vector<std::string_view> Split(std::string_view text, char separator);
 
-// The whole text, blanks around it aside, as a number.
+// The whole text, without surrounding blanks, as a number.
 std::optional<int64_t> Integer(std::string_view text, int base = 10);
 std::optional<double> Number(std::string_view text);
-// The number that the text begins with: "8.0 GT/s PCIe" -> 8.
+// The number at the start of the text: "8.0 GT/s PCIe" -> 8.
 std::optional<double> LeadingNumber(std::string_view text);
-// The number that follows `key`: NumberAfter("mtu 1500 qdisc", "mtu ") -> 1500.
+// The number after `key`: NumberAfter("mtu 1500 qdisc", "mtu ") -> 1500.
 std::optional<double> NumberAfter(std::string_view text, std::string_view key);
-// What follows `key` up to the end of its line or any of `ends`, trimmed; "" without key.
+// The text after `key` up to the end of its line or any of `ends`, trimmed; "": no key.
 std::string_view After(std::string_view text, std::string_view key, std::string_view ends = "");
 bool Contains(std::string_view text, std::string_view part);
 
-// A view into a string that is about to end does not compile.
+// Rejects, at compile time, a view into a temporary string.
 template <typename S>
 concept Ending = std::same_as<S, std::string>;
 void Trim(Ending auto&& text) = delete;
@@ -37,7 +37,7 @@ void Words(Ending auto&& text) = delete;
 void Split(Ending auto&& text, char separator) = delete;
 void After(Ending auto&& text, std::string_view key, std::string_view ends = "") = delete;
 
-// Of "6.18.4-arch1-1" or "7.1.1": the first three numbers; missing ones are 0.
+// The first three numbers of "6.18.4-arch1-1" or "7.1.1"; missing ones are 0.
 struct Version {
     int64_t part[3] = {0, 0, 0};
     auto operator<=>(const Version&) const = default;
@@ -48,8 +48,8 @@ std::optional<Version> ParseVersion(std::string_view text);
 // "20240318.git3b128b60-0ubuntu2.9".
 std::optional<int64_t> DateIn(std::string_view text);
 
-// For a terminal, and for JSON: valid UTF-8 without control characters, those that turn the
-// direction of writing, and those that can't be seen; '?' stands for each.
+// Valid UTF-8 for a terminal and for JSON. Replaces control, direction and invisible characters by
+// '?'.
 std::string Printable(std::string_view text);
 
 // "1.0 GB/s"; gigabytes of 10^9.

@@ -11,8 +11,8 @@ namespace {
 
 constexpr size_t kMostSaidLines = 12, kMostSaidBytes = 1500;
 
-// Of bash, dash, zsh, fish and the helpers that distributions hang into them; of the C library in
-// its translations (German, French, Spanish, Italian, Portuguese, Russian, Chinese, Japanese).
+// Messages of bash, dash, zsh, fish and distributions' command-not-found helpers, and of the C
+// library in German, French, Spanish, Italian, Portuguese, Russian, Chinese and Japanese.
 constexpr std::array<std::string_view, 22> kNoSuchWords = {"command not found",
                                                            "Unknown command: ",
                                                            "not found, but can be installed",
@@ -83,8 +83,8 @@ void CutPart(std::string& text, std::string_view begin, std::string_view end) {
     }
 }
 
-// "[sudo] password for ada: " stands before the first line of the output, without an end of its
-// own where nobody's keys were shown.
+// "[sudo] password for ada: " precedes the first line of output, without a newline if the input was
+// not echoed.
 void CutPrompts(std::string& text) {
     for (size_t at = 0; (at = text.find("[sudo", at)) != text.npos;) {
         const size_t end = text.find(": ", at);
@@ -95,7 +95,7 @@ void CutPrompts(std::string& text) {
     }
 }
 
-// UTF-16 with its mark, as PowerShell writes what ssh prints: ASCII of it, '?' for the rest.
+// UTF-16 with a byte order mark, as PowerShell writes: ASCII characters stay, others become '?'.
 std::string FromUtf16(std::string_view text) {
     const size_t high = text.starts_with("\xff\xfe") ? 1 : 0;
     std::string plain;
@@ -134,7 +134,7 @@ Said WhatIsSaid(std::string_view text) {
     const auto lines = Lines(text);
     if (lines.size() > kMostSaidLines) return Said::kOutput;
     const std::string_view first = Lines(Trim(text))[0];
-    // What begins as a list of JSON or a value does is no error, whatever names it holds.
+    // Text that begins like a JSON list or value is not an error, whatever names it contains.
     if (first.starts_with('[') || first.starts_with('{')) return Said::kOutput;
     if (SaysAny(first, kNoSuchWords)) return Said::kNoSuch;
     return SaysAny(first, kNotShownWords) ? Said::kNotShown : Said::kOutput;

@@ -1,6 +1,5 @@
-// What ends up in files of a snapshot that was made by hand, beside what was to be saved: errors of
-// the shell and of the tool, in the words of many languages, sudo's lecture and prompt, line ends
-// of other systems.
+// Recognizes text in handmade snapshots that is not the wanted output: errors of the shell and of
+// tools in many languages, sudo's lecture and prompt, and foreign line ends.
 #pragma once
 
 #include <string>
@@ -8,16 +7,16 @@
 
 namespace weft::doctor {
 
-// The text as the program printed it: UTF-16 becomes ASCII; a lecture, a byte order mark, NUL bytes
-// at the end and carriage returns are removed.
+// The text as the program printed it: converts UTF-16 to ASCII; removes a lecture, a byte order
+// mark, trailing NUL bytes and carriage returns.
 std::string TidiedOutput(std::string text);
 
 enum class Said {
-    kOutput,    // what the program had to say
-    kNoSuch,    // that there is no such program or file
-    kNotShown,  // why it says nothing: permission, no bus, no terminal
+    kOutput,    // output of the program
+    kNoSuch,    // error: no such program or file
+    kNotShown,  // error: no permission, no bus, no terminal
 };
-// What a text is that a file of a snapshot holds. Only few and short lines are taken for errors.
+// Classifies the text of a snapshot file. Only a few short lines can be an error.
 Said WhatIsSaid(std::string_view text);
 
 }  // namespace weft::doctor

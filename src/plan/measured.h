@@ -16,9 +16,8 @@
 //     alone       any of products, experts, cache, scores, positions, attention, kv, op, rest and
 //                 step for a rank that computes while the others wait, as stages do
 //     sync        seconds that an all-reduce within a step takes beyond all_reduce
-//     turns       {"1": 0.6, ..}: if ranks share cores: wall time of a step as a share of the
-//                 seconds of its ops, by rows (1)
-//                 come to of the step's own, by its rows (1)
+//     turns       {"1": 0.6, ..}: if ranks share cores: seconds of a step's ops as a share of
+//                 its wall time, by rows (1)
 //     hop         fixed seconds of a message between stages, beyond the link's time
 //     all_reduce  {"8192": "12 us", ..}: by bytes of the vector
 //     all_gather, reduce_scatter   the same, by bytes of the whole value
@@ -92,8 +91,7 @@ struct Measured : MeasuredRates {
     std::optional<double> AllReduceSeconds(int of_ranks, double bytes) const;
     std::optional<double> AllGatherSeconds(int of_ranks, double bytes) const;
     std::optional<double> ReduceScatterSeconds(int of_ranks, double bytes) const;
-    // Wall time of a step as a share of the seconds of its ops, at most 1. Depends on tensor ranks
-    // and rows.
+    // Wall seconds of a step per second of its ops, at least 1, by tensor ranks and rows.
     double Turns(int of_ranks, double rows) const;
 };
 

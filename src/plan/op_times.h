@@ -21,25 +21,25 @@ class OpTimes {
         double flops = 0, bytes = 0, seconds = 0;
     };
     struct Rest {
-        double seconds = 0;  // of ops that are neither products nor collectives, and between ops
-        int ops = 0;         // mean of an all-reduce; 0: none
+        double seconds = 0;  // ops other than products and collectives, and gaps between ops
+        int ops = 0;         // number of such ops
         double gap_s = 0;    // from a step's last op to the next step's first, on rank 0
     };
     struct Sums {
-        double bytes = 0, seconds = 0;  // of one all-reduce, on average; 0: there are none
+        double bytes = 0, seconds = 0;  // mean of an all-reduce; 0: none
     };
 
-    // program: rank 0's; the other ranks' have the same ops. traces: a rank's events each. Errors:
+    // program: rank 0's; other ranks have the same ops. traces: events of one rank each. Errors:
     // kCorrupt (an event names no op).
     static Result<OpTimes> Read(program::Program program, const std::vector<std::string>& traces);
 
-    // All of steps [first, last], which are alike: of each op the slowest rank (of a collective the
-    // one that came last, which waited for nobody), the lower quartile of the steps. What ops leave
-    // of a step is taken step by step, on each rank: where a rank waits for another, another op of
-    // each step is slow.
+    // These functions summarize steps [first, last], which have the same shape. The time of an op
+    // is the slowest rank's, the lower quartile over the steps; of a collective, the time of the
+    // rank that entered last and so did not wait. The rest of a step is taken per step and rank,
+    // because a rank that waits for another is slow at another op in each step.
     //
-    // By the type of the weights, and rows. experts: of those that are chosen, whose rows are those
-    // that one is expected to have which has any, in tenths.
+    // Products by weight type and rows. experts: products of chosen experts instead; rows are the
+    // expected rows, in tenths, of each expert that has any.
     std::map<std::pair<DType, double>, Work> Products(const program::StepShape& shape,
                                                       int64_t first, int64_t last,
                                                       const model::Moe* experts = nullptr) const;
@@ -49,8 +49,9 @@ class OpTimes {
     int attentions() const;  // number of attention ops, which Rest also counts
     Rest RestOf(int64_t first, int64_t last) const;
     Sums SumsOf(const program::StepShape& shape, int64_t first, int64_t last) const;
-    // Median of (time of a step's ops and of the gaps) / (wall time of the step), at most 1. It is
-    // below 1 if ranks take turns on cores, because another op of each step waits.
+    // Median of (seconds of a step's ops and of its gaps, as above) / (wall time of the step), at
+    // most 1. Below 1 if ranks take turns on cores: each waits at another op in each step, which
+    // the quartiles of the ops leave out.
     double ShareOfSteps(int64_t first, int64_t last) const;
 
   private:

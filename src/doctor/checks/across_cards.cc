@@ -1,4 +1,4 @@
-// The same kind of card, driver and firmware on all hosts.
+// Checks that all hosts have the same kind of card, driver and firmware.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 namespace weft::doctor::checks {
 namespace {
 
-// Made of others, or of nothing but software.
+// A virtual interface, or one that combines others.
 bool IsMade(const NetDevice& device) {
     for (const char* prefix : {"bond", "team", "br", "docker", "virbr", "veth", "vlan", "tun",
                                "tap", "wg", "cni", "podman", "lxc", "vxlan", "macvlan", "dummy"}) {
@@ -24,12 +24,12 @@ bool IsMade(const NetDevice& device) {
     return device.name.find('.') != std::string::npos;
 }
 
-// Null where it can't be told.
+// Null: unknown.
 const NetDevice* Fastest(const std::vector<NetDevice>& devices) {
     const NetDevice* fastest = nullptr;
     for (const NetDevice& device : devices) {
         const bool known = device.physical && !device.driver.empty();
-        // One that is up, and of which the speed or the driver was not read, may be the fastest.
+        // A device that is up and lacks a known speed or driver may be the fastest.
         const bool thunderbolt = device.name.starts_with("thunderbolt");
         if (device.up && !device.wireless && !IsMade(device) && !thunderbolt &&
             (!known || device.megabits <= 0)) {
@@ -41,7 +41,7 @@ const NetDevice* Fastest(const std::vector<NetDevice>& devices) {
     return fastest;
 }
 
-// Drivers of one vendor whose cards understand each other's settings.
+// Drivers of one vendor, whose cards understand each other's settings.
 std::string Vendor(const std::string& driver) {
     if (driver.starts_with("mlx")) return "NVIDIA (Mellanox)";
     if (driver == "ice" || driver == "i40e" || driver == "ixgbe" || driver == "igc") return "Intel";
@@ -50,7 +50,8 @@ std::string Vendor(const std::string& driver) {
     return driver;
 }
 
-// Of a snapshot that holds lspci but no interfaces: the card that can do RDMA, else the first.
+// For a snapshot with lspci but no interfaces: the driver of the first card with RDMA, else of the
+// first card.
 std::string DriverByPci(HostView& view) {
     std::string first;
     for (const PciDevice& card : PciDevices(view)) {
@@ -71,7 +72,7 @@ std::string ProtocolOf(const RdmaPort& port) {
     return port.infiniband() ? "InfiniBand" : port.ethernet() ? "RoCE" : "";
 }
 
-// What the ports of a host speak: those that are up, or all where none is.
+// Protocols of a host's ports that are up; if none is up, of all ports.
 Spoken SpokenBy(const std::vector<RdmaPort>& ports) {
     Spoken spoken;
     const bool any = std::ranges::any_of(
@@ -86,7 +87,7 @@ Spoken SpokenBy(const std::vector<RdmaPort>& ports) {
     return spoken;
 }
 
-// Hosts whose RDMA ports have no protocol in common.
+// Fails for hosts whose RDMA ports have no protocol in common.
 void LookAtProtocols(Hosts hosts, Findings& out) {
     constexpr const char* kExpected = "one protocol on all hosts: InfiniBand, RoCE v2";
     for (size_t a = 0; a < hosts.size(); ++a) {
@@ -98,7 +99,7 @@ void LookAtProtocols(Hosts hosts, Findings& out) {
                 return std::ranges::find(two.names, name) != two.names.end();
             });
             if (common) continue;
-            // The Ethernet port of a card that can do both becomes an InfiniBand port.
+            // The Ethernet port of a card with both protocols can become an InfiniBand port.
             const bool swap = one.port->ethernet();
             const RdmaPort& port = swap ? *one.port : *two.port;
             const int64_t number = PortOfCard(port, swap ? first : second);
@@ -124,7 +125,7 @@ void LookAtProtocols(Hosts hosts, Findings& out) {
     }
 }
 
-// The link of the slowest card of all, for the host with the fastest one.
+// For the host with the fastest card: its link at the speed of the slowest card.
 std::optional<CostQuestion> SlowestOfThem(Hosts hosts) {
     std::optional<HostLink> slow, fast;
     HostView* owner = nullptr;

@@ -1,4 +1,4 @@
-// Error correction (FEC) that the ends of a link were set to: where they differ, no link comes up.
+// Compares the configured error correction (FEC) of both ends; if it differs, the link stays down.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,11 +15,11 @@ namespace {
 struct FecPort {
     std::string host, device;
     bool up = false;
-    std::set<std::string> set;  // "RS", "BaseR", "Off": what it was told to use; none: its choice
+    std::set<std::string> set;  // "RS", "BaseR", "Off": configured; empty: automatic
 };
 
-// "Configured FEC encodings: Auto Off RS BaseR" of `ethtool --show-fec`; older ones say
-// "Supported/Configured FEC encodings:", which is no choice of anybody.
+// "Configured FEC encodings: Auto Off RS BaseR" from `ethtool --show-fec`. Older versions print
+// "Supported/Configured FEC encodings:", which is not a configuration.
 std::set<std::string> ConfiguredFec(std::string_view text) {
     std::set<std::string> set;
     for (std::string_view line : Lines(text)) {
@@ -34,7 +34,7 @@ std::set<std::string> ConfiguredFec(std::string_view text) {
 }
 
 std::vector<FecPort> FecPorts(HostView& view) {
-    constexpr double kLeastMegabits = 25000;  // slower links have none
+    constexpr double kLeastMegabits = 25000;  // slower links have no FEC
     std::vector<FecPort> ports;
     for (const NetDevice& device : NetDevices(view)) {
         const double most = std::max(device.most_megabits, device.megabits);
@@ -66,7 +66,7 @@ void AcrossFec(Hosts hosts, Findings& out) {
     for (const auto& host : hosts) all.push_back(FecPorts(*host));
     for (size_t a = 0; a < all.size(); ++a) {
         for (size_t b = a + 1; b < all.size(); ++b) {
-            // Which port of several is joined to which is not known.
+            // With several ports it is unknown which one is connected to which.
             if (all[a].size() != 1 || all[b].size() != 1) continue;
             const FecPort &one = all[a].front(), &two = all[b].front();
             const std::string read = FecText(one) + "; " + FecText(two);

@@ -1,4 +1,4 @@
-// Addresses, MTU, paths, clocks and kernels across hosts.
+// Compares addresses, MTU, paths, clocks and kernels across hosts.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ void AcrossAddress(Hosts hosts, Findings& out) {
     for (const auto& host : hosts) {
         std::map<uint32_t, std::string> own;
         for (const NetDevice& device : NetDevices(*host)) {
-            // Bridges of containers have the same address on every host, and that is well.
+            // Container bridges have the same address on every host; that is harmless.
             if (IsOfContainers(device.name)) continue;
             for (const Ipv4& address : device.addresses) {
                 if (address.IsLoopback()) continue;
@@ -55,10 +55,10 @@ struct End {
     std::string host, device;
     int mtu = 0;
     HostView* view = nullptr;
-    std::string mode;  // of IPoIB: "connected", "datagram"; else ""
+    std::string mode;  // IPoIB mode: "connected", "datagram"; else ""
 };
 
-// IPoIB of one end connected, of the other not: its MTU can't be that of the connected one.
+// Only one end of IPoIB is in connected mode, so the other end can't use its MTU.
 bool LookAtModes(const End& least, const End& most, Findings& out) {
     if (least.mode.empty() || most.mode.empty() || least.mode == most.mode) return false;
     const End& connected = least.mode == "connected" ? least : most;
@@ -123,7 +123,7 @@ void AcrossMtu(Hosts hosts, Findings& out) {
     }
 }
 
-// ---- across-path: Whether packets of the full MTU really arrive, through every switch.
+// ---- across-path: Packets of the full MTU pass every switch.
 
 namespace {
 
@@ -184,11 +184,11 @@ void AcrossPath(Hosts hosts, Findings& out) {
 
 namespace {
 
-// The host's clock minus that of the machine that asked, in seconds: between least and most.
+// The host's clock minus the asking machine's, in seconds: between least and most.
 struct Offset {
     std::string host;
     double least = 0, most = 0;
-    double Distance() const {  // from zero, for sure
+    double Distance() const {  // smallest possible distance from zero
         return least > 0 ? least : most < 0 ? -most : 0;
     }
 };
@@ -227,11 +227,11 @@ void AcrossClock(Hosts hosts, Findings& out) {
     if (!any) return;
 }
 
-// ---- across-kernel: Kernels, and what processors can, on all hosts.
+// ---- across-kernel: Kernels, and instruction sets of processors, on all hosts.
 
 namespace {
 
-// The instruction sets that decide which kernels a rank computes with.
+// Instruction sets by which a rank chooses its kernels.
 std::string Sets(HostView& view) {
     const Reading cpu = view.Read("proc/cpuinfo");
     if (!cpu.found()) return "";

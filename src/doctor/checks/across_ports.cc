@@ -1,4 +1,4 @@
-// Whether ranks of the hosts can connect to each other.
+// Checks that ranks on the hosts can connect to each other.
 #include <fmt/format.h>
 
 #include "doctor/checks/checks.h"
@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t kMostFound = 64;
 
-// outcomes: the answers for the ports of one peer.
+// outcomes: results for the ports of one peer.
 void JudgePorts(const std::string& from, const Path& path, std::string_view outcomes,
                 Findings& out) {
     const std::string where =

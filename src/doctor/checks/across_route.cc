@@ -1,4 +1,4 @@
-// By which interface hosts reach each other.
+// Checks the interfaces over which hosts reach each other.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ struct Host {
     std::string name;
     std::vector<NetDevice> devices;
     std::vector<Route> routes;
-    const NetDevice* fastest = nullptr;  // of those that are up
+    const NetDevice* fastest = nullptr;  // among those that are up
     HostView* view = nullptr;
 };
 
@@ -28,7 +28,7 @@ bool IsCard(const NetDevice& device) {
            !IsOfContainers(device.name);
 }
 
-// The interface of `from` that a packet to `device` of another host leaves by.
+// The interface of `from` by which packets to `device` of another host leave.
 const NetDevice* WayTo(const Host& from, const NetDevice& device) {
     for (const Ipv4& address : device.addresses) {
         if (address.IsLoopback()) continue;
@@ -38,7 +38,7 @@ const NetDevice* WayTo(const Host& from, const NetDevice& device) {
     return nullptr;
 }
 
-// The link that the fastest cards would be: RDMA where the card has a port of it that is up.
+// The link of the fastest cards: RDMA if the card has an RDMA port that is up.
 HostLink FastLink(const Host& from, double megabits) {
     HostLink link;
     for (const RdmaPort& port : RdmaPorts(*from.view)) {
@@ -92,7 +92,7 @@ void LookAcrossRoute(const Host& from, const Host& to, Findings& out) {
     AskSlowWay(from, *way, possible, out);
 }
 
-// Addresses of Thunderbolt cables that a host has, without those that are routed one by one.
+// A host's addresses on Thunderbolt cables, without those with a route per address.
 std::vector<Ipv4> CableAddresses(const Host& host) {
     std::vector<Ipv4> addresses;
     for (const NetDevice& device : host.devices) {

@@ -1,4 +1,4 @@
-// Several links as one (bonding) under RDMA and TCP.
+// Checks bonds of several links under RDMA and TCP.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,10 +14,10 @@
 namespace weft::doctor::checks {
 namespace {
 
-// By the words of /proc/net/bonding (drivers/net/bonding/bond_main.c) and those of sysfs.
+// Names in /proc/net/bonding (drivers/net/bonding/bond_main.c) and in sysfs.
 struct Mode {
     std::string_view name, words;
-    bool roce;  // the cards' drivers join their RDMA devices in it
+    bool roce;  // drivers merge the cards' RDMA devices in this mode
 };
 constexpr std::array<Mode, 7> kModes = {{{"balance-rr", "load balancing (round-robin)", false},
                                          {"active-backup", "fault-tolerance (active-backup)", true},
@@ -50,7 +50,7 @@ std::vector<std::string> PartsOf(HostView& view, const std::string& bond) {
     return parts;
 }
 
-// Whether RDMA devices belong to the bond or one of its parts.
+// RDMA devices belong to the bond or to one of its parts.
 bool CarriesRdma(HostView& view, const std::string& bond, const std::vector<std::string>& parts) {
     for (const RdmaPort& port : RdmaPorts(view)) {
         if (!port.ethernet() || port.software()) continue;

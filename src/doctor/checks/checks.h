@@ -1,5 +1,5 @@
-// The functions of the checks. To add a check: its function in a file of this folder, and a line in
-// checks.inc; its good and its bad snapshots go to tests/doctor/data.
+// Declares the functions of the checks. To add a check, add its function in a file of this folder,
+// a row in checks.inc, and a good and a bad snapshot in tests/doctor/data.
 #pragma once
 
 #include "doctor/check.h"

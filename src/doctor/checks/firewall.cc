@@ -1,4 +1,4 @@
-// Firewalls between hosts.
+// Checks firewalls between hosts.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -45,7 +45,7 @@ void NoteUnread(const std::string& read, Findings& out) {
     out.Note(read, kExpected, kWhy, "sudo weft doctor --check firewall");
 }
 
-// A rule for the program that wrote the ruleset, else `command`.
+// A rule in the syntax of the program that wrote the ruleset, else `command`.
 std::string FixOf(HostView& view, const FilterRules& rules, const Devices& devices,
                   const std::string& command) {
     if (devices.empty()) return kOpenIt;
@@ -160,7 +160,7 @@ Reading IptablesReading(HostView& view) {
     return rules;
 }
 
-// In a snapshot made by hand the end of the rules may be missing.
+// The rules in a handmade snapshot may be incomplete.
 bool IsCut(const Reading& reading) {
     return reading.cut ||
            std::ranges::count(reading.text, '{') > std::ranges::count(reading.text, '}');

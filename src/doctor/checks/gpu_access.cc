@@ -1,4 +1,4 @@
-// The devices through which a program uses a GPU.
+// Checks the device files through which a program uses a GPU.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ bool Permitted(HostView& view, const std::string& device, Findings& out) {
     return false;
 }
 
-// Why a GPU has no driver, and what gives it one.
+// The reason why a GPU has no driver, and the remedy.
 std::string DriverFixOfGpu(HostView& view, const PciDevice& gpu) {
     if (const std::string newer = NewerKernelFor(view, gpu); !newer.empty()) return newer;
     const bool nvidia = gpu.vendor == "10de" || Contains(gpu.name, "NVIDIA");
@@ -42,7 +42,7 @@ std::string DriverFixOfGpu(HostView& view, const PciDevice& gpu) {
         rejected = rejected || Contains(line.lower, "unavailable key is rejected") ||
                    Contains(line.lower, "unsigned module loading is restricted");
     }
-    // A module of this kernel that is there, and was rejected.
+    // The module exists for this kernel and was rejected.
     const bool built = Contains(gpu.modules, "nvidia_drm") ||
                        Contains(After(dkms, "nvidia"), KernelRelease(view) + ", ");
     if (rejected && (built || dkms.empty())) {
@@ -57,16 +57,16 @@ std::string DriverFixOfGpu(HostView& view, const PciDevice& gpu) {
            Cure(view, "nvidiadkms");
 }
 
-// Whether the kernel has a display device of AMD's, so that only the driver's name was not read.
+// The kernel has an AMD display device, so only the driver's name was not read.
 bool HasDisplay(HostView& view, const PciDevice& gpu) {
     const bool amd = gpu.vendor == "1002" || Contains(gpu.name, "AMD");
     return amd && (!Numbered(view, "sys/class/drm", "card").empty() ||
                    !Numbered(view, "dev/dri", "renderD").empty());
 }
 
-// GPUs that no driver uses. One that is handed to a guest (vfio) is well.
+// Reports GPUs without a driver. A GPU passed to a guest (vfio) is fine.
 void LookForDrivers(HostView& view, const std::vector<PciDevice>& devices, Findings& out) {
-    // Only a reading that shows drivers at all can say that one is missing.
+    // Drivers are missing only if the reading shows drivers at all.
     const bool shown =
         std::ranges::any_of(devices, [](const PciDevice& one) { return !one.driver.empty(); });
     for (const PciDevice& gpu : devices) {
@@ -107,8 +107,9 @@ void RunGpuAccess(HostView& view, Findings& out) {
         return;
     }
     const std::vector<std::string> nodes = Numbered(view, "dev/dri", "renderD");
-    if (!view.Complete() && view.List("dev").empty()) return;  // a snapshot that looked elsewhere
-    // That this user may open it proves that it is there.
+    // the snapshot does not cover devices
+    if (!view.Complete() && view.List("dev").empty()) return;
+    // If this user can open it, it exists.
     const bool proven = view.Probe("access/dev/dri/renderD128").found();
     if (nodes.empty() && !proven && HasTag(view, "container")) {
         return out.Note("the host's GPU is not in this container: no /dev/dri/renderD*",

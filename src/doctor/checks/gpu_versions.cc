@@ -1,4 +1,4 @@
-// Kernel, ROCm and firmware of AMD GPUs, and the split of an APU's memory.
+// Checks kernel, ROCm and firmware of AMD GPUs, and the memory split of an APU.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,9 +16,9 @@ namespace weft::doctor::checks {
 
 namespace {
 
-// Reports of users of Strix Halo (gfx1151): compute hangs (MES failed to respond) below 6.18.4
-// with ROCm 7 and newer; 6.18.4 changed the size of saved wave states, so that ROCm before 7.2
-// does not run on it; 6.19 is known good.
+// From reports of Strix Halo users (gfx1151): compute hangs (MES failed to respond) before 6.18.4
+// with ROCm 7 and newer. 6.18.4 changed the size of saved wave states, so ROCm before 7.2 does not
+// run on it. 6.19 is known to work.
 constexpr Version kFixed = {{6, 18, 4}};
 constexpr Version kGoodKernel = {{6, 19, 0}};
 constexpr Version kNewRocm = {{7, 0, 0}};
@@ -51,7 +51,7 @@ void RunGpuKernel(HostView& view, Findings& out) {
         return out.Ok(read + (*kernel >= kGoodKernel ? " (known good)" : ""), expected);
     }
     if (release_of_rocm && *release_of_rocm >= kNewRocm) return out.Fail(read, expected, why, fix);
-    // Without ROCm, or where it was not looked for, it hurts nobody yet.
+    // Harmless while ROCm is absent or was not read.
     out.Note(read, expected, std::string(why) + " with ROCm 7 and newer; Vulkan is spared", fix);
 }
 
@@ -59,8 +59,8 @@ void RunGpuKernel(HostView& view, Findings& out) {
 
 namespace {
 
-// The oldest mainline kernel whose amdgpu each ROCm is tested with (AMD's compatibility matrix:
-// two years between them); older ones need the amdgpu-dkms of that release.
+// The oldest mainline kernel whose amdgpu each ROCm is tested with (AMD's compatibility matrix: two
+// years between them). Older kernels need the amdgpu-dkms of that release.
 struct Pair {
     Version rocm, kernel;
 };
@@ -95,8 +95,8 @@ void RunGpuRocm(HostView& view, Findings& out) {
 
 namespace {
 
-// linux-firmware 20251125 brought scheduler firmware (MES 0x83) that faults on Strix Halo; it was
-// taken back later; 20260110 is known good.
+// linux-firmware 20251125 brought scheduler firmware (MES 0x83) that faults on Strix Halo and was
+// later reverted; 20260110 is known to work.
 constexpr int64_t kBroken = 20251125, kGood = 20260110, kOldForHalo = 20250808;
 
 Reading FirmwarePackage(HostView& view) {
@@ -122,7 +122,7 @@ void RunGpuFirmware(HostView& view, Findings& out) {
     if (!package.found()) return;
     const int64_t date = *DateIn(package.text);
     const std::string read = fmt::format("firmware package {}", Trim(package.text));
-    // Ubuntu's version keeps the date of the release, and gets newer firmware behind it.
+    // Ubuntu's version keeps the date of the release and adds newer firmware as an update.
     if (Contains(package.text, "ubuntu")) {
         return out.Ok(read + ": Ubuntu adds firmware without a new date");
     }
@@ -175,7 +175,8 @@ void LookGpuMemory(HostView& view, const AmdGpu& gpu, double ram, Findings& out)
         (gpu.vram_bytes > 2 * kGib ? "set the GPU's memory to 512 MB in the BIOS; "
                                    : std::string()) +
         BorrowForModels(view);
-    // Half of the memory is the kernel's own choice. Only who buys such a machine for models loses.
+    // The kernel's default is half of the memory. That is a fault only on machines bought for
+    // models.
     out.Add(gpu.IsStrixHalo() ? Severity::kWarn : Severity::kNote, read, expected, why, fix);
     CostQuestion question;
     question.host = FactsOf(view);

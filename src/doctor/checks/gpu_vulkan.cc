@@ -1,4 +1,4 @@
-// The drivers that Vulkan finds for a GPU.
+// Checks the Vulkan drivers for a GPU.
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 namespace weft::doctor::checks {
 namespace {
 
-// A driver says that it is there with a file of such a name.
+// A Vulkan driver is present if a file with this name exists.
 struct IcdName {
     const char* prefix;
     const char* driver;
@@ -34,9 +34,9 @@ constexpr std::array<IcdName, 9> kIcdNames = {{{"radeon_icd", "RADV"},
 constexpr std::array<const char*, 4> kIcdFolders = {"usr/share/vulkan/icd.d", "etc/vulkan/icd.d",
                                                     "usr/local/share/vulkan/icd.d",
                                                     "run/opengl-driver/share/vulkan/icd.d"};
-// Mesa 25.0 is the first that users of Strix Halo report as fast and whole.
+// Mesa 25.0 is the first that Strix Halo users report as fast and correct.
 constexpr Version kMesaForHalo = {{25, 0, 0}};
-// From kernel 7 on a job that takes 2 s is ended, where it was 10 s or never.
+// From kernel 7 on a job is killed after 2 s; earlier after 10 s, or never.
 constexpr Version kShortWatchdog = {{7, 0, 0}};
 
 std::set<std::string> VulkanDrivers(HostView& view) {
@@ -51,10 +51,10 @@ std::set<std::string> VulkanDrivers(HostView& view) {
     return drivers;
 }
 
-// "25.0.7-2~bpo12+1" of Debian's, "vulkan-radeon 1:25.2.3-1" of Arch's.
+// "25.0.7-2~bpo12+1" from Debian, "vulkan-radeon 1:25.2.3-1" from Arch.
 std::optional<Version> MesaVersion(std::string_view package) {
     package = Trim(package);
-    package.remove_prefix(package.find_last_of(" :") + 1);  // (npos + 1: nothing)
+    package.remove_prefix(package.find_last_of(" :") + 1);  // (npos + 1 is 0)
     return ParseVersion(package);
 }
 
@@ -131,7 +131,7 @@ void RunGpuVulkan(HostView& view, Findings& out) {
     if (!gpu) return;
     const std::set<std::string> drivers = VulkanDrivers(view);
     if (drivers.empty()) {
-        if (!view.Complete()) return;  // a snapshot that looked elsewhere
+        if (!view.Complete()) return;  // the snapshot does not cover drivers
         return out.Note("a GPU, and no Vulkan driver", "Mesa's, or NVIDIA's own",
                         "weft computes on the processor here", InstallVulkan(view));
     }

@@ -1,4 +1,4 @@
-// Temperatures of cards and GPUs against the limits that they tell themselves.
+// Compares temperatures of cards and GPUs with their own limits.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,9 +13,9 @@ namespace {
 
 constexpr const char* kSensors = "sys/class/hwmon";
 constexpr size_t kMostSensors = 64;
-constexpr double kClose = 3;  // of the limit, in degrees
+constexpr double kClose = 3;  // degrees below the limit
 
-// Names of drivers under hwmon.
+// Driver names under hwmon.
 bool IsOfCard(std::string_view name) {
     constexpr std::array<std::string_view, 8> kCards = {"mlx5", "mlx4",  "bnxt_en", "ice",
                                                         "i40e", "ixgbe", "cxgb4",   "atlantic"};
@@ -25,7 +25,7 @@ bool IsOfGpu(std::string_view name) {
     return name == "amdgpu" || name == "nouveau" || name == "xe" || name == "i915";
 }
 
-// Thousandths of a degree, as hwmon has them; nothing where that is no temperature.
+// hwmon reports thousandths of a degree; nullopt: not a temperature.
 std::optional<double> Degrees(HostView& view, const std::string& path) {
     const auto value = Number(view.Text(path));
     if (!value || *value < -50e3 || *value > 250e3) return {};

@@ -1,4 +1,4 @@
-// IP over InfiniBand, by which hosts find each other before RDMA begins.
+// Checks IP over InfiniBand, over which hosts find each other before RDMA starts.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 namespace weft::doctor::checks {
 namespace {
 
-// rails: the host has several InfiniBand ports, and another network by which hosts find each other.
+// rails: the host has several InfiniBand ports, and hosts find each other over another network.
 void LookIbIpoib(HostView& view, const NetDevice& device, bool rails, Findings& out) {
     const std::string mode = view.Text("sys/class/net/" + device.name + "/mode");
     const std::string read = fmt::format("{}: {}, mode {}, MTU {}, {}", device.name,
@@ -44,8 +44,8 @@ void LookIbIpoib(HostView& view, const NetDevice& device, bool rails, Findings& 
     out.Ok(read);
 }
 
-// The partition of "ib0.8001" must be in the table that the subnet manager gave to the port. The
-// highest bit tells full members from limited ones.
+// The partition of "ib0.8001" must be in the table that the subnet manager gave the port. The
+// highest bit distinguishes full from limited members.
 void LookAtPartition(HostView& view, const NetDevice& device, Findings& out) {
     constexpr int64_t kNumber = 0x7fff;
     const std::string text = view.Text("sys/class/net/" + device.name + "/pkey");
@@ -77,7 +77,7 @@ bool IsInUse(const NetDevice& device) {
     return device.up && (!device.addressed || !device.addresses.empty());
 }
 
-// ARPHRD_INFINIBAND
+// Interfaces of type ARPHRD_INFINIBAND.
 std::vector<NetDevice> IpoibDevices(HostView& view, const std::vector<NetDevice>& all) {
     std::vector<NetDevice> found;
     for (const NetDevice& device : all) {
@@ -110,7 +110,7 @@ void RunIbIpoib(HostView& view, Findings& out) {
     const bool rails = active > 1 && HasOtherNetwork(all, devices);
     const auto used = static_cast<size_t>(std::ranges::count_if(devices, IsInUse));
     for (const NetDevice& device : devices) {
-        // The interface of a port without a cable is down, and that is well.
+        // An interface without a cable is down; that is fine.
         if (IsInUse(device) || used < active) LookIbIpoib(view, device, rails, out);
         LookAtPartition(view, device, out);
     }

@@ -1,4 +1,4 @@
-// A subnet manager that SELinux keeps from its log, and so from running.
+// Detects a subnet manager that SELinux denies its log file, so that it does not start.
 #include <fmt/format.h>
 
 #include "doctor/checks/checks.h"

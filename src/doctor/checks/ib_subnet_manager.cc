@@ -1,4 +1,4 @@
-// InfiniBand needs exactly one active subnet manager, on any host or switch of the fabric.
+// Checks that InfiniBand has exactly one active subnet manager on a host or switch.
 #include <fmt/format.h>
 
 #include <map>
@@ -41,8 +41,8 @@ void RunIbSubnetManager(HostView& view, Findings& out) {
 
 namespace {
 
-// Whether IPoIB interfaces of two hosts are in one subnet, and so should be on one fabric; or
-// nothing is known of their addresses.
+// IPoIB interfaces of the hosts share a subnet, so the hosts should be on one fabric; or their
+// addresses are unknown.
 bool MayShareSubnet(Hosts hosts) {
     std::map<std::pair<uint32_t, int>, std::string> owners;
     for (const auto& host : hosts) {
@@ -93,7 +93,7 @@ void AcrossIbSubnetManager(Hosts hosts, Findings& out) {
                         "reach each other (two cables without a switch are two fabrics)",
                         "connect the ports that belong together");
     }
-    // All ports obey one master: the other managers stand by, as they should.
+    // All ports have the same master; the other managers are on standby, as they should be.
     out.Ok(Joined(lids) + (managers.size() > 1 ? "; one master, the others stand by" : ""));
 }
 

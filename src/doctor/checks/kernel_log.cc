@@ -1,4 +1,4 @@
-// What the kernel's log says of GPUs, memory and the processor.
+// Reports GPU, memory and processor messages of the kernel log.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace weft::doctor::checks {
 namespace {
 
-// Throttled as often as this, a processor is hot all the time.
+// A processor with at least this many throttle events is hot all the time.
 constexpr double kOftenThrottled = 100;
 
 struct Counted {
@@ -28,13 +28,13 @@ void TellKernelLog(HostView& view, const Counted& counted, Findings& out) {
                      (Contains(rule.words, "above threshold") &&
                       static_cast<double>(counted.count) >= kOftenThrottled);
     Severity severity = hot ? Severity::kWarn : rule.severity;
-    // A guest takes its time from the hypervisor.
+    // The hypervisor provides a guest's time.
     if (Contains(rule.words, "tsc") && IsVirtualMachine(view)) severity = Severity::kNote;
     out.Add(severity, fmt::format("{} times, at last: {}", counted.count, counted.last),
             std::string(rule.expected), std::string(rule.why), FilledFix(view, rule.cure, "", ""));
 }
 
-// A crash that no network driver is named in (nic-log tells of those).
+// Reports crashes that name no network driver (nic-log reports the others).
 void LookAtOtherCrashes(const std::vector<LogLine>& lines, Findings& out) {
     for (size_t i = 0; i < lines.size(); ++i) {
         const LogRule* crash = FindRule(lines[i].lower, {LogSubject::kCrash});
@@ -58,7 +58,7 @@ void LookAtOtherCrashes(const std::vector<LogLine>& lines, Findings& out) {
 
 void RunKernelLog(HostView& view, Findings& out) {
     const Reading log = KernelLog(view);
-    if (!log.found()) return;  // nic-log says why
+    if (!log.found()) return;  // nic-log reports the reason
     const std::vector<LogLine> lines = KernelLogLines(log);
     std::vector<Counted> all;
     for (const LogLine& line : lines) {

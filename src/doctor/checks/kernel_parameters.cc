@@ -1,4 +1,4 @@
-// Parameters on the kernel's command line that matter to GPUs and cards.
+// Checks kernel parameters that affect GPUs and cards.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Locked memory: of this process, of a login shell, of systemd units.
+// Checks locked-memory limits of this process, of a login shell, and of systemd units.
 #include <fmt/format.h>
 
 #include "doctor/checks/checks.h"
@@ -9,7 +9,7 @@
 
 namespace weft::doctor::checks {
 
-// ---- memlock: Locked memory of this process: the limit, and what mlock really gives.
+// ---- memlock: Locked memory of this process: the limit, and the result of mlock.
 
 namespace {
 
@@ -22,7 +22,7 @@ constexpr const char* kWhy =
     "RDMA pins 4 MiB for each peer and direction: with less, ibv_reg_mr and ibv_create_cq fail "
     "with 'Cannot allocate memory', or the link falls back to TCP";
 
-// The best proof: memory registered with each RDMA device. False where none could be tried.
+// Registers memory with each RDMA device, the strongest proof. False: no device could be tried.
 bool LookAtDevices(HostView& view, std::string_view soft, Findings& out) {
     bool tried = false;
     for (const std::string& device : view.List("sys/class/infiniband")) {
@@ -41,8 +41,8 @@ bool LookAtDevices(HostView& view, std::string_view soft, Findings& out) {
     return tried;
 }
 
-// "soft BYTES ...": as the probe has it, or out of /proc/self/limits or `ulimit -l` (KiB) of a
-// snapshot made by hand.
+// "soft BYTES ...": from the probe, or in a handmade snapshot from /proc/self/limits or `ulimit -l`
+// (KiB).
 Reading Limit(HostView& view) {
     Reading limit = view.Probe("memlock");
     if (limit.found() || view.Complete()) return limit;
@@ -84,11 +84,11 @@ void RunMemlock(HostView& view, Findings& out) {
              MemlockFix(view));
 }
 
-// ---- memlock-login: Locked memory that a login shell gets.
+// ---- memlock-login: Locked memory of a login shell.
 
 namespace {
 
-// The value that the last line for everybody (or for a group or user) gives; "" where none does.
+// Value of the last line that applies to everybody (or to a group or user); "": none.
 struct Limits {
     std::string everybody, somebody, file;
 };
@@ -151,7 +151,7 @@ void RunMemlockLogin(HostView& view, Findings& out) {
             return out.Ok(fmt::format("{}: {} in this session", card, Trim(proof.text)), expected);
         }
     }
-    // The session that was looked at got it by another way: as root, by systemd's default.
+    // The session has the limit for another reason: it is root's, or systemd's default.
     if (session == "unlimited" || (bytes && *bytes >= kLockedBytesNeeded)) {
         return out.Ok(fmt::format("memlock {} in this session", session), expected);
     }
@@ -170,13 +170,13 @@ void RunMemlockLogin(HostView& view, Findings& out) {
              Cure(view, "unlock-login"));
 }
 
-// ---- memlock-systemd: Locked memory that a systemd unit gets.
+// ---- memlock-systemd: Locked memory of a systemd unit.
 
 namespace {
 
 constexpr const char* kFolder = "etc/systemd/system";
 
-// "infinity", bytes, or with a unit of 1024: "64G"; of "SOFT:HARD" the first counts.
+// "infinity", bytes, or with a unit of 1024: "64G"; in "SOFT:HARD" the first value counts.
 bool IsEnoughLocked(std::string_view value) {
     constexpr std::string_view kUnits = "KMGTPE";
     value = Trim(value.substr(0, value.find(':')));
@@ -191,7 +191,7 @@ bool IsEnoughLocked(std::string_view value) {
     return number && *number * unit >= kLockedBytesNeeded;
 }
 
-// What a unit or a drop-in says last; an empty value takes back what was said before.
+// The last value in a unit or drop-in; an empty value resets earlier ones.
 void ReadLimit(HostView& view, const std::string& path, std::string& limit, bool& cut) {
     const Reading file = view.Read(path);
     const std::string_view text = file.text;
@@ -205,8 +205,8 @@ void ReadLimit(HostView& view, const std::string& path, std::string& limit, bool
     }
 }
 
-// The unit's own, then that of its drop-ins in the order of their names (systemd.unit(5)).
-// cut: whether the end of one of them is missing.
+// The unit's value, overridden by its drop-ins in order of their names (systemd.unit(5)). cut: one
+// of the files is incomplete.
 std::string LimitOf(HostView& view, const std::string& name, bool& cut) {
     std::string limit;
     const std::string path = fmt::format("{}/{}", kFolder, name);

@@ -1,4 +1,4 @@
-// Settings and limits of processor, memory and clock.
+// Checks settings and limits of processor, memory and clock.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,13 +12,13 @@
 
 namespace weft::doctor::checks {
 
-// ---- cpu-governor: How fast a core is when a message wakes it.
+// ---- cpu-governor: Clock speed of a core when a message wakes it.
 
 namespace {
 
 constexpr std::string_view kCpus = "sys/devices/system/cpu/";
 
-// The folders of the clocks' settings: one a policy, or (the same by another name) one a core.
+// Folders of clock settings: one per policy, or (under another name) one per core.
 std::vector<std::string> Policies(HostView& view) {
     std::vector<std::string> folders;
     const std::string cpus(kCpus);
@@ -32,7 +32,7 @@ std::vector<std::string> Policies(HostView& view) {
     return folders;
 }
 
-// Whether the hardware chooses the clock, so that "powersave" is a name for "automatic".
+// The hardware chooses the clock; "powersave" then means "automatic".
 bool HardwareDecides(std::string_view driver) {
     return driver == "intel_pstate" || driver == "amd-pstate-epp" || driver == "amd_pstate_epp";
 }
@@ -65,7 +65,7 @@ void RunCpuGovernor(HostView& view, Findings& out) {
                             "echo performance | sudo tee /sys/devices/system/cpu/cpufreq/policy*/"
                             "energy_performance_preference");
         }
-        // Only where the hardware decides is there a preference.
+        // Only hardware-controlled clocks have a preference.
         if (governor == "performance" || HardwareDecides(driver) || !preference.empty()) continue;
         const std::string fix = Cure(view, "governor");
         if (governor == "powersave" && !driver.empty())
@@ -78,7 +78,7 @@ void RunCpuGovernor(HostView& view, Findings& out) {
     }
 }
 
-// ---- cpu-throttling: Cores that were slowed down because they were hot.
+// ---- cpu-throttling: Cores slowed down by heat.
 
 void RunCpuThrottling(HostView& view, Findings& out) {
     constexpr const char* kPath =
@@ -101,7 +101,7 @@ void RunCpuThrottling(HostView& view, Findings& out) {
 
 namespace {
 
-// The group of this process, in the second hierarchy: "0::/system.slice/weft.service".
+// The cgroup v2 of this process: "0::/system.slice/weft.service".
 std::string GroupOf(HostView& view) {
     const Reading groups = view.Read("proc/self/cgroup");
     if (!groups.found()) return "";
@@ -115,7 +115,8 @@ void RunCgroupLimits(HostView& view, Findings& out) {
     const std::string group = GroupOf(view);
     const auto ram = MemInfo(view, "MemTotal");
     std::string folder = "sys/fs/cgroup" + group;
-    if (!view.Has(folder + "/memory.max")) folder = "sys/fs/cgroup";  // as a container sees its own
+    // a container sees its own group there
+    if (!view.Has(folder + "/memory.max")) folder = "sys/fs/cgroup";
     const auto most = Number(view.Text(folder + "/memory.max"));
     const std::string quota_text = view.Text(folder + "/cpu.max");  // "200000 100000"
     const auto quota = Words(quota_text);
@@ -147,7 +148,7 @@ void RunCgroupLimits(HostView& view, Findings& out) {
     }
 }
 
-// ---- numa-balancing: The kernel's moving of pages between NUMA nodes.
+// ---- numa-balancing: Migration of pages between NUMA nodes by the kernel.
 
 void RunNumaBalancing(HostView& view, Findings& out) {
     const std::string state = view.Text("proc/sys/kernel/numa_balancing");
@@ -155,14 +156,14 @@ void RunNumaBalancing(HostView& view, Findings& out) {
     if (state.empty()) return;
     const std::string read = fmt::format("kernel.numa_balancing = {}, {} nodes", state, nodes);
     if (nodes < 2 || state == "0") return out.Ok(read);
-    // The kernel's own choice on such machines: worth knowing, no fault.
+    // The kernel's default on such machines: worth a note, not a fault.
     out.Note(read, "0 on a machine of several nodes",
              "the kernel unmaps pages to see who uses them: each touch is then a fault of 1 to 5 "
              "us, and pinned memory is scanned for nothing",
              SetSysctl(view, "kernel.numa_balancing=0"));
 }
 
-// ---- huge-pages: Transparent huge pages: what the TLB reaches while weights stream through it.
+// ---- huge-pages: Transparent huge pages, which extend the reach of the TLB for weights.
 
 void RunHugePages(HostView& view, Findings& out) {
     const std::string enabled = view.Text("sys/kernel/mm/transparent_hugepage/enabled");
@@ -176,14 +177,14 @@ void RunHugePages(HostView& view, Findings& out) {
                  AddParameter(view, "transparent_hugepage=madvise"));
 }
 
-// ---- swap: Memory that was written out to swap.
+// ---- swap: Memory in swap.
 
 namespace {
 
 constexpr double kMuch = 1 << 30;
 
-// Bytes in use of /proc/swaps (proc(5): file name, type, size, used in KiB, priority) on zram,
-// which is memory: Fedora and Arch swap to it by default. None where that was not read.
+// Bytes in use in /proc/swaps (proc(5): file name, type, size, used in KiB, priority) on zram,
+// which is memory; Fedora and Arch swap to it by default. 0: not read.
 double CompressedMemory(HostView& view) {
     const Reading swaps = view.Read("proc/swaps");
     double bytes = 0;
@@ -195,7 +196,7 @@ double CompressedMemory(HostView& view) {
     return bytes;
 }
 
-// Distributions that set zram up, or may.
+// Distributions that set up zram, or may.
 bool SwapsToMemory(HostView& view) {
     using enum Distribution;
     const Distribution distribution = DistributionOf(view);
@@ -234,11 +235,11 @@ void RunSwap(HostView& view, Findings& out) {
              "vm.swappiness=1");
 }
 
-// ---- clock-sync: Whether the host's clock follows a time server.
+// ---- clock-sync: Synchronization of the host's clock with a time server.
 
 namespace {
 
-// "NTPSynchronized=yes"; of a snapshot made by hand by what timedatectl prints for people.
+// "NTPSynchronized=yes"; in a handmade snapshot from the plain output of timedatectl.
 std::string SyncState(HostView& view) {
     const Reading state = view.Command("timedatectl show --property=NTPSynchronized");
     if (state.found()) return std::string(Trim(std::string_view(state.text)));
@@ -269,7 +270,7 @@ void RunClockSync(HostView& view, Findings& out) {
 
 namespace {
 
-// The type of the first IOMMU group that has one: "DMA-FQ", "identity"; "" where none was read.
+// Type of the first IOMMU group that has one: "DMA-FQ", "identity"; "": none was read.
 std::string GroupType(HostView& view) {
     constexpr const char* kGroups = "sys/kernel/iommu_groups";
     for (const std::string& group : Numbered(view, kGroups, "")) {

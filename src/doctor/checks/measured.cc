@@ -1,4 +1,5 @@
-// Its own ping-pong and all-reduce on this host, against what shared memory and TCP should give.
+// Compares a ping-pong and an all-reduce on this host with the usual times of shared memory and
+// TCP.
 #include <fmt/format.h>
 
 #include "doctor/checks/checks.h"
@@ -25,7 +26,7 @@ Times ParseMeasured(std::string_view text) {
     return times;
 }
 
-// What an idle machine of any kind stays below; virtual machines are some times slower.
+// Upper limits for any idle machine; virtual machines take several times as long.
 struct Bound {
     const char* transport;
     double small_us, large_us;

@@ -1,4 +1,4 @@
-// Memory modules: one in place of two is half the bandwidth, and so half the tokens.
+// Checks memory modules: half of the channels means half of the bandwidth and of the tokens/s.
 #include <fmt/format.h>
 
 #include <map>
@@ -11,14 +11,14 @@ namespace weft::doctor::checks {
 namespace {
 
 struct Modules {
-    size_t filled = 0, slots = 0, told = 0;  // told: slots that the board says it has
+    size_t filled = 0, slots = 0, told = 0;  // told: slots by the board's count
     bool virtual_machine = false;
-    double rated = 0, configured = 0;      // MT/s, of the slowest
-    std::map<std::string, bool> channels;  // whether one of its slots is filled, by name
+    double rated = 0, configured = 0;      // MT/s of the slowest module
+    std::map<std::string, bool> channels;  // by name: a slot is filled
 };
 
 // The channel in "Locator: Controller1-ChannelA-DIMM0", "Locator: DIMM_A2" or "Bank Locator: P0
-// CHANNEL B", with the processor or controller before it; "" where the board names none.
+// CHANNEL B", with the processor or controller before it; "": the board names none.
 std::string ChannelOf(std::string_view locator) {
     const std::string_view text = Trim(locator.substr(locator.find(':') + 1));
     for (std::string_view key : {"Channel", "CHANNEL ", "CHANNEL_"}) {
@@ -36,11 +36,12 @@ std::string ChannelOf(std::string_view locator) {
     return letter ? std::string(text.substr(0, text.size() - 1)) : std::string();
 }
 
-// Channels with a module, and all of the processors that have one.
+// Number of channels with a module, and number of all channels of processors that have one.
 std::pair<size_t, size_t> Channels(const Modules& modules) {
     std::map<std::string_view, std::pair<size_t, size_t>> processors;
     for (const auto& [name, filled] : modules.channels) {
-        // "P1 CHANNEL ", "P1-DIMM": all but the channel's letter; Intel's controllers are one.
+        // "P1 CHANNEL ", "P1-DIMM": the name without the channel's letter; Intel's controllers
+        // count as one.
         std::string_view place = std::string_view(name).substr(0, name.size() - 1);
         if (place.starts_with("Controller")) place = "Controller";
         auto& [used, all] = processors[place];
@@ -96,7 +97,7 @@ Modules ParseMemorySpeed(std::string_view text) {
     return modules;
 }
 
-// Where models are in this memory: a GPU of its own reads them from its own.
+// Asks for the cost only if models run from this memory; a discrete GPU has its own.
 void AskSlowMemory(HostView& view, double share, Findings& out) {
     CostQuestion question;
     question.host = FactsOf(view);
@@ -119,7 +120,7 @@ void RunMemorySpeed(HostView& view, Findings& out) {
     const std::string read =
         fmt::format("{} of {} memory slots filled, {:g} MT/s (rated {:g})", modules.filled,
                     modules.slots, modules.configured, modules.rated);
-    // A list that ends too early shows too few modules.
+    // A truncated list shows too few modules.
     const bool whole = !table.cut && modules.slots >= modules.told;
     if (modules.filled == 1 && modules.slots > 1 && whole) {
         out.Warn(read, "a module in each channel",

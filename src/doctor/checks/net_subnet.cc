@@ -1,4 +1,4 @@
-// Two interfaces in one subnet: the kernel sends by the first, whatever the cable.
+// Detects two interfaces in one subnet: the kernel sends by the first, whatever the cable.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace weft::doctor::checks {
 namespace {
 
-// Another subnet for the faster of the two: the other is how people reach the host.
+// Moves the faster interface to another subnet, because users reach the host by the other one.
 std::string FixOfSubnet(HostView& view, const NetDevice& i, const Ipv4& a, const NetDevice& j,
                         const Ipv4& b) {
     const bool first = i.megabits > j.megabits || j.wireless;
@@ -23,7 +23,7 @@ std::string FixOfSubnet(HostView& view, const NetDevice& i, const Ipv4& a, const
                        ShellWord(moved.name), own.Text(), own.prefix, AddAddress(view, moved.name));
 }
 
-// Two PCIe functions of one port, as a DGX Spark has them: enp1s0f0np0 and enP2p1s0f0np0.
+// Two PCIe functions of one port, as in a DGX Spark: enp1s0f0np0 and enP2p1s0f0np0.
 bool AreTwins(const NetDevice& a, const NetDevice& b) {
     constexpr size_t kDomain = 4;
     return a.pci.size() == 12 && b.pci.size() == 12 &&
@@ -43,9 +43,9 @@ void RunNetSubnet(HostView& view, Findings& out) {
                         continue;
                     }
                     if (!devices[i].up || !devices[j].up || out.Count() > 8) continue;
-                    // Each interface may have a link-local address of its own.
+                    // Each interface may have its own link-local address.
                     if (a.IsLinkLocal()) continue;
-                    // As a laptop has it: by cable and by Wi-Fi in one network.
+                    // A laptop is often in one network by cable and by Wi-Fi.
                     const bool harmless = devices[i].wireless || devices[j].wireless ||
                                           AreTwins(devices[i], devices[j]);
                     out.Add(

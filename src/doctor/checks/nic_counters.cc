@@ -1,4 +1,4 @@
-// Counters of network cards, read twice.
+// Compares two readings of network cards' counters.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,11 +15,11 @@ namespace {
 struct Counter {
     std::string_view name;
     Severity severity;
-    double bearable;  // within the second between the readings
+    double bearable;  // allowed in the second between the readings
     const char* why;
     const char* fix;
 };
-// Names of `ethtool -S` in mlx5, mlx4, ice, ixgbe, i40e, bnxt and igc.
+// Counter names of `ethtool -S` in mlx5, mlx4, ice, ixgbe, i40e, bnxt and igc.
 constexpr std::array<Counter, 21> kCounters = {{
     {"rx_discards_phy", Severity::kWarn, 0,
      "packets dropped in the card, RDMA waits for its "
@@ -85,7 +85,7 @@ double ValueOf(std::string_view statistics, std::string_view name) {
     return 0;
 }
 
-// Of a snapshot with one reading only: whether more than one packet in ten thousand was lost.
+// For a snapshot with one reading: more than one packet in ten thousand was lost.
 bool LookAtTotal(const NetDevice& device, const Counter& counter, double count, double packets,
                  Findings& out) {
     if (counter.severity != Severity::kWarn || count < 100 || count < packets * 1e-4) return false;

@@ -1,4 +1,4 @@
-// Driver and firmware of network cards.
+// Checks drivers and firmware of network cards.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,8 +15,8 @@
 namespace weft::doctor::checks {
 namespace {
 
-// The last firmware, or that of the long-term branch, by the first number of its version, which
-// stands for the model of the card (release notes of NVIDIA's ConnectX firmware).
+// Latest firmware, or latest of the long-term branch, by the first number of the version, which
+// identifies the card model (release notes of NVIDIA's ConnectX firmware).
 struct Known {
     int64_t major;
     const char* card;
@@ -54,11 +54,11 @@ void LookAtFirmware(const NetDevice& device, Findings& out) {
     out.Ok(read);
 }
 
-// The module that drives the card; "" where that is not known.
+// The module that drives the card; "": unknown.
 std::string_view ModuleOf(const PciDevice& card) {
     const int64_t id = Integer(card.device, 16).value_or(0);
     if (card.vendor == "15b3" || Contains(card.name, "Mellanox")) {
-        // ConnectX-3 Pro is 1007; Connect-IB, the first of mlx5, 1011.
+        // ConnectX-3 Pro is 1007. Connect-IB, the first card of mlx5, is 1011.
         const bool old = (id > 0x1000 && id < 0x1011) || (id >= 0x6340 && id <= 0x6778) ||
                          Contains(card.name, "ConnectX-3") || Contains(card.name, "MT275") ||
                          Contains(card.name, "ConnectX-2") || Contains(card.name, "MT26");
@@ -71,7 +71,7 @@ std::string_view ModuleOf(const PciDevice& card) {
     if ((intel && x710) || Contains(card.name, "X710") || Contains(card.name, "X722")) {
         return "i40e";
     }
-    // Of Broadcom's 14e4 the cards from 10 Gb/s on; those of 1 Gb/s (16xx below 16c0) are tg3's.
+    // Broadcom's 14e4 has cards from 10 Gb/s on; its 1 Gb/s cards (16xx below 16c0) belong to tg3.
     const bool broadcom = card.vendor == "14e4" && ((id >= 0x16c0 && id <= 0x16f1) ||
                                                     (id >= 0x1750 && id <= 0x1807) || id >= 0xd802);
     if (broadcom || Contains(card.name, "NetXtreme-E") || Contains(card.name, "BCM57")) {
@@ -91,7 +91,7 @@ std::string_view ModuleOf(const PciDevice& card) {
                                                                                          : "";
 }
 
-// How the card gets a driver.
+// The way to give the card a driver.
 std::string DriverFix(HostView& view, const PciDevice& card) {
     if (const std::string newer = NewerKernelFor(view, card); !newer.empty()) return newer;
     const std::string look = "'lspci -k -s " + ShellWord(card.address) + "'";
@@ -106,13 +106,13 @@ std::string DriverFix(HostView& view, const PciDevice& card) {
 
 void RunNicDriver(HostView& view, Findings& out) {
     const std::vector<PciDevice> cards = PciDevices(view);
-    // Only a reading that shows drivers at all can say that one is missing.
+    // Drivers are missing only if the reading shows drivers at all.
     const bool drivers =
         std::ranges::any_of(cards, [](const auto& one) { return !one.driver.empty(); });
     for (const PciDevice& card : cards) {
         if (!card.IsNetwork() || !card.driver.empty() || card.lost) continue;
         if (card.is_virtual || card.cut) continue;
-        // A card that has an interface has a driver, told or not.
+        // A card with an interface has a driver, even if none was read.
         const std::string folder = "sys/bus/pci/devices/" + card.address;
         if (!view.List(folder + "/net").empty() || !view.List(folder + "/infiniband").empty()) {
             continue;

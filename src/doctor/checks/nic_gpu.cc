@@ -1,4 +1,4 @@
-// How far the network card is from the GPU: memory nodes of a machine with several processors.
+// Checks the distance of network card and GPU on machines with several memory nodes.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ constexpr const char* kFarFix =
     "move the card to a slot of the GPU's processor (the board's manual shows which; 'lspci -tv' "
     "and 'nvidia-smi topo -m' show the tree), or start the rank near both: numactl --cpunodebind";
 
-// A row of `nvidia-smi topo -m` for a GPU: "GPU0  X  SYS  SYS  0-31  0": the best way to a card.
+// From a GPU's row of `nvidia-smi topo -m`, "GPU0  X  SYS  SYS  0-31  0": its nearest card.
 enum class Way { kNone, kNear, kFar };
 
 Way BestWay(std::string_view row, const std::vector<size_t>& cards) {
@@ -34,7 +34,7 @@ Way BestWay(std::string_view row, const std::vector<size_t>& cards) {
     return best;
 }
 
-// True where the table tells of GPUs and cards.
+// True if the table lists GPUs and cards.
 bool LookAtTable(HostView& view, Findings& out) {
     const Reading table = view.Command("nvidia-smi topo -m");
     if (!table.found()) return false;

@@ -1,4 +1,4 @@
-// What drivers of network cards say of themselves in the kernel's log.
+// Reports network drivers' messages in the kernel log.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ namespace {
 constexpr size_t kMostFindings = 32;
 constexpr const char* kStalledExpected = "no time-outs of the transmit queue";
 
-// From the driver's name on, as the kernel wrote it.
+// The line from the driver's name on, as the kernel wrote it.
 std::string Shown(const LogLine& line) {
     const std::string_view driver = NetworkDriverIn(line.raw);
     const size_t at = driver.empty() ? line.raw.npos : line.raw.find(driver);
@@ -29,12 +29,12 @@ std::string Shown(const LogLine& line) {
     return line.raw.substr(at > 0 && line.raw[at - 1] == '<' ? at - 1 : at);
 }
 
-// "mlx5_core 0000:01:00.0 enp1s0f0np0: ..." -> "enp1s0f0np0"; "" where it names none.
+// "mlx5_core 0000:01:00.0 enp1s0f0np0: ..." -> "enp1s0f0np0"; "": no interface.
 std::string InterfaceIn(std::string_view line) {
     const auto words = Words(line);
     for (size_t i = 1; i < words.size(); ++i) {
         std::string_view word = words[i];
-        // "r8127: enp3s0: link down" of Realtek's own drivers names no address.
+        // Realtek's own drivers print no address: "r8127: enp3s0: link down".
         const bool own = words[i - 1].starts_with("r812") && words[i - 1].ends_with(':');
         if (!own && (PciAddressIn(words[i - 1]).empty() || words[i - 1].ends_with(':'))) continue;
         if (!word.ends_with(':')) continue;
@@ -44,8 +44,7 @@ std::string InterfaceIn(std::string_view line) {
     return "";
 }
 
-// How the link of the card that the line is about is, where the limit is at its slot; kUnknown
-// where that was not read.
+// Judgement of the card's link if the line's limit is at its slot; kUnknown: the link was not read.
 LinkJudgement LimitAt(HostView& view, std::string_view line) {
     const std::vector<PciDevice> devices = PciDevices(view);
     const std::string_view limit = After(line, "link at ", " (");
@@ -60,7 +59,7 @@ LinkJudgement LimitAt(HostView& view, std::string_view line) {
     return LinkJudgement::kUnknown;
 }
 
-// Four lanes at 8 GT/s and more, or eight: what many slots have, and no link that trained badly.
+// Four lanes at 8 GT/s or more, or eight lanes: a common small slot, not a badly trained link.
 bool IsOfSmallSlots(std::string_view line) {
     const std::string_view limit = After(line, "limited by ", "(");
     return LeadingNumber(limit).value_or(0) >= 8 && NumberAfter(limit, " x").value_or(0) >= 4;
@@ -126,7 +125,7 @@ Watchdog ParseWatchdog(const LogLine& line) {
         return found;
     }
     found.device = word(at - 1);
-    for (ptrdiff_t i = at - 2; i >= 0 && i >= at - 3; --i) {  // a PCI address may stand between
+    for (ptrdiff_t i = at - 2; i >= 0 && i >= at - 3; --i) {  // a PCI address may come in between
         if (word(i).find(':') == std::string::npos) found.driver = word(i);
         if (!found.driver.empty()) break;
     }
@@ -141,7 +140,7 @@ bool IsFastDriver(std::string_view driver) {
     return std::ranges::find(kFast, driver) != kFast.end();
 }
 
-// Whether ranks would talk over it; true where that can't be told.
+// Ranks would use the interface, or that is unknown.
 bool IsOfFabric(HostView& view, const std::string& device, std::string_view driver) {
     const std::vector<NetDevice> fabric = FabricDevices(view);
     if (std::ranges::find(fabric, device, &NetDevice::name) != fabric.end()) return true;
@@ -169,14 +168,14 @@ void LookAtWatchdog(HostView& view, const Watchdog& found, Findings& out) {
              fix);
 }
 
-// What the log says of one card with one meaning, once.
+// A message about one card with one meaning, reported once.
 struct Said {
     const LogRule* rule = nullptr;
     size_t count = 0;
     std::string shown, pci, interface;
 };
 
-// By meaning and card.
+// Messages by meaning and card.
 class Sayings {
   public:
     void Add(const LogLine& line, const LogRule* rule) {
@@ -208,20 +207,20 @@ void TellCardLog(HostView& view, const Said& said, Findings& out) {
             FilledFix(view, rule.cure, said.pci, said.interface));
 }
 
-// Times at which a link went down, by interface or card.
+// Times of link-down events by interface or card.
 struct Flaps {
     std::vector<double> seconds;
     size_t count = 0;
     std::string shown, driver;
 };
 
-// More than anybody unplugs and boots a peer in a quarter of an hour.
+// More events than reboots and replugging in a quarter of an hour explain.
 constexpr size_t kManyFlaps = 5;
 constexpr double kFlapWindow = 900;
 
 bool AreManyFlaps(const Flaps& flaps) {
     if (flaps.count < kManyFlaps) return false;
-    if (flaps.seconds.size() < flaps.count) return true;  // without times
+    if (flaps.seconds.size() < flaps.count) return true;  // no times known
     for (size_t i = 0; i + kManyFlaps <= flaps.seconds.size(); ++i) {
         const double first = flaps.seconds[i], last = flaps.seconds[i + kManyFlaps - 1];
         if (last >= first && last - first <= kFlapWindow) return true;
@@ -276,9 +275,9 @@ bool IsCrash(std::string_view lower) {
     return FindRule(lower, {LogSubject::kCrash}) != nullptr;
 }
 
-// A crash of the kernel, with the network driver that its registers or trace name.
+// Reports a kernel crash with the network driver in its registers or trace.
 void LookAtCrashes(const std::vector<LogLine>& lines, Findings& out) {
-    constexpr size_t kTrace = 24;  // lines of it that are kept
+    constexpr size_t kTrace = 24;  // lines of a crash to scan
     for (size_t i = 0; i < lines.size(); ++i) {
         if (!IsCrash(lines[i].lower)) continue;
         std::string driver(NetworkDriverIn(lines[i].known));
@@ -287,7 +286,7 @@ void LookAtCrashes(const std::vector<LogLine>& lines, Findings& out) {
             if (!trace && !IsCrash(lines[k].lower)) break;
             driver = NetworkDriverIn(lines[k].known);
         }
-        if (driver.empty()) continue;  // kernel-log tells of others
+        if (driver.empty()) continue;  // kernel-log reports the others
         return out.Fail(
             fmt::format("the driver {} crashed: {}", driver, lines[i].raw),
             "a kernel without crashes",
@@ -301,7 +300,7 @@ void LookAtCrashes(const std::vector<LogLine>& lines, Findings& out) {
 }
 
 void LookAtLines(HostView& view, const std::vector<LogLine>& lines, Findings& out) {
-    std::vector<std::string> stalled, limited;  // each once
+    std::vector<std::string> stalled, limited;  // without duplicates
     Sayings sayings;
     for (const LogLine& line : lines) {
         if (Contains(line.lower, "netdev watchdog") && Contains(line.lower, "timed out")) {
@@ -322,7 +321,7 @@ void LookAtLines(HostView& view, const std::vector<LogLine>& lines, Findings& ou
         }
         const LogRule* rule = FindRule(line.lower, {LogSubject::kCard});
         if (rule == nullptr) continue;
-        // "change power state" and the like are said by drivers of all kinds.
+        // Drivers of all kinds print "change power state" and the like.
         if (!GpuDriverIn(line.known).empty()) continue;
         sayings.Add(line, rule);
     }

@@ -1,4 +1,4 @@
-// What Ethernet links negotiated.
+// Checks negotiated Ethernet speeds.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 namespace weft::doctor::checks {
 namespace {
 
-// Cards whose ports all reach this, by PCI id, where ethtool was not asked.
+// Cards, by PCI id, all of whose ports reach this speed. For hosts without ethtool's output.
 struct PortSpeed {
     std::string_view vendor, device;
     double megabits;
@@ -39,7 +39,7 @@ double MostOf(const NetDevice& device, const std::vector<PciDevice>& cards) {
     return known == kPortSpeeds.end() ? 0 : known->megabits;
 }
 
-// One lane of four: 25 Gb/s on a port for 100, 10 on one for 40.
+// One of four lanes: 25 Gb/s on a 100 Gb/s port, 10 on a 40 Gb/s port.
 bool LostLanes(double megabits, double most) {
     if (most < 40000 || megabits >= 100000) return false;
     return megabits * 4 <= most || megabits == 25000 || (megabits == 50000 && most == 100000);
@@ -50,7 +50,7 @@ bool IsForRanksOf(const NetDevice& device, const std::vector<NetDevice>& fabric)
            std::ranges::find(fabric, device.name, &NetDevice::name) != fabric.end();
 }
 
-// What the link costs beside one of `megabits`.
+// Asks for the cost of the link compared with one of `megabits`.
 void AskSpeed(HostView& view, const NetDevice& device, double megabits, Findings& out) {
     const auto so = PortLink(device);
     if (!so) return;
@@ -86,12 +86,12 @@ void LookAtLanes(HostView& view, const NetDevice& device, const std::vector<NetD
     AskSpeed(view, device, most, out);
 }
 
-// The port of USB that the kernel names for an adapter, "2-1.4"; "" where it is none.
+// The kernel's USB port of an adapter, "2-1.4"; "": not on USB.
 std::string UsbPort(HostView& view, const NetDevice& device) {
     constexpr std::array<std::string_view, 5> kDrivers = {"r8152", "ax88179_178a", "cdc_ncm",
                                                           "cdc_ether", "aqc111"};
     if (std::ranges::find(kDrivers, device.driver) == kDrivers.end()) return {};
-    // The place of an adapter is its interface of USB, "2-1.4:1.0".
+    // A USB adapter's bus address is its interface, "2-1.4:1.0".
     if (!device.pci.empty() && device.pci[0] < ':' && Contains(device.pci, "-")) {
         return device.pci.substr(0, device.pci.find(':'));
     }
@@ -101,7 +101,7 @@ std::string UsbPort(HostView& view, const NetDevice& device) {
     return dash == bus.npos ? std::string() : bus.substr(dash);
 }
 
-// An adapter for 1 Gb/s and more at a port of 480 Mb/s.
+// Warns about an adapter for 1 Gb/s or more on a 480 Mb/s port.
 bool LookAtUsb(HostView& view, const NetDevice& device, bool for_ranks, Findings& out) {
     const std::string port = UsbPort(view, device);
     if (port.empty() || device.megabits < 1000) return false;
@@ -123,7 +123,7 @@ bool LookAtUsb(HostView& view, const NetDevice& device, bool for_ranks, Findings
     return true;
 }
 
-// A card that the hypervisor emulates.
+// Reports a card that the hypervisor emulates.
 bool LookAtEmulated(HostView& view, const NetDevice& device, bool for_ranks, Findings& out) {
     constexpr std::array<std::string_view, 5> kDrivers = {"e1000", "8139cp", "8139too", "pcnet32",
                                                           "ne2k-pci"};
@@ -155,7 +155,7 @@ void LookNicSpeed(HostView& view, const NetDevice& device, bool for_ranks, Findi
                         "--hosts with addresses of the wired network");
     }
     const bool slow = device.megabits > 0 && device.megabits < 1000;
-    // The port of the board's management controller, or one that nobody gave an address.
+    // The port of the management controller, or a port without an address.
     const bool unused = device.addressed && device.addresses.empty();
     const bool management = device.driver.starts_with("cdc_") || device.driver == "rndis_host";
     if (!for_ranks && (unused || management) && (slow || device.duplex == "half")) {

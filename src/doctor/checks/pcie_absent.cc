@@ -1,4 +1,4 @@
-// Cards that were there, or should be, and are not.
+// Detects cards that have disappeared or did not come up.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ constexpr const char* kBack =
     "the machine); reseat the card, its riser, cable and power plug; another slot tells whether it "
     "is the card";
 
-// Drivers that only a card brings in.
+// A driver that is only loaded for a card.
 struct CardDriver {
     std::string_view module, vendor;
     const char* card;
@@ -51,7 +51,7 @@ void LookAtLost(const std::vector<PciDevice>& devices, Findings& out) {
     }
 }
 
-// Something is in a slot, but the link to it did not come up.
+// Reports slots with a card whose link did not come up.
 void LookAtSlots(const std::vector<PciDevice>& devices, Findings& out) {
     for (const PciDevice& port : devices) {
         if (!port.IsBridge() || !port.slot_filled || port.link_active || port.now.known()) continue;
@@ -64,7 +64,7 @@ void LookAtSlots(const std::vector<PciDevice>& devices, Findings& out) {
     }
 }
 
-// A driver's card that the log names, and that is no longer listed.
+// Reports a driver's card that the log names and that is no longer listed.
 void LookAtLog(HostView& view, const std::vector<PciDevice>& devices, Findings& out) {
     std::vector<std::string> told;
     for (const LogLine& line : KernelLogLines(KernelLog(view))) {

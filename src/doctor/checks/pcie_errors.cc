@@ -1,4 +1,4 @@
-// Errors that PCI Express corrected by sending again.
+// Checks PCI Express errors that were corrected by retransmission.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace weft::doctor::checks {
 namespace {
 
-// The kernel writes down a part of them only.
+// The kernel logs only a part of the errors.
 constexpr size_t kManyLogged = 20;
 constexpr const char* kErrorFix =
     "reseat the card, change the riser or cable, update the BIOS; as a last resort one "
@@ -33,8 +33,8 @@ struct Logged {
     bool any() const { return corrected + uncorrected > 0; }
 };
 
-// Linux 6.8 says "Correctable" where older ones say "Corrected", and "Uncorrectable (Fatal)" for
-// "Uncorrected (Fatal)". The root port counts as "AER: Corrected error message received from
+// Linux 6.8 prints "Correctable" where older kernels print "Corrected", and "Uncorrectable (Fatal)"
+// for "Uncorrected (Fatal)". The root port prints "AER: Corrected error message received from
 // 0000:01:00.0" and "AER: Multiple Corrected error received: 0000:01:00.0".
 void CountLine(std::string_view lower, Logged& logged) {
     const bool bus = Contains(lower, "pcie bus error");
@@ -50,7 +50,7 @@ void CountLine(std::string_view lower, Logged& logged) {
     }
 }
 
-// By every address in a line: the card's own, and that of the port above it.
+// Errors by each address in a line: the card's and that of the port above it.
 std::map<std::string, Logged, std::less<>> LoggedErrors(const std::vector<LogLine>& log) {
     std::map<std::string, Logged, std::less<>> all;
     for (const LogLine& line : log) {
@@ -75,8 +75,8 @@ std::map<std::string, Logged, std::less<>> LoggedErrors(const std::vector<LogLin
 
 using LoggedByAddress = std::map<std::string, Logged, std::less<>>;
 
-// Of the card and of the port that its link ends at: either end may see the errors of the link.
-// Both ends of a link are the line's subject, so the larger count is the link's.
+// Errors of the card's link. Either end may see them, and a line may name both ends, so the larger
+// count is the link's.
 Logged OfLink(const LoggedByAddress& log, const PciDevice& card) {
     Logged logged;
     const auto take = [&](const std::string& address) {
@@ -111,7 +111,7 @@ void LookAtCard(HostView& view, const PciDevice& card, const Logged& logged, Fin
     }
 }
 
-// A snapshot that holds the log alone: whose device it is, the driver in the line says.
+// For a snapshot with only the log: the driver in a line identifies the device.
 void LookAtUnlisted(const std::vector<LogLine>& log, const LoggedByAddress& logged, Findings& out) {
     std::string worst;
     size_t most = 0;

@@ -1,4 +1,4 @@
-// The PCI Express link of each network card and GPU against what the card could do.
+// Compares the PCI Express link of each network card and GPU with the card's maximum.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace weft::doctor::checks {
 namespace {
 
-constexpr int kFewLanes = 4;  // fewer than this are too few for a fabric's card
+constexpr int kFewLanes = 4;  // the least for a fabric's card
 
 std::string Fix(const PciDevice& card, const PciDevice* slot) {
     const std::string look =
@@ -24,7 +24,7 @@ std::string Fix(const PciDevice& card, const PciDevice* slot) {
     const bool slot_known = slot != nullptr && slot->most.known();
     const double both = slot_known ? std::min(slot->most.gigatransfers, card.most.gigatransfers)
                                    : card.most.gigatransfers;
-    // All lanes that the slot has: what is missing is speed.
+    // The link has all lanes of the slot, but not its speed.
     if (slot_known && slot->most.width <= card.now.width && card.now.gigatransfers < both) {
         return faster;
     }
@@ -43,7 +43,7 @@ std::string Fix(const PciDevice& card, const PciDevice* slot) {
     return faster;
 }
 
-// What the narrower link carries of data.
+// Data rate of the narrower link.
 std::string Narrower(const PciDevice& card) {
     return fmt::format("about {} of data instead of {}; loading takes as much longer",
                        RateText(DataBytes(card.now) / 1e9), RateText(DataBytes(card.most) / 1e9));
@@ -65,10 +65,10 @@ void Below(const PciDevice& card, const PciDevice* slot, const std::string& read
                                   card.most.Text(), RateText(now), RateText(most));
     const double port = card.port_gigabits / 8;
     if (port > 0) why += fmt::format("; its port carries {}", RateText(port));
-    // What the board has by design is no fault, though one lane costs a fabric's card too much.
+    // The board's design is not a fault, but one lane is too slow for a fabric's card.
     const bool fails = !by_design && card.IsNetwork() &&
                        (port > 0 ? DataBytes(card.now) / 1e9 < port : now <= most / 2 * 1.01);
-    // A management card of 1 Gb/s.
+    // A 1 Gb/s management card.
     if (card.IsNetwork() && !card.fabric && port > 0 && card.port_gigabits <= 1) {
         return out.Note(read, expected, why, Fix(card, slot));
     }
@@ -76,8 +76,8 @@ void Below(const PciDevice& card, const PciDevice* slot, const std::string& read
     out.Warn(read, expected, why, Fix(card, slot));
 }
 
-// Less than any slot for such a card has by design: too few lanes, or the speed of a link that did
-// not train (cards of 8 GT/s and more came with boards of as much).
+// Below any slot for such a card: too few lanes, or the speed of an untrained link (boards for
+// cards of 8 GT/s and more have slots as fast).
 bool IsFarTooLittle(const PciDevice& card) {
     return card.now.width < std::min(kFewLanes, card.most.width) ||
            (card.now.gigatransfers <= 5 && card.most.gigatransfers >= 8);
@@ -86,7 +86,7 @@ bool IsFarTooLittle(const PciDevice& card) {
 void LookPcieLink(const PciDevice& card, const std::vector<PciDevice>& devices, Findings& out) {
     const std::string read = fmt::format("{}: link {}", card.Text(), card.now.Text());
     const std::string expected = fmt::format("{}, as the card can", card.most.Text());
-    // A GPU that rests lowers its speed, never its width.
+    // An idle GPU lowers its speed, never its width.
     const bool rests = card.IsGpu() && card.now.width >= card.most.width;
     const PciDevice* slot = SlotOf(card, devices);
     switch (JudgeLink(card, devices)) {
@@ -114,7 +114,7 @@ void LookPcieLink(const PciDevice& card, const std::vector<PciDevice>& devices, 
     }
 }
 
-// A GPU of which the processor reaches 256 MB at a time, though it could reach all.
+// Reports a GPU of which the processor maps only 256 MB at a time, although it could map all.
 void LookAtBar(const PciDevice& card, Findings& out) {
     if (!card.IsComputeGpu() || card.bar_bytes <= 0 || card.bar_bytes > 256e6) return;
     if (card.most_bar_bytes < 1e9) return;

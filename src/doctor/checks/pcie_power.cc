@@ -1,4 +1,4 @@
-// Links that fall asleep between two messages (ASPM).
+// Detects links that sleep between messages (ASPM).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr const char* kPolicy = "sys/module/pcie_aspm/parameters/policy";
 
-// Whether ranks talk over another card than this one, as far as that was read.
+// Ranks use another card than this one, as far as is known.
 bool IsBesideTheFabric(const PciDevice& card, const std::vector<NetDevice>& fabric) {
     return !fabric.empty() &&
            std::ranges::find(fabric, card.address, &NetDevice::pci) == fabric.end();
@@ -28,7 +28,7 @@ void RunPciePower(HostView& view, Findings& out) {
         if (!card.IsNetwork() || !card.now.known()) continue;
         looked = true;
         if (!Contains(card.power, "L1")) continue;
-        // Of other cards drivers switch it on by default (r8169, igc).
+        // For other cards drivers enable it by default (r8169, igc).
         const bool matters = card.fabric && !IsBesideTheFabric(card, fabric);
         out.Add(matters ? Severity::kWarn : Severity::kNote,
                 fmt::format("{}: ASPM {} enabled", card.Text(), card.power), "ASPM disabled",

@@ -1,4 +1,4 @@
-// Bridges and switches between a card and the processor that carry less than the card's own link.
+// Detects bridges and switches above a card that are slower than the card's own link.
 #include <fmt/format.h>
 
 #include "doctor/checks/checks.h"
@@ -9,7 +9,7 @@
 namespace weft::doctor::checks {
 namespace {
 
-// Ports of Thunderbolt and USB4 tunnels call themselves 2.5 GT/s x4 whatever the cable carries.
+// Ports of Thunderbolt and USB4 tunnels report 2.5 GT/s x4, whatever the cable carries.
 bool IsTunnel(const PciDevice& bridge) {
     return bridge.most.gigatransfers == 2.5 && bridge.most.width == 4;
 }
@@ -64,7 +64,7 @@ void LookPcieUpstream(HostView& view, const PciDevice& card, const std::vector<P
 void RunPcieUpstream(HostView& view, Findings& out) {
     const std::vector<PciDevice> devices = PciDevices(view);
     for (const PciDevice& card : devices) {
-        // A GPU that rests has slow links all the way up.
+        // All links above an idle GPU are slow.
         if (!card.IsNetwork() || !card.now.known() || card.lost) continue;
         LookPcieUpstream(view, card, devices, out);
     }

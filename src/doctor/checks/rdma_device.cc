@@ -1,4 +1,4 @@
-// An RDMA card without an RDMA device, or with one that speaks another protocol.
+// Detects an RDMA card without an RDMA device, or with one of another protocol.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 namespace weft::doctor::checks {
 namespace {
 
-// Of the cards that i40e drives only X722 can do RDMA.
+// Only X722, of the cards of i40e, supports RDMA.
 bool IsX722(const NetDevice& device, const std::vector<PciDevice>& cards) {
     const PciDevice* card = FindPci(cards, device.pci);
     if (card == nullptr) return false;
@@ -25,7 +25,7 @@ bool IsX722(const NetDevice& device, const std::vector<PciDevice>& cards) {
     return (id >= 0x37cc && id <= 0x37d3) || Contains(card->name, "X722");
 }
 
-// The module that makes an RDMA device of a card with this driver.
+// The module that creates RDMA devices for cards of this driver.
 const char* RdmaModule(const NetDevice& device, const std::vector<PciDevice>& cards) {
     const std::string& driver = device.driver;
     if (driver == "mlx5_core") return "mlx5_ib";
@@ -38,7 +38,7 @@ const char* RdmaModule(const NetDevice& device, const std::vector<PciDevice>& ca
     return nullptr;
 }
 
-// An E810 can speak either, one at a time.
+// An E810 supports either protocol, one at a time.
 void LookAtIwarp(const RdmaPort& port, const std::vector<PciDevice>& cards, Findings& out) {
     const PciDevice* card = FindPci(cards, port.pci);
     const bool never =
@@ -71,7 +71,7 @@ const NetDevice* FastestLink(const std::vector<NetDevice>& devices, bool wired) 
     return fastest;
 }
 
-// RDMA in software: for tests, and then over the fast card at least.
+// Reports software RDMA, which is for tests and should at least use the fast card.
 void LookAtSoftware(HostView& view, const RdmaPort& port, bool only, Findings& out) {
     const std::vector<NetDevice> devices = NetDevices(view);
     const std::vector<std::string> names = RdmaInterfaces(view, port);
@@ -98,7 +98,7 @@ void LookAtSoftware(HostView& view, const RdmaPort& port, bool only, Findings& o
              "--transport tcp");
 }
 
-// Slingshot has no verbs.
+// Reports Slingshot, which has no verbs.
 bool LookAtSlingshot(HostView& view, const std::vector<PciDevice>& cards, Findings& out) {
     const bool card = std::ranges::any_of(cards, [](const PciDevice& one) {
         return one.vendor == "17db" || one.driver.starts_with("cxi") ||
@@ -118,8 +118,8 @@ bool IsForRanks(HostView& view, const NetDevice& device) {
            std::ranges::find(fabric, device.name, &NetDevice::name) != fabric.end();
 }
 
-// Whether it was read that there is no RDMA device: an empty output may be that of a program that
-// is not installed.
+// The host is known to have no RDMA device. (Empty output may mean that the program is not
+// installed.)
 bool KnowsThereIsNone(HostView& view, const std::string& driver, std::string_view module) {
     if (view.Complete() || view.Has("sys/class/infiniband")) return true;
     for (const char* words : {"ibv_devices", "ibv_devinfo"}) {
@@ -137,7 +137,7 @@ bool KnowsThereIsNone(HostView& view, const std::string& driver, std::string_vie
     return loaded;
 }
 
-// The interfaces of the host; where none of a card's was read, what lspci tells of the card.
+// Interfaces of the host; if no card's interface was read, the cards from lspci.
 std::vector<NetDevice> CardDevices(HostView& view, const std::vector<PciDevice>& cards) {
     std::vector<NetDevice> devices = NetDevices(view);
     if (view.Complete()) return devices;

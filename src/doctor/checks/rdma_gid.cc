@@ -1,4 +1,4 @@
-// RoCE needs an address of its own in the port's table.
+// Checks that RoCE has its own address in the port's GID table.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 namespace weft::doctor::checks {
 namespace {
 
-// Whether an entry of the table has a type or an interface, but no GID; or a GID no type.
+// An entry has a type or an interface but no GID, or a GID but no type.
 bool Incomplete(HostView& view, const RdmaPort& port, const std::vector<RdmaGid>& gids) {
     const std::vector<std::string> listed = view.List(port.path + "/gids");
     for (const char* attribute : {"/gid_attrs/types", "/gid_attrs/ndevs"}) {
@@ -26,7 +26,7 @@ bool Incomplete(HostView& view, const RdmaPort& port, const std::vector<RdmaGid>
         gids, [](const RdmaGid& gid) { return gid.type.empty() && !gid.ipv4.empty(); });
 }
 
-// Whether a port has what RoCE needs, so that another one may lack it.
+// The port has the GID that RoCE needs, so another port may lack it.
 bool HasGoodGid(HostView& view, const RdmaPort& port) {
     return port.active() && std::ranges::any_of(RdmaGids(view, port), [](const RdmaGid& gid) {
                return Contains(gid.type, "RoCE v2") && !gid.ipv4.empty();
@@ -87,7 +87,7 @@ void RunRdmaGid(HostView& view, Findings& out) {
         const bool other = std::ranges::any_of(ports, [&](const RdmaPort& one) {
             return (one.device != port.device || one.port != port.port) && HasGoodGid(view, one);
         });
-        // A port of which nothing is known may be the one that is not in use.
+        // A port with few facts may be an unused one.
         const bool up = port.active() || (port.state.empty() && !told);
         const bool listed = !port.path.empty() && !view.List(port.path + "/gids").empty();
         if (port.ethernet() && !port.iwarp && up && listed) LookRdmaGid(view, port, other, out);

@@ -1,4 +1,4 @@
-// State, link layer and rate of RDMA ports.
+// Checks state, link layer and rate of RDMA ports.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,23 +23,23 @@ std::string StateText(const RdmaPort& port) {
 
 struct Others {
     bool active = false;
-    bool of_card = false;         // active, and of the same card
-    bool of_card_unlike = false;  // active, and it speaks the other protocol
+    bool of_card = false;         // active, on the same card
+    bool of_card_unlike = false;  // active, with the other protocol
     bool unread = false;
 };
 
-// The card of two functions, "0000:01:00.0" and "0000:01:00.1", is one.
+// Functions "0000:01:00.0" and "0000:01:00.1" belong to one card.
 bool IsOneCard(const RdmaPort& a, const RdmaPort& b) {
     if (a.device == b.device || (!a.image.empty() && a.image == b.image)) return true;
     return a.pci.size() == 12 && b.pci.size() == 12 && a.pci.substr(0, 10) == b.pci.substr(0, 10);
 }
 
-// Of a port that was switched off.
+// Remedy for a disabled port.
 std::string EnableFix(HostView& view, const RdmaPort& port) {
     const std::vector<std::string> interfaces = RdmaInterfaces(view, port);
     const std::string by_port =
         fmt::format("sudo ibportstate -C {} {} enable", ShellWord(port.device), port.port);
-    if (port.ethernet()) {  // which ibportstate knows nothing of
+    if (port.ethernet()) {  // ibportstate does not handle Ethernet
         return fmt::format(
             "sudo ip link set dev {} up",
             interfaces.empty()
@@ -52,20 +52,20 @@ std::string EnableFix(HostView& view, const RdmaPort& port) {
                                             ShellWord(interfaces.front()), by_port);
 }
 
-// Changes the port's protocol to the one that it does not speak now.
+// Switches the port to its other protocol.
 std::string OtherProtocol(HostView& view, const RdmaPort& port) {
     return SetLinkType(view, port.pci, PortOfCard(port, RdmaPorts(view)), port.ethernet(),
                        port.mlx4());
 }
 
-// Whether somebody means to use a port that is down: its interface has an address, or the driver
-// said that its cable is plugged in.
+// A port that is down is meant to be used: its interface has an address, or the driver reported a
+// plugged cable.
 bool IsMeantToBeUsed(HostView& view, const RdmaPort& port) {
     const std::vector<NetDevice> devices = NetDevices(view);
     for (const std::string& name : RdmaInterfaces(view, port)) {
         const NetDevice* device = FindNetDevice(devices, name);
         if (device == nullptr) continue;
-        // A link-local address is nobody's choice.
+        // A link-local address is assigned automatically.
         const bool chosen = std::ranges::any_of(
             device->addresses, [](const Ipv4& address) { return !address.IsLinkLocal(); });
         if (chosen) return true;
@@ -81,7 +81,7 @@ bool IsMeantToBeUsed(HostView& view, const RdmaPort& port) {
     return plugged;
 }
 
-// What the link costs beside one of `gigabits`.
+// Asks for the cost of the link compared with one of `gigabits`.
 void AskRate(HostView& view, const RdmaPort& port, double gigabits, Findings& out) {
     const auto so = PortLink(port);
     if (!so || gigabits <= so->gigabits) return;
@@ -90,13 +90,13 @@ void AskRate(HostView& view, const RdmaPort& port, double gigabits, Findings& ou
     out.AskCost(LinkQuestion(view, *so, otherwise));
 }
 
-// A link that carries less than card and cable could.
+// Reports a link below the rate of card and cable.
 bool LookAtRate(HostView& view, const RdmaPort& port, const std::string& read, Findings& out) {
     if (!port.infiniband()) return false;
     constexpr const char* kCable =
         "a cable for the card's generation on both ends, reseated; another port of the switch; "
         "'sudo iblinkinfo' shows what each end could do";
-    // One lane of four: "25 Gb/sec (1X EDR)".
+    // One of four lanes: "25 Gb/sec (1X EDR)".
     if (Contains(port.rate, "(1X")) {
         out.Warn(read, "four lanes (4X)",
                  fmt::format("three of four lanes are lost: {:.1f} GB/s instead of {:.1f}",
@@ -120,7 +120,7 @@ bool LookAtRate(HostView& view, const RdmaPort& port, const std::string& read, F
         AskRate(view, port, least, out);
         return true;
     }
-    // The speed of cards before ConnectX-2, too.
+    // Also the speed of cards before ConnectX-2.
     if (Contains(port.rate, "DDR") && port.gigabits <= 20) {
         out.Note(read, expected,
                  "2 GB/s: where the card can do more, the cable or the other end holds it down",
@@ -130,7 +130,7 @@ bool LookAtRate(HostView& view, const RdmaPort& port, const std::string& read, F
     return false;
 }
 
-// A virtual function without GUIDs of its own never comes up.
+// Reports a virtual function without GUIDs, which never comes up.
 bool LookAtGuid(const RdmaPort& port, const Others& others, const std::string& read,
                 Findings& out) {
     if (!port.no_guid || port.active() || !port.infiniband()) return false;
@@ -150,7 +150,7 @@ bool LookAtGuid(const RdmaPort& port, const Others& others, const std::string& r
     return true;
 }
 
-// A VPI card speaks both protocols, each port its own.
+// Reports the wrong protocol. A VPI card supports both, separately for each port.
 bool LookAtProtocol(HostView& view, const RdmaPort& port, const Others& others,
                     const std::string& read, Findings& out) {
     if (!others.of_card_unlike || !port.mellanox()) return false;

@@ -1,4 +1,4 @@
-// What RDMA needs beside a port: device files, libraries, MTU; leaks and counters.
+// Checks device files, libraries and MTU for RDMA; leaks and counters.
 #include <fmt/format.h>
 
 #include <array>
@@ -14,7 +14,7 @@
 
 namespace weft::doctor::checks {
 
-// ---- rdma-access: The devices through which a program uses RDMA.
+// ---- rdma-access: Device files through which a program uses RDMA.
 
 void RunRdmaAccess(HostView& view, Findings& out) {
     if (!HasRdma(view)) return;
@@ -54,7 +54,7 @@ void RunRdmaAccess(HostView& view, Findings& out) {
     out.Ok("/dev/infiniband: " + Joined(devices), expected);
 }
 
-// ---- rdma-leaks: Queue pairs of programs that ended, or far too many.
+// ---- rdma-leaks: Queue pairs of ended programs, or too many of them.
 
 namespace {
 
@@ -84,7 +84,7 @@ void RunRdmaLeaks(HostView& view, Findings& out) {
     }
 }
 
-// ---- rdma-library: The user space half of RDMA.
+// ---- rdma-library: The user-space part of RDMA.
 
 namespace {
 
@@ -93,27 +93,27 @@ constexpr Version kOld = {{30, 0, 0}};
 // "44.0-2", "2307mlnx47-1", "1:44.0-2".
 std::optional<Version> PackageVersion(std::string_view text) {
     text = Trim(text);
-    if (text.starts_with("rdma-core ")) text.remove_prefix(10);  // of pacman
+    if (text.starts_with("rdma-core ")) text.remove_prefix(10);  // from pacman
     if (const size_t colon = text.find(':'); colon < 3) text = text.substr(colon + 1);
     return ParseVersion(text);
 }
 
 struct Package {
     std::string version;
-    bool missing = false;  // the distribution's own tool says so
+    bool missing = false;  // reported by the distribution's own tool
 };
 
-// As the distribution's own tool has it: another one that is installed, too, knows nothing.
+// Asks the distribution's own tool; another installed tool does not know the packages.
 Package ReadPackage(HostView& view) {
     const Distribution distribution = DistributionOf(view);
     const bool any = distribution == Distribution::kUnknown;
     const auto ask = [&](const char* words, bool own, Package& package) {
         if (!own || !package.version.empty()) return;
         const Reading reading = view.Command(words);
-        // rpm says it on its standard output, in the user's language.
+        // rpm reports it on standard output, in the user's language.
         const bool absent = reading.found() && !PackageVersion(reading.text) &&
                             Contains(reading.text, "libibverbs");
-        // That the tool could not be asked is no answer.
+        // A tool that could not run gives no answer.
         const bool denied = reading.refused() && WhatIsSaid(reading.text) != Said::kOutput;
         package.missing = package.missing || absent || (reading.refused() && !denied);
         if (reading.found() && !absent) package.version = Trim(reading.text);
@@ -150,7 +150,7 @@ void RunRdmaLibrary(HostView& view, Findings& out) {
              "update the distribution's rdma-core");
 }
 
-// ---- rdma-mtu: Packet size of RoCE, which follows from the interface's MTU.
+// ---- rdma-mtu: Packet size of RoCE, set by the interface's MTU.
 
 namespace {
 
@@ -165,7 +165,7 @@ int RdmaMtu(int mtu) {
     return 256;
 }
 
-// Of the wire, what is data in packets of that size.
+// Data share of the wire with packets of this size.
 double DataShare(int size) {
     return static_cast<double>(size) / (size + kHeaders + kBetween);
 }
@@ -244,7 +244,7 @@ constexpr std::array<RdmaCounter, 11> kRdmaCounters = {{
      "exactly one subnet manager"},
 }};
 
-// Enough of them since the port came up to matter even if none came in the last second.
+// Enough since the port came up to matter, even if none was added in the last second.
 constexpr double kManyEver = 10000;
 
 void LookRdmaCounters(HostView& view, const RdmaPort& port, Findings& out) {

@@ -1,4 +1,4 @@
-// Changes that were made, and wait for a boot or a login.
+// Detects changes that take effect only after a reboot or login.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr const char* kBoot = "sudo systemctl reboot";
 
-// The running kernel against those that are installed.
+// Compares the running kernel with the installed ones.
 void LookAtKernels(HostView& view, Findings& out) {
     const std::string running = KernelRelease(view);
     const std::vector<std::string> installed = InstalledKernels(view);
@@ -25,7 +25,7 @@ void LookAtKernels(HostView& view, Findings& out) {
         fmt::format("kernel {} runs; installed: {}", running, Joined(installed));
     const bool listed = view.List("lib/modules").size() + view.List("usr/lib/modules").size() > 0;
     const bool there = std::ranges::find(installed, running) != installed.end();
-    if (HasTag(view, "container")) return;  // the modules are those of the host
+    if (HasTag(view, "container")) return;  // the modules belong to the host
     if (listed && !there) {
         return out.Warn(read, "the modules of the running kernel",
                         "an update took the running kernel's modules away: no driver can be loaded "
@@ -52,7 +52,7 @@ void LookAtKernels(HostView& view, Findings& out) {
              kBoot);
 }
 
-// Flags that the distribution itself raises.
+// Reports reboot flags of the distribution.
 void LookAtFlags(HostView& view, Findings& out) {
     const char* why = "updates wait for a boot: the kernel and libraries from before still run";
     for (const char* path : {"run/reboot-required", "var/run/reboot-required"}) {
@@ -81,12 +81,12 @@ void LookAtFlags(HostView& view, Findings& out) {
     }
 }
 
-// Options of modules that were set after the module was loaded: "options mlx4_core
-// log_num_mgm_entry_size=-7" of modprobe.d(5).
+// Reports module options set after the module was loaded: "options mlx4_core
+// log_num_mgm_entry_size=-7" in modprobe.d(5).
 void LookAtModules(HostView& view, Findings& out) {
     constexpr std::array<std::string_view, 9> kModules = {
         "mlx4_core", "mlx5_core", "ttm", "amdgpu", "ice", "irdma", "ixgbe", "i40e", "nvidia"};
-    std::map<std::string, std::string> options;  // the last one counts
+    std::map<std::string, std::string> options;  // the last value has precedence
     for (const std::string& file : view.List("etc/modprobe.d")) {
         if (!file.ends_with(".conf")) continue;
         const std::string text = view.Text("etc/modprobe.d/" + file);
@@ -114,7 +114,7 @@ void LookAtModules(HostView& view, Findings& out) {
     }
 }
 
-// Parameters of the kernel's command line that matter to ranks and wait for a boot.
+// Reports kernel parameters for ranks that need a reboot.
 void LookAtCommandLine(HostView& view, Findings& out) {
     constexpr std::array<std::string_view, 9> kMatter = {
         "iommu",          "iommu.passthrough", "intel_iommu",        "amd_iommu",

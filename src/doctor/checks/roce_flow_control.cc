@@ -1,4 +1,4 @@
-// RoCE without any flow control loses packets as soon as two hosts send to one.
+// Checks flow control of RoCE, which otherwise loses packets as soon as two hosts send to one.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,17 +15,17 @@ namespace weft::doctor::checks {
 namespace {
 
 constexpr int kPriorities = 8;
-constexpr int kRocePriority = 3;  // what cards and switches take for RoCE unless told otherwise
+constexpr int kRocePriority = 3;  // default of cards and switches for RoCE
 constexpr int kRoceDscp = 26;
 
 struct FlowControl {
     bool rx_pause = false, tx_pause = false;
-    bool told = false;         // something of it was read
+    bool told = false;         // some setting was read
     std::set<int> priorities;  // with PFC
-    int roce_priority = -1;    // that packets of RoCE get, by their DSCP; -1: not told
+    int roce_priority = -1;    // priority of RoCE packets by their DSCP; -1: unknown
 };
 
-// "prio-pfc 0:off 1:off 2:off 3:on ..." of `dcb pfc show` (iproute2), "26:3" of `dcb app show`.
+// "prio-pfc 0:off 1:off 2:off 3:on ..." from `dcb pfc show` (iproute2), "26:3" from `dcb app show`.
 template <typename Each>
 void EachPair(std::string_view line, Each&& each) {
     for (std::string_view word : Words(line)) {
@@ -36,7 +36,7 @@ void EachPair(std::string_view line, Each&& each) {
     }
 }
 
-// "PFC configuration: ... enabled   0 0 0 1 0 0 0 0" of mlnx_qos.
+// "PFC configuration: ... enabled   0 0 0 1 0 0 0 0" from mlnx_qos.
 void ReadMlnxQos(std::string_view text, FlowControl& flow) {
     int priority = 0;
     for (std::string_view word : Words(After(text, "enabled "))) {
@@ -45,7 +45,7 @@ void ReadMlnxQos(std::string_view text, FlowControl& flow) {
     }
 }
 
-// "Enabled: 3" or "enabled: 3,4" of lldptool and of Broadcom's bnxtqos and niccli.
+// "Enabled: 3" or "enabled: 3,4" from lldptool and from Broadcom's bnxtqos and niccli.
 void ReadList(std::string_view text, std::string_view key, FlowControl& flow) {
     std::string list(After(text, key));
     std::ranges::replace(list, ',', ' ');
@@ -137,7 +137,7 @@ void RunRoceFlowControl(HostView& view, Findings& out) {
         for (const std::string& name : RdmaInterfaces(view, port)) {
             const bool plain = !name.empty() && !name.starts_with('-') && name.size() < 64 &&
                                name.find_first_of(" \t/") == name.npos;
-            // A VLAN's settings are those of the interface below it.
+            // A VLAN has the settings of the interface below it.
             if (!plain || name.find('.') != name.npos) continue;
             const FlowControl flow = ReadFlowControl(view, name);
             if (!flow.told) continue;

@@ -1,4 +1,4 @@
-// TCP: settings, segments sent again, and interrupts that wait.
+// Checks TCP settings, retransmitted segments, and interrupt coalescing.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,10 +13,11 @@
 
 namespace weft::doctor::checks {
 
-// ---- tcp-settings: Settings of TCP that hold back fast links.
+// ---- tcp-settings: TCP settings that limit fast links.
 
 void RunTcpSettings(HostView& view, Findings& out) {
-    const std::string window = view.Text("proc/sys/net/ipv4/tcp_rmem");  // least, usual, most
+    // minimum, default, maximum
+    const std::string window = view.Text("proc/sys/net/ipv4/tcp_rmem");
     const auto words = Words(window);
     if (words.size() != 3) return;
     const auto most = Number(words[2]);
@@ -26,7 +27,7 @@ void RunTcpSettings(HostView& view, Findings& out) {
     }
     const std::string read =
         fmt::format("net.ipv4.tcp_rmem = {} {} {}", words[0], words[1], words[2]);
-    // What is under way in 0.5 ms, a round trip through a busy host.
+    // Bytes in flight in 0.5 ms, a round trip through a busy host.
     const double needed = fastest * 1e6 / 8 * 0.5e-3;
     if (most && *most < needed) {
         out.Note(read, fmt::format("at least {:.0f} bytes as the most", needed),
@@ -47,7 +48,7 @@ void RunTcpSettings(HostView& view, Findings& out) {
     if (out.empty()) out.Ok(read);
 }
 
-// ---- tcp-retransmits: TCP segments that had to be sent again.
+// ---- tcp-retransmits: Retransmitted TCP segments.
 
 namespace {
 
@@ -98,7 +99,7 @@ void RunTcpRetransmits(HostView& view, Findings& out) {
              "it grow");
 }
 
-// ---- nic-coalescing: How long a card waits before it tells of a packet.
+// ---- nic-coalescing: Delay of a card's interrupts.
 
 namespace {
 

@@ -1,4 +1,4 @@
-// Networks over Thunderbolt and USB4 cables.
+// Checks networks over Thunderbolt and USB4 cables.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -30,7 +30,7 @@ bool IsThunderbolt(const NetDevice& device) {
            device.driver == "thunderbolt_net";
 }
 
-// The bridge that it is a port of; "" where it is of none.
+// The bridge that contains the device; "": none.
 std::string BridgeOf(HostView& view, const NetDevice& device) {
     const std::string path = "sys/class/net/" + device.name;
     if (!device.master.empty() && !device.master.starts_with("bond")) return device.master;
@@ -40,7 +40,8 @@ std::string BridgeOf(HostView& view, const NetDevice& device) {
     return view.List(path + "/brport").empty() ? "" : "a bridge";
 }
 
-// Proxmox' fabrics route over cables without addresses: the host's own is a /32 on lo or a dummy.
+// Proxmox fabrics route over cables without addresses; the host's own address is a /32 on lo or a
+// dummy interface.
 bool IsUnnumbered(HostView& view, const NetDevice& device) {
     const auto by_it = [&](const Route& route) {
         return route.device == device.name && route.to.prefix == 32;
@@ -58,7 +59,7 @@ bool IsUnnumbered(HostView& view, const NetDevice& device) {
     return Contains(CommandLike(view, "ip addr").text, "/32 scope global lo");
 }
 
-// Desktops and installers put every cable into one bridge.
+// Desktops and installers often put all cables into one bridge.
 void LookAtBridge(HostView& view, const NetDevice& device, const std::string& bridge,
                   const std::string& read, Findings& out) {
     out.Warn(
@@ -73,14 +74,14 @@ void LookAtBridge(HostView& view, const NetDevice& device, const std::string& br
                     Cure(view, "leave-bridge", {{"device", ShellWord(device.name)}})));
 }
 
-// A link to another host: "0-1" and the like, with rx_speed "20.0 Gb/s" and rx_lanes "2".
+// A link to another host is an entry like "0-1", with rx_speed "20.0 Gb/s" and rx_lanes "2".
 void LookAtLinks(HostView& view, Findings& out) {
     constexpr const char* kThunderboltFolder = "sys/bus/thunderbolt/devices";
     for (const std::string& name : view.List(kThunderboltFolder)) {
         const std::string path = std::string(kThunderboltFolder) + "/" + name;
         const auto speed = LeadingNumber(view.Text(path + "/rx_speed"));
         const auto lanes = LeadingNumber(view.Text(path + "/rx_lanes"));
-        // Hosts have a name of their own; docks and drives are not a network.
+        // Hosts have a service of their own; docks and drives do not carry a network.
         const bool host = view.Has(path + "/" + name + ".0") ||
                           view.Has(path + "/" + name + ".1") ||
                           view.Has(std::string(kThunderboltFolder) + "/" + name + ".0") ||
