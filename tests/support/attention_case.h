@@ -1,5 +1,5 @@
-// A random attention problem: several sequences with their K and V, random page tables, a rank's
-// cut of the heads, and the answer in double precision by the plain formula.
+// A random attention problem: several sequences with K and V, random page tables, one rank's heads,
+// and the result in double precision by the plain formula.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace weft::kernels::test {
 
-// What `value` becomes when a cache of `dtype` (not Q8_0) holds it; written apart from tensor/half.
+// `value` as a cache of `dtype` (not Q8_0) holds it. Independent of tensor/half.
 inline float Rounded(DType dtype, float value) {
     if (dtype == DType::kF32 || value == 0) return value;
     const int bits = dtype == DType::kF16 ? 11 : 8;
@@ -28,7 +28,7 @@ struct AttentionShape {
     float soft_cap = 0;
     bool sinks = false;
     int64_t value_dim = 0;  // columns of a value; 0: head_dim
-    bool chunk = false;     // windows of `window` tokens stand side by side, and don't slide
+    bool chunk = false;     // attention chunks of `window` tokens instead of a sliding window
     int64_t ValueDim() const { return value_dim == 0 ? head_dim : value_dim; }
 };
 
@@ -54,7 +54,7 @@ inline AttentionShape RandomShape(Random& random) {
     return shape;
 }
 
-// Values of other columns than keys, and windows that don't slide.
+// Cases with value_dim != head_dim, and chunked attention.
 inline AttentionShape RandomOtherShape(Random& random) {
     AttentionShape shape = RandomShape(random);
     shape.value_dim = random.Pick<int64_t>({0, 32, 64, 128, 192, 256});
@@ -69,7 +69,7 @@ class AttentionCase {
         : shape_(shape), random_(seed), first_kv_head_(shape.first_head / shape.group) {
         const int64_t last_head = shape.first_head + shape.heads - 1;
         kv_heads_ = last_head / shape.group - first_kv_head_ + 1;
-        int64_t page_count = 1;  // one that nobody may read
+        int64_t page_count = 1;  // page 0 must not be read
         int32_t row = 0;
         for (auto [position, rows] : shape.sequences) {
             sequences_.push_back(
@@ -79,7 +79,7 @@ class AttentionCase {
         }
         rows_ = row;
         GivePages(page_count);
-        // All of it begins as NaN: what nobody wrote must not be read.
+        // The caches start as NaN, so reading unwritten data shows.
         for (KvCache* cache : {&k_cache_, &v_cache_}) {
             const int64_t columns = cache == &k_cache_ ? shape.head_dim : shape.ValueDim();
             *cache = {shape.dtype, nullptr, kv_heads_, shape.page_tokens, columns};
@@ -97,7 +97,7 @@ class AttentionCase {
         sinks_ = random_.Normals(shape.heads, 2 * shape.deviation);
     }
 
-    // Pages that lie before every row's window become the one that nobody may read.
+    // Replaces pages before every row's window by the page that must not be read.
     void HidePagesOutsideWindow() {
         for (size_t s = 0; s < sequences_.size(); ++s) {
             const int64_t first = FirstKey(sequences_[s].position);
@@ -133,14 +133,14 @@ class AttentionCase {
         for (size_t s = 0; s < sequences_.size(); ++s) Write(ops, s, 0, Tokens(s), parts);
     }
 
-    // The rows of one step; `out` [rows, heads * ValueDim()].
+    // Runs the rows of one step; returns `out` [rows, heads * ValueDim()].
     std::vector<float> Attend(const Ops& ops, const std::vector<Sequence>& sequences,
                               int parts) const {
         return AttendBy(ops, sequences, parts, [&](const AttentionArgs& args) {
             RunParts(ops.attention, args, parts);
         });
     }
-    // Those that run(args) computes in so many parts.
+    // As above; run(args) computes in several parts.
     template <typename Run>
     std::vector<float> AttendBy(const Ops& ops, const std::vector<Sequence>& sequences, int parts,
                                 Run run) const {
@@ -173,9 +173,9 @@ class AttentionCase {
         return out;
     }
 
-    // The plain formula in double over what the cache holds; `bound` gets, for each output, what
-    // float32 rounding may change: see the derivation at ErrorBound.
-    // With `halves` the kernel rounds queries and weights to BF16 where the cache holds that.
+    // The plain formula in double over the cache's content. `bound` receives, for each output, the
+    // possible float32 rounding error: see ErrorBound. `halves`: the kernel rounds queries and
+    // weights to BF16 if the cache is BF16.
     void Expected(std::vector<double>* out, std::vector<double>* bound, bool halves = false) const {
         for (size_t s = 0; s < sequences_.size(); ++s) {
             const std::vector<float> keys = Held(s, true), values = Held(s, false);
@@ -188,15 +188,15 @@ class AttentionCase {
         }
     }
 
-    // What the cache should hold of a sequence's K or V: rounded here for the float types; for Q8_0
-    // what it does hold.
+    // Expected cache content of a sequence's K or V: for float types rounded here, for Q8_0 read
+    // back.
     std::vector<float> Held(size_t s, bool is_key) const {
         if (shape_.dtype == DType::kQ8_0) return ReadBack(s, is_key);
         std::vector<float> held = is_key ? keys_[s] : values_[s];
         for (float& value : held) value = Rounded(shape_.dtype, value);
         return held;
     }
-    // What it does hold: [tokens, kv_heads * head_dim or ValueDim()].
+    // Actual cache content: [tokens, kv_heads * head_dim or ValueDim()].
     std::vector<float> ReadBack(size_t s, bool is_key) const {
         std::vector<float> held(is_key ? keys_[s].size() : values_[s].size());
         const int64_t columns = is_key ? shape_.head_dim : shape_.ValueDim();
@@ -217,7 +217,7 @@ class AttentionCase {
     const std::vector<float>& keys(size_t s) const { return keys_[s]; }
     const std::vector<float>& values(size_t s) const { return values_[s]; }
     const std::vector<float>& sinks() const { return sinks_; }
-    // Row by row [rows, heads * head_dim], without what lies between rows.
+    // Rows [rows, heads * head_dim], without the gaps between rows.
     std::vector<float> Queries() const {
         std::vector<float> packed;
         for (int64_t row = 0; row < rows_; ++row) {
@@ -250,19 +250,19 @@ class AttentionCase {
         for (size_t s = 0; s < sequences_.size(); ++s) sequences_[s].pages = pages_[s];
     }
 
-    // A float score differs from the true one by at most d = (head_dim + 4) roundings of
-    // scale * sum|q k|; a weight then by the factor 1 + 2d + a few roundings, and the sums over n
-    // keys by n more. All of it scales with the largest |v|. Online rescaling adds one rounding
-    // for each time that the maximum grows: at most n.
+    // A float score differs from the true one by at most d = (head_dim + 4) roundings of scale *
+    // sum|q k|. A weight then differs by the factor 1 + 2d plus a few roundings, and the sums over
+    // n keys by n more. All errors scale with the largest |v|. Online rescaling adds one rounding
+    // each time the maximum grows: at most n.
     static double ErrorBound(int64_t head_dim, int64_t n, double most_score, double most_value) {
         const double score = static_cast<double>(head_dim + 4) * kUlp * most_score;
         return most_value * (4 * score + static_cast<double>(2 * n + 40) * kUlp) + 1e-38;
     }
 
-    // A query that is rounded to BF16, by 2^-9 at most, moves a score by 2^-9 of the sum of its
-    // products' magnitudes, and so a weight by the factor e to that. The rounding of the weight is
-    // one more of 2^-9. The result is a mean by weights that are divided by their sum: where each
-    // is off by a factor of 1 + e or 1 / (1 + e), it is off by 2e / (1 - e) of the largest value.
+    // Rounding a query to BF16, by at most 2^-9, changes a score by 2^-9 of the sum of its
+    // products' magnitudes, and a weight by the factor e to that power. Rounding the weight adds
+    // another 2^-9. The result is a mean with normalized weights: if each weight is off by a factor
+    // of 1 + e or 1 / (1 + e), the mean is off by 2e / (1 - e) of the largest value.
     static double HalvesBound(double most_score, double most_value) {
         const double e = std::exp(0x1p-9 * most_score) * (1 + 0x1p-9) - 1;
         return most_value * (e < 0.5 ? std::min(2.0, 2 * e / (1 - e)) : 2.0);
@@ -292,7 +292,7 @@ class AttentionCase {
             most_score = std::max(most_score, magnitude * scale());
             largest = std::max(largest, score);
         }
-        // The hyperbolic tangent is good to some roundings of its result, which the cap scales.
+        // tanh has an error of a few roundings of its result, which the cap scales.
         most_score += 8.0 * shape_.soft_cap / static_cast<double>(head_dim + 4);
         if (shape_.sinks) {
             const double sink = sinks_[static_cast<size_t>(head)];
@@ -327,7 +327,7 @@ class AttentionCase {
     KvCache k_cache_, v_cache_;
     std::vector<float> q_, sinks_;
     int32_t unread_page_ = 0;
-    // Of each sequence: [tokens, kv_heads * head_dim], values [tokens, kv_heads * ValueDim()].
+    // By sequence: [tokens, kv_heads * head_dim], values [tokens, kv_heads * ValueDim()].
     std::vector<std::vector<float>> keys_, values_;
 };
 

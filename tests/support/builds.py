@@ -1,4 +1,4 @@
-"""Programs of other builds: copies of weft in which a word of its --version is another one."""
+"""Builds of weft that differ: copies in which a word of --version is replaced."""
 
 import json
 import os
@@ -12,8 +12,8 @@ def build_of(weft):
 
 
 def other_build(weft, path, *words):
-    """A copy of `weft` at `path`, whose `words` of --version ("commit", "protocol_hash") are others
-    of the same length."""
+    """A copy of `weft` at `path` with `words` of --version ("commit", "protocol_hash") replaced
+    by others of the same length."""
     build = build_of(weft)
     with open(weft, "rb") as file:
         program = file.read()

@@ -1,6 +1,5 @@
-// A random problem of causal attention of training, forward and backward, and its answer as sums in
-// double: packed sequences, strides, groups of heads, windows, soft caps, with what a result may
-// err by.
+// A random problem of causal attention in training, forward and backward, with its result as sums
+// in double and error bounds: packed sequences, strides, head groups, windows, soft caps.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,14 +17,14 @@ namespace weft::kernels::dense::causal_case {
 inline constexpr float kUntouched = -777.0f;
 inline const double kUnit = std::ldexp(1.0, -24);
 
-// A matrix with a stride. Of narrow types, `data` holds the same numbers as floats.
+// A matrix with a stride. For narrow types, `data` holds the same numbers as floats.
 struct Floats {
     int64_t stride = 0;
     std::vector<float> data;
     Element type = Element::kF32;
     std::vector<uint16_t> halves;
 
-    // Numbers that the type can hold, in both places.
+    // Rounds to the type and stores in both places.
     void Store() {
         halves.clear();
         for (float& x : data) {
@@ -47,7 +46,7 @@ struct Floats {
     }
 };
 
-// Expected numbers, and how far off a result may be.
+// Expected numbers and their error bounds.
 struct Expected {
     int64_t cols;
     std::vector<double> value, error;
@@ -61,17 +60,17 @@ struct Expected {
 
 struct Case {
     int64_t heads, kv_heads, dims, first_head, group;
-    std::vector<int32_t> counts;  // rows of each sequence; one row between two belongs to none
+    // rows of each sequence; a row between two sequences belongs to none
+    std::vector<int32_t> counts;
     Compute compute;
     Element type = Element::kF32;
     int64_t window = 0;
     float soft_cap = 0;
-    int64_t padding = 3;  // elements between two rows
+    int64_t padding = 3;  // elements between rows
 };
 
-// By which part of itself a probability errs: `exp`, and exp_slope for each unit of the
-// exponential's argument. tanh: by which part a hyperbolic tangent errs. The defaults are those of
-// the CPU.
+// Relative errors. Of a probability: `exp`, plus exp_slope per unit of the exponential's argument;
+// of a hyperbolic tangent: tanh. Defaults: the CPU's.
 struct Arithmetic {
     double exp = std::ldexp(1.0, -19), exp_slope = 0, tanh = 8 * kUnit;
 };
@@ -104,7 +103,7 @@ class Problem {
     const Floats& v() const { return v_; }
     const Floats& dout() const { return dout_; }
 
-    // Makes the first `rows` keys and values of the first sequence NaN.
+    // Sets the first `rows` keys and values of the first sequence to NaN.
     void Poison(int64_t rows) {
         for (Floats* floats : {&k_, &v_}) {
             std::fill_n(floats->data.begin() + sequences_[0].row_begin * floats->stride,
@@ -113,7 +112,7 @@ class Problem {
         }
     }
 
-    // The last sequence alone, at row 1.
+    // The last sequence alone, starting at row 1.
     Problem Last() const {
         Case alone = case_;
         alone.counts = {case_.counts.back()};
@@ -221,13 +220,13 @@ class Problem {
         return dot;
     }
 
-    // A result that is stored errs by what the type rounds of its own size and of what it errs by.
+    // Error of a stored result: the type's rounding of its size and error.
     double OfType(double value, double error) const {
         return error + Rounding(case_.type, std::abs(value) + error);
     }
 
-    // A score, and its derivative by scale * q . k, with what each errs by: tanh errs by its
-    // argument's error and `rounding` of itself.
+    // A score and its derivative by scale * q . k, with their errors. tanh adds its argument's
+    // error and `rounding` of itself.
     struct Capped {
         double score, error, slope, slope_error;
     };
@@ -239,19 +238,19 @@ class Problem {
                 2 * off + off * off + kUnit};
     }
 
-    // Two roundings to bfloat16 make a product err by 2^-8 of it; a float sum of n errs by n units
-    // of the sum of sizes.
+    // Two roundings to bfloat16 give a product an error of 2^-8 of its size. A float sum of n terms
+    // has an error of n units of the sum of sizes.
     double OfOperands() const { return case_.compute == Compute::kBf16 ? std::ldexp(1.01, -8) : 0; }
 
-    // Of the keys that a row sees, from `first` on; and what a probability errs by, as a part of
-    // it.
+    // Weights of the keys that a row sees, from `first` on, and the relative error of a
+    // probability.
     struct Weights {
         int64_t first = 0;
         std::vector<double> p, dp, dp_error;
         std::vector<Capped> scores;
         double p_error = 0, lse = 0, lse_error = 0;
     };
-    // The sum of a row's exponentials errs as much as one of them.
+    // The sum of a row's exponentials has the same relative error as one of them.
     Weights WeightsOf(const Sequence& sequence, int64_t head, int64_t i,
                       const Arithmetic& arithmetic) const {
         const double in_dims = OfOperands() + static_cast<double>(case_.dims + 8) * kUnit;
@@ -286,7 +285,7 @@ class Problem {
     void Row(const Sequence& sequence, int64_t head, int64_t i, const Arithmetic& arithmetic,
              Expected& out, Expected& dq, Expected& dk, Expected& dv, Expected& lse) const {
         const double in_rows = OfOperands() + static_cast<double>(sequence.row_count + 300) * kUnit;
-        // The sums of p * dp are made with what the forward stored.
+        // The sums of p * dp use the values that the forward pass stored.
         const double stored = Rounding(case_.type, 1.01);
         const int64_t row = sequence.row_begin + i, dims = case_.dims;
         const int64_t kv = (case_.first_head + head) / case_.group - forward_.first_kv_head;

@@ -1,4 +1,4 @@
-// A chat template and a conversation in, a text out: for tests of templates.
+// Renders a chat template for a conversation, for tests of templates.
 #pragma once
 
 #include <string>
@@ -20,7 +20,7 @@ inline Result<Text> RenderText(std::string_view source, const ChatInput& input =
     return parsed.Render(input, {{"bos_token", "<s>"}, {"eos_token", "</s>"}}, limits);
 }
 
-// The text, or the error's message.
+// The rendered text, or the error's message.
 inline std::string Rendered(std::string_view source, const ChatInput& input = OneUser("hi")) {
     const auto text = RenderText(source, input);
     return text.ok() ? text->bytes() : "error: " + text.error().message;

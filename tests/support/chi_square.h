@@ -1,4 +1,4 @@
-// Whether draws come from a distribution: chi-square as a normal deviate.
+// Tests whether draws follow a distribution: chi-square as a normal deviate.
 #pragma once
 
 #include <cmath>
@@ -8,9 +8,9 @@
 
 namespace weft::support {
 
-// By how many standard deviations the counts are off, by Wilson and Hilferty; 5 means one case in
-// three million. Infinite where something was drawn that has no probability. Outcomes that are
-// expected fewer than ten times count together.
+// Deviation of the counts in standard deviations, by Wilson and Hilferty; 5 means one case in three
+// million. Infinite if an outcome without probability was drawn. Outcomes expected fewer than ten
+// times are pooled.
 inline double Deviate(const std::vector<double>& exact, const std::vector<int>& counts) {
     double draws = 0, chi = 0, rest_expected = 0, rest_seen = 0;
     for (int count : counts) draws += count;

@@ -1,5 +1,4 @@
-// Elements of dense matrices as tests keep them: what a number becomes in each type, and how far
-// off that is.
+// Elements of dense matrices in tests: rounding to each type, and its error bound.
 #pragma once
 
 #include <cmath>
@@ -10,20 +9,20 @@
 
 namespace weft::kernels::dense {
 
-// Two bytes of a narrow type, and back.
+// Converts to the two bytes of a narrow type, and back.
 inline uint16_t Narrowed(Element type, float x) {
     return type == Element::kF16 ? F32ToF16(x) : F32ToBF16(x);
 }
 inline float Widened(Element type, uint16_t x) {
     return type == Element::kF16 ? F16ToF32(x) : BF16ToF32(x);
 }
-// As an element of the type keeps it.
+// The value as an element of the type stores it.
 inline float Stored(Element type, float x) {
     return type == Element::kF32 ? x : Widened(type, Narrowed(type, x));
 }
 
-// What rounding a number of this size to the type moves it by: half a unit in the last place, of
-// 8 significant bits (and denormals may become zeros), or of 11 (and 2^-25 among denormals).
+// Rounding error of a number of this size: half a unit in the last place, of 8 significant bits
+// (denormals may become zero) or of 11 (2^-25 among denormals).
 inline double Rounding(Element type, double size) {
     switch (type) {
         case Element::kF32: return 0;

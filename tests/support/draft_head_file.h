@@ -7,8 +7,8 @@
 
 namespace weft::support {
 
-// sure: the layers add so little that a token follows from the one before, which the head knows;
-// otherwise its guesses are as good as chance.
+// sure: the layers add so little that each token follows from the one before it, which the head
+// knows. Otherwise its drafts are random.
 inline TinyFile HeadFile(const std::string& name, bool sure) {
     TinyFile file{.hyper = OddHyper(name)};
     model::Hyper& h = file.hyper;
@@ -30,7 +30,7 @@ inline TinyFile HeadFile(const std::string& name, bool sure) {
         h.moe = {};
         AddState(h, name == "qwen35");
     }
-    // Rows of the embedding have a length of 1, those that layers add of about 12 times the scale.
+    // Embedding rows have length 1. Layers add vectors of about 12 times the scale.
     if (sure) file.form.layer_scale = 0.002f;
     return file;
 }

@@ -1,3 +1,3 @@
-# Read by ctest, whose environment all tests have. Jobs of tests compute on the processor where they
-# don't name another device: on a machine with a GPU, too, whose numbers are others.
+# Read by ctest; sets the environment of all tests. Jobs of tests run on the CPU unless they name
+# another device, also on a machine with a GPU, because a GPU gives other numbers.
 set(ENV{WEFT_DEVICE} cpu)

@@ -1,5 +1,5 @@
 // A Cluster whose ranks are threads of one process: real links, collective calls over a mutex, and
-// what a test wants to say of hosts and losses.
+// hosts and losses set by the test.
 #pragma once
 
 #include <condition_variable>
@@ -14,7 +14,7 @@
 
 namespace weft::test {
 
-// Where the ranks meet. A rank that does not come within ten seconds fails the others' calls.
+// Meeting point of the ranks. If a rank does not arrive within ten seconds, the others' calls fail.
 class FakeHub {
   public:
     explicit FakeHub(int size) : size_(size) {}
@@ -33,7 +33,7 @@ class FakeHub {
         for (const auto& entry : values) list.push_back(entry.second);
         return list;
     }
-    // The first error is everybody's.
+    // The first error goes to all ranks.
     Error Fail(Error error) {
         const std::lock_guard lock(mutex_);
         if (!failed_) failure_ = std::move(error);
@@ -60,15 +60,15 @@ class FakeCluster final : public cluster::Cluster {
         }
     }
 
-    // What the ranks say of their memory, "needed available", in place of the truth.
+    // Ranks' memory reports, "needed available", that replace the real ones.
     std::vector<std::string> memory;
-    // How long the last collective call of a name would have waited.
+    // Wait limit of the last collective call, by name.
     std::map<std::string, int64_t> waits_ms;
-    // What it was told last to show of its progress.
+    // The last progress function that was set.
     std::function<int64_t()> progress;
-    // What becomes of a loss.
+    // Handles a loss.
     std::function<Result<cluster::EpochInfo>(FakeCluster&, const Error&, const Replan&)> next_epoch;
-    // Ranks whose words differ are on different machines; all are on one at first.
+    // Ranks with different words are on different machines. By default all are on one.
     void SetBoot(int rank, std::string boot) {
         hosts_[static_cast<size_t>(rank)].boot_id = std::move(boot);
     }
@@ -92,7 +92,7 @@ class FakeCluster final : public cluster::Cluster {
     void SetProgress(std::function<int64_t()> shown) override { progress = std::move(shown); }
     void SetPhase(const char*) override {}
     Status Agree(const std::string& name, const std::string&, const Deadline& deadline) override {
-        return Barrier(name, deadline);  // so that a test may give each rank a file of its own
+        return Barrier(name, deadline);  // a test may give each rank its own file
     }
     Result<std::vector<std::string>> AllGather(const std::string& name, const std::string& mine,
                                                const Deadline& deadline) override {

@@ -1,6 +1,6 @@
-// Apply(): one op of the interpreter. In float, the ops that kernels/reference/backward.h or
-// kernels/reference/elements.h defines are its kernels, each in two parts (one after the
-// other); everything else is the naive loop.
+// Apply(): one op of the interpreter. In float, ops of kernels/reference/backward.h and
+// kernels/reference/elements.h run these kernels, each in two parts, one after the other. All other
+// ops are naive loops.
 #pragma once
 
 #include "kernels/reference/backward.h"

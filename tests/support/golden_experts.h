@@ -1,6 +1,6 @@
-// The tiny models with experts and with latent attention whose logits transformers has computed
-// (tests/data/moe_logits.safetensors and tests/data/logits, made by tools/make_moe_golden.py), as
-// GGUF files.
+// Tiny models with experts and with latent attention, as GGUF files. Their golden logits come from
+// transformers (tests/data/moe_logits.safetensors and tests/data/logits, made by
+// tools/make_moe_golden.py).
 #pragma once
 
 #include <algorithm>
@@ -69,7 +69,7 @@ inline TinyFile ExpertTemperedFile() {
     return file;
 }
 
-// An indexer that chooses as many positions as there are tokens, or ("Top") five of them.
+// An indexer that selects as many positions as there are tokens, or ("Top") five.
 inline TinyFile ExpertSparseFile(bool glm, bool top = false) {
     TinyFile file = ExpertSigmoidFile();
     model::Hyper& h = file.hyper;
@@ -89,7 +89,7 @@ inline TinyFile ExpertSparseFile(bool glm, bool top = false) {
     return file;
 }
 
-// A model whose gate takes sigmoids; false where `name` is another's.
+// A model with a sigmoid gate; false: `name` is not one.
 inline bool SetSigmoidFile(const std::string& name, TinyFile& file) {
     const std::map<std::string, std::string> architectures = {
         {"glm4moe", "glm4moe"}, {"minimaxM2", "minimax-m2"}, {"hyV3", "hy_v3"},
@@ -111,7 +111,7 @@ inline bool SetSigmoidFile(const std::string& name, TinyFile& file) {
     h.ffn = 160;
     h.indexer = {.top = 16, .heads = 3, .dim = 16, .block = 8, .local = 1};
     if (name == "minimaxM3") return true;
-    // Two blocks of three, and a layer between that sees all positions.
+    // Two blocks of three positions, with a full-attention layer between them.
     h.indexer = {
         .top = 6, .heads = 3, .dim = 20, .block = 3, .local = 1, .own = {true, false, true}};
     return true;
@@ -205,7 +205,7 @@ inline TinyFile ExpertGoldenFile(const std::string& name) {
         h.moe.route.renormalise = true;
         file.rope_base = 1e6;
         file.numbers = {{"attention.sliding_window", 6}, {"final_logit_softcapping", 2}};
-        std::vector<float> factors(16, 1e30f);  // a quarter of the pairs turns
+        std::vector<float> factors(16, 1e30f);  // RoPE rotates a quarter of the pairs
         std::fill_n(factors.begin(), 4, 1.0f);
         file.vectors["rope_freqs.weight"] = factors;
         return file;

@@ -1,4 +1,4 @@
-// A golden file in safetensors form, read without the program's own code.
+// Reads a golden file in safetensors format without Weft's own reader.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ class GoldenFile {
         data_begin_ = 8 + header_bytes;
     }
 
-    // A float32 tensor; empty where there is none of that name.
+    // A float32 tensor; empty: no such name.
     std::vector<float> Tensor(const std::string& name) const {
         if (!header_.contains(name)) return {};
         const size_t begin = header_[name]["data_offsets"][0];
@@ -45,8 +45,8 @@ class GoldenFile {
     size_t data_begin_ = 0;
 };
 
-// The golden file of a tiny model: tests/data/logits/CASE.safetensors, or `shared`, where the older
-// cases stand together.
+// The golden file of a tiny model: tests/data/logits/CASE.safetensors, or `shared`, which holds the
+// older cases.
 inline std::string LogitsPath(const std::string& name, const std::string& shared) {
     const std::string own = TestData("/logits/" + name + ".safetensors");
     return std::filesystem::exists(own) ? own : TestData(shared);

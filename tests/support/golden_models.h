@@ -1,5 +1,5 @@
-// The tiny models whose logits transformers has computed (tests/data/model_logits.safetensors and
-// tests/data/logits, made by tools/make_model_golden.py), as GGUF files.
+// Tiny models as GGUF files. Their golden logits come from transformers
+// (tests/data/model_logits.safetensors and tests/data/logits, made by tools/make_model_golden.py).
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 
 namespace weft::support {
 
-// A tensor "CASE/NAME" of the golden files; empty where there is none of that name.
+// A tensor "CASE/NAME" of the golden files; empty: no such name.
 inline std::vector<float> Golden(const std::string& name) {
     const std::string of_case = name.substr(0, name.find('/'));
     return GoldenFile(LogitsPath(of_case, "/model_logits.safetensors")).Tensor(name);
@@ -26,7 +26,7 @@ struct GoldenCase {
     const char* name;
     const char* architecture;
     bool tied = false;
-    Numbers numbers{};         // keys of the file, beside those that all have
+    Numbers numbers{};         // further keys of the file
     const char* scaling = "";  // RoPE's
     int64_t layers = 3;
     std::vector<bool> windowed{};
@@ -61,8 +61,8 @@ inline Numbers With(Numbers numbers, const char* key, double value) {
     return numbers;
 }
 
-// What Phi-3's converter writes: a magnitude, and factors on both sides of the original context,
-// 64 or 16 of 512 positions. The 24 tokens here take a page of 64.
+// As Phi-3's converter writes them: a magnitude, and factors for both sides of the original
+// context, 64 or 16 of 512 positions. The 24 tokens of these tests take a page of 64.
 inline Numbers LongRope(double original) {
     const double magnitude = std::sqrt(1 + std::log(512 / original) / std::log(original));
     return {{"rope.scaling.original_context_length", original},
@@ -132,7 +132,7 @@ inline void WriteGolden(const GoldenCase& c, const std::string& path) {
         file.hyper.windowed_heads = {3, 16, 16};
         file.hyper.kv_heads = 1;
         file.hyper.head_dim = file.hyper.rotary_dim = 32;
-        // A quarter of the pairs turns.
+        // RoPE rotates a quarter of the pairs.
         std::vector<float> factors(16, 1e30f);
         std::fill_n(factors.begin(), 4, 1.0f);
         file.vectors["rope_freqs.weight"] = factors;

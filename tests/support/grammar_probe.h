@@ -1,5 +1,5 @@
-// A grammar of unknown making, followed for a while with a small vocabulary: masks and what is
-// accepted must agree, and nothing may take long.
+// Follows an arbitrary grammar with a small vocabulary. Checks that masks and Accept agree and that
+// no step takes long.
 #pragma once
 
 #include <string_view>
@@ -21,7 +21,7 @@ inline const std::shared_ptr<const TokenTrie>& ProbeTokens() {
     return trie;
 }
 
-// `choices` says which of the allowed tokens come.
+// `choices` selects among the allowed tokens.
 inline void ProbeGrammar(const GrammarPtr& grammar, std::string_view choices) {
     const TokenTrie& trie = *ProbeTokens();
     auto fresh = Matcher::Make(grammar, ProbeTokens());

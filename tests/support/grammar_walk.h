@@ -1,4 +1,4 @@
-// Random generations under a grammar, as a model without sense would make them.
+// Random generations under a grammar, as from a model with random logits.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,8 +18,8 @@ inline std::unique_ptr<tokenizer::Tokenizer> MadeTokenizer(tokenizer::TokenizerD
     return made.ok() ? std::move(made).value() : nullptr;
 }
 
-// All bytes, and tokens that cross what grammars care about: quotes, brackets, blanks, digits,
-// parts of code points.
+// All bytes, and tokens that cross boundaries of grammars: quotes, brackets, blanks, digits, parts
+// of code points.
 inline std::shared_ptr<const TokenTrie> CrossingTokens() {
     tokenizer::TokenizerData data = tokenizer::TinyBytePair();
     const auto add = [&](const std::string& bytes) {
@@ -85,7 +85,7 @@ inline std::vector<int32_t> TokensOf(std::span<const uint32_t> bits) {
     return tokens;
 }
 
-// Every token's place in a mask, against what Accept says of a copy and against the bytes one by
+// Checks each token's bit in a mask against Accept on a copy and against the token's bytes one by
 // one.
 inline void ExpectMask(const Matcher& matcher, const TokenTrie& trie, const std::string& before) {
     std::vector<uint32_t> bits(trie.mask_words() + 1, 0xFFFFFFFF);
@@ -102,8 +102,8 @@ inline void ExpectMask(const Matcher& matcher, const TokenTrie& trie, const std:
     }
 }
 
-// The text of one random generation. Where the grammar may end it does, once `calm` tokens have
-// been drawn; until then rarely. After these shorter tokens come first: closing ones are short.
+// Text of one random generation. After `calm` tokens it ends wherever the grammar allows; before,
+// rarely. After `calm` it prefers short tokens, because closing tokens are short.
 inline Result<std::string> RandomText(const Matcher& fresh, const TokenTrie& trie,
                                       std::mt19937& random, size_t calm, size_t most = 4000) {
     Matcher matcher = fresh;

@@ -1,4 +1,4 @@
-// A thread that the kernel has wait where no signal reaches it (state D).
+// A thread in an uninterruptible wait in the kernel (state D).
 #pragma once
 
 #include <sched.h>
@@ -9,9 +9,9 @@
 
 namespace weft::test {
 
-// Until its child ends, a thread that has called vfork(2) is held up. By clone(2): the thread
-// sanitizer makes vfork a fork.
-// child: what the child does, in this process's memory, before it ends. Returns once it has.
+// A thread that called vfork(2) waits until its child ends. Uses clone(2), because the thread
+// sanitizer replaces vfork by fork. child: runs in the child, in this process's memory, before it
+// ends. Returns when the child has ended.
 template <typename Child>
 void HoldUpWhile(const Child& child) {
     constexpr size_t kStackBytes = 256 << 10;

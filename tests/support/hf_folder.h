@@ -1,7 +1,7 @@
-// Tiny Hugging Face folders, as tools/make_hf_golden.py wrote and transformers ran them.
+// Tiny Hugging Face folders, as tools/make_hf_golden.py wrote them and transformers ran them.
 //
 // The golden file's metadata has each case's config.json and the names, dtypes and shapes of its
-// tensors; their values come from the formula of tiny_model.h.
+// tensors. The values come from the formula of tiny_model.h.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@
 
 namespace weft::support {
 
-// A tensor of a safetensors file that a test writes.
+// A tensor of a safetensors file written by a test.
 struct SafeBytes {
     std::string dtype;
     std::vector<int64_t> shape;
@@ -57,7 +57,7 @@ inline std::vector<std::byte> SafetensorsFile(const std::map<std::string, SafeBy
     return file;
 }
 
-// Names of the golden files in a folder of tests/data, each a case.
+// Names of the golden files in a folder of tests/data; each is a case.
 inline std::vector<std::string> CasesIn(const std::string& folder) {
     std::vector<std::string> names;
     for (const auto& file : std::filesystem::directory_iterator(TestData(folder))) {
@@ -71,7 +71,7 @@ inline void WriteText(const std::string& path, const std::string& text) {
     ASSERT_TRUE(WriteFile(path, std::as_bytes(std::span(text))).ok());
 }
 
-// model.safetensors, or `shards` files and their index.
+// Writes model.safetensors, or `shards` files and their index.
 inline void WriteTensors(const std::string& folder, const std::map<std::string, SafeBytes>& tensors,
                          int shards = 1) {
     if (shards == 1) {
@@ -95,10 +95,10 @@ inline void WriteTensors(const std::string& folder, const std::map<std::string, 
     WriteText(folder + "/model.safetensors.index.json", index.dump());
 }
 
-// One file of them, or all of a list.
+// Reads one golden file, or all of a list.
 class HfGolden {
   public:
-    // tests/data/hf_golden.safetensors, and tests/data/hf, where the newer cases have a file each.
+    // tests/data/hf_golden.safetensors, and tests/data/hf, where newer cases have a file each.
     HfGolden() : HfGolden(TestData("/hf_golden.safetensors")) {
         std::error_code none;
         for (const auto& entry : std::filesystem::directory_iterator(TestData("/hf"), none)) {
@@ -114,7 +114,7 @@ class HfGolden {
         return {floats.begin(), floats.end()};
     }
     std::string Text(const std::string& key) const { return texts_.at(key); }
-    // Names of the metadata keys that end so, without the end.
+    // Metadata keys with this end, without the end.
     std::vector<std::string> Cases(std::string_view end = "/config") const {
         std::vector<std::string> cases;
         for (const auto& [key, value] : texts_) {
@@ -123,7 +123,7 @@ class HfGolden {
         return cases;
     }
 
-    // The tensors of a case, by the formula.
+    // Tensors of a case, with values by the formula.
     std::map<std::string, SafeBytes> Tensors(const std::string& name) const {
         const double norm_base = std::stod(Text(name + "/norm_base"));
         std::map<std::string, SafeBytes> tensors;

@@ -1,9 +1,9 @@
-// Makes the folder of a float model one of 4- or 8-bit integers, as AWQ, GPTQ and
-// compressed-tensors lay them out, and beside it the same model in F32: (q - zero) * scale, a group
-// being 32 inputs. Or one of FP8: E4M3 codes times a scale of a block, or of a row.
+// Quantizes the folder of a float model to 4- or 8-bit integers in the layouts of AWQ, GPTQ and
+// compressed-tensors, and writes the same model in F32 next to it: (q - zero) * scale, with groups
+// of 32 inputs. Also FP8: E4M3 codes times a scale per block or row.
 //
-// The layouts are written here from their descriptions (model_files/hf/packed.h), without the code
-// that reads them.
+// The layouts follow their descriptions (model_files/hf/packed.h) and do not use the code that
+// reads them.
 #pragma once
 
 #include <algorithm>
@@ -107,8 +107,8 @@ inline HfIntegers IntegersOf(const std::vector<float>& x, size_t rows, size_t co
     return m;
 }
 
-// Words of 32 bits along the last of [lines, fields]: field order[i] of each word's lies at bit
-// i * bits. at(line, field) is a field.
+// Packs the last dimension of [lines, fields] into 32-bit words: field order[i] of a word is at bit
+// i * bits. at(line, field) returns a field.
 template <typename At>
 std::vector<uint32_t> Words32(size_t lines, size_t fields, int bits, bool awq, const At& at) {
     constexpr std::array<size_t, 8> kAwqOrder = {0, 2, 4, 6, 1, 3, 5, 7};
@@ -174,7 +174,7 @@ inline void AddIntegers(std::map<std::string, SafeBytes>& tensors, const std::st
     tensors[module + ".g_idx"] = {"I32", {static_cast<int64_t>(m.cols)}, BytesOfValues(group_of)};
 }
 
-// The E4M3 code next to x, which is at most 448.
+// The E4M3 code nearest to x, which is at most 448.
 inline uint8_t E4m3Near(float x) {
     uint8_t best = 0;
     float least = INFINITY;
@@ -198,7 +198,7 @@ inline float E4m3Value(uint8_t code) {
     return code >= 0x80 ? -size : size;
 }
 
-// Adds the tensors of `module` and makes `x` what they stand for.
+// Adds the tensors of `module` and sets `x` to their dequantized values.
 inline void AddFp8(std::map<std::string, SafeBytes>& tensors, const std::string& module,
                    std::vector<float>& x, size_t rows, size_t cols, HfLayout layout) {
     const bool blocks = layout == HfLayout::kFp8Blocks;
@@ -228,7 +228,7 @@ inline bool IsQuantizedModule(const std::string& name) {
     return name.ends_with("_proj.weight") && name.find("shared_expert") == name.npos;
 }
 
-// A byte-level vocabulary that fits into the golden models' 83 tokens.
+// A byte-level vocabulary of the golden models' 83 tokens.
 inline std::string SmallTokenizer() {
     nlohmann::json vocab = nlohmann::json::object();
     for (int id = 0; id < 80; ++id) vocab[std::string(1, static_cast<char>(0x21 + id))] = id;
@@ -239,8 +239,8 @@ inline std::string SmallTokenizer() {
     return json.dump();
 }
 
-// The golden models' dense MLPs have 64 columns, which two ranks do not share. Of FP8, whose blocks
-// have 64 columns, all widths are whole blocks.
+// The golden models' dense MLPs have 64 columns, which two ranks can't share. FP8 blocks have 64
+// columns, so all FP8 widths are whole blocks.
 inline int64_t Widened(int64_t size, HfLayout layout) {
     if (IsFp8(layout) && (size == 48 || size == 96)) return 128;
     if (IsFp8(layout) && size == 32) return 64;
@@ -258,7 +258,7 @@ inline void WidenConfig(nlohmann::json& config, HfLayout layout) {
     config["num_key_value_heads"] = 4;
 }
 
-// A tensor that stays in floats.
+// A tensor that stays in a float type.
 inline SafeBytes PlainTensor(const std::string& name, const SafeBytes& golden, HfLayout layout) {
     if (!IsFp8(layout)) return golden;
     std::vector<int64_t> shape = golden.shape;
@@ -267,7 +267,7 @@ inline SafeBytes PlainTensor(const std::string& name, const SafeBytes& golden, H
     return {"F32", shape, BytesOfValues(MakeTensor(name, rows, cols).data)};
 }
 
-// Writes both folders of a golden case, with weights of its own and wider dense MLPs.
+// Writes both folders of a golden case, with its own weights and wider dense MLPs.
 inline void WriteQuantized(const std::string& name, HfLayout layout, const std::string& quantized,
                            const std::string& floats) {
     const HfGolden golden;

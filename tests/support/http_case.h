@@ -1,9 +1,9 @@
-// A server for a test, with a handler that answers by the path:
+// An HTTP server for tests with a handler that depends on the path:
 //     /echo     the method, path, query and body
-//     /hold     nothing: held until the test answers it
+//     /hold     no answer until the test gives one
 //     /stream   three chunks
 //     /size?N   N bytes
-//     /drop     lets the exchange go;  /dropped: after a chunk of a stream;  /throw: throws
+//     /drop     releases the exchange;  /dropped: after a chunk of a stream;  /throw: throws
 #pragma once
 
 #include <condition_variable>
@@ -44,7 +44,7 @@ class HttpCase : public ::testing::Test {
         EXPECT_TRUE(client.connected());
         return client;
     }
-    // One request on a connection of its own.
+    // Sends one request on a new connection.
     RawAnswer Ask(const std::string& bytes) const { return Connect().Ask(bytes); }
 
     // The next exchange of /hold.
@@ -58,7 +58,7 @@ class HttpCase : public ::testing::Test {
         held_.pop_front();
         return exchange;
     }
-    // The same, or null where there is none now.
+    // As TakeHeld; null: none yet.
     std::shared_ptr<Exchange> TryTakeHeld() {
         const std::lock_guard lock(mutex_);
         if (held_.empty()) return nullptr;
@@ -66,7 +66,7 @@ class HttpCase : public ::testing::Test {
         held_.pop_front();
         return exchange;
     }
-    // Waits until `condition`, which may read what the test holds.
+    // Waits until `condition` holds; it may read what the test holds.
     template <typename Condition>
     bool Until(Condition condition, int64_t most_ms = test::kAnswerMs) {
         const Deadline deadline = Deadline::In(most_ms);

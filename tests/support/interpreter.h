@@ -1,12 +1,12 @@
-// Runs Programs op by op over plain vectors, by the comments of program.h and nothing else: the
-// tests' own definition of what a Program means. Several ranks run in lock-step in one thread, so
-// that collectives can be tested without links.
+// Runs Programs op by op over plain vectors, following only the comments of program.h: the tests'
+// own definition of a Program's meaning. Several ranks run in lock-step in one thread, so
+// collectives are testable without links.
 //
-// World<double> is the oracle: naive loops in double. World<float> runs the same, but its backward
-// ops and its attention are those of kernels/reference.
+// World<double> is the oracle: naive loops in double. World<float> runs the same Program with
+// backward ops and attention from kernels/reference.
 //
-// Attention takes the rows of its own sequence in this step, with or without caches: steps begin
-// at position 0. Integers (tokens, rows, targets) are held as Real, too.
+// Attention takes the rows of its own sequence in this step, with or without caches, because steps
+// begin at position 0. Integers (tokens, rows, targets) are held as Real, too.
 #pragma once
 
 #include <fmt/format.h>
@@ -52,7 +52,7 @@ class World {
     const Program& program(size_t rank) const { return programs_[rank]; }
     Vector& at(size_t rank, ValueId id) { return values_[rank][static_cast<size_t>(id)]; }
 
-    // Runs one step on all ranks; the first thing that goes wrong, or "".
+    // Runs one step on all ranks; returns the first error, or "".
     std::string Run(int64_t tokens, int64_t outputs, std::vector<kernels::Sequence> sequences) {
         tokens_ = tokens;
         outputs_ = outputs;
@@ -106,7 +106,7 @@ class World {
         return moved;
     }
 
-    // Runs the collective that all ranks of the group stand at, if they do.
+    // Runs the collective if all ranks of the group have reached it.
     bool RunCollective(size_t first, std::string& problem) {
         std::vector<const Op*> ops;
         for (size_t rank = first; rank < first + tensor_ranks_; ++rank) {
@@ -130,7 +130,7 @@ class World {
         return true;
     }
 
-    // All ranks' rows.
+    // Rows of all ranks.
     Vector Stack(size_t first, const std::vector<const Op*>& ops) {
         Vector result;
         for (size_t i = 0; i < ops.size(); ++i) {
@@ -183,7 +183,7 @@ class World {
         }
         return dim == program::kTokens ? tokens_ : dim == program::kOutputs ? outputs_ : dim;
     }
-    // Elements of a value on this rank.
+    // Number of elements of a value on this rank.
     size_t Count(size_t rank, ValueId id) const {
         program::Shape shape = programs_[rank].value(id).shape;
         shape.dims[0] = Rows(rank, id);
@@ -209,7 +209,7 @@ class World {
     std::vector<Program> programs_;
     size_t tensor_ranks_;
     std::vector<std::vector<Vector>> values_;                       // by rank, then ValueId
-    std::vector<size_t> next_;                                      // op of each rank
+    std::vector<size_t> next_;                                      // next op of each rank
     std::map<std::pair<size_t, size_t>, std::deque<Vector>> mail_;  // from, to
     int64_t tokens_ = 0, outputs_ = 0;
     std::vector<kernels::Sequence> sequences_;

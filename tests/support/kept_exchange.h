@@ -1,4 +1,4 @@
-// An Exchange that keeps its answer, for tests of what answers.
+// An Exchange that stores the response, for tests of handlers.
 #pragma once
 
 #include <atomic>
@@ -34,7 +34,7 @@ class KeptExchange final : public Exchange {
         }
         callback();
     }
-    // The client leaves.
+    // The client disconnects.
     void Leave() {
         std::function<void()> callback;
         {
@@ -56,7 +56,7 @@ class KeptExchange final : public Exchange {
 
     HttpRequest request_;
     RequestNote note_;
-    size_t most_bytes_ = SIZE_MAX;  // that Hold() allows
+    size_t most_bytes_ = SIZE_MAX;  // limit of Hold()
     std::atomic<size_t> held_bytes_{0};
     std::string text_;
     std::atomic<int> status_{0};

@@ -1,9 +1,9 @@
-// A Vulkan device without a GPU, for tests: lavapipe, as tools/setup.sh brings it, or the system's.
+// A Vulkan device without a GPU, for tests: lavapipe from tools/setup.sh, or the system's.
 //
 //     WEFT_LAVAPIPE_OR_SKIP(device);   // std::shared_ptr<gpu::Device> device, or the test skips
 //
-// ctest says where its libraries are (LD_LIBRARY_PATH; WEFT_LAVAPIPE names the folder), as who
-// starts a test program by hand must. With WEFT_TEST_GPU=1 any GPU that Weft can use will do.
+// ctest sets the library path (LD_LIBRARY_PATH; WEFT_LAVAPIPE names the folder); set both to start
+// a test program by hand. With WEFT_TEST_GPU=1 tests use any GPU that Weft supports.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -19,13 +19,13 @@
 
 namespace weft::test {
 
-// The loader looks at these whenever it makes an instance. Where the validation layer came along,
-// all devices have it.
+// The loader reads these when it creates an instance. If the validation layer is installed, all
+// devices use it.
 inline void PointAtLavapipe() {
     const char* folder = std::getenv("WEFT_LAVAPIPE");
     if (folder == nullptr || *folder == 0) return;
     const std::string json = std::string(folder) + "/icd.json";
-    if (::access(json.c_str(), R_OK) != 0) return;  // not brought: whatever the system has
+    if (::access(json.c_str(), R_OK) != 0) return;  // not installed: use the system's drivers
     ::setenv("VK_DRIVER_FILES", json.c_str(), 0);
     ::setenv("VK_ICD_FILENAMES", json.c_str(), 0);
     const std::string layers = std::string(folder) + "/layers";
@@ -35,14 +35,14 @@ inline void PointAtLavapipe() {
     }
 }
 
-// Keeps the driver of a GPU loaded: NVIDIA's (580) lists no device any more once a process has
-// loaded it anew some dozens of times, as a device and a list for each test do.
+// Keeps a GPU's driver loaded. NVIDIA's driver (580) stops listing devices after a process has
+// loaded it some dozens of times, as a device and a list per test do.
 inline void HoldGpu(int index) {
     static const auto held = gpu::Device::Open(index);
     if (!held.ok()) std::fprintf(stderr, "gpu %d: %s\n", index, held.error().message.c_str());
 }
 
-// Its index; or why there is none.
+// Index of the device; error: the reason why there is none.
 inline Result<int> FindLavapipe() {
     PointAtLavapipe();
     WEFT_ASSIGN(const std::vector<gpu::Description> devices, gpu::ListDevices());
@@ -62,7 +62,7 @@ inline Result<int> FindLavapipe() {
                      devices.size(), faults);
 }
 
-// With the validation layer where that is installed, unless `options` has a say.
+// Enables the validation layer if it is installed, unless `options` decides otherwise.
 inline Result<std::shared_ptr<gpu::Device>> OpenLavapipe(gpu::OpenOptions options = {}) {
     WEFT_ASSIGN(const int index, FindLavapipe());
     const bool asked = options.validate;

@@ -1,10 +1,10 @@
-// What runs of a program have left behind: theirs alone, whatever else goes on on this machine.
+// Finds what runs of a program leave behind, independent of other activity on the machine.
 //
-// A process that outlives its parent comes to this one (Adopt), so all that was started here, and
-// by what was started here, is below it. A socket is counted by the process that holds it:
-// listening ones over TCP, and unix sockets with a name of Weft's. Of names in /dev/shm, which
-// outlive every process, those that have `weft` in them: no run makes one, so one is a fault,
-// whoever made it; names that were there before don't count.
+// Orphaned processes are adopted by this process (Adopt), so every process that was started here,
+// directly or indirectly, is a descendant. A socket is attributed to the process that holds it:
+// listening TCP sockets, and unix sockets with Weft's names. Names in /dev/shm outlive processes.
+// Runs create no names with `weft`, so any such name is a fault, whichever process made it, unless
+// it existed before.
 #pragma once
 
 #include <dirent.h>
@@ -22,7 +22,7 @@
 
 namespace weft::test {
 
-// Inodes of the sockets that a process holds; none of one that is gone.
+// Inodes of the sockets that a process holds; empty if it has ended.
 inline std::set<std::string> SocketsOf(pid_t pid) {
     std::set<std::string> inodes;
     std::error_code ignored;
@@ -36,10 +36,10 @@ inline std::set<std::string> SocketsOf(pid_t pid) {
 
 class Leftovers {
   public:
-    // Counts from now on.
+    // Starts counting.
     Leftovers() : names_(SharedNames()) { ::prctl(PR_SET_CHILD_SUBREAPER, 1); }
 
-    // A line for each thing that is left; empty: nothing is.
+    // One line per leftover; empty: none.
     std::string List() const {
         std::ostringstream list;
         std::set<std::string> held;
@@ -58,7 +58,7 @@ class Leftovers {
         }
         return list.str();
     }
-    // The same once what is about to end has had its time; each zombie is reaped.
+    // As List, after processes that are ending have had time to end; reaps zombies.
     std::string ListAfter(const Deadline& idle) const {
         const Deadline deadline = Limit(idle.left_ms());
         std::string list = List();
@@ -82,7 +82,7 @@ class Leftovers {
         }
         return names;
     }
-    // A socket of ours that listens or has a name of Weft's.
+    // A socket of a descendant that listens or has a name of Weft's.
     static bool IsOurs(const std::string& line, const std::set<std::string>& held) {
         const bool named = line.find("weft") != std::string::npos;
         if (!named && line.find(" 0A ") == std::string::npos) return false;

@@ -1,12 +1,12 @@
-// Time limits of tests. A test waits for an event; its limit only ends a hang, so it is wide enough
-// for a busy machine and nothing measures how busy the machine is.
+// Time limits of tests. A test waits for an event. Its limit only ends a hang, so it is wide enough
+// for a busy machine; no test measures the load.
 //
-//   LimitMs(ms)      upper bound in milliseconds for work that takes an idle machine `ms`
+//   LimitMs(ms)      upper bound in milliseconds for work that takes `ms` on an idle machine
 //   LimitNs(ms)      the same bound in nanoseconds
 //   Limit(ms)        the same bound as a Deadline from now
-//   LimitSeconds(s)  upper bound in seconds for work that takes an idle machine `s`
-//   TimeoutMs(ms)    value for an option such as --timeout-ms: short enough that a test can wait
-//                    until it passes, long enough that a live process on a busy machine keeps it
+//   LimitSeconds(s)  upper bound in seconds for work that takes `s` on an idle machine
+//   TimeoutMs(ms)    value for an option such as --timeout-ms: short enough for a test to wait
+//                    until it expires, long enough for a live process on a busy machine to keep it
 //
 // A test of speed itself needs an idle machine: SKIP_UNLESS_NIGHTLY() of support/nightly.h.
 #pragma once

@@ -1,7 +1,7 @@
 """Time limits of Python tests; the same as limits.h.
 
-A test waits for an event. Its limit only ends a hang, so it is wide enough for a busy machine and
-nothing measures how busy the machine is.
+A test waits for an event. Its limit only ends a hang, so it is wide enough for a busy machine;
+no test measures the load.
 """
 import os
 
@@ -9,11 +9,11 @@ NIGHTLY = os.environ.get("WEFT_TEST_NIGHTLY") == "1"
 
 
 def limit(seconds):
-    """Upper bound in seconds for work that takes an idle machine `seconds`."""
+    """Upper bound in seconds for work that takes `seconds` on an idle machine."""
     return seconds * (4 if NIGHTLY else 10)
 
 
 def timeout_ms(ms):
-    """Value for an option such as --timeout-ms: short enough that a test can wait until it passes,
-    long enough that a live process on a busy machine keeps it."""
+    """Value for an option such as --timeout-ms: short enough for a test to wait until it
+    expires, long enough for a live process on a busy machine to keep it."""
     return str(4 * ms)

@@ -1,5 +1,4 @@
-// One rank's Program compiled for a device and loaded from a source, and steps of one sequence on
-// it.
+// One rank's Program, compiled for a device and loaded from a source, and steps of one sequence.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,7 +12,7 @@
 
 namespace weft::support {
 
-// A group whose ranks are the tensor group and the stages alike.
+// A group in which the ranks are both the tensor group and the stages.
 struct OneGroup {
     explicit OneGroup(coll::Comm& comm) : links(comm), groups{&comm, &links} {}
     backend::CommLinks links;
@@ -44,7 +43,7 @@ class LoadedRank {
         }
     }
 
-    // Runs tokens at `position`, logits of every row wanted; pages in an order of their own.
+    // Runs tokens at `position` with logits of every row; pages are in a shuffled order.
     Status Run(std::span<const int32_t> tokens, int64_t position,
                const backend::Communicators& groups) {
         std::vector<int32_t> pages = {2, 0, 3, 1};
@@ -59,7 +58,7 @@ class LoadedRank {
                                 groups);
     }
 
-    // Logits of all tokens, run in pieces of `piece`.
+    // Logits of all tokens, in steps of `piece` tokens.
     std::vector<float> Logits(std::span<const int32_t> tokens, size_t piece,
                               const backend::Communicators& groups = {}) {
         const size_t vocab = static_cast<size_t>(program_.value(logits_).shape[1]);
@@ -76,7 +75,7 @@ class LoadedRank {
     }
 
     backend::Executable& executable() { return *executable_; }
-    // The weight that is value `index`.
+    // Loads the weight of value `index`.
     void Load(const model_files::ModelSource& source, size_t index) {
         const program::Value& value = program_.values[index];
         const Status status = executable_->LoadWeight(

@@ -1,5 +1,5 @@
-// A Program as the CPU's calls (backend/cpu/call.h), and what is true of the calls of every
-// Program.
+// A Program lowered to the CPU's calls (backend/cpu/call.h), and properties of every Program's
+// calls.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -34,7 +34,7 @@ struct LoweredCalls {
     const char* OpOf(const backend::Call& call) const {
         return program::OpName(program.ops[static_cast<size_t>(call.op)].kind());
     }
-    // Of the largest step.
+    // Rows of the largest step.
     int64_t RowsOf(const backend::Call& call) const {
         return program::BindDim(call.rows.dim, options.max_tokens, options.max_outputs);
     }
@@ -49,7 +49,7 @@ struct LoweredCalls {
 inline bool HoldsAddress(std::span<const std::byte> memory, const std::byte* at) {
     return at >= memory.data() && at < memory.data() + memory.size();
 }
-// Weights are constants of inference.
+// In inference, weights are constants.
 inline bool HoldsAddress(const backend::Buffers& buffers, const std::byte* at) {
     using program::Pool;
     for (const Pool pool : {Pool::kGradient, Pool::kOptimizer, Pool::kCache, Pool::kInput,
@@ -60,7 +60,7 @@ inline bool HoldsAddress(const backend::Buffers& buffers, const std::byte* at) {
     return trains || HoldsAddress(buffers.scratch().bytes(), at);
 }
 
-// A value of no bytes may lie anywhere.
+// A value of zero bytes may have any address.
 inline void ExpectAddressesAreSlots(const LoweredCalls& lowered,
                                     const std::vector<backend::Call>& calls) {
     for (const backend::Call& call : calls) {
@@ -80,7 +80,7 @@ inline void ExpectAddressesAreSlots(const LoweredCalls& lowered,
     }
 }
 
-// The slots of an operand cover all of its rows; a call stays within its scratch.
+// An operand's slots cover all of its rows; a call stays within its scratch.
 inline void ExpectSlotsHaveSizesOfValues(const LoweredCalls& lowered,
                                          const std::vector<backend::Call>& calls) {
     const backend::CompileOptions& options = lowered.options;
@@ -107,7 +107,7 @@ inline void ExpectSlotsHaveSizesOfValues(const LoweredCalls& lowered,
     }
 }
 
-// Whether one of two calls writes bytes that the other touches.
+// One of the calls writes bytes that the other reads or writes.
 inline bool CallsCollide(const LoweredCalls& lowered, const backend::Call& a,
                          const backend::Call& b) {
     using backend::MemoryAccess;
@@ -124,7 +124,7 @@ inline bool CallsCollide(const LoweredCalls& lowered, const backend::Call& a,
     return false;
 }
 
-// Between two calls without a barrier no byte is written that the other touches.
+// Without a barrier between two calls, neither writes bytes that the other reads or writes.
 inline void ExpectBarriersKeepWritersApart(const LoweredCalls& lowered,
                                            const std::vector<backend::Call>& calls) {
     for (size_t i = 0; i < calls.size(); ++i) {

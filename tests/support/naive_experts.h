@@ -1,5 +1,5 @@
-// What the ops of experts compute, as naive loops over a real type: part of naive_ops.h. A value
-// [T, K, n] is T rows of K * n columns, a stack [m, n, k] is m rows of n * k.
+// Ops of experts as naive loops over a real type; part of naive_ops.h. A value [T, K, n] is T rows
+// of K * n columns; a stack [m, n, k] is m rows of n * k.
 #pragma once
 
 #include <algorithm>
@@ -32,7 +32,7 @@ std::vector<Real> Scores(const program::Route& a, const Matrix<Real>& logits, in
     return scores;
 }
 
-// Closes the groups of experts whose best are lowest.
+// Masks the expert groups with the lowest best scores.
 template <typename Real>
 void CloseGroups(const program::Route& a, std::vector<Real>& ranking) {
     const size_t groups = static_cast<size_t>(a.groups), size = ranking.size() / groups;
@@ -83,7 +83,7 @@ void Do(const program::Route& a, OpCall<Real>& c) {
     }
 }
 
-// By the chain rule over all scores, one expert's logit at a time.
+// Uses the chain rule over all scores, one expert's logit at a time.
 template <typename Real>
 void Do(const program::RouteGrad& grad, OpCall<Real>& c) {
     const program::Route& a = grad.forward;
@@ -112,7 +112,7 @@ void Do(const program::RouteGrad& grad, OpCall<Real>& c) {
     }
 }
 
-// f(token, k, the expert's row in a stack that begins with expert `first`) for what the rank has.
+// Calls f(token, k, row in a stack that begins with expert `first`) for the rank's experts.
 template <typename Real, typename F>
 void ForSlots(const Matrix<Real>& ids, int64_t first, int64_t count, const F& f) {
     for (int64_t t = 0; t < ids.rows; ++t) {
@@ -134,7 +134,7 @@ void Do(const program::WeighRows& a, OpCall<Real>& c) {
     });
 }
 
-// x has a row for each token, or for each of its experts.
+// x has one row per token, or one per chosen expert.
 template <typename Real>
 void Do(const program::ExpertMatMul& a, OpCall<Real>& c) {
     const Matrix<Real>&x = c.in[0], &ids = c.in[1], &weight = c.in[2];

@@ -1,4 +1,4 @@
-// What each op of program.h computes, as naive loops over a real type: the oracle of the tests.
+// The ops of program.h as naive loops over a real type: the oracle of the tests.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 
 namespace weft::support {
 
-// A value of the step: rows of equal length. A rank-1 value is rows of one column.
+// A value of the step: rows of equal length. A rank-1 value has rows of one column.
 template <typename Real>
 struct Matrix {
     std::vector<Real>& data;
@@ -26,7 +26,7 @@ struct Matrix {
     int64_t Int(int64_t i) const { return static_cast<int64_t>(data[static_cast<size_t>(i)]); }
 };
 
-// One op's operands. Outputs are zero at first, but for those that the op adds to.
+// Operands of one op. Outputs are zero at first, except those that the op adds to.
 template <typename Real>
 struct OpCall {
     std::vector<Matrix<Real>> in, out;
@@ -253,7 +253,8 @@ template <typename Real>
 void Do(const program::GluGrad& a, OpCall<Real>& c) {
     for (size_t i = 0; i < c.out[0].data.size(); ++i) {
         const Real dout = c.in[0].data[i], gate = c.in[1].data[i], up = c.in[2].data[i];
-        if (a.activation != Activation::kSilu) {  // by differences: the unit itself is the rule
+        // by finite differences; only the activation defines the rule
+        if (a.activation != Activation::kSilu) {
             const Real h = std::is_same_v<Real, double> ? Real(1e-5) : Real(1e-2);
             const Real more = Activate(a.activation, gate + h, Real{1});
             const Real less = Activate(a.activation, gate - h, Real{1});
@@ -362,7 +363,7 @@ void Do(const program::SoftmaxStats& a, OpCall<Real>& c) {
     }
 }
 
-// Of stats of some ranks: log(sum(exp(logits))).
+// log(sum(exp(logits))) from the stats of some ranks.
 template <typename Real>
 Real LogSum(const Matrix<Real>& stats, int64_t i) {
     Real sum = 0;
@@ -392,7 +393,7 @@ void Do(const program::CrossEntropyGrad& a, OpCall<Real>& c) {
     }
 }
 
-// The logits of row i, all of the vocabulary on one rank, and their slopes in the product.
+// Logits of row i over the whole vocabulary on one rank, and their slopes in the product.
 template <typename Real>
 struct RowLogits {
     std::vector<Real> logits, slopes;
@@ -453,7 +454,7 @@ void Do(const program::LinearCrossEntropyGrad& a, OpCall<Real>& c) {
     }
 }
 
-// Of one rank, which has all parts.
+// For one rank that has all parts.
 template <typename Real>
 void Do(const program::ZeroAllGather& a, OpCall<Real>& c) {
     WEFT_CHECK(a.parts.size() == 1);
@@ -531,7 +532,7 @@ void Do(const program::EmbeddingGrad& a, OpCall<Real>& c) {
     }
 }
 
-// The interpreter itself runs these: they need the other ranks.
+// Run by the interpreter itself, because they need the other ranks.
 template <typename Real>
 void Do(const program::AllReduce&, OpCall<Real>&) {
     std::abort();

@@ -1,5 +1,5 @@
-// The interpreter's ops with recurrent state, which is zeros before each sequence of a step, and of
-// the picks that stand around them.
+// The interpreter's ops with recurrent state, and the index ops around them. The state is zero
+// before each sequence of a step.
 #pragma once
 
 #include <algorithm>

@@ -34,7 +34,7 @@ void Do(const program::StreamWeights& a, OpCall<Real>& c) {
             }
         }
         for (int64_t half = 1; half < 2 * a.iterations; ++half) {
-            for (int64_t i = 0; i < n; ++i) {  // columns first, then rows and columns in turn
+            for (int64_t i = 0; i < n; ++i) {  // columns first, then rows and columns alternately
                 Real sum = Real{a.eps};
                 for (int64_t j = 0; j < n; ++j) sum += half % 2 == 1 ? at(j, i) : at(i, j);
                 for (int64_t j = 0; j < n; ++j) (half % 2 == 1 ? at(j, i) : at(i, j)) /= sum;

@@ -24,7 +24,7 @@ void Do(const program::HeadMatMul&, OpCall<Real>& c) {
     }
 }
 
-// Steps begin at position 0, and windows have the entries of this step's rows.
+// Steps begin at position 0, and windows hold the entries of this step's rows.
 template <typename Real>
 void Do(const program::IndexTopK& a, OpCall<Real>& c) {
     const Matrix<Real>&q = c.in[0], &key = c.in[1], &weights = c.in[2];
@@ -32,7 +32,7 @@ void Do(const program::IndexTopK& a, OpCall<Real>& c) {
     for (const kernels::Sequence& s : c.sequences) {
         for (int64_t row = s.row_begin; row < s.row_begin + s.row_count; ++row) {
             const int64_t seen = (row - s.row_begin + 1) / a.stride;
-            std::vector<std::pair<Real, int64_t>> scores;  // negated, so that they sort
+            std::vector<std::pair<Real, int64_t>> scores;  // negated for ascending sort
             for (int64_t w = 0; w < seen; ++w) {
                 Real score = 0;
                 for (int64_t h = 0; h < heads; ++h) {

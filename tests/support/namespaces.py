@@ -1,5 +1,5 @@
-"""Network namespaces as hosts, a real sshd, and programs that run: the set-up that tests of several
-hosts share. Namespaces need root, ip(8), unshare(1) and nsenter(1)."""
+"""Network namespaces as hosts, a real sshd, and running programs, for tests of several hosts.
+Namespaces need root, ip(8), unshare(1) and nsenter(1)."""
 
 import os
 import re
@@ -26,7 +26,7 @@ def why_skipped(*programs):
 
 
 class Running:
-    """A program that runs, and its output so far."""
+    """A running program and its output so far."""
 
     def __init__(self, words, env=None, typed=""):
         self.text = ""
@@ -59,8 +59,7 @@ class Running:
 
 
 class Namespace:
-    """A network namespace with a host name of its own. It exists as long as a process that sleeps
-    in it."""
+    """A network namespace with its own host name. It exists while a process sleeps in it."""
 
     def __init__(self, name="host"):
         self.name = name
@@ -91,8 +90,8 @@ def cable(one, one_end, other, other_end):
 
 
 def serve_ssh(there, address, folder, sshd_lines="", ssh_lines=""):
-    """Starts an sshd for one key in the namespace, and writes a client's ssh with its configuration
-    to FOLDER/bin. Returns the sshd, which listens; the caller ends it."""
+    """Starts an sshd for one key in the namespace, and writes a configured ssh client to
+    FOLDER/bin. Returns the listening sshd; the caller ends it."""
     for name in ("host", "id"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", f"{folder}/{name}"],
                        check=True)

@@ -1,5 +1,5 @@
-// Whether the long proofs run as well: ./test --nightly says so with WEFT_TEST_NIGHTLY=1. Where a
-// test goes over many layouts, kinds or sizes, every day has some of them, and the night has all.
+// Selects nightly tests: ./test --nightly sets WEFT_TEST_NIGHTLY=1. A test over many layouts, kinds
+// or sizes runs some of them daily and all nightly.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ namespace weft::test {
     if (!::weft::test::Nightly()) GTEST_SKIP() << "Needs an idle machine: ./test --nightly runs " \
                                                   "it"
 
-// Skips a case that only the nightly suite runs. runs_daily: the daily suite runs it, too.
+// Skips a case of the nightly suite. runs_daily: the daily suite runs it, too.
 #define SKIP_TO_NIGHT_UNLESS(runs_daily)               \
     if (!::weft::test::Nightly() && !(runs_daily))     \
     GTEST_SKIP() << "The daily suite runs other cases of this test: ./test --nightly runs this one"
@@ -22,8 +22,8 @@ inline bool Nightly() {
     return given != nullptr && *given == '1';
 }
 
-// Every day one case of `of`, in the night all. With the sum of two indices, each value of one
-// meets some of the other's, and all of them have their turn.
+// Selects one of `of` cases daily, all nightly. With the sum of two indices, each value of one
+// index meets some values of the other, and every value of both occurs.
 inline bool InTurn(size_t index, size_t of) {
     return Nightly() || index % of == 0;
 }

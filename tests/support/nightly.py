@@ -1,4 +1,4 @@
-"""Whether the long proofs run as well (./test --nightly): nightly.h for Python tests."""
+"""Selects nightly tests (./test --nightly): nightly.h for Python tests."""
 import os
 
 
@@ -7,5 +7,5 @@ def nightly():
 
 
 def in_turn(index, of):
-    """Every day one case of `of`, in the night all."""
+    """Selects one of `of` cases daily, all nightly."""
     return nightly() or index % of == 0

@@ -68,7 +68,7 @@ class PassRun {
         WEFT_TRY(executable_->Run(update_.sum(), step, groups));
         return executable_->Run(update_.apply(), step, groups);
     }
-    // All that a step of a training is made of.
+    // Runs all passes of a training step.
     Status All(const Micro& micro) {
         WEFT_TRY(Forward(micro));
         WEFT_TRY(Backward(micro));

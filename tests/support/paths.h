@@ -1,12 +1,12 @@
-// Where tests find the program and their files. In a library of its own (paths.cc), so that no
-// other object depends on the folder that it was built in.
+// Paths of the program and of test files. A separate library (paths.cc), so that other objects do
+// not depend on the build folder.
 #pragma once
 
 #include <string>
 
 namespace weft::support {
 
-// The folder tests/data with `below` behind it: "/a.json", "/../web/b.py".
+// The folder tests/data with `below` appended: "/a.json", "/../web/b.py".
 std::string TestData(const std::string& below = "");
 // The path of `weft`.
 std::string WeftProgram();

@@ -1,4 +1,4 @@
-// A device that tests ask for its memory only.
+// A device that only answers questions about its memory.
 #pragma once
 
 #include <memory>

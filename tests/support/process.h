@@ -1,5 +1,5 @@
-// A program that a test starts and watches: what it prints (standard output and error together),
-// how it ends, and what it leaves behind. Killed, with its children, when the object goes.
+// A program that a test starts and watches: its output (standard output and error together), its
+// end, and its leftovers. The destructor kills it and its children.
 #pragma once
 
 #include <dirent.h>
@@ -72,7 +72,7 @@ inline std::vector<pid_t> ChildrenOf(pid_t pid, bool zombies = false) {
     return pids;
 }
 
-// Children, their children and so on, zombies too.
+// Children and further descendants, including zombies.
 inline std::vector<pid_t> DescendantsOf(pid_t pid) {
     std::multimap<pid_t, pid_t> children;
     for (const pid_t child : AllProcesses()) {
@@ -88,7 +88,7 @@ inline std::vector<pid_t> DescendantsOf(pid_t pid) {
     return found;
 }
 
-// Runs (or waits to be reaped) no more.
+// The process has ended (it may be a zombie).
 inline bool IsGone(pid_t pid) {
     const StatLine line = StatLineOf(pid);
     return line.state == 0 || line.state == 'Z';
@@ -130,8 +130,8 @@ class Process {
     void SignalGroup(int signal) const { ::kill(-pid_, signal); }
     const std::string& output() const { return text_; }
 
-    // Reads on until `text` was printed; false at the limit or the end of the output. `idle` is the
-    // time of an idle machine, here and in Wait; end_ns() tells when the process ended.
+    // Reads until `text` was printed; false: deadline or end of output. Here and in Wait, `idle` is
+    // a time on an idle machine; end_ns() is the time at which the process ended.
     bool ReadUntil(const std::string& text, const Deadline& idle) {
         const Deadline deadline = Limit(idle.left_ms());
         while (text_.find(text) == std::string::npos) {
@@ -141,7 +141,8 @@ class Process {
         }
         return true;
     }
-    // Reads everything, waits for the end. The exit status, 128 + signal, or -1 at the deadline.
+    // Reads all output and waits for the end. Returns the exit status, 128 + signal, or -1 at the
+    // deadline.
     int Wait(const Deadline& idle) {
         const Deadline deadline = Limit(idle.left_ms());
         while (!reaped_) {
@@ -181,7 +182,7 @@ class Process {
     pid_t pid_ = -1;
     int out_ = -1;
     bool reaped_ = false;
-    bool ended_ = false;  // of its output
+    bool ended_ = false;  // end of output
     int status_ = -1;
     int64_t end_ns_ = 0;
     std::string text_;

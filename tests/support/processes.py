@@ -1,9 +1,9 @@
-"""Processes of a program under test: those that it has started, and signals to them."""
+"""Processes that a program under test has started, and signals to them."""
 import os
 
 
 def children(pid):
-    """What `pid` has started and not yet waited for; none where it has ended itself."""
+    """Unreaped children of `pid`; empty if it has ended."""
     try:
         with open(f"/proc/{pid}/task/{pid}/children") as file:
             return [int(word) for word in file.read().split()]
@@ -12,7 +12,7 @@ def children(pid):
 
 
 def send(pid, signal):
-    """Whether there was a process to take it: one that was listed may have ended since."""
+    """Sends a signal; false: the process has ended since it was listed."""
     try:
         os.kill(pid, signal)
     except ProcessLookupError:

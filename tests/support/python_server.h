@@ -1,5 +1,5 @@
-// A server of a test's own, in Python: it prints its ports in one line, and serves until its
-// standard input ends.
+// A Python server for tests: it prints its ports in one line and serves until its standard input
+// ends.
 #pragma once
 
 #include <fcntl.h>
@@ -18,7 +18,7 @@ namespace weft::test {
 
 class PythonServer {
   public:
-    // script: its place below tests/. ports: how many it prints.
+    // script: path below tests/. ports: number of ports that it prints.
     PythonServer(const std::string& script, size_t ports, std::vector<std::string> words = {}) {
         words.insert(words.begin(), {"python3", support::TestData("/../") + script});
         std::vector<char*> argv;

@@ -1,8 +1,9 @@
 // Runs a function on every rank of a local mesh, in threads or in forked processes.
 //
-// Threads suit checks of results (gtest assertions work in them); processes suit faults, since
-// they can be killed. RankProcesses reaps its children and kills what is left of them. Each of its
-// processes makes its own offers, which the parent carries: RDMA objects do not survive a fork.
+// Threads suit tests of results, because gtest assertions work in them. Processes suit tests of
+// faults, because they can be killed. RankProcesses reaps its children and kills those that remain.
+// Each process makes its own offers, which the parent forwards, because RDMA objects do not survive
+// a fork.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -25,7 +26,7 @@
 
 namespace weft::test {
 
-// Every transport that joins ranks here: verbs where this host has an RDMA device.
+// Every transport available on this host; verbs only with an RDMA device.
 inline std::vector<net::Transport> LocalTransports() {
     std::vector<net::Transport> transports = {net::Transport::kShm, net::Transport::kTcp};
     if (net::VerbsBuilt() && !net::ListRdmaPorts().empty()) {
@@ -41,7 +42,7 @@ inline void OnThreads(std::vector<net::Fabric>& fabrics,
     for (std::thread& thread : threads) thread.join();
 }
 
-// One process a rank; rank r exits with what body returns, and its words come back as text.
+// One process per rank. Rank r exits with the status of `body`, and its text comes back.
 class RankProcesses {
   public:
     using Body = std::function<std::string(net::Fabric&)>;
@@ -82,7 +83,7 @@ class RankProcesses {
     RankProcesses& operator=(const RankProcesses&) = delete;
 
     void Signal(int rank, int signal) { ::kill(pids_[static_cast<size_t>(rank)], signal); }
-    // What the rank's body returned; waits until the process has ended.
+    // Text that the rank's body returned; waits for the end of the process.
     std::string Words(int rank) {
         std::string words;
         char part[512];
@@ -121,7 +122,7 @@ class RankProcesses {
         }
         return text;
     }
-    // From every rank its offers to all, to every rank those that are for it.
+    // Forwards each rank's offers to the ranks that they are for.
     void CarryOffers(const std::vector<int>& to_ranks) {
         std::vector<std::vector<std::string>> offers(pipes_.size());  // [from][to]
         for (size_t from = 0; from < pipes_.size(); from++) {

@@ -1,5 +1,5 @@
-// A client of an HTTP server that sends any bytes, in pieces, too slowly or by halves, and reads
-// what comes back without believing it.
+// An HTTP client for hostile requests: sends any bytes in any pieces, slowly or incompletely, and
+// reads responses without assuming that they are valid.
 #pragma once
 
 #include <arpa/inet.h>
@@ -30,10 +30,10 @@ inline constexpr int64_t kAnswerMs = 5'000;
 #endif
 
 struct RawAnswer {
-    int status = 0;  // 0: nothing (whole) came
+    int status = 0;  // 0: no (complete) response
     std::vector<std::pair<std::string, std::string>> headers;
     std::string body;
-    bool whole = false;  // the body came to its end, as its framing says
+    bool whole = false;  // the body is complete by its framing
 
     std::string Header(std::string_view name) const {
         for (const auto& [key, value] : headers) {
@@ -44,7 +44,7 @@ struct RawAnswer {
         return {};
     }
     bool Has(std::string_view name) const { return !Header(name).empty(); }
-    // The message of an error, if it has OpenAI's shape.
+    // Message of an error in OpenAI's format; else "".
     std::string Error() const {
         const auto json = nlohmann::json::parse(body, nullptr, false);
         if (json.is_discarded() || !json.contains("error")) return {};
@@ -83,13 +83,13 @@ class RawClient {
 
     bool connected() const { return connected_; }
     int fd() const { return fd_; }
-    // What came and was not taken by an answer.
+    // Received bytes that no Answer has consumed.
     const std::string& came() const { return came_; }
 
     void Close() {
         if (fd_ >= 0) ::close(std::exchange(fd_, -1));
     }
-    // Ends with a reset in place of a good bye.
+    // Closes with a reset.
     void Reset() {
         const linger at_once{1, 0};
         ::setsockopt(fd_, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
@@ -97,7 +97,7 @@ class RawClient {
     }
     void EndSending() { ::shutdown(fd_, SHUT_WR); }
 
-    // False where the server doesn't take it (any more).
+    // False: the server no longer accepts data.
     bool Send(std::string_view bytes, int64_t most_ms = kAnswerMs) {
         const Deadline deadline = Deadline::In(most_ms);
         while (!bytes.empty()) {
@@ -115,7 +115,7 @@ class RawClient {
         return true;
     }
 
-    // More bytes into came(): false at the end of the connection, or the deadline.
+    // Reads more bytes into came(); false: end of the connection, or deadline.
     bool ReadSome(const Deadline& deadline) {
         pollfd entry{fd_, POLLIN, 0};
         if (::poll(&entry, 1, static_cast<int>(deadline.left_ms())) <= 0) return false;
@@ -132,7 +132,7 @@ class RawClient {
         }
         return true;
     }
-    // Reads until the server closes; false where it doesn't.
+    // Reads until the server closes; false: it does not.
     bool ReadToEnd(int64_t most_ms = kAnswerMs) {
         const Deadline deadline = Deadline::In(most_ms);
         while (ReadSome(deadline)) {
@@ -140,7 +140,7 @@ class RawClient {
         return ended_;
     }
 
-    // The next answer off the connection.
+    // Reads the next response.
     RawAnswer Answer(bool head = false, int64_t most_ms = kAnswerMs) {
         const Deadline deadline = Deadline::In(most_ms);
         RawAnswer answer;
@@ -174,7 +174,7 @@ class RawClient {
         std::string taken = came_.substr(0, bytes);
         came_.erase(0, bytes);
         if (came_.empty())
-            std::string().swap(came_);  // thousands of idle clients shall hold nothing
+            std::string().swap(came_);  // thousands of idle clients must not hold memory
         return taken;
     }
     static void ParseHead(const std::string& head, RawAnswer& answer) {

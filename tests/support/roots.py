@@ -1,6 +1,6 @@
-"""Roots of distributions, as `bring_roots` of tools/setup.sh lays them down, each with mounts, a
-network, processes and a name of its own: a fresh machine with a user `me`. What is written there
-is gone with it.
+"""Root file systems of distributions, as `bring_roots` of tools/setup.sh installs them, each
+with its own mounts, network, processes and host name: a fresh machine with a user `me`. Changes
+are lost with it.
 """
 import fcntl
 import os
@@ -17,11 +17,11 @@ from limits import limit  # noqa: E402
 
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
 FOLDER = pathlib.Path(os.environ.get("WEFT_ROOTS") or CACHE / "weft/roots")
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that what runs is ended
-KEPT_PACKAGES = "packages"  # what apt has fetched, beside the roots
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # end running programs
+KEPT_PACKAGES = "packages"  # packages fetched by apt, next to the roots
 PATIENCE = 600
 
-# Run in new namespaces; $1: where the root is laid, $2: its name, $3: what it is laid over, $4: the
+# Runs in new namespaces; $1: folder of the root, $2: its name, $3: its lower file system, $4: the
 # packages that apt keeps.
 BEGIN = r"""set -e
 mount --make-rprivate /
@@ -49,7 +49,7 @@ exec chroot . sh -c 'while :; do sleep 1000 & wait $!; done'
 
 
 def why_skipped(*releases):
-    """Why these roots can't be had here; None: they can."""
+    """The reason why roots are not available here; None: they are."""
     programs = ("ip", "unshare", "nsenter", "chroot", "setpriv")
     missing = [name for name in programs if shutil.which(name) is None]
     if missing:
@@ -66,7 +66,7 @@ def why_skipped(*releases):
 
 
 class Failed(AssertionError):
-    """A command that ended otherwise than asked."""
+    """A command that ended with another status than expected."""
 
 
 class Root:
@@ -90,7 +90,7 @@ class Root:
         self.home = self.homes["me"]
 
     def await_first(self):
-        """Its process 1, once it is below its root."""
+        """Its process 1, after chroot."""
         children = f"/proc/{self.space.pid}/task/{self.space.pid}/children"
         end = time.monotonic() + limit(60)
         while time.monotonic() < end:
@@ -108,11 +108,11 @@ class Root:
         raise Failed(f"{self.name}: no root after a minute")
 
     def file(self, path):
-        """Where a file of it is seen from outside."""
+        """Path of one of its files, seen from outside."""
         return pathlib.Path(f"/proc/{self.pid}/root{path}")
 
     def words(self, *words, user="root", online=False, cwd=None, more=()):
-        """The command line that runs `words` there. online: with this machine's network."""
+        """The command line that runs `words` in it. online: with this machine's network."""
         home = self.homes[user]
         spaces = ["-m", "-u", "-i", "-p"] + ([] if online else ["-n"])
         local = [f"{home}/.local/bin"] if self.file(f"{home}/.local/bin").is_dir() else []
@@ -125,7 +125,7 @@ class Root:
                 "LANG=C.UTF-8", *more, *as_user, *words]
 
     def run(self, *words, status=0, seconds=PATIENCE, **options):
-        """Runs it to its end. status None: whichever."""
+        """Runs to the end. status None: any."""
         done = subprocess.run(self.words(*map(str, words), **options), capture_output=True,
                               text=True, errors="replace", timeout=limit(seconds),
                               stdin=subprocess.DEVNULL)
@@ -138,12 +138,12 @@ class Root:
         return self.run("sh", "-c", script, **options)
 
     def apt(self, *packages, recommends=False):
-        """Installs by apt, out of what was fetched before or with this machine's network."""
+        """Installs by apt, from fetched packages or over this machine's network."""
         words = ["apt-get", "install", "-y", "-q", "-o", "APT::Sandbox::User=root",
                  *([] if recommends else ["--no-install-recommends"]), *packages]
         more = ["DEBIAN_FRONTEND=noninteractive"]
         with open(FOLDER / KEPT_PACKAGES / f"{self.release}.lock", "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # what is kept is one folder for all tests
+            fcntl.flock(lock, fcntl.LOCK_EX)  # all tests share the package folder
             done = self.run(*words, online=True, more=more, status=None)
             if done.returncode != 0:
                 self.run("apt-get", "update", "-q", "-o", "APT::Sandbox::User=root", online=True)
@@ -151,14 +151,14 @@ class Root:
         return done
 
     def put(self, source, path, user="me", mode=0o644):
-        """A copy of a file of this machine's."""
+        """Copies a file of this machine into it."""
         self.run("mkdir", "-p", os.path.dirname(path), user=user)
         shutil.copyfile(source, self.file(path))
         self.file(path).chmod(mode)
         self.run("chown", f"{user}:{user}", path)
 
     def do(self, *words):
-        """With this machine's programs, in its network: as cables are laid (spaces.cable)."""
+        """Runs this machine's program in its network, for laying cables (spaces.cable)."""
         subprocess.run(["nsenter", "-t", str(self.pid), "-n", *words], check=True,
                        capture_output=True)
 

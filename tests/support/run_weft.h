@@ -1,4 +1,4 @@
-// Runs the weft program and takes what it prints, standard output and error apart.
+// Runs the weft program and captures standard output and standard error separately.
 #pragma once
 
 #include <fcntl.h>
@@ -38,7 +38,7 @@ struct Ran {
     int status = -1;  // exit status, or 128 + signal
     std::string out, err;
     double seconds = 0;
-    // Standard output as one JSON value; null (and a failure) where it is none.
+    // Standard output as one JSON value; null and a test failure if it is not JSON.
     nlohmann::json Json() const {
         nlohmann::json json = nlohmann::json::parse(out, nullptr, false);
         EXPECT_FALSE(json.is_discarded()) << out << err;
@@ -57,12 +57,12 @@ inline std::string ReadAll(int fd) {
     return text;
 }
 
-// What WEFT_LOG=debug adds to standard error: so a test sees where the ranks are.
+// WEFT_LOG=debug reports the ranks' phases on standard error.
 inline bool InPhase(const std::string& err, int rank, const std::string& phase) {
     const std::string who = rank == 0 ? "weft: " : "[rank " + std::to_string(rank) + "] ";
     return err.find(who + "debug: phase: " + phase + "\n") != std::string::npos;
 }
-// The lines without `words` in them.
+// The lines that do not contain `words`.
 inline std::string WithoutLines(const std::string& err, std::string_view words) {
     std::istringstream lines(err);
     std::string rest;
@@ -75,21 +75,21 @@ inline std::string WithoutDebug(const std::string& err) {
     return WithoutLines(err, "debug: ");
 }
 
-// Without what the address sanitizer says of a thread that ends while it looks for leaks.
+// Removes the address sanitizer's message about a thread that ends during its leak search.
 inline std::string WithoutSearch(std::string text) {
 #if defined(__SANITIZE_ADDRESS__)
     const char* const said = "Unable to get registers from thread ";
     for (size_t at; (at = text.find(said)) != std::string::npos;) {
-        const size_t begin = text.rfind('\n', at) + 1;  // of the line; npos + 1 is 0
+        const size_t begin = text.rfind('\n', at) + 1;  // start of the line; npos + 1 is 0
         text.erase(begin, text.find('\n', at) + 1 - begin);
     }
 #endif
     return text;
 }
 
-// A command line as tests need it. `weft run` is greedy where the test chooses no sampling, so that
-// answers can be compared. Ranks get a long deadline, since a starved machine may keep one from
-// running for seconds; tests of lost ranks set their own --timeout-ms.
+// A command line for tests. `weft run` is greedy unless the test chooses sampling, so that answers
+// are comparable. Ranks get a long deadline, because a busy machine may delay one for seconds;
+// tests of lost ranks set their own --timeout-ms.
 inline Words TestWords(Words arguments) {
     const auto has = [&](std::string_view word) { return std::ranges::count(arguments, word) > 0; };
     const bool samples = has("--temp") || has("--seed") || has("--greedy") || has("--help");
@@ -102,7 +102,7 @@ inline Words TestWords(Words arguments) {
     return arguments;
 }
 
-// A weft that runs; killed with its children when the object goes.
+// A running weft. The destructor kills it and its children.
 class Weft {
   public:
     explicit Weft(const Words& arguments, const Words& environment = {}) {
@@ -111,8 +111,8 @@ class Weft {
         words.insert(words.end(), given.begin(), given.end());
         out_ = ::memfd_create("out", MFD_CLOEXEC);
         err_ = ::memfd_create("err", MFD_CLOEXEC);
-        // All ranks write to these, and a memfd has no lock of its position as files have: of two
-        // lines written at once, one would lie over the other.
+        // All ranks write to these files. Without O_APPEND a memfd has no position lock, and two
+        // lines written at once would overlap.
         for (int fd : {out_, err_}) WEFT_CHECK(::fcntl(fd, F_SETFL, O_APPEND) == 0);
         begin_ns_ = NowNs();
         pid_ = ::fork();
@@ -122,7 +122,7 @@ class Weft {
         ::dup2(::open("/dev/null", O_RDONLY), STDIN_FILENO);
         ::dup2(out_, STDOUT_FILENO);
         ::dup2(err_, STDERR_FILENO);
-        // Tests leave no record of their models in the user's cache.
+        // Keeps records of test models out of the user's cache.
         ::setenv("XDG_CACHE_HOME", "/dev/null", 1);
         for (const std::string& entry : environment) ::putenv(::strdup(entry.c_str()));
         std::vector<char*> argv;
@@ -139,11 +139,11 @@ class Weft {
     }
 
     pid_t pid() const { return pid_; }
-    // What standard output and error have so far.
+    // Standard output and standard error so far.
     std::string Out() const { return Peek(out_); }
     std::string Err() const { return Peek(err_); }
 
-    // Its end; killed after `most_ms` of a machine that is not slow.
+    // Waits for the end; kills after `most_ms` on a machine of normal speed.
     Ran Wait(int64_t most_ms = kPatienceMs) {
         const Deadline deadline = test::Limit(most_ms);
         int status = 0;
@@ -188,7 +188,7 @@ inline Words operator+(Words words, const Words& more) {
     return words;
 }
 
-// The words between blanks.
+// Splits at blanks.
 inline Words SplitWords(const std::string& text) {
     Words words;
     for (size_t at = 0; at < text.size();) {
@@ -207,7 +207,7 @@ struct Matrix {
     }
 };
 
-// A float32 .npy file, read without the program's own code.
+// Reads a float32 .npy file without Weft's own reader.
 inline Matrix ReadNpy(const std::string& path) {
     std::ifstream file(path, std::ios::binary);
     const std::string bytes{std::istreambuf_iterator<char>(file), {}};
@@ -230,7 +230,7 @@ inline Matrix ReadNpy(const std::string& path) {
     return matrix;
 }
 
-// |a - b| / |b|; infinite where the shapes differ, NaN where a number is.
+// |a - b| / |b|; infinite if shapes differ, NaN if a number is NaN.
 inline double RelativeL2(std::span<const float> a, std::span<const float> b) {
     if (a.size() != b.size() || a.empty()) return INFINITY;
     double difference = 0, size = 0;

@@ -1,5 +1,5 @@
-// The scheduler over a simulated KV cache: each slot of a page holds a hash of the text up to its
-// token, so that a page that serves the wrong text is seen at once; so do slots of recurrent state.
+// The scheduler over a simulated KV cache. Each slot of a page holds a hash of the text up to its
+// token, so using the wrong page is detected at once. Slots of recurrent state do likewise.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ inline uint64_t MixedText(uint64_t text, int32_t token) {
     return (text ^ static_cast<uint32_t>(token)) * 0x9e3779b97f4a7c15 + 1;
 }
 
-// What a backend would do with a step.
+// Simulates a backend's use of pages in a step.
 class SimulatedCache {
   public:
     explicit SimulatedCache(int64_t pages, int64_t state_slots = 0)
@@ -46,7 +46,8 @@ class SimulatedCache {
             ASSERT_NO_FATAL_FAILURE(CheckOutputs(step, rows, planned[i]));
             std::vector<int32_t> tokens = s.tokens;
             tokens.insert(tokens.end(), s.draft.begin(), s.draft.end());
-            uint64_t text = std::hash<std::string>()(s.tenant);  // never another tenant's page
+            // pages are never shared between tenants
+            uint64_t text = std::hash<std::string>()(s.tenant);
             if (!states_.empty()) {
                 ASSERT_NO_FATAL_FAILURE(RunState(rows, tokens, text));
             }
@@ -72,12 +73,12 @@ class SimulatedCache {
         std::ranges::fill(slots_, 1);
         std::ranges::fill(states_, 1);
     }
-    // Rows whose state came from another sequence.
+    // Rows that started from another sequence's state.
     int64_t found() const { return found_; }
     int64_t copies() const { return copies_; }
 
   private:
-    // Logits after the last token of a text, and after each guess.
+    // Checks logits after the last token of a text and after each drafted token.
     static void CheckOutputs(const StepData& step, const StepData::Sequence& rows,
                              const PlannedRows& plan) {
         ASSERT_EQ(plan.output >= 0, plan.rows - plan.drafted == plan.sequence->pending());
@@ -93,8 +94,9 @@ class SimulatedCache {
         }
     }
 
-    // The recurrent state of one sequence: that of the text before its first row must be where it
-    // begins, and goes to the slots that are named. No other sequence of the step touches these.
+    // Recurrent state of one sequence. Before its first row, the source slot must hold the state of
+    // the text so far; the named slots receive new states. Other sequences of the step must not
+    // touch them.
     void RunState(const StepData::Sequence& rows, const std::vector<int32_t>& tokens,
                   uint64_t text) {
         for (int64_t at = 0; at < rows.position; ++at) {
@@ -129,7 +131,7 @@ class SimulatedCache {
 
     int64_t copies_ = 0, found_ = 0;
     std::vector<uint64_t> slots_, states_;
-    std::map<int32_t, bool> touched_;  // slots of the step, and whether they are written
+    std::map<int32_t, bool> touched_;  // slots of the step; true: written
 };
 
 struct SoakJob {
@@ -141,14 +143,14 @@ struct SoakJob {
 struct SoakOptions {
     bool prefix_cache = true;
     int64_t pages = 12;
-    int64_t drafts = 0;        // most guesses of a sequence
-    uint32_t hits = 0;         // of three guesses, so many come true
-    size_t steps_at_once = 1;  // in flight
+    int64_t drafts = 0;        // most drafted tokens of a sequence
+    uint32_t hits = 0;         // accepted drafted tokens of three
+    size_t steps_at_once = 1;  // steps in flight
     int64_t state_slots = 0, kept_states = 0;
 };
 
-// Requests that share prefixes come, are cancelled and end; pages are few; guesses come true or
-// not.
+// Requests with shared prefixes arrive, are cancelled and end. Pages are scarce. Drafted tokens are
+// accepted or rejected.
 class Soak {
   public:
     Soak(uint32_t seed, const SoakOptions& options)
@@ -187,7 +189,7 @@ class Soak {
         EXPECT_TRUE(!finds || stats.cache_hit > 0);
         EXPECT_EQ(cache_.copies() > 0, soak_.prefix_cache && soak_.state_slots == 0);
         EXPECT_EQ(stats.free_slots + stats.idle_slots, soak_.state_slots) << "slots were lost";
-        // Guesses need slots, which there may be.
+        // Drafts need state slots, which may be missing.
         if (soak_.state_slots > 0 && soak_.state_slots <= 4 + soak_.kept_states) return;
         EXPECT_EQ(drafted_ > 0, soak_.drafts > 0);
         EXPECT_EQ(kept_ > 0, soak_.drafts > 0 && soak_.hits > 0);
@@ -220,7 +222,7 @@ class Soak {
         jobs_.emplace(made_, std::move(job));
     }
 
-    // A step; or what is in flight comes down.
+    // Starts a step, or completes one in flight.
     void Turn() {
         Guess();
         StepData step;
@@ -229,7 +231,7 @@ class Soak {
         if (work) {
             ASSERT_LE(static_cast<int64_t>(step.tokens.size()), options_.step_tokens);
             ASSERT_LE(planned.size(), static_cast<size_t>(options_.max_seqs));
-            // It failed, and is planned again: of pages that are written twice, too.
+            // A failed step is planned again and writes some pages twice.
             const bool fails = soak_.steps_at_once == 1 && UpTo(50) == 0;
             if (fails && soak_.state_slots > 0) return;
             ASSERT_NO_FATAL_FAILURE(cache_.Run(step, planned));
@@ -255,7 +257,7 @@ class Soak {
         }
     }
 
-    // What is to be said of a step, by number: who is cancelled meanwhile leaves.
+    // Results of a step, by number; cancelled sequences leave in the meantime.
     struct Tell {
         int64_t id;
         int32_t drafted;

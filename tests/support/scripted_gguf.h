@@ -1,4 +1,4 @@
-// A model that answers every prompt with the same text: to test what becomes of an answer.
+// A model that answers every prompt with the same text, for tests of answers.
 #pragma once
 
 #include <cstddef>
@@ -16,16 +16,15 @@
 
 namespace weft::support {
 
-// A piece of the answer: one token. control: its type is that of control tokens, which an answer
-// shows only where that is asked for.
+// A piece of the answer: one token. control: a control token, which answers show only on request.
 struct ScriptPiece {
     std::string text;
     bool control = false;
 };
 
-// Writes a model of one layer that adds nothing: embeddings are unit vectors, so the output matrix
-// alone says which token follows which. The pieces, all different, follow each other; the first one
-// follows any other token, the end token the last one.
+// Writes a model of one layer that adds nothing. Embeddings are unit vectors, so the output matrix
+// alone defines which token follows which. The pieces, all different, follow each other. The first
+// piece follows any other token; the end token follows the last piece.
 inline void WriteScriptedGguf(const std::string& path, const std::string& chat_template,
                               const std::vector<ScriptPiece>& script) {
     // (A file must have merges.)

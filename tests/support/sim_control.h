@@ -1,8 +1,8 @@
 // A model of the control plane (cluster/control.h) in virtual time: heartbeats in a star around
-// rank 0, silence, connections that end, verdicts, and what a wait for data is told.
+// rank 0, silent ranks, closed connections, verdicts, and wait times.
 //
-// It follows Control step by step where a verdict depends on it: who notices what when, which
-// report comes first, how old the relayed progress is. Frames travel as SimNote.
+// It follows Control step by step where a verdict depends on it: which rank notices a fault first,
+// which report arrives first, the age of relayed progress. Frames travel as SimNote.
 #pragma once
 
 #include <optional>
@@ -30,10 +30,10 @@ struct SimNote {
     int64_t progress;
     std::vector<int64_t> idle_ms;  // by rank
     std::optional<SimVerdict> verdict;
-    cluster::LongWait wait{};  // of a beat, and of a stall
+    cluster::LongWait wait{};  // for a beat, and for a stall
 };
 
-// What carries notes, and what stops.
+// Carries notes, and stops ranks.
 class SimPost {
   public:
     virtual ~SimPost() = default;
@@ -108,7 +108,7 @@ class SimControl final : public net::PeerMonitor, public SimTarget {
         }
     }
 
-    // The main thread's side, within its task.
+    // The main thread's side, called within its task.
     bool Failed() const override { return verdict_.has_value(); }
     Error Failure() const override { return FailureDuring({}); }
     Error FailureDuring(const net::OpTag& tag) const override { return Tell(tag); }
@@ -179,8 +179,8 @@ class SimControl final : public net::PeerMonitor, public SimTarget {
         return timeline_->now() - heard > 3 * Period() + kStallNs;
     }
     int64_t Period() const { return std::clamp<int64_t>(timeout_ns_ / 10, 10 * kMs, 200 * kMs); }
-    // Rank 0: a wait ran out somewhere, and nobody moves. Before it says who is to blame it gives
-    // the silent a moment to be known as lost.
+    // Rank 0: a wait expired on some rank and no rank progresses. Before naming a rank to blame,
+    // waits a moment in which silent ranks may be detected as lost.
     void Stalled(int rank) {
         if (stalled_ >= 0) return;
         stalled_ = rank;
@@ -223,7 +223,7 @@ class SimControl final : public net::PeerMonitor, public SimTarget {
         return Error{verdict_.has_value() ? verdict_->code : ErrorCode::kCancelled, text};
     }
 
-    // One turn of the control thread: a beat, and a look at who is silent.
+    // One turn of the control thread: sends a beat and checks for silent ranks.
     void Turn() {
         const int64_t now = timeline_->now();
         const int64_t pause = now - turn_ns_;
@@ -285,10 +285,10 @@ class SimControl final : public net::PeerMonitor, public SimTarget {
     std::optional<SimVerdict> verdict_;
     mutable std::string told_;
     std::vector<cluster::LongWait> waits_;  // by rank; a worker knows its own
-    int stalled_ = -1;                      // rank 0: who said so first
+    int stalled_ = -1;                      // rank 0: the first rank to report
     int64_t stall_end_ns_ = 0;
     int64_t progress_ = 0;       // of the main thread
-    int64_t beat_progress_ = 0;  // as the last beat had it
+    int64_t beat_progress_ = 0;  // at the last beat
     int64_t moved_ns_ = 0;
     std::vector<Peer> peers_;
     std::vector<int64_t> silent_;

@@ -1,9 +1,9 @@
-// A network in virtual time, and what goes wrong in it: links whose puts (or bytes) travel between
-// windows as a plan says, ranks that die or stop, and the notes of the control plane.
+// A network in virtual time with planned faults: links that carry puts or bytes between windows,
+// ranks that die or stop, and notes of the control plane.
 //
-// Puts: a link of one-sided writes, each of which is lost, late, twice, early, cut or changed as a
-// whole. Bytes: frames in a stream, taken apart by the FrameReader of tcp links; what befalls the
-// stream befalls bytes. Waiting is the code of the real links (Waiter), in virtual time.
+// Puts: a link of one-sided writes; a fault loses, delays, duplicates, reorders, truncates or
+// corrupts a whole put. Bytes: frames in a stream, parsed by the FrameReader of TCP links; faults
+// apply to bytes. Waits use the real links' Waiter, in virtual time.
 #pragma once
 
 #include <algorithm>
@@ -41,13 +41,13 @@ class SimLink : public net::BaseLink {
     std::span<std::byte> window() override { return window_; }
     int poll_fd() const override { return -1; }
     Status Wait(int flag, uint64_t value, const net::OpTag& tag, const Deadline& deadline) override;
-    // Something for this link, in virtual time.
+    // Data for this link arrives, in virtual time.
     virtual void Arrive(std::span<const std::byte> bytes, size_t offset, int flag,
                         uint64_t value) = 0;
     void End(net::LinkEnd end, const char* why) { SetEnd(end, why); }
 
   protected:
-    // Sleeps until something may have changed. False: this rank is killed.
+    // Sleeps until something may have changed. False: this rank was killed.
     bool Pause(const Deadline& deadline);
 
     SimNet& net_;
@@ -83,7 +83,7 @@ class SimNet final : public SimPost, public SimTarget {
     SimNet(const SimNet&) = delete;
     SimNet& operator=(const SimNet&) = delete;
 
-    // A new plan: everybody lives, nothing is under way. `timeline` outlives its run.
+    // Starts a plan: all ranks live, nothing is in flight. `timeline` must outlive the run.
     void Begin(const SimPlan& plan, Timeline& timeline, std::string* log) {
         plan_ = &plan;
         timeline_ = &timeline;
@@ -99,7 +99,7 @@ class SimNet final : public SimPost, public SimTarget {
         for (int r = 0; r < plan.ranks; r++) MakeFabric(r);
         PlanRankFaults();
     }
-    // Destroys the links: no task may use them any more.
+    // Destroys the links; no task may use them afterwards.
     void End() {
         for (net::Fabric& fabric : fabrics_) fabric = {};
     }
@@ -108,7 +108,7 @@ class SimNet final : public SimPost, public SimTarget {
     SimTask& task(int rank) { return tasks_[static_cast<size_t>(rank)]; }
     SimControl& control(int rank) { return controls_[static_cast<size_t>(rank)]; }
     Timeline& timeline() { return *timeline_; }
-    // The fault of the plan has happened (or begun).
+    // The plan's fault has happened or begun.
     bool fired() const { return fired_; }
 
     bool logging() const override { return log_ != nullptr; }
@@ -117,11 +117,11 @@ class SimNet final : public SimPost, public SimTarget {
         *log_ += fmt::format("{:>12} {}\n", (timeline_->now() - begin_ns_) / kUs, line);
     }
 
-    // A put of rank `from`, which has called Put. False: it died of it.
+    // Sends a put of rank `from`, called by Put. False: the rank died of it.
     bool SendPut(int from, int to, size_t offset, std::span<const std::byte> head,
                  std::span<const std::byte> data, int flag, uint64_t value);
     void SendNote(SimNote note) override;
-    // The process ends by itself, after an error.
+    // The process exits after an error.
     void LeaveEarly(int rank) { Gone(rank, net::LinkEnd::kLeft); }
     void OnEvent(uint64_t what) override;
 
@@ -139,7 +139,7 @@ class SimNet final : public SimPost, public SimTarget {
         std::optional<SimNote> note;
     };
     struct Pipe {
-        int64_t last_ns = 0;  // the latest arrival so far
+        int64_t last_ns = 0;  // latest arrival so far
         int64_t last_note_ns = 0;
         uint64_t puts = 0;
     };
@@ -159,9 +159,9 @@ class SimNet final : public SimPost, public SimTarget {
         return plan_->latency_ns + jitter + 100;
     }
     bool IsFaultOf(int from, int to) const { return from == plan_->a && to == plan_->b; }
-    // When something that would pass at `ns` does pass; kNever: it is lost.
+    // Time at which data due at `ns` arrives; kNever: lost.
     int64_t Passes(int from, int to, int64_t ns);
-    // kNever: Depart says when.
+    // at_ns kNever: Depart sets the time.
     size_t Fly(int64_t at_ns, Kind kind, int from, int to);
     void MakeFabric(int rank);
     void PlanRankFaults();
@@ -274,7 +274,7 @@ inline int64_t SimNet::Passes(int from, int to, int64_t ns) {
     if (!apart || ns < begin) return ns;
     fired_ = true;
     if (plan_->length_ns == SimTask::kNever) return SimTask::kNever;
-    // Nobody knows when it ends: what was sent meanwhile is sent again.
+    // The end is unknown: data sent meanwhile is sent again.
     return std::max(ns, begin + plan_->length_ns);
 }
 
@@ -326,7 +326,7 @@ inline bool SimNet::SendPut(int from, int to, size_t offset, std::span<const std
     return !dies;
 }
 
-// It arrives at `at`, or after a partition, or never. in_order: nothing later overtakes it.
+// It arrives at `at`, or after a partition, or never. in_order: later data does not overtake it.
 inline void SimNet::Depart(size_t index, int64_t at, bool in_order) {
     const Flying& put = flying_[index];
     const int from = put.from;
@@ -334,14 +334,14 @@ inline void SimNet::Depart(size_t index, int64_t at, bool in_order) {
     at = Passes(from, to, at);
     if (at == SimTask::kNever) {
         free_.push_back(index);
-        if (in_order) PipeOf(from, to).last_ns = SimTask::kNever;  // nor does what follows
+        if (in_order) PipeOf(from, to).last_ns = SimTask::kNever;  // nor does later data
         return;
     }
     if (in_order) PipeOf(from, to).last_ns = at;
     timeline_->At(at, *this, index);
 }
 
-// The plan's fault befalls this put.
+// Applies the plan's fault to this put.
 inline void SimNet::Strike(size_t index, int64_t at) {
     const SimFault fault = plan_->fault;
     const int64_t length = std::min(plan_->length_ns, 3 * plan_->timeout_ms * kMs);
@@ -459,7 +459,7 @@ inline void SimNet::Die(int rank, bool told) {
     }
 }
 
-// The kernel closes what the process had open, after all that was sent.
+// The kernel closes the process's connections after all sent data.
 inline void SimNet::Gone(int rank, net::LinkEnd end) {
     RankState& state = ranks_[static_cast<size_t>(rank)];
     if (state.gone) return;

@@ -1,4 +1,4 @@
-// A seed's plan: how many ranks, which collectives, over what links, and what goes wrong when.
+// A plan drawn from a seed: ranks, collectives, links, and the fault with its time.
 #pragma once
 
 #include <fmt/format.h>
@@ -19,17 +19,17 @@ inline constexpr int64_t kMs = 1'000'000;
 enum class SimFault {
     kNone,       // delays of all lengths within the deadline
     kSlow,       // a rank computes for several deadlines, and shows progress
-    kDelay,      // one put, or one stretch of bytes, comes late
-    kDrop,       // never
-    kDuplicate,  // twice
-    kReorder,    // after later ones
-    kTruncate,   // without its end
-    kCorrupt,    // with other bytes
-    kCut,        // the connection of a pair breaks, both live on
+    kDelay,      // one put, or one range of bytes, is late
+    kDrop,       // is lost
+    kDuplicate,  // arrives twice
+    kReorder,    // arrives after later ones
+    kTruncate,   // loses its end
+    kCorrupt,    // has changed bytes
+    kCut,        // a pair's connection breaks; both ranks live on
     kPartition,  // no byte passes between two sides
     kCrash,      // a process dies
-    kPowerOff,   // a host dies, and no connection tells
-    kStop,       // a process is stopped, and may go on
+    kPowerOff,   // a host dies without closing connections
+    kStop,       // a process is stopped and may continue
 };
 inline constexpr int kSimFaults = 13;
 
@@ -81,9 +81,9 @@ struct SimOp {
     SimKind kind = SimKind::kMeet;
     coll::Choice choice;
     size_t count = 0;            // elements; bytes of casts and sends
-    int root = 0;                // of a cast; the sender
+    int root = 0;                // root of a cast; sender
     int to = 0;                  // the receiver
-    std::vector<size_t> counts;  // by rank; of all_to_all from * ranks + to
+    std::vector<size_t> counts;  // by rank; for all_to_all from * ranks + to
     bool exact = false;          // small whole numbers, whose sums are exact in any order
 };
 
@@ -91,25 +91,25 @@ struct SimPlan {
     uint64_t seed = 0;
     int ranks = 2;
     bool bytes = false;     // frames in a stream of bytes; else puts
-    bool checksum = false;  // of whole messages
-    bool one_host = false;  // a dead process is told by its parent, not by its silence alone
+    bool checksum = false;  // over whole messages
+    bool one_host = false;  // the parent reports a dead process; otherwise only its silence does
     int64_t timeout_ms = 1000;
     size_t window_bytes = 16384;
     int64_t latency_ns = 0;  // of a link, one way
     int64_t jitter_ns = 0;
-    int64_t compute_ns = 0;     // at most, between two operations
-    std::array<int, 8> host{};  // by rank: those of one host have shm links to each other
+    int64_t compute_ns = 0;     // maximum between two operations
+    std::array<int, 8> host{};  // by rank; ranks of one host have shm links
     std::vector<SimOp> program;
 
     SimFault fault = SimFault::kNone;
-    bool by_count = false;  // a rank's end comes at a put of its own, not at a time
-    int a = 0;              // the rank; for faults of a link its sender
+    bool by_count = false;  // a rank's end comes at one of its puts instead of at a time
+    int a = 0;              // the rank; for link faults the sender
     int b = 1;              // the link's receiver
-    uint32_t side = 0;      // of a partition: a bit a rank
-    uint64_t at = 0;        // which put (or which byte) of the link, or of the rank
-    int64_t at_ns = 0;      // or when, from the beginning
-    int64_t length_ns = 0;  // how long; SimTask::kNever: for good
-    uint64_t amount = 0;    // which byte or bit, how many bytes
+    uint32_t side = 0;      // one side of a partition, one bit per rank
+    uint64_t at = 0;        // number of the put (or byte) of the link or rank
+    int64_t at_ns = 0;      // or the time from the start
+    int64_t length_ns = 0;  // duration; SimTask::kNever: permanent
+    uint64_t amount = 0;    // byte or bit, or number of bytes
 
     std::string Text() const;
 };
@@ -167,7 +167,7 @@ inline void DrawFault(SimRandom& random, SimPlan& plan) {
     do plan.side = static_cast<uint32_t>(random.Below(uint64_t{1} << n));
     while (plan.side == 0 || plan.side == (1u << plan.ranks) - 1);
     plan.at = random.Below(plan.program.size() * 3 + 2);
-    // As long as the program takes without the fault, more or less.
+    // About the duration of the program without the fault.
     const int64_t span = static_cast<int64_t>(plan.program.size()) *
                          (plan.compute_ns + 3 * plan.latency_ns + 2 * kUs);
     plan.at_ns = random.Between(0, span);
@@ -180,7 +180,7 @@ inline void DrawFault(SimRandom& random, SimPlan& plan) {
         default: plan.length_ns = SimTask::kNever; break;
     }
     if (plan.fault == SimFault::kSlow) plan.length_ns = random.Between(0, 6 * timeout_ns);
-    // What no header tells, only a checksum does.
+    // Only a checksum detects faults that headers do not show.
     if (plan.fault == SimFault::kCorrupt || plan.fault == SimFault::kTruncate) plan.checksum = true;
 }
 

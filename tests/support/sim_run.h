@@ -1,8 +1,8 @@
-// Runs a plan: every rank walks its program on a simulated network, and every result is checked.
+// Runs a plan: every rank runs its program on a simulated network, and every result is checked.
 //
-// What must hold, whatever happens: every rank ends in time; a collective that returns without an
-// error has the right result, the same bits on all ranks; an error names a rank that is to blame;
-// after an error the Comm repeats it; a plan without harm ends without an error.
+// Invariants: every rank ends in time; a collective without an error has the right result, with the
+// same bits on all ranks; an error names a rank to blame; after an error the Comm repeats it; a
+// plan without a harmful fault ends without an error.
 #pragma once
 
 #include <algorithm>
@@ -20,20 +20,20 @@ namespace weft::test {
 
 class SimRun {
   public:
-    // "": all is well; else what is wrong. log: filled with every event, if not null.
+    // Returns "", or the violated invariant. log: receives every event, if not null.
     std::string Run(const SimPlan& plan, std::string* log = nullptr);
     uint64_t events() const { return events_; }
-    int errors() const { return errors_; }  // ranks that ended with one, over all runs
+    int errors() const { return errors_; }  // ranks that ended with an error, over all runs
 
   private:
     struct Sum {
         bool known = false;
-        uint64_t bits = 0;  // of the rank that was first
+        uint64_t bits = 0;  // of the first rank
         int first = 0;
     };
 
     void Rank(int rank);
-    // False: the rank is killed.
+    // False: the rank was killed.
     bool Compute(int rank, size_t op);
     Status Do(coll::Comm& comm, int rank, size_t index, const net::OpTag& tag);
     template <typename T>
@@ -81,7 +81,7 @@ inline std::string SimRun::Run(const SimPlan& plan, std::string* log) {
     }
     const auto all_done = [&] {
         for (int r = 0; r < plan.ranks; r++) {
-            // One that is stopped for good is no survivor.
+            // A rank that is stopped permanently does not survive.
             const bool lost = net_.task(r).stopped() && plan.length_ns == SimTask::kNever;
             if (!net_.task(r).done() && !lost) return false;
         }
@@ -105,7 +105,7 @@ inline std::string SimRun::Run(const SimPlan& plan, std::string* log) {
     return wrong_;
 }
 
-// The program, the fault, and every deadline one after another.
+// Upper bound: the program, the fault, and all deadlines one after another.
 inline int64_t SimRun::LongestNs() const {
     const int64_t timeout = plan_->timeout_ms * kMs;
     int64_t longest = static_cast<int64_t>(plan_->program.size()) *
@@ -162,7 +162,7 @@ inline Status SimRun::Do(coll::Comm& comm, int rank, size_t index, const net::Op
     return {};
 }
 
-// Whole numbers, or some whose sum's bits depend on the order of addition.
+// Whole numbers, or numbers whose sum depends on the order of addition.
 template <typename T>
 T SimNumber(SimRandom& random, bool exact) {
     const uint64_t bits = random.Next();
@@ -198,7 +198,7 @@ Status SimRun::Reduce(coll::Comm& comm, int rank, size_t index, const net::OpTag
     return {};
 }
 
-// sum: of the values from `begin` on.
+// sum: over the values from `begin` on.
 template <typename T>
 void SimRun::CheckSum(int rank, size_t index, size_t begin, std::span<const T> sum) {
     const bool exact = plan_->program[index].exact;
@@ -207,7 +207,7 @@ void SimRun::CheckSum(int rank, size_t index, size_t begin, std::span<const T> s
         all.push_back(Numbers(index, r));
         all.back().Skip(begin);
     }
-    // Each addition rounds once; the reference itself is exact, or rounds as often in long double.
+    // Each addition rounds once. The reference is exact, or rounds as often in long double.
     const double round = (sizeof(T) == 4 ? 0x1p-24 : 0x1p-53) * (plan_->ranks + 1);
     for (size_t i = 0; i < sum.size(); i++) {
         long double right = 0;
@@ -243,7 +243,7 @@ inline Status SimRun::ScatterSum(coll::Comm& comm, int rank, size_t index, const
     return {};
 }
 
-// Rank a's byte i for rank b is a number of a, b and i.
+// Rank a's byte i for rank b is a function of a, b and i.
 inline Status SimRun::ToAll(coll::Comm& comm, int rank, size_t index, const net::OpTag& tag) {
     const SimOp& op = plan_->program[index];
     const int n = plan_->ranks;
@@ -364,7 +364,7 @@ inline void SimRun::CheckName(int rank, const Error& error, const char* who) {
     }
 }
 
-// Whom an error on `rank` may name: a bit a rank.
+// Ranks that an error on `rank` may name: one bit per rank.
 inline uint32_t SimRun::ToBlame(int rank) const {
     const uint32_t all = (1u << plan_->ranks) - 1;
     const bool passes = plan_->length_ns != SimTask::kNever;
@@ -373,7 +373,8 @@ inline uint32_t SimRun::ToBlame(int rank) const {
         case SimFault::kSlow: return 0;
         case SimFault::kDelay:
         case SimFault::kReorder:
-            // What comes while the stall is being judged sets others going, and so to blame.
+            // Data that arrives while the stall is judged lets other ranks continue, so these may
+            // be blamed.
             if (plan_->length_ns < plan_->timeout_ms * kMs + 1500 * kMs) return all;
             [[fallthrough]];
         case SimFault::kDrop:
@@ -382,19 +383,19 @@ inline uint32_t SimRun::ToBlame(int rank) const {
         case SimFault::kCorrupt:
         case SimFault::kCut: return 1u << plan_->a | 1u << plan_->b;
         case SimFault::kPartition:
-            // When it has passed, each side hears what the other thinks of it.
+            // After the partition ends, each side learns the other's verdict.
             if (passes) return all;
             return ((plan_->side >> rank) & 1) != 0 ? all & ~plan_->side : plan_->side;
         case SimFault::kCrash:
         case SimFault::kPowerOff: return 1u << plan_->a;
-        // One that wakes up after its time may think what it likes.
+        // A rank that wakes after its deadline may blame any rank.
         case SimFault::kStop:
             return rank == plan_->a || (passes && plan_->a == 0) ? all : 1u << plan_->a;
     }
     return 0;
 }
 
-// Nothing that happened excuses an error.
+// No fault of the plan excuses an error.
 inline bool SimRun::Harmless() const {
     const bool brief = plan_->length_ns <= plan_->timeout_ms * kMs / 2;
     switch (plan_->fault) {

@@ -1,8 +1,8 @@
 // Virtual time: events in order, and tasks (the ranks' threads) that run between them on one real
-// thread, each on a stack of its own. Nothing depends on anything but the seed.
+// thread, each on its own stack. Results depend only on the seed.
 //
-// A Timeline makes NowNs(), and so every Deadline, read its clock while it lives. A task runs
-// without any time passing until it sleeps; then the next event moves the clock.
+// While a Timeline lives, NowNs(), and so every Deadline, reads its clock. A task runs in zero time
+// until it sleeps; then the next event advances the clock.
 #pragma once
 
 #include <sys/mman.h>
@@ -34,7 +34,7 @@
 
 namespace weft::test {
 
-// SplitMix64: a few instructions a number, and any seed is as good as another.
+// SplitMix64: a few instructions per number, and all seeds are equally good.
 class SimRandom {
   public:
     explicit SimRandom(uint64_t seed) : state_(seed) {}
@@ -44,7 +44,7 @@ class SimRandom {
         z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
         return z ^ (z >> 31);
     }
-    // As `count` times Next.
+    // Same as `count` calls of Next.
     void Skip(uint64_t count) { state_ += count * 0x9e3779b97f4a7c15; }
     // From 0 to below - 1.
     uint64_t Below(uint64_t below) { return Next() % below; }
@@ -75,7 +75,7 @@ class Timeline {
         heap_.push_back({std::max(ns, now_ns_), order_++, &target, what});
         std::push_heap(heap_.begin(), heap_.end());
     }
-    // Runs the next event; false: there is none.
+    // Runs the next event; false: none.
     bool Step() {
         if (heap_.empty()) return false;
         std::pop_heap(heap_.begin(), heap_.end());
@@ -93,7 +93,7 @@ class Timeline {
         uint64_t order;
         SimTarget* target;
         uint64_t what;
-        // The first is the largest of a heap.
+        // Orders the heap so that its top is the first event.
         bool operator<(const Event& other) const {
             return at_ns != other.at_ns ? at_ns > other.at_ns : order > other.order;
         }
@@ -105,7 +105,7 @@ class Timeline {
     const int64_t* before_;
 };
 
-// A stack that can be left and entered again. Used by SimTask alone.
+// A stack that can be left and re-entered. Only for SimTask.
 class Coroutine {
   public:
     Coroutine() {
@@ -113,7 +113,7 @@ class Coroutine {
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
         WEFT_CHECK(data != MAP_FAILED);
         stack_ = static_cast<std::byte*>(data);
-        // An overflow must not write into a neighbour.
+        // A guard page: an overflow must not write into another stack.
         WEFT_CHECK(::mprotect(stack_, kGuardBytes, PROT_NONE) == 0);
 #if defined(__SANITIZE_THREAD__)
         tsan_ = __tsan_create_fiber(0);
@@ -128,12 +128,12 @@ class Coroutine {
     Coroutine(const Coroutine&) = delete;
     Coroutine& operator=(const Coroutine&) = delete;
 
-    // The first Enter calls body, which must call Leave for the last time and never return.
+    // The first Enter calls `body`, which must end with a call of Leave and never return.
     void Prepare(std::function<void()> body) {
         body_ = std::move(body);
 #if WEFT_SIM_OWN_SWITCH
         auto* top = reinterpret_cast<uint64_t*>(stack_ + kStackBytes);
-        *--top = 0;  // where Begin would return to
+        *--top = 0;  // return address of Begin
         *--top = reinterpret_cast<uint64_t>(&Begin);
         for (int saved = 0; saved < 6; saved++) *--top = 0;
         inside_ = top;
@@ -191,7 +191,7 @@ class Coroutine {
     }
 
 #if WEFT_SIM_OWN_SWITCH
-    // Keeps what a function must keep (System V ABI), and changes stacks.
+    // Saves the callee-saved registers (System V ABI) and switches stacks.
     __attribute__((naked, noinline)) static void Switch(void** /*save*/, void* /*load*/) {
         asm volatile(
             "pushq %rbp\n\tpushq %rbx\n\tpushq %r12\n\tpushq %r13\n\tpushq %r14\n\tpushq %r15\n\t"
@@ -228,13 +228,13 @@ class Coroutine {
     std::function<void()> body_;
 };
 
-// A thread in virtual time. It may be stopped (nothing runs until Continue) and killed: then every
-// sleep returns at once with false, so that what is on its stack is destroyed.
+// A thread in virtual time. It may be stopped (it does not run until Continue) or killed: every
+// sleep then returns false at once, so objects on its stack are destroyed.
 class SimTask final : public SimTarget {
   public:
     static constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
-    // Begins at the time of the first event after now.
+    // Starts at the time of the first event after now.
     void Start(Timeline& timeline, std::function<void()> body) {
         timeline_ = &timeline;
         body_ = std::move(body);
@@ -251,7 +251,7 @@ class SimTask final : public SimTarget {
     bool killed() const { return killed_; }
     bool stopped() const { return stopped_; }
 
-    // Within the task. Until `ns`, or Wake. False: killed.
+    // Called within the task. Sleeps until `ns` or Wake. False: killed.
     bool SleepUntil(int64_t ns) {
         if (killed_) return false;
         asleep_ = true;
@@ -262,7 +262,7 @@ class SimTask final : public SimTarget {
         coroutine_.Leave();
         return !killed_;
     }
-    // Whatever it sleeps for, it shall look again.
+    // Ends the task's sleep, whatever it waits for.
     void Wake() {
         if (!asleep_ || done_ || waking_) return;
         waking_ = true;
@@ -292,9 +292,9 @@ class SimTask final : public SimTarget {
     Timeline* timeline_ = nullptr;
     Coroutine coroutine_;
     std::function<void()> body_;
-    uint64_t nap_ = 0;  // which sleep an event is to end
+    uint64_t nap_ = 0;  // number of the sleep that an event ends
     bool asleep_ = false;
-    bool waking_ = false;  // a Wake is on its way
+    bool waking_ = false;  // a Wake is pending
     bool done_ = false;
     bool stopped_ = false;
     bool killed_ = false;

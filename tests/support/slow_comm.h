@@ -1,4 +1,4 @@
-// A group for tests of what runs beside the arithmetic, and of links that fail.
+// A communicator for tests of overlap and of failing links.
 #pragma once
 
 #include <algorithm>
@@ -10,10 +10,10 @@
 
 namespace weft::support {
 
-// Rank 0 of a group whose wire brings nothing, takes its time, and may fail.
+// Rank 0 of a group whose collectives return zeros, take time, and may fail.
 class SlowComm final : public coll::Comm {
   public:
-    // most_ms: of a collective.
+    // most_ms: longest time of a collective.
     explicit SlowComm(int size = 1, int most_ms = 3) : size_(size), most_ms_(most_ms) {}
     int rank() const override { return 0; }
     int size() const override { return size_; }
@@ -35,7 +35,7 @@ class SlowComm final : public coll::Comm {
                          const TakeSums&, const net::OpTag&, coll::Algorithm) override {
         return Rest();
     }
-    // Late, so that who reads too early reads something else. The parts of other ranks are zeros.
+    // Writes late, so that a premature read gets other data. The parts of other ranks are zeros.
     Status AllGather(std::span<std::byte> all, std::span<const size_t> bytes, const net::OpTag&,
                      coll::Algorithm) override {
         const std::vector<std::byte> own(all.begin(),
@@ -58,8 +58,9 @@ class SlowComm final : public coll::Comm {
     coll::Timing last_timing() const override { return {}; }
     uint64_t sent_bytes() const override { return 0; }
 
-    int fails_after = INT32_MAX;  // collectives
-    int elsewhere() const { return elsewhere_; }  // collectives of other threads than its maker's
+    int fails_after = INT32_MAX;  // number of collectives
+    // collectives on other threads than the constructor's
+    int elsewhere() const { return elsewhere_; }
 
   private:
     Status Rest() {

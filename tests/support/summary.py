@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
-"""What came of ctest's runs: the tests that were skipped, each reason once, those that failed, and
-as the last line how many of each there are. Above those that failed: what they said of it.
+"""Summary of ctest's runs: skipped tests with each reason once, failed tests with their
+messages, and the counts in the last line.
 
     tests/support/summary.py [--also-failed NAME]... RESULTS.xml...
 
-RESULTS.xml is what `ctest --output-junit` writes; one that isn't there counts as a failure. A test
-that could not be started has failed. --also-failed names what ended badly without results of tests
-(a build, a fuzz target, ctest itself); it is left out where NAME.xml has a failure, which says
-more.
+RESULTS.xml is written by `ctest --output-junit`; a missing one counts as a failure. A test that
+could not start has failed. --also-failed names a failure without test results (a build, a fuzz
+target, ctest itself); it is left out if NAME.xml has a failure, which says more.
 
 Exit status: 0 when nothing failed, else 1.
 """
@@ -20,12 +19,12 @@ import xml.etree.ElementTree
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 LONGEST_REASON = 300
-MOST_LINES = 25  # of what a failed test printed
+MOST_LINES = 25  # of a failed test's output
 
 
 def reason_of(case):
-    """Why a test was skipped, in its own words: of GoogleTest what follows `FILE:LINE: Skipped`, of
-    others the line that says SKIPPED, or their last one."""
+    """The reason why a test was skipped: for GoogleTest the text after `FILE:LINE: Skipped`,
+    else the line with SKIPPED, or the last line."""
     text = case.findtext("system-out") or ""
     google = re.search(r"^\S+:\d+: Skipped\n(.*?)\n\s*\[  SKIPPED \]", text, re.S | re.M)
     if google:
@@ -52,8 +51,8 @@ def outcome(case):
 
 
 def complaint_of(case):
-    """The lines of a failed test's output that say why: from each failed expectation, traceback or
-    error on, without a server's log."""
+    """The lines of a failed test's output with the reason: from each failed expectation,
+    traceback or error on, without a server's log."""
     lines = [line[:LONGEST_REASON] for line in (case.findtext("system-out") or "").splitlines()
              if line.strip() and not line.startswith("weft: time=")]
     begins = [at for at, line in enumerate(lines)

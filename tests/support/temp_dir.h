@@ -1,4 +1,4 @@
-// A fresh folder that is removed with everything in it when the object goes.
+// A fresh folder; the destructor removes it with its content.
 #pragma once
 
 #include <stdlib.h>

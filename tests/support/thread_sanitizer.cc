@@ -1,5 +1,5 @@
-// What is not ours and was built without the thread sanitizer: the validation layer of Vulkan takes
-// its own locks in both orders, and lavapipe's fences are not seen.
+// Suppresses reports in libraries built without the thread sanitizer: Vulkan's validation layer
+// takes its locks in both orders, and lavapipe's fences are invisible.
 extern "C" const char* __tsan_default_suppressions() {
     return "deadlock:libVkLayer_khronos_validation.so\n"
            "race:libVkLayer_khronos_validation.so\n"

@@ -1,4 +1,4 @@
-// LoRA adapters for tiny models, as folders: noise in A and B, beside whichever matrices.
+// LoRA adapters for tiny models, as folders: random A and B for chosen matrices.
 #pragma once
 
 #include <algorithm>
@@ -18,14 +18,15 @@ struct TinyAdapter {
     int64_t rank = 8;
     double alpha = 16;
     std::string targets = "all";  // LoraOptions::targets
-    std::string seed = "one";     // of the noise
+    std::string seed = "one";     // of the random numbers
     bool rslora = false;
-    bool bf16 = false;                           // how the numbers are stored
-    float size = 1;                              // of what it adds, beside the matrix's own product
+    bool bf16 = false;                           // storage type BF16
+    // size of the adapter's product relative to the matrix's
+    float size = 1;
     std::map<std::string, nlohmann::json> config{};  // more keys of adapter_config.json
 };
 
-// The products of A and B are, for alpha 16 and rank 8, about as large as W.
+// The products of A and B, for alpha 16 and rank 8, are about as large as W.
 inline std::vector<std::byte> AdapterBytes(const std::string& name, int64_t count, double scale,
                                            bool bf16) {
     std::vector<float> values;
@@ -39,7 +40,7 @@ inline std::vector<std::byte> AdapterBytes(const std::string& name, int64_t coun
     return bf16 ? BytesOfValues(halves) : BytesOfValues(values);
 }
 
-// Beside the matrices of `model`.
+// Writes an adapter for the matrices of `model`.
 inline void WriteTinyAdapter(const std::string& folder, const std::string& model,
                              const TinyAdapter& adapter) {
     std::filesystem::create_directories(folder);

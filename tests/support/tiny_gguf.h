@@ -1,5 +1,5 @@
 // Tiny models as GGUF files: tensors by the formula of tiny_model.h in any dtype, and a byte-level
-// vocabulary that is as large as the model's.
+// vocabulary of the model's size.
 #pragma once
 
 #include <algorithm>
@@ -21,21 +21,22 @@ namespace weft::support {
 struct TinyFile {
     model::Hyper hyper;
     DType dtype = DType::kF32;
-    bool dequantized = false;  // the numbers that `dtype` rounds to, written as F32
+    bool dequantized = false;  // values rounded to `dtype`, written as F32
     double rope_base = 10000;
     double rope_linear = 0;                               // factor of linear scaling; 0: none
-    std::map<std::string, std::vector<float>> vectors{};  // more tensors: RoPE's factors
-    // More keys behind the architecture's name: u32 where they count something, else f32.
+    std::map<std::string, std::vector<float>> vectors{};  // further tensors: RoPE's factors
+    // Further keys after the architecture's name: u32 for counts, else f32.
     std::map<std::string, double> numbers{};
     std::map<std::string, std::string> strings{};
     std::vector<bool> windowed{};  // attention.sliding_window_pattern; empty: none
-    std::string architecture{};    // as the file says it; empty: hyper's
+    std::string architecture{};    // as written in the file; empty: hyper's
     TinyForm form{};
-    int64_t vocabulary = 0;  // tokens of the tokenizer; 0: as many as the embedding has rows
-    std::optional<tokenizer::TokenizerData> tokenizer{};  // another one than WriteVocabulary's
+    int64_t vocabulary = 0;  // tokens of the tokenizer; 0: the embedding's rows
+    std::optional<tokenizer::TokenizerData> tokenizer{};  // replaces WriteVocabulary's
 };
 
-// Nine query heads over three KV heads of 32 dims, nothing a power of two but what K-quants need.
+// Nine query heads over three KV heads of 32 columns; no power of two except where K-quants need
+// one.
 inline model::Hyper OddHyper(const std::string& architecture = "llama") {
     model::Hyper h;
     h.architecture = architecture;
@@ -53,8 +54,8 @@ inline model::Hyper OddHyper(const std::string& architecture = "llama") {
     return h;
 }
 
-// The same with a sixth of the arithmetic, for tests that train, whose types need no more. Ten
-// blocks of 32 in the feed-forward part: uneven on three ranks.
+// The same with a sixth of the arithmetic, for tests that train; their dtypes need no larger
+// blocks. Ten blocks of 32 in the feed-forward part: uneven over three ranks.
 inline model::Hyper TrainHyper(const std::string& architecture = "llama") {
     model::Hyper h = OddHyper(architecture);
     h.hidden = 96;
@@ -62,7 +63,7 @@ inline model::Hyper TrainHyper(const std::string& architecture = "llama") {
     return h;
 }
 
-// The type that a tensor of `cols` columns takes where `dtype` is asked for.
+// The dtype of a tensor with `cols` columns if `dtype` is requested.
 inline DType FittingType(DType dtype, int64_t cols, int64_t rows) {
     if (rows == 1) return DType::kF32;
     if (cols % Info(dtype).block_elements == 0) return dtype;
@@ -140,7 +141,8 @@ inline void WriteExpertKeys(model_files::GgufWriter& writer, const model::Moe& m
     if (sigmoid) writer.Bool(prefix + "expert_weights_norm", moe.route.renormalise);
 }
 
-// Files with latent attention name what is cached as a head, and the real one besides.
+// Files with latent attention store the cached width as the head size, and the real head size
+// separately.
 template <typename U32>
 void WriteHeadKeys(const U32& u32, const model::Hyper& h) {
     const model::Latent& m = h.latent;

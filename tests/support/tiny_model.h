@@ -1,5 +1,5 @@
-// Models for the tests of programs: hyper-parameters and a source of tensors without a file.
-// Tensors are float32, their values a formula that tools/make_gradient_golden.py computes, too.
+// Models for tests of Programs: hyper-parameters and a source of tensors without a file. Tensors
+// are float32 with values by a formula that tools/make_gradient_golden.py also computes.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -40,8 +40,8 @@ struct TinyTensor {
     std::vector<float> data;
 };
 
-// A matrix has variance 1 / cols, a norm's weight is 1 +- 1/4, a bias +- 1/4, a scale 8 +- 2, a
-// decay -1 +- 3/4.
+// A matrix has variance 1 / cols, a norm weight is 1 +- 1/4, a bias +- 1/4, a scale 8 +- 2, a decay
+// -1 +- 3/4.
 inline TinyTensor MakeTensor(const std::string& name, int64_t rows, int64_t cols) {
     TinyTensor tensor{rows, cols, std::vector<float>(static_cast<size_t>(rows * cols))};
     const bool norm = name.find("norm") != std::string::npos;
@@ -61,18 +61,17 @@ inline TinyTensor MakeTensor(const std::string& name, int64_t rows, int64_t cols
 
 // ---- The source ---------------------------------------------------------------------------------
 
-// What hyper-parameters do not say of a source's tensors.
+// Properties of a source's tensors that hyper-parameters do not give.
 struct TinyForm {
     int64_t dense_layers = 0;  // leading layers without experts
     bool split_latent = true;  // attn_k_b and attn_v_b; else attn_kv_b
     bool plain_heads = false;  // heads without norms and biases, of glm4moe
-    // What layers add to the residual stream, times this; 0: nothing is changed. Small: the next
-    // token follows from the last one almost alone, and a draft head is made that knows this.
+    // Factor for the layers' contribution to the residual stream; 0: unchanged. If small, the next
+    // token depends almost only on the last one, and the draft head is built to know this.
     float layer_scale = 0;
 };
 
-// Float32 tensors by the formula; given a dtype, only the table of tensors of that type, with
-// nothing to read.
+// Float32 tensors by the formula; with a dtype, only the tensor table in that type, without data.
 class TinySource final : public model_files::ModelSource {
   public:
     explicit TinySource(const model::Hyper& h, std::optional<DType> dtype = std::nullopt,
@@ -116,7 +115,7 @@ class TinySource final : public model_files::ModelSource {
     std::map<std::string, TinyTensor>& data() { return data_; }
 
   private:
-    // matrices: as many of them, one below the other.
+    // matrices: number of matrices, stacked by rows.
     void Add(const std::string& tensor, int64_t rows, int64_t cols, int64_t matrices = 1) {
         const bool vector = rows == 1 || cols == 1;
         const DType dtype = vector ? DType::kF32 : dtype_.value_or(DType::kF32);
@@ -372,7 +371,7 @@ inline void SetRope(model::Hyper& h, double base) {
     h.ropes.all = h.ropes.far = h.ropes.windowed = rope;
 }
 
-// Two layers, 6 query heads over 3 KV heads, and columns that do not equal heads * head_dim.
+// Two layers, 6 query heads over 3 KV heads, and hidden != heads * head_dim.
 inline model::Hyper TinyHyper(const std::string& architecture, bool tied) {
     model::Hyper h;
     h.architecture = architecture;
@@ -390,8 +389,8 @@ inline model::Hyper TinyHyper(const std::string& architecture, bool tied) {
     return h;
 }
 
-// The same as Gemma 2 and 3 have it: a window of 3 in the first layer, and Gemma 2 has a soft cap
-// of scores.
+// The same for Gemma 2 and 3: a window of 3 in the first layer; Gemma 2 also has a soft cap of
+// scores.
 inline model::Hyper TinyGemmaHyper(const std::string& architecture, bool tied) {
     model::Hyper h = TinyHyper(architecture, tied);
     h.activation = Activation::kGeluTanh;
@@ -408,8 +407,8 @@ inline model::Hyper TinyGraniteHyper(bool tied) {
     return h;
 }
 
-// TinyHyper with five experts, two for a token: as mixtral ("llama"), qwen3moe and qwen2moe (which
-// has a shared expert with a gate) have them.
+// TinyHyper with five experts, two per token, for mixtral ("llama"), qwen3moe and qwen2moe (with a
+// gated shared expert).
 inline model::Hyper TinyExpertHyper(const std::string& architecture) {
     model::Hyper h = TinyHyper(architecture, false);
     h.moe.experts = 5;
@@ -420,14 +419,14 @@ inline model::Hyper TinyExpertHyper(const std::string& architecture) {
     return h;
 }
 
-// GPUs' kernels of attention take heads whose columns are a multiple of 8.
+// GPU attention kernels need a head_dim that is a multiple of 8.
 inline model::Hyper WithHeadDim(model::Hyper h, int64_t head_dim = 8) {
     h.head_dim = head_dim;
     SetRope(h, 100);
     return h;
 }
 
-// Four layers of Qwen3-Next (or, `cycles`, Qwen 3.5), the last one with attention: eight value
+// Four layers of Qwen3-Next (or with `cycles`, Qwen 3.5), the last one with attention: eight value
 // heads over four key heads.
 inline void AddState(model::Hyper& h, bool cycles) {
     h.layers = 4;

@@ -1,4 +1,4 @@
-// Small vocabularies made by hand, for tests of tokenizers and of what sits on them.
+// Small handmade vocabularies for tests of tokenizers and of code that uses them.
 #pragma once
 
 #include <string>
@@ -28,8 +28,8 @@ inline std::string SpellByte(int byte) {
     return spelling[static_cast<size_t>(byte)];
 }
 
-// Byte-level BPE: token b is byte b (0 to 255), then the merges' results in order, then the
-// control tokens <|endoftext|>, <|im_start|>, <|im_end|>.
+// Byte-level BPE: token b is byte b (0 to 255), followed by the results of the merges in order, and
+// the control tokens <|endoftext|>, <|im_start|>, <|im_end|>.
 inline TokenizerData TinyBytePair(const std::vector<std::string>& merges = {}) {
     TokenizerData data;
     data.model = "gpt2";

@@ -1,6 +1,6 @@
-// The small Llama whose training curves are in tests/data/train_losses.json: its weights and tokens
-// come from a formula (splitmix64 of a seed, a tensor's number and an element's), so that any
-// program can make the same model.
+// The small Llama of the training curves in tests/data/train_losses.json. Its weights and tokens
+// come from a formula (splitmix64 of a seed, a tensor's number and an element's), so other programs
+// can build the same model.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ struct TrainGolden {
         return z ^ (z >> 31);
     }
 
-    // Weight matrices are noise of -1/8 to 1/8, norm weights one more.
+    // Weight matrices are noise of -1/8 to 1/8; norm weights are 1 plus such noise.
     static std::vector<float> Noise(uint64_t tensor, size_t count, float add, uint64_t seed = 1) {
         std::vector<float> values(count);
         for (size_t i = 0; i < count; ++i) {
@@ -58,7 +58,7 @@ struct TrainGolden {
 
     static constexpr int kLoraRank = 8;
 
-    // Beside all matrices of layers; A is noise, B zero.
+    // An adapter for all matrices of the layers; A is noise, B zero.
     static void WriteAdapter(const std::string& folder) {
         std::map<std::string, SafeBytes> tensors;
         uint64_t number = 0;
@@ -114,8 +114,8 @@ struct TrainGolden {
         WriteText(folder + "/config.json", config.dump());
     }
 
-    // The batch that every step sees, of sequences [begin, end); the first prompt_lengths[i] tokens
-    // of sequence i are no targets.
+    // The batch of every step, with sequences [begin, end). The first prompt_lengths[i] tokens of
+    // sequence i are not targets.
     static train::Batch MakeBatch(const std::vector<int>& prompt_lengths, int begin = 0,
                                   int end = kSequences) {
         train::Batch batch;

@@ -1,4 +1,4 @@
-// What tests of `weft train` share: data to learn, the lines that --json prints, and curves.
+// Helpers for tests of `weft train`: training data, the lines of --json, and loss curves.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 
 namespace weft::support {
 
-// So many questions with contexts and answers, of seven kinds; numbered: no two are alike.
+// `count` questions with contexts and answers, of seven kinds; numbered: all different.
 inline void WriteQuestions(const std::string& path, int count, bool numbered = false) {
     std::ofstream data(path);
     for (int i = 0; i < count; ++i) {
@@ -28,7 +28,7 @@ inline void WriteQuestions(const std::string& path, int count, bool numbered = f
     }
 }
 
-// A command line of `weft train` that names no folder keeps nothing, and says so.
+// A `weft train` command line; adds --no-output if it names no folder.
 inline Words Training(Words words) {
     const auto has = [&](const char* word) {
         return std::ranges::find(words, word) != words.end();
@@ -51,7 +51,7 @@ inline std::vector<nlohmann::json> JsonLines(const std::string& text) {
     return lines;
 }
 
-// Those of a run that went well, which prints nothing else.
+// The JSON lines of a successful run, which prints nothing else.
 inline std::vector<nlohmann::json> LinesOf(const Ran& ran) {
     EXPECT_EQ(ran.status, 0) << ran.err;
     std::vector<nlohmann::json> lines = JsonLines(ran.out);
@@ -59,7 +59,7 @@ inline std::vector<nlohmann::json> LinesOf(const Ran& ran) {
     return lines;
 }
 
-// Lines of two runs, but for the last ones: the same tokens, and numbers alike.
+// Compares lines of two runs except the last: equal tokens, and nearly equal numbers.
 inline void ExpectAlike(const std::vector<nlohmann::json>& one,
                         const std::vector<nlohmann::json>& other, double tolerance) {
     ASSERT_EQ(other.size(), one.size());
@@ -74,8 +74,8 @@ inline void ExpectAlike(const std::vector<nlohmann::json>& one,
     }
 }
 
-// The numbers of each update of a run that went well: loss, norm of the gradient, load-balance loss
-// where there is one.
+// Numbers of each update of a successful run: loss, gradient norm, and load-balance loss if
+// present.
 inline std::vector<double> CurveOf(const Ran& ran) {
     std::vector<double> numbers;
     for (const nlohmann::json& line : LinesOf(ran)) {

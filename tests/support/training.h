@@ -1,5 +1,5 @@
-// One training step of a model in any layout, run by the interpreter: forward and backward of all
-// ranks, and the gradients put together to whole tensors.
+// One training step of a model in any layout in the interpreter: forward and backward of all ranks,
+// with the gradients assembled into whole tensors.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@
 
 namespace weft::support {
 
-// What one step works on. `dlogits` is dL/d(logits) of L = sum(dlogits * logits).
+// Input of one step. `dlogits` is dL/d(logits) of L = sum(dlogits * logits).
 struct Batch {
     std::vector<double> tokens, positions, output_rows;
     std::vector<kernels::Sequence> sequences;
@@ -28,7 +28,7 @@ struct Batch {
     double dbalance = 0;  // of the load-balance loss
 };
 
-// Sequences of these lengths. Every other row gives logits, and one of them twice.
+// Sequences of these lengths. Every other row has logits, one of them twice.
 inline Batch MakeBatch(const model::Hyper& hyper, const std::vector<int32_t>& lengths) {
     Batch batch;
     for (int32_t length : lengths) {
@@ -60,7 +60,7 @@ using Tensors = std::map<std::string, std::vector<double>>;
 template <typename Real>
 class Training {
   public:
-    // `frozen`: tensors that get no gradient. `balance`: with the load-balance loss of experts.
+    // `frozen`: tensors without a gradient. `balance`: include the experts' load-balance loss.
     Training(const model::Hyper& hyper, const TinySource& source, const model::Layout& layout,
              const std::vector<std::string>& frozen = {},
              program::Recompute recompute = program::Recompute::kNone, bool balance = false,
@@ -92,7 +92,7 @@ class Training {
                   "");
     }
 
-    // Of the last rank, which is in the last stage.
+    // Logits of the last rank, which is in the last stage.
     const std::vector<Real>& Logits() {
         const size_t last = world_.size() - 1;
         return world_.at(last, world_.program(last).Find("logits"));
@@ -103,7 +103,7 @@ class Training {
         return world_.at(last, world_.program(last).Find("load_balance")).at(0);
     }
 
-    // Whole tensors' gradients. Ranks of one group that hold the same elements must agree to
+    // Gradients of whole tensors. Ranks of one group that hold the same elements must agree to
     // `tolerance`; elements on several stages (a tied table) are summed.
     Tensors Gradients(double tolerance) {
         Tensors sums;

@@ -1,4 +1,4 @@
-// One rank's Program for training, of any kind of model, layout and optimizer.
+// One rank's training Program, for any kind of model, layout and optimizer.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ struct TrainingCase {
     DType dtype = DType::kF32, gradients = DType::kF32;
     program::Recompute recompute = program::Recompute::kNone;
     program::ZeroOptions zero{};
-    // shard: of tp * pp * chunks, the first of the rank's.
+    // shard: the rank's first of tp * pp * chunks.
     int tp = 1, pp = 1, shard = 0, chunks = 1;
     bool row_shares = false, balance = false, lora = false;
     float scale = 1, cap = 0;  // of logits
@@ -110,7 +110,7 @@ class TrainingRank {
 
     const program::ChunkedProgram& program() const { return program_; }
     const std::vector<program::FlatBucket>& units() const { return units_; }
-    // Compiled, with the weights of the model, which are float32 and have no adapters.
+    // The compiled Program with the model's weights, which are float32 without adapters.
     std::unique_ptr<backend::Executable> Load(backend::Device& device,
                                               const backend::CompileOptions& options) {
         auto executable = device.Compile(program_, options);
@@ -121,7 +121,7 @@ class TrainingRank {
     }
 
   private:
-    // Beside the matrices of all layers but those of experts and their routers.
+    // Adapters for the matrices of all layers, except experts and routers.
     train::LoraPlan Adapters() const {
         train::LoraPlan plan;
         plan.words.rank = 4;

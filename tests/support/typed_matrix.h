@@ -17,8 +17,8 @@ using dense::Element;
 
 inline constexpr float kGapElement = -777.0f;
 
-// A matrix of any type with a stride, of random numbers. At() is what an element holds, as a float.
-// Elements behind a row's columns hold kGapElement.
+// A random matrix of any type with a stride. At() returns an element as a float. Elements after a
+// row's columns hold kGapElement.
 struct Typed {
     int64_t rows, cols, stride;
     Element type;
@@ -48,7 +48,7 @@ struct Typed {
         return {halves.data(), stride, type};
     }
     float* data() { return floats.data(); }  // of kF32
-    // Poisons all elements: a kernel must write those that it owns.
+    // Poisons all elements: a kernel must write all elements of its part.
     void Poison() {
         for (int64_t i = 0; i < rows; ++i) {
             for (int64_t j = 0; j < cols; ++j) Set(i, j, NAN);
@@ -62,7 +62,7 @@ struct Typed {
         return bits;
     }
 
-    // A result that errs by `bound` before it is rounded to the type.
+    // Checks a result with error `bound` before rounding to the type.
     void CheckNear(int64_t i, int64_t j, double expected, double bound, const char* what) const {
         bound += dense::Rounding(type, std::abs(expected) + bound);
         EXPECT_LE(std::abs(At(i, j) - expected), bound)
@@ -89,8 +89,8 @@ void ForLevelsAndSeeds(const F& test) {
     }
 }
 
-// Runs all parts of `kernel`, the last part first, once for each number of parts from 1 to 5.
-// `reset` comes before each run; what `result` gives must be the same after all of them.
+// Runs all parts of `kernel`, the last one first, for 1 to 5 parts. `reset` runs before each;
+// `result` must return the same each time.
 template <typename Kernel, typename Reset, typename Result>
 void ExpectSameInParts(const Kernel& kernel, const Reset& reset, const Result& result) {
     reset();
@@ -112,7 +112,7 @@ struct Types {
     const Element narrow;
 };
 
-// Scratch of all parts, filled with NaNs.
+// Scratch memory of all parts, filled with NaN.
 class Scratch {
   public:
     explicit Scratch(int64_t part_bytes, int parts = 5)

@@ -1,5 +1,5 @@
-// Weights of every type for tests of their products: random ones, packed and multiplied, and how
-// far a product may be from exact arithmetic.
+// Weights of every type for tests of their products: random, packed and multiplied, with error
+// bounds against exact arithmetic.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -55,7 +55,7 @@ inline std::vector<float> RandomFloats(std::mt19937& random, int64_t count) {
     return values;
 }
 
-// A random weight: the file's blocks, and the floats they stand for.
+// A random weight: the file's blocks and their dequantized floats.
 struct Weight {
     Weight(std::mt19937& random, DType type, int64_t row_count, int64_t col_count)
         : dtype(type), rows(row_count), cols(col_count) {
@@ -118,8 +118,8 @@ inline std::vector<float> Multiply(const Kernels& kernels, const Packed& weight,
     return out;
 }
 
-// What weights meet. Quantized ones: each block of 32 activations as int8 multiples of
-// absmax / 127. BF16 ones: the nearest BF16, on levels that multiply these.
+// Activations as the kernels round them. For quantized weights: int8 multiples of absmax / 127 per
+// block of 32. For BF16 weights: the nearest BF16, at levels with BF16 products.
 inline std::vector<float> MatmulRounded(const std::vector<float>& x, ActivationFormat as) {
     if (as == ActivationFormat::kNone) return x;
     std::vector<float> rounded(x.size());
@@ -137,8 +137,8 @@ inline std::vector<float> MatmulRounded(const std::vector<float>& x, ActivationF
     return rounded;
 }
 
-// The widest error that y[t][row] may have against exact arithmetic: float rounding of a sum of
-// terms, each at most 3 times (scale * quant + minimum) its block's largest weight times |x|.
+// Largest error of y[t][row] against exact arithmetic: float rounding of a sum of terms, each at
+// most 3 times (scale * quant + minimum) its block's largest weight times |x|.
 inline double Bound(const Weight& weight, const float* x, int64_t row) {
     double bound = 1e-30;
     for (int64_t b = 0; b < weight.cols; b += 32) {
