@@ -1,6 +1,6 @@
-// Requests with different LoRA adapters in one batch: each says to the token what it says alone,
-// and one without adapter what it says where there is none; a prefix cache tells them apart; a
-// look-up's guesses change nothing; and what the step message says of them arrives.
+// Requests with different LoRA adapters in one batch: each gets the same tokens as alone, and a
+// request without an adapter the same as without any adapters. The prefix cache keeps adapters
+// apart, prompt lookup changes no answer, and the step message carries the adapters.
 #include <gtest/gtest.h>
 
 #include <mutex>
@@ -64,7 +64,7 @@ class Adapters : public testing::TestWithParam<DType> {
         EXPECT_TRUE(engine.ok()) << (engine.ok() ? "" : engine.error().message);
         return engine.ok() ? std::move(*engine) : nullptr;
     }
-    // The prompts begin alike.
+    // The prompts have a common beginning.
     static Request RequestOf(int number, int32_t adapter) {
         Request request;
         for (int i = 0; i < 130; ++i) request.prompt.push_back(97 + (i * i) % 7);
@@ -101,7 +101,7 @@ TEST_P(Adapters, EachSaysWhatItSaysAlone) {
     for (int i = 0; i < kRequests; ++i) {
         const int32_t adapter = i % 4;
         requests.push_back(RequestOf(i, adapter));
-        // In an engine that has this adapter and no other.
+        // In an engine with this adapter only.
         Request request = requests.back();
         std::vector<model_files::NamedAdapter> only;
         if (adapter > 0) only.push_back(all_[static_cast<size_t>(adapter) - 1]);
@@ -113,7 +113,7 @@ TEST_P(Adapters, EachSaysWhatItSaysAlone) {
     for (size_t i = 1; i < 4; ++i) {
         EXPECT_NE(alone[i]->chances, alone[0]->chances) << "adapter " << i << " adds nothing";
     }
-    // Plenty of pages; so few that sequences push each other out.
+    // Enough pages, and so few that sequences preempt each other.
     for (const int64_t kv_tokens : {4096, 384}) {
         for (const bool cache : {true, false}) {
             auto engine = Open(all_, kv_tokens, 6, cache);
@@ -129,11 +129,11 @@ TEST_P(Adapters, EachSaysWhatItSaysAlone) {
     }
 }
 
-// The same prompt again and again: what one adapter has computed is nothing to another.
+// The same prompt repeatedly: KV pages of one adapter are not used for another.
 TEST_P(Adapters, ThePrefixCacheTellsThemApart) {
     std::vector<Request> requests;
     for (const int32_t adapter : {0, 1, 2, 1, 0, 2}) requests.push_back(RequestOf(0, adapter));
-    auto engine = Open(all_, 4096, 1);  // one after another
+    auto engine = Open(all_, 4096, 1);  // one sequence at a time
     ASSERT_NE(engine, nullptr);
     const auto ears = Say(*engine, requests);
     for (size_t i : {0, 1, 2}) EXPECT_EQ(ears[i]->ending.cached_tokens, 0) << i;
@@ -144,7 +144,7 @@ TEST_P(Adapters, ThePrefixCacheTellsThemApart) {
     }
 }
 
-// Rows of guesses are those of the sequence's adapter, as the token before them is.
+// Rows of drafted tokens use the sequence's adapter, like the row before them.
 TEST_P(Adapters, ADraftChangesNoAnswer) {
     std::vector<Request> requests;
     for (int i = 0; i < 12; ++i) {
@@ -156,7 +156,7 @@ TEST_P(Adapters, ADraftChangesNoAnswer) {
     auto plain = Open(all_);
     ASSERT_NE(plain, nullptr);
     const auto expected = Say(*plain, requests);
-    // A draft model has no adapters: for who uses none it is the model.
+    // A draft model has no adapters; for requests without one it equals the model.
     const DraftOptions kDrafts[] = {{.lookup = true, .tokens = 7, .always = true},
                                     {.model = model_, .tokens = 4, .always = true}};
     for (const DraftOptions& draft : kDrafts) {

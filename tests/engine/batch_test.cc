@@ -1,5 +1,5 @@
-// Many requests at once, on whole models: each says to the token what it says alone, whatever else
-// is in its steps, with few pages and with a warm prefix cache; who leaves costs nobody anything.
+// Many requests at once on whole models: each gets the same tokens as alone, whatever else is in
+// its steps, with few pages and with a warm prefix cache. A cancelled request affects no other.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -53,7 +53,7 @@ TinyFile FileOf(const std::string& name) {
     return file;
 }
 
-// Keeps what was said.
+// Records the answer.
 class BatchEar final : public Listener {
   public:
     void OnToken(const SaidToken& token, std::string_view text) override {
@@ -103,7 +103,7 @@ Job JobOf(const std::string& model, int64_t kv_tokens) {
     return job;
 }
 
-// Prompts that share beginnings, greedy and drawn, with and without penalties.
+// Prompts with common beginnings, greedy and sampled, with and without penalties.
 Request RequestOf(int number) {
     Request request;
     for (int i = 0; i < 70 + 13 * (number % 4); ++i) request.prompt.push_back(97 + (i * i) % 7);
@@ -123,7 +123,7 @@ class Batch : public testing::TestWithParam<const char*> {
         support::WriteTinyGguf(dir_ / name, FileOf(name));
         return dir_ / name;
     }
-    // Another model of the same vocabulary.
+    // A different model with the same vocabulary.
     std::string Other() {
         TinyFile file = FileOf("llama");
         model::Hyper& h = file.hyper;
@@ -143,7 +143,7 @@ class Batch : public testing::TestWithParam<const char*> {
         EXPECT_TRUE(engine.ok()) << (engine.ok() ? "" : engine.error().message);
         return engine.ok() ? std::move(*engine) : nullptr;
     }
-    // All at once; what each said.
+    // Runs all requests at once; returns their answers.
     static std::vector<std::shared_ptr<BatchEar>> GenerateAll(Engine& engine, int count) {
         std::vector<std::shared_ptr<BatchEar>> ears;
         for (int i = 0; i < count; ++i) {
@@ -167,9 +167,9 @@ TEST_P(Batch, EachSaysWhatItSaysAlone) {
         ASSERT_TRUE(engine.ok());
         alone.push_back((*engine)->Generate(RequestOf(i))->tokens);
     }
-    // Plenty of pages; so few that sequences push each other out; with the prefix cache, without;
-    // with guesses at every step, with as many as pay, and without; with those of the model itself
-    // and of another one.
+    // Enough pages, and so few that sequences preempt each other; with and without the prefix
+    // cache; with drafts in every step, as many as pay off, and none; from the model itself and
+    // from another one.
     const std::string other = Other();
     const DraftOptions kDrafts[] = {{},
                                     {.lookup = true, .tokens = 7, .always = true},
@@ -185,7 +185,7 @@ TEST_P(Batch, EachSaysWhatItSaysAlone) {
             ++turn;
             for (const DraftOptions& draft : kDrafts) {
                 if (!test::InTurn(turn++, 2)) continue;
-                if (HasState() && draft.model == model) continue;  // it can't guess
+                if (HasState() && draft.model == model) continue;  // it can't draft
                 SCOPED_TRACE(testing::Message() << kv_tokens << " tokens of KV, cache " << cache
                                                 << ", drafts " << draft.tokens << draft.model);
                 auto engine = Open(model, kv_tokens, 6, cache, draft);
@@ -204,11 +204,12 @@ TEST_P(Batch, EachSaysWhatItSaysAlone) {
                     EXPECT_EQ(s.preemptions, 0);
                 }
                 preempted += s.preemptions;
-                if (HasState() && draft.lookup) continue;  // its answers don't say a thing twice
+                if (HasState() && draft.lookup) continue;  // its answers do not repeat
                 if (draft.always) {
                     EXPECT_GT(stats.drafts.accepted, 0);
                 }
-                // Its own guesses come true, drawn ones too: they are drawn with the same numbers.
+                // The model's own drafts are accepted, also sampled ones, which use the same random
+                // numbers.
                 if (draft.model == model) {
                     EXPECT_GT(stats.drafts.accepted, stats.drafts.drafted * 4 / 5);
                 } else if (draft.always) {
@@ -223,8 +224,8 @@ TEST_P(Batch, EachSaysWhatItSaysAlone) {
     EXPECT_GT(preempted, 0);
 }
 
-// A prompt that leaves another in the middle of a page: what they have in common comes from the
-// cache to the token, and the answer is the same.
+// A prompt that differs from another from the middle of a page on: the common tokens come from the
+// cache, and the answer is the same.
 TEST_P(Batch, APageIsSharedAsFarAsItGoes) {
     const std::string model = Write(GetParam());
     const auto ask = [&](Engine& engine, int number) {
@@ -238,7 +239,7 @@ TEST_P(Batch, APageIsSharedAsFarAsItGoes) {
     };
     std::vector<std::shared_ptr<BatchEar>> ears[2];
     for (const bool cache : {false, true}) {
-        auto engine = Open(model, 4096, 1, cache);  // one after another
+        auto engine = Open(model, 4096, 1, cache);  // one sequence at a time
         ASSERT_NE(engine, nullptr);
         for (int i = 0; i < 4; ++i) ears[cache].push_back(ask(*engine, i));
         engine->Drain();
@@ -248,7 +249,7 @@ TEST_P(Batch, APageIsSharedAsFarAsItGoes) {
         EXPECT_EQ(ears[1][i]->tokens(), ears[0][i]->tokens()) << i;
         EXPECT_EQ(ears[0][i]->ending().cached_tokens, 0);
     }
-    if (HasState()) {  // at borders of pages, where the state was kept
+    if (HasState()) {  // only at page boundaries, where the state was kept
         EXPECT_EQ(ears[1][1]->ending().cached_tokens, 0);
         EXPECT_EQ(ears[1][2]->ending().cached_tokens, 128);
         EXPECT_EQ(ears[1][3]->ending().cached_tokens, 128);
@@ -263,8 +264,8 @@ INSTANTIATE_TEST_SUITE_P(Models, Batch,
                          testing::Values("llama", "q8_0", "gemma3", "deepseek2", "qwen3next",
                                          "qwen35", "lfm2", "kimi-linear"));
 
-// Prompts that part from others: the first keeps no state there, the second does, and the third
-// finds it.
+// Prompts that branch off others: the first one keeps no state at that place, the second one does,
+// and the third one uses it.
 using RecurrentBatch = Batch;
 TEST_F(RecurrentBatch, AStateIsKeptWherePromptsPart) {
     support::WriteTinyGguf(dir_ / "model", FileOf("qwen3next"));
@@ -330,7 +331,7 @@ TEST_F(EngineTest, WhatCanNeverRunIsRefusedWithTheNumbers) {
     request = RequestOf(0);
     request.sampler.temperature = NAN;
     EXPECT_FALSE(engine->Submit(request, std::make_shared<BatchEar>()).ok());
-    // As long as the context allows: it ends there.
+    // The answer ends at the context limit.
     auto ear = std::make_shared<BatchEar>();
     request = RequestOf(0);
     request.max_tokens = 1'000'000'000'000;

@@ -1,4 +1,4 @@
-// What a rank says that it needs of its host and of its device.
+// Memory that a rank reports to need of its host and device.
 #include "engine/device_options.h"
 
 #include <gtest/gtest.h>
@@ -23,13 +23,14 @@ TEST(MemoryNeeds, WhatADeviceHoldsIsNeededOfItsOwnPool) {
     EXPECT_EQ(needs[1].memory, "vulkan:1");
     EXPECT_EQ(needs[1].needed_bytes, 1000u);
     EXPECT_EQ(needs[1].free_bytes, 5000u);
-    // In a later epoch it has some of it: of the process, more than these 70 bytes.
+    // In a later epoch the process already holds some of it: more than these 70 bytes.
     const auto again = MemoryNeeds(device, 1000, 70, true);
     EXPECT_EQ(again[0].needed_bytes, 0u);
     EXPECT_EQ(again[1].needed_bytes, 700u);
 }
 
-// Two pods of 40 on a machine of 100 take a model of 70; not one of 90, nor on a machine of 60.
+// Two pods with 40 each on a machine with 100 hold a model of 70, but not of 90, nor on a machine
+// with 60.
 TEST(MemoryNeeds, EachContainerHasItsLimitAndAllTheMachine) {
     const auto lack = [](uint64_t each, uint64_t machine, bool one_pod) {
         std::vector<cluster::RankNeeds> ranks;

@@ -1,5 +1,5 @@
-// Answers with guesses of the model's own head for multi-token prediction: to the token those
-// without, alone and in batches, with the prefix cache and preemption, and behind recurrent state.
+// Answers with drafts of the model's own MTP head equal those without drafts: alone and in batches,
+// with the prefix cache and preemption, and after recurrent state.
 #include <gtest/gtest.h>
 
 #include "engine/cache_size.h"
@@ -28,7 +28,7 @@ class HeadEar final : public Listener {
     std::vector<int32_t> tokens;
 };
 
-constexpr int kRequests = 9;  // that differ; each is made twice
+constexpr int kRequests = 9;  // distinct requests; each is made twice
 
 class DraftHeadAnswers : public testing::TestWithParam<const char*> {
   protected:
@@ -101,8 +101,8 @@ TEST_P(DraftHeadAnswers, GreedyOnesAreTheSame) {
             EXPECT_EQ(got->tokens, expected->tokens);
             EXPECT_EQ(got->steps + got->accepted, 79);
             EXPECT_EQ(adaptive->Generate(request)->tokens, expected->tokens);
-            // A head that knows the next token from the one before is right three times of four at
-            // the least, at every place of a draft.
+            // A head that knows the next token from the one before is right at least three times of
+            // four, at every position of a draft.
             if (sure) {
                 EXPECT_GT(got->acceptance(), 0.75);
                 EXPECT_GT(got->tokens_per_step(), 3.0);
@@ -139,7 +139,7 @@ TEST_P(DraftHeadAnswers, EachSaysWhatItSaysAlone) {
     EXPECT_GT(preempted, 0);
 }
 
-// The same seed gives the same answer, and judged guesses stay.
+// The same seed gives the same answer, and accepted drafts stay.
 TEST_P(DraftHeadAnswers, DrawnOnesFollowTheSeed) {
     const std::string model = Write(true);
     const auto engine = Open(JobOf(model), OneAtATime({.model = kHead, .tokens = 2}));
@@ -164,7 +164,7 @@ TEST_P(DraftHeadAnswers, AModelWithoutOneIsRefused) {
         << refused.error().message;
 }
 
-// The default KV cache makes room for the head's.
+// The default KV cache has space for the head's cache.
 TEST_P(DraftHeadAnswers, TheirCacheIsCounted) {
     Job plain = JobOf(Write(false)), with = plain;
     EngineOptions options{.max_seqs = 1};

@@ -1,5 +1,5 @@
-// Drafts and what they are weighed by: matches in the text, costs of steps, how many tokens pay;
-// what a draft model's KV cache holds.
+// Drafts and their costs: matches in the text, step costs, the number of drafted tokens that pays
+// off, and the content of a draft model's KV cache.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ StepCosts CostsOf(double row_share) {
     return costs;
 }
 
-// What a look-up guesses after `text`.
+// Tokens that prompt lookup drafts after `text`.
 Tokens After(const Tokens& text, int64_t most) {
     PromptLookup lookup(text);
     Tokens tokens;
@@ -40,7 +40,7 @@ TEST(PromptLookup, FollowsTheLongestMatchAndTheLatestOfThem) {
     // 9 1 2 is longer than 1 2.
     EXPECT_EQ(After({9, 1, 2, 7, 7, 1, 2, 8, 8, 9, 1, 2}, 2), (Tokens{7, 7}));
     EXPECT_EQ(After({1, 2, 7, 1, 2, 8, 5, 1, 2}, 1), (Tokens{8}));
-    EXPECT_EQ(After({1, 2, 3, 1}, 4), (Tokens{}));  // one token says nothing
+    EXPECT_EQ(After({1, 2, 3, 1}, 4), (Tokens{}));  // one token is not enough for a match
     EXPECT_EQ(After({1, 2, 3, 4}, 4), (Tokens{}));
     EXPECT_EQ(After({5}, 4), (Tokens{}));
 }
@@ -50,8 +50,8 @@ TEST(PromptLookup, GoesOnIntoItsOwnDraft) {
     EXPECT_EQ(After({4, 4, 4}, 5), (Tokens{4, 4, 4, 4, 4}));
 }
 
-// Whatever the text, only tokens of it come out, and no more than asked for; a text that comes in
-// pieces is the same as one that comes at once but for what was being followed.
+// For any text, drafts contain only its tokens, at most as many as requested. A text added in
+// pieces gives the same drafts as one added at once, except for a match being followed.
 TEST(PromptLookup, RandomTexts) {
     std::mt19937 random(2);
     for (int round = 0; round < 300; ++round) {
@@ -74,7 +74,7 @@ TEST(PromptLookup, RandomTexts) {
     }
 }
 
-// Guesses of one text in steps of its own, where another row costs so much of the first.
+// Drafts for one text in its own steps; a further row costs `each` of the first.
 class AloneInSteps {
   public:
     AloneInSteps(const Tokens& prompt, double row_share) : drafts_({.lookup = true}) {
@@ -97,7 +97,7 @@ class AloneInSteps {
     Tokens draft_;
 };
 
-// The answer is random: matches of two tokens are there all the time, and come true one time in 12.
+// A random answer always has matches of two tokens; one in 12 is right.
 TEST(PromptLookup, StopsWhereGuessesAreWrong) {
     std::mt19937 random(3);
     Tokens text;
@@ -128,7 +128,7 @@ TEST(PromptLookup, GoesFarWhereTheyAreRight) {
         if (text.size() < 1000) text.push_back(prompt[text.size() - 500]);
         ++steps;
     }
-    EXPECT_LE(steps, 45);  // 500 tokens, 17 a step at best
+    EXPECT_LE(steps, 45);  // 500 tokens, at most 17 per step
 }
 
 TEST(StepCosts, AreLearnedAndGuessedBetween) {
@@ -137,11 +137,11 @@ TEST(StepCosts, AreLearnedAndGuessedBetween) {
     costs.Learn(1, 1.0);
     EXPECT_EQ(costs.Of(1), 1.0);
     EXPECT_GT(costs.Of(9), costs.Of(5));
-    EXPECT_LE(costs.Of(9), 2.0);  // optimistic, or nothing would be tried
+    EXPECT_LE(costs.Of(9), 2.0);  // optimistic, so that drafts are tried
     costs.Learn(5, 3.0);
     EXPECT_DOUBLE_EQ(costs.Of(3), 2.0);
     EXPECT_DOUBLE_EQ(costs.Of(9), 5.0);
-    // A moment of something else counts little.
+    // A single outlier counts little.
     costs.Learn(1, 1000.0);
     EXPECT_LE(costs.Of(1), 1.3);
     for (int i = 0; i < 30; ++i) costs.Learn(1, 1.0);
@@ -157,7 +157,7 @@ TEST(DraftLength, FollowsAcceptanceAndCost) {
     for (int i = 0; i < 60; ++i) length.Learn(1, i % 2);
     const int64_t half = length.Choose(8, 1, costs, none);
     EXPECT_TRUE(half >= 1 && half <= 3) << half;
-    // Never right: a trial of two tokens now and then, ever more seldom.
+    // Never right: two tokens are tried now and then, ever more rarely.
     int64_t drafted = 0;
     for (int i = 0; i < 40; ++i) length.Learn(1, 0);
     for (int i = 0; i < 1000; ++i) {
@@ -169,12 +169,12 @@ TEST(DraftLength, FollowsAcceptanceAndCost) {
     EXPECT_GT(drafted, 0);
 }
 
-// A draft as dear as the model is of no use, however good it is.
+// A draft as expensive as the model is not used, however good it is.
 TEST(DraftLength, ADearDraftIsLeft) {
     DraftLength dear(1.0, false);
     for (int i = 0; i < 30; ++i) dear.Learn(4, 4);
     EXPECT_EQ(dear.Choose(8, 1, CostsOf(0.1), {}), 0);
-    // Measured: the draft is cheap after all.
+    // Measurement shows that the draft is cheap after all.
     DraftLength measured(1.0, true);
     for (int i = 0; i < 30; ++i) measured.Learn(4, 4);
     StepCosts cheap;
@@ -182,7 +182,7 @@ TEST(DraftLength, ADearDraftIsLeft) {
     EXPECT_EQ(measured.Choose(8, 1, CostsOf(0.01), cheap), 8);
 }
 
-// Where steps of many answers cost what their rows cost, a guess costs what a token costs.
+// If a step of many sequences costs the sum of its rows, a drafted token costs as much as a token.
 TEST(DraftLength, ManyAtOnceAreLeft) {
     StepCosts costs, draft_costs;
     for (int64_t rows : {1, 2, 4, 8, 16, 32, 64, 128, 256}) {
@@ -206,7 +206,7 @@ TEST(DraftPages, KnowWhoseRowsTheyHold) {
     pages.Note(0, text, mine, 7, 10);
     EXPECT_EQ(pages.Known(0, text, mine), 10);
     EXPECT_EQ(pages.Known(0, std::span(text).first(5), mine), 5);
-    // Another space, another text, other pages.
+    // Another space, another text, or other pages.
     EXPECT_EQ(pages.Known(1, text, mine), 0);
     Tokens other = text;
     other[5] = 0;
@@ -214,13 +214,13 @@ TEST(DraftPages, KnowWhoseRowsTheyHold) {
     other[0] = 0;
     EXPECT_EQ(pages.Known(0, other, mine), 0);
     EXPECT_EQ(pages.Known(0, text, Tokens{6, 5, 2}), 4);
-    // A page with the same tokens behind others holds other rows.
+    // A page with the same tokens after others holds other rows.
     const Tokens moved = {5, 6, 7, 8, 5, 6, 7, 8};
     pages.Note(0, moved, Tokens{1, 3}, 0, 8);
     EXPECT_EQ(pages.Known(0, moved, Tokens{1, 3}), 8);
     EXPECT_EQ(pages.Known(0, moved, Tokens{1, 2}), 4);
     EXPECT_EQ(pages.Known(0, moved, Tokens{2, 3}), 0);
-    // What was refused is written over; somebody else takes a page in the middle.
+    // Rejected rows are overwritten; another sequence takes a page in the middle.
     pages.Note(0, other, Tokens{0, 2}, 0, 6);
     EXPECT_EQ(pages.Known(0, text, mine), 4);
     Tokens longer = text;

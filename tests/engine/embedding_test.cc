@@ -1,6 +1,6 @@
-// Embeddings against transformers, through the whole engine: the vector, times the output matrix,
-// points where transformers' logits do (of the last token, the first, or the mean of all). The same
-// bits in any company, in any chunks, with few pages.
+// Embeddings against transformers through the whole engine: the vector times the output matrix has
+// the direction of transformers' logits (of the last token, the first, or the mean of all). The
+// bits do not depend on other requests, chunks, or the number of pages.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -62,7 +62,7 @@ class Embedding : public testing::TestWithParam<const char*> {
         vocab_ = logits_.size() / tokens_.size();
     }
 
-    // What transformers' logits point at.
+    // Direction of transformers' logits.
     std::vector<double> Expected(Pooling pooling) const {
         std::vector<double> sum(vocab_);
         const size_t first = pooling == Pooling::kLast ? tokens_.size() - 1 : 0;
@@ -73,7 +73,7 @@ class Embedding : public testing::TestWithParam<const char*> {
         return sum;
     }
 
-    // The sine of the angle between the vector's logits and transformers'.
+    // Sine of the angle between the vector's logits and transformers'.
     double Error(const std::vector<float>& vector, Pooling pooling) const {
         const auto source = model_files::OpenModel(dir_ / "m").value();
         const char* name = case_.tied ? "token_embd.weight" : "output.weight";
@@ -102,7 +102,7 @@ class Embedding : public testing::TestWithParam<const char*> {
 
 INSTANTIATE_TEST_SUITE_P(Models, Embedding, testing::Values("llama", "qwen3Tied", "gemma3"));
 
-// Tolerance: that of the backend's golden test for rows in float32, 2.2e-5 of their length.
+// Tolerance: that of the backend's golden test for float32 rows, 2.2e-5 of their length.
 TEST_P(Embedding, EqualsTransformersInAnyCompany) {
     for (const Pooling pooling : {Pooling::kLast, Pooling::kMean, Pooling::kCls}) {
         std::vector<float> first;
@@ -169,7 +169,7 @@ TEST(Pooler, AVectorWithoutADirectionIsNone) {
     EXPECT_FALSE(pooler.Finish().ok());
     pooler.Add(std::vector<float>{0, NAN, 0}, 0);
     EXPECT_FALSE(pooler.Finish().ok());
-    pooler.Add(std::vector<float>{0, 2, 0}, 0);  // begun anew
+    pooler.Add(std::vector<float>{0, 2, 0}, 0);  // starts again
     EXPECT_EQ(pooler.Finish().value(), (std::vector<float>{0, 1, 0}));
 }
 

@@ -1,4 +1,4 @@
-// Tensor ranks or stages where the user names neither: what is made of measured times.
+// The choice between tensor ranks and stages from measured times, if the user names neither.
 #include "engine/layout_choice.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 namespace weft::engine {
 namespace {
 
-// All-reduces of two hosts: a latency, and bytes that cross one way and back.
+// Times of all-reduces over two hosts: a latency, and bytes that cross the wire once each way.
 coll::Tuning MeasuredTable(double latency_us, double bytes_per_s) {
     coll::Tuning tuning = coll::Tuning::BuiltIn({.ranks = 2, .hosts = 2, .over_tcp = true});
     std::vector<coll::TuningRow> rows;
@@ -41,11 +41,11 @@ TEST(LayoutChoice, AFastWireIsForTensorRanks) {
     const coll::Tuning rdma = MeasuredTable(5, 11e9), ethernet = MeasuredTable(60, 1.1e9);
     EXPECT_FALSE(EstimateLayouts(LargeModel(20'480), rdma).stages_win());
     EXPECT_TRUE(EstimateLayouts(LargeModel(20'480), ethernet).stages_win());
-    // A short prompt of a long answer: the tokens decide.
+    // With a short prompt and a long answer, decode decides.
     EXPECT_FALSE(EstimateLayouts(LargeModel(128, 4096), ethernet).stages_win());
-    // Embeddings are prompts alone.
+    // Embedding requests run prefill only.
     EXPECT_TRUE(EstimateLayouts(LargeModel(4096, 0), rdma).stages_win());
-    // A slow wire leaves nothing of a token's gain.
+    // A slow wire cancels the gain per token.
     EXPECT_TRUE(EstimateLayouts(LargeModel(1), MeasuredTable(400, 0.1e9)).stages_win());
 }
 

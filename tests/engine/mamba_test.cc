@@ -1,5 +1,5 @@
-// Models with Mamba-2 layers, or with pooled windows, served: in a batch, with few pages, from the
-// prefix cache and with drafts each request says to the token what it says alone.
+// Serving models with Mamba-2 layers or with pooled windows: in a batch, with few pages, from the
+// prefix cache and with drafts, each request gets the same tokens as alone.
 #include <gtest/gtest.h>
 
 #include <mutex>
@@ -31,7 +31,7 @@ class MambaEar final : public Listener {
     std::vector<int32_t> tokens_;
 };
 
-// Prompts that share beginnings, of two pages and more.
+// Prompts with common beginnings, of at least two pages.
 Request MambaRequest(int number) {
     Request request;
     for (int i = 0; i < 66 + 21 * (number % 3); ++i) request.prompt.push_back(5 + (i * i) % 7);

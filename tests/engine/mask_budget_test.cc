@@ -1,4 +1,5 @@
-// What masks may take of the loop: others keep half of their speed, and only who is at fault ends.
+// Time limits for grammar masks: other sequences keep half of their speed, and only the sequence
+// that exceeds its budget ends.
 #include "engine/batch/mask_budget.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +11,7 @@ TEST(MaskBudget, EndsWhoTakesMoreThanTheStepsEarn) {
     MaskBudget budget;
     int64_t greedy = 0, modest = 0;
     int64_t turns = 0;
-    // A step of 1 ms earns 30,000: less than the greedy one spends.
+    // A step of 1 ms earns 30,000, less than the greedy sequence spends.
     for (bool goes_on = true; goes_on && turns < 10'000; ++turns) {
         budget.Earn(1e-3);
         EXPECT_TRUE(budget.Spend(1'000, modest)) << "it is not the one";
@@ -41,7 +42,7 @@ TEST(MaskBudget, ADebtIsPaidInBoundedTime) {
     EXPECT_FALSE(budget.Spend(1, next));
 }
 
-// 32 requests that begin in every step, each with what is free.
+// 32 requests that begin in every step, each with its free allowance.
 TEST(MaskBudget, BeginningsTogetherHaveABoundToo) {
     MaskBudget budget;
     int64_t spent = 0, modest = 0;
@@ -53,7 +54,7 @@ TEST(MaskBudget, BeginningsTogetherHaveABoundToo) {
         }
         EXPECT_TRUE(budget.Spend(10, modest)) << "who takes little goes on";
     }
-    // One second: what it earns, what is free of it, and what each is sure of.
+    // One second: earned, free, and each sequence's minimum.
     EXPECT_LT(spent, MaskBudget::kMost + MaskBudget::kStepsASecond + 2 * MaskBudget::kFreeASecond +
                          32'000 * MaskBudget::kSure);
 }

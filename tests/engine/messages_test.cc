@@ -1,4 +1,5 @@
-// What ranks tell each other: jobs, steps and reports survive the way; what is damaged is refused.
+// Messages between ranks: jobs, steps and reports decode to what was encoded; damaged messages are
+// refused.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -33,7 +34,7 @@ TEST(Job, SurvivesTheWay) {
     EXPECT_EQ(back->kv_dtype, DType::kQ8_0);
 }
 
-// The header of a model that is fed is any bytes.
+// The header of a fed model may be any bytes.
 TEST(Terms, SurviveTheWay) {
     Terms terms;
     terms.fingerprint = "0123";
@@ -143,7 +144,7 @@ TEST(StepMessage, SurvivesTheWay) {
         const StepData step = RandomStep(random);
         std::vector<int32_t> words, again;
         EncodeStep(step, words);
-        StepData back = RandomStep(random);  // what it held before must not matter
+        StepData back = RandomStep(random);  // its previous content must not matter
         ASSERT_TRUE(DecodeStep(words, back).ok());
         EXPECT_EQ(back.number, step.number);
         EXPECT_EQ(back.tokens, step.tokens);
@@ -155,9 +156,9 @@ TEST(StepMessage, SurvivesTheWay) {
     }
 }
 
-// Cut anywhere: refused. One word changed: refused, or a step that says exactly these words.
-// Every rank but the first has its steps from one other, which hands them on to it, and is no
-// further from rank 0 than its own stage allows.
+// A message cut anywhere is refused. A message with one changed word is refused or decodes to
+// exactly these words. Every rank except the first gets its steps from one other rank, which
+// forwards them, and is at most as far from rank 0 as its stage number.
 TEST(StepMessage, GoesFromStageToStage) {
     for (int tp = 1; tp <= 4; ++tp) {
         for (int pp = 1; pp <= 5; ++pp) {
@@ -198,7 +199,7 @@ TEST(StepMessage, DamagedOnesAreRefused) {
     }
 }
 
-// compute, wait and wire apart; ranks without events are still named.
+// The trace separates compute, wait and wire time and names ranks without events.
 TEST(Trace, IsJsonWithOneProcessARank) {
     program::Program program;
     program::Shape shape;

@@ -1,5 +1,5 @@
-// The prefix cache beside a list of all texts that it was told: what it says to know is known to
-// that tenant and adapter, by the page that holds it, and it is as much as there is.
+// The prefix cache against a list of all inserted texts: a hit belongs to the tenant and adapter,
+// names the page that holds it, and is as long as possible.
 #include "engine/batch/prefix_cache.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ int64_t Common(const Text& a, const Text& b) {
 
 constexpr PrefixSpace kSpaces[] = {{"a", 0}, {"a", 1}, {"b", 0}, {"", 0}};
 
-// A sequence as the scheduler would keep it: all pages from the beginning on.
+// A sequence as the scheduler keeps it: all pages from the first on.
 struct Reader {
     PrefixSpace space;
     Text text;
@@ -52,7 +52,7 @@ class Model {
         }
         Write(reader, size);
     }
-    // Nothing was given up so far: all that was told is known.
+    // Nothing was evicted so far, so all inserted texts are found.
     void ExpectAll(bool exact) { exact_ = exact; }
     void Clear() {
         cache_.Clear();
@@ -64,7 +64,8 @@ class Model {
     uint32_t Below(uint32_t n) { return static_cast<uint32_t>(random_() % n); }
     static size_t Index(int64_t i) { return static_cast<size_t>(i); }
 
-    // The first `count` tokens of page `index` of the text are in `page`, behind the right others.
+    // `page` holds the first `count` tokens of page `index` of the text, and the pages before it
+    // are right.
     void CheckPage(const Reader& reader, int64_t index, int32_t page, int64_t count) {
         EXPECT_EQ(held_[page].space, reader.space) << "another's page";
         const Text &text = reader.text, &held = held_[page].text;
@@ -94,7 +95,7 @@ class Model {
         const int64_t whole = size / kPage;
         cache_.Insert(reader.space, reader.text, std::span(reader.pages).first(Index(whole)));
         if (whole * kPage < size) {
-            // As its writer goes: first a part of the part.
+            // As a writing sequence does: first a part of the page.
             cache_.InsertPart(reader.space, First(reader.text, whole * kPage + 1),
                               reader.pages.back());
             cache_.InsertPart(reader.space, reader.text, reader.pages.back());
@@ -107,7 +108,7 @@ class Model {
     std::mt19937 random_;
     PagePool pool_;
     PrefixCache cache_;
-    std::map<int32_t, Reader> held_;  // the text up to the last slot of a page that is written
+    std::map<int32_t, Reader> held_;  // the text up to the last written slot of a page
     std::vector<Reader> told_;
     bool exact_ = true;
 };
@@ -129,7 +130,7 @@ TEST(PrefixCache, WithFewPagesWhatItKnowsIsRight) {
     }
 }
 
-// Tenants come and go; what is kept of them goes with their last page.
+// Tenants come and go; a tenant's record goes with its last page.
 TEST(PrefixCache, ManyTenantsLeaveNothingBehind) {
     PagePool pool(8);
     PrefixCache cache(pool, kPage);
@@ -149,8 +150,8 @@ TEST(PrefixCache, ManyTenantsLeaveNothingBehind) {
     }
 }
 
-// With recurrent layers a text is known as far as its last slot; slots go with their pages, and the
-// one that was used least goes first.
+// With recurrent layers a text is found up to its last state slot. Slots are freed with their
+// pages; the least recently used one is freed first.
 TEST(PrefixCache, KnowsATextWhereItsStateIs) {
     PagePool pool(8), slots(3);
     PrefixCache cache(pool, kPage, &slots);

@@ -1,5 +1,5 @@
-// What a rank does between epochs, without the processes: how a job is planned for fewer ranks, and
-// what is said where it cannot go on. tests/cli/recovery_test.cc has the whole program.
+// A rank's work between epochs, without processes: planning a job for fewer ranks, and the error if
+// it cannot continue. tests/cli/recovery_test.cc tests the whole program.
 #include <gtest/gtest.h>
 
 #include "engine/recovery.h"
@@ -55,7 +55,7 @@ TEST(Replan, RanksKeepTheirDevicesAndUnlikeOnesBecomeStages) {
     EXPECT_EQ(ReplanJob(job, 4, {0, 1, 3})->device, "auto");
 }
 
-// Ranks beyond the old ones are newcomers.
+// Ranks beyond the previous ones are newcomers.
 TEST(Replan, GrowsInTheMannerThatWasAskedFor) {
     const auto grown = [](const Asked& asked, int ranks, std::vector<int> kept) {
         auto next = ReplanJob(asked.job, ranks, kept, &asked);
@@ -71,7 +71,7 @@ TEST(Replan, GrowsInTheMannerThatWasAskedFor) {
     stages.job.pp = 2;
     EXPECT_EQ(grown(stages, 2, {0, 1, 2, 3}).pp, 4);
     EXPECT_EQ(grown(stages, 2, {0, 1, 2, 3}).tp, 1);
-    // One took the place of another that is lost.
+    // A newcomer replaced a lost rank.
     EXPECT_EQ(grown(stages, 2, {0, 2}).pp, 2);
     Asked both{.job = {}, .ranks = 4};
     both.job.tp = both.job.pp = 2;
@@ -79,7 +79,7 @@ TEST(Replan, GrowsInTheMannerThatWasAskedFor) {
     EXPECT_EQ(grown(both, 4, {0, 1, 2, 3, 4}).tp, 5);
 }
 
-// A lone survivor of tensor ranks, or of a grid, becomes what it was.
+// A lone survivor of tensor ranks, or of a grid, returns to the requested layout.
 TEST(Replan, RanksThatComeBackHaveTheLayoutThatWasAskedFor) {
     Asked asked{.job = {}, .ranks = 4};
     asked.job.tp = asked.job.pp = 2;
@@ -121,14 +121,15 @@ class EngineRecovery : public testing::Test {
     const Error loss_{ErrorCode::kPeerLost, "rank 1 was lost"};
 };
 
-// The model of two does not fit into the memory of one: the loss and the refusal are both named.
+// A model on two ranks does not fit into the memory of one: the error names the loss and the lack
+// of memory.
 TEST_F(EngineRecovery, RefusesFewerRanksWhereTheModelDoesNotFit) {
     test::FakeHub hub(1);
     test::FakeCluster cluster(hub, 0, 2);
     cluster.Become(0, 2, JobToJson(job_));
     cluster.next_epoch = [](test::FakeCluster& self, const Error& error,
                             const auto& replan) -> Result<cluster::EpochInfo> {
-        if (self.size() == 1) return error;  // the next one is the end
+        if (self.size() == 1) return error;  // the next error ends the job
         self.memory = {"3000000000 2000000000"};
         return LoseTheOther(self, replan);
     };
@@ -169,7 +170,7 @@ TEST_F(EngineRecovery, TellsWhatItDid) {
     EXPECT_EQ(job_.tp * job_.pp, 1);
 }
 
-// Without the flags a loss is what it was.
+// Without the flags a loss ends the job with its error.
 TEST_F(EngineRecovery, DoesNothingUnlessAsked) {
     test::FakeHub hub(1);
     test::FakeCluster cluster(hub, 0, 2);

@@ -1,4 +1,4 @@
-// Losses count for as long as the window lasts, and no longer.
+// Losses count only within the time window.
 #include "engine/batch/restart_budget.h"
 
 #include <gtest/gtest.h>

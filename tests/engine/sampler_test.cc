@@ -68,7 +68,8 @@ TEST(Sampler, OptionsOutOfRangeAreNamed) {
 TEST(Sampler, RepeatPenalty) {
     const SamplerOptions options = {.repeat_penalty = 2, .repeat_last = 3};
     EXPECT_EQ(One(options, {4, 3, 1}, {0}), 1);           // 4 / 2 < 3
-    EXPECT_EQ(One(options, {4, 1.9f, 1}, {0, 0, 0}), 0);  // once, however often it was said
+    // penalized once, however often it occurred
+    EXPECT_EQ(One(options, {4, 1.9f, 1}, {0, 0, 0}), 0);
     EXPECT_EQ(One(options, {4, 3, 1}, {0, 2, 2, 2}), 0);  // too long ago
     EXPECT_EQ(One(options, {-2, -3, -9}, {0}), 1);        // -2 * 2 < -3
     EXPECT_EQ(One(options, {4, 3, 1}, {-1, 3, 99}), 0);   // not of this vocabulary
@@ -79,7 +80,7 @@ TEST(Sampler, RepeatPenalty) {
     EXPECT_EQ(One({.repeat_penalty = 2}, {4, 3, 3}, {0, 1}), 2);
 }
 
-// Probabilities by definition: sort everything, cut, renormalise.
+// Probabilities by definition: sort, cut, renormalize.
 std::vector<double> Exact(const SamplerOptions& o, const std::vector<float>& logits) {
     std::vector<size_t> order(logits.size());
     std::iota(order.begin(), order.end(), 0);
@@ -101,7 +102,7 @@ std::vector<double> Exact(const SamplerOptions& o, const std::vector<float>& log
     return exact;
 }
 
-// What has no probability must not be drawn.
+// Outcomes without probability must not be drawn.
 void ExpectDistribution(const SamplerOptions& options, const std::vector<float>& logits) {
     const auto exact = Exact(options, logits);
     std::vector<int> counts(logits.size());
@@ -145,7 +146,7 @@ TEST(Sampler, DistributesWhatItSamples) {
     ASSERT_EQ(d.entries.size(), 1u);
     EXPECT_EQ(d.entries[0].id, 1);
     EXPECT_EQ(d.entries[0].chance, 1.0);
-    // The penalty comes first.
+    // The penalty is applied first.
     Sampler penalized({.temperature = 1, .top_k = 1, .repeat_penalty = 2});
     const std::vector<int32_t> history = {0};
     ASSERT_TRUE(penalized.Distribute(std::vector<float>{4, 3, 1}, history, d).ok());
@@ -181,7 +182,7 @@ Distribution RandomDistribution(std::mt19937& random) {
     return made;
 }
 
-// The largest deviate from p of what a rule makes of drafts from q, over many pairs of p and q.
+// Largest deviation from p of a rule's results with drafts from q, over many pairs of p and q.
 double WorstDeviate(const Rule& rule, bool point_masses) {
     std::mt19937 random(11);
     double worst = 0;
@@ -210,14 +211,14 @@ TEST(Judge, WhatComesOutIsDistributedAsWithoutADraft) {
     };
     EXPECT_LE(WorstDeviate(rule, false), 5.0);
     EXPECT_LE(WorstDeviate(rule, true), 5.0);
-    // A certain guess needs no judgement: it stays where it is what the sampler draws.
+    // A point-mass draft needs no acceptance test: it stays if the sampler draws it.
     const Rule draw = [](Sampler& sampler, const auto& p, const auto&, int32_t) {
         return sampler.DrawFrom(p);
     };
     EXPECT_LE(WorstDeviate(draw, true), 5.0);
 }
 
-// The statistic sees the mistakes that are easily made.
+// The statistic detects common mistakes.
 TEST(Judge, WrongRulesAreFoundOut) {
     std::mt19937_64 random(3);
     const auto uniform = [&random] { return static_cast<double>(random() >> 11) * 0x1p-53; };
@@ -225,11 +226,11 @@ TEST(Judge, WrongRulesAreFoundOut) {
         return uniform() * ChanceOf(q, drafted) < ChanceOf(p, drafted);
     };
     const Rule always = [](Sampler&, const auto&, const auto&, int32_t drafted) { return drafted; };
-    // Another draw from p where the draft is refused, not from what is left of it.
+    // Mistake: after a rejection, draws from p instead of the residual distribution.
     const Rule from_all = [&](Sampler& sampler, const auto& p, const auto& q, int32_t drafted) {
         return accepts(p, q, drafted) ? drafted : sampler.DrawFrom(p);
     };
-    // Accepts with p, not with p / q.
+    // Mistake: accepts with p instead of p / q.
     const Rule no_ratio = [&](Sampler& sampler, const auto& p, const auto& q, int32_t drafted) {
         if (uniform() < ChanceOf(p, drafted)) return drafted;
         return sampler.Judge(p, q, drafted).token;
@@ -246,7 +247,7 @@ TEST(Judge, ADraftOfTheModelItselfIsAlwaysAccepted) {
         const Distribution p = RandomDistribution(random);
         EXPECT_TRUE(sampler.Judge(p, p, sampler.DrawFrom(p)).accepted);
     }
-    // What p never says is never accepted.
+    // A token with p = 0 is never accepted.
     const Distribution p{{{1, 0.25}, {2, 0.75}}}, q{{{0, 0.9}, {1, 0.1}}};
     for (int i = 0; i < 100; ++i) EXPECT_FALSE(sampler.Judge(p, q, 0).accepted);
 }
@@ -261,7 +262,7 @@ TEST(Sampler, SeedsRepeatAndDiffer) {
     };
     EXPECT_EQ(draw(7), draw(7));
     EXPECT_NE(draw(7), draw(8));
-    // The 64-bit Mersenne Twister with seed 5489 begins with this number (its authors' file).
+    // The 64-bit Mersenne Twister with seed 5489 starts with this number (its authors' file).
     const uint64_t first = 14514284786278117030u;
     EXPECT_EQ(draw(5489)[0],
               static_cast<int32_t>(static_cast<double>(first >> 11) * 0x1p-53 * 100));

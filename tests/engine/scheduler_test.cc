@@ -1,4 +1,4 @@
-// The scheduler over a simulated KV cache (support/scheduler_soak.h), and what it plans for whom.
+// The scheduler over a simulated KV cache (support/scheduler_soak.h), and its plans.
 
 #include <gtest/gtest.h>
 
@@ -65,7 +65,7 @@ TEST(Scheduler, NorThatOfGuessesThatDidNotComeTrue) {
     }
 }
 
-// Adds a sequence of `tokens` tokens that are all `first`.
+// Adds a sequence of `tokens` tokens, all equal to `first`.
 std::unique_ptr<Sequence> Add(Scheduler& scheduler, int64_t id, int64_t tokens, int32_t first,
                               const std::string& key = "", int priority = 0) {
     auto sequence = std::make_unique<Sequence>();
@@ -113,7 +113,7 @@ TEST(Scheduler, ASharedPrefixIsComputedOnce) {
     const auto second = Add(scheduler, 2, 20, 7);
     first->tokens.push_back(1);
     ASSERT_TRUE(scheduler.Plan(step, planned));
-    // Of 20 tokens 19 may come from the cache: four whole pages of four, and three of the fifth.
+    // 19 of 20 tokens may come from the cache: four whole pages of four, and three of the fifth.
     EXPECT_EQ(RowsOf(planned, 2), 1);
     EXPECT_EQ(second->from_cache, 19);
     EXPECT_EQ(scheduler.stats().cache_hit, 19);
@@ -124,8 +124,8 @@ TEST(Scheduler, ASharedPrefixIsComputedOnce) {
     EXPECT_NE(first->pages[4], second->pages[4]);
 }
 
-// A prompt's last page is not full; who comes with the same beginning has it all the same, while
-// the first still speaks and after it has left.
+// The partly filled last page of a prompt is shared with requests of the same beginning, while the
+// first request generates and after it has ended.
 TEST(Scheduler, APageThatIsNotFullIsSharedToo) {
     Scheduler scheduler({4, 64, 100, kSchedulerPage, true});
     StepData step;
@@ -147,7 +147,7 @@ TEST(Scheduler, APageThatIsNotFullIsSharedToo) {
     EXPECT_EQ(third->from_cache, 8) << "the token that was said, too";
 }
 
-// The page that a copy is made of is not held at the cost of the one who wants it.
+// The source page of a copy is not kept at the cost of the sequence that needs it.
 TEST(Scheduler, WithoutRoomForBothPagesNothingIsCopied) {
     Scheduler scheduler({4, 64, 3, kSchedulerPage, true});
     StepData step;
@@ -182,7 +182,7 @@ TEST(Scheduler, WhoCameLastGivesWay) {
     EXPECT_EQ(first->preempted, 0);
 }
 
-// Guesses take what is left of a step, and half of it where a prompt is to be read.
+// Drafts take the free rows of a step, or half of them if a prompt waits for prefill.
 TEST(Scheduler, DraftsHoldNobodyUp) {
     Scheduler scheduler({4, 12, 100, kSchedulerPage, false, 100});
     StepData step;
@@ -206,8 +206,8 @@ TEST(Scheduler, DraftsHoldNobodyUp) {
     EXPECT_EQ(RowsOf(planned, 3), 5);
 }
 
-// A prompt that has all stages to itself goes in parts, so that they work on it at once; beside
-// others it does not.
+// A prompt alone in a pipeline is split, so that all stages work on it at once; with other
+// sequences it is not.
 TEST(Scheduler, StagesWorkOnPartsOfAPromptAtOnce) {
     EXPECT_EQ(PromptChunk(500, 512, 1), 512);
     EXPECT_EQ(PromptChunk(500, 512, 2), 64);
@@ -227,7 +227,7 @@ TEST(Scheduler, StagesWorkOnPartsOfAPromptAtOnce) {
     EXPECT_EQ(RowsOf(planned, 1), 512);
 }
 
-// The draft of a step that was lost is checked when all before it is computed again.
+// The draft of a lost step is verified after all tokens before it are computed again.
 TEST(Scheduler, ALostDraftWaitsForItsToken) {
     Scheduler scheduler({1, 16, 100, kSchedulerPage, false, 8});
     StepData step;
@@ -250,7 +250,7 @@ TEST(Scheduler, ALostDraftWaitsForItsToken) {
     EXPECT_EQ(step.output_rows.size(), 4u);
 }
 
-// A guess is no reason to push anybody out, nor to keep a page.
+// A draft neither preempts a sequence nor keeps a page.
 TEST(Scheduler, DraftsTakeNoPageFromAnybody) {
     Scheduler scheduler({4, 32, 4, kSchedulerPage, false, 32});
     StepData step;
@@ -287,12 +287,12 @@ TEST(Scheduler, KeysShareFairlyAndPriorityGoesFirst) {
     EXPECT_EQ(order, (std::vector<int64_t>{6, 5, 1, 2, 3, 4}));
 }
 
-// Keys that ask for all that they can get, and what becomes of a neighbor.
+// Keys that request as much as possible, and the service of another key.
 class FairShares : public testing::Test {
   protected:
     struct Ask {
         std::string key;
-        int64_t tokens = 3, say = INT64_MAX;  // of the prompt; to be generated
+        int64_t tokens = 3, say = INT64_MAX;  // of the prompt; tokens to generate
         int64_t group = 0;
         int priority = 0;
         double weight = 1;
@@ -330,7 +330,7 @@ class FairShares : public testing::Test {
     void Submit(int64_t count, const Ask& ask) {
         for (int64_t i = 0; i < count; ++i) Submit(ask);
     }
-    // One step; what has said all leaves.
+    // Runs one step; finished sequences leave.
     void Step() {
         StepData step;
         std::vector<PlannedRows> planned;
@@ -354,7 +354,7 @@ class FairShares : public testing::Test {
     void Steps(int64_t count) {
         for (int64_t i = 0; i < count; ++i) ASSERT_NO_FATAL_FAILURE(Step());
     }
-    // How many steps until it has ended; -1: more than `most`.
+    // Steps until it has ended; -1: more than `most`.
     int64_t StepsUntilEnd(const Job& job, int64_t most) {
         const int64_t begin = steps_;
         while (job.ended_at < 0 && steps_ - begin < most) {
@@ -408,7 +408,7 @@ TEST_F(FairShares, KeysTakeTurnsAtASingleSlot) {
     EXPECT_GT(other.said, 400);
     const int64_t turns = 1000 * Scheduler::kTokenTurn / Scheduler::kTurn;
     EXPECT_LE(scheduler_->stats().preemptions, turns + 3);
-    // Thirty keys that never end, and another one.
+    // Thirty keys that never end, and one more.
     for (int i = 0; i < 30; ++i) Submit({.key = std::to_string(i)});
     EXPECT_GT(StepsUntilEnd(Submit({.key = "late", .say = 1}), 32 * 70), 0);
 }
@@ -432,7 +432,7 @@ TEST_F(FairShares, SlotsAreSharedByWeightAndNotTakenBack) {
     EXPECT_EQ(scheduler_->stats().preemptions, preemptions) << "nobody is preempted in turns";
 }
 
-// Requests of one key, which is what a server without keys has.
+// Requests of one key, as in a server without keys.
 TEST_F(FairShares, RequestsOfOneKeyShareItsSlots) {
     Open(4);
     Submit(64, {.key = "", .group = 1});
@@ -511,7 +511,7 @@ TEST_F(FairShares, ANeighborGetsPagesAtOnce) {
     }
 }
 
-// Two keys whose texts do not fit together make progress in turns, most of it new.
+// Two keys whose sequences do not fit together progress alternately; most of the work is new.
 TEST_F(FairShares, LargeSequencesOfTwoKeysTakeTurns) {
     Open(8, 64, 100, false);
     const Job& one = Submit({.key = "one", .tokens = 200, .say = 190});
@@ -539,7 +539,8 @@ TEST_F(FairShares, ALargePromptIsNotPassedForEver) {
     EXPECT_GT(large.ended_at, 0);
 }
 
-// Long prompts, as of embeddings, take the rows of every step; a neighbor's prompt has its share.
+// Long prompts, such as embedding requests, take the rows of every step; another key's prompt gets
+// its share.
 TEST_F(FairShares, ANeighborGetsRowsAtOnce) {
     for (const int64_t running : {4, 16}) {
         SCOPED_TRACE(running);
@@ -557,7 +558,7 @@ TEST_F(FairShares, ANeighborGetsRowsAtOnce) {
         EXPECT_NEAR(static_cast<double>(rows_["modest"]), 40 * 16, 64);
         EXPECT_NEAR(static_cast<double>(rows_["heavy"]), 40 * 32, 128);
         EXPECT_EQ(rows_["modest"] + rows_["heavy"] + rows_["greedy"], 40 * 64) << "no row is idle";
-        // Of the same key: after the first prompt of the greedy request, before the second.
+        // Same key: served after the first prompt of the greedy request and before the second.
         const int64_t steps = StepsUntilEnd(Submit({.key = "greedy", .tokens = 8, .say = 1}), 1000);
         EXPECT_GT(steps, 0);
         EXPECT_LE(steps, 2000 / 16 + 10);

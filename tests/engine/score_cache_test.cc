@@ -1,4 +1,4 @@
-// Scores of prompts that are found again: for which prompts, how many, and whose.
+// Cached scores of prompts: for which prompts, how many, and for which tenant.
 #include "engine/score_cache.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ Tokens Count(int32_t first, size_t tokens) {
     return list;
 }
 
-// A score that tells what it was made of: the sum of the tokens up to its own.
+// A score that encodes its input: the sum of the tokens up to its own.
 std::vector<SaidToken> ScoresOf(const Tokens& tokens, int best) {
     std::vector<SaidToken> scores;
     int64_t sum = tokens[0];
@@ -36,7 +36,7 @@ class Scores : public testing::Test {
     void Keep(const Tokens& tokens, int best, const PrefixSpace& space = {}) {
         cache_.Keep(space, tokens, best, ScoresOf(tokens, best));
     }
-    // How many scores from that of token `have` on are known; they are right.
+    // Number of known scores from that of token `have` on; checks their values.
     int64_t Find(const Tokens& tokens, int64_t have, int best, const PrefixSpace& space = {}) {
         std::vector<SaidToken> found;
         cache_.Find(space, tokens, have, best, found);
@@ -82,7 +82,7 @@ TEST_F(Scores, WithAsManyOfTheLikeliest) {
     EXPECT_EQ(Find(tokens, 1, 5), 49);
     EXPECT_EQ(Find(tokens, 1, 2), 49);
     EXPECT_EQ(Find(tokens, 1, 6), 0);
-    Keep(tokens, 1);  // fewer than are known
+    Keep(tokens, 1);  // fewer than known
     EXPECT_EQ(Find(Count(1, 70), 1, 5), 69);
 }
 
@@ -102,7 +102,7 @@ TEST_F(Scores, TheLeastRecentlyUsedGo) {
         EXPECT_EQ(Find(Count(0, 40), 1, 1), 39) << i;
     }
     EXPECT_EQ(Find(Count(100 * 100, 40), 1, 1), 0);
-    // Of a prompt that is larger than the cache, the beginning is kept.
+    // For a prompt larger than the cache, the beginning is kept.
     const Tokens large = Count(1 << 20, 64 * 16 + 100);
     Keep(large, 1);
     EXPECT_EQ(Find(large, 1, 1), 64 * 16 - 1);

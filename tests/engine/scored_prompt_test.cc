@@ -1,4 +1,4 @@
-// Prompts whose tokens are scored: logits after each of their rows, of which a step has few.
+// Prompts with token scores: they need logits of every row, and a step has few of these.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ class ScoredPrompts : public testing::Test {
     struct Job {
         Sequence sequence;
         int64_t prompt = 0, say = 0, said = 0, ended_at = -1;
-        std::vector<int64_t> scored{};  // positions after which there were logits
+        std::vector<int64_t> scored{};  // positions with logits
     };
 
     Job& Submit(const std::string& key, int64_t tokens, int64_t say, bool scored) {
@@ -38,7 +38,7 @@ class ScoredPrompts : public testing::Test {
         return *jobs_.back();
     }
 
-    // Runs one step. The engine no longer wants scores when it has them all; so does this.
+    // Runs one step. Like the engine, stops requesting scores when all have arrived.
     void Step() {
         StepData step;
         std::vector<PlannedRows> planned;
@@ -76,7 +76,7 @@ class ScoredPrompts : public testing::Test {
     void Steps(int64_t count) {
         for (int64_t i = 0; i < count; ++i) ASSERT_NO_FATAL_FAILURE(Step());
     }
-    // How many steps until it has ended; -1: more than `most`.
+    // Steps until it has ended; -1: more than `most`.
     int64_t StepsUntilEnd(const Job& job, int64_t most) {
         const int64_t begin = steps_;
         while (job.ended_at < 0 && steps_ - begin < most && !HasFatalFailure()) Step();
@@ -117,18 +117,18 @@ TEST_F(ScoredPrompts, OthersGetTheirRowsAndTokensAtOnce) {
     EXPECT_EQ(StepsUntilEnd(Submit("modest", 32, 1, false), 10), 1);
     EXPECT_EQ(StepsUntilEnd(Submit("modest", 8, 5, false), 10), 5);
     EXPECT_EQ(StepsUntilEnd(Submit("modest", 1, 1, true), 10), 1);
-    // Rows that the scored prompts cannot use go to others.
+    // Other prompts get rows that the scored prompts cannot use.
     rows_.clear();
     Submit("modest", 4000, 1, false);
     ASSERT_NO_FATAL_FAILURE(Steps(40));
     EXPECT_GE(rows_["modest"], 40 * (kStepRows - kSlots));
     EXPECT_GT(rows_["greedy"], 0);
-    // And the scored prompts all end.
+    // All scored prompts end.
     while (!scheduler_.idle() && steps_ < 5000) ASSERT_NO_FATAL_FAILURE(Step());
     for (const auto& job : jobs_) EXPECT_GE(job->ended_at, 0);
 }
 
-// What the first prompt has computed is there for the others, which wait for it.
+// Later prompts wait for the first one and use its results.
 TEST_F(ScoredPrompts, PromptsOfOneKeyAreScoredInTurn) {
     for (int64_t i = 0; i < 4; ++i) Submit("a", 40, 1, true);
     for (int64_t i = 0; i < 4; ++i) {
@@ -147,7 +147,7 @@ TEST_F(ScoredPrompts, KeysShareTheRowsOfLogits) {
     EXPECT_EQ(rows_["modest"], 100 * kSlots / 2);
 }
 
-// Scores that are known need no logits, so that the KV cache may bring the rows before them.
+// Known scores need no logits, so the KV cache may supply the rows before them.
 TEST_F(ScoredPrompts, KnownScoresNeedNoLogits) {
     Job& first = Submit("a", 100, 1, true);
     EXPECT_EQ(StepsUntilEnd(first, 100), 13);

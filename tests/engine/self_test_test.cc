@@ -1,5 +1,5 @@
-// The start-up proof: a sound cluster passes in every layout, and a weight that is wrong on one
-// rank is found, with the first op that it spoils and the rank that holds it.
+// The start-up self-test: a healthy cluster passes in every layout. A wrong weight on one rank is
+// found, with the first op that it affects and the rank that holds it.
 #include "engine/self_test.h"
 
 #include <fmt/ranges.h>
@@ -30,7 +30,7 @@ class Proof : public testing::Test {
     }
     void TearDown() override { ::unsetenv("XDG_CACHE_HOME"); }
 
-    // A copy of the model in which row `row` of a tensor is another.
+    // A copy of the model with a different row `row` in a tensor.
     void Spoil(const std::string& tensor, int64_t row) {
         const auto source = model_files::OpenModel(dir_ / "good.gguf");
         ASSERT_TRUE(source.ok());
@@ -39,7 +39,7 @@ class Proof : public testing::Test {
         std::filesystem::copy_file(dir_ / "good.gguf", dir_ / "bad.gguf",
                                    std::filesystem::copy_options::overwrite_existing);
         std::fstream file(dir_ / "bad.gguf", std::ios::in | std::ios::out | std::ios::binary);
-        if (info->rows == 1) {  // one number of a vector
+        if (info->rows == 1) {  // change one element of a vector
             const float other = 3;
             file.seekp(static_cast<std::streamoff>(info->offset + 4 * static_cast<uint64_t>(row)));
             file.write(reinterpret_cast<const char*>(&other), sizeof other);
@@ -48,7 +48,7 @@ class Proof : public testing::Test {
         const auto row_bytes = static_cast<uint64_t>(RowBytes(info->dtype, info->cols));
         for (uint64_t block = 0; block < row_bytes; block += 34) {
             const uint64_t at = info->offset + static_cast<uint64_t>(row) * row_bytes + block;
-            file.seekp(static_cast<std::streamoff>(at + 2));  // behind the block's scale
+            file.seekp(static_cast<std::streamoff>(at + 2));  // after the block's scale
             file.write(std::string(32, '\x55').data(), 32);
         }
     }
@@ -65,8 +65,8 @@ class Proof : public testing::Test {
         return job;
     }
 
-    // Opens all ranks; what each of them says. The rank `bad`, not 0, which has the record of its
-    // own file, reads the spoilt one. devices: by rank; empty: processors.
+    // Opens all ranks and returns their statuses. Rank `bad` (not 0, whose record is of its own
+    // file) reads the damaged file. devices: by rank; empty: CPUs.
     std::vector<Status> Open(int tp, int pp, int bad,
                              const std::vector<std::string>& devices = {}) {
         const int size = tp * pp;
@@ -95,7 +95,7 @@ class Proof : public testing::Test {
             EXPECT_TRUE(status.ok()) << status.error().message;
         }
     }
-    // Every rank refuses, in the same words, which hold all of `parts`.
+    // Every rank refuses with the same message, which contains all of `parts`.
     static void ExpectRefusal(const std::vector<Status>& results,
                               const std::vector<std::string>& parts) {
         for (const Status& status : results) {
@@ -115,7 +115,7 @@ class Proof : public testing::Test {
 
 TEST_F(Proof, ASoundClusterPassesInEveryLayout) {
     ExpectGood(2, 1);  // no record yet
-    ExpectGood(1, 1);  // makes it
+    ExpectGood(1, 1);  // writes the record
     EXPECT_FALSE(std::filesystem::is_empty(dir_ / "cache/weft/proof"));
     for (const auto& [tp, pp] : {std::pair{2, 1}, {3, 1}, {1, 2}, {2, 2}, {1, 1}}) {
         SCOPED_TRACE(std::to_string(tp) + " x " + std::to_string(pp));
@@ -123,7 +123,7 @@ TEST_F(Proof, ASoundClusterPassesInEveryLayout) {
     }
 }
 
-// What is on both ranks is not the same on both: seen without any record.
+// Data that both ranks hold differ between them: found without a record.
 TEST_F(Proof, AReplicaThatDiffersIsNamed) {
     Spoil("blk.1.ffn_norm.weight", 7);
     ExpectRefusal(Open(2, 1, 1),
@@ -131,30 +131,30 @@ TEST_F(Proof, AReplicaThatDiffersIsNamed) {
                    "rank 0 (host a) has ", "rank 1 (host b) has ", "--skip-self-test"});
 }
 
-// A part that only one rank holds: all ranks agree on a wrong sum, and the record shows it.
+// Data that only one rank holds are wrong: all ranks agree on a wrong sum, and the record shows it.
 TEST_F(Proof, APartThatDiffersIsNamedByTheRecord) {
     ExpectGood(1, 1);
-    Spoil("blk.1.attn_q.weight", 200);  // heads 5 to 8 are rank 1's
+    Spoil("blk.1.attn_q.weight", 200);  // rank 1 holds heads 5 to 8
     ExpectRefusal(Open(2, 1, 1),
                   {"one rank alone (cpu-", "got other numbers", ", rounding explains up to 0.005; ",
                    "(l1.attn_q), on rank 1 (host b)"});
     ExpectRefusal(Open(3, 1, 2), {"(l1.attn_q), on rank 2 (host c)"});
-    // In a pipeline, too.
+    // Also in a pipeline.
     Spoil("blk.2.ffn_up.weight", 5);
     ExpectRefusal(Open(1, 2, 1), {"(l2.ffn_up), on rank 1 (host b)"});
-    // Where the wrong row is another rank's, nothing is wrong.
+    // A wrong row that another rank holds does no harm.
     Spoil("blk.1.attn_q.weight", 5);
     for (const Status& status : Open(2, 1, 1)) EXPECT_TRUE(status.ok());
 }
 
-// A processor rounds activations to 8 bits, the other device does not: that is no damage.
+// A CPU rounds activations to 8 bits and the other device does not: the difference is no damage.
 TEST_F(Proof, StagesOnUnlikeDevicesRoundDifferently) {
     const auto found = test::FindLavapipe();
     if (!found.ok()) GTEST_SKIP() << found.error().message;
     const std::string gpu = fmt::format("vulkan:{}", *found);
     const std::vector<std::vector<std::string>> orders = {
         {"cpu", gpu}, {gpu, "cpu"}, {"cpu", gpu, "cpu"}};
-    // (The device alone comes first: it compiles its kernels while nobody waits.)
+    // (The device runs alone first, because it compiles its kernels while no other rank waits.)
     for (const std::string& alone : {gpu, std::string("cpu")}) {
         std::filesystem::remove_all(dir_ / "cache/weft/proof");
         ExpectGood(1, 1, {alone});
@@ -163,7 +163,7 @@ TEST_F(Proof, StagesOnUnlikeDevicesRoundDifferently) {
                                      fmt::join(devices, ", ")));
             ExpectGood(1, static_cast<int>(devices.size()), devices);
         }
-        // A weight of the last stage is wrong.
+        // Damages a weight of the last stage.
         Spoil("blk.2.ffn_up.weight", 5);
         for (const auto& devices : {orders[0], orders[1]}) {
             SCOPED_TRACE(fmt::format("the record of {}, ranks on {}, damage", alone,
@@ -211,7 +211,8 @@ TEST(Distance, CountsWhatIsNoNumberAsFar) {
     EXPECT_TRUE(std::isinf(Distance(std::vector<float>{1}, std::vector<float>{1, 1})));
 }
 
-// A shared expert's part of a sum is no rank's result: on a device that sums in float32, too.
+// A shared expert's addend is not compared as a rank's result, also on a device that sums in
+// float32.
 TEST(ProofPlaces, PartsOfSumsAreNotCompared) {
     const model::Hyper hyper = support::TinyExpertHyper("qwen2moe");
     const support::TinySource source(hyper);

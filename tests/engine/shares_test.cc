@@ -1,4 +1,4 @@
-// Shares by measured speed: what is made of speeds and memory, and that a device has a speed.
+// Shares by measured speed: from speeds and memory; and that a device's speed is measured.
 #include "engine/shares.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ using Shares = std::vector<double>;
 TEST(SharesBySpeed, GoByWhatIsReadASecond) {
     EXPECT_EQ(SharesOf(3, 1, {{200e9}, {100e9}, {100e9}}), (Shares{50, 25, 25}));
     EXPECT_EQ(SharesOf(1, 2, {{30e9}, {90e9}}), (Shares{25, 75}));
-    // Too slow for a hundredth.
+    // Too slow for one percent.
     EXPECT_EQ(SharesOf(1, 2, {{1e9}, {900e9}}), (Shares{1, 100}));
 }
 
@@ -35,13 +35,13 @@ TEST(SharesBySpeed, AreEvenWhereNoneIsATenthFaster) {
 }
 
 TEST(SharesBySpeed, NobodyGetsMoreThanFits) {
-    // Of 40 GiB the card would get 36; three quarters of its 16 hold 12.
+    // The card would get 36 of 40 GiB; three quarters of its 16 GiB hold 12.
     EXPECT_EQ(SharesOf(1, 2, {{450e9, 16 * kGiB}, {50e9, 64 * kGiB}}, 40 * kGiB),
               (Shares{30, 70}));
-    // What two can't hold goes to the third, also where the first two are as fast as each other.
+    // The third rank gets what two can't hold, also if the first two are equally fast.
     EXPECT_EQ(SharesOf(1, 3, {{9e9, 8 * kGiB}, {9e9, 8 * kGiB}, {9e9, 64 * kGiB}}, 30 * kGiB),
               (Shares{20, 20, 60}));
-    // Where nobody has the room, memory says the shares, and the start refuses them by the sum.
+    // If all memory is too small, shares follow memory, and the start fails with the sum.
     EXPECT_EQ(SharesOf(1, 2, {{90e9, 8 * kGiB}, {10e9, 16 * kGiB}}, 100 * kGiB),
               (Shares{6, 12}));
 }
@@ -50,7 +50,7 @@ TEST(SharesBySpeed, AStageIsAsFastAsItsSlowestRank) {
     EXPECT_EQ(SharesOf(2, 2, {{100e9}, {50e9}, {150e9}, {200e9}}), (Shares{1, 1, 25, 75}));
 }
 
-// Types made at load, too, which no file has.
+// Also types made at load time, which no file has.
 TEST(MeasureSpeed, OfTheTypeThatMostWeightsHave) {
     for (const DType type : {DType::kF32, DType::kQ4_K, DType::kW4, DType::kW8, DType::kNVFP4}) {
         EXPECT_EQ(MeasuredType(Info(type).name), type);
@@ -68,7 +68,7 @@ TEST(MeasureSpeed, OfTheProcessor) {
         });
         ASSERT_TRUE(speed.ok()) << speed.error().message;
         EXPECT_EQ(ready, 1);
-        // Nobody's memory is faster than 100 TB/s, or slower than 1 MB/s.
+        // Real memory is slower than 100 TB/s and faster than 1 MB/s.
         EXPECT_GT(speed->bytes_per_s, 1e6);
         EXPECT_LT(speed->bytes_per_s, 1e14);
         EXPECT_GT(speed->room_bytes, 0u);

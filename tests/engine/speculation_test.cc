@@ -1,5 +1,5 @@
-// Answers with drafts, on whole models: to the token those without where that is promised, else of
-// the same distribution; what was refused leaves no trace in any kind of KV cache.
+// Answers with drafts on whole models: equal to those without where that is promised, else of the
+// same distribution. Rejected tokens leave no trace in any kind of KV cache.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -120,8 +120,8 @@ class Speculation : public testing::Test {
     weft::test::TempDir dir_;
 };
 
-// A look-up never changes a token, at any temperature: the guesses are compared with what the
-// sampler draws from logits that have the bits of a step of one row.
+// Prompt lookup never changes a token, at any temperature: drafts are compared with tokens sampled
+// from logits that have the bits of a one-row step.
 TEST_F(Speculation, ALookupChangesNoToken) {
     int64_t accepted = 0, refused = 0;
     for (const char* name :
@@ -165,7 +165,8 @@ TEST_F(Speculation, EveryKvType) {
     }
 }
 
-// Greedy answers with a draft model: another model's guesses are mostly refused, its own never are.
+// Greedy answers with a draft model: another model's drafts are mostly rejected, the model's own
+// never are.
 TEST_F(Speculation, ADraftModelChangesNoGreedyToken) {
     const std::string model = Write("model", SpeculationFileOf("Q8_0"));
     const std::string other = Write("other", SmallFile(1));
@@ -175,7 +176,7 @@ TEST_F(Speculation, ADraftModelChangesNoGreedyToken) {
         const auto engine = Open(model, {.model = draft, .tokens = 4, .always = always});
         const Generation got = Say(*engine, request);
         EXPECT_EQ(got.tokens, expected.tokens);
-        // Another prompt, and the first once more: nothing is left of the other one.
+        // Another prompt, and the first one again: no state of the other remains.
         Request second = request;
         second.prompt.erase(second.prompt.begin() + 3, second.prompt.begin() + 9);
         EXPECT_EQ(Say(*engine, second).tokens, Say(*Open(model), second).tokens);
@@ -188,8 +189,8 @@ TEST_F(Speculation, ADraftModelChangesNoGreedyToken) {
     const Generation foreign = drafted_by(other, true);
     EXPECT_GT(foreign.drafted, 200);
     EXPECT_LT(foreign.accepted, foreign.drafted / 2);
-    // What rows cost is measured, and beside other programs they may cost anything: in some of
-    // several tries they don't.
+    // Row costs are measured and may be wrong on a busy machine; at least one of several tries
+    // measures well.
     int64_t fewest = foreign.drafted;
     for (int i = 0; i < 5 && fewest >= foreign.drafted / 2; ++i) {
         fewest = std::min<int64_t>(fewest, drafted_by(other, false).drafted);
@@ -197,7 +198,7 @@ TEST_F(Speculation, ADraftModelChangesNoGreedyToken) {
     EXPECT_LT(fewest, foreign.drafted / 2);
 }
 
-// With penalties the model judges, and the draft guesses, with those of the text so far.
+// With penalties, the model verifies and the draft model drafts with those of the text so far.
 TEST_F(Speculation, PenaltiesAreThoseOfEachToken) {
     const std::string model = Write("model", SpeculationFileOf("llama"));
     Request request = Ask(100);
@@ -229,14 +230,14 @@ TEST_F(Speculation, StopsInTheMiddleOfADraft) {
         EXPECT_EQ(got.tokens, expected.tokens);
         EXPECT_EQ(got.finish, expected.finish);
     }
-    // To the end of the context.
+    // Until the end of the context.
     Request open = Ask(-1);
     EXPECT_EQ(Say(*drafting, open).tokens, Say(*plain, open).tokens);
     EXPECT_EQ(Say(*drafting, open).finish, "context");
 }
 
-// Drawn answers with another model's drafts: every sequence of four tokens has the probability that
-// the model alone gives it; and the same seed gives the same answer.
+// Sampled answers with another model's drafts: every sequence of four tokens has the probability
+// that the model alone gives it, and the same seed gives the same answer.
 TEST_F(Speculation, DrawnAnswersHaveTheModelsDistribution) {
     const std::string model = Write("model", SmallFile(2)), other = Write("other", SmallFile(1));
     const auto plain = StepRunner::Start({}, JobOf(model, DType::kF16, 64));
@@ -245,7 +246,7 @@ TEST_F(Speculation, DrawnAnswersHaveTheModelsDistribution) {
         Open(model, {.model = other, .tokens = 2, .always = true}, DType::kF16, 64);
     Request request = Ask(4);
     request.sampler = {.temperature = 1.5f, .top_k = 3, .top_p = 0.95f, .repeat_penalty = 1.2f};
-    // All sequences, by the definition.
+    // Enumerates all sequences by definition.
     std::map<std::vector<int32_t>, double> chances;
     const auto expand = [&](const auto& self, std::vector<int32_t> said, double chance) -> void {
         if (said.size() == 4) {
@@ -290,7 +291,7 @@ TEST_F(Speculation, DrawnAnswersHaveTheModelsDistribution) {
     EXPECT_LT(accepted, drafted * 9 / 10);
 }
 
-// The draft is the model: the ratio is 1, so every draw is accepted.
+// The draft model is the model: the ratio is 1, so every draft is accepted.
 TEST_F(Speculation, ItsOwnDrawsAreAlwaysAccepted) {
     const std::string model = Write("model", SpeculationFileOf("Q4_1"));
     const auto engine = Open(model, {.model = model, .tokens = 4, .always = true});

@@ -1,5 +1,5 @@
-// Guesses in a batch: how many pay, and that what is said with them is what is said without,
-// whatever else a request asks for.
+// Drafts in a batch: how many pay off, and that answers with drafts equal those without, whatever
+// else a request asks for.
 #include "engine/batch/step_drafts.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@
 namespace weft::engine {
 namespace {
 
-// Sequences whose text says the same over and over, so that guesses are good.
+// Sequences with repetitive text, so that drafts are good.
 class Guessers {
   public:
     explicit Guessers(size_t count) : texts_(count), answers_(count), drafts_(count) {
@@ -25,7 +25,7 @@ class Guessers {
             answers_[i].lookup.emplace(texts_[i]);
         }
     }
-    // Guesses for the next step, all told.
+    // Total number of drafted tokens of the next step.
     int64_t Choose(StepDrafts& drafts, int64_t left = 100) {
         std::vector<StepDrafts::Guesser> guessers;
         for (size_t i = 0; i < texts_.size(); ++i) {
@@ -46,7 +46,7 @@ class Guessers {
     std::vector<std::vector<int32_t>> drafts_;
 };
 
-// A row costs `each` of what a step costs beside its rows.
+// Sets the cost of a row to `each` of the fixed cost of a step.
 void Teach(StepDrafts& drafts, double each) {
     for (const int64_t rows : {1, 2, 4, 8, 16, 32, 48, 64, 96}) {
         drafts.LearnStep(rows, 1e-3 * (1 + each * static_cast<double>(rows)));
@@ -66,7 +66,7 @@ TEST(StepDrafts, RowsThatCostLittleAreTaken) {
     EXPECT_EQ(one.Choose(drafts, 0), 0);
 }
 
-// Where a row of many costs what a token costs, guesses only lose.
+// If each row costs as much as a token, drafts only lose.
 TEST(StepDrafts, WhereEveryRowCostsAsMuchThereAreNone) {
     StepDrafts drafts({.lookup = true});
     for (const int64_t rows : {1, 2, 4, 8, 16, 32, 48, 64, 96}) {
@@ -81,7 +81,7 @@ TEST(StepDrafts, WhereEveryRowCostsAsMuchThereAreNone) {
     EXPECT_LE(many.Choose(cheap), cheap.most_rows(32));
 }
 
-// What rows cost may have been learned in a bad moment: some are tried again, now and then.
+// Row costs may have been measured at a bad time, so drafts are tried again now and then.
 TEST(StepDrafts, TheyAreTriedAgainNowAndThen) {
     StepDrafts drafts({.lookup = true});
     for (const int64_t rows : {1, 2, 4, 8, 16, 32}) {
@@ -110,7 +110,7 @@ TEST(StepDrafts, CountsAreByPlace) {
     EXPECT_EQ(drafts.counts().by_place, (std::vector<int64_t>{2, 2, 1, 1}));
 }
 
-// Everything that was said, with the chances of tokens.
+// The whole answer, with tokens' probabilities.
 class Record final : public Listener {
   public:
     void OnToken(const SaidToken& token, std::string_view text) override {
@@ -161,7 +161,7 @@ class BatchDrafts : public testing::Test {
         request.ignore_eos = true;
         return request;
     }
-    // Asks both; what they say has to be the same. Returns what the drafting one says.
+    // Runs both engines and expects equal answers; returns those of the engine with drafts.
     std::vector<std::shared_ptr<Record>> Compare(const std::vector<Request>& requests,
                                                  size_t conclude_at = 0) {
         std::vector<std::shared_ptr<Record>> records[2];
@@ -215,7 +215,7 @@ TEST_F(BatchDrafts, StopsInTheMiddleOfADraft) {
     Compare(requests);
 }
 
-// Penalties and biases are those of each token; chances are the model's after each.
+// Penalties and biases follow each token; probabilities are the model's after each token.
 TEST_F(BatchDrafts, WhateverTheSampler) {
     std::vector<Request> requests;
     for (uint64_t seed = 0; seed < 4; ++seed) {
@@ -239,7 +239,7 @@ TEST_F(BatchDrafts, WhateverTheSampler) {
     EXPECT_GT(counts_.drafted, counts_.accepted + 50);
 }
 
-// What a grammar allows depends on each token before; guesses that it forbids take no rows.
+// A grammar's mask depends on each token before it; forbidden drafts take no rows.
 TEST_F(BatchDrafts, AnswersOfAGivenForm) {
     const auto engine = Open(false);
     ASSERT_NE(engine, nullptr);
@@ -263,7 +263,7 @@ TEST_F(BatchDrafts, AnswersOfAGivenForm) {
     EXPECT_EQ(records[1]->said.substr(0, 2), "ab");
 }
 
-// Who ends a request while it listens hears no more of the draft.
+// A listener that ends its request during a draft gets no more of its tokens.
 TEST_F(BatchDrafts, ConcludedInTheMiddleOfADraft) {
     for (size_t at = 40; at < 48; ++at) {
         const auto records = Compare({Ask(150), Ask(120)}, at);

@@ -1,4 +1,5 @@
-// The last stage's answers give the tokens that rank 0 samples from all logits, with every chain.
+// The last stage's replies give the tokens that rank 0 samples from all logits, with every sampler
+// chain.
 #include "engine/step_links.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +18,7 @@ constexpr size_t kWindowBytes = size_t{1} << 20;
 
 std::vector<float> RandomRows(std::mt19937& random) {
     std::vector<float> rows(kRows * kColumns);
-    // (Few different values: ties must be broken alike.)
+    // (Few distinct values: both must break ties alike.)
     for (float& value : rows) value = static_cast<float>(random() % 64) * 0.25f;
     return rows;
 }
@@ -43,7 +44,7 @@ std::vector<RowAsk> AskForAll(const Sampler& sampler) {
     return asks;
 }
 
-// Runs `stage` with the links of the last stage, and `first` with those of rank 0.
+// Runs `stage` with the last stage's links and `first` with rank 0's.
 template <typename Stage, typename First>
 void OnTwoRanks(const Stage& stage, const First& first) {
     auto fabrics = net::MakeLocalFabrics(2, net::Transport::kShm, kWindowBytes).value();
@@ -57,7 +58,7 @@ void OnTwoRanks(const Stage& stage, const First& first) {
 
 void ExpectSameTokens(const Chain& chain) {
     constexpr int kSteps = 8;
-    std::vector<std::vector<RowAsk>> asks;  // both ranks know them: they are in the step
+    std::vector<std::vector<RowAsk>> asks;  // both ranks know them from the step
     std::vector<std::vector<float>> rows;
     std::vector<int32_t> wanted;
     Sampler reference(chain.options);

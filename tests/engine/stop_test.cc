@@ -46,7 +46,7 @@ TEST(Stop, FirstCompleteThenLongest) {
     EXPECT_EQ(overlaps.Push("aaab"), "a");
 }
 
-// What is shown for `text` by the contract, looking at every end in order.
+// Expected output for `text` by the contract: checks every possible end in order.
 std::string Expected(const std::vector<std::string>& stops, const std::string& text) {
     for (size_t end = 1; end <= text.size(); ++end) {
         size_t longest = 0;

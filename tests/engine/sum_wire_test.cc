@@ -1,4 +1,4 @@
-// --allreduce-dtype: its words, what auto comes to, what a device refuses.
+// --allreduce-dtype: its words, the choice of auto, and refusals by devices.
 #include "engine/sum_wire.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@ namespace {
 
 using backend::SumWire;
 
-// A table of a wire that takes `us` for a call and `us_a_byte` for each byte.
+// A wire with `us` per call and `us_a_byte` per byte.
 coll::Tuning Measured(double us, double us_a_byte) {
     coll::Tuning tuning = coll::Tuning::BuiltIn({.ranks = 2, .hosts = 2, .over_tcp = true});
     std::vector<coll::TuningRow> rows;
@@ -22,7 +22,7 @@ coll::Tuning Measured(double us, double us_a_byte) {
     return tuning;
 }
 
-constexpr double kGigabitUs = 8.5e-3, kTenGigabitUs = 0.85e-3;  // a byte
+constexpr double kGigabitUs = 8.5e-3, kTenGigabitUs = 0.85e-3;  // per byte
 
 TEST(SumWire, NamesAreReadBack) {
     for (const std::string& name : SumWireNames()) {
@@ -42,9 +42,9 @@ TEST(SumWire, AutoIsF32OnlyBetweenHostsOnAWireMeasuredToBeSlow) {
     EXPECT_EQ(AutoSumWire(cpu, true, Measured(5000, kGigabitUs)), SumWire::kF32);
     EXPECT_EQ(AutoSumWire(cpu, false, Measured(60, kGigabitUs)), SumWire::kF64);
     EXPECT_EQ(AutoSumWire(cpu, true, Measured(20, kTenGigabitUs)), SumWire::kF64);
-    // Latency is no reason: fewer bytes do not lessen it.
+    // Fewer bytes do not reduce latency.
     EXPECT_EQ(AutoSumWire(cpu, true, Measured(5000, kTenGigabitUs)), SumWire::kF64);
-    // Nothing measured.
+    // No measurement.
     const auto built_in = coll::Tuning::BuiltIn({.ranks = 2, .hosts = 2, .over_tcp = true});
     EXPECT_EQ(AutoSumWire(cpu, true, built_in), SumWire::kF64);
 }

@@ -1,5 +1,5 @@
-// The header that rank 0 gives to ranks without a model file: what was packed comes back, and
-// whatever else arrives is refused. tests/cli/feed_test.cc has the whole program.
+// The header that rank 0 sends to ranks without a model file: it decodes to what was packed, and
+// any other bytes are refused. tests/cli/feed_test.cc tests the whole program.
 #include "engine/weight_stream.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@
 namespace weft::engine {
 namespace {
 
-// The bytes are as many as type and count say.
+// The number of bytes follows from type and count.
 void CheckSound(const model_files::MetaEntry& entry) {
     const size_t each = model_files::MetaTypeBytes(entry.element_type);
     if (each > 0) {
@@ -79,7 +79,7 @@ TEST_F(FeedHeaders, SayWhatTheFileSays) {
     EXPECT_TRUE(model::ReadHyper(**fed).ok());
 }
 
-// A folder's quantized tensors get types that no GGUF file has.
+// Quantized tensors of a folder get types that GGUF files do not have.
 TEST_F(FeedHeaders, TypesMadeAtLoadArrive) {
     for (const DType dtype : {DType::kW4, DType::kW8, DType::kNVFP4}) {
         nlohmann::json header = nlohmann::json::from_cbor(header_);
@@ -120,7 +120,7 @@ TEST_F(FeedHeaders, WhateverElseArrivesIsRefusedOrSound) {
     EXPECT_GT(taken, 100) << "hardly any change was taken: nothing was tested";
 }
 
-// What another rank asks for is checked before it sizes or reads anything.
+// Another rank's request is checked before it sizes or reads anything.
 TEST_F(FeedHeaders, RequestsOutsideOfATensorEndTheJob) {
     const model_files::TensorInfo& tensor = source_->tensors()[0];
     const int64_t bad[][5] = {
