@@ -1,4 +1,4 @@
-// Hosts that no one network joins: a cable between each pair, two networks, addresses that lead
+// Hosts without a common network: a cable between each pair, two networks, addresses that lead
 // nowhere. Network namespaces are the hosts. Needs root and ip(8); else skipped.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -48,7 +48,7 @@ class Cabling : public ::testing::Test {
     static void In(int host, const std::string& words) {
         EXPECT_TRUE(Sh("ip -n " + Name(host) + " " + words)) << words;
     }
-    // A cable between two hosts, an interface `name` on each; they get addresses of `net`.
+    // A cable between two hosts, with an interface `name` on each and addresses of `net`.
     static void Cable(int a, int b, const std::string& name, const std::string& net) {
         In(a, fmt::format("link add {0} type veth peer name {0} netns {1}", name, Name(b)));
         for (const int host : {a, b}) {
@@ -68,7 +68,7 @@ class Cabling : public ::testing::Test {
     static Words Inside(int host, const Words& words) {
         return Words{"ip", "netns", "exec", Name(host), support::WeftProgram()} + words;
     }
-    // Workers on hosts 1 and 2, which rank 0 reaches at these addresses.
+    // Workers on hosts 1 and 2 that rank 0 reaches at these addresses.
     void StartWorkers(const Words& addresses) {
         hosts_.clear();
         for (size_t i = 0; i < addresses.size(); ++i) {
@@ -85,7 +85,7 @@ class Cabling : public ::testing::Test {
         return {"run", folder_ / "tiny.gguf", "-p",       "Hello there", "-n",
                 "12",  "--ignore-eos",        "--greedy", "-t",          "1"};
     }
-    // The answer of three ranks over tcp, or what they say in its place.
+    // The answer of three ranks over TCP, or their error.
     std::string Answer(int status, const Words& more = {}) {
         const std::string out = folder_ / "out", err = folder_ / "err";
         Words words =
@@ -135,18 +135,18 @@ TEST_F(Cabling, OverIPv6Alone) {
     ExpectTheAnswerOfOne();
 }
 
-// No address was given to the cable between hosts 1 and 2: the kernel's own serve.
+// The cable between hosts 1 and 2 has no assigned address; the kernel's link-local ones suffice.
 TEST_F(Cabling, ACableWithLinkLocalAddressesAlone) {
     Cable(0, 1, "c01", "10.0.1");
     Cable(0, 2, "c02", "10.0.2");
     Cable(1, 2, "c12", "");
     StartWorkers({"10.0.1.2", "10.0.2.3"});
-    ::sleep(2);  // until the kernel has found that nobody else has its addresses
+    ::sleep(2);  // until the kernel has checked that the addresses are unique
     ExpectTheAnswerOfOne({"--timeout-ms", "8000"});
 }
 
-// What every host of containers has: the same address on a bridge of its own; and others that no
-// other host reaches, or whose interface is down.
+// As on hosts with containers: each has a bridge with the same address; also unreachable addresses,
+// and interfaces that are down.
 TEST_F(Cabling, AddressesThatLeadNowhereAreNoWay) {
     Cable(0, 1, "c01", "10.0.1");
     Cable(0, 2, "c02", "10.0.2");
@@ -156,7 +156,7 @@ TEST_F(Cabling, AddressesThatLeadNowhereAreNoWay) {
         In(host, "link set docker0 up");
         Address(host, "docker0", "172.17.0.1/16");
         Nowhere(host, "vpn0", "10.8.0.1/24");
-        // In one subnet, but no cable leads there.
+        // In one subnet, but without a cable.
         Nowhere(host, "apart0", fmt::format("192.168.9.{}/24", host + 1));
         In(host, "link add down0 type veth peer name down0x");
         Address(host, "down0", fmt::format("192.168.1.{}/24", host + 1));
@@ -188,7 +188,7 @@ TEST_F(Cabling, TheDataNetIsChosenOrNamedWhereItIsNot) {
     EXPECT_NE(nowhere.find("--data-net 10.7.0.0/16: this host has no such address. It has: "),
               std::string::npos)
         << nowhere;
-    // Whichever of the two ranks is first to say it.
+    // Either rank may report first.
     EXPECT_TRUE(nowhere.find("10.0.9.1/24 on fast") != std::string::npos ||
                 nowhere.find("10.0.9.2/24 on fast") != std::string::npos)
         << nowhere;
@@ -196,8 +196,8 @@ TEST_F(Cabling, TheDataNetIsChosenOrNamedWhereItIsNot) {
               std::string::npos);
 }
 
-// Of many networks, such as containers have, the one that is named is found; so is a routed address
-// of the host itself.
+// The named network is found among many, such as those of containers; so is a routed address on the
+// loopback device.
 TEST_F(Cabling, TheDataNetIsFoundAmongManyAndOnTheLoopbackDevice) {
     Cable(0, 1, "c01", "10.0.1");
     for (int i = 0; i < 17; ++i) {
@@ -216,12 +216,12 @@ TEST_F(Cabling, TheDataNetIsFoundAmongManyAndOnTheLoopbackDevice) {
     }
 }
 
-// Where no way leads, the error lists those that were tried.
+// Without a path, the error lists the addresses that were tried.
 TEST_F(Cabling, APairWithoutACableIsNamedWithWhatWasTried) {
     Cable(0, 1, "c01", "10.0.1");
     Cable(0, 2, "c02", "10.0.2");
     for (const int host : {1, 2}) In(host, "link set lo up");
-    // (A link-local address is offered, too, once it is proven: nobody answers at it.)
+    // (A confirmed link-local address is offered, too, but no host answers at it.)
     ::usleep(2'500'000);
     StartWorkers({"10.0.1.2", "10.0.2.3"});
     const std::string said = Answer(3, {"--timeout-ms", "4000"});

@@ -1,5 +1,5 @@
-// Ranks that wait for each other in different ops end within the timeout, all with one error; ranks
-// that wait for one that computes do not.
+// Ranks that wait for each other in different ops end within the timeout with one error. Ranks that
+// wait for a computing rank do not.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -43,7 +43,7 @@ Process Start(const Apart& apart, const std::vector<std::string>& more = {}) {
     return Process(words);
 }
 
-// gtest's checks work in any thread here.
+// gtest's assertions work in any thread here.
 void GoApart(const Apart& apart) {
     SCOPED_TRACE(apart.Text());
     Process root = Start(apart);
@@ -88,7 +88,7 @@ void GoAllApart(const std::string& where) {
         std::vector<std::thread> threads;
         for (const auto& [ranks, other] :
              std::vector<std::pair<int, int>>{{2, 0}, {2, 1}, {3, 0}, {3, 1}, {3, 2}}) {
-            // Rank 0's end is that of all.
+            // The end of rank 0 ends the job.
             if (where == "end" && other == 0) continue;
             if (where == "ring" && other != 0) continue;
             threads.emplace_back([=] { GoApart({where, ranks, other, std::string(transport)}); });

@@ -1,4 +1,4 @@
-// Whole local clusters, as processes: they meet, agree, work, fail and end, and leave nothing.
+// Whole local clusters, as processes: they meet, agree, work, fail, and end without leftovers.
 #include "cluster/cluster.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ size_t Count(const std::string& text, const std::string& what) {
     return count;
 }
 
-// No process of the group is left: neither a child nor an orphan.
+// No process of the group remains, neither a child nor an orphan.
 bool GroupGone(pid_t group) {
     const Deadline deadline = Deadline::In(500);
     while (::kill(-group, 0) == 0 && !deadline.expired()) ::usleep(1000);
@@ -54,7 +54,8 @@ TEST(Cluster, OneToFiveRanksMeetWorkAndEnd) {
     }
 }
 
-// More than the strangers that a rank bears, each with an offer for each; up to 256 are promised.
+// More ranks than a rank's limit of strangers, each with an offer for each; up to 256 are
+// supported.
 TEST(Cluster, AHundredRanksMeet) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     GTEST_SKIP() << "a hundred processes under a sanitizer take minutes";
@@ -67,7 +68,7 @@ TEST(Cluster, AHundredRanksMeet) {
     }
 }
 
-// It answers, which is what the time that a rank may be silent is about.
+// The rank still answers, so its silence limit does not apply.
 TEST(Cluster, ARankThatIsSlowToLookAtItsHostIsWaitedFor) {
     Process root(Launch("local=3 timeout=500 look=1500 steps=1 pace_us=0"));
     EXPECT_EQ(root.Wait(Deadline::In(20'000)), 0) << root.output();
@@ -164,7 +165,7 @@ TEST(Cluster, InterruptEndsAllRanksInOrder) {
     }
     ASSERT_TRUE(root.ReadUntil("at decode", Deadline::In(10'000)));
     const int64_t begin = NowNs();
-    root.SignalGroup(SIGINT);  // as a terminal does
+    root.SignalGroup(SIGINT);  // like a terminal
     EXPECT_EQ(root.Wait(Deadline::In(5000)), ExitStatus(ErrorCode::kCancelled)) << root.output();
     EXPECT_LE(root.end_ns() - begin, test::LimitNs(1000));
     EXPECT_EQ(Count(root.output(), "stopped by the user"), 1u) << root.output();

@@ -1,6 +1,6 @@
-// Workers that dial rank 0: who comes when, who leaves again, strangers at the door, and every
-// fault at each moment: one error that names the rank, or a job that begins after all. Ranks on
-// this machine; recruits_test has what recovery makes of it.
+// Workers that dial rank 0: their order, leaving again, strangers, and every fault at each moment.
+// Either one error names the rank, or the job begins after all. All ranks are on this machine;
+// recruits_test covers recovery.
 #include "cluster/dial_in.h"
 
 #include <fmt/format.h>
@@ -72,7 +72,7 @@ TEST_F(DialIns, WorkersComeBeforeAndAfterRankZeroAndServeOneJobAfterAnother) {
         const auto root = Root(2, {"prefill=2", "steps=5"});
         ASSERT_TRUE(root->ReadUntil("1 of 2 workers are here: ", Deadline::In(20'000)))
             << root->output();
-        // The first to come is kept by heartbeats for longer than the timeout.
+        // Heartbeats keep the first worker for longer than the timeout.
         if (late == nullptr) ::usleep(static_cast<useconds_t>(2 * timeout_ms_ * 1000));
         if (late == nullptr) late = Worker();
         EXPECT_EQ(root->Wait(Deadline::In(20'000)), 0) << root->output();
@@ -113,10 +113,10 @@ TEST_F(DialIns, WithoutEnoughWorkersTheWaitEndsAndSaysHowManyCame) {
     EXPECT_NE(root->output().find("its --key-file holds another one"), std::string::npos)
         << root->output();
     EXPECT_TRUE(wrong->ReadUntil("rank 0 was refused: wrong key", soon_)) << wrong->output();
-    // The wait says now and then who is there.
+    // The wait reports from time to time which workers are present.
     EXPECT_NE(root->output().find("1 of 2 workers are here; for "), std::string::npos)
         << root->output();
-    // Who does not fit a job does not end by it.
+    // A worker that does not fit a job does not exit.
     EXPECT_FALSE(IsGone(worker->pid()) || IsGone(wrong->pid()));
 }
 
@@ -131,7 +131,7 @@ TEST_F(DialIns, AStopEndsTheWaitAtOnce) {
     EXPECT_FALSE(IsGone(worker->pid()));
 }
 
-// Before the job begins a worker that is lost is waited for again, or another comes.
+// Before the job begins, a lost worker is waited for again, or another worker comes.
 TEST_F(DialIns, WhoIsLostBeforeTheJobBeginsMayComeAgain) {
     for (const int signal : {SIGKILL, SIGSTOP, SIGTERM}) {
         const auto first = Worker();
@@ -148,7 +148,7 @@ TEST_F(DialIns, WhoIsLostBeforeTheJobBeginsMayComeAgain) {
     }
 }
 
-// A job that runs: one error that names the rank, within the timeout and a second.
+// In a running job: one error that names the rank, within the timeout plus a second.
 TEST_F(DialIns, ALostWorkerEndsTheJobWithOneErrorInEveryPhase) {
     for (const char* phase : {"load", "decode"}) {
         for (const int signal : {SIGKILL, SIGSTOP, SIGTERM}) {
@@ -159,7 +159,7 @@ TEST_F(DialIns, ALostWorkerEndsTheJobWithOneErrorInEveryPhase) {
                 << two->output() << root->output();
             const pid_t rank = PidOf(two->output(), "rank 2");
             const int64_t begin = NowNs();
-            // SIGTERM is for the worker, which takes its leave; the others hit its rank.
+            // SIGTERM goes to the worker, which leaves in order; the other signals go to its rank.
             ::kill(signal == SIGTERM ? two->pid() : rank, signal);
             EXPECT_EQ(root->Wait(Deadline::In(20'000)), 3) << root->output();
             EXPECT_LE(root->end_ns() - begin, (timeout_ms_ + test::LimitMs(1000)) * 1'000'000);
@@ -169,7 +169,7 @@ TEST_F(DialIns, ALostWorkerEndsTheJobWithOneErrorInEveryPhase) {
             EXPECT_TRUE(one->ReadUntil("the job ended with status", Deadline::In(20'000)))
                 << one->output();
             if (signal != SIGTERM) {
-                // The worker itself dials again, once its process is out of the way.
+                // The worker itself dials again after its rank's process has ended.
                 EXPECT_TRUE(two->ReadUntil("the job", Deadline::In(20'000))) << two->output();
                 const auto next = Root(2, {"steps=2"});
                 EXPECT_EQ(next->Wait(Deadline::In(20'000)), 0) << next->output() << two->output();
@@ -203,7 +203,7 @@ TEST_F(DialIns, OnceAndWaitEndAWorker) {
     const auto nobody = Worker({fmt::format("wait={}", test::TimeoutMs(500))});
     EXPECT_EQ(nobody->Wait(Deadline::In(20'000)), 1);
     EXPECT_NE(nobody->output().find("had no job within "), std::string::npos) << nobody->output();
-    // Nor does one wait any longer at the door of a job that has no place for it.
+    // A worker does not wait any longer for a job that has no place for it.
     {
         const auto first = Worker();
         const auto runs = Root(1, {"steps=100000000"});
@@ -212,7 +212,7 @@ TEST_F(DialIns, OnceAndWaitEndAWorker) {
         EXPECT_EQ(spare->Wait(Deadline::In(20'000)), 1) << spare->output();
         EXPECT_NE(spare->output().find("had no job within "), std::string::npos) << spare->output();
     }
-    // Of a job that fails, the status is the worker's.
+    // If the job fails, its status is the worker's status.
     const auto once = Worker({"once=1"});
     const auto root = Root(1, {"fail_at=load", "error=1"});
     EXPECT_EQ(root->Wait(Deadline::In(20'000)), 1) << root->output();
@@ -222,7 +222,7 @@ TEST_F(DialIns, OnceAndWaitEndAWorker) {
     EXPECT_EQ(denied->Wait(Deadline::In(20'000)), 1) << denied->output();
 }
 
-// ---- The door itself ----------------------------------------------------------------------------
+// ---- The listening side ------------------------------------------------------------------------
 
 Bytes DoorKey() {
     const std::string_view text = "the right key of this test";
@@ -255,7 +255,8 @@ TEST(DialInDoor, HoldsWorkersInTheirOrderAndForgetsWhoLeft) {
     ::usleep(300'000);
     leaves = MakeError(ErrorCode::kIo, "gone");
     ::usleep(300'000);
-    // The one that asks for rank 3 is no other; of the rest the first is the one that stayed.
+    // The worker that asks for rank 3 stays for it; of the others, the first one that stayed is
+    // taken.
     const auto two = NextOf(*dial_in, {2});
     ASSERT_TRUE(two.has_value());
     EXPECT_EQ(two->rank, 2);
@@ -266,7 +267,7 @@ TEST(DialInDoor, HoldsWorkersInTheirOrderAndForgetsWhoLeft) {
     EXPECT_FALSE(dial_in->Next({1, 2, 3}).has_value());
 }
 
-// A worker that answers what it is asked, and says that it is there.
+// A worker that answers questions and sends heartbeats.
 class Answering {
   public:
     using Answer = std::function<void(Channel&, const ExamineMessage&)>;
@@ -293,7 +294,7 @@ class Answering {
             ++asked_;
             answer_(channel_, *request);
         });
-        // (Who speaks before it is asked is no worker.)
+        // (A peer that speaks before it is asked is not a worker.)
         if (heard.ok() && asked_.load() == 0) return;
         if (heard.ok()) {
             channel_.Send(FrameType::kHeartbeat, Encode(HeartbeatMessage{}));
@@ -318,7 +319,7 @@ bool IsVetted(DialIn& dial_in, int size, int count, const std::string& job = "jo
     return false;
 }
 
-// Each question is asked once; another one anew.
+// Each question is asked once; a new question is asked again.
 TEST(DialInDoor, AsksWhoComesWhetherItCouldBeThatRank) {
     const auto dial_in = DialIn::Open("127.0.0.1:0", DoorKey(), 1000, 255).value();
     Result<Arrival> one = KnockAs(dial_in->port(), 0), two = KnockAs(dial_in->port(), 0);
@@ -342,7 +343,7 @@ TEST(DialInDoor, AsksWhoComesWhetherItCouldBeThatRank) {
     EXPECT_TRUE(knows.load());
     EXPECT_EQ(first.asked(), 3);
     EXPECT_EQ(second.asked(), 2);
-    // Rank 2 is lost: who is fit for rank 4 of 4 is asked whether it could be that.
+    // Rank 2 is lost: a worker that fits rank 4 of 4 is asked for rank 2.
     std::optional<Arrival> arrival;
     while (!arrival.has_value() && !soon.expired()) {
         arrival = dial_in->NextFit({2}, {1, 3, "job", "terms"});
@@ -352,7 +353,7 @@ TEST(DialInDoor, AsksWhoComesWhetherItCouldBeThatRank) {
     EXPECT_EQ(arrival->rank, 2);
 }
 
-// Who lives, but does not answer, holds nobody up for long; what it says at last counts.
+// A live worker that does not answer delays no other for long; its late answer counts.
 TEST(DialInDoor, OthersGoOnWithoutWhoDoesNotAnswer) {
     const auto dial_in = DialIn::Open("127.0.0.1:0", DoorKey(), 300, 255).value();
     Result<Arrival> one = KnockAs(dial_in->port(), 0), two = KnockAs(dial_in->port(), 0);
@@ -372,7 +373,7 @@ TEST(DialInDoor, OthersGoOnWithoutWhoDoesNotAnswer) {
     EXPECT_TRUE(IsVetted(*dial_in, 2, 1));
     EXPECT_EQ(dial_in->Choose(2, 1).size(), 1U);
     ASSERT_EQ(dial_in->TakeChosen(2).size(), 1U);
-    // Nobody else is there: it is waited for once it is asked again.
+    // Without other candidates it is waited for after it is asked again.
     answers = true;
     std::optional<Arrival> arrival;
     while (!arrival.has_value() && !soon.expired()) {
@@ -428,7 +429,7 @@ TEST(DialInDoor, WhoIsNoUseIsSentAway) {
     }
 }
 
-// It is asked, and says nothing at all: the timeout, not ten minutes.
+// It is asked and never answers: it is dropped after the timeout, not after ten minutes.
 TEST(DialInDoor, WhoFallsSilentIsSentAwayInTime) {
     const auto dial_in = DialIn::Open("127.0.0.1:0", DoorKey(), 300, 255).value();
     const auto knocked = KnockAs(dial_in->port(), 0);
@@ -443,7 +444,7 @@ TEST(DialInDoor, WhoFallsSilentIsSentAwayInTime) {
     EXPECT_LT(NowNs() - begin_ns, test::LimitNs(3000));
 }
 
-// What cannot be a rank of this job hears why, once it has proved the key.
+// A worker that cannot be a rank of this job gets the reason after it has proved the key.
 TEST(DialInDoor, ARankThatThereIsNotIsToldSo) {
     const auto dial_in = DialIn::Open("127.0.0.1:0", DoorKey(), 1000, 2).value();
     auto knocked = KnockAs(dial_in->port(), 3);
@@ -469,7 +470,7 @@ TEST(DialInDoor, CountsWhoCouldJoinAndNamesWhomItPassesOver) {
          one = KnockAs(dial_in->port(), 1), five = KnockAs(dial_in->port(), 5);
     ASSERT_TRUE(any.ok() && three.ok() && one.ok() && five.ok());
     const Deadline soon = Deadline::In(20'000);
-    // Ranks 2 and 3; rank 1 has its process, and without a rank 4 there is no rank 5.
+    // Ranks 2 and 3: rank 1 has its process, and there is no rank 5 without a rank 4.
     while (dial_in->PendingJoiners(2) != 2 && !soon.expired()) ::usleep(2000);
     EXPECT_EQ(dial_in->PendingJoiners(2), 2);
     EXPECT_EQ(dial_in->PendingJoiners(5), 2);
@@ -477,7 +478,7 @@ TEST(DialInDoor, CountsWhoCouldJoinAndNamesWhomItPassesOver) {
     EXPECT_EQ(dial_in->RejectJoiners(4).size(), 2u);
     EXPECT_EQ(dial_in->PendingJoiners(4), 0);
     EXPECT_EQ(dial_in->PendingJoiners(2), 2);
-    // Nobody joins who has not said that it could.
+    // A worker joins only after it has said that it can.
     EXPECT_TRUE(dial_in->Choose(2, 1).empty());
     const Answering worker(std::move(*any));
     EXPECT_TRUE(IsVetted(*dial_in, 2, 1));
@@ -487,7 +488,8 @@ TEST(DialInDoor, CountsWhoCouldJoinAndNamesWhomItPassesOver) {
     EXPECT_EQ(taken[0].rank, 2);
     EXPECT_TRUE(taken[0].fd.valid());
     EXPECT_EQ(dial_in->PendingJoiners(3), 1);
-    // Whose host has a fault waits, until it is forgiven; it takes lost ranks' places all the same.
+    // A worker whose host has a fault is deferred until it is forgiven; it may still replace a lost
+    // rank.
     dial_in->Defer(taken[0]);
     EXPECT_EQ(dial_in->PendingJoiners(3), 0);
     dial_in->Forgive(taken[0]);
@@ -496,7 +498,7 @@ TEST(DialInDoor, CountsWhoCouldJoinAndNamesWhomItPassesOver) {
     EXPECT_TRUE(dial_in->Next({1}).has_value());
 }
 
-// Where all come to, for waits that end before.
+// A registry for waits that end before any worker arrives.
 class Nobody : public RankRegistry {
   public:
     void Take(Arrival /*arrival*/) override {}
@@ -504,7 +506,7 @@ class Nobody : public RankRegistry {
     bool Complete() override { return true; }
 };
 
-// poll(2) takes no more descriptors than a process may have.
+// poll(2) accepts at most as many descriptors as a process may have.
 TEST(DialInDoor, ADoorThatBreaksEndsTheWaitAtOnce) {
 #ifdef __SANITIZE_ADDRESS__
     GTEST_SKIP() << "the sanitizer looks at objects through a pipe, and there are no descriptors";
@@ -538,7 +540,7 @@ TEST(DialInDoor, StrangersNeitherComeInNorKeepWorkersOut) {
         if (i % 5 == 0) ::send(fd, "GET / HTTP/1.0\r\n\r\n", 18, MSG_NOSIGNAL);
         if (i % 5 == 1) ::send(fd, &lie, sizeof lie, MSG_NOSIGNAL);
         if (i % 5 == 2) ::send(fd, wild.data(), wild.size(), MSG_NOSIGNAL);
-        if (i % 5 == 3) {  // a greeting, and no proof behind it
+        if (i % 5 == 3) {  // a greeting without a proof
             DialHello hello;
             hello.host.fill('\x1b');
             ::send(fd, &hello, sizeof hello, MSG_NOSIGNAL);

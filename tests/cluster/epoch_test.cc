@@ -1,5 +1,5 @@
-// Epochs of the control plane, against a hand-made other end: what still comes from an epoch that
-// is over is dropped, and never taken for the next one's.
+// Epochs of the control plane against a simulated peer: messages of a finished epoch are dropped
+// and never attributed to the next one.
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -32,7 +32,7 @@ AssignMessage Assignment(int rank, int64_t epoch, std::vector<std::string> hosts
     return message;
 }
 
-// The far end of a control connection, by hand.
+// The peer of a control connection.
 class FarEnd {
   public:
     FarEnd(Fd fd, const Session& session) : channel_(std::move(fd), session) {}
@@ -45,7 +45,7 @@ class FarEnd {
         }
     }
     void Close() { channel_.Close(false); }
-    // The next frame of that type; others are passed over.
+    // The next frame of this type; skips others.
     Bytes Await(FrameType type) {
         const Deadline deadline = Deadline::In(kEpochTimeoutMs);
         while (!deadline.expired()) {
@@ -106,8 +106,8 @@ class RootEpoch : public testing::Test {
     std::unique_ptr<Control> control_;
 };
 
-// A rank whose connection has ended, but not its process: what the links of others make of it says
-// less than how it ends, which is known in a moment.
+// A rank's connection ended, but its process has not yet. The end of the process, known a moment
+// later, says more than other ranks' link errors.
 TEST(Ends, AChildThatDiesIsNamedHoweverItsLinksEnded) {
     Control::Options options;
     options.timeout_ms = kEpochTimeoutMs;
@@ -134,7 +134,7 @@ TEST(Ends, AChildThatDiesIsNamedHoweverItsLinksEnded) {
     ASSERT_TRUE(verdict.ok());
     EXPECT_EQ(verdict->lost_rank, 1);
     EXPECT_NE(verdict->reason.find("signal 9"), std::string::npos) << verdict->reason;
-    // The main thread here was told of its link in the same moment.
+    // The main thread learned of its link's end at the same moment.
     const Error told = control.OnTimeout(2, {"recv", 0, 4}, Deadline::In(kEpochTimeoutMs));
     EXPECT_NE(told.message.find("rank 1 (host b) was lost"), std::string::npos) << told.message;
 }
@@ -175,7 +175,7 @@ TEST_F(RootEpoch, BelievesNothingOfAnOlderOne) {
     EXPECT_FALSE(control_->Failed());
 }
 
-// Who does not leave an epoch in time is no part of the next, and is told so.
+// A rank that does not leave an epoch in time is excluded from the next one and told so.
 TEST_F(RootEpoch, GoesOnWithoutWhoDoesNotLeave) {
     two_->Close();
     one_->Await(FrameType::kVerdict);
@@ -191,7 +191,7 @@ TEST_F(RootEpoch, GoesOnWithoutWhoDoesNotLeave) {
     EXPECT_FALSE(control_->BeginEpoch({0, 1}, Assignment(0, 2, {"a", "b"})));
 }
 
-// Whoever reports the end of the job instead, ends it for all.
+// A rank that reports the end of the job instead ends it for all.
 TEST_F(RootEpoch, IsTheLastWhereNobodyRecovers) {
     two_->Close();
     EXPECT_TRUE(DecodeVerdict(one_->Await(FrameType::kVerdict))->recover);
@@ -200,14 +200,14 @@ TEST_F(RootEpoch, IsTheLastWhereNobodyRecovers) {
     EXPECT_FALSE(DecodeVerdict(one_->Await(FrameType::kVerdict))->recover);
 }
 
-// A heartbeat of rank 1: for longer than the timeout nothing of rank 0 came that op needs.
+// A heartbeat of rank 1: `op` has waited for data of rank 0 for longer than the timeout.
 Bytes WaitsForRankZero(const char* op) {
     HeartbeatMessage beat;
     beat.rank_waits.waits = {{0, 3, 12, 0, op, 2 * kEpochTimeoutMs}};
     return Encode(beat);
 }
 
-// A link that breaks ends the epoch, however long the other end has waited: nobody stands still.
+// A broken link ends the epoch, however long the other end has waited, because no rank is stuck.
 TEST_F(RootEpoch, EndsAloneWhereALinkBreaks) {
     one_->Send(FrameType::kHeartbeat, WaitsForRankZero("all_reduce"));
     const net::OpTag tag{"all_reduce", 12, 3};
@@ -220,12 +220,12 @@ TEST_F(RootEpoch, EndsAloneWhereALinkBreaks) {
     EXPECT_TRUE(DecodeVerdict(one_->Await(FrameType::kVerdict))->recover);
 }
 
-// What was sent did not come, and new links may do better. Where only one of two messages was lost,
-// the ranks wait in different ops.
+// Sent data did not arrive, and new links may work. If only one of two messages was lost, the ranks
+// wait in different ops.
 TEST_F(RootEpoch, EndsAloneWhereRanksWaitInACircle) {
     for (const char* op : {"all_reduce", "broadcast"}) {
         const bool one_op = std::string(op) == "all_reduce";
-        if (!one_op) {  // afresh
+        if (!one_op) {  // start again
             TearDown();
             SetUp();
         }
@@ -247,10 +247,10 @@ TEST_F(RootEpoch, EndsAloneWhereRanksWaitInACircle) {
     }
 }
 
-// Where nobody moves although all processes live, the others may go on without the one to blame.
+// If no rank moves although all processes live, the others may continue without the rank to blame.
 TEST_F(RootEpoch, EndsAloneWhereAWaitRanOut) {
     for (const bool silent : {false, true}) {
-        if (silent) {  // afresh
+        if (silent) {  // start again
             TearDown();
             SetUp();
             ::usleep(1'500'000);
@@ -271,7 +271,7 @@ TEST_F(RootEpoch, EndsAloneWhereAWaitRanOut) {
     }
 }
 
-// Who does not come to a collective call, though it lives: the others may go on without it.
+// A live rank does not reach a collective call: the others may continue without it.
 TEST_F(RootEpoch, EndsAloneWhereACallIsNotReached) {
     two_->Send(FrameType::kValue, Encode(ValueMessage{1, "report", "two", 1}));
     const auto none = [](const std::vector<std::string>&) {
@@ -303,7 +303,7 @@ TEST_F(RootEpoch, WaitsInACallForRanksThatMove) {
     EXPECT_EQ(*result, "onetwo");
 }
 
-// Until all ranks of an epoch with newcomers are ready, whatever goes wrong ends that epoch alone.
+// Until all ranks of an epoch with newcomers are ready, any fault ends only that epoch.
 TEST_F(RootEpoch, OfATrialNothingEndsTheJob) {
     two_->Close();
     one_->Await(FrameType::kVerdict);
@@ -314,7 +314,7 @@ TEST_F(RootEpoch, OfATrialNothingEndsTheJob) {
     control_->AddNewcomer({std::move(three.near), three.session, "d", 3});
     ASSERT_TRUE(control_->BeginEpoch({0, 1, 3}, Assignment(0, 2, {"a", "b", "d"})));
     three.far->Await(FrameType::kAssign);
-    // It is in another op than rank 0, which waits for it.
+    // The newcomer is in another op than rank 0, which waits for it.
     const net::OpTag tag{"all_reduce", 12, 3};
     control_->OnLongWait(2, tag);
     control_->OnStillWaiting(2 * kEpochTimeoutMs);
@@ -325,7 +325,7 @@ TEST_F(RootEpoch, OfATrialNothingEndsTheJob) {
     EXPECT_TRUE(control_->EndEpoch(control_->FailureDuring(tag)).ok());
 }
 
-// A report as a stranger may send it, as long as a frame may be.
+// A hostile report of the maximum frame length.
 Bytes LongReport() {
     Bytes report = Encode(VerdictMessage{ErrorCode::kIo, -1, "", ""});
     const std::string text(kMostAfterAuth - 256, 'x');
@@ -339,7 +339,7 @@ Bytes LongReport() {
     return head;
 }
 
-// What it says is told on to all, with words before it.
+// Its text is forwarded to all ranks with words before it.
 TEST_F(RootEpoch, ToldWhatAFrameHoldsItTellsAPartOfIt) {
     one_->Send(FrameType::kFailure, LongReport());
     const auto verdict = DecodeVerdict(two_->Await(FrameType::kVerdict));
@@ -348,7 +348,7 @@ TEST_F(RootEpoch, ToldWhatAFrameHoldsItTellsAPartOfIt) {
     EXPECT_EQ(verdict->text.size(), kMostVerdictText);
 }
 
-// The same of values that differ.
+// The same for values that differ.
 TEST_F(RootEpoch, AnErrorOfACallIsNoLongerThanAFrame) {
     const std::string value(kMostAfterAuth - 256, 'x');
     for (FarEnd* far : {one_.get(), two_.get()}) {
@@ -363,7 +363,8 @@ TEST_F(RootEpoch, AnErrorOfACallIsNoLongerThanAFrame) {
     EXPECT_TRUE(verdict->text.starts_with("'mine' and 'xxx")) << verdict->text.substr(0, 64);
 }
 
-// A goodbye before rank 0 has ended the job is none: who says it and goes is lost.
+// A goodbye before rank 0 has ended the job does not count: a rank that sends it and leaves is
+// lost.
 TEST_F(RootEpoch, AGoodbyeBeforeTheEndIsNone) {
     one_->Send(FrameType::kEndAck, {});
     const auto verdict = DecodeVerdict(two_->Await(FrameType::kVerdict));
@@ -372,8 +373,8 @@ TEST_F(RootEpoch, AGoodbyeBeforeTheEndIsNone) {
     EXPECT_NE(verdict->reason.find("out of turn"), std::string::npos) << verdict->reason;
 }
 
-// A message that comes a byte at a time says nothing of who sends it; one that comes in kilobytes,
-// on a slow network, does.
+// A message that arrives a byte at a time is no sign of life. A message that arrives in kilobytes
+// on a slow network is.
 TEST(Control, AFewBytesAreNoSignOfLife) {
     constexpr int64_t kShortMs = 400;
     for (const size_t bytes : {size_t{1}, Channel::kHeadway}) {
@@ -401,7 +402,7 @@ TEST(Control, AFewBytesAreNoSignOfLife) {
     }
 }
 
-// A worker's control plane, which rank 0, played by the test, has made rank 2 of three.
+// The control plane of a worker that is rank 2 of three; the test plays rank 0.
 struct Worker {
     static Control::Options Options() {
         Control::Options options;
@@ -460,7 +461,7 @@ TEST(WorkerEpoch, BelievesNothingOfAnOlderOne) {
     const auto ready = DecodeReady(root.Await(FrameType::kReady));
     ASSERT_TRUE(ready.ok());
     EXPECT_EQ(ready->epoch, 1);
-    root.Send(FrameType::kVerdict, Encode(loss));  // once more
+    root.Send(FrameType::kVerdict, Encode(loss));  // again
     root.Send(FrameType::kAssign, Encode(Assignment(1, 1, {"a", "b"})));
     root.Send(FrameType::kAssign, Encode(Assignment(1, 2, {"a", "b"})));
     const auto next = control.WaitForAssignment(Deadline::In(kEpochTimeoutMs));
@@ -484,8 +485,8 @@ TEST(WorkerEpoch, BelievesNothingOfAnOlderOne) {
     EXPECT_FALSE(control.Failed());
 }
 
-// A rank 0 that does not speak, but could run, is kept from running by a busy machine: its children
-// are patient, for a while. Whoever is no child of it is not.
+// Rank 0 is silent but ready to run on a busy machine: its children wait for a while. Ranks that
+// are not its children do not.
 TEST(Control, AStarvedParentIsNotLostAtOnce) {
     constexpr int64_t kShortMs = 300;
     for (const bool child : {true, false}) {
@@ -507,14 +508,14 @@ TEST(Control, AStarvedParentIsNotLostAtOnce) {
     }
 }
 
-// For as long as this process lives.
+// Blocks for the lifetime of this process.
 void BeHeldUp() {
     test::HoldUpWhile([self = ::getpid()] {
         while (::getppid() == self) ::usleep(10'000);
     });
 }
 
-// Nor is a child that wants to run, or that the kernel holds up; one that is stopped is.
+// A child that is ready to run, or blocked in the kernel, is not lost at once; a stopped one is.
 TEST(Control, AStarvedChildIsNotLostAtOnce) {
     constexpr int64_t kShortMs = 800;
     for (const std::string_view state : {"stopped", "running", "held up"}) {
@@ -525,7 +526,7 @@ TEST(Control, AStarvedChildIsNotLostAtOnce) {
         const pid_t child = ::fork();
         ASSERT_GE(child, 0);
         if (child == 0) {
-            ::alarm(60);  // it outlives no test that was killed
+            ::alarm(60);  // ends with a killed test
             if (state == "held up") BeHeldUp();
             for (std::atomic<int64_t> turns = 0;; turns.fetch_add(1)) continue;
         }
@@ -551,8 +552,8 @@ TEST(Control, AStarvedChildIsNotLostAtOnce) {
     }
 }
 
-// A killed process is not gone before each of its threads has run once more and its memory is free,
-// and its connections are closed only then. Here they stay open, as the test has the other end.
+// A killed process exists until each of its threads has run once more and its memory is free; only
+// then its connections close. Here they stay open, because the test holds the other end.
 TEST(Control, ADyingChildIsLostAtOnce) {
     constexpr int64_t kLongMs = 60'000;
     auto ends = MakeSocketPair().value();
@@ -582,8 +583,7 @@ TEST(Control, ADyingChildIsLostAtOnce) {
     EXPECT_LT((NowNs() - begin_ns) / 1'000'000, kLongMs / 2);
 }
 
-// A long value on a slow network: whoever sends it is not silent, and whoever waits for it does not
-// stand still.
+// A long value on a slow network: its sender is not silent, and its receiver is not stuck.
 TEST(Control, ALongMessageOnASlowNetworkMoves) {
     constexpr int64_t kShortMs = 800;
     auto ends = MakeSocketPair().value();
@@ -622,8 +622,7 @@ TEST(Control, ALongMessageOnASlowNetworkMoves) {
     EXPECT_EQ(result->size(), 20'000u);
 }
 
-// The stepping thread awaits another one: what counts is what that one waits for, whatever others
-// wait for.
+// The stepping thread waits for another thread; only that thread's wait counts.
 TEST(Control, StandsWhereTheThreadStandsThatItAwaits) {
     Pair pair = Connect();
     Control::Options options;
@@ -633,7 +632,7 @@ TEST(Control, StandsWhereTheThreadStandsThatItAwaits) {
     Control control(options);
     control.AddPeer(0, std::move(pair.near), pair.session, 0);
     ASSERT_TRUE(control.Start().ok());
-    // (Up to three heartbeats may be of before.)
+    // (Up to three heartbeats may have been sent before.)
     const auto rank_waits = [&] {
         for (int i = 0; i < 3; ++i) pair.far->Await(FrameType::kHeartbeat);
         return DecodeHeartbeat(pair.far->Await(FrameType::kHeartbeat))->rank_waits;
@@ -665,7 +664,7 @@ TEST(Control, StandsWhereTheThreadStandsThatItAwaits) {
     sums.join();
 }
 
-// A busy machine may keep rank 0 from answering.
+// A busy machine may delay rank 0's answer.
 TEST(WorkerEpoch, WaitsForRankZerosWord) {
     Worker worker;
     ASSERT_TRUE(worker.Start());
@@ -681,7 +680,8 @@ TEST(WorkerEpoch, WaitsForRankZerosWord) {
     EXPECT_TRUE(ended.ok()) << ended.error().message;
 }
 
-// Nobody goes on without rank 0: its main thread has four timeouts to see that an epoch is over.
+// No rank continues without rank 0, so its main thread has four timeouts to notice the end of an
+// epoch.
 TEST(RootWatchdog, IsPatientWhereTheJobGoesOn) {
     constexpr int64_t kShortMs = 800;
     for (const int64_t held_up_ms : {2 * kShortMs, int64_t{60'000}}) {
@@ -708,7 +708,7 @@ TEST(RootWatchdog, IsPatientWhereTheJobGoesOn) {
     }
 }
 
-// While it waits for the next epoch, rank 0 may go, or say that there is none.
+// While a worker waits for the next epoch, rank 0 may end, or report that there is none.
 TEST(WorkerEpoch, EndsWithRankZero) {
     for (const bool says : {true, false}) {
         Worker worker;

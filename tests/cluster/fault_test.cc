@@ -1,5 +1,5 @@
-// Every rank killed and stopped, in every phase, on every transport: the others know within the
-// timeout and a second who it was, say so once, and nobody is left.
+// Every rank is killed and stopped in every phase on every transport. Within the timeout plus a
+// second the others know which rank it was, report it once, and no process remains.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ namespace {
 using test::IsGone;
 using test::Process;
 
-// A sanitizer makes starting and ending a process ten times as long.
+// Sanitizers make process start and end take ten times as long.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr int64_t kFaultTimeoutMs = 2500;
 constexpr size_t kAtOnce = 3;
@@ -26,7 +26,7 @@ constexpr size_t kAtOnce = 4;
 #endif
 constexpr int kRanks = 3;
 
-// The --timeout-ms of a job, and the time in which its survivors must have ended.
+// The job's --timeout-ms, and the time in which its survivors must have ended.
 struct Times {
     int64_t timeout_ms = test::TimeoutMs(kFaultTimeoutMs);
     int64_t BoundNs() const { return timeout_ms * 1'000'000 + test::LimitNs(1000); }
@@ -37,14 +37,14 @@ struct Fault {
     int victim;
     int signal;
     std::string transport;
-    bool deaf = false;  // loading looks at nothing
+    bool deaf = false;  // loading does not check the monitor
     std::string Text() const {
         return fmt::format("{} of rank {} in {} over {}{}", signal == SIGKILL ? "kill" : "stop",
                            victim, phase, transport, deaf ? ", deaf" : "");
     }
 };
 
-// gtest's checks work in any thread here.
+// gtest's assertions work in any thread here.
 void Inflict(const Fault& fault) {
     SCOPED_TRACE(fault.Text());
     const bool prefill = fault.phase == "prefill";
@@ -77,7 +77,7 @@ void Inflict(const Fault& fault) {
         while (rank != fault.victim && !IsGone(pids[rank]) && !patience.expired()) ::usleep(10'000);
     }
     EXPECT_LE(NowNs() - begin_ns, times.BoundNs());
-    if (fault.victim == 0) root.Signal(SIGCONT);  // it must find out by itself, and end
+    if (fault.victim == 0) root.Signal(SIGCONT);  // it must notice by itself, and end
     const int status = root.Wait(Deadline::In(5000));
     EXPECT_EQ(status, fault.victim == 0 && fault.signal == SIGKILL ? 128 + SIGKILL : 3)
         << root.output();
@@ -97,7 +97,7 @@ void Inflict(const Fault& fault) {
     EXPECT_NE(root.output().find(why), std::string::npos) << root.output();
 }
 
-// Several at once: they mostly wait.
+// Runs several at once, because they mostly wait.
 void InflictAll(const std::vector<Fault>& faults) {
     for (size_t begin = 0; begin < faults.size(); begin += kAtOnce) {
         std::vector<std::thread> threads;
@@ -132,7 +132,7 @@ TEST(Fault, InDecode) {
     InflictAll(FaultInPhase("decode"));
 }
 
-// A main thread that looks at nothing is ended by its own control thread.
+// The control thread ends the process if its main thread does not check the monitor.
 TEST(Fault, InALoadThatLooksAtNothing) {
     std::vector<Fault> faults;
     for (int signal : {SIGKILL, SIGSTOP}) {
@@ -143,7 +143,7 @@ TEST(Fault, InALoadThatLooksAtNothing) {
     InflictAll(faults);
 }
 
-// Before a worker has said its first word, the others wait for it in the rendezvous.
+// Before a worker's first message, the others wait for it in the rendezvous.
 TEST(Fault, InRendezvous) {
     ::setenv("WEFT_STOP_BEFORE_JOIN", "1", 1);
     for (int signal : {SIGKILL, SIGSTOP}) {
@@ -168,7 +168,7 @@ TEST(Fault, InRendezvous) {
         EXPECT_NE(root.output().find(expected), std::string::npos) << root.output();
         for (pid_t child : children) EXPECT_TRUE(IsGone(child));
     }
-    // Rank 0 goes while its workers are stopped: they go with it.
+    // Rank 0 ends while its workers are stopped: they end with it.
     Process root({CLUSTER_RANK, "launch", "local=3", fmt::format("timeout={}", kFaultTimeoutMs)});
     std::vector<pid_t> children;
     const Deadline deadline = Deadline::In(test::LimitMs(2000));
@@ -183,7 +183,7 @@ TEST(Fault, InRendezvous) {
     ::unsetenv("WEFT_STOP_BEFORE_JOIN");
 }
 
-// A process that was stopped together with all others (Ctrl-Z, a suspended machine) goes on.
+// All processes are stopped together (Ctrl-Z, a suspended machine) and continue.
 TEST(Fault, AllStoppedAndContinuedGoOn) {
     Process root({CLUSTER_RANK, "launch", "local=2", "timeout=400", "load=1200"});
     ASSERT_TRUE(root.ReadUntil("rank 1 pid", Deadline::In(10'000)));

@@ -1,5 +1,5 @@
-// Frames and payloads: what is encoded comes back; whatever else arrives is refused, and nothing
-// larger than the frame is allocated for it.
+// Frames and payloads decode to what was encoded. All other bytes are refused, and no allocation
+// exceeds the frame's size.
 #include "cluster/frame.h"
 #include "support/paths.h"
 
@@ -84,7 +84,7 @@ bool Decodes(FrameType type, View payload) {
     return false;
 }
 
-// A seed of an older protocol would keep the fuzzer out of what comes behind its fields.
+// A seed of an older protocol would keep the fuzzer from the data after its fields.
 TEST(Frame, TheSeedsOfTheFuzzTargetAreOfThisProtocol) {
     std::set<FrameType> seen;
     const std::filesystem::path folder = support::TestData("/../../fuzz/corpus/control");
@@ -117,14 +117,14 @@ TEST(Frame, RefusesImpossibleLengthsAndTypesAtOnce) {
     EXPECT_TRUE(refused({255, 255, 255, 255}, true));
     EXPECT_TRUE(refused({0, 16, 0, 0}, false));     // 4096 + 4: too long before the proof
     EXPECT_FALSE(refused({252, 15, 0, 0}, false));  // 4092 + 4
-    EXPECT_TRUE(refused({16, 0, 0, 0}, true));      // no place for a type and a tag
+    EXPECT_TRUE(refused({16, 0, 0, 0}, true));      // no space for a type and a tag
     EXPECT_TRUE(refused({9, 0, 0, 0, 0}, false));   // type 0
-    EXPECT_TRUE(refused({9, 0, 0, 0, 18}, false));  // a type after the last
+    EXPECT_TRUE(refused({9, 0, 0, 0, 18}, false));  // a type beyond the last
     EXPECT_TRUE(refused({'G', 'E', 'T', ' ', '/'}, false));
     EXPECT_TRUE(refused({'G', 'E', 'T', ' '}, true));
 }
 
-// Every message comes back equal; cut short anywhere or with a byte more, it is refused.
+// Every message round-trips; one that is cut anywhere, or has an extra byte, is refused.
 template <typename Message, typename Decode>
 void CheckMessage(const Message& message, const Decode& decode) {
     const Bytes bytes = Encode(message);
@@ -177,7 +177,7 @@ TEST(Message, HoldsWhatItWasGiven) {
 
 TEST(Message, RefusesValuesThatCannotBe) {
     AssignMessage assignment = SomeAssignment();
-    assignment.rank = 3;  // of 3
+    assignment.rank = 3;  // of 3 ranks
     EXPECT_FALSE(DecodeAssign(Encode(assignment)).ok());
     assignment.rank = 0;
     EXPECT_FALSE(DecodeAssign(Encode(assignment)).ok());
@@ -206,7 +206,7 @@ TEST(Message, RefusesValuesThatCannotBe) {
         ASSERT_TRUE(back.ok()) << loaded;
         EXPECT_EQ(back->loaded, loaded);
     }
-    // A count of 2^32 - 1 ranks in a payload of 4 bytes: refused, not allocated.
+    // A count of 2^32 - 1 ranks in 4 bytes of payload is refused without allocation.
     const Bytes huge(4, std::byte{255});
     EXPECT_FALSE(DecodeRelay(huge).ok());
     EXPECT_FALSE(UnpackStrings(std::string(4, '\xff')).ok());

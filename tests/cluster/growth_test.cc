@@ -1,6 +1,6 @@
 // A job that grows while it runs (--elastic with --expect-workers): workers that dial in join
-// between two steps, and whatever a newcomer does wrong leaves the others as they were. The answer
-// is, to the token, that of one rank that nothing disturbed.
+// between two steps, and a newcomer's faults do not change the other ranks' work. The answer equals
+// that of one undisturbed rank.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -30,7 +30,8 @@ using support::Words;
 using test::Process;
 
 constexpr std::string_view kGrowthKey = "a-shared-key-of-the-tests";
-constexpr size_t kMoreText = 200;  // that a changed cluster has to say before it is believed
+// bytes that a changed cluster must print before the change counts
+constexpr size_t kMoreText = 200;
 
 class Growth : public testing::Test {
   protected:
@@ -43,7 +44,7 @@ class Growth : public testing::Test {
         const net::Fd fd = net::ListenTcp("127.0.0.1", 0).value();
         port_ = net::BoundPort(fd.get()).value();
     }
-    // More tokens than anybody waits for: who has seen enough stops it.
+    // More tokens than a test waits for; the test stops it.
     Words Command() const {
         return {"run", dir_ / "tiny.gguf", "-p", "hello", "-n", "60000", "-t", "1", "--ignore-eos"};
     }
@@ -72,20 +73,20 @@ class Growth : public testing::Test {
         while (!ready() && !deadline.expired()) ::usleep(1000);
         return ready();
     }
-    // It says so, and then goes on answering.
+    // Waits until it prints `line` and then continues its answer.
     static bool UntilSaid(const Weft& root, const std::string& line) {
         if (!Until([&] { return root.Err().find(line) != std::string::npos; })) return false;
         const size_t so_far = root.Out().size();
         return Until([&] { return root.Out().size() > so_far + kMoreText; });
     }
-    // What it has said so far is what one rank says.
+    // Its answer so far equals that of one rank.
     void ExpectTheAnswerOfOne(Weft& root) {
         ::kill(root.pid(), SIGINT);
         const Ran ran = root.Wait();
         EXPECT_EQ(ran.status, 130) << ran.err;
         Weft one(Command());
         ASSERT_TRUE(Until([&] { return one.Out().size() >= ran.out.size(); })) << one.Err();
-        // (The last bytes are how it was stopped.)
+        // (The last bytes may depend on the stop.)
         const size_t common = ran.out.size() - 1;
         ASSERT_GT(common, kMoreText);
         EXPECT_EQ(ran.out.substr(0, common), one.Out().substr(0, common)) << ran.err;
@@ -111,7 +112,7 @@ TEST_F(Growth, WorkersThatDialInJoinAndLeaveAndJoinAgain) {
     ExpectTheAnswerOfOne(root);
 }
 
-// The lost may be called back in each of several attempts to form an epoch: survivors wait through
+// Lost ranks may be recalled in each of several attempts to form an epoch. Survivors wait through
 // all of them.
 TEST_F(Growth, SurvivorsWaitAsLongAsRankZeroTries) {
     constexpr int64_t kRejoinMs = 60'000;
@@ -140,7 +141,7 @@ TEST_F(Growth, SurvivorsWaitAsLongAsRankZeroTries) {
     EXPECT_EQ(root.Wait().status, 3);
 }
 
-// A host without the model's file, which has its weights from rank 0, as the first one has.
+// A host without the model file gets its weights from rank 0, like the first one.
 TEST_F(Growth, OneThatRankZeroFeedsJoins) {
     const std::string here = dir_ / "";
     std::filesystem::current_path(here);
@@ -172,9 +173,9 @@ TEST_F(Growth, WhomTheModelHasNoRoomForWaitsAndIsTheNextToTakeAPlace) {
     ExpectTheAnswerOfOne(root);
 }
 
-// ---- Newcomers that are no use: they are asked first, and the others answer on ------------------
+// ---- Unsuitable newcomers: they are asked first, and the others continue ------------------------
 
-// The longest time in which `root` said nothing new, from now until `done` and a little on.
+// Longest time without new output of `root`, from now until shortly after `done`.
 int64_t LongestPauseMs(const Weft& root, const std::function<bool()>& done) {
     const Deadline deadline = test::Limit(60'000);
     size_t said = root.Out().size(), enough = SIZE_MAX;
@@ -199,7 +200,7 @@ class Unfit : public Growth {
         here_ = dir_ / "";
         first_ = Worker(here_);
     }
-    // By a path that means another file in another folder.
+    // A path that means another file in another folder.
     Words Relative() const {
         Words words = Command();
         words[1] = "tiny.gguf";
@@ -221,15 +222,15 @@ class Unfit : public Growth {
         for (size_t at = 0; (at = text.find(part, at)) != std::string::npos; ++at) ++count;
         return count;
     }
-    // `why` in one line of each; no epoch, no pause, the same answer. A pause is what a busy
-    // machine takes from a process, not a rank that is waited for: less than the timeout.
+    // Each prints `why` in one line; no new epoch, no pause, the same answer. A busy machine may
+    // delay a process, but by less than the timeout.
     void ExpectSentAway(Weft& root, Process& newcomer, const std::string& why) {
         const auto said = [&] { return Count(root.Err(), ") can't join: ") > 0; };
         EXPECT_LT(LongestPauseMs(root, said), test::LimitMs(1500)) << root.Err();
         EXPECT_TRUE(newcomer.ReadUntil("rank 0 does not take this worker into its job: ",
                                        Deadline::In(20'000)))
             << newcomer.output();
-        // It dials again, and waits.
+        // The newcomer dials again and waits.
         EXPECT_TRUE(newcomer.ReadUntil("; waiting for the next", Deadline::In(20'000)));
         ::usleep(1'500'000);
         EXPECT_EQ(Count(root.Err(), ") can't join: "), 1u) << root.Err();
@@ -280,7 +281,7 @@ TEST_F(Unfit, OneThatComputesOnAnotherKindOfDevice) {
     ExpectSentAway(*root, *second, "tensor ranks need devices that give the same bits");
 }
 
-// Whoever it is, however often it dials: one line in an hour.
+// For any host, however often it dials: one line per hour.
 TEST_F(Unfit, OneWithAnotherKeyOrVersionIsToldOfOnce) {
     const auto root = Start(Command());
     for (int i = 0; i < 3; ++i) {
@@ -306,7 +307,7 @@ TEST_F(Unfit, OneWithAnotherKeyOrVersionIsToldOfOnce) {
     ExpectTheAnswerOfOne(*root);
 }
 
-// Who has the key, and then says nothing, or nonsense, while it is asked.
+// A worker has the key, and does not answer the question, or answers nonsense.
 TEST_F(Unfit, OneThatDoesNotAnswerWhatItIsAsked) {
     for (const bool silent : {true, false}) {
         const auto root = Start(Command());
@@ -326,9 +327,9 @@ TEST_F(Unfit, OneThatDoesNotAnswerWhatItIsAsked) {
     }
 }
 
-// ---- Newcomers that fail in the epoch that they were taken into ---------------------------------
+// ---- Newcomers that fail in the epoch that they joined ------------------------------------------
 
-// Says that it could be a rank, and goes on until it is one. True: it is.
+// Claims that it could be a rank, and continues until it is one. True: it is.
 bool PlaysAlong(Channel& channel) {
     bool asked = false, assigned = false;
     const Deadline deadline = Deadline::In(60'000);
@@ -347,7 +348,7 @@ bool PlaysAlong(Channel& channel) {
     return assigned;
 }
 
-// The pause is what a silent rank is waited for, and what the others need to form again.
+// The pause is the wait for a silent rank plus the time in which the others form again.
 constexpr int64_t kTrialPauseMs = 1500 + 3000;
 
 TEST_F(Unfit, OneThatFailsOnceItIsARank) {
@@ -376,8 +377,8 @@ TEST_F(Unfit, OneThatFailsOnceItIsARank) {
     }
 }
 
-// A real one that is killed, or stopped, in each phase of the larger epoch. (In time, or a moment
-// after it has become a rank like the others.)
+// A real newcomer is killed or stopped in each phase of the larger epoch, or a moment after it has
+// become a regular rank.
 TEST_F(Unfit, OneThatDiesOnTheWay) {
     size_t turn = 0;
     for (const char* phase : {"rendezvous", "load", "proof"}) {
@@ -405,7 +406,7 @@ TEST_F(Unfit, OneThatDiesOnTheWay) {
     }
 }
 
-// A user who asks for the end while ranks join, or are asked, gets it.
+// A user's stop while ranks join, or are asked, takes effect at once.
 TEST_F(Unfit, AStopMeanwhileEndsAllAtOnce) {
     for (const bool joins : {false, true}) {
         const auto root = Start(Command());

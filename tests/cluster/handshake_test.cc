@@ -1,5 +1,5 @@
-// The handshake between two state machines, without sockets: the right key opens, everything else
-// is refused with its reason, and what was recorded is worth nothing.
+// The handshake between two state machines, without sockets: the right key succeeds, everything
+// else is refused with its reason, and replay fails.
 #include "cluster/handshake.h"
 
 #include <gtest/gtest.h>
@@ -156,14 +156,14 @@ TEST(Handshake, AnotherProtocolHashIsRefusedWithBothBuildsNamed) {
                               "or ops differ, so they cannot work together",
                               WEFT_VERSION, commit));
     }
-    // Who lacks the key learns no build.
+    // A peer without the key learns nothing about the build.
     const Outcome stranger = Shake(KeyOf("another-key-another-key"), kKey,
                                    OfBuild("aaaa", "111111111111"), OfBuild("bbbb", "2222"));
     EXPECT_EQ(stranger.refused, kWrongKey);
     EXPECT_EQ(stranger.client.error().message.find("bbbb"), std::string::npos);
 }
 
-// What a program of protocol 8 sends: a hello of this layout, a challenge, a proof of 32 bytes.
+// Messages of protocol 8: a hello of this layout, a challenge, a proof of 32 bytes.
 TEST(Handshake, AnOlderPeerIsRefusedBothWays) {
     HelloMessage hello{8, 5000, {}, WEFT_VERSION};
     Bytes call;
@@ -239,7 +239,7 @@ TEST(Handshake, WordsOfABuildAreBounded) {
 
 TEST(Builds, AreToldByTheirVersionCommitAndHash) {
     const Build own;
-    EXPECT_EQ(own.commit, "unknown");  // of a program of tests
+    EXPECT_EQ(own.commit, "unknown");  // as in all test programs
     EXPECT_EQ(own.protocol_hash.size(), 12u);
     EXPECT_EQ(own.protocol_hash.find_first_not_of("0123456789abcdef"), std::string::npos);
     EXPECT_TRUE(CanWorkTogether(own, {}));
@@ -266,14 +266,14 @@ TEST(Handshake, ABusyWorkerSaysSoOnlyToWhoHasTheKey) {
 }
 
 TEST(Handshake, ARecordedHandshakeProvesNothing) {
-    // What a listener on the wire has seen of a good handshake ...
+    // Messages of a good handshake that an eavesdropper recorded ...
     ClientHandshake client("w", kKey, 5000);
     ServerHandshake server(kKey);
     const Bytes hello = client.First();
     const auto challenge = server.On(Only(hello), false);
     const Bytes proof = client.On(Only(challenge.send)).value();
     ASSERT_TRUE(server.On(Only(proof), false).done);
-    // ... does not open a second one, and not the same one again.
+    // ... do not open a second session, nor the same one again.
     ServerHandshake second(kKey);
     second.On(Only(hello), false);
     const auto replayed = second.On(Only(proof), false);
@@ -282,8 +282,8 @@ TEST(Handshake, ARecordedHandshakeProvesNothing) {
 }
 
 TEST(Handshake, AWorkersProofIsNotACallers) {
-    // An attacker dials worker A, and hands A's challenge to us as its own, hoping that our proof
-    // or A's welcome serves in the other role.
+    // An attacker dials worker A and passes A's challenge to us as its own, so that our proof or
+    // A's welcome might serve in the other role.
     ClientHandshake victim("w", kKey, 5000);
     ServerHandshake worker(kKey);
     const auto challenge = worker.On(Only(victim.First()), false);
@@ -321,13 +321,13 @@ TEST(Seal, AlteredRepeatedAndReorderedFramesAreRefused) {
     EXPECT_FALSE(opens(in_order, one));  // repeated
     Session reordered = child;
     EXPECT_FALSE(opens(reordered, two));
-    for (size_t i = 4; i < one.size(); ++i) {  // any byte but the length
+    for (size_t i = 4; i < one.size(); ++i) {  // any byte except the length
         Session fresh = child;
         Bytes altered = one;
         altered[i] ^= std::byte{1};
         EXPECT_FALSE(opens(fresh, altered)) << i;
     }
-    Session back = parent;  // to the sender itself
+    Session back = parent;  // back to its sender
     EXPECT_FALSE(opens(back, one));
     const std::string wire(reinterpret_cast<const char*>(one.data()), one.size());
     EXPECT_EQ(wire.find("secret"), std::string::npos);

@@ -1,4 +1,4 @@
-// Files of hosts, and addresses without a port.
+// Host files, and addresses without a port.
 #include "cluster/host_file.h"
 
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ TEST(HostFile, HostsWithAndWithoutPortsAndComments) {
     EXPECT_EQ(Parsed("# ours\n\nb:7000\n  c  # the old one\r\n\t[fd00::3]:7001\nd"),
               (HostList{"b:7000", "c", "[fd00::3]:7001", "d"}));
     EXPECT_EQ(Parsed(""), HostList());
-    // A line without slots is a worker, on this host, too.
+    // A line without slots is a worker, also on this host.
     EXPECT_EQ(Parsed("localhost\nn0:7001\n"), (HostList{"localhost", "n0:7001"}));
 }
 
@@ -36,7 +36,7 @@ TEST(HostFile, DeepSpeedsAndOpenMpisNameThisHostAsWell) {
     EXPECT_EQ(Parsed("n0 slots=1\nn1 slots=1\nn2 slots=1 max_slots=8\n"), (HostList{"n1", "n2"}));
     EXPECT_EQ(Parsed("n0.cluster slots=1\nn1.cluster slots=1"), HostList{"n1.cluster"});
     EXPECT_EQ(Parsed("10.0.0.1 slots=1\n10.0.0.2 slots=1"), HostList{"10.0.0.2"});
-    // (Of addresses, no part is a name.)
+    // (A part of an address is not a host name.)
     EXPECT_EQ(Parsed("10.0.0.3 slots=1"), HostList{"10.0.0.3"});
 }
 

@@ -1,5 +1,5 @@
-// Hosts that are not up yet, of --hosts and of a launcher: they are waited for, whoever came first
-// is kept, and the line says who is missing.
+// Hosts of --hosts and of a launcher that are not up yet: rank 0 waits for them, keeps those that
+// came, and prints which are missing.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -53,7 +53,7 @@ TEST_F(LateHosts, AreWaitedForAndNamed) {
     const auto root = Root({"wait=600000", "steps=3"});
     ASSERT_TRUE(root->ReadUntil("waiting for 1 of 2 workers: " + addresses_[1] + "; for ", soon_))
         << root->output();
-    // For longer than a rank may be silent.
+    // Longer than a rank may be silent.
     ::usleep(static_cast<useconds_t>(timeout_ms_ * 1500));
     const auto second = Worker(1);
     EXPECT_EQ(root->Wait(Deadline::In(30'000)), 0) << root->output();
@@ -79,7 +79,7 @@ TEST_F(LateHosts, TheWaitEndsAndNamesWhoIsMissing) {
         << root->output();
     EXPECT_NE(root->output().find("worker " + addresses_[1] + ": "), std::string::npos)
         << root->output();
-    // Who came is free again.
+    // The worker that came is free again.
     EXPECT_TRUE(first->ReadUntil("the job ended", soon_)) << first->output();
 }
 
@@ -116,11 +116,11 @@ size_t ThreadsOfThis() {
     return static_cast<size_t>(std::distance(begin(tasks), end(tasks)));
 }
 
-// A host that takes the call and says nothing: whoever stops waiting leaves no thread behind.
+// A host accepts the connection and stays silent: a wait that ends leaves no thread behind.
 TEST(HostCallsEnd, WithTheWait) {
     const net::Fd mute = net::ListenTcp("127.0.0.1", 0).value();
     const std::string address = fmt::format("127.0.0.1:{}", net::BoundPort(mute.get()).value());
-    std::thread([] {}).join();  // a sanitizer begins one of its own with the first
+    std::thread([] {}).join();  // a sanitizer starts its own thread with the first one
     const size_t before = ThreadsOfThis();
     for (const bool patient : {false, true}) {
         std::atomic<bool> stop{false};

@@ -1,4 +1,4 @@
-// The program under real launchers: mpirun of Open MPI and of MPICH, and torchrun's variables.
+// The program under real launchers: mpirun of Open MPI and MPICH, and torchrun's variables.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -26,8 +26,8 @@ std::string Slurp(const std::string& path) {
     return std::string(std::istreambuf_iterator<char>(file), {});
 }
 
-// Runs one rank: keeps its pid, and then its exit status, in files. Ends when it may: a launcher
-// that sees one rank fail kills the others, and what they would have said is not known.
+// Runs one rank and stores its pid and its exit status in files. The script itself succeeds,
+// because a launcher that sees one rank fail kills the others and loses their messages.
 constexpr const char* kRankScript = R"(#!/bin/sh
 trap '' TERM
 export ASAN_OPTIONS=detect_leaks=0
@@ -87,14 +87,14 @@ class Mpi : public Launch, public testing::WithParamInterface<const char*> {
                                                   : "libmpich-dev mpich");
         }
     }
-    // Beside the program, not beside this test.
+    // Next to the program, not next to this test.
     std::string WeftPlugin() const {
         const std::string program = support::WeftProgram();
         const std::string path =
             program.substr(0, program.rfind('/')) + "/weft_mpi_" + std::string(GetParam()) + ".so";
         return ::access(path.c_str(), R_OK) == 0 ? path : "";
     }
-    // The launcher's words before the program's.
+    // The launcher's words before the program's words.
     Words Launcher(int ranks) const {
         Words words = {mpirun_};
         if (std::string(GetParam()) == "openmpi") {
@@ -102,7 +102,7 @@ class Mpi : public Launch, public testing::WithParamInterface<const char*> {
         }
         return words + Words{"-n", std::to_string(ranks)};
     }
-    // A shell that keeps standard output and error apart.
+    // A shell that separates standard output and standard error.
     test::Process Start(int ranks, const Words& arguments, const std::string& rank_script = "") {
         std::string line = "export ASAN_OPTIONS=detect_leaks=0; exec";
         for (const std::string& word : Launcher(ranks)) line += " '" + word + "'";
@@ -133,11 +133,11 @@ TEST_P(Mpi, TheTextIsThatOfLocalRanks) {
     for (int ranks : {2, 3}) {
         const support::Ran local = RunWeft(Run(12) + Words{"--local", std::to_string(ranks)});
         ASSERT_EQ(local.status, 0) << local.err;
-        // Ranks of MPI libraries spin: one that has no core for seconds is not lost.
+        // Ranks of MPI libraries spin; a rank without a core for seconds is not lost.
         const Words words = Run(12) + Words{"--transport", "mpi", "--timeout-ms",
                                             std::to_string(test::TimeoutMs(5000))};
         ASSERT_EQ(RunMpi(ranks, words), 0) << err_;
-        EXPECT_EQ(out_, local.out);  // of rank 0 alone
+        EXPECT_EQ(out_, local.out);  // from rank 0 only
         EXPECT_NE(err_.find("over mpi"), std::string::npos) << err_;
         EXPECT_EQ(err_.find("error"), std::string::npos) << err_;
     }
@@ -153,7 +153,7 @@ TEST_P(Mpi, OtherTransportsNeedTheLauncherOnly) {
     EXPECT_NE(err_.find("over tcp"), std::string::npos) << err_;
 }
 
-// Long prompts go as bulk messages; several jobs follow each other on the same ranks.
+// Long prompts travel as bulk messages; several jobs run one after another on the same ranks.
 TEST_P(Mpi, LargeMessagesAndSeveralJobsOfOneLaunch) {
     const Words bench = {"bench", model_, "-p", "200",         "-n",      "4",  "-r",
                          "1",     "-t",   "1",  "--transport", "mpi,shm", "-o", "jsonl"};
@@ -171,7 +171,7 @@ TEST_P(Mpi, WrongWordsAreSaidOnce) {
     EXPECT_NE(err_.find("none.gguf"), std::string::npos) << err_;
 }
 
-// Every command that takes ranks, without a flag that only some take.
+// Every command with ranks, without flags that only some accept.
 TEST_P(Mpi, EveryCommandRuns) {
     EXPECT_EQ(RunMpi(2, Bench()), 0) << err_;
     EXPECT_NE(out_.find("\"tp\":2"), std::string::npos) << out_;
@@ -186,16 +186,16 @@ TEST_P(Mpi, EveryCommandRuns) {
 
 TEST_P(Mpi, AServerEndsWellWhoeverIsAskedFirst) {
     StopServer("auto", {0, 1, 2}, {});
-    StopServer("auto", {2, 1, 0}, {0, 1, 2});  // as a launcher repeats it
+    StopServer("auto", {2, 1, 0}, {0, 1, 2});  // a launcher may repeat the signal
     StopServer("auto", {1, 2}, {0});
 }
 
-// A server of three ranks, of which the `first` get SIGTERM, and 300 ms later the `then`.
+// A server of three ranks. `first` get SIGTERM, and `then` 300 ms later.
 void Mpi::StopServer(const std::string& transport, const std::vector<int>& first,
                      const std::vector<int>& then) {
     const std::string script = dir_ / fmt::format("server{}.sh", servers_++);
     Write(script, kRankScript, 0755);
-    Write(dir_ / "out", "", 0600);  // of the server before
+    Write(dir_ / "out", "", 0600);  // of the previous server
     test::Process mpirun = Start(3, Serve() + Words{"--transport", transport}, script);
     const Deadline begins = Deadline::In(30'000);
     while (Slurp(dir_ / "out").find("\"url\"") == std::string::npos && !begins.expired()) {
@@ -223,7 +223,7 @@ void Mpi::StopServer(const std::string& transport, const std::vector<int>& first
     EXPECT_EQ(Slurp(dir_ / "err").find("error"), std::string::npos) << Slurp(dir_ / "err");
 }
 
-// MPI is one thread's: what needs a second one is refused, the rest learns.
+// MPI belongs to one thread: options that need a second thread are refused; other training runs.
 TEST_P(Mpi, TrainingIsOneThreads) {
     const Words train = {"train",       "synthetic:smollm2-135m",
                          "--layers",    "2",
@@ -233,7 +233,7 @@ TEST_P(Mpi, TrainingIsOneThreads) {
                          "-t",          "1",
                          "--no-output", "--transport",
                          "mpi"};
-    // Again and again: whichever rank ends first, rank 0's words come before the launcher's end.
+    // Several rounds: whichever rank ends first, rank 0's messages come before the launcher's end.
     for (int round = 0; round < 4; ++round) {
         EXPECT_NE(RunMpi(2, train + Words{"--pp", "2"}), 0);
         EXPECT_NE(err_.find("--transport tcp"), std::string::npos) << err_;
@@ -241,12 +241,12 @@ TEST_P(Mpi, TrainingIsOneThreads) {
     EXPECT_EQ(RunMpi(2, train + Words{"--zero", "2", "--overlap", "on"}), 0) << err_;
 }
 
-// The others end within the deadline, and name it.
+// The others end within the deadline and name the victim.
 void Mpi::LoseRank(int victim, int signal) {
     const std::string script = dir_ / "rank.sh";
     Write(script, kRankScript, 0755);
     const int64_t timeout_ms = test::TimeoutMs(1000);
-    // More tokens than it lives for.
+    // More tokens than the victim lives for.
     test::Process mpirun = Start(
         3, Run(50'000) + Words{"--timeout-ms", std::to_string(timeout_ms), "--transport", "mpi"},
         script);
@@ -312,7 +312,7 @@ uint16_t FreePort() {
     return net::BoundPort(free.get()).value();
 }
 
-// The variables of torchrun and of srun.
+// The variables of torchrun, or of srun.
 Words VariablesOf(bool slurm, int rank, uint16_t port, const std::string& key) {
     const Words meet = {"MASTER_ADDR=127.0.0.1", fmt::format("MASTER_PORT={}", port),
                         "WEFT_KEY_FILE=" + key};

@@ -1,5 +1,5 @@
-// Whole environments of launchers, as their processes have them: which row of the table counts, and
-// what is said where two of them contradict each other.
+// Whole environments of launchers, as their processes have them: which row of the table applies,
+// and the error if two contradict each other.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -18,13 +18,13 @@ Result<std::optional<Launcher>> Look(const Variables& variables) {
     });
 }
 
-// The variables of both; of one that is in both, `more` has the value.
+// The union of both; `more` has precedence.
 Variables Together(Variables variables, const Variables& more) {
     for (const auto& [name, value] : more) variables[name] = value;
     return variables;
 }
 
-// Task 1 of 3 of `srun`, in a heterogeneous job of Slurm 22.05.
+// Task 1 of 3 of `srun` in a heterogeneous job of Slurm 22.05.
 const Variables& Step() {
     static const Variables step = {{"SLURM_HET_SIZE", "2"},
                                    {"SLURM_JOB_ID", "4711"},
@@ -94,7 +94,7 @@ TEST(LauncherTable, WholeEnvironments) {
     ExpectFound(Together(Step(), {{"PMIX_RANK", "1"}, {"PMIX_NAMESPACE", "slurm.pmix.4711.0"}}),
                 {"srun", 1, 3, 0, "n0", 0, "openmpi"});
     ExpectFound(Torchrun(), {"RANK and WORLD_SIZE", 5, 8, 1, "n0", 29501, ""});
-    // Open MPI 4 and 5 within a step of Slurm, from a batch script's mpirun.
+    // Open MPI 4 and 5 within a Slurm step, from mpirun in a batch script.
     ExpectFound(Together(Step(), {{"OMPI_COMM_WORLD_RANK", "2"},
                                   {"OMPI_COMM_WORLD_SIZE", "4"},
                                   {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
@@ -103,15 +103,15 @@ TEST(LauncherTable, WholeEnvironments) {
                                   {"OMPI_UNIVERSE_SIZE", "4"},
                                   {"PMIX_RANK", "2"}}),
                 {"mpirun (Open MPI)", 2, 4, 0, "", 0, "openmpi"});
-    // Hydra, and what is built on it.
+    // Hydra, and launchers built on it.
     ExpectFound({{"PMI_RANK", "3"},
                  {"PMI_SIZE", "4"},
                  {"PMI_FD", "7"},
                  {"MPI_LOCALNRANKS", "2"},
                  {"MPI_LOCALRANKID", "1"}},
                 {"mpirun (MPICH)", 3, 4, 1, "", 0, "mpich"});
-    // A pod of Kubeflow's PyTorchJob has torchrun's variables of both kinds, which count otherwise
-    // where a pod is to have several processes.
+    // A pod of Kubeflow's PyTorchJob has both kinds of torchrun's variables; they count differently
+    // if a pod runs several processes.
     ExpectFound({{"RANK", "1"},
                  {"WORLD_SIZE", "2"},
                  {"MASTER_ADDR", "tune-master-0"},
@@ -129,7 +129,7 @@ TEST(LauncherTable, WholeEnvironments) {
                  {"PET_MASTER_ADDR", "tune-node-0-0.tune"},
                  {"PET_MASTER_PORT", "29400"}},
                 {"PET_NODE_RANK and PET_NNODES", 1, 3, -1, "tune-node-0-0.tune", 29400, ""});
-    // LeaderWorkerSet: the leader has the number 0, and knows its own address.
+    // LeaderWorkerSet: the leader is number 0 and knows its own address.
     ExpectFound({{"LWS_GROUP_SIZE", "3"},
                  {"LWS_LEADER_ADDRESS", "weft-0.weft.ml"},
                  {"LWS_WORKER_INDEX", "0"},
@@ -150,11 +150,11 @@ TEST(LauncherTable, WholeEnvironments) {
                 {"dstack", 0, 2, -1, "10.1.0.1", 29500, ""});
 }
 
-// The nearest counts: what started this process, not what that was started by.
+// The nearest launcher counts: the one that started this process, not that launcher's own launcher.
 TEST(LauncherTable, OneLauncherWithinAnother) {
     const Variables& torchrun = Torchrun();
     const Expected by_torchrun{"RANK and WORLD_SIZE", 5, 8, 1, "n0", 29501, ""};
-    // `srun torchrun`, one a node; so also with the process manager of an MPI.
+    // `srun torchrun`, one per node; likewise with an MPI's process manager.
     ExpectFound(Together(Step(), torchrun), by_torchrun);
     ExpectFound(Together(Together(Step(), {{"PMI_RANK", "1"}, {"PMI_SIZE", "3"}}), torchrun),
                 by_torchrun);
@@ -165,13 +165,13 @@ TEST(LauncherTable, OneLauncherWithinAnother) {
                           {"LWS_LEADER_ADDRESS", "weft-0.weft"}},
                          torchrun),
                 by_torchrun);
-    // Ray's nodes as steps of one task each; its driver names the ranks.
+    // Ray's nodes as steps of one task each; its driver numbers the ranks.
     const Variables ray = {
         {"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "40001"}};
     ExpectFound(
         Together(Together(Step(), {{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}}), ray),
         {"RANK and WORLD_SIZE", 1, 2, -1, "10.0.0.1", 40001, ""});
-    // `mpirun -n 1` in a pod of several: one process, as was asked for.
+    // `mpirun -n 1` in one of several pods: one process, as requested.
     const auto alone = Look({{"OMPI_COMM_WORLD_RANK", "0"},
                              {"OMPI_COMM_WORLD_SIZE", "1"},
                              {"LWS_WORKER_INDEX", "1"},
@@ -181,7 +181,7 @@ TEST(LauncherTable, OneLauncherWithinAnother) {
     EXPECT_FALSE(alone->has_value());
 }
 
-// A batch script exports what is the same for all tasks, and srun starts several.
+// A batch script exports variables common to all tasks, and srun starts several.
 TEST(LauncherTable, WhatAgreesMayStandTwiceAndWhatDoesNotIsNamed) {
     const Variables meeting = {{"MASTER_ADDR", "n0"}, {"MASTER_PORT", "29500"}};
     const Variables exported = Together(Step(), Together(meeting, {{"WORLD_SIZE", "3"}}));
@@ -209,7 +209,7 @@ TEST(LauncherTable, WhatIsWrongIsNamed) {
         {Together(Torchrun(), {{"MASTER_PORT", "65536"}}), "MASTER_PORT=65536"},
         {Together(Step(), {{"SLURM_PROCID", "3"}}), "SLURM_PROCID=3 and SLURM_STEP_NUM_TASKS=3"},
         {Together(Step(), {{"SLURM_JOB_ID", "4711_2"}}), "SLURM_JOB_ID=4711_2"},
-        // An elastic PyTorchJob says a range.
+        // An elastic PyTorchJob gives a range.
         {{{"PET_NODE_RANK", "1"}, {"PET_NNODES", "1:4"}, {"PET_MASTER_ADDR", "a"}},
          "PET_NNODES=1:4"},
         {{{"LWS_WORKER_INDEX", "2"}, {"LWS_GROUP_SIZE", "2"}, {"LWS_LEADER_ADDRESS", "a"}},

@@ -1,4 +1,4 @@
-// What launchers say in the environment, and how the ranks that they start find each other.
+// Launchers' environment variables, and how the ranks that they start find each other.
 #include "cluster/launcher.h"
 
 #include <gtest/gtest.h>
@@ -62,7 +62,7 @@ TEST(Launchers, SlurmStepsMeetOnTheirFirstHost) {
     EXPECT_EQ(slurm.host, "node07");
     EXPECT_GE(slurm.port, 20'000);
     EXPECT_EQ(slurm.mpi, "");
-    // The same on every rank, another for another job.
+    // Equal on every rank, different for another job.
     Variables other = step;
     other["SLURM_PROCID"] = "0";
     EXPECT_EQ(Found(other).port, slurm.port);
@@ -70,7 +70,7 @@ TEST(Launchers, SlurmStepsMeetOnTheirFirstHost) {
     EXPECT_NE(Found(other).port, slurm.port);
     other["PMIX_RANK"] = "0";
     EXPECT_EQ(Found(other).mpi, "openmpi");
-    // A batch script is no step of several ranks.
+    // A batch script is not a step of several ranks.
     Variables batch = step;
     batch.erase("SLURM_STEP_ID");
     Nothing(batch);
@@ -86,7 +86,7 @@ int LoneOf(const Variables& variables) {
 TEST(Launchers, ABatchScriptIsOneOfItsJobsTasks) {
     const Variables batch = {{"SLURM_JOB_ID", "7"}, {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}};
     EXPECT_EQ(LoneOf(batch), 4);
-    // Without -n there is a task a node.
+    // Without -n there is one task per node.
     EXPECT_EQ(LoneOf({{"SLURM_JOB_ID", "7"}, {"SLURM_JOB_NUM_NODES", "3"}}), 3);
     EXPECT_EQ(
         LoneOf(
@@ -109,7 +109,7 @@ TEST(Launchers, TorchrunStyleVariables) {
         {"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "29500"}};
     EXPECT_EQ(Found(all).host, "10.0.0.1");
     EXPECT_EQ(Found(all).port, 29500);
-    all["TORCHELASTIC_USE_AGENT_STORE"] = "True";  // which has that port itself
+    all["TORCHELASTIC_USE_AGENT_STORE"] = "True";  // which uses that port itself
     EXPECT_EQ(Found(all).port, 29501);
     all.erase("MASTER_PORT");
     Nothing(all);
@@ -151,7 +151,7 @@ TEST(Launchers, PodsAndClouds) {
         EXPECT_EQ(launcher.host, each.host);
         EXPECT_EQ(launcher.port, each.port) << each.host;
         EXPECT_EQ(launcher.mpi, "");
-        // Without an address they say nothing to Weft.
+        // Without an address these variables do not concern Weft.
         Variables lost = each.variables;
         for (const char* name : {"PET_MASTER_ADDR", "MASTER_ADDR", "LWS_LEADER_ADDRESS",
                                  "SKYPILOT_NODE_IPS", "DSTACK_MASTER_NODE_IP"}) {
@@ -212,7 +212,7 @@ Bytes Key(const char* text) {
     return Bytes(bytes.begin(), bytes.end());
 }
 
-// Keeps who comes; `leaves` counts down to when one of them leaves again.
+// Records arrivals; when `leaves` reaches zero, one leaves again.
 class Hall final : public RankRegistry {
   public:
     void Take(Arrival arrival) override { here[arrival.rank] = std::move(arrival); }
@@ -263,7 +263,7 @@ TEST_F(Meeting, RanksComeInAnyOrderBetweenStrangers) {
     EXPECT_FALSE(hall_.here[1].host.empty());
 }
 
-// A rank of a launcher cannot come again: to wait for it would be in vain.
+// A launcher's rank cannot come again, so waiting for it would be in vain.
 TEST_F(Meeting, ARankThatLeavesEndsTheWaitOrIsWaitedForAgain) {
     for (const bool may_return : {false, true}) {
         hall_.here.clear();
@@ -271,7 +271,7 @@ TEST_F(Meeting, ARankThatLeavesEndsTheWaitOrIsWaitedForAgain) {
         std::thread one([&] { EXPECT_TRUE(Arrive(1).ok()); });
         std::thread others([&] {
             std::this_thread::sleep_for(std::chrono::milliseconds(300));
-            // (Nobody takes them in where the wait is over.)
+            // (No ranks are accepted after the end of the wait.)
             const bool again = Arrive(1).ok(), two = Arrive(2).ok();
             EXPECT_TRUE((again && two) || !may_return);
         });
@@ -290,7 +290,7 @@ TEST_F(Meeting, ARankThatLeavesEndsTheWaitOrIsWaitedForAgain) {
     }
 }
 
-// One that speaks another way than a launcher's ranks.
+// A worker whose protocol differs from that of a launcher's ranks.
 TEST_F(Meeting, AWorkerThatDialsInIsToldThatNobodyWaitsForIt) {
     std::thread worker([&] {
         auto fd = DialRankZero({address_}, Deadline::In(2000));
@@ -323,7 +323,7 @@ TEST_F(Meeting, AWrongKeyAndAMissingRankAreNamed) {
         << gathered.error().message;
 }
 
-// Ranks that came first, and a crowd behind them.
+// Ranks that came first, followed by a crowd.
 TEST_F(Meeting, ACrowdPushesNoRankOut) {
     std::thread two([&] { EXPECT_TRUE(Arrive(2).ok()); });
     std::thread one([&] { EXPECT_TRUE(Arrive(1).ok()); });
@@ -353,7 +353,7 @@ TEST_F(Meeting, EndsWhenTheUserWishesSo) {
     EXPECT_LT(NowNs() - begin, test::LimitNs(5000));
 }
 
-// Rank 0 hung up on it amid a crowd of others.
+// Rank 0 closed its connection while many strangers connected.
 TEST_F(Meeting, ARankThatWasDroppedDialsAgain) {
     const test::TempDir folder;
     const std::string path = folder / "key", text = "the right key of this test";
@@ -381,7 +381,7 @@ TEST_F(Meeting, ARankThatWasDroppedDialsAgain) {
     EXPECT_TRUE(gathered.ok()) << gathered.error().message;
 }
 
-// A scan of its ports does not use up the ranks that rank 0 turns away.
+// A port scan does not use up the limit of refused ranks.
 TEST_F(Meeting, RanksAreTurnedAwayBetweenStrangers) {
     std::vector<Fd> strangers;
     for (int i = 0; i < 20; ++i) {

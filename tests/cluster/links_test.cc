@@ -1,4 +1,4 @@
-// Who is linked to whom: what ranks tell rank 0 of it, and the lines that the user sees.
+// Links between ranks: reports to rank 0, and the lines for the user.
 #include "cluster/links.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ TEST(Links, ComeBackAsTheyWere) {
         EXPECT_EQ((*back)[peer].speed_mbps, ends[peer].speed_mbps);
         EXPECT_EQ((*back)[peer].device, ends[peer].device);
     }
-    // As many as a cluster may have, each by another interface, and a rank alone.
+    // The maximum size of a cluster, each with another interface; and a rank alone.
     std::vector<net::WireEnd> many(256);
     for (size_t i = 0; i < many.size(); ++i) many[i].address = std::to_string(i);
     const auto all = UnpackWireEnds(PackWireEnds(many), many.size());
@@ -91,10 +91,10 @@ TEST(Links, TheFewestRanksAreDropped) {
     EXPECT_EQ(dropped({{1, 2}}), std::vector<int>{2});
     EXPECT_EQ(dropped({{1, 0}}), std::vector<int>{1});
     EXPECT_EQ(dropped({{0, 1}, {2, 0}}), (std::vector<int>{2, 1}));
-    EXPECT_EQ(dropped({{1, 2}, {3, 1}}), std::vector<int>{1});  // rank 1 lost both its cables
+    EXPECT_EQ(dropped({{1, 2}, {3, 1}}), std::vector<int>{1});  // rank 1 lost both of its cables
     EXPECT_EQ(dropped({{1, 2}, {3, 4}}), (std::vector<int>{4, 2}));
     EXPECT_EQ(dropped({{2, 1}, {3, 1}, {3, 2}}), (std::vector<int>{3, 2}));
-    EXPECT_EQ(dropped({{0, 0}}), std::vector<int>());  // (nobody says so)
+    EXPECT_EQ(dropped({{0, 0}}), std::vector<int>());  // (reported by no rank)
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Listening workers: what knocks on their port, and what jobs do to them, leaves them serving.
+// Listening workers keep serving after any data on their port and after any fault of a job.
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -30,12 +30,12 @@ class Listener : public ::testing::Test {
             ports_.push_back(std::atoi(worker.output().c_str() + 18));
         }
     }
-    // However a test went, the listeners serve the next job, and end in order when asked.
+    // After each test the listeners serve another job, and end in order when asked.
     void TearDown() override {
         Process good(Root("prefill=2 steps=5"));
         EXPECT_EQ(good.Wait(Deadline::In(10'000)), 0) << good.output();
         for (auto& worker : workers_) {
-            const Deadline ends = Deadline::In(5000);  // its rank
+            const Deadline ends = Deadline::In(5000);  // time for its rank to end
             while (!test::ChildrenOf(worker->pid()).empty() && !ends.expired()) ::usleep(1000);
             worker->Signal(SIGTERM);
             EXPECT_EQ(worker->Wait(Deadline::In(5000)), 0) << worker->output();
@@ -74,7 +74,7 @@ class Listener : public ::testing::Test {
         return net::DialTcp("127.0.0.1", static_cast<uint16_t>(ports_[worker]), Deadline::In(1000))
             .value();
     }
-    // The same from another address of the loopback network.
+    // As Knock, from another address of the loopback network.
     Fd KnockFrom(const std::string& host) const {
         sockaddr_in from{}, to{};
         from.sin_family = to.sin_family = AF_INET;
@@ -86,7 +86,7 @@ class Listener : public ::testing::Test {
         EXPECT_EQ(::connect(fd.get(), reinterpret_cast<sockaddr*>(&to), sizeof to), 0);
         return fd;
     }
-    // Whether the listener hangs up on us before the deadline.
+    // The listener closes the connection before the deadline.
     static bool HungUp(const Fd& fd, const Deadline& deadline) {
         pollfd entry{fd.get(), POLLIN, 0};
         while (!deadline.expired()) {
@@ -165,17 +165,17 @@ TEST_F(Listener, HangsUpOnGarbage) {
     }
     callers.push_back(Knock());
     Send(callers.back(), Bytes(5000, std::byte{1}));
-    callers.push_back(Knock());  // a well-formed frame out of turn
+    callers.push_back(Knock());  // a well-formed frame at the wrong time
     Bytes end;
     AppendFrame(end, FrameType::kEnd, {});
     Send(callers.back(), end);
-    callers.push_back(Knock());  // a hello and more behind it
+    callers.push_back(Knock());  // a hello followed by more data
     ClientHandshake handshake("w", key_, 1000);
     Bytes twice = handshake.First();
     twice.insert(twice.end(), 9, std::byte{0});
     Send(callers.back(), twice);
     for (size_t i = 0; i < callers.size(); ++i) {
-        // "\x16\x03..." announces a long frame: that one is judged by its size.
+        // "\x16\x03..." announces a long frame, which is refused by its size.
         EXPECT_TRUE(HungUp(callers[i], Deadline::In(2000))) << i;
     }
 }
@@ -191,7 +191,7 @@ TEST_F(Listener, FiftySilentCallersDoNotKeepAJobOut) {
     for (const Fd& fd : silent) EXPECT_TRUE(HungUp(fd, Deadline::In(4000)));
 }
 
-// One silent caller of each of many addresses, behind one that is about to prove the key.
+// Silent callers from many addresses, after one that is about to prove the key.
 TEST_F(Listener, ACrowdOfManyAddressesDropsNobodyWhoSpoke) {
     ClientHandshake handshake("w", key_, 1000);
     const Fd fd = Knock();
@@ -231,7 +231,7 @@ TEST_F(Listener, AHalfHandshakeAndASlowCallerDisturbNobody) {
     EXPECT_TRUE(HungUp(slow, Deadline::In(5000)));
 }
 
-// A man in the middle records a whole good handshake and plays it again.
+// An eavesdropper records a whole good handshake and replays it.
 TEST_F(Listener, AReplayedHandshakeStartsNothing) {
     ClientHandshake handshake("w", key_, 1000);
     const Bytes hello = handshake.First();
@@ -274,7 +274,7 @@ TEST_F(Listener, SurvivesEveryWayAJobCanEnd) {
         EXPECT_EQ(root.Wait(Deadline::In(5000)), c.status) << root.output();
         EXPECT_NE(root.output().find(c.says), std::string::npos) << root.output();
     }
-    // Rank 0 and a worker's rank die by a signal in the middle.
+    // A signal kills rank 0, or a worker's rank, during the job.
     for (bool kill_root : {true, false}) {
         Process root(Root("steps=100000000"));
         ASSERT_TRUE(root.ReadUntil("at decode", Deadline::In(5000))) << root.output();

@@ -1,5 +1,5 @@
-// Memory is counted machine by machine and pool by pool: what the ranks of a host need of one GPU
-// says nothing of another one, nor of the host's own memory.
+// Memory is counted per machine and pool: the ranks' needs on one GPU do not count for another GPU,
+// nor for host memory.
 #include <gtest/gtest.h>
 
 #include <thread>
@@ -17,7 +17,7 @@ struct RankNeeds {
     std::vector<MemoryNeed> needs;
 };
 
-// What the check says, which is the same on all ranks: "" where all fits.
+// Result of the check, equal on all ranks; "": all fits.
 std::string Check(const std::vector<RankNeeds>& ranks) {
     const int size = static_cast<int>(ranks.size());
     test::FakeHub hub(size);
@@ -52,7 +52,7 @@ TEST(Memory, TwoGpusOfAHostAreTwoPools) {
         return Check({OnGpu("x", "vulkan:0", first), OnGpu("x", "vulkan:0", first),
                       OnGpu("x", "vulkan:1", second), OnGpu("x", "vulkan:1", second)});
     };
-    EXPECT_EQ(both(50, 50), "");  // to the byte
+    EXPECT_EQ(both(50, 50), "");  // exactly
     EXPECT_EQ(both(60, 40),
               "m.gguf does not fit into vulkan:0 of a: rank 0: 60 MiB + rank 1: 60 MiB = 120 MiB "
               "(weights), but 100 MiB are free. Use more hosts.");
@@ -85,7 +85,7 @@ TEST(Memory, AByteTooMuchIsTooMuchAndTheUnknownIsLeft) {
     EXPECT_NE(Check({{"x", {{"", 100 * kMiB + 1, 100 * kMiB}}}}), "");
     EXPECT_EQ(Check({{"x", {{"", 100 * kMiB, 0}}}}), "");
     EXPECT_EQ(Check({{"x", {}}, {"x", {}}}), "");
-    // More than any sum of 64 bits: ~0 + 1 is 0, which would fit.
+    // More than any 64-bit sum: ~0 + 1 is 0, which would fit.
     EXPECT_NE(Check({{"x", {{"", ~uint64_t{0}, kMiB}}}, {"x", {{"", 1, kMiB}}}}), "");
 }
 

@@ -1,5 +1,5 @@
-// Hosts behind NAT, behind forwarded ports, and behind a firewall: network namespaces are hosts and
-// routers, on a network that a bridge makes. Needs root, ip(8) and iptables(8); else skipped.
+// Hosts behind NAT, behind forwarded ports, and behind a firewall. Network namespaces are hosts and
+// routers on a bridged network. Needs root, ip(8) and iptables(8); else skipped.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -17,7 +17,7 @@ using support::operator+;
 using support::Words;
 using test::Process;
 
-constexpr int kFails = -2;  // 1 or 3: who of two ranks says it first decides
+constexpr int kFails = -2;  // 1 or 3: depends on which of two ranks reports first
 
 bool Done(const std::string& command) {
     return std::system((command + " >/dev/null 2>&1").c_str()) == 0;
@@ -65,8 +65,8 @@ class BehindNat : public ::testing::Test {
         Run(host, "ip link set eth0 up");
         Run(host, fmt::format("ip addr add 10.9.0.{}/24 dev eth0", number));
     }
-    // A host 192.168.7.2 behind a router of its own, which is 10.9.0.N on the network. Every such
-    // host has the same address.
+    // A host 192.168.7.2 behind its own router, which is 10.9.0.N on the network. Every such host
+    // has the same address.
     void BehindRouter(const std::string& host, const std::string& router, int number) {
         OnLan(router, number);
         ASSERT_TRUE(Add(host));
@@ -79,7 +79,7 @@ class BehindNat : public ::testing::Test {
         Run(host, "ip addr add 192.168.7.2/24 dev eth0");
         Run(host, "ip route add default via 192.168.7.1");
     }
-    // What comes to these ports of the router goes to its host, as `podman run -p` has it.
+    // Forwards these ports of the router to its host, as `podman run -p` does.
     static void Forward(const std::string& router, const std::string& ports) {
         Run(router, "iptables -t nat -A PREROUTING -i eth0 -p tcp --dport " + ports +
                         " -j DNAT --to-destination 192.168.7.2");
@@ -96,7 +96,7 @@ class BehindNat : public ::testing::Test {
         return {"run", folder_ / "tiny.gguf", "-p",       "Hello there", "-n",
                 "12",  "--ignore-eos",        "--greedy", "-t",          "1"};
     }
-    // What rank 0 on `host` says, and its answer at the end.
+    // Output of rank 0 on `host`, ending with its answer.
     std::string Answer(const std::string& host, int status, const Words& more) {
         Process root(Inside(host, Model() +
                                       Words{"--key-file", folder_ / "key", "--transport", "tcp",
@@ -119,7 +119,7 @@ class BehindNat : public ::testing::Test {
     std::vector<std::unique_ptr<Process>> workers_;
 };
 
-// Rank 2 could not dial rank 1: so rank 1 dials rank 2.
+// Rank 2 could not dial rank 1, so rank 1 dials rank 2.
 TEST_F(BehindNat, AWorkerThatNobodyCanDialDialsTheOthers) {
     OnLan("root", 1);
     BehindRouter("hidden", "router", 2);
@@ -129,12 +129,12 @@ TEST_F(BehindNat, AWorkerThatNobodyCanDialDialsTheOthers) {
     const Words words = {"--expect-workers", "2", "--tp", "3"};
     ExpectTheAnswerOfOne("root", words);
     const std::string said = Answer("root", 0, words);
-    // Who is linked to whom, over what.
+    // Lines that name links and interfaces.
     EXPECT_NE(said.find(": tcp, 10.9.0.1 (eth0) - 192.168.7.2 (eth0)"), std::string::npos) << said;
     EXPECT_NE(said.find(": tcp, 192.168.7.2 (eth0) - 10.9.0.3 (eth0)"), std::string::npos) << said;
 }
 
-// Two NATs, with the same addresses behind both: one of the two needs ports that lead to it.
+// Two NATs with equal addresses behind them: one of the two needs forwarded ports.
 TEST_F(BehindNat, TwoThatNobodyCanDialNeedForwardedPorts) {
     OnLan("root", 1);
     BehindRouter("one", "router1", 2);
@@ -144,7 +144,7 @@ TEST_F(BehindNat, TwoThatNobodyCanDialNeedForwardedPorts) {
     const std::string said = Answer("root", 3, {"--expect-workers", "2", "--tp", "3"});
     EXPECT_NE(said.find("behind NAT"), std::string::npos) << said;
     EXPECT_NE(said.find("--data-ports A-B"), std::string::npos) << said;
-    // With the ports named, the address is the one that rank 0 sees.
+    // With named ports, rank 0 uses the address that it sees.
     workers_.clear();
     Forward("router1", "7001:7004");
     Worker("one", {"--join", "10.9.0.1", "--rank", "1", "--data-ports", "7001-7004"});
@@ -152,7 +152,7 @@ TEST_F(BehindNat, TwoThatNobodyCanDialNeedForwardedPorts) {
     ExpectTheAnswerOfOne("root", {"--expect-workers", "2", "--tp", "3"});
 }
 
-// As in a container whose ports are published.
+// As in a container with published ports.
 TEST_F(BehindNat, RankZeroBehindForwardedPortsIsDialledByTheAddressThatWorkersUse) {
     BehindRouter("root", "router", 1);
     Forward("router", "7000:7004");
@@ -177,7 +177,7 @@ TEST_F(BehindNat, AListeningWorkerBehindForwardedPortsSaysItsAddress) {
     ExpectTheAnswerOfOne("root", {"--hosts", "10.9.0.2,10.9.0.3", "--tp", "3"});
 }
 
-// A firewall that lets two ports in.
+// A firewall that admits two ports.
 TEST_F(BehindNat, DataTakeThePortsThatTheFirewallLeavesOpen) {
     OnLan("root", 1);
     OnLan("a", 2);
@@ -191,7 +191,7 @@ TEST_F(BehindNat, DataTakeThePortsThatTheFirewallLeavesOpen) {
     const std::string blocked = Answer("root", kFails, words);
     EXPECT_NE(blocked.find("cannot connect to 10.9.0.1:"), std::string::npos) << blocked;
     ExpectTheAnswerOfOne("root", words + Words{"--data-ports", "7001"});
-    // One port that something else has.
+    // One port that another program has.
     Process taken(Words{"ip", "netns", "exec", Name("root"), "python3", "-c",
                         "import socket, time\ns = socket.create_server(('10.9.0.1', 7001))\n"
                         "print('taken', flush=True)\ntime.sleep(600)"});

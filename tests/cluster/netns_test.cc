@@ -1,5 +1,5 @@
-// Network namespaces as hosts: rank 0 and two listening workers on three "machines" that one
-// bridge joins. A job runs over TCP; then links are cut. Needs root and ip(8); else skipped.
+// Network namespaces as hosts: rank 0 and two listening workers on three "machines" on one bridge.
+// A job runs over TCP; then links are cut. Needs root and ip(8); else skipped.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -65,8 +65,8 @@ class Hosts : public ::testing::Test {
     void SetLink(int host, const char* state) const {
         ASSERT_TRUE(Shell(InHub(fmt::format("link set v{} {}", host, state))));
     }
-    // A link that comes up again carries nothing for a second or so (carrier events are held back,
-    // addresses are asked for anew): longer than a job waits for its workers.
+    // After a link comes up it carries nothing for about a second (carrier events are delayed,
+    // addresses are resolved again), which is longer than a job waits for its workers.
     void AwaitPath(int from, int to) const {
         const std::string dial =
             fmt::format("ip netns exec {} timeout 1 bash -c ': > /dev/tcp/{}/7000'",
@@ -134,7 +134,7 @@ TEST_F(Hosts, ACutLinkIsNamedOnBothSidesInEveryPhase) {
     }
 }
 
-// Between two workers, while both still reach rank 0.
+// Cuts the link between two workers, while both still reach rank 0.
 TEST_F(Hosts, ACutBetweenWorkersIsFoundByTheDataWait) {
     const auto root = Root({"load=0", "steps=100000000"});
     ASSERT_TRUE(root->ReadUntil("at decode", Deadline::In(10'000))) << root->output();
@@ -163,7 +163,7 @@ TEST_F(Hosts, AHostThatIsDownIsNamed) {
     ExpectServing();
 }
 
-// Of a host that dials in, and of one that waits for the others: the cable is pulled, and put back.
+// Cuts and restores the cable of a host that dials in, and of one that waits for the others.
 TEST_F(Hosts, ALinkThatIsCutWhileWorkersDialInIsWaitedFor) {
     const std::string leader = Ip(0) + ":7000";
     SetLink(1, "down");

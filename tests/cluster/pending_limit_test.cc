@@ -1,4 +1,4 @@
-// Who of the unproved callers goes when one more comes.
+// Chooses which unproved caller to drop when another one arrives.
 #include "cluster/pending_limit.h"
 
 #include <fmt/format.h>
@@ -18,7 +18,7 @@ TEST(Crowd, NetworksAreAddressesOfIPv4AndCustomersOfIPv6) {
     EXPECT_EQ(NetworkOf(""), "");
 }
 
-// Those who may go, over many throws.
+// Callers that may be dropped, over many draws.
 std::set<size_t> MayGo(const std::vector<Unproved>& callers) {
     std::minstd_rand dice(7);
     std::set<size_t> gone;
@@ -30,12 +30,12 @@ TEST(Crowd, TheLargestLosesOneAndWhoHasSpokenStays) {
     const std::vector<Unproved> one_address = {
         {"10.0.0.1:1", false}, {"10.0.0.2:1", true}, {"10.0.0.2:2", false}, {"10.0.0.2:3", false}};
     EXPECT_EQ(MayGo(one_address), (std::set<size_t>{2, 3}));
-    // One connection of each address: whoever spoke first is the oldest, and stays.
+    // One connection per address: the first that spoke is the oldest, and stays.
     std::vector<Unproved> many = {{"10.0.0.1:1", true}};
     for (int i = 0; i < 20; ++i) many.push_back({fmt::format("10.0.1.{}:1", i), false});
     EXPECT_FALSE(MayGo(many).contains(0));
     EXPECT_EQ(MayGo(many).size(), 20u);
-    // Where all talk, any goes.
+    // If all have spoken, any may be dropped.
     for (Unproved& caller : many) caller.spoke = true;
     EXPECT_EQ(MayGo(many).size(), 21u);
     EXPECT_EQ(MayGo({{"10.0.0.1:1", true}}), std::set<size_t>{0});

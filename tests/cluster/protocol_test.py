@@ -1,5 +1,5 @@
-"""cmake/protocol_files.txt: that it names every file that defines bytes for other processes, and
-that the hash of these files changes with their code alone.
+"""Checks cmake/protocol_files.txt: it names every file that defines bytes for other processes,
+and the hash of these files changes only with their code.
 
     protocol_test.py
 """
@@ -25,14 +25,14 @@ MARKS = {
     "checks the layout of a struct": re.compile(
         r"static_assert\((?:offsetof|sizeof\([A-Z]\w+\) [=<]=)"),
 }
-# They match, but write nothing that ranks exchange. A folder ends with a slash.
+# They match, but write no data that ranks exchange. A folder ends with a slash.
 LOCAL = {
     "src/engine/generate.cc": "reads text of tokens",
     "src/train/checkpoint/": "files, with a version of their own",
     "src/train/data/": "training data in files and in memory",
     "src/train/log/": "files",
 }
-# What the marks do not find: ops and data types, whose numbers and names are in messages.
+# Not found by the marks: ops and data types, whose numbers and names are in messages.
 OPS = ("src/program/op_row.h", "src/program/ops.h", "src/program/update.h", "src/tensor/dtype.h")
 
 
@@ -81,7 +81,7 @@ class ListTest(unittest.TestCase):
                      "// class Reader\n", "static_assert(sizeof(T) == 1);\n"):
             self.assertFalse(marks_of(text), text)
 
-    # cmake/protocol_hash.cmake does not know them.
+    # cmake/protocol_hash.cmake does not handle them.
     def test_no_raw_strings(self):
         for name in listed():
             self.assertNotRegex((ROOT / name).read_text(), r'\bR"', name)
@@ -114,7 +114,7 @@ class HashTest(unittest.TestCase):
             path.write_text(text)
 
     def of(self, text):
-        """The hash where a listed file is `text`."""
+        """The hash with `text` in a listed file."""
         (self.root / "src/cluster/admission_listener.h").write_text(text)
         return self.hash()
 

@@ -1,18 +1,18 @@
-// A small program over weft::cluster, for the tests: it launches, joins or listens, and its job
-// goes through the phases of a real one.
+// A small program over weft::cluster for tests: it launches, joins or listens, and its job runs the
+// phases of a real one.
 //
 //     cluster_rank launch local=3 timeout=500 load=100 steps=50 ...
-//     cluster_rank loop times=10 local=2 ...     (the same again and again in one process)
+//     cluster_rank loop times=10 local=2 ...     (repeatedly in one process)
 //     cluster_rank listen 127.0.0.1:0 KEYFILE
 //     cluster_rank join 127.0.0.1:7000 KEYFILE [rank=N] [once=1] [wait=MS]
-//     cluster_rank worker --handle HANDLE        (started by those above)
+//     cluster_rank worker --handle HANDLE        (started by the above)
 //
-// Words of a job: load=MS (how long loading takes), deaf=1 (loading does not look at the monitor),
-// prefill=STEPS, steps=STEPS, differ=RANK (whose model differs), error=RANK (who runs out of
-// memory), checksum=1 (of every message), gone=RANK (who exits without a word),
-// fail_at=PHASE (load, prefill, decode), patience=MS (how long data are waited for; else timeout),
-// window=BYTES (of each link), apart=WHERE (after the steps rank `other` goes elsewhere than the
-// rest, see GoApart), other=RANK, look=MS (how long rank 0 takes to look at its cables).
+// Words of a job: load=MS (duration of loading), deaf=1 (loading does not check the monitor),
+// prefill=STEPS, steps=STEPS, differ=RANK (has another model), error=RANK (runs out of memory),
+// checksum=1 (on every message), gone=RANK (exits silently), fail_at=PHASE (load, prefill, decode),
+// patience=MS (wait for data; default: timeout), window=BYTES (of each link), apart=WHERE (after
+// the steps, rank `other` goes elsewhere than the rest, see GoApart), other=RANK, look=MS (time
+// that rank 0 takes to examine its cables).
 #include <fcntl.h>
 #include <fmt/ranges.h>
 #include <sys/wait.h>
@@ -31,13 +31,13 @@
 #include "cluster/cluster.h"
 #include "coll/comm.h"
 
-// A process under this sanitizer ends at once, as others do.
+// Ends at once, as processes without this sanitizer do.
 extern "C" const char* __tsan_default_options() {
     return "atexit_sleep_ms=0";
 }
 
-// The check for leaks stops all threads (ptrace(2)) at the end. The SIGCONT by which a rank learns
-// of rank 0's death takes such a stop back: the check would wait for it for ever.
+// The leak check stops all threads (ptrace(2)) at the end. The SIGCONT by which a rank learns of
+// rank 0's death undoes the stop, and the check would wait forever.
 extern "C" const char* __asan_default_options() {
     return "detect_leaks=0";
 }
@@ -85,7 +85,7 @@ class Run {
     }
 
   private:
-    // Tells the test where we are, then does what the job says goes wrong here.
+    // Tells the test the phase, then causes the job's fault for it.
     Status Enter(const char* phase) {
         cluster_.SetPhase(phase);
         Say(fmt::format("rank {} pid {} at {}", cluster_.rank(), ::getpid(), phase));
@@ -141,7 +141,7 @@ class Run {
         return {};
     }
 
-    // All ranks run all_reduces, but for `other`, which does as `where` says.
+    // All ranks run all_reduces, except `other`, which follows `where`.
     Status GoApart(const std::string& where) {
         WEFT_TRY(Enter("apart"));
         const int ranks = cluster_.size();
@@ -155,10 +155,10 @@ class Run {
                                            Number(words_, "patience", cluster_.timeout_ms())));
         std::vector<float> data(256);
         const weft::net::OpTag export_tag{"broadcast", 3, 10};
-        if (where == "compute") {  // nothing is wrong
+        if (where == "compute") {  // no fault
             const Deadline end = Deadline::In(Number(words_, "compute_ms", 0));
             while (other && !end.expired()) ++progress_;
-        } else if (where == "ring") {  // each waits for the next one
+        } else if (where == "ring") {  // each rank waits for the next one
             weft::net::OpTag tag{"recv", me, 9};
             return second->Recv(std::as_writable_bytes(std::span(data)), (me + 1) % ranks, tag);
         } else if (other && where == "broadcast") {
@@ -168,7 +168,7 @@ class Run {
             return cluster_.Barrier("checkpoint", Deadline::In(600'000));
         } else if (other && where == "end") {
             return cluster_.Shutdown(Deadline::In(600'000));
-        } else if (other && where == "beside") {  // a thread of its own waits for it
+        } else if (other && where == "beside") {  // a separate thread waits for it
             Status status;
             std::thread thread([&] {
                 const int root = me == 0 ? 1 : 0;
@@ -194,7 +194,7 @@ int Fail(const Error& error, bool report) {
     return weft::ExitStatus(error.code);
 }
 
-Cluster* g_cluster = nullptr;  // for the signal handler of rank 0 alone
+Cluster* g_cluster = nullptr;  // for rank 0's signal handler only
 std::atomic<bool> g_interrupted{false};
 
 int Drive(weft::Result<std::unique_ptr<Cluster>> made, bool worker) {
@@ -254,14 +254,14 @@ int CountFds() {
     return count;
 }
 
-// Launches the same job again and again in one process, and tells what that leaves behind in it.
+// Runs the same job repeatedly in one process and reports leftovers in it.
 int Loop(const std::string& job, int64_t times) {
     const int before = CountFds();
     for (int64_t i = 0; i < times; ++i) {
         auto cluster = Cluster::Launch(OptionsOf(Parse(job)), job);
         if (!cluster.ok()) return Fail(cluster.error(), true);
         Status status = Run(**cluster).All();
-        // Every third time it just leaves.
+        // Every third time it exits without a shutdown.
         if (status.ok() && i % 3 != 2) status = (*cluster)->Shutdown(Deadline::In(2000));
         if (!status.ok()) return Fail((*cluster)->ReportFailure(status.error()), true);
     }
@@ -305,7 +305,7 @@ int main(int argc, char** argv) {
     if (mode == "join" && argc >= 4) return Join(argv[2], argv[3], Parse(job));
     if (mode == "loop") return Loop(job, Number(Parse(job), "times", 1));
     if (mode != "launch") return 2;
-    // Until there is a cluster, the wish is kept for it.
+    // Keeps the interrupt until there is a cluster.
     std::signal(SIGINT, [](int) { g_interrupted = true; });
     return Drive(Cluster::Launch(OptionsOf(Parse(job)), job), false);
 }

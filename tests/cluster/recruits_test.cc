@@ -1,5 +1,5 @@
-// Workers that dial in (weft worker --join), and what becomes of their losses: the answer is, to
-// the token, that of a run that nothing disturbed, whoever takes the place of whom.
+// Workers that dial in (weft worker --join), and their losses: the answer equals that of an
+// undisturbed run, whichever worker replaces which.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -90,7 +90,7 @@ TEST_F(Recruits, ALostOneIsReplacedByItselfOrByTheNext) {
     ASSERT_EQ(undisturbed.status, 0) << undisturbed.err;
     struct Way {
         int signal;
-        bool whole;  // the worker itself and its rank; else its rank alone
+        bool whole;  // kills the worker and its rank; else only its rank
         bool spare;
     };
     for (const Way& way : {Way{SIGKILL, false, false}, Way{SIGSTOP, false, true},
@@ -158,7 +158,7 @@ TEST_F(Recruits, WhatDoesNotFitTogetherIsRefusedWithTheNextStep) {
     }
 }
 
-// A port that something else has.
+// A port that another program has.
 TEST_F(Recruits, AnotherPortIsNamedWhereThisOneIsTaken) {
     const net::Fd taken = net::ListenTcp("127.0.0.1", 0).value();
     const std::string port = std::to_string(net::BoundPort(taken.get()).value());
@@ -168,7 +168,7 @@ TEST_F(Recruits, AnotherPortIsNamedWhereThisOneIsTaken) {
     EXPECT_NE(ran.err.find("Another port: --listen"), std::string::npos) << ran.err;
 }
 
-// A model that one host lacks ends all at once, and says which.
+// If one host lacks the model, all ranks end at once, and the error names the host.
 TEST_F(Recruits, ABadModelPathOnOneHostEndsAllAtOnce) {
     const std::string elsewhere = dir_ / "only-here";
     ASSERT_EQ(::mkdir(elsewhere.c_str(), 0700), 0);

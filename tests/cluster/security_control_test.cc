@@ -1,5 +1,5 @@
-// What somebody without the key gets from a listening worker: nothing, however hard he knocks; and
-// what a dialler gets from somebody who is no worker: an error in time that names the address.
+// A caller without the key gets nothing from a listening worker, however it tries. A dialer whose
+// peer is not a worker gets an error in time that names the address.
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -54,7 +54,7 @@ class SecurityControl : public ::testing::Test {
         [[maybe_unused]] const ssize_t put =
             ::send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
     }
-    // What comes back until the worker hangs up, or for so long.
+    // Data received until the worker closes, or for this time.
     static Bytes Answer(const Fd& fd, int64_t ms) {
         Bytes all;
         const Deadline deadline = Deadline::In(ms);
@@ -84,7 +84,7 @@ class SecurityControl : public ::testing::Test {
         }
         return kib;
     }
-    // A caller with the key is heard: its handshake ends well.
+    // A caller with the key succeeds with its handshake.
     void ExpectServes(int64_t ms) const {
         const auto dialled = DialWorker(Address(), key_, 1000, Deadline::In(ms));
         EXPECT_TRUE(dialled.ok()) << dialled.error().message;
@@ -116,14 +116,14 @@ TEST_F(SecurityControl, TenThousandSilentConnectionsKeepNoJobOut) {
             to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
             for (size_t i = 0; i < count; i++) {
                 silent.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-                // The rest of a crowd that the port cannot take at once waits in the kernel.
+                // The kernel queues the part of a crowd that the port cannot accept at once.
                 if (i % 32 != 0) net::SetBlocking(silent.back().get(), false);
                 ::connect(silent.back().get(), reinterpret_cast<sockaddr*>(&to), sizeof to);
                 open++;
             }
         });
         while (open < count / 10) std::this_thread::yield();
-        ExpectServes(10'000);  // amid the crowd
+        ExpectServes(10'000);  // while the crowd connects
         crowd.join();
         EXPECT_LE(FdsOfWorker(), 40u);
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)  // they keep freed memory
@@ -135,8 +135,8 @@ TEST_F(SecurityControl, TenThousandSilentConnectionsKeepNoJobOut) {
     ASSERT_EQ(0, ::setrlimit(RLIMIT_NOFILE, &limit));
 }
 
-// Who greets in order, and then says no more, again and again from several threads: from another
-// address, or the caller's own.
+// Callers with a proper greeting stay silent afterwards, repeatedly from several threads; from
+// another address, or from the caller's own.
 TEST_F(SecurityControl, ACrowdThatTalksKeepsNoJobOut) {
     HelloMessage hello;
     hello.version = "0.1.0";
@@ -181,8 +181,8 @@ TEST_F(SecurityControl, ACrowdThatTalksKeepsNoJobOut) {
     }
 }
 
-// Frames of every type, well formed and not, before the key is proved: no word about version, host
-// or job, and nothing but a challenge to who greets in order.
+// Frames of every type, well-formed and malformed, before the key is proved: the worker reveals no
+// version, host or job, and sends only a challenge to a proper greeting.
 TEST_F(SecurityControl, NothingIsSaidBeforeTheKeyIsProved) {
     std::mt19937 random(11);
     for (int type = 0; type <= 20; type++) {
@@ -230,7 +230,7 @@ TEST_F(SecurityControl, AWrongProofLearnsNothingMore) {
     ExpectServes(5000);
 }
 
-// Somebody at the worker's address who takes the connection, and stops at each stage in turn.
+// A peer at the worker's address accepts the connection and stops at each stage in turn.
 TEST_F(SecurityControl, ADiallerGivesUpOnWhoeverStallsOrTalksNonsense) {
     enum Stage { kSilent, kHalf, kChallenge, kGarbage, kHuge, kClosed };
     for (const Stage stage : {kSilent, kHalf, kChallenge, kGarbage, kHuge, kClosed}) {

@@ -1,4 +1,4 @@
-// The data plane takes the connections that the control plane announced, each once, and no other.
+// The data plane accepts each connection that the control plane announced once, and no others.
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -31,7 +31,7 @@ Fd Knock(const Offer& offer, const Greeting& greeting) {
     return fd;
 }
 
-// Whether a greeting came back; false: it was closed instead, or nothing came.
+// A greeting came back; false: the connection was closed, or no data came.
 bool LetIn(const Fd& fd) {
     pollfd entry{fd.get(), POLLIN, 0};
     if (::poll(&entry, 1, 3000) != 1) return false;

@@ -1,5 +1,5 @@
-// A server of several ranks that is asked to end: at once and with status 0, whoever is asked
-// first, though a rank that is lost is otherwise waited for.
+// A server of several ranks that is asked to end: it ends at once with status 0, whichever rank is
+// asked first, although it otherwise waits for a lost rank.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -79,7 +79,7 @@ TEST_F(Stop, OfLocalRanks) {
     }
 }
 
-// As a machine that shuts down, or `kill` of all processes: those that don't ignore it are gone.
+// As at a shutdown, or `kill` of all processes: all that do not ignore the signal end.
 TEST_F(Stop, OfRankZeroWhoseChildrenAreKilled) {
     const auto server = Serve({"--local", "3"});
     const int64_t begin_ns = NowNs();
@@ -99,7 +99,7 @@ TEST_F(Stop, OfAllHostsAtOnce) {
     }
 }
 
-// By then rank 0 waits for them to come back.
+// Rank 0 is then waiting for their return.
 TEST_F(Stop, OfTheWorkersAndThenOfRankZero) {
     const auto first = Worker(), second = Worker();
     const auto server = Serve(Hosts());
@@ -135,7 +135,7 @@ TEST_F(Stop, WhileRankZeroLoads) {
     ExpectTheEnd(server, begin_ns);
 }
 
-// Under a launcher, while the other rank is not there: rank 0 ends in order, others just end.
+// Under a launcher, while the other rank is missing: rank 0 ends in order, other ranks just end.
 TEST_F(Stop, WhileRanksGather) {
     uint16_t port = 0;
     {
@@ -157,7 +157,7 @@ TEST_F(Stop, WhileRanksGather) {
     }
 }
 
-// What is no server has a result to lose: it says why there is none.
+// A job other than a server loses its result, so it prints the reason.
 TEST_F(Stop, AWorkerThatIsAskedToEndSaysGoodbye) {
     const auto worker = Worker();
     model::Hyper hyper = support::OddHyper();

@@ -1,5 +1,5 @@
-// Who can't go on: over random waits, against a search through all sets of ranks; and what is said
-// of a circle.
+// Deadlocked ranks: random waits against a search through all sets of ranks; and messages about a
+// circle.
 #include "cluster/wait_graph.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ LongWait On(int rank, int64_t still_ms = kLeastMs) {
     return {rank, 3, 12, 0, "all_reduce", still_ms};
 }
 
-// Whether no member of `set` (bits) can go on unless another member does first.
+// No member of `set` (bits) can continue unless another member does first.
 bool HoldsItself(const std::vector<RankWaits>& all_waits, unsigned set) {
     for (size_t rank = 0; rank < all_waits.size(); ++rank) {
         if ((set >> rank & 1) == 0) continue;
@@ -47,7 +47,7 @@ RankWaits RandomWaits(std::mt19937& random, int ranks) {
     const int kind = pick(6);
     if (kind <= 2) rank_waits.waits = {wait()};
     if (kind == 3) rank_waits.waits = {wait(), wait()};
-    if (kind == 4) rank_waits.beside = {wait()};  // and it computes
+    if (kind == 4) rank_waits.beside = {wait()};  // and the rank computes
     if (kind == 5) {
         rank_waits.beside = {wait(), wait()};
         rank_waits.awaits_own = true;
@@ -88,12 +88,12 @@ TEST(RankWaits, WhoIsStuckIsTheLargestSetThatNobodyOutsideCanFree) {
 
 TEST(RankWaits, WhoeverWaitsForARankThatComputesIsNotStuck) {
     const RankWaits computes;
-    // A pipeline whose first stage computes; an idle server, whose ranks all wait for rank 0.
+    // A pipeline whose first stage computes; an idle server whose ranks all wait for rank 0.
     EXPECT_TRUE(
         FindDeadlock(std::vector<RankWaits>{computes, {{On(0)}}, {{On(1)}}}, kLeastMs).empty());
     EXPECT_TRUE(
         FindDeadlock(std::vector<RankWaits>{computes, {{On(0)}}, {{On(0)}}}, kLeastMs).empty());
-    // A thread beside waits, but nobody awaits it.
+    // A side thread waits, but no rank awaits it.
     const RankWaits sends{{}, {On(1)}, false};
     EXPECT_TRUE(FindDeadlock(std::vector<RankWaits>{sends, {{On(0)}}}, kLeastMs).empty());
     const RankWaits awaits_it{{}, {On(1)}, true};
@@ -107,7 +107,7 @@ TEST(RankWaits, AWaitInWhichSomethingMovedIsNoCircle) {
     EXPECT_EQ(
         FindDeadlock(std::vector<RankWaits>{{{On(1, 1000)}}, {{On(0, 5000)}}}, kLeastMs).size(),
         2u);
-    // Ranks that there are not (of an older epoch) are nobody to wait for.
+    // Unknown ranks (of an older epoch) are not waited for.
     EXPECT_TRUE(FindDeadlock(std::vector<RankWaits>{{{On(7)}}, {{On(0)}}}, kLeastMs).empty());
     EXPECT_TRUE(FindDeadlock(std::vector<RankWaits>{}, kLeastMs).empty());
 }
