@@ -1,5 +1,5 @@
-// The assistant's turns of conversations: the same as by asking the template at every turn, in time
-// that is linear in the number of turns.
+// The assistant's turns of conversations: the same as by rendering the template at every turn, in
+// time linear in the number of turns.
 #include "train/data/chat_turns.h"
 
 #include <algorithm>
@@ -102,8 +102,8 @@ ChatInput Made(const Shape& shape, int rounds) {
     return input;
 }
 
-// The mask by asking the template before and behind every turn, and tokenizing anew each time.
-// Turns that this can't tell have 2.
+// The mask from rendering the template before and after every turn and tokenizing each time. 2:
+// this method can't decide.
 std::vector<uint8_t> AskedMask(const chat::Chat& chat, ChatInput input,
                                const std::vector<int32_t>& tokens) {
     EXPECT_FALSE(chat::PrepareConversation(chat::FindForms(chat), input));
@@ -160,11 +160,11 @@ TEST_P(Turns, AreTheSameAsByAskingAtEach) {
         for (const int rounds : {1, 2, 5}) {
             const ChatInput input = Made(shape, rounds);
             const auto sample = turns.Encode(input);
-            if (!sample.ok()) continue;  // the template refuses it, or leaves turns out
+            if (!sample.ok()) continue;  // the template refuses it, or drops turns
             const std::string marked = shape.name + (": " + Marked(*sample, TurnTokens()));
             auto mask = AskedMask(chat, input, sample->tokens);
-            if (mask.empty()) continue;           // asking can't tell
-            if (shape.begins && !shape.system) {  // nothing comes before the first turn to ask with
+            if (mask.empty()) continue;           // rendering can't decide
+            if (shape.begins && !shape.system) {  // no earlier turn to render with
                 const auto other = std::ranges::find(mask, 1) - mask.begin();
                 EXPECT_TRUE(
                     std::equal(mask.begin() + other, mask.end(), sample->loss.begin() + other))
@@ -178,15 +178,15 @@ TEST_P(Turns, AreTheSameAsByAskingAtEach) {
             ++compared;
         }
     }
-    // Phi's templates end a text with a token that they leave out where more follows. DeepSeek
-    // V3.2's asks for reasoning behind the last message, and leaves it out behind those before.
+    // Phi's templates end a text with a token that they omit if more text follows. DeepSeek V3.2's
+    // template asks for reasoning after the last message and omits it after earlier ones.
     const bool differs = GetParam().starts_with("phi") || GetParam() == "dsml";
     EXPECT_GE(compared, differs ? 0u : 3u);
 }
 
-// The template is asked a few times, not at each turn: that would be over the limit.
+// The template is rendered a few times, not once per turn, which would exceed the limit.
 TEST_P(Turns, AreAskedForRarely) {
-    if (GetParam() == "vicuna") return;  // shows six messages and no more
+    if (GetParam() == "vicuna") return;  // shows at most six messages
     const chat::Chat chat = TurnChat(GetParam());
     const ChatTurns turns(chat, TurnTokens());
     const int rounds = 10 + static_cast<int>(kMostAsked);
@@ -245,16 +245,16 @@ TEST(TurnMarks, LeaveTurnsOut) {
     EXPECT_NE(marked(with("train_detail", OrderedJson::array({1})), Said("assistant", "A"))
                   .find("'train_detail'"),
               std::string::npos);
-    // Marks of other turns change nothing, and no template sees any.
+    // Marks on other roles' turns change nothing, and no template sees marks.
     OrderedJson user = Said("user", "U");
     user["train"] = true;
     user["weight"] = 0;
     EXPECT_EQ(MarkedTurns({user, Said("assistant", "A")}), asked + in);
 }
 
-// A turn that becomes two messages of the template is left out as a whole.
+// A turn that becomes two messages of the template is excluded as a whole.
 TEST(TurnMarks, GoWithTheParts) {
-    const chat::Chat chat = TurnChat("llama3");  // one call a message
+    const chat::Chat chat = TurnChat("llama3");  // one call per message
     const auto encoder = Must(Encoder::Make(TurnTokens(), &chat, 1));
     const auto learned = [&](int weight) {
         OrderedJson call = Said("assistant", "I look.");
@@ -275,7 +275,7 @@ TEST(TurnMarks, GoWithTheParts) {
     EXPECT_EQ(learned(0), 1);
 }
 
-// The turns of a conversation, by the first letters of their roles, under a template.
+// The marked turns of a conversation, given by the first letters of their roles, under a template.
 std::string MarkedUnder(const std::string& source, const std::string& roles,
                         std::string* note = nullptr) {
     const chat::Chat chat = Must(chat::Chat::Make(source, Bytes()));
@@ -294,8 +294,8 @@ std::string MarkedUnder(const std::string& source, const std::string& roles,
 
 const std::string kAsksMl = "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 
-// Templates that close a message only where another one follows: the last answer gets its end, and
-// no header is learned, whoever spoke before.
+// Some templates close a message only if another one follows. The last answer still gets its end
+// token, and no header is learned, whichever role came before.
 TEST(OpenTurns, GetTheirEnd) {
     const std::string message = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}";
     const std::string closings[] = {
@@ -317,7 +317,7 @@ TEST(OpenTurns, GetTheirEnd) {
         EXPECT_EQ(MarkedUnder(source, "uau").substr(0, (q + h).size() + 15),
                   q + h + "[A<|im_end|>]\n<");
     }
-    // A blank line in front of the end.
+    // A blank line before the end.
     const std::string apart =
         message + "\n{% if not loop.last %}<|im_end|>{% endif %}{% endfor %}" + kAsksMl;
     EXPECT_EQ(MarkedUnder(apart, "ua"),
@@ -332,7 +332,7 @@ TEST(OpenTurns, GetTheirEnd) {
                                                 "<|endoftext|>assistant\n" + "[A<|endoftext|>]");
 }
 
-// Where the next message's header ends a turn, that of a result ends a call.
+// If the next message's header ends a turn, a result's header ends a call.
 TEST(OpenTurns, EndCallsAsCalls) {
     const chat::Chat chat = Must(chat::Chat::Make(
         "{% for m in messages %}{% if m.role == 'tool' %}<|im_end|>{% elif m.role == 'user' %}"
@@ -358,7 +358,7 @@ TEST(OpenTurns, EndCallsAsCalls) {
     EXPECT_EQ(marked(older), asked + "[f({\"a\": 1})<|im_end|>]");
 }
 
-// Turns that no token ends are told once, and no header is learned for an end.
+// Turns without an end token are reported once, and no header is learned as an end.
 TEST(OpenTurns, WithoutAnEndAreTold) {
     const std::string plain =
         "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
@@ -370,7 +370,7 @@ TEST(OpenTurns, WithoutAnEndAreTold) {
     EXPECT_NE(note.find("<|endoftext|>"), std::string::npos) << note;
     EXPECT_EQ(note.find("the model will not learn to stop"),
               note.rfind("the model will not learn to stop"));
-    // An end token that stands behind the next header is no end of this turn.
+    // An end token after the next header does not end this turn.
     const std::string late =
         "{% for m in messages %}{{ m.role }}<|endoftext|>{{ m.content }}\n{% endfor %}"
         "{% if add_generation_prompt %}assistant<|endoftext|>{% endif %}";

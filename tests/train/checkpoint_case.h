@@ -1,5 +1,5 @@
-// What tests of checkpoints share: arrays whose every element is known, cut up at random, and saved
-// by as many writers as there are ranks.
+// Helpers for checkpoint tests: arrays with known elements, cut at random, and saved by one writer
+// per rank.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@
 
 namespace weft::train {
 
-// Element (row, col) of an array at a step: no two of a test are alike.
+// Element (row, col) of an array at a step; all elements of a test differ.
 inline float ElementAt(const Array& array, int64_t step, int64_t row, int64_t col) {
     const auto seed = static_cast<uint32_t>(std::hash<std::string>()(array.Name()));
     const auto bits = (seed ^ static_cast<uint32_t>(step * 7919)) +
@@ -34,12 +34,12 @@ inline std::vector<float> Values(const Array& array, int64_t step, const TensorR
     return values;
 }
 
-// 0 to `most`.
+// Draws from 0 to `most`.
 inline int64_t Draw(std::mt19937& random, int64_t most) {
     return std::uniform_int_distribution<int64_t>(0, most)(random);
 }
 
-// 0, some places in between, size.
+// 0, some positions in between, size.
 inline std::vector<int64_t> Cuts(std::mt19937& random, int64_t size, int64_t most) {
     std::vector<int64_t> cuts = {0, size};
     for (int64_t i = Draw(random, most); i > 0 && size > 1; --i) {
@@ -50,7 +50,7 @@ inline std::vector<int64_t> Cuts(std::mt19937& random, int64_t size, int64_t mos
     return cuts;
 }
 
-// As TP by rows and columns, and ZeRO in each block, would cut it.
+// Cuts as tensor parallelism by rows and columns, and ZeRO within each block.
 inline std::vector<TensorRegion> CutUp(std::mt19937& random, const Array& array) {
     std::vector<TensorRegion> regions;
     const auto rows = Cuts(random, array.rows, 2), cols = Cuts(random, array.cols, 2);
@@ -78,7 +78,7 @@ class SavingJob {
   public:
     explicit SavingJob(std::string dir) : dir_(std::move(dir)) {}
 
-    // by_rank: what each holds. Data of `step`.
+    // by_rank: regions of each rank. Writes the data of `step`.
     Result<Manifest> Write(int64_t step, const std::vector<std::vector<Cut>>& by_rank) {
         std::deque<std::vector<float>> data;
         std::deque<RankWriter> writers;
@@ -126,7 +126,7 @@ inline std::vector<std::vector<Cut>> TwoRanks() {
             {{weight, {0, 6, 4, 4, 0, 24}}, {moment, {0, 6, 0, 8, 20, 48}}}};
 }
 
-// The error of reading all of it, or nothing; what was read must be of its step.
+// The error of reading everything, or ""; checks that the data are of the checkpoint's step.
 inline std::string ReadAll(const Checkpoint& checkpoint) {
     for (const Array& array : checkpoint.manifest().arrays) {
         const TensorRegion all = TensorRegion::Whole(array);
@@ -144,7 +144,7 @@ inline std::string OpenAndReadAll(const std::string& folder) {
 }
 
 struct NewestCheckpoint {
-    std::optional<Checkpoint> checkpoint;  // the newest valid one of a job
+    std::optional<Checkpoint> checkpoint;  // newest valid checkpoint of a job
     std::vector<std::string> skipped;      // errors of newer ones
 };
 

@@ -1,5 +1,5 @@
-// Checkpoints that something happened to: kills while they are written, full disks, wrong bytes.
-// What is left is the last one that was complete, and an error that names the file.
+// Damaged checkpoints: kills during writes, full disks, wrong bytes. The last complete one remains,
+// and an error names the file.
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <sys/mman.h>
@@ -44,7 +44,7 @@ class CheckpointFaults : public testing::Test {
         files_ = FilesOf(folder_);
         ASSERT_EQ(files_.size(), 3u);
     }
-    // What opening and reading step 2 says; the newest valid one must then be step 1.
+    // The error of opening and reading step 2; the newest valid checkpoint must then be step 1.
     std::string Said() {
         const std::string error = OpenAndReadAll(folder_);
         const auto newest = OpenNewest(dir_.path());
@@ -68,7 +68,7 @@ TEST_F(CheckpointFaults, EveryWrongByteIsFound) {
             bad[i] = static_cast<char>(bad[i] ^ (1 << i % 8));
             Put(path, bad);
             const std::string error = OpenAndReadAll(folder_);
-            // (A manifest's blanks between its words say nothing.)
+            // (Blanks between a manifest's words carry no data.)
             const bool blank = path == files_[0] && std::isspace(good[i]) && std::isspace(bad[i]);
             if (blank) continue;
             const bool version = error.find("version") != error.npos;
@@ -115,7 +115,7 @@ TEST_F(CheckpointFaults, FilesOfTwoCheckpointsAreToldApart) {
     EXPECT_EQ(newest_, 1);
 }
 
-// A rank that saved less than it should: found before anything is read.
+// A rank saved less than its part: found before any data are read.
 TEST_F(CheckpointFaults, WhatIsNotCompleteIsNoCheckpoint) {
     auto ranks = TwoRanks();
     ranks[1][1].region.end -= 1;
@@ -142,7 +142,7 @@ TEST_F(CheckpointFaults, AnUnfinishedOneSaysSo) {
     EXPECT_EQ(OpenNewest(dir_.path()).checkpoint->manifest().step, 2);
 }
 
-// Saves one step after the other, keeping two, until it is killed.
+// Saves one step after another, keeping two, until it is killed.
 [[noreturn]] void SaveOnAndOn(const std::string& dir, volatile int64_t* saved) {
     SavingJob job(dir);
     for (int64_t step = *saved + 1;; ++step) {
@@ -182,7 +182,7 @@ TEST(CheckpointKill, TheLastOneSurvivesAtAnyMoment) {
 
 constexpr int kNotAllowed = 77;
 
-// On a disk of 1 MiB: what fits is saved, then one that does not, then again one that does.
+// On a disk of 1 MiB: saves a checkpoint that fits, one that does not, and another that fits.
 int SaveOnASmallDisk(const std::string& dir) {
     if (::unshare(CLONE_NEWNS) != 0) return kNotAllowed;
     if (::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) return kNotAllowed;

@@ -1,4 +1,4 @@
-// Checkpoints: what any ranks wrote, any other ranks read.
+// Checkpoints written by any ranks are readable by any other ranks.
 #include "train/checkpoint/reader.h"
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ TEST(TensorRegion, RunsAndCoverAreThoseOfEveryElement) {
             std::vector<TensorRegion> without = of_a;
             std::erase(without, a);
             EXPECT_FALSE(Cover(without, array));
-            // Cuts of two kinds together: every element of the gap is in the other.
+            // Two kinds of cuts together: each covers the other's gaps.
             without.insert(without.end(), of_b.begin(), of_b.end());
             EXPECT_TRUE(Cover(without, array));
             const std::vector<float> expected = Values(array, 0, a);
@@ -54,7 +54,7 @@ TEST(Checkpoint, AnyCutsAreReadByAnyOthers) {
         std::vector<std::vector<Cut>> by_rank(1 + static_cast<size_t>(Draw(random, 4)));
         std::vector<Array> arrays;
         for (int i = 0; i < 3; ++i) {
-            // The last takes several checksums; the others share one.
+            // The last array has several checksums; the others share one.
             const bool large = i == 2 && round % 4 == 0;
             const int64_t rows = 1 + Draw(random, large ? 900 : 20);
             arrays.push_back({i == 0 ? "weight" : "adam_m", "t" + std::to_string(i), rows,
@@ -130,7 +130,7 @@ TEST(Checkpoint, TheLastOnesAreKept) {
     const test::TempDir dir;
     SavingJob job(dir.path());
     for (int64_t step = 10; step <= 40; step += 10) ASSERT_TRUE(job.Save(step, TwoRanks(), 0).ok());
-    // A save that came to no end, and one that goes on from an older step: that is the newest.
+    // An incomplete save, and a newer save of an older step: the latter is the newest.
     ASSERT_TRUE(job.Write(35, TwoRanks()).ok());
     fs::create_directories(dir / "checkpoints/another-folder");
     ASSERT_TRUE(job.Save(20, TwoRanks(), 3).ok());
@@ -146,7 +146,7 @@ TEST(Checkpoint, TheLastOnesAreKept) {
     EXPECT_EQ(StepsIn(dir.path()), (std::vector<std::string>{"another-folder", "step-00000021"}));
 }
 
-// By several threads, of which any may meet what is wrong.
+// Read by several threads, any of which may find the damage.
 TEST(Checkpoint, ALargeOneIsReadInParts) {
     const test::TempDir dir;
     const Array array{"weight", "wide", 3001, 3003, SafeType::kF32};
@@ -180,7 +180,7 @@ TEST(Checkpoint, ALargeOneIsReadInParts) {
     }
 }
 
-// The weights of the checkpoint, the rest of the model's file.
+// Weights from the checkpoint, all else from the model's file.
 TEST(Checkpoint, IsAModelToRead) {
     const test::TempDir dir;
     support::WriteTinyGguf(dir / "tiny.gguf",

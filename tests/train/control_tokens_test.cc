@@ -1,5 +1,5 @@
-// Control tokens that stand as text in a record: read as such where the chat template writes the
-// same ones, else as letters; and shown apart by `weft train data inspect`.
+// Control tokens in a record's text: read as tokens if the chat template writes the same ones, else
+// as letters; `weft train data inspect` shows which.
 #include "train/data/control_tokens.h"
 
 #include "train/data/inspect.h"
@@ -29,7 +29,7 @@ std::string TextRecordOf(const std::string& text) {
     return R"({"text": ")" + text + R"("})";
 }
 
-// A rendered text is the very sample that its conversation makes, but for what is learned.
+// A rendered text becomes the same sample as its conversation, except for the mask.
 TEST(ControlTokens, ARenderedTextIsItsConversation) {
     const Sample wanted = Must(ByteEncoder().Encode(Must(ParseRecord(R"({"messages": [
         {"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]})"))));
@@ -50,7 +50,7 @@ TEST(ControlTokens, ARenderedTextIsItsConversation) {
     EXPECT_EQ(ControlsIn(letters), std::vector<int32_t>{kTextEnd});
 }
 
-// The end token is unsloth's: behind any text. One in the middle of a text is no end.
+// unsloth appends the end token to any text. An end token within a text does not count.
 TEST(ControlTokens, AllMustBeTheTemplates) {
     const auto controls = [](const std::string& text, const chat::Chat* chat = &ChatMl()) {
         return ControlsIn(ReadAs(ControlMode::kAuto, TextRecordOf(text), chat));
@@ -64,10 +64,10 @@ TEST(ControlTokens, AllMustBeTheTemplates) {
     EXPECT_EQ(controls(kRendered, nullptr), Ids{kTextEnd}) << "no template writes them";
     EXPECT_EQ(controls("<|im_start|>user\\nhi<|im_end|>").back(), kTurnEnd);
     EXPECT_EQ(controls("<|im_start|>user\\nhi<|im_end|> and"), (Ids{257, kTurnEnd, kTextEnd}));
-    // parse reads whatever there is.
+    // parse reads any control token.
     const Sample parsed = ReadAs(ControlMode::kParse, TextRecordOf("a<|endoftext|>b"), nullptr);
     EXPECT_EQ(ControlsIn(parsed), (Ids{kTextEnd, kTextEnd}));
-    // A begin token in the text is not doubled.
+    // A begin token in the text is not added twice.
     tokenizer::TokenizerData data = tokenizer::TinyBytePair();
     data.bos = 257;
     data.add_bos = true;
@@ -111,7 +111,7 @@ TEST(ControlTokens, AreToldOnceAndShownApart) {
     EXPECT_EQ(json["samples"][0]["runs"].back()["control_tokens"], 3);
 }
 
-// What a record leaves in the encoder to tell.
+// Notes that the encoder keeps after a record.
 std::string NotesOf(const std::string& json, ControlMode mode = ControlMode::kAuto,
                     const chat::Chat* chat = &ChatMl()) {
     const auto encoder = Must(Encoder::Make(Bytes(), chat, 1, 0, {.control = mode}));
@@ -121,7 +121,7 @@ std::string NotesOf(const std::string& json, ControlMode mode = ControlMode::kAu
     return notes;
 }
 
-// Texts that were rendered for another family's template are told once, with what is done.
+// Texts rendered for another family's template are reported once, with the treatment.
 TEST(ControlTokens, OfOtherModelsAreTold) {
     for (const std::string marker :
          {"<|start_header_id|>", "<|eot_id|>", "[INST]", "[/INST]", "<start_of_turn>",
@@ -157,7 +157,7 @@ TEST(ControlTokens, OfOtherModelsAreTold) {
     EXPECT_EQ(NotesOf(TextRecordOf("[INST] a [/INST] b"), ControlMode::kAuto, &chat), "");
 }
 
-// The model's own control tokens where they are letters whatever the flag says.
+// The model's own control tokens in places where they are letters whatever the flag.
 TEST(ControlTokens, InWordsAreTold) {
     const std::string words = "<|im_start|>user\\nhi<|im_end|>";
     for (const std::string& record :

@@ -1,4 +1,4 @@
-// What tests of training data share: a tokenizer of bytes, ChatML, files, and samples as text.
+// Helpers for tests of training data: a byte tokenizer, ChatML, files, and samples as text.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -47,7 +47,7 @@ inline std::string WriteText(const test::TempDir& folder, const std::string& nam
     return path;
 }
 
-// The sample as text, where what is learnt stands in brackets: "Question: [yes<|endoftext|>]".
+// The sample as text, with learned parts in brackets: "Question: [yes<|endoftext|>]".
 inline std::string Marked(const Sample& sample, const tokenizer::Tokenizer& tokenizer = Bytes()) {
     EXPECT_EQ(sample.tokens.size(), sample.loss.size());
     std::string text;

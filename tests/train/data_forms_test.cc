@@ -1,5 +1,5 @@
-// The forms in which people have training data: records of other tools, tables, plain text,
-// compressed files, folders; and what is said about those that can't be used.
+// Formats of training data in use: records of other tools, tables, plain text, compressed files,
+// folders; and the errors for unusable ones.
 #include <archive.h>
 #include <archive_entry.h>
 
@@ -32,13 +32,13 @@ TEST(DataForms, ShareGpt) {
                         {list, {{{role, user}, {content, "U"}}, {{role, model}, {content, "A"}}}}};
                     const bool other =
                         std::string_view(role) == "role" && (std::string_view(user) == "USER");
-                    if (other) continue;  // (a role of OpenAI's in capitals is somebody's own)
+                    if (other) continue;  // (OpenAI's roles in capitals are custom roles)
                     EXPECT_EQ(Marked(record.dump()), kAsked + kAnswered) << record;
                 }
             }
         }
     }
-    // A system message in a column of its own, and one in the list, which wins.
+    // A system message in its own column, and one in the list, which has precedence.
     const std::string system = "<|im_start|>system\nS<|im_end|>\n";
     EXPECT_EQ(Marked(R"({"conversations": [{"from": "human", "value": "U"},
                          {"from": "gpt", "value": "A"}], "system": "S", "tools": ""})"),
@@ -56,7 +56,7 @@ TEST(DataForms, ShareGpt) {
               std::string::npos);
 }
 
-// Calls and results of ShareGPT's are those of OpenAI's.
+// ShareGPT's calls and results equal OpenAI's.
 TEST(DataForms, ShareGptCalls) {
     const std::string wanted = Marked(R"({"messages": [{"role": "user", "content": "U"},
         {"role": "assistant", "content": "", "tool_calls": [{"type": "function", "function":
@@ -141,7 +141,7 @@ TEST(DataForms, Alpaca) {
               "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nV<|im_end|>\n"
               "<|im_start|>assistant\n[B<|im_end|>]\n" +
                   kAsked + kAnswered);
-    // Without a template: Stanford's text.
+    // Without a template: the text of Stanford Alpaca.
     const auto plain = Must(Encoder::Make(Bytes(), nullptr, 1));
     const auto marked = [&](const char* record) {
         const auto sample = plain.Encode(Must(ParseRecord(record)));
@@ -167,7 +167,7 @@ TEST(DataForms, PromptsAndCompletionsOfMessages) {
     EXPECT_EQ(Marked(R"({"prompt": [{"role": "user", "content": "U"}],
                          "completion": [{"role": "assistant", "content": "A"}]})"),
               kAsked + kAnswered);
-    // Answers of the prompt are no part of the completion.
+    // Answers within the prompt are not part of the completion.
     EXPECT_EQ(Marked(R"({"prompt": [{"role": "user", "content": "U"}, {"role": "assistant",
                          "content": "B"}, {"role": "user", "content": "U"}],
                          "completion": [{"role": "assistant", "content": "A"}]})"),
@@ -179,7 +179,7 @@ TEST(DataForms, PromptsAndCompletionsOfMessages) {
     EXPECT_EQ(Marked(R"({"prompt": "1+1=", "response": "2"})"), "1+1=[2<|endoftext|>]");
 }
 
-// Columns of other things, whatever they hold, do not hinder.
+// Unrelated columns are ignored, whatever they hold.
 TEST(DataForms, UnrelatedColumns) {
     const char* const values[] = {"123",     "\"x\"",  "null", "true",         "[]",
                                   "[\"a\"]", "[1, 2]", "{}",   "[{\"a\": 1}]", "1.5"};
@@ -227,7 +227,7 @@ TEST(DataForms, ErrorsNameFieldAndForms) {
     EXPECT_NE(printed.find("'messages' is a string that is not JSON"), std::string::npos);
 }
 
-// Records of a file, as marked texts; the error otherwise.
+// Marked texts of a file's records, or the error.
 std::string FileMarked(const std::vector<std::string>& paths, int prompt_type = 1) {
     const auto data = DataSet::Open({.specs = paths}, ByteEncoder(prompt_type));
     if (!data.ok()) return "error: " + data.error().message;
@@ -257,17 +257,17 @@ TEST(DataForms, Tables) {
               wanted);
     EXPECT_EQ(marked("t.tsv", "prompt\tcompletion\tn\na\tb\t1\nc, d\t\"\"\"e\"\"\nf\"\t2"), wanted);
     EXPECT_EQ(marked("t", "n,prompt,completion\n,a,b\n,\"c, d\",\"\"\"e\"\"\nf\"\n"), wanted);
-    // A quote within a field is a letter, blanks stay, a last field may be missing.
+    // A quote within a field is a letter, blanks stay, and the last field may be missing.
     EXPECT_EQ(marked("t.csv", "prompt,completion\n5'10\" , b \n"), "5'10\" [ b " + e);
     EXPECT_EQ(marked("t.csv", "text,source\nall\nmore,x\n"), "[all" + e + "[more" + e);
     EXPECT_EQ(marked("t.tsv", "source\ttext\n\tall\n"), "[all" + e);
-    // Forms of other tools, in columns.
+    // Formats of other tools as columns.
     EXPECT_EQ(marked("t.csv", "instruction,input,output\nU,,A\n"), kAsked + kAnswered + "|");
     EXPECT_EQ(marked("t.csv",
                      "messages,n\n\"[{\"\"role\"\": \"\"user\"\", \"\"content\"\": \"\"U\"\"}, "
                      "{\"\"role\"\": \"\"assistant\"\", \"\"content\"\": \"\"A\"\"}]\",3\n"),
               kAsked + kAnswered + "|");
-    // What is wrong is named with its line.
+    // Errors name the line.
     EXPECT_TRUE(marked("t.csv", "prompt,completion\n\"a\nb\",c\nd,e,f\n")
                     .find("error: t.csv: line 4: 3 fields; the first row names 2 columns") !=
                 std::string::npos);
@@ -284,7 +284,7 @@ TEST(DataForms, Tables) {
     EXPECT_TRUE(marked("t.csv", "text\n").find("no records") != std::string::npos);
 }
 
-// Line ends of old Macs, in tables and elsewhere; those within quotes belong to a field.
+// Line ends of classic Mac OS, in tables and elsewhere; within quotes they belong to the field.
 TEST(DataForms, CarriageReturns) {
     const TempDir folder;
     const std::string e = "<|endoftext|>]|", both = "a[b" + e + "c[d" + e;
@@ -307,7 +307,7 @@ TEST(DataForms, CarriageReturns) {
                   "[a" + end + "b" + e + "[c" + e);
         EXPECT_EQ(marked("t.json", "{" + end + "\"text\":" + end + "\"a\"}" + end), "[a" + e);
     }
-    // A carriage return within a line is part of it.
+    // A carriage return within a line belongs to the line.
     EXPECT_EQ(marked("t.txt", "a\rb\nc"), "[a\rb" + e + "[c" + e);
     const std::string bad = marked("t.csv", "prompt,completion\ra,b\rc,d,e\r");
     EXPECT_NE(bad.find("t.csv: line 3: 3 fields"), std::string::npos) << bad;
@@ -340,7 +340,7 @@ TEST(DataForms, DelimiterLines) {
     EXPECT_EQ(marked("t.txt", "sep=;\ntext\n"), "[sep=;" + e + "[text" + e);
 }
 
-// Records within a list of one record are named.
+// Records inside a single record's list are refused by name.
 TEST(DataForms, WrappedRecordsAreNamed) {
     for (const int indent : {-1, 2}) {
         const TempDir folder;
@@ -351,7 +351,7 @@ TEST(DataForms, WrappedRecordsAreNamed) {
     }
 }
 
-// Rows over the borders of buffers, and the split.
+// Rows across buffer boundaries, and the split.
 TEST(DataForms, LargeTables) {
     const TempDir folder;
     std::string text = "text\n";
@@ -395,13 +395,13 @@ TEST(DataForms, PlainText) {
               "[[1] A note." + e + "[{x} Another." + e);
     EXPECT_EQ(marked("t.md", "# Title\n\nText.\n"), "[# Title" + e + "[Text." + e);
     EXPECT_EQ(marked("prose", "Once, upon\na time."), "[Once, upon" + e + "[a time." + e);
-    // Records in a file of another name.
+    // Records in a file with another extension.
     EXPECT_EQ(marked("t.txt", "{\"text\": \"a\"}\n{\"text\": \"b\"}\n"), "[a" + e + "[b" + e);
     EXPECT_EQ(marked("t.txt", "[{\"text\": \"a\"},\n{\"text\": \"b\"}]\n"), "[a" + e + "[b" + e);
     for (const std::string& bytes : {std::string("ab\0cd", 5), std::string("caf\xE9 au lait")}) {
         EXPECT_NE(marked("t.txt", bytes).find("neither JSON nor text in UTF-8"), std::string::npos);
     }
-    // A name of JSON's is JSON, whatever stands there.
+    // A .jsonl file is read as JSON, whatever it holds.
     EXPECT_NE(marked("t.jsonl", "hello\n").find("t.jsonl: line 1: not valid JSON"),
               std::string::npos);
 }
@@ -441,23 +441,23 @@ TEST(DataForms, Compressed) {
                               &::archive_write_add_filter_bzip2}) {
         EXPECT_EQ(FileMarked({Packed(folder, "d.jsonl.x", lines, filter)}), both);
     }
-    // It counts as what it holds: a checkpoint goes on with the unpacked file.
+    // Identified by its content: a checkpoint continues with the unpacked file.
     const auto packed = Must(RecordFile::Open(Packed(folder, "d.jsonl.gz", lines, gzip)));
     const auto plain = Must(RecordFile::Open(WriteText(folder, "d.jsonl", lines)));
     EXPECT_EQ(packed.checksum(), plain.checksum());
     EXPECT_EQ(packed.size_bytes(), plain.size_bytes());
     EXPECT_TRUE(packed.Where(Part::kTrain, 1).ends_with("d.jsonl.gz: line 2"));
-    // Two files joined are two members of one.
+    // Two concatenated files are two members of one archive.
     const std::string one = Must(ReadTextFile(folder / "d.jsonl.gz"));
     EXPECT_EQ(FileMarked({WriteText(folder, "two.jsonl.gz", one + one)}), both + both);
-    // Cut short or damaged.
+    // Truncated or damaged.
     for (const size_t size : {size_t{3}, one.size() / 2, one.size() - 9}) {
         const std::string said = FileMarked({WriteText(folder, "cut.gz", one.substr(0, size))});
         EXPECT_NE(said.find("cut.gz: it can't be unpacked"), std::string::npos) << size << said;
     }
     EXPECT_NE(FileMarked({Packed(folder, "none.gz", "", gzip)}).find("no records"),
               std::string::npos);
-    // Much from little: no more memory than for a small file.
+    // Highly compressed: no more memory than for a small file.
     const std::string line = "{\"text\": \"" + std::string(1000, 'x') + "\"}\n";
     std::string many;
     while (many.size() < (32u << 20)) many += line;
@@ -488,7 +488,7 @@ TEST(DataForms, SeveralFilesAndFolders) {
     EXPECT_EQ(FileMarked({a, b, c}), all);
     EXPECT_EQ(FileMarked({b, a}), "[c" + e + "[a" + e + "[b" + e);
     EXPECT_EQ(Must(DataFiles({folder / "data", a})), (std::vector<std::string>{a, b, c, a}));
-    // Places are those of the file; one file is itself.
+    // Line numbers count per file; a list of one file equals the file.
     WriteText(folder, "data/b.csv", "text,n\nc,1\nd,2,3\n");
     EXPECT_NE(FileMarked({folder / "data"}).find("data/b.csv: line 3: 3 fields"),
               std::string::npos);
@@ -496,7 +496,7 @@ TEST(DataForms, SeveralFilesAndFolders) {
     EXPECT_EQ(one->content().checksum, Must(RecordFile::Open(a)).checksum());
     EXPECT_NE(Must(DataSet::Open({.specs = {a, c}}, ByteEncoder()))->content().checksum,
               Must(DataSet::Open({.specs = {c, a}}, ByteEncoder()))->content().checksum);
-    // What would be left out silently is refused.
+    // Files that would be skipped silently are refused.
     WriteText(folder, "data/z.parquet", "PAR1");
     EXPECT_NE(FileMarked({folder / "data"}).find("z.parquet: Parquet"), std::string::npos);
     std::filesystem::create_directories(folder / "empty");

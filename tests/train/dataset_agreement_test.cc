@@ -1,4 +1,4 @@
-// What ranks and checkpoints compare of their data.
+// Comparison of training data between ranks and with checkpoints.
 #include "train/dataset_agreement.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ DataIdentity Some() {
     return identity;
 }
 
-// What each of the ranks is told.
+// Status on each rank.
 std::vector<Status> Agree(const std::vector<DataIdentity>& identities) {
     const int size = static_cast<int>(identities.size());
     test::FakeHub hub(size);
@@ -86,7 +86,7 @@ TEST(SameData, ACheckpointKnowsItsDataAgain) {
     DataIdentity other = Some();
     other.content.checksum = 1;
     EXPECT_NE(OtherData(state, other, "step-1", false)->find("here"), std::string::npos);
-    // Of a version that noted nothing.
+    // Checkpoint of a version that recorded no data identity.
     EXPECT_EQ(*OtherData(nlohmann::json::object(), other, "step-1", false), "");
     for (const char* broken :
          {R"({"content": 3})", R"({"content": {}})", R"({"content": {"records": "many"}})"}) {

@@ -1,4 +1,4 @@
-// DeepSpeed's configuration files: users' own, "auto", every key, what contradicts, what is broken.
+// DeepSpeed configuration files: real ones, "auto", every key, contradictions, broken files.
 #include "train/config/ds_config.h"
 #include "support/paths.h"
 
@@ -294,8 +294,8 @@ TEST(DsConfig, WrongTypesNamePathExpectedAndActual) {
     ExpectError(deep, "nested deeper");
 }
 
-// Every key of the table is accepted in its own type, with its least value, and the table holds no
-// key twice and has each section before its keys.
+// Every key of the table is accepted in its own type with its smallest value. The table has no key
+// twice and lists each section before its keys.
 TEST(DsConfig, TheTableIsWhole) {
     std::set<std::string_view> seen;
     for (const DsKey& key : DsKeys()) {

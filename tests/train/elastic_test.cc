@@ -1,4 +1,4 @@
-// What a job becomes with other numbers of ranks: the same batch, whole replicas, passes enough.
+// Resizing a job to other numbers of ranks: the same batch, whole replicas, enough passes.
 #include "train/elastic.h"
 
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ TEST(Elastic, TheBatchStaysWhoeverComesAndGoes) {
             const int64_t passes = resized->trainer.accumulation;
             EXPECT_GE(passes * 2, largest) << ranks;
             EXPECT_LT((passes - 1) * 2, largest) << ranks;
-            // Back again, it is what it was.
+            // Resizing back restores it.
             const auto back = Resize(*resized, 2 * replica);
             ASSERT_TRUE(back.ok());
             EXPECT_EQ(TrainJobToJson(*back), TrainJobToJson(job));
@@ -53,7 +53,7 @@ TEST(Elastic, StagesThatTakeTurnsGetWholeTurns) {
     ASSERT_TRUE(FixSize(job, 8).ok());
     const auto resized = Resize(job, 12);
     ASSERT_TRUE(resized.ok()) << resized.error().message;
-    EXPECT_EQ(resized->trainer.accumulation, 4);  // 16 over 3: 6 at most, 3 passes
+    EXPECT_EQ(resized->trainer.accumulation, 4);  // 16 over 3: at most 6, in 3 passes
     EXPECT_TRUE(CheckTrainer(resized->trainer).ok());
 }
 

@@ -15,8 +15,9 @@ using support::TrainGolden;
 constexpr int kVocab = 512, kHidden = 128, kFfn = 96, kLayers = 3, kHeads = 4, kKvHeads = 2,
               kHeadDim = 32, kExperts = 8, kUsed = 2, kSequences = 4, kLength = 33;
 
-// As for dense models (trainer_test.cc): two right answers differ by 2e-6. A choice of experts that
-// rounding decides would show as 1e-4; in these curves no two candidates are that close.
+// As for dense models (trainer_test.cc): two correct implementations differ by 2e-6. An expert
+// choice that depends on rounding would show as 1e-4; in these curves no two candidates are that
+// close.
 constexpr double kTolerance = 5e-5;
 
 struct Form {

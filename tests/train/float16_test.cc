@@ -1,4 +1,4 @@
-// Training in float16 with loss scaling: the curve, what overflows, and what no scale can mend.
+// Training in float16 with loss scaling: the curve, overflows, and losses that no scale can fix.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -66,8 +66,8 @@ LossScaleOptions From(double initial) {
     return options;
 }
 
-// docs/numbers.md: a step is off by 2^-11 of a nat at most, and each update by a few units (2^-12)
-// of what it changes the loss by: eight of them here, for what the loss fell.
+// docs/numbers.md: a step has an error of at most 2^-11 of a nat, and each update an error of a few
+// units (2^-12) of its change of the loss; here eight units of the loss's fall so far.
 TEST_F(Float16, TheCurveIsThatOfFloat32Nearly) {
     const auto wide = Make(DType::kF32), half = Make(DType::kF16), brain = Make(DType::kBF16);
     const std::vector<StepReport> expected = Steps(*wide, 20), got = Steps(*half, 20);
@@ -83,18 +83,18 @@ TEST_F(Float16, TheCurveIsThatOfFloat32Nearly) {
         doublings += std::log2((coarse_error + 1e-12) / (error + 1e-12));
     }
     EXPECT_LT(expected.back().loss, expected.front().loss / 2);
-    // BF16's unit is 2^3 of float16's, and so is the ratio of errors on average. The ratio of one
-    // step is random (its log2 spreads by 2.3), and so is that of the largest errors. Were float16
-    // no more precise than BF16, the mean over 20 steps would be 0.
+    // BF16's unit is 2^3 times float16's, and so is the mean ratio of errors. The ratio of one step
+    // is random (the deviation of its log2 is 2.3), and so is that of the largest errors. If float16
+    // were no more precise than BF16, the mean of log2 over 20 steps would be 0.
     doublings /= static_cast<double>(got.size());
     EXPECT_GT(doublings, 1.5) << "no more precise than BF16";
     RecordProperty("doublings", std::to_string(doublings));
     EXPECT_FALSE(expected[0].loss_scale.has_value());
 }
 
-// What the scale is does not matter, as long as nothing is lost below or above: each element of a
-// gradient is rounded twice (a pass each), here in other places. (Adam's updates would be the same
-// with gradients of any size; SGD's are not.)
+// The scale does not matter if no value underflows or overflows: each element of a gradient is
+// rounded twice (once per pass), here at other bits. (SGD's updates depend on the size of
+// gradients; Adam's do not.)
 TEST_F(Float16, AnyScaleHasTheSameCurve) {
     constexpr double kSgdRate = 0.5;
     const auto wide = Make(DType::kF32, {}, UpdateKind::kSgd);
@@ -125,7 +125,7 @@ TEST_F(Float16, StepsThatOverflowChangeNothing) {
     EXPECT_EQ(trainer->progress().skipped, 3);
 }
 
-// Skipped steps leave no trace in what follows: to the bit what begins at the scale found.
+// Skipped steps leave no trace: the rest equals, to the bit, a run that starts at the final scale.
 TEST_F(Float16, TheScaleFallsUntilNothingOverflows) {
     const auto trainer = Make(DType::kF16, From(0x1p40));
     StepReport report = Step(*trainer);
@@ -147,7 +147,7 @@ TEST_F(Float16, TheScaleFallsUntilNothingOverflows) {
     }
 }
 
-// The loss itself: halved as long as there is hope, and then the op is named.
+// The loss itself overflows: the scale is halved to its minimum; then the error names the op.
 TEST_F(Float16, ALossThatIsNoNumberEndsAtTheLowestScale) {
     const auto trainer = Make(DType::kF16, From(4));
     EXPECT_FALSE(Step(*trainer, 1e9).skipped);

@@ -1,4 +1,4 @@
-// Training on a Vulkan device: each op of a pass gives the CPU's numbers, the same bits twice.
+// Training on a Vulkan device: each op of a pass matches the CPU, with the same bits in each run.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -25,10 +25,10 @@ struct GpuCase {
     const char* name;
     model::Hyper hyper;
     DType dtype = DType::kF32;
-    // Adapters are trained, beside weights of type `file`.
+    // Trains adapters on weights of type `file`.
     bool lora = false;
     DType file = DType::kF32;
-    std::optional<Arithmetic> arithmetic{};  // of the device; none: its own
+    std::optional<Arithmetic> arithmetic{};  // the device's; nullopt: its default
     program::Recompute recompute = program::Recompute::kNone;
     bool experts() const { return hyper.moe.experts > 0; }
 };
@@ -60,12 +60,12 @@ model::Hyper Blocks(const char* architecture = "llama") {
     support::SetRope(hyper, 10000);
     return hyper;
 }
-// What inference would use. Training must not: it rounds activations.
+// Arithmetic of inference, which rounds activations; training must not use it.
 constexpr Arithmetic kIntegerMatvecs = {.integer = true, .matvec_rows = 32};
 constexpr Arithmetic kMatrixTiles = {
     .integer = true, .matrix = Arithmetic::Matrix::kEmulated, .matvec_rows = 8};
 
-// What each op of a pass wrote, as floats.
+// Outputs of each op of a pass, as floats.
 using Seen = std::map<std::pair<int32_t, size_t>, std::vector<float>>;
 
 class OnGpu : public testing::TestWithParam<GpuCase> {
@@ -99,7 +99,7 @@ class OnGpu : public testing::TestWithParam<GpuCase> {
         return std::move(*graph);
     }
 
-    // Two sequences, some rows without a target, tokens that repeat.
+    // Two sequences with repeated tokens and some rows without a target.
     backend::Step StepOf() {
         tokens_ = {1, 2, 3, 2, 5, 6, 7, 2, 9, 10, 11, 3, 3, 3, 15, 4, 1, 8};
         positions_ = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 0, 1, 2, 3, 4, 5, 6};
@@ -118,7 +118,7 @@ class OnGpu : public testing::TestWithParam<GpuCase> {
         return step;
     }
 
-    // Weights by a formula; then a pass, and what its ops wrote.
+    // Loads weights by a formula, runs a pass, and returns the outputs of its ops.
     Seen RunOn(backend::Device& device) {
         TrainingGraph graph = Graph(device.info().target);
         const program::ModelChunk chunk = graph.program.chunks[0];
@@ -160,7 +160,7 @@ class OnGpu : public testing::TestWithParam<GpuCase> {
         }
         return seen;
     }
-    // What is in no unit, as the file has it.
+    // Loads weights outside units in the file's type.
     void LoadFrozen(backend::Executable& executable,
                     const std::vector<program::FlatBucket>& units) {
         const program::Program& program = executable.program();
@@ -234,7 +234,8 @@ INSTANTIATE_TEST_SUITE_P(
         GpuCase{"q8_0LoraF16", Blocks(), DType::kF16, true, DType::kQ8_0}),
     [](const auto& test) { return std::string(test.param.name); });
 
-// Relative to the largest number of a value: some 50 ops in a row, each off by a few roundings.
+// Relative to the largest element of a value: some 50 ops in a row, each with an error of a few
+// roundings.
 double BoundOf(DType dtype) {
     if (dtype == DType::kF32) return 2e-5;
     return dtype == DType::kF16 ? 5e-3 : 4e-2;

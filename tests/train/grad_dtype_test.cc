@@ -1,4 +1,4 @@
-// What gradients are added up in: many passes against their exact sum, and what "auto" is.
+// Accumulation type of gradients: many passes against their exact sum, and the choice of "auto".
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -63,7 +63,7 @@ class GradType : public testing::Test {
             sequences_.push_back(std::move(sequence));
         }
     }
-    // The sequences again and again, one a pass.
+    // The sequences repeated, one per pass.
     Batch Repeated(int64_t passes) const {
         Batch batch;
         for (int64_t i = 0; i < passes; ++i) {
@@ -84,7 +84,7 @@ class GradType : public testing::Test {
         options.clip = 0;
         return options;
     }
-    // Of one step, before anything is updated.
+    // Gradients of one step, before the update.
     std::vector<float> Sum(const std::string& grad_dtype, const Batch& batch) const {
         auto cluster = cluster::Cluster::Launch({}, "");
         EXPECT_TRUE(cluster.ok()) << cluster.error().message;
@@ -100,7 +100,7 @@ class GradType : public testing::Test {
         EXPECT_TRUE(report.ok()) << report.error().message;
         return sum;
     }
-    // In float64 of what each sequence gives alone.
+    // Sums in float64 of each sequence's own gradients.
     std::vector<double> Exact(const Batch& batch) const {
         std::vector<double> exact;
         for (size_t i = 0; i < sequences_.size(); ++i) {
@@ -124,8 +124,8 @@ class GradType : public testing::Test {
     std::vector<Sequence> sequences_;
 };
 
-// Each sum is off by 2^-24 of itself at most (a BF16 one by 2^-8), and none is larger than the last
-// by more than a round of the sequences, whose gradients are the same every time.
+// Each sum has an error of at most 2^-24 of its size (BF16: 2^-8). A sum exceeds the last one by at
+// most one round of the sequences, whose gradients are equal each time.
 TEST_F(GradType, ManyPassesAddUpToTheirSum) {
     for (const int64_t passes : {256, 4096}) {
         SCOPED_TRACE(passes);
@@ -144,7 +144,7 @@ TEST_F(GradType, ManyPassesAddUpToTheirSum) {
     }
 }
 
-// Few passes stay as narrow, and as small, as ever.
+// Few passes use the narrow type, without extra memory.
 TEST_F(GradType, FewPassesStayNarrow) {
     const Batch batch = Repeated(kNarrowSums);
     EXPECT_EQ(Sum("auto", batch), Sum("bf16", batch));
@@ -177,7 +177,7 @@ TEST_F(GradType, AutoCountsPassesAndReplicas) {
     EXPECT_EQ(CheckTrainer(options).error().code, ErrorCode::kUsage);
 }
 
-// The memory that is planned is the memory that is taken: two bytes more a weight of a matrix.
+// The memory plan equals the memory used: two more bytes per weight of a matrix.
 TEST_F(GradType, TheMemoryPlanKnows) {
     auto cluster = cluster::Cluster::Launch({}, "");
     const auto weights = [&](const char* grad_dtype) {

@@ -1,4 +1,4 @@
-// Which rank has what, and in which order a pipeline stage runs its passes.
+// Data of each rank, and the order of passes of a pipeline stage.
 #include "train/parallel/layout.h"
 
 #include <gtest/gtest.h>
@@ -84,7 +84,7 @@ TEST(TrainLayout, RefusesWhatDoesNotFit) {
 
 // ---- Pipelines ----------------------------------------------------------------------------------
 
-// What is wanted of many pipelines, the same each time: `check` is called for each.
+// Calls `check` for many pipelines, the same each time.
 template <typename Check>
 void ForManyPipelines(const Check& check) {
     for (const int stages : {1, 2, 3, 4, 5, 8}) {
@@ -128,10 +128,10 @@ TEST(Pipeline, EveryMicroBatchGoesThereAndBackInASlotOfItsOwn) {
     });
 }
 
-// A pipeline's stages with their links, on a clock that ticks once for a chunk's pass.
+// Simulates a pipeline's stages and links, with a clock that ticks once per chunk's pass.
 class Simulated {
   public:
-    // values: of each message; waiting: what a link takes before it is received.
+    // values: number per message; waiting: messages that a link holds before they are received.
     Simulated(const PipelinePlace& place, int64_t micro_batches, bool forward_only, size_t values,
               size_t waiting)
         : place_(place), values_(values), waiting_(waiting) {
@@ -143,7 +143,7 @@ class Simulated {
         }
     }
 
-    // Whether all stages come to their end. Messages arrive as they were sent, or it fails.
+    // All stages finish; fails if messages arrive in another order than sent.
     bool Runs() {
         for (bool any = true; any;) {
             any = false;
@@ -155,7 +155,7 @@ class Simulated {
             return stage.next == stage.steps.size();
         });
     }
-    // When the last stage had done its last pass, and how long a stage worked.
+    // ticks: end of the last stage's last pass; below: working time of a stage.
     int64_t ticks() const {
         int64_t last = 0;
         for (const Stage& stage : stages_) last = std::max(last, stage.now);
@@ -164,7 +164,7 @@ class Simulated {
 
   private:
     enum class Kind { kSend, kRecv, kWork };
-    // A value from or to the chunk `number` (on the way of a micro-batch).
+    // A value from or to chunk `number` on a micro-batch's path.
     struct Message {
         int number = 0;
         int64_t micro_batch = 0;
@@ -174,7 +174,7 @@ class Simulated {
     struct Step {
         Kind kind = Kind::kWork;
         bool forward = false;
-        Message message;  // its number: of who receives it
+        Message message;  // its number at the receiver
     };
     struct Stage {
         std::vector<Step> steps;
@@ -205,7 +205,7 @@ class Simulated {
         return steps;
     }
 
-    // Between neighbours, forward or back: from stage s.
+    // Link between neighbors, forward or backward, from stage s.
     std::deque<Sent>& Mail(int s, bool forward) { return mail_[{s, forward}]; }
 
     bool Advance(int s) {
@@ -236,8 +236,8 @@ class Simulated {
     std::map<std::pair<int, bool>, std::deque<Sent>> mail_;
 };
 
-// With as little room as links have: two values, until they are received (StageMail), of one or
-// (with a router's load) two that a pass sends.
+// With the minimum capacity of links: two values until they are received (StageMail), where a pass
+// sends one or (with a router's load) two.
 TEST(Pipeline, NoStagesEverWaitForEachOther) {
     ForManyPipelines([](const PipelinePlace& place, int64_t wanted) {
         for (const size_t values : {1u, 2u}) {
@@ -246,12 +246,13 @@ TEST(Pipeline, NoStagesEverWaitForEachOther) {
             EXPECT_TRUE(Simulated(place, wanted, true, values, 2).Runs());
         }
     });
-    // (The simulation knows a deadlock: a stage that sends two values at once over links for one.)
+    // (The simulation detects a deadlock: a stage sends two values at once over links with space
+    // for one.)
     EXPECT_FALSE(Simulated({0, 2, 2}, 4, false, 2, 1).Runs());
 }
 
-// All stages are idle for (stages - 1) passes there and as many back, and those of several chunks
-// are as much shorter (Narayanan et al. 2021, 2.2): bubble = (P - 1) / V of M.
+// Each stage is idle for (stages - 1) passes forward and as many backward. With V chunks these
+// passes are V times shorter (Narayanan et al. 2021, 2.2): bubble = (P - 1) / V of M.
 TEST(Pipeline, ChunksShortenTheBubble) {
     for (const int stages : {2, 3, 4, 8}) {
         for (const int chunks : {1, 2, 4}) {
@@ -278,14 +279,14 @@ std::string Order(const PipelinePlace& place, int64_t micro_batches) {
     return order;
 }
 
-// The last stage goes back at once; each one before it is one pass further ahead.
+// The last stage runs backward at once; each earlier stage is one pass further ahead.
 TEST(Pipeline, OneForwardOneBackward) {
     EXPECT_EQ(Order({2, 3, 1}, 4), "fbfbfbfb");
     EXPECT_EQ(Order({1, 3, 1}, 4), "ffbfbfbb");
     EXPECT_EQ(Order({0, 3, 1}, 4), "fffbfbbb");
 }
 
-// Chunks A and B take turns by two micro-batches; what is kept is 2 (P - s - 1) + (V - 1) P + 1.
+// Chunks A and B alternate by two micro-batches; 2 (P - s - 1) + (V - 1) P + 1 are kept.
 TEST(Pipeline, ChunksTakeTurns) {
     EXPECT_EQ(Order({1, 2, 2}, 4),
               "fA0 fA1 fB0 bB0 fB1 bB1 fA2 bA0 fA3 bA1 fB2 bB2 fB3 bB3 bA2 bA3 ");

@@ -1,4 +1,4 @@
-// What a training that does not fit is told: the flags with which it does.
+// Advice for a training job that does not fit: flags with which it fits.
 #include "train/less_memory.h"
 
 #include <gtest/gtest.h>
@@ -36,19 +36,19 @@ TEST(LessMemory, EachChangeIsOfOneKind) {
 
 TEST(LessMemory, WhatChangesNothingIsLeftOut) {
     TrainerOptions small = LargeJob();
-    small.recompute = "auto";  // which has tried all
+    small.recompute = "auto";  // has already tried all modes
     small.micro_batch = 1;
     small.grad_dtype = "bf16";
     small.lora.rank = 8;
     small.sequence = 255;
     EXPECT_TRUE(ChangesOf(small, 1).empty());
     small.lora.rank = 0;
-    small.from_scratch = true;  // adapters beside random weights make no sense
+    small.from_scratch = true;  // adapters on random weights make no sense
     const std::vector<Change> changes = ChangesOf(small, 1);
     ASSERT_EQ(changes.size(), 1u);
     EXPECT_EQ(changes[0].options.update.kind, UpdateKind::kAdam8bit);
     TrainerOptions staged = LargeJob();
-    staged.pp = 2;  // gradients of stages are not shared out
+    staged.pp = 2;  // stages do not shard gradients
     for (const Change& change : ChangesOf(staged, 2)) EXPECT_NE(change.flags, "--zero 3");
 }
 

@@ -1,5 +1,5 @@
-// Batches: every sample once an epoch, whatever the ranks and the packing; the same list for the
-// same seed; resumed at any batch.
+// Batches: every sample once per epoch, for any ranks and packing; the same order for the same
+// seed; resumable at any batch.
 #include "train/data/loader.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ namespace {
 
 using test::TempDir;
 
-// Samples whose tokens say which they are: sample i is [i, 1, 2, ..., n], lengths by a formula.
+// Samples whose tokens identify them: sample i is [i, 1, 2, ..., n], with lengths by a formula.
 class Numbered final : public DataSet {
   public:
     Numbered(uint64_t count, uint64_t longest) : count_(count), longest_(longest) {}
@@ -60,7 +60,7 @@ std::vector<Sequence> Epoch(const DataSet& data, LoaderOptions options) {
     return all;
 }
 
-// Which samples are in a sequence, each checked for being whole and apart.
+// Samples in a sequence, each checked to be complete and separate.
 std::vector<uint64_t> SamplesOf(const Sequence& sequence, const Numbered& data, int64_t size) {
     std::vector<uint64_t> found;
     EXPECT_EQ(sequence.tokens.size(), static_cast<size_t>(size));
@@ -142,7 +142,7 @@ TEST(Loader, PacksTightly) {
         used += static_cast<uint64_t>(sequence.used);
         positions += 256;
     }
-    // Only the last sequence of each window of 64 can be far from full.
+    // Only the last sequence of each window of 64 may have much free space.
     EXPECT_GT(static_cast<double>(used) / static_cast<double>(positions), 0.97);
 }
 
@@ -304,7 +304,7 @@ TEST(Loader, LongSamplesByChoice) {
     EXPECT_EQ(skipped.samples, 300 - over);
     const auto [split, split_targets] = run(LongSamples::kSplit);
     EXPECT_EQ(split.samples, 300u);
-    EXPECT_EQ(split_targets, positions);  // no token is lost at a border
+    EXPECT_EQ(split_targets, positions);  // no token is lost at a boundary
 }
 
 TEST(Loader, BadRecordsEndOrAreCounted) {
@@ -324,7 +324,7 @@ TEST(Loader, BadRecordsEndOrAreCounted) {
     EXPECT_EQ(loader.counts().no_loss, 2u);
     EXPECT_EQ(loader.counts().samples, 45u);
     EXPECT_EQ(loader.counts().first_bad, "numbered: line 8: bad");
-    // Nothing at all is an error, not an endless search.
+    // If every sample is bad, the result is an error, not an endless search.
     for (uint64_t i = 0; i < 50; ++i) data.bad.insert(i);
     options.epochs = 0;
     Loader empty = Must(Loader::Make(data, options));
@@ -333,7 +333,7 @@ TEST(Loader, BadRecordsEndOrAreCounted) {
     EXPECT_NE(none.error().message.find("nothing to learn in 50 samples"), std::string::npos);
 }
 
-// Whatever was read of the next one for the batch that its end lies in.
+// Independent of how much of the next epoch was read for the batch in which the first one ends.
 TEST(Loader, CountsOfTheFirstEpoch) {
     Numbered data(50, 5);
     data.without_loss = {1, 2};
@@ -346,7 +346,7 @@ TEST(Loader, CountsOfTheFirstEpoch) {
     EXPECT_EQ(loader.counts().records(), 150u);
 }
 
-// Whatever is left out, cut or packed, and wherever the count begins.
+// For any skipping, truncation and packing, from any start.
 TEST(Loader, BatchesAreCountedByReadingEachSampleOnce) {
     Numbered data(400, 100);
     data.bad = {7};
@@ -454,7 +454,7 @@ TEST(Inspect, CountsAndShowsMasks) {
     EXPECT_EQ(report.train.median, 14u);
     EXPECT_EQ(report.train.loss_tokens, 60u);
     EXPECT_EQ(report.train.over_long, 6u);
-    EXPECT_EQ(report.train.no_loss, 4u);  // of the 6 ends, two keep a letter
+    EXPECT_EQ(report.train.no_loss, 4u);  // of 6 endings, two keep a letter
     uint64_t binned = 0;
     for (const LengthBin& bin : report.train.bins) binned += bin.count;
     EXPECT_EQ(binned, 20u);

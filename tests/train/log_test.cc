@@ -1,5 +1,5 @@
-// Event files against their format, read here by other code; CSV and JSON lines there and back,
-// resumed, cut; plots. tensorboard_test.py opens an event file with TensorBoard's own reader.
+// Event files parsed by independent code; CSV and JSON lines written, read, resumed and truncated;
+// plots. tensorboard_test.py opens an event file with TensorBoard's reader.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -27,7 +27,7 @@ TEST(Crc32c, HasTheCheckValueOfItsStandard) {
     EXPECT_EQ(Crc32c(std::as_bytes(std::span("123456789", 9))), 0xe3069283u);
 }
 
-// A protocol buffer's fields by number: numbers as they are, the rest as bytes.
+// Fields of a protocol buffer by number: integers as they are, others as bytes.
 std::multimap<uint32_t, std::string> Fields(std::string_view bytes) {
     std::multimap<uint32_t, std::string> fields;
     size_t at = 0;
@@ -59,7 +59,7 @@ std::string One(const std::multimap<uint32_t, std::string>& fields, uint32_t num
     return fields.count(number) == 1 ? fields.find(number)->second : "";
 }
 
-// The events of a file; every checksum is looked at.
+// The events of a file; verifies every checksum.
 std::vector<std::string> Events(const std::string& text) {
     std::vector<std::string> events;
     size_t at = 0;
@@ -178,7 +178,7 @@ TEST(TrainLog, AResumedRunGoesOnWhereItStopped) {
     EXPECT_EQ(Must(ReadTrainLog(options.csv)).steps.size(), 8u);
 }
 
-// What can be read of a damaged file stays.
+// Readable lines of a damaged file stay.
 TEST(TrainLog, AResumedRunLeavesBrokenRowsOut) {
     const TempDir folder;
     const TrainLogOptions options{.csv = folder / "t.csv", .columns = {"loss"}, .first_step = 9};
@@ -189,13 +189,13 @@ TEST(TrainLog, AResumedRunLeavesBrokenRowsOut) {
     } cases[] = {
         {head + "0,4\n1,3,3\n2,2\n", head + "0,4\n2,2\n", 1},
         {head + "0,4\n1,3\n2,2\n", head + "0,4\n1,3\n2,2\n", 0},
-        {"stdp,loss\n0,4\n", head + "0,4\n", 1},              // a flipped bit in the head
+        {"stdp,loss\n0,4\n", head + "0,4\n", 1},              // a flipped bit in the header
         {head + "0,4\n5,3\n2,2\n3,1\n", head + "0,4\n2,2\n3,1\n", 1},  // and in steps
         {head + "4,4\n1,3\n2,2\n", head + "1,3\n2,2\n", 1},
         {head + "0,4\n1,x\n2,nan\n", head + "0,4\n2,nan\n", 1},
         {head + "0,4\n" + std::string(9, '\0') + "\n2,2\n", head + "0,4\n2,2\n", 1},
-        {head + "0,4\n1,3\n2,", head + "0,4\n1,3\n", 0},      // a kill
-        {head + "0,4\n9,3\n10,1\n", head + "0,4\n", 0},       // they will come again
+        {head + "0,4\n1,3\n2,", head + "0,4\n1,3\n", 0},      // killed within a line
+        {head + "0,4\n9,3\n10,1\n", head + "0,4\n", 0},       // these steps will be logged again
         {head + "0,4\n1,3\n\xff\xfe\n", head + "0,4\n1,3\n", 0},
         {"", head, 0},
         {"step", head, 1}};
@@ -216,7 +216,7 @@ TEST(TrainLog, RowsWaitUntilTheyCanBeWritten) {
     const auto add = [&](int64_t step) { return log.Add(step, std::span(&value, 1)).ok(); };
     ASSERT_TRUE(add(0));
     std::filesystem::rename(folder / "a", folder / "b");
-    ASSERT_TRUE(WriteFile(folder / "a", {}).ok());  // where the folder was
+    ASSERT_TRUE(WriteFile(folder / "a", {}).ok());  // a file in the folder's place
     EXPECT_FALSE(add(1));
     EXPECT_FALSE(add(2));
     EXPECT_EQ(log.missing(), 4);
@@ -226,7 +226,7 @@ TEST(TrainLog, RowsWaitUntilTheyCanBeWritten) {
     EXPECT_EQ(log.missing(), 0);
     EXPECT_EQ(Slurp(options.csv), "step,loss\n0,2\n1,2\n2,2\n3,2\n");
     EXPECT_EQ(Must(ReadTrainLog(options.jsonl)).steps.size(), 4u);
-    // Removed, it is begun anew with its head.
+    // After removal, the file starts again with its header.
     std::filesystem::remove(options.csv);
     EXPECT_TRUE(add(4));
     EXPECT_EQ(Slurp(options.csv), "step,loss\n4,2\n");
@@ -293,7 +293,7 @@ TEST(TrainPlot, DrawsAPanelAColumnAndALineARun) {
     EXPECT_EQ(Count(svg, "<polyline"), 4u);  // loss and lr of two runs
     EXPECT_EQ(Count(svg, "a&lt;b&amp;c"), 2u);
     EXPECT_EQ(svg.find("nan"), svg.npos);
-    EXPECT_LT(svg.size(), 200'000u);  // 5,000 points of a curve are thinned
+    EXPECT_LT(svg.size(), 200'000u);  // the 5,000 points of a curve are thinned
     const std::string smooth =
         Must(TrainPlotSvg(std::span(runs, 1), {.columns = {"odd"}, .smooth = 0.9}));
     EXPECT_EQ(Count(smooth, "<polyline"), 2u);
@@ -303,7 +303,7 @@ TEST(TrainPlot, DrawsAPanelAColumnAndALineARun) {
     EXPECT_FALSE(TrainPlotSvg(runs, {.columns = {}, .smooth = 1}).ok());
 }
 
-// Numbers at the ends of what a float64 holds, or too near each other for ticks between them.
+// Numbers at the limits of float64, or too close for ticks between them.
 TEST(TrainPlot, AnyNumbersGiveAPlotOfNumbers) {
     const std::vector<std::vector<double>> curves = {{-1.7e308, 1.7e308}, {-1e300, 1e300},
                                                      {5e-324, 5e-324},    {0, 5e-324},

@@ -16,7 +16,7 @@
 namespace weft::train {
 namespace {
 
-// As gradient_golden_test.cc derives it, for sums of at most 50 products.
+// Derived as in gradient_golden_test.cc, for sums of at most 50 products.
 constexpr double kTolerance = 1.7e-5;
 
 struct LossGoldenModel {
@@ -46,7 +46,7 @@ model::Hyper GemmaHyperOf(const char* architecture, float logit_cap) {
     return hyper;
 }
 
-// Three sequences. Every third row has no target.
+// Three sequences; every third row has no target.
 struct LossGoldenStep {
     std::vector<int32_t> tokens, positions, outputs, targets;
     std::vector<backend::StepSequence> sequences;
@@ -107,7 +107,7 @@ class LossGolden : public testing::TestWithParam<std::tuple<LossGoldenModel, Los
   protected:
     const LossGoldenModel& model() const { return std::get<0>(GetParam()); }
 
-    // Where a member of a unit stands in its tensor of the file: one rank has whole matrices.
+    // Offset of a unit's member in its tensor of the file; one rank has whole matrices.
     size_t BeginOf(const program::FlatBucket::Member& member) const {
         const program::Value& weight = member.weight;
         const int64_t cols = weight.shape.rank > 1 ? weight.shape[1] : 1;
@@ -123,7 +123,7 @@ class LossGolden : public testing::TestWithParam<std::tuple<LossGoldenModel, Los
             EXPECT_TRUE(status.ok()) << status.error().message;
         }
     }
-    // Adds the gradients of a unit to those of whole tensors.
+    // Adds a unit's gradients to those of whole tensors.
     void ReadGradients(backend::Executable& executable, const program::FlatBucket& unit,
                        std::map<std::string, std::vector<float>>& gradients) const {
         for (const program::FlatBucket::Member& member : unit.members) {

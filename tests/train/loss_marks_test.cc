@@ -1,5 +1,4 @@
-// Marks of what is learned under the names of other trainers: read with the right polarity, or
-// refused by name.
+// Loss marks under the names of other trainers: read with the right polarity, or refused by name.
 #include "train/data_case.h"
 
 namespace weft::train {
@@ -36,7 +35,7 @@ TEST(LossMarks, OfTurns) {
         }
         EXPECT_EQ(MarkedFirst(name, nullptr), both) << name;
     }
-    // torchtune's says the contrary.
+    // torchtune's mark has the opposite meaning.
     EXPECT_EQ(MarkedFirst("masked", true), second);
     EXPECT_EQ(MarkedFirst("masked", 1), second);
     EXPECT_EQ(MarkedFirst("masked", false), both);
@@ -73,7 +72,7 @@ TEST(LossMarks, OthersOfTurnsAreRefused) {
     const OrderedJson parts{{{"type", "text"}, {"text", "A"}, {"train", false}}};
     EXPECT_NE(MarkedFirst("content", parts).find("'train' marks a part of a turn"),
               std::string::npos);
-    // Names that hold such a word's letters alone are something else.
+    // Names that merely contain such a word are unrelated.
     for (const char* name : {"id", "trainer", "lossless", "unmasked", "weightless", "labels"}) {
         EXPECT_EQ(MarkedFirst(name, 1), kMarkAsked + kMarkIn + kMarkAsked + kMarkIn) << name;
     }
@@ -88,7 +87,7 @@ TEST(LossMarks, OfTokens) {
             EXPECT_EQ(Marked(record.dump()), "A[B]C[D]") << record;
             record[name] = {false, true, false, true};
             EXPECT_EQ(Marked(record.dump()), "A[B]C[D]") << record;
-            // Of several masks each must learn the token.
+            // With several masks, each must include the token.
             record["labels"] = {-100, 66, 67, -100};
             EXPECT_EQ(Marked(record.dump()), "A[B]CD") << record;
             record[name] = nullptr;

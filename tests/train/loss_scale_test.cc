@@ -1,4 +1,4 @@
-// Loss scalers step by step as DeepSpeed's and PyTorch's (tools/make_loss_scale_golden.py).
+// Loss scalers against DeepSpeed's and PyTorch's, step by step (tools/make_loss_scale_golden.py).
 #include "train/loss_scale.h"
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ LossScaleOptions OptionsOf(const json& of) {
     return options;
 }
 
-// One step; false: it ends the run.
+// One step; false: the run ends.
 bool Tell(LossScaler& scaler, char step) {
     if (step == 'x') return scaler.Overflowed();
     scaler.Made();
@@ -49,7 +49,7 @@ TEST(LossScale, FollowsDeepSpeedAndTorch) {
                 break;
             }
             ASSERT_EQ(scaler.scale(), of.at("scales").at(i)) << i;
-            // From what a checkpoint keeps it goes on as it would have.
+            // A scaler restored from a checkpoint continues the same way.
             LossScaler other(options);
             ASSERT_TRUE(other.Restore(scaler.state()).ok());
             scaler = other;
@@ -71,7 +71,7 @@ TEST(LossScale, AFixedOneStays) {
     EXPECT_EQ(scaler.scale(), 1000);
 }
 
-// However long nothing overflows: 1 / scale and scale / targets are float32 numbers.
+// With any number of steps without overflow, 1 / scale and scale / targets stay float32 numbers.
 TEST(LossScale, StaysInTheRangeOfFloat32) {
     LossScaleOptions options;
     options.window = 1;

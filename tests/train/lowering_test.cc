@@ -1,5 +1,5 @@
-// Training Programs as calls of CPU kernels: every kind of model, layout and optimizer is lowered,
-// and its calls say of themselves what barriers, slots and transfers beside go by.
+// Training Programs lowered to calls of CPU kernels: every kind of model, layout and optimizer
+// lowers, and the calls' metadata is right for barriers, slots and overlapped transfers.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -65,7 +65,7 @@ void ForEachLowered(const std::function<void(const LoweredCalls&, const std::vec
     }
 }
 
-// ExpandLoss replaces the loss of logits that are in one piece.
+// ExpandLoss replaces the loss of logits in one piece.
 TEST(Lowering, EveryOpOfTrainingIsTried) {
     std::set<OpKind> tried;
     for (const TrainingCase& c : kLoweringCases) {
@@ -93,8 +93,8 @@ TEST(Lowering, BarriersKeepWritersApart) {
     ForEachLowered(support::ExpectBarriersKeepWritersApart);
 }
 
-// What an op writes its own calls write. What it reads they read, or a call before them that
-// prepares it for several ops: positions, and which rows experts have.
+// An op's calls write its outputs. They, or an earlier call that prepares data for several ops
+// (positions, rows of experts), read its inputs.
 TEST(Lowering, CallsTouchTheOperandsOfTheirOps) {
     ForEachLowered([](const LoweredCalls& lowered, const std::vector<Call>& calls) {
         std::vector<std::set<ValueId>> read(lowered.program.ops.size()), written(read);
@@ -127,7 +127,7 @@ TEST(Lowering, CallsTouchTheOperandsOfTheirOps) {
     });
 }
 
-// Steps of another slot have their own inputs and their own kept values, and share all else.
+// Steps of another slot have separate inputs and kept values, and share everything else.
 TEST(Lowering, AddressesMoveWithTheSlot) {
     ForEachLowered([](const LoweredCalls& lowered, const std::vector<Call>& calls) {
         const std::vector<int32_t> order(40);
@@ -163,7 +163,7 @@ TEST(Lowering, AddressesMoveWithTheSlot) {
     });
 }
 
-// What lives from a forward part into its backward part is in each slot's own memory.
+// Values that live from the forward to the backward part are in each slot's own memory.
 TEST(Lowering, SlotsKeepTheirValuesApart) {
     ForEachLowered([](const LoweredCalls& lowered, const std::vector<Call>&) {
         const program::Program& program = lowered.program;
@@ -187,11 +187,12 @@ TEST(Lowering, SlotsKeepTheirValuesApart) {
     });
 }
 
-// A call that touches bytes of a transfer beside waits for it. (Transfers beside run in order.)
+// A call that touches bytes of an overlapped transfer waits for it. (Overlapped transfers run in
+// order.)
 TEST(Lowering, CallsWaitForTransfersBeside) {
     size_t beside = 0;
     ForEachLowered([&](const LoweredCalls& lowered, const std::vector<Call>& calls) {
-        size_t awaited = 0;  // 1 + a call
+        size_t awaited = 0;  // 1 + index of a call
         for (size_t i = 0; i < calls.size(); ++i) {
             awaited = std::max(awaited, static_cast<size_t>(calls[i].waits_for));
             EXPECT_LE(calls[i].waits_for, static_cast<int32_t>(i));
@@ -205,8 +206,8 @@ TEST(Lowering, CallsWaitForTransfersBeside) {
     EXPECT_GT(beside, 100u);
 }
 
-// No op of a pass makes what nobody reads: what the loss reads in the backward ops is recomputed
-// and gathered again as for every other op.
+// Every result of a pass's op has a reader: inputs of the loss's backward ops are recomputed and
+// gathered as for every other op.
 TEST(Lowering, EveryResultHasAReader) {
     for (const TrainingCase& c : kLoweringCases) {
         SCOPED_TRACE(c.Name());

@@ -1,4 +1,4 @@
-// What ZeRO gathers and sums up beside the arithmetic: the same bits, however long it takes.
+// ZeRO's overlapped gathers and sums: the same bits, however long a transfer takes.
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -21,11 +21,11 @@ class Overlap : public testing::TestWithParam<const char*> {
         name_ = GetParam();
         if (name_ != "cpu") name_ = backend::UsableName(&why_);
         if (name_.empty()) GTEST_SKIP() << "no Vulkan device to test with: " << why_;
-        hyper_.head_dim = 8;  // kernels of attention take multiples of it
+        hyper_.head_dim = 8;  // attention kernels need multiples of 8
         support::SetRope(hyper_, 100);
         source_.emplace(hyper_);
     }
-    // A model in small units, each gathered and summed up by itself.
+    // A model in small units, each gathered and summed separately.
     void Make(bool overlap, int slots) {
         GraphOptions options;
         options.zero = {.stage = 3, .unit_elements = 600};
@@ -121,7 +121,7 @@ TEST_P(Overlap, AlsoWithStepsUnderWay) {
     Compare(3);
 }
 
-// Wherever the wire fails, all threads leave the step, and it says so.
+// Wherever the link fails, all threads leave the step, which returns the error.
 TEST_P(Overlap, AnErrorEndsTheStep) {
     for (const int after : {0, 1, 5, 9}) {
         Make(true, 1);
@@ -131,7 +131,7 @@ TEST_P(Overlap, AnErrorEndsTheStep) {
         if (status.ok()) status = Run(comm, chunk_.backward(), 0);
         ASSERT_FALSE(status.ok());
         EXPECT_EQ(status.error().code, ErrorCode::kPeerLost);
-        // And stays: what the failed one left in memory is not to be used.
+        // The error stays: memory after a failed step must not be used.
         EXPECT_FALSE(Run(comm, chunk_.forward(), 0).ok());
     }
 }

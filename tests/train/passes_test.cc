@@ -1,5 +1,5 @@
 // Passes of a training Program on the CPU: in any order of slots, and with links and probes that
-// fail anywhere.
+// fail at any point.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ const TrainingCase kOrderCases[] = {
 };
 
 struct OrderResult {
-    std::vector<std::vector<float>> losses;  // in the order of the backward passes
+    std::vector<std::vector<float>> losses;  // in the order of backward passes
     std::vector<float> gradients;
     bool operator==(const OrderResult&) const = default;
 };
@@ -49,7 +49,7 @@ OrderResult PlainOrder(PassRun& run, const std::vector<Micro>& micros) {
     return result;
 }
 
-// The same backward passes, with others under way, and with other questions in between.
+// The same backward passes, with other passes in flight and other reads in between.
 OrderResult OddOrder(PassRun& run, const std::vector<Micro>& micros) {
     const Micro other(9, 21);
     OrderResult result;
@@ -89,7 +89,7 @@ TEST(Passes, AnyOrderOfSlotsGivesTheSameBits) {
     }
 }
 
-// Losses are the same whoever makes them, and a pass says what the rows of its own slot are.
+// Evaluation and training passes give equal losses, and a pass reads the rows of its own slot.
 TEST(Passes, EvaluationGivesTheLossesOfTheBackwardPass) {
     for (const TrainingCase& c : kOrderCases) {
         SCOPED_TRACE(c.Name());
@@ -115,7 +115,7 @@ TEST(Passes, EvaluationGivesTheLossesOfTheBackwardPass) {
 
 // ---- Faults -------------------------------------------------------------------------------------
 
-// Transfers over the tensor group and over the data group, in all parts and the update.
+// Transfers over the tensor group and the data group, in all parts and in the update.
 TrainingCase FaultCase(bool beside) {
     TrainingCase c{.architecture = "qwen3", .zero = {.stage = 3, .ranks = 2}, .tp = 2};
     c.zero.prefetch_elements = beside ? 900 : 0;
@@ -123,7 +123,7 @@ TrainingCase FaultCase(bool beside) {
     return c;
 }
 
-// They outlive what runs over them, which may have transfers under way when it ends.
+// Links outlive the executable, which may have transfers in flight when it ends.
 struct FaultLinks {
     SlowComm tensor{2, 0}, data{2, 0}, world{2, 0};
     void Join(PassRun& run) {
@@ -133,7 +133,7 @@ struct FaultLinks {
     }
 };
 
-// What a link was asked for in one step.
+// Number of collectives of a link in one step.
 int CountCollectives(TrainingRank& rank, const TrainingCase& c, SlowComm FaultLinks::*link) {
     FaultLinks links;
     PassRun run(rank, c, 1);
@@ -143,7 +143,7 @@ int CountCollectives(TrainingRank& rank, const TrainingCase& c, SlowComm FaultLi
     return (1 << 20) - (links.*link).fails_after;
 }
 
-// The first `after` collectives go well.
+// The first `after` collectives succeed.
 void ExpectFault(TrainingRank& rank, const TrainingCase& c, int threads,
                  SlowComm FaultLinks::*link, int after, const std::vector<float>& weights) {
     FaultLinks links;
@@ -159,7 +159,7 @@ void ExpectFault(TrainingRank& rank, const TrainingCase& c, int threads,
     const Status next = run.Forward(micro);
     EXPECT_EQ(next.ok(), !c.beside);
     if (c.beside || run.Weights() != before) return;
-    // What was left behind is not in the way.
+    // State left by the failed step does no harm.
     ASSERT_TRUE(run.executable().ZeroFill(program::Pool::kGradient).ok());
     ASSERT_TRUE(run.All(micro).ok());
     EXPECT_EQ(run.Weights(), weights);
@@ -191,7 +191,7 @@ TEST(Passes, ALinkThatFailsAnywhereEndsTheStep) {
     }
 }
 
-// A probe sees each op once, in order, and ends the step where it fails; the next one runs.
+// A probe sees each op once, in order, and ends the step if it fails; the next step runs.
 TEST(Passes, AProbeThatFailsEndsTheStep) {
     for (const TrainingCase& c : kOrderCases) {
         SCOPED_TRACE(c.Name());
@@ -231,7 +231,7 @@ TEST(Passes, AProbeThatFailsEndsTheStep) {
 
 // ---- Ranks that share rows ----------------------------------------------------------------------
 
-// The losses of each rank of a tensor group, on a thread each.
+// Losses of each rank of a tensor group, with a thread per rank.
 std::vector<std::vector<float>> LossesOnRanks(TrainingCase c, const Micro& micro) {
     constexpr size_t kWindow = size_t{1} << 20;
     std::vector<std::unique_ptr<TrainingRank>> ranks;
@@ -255,7 +255,7 @@ std::vector<std::vector<float>> LossesOnRanks(TrainingCase c, const Micro& micro
     return losses;
 }
 
-// Also of steps in which some ranks have no row at all.
+// Also for steps in which some ranks have no row.
 TEST(Passes, RanksWithoutRowsTakePart) {
     TrainingCase c{.architecture = "qwen3", .logits_bytes = 1 << 20};
     for (const int32_t rows : {1, 2, 5}) {

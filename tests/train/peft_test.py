@@ -3,9 +3,9 @@
 
     tests/train/peft_test.py build/weft build/python-packages
 
-A small random Llama and a Phi-3 (Q, K and V in one matrix, gate and up in another) of transformers
-are trained with LoRA for some updates; peft's logits of model and adapter are those of the merged
-one. Exit status 77: the packages aren't there.
+A small random Llama and a Phi-3 (Q, K and V in one matrix, gate and up in another) of
+transformers are trained with LoRA for some updates. peft's logits of model and adapter equal
+those of the merged model. Exit status 77: the packages are missing.
 """
 import json
 import os
@@ -18,8 +18,9 @@ CONFIG = dict(vocab_size=256, hidden_size=64, intermediate_size=128, num_hidden_
               bos_token_id=1, eos_token_id=2)
 DATA = ["--data", "synthetic:random-tokens:17:8", "--seq-len", "16", "-t", "1"]
 TOKENS = [3, 250, 17, 99, 4, 180, 31]
-# Of the largest logit. A sum of 128 products in any order is off by about sqrt(128) * 2^-24 of its
-# size, 7e-7, in each of the fifteen matrices of a row: 1e-5 where all errors go one way.
+# Relative to the largest logit. A sum of 128 products in any order has an error of about sqrt(128)
+# * 2^-24 of its size, 7e-7, in each of a row's fifteen matrices: 1e-5 if all errors have the same
+# sign.
 TOLERANCE = 1e-5
 
 

@@ -1,4 +1,4 @@
-// weft train data inspect and weft train plot, as a user runs them.
+// weft train data inspect and weft train plot, as command lines.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -78,7 +78,7 @@ TEST(Program, PlotsLogs) {
     EXPECT_NE(wrong.err.find("'loss' 'lr'"), std::string::npos) << wrong.err;
 }
 
-// A PNG, or an error that names what draws it and the other way.
+// A PNG, or an error that names the drawing program and the alternative.
 TEST(Program, PlotsToPng) {
     const TempDir folder;
     const std::string log = WriteText(folder, "t.csv", "step,loss,lr\n0,3,1e-3\n1,2,1e-3\n");

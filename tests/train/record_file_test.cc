@@ -1,4 +1,4 @@
-// Records found in files of every form and layout, split by content; and broken files.
+// Records in files of every format and layout, split by content; and broken files.
 #include "train/data/record_file.h"
 
 #include <gtest/gtest.h>
@@ -50,7 +50,7 @@ TEST(RecordFile, FindsRecordsOfEveryForm) {
         EXPECT_EQ(file.form(), form) << text;
         EXPECT_EQ(All(file), wanted) << text;
         EXPECT_EQ(file.size(Part::kTest), 0u);
-        // The same with hashes, which take another path.
+        // The same with hashes, which use another code path.
         const RecordFile split = Must(RecordFile::Open(folder / "f", {.test = 1e-12}));
         EXPECT_EQ(All(split), wanted) << text;
     }
@@ -66,7 +66,7 @@ TEST(RecordFile, PlacesAreCountedFromOne) {
     EXPECT_TRUE(array.Where(Part::kTrain, 1).ends_with("a.json: record 2 (byte 5)"));
 }
 
-// A first line that lacks its end is a bad record, not the begin of an object over several lines.
+// An incomplete first line is a bad record, not the start of a multi-line object.
 TEST(RecordFile, AFirstLineWithoutItsEndIsALine) {
     const TempDir folder;
     const std::string more = "\n{\"text\": \"b\"}\n{\"text\": \"c\"}\n";
@@ -92,7 +92,7 @@ TEST(RecordFile, AFirstLineWithoutItsEndIsALine) {
     }
 }
 
-// An object of records is the same in every layout, and so is a single record.
+// An object of records is read alike in every layout, and so is a single record.
 TEST(RecordFile, LayoutDoesNotMatter) {
     const TempDir folder;
     const auto all = [&](const std::string& text) {
@@ -111,17 +111,17 @@ TEST(RecordFile, LayoutDoesNotMatter) {
             const auto single = all(one.dump(indent) + end);
             ASSERT_EQ(single.size(), 1u) << indent;
             EXPECT_EQ(chat::OrderedJson::parse(single[0]), one);
-            // Several records one behind the other, as jq prints them.
+            // Several records in a row, as jq prints them.
             const auto many = all(one.dump(indent) + end + one.dump(indent) + "\n" + one.dump(-1));
             ASSERT_EQ(many.size(), 3u) << indent << many[0];
             for (const std::string& each : many) EXPECT_EQ(chat::OrderedJson::parse(each), one);
         }
     }
-    // More records in one line than the begin of the file shows.
+    // More records in one line than fit the first buffer.
     chat::OrderedJson large;
     for (int i = 0; i < 3000; ++i) large[std::to_string(i)] = {{"text", std::string(1000, 'x')}};
     EXPECT_EQ(all(large.dump()).size(), 3000u);
-    // Lines are lines, whatever their members hold.
+    // JSON lines stay lines, whatever their members hold.
     const std::string line = R"({"a": {"text": "x"}})";
     EXPECT_EQ(all(line + "\n" + line + "\n").size(), 2u);
     EXPECT_EQ(all("{}"), std::vector<std::string>{"{}"});
@@ -131,7 +131,7 @@ TEST(RecordFile, LayoutDoesNotMatter) {
               std::string::npos);
 }
 
-// More than a buffer and more than a mark, with records across their borders.
+// More than a buffer and more than a mark, with records across the boundaries.
 TEST(RecordFile, BordersOfBuffersAreNoBorders) {
     const TempDir folder;
     std::string lines, array = "[";
@@ -160,14 +160,14 @@ TEST(RecordFile, BordersOfBuffersAreNoBorders) {
     EXPECT_TRUE(in_array.Where(Part::kTrain, 4999).find("record 5000 ") != std::string::npos);
 }
 
-// Which side a record is on depends on its own bytes and the seed alone.
+// The side of a record depends only on its bytes and the seed.
 TEST(RecordFile, SplitsByContent) {
     const TempDir folder;
     std::string few, many, array = "[\n";
     constexpr int kCount = 4000;
     for (int i = 0; i < kCount; ++i) {
         const std::string record = fmt::format("{{\"text\": \"number {}\"}}", i);
-        many = record + "\n" + many;  // another order, too
+        many = record + "\n" + many;  // also in another order
         if (i % 2 == 0) few += record + "\n";
         array += fmt::format("{}  {{\"text\":\"number {}\"}}", i == 0 ? "" : ",\n", i);
     }
@@ -176,7 +176,7 @@ TEST(RecordFile, SplitsByContent) {
     const RecordFile half = Must(RecordFile::Open(WriteText(folder, "few", few), split));
     const RecordFile other =
         Must(RecordFile::Open(WriteText(folder, "array", array + "\n]"), split));
-    // 4,000 draws of 0.2: a standard deviation of 25, of which six are allowed.
+    // 4,000 draws of 0.2: a standard deviation of 25; six are allowed.
     EXPECT_NEAR(static_cast<double>(all.size(Part::kTest)), 0.2 * kCount, 6 * 25.3);
     const auto in_test = All(all, Part::kTest);
     const std::set<std::string> test(in_test.begin(), in_test.end());

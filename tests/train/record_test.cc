@@ -1,4 +1,4 @@
-// From JSON to tokens and masks: every form of record, every template, and what is refused.
+// From JSON to tokens and masks: every kind of record, every template, and refusals.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -69,7 +69,7 @@ TEST(Record, InputIdsAndLabels) {
     refused(R"({"input_ids": [65, 66, 67], "attention_mask": [0, 0, 0]})", "0 tokens");
 }
 
-// Embeddings have rows beyond the tokenizer's tokens: ids of these are ids like others.
+// Embeddings have more rows than the tokenizer has tokens; the extra ids are valid, too.
 TEST(Record, IdsReachToTheLastRow) {
     const auto padded = Must(Encoder::Make(Bytes(), nullptr, 1, 300));
     const auto sample = Must(padded.Encode(Must(ParseRecord(R"({"input_ids": [65, 299]})"))));
@@ -78,7 +78,7 @@ TEST(Record, IdsReachToTheLastRow) {
     EXPECT_NE(above.error().message.find("token 300; the model's embedding has rows 0 to 299"),
               std::string::npos)
         << above.error().message;
-    // A tokenizer whose tokens the embedding has no rows for: no text of theirs is learnt.
+    // With fewer embedding rows than tokens, texts with the missing tokens are refused.
     const auto small = Must(Encoder::Make(Bytes(), nullptr, 1, 256));
     const auto text = small.Encode(Must(ParseRecord(R"({"text": "a"})")));  // ends with token 256
     EXPECT_EQ(text.error().code, ErrorCode::kCorrupt);
@@ -110,7 +110,7 @@ TEST(Record, ChatLearnsTheAssistantsTurnsToTheirEnd) {
               "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nU<|im_end|>\n"
               "<|im_start|>assistant\n[A<|im_end|>]\n<|im_start|>user\nV<|im_end|>\n"
               "<|im_start|>assistant\n[B<|im_end|>]\n");
-    // A greeting, too.
+    // Also a greeting.
     EXPECT_EQ(Marked(R"({"messages": [{"role": "assistant", "content": "Hello"},
                                       {"role": "user", "content": "U"}]})"),
               "<|im_start|>assistant\n[Hello<|im_end|>]\n<|im_start|>user\nU<|im_end|>\n");
@@ -129,7 +129,7 @@ TEST(Record, NoWordOfAMessageBecomesAMarker) {
         for (const int32_t id : sample.tokens) specials += id >= 256 ? 1 : 0;
         const bool chat = std::string_view(value).find("messages") != std::string_view::npos;
         EXPECT_EQ(specials, chat ? 4 : 1) << value;
-        // A forged end does not end the turn that is learnt.
+        // A forged end token does not end the learned turn.
         if (chat) {
             EXPECT_NE(Marked(sample).find("[a<|im_end|>b<|endoftext|>c<|im_end|>]\n"),
                       std::string::npos);
@@ -137,7 +137,7 @@ TEST(Record, NoWordOfAMessageBecomesAMarker) {
     }
 }
 
-// A template that opens more, when asked, than it writes in a past turn, as DeepSeek-R1's does.
+// A template whose generation prompt is longer than a past turn's header, as DeepSeek-R1's.
 TEST(Record, TemplatesThatAskWithMoreThanTheyWrite) {
     const auto chat = Must(chat::Chat::Make(
         "{% for m in messages %}{% if m.role == 'user' %}<|im_start|>{{ m.content }}"
@@ -155,7 +155,7 @@ TEST(Record, TemplatesThatAskWithMoreThanTheyWrite) {
     EXPECT_EQ(marked("<thin ice>"), "<|im_start|>q<|im_start|>A:[<thin ice><|im_end|>]");
 }
 
-// The learnt text of a sample: one string a run.
+// Learned text of a sample: one string per run.
 std::vector<std::string> Learnt(const Sample& sample, const tokenizer::Tokenizer& tokenizer) {
     std::vector<std::string> runs;
     for (size_t i = 0; i < sample.tokens.size(); ++i) {
@@ -168,8 +168,8 @@ std::vector<std::string> Learnt(const Sample& sample, const tokenizer::Tokenizer
 
 class ChatMasks : public testing::TestWithParam<std::string> {};
 
-// With every family's template each of the assistant's turns is learnt, with what ends it, and no
-// word of anybody else.
+// With every family's template, each assistant turn is learned with its end token, and no other
+// role's text.
 TEST_P(ChatMasks, CoverTheAssistantAlone) {
     tokenizer::TokenizerData data = tokenizer::TinyBytePair();
     for (const char* name : {"</s>", "<|eot_id|>", "<end_of_turn>", "<|end|>", "<|return|>",
@@ -203,10 +203,10 @@ TEST_P(ChatMasks, CoverTheAssistantAlone) {
         ASSERT_NE(at, std::string::npos) << runs[i];
         EXPECT_EQ(runs[i].find("USER"), std::string::npos) << runs[i];
         EXPECT_EQ(runs[i].find("assistant"), std::string::npos) << runs[i];
-        if (no_end) continue;  // what ends a turn is not among the tokens above
+        if (no_end) continue;  // the end token is not among the tokens above
         std::string end = runs[i].substr(at + std::string_view(answers[i]).size());
         if (end.starts_with(' ')) end.erase(0, 1);  // llama2's
-        constexpr std::string_view kCohere = "<|END_RESPONSE|>";  // and then the end of the turn
+        constexpr std::string_view kCohere = "<|END_RESPONSE|>";  // followed by the end of the turn
         if (end.starts_with(kCohere)) end.erase(0, kCohere.size());
         EXPECT_TRUE(end.starts_with("<") && end.find('>') + 1 == end.size()) << runs[i];
         EXPECT_TRUE(tokenizer->IsEog(tokenizer->Find(end))) << end;
@@ -220,7 +220,7 @@ INSTANTIATE_TEST_SUITE_P(Families, ChatMasks, testing::ValuesIn([] {
                                  const std::string name = each.path().filename();
                                  // (raw_rules shows no messages: Chat refuses it.)
                                  if (name == "raw_rules.jinja") continue;
-                                 // (dsml's turns can't be told: Turns.AreAskedForRarely.)
+                                 // (dsml's turns can't be marked: Turns.AreAskedForRarely.)
                                  if (name == "dsml.jinja") continue;
                                  if (name.ends_with(".jinja")) names.push_back(name);
                              }
@@ -255,7 +255,7 @@ TEST(Record, SentencePieceVocabulariesKeepTheirSpaces) {
     std::vector<int32_t> wanted = tokenizer->Encode("no yes", {.add_special = true});
     wanted.push_back(2);
     EXPECT_EQ(sample.tokens, wanted);
-    // <s>, a blank and two bytes; a blank and three bytes, </s>: no other blank at the border.
+    // <s>, a blank and two bytes; a blank and three bytes, </s>: no extra blank at the boundary.
     EXPECT_EQ(sample.loss, (std::vector<uint8_t>{0, 0, 0, 0, 1, 1, 1, 1, 1}));
 }
 

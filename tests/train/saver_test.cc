@@ -1,4 +1,4 @@
-// How ranks wait for each other's part of a checkpoint.
+// Ranks' waits for each other's parts of a checkpoint.
 #include "train/saver.h"
 
 #include <gtest/gtest.h>
@@ -13,8 +13,8 @@
 namespace weft::train {
 namespace {
 
-// With --zero 0 one rank writes all of it: 84 GB of a model of 7B, over a network of 1 Gbit/s, are
-// 12 minutes that the others have nothing to do in.
+// With --zero 0 one rank writes everything: 84 GB for a 7B model take 12 minutes over 1 Gbit/s, in
+// which the others are idle.
 TEST(Saver, OneRankMayWriteLongerThanTheOthers) {
     const test::TempDir folder;
     support::TrainGolden::WriteFolder(folder.path());

@@ -1,5 +1,5 @@
-// Learning rates against DeepSpeed's own classes (tools/make_schedule_golden.py) and the formulas
-// of the header.
+// Learning rates against DeepSpeed's own classes (tools/make_schedule_golden.py) and the header's
+// formulas.
 #include "train/schedule.h"
 
 #include <gtest/gtest.h>
@@ -40,7 +40,7 @@ TEST(Schedule, GivesTheRatesOfDeepSpeedsClasses) {
         ASSERT_TRUE(checked.ok()) << checked.error().message;
         int64_t step = 0;
         for (const Json& rate : one.at("rates")) {
-            // Both are float64 by the same formula: a few roundings of 2^-53, of the highest rate.
+            // Both use float64 and the same formula: an error of a few 2^-53 of the highest rate.
             const double error = std::abs(LearningRate(schedule, step) - rate.get<double>());
             EXPECT_TRUE(error <= 8 * 0x1p-53 * schedule.rate)
                 << one.at("type") << " " << one.at("params") << " step " << step << ": "

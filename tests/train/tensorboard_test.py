@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Event files of src/train/log, opened by the reader of the package `tensorboard`.
+"""Event files of src/train/log, read by the package `tensorboard`.
 
     tests/train/tensorboard_test.py build/tests/train_tests build/python-packages
 
-The test EventFile.ForTensorBoard of train_tests writes one run; its numbers are compared here. Exit
-status 77: the package isn't there.
+The test EventFile.ForTensorBoard of train_tests writes one run; its numbers are compared here.
+Exit status 77: the package is missing.
 """
 import os
 import subprocess

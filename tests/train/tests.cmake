@@ -1,12 +1,12 @@
-# Event files, opened by TensorBoard's own reader (requirements.txt, which tools/setup.sh installs
-# into the folder below). Exit status 77: it isn't there.
+# Event files, read by TensorBoard's own reader (requirements.txt, which tools/setup.sh installs
+# into the folder below). Exit status 77: it is missing.
 find_program(PYTHON3 python3 REQUIRED)
 add_test(NAME train.tensorboard COMMAND ${PYTHON3} ${CMAKE_CURRENT_LIST_DIR}/tensorboard_test.py
   $<TARGET_FILE:train_tests> ${CMAKE_SOURCE_DIR}/build/python-packages)
 set_tests_properties(train.tensorboard PROPERTIES LABELS train SKIP_RETURN_CODE 77
   TIMEOUT ${WEFT_TEST_SECONDS})
 
-# Adapters, loaded by the package peft where there is one. Exit status 77: it isn't there.
+# Adapters, loaded by the package peft. Exit status 77: it is missing.
 add_test(NAME train.peft COMMAND ${PYTHON3} ${CMAKE_CURRENT_LIST_DIR}/peft_test.py
   $<TARGET_FILE:weft> ${CMAKE_SOURCE_DIR}/build/python-packages)
 set_tests_properties(train.peft PROPERTIES LABELS train SKIP_RETURN_CODE 77

@@ -15,7 +15,8 @@ namespace {
 
 using support::TrainGolden;
 
-// Two right answers differ by 2e-6 in these curves, the least of eight planted mistakes by 5e-4.
+// Two correct implementations differ by 2e-6 in these curves; the smallest of eight planted
+// mistakes differs by 5e-4.
 constexpr double kTolerance = 5e-5;
 
 struct Case {
@@ -65,10 +66,10 @@ TEST_P(Curve, IsTheSame) {
     }
 }
 
-// ---- Adapters beside weights of block types -----------------------------------------------------
+// ---- Adapters on weights of block types ---------------------------------------------------------
 
-// Four updates of adapters beside a model whose output matrix is so tall that it is widened in
-// three parts: of each its loss and its gradients' norm.
+// Four updates of adapters on a model whose output matrix is tall enough to be dequantized in three
+// parts. Returns each update's loss and gradient norm.
 std::vector<double> AdapterCurve(DType dtype, bool dequantized, bool bf16) {
     const test::TempDir folder;
     model::Hyper hyper = support::OddHyper();
@@ -88,7 +89,7 @@ std::vector<double> AdapterCurve(DType dtype, bool dequantized, bool bf16) {
     auto trainer = Trainer::Make(options, **cluster);
     EXPECT_TRUE(trainer.ok()) << trainer.error().message;
     Batch batch = TrainGolden::MakeBatch(std::vector<int>(TrainGolden::kSequences, 3));
-    for (Sequence& sequence : batch.sequences) {  // to all three parts
+    for (Sequence& sequence : batch.sequences) {  // reaches all three parts
         for (int32_t& target : sequence.targets) {
             if (target >= 0) target = static_cast<int32_t>(target * 7919 % hyper.vocab);
         }
@@ -115,8 +116,8 @@ TEST(Adapters, OfAQuantizedModelLearnAsBesideItsNumbers) {
     }
 }
 
-// Weights of eight bits times a scale of eleven are rounded to BF16 either way. What is apart is
-// the order of sums, and then how they are rounded (docs/numbers.md: 2^-8 is what one step shows).
+// Weights of eight bits times an eleven-bit scale are rounded to BF16 in both cases. The curves
+// differ in the order of sums and their rounding (docs/numbers.md: 2^-8 per step).
 TEST(Adapters, OfAQuantizedModelLearnAsBesideItsNumbersInHalves) {
     const std::vector<double> floats = AdapterCurve(DType::kQ8_0, true, true);
     const std::vector<double> blocks = AdapterCurve(DType::kQ8_0, false, true);
@@ -174,7 +175,7 @@ class EveryOptimizer : public testing::Test {
         std::ifstream file(support::TestData("/optimizer_curves.json"));
         return nlohmann::json::parse(file).at("cases").at(name);
     }
-    // How far apart two curves are, the most of all steps, relative.
+    // Largest relative distance of two curves over all steps.
     static double Apart(const std::vector<double>& got, const std::vector<double>& expected) {
         if (got.size() != expected.size()) return INFINITY;
         double most = 0;
@@ -199,14 +200,14 @@ TEST_P(OptimizerCurve, IsTorchs) {
     const Curves got = Train(UpdateOf(golden), golden.at("lr"), folder.path());
     const double losses = Apart(got.losses, golden.at("losses"));
     const double norms = Apart(got.norms, golden.at("grad_norms"));
-    // (The step of float32 alone may show more: torch's own answers differ by the spread.)
+    // (A step in float32 may differ more: torch's own results differ by the spread.)
     const double tolerance = std::max(kTolerance, 2 * golden.at("spread").get<double>());
     EXPECT_TRUE(tolerance <= 2 * kTolerance) << "a curve that shows little";
     EXPECT_TRUE(losses <= tolerance) << losses;
     EXPECT_TRUE(norms <= tolerance) << norms;
 }
 
-// Early steps' rate is 1e-2, whatever the schedule's is.
+// The rate of early steps is 1e-2, whatever the schedule's rate is.
 TEST_F(EveryOptimizer, AdafactorMayTakeItsOwnRate) {
     const test::TempDir folder;
     TrainGolden::WriteFolder(folder.path());
@@ -217,10 +218,10 @@ TEST_F(EveryOptimizer, AdafactorMayTakeItsOwnRate) {
     EXPECT_EQ(own.losses, scheduled.losses);
 }
 
-// The reference is numpy's. A moment whose last bits are others now and then gets the next code, an
-// eighth of itself away at most: some of a million elements, so that curves part by less than 2e-4.
-// From Adam's own the curve is apart by what the codes are too coarse for: half a step of 1/64 of a
-// block's largest number in each moment, which is 2% of a norm once the loss has fallen by 2000.
+// The reference is numpy's. A moment with other last bits sometimes gets the next code, which
+// differs by at most an eighth: a few of a million elements, so curves differ by less than 2e-4.
+// The distance to Adam's own curve comes from the coarse codes: half a step of 1/64 of a block's
+// largest number in each moment, which is 2% of a norm after the loss has fallen by 2000.
 TEST_F(EveryOptimizer, Adam8bitHasTheReferencesCurveAndStaysNearAdams) {
     const test::TempDir folder;
     TrainGolden::WriteFolder(folder.path());

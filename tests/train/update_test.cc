@@ -1,4 +1,4 @@
-// The update of every optimizer as ops: lists that pass the check, whatever a rank's share is.
+// Each optimizer's update as ops: Programs pass the check for any shard of a rank.
 #include "train/update/add.h"
 
 #include <gtest/gtest.h>
@@ -74,7 +74,7 @@ TEST_P(UpdateList, PassesTheCheck) {
     EXPECT_EQ(update.end, list().ops.size());
 }
 
-// Each element of the own part once; the norm counts no element twice.
+// Each element of the rank's part once; the norm counts no element twice.
 TEST_P(UpdateList, CoversTheOwnPart) {
     int64_t updated = 0, own = 0, squared = 0, sole = 0;
     const auto count = [&](const auto& runs) {
@@ -106,7 +106,7 @@ TEST_P(UpdateList, CoversTheOwnPart) {
     EXPECT_EQ(squared, sole);
 }
 
-// What stays the same on all ranks is summed up by the list, at every stage of ZeRO.
+// The update sums values that are replicated on all ranks, at every stage of ZeRO.
 TEST_P(UpdateList, SumsWhatThePassesHaveNot) {
     size_t whole = 0, shared = 0, published = 0;
     for (const OwnPart& part : state_.parts()) {

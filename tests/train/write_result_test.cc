@@ -1,4 +1,4 @@
-// Ranks that wait for rank 0 while it writes the result.
+// Ranks that wait while rank 0 writes the result.
 #include "train/write_result.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 namespace weft::train {
 namespace {
 
-// However long a full disk takes (tests/cluster has what waits make of it).
+// For any duration of a full disk (tests/cluster tests the waits).
 TEST(WriteResult, ShowsProgressMeanwhile) {
     test::FakeHub hub(1);
     test::FakeCluster cluster(hub, 0, 1);
