@@ -84,8 +84,8 @@ TEST_F(Float16, TheCurveIsThatOfFloat32Nearly) {
     }
     EXPECT_LT(expected.back().loss, expected.front().loss / 2);
     // BF16's unit is 2^3 times float16's, and so is the mean ratio of errors. The ratio of one step
-    // is random (the deviation of its log2 is 2.3), and so is that of the largest errors. If float16
-    // were no more precise than BF16, the mean of log2 over 20 steps would be 0.
+    // is random (the deviation of its log2 is 2.3), and so is that of the largest errors. If
+    // float16 were no more precise than BF16, the mean of log2 over 20 steps would be 0.
     doublings /= static_cast<double>(got.size());
     EXPECT_GT(doublings, 1.5) << "no more precise than BF16";
     RecordProperty("doublings", std::to_string(doublings));
