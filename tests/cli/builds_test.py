@@ -1,5 +1,5 @@
-"""Ranks of two builds: of another commit they work, with a warning; of another protocol hash they
-refuse each other, and both say so.
+"""Ranks of two builds: with different commits they work, with a warning; with different protocol
+hashes they refuse each other, and both print the reason.
 
     builds_test.py WEFT TINY_MODEL
 """

@@ -1,4 +1,4 @@
-"""Cache folders in the layout that Weft and huggingface_hub share, for the tests of this folder."""
+"""Cache folders in the layout of Weft and huggingface_hub, for the tests of this folder."""
 import hashlib
 import os
 import pathlib
@@ -19,7 +19,7 @@ class Cache:
             else {}
 
     def add(self, owner, name, files, commit=COMMIT, ref="main"):
-        """files: {path in the repository: a file whose content it has, or bytes}."""
+        """files: {path in the repository: a file to copy the content from, or bytes}."""
         repo = self.repo(owner, name)
         (repo / "blobs").mkdir(parents=True, exist_ok=True)
         if ref:
@@ -28,7 +28,7 @@ class Cache:
         snapshot = repo / "snapshots" / commit
         for path, source in files.items():
             content = source if isinstance(source, bytes) else pathlib.Path(source).read_bytes()
-            # (Two files of one content have one blob.)
+            # (Two files with equal content share a blob.)
             digest = hashlib.sha256(content).hexdigest()
             (repo / "blobs" / digest).write_bytes(content)
             link = snapshot / path

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Completion of command lines: what weft answers, and what bash, zsh and fish make of it, each as a
-person has it who presses the key at a terminal. A shell that is not here is skipped.
+"""Completion of command lines: weft's answers, and their effect in bash, zsh and fish when a
+user presses the key at a terminal. Skips shells that are not installed.
 
     completion_test.py PROGRAM [UNITTEST ARGUMENT...]
 """
@@ -40,7 +40,7 @@ class CompletionTest(unittest.TestCase):
 
 class Answers(CompletionTest):
     def ask(self, *words, **env):
-        """(the words that are offered, which paths the shell adds)"""
+        """(offered words, kind of paths that the shell adds)"""
         done = subprocess.run([PROGRAM, "completion", "--", *words], capture_output=True, text=True,
                               timeout=PATIENCE, env={**os.environ, **self.env, **env}, check=True,
                               cwd=self.work)
@@ -104,7 +104,7 @@ class Answers(CompletionTest):
         self.assertTrue(self.ask("run", "hf:own")[0])
         self.assertTrue(self.ask("run", "x", "--draft", "own")[0])
         self.assertIn("qwen3:8b", self.ask("run", "qwen3:8")[0])
-        self.assertEqual(self.ask("run", "model.gguf", "own")[0], [])  # there is one MODEL
+        self.assertEqual(self.ask("run", "model.gguf", "own")[0], [])  # only one MODEL
 
     def test_strange_lines(self):
         for words in (["--", "--"], ["run", "--", "-"], ["run", "--no-such", ""], ["\x1b[31m"],
@@ -122,7 +122,7 @@ class Answers(CompletionTest):
 
 
 def drawn(text):
-    """What a terminal shows of it, as long as it only grows."""
+    """Visible text of a terminal whose output only grows."""
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00\x07]", "", text)
     while "\b" in text:
         text = re.sub(r"[^\b]?\x08", "", text, count=1)
@@ -130,7 +130,8 @@ def drawn(text):
 
 
 class Shell:
-    """What the tests of each shell are about: `line` as typed, the key, what stands there then."""
+    """Common tests of the shells: `line` is typed, the key pressed, and the resulting line
+    compared."""
 
     def complete(self, typed, expected):
         with self.terminal() as shell:
@@ -182,7 +183,7 @@ class Bash(Shell, CompletionTest):
         shell.until("READY")
 
     def test_in_the_middle_of_a_word(self):
-        """What stands behind the cursor is no part of the word."""
+        """Text after the cursor is not part of the word."""
         line = "weft run m --overlap=ofxyz"
         script = (f"source <(weft completion bash); COMP_LINE='{line}' COMP_POINT={len(line) - 3} "
                   "COMP_CWORD=5; COMP_WORDS=(weft run m --overlap = ofxyz); _weft 2>/dev/null; "
@@ -209,7 +210,7 @@ class Zsh(Shell, CompletionTest):
 
 @unittest.skipUnless(shutil.which("fish"), "no fish here")
 class Fish(Shell, CompletionTest):
-    """(fish draws its line anew at each key: it is asked what it would offer.)"""
+    """(fish redraws its line at each key, so it is asked for its completions instead.)"""
 
     def complete(self, typed, expected):
         script = f"weft completion fish | source; complete -C '{typed}'"
@@ -218,7 +219,7 @@ class Fish(Shell, CompletionTest):
                               check=False)
         self.assertEqual(done.stderr, "")
         offered = [line.split("\t")[0] for line in done.stdout.splitlines()]
-        # fish quotes what it puts into the line.
+        # fish quotes inserted words.
         word = expected.split(" ", 1)[-1] if expected.startswith("weft ") else expected
         word = word.replace("\\ ", "_").split(" ")[-1].replace("_", " ")
         self.assertTrue(any(each.startswith(word) for each in offered), (word, offered))

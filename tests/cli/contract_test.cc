@@ -1,4 +1,4 @@
-// The commands' JSON fields, exit statuses and refusals: what other programs rely on.
+// JSON fields, exit statuses and refusals of commands, on which other programs rely.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -12,7 +12,7 @@
 namespace weft::support {
 namespace {
 
-// What a rank may hold beyond its weights and KV. A sanitizer's own memory is not ours.
+// Memory of a rank beyond weights and KV cache. A sanitizer's own memory does not count.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr uint64_t kBeyond = 2048ull << 20;
 #else
@@ -33,7 +33,7 @@ class Contract : public testing::Test {
         model_ = dir_ / "tiny.gguf";
         WriteTinyGguf(model_, {.hyper = OddHyper(), .dtype = DType::kQ8_0});
     }
-    // Fails with this status, and one line on standard error that holds all `words`.
+    // Exits with this status and one line on standard error that contains all `words`.
     void ExpectRefused(const Words& arguments, int status, const Words& words) {
         SCOPED_TRACE(testing::PrintToString(arguments));
         const Ran ran = RunWeft(arguments);
@@ -85,7 +85,7 @@ TEST_F(Contract, Run) {
         std::set<std::string> keys = {"per_token", "p50_us", "p99_us"};
         if (tensor) keys.insert("wire");
         EXPECT_EQ(Keys(cost), keys);
-        EXPECT_EQ(cost["per_token"], tensor ? 7 : 0);  // two a layer, and the embedding
+        EXPECT_EQ(cost["per_token"], tensor ? 7 : 0);  // two per layer, and the embedding
         EXPECT_EQ(cost["p50_us"] > 0.0, tensor);
         EXPECT_GE(cost["p99_us"], cost["p50_us"]);
     }
@@ -114,7 +114,7 @@ TEST_F(Contract, RunTakesPromptsFromFiles) {
 TEST_F(Contract, RunInChatForm) {
     const json plain = RunWeft({"run", model_, "-p", "hi", "-n", "1", "--json"}).Json();
     const json chat = RunWeft({"run", model_, "-p", "hi", "-n", "1", "--chat", "--json"}).Json();
-    // <|im_start|> user \n hi <|im_end|> \n <|im_start|> assistant \n, a byte a token
+    // <|im_start|> user \n hi <|im_end|> \n <|im_start|> assistant \n, one token per byte
     EXPECT_EQ(plain["prompt_tokens"], 2);
     EXPECT_GT(chat["prompt_tokens"], 15);
 }
@@ -137,7 +137,7 @@ TEST_F(Contract, RunStopsAtTexts) {
     const Words command = {"run", model_, "-p", "hello", "-n", "40", "--ignore-eos", "--json"};
     const std::string whole = RunWeft(command).Json()["text"];
     ASSERT_GT(whole.size(), 8u);
-    // Something that is UTF-8 on its own: a run of ASCII.
+    // Finds text that is UTF-8 by itself: a run of ASCII.
     size_t at = 2;
     while (at < whole.size() && static_cast<signed char>(whole[at]) <= 0) ++at;
     ASSERT_LT(at, whole.size());
@@ -183,7 +183,7 @@ TEST_F(Contract, Bench) {
     EXPECT_EQ(csv.out.rfind("build_commit,", 0), 0u);
 }
 
-// What `weft plan` says of the same machines, model and context.
+// As `weft plan` predicts for the same machines, model and context.
 TEST_F(Contract, BenchPredicts) {
     const Words bench = {"bench", model_, "-p", "16", "-n",   "4",
                          "-t",    "1",    "-r", "1",  "--tp", "1,2"};
@@ -206,7 +206,7 @@ TEST_F(Contract, BenchPredicts) {
         ASSERT_NE(same, layouts.end());
         EXPECT_DOUBLE_EQ(rows[i]["predicted_ts"].get<double>(), (*same)["tok_s"].get<double>());
     }
-    // Machines with fewer ranks than the layout say nothing of it.
+    // Machines with fewer ranks than the layout give no prediction.
     const json few = RunWeft(command + Words{"--machines", "raspberry-pi-5"}).Json();
     EXPECT_GT(few[0]["predicted_ts"], 0.0);
     EXPECT_TRUE(few[3]["predicted_ts"].is_null());
@@ -274,8 +274,8 @@ TEST_F(Contract, AVocabularyAlone) {
                   {words, "without weights"});
 }
 
-// Embeddings are padded: ids between the tokenizer's size and theirs are ids like others, which
-// stand for no text.
+// Embeddings are padded: ids from the tokenizer's size up to the number of rows are valid and stand
+// for no text.
 TEST_F(Contract, RowsBeyondTheTokenizer) {
     const std::string padded = dir_ / "padded.gguf";
     WriteTinyGguf(padded, {.hyper = OddHyper(), .dtype = DType::kQ8_0, .vocabulary = 262});
@@ -284,7 +284,7 @@ TEST_F(Contract, RowsBeyondTheTokenizer) {
     ASSERT_EQ(ran.status, 0) << ran.err;
     const auto tokens = ran.Json()["tokens"].get<std::vector<int>>();
     EXPECT_EQ(tokens.size(), 400u);
-    // (Of 267 rows each is as likely as any other, at that temperature.)
+    // (At this temperature each of 267 rows is equally likely.)
     EXPECT_GT(*std::ranges::max_element(tokens), 263);
 }
 
@@ -294,7 +294,7 @@ TEST_F(Contract, Perplexity) {
     text.close();
     const Words command = {"perplexity", model_, dir_ / "text.txt", "--ctx", "128", "--json"};
     const json one = RunWeft(command).Json();
-    // A model of noise knows nothing: it is near the size of the vocabulary.
+    // A random model predicts nothing: its perplexity is close to the vocabulary's size.
     EXPECT_GT(one["perplexity"], 50.0);
     EXPECT_LT(one["perplexity"], 3000.0);
     const double value = one["perplexity"];
@@ -354,7 +354,7 @@ TEST_F(Contract, HelpHasExamples) {
     }
 }
 
-// The tables in docs/models.md are what the program prints.
+// The tables in docs/models.md equal the program's output.
 TEST_F(Contract, ModelsAreDocumented) {
     std::ifstream file(support::TestData("/../../docs/models.md"));
     const std::string page{std::istreambuf_iterator<char>(file), {}};
@@ -367,7 +367,7 @@ TEST_F(Contract, ModelsAreDocumented) {
     }
 }
 
-// A word picks architectures and models by name, those that do not run with what they need.
+// A word selects architectures and models by name; unsupported ones are listed with what they need.
 TEST_F(Contract, ModelsByName) {
     const Ran qwen = RunWeft({"models", "Qwen3.5"});
     EXPECT_EQ(qwen.status, 0) << qwen.err;
@@ -421,7 +421,7 @@ TEST_F(Contract, ErrorsAsJson) {
     EXPECT_EQ(RunWeft({"run", "--json"}).Json()["exit_status"], 2);
 }
 
-// Refused before any weight is read: what can't work says so at once.
+// Requests that can't work are refused before any weight is read.
 TEST_F(Contract, RefusedBeforeLoading) {
     const std::string other = dir_ / "other.gguf";
     WriteTinyGguf(other, {.hyper = OddHyper(), .architecture = "mamba"});
@@ -437,7 +437,7 @@ TEST_F(Contract, RefusedBeforeLoading) {
                   {"memory", "rank 0", "rank 1", "MiB", "--ctx"});
 }
 
-// A server's context is whole pages of 64 tokens, but never more than the model's.
+// A server's context is a whole number of pages of 64 tokens, but never more than the model's.
 TEST_F(Contract, AServersContextEndsWithTheModels) {
     const std::string model = dir_ / "thousand.gguf";
     model::Hyper hyper = OddHyper();
@@ -457,7 +457,7 @@ TEST_F(Contract, AServersContextEndsWithTheModels) {
     }
 }
 
-// Every command that takes --ctx has one bound and one message.
+// Every command with --ctx has the same bound and message.
 TEST_F(Contract, RefusesAContextBeyondTheModels) {
     const std::string text = dir_ / "text.txt", yarn = dir_ / "yarn.gguf";
     std::ofstream(text) << std::string(4000, 'a');
@@ -477,18 +477,18 @@ TEST_F(Contract, RefusesAContextBeyondTheModels) {
                               {asked + ": the model's trained context",
                                fmt::format("is {} tokens. Ask for {} or less", most, most)});
             }
-            if (command[0] == "serve") continue;  // it would serve
+            if (command[0] == "serve") continue;  // it would start to serve
             const Ran all = RunWeft(command + Words{"--ctx", std::to_string(most)});
             EXPECT_EQ(all.status, 0) << command[0] << ": " << all.err;
         }
     }
-    // What a prompt needs is bounded by the same context, whether or not --ctx is given.
+    // A prompt's length has the same bound, with or without --ctx.
     ExpectRefused({"run", model_, "--raw", "-p", std::string(600, 'x')}, 2,
                   {"trained context of 512 tokens", "Shorten the prompt"});
 }
 
 TEST_F(Contract, RefusesQuantizationsItLacks) {
-    // The type of the first matrix becomes Q8_1 (9), which is not in the table.
+    // Changes the type of the first matrix to Q8_1 (9), which Weft's table lacks.
     std::ifstream in(model_, std::ios::binary);
     std::string bytes{std::istreambuf_iterator<char>(in), {}};
     const std::string name = "token_embd.weight";

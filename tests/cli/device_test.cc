@@ -1,4 +1,4 @@
-// --device: which there are, and ranks whose devices would not give the same bits.
+// --device: the list of devices, and ranks whose devices would compute different bits.
 #include <gtest/gtest.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>

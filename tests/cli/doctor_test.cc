@@ -23,7 +23,7 @@ using nlohmann::json;
 
 const std::string kData = support::TestData("/../doctor/data/");
 
-// The worst severity of the findings of `check`; "" without any.
+// The worst severity of the findings of `check`; "": none.
 std::string Worst(const json& findings, const std::string& check) {
     const std::vector<std::string> order = {"ok", "note", "warn", "fail"};
     int worst = -1;
@@ -46,14 +46,14 @@ TEST(Doctor, JsonIsAContract) {
             keys.insert(key);
             EXPECT_EQ(value.is_string(), key != "cost");
         }
-        keys.erase("cost");  // where one is known
+        keys.erase("cost");  // present only if a cost is known
         EXPECT_EQ(keys, (std::set<std::string>{"check", "severity", "host", "read", "expected",
                                                "why", "fix"}));
     }
     EXPECT_EQ(Worst(j, "pcie-link"), "fail");
 }
 
-// Whatever this machine is like.
+// Holds for any machine.
 TEST(Doctor, StatusFollowsFromTheFindings) {
     const Ran ran = RunWeft({"doctor", "--json"});
     const json j = ran.Json();
@@ -77,7 +77,7 @@ TEST(Doctor, SaveAndLookAgain) {
     EXPECT_GT(looked.Json()["findings"].size(), 3u);
 }
 
-// Who sends the archive on sees first what is in it.
+// A user sees the archive's contents before sending it.
 TEST(Doctor, SaveTellsBeforeItSends) {
     test::TempDir dir;
     const std::string both = dir / "both";
@@ -96,7 +96,8 @@ TEST(Doctor, SaveTellsBeforeItSends) {
         << named.out;
 }
 
-// On a machine whose programs print secrets: none is in the archive, and what is, is told.
+// Programs of this machine print secrets: the archive contains none of them, and its contents are
+// listed.
 TEST(Doctor, SaveLeavesSecretsOut) {
     test::TempDir dir;
     const std::string bin = dir / "bin";
@@ -135,7 +136,7 @@ TEST(Doctor, SaveLeavesSecretsOut) {
          {std::string("alice"), std::string("SECRET"), std::string("e41d2d9a67b1"),
           std::string("e4:1d"), std::string("203.0.113"), std::string("2001:db8"),
           std::string(name.data())}) {
-        if (secret.size() < 4) continue;  // a host's name that may be part of any word
+        if (secret.size() < 4) continue;  // a short host name may occur within any word
         EXPECT_EQ(archive.find(secret), std::string::npos) << secret;
     }
 }
@@ -191,7 +192,7 @@ TEST(Doctor, ListExplainsAll) {
     }
 }
 
-// A stand-in for ssh on PATH: the last word is the command, the one before it the host.
+// A fake ssh on PATH: the last argument is the command, the one before it the host.
 class DoctorHosts : public testing::Test {
   protected:
     void SetUp() override {
@@ -244,7 +245,7 @@ esac
     test::TempDir dir_;
 };
 
-// What is known of a host, as the tar that the host would send.
+// Facts about a host, as the tar that the host would send.
 TEST_F(DoctorHosts, AreComparedWithEachOther) {
     for (const std::string name : {"a", "b"}) {
         AddHost(name, {{"proc/sys/kernel/osrelease", name == "a" ? "6.14.0" : "6.19.0"},
@@ -262,7 +263,7 @@ TEST_F(DoctorHosts, AreComparedWithEachOther) {
     EXPECT_EQ(Worst(j, "across-path"), "fail") << j;
 }
 
-// What a login script prints is no part of the archive.
+// Output of a login script is not part of the archive.
 TEST_F(DoctorHosts, MayGreet) {
     AddHost("greeting", {{"proc/sys/kernel/osrelease", "6.14.0"},
                          {"proc/meminfo", "SwapTotal: 0 kB\nSwapFree: 0 kB"}});
@@ -279,7 +280,7 @@ json Reachable(const json& findings, const std::string& host) {
     return {{"read", ""}, {"fix", ""}};
 }
 
-// Its clock, and ping, tell that large packets vanish on the way: ssh hangs, or breaks off.
+// The clock test and ping show that large packets are lost on the way; ssh hangs or breaks off.
 TEST_F(DoctorHosts, OverAWayThatLosesLargePacketsAreNamed) {
     const auto ping = [&](const char* lost) {
         std::ofstream(dir_ / "ping")
@@ -306,7 +307,7 @@ TEST_F(DoctorHosts, OverAWayThatLosesLargePacketsAreNamed) {
               std::string::npos);
 }
 
-// What a login script prints is no archive, whatever words are in it.
+// Output of a login script is not an archive, whatever words it contains.
 TEST_F(DoctorHosts, ABannerIsNoArchive) {
     const Ran ran = Run({"--hosts", "banner,silent"});
     EXPECT_EQ(ran.status, 1);
@@ -360,7 +361,7 @@ TEST(DoctorWorkers, LinksAreMeasuredAndAWorkerThatIsAwayFails) {
         port = std::atoi(said.c_str() + said.find(before) + before.size());
         const Ran ran = RunWeft(
             measure + Words{"--workers", fmt::format("127.0.0.1:{}", port), "--transport", "tcp"});
-        // A loaded machine may be slow; its bytes are right, and both figures are there.
+        // A busy machine may be slow, but its bytes are right and both figures are present.
         EXPECT_EQ(ran.status, 0) << ran.out << ran.err;
         const json j = ran.Json();
         ASSERT_EQ(j["findings"].size(), 1u) << j;

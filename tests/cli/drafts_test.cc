@@ -1,5 +1,5 @@
-// weft run --prompt-lookup and --draft: the text of a run without them in every layout, what is
-// said about drafts, what is refused, and what becomes of a rank that is lost meanwhile.
+// weft run --prompt-lookup and --draft: the same text as without them in every layout, the report
+// on drafts, refusals, and the loss of a rank meanwhile.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/prctl.h>
@@ -33,7 +33,7 @@ class Drafts : public testing::Test {
         hyper.context = 1 << 20;
         model_ = dir_ / "model.gguf";
         WriteTinyGguf(model_, {.hyper = hyper, .dtype = DType::kQ8_0});
-        // Another model of the same vocabulary, and one of another.
+        // Another model with the same vocabulary, and one with a different vocabulary.
         hyper.layers = 1;
         hyper.hidden = 64;
         hyper.ffn = 96;
@@ -90,7 +90,7 @@ TEST_F(Drafts, AreToldInJsonAndText) {
     for (const auto& [key, value] : told.items()) keys.insert(key);
     EXPECT_EQ(keys, (std::set<std::string>{"drafted", "accepted", "acceptance", "steps",
                                            "tokens_per_step"}));
-    EXPECT_EQ(told["drafted"], 32);  // the model's own guesses: 8 steps, 4 and one more each
+    EXPECT_EQ(told["drafted"], 32);  // the model's own drafts: 8 steps of 4, plus one each
     EXPECT_EQ(told["accepted"], 32);
     EXPECT_EQ(told["acceptance"], 1.0);
     EXPECT_EQ(told["steps"], 8);
@@ -105,7 +105,7 @@ TEST_F(Drafts, AreToldInJsonAndText) {
 TEST_F(Drafts, DrawnAnswersFollowTheSeed) {
     const Words draw = {"--temp", "1.2", "--top-k", "20", "--seed", "5", "--json"};
     const auto plain = RunWeft(Command() + draw).Json();
-    // A look-up's guesses are certain: not even a drawn answer is another one.
+    // Prompt lookup's drafts are point masses: sampled answers do not change either.
     EXPECT_EQ(
         RunWeft(Command() + draw + Words{"--prompt-lookup", "--draft-always"}).Json()["tokens"],
         plain["tokens"]);
@@ -139,7 +139,7 @@ TEST_F(Drafts, Refusals) {
     EXPECT_NE(missing.err.find("none.gguf"), std::string::npos) << missing.err;
 }
 
-// As long as a rank is there drafts go on; then all end in time, with the words of any other loss.
+// Drafts continue while the rank lives; then all ranks end in time with the usual error.
 TEST_F(Drafts, ALostRankEndsThemInTime) {
     for (const Words& kind :
          {Words{"--prompt-lookup", "--draft-always"}, Words{"--draft", model_, "--draft-always"}}) {
@@ -159,7 +159,7 @@ TEST_F(Drafts, ALostRankEndsThemInTime) {
             EXPECT_EQ(ran.status, 3) << ran.err;
             EXPECT_LE(NowNs() - begin_ns, (timeout_ms + test::LimitMs(kSlackMs)) * 1'000'000);
             EXPECT_NE(ran.err.find("rank 1 (host "), std::string::npos) << ran.err;
-            // During a sum of a step, or in between while a draft is made.
+            // During an all-reduce of a step, or in between while a draft is made.
             EXPECT_TRUE(ran.err.find("was lost during decode") != std::string::npos ||
                         ran.err.find(" of step ") != std::string::npos)
                 << ran.err;
@@ -168,7 +168,7 @@ TEST_F(Drafts, ALostRankEndsThemInTime) {
     }
 }
 
-// A rank of three is killed once some text is there; the text is that of a run without a loss.
+// Kills one of three ranks after some text; the text equals that of a run without a loss.
 void ExpectTheTextAfterALoss(const Words& command) {
     const Ran undisturbed = RunWeft(command);
     ASSERT_EQ(undisturbed.status, 0) << undisturbed.err;
@@ -184,8 +184,8 @@ void ExpectTheTextAfterALoss(const Words& command) {
     EXPECT_EQ(ran.out, undisturbed.out);
 }
 
-// Where losses are got over, the same drafts are judged again: drawn answers, too, are to the token
-// those of a run that nothing disturbed.
+// After a recovery the same drafts are verified again: the text equals that of an undisturbed run,
+// also with sampling.
 TEST_F(Drafts, ALossChangesNoToken) {
     const Words cluster = {
         "--tp", "3", "--timeout-ms", std::to_string(test::TimeoutMs(3000)), "--restart-timeout-ms",
@@ -198,8 +198,8 @@ TEST_F(Drafts, ALossChangesNoToken) {
     }
 }
 
-// Drafts of the model's own head, with experts and behind recurrent state: the text in every layout
-// is that without them, also where a rank is lost meanwhile.
+// Drafts of the model's own head, with experts and with recurrent layers: in every layout the text
+// equals that without drafts, also after the loss of a rank.
 class DraftHeadRuns : public testing::TestWithParam<const char*> {
   protected:
     void SetUp() override {

@@ -1,5 +1,5 @@
-// Models with experts and with latent attention through the whole program: any layout says what one
-// rank says, over shared memory and TCP; and a rank that is lost among expert groups is named.
+// Models with experts and with latent attention in the whole program: every layout gives the answer
+// of one rank, over shared memory and TCP; and the loss of a rank among expert groups is named.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -15,8 +15,8 @@ namespace {
 constexpr const char* kTokens =
     "1,77,200,33,250,9,104,61,180,5,5,222,90,14,131,47,66,201,7,112,19,240,58,3,88";
 
-// Nine heads, ten experts of six blocks of 32 columns: nothing that two or three ranks share evenly
-// is a power of two.
+// Nine heads, ten experts of six blocks of 32 columns: counts that two or three ranks divide are
+// not powers of two.
 TinyFile ExpertFile(const std::string& architecture, DType dtype) {
     TinyFile file{.hyper = OddHyper(architecture), .dtype = dtype};
     model::Hyper& h = file.hyper;
@@ -28,7 +28,7 @@ TinyFile ExpertFile(const std::string& architecture, DType dtype) {
     return file;
 }
 
-// DeepSeek-V3's kind: latent attention, a dense layer first, a shared expert, groups of experts.
+// Like DeepSeek-V3: latent attention, a dense first layer, a shared expert, expert groups.
 TinyFile LatentFile(DType dtype) {
     TinyFile file = ExpertFile("deepseek2", dtype);
     model::Hyper& h = file.hyper;
@@ -45,7 +45,7 @@ TinyFile LatentFile(DType dtype) {
     return file;
 }
 
-// GLM 5.2's kind: an indexer that chooses 7 positions, and a layer that shares the choice.
+// Like GLM 5.2: an indexer that selects 7 positions, and a layer that reuses the selection.
 TinyFile SparseFile(DType dtype) {
     TinyFile file = LatentFile(dtype);
     model::Hyper& h = file.hyper;
@@ -114,8 +114,8 @@ const char* const kLayouts[] = {"--tp 2",
                                 "--tp 4 --ep 2",
                                 "--tp 2 --ep 2 --pp 2"};
 
-// What of a layout changes sums is rounded after float64 (layout_test.cc), so that greedy answers
-// stay the same.
+// Values that depend on the order of sums are rounded after float64 (layout_test.cc), so greedy
+// answers stay the same.
 TEST_F(ExpertRuns, GreedyTextIsThatOfOneRank) {
     for (const char* architecture : {"qwen3moe", "deepseek2"}) {
         const std::string model = Model(architecture, DType::kQ4_0);
@@ -150,8 +150,8 @@ TEST_F(ExpertRuns, LogitsInEveryLayout) {
     }
 }
 
-// Experts whole on their ranks keep the blocks that a cut by columns would not (Q8_0: 16 columns
-// are none), and unsaid, --ep is what the file needs.
+// Whole experts per rank keep blocks that a split by columns would cut (16 columns are not a Q8_0
+// block). Without --ep, Weft chooses the expert groups that the file needs.
 TEST_F(ExpertRuns, AFileThatNeedsExpertGroupsGetsThem) {
     TinyFile file = ExpertFile("qwen3moe", DType::kQ8_0);
     file.hyper.moe.ffn = 32;
@@ -164,7 +164,7 @@ TEST_F(ExpertRuns, AFileThatNeedsExpertGroupsGetsThem) {
     EXPECT_NE(refused.err.find("or --ep, which keeps"), std::string::npos) << refused.err;
 }
 
-// A row's bits do not depend on the chunk in which it came, on the threads, or on the stages.
+// A row's bits do not depend on its prefill chunk, the threads, or the stages.
 TEST_F(ExpertRuns, ChunksThreadsAndStagesKeepTheBits) {
     for (const char* architecture : {"qwen3moe", "deepseek2"}) {
         const std::string model = Model(architecture, DType::kQ4_0);
@@ -176,7 +176,7 @@ TEST_F(ExpertRuns, ChunksThreadsAndStagesKeepTheBits) {
     }
 }
 
-// Experts' rows in two halves, so that sums go on beside them.
+// The rows of experts run in two halves, so that all-reduces overlap.
 TEST_F(ExpertRuns, OverlapKeepsTheBits) {
     for (const char* architecture : {"qwen2moe", "deepseek2"}) {
         const std::string model = Model(architecture, DType::kQ4_0);
@@ -187,7 +187,7 @@ TEST_F(ExpertRuns, OverlapKeepsTheBits) {
     }
 }
 
-// What an indexer chooses depends neither on the layout nor on the chunk.
+// An indexer's selection depends neither on the layout nor on the prefill chunk.
 TEST_F(ExpertRuns, SparseAttentionIsThatOfOneRank) {
     const std::string model = Model("glm-dsa", DType::kF32);
     const Matrix one = Logits(model, "--kv-dtype f32");

@@ -1,6 +1,6 @@
 // The weft program when a rank is killed or stopped, in each phase of a run, on each transport: the
-// others end with status 3 within the timeout and a second, with one line that says who was lost
-// during what; and nothing is left behind.
+// others end with status 3 within the timeout plus a second. One line names the lost rank and the
+// phase. No leftovers remain.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -63,7 +63,7 @@ class Faults : public testing::Test {
                              fault.transport, "--timeout-ms",         std::to_string(timeout_ms_)};
     }
 
-    // Waits until the ranks are where the fault shall strike.
+    // Waits until the ranks reach the phase of the fault.
     static bool WaitForPhase(const Fault& fault, const Weft& weft,
                              const std::array<pid_t, kRanks>& pids) {
         const Deadline deadline = test::Limit(30'000);
@@ -79,7 +79,7 @@ class Faults : public testing::Test {
             });
         }
         if (fault.phase == "decode") return until([&] { return weft.Out().size() > 5; });
-        // Then into its steps.
+        // Then wait for its steps.
         if (!until([&] { return InPhase(weft.Err(), 0, "prefill"); })) return false;
         const int64_t before = CpuTicks(pids[0]);
         return until([&] { return CpuTicks(pids[0]) >= before + 10; });
@@ -116,7 +116,7 @@ class Faults : public testing::Test {
         const Deadline deadline = test::Limit(10'000);
         const auto gone = [&](pid_t pid) { return pid == victim || test::IsGone(pid); };
         const auto told = [&] { return weft.Err().find("was lost") != std::string::npos; };
-        // (Those that have not met yet have nothing to say.)
+        // (Ranks that have not met yet print nothing.)
         while (!told() && !std::ranges::all_of(pids, gone) && !deadline.expired()) ::usleep(2'000);
         EXPECT_LE(NowNs() - begin_ns, (timeout_ms_ + test::LimitMs(kFaultsSlackMs)) * 1'000'000);
         for (pid_t pid : pids) {
@@ -133,33 +133,33 @@ class Faults : public testing::Test {
         CheckWords(fault, WithoutDebug(ran.err));
     }
 
-    // Where rank 0 is gone, the others end by themselves, with status 3.
+    // If rank 0 is lost, the others end by themselves with status 3.
     static void CheckOrphans(const Fault& fault, const std::vector<pid_t>& children) {
         for (pid_t pid : children) {
             int status = 0;
-            if (::waitpid(pid, &status, WNOHANG) != pid) continue;  // rank 0 has reaped it
+            if (::waitpid(pid, &status, WNOHANG) != pid) continue;  // reaped by rank 0
             EXPECT_TRUE(fault.victim == 0) << "an orphan";
-            // Before a rank listens to rank 0, the kernel ends it along with its parent.
+            // Before a rank listens to rank 0, the kernel ends it with its parent.
             const bool early = fault.phase == "rendezvous" && WIFSIGNALED(status);
             EXPECT_TRUE(early || (WIFEXITED(status) && WEXITSTATUS(status) == 3)) << status;
         }
     }
 
     static void CheckWords(const Fault& fault, std::string text) {
-        // A starved machine may find that its "GPU" and its host don't meet in time.
+        // On a busy machine the "GPU" and its host may not meet in time.
         if (SumsWithin()) text = WithoutLines(text, "(as with --gpu-allreduce split)");
         const auto lines = std::ranges::count(text, '\n');
         EXPECT_LE(lines, fault.victim == 0 ? kRanks : 1) << text;
-        // A rank that dies before its first word leaves nobody who can speak of rank 0.
+        // If rank 0 dies before its first message, no rank can report it.
         if (fault.victim == 0 && fault.phase == "rendezvous") return;
         EXPECT_NE(text.find(fmt::format("rank {} (host ", fault.victim)), std::string::npos)
             << text;
         EXPECT_NE(text.find("was lost"), std::string::npos) << text;
         const bool steps = fault.phase == "prefill" || fault.phase == "decode";
         const std::string during = steps ? " of step " : "during " + fault.phase;
-        // A GPU that sums within a submission is waited for between two sums, too.
+        // A GPU that reduces within a submission also waits between two all-reduces.
         const bool between = steps && SumsWithin();
-        // The fault meant for the rendezvous may find the ranks beyond it.
+        // A fault meant for the rendezvous may hit a later phase.
         const bool later =
             fault.phase == "rendezvous" && text.find("during load") != std::string::npos;
         EXPECT_TRUE(later || between || text.find(during) != std::string::npos) << text;
@@ -184,7 +184,7 @@ class Faults : public testing::Test {
         EXPECT_EQ(leftovers_.ListAfter(Deadline::In(5'000)), "");
     }
 
-    // Orphans come to this process, so that their exit status can be read.
+    // Adopts orphans, so that their exit status can be read.
     test::Leftovers leftovers_;
     test::TempDir dir_;
     std::string model_;
@@ -216,7 +216,7 @@ TEST_F(Faults, InDecodeOverTcp) {
     InflictAll("decode", "tcp");
 }
 
-// Short runs, one after the other: WEFT_SOAK_RUNS of them (20).
+// WEFT_SOAK_RUNS (20) short runs, one after another.
 TEST_F(Faults, ManyRunsLeaveNothingBehind) {
     const char* wish = std::getenv("WEFT_SOAK_RUNS");
     const int runs = wish != nullptr ? std::atoi(wish) : 20;
@@ -229,8 +229,8 @@ TEST_F(Faults, ManyRunsLeaveNothingBehind) {
     EXPECT_EQ(leftovers_.ListAfter(Deadline::In(5'000)), "");
 }
 
-// What is counted, and what is not: a listener that a child's child holds, after the child is gone;
-// not those of anybody else.
+// Counts a listener that a grandchild holds after its parent has ended, and ignores other programs'
+// listeners.
 TEST(Leftovers, AreThoseOfOnesOwnProcesses) {
     const net::Fd foreign = net::ListenTcp("127.0.0.1", 0).value();
     const test::Leftovers leftovers;
@@ -259,7 +259,7 @@ TEST(Leftovers, AreThoseOfOnesOwnProcesses) {
     }
     EXPECT_NE(list.find("process " + std::to_string(orphan)), std::string::npos) << list;
     EXPECT_NE(list.find("/proc/net/tcp: "), std::string::npos) << list;
-    // One of the two that listen.
+    // One line for each of the two listeners.
     EXPECT_EQ(std::ranges::count(list, '\n'), 2) << list;
     ::kill(orphan, SIGKILL);
     EXPECT_EQ(leftovers.ListAfter(Deadline::In(5'000)), "");

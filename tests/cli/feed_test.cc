@@ -1,5 +1,5 @@
-// --weights-from 0: ranks that have no copy of the model get their shards from rank 0, and the
-// answer is that of ranks that read the file themselves.
+// --weights-from 0: ranks without a copy of the model get their shards from rank 0, and the answer
+// equals that of ranks that read the file.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/prctl.h>
@@ -25,7 +25,7 @@ class Feed : public testing::Test {
         std::ofstream(key_) << "a key for these tests only";
         ::chmod(key_.c_str(), 0600);
     }
-    // In this folder tiny.gguf is found, in the workers' it is not.
+    // tiny.gguf exists in this folder, but not in the workers' folders.
     Words Command() const {
         return {"run", "tiny.gguf", "-p", "hello", "-n", "40", "-t", "1", "--ignore-eos"};
     }
@@ -75,7 +75,7 @@ TEST_F(Feed, HostsWithoutTheFileGiveTheSameText) {
     EXPECT_EQ(second->Wait(5000).status, 0);
 }
 
-// Every rank holds what it would have read, in every layout; and only rank 0 has read.
+// Every rank holds the data that it would have read, in every layout, and only rank 0 reads.
 TEST_F(Feed, OnlyRankZeroReads) {
     const std::string model = dir_ / "tiny.gguf";
     for (const Words& layout :

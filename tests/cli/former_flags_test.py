@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Former names of flags: each still works, on a command line and in a file of flags, and nothing
-shows it.
+"""Former names of flags still work on a command line and in a file of flags, and no help or
+message shows them.
 
     former_flags_test.py PROGRAM [UNITTEST ARGUMENT...]
 """
@@ -15,7 +15,7 @@ from terminal import PATIENCE
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MODEL = str(ROOT / "models/abacus/model.gguf")
-# Former name, present name, a value that the flag refuses (None: it takes no value).
+# Former name, present name, a value that the flag refuses (None: the flag takes no value).
 FLAGS = (("--chunk", "--prefill-chunk", "x"), ("--kv", "--kv-dtype", "x"),
          ("--split", "--tensor-split", "x"), ("--wait-for", "--expect-workers", "x"),
          ("--rejoin-ms", "--restart-timeout-ms", "x"), ("--gpu-sum", "--gpu-allreduce", "x"),
@@ -30,7 +30,7 @@ def weft(*words):
 
 class FormerFlags(unittest.TestCase):
     def same_error(self, former, present):
-        """Both lines are refused with the same words, which know no former name."""
+        """Both lines are refused with the same message, which has no former name."""
         one, other = weft("run", *former), weft("run", *present)
         self.assertEqual((one.returncode, other.returncode), (2, 2), one.stderr)
         self.assertEqual(one.stderr, other.stderr)
@@ -43,7 +43,7 @@ class FormerFlags(unittest.TestCase):
                     said = self.same_error([MODEL, *join(former)], [MODEL, *join(present)])
                     self.assertIn(present, said)
             else:
-                # The flag is taken: the error is about the one after it.
+                # The former flag is accepted: the error is about the flag after it.
                 said = self.same_error([MODEL, former, "--ctx", "x"],
                                        [MODEL, present, "--ctx", "x"])
                 self.assertIn("--ctx", said)

@@ -1,5 +1,5 @@
-// The whole program's logits against those of transformers (tests/data/model_logits.safetensors,
-// made by tools/make_model_golden.py); quantized files against their dequantized weights.
+// Logits of the whole program against transformers' (tests/data/model_logits.safetensors, made by
+// tools/make_model_golden.py); quantized files against their dequantized weights.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
@@ -42,12 +42,12 @@ class Transformers : public testing::TestWithParam<GoldenCase> {
 INSTANTIATE_TEST_SUITE_P(Golden, Transformers, testing::ValuesIn(GoldenCases()),
                          [](const auto& test) { return std::string(test.param.name); });
 
-// Some 30 ops in a row, each a sum of at most 144 products in float32: 30 * sqrt(144) * 2^-24.
-// Other layouts and kernels: tests/model and tests/backend, without processes.
+// Some 30 ops in a row, each a sum of at most 144 float32 products: 30 * sqrt(144) * 2^-24.
+// tests/model and tests/backend cover other layouts and kernels without processes.
 TEST_P(Transformers, ReferenceKernelsOnTwoTensorRanksAndStages) {
     Check({"--reference", "--tp", "2", "--pp", "2"}, 2.2e-5);
 }
-// Float weights are exact for the fast kernels, too; the f16 cache rounds to 2^-11.
+// Float weights are exact in the fast kernels, too; the f16 cache rounds to 2^-11.
 TEST_P(Transformers, FastKernelsOnThreeUnevenTensorRanks) {
     Check({"--tp", "3", "--tensor-split", "3,1,2"}, 2e-3);
 }
@@ -58,7 +58,7 @@ INSTANTIATE_TEST_SUITE_P(EveryDtype, Quantized,
                          testing::Values("F16", "BF16", "Q4_0", "Q4_1", "Q8_0", "Q4_K", "Q6_K"),
                          [](const auto& test) { return std::string(test.param); });
 
-// With the reference kernels a quantized file is its dequantized weights.
+// With the reference kernels a quantized file equals its dequantized weights.
 TEST_P(Quantized, IsItsDequantizedWeights) {
     const test::TempDir dir;
     std::vector<Matrix> logits;

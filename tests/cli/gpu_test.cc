@@ -1,4 +1,4 @@
-// What --version and `weft inspect --devices` say about GPUs.
+// Output of --version and `weft inspect --devices` about GPUs.
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
@@ -16,7 +16,7 @@ using nlohmann::json;
 using support::Ran;
 using support::RunWeft;
 
-// A variable of the environment, until the object goes.
+// Sets an environment variable for the object's lifetime.
 class Environment {
   public:
     Environment(const char* name, const std::string& value) : name_(name) {
@@ -49,7 +49,7 @@ TEST(Gpus, AreListed) {
     EXPECT_NE(gpu["driver"].get<std::string>().find("Mesa"), std::string::npos);
     ASSERT_GT(gpu["heaps"].size(), 0u);
     EXPECT_GT(gpu["heaps"][0]["total_bytes"], 1 << 20);
-    // Its driver says that it is not fast at integer dots, and it has no matrices.
+    // Its driver reports no fast integer dot products, and it has no matrix units.
     EXPECT_EQ(gpu["products"], "float32");
     EXPECT_EQ(listed["gpus_none"], "");
     EXPECT_TRUE(listed["shaders"]["count"].is_number_unsigned());

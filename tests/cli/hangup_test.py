@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""SIGHUP to `weft serve --restart`, while it waits for hosts and while it serves: a terminal that
-closes ends both of its processes; otherwise the server reads its files again.
+"""SIGHUP to `weft serve --restart`, while it waits for hosts and while it serves: if the
+terminal closes, both processes end; otherwise the server reloads its files.
 
     hangup_test.py PROGRAM [UNITTEST ARGUMENT...]
 """
@@ -32,7 +32,7 @@ def free_port():
 
 
 def get(port, path, headers=None):
-    """Status and body; (0, "") while nobody listens."""
+    """Status and body; (0, "") if no server listens."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
     try:
         connection.request("GET", path, headers=headers or {})
@@ -81,7 +81,7 @@ class Hangup(unittest.TestCase):
 
     @contextlib.contextmanager
     def supervisor(self, *words, ignored=False):
-        """A supervisor without a terminal, ended and waited for."""
+        """A supervisor without a terminal; ended and reaped."""
         before = signal.signal(signal.SIGHUP, signal.SIG_IGN if ignored else signal.SIG_DFL)
         try:
             process = subprocess.Popen([PROGRAM, *self.words(*words)], start_new_session=True,
@@ -101,7 +101,7 @@ class Hangup(unittest.TestCase):
         until(seen, f"/health {status} {text}")
 
     def await_tries(self, pid, count):
-        """The supervisor starts its server so many times more."""
+        """Waits until the supervisor has started its server `more` more times."""
         seen = set(children(pid))
         known = len(seen)
 
@@ -122,7 +122,7 @@ class Hangup(unittest.TestCase):
             with self.subTest(how=how, words=words), \
                     self.supervisor(*self.absent_host(), *words, **how) as process:
                 self.await_health(503, "waiting for host 127.0.0.1:")
-                process.send_signal(signal.SIGHUP)  # during a pause or a try, as it comes
+                process.send_signal(signal.SIGHUP)  # during a pause or an attempt
                 self.await_tries(process.pid, 1)
                 self.await_health(503, "waiting for host 127.0.0.1:")
                 process.terminate()
@@ -134,7 +134,7 @@ class Hangup(unittest.TestCase):
                 terminal = Terminal(PROGRAM, *self.words(*self.absent_host(), *words))
                 try:
                     self.await_health(503, "waiting for host 127.0.0.1:")
-                    if words:  # its terminal is still there
+                    if words:  # the terminal still exists
                         os.kill(terminal.pid, signal.SIGHUP)
                         self.await_tries(terminal.pid, 1)
                     os.close(terminal.fd)
@@ -172,7 +172,7 @@ class Hangup(unittest.TestCase):
             self.assertEqual(process.wait(PATIENCE), 0)
         with self.supervisor() as process:
             self.await_health(200)
-            for _ in range(2):  # a kernel and a shell both send it
+            for _ in range(2):  # both the kernel and the shell send it
                 process.send_signal(signal.SIGHUP)
             self.assertEqual(process.wait(PATIENCE), 0)
 

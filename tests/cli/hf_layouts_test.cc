@@ -1,5 +1,5 @@
-// Hugging Face folders in every layout, against transformers: those families whose layers differ in
-// their heads, windows or RoPE, so that a wrong key in a folder would show on some ranks only.
+// Hugging Face folders in every layout against transformers, for families whose layers differ in
+// heads, windows or RoPE, where a wrong key would show on some ranks only.
 #include <gtest/gtest.h>
 
 #include "hw/cpu.h"
@@ -11,11 +11,11 @@
 namespace weft::support {
 namespace {
 
-// What the sums of float32 leave, over at most seven layers.
+// Rounding error of float32 sums over at most seven layers.
 constexpr double kBound = 5e-4;
-// The fast kernels' sums have other orders; those for BF16 weights round their rows to BF16 from
-// AVX-512 on, which a random model may answer with any logits: then they are compared with those of
-// transformers over rows that were rounded in the same places.
+// The fast kernels sum in other orders. From AVX-512 on, those for BF16 weights round rows to BF16,
+// after which a random model may give any logits; these are compared with transformers' logits over
+// rows rounded at the same places.
 constexpr double kFastBound = 3e-2;
 
 bool RoundsRows(const HfGolden& golden, const std::string& name) {

@@ -1,5 +1,5 @@
-// Hugging Face folders of 4- and 8-bit weights through the whole program: the logits of the same
-// numbers in F32, on one rank and on two, for a dense model and one with experts.
+// Hugging Face folders with 4- and 8-bit weights in the whole program: the logits equal those of
+// the same numbers in F32, on one rank and on two, for a dense model and one with experts.
 #include <gtest/gtest.h>
 
 #include "support/hf_quantize.h"
@@ -42,18 +42,18 @@ class HfQuantized : public testing::TestWithParam<Case> {
     test::TempDir dir_;
 };
 
-// Some 60 ops in a row, each a sum of at most 96 products in float32: 60 * sqrt(96) * 2^-24.
+// Some 60 ops in a row, each a sum of at most 96 float32 products: 60 * sqrt(96) * 2^-24.
 constexpr double kFloat32 = 3.5e-5;
 // Activations rounded to 8 bits in blocks of 32.
 constexpr double kInt8Rounding = 4e-2;
-// What a cut over ranks may change of that (layout_test.cc).
+// Additional error of a split over ranks (layout_test.cc).
 constexpr double kQuantizedWeights = 5e-3;
 
-// FP8's models are wider, 60 * sqrt(192) * 2^-24; some CPUs round activations to BF16, before 21
+// FP8 models are wider: 60 * sqrt(192) * 2^-24. Some CPUs round activations to BF16, before 21
 // products in a row: sqrt(21) * 2^-9.
 constexpr double kFp8 = 5e-5, kBf16Rounding = 9e-3;
 
-// qwen2moe's experts have 32 columns, one block: on two ranks each is whole on one of them.
+// qwen2moe's experts have 32 columns, one block: on two ranks each expert is whole on one rank.
 TEST_P(HfQuantized, LogitsAreThoseOfTheNumbers) {
     const bool fp8 = IsFp8(GetParam().layout);
     for (const char* model : {"qwen2", "qwen2moe"}) {

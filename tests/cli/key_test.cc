@@ -1,4 +1,4 @@
-// weft key: what it prints where, and what it refuses.
+// weft key: its output, where it goes, and refusals.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 

@@ -1,4 +1,5 @@
-// Any layout gives what one rank gives: logits over TP, PP, uneven splits, transports and dtypes.
+// Every layout gives the result of one rank: logits over TP, PP, uneven splits, transports and
+// dtypes.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -33,7 +34,7 @@ constexpr DType kQuantized[] = {DType::kF16,  DType::kBF16, DType::kQ4_0, DType:
 
 class Layouts : public testing::Test {
   protected:
-    // A file with the odd shape in this dtype.
+    // A file of the odd shape in this dtype.
     std::string Model(DType dtype, const std::string& architecture = "llama") {
         const std::string path = dir_ / (architecture + std::string(Info(dtype).name) + ".gguf");
         WriteTinyGguf(path, {.hyper = OddHyper(architecture), .dtype = dtype});
@@ -62,13 +63,13 @@ class Layouts : public testing::Test {
     test::TempDir dir_;
 };
 
-// What a layout changes is where sums over columns are cut. They go through float64, so that what
-// is rounded after them (the f16 cache, int8 activations) almost always rounds the same way; where
-// a cut falls inside a segment, a rounding may flip now and then.
+// A layout changes where sums over columns are split. These sums use float64, so later rounding
+// (the f16 cache, int8 activations) almost always gives the same result. If a split falls inside a
+// segment, a rounding may occasionally flip.
 constexpr double kFloatWeights = 1e-4;
 constexpr double kLayoutQuantizedWeights = 5e-3;
-// The fast kernels against float32 activations: the size of the rounding itself, to int8 (1/254 of
-// a block's peak at most) or, for BF16 weights, to BF16 (1/512 of each at most).
+// The fast kernels against float32 activations: the size of the rounding itself, to int8 (at most
+// 1/254 of a block's peak) or, for BF16 weights, to BF16 (at most 1/512 of each).
 constexpr double kRoundedActivations = 3e-2;
 
 TEST_F(Layouts, F32OverSharedMemory) {
@@ -102,7 +103,7 @@ TEST_F(Layouts, EveryDtypeWithFastKernels) {
         const std::string model = Model(dtype);
         const Matrix one = Logits(model, {"--all"});
         Compare(model, one, "--tp 3", kLayoutQuantizedWeights);
-        Compare(model, one, "--pp 3", 0);  // the same sums: the same bits
+        Compare(model, one, "--pp 3", 0);  // the same sums: equal bits
     }
 }
 
@@ -125,7 +126,7 @@ TEST_F(Layouts, FastKernelsAgainstTheReference) {
     }
 }
 
-// A prompt in chunks of any size gives the logits of the whole.
+// Prefill chunks of any size give the logits of the whole prompt.
 TEST_F(Layouts, ChunksOfThePrompt) {
     const std::string model = Model(DType::kF32);
     const Matrix one = Logits(model, {});
@@ -137,7 +138,7 @@ TEST_F(Layouts, ChunksOfThePrompt) {
     }
 }
 
-// KV types: what the cache rounds is small against the f32 cache.
+// KV types: the cache's rounding is small relative to the f32 cache.
 TEST_F(Layouts, KvTypes) {
     const std::string model = Model(DType::kF32);
     const Matrix exact = Logits(model, {"--kv-dtype", "f32"});

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""How lines of a conversation are edited at a terminal: characters beyond ASCII in any locale,
-pasted texts, Tab, Ctrl-Z, another size. Needs a Weft that was built with libedit.
+"""Line editing in a conversation at a terminal: characters beyond ASCII in any locale, pasted
+text, Tab, Ctrl-Z, resizing. Needs a Weft built with libedit.
 
     lines_test.py PROGRAM [UNITTEST ARGUMENT...]
 """
@@ -32,7 +32,7 @@ class Lines(unittest.TestCase):
         return terminal
 
     def value_of(self, terminal, typed):
-        """What arrives of a text that is typed so: an error message quotes it."""
+        """Text that arrives when `typed` is typed, as quoted by an error message."""
         terminal.type("/set temp <" + typed + ">\n")
         terminal.until("'<")
         value = terminal.until("(?s)>' is no value of temp")
@@ -92,7 +92,7 @@ class Pastes(Lines):
         for ends in ("\r", "\n"):
             pasted = BEGIN + self.TEXT.replace("\n", ends) + END
             self.assertEqual(self.value_of(terminal, pasted), self.TEXT)
-        # As the last of a message, and with an end of line of its own.
+        # At the end of a message, and with its own line end.
         terminal.type("/set temp " + BEGIN + "x\ny\n" + END + "\n")
         self.assertIn("'x\ny' is no value", terminal.until(re.escape(PROMPT)))
         self.end(terminal)
@@ -130,7 +130,7 @@ class Pastes(Lines):
             terminal = self.begin(settings=settings)
             terminal.type("/set temp <")
             pasted = (BEGIN + self.TEXT + END).encode()
-            # In vi's manner Escape is a key unless more comes at once.
+            # In vi mode Escape is a key unless more bytes follow at once.
             pieces = [pasted[i:i + 1] for i in range(len(pasted))] if not settings else \
                 [pasted[:3], pasted[3:20], pasted[20:-3], pasted[-3:]]
             for piece in pieces:
@@ -149,7 +149,7 @@ class Pastes(Lines):
         terminal.type("\x03")
         terminal.until(re.escape(PROMPT))
         self.assertEqual(self.value_of(terminal, "x"), "x")
-        # Ctrl-D ends the paste: what follows is typed.
+        # Ctrl-D ends the paste; text after it is typed.
         terminal.type("/set temp <" + BEGIN + "first\nsecond\x04>\n")
         terminal.until("'<")
         self.assertEqual(terminal.until("(?s)>' is no value"), "first\nsecond")
@@ -185,7 +185,7 @@ class Signals(Lines):
         terminal.until("x" * 30)
         for columns in (20, 200, 40):
             terminal.resize(24, columns)
-            terminal.until(re.escape(PROMPT))  # drawn anew
+            terminal.until(re.escape(PROMPT))  # redrawn
             terminal.until("(?:x\\s*(?:\x1b\\S*)?){30}")
         terminal.type("y>\n")
         terminal.until("'<")
@@ -203,7 +203,7 @@ class Signals(Lines):
             os.waitpid(terminal.pid, os.WUNTRACED)
             terminal.cook()
             os.kill(terminal.pid, signal.SIGCONT)
-            terminal.until("<xyz")  # drawn anew
+            terminal.until("<xyz")  # redrawn
             self.assertEqual(terminal.modes(), raw)
             terminal.type("q>\n")
             terminal.until("'<")
@@ -240,7 +240,7 @@ class Signals(Lines):
         terminal.type("/set temp <xy")
         terminal.until("<xy")
         terminal.type("\x1a")
-        terminal.until("<xy")  # drawn anew
+        terminal.until("<xy")  # redrawn
         terminal.type("z>\n")
         terminal.until("'<")
         self.assertEqual(terminal.until(">' is no value"), "xyz")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""weft list, show and rm: what is in the cache folder, what it is, and its removal.
+"""weft list, show and rm: the content of the cache folder, its description and removal.
 
     list_test.py PROGRAM [UNITTEST ARGUMENT...]
 """
@@ -59,7 +59,7 @@ class List(CacheTest):
         self.assertIn("Permission denied", self.weft("list", status=1))
 
     def test_what_is_there_and_cannot_be_read(self):
-        """Links that lead in a circle, which root can't follow either."""
+        """Circular links, which root can't follow either."""
         self.cache.add("o", "good-GGUF", {"n-Q8_0.gguf": MODEL})
         self.cache.add("o", "n-GGUF", {"n-Q8_0.gguf": MODEL})
         repo = self.cache.repo("o", "n-GGUF")
@@ -117,7 +117,7 @@ class List(CacheTest):
         self.assertTrue(table.startswith("NAME"))
         for name in models:
             self.assertIn(name, table)
-        # A name of the list is a MODEL.
+        # A name from the list is accepted as MODEL.
         self.assertIn("llama", self.weft("show", f"hf:o/plain@{COMMIT}:some model.gguf"))
 
     def test_half_downloaded(self):
@@ -220,7 +220,7 @@ class Remove(CacheTest):
         outside.mkdir()
         treasure = outside / "t-Q8_0.gguf"
         treasure.write_bytes(b"treasure")
-        # A link of a snapshot, a whole snapshot and a repository that lie elsewhere.
+        # A snapshot's link, a whole snapshot, and a repository that point outside the cache.
         snapshot = self.cache.add("o", "link", {})
         snapshot.mkdir(parents=True)
         (snapshot / "l-Q8_0.gguf").symlink_to(treasure)
@@ -250,14 +250,14 @@ class Remove(CacheTest):
         self.assertEqual(len(self.list()), 2)
         (locks / f"{digest}.lock").unlink()
         self.rm("o/n:Q4_0")
-        # It made the lock that was missing: whoever begins to fetch meanwhile waits for it.
+        # It created the missing lock, so a concurrent download waits for it.
         self.assertTrue((locks / f"{digest}.lock").exists())
         self.rm("o/n")
         self.assertFalse(locks.exists())
 
     @unittest.skipIf(os.geteuid() == 0, "root sees everything")
     def test_a_snapshot_that_cannot_be_seen(self):
-        """It may need the contents, so they stay."""
+        """The other snapshot may need the contents, so they stay."""
         other = self.cache.add("o", "n", {"n-Q8_0.gguf": MODEL}, commit=OTHER, ref="v2")
         other.chmod(0)
         self.addCleanup(other.chmod, 0o755)
@@ -273,7 +273,7 @@ class Remove(CacheTest):
         self.assertTrue(table.replace("\n", "").isprintable(), table)
 
     def test_a_folder_without_links(self):
-        """As huggingface_hub makes it where there are no symbolic links."""
+        """As huggingface_hub stores it on systems without symbolic links."""
         snapshot = self.cache.repo("o", "copies") / "snapshots" / COMMIT
         snapshot.mkdir(parents=True)
         (snapshot / "config.json").write_text("{}")

@@ -1,6 +1,6 @@
-// LoRA adapters beside a model at work: what they add is what 'weft merge' puts into the weights,
-// in every layout, and a lost rank changes nothing of it; adapters that can't be had are refused by
-// name before any weight is read.
+// LoRA adapters in inference: they give the results of weights merged by 'weft merge', in every
+// layout, also after the loss of a rank. Unusable adapters are refused by name before any weight is
+// read.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -15,16 +15,16 @@ namespace {
 
 constexpr const char* kLoraTokens = "1,77,200,33,250,9,104,61,180,5,5,222,90,14,131,47,66";
 
-// As layouts are held to without adapters (layout_test.cc).
+// Same bounds as for layouts without adapters (layout_test.cc).
 constexpr double kLoraFloatWeights = 1e-4;
 constexpr double kLoraQuantizedWeights = 5e-3;
-// Beside quantized weights the adapter is BF16, of which each number is off by 2^-9 at most, and
-// what is merged in float32 meets float32 activations where the quantized weights meet int8: the
-// bound of rounded activations.
+// On quantized weights the adapter is BF16, with an error of at most 2^-9 per number. The merged
+// float32 weights use float32 activations, the quantized ones int8. Hence the bound of rounded
+// activations.
 constexpr double kLoraRoundedActivations = 3e-2;
-// Without those (reference kernels), what BF16 leaves of A and B: 2^-9 / sqrt(3) of each number on
-// the average, so 1.6e-3 of what both add, which is no more than the product itself; in the two
-// sums of each of three layers, sqrt(6) times that.
+// Without rounded activations (reference kernels), BF16 changes A and B by 2^-9 / sqrt(3) per
+// number on average. That is 1.6e-3 of the adapter's addend, which is at most as large as the
+// product itself; over two sums in each of three layers, sqrt(6) times that.
 constexpr double kRoundedAdapter = 5e-3;
 
 class Lora : public testing::Test {
@@ -66,7 +66,7 @@ class Lora : public testing::Test {
     test::TempDir dir_;
 };
 
-// In float32 the two differ by the order of sums only: W x + B (A x) and (W + B A) x.
+// In float32 they differ only in the order of sums: W x + B (A x) and (W + B A) x.
 TEST_F(Lora, SaysWhatTheMergedModelSays) {
     for (const char* architecture : {"llama", "qwen2", "qwen3"}) {
         const std::string model = Model(DType::kF32, architecture);
@@ -112,7 +112,7 @@ TEST_F(Lora, AnyLayoutSaysWhatOneRankSays) {
         for (const std::string layout : layouts) {
             SCOPED_TRACE(layout + " of " + std::string(Info(dtype).name));
             const Matrix many = Logits(model, SplitWords(layout + " --verify --lora " + folder));
-            // The same sums: the same bits.
+            // The same sums: equal bits.
             ExpectNear(many, one, layout.starts_with("--pp") ? 0 : bound);
         }
     }
@@ -158,7 +158,7 @@ TEST_F(Lora, IsRefusedByNameBeforeWeightsAreRead) {
     }
 }
 
-// The rank that comes back reads the adapter again.
+// The restarted rank reads the adapter again.
 TEST_F(Lora, ALostRankChangesNothing) {
     model::Hyper hyper = OddHyper();
     hyper.context = 1 << 20;

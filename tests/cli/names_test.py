@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Names of models (hf: left out, short names, paths that win) and misspelt words.
+"""Names of models (omitted hf:, short names, precedence of paths) and misspelled words.
 
     names_test.py PROGRAM [UNITTEST ARGUMENT...]
 """
@@ -19,7 +19,7 @@ from terminal import PATIENCE
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MODEL = str(ROOT / "models/abacus/model.gguf")
 QUESTION = "What is 47 + 38?"
-# Repositories whose names do not have the size.
+# Repositories whose names lack the size.
 SIZES = {"cohereforai_c4ai-command-a-03-2025": "111b", "deepseek-coder-v2-lite": "16b",
          "deepseek-r1-gguf": "671b", "deepseek-v3-gguf": "671b", "deepseek-v3.1-gguf": "671b",
          "deepseek-v3.2": "685b", "deepseek-v4-flash": "284b", "devstral-small-2505": "24b",
@@ -69,7 +69,7 @@ class Models(NamesTest):
         for name, model in lines:
             self.assertRegex(name, r"^[a-z0-9.-]+:e?[0-9.]+[mbt]$")
             self.assertRegex(model, r"^hf:[A-Za-z0-9-]+/[A-Za-z0-9._-]+(:[A-Z0-9_-]+)?$")
-            # The sizes agree: 30b is Qwen3-30B-A3B.
+            # The sizes must agree: 30b is Qwen3-30B-A3B.
             size, repository = name.split(":")[1], model.lower()
             said = [known for part, known in SIZES.items() if part in repository]
             self.assertTrue(size in repository or size in said, name)
@@ -92,7 +92,7 @@ class Models(NamesTest):
         for word in ("qwen3:8b", "Qwen3:8B"):
             self.assertIn("85", self.weft("run", word, "--greedy", "-p", QUESTION))
 
-    # What `weft plan` takes, each command takes.
+    # Every command accepts the names of `weft plan`.
     def test_names_of_plan(self):
         self.cache.add("Qwen", "Qwen3-30B-A3B-GGUF", {"Qwen3-30B-A3B-Q4_K_M.gguf": MODEL,
                                                       "Qwen3-30B-A3B-Q8_0.gguf": MODEL})
@@ -110,16 +110,16 @@ class Models(NamesTest):
         said = self.refused("show", "qwen3-30b-a3b:q8_0", status=1)
         self.assertNotIn("Did you mean", said)
 
-    # A name that is not in the cache: what it stands for and the next step.
+    # A known name that is not in the cache: the error gives its repository and the next step.
     def test_names_of_plan_that_are_not_here(self):
         for command in ("run", "show", "inspect"):
             said = self.refused(command, "qwen3-8b:q8_0", status=1)
             self.assertIn("hf:Qwen/Qwen3-8B-GGUF:Q8_0", said)
             self.assertIn("weft pull", said)
         for words in (("pull", "qwen3-8b:q8_0"), ("run", "qwen3-8b:q8_0", "-p", "a", "--pull")):
-            said = self.refused(*words, status=1)  # the Hub is not there
+            said = self.refused(*words, status=1)  # the Hub is not reachable
             self.assertIn("Qwen/Qwen3-8B-GGUF", said)
-        # No repository is known, and no such model.
+        # Neither a repository nor a model of this name is known.
         for command in ("pull", "run", "show"):
             self.assertIn("does not run this model yet",
                           self.refused(command, "glm-4.5v", status=1))
@@ -130,8 +130,8 @@ class Models(NamesTest):
             self.assertNotIn("run: ", said)
         self.assertIn("not a model of the Hub", self.refused("pull", "qwen3-9b"))
 
-    # The shape of a model is not its weights: those of another training, or in a type that no file
-    # has, are refused by name and never replaced by their neighbors.
+    # A model's shape is not its weights: other trainings, or types that no file has, are refused by
+    # name and never replaced by similar ones.
     def test_other_weights_and_types(self):
         self.cache.add("Qwen", "Qwen3-8B-GGUF", {"Qwen3-8B-Q4_K_M.gguf": MODEL})
         for word in ("qwen3-8b-base", "qwen3-4b-thinking", "qwen3-8b-abliterated",
@@ -166,7 +166,7 @@ class Models(NamesTest):
             said = self.refused(*command, "mistral-large-3", status=1)
             self.assertNotIn("Did you mean", said)
 
-    # The command that `weft plan --explain` prints runs as it is printed.
+    # The command that `weft plan --explain` prints runs as printed.
     def test_the_printed_command_runs(self):
         self.cache.add("Qwen", "Qwen3-30B-A3B-GGUF", {"Qwen3-30B-A3B-Q4_K_M.gguf": MODEL})
         for word in ("qwen3-30b", "qwen3:30b", "qwen3-30b-a3b:q4_k_m", "qwen3-30b:UD-Q4_K_XL",
@@ -175,7 +175,7 @@ class Models(NamesTest):
                              "64")
             line = re.search(r"^run: weft (.*)$", said, re.MULTILINE)[1]
             self.assertIn("85", self.weft(*line.split(), "-p", QUESTION), line)
-        # Over hosts, it fetches, and the others get their parts.
+        # On several hosts it downloads, and the others get their parts.
         said = self.weft("plan", "qwen3-30b", "--machines", "2xstrix-halo,roce", "--explain")
         self.assertRegex(said, r"run: weft run qwen3-30b:q4_k_m --pull --weights-from 0 --hosts")
 
@@ -190,7 +190,7 @@ class Models(NamesTest):
                                                "strix-halo"))
         said = self.weft("plan", "deepseek-r1:q8_0", "--machines", "raspberry-pi-5")
         self.assertIn("No smaller type fits", said)
-        # A repository of safetensors holds BF16; gpt-oss has its own type.
+        # A repository of safetensors has BF16; gpt-oss has its own type.
         said = self.weft("plan", "Qwen/Qwen3-8B", "--machines", "strix-halo")
         self.assertIn("BF16 is assumed", said)
         self.assertNotIn("assumed", self.weft("plan", "gpt-oss-20b", "--machines", "strix-halo"))
@@ -236,12 +236,12 @@ class Models(NamesTest):
         self.assertIn("short name", self.refused("run", MODEL, "--pull", "-p", "a"))
 
 
-# Those that are on the page of the command above them.
+# Commands on the help page of their parent command.
 IMPLIED = (("hosts", "list"), ("net", "table"), ("train", "run"))
 
 
 class CommandNamesAsValues(NamesTest):
-    """A word behind a command is that command's, whatever other command has this name."""
+    """A word after a command belongs to that command, whichever other command has the same name."""
 
     def commands(self, *above):
         said = self.weft("completion", "--", *above, "")
@@ -297,7 +297,7 @@ class OtherWords(NamesTest):
 
 
 class Habits(NamesTest):
-    """What users of llama.cpp, Ollama and vLLM type."""
+    """Flags and commands that users of llama.cpp, Ollama and vLLM type."""
 
     def test_the_prompt_behind_the_model(self):
         for words in (("run", MODEL, QUESTION), ("run", MODEL, *QUESTION.split()),
@@ -310,7 +310,8 @@ class Habits(NamesTest):
             self.assertIn("are both prompts", self.refused("run", MODEL, "a", *more))
         self.assertIn("is empty", self.refused("run", MODEL, " "))
 
-    # `cat TEXT | weft run MODEL QUESTION` loses the text: that is said, with what does not.
+    # `cat TEXT | weft run MODEL QUESTION` ignores the text; a message says so, and suggests a form
+    # that does not.
     def test_text_on_standard_input_beside_a_prompt(self):
         for text in ("a text\n", ""):
             done = subprocess.run([PROGRAM, "run", MODEL, "--greedy", QUESTION], input=text,
@@ -330,7 +331,7 @@ class Habits(NamesTest):
                       ("--disable-log-requests",), ("--ssl-certfile", "a", "--ssl-keyfile", "b")):
             said = self.refused("serve", "no/such.gguf", *flags, "--port", "0", status=1)
             self.assertIn("no/such.gguf", said)
-        # A value that looks like a flag is a value, and what a command has itself it keeps.
+        # A value that looks like a flag is a value, and a command's own flags keep their meaning.
         said = self.weft("run", MODEL, "--raw", "-n", "1", "-p=-c", "--stop", "-ngl", "--json")
         self.assertIn("tokens", said)
         self.assertIn("2 ranks", self.refused("run", MODEL, QUESTION, "--tp", "3", "--local", "2"))
@@ -476,7 +477,7 @@ class Misspelt(NamesTest):
             self.assertIn(f"Did you mean '{meant}'?", said)
             self.assertIn("'weft run' has no flag", said)
         self.assertNotIn("Did you mean", self.refused("run", MODEL, "--zebra-crossing"))
-        # Both have dashes; that makes them no more alike.
+        # Common dashes do not count as similarity.
         self.assertNotIn("Did you mean", self.refused("perplexity", MODEL, "--file", "x"))
         self.assertIn("Did you mean '--version'?", self.refused("--verison"))
         self.assertIn("further word: 'more'", self.refused("tokenize", MODEL, "more"))

@@ -1,4 +1,4 @@
-// weft net: its JSON (a contract), its tables, its cache, and its ends.
+// weft net: its JSON (a contract), tables, cache, and ways to end.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -24,7 +24,7 @@ std::set<std::string> NetKeys(const json& object) {
 
 class Net : public testing::Test {
   protected:
-    // The cache of tables is this test's own.
+    // A cache of tables for this test only.
     Words Environment() const { return {"XDG_CACHE_HOME=" + (dir_ / "cache")}; }
     Ran Run(const Words& words) const { return RunWeft(Words{"net"} + words, Environment()); }
     std::vector<std::string> CacheFiles() const {
@@ -87,7 +87,7 @@ TEST_F(Net, EveryOpOverSeveralTransports) {
             EXPECT_EQ(report["ranks"], 3);
             ASSERT_EQ(report["rows"].size(), 4u);
             EXPECT_EQ(report["rows"][2]["size"], 1200);
-            // Ranks have equal parts of whole numbers.
+            // Ranks have equal integer parts.
             EXPECT_EQ(report["rows"][3]["size"], std::string(op) == "allreduce" ? 4 : 12);
             for (const json& row : report["rows"]) EXPECT_EQ(row["errors"], 0);
         }
@@ -189,13 +189,13 @@ TEST_F(Net, TheTableIsMeasuredThenKept) {
     EXPECT_EQ(first["source"], "measured");
     ASSERT_EQ(CacheFiles().size(), 1u);
     const std::string path = CacheFiles()[0];
-    // A busy machine may make it doubt the table, but then it is measured, not believed.
+    // On a busy machine it may distrust the table and measure again.
     const json second = Run(Words{"table"} + command).Json();
     EXPECT_TRUE(second["source"] == "cached" || second["source"] == "measured");
     EXPECT_EQ(Run(command + Words{"--net-table", "remeasure"}).Json()["source"], "measured");
     EXPECT_EQ(Run(command + Words{"--net-table", "off"}).Json()["source"], "built_in");
 
-    // Times that are a thousand times off: stale.
+    // Times that are wrong by a factor of a thousand: stale.
     json cache = json::parse(std::ifstream(path));
     for (json& row : cache["table"]["all_reduce"]) {
         row["p50_us"] = row["p50_us"].get<double>() * 1e5;
@@ -203,7 +203,7 @@ TEST_F(Net, TheTableIsMeasuredThenKept) {
     std::ofstream(path) << cache;
     EXPECT_EQ(Run(command).Json()["source"], "measured");
 
-    // Whatever stands in the file: it is no table, and is replaced by one.
+    // Any other content is not a table and is replaced.
     json lossy = cache, negative = cache, strange = cache;
     lossy["table"]["all_reduce"][0]["wire"] = "q8";
     negative["table"]["all_reduce"][0]["p50_us"] = -1;
@@ -216,12 +216,12 @@ TEST_F(Net, TheTableIsMeasuredThenKept) {
         const Ran ran = Run(command);
         ASSERT_EQ(ran.status, 0) << ran.err;
         EXPECT_EQ(ran.Json()["source"], "measured") << text.substr(0, 100);
-        // (How many rows it has depends on the time that measuring took.)
+        // (The number of rows depends on how long measuring took.)
         const json again = json::parse(std::ifstream(path));
         EXPECT_EQ(again["fingerprint"], cache["fingerprint"]);
         EXPECT_FALSE(again["table"]["all_reduce"].empty());
     }
-    // No place for a cache is no error.
+    // An unwritable cache folder is not an error.
     std::ofstream(dir_ / "file") << "x";
     const Ran nowhere = RunWeft(Words{"net"} + command, {"XDG_CACHE_HOME=" + (dir_ / "file")});
     EXPECT_EQ(nowhere.status, 0) << nowhere.err;

@@ -1,4 +1,4 @@
-// A file system without locks, for a program that is started with this in LD_PRELOAD.
+// Simulates a file system without locks; loaded by LD_PRELOAD.
 #include <cerrno>
 
 extern "C" int flock(int, int) {

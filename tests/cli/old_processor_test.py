@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""weft runs on processors that have less than what it was compiled with: an emulator plays them,
-which stops at the first instruction that its processor lacks.
+"""weft runs on CPUs with fewer instructions than it was compiled for. An emulator plays them and
+stops at the first instruction that its CPU lacks.
 
 Usage: old_processor_test.py WEFT TINY_MODEL_PROGRAM
 """
@@ -11,7 +11,7 @@ import sys
 import tempfile
 
 EMULATOR = "qemu-x86_64-static"
-# The last has what the emulator knows: AVX2, and no AVX-512.
+# The last one has all that the emulator supports: AVX2, and no AVX-512.
 PROCESSORS = {"qemu64": "reference", "Nehalem": "reference", "Haswell": "avx2", "max": "avx2"}
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What commands do where their output goes nowhere: a full disk, a pipe that nobody reads, a closed
-descriptor; and that colours and cursor movements stay away from whom they are not for.
+"""Commands whose output can't be written: a full disk, a pipe without a reader, a closed
+descriptor. Colors and cursor movements appear only on terminals.
 
     output_test.py PROGRAM [UNITTEST ARGUMENT...]
 """
@@ -21,7 +21,7 @@ from processes import children  # noqa: E402
 
 MODEL = str(pathlib.Path(__file__).resolve().parents[2] / "models/abacus/model.gguf")
 ESCAPE = "\x1b"
-# A line of each command that prints, and ends by itself.
+# A command line of each command that prints and ends by itself.
 COMMANDS = [
     ["--help"],
     ["--version"],
@@ -72,7 +72,7 @@ class Failures(unittest.TestCase):
                 process = begin(words, stdout=theirs, stderr=subprocess.PIPE)
                 os.close(theirs)
                 status, errors = said(process)
-                # Killed by SIGPIPE, or its status in a shell.
+                # Killed by SIGPIPE, or that status from a shell.
                 self.assertIn(status, (-13, 141), errors)
                 self.assertNotIn("error", errors)
                 self.assertNotIn("stopped by", errors)
@@ -105,7 +105,7 @@ class Failures(unittest.TestCase):
             self.assertEqual(line.stdout.count(b"\n"), 1)
 
     def test_closed_descriptors(self):
-        """What is opened next must not take their place."""
+        """Files opened later must not get their descriptors."""
         for closed, status in ((">&-", 1), ("2>&-", 0), ("<&-", 0)):
             done = subprocess.run(
                 ["bash", "-c", f'"$@" {closed}', "bash", PROGRAM, "run", MODEL, "--greedy", "-p",
@@ -124,7 +124,7 @@ class Failures(unittest.TestCase):
             self.assertEqual(process.returncode, 0)
 
     def test_training_goes_on(self):
-        """The model is made; that its lines went nowhere is said at the end."""
+        """The model is written; the final error reports the lost lines."""
         with tempfile.TemporaryDirectory() as folder, open("/dev/full", "wb") as full:
             data = pathlib.Path(folder, "data.jsonl")
             data.write_text('{"text": "one two three"}\n' * 8)
@@ -137,7 +137,7 @@ class Failures(unittest.TestCase):
 
 
 class Escapes(unittest.TestCase):
-    """Seen on a terminal, where there is something to move or colour."""
+    """Output on a terminal, with cursor movements and colors."""
 
     def escapes(self, *words, **env):
         with Terminal(PROGRAM, *words, env={"NO_COLOR": "", **env}) as terminal:
@@ -153,9 +153,9 @@ class Escapes(unittest.TestCase):
             self.assertIn("85", text)
 
     def loading_slowly(self, *words):
-        """What a program shows that runs a third of the time until it has loaded.
+        """Output of a program that runs a third of the time until it has loaded.
 
-        Where loading takes less than a few heartbeats there is nothing to see.
+        If loading takes less than a few heartbeats, there is none.
         """
         with Terminal(PROGRAM, *words, env={"NO_COLOR": "", "TERM": "xterm"}) as terminal:
             end = time.monotonic() + PATIENCE
@@ -171,7 +171,7 @@ class Escapes(unittest.TestCase):
             return terminal.text.count(ESCAPE), terminal.text
 
     def test_loading(self):
-        """The share of the slowest rank, rewritten in one line, and gone at the end."""
+        """The progress of the slowest rank, redrawn in one line and erased at the end."""
         model = "synthetic:llama-3.2-1b:Q8_0"
         for words in (("run", model, "-p", "a", "-n", "1"),
                       ("run", model, "-p", "a", "-n", "1", "--tp", "2"),
@@ -198,7 +198,7 @@ class Escapes(unittest.TestCase):
             stopped = len(terminal.text)
             time.sleep(2)
             terminal.more(0)
-            # Rank 0 goes on; what is shown does not.
+            # Rank 0 continues; the progress line stops.
             self.assertNotRegex(terminal.text[stopped:], r": \d+ %")
             os.kill(rank, signal.SIGCONT)
             terminal.until(r"decode: 1 tokens")

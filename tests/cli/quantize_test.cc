@@ -1,4 +1,4 @@
-// weft quantize as users meet it: every type runs afterwards, nothing is left of what fails.
+// weft quantize as users run it: every type runs afterwards, and failures leave no file.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -55,7 +55,7 @@ class QuantizeCli : public testing::Test {
     std::string out_ = dir_ / "out.gguf";
 };
 
-// Names and texts of a file are shown to a terminal, not sent to it; JSON stays JSON.
+// A file's names and texts are escaped for a terminal; JSON stays JSON.
 TEST_F(QuantizeCli, NamesInAFileAreNothingForATerminalToObey) {
     const std::string evil = "x\x1b[31m\n\x7f\xff\xc2\x9b";
     const std::string shown = R"(x\x1b[31m\n\x7f\xff\xc2\x9b)";
@@ -90,7 +90,7 @@ TEST_F(QuantizeCli, NamesInAFileAreNothingForATerminalToObey) {
     EXPECT_TRUE(is_plain(refused.err)) << refused.err;
 }
 
-// An importance matrix of the same for all columns of every tensor.
+// An importance matrix with equal values for all columns of every tensor.
 void WriteFlatImportance(const std::string& model, const std::string& path) {
     const model_files::Gguf file = model_files::Gguf::Open(model).value();
     model_files::GgufWriter writer;
@@ -107,8 +107,8 @@ void WriteFlatImportance(const std::string& model, const std::string& path) {
 
 TEST_F(QuantizeCli, EveryTypeRunsAndIsAboutTheSameModel) {
     const Matrix exact = Logits(model_);
-    // How far logits may go: the types' own error, which grows by some two per bit; ternary types
-    // hold no such model at all.
+    // Limits on the change of logits: the types' own error, which doubles per bit removed; ternary
+    // types can't represent such a model.
     const struct {
         const char* type;
         double most;
@@ -196,7 +196,7 @@ TEST_F(QuantizeCli, SyntheticModelsAndRules) {
     }
 }
 
-// A limit of file sizes stands for a full disk.
+// A file size limit simulates a full disk.
 TEST_F(QuantizeCli, NothingIsLeftWhereTheDiskGivesOut) {
     const std::string command = "trap '' XFSZ; ulimit -f 300; exec " + support::WeftProgram() +
                                 " quantize " + model_ + " " + out_ + " F32 2> " + (dir_ / "err");
@@ -208,7 +208,7 @@ TEST_F(QuantizeCli, NothingIsLeftWhereTheDiskGivesOut) {
     EXPECT_FALSE(fs::exists(out_ + ".part"));
 }
 
-// Stopped and killed in the middle: a model of a size that takes a while, one thread.
+// Stopped and killed in the middle, with a model of sufficient size and one thread.
 TEST_F(QuantizeCli, StoppedOrKilledThereIsNoFile) {
     model::Hyper hyper = OddHyper();
     hyper.ffn = 16384;

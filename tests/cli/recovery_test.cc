@@ -1,5 +1,5 @@
-// The weft program when a rank is lost and recovery was asked for: the answer is, to the token,
-// that of a run that nothing disturbed; survivors read no weight twice; and nothing is left behind.
+// The weft program when a rank is lost with recovery enabled: the text equals that of an
+// undisturbed run, survivors read no weight twice, and no leftovers remain.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/prctl.h>
@@ -60,7 +60,7 @@ int64_t CpuTicks(pid_t pid) {
     return ticks;
 }
 
-// "read 30.8 MiB" of the rank's line in the summary.
+// "read 30.8 MiB" from the rank's line in the summary.
 std::string ReadOf(const std::string& text, int rank) {
     const size_t line = text.rfind(fmt::format("\nrank {} (", rank));
     const size_t read = text.find("; read ", line);
@@ -71,7 +71,7 @@ std::string ReadOf(const std::string& text, int rank) {
 class Recovery : public testing::Test {
   protected:
     void SetUp() override {
-        ::prctl(PR_SET_CHILD_SUBREAPER, 1);  // orphans would come to us
+        ::prctl(PR_SET_CHILD_SUBREAPER, 1);  // adopts orphans
         model_ = dir_ / "tiny.gguf";
         model::Hyper hyper = OddHyper();
         hyper.context = 1 << 20;
@@ -82,7 +82,7 @@ class Recovery : public testing::Test {
     void TearDown() override { EXPECT_TRUE(test::ChildrenOf(::getpid()).empty()); }
 
     Words CommandFor(const std::string& phase, int tokens = 300) const {
-        // Making this one up takes a moment, in which it can be struck.
+        // Generating this model takes a moment, in which the fault can hit.
         if (phase == "load")
             return {"run", "synthetic:smollm2-135m", "-p", "hi", "-n", "8", "-t", "1"};
         if (phase == "prefill") {
@@ -97,7 +97,7 @@ class Recovery : public testing::Test {
                 transport, "--timeout-ms",        std::to_string(timeout_ms_)};
     }
 
-    // Of runs that lose nobody, and where ranks are killed, which is known at once.
+    // Timeouts for runs without a loss, or whose ranks are killed, which is detected at once.
     static Words Calm(const std::string& transport) {
         return {"--tp", std::to_string(kRanks), "--transport", transport};
     }
@@ -135,7 +135,7 @@ class Recovery : public testing::Test {
         EXPECT_NE(ran.err.find(fmt::format("rank {} (host ", loss.victim)), std::string::npos);
         EXPECT_NE(ran.err.find("was lost during "), std::string::npos) << ran.err;
         EXPECT_NE(ran.err.find("; epoch 2 with 3 ranks after "), std::string::npos) << ran.err;
-        // Those that were not lost have read each of their weights once.
+        // Surviving ranks have read each of their weights once.
         for (int rank = 0; rank < kRanks; ++rank) {
             EXPECT_EQ(ReadOf(ran.err, rank), ReadOf(undisturbed.err, rank)) << ran.err;
         }
@@ -148,7 +148,7 @@ class Recovery : public testing::Test {
         std::vector<Loss> losses;
         for (size_t transport : {0, 1}) {
             for (size_t victim : {0, 1}) {
-                // A stopped one is only noticed at the deadline.
+                // A stopped rank is only detected at the deadline.
                 for (size_t stop : {0, 1}) {
                     if (!test::InTurn(transport + victim + stop, 2)) continue;
                     losses.push_back({phase, transport == 0 ? "shm" : "tcp",
@@ -180,7 +180,7 @@ TEST_F(Recovery, InDecode) {
     InflictAll("decode");
 }
 
-// Three ranks, two, one: the same words.
+// Three ranks, two, one: the same text.
 TEST_F(Recovery, ElasticDownToOneRank) {
     const Ran undisturbed = RunWeft(CommandFor("decode") + Calm("shm"));
     ASSERT_EQ(undisturbed.status, 0) << undisturbed.err;
@@ -196,11 +196,11 @@ TEST_F(Recovery, ElasticDownToOneRank) {
     EXPECT_EQ(ran.status, 0) << ran.err;
     EXPECT_EQ(ran.out, undisturbed.out) << ran.err;
     EXPECT_NE(ran.err.find("epoch 3 with 1 rank after"), std::string::npos) << ran.err;
-    // What was rank 2 is rank 1 of two.
+    // The former rank 2 is rank 1 of two.
     EXPECT_NE(ran.err.rfind("rank 1 (host "), ran.err.find("rank 1 (host ")) << ran.err;
 }
 
-// The rank that comes back is killed before it is ready; so is the next one.
+// The replacement is killed before it is ready, and so is the next one.
 TEST_F(Recovery, FromALossDuringRecovery) {
     const Ran undisturbed = RunWeft(CommandFor("decode") + Calm("tcp"));
     ASSERT_EQ(undisturbed.status, 0) << undisturbed.err;
@@ -226,14 +226,14 @@ TEST_F(Recovery, FromALossDuringRecovery) {
     EXPECT_EQ(ran.out, undisturbed.out) << ran.err;
 }
 
-// A rank that dies whenever it is started: the job ends, and says what it tried.
+// A rank dies at every start: the job ends and reports its attempts.
 TEST_F(Recovery, GivesUpAfterManyLosses) {
     Weft weft(CommandFor("decode", 100'000) + Cluster("shm", 2) +
               Words{"--restart-timeout-ms", "20000"});
     pid_t last = 0;
     ASSERT_TRUE(WaitForPhase("decode", weft, 0));
     const Deadline deadline = Deadline::In(kMostMs);
-    // Not beyond its last word: what looks for leaks then is a child too, and waited for.
+    // Not after its last line: the leak checker is then a child, too, and waited for.
     const auto over = [&] {
         return test::IsGone(weft.pid()) || weft.Err().find("error:") != std::string::npos;
     };
@@ -248,9 +248,9 @@ TEST_F(Recovery, GivesUpAfterManyLosses) {
     EXPECT_NE(ran.err.find("attempts to go on failed"), std::string::npos) << ran.err;
 }
 
-// A rank that comes back each time, and dies each time while it loads: the others do without it.
+// A rank returns each time and dies each time while it loads: the others continue without it.
 TEST_F(Recovery, ElasticDoesWithoutWhoNeverGetsReady) {
-    // Large enough to be struck in its load however busy this machine is.
+    // Large enough to be hit during its load on a busy machine.
     const Words command = {"run", "synthetic:llama-3.2-1b", "-p", "hi", "-n", "2", "-t", "1"};
     const Ran undisturbed = RunWeft(command);
     ASSERT_EQ(undisturbed.status, 0) << undisturbed.err;
@@ -278,7 +278,7 @@ TEST_F(Recovery, ElasticDoesWithoutWhoNeverGetsReady) {
     EXPECT_EQ(ran.status, 0) << ran.err;
     EXPECT_EQ(ran.out, undisturbed.out) << ran.err;
     EXPECT_NE(ran.err.find("with 1 rank after"), std::string::npos) << ran.err;
-    EXPECT_EQ(killed, 4) << ran.err;  // the first one, and three in its place
+    EXPECT_EQ(killed, 4) << ran.err;  // the first one and three replacements
 }
 
 TEST_F(Recovery, RankZeroIsTheJob) {
@@ -311,14 +311,14 @@ TEST_F(Recovery, IsToldInJson) {
     EXPECT_EQ(recoveries[0]["epoch"], 2);
     EXPECT_EQ(recoveries[0]["ranks"], 3);
     EXPECT_GT(recoveries[0]["seconds"].get<double>(), 0.0);
-    // Without the flags the object is what it was before there was recovery.
+    // Without the flags the JSON object has no recovery members.
     const Ran plain = RunWeft(CommandFor("decode") + Cluster("shm") + Words{"--json"});
     EXPECT_FALSE(plain.Json().contains("recoveries"));
 }
 
 // ---- Ranks of other hosts ----------------------------------------------------------------------
 
-// Long enough not to be over before it is struck.
+// Long enough not to end before the fault.
 constexpr int kManyTokens = 1500;
 
 class RecoveryOverHosts : public Recovery {
@@ -350,7 +350,7 @@ class RecoveryOverHosts : public Recovery {
     std::string key_;
 };
 
-// A host goes down with all that runs on it, and its worker is started again.
+// A host fails with all its processes, and its worker is started again.
 TEST_F(RecoveryOverHosts, ARestartedWorkerRejoins) {
     const Ran undisturbed = RunWeft(CommandFor("decode", kManyTokens) + Calm("tcp"));
     ASSERT_EQ(undisturbed.status, 0) << undisturbed.err;
@@ -379,7 +379,7 @@ TEST_F(RecoveryOverHosts, ARestartedWorkerRejoins) {
     ::waitpid(rank[0], nullptr, 0);
 }
 
-// A host that sleeps beyond the deadline finds that the others went on without it.
+// A host that sleeps beyond the deadline is excluded by the others.
 TEST_F(RecoveryOverHosts, AHostThatWakesUpLateIsExcluded) {
     const Ran undisturbed = RunWeft(CommandFor("decode", kManyTokens) + Calm("tcp"));
     ASSERT_EQ(undisturbed.status, 0) << undisturbed.err;
@@ -394,7 +394,7 @@ TEST_F(RecoveryOverHosts, AHostThatWakesUpLateIsExcluded) {
     ::kill(rank[0], SIGSTOP);
     ASSERT_TRUE(Until([&] { return weft.Err().find("; epoch 2 with 2") != std::string::npos; }))
         << weft.Err();
-    // Its late words go nowhere, while the others work.
+    // Its late messages are ignored while the others work.
     ::kill(rank[0], SIGCONT);
     EXPECT_TRUE(Until([&] { return test::IsGone(rank[0]); }));
     ::kill(first->pid(), SIGCONT);
@@ -425,7 +425,7 @@ TEST_F(RecoveryOverHosts, NobodyComesBackInTime) {
         ran.err.find("Within 600 ms (--restart-timeout-ms) these did not come back: rank 1 (host "),
         std::string::npos)
         << ran.err;
-    // The one that was left is free for the next job.
+    // The excluded worker is free for the next job.
     EXPECT_TRUE(Until([&] { return test::ChildrenOf(second->pid()).empty(); }));
     ::kill(second->pid(), SIGTERM);
     EXPECT_EQ(second->Wait(5000).status, 0);

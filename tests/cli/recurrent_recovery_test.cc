@@ -1,5 +1,5 @@
-// Models with recurrent layers and experts, on pipeline and tensor ranks: the answer is that of one
-// rank, also after a rank is killed and its recurrent state is computed again.
+// Models with recurrent layers and experts on pipeline and tensor ranks: the answer equals that of
+// one rank, also after a rank is killed and its recurrent state is recomputed.
 #include <gtest/gtest.h>
 #include <sys/prctl.h>
 
@@ -20,7 +20,7 @@ constexpr int64_t kMostRecoveryMs = 60'000;
 class RecurrentExperts : public testing::TestWithParam<const char*> {
   protected:
     void SetUp() override {
-        ::prctl(PR_SET_CHILD_SUBREAPER, 1);  // orphans would come to us
+        ::prctl(PR_SET_CHILD_SUBREAPER, 1);  // adopts orphans
         const std::string name = GetParam();
         if (name != "nemotronHMoe" && name != "graniteHybridMoe") {
             model_ = dir_ / "model.gguf";
@@ -43,7 +43,7 @@ class RecurrentExperts : public testing::TestWithParam<const char*> {
         while (!ready() && !deadline.expired()) ::usleep(500);
         return ready();
     }
-    // Rank 1 is killed while it answers.
+    // Kills rank 1 while it answers.
     void Lose(const std::string& layout, const std::string& expected) {
         SCOPED_TRACE(layout);
         Weft weft(Command(layout) + Words{"--restart-timeout-ms", "20000"});

@@ -1,5 +1,5 @@
-// weft run as a chat: the prompt that the model's template makes of a question, and what becomes of
-// the answer.
+// weft run as a chat: the prompt that the model's template makes of a question, and the printed
+// answer.
 #include <gtest/gtest.h>
 
 #include "base/file.h"
@@ -15,7 +15,7 @@ using nlohmann::json;
 
 class RunChat : public testing::Test {
   protected:
-    // A model with this template, which answers with the script.
+    // A model with this template that answers with the script.
     std::string Model(const std::string& chat_template,
                       const std::vector<ScriptPiece>& script = {{"Well."}}) {
         const std::string path = dir_ / std::to_string(++models_) + ".gguf";
@@ -36,14 +36,14 @@ class RunChat : public testing::Test {
     int models_ = 0;
 };
 
-// The prompt is what the server would make of the same messages (chat/conversation.h): one token a
-// byte, so that their number tells the text's length.
+// The prompt equals the server's for the same messages (chat/conversation.h). One token per byte,
+// so the token count gives the text's length.
 TEST_F(RunChat, ContentHasTheFormThatTheTemplateTakes) {
     const std::string text = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}=";
     const std::string parts =
         "{% for m in messages %}[{{ m.role }}]{% for part in m.content %}"
         "{% if part.type == 'text' %}{{ part.text }}{% endif %}{% endfor %}{% endfor %}=";
-    // System messages in one form, the user's in the other.
+    // System messages in one form, user messages in the other.
     const std::string mixed =
         "{% for m in messages %}[{{ m.role }}]{% if m.role == 'system' %}{{ m.content }}"
         "{% else %}{{ m.content[0]['text'] }}{% endif %}{% endfor %}=";
@@ -62,7 +62,7 @@ TEST_F(RunChat, ASystemMessageThatTheTemplateRefusesIsTheUsers) {
     const std::string source =
         "{% if messages[0].role == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
         "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}=";
-    // Another that drops it without a word.
+    // A template that drops it silently.
     const std::string silent =
         "{% for m in messages %}{% if m.role != 'system' %}[{{ m.role }}]{{ m.content }}"
         "{% endif %}{% endfor %}=";
@@ -72,12 +72,12 @@ TEST_F(RunChat, ASystemMessageThatTheTemplateRefusesIsTheUsers) {
         const int alone = PromptTokens(model);
         EXPECT_EQ(alone, static_cast<int>(std::string("[user]Which?=").size()));
         EXPECT_EQ(PromptTokens(model, {"--system", system}),
-                  alone + static_cast<int>(system.size()) + 2)  // a blank line between
+                  alone + static_cast<int>(system.size()) + 2)  // a blank line between them
             << one;
     }
 }
 
-// What the family's markers make of one thought and one answer.
+// A family's markers around one thought and one answer.
 struct Form {
     const char* chat_template;
     bool control;  // the markers are control tokens
@@ -115,11 +115,11 @@ TEST_F(RunChat, StopStringsCountInTheAnswerAlone) {
         const json early = Run(model, {"--stop", "four"});
         EXPECT_EQ(early["text"], thought);
         EXPECT_LT(early["tokens"].size(), 7u) << "the model went on behind the stop string";
-        // In the reasoning alone, in a marker, or half in the reasoning, half in the answer.
+        // In the reasoning, in a marker, or across the end of the reasoning and the answer.
         for (const std::string stop : {"two", "</think>", form.end.c_str(), "twofour", "ne E"}) {
             EXPECT_EQ(Run(model, {"--stop", stop})["text"], whole) << stop;
         }
-        // What is printed is the same text.
+        // The printed text is the same.
         const Ran plain = RunWeft({"run", model, "-p", "Which?", "--greedy", "--stop", "END"});
         EXPECT_EQ(plain.out, thought + "four \n") << plain.err;
         EXPECT_NE(plain.err.find("(stop)"), std::string::npos) << plain.err;
@@ -134,7 +134,8 @@ TEST_F(RunChat, AThoughtThatTheTemplateOpensIsNoAnswer) {
     EXPECT_EQ(Run(endless, {"--stop", "END"})["text"], "<think>\none END two");
 }
 
-// Without a chat there is no reasoning: all of the text counts, as in plain completions.
+// Without a chat there is no reasoning: stop strings apply to the whole text, as in plain
+// completions.
 TEST_F(RunChat, StopStringsOfPlainCompletionsCountEverywhere) {
     const std::vector<ScriptPiece> script = {{"<think>"}, {"one END two"}, {"</think>"}, {"three"}};
     const std::string model = Model("{{ messages[0].content }}<think>", script);

@@ -1,5 +1,5 @@
-// A real model, SmolLM2-135M-Instruct Q4_1, where ./test or ./quickstart has brought it: perplexity
-// against llama.cpp's, and the same greedy text in every layout.
+// A real model, SmolLM2-135M-Instruct Q4_1, if ./test or ./quickstart has downloaded it: perplexity
+// against llama.cpp's, and equal greedy text in every layout.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
@@ -38,7 +38,7 @@ class SmolLm2 : public testing::Test {
             GTEST_SKIP() << "NOT TESTED: " << model_ << " is not here; ./quickstart brings it";
         }
     }
-    // The logits after `tokens`.
+    // Logits after `tokens`.
     std::vector<float> Logits(const std::vector<int>& tokens, const Words& layout,
                               const std::string& model = ModelPath()) {
         const std::string npy = dir_ / "logits.npy";
@@ -49,7 +49,7 @@ class SmolLm2 : public testing::Test {
         return ReadNpy(npy).data;
     }
 
-    // Its weights as float32, with which activations stay so, too.
+    // Its weights as float32, with which activations stay float32, too.
     std::string Widened() {
         const std::string wide = dir_ / "wide.gguf";
         const Ran ran = RunWeft({"quantize", model_, wide, "F32", "--allow-requantize"});
@@ -65,7 +65,8 @@ class SmolLm2 : public testing::Test {
         return ran.Json();
     }
 
-    // Root mean square of what rounding moves the log of a token's probability by (AVX2: 0.072).
+    // Root mean square of the change that rounding makes to a token's log probability (AVX2:
+    // 0.072).
     static constexpr double kMoved = 0.072;
     const std::string model_ = ModelPath();
     test::TempDir dir_;
@@ -83,9 +84,9 @@ std::vector<double> LogSoftmax(std::span<const float> logits) {
 // llama.cpp (0.3.36 of llama-cpp-python, build 0c1e570; AVX-512 VNNI) on the same file and text:
 //     llama-perplexity -m SmolLM2-135M-Instruct.Q4_1.gguf -f tests/data/prose.txt -c 512
 //     Final estimate: PPL = 19.8140 +/- 2.27523
-// Kernels of quantized weights round activations, each processor's in its own way, and chance moves
-// the perplexity of so few tokens (the next test says by how much). Nothing of the widened weights
-// is rounded: theirs is the same everywhere.
+// Kernels of quantized weights round activations, differently on each CPU, and the perplexity of so
+// few tokens varies by chance (the next test bounds it). With the widened weights nothing is
+// rounded, so their perplexity is the same everywhere.
 TEST_F(SmolLm2, PerplexityIsLlamaCpps) {
     constexpr double kLlamaCpp = 19.8140;
     const nlohmann::json wide = Perplexity(Widened(), {"--kv-dtype", "f32"});
@@ -103,10 +104,10 @@ TEST_F(SmolLm2, PerplexityIsLlamaCpps) {
     }
 }
 
-// Activations of 8 bits, 32 by 32, and a cache of float16 move what a token is thought to be worth
-// up and down, and lean to no side: the mean of n tokens moves by chance alone, by a token's
-// deviation over the root of n. The divergence from the widened model grows fourfold for each bit
-// that is lost; AVX2 gives 0.0025.
+// 8-bit activations in blocks of 32 and a float16 cache change tokens' log probabilities in both
+// directions without bias. The mean over n tokens then deviates by chance only, by a token's
+// deviation over sqrt(n). The divergence from the widened model grows fourfold per lost bit; AVX2
+// gives 0.0025.
 TEST_F(SmolLm2, RoundedActivationsLeanToNoSide) {
     std::vector<int> tokens =
         RunWeft({"tokenize", model_, "--file", support::TestData("/prose.txt"), "--json"})
@@ -134,7 +135,7 @@ TEST_F(SmolLm2, RoundedActivationsLeanToNoSide) {
     EXPECT_LE(std::abs(mean), 3 * deviation / std::sqrt(n));
 }
 
-// Two layouts may part where the best two logits are nearer than what rounding moves them.
+// Two layouts may diverge where the best two logits are closer than the rounding error.
 TEST_F(SmolLm2, GreedyTextIsTheSameInEveryLayout) {
 #if defined(__SANITIZE_THREAD__)
     const size_t count = 20;
@@ -179,8 +180,8 @@ TEST_F(SmolLm2, GreedyTextIsTheSameInEveryLayout) {
     }
 }
 
-// The logits after a prompt of 300 tokens, sums on the wire while the other half is computed: the
-// bits of the layout without it.
+// Logits after a prompt of 300 tokens with overlap of all-reduces: equal to the bit to the same
+// layout without overlap.
 TEST_F(SmolLm2, OverlappedPromptsHaveTheSameBits) {
     std::vector<int> tokens;
     for (int i = 0; i < 300; ++i) tokens.push_back(500 + i * 37 % 9000);

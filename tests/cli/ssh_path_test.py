@@ -1,10 +1,10 @@
-"""`weft doctor --hosts` over a way that loses large packets: two hosts of MTU 9000 in network
-namespaces, a bridge of MTU 1500 between them that drops what is larger and says nothing, and a real
-sshd. The doctor must say that, and nothing of the kind once the ends have 1500, too.
+"""`weft doctor --hosts` over a path that loses large packets: two hosts of MTU 9000 in network
+namespaces, between them a bridge of MTU 1500 that silently drops larger packets, and a real
+sshd. The doctor must report the path, and must not after both ends are set to 1500.
 
     ssh_path_test.py WEFT
 
-Needs root, ip(8), ping, ssh, sshd and ssh-keygen; skips (status 77) where one is missing.
+Needs root, ip(8), ping, ssh, sshd and ssh-keygen; skips (status 77) if one is missing.
 """
 
 import json
@@ -18,13 +18,13 @@ from namespaces import Namespace, serve_ssh, why_skipped  # noqa: E402
 
 
 def connect(here, switch, there):
-    """A bridge in `switch` whose ports take 1500 bytes; the ends believe in 9000."""
+    """A bridge in `switch` with ports of MTU 1500, between ends of MTU 9000."""
     switch.do("ip", "link", "add", "br0", "type", "bridge")
     for end, port, address in ((here, "p1", "10.99.7.1/24"), (there, "p2", "10.99.7.2/24")):
         switch.do("ip", "link", "add", port, "type", "veth", "peer", "name", "fabric0",
                    "netns", str(end.space.pid))
         switch.do("ip", "link", "set", port, "mtu", "1500", "master", "br0", "up")
-        # One packet at a time: a veth lets through what is to be cut later.
+        # One packet at a time, because a veth passes larger GSO packets.
         end.do("ip", "link", "set", "fabric0", "mtu", "9000", "gso_max_segs", "1", "up")
         end.do("ip", "addr", "add", address, "dev", "fabric0")
     switch.do("ip", "link", "set", "br0", "up")

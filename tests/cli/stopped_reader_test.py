@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A reader of standard output or standard error that has stopped: `| less`, Ctrl-S, a stuck log
-collector. Servers answer, workers serve jobs, training goes on and signals end all of them; an
-answer of `weft run` waits for its reader, as long as the user does not ask to stop.
+collector. Servers answer, workers serve jobs, training continues, and signals end all of them.
+An answer of `weft run` waits for its reader unless the user asks to stop.
 
     stopped_reader_test.py PROGRAM [UNITTEST ARGUMENT...]
 """
@@ -35,7 +35,7 @@ STREAMS = ({"stdout"}, {"stderr"}, {"stdout", "stderr"})
 
 
 class Pipe:
-    """A pipe of one page that nobody reads until `rest`; full from the start, or empty."""
+    """A pipe of one page without a reader until `rest`; starts full or empty."""
 
     def __init__(self, full=True):
         self.ours, self.theirs = os.pipe()
@@ -58,7 +58,7 @@ class Pipe:
         return text
 
     def rest(self):
-        """All that comes until the writers are gone."""
+        """Reads all data until the writers have ended."""
         with contextlib.suppress(OSError):
             os.close(self.theirs)
         with open(self.ours, "rb") as file:
@@ -66,7 +66,7 @@ class Pipe:
 
 
 class StoppedTerminal:
-    """A terminal at which Ctrl-S was pressed."""
+    """A terminal stopped by Ctrl-S."""
 
     def __init__(self):
         self.ours, self.theirs = pty.openpty()
@@ -79,7 +79,7 @@ def stopped(streams):
 
 @contextlib.contextmanager
 def program(*words, **streams):
-    """weft, killed at the end with the ranks that it has started."""
+    """Starts weft; at the end kills it and its ranks."""
     streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, **streams}
     process = subprocess.Popen([PROGRAM, *words], stdin=subprocess.DEVNULL, **streams)
     try:
@@ -217,7 +217,7 @@ class Worker(unittest.TestCase):
                 self.assertEqual(worker.wait(PATIENCE), 0)
 
     def test_join(self):
-        """Nobody is there whom it could dial: it says so again and again."""
+        """No rank 0 exists to dial; the worker reports that repeatedly."""
         for streams in STREAMS:
             with self.subTest(streams=streams), \
                     program("worker", "--join", f"127.0.0.1:{free_port()}", "--key-file", self.key,
@@ -267,7 +267,7 @@ class Run(unittest.TestCase):
             yield process
 
     def test_an_answer_waits_for_its_reader(self):
-        """Ranks stay in touch meanwhile: twice --timeout-ms passes."""
+        """Ranks stay in contact meanwhile: twice --timeout-ms passes."""
         for layout in self.LAYOUTS:
             words = layout and (*layout, "--timeout-ms", "5000")
             texts = []
@@ -302,7 +302,7 @@ class Run(unittest.TestCase):
                             self.assertFalse(os.path.exists(f"/proc/{rank}"), "a rank goes on")
 
     def test_a_result_in_json(self):
-        """All at once, and the user asks to stop before anybody reads."""
+        """All output is written at once, and the user asks to stop before it is read."""
         out = Pipe(full=False)
         with self.long_answer(("--json",), 3000, out) as process:
             until(lambda: out.held() >= PAGE, "a full pipe", process)

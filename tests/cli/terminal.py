@@ -1,4 +1,4 @@
-"""A program at a terminal of its own, for the tests of this folder."""
+"""Runs a program at its own terminal, for the tests of this folder."""
 import codecs
 import errno
 import fcntl
@@ -16,7 +16,7 @@ PROMPT = ">>> "
 
 
 class Terminal:
-    """A program at a terminal of its own, of which this is the user."""
+    """A program at its own terminal; the test plays the user."""
 
     def __init__(self, program, *words, env=None):
         self.pid, self.fd = pty.fork()
@@ -44,7 +44,7 @@ class Terminal:
         os.write(self.fd, data)
 
     def feed(self, text):
-        """As type, of more than a terminal takes at once."""
+        """As type, for more text than a terminal accepts at once."""
         data = text.encode()
         deadline = time.monotonic() + PATIENCE
         while data:
@@ -55,7 +55,7 @@ class Terminal:
                 data = data[os.write(self.fd, data[:1024]):]
 
     def stays(self, seconds):
-        """Whether it is still there after this time."""
+        """The program still runs after this time."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             if not self.more(0.05):
@@ -66,11 +66,11 @@ class Terminal:
         fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def modes(self):
-        """What the terminal does with what comes and goes."""
+        """The terminal's input and output modes."""
         return termios.tcgetattr(self.fd)[:4]
 
     def cook(self):
-        """As a shell has it."""
+        """Modes as a shell sets them."""
         modes = termios.tcgetattr(self.fd)
         modes[0] |= termios.ICRNL
         modes[3] |= termios.ICANON | termios.ECHO | termios.ISIG
@@ -89,7 +89,7 @@ class Terminal:
         return got != b""
 
     def until(self, pattern):
-        """What stands before the next match of the pattern."""
+        """The text before the next match of the pattern."""
         deadline = time.monotonic() + PATIENCE
         while True:
             found = re.search(pattern, self.text[self.at:])
@@ -101,7 +101,7 @@ class Terminal:
                 raise AssertionError(f"no {pattern!r} in {self.text[self.at:]!r}")
 
     def ask(self, text):
-        """A line of a conversation; what stands before the next prompt."""
+        """Types a line of a conversation; returns the text before the next prompt."""
         self.type(text + "\n")
         return self.until(re.escape(PROMPT))
 

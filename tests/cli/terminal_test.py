@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""weft run at a terminal: a conversation, its commands, Ctrl-C, Ctrl-D, a lost rank; and prompts on
-standard input. The model is the one in the repository, which does sums.
+"""weft run at a terminal: a conversation, its commands, Ctrl-C, Ctrl-D, a lost rank; and prompts
+on standard input. Uses the model in the repository, which does arithmetic.
 
     terminal_test.py PROGRAM [UNITTEST ARGUMENT...]
 """
@@ -57,13 +57,13 @@ class Conversation(unittest.TestCase):
         return folder.name
 
     def with_keys(self, keys):
-        """A copy of the model with these keys."""
+        """A copy of the model with changed keys."""
         model = os.path.join(self.folder(), "model.gguf")
         gguf_template.with_keys(MODEL, model, keys)
         return model
 
     def with_template(self, template):
-        """A copy of the model with this chat template, and a longer context."""
+        """A copy of the model with this chat template and a longer context."""
         model = os.path.join(self.folder(), "model.gguf")
         gguf_template.with_template(MODEL, model, template)
         return model
@@ -115,7 +115,7 @@ class Conversation(unittest.TestCase):
 
     def test_bounds_of_settings_are_those_of_flags(self):
         terminal = self.begin()
-        # (-n -2 and --seed -1 are other programs' words, which flags alone take.)
+        # (-n -2 and --seed -1 are forms of other programs, which only flags accept.)
         for name, flag, least in (("predict", "--predict", "-3"), ("seed", "--seed", "-2")):
             for value in (least, "0", "1", str(1 << 30), str((1 << 30) + 1), str(1 << 63),
                           str((1 << 64) - 1), "abc", "1.5"):
@@ -161,7 +161,7 @@ class Conversation(unittest.TestCase):
         self.assertEqual(terminal.wait(), 0)
 
     def model_of_all_turns(self):
-        """The model's own template shows it only the last question; this one shows all turns."""
+        """The model's own template shows only the last question; this one shows all turns."""
         return self.with_template((TESTS / "data/chat/chatml.jinja").read_text())
 
     def test_a_question_that_does_not_fit_waits_for_drop(self):
@@ -207,7 +207,7 @@ class Conversation(unittest.TestCase):
             self.assertEqual(thinks, template != qwen)
             said = whole.removeprefix("<think>\n")
             terminal = self.begin("-n", "12", "--ignore-eos", "--stop", said[2:5], model=model)
-            for _ in range(2):  # the conversation goes on behind a stop string
+            for _ in range(2):  # the conversation continues after a stop string
                 answer = terminal.ask("What is 47 + 38?").split("\n", 1)[1].strip()
                 self.assertEqual(answer, whole if thinks else said[:said.index(said[2:5])].strip())
                 terminal.ask("/clear")
@@ -245,7 +245,7 @@ class Conversation(unittest.TestCase):
         said = terminal.ask("/drop")
         self.assertIn("without the oldest 4 messages", said)
         self.assertNotIn("error", said)
-        # All that was said is still there.
+        # The whole conversation is still there.
         self.assertIn("gets all turns again", terminal.ask("/undrop"))
         self.assertIn("/drop asks again", terminal.ask("What is 9 + 9?"))
         terminal.type("\x04")
@@ -261,11 +261,11 @@ class Conversation(unittest.TestCase):
         said = terminal.ask("What is 6 + 6?")
         self.assertIn("The question before this one did not fit", said)
         self.assertNotIn("error", said)
-        # The first question is kept: given back, it is too much again.
+        # The first question is kept; after /undrop the context is exceeded again.
         self.assertIn("gets all turns again", terminal.ask("/undrop"))
         self.assertIn("/drop asks again", terminal.ask("What is 7 + 7?"))
         self.assertNotIn("error", terminal.ask("/drop"))
-        # With older turns, until none is left.
+        # Drops older turns until none is left.
         self.assertIn("/drop asks again", terminal.ask(long))
         for _ in range(10):
             said = terminal.ask("/drop")
@@ -287,12 +287,12 @@ class Conversation(unittest.TestCase):
                 terminal.until("85")
             kill_rank_1(terminal)
             self.assertEqual(terminal.wait(), 3, terminal.text)
-            # It is said once, on a line of its own.
+            # The message appears once, on its own line.
             self.assertEqual(len(re.findall(r"rank 1 \(host .*\) was lost", terminal.text)), 1,
                              terminal.text)
             self.assertRegex(terminal.text, r"(?m)^weft: error: .*rank 1 \(host .*\) was lost")
             self.assertEqual(terminal.text.count(PROMPT), 1, terminal.text)
-            # The terminal is as a shell wants it.
+            # The terminal's modes are those of a shell.
             after = termios.tcgetattr(terminal.fd)[3]
             wanted = termios.ISIG | termios.ICANON | termios.ECHO
             self.assertEqual(after & wanted, wanted)
@@ -311,7 +311,7 @@ class Conversation(unittest.TestCase):
         terminal.type("\x03")
         terminal.until(re.escape(PROMPT))
         terminal.ask("/set predict 4")
-        # At the prompt, which is there again with what was typed.
+        # At the prompt, which is redrawn with the typed text.
         terminal.type("What is 6 ")
         terminal.until("What is 6 ")
         kill_rank_1(terminal)
@@ -347,7 +347,7 @@ class Prompts(unittest.TestCase):
         (raw, _), = counts[("--raw",)]
         self.assertEqual(answer.strip(), "85")
         self.assertEqual(chat, raw + 2)
-        # Control tokens of a raw prompt count: this is what the template writes.
+        # Control tokens in a raw prompt are parsed; the template writes this text.
         turn = f"<|user|>{question}<|assistant|>"
         self.assertEqual(run("--raw", "-p", turn)[0].strip(), "85")
         self.assertNotEqual(run("-p", turn)[0].strip(), "85")

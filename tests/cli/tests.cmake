@@ -1,12 +1,12 @@
-# What a test of weft train puts in place of the C library's flock().
+# Replaces the C library's flock() in a test of weft train.
 add_library(no_locks MODULE ${CMAKE_CURRENT_LIST_DIR}/no_locks.cc)
 target_compile_options(no_locks PRIVATE -fno-sanitize=all)
 target_link_options(no_locks PRIVATE -fno-sanitize=all)
 add_dependencies(cli_tests no_locks)
 target_compile_definitions(cli_tests PRIVATE WEFT_NO_LOCKS="$<TARGET_FILE:no_locks>")
 
-# A conversation at a terminal; SIGHUP to a supervised server; output that goes nowhere; readers that stop; names and
-# the cache folder of models.
+# A conversation at a terminal; SIGHUP to a supervised server; output that can't be written; stopped
+# readers; names and the model cache.
 find_program(PYTHON3 python3 REQUIRED)
 set(cli_tests terminal hangup output stopped_reader names list completion former_flags)
 if(LIBEDIT_FOUND)
@@ -29,7 +29,7 @@ add_test(NAME cli.ssh_path
 set_tests_properties(cli.ssh_path PROPERTIES LABELS cli SKIP_RETURN_CODE 77
   TIMEOUT ${WEFT_TEST_SECONDS})
 
-# Processors without AVX-512, and without AVX, as an emulator plays them. Exit status 77: it is not here.
+# CPUs without AVX-512, and without AVX, in an emulator. Exit status 77: no emulator.
 if(CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64" AND NOT WEFT_SANITIZE)
   add_test(NAME cli.old_processor
     COMMAND ${PYTHON3} ${CMAKE_CURRENT_LIST_DIR}/old_processor_test.py $<TARGET_FILE:weft>

@@ -1,4 +1,4 @@
-// weft train with DeepSpeed's files, its evaluations, and what it says at the end of bytes sent.
+// weft train with DeepSpeed's files, its evaluations, and its report of bytes sent.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -32,7 +32,7 @@ class TrainConfig : public testing::Test {
         return RunTrain(Words{"train", model_, "--data", data_, "--seq-len", "96", "-t", "1"} +
                         more);
     }
-    // What a run that went well says.
+    // The output lines of a successful run.
     std::vector<json> Lines(const Words& more) {
         const Ran ran = Train(Words{"--json"} + more);
         err_ = ran.err;
@@ -67,7 +67,7 @@ TEST_F(TrainConfig, UsersFilesRunUnchanged) {
     EXPECT_EQ(config.at("schedule").at("total_steps"), 2);
     EXPECT_EQ(config.at("overlap"), "auto");
     EXPECT_EQ(err_.find("warning"), std::string::npos) << err_;
-    // Three million weights of two bytes each, not of four.
+    // Three million weights of two bytes each, not four.
     EXPECT_LT(fs::file_size(out + "/model.gguf"), 7'500'000u);
 
     const auto small = Lines({"--ds-config", folder + "zero3_8b.json", "--local", "2", "--steps",
@@ -80,7 +80,7 @@ TEST_F(TrainConfig, UsersFilesRunUnchanged) {
     EXPECT_EQ(small[0].at("config").at("save_type"), "F32");
 }
 
-// The same run, once said by a file and once by flags, gives the same bits.
+// The same job by a file and by flags gives the same bits.
 TEST_F(TrainConfig, AFileTrainsAsTheFlagsDo) {
     const std::string file = Write(R"({
         // Comments are fine.
@@ -101,7 +101,7 @@ TEST_F(TrainConfig, AFileTrainsAsTheFlagsDo) {
     EXPECT_EQ(config.at("recompute"), "full");
     EXPECT_EQ(config.at("schedule").at("total_steps"), config.at("steps"));
     EXPECT_EQ(config.at("steps"), by_file.size() - 2);
-    EXPECT_NEAR(by_file[1].at("lr"), 1e-4, 1e-12);  // warm-up's least
+    EXPECT_NEAR(by_file[1].at("lr"), 1e-4, 1e-12);  // the minimum rate of the warm-up
     const Words flags = {
         "--local",      "2",    "--zero",         "2",     "--micro-batch", "2",
         "--grad-accum", "2",    "--clip",         "0.25",  "--betas",       "0.8,0.9",
@@ -109,7 +109,7 @@ TEST_F(TrainConfig, AFileTrainsAsTheFlagsDo) {
         "--epochs",     "1",    "--lr",           "1e-4"};
     const auto by_flags = Lines(flags);
     ASSERT_EQ(by_flags.size(), by_file.size() - 1);
-    // The first two updates have the least rate, which is the flags' constant one.
+    // The first two updates have the minimum rate, which is the flags' constant one.
     for (const size_t step : {0u, 1u, 2u}) {
         if (step + 2 >= by_file.size()) break;
         EXPECT_EQ(by_file[step + 1].at("loss"), by_flags[step].at("loss")) << step;
@@ -117,7 +117,7 @@ TEST_F(TrainConfig, AFileTrainsAsTheFlagsDo) {
     }
 }
 
-// --schedule-steps is what "auto" of total_num_steps stands for, and is not dropped elsewhere.
+// --schedule-steps replaces "auto" of total_num_steps and also counts elsewhere.
 TEST_F(TrainConfig, ScheduleStepsCountBesideAScheduler) {
     const auto file = [](const std::string& type, const std::string& more) {
         return R"({"scheduler": {"type": ")" + type + R"(", "params": {"warmup_num_steps": 3)" +
@@ -198,7 +198,7 @@ std::map<int64_t, double> Evaluations(const std::vector<json>& lines) {
     return losses;
 }
 
-// With less memory more is computed again; what is learnt is the same.
+// With less memory more is recomputed; the trained weights are the same.
 TEST_F(TrainConfig, RecomputeIsChosenByMemory) {
     const Words base = {"--json", "--dtype", "f32", "--steps", "2", "--micro-batch", "8"};
     const auto run = [&](const Words& more, const std::string& mib) {
@@ -207,7 +207,7 @@ TEST_F(TrainConfig, RecomputeIsChosenByMemory) {
                      {"WEFT_MEMORY_MIB=" + mib});
         return LinesOf(ran);
     };
-    // What the model needs, with the words of the error where it is not there.
+    // Memory that the model needs, from the error if it is missing.
     const auto needed = [&](const char* recompute) {
         const Ran ran = RunTrain(Words{"train", model_, "--data", data_, "--seq-len", "96"} + base +
                                      Words{"--recompute", recompute},
@@ -261,8 +261,8 @@ TEST_F(TrainConfig, TheTestPartIsEvaluated) {
     EXPECT_EQ(head, "step,loss,grad_norm,lr,tokens,tokens_per_s,eval_loss");
     EXPECT_TRUE(first.ends_with(",nan")) << first;
 
-    // Evaluating more often changes no bit of what is learnt; other ranks give the same losses
-    // (within the sums' rounding, as in train_test.cc).
+    // More frequent evaluations change no bit of the result; other ranks give the same losses
+    // (within rounding of sums, as in train_test.cc).
     const auto often =
         Lines(base + Words{"--epochs", "3", "--micro-batch", "4", "--eval-every", "2"});
     ASSERT_EQ(often.size(), by_epoch.size());
@@ -292,11 +292,11 @@ TEST_F(TrainConfig, TheTestPartIsEvaluated) {
 // ---- Bytes ----------------------------------------------------------------------------------
 
 struct Sent {
-    int64_t vectors = 0, matrices = 0;  // elements of units, with what aligns them
-    int64_t gathered = 0;               // elements that a pass of stage 3 brings together
+    int64_t vectors = 0, matrices = 0;  // elements of units, with alignment
+    int64_t gathered = 0;               // elements gathered in a pass of stage 3
 };
 
-// From the list of ops itself.
+// Counted from the list of ops.
 Sent Count(const std::string& model, int stage, int64_t unit_elements) {
     const auto source = model_files::OpenModel(model);
     const auto hyper = model::ReadHyper(**source);
@@ -319,9 +319,9 @@ Sent Count(const std::string& model, int stage, int64_t unit_elements) {
     return sent;
 }
 
-// Of P elements two ranks send, each: all_reduce 2 P / 2, reduce_scatter and all_gather P / 2.
-// Beside these, six float64 numbers an update: loss, positions, load balance, wishes to stop and
-// to grow, norm.
+// For P elements, each of two ranks sends 2 P / 2 in all_reduce, and P / 2 in reduce_scatter and
+// all_gather. In addition six float64 numbers per update: loss, positions, load balance, requests
+// to stop and to grow, norm.
 TEST_F(TrainConfig, BytesSentAreTheFormulas) {
     constexpr int64_t kSteps = 2, kPasses = 3;
     for (const int stage : {0, 1, 2, 3}) {
@@ -339,7 +339,7 @@ TEST_F(TrainConfig, BytesSentAreTheFormulas) {
         if (stage == 2) elements = sent.vectors + kPasses * sent.matrices / 2 + sent.matrices / 2;
         if (stage == 3) {
             elements = sent.vectors + kPasses * (sent.gathered + sent.matrices) / 2;
-            // Twice each unit, but for those that the backward pass begins with.
+            // Twice per unit, except units with which the backward pass begins.
             EXPECT_GT(sent.gathered, 3 * sent.matrices / 2);
             EXPECT_LT(sent.gathered, 2 * sent.matrices);
         }

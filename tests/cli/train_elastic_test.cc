@@ -1,5 +1,5 @@
-// weft train --elastic: workers join and are lost while it learns, and the curve is that of one
-// rank that nothing disturbed.
+// weft train --elastic: workers join and are lost during training, and the curve equals that of one
+// undisturbed rank.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -21,11 +21,11 @@ namespace {
 using nlohmann::json;
 using test::Process;
 
-// Sums are taken in other orders: a relative 2^-24 of each of some hundred terms, and of that twice
-// the update's effect, for each of some twenty updates (train_resume_test.cc).
+// Sums have other orders: a relative error of 2^-24 for each of some hundred terms, and twice that
+// after an update, for each of some twenty updates (train_resume_test.cc).
 constexpr double kOtherOrder = 2e-5;
 constexpr int64_t kSteps = 24;
-// Of four sequences each, in an update: so many that it takes a while, whoever shares them.
+// Micro-batches of four sequences per update: enough that an update takes a while on any ranks.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr int kMicroBatches = 6;
 #else
@@ -109,7 +109,7 @@ class TrainElastic : public testing::Test {
     static bool Prints(const Weft& root, const std::string& line) {
         return Until([&] { return root.Out().find(line) != std::string::npos; });
     }
-    // It says so, and then makes updates.
+    // Prints `line`, and then runs updates.
     static bool GoesOn(const Weft& root, const std::string& line) {
         if (!Says(root, line)) return false;
         const size_t before = JsonLines(root.Out()).size();
@@ -162,7 +162,7 @@ TEST_F(TrainElastic, WorkersJoinLeaveAndJoinAgain) {
     ExpectTheCurveOfOne(ran.out);
 }
 
-// A newcomer is asked for the model with its adapters, whose first numbers are of the seed.
+// A newcomer is asked for the model with its adapters, whose initial values come from the seed.
 TEST_F(TrainElastic, WorkersJoinWhereAdaptersLearn) {
     const Words adapters = {"--lora", "4", "--seed", "7"};
     const auto first = Worker();
@@ -176,7 +176,7 @@ TEST_F(TrainElastic, WorkersJoinWhereAdaptersLearn) {
     ExpectTheCurveOfOne(ran.out, adapters);
 }
 
-// Rank 0 is the command: started again, it finds its workers.
+// Rank 0 is the command: after a restart it finds its workers.
 TEST_F(TrainElastic, RankZeroIsStartedAgain) {
     const auto first = Worker(), second = Worker();
     const Words words = Command(dir_ / "out", Dialled(2));
@@ -191,7 +191,7 @@ TEST_F(TrainElastic, RankZeroIsStartedAgain) {
     EXPECT_FALSE(StepsOf(ran.out).contains(4)) << "it began at the start";
 }
 
-// One that lacks the model, the data, or rank 0's folder: no update waits for it.
+// A worker that lacks the model, the data, or rank 0's folder delays no update.
 TEST_F(TrainElastic, WhoCouldNotTrainIsSentAway) {
     const auto first = Worker();
     Weft root(Command(dir_ / "out", Dialled(1)));
@@ -205,7 +205,7 @@ TEST_F(TrainElastic, WhoCouldNotTrainIsSentAway) {
     ExpectTheCurveOfOne(ran.out);
 }
 
-// Two tensor ranks are a replica: half a one is not trained with. It waits for another half.
+// Two tensor ranks form a replica. Half a replica does not train; it waits for another half.
 TEST_F(TrainElastic, RanksThatMakeNoReplicaWaitUntilTheyDo) {
     const auto first = Worker(), second = Worker(), third = Worker();
     Weft root(Command(dir_ / "out", Dialled(3, {"--tp", "2", "--restart-timeout-ms", "200"})));

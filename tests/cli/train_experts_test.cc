@@ -1,6 +1,6 @@
-// Training of models with experts as users meet it: the same curve on any ranks, with the load-
-// balance loss; results that are read again; a quantized model with adapters beside its attention;
-// and errors that name what is wrong.
+// Training models with experts as users run it: the same curve on any ranks with the load-balance
+// loss, readable results, a quantized model with adapters on its attention, and errors that name
+// the cause.
 #include <gtest/gtest.h>
 
 #include "support/run_weft.h"
@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-// Sums over ranks and micro-batches are taken in other orders: a relative 2^-24 of each of some
+// Sums over ranks and micro-batches have other orders: a relative error of 2^-24 for each of some
 // hundred terms, and twice that after an update.
 constexpr double kTolerance = 2e-5;
 
@@ -36,7 +36,7 @@ class ExpertsCli : public testing::Test {
                               "--seq-len", "48", "--json", "--lr", "1e-3", "-t", "1"} +
                        more);
     }
-    // Losses, norms and load-balance losses of a run that went well.
+    // Losses, norms and load-balance losses of a successful run.
     std::vector<double> Curve(const std::string& model, const Words& more) {
         return CurveOf(Train(model, more));
     }
@@ -46,8 +46,8 @@ class ExpertsCli : public testing::Test {
     const Words plain_ = {"--dtype", "f32", "--steps", "4"};
 };
 
-// A pass's load-balance loss is that of its own rows: layouts that cut a batch into as many passes
-// have the same.
+// A pass's load-balance loss covers its own rows, so layouts with equally many passes per batch
+// agree.
 TEST_F(ExpertsCli, TheCurveIsTheSameOnAnyRanks) {
     const Words words = plain_ + Words{"--router-aux-loss", "0.05"};
     const auto one = Curve(model_, words + Words{"--micro-batch", "2", "--grad-accum", "2"});
@@ -77,7 +77,7 @@ TEST_F(ExpertsCli, TheCurveIsTheSameOnAnyRanks) {
     }
 }
 
-// Adapters stand beside no experts: a stage with nothing else has nothing to train.
+// Experts have no adapters, so a stage with only experts has nothing to train.
 TEST_F(ExpertsCli, AStageWithoutATargetIsNamed) {
     TinyFile file{.hyper = TrainHyper("qwen3moe"), .dtype = DType::kF16};
     file.hyper.layers = 4;
@@ -99,10 +99,10 @@ TEST_F(ExpertsCli, AStageWithoutATargetIsNamed) {
     }
 }
 
-// Adafactor's moments are each expert's own, 8-bit Adam's blocks lie within one: whoever has it.
-// (tests/cli/train_optimizer_test.cc says where the tolerances come from. Experts see few tokens,
-// so that many squares are next to nothing, where a code is up to half of the number: the bound of
-// cut blocks is taken for 8-bit Adam.)
+// Adafactor's moments are per expert, and 8-bit Adam's blocks lie within one expert, so they do not
+// depend on its rank. (tests/cli/train_optimizer_test.cc derives the tolerances. Experts see few
+// tokens, so many squares are near zero, where a code's error is up to half of the number. Hence
+// 8-bit Adam uses the bound for cut blocks.)
 TEST_F(ExpertsCli, OptimizersOfFewBytesLearnTheSame) {
     const std::pair<const char*, double> kinds[] = {{"adafactor", 4e-5}, {"adam8bit", 1e-3}};
     for (const auto& [optimizer, tolerance] : kinds) {
@@ -130,10 +130,10 @@ TEST_F(ExpertsCli, SharedExpertsLearnToo) {
     }
 }
 
-// In BF16 what ranks add up is rounded once more (2^-9 of an element). After an update a choice may
-// fall otherwise, where two experts' scores are that close: of the 576 choices of a step one in
-// hundreds. Such a row weighs 1/200 of the batch, of whose loss it changes little; norms and load-
-// balance losses take a few of them whole.
+// In BF16, ranks' gradient sums are rounded once more (2^-9 of an element). After an update, an
+// expert choice may change if two scores are that close: of a step's 576 choices, one in hundreds.
+// Such a row has 1/200 of the batch's weight and changes the loss little; norms and load-balance
+// losses include a few of them fully.
 TEST_F(ExpertsCli, NarrowNumbersGiveTheSameCurveNearly) {
     const Words words = {"--dtype", "bf16", "--steps", "4", "--router-aux-loss", "0.05"};
     const auto one = Curve(model_, words + Words{"--micro-batch", "2", "--grad-accum", "2"});
@@ -151,8 +151,8 @@ TEST_F(ExpertsCli, NarrowNumbersGiveTheSameCurveNearly) {
     }
 }
 
-// A checkpoint of two expert groups goes on on one rank, and what was learnt runs, from a GGUF file
-// and from a folder.
+// A checkpoint of two expert groups continues on one rank, and the result runs from a GGUF file and
+// from a folder.
 TEST_F(ExpertsCli, WhatWasLearntGoesOnAndRuns) {
     const std::string whole = dir_ / "whole", part = dir_ / "part", on = dir_ / "on";
     const Words batch = {"--micro-batch", "2", "--dtype", "f32", "--schedule", "constant"};
@@ -164,8 +164,8 @@ TEST_F(ExpertsCli, WhatWasLearntGoesOnAndRuns) {
               4u);
     const auto rest = Curve(model_, batch + Words{"--steps", "4", "--resume", part, "--output-dir",
                                                   on, "--save-type", "F32"});
-    // (An update moves also weights whose gradient is rounding, by the whole rate either way: after
-    // three on two layouts 2e-5 were measured.)
+    // (An update changes weights with rounding-only gradients by the whole rate in either
+    // direction: after three updates on two layouts the difference was 2e-5.)
     ExpectNear(rest, {all.begin() + 4, all.end()}, 5 * kTolerance);
     const auto logits = [](const std::string& model) {
         const Ran ran = RunWeft({"logits", model, "--tokens", "1,2,3,250", "--all", "--json", "-t",
@@ -183,8 +183,8 @@ TEST_F(ExpertsCli, WhatWasLearntGoesOnAndRuns) {
     }
 }
 
-// Experts of a block type are decoded one at a time; the numbers are those of the same model
-// written as floats.
+// Experts of a block type are dequantized one at a time, with the numbers of the same model in
+// floats.
 TEST_F(ExpertsCli, AdaptersBesideTheAttentionOfAQuantizedModel) {
     const Words lora = {"--lora",  "4",   "--lora-targets", "attn", "--dtype", "f32",
                         "--steps", "3",   "--lora-alpha",   "16"};

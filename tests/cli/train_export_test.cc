@@ -1,5 +1,5 @@
-// What weft train and weft merge write at their end: refused before the work where the format has
-// no place for the model, and no work is lost where the disk has none.
+// Results of weft train and weft merge: refused before the work if the format can't hold the model;
+// a full disk loses no work.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -31,8 +31,8 @@ class TrainExport : public testing::Test {
     std::string model_ = dir_ / "tiny.gguf", data_ = dir_ / "data.jsonl", out_ = dir_ / "out";
 };
 
-// A tokenizer, a key of the metadata and biases that a folder has no place for, on one rank and on
-// several that would get over a loss.
+// A tokenizer, a metadata key and biases that a folder can't hold, on one rank and on several with
+// recovery.
 TEST_F(TrainExport, WhatHasNoPlaceIsRefusedBeforeTheFirstUpdate) {
     std::vector<std::pair<TinyFile, std::string>> cases;
     cases.push_back({{.hyper = TrainHyper()}, "deepseek-v3"});
@@ -60,7 +60,7 @@ TEST_F(TrainExport, WhatHasNoPlaceIsRefusedBeforeTheFirstUpdate) {
     }
 }
 
-// Nothing of the job before goes for one that can't be written.
+// A refused job removes nothing of the previous job.
 TEST_F(TrainExport, ARefusedJobLeavesTheOneBefore) {
     ASSERT_EQ(RunWeft(Command({"--steps", "2", "--save-every", "1"})).status, 0);
     TinyFile odd{.hyper = TrainHyper(), .numbers = {{"attention.scale", 0.2}}};
@@ -71,8 +71,8 @@ TEST_F(TrainExport, ARefusedJobLeavesTheOneBefore) {
     EXPECT_TRUE(fs::exists(out_ + "/checkpoints/step-00000002/manifest.json"));
 }
 
-// The result can't take its name: all that was learnt is in a checkpoint, though none was asked
-// for, and --resume auto writes the result from it.
+// The result can't be renamed into place: the trained weights are in a checkpoint, although none
+// was requested, and --resume auto writes the result from it.
 TEST_F(TrainExport, AFailedResultLeavesACheckpoint) {
     const struct {
         Words words;
@@ -116,7 +116,7 @@ TEST_F(TrainExport, AMergeIsRefusedBeforeItWrites) {
     EXPECT_FALSE(fs::exists(dir_ / "merged"));
 }
 
-// Families that were refused as folders are written, and run as their files do.
+// Families formerly refused as folders are written, and run like their files.
 TEST_F(TrainExport, MoreFamiliesBecomeFolders) {
     for (const char* architecture : {"granite", "olmo2", "smollm3", "phi3"}) {
         SCOPED_TRACE(architecture);
@@ -140,8 +140,8 @@ TEST_F(TrainExport, MoreFamiliesBecomeFolders) {
     }
 }
 
-// OLMo 2 norms q and k over all heads: it trains on stages and replicas as on one rank, and a cut
-// of its heads is refused with what to do instead.
+// OLMo 2 normalizes q and k over all heads: it trains on stages and replicas as on one rank; a
+// split of its heads is refused with an alternative.
 TEST_F(TrainExport, Olmo2TrainsOnRanksThatShareNoHeads) {
     WriteTinyGguf(model_, {.hyper = TrainHyper("olmo2")});
     const auto curve = [&](const Words& more) {

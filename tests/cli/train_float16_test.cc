@@ -1,5 +1,5 @@
-// weft train --dtype f16: steps that overflow are skipped by all ranks of any layout, told of
-// everywhere, and survive a checkpoint.
+// weft train --dtype f16: all ranks of any layout skip overflowing steps, report them, and keep the
+// scale across a checkpoint.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -28,7 +28,7 @@ class TrainFloat16 : public testing::Test {
         return RunTrain(Words{"train", model_, "--data", data_, "--seq-len", "96", "-t", "1"} +
                         more);
     }
-    // The lines of a run that went well.
+    // The output lines of a successful run.
     std::vector<json> Lines(const Words& more) const {
         const Ran ran = Train(more + Words{"--json"});
         EXPECT_EQ(ran.status, 0) << ran.err;
@@ -61,8 +61,8 @@ int64_t SkippedOf(const std::vector<json>& lines) {
     });
 }
 
-// Where sums are rounded differs by layout: 2^-12 of a gradient's element, and twice that once an
-// update has used it. Which steps are skipped does not.
+// Layouts round sums at different places: 2^-12 of a gradient's element, and twice that after an
+// update. The set of skipped steps is the same.
 void Float16ExpectAlike(const std::vector<json>& one, const std::vector<json>& other,
                         double tolerance) {
     ASSERT_EQ(other.size(), one.size());
@@ -82,7 +82,7 @@ void Float16ExpectAlike(const std::vector<json>& one, const std::vector<json>& o
 }
 
 TEST_F(TrainFloat16, EveryLayoutSkipsTheSameSteps) {
-    // It begins where everything overflows, and doubles after four steps.
+    // It starts with a scale at which everything overflows, and doubles it after four steps.
     const Words words = {"--ds-config",
                          Write(R"({"fp16": {"enabled": true, "initial_scale_power": 28,
                                             "hysteresis": 1, "loss_scale_window": 3},
@@ -103,7 +103,7 @@ TEST_F(TrainFloat16, EveryLayoutSkipsTheSameSteps) {
     EXPECT_TRUE(one[0].at("grad_norm").is_null());
     EXPECT_EQ(one.back().at("skipped"), SkippedOf(one));
     EXPECT_LT(one[29].at("loss"), one[0].at("loss"));
-    // The schedule stands still meanwhile: the first update has the first rate.
+    // The schedule does not advance meanwhile: the first update has the first rate.
     const auto first = std::ranges::find(
         one, json(false), [](const json& l) { return l.value("skipped", json(true)); });
     EXPECT_EQ(first->at("lr"), one[0].at("lr"));
@@ -123,7 +123,7 @@ TEST_F(TrainFloat16, EveryLayoutSkipsTheSameSteps) {
     }
 }
 
-// In the middle of a stretch without overflow, with part of the hysteresis used up.
+// Saved within a run of steps without overflow, with part of the hysteresis used up.
 TEST_F(TrainFloat16, ACheckpointGoesOnToTheBit) {
     const std::string file = Write(R"({"fp16": {"enabled": true, "initial_scale_power": 30,
                                                 "hysteresis": 2, "loss_scale_window": 4}})");
@@ -157,7 +157,7 @@ TEST_F(TrainFloat16, ACheckpointGoesOnToTheBit) {
     }
 }
 
-// What is not there begins as a run does.
+// Missing values start as in a new run.
 TEST_F(TrainFloat16, OlderCheckpointsLoad) {
     const std::string out = dir_ / "out";
     const Words words = {"--micro-batch",    "4",  "--schedule", "linear",
@@ -182,7 +182,7 @@ TEST_F(TrainFloat16, OlderCheckpointsLoad) {
     }
     const Words dynamic = words + Words{"--dtype", "f16", "--resume", folder};
     EXPECT_EQ(Lines(dynamic).front().at("loss_scale"), 65536);
-    // And as another type.
+    // Also as another type.
     EXPECT_EQ(Lines(words + Words{"--dtype", "bf16", "--resume", folder}).size(), 4u);
     manifest.state["loss_scale"] = {512.0, 3, 1};
     write();
@@ -219,7 +219,7 @@ TEST_F(TrainFloat16, ASkippedStepIsToldOfEverywhere) {
     EXPECT_NE(row.find(",nan,"), std::string::npos) << row;
 }
 
-// The same file of an older job, as users have it.
+// The same file of an older job, in its usual form.
 TEST_F(TrainFloat16, DeepSpeedsSectionIsObeyed) {
     const std::string file = Write(R"({"fp16": {"enabled": "auto", "loss_scale": 0,
         "initial_scale_power": 12, "loss_scale_window": 500, "hysteresis": 3,

@@ -1,5 +1,5 @@
-// --grad-dtype: the same curve on any ranks and stages where gradients are added up in float32,
-// what auto takes, and DeepSpeed's grad_accum_dtype.
+// --grad-dtype: the same curve on any ranks and stages with float32 accumulation, the choice of
+// auto, and DeepSpeed's grad_accum_dtype.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace {
 
 using nlohmann::json;
 
-// The bounds of docs/numbers.md for two layouts. Tensor ranks round their partial sums, too.
+// Bounds of docs/numbers.md for two layouts. Tensor ranks also round their partial sums.
 constexpr double kTrainGradDtypeTolerance = 0x1p-9, kTensorRanksTolerance = 0x1p-8;
 
 class GradTypeCli : public testing::Test {
@@ -69,7 +69,7 @@ TEST_F(GradTypeCli, TheCurveIsTheSameOnAnyRanks) {
     }
 }
 
-// Tied tables of two stages, experts, and every optimizer.
+// Tied tables on two stages, experts, and every optimizer.
 TEST_F(GradTypeCli, OfEveryKindOfWeight) {
     model::Hyper tied = TrainHyper();
     tied.tied = true;
@@ -100,7 +100,7 @@ TEST_F(GradTypeCli, AutoTakesFloat32WhereManyAreAddedUp) {
         << refused.err;
 }
 
-// A checkpoint is the same, whichever wrote it.
+// Checkpoints are the same with either type.
 TEST_F(GradTypeCli, CheckpointsGoOnEitherWay) {
     const Words save = {"--output-dir", dir_ / "out", "--save-every", "2", "--micro-batch", "2"};
     (void)Lines(save + Words{"--grad-dtype", "f32", "--steps", "2"});

@@ -1,5 +1,5 @@
-// weft train loses nothing: logs that can't be written, disks that are full, checkpoints that are
-// damaged, two jobs in one folder, a folder with an earlier result.
+// weft train loses nothing: unwritable logs, full disks, damaged checkpoints, two jobs in one
+// folder, a folder with an earlier result.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -66,7 +66,7 @@ class TrainKeep : public testing::Test {
     std::string Step(int64_t step) const {
         return fmt::format("{}/checkpoints/step-{:08}", out_, step);
     }
-    // Of one rank's checkpoint.
+    // Data file of one rank's checkpoint.
     std::string DataFile(int64_t step, int rank = 0) const {
         for (const auto& entry : fs::directory_iterator(Step(step))) {
             const std::string name = entry.path().filename();
@@ -85,7 +85,7 @@ TEST_F(TrainKeep, AModelIsWrittenWhateverBecomesOfTheLog) {
     Weft weft(Command({}, "60"));
     ASSERT_TRUE(WaitFor(weft, "\"step\":3,"));
     fs::remove(out_ + "/log.csv");
-    fs::create_directory(out_ + "/log.csv");  // (root may write to files that nobody may write to)
+    fs::create_directory(out_ + "/log.csv");  // (root may write to read-only files)
     for (const auto& entry : fs::directory_iterator(out_)) {
         if (entry.path().filename().string().starts_with("events.")) fs::remove(entry.path());
     }
@@ -111,7 +111,7 @@ TEST_F(TrainKeep, ALogThatComesBackHasAllRows) {
     EXPECT_EQ(Count(Slurp(out_ + "/log.csv"), "\n"), 61u) << Slurp(out_ + "/log.csv");
 }
 
-// A log that was removed is begun anew, and can be read.
+// A removed log starts again and stays readable.
 TEST_F(TrainKeep, ARemovedLogIsBegunAnew) {
     Weft weft(Command({}, "60"));
     ASSERT_TRUE(WaitFor(weft, "\"step\":3,"));
@@ -128,7 +128,7 @@ TEST_F(TrainKeep, AFlippedBitInTheLogStopsNoResume) {
     const size_t third = good.find("\n3,") + 1, fourth = good.find("\n4,") + 1;
     const struct {
         std::string text;
-        size_t rows;  // with the head, after two more updates
+        size_t rows;  // with the header, after two more updates
         bool said;
     } cases[] = {
         {good, 13, false},
@@ -166,7 +166,7 @@ TEST_F(TrainKeep, ATerminalThatIsGoneEndsNothing) {
     }
 }
 
-// DeepSpeed's files ask for a line every 10 or 2,000 updates.
+// DeepSpeed's files often print only every 10 or 2,000 updates.
 TEST_F(TrainKeep, StepsPerPrintSilencesNoTerminal) {
     Put(dir_ / "ds.json", R"({"train_micro_batch_size_per_gpu": 4, "steps_per_print": 1000000})");
     Words words = Command({"--ds-config", dir_ / "ds.json"});
@@ -179,7 +179,7 @@ TEST_F(TrainKeep, StepsPerPrintSilencesNoTerminal) {
 
 // ---- Checkpoints --------------------------------------------------------------------------------
 
-// All ranks pass over what is damaged, wherever the damage is and whoever would have read it.
+// All ranks skip a damaged checkpoint, wherever the damage is and whichever rank would read it.
 TEST_F(TrainKeep, AutoPassesOverWhatIsDamaged) {
     const Words two = {"--local", "2", "--zero", "1", "--save-every", "5", "--keep-last", "3"};
     ASSERT_EQ(RunWeft(Command(two)).status, 0);
@@ -236,14 +236,14 @@ TEST_F(TrainKeep, AutoPassesOverWhatIsDamaged) {
             const bool unfinished = std::string(what) == "no manifest";
             EXPECT_EQ(ran.err.find("step-00000012") == std::string::npos, unfinished) << ran.err;
             EXPECT_NE(ran.err.find("going on from " + Step(10)), std::string::npos) << ran.err;
-            // Step 5 is one of three good ones still: what is damaged does not count.
+            // Step 5 is still one of three good ones, because damaged ones do not count.
             for (const int64_t step : {5, 10}) EXPECT_TRUE(fs::exists(DataFile(step))) << step;
             EXPECT_TRUE(fs::exists(Step(12) + "/manifest.json"));
         }
     }
 }
 
-// However the folder is spelled, what was saved stays, and is found.
+// For any spelling of the folder's path, checkpoints stay and are found.
 TEST_F(TrainKeep, AFolderMayBeSpelledInAnyWay) {
     const auto before = fs::current_path();
     for (const char* folder : {"tuned/", ".", "./", "a//b"}) {
@@ -269,7 +269,7 @@ TEST_F(TrainKeep, AFolderMayBeSpelledInAnyWay) {
 TEST_F(TrainKeep, WhereNoneIsWholeNothingIsBegun) {
     ASSERT_EQ(RunWeft(Command({"--save-every", "5"})).status, 0);
     for (const int64_t step : {5, 10}) fs::resize_file(DataFile(step), 100);
-    // Nor by the second attempt, which finds them as they were.
+    // The second attempt does not change them either.
     for (int attempt = 0; attempt < 2; ++attempt) {
         const Ran ran = RunWeft(Command({"--save-every", "5", "--resume", "auto"}, "12"));
         EXPECT_EQ(ran.status, 1) << ran.err;
@@ -277,7 +277,7 @@ TEST_F(TrainKeep, WhereNoneIsWholeNothingIsBegun) {
         EXPECT_FALSE(StepsOf(ran.out).contains(1)) << ran.out;
         for (const int64_t step : {5, 10}) EXPECT_TRUE(fs::exists(Step(step) + "/manifest.json"));
     }
-    // Those that were put aside are somebody's work, too.
+    // Checkpoints put aside are kept as well.
     fs::remove(out_ + "/model.gguf");
     for (const int64_t step : {5, 10}) fs::rename(Step(step), Step(step) + ".bad");
     const Ran aside = RunWeft(Command({"--save-every", "5", "--resume", "auto"}, "12"));
@@ -288,11 +288,11 @@ TEST_F(TrainKeep, WhereNoneIsWholeNothingIsBegun) {
     EXPECT_EQ(RunWeft(Command({"--save-every", "5", "--overwrite"}, "6")).status, 0);
 }
 
-// A manifest that makes no sense is put aside as damaged data are: it would take room for ever.
+// A malformed manifest is put aside like damaged data; otherwise it would take space forever.
 TEST_F(TrainKeep, ADamagedManifestIsPutAside) {
     ASSERT_EQ(RunWeft(Command({"--save-every", "5"})).status, 0);
     Put(Step(10) + "/manifest.json", "{");
-    // What a killed save has left goes.
+    // Leftovers of a killed save are removed.
     fs::create_directories(Step(7));
     Put(Step(7) + "/rank-00000-00000000.safetensors", std::string(5000, 'x'));
     Put(out_ + "/adapter_model.safetensors.part", "x");
@@ -307,7 +307,7 @@ TEST_F(TrainKeep, ADamagedManifestIsPutAside) {
     EXPECT_TRUE(fs::exists(out_ + "/notes.part"));
 }
 
-// A job that met a bad record goes on without such: there was none before the checkpoint.
+// A job that met a bad record may skip bad records; none came before the checkpoint.
 TEST_F(TrainKeep, BadRecordsMayBeSkippedFromACheckpointOn) {
     const Words saves = {"--save-every", "2"};
     ASSERT_EQ(RunWeft(Command(saves, "2")).status, 0);
@@ -315,7 +315,7 @@ TEST_F(TrainKeep, BadRecordsMayBeSkippedFromACheckpointOn) {
     EXPECT_EQ(on.status, 0) << on.err;
     EXPECT_FALSE(StepsOf(on.out).contains(1));
     EXPECT_TRUE(StepsOf(on.out).contains(3));
-    // From there on the place in the data counts without them.
+    // After that, the position in the data does not count them.
     const Ran back = RunWeft(Command(saves + Words{"--resume", "auto"}, "6"));
     EXPECT_EQ(back.status, 2) << back.err;
     EXPECT_NE(back.err.find("--skip-bad"), std::string::npos) << back.err;
@@ -337,7 +337,7 @@ TEST_F(TrainKeep, AFileSystemWithoutLocksIsWrittenTo) {
     }
 }
 
-// Somebody else's file in the log's place is kept, whatever is in it.
+// A foreign file in the log's place is kept, whatever it contains.
 TEST_F(TrainKeep, AFileInTheLogsPlaceIsKept) {
     fs::create_directories(out_);
     Put(out_ + "/log.csv", "what I have learnt so far");
@@ -347,7 +347,7 @@ TEST_F(TrainKeep, AFileInTheLogsPlaceIsKept) {
     EXPECT_TRUE(Slurp(out_ + "/log.csv").starts_with("step,loss,"));
 }
 
-// A job that was begun anew and ended early must not look like the one before.
+// A restarted job that ended early must not look like the previous one.
 TEST_F(TrainKeep, WhatIsBegunAnewHasNoOldResult) {
     ASSERT_EQ(RunWeft(Command({}, "2")).status, 0);
     ASSERT_TRUE(fs::exists(out_ + "/model.gguf"));
@@ -358,7 +358,7 @@ TEST_F(TrainKeep, WhatIsBegunAnewHasNoOldResult) {
         ASSERT_EQ(::kill(weft.pid(), SIGKILL), 0);
         (void)weft.Wait();
     }
-    // A model that lies there and is trained further is there until it is replaced.
+    // A model in the folder that is trained further stays until the result replaces it.
     ASSERT_EQ(RunWeft(Command({"--overwrite"}, "2")).status, 0);
     Words further = Command({"--overwrite"}, "1000000");
     *std::ranges::find(further, model_) = out_ + "/model.gguf";
@@ -380,7 +380,7 @@ TEST_F(TrainKeep, OneJobAtATimeInAFolder) {
             << second.err;
     }
     EXPECT_TRUE(Slurp(out_ + "/log.csv").starts_with(before));
-    // However it ends, the folder is free then.
+    // After any end of the job, the folder is free.
     ASSERT_EQ(::kill(first.pid(), SIGKILL), 0);
     (void)first.Wait();
     EXPECT_EQ(RunWeft(Command({"--resume", "auto"}, "5")).status, 0);
@@ -401,7 +401,7 @@ TEST_F(TrainKeep, AnEarlierResultIsNotOverwrittenUnasked) {
         EXPECT_EQ(anew.status, 0) << anew.err;
         EXPECT_EQ(Count(Slurp(out_ + "/log.csv"), "\n"), 4u);
     }
-    // Checkpoints of a job that was killed are work, too.
+    // Checkpoints of a killed job count as work, too.
     fs::remove_all(out_);
     ASSERT_EQ(RunWeft(Command({"--save-every", "2"}, "4")).status, 0);
     fs::remove(out_ + "/model.gguf");
@@ -410,7 +410,7 @@ TEST_F(TrainKeep, AnEarlierResultIsNotOverwrittenUnasked) {
     EXPECT_NE(ran.err.find("--resume auto"), std::string::npos) << ran.err;
     EXPECT_EQ(
         RunWeft(Command({"--save-every", "2", "--overwrite", "--resume", "auto"}, "4")).status, 2);
-    // A later run of the same folder doesn't take the older job's for its own.
+    // A later job in the same folder does not take the older job's checkpoints for its own.
     ASSERT_EQ(RunWeft(Command({"--save-every", "2", "--overwrite"}, "2")).status, 0);
     EXPECT_FALSE(fs::exists(Step(4)));
     EXPECT_TRUE(fs::exists(Step(2)));
@@ -428,9 +428,9 @@ TEST_F(TrainKeep, WhereTheResultGoesIsAskedForFirst) {
     EXPECT_EQ(file.status, 1) << file.err;
 }
 
-// ---- Room ---------------------------------------------------------------------------------------
+// ---- Disk space ---------------------------------------------------------------------------------
 
-// On a disk of `kib` KiB of its own, which is OUT of the script; nullopt without leave to mount.
+// A separate disk of `kib` KiB, which is OUT in the script; nullopt: mounting is not permitted.
 class TrainRoom : public TrainKeep {
   protected:
     std::optional<int> OnDisk(int kib, const std::string& script, const Words& words) {
@@ -447,7 +447,7 @@ class TrainRoom : public TrainKeep {
         if (said_.find("unshare") != said_.npos || status == 77) return std::nullopt;
         return status;
     }
-    // Of the model as it is written (float32), and of a checkpoint.
+    // Size of the written model (float32); below: of a checkpoint.
     uint64_t ModelKib() {
         Words words = Command({"--save-every", "1"}, "1");
         EXPECT_EQ(RunWeft(words).status, 0);
@@ -480,12 +480,12 @@ TEST_F(TrainRoom, IsLookedAtBeforeTheFirstUpdate) {
     EXPECT_TRUE(fs::exists(dir_ / "kept/checkpoints/step-00000010/manifest.json")) << said_;
 }
 
-// Somebody else fills the disk, and it stays full: training stops at the first checkpoint that
-// can't be written, and the one before is whole.
+// Another program fills the disk for good: training stops at the first checkpoint that can't be
+// written, and the previous one stays complete.
 TEST_F(TrainRoom, ADiskThatStaysFullEndsAtTheLastGoodCheckpoint) {
     const auto model = static_cast<int>(ModelKib());
     const auto checkpoint = static_cast<int>(checkpoint_kib_);
-    // Filled again and again: a file that goes leaves its room behind.
+    // Fills repeatedly, because each removed file frees space.
     const std::string script =
         "rm -f $OUT.log; train > $OUT.log 2>&1 & pid=$!\n"
         "until grep -qs '\"step\":7,' $OUT.log; do sleep 0.02; done\n"
@@ -503,7 +503,7 @@ TEST_F(TrainRoom, ADiskThatStaysFullEndsAtTheLastGoodCheckpoint) {
         EXPECT_NE(said_.find("are free"), said_.npos) << said_;
         EXPECT_NE(said_.find("--resume auto goes on from " + out_), said_.npos) << said_;
         EXPECT_FALSE(fs::exists(dir_ / "kept/model.gguf"));
-        // It goes on from there once there is room, as if nothing had been.
+        // After space is freed, it continues as if undisturbed.
         fs::rename(dir_ / "kept", out_ + "-on");
         Words on = Command(words + Words{"--resume", "auto"}, "40");
         *std::ranges::find(on, out_) = out_ + "-on";
@@ -520,10 +520,10 @@ TEST_F(TrainRoom, ADiskThatStaysFullEndsAtTheLastGoodCheckpoint) {
     }
 }
 
-// Somebody else fills the disk to the last byte, once there are checkpoints.
+// Another program fills the disk completely after some checkpoints.
 class TrainFullDisk : public TrainRoom {
   protected:
-    // before: what happens to $OUT first, while the ranks stand still. after: once the disk is free
+    // before: done to $OUT first, while the ranks are stopped. after: done when the disk has space
     // again.
     std::optional<int> Fill(const Words& words, int keep, const std::string& before = "true",
                             const std::string& after = "true") {
@@ -533,7 +533,7 @@ class TrainFullDisk : public TrainRoom {
             "until grep -qs '\"step\":11,' $OUT.log; do sleep 0.02; done\n"
             "rank=$(cat /proc/$pid/task/$pid/children)\n"
             "all=\"$rank $(cat /proc/$rank/task/*/children)\"\n"
-            // Between two saves: all that are kept are whole, and no other one is begun.
+            // Between two saves: all kept checkpoints are complete, and no save has begun.
             "quiet() { n=0; for d in $OUT/checkpoints/step-*; do\n"
             "  [ -e $d/manifest.json ] || return 1; n=$((n + 1)); done; [ $n = " +
             std::to_string(keep) +
@@ -558,7 +558,7 @@ class TrainFullDisk : public TrainRoom {
     }
 };
 
-// The last update's checkpoint takes the oldest one's place.
+// The last update's checkpoint replaces the oldest one.
 TEST_F(TrainFullDisk, ACheckpointReplacesAnOlderOne) {
     for (const Words& ranks : {Words{}, Words{"--local", "2", "--zero", "3"},
                                Words{"--local", "2", "--pp", "2", "--optimizer", "sgd"}}) {
@@ -575,7 +575,7 @@ TEST_F(TrainFullDisk, ACheckpointReplacesAnOlderOne) {
     }
 }
 
-// The only checkpoint is never the one that goes, and the second try is told.
+// The only checkpoint is never removed, and the second attempt is reported.
 TEST_F(TrainFullDisk, TheOnlyCheckpointStays) {
     const auto status = Fill({}, 1);
     if (!status) GTEST_SKIP() << said_;
@@ -588,7 +588,7 @@ TEST_F(TrainFullDisk, TheOnlyCheckpointStays) {
         << said_;
 }
 
-// No error names a checkpoint that somebody removed, and --resume auto tells that none is there.
+// No error names a removed checkpoint, and --resume auto reports that there is none.
 TEST_F(TrainFullDisk, ARemovedCheckpointIsNotNamed) {
     const auto status = Fill({}, 2, "rm -rf $OUT/checkpoints/*",
                              "rm -f $OUT/model.gguf; STEPS=2; train --resume auto");
@@ -601,7 +601,8 @@ TEST_F(TrainFullDisk, ARemovedCheckpointIsNotNamed) {
     EXPECT_TRUE(fs::exists(dir_ / "kept/model.gguf")) << said_;
 }
 
-// There is no good checkpoint yet: the room of the model is tried, and then the model.
+// There is no good checkpoint yet: the save uses the space reserved for the model, then the model
+// is written.
 TEST_F(TrainRoom, AFirstCheckpointWithoutRoomTakesThatOfTheModel) {
     const auto model = static_cast<int>(ModelKib());
     const auto checkpoint = static_cast<int>(checkpoint_kib_);
@@ -632,7 +633,7 @@ TEST_F(TrainRoom, AFirstCheckpointWithoutRoomTakesThatOfTheModel) {
     EXPECT_NE(said_.find("There is no earlier one"), said_.npos) << said_;
 }
 
-// What was killed, and what is damaged, makes room for what comes.
+// Incomplete and damaged checkpoints are removed first to make space.
 TEST_F(TrainRoom, LeftoversGoFirst) {
     (void)ModelKib();
     const auto checkpoint = static_cast<int>(checkpoint_kib_);
@@ -652,8 +653,8 @@ TEST_F(TrainRoom, LeftoversGoFirst) {
     EXPECT_TRUE(fs::exists(dir_ / "kept/model.gguf"));
 }
 
-// Without --save-every there is room for the checkpoint of a stop, or it is said that there is
-// none.
+// Without --save-every, there is space for the checkpoint of a stop, or a message says that there
+// is none.
 TEST_F(TrainRoom, AStopWithoutRoomForItsCheckpointWritesTheModel) {
     const auto model = static_cast<int>(ModelKib());
     const auto checkpoint = static_cast<int>(checkpoint_kib_);
@@ -677,7 +678,7 @@ TEST_F(TrainRoom, AStopWithoutRoomForItsCheckpointWritesTheModel) {
     EXPECT_NE(said_.find("leave --time-limit out"), said_.npos) << said_;
 }
 
-// Checkpoints may lie on another disk, which is looked at for them; it stays where it is.
+// Checkpoints may be on another disk, whose space is checked; they stay there.
 TEST_F(TrainRoom, CheckpointsMayLieOnAnotherDisk) {
     const auto model = static_cast<int>(ModelKib());
     const auto checkpoint = static_cast<int>(checkpoint_kib_);
@@ -692,7 +693,7 @@ TEST_F(TrainRoom, CheckpointsMayLieOnAnotherDisk) {
     EXPECT_EQ(*status, 0) << said_;
     EXPECT_EQ(said_.find("too full"), said_.npos) << said_;
     EXPECT_TRUE(fs::exists(dir_ / "kept/model.gguf"));
-    // That one is full, the model's is not.
+    // That disk is full, the model's is not.
     fs::remove_all(dir_ / "kept");
     const std::string little = std::to_string(checkpoint + 64);
     const auto full = OnDisk(model + 9 * checkpoint,
@@ -703,7 +704,7 @@ TEST_F(TrainRoom, CheckpointsMayLieOnAnotherDisk) {
     EXPECT_NE(said_.find("2 checkpoints of"), said_.npos) << said_;
 }
 
-// Hosts that share no folder: on each of their disks lie as many checkpoints as are kept.
+// Hosts without a shared folder: each of their disks holds the kept number of checkpoints.
 TEST_F(TrainRoom, OtherHostsKeepNoOldCheckpoints) {
     Put(dir_ / "key", "a key for these tests only");
     fs::permissions(dir_ / "key", fs::perms::owner_read | fs::perms::owner_write);
@@ -724,7 +725,7 @@ TEST_F(TrainRoom, OtherHostsKeepNoOldCheckpoints) {
     const auto status = OnDisk(40'000, "TRAIN=\"" + train + "\"\n" + script, words);
     if (!status) GTEST_SKIP() << said_;
     EXPECT_EQ(*status, 0) << said_;
-    // (What was copied is what the worker saw.)
+    // (The copy has what the worker saw.)
     std::vector<std::string> there;
     for (const auto& entry : fs::directory_iterator(dir_ / "kept/checkpoints")) {
         there.push_back(entry.path().filename());
@@ -733,7 +734,8 @@ TEST_F(TrainRoom, OtherHostsKeepNoOldCheckpoints) {
     EXPECT_EQ(there, (std::vector<std::string>{"step-00000008", "step-00000010"})) << said_;
 }
 
-// Without a checkpoint, what was learnt is nowhere else: it is tried until it is written.
+// Without a checkpoint, the trained weights exist nowhere else: writing is retried until it
+// succeeds.
 TEST_F(TrainRoom, TheModelIsTriedAgainForLongWithoutACheckpoint) {
     const auto model = static_cast<int>(ModelKib());
     const std::string script =
@@ -749,13 +751,13 @@ TEST_F(TrainRoom, TheModelIsTriedAgainForLongWithoutACheckpoint) {
     EXPECT_TRUE(fs::exists(dir_ / "kept/model.gguf"));
 }
 
-// At the end there is no room for the model, and somebody makes some; or nobody does.
+// At the end there is no space for the model; another program frees some, or does not.
 TEST_F(TrainRoom, TheModelIsTriedAgain) {
     const auto model = static_cast<int>(ModelKib());
     const auto checkpoint = static_cast<int>(checkpoint_kib_);
     for (const bool mends : {true, false}) {
         fs::remove_all(dir_ / "kept");
-        // (What is filled after the last checkpoint began leaves no room for the model.)
+        // (Data added after the start of the last checkpoint leave no space for the model.)
         const std::string script =
             "train > $OUT.log 2>&1 & pid=$!\n"
             "until [ -e $OUT/checkpoints/step-00000010/manifest.json ]; do sleep 0.001; done\n"
@@ -766,7 +768,8 @@ TEST_F(TrainRoom, TheModelIsTriedAgain) {
         const auto status = OnDisk(model + 3 * checkpoint + 300, script,
                                    Command({"--save-every", "10", "--keep-last", "1"}));
         if (!status) GTEST_SKIP() << said_;
-        if (said_.find("It is tried again") == std::string::npos) continue;  // it was too quick
+        // it finished too early
+        if (said_.find("It is tried again") == std::string::npos) continue;
         EXPECT_EQ(*status, mends ? 0 : 1) << said_;
         EXPECT_EQ(fs::exists(dir_ / "kept/model.gguf"), mends);
         EXPECT_TRUE(fs::exists(dir_ / "kept/checkpoints/step-00000010/manifest.json")) << said_;
@@ -775,7 +778,7 @@ TEST_F(TrainRoom, TheModelIsTriedAgain) {
     }
 }
 
-// A limit of file sizes is an error like any other.
+// A file size limit is handled like other errors.
 TEST_F(TrainKeep, AFileSizeLimitKeepsTheLastCheckpoint) {
     std::string line = WeftProgram();
     for (const std::string& word : Command({"--save-every", "5"})) line += " " + word;

@@ -1,5 +1,5 @@
-// LoRA beside any subset of a model's matrices: where the first layers have nothing to train in
-// front of an op, no gradient goes through it, and it has nothing to keep for one.
+// LoRA on any subset of a model's matrices: if the layers before an op have nothing to train, no
+// gradient flows through it, and nothing is kept for one.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -21,7 +21,7 @@ const char* const kModules[] = {"q_proj",    "k_proj",  "v_proj",   "o_proj",
 
 class LoraTargets : public testing::Test {
   protected:
-    // Four layers: as many chunks as two stages that take turns twice have.
+    // Four layers: as many as chunks of two stages with two virtual stages each.
     void SetUp() override { Write("llama", DType::kQ8_0); }
     void Write(const std::string& architecture, DType dtype) {
         TinyFile file{.hyper = TrainHyper(architecture), .dtype = dtype};
@@ -35,7 +35,7 @@ class LoraTargets : public testing::Test {
         }
         WriteTinyGguf(model_, file);
     }
-    // Losses and norms of a run that went well.
+    // Losses and norms of a successful run.
     std::vector<double> Curve(const std::string& targets, const Words& more) {
         return CurveOf(RunTrain(Words{"train",     model_,
                                       "--data",    "synthetic:random-tokens:25:8",
@@ -49,7 +49,7 @@ class LoraTargets : public testing::Test {
                                       "2",         "--no-output"} +
                                 more));
     }
-    // Every day one layout of `of`, another one for each `turn`.
+    // One layout of `of` per day, another for each `turn`.
     void ExpectAnyLayout(const std::string& targets, const std::vector<Words>& layouts,
                          size_t turn = 0, size_t of = 1) {
         SCOPED_TRACE(targets);
@@ -97,8 +97,8 @@ TEST_F(LoraTargets, WordsAndPairsOnAnyLayout) {
     }
 }
 
-// B begins with zeros, so that the gradients of the first step are the same whatever else is
-// trained: the squares of the parts add up to that of the whole.
+// B starts at zero, so the first step's gradients do not depend on which other matrices are
+// trained: the squares of the parts sum to that of the whole.
 TEST_F(LoraTargets, GradientsAreThoseOfTheWhole) {
     double squares = 0;
     const Words words = {"--dtype", "f32", "--micro-batch", "4"};
@@ -114,7 +114,8 @@ TEST_F(LoraTargets, GradientsAreThoseOfTheWhole) {
         << std::sqrt(squares) << " " << all[1];
 }
 
-// Operands have 8 (bf16) or 11 bits (f16): a relative 2^-9 at most each, in the mean of many.
+// Operands have 8 (bf16) or 11 bits (f16): a relative error of at most 2^-9 each, averaged over
+// many.
 TEST_F(LoraTargets, NarrowTypesAreNear) {
     for (const char* module : kModules) {
         SCOPED_TRACE(module);
@@ -131,7 +132,7 @@ TEST_F(LoraTargets, NarrowTypesAreNear) {
     }
 }
 
-// Biases beside Q, K and V, and experts behind attention.
+// Biases on Q, K and V, and experts after attention.
 TEST_F(LoraTargets, OtherFamilies) {
     const std::vector<Words> few = {layouts_[1], layouts_[2], layouts_[4]};
     Write("qwen2", DType::kF16);
@@ -140,7 +141,7 @@ TEST_F(LoraTargets, OtherFamilies) {
     for (const char* module : {"v_proj", "o_proj"}) ExpectAnyLayout(module, few);
 }
 
-// Phi-3's matrices are several in one: Q, K and V, and gate and up.
+// Phi-3 has combined matrices: Q, K and V; gate and up.
 TEST_F(LoraTargets, MatricesOfSeveral) {
     Write("phi3", DType::kF16);
     size_t turn = 0;
@@ -153,9 +154,9 @@ TEST_F(LoraTargets, MatricesOfSeveral) {
               0);
 }
 
-// Plain gradient descent on one batch lowers the loss by the rate times the squared norm of the
-// gradient, in the mean of a step's two ends: what is left is of third order in the step. B begins
-// with zeros, so that A has a gradient after some steps only.
+// Plain gradient descent on one batch lowers the loss by the rate times the squared gradient norm,
+// averaged over both ends of a step; the rest is of third order in the step. B starts at zero, so A
+// has a gradient only after some steps.
 TEST_F(LoraTargets, MatricesOfSeveralGoDownTheirGradient) {
     Write("phi3", DType::kF16);
     for (const char* words : {"qkv_proj", "gate_up_proj"}) {

@@ -1,5 +1,5 @@
-// LoRA as users meet it: the same curve on any ranks, on a quantized model, and after a checkpoint;
-// an adapter that goes on and can be merged; and errors that name what is wrong.
+// LoRA as users run it: the same curve on any ranks, on a quantized model, and after a checkpoint;
+// an adapter that can be continued and merged; and errors that name the cause.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -15,8 +15,8 @@ namespace {
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-// Sums over ranks, micro-batches and merged products are taken in other orders: a relative 2^-24 of
-// each of some hundred terms, and twice that after an update.
+// Sums over ranks, micro-batches and merged products have other orders: a relative error of 2^-24
+// for each of some hundred terms, and twice that after an update.
 constexpr double kTrainLoraTolerance = 2e-5;
 
 class LoraCli : public testing::Test {
@@ -28,7 +28,7 @@ class LoraCli : public testing::Test {
                               "--seq-len", "48", "--json", "--lr", "1e-2"} +
                         more);
     }
-    // Losses and norms of a run that went well.
+    // Losses and norms of a successful run.
     std::vector<double> Curve(const std::string& model, const Words& more) {
         return CurveOf(Train(model, more));
     }
@@ -61,8 +61,8 @@ TEST_F(LoraCli, TheCurveIsTheSameOnAnyRanks) {
     }
 }
 
-// What products read is the same floats, wherever they come from. (In BF16 a widened embedding is
-// rounded, and a quantized one is not: a relative 2^-9 for each number.)
+// Products read the same floats from both models. (In BF16 a widened embedding is rounded and a
+// quantized one is not: a relative error of 2^-9 per number.)
 TEST_F(LoraCli, AQuantizedModelGivesTheBitsOfTheWidenedOne) {
     const std::string wide = dir_ / "wide.gguf";
     const Ran ran = RunWeft({"quantize", model_, wide, "F32", "--allow-requantize"});
@@ -77,7 +77,7 @@ TEST_F(LoraCli, AQuantizedModelGivesTheBitsOfTheWidenedOne) {
 
 TEST_F(LoraCli, BF16IsNear) {
     Words words = {"--lora", "4", "--lora-alpha", "16", "--steps", "4", "--micro-batch", "4"};
-    // Operands have 8 bits: a relative 2^-9 each, in the mean of many.
+    // Operands have 8 bits: a relative error of 2^-9 each, averaged over many.
     ExpectNear(Curve(model_, words + Words{"--dtype", "bf16"}),
                Curve(model_, words + Words{"--dtype", "f32"}), 2e-2);
 }
@@ -110,7 +110,7 @@ TEST_F(LoraCli, ACheckpointHasTheAdapters) {
     EXPECT_EQ(rest, std::vector<double>(all.begin() + 6, all.end()));
 }
 
-// The seed of new data may be another one: the adapters are the checkpoint's.
+// New data may come with another seed, because the checkpoint has the adapters.
 TEST_F(LoraCli, NewDataMayHaveAnotherSeed) {
     const std::string data = dir_ / "data.jsonl";
     WriteQuestions(data, 24, true);

@@ -1,5 +1,5 @@
-// What a rank holds and sends in training of a model of 135 million weights, against the formulas
-// of docs/parallelism.md and docs/train.md.
+// Memory and traffic of a rank training a model of 135 million weights, against the formulas of
+// docs/parallelism.md and docs/train.md.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -46,9 +46,8 @@ INSTANTIATE_TEST_SUITE_P(Zero, TrainMemory,
                                     std::to_string(test.param.ranks);
                          });
 
-// In BF16; beside what is shared out a rank has the gradient of the embedding, which is the first
-// that the backward pass adds to and the last, and of one more unit (stage 3: and the weights of
-// both).
+// In BF16. Besides its shards, a rank holds the gradient of the embedding, to which the backward
+// pass adds first and last, and of one more unit (stage 3: and the weights of both).
 [[maybe_unused]] double BytesHeld(const Case& of, const Weights& w) {
     const double all = w.vectors + w.matrices, n = of.ranks;
     const double working = w.largest + double{1 << 24};
@@ -59,7 +58,8 @@ INSTANTIATE_TEST_SUITE_P(Zero, TrainMemory,
     }
 }
 
-// The rest of 5 % and 150 MiB is the program, its links, the data, activations and the allocator.
+// The remainder of 5 % and 150 MiB covers the program, its links, the data, activations and the
+// allocator.
 TEST_P(TrainMemory, HoldsAndSendsWhatTheFormulasSay) {
     const Case of = GetParam();
     SKIP_TO_NIGHT_UNLESS(of.ranks == 2 || of.stage == 2);
@@ -70,16 +70,16 @@ TEST_P(TrainMemory, HoldsAndSendsWhatTheFormulasSay) {
     ASSERT_EQ(ran.status, 0) << ran.err;
     const json last = json::parse(ran.out.substr(ran.out.rfind("{\"done\"")));
     const Weights w = WeightsOf(kModel);
-#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)  // their own memory counts
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)  // their own memory would count
     const double held = BytesHeld(of, w);
     for (const double bytes : last.at("peak_rss_bytes").get<std::vector<double>>()) {
         EXPECT_TRUE(std::abs(bytes - held) <= 0.05 * held + 150 * kMib)
             << bytes / kMib << " MiB, not " << held / kMib;
     }
 #endif
-    // Matrices: their sums are scattered and their weights gathered, at stage 3 twice (the
-    // embedding is the output matrix, too). Vectors are float32, and their sum goes the way of any
-    // all_reduce: in a ring or all to all. Six float64 go all to all.
+    // Matrices: gradients are reduce-scattered and weights all-gathered, at stage 3 twice (the
+    // embedding is also the output matrix). Vectors are float32, summed by an all_reduce in a ring
+    // or all-to-all. Six float64 go all-to-all.
     const double n = of.ranks, matrices = 2 * (of.stage == 3 ? 3 : 2) * w.matrices * (n - 1) / n;
     const double ring = 4 * w.vectors * 2 * (n - 1) / n, all_to_all = 4 * w.vectors * (n - 1);
     for (const double bytes : last.at("wire_bytes").get<std::vector<double>>()) {

@@ -1,5 +1,5 @@
-// weft train with each optimizer: the same curve on any ranks, checkpoints that go on, on other
-// layouts, too, and DeepSpeed's files that name one.
+// weft train with each optimizer: the same curve on any ranks, checkpoints that continue, also in
+// other layouts, and DeepSpeed's files that name one.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -27,7 +27,7 @@ class TrainOptimizer : public testing::Test {
                              "--dtype", "f32", "-t", "1"} +
                        more);
     }
-    // The steps of a run that went well: its lines but the last, which is kept.
+    // Steps of a successful run: all lines except the last, which is stored.
     std::vector<json> Steps(const Words& more) {
         const Ran ran = Train(more);
         std::vector<json> lines = LinesOf(ran);
@@ -55,17 +55,16 @@ class TrainOptimizer : public testing::Test {
 
 struct Kind {
     Words flags;
-    double cut;   // between layouts that cut no matrix
-    double cuts;  // between those that do
+    double cut;   // between layouts that split no matrix
+    double cuts;  // between layouts that do
 };
 
-// As tests/cli/train_test.cc has it, sums are taken in other orders: 2e-5. Adafactor divides
-// gradients by sums of their squares, tiny ones, too, whose relative errors are larger: twice that.
-// 8-bit Adam's numbers jump by a code where a sum's rounding moves them over the middle between two
-// (1e-4 of elements, each by at most an eighth of itself), and where a matrix is cut over ranks its
-// blocks are others: then each number is off by up to half a step, 1/128 of its block's largest,
-// either way, and an update by about as much, of which a mean over thousands of elements shows less
-// than a tenth.
+// As in tests/cli/train_test.cc, sums have other orders: 2e-5. Adafactor divides gradients by sums
+// of their squares, including tiny ones with larger relative errors: twice that. 8-bit Adam's
+// numbers jump by a code if a sum's rounding crosses the midpoint between two (1e-4 of elements,
+// each by at most an eighth of itself). If a matrix is split over ranks, its blocks differ: each
+// number is then off by up to half a step, 1/128 of its block's largest, in either direction, and
+// an update by about as much; a mean over thousands of elements shows less than a tenth of that.
 const Kind kKinds[] = {{{"--optimizer", "adam", "--weight-decay", "0.1"}, 2e-5, 2e-5},
                        {{"--optimizer", "sgd", "--lr", "0.05"}, 2e-5, 2e-5},
                        {{"--optimizer", "sgd", "--momentum", "0.9", "--lr", "0.05"}, 2e-5, 2e-5},
@@ -95,7 +94,7 @@ TEST_F(TrainOptimizer, TheCurveIsTheSameOnAnyRanks) {
     }
 }
 
-// To the bit on the same layout, alike on another one.
+// Equal to the bit in the same layout, close in another one.
 TEST_F(TrainOptimizer, CheckpointsGoOn) {
     const Words from = {"--local", "2", "--micro-batch", "2", "--zero", "3"};
     const Words to = {"--local", "4", "--micro-batch", "1", "--zero", "1"};
@@ -112,7 +111,7 @@ TEST_F(TrainOptimizer, CheckpointsGoOn) {
     }
 }
 
-// What an optimizer keeps is what it goes on from; 8-bit Adam's is Adam's.
+// An optimizer continues only from its own state; 8-bit Adam's state is Adam's.
 TEST_F(TrainOptimizer, ACheckpointOfAnotherOptimizerIsRefused) {
     const std::string out = dir_ / "out";
     ASSERT_EQ(Steps({"--optimizer", "sgd", "--momentum", "0.9", "--steps", "2", "--output-dir", out,

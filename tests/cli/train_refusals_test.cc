@@ -1,6 +1,5 @@
-// A run that would train something else than the user asked for is refused by name: dropout,
-// adapters of other kinds. Runs that come to the same are not: windows. And words that a user
-// brings from other programs.
+// A job that would train something other than requested is refused by name: dropout, adapters of
+// other kinds. Jobs that are equivalent are not: windows. Also words from other programs.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -45,7 +44,7 @@ class TrainRefusals : public testing::Test {
 };
 
 // A window as long as the sequences gives the bits of no window. A shorter one is trained:
-// recompute gives its bits, ranks its curve. The trained file keeps its window.
+// recomputation gives the same bits, other ranks the same curve. The trained file keeps its window.
 TEST_F(TrainRefusals, WindowsAreTrained) {
     const Words steps = {"--seq-len", "24", "--steps", "3", "--micro-batch", "2"};
     const auto plain = CurveOf(Train(Windowed(0), steps));
@@ -59,7 +58,7 @@ TEST_F(TrainRefusals, WindowsAreTrained) {
         EXPECT_EQ(CurveOf(Train(Windowed(window), steps + Words{"--recompute", "full"})), curve);
         const auto ranks = CurveOf(Train(Windowed(window), steps + Words{"--tp", "2"}));
         ASSERT_EQ(ranks.size(), curve.size()) << window;
-        for (const size_t i : {0, 1}) {  // before the first update: other sums in float32
+        for (const size_t i : {0, 1}) {  // before the first update: other float32 sums
             EXPECT_FALSE(!(std::abs(ranks[i] - curve[i]) <= 2e-6 * std::abs(curve[i]))) << window;
         }
     }
@@ -69,7 +68,7 @@ TEST_F(TrainRefusals, WindowsAreTrained) {
     EXPECT_NE(shown.out.find("sliding_window"), std::string::npos) << shown.out;
 }
 
-// A layout alone starts its ranks here, as for `weft run`. A --local that differs is refused.
+// A layout alone starts its ranks on this host, as for `weft run`. A different --local is refused.
 TEST_F(TrainRefusals, TheLayoutSaysHowManyRanksThereAre) {
     const std::string model = Windowed(0);
     const struct {
@@ -98,7 +97,7 @@ TEST_F(TrainRefusals, TheLayoutSaysHowManyRanksThereAre) {
     }
 }
 
-// An adapter has one form, and training makes no importance matrix.
+// An adapter has one format, and training makes no importance matrix.
 TEST_F(TrainRefusals, ResultsThatTrainingDoesNotWrite) {
     const std::string model = Windowed(0);
     const Words out = {"--output-dir", dir_ / "out", "--steps", "1", "--seq-len", "24"};
@@ -112,7 +111,7 @@ TEST_F(TrainRefusals, ResultsThatTrainingDoesNotWrite) {
     EXPECT_EQ(Train(model, out + Words{"--lora", "4", "--save-type", "F32"}).status, 0);
 }
 
-// Records above 16 MiB are said to be too long, not to be none; by training and by inspection.
+// Records above 16 MiB are reported as too long, not as missing, by training and inspection.
 TEST_F(TrainRefusals, RecordsThatAreAllTooLong) {
     const std::string path = dir_ / "long.jsonl", model = Windowed(0);
     const nlohmann::json record = {{"text", std::string(17 << 20, 'a')}};
@@ -149,7 +148,7 @@ TEST_F(TrainRefusals, PathsThatAreNotUtf8) {
         EXPECT_EQ(ran.status, 2) << ran.err;
         ExpectRefused(ran, {said, "is no UTF-8"});
     }
-    // The working folder's name becomes part of them.
+    // Paths include the working folder's name.
     const auto before = std::filesystem::current_path();
     std::filesystem::current_path(odd);
     const Ran inside = RunWeft(Words{"train", model, "--output-dir", "out"} + synthetic + rest);
@@ -176,7 +175,7 @@ TEST_F(TrainRefusals, DropoutOfAConfig) {
         ExpectRefused(Train(folder(key, 0.1), step + Words{"--lora", "2"}), {key});
     }
     EXPECT_EQ(Train(folder("attention_dropout", 0.0), step).status, 0);
-    // Who knows it may train without.
+    // A user who knows it may train without dropout.
     const Ran refused = Train(folder("attention_dropout", 0.1), step);
     EXPECT_NE(refused.err.find("--dropout 0"), std::string::npos) << refused.err;
     const Ran without = Train(folder("attention_dropout", 0.1), step + Words{"--dropout", "0"});
@@ -184,7 +183,7 @@ TEST_F(TrainRefusals, DropoutOfAConfig) {
     const Ran with = Train(folder("attention_dropout", 0.0), step + Words{"--dropout", "0.1"});
     EXPECT_EQ(with.status, 2) << with.err;
     EXPECT_EQ(Train(folder("classifier_dropout", 0.1), step).status, 0);
-    // It is of training alone.
+    // It affects only training.
     const auto logits = [&](double share) {
         const std::string path = folder("resid_pdrop", share);
         WriteText(path + "/tokenizer.json", SmallTokenizer());
@@ -222,7 +221,7 @@ TEST_F(TrainRefusals, AdaptersOfOtherKinds) {
     EXPECT_EQ(merge(adapter("converted", {{"init_lora_weights", true}})).status, 0);
 }
 
-// What comes to the same is taken: the tensors' names say which modules a pattern means.
+// Equivalent adapters are accepted: tensor names show which modules a pattern means.
 TEST_F(TrainRefusals, AdaptersThatSayTheSameInOtherWords) {
     const std::string model = Windowed(0), merged = dir_ / "merged.gguf";
     const auto logits = [&](const char* name, const std::string& targets,
@@ -247,7 +246,7 @@ TEST_F(TrainRefusals, AdaptersThatSayTheSameInOtherWords) {
     EXPECT_EQ(logits("layers", "q_proj,v_proj", {{"layers_to_transform", layers}}), plain);
 }
 
-// Of no matter where nothing is trained; else Weft says that it has none.
+// Dropout does not matter without training; in training Weft reports that it has none.
 TEST_F(TrainRefusals, DropoutOfAnAdapter) {
     const std::string model = Windowed(0), folder = dir_ / "dropped";
     WriteTinyAdapter(folder, model, {.config = {{"lora_dropout", 0.05}}});
@@ -266,8 +265,7 @@ TEST_F(TrainRefusals, AFileOfAnAdapterIsNoModel) {
     TinyFile file{.hyper = OddHyper(), .dtype = DType::kF32};
     file.strings["adapter.type"] = "lora";
     WriteTinyGguf(path, file);
-    // (The key is behind the architecture's name in these files: the folder's words are what
-    // counts.)
+    // (These files have the key after the architecture's name; the folder's words count.)
     ExpectRefused(RunWeft({"logits", Windowed(0), "--tokens", "3,4", "--lora", path}),
                   {"adapter.gguf", "folder", "GGUF"});
 }

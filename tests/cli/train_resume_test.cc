@@ -1,5 +1,5 @@
-// weft train goes on: after a kill from its last checkpoint to the bit, on other ranks and layouts
-// within rounding, and by itself when a rank is lost.
+// weft train continues: after a kill from its last checkpoint to the bit, on other ranks and
+// layouts within rounding, and by itself after the loss of a rank.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ class TrainResume : public testing::Test {
         WriteTinyGguf(model_, {.hyper = hyper, .dtype = DType::kF16});
         WriteQuestions(data_, 40);
     }
-    // Batches of four sequences, whatever the layout.
+    // Batches of four sequences in any layout.
     Words Command(const std::string& out, const Words& more) const {
         return Words{"train",     model_,
                      "--data",    data_,
@@ -102,17 +102,17 @@ TEST_F(TrainResume, AfterAKillTheCurveIsTheSameToTheBit) {
         EXPECT_FALSE(resumed.contains(5)) << "it began at the start";
         ExpectSameSteps(straight, resumed, 6, 0);
         std::ifstream log(out + "/log.csv");
-        int64_t rows = -1;  // but the head
+        int64_t rows = -1;  // without the header
         for (std::string line; std::getline(log, line);) ++rows;
         EXPECT_EQ(rows, 10);
-        // What there is to do is done.
+        // Nothing is left to do.
         const auto nothing = Train(out, saving + Words{"--resume", "auto"});
         EXPECT_EQ(nothing.size(), 1u);
     }
 }
 
-// Sums are taken in other orders: a relative 2^-24 of each of some hundred terms, and of that twice
-// the update's effect.
+// Sums have other orders: a relative error of 2^-24 for each of some hundred terms, and twice that
+// after the update.
 TEST_F(TrainResume, OtherRanksAndLayoutsGoOnAlike) {
     model::Hyper small = TrainHyper();
     small.tied = true;
@@ -144,7 +144,7 @@ TEST_F(TrainResume, OtherRanksAndLayoutsGoOnAlike) {
     }
 }
 
-// Of epochs, the data that are left are counted in batches of what goes on.
+// With epochs, the remaining data are counted in the new batches.
 TEST_F(TrainResume, OtherBatchesGoOnToTheEndOfTheData) {
     const Words epoch = {"--epochs", "1", "--no-pack", "--micro-batch", "1", "--dtype", "f32"};
     const Words one = epoch + Words{"--save-every", "10", "--keep-last", "0"};
@@ -165,7 +165,7 @@ TEST_F(TrainResume, OtherBatchesGoOnToTheEndOfTheData) {
         EXPECT_EQ(resumed.at(0).at("steps"), last);
         EXPECT_EQ(std::next(resumed.begin())->first, next);
         EXPECT_EQ(resumed.rbegin()->first, last);
-        // The schedule has come to its end, and the last update is saved.
+        // The schedule has ended, and the last update is saved.
         EXPECT_LT(resumed.at(last).at("lr"), 2e-5);
         EXPECT_TRUE(fs::exists(fmt::format("{}-on/checkpoints/step-{:08}", out, last)));
     }
@@ -194,13 +194,13 @@ TEST_F(TrainResume, ALostRankComesBack) {
     EXPECT_EQ(std::distance(begin(kept), end(kept)), 1);
 }
 
-// While the result is written, too: it is in the last checkpoint.
+// Also while the result is written: the last checkpoint has everything.
 TEST_F(TrainResume, ARankThatIsLostWhileTheResultIsWritten) {
     const std::string out = dir_ / "out", part = out + "/model.gguf.part";
     Weft weft(Command(out, {"--local", "2", "--zero", "3", "--micro-batch", "2", "--steps", "10",
                             "--save-every", "4"}));
     WaitFor(weft, "\"step\":3,");
-    // As if another process wrote it: the result is tried again.
+    // As if another process were writing it: the result is retried.
     const int fd = ::open(part.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     ASSERT_GE(fd, 0);
     ASSERT_EQ(::flock(fd, LOCK_EX), 0);
@@ -219,7 +219,7 @@ TEST_F(TrainResume, ARankThatIsLostWhileTheResultIsWritten) {
     EXPECT_TRUE(fs::exists(out + "/model.gguf"));
 }
 
-// Without --save-every, too: whichever rank is killed while the result is written, --resume auto
+// Also without --save-every: whichever rank is killed while the result is written, --resume auto
 // writes it, and the error of a lost rank says so.
 TEST_F(TrainResume, TheResultIsWrittenAfterACheckpoint) {
     const Words steps = {"--micro-batch", "2",
@@ -240,7 +240,7 @@ TEST_F(TrainResume, TheResultIsWrittenAfterACheckpoint) {
         const std::string path = out + "/" + result;
         Weft weft(Command(out, steps + words));
         WaitFor(weft, "\"step\":2,");
-        // As if another process wrote it: the result is tried again.
+        // As if another process were writing it: the result is retried.
         fs::create_directories(fs::path(path).parent_path());
         const int fd = ::open((path + ".part").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
         ASSERT_GE(fd, 0);
@@ -267,7 +267,7 @@ TEST_F(TrainResume, TheResultIsWrittenAfterACheckpoint) {
     }
 }
 
-// That checkpoint goes once the result is whole, and no other one does.
+// That checkpoint, and no other, is removed after the result is complete.
 TEST_F(TrainResume, TheCheckpointBeforeTheResultIsRemoved) {
     const std::string out = dir_ / "out";
     const auto train = [&](const Words& words) {
@@ -291,7 +291,7 @@ TEST_F(TrainResume, TheCheckpointBeforeTheResultIsRemoved) {
     EXPECT_EQ(kept, (std::vector<std::string>{"step-00000002", "step-00000004"}));
 }
 
-// What `weft submit` writes starts the same command again, and says that it does.
+// The script of `weft submit` starts the same command again and tells it that it is a restart.
 TEST_F(TrainResume, ARestartOfTheSameCommandGoesOn) {
     const Words saves = {"--save-every", "2"};
     const Words again = {"WEFT_RESTART=1"};
@@ -301,14 +301,15 @@ TEST_F(TrainResume, ARestartOfTheSameCommandGoesOn) {
     for (const Words& more : {Words{}, Words{"--overwrite"}, Words{"--resume", other}}) {
         SCOPED_TRACE(more.size());
         const std::string out = dir_ / ("out-" + std::to_string(more.size()));
-        // The first start does what is written; --overwrite begins over another job's checkpoints.
+        // The first start runs the command as written; --overwrite discards another job's
+        // checkpoints.
         if (more == Words{"--overwrite"}) (void)Train(out, saves + Words{"--steps", "8"});
         const Words words = saves + more;
         const Ran first = RunWeft(Command(out, words + Words{"--steps", "4"}),
                                   {more.empty() ? "WEFT_RESTART=1" : "WEFT_RESTART=0"});
         ASSERT_EQ(first.status, 0) << first.err;
         EXPECT_EQ(StepsOf(first.out).contains(1), more != Words({"--resume", other}));
-        // Twice: what the first start has cleared stays this job's.
+        // Twice: this job's checkpoints stay after the first start has cleared the folder.
         for (const char* steps : {"6", "8"}) {
             lose_result(out);
             const Ran ran = RunWeft(Command(out, words + Words{"--steps", steps}), again);
@@ -322,14 +323,14 @@ TEST_F(TrainResume, ARestartOfTheSameCommandGoesOn) {
         if (!more.empty()) continue;
         const Ran plain = RunWeft(Command(out, words + Words{"--steps", "9"}));
         EXPECT_EQ(plain.status, 2) << plain.err;
-        // A start with --overwrite that was lost before it cleared the folder is repeated.
+        // A start with --overwrite that failed before it cleared the folder is repeated.
         const Ran anew = RunWeft(Command(out, words + Words{"--steps", "2", "--overwrite"}), again);
         EXPECT_EQ(anew.status, 0) << anew.err;
         EXPECT_TRUE(StepsOf(anew.out).contains(1)) << anew.err;
     }
 }
 
-// As often as was said, and without checkpoints never.
+// At most the requested number of restarts, and none without checkpoints.
 TEST_F(TrainResume, RestartsAreCounted) {
     const Words layout = {
         "--local",      "2",      "--micro-batch", "2",
@@ -347,7 +348,8 @@ TEST_F(TrainResume, RestartsAreCounted) {
     EXPECT_NE(ran.err.find("was lost during"), std::string::npos) << ran.err;
 }
 
-// What is kept must fit; what only changes the curve is told, with both values.
+// Settings that affect stored state must agree; settings that only change the curve are reported
+// with both values.
 TEST_F(TrainResume, OtherSettingsAreNamed) {
     const std::string out = dir_ / "out";
     const Words base = {"--micro-batch", "4", "--save-every", "2"};
@@ -408,7 +410,7 @@ TEST_F(TrainResume, OtherSettingsAreNamed) {
     const Ran fewer = resumed({}, "3");
     EXPECT_EQ(fewer.status, 2) << fewer.err;
     EXPECT_NE(fewer.err.find("is at step 4, and --steps 3"), std::string::npos) << fewer.err;
-    // Nothing is left: the result is written again, and no loss is made up.
+    // Nothing is left to train: the result is written again, without an invented loss.
     Words words = Command(out, base + Words{"--resume", "auto", "--steps", "4"});
     std::erase(words, "--json");
     fs::remove(out + "/model.gguf");
@@ -441,7 +443,7 @@ TEST_F(TrainResume, OtherAdaptersAreRefused) {
     }
 }
 
-// By epochs: a checkpoint that is beyond them.
+// With epochs: a checkpoint beyond their end.
 TEST_F(TrainResume, FewerEpochsAreRefused) {
     const std::string out = dir_ / "out";
     const Words base = {"--micro-batch", "4", "--save-every", "5"};
@@ -474,9 +476,9 @@ TEST_F(TrainResume, ErrorsNameWhatIsWrong) {
         bytes.seekp(-5, std::ios::end);
         bytes.put('x');
     }
-    // Who names a step's folder wants that one.
+    // A path to a step's folder selects exactly that one.
     expect(dir_ / "new", {"--resume", out + "/checkpoints/step-00000004"}, 1, file);
-    // The older one is whole.
+    // The older one is complete.
     const Ran ran =
         RunTrain(Command(out, {"--micro-batch", "4", "--steps", "4", "--resume", "auto"}));
     EXPECT_EQ(ran.status, 0) << ran.err;

@@ -1,5 +1,5 @@
-// That all ranks learn from the same, and a checkpoint's run from what it was begun with: files of
-// other hosts that differ, files that changed under a checkpoint, and those that only moved.
+// All ranks must train on the same data, and a resumed job on the data of its checkpoint: files
+// that differ between hosts, that changed after a checkpoint, or that only moved.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/prctl.h>
@@ -30,7 +30,7 @@ void ExpectSaid(const Ran& ran, const std::vector<std::string>& said) {
 
 // ---- Ranks --------------------------------------------------------------------------------------
 
-// Rank 0 and a worker have working folders of their own, in which data.jsonl is another file.
+// Rank 0 and a worker have different working folders with different data.jsonl files.
 class HostsData : public testing::Test {
   protected:
     void SetUp() override {
@@ -48,7 +48,7 @@ class HostsData : public testing::Test {
         fs::current_path(before);
         return made;
     }
-    // Two ranks, one on each host.
+    // Two ranks, one per host.
     Ran Train(const Words& more = {}) const {
         const auto worker =
             In(dir_ / "there", {"worker", "--listen", "127.0.0.1:0", "--key-file", dir_ / "key"});
@@ -165,7 +165,7 @@ class ResumeData : public testing::Test {
     std::string model_ = dir_ / "tiny.gguf", data_ = dir_ / "data.jsonl";
 };
 
-// As many records, of as many bytes.
+// Equally many records and bytes.
 TEST_F(ResumeData, OtherContentIsRefusedUnlessAskedFor) {
     Begin();
     const std::string other = dir_ / "other.jsonl";
@@ -204,7 +204,7 @@ TEST_F(ResumeData, AnotherPromptTypeOrSplitIsRefused) {
     ExpectSaid(split, {"--test-split 0.2", "--new-data"});
 }
 
-// The same data go on where they were, whether other ones are allowed or not.
+// Unchanged data continue at their position, whether or not new data are allowed.
 TEST_F(ResumeData, NewDataThatAreTheOldOnesGoOn) {
     Begin();
     const Ran plain = Train(data_, on_);
@@ -214,7 +214,7 @@ TEST_F(ResumeData, NewDataThatAreTheOldOnesGoOn) {
     EXPECT_EQ(CurveOf(plain), CurveOf(allowed));
 }
 
-// Epochs are those of the new data: all of them are seen, and what follows goes on behind them.
+// Epochs count the new data: all of them are read, and later runs continue after them.
 TEST_F(ResumeData, EpochsOfNewDataBeginAnew) {
     Begin();
     const std::string other = dir_ / "other.jsonl";

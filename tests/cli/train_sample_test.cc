@@ -1,5 +1,5 @@
-// weft train --sample: what a model in training says is what weft run says of the same weights, on
-// any layout, and is told on the terminal, in --json and to TensorBoard.
+// weft train --sample: a model in training gives the text of weft run with the same weights, in any
+// layout; shown on the terminal, in --json and in TensorBoard.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -34,7 +34,7 @@ class TrainSample : public testing::Test {
                      "1", "--lr", "1e-3"} +
                more;
     }
-    // What is said at each step: prompt and text.
+    // Prompts and texts by step.
     using Samples = std::map<int64_t, std::vector<std::pair<std::string, std::string>>>;
     Samples SamplesOf(const Words& more) const {
         Samples samples;
@@ -111,7 +111,7 @@ TEST_F(TrainSample, AdaptersSayWhatTheyLearn) {
     }
 }
 
-// Learning is the same with samples as without, to the bit.
+// Training with samples equals training without, to the bit.
 TEST_F(TrainSample, NothingIsLearntFromSamples) {
     const auto curve = [&](const Words& more) {
         return CurveOf(RunTrain(Command(
@@ -122,7 +122,7 @@ TEST_F(TrainSample, NothingIsLearntFromSamples) {
     EXPECT_EQ(curve({"--sample", "which", "--sample-every", "1", "--sample-tokens", "4"}), without);
 }
 
-// Drawn texts differ from the likeliest one, and are drawn alike each time.
+// Sampled texts differ from the most likely one, and repeat in each run.
 TEST_F(TrainSample, TextsMayBeDrawn) {
     const Words hot = {"--micro-batch", "4", "--sample-temperature", "3"};
     const Samples one = SamplesOf(prompts_ + hot);
@@ -132,8 +132,8 @@ TEST_F(TrainSample, TextsMayBeDrawn) {
                                               "--micro-batch", "4", "--tp", "2"}));
 }
 
-// Without --sample-every: at each evaluation. Prompts of a file, on the terminal, in TensorBoard's
-// file, and no row of a plot is lost to them.
+// Without --sample-every: at each evaluation. Prompts from a file, on the terminal, in
+// TensorBoard's file; plots lose no row.
 TEST_F(TrainSample, AreToldEverywhere) {
     std::ofstream(dir_ / "prompts") << "which b\n\n\"it is\\nwhich\"\n";
     const std::string out = dir_ / "out";

@@ -1,5 +1,5 @@
 // weft train --from-scratch: the same curve on any ranks, checkpoints, results that run, and errors
-// that say what to do.
+// with a next step.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -52,7 +52,7 @@ class ScratchCli : public testing::Test {
                               "32", "--json", "--lr", "1e-2", "--dtype", "f32", "-t", "1"} +
                         more);
     }
-    // Losses and norms of a run that went well.
+    // Losses and norms of a successful run.
     std::vector<double> Curve(const Words& more) const {
         return CurveOf(Train(Words{"--from-scratch"} + more));
     }
@@ -61,7 +61,7 @@ class ScratchCli : public testing::Test {
     std::string folder_ = dir_ / "new", data_ = dir_ / "data.jsonl";
 };
 
-// Sums over ranks and micro-batches are taken in other orders: a relative 2^-24 of each of some
+// Sums over ranks and micro-batches have other orders: a relative error of 2^-24 for each of some
 // hundred terms, and twice that after an update.
 TEST_F(ScratchCli, TheCurveIsTheSameOnAnyRanks) {
     const Words steps = {"--steps", "4"};
@@ -108,12 +108,12 @@ TEST_F(ScratchCli, GoesOnFromACheckpointAndRuns) {
     ASSERT_EQ(other.status, 0) << other.err;
     EXPECT_EQ(one.Json().at("tokens"), other.Json().at("tokens"));
 
-    // With another seed the model is another one.
+    // Another seed makes another model.
     const Ran ran = Train({"--from-scratch", "--steps", "6", "--seed", "5", "--resume", parts});
     EXPECT_NE(ran.status, 0);
 }
 
-// A model of no words: trained on ids, with checkpoints and results in both formats.
+// A model without a tokenizer: trained on ids, with checkpoints and results in both formats.
 TEST_F(ScratchCli, WithoutATokenizerTokenIdsAreLearnt) {
     fs::remove(folder_ + "/tokenizer.json");
     fs::remove(folder_ + "/tokenizer_config.json");
@@ -134,7 +134,7 @@ TEST_F(ScratchCli, WithoutATokenizerTokenIdsAreLearnt) {
     ASSERT_EQ(Curve(words + Words{"--steps", "2"}).size(), 4u);
     const Words again = {"--steps", "4", "--resume", "auto", "--save-format", "hf"};
     EXPECT_EQ(Curve(words + again), std::vector<double>(all.begin() + 4, all.end()));
-    // The result is trained on, whichever format it has; that it speaks no language is said.
+    // The result can be trained further in either format; a message says that it has no tokenizer.
     for (const std::string& model : {whole + "/model.gguf", parts + "/model"}) {
         const Ran more = RunTrain({"train", model, "--data", data_, "--seq-len", "32", "--json",
                                    "--steps", "1", "--lr", "1e-3", "--dtype", "f32", "-t", "1"});
@@ -155,7 +155,7 @@ TEST_F(ScratchCli, WithoutATokenizerTokenIdsAreLearnt) {
     refused({{"input_ids", {1, 576}}}, {"line 31", "token 576", "rows 0 to 575"});
 }
 
-// The abacus has 576 tokens: an embedding of 600 rows has 24 that no text becomes.
+// The abacus has 576 tokens: 24 of an embedding's 600 rows match no text.
 TEST_F(ScratchCli, RowsBeyondTheTokenizerAreLearnt) {
     json config = json::parse(std::ifstream(folder_ + "/config.json"));
     config["vocab_size"] = 600;

@@ -1,4 +1,4 @@
-// weft train --virtual-stages: stages of several chunks of layers learn as one rank does.
+// weft train --virtual-stages: stages with several model chunks train like one rank.
 #include <gtest/gtest.h>
 
 #include <csignal>
@@ -20,7 +20,7 @@ class TrainStages : public testing::Test {
         WriteQuestions(data_, 24);
         Write(false);
     }
-    // Seven layers: uneven on any two or three stages of any number of chunks.
+    // Seven layers: uneven on two or three stages with any number of chunks.
     void Write(bool tied) const {
         model::Hyper hyper = TrainHyper();
         hyper.layers = 7;
@@ -33,7 +33,7 @@ class TrainStages : public testing::Test {
                      "--dtype", "f32",  "-t",     "1",   "--lr",      "1e-3"} +
                more;
     }
-    // The lines of a run that went well.
+    // The output lines of a successful run.
     std::vector<json> Lines(const Words& more) const { return LinesOf(RunTrain(Command(more))); }
     void ExpectTheCurveOfOneRank(const Words& common, const std::vector<Words>& layouts) const {
         const auto one = Lines(common + Words{"--micro-batch", "4"});
@@ -48,7 +48,7 @@ class TrainStages : public testing::Test {
     std::string model_ = dir_ / "tiny.gguf", data_ = dir_ / "data.jsonl";
 };
 
-// 2e-5: as in train_test.cc. Evaluations, too: forward passes of any number of micro-batches.
+// 2e-5: as in train_test.cc. Also evaluations: forward passes of any number of micro-batches.
 TEST_F(TrainStages, TheCurveIsThatOfOneRank) {
     ExpectTheCurveOfOneRank(
         {"--steps", "4", "--test-split", "0.2", "--eval-every", "2"},
@@ -64,8 +64,9 @@ TEST_F(TrainStages, TheCurveIsThatOfOneRank) {
           "--tensor-split", "2,1"}});
 }
 
-// The chunks go round more than two stages, and the last batch of an epoch has other micro-batches
-// than turns ask for: of 24 sequences 15 and 9, in micro-batches of five (the last one of four).
+// The chunks run over more than two stages, and an epoch's last batch has a number of micro-batches
+// that the stages do not divide: of 24 sequences 15 and 9, in micro-batches of five (the last one
+// of four).
 TEST_F(TrainStages, ThreeStagesAndBatchesThatDoNotDivide) {
     const Words pipeline = {"--local", "3", "--pp", "3", "--virtual-stages", "2", "--epochs", "1"};
     for (const auto& [batch, cut] :
@@ -95,8 +96,8 @@ TEST_F(TrainStages, AdaptersLearnAsOnOneRank) {
          {"--local", "4", "--grad-accum", "4", "--pp", "2", "--virtual-stages", "3", "--tp", "2"}});
 }
 
-// The load of routers goes with the rows from chunk to chunk: the auxiliary loss of one rank that
-// has the same micro-batches.
+// Router loads travel with the rows from chunk to chunk: the auxiliary loss equals that of one rank
+// with the same micro-batches.
 TEST_F(TrainStages, RoutersAreBalancedOverChunks) {
     TinyFile file{.hyper = TrainHyper("qwen3moe"), .dtype = DType::kF16};
     file.hyper.layers = 5;
@@ -117,7 +118,7 @@ TEST_F(TrainStages, RoutersAreBalancedOverChunks) {
     }
 }
 
-// Any layout reads what any other wrote, and goes on as if nothing had happened.
+// Any layout reads the checkpoint of any other and continues as if undisturbed.
 TEST_F(TrainStages, CheckpointsAreReadByOtherLayouts) {
     const Words common = {"--output-dir", dir_ / "one", "--steps", "6"};
     const auto whole = Lines(common + Words{"--micro-batch", "4"});
@@ -142,8 +143,8 @@ TEST_F(TrainStages, CheckpointsAreReadByOtherLayouts) {
     }
 }
 
-// Of 8 MB, far more than a socket takes: stages send on threads of their own while they receive on
-// the same connection. (Shared memory has no such thing, and the same bits come of it.)
+// Messages of 8 MB, far more than a socket buffer: stages send on separate threads while they
+// receive on the same connection. (Shared memory has no such limit and gives the same bits.)
 TEST_F(TrainStages, LargeActivationsGoOverSockets) {
     model::Hyper hyper = TrainHyper();
     hyper.layers = 4;

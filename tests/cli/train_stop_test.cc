@@ -1,5 +1,5 @@
-// weft train is asked to stop: signals to any rank, at any time, and a time limit. All ranks save
-// together, the status says so, and what goes on gives the losses of a run that never stopped.
+// Stopping weft train: signals to any rank at any time, and a time limit. All ranks save together,
+// the status says so, and a resumed job gives the losses of an uninterrupted one.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,13 +24,13 @@ namespace fs = std::filesystem;
 constexpr int kStopped = 75;
 constexpr int64_t kSteps = 30;
 
-// Which processes a signal goes to: a launcher, scancel or kill reach one rank, a terminal all.
+// Receivers of a signal: a launcher, scancel or kill reach one rank, a terminal all.
 enum class To { kRank0, kLast, kGroup };
 
 class TrainStop : public testing::Test {
   protected:
     void SetUp() override {
-        ::signal(SIGINT, SIG_DFL);  // (a shell has it ignored in the background, and so would jobs)
+        ::signal(SIGINT, SIG_DFL);  // (background jobs of a shell ignore it)
         model::Hyper hyper = TrainHyper();
         hyper.tied = true;
         WriteTinyGguf(model_, {.hyper = hyper, .dtype = DType::kF16});
@@ -86,7 +86,7 @@ class TrainStop : public testing::Test {
         EXPECT_EQ(ran.err.find("lost"), std::string::npos) << ran.err;
         EXPECT_EQ(ran.err.find("error"), std::string::npos) << ran.err;
     }
-    // Stopped after step `at`, and gone on with: the losses of `straight`, to the bit.
+    // Stops after step `at` and resumes: the losses of `straight`, to the bit.
     void ExpectGoesOn(const std::string& out, const Words& words, int signal, To to, int64_t at,
                       const std::map<int64_t, json>& straight) {
         SCOPED_TRACE(testing::PrintToString(words) + " signal " + std::to_string(signal) + " to " +
@@ -154,7 +154,7 @@ TEST_F(TrainStop, AnySignalToAnyRankSavesAndGoesOnToTheBit) {
     }
 }
 
-// With a save under way at every moment; what a launcher sends twice is one signal.
+// A save is in progress at every moment; a launcher's repeated signal counts once.
 TEST_F(TrainStop, DuringASave) {
     const Words words = {"--micro-batch", "2", "--local", "2", "--zero", "2", "--save-every", "1"};
     const Ran straight = RunWeft(Command(dir_ / "straight", words));
@@ -169,7 +169,7 @@ TEST_F(TrainStop, DuringASave) {
     ExpectOrderly(weft.Wait());
 }
 
-// Nothing is learnt yet: it ends at once, on all ranks, and leaves no checkpoint.
+// Nothing is trained yet: all ranks end at once, without a checkpoint.
 TEST_F(TrainStop, BeforeTheFirstUpdate) {
     WriteQuestions(data_, 30'000, true);
     for (const auto& [ranks, to] :
@@ -187,7 +187,7 @@ TEST_F(TrainStop, BeforeTheFirstUpdate) {
                !deadline.expired()) {
             ::usleep(1'000);
         }
-        ::usleep(300'000);  // the ranks have met, and count what is to be done
+        ::usleep(300'000);  // the ranks have met and count the work
         const int64_t begin_ns = NowNs();
         Send(weft, SIGTERM, to);
         const Ran ran = weft.Wait();
@@ -199,7 +199,7 @@ TEST_F(TrainStop, BeforeTheFirstUpdate) {
     }
 }
 
-// An update of the reference kernels takes minutes here; nobody waits for it.
+// An update with the reference kernels takes minutes; a second signal does not wait for it.
 TEST_F(TrainStop, ASecondSignalEndsAtOnce) {
     for (const char* ranks : {"1", "2"}) {
         SCOPED_TRACE(ranks);
@@ -244,7 +244,7 @@ TEST_F(TrainStop, ATimeLimitIsKept) {
     }
 }
 
-// A rank is lost while the stop's checkpoint is written: nobody waits for another one.
+// A rank is lost while the stop's checkpoint is written: the job does not wait for a replacement.
 TEST_F(TrainStop, ARankThatIsLostWhileTheStopIsSaved) {
     const std::string out = dir_ / "out";
     const Words words = {"train",
@@ -281,8 +281,8 @@ TEST_F(TrainStop, ARankThatIsLostWhileTheStopIsSaved) {
     EXPECT_GE(JsonLines(on.out).front().at("step"), 6) << on.err;
 }
 
-// Ranks of other hosts are asked by their workers' signals, as a fleet's service manager sends
-// them.
+// Workers on other hosts receive the signal, as from a fleet's service manager, and pass it to
+// their ranks.
 TEST_F(TrainStop, HostsThatAreAllAskedAtOnceSave) {
     std::ofstream(dir_ / "key") << "a key for these tests only";
     fs::permissions(dir_ / "key", fs::perms::owner_read | fs::perms::owner_write);
@@ -315,7 +315,7 @@ TEST_F(TrainStop, HostsThatAreAllAskedAtOnceSave) {
     }
 }
 
-// The limit counts from the start of the program, whatever that does.
+// The limit counts from the start of the program.
 TEST_F(TrainStop, ATimeLimitIsKeptWhileTheDataAreCounted) {
     WriteQuestions(data_, 30'000, true);
     const Ran ran = RunWeft({"train", model_, "--data", data_, "--seq-len", "96", "-t", "1",
@@ -325,7 +325,7 @@ TEST_F(TrainStop, ATimeLimitIsKeptWhileTheDataAreCounted) {
     EXPECT_LE(ran.seconds, test::LimitSeconds(3));
 }
 
-// As a shell has it for what it runs in the background; SIGTERM is meant all the same.
+// Shells start background jobs with an ignored SIGINT; SIGTERM still counts.
 TEST_F(TrainStop, AnIgnoredInterruptStaysIgnored) {
     std::string line = WeftProgram();
     for (const std::string& word : Command(dir_ / "out", {"--local", "2", "--micro-batch", "2"})) {
@@ -345,7 +345,8 @@ TEST_F(TrainStop, AnIgnoredInterruptStaysIgnored) {
         << std::string{std::istreambuf_iterator<char>(said), {}};
 }
 
-// nohup's wish is kept by all ranks; without it a hangup stops them, and a second one is no hurry.
+// All ranks respect nohup's setting. Without nohup a hangup stops them, and a second one does not
+// hurry them.
 TEST_F(TrainStop, AnIgnoredHangupStaysIgnored) {
     std::string line = WeftProgram();
     for (const std::string& word : Command(dir_ / "out", {"--local", "2", "--micro-batch", "2"})) {
@@ -375,7 +376,7 @@ TEST_F(TrainStop, AnIgnoredHangupStaysIgnored) {
     EXPECT_NE(said().find("\"checkpoint\""), std::string::npos) << said();
 }
 
-// Where nothing is kept there is nothing to save.
+// Without an output folder there is nothing to save.
 TEST_F(TrainStop, WithoutAFolderItEnds) {
     Weft weft({"train", model_, "--data", data_, "--seq-len", "96", "--json", "-t", "1", "--steps",
                "1000000", "--no-output"});

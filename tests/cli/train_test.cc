@@ -1,5 +1,5 @@
-// weft train as users meet it: the same curve on any number of ranks, a model that runs afterwards,
-// and errors that name what is wrong.
+// weft train as users run it: the same curve on any number of ranks, a result that runs, and errors
+// that name the cause.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -20,7 +20,7 @@ namespace {
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-// Less than a pass takes; enough for ranks to find each other.
+// Shorter than a pass, but enough for ranks to find each other.
 std::string ShortMs() {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     return "2000";
@@ -40,7 +40,7 @@ class TrainCli : public testing::Test {
                               "--dtype", dtype_, "-t", "1"} +
                         more);
     }
-    // The lines of a run that went well.
+    // The output lines of a successful run.
     std::vector<json> Lines(const Words& more) { return LinesOf(Train(more)); }
 
     test::TempDir dir_;
@@ -48,7 +48,7 @@ class TrainCli : public testing::Test {
     std::string model_ = dir_ / "tiny.gguf", data_ = dir_ / "data.jsonl";
 };
 
-// Sums over ranks and micro-batches are taken in other orders: a relative 2^-24 of each of some
+// Sums over ranks and micro-batches have other orders: a relative error of 2^-24 for each of some
 // hundred terms, and twice that after an update.
 TEST_F(TrainCli, TheCurveIsTheSameOnAnyRanks) {
     const auto one =
@@ -85,7 +85,7 @@ TEST_F(TrainCli, TheCurveIsTheSameOnAnyRanks) {
     }
 }
 
-// Sums are the same ones beside the arithmetic: to the bit.
+// Overlapped sums equal the others to the bit.
 TEST_F(TrainCli, OverlapChangesNothing) {
     for (const Words& layout :
          {Words{"--local", "2", "--zero", "3"},
@@ -99,7 +99,7 @@ TEST_F(TrainCli, OverlapChangesNothing) {
     }
 }
 
-// Biases of K and V whose heads are on both ranks.
+// Biases of K and V for heads that both ranks hold.
 TEST_F(TrainCli, BiasesOfSharedHeadsLearnAsOne) {
     WriteTinyGguf(model_, {.hyper = TrainHyper("qwen2"), .dtype = DType::kF16});
     const auto one = Lines({"--steps", "4", "--micro-batch", "4", "--lr", "1e-3"});
@@ -111,7 +111,7 @@ TEST_F(TrainCli, BiasesOfSharedHeadsLearnAsOne) {
     }
 }
 
-// Tied embeddings on two stages learn as one.
+// Tied embeddings on two stages train as one.
 TEST_F(TrainCli, TiedEmbeddingsLearnAsOneOnTwoStages) {
     model::Hyper hyper = TrainHyper();
     hyper.tied = true;
@@ -127,8 +127,8 @@ TEST_F(TrainCli, TiedEmbeddingsLearnAsOneOnTwoStages) {
     }
 }
 
-// How far the losses and norms of some curves are from those of others, after the first update: the
-// root of the mean of the squared relative differences.
+// Root mean square of relative differences between the losses and norms of two sets of curves,
+// after the first update.
 double Apart(const std::vector<std::vector<json>>& some,
              const std::vector<std::vector<json>>& others) {
     double sum = 0, count = 0;
@@ -146,12 +146,12 @@ double Apart(const std::vector<std::vector<json>>& some,
     return std::sqrt(sum / count);
 }
 
-// In BF16 what ranks add up is rounded once more: 2^-9 of a gradient's element, and far less of the
-// norm of thousands of them, whose errors are not alike. After an update the weights differ in bits
-// beyond BF16's, so some round to its other neighbour: from then on two runs are two draws of
-// BF16's rounding. How much a draw moves this curve is what separates one process in BF16 from
-// float32; two independent ones differ by the root of two of it, and twice leaves chance as much
-// again.
+// In BF16, ranks' gradient sums are rounded once more: 2^-9 of an element, and much less of the
+// norm of thousands of them, whose errors are independent. After an update the weights differ in
+// bits beyond BF16's, so some round to another neighbor: from then on two runs are two random draws
+// of BF16's rounding. The size of a draw's effect is the distance between one BF16 process and
+// float32. Two independent draws differ by sqrt(2) times that; the bound of twice leaves the same
+// again for chance.
 TEST_F(TrainCli, NarrowNumbersGiveTheSameCurveNearly) {
     const Words seeds = {"1", "2", "3"};
     const auto curves = [&](const std::string& dtype, const Words& layout) {
@@ -165,7 +165,7 @@ TEST_F(TrainCli, NarrowNumbersGiveTheSameCurveNearly) {
     const auto wide = curves("f32", {"--micro-batch", "4"});
     const auto one = curves("bf16", {"--micro-batch", "4"});
     const double draw = Apart(one, wide);
-    EXPECT_GT(draw, 0x1p-12);  // it is BF16 that runs
+    EXPECT_GT(draw, 0x1p-12);  // checks that BF16 runs
     EXPECT_LT(draw, 0x1p-6);
     const Words layouts[] = {
         {"--local", "2", "--micro-batch", "2", "--zero", "3"},
@@ -198,7 +198,7 @@ TEST_F(TrainCli, WhatWasLearntRuns) {
     EXPECT_EQ(head, "step,loss,grad_norm,lr,tokens,tokens_per_s");
 }
 
-// The folder runs as the file does, and is trained on from.
+// The folder runs like the file and can be trained further.
 TEST_F(TrainCli, TheResultMayBeAHuggingFaceFolder) {
     const std::string gguf = dir_ / "gguf", hf = dir_ / "hf";
     ASSERT_GE(Lines({"--steps", "2", "--output-dir", gguf}).size(), 3u);
@@ -278,7 +278,7 @@ TEST_F(TrainCli, ALostRankIsNamed) {
     }
 }
 
-// Not after days of it.
+// Reported before training, not after days of it.
 TEST_F(TrainCli, AFullDiskIsSaidBeforeTraining) {
     const std::string out = dir_ / "small", err = dir_ / "err";
     fs::create_directory(out);
@@ -295,11 +295,11 @@ TEST_F(TrainCli, AFullDiskIsSaidBeforeTraining) {
     EXPECT_EQ(said.find("step 1"), said.npos) << said;
 }
 
-// However far from its start.
+// However far from the start of the data.
 TEST_F(TrainCli, ABadRecordOfTheTestPartIsFoundBeforeTheFirstUpdate) {
     const std::string path = dir_ / "odd.jsonl";
     const Words data = {model_, "--data", path, "--test-split", "0.5"};
-    // (Where a record goes depends on its bytes.)
+    // (The side of a record depends on its bytes.)
     for (int i = 0; i < 20; ++i) {
         WriteQuestions(path, 24, true);
         std::ofstream(path, std::ios::app) << json{{"question", "which " + std::to_string(i)}};
@@ -316,7 +316,7 @@ TEST_F(TrainCli, ABadRecordOfTheTestPartIsFoundBeforeTheFirstUpdate) {
     EXPECT_EQ(ran.out.find("\"step\""), ran.out.npos) << ran.out;
 }
 
-// Evaluations that were asked for are not left out silently.
+// Requested evaluations are not skipped silently.
 TEST_F(TrainCli, AnEmptyTestPartIsToldAndWithEvalEveryRefused) {
     const Words words = {"train",  model_,    "--data", data_,       "--test-split",
                          "1e-9",   "--steps", "1",      "--seq-len", "96",
@@ -330,7 +330,7 @@ TEST_F(TrainCli, AnEmptyTestPartIsToldAndWithEvalEveryRefused) {
     EXPECT_EQ(refused.out.find("\"step\""), refused.out.npos) << refused.out;
 }
 
-// Answers that stand behind --seq-len are not learnt from, and that is told; also with --steps.
+// Answers beyond --seq-len are not trained on, and that is reported; also with --steps.
 TEST_F(TrainCli, WhatIsLeftOutIsTold) {
     std::ofstream file(dir_ / "long.jsonl");
     for (int i = 0; i < 40; ++i) {

@@ -1,5 +1,5 @@
-// --allreduce-dtype: what tensor ranks' sums cross the links as. Whatever it is, all ranks hold the
-// same bits (--verify) and the logits stay near those of one rank; f64 changes nothing.
+// --allreduce-dtype: the wire type of tensor ranks' all-reduces. With any type all ranks hold the
+// same bits (--verify), and logits stay near those of one rank; f64 changes nothing.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -15,8 +15,8 @@ namespace {
 constexpr const char* kWireTokens =
     "1,77,200,33,250,9,104,61,180,5,5,222,90,14,131,47,66,201,7,112";
 
-// As docs/numbers.md has them: of logits, as a part of their length. By what is rounded behind the
-// sums: nothing, the float16 cache, or activations.
+// From docs/numbers.md: relative distance of logits, by the rounding after the sums: none, the
+// float16 cache, or activations.
 struct WireBound {
     const char* wire;
     double nothing, cache, activations;
@@ -82,7 +82,7 @@ TEST_F(Wires, LogitsStayNearThoseOfOneRankInEachWire) {
     }
 }
 
-// Splits whose cuts lie between segments.
+// Splits at segment boundaries.
 TEST_F(Wires, WithFloat64TheBitsAreThoseOfOneRank) {
     const std::string model = Model(DType::kQ8_0);
     const Matrix one = Logits(model, {});
@@ -133,7 +133,7 @@ TEST_F(Wires, WhatWasUsedIsSaid) {
     EXPECT_FALSE(RunWeft(logits).Json().contains("wire"));
 }
 
-// Against one rank's record.
+// Compared with one rank's record.
 TEST_F(Wires, TheProofAllowsWhatTheWireCosts) {
     for (const DType dtype : {DType::kF32, DType::kQ8_0}) {
         const std::string model = Model(dtype);
