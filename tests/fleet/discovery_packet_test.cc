@@ -71,7 +71,7 @@ TEST(Beacons, EveryChangedBitIsRefused) {
               ErrorCode::kDenied);
 }
 
-// The bytes of a beacon whose body is `more` bytes longer, under a good MAC.
+// The bytes of a beacon whose body is `more` bytes longer, with a valid MAC.
 Bytes WithBody(const Sha256Digest& key, const Bytes& whole, int more) {
     Bytes body(whole.begin() + 36, whole.end());
     body.resize(body.size() + static_cast<size_t>(more));
@@ -83,7 +83,7 @@ Bytes WithBody(const Sha256Digest& key, const Bytes& whole, int more) {
     return bytes;
 }
 
-// Of who has the key, but a fault: still nothing odd comes in.
+// The sender has the key, but is faulty: malformed values are still refused.
 TEST(Beacons, ASignedBeaconIsCheckedAsWell) {
     const auto key = KeyOf("a-shared-key-of-the-tests");
     const auto is_refused = [&](void (*change)(DiscoveryPacket&)) {
@@ -101,7 +101,7 @@ TEST(Beacons, ASignedBeaconIsCheckedAsWell) {
     EXPECT_TRUE(is_refused([](DiscoveryPacket& packet) { packet.build.commit = "c\n"; }));
     EXPECT_TRUE(is_refused([](DiscoveryPacket& packet) { packet.build.protocol_hash = "\x1b"; }));
     EXPECT_FALSE(is_refused([](DiscoveryPacket&) {}));
-    // Bytes that are left over, or lacking, under a good MAC.
+    // Extra or missing bytes, with a valid MAC.
     const Bytes whole = EncodePacket(key, ABeacon());
     for (const int more : {-1, 1}) {
         const auto heard = DecodePacket(key, WithBody(key, whole, more));
@@ -110,7 +110,7 @@ TEST(Beacons, ASignedBeaconIsCheckedAsWell) {
     }
 }
 
-// Which told its version alone: a host of its cluster that can't work with this one.
+// An older program sends only its version: a host of the cluster that can't work with this one.
 TEST(Beacons, AnOlderProgramIsHeardWithoutItsBuild) {
     const auto key = KeyOf("a-shared-key-of-the-tests");
     DiscoveryPacket packet = ABeacon();

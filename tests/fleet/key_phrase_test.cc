@@ -30,11 +30,11 @@ TEST(KeyPhrase, CaseSpacesAndHyphensDoNotMatter) {
     EXPECT_EQ(ParseKeyPhrase({loud}).value(), words);
     EXPECT_EQ(ParseKeyPhrase({" " + spaced + "\n"}).value(), words);
     EXPECT_EQ(ParseKeyPhrase({words.substr(0, 11), words.substr(12)}).value(), words);
-    EXPECT_FALSE(IsKeyPhrase(loud));  // a file holds them in one form alone
+    EXPECT_FALSE(IsKeyPhrase(loud));  // a file has exactly one form
 }
 
-// 8 bits of 96 are the check: one mistyped letter goes by in one of 256 cases. Another key would be
-// refused by the others, so that is no more than a second line of words.
+// 8 of 96 bits are a checksum: one mistyped letter passes in one of 256 cases. The wrong key is
+// then refused by the other hosts, and the user types the words again.
 TEST(KeyPhrase, MistypedWordsAreNoticed) {
     int noticed = 0, tried = 0;
     for (int round = 0; round < 20; ++round) {

@@ -1,9 +1,9 @@
-"""`weft up` and `weft hosts` on hosts that are not as the manual has them: networks, homes, names
-and terminals of all kinds.
+"""`weft up` and `weft hosts` on unusual hosts: all kinds of networks, home folders, names and
+terminals.
 
     odd_test.py WEFT TINY_MODEL [TEST...]
 
-Needs root, ip(8), unshare and nsenter; skips (status 77) where one is missing.
+Needs root, ip(8), unshare and nsenter; skips (status 77) if one is missing.
 """
 
 import json
@@ -16,7 +16,7 @@ import time
 
 from spaces import await_others, cable, limits, main, words_of
 
-# These wait for 10 to 35 s each.
+# Each of these takes 10 to 35 s.
 NIGHTLY_ONLY = ("test_an_interface_gets_another_name",
                 "test_a_host_that_died",
                 "test_two_cables_between_them")
@@ -30,14 +30,15 @@ def runs_on_both(host, model):
 
 
 def in_shell(host, script, **more):
-    """A script on a host, with mounts of its own; $WEFT is the program."""
+    """Runs a script on a host with its own mounts; $WEFT is the program."""
     words = host.words("unshare", "-m", "sh", "-c", "mount --make-rprivate /\n" + script)
     return subprocess.run(words, env=host.env(WEFT=host.weft, **more), capture_output=True,
                           text=True, timeout=limits.limit(60), stdin=subprocess.DEVNULL)
 
 
 def up_for_a_while(host, script, pattern, **more):
-    """`weft up` that a script starts: what it has said when it says what is expected, or ends."""
+    """Runs a script that starts `weft up`; returns the output when it has the expected text, or
+    at its end."""
     words = host.words("unshare", "-m", "sh", "-c", "mount --make-rprivate /\n" + script)
     process = subprocess.Popen(["timeout", "-k", "5", "20", *words],
                                env=host.env(WEFT=host.weft, **more), text=True,
@@ -56,7 +57,7 @@ def up_for_a_while(host, script, pattern, **more):
 
 
 def test_a_host_of_many_containers(room, model):
-    """Docker's and Kubernetes' interfaces, of which there are more than are looked at; the cable is
+    """Interfaces of Docker and Kubernetes, more than the limit that weft examines; the cable is
     plugged in last."""
     a, b, pods = room.host("a"), room.host("b"), room.host("pods")
     lines = "link add docker0 type bridge\nlink set docker0 up\n"
@@ -71,7 +72,7 @@ def test_a_host_of_many_containers(room, model):
     words = words_of(a.up())
     b.up(words)
     await_others(a, ["b"])
-    # A bridge is one way, and a port of it none of its own.
+    # A bridge is one path, and its ports are not separate ones.
     notes = json.loads(a.run("hosts", "--json").stdout)["notes"]
     assert not any("veth" in note for note in notes), notes
     runs_on_both(a, model)
@@ -116,7 +117,7 @@ def test_what_is_wrong_with_an_interface(room, _):
     first.await_text(r"quiet: discovery does not work on it: "
                      r".*addrgenmode eui64.*ipv6.method link-local")
     first.await_text(r"eth1\.7: .*sysctl net\.ipv6\.conf\.eth1/7\.disable_ipv6=0")
-    # The remedies are such.
+    # The suggested remedies work.
     a.do("ip", "link", "set", "small", "mtu", "1500")
     a.do("ip", "link", "set", "quiet", "addrgenmode", "eui64")
     a.do("ip", "link", "set", "quiet", "down"), a.do("ip", "link", "set", "quiet", "up")
@@ -130,7 +131,7 @@ def test_what_is_wrong_with_an_interface(room, _):
 
 
 def test_a_kernel_whose_ipv6_is_off(room, model):
-    """Hosts are named by address then, and `weft up` serves them."""
+    """Hosts are then named by address, and `weft up` serves them."""
     a, b = room.two()
     for host, end, address in ((a, "eth1", "10.9.0.1"), (b, "eth7", "10.9.0.2")):
         host.do("sh", "-c", "echo 1 >/proc/sys/net/ipv6/conf/all/disable_ipv6")
@@ -156,7 +157,7 @@ def test_an_interface_gets_another_name(room, model):
         renamed = subprocess.run(a.words("ip", "link", "set", old, "name", new),
                                  capture_output=True)
         if renamed.returncode != 0:
-            continue  # kernels before 6.6 rename none that is up
+            continue  # kernels before 6.6 do not rename an interface that is up
         for word in filter(None, (end,)):
             a.do("ip", "link", "set", new, word)
         first.await_text(rf"found: {new} at eth7 of b")
@@ -181,7 +182,7 @@ def test_both_are_called_localhost(room, model):
 
 
 def test_two_cables_between_them(room, model):
-    """The faster one is taken; when that is pulled, the other."""
+    """The faster cable is used; when it is pulled, the other one."""
     a, b = room.two()
     cable(a, "usb0", b, "usb9")
     first = a.up()
@@ -196,7 +197,7 @@ def test_two_cables_between_them(room, model):
 
 
 def test_two_on_one_host(room, model):
-    """For two clusters: each its own key and port."""
+    """Two clusters, each with its own key and port."""
     a, b = room.two()
     first = a.up()
     second = a.up("--cluster", "lab", "--port", "7001")
@@ -245,7 +246,7 @@ def test_keys(room, _):
 
 def test_homes(room, _):
     a = room.host("a")
-    # Read-only; full; none at all, as a system's service has it; a user without any.
+    # Read-only; full; no home, as for a system service; a user without a home.
     ran = in_shell(a, 'mount --bind "$HOME" "$HOME"; mount -o remount,ro,bind "$HOME"\n'
                       'exec "$WEFT" up')
     assert ran.returncode == 1 and "Read-only file system" in ran.stderr, ran
@@ -267,7 +268,7 @@ def test_homes(room, _):
 
 
 def test_terminals(room, _):
-    """A dumb one, none, one that is closed, and no standard input."""
+    """A dumb terminal, no terminal, a closed one, and no standard input."""
     a = room.host("a")
     for script in ('TERM=dumb exec "$WEFT" up', 'unset TERM; exec "$WEFT" up',
                    'exec "$WEFT" up <&-'):
@@ -277,7 +278,7 @@ def test_terminals(room, _):
     assert ran.returncode == 2 and "no words came on standard input" in ran.stderr, ran
     ran = in_shell(a, 'exec "$WEFT" up - <&-')
     assert ran.returncode == 2 and "no words came on standard input" in ran.stderr, ran
-    # A log that is full, or a reader that went, ends nothing.
+    # A full log or a closed reader does not end the program.
     gone = subprocess.Popen(a.words("sh", "-c", f'exec {a.weft} up 2>&1 | head -c 10'),
                             env=a.env(), stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL,
                             start_new_session=True)
@@ -291,7 +292,7 @@ def test_terminals(room, _):
 
 
 def test_a_port_that_is_taken(room, _):
-    """Of UDP, by a program that shares it with nobody: jobs are served all the same."""
+    """Another program holds the UDP port exclusively; jobs are served all the same."""
     a, b = room.two()
     holder = subprocess.Popen(a.words(sys.executable, "-c", """if True:
         import socket, sys
@@ -310,7 +311,7 @@ def test_a_port_that_is_taken(room, _):
 
 
 def test_a_host_that_died(room, model):
-    """It is gone from the list, and a job that the file wants it for says so soon."""
+    """The host leaves the list, and a job whose file needs it soon reports that."""
     a, b = room.two()
     first = a.up()
     second = b.up(words_of(first))
@@ -318,7 +319,7 @@ def test_a_host_that_died(room, model):
     with open(os.path.join(a.home, ".config/weft/clusters/home.toml"), "w") as file:
         file.write('[[host]]\nname = "b"\n')
     first.await_text(r"found: eth1 at eth7 of b")
-    second.process.send_signal(signal.SIGSTOP)  # hangs, and does not end
+    second.process.send_signal(signal.SIGSTOP)  # hangs without ending
     first.await_text(r"gone: eth1 at eth7 of b")
     ran = a.run("hosts")
     assert ran.returncode == 0 and "the cluster file names b, and discovery did not find it" in \
@@ -329,7 +330,7 @@ def test_a_host_that_died(room, model):
     assert time.monotonic() - begin < limits.limit(20)
     second.process.send_signal(signal.SIGCONT)
     await_others(a, ["b"])
-    # With an address it is called without being heard.
+    # With an address the host is called without a beacon.
     with open(os.path.join(a.home, ".config/weft/clusters/home.toml"), "w") as file:
         file.write('[[host]]\nname = "b"\naddress = "10.99.99.99"\n')
     begin = time.monotonic()

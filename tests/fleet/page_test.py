@@ -1,12 +1,12 @@
-"""docs/two-mini-pcs.md as a reader types it: each command of the page, as it is printed there, on
-two fresh hosts (Debian 12 with the package, Debian 13 with the tar) that one cable without any
-address joins, and `weft hosts add` to a third by a real sshd.
+"""docs/two-mini-pcs.md as a reader types it: each command of the page, as printed, on two fresh
+hosts (Debian 12 with the package, Debian 13 with the tar) joined by one cable without addresses,
+and `weft hosts add` to a third by a real sshd.
 
-    page_test.py BUILD ROOT [4b]      4b: that step alone
+    page_test.py BUILD ROOT [4b]      4b: only that step
 
-The model of 142 GB has a small one's content: $WEFT_MODEL, or models/abacus. Wants root and the
-roots of bring_roots (tools/setup.sh); skips (status 77) without. A command of the page that this
-test does not type is a fault, and so is one that it looks for and does not find.
+A small model replaces the model of 142 GB: $WEFT_MODEL, or models/abacus. Needs root and the
+roots of bring_roots (tools/setup.sh); else skips (status 77). It is an error if this test does
+not type a command of the page, or looks for one that is not there.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ WORDS = re.compile(r"(?:[a-z]{5}-){5}[a-z]{5}")
 
 
 class Page:
-    """The commands of the page; each is typed at least once."""
+    """The commands of the page; each must be typed at least once."""
 
     def __init__(self, root):
         text = (root / PAGE).read_text()
@@ -47,19 +47,19 @@ class Page:
                         if block.language == "toml"]
 
     def line(self, line):
-        """A command that must stand on the page; what the reader types for it."""
+        """Finds a command that must be on the page; returns what the reader types for it."""
         assert line in self.all, f"'{line}' is not on the page: {sorted(self.all)}"
         self.left.pop(line, None)
         return self.all[line]
 
     def says(self, pattern):
-        """A line that the page shows must be as the program prints it."""
+        """Checks a program's line that the page shows."""
         assert re.search(pattern, self.text, re.MULTILINE), f"the page does not show {pattern}"
         return pattern
 
 
 class Reader:
-    """Who types at a host."""
+    """A user at a host."""
 
     def __init__(self, page, host):
         self.page, self.host, self.running = page, host, []
@@ -69,7 +69,7 @@ class Reader:
                                more=("HF_HUB_OFFLINE=1",))
 
     def type(self, line, status=0, seconds=180):
-        """Types a command and waits for its end: what it printed."""
+        """Types a command and waits for its end; returns the output."""
         typed = self.page.line(line)
         done = subprocess.run(self.words(typed), capture_output=True, text=True,
                               stdin=subprocess.DEVNULL, errors="replace",
@@ -79,13 +79,13 @@ class Reader:
         return done.stdout + done.stderr
 
     def start(self, line, typed=""):
-        """Types a command that goes on, and what it asks for."""
+        """Types a command that keeps running, and its input."""
         running = Running(self.words("exec " + self.page.line(line)), os.environ, typed)
         self.running.append(running)
         return running
 
     def end(self):
-        """As a shutdown ends what runs."""
+        """Ends running programs like a shutdown."""
         self.host.run("pkill", "-TERM", "-x", "weft")
         for running in self.running:
             status = running.process.wait(limits.limit(60))
@@ -99,7 +99,8 @@ class Reader:
 
 
 def bring_model(host, model):
-    """The model's name in the Hub's cache, as if its 142 GB had been fetched, and ~/model.gguf."""
+    """The model's name in the Hub's cache, as if its 142 GB had been downloaded, and
+    ~/model.gguf."""
     folder = (f"{host.home}/.cache/huggingface/hub/models--" + REPOSITORY.replace("/", "--"))
     content, commit = hashlib.sha256(model.read_bytes()).hexdigest(), "c" * 40
     host.put(model, f"{folder}/blobs/{content}")
@@ -110,7 +111,7 @@ def bring_model(host, model):
 
 
 def a_host(release, name, model, packages=()):
-    """A desk's PC as it comes: a user who may use sudo."""
+    """A new desktop PC: a user with sudo."""
     host = roots.Root(release, name)
     host.apt("sudo", "iproute2", "procps", *packages)
     host.sh("echo 'me ALL=(ALL) NOPASSWD: ALL' >/etc/sudoers.d/me && chmod 440 /etc/sudoers.d/me")
@@ -124,11 +125,11 @@ def lay_cable(one, other):
 
 
 def install(reader, package, tar):
-    """Step 3: the package where it is for this release, else the tar."""
+    """Step 3: the package if there is one for this release, else the tar."""
     host = reader.host
     if host.release == "bookworm":
         host.put(package, f"{host.home}/{PACKAGE}")
-        # (apt asks, and the network of this machine is not the host's.)
+        # (apt asks, and the host does not have this machine's network.)
         typed = reader.page.line(f"sudo apt install ./{PACKAGE}").removeprefix("sudo apt install ")
         host.apt(typed.replace("./", f"{host.home}/"))
     else:
@@ -178,7 +179,7 @@ def read_from_1_to_5(a, b, package, tar):
 
 
 def read_6(a, b):
-    """A model of two hosts, named as the 235B is."""
+    """A model over two hosts under the 235B's name."""
     hub = f"hf:{REPOSITORY}:Q4_K_M"
     for reader in (a, b):
         reader.type(f"weft pull {hub}")
@@ -205,7 +206,7 @@ def read_6(a, b):
 
 
 def let_ssh_in(here, there):
-    """An sshd on `there`, to which me@here gets without a password; it is called by its name."""
+    """An sshd on `there` that me@here reaches by name without a password."""
     address = "10.98.7.3"
     here.sh(f"ip addr add 10.98.7.1/24 dev enp2s0 && ip link set enp2s0 up && "
             f"echo {address} {there.name} >>/etc/hosts")
@@ -219,7 +220,7 @@ def let_ssh_in(here, there):
 
 
 def read_4b(page, model, tar, opened):
-    """`weft hosts add me@b` from a host with the tar to one with nothing, of another release."""
+    """`weft hosts add me@b` from a host with the tar to one without weft and of another release."""
     here = a_host("trixie", "a", model, ["openssh-client"])
     opened.append(here)
     there = a_host("bookworm", "b", model, ["openssh-server"])
@@ -245,7 +246,7 @@ def read_4b(page, model, tar, opened):
             f"{here.home}/.config/weft/clusters/home.toml").read_text()
         done = here.run("weft", "hosts", "remove", "b", user="me")
         assert done.stderr == "", done
-        # The file of the page is one that is read; c is called by its address, and is not there.
+        # The page's file is read; c is called by its address and does not exist.
         here.file(f"{here.home}/.config/weft/clusters/home.toml").write_text(page.toml)
         done = here.run("weft", "run", "model.gguf", "-p", "Hello", "--cluster", "home", user="me",
                         status=None)

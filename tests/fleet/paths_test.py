@@ -1,8 +1,9 @@
-"""What is said of ways between hosts that lose large packets, and of hosts that run another job.
+"""Messages about paths between hosts that lose large packets, and about hosts that run another
+job.
 
     paths_test.py WEFT TINY_MODEL [TEST...]
 
-Needs root, ip(8), unshare and nsenter; skips (status 77) where one is missing.
+Needs root, ip(8), unshare and nsenter; skips (status 77) if one is missing.
 """
 
 import json
@@ -13,19 +14,19 @@ import time
 from spaces import Room, cable, limits, main, words_of
 from unreached_test import Ring, train_words
 
-# These wait for 10 to 35 s each.
+# Each of these takes 10 to 35 s.
 NIGHTLY_ONLY = ("test_a_black_hole_between_workers",)
 
 
 def over_a_switch(room, mtu, ends=9000):
-    """a and b, each with eth0 of MTU `ends`, and a bridge between them that drops what is larger
-    than `mtu` and says nothing."""
+    """a and b, each with eth0 of MTU `ends`, and a bridge between them that silently drops
+    packets larger than `mtu`."""
     switch, a, b = room.host("switch"), room.host("a"), room.host("b")
     switch.do("ip", "link", "add", "br0", "type", "bridge", "mcast_snooping", "0")
     for port, (host, address) in enumerate(((a, "10.9.0.1/24"), (b, "10.9.0.2/24"))):
         cable(switch, f"p{port}", host, "eth0")
         switch.do("ip", "link", "set", f"p{port}", "mtu", str(mtu), "master", "br0")
-        # One packet at a time: a veth lets through what is to be cut later.
+        # One packet at a time, because a veth passes larger GSO packets.
         host.do("ip", "link", "set", "eth0", "mtu", str(ends), "gso_max_segs", "1")
         host.do("ip", "addr", "add", address, "dev", "eth0")
     switch.do("ip", "link", "set", "br0", "mtu", str(mtu), "up")
@@ -44,7 +45,7 @@ def run_words(model):
 
 
 def test_a_black_hole(room, model):
-    """The ends agree on 9000 bytes, what is between them takes fewer."""
+    """The ends agree on 9000 bytes; the network between them passes fewer."""
     for mtu in (1500, 1400, 4096) if limits.NIGHTLY else (1400,):
         with Room(room.weft) as own:
             a, b = over_a_switch(own, mtu)
@@ -72,7 +73,7 @@ def test_a_black_hole(room, model):
                 assert ran.returncode in (1, 3), ran
                 assert f"{passed} bytes arrive, 9000 do not" in ran.stderr, ran
                 assert "sudo ip link set dev eth0 mtu" in ran.stderr, ran
-            # Mended as the message says.
+            # Fixed as the message says.
             for host in (a, b):
                 host.do("ip", "link", "set", "dev", "eth0", "mtu", str(passed))
             found = findings(a, "--cluster", "home", status=0)
@@ -82,7 +83,7 @@ def test_a_black_hole(room, model):
 
 
 def test_a_black_hole_between_workers(room, model):
-    """Rank 0's own paths are whole, so only the workers can find it."""
+    """Rank 0's own paths are fine, so only the workers can detect it."""
     for ends in ((1500, 1500), (1500, 9000))[:None if limits.NIGHTLY else 1]:
         with Room(room.weft) as own:
             ring = Ring(own, model)
@@ -113,7 +114,7 @@ def test_a_black_hole_between_workers(room, model):
 
 
 def test_ways_that_are_whole(room, _):
-    """Jumbo frames that arrive, ends of different MTU, and a host that is away: no word of MTU."""
+    """Jumbo frames that arrive, ends of different MTU, and an absent host: no message about MTU."""
     for mtu, ends in ((9000, 9000), (1500, 1500))[:None if limits.NIGHTLY else 1]:
         with Room(room.weft) as own:
             a, b = over_a_switch(own, mtu, ends)
@@ -149,11 +150,11 @@ def test_busy_is_not_broken(room, model):
     assert busy["host"] == "b" and busy["severity"] == "note", busy
     assert "is running another job (inference of " in busy["read"], busy
     assert " s)" in busy["read"] and "not measured" in busy["why"], busy
-    # On the host whose worker runs that job nothing is measured either.
+    # The host whose worker runs that job does not measure either.
     (busy,) = findings(b, "--cluster", "home", status=0)
     assert busy["host"] == "b" and busy["severity"] == "note", busy
     assert "the worker of this host is running another job (inference of " in busy["read"], busy
-    # The idle one of two is measured, and the server goes on.
+    # Of two workers only the idle one is measured, and the server continues.
     found = findings(a, "--cluster", "home", status=0)
     assert [each["host"] for each in found if each["severity"] == "note"] == ["b"], found
     assert [each for each in found if each["host"] == "a to c"], found
@@ -163,7 +164,7 @@ def test_busy_is_not_broken(room, model):
     assert ran.returncode == 1 and "is running another job (inference of " in ran.stderr, ran
     assert "name a second worker of that host in --hosts" in ran.stderr, ran
     assert server.end() == 0, server.text
-    # By whom it is asked does not matter, nor what the job is.
+    # Independent of the asking host and the job.
     seconds[0].await_text(r"the job ended")
     assert not [each for each in findings(a, "--cluster", "pair", status=0)
                 if each["severity"] == "note"]

@@ -1,8 +1,8 @@
-"""Cables that break and come while a job runs: the lost rank is called over another one.
+"""Cables that break and come while a job runs: the lost rank is called over another cable.
 
     recable_test.py WEFT TINY_MODEL
 
-Needs root, ip(8), unshare and nsenter; skips (status 77) where one is missing.
+Needs root, ip(8), unshare and nsenter; skips (status 77) if one is missing.
 """
 
 import json
@@ -14,7 +14,7 @@ from concurrent import futures
 
 from spaces import cable, limits, main, words_of
 
-# These wait for 10 to 35 s each.
+# Each of these takes 10 to 35 s.
 NIGHTLY_ONLY = ("test_a_network_for_data_that_comes_back",)
 
 ASK = ("import json, sys, urllib.request as u; "
@@ -25,7 +25,7 @@ ASK = ("import json, sys, urllib.request as u; "
 
 
 def asked(host):
-    """An answer of the server there; None while its ranks form anew."""
+    """An answer of the server on that host; None while its ranks recover."""
     ran = subprocess.run(host.words(sys.executable, "-c", ASK), capture_output=True, text=True,
                          timeout=limits.limit(200))
     return ran.stdout if ran.returncode == 0 else None
@@ -51,7 +51,7 @@ def test_a_cable_that_breaks(room, model):
                      "--tp", "1", "--pp", "2", "--timeout-ms", limits.timeout_ms(2000))
     server.await_text(r"rank 0 \(a\) - rank 1 \(b\): tcp, \S+ \(eth1\) - \S+ \(eth7\)", 60)
     text = await_answer(a)
-    # Another one comes, on which nobody has an address, and the first one goes.
+    # Another cable without addresses comes, and the first one goes.
     cable(a, "usb0", b, "usb9")
     second.await_text(r"serves cluster")
     time.sleep(3)
@@ -64,7 +64,7 @@ def test_a_cable_that_breaks(room, model):
 
 
 def test_a_network_for_data_that_comes_back(room, model):
-    """Control has a network of its own. A step's message is lost: ranks wait in different ops."""
+    """Control has a separate network. A step's message is lost, so ranks wait in different ops."""
     a, b, hub = room.host("a"), room.host("b"), room.host("hub")
     cable(a, "eth0", b, "eth0")
     hub.do("ip", "link", "add", "br0", "type", "bridge")
@@ -84,8 +84,8 @@ def test_a_network_for_data_that_comes_back(room, model):
                      "--timeout-ms", str(int(1000 * timeout_s)))
     server.await_text("serving ", 60)
     text = await_answer(a)
-    # Frames are lost behind the cable, then there is no cable: both for longer than attempts to go
-    # on would take that follow one another.
+    # Frames are lost behind the cable; then there is no cable. Both last longer than a series of
+    # recovery attempts would take.
     for away, back in ((("nomaster",), ("master", "br0")), (("down",), ("up",))):
         server.text = ""
         hub.do("ip", "link", "set", "toa", *away)

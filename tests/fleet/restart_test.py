@@ -1,8 +1,8 @@
-"""`weft serve --restart` over hosts that come and go, and the units of `--unit`.
+"""`weft serve --restart` with hosts that come and go, and the units of `--unit`.
 
     restart_test.py WEFT TINY_MODEL [TEST...]
 
-Needs root, ip(8), unshare and nsenter; skips (status 77) where one is missing.
+Needs root, ip(8), unshare and nsenter; skips (status 77) if one is missing.
 """
 
 import json
@@ -65,7 +65,7 @@ def serve(host, model, *words):
 
 def two_with_a_key(room):
     a, b = room.two()
-    ran = a.up()  # makes the key
+    ran = a.up()  # creates the key
     words = ran.await_text(r"(?m)^    ((?:[a-z]{5}-){5}[a-z]{5})$").group(1)
     assert ran.end() == 0
     return a, b, words
@@ -85,14 +85,14 @@ def test_hosts_that_come_and_go(room, model):
     await_health(a, server, 200)
     assert ask(a, "/v1/completions", COMPLETION)[0] == 200
     for again in range(2):
-        os.kill(second.process.pid, signal.SIGKILL)  # its rank dies with it
+        os.kill(second.process.pid, signal.SIGKILL)  # ends its rank, too
         await_health(a, server, 503, "waiting for host b")
         second = b.up()
         await_health(a, server, 200)
         assert ask(a, "/v1/completions", COMPLETION)[0] == 200
-    # A reason that stays is not said again and again.
+    # An unchanged reason is not repeated endlessly.
     assert server.text.count("waiting for host b") <= 8, server.text
-    # A crash of the server itself.
+    # The server itself crashes.
     (child,) = children(server.process.pid)
     os.kill(child, signal.SIGKILL)
     server.await_text(r"killed by signal 9")
@@ -105,19 +105,19 @@ def test_hosts_that_come_and_go(room, model):
 
 
 def test_the_hosts_of_the_first_start_are_kept(room, model):
-    """Without a file of hosts, a server does not come back with fewer of them."""
+    """Without a host file, a server does not restart with fewer hosts."""
     a, b, words = two_with_a_key(room)
     second = b.up("-", typed=words + "\n")
     server = serve(a, model)
     await_health(a, server, 200)
     os.kill(second.process.pid, signal.SIGKILL)
     await_health(a, server, 503, "waiting for host b")
-    # It is stopped while it waits, too.
+    # It can be stopped while it waits.
     assert server.end(signal.SIGINT) == 0, server.text
 
 
 def test_named_workers(room, model):
-    """--hosts in place of --cluster; the worker comes later."""
+    """--hosts instead of --cluster; the worker starts later."""
     a, b, _ = two_with_a_key(room)
     a.do("ip", "addr", "add", "10.9.0.1/24", "dev", "eth1")
     b.do("ip", "addr", "add", "10.9.0.2/24", "dev", "eth7")
@@ -157,7 +157,7 @@ def test_units(room, model):
         ran = a.run(*words, "--unit")
         assert ran.returncode == 0 and name in ran.stderr, ran
         command = re.search(r"(?m)^ExecStart=(.*)$", ran.stdout).group(1)
-        # systemd's own quoting, undone.
+        # Undoes systemd's quoting.
         plain = [re.sub(r"\\(.)", r"\1", word).replace("%%", "%").replace("$$", "$")
                  for word in re.findall(r'"((?:[^"\\]|\\.)*)"', command)]
         assert plain == [os.path.realpath(a.weft), *words], plain

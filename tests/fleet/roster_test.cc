@@ -9,7 +9,7 @@ namespace {
 
 constexpr int64_t kSecondNs = 1000 * kNsPerMs;
 
-// A host that answers, as a herald would.
+// A host that sends beacons.
 struct Other {
     uint64_t host = 7;
     uint64_t sequence = 0;
@@ -54,7 +54,7 @@ class Rosters : public ::testing::Test {
 using Strings = std::vector<std::string>;
 
 TEST_F(Rosters, AHostCountsOnceItHearsThisOne) {
-    EXPECT_TRUE(Hear(other_.Says({})));  // it wants an answer
+    EXPECT_TRUE(Hear(other_.Says({})));  // it expects an answer
     EXPECT_EQ(Names(), Strings());
     EXPECT_EQ(roster_.EchoesOf("eth1", now_ns_), std::vector<uint64_t>{1001});
     EXPECT_EQ(roster_.EchoesOf("eth2", now_ns_), std::vector<uint64_t>());
@@ -69,14 +69,14 @@ TEST_F(Rosters, WhatIsPlayedBackDoesNotCount) {
     const DiscoveryPacket recorded = other_.Says({Nonce()});
     EXPECT_FALSE(Hear(recorded));
     EXPECT_EQ(Names(), Strings{"b"});
-    // The host has died; its last words go on.
+    // The host has died; its last beacons are replayed.
     for (int i = 0; i < 10; ++i) {
         now_ns_ += kSecondNs;
         EXPECT_FALSE(Hear(recorded));
         EXPECT_FALSE(Hear(recorded, "eth1", "fe80::77"));  // from another address
     }
     EXPECT_EQ(Names(), Strings());
-    // So do they at another process of this host, and at this one when nonces are others.
+    // They are also refused by another process of this host, and by this one with other nonces.
     Roster fresh(2);
     fresh.NonceOf("eth1", now_ns_);
     fresh.Hear(recorded, "eth1", "fe80::2", now_ns_);
@@ -91,7 +91,7 @@ TEST_F(Rosters, WhatIsPlayedBackDoesNotCount) {
 TEST_F(Rosters, ABeaconOfOneCableShowsNoOther) {
     const uint64_t one = Nonce("eth1");
     Nonce("eth2");
-    Hear(other_.Says({one}), "eth2", "fe80::66");  // carried over by somebody
+    Hear(other_.Says({one}), "eth2", "fe80::66");  // replayed by a third party
     EXPECT_EQ(Names(), Strings());
     Hear(other_.Says({one}));
     EXPECT_EQ(Names(), Strings{"b"});
@@ -103,7 +103,7 @@ TEST_F(Rosters, NoncesGetOld) {
     now_ns_ += (kNonceMs + 1000) * kNsPerMs;
     const uint64_t second = Nonce();
     EXPECT_NE(first, second);
-    Hear(other_.Says({first}));  // on its way while it changed
+    Hear(other_.Says({first}));  // in flight during the change
     EXPECT_EQ(Names(), Strings{"b"});
     now_ns_ += (kNonceMs + 1000) * kNsPerMs;
     EXPECT_NE(Nonce(), second);
@@ -151,10 +151,10 @@ TEST_F(Rosters, OwnBeaconsAreNobodys) {
     EXPECT_EQ(Names(), Strings());
 }
 
-// Recordings of any number of hosts push nobody out who lives.
+// Replayed beacons of any number of hosts do not displace live ones.
 TEST_F(Rosters, AFloodOfRecordingsLeavesTheLiving) {
     Hear(other_.Says({Nonce()}));
-    now_ns_ += kSecondNs;  // what came last would be echoed first
+    now_ns_ += kSecondNs;  // the newest would be echoed first
     for (uint64_t host = 100; host < 5000; ++host) {
         Other old;
         old.host = host;

@@ -1,8 +1,8 @@
-"""No command line that other users can read holds a key.
+"""No command line that other users can read contains a key.
 
     secret_test.py WEFT TINY_MODEL
 
-Needs root, ip(8), unshare and nsenter; skips (status 77) where one is missing.
+Needs root, ip(8), unshare and nsenter; skips (status 77) if one is missing.
 """
 
 import glob
@@ -28,7 +28,7 @@ def command_lines():
 
 
 def shown(secret):
-    """The command lines that hold two neighboring words of the secret."""
+    """Command lines that contain two consecutive words of the secret."""
     words = secret.lower().split("-")
     pairs = ["-".join(words[i:i + 2]) for i in range(max(1, len(words) - 1))]
     plain = [re.sub("[ \0-]+", "-", line) for line in command_lines().values()]
@@ -36,7 +36,7 @@ def shown(secret):
 
 
 class Watch:
-    """Reads all command lines of the machine, again and again, while a block runs."""
+    """Reads all command lines of the machine repeatedly while a block runs."""
 
     def __init__(self, secret):
         self.secret, self.seen, self.ends, self.turns = secret, [], threading.Event(), 0
@@ -106,14 +106,14 @@ def test_words_that_are_arguments(room, _):
         kept = [word for word in typed if word.startswith("--") or word == "two"]
         assert line[1] == "up" and [word for word in line if word in kept] == kept, line
         assert second.end() == 0
-    # Mistyped words are nearly the key.
+    # Mistyped words are almost the key.
     with subprocess.Popen(b.weft_words("up", words[:-1]), env=b.env(), stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE) as wrong:
         assert b"error" in wrong.stderr.readline() and shown(words) == []
 
 
 def test_an_api_key(room, _):
-    """Of a load on a server that never answers."""
+    """The key of a load test on a server that never answers."""
     secret = "weft-qzjxk-of-a-test"
     file = os.path.join(room.folder.name, "api-key")
     with open(file, "w") as out:

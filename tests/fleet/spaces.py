@@ -17,7 +17,7 @@ class Host(Namespace):
     def __init__(self, weft, name, folder):
         super().__init__(name)
         self.weft = weft
-        self.own_sysfs = False  # what weft sees in /sys is this host's, and not the machine's
+        self.own_sysfs = False  # weft sees this host's /sys, not the machine's
         self.home = os.path.join(folder, f"home-{name}-{time.monotonic_ns()}")
         os.mkdir(self.home)
         self.running = []
@@ -34,7 +34,7 @@ class Host(Namespace):
         return self.words("unshare", "-m", "sh", "-c", script, "sh", self.weft, *words)
 
     def run(self, *words, **options):
-        """weft, to its end."""
+        """Runs weft to its end."""
         return subprocess.run(self.weft_words(*words), env=self.env(), capture_output=True,
                               text=True, timeout=limits.limit(120), **options)
 
@@ -57,7 +57,7 @@ class Host(Namespace):
 
 
 class Room:
-    """What a test needs, and gone after it."""
+    """Resources of a test, removed after it."""
 
     def __init__(self, weft):
         self.weft, self.hosts = weft, []
@@ -77,7 +77,7 @@ class Room:
         return host
 
     def two(self):
-        """a and b, with a cable between them that has no address."""
+        """a and b, joined by a cable without addresses."""
         a, b = self.host("a"), self.host("b")
         cable(a, "eth1", b, "eth7")
         return a, b
@@ -91,7 +91,7 @@ class Room:
 
 
 def others(host):
-    """Names of the other hosts that `weft hosts` lists on a host."""
+    """Names of the other hosts in a host's `weft hosts`."""
     ran = host.run("hosts", "--json")
     assert ran.returncode == 0, ran
     return sorted(each["name"] for each in json.loads(ran.stdout)["hosts"]
@@ -112,9 +112,9 @@ def words_of(running):
 
 
 def main(tests, nightly_only=()):
-    """Runs the functions test_NAME(room, model) of `tests`, each in a room of its own: those named
-    on the command line behind WEFT and TINY_MODEL, else all. nightly_only: names of tests that the
-    daily suite leaves out."""
+    """Runs the functions test_NAME(room, model) of `tests`, each in its own room: those named on
+    the command line after WEFT and TINY_MODEL, else all. nightly_only: tests that the daily
+    suite skips."""
     reason = namespaces.why_skipped()
     if reason is None and not os.path.exists("/proc/net/if_inet6"):
         reason = "a kernel without IPv6"

@@ -1,10 +1,10 @@
-"""`weft hosts add` and `remove`: first with an ssh of the test's own that enters a namespace, then
-with a real sshd there.
+"""`weft hosts add` and `remove`: first with a fake ssh that enters a namespace, then with a real
+sshd there.
 
     ssh_test.py WEFT TINY_MODEL
 
-Needs root, ip(8), unshare and nsenter, and for its second part sshd, ssh and ssh-keygen; skips
-(status 77) where one of the first is missing, and says so where one of the others is.
+Needs root, ip(8), unshare and nsenter; skips (status 77) if one is missing. The second part
+needs sshd, ssh and ssh-keygen; a message says if one is missing.
 """
 
 import glob
@@ -20,8 +20,8 @@ from spaces import await_others, main, words_of
 
 
 def fake_ssh(folder, *hosts):
-    """An ssh in a folder for PATH that runs the command in the namespace of a host, as its user's
-    shell would; it knows these hosts, and logs what it is called with."""
+    """A fake ssh in a folder for PATH: runs the command in a host's namespace as its user's
+    shell would. It knows these hosts and logs its arguments."""
     os.mkdir(f"{folder}/bin")
     known = "\n".join(f"me@{host.name}) home={host.home} pid={host.space.pid} ;;"
                       for host in hosts)
@@ -48,7 +48,7 @@ def state_file(host, name):
 
 
 def runs(file):
-    """Whether the process that the file names is a 'weft up'."""
+    """The file names the process of a 'weft up'."""
     try:
         pid = int(open(file).read())
         return b"\0up\0--cluster\0" in open(f"/proc/{pid}/cmdline", "rb").read()
@@ -57,14 +57,14 @@ def runs(file):
 
 
 def kill_up(there):
-    """What the host runs since 'hosts add' outlives it, and would outlive the test."""
+    """Programs that 'hosts add' started on the host outlive it, and would outlive the test."""
     for file in glob.glob(state_file(there, "up-home*.pid")):
         if runs(file):
             os.kill(int(open(file).read()), signal.SIGKILL)
 
 
 def check_add_and_remove(room, a, b, model, folder):
-    """What both kinds of ssh must do."""
+    """Requirements on both kinds of ssh."""
     file = os.path.join(a.home, ".config/weft/clusters/home.toml")
     key = os.path.join(b.home, ".config/weft/clusters/home.key")
     ran = a.run("hosts", "add", "me@nowhere")
@@ -79,7 +79,7 @@ def check_add_and_remove(room, a, b, model, folder):
     assert ran.returncode == 0, ran
     assert "no weft is there; copying" in ran.stderr, ran
     assert "b is a host of cluster 'home'" in ran.stdout, ran
-    assert "checks" in ran.stdout or "[" in ran.stdout, ran.stdout  # its doctor's
+    assert "checks" in ran.stdout or "[" in ran.stdout, ran.stdout  # from its doctor
     program = os.path.join(b.home, ".local/bin/weft")
     assert open(program, "rb").read() == open(room.weft, "rb").read()
     assert os.stat(key).st_mode & 0o777 == 0o600
@@ -90,7 +90,7 @@ def check_add_and_remove(room, a, b, model, folder):
     one = a.run("run", model, "--greedy", "-p", "ab", "-n", "4", "--raw", "-t", "1",
                 "--cluster", "home", "--weights-from", "0")
     assert one.returncode == 0, one
-    # Again: nothing is copied, nothing stands twice.
+    # Again: no copy, and no duplicate entry.
     ran = a.run("hosts", "add", "me@b", "--json")
     assert ran.returncode == 0 and "copying" not in ran.stderr, ran
     assert json.loads(ran.stdout)["name"] == "b", ran
@@ -117,7 +117,7 @@ def check_add_and_remove(room, a, b, model, folder):
     assert ran.returncode == 0 and ran.stderr == "", ran
     assert open(file).read() == "" and not os.path.exists(key)
     await_others(a, [])
-    # A host of another cluster is not taken away from it.
+    # A host is not taken out of another cluster.
     with open(key, "w") as own:
         own.write("a-key-of-another-cluster\n")
     ran = a.run("hosts", "add", "me@b")
@@ -133,9 +133,9 @@ def test_fake(room, model):
     path = os.environ["PATH"]
     os.environ["PATH"] = f"{folder}/bin:{path}"
     try:
-        ran = a.run("hosts", "add", "me@flood")  # what it prints has no end
+        ran = a.run("hosts", "add", "me@flood")  # endless output
         assert ran.returncode == 1 and "printed more than 1048576 bytes" in ran.stderr, ran
-        first = a.up()  # makes the key
+        first = a.up()  # creates the key
         words = words_of(first)
         assert first.end() == 0
         with Watch(words):
@@ -149,7 +149,7 @@ def test_fake(room, model):
 
 
 def test_one_home(room, _):
-    """b and c share a home; then this host has it, too."""
+    """b and c share a home folder; later this host shares it, too."""
     a, b, c = room.ring()
     c.home = b.home
     folder = room.folder.name
@@ -184,7 +184,8 @@ def test_one_home(room, _):
 
 
 def test_pid_files(room, _):
-    """A file of an earlier version, or from before a boot, ends an 'up' of this cluster alone."""
+    """A state file of an earlier version, or from before a reboot, ends only an 'up' of this
+    cluster."""
     a, b = room.two()
     folder = room.folder.name
     fake_ssh(folder, b)
@@ -208,7 +209,7 @@ def test_pid_files(room, _):
             assert sleep.poll() is None, change
             assert runs(own) == (change[0] == "add"), change
         assert not os.path.exists(old) and not os.path.exists(own)
-        # An earlier version's 'up' runs.
+        # An earlier version's 'up' is running.
         ran = a.run("hosts", "add", "me@b")
         assert ran.returncode == 0, ran
         os.rename(own, old)
@@ -229,7 +230,7 @@ def test_pid_files(room, _):
 
 
 def test_systemd(room, _):
-    """The user's systemd, as far as files and calls show it; b and c share a home."""
+    """The user's systemd, as far as files and calls show it; b and c share a home folder."""
     a, b, c = room.ring()
     c.home = b.home
     folder = room.folder.name
@@ -249,7 +250,7 @@ def test_systemd(room, _):
         key = os.path.join(b.home, ".config/weft/clusters/lab.key")
         os.makedirs(units)
         with open(f"{units}/weft-up-lab.service", "w"):
-            pass  # of an earlier version
+            pass  # state file of an earlier version
         for name in "bc":
             ran = a.run("hosts", "add", f"me@{name}", "--cluster", "lab")
             assert ran.returncode == 0 and "sudo loginctl enable-linger" in ran.stdout, ran
@@ -275,7 +276,7 @@ def test_systemd(room, _):
 
 
 def test_where_it_does_not_run(room, _):
-    """A machine of another kind, and one that lacks the program's libraries."""
+    """A machine with another architecture, and one that lacks the program's libraries."""
     a, b = room.two()
     folder = room.folder.name
     fake_ssh(folder, b)
@@ -315,7 +316,7 @@ def test_sshd(room, model):
     folder = room.folder.name
     a.do("ip", "addr", "add", "10.98.7.1/24", "dev", "eth1")
     b.do("ip", "addr", "add", "10.98.7.2/24", "dev", "eth7")
-    # me@b is root here: there is no other user whose home the test may use.
+    # me@b is root here, because the test has no other user with a usable home folder.
     sshd = serve_ssh(b, "10.98.7.2", folder, f"SetEnv HOME={b.home} XDG_RUNTIME_DIR=/nonexistent "
                      "DBUS_SESSION_BUS_ADDRESS=none\n", "Host b\nHostName 10.98.7.2\n")
     path = os.environ["PATH"]

@@ -1,4 +1,4 @@
-# Hosts as network namespaces with cables between them. Exit status 77: not as root.
+# Hosts as network namespaces with cables between them. Exit status 77: not run as root.
 foreach(test up ssh odd recable secret restart paths unreached)
   add_test(NAME fleet.${test}
     COMMAND ${PYTHON3} ${CMAKE_CURRENT_LIST_DIR}/${test}_test.py $<TARGET_FILE:weft>
@@ -6,7 +6,7 @@ foreach(test up ssh odd recable secret restart paths unreached)
   set_tests_properties(fleet.${test} PROPERTIES LABELS fleet SKIP_RETURN_CODE 77
     TIMEOUT ${WEFT_TEST_SECONDS})
 endforeach()
-# docs/two-mini-pcs.md in roots of distributions, which apt brings packages into: minutes.
+# docs/two-mini-pcs.md in roots of distributions, with packages from apt: takes minutes.
 if(NOT WEFT_SANITIZE)
   add_test(NAME fleet.page COMMAND ${PYTHON3} ${CMAKE_CURRENT_LIST_DIR}/page_test.py
     ${CMAKE_BINARY_DIR} ${CMAKE_SOURCE_DIR} CONFIGURATIONS nightly)

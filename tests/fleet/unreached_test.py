@@ -1,9 +1,9 @@
-"""A ring of three hosts, a cable between each pair and no switch, loses the cable between two
-workers. Rank 0 reaches both of them.
+"""A ring of three hosts, with a cable between each pair and no switch, loses the cable between
+two workers. Rank 0 reaches both.
 
     unreached_test.py WEFT TINY_MODEL
 
-Needs root, ip(8), unshare and nsenter; skips (status 77) where one is missing.
+Needs root, ip(8), unshare and nsenter; skips (status 77) if one is missing.
 """
 
 import json
@@ -15,7 +15,7 @@ from concurrent import futures
 from recable_test import asked, await_answer
 from spaces import Room, cable, limits, main
 
-# Each waits for half a minute and more, and says what the other two say.
+# Each of these takes at least half a minute and covers little beyond the other two.
 NIGHTLY_ONLY = ("test_the_link_is_waited_for_and_comes_back",
                 "test_the_link_is_waited_for_in_vain")
 ENDS = r"10\.66\.12\.2 \(c21\) - 10\.66\.12\.1 \(c12\)"
@@ -28,7 +28,7 @@ ABACUS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "m
 
 
 def train_words(room, *words):
-    """Trains a model of the tree on a few records, which are room.record as well."""
+    """Trains a model of the tree on a few records, in room.record."""
     room.record = os.path.join(room.folder.name, "data.jsonl")
     with open(room.record, "w") as file:
         for number in range(8):
@@ -39,7 +39,7 @@ def train_words(room, *words):
 
 
 class Ring:
-    """Hosts 0, 1 and 2; a bridge in the middle of the cable between 1 and 2."""
+    """Hosts 0, 1 and 2, with a bridge in the middle of the cable between 1 and 2."""
 
     def __init__(self, room, model):
         self.model = model
@@ -78,11 +78,11 @@ class Ring:
         return server
 
     def pull(self, how):
-        if how == "silent":  # nobody's link goes down
+        if how == "silent":  # no link goes down
             self.hub.do("ip", "link", "set", "to1", "nomaster")
         elif how == "down":
             self.hosts[1].do("ip", "link", "set", "c12", "down")
-        else:  # as a USB cable does
+        else:  # like a USB cable
             self.hosts[2].do("ip", "link", "del", "c21")
 
     def plug(self):
@@ -129,8 +129,8 @@ def test_the_link_is_waited_for_in_vain(room, model):
 
 
 def test_a_cable_that_is_out_at_the_start(room, model):
-    """An elastic job begins without one of both, as it goes on without it later; others name both
-    ends and the cable."""
+    """An elastic job begins without one of the two, as it continues without it later; other jobs
+    name both ends and the cable."""
     for how in ("silent", "down") if limits.NIGHTLY else ("down",):
         with Room(room.weft) as own:
             ring = Ring(own, model)
@@ -142,7 +142,7 @@ def test_a_cable_that_is_out_at_the_start(room, model):
                                     "3", "--timeout-ms", limits.timeout_ms(2000), "--hosts",
                                     ring.workers, "--key-file", ring.key)
             assert ran.returncode == 3 and re.search(f"error: {BOTH}.*{cable}", ran.stderr), ran
-            for attempt in range(2):  # the first start, and another one
+            for attempt in range(2):  # the first start, and a second one
                 server = ring.serve("--elastic")
                 assert re.search(rf"{BOTH}.*{cable}.*The job goes on without rank 2 ",
                                  server.text), server.text
@@ -166,7 +166,7 @@ def test_training_that_starts_without_a_cable(room, model):
 
 
 def test_a_layout_that_cannot_shrink_waits_for_the_link(room, model):
-    """Elastic or not: no rank is sent away that the others need."""
+    """Elastic or not: no rank is excluded that the others need."""
     for layout in ("--pp", "--tp") if limits.NIGHTLY else ("--pp",):
         with Room(room.weft) as own:
             ring = Ring(own, model)

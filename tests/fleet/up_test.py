@@ -1,9 +1,9 @@
-"""`weft up`, `weft hosts` and --cluster: hosts as network namespaces, joined by cables that have no
-address but link-local ones.
+"""`weft up`, `weft hosts` and --cluster: hosts as network namespaces, joined by cables with
+link-local addresses only.
 
     up_test.py WEFT TINY_MODEL
 
-Needs root, ip(8), unshare and nsenter; skips (status 77) where one is missing.
+Needs root, ip(8), unshare and nsenter; skips (status 77) if one is missing.
 """
 
 import json
@@ -18,7 +18,7 @@ from spaces import await_others, cable, limits, main, others, words_of
 import builds
 
 GROUP, PORT = "ff12::5745:4654", 7000
-# This waits for 15 s.
+# This takes 15 s.
 NIGHTLY_ONLY = ("test_what_is_played_back",)
 
 
@@ -66,14 +66,14 @@ def test_hosts_that_die_leave_and_come(room, _):
     assert second.end() == 0, second.text
     first.await_text(r"gone: eth1 at eth7 of b")
     first.text = ""
-    second = b.up()  # the key is there
+    second = b.up()  # the key exists
     first.await_text(r"found: eth1 at eth7 of b")
-    assert "weft up" not in second.text, second.text  # no terminal: words stay out of journals
+    assert "weft up" not in second.text, second.text  # no terminal: the words stay out of logs
     second.end(signal.SIGKILL)
     begin = time.monotonic()
     first.await_text(r"gone: eth1 at eth7 of b")
     assert time.monotonic() - begin < limits.limit(12)
-    # A cable that comes, and one that goes, while it runs.
+    # One cable comes and another goes while it runs.
     first.text = ""
     b.up()
     first.await_text(r"found: eth1 at eth7 of b")
@@ -99,7 +99,7 @@ def test_another_key_and_words(room, _):
     second.end()
     ran = b.run("up", words_of(first))
     assert ran.returncode == 1 and "holds another key" in ran.stderr, ran
-    second = b.up(words_of(first), "--cluster", "two")  # beside the other
+    second = b.up(words_of(first), "--cluster", "two")  # in addition to the other
     first.await_text(r"found: eth1 at eth7 of b")
     assert a.run("hosts", "--cluster", "nope").returncode == 1
     wrong = words_of(first)[:-1]
@@ -130,7 +130,7 @@ def test_where_there_is_no_multicast(room, model):
     first.await_text(r"eth1: discovery does not work on it: it has no multicast")
     assert any("no multicast" in note for note in listed(a)["notes"])
     first.end()
-    # A peer with an address needs none.
+    # With a peer's address in the file, none has to be found.
     with open(os.path.join(a.home, ".config/weft/clusters/home.toml"), "w") as file:
         file.write('[[host]]\nname = "b"\naddress = "10.9.0.2"\n')
     ran = a.run("run", model, "--greedy", "-p", "ab", "-n", "4", "--raw", "-t", "1",
@@ -144,7 +144,7 @@ def test_where_there_is_no_multicast(room, model):
     assert any("disable_ipv6=0" in note for note in listed(b)["notes"])
 
 
-# Records what comes by an interface, and plays it back, many times.
+# Records packets on an interface and replays them many times.
 RECORDER = f"""
 import socket, struct, sys, time
 name, kind = sys.argv[1:]
@@ -186,7 +186,7 @@ def recorder(host, interface, kind):
 
 
 def on_a_switch(room, names):
-    """Hosts on one switch, each by its eth0."""
+    """Hosts on one switch, each with its eth0."""
     switch = room.host("switch")
     switch.do("ip", "link", "add", "br0", "type", "bridge", "mcast_snooping", "0")
     switch.do("ip", "link", "set", "br0", "up")
