@@ -1,6 +1,6 @@
-// Tensor ranks whose columns begin or end inside of quantization blocks have the bits of one rank:
-// every quantized type, random widths, even and uneven shares, dense models and experts. Floats
-// have widths that 32 does not divide.
+// Tensor ranks whose columns begin or end within quantization blocks compute the bits of one rank:
+// every quantized type, random widths, even and uneven shares, dense models and experts. Float
+// models have widths that are not multiples of 32.
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -19,7 +19,7 @@ namespace {
 
 using model_files::TensorInfo;
 
-// The tensors of a TinySource in a block type, of random blocks.
+// The tensors of a TinySource in a block type, with random blocks.
 class RandomBlocks final : public model_files::ModelSource {
   public:
     RandomBlocks(const model::Hyper& hyper, DType dtype) : table_(hyper, dtype) {}
@@ -59,7 +59,7 @@ class BlockCuts : public testing::TestWithParam<DType> {
         return list.begin()[std::uniform_int_distribution<size_t>(0, list.size() - 1)(random_)];
     }
 
-    // Columns of the residual stream, of heads and of MLPs that this type can have.
+    // Widths of the residual stream, heads and MLPs that this type allows.
     CutCase RandomCase(bool experts) {
         const bool floats = Info(GetParam()).block_elements == 1;
         const bool k_type = Info(GetParam()).block_elements == 256;
@@ -72,7 +72,7 @@ class BlockCuts : public testing::TestWithParam<DType> {
         h.ffn = k_type ? Pick({256, 768, 1280}) : Pick({288, 480, 1056});
         h.moe.ffn = experts ? k_type ? Pick({256, 768}) : Pick({288, 480}) : 0;
         if (floats) {
-            h.heads = 32;  // four parts whose columns are whole blocks of 32, for BF16
+            h.heads = 32;  // four parts of whole blocks of 32 columns, for BF16
             h.head_dim = Pick({20, 24, 40});
             h.ffn = Pick({300, 1000});
             h.moe.ffn = experts ? 340 : 0;

@@ -1,6 +1,6 @@
-// What calls say of themselves: a Program with every op that inference runs is lowered, and each
-// address that stands in a call's arguments must be one of its slots. Barriers, halves and binding
-// go by the slots, so an address without one would be a race.
+// Slots of calls: a Program with every op of inference is lowered, and each address in a call's
+// arguments must be one of its slots. Barriers, halves and binding use the slots, so an address
+// without one would be a race.
 #include "backend/cpu/call.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ using Lowered = support::LoweredCalls;
 
 constexpr int64_t kCols = 32;
 
-// Each op in some form; some in several.
+// Each op in at least one form.
 class EveryOp {
   public:
     explicit EveryOp(DType weights) : weights_(weights) {
@@ -255,7 +255,7 @@ CompileOptions SmallSteps() {
     return options;
 }
 
-// f(lowered, calls) of both lists, with weights that are prepared and others.
+// Calls f(lowered, calls) for both lists, with prepared and unprepared weights.
 template <typename F>
 void ForEachList(const F& f) {
     for (const CpuLevel level : {CpuLevel::kReference, BestCpuLevel(DetectCpu())}) {
@@ -284,8 +284,8 @@ TEST(Calls, SlotsHaveTheSizesOfTheirValues) {
     ForEachList(support::ExpectSlotsHaveSizesOfValues);
 }
 
-// Every activation is read by the calls of its readers, or by one before that prepares it for them
-// too, and written by those of its writer.
+// Every activation is written by its writer's calls. It is read by its readers' calls, or by an
+// earlier call that prepares it for them.
 TEST(Calls, TouchWhatTheirOpsNameAsOperands) {
     ForEachList([](const Lowered& lowered, const std::vector<Call>& calls) {
         const Program& program = lowered.program;
@@ -334,7 +334,7 @@ TEST(Calls, OpsWhoseRowsNeedOthersAreNotCut) {
     });
 }
 
-// A call that is cut moves each of its addresses that is by rows, and no other.
+// A split call moves exactly its addresses with rows.
 TEST(Calls, HalvesMoveWhatIsByRows) {
     ForEachList([&](const Lowered&, const std::vector<Call>& calls) {
         for (const Call& lowered : calls) {

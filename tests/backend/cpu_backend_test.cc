@@ -1,5 +1,5 @@
-// The CPU backend against itself: any number of threads, any chunking, any tensor split gives what
-// one thread of the reference kernels gives, one token at a time.
+// The CPU backend against itself: any threads, chunks and tensor splits give the result of one
+// thread with the reference kernels, one token at a time.
 #include "backend/cpu/cpu_device.h"
 
 #include <gtest/gtest.h>
@@ -62,7 +62,7 @@ struct Case {
     }
 };
 
-// Float32 throughout: what differs is the order of sums, 2^-24 each over some hundred terms and
+// Float32 throughout: results differ by the order of sums, 2^-24 each over some hundred terms and
 // two layers.
 constexpr double kFloatError = 2e-5;
 
@@ -80,7 +80,7 @@ TEST(CpuBackend, ThreadsChunksAndLevelsGiveTheReference) {
                     EXPECT_FALSE(!(CpuBackendRelativeError(got, want) <= kFloatError))
                         << architecture << " " << CpuLevelName(level);
                     if (first.empty()) first = got;
-                    // The same bits, however the work was shared out.
+                    // Equal bits for any distribution of the work.
                     EXPECT_EQ(got, first) << architecture << " " << CpuLevelName(level) << " "
                                           << threads << " threads, pieces of " << piece;
                 }
@@ -123,7 +123,7 @@ TEST(CpuBackend, TensorRanksGiveWhatOneRankGives) {
     }
 }
 
-// On a device that has no float64 the sums are float32's, and still the same on all ranks.
+// A device without float64 sums in float32; all ranks still hold the same bits.
 TEST(CpuBackend, TensorRanksWithoutWideSumsAreAsNear) {
     const Case c("llama");
     const std::vector<int32_t> tokens = Tokens(c.hyper, 20);

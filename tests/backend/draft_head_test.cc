@@ -1,6 +1,6 @@
-// Heads of multi-token prediction (tests/data/draft_heads, made by tools/make_draft_head_golden.py)
-// against the reference: behind prompts in one step and in several, further runs from the head's
-// own rows, on several tensor ranks, from the folder and from its GGUF file.
+// MTP heads (tests/data/draft_heads, made by tools/make_draft_head_golden.py) against the
+// reference: after prompts in one step and in several, further runs from the head's own rows, on
+// several tensor ranks, from the folder and from its GGUF file.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ namespace {
 constexpr int64_t kRows = 32;
 constexpr size_t kDrafts = 3;
 
-// A rank's Program with its head, and steps of one sequence on it.
+// A rank's Program with its head, and steps of one sequence.
 class HeadRank {
   public:
     HeadRank(const program::Program& program, const model_files::ModelSource& source,
@@ -72,8 +72,8 @@ class HeadRank {
         ASSERT_TRUE(executable_->ReadFloats(id, 0, std::span(all).last(count)).ok());
     }
 
-    // The head's logits behind all tokens but the last, the prompt in pieces; then those of kDrafts
-    // further runs.
+    // Logits of the head after all tokens except the last, with the prompt in pieces; then of
+    // kDrafts further runs.
     struct Out {
         std::vector<float> model, head, drafts;
         bool operator==(const Out&) const = default;
@@ -91,7 +91,7 @@ class HeadRank {
         }
         const auto vocab = program_.value(head_.logits).shape[1];
         std::vector<float> row(out.head.end() - vocab, out.head.end()), made;
-        size_t from = count - 1;  // which row of the last run goes on
+        size_t from = count - 1;  // row of the last run that continues
         for (size_t draft = 0; draft < kDrafts; ++draft) {
             const auto best = std::ranges::max_element(row) - row.begin();
             made.clear();
@@ -161,7 +161,7 @@ class DraftHeads : public testing::TestWithParam<std::string> {
     HeadRank::Out Alone(size_t piece) const {
         return HeadRank(Programs({}, true).at(0), *source_, {}).All(tokens_, piece);
     }
-    // How far the worst row is from the reference, by its length.
+    // Largest distance of a row from the reference, relative to its length.
     double Far(const std::vector<float>& got, const std::vector<float>& expected) const {
         EXPECT_EQ(got.size(), expected.size());
         if (got.size() != expected.size()) return INFINITY;
@@ -174,7 +174,7 @@ class DraftHeads : public testing::TestWithParam<std::string> {
                 size += std::pow(double{expected[i]}, 2);
             }
             const double far = std::sqrt(error / size);
-            worst = far <= worst ? worst : far;  // NaN is the worst
+            worst = far <= worst ? worst : far;  // NaN counts as the largest
         }
         return worst;
     }
@@ -189,7 +189,7 @@ class DraftHeads : public testing::TestWithParam<std::string> {
 INSTANTIATE_TEST_SUITE_P(All, DraftHeads, testing::ValuesIn(CasesIn("/draft_heads")),
                          [](const auto& one) { return one.param; });
 
-// As kFamilyFloat32, over one more layer and, of drafts, three more runs of it.
+// As kFamilyFloat32, over one more layer and, for drafts, three more runs of it.
 constexpr double kFar = 8e-5;
 
 TEST_P(DraftHeads, AgreeWithTheReference) {
@@ -200,7 +200,7 @@ TEST_P(DraftHeads, AgreeWithTheReference) {
     EXPECT_EQ(Alone(5), got) << "a prompt in several steps";
 }
 
-// The model itself is the same Program with a head and without one.
+// The model's logits are the same with and without a head.
 TEST_P(DraftHeads, LeaveTheModelAlone) {
     const program::Program with = Programs({}, true).at(0), without = Programs({}, false).at(0);
     const model::DraftHeadOps head = model::DraftHeadOf(with);
@@ -222,7 +222,7 @@ TEST_P(DraftHeads, OnTensorRanks) {
             EXPECT_TRUE(Far(got.head, logits_) <= kFar) << tp;
             EXPECT_TRUE(Far(got.drafts, drafts_) <= kFar) << tp;
             EXPECT_EQ(got, ranks[0]) << "tensor ranks differ: " << tp;
-            // The model's own sums may differ by the cut (attention over a latent).
+            // The model's own sums may differ by the split (attention over a latent).
             if (got.model == one.model) {
                 EXPECT_EQ(got, one) << tp;
             }
@@ -243,8 +243,7 @@ TEST_P(DraftHeads, AsGguf) {
     EXPECT_EQ(Alone(kRows), folder);
 }
 
-// An embedding and an output matrix of the head's own count; those that repeat the model's are
-// left out.
+// A head's own embedding and output matrix are used; copies of the model's are dropped.
 TEST_P(DraftHeads, HaveOwnEndsOrTheModels) {
     const std::string layer = fmt::format("{}", hyper_.layers);
     const std::string table = "blk." + layer + ".nextn.embed_tokens.weight";

@@ -1,6 +1,6 @@
 // Models with experts and with latent attention against transformers' logits
 // (tests/data/moe_logits.safetensors, made by tools/make_moe_golden.py), from a file's metadata to
-// logits, with every kernel table, in every layout of the tensor ranks.
+// logits, with every kernel table, in every layout of tensor ranks.
 #include <gtest/gtest.h>
 
 #include "coll/comm.h"
@@ -79,8 +79,8 @@ class ExpertModels : public testing::TestWithParam<const char*> {
         }
         if (got.empty()) return;
         const size_t vocab = expected_.size() / tokens_.size();
-        // What is rounded may tip the choice between experts of nearly equal scores: of these rows,
-        // gptOss's fourth, whose third and fourth expert are 0.0002 apart in the last layer.
+        // Rounding may change the choice between experts with nearly equal scores: here in gptOss's
+        // fourth row, whose third and fourth experts are 0.0002 apart in the last layer.
         int tipped = 0;
         for (size_t row = 0; row < tokens_.size(); ++row) {
             const auto golden = std::span(expected_).subspan(row * vocab, vocab);
@@ -114,7 +114,7 @@ class ExpertModels : public testing::TestWithParam<const char*> {
 INSTANTIATE_TEST_SUITE_P(Golden, ExpertModels, testing::ValuesIn(kExpertCases),
                          [](const auto& test) { return std::string(test.param); });
 
-// Some 60 ops in a row, each a sum of at most 216 products in float32: 60 * sqrt(216) * 2^-24.
+// Some 60 ops in a row, each a sum of at most 216 float32 products: 60 * sqrt(216) * 2^-24.
 constexpr double kFloat32 = 5.3e-5;
 
 TEST_P(ExpertModels, ReferenceKernels) {
@@ -132,7 +132,7 @@ TEST_P(ExpertModels, ExpertGroups) {
     if (hyper_.moe.experts == 0) return;  // Youtu
     Check({2, 2, {}}, CpuLevel::kReference, kFloat32);
     Check({3, 3, {3, 2, 1}}, CpuLevel::kReference, kFloat32);
-    // The tiny shared experts and dense layers have columns for three ranks.
+    // The tiny shared experts and dense layers have enough columns for three ranks.
     const bool dense = source_->FindTensor("blk.0.ffn_down.weight") != nullptr;
     if (hyper_.moe.shared_ffn > 0 || (dense && hyper_.ffn < 128)) return;
     Check({4, 2, {2, 1, 1, 2}}, CpuLevel::kReference, kFloat32);

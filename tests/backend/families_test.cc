@@ -1,7 +1,7 @@
-// Families of models as Hugging Face folders (tests/data/families, made by
-// tools/make_family_golden.py) against transformers' logits: their Programs by the interpreter in
-// double in every layout, then kernels of every table, chunks of prompts and expert groups, and the
-// GGUF file that is made of the folder.
+// Model families as Hugging Face folders (tests/data/families, made by tools/make_family_golden.py)
+// against transformers' logits: Programs in the double-precision interpreter in every layout, then
+// kernels of every table, chunks of prompts and expert groups, and the GGUF file made from the
+// folder.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -40,7 +40,7 @@ class FamilyModels : public testing::TestWithParam<std::string> {
         expected_ = golden.Floats(GetParam() + "/logits");
     }
 
-    // How far each row of logits is from transformers', by its length.
+    // Distance of each row of logits from transformers', relative to its length.
     template <typename Real>
     std::vector<double> Errors(const std::vector<Real>& logits) const {
         EXPECT_EQ(logits.size(), expected_.size());
@@ -56,7 +56,7 @@ class FamilyModels : public testing::TestWithParam<std::string> {
         }
         return errors;
     }
-    // Rows that are farther than `bound`, NaN counted.
+    // Number of rows farther than `bound`; NaN counts.
     template <typename Real>
     int64_t Far(const std::vector<Real>& logits, double bound) const {
         return std::ranges::count_if(Errors(logits), [&](double e) { return !(e <= bound); });
@@ -90,7 +90,7 @@ class FamilyModels : public testing::TestWithParam<std::string> {
         return {floats.begin(), floats.end()};
     }
 
-    // By the interpreter, in double.
+    // In the interpreter, in double.
     void CheckPrograms(const model::Layout& layout) {
         SCOPED_TRACE(fmt::format("tp {} pp {}", layout.tp, layout.pp));
         model::BuildOptions options;
@@ -113,11 +113,11 @@ class FamilyModels : public testing::TestWithParam<std::string> {
         ASSERT_EQ(world.Run(rows, rows, {{0, rows, 0, {}}}), "");
         const ValueId id = world.program(0).Find("logits");
         ASSERT_NE(id, program::kNoValue);
-        // RoPE, norms and gates of transformers are in float32.
+        // transformers computes RoPE, norms and gates in float32.
         EXPECT_EQ(Far(world.at(0, id), 4e-6), 0) << Most(world.at(0, id));
     }
 
-    // The GGUF file of the folder becomes the source.
+    // Makes a GGUF file of the folder and uses it as the source.
     void Quantize(const std::string& type) {
         quantize::QuantizeOptions options;
         options.type = quantize::FindFileType(type).value();
@@ -141,7 +141,7 @@ class FamilyModels : public testing::TestWithParam<std::string> {
         return LoadedRank(Programs({}, kv).at(0), *source_, {1, {}, true, level})
             .Logits(tokens_, piece);
     }
-    // Of each tensor rank.
+    // Logits of each tensor rank.
     std::vector<std::vector<float>> Logits(int tp, int ep, const std::vector<double>& shares,
                                            CpuLevel level) const {
         const auto layout = model::MakeLayout(tp, tp, 1, shares, ep).value();
@@ -171,7 +171,7 @@ class FamilyModels : public testing::TestWithParam<std::string> {
 INSTANTIATE_TEST_SUITE_P(All, FamilyModels, testing::ValuesIn(CasesIn("/families")),
                          [](const auto& one) { return one.param; });
 
-// Some 60 ops in a row, each a sum of at most 224 products in float32: 60 * sqrt(224) * 2^-24.
+// Some 60 ops in a row, each a sum of at most 224 float32 products: 60 * sqrt(224) * 2^-24.
 constexpr double kFamilyFloat32 = 5.4e-5;
 
 TEST_P(FamilyModels, ProgramsOfEveryLayout) {
@@ -182,8 +182,8 @@ TEST_P(FamilyModels, ProgramsOfEveryLayout) {
     CheckPrograms({3, 2, {3, 1, 2}, {}});
 }
 
-// Stages that begin before, at and behind layers whose KV cache others read, or only hand on what
-// these need.
+// Stages that begin before, at and after layers whose KV cache other layers read, or that only
+// forward what those layers need.
 TEST_P(FamilyModels, AnyCutOfSharedCaches) {
     if (hyper_.shared_kv == 0) return;
     for (int64_t cut = 1; cut < hyper_.layers; ++cut) {
@@ -194,7 +194,7 @@ TEST_P(FamilyModels, AnyCutOfSharedCaches) {
     CheckPrograms({1, static_cast<int>(hyper_.layers), {}, {}});
 }
 
-// A stage keeps the keys and values that it receives from step to step, and receives all residual
+// A stage keeps the keys and values that it receives between steps, and receives all residual
 // streams.
 TEST_P(FamilyModels, StagesOfSharedCaches) {
     if (hyper_.shared_kv == 0 && hyper_.windowing.streams == 0) return;
@@ -225,7 +225,7 @@ TEST_P(FamilyModels, StagesOfSharedCaches) {
     }
 }
 
-// Rows have the same bits however the prompt is cut.
+// Rows have the same bits for any prefill chunks.
 TEST_P(FamilyModels, KernelsOfEveryTable) {
     const CpuLevel best = BestCpuLevel(DetectCpu());
     for (CpuLevel level : kCpuLevels) {
@@ -257,7 +257,7 @@ TEST_P(FamilyModels, TensorRanksAndExpertGroups) {
     }
 }
 
-// Neither the cut of a prompt nor that of the heads changes a bit of DeepSeek-V4's logits.
+// Neither prefill chunks nor a split of the heads changes a bit of DeepSeek-V4's logits.
 TEST_P(FamilyModels, PooledWindows) {
     if (!hyper_.windowing.pools) return;
     const CpuLevel best = BestCpuLevel(DetectCpu());
@@ -287,14 +287,14 @@ TEST_P(FamilyModels, PooledWindows) {
     EXPECT_NE(refused.error().message.find("--device cpu"), std::string::npos);
 }
 
-// What the f16 cache rounds, 2^-11, may tip a choice between experts of nearly equal scores: most
-// rows have close logits.
+// The f16 cache rounds to 2^-11, which may change the choice between experts with nearly equal
+// scores; most rows have close logits.
 TEST_P(FamilyModels, HalfPrecisionCaches) {
     const std::vector<float> logits = Logits(BestCpuLevel(DetectCpu()), DType::kF16, 1);
     EXPECT_LE(Far(logits, 3e-3), hyper_.moe.experts > 0 ? 2 : 0) << Most(logits);
 }
 
-// The file that `weft quantize` makes of the folder, in F32, is the same model.
+// The F32 file that `weft quantize` makes of the folder is the same model.
 TEST_P(FamilyModels, AsGguf) {
     const CpuLevel best = BestCpuLevel(DetectCpu());
     const std::vector<float> folder = Logits(best, DType::kF32, 64);
@@ -302,8 +302,8 @@ TEST_P(FamilyModels, AsGguf) {
     EXPECT_EQ(Logits(best, DType::kF32, 64), folder);
 }
 
-// BF16 weights give the logits of the same numbers in F32: multipliers are not folded into them,
-// which would round them a second time. The reference kernels do not round activations.
+// BF16 weights give the logits of the same numbers in F32: multipliers are not folded into the
+// weights, which would round them again. The reference kernels do not round activations.
 TEST(FalconH1, WeightsOfSixteenBitsAreRoundedOnce) {
     const std::string name = "falconH1";
     const HfGolden golden(TestData("/families/" + name + ".safetensors"));
@@ -345,7 +345,7 @@ TEST(FalconH1, WeightsOfSixteenBitsAreRoundedOnce) {
     EXPECT_FALSE(!(std::sqrt(error / size) <= kFamilyFloat32)) << std::sqrt(error / size);
 }
 
-// Blocks of 32 columns where a layer takes 24.
+// Blocks of 32 columns in layers of 24 columns per rank.
 TEST_P(FamilyModels, StagesCutNoBlocks) {
     if (hyper_.layer_columns != 24) return;
     ASSERT_NO_FATAL_FAILURE(Quantize("Q8_0"));

@@ -1,5 +1,5 @@
 // Every architecture on the CPU backend against transformers: reference and fast kernels, whole
-// prompts and pieces of them, one rank.
+// prompts and pieces, one rank.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -55,8 +55,8 @@ class GoldenBackend : public testing::TestWithParam<GoldenCase> {
 INSTANTIATE_TEST_SUITE_P(All, GoldenBackend, testing::ValuesIn(GoldenCases()),
                          [](const auto& test) { return std::string(test.param.name); });
 
-// Some 30 ops in a row, each a sum of at most 144 products in float32: 30 * sqrt(144) * 2^-24. The
-// f16 cache rounds to 2^-11. Rows have the same bits however the prompt is cut.
+// Some 30 ops in a row, each a sum of at most 144 float32 products: 30 * sqrt(144) * 2^-24. The f16
+// cache rounds to 2^-11. Rows have the same bits for any prefill chunks.
 TEST_P(GoldenBackend, EqualsTransformers) {
     const CpuLevel best = BestCpuLevel(DetectCpu());
     for (CpuLevel level : kCpuLevels) {

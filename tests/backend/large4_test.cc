@@ -1,7 +1,7 @@
-// Mistral Large 4 as a folder, against transformers' logits
+// Mistral Large 4 as a folder against transformers' logits
 // (tests/data/hf/mistralLarge4.safetensors): with every kernel table, in chunks, on tensor ranks
-// and pipeline stages that are cut before, at and behind layers whose latents others read, and from
-// the GGUF file that is made of the folder.
+// and on pipeline stages split before, at and after layers whose latents other layers read, and
+// from the GGUF file made from the folder.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -20,7 +20,7 @@ namespace weft::support {
 namespace {
 
 constexpr const char* kLarge4 = "mistralLarge4";
-// Some 90 ops in a row, each a sum of at most 192 products in float32: 90 * sqrt(192) * 2^-24.
+// Some 90 ops in a row, each a sum of at most 192 float32 products: 90 * sqrt(192) * 2^-24.
 constexpr double kLarge4Float32 = 7.5e-5;
 
 class MistralLarge4 : public testing::Test {
@@ -33,7 +33,7 @@ class MistralLarge4 : public testing::Test {
         tokens_ = golden.Tokens(kLarge4);
         expected_ = golden.Floats(kLarge4 + std::string("/logits"));
     }
-    // Of the first rank; all tensor ranks must have the same.
+    // Logits of the first rank; all tensor ranks must agree.
     std::vector<float> Logits(const model::Layout& layout, CpuLevel level, size_t piece,
                               DType kv = DType::kF32) const {
         const model::Hyper hyper = model::ReadHyper(*source_).value();

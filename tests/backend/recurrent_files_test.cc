@@ -1,5 +1,5 @@
-// Files of Qwen3-Next that older converters wrote: queries, keys, values and gates of a key head
-// stand together, in ssm_in.
+// Qwen3-Next files of older converters: ssm_in combines queries, keys, values and gates by key
+// head.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -16,7 +16,7 @@ namespace {
 using model_files::TensorInfo;
 using support::LoadedRank;
 
-// What a model says that has attn_qkv and attn_gate, in that form.
+// Presents a model with attn_qkv and attn_gate in the older form.
 class OlderFile final : public model_files::ModelSource {
   public:
     OlderFile(const model::Hyper& hyper, const support::TinySource& inner)
@@ -93,7 +93,7 @@ TEST(RecurrentFiles, OlderOnesGiveTheSameBits) {
         return LoadedRank(program, file, {}).Logits(tokens, 7);
     };
     EXPECT_EQ(logits(older), logits(source));
-    // A rank reads its own key heads' rows alone.
+    // A rank reads only its own key heads' rows.
     model::Layout layout;
     layout.tp = 2;
     const auto ranks = support::Build(hyper, older, layout, options);

@@ -1,7 +1,6 @@
-// Models whose indexer chooses 5 positions, or two blocks of three: rows among those of other
-// sequences, behind pages that
-// another sequence filled, behind copies of such pages, and on two pipeline stages have the bits
-// that they have alone.
+// Models whose indexer selects 5 positions, or two blocks of three. Rows compute the same bits
+// alone and among rows of other sequences, after pages that another sequence filled, after copies
+// of such pages, and on two pipeline stages.
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -34,7 +33,7 @@ TEST_P(SparseModel, BatchesAndSharedPagesKeepTheBits) {
     const std::vector<float> alone = rank.Logits(tokens, 64);  // in pages 2 and 0
     const auto vocab = static_cast<size_t>(hyper.vocab);
 
-    // The last 36 tokens behind a page, and beside them the first 20 from the beginning.
+    // The last 36 tokens after a filled page, together with the first 20 from the beginning.
     std::vector<int32_t> now(tokens.begin() + 64, tokens.end()), positions(56), rows(56);
     now.insert(now.end(), tokens.begin(), tokens.begin() + 20);
     std::iota(positions.begin(), positions.begin() + 36, 64);

@@ -1,9 +1,9 @@
-# weft with another device (strange/device.cc), and tests of whole jobs on it: the same programs as
-# those that test weft, told to start this one.
+# weft with a different device (strange/device.cc), and tests of whole jobs on it: the test programs
+# of weft, started with this one.
 add_executable(weft_strange $<TARGET_OBJECTS:weft> ${CMAKE_CURRENT_LIST_DIR}/strange/device.cc
   ${CMAKE_CURRENT_LIST_DIR}/strange/memory.cc)
 target_link_libraries(weft_strange PRIVATE $<TARGET_PROPERTY:weft,LINK_LIBRARIES>)
-# strange_test(NAME FILTER [CONFIGURATIONS nightly]): tests of cli_tests, on it.
+# strange_test(NAME FILTER [CONFIGURATIONS nightly]): runs tests of cli_tests with it.
 function(strange_test name filter)
   add_test(NAME strange.${name} COMMAND cli_tests --gtest_filter=${filter} ${ARGN})
   set_tests_properties(strange.${name} PROPERTIES LABELS backend TIMEOUT ${WEFT_TEST_SECONDS}

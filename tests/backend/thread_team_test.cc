@@ -17,8 +17,8 @@ double ProcessCpuSeconds() {
     return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
 }
 
-// Each part adds to plain numbers of the others after a barrier: wrong without it (and a race that
-// the thread sanitizer names).
+// Each part adds the others' plain numbers after a barrier: wrong without it, and a race for the
+// thread sanitizer.
 struct Rounds {
     ThreadTeam* team;
     int rounds;
@@ -34,7 +34,7 @@ void RunRounds(void* context, int part) {
     }
 }
 
-// Else a job that follows in the same process would see one core, for all of its ranks.
+// Otherwise a later job in the same process would see one core for all of its ranks.
 TEST(ThreadTeam, ItsOwnersCoresComeBack) {
     const std::vector<int> before = AllowedCores();
     {
@@ -46,7 +46,7 @@ TEST(ThreadTeam, ItsOwnersCoresComeBack) {
     EXPECT_EQ(AllowedCores(), before);
 }
 
-// Two programs of one thread each on a host of two cores would share one of them.
+// Otherwise two programs of one thread each on a host with two cores might share one core.
 TEST(ThreadTeam, FewerThreadsThanCoresAreKeptOnAllOfThem) {
     const std::vector<int> cores = AllowedCores();
     if (cores.size() < 2) GTEST_SKIP() << "one core";
@@ -80,7 +80,7 @@ TEST(ThreadTeam, IdleDrawsNoPower) {
     ThreadTeam team({3, {}, false});
     Rounds rounds{&team, 10, std::vector<int64_t>(3)};
     team.Run(RunRounds, &rounds);
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));  // past the spin
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));  // after the spin
     const double before = ProcessCpuSeconds();
     std::this_thread::sleep_for(std::chrono::milliseconds(500));
     EXPECT_LT(ProcessCpuSeconds() - before, 0.005);  // 1 % of a core
@@ -89,7 +89,7 @@ TEST(ThreadTeam, IdleDrawsNoPower) {
 TEST(ThreadTeam, WakesSleepers) {
     ThreadTeam team({2, {}, true});
     for (int run = 0; run < 5; ++run) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(5));  // past spin and yield
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));  // after spinning and yielding
         Rounds rounds{&team, 3, std::vector<int64_t>(2)};
         team.Run(RunRounds, &rounds);
         EXPECT_EQ(rounds.numbers[0] + rounds.numbers[1], 6);

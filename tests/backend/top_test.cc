@@ -21,7 +21,7 @@ TEST(TopK, IsTheHeadOfTheSortedValues) {
     std::mt19937 random(5);
     for (const size_t size : {1u, 2u, 15u, 16u, 17u, 100u, 1000u}) {
         std::vector<float> values(size);
-        // Few distinct numbers, so that there are equal ones.
+        // Few distinct values, so that some are equal.
         for (float& value : values) value = static_cast<float>(random() % 40) - 20;
         std::vector<int32_t> order(size);
         for (size_t i = 0; i < size; ++i) order[i] = static_cast<int32_t>(i);

@@ -1,5 +1,5 @@
-// Sums over tensor ranks in each wire: all ranks hold the same bits, within the wire's error of the
-// exact sum, and so many bytes are sent as SumBytes says.
+// All-reduces over tensor ranks for each wire type: all ranks hold the same bits, within the type's
+// error of the exact sum, and SumBytes gives the bytes sent.
 #include "backend/transfer.h"
 
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ double SumAddend(int rank, size_t i) {
     return std::ldexp(unit, static_cast<int>(i % 7));
 }
 
-// What each rank gets, by rank; sent: the bytes of rank 0.
+// Result of each rank; sent: bytes sent by rank 0.
 std::vector<std::vector<float>> RunSum(const WireSum& sum, net::Transport transport,
                                        uint64_t& sent) {
     auto fabrics = net::MakeLocalFabrics(sum.ranks, transport, kSumWindow).value();
@@ -71,8 +71,8 @@ std::vector<std::vector<float>> RunSum(const WireSum& sum, net::Transport transp
     return results;
 }
 
-// By how much element i of the sum may be off: n roundings of addends, one more of the sum where it
-// crosses as well (two_shot), and those of the sum in float32.
+// Allowed error of element i: n roundings of addends, one of the sum if the sum is sent, too
+// (two_shot), and the float32 rounding of the sum.
 double SumAllowed(const WireSum& sum, size_t i, const std::vector<double>& peaks) {
     double sizes = 0, peak = 0;
     for (int rank = 0; rank < sum.ranks; ++rank) {
@@ -105,7 +105,7 @@ void ExpectSum(const WireSum& sum, net::Transport transport) {
         for (size_t i = 0; i < count; ++i) peak = std::max(peak, std::abs(SumAddend(rank, i)));
         peaks.push_back(peak);
     }
-    double worst = 0;  // as a part of what is allowed
+    double worst = 0;  // relative to the allowed error
     for (size_t i = 0; i < count; ++i) {
         double exact = 0;
         for (int rank = 0; rank < sum.ranks; ++rank) exact += SumAddend(rank, i);
@@ -114,12 +114,12 @@ void ExpectSum(const WireSum& sum, net::Transport transport) {
         ASSERT_TRUE(off <= SumAllowed(sum, i, peaks))
             << i << ": " << results[0][i] << " for " << exact;
     }
-    // What is narrow is really rounded.
+    // A narrow type really rounds.
     const bool rounds = sum.wire == SumWire::kBF16 || sum.wire == SumWire::kQ8;
     if (rounds) {
         EXPECT_GT(worst, 0.05);
     }
-    if (count <= 4096) {  // one-shot: to each other rank once
+    if (count <= 4096) {  // one-shot: once to each other rank
         const auto once =
             static_cast<uint64_t>(SumBytes(sum.wire, sum.dtype, static_cast<int64_t>(count)));
         EXPECT_EQ(sent, once * static_cast<uint64_t>(sum.ranks - 1));
@@ -139,7 +139,7 @@ TEST(TransferWire, EveryWireSumsUpWithinItsError) {
     }
 }
 
-// Of devices that sum in float32 already.
+// For devices that already sum in float32.
 TEST(TransferWire, Float32SumsNarrowAsWell) {
     for (const SumWire wire : kSumWires)
         ExpectSum({2, DType::kF32, 3, 200, wire}, net::Transport::kShm);
@@ -150,7 +150,7 @@ TEST(TransferWire, Float32SumsNarrowAsWell) {
               as_they_are);
 }
 
-// A norm's squares: two values a row.
+// Squares of a norm: two values per row.
 TEST(TransferWire, ShortRowsStayAsTheyAre) {
     uint64_t wide_sent = 0;
     const auto wide =
@@ -170,7 +170,7 @@ TEST(TransferWire, BytesOfAWire) {
     EXPECT_EQ(SumBytes(SumWire::kQ8, DType::kF32, 128), 136);
 }
 
-// Columns of all ranks side by side in each row, whether or not rows travel together.
+// Each row has the columns of all ranks side by side, whether or not rows are sent together.
 TEST(AllGather, PutsTheColumnsOfAllRanksSideBySide) {
     for (const std::vector<int64_t>& parts :
          std::vector<std::vector<int64_t>>{{3, 3}, {2, 0, 5}, {200, 57}, {300, 100, 7}}) {

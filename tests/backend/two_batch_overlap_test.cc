@@ -1,5 +1,5 @@
 // Steps in halves: the same bits as in one piece, over any transport, number of ranks, threads and
-// sequences; a lost peer ends them.
+// sequences; a lost peer ends them with an error.
 #include "backend/cpu/two_batch_overlap.h"
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ model::Hyper Dense() {
     return support::TinyHyper("qwen3", false);
 }
 
-// Experts, one of them shared, and its gate.
+// Experts, a shared expert, and its gate.
 model::Hyper Experts() {
     model::Hyper h = support::TinyHyper("qwen2moe", false);
     h.moe.experts = 5;
@@ -39,7 +39,7 @@ model::Hyper Experts() {
     return h;
 }
 
-// Experts behind latent attention.
+// Experts after latent attention.
 model::Hyper LatentExperts() {
     model::Hyper h = Experts();
     h.architecture = "deepseek2";
@@ -47,7 +47,7 @@ model::Hyper LatentExperts() {
     return h;
 }
 
-// With an indexer, which chooses nine positions.
+// With an indexer that selects nine positions.
 model::Hyper SparseExperts() {
     model::Hyper h = LatentExperts();
     h.architecture = "deepseek32";
@@ -58,7 +58,7 @@ model::Hyper SparseExperts() {
     return h;
 }
 
-// An indexer that chooses three blocks of four positions for each KV head.
+// An indexer that selects three blocks of four positions for each KV head.
 model::Hyper Blocks() {
     model::Hyper h = support::TinyHyper("minimax-m3", false);
     h.indexer = {
@@ -66,7 +66,7 @@ model::Hyper Blocks() {
     return h;
 }
 
-// Recurrent layers, whose state goes from the first half to the second.
+// Recurrent layers, whose state passes from the first half to the second.
 model::Hyper WithState() {
     return support::TinyRecurrentHyper(false);
 }
@@ -83,7 +83,7 @@ struct Model {
     }
 };
 
-// What each rank's `body` returns, with the group's Comm.
+// Result of each rank's `body`, which gets the group's Comm.
 using Body = std::function<std::vector<float>(size_t rank, coll::Comm& comm)>;
 std::vector<std::vector<float>> OnRanks(int tp, net::Transport transport, const Body& body) {
     auto fabrics = net::MakeLocalFabrics(tp, transport, kWindow).value();
@@ -99,7 +99,7 @@ std::vector<std::vector<float>> OnRanks(int tp, net::Transport transport, const 
     return got;
 }
 
-// How many sums the last step made.
+// Number of all-reduces in the last step.
 int64_t Sums(LoadedRank& rank, const program::Program& program) {
     return std::ranges::count_if(rank.executable().timings(), [&](const OpTiming& timing) {
         return program.ops[static_cast<size_t>(timing.op)].kind() == program::OpKind::kAllReduce;
@@ -125,7 +125,7 @@ TEST_P(HalvesOf, GiveTheSameBits) {
                         LoadedRank rank(programs[r], model.source, {threads, {}, true, best}, 90,
                                         overlap);
                         rank.executable().SetTracing(true);
-                        // Even and odd steps, and steps of one row, which has no halves.
+                        // Even and odd steps, and one-row steps, which have no halves.
                         std::vector<float> logits = rank.Logits(HalvesTokens(84), 42, {&comm});
                         const int64_t whole =
                             std::ranges::count_if(programs[r].ops, [](const program::Op& op) {
@@ -212,8 +212,8 @@ TEST(Halves, ALostPeerEndsTheStepOnAllThreads) {
     }
 }
 
-// After each sum but those of the last layer's outputs: residual, norm, and its prepared form where
-// weights are quantized. Without the embedding's residual.
+// After each all-reduce except the last layer's: residual, norm, and the norm's prepared form if
+// weights are quantized. Excludes the embedding's residual.
 TEST(Tails, FollowEachSum) {
     const Model model;
     const program::Program program = model.Programs(2)[0];
@@ -237,7 +237,7 @@ TEST(Tails, FollowEachSum) {
         EXPECT_TRUE(calls[i].tail == 0 || (after < calls.size() && calls[after].barrier));
     }
     EXPECT_GE(sums, 3);
-    // The first has a norm, those within the layers a residual and a norm, the last a residual.
+    // The first tail has a norm, those between layers a residual and a norm, the last a residual.
     EXPECT_GE(tails, 2 * sums - 3);
 }
 

@@ -1,8 +1,7 @@
-// A device whose memory the host cannot read: the border's proof. `weft_strange` is weft, linked
-// with this file and memory.cc in place of backend/device.cc and backend/cpu/memory.cc: its "cpu"
-// is this device, and whatever above the border takes a value's bytes for its own ends with a
-// segmentation fault. Inside are the CPU's kernels. Pages of the KV cache are larger than the
-// CPU's.
+// A device whose memory the host cannot read. `weft_strange` is weft, linked with this file and
+// memory.cc in place of backend/device.cc and backend/cpu/memory.cc: its "cpu" is this device, and
+// code above backend/ that dereferences a device pointer segfaults. It runs the CPU's kernels.
+// Pages of the KV cache are larger than the CPU's.
 #include "backend/device.h"
 
 #include "backend/cpu/cpu_device.h"
@@ -15,7 +14,7 @@ using strange::HiddenMemory;
 
 constexpr int64_t kStrangePageTokens = 128;
 
-// Its memory is hidden, too.
+// A snapshot whose memory is hidden, too.
 class StrangeSnapshot final : public HostSnapshot {
   public:
     StrangeSnapshot(HiddenMemory& memory, std::unique_ptr<HostSnapshot> inner)
@@ -32,7 +31,7 @@ class StrangeSnapshot final : public HostSnapshot {
 
 class StrangeExecutable final : public Executable {
   public:
-    // Compiles by `inner`, all of whose memory is then hidden.
+    // Compiles on `inner`, and then hides all of its memory.
     static Result<std::unique_ptr<Executable>> Make(Device& inner, program::ChunkedProgram program,
                                                     const CompileOptions& options) {
         auto made = std::make_unique<StrangeExecutable>();

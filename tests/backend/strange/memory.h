@@ -1,5 +1,5 @@
-// Memory of the strange device (device.cc): backend/cpu/memory.h's, but that what is allocated
-// while an owner is named belongs to it, and the owner says when the host may touch it.
+// Memory of the strange device (device.cc): like backend/cpu/memory.h, but allocations while an
+// owner is set belong to it, and the owner decides when the host may access them.
 #pragma once
 
 #include <cstddef>
@@ -11,13 +11,13 @@ namespace weft::backend::strange {
 
 class HiddenMemory {
   public:
-    // While it lives, what this thread allocates is this memory's.
+    // While it lives, allocations of this thread belong to this memory.
     class Collects {
       public:
         explicit Collects(HiddenMemory& memory);
         ~Collects();
     };
-    // While one lives, the memory can be touched; else reading a byte of it ends the process.
+    // While one lives, the memory is accessible; otherwise reading a byte of it ends the process.
     class Opened {
       public:
         explicit Opened(HiddenMemory& memory);
