@@ -14,8 +14,7 @@
 //     products, attention   optional: measured shares of compute that training's products and
 //                 attention reach on this machine
 //     tiers       optional: {"host": {"ranks": 8, "bandwidth": .., "latency": ..}}, the link
-//     between
-//                 devices of the host; without it they exchange data over the host's PCIe
+//                 between devices of the host; without it they exchange data over the host's PCIe
 //     wire        name of the wire between hosts, or a measured one: {"bandwidth": .., ..}
 //     watts_idle, watts_busy, price   of a host
 //     measured    tables that `weft plan --measure` wrote (plan/measured.h)

@@ -62,7 +62,7 @@ struct MeasuredRates {
     // As above for an expert with this number of rows; without expert measurements, as
     // ProductFlops.
     std::optional<double> ExpertFlops(DType type, double rows) const;
-    // For a cache of this type; if it was not measured, for the cache type that was.
+    // Rate for a cache of this type; if it was not measured, `cache`.
     double CacheRate(DType type) const;
     double AttentionFlops(DType type) const;
 };

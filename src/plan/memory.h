@@ -4,7 +4,7 @@
 // and `weft serve` therefore accept on such a machine what fits here.
 //
 // For a stage of many layers, a Program of few layers with the same ends is planned: enough that
-// every pair of neighboring layer kinds occurs.
+// each layer kind occurs with each pair of its neighbors.
 #pragma once
 
 #include <cstdint>
@@ -58,13 +58,13 @@ class MemoryPlanner {
 void ShareMemory(std::span<MemoryUse> ranks, const ClusterSpec& cluster,
                  std::span<const int> host_of);
 
-// The first memory that is too small, by rank. nullopt: all fits.
+// A memory that is too small for its ranks; nullopt: all fits. ranks: by rank.
 std::optional<cluster::MemoryLack> FindLack(std::span<const MemoryUse> ranks,
                                             const ClusterSpec& cluster,
                                             std::span<const int> host_of);
 
-// The smallest number of first layers that has each neighborhood of kinds of the whole, plus two
-// layers, with the same end and the same parity. kinds: by layer.
+// Smallest number of first layers that have each neighborhood (a kind and its two neighbors) of
+// all layers, and two more, with the same end and parity as all. kinds: by layer.
 int64_t TypicalLayers(std::span<const int> kinds);
 
 }  // namespace weft::plan

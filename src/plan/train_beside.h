@@ -8,7 +8,7 @@ namespace weft::plan {
 
 struct UnitSeconds {
     double forward = 0, backward = 0;  // its ops
-    double gather = 0;                 // all-gather of its weights, once per pass
+    double gather = 0;                 // all-gather of its weights, in each pass
     double sum = 0;                    // reduction of its gradients
 };
 

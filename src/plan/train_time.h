@@ -2,7 +2,6 @@
 //
 // A product of m x n outputs, each a sum over k, takes
 //     2 m n k / products * (1 + kEdge / k) * (1 + in_flight / (2 m n)),   or its bytes if those
-// take longer: a tile of outputs is begun and written once for all of its k, and the last wave of
 // take longer. A tile of outputs is started and written once for all of its k, and the last wave of
 // tiles is half full on average. Attention has a rate of its own, lower for short sequences. The
 // time of other ops is their bytes over the memory's bandwidth. If the machine has measured tables
