@@ -7,13 +7,13 @@
 namespace weft::doctor {
 
 enum class SavedForm {
-    kThere,    // only the existence of the file or folder
-    kValue,    // the known words of the first line
-    kLines,    // the known words of the lines that begin with a key
-    kFields,   // as kLines, with "other" for an unknown value
-    kTable,    // the lines that begin with a key; unknown words are renamed
-    kRules,    // a firewall's lines without comments and strings; unknown words are renamed
-    kVersion,  // a version or release in each line (that begins with a key)
+    kThere,       // only the existence of the file or folder
+    kValue,       // the known words of the first line
+    kLines,       // the known words of the lines that begin with a key
+    kFields,      // as kLines, with "other" for an unknown value
+    kTable,       // the lines that begin with a key; unknown words are renamed
+    kRules,       // a firewall's lines without comments and strings; unknown words are renamed
+    kVersion,     // a version or release in each line (that begins with a key)
     kParameters,  // the parameters (NAME=VALUE) whose names are keys
     kGrub,        // /etc/default/grub: the chosen kernel, and parameters
     kPath,        // the known parts of a link's target

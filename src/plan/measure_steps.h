@@ -21,8 +21,7 @@ struct StepsWanted {
     int tp = 1, pp = 1;
     DType kv_dtype = DType::kF16;
     std::vector<int64_t> sequences = {};  // sequences that decode together; 1 always runs
-    // prompt lengths, ascending; the last one counts as many rows
-    std::vector<int64_t> rows = {};
+    std::vector<int64_t> rows = {};       // prompt lengths, ascending; the last: many rows
     bool deep = true;                     // also a token at a late position
     bool watts = false;
 };

@@ -18,8 +18,7 @@ struct ShapeWord {
     std::string model;    // the model's main name: "qwen3-coder-30b-a3b"
     std::string shape;    // a file of models/shapes: "qwen3-30b-a3b"
     std::string type;     // as written; empty: none
-    // words for other weights of the same shape: "base", "it qat"; empty: none
-    std::string variant;
+    std::string variant;  // other weights of the shape: "base", "it qat"; empty: none
     bool runs = true;     // false: Weft lacks the architecture; the shape is a stand-in
     int64_t context = 0;  // if it differs from the shape file's context; 0: the file's
 };

@@ -26,11 +26,9 @@ struct TrainWishes {
 };
 
 struct TrainPlans {
-    // fitting ones first, then by tokens_per_s; at most kMostKept
-    std::vector<TrainPrediction> layouts;
+    std::vector<TrainPrediction> layouts;  // fitting first, then by tokens_per_s; at most kMostKept
     std::vector<std::string> refused;      // impossible layouts, one per reason
-    // numbers of cuts; tests check the cost of a search by them
-    int64_t bounded = 0, predicted = 0;
+    int64_t bounded = 0, predicted = 0;    // numbers of cuts; tests measure the cost by them
 };
 inline constexpr size_t kMostKept = 24;
 

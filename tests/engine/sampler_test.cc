@@ -68,8 +68,7 @@ TEST(Sampler, OptionsOutOfRangeAreNamed) {
 TEST(Sampler, RepeatPenalty) {
     const SamplerOptions options = {.repeat_penalty = 2, .repeat_last = 3};
     EXPECT_EQ(One(options, {4, 3, 1}, {0}), 1);           // 4 / 2 < 3
-    // penalized once, however often it occurred
-    EXPECT_EQ(One(options, {4, 1.9f, 1}, {0, 0, 0}), 0);
+    EXPECT_EQ(One(options, {4, 1.9f, 1}, {0, 0, 0}), 0);  // once per distinct token
     EXPECT_EQ(One(options, {4, 3, 1}, {0, 2, 2, 2}), 0);  // too long ago
     EXPECT_EQ(One(options, {-2, -3, -9}, {0}), 1);        // -2 * 2 < -3
     EXPECT_EQ(One(options, {4, 3, 1}, {-1, 3, 99}), 0);   // not of this vocabulary

@@ -20,9 +20,8 @@ struct TinyAdapter {
     std::string targets = "all";  // LoraOptions::targets
     std::string seed = "one";     // of the random numbers
     bool rslora = false;
-    bool bf16 = false;                           // storage type BF16
-    // size of the adapter's product relative to the matrix's
-    float size = 1;
+    bool bf16 = false;                               // storage type BF16
+    float size = 1;                                  // of its product, relative to the matrix's
     std::map<std::string, nlohmann::json> config{};  // more keys of adapter_config.json
 };
 
