@@ -57,7 +57,7 @@ TEST(Keys, ErrorsNameTheLineButNotTheKey) {
         {fmt::format("name {}g", cut), "expected NAME"},
         {fmt::format("na/me {}", hash), "expected NAME"},
         {fmt::format("{} {}", std::string(65, 'n'), hash), "expected NAME"},
-        {KeyLine("good", "2", {}), "stands twice"},
+        {KeyLine("good", "2", {}), "occurs twice"},
         {fmt::format("second {}", hash), "another name"},
         {fmt::format("{} rate=ten", more), "rate"},
         {fmt::format("{} rate=-1", more), "rate"},
