@@ -212,8 +212,8 @@ void AddCutFlags(const Command& command, PlanTrainFlags& flags, const OfTraining
     of_training(
         command
             .AddOption("--grad-accum", wishes.accumulation,
-                       "Micro-batches of an update (default: from --global-batch, else 1, or "
-                       "four times the stages)")
+                       "Micro-batches per update (default: from --global-batch, else 1, or 4 "
+                       "times --pp with stages)")
             .Range(1, 1 << 20));
     of_training(command
                     .AddOption("--global-batch", wishes.global_batch,

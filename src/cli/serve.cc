@@ -313,8 +313,9 @@ void AddLimits(const Command& app, serve::HttpLimits& limits) {
                  "Milliseconds from a request's first byte to the end of its body (120000)");
     group.Number("--idle-timeout-ms", limits.idle_ms, 1, kDayMs,
                  "Milliseconds after which an idle connection closes (75000)");
-    group.Number("--stall-timeout-ms", limits.stall_ms, 1, kDayMs,
-                 "Milliseconds after which a connection closes whose client does not read (30000)");
+    group.Number(
+        "--stall-timeout-ms", limits.stall_ms, 1, kDayMs,
+        "Close a connection if its client reads nothing for this many milliseconds (30000)");
 }
 
 void AddLog(const Command& app, ServeFlags& flags) {

@@ -81,10 +81,11 @@ Status BringKey(const UpFlags& flags, const std::string& path) {
         if (key.empty()) return {};
         WEFT_ASSIGN(const fleet::Bytes here, cluster::ReadKeyFile(path));
         if (KeyText(here) == key) return {};
-        return MakeError(ErrorCode::kDenied,
-                         "{} holds another key. Remove it to leave that cluster, or keep both: "
-                         "--cluster NAME gives this one a name of its own",
-                         path);
+        return MakeError(
+            ErrorCode::kDenied,
+            "{} is the key of another cluster. Delete the file to leave that cluster, or "
+            "join this cluster as well with --cluster NAME",
+            path);
     }
     if (!flags.key_file.empty()) {
         return MakeError(ErrorCode::kNotFound, "--key-file {}: there is no such file", path);

@@ -184,10 +184,11 @@ class Removal {
                 if (!content.empty()) needed.insert(content);
             }
             if (!error || error == std::errc::no_such_file_or_directory) continue;
-            return MakeError(ErrorCode::kIo,
-                             "{}/snapshots: cannot find out which other snapshots need the "
-                             "contents: {}. They are kept",
-                             base, error.message());
+            return MakeError(
+                ErrorCode::kIo,
+                "{}/snapshots: cannot read it: {}. Nothing was deleted, because another "
+                "snapshot may use the data",
+                base, error.message());
         }
         return needed;
     }

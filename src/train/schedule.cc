@@ -91,9 +91,9 @@ Status CheckSchedule(const Schedule& schedule) {
     const double most = ratios ? 1 : schedule.rate;
     if (schedule.end > most || schedule.warmup_min > most) {
         return MakeError(ErrorCode::kUsage,
-                         "schedule {}: it begins at {} and ends at {}; expected at most {}, {}",
-                         name, schedule.warmup_min, schedule.end, most,
-                         ratios ? "as a ratio of the rate" : "the highest rate");
+                         "schedule {}: start rate {} and end rate {} must be at most {}, {}", name,
+                         schedule.warmup_min, schedule.end, most,
+                         ratios ? "as ratios of the peak rate" : "the peak rate");
     }
     const bool needs_total =
         schedule.kind != ScheduleKind::kConstant && schedule.kind != ScheduleKind::kWarmupLr;

@@ -98,7 +98,7 @@ def test_another_key_and_words(room, _):
     assert "Is 'weft up' running there" in ran.stderr, ran
     second.end()
     ran = b.run("up", words_of(first))
-    assert ran.returncode == 1 and "holds another key" in ran.stderr, ran
+    assert ran.returncode == 1 and "is the key of another cluster" in ran.stderr, ran
     second = b.up(words_of(first), "--cluster", "two")  # in addition to the other
     first.await_text(r"found: eth1 at eth7 of b")
     assert a.run("hosts", "--cluster", "nope").returncode == 1

@@ -397,7 +397,7 @@ bool IsTrainingProduct(const Emitter& e, ValueId x, ValueId weight, ValueId y) {
 Status LowerTrainingMatMul(Emitter& e, const program::Op& op) {
     if (op.inputs.size() == 3) {
         return MakeError(ErrorCode::kUnsupported,
-                         "a product of training has a bias; it must be an add_bias of its own");
+                         "a matrix product of training has a bias; use a separate add_bias op");
     }
     Gemm gemm;
     WEFT_ASSIGN(gemm.a, MatrixOf(e, op.inputs[0]));
