@@ -1,5 +1,5 @@
-// What of its host a rank gives to its device, and needs of the host's memory and of the device's:
-// the same for inference and for training.
+// What a rank's device may use of its host, and how much host and device memory the rank needs.
+// Inference and training share this.
 #pragma once
 
 #include <cstdint>
@@ -18,31 +18,31 @@ namespace weft::engine {
 
 using backend::MayAllUseHostCores;
 
-// threads 0: all cores of the rank. Threads are pinned where no two ranks share a core. All but
-// local_rank.
+// Fills in all options but local_rank. threads 0: all cores of the rank. Pins threads if no two
+// ranks share a core.
 backend::DeviceOptions DeviceOptionsOf(const cluster::Cluster& cluster, int threads, bool reference,
                                        bool exact = false);
 
-// DeviceOptions::local_rank: among the ranks of this host whose name in `devices` is the same.
+// DeviceOptions::local_rank: index among this host's ranks with the same name in `devices`.
 int LocalRankOf(const cluster::Cluster& cluster, std::string_view devices);
 
-// Of what a device with such a pool holds, and of what its process takes of the host beside it;
-// host_free: of a host whose device has memory of its own, 0: not known.
+// Memory needs: device_bytes of a device with such a pool, and host_bytes of its process.
+// host_free: free memory of a host whose device has its own memory; 0: unknown.
 std::vector<cluster::MemoryNeed> MemoryNeeds(const backend::MemoryPool& pool,
                                              const std::string& name, uint64_t device_bytes,
                                              uint64_t host_bytes, uint64_t host_free);
 
-// `bytes` of what the process takes of the host it takes of its control group, too: containers of
-// one machine have limits of their own beside what the machine has for all.
+// Adds `bytes` of the process to the need of its control group. Containers of one machine have
+// limits of their own beside the machine's memory.
 void AddGroup(std::vector<cluster::MemoryNeed>& needs, const GroupMemory& group, uint64_t bytes);
 
-// Of what the device holds, and of what this process takes beside it. again: the process has most
-// of it already.
+// Memory needs of an open device and of this process. again: the process already holds most of the
+// memory.
 std::vector<cluster::MemoryNeed> MemoryNeeds(
     const backend::Device& device, uint64_t device_bytes, uint64_t host_bytes, bool again = false,
     const std::optional<GroupMemory>& group = OwnGroupMemory());
 
-// The error of a rank among several that has lost its device, naming the rank; otherwise `error`.
+// If the rank has lost its device: an error that names the rank; otherwise `error`.
 Error WithDevice(const cluster::Cluster& cluster, const Status& device, Error error);
 
 }  // namespace weft::engine

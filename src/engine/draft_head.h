@@ -1,16 +1,15 @@
-// The draft head: guesses from a layer that the model brings for it (model/draft_head.h), on all
-// ranks, which have it cut as the other layers.
+// DraftHead: drafts with the model's own multi-token prediction layer (model/draft_head.h). It runs
+// on all ranks, which shard it like the other layers.
 //
-// The head runs behind the step that computed its rows: once over all rows of that step, prompts
-// included, each with the token that turned out to be next. So its KV cache has a row wherever the
-// model's has one, on the same pages, and the prefix cache, copies of pages, preemption and
-// recovery keep both. (A page that two texts share was filled with the next token of the first one:
-// where they part, one row of the head's cache differs. Only guesses depend on it.) The output rows
-// of that run give the first guesses; each further run, of one row a text, gives one more. Rows of
-// guesses that were refused are written over.
+// The head runs after the step that computed its rows: once over all rows of that step, prompts
+// included, each with the token that turned out to be next. Its KV cache thus has a row wherever
+// the model's has one, on the same pages; the prefix cache, page copies, preemption and recovery
+// serve both. (A page that two texts share holds the next token of the first text, so one row of
+// the head's cache differs where they part. Only drafts depend on it.) The output rows of that run
+// give the first drafts. Each further run, with one row per text, gives one more. The next step
+// overwrites the rows of rejected drafts.
 //
-// How many tokens it guesses: as a draft model (DraftLength).
-// Thread: as Rank.
+// Number of drafts: as for a draft model (DraftLength). Thread: as Rank.
 #pragma once
 
 #include <cstdint>
@@ -24,36 +23,37 @@
 
 namespace weft::engine {
 
-// Before anything is started: whether the job's model has a head. Reads its header. Errors: kUsage.
+// Checks, before anything starts, that the job's model has a head. Reads its header. Errors:
+// kUsage.
 Status CheckDraftHead(const Job& job);
 
 class DraftHead final : public Drafter {
   public:
-    // rank: the job's, on rank 0; the job has Job::draft_head.
+    // rank: the job's rank 0; the job has Job::draft_head.
     explicit DraftHead(Rank& rank) { Serve(rank); }
     void Serve(Rank& rank) override;
     double ratio() const override { return ratio_; }
     const StepCosts& costs() const override { return costs_; }
 
-    // What the step that has just run computed, sequence by sequence, in its order, before another
-    // step runs. text: its tokens, with those that the step gave; id: 0 where nothing is drafted
-    // for it.
+    // Records what the last step computed, before another step runs. AddText: once per sequence, in
+    // the step's order. text: its tokens, with those that the step gave; id: 0 if the sequence has
+    // no drafts.
     void BeginStep(const StepData& step);
     void AddText(int64_t id, std::span<const int32_t> text);
-    // Runs the head over that step's rows, unless Guess has done so.
+    // Runs the head over that step's rows, unless Guess already has.
     Status Follow();
-    // Errors: as Drafter has them. Texts that the last step did not end in a token of get none.
+    // Errors: as Drafter. A text without a last token in the last step gets no draft.
     Status Guess(std::span<const DraftText> texts) override;
-    // The number of the last step that was run, on which the next one's follows.
+    // number: counter of steps; the head's runs increase it.
     void SetNumber(int64_t* number) { number_ = number; }
 
   private:
-    // Where a text's last token stands in the step.
+    // Place of a text's last token in the step.
     struct Row {
         int64_t id = 0;
         int32_t row = 0, position = 0, adapter = 0;
     };
-    // A text while it is drafted.
+    // A text that is being drafted.
     struct Going {
         const DraftText* text = nullptr;
         Row at;
@@ -74,7 +74,7 @@ class DraftHead final : public Drafter {
     bool behind_ = false;  // step_ has rows that the head has not read
     StepData step_;
     std::vector<Row> rows_;
-    std::vector<Going> going_;  // those with the most guesses first
+    std::vector<Going> going_;  // most drafts first
     std::vector<float> logits_;
     bool warned_ = false;
 };

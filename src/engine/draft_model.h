@@ -1,16 +1,16 @@
-// A draft model: a smaller model of the same vocabulary guesses, on rank 0 alone, for all answers
-// of a step together.
+// DraftModel: a smaller model with the same vocabulary drafts on rank 0, for all answers of a step
+// together.
 //
-// It is a rank of a cluster of its own with one rank, on the device of the job's rank: both run on
-// one team of threads, one after the other, so that they do not fight for cores. Its KV cache has
-// the pages of the job's, by the same numbers: a sequence has its rows where the job has them, and
-// what the prefix cache shares is shared here, too. Each page knows the text that its rows belong
-// to (DraftPages). What is missing of a text is computed before it is drafted, so much in a step as
-// the job has rows; rows of guesses that were refused are written over.
+// It is the only rank of its own cluster and uses the device of the job's rank 0. Both take turns
+// on one team of threads, so they do not compete for cores. Its KV cache uses the job's page
+// numbers: a sequence has its rows on the same pages, and prefixes that the job shares are shared
+// here too. Each page knows the text of its rows (DraftPages). Before a draft, it computes the
+// missing rows of a text, as many per step as the job has rows. It overwrites the rows of rejected
+// drafts.
 //
-// How many tokens it drafts for an answer follows from how many were accepted of late and from what
-// a step of each model costs (DraftLength); where that is none, it is tried again now and then.
-// Thread: as Rank.
+// The length of a draft follows from the recent acceptance and from the cost of a step of each
+// model (DraftLength). If the best length is 0, it tries a draft again from time to time. Thread:
+// as Rank.
 #pragma once
 
 #include <atomic>
@@ -31,26 +31,25 @@
 
 namespace weft::engine {
 
-// Whether the tokens of both models are the same texts. kUsage, with what differs.
+// Checks that both models map each token to the same text. kUsage: names the difference.
 Status CompareVocabularies(const std::string& model, const tokenizer::Tokenizer& tokenizer,
                            const std::string& draft_model, const tokenizer::Tokenizer& draft);
 
-// Before anything is loaded: compares the vocabularies, fills in what rank 0 needs for the draft
-// model beside its share of the job (Job::draft_bytes). answers: most that it drafts at once.
-// tokenizer: the model's; read here where it is null. Reads headers only. Errors: kUsage; those of
-// the draft's file.
+// Before any model is loaded: compares the vocabularies, and sets the memory that rank 0 needs for
+// the draft model (Job::draft_bytes). answers: most answers drafted at once. tokenizer: the
+// model's; null: read here. Reads headers only. Errors: kUsage; those of the draft model's file.
 Status PrepareDraftModel(const std::string& draft_model, int64_t answers, Job& job,
                          std::unique_ptr<tokenizer::Tokenizer>& tokenizer);
 
-// How many tokens to draft for one answer: see above. Where tokens are judged, the answer depends
-// on the lengths of drafts: then costs are taken from the models' sizes, not a clock, and the same
-// seed gives the same answer. Thread: one caller.
+// Chooses the length of an answer's draft: see above. With judged drafts the answer depends on the
+// lengths, so costs come from the models' sizes rather than from a clock, and the same seed gives
+// the same answer. Thread: one caller.
 class DraftLength {
   public:
-    // ratio: of the cost of a draft token to that of a step of one row. measured: costs are those
-    // of steps that ran.
+    // ratio: cost of a draft token / cost of a step with one row. measured: costs come from steps
+    // that ran.
     DraftLength(double ratio, bool measured) : ratio_(ratio), measured_(measured) {}
-    // For a step in which `answers` have a draft. costs: of the model's steps, by rows;
+    // For a step in which `answers` answers have a draft. costs: of the model's steps, by rows;
     // draft_costs: of the draft model's.
     int64_t Choose(int64_t most, int64_t answers, const StepCosts& costs,
                    const StepCosts& draft_costs);
@@ -64,7 +63,7 @@ class DraftLength {
     double ratio_;
     bool measured_;
     HitRate rate_{kPrior};
-    int64_t pause_ = 0, wait_ = 0;  // how many steps without a draft: in a row, still
+    int64_t pause_ = 0, wait_ = 0;  // steps without a draft: length of the pause, and steps left
 };
 
 // Which texts the rows of the KV cache's pages belong to. Pure. Thread: one caller.
@@ -72,17 +71,17 @@ class DraftPages {
   public:
     DraftPages(int64_t pages, int64_t page_tokens)
         : pages_(static_cast<size_t>(pages)), page_tokens_(page_tokens) {}
-    // How many of the first tokens have their rows in `pages`, the text's. space: texts of other
-    // ones are never the same.
+    // Number of first tokens whose rows are in `pages`, the pages of the text. Texts of different
+    // spaces are never equal.
     int64_t Known(uint64_t space, std::span<const int32_t> tokens,
                   std::span<const int32_t> pages) const;
-    // Rows [from, to) of the text were computed; those before are known.
+    // Rows [from, to) of the text were computed; earlier rows are known.
     void Note(uint64_t space, std::span<const int32_t> tokens, std::span<const int32_t> pages,
               int64_t from, int64_t to);
 
   private:
     struct Page {
-        uint64_t before = 0, after = 0;  // a hash of all that is before it; of that and the page
+        uint64_t before = 0, after = 0;  // hash of the text before the page; and with the page
         std::vector<int32_t> tokens{};
     };
     std::vector<Page> pages_;
@@ -91,7 +90,7 @@ class DraftPages {
 
 class DraftModel final : public Drafter {
   public:
-    // answers: most that it drafts at once; rank: the job's, on rank 0; stop: as in ClusterOptions.
+    // answers: most answers drafted at once; rank: the job's rank 0; stop: as in ClusterOptions.
     // Loads the weights.
     static Result<std::unique_ptr<DraftModel>> Open(const std::string& draft_model, int64_t answers,
                                                     Rank& rank, const std::atomic<bool>* stop);
@@ -101,11 +100,11 @@ class DraftModel final : public Drafter {
     Status Guess(std::span<const DraftText> texts) override;
 
   private:
-    // A text while it is drafted.
+    // A text that is being drafted.
     struct Going {
         std::vector<int32_t> tokens;
-        int64_t known = 0;    // of them, that have KV rows
-        int32_t output = -1;  // of the step: its row of logits
+        int64_t known = 0;    // tokens with KV rows
+        int32_t output = -1;  // its row of the step's logits
         bool over = false;
         Sampler sampler{SamplerOptions()};
     };

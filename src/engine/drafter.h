@@ -1,6 +1,5 @@
-// Drafter: what guesses tokens for the engine with numbers of its own: a smaller model
-// (draft_model.h), or a layer that the model brings for it (draft_head.h). Here: the texts that are
-// drafted, and how one guess is drawn.
+// Drafter: drafts tokens with a model: a smaller one (draft_model.h), or a layer of the model
+// itself (draft_head.h). Here: the texts to draft, and how one token is drawn.
 #pragma once
 
 #include <cstdint>
@@ -14,23 +13,23 @@
 
 namespace weft::engine {
 
-// A text that is to be drafted, or just read.
+// A text to draft, or only to read.
 struct DraftText {
     int64_t id = 0;                    // of its request
     std::span<const int32_t> tokens;   // so far
-    std::span<const int32_t> pages;    // for them and all guesses but the last
+    std::span<const int32_t> pages;    // for them and all drafts but the last
     uint64_t space = 0;                // see DraftPages
-    int64_t count = 0;                 // guesses; 0: the text is read
-    const Sampler* sampler = nullptr;  // what draws the answer's tokens, and the same guesses
-    size_t prompt = 0;                 // tokens that were given
-    // Judged drafts: what draws them instead, and what each was drawn from.
+    int64_t count = 0;                 // drafts to make; 0: only read the text
+    const Sampler* sampler = nullptr;  // the answer's; draws the drafts as well
+    size_t prompt = 0;                 // number of prompt tokens
+    // Judged drafts: the sampler used instead, and the distribution of each draft.
     Sampler* own = nullptr;
     std::vector<Distribution>* chances = nullptr;
-    std::vector<int32_t>* draft = nullptr;  // the guesses come here, as many as there can be
+    std::vector<int32_t>* draft = nullptr;  // receives the drafts, at most `count`
 };
 
-// Draws the next guess of a text by `sampler`, a copy of the text's, and appends it to the draft
-// and to `tokens`, the text with its guesses so far. Errors: the sampler's.
+// Draws a text's next draft with `sampler`, a copy of the text's. Appends it to the draft and to
+// `tokens`, the text with its drafts so far. Errors: the sampler's.
 Status DrawGuess(const DraftText& text, std::vector<int32_t>& tokens, Sampler& sampler,
                  const LogitsRow& logits);
 
@@ -38,15 +37,14 @@ Status DrawGuess(const DraftText& text, std::vector<int32_t>& tokens, Sampler& s
 class Drafter {
   public:
     virtual ~Drafter() = default;
-    // The job's rank is another one now: after a loss.
+    // Replaces the job's rank, after a loss.
     virtual void Serve(Rank& rank) = 0;
-    // The cost of one drafted token divided by the cost of a step of the job with one row, by the
-    // sizes of the weights.
+    // Cost of one drafted token / cost of a job step with one row, by the sizes of the weights.
     virtual double ratio() const = 0;
-    // The measured costs of the drafter's steps that have one row for each answer.
+    // Measured costs of the drafter's steps with one row for each answer.
     virtual const StepCosts& costs() const = 0;
-    // Guesses what follows each text. Errors: those of its steps; the job's cluster says that
-    // drafting should end. After an error no sampler has changed.
+    // Drafts the continuation of each text. Errors: those of its steps; kCancelled, or a peer's
+    // failure, when the job ends. After an error no sampler has changed.
     virtual Status Guess(std::span<const DraftText> texts) = 0;
 };
 

@@ -1,9 +1,9 @@
-// Drafts: guesses of the tokens that come next, for the model to check many of them in one step.
+// Drafts: guesses of the next tokens, which the model verifies in one step.
 //
-// A step over the last token and k drafted ones gives the logits after each of them; the longest
-// part of the draft that the sampler agrees with stays, and the token after it comes for free
-// (engine.h). Here: what is asked for, and what a draft is weighed by. prompt_lookup.h,
-// draft_model.h and draft_head.h guess; batch/step_drafts.h shares a step's rows out.
+// A step over the last token and k drafted ones gives the logits after each of them. The sampler
+// keeps the longest prefix of the draft that it agrees with; the token after it costs nothing more
+// (engine.h). Here: the user's options, and the statistics that weigh a draft. prompt_lookup.h,
+// draft_model.h and draft_head.h make drafts; batch/step_drafts.h divides a step's rows.
 // Sources: Leviathan et al. 2023; Chen et al. 2023, "Accelerating Large Language Model Decoding
 // with Speculative Sampling".
 #pragma once
@@ -16,35 +16,35 @@
 
 namespace weft::engine {
 
-// What the user asked for. At most one of model and lookup.
+// The user's choice. At most one of model and lookup.
 struct DraftOptions {
-    // A draft model, of the same vocabulary, or kDraftHead: the model's own head; "": none.
+    // A draft model with the same vocabulary, or kDraftHead: the model's own head; "": none.
     std::string model{};
-    bool lookup = false;  // the answer repeats what was said before (prompt_lookup.h)
-    int64_t tokens = 0;   // most drafted tokens of a step; 0: the drafter's own choice
-    bool always = false;  // drafts `tokens` at every step, whether it pays or not
-    // How a guess of a draft model is checked where tokens are drawn. false: the sampler draws as
-    // without a draft, and the guess stays where that is what was drawn: the answer is the one
-    // without a draft, to the token. true: the guess is drawn from the draft model's distribution
-    // and judged (Sampler::Judge): more of them stay, and answers have the same distribution, not
-    // the same tokens. Which they are depends on the lengths of drafts, so that it is for an engine
-    // of one sequence, where these depend on nothing else.
+    bool lookup = false;  // draft from earlier text (prompt_lookup.h)
+    int64_t tokens = 0;   // most drafted tokens of a step; 0: the drafter chooses
+    bool always = false;  // draft `tokens` at every step, even if it does not pay
+    // How the engine verifies a drafted token when tokens are drawn at random. false: the sampler
+    // draws as without a draft and keeps the drafted token if it is equal; the answer is the same,
+    // token by token. true: the draft model's distribution draws the token and Sampler::Judge
+    // decides; this accepts more tokens, and keeps the distribution of answers but not the tokens.
+    // The tokens then depend on draft lengths, so this needs an engine of one sequence, where the
+    // lengths depend on nothing else.
     bool judged = false;
     bool on() const { return lookup || !model.empty(); }
     static constexpr const char* kDraftHead = "mtp";
     bool head() const { return model == kDraftHead; }
-    int64_t most() const;  // `tokens`, or the choice in place of 0
+    int64_t most() const;  // `tokens`, or the default if it is 0
 };
 inline constexpr int64_t kMostDraftTokens = 256;
 // kUsage: two kinds at once, tokens out of range, or tokens without a drafter.
 Status CheckDraft(const DraftOptions& options);
 
-// What a step costs by its rows, for weighing a draft: learned from steps that ran, in seconds;
-// between and beyond those seen, by a line. Pure arithmetic. Thread: one caller.
+// Cost of a step in seconds by its rows, learned from steps that ran. Interpolates and extrapolates
+// linearly. Pure. Thread: one caller.
 class StepCosts {
   public:
     void Learn(int64_t rows, double seconds);
-    // 0 before anything was learned.
+    // 0 before the first Learn.
     double Of(int64_t rows) const;
 
   private:
@@ -55,7 +55,7 @@ class StepCosts {
     std::vector<Seen> seen_;  // ascending by rows
 };
 
-// How often guesses of one kind come true: of late rather than ever. `prior` counts as two tries.
+// Acceptance rate of one kind of drafts, weighted toward recent ones. `prior` counts as two tries.
 class HitRate {
   public:
     explicit HitRate(double prior) : prior_(prior) {}

@@ -1,6 +1,7 @@
-// The layout of ranks on several hosts where the user names none: tensor ranks, which make a token
-// faster, or pipeline stages, which send less. The smaller time of a whole answer decides, with the
-// collectives' measured times and the weights' measured read speed.
+// Chooses the layout of ranks on several hosts when the user names none: tensor ranks, which make a
+// token faster, or pipeline stages, which send less. The layout with the smaller estimated time of
+// a whole answer wins. The estimate uses the collectives' measured times and the measured read
+// speed of the weights.
 #pragma once
 
 #include <cstdint>
@@ -13,26 +14,26 @@
 
 namespace weft::engine {
 
-// Whether the ranks choose: the job names no part of a layout, and each rank has a host of its own.
+// True: the job names no part of a layout, and each rank has its own host.
 bool ChoosesLayout(const Job& job, cluster::Cluster& cluster);
 
 struct LayoutCosts {
     int ranks = 1;
     int64_t layers = 0;
-    int64_t sum_bytes = 0;        // of one row's all-reduce
+    int64_t sum_bytes = 0;        // all-reduce of one row
     int64_t prompt = 0;           // tokens
     int64_t answer = 0;           // tokens
     int64_t chunk = 512;          // most rows of a step
-    double token_bytes = 0;  // weights that a token reads, of all ranks together
-    double bytes_per_s = 0;  // at which the slowest rank reads them
+    double token_bytes = 0;  // weight bytes that all ranks together read per token
+    double bytes_per_s = 0;  // read speed of the slowest rank
 };
 
-// Half the job's context, and an answer of at most 512 tokens (none of a job for embeddings).
+// Half the job's context as prompt, and an answer of at most 512 tokens (0 for embeddings).
 LayoutCosts CostsOf(const Job& job, const model::Hyper& hyper,
                     const model_files::ModelSource& source);
 
-// Estimated seconds of a prompt and its answer. The arithmetic of the prompt is left out: both
-// layouts share it among all ranks. Both 0 where the table has no measured times.
+// Estimated seconds of a prompt and its answer, without arithmetic, which both layouts divide among
+// all ranks. Both 0 if the table has no measured times.
 struct LayoutSeconds {
     double tensor = 0, stages = 0;
     bool stages_win() const { return stages < tensor; }

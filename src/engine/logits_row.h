@@ -1,4 +1,4 @@
-// LogitsRow: what one row of a step's output says about the next token.
+// LogitsRow: the logits of one output row of a step.
 #pragma once
 
 #include <cstddef>
@@ -12,15 +12,15 @@
 
 namespace weft::engine {
 
-// One row of logits, that stays on its device until it is asked for. Valid until the next step.
+// The row stays on its device until a caller asks for it. Valid until the next step.
 class LogitsRow {
   public:
-    // Logits [vocab] of the host's own, at least one.
+    // Logits [vocab] in host memory, at least one.
     LogitsRow(std::span<const float> logits)  // NOLINT: implicit on purpose
         : columns_(logits.size()), values_(logits) {}
     LogitsRow(const std::vector<float>& logits)  // NOLINT: implicit on purpose
         : LogitsRow(std::span<const float>(logits)) {}
-    // The first `columns` of row `row` of a kept value; `buffer` is used where all are asked for.
+    // The first `columns` of row `row` of a kept value; All() stores them in `buffer`.
     LogitsRow(backend::Executable& executable, program::ValueId id, int64_t row, int64_t width,
               int64_t columns, std::vector<float>& buffer)
         : columns_(static_cast<size_t>(columns)),
@@ -30,7 +30,7 @@ class LogitsRow {
           width_(width),
           buffer_(&buffer) {}
 
-    // What was asked of the row, and nothing else.
+    // Only what rank 0 asked of the row.
     LogitsRow(const RowAnswer& answer) : columns_(answer.columns), answer_(&answer) {}
 
     size_t size() const { return columns_; }
@@ -42,7 +42,7 @@ class LogitsRow {
     }
     Status Top(std::span<backend::Candidate> out) const;
     Status CopyTo(std::vector<float>& out) const;
-    // All logits, until another row of the same buffer is asked for.
+    // All logits. Valid until the next call for a row with the same buffer.
     Result<std::span<const float>> All() const;
 
   private:

@@ -1,11 +1,12 @@
-// Prompt look-up: the text so far is its own draft model.
+// PromptLookup: drafts from the text so far.
 //
-// The last tokens are looked for earlier in the text; what followed the longest such match is the
-// draft. An answer that quotes, edits or repeats its prompt is drafted well and a free one hardly
-// ever. How often matches of one length come true is learned at each token, drafted or not, so that
-// each guess comes with its chance; batch/step_drafts.h weighs it.
-// Source: prompt look-up decoding (Saxena 2023); acceptance by length of match is Weft's own.
-// Cost: a hash of each pair of tokens; a few dozen candidates a token. Thread: one caller.
+// It searches the text for earlier copies of its last tokens; the draft is what followed the
+// longest match. This drafts well for an answer that quotes, edits or repeats its prompt, and
+// rarely for other answers. It learns the acceptance by match length at each token, drafted or not,
+// so each drafted token comes with its probability; batch/step_drafts.h weighs it.
+//
+// Source: prompt lookup decoding (Saxena 2023); acceptance by length of match is Weft's own. Cost
+// per token: a hash of a pair of tokens and a few dozen candidates. Thread: one caller.
 #pragma once
 
 #include <cstdint>
@@ -20,14 +21,15 @@ namespace weft::engine {
 class PromptLookup {
   public:
     explicit PromptLookup(std::span<const int32_t> prompt);
-    // At most `most` tokens that may follow `history`, which begins with the prompt and only grows
-    // by what the model said; for each how likely it and all before it come true.
+    // Drafts at most `most` tokens after `history`, which begins with the prompt and grows only by
+    // generated tokens. chances: for each, the probability that it and all earlier ones are
+    // accepted.
     void Guess(std::span<const int32_t> history, int64_t most, std::vector<int32_t>& tokens,
                std::vector<double>& chances);
 
   private:
-    // Where the text may go on as it did before: the position of what came next then, and how many
-    // tokens before it are those before the end now. length 0: nowhere.
+    // An earlier copy of the text's end: the position of the token after the copy, and the length
+    // of the match in tokens. length 0: no match.
     struct Match {
         int32_t next = 0;
         int64_t length = 0;
@@ -39,11 +41,11 @@ class PromptLookup {
 
     std::vector<int32_t> text_;
     std::vector<int32_t>
-        earlier_;  // by position: where the pair that ends there ended before, or -1
+        earlier_;  // by position: where its pair of tokens last ended before; -1: nowhere
     std::unordered_map<uint64_t, int32_t> last_;  // pair of tokens -> where it ended last
     Match match_;                                 // at the end of text_
-    bool in_answer_ = false;                      // matches are judged
-    std::vector<HitRate> rates_;                  // by kind
+    bool in_answer_ = false;                      // the next tokens judge matches
+    std::vector<HitRate> rates_;                  // by kind of match
 };
 
 }  // namespace weft::engine

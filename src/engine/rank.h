@@ -1,12 +1,11 @@
-// Rank: one rank's share of a model, loaded and ready to run steps. The same on every rank; rank 0
-// has an Engine (engine.h) on top that decides the steps, the others follow (RunWorker).
+// Rank: one rank's share of a model, loaded and ready to run steps. All ranks run the same code;
+// rank 0 has an Engine (engine.h) on top that decides the steps, and the others follow (RunWorker).
 //
-// Make: reads the model's header, refuses what can't work (architecture, layout), makes the
-// Program. Enter, once an epoch: agrees with the other ranks that all hold the same file and that
-// memory suffices, before any weight is read; joins the groups that the collectives run over; reads
-// this rank's shard in parallel; proves that the cluster computes what it should (self_test.h).
-// What it has read stays from one epoch to the next (recovery.h), as long as the shard is the same.
-// Thread: one caller; loading uses the rank's threads.
+// Make reads the model's header, rejects unsupported architectures and layouts, and makes the
+// Program. Enter runs once per epoch. It compares the file and the memory of all ranks before any
+// weight is read, joins the groups of the collectives, reads this rank's shard in parallel, and
+// runs the self-test (self_test.h). Weights stay loaded from one epoch to the next (recovery.h)
+// while the shard is the same. Thread: one caller; loading uses the rank's threads.
 #pragma once
 
 #include <atomic>
@@ -37,10 +36,9 @@ namespace weft::engine {
 
 class Rank {
   public:
-    // The cluster outlives the Rank. Log lines about moved cuts go out on rank 0 only. source: the
-    // model, opened already (weight_stream.h); null: job.model is opened here. device: that of
-    // another Rank of this process, for both to run on one team of threads, one after the other;
-    // null: its own.
+    // The cluster outlives the Rank. Only rank 0 logs moved shard borders. source: the open model
+    // (weight_stream.h); null: Make opens job.model. device: the device of another Rank in this
+    // process; both then take turns on one team of threads; null: the Rank opens its own.
     static Result<std::unique_ptr<Rank>> Make(
         const Job& job, cluster::Cluster& cluster,
         std::unique_ptr<model_files::ModelSource> source = nullptr,
@@ -48,24 +46,25 @@ class Rank {
     ~Rank();
     // Collective. After an error it may be called again, in another epoch.
     Status Enter();
-    // In place of Enter, where it is only asked whether this could be a rank (examine.h): what can
-    // be known of devices and memory without the others. identities: of their devices, by rank;
-    // empty: not known. freed_bytes: that ranks of this host would give back.
+    // Replaces Enter for a host that may join (examine.h): checks devices and memory as far as
+    // possible without the other ranks. identities: of their devices, by rank; empty: not known.
+    // freed_bytes: memory that ranks of this host would give back.
     Status CheckAlone(const std::vector<std::string>& identities, uint64_t freed_bytes);
-    // Of the model's file, once it is entered; and of all ranks' devices, where they are compared.
+    // Fingerprint of the model's file, valid after Enter; device identities of all ranks, if they
+    // are compared.
     const std::string& fingerprint() const { return fingerprint_; }
     const std::vector<std::string>& identities() const { return identities_; }
-    // Lets go of the cluster's links, which end with the epoch.
+    // Releases the cluster's links, which end with the epoch.
     void LeaveEpoch();
 
-    // Runs one step, or the draft head behind it (StepKind::kGuess). On rank 0, which the logits
-    // come to, it is first sent to the others.
+    // Runs one step, or the draft head after it (StepKind::kGuess). Rank 0, which gets the logits,
+    // first sends the step to the others.
     Status Run(const StepData& step);
-    // The same in parts, on rank 0 where it is the first of several stages: while the later ones
-    // have a step each, it computes the next. With as many steps at once as there are stages, in
-    // this order: Compute(next), Collect(oldest), Hand(next). Then nobody waits for ever with full
-    // hands: when all later stages wait to send, the last one for rank 0, the second has read all
-    // but the next step and has room for it; and the oldest is taken before more is sent.
+    // The parts of Run, on rank 0 as the first of several stages: rank 0 computes the next step
+    // while each later stage has one. With as many steps in flight as stages, call in this order:
+    // Compute(next), Collect(oldest), Hand(next). This order cannot deadlock: when all later stages
+    // wait to send, and the last one waits for rank 0, the second stage has read all steps but the
+    // next and has room for it; and rank 0 takes the oldest result before it sends more.
     bool pipelined() const;
     Status Compute(const StepData& step);
     Status Hand(const StepData& step);
@@ -74,13 +73,13 @@ class Rank {
     Status Receive(StepData& step) { return steps_.Receive(step); }
     // Logits of the last step's output rows, [rows, vocab] (rank 0). The step had no asks.
     Status ReadLogits(int64_t rows, std::vector<float>& out);
-    // The first `columns` logits (-1: all) of one output row; `buffer` holds them where they are
-    // asked for. Where another stage made them, no more than the step asked for.
+    // The first `columns` logits (-1: all) of one output row; All() stores them in `buffer`. If
+    // another stage made them, only what the step asked for.
     LogitsRow Logits(int64_t row, std::vector<float>& buffer, int64_t columns = -1);
     // The logits of one output row of the draft head's last run (rank 0; Job::draft_head).
     LogitsRow DraftLogits(int64_t row, std::vector<float>& buffer, int64_t columns);
-    // What the final norm left of rows of the last step, [rows, hidden], where the job's outputs
-    // have them (rank 0; see has_hidden).
+    // Output of the final norm for rows of the last step, [rows, hidden], if the job's outputs have
+    // it (rank 0; see has_hidden).
     Status ReadHidden(int64_t first_row, int64_t rows, std::vector<float>& out);
     bool has_hidden() const { return hidden_ != program::kNoValue; }
 
@@ -90,26 +89,28 @@ class Rank {
     const program::Program& program() const { return program_; }
     const model::Layout& layout() const { return shard_.layout; }
     int64_t kv_pages() const { return kv_pages_; }
-    // Of recurrent state; 0: the model has none.
+    // Slots of recurrent state; 0: the model has none.
     int64_t state_slots() const { return hyper_.has_state() ? job_.state_slots : 0; }
-    // What the tensor ranks' sums cross the links as; kAuto: there are none, or before Enter.
+    // Element type of the tensor ranks' all-reduces on the links. kAuto: no all-reduces, or before
+    // Enter.
     backend::SumWire wire() const { return wire_; }
     cluster::Cluster& cluster() { return cluster_; }
     const std::shared_ptr<backend::Device>& device() const { return device_; }
     int64_t page_tokens() const { return device_->info().target.page_tokens; }
     backend::MemoryUse memory() const { return executable_->memory(); }
-    // Whether the device that it computes on still works.
+    // Error: the rank's device has failed.
     Status device_status() const { return device_ == nullptr ? Status() : device_->status(); }
-    // What `other` does, between this one's steps, is this one's progress, too. It outlives this.
+    // Counts the work of `other`, between this rank's steps, as this rank's progress. `other`
+    // outlives this.
     void CountProgressOf(const Rank& other) { other_.store(&other, std::memory_order_release); }
     // All-reduces in one step with output rows.
     int all_reduces() const;
     RankReport Report() const;
     // Collective: the reports of all ranks, by rank, on every rank.
     Result<std::vector<RankReport>> GatherReports();
-    // On rank 0, between steps: the same at any time, without traces.
+    // Rank 0, between steps: the same reports at any time, without traces.
     Result<std::vector<RankReport>> Survey(int64_t step_number);
-    // Rank 0: says that the time until the next step is nobody's fault (waiting for a user).
+    // Rank 0: idle time until the next step (waiting for a user) is no one's stall.
     void SetIdle(bool idle) { idle_.store(idle, std::memory_order_relaxed); }
 
   private:
@@ -118,11 +119,11 @@ class Rank {
     int64_t Progress() const;
     Status Plan();
     Status OpenSource();
-    // What --tensor-split auto and the choice of a layout rest on.
+    // Measurements for --tensor-split auto and for the choice of a layout.
     struct Speeds {
         std::vector<RankSpeed> ranks;
-        std::string text;            // of all ranks, for people
-        backend::DeviceInfo device;  // of this one
+        std::string text;            // log text about all ranks
+        backend::DeviceInfo device;  // of this rank
     };
     Result<Speeds> MeasureSpeeds();
     Status ChooseLayout();
@@ -150,9 +151,9 @@ class Rank {
     Status RunDraftHead(const StepData& step);
     Status CheckStepRows(const StepData& step) const;
     Status VerifyReplicas();
-    // The start-up proof (run_self_test.cc).
+    // The self-test (run_self_test.cc).
     Status RunSelfTest(const std::string& fingerprint);
-    // What one rank alone got, on the device of rank device_of (-1: there is no record).
+    // The result of one rank alone, on the device of rank device_of (-1: there is no record).
     struct DeviceRecord {
         SelfTestRecord of_one{};
         int device_of = -1;
@@ -175,7 +176,7 @@ class Rank {
     Status GatherTraces(std::vector<RankReport>& reports);
     void Record(const StepData& step);
     void WriteTraced();
-    // For ops of that step.
+    // Groups for the ops of that step.
     backend::Communicators StepGroups(const StepData& step) {
         if (stages_) {
             const bool logits = job_.outputs == model::Outputs::kLogits;
@@ -193,28 +194,28 @@ class Rank {
     model::Shard shard_;
     program::Program program_;
     program::ValueId logits_ = program::kNoValue, hidden_ = program::kNoValue;
-    model::DraftHeadOps head_;     // its `step` are the ops of a step, with or without a head
+    model::DraftHeadOps head_;     // `step`: the ops of a step, with or without a head
     int64_t head_rows_ = 0;        // output rows of the head's last run
-    std::vector<float> head_made_;  // of these, while they become the next run's state
+    std::vector<float> head_made_;  // states of these rows, on the way to the head's next run
     int64_t kv_pages_ = 0;
     bool entered_ = false;  // Enter was called before
     std::string fingerprint_;
     std::vector<std::string> identities_;
-    std::vector<uint8_t> is_loaded_;  // by ValueId; of different weights by different threads
-    std::shared_ptr<backend::Device> device_;  // of two Ranks, where there is a draft model
-    bool may_move_ = false;                    // a GPU that `auto` has taken
+    std::vector<uint8_t> is_loaded_;  // by ValueId; threads write different entries
+    std::shared_ptr<backend::Device> device_;  // shared by two Ranks if there is a draft model
+    bool may_move_ = false;                    // a GPU that `auto` chose
     std::unique_ptr<backend::Executable> executable_;
     std::unique_ptr<PowerMeter> power_;
     std::unique_ptr<coll::Comm> tensor_, world_;
     std::optional<StepLinks> stages_;                  // of world_
     fabric::NetTableSource table_;                     // of tensor_
-    backend::SumWire wire_ = backend::SumWire::kAuto;  // of tensor_; stays from epoch to epoch
+    backend::SumWire wire_ = backend::SumWire::kAuto;  // of tensor_; stays the same over epochs
     StepChannel steps_{nullptr};
     std::vector<backend::StepSequence> views_;
 
-    // executable_ once it is there, for the control thread that asks for progress.
+    // executable_ once it exists, for the control thread, which reads its progress.
     std::atomic<const backend::Executable*> running_{nullptr};
-    std::atomic<int64_t> loaded_{0};      // weights so far: progress while loading
+    std::atomic<int64_t> loaded_{0};      // weights loaded so far: progress while loading
     std::atomic<int64_t> idle_ticks_{0};  // progress while idle
     std::atomic<bool> idle_{false};
     std::atomic<const Rank*> other_{nullptr};
@@ -232,7 +233,7 @@ class Rank {
     std::string trace_;
 };
 
-// A worker's life after Open: runs step after step until rank 0 says stop.
+// A worker's main loop after Open: runs steps until rank 0 ends the job.
 Status RunWorker(Rank& rank);
 
 }  // namespace weft::engine

@@ -1,5 +1,5 @@
-// What a rank asks of its Program and of its device, by the job: the same for a rank that runs and
-// for one that is only planned (`weft plan`).
+// Options of a rank's Program and device, derived from the job. Running ranks and planned ranks
+// (`weft plan`) share this.
 #pragma once
 
 #include <cstdint>
@@ -15,19 +15,19 @@
 
 namespace weft::engine {
 
-// What a rank takes of its host beside weights, KV cache and activations: code, tokenizer, links,
-// the allocator.
+// Host memory of a rank beside weights, KV cache and activations: code, tokenizer, links,
+// allocator.
 inline constexpr uint64_t kRankBytes = uint64_t{64} << 20;
 
-// Of the KV cache: reference kernels have float32.
+// Type of the KV cache; f32 for reference kernels.
 DType KvTypeOf(const Job& job);
-// Errors: kUnsupported (heads that are no whole blocks of the type). name: the model's.
+// Errors: kUnsupported (the head size is not a multiple of the type's block). name: the model's.
 Status CheckKvType(const model::Hyper& hyper, DType kv_dtype, const std::string& name);
 
 model::BuildOptions BuildOptionsOf(const Job& job, const model::Layout& layout,
                                    const program::Target& target);
 
-// uses_host_cores: as in DeviceInfo. one_host: no two ranks are on different hosts.
+// uses_host_cores: as in DeviceInfo. one_host: all ranks are on one host.
 backend::CompileOptions CompileOptionsOf(const Job& job, const model::Layout& layout,
                                          const program::Program& program,
                                          const program::Target& target, bool uses_host_cores,

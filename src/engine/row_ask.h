@@ -1,4 +1,4 @@
-// What rank 0 needs of a row of logits that another pipeline stage makes, and the answer.
+// What rank 0 needs of a row of logits on another pipeline stage (RowAsk), and the answer.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,7 @@
 
 namespace weft::engine {
 
-// The part of a sampling chain that needs all logits of a row, and the random number with which it
-// draws the token.
+// The part of a sampling chain that needs all logits of a row, and the random number for the draw.
 struct RowChain {
     float temperature = 1, top_p = 1, min_p = 0;
     uint64_t random = 0;  // 53 bits
@@ -19,7 +18,7 @@ struct RowChain {
 
 struct RowAsk {
     enum class Kind : int32_t { kAll, kBest, kToken } kind = Kind::kAll;
-    int32_t top = 0;  // kBest: the best so many logits
+    int32_t top = 0;  // kBest: number of best logits
     RowChain chain;   // kToken: the token that this chain draws
     bool operator==(const RowAsk&) const = default;
 };
@@ -27,7 +26,7 @@ struct RowAsk {
 struct RowAnswer {
     RowAsk::Kind kind = RowAsk::Kind::kAll;
     size_t columns = 0;
-    // kToken: the token with the largest logit of the row; -1 where that is not finite.
+    // kToken: the drawn token with the row's largest logit; -1 if a logit is not finite.
     std::vector<backend::Candidate> best;
 };
 

@@ -1,5 +1,5 @@
-// StepRunner: rank 0's hold on a job: starts the ranks, runs step after step on all of them, gets
-// over losses, ends the job.
+// StepRunner: runs a job from rank 0: starts the ranks, runs steps on all of them, recovers from
+// losses, ends the job.
 //
 //     WEFT_ASSIGN(auto runner, StepRunner::Start(cluster_options, job));
 //     runner->step() ...                                  // which rows the next step has
@@ -7,9 +7,9 @@
 //     WEFT_ASSIGN(auto logits, runner->rank().Logits(rows, buffer));
 //     WEFT_TRY(runner->Finish());                         // ends all ranks, gathers reports
 //
-// What decides on the steps sits on top: answers (engine.h), logits and timings (measure.h).
-// Errors: those of the ranks, worded by the cluster, once: who gives up takes them to Fail.
-// ClusterOptions::stop ends what runs with kCancelled, with one rank, too.
+// Code above decides on the steps: answers (engine.h), logits and timings (measure.h).
+// Errors: those of the ranks; the cluster words them once. A caller that gives up passes its error
+// to Fail. ClusterOptions::stop ends the work with kCancelled, also with one rank.
 // Thread: one caller, the main thread (cluster.h).
 #pragma once
 
@@ -28,18 +28,18 @@
 
 namespace weft::engine {
 
-// Most tokens of a sequence where nothing is asked for and the model could take more.
+// Default limit on a sequence's tokens, for models that could take more.
 inline constexpr int64_t kDefaultContext = 8192;
 
-// Fills in what depends on the model: the context, where the job names none. Reads the header.
+// Sets the context if the job names none. Reads the model's header.
 Status CompleteJob(Job& job);
 
-// Refuses ids that a model does not have. kUsage.
+// kUsage: a token id that the model does not have.
 Status CheckVocabulary(std::span<const int32_t> tokens, int64_t vocab);
 
 class StepRunner {
   public:
-    // tokenizer: the model's, where the caller has read it already.
+    // tokenizer: the model's, if the caller has read it already.
     static Result<std::unique_ptr<StepRunner>> Start(
         const cluster::ClusterOptions& options, Job job,
         std::unique_ptr<tokenizer::Tokenizer> tokenizer = nullptr);
@@ -49,28 +49,28 @@ class StepRunner {
     Rank& rank() { return *rank_; }
     cluster::Cluster& cluster() { return *cluster_; }
     const Job& job() const { return job_; }
-    // Of the ranks as they are now.
+    // The current layout.
     const model::Layout& layout() const { return rank_->layout(); }
-    // Losses that were got over, in order.
+    // Recoveries, in order.
     std::vector<Recovery>& recoveries() { return recoveries_; }
 
-    // The step that runs next, or ran last. Its number grows from one to the next.
+    // The next or last step. Its number grows from step to step.
     StepData& step() { return step_; }
-    // Runs it on all ranks. kCancelled: the user asked to stop.
+    // Runs the step on all ranks. kCancelled: the user asked to stop.
     Status Run();
-    // Gets over a loss: the ranks are ready again, with empty KV caches. Errors: as
-    // engine::Recover's, and the job is over.
+    // Recovers from a loss: the ranks are ready again, with empty KV caches. Errors: as
+    // engine::Recover; the job is then over.
     Status Recover(const Error& error);
-    // Where workers wait to join (ClusterOptions::elastic), between two steps: how many there is
-    // room for, and that could be ranks, as far as they and their hosts can tell. They are asked
-    // while steps go on: 0 until all have said so. The others are told of in the log. Then Admit;
-    // its error goes to Recover.
+    // PendingJoiners: number of waiting workers (ClusterOptions::elastic) to admit between two
+    // steps. The layout has room for them, and they passed the checks on their hosts. The checks
+    // run while steps continue; the result is 0 until all workers have answered. The log names
+    // rejected workers. Admit starts the new epoch; its error goes to Recover.
     int PendingJoiners();
     Status Admit(int count) { return cluster_->Admit(count); }
-    // The job is over for that reason on all ranks; the cluster's words for it.
+    // Ends the job on all ranks for that reason; returns the cluster's words for it.
     Error Fail(Error error);
-    // Ends the job on all ranks and gathers their reports (those before the end, for a summary).
-    // Nothing where it is over already.
+    // Ends the job on all ranks and returns their last reports, for a summary. Does nothing if the
+    // job is over.
     Result<std::vector<RankReport>> Finish();
 
   private:
@@ -81,7 +81,7 @@ class StepRunner {
     std::unique_ptr<tokenizer::Tokenizer> tokenizer_;
     Job job_;
     Asked asked_;
-    // The last plan for newcomers: for how many of those that waited, beside so many ranks.
+    // The last plan for joiners: number of waiting workers and of ranks, and the result.
     struct Growth {
         int waiting = 0, ranks = 0;
         int count = 0;
@@ -94,7 +94,7 @@ class StepRunner {
     bool over_ = false;
 };
 
-// A worker opens its rank, then runs the steps of rank 0 to the end of the job.
+// A worker's job: opens its rank, then runs the steps of rank 0 until the job ends.
 extern const cluster::JobKind kModelJob;
 
 }  // namespace weft::engine

@@ -1,4 +1,4 @@
-// A request that waits or runs in an engine, as its own files see it.
+// A waiting or running request of an engine; internal to the engine's files.
 #pragma once
 
 #include <memory>
@@ -22,7 +22,7 @@ struct Engine::RunningRequest {
           stop(request.stop),
           submitted_ns(submitted) {}
 
-    // Looks for the text after which the answer is constrained.
+    // Searches for the text after which the answer is constrained.
     void FollowMarker(std::string_view text) {
         std::string& marker = request.constrain_after;
         if (marker.empty()) return;
@@ -36,16 +36,16 @@ struct Engine::RunningRequest {
     Sampler sampler;
     tokenizer::StreamDecoder decoder;
     StopMatcher stop;
-    // Whether the next token must follow the matcher.
+    // Whether the matcher constrains the next token.
     bool constrained() const { return request.matcher && request.constrain_after.empty(); }
 
-    // What saying a token will ask of its logits.
+    // Adds what the next token needs of its logits.
     void Want(backend::WantedRows& wanted) const {
         sampler.Want(constrained(), wanted);
         wanted.whole = wanted.whole || request.logprobs >= 0 || sequence.scored();
     }
 
-    // The least that saying a token needs of row `place` of a step's rows, of which `guesses` check
+    // The least that the next token needs of row `place` of a step, of whose rows `guesses` verify
     // drafts. A marker within a draft may turn the mask on.
     RowAsk Ask(int64_t place, int64_t guesses, int64_t columns) const {
         const bool masked = guesses > 0 ? request.matcher.has_value() : constrained();
@@ -56,22 +56,23 @@ struct Engine::RunningRequest {
 
     Sequence sequence;
     AnswerDrafts drafts;
-    size_t drafted_at = 0;  // tokens of the text that the sequence's draft, or none, was chosen for
+    size_t drafted_at = 0;  // length of the text for which the sequence's draft, or none, was
+                            // chosen
     std::optional<Pooler> pooler;
     std::vector<SaidToken> scores;  // of the prompt's tokens after the first, as far as reported
-    int64_t most = 0;               // tokens to say
+    int64_t most = 0;               // tokens to generate
     int64_t said = 0;
     int64_t steps = 0, drafted = 0, accepted = 0;  // see Ending
     int64_t mask_steps = 0;                        // see MaskBudget
     int64_t submitted_ns = 0, started_ns = 0, first_ns = 0;
     bool over = false;
-    std::string tail;  // of the text, while a marker is looked for
+    std::string tail;  // end of the text, while the marker is searched
 };
 
-// What is asked of the loop.
+// A command to the loop.
 struct Engine::Command {
     int64_t id = 0;
-    std::unique_ptr<RunningRequest> added;  // null: the request is to end
+    std::unique_ptr<RunningRequest> added;  // null: end the request
     bool well = false;              // not cancelled
 };
 

@@ -1,9 +1,9 @@
-// ScoreCache: log-probabilities of the tokens of prompts, found again by their tokens.
+// ScoreCache: log-probabilities of prompt tokens, found by their tokens.
 //
-// A score depends on the tokens before it, the LoRA adapter, and nothing else, as a KV row does. So
-// the scores stand in blocks of a PrefixCache of their own, with its tenants and its order of
-// eviction. A prompt that begins like one that was scored before needs logits only from where the
-// two differ. Thread: one caller.
+// A score depends on the earlier tokens and the LoRA adapter only, like a KV row. The scores are
+// therefore in blocks of their own PrefixCache, with its tenants and its order of eviction. A
+// prompt that begins like a scored one needs logits only from the first difference on. Thread: one
+// caller.
 #pragma once
 
 #include <cstdint>
@@ -21,14 +21,14 @@ class ScoreCache {
     // Keeps the scores of about `tokens` tokens.
     explicit ScoreCache(int64_t tokens);
 
-    // Appends the scores of tokens[have], tokens[have + 1], ... to `scores`, as far as they are
-    // known with the `best` likeliest tokens each. have: at least 1; the first token has no score.
+    // Appends the known scores of tokens[have], tokens[have + 1], ... with the `best` likeliest
+    // tokens each. have: at least 1, as the first token has no score.
     void Find(const PrefixSpace& space, std::span<const int32_t> tokens, int64_t have, int best,
               std::vector<SaidToken>& scores);
-    // scores: of tokens[1], tokens[2], ... to the last, with the `best` likeliest tokens each.
+    // scores: of tokens[1] to the last token, with the `best` likeliest tokens each.
     void Keep(const PrefixSpace& space, std::span<const int32_t> tokens, int best,
               std::span<const SaidToken> scores);
-    // How often Keep was called: until it is called again, Find finds no more.
+    // Number of calls of Keep. Find returns nothing new until it changes.
     int64_t changes() const { return changes_; }
 
   private:
@@ -44,7 +44,7 @@ class ScoreCache {
     PagePool pool_;
     PrefixCache cache_;
     std::vector<Block> blocks_;
-    std::vector<int32_t> found_;  // while Find and Keep work
+    std::vector<int32_t> found_;  // valid in Find and Keep
     int64_t changes_ = 0;
 };
 

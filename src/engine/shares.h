@@ -1,6 +1,6 @@
-// Shares of unlike ranks (--tensor-split auto): by the bytes of weights that each device reads a
-// second, measured at the start by products of one row, as in decoding; no more than its memory
-// holds.
+// Shares of unlike ranks (--tensor-split auto), proportional to the weight bytes that each device
+// reads per second, at most what its memory holds. Measured at the start with products of one row,
+// as in decode.
 #pragma once
 
 #include <cstdint>
@@ -18,21 +18,21 @@ namespace weft::engine {
 
 struct RankSpeed {
     double bytes_per_s = 0;
-    uint64_t room_bytes = 0;  // for weights; 0: not known
+    uint64_t room_bytes = 0;  // for weights; 0: unknown
 };
 
-// The type of weights whose speed is a model's: the one of that name (ModelSource::MainType).
+// The weight type to measure for a model whose main type has that name (ModelSource::MainType).
 DType MeasuredType(std::string_view main_type);
 
-// ready: called once all is prepared, before the clock starts (so that ranks of one host measure at
-// once, and share its memory as they will). Takes some 100 MiB of the device's memory and half a
-// second. Errors: the device's, those of `ready`.
+// ready: called once, after preparation and before the clock starts, so that ranks of one host
+// measure at once and compete for its memory. Uses some 100 MiB of device memory and half a second.
+// Errors: the device's, those of `ready`.
 Result<RankSpeed> MeasureSpeed(backend::Device& device, DType weights,
                                const std::function<Status()>& ready);
 
-// Shares as model::MakeLayout takes them, for ranks in world order; empty: even ones, where none is
-// a tenth faster than another and all hold their part. Of tensor ranks in several stages, the
-// stages get theirs, each as fast as its slowest rank lets it be.
+// Shares for model::MakeLayout, in world order. Empty: even shares, if no rank is a tenth faster
+// than another and all have room. With several stages of tensor ranks, the result is the stages'
+// shares; the slowest rank sets the speed of a stage.
 std::vector<double> SharesBySpeed(std::span<const RankSpeed> ranks, const model::Layout& layout,
                                   uint64_t model_bytes);
 

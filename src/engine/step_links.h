@@ -1,12 +1,12 @@
-// StepLinks: the links between the pipeline stages of an inference job. The last stage makes the
-// logits, and rank 0 asks for the least that each of its requests needs (RowAsk): the best logits
-// of a row, or the token that the last stage samples. All logits of a row travel only where
-// penalties, a grammar, log-probabilities or the judgement of a draft need them.
+// StepLinks: links between the pipeline stages of an inference job. The last stage makes the
+// logits, and rank 0 asks for the least that each request needs (RowAsk): the best logits of a row,
+// or a token that the last stage samples. All logits of a row travel only for penalties, a grammar,
+// log-probabilities, or judged drafts.
 //
-// A value that the last stage sends to rank 0 becomes one message: for each row its answer. Rows
-// whose answer is not all logits are undefined in the Program's value on rank 0; Find has them.
-// Errors: those of links; kCorrupt where an answer makes no sense.
-// Thread: one caller.
+// A value from the last stage to rank 0 is one message with one answer per row. If a row's answer
+// is not all logits, the row is undefined in the Program's value on rank 0; Find returns the
+// answer.
+// Errors: those of links; kCorrupt: an invalid answer. Thread: one caller.
 #pragma once
 
 #include <cstddef>

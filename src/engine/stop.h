@@ -1,8 +1,8 @@
-// Stop strings over streamed text: holds back what may become a stop string, and cuts there.
+// Stop strings in streamed text: holds back text that may become a stop string, and cuts there.
 //
-// The stop string that is complete first counts; of several complete at once, the longest. So what
-// is shown does not depend on how the text was cut into pieces, and no part of the stop string is.
-// Text in whole code points goes in and comes out.
+// The stop string that completes first wins; of several that complete at once, the longest. The
+// shown text thus does not depend on how the text was split into pieces, and contains no part of
+// the stop string. Input and output are whole code points.
 #pragma once
 
 #include <string>
@@ -13,12 +13,12 @@ namespace weft::engine {
 
 class StopMatcher {
   public:
-    // Empty strings are ignored.
+    // Ignores empty strings.
     explicit StopMatcher(std::vector<std::string> stops);
-    // The text that may be shown now. After a stop string was found: what came before it, and
-    // stopped() is true; further text is swallowed.
+    // Returns the text that may be shown now. When a stop string is found: returns the text before
+    // it, and stopped() becomes true; drops further text.
     std::string Push(std::string_view text);
-    // The end of the text: what was held back.
+    // The end of the text: returns the text that was held back.
     std::string Flush();
     bool stopped() const { return stopped_; }
     // The stop string that was found; empty before.
@@ -26,7 +26,7 @@ class StopMatcher {
 
   private:
     std::vector<std::string> stops_;
-    std::string held_;  // the start of a possible stop string
+    std::string held_;  // start of a possible stop string
     std::string found_;
     bool stopped_ = false;
 };

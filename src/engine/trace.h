@@ -1,6 +1,6 @@
-// Traces: op timings as a timeline in the Chrome trace event format, which Perfetto opens.
-// One process a rank, three tracks each: compute, wait (for the slower rank), wire.
-// Source of the format: "Trace Event Format" (Google, 2016).
+// Traces: op timings as a timeline in the Chrome trace event format, which Perfetto opens. One
+// process per rank with three tracks: compute, wait (for the slower rank), wire. Source of the
+// format: "Trace Event Format" (Google, 2016).
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,11 @@
 
 namespace weft::engine {
 
-// Appends the events of step `number` to `events`: JSON objects with commas between.
+// Appends the events of step `number` to `events`: JSON objects, separated by commas.
 void AppendTrace(const program::Program& program, int64_t number,
                  std::span<const backend::OpTiming> timings, int rank, std::string& events);
 
-// The whole file from the events of all ranks (empty ones are left out).
+// Joins the events of all ranks into a file, without empty entries.
 std::string TraceFile(const std::vector<std::string>& events_of_ranks);
 
 }  // namespace weft::engine

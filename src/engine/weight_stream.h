@@ -1,12 +1,12 @@
-// Feeding weights (--weights-from 0): only rank 0 has the model's file; the others get their shards
-// from it over the fabric while they load.
+// Weight streaming (--weights-from 0): only rank 0 has the model's file, and sends the others their
+// shards over the fabric while they load.
 //
-// The header (tensor table, metadata but the tokenizer's, fingerprint) goes over the control plane,
-// before the others make their Program from it. While loading, each of them asks rank 0 for one
-// piece of a tensor after another over the links of the world group; rank 0 answers the ranks in
-// turn, on a thread of its own beside its own loading.
-// What comes is checked as a file is: rank 0 is known by its key, but may have a bug.
-// Errors of reading are rank 0's, which end the job on all ranks; a lost peer is the links' error.
+// The header (tensor table, metadata without the tokenizer's, fingerprint) travels over the control
+// plane, before the other ranks make their Program from it. While loading, each rank requests one
+// piece of a tensor after another over the links of the world group. Rank 0 answers the ranks in
+// turn, on a thread beside its own loading. Ranks check the data like a file: rank 0 has the key,
+// but may have a bug.
+// Errors: rank 0's read errors end the job on all ranks; a lost peer is an error of the links.
 #pragma once
 
 #include <atomic>
@@ -25,15 +25,15 @@
 
 namespace weft::engine {
 
-// A model whose bytes are on rank 0. Thread: as ModelSource; reads wait for one another.
+// A model whose bytes are on rank 0. Thread: as ModelSource; a mutex serializes reads.
 class StreamedSource : public model_files::ModelSource {
   public:
-    // Errors: kCorrupt (no header, or one that makes no sense).
+    // Errors: kCorrupt (no header, or an invalid one).
     static Result<std::unique_ptr<StreamedSource>> Parse(const std::string& header);
 
-    // The group that reads go over, until the next call; its rank 0 runs StreamWeights meanwhile.
+    // Sets the group for reads, until the next call; its rank 0 runs StreamWeights meanwhile.
     void Connect(coll::Comm* world) { world_ = world; }
-    // Tells rank 0 that nothing more will be asked for.
+    // Tells rank 0 that no more requests follow.
     Status SayDone();
 
     const std::string& name() const override { return name_; }
@@ -54,20 +54,20 @@ class StreamedSource : public model_files::ModelSource {
     std::unique_ptr<model_files::Metadata> meta_;
     std::vector<model_files::TensorInfo> tensors_;
     std::unordered_map<std::string_view, size_t> index_;
-    mutable std::mutex mutex_;  // of world_
+    mutable std::mutex mutex_;  // guards world_
     coll::Comm* world_ = nullptr;
 };
 
 // The header of `source`, for StreamedSource::Parse. Errors: those of Fingerprint.
 Result<std::string> StreamHeader(const model_files::ModelSource& source);
 
-// Collective, once an epoch: opens the model (and its adapters) on rank 0 and gives every other
-// rank its header. On rank 0 what OpenAdapted returns, elsewhere a StreamedSource.
+// Collective, once per epoch: rank 0 opens the model (and its adapters) and sends the header to
+// every other rank. Returns OpenAdapted's result on rank 0, a StreamedSource elsewhere.
 Result<std::unique_ptr<model_files::ModelSource>> OpenStreamed(const Job& job,
                                                                cluster::Cluster& cluster);
 
-// Rank 0: serves every other rank of `world` until it has said that it is done, or `stop` is set.
-// fed_bytes grows by what was sent. Errors: kCorrupt (a request outside its tensor), those of
+// Rank 0: serves every other rank of `world` until each has said that it is done, or `stop` is set.
+// Adds the sent bytes to fed_bytes. Errors: kCorrupt (a request outside its tensor), those of
 // ReadRows and of the links.
 Status StreamWeights(coll::Comm& world, const model_files::ModelSource& source,
                      const std::atomic<bool>& stop, std::atomic<uint64_t>& fed_bytes);

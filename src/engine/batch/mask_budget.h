@@ -1,12 +1,12 @@
-// What masks of grammars may take of the engine's loop, which all requests wait for: they are made
-// between its steps, and a grammar can be written so that each mask takes a while.
+// MaskBudget: limits the time that grammar masks take from the engine's loop. The loop computes
+// masks between its steps, so all requests wait for them, and a grammar can make each mask slow.
 //
-// Counted in the steps of grammar/matcher.h (some 20 to 30 ns each), so that a busy machine
-// ends no more requests than an idle one. The loop earns kStepsASecond for the time of its own
-// steps, and masks spend them: so the others keep half of their speed, but for kMost at once. When
-// there is nothing left, whoever has spent more than kFree itself is ended, or more than kSure
-// where what all have spent of such beginnings is beyond kFreeASecond: many requests that begin at
-// once are no way around it. (One that runs alone is never ended.) Thread: the loop's.
+// The unit is a step of grammar/matcher.h (20 to 30 ns), so the limit does not depend on how busy
+// the machine is. The loop earns kStepsASecond for the time of its own steps, at most kMost, and
+// masks spend them; other requests thus keep half of their speed. When nothing is left, a request
+// ends if it has spent more than kFree itself. It also ends above kSure while the spending of all
+// requests in that state exceeds kFreeASecond; this bounds many requests that begin at once. A
+// request that runs alone never ends. Thread: the loop's.
 #pragma once
 
 #include <algorithm>
@@ -17,9 +17,9 @@ namespace weft::engine {
 class MaskBudget {
   public:
     static constexpr int64_t kStepsASecond = 30'000'000;
-    static constexpr int64_t kMost = 8'000'000;  // saved for a moment of need: 0.2 s
-    static constexpr int64_t kFree = 500'000;    // of each request
-    static constexpr int64_t kSure = 20'000;     // of each, whatever others begin
+    static constexpr int64_t kMost = 8'000'000;  // most savings: 0.2 s
+    static constexpr int64_t kFree = 500'000;    // per request
+    static constexpr int64_t kSure = 20'000;     // per request, whatever the other requests spend
     static constexpr int64_t kFreeASecond = 8 * kFree;
 
     void Earn(double step_s) {
@@ -28,7 +28,7 @@ class MaskBudget {
         const double free = step_s * static_cast<double>(kFreeASecond);
         free_ = std::min(kFreeASecond, free_ + static_cast<int64_t>(std::min(free, 1e12)));
     }
-    // own: what the request has spent so far, and from now on. False: it has to end.
+    // own: steps that the request has spent; Spend adds to it. False: the request must end.
     [[nodiscard]] bool Spend(uint64_t steps, int64_t& own) {
         const auto spent = static_cast<int64_t>(steps);
         left_ = std::max(left_ - spent, -kMost);

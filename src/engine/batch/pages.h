@@ -1,8 +1,8 @@
-// PagePool: which pages of the KV cache are free, and who holds the others.
+// PagePool: counts the holders of each page of the KV cache and knows which pages are free.
 //
-// A page is held by any number of sequences, and by the prefix cache or not. It is free again when
-// nobody holds it; it is *idle* when only the cache does: then the cache may give it up.
-// Pages are numbers, the same on every rank; their bytes are the backend's. Thread: one caller.
+// Any number of sequences, and the prefix cache, may hold a page. A page without holders is free. A
+// page that only the cache holds is *idle*: the cache may give it up. Pages are numbers, the same
+// on every rank; the backend owns their bytes. Thread: one caller.
 #pragma once
 
 #include <cstddef>
@@ -19,11 +19,11 @@ class PagePool {
     int64_t free() const { return static_cast<int64_t>(free_.size()); }
     int64_t idle() const { return idle_; }
 
-    // A free page, held once by the caller. There must be one.
+    // Returns a free page with one hold, which is the caller's. The pool must have a free page.
     int32_t Take();
     void Hold(int32_t page);
     void LetGo(int32_t page);
-    // The prefix cache holds a page, or no longer. A page is cached once at most.
+    // The prefix cache takes or drops its hold on a page. It holds a page at most once.
     void SetCached(int32_t page, bool cached);
     int holders(int32_t page) const { return pages_[static_cast<size_t>(page)].holders; }
 
@@ -36,7 +36,7 @@ class PagePool {
     void Change(int32_t page, int32_t holders, bool cached);
 
     std::vector<Page> pages_;
-    std::vector<int32_t> free_;  // the last one goes first
+    std::vector<int32_t> free_;  // Take() uses the last one first
     int64_t idle_ = 0;
 };
 

@@ -1,8 +1,8 @@
-// Pooling: one vector for a whole text, from the hidden states of its tokens after the final norm.
+// Pooling: one vector for a whole text, from its tokens' hidden states after the final norm.
 //
-// Rows come in order, in chunks of any size; the vector does not depend on how they were cut. A
-// text that is computed again (its pages were taken, a rank was lost) begins at position 0, and
-// then the vector does, too.
+// Rows come in order, in chunks of any size; the chunk sizes do not change the vector. A text that
+// is recomputed (after preemption or the loss of a rank) starts at position 0 and resets the
+// vector.
 #pragma once
 
 #include <cstdint>
@@ -17,20 +17,20 @@
 namespace weft::engine {
 
 enum class Pooling {
-    kLast,  // the last token's
-    kMean,  // the mean of all
-    kCls,   // the first token's
+    kLast,  // the last token's state
+    kMean,  // the mean over all tokens
+    kCls,   // the first token's state
 };
 const char* PoolingName(Pooling pooling);  // "last", "mean", "cls"
 std::optional<Pooling> PoolingOfName(std::string_view name);
 
 class Pooler {
   public:
-    // tokens: of the whole text; columns: of a hidden state.
+    // tokens: length of the whole text; columns: size of a hidden state.
     Pooler(Pooling pooling, int64_t tokens, int64_t columns);
     // rows: [count, columns], the first at `position`.
     void Add(std::span<const float> rows, int64_t position);
-    // The vector, of length 1. kCorrupt: it has no direction (zeros, or numbers that are none).
+    // Returns the vector, normalized to length 1. kCorrupt: it is zero or not finite.
     Result<std::vector<float>> Finish() const;
 
   private:

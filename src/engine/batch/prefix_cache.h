@@ -1,22 +1,23 @@
-// PrefixCache: KV pages of what was computed before, found again by their tokens.
+// PrefixCache: KV pages of earlier texts, found by their tokens.
 //
-// A radix tree whose edges are pages of tokens: a node stands for the text from the beginning to
-// the end of its page, and holds the page. KV rows depend on the tokens before them and on nothing
-// else, to the bit (rows do not depend on the other rows of a step), so that a page may serve any
-// sequence that begins with the same tokens, uses the same LoRA adapter (0: none) and belongs to
-// the same tenant: each pair of these has a tree of its own (PrefixSpace). A tenant learns nothing
-// of the texts of others, as a prompt of one never meets a page of another; only room and eviction
-// are common to all. Whole pages are shared. Of a page that agrees with a text for a while only, or
-// is not full, the beginning can be copied; so pages that are not full are leaves, and nobody's
-// text but that of the one who may go on writing behind it. Children of a node stand in the order
-// of their tokens, none the beginning of another: the one that agrees longest with a text is beside
-// the place where that text would stand. The cache never owns a page alone against a sequence that
-// needs one: what only it holds is given up when asked, least recently used first, leaves before
-// what they build on. Sequences hold all pages from the beginning on, so that whatever is idle can
-// be given up. Of a model with recurrent layers a text is known only where its state is, too: a
-// node may hold a slot of that (PagePool counts slots as it does pages), which is the state behind
-// the node's text. Source: RadixAttention (Zheng et al. 2023, "SGLang: Efficient Execution of
-// Structured Language Model Programs"). Thread: one caller.
+// Structure: a radix tree whose edges are pages of tokens. A node stands for the text from the
+// beginning to the end of its page, and holds that page. Children are sorted by their tokens and
+// none is a prefix of another, so the longest match is a neighbor of the place where a text would
+// be inserted.
+// Sharing: KV rows depend on the tokens before them only, bit for bit, whatever else a step
+// computes. A page may serve every sequence with the same first tokens, LoRA adapter (0: none) and
+// tenant. Each pair of adapter and tenant has its own tree (PrefixSpace), so a tenant learns
+// nothing of other tenants' texts; room and eviction are common to all. Sequences share whole
+// pages, and copy the matching beginning of a page that is not full or differs later. Pages that
+// are not full are leaves; only their holder may append to them.
+// Eviction: a sequence that needs a page gets one that only the cache holds, least recently used
+// first, leaves before their parents. Sequences hold all pages from the beginning on, so every idle
+// page can be evicted.
+// Recurrent layers: a text is known only where its state is known. A node may hold a slot (PagePool
+// counts slots like pages) with the state after the node's text.
+//
+// Source: RadixAttention (Zheng et al. 2023, "SGLang: Efficient Execution of Structured Language
+// Model Programs"). Thread: one caller.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +34,7 @@
 
 namespace weft::engine {
 
-// Whose pages may serve each other.
+// Sequences of the same space may share pages.
 struct PrefixSpace {
     std::string_view tenant;
     int32_t adapter = 0;
@@ -42,52 +43,51 @@ struct PrefixSpace {
 
 class PrefixCache {
   public:
-    // `pool` and `slots`, of recurrent state, outlive the cache. page_tokens: tokens of a page.
+    // `pool` and `slots` (of recurrent state) outlive the cache. page_tokens: tokens per page.
     PrefixCache(PagePool& pool, int64_t page_tokens, PagePool* slots = nullptr);
     ~PrefixCache();
 
-    // Adds to `pages` what is known of `tokens` behind their first `had` pages, in whole pages and
-    // as far as `most` tokens in all; each is held for the caller.
+    // Appends to `pages` the known whole pages of `tokens` after their first `had` pages, up to
+    // `most` tokens in all. Each page is held for the caller.
     void Extend(const PrefixSpace& space, std::span<const int32_t> tokens, int64_t had,
                 int64_t most, std::vector<int32_t>& pages);
-    // The page that agrees longest with what follows the first `had` pages of `tokens`, as far as
-    // `most` tokens in all. Not held.
+    // The page with the longest match for the tokens after the first `had` pages of `tokens`, up to
+    // `most` tokens in all. The page is not held for the caller.
     struct Part {
         int32_t page = -1;
-        int64_t tokens = 0;  // that agree; 0: there is none
+        int64_t tokens = 0;  // matching tokens; 0: no page matches
     };
     Part FindPart(const PrefixSpace& space, std::span<const int32_t> tokens, int64_t had,
                   int64_t most);
-    // The first `pages` hold whole pages of `tokens`: they become known. Where the same text is
-    // known already, the sequence gets the known page in place of its own, which has the same bits.
+    // Adds the whole pages of `tokens`, which are the first of `pages`. Where the same text is
+    // known, replaces the sequence's page by the known page, which has the same bits.
     void Insert(const PrefixSpace& space, std::span<const int32_t> tokens,
                 std::span<int32_t> pages);
-    // `page` holds what is left of `tokens` behind the whole pages, which are known. Its holder may
-    // go on writing behind that.
+    // Adds `page`, which holds the tokens after the whole pages of `tokens`; those pages must be
+    // known. The holder may append to the page.
     void InsertPart(const PrefixSpace& space, std::span<const int32_t> tokens, int32_t page);
-    // As Extend, but no farther than to the last node with a slot, which is returned, held for the
-    // caller; -1: there is none behind the first `had` pages.
+    // As Extend, up to the last node with a slot. Returns that slot, held for the caller; -1: no
+    // node after the first `had` pages has a slot.
     int32_t ExtendToState(const PrefixSpace& space, std::span<const int32_t> tokens, int64_t had,
                           int64_t most, std::vector<int32_t>& pages);
-    // How many whole pages of `tokens` are known, as far as `most` tokens, with a slot or without.
+    // Number of known whole pages of `tokens`, up to `most` tokens, with or without a slot.
     int64_t KnownPages(const PrefixSpace& space, std::span<const int32_t> tokens, int64_t most);
-    // `slot` holds the state behind `tokens`, which are whole pages. Left as it is where these
-    // aren't known, or have a slot already.
+    // Adds `slot`, the state after `tokens`, which are whole pages. Does nothing if the pages are
+    // unknown or already have a slot.
     void InsertState(const PrefixSpace& space, std::span<const int32_t> tokens, int32_t slot);
-    // Gives up the slot behind `tokens`, if there is one that nobody holds.
+    // Gives up the slot after `tokens`, if there is one and no sequence holds it.
     void RemoveState(const PrefixSpace& space, std::span<const int32_t> tokens);
-    // Gives up the slot that was least recently used of those that nobody holds. False: there is
-    // none.
+    // Gives up the least recently used slot that no sequence holds. False: there is no such slot.
     bool EvictState();
-    // Nodes with a slot.
+    // Number of nodes with a slot.
     int64_t states() const { return static_cast<int64_t>(states_.size()); }
-    // Gives up idle pages until `wanted` pages of the pool are free, or none is idle.
+    // Gives up idle pages until the pool has `wanted` free pages or no page is idle.
     void Evict(int64_t wanted);
-    // Forgets everything: the pages' bytes are gone.
+    // Forgets all texts, because the pages' bytes are lost.
     void Clear();
 
     int64_t pages() const { return pages_; }
-    // That have pages: no more than there are pages.
+    // Number of spaces with pages: at most the number of pages.
     size_t spaces() const { return roots_.size(); }
 
   private:
@@ -106,7 +106,7 @@ class PrefixCache {
         }
     };
     using Roots = std::map<OwnSpace, std::unique_ptr<Node>, SpaceOrder>;
-    using Leaf = std::pair<int64_t, Node*>;  // last use first
+    using Leaf = std::pair<int64_t, Node*>;  // least recent use first
     static Node* Find(Node* parent, std::span<const int32_t> block);
     Node* Root(const PrefixSpace& space);
     Node* Walk(const PrefixSpace& space, std::span<const int32_t> tokens, int64_t count);
@@ -124,7 +124,7 @@ class PrefixCache {
     Roots roots_;
     std::set<Leaf> leaves_;
     PagePool* slots_;
-    std::vector<Node*> states_;  // with a slot: a few
+    std::vector<Node*> states_;  // with a slot; few
 };
 
 }  // namespace weft::engine

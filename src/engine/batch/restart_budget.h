@@ -1,6 +1,6 @@
-// RestartBudget: how many losses of ranks a server gets over within a window of time. What happened
-// before the window is forgiven: a host that fails once a week is lived with for years, one that
-// fails again and again soon ends the server. Pure: the caller has the clock. Thread: one caller.
+// RestartBudget: how many losses of ranks a server survives within a window of time. Losses before
+// the window do not count: a host that fails once a week never ends the server, and one that fails
+// again and again soon does. Pure: the caller has the clock. Thread: one caller.
 #pragma once
 
 #include <cstdint>
@@ -10,17 +10,17 @@ namespace weft::engine {
 
 class RestartBudget {
   public:
-    // At most `most` losses within any `window_ms` milliseconds; 0 ms: over the whole life.
+    // At most `most` losses within any `window_ms` milliseconds; 0 ms: in the server's whole life.
     RestartBudget(int64_t most, int64_t window_ms)
         : most_(most), window_ns_(window_ms > INT64_MAX / kMs ? INT64_MAX : window_ms * kMs) {}
 
-    // A loss was got over.
+    // Counts a loss from which the server recovered.
     void Add(int64_t now_ns) {
         times_ns_.push_back(now_ns);
-        // More than `most` never count.
+        // Older losses cannot change the result.
         while (static_cast<int64_t>(times_ns_.size()) > most_ + 1) times_ns_.pop_front();
     }
-    // Losses that are not forgiven yet.
+    // Number of losses within the window.
     int64_t Recent(int64_t now_ns) {
         while (window_ns_ > 0 && !times_ns_.empty() && now_ns - times_ns_.front() > window_ns_) {
             times_ns_.pop_front();

@@ -1,13 +1,14 @@
-// StepDrafts: how many guesses of which sequences go into a step of many sequences.
+// StepDrafts: chooses how many drafted tokens each sequence has in a step of many sequences.
 //
-// Guesses come from a look-up in each sequence's own text (prompt_lookup.h) or from a draft model
-// (draft_model.h, draft_head.h). A step computes the guesses that make the most tokens a second of
-// it, all sequences together: of look-ups, which cost nothing, the likeliest first, as long as
-// another row gains more than it costs; of a draft model as many for each as pay when all are
-// drafted so (DraftLength). What rows cost is learned from steps that ran. So one sequence alone is
-// drafted far (a row is almost free beside the weights that are read anyway), and many at once
-// hardly ever: there every row costs what a token costs.
-// No clock, no I/O but the draft model's steps. Thread: one caller.
+// Drafts come from a lookup in the sequence's own text (prompt_lookup.h) or from a draft model
+// (draft_model.h, draft_head.h). StepDrafts maximizes the tokens per second of the step over all
+// sequences. Lookups cost nothing: it takes the likeliest drafts first while one more row gains
+// more than it costs. With a draft model it takes for each sequence as many as pay when all
+// sequences have drafts (DraftLength). It learns the cost of rows from earlier steps. A single
+// sequence thus gets long drafts, because a row is almost free beside the weights that the step
+// reads anyway. With many sequences drafts are rare, because each row costs as much as a token.
+//
+// No clock; no I/O except the draft model's steps. Thread: one caller.
 #pragma once
 
 #include <cstdint>
@@ -25,19 +26,19 @@
 
 namespace weft::engine {
 
-// Counts since the beginning, as vLLM has them.
+// Counts since the start, as in vLLM.
 struct DraftCounts {
-    int64_t drafts = 0;             // times that a sequence had guesses in a step
-    int64_t drafted = 0;            // guesses
-    int64_t accepted = 0;           // of them, those that came true
-    std::vector<int64_t> by_place;  // the same by place in their draft, 0 the first
+    int64_t drafts = 0;             // drafts of one sequence in one step
+    int64_t drafted = 0;            // drafted tokens
+    int64_t accepted = 0;           // accepted tokens
+    std::vector<int64_t> by_place;  // accepted tokens by place in their draft, from 0
 };
 
-// What the guesses of one answer come from; nothing: it is not drafted.
+// Source of the drafts of one answer; empty: the answer has no drafts.
 struct AnswerDrafts {
     std::optional<PromptLookup> lookup{};
     std::optional<DraftLength> length{};
-    // Judged drafts (DraftOptions::judged): what draws them, and what each guess was drawn from.
+    // Judged drafts (DraftOptions::judged): their sampler and each draft's distribution.
     std::optional<Sampler> own{};
     std::vector<Distribution> chances{};
 };
@@ -46,34 +47,34 @@ class StepDrafts {
   public:
     explicit StepDrafts(const DraftOptions& options);
     bool on() const { return options_.on(); }
-    // Most guesses of a step of so many sequences.
+    // Most drafted tokens of a step with so many sequences.
     int64_t most_rows(int64_t sequences) const;
-    // With a draft model or head, what guesses. It outlives this.
+    // Sets the draft model or head. It outlives this.
     void Use(Drafter& model) { model_ = &model; }
-    // What an answer needs to be drafted.
+    // The state that drafts of an answer need.
     AnswerDrafts Begin(std::span<const int32_t> prompt, const SamplerOptions& sampler) const;
 
-    // Who may have guesses.
+    // A sequence that may have drafts.
     struct Guesser {
         AnswerDrafts* answer = nullptr;
-        DraftText text{};                           // `draft` is where they go
-        int64_t left = 0;                           // most guesses that may be of use
-        const grammar::Matcher* matcher = nullptr;  // what the answer must look like, if anything
+        DraftText text{};                           // `draft` receives the result
+        int64_t left = 0;                           // most drafted tokens of use
+        const grammar::Matcher* matcher = nullptr;  // the answer's constraint, if any
     };
-    // Drafts for a step in which each of `guessers` has a row. Errors: as DraftModel::Guess; then
-    // there are no drafts, and the next call drafts as this one would have.
+    // Drafts for a step in which each of `guessers` has a row. Errors: as DraftModel::Guess; the
+    // step then has no drafts, and the next call drafts as this one would have.
     Status Choose(std::span<const Guesser> guessers);
-    // A step of so many rows, each with logits behind it, took so long.
+    // Learns the time of a step with so many rows, all with logits.
     void LearnStep(int64_t rows, double seconds) { costs_.Learn(RowsKind(rows), seconds); }
-    // Costs are others from now on: ranks were lost.
+    // Drops the learned costs, after the loss of ranks.
     void ForgetCosts() { costs_ = {}; }
-    // Of an answer's `drafted` guesses in a step so many were checked, and so many came true.
+    // Of an answer's `drafted` tokens in a step, `checked` were verified and `accepted` accepted.
     void Count(AnswerDrafts& answer, int64_t drafted, int64_t checked, int64_t accepted);
     const DraftCounts& counts() const { return counts_; }
 
   private:
     struct Guess {
-        double chance;  // that it and all before it come true
+        double chance;  // that it and all earlier ones are accepted
         size_t guesser;
     };
     static int64_t RowsKind(int64_t rows);
@@ -85,12 +86,12 @@ class StepDrafts {
     Drafter* model_ = nullptr;
     StepCosts costs_;
     DraftCounts counts_;
-    int64_t without_ = 0;  // steps in a row that could have had guesses, and had none
+    int64_t without_ = 0;  // successive steps that could have had drafts and had none
     std::vector<Guess> guesses_;
     std::vector<double> chances_;
     std::vector<size_t> taken_;
-    std::vector<DraftText> texts_;      // that the draft model has to do with
-    std::vector<DraftLength> lengths_;  // of them, after this step
+    std::vector<DraftText> texts_;      // for the draft model
+    std::vector<DraftLength> lengths_;  // of texts_, after this step
 };
 
 }  // namespace weft::engine
