@@ -1,12 +1,12 @@
-// Rank 0's admission listener: ranks that dial it, say who they are, and prove the key.
+// Rank 0's admission listener: ranks dial it, say who they are, and prove the key.
 //
 //     any rank -> rank 0     magic, its rank, the size, its host's name     (80 bytes, unproved)
-//     then the handshake of handshake.h, in which rank 0 is the caller as ever
+//     then the handshake of handshake.h, in which rank 0 is the caller as always
 //
-// Whoever does not prove the key within two seconds is dropped, and at most 64 such callers (and
-// one for each rank) are kept at once, so strangers can delay nobody for long (pending_limit.h); a
-// rank that was dropped among them dials again. What a rank says of itself before the proof is
-// checked after it: its assignment must name the rank that its launcher gave it.
+// The listener drops a caller that does not prove the key within two seconds, and keeps at most 64
+// such callers plus one per rank, so strangers can delay a rank only briefly (pending_limit.h). A
+// dropped rank dials again. The listener checks a rank's claims after the proof: its assignment
+// must name the rank that its launcher gave it.
 #pragma once
 
 #include <array>
@@ -22,12 +22,12 @@
 
 namespace weft::cluster {
 
-// The first bytes of a rank that dials, as they stand in memory: little-endian, as all machines
-// that Weft runs on.
+// The first bytes of a rank that dials, in memory layout: little-endian, as all machines that Weft
+// runs on.
 struct DialHello {
     uint32_t magic = 0x57464a31;
-    int32_t rank = 0;  // of a launcher's; of a worker the one that it asks for, 0: any
-    int32_t size = 0;  // as a launcher says; 0: a worker
+    int32_t rank = 0;  // a launcher's rank; a worker: the rank that it asks for, 0: any
+    int32_t size = 0;  // number of a launcher's ranks; 0: a worker
     uint32_t reserved = 0;
     std::array<char, 64> host{};
     std::string HostName() const;
@@ -36,16 +36,17 @@ static_assert(offsetof(DialHello, host) == 16 && sizeof(DialHello) == 80);
 
 class AdmissionListener {
   public:
-    // What becomes of who says this: nothing (let in), hung up on with these words in the log, or
-    // (empty words) without any. Asked when it comes, and again once it has proved the key; then it
-    // hears them, too.
+    // Decides on a caller. nullopt: admit. A text: hang up and log it. An empty text: hang up
+    // silently. Called when the hello arrives, and again after the proof of the key; the text then
+    // also goes to the caller.
     using Judge = std::function<std::optional<std::string>(const DialHello&, bool proved)>;
 
-    // listener: non-blocking, outlives this. ranks: how many may come at once, beside strangers.
+    // listener: non-blocking, outlives this. ranks: how many ranks may dial at once, beside
+    // strangers.
     AdmissionListener(int listener, int ranks, Bytes key, int64_t timeout_ms, Judge judge);
-    // Waits up to nap_ms for callers; returns those that have proved the key. Errors: kIo.
+    // Waits up to nap_ms for callers; returns those that proved the key. Errors: kIo.
     Result<std::vector<Arrival>> Turn(int64_t nap_ms);
-    // Whom it last turned away, and why; "": nobody.
+    // The caller that was last rejected, and why; "": none.
     const std::string& last_refusal() const { return last_refusal_; }
 
   private:
@@ -55,7 +56,7 @@ class AdmissionListener {
         std::string from;
         Deadline deadline;
         std::array<std::byte, sizeof(DialHello)> hello_bytes{};
-        size_t have = 0;  // of them
+        size_t have = 0;  // bytes of it
         DialHello hello{};
         std::optional<ClientHandshake> handshake{};
         Bytes in{};
@@ -63,7 +64,7 @@ class AdmissionListener {
     void Accept();
     void CheckAccept(int error) const;
     void DropACaller();
-    // False: done with, whatever the outcome.
+    // False: the caller is done, admitted or not.
     bool Hear(Caller& caller);
     bool HearHello(Caller& caller);
     bool Step(Caller& caller, const Frame& frame);
@@ -81,7 +82,8 @@ class AdmissionListener {
     std::vector<Caller> callers_;
     std::vector<Arrival> arrived_;
     std::string last_refusal_;
-    std::map<std::string, int64_t> told_;  // who was turned away for what, and when that was said
+    std::map<std::string, int64_t> told_;  // rejected callers with the reason, and the time of
+                                           // their log line
 };
 
 }  // namespace weft::cluster

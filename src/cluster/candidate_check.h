@@ -1,7 +1,7 @@
-// Rank 0's side of a join request (join_check.h): one worker that dialled in, from the first
-// question until it is taken into an epoch or sent away. Heartbeats go both ways meanwhile, as in a
-// job; nothing that it does or leaves undone reaches the ranks that run.
-// Thread: one at a time (DialIn holds its lock).
+// Rank 0's side of a join request (join_check.h): one worker that dialed in, from the first
+// question until rank 0 admits or rejects it. Heartbeats go both ways meanwhile, as in a job. The
+// worker's behavior does not affect the running ranks. Thread: one at a time (DialIn holds its
+// lock).
 #pragma once
 
 #include <optional>
@@ -14,25 +14,25 @@ namespace weft::cluster {
 
 class CandidateCheck {
   public:
-    // timeout_ms: silence after which it is given up.
+    // timeout_ms: silence after which the worker counts as lost.
     CandidateCheck(Channel channel, int64_t timeout_ms);
 
-    // Asks it, unless that is what it was asked last.
+    // Sends the request, unless it equals the last one.
     void Ask(const JoinRequest& request);
-    // Takes what has come, says that rank 0 is there, looks at the clock.
+    // Reads what has arrived, sends a heartbeat, checks the time.
     void Turn();
-    // Whether it is fit for what it was asked last.
+    // Whether the worker passed the last request.
     bool fit() const { return fit_; }
-    // Whether it has said nothing to that for so long that others need not wait for it: it may have
-    // a slow disk.
+    // True: the answer takes so long that other workers need not wait for it. A slow disk can cause
+    // this.
     bool slow() const {
         return !fit_ && NowNs() - asked_ns_ > kSlowTimeouts * timeout_ms_ * kNsPerMs;
     }
-    // Why it can't join, in words that follow "b (10.0.0.2:51840) can't join: "; nullopt: it may.
+    // Why it can't join, in words after "b (10.0.0.2:51840) can't join: "; nullopt: it may.
     const std::optional<Error>& fault() const { return fault_; }
-    // The worker is told so, if it still hears, and ends the process that was to be its rank.
+    // Tells the worker, if it still answers; the worker ends the process of the would-be rank.
     void SendAway(const Error& why);
-    // The connection as it stands, for the rank that it becomes.
+    // Moves the connection out, for the rank that the worker becomes.
     Channel::Taken Take() { return channel_.Take(); }
 
   private:

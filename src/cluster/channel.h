@@ -13,37 +13,37 @@ namespace weft::cluster {
 
 class Channel {
   public:
-    // unread: what has come of the next frame already.
+    // unread: bytes of the next frame that have already arrived.
     Channel(Fd fd, const Session& session, Bytes unread = {})
         : fd_(std::move(fd)), session_(session), in_(std::move(unread)) {}
 
     int fd() const { return fd_.get(); }
     bool open() const { return fd_.valid(); }
     bool wants_write() const { return !out_.empty(); }
-    // Seals and queues a frame, and writes what the socket takes. What goes wrong shows up in the
-    // next Receive. A peer that leaves more than kMostQueued bytes unread is cut off.
+    // Seals and queues a frame, and writes what the socket accepts. The next Receive reports
+    // errors. Disconnects a peer that leaves more than kMostQueued bytes unread.
     void Send(FrameType type, View payload);
     void Flush();
-    // Hands every frame that has arrived to `on_frame`. Errors, with why the connection is over in
-    // words that follow "rank 2 was lost: ": kPeerLost (ended), kCorrupt (broken frame).
+    // Hands every complete frame to `on_frame`. Errors, with the reason in words after "rank 2 was
+    // lost: ": kPeerLost (connection ended), kCorrupt (broken frame).
     Status Receive(const std::function<void(FrameType, View)>& on_frame);
-    // Whether, since it was last asked, kHeadway bytes came or left of messages whose rest is still
-    // on its way: then the connection is slow, but it moves. (A byte now and then is no sign of
-    // life: a whole heartbeat is less than kHeadway.)
+    // Whether, since the last call, kHeadway bytes arrived or left of messages that are still
+    // incomplete. The connection is then slow, but alive. (Single bytes are no sign of life: a
+    // whole heartbeat is smaller than kHeadway.)
     static constexpr size_t kHeadway = 4096;
     struct Moved {
         bool in = false, out = false;
     };
     Moved TakeMoved() { return std::exchange(moved_, {}); }
-    // The connection as it stands, for another Channel. Without a descriptor where it is over, or
-    // the peer has not taken what was sent.
+    // The state of the connection, for another Channel. Without a descriptor if the connection
+    // ended or the peer has not read all that was sent.
     struct Taken {
         Fd fd;
         Session session;
         Bytes unread;
     };
     Taken Take();
-    // reset: do not wait for the peer to take what was sent.
+    // reset: do not wait until the peer has read what was sent.
     void Close(bool reset);
 
   private:
@@ -55,8 +55,8 @@ class Channel {
     Bytes in_;
     Bytes out_;
     bool overrun_ = false;
-    bool waits_ = false;  // some of out_ was left when it was last flushed
-    size_t came_ = 0, left_ = 0;  // bytes that moved_ does not tell of yet
+    bool waits_ = false;  // the last Flush left a part of out_
+    size_t came_ = 0, left_ = 0;  // bytes not yet counted in moved_
     Moved moved_;
 };
 

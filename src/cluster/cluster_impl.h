@@ -1,7 +1,7 @@
-// What is behind Cluster: one object a process, over its Control and its Fabric.
+// Implementation of Cluster: one object per process, over its Control and its Fabric.
 //
-// Launch and Join are in cluster.cc, what a rank does once it knows its place in rendezvous.cc, and
-// the way from one epoch to the next in epoch.cc. Thread: as Cluster.
+// Launch and Join are in cluster.cc, the steps of a rank that knows its place in rendezvous.cc, the
+// transition between epochs in epoch.cc. Thread: as Cluster.
 #pragma once
 
 #include <atomic>
@@ -21,29 +21,29 @@
 namespace weft::cluster {
 
 inline constexpr int64_t kFirstEpoch = 1;
-// Attempts to form one epoch, each begun by another loss. While all ranks live, and only links
-// between them fail, there are more, for rejoin_ms.
+// Most attempts to form one epoch; each follows another loss. While all ranks live and only links
+// between them fail, attempts continue for rejoin_ms.
 inline constexpr int kMostAttempts = 6;
 
 std::string SystemHostName();
-// "A,B,C" -> its words; "" is one empty word.
+// Splits "A,B,C"; "" is one empty word.
 std::vector<std::string> DeviceWords(const std::string& devices);
 // The device of one rank: `devices` names one for all ranks, or one for each. Errors: kUsage.
 Result<std::string> RdmaDeviceOf(const std::string& devices, int rank, int size);
-// Starts ranks of this machine, as children (cluster.cc). Main thread.
+// A started rank of this machine, a child process (cluster.cc). Main thread.
 struct LocalRank {
     Fd control;
     Session session;
     pid_t pid = 0;
 };
-// cores: on which it may run.
+// cores: cores on which the rank may run.
 Result<LocalRank> StartLocalRank(const ClusterOptions& options, std::span<const int> cores);
 
 class ClusterImpl final : public Cluster {
   public:
     ClusterImpl(int rank, int size, std::string job, int64_t timeout_ms)
         : rank_(rank), size_(size), job_(std::move(job)), timeout_ms_(timeout_ms) {}
-    // Rank 0: with what it was launched.
+    // Rank 0: its launch options.
     void SetOptions(const ClusterOptions& options, Bytes key) {
         options_ = options;
         data_ = options.data;
@@ -54,8 +54,8 @@ class ClusterImpl final : public Cluster {
         called_.insert(called_.begin(), "");
         called_.resize(addresses_.size());
     }
-    // What other processes of the job see this one as, where that is the same for all.
-    // root: how it reached rank 0.
+    // host: how other processes of the job see this one, if all see the same. root: the name under
+    // which it reached rank 0.
     void SetOwnHost(std::string host, std::string root, DataPortOptions data) {
         own_host_ = std::move(host);
         root_host_ = std::move(root);
@@ -63,19 +63,20 @@ class ClusterImpl final : public Cluster {
     }
     void SetControl(std::unique_ptr<Control> control) { control_ = std::move(control); }
     ~ClusterImpl() override {
-        // The data links first: their ends tell nothing that the control plane has not said.
+        // Stops control before the data links, whose end gives the peers no further information.
         if (control_ != nullptr) control_->Stop();
     }
 
     void SetMpi(net::MpiLibrary* mpi) { mpi_ = mpi; }
-    // Rank 0: where workers dial in, for as long as the job lives.
+    // Rank 0: the listener for workers, alive as long as the job.
     void SetDialIn(std::unique_ptr<DialIn> dial_in) { dial_in_ = std::move(dial_in); }
-    // One rank: nothing to talk to.
+    // Sets up a job of one rank, without connections.
     void BeAlone();
-    // All ranks, once each knows its place: host records, data links, and all are ready.
+    // All ranks, once each knows its place: exchanges host records, joins data links, and waits
+    // until all are ready.
     Status Rendezvous(const AssignMessage& assignment);
-    // Rank 0, after `error` of the first rendezvous: begins the job without one of each pair of
-    // ranks that cannot reach each other (--elastic). Errors: `error`, where there is no such pair.
+    // Rank 0, after `error` of the first rendezvous: begins the job without one rank of each pair
+    // that cannot reach each other (--elastic). Errors: `error`, if there is no such pair.
     Status BeginSmaller(Error error);
 
     int rank() const override { return rank_; }
@@ -132,11 +133,11 @@ class ClusterImpl final : public Cluster {
     Status Admit(int count) override;
 
   private:
-    // How a rank may be reached.
+    // Addresses of a rank.
     struct Place {
-        std::string kernel;  // equal: on one host, and in one network namespace
+        std::string kernel;  // equal: same host and same network namespace
         std::vector<net::HostAddress> addresses;
-        std::string seen_as;  // as in AssignMessage, where it is none of these addresses (NAT)
+        std::string seen_as;  // as in AssignMessage, if it is none of these addresses (NAT)
     };
     Status Meet(const AssignMessage& assignment);
     Status GatherHosts(const std::vector<std::string>& names);
@@ -146,21 +147,21 @@ class ClusterImpl final : public Cluster {
     void Advertise(std::vector<std::vector<net::Way>>& ways) const;
     std::vector<bool> HiddenFrom() const;
     Status GatherLinks();
-    // Of two ranks of this epoch: that `a` cannot reach `b`, and their cable.
+    // Error text: rank `a` cannot reach rank `b` of this epoch, and their cable.
     std::string ApartText(int a, int b) const;
     Status JoinLinks(const AssignMessage& assignment);
     void ShareCores();
 
-    // One attempt (epoch.cc). kPeerLost: a rank was lost on the way, so there may be another.
+    // One attempt (epoch.cc). kPeerLost: a rank was lost meanwhile, so another attempt may follow.
     struct Attempt {
-        int number = 1;                     // of those that count
-        bool again = false;                 // one has failed
-        bool apart = false;                 // since then nobody was lost
-        Deadline rejoin = Deadline::In(0);  // for the lost to come back
-        Deadline whole = Deadline::In(0);   // the same, since the epoch ended
-        std::string unreached{};            // which ranks have no way to each other; "": all have
-        std::string needed{};               // why the job can't drop one of these; "": it can
-        Error cause{};                      // why the epoch before ended
+        int number = 1;                     // among those that count
+        bool again = false;                 // an attempt has failed
+        bool apart = false;                 // no rank was lost since then
+        Deadline rejoin = Deadline::In(0);  // for lost ranks to return
+        Deadline whole = Deadline::In(0);   // the same, from the end of the epoch
+        std::string unreached{};            // ranks that cannot reach each other; "": all can
+        std::string needed{};               // why the job can't drop one of these ranks; "": it can
+        Error cause{};                      // why the previous epoch ended
     };
     Status FormEpoch(const Replan& replan, Attempt& attempt, EpochInfo& info);
     void NapUnlessStopped(int64_t ms) const;
@@ -192,8 +193,7 @@ class ClusterImpl final : public Cluster {
     int64_t recover_ms_ = 0;  // as in AssignMessage
     ClusterOptions options_;  // rank 0
     Bytes key_;
-    // Rank 0: of the workers, by rank, where they were last reached; and what their hosts are
-    // called.
+    // Rank 0: last known addresses of the workers, by rank; and the names of their hosts.
     std::vector<std::string> addresses_, called_;
     int64_t began_s_ = std::time(nullptr);
     std::string own_host_, root_host_;  // of the control connection to rank 0
@@ -201,24 +201,25 @@ class ClusterImpl final : public Cluster {
     AssignMessage assignment_;          // of this epoch
     std::vector<HostInfo> hosts_;
     std::vector<Place> places_;  // by rank
-    // As the process was started: the thread that forms later epochs may be pinned to one.
+    // Read when the process started: the thread that forms later epochs may be pinned to one core.
     const std::vector<int> process_cores_ = AllowedCores();
     std::vector<int> cores_;
     bool cores_shared_ = false;
     std::atomic<bool> stop_requested_{false};
     net::MpiLibrary* mpi_ = nullptr;   // outlives the fabric
     std::unique_ptr<DialIn> dial_in_;  // null: workers do not dial in
-    std::string terms_;                // rank 0: of epoch terms_epoch_
+    std::string terms_;                // rank 0: for epoch terms_epoch_
     int64_t terms_epoch_ = 0;
-    std::vector<int> trial_;            // rank 0: ranks that are new in an epoch not whole yet
-    std::vector<Arrival> trial_names_;  // and who they are; their connections are the control's
-    std::vector<int> dismissed_;        // rank 0: ranks that the next epoch does without
-    int calls_ = 0;                     // rank 0: for lost ones to come back, since all were ready
+    std::vector<int> trial_;            // rank 0: new ranks of an epoch that is not ready yet
+    std::vector<Arrival> trial_names_;  // names of these; Control has their connections
+    std::vector<int> dismissed_;        // rank 0: ranks that the next epoch drops
+    int calls_ = 0;                     // rank 0: calls for lost ranks to return, since all were
+                                        // ready
     std::unique_ptr<Control> control_;  // outlives the fabric, which asks it
     net::Fabric fabric_;
     std::vector<net::WireEnd> own_ends_;
     std::vector<int> unreached_;  // of this epoch: peers that this rank could not dial
-    LinkTable links_;             // rank 0: of the last epoch whose ranks were all linked
+    LinkTable links_;             // rank 0: of the last epoch with all links
 };
 
 }  // namespace weft::cluster

@@ -1,13 +1,13 @@
-// The control thread of one process, and what it knows of the others: a star around rank 0.
+// The control thread of one process, in a star around rank 0.
 //
-// Rank 0 holds a channel to every worker, a worker one to rank 0. The thread sends and takes
-// heartbeats, notices who is gone or silent, and carries the frames of collective calls. Whatever
-// fails becomes a *verdict* (VerdictMessage): rank 0 makes it and tells all; the first one stands.
+// Rank 0 holds a channel to every worker, a worker one to rank 0. The thread sends and receives
+// heartbeats, detects lost and silent ranks, and carries the frames of collective calls. Every
+// failure becomes a *verdict* (VerdictMessage): rank 0 makes it and tells all ranks; the first one
+// stands.
 //
-// Epochs. A verdict ends the job, or, where it says so (VerdictMessage::recover), only the epoch:
-// the main threads of the survivors then leave it (EndEpoch, LeaveEpoch), rank 0 puts others in the
-// place of the lost or does without them, and BeginEpoch starts the next. Whatever still comes from
-// an older epoch carries its number and is dropped.
+// Epochs. A verdict ends the job, or with VerdictMessage::recover only the epoch. The main threads
+// of the survivors then leave it (EndEpoch, LeaveEpoch), rank 0 replaces or drops the lost ranks,
+// and BeginEpoch starts the next. Messages of an older epoch carry its number and are dropped.
 //
 // Threads: the control thread and one main thread, under one lock; Failed() and RequestStop() from
 // any. Construct, add peers, Start, use, Stop (or destroy).
@@ -39,28 +39,29 @@ namespace weft::cluster {
 class Control final : public net::PeerMonitor, public RankRegistry {
   public:
     struct Options {
-        int rank = 0;  // of a worker: told later, by its assignment
+        int rank = 0;  // worker: set later, by its assignment
         int64_t timeout_ms = 5000;
         int64_t watchdog_ms = 700;
         bool local = true;                        // workers are children of rank 0
-        const std::atomic<bool>* stop = nullptr;  // rank 0: the user's wish, besides RequestStop
+        const std::atomic<bool>* stop = nullptr;  // rank 0: the user's request to stop, beside
+                                                  // RequestStop
         bool recover = false;  // rank 0: the loss of another rank ends the epoch, not the job
-        // Worker: on SIGTERM (blocked by then) it takes its leave of rank 0, and ends.
+        // Worker: on SIGTERM (blocked by then) it tells rank 0 and ends.
         bool leave_on_term = false;
-        bool child = false;                          // worker: of rank 0's process
+        bool child = false;                          // worker: child of rank 0's process
         bool gathers = false;  // rank 0: its ranks come one by one (RankRegistry)
         std::shared_ptr<std::atomic<int>> loaded{};  // rank 0: as in ClusterOptions
     };
     explicit Control(const Options& options) : options_(options) {}
     ~Control() override { Stop(); }
 
-    // Before Start. pid: the rank's process where it is our child, else 0.
+    // Before Start. pid: the rank's process if it is our child, else 0.
     void AddPeer(int rank, Fd fd, const Session& session, pid_t pid);
     Status Start();
     void SetHosts(std::vector<std::string> names);
     std::vector<std::string> hosts() const;
     void SetTransport(std::string transport);
-    // Rank 0: of this epoch; errors name the ends of a link that carries nothing.
+    // Rank 0: links of this epoch; errors name both ends of a stalled link.
     void SetLinks(LinkTable links);
     void SetProgress(std::function<int64_t()> progress);
     void SetPhase(const char* phase);
@@ -71,61 +72,62 @@ class Control final : public net::PeerMonitor, public RankRegistry {
     std::vector<Gone> TakeGone() override;
     bool Complete() override;
 
-    // Rank 0: gives a worker its job. Worker: waits for it.
+    // Rank 0: gives a worker its job. Worker: waits for its job.
     void Assign(const AssignMessage& message);
     Result<AssignMessage> WaitForAssignment(const Deadline& deadline);
-    // Worker, before its first epoch: waits for that, too. A join request (join_check.h), which is
-    // to be answered; nullopt: there is an assignment.
+    // Worker, before its first epoch: waits for a join request (join_check.h), which it must
+    // answer, or an assignment; nullopt: there is an assignment.
     Result<std::optional<ExamineMessage>> WaitForJoinRequest(const Deadline& deadline);
     void AnswerJoinRequest(const ExamineMessage& request, const Status& fit);
 
-    // One collective call. combine runs on rank 0 over the values by rank; what it returns comes
-    // back on every rank, and its error becomes the verdict. Beyond the deadline it waits for ranks
-    // that move (ten minutes at most).
+    // One collective call. Rank 0 runs `combine` over the values by rank; every rank gets the
+    // result, and an error becomes the verdict. After the deadline, waits for ranks that still make
+    // progress (ten minutes at most).
     using Combine = std::function<Result<std::string>(const std::vector<std::string>&)>;
     Result<std::string> Round(const std::string& name, const std::string& mine,
                               const Combine& combine, const Deadline& deadline);
-    // The same where every rank has a word for each: mine[r] goes to rank r; what the others have
-    // for this rank comes back, by rank.
+    // As Round, with one value per receiver: mine[r] goes to rank r. Returns the values for this
+    // rank, by sender.
     Result<std::vector<std::string>> Exchange(const std::string& name,
                                               const std::vector<std::string>& mine,
                                               const Deadline& deadline);
 
     // ---- From one epoch to the next (control_epoch.cc) ----
-    // Both: what went wrong is `error`; waits for the verdict, and makes one. OK: it ends the epoch
-    // alone. Else the job is over, and the error says why.
+    // Both: reports `error`, and waits for the verdict or makes one. OK: only the epoch ends.
+    // Otherwise the job is over, and the error says why.
     Status EndEpoch(Error error);
     // Worker: tells rank 0 that nothing of the old epoch is in use any more, and which ranks it
-    // could not dial in it. Then WaitForAssignment.
+    // could not dial. WaitForAssignment follows.
     void LeaveEpoch(const std::vector<int>& unreached);
-    // Rank 0: waits until all survivors have done so; who has not by then is lost, too. The lost
-    // ranks. Errors: kCancelled (the user's wish).
+    // Rank 0: waits until all survivors have left the epoch; a rank that has not by then is lost,
+    // too. Returns the lost ranks. Errors: kCancelled (the user asked to stop).
     Result<std::vector<int>> WaitForSurvivors(const Deadline& deadline);
-    // Rank 0, then: pairs of survivors of which the first could not dial the second.
+    // Rank 0, after that: pairs of survivors of which the first could not dial the second.
     std::vector<std::pair<int, int>> Unreached() const;
-    // Rank 0: another process takes the place of a lost rank. Any thread.
+    // Rank 0: a new process takes the place of a lost rank. Any thread.
     void Replace(int rank, Channel channel, pid_t pid);
-    // Rank 0: the epoch ends, since workers join the job: `text` says which. The error for
-    // EndEpoch, or that of a loss which came first.
+    // Rank 0: ends the epoch because workers join; `text` names them. Returns the error for
+    // EndEpoch, or that of an earlier loss.
     Error EndForJoiners(const std::string& text);
-    // Rank 0, before BeginEpoch: a worker beyond those of the old epoch. Until NoteAllReady
-    // whatever fails ends the new epoch, not the job; then Dismiss, and the others go on without.
+    // AddNewcomer: rank 0, before BeginEpoch: adds a worker beyond the old ranks. Until
+    // NoteAllReady every failure ends the new epoch, not the job. Dismiss then removes these
+    // workers, and the others continue without them.
     void AddNewcomer(Arrival arrival);
     void Dismiss(const std::vector<int>& newcomers, const std::string& why);
-    // Rank 0: returns once all lost children are gone from the system, at the deadline, or when the
-    // user wishes to stop.
+    // Rank 0: returns once all lost children have ended, at the deadline, or when the user asks to
+    // stop.
     void AwaitReaped(const Deadline& deadline);
-    // Rank 0: begins the next epoch with itself and the ranks of `kept` (ascending, rank 0 first),
-    // which are numbered anew. False: one of them is gone by now.
+    // Rank 0: begins the next epoch with the ranks `kept` (ascending, rank 0 first), which are
+    // renumbered. False: one of them is lost by now.
     bool BeginEpoch(const std::vector<int>& kept, AssignMessage message);
-    // Rank 0: there is no next epoch; tells the others. Returns `error`.
+    // Rank 0: ends the job because there is no next epoch, and tells the others. Returns `error`.
     Error GiveUp(Error error);
     // "rank 2 (host b, tcp) was lost during decode: its process was killed by signal 9 (Killed)".
     std::string LossText() const;
     // Rank 0, any thread: as in cluster.h.
     Membership Members() const;
     void NoteAllReady();
-    // Rank 0: the address of this host that each rank reaches it by.
+    // Rank 0: this host's address on the connection of each rank.
     std::vector<std::string> OwnAddresses() const;
     bool stop_wished() const {
         return stop_requested_.load() || (options_.stop != nullptr && options_.stop->load());
@@ -136,7 +138,7 @@ class Control final : public net::PeerMonitor, public RankRegistry {
     Status End(const Deadline& deadline);
     bool ShouldReport() const;
     void RequestStop();
-    // Ends the thread and every child; says goodbye first if nobody has.
+    // Ends the thread and every child; says goodbye first if no rank has.
     void Stop();
 
     bool Failed() const override { return failed_.load(std::memory_order_relaxed); }
@@ -158,15 +160,15 @@ class Control final : public net::PeerMonitor, public RankRegistry {
         Channel channel;
         pid_t pid;  // 0: not our child, or reaped
         int64_t heard_ns;
-        int64_t ended_ns = 0;  // when the connection was seen to end; 0: it has not
-        std::string reason{};  // why
-        bool gone = false;     // ended, and what there is to know of it is known
+        int64_t ended_ns = 0;  // when the connection ended; 0: it is open
+        std::string reason{};  // why it ended
+        bool gone = false;     // ended, and the cause is known
         bool acked = false;    // said goodbye
-        bool ready = false;    // has left the epoch that is over
-        int64_t since_s = 0;   // Unix time: when it came, or was lost
+        bool ready = false;    // has left the ended epoch
+        int64_t since_s = 0;   // Unix time of its arrival or loss
         bool rejoining = false;
-        bool newcomer = false;  // of an epoch that is not whole yet
-        std::string loss{};     // why it, or the process before it, was lost; "": all is well
+        bool newcomer = false;  // of an epoch that is not ready yet
+        std::string loss{};     // why it, or its previous process, was lost; "": no loss
         int64_t progress = 0;
         int64_t moved_ns = 0;
         int loaded = -1;
@@ -180,7 +182,7 @@ class Control final : public net::PeerMonitor, public RankRegistry {
     // Control thread, under the lock.
     void Loop();
     int Wait(Lock& lock);
-    // How often ranks are heard of, and how many such words are missing before one is looked at.
+    // Period of heartbeats.
     int64_t BeatNs() const {
         return std::clamp<int64_t>(options_.timeout_ms / 10, 10, 200) * kNsPerMs;
     }
@@ -227,14 +229,14 @@ class Control final : public net::PeerMonitor, public RankRegistry {
     void ReapBuried();
     VerdictMessage Stamped(VerdictMessage verdict) const;
     bool CanRecover() const { return options_.recover && is_root() && !ended_ && !ending_; }
-    // Whether an error of this kind ends the epoch alone.
+    // Whether such an error ends only the epoch.
     bool EndsEpoch(ErrorCode code) const {
         return CanRecover() && (code == ErrorCode::kPeerLost || IsOfTrial(code));
     }
     bool IsOfTrial(ErrorCode code) const {
         return trial_ && CanRecover() && code != ErrorCode::kCancelled;
     }
-    // A worker reports, and waits for rank 0's answer: so long or half a second.
+    // A worker reports, and waits for rank 0's answer: so long, or half a second.
     void Settle(Lock& lock, Error& error, bool recover, int64_t answer_ms);
     void AwaitVerdict(Lock& lock);
     bool SomePeerEnds() const;
@@ -249,10 +251,10 @@ class Control final : public net::PeerMonitor, public RankRegistry {
     // Main thread: waits until `ready`, a verdict, or the deadline; true if ready.
     template <typename Ready>
     bool WaitFor(Lock& lock, const Deadline& deadline, const Ready& ready);
-    // The same; past the deadline, as long as other ranks show progress within its length.
+    // The same; after the deadline, as long as other ranks make progress within its length.
     template <typename Ready>
     bool WaitWhileMoving(Lock& lock, Deadline deadline, const Ready& ready);
-    // What each rank gets, from all values; one string: all get that.
+    // Computes the results for all ranks from all values; a single string goes to every rank.
     using Spread = std::function<Result<std::vector<std::string>>(const std::vector<std::string>&)>;
     Result<std::string> RunRound(const std::string& name, const std::string& mine,
                                  const Spread& spread, const Deadline& deadline);
@@ -269,13 +271,13 @@ class Control final : public net::PeerMonitor, public RankRegistry {
     mutable std::condition_variable changed_;
     std::thread thread_;
     Fd wake_;
-    Fd term_;  // a signalfd; invalid: SIGTERM is not ours
+    Fd term_;  // a signalfd; invalid: control does not handle SIGTERM
     std::atomic<bool> failed_{false};
     std::atomic<bool> stop_requested_{false};
     std::atomic<const char*> phase_{nullptr};
 
     std::vector<Peer> peers_;
-    std::vector<pid_t> buried_;  // children that were lost, and are not reaped yet
+    std::vector<pid_t> buried_;  // lost children, not reaped yet
     std::vector<Member> departed_;
     int64_t began_s_ = std::time(nullptr);
     std::vector<std::string> hosts_;
@@ -288,12 +290,12 @@ class Control final : public net::PeerMonitor, public RankRegistry {
 
     std::optional<VerdictMessage> verdict_;
     int64_t failed_ns_ = 0;
-    mutable std::string told_;  // the last text that a data wait was given
+    mutable std::string told_;  // the last text returned to a data wait
     int64_t epoch_ = 0;         // 0: no assignment yet
-    bool recovering_ = false;   // the main thread is on the way to the next epoch
-    bool waiting_ = false;      // worker: it has left the old one
-    bool trial_ = false;        // rank 0: newcomers are in this epoch, which is not whole yet
-    bool taken_ = false;        // the main thread has the verdict in hand
+    bool recovering_ = false;   // the main thread is forming the next epoch
+    bool waiting_ = false;      // worker: has left the old epoch
+    bool trial_ = false;        // rank 0: the epoch has joining workers and is not ready yet
+    bool taken_ = false;        // the main thread has taken the verdict
     bool ending_ = false;       // the main thread is in End
     bool ended_ = false;        // rank 0 said that the job is over
     bool stopping_ = false;
@@ -302,18 +304,18 @@ class Control final : public net::PeerMonitor, public RankRegistry {
     std::optional<ExamineMessage> request_;
     int64_t rounds_ = 0;
     std::optional<ResultMessage> result_;
-    // Long waits of our threads; the stepping one is who called Start.
+    // Long waits of this process's threads; the stepping thread is the one that called Start.
     struct ThreadWait {
         std::thread::id thread;
         LongWait wait;
     };
     std::vector<ThreadWait> own_waits_;
     std::thread::id stepping_;
-    int own_waiting_ = 0;      // it waits for another of our threads
-    std::thread::id awaited_;  // this one; none: it may be any
-    std::string call_;         // or in this collective call; empty: in none
+    int own_waiting_ = 0;      // it waits for another thread of this process
+    std::thread::id awaited_;  // that thread; default: any of them
+    std::string call_;         // or in this collective call; empty: none
     int64_t call_ns_ = 0;      // since then, or since a part of a message last moved
-    int stalled_ = -1;         // rank 0: whose wait ran out first; -1: nobody's
+    int stalled_ = -1;         // rank 0: the rank whose wait timed out first; -1: none
     int64_t stall_end_ns_ = 0;
     int64_t still_ms_ = 0;
     RelayMessage relay_;
@@ -321,8 +323,8 @@ class Control final : public net::PeerMonitor, public RankRegistry {
     int64_t turn_ns_ = 0;
     int64_t turns_ = 0;  // of the control thread
     int64_t beat_ns_ = 0;
-    int64_t paused_ms_ = 0;   // how long this process was last stopped for, if longer than
-    int64_t resumed_ns_ = 0;  // the timeout; and when it went on
+    int64_t paused_ms_ = 0;   // last stop of this process, if longer than the timeout
+    int64_t resumed_ns_ = 0;  // when it continued after that stop
 };
 
 }  // namespace weft::cluster

@@ -1,4 +1,4 @@
-// Rank 0's way to the listening workers of other hosts.
+// Rank 0 connects to the listening workers of other hosts.
 #pragma once
 
 #include <string>
@@ -13,17 +13,16 @@ struct Dialled {
     Session session;
 };
 
-// Reaches one worker and proves the key to it, both ways. A worker that refuses the connection or
-// is busy is asked again until the deadline, or until `cancel` (net::DialTcp) is readable. Errors:
-// kUsage (address), kDenied (key, version), kTimeout, kIo, kCorrupt, kCancelled; all name the
-// worker.
+// Connects to one worker; both sides prove the key. Retries while the worker refuses the connection
+// or is busy, until the deadline, or until `cancel` (net::DialTcp) is readable. Errors: kUsage
+// (address), kDenied (key, version), kTimeout, kIo, kCorrupt, kCancelled; all name the worker.
 Result<Dialled> DialWorker(const std::string& address, const Bytes& key, int64_t timeout_ms,
                            const Deadline& deadline, const Identity& identity = {},
                            int cancel = -1);
-// Ranks 1 and above are the workers at `addresses`, which are called at once. patient: who doesn't
-// answer is called again until the deadline of `gathering`, with a line that says who is missing;
-// else one that doesn't answer within it ends the wait. Who refuses the key or the version ends it
-// at once. Errors: as of DialWorker; kCancelled.
+// Ranks 1 and above are the workers at `addresses`, dialed at once. patient: dials missing workers
+// again until the deadline of `gathering`, and logs which are missing; otherwise one that does not
+// answer in time ends the wait. A worker that refuses the key or the version ends it at once.
+// Errors: as DialWorker; kCancelled.
 Status GatherHosts(const std::vector<std::string>& addresses, const Bytes& key, bool patient,
                    RankRegistry& registry, const Gathering& gathering);
 

@@ -1,9 +1,8 @@
-// Workers that dial in: rank 0 listens for as long as its job lives, and a thread of its own takes
-// in who proves the key (admission_listener.h). They wait here, silent, until a rank has no
-// process: before the job begins, and after one was lost; or until the job makes room for
-// newcomers. Of each waiting worker the end of its connection is noticed. Who comes to a job that
-// runs is asked first whether it could be its rank (candidate_check.h); the thread sees to that,
-// too, and sends away who could not. Thread: any.
+// DialIn: rank 0 listens for workers as long as its job lives. A thread admits workers that prove
+// the key (admission_listener.h). They wait here, silent, until a rank has no process (before the
+// job begins, or after a loss), or until the job admits more ranks. The thread detects waiting
+// workers whose connection ends. It also asks each worker that comes to a running job whether it
+// could be a rank (candidate_check.h), and rejects the others. Thread: any.
 #pragma once
 
 #include <atomic>
@@ -28,45 +27,45 @@ class DialIn {
     // Errors: kUsage, kIo (the port is taken: says how to choose another).
     static Result<std::unique_ptr<DialIn>> Open(const std::string& listen, Bytes key,
                                                 int64_t timeout_ms, int most_rank);
-    // Hangs up on who waits.
+    // Closes the connections of waiting workers.
     ~DialIn();
 
     uint16_t port() const { return port_; }
-    // The worker that waits longest for one of these places, with its rank: the one it asks for, or
-    // the first. Nullopt: nobody.
+    // The worker that has waited longest for one of these places, with its rank: the one it asks
+    // for, or the first place. Nullopt: none.
     std::optional<Arrival> Next(const std::vector<int>& places);
-    // The same in a job that runs: of those who say that they could be that rank of `request`
-    // (whose rank does not count). To be called again and again; who comes is asked.
+    // As Next, for a running job: only workers that say they could be that rank of `request` (whose
+    // rank is ignored). Call it repeatedly; it asks new workers.
     std::optional<Arrival> NextFit(const std::vector<int>& places, const JoinRequest& request);
-    // Whom it last turned away, and why; "": nobody.
+    // The worker that was last rejected, and why; "": none.
     std::string LastRefusal() const;
-    // Why nobody can dial in any more; nullopt: they can.
+    // Why workers can't dial in any more; nullopt: they can.
     std::optional<Error> Failure() const;
 
-    // How many of those who wait could be ranks `size`, `size` + 1, ... Nobody while others have
-    // just come: they join together.
+    // Number of waiting workers that could be ranks `size`, `size` + 1, ... Zero while other
+    // workers have just come, so that they join together.
     int PendingJoiners(int size) const;
     // Asks the first `count` of them whether they could be ranks `size`, ... of `request` (whose
-    // rank does not count). True: they all say so. To be called again and again.
+    // rank is ignored). True: all passed. Call it repeatedly.
     bool ValidateJoiners(int size, int count, const JoinRequest& request);
-    // Of those who said so, up to `count` are to join: who they are. They still may leave.
+    // Chooses up to `count` workers that passed, and returns their names. They may still leave.
     std::vector<std::string> Choose(int size, int count);
-    // The chosen ones, with their ranks from `size` on.
+    // The chosen workers, with ranks from `size` on.
     std::vector<Arrival> TakeChosen(int size);
-    // They are no newcomers for as long as there are `size` ranks. Who they are.
+    // Ignores the waiting workers as joiners while there are `size` ranks. Returns their names.
     std::vector<std::string> RejectJoiners(int size);
-    // A host whose worker could not join is no newcomer for a while, twice as long each time, until
-    // it is forgiven.
+    // After a failed join, no worker of that host may join for a while; the time doubles until
+    // Forgive.
     void Defer(const Arrival& arrival);
     void Forgive(const Arrival& arrival);
 
   private:
     struct Waiting {
-        Arrival arrival;  // without its connection where it is screened
+        Arrival arrival;  // without its connection while it is checked
         int64_t since_ns = 0;
-        int passed_over = 0;  // of how many ranks it was to be one more
+        int passed_over = 0;  // number of ranks at which it was rejected
         std::unique_ptr<CandidateCheck> check{};
-        int chosen = 0;  // the rank that it is to be; 0: none yet
+        int chosen = 0;  // the rank that it will be; 0: none yet
     };
     struct Deferral {
         int64_t until_ns = 0;
@@ -88,7 +87,7 @@ class DialIn {
     uint16_t port_;
     int most_rank_;
     int64_t timeout_ms_;
-    AdmissionListener admission_;  // of the thread
+    AdmissionListener admission_;  // used by the thread
     std::atomic<bool> ends_{false};
     mutable std::mutex mutex_;
     std::deque<Waiting> waiting_;
@@ -98,8 +97,8 @@ class DialIn {
     std::thread thread_;
 };
 
-// Ranks 1 to size - 1 are the workers that dial in; a line says how many are there. Errors:
-// kTimeout (how many came), kCancelled, kIo (nobody can dial in any more).
+// Ranks 1 to size - 1 are the workers that dial in; a log line counts them. Errors: kTimeout (how
+// many came), kCancelled, kIo (workers can't dial in any more).
 Status GatherWorkers(DialIn& dial_in, int size, RankRegistry& registry, const Gathering& gathering);
 
 }  // namespace weft::cluster

@@ -1,13 +1,13 @@
-// Frames of the control plane: how they look on the wire, and a parser that trusts nothing.
+// Frames of the control plane: wire format and a parser of untrusted bytes.
 //
 //     u32 length of what follows | u8 type | payload | 16-byte tag
 //
 // After the handshake the payload is sealed (handshake.h); before it there is no tag.
 //
-// All integers are little-endian; a string or blob is a u32 length and its bytes. A frame before
-// authentication is at most kMostBeforeAuth bytes, later at most kMostAfterAuth. Decoding checks
-// every length against what is left, refuses what is left over, and allocates nothing larger than
-// the frame. Pure functions: no socket, no clock, no state.
+// All integers are little-endian; a string or blob is a u32 length and its bytes. A frame is at
+// most kMostBeforeAuth bytes before authentication, and kMostAfterAuth later. Decoders check every
+// length against the remaining bytes, reject surplus bytes, and allocate nothing larger than the
+// frame. Pure functions: no socket, no clock, no state.
 #pragma once
 
 #include <cstddef>
@@ -32,40 +32,40 @@ inline constexpr size_t kMostBeforeAuth = 4096;
 inline constexpr size_t kMostAfterAuth = size_t{1} << 20;
 inline constexpr size_t kMostRanks = 256;
 inline constexpr size_t kTagBytes = 16;
-inline constexpr size_t kMostWaits = 16;  // of a RankWaits, of each kind
-inline constexpr size_t kMostWhy = 4096;  // of a worker that could not be a rank
+inline constexpr size_t kMostWaits = 16;  // of a RankWaits, per kind
+inline constexpr size_t kMostWhy = 4096;  // of the reason why a worker could not be a rank
 inline constexpr size_t kMostVerdictText = 16384;  // of each text of a VerdictMessage
 inline constexpr int kAllLoaded = 1000;   // thousandths
 inline constexpr int64_t kMostRecoverMs = 86'400'000;
 
 enum class FrameType : uint8_t {
-    kHello = 1,      // rank 0 -> worker: who calls
+    kHello = 1,      // rank 0 -> worker: identity of the caller
     kChallenge = 2,  // worker -> rank 0: prove the key
     kProof = 3,      // rank 0 -> worker
     kWelcome = 4,    // worker -> rank 0: its own proof
-    kRefuse = 5,     // worker -> rank 0: why not
-    kAssign = 6,     // rank 0 -> worker: your rank and your job
+    kRefuse = 5,     // worker -> rank 0: reason of the refusal
+    kAssign = 6,     // rank 0 -> worker: its rank and its job
     kHeartbeat = 7,  // worker -> rank 0: progress
-    kRelay = 8,      // rank 0 -> worker: what is known of each rank; also its heartbeat
-    kValue = 9,      // worker -> rank 0: this rank's part of a collective call
-    kResult = 10,    // rank 0 -> worker: what became of it
-    kFailure = 11,   // worker -> rank 0: this rank cannot go on
-    kVerdict = 12,   // rank 0 -> worker: the job has failed, and why
+    kRelay = 8,      // rank 0 -> worker: state of each rank; also its heartbeat
+    kValue = 9,      // worker -> rank 0: this rank's value in a collective call
+    kResult = 10,    // rank 0 -> worker: its result
+    kFailure = 11,   // worker -> rank 0: this rank failed
+    kVerdict = 12,   // rank 0 -> worker: the job failed, and why
     kEnd = 13,       // rank 0 -> worker: the job is over
     kEndAck = 14,    // worker -> rank 0: goodbye
-    kReady = 15,     // worker -> rank 0: this rank has left a failed epoch, and awaits the next
-    kExamine = 16,   // rank 0 -> worker that has no rank yet: could you be this one?
+    kReady = 15,     // worker -> rank 0: this rank left a failed epoch and awaits the next
+    kExamine = 16,   // rank 0 -> worker without a rank: could it be this rank?
     kExamined = 17,  // worker -> rank 0: the answer
 };
 
 struct Frame {
     FrameType type;
-    View payload;  // into the bytes that were parsed
+    View payload;  // view of the parsed bytes
     View tag;      // empty before authentication
 };
 
-// The frame at the front of `bytes`, and through `consumed` its size on the wire; nullopt where
-// more bytes are needed. Errors: kCorrupt (impossible length, unknown type).
+// The first frame of `bytes`, and in `consumed` its size on the wire; nullopt: more bytes are
+// needed. Errors: kCorrupt (impossible length, unknown type).
 Result<std::optional<Frame>> ParseFrame(View bytes, bool authenticated, size_t* consumed);
 // Appends a frame to `out`. The payload must fit (WEFT_CHECK).
 void AppendFrame(Bytes& out, FrameType type, View payload, View tag = {});
@@ -74,8 +74,8 @@ void AppendFrame(Bytes& out, FrameType type, View payload, View tag = {});
 
 using Nonce = std::array<std::byte, 32>;
 
-// The layouts of the hello and the challenge are those of every protocol, so that builds of other
-// protocols read the number and refuse with both.
+// The hello and the challenge have the same layout in every protocol, so builds with other protocol
+// numbers can read the number and refuse with both.
 struct HelloMessage {
     uint32_t protocol = kProtocol;
     int64_t timeout_ms = 0;
@@ -88,12 +88,12 @@ struct ChallengeMessage {
 };
 struct ProofMessage {  // kProof and kWelcome
     Sha256Digest mac{};
-    std::string commit{}, protocol_hash{};  // of the sender (build.h); the MAC is of them, too
+    std::string commit{}, protocol_hash{};  // of the sender (build.h); covered by the MAC
 };
 enum class Refusal : uint8_t { kWrongKey = 1, kVersion = 2, kBusy = 3 };
 struct RefuseMessage {
     Refusal reason = Refusal::kWrongKey;
-    // Only to a caller who has proved the key: the worker's version; of kBusy, what the job is.
+    // Only to a caller that proved the key: the worker's version; with kBusy, the running job.
     std::string version{};
     std::string commit{}, protocol_hash{};  // of the worker, with kVersion
 };
@@ -105,22 +105,22 @@ struct AssignMessage {
     std::string rdma_device;
     std::string data_net;
     std::string data_ports;  // "7001-7010"; "": any
-    std::string seen_as;  // the address by which rank 0 has this worker; "": a process of its host
+    std::string seen_as;  // rank 0's address for this worker; "": a process of its host
     int32_t gid_index = -1;
-    bool checksum = false;           // of every message of the collectives
-    std::vector<std::string> hosts;  // names by rank; its length is the size
+    bool checksum = false;           // verify every message of the collectives
+    std::vector<std::string> hosts;  // names by rank; its length is the number of ranks
     std::string job;
     int64_t recover_ms = 0;  // how long a survivor waits for the next epoch; 0: a loss ends the job
 };
 struct HeartbeatMessage {
     int64_t progress = 0;
-    RankWaits rank_waits{};  // of more than kMostWaits waits of a kind, the first
-    int64_t stalled_ms = 0;  // not 0: a wait ran out, and for so long nobody has moved
-    int32_t loaded = -1;     // of this rank's weights, in thousandths; -1: it has not begun
+    RankWaits rank_waits{};  // at most kMostWaits waits of each kind
+    int64_t stalled_ms = 0;  // not 0: a wait timed out, and no rank has made progress for so long
+    int32_t loaded = -1;     // of this rank's weights, in thousandths; -1: not begun
 };
 struct RelayMessage {
     struct Rank {
-        int64_t idle_ms = 0;    // since its progress moved
+        int64_t idle_ms = 0;    // since its last progress
         int64_t silent_ms = 0;  // since its last heartbeat
     };
     std::vector<Rank> ranks;
@@ -137,10 +137,10 @@ struct ResultMessage {
     int64_t epoch = 1;
 };
 struct ReadyMessage {
-    int64_t epoch = 1;  // that is over
-    std::vector<int32_t> unreached{};  // ranks to which it found no way for data in that epoch
+    int64_t epoch = 1;  // the ended epoch
+    std::vector<int32_t> unreached{};  // ranks that it could not reach for data in that epoch
 };
-// A worker may be asked again, for another rank: the answer that counts has the last number.
+// Rank 0 may ask a worker again, for another rank; only the answer with the last number counts.
 struct ExamineMessage {
     int64_t number = 1;
     int32_t rank = 1, size = 2;
@@ -149,18 +149,18 @@ struct ExamineMessage {
 struct ExaminedMessage {
     int64_t number = 1;
     bool fit = false;
-    ErrorCode code = ErrorCode::kUnsupported;  // why it is not, in words for both hosts
+    ErrorCode code = ErrorCode::kUnsupported;  // why it could not be a rank, in words for both
+                                               // hosts
     std::string why{};
 };
-// Why the job fails. `text` is whole but for what the rank that prints it was doing, which goes
-// between `text` and `reason`: "rank 2 (host b, tcp) was lost" + " during load" + ": silent for
-// 5012 ms ...". An empty reason: `text` says it all.
-// What is longer than kMostVerdictText is cut, by who sends and by who reads: words of one rank are
-// told to all, with more before them.
-// recover: only this epoch is over, and the survivors go on to the next.
+// Why the job fails. The rank that prints it inserts its phase between `text` and `reason`: "rank 2
+// (host b, tcp) was lost" + " during load" + ": silent for 5012 ms ...". An empty reason: `text` is
+// complete. Sender and receiver cut texts at kMostVerdictText, because rank 0 adds words to a
+// rank's text before all ranks get it.
+// recover: only this epoch is over, and the survivors continue with the next.
 struct VerdictMessage {
     ErrorCode code = ErrorCode::kPeerLost;
-    int32_t lost_rank = -1;  // -1: none was lost
+    int32_t lost_rank = -1;  // -1: none
     std::string text;
     std::string reason;
     int64_t epoch = 1;
@@ -181,7 +181,7 @@ Bytes Encode(const ReadyMessage& message);
 Bytes Encode(const ExamineMessage& message);
 Bytes Encode(const ExaminedMessage& message);
 
-// Errors: kCorrupt, naming the message and what is wrong with it.
+// Errors: kCorrupt, naming the message and the fault.
 Result<HelloMessage> DecodeHello(View payload);
 Result<ChallengeMessage> DecodeChallenge(View payload);
 Result<ProofMessage> DecodeProof(View payload);
@@ -196,7 +196,7 @@ Result<ReadyMessage> DecodeReady(View payload);
 Result<ExamineMessage> DecodeExamine(View payload);
 Result<ExaminedMessage> DecodeExamined(View payload);
 
-// A list of strings in one string, and back: how AllGather's values travel.
+// Packs a list of strings into one, and back: the format of AllGather's values.
 std::string PackStrings(const std::vector<std::string>& strings);
 Result<std::vector<std::string>> UnpackStrings(std::string_view packed);
 

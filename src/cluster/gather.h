@@ -1,5 +1,4 @@
-// How the ranks that a launcher started find each other: rank 0 listens (admission_listener.h), the
-// others dial it.
+// Rendezvous of a launcher's ranks: rank 0 listens (admission_listener.h), the others dial it.
 #pragma once
 
 #include <string>
@@ -10,23 +9,23 @@
 
 namespace weft::cluster {
 
-// Rank 0: waits for ranks 1 to size - 1, who go to `registry`. Errors: kTimeout (names the ranks
-// that are missing), kIo, kCancelled.
+// Rank 0: waits for ranks 1 to size - 1 and gives them to `registry`. Errors: kTimeout (names the
+// missing ranks), kIo, kCancelled.
 Status GatherRanks(int listener, int size, const Bytes& key, RankRegistry& registry,
                    const Gathering& gathering);
-// Rank 0 has no job for them: each comes to meet it, and is hung up on.
+// Rank 0 has no job for the ranks: hangs up on each when it dials.
 void TurnRanksAway(int listener, int size, const Deadline& deadline);
 
-// The others: a connection to one of `addresses` (of rank 0; the first that answers), tried until
-// the deadline. Errors: kIo and kTimeout (nobody there).
+// Other ranks: connects to one of rank 0's `addresses` (the first that answers); tries until the
+// deadline. Errors: kIo and kTimeout (no answer).
 Result<Fd> DialRankZero(const std::vector<Address>& addresses, const Deadline& deadline);
-// Then says who it is (size 0: a worker, which asks for this rank; 0: any) and waits for rank 0 to
-// take it in. Errors: kPeerLost (rank 0 ended, or it
-// dropped this connection amid a crowd: dialling again tells), kTimeout, kDenied, kCorrupt.
+// Then: sends this rank's hello (size 0: a worker that asks for this rank; 0: any) and waits until
+// rank 0 admits it. Errors: kPeerLost (rank 0 ended, or dropped this connection among many; dialing
+// again tells), kTimeout, kDenied, kCorrupt.
 Result<Arrival> ProveRank(Fd fd, int rank, int size, const Bytes& key, const Deadline& deadline,
                           const Identity& identity = {});
 
-// Numeric addresses under which other hosts may reach this one, IPv4 first.
+// Numeric addresses by which other hosts may reach this one, IPv4 first.
 std::vector<std::string> OwnAddresses();
 
 }  // namespace weft::cluster

@@ -1,21 +1,21 @@
-// The handshake of two processes that share a key, and the sealing of frames after it.
+// Handshake of two processes that share a key, and the sealing of later frames.
 //
 //     rank 0 -> worker   hello:     protocol, version, timeout, nonce
 //     worker -> rank 0   challenge: protocol, nonce
 //     rank 0 -> worker   proof:     HMAC(key, "weft control client" | hello | challenge | build)
 //     worker -> rank 0   welcome:   HMAC(key, "weft control server" | hello | challenge | build)
 //
-// The build is the sender's commit and protocol hash (build.h), which the message holds beside the
-// MAC. The worker refuses a caller of another version or hash, and both are told of both builds.
+// The build is the sender's commit and protocol hash (build.h); the message has it beside the MAC.
+// The worker refuses a caller of another version or hash, and both sides learn both builds.
 //
-// Both nonces are fresh and both whole messages are inside the MAC, so a recorded handshake proves
-// nothing (replay), and the role's label makes one side's proof useless to the other (reflection).
-// The caller proves first: who has no key learns the protocol's number and nothing else.
+// Both nonces are fresh and the MAC covers both messages, so a recorded handshake proves nothing
+// (replay). The role's label makes one side's proof useless to the other (reflection). The caller
+// proves first: a caller without the key learns only the protocol's number.
 //
-// Then each direction has its own key, HMAC(key, label | hello | challenge), and every frame is
-// sealed by AES-256-GCM (NIST SP 800-38D, by OpenSSL) under it, with the running number of the
-// frame as nonce and its type as associated data. So nobody on the way reads the tokens of the
-// data links, and a frame that is altered, repeated, dropped or reordered ends the connection.
+// Each direction then has its own key, HMAC(key, label | hello | challenge). AES-256-GCM (NIST SP
+// 800-38D, by OpenSSL) seals every frame under that key, with the frame's sequence number as nonce
+// and its type as associated data. Eavesdroppers thus cannot read the tokens of the data links, and
+// an altered, repeated, dropped or reordered frame ends the connection.
 //
 // Pure: bytes in, bytes out; no socket, no clock (nonces come from the kernel).
 #pragma once
@@ -29,17 +29,17 @@
 
 namespace weft::cluster {
 
-// The shared key. Reads the file's bytes without trailing white space; 16 to 4096 of them.
-// Errors: kNotFound, kIo, kUnsupported (too short, too long; says how to make one).
+// Reads the shared key: the file's bytes without trailing white space, 16 to 4096 of them. Errors:
+// kNotFound, kIo, kUnsupported (too short, too long; says how to make one).
 Result<Bytes> ReadKeyFile(const std::string& path);
 
-// Who this program is. Other values than the default are for tests.
+// Identity of this program. Only tests change the defaults.
 struct Identity {
     uint32_t protocol = kProtocol;
     Build build{};
 };
 
-// What both ends hold after the handshake. Travels to a rank's process through a pipe.
+// State of both ends after the handshake. A pipe carries it to a rank's process.
 struct Session {
     Sha256Digest send_key{};
     Sha256Digest receive_key{};
@@ -55,21 +55,21 @@ Result<Bytes> OpenFrame(Session& session, const Frame& frame);
 
 Bytes EncodeSession(const Session& session);
 Result<Session> DecodeSession(View bytes);
-// The two ends of a connection that needs no handshake: a socket pair to our own child.
+// Both ends of a connection without a handshake: a socket pair to our own child.
 std::pair<Session, Session> MakeSessionPair(int64_t timeout_ms);
 
-// The caller (rank 0). First() is sent at once; each frame that arrives goes to On(), which
-// returns what to send next, or nothing once done() is true.
+// The caller (rank 0). Send First() at once; pass each received frame to On(), which returns the
+// next bytes to send, or nothing once done() is true.
 class ClientHandshake {
   public:
     // name: of the worker, for errors: "worker h2:7000".
     ClientHandshake(std::string name, Bytes key, int64_t timeout_ms, Identity identity = {});
     Bytes First() const;
-    // Errors: kDenied with the reason, kCorrupt. A busy worker: kTimeout (worth another attempt).
+    // Errors: kDenied with the reason, kCorrupt. A busy worker: kTimeout (retry).
     Result<Bytes> On(const Frame& frame);
-    // Whether frames carry a tag now (the proof was sent).
+    // Whether frames now carry a tag (the proof was sent).
     bool done() const { return done_; }
-    // Of a worker of another commit, once done; "": none is due.
+    // Once done: warns of a worker with another commit; "": no warning.
     std::string CommitWarning() const;
     const Session& session() const { return session_; }
 
@@ -88,10 +88,10 @@ class ClientHandshake {
     Session session_;
 };
 
-// Whether a worker refused the caller since it runs another job.
+// Whether a worker refused the caller because it runs another job.
 bool IsBusy(const Error& error);
 
-// ServerHandshake::Step::refused, of a caller with another key.
+// ServerHandshake::Step::refused for a caller with another key.
 inline constexpr std::string_view kWrongKey = "wrong key";
 
 // The listener.
@@ -99,11 +99,12 @@ class ServerHandshake {
   public:
     explicit ServerHandshake(View key, Identity identity = {});
     struct Step {
-        Bytes send;           // to the caller, also when `refused` is not empty
-        bool done = false;    // authenticated: session() holds
-        std::string refused;  // not empty: send, then close; for the log
+        Bytes send;           // to the caller, also with `refused`
+        bool done = false;    // authenticated: session() is valid
+        std::string refused;  // not empty: send, close, and log it
     };
-    // busy: refuse who proves the key, since a job is running. about: what that job is, asked for
+    // busy: refuse a caller that proves the key, because a job runs. about: describes that job,
+    // called only for such a caller; may be null.
     // such a caller alone; may be null.
     using About = std::function<std::string()>;
     Step On(const Frame& frame, bool busy, const About& about = nullptr);

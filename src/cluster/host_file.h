@@ -1,12 +1,12 @@
-// Files of hosts: Weft's own, and those that DeepSpeed and Open MPI read.
+// Host files: Weft's own format, and those of DeepSpeed and Open MPI.
 //
 //     b:7000            a worker that listens
 //     b                 the same, at its usual port
 //     b slots=1         DeepSpeed's and Open MPI's: a host of the job
 //     # a comment; also behind a host
 //
-// DeepSpeed and MPI list all hosts, this one included, which is rank 0 by itself: a line with slots
-// that names this host is left out. A worker runs one rank, so more slots than one are refused.
+// DeepSpeed and MPI list all hosts, also this one, which is rank 0: the parser skips a line with
+// slots that names this host. A worker runs one rank, so the parser rejects more than one slot.
 #pragma once
 
 #include <string>
@@ -17,11 +17,11 @@
 
 namespace weft::cluster {
 
-// The words of --hosts, by rank. own: the names and addresses of this host. path: for errors.
-// Errors: kUsage, with the line.
+// The words of --hosts, by rank. own: names and addresses of this host. path: for errors. Errors:
+// kUsage, with the line.
 Result<std::vector<std::string>> ParseHostFile(std::string_view text, const std::string& path,
                                                const std::vector<std::string>& own);
-// Of the file at `path`, for this host. Errors: as above; kNotFound, kIo.
+// Reads the file at `path`, for this host. Errors: as above; kNotFound, kIo.
 Result<std::vector<std::string>> ReadHostFile(const std::string& path);
 
 }  // namespace weft::cluster

@@ -1,5 +1,5 @@
-// The process that runs a job's rank for a worker: started, watched and ended. Nothing of a job
-// stays in the worker itself. Thread: main, with WorkerSignals() blocked and read from a signalfd.
+// The process that runs a job's rank for a worker: start, watch, end. A job leaves nothing in the
+// worker itself. Thread: main, with WorkerSignals() blocked and read from a signalfd.
 #pragma once
 
 #include <sys/types.h>
@@ -16,14 +16,14 @@
 
 namespace weft::cluster {
 
-// SIGCHLD, and what asks a worker to end: SIGINT, SIGTERM and, unless it is ignored, SIGHUP.
+// SIGCHLD, and the signals that end a worker: SIGINT, SIGTERM and, unless it is ignored, SIGHUP.
 sigset_t WorkerSignals();
-// What has come in on a signalfd of these: whether the worker was asked to end. hangups: SIGHUP
-// counts. (A terminal that is closed sends it twice: by the kernel and by the shell.)
+// Reads a signalfd of these: whether the worker was asked to end. hangups: SIGHUP counts. (A closed
+// terminal sends it twice: by the kernel and by the shell.)
 bool TakeSignals(const Fd& signals, bool hangups = true);
 
-// What a rank's process calls itself (comm of proc(5)) while it works on a job, so that its worker
-// can tell: kind is at most kMostKind bytes, such as "training".
+// Sets the name of a rank's process (comm of proc(5)) while it works on a job, for its worker: kind
+// is at most kMostKind bytes, such as "training".
 inline constexpr size_t kMostKind = 15;
 void SetJobKind(const char* kind);
 
@@ -32,19 +32,20 @@ class JobChild {
     ~JobChild() { Kill(); }
 
     bool runs() const { return pid_ != 0; }
-    // "training of 10.0.0.1:40312, for 95 s"; "" where none runs.
+    // "training of 10.0.0.1:40312, for 95 s"; "": no job runs.
     std::string About() const;
-    // arguments: of SpawnRank. from: who gives the job, for the log. False: no process could be
-    // started (the log says why).
+    // arguments: of SpawnRank. from: origin of the job, for the log. False: no process could start
+    // (the log says why).
     bool Start(const std::vector<std::string>& arguments, Fd control, const Session& session,
                const std::string& from);
-    // Looks whether it ended: then its exit status (128 + signal), once. One that is stopped for
-    // longer than the job's timeout is killed: the others have declared it lost.
+    // The exit status (128 + signal) once the process has ended, returned once. Kills a process
+    // that is stopped for longer than the job's timeout, because the other ranks have declared it
+    // lost.
     std::optional<int> Check();
-    // Until when Check has nothing to do unless a signal comes.
+    // Time for which Check has nothing to do, unless a signal comes.
     int64_t NapMs() const;
-    // Its rank says goodbye to the others, or saves together with them, and ends. Another signal
-    // hurries it, and so does that it is stopped.
+    // Ends the rank after it says goodbye to the others, or saves with them. Another signal, or a
+    // stopped process, makes it end at once.
     void End(const Fd& signals);
 
   private:
@@ -54,7 +55,7 @@ class JobChild {
     std::string from_;
     int64_t began_ns_ = 0;
     int64_t timeout_ms_ = 0;
-    std::optional<Deadline> stopped_{};  // while it is stopped: until when that is borne
+    std::optional<Deadline> stopped_{};  // while it is stopped: when to kill it
 };
 
 }  // namespace weft::cluster

@@ -29,8 +29,8 @@ using JobKinds = std::span<const JobKind* const>;
 // The kind of a job. Null: `kinds` does not have it.
 const JobKind* FindJobKind(std::string_view job, JobKinds kinds);
 
-// A worker's part in the job of `cluster`, to its end. Errors: those of the job, as the cluster
-// words them; kCorrupt where `kinds` does not have the job's kind.
+// Runs a worker's part in the job of `cluster`, to its end. Errors: those of the job, as the
+// cluster words them; kCorrupt: `kinds` does not have the job's kind.
 Status RunJob(Cluster& cluster, JobKinds kinds);
 
 // Whether this host can become a rank of the job. Errors: as of RunJob.

@@ -1,6 +1,5 @@
-// What a worker that wants to join a job that runs is asked before anything is changed for it:
-// whether it could be a rank. So the others answer requests meanwhile, and go on doing so where the
-// answer is no.
+// Join request: rank 0 asks a worker that wants to join a running job whether it could be a rank,
+// before anything changes. The ranks serve requests meanwhile, and continue if the answer is no.
 #pragma once
 
 #include <functional>
@@ -11,14 +10,13 @@
 namespace weft::cluster {
 
 struct JoinRequest {
-    int rank = 0, size = 0;  // which rank it would be, and of how many
-    std::string job;         // theirs (Cluster::job)
-    std::string terms;  // what the ranks that run have in common (Cluster::SetJoinFingerprint); "":
-                        // not known
+    int rank = 0, size = 0;  // the would-be rank, and the number of ranks
+    std::string job;         // of these ranks (Cluster::job)
+    std::string terms;  // common properties of the ranks (Cluster::SetJoinFingerprint); "": unknown
 };
 
-// Runs on the worker's main thread. OK: it could. The error says why not and what to do about it,
-// on both hosts.
+// Runs on the worker's main thread. OK: it could be the rank. The error says why not and what to do
+// about it, on both hosts.
 using JoinValidator = std::function<Status(const JoinRequest& request)>;
 
 }  // namespace weft::cluster

@@ -1,5 +1,5 @@
-// What a launcher's environment says: mpirun, srun, torchrun and their kin start the same command
-// line N times, and tell each process which of them it is.
+// Reads a launcher's environment: mpirun, srun, torchrun and similar start the same command line N
+// times, and tell each process its rank.
 //
 //     Open MPI                OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE
 //     MPICH and its kin       PMI_RANK, PMI_SIZE (Hydra, PALS, srun --mpi=pmi2)
@@ -7,13 +7,12 @@
 //     torchrun style          RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT (Ray, weft submit)
 //     and those of pods and clouds: one table in launcher.cc, a row a launcher
 //
-// Under an MPI launcher, MPI itself carries rank 0's address and a fresh key. Elsewhere the ranks
-// need both: MASTER_ADDR and MASTER_PORT (Slurm: the step's first host and a port made from the
-// job's number, unless they are set), and --key-file or WEFT_KEY_FILE.
-// WEFT_MPI=openmpi|mpich|none overrides which MPI library the launcher is taken to belong to;
-// WEFT_LAUNCHER=none starts a process by hand where variables of pods stand in the environment;
-// another word (torchrun, srun, lws, ...: the table has them) takes that launcher's variables
-// alone. Pure: reads nothing but what it is given.
+// Under an MPI launcher, MPI carries rank 0's address and a new key. Elsewhere the ranks need both:
+// MASTER_ADDR and MASTER_PORT (Slurm without them: the step's first host, and a port derived from
+// the job's number), and --key-file or WEFT_KEY_FILE. WEFT_MPI=openmpi|mpich|none overrides the
+// launcher's MPI library. WEFT_LAUNCHER=none ignores the environment, to start a process by hand
+// where pods set variables; another value (torchrun, srun, lws, ...: see the table) reads that
+// launcher's variables alone. Pure: reads only its arguments.
 #pragma once
 
 #include <cstdint>
@@ -29,22 +28,22 @@ struct Launcher {
     std::string name;  // "mpirun (Open MPI)", for messages
     int rank = 0;
     int size = 1;
-    int local_rank = -1;  // among those of its host; -1: not said
-    std::string mpi;      // the flavour of net/mpi/library.h; "": no MPI
-    std::string host;     // where rank 0 can be met; "": not said
+    int local_rank = -1;  // among the ranks of its host; -1: unknown
+    std::string mpi;      // the flavor of net/mpi/library.h; "": no MPI
+    std::string host;     // where rank 0 can be reached; "": unknown
     uint16_t port = 0;
-    bool joins_output = false;  // the standard error of all ranks comes out at one place
+    bool joins_output = false;  // standard error of all ranks appears in one place
 };
 
 // As ::getenv.
 using Environment = std::function<const char*(const char*)>;
 
-// Nullopt: started by hand, or as the only process. Errors: kUsage (variables that contradict each
-// other, as a rank beyond the size, or two launchers' that say different things).
+// Nullopt: started by hand, or as the only process. Errors: kUsage (contradicting variables: a rank
+// beyond the size, or two launchers that disagree).
 Result<std::optional<Launcher>> FindLauncher(const Environment& get);
 
-// How many tasks Slurm gave a job of which this process is the only one, since no srun started it
-// (a batch script, a shell of salloc); 1 where that is all there are, or it is no such process.
+// Number of tasks in the Slurm job, if this process is the only one because srun did not start it
+// (a batch script, a shell of salloc); 1: a single task, or another situation.
 int LoneTaskOf(const Environment& get);
 
 // The first host of a Slurm list: "node[07-09,12],x" -> "node07".

@@ -1,4 +1,4 @@
-// How the ranks of a job are, as rank 0 knows it from their connections, heartbeats and ends.
+// State of a job's ranks, as rank 0 knows it from connections, heartbeats and exits.
 #pragma once
 
 #include <cstdint>
@@ -9,22 +9,22 @@ namespace weft::cluster {
 
 enum class MemberState {
     kUp,
-    kLost,       // gone, or silent for too long
-    kRejoining,  // another process has its place, and is not ready yet
+    kLost,       // ended, or silent for too long
+    kRejoining,  // a new process has its place and is not ready yet
 };
 
 struct Member {
     int rank = 0;
     std::string host{};
     MemberState state = MemberState::kUp;
-    int64_t since_s = 0;  // Unix time: when the state began
+    int64_t since_s = 0;  // Unix time at which the state began
     std::string why{};    // how the rank was lost; "": it is up
-    int64_t epoch = 0;    // Membership::departed: the last one that it was part of
+    int64_t epoch = 0;    // Membership::departed: its last epoch
 };
 
 struct Membership {
-    std::vector<Member> ranks{};     // by number, rank 0 as well
-    std::vector<Member> departed{};  // lost ones that the others go on without, by old numbers
+    std::vector<Member> ranks{};     // by number, rank 0 included
+    std::vector<Member> departed{};  // lost ranks that were not replaced, by old numbers
 };
 
 }  // namespace weft::cluster

@@ -1,5 +1,5 @@
-// Whether what all ranks need fits into the memory of their machines, asked before any is touched:
-// a rank that is killed for memory later can't say why.
+// Checks before loading that the needs of all ranks fit into their machines' memory: a rank that
+// the kernel kills for memory later can't say why.
 #pragma once
 
 #include <cstdint>
@@ -13,32 +13,31 @@
 
 namespace weft::cluster {
 
-// What a rank needs of one memory of its machine, what it has already not counted.
+// A rank's need of one memory of its machine, without what it already holds.
 struct MemoryNeed {
     std::string memory;  // "": the machine's own; else a name without line ends: "vulkan:0"
     uint64_t needed_bytes = 0;
-    uint64_t free_bytes = 0;  // 0: not known
+    uint64_t free_bytes = 0;  // 0: unknown
 };
 
-// What one rank needs of the memories of one machine; equal numbers are one machine.
+// Needs of one rank; equal numbers mean the same machine.
 struct RankNeeds {
     int machine = 0;
     std::vector<MemoryNeed> needs;
 };
 
-// A memory that does not hold what its ranks need of it.
+// A memory that is too small for its ranks.
 struct MemoryLack {
     int machine = 0;
     std::string memory;  // as in MemoryNeed
     uint64_t needed_bytes = 0, free_bytes = 0;
-    std::vector<int> ranks;  // that need of it
+    std::vector<int> ranks;  // ranks that need it
 };
-// The first, by machine and memory; none: all fits. By rank. This is what admission means: a
-// cluster's ranks ask it before they load (CheckMemory), and `weft plan` of machines that are only
-// described.
+// The first memory that is too small, by machine and memory; none: all fits. ranks: by rank. A
+// cluster's ranks use it before they load (CheckMemory), and `weft plan` for described machines.
 std::optional<MemoryLack> FindLack(std::span<const RankNeeds> ranks);
 
-// what: "model.gguf"; of: what the bytes are; advice: what to do about it. All ranks call it.
+// what: "model.gguf"; of: what the bytes are; advice: what the user can do. All ranks call it.
 // Errors: kOutOfMemory, the same on all ranks, naming the machine and its ranks' bytes; links'.
 Status CheckMemory(Cluster& cluster, std::span<const MemoryNeed> needs, const std::string& what,
                    const std::string& of, const std::string& advice);

@@ -1,5 +1,5 @@
-// Starting a rank as a child process of this program, and handing it its end of a control
-// connection. Secrets travel through a pipe, never on the command line or in the environment.
+// Starts a rank as a child process of this program, with its end of a control connection. Secrets
+// travel through a pipe, never on the command line or in the environment.
 #pragma once
 
 #include <sys/types.h>
@@ -13,15 +13,15 @@
 
 namespace weft::cluster {
 
-// What a child finds behind the word that follows --handle: "local:5,6".
+// The content of a handle, the word after --handle: "local:5,6".
 struct Inheritance {
     Fd control;
     Session session;
-    bool local = false;  // rank 0 is the parent (else the parent is a listener)
+    bool local = false;  // rank 0 is the parent (false: a listener)
 };
 
-// Starts /proc/self/exe with `arguments` and "--handle HANDLE". The child holds SIGINT, SIGTERM and
-// SIGUSR1 (HoldStops) and ignores them once it lets them through, reads /dev/null, prints to
+// Starts /proc/self/exe with `arguments` and "--handle HANDLE". The child blocks SIGINT, SIGTERM
+// and SIGUSR1 (HoldStops) and ignores them once it unblocks them. It reads /dev/null, prints to
 // standard error only, inherits no other descriptor, runs on `cores`, and is killed when the
 // calling thread ends. Errors: kIo.
 Result<pid_t> SpawnRank(const std::vector<std::string>& arguments, Fd control,
@@ -30,15 +30,15 @@ Result<pid_t> SpawnRank(const std::vector<std::string>& arguments, Fd control,
 // In the child. Errors: kUsage (not a handle), kCorrupt.
 Result<Inheritance> ReadHandle(const std::string& handle);
 
-// Whether the child has ended; then *how says it in words that follow "rank 2 was lost: ".
-// Reaps it.
+// Whether the child has ended; reaps it then, and *how says how, in words after "rank 2 was lost:
+// ".
 bool ReapChild(pid_t pid, std::string* how);
-// Whether a thread of a process of this machine runs, or waits for a core, or for what the kernel
-// does meanwhile (state D: a page from a disk, a lock of the kernel's), and not in order to end.
+// Whether a thread of a local process runs, waits for a core, or waits in the kernel (state D: a
+// page from a disk, a kernel lock), and the process is not ending.
 bool CouldRun(pid_t pid);
-// Whether all that a process of this machine still does is end: it was killed, say, or dumps core,
-// but its connections stay open until each of its threads has run once more, which may have the
-// lowest priority, and the kernel has freed its memory.
+// Whether a local process is only ending, for example killed or dumping core. Its connections stay
+// open until each thread, perhaps of the lowest priority, has run once more, and the kernel has
+// freed its memory.
 bool IsDying(pid_t pid);
 
 }  // namespace weft::cluster

@@ -1,37 +1,36 @@
-// What this process and its job make of a wish to stop.
+// How this process and its job treat a request to stop.
 #pragma once
 
 #include <csignal>
 
 namespace weft::cluster {
 
-// SIGINT, SIGTERM, SIGUSR1 and SIGHUP, which ask a job to stop.
+// The signals that ask a job to stop: SIGINT, SIGTERM, SIGUSR1 and SIGHUP.
 sigset_t StopSignals();
 
-// A terminal or an ssh session that ends sends SIGHUP. Whether this process ignores it, as nohup
-// starts processes; then it is left ignored.
+// Whether this process ignores SIGHUP (sent when a terminal or ssh session ends), as under nohup;
+// it then stays ignored.
 bool HangupsIgnored();
 
-// From the start of a worker until its job says what these mean, they are held: blocked, so that
-// none is lost, whatever its disposition. A job that does not ask for them ignores them then.
-// Thread: main, before it starts others.
+// Blocks these signals from a worker's start until its job sets their meaning, so that none is
+// lost, whatever its disposition. If the job does not handle them, it ignores them. Thread: main,
+// before it starts others.
 void HoldStops();
-// Lets those through that are still held. Where nothing was held: nothing. Thread: main.
+// Unblocks the signals that are still held, if any. Thread: main.
 void ReleaseStops();
-// SIGTERM is the control plane's, which reads it from a descriptor: it stays blocked, for this
-// thread and whatever threads it starts. Thread: main.
+// Leaves SIGTERM to the control plane, which reads it from a descriptor: it stays blocked in this
+// thread and in all threads that it starts. Thread: main.
 void GiveTermToControl();
 
-// ---- Properties of the process, as an exit status is. Thread: any; also from a signal handler.
-// ---
+// ---- Process-wide settings, like an exit status. Thread: any; also from a signal handler. ----
 
-// What it exits with where its control thread ends it after a wish to stop, because its main thread
-// did not: 130 unless a job says otherwise.
+// The exit status when the control thread ends the process after a request to stop because the main
+// thread did not: 130 unless a job sets another.
 void SetStoppedStatus(int status);
 
-// A rank that a listening worker started takes its leave of the others at a SIGTERM, unless `takes`
-// says true: then the job has taken the signal as its own wish, and all ranks end in order. Called
-// on the control thread, which holds its lock: RequestStop() is all of Cluster that it may call.
+// On SIGTERM, a rank of a listening worker says goodbye to the others, unless `takes` returns true:
+// then the job treats the signal as its own request to stop, and all ranks end in order. The
+// control thread calls `takes` under its lock; of Cluster, it may call only RequestStop().
 void SetTermTaker(bool (*takes)());
 
 }  // namespace weft::cluster
