@@ -29,13 +29,13 @@ enum class NetOp {
 inline constexpr std::array kNetOps{NetOp::kLatency,   NetOp::kBandwidth,     NetOp::kAllReduce,
                                     NetOp::kAllGather, NetOp::kReduceScatter, NetOp::kAllToAll,
                                     NetOp::kTable};
-// The words of the command line: "lat", "bw", "allreduce", ..., "table".
+// The command line's words: "lat", "bw", "allreduce", ..., "table".
 const char* NetOpName(NetOp op);
-// Whether an op is between two ranks, and measured for every pair.
+// Whether an op is between two ranks; it then runs for every pair.
 bool IsOfPairs(NetOp op);
-// What an op over all ranks calls.
+// The collective of an op over all ranks.
 coll::Collective CollectiveOf(NetOp op);
-// Errors: kUsage, where the op does not know the algorithm ("auto" is right for all).
+// Errors: kUsage: the op does not have the algorithm ("auto" is valid for all).
 Status CheckAlgorithm(NetOp op, const std::string& algorithm);
 
 inline constexpr int64_t kMostNetBytes = int64_t{256} << 20;
@@ -45,36 +45,36 @@ inline constexpr char kNetJobKind[] = "net";
 struct NetJob {
     NetOp op = NetOp::kLatency;
     std::vector<int64_t> sizes;  // bytes, 1 to kMostNetBytes
-    coll::Budget budget;         // of each row
+    coll::Budget budget;         // per row
     std::vector<std::string> algorithms = {"auto"};
     std::vector<std::string> wires = {"full"};
-    NetTable net_table = NetTable::kAuto;  // what an algorithm of "auto" looks into
+    NetTable net_table = NetTable::kAuto;  // source of the table for an algorithm of "auto"
 };
 
 std::string NetJobToJson(const NetJob& job);
 // Errors: kCorrupt, naming the field.
 Result<NetJob> NetJobFromJson(const std::string& text);
 
-// One figure. Latency: `timings` of one way of a put. Bandwidth: of one put among many. Else: of
-// one call on the slowest rank.
+// One figure. Latency: `timings` of a put, one way. Bandwidth: of one put among many in flight.
+// Other ops: of one call on the slowest rank.
 struct NetRow {
-    int from = -1, to = -1;     // of a pair: who leads; else -1
-    int64_t size = 0;           // bytes: of the put; of the whole vector (nccl-tests' meaning)
-    std::string asked = "put";  // "auto", or what `algorithm` says
-    std::string algorithm = "put", wire = "full";  // what was used
+    int from = -1, to = -1;     // of a pair: `from` leads; else -1
+    int64_t size = 0;           // bytes of the put, or of the whole vector (as in nccl-tests)
+    std::string asked = "put";  // "auto", or the name of an algorithm
+    std::string algorithm = "put", wire = "full";  // in use
     coll::Timings timings;
     double average_bytes_s = 0, peak_bytes_s = 0, messages_s = 0;  // bandwidth only
-    int64_t errors = 0;  // elements (bytes of a put) with a wrong value, over all ranks
+    int64_t errors = 0;  // elements (bytes of a put) with a wrong value, on all ranks
 };
 
 struct NetReport {
     NetOp op = NetOp::kLatency;
-    std::string transport;           // as the links came out: "shm", "tcp", "shm+tcp", ...
-    std::vector<std::string> hosts;  // of each rank
-    std::vector<std::vector<std::string>> links;  // [from][to]: the transport of that link
-    cluster::LinkTable ends;                      // [from][to]: of `from`; on rank 0
-    std::vector<NetRow> rows;                     // of kTable: an all-reduce of 8 KB
-    std::optional<coll::Tuning> table;            // of all ranks as one group; not of pairs
+    std::string transport;           // in use: "shm", "tcp", "shm+tcp", ...
+    std::vector<std::string> hosts;  // by rank
+    std::vector<std::vector<std::string>> links;  // [from][to]: transport of the link
+    cluster::LinkTable ends;                      // [from][to]: end at `from`; on rank 0
+    std::vector<NetRow> rows;                     // kTable: an all-reduce of 8 KB
+    std::optional<coll::Tuning> table;            // of all ranks as one group; not for pairs
     NetTableSource source;
     int ranks() const { return static_cast<int>(hosts.size()); }
 };
@@ -82,8 +82,8 @@ struct NetReport {
 std::string NetRowToJson(const NetRow& row);
 Result<NetRow> NetRowFromJson(const std::string& text);
 
-// Bytes a second over bytes * calls: nccl-tests' algbw; and its busbw, which is the same over what
-// an ideal algorithm has to send, so that it compares with the link's speed.
+// AlgorithmBandwidth: bytes * calls per second, as algbw of nccl-tests. BusFactor converts it to
+// busbw: the bytes that an ideal algorithm sends, which compares with the link's speed.
 double AlgorithmBandwidth(const NetRow& row);
 double BusFactor(NetOp op, int ranks);
 

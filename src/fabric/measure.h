@@ -1,10 +1,9 @@
-// Measuring the fabric: `weft net`'s work on all ranks.
+// Measures the fabric: the work of `weft net` on all ranks.
 //
-// Rank 0 starts the ranks as for a model, with a NetJob in place of a Job; all ranks walk through
-// the same plan of measurements, and after each of them exchange what they saw over the control
-// plane, so that rank 0 has every row as it comes and ranks that are not concerned sleep.
-// Errors: as of any run, worded by the cluster.
-// Thread: one caller.
+// Rank 0 starts the ranks as for a model, with a NetJob in place of a Job. All ranks run the same
+// plan of measurements, and after each one exchange results over the control plane. Rank 0 thus has
+// every row at once, and ranks that take no part sleep.
+// Errors: as of any job, worded by the cluster. Thread: one caller.
 #pragma once
 
 #include <functional>
@@ -16,14 +15,14 @@
 
 namespace weft::fabric {
 
-// Called on rank 0 after each row: how many of how many are done.
+// Called on rank 0 after each row, with the number of finished rows and of all rows.
 using NetProgress = std::function<void(size_t done, size_t all, const NetRow& row)>;
 
-// Rank 0: starts the cluster, measures, ends it. Errors: kUsage with a single rank.
+// Rank 0: starts the cluster, measures, ends it. Errors: kUsage: a single rank.
 Result<NetReport> RunNet(cluster::ClusterOptions options, const NetJob& job,
                          const NetProgress& progress = nullptr);
 
-// A worker makes the same measurements.
+// A worker's part: the same measurements.
 extern const cluster::JobKind kNetJob;
 
 }  // namespace weft::fabric

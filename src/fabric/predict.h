@@ -1,5 +1,5 @@
-// What collectives over the ranks should take, by what their links were measured to do: the model
-// of coll/seconds.h, which `weft plan` uses too, over tiers that are measured instead of described.
+// Predicted times of collectives, from measurements of the links: the model of coll/seconds.h, as
+// in `weft plan`, over measured instead of described tiers.
 #pragma once
 
 #include <optional>
@@ -9,14 +9,14 @@
 
 namespace weft::fabric {
 
-// Bytes of the puts that tiers are made of: one that is all latency, one that is all bandwidth.
+// Sizes of the puts that define a tier: one bound by latency, one by bandwidth.
 inline constexpr int64_t kSmallPut = 64, kLargePut = 1 << 20;
 
-// Ranks by the hosts of the reports (those joined by shm are on one, whatever it is called), which
-// are of NetOp::kLatency (puts of kSmallPut) and of NetOp::kBandwidth (of kLargePut) over all pairs
-// of the same ranks. A tier is as slow as its slowest link, in both directions. Ranks of one host
-// share its link to others, so that the rate of the tier between hosts is that of one link. Nothing
-// where a pair was not measured.
+// Groups ranks by the hosts in the reports (ranks joined by shm are on one host, whatever its
+// name). The reports are of NetOp::kLatency (puts of kSmallPut) and NetOp::kBandwidth (of
+// kLargePut), over all pairs of the same ranks. The slowest link, in both directions, sets a tier's
+// speed. Ranks of one host share its link to others, so the rate between hosts is that of one link.
+// nullopt: a pair was not measured.
 std::optional<coll::TierGroup> GroupOf(const NetReport& latency, const NetReport& bandwidth);
 
 }  // namespace weft::fabric

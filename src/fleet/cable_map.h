@@ -1,5 +1,4 @@
-// The network interfaces of this host that lead to others, and the socket by which beacons go out
-// and come in on each of them.
+// The network interfaces of this host that lead to others, and the socket for beacons on each.
 #pragma once
 
 #include <optional>
@@ -12,22 +11,22 @@
 
 namespace weft::fleet {
 
-// An interface that is up and has a carrier, but for the loopback.
+// An interface that is up and has a carrier; not the loopback.
 struct Wire {
     std::string name;
     int index = 0;
     std::string address;  // link-local IPv6, without scope
-    uint32_t mbps = 0;    // 0: not known
+    uint32_t mbps = 0;    // 0: unknown
     std::string rdma;     // an RDMA device on it: "mlx5_0:1"; "": none
-    std::string trouble;  // why no beacon goes by it; "": one does
+    std::string trouble;  // why it carries no beacons; "": it does
     bool operator==(const Wire&) const = default;
 };
-// By name.
+// Sorted by name.
 std::vector<Wire> ListWires();
 
 struct Datagram {
     Bytes bytes;
-    std::string interface, address;  // where it came in, and from whom (link-local)
+    std::string interface, address;  // receiving interface, and the sender's link-local address
 };
 
 // Thread: one.
@@ -36,10 +35,10 @@ class DiscoverySocket {
     // Errors: kUnsupported (no IPv6), kIo.
     static Result<DiscoverySocket> Open();
     int fd() const { return fd_.get(); }
-    // Joins the group on interfaces that are new; what is wrong with one becomes its trouble.
+    // Joins the group on new interfaces; stores an interface's error in its `trouble`.
     void Join(std::vector<Wire>& wires);
     Status Send(const Wire& wire, View bytes) const;
-    // The next that came from a link-local address, if there is one.
+    // The next datagram from a link-local address, if any.
     std::optional<Datagram> Receive() const;
 
   private:

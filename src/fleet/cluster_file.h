@@ -1,5 +1,5 @@
-// What is kept of a cluster on each of its hosts, under $XDG_CONFIG_HOME/weft/clusters (or
-// ~/.config): NAME.key, its key, and NAME.toml, which may be left out:
+// The files of a cluster on each of its hosts, under $XDG_CONFIG_HOME/weft/clusters (or ~/.config):
+// NAME.key, its key, and the optional NAME.toml:
 //
 //     key = "home.key"              # beside this file, or a whole path
 //
@@ -8,7 +8,7 @@
 //     address = "10.0.0.2:7000"     # of its worker; without: found by its beacon
 //     ssh = "me@b"                  # for 'weft hosts add' and 'weft submit --to ssh:NAME'
 //
-// Other keys than these, and names that stand twice, are errors: what is misspelt is not ignored.
+// Other keys and repeated names are errors, so a misspelled key is not ignored.
 #pragma once
 
 #include <string>
@@ -30,25 +30,25 @@ struct ClusterFile {
     bool operator==(const ClusterFile&) const = default;
 };
 
-// Where the files of a cluster are. Errors: kUsage (a name of other than letters, digits and ._-),
-// kNotFound (no home folder).
+// Paths of a cluster's files. Errors: kUsage (the name has characters other than letters, digits
+// and ._-), kNotFound (no home folder).
 struct ClusterPaths {
     std::string folder, file, key;
 };
 Result<ClusterPaths> PathsOf(const std::string& cluster);
 
-// path: for errors, which name the line. Errors: kUsage; kUnsupported where this program was built
-// without a library for TOML.
+// path: for errors, which name the line. Errors: kUsage; kUnsupported: this build has no TOML
+// library.
 Result<ClusterFile> ParseClusterFile(std::string_view text, const std::string& path);
 std::string ClusterFileText(const ClusterFile& file);
 
-// Of a cluster that has no file: one without hosts. The path of its key is whole. Errors: those
-// above, kIo.
+// Without a file: a cluster without hosts. The path of the key is absolute. Errors: those above,
+// kIo.
 Result<ClusterFile> ReadClusterFile(const std::string& cluster);
-// Replaces the file in one step. Comments in it are lost. Errors: kIo.
+// Replaces the file atomically. Comments in it are lost. Errors: kIo.
 Status WriteClusterFile(const std::string& cluster, const ClusterFile& file);
 
-// Writes a key that nobody else may read; folders on the way are made. Errors: kIo.
+// Writes a key that only this user may read; creates missing folders. Errors: kIo.
 Status WriteKey(const std::string& path, const std::string& key);
 
 }  // namespace weft::fleet

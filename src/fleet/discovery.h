@@ -1,9 +1,9 @@
-// Discovery: a thread that says on every cable that this host is there (or asks who is), and hears
-// who else is.
+// Discovery: a thread that announces this host on every cable (or asks for hosts), and hears the
+// others.
 //
-// Interfaces that come are joined within a second, those that go are left. What comes in is bounded
-// a second and interface before its MAC is computed, and so are answers. A host that stops says so;
-// one that dies is gone after kLostMs.
+// It joins new interfaces within a second, and leaves those that disappear. It limits received
+// packets per second and interface before it computes their MAC, and limits answers too. A host
+// that stops announces this; a host that dies disappears after kLostMs.
 #pragma once
 
 #include <functional>
@@ -20,48 +20,48 @@
 
 namespace weft::fleet {
 
-// What this host says of itself.
+// Properties that this host announces.
 struct SelfFacts {
     std::string name, device;
     uint64_t memory_bytes = 0;
-    uint16_t port = 0;  // of its worker; 0: it serves nobody, and asks
+    uint16_t port = 0;  // of its worker; 0: it does not serve, and only asks
 };
-// Its name as beacons have it, from the system's.
+// Its name in beacons, derived from the system's.
 std::string OwnName();
 
-// What was heard so far.
+// The hosts heard so far.
 struct Hearing {
     std::vector<Wire> wires;
-    std::vector<Peer> peers;  // that serve, by name
+    std::vector<Peer> peers;  // hosts that serve, by name
     std::vector<Stranger> strangers;
 };
 
 class Discovery {
   public:
-    // key: of the cluster. log: say on the log who comes and goes.
-    // Errors: kUnsupported, kIo (BeaconSocket).
+    // key: of the cluster. log: log hosts that come and go. Errors: kUnsupported, kIo
+    // (DiscoverySocket).
     static Result<std::unique_ptr<Discovery>> Start(const Bytes& key, const SelfFacts& self,
                                                     bool log);
-    // Says that this host leaves, and ends the thread.
+    // Announces that this host leaves, and ends the thread.
     virtual ~Discovery() = default;
 
     // Thread: any.
     virtual Hearing Now() const = 0;
-    // Until `enough`, or the deadline; then what was heard.
+    // Waits until `enough` or the deadline; returns what was heard.
     virtual Hearing Await(const std::function<bool(const Hearing&)>& enough,
                           const Deadline& deadline) const = 0;
 };
 
-// Of several cables to a host, the one to take: the fastest, then one with RDMA at both ends.
-// Null where nothing was heard.
+// The best of several cables to a host: the fastest, then one with RDMA at both ends. Null: no
+// cable was heard.
 const HeardCable* BestCable(const Peer& peer, const std::vector<Wire>& wires);
-// Of the slower end; 0: not known.
+// Speed of the slower end; 0: unknown.
 uint32_t CableMbps(const HeardCable& cable, const std::vector<Wire>& wires);
-// Where its worker is called over that cable: "[fe80::1%eth1]:7000".
+// Address of its worker over that cable: "[fe80::1%eth1]:7000".
 std::string WorkerAddress(const Peer& peer, const HeardCable& cable);
-// Of all cables, for links of data between ranks.
+// The neighbors on all cables, for data links between ranks.
 std::vector<net::Neighbour> NeighboursOf(const Hearing& hearing);
-// "10 Gbit/s", "100 Mbit/s", "" where it is not known.
+// "10 Gbit/s", "100 Mbit/s"; "": unknown.
 std::string SpeedText(uint32_t mbps);
 
 }  // namespace weft::fleet

@@ -1,15 +1,15 @@
-// Beacons: what a host of a cluster says of itself on each of its cables, once a second, in one
+// Beacons: a host of a cluster announces itself on each of its cables once a second, with one
 // datagram to an IPv6 link-local multicast group.
 //
 //     "WFT1" | HMAC-SHA-256 of what follows | body
 //
-// The key of the MAC is HKDF-SHA-256 (RFC 5869) of the cluster's. The body's integers are
-// little-endian, its strings a byte of length and their bytes; at most kMostBeacon bytes in all, so
-// that every link carries it in one packet. Nothing of the body is looked at before the MAC.
+// The MAC's key is HKDF-SHA-256 (RFC 5869) of the cluster's key. The body has little-endian
+// integers, and strings with a length byte; the datagram has at most kMostPacket bytes, so every
+// link carries it in one packet. The receiver verifies the MAC before it reads the body.
 //
-// A beacon that was recorded proves nothing: it holds for who reads its own nonce among the echoes
-// (roster.h). Each interface has a nonce of its own, so that a beacon of one cable, played back on
-// another, shows no cable that isn't there.
+// A recorded beacon proves nothing: a receiver accepts a beacon only if its echoes contain the
+// receiver's own nonce (roster.h). Each interface has its own nonce, so a beacon replayed on
+// another cable shows no false cable.
 //
 // Pure: bytes in, bytes out.
 #pragma once
@@ -28,9 +28,9 @@ namespace weft::fleet {
 using Bytes = std::vector<std::byte>;
 using View = std::span<const std::byte>;
 
-inline constexpr const char* kDiscoveryGroup = "ff12::5745:4654";  // transient, of the link
+inline constexpr const char* kDiscoveryGroup = "ff12::5745:4654";  // transient, link-local scope
 inline constexpr uint16_t kDiscoveryPort = 7000;                   // UDP
-inline constexpr size_t kMostPacket = 1232;  // of 1280, what every IPv6 link carries
+inline constexpr size_t kMostPacket = 1232;  // fits in 1280 bytes, which every IPv6 link carries
 inline constexpr size_t kMostEchoes = 16;
 inline constexpr size_t kMostCables = 12;
 
@@ -40,39 +40,39 @@ enum class PacketKind : uint8_t {
     kLeaves = 3,  // this host ends
 };
 
-// A way between the sender and another host, as the sender hears it.
+// A cable between the sender and another host, as the sender hears it.
 struct Cable {
     uint64_t peer = 0;
     std::string interface, peer_interface;
-    uint32_t mbps = 0;  // of the slower end; 0: not known
+    uint32_t mbps = 0;  // of the slower end; 0: unknown
     bool rdma = false;  // at both ends
     bool operator==(const Cable&) const = default;
 };
 
 struct DiscoveryPacket {
     PacketKind kind = PacketKind::kHere;
-    uint64_t host = 0;      // made up when its process started
+    uint64_t host = 0;      // random, per process
     uint64_t sequence = 0;  // grows with each beacon of the process
     uint64_t nonce = 0;     // of this interface
-    uint16_t port = 0;      // of its worker (TCP); 0: it only asks
-    // Of an older program: without commit and protocol hash.
+    uint16_t port = 0;      // of its worker (TCP); 0: the host only asks
+    // From an older program: without commit and protocol hash.
     cluster::Build build{};
     std::string name;
-    std::string device;     // what it computes on, in words
-    std::string interface;  // by which this one left
+    std::string device;     // its device, in words
+    std::string interface;  // the sending interface
     std::string rdma;       // the RDMA device of that interface; "": none
-    uint32_t mbps = 0;      // of the interface; 0: not known
+    uint32_t mbps = 0;      // of the interface; 0: unknown
     uint64_t memory_bytes = 0;
-    std::vector<uint64_t> echoes;  // nonces that it heard by this interface
+    std::vector<uint64_t> echoes;  // nonces that it heard on this interface
     std::vector<Cable> cables;     // on all its interfaces
     bool operator==(const DiscoveryPacket&) const = default;
 };
 
-// key: the bytes of the cluster's key file.
+// key: content of the cluster's key file.
 Sha256Digest PacketKey(View key);
-// Strings and lists that are too long are cut.
+// Cuts strings and lists that are too long.
 Bytes EncodePacket(const Sha256Digest& key, const DiscoveryPacket& packet);
-// Errors: kUnsupported (another format, or none), kDenied (another key), kCorrupt.
+// Errors: kUnsupported (unknown format), kDenied (another key), kCorrupt.
 Result<DiscoveryPacket> DecodePacket(const Sha256Digest& key, View bytes);
 
 }  // namespace weft::fleet

@@ -1,5 +1,5 @@
-// The hosts of a cluster, for `--cluster NAME`: those that its file names, and where it names none,
-// all that are heard. `weft up` runs on each.
+// The hosts of a cluster, for `--cluster NAME`: those in its file, or without a list there, all
+// hosts that answer. `weft up` runs on each.
 #pragma once
 
 #include <memory>
@@ -13,8 +13,8 @@
 
 namespace weft::fleet {
 
-// How long hosts may take to answer who asks them. A few milliseconds do on a quiet cable; an
-// interface that came up with the command needs more.
+// Time for hosts to answer. A few milliseconds suffice on a quiet cable; an interface that came up
+// with the command needs more.
 inline constexpr int64_t kAskMs = 1500;
 
 struct FoundHost {
@@ -25,42 +25,41 @@ struct FoundHost {
 struct FoundCluster {
     std::string key_file;
     std::vector<FoundHost> hosts;            // in the order of the file, else by name
-    std::vector<net::Neighbour> neighbours;  // who was heard where
-    Hearing hearing;                         // empty where nobody was asked
-    // That goes on hearing; null where nobody was asked.
+    std::vector<net::Neighbour> neighbours;  // hosts heard, by interface
+    Hearing hearing;                         // empty: no discovery
+    // The running discovery; null: no discovery.
     std::shared_ptr<const Discovery> discovery{};
 };
 
-// Where the worker of a host is called, by what is heard: by each cable to it, the best first.
+// Addresses of a host's worker, by what was heard: one per cable, the best first.
 std::vector<std::string> AddressesOf(const std::string& name, const Hearing& hearing);
 
-// What of `file` and `hearing` makes the hosts; pure. Hosts of other versions are left out, with a
-// reason in `left_out`. missing: hosts of the file that were not heard.
+// Combines `file` and `hearing`; pure. Leaves out hosts of other versions, with a reason in
+// `left_out`. missing: hosts of the file that were not heard.
 struct Chosen {
     std::vector<FoundHost> hosts;
     std::vector<std::string> left_out, missing;
 };
 Chosen ChooseHosts(const ClusterFile& file, const Hearing& hearing);
 
-// That its key is here. Errors: kNotFound, with what makes one.
+// Checks that the cluster's key is here. Errors: kNotFound, with the command that makes one.
 Status CheckHasKey(const std::string& cluster, const ClusterFile& file);
 
-// Asks on every cable which hosts are there, for kAskMs. Errors: those of CheckHasKey and of the
-// key file.
+// Asks on every cable for hosts, for kAskMs. Errors: those of CheckHasKey and of the key file.
 Result<Hearing> AskHosts(const std::string& cluster, const ClusterFile& file,
                          const SelfFacts& self);
 
-// key_file: what the user named; "": the cluster's own. wait_ms: for hosts that are not there yet;
-// 0: kAskMs. needed: hosts by name that count as the file's where the file names none. missing: set
-// on kTimeout to the hosts that were not found. Errors: kNotFound (no key: no such cluster),
-// kTimeout (no host, or not all; says which, what interfaces were asked, and who spoke with another
-// key), those of the file.
+// key_file: the user's choice; "": the cluster's own. wait_ms: time for hosts that are not there
+// yet; 0: kAskMs. needed: hosts to use if the file names none. missing: on kTimeout, receives the
+// hosts that were not found. Errors: kNotFound (no key: no such cluster), kTimeout (no host, or not
+// all; says which, which interfaces were asked, and which hosts have another key), those of the
+// file.
 Result<FoundCluster> FindCluster(const std::string& cluster, const std::string& key_file,
                                  int64_t wait_ms, const std::vector<std::string>& needed = {},
                                  std::vector<std::string>* missing = nullptr);
 
-// The hosts of a cluster that ssh reaches, as it takes them: for `--to ssh:NAME`. Asks nobody.
-// Errors: kUsage where the file names none, or one without ssh.
+// The cluster's hosts that ssh reaches, as ssh addresses: for `--to ssh:NAME`. Sends nothing.
+// Errors: kUsage: the file names no host, or one without ssh.
 Result<std::vector<std::string>> SshHostsOf(const std::string& cluster);
 
 }  // namespace weft::fleet

@@ -11,7 +11,7 @@
 
 namespace weft::fleet {
 
-// Called with a line for the user while the change is under way.
+// Called with a line for the user during the change.
 using ChangeNotice = std::function<void(const std::string& line)>;
 
 struct AddedHost {
@@ -19,20 +19,20 @@ struct AddedHost {
     std::string program;  // path of weft on that host
     UpKind up = UpKind::kSystemd;
 };
-// Gives the host the program and the key, starts `weft up` there, and writes the host into the
-// cluster's file. Makes the key first where the cluster has none.
-// ssh: USER@HOST or HOST. Errors: those of ProbeHost, CopyProgram and StartUp; kUnsupported
-// (another CPU architecture).
+// Copies the program and the key to the host, starts `weft up` there, and adds the host to the
+// cluster's file. Makes the key first if the cluster has none. ssh: USER@HOST or HOST. Errors:
+// those of ProbeHost, CopyProgram and StartUp; kUnsupported (another CPU architecture).
 Result<AddedHost> AddHost(const std::string& cluster, const std::string& ssh,
                           const ChangeNotice& notice);
 
 struct RemovedHost {
     ClusterHost host;
-    // Whether `weft up` stopped and the key is gone (StopUp). Empty: the file has no ssh address.
+    // Whether `weft up` stopped and the key was deleted (StopUp). Empty: the file has no ssh
+    // address.
     std::optional<Result<bool>> stopped;
 };
-// Takes the host out of the cluster's file, then stops `weft up` there.
-// name: of the host, or its ssh address. Errors: kNotFound; those of the file.
+// Removes the host from the cluster's file, then stops `weft up` there. name: of the host, or its
+// ssh address. Errors: kNotFound; those of the file.
 Result<RemovedHost> RemoveHost(const std::string& cluster, const std::string& name);
 
 }  // namespace weft::fleet

@@ -1,10 +1,9 @@
 // The key of a cluster as words that a user types: bizol-ganup-kivat-...
 //
-// Six words of five letters carry 16 bits each, consonants and vowels in turn (proquints,
-// arXiv:0901.4016): 88 bits from the kernel, and 8 of their SHA-256, by which a mistyped word is
-// noticed. The words themselves are the key: what a file of a key holds is this text, and whoever
-// records what goes over the wire has to try 2^88 of them. Nothing shorter would do without a PAKE,
-// since a beacon that is signed can be tried against offline.
+// Six words of five letters carry 16 bits each, with consonants and vowels in turn (proquints,
+// arXiv:0901.4016): 88 random bits from the kernel, and 8 bits of their SHA-256, which detect a
+// mistyped word. The text itself is the content of the key file. An attacker can test keys offline
+// against recorded beacons, so a shorter phrase would need a PAKE; this one takes 2^88 trials.
 #pragma once
 
 #include <string>
@@ -18,10 +17,10 @@ inline constexpr size_t kKeyWords = 6;
 
 // "bizol-ganup-kivat-sotud-famir-lubos".
 std::string NewKeyPhrase();
-// What was typed, in whatever case, with spaces or hyphens between. Errors: kUsage, with the word
-// that is none, how many there are, or that one of them is mistyped.
+// Parses typed words in any case, separated by spaces or hyphens. Errors: kUsage: names an invalid
+// word, or gives the number of words, or says that a word is mistyped.
 Result<std::string> ParseKeyPhrase(const std::vector<std::string>& typed);
-// Whether a key is of this form, so that it can be told to others.
+// Whether a key has this form, so that a user can type it.
 bool IsKeyPhrase(const std::string& key);
 
 }  // namespace weft::fleet

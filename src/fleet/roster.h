@@ -1,9 +1,10 @@
-// Who was heard, on which cable, and whether that is true now.
+// Roster: the hosts that were heard, by cable, and whether they are there now.
 //
-// A host counts once one of its beacons echoes a nonce that this process sent by the same interface
-// a short while ago: so it has the key, hears this host, is heard by it, and lives. A beacon that
-// was recorded lacks the echo, and one that is played back while its echo still holds has a
-// sequence that was seen. Everything is bounded; of strangers only addresses are kept.
+// A host counts once one of its beacons echoes a nonce that this process recently sent by the same
+// interface. That proves that it has the key, hears this host, is heard by it, and is alive. A
+// recorded beacon lacks the echo; one replayed while its echo is valid has a known sequence number.
+// All tables are bounded; of strangers the roster keeps only addresses.
+//
 //
 // Pure: no socket, no clock (now_ns comes from the caller). Thread: one.
 #pragma once
@@ -21,14 +22,14 @@ namespace weft::fleet {
 inline constexpr size_t kMostHosts = 64;
 inline constexpr size_t kMostWaysOfHost = 16;
 inline constexpr size_t kMostStrangers = 16;
-inline constexpr int64_t kLostMs = 3500;    // without a beacon that echoes
-inline constexpr int64_t kNonceMs = 8000;   // the one before is good, too
-inline constexpr int64_t kKeptMs = 30'000;  // what is remembered of a host that is silent
+inline constexpr int64_t kLostMs = 3500;    // without an echoing beacon
+inline constexpr int64_t kNonceMs = 8000;   // the previous nonce is valid, too
+inline constexpr int64_t kKeptMs = 30'000;  // time to remember a silent host
 
 // A cable from this host to another, as heard.
 struct HeardCable {
-    std::string interface;       // of this host
-    std::string peer_interface;  // of the other
+    std::string interface;       // on this host
+    std::string peer_interface;  // on the other host
     std::string peer_address;    // link-local, without scope
     uint32_t peer_mbps = 0;
     std::string peer_rdma;
@@ -43,14 +44,14 @@ struct Peer {
     uint64_t memory_bytes = 0;
     uint16_t port = 0;
     std::vector<HeardCable> heard;  // by interface
-    std::vector<Cable> cables;      // as it says itself
+    std::vector<Cable> cables;      // as the host itself reports
     bool operator==(const Peer&) const = default;
 };
 
-// Somebody whose beacons can't be read.
+// A sender whose beacons can't be read.
 struct Stranger {
     std::string interface, address;
-    bool other_key = false;  // else another format
+    bool other_key = false;  // false: another format
     int64_t last_ns = 0;
 };
 
@@ -58,19 +59,20 @@ class Roster {
   public:
     explicit Roster(uint64_t self) : self_(self) {}
 
-    // What this host's next beacon by that interface says.
+    // Content of this host's next beacon by that interface.
     uint64_t NonceOf(const std::string& interface, int64_t now_ns);
     std::vector<uint64_t> EchoesOf(const std::string& interface, int64_t now_ns) const;
 
-    // A beacon with a good MAC. True: its sender has not heard this host yet, and wants an answer.
+    // Takes a beacon with a valid MAC. True: its sender has not heard this host yet and needs an
+    // answer.
     bool Hear(const DiscoveryPacket& packet, const std::string& interface,
               const std::string& address, int64_t now_ns);
-    // Null: it was known, or there are too many.
+    // Null: the stranger is known, or there are too many.
     const Stranger* HearStranger(const std::string& interface, const std::string& address,
                                  bool other_key, int64_t now_ns);
-    void Forget(int64_t now_ns);  // what is too old
+    void Forget(int64_t now_ns);  // drops old entries
 
-    // Those that count now and serve, by name.
+    // Hosts that count now and serve, by name.
     std::vector<Peer> Peers(int64_t now_ns) const;
     const std::vector<Stranger>& strangers() const { return strangers_; }
 
@@ -81,16 +83,16 @@ class Roster {
     };
     struct Way {
         HeardCable cable;
-        uint64_t nonce = 0;  // the last that it sent by this way
+        uint64_t nonce = 0;  // the last one that it sent on this cable
         int64_t heard_ns = 0;
-        int64_t good_ns = 0;  // when one of its beacons last echoed; 0: never
+        int64_t good_ns = 0;  // time of the last echo; 0: never
     };
     struct Host {
-        DiscoveryPacket last;  // of those that echoed
+        DiscoveryPacket last;  // of the echoing ones
         bool left = false;
         std::vector<Way> ways;
-        // The largest that came by an interface of this host, from whatever address: who plays
-        // beacons back has another.
+        // The largest sequence number per interface of this host, from any address, because a
+        // replay comes from another address.
         std::map<std::string, uint64_t> sequences;
     };
     Way* WayOf(Host& host, const std::string& interface, const std::string& address);

@@ -1,6 +1,6 @@
-// The native clients (sbatch, kubectl, ray, ssh) as child processes, and the notes of jobs that
-// this user has submitted: a file each, ~/.local/state/weft/submitted/NAME.json, so that `weft job`
-// knows whom to ask. Nothing else is kept, and nothing keeps running.
+// The native clients (sbatch, kubectl, ray, ssh) as child processes, and the notes of submitted
+// jobs: one file per job, ~/.local/state/weft/submitted/NAME.json, which tells `weft job` the job's
+// engine. Weft keeps nothing else, and runs no process of its own.
 #pragma once
 
 #include <cstdint>
@@ -15,36 +15,35 @@ namespace weft::submit {
 struct Submitted {
     std::string name;
     Target target;
-    std::string id;                  // the engine's own: "4711"; "" where the name is
-    std::vector<std::string> hosts;  // of ssh
-    std::string folder;              // where it was submitted from: a log's relative path is there
+    std::string id;                  // the engine's id: "4711"; "": the name is the id
+    std::vector<std::string> hosts;  // for ssh
+    std::string folder;              // where it was submitted; base of a log's relative path
     std::vector<std::string> command;
-    int64_t at_s = 0;  // since 1970
+    int64_t at_s = 0;  // Unix time in seconds
     bool serves = false;
 };
 
 // The folder of the notes: $XDG_STATE_HOME/weft/submitted or ~/.local/state/weft/submitted.
 std::string NotesFolder();
-// In the order of time. What is no note is left out; an absent folder holds none.
+// By time. Skips invalid files; a missing folder has no notes.
 std::vector<Submitted> ReadNotes();
 // Errors: kNotFound.
 Result<Submitted> ReadNote(const std::string& name);
 Status WriteNote(const Submitted& job);
 void ForgetNote(const std::string& name);
 
-// Gives the file to the engine's client, and notes the job. Returns what it then is known as.
-// Errors: kNotFound (the client is not here), kIo (what it said, and its status), kUsage (there is
-// a note of a job of this name).
+// Passes the file to the engine's client, and writes the note. Returns the note. Errors: kNotFound
+// (no client), kIo (with the client's message and status), kUsage (a note with this name exists).
 Result<Submitted> Submit(const JobSpec& job, const NativeFile& file);
 
-// The client's command for: what state a job is in; its log, followed or not; its end.
+// The client's commands for a job: its state; its log, followed or not; cancel.
 std::vector<std::string> StatusCommand(const Submitted& job);
 std::vector<std::string> LogCommand(const Submitted& job, bool follow);
 std::vector<std::string> CancelCommand(const Submitted& job);
 
 // Runs a client with this program's standard streams; returns its status. Errors: kNotFound, kIo.
 Result<int> RunClient(const std::vector<std::string>& words);
-// Its standard output. Errors: those, and kIo where it failed.
+// Returns its standard output. Errors: as RunClient; kIo: it failed.
 Result<std::string> AskClient(const std::vector<std::string>& words);
 
 }  // namespace weft::submit

@@ -1,4 +1,4 @@
-// A pod of a rank, as the manifests of all engines on Kubernetes have it.
+// The pod of a rank, in the manifests of all Kubernetes engines.
 #pragma once
 
 #include <optional>
@@ -11,32 +11,32 @@
 namespace weft::submit {
 
 struct PodDetails {
-    std::string environment;  // lines of a YAML list, "" for none
-    std::string restart;      // restartPolicy; "": the set's own
+    std::string environment;  // lines of a YAML list; "": none
+    std::string restart;      // restartPolicy; "": the default of the set
     bool answers_http = false;
 };
 
-// `metadata:` and `spec:` below a `template:` line, `indent` blanks in.
+// `metadata:` and `spec:` below a `template:` line, with `indent` spaces.
 std::string PodTemplate(const JobSpec& job, size_t indent, const PodDetails& details);
-// Whether Volcano places the pods; else a queue is Kueue's.
+// IsVolcano: Volcano places the pods. IsKueue: the job has a queue of Kueue.
 bool IsVolcano(const JobSpec& job);
 bool IsKueue(const JobSpec& job);
-// Errors: kUsage: what Kubernetes would refuse.
+// Errors: kUsage: a field that Kubernetes would reject.
 Status CheckPods(const JobSpec& job);
-// Errors: kUsage: a server whose probes would find nobody, so that its pods were killed.
+// Errors: kUsage: a server that its probes could not reach, so Kubernetes would kill its pods.
 Status CheckServingPods(const JobSpec& job);
-// What a command says behind a flag, the last time it does: `--port 1`, `--port=1`.
+// Value of a flag's last occurrence in a command: `--port 1`, `--port=1`.
 std::optional<std::string> ValueOf(const std::vector<std::string>& command, std::string_view flag);
-// Whether a pod is given RDMA, for which it locks the memory that it registers.
+// Whether a pod has RDMA; it then locks the memory that it registers.
 bool WantsRdma(const JobSpec& job);
-// The command of a rank, with the networks that its data take.
+// The command of a rank, with the networks of its data.
 std::vector<std::string> PodCommand(const JobSpec& job);
-// The line below `annotations:` by which Multus knows a pod's further networks; "" for none.
+// The line below `annotations:` that tells Multus a pod's further networks; "": none.
 std::string NetworkAnnotation(const JobSpec& job, const std::string& indent);
-// Each line of `lines` with so many blanks before it.
+// Puts `indent` spaces before each line.
 std::string Indented(const std::string& lines, size_t indent);
 
-// "    resources:" and "    volumeMounts:" of a container; volumes of its pod. Each "" for none.
+// "    resources:" and "    volumeMounts:" of a container; volumes of its pod. "": none.
 std::string PodResources(const JobSpec& job);
 std::string PodMounts(const JobSpec& job);
 std::string PodVolumes(const JobSpec& job);

@@ -1,5 +1,4 @@
-// Words that go into files of other languages, so that these give exactly the same words back,
-// whatever is in them.
+// Quotes words for files in other languages, whose parsers then return exactly the same words.
 #pragma once
 
 #include <string>
@@ -8,17 +7,16 @@
 
 namespace weft::submit {
 
-// Each as ShellWord (base/shell_word.h) writes it, with blanks between.
+// Each as ShellWord (base/shell_word.h), separated by spaces.
 std::string ShellWords(const std::vector<std::string>& words);
 
-// A double-quoted scalar of YAML 1.2, which is JSON's string too; bytes that are not UTF-8 come out
-// as U+FFFD.
+// A double-quoted scalar of YAML 1.2, also a JSON string; bytes that are not UTF-8 become U+FFFD.
 std::string YamlText(std::string_view text);
-// The same for `command` and `args` of a container, where Kubernetes replaces $(NAME).
+// The same for `command` and `args` of a container, in which Kubernetes replaces $(NAME).
 std::string PodWord(std::string_view word);
 std::string PodWords(const std::vector<std::string>& words);  // a list: ["a", "b"]
 
-// A literal of Python: the list of words.
+// A Python literal: the list of words.
 std::string PythonWords(const std::vector<std::string>& words);
 
 }  // namespace weft::submit
