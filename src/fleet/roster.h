@@ -5,7 +5,6 @@
 // recorded beacon lacks the echo; one replayed while its echo is valid has a known sequence number.
 // All tables are bounded; of strangers the roster keeps only addresses.
 //
-//
 // Pure: no socket, no clock (now_ns comes from the caller). Thread: one.
 #pragma once
 

@@ -2,13 +2,12 @@
 //
 //     magic u32 | flag u32 | epoch u64 | offset u64 | length u64 | value u64
 //
-// FrameReader takes the byte stream of one connection apart. It never owns a socket, so that a
-// test or a fuzzer can feed it: it says where the next bytes should be read to (payloads go
-// straight into the window, all else into a small staging buffer) and then what was read.
-// Where the next frame is expected to go may be said in advance (Expect): then its payload is read
-// in place, without a detour through the staging buffer.
-// The stream is hostile: a frame outside the window, of an unknown flag, or that lowers a flag is
-// kCorrupt, and the connection is to be closed. A frame of another epoch is skipped.
+// FrameReader parses the byte stream of one connection. It owns no socket, so a test or a fuzzer
+// can feed it. It says where to read the next bytes (payloads go directly into the window, other
+// bytes into a small staging buffer), and is then told what was read. Expect announces the place of
+// the next frame, whose payload is then read in place, without the staging buffer.
+// The stream is hostile: a frame outside the window, with an unknown flag, or that lowers a flag is
+// kCorrupt, and the connection must close. Frames of another epoch are skipped.
 #pragma once
 
 #include <sys/uio.h>
@@ -27,7 +26,7 @@ namespace weft::net {
 
 inline constexpr uint32_t kFrameMagic = 0x57464c31;
 inline constexpr uint32_t kGoodbyeFlag = 0xffffffff;  // the peer destroys its Fabric; no payload
-// A socket call moves no more: its data is still in the cache for the peer.
+// Most bytes of a socket call: the data is then still in the cache for the peer.
 inline constexpr size_t kSocketCallBytes = size_t{256} << 10;
 
 struct FrameHeader {
@@ -40,27 +39,27 @@ struct FrameHeader {
 };
 static_assert(sizeof(FrameHeader) == 40);
 
-// Whether a header makes sense to the owner of a window of so many bytes. Errors: kCorrupt.
+// Checks a header for a window of so many bytes. Errors: kCorrupt.
 Status CheckFrame(const FrameHeader& header, size_t window_bytes);
-// Whether it raises its flag (of those in `flags`) or leaves it. Errors: kCorrupt.
+// Checks that the frame raises its flag (in `flags`) or leaves it. Errors: kCorrupt.
 Status CheckRaise(const FrameHeader& header, std::span<const uint64_t, kFlags> flags);
 
 class FrameReader {
   public:
-    // `window` is what the peer may write; it outlives the reader.
+    // window: the peer writes it; it outlives the reader.
     FrameReader(uint64_t epoch, std::span<std::byte> window);
 
-    // The next frame will carry `bytes` to `offset`, which nobody reads until its flag is raised. A
-    // guess: where it is wrong, only those bytes of the window are written to no purpose. Holds for
-    // one frame; does nothing while a frame's payload is being read.
+    // Announces that the next frame has `bytes` for `offset`, which no one reads until its flag is
+    // raised. A wrong guess only overwrites these bytes. Valid for one frame; does nothing while a
+    // frame's payload is being read.
     void Expect(size_t offset, size_t bytes);
-    // Where the next bytes of the stream belong: one or two non-empty pieces.
+    // Destination of the next bytes of the stream: one or two non-empty pieces.
     static constexpr size_t kTargets = 2;
     int Targets(std::array<iovec, kTargets>& out);
-    // `bytes` have been read into the targets. After an error the reader takes nothing more.
+    // `bytes` were read into the targets. After an error the reader accepts no more.
     Status Consume(size_t bytes);
 
-    // Any thread: who sees a flag sees the bytes that it was raised for.
+    // Any thread: a thread that sees a flag also sees the bytes before it.
     uint64_t flag(int index) const {
         return __atomic_load_n(&flags_[static_cast<size_t>(index)], __ATOMIC_ACQUIRE);
     }
@@ -74,15 +73,15 @@ class FrameReader {
     uint64_t epoch_;
     std::span<std::byte> window_;
     std::array<uint64_t, kFlags> flags_{};
-    FrameHeader frame_;  // whose payload is being read
+    FrameHeader frame_;  // its payload is being read
     uint64_t payload_left_ = 0;
-    bool dropping_ = false;  // that payload goes nowhere
+    bool dropping_ = false;  // that payload is discarded
     bool goodbye_ = false;
-    std::unique_ptr<std::byte[]> staging_;  // bytes that are not read in place
+    std::unique_ptr<std::byte[]> staging_;  // bytes not read in place
     size_t staged_ = 0;
     size_t expected_offset_ = 0;
-    size_t expected_bytes_ = 0;   // 0: nothing is expected
-    std::vector<std::byte> bin_;  // where dropped payloads go
+    size_t expected_bytes_ = 0;   // 0: no expected frame
+    std::vector<std::byte> bin_;  // destination of discarded payloads
 };
 
 }  // namespace weft::net

@@ -3,8 +3,8 @@
 //     LocalMesh mesh = LocalMesh::Make(4, Transport::kShm, 1 << 20).value();
 //     for (r...) if (fork() == 0) { Fabric f = mesh.Connect(r, Deadline::In(2000)).value(); ... }
 //
-// Offers are exchanged before Connect, so that each rank may connect in its own thread or forked
-// process. MakeLocalFabrics connects all of them at once, for tests that drive ranks by threads.
+// Make exchanges the offers, so each rank may connect in its own thread or forked process.
+// MakeLocalFabrics connects all ranks at once, for tests that run ranks on threads.
 #pragma once
 
 #include <memory>
@@ -20,7 +20,7 @@ class LocalMesh {
     static Result<LocalMesh> Make(int size, Transport transport, size_t window_bytes,
                                   uint64_t epoch = 1);
     int size() const { return static_cast<int>(builders_.size()); }
-    // Once for each rank, each in its own thread or process.
+    // Once per rank, each in its own thread or process.
     Result<Fabric> Connect(int rank, const Deadline& deadline);
     // In a forked process: closes the listeners of all other ranks.
     void DropOthers(int rank);

@@ -1,5 +1,5 @@
-// What ranks say before they are linked: offers (over the control plane) and greetings (the first
-// bytes of a data connection, both ways). Both are hostile until checked.
+// Messages of ranks before they are linked: offers (over the control plane) and greetings (the
+// first bytes of a data connection, both ways). Both are hostile until checked.
 #pragma once
 
 #include <array>
@@ -35,33 +35,33 @@ struct Offer {
     uint64_t window_bytes = 0;
     Transport transport = Transport::kAuto;
     bool checksum = false;
-    bool hidden = false;  // `to` can't dial `from`: where it can be dialled itself, `from` dials
-    Token token{};        // what `to` must show
+    bool hidden = false;  // `to` can't dial `from`; if `to` can be dialed, `from` dials
+    Token token{};        // that `to` must present
     std::string boot_id;  // of the host, and of the network as this process sees it
     std::string network;
     std::string unix_name;  // "": none
     std::string tcp_host;   // "": none
     uint16_t tcp_port = 0;
-    std::vector<TcpWay> tcp_more;  // to be tried in this order where that one leads nowhere
+    std::vector<TcpWay> tcp_more;  // further ways, tried in this order
     std::optional<VerbsAddress> verbs;
-    std::string verbs_why;  // why there is none; "": not asked for, or no device
-    std::string mpi_job;    // "": cannot be reached over MPI
-    int mpi_rank = 0;       // in that job's MPI_COMM_WORLD
+    std::string verbs_why;  // why it is missing; "": not requested, or no device
+    std::string mpi_job;    // "": not reachable over MPI
+    int mpi_rank = 0;       // in MPI_COMM_WORLD of that job
 };
 
 std::string EncodeOffer(const Offer& offer);
 // Errors: kCorrupt.
 Result<Offer> DecodeOffer(std::string_view bytes);
-// Who this process is, for "are we on one host?"; empty strings where the system does not say.
+// Identity of the host and network, to find ranks on one host; "": unknown.
 std::string BootId();
 std::string NetworkNamespace();
-// Both in one: where two processes have the same, one's loopback is the other's. "": not known (a
-// sandbox may hide the boot id, and its namespaces are numbered alike on every host).
+// Both combined: processes with the same id share the loopback. "": unknown (a sandbox may hide the
+// boot id, and its namespaces have the same numbers on every host).
 std::string KernelId(const std::string& boot_id, const std::string& network);
-// What joins two ranks, the same answer on both. Errors: kUsage, kNotFound (verbs without a
-// device).
+// The transport between two ranks; the same result on both. Errors: kUsage, kNotFound (verbs
+// without a device).
 Result<Transport> ChooseTransport(const Offer& mine, const Offer& theirs);
-// "": verbs can join them, or no side has a device; else why verbs can't.
+// "": verbs can join them, or no side has a device; else the reason against verbs.
 std::string WhyNotVerbs(const Offer& mine, const Offer& theirs);
 
 struct Greeting {

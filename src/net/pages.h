@@ -1,4 +1,4 @@
-// Zeroed pages for a window: memory is only taken where somebody writes. Freed with the object.
+// Zeroed pages for a window; the kernel allocates memory on the first write. Freed with the object.
 #pragma once
 
 #include <sys/mman.h>

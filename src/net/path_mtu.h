@@ -1,10 +1,10 @@
-// Whether packets of the full size get through to another host. A switch with a smaller MTU than
-// both ends drops large packets, and where no ICMP comes back neither end learns of it: connections
-// open and small messages pass, but every transfer hangs (RFC 2923, "black hole").
+// Tests whether full-size packets reach another host. A switch with a smaller MTU than both ends
+// drops large packets. If no ICMP message returns, neither end notices: connections open and small
+// messages pass, but every transfer hangs (RFC 2923, "black hole").
 //
-// The probe needs no privileges, and nothing on the other host but a TCP port that listens. It
-// opens a connection whose segments have a certain size (TCP_MAXSEG), sends one of them, and waits
-// for the kernel's acknowledgment. The listener sees a connection that sends some bytes and closes.
+// The probe needs no privileges, and only a listening TCP port on the other host. It opens a
+// connection with a certain segment size (TCP_MAXSEG), sends one segment, and waits for the
+// kernel's acknowledgment. The listener sees a connection that sends some bytes and closes.
 #pragma once
 
 #include <cstddef>
@@ -16,17 +16,16 @@
 namespace weft::net {
 
 struct PathMtu {
-    std::string device;  // by which the packets leave; "": not known
-    int device_mtu = 0;  // of that interface; 0: not known
-    int largest = 0;     // bytes of the largest packet that both ends agreed on
-    int passed = 0;      // bytes of the largest packet that got there
+    std::string device;  // outgoing interface; "": unknown
+    int device_mtu = 0;  // of that interface; 0: unknown
+    int largest = 0;     // bytes of the largest packet agreed by both ends
+    int passed = 0;      // bytes of the largest packet that arrived
     bool whole() const { return passed >= largest; }
 };
 
-// host: a name or an address, "fe80::1%eth1". first: what the bytes begin with, for a listener that
-// reads them; zeros follow. Nothing where there is no connection, or where not
-// even small packets get through. Takes milliseconds where whole packets pass, else at most
-// 3 * timeout_ms. Thread: any.
+// host: a name or an address, "fe80::1%eth1". first: first bytes to send, for a listener that reads
+// them; zeros follow. nullopt: no connection, or even small packets are lost. Takes milliseconds if
+// full-size packets pass, else at most 3 * timeout_ms. Thread: any.
 std::optional<PathMtu> ProbePathMtu(const std::string& host, uint16_t port,
                                     std::span<const std::byte> first = {},
                                     int64_t timeout_ms = 1200);

@@ -1,11 +1,11 @@
-// A link over memory that two processes of one host share: put is a copy and a release store.
+// A link over memory that two processes of one host share: a put is a copy and a release store.
 //
-// The region is one memfd: for each direction a page of flags (each on its own pair of cache
-// lines) and the window. Nothing has a name, so nothing can be left behind.
+// The region is one memfd: per direction a page of flags (each on its own pair of cache lines) and
+// the window. It has no name, so nothing remains after a crash.
 //
 // Sleeping: the reader marks itself asleep and waits on a futex in the region; the writer wakes
-// only a marked reader. The writer's path has no fence: instead the reader, once marked, runs a
-// membarrier on all cores before it looks at the flag a last time.
+// only a marked reader. The writer's path has no fence. Instead the marked reader runs a membarrier
+// on all cores before its last check of the flag.
 #pragma once
 
 #include <cstddef>
@@ -17,12 +17,12 @@
 
 namespace weft::net {
 
-// The mapping of a region. Owns it; nothing else keeps it alive.
+// The mapping of a region, and its only owner.
 class ShmRegion {
   public:
     // A new sealed memfd for two windows of `window_bytes`.
     static Result<Fd> Create(size_t window_bytes);
-    // Maps what Create made, maybe in another process. Checks size and seals; the caller keeps
+    // Maps a region of Create, perhaps in another process. Checks size and seals; the caller keeps
     // (and closes) the descriptor.
     static Result<ShmRegion> Map(int fd, size_t window_bytes);
     ShmRegion(ShmRegion&& other) noexcept;
@@ -38,8 +38,8 @@ class ShmRegion {
     size_t window_bytes_;
 };
 
-// socket: the unix socket that the region came over; its end tells of the peer's death.
-// lower: this rank is the lower of the two.
+// socket: the unix socket that carried the region; its end shows the peer's death. lower: this rank
+// is the lower of the two.
 std::unique_ptr<BaseLink> MakeShmLink(Progress& progress, PeerName peer, ShmRegion region,
                                       Fd socket, bool lower);
 

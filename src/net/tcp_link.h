@@ -1,4 +1,4 @@
-// A link over one TCP connection: put is a frame, and whoever waits reads frames into its window.
+// A link over one TCP connection: a put is a frame, and waits read frames into the window.
 //
 // No receiver thread: Wait and Put of any link of the Fabric receive on all of its sockets.
 #pragma once
@@ -13,7 +13,7 @@
 
 namespace weft::net {
 
-// socket: connected; is made non-blocking here. Errors: kOutOfMemory.
+// socket: connected; this makes it non-blocking. Errors: kOutOfMemory.
 Result<std::unique_ptr<BaseLink>> MakeTcpLink(Progress& progress, PeerName peer, Fd socket,
                                               uint64_t epoch, size_t window_bytes);
 

@@ -5,9 +5,9 @@
 //     end->address()                                          // for the offer
 //     end->Connect(address of the peer)                       // ready to receive and to send
 //
-// Memory of an end is two registrations: the region that the peer writes (kVerbsWindowAt bytes of
-// flags, then the window), and a staging area that only this host reads. Everything is released
-// in reverse order by destructors, on every path, half-made ends included.
+// An end has two registrations: the region that the peer writes (kVerbsWindowAt bytes of flags,
+// then the window), and a staging area that only this host reads. Destructors release everything in
+// reverse order, also of partly constructed ends.
 // Errors: kUnsupported (built without verbs), kNotFound, kDenied, kOutOfMemory (memlock), kIo.
 #pragma once
 
@@ -47,11 +47,11 @@ class VerbsDevices {
     Result<std::unique_ptr<VerbsEnd>> MakeEnd(const RdmaPath& path, size_t window_bytes);
 
   private:
-    std::map<std::string, std::shared_ptr<VerbsDevice>> open_;  // ends share it
+    std::map<std::string, std::shared_ptr<VerbsDevice>> open_;  // shared by its ends
 };
 
-// socket: a connection to the peer's process, whose greeting has been exchanged after both ends
-// were connected. end: connected.
+// socket: a connection to the peer's process; both ends were connected, then exchanged the
+// greeting. end: connected.
 std::unique_ptr<BaseLink> MakeVerbsLink(Progress& progress, PeerName peer,
                                         std::unique_ptr<VerbsEnd> end, Fd socket);
 

@@ -1,9 +1,8 @@
-// The objects of libibverbs that a verbs link is made of, each owned by one of ours.
+// The libibverbs objects of a verbs link, each with an owner.
 //
-// Private to verbs_*.cc of a build with libibverbs. Members are declared in the order in which
-// they are made, so that destructors release them in the reverse one: queue pair, completion
-// queues, registrations, their memory, protection domain, device.
-// Thread: as of Link.
+// Private to verbs_*.cc in a build with libibverbs. Members are declared in the order of
+// construction, so destructors release them in reverse: queue pair, completion queues,
+// registrations, their memory, protection domain, device. Thread: as of Link.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -20,7 +19,7 @@
 
 namespace weft::net {
 
-// Releases an object of libibverbs. An error here could only be told to nobody.
+// Releases a libibverbs object. Errors are ignored, because no caller could handle them.
 template <auto kRelease>
 struct Releaser {
     template <typename T>
@@ -34,7 +33,7 @@ using CompletionQueue = std::unique_ptr<ibv_cq, Releaser<&ibv_destroy_cq>>;
 using QueuePair = std::unique_ptr<ibv_qp, Releaser<&ibv_destroy_qp>>;
 using MemoryRegion = std::unique_ptr<ibv_mr, Releaser<&ibv_dereg_mr>>;
 
-// An opened device, shared by the ends that use it, and what has happened to it.
+// An open device, shared by its ends, and its events.
 class VerbsDevice {
   public:
     static Result<std::shared_ptr<VerbsDevice>> Open(const std::string& name);
@@ -42,12 +41,13 @@ class VerbsDevice {
     ibv_context* context() const { return context_.get(); }
     ibv_pd* pd() const { return pd_.get(); }
     const std::string& name() const { return name_; }
-    // Takes what the device has to tell, without blocking. A driver that can part from its users
-    // tells them of its removal; one that can't (Soft-RoCE) takes its node away and waits, with all
-    // still working, until they have let go.
+    // Reads the device's events, without blocking. A driver that can detach from its users reports
+    // its removal. One that can't (Soft-RoCE) removes its node and waits until its users close it,
+    // while everything still works.
     void TakeEvents();
     bool gone() const { return gone_; }
-    // How often ports went down, or addresses changed: whoever sees it grow looks at its own.
+    // Number of ports that went down and of changed addresses: when it grows, an end checks its
+    // own.
     int64_t changes() const { return changes_; }
 
   private:
@@ -55,14 +55,14 @@ class VerbsDevice {
     bool NodeExists() const;
 
     std::string name_;
-    std::string node_;  // in sysfs; "": not seen at the start either
+    std::string node_;  // in sysfs; "": absent from the start
     Context context_;
     ProtectionDomain pd_;
     bool gone_ = false;
     int64_t changes_ = 0;
 };
 
-// Registered pages of zeros, which a forked process does not inherit.
+// Registered zeroed pages, which a forked process does not inherit.
 class RegisteredPages {
   public:
     static Result<RegisteredPages> Make(ibv_pd* pd, size_t bytes, int access);
@@ -98,12 +98,12 @@ class VerbsEndImpl final : public VerbsEnd {
     size_t window_bytes() const { return window_bytes_; }
     uint32_t max_inline() const { return max_inline_; }
     uint32_t send_depth() const { return send_depth_; }
-    // Empty receives, which all are posted by Connect: immediate data takes one each.
+    // Empty receives, all posted by Connect: each immediate datum consumes one.
     uint32_t receive_depth() const { return receive_depth_; }
     Status PostReceives(uint32_t count);
     const VerbsAddress& peer() const { return peer_; }  // after Connect
-    // What this host's own device, port or address suffers from for longer than a moment; "": all
-    // is well. Not for the hot path.
+    // A fault of this host's own device, port or address that lasts longer than a moment; "": none.
+    // Not for the hot path.
     std::string Trouble();
 
   private:
@@ -131,7 +131,7 @@ class VerbsEndImpl final : public VerbsEnd {
     VerbsAddress address_;
     VerbsAddress peer_;
     int64_t seen_changes_ = 0;
-    int64_t trouble_since_ns_ = 0;  // 0: none
+    int64_t trouble_since_ns_ = 0;  // 0: no fault
 };
 
 }  // namespace weft::net

@@ -1,4 +1,4 @@
-// Proves that memory can be registered with an RDMA device, before any link needs it.
+// Tests that memory can be registered with an RDMA device, before a link needs it.
 #pragma once
 
 #include <cstddef>
@@ -8,9 +8,9 @@
 
 namespace weft::net {
 
-// Registers `bytes` of fresh memory for remote writes and releases it again. Errors: kUnsupported
-// (a build without libibverbs), and those of opening the device and registering, which name the
-// limit on locked memory and the permission where these are the reason.
+// Registers `bytes` of new memory for remote writes, and releases it. Errors: kUnsupported (a build
+// without libibverbs), and those of opening and registering, which name the limit on locked memory
+// or the permission if that is the cause.
 Status TryRegisterMemory(const std::string& device, size_t bytes);
 
 }  // namespace weft::net

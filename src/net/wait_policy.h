@@ -1,7 +1,7 @@
-// How a rank waits for a peer: spin, then yield, then sleep; and when it gives up.
+// How a rank waits for a peer: it spins, then yields, then sleeps, and at last gives up.
 //
-// Progress is what the links of one Fabric share: the monitor, all links (a wait on one keeps the
-// sockets of all moving), and who was seen to die first. A Waiter is one wait on one link:
+// Progress is shared by the links of one Fabric: the monitor, all links (a wait on one serves the
+// sockets of all), and the peer that was seen to die first. A Waiter is one wait on one link:
 //
 //     Waiter waiter(progress, link, tag, deadline);
 //     while (!arrived()) {
@@ -9,8 +9,8 @@
 //         switch (waiter.Next()) ...       // spin, yield or sleep
 //     }
 //
-// Spinning is short and yielding ends early where other threads want the core, so that more ranks
-// than cores do not starve each other.
+// Spinning is short, and yielding ends early if other threads want the core, so ranks do not starve
+// each other if there are more ranks than cores.
 #pragma once
 
 #include <atomic>
@@ -27,10 +27,10 @@
 
 namespace weft::net {
 
-// kBroke: the link, of which `reason` tells; the peer may well be alive.
+// kBroke: the link failed, see `reason`; the peer may be alive.
 enum class LinkEnd { kOpen, kLeft, kDied, kBroke };
 
-// A link as the other links of its Fabric see it.
+// A link, as the other links of its Fabric see it.
 class BaseLink : public Link {
   public:
     explicit BaseLink(PeerName peer) : peer_(std::move(peer)) {}
@@ -38,12 +38,12 @@ class BaseLink : public Link {
     LinkEnd end() const { return end_.load(std::memory_order_acquire); }
     int64_t end_ns() const { return end_ns_; }
     const std::string& reason() const { return reason_; }
-    // Takes what has come in, without blocking, and notices a peer that is gone.
+    // Receives what has arrived, without blocking, and detects a lost peer.
     virtual void Receive() = 0;
-    // What poll(2) should watch; -1: nothing.
+    // Descriptor for poll(2); -1: none.
     virtual int poll_fd() const = 0;
-    // Bytes that have come in or left, where a message may take long on its way: a wait in which
-    // they grow is slow, but moves.
+    // Bytes received and sent, for links whose messages take long: a wait during which they grow is
+    // slow, but alive.
     virtual uint64_t moved_bytes() const { return 0; }
 
   protected:
@@ -52,7 +52,7 @@ class BaseLink : public Link {
   private:
     PeerName peer_;
     std::mutex ending_;
-    std::atomic<LinkEnd> end_ = LinkEnd::kOpen;  // set behind time and reason
+    std::atomic<LinkEnd> end_ = LinkEnd::kOpen;  // set after time and reason
     int64_t end_ns_ = 0;
     std::string reason_;
 };
@@ -61,32 +61,32 @@ class Progress final : public FabricState {
   public:
     void SetMonitor(PeerMonitor* monitor) override { monitor_ = monitor; }
     PeerMonitor* monitor() const override { return monitor_; }
-    // How a link's data comes: into memory alone, over its socket (which must be read for anything
-    // to arrive), or into memory while a socket only wakes sleepers.
+    // How a link's data arrive: in memory only; over its socket (which must be read); or in memory,
+    // with a socket that only wakes sleepers.
     enum class Data { kMemory, kSocket, kMemoryAndWakes };
     void Add(BaseLink* link, Data data);
 
-    // Receives on every link that carries its data over a socket.
+    // Receives on every link whose data arrive over a socket.
     void ReceiveAll();
     bool has_sockets() const { return !sockets_.empty(); }
     // Whether several threads use the links (net/share.h).
     bool shared() const { return shared_.load(std::memory_order_relaxed); }
     void SetShared() { shared_.store(true, std::memory_order_relaxed); }
-    // Sleeps until a socket of any link has data (or `writable`, if not -1, takes some), at most
+    // Sleeps until a socket of any link has data (or `writable`, if not -1, accepts some), at most
     // `ms`.
     void SleepOnSockets(int writable, int64_t ms);
-    // Looks at every link; the one whose peer died first, null if none died.
+    // Checks every link; returns the one whose peer died first, null if none died.
     const BaseLink* FirstDead();
 
-    // Other threads wanted our core lately: yield at once.
+    // Other threads recently wanted this core: yield at once.
     bool crowded() const { return crowded_.load(std::memory_order_relaxed); }
     void SetCrowded(int64_t now_ns);
-    // Whether our thread's count of context switches grew since last time.
+    // Whether this thread's count of context switches grew since the last call.
     bool SwitchesChanged(int64_t switches) {
         const int64_t before = switches_.exchange(switches, std::memory_order_relaxed);
         return before >= 0 && before != switches;
     }
-    // Call now and then: whether they still do must be found out anew.
+    // Call it from time to time: expires the state, so it is measured again.
     void ForgetCrowd(int64_t now_ns) {
         if (crowded() && now_ns >= crowded_until_ns_.load(std::memory_order_relaxed)) {
             crowded_.store(false, std::memory_order_relaxed);
@@ -96,32 +96,32 @@ class Progress final : public FabricState {
   private:
     PeerMonitor* monitor_ = nullptr;
     std::vector<BaseLink*> links_;
-    std::vector<BaseLink*> sockets_;  // whose data must be read
-    std::vector<BaseLink*> wakers_;   // whose sockets end a sleep
+    std::vector<BaseLink*> sockets_;  // must be read for their data
+    std::vector<BaseLink*> wakers_;   // sockets end a sleep
     std::atomic<bool> shared_ = false, crowded_ = false;
     std::atomic<int64_t> crowded_until_ns_ = 0;
-    std::atomic<int64_t> switches_ = -1;  // -1: never asked
+    std::atomic<int64_t> switches_ = -1;  // -1: not read yet
 };
 
 enum class Stage { kSpin, kYield, kSleep };
 
 class Waiter {
   public:
-    // awake_ns: so long the wait stays awake even where others want the core, for links whose
-    // sleep costs more than that of a socket. Never longer than it stays awake anyway.
+    // awake_ns: stay awake this long even if others want the core, for links whose sleep costs more
+    // than a socket's. Never longer than the normal time awake.
     Waiter(Progress& progress, BaseLink& link, const OpTag& tag, const Deadline& deadline,
            int64_t awake_ns = 0);
     ~Waiter();
     Waiter(const Waiter&) = delete;
     Waiter& operator=(const Waiter&) = delete;
-    // Call after a look in vain. An error: the wait is over.
+    // Call it after each check without success. Error: the wait is over.
     Status Check();
     Stage Next() const { return stage_; }
     // How long the wait has lasted.
     int64_t waited_ns() const { return NowNs() - begin_ns_; }
-    // How long a sleep may last before the next Check.
+    // Longest sleep before the next Check.
     int64_t sleep_ms() const { return sleep_ms_; }
-    // Yields the core; notices whether somebody else wanted it.
+    // Yields the core; detects whether another thread wanted it.
     void Yield();
 
   private:
@@ -135,16 +135,16 @@ class Waiter {
     Deadline deadline_;
     int64_t begin_ns_;
     int64_t awake_ns_;
-    int64_t yield_ns_;   // when yielding begins
-    int64_t asleep_ns_;  // when sleeping begins
+    int64_t yield_ns_;   // start of yielding
+    int64_t asleep_ns_;  // start of sleeping
     int64_t sleep_ms_ = 1;
     Stage stage_ = Stage::kSpin;
     int looks_after_end_ = 0;
-    bool told_ = false;    // the monitor, that this wait is long
-    int64_t told_ns_ = 0;  // and how it goes on, last at
+    bool told_ = false;    // the monitor knows of this long wait
+    int64_t told_ns_ = 0;  // last report of its progress to the monitor
     int64_t looked_ns_ = 0, still_ns_ = 0;
     uint64_t moved_bytes_ = 0;
-    int64_t moved_ns_ = 0;  // when they last grew; 0: never
+    int64_t moved_ns_ = 0;  // last growth of moved bytes; 0: never
 };
 
 // One turn of a spin loop.

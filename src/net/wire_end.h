@@ -1,15 +1,15 @@
-// Over what a link goes, as one of its two ranks sees it: for tables that users read.
+// One rank's view of a link, for tables that users read.
 #pragma once
 
 #include <string>
 
 namespace weft::net {
 
-// This rank's end of a link, as far as it has one: "" and 0 within a host, and where not known.
+// This rank's end of a link. Fields are "" and 0 within a host, or if unknown.
 struct WireEnd {
     std::string transport;  // "tcp"
     std::string address;    // of the connection, without scope
-    std::string interface;  // that has it
+    std::string interface;  // with this address
     int speed_mbps = 0;     // of the interface
     std::string device;     // verbs: "mlx5_0:1"
 };

@@ -1,15 +1,15 @@
-// The border between weft and an MPI library: a table of C functions that a plug-in exports.
+// Interface between weft and an MPI library: a table of C functions that a plug-in exports.
 //
 // weft itself is built without MPI. For each MPI binary interface (Open MPI's, MPICH's) the build
-// makes one small shared object from plugin.c, weft_mpi_FLAVOUR.so, which weft loads when a
-// launcher of that flavour started it. Nothing of mpi.h crosses this border, and no call blocks
-// but init and finalize: what takes time is begun, then tested.
+// makes a small shared object from plugin.c, weft_mpi_FLAVOUR.so, which weft loads when a launcher
+// of that flavor started it. No type of mpi.h crosses this interface. Only init and finalize block;
+// other operations are started, then tested.
 //
-// Every function returns an MPI error code, 0 for success; error_text words it. Requests are
-// storage of the caller's, opaque, valid from the call that begins them until test says done.
-// Thread: one at a time, the one that called init wherever the library gives no more.
+// Every function returns an MPI error code, 0 for success; error_text describes it. A request is
+// opaque storage of the caller, valid from the call that starts it until test reports done. Thread:
+// one at a time; the one that called init, unless the library allows others.
 //
-// A change of anything here raises WEFT_MPI_ABI; weft refuses a plug-in of another number.
+// Any change here raises WEFT_MPI_ABI; weft rejects a plug-in with another number.
 #pragma once
 
 #include <stddef.h>
@@ -23,7 +23,7 @@ extern "C" {
 #define WEFT_MPI_SYMBOL "weft_mpi_api"
 
 typedef struct WeftMpiRequest {
-    uint64_t word;  // an MPI_Request, whatever the library's type is
+    uint64_t word;  // an MPI_Request, of any type
 } WeftMpiRequest;
 
 typedef struct WeftMpiApi {
@@ -31,26 +31,26 @@ typedef struct WeftMpiApi {
     uint32_t bytes;       // sizeof(WeftMpiApi)
     const char* flavour;  // "openmpi" or "mpich"
 
-    // MPI_Init_thread on the calling thread; errors are returned from here on. Blocks until all
-    // ranks have come. library: the library's own name and version, cut to library_bytes.
+    // MPI_Init_thread on the calling thread; later errors are returned. Blocks until all ranks have
+    // started. library: receives its name and version, cut to library_bytes.
     int (*init)(int* rank, int* size, char* library, size_t library_bytes);
-    // Blocks until all ranks have called it: for a clean end only.
+    // Blocks until all ranks have called it; use it only for a clean end.
     int (*finalize)(void);
     void (*error_text)(int code, char* text, size_t text_bytes);
 
     int (*isend)(const void* data, size_t bytes, int peer, int tag, WeftMpiRequest* request);
     int (*irecv)(void* data, size_t bytes, int peer, int tag, WeftMpiRequest* request);
-    // done: not 0 once the request is over; then bytes is what was received (sends: undefined),
-    // SIZE_MAX where the request was cancelled before anything came.
+    // done: not 0 once the request is complete; bytes is then the received size (undefined for
+    // sends), or SIZE_MAX if the request was canceled before a message arrived.
     int (*test)(WeftMpiRequest* request, int* done, size_t* bytes);
-    // Of a receive; it still has to be tested until done.
+    // Cancels a receive; it must still be tested until done.
     int (*cancel)(WeftMpiRequest* request);
     // Collective over all ranks.
     int (*ibcast)(void* data, size_t bytes, int root, WeftMpiRequest* request);
     int (*iallgather)(const void* mine, void* all, size_t bytes_each, WeftMpiRequest* request);
 } WeftMpiApi;
 
-// What a plug-in exports under WEFT_MPI_SYMBOL.
+// The symbol WEFT_MPI_SYMBOL of a plug-in.
 typedef const WeftMpiApi* (*WeftMpiEntry)(void);
 
 #ifdef __cplusplus

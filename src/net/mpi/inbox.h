@@ -1,14 +1,14 @@
-// Messages of an mpi link: what they look like, and what the receiver makes of them.
+// Messages of an mpi link: their format, and the receiver's parser.
 //
-// A put is one message while it is small: a frame's header (net/frame.h), two words, the bytes.
-// Of a larger put the message has the first bytes only (its head); the rest follows as a bulk
-// message under the tag that the message names, which is received straight into the window.
+// A small put is one message: a frame's header (net/frame.h), two words, the bytes. For a larger
+// put the message has only the first bytes; the rest follows as a bulk message with the tag that
+// the message names, and is received directly into the window.
 //
 //     frame 40 | bulk tag u32 | bytes here u32 | those bytes
 //
-// The frame's epoch is a random number that the receiver offered for this one link, so that a
-// message meant for an earlier link between the two is dropped.
-// Pure: bytes in, window and flags out; no MPI. The messages are hostile. Thread: one.
+// The frame's epoch is a random number that the receiver offered for this link, so messages for an
+// earlier link between the two ranks are dropped. Pure: bytes in, window and flags out; no MPI. The
+// messages are hostile input. Thread: one.
 #pragma once
 
 #include <array>
@@ -24,23 +24,23 @@ namespace weft::net {
 
 struct MpiHeader {
     FrameHeader frame;
-    uint32_t bulk_tag = 0;    // 0: all bytes are here
+    uint32_t bulk_tag = 0;    // 0: the message has all bytes
     uint32_t bytes_here = 0;  // of frame.length
 };
 static_assert(sizeof(MpiHeader) == 48);
 
 class MpiInbox {
   public:
-    // window: what the peer may write; outlives the inbox.
+    // window: the peer writes it; it outlives the inbox.
     MpiInbox(uint64_t token, std::span<std::byte> window) : token_(token), window_(window) {}
 
-    // What is still to come of the message just taken.
+    // The rest of the message that was just taken.
     struct Bulk {
         uint32_t tag = 0;
         std::span<std::byte> into;
     };
-    // Takes one message. If it returns a Bulk, the next thing to call is BulkArrived, once those
-    // bytes are there. Errors: kCorrupt; the inbox takes nothing more after it.
+    // Takes one message. If it returns a Bulk, call BulkArrived next, once those bytes have
+    // arrived. Errors: kCorrupt; the inbox then takes no more.
     Result<std::optional<Bulk>> Take(std::span<const std::byte> message);
     void BulkArrived();
 
@@ -51,7 +51,7 @@ class MpiInbox {
     uint64_t token_;
     std::span<std::byte> window_;
     std::array<uint64_t, kFlags> flags_{};
-    FrameHeader bulk_frame_;  // whose bytes are awaited
+    FrameHeader bulk_frame_;  // its bytes are awaited
     uint64_t dropped_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// An MPI library in this process, through a plug-in (abi.h): found, loaded, started, ended.
+// An MPI library in this process, through a plug-in (abi.h): find, load, start, end.
 //
 //     WEFT_ASSIGN(auto mpi, MpiLibrary::Load("openmpi"));     no process is met yet
 //     WEFT_TRY(mpi->Start(Deadline::In(60'000)));             all ranks must call it
@@ -6,13 +6,12 @@
 //     ... links over mpi->Send, Receive, Test ...
 //     mpi->Finish(deadline)                                   the clean end: all ranks must call it
 //
-// MPI blocks where it likes, so Start and Finish are watched: past the deadline the process prints
-// why and ends with the status of a lost peer. All else is begun and then tested.
+// MPI may block anywhere, so Start and Finish are watched: after the deadline the process prints
+// the reason and exits with the status of a lost peer. Other operations are started, then tested.
 //
-// After a fault MPI is left alone: Abandon() makes every later call fail, keeps alive for the rest
-// of the process what the library may still write to, and Finish does nothing. The process should
-// then end with _exit.
-// Thread: one, that of Start.
+// After a fault the process leaves MPI alone. Abandon() makes every later call fail and keeps
+// memory that the library may still write to until the process ends; Finish then does nothing. The
+// process should end with _exit. Thread: the one that called Start.
 #pragma once
 
 #include <array>
@@ -36,14 +35,13 @@ struct MpiPlugin {
     std::string path;
 };
 
-// Those in $WEFT_PLUGIN_DIR, else beside this program, else where cmake/install.cmake puts them as
-// seen from it, else in lib/weft next to its folder.
-// Looks at names only: nothing is loaded.
+// Searches $WEFT_PLUGIN_DIR; without it, the folder of this program, the relative path from
+// cmake/install.cmake, and lib/weft next to its folder. Looks at names only and loads nothing.
 std::vector<MpiPlugin> FindMpiPlugins();
 
 class MpiLibrary {
   public:
-    // Errors: kUnsupported (no such plug-in, its MPI library is missing, or another version).
+    // Errors: kUnsupported (no such plug-in, no MPI library, or another version).
     static Result<std::unique_ptr<MpiLibrary>> Load(std::string_view flavour);
     ~MpiLibrary();
     MpiLibrary(const MpiLibrary&) = delete;
@@ -54,7 +52,7 @@ class MpiLibrary {
     int rank() const { return rank_; }
     int size() const { return size_; }
     const std::string& name() const { return name_; }  // "Open MPI v4.1.4"
-    // The same random number on all ranks of one Start, and on no others: "may we talk over MPI?".
+    // A random number, equal on the ranks of one Start only: tells whether two ranks share MPI.
     const std::string& job_id() const { return job_id_; }
 
     // data: the same length on all ranks. Errors: kTimeout, kIo.
@@ -63,7 +61,8 @@ class MpiLibrary {
     Status AllGather(std::span<const std::byte> mine, std::span<std::byte> all,
                      const Deadline& deadline);
 
-    // The hot path. 0, or an error code for ErrorText. Memory must live until Test says done.
+    // The hot path. 0, or an error code for ErrorText. Memory must stay valid until Test reports
+    // done.
     int Send(std::span<const std::byte> data, int peer, int tag, WeftMpiRequest& request) {
         return started_ ? api_->isend(data.data(), data.size(), peer, tag, &request) : kGone;
     }
@@ -82,9 +81,9 @@ class MpiLibrary {
 
     bool started() const { return started_; }
     void Abandon();
-    // `memory` stays alive as long as this object, which after Abandon is as long as the process.
+    // Keeps `memory` as long as this object, which after Abandon lives as long as the process.
     void Keep(std::shared_ptr<void> memory) { kept_.push_back(std::move(memory)); }
-    // A number that no bulk message to this peer had lately; 1 to kMostTag - 1.
+    // A tag that no recent bulk message to this peer had; 1 to kMostTag - 1.
     uint32_t NextBulkTag();
 
   private:

@@ -1,12 +1,12 @@
-// A link over an MPI library: a put is a message, and whoever waits tests for messages.
+// A link over an MPI library: a put is a message, and waits test for messages.
 //
-// A small put is one message (inbox.h), copied into a send slot, so that it returns at once. The
-// rest of a larger one is sent from the caller's memory, which Put must wait for; it receives
-// meanwhile, so that two ranks that both send never deadlock. Each link keeps a few receives
-// posted. MPI tells nothing of a dead peer: a TCP connection beside it does, and the monitor.
+// A small put is one message (inbox.h) in a send slot, so Put returns at once. The rest of a larger
+// put is sent from the caller's memory, and Put waits for it; it receives meanwhile, so two ranks
+// that both send never deadlock. Each link keeps a few receives posted. MPI does not report a dead
+// peer; a TCP connection to it and the monitor do.
 //
-// A link that ends well says goodbye there and takes its receives back. After a fault (the monitor
-// Failed, or MPI returned an error) MPI is left alone: see MpiLibrary::Abandon.
+// A link that ends in order says goodbye on that connection and cancels its receives. After a fault
+// (the monitor Failed, or MPI returned an error) MPI is left alone: see MpiLibrary::Abandon.
 #pragma once
 
 #include <cstddef>
@@ -21,12 +21,12 @@
 namespace weft::net {
 
 struct MpiPlace {
-    int rank = 0;                // the peer's, in MPI_COMM_WORLD
-    uint64_t send_token = 0;     // that the peer offered for this link
-    uint64_t receive_token = 0;  // that we did
+    int rank = 0;                // of the peer, in MPI_COMM_WORLD
+    uint64_t send_token = 0;     // offered by the peer for this link
+    uint64_t receive_token = 0;  // offered by this rank
 };
 
-// library: started; outlives the link. socket: connected to the peer, nothing unread in it. Errors:
+// library: started; outlives the link. socket: connected to the peer, without unread bytes. Errors:
 // kOutOfMemory, kIo.
 Result<std::unique_ptr<BaseLink>> MakeMpiLink(Progress& progress, PeerName peer,
                                               MpiLibrary& library, const MpiPlace& place, Fd socket,
