@@ -1,11 +1,10 @@
-// The autotuner: measures a group and fills its Tuning.
+// The autotuner measures a group and fills its Tuning.
 //
-// All ranks of the group call the same function at the same time; the first rank of the group
-// measures, decides and tells the others over the group itself, so that all hold the same table.
-// What is chosen changes no bits for two ranks; for more ranks algorithms add in different orders
-// (coll/comm.h), so a table that came out differently may round a sum differently. To keep that
-// rare, an algorithm must beat the built-in choice clearly to replace it.
-// Wire types that lose something are never chosen here.
+// All ranks of the group call the same function at the same time. The group's first rank measures,
+// decides and sends the result over the group, so all ranks have the same table. For two ranks the
+// choice changes no bits. For more ranks, algorithms add in different orders (coll/comm.h), so
+// another table may round a sum differently. To make that rare, an algorithm replaces the built-in
+// choice only if it is clearly faster. The autotuner never chooses a lossy wire type.
 // Thread: the Comm's. Errors: those of the Comm; the monitor's.
 #pragma once
 
@@ -17,25 +16,25 @@
 
 namespace weft::coll {
 
-// At most so long does MeasureTuning take where a call takes less than a tenth of it; at most twice
-// that where times do not fit together and are measured again.
+// Longest time of MeasureTuning if a call takes less than a tenth of it; at most twice that if
+// inconsistent times are measured again.
 inline constexpr double kTuneS = 0.2;
 
 struct TuneOptions {
     double seconds = kTuneS;
-    bool several_hosts = false;  // with more than one rank on some of them: try all algorithms
+    bool several_hosts = false;  // and several ranks on some of them: try all algorithms
     const net::PeerMonitor* monitor = nullptr;  // may be null
 };
 
-// Times all_reduce by each of AlgorithmsFor at sizes from 256 bytes to 4 MiB, as far as the time
-// goes. Larger ones are chosen by the model of the algorithms' seconds over links as those sizes
-// show them (choose.h); where links are of two kinds, or too little was measured, they keep the
-// choice of comm.tuning(), as do the other collectives, as it is once the group knows its hosts.
-// Rows have the times measured, which do not fall as sizes grow (coll/time_table.h).
+// Times all_reduce with each of AlgorithmsFor, at sizes from 256 bytes to 4 MiB within the time
+// limit. For larger sizes, chooses by the model of the algorithms' times over links fitted to those
+// measurements (choose.h). If the links are of two kinds, or too few sizes were measured, larger
+// sizes keep the choice of comm.tuning(), as do the other collectives. Rows have the measured
+// times, made monotonic in the size (coll/time_table.h).
 Result<Tuning> MeasureTuning(Comm& comm, const TuneOptions& options);
 
-// Whether the times of a table still hold: two of its sizes are measured again (a few
-// milliseconds) and must not be off by more than kStaleFactor. A table without times holds.
+// Whether a table's times still hold: measures two of its sizes again (a few milliseconds); they
+// must not differ by more than kStaleFactor. A table without times holds.
 inline constexpr double kStaleFactor = 3;
 Result<bool> TuningHolds(Comm& comm, const Tuning& tuning, const net::PeerMonitor* monitor);
 

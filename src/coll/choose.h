@@ -1,4 +1,4 @@
-// Choosing an algorithm by the model of its seconds (seconds.h), for sizes that nobody measured.
+// Chooses an algorithm for unmeasured sizes, by the model of its time (seconds.h).
 #pragma once
 
 #include <optional>
@@ -9,13 +9,12 @@
 
 namespace weft::coll {
 
-// The links of a group of ranks that are all joined alike, by all_reduces that were measured over
-// them (rows with a time): least squares of latency and of seconds a byte, each time weighed as a
-// share of itself. None: fewer than two sizes, or no positive bandwidth explains them.
+// Fits the links of a group of ranks, all of one kind, to measured all_reduces (rows with a time):
+// least squares of latency and seconds per byte, with relative errors. nullopt: fewer than two
+// sizes, or no positive bandwidth fits.
 std::optional<Tier> FitTier(int ranks, std::span<const TuningRow> rows);
 
-// The one that takes least over that group; of equals the first. candidates: at least one, no
-// kAuto.
+// The fastest algorithm for that group; among equals the first. candidates: at least one, no kAuto.
 Algorithm FastestAllReduce(const TierGroup& group, std::span<const Algorithm> candidates,
                            double bytes);
 

@@ -1,12 +1,12 @@
-// What one link costs: latency and bandwidth of puts between two ranks, as perftest's ib_write_lat
-// and ib_write_bw measure them over verbs.
+// Measures one link: latency and bandwidth of puts between two ranks, as perftest's ib_write_lat
+// and ib_write_bw do over verbs.
 //
-// Both ranks of a link make a LinkProbe over it and call the same methods in the same order with
-// the same size, one of them as the leader; the leader has the figures. A probe owns the whole
-// window and all flags of its link for the life of the Fabric: no Comm may use that link.
-// Before anything is timed, puts with known bytes are checked by the rank that gets them.
-// Errors: those of the link; kCancelled and the like from the monitor, asked now and then.
-// Thread: the one that drives communication.
+// Both ranks of a link make a LinkProbe and call the same methods in the same order with the same
+// size; one of them leads and gets the figures. A probe owns the whole window and all flags of its
+// link for the life of the Fabric: no Comm may use that link. Before it times a size, the receiver
+// verifies puts with known bytes.
+// Errors: those of the link; the monitor's (such as kCancelled), asked from time to time. Thread:
+// the one that drives communication.
 #pragma once
 
 #include <cstddef>
@@ -22,29 +22,29 @@ namespace weft::coll {
 struct Bandwidth {
     int64_t iterations = 0;
     double average_bytes_s = 0;
-    double peak_bytes_s = 0;  // of the best stretch of puts that was in flight at once
+    double peak_bytes_s = 0;  // of the fastest batch of puts in flight
     double messages_s = 0;
-    Timings timings;  // of one put, by stretches
+    Timings timings;  // per put, by batches
 };
 
 class LinkProbe {
   public:
-    // The largest size that a window takes.
+    // The largest size that fits a window.
     static size_t MostBytes(size_t window_bytes);
 
-    // monitor: null, or asked now and then whether to stop. timeout_ms: of every single wait.
+    // monitor: may be null; asked from time to time whether to stop. timeout_ms: per wait.
     LinkProbe(net::Link& link, const net::PeerMonitor* monitor, int64_t timeout_ms);
 
-    // One way of a put: half of there and back. Zeros on the rank that does not lead.
+    // One-way time of a put: half a round trip. Zeros on the other rank.
     Result<Timings> Latency(size_t bytes, const Budget& budget, bool lead);
-    // The leader puts with many puts in flight. Zeros on the other rank.
+    // The leader sends with many puts in flight. Zeros on the other rank.
     Result<Bandwidth> Stream(size_t bytes, const Budget& budget, bool lead);
-    // Bytes that arrived here with a wrong value since the last call.
+    // Number of bytes received with a wrong value since the last call.
     int64_t TakeErrors();
 
   private:
     enum class Order : uint64_t { kEnd, kCheck, kRun };
-    // When the first put of each group of puts was begun, and when its credit came.
+    // Start of the first put of each batch, and arrival of its credit.
     struct Marks {
         std::vector<int64_t> posted_ns, credited_ns;
     };
@@ -72,7 +72,7 @@ class LinkProbe {
     const net::PeerMonitor* monitor_;
     int64_t timeout_ms_;
     std::vector<std::byte> source_;
-    // What the flags stand at, here and there.
+    // Values of the flags, here and at the peer.
     uint64_t asked_ = 0, pings_ = 0, flowed_ = 0, credited_ = 0;
     int64_t errors_ = 0;
 };

@@ -1,10 +1,9 @@
-// What one collective over one group costs at one size, and whether its data come out right.
+// Measures one collective over one group at one size, and verifies its result.
 //
-// All ranks of the group call it with the same arguments; the group's first rank decides how often
-// the call is repeated. Before anything is timed the result over known values is checked on every
-// rank. A call's time counts from the end of the call before it, back to back, so that it holds
-// whatever a caller pays.
-// Errors: those of the Comm; the monitor's, asked now and then. Thread: the Comm's.
+// All ranks of the group call it with the same arguments; the group's first rank chooses the number
+// of iterations. Before the timing, every rank verifies the result for known values. A call's time
+// runs from the end of the previous call, so it includes all costs of a caller.
+// Errors: those of the Comm; the monitor's, asked from time to time. Thread: the Comm's.
 #pragma once
 
 #include <cstddef>
@@ -18,21 +17,21 @@ namespace weft::coll {
 
 struct Figures {
     Timings timings;     // on this rank
-    int64_t errors = 0;  // elements that came out wrong on this rank
+    int64_t errors = 0;  // elements with a wrong value on this rank
 };
 
-// What to measure. bytes: of the whole vector of floats, a multiple of WholeBytes. choice: its wire
-// counts for all_reduce only, its algorithm for all_gather and reduce_scatter, too.
+// One measurement. bytes: of the whole vector of floats, a multiple of WholeBytes. choice: the wire
+// type counts for all_reduce only, the algorithm also for all_gather and reduce_scatter.
 struct Question {
     Collective collective = Collective::kAllReduce;
     size_t bytes = 0;
     Choice choice;
 };
 
-// What sizes must be a multiple of: one float, or one for each rank where ranks have parts.
+// Granularity of sizes: one float, or one per rank for collectives with parts.
 size_t WholeBytes(Collective collective, int ranks);
 
-// monitor: null, or asked whether to stop.
+// monitor: may be null; asked whether to stop.
 Result<Figures> Measure(Comm& comm, const Question& question, const Budget& budget,
                         const net::PeerMonitor* monitor);
 

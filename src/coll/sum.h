@@ -1,4 +1,4 @@
-// Sums of vectors in a fixed order: the arithmetic of all_reduce.
+// Vector sums in a fixed order: the arithmetic of all_reduce.
 #pragma once
 
 #include <cstddef>
@@ -6,9 +6,8 @@
 
 namespace weft::coll {
 
-// out[i] = ((addends[0][i] + addends[1][i]) + addends[2][i]) + ..., the same bits on every CPU.
-// At least one addend; each is `count` aligned values of the type of `out`, which may be one of
-// them.
+// out[i] = ((addends[0][i] + addends[1][i]) + addends[2][i]) + ..., the same bits on every CPU. At
+// least one addend; each has `count` aligned values of the type of `out`, which may be one of them.
 void SumInOrder(std::span<const std::byte* const> addends, float* out, size_t count);
 void SumInOrder(std::span<const std::byte* const> addends, double* out, size_t count);
 // The sum of doubles, each rounded to float.

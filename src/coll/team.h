@@ -1,8 +1,8 @@
-// A team: some ranks of a group in one operation, and what its algorithm does with them.
+// A team: some ranks of a group in one operation, and the steps of its algorithm.
 //
-// Members are told by their place in the team. All of a team post and await the same messages in
+// Members are numbered by their place in the team. All members post and await the same messages in
 // one order. Values travel in the team's wire type (coll/wire.h). Every wait ends at the
-// operation's deadline; errors are the Stream's. Allocates nothing, but for a buffer at the first
+// operation's deadline; errors are the Stream's. Allocates nothing, except a buffer at the first
 // use of a narrow wire type. Thread: the Comm's.
 #pragma once
 
@@ -23,7 +23,7 @@
 
 namespace weft::coll {
 
-// A view of floats or doubles, one after another.
+// A view of consecutive floats or doubles.
 class Values {
   public:
     Values(std::span<float> values) : Values(values.data(), values.size(), sizeof(float)) {}
@@ -35,17 +35,17 @@ class Values {
     std::span<const std::byte> bytes() const {
         return {static_cast<const std::byte*>(at_), size_ * value_bytes_};
     }
-    // `count` of them from `begin` on, as far as there are.
+    // At most `count` values from `begin` on.
     Values Sub(size_t begin, size_t count) const {
         begin = std::min(begin, size_);
         return {static_cast<std::byte*>(at_) + begin * value_bytes_, std::min(count, size_ - begin),
                 value_bytes_};
     }
-    // One of `parts` of whole cache lines, as equal as can be; the last ones may be empty.
+    // One of `parts` parts of whole cache lines, as equal as possible; the last ones may be empty.
     Values Segment(size_t parts, size_t index) const;
-    // out: the same number of values; theirs, rounded where only `out` is of floats. May be these.
+    // Copies to `out`, of the same length; rounds if only `out` has floats. `out` may be this view.
     void CopyTo(Values out) const;
-    // call(std::span<float>), or call(std::span<double>).
+    // Calls call(std::span<float>) or call(std::span<double>).
     template <typename Call>
     void With(const Call& call) const {
         if (value_bytes_ == sizeof(float)) {
@@ -64,9 +64,9 @@ class Values {
     size_t value_bytes_;
 };
 
-// What the operations of one Comm share.
+// Shared by the operations of one Comm.
 struct Group {
-    std::vector<std::optional<Stream>> streams;  // by rank of the group; none for ourselves
+    std::vector<std::optional<Stream>> streams;  // by rank of the group; none for this rank
     std::vector<int> everyone;                   // 0, 1, ...
     size_t me = 0;
     size_t message_bytes = 0;   // the largest payload
@@ -74,24 +74,25 @@ struct Group {
     Hosts hosts;
     std::atomic<uint64_t> sent_bytes = 0;
 
-    // Of the operation that is under way.
+    // Of the current operation.
     uint64_t kind = 0;
-    net::OpTag tag;  // its `place` moves on
+    net::OpTag tag;  // its `place` advances
     Deadline deadline = Deadline::In(0);
     int64_t last_arrival = 0;  // in ticks
     Told told = Told::kInMessages;
 
-    std::vector<const std::byte*> addends;  // by place: where an addend lies
-    std::vector<std::byte> on_wire;         // our values in a narrow wire type, two messages
+    std::vector<const std::byte*> addends;  // by place: address of the addend
+    std::vector<std::byte> on_wire;         // this rank's values in a narrow wire type, two
+                                            // messages
     size_t on_wire_half = 0;
 };
 
 class Team {
   public:
-    // ranks: of the group, ascending; we are at place `me`. value_bytes: of the values exchanged.
+    // ranks: of the group, ascending; this rank is at place `me`. value_bytes: size of a value.
     Team(Group& group, std::span<const int> ranks, size_t me, size_t value_bytes, WireType wire)
         : group_(group), ranks_(ranks), me_(me), value_bytes_(value_bytes), wire_(wire) {}
-    // Everybody; for bytes, or values that travel as they are.
+    // All ranks; for bytes, or values without conversion.
     explicit Team(Group& group, size_t value_bytes = 1, WireType wire = WireType::kFull)
         : Team(group, group.everyone, group.me, value_bytes, wire) {}
     // Other ranks, in the same operation with the same values.
@@ -104,18 +105,18 @@ class Team {
     size_t me() const { return me_; }
     int rank(size_t place) const { return ranks_[place]; }
     size_t Ahead(size_t steps) const { return (me_ + steps) % size(); }
-    // Room to note where an addend of each member lies.
+    // Space for the address of each member's addend.
     std::span<const std::byte*> addends() const { return std::span(group_.addends).first(size()); }
     WireType wire() const { return wire_; }
-    // The most values that a message holds, in whole blocks of whatever wire type.
+    // Most values of a message, in whole blocks of any wire type.
     size_t MessageValues() const {
         return WireValues(wire_, group_.message_bytes, value_bytes_) / kQ8Block * kQ8Block;
     }
 
-    // Where this rank stands in the operation, for who looks for the one that holds up all others
-    // (cluster/root_cause.h): by itself the messages awaited so far, which says it where all await
-    // as many. Where they don't: the number of an event, such that whoever waits in one waits for
-    // others to get through earlier ones.
+    // This rank's progress in the operation, from which cluster/root_cause.h finds the rank that
+    // delays all others. The default is the number of awaited messages, which suffices if all ranks
+    // await equally many. Otherwise: the number of an event, such that ranks in an event only wait
+    // for ranks in earlier ones.
     void At(size_t event) const {
         group_.tag.place = static_cast<int64_t>((1 + event) * (size() + 2));
     }
@@ -127,7 +128,8 @@ class Team {
                               group_.deadline, group_.told);
     }
     Status PostToOthers(std::span<const std::byte> payload) const;
-    // The next message from each of the others is of `bytes`: said early, it may arrive faster.
+    // Announces that the next message from each other member has `bytes`; it may then arrive
+    // faster.
     void ExpectFromOthers(size_t bytes) const {
         for (size_t step = 1; step < size(); step++) To(Ahead(step)).Expect(bytes);
     }
@@ -142,17 +144,17 @@ class Team {
     Status Take(size_t place, std::span<std::byte> out) const;
 
     // ---- Values
-    // As they travel; valid until the next call but one, and as long as the values stay.
+    // In the wire type; valid until the second next call, and while the values stay unchanged.
     std::span<const std::byte> OnWire(Values values) const;
-    // `bytes` that OnWire made of as many values, read back as all others read them.
+    // Decodes `bytes` of OnWire, with the same result as on the other ranks.
     void FromWire(std::span<const std::byte> bytes, Values out) const;
     Status PostValues(size_t place, Values values) const { return Post(place, OnWire(values)); }
-    // bytes: `count` values on the wire, in the window until Release.
+    // bytes: `count` values in the wire type, in the window until Release.
     Status AwaitValues(size_t place, size_t count, std::span<const std::byte>& bytes) const;
     // Awaits, reads, releases.
     Status TakeValues(size_t place, Values out) const;
-    // Awaits a message from each of the others, and sums all up in the order of places; doubles are
-    // rounded where `sum` is of floats. own: our addend on the wire; may lie in `sum`.
+    // Awaits a message from each other member and sums all in the order of places; rounds doubles
+    // if `sum` has floats. own: this rank's addend in the wire type; may be in `sum`.
     Status Sum(Values sum, std::span<const std::byte> own) const;
 
   private:

@@ -1,8 +1,8 @@
-// A clock that costs a few nanoseconds to read, for the times that every collective takes.
+// A clock that takes a few nanoseconds to read, for the timing of every collective.
 //
-// Ticks are those of the CPU's time stamp counter where the kernel keeps its own time by it (then
-// all cores, and all processes of a host, agree on it), else nanoseconds of the steady clock. What
-// they mean in nanoseconds is found out when somebody asks.
+// Ticks are the CPU's time stamp counter if the kernel keeps time by it (all cores and all
+// processes of a host then agree), else nanoseconds of the steady clock. Their length in
+// nanoseconds is measured on demand.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ class TickClock {
 #endif
         return NowNs();
     }
-    // Turns ticks of the recent past into nanoseconds of the steady clock, in place.
+    // Converts recent ticks to nanoseconds of the steady clock, in place.
     void ToNs(std::span<int64_t> ticks) const;
 
   private:
@@ -31,8 +31,8 @@ class TickClock {
     int64_t first_ns_;
 };
 
-// A deadline `ms` from now, up to a few milliseconds late: its clock is read at a fraction of the
-// cost of NowNs.
+// A deadline `ms` from now, up to a few milliseconds late: its clock is much cheaper to read than
+// NowNs.
 Deadline CoarseDeadline(int64_t ms);
 
 }  // namespace weft::coll

@@ -1,10 +1,9 @@
-// Times of all_reduce by size and algorithm, which sizes of them have to be measured again, and the
-// rows that follow from them.
+// Times of all_reduce by size and algorithm: which to measure again, and the resulting rows.
 //
-// Noise makes single times too long, never too short. So the least time counts; a size at which an
-// algorithm takes longer than at a larger one was disturbed; an algorithm replaces the built-in one
-// only if that is clear, and was measured twice; and an algorithm at a single size between two
-// sizes of another one (an island) is measured again, and stays only where it is far faster.
+// Noise only lengthens times, so the least time counts. If a size takes longer than a larger one,
+// its measurement was disturbed. An algorithm replaces the built-in one only if it is clearly
+// faster in two measurements. An algorithm at a single size between two sizes of another algorithm
+// (an island) is measured again, and stays only if it is far faster.
 #pragma once
 
 #include <optional>
@@ -15,30 +14,29 @@
 
 namespace weft::coll {
 
-// Another algorithm must take so much less time than the built-in one to replace it. Of several,
-// the first that takes as little as the fastest, up to this.
+// An algorithm must take less than this share of the built-in one's time to replace it. Of several,
+// the first within this factor of the fastest wins.
 inline constexpr double kClearly = 0.9;
-// An island must take so much less time than the algorithm on both sides of it.
+// An island must take less than this share of its neighbors' time.
 inline constexpr double kIsland = 0.7;
 
 class TimeTable {
   public:
-    // candidates: those with fewer messages first.
+    // candidates: in order of their number of messages, fewest first.
     explicit TimeTable(std::vector<Algorithm> candidates) : candidates_(std::move(candidates)) {}
-    // The place of a size that was measured; sizes may come in any order. usual: the built-in
-    // choice.
+    // Adds a measured size, in any order, and returns its index. usual: the built-in choice.
     size_t Add(size_t bytes, Algorithm usual);
-    // Microseconds by candidates[candidate].
+    // Records microseconds for candidates[candidate].
     void Note(size_t size, size_t candidate, double us);
-    // One more measurement by all candidates is done.
+    // One more measurement with all candidates is complete.
     void NoteRound(size_t size) { ++sizes_[size].rounds; }
 
-    // The size that is to be measured again next; none: the times fit together, or were measured
-    // again often enough.
+    // The next size to measure again; none: the times are consistent, or were repeated often
+    // enough.
     std::optional<size_t> Doubtful() const;
-    // Of the algorithm that is chosen for that size; 0: not measured.
+    // Time of the algorithm chosen for that size; 0: not measured.
     double UsOf(size_t size) const;
-    // By size, with times that do not fall.
+    // By size, with monotonic times.
     std::vector<TuningRow> Rows() const;
 
   private:
@@ -49,7 +47,7 @@ class TimeTable {
         int rounds = 0;
         std::vector<double> us{};  // by candidate; infinite: not measured
     };
-    // The places of the sizes, ascending.
+    // Indices of the sizes, ascending.
     std::vector<size_t> Order() const;
     Algorithm ChoiceOf(const Size& size) const;
     double UsBy(const Size& size, Algorithm algorithm) const;
@@ -60,7 +58,7 @@ class TimeTable {
     std::vector<Size> sizes_;
 };
 
-// Whether the measured times of a table's all_reduce rows do not fall as sizes grow.
+// Whether the measured times of a table's all_reduce rows never fall as sizes grow.
 bool IsMonotonic(const Tuning& tuning);
 
 }  // namespace weft::coll

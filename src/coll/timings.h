@@ -1,4 +1,4 @@
-// What a series of timings comes to, in the terms of perftest: the units are microseconds.
+// Summary of a series of timings, in the terms of perftest, in microseconds.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,13 @@ struct Timings {
     double typical_us = 0;  // the median
     double average_us = 0, stdev_us = 0;
     double p99_us = 0,
-           p999_us = 0;  // the sample that so many of a hundred, a thousand don't exceed
+           p999_us = 0;  // percentiles: 99 of 100, 999 of 1000 samples are at most this
 };
 
-// Sorts the samples. None give zeros.
+// Sorts the samples. Without samples: zeros.
 Timings Summarize(std::span<float> samples_us);
 
-// How long to measure one thing.
+// Duration of one measurement.
 struct Budget {
     int64_t iterations = 0;  // 0: as many as fit into `seconds`
     double seconds = 0.05;
@@ -26,13 +26,12 @@ struct Budget {
 inline constexpr int64_t kLeastIterations = 20;
 inline constexpr int64_t kMostIterations = 100'000;
 
-// Iterations that take `each_s` apiece; at most kMostIterations, and where the time decides at
-// least kLeastIterations unless those take five times the budget.
+// Number of iterations that take `each_s` each; at most kMostIterations. If the time decides, at
+// least kLeastIterations, unless those take five times the budget.
 int64_t IterationsFor(const Budget& budget, double each_s);
 
-// Whether iterations that began at `begin_ns` (NowNs) took so much longer than their budget that
-// the rest is left out: several times, so that a slow start leaves none out. Never where the number
-// is asked for.
+// Whether iterations since `begin_ns` (NowNs) took several times their budget, so the rest is
+// skipped; the margin allows for a slow start. Never if the number is fixed.
 bool IsSpent(const Budget& budget, int64_t begin_ns);
 
 }  // namespace weft::coll

@@ -1,4 +1,4 @@
-// What the values of an all_reduce travel as: smaller than they are, and rounded.
+// Wire types of an all_reduce's values: smaller than the values, and rounded.
 //
 // bf16   2 bytes a value: the nearest bfloat16 of the nearest float.
 //        |decoded - x| <= 2^-8 |x| (and 2^-126 near zero); beyond its range infinite.
@@ -8,10 +8,9 @@
 //        or a NaN is all NaN.
 // f16    2 bytes a value: the nearest IEEE 754 binary16 of the nearest float.
 //        |decoded - x| <= 2^-11 |x| (and 2^-25 near zero); beyond its range infinite.
-// All ranks decode the same bytes and sum in the same order, so that they hold the same bits; a
-// rank's own addend goes through the wire's rounding too. So a one-shot sum over n ranks is off by
-// at most the sum of n such errors (and the rounding of the sum itself), and a two-shot sum by one
-// more, of the sum.
+// All ranks decode the same bytes and sum in the same order, so they have the same bits; a rank's
+// own addend is rounded too. The error of a one-shot sum over n ranks is at most the sum of n such
+// errors (and the rounding of the sum itself); a two-shot sum has one more, of the sum.
 #pragma once
 
 #include <cstddef>
@@ -22,15 +21,15 @@
 namespace weft::coll {
 
 inline constexpr size_t kQ8Block = 64;
-// Half a step of 1/127, and a little for the rounding of scale and product in float.
+// Half a step of 1/127, and a margin for the rounding of scale and product in float.
 inline constexpr double kQ8Error = 0.5 / 127 * (1 + 1e-4);
 
 // Bytes of `count` values whose full size is `value_bytes` each.
 size_t WireBytes(WireType wire, size_t count, size_t value_bytes);
-// The most values that fit into `bytes`.
+// The most values that fit in `bytes`.
 size_t WireValues(WireType wire, size_t bytes, size_t value_bytes);
 
-// out: WireBytes of `values`. kFull copies; its bytes are aligned as the values are.
+// out: WireBytes of `values`. kFull copies; its bytes have the alignment of the values.
 void Encode(WireType wire, std::span<const float> values, std::byte* out);
 void Encode(WireType wire, std::span<const double> values, std::byte* out);
 void Decode(WireType wire, const std::byte* bytes, std::span<float> out);
