@@ -11,12 +11,12 @@
 namespace weft::engine {
 namespace {
 
-// Of the memory that is free, the default KV cache takes so much at most.
+// Most of the free memory that the default KV cache takes.
 constexpr double kCacheShare = 0.4;
-// On a GPU, weights and cache together take so much of it.
+// Most of a GPU's memory for weights and cache together.
 constexpr double kWeightsRoom = 0.9;
 
-// What a token of KV cache takes, that of a draft model included.
+// Bytes per token of KV cache, with a draft model's.
 Result<int64_t> CacheBytes(const Job& job, const EngineOptions& options,
                            const model_files::ModelSource& source, const model::Hyper& hyper) {
     const DType type = job.reference ? DType::kF32 : job.kv_dtype;
@@ -32,7 +32,7 @@ Result<int64_t> CacheBytes(const Job& job, const EngineOptions& options,
     return std::max<int64_t>(1, bytes);
 }
 
-// Bytes for the default KV cache. A GPU's memory is for weights first: they take most of it.
+// Bytes for the default KV cache. On a GPU, the weights come first and take most of the memory.
 Result<double> CacheRoom(const Job& job, const model_files::ModelSource& source, size_t hosts) {
     const double weights =
         static_cast<double>(source.TotalBytes()) / static_cast<double>(std::max<size_t>(1, hosts));

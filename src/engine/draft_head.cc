@@ -17,9 +17,8 @@ Status CheckDraftHead(const Job& job) {
 
 namespace {
 
-// The cost of a run of the head as a share of the cost of a step of one row. Both costs are counted
-// as the bytes of weights that are read: a row reads the experts that it is sent to, and hardly
-// anything of an embedding.
+// Cost of a run of the head / cost of a step of one row. Both count the bytes of weights that are
+// read: a row reads the experts of its route, and almost nothing of an embedding.
 double RatioOf(const model_files::ModelSource& source, const model::Hyper& hyper) {
     const std::string layer = fmt::format("blk.{}.", hyper.layers);
     const double used = hyper.moe.experts == 0 ? 1
@@ -59,8 +58,8 @@ void DraftHead::BeginStep(const StepData& step) {
     behind_ = true;
 }
 
-// The rows of guesses that were refused have no next token: what the head makes of them is written
-// over, and any token does.
+// Rows of rejected drafts have no next token. Any token serves there, because the head's result is
+// overwritten.
 void DraftHead::AddText(int64_t id, std::span<const int32_t> text) {
     const size_t index = rows_.size();
     WEFT_CHECK(index < step_.sequences.size());
@@ -86,7 +85,7 @@ const DraftHead::Row* DraftHead::Find(int64_t id) const {
 Status DraftHead::Run() {
     step_.number = ++*number_;
     step_.asks.clear();
-    // A guess that is judged needs the chances of all tokens.
+    // Judging a draft needs the probabilities of all tokens.
     const int64_t vocab = rank_->hyper().vocab;
     for (size_t i = 0; rank_->layout().pp > 1 && i < step_.output_rows.size(); ++i) {
         RowAsk ask;
@@ -102,7 +101,7 @@ Status DraftHead::Follow() {
     return Run();
 }
 
-// The texts that can be drafted. Those with fewer guesses leave first: they stand last.
+// The texts that can have drafts, those with the fewest last, because they leave first.
 void DraftHead::Gather(std::span<const DraftText> texts) {
     going_.clear();
     for (const DraftText& text : texts) {
@@ -120,7 +119,7 @@ void DraftHead::Gather(std::span<const DraftText> texts) {
                              [](const Going& going) { return going.text->count; });
 }
 
-// A guess for each of the first `count` texts.
+// Draws a token for each of the first `count` texts.
 Status DraftHead::Draw(size_t count) {
     const int64_t vocab = rank_->hyper().vocab;
     for (size_t i = 0; i < count; ++i) {
@@ -136,7 +135,7 @@ Status DraftHead::Draw(size_t count) {
     return {};
 }
 
-// One row for each of the first `count` texts: its last guess.
+// One row for each of the first `count` texts: its last drafted token.
 void DraftHead::NextRows(size_t count) {
     StepData next;
     next.kind = StepKind::kGuessOn;
@@ -146,7 +145,7 @@ void DraftHead::NextRows(size_t count) {
         StepData::Sequence sequence;
         sequence.pages.assign(going.text->pages.begin(), going.text->pages.end());
         sequence.adapter = going.at.adapter;
-        sequence.state_to = 0;  // the head has no state
+        sequence.state_to = 0;  // the head has no recurrent state
         ++going.at.position;
         next.Append(std::span(going.tokens).last(1), going.at.position, std::move(sequence));
         next.output_rows.push_back(static_cast<int32_t>(i));

@@ -12,13 +12,13 @@ namespace weft::engine {
 namespace {
 
 constexpr uint64_t kHashFactor = 0x9e3779b97f4a7c15;
-// Another row in a step of the model, where that is not measured.
+// Share of a step's cost that one more row adds, before measurements.
 constexpr double kRowShare = 0.1;
 constexpr double kLeastDraftGain = 1.03;
-// After a draft that is not worth its cost: so many steps without one, twice as many each time.
+// Steps without drafts after a draft that did not pay; doubles each time.
 constexpr int64_t kFirstPause = 8;
 constexpr int64_t kMostPause = 128;
-// What is drafted to see whether it is worth it again.
+// Tokens drafted to test whether drafts pay again.
 constexpr int64_t kTrial = 2;
 
 Job DraftJob(const std::string& model, const Job& job, int64_t answers) {
@@ -89,7 +89,7 @@ Status PrepareDraftModel(const std::string& draft_model, int64_t answers, Job& j
     WEFT_ASSIGN(const auto cluster, OwnCluster(nullptr));
     const std::string name = backend::DeviceNames(job.device)[0];
     std::shared_ptr<backend::Device> device;
-    if (name != backend::kAutoDevice) {  // (a rank that chooses has others where one has no room)
+    if (name != backend::kAutoDevice) {  // with `auto`, the ranks move if one has no room
         backend::DeviceOptions options;
         options.reference = job.reference;
         options.exact = job.exact;
@@ -102,9 +102,9 @@ Status PrepareDraftModel(const std::string& draft_model, int64_t answers, Job& j
     return {};
 }
 
-// ---- How many tokens ----------------------------------------------------------------------------
+// ---- Length of a draft --------------------------------------------------------------------------
 
-// Tokens a second with a draft of so many for each answer, over those without one.
+// Tokens per second with a draft of so many for each answer, relative to those without drafts.
 double DraftLength::Gain(int64_t tokens, int64_t answers, const StepCosts& costs,
                          const StepCosts& draft_costs) const {
     double said = 1, chance = 1;
@@ -135,7 +135,7 @@ int64_t DraftLength::Choose(int64_t most, int64_t answers, const StepCosts& cost
         pause_ = 0;
         return best;
     }
-    // Not worth it; but the text may have changed by the end of the pause.
+    // A draft does not pay now, but the text may change by the end of the pause.
     const bool trial = pause_ > 0;
     pause_ = std::clamp(2 * pause_, kFirstPause, kMostPause);
     wait_ = pause_;
@@ -146,7 +146,7 @@ void DraftLength::Learn(int64_t checked, int64_t accepted) {
     for (int64_t i = 0; i < checked; ++i) rate_.Learn(i < accepted);
 }
 
-// ---- What its KV cache holds --------------------------------------------------------------------
+// ---- Content of its KV cache --------------------------------------------------------------------
 
 int64_t DraftPages::Known(uint64_t space, std::span<const int32_t> tokens,
                           std::span<const int32_t> pages) const {
@@ -201,7 +201,7 @@ Result<std::unique_ptr<DraftModel>> DraftModel::Open(const std::string& draft_mo
     WEFT_TRY(model->rank_->Enter());
     model->pages_ =
         std::make_unique<DraftPages>(model->rank_->kv_pages(), model->rank_->page_tokens());
-    // Not before: what the job's rank looks at has to stay.
+    // Last, because the job's rank then refers to it.
     model->Serve(rank);
     return model;
 }
@@ -211,7 +211,7 @@ void DraftModel::Serve(Rank& rank) {
     rank.CountProgressOf(*rank_);
 }
 
-// Why drafting should end.
+// Whether drafting must end.
 Status DraftModel::CheckJob() const {
     cluster::Cluster& job = target_->cluster();
     if (job.stop_requested()) return MakeError(ErrorCode::kCancelled, "stopped by the user");
@@ -222,21 +222,21 @@ Status DraftModel::CheckJob() const {
 void DraftModel::Begin(const DraftText& text, Going& going) const {
     going.tokens.assign(text.tokens.begin(), text.tokens.end());
     going.known = pages_->Known(text.space, text.tokens, text.pages);
-    // The logits after the last one are wanted.
+    // The logits after the last token are needed.
     if (text.count > 0) {
         going.known = std::min(going.known, static_cast<int64_t>(text.tokens.size()) - 1);
         text.draft->clear();
         if (text.chances != nullptr) text.chances->clear();
         going.sampler.Become(text.own != nullptr ? *text.own : *text.sampler);
     }
-    // A model may have rows for more tokens than its vocabulary, and another one fewer of them.
+    // A model may have rows for more tokens than its vocabulary, and the draft model fewer.
     const int64_t vocab = rank_->hyper().vocab;
     going.over = std::ranges::any_of(text.tokens.subspan(static_cast<size_t>(going.known)),
                                      [&](int32_t token) { return token >= vocab; });
 }
 
-// The rows that the text still lacks, as many as the step has room for. When there is no room for
-// all of them the others come with the next draft.
+// Adds missing rows of the text, as many as the step has room for. The rest follows with the next
+// draft.
 void DraftModel::AddRows(const DraftText& text, Going& going) {
     going.output = -1;
     const auto size = static_cast<int64_t>(going.tokens.size());

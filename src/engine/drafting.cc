@@ -5,16 +5,16 @@
 namespace weft::engine {
 namespace {
 
-// A look-up costs nothing, and where the answer repeats a text it repeats it for long.
+// A lookup costs nothing, and an answer that repeats a text repeats it for long.
 constexpr int64_t kLookupTokens = 16;
 constexpr int64_t kModelTokens = 8;
-// A head is trained for the first one; what it makes of its own rows is worse from one to the next.
+// A head is trained for the first token; on its own states it becomes worse with each token.
 constexpr int64_t kHeadTokens = 4;
-// How much one more row adds to a step of one, as long as no such step was seen: little, so that
-// the first drafts are tried.
+// Cost of one more row relative to a step of one row, before such a step was measured. Small, so
+// that the first drafts are tried.
 constexpr double kDraftRowShare = 0.1;
-// Of what a step of so many rows took before, a new one counts so much; and not more than so many
-// times it, so that a moment in which the machine did something else is soon forgotten.
+// Weight of a new measurement, and the limit on it relative to the previous estimate, so that a
+// disturbance is soon forgotten.
 constexpr double kNewShare = 0.2;
 constexpr double kMostTimes = 2;
 
@@ -65,7 +65,7 @@ double StepCosts::Of(int64_t rows) const {
             static_cast<double>(rows - low.rows) / static_cast<double>(above->rows - low.rows);
         return low.seconds + part * (above->seconds - low.seconds);
     }
-    // Beyond: as the last two, but at least a little more.
+    // Beyond the last: extends the last two, with at least a small slope.
     double slope = kDraftRowShare * seen_.front().seconds / static_cast<double>(seen_.front().rows);
     if (seen_.size() > 1) {
         const Seen& before = *(above - 2);

@@ -10,12 +10,12 @@
 namespace weft::engine {
 namespace {
 
-// How often an idle loop looks for a lost rank or a stop.
+// Period at which an idle loop checks for a lost rank or a stop.
 constexpr auto kIdleTurn = std::chrono::milliseconds(50);
-// Tokens of prompts whose scores are kept: some 10 MB, or 30 MB with 20 likeliest tokens each.
+// Prompt tokens whose scores are kept: some 10 MB, or 30 MB with 20 likeliest tokens each.
 constexpr int64_t kKeptScores = 1 << 17;
 
-// Slots of recurrent state beside those of sequences: they are large.
+// Slots of recurrent state beside those of sequences. Slots are large.
 constexpr int64_t kLeastKept = 2, kMostKept = 8, kMostDraftSlots = 8;
 
 }  // namespace
@@ -40,7 +40,7 @@ Result<std::unique_ptr<Engine>> Engine::Start(const cluster::ClusterOptions& opt
     return engine;
 }
 
-// What answers ask of the job: rows with logits, and on rank 0 memory for a draft model.
+// Sets what answers need of the job: rows with logits, and memory for a draft model on rank 0.
 Status Engine::Prepare(Job& job, std::unique_ptr<tokenizer::Tokenizer>& tokenizer) {
     const DraftOptions& draft = options_.draft;
     WEFT_TRY(CheckDraft(draft));
@@ -165,7 +165,7 @@ Result<int64_t> Engine::Submit(Request request, std::shared_ptr<Listener> listen
     sequence.adapter = active->request.adapter;
     sequence.tenant = active->request.tenant;
     const auto pooling = active->request.pooling;
-    // Of a page from the cache no hidden states are known.
+    // The cache has no hidden states of its pages.
     sequence.cached = active->request.cached && pooling.value_or(Pooling::kLast) == Pooling::kLast;
     const bool scored = active->request.prompt_logprobs >= 0 && sequence.tokens.size() > 1;
     sequence.score_from = scored ? 0 : Sequence::kNotScored;
@@ -207,7 +207,7 @@ void Engine::StopEarly(int64_t id) {
 void Engine::Drain() {
     const std::lock_guard lock(mutex_);
     draining_ = true;
-    // Who is asked to end does not wait for a lost rank.
+    // A drain request during a recovery does not wait for the lost rank.
     if (published_.state == EngineState::kRecovering) runner_->cluster().RequestStop();
     if (published_.state == EngineState::kServing) published_.state = EngineState::kDraining;
     commanded_.notify_one();
@@ -244,7 +244,7 @@ Engine::Waiting Engine::waiting(const std::string& key) const {
             static_cast<int64_t>(waiting_of_.size())};
 }
 
-// The lock is held.
+// Needs the lock.
 void Engine::WaitsNoMore(int64_t id) {
     const auto at = waiting_.find(id);
     if (at == waiting_.end()) return;
@@ -253,7 +253,7 @@ void Engine::WaitsNoMore(int64_t id) {
     waiting_.erase(at);
 }
 
-// What was submitted and not yet taken in. The lock is held.
+// Number of submitted requests that the loop has not taken. Needs the lock.
 int64_t Engine::WaitingCommands() const {
     return std::ranges::count_if(commands_,
                                  [](const Command& command) { return command.added != nullptr; });
@@ -281,8 +281,8 @@ void Engine::DrainCommands() {
     ReapFinished();
 }
 
-// With nothing to do: until something is asked for. A rank that is lost meanwhile is got over now,
-// not when the next request has to wait for it.
+// Waits until a command arrives. Recovers from a lost rank at once, not when the next request has
+// to wait for it.
 Status Engine::WaitForCommands() {
     rank().SetIdle(true);
     {
@@ -328,7 +328,7 @@ Status Engine::Loop(const std::function<bool()>& done) {
 Status Engine::Run() {
     serving_ = true;
     WEFT_TRY(Loop([this] { return over(); }));
-    DrainCommands();  // of which nobody else would say that they are over
+    DrainCommands();  // whose listeners no one else would notify
     for (const auto& [id, active] : active_) {
         End(*active, MakeError(ErrorCode::kCancelled, "the server is shutting down"));
     }

@@ -1,4 +1,4 @@
-// What an engine does about a rank that is lost, and how it ends.
+// How an engine handles lost ranks, and how it ends.
 #include <algorithm>
 #include <ctime>
 #include <utility>
@@ -9,10 +9,10 @@
 namespace weft::engine {
 namespace {
 
-// Losses in a row, without one token between, that are got over.
+// Most recoveries in a row without a generated token between.
 constexpr int kMostLosses = 5;
 
-// What is missing, while the others wait for it. `error` speaks of a job that ends.
+// Describes the missing ranks, while the others wait. `error` is worded for a job that ends.
 std::string LossText(const cluster::Membership& members, const Error& error) {
     std::string text;
     for (const cluster::Member& member : members.ranks) {
@@ -36,7 +36,7 @@ Status Engine::RecoverFromLoss(Error error) {
     return FailAll(std::move(error));
 }
 
-// Why this loss is one too many; empty: it is not.
+// Why this loss exceeds a limit; empty: it does not.
 std::string Engine::LimitReached() {
     if (++losses_ > kMostLosses) {
         return fmt::format(". That was loss {} in a row without one token between: {} are got over",
@@ -54,7 +54,7 @@ std::string Engine::LimitReached() {
         restarts_.Recent(NowNs()), window, options_.max_restarts, window_ms);
 }
 
-// Workers that wait make the cluster larger, between two steps.
+// Admits waiting workers between two steps.
 Status Engine::GrowIfAsked() {
     if (stop_asked()) return {};
     const int count = runner_->PendingJoiners();
@@ -70,7 +70,7 @@ Status Engine::StartAgain(Error error, bool joining) {
     std::string loss = LossText(cluster().Members(), error);
     {
         const std::lock_guard lock(mutex_);
-        if (stopping_ || draining_) cluster().RequestStop();  // asked for just now
+        if (stopping_ || draining_) cluster().RequestStop();  // requested meanwhile
         published_.state = EngineState::kRecovering;
         published_.loss = std::move(loss);
         published_.joining = joining;
@@ -87,7 +87,7 @@ Status Engine::StartAgain(Error error, bool joining) {
     return {};
 }
 
-// One loss, or more than one, was got over just now.
+// Records one or more recoveries.
 void Engine::NoteRecoveries() {
     auto& recoveries = working_.recoveries;
     auto& times_s = working_.recovered_s;
@@ -105,8 +105,7 @@ void Engine::NoteRecoveries() {
     }
 }
 
-// How the ranks work together from now on. What others reported that were numbered otherwise is
-// forgotten.
+// Updates the layout of the ranks. Drops reports with other rank numbers.
 void Engine::NoteLayout() {
     if (working_.ranks.size() != static_cast<size_t>(cluster().size())) {
         working_.ranks.clear();
@@ -117,7 +116,7 @@ void Engine::NoteLayout() {
     reported_ = true;
 }
 
-// What went wrong after the user asked for the end is no failure of it.
+// An error after the user's request to stop is not a failure.
 Status Engine::EndAll(Error error) {
     if (!stop_asked()) return FailAll(std::move(error));
     if (error.code != ErrorCode::kCancelled) Log(LogLevel::kWarning, "{}", error.message);
@@ -126,7 +125,7 @@ Status Engine::EndAll(Error error) {
     return {};
 }
 
-// The end: whoever waits gets the reason.
+// Ends the engine: every listener gets the reason.
 Status Engine::FailAll(Error error) {
     {
         const std::lock_guard lock(mutex_);

@@ -1,4 +1,4 @@
-// What comes out of a step: the next tokens of the answers, their text, their ends; embeddings.
+// The output of a step: the answers' next tokens, text and ends; embeddings.
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -9,13 +9,13 @@
 namespace weft::engine {
 namespace {
 
-// Logarithms of probabilities: the token's, and the `count` likeliest.
+// Log-probabilities of the token and of the `count` likeliest tokens.
 SaidToken Chances(std::span<const float> logits, int32_t token, int count) {
     const auto kept = static_cast<size_t>(std::max(count, 0));
     std::vector<backend::Candidate> best(std::clamp<size_t>(kept, 1, logits.size()));
     backend::TopK(logits, best);
     const float most = best[0].value;
-    double sum = 0;  // of single-precision terms, which are as exact as the result
+    double sum = 0;  // of float terms, as exact as the result
     for (const float logit : logits) sum += static_cast<double>(std::exp(logit - most));
     const auto log_sum = static_cast<float>(std::log(sum)) + most;
     SaidToken said{{token, logits[static_cast<size_t>(token)] - log_sum}, {}};
@@ -24,7 +24,7 @@ SaidToken Chances(std::span<const float> logits, int32_t token, int count) {
     return said;
 }
 
-// logprobs: as Request has them.
+// logprobs: as in Request.
 Result<SaidToken> Said(const LogitsRow& logits, int32_t token, int logprobs) {
     if (logprobs < 0) return SaidToken{{token, 0}, {}};
     WEFT_ASSIGN(const auto all, logits.All());
@@ -61,8 +61,8 @@ Status Engine::EmitTokens(const InFlightStep& in_flight) {
     return {};
 }
 
-// Scores tokens of a prompt. A step may run again, after a preemption or a loss, and the cache may
-// have brought scores while it ran: each token is scored once.
+// Scores tokens of a prompt, each once: a step may run again after a preemption or a loss, and the
+// cache may have delivered scores while it ran.
 void Engine::ScorePrompt(RunningRequest& active, const InFlightStep::Row& row) {
     const std::vector<int32_t>& prompt = active.request.prompt;
     for (int32_t i = 0; i < row.score_rows && !active.over; ++i) {
@@ -83,7 +83,7 @@ void Engine::ScorePrompt(RunningRequest& active, const InFlightStep::Row& row) {
     }
 }
 
-// Reports the next score of a prompt. Rows whose score is known need no logits.
+// Reports the next score of a prompt. Rows with a known score need no logits.
 void Engine::TakeScore(RunningRequest& active, SaidToken score) {
     active.listener->OnPrompt(score);
     active.scores.push_back(std::move(score));
@@ -91,7 +91,7 @@ void Engine::TakeScore(RunningRequest& active, SaidToken score) {
     active.sequence.score_from = all ? Sequence::kNotScored : std::ssize(active.scores);
 }
 
-// What is known of a prompt that is to be scored.
+// Finds known scores of a prompt.
 void Engine::FindScores(RunningRequest& active) {
     const Sequence& s = active.sequence;
     if (!s.scored() || !active.request.cached) return;
@@ -101,7 +101,7 @@ void Engine::FindScores(RunningRequest& active) {
     for (SaidToken& score : found) TakeScore(active, std::move(score));
 }
 
-// Whether a request was ended by whom it says something to, and is only not told yet.
+// Whether a request's end was requested but not yet processed.
 bool Engine::Leaves(int64_t id) const {
     const std::lock_guard lock(mutex_);
     return std::ranges::any_of(commands_, [&](const Command& command) {
@@ -109,7 +109,7 @@ bool Engine::Leaves(int64_t id) const {
     });
 }
 
-// The next token, and more as long as guesses come true. (What ends an answer removes its
+// Emits the next token, and more while drafts are accepted. (The end of an answer removes its
 // sequence.)
 void Engine::EmitRow(RunningRequest& active, const InFlightStep::Row& row) {
     if (active.most == 0) return EndWell(active, "length");
@@ -130,7 +130,8 @@ void Engine::EmitRow(RunningRequest& active, const InFlightStep::Row& row) {
     if (!active.over) scheduler_->EndDraft(s);
 }
 
-// Embeddings: hidden states of the step's rows; after the last of a prompt, its vector.
+// Embeddings: adds the hidden states of the step's rows; after a prompt's last row, emits its
+// vector.
 Status Engine::Pool(const InFlightStep& in_flight) {
     for (const InFlightStep::Row& row : in_flight.rows) {
         const auto it = active_.find(row.id);
@@ -164,8 +165,8 @@ Error Engine::TooMuchOfMasks(const RunningRequest& active) {
                      active.mask_steps, active.said + 1);
 }
 
-// The next token, and the matcher's state after it. A guess that was not drawn needs no judgement:
-// that the sampler draws it has the right chance already.
+// Draws the next token and advances the matcher. A drafted token that was not drawn at random needs
+// no judgment, because the sampler draws it with the right probability.
 Result<Verdict> Engine::Draw(RunningRequest& active, const LogitsRow& logits, size_t place,
                              bool guessed) {
     SampleContext context(active.sequence.tokens);
@@ -180,11 +181,11 @@ Result<Verdict> Engine::Draw(RunningRequest& active, const LogitsRow& logits, si
         return Verdict{token == guess, token};
     }
     auto& matcher = active.request.matcher;
-    // A vocabulary may be larger than the embedding: tokens that were added to it alone.
+    // The vocabulary may be larger than the embedding, by tokens that only it has.
     const auto words = static_cast<size_t>(tokenizer().vocab_size());
     allowed_.resize((std::max(logits.size(), words) + 31) / 32);
     uint64_t steps = 0;
-    const bool alone = active_.size() == 1;  // then nobody waits for it
+    const bool alone = active_.size() == 1;  // no other request waits
     const Status made = matcher->Allowed(allowed_, &steps);
     if (!masks_.Spend(steps, active.mask_steps) && !alone) return TooMuchOfMasks(active);
     if (!made.ok()) return made.error();
@@ -196,8 +197,7 @@ Result<Verdict> Engine::Draw(RunningRequest& active, const LogitsRow& logits, si
     return Verdict{token == guess, token};
 }
 
-// Draws the next token of one request and says it; whether it is the guess at that place of its
-// draft.
+// Draws and emits the next token of one request; true: it is the drafted token at that place.
 bool Engine::EmitToken(RunningRequest& active, const LogitsRow& logits, size_t place,
                        bool guessed) {
     const bool constrained = active.constrained();
@@ -213,8 +213,8 @@ bool Engine::EmitToken(RunningRequest& active, const LogitsRow& logits, size_t p
     if (active.first_ns == 0) active.first_ns = NowNs();
     active.sequence.tokens.push_back(token);
     ++active.said;
-    // A draft that is judged is chosen once, for this token: after a preemption or the loss of a
-    // rank it is judged then.
+    // A judged draft is chosen once, for this token; after a preemption or the loss of a rank, it
+    // is judged then.
     active.sequence.last_apart = active.drafts.own.has_value();
     ++working_.said_tokens;
     working_.sample_s += Seconds(begin_ns, NowNs());
@@ -222,7 +222,7 @@ bool Engine::EmitToken(RunningRequest& active, const LogitsRow& logits, size_t p
     const bool asked = std::ranges::find(request.end_tokens, token) != request.end_tokens.end();
     const bool eos = asked || (tokenizer().IsEog(token) && !request.ignore_eos);
     const std::string text = eos ? "" : active.stop.Push(active.decoder.Push(token));
-    rank().SetIdle(true);  // until the next step: a listener may wait for a reader that has stopped
+    rank().SetIdle(true);  // until the next step: a listener may block on a stopped reader
     active.listener->OnToken(*said, text);
     active.FollowMarker(text);
     std::string finish;

@@ -1,4 +1,4 @@
-// Steps: which rows the next one has, its run on all ranks, what it costs.
+// Steps: choice of rows, execution on all ranks, cost.
 #include <algorithm>
 #include <functional>
 #include <optional>
@@ -9,18 +9,18 @@
 namespace weft::engine {
 namespace {
 
-// Reports are gathered so often, for so long after somebody has looked.
+// Period of reports, and how long they continue after WantReports.
 constexpr int64_t kSurveyNs = 1'000'000'000;
 constexpr int64_t kWantedNs = 10'000'000'000;
 
 }  // namespace
 
-// With pipeline stages one for each: what the first computes, and those that the others have.
+// With pipeline stages, one step per stage: the first stage computes one, the others have the rest.
 int64_t Engine::StepsAtOnce() {
     return rank().pipelined() ? rank().layout().pp : 1;
 }
 
-// One turn of the loop: a step, or a wait for something to do.
+// One iteration of the loop: a step, or a wait for work.
 Status Engine::Turn() {
     WEFT_TRY(Survey());
     scheduler_->ShareOver(StepsAtOnce(), rank().layout().pp);
@@ -31,14 +31,14 @@ Status Engine::Turn() {
     const int64_t begin_ns = NowNs();
     const bool work = scheduler_->Plan(runner_->step(), planned_);
     working_.plan_s += Seconds(begin_ns, NowNs());
-    Publish();  // who runs and who waits, while the step lasts
+    Publish();  // running and waiting requests, during the step
     if (!work && in_flight_.empty()) return WaitForCommands();
     if (rank().pipelined()) return RunPipelined(work);
     WEFT_TRY(RunStep());
     return EmitStep(now_);
 }
 
-// A round over the control plane (a millisecond), while somebody looks.
+// Gathers reports over the control plane (a millisecond), while they are wanted.
 Status Engine::Survey() {
     const int64_t now_ns = NowNs();
     if (now_ns - wanted_ns_.load(std::memory_order_relaxed) > kWantedNs) return {};
@@ -58,8 +58,8 @@ Status Engine::Survey() {
     return {};
 }
 
-// Guesses for those who say a token in the next step. Judged drafts are chosen once: when the step
-// is lost that was to judge one, the next one does.
+// Drafts for the sequences that decode in the next step. Judged drafts are chosen once: if the step
+// that judges one is lost, the next step does.
 Status Engine::Draft() {
     scheduler_->Decodes(decodes_);
     guessers_.clear();
@@ -85,7 +85,7 @@ Status Engine::Draft() {
     return {};
 }
 
-// The first tokens of a request's text, for drafts.
+// The first `tokens` tokens of a request's text, for drafts.
 DraftText Engine::TextOf(const RunningRequest& active, int64_t tokens) const {
     const Sequence& s = active.sequence;
     DraftText text;
@@ -98,8 +98,8 @@ DraftText Engine::TextOf(const RunningRequest& active, int64_t tokens) const {
     return text;
 }
 
-// The draft model reads what the step has read of prompts, so that it can guess from the first
-// token on and holds up the others by a step at a time, too.
+// The draft model reads the prompt rows of the step, so it can draft from the first token on, and
+// delays others by a step at a time.
 Status Engine::ReadAlong() {
     if (drafter_ == nullptr || draft_head_ != nullptr) return {};
     texts_.clear();
@@ -111,8 +111,8 @@ Status Engine::ReadAlong() {
     return texts_.empty() ? Status() : drafter_->Guess(texts_);
 }
 
-// The step's rows, with the tokens that came out of it, for the draft head to read before the next
-// step runs. (Requests that ended are still here.)
+// The step's rows with the resulting tokens, which the draft head reads before the next step.
+// (Requests that ended are still here.)
 void Engine::NoteForHead() {
     draft_head_->BeginStep(runner_->step());
     for (const PlannedRows& plan : planned_) {
@@ -122,8 +122,7 @@ void Engine::NoteForHead() {
     }
 }
 
-// Who is in a step for the first time waits no longer; whose the rows of logits will be, and what
-// is wanted of them.
+// Records the start of new sequences, the owners of the rows of logits, and what they need of them.
 void Engine::NoteStart() {
     const int64_t now_ns = NowNs();
     StepData& step = runner_->step();
@@ -159,7 +158,7 @@ void Engine::NoteStart() {
     ++working_.steps_by_rows[static_cast<size_t>(bound - bounds.begin())];
 }
 
-// What the last of several pipeline stages sends of the rows of a plan.
+// Sets what the last of several pipeline stages sends for the rows of a plan.
 void Engine::NoteAsks(const RunningRequest& active, const PlannedRows& plan) {
     StepData& step = runner_->step();
     if (rank().layout().pp == 1 || plan.output < 0) return;
@@ -188,7 +187,7 @@ void Engine::NoteEndOfStep(int64_t begin_ns) {
     working_.longest_step_s = std::max(working_.longest_step_s, seconds);
 }
 
-// With pipeline stages from the beginning of a step to its logits, the others in between included.
+// With pipeline stages: from the start of a step to its logits, with the steps between.
 void Engine::NoteCost(const InFlightStep& in_flight) {
     if (!drafts_.on() || !in_flight.decodes) return;
     int64_t rows = 0;
@@ -196,8 +195,8 @@ void Engine::NoteCost(const InFlightStep& in_flight) {
     drafts_.LearnStep(rows, Seconds(in_flight.begin_ns, NowNs()));
 }
 
-// This stage computes the next step while the later ones have those before (rank.h). Where there
-// are as many as stages, or no next one, the oldest is waited for.
+// This stage computes the next step while later stages have the previous ones (rank.h). With as
+// many steps as stages, or without a next step, it waits for the oldest.
 Status Engine::RunPipelined(bool work) {
     rank().SetIdle(false);
     const int64_t begin_ns = NowNs();
@@ -220,7 +219,7 @@ Status Engine::RunPipelined(bool work) {
     return completed ? EmitStep(*completed) : Status();
 }
 
-// The oldest step that is in flight, down.
+// Completes the oldest step in flight.
 Result<Engine::InFlightStep> Engine::CompleteStep() {
     InFlightStep completed = std::move(in_flight_.front());
     in_flight_.pop_front();

@@ -14,8 +14,7 @@
 namespace weft::engine {
 namespace {
 
-// The cluster as it would be, of which there is only this rank. Nobody answers here: what ranks say
-// to each other is what this one says.
+// The would-be cluster, of which only this rank exists: values of all ranks are this rank's.
 class Prospect final : public cluster::Cluster {
   public:
     Prospect(const cluster::JoinRequest& request, const std::vector<std::string>& boots)
@@ -32,7 +31,7 @@ class Prospect final : public cluster::Cluster {
             shares_host_ |= rank != request.rank && host(rank).boot_id == own.boot_id;
         }
     }
-    // Another rank is on this host, which gives back some of its share.
+    // Another rank is on this host and would give back a part of its share.
     bool shares_host() const { return shares_host_; }
 
     int rank() const override { return request_.rank; }
@@ -87,7 +86,7 @@ Status CheckSame(const std::string& what, const std::string& name, const std::st
                      name, what, mine, theirs);
 }
 
-// The model as this host has it, or as rank 0 would feed it.
+// Opens the model from this host, or as rank 0 would stream it.
 Result<std::unique_ptr<model_files::ModelSource>> OpenSame(const Job& job, const Terms& terms) {
     if (job.feed) {
         WEFT_ASSIGN(auto fed, StreamedSource::Parse(terms.header));
@@ -105,7 +104,7 @@ Result<std::unique_ptr<model_files::ModelSource>> OpenSame(const Job& job, const
 
 }  // namespace
 
-// The header is any bytes, which JSON does not hold.
+// The header is binary, which JSON does not hold.
 std::string EncodeTerms(const Terms& terms) {
     return cluster::PackStrings({EncodeFields(terms, kTermsFields), terms.header});
 }

@@ -11,7 +11,7 @@ namespace {
 class TextReader final : public Listener {
   public:
     explicit TextReader(const Engine::TextSink& sink) : sink_(sink) {}
-    // The sink wants no more.
+    // The sink ended the answer.
     bool concluded() const { return concluded_; }
     void OnToken(const SaidToken& token, std::string_view text) override {
         g_.tokens.push_back(token.chance.id);
@@ -55,7 +55,7 @@ double Over(int64_t count, double by) {
     return by > 0 ? static_cast<double>(count) / by : 0;
 }
 
-// The first token comes out of the prefill: decoding made the others.
+// Prefill makes the first token, decode the others.
 int64_t Decoded(const Generation& g) {
     return static_cast<int64_t>(std::max<size_t>(1, g.tokens.size())) - 1;
 }

@@ -10,8 +10,8 @@ namespace {
 constexpr int64_t kUsualAnswer = 512;
 constexpr int64_t kSumsOfALayer = 2;
 
-// A token reads all weights but the rows of the embedding table (unless that is the output matrix,
-// too), and of the experts those that it is routed to.
+// A token reads all weights except the rows of the embedding table (unless it is also the output
+// matrix), and of the experts only those of its route.
 double TokenBytes(const model_files::ModelSource& source, const model::Hyper& hyper) {
     const bool own_output = source.FindTensor("output.weight") != nullptr;
     const double used = hyper.moe.experts > 0 ? static_cast<double>(hyper.moe.used) /
@@ -60,7 +60,7 @@ LayoutSeconds EstimateLayouts(const LayoutCosts& c, const coll::Tuning& tuning) 
     const double chunks = static_cast<double>(c.prompt) / static_cast<double>(rows);
     const auto sums = static_cast<double>(kSumsOfALayer * c.layers);
     const double token_s = c.token_bytes / c.bytes_per_s;
-    // A message takes about half of an all-reduce, which goes there and back.
+    // A message takes about half of an all-reduce, which is a round trip.
     const double hops = static_cast<double>(c.ranks - 1) / 2;
     LayoutSeconds seconds;
     seconds.tensor = chunks * sums * sum_s(rows) + answer * (token_s / c.ranks + sums * sum_s(1));

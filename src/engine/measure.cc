@@ -39,15 +39,15 @@ Status CheckTokens(StepRunner& runner, std::span<const int32_t> tokens) {
     return CheckVocabulary(tokens, runner.rank().hyper().vocab);
 }
 
-// Sequences that all have as many rows, each on pages of its own.
+// Sequences with equally many rows, each on its own pages.
 class Rows {
   public:
-    // ask: of each row that has logits.
+    // ask: for each row with logits.
     Rows(StepRunner& runner, int64_t seqs, const RowAsk& ask = {})
         : runner_(runner), seqs_(seqs), ask_(ask) {}
 
-    // The next rows of each, the first of them at `position`: those of the first sequence, then
-    // those of the second, ... The last `outputs` rows of each have logits.
+    // Runs the next rows of each sequence, the first at `position`: first those of sequence 0, then
+    // of 1, ... The last `outputs` rows of each have logits.
     Status Run(std::span<const int32_t> tokens, int64_t position, int64_t outputs) {
         StepData& step = runner_.step();
         step.Clear();
@@ -75,15 +75,15 @@ class Rows {
         if (runner_.layout().pp > 1) step.asks.assign(step.output_rows.size(), ask_);
         return runner_.Run();
     }
-    // All that the last step has.
+    // All logits of the last step.
     Result<std::span<const float>> Logits() {
         const auto rows = static_cast<int64_t>(runner_.step().output_rows.size());
         WEFT_TRY(runner_.rank().ReadLogits(rows, buffer_));
         return std::span<const float>(buffer_);
     }
 
-    // All rows in steps, as a prompt goes, with logits after the last row of each sequence. (Which
-    // tokens of `tokens` are whose depends on the steps, where there are several sequences.)
+    // Runs all rows in steps, like a prompt, with logits after the last row of each sequence. (With
+    // several sequences, the steps decide which tokens of `tokens` a sequence gets.)
     Status RunPrompts(std::span<const int32_t> tokens) {
         runner_.cluster().SetPhase("prefill");
         const int64_t count = static_cast<int64_t>(tokens.size()) / seqs_;
@@ -109,7 +109,7 @@ class Rows {
 
 constexpr RowAsk kGreedyAsk{RowAsk::Kind::kBest, 1, {}};
 
-// Between steps the ranks wait for nobody.
+// Between steps the ranks are idle.
 template <typename T>
 Result<T> Explained(StepRunner& runner, Result<T> result) {
     runner.rank().SetIdle(true);

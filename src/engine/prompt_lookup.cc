@@ -7,13 +7,13 @@
 namespace weft::engine {
 namespace {
 
-// The shortest match: one token says nothing.
+// The shortest match: a single token is no evidence.
 constexpr int64_t kLeastMatch = 2;
-// Longer ones are not told apart.
+// Longer matches count as this length.
 constexpr int64_t kMostMatch = 64;
 constexpr int kMostCandidates = 48;
-// Matches up to these lengths are one kind, and so are longer ones; how often each comes true as
-// long as nothing was seen.
+// Upper bounds of the kinds of match by length (the last kind has none), and the initial acceptance
+// of each.
 constexpr std::array<int64_t, 5> kKindEnds = {2, 3, 5, 8, 15};
 constexpr std::array<double, 6> kPriors = {0.2, 0.3, 0.5, 0.65, 0.8, 0.9};
 
@@ -34,7 +34,7 @@ size_t PromptLookup::KindOf(int64_t length) {
     return static_cast<size_t>(std::ranges::lower_bound(kKindEnds, length) - kKindEnds.begin());
 }
 
-// The pair that ends with the new token is known from here on.
+// Indexes the pair that ends with the new token.
 void PromptLookup::Add(int32_t token) {
     if (in_answer_ && match_.length > 0) {
         const bool hit = text_[static_cast<size_t>(match_.next)] == token;
@@ -49,7 +49,7 @@ void PromptLookup::Add(int32_t token) {
     if (!is_new) earlier_.back() = std::exchange(at->second, position);
 }
 
-// How many tokens that end at `end` are those at the end of the text.
+// Number of equal tokens before `end` and before the end of the text.
 int64_t PromptLookup::Common(int32_t end) const {
     int64_t length = 0;
     const auto at = static_cast<size_t>(end);
@@ -61,8 +61,8 @@ int64_t PromptLookup::Common(int32_t end) const {
     return length;
 }
 
-// The longest match, the latest among equals; but one that is being followed stays unless another
-// is longer, since the way back to it may be too far.
+// Finds the longest match, the latest among equals. A match that is being followed stays unless
+// another is longer, because a later search may not reach it again.
 void PromptLookup::Find() {
     if (text_.size() < static_cast<size_t>(kLeastMatch)) return;
     Match best = match_;
@@ -76,8 +76,7 @@ void PromptLookup::Find() {
     match_ = best;
 }
 
-// Follows the match. What was guessed may itself be part of what is followed: the text repeats
-// itself.
+// Follows the match. It may run into the draft itself: the text then repeats.
 void PromptLookup::Guess(std::span<const int32_t> history, int64_t most,
                          std::vector<int32_t>& tokens, std::vector<double>& chances) {
     tokens.clear();

@@ -20,20 +20,20 @@
 namespace weft::engine {
 namespace {
 
-// Loading waits for the slowest disk, as long as every rank shows progress.
+// Loading waits for the slowest disk while every rank makes progress.
 constexpr int64_t kAgreeMs = 600'000;
-// Costs of collectives that a rank keeps, and the quantiles of them that it reports.
+// Most all-reduce costs that a rank keeps, and the number of quantiles that it reports.
 constexpr size_t kMostCosts = 1'000'000;
 constexpr size_t kQuantiles = 512;
 constexpr int64_t kReportMs = 5000;
-// A table is wrong where the median of at least so many decode steps' sums is so many times off: in
-// a step caches are cold, and the other rank may be about its own work.
+// A table is wrong if the median over at least this many decode steps' all-reduces differs by this
+// factor: in a step caches are cold, and other ranks may be late.
 constexpr size_t kLeastToJudge = 200;
 constexpr double kWrongTable = 10;
-// A server runs for long: of its steps the first are traced.
+// Limits on the trace: only the first steps of a long-running server are traced.
 constexpr size_t kMostTraceBytes = 256 << 20;
 constexpr size_t kMostTracedOps = 1 << 18;
-// All ranks together send so much of their traces in one round of the control plane.
+// Trace bytes of all ranks in one round of the control plane.
 constexpr size_t kTraceRoundBytes = 512 << 10;
 
 std::vector<float> Quantiles(std::vector<float> costs) {
@@ -55,7 +55,7 @@ size_t HalfWindow(const net::Fabric& fabric) {
     return window / 2 / 4096 * 4096;
 }
 
-// Of `all`; everything where there is nothing.
+// 1000 if `all` is 0.
 int Thousandths(int64_t done, int64_t all) {
     if (all <= 0) return 1000;
     return static_cast<int>(1000.0 * static_cast<double>(done) / static_cast<double>(all));
@@ -119,7 +119,7 @@ void Rank::TellProgress() {
     });
 }
 
-// The tensor group, which may be there already (ChooseLayout), and its table.
+// Makes the tensor group, unless ChooseLayout has made it, and its table.
 Status Rank::JoinTensor(const std::vector<int>& peers) {
     if (tensor_ != nullptr) return {};
     const coll::Channel first{0, HalfWindow(cluster_.fabric()), 0, net::kFlags / 2};
@@ -148,7 +148,7 @@ Status Rank::JoinGroups() {
     return AgreeOnWire(peers);
 }
 
-// One wire for all stages, the narrowest that a group proposes; in later epochs the same again.
+// One wire type for all stages, the narrowest that a group proposes; it stays in later epochs.
 Status Rank::AgreeOnWire(const std::vector<int>& peers) {
     if (wire_ == backend::SumWire::kAuto) wire_ = job_.wire;
     if (wire_ == backend::SumWire::kAuto) {
@@ -172,7 +172,7 @@ Status Rank::AgreeOnWire(const std::vector<int>& peers) {
     return {};
 }
 
-// A cached table whose times this run has not seen is no use to the next.
+// Deletes a cached table whose times differ from this run's.
 void Rank::CheckTable() const {
     if (tensor_ == nullptr || table_.path.empty()) return;
     if (all_reduce_us_.size() < kLeastToJudge) return;
@@ -200,7 +200,7 @@ Status Rank::Load() {
             weights.push_back(static_cast<program::ValueId>(i));
         }
     }
-    // The largest first, so that no thread is left with it at the end.
+    // Largest first, so that no thread is left with a large one at the end.
     std::ranges::stable_sort(weights, std::greater<>{}, [&](program::ValueId id) {
         return program_.value(id).shape.Elements(0, 0);
     });
@@ -209,7 +209,7 @@ Status Rank::Load() {
     return status;
 }
 
-// Rank 0 loads its own and serves the others; these have no file to read.
+// Rank 0 loads its own shard and serves the other ranks, which have no file.
 Status Rank::LoadFed(const std::vector<program::ValueId>& weights) {
     if (cluster_.rank() != 0) {
         auto* fed = dynamic_cast<StreamedSource*>(source_.get());
@@ -248,7 +248,7 @@ Status Rank::LoadAll(const std::vector<program::ValueId>& weights) {
         }
     };
     cluster_.SetLoaded(Thousandths(0, all));
-    // Of a rank that is fed, one thread packs while another waits for the wire.
+    // With streamed weights, one thread packs while another waits for the wire.
     const size_t least = IsFed() && cluster_.rank() != 0 ? 2 : 1;
     const size_t count = std::max(least, cluster_.cores().size());
     std::vector<std::thread> threads;
@@ -258,7 +258,7 @@ Status Rank::LoadAll(const std::vector<program::ValueId>& weights) {
     return first_error;
 }
 
-// Why loading should end.
+// Whether loading must end.
 Status Rank::CheckStop() const {
     if (cluster_.stop_requested()) return MakeError(ErrorCode::kCancelled, "stopped by the user");
     const net::PeerMonitor* monitor = cluster_.monitor();
@@ -270,7 +270,7 @@ Status Rank::LoadOne(program::ValueId id) {
     WEFT_TRY(CheckStop());
     const program::Value& value = program_.value(id);
     const auto read = [&](int64_t row, int64_t count, std::span<std::byte> out) -> Status {
-        // A weight that is half read would have to be read again in the next epoch.
+        // A partly read weight would have to be read again in the next epoch.
         if (!cluster_.recovers()) WEFT_TRY(CheckStop());
         uint64_t bytes = 0;
         Status status = model::ReadWeight(*source_, value, row, count, out, &bytes);
@@ -308,7 +308,7 @@ Status Rank::Run(const StepData& step) {
     return job_.verify ? VerifyReplicas() : Status();
 }
 
-// The state of a further run is what the one before made of its output rows, on every rank alike.
+// A further run starts from the states of the previous run's output rows, on every rank.
 Status Rank::RunDraftHead(const StepData& step) {
     const bool on = step.kind == StepKind::kGuessOn;
     const auto rows = static_cast<int64_t>(step.tokens.size());
@@ -349,7 +349,7 @@ bool Rank::pipelined() const {
            !job_.verify && !job_.trace;
 }
 
-// Of a Program that EndsWithExchange.
+// For a Program that EndsWithExchange.
 Status Rank::RunPart(const StepData& step, const program::OpRange& ops) {
     backend::Step view = ViewOf(step);
     if (ops.begin > 0) view.copies = {};
@@ -390,7 +390,7 @@ bool SlotsFit(const StepData::Sequence& s, int64_t slots) {
 
 }  // namespace
 
-// Steps come over the wire: what the backend takes for granted is checked here.
+// Steps arrive over the wire: this checks what the backend assumes.
 Status Rank::CheckStepRows(const StepData& step) const {
     const auto tokens = static_cast<int64_t>(step.tokens.size());
     const auto adapters = static_cast<int64_t>(job_.adapters.size());
@@ -441,7 +441,7 @@ int Rank::all_reduces() const {
 }
 
 void Rank::Record(const StepData& step) {
-    // Only decode steps: the cost of a small all-reduce is what a token pays.
+    // Only decode steps, whose small all-reduces are what a token pays.
     if (step.tokens.size() == step.sequences.size()) {
         for (float us : executable_->transfers().all_reduce_us()) {
             if (all_reduce_us_.size() < kMostCosts) all_reduce_us_.push_back(us);
@@ -454,7 +454,7 @@ void Rank::Record(const StepData& step) {
     if (traced_ops_ > kMostTracedOps) WriteTraced();
 }
 
-// Into text: late, since it takes longer than a small op.
+// Converts timings to text. Delayed, because it takes longer than a small op.
 void Rank::WriteTraced() {
     for (const TracedStep& step : traced_) {
         AppendTrace(program_, step.number, step.timings, cluster_.rank(), trace_);
@@ -463,8 +463,8 @@ void Rank::WriteTraced() {
     traced_ops_ = 0;
 }
 
-// All tensor ranks must hold the same bits of what is replicated: the logits, or what goes to the
-// next stage. Compared by checksum over the control plane, so for tests, not for speed.
+// All tensor ranks must have the same bits of replicated values: the logits, or the values for the
+// next stage. Compares checksums over the control plane; for tests, not for speed.
 Status Rank::VerifyReplicas() {
     const std::string mine = fmt::format("{:016x}", executable_->transfers().checksum());
     WEFT_ASSIGN(const std::vector<std::string> all,
@@ -551,7 +551,7 @@ Result<std::vector<RankReport>> Rank::GatherReports() {
     return reports;
 }
 
-// A trace is larger than a control frame: every rank sends a piece a round, until all are through.
+// A trace exceeds a control frame: every rank sends one piece per round.
 Status Rank::GatherTraces(std::vector<RankReport>& reports) {
     WriteTraced();
     WEFT_ASSIGN(

@@ -52,8 +52,8 @@ backend::CompileOptions CompileOptionsOf(const Job& job, const model::Layout& la
                                           head.state, head.made, head.logits}) {
         if (result != program::kNoValue) compile.keep.push_back(result);
     }
-    // What a first stage sends lives until it is sent, while the result of the step before comes
-    // in.
+    // A value that the first stage sends lives until it is sent, while the previous step's result
+    // arrives.
     for (const program::Op& op : program.ops) {
         if (!op.Is(program::Trait::kMessage) || compile.keep.empty()) continue;
         compile.keep.insert(compile.keep.end(), op.inputs.begin(), op.inputs.end());

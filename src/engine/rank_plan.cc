@@ -1,5 +1,5 @@
-// What a rank computes on, and its program for that: the device that it is told, or the one that
-// `auto` comes to; the checks that all ranks make together before anything is read.
+// Chooses a rank's device (as named, or the choice of `auto`) and compiles its program; and the
+// checks that all ranks make together before anything is read.
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ namespace {
 
 constexpr int64_t kPlacesMs = 600'000;  // as loading, which waits for the slowest disk
 
-// No other device would do better.
+// Errors that another device would not avoid.
 bool IsOfUser(const Error& error) {
     return error.code == ErrorCode::kUsage || error.code == ErrorCode::kCancelled;
 }
@@ -37,7 +37,7 @@ Status Rank::Plan() {
     if (ChoosesLayout(job_, cluster_)) WEFT_TRY(ChooseLayout());
     if (job_.split_auto && cluster_.size() > 1) WEFT_TRY(ChooseShares());
     WEFT_TRY(PlanShard());
-    // What a host draws, one of its ranks tells.
+    // One rank per host reads the host's power.
     if (job_.power && power_ == nullptr && LocalRankOf(cluster_, "") == 0) {
         power_ = std::make_unique<PowerMeter>();
     }
@@ -64,11 +64,11 @@ Status Rank::Plan() {
     return {};
 }
 
-// A device, and the program for it.
+// Opens a device and compiles the program for it.
 Status Rank::CompileOn(const std::string& name) {
     auto options = DeviceOptionsOf(cluster_, job_.threads, job_.reference, job_.exact);
     options.local_rank = LocalRankOf(cluster_, job_.device);
-    cluster_.SetProgress(nullptr);  // it would look at what goes
+    cluster_.SetProgress(nullptr);  // it would read objects that are going away
     running_.store(nullptr, std::memory_order_release);
     executable_.reset();
     device_.reset();
@@ -77,12 +77,12 @@ Status Rank::CompileOn(const std::string& name) {
     return Compile();
 }
 
-// From the GPU that `auto` has taken.
+// Leaves the GPU that `auto` chose.
 Status Rank::MoveToCpu(const std::string& why) {
     Log(LogLevel::kWarning, "--device auto leaves {} for the processor: {}", device_->info().name,
         why);
     may_move_ = false;
-    entered_ = false;  // what it has so far, it gives back
+    entered_ = false;  // frees what the rank has so far
     return CompileOn("cpu");
 }
 
@@ -94,7 +94,7 @@ Status Rank::OpenSource() {
     return {};
 }
 
-// All ranks measure at once.
+// All ranks measure at the same time.
 Result<Rank::Speeds> Rank::MeasureSpeeds() {
     const int rank = cluster_.rank(), ranks = cluster_.size();
     WEFT_ASSIGN(const std::string name, backend::DeviceOfRank(job_.device, rank, ranks));
@@ -124,8 +124,8 @@ Result<Rank::Speeds> Rank::MeasureSpeeds() {
     return speeds;
 }
 
-// Tensor ranks or stages, as rank 0 finds that a whole answer is sooner there; it stays in later
-// epochs.
+// Tensor ranks or stages: the layout that rank 0 estimates as faster for a whole answer. It stays
+// in later epochs.
 Status Rank::ChooseLayout() {
     const int ranks = cluster_.size();
     std::vector<int> everyone(static_cast<size_t>(ranks));
@@ -166,7 +166,8 @@ Status Rank::ChooseLayout() {
     return {};
 }
 
-// By what each rank's device reads: all ranks come to the same shares, which stay in later epochs.
+// Shares by each device's read speed: all ranks compute the same shares, which stay in later
+// epochs.
 Status Rank::ChooseShares() {
     WEFT_ASSIGN(const model::Layout layout,
                 model::MakeLayout(cluster_.size(), job_.tp, job_.pp, {}, job_.ep));
@@ -200,7 +201,7 @@ Status Rank::Compile() {
     }
     const backend::DeviceInfo& info = device_->info();
     const auto build = BuildOptionsOf(job_, layout, info.target);
-    WriteTraced();  // of the program that goes
+    WriteTraced();  // of the old program
     WEFT_ASSIGN(program_, model::BuildProgram(hyper_, shard_, *source_, build));
     WEFT_TRY(model::AddAdapters(program_, *source_));
     logits_ = program_.Find("logits");
@@ -225,9 +226,8 @@ Status Rank::Compile() {
     return {};
 }
 
-// Where ranks have chosen their devices, they may find that these do not go together, or that one
-// memory does not hold what several of them need: then they compute on processors. All ranks come
-// to the same answers.
+// Ranks that chose their devices may find that these do not match, or that a memory is too small
+// for several of them; they then move to CPUs. All ranks reach the same decision.
 Status Rank::CheckPlaces() {
     bool may_move = false;
     if (backend::HasAuto(job_.device)) {
@@ -256,8 +256,7 @@ Status Rank::CheckPlaces() {
     return CheckMemory();
 }
 
-// Tensor ranks hold the same bits of what is replicated, so they need devices that compute the
-// same.
+// Tensor ranks need the same bits of replicated values, so their devices must compute alike.
 Status Rank::CheckDevices() {
     const std::string& mine = device_->info().identity;
     WEFT_ASSIGN(const std::vector<std::string> all,
@@ -297,18 +296,18 @@ Status Rank::CheckAlone(const std::vector<std::string>& identities, uint64_t fre
         all[me] = device_->info().identity;
         if (unlike()) return UnlikeDevices(other, me, all);
     }
-    // (A GPU that `auto` has taken, and that is too small: all ranks would move, which these need
-    // not do for a newcomer.)
+    // (If a GPU of `auto` is too small, all ranks would have to move, which a joining worker must
+    // not cause.)
     return CheckMemory(freed_bytes);
 }
 
-// Adds up what the ranks of each machine need and compares it with what the machine has, before
-// anything is read. Every rank comes to the same answer.
+// Adds up the needs of each machine's ranks and compares them with the machine's memory, before
+// anything is read. All ranks get the same result.
 Status Rank::CheckMemory(uint64_t freed_bytes) {
     const backend::MemoryUse use = executable_->memory();
     uint64_t device = use.weight_bytes + use.kv_bytes + use.arena_bytes;
     if (cluster_.rank() == 0) device += static_cast<uint64_t>(job_.draft_bytes);
-    // From one epoch to the next, a rank has most of it already.
+    // After the first epoch, a rank holds most of it already.
     auto needs = MemoryNeeds(*device_, device, kRankBytes, entered_);
     for (cluster::MemoryNeed& need : needs) {
         if (need.free_bytes > 0) need.free_bytes += freed_bytes;

@@ -15,7 +15,7 @@
 namespace weft::engine {
 namespace {
 
-// Attempts to get over one loss, each ended by another.
+// Most attempts to recover from one loss, each ended by another loss.
 constexpr int kMostAttempts = 5;
 
 std::string Names(const std::vector<int>& ranks) {
@@ -24,7 +24,7 @@ std::string Names(const std::vector<int>& ranks) {
     return text;
 }
 
-// As far as the names of the devices tell.
+// As far as the devices' names tell.
 bool TensorRanksAreAlike(const std::string& devices, int tp) {
     const std::vector<std::string> names = backend::DeviceNames(devices);
     for (size_t rank = 0; rank < names.size(); ++rank) {
@@ -34,7 +34,7 @@ bool TensorRanksAreAlike(const std::string& devices, int tp) {
     return true;
 }
 
-// What rank 0 says of it.
+// Rank 0's log line.
 std::string Line(const Recovery& recovery, const std::string& why) {
     const std::string more =
         recovery.lost.size() > 1 ? fmt::format(" (lost in all: {})", Names(recovery.lost)) : "";
@@ -42,7 +42,7 @@ std::string Line(const Recovery& recovery, const std::string& why) {
                        recovery.ranks, recovery.ranks == 1 ? "" : "s", recovery.seconds);
 }
 
-// `left` ranks in the manner of `like`.
+// Lays out `left` ranks in the style of `like`.
 void LayOut(Job& job, const model::Layout& like, int left) {
     if (like.tp == 1 && like.pp > 1) {
         job.tp = 1;
@@ -56,7 +56,7 @@ void LayOut(Job& job, const model::Layout& like, int left) {
     }
 }
 
-// Shares stay with their ranks; a newcomer has as much as the others on average.
+// Ranks keep their shares; a new rank gets the mean share.
 std::vector<double> SharesOf(const std::vector<double>& split, const std::vector<int>& kept) {
     const double mean = std::accumulate(split.begin(), split.end(), 0.0) /
                         static_cast<double>(std::max<size_t>(1, split.size()));
@@ -96,12 +96,12 @@ Result<Job> ReplanJob(const Job& job, int ranks, const std::vector<int>& kept, c
         next.pp = left;
     }
     if (next.ep > 0 && next.tp % next.ep != 0) next.ep = 0;
-    // Where each rank has its own.
+    // True: each rank has its own share.
     const bool own =
         job.split.size() == static_cast<size_t>(ranks) && (before.tp == 1 || before.pp == 1);
     if (own) next.split = SharesOf(job.split, kept);
     if (asked != nullptr && asked->job.split_auto && left > ranks) {
-        next.split.clear();  // measured anew, by all
+        next.split.clear();  // measured again, by all
         next.split_auto = true;
     }
     return next;
@@ -113,8 +113,7 @@ Result<std::string> ReplanText(const std::string& job, int ranks, const std::vec
     return JobToJson(next);
 }
 
-// The layout and the shares that the ranks chose stay, so that ranks that go on need not measure
-// again.
+// Keeps the chosen layout and shares, so that ranks need not measure again.
 static void KeepChoices(const Rank* rank, Job& job) {
     if (rank == nullptr) return;
     if (job.tp == 0 && job.pp == 0) {
@@ -159,7 +158,7 @@ Result<int> RoomFor(int waiting, const Job& job, int ranks, const Asked& asked, 
 Status OpenRank(const Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank) {
     std::unique_ptr<model_files::ModelSource> source;
     if (job.feed && cluster.size() > 1) {
-        // Every rank takes part, also one that has its weights already.
+        // Every rank takes part, also one that has its weights.
         cluster.SetPhase("load");
         WEFT_ASSIGN(source, OpenStreamed(job, cluster));
     }
@@ -205,8 +204,8 @@ Status Recover(Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank,
     for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
         if (rank != nullptr) rank->LeaveEpoch();
         auto next = cluster.NextEpoch(error, [&](const auto& kept) -> Result<std::string> {
-            // (`job` may be older: epochs that failed while they formed came between. But it has
-            // the shares that were measured, none where those are even.)
+            // (`job` may be older, because epochs that failed to form came between. But it has the
+            // measured shares, or none if they are even.)
             WEFT_ASSIGN(Job last, JobFromJson(cluster.job()));
             const int size = cluster.size();
             const bool known = job.split.empty() || std::cmp_equal(job.split.size(), size);
@@ -221,7 +220,7 @@ Status Recover(Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank,
             const bool same = std::cmp_equal(kept.size(), size) && kept.back() == size - 1;
             if (same) return JobToJson(last);
             WEFT_ASSIGN(Job replanned, ReplanJob(last, size, kept, asked));
-            // What `auto` came to stays.
+            // The choice of `auto` stays.
             if (rank != nullptr && rank->wire() != backend::SumWire::kAuto) {
                 replanned.wire = rank->wire();
             }
@@ -232,7 +231,7 @@ Status Recover(Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank,
             break;
         }
         WEFT_ASSIGN(job, JobFromJson(cluster.job()));
-        // (Who measures does so with all others.)
+        // (A measurement needs all ranks.)
         if (!next->same_place || job.split_auto || ChoosesLayout(job, cluster)) rank.reset();
         if (why.empty()) why = next->why;
         if (!next->refused.empty()) why = next->refused;
@@ -259,7 +258,7 @@ Status Recover(Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank,
         error = status.error();
     }
     error = cluster.ReportFailure(std::move(error));
-    // A user's wish is no failure; and a loss that nothing was done about speaks for itself.
+    // A user's request to stop is not a failure; an error without recovery explains itself.
     if (why.empty() || cluster.rank() != 0 || error.code == ErrorCode::kCancelled) return error;
     return MakeError(ErrorCode::kPeerLost, "{}. The job could not go on, with {} of {} ranks: {}",
                      why, cluster.size(), ranks, error.message);

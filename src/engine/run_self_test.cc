@@ -1,4 +1,4 @@
-// The start-up proof of a rank: see self_test.h.
+// The self-test of a rank: see self_test.h.
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -19,19 +19,19 @@
 namespace weft::engine {
 namespace {
 
-// As layouts are held to by the tests: activations that are rounded, to 8 bits or to BF16, round
-// differently now and then.
+// The tolerances of the layout tests. Activations rounded to 8 bits or BF16 sometimes round
+// differently.
 constexpr double kRoundedTolerance = 5e-3;
 constexpr double kFloatTolerance = 1e-4;
-// Stages on unlike devices: a processor rounds activations to 8 bits for quantized weights, a GPU
-// may not, and the cache may be of another type. The same bounds as for a device beside the
-// processor (tests/vulkan/jobs_test.py).
+// For stages on unlike devices: a CPU rounds activations to 8 bits for quantized weights, a GPU may
+// not, and the caches may have different types. The bounds are those for a device beside the CPU
+// (tests/vulkan/jobs_test.py).
 constexpr double kUnlikeRoundedTolerance = 3e-2;
 constexpr double kUnlikeFloatTolerance = 3e-3;
-// Of one op behind a stage on an unlike device: its digest is of few numbers, and attention may
-// spread what was rounded. A weight that is wrong moves its own op by more.
+// For one op after a stage on an unlike device: its digest has few numbers, and attention may
+// spread rounding. A wrong weight changes its own op by more.
 constexpr double kUnlikeOpTolerance = 0.1;
-// Of a record, in one round of the control plane.
+// Bytes of a record in one round of the control plane.
 constexpr size_t kPieceBytes = 256 << 10;
 
 double ToleranceOf(const program::Program& program, backend::SumWire wire, bool unlike) {
@@ -59,8 +59,8 @@ constexpr const char* kNext =
 
 }  // namespace
 
-// identity: of the device that makes the record. "" where there is to be none: a model that is made
-// up is no file.
+// identity: of the device that makes the record. "": no record, because a synthetic model has no
+// file.
 std::string Rank::ProofPath(const std::string& fingerprint, const std::string& identity) const {
     if (job_.model.starts_with("synthetic:")) return "";
     const DType kv = job_.reference ? DType::kF32 : job_.kv_dtype;
@@ -69,7 +69,7 @@ std::string Rank::ProofPath(const std::string& fingerprint, const std::string& i
         fmt::format("{}-{}-{}-{}{}", fingerprint, WEFT_VERSION, identity, Info(kv).name, what));
 }
 
-// Of one rank alone on this rank's device, or else on that of another stage.
+// Record of one rank alone on this rank's device, or else on that of another stage.
 Result<Rank::DeviceRecord> Rank::FindRecord(const std::string& fingerprint) const {
     for (size_t rank = 0; rank < identities_.size(); ++rank) {
         const std::string path = ProofPath(fingerprint, identities_[rank]);
@@ -81,7 +81,7 @@ Result<Rank::DeviceRecord> Rank::FindRecord(const std::string& fingerprint) cons
     return MakeError(ErrorCode::kNotFound, "no record of the proof");
 }
 
-// Whether the stages up to this one compute on another device than that of the record.
+// Whether a stage up to this one uses another device than the record's.
 bool Rank::IsUnlike(int stage, const DeviceRecord& record) const {
     if (record.device_of < 0) return false;
     const auto ranks = static_cast<size_t>((stage + 1) * shard_.layout.tp);
@@ -90,7 +90,7 @@ bool Rank::IsUnlike(int stage, const DeviceRecord& record) const {
                                [&](const std::string& one) { return one != device; });
 }
 
-// What rank 0 has in the end: the logits of the last token, or the hidden states of all.
+// Rank 0's result: the logits of the last token, or the hidden states of all tokens.
 Result<std::vector<float>> Rank::ReadProof(int64_t tokens) {
     if (cluster_.rank() != 0) return std::vector<float>{};
     const bool hidden = job_.outputs == model::Outputs::kHidden;
@@ -99,7 +99,7 @@ Result<std::vector<float>> Rank::ReadProof(int64_t tokens) {
     return out;
 }
 
-// Runs the prompt, on all ranks. blocks: for a comparison with a record, or to make one.
+// Runs the prompt, on all ranks. blocks: to compare with a record, or to make one.
 Result<std::vector<OpDigest>> Rank::RunProof(int64_t tokens, bool blocks) {
     StepData step;
     step.tokens = SelfTestPrompt(hyper_.vocab);
@@ -131,24 +131,24 @@ Result<std::vector<OpDigest>> Rank::RunProof(int64_t tokens, bool blocks) {
     return digests;
 }
 
-// One rank alone: its record is for later clusters.
+// A single rank leaves its record for later clusters.
 Status Rank::LeaveRecord(const std::string& path, int64_t tokens) {
     std::error_code ignored;
     if (path.empty() || std::filesystem::exists(path, ignored)) return {};
-    // Only where there is a place for it.
+    // Only if the folder exists or can be created.
     const auto folder = std::filesystem::path(path).parent_path();
     std::filesystem::create_directories(folder, ignored);
     if (!std::filesystem::is_directory(folder, ignored)) return {};
     WEFT_ASSIGN(const std::vector<OpDigest> digests, RunProof(tokens, true));
     WEFT_ASSIGN(const std::vector<float> logits, ReadProof(tokens));
-    // A folder that cannot be written is no reason not to work.
+    // A read-only folder is no reason to fail.
     const Status written = WriteRecord(path, {digests, logits});
     if (!written.ok()) Log(LogLevel::kDebug, "no record of the proof: {}", written.error().message);
     return {};
 }
 
-// By how much an op of this rank may differ from the record. Behind an unlike stage rounding may
-// choose other experts: of a mixture of experts the logits alone are compared there.
+// Largest difference of an op of this rank to the record. After an unlike stage, rounding may
+// choose other experts; for mixtures of experts only the logits are compared there.
 double Rank::OpTolerance(const DeviceRecord& record) const {
     const bool same = !IsUnlike(shard_.stage, record) && shard_.layout.tp == 1;
     if (same) return ToleranceOf(program_, wire_, false);
@@ -169,7 +169,7 @@ Status Rank::RunSelfTest(const std::string& fingerprint) {
         if (auto found = FindRecord(fingerprint); found.ok()) record = *std::move(found);
     }
     const std::vector<float> expected = record.of_one.logits;
-    // Where stages round differently, logits tell little: each rank compares its own ops.
+    // If stages round differently, the logits show little: each rank compares its own ops.
     const bool unlike = std::ranges::any_of(
         identities_, [&](const std::string& one) { return one != identities_[0]; });
     if (unlike) WEFT_TRY(ShareRecord(record));
@@ -208,7 +208,7 @@ Status Rank::RunSelfTest(const std::string& fingerprint) {
     return {};
 }
 
-// Rank 0's, on all ranks, without its logits.
+// Sends rank 0's record to all ranks, without its logits.
 Status Rank::ShareRecord(DeviceRecord& record) {
     record.of_one.logits.clear();
     const std::string text = cluster_.rank() == 0 ? EncodeRecord(record.of_one) : "";
@@ -242,7 +242,7 @@ Status Rank::RefuseToServe(Error error) {
     return error;
 }
 
-// Some tensor ranks hold other bits than others: which op was the first?
+// Some tensor ranks have different bits: finds the first such op.
 Status Rank::ExplainReplicas(const std::vector<OpDigest>& digests) {
     std::string mine;
     for (const OpDigest& digest : digests) {
@@ -275,8 +275,8 @@ Status Rank::ExplainReplicas(const std::vector<OpDigest>& digests) {
     return RefuseToServe(MakeError(ErrorCode::kCorrupt, "start-up proof: ranks differ. {}", kNext));
 }
 
-// "op #12 (rms_norm l1.attn_norm)" of the whole values of a stage; names are those of this rank's
-// own Program where the stage is its own.
+// "op #12 (rms_norm l1.attn_norm)" for a replicated value of a stage; names only for this rank's
+// own stage.
 std::string Rank::OpText(size_t stage, size_t index) const {
     if (static_cast<int>(stage) != shard_.stage) {
         return fmt::format("whole value {} of stage {}", index, stage);
@@ -291,7 +291,7 @@ std::string Rank::OpText(size_t stage, size_t index) const {
     return "unknown";
 }
 
-// The logits are not those of one rank: which op was the first, and where?
+// The logits differ from the record: finds the first such op and its rank.
 Status Rank::ExplainRecord(int64_t tokens, const DeviceRecord& of_device, double distance) {
     const SelfTestRecord& record = of_device.of_one;
     WEFT_ASSIGN(const std::vector<OpDigest> mine, RunProof(tokens, true));

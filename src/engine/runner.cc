@@ -19,7 +19,7 @@ Status WorkOnModel(cluster::Cluster& cluster) {
     Status status = OpenRank(job, cluster, rank);
     if (status.ok()) status = RunWorker(*rank);
     while (!status.ok()) {
-        // A process whose device failed ends: the others go on without it, or replace it.
+        // A process whose device failed ends; the others continue without it, or replace it.
         if (rank != nullptr && !rank->device_status().ok()) {
             return WithDevice(cluster, rank->device_status(), status.error());
         }
@@ -66,7 +66,7 @@ Result<std::unique_ptr<StepRunner>> StepRunner::Start(
         WEFT_ASSIGN(runner->job_, JobFromJson(runner->cluster_->job()));
     }
     WEFT_TRY(OpenFirstRank(runner->job_, *runner->cluster_, runner->rank_, runner->recoveries_));
-    // A host that comes back finds the layout that was chosen.
+    // A host that returns gets the chosen layout.
     const Job& chosen = runner->job_;
     Asked& asked = runner->asked_;
     if (asked.job.tp == 0 && asked.job.pp == 0 && chosen.tp * chosen.pp == asked.ranks) {
@@ -85,7 +85,7 @@ Result<std::unique_ptr<StepRunner>> StepRunner::Start(
 }
 
 StepRunner::~StepRunner() {
-    // After an error the cluster has its verdict; otherwise the ranks are told to end.
+    // After an error the cluster has its verdict; otherwise this tells the ranks to end.
     if (!over_) [[maybe_unused]]
         auto ignored = Finish();
     rank_.reset();
@@ -141,7 +141,7 @@ Result<std::vector<RankReport>> StepRunner::Finish() {
     auto reports = EndJob(step_.number + 1, *cluster_, rank_);
     if (reports.ok()) return reports;
     const Error& error = reports.error();
-    // Who recovers from losses has all that was asked for by now.
+    // With recovery, the results are complete by now, so a lost rank is only a warning.
     if (!cluster_->recovers() || error.code != ErrorCode::kPeerLost || rank_ == nullptr) {
         return error;
     }

@@ -50,7 +50,7 @@ Status CheckSampler(const SamplerOptions& o) {
 
 Result<int32_t> Sampler::Sample(const LogitsRow& logits, const SampleContext& context) {
     if (const Candidate* drawn = logits.drawn(); drawn != nullptr) {
-        random_();  // the number that the last stage had
+        random_();  // the random number that the last stage used
         WEFT_TRY(CheckBest(drawn->value));
         return drawn->index;
     }
@@ -81,7 +81,7 @@ bool Sampler::Adjusts(bool masked) const {
     return repeats || counts || !options_.bias.empty() || masked;
 }
 
-// How many of the best of so many logits are all that it looks at; 0: it looks at all.
+// Number of best logits that suffice for sampling; 0: it needs all.
 size_t Sampler::TopK(size_t columns, bool masked) const {
     const size_t asked = greedy() ? 1 : static_cast<size_t>(options_.top_k);
     return asked == 0 || asked >= columns || Adjusts(masked) ? 0 : asked;
@@ -93,7 +93,7 @@ void Sampler::Want(bool masked, backend::WantedRows& wanted) const {
     wanted.whole = wanted.whole || top == 0;
 }
 
-// adjusted_, the logits, after what changes them.
+// Applies bias, forbidden tokens and penalties to adjusted_, the logits.
 void Sampler::Adjust(const SampleContext& context) {
     for (const auto& [id, bias] : options_.bias) {
         if (id >= 0 && static_cast<size_t>(id) < adjusted_.size()) {
@@ -126,7 +126,7 @@ void Sampler::Repeat(std::span<const int32_t> history) {
     }
 }
 
-// As OpenAI's API has it: logit - presence - frequency * times.
+// As in OpenAI's API: logit - presence - frequency * times.
 void Sampler::Count(std::span<const int32_t> said) {
     recent_.assign(said.begin(), said.end());
     std::sort(recent_.begin(), recent_.end());
@@ -139,9 +139,9 @@ void Sampler::Count(std::span<const int32_t> said) {
     }
 }
 
-// Fills candidates_ with the tokens that may be drawn: top-k, of these top-p, of these min-p.
-// Both p's cut the tail of the order by probability, so that min-p may go first as long as top-p
-// knows the total of what it would have seen.
+// Fills candidates_ with the tokens that may be drawn: top-k, then top-p, then min-p. Both top-p
+// and min-p cut the tail of the order by probability, so min-p may go first if top-p knows the
+// total before it.
 Status Sampler::Select(const LogitsRow& logits, const SampleContext& context) {
     WEFT_TRY(SelectTopK(logits, context));
     if (greedy() || (options_.min_p == 0 && options_.top_p == 1)) return {};
@@ -157,7 +157,7 @@ Status Sampler::Select(const LogitsRow& logits, const SampleContext& context) {
     return {};
 }
 
-// Greedy: the best one.
+// Greedy: the best token.
 Status Sampler::SelectTopK(const LogitsRow& row, const SampleContext& context) {
     WEFT_CHECK(row.size() > 0);
     const bool masked = !context.allowed.empty();
@@ -191,7 +191,7 @@ Status Sampler::SelectTopK(const LogitsRow& row, const SampleContext& context) {
     return {};
 }
 
-// Keeps the best candidates that reach top_p of `total` together, and one at least.
+// Keeps the best candidates that together reach top_p of `total`, at least one.
 void Sampler::CutTopP(double total) {
     const auto worse = [](const Candidate& a, const Candidate& b) { return backend::Better(b, a); };
     std::make_heap(candidates_.begin(), candidates_.end(), worse);  // the best is in front
@@ -216,7 +216,7 @@ int32_t Sampler::Draw(double uniform) {
         total += weights_.back();
     }
     double left = uniform * total;
-    size_t chosen = 0;  // with rounding, the last one that can be drawn at all
+    size_t chosen = 0;  // if rounding exhausts the sum, the last possible one
     for (size_t i = 0; i < weights_.size(); ++i) {
         if (weights_[i] == 0) continue;
         chosen = i;
@@ -245,7 +245,8 @@ Status Sampler::Distribute(const LogitsRow& logits, const SampleContext& context
     return {};
 }
 
-// With rounding, chances may add up to a little less than what is asked for: then the last one.
+// With rounding, the probabilities may sum to slightly less than needed; then the last token is
+// drawn.
 int32_t Sampler::DrawFrom(const Distribution& distribution) {
     WEFT_CHECK(!distribution.entries.empty());
     double total = 0;
@@ -279,7 +280,7 @@ Verdict Sampler::Judge(const Distribution& p, const Distribution& q, int32_t dra
     }
     for (const Distribution::Entry& entry : q.entries) chances_[static_cast<size_t>(entry.id)] = 0;
     if (Uniform() * drawn_with < wanted_with) return {true, drafted};
-    // p and q are the same but for rounding: then the draw that was refused says nothing, either.
+    // p and q differ only by rounding, so the rejection carries no information.
     return {false, DrawFrom(rest_.entries.empty() ? p : rest_)};
 }
 

@@ -24,7 +24,7 @@ int32_t ScoreCache::Take() {
     return pool_.free() == 0 ? -1 : pool_.Take();
 }
 
-// index: the block's place in its prompt.
+// index: place of the block in its prompt.
 void ScoreCache::Fill(int32_t block, int64_t index, int best, std::span<const SaidToken> scores) {
     Block& to = blocks_[static_cast<size_t>(block)];
     to.best = best;
@@ -37,7 +37,7 @@ void ScoreCache::Fill(int32_t block, int64_t index, int best, std::span<const Sa
     }
 }
 
-// False: the block has fewer of the likeliest tokens.
+// False: the block has fewer likeliest tokens than needed.
 bool ScoreCache::Copy(int32_t block, int64_t begin, int64_t end, int best,
                       std::vector<SaidToken>& scores) const {
     const Block& from = blocks_[static_cast<size_t>(block)];

@@ -56,7 +56,7 @@ class Writer {
     std::string text_;
 };
 
-// Reads zeros and sets `bad` beyond the end.
+// Returns zeros and sets `bad` after the end.
 class Reader {
   public:
     explicit Reader(std::string_view text) : left_(text) {}
@@ -110,7 +110,7 @@ std::vector<std::optional<OpPlace>> PlacesOf(const program::Program& program) {
     for (auto it = program.ops.rbegin(); it != program.ops.rend(); ++it) {
         const program::Op& op = *it;
         const program::Operands operands = program::OperandsOf(op).value();
-        // A sum in float64 goes into a sum over ranks, or into another one's part of that.
+        // A float64 sum feeds a sum over ranks, or another sum's part of one.
         for (size_t i = 0; i < op.inputs.size(); ++i) {
             if (!operands.inputs[i]->wide) continue;
             partial[static_cast<size_t>(op.inputs[i])] =
@@ -121,7 +121,7 @@ std::vector<std::optional<OpPlace>> PlacesOf(const program::Program& program) {
     for (size_t i = 0; i < program.ops.size(); ++i) {
         const program::Op& op = program.ops[i];
         if (op.outputs.empty() || op.Is(Trait::kMessage)) continue;
-        // (A value that an op adds to is compared before; the proof uses no adapter.)
+        // (A value that an op adds to was compared before; the self-test uses no adapter.)
         const program::Operands operands = program::OperandsOf(op).value();
         if (operands.outputs[0]->access == program::Access::kAdd) continue;
         const program::ValueId out = op.outputs[0];

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kMostRanks = 1024;
 constexpr int64_t kReadBytes = 8 << 20;
-// A note (hub/part.h) takes many more, of several shards.
+// A note (hub/part.h) can hold many more, from several shards.
 constexpr size_t kMostRanges = 1 << 14;
 
 // Reads every row of `weight`.
@@ -101,7 +101,7 @@ Result<hub::ShardRanges> RangesOfShard(const std::string& model, const ShardOf& 
     hub::ShardRanges ranges;
     ranges.files = plan.Take();
     ranges.is_all = read.ok();
-    // What was asked for and is not there may be the reason of any error; without such, it is one.
+    // Missing ranges may cause any error; an error without them is real.
     if (!read.ok() && ranges.files.empty()) return read.error();
     for (auto& [path, set] : ranges.files) {
         for (uint64_t gap = shard.gap_bytes; set.ranges().size() > kMostRanges; gap *= 2) {

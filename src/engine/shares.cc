@@ -13,21 +13,21 @@ namespace {
 
 using program::ValueId;
 
-// Matrices that no cache holds, of a shape that all weight types have.
+// Matrices larger than any cache, of a shape that all weight types support.
 constexpr int64_t kSide = 4096;
 constexpr int64_t kMeasuredBytes = 96 << 20;
-// Of a GPU, which has caches of that size, and takes some time to start a step; at most this share
-// of its free memory.
+// For a GPU, whose caches are larger and whose steps start slowly; at most this share of its free
+// memory.
 constexpr int64_t kMeasuredOnGpu = 1 << 30;
 constexpr int64_t kShareMeasured = 8;
-// Steps until so long has passed, but a few at least; the fastest counts.
+// Measures for this time, but at least a few steps; the fastest step counts.
 constexpr int64_t kMeasureNs = 150'000'000;
 constexpr int kLeastSteps = 2, kMostSteps = 200;
 
-// Of the free memory, so much is for weights: the rest holds the cache and activations.
+// Share of the free memory for weights; the rest holds the cache and activations.
 constexpr double kWeightsShare = 0.75;
 constexpr double kAlike = 1.1;
-constexpr double kShares = 100;  // of all
+constexpr double kShares = 100;  // sum of all shares
 
 program::Value WeightOf(const char* name, int64_t number, DType dtype, int64_t rows) {
     program::Value value;
@@ -39,7 +39,7 @@ program::Value WeightOf(const char* name, int64_t number, DType dtype, int64_t r
     return value;
 }
 
-// A row through one matrix after another. last: the result.
+// Multiplies one row by one matrix after another. last: the result.
 program::Program ProductsOf(DType dtype, int64_t matrices, ValueId& last) {
     program::Program program;
     program::Value tokens;
@@ -69,7 +69,7 @@ Status RunOnce(backend::Executable& executable, int64_t number) {
     return executable.Run(executable.whole(), step, {});
 }
 
-// What is over the room of some goes to the others, by their speeds.
+// Moves what exceeds the room of a rank to the others, in proportion to their speeds.
 std::vector<double> WithinRoom(std::vector<double> shares, std::span<const RankSpeed> units,
                                uint64_t model_bytes) {
     const auto most = [&](size_t i) {
@@ -102,7 +102,7 @@ int64_t BytesToMeasure(const backend::Device& device) {
     return std::clamp(free / kShareMeasured, kMeasuredBytes, kMeasuredOnGpu);
 }
 
-// Of ranks that do the same together, as of one.
+// Combines ranks that work together into one.
 RankSpeed StageSpeed(std::span<const RankSpeed> ranks) {
     RankSpeed stage = ranks[0];
     for (const RankSpeed& rank : ranks) {
@@ -115,7 +115,7 @@ RankSpeed StageSpeed(std::span<const RankSpeed> ranks) {
 
 }  // namespace
 
-// (DTypeOfName knows types of files alone, not those made at load.)
+// (DTypeOfName knows only types of files, not those made at load.)
 DType MeasuredType(std::string_view main_type) {
     const auto* const type = std::ranges::find(kDTypes, main_type, &DTypeInfo::name);
     return type == kDTypes.end() ? DType::kF16 : type->dtype;
@@ -178,7 +178,7 @@ std::vector<double> SharesBySpeed(std::span<const RankSpeed> ranks, const model:
     const std::vector<double> before = shares;
     shares = WithinRoom(std::move(shares), units, model_bytes);
     if (alike && shares == before) return {};
-    // (Whole ones can be said, and given again.)
+    // (A user can read whole shares, and pass them again.)
     for (double& share : shares) {
         share = std::max(1.0, std::round(share * kShares));
     }

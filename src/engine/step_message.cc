@@ -8,9 +8,9 @@ namespace {
 
 // Words of the head: total, kind, number (2), tokens, sequences, output rows, copies, asks.
 constexpr size_t kHeadWords = 9;
-// Words of an ask: how many of the best logits; or one of these, kToken with a chain behind it.
+// Words of an ask: the number of best logits, or one of these; a chain follows kToken.
 constexpr int32_t kAskAll = 0, kAskToken = -1;
-// A step is bounded by the chunk size and the context; anything beyond this is no step.
+// The chunk size and the context bound a step; a larger message is invalid.
 constexpr size_t kMostWords = size_t{1} << 26;
 
 class WordReader {
@@ -211,7 +211,7 @@ Status StepChannel::Send(const StepData& step) {
     return world_->Broadcast(std::as_writable_bytes(rest), 0, tag);
 }
 
-// The message that is in inline_ and words_.
+// Forwards the message in inline_ and words_.
 Status StepChannel::HandOn(const net::OpTag& tag) {
     for (const int to : route_.to) {
         WEFT_TRY(world_->Send(std::as_bytes(std::span(inline_)), to, tag));

@@ -26,7 +26,7 @@ std::string StopMatcher::Push(std::string_view text) {
         held_.clear();
         return shown;
     }
-    // Hold back the longest tail that some stop string begins with.
+    // Holds back the longest tail that is a prefix of a stop string.
     size_t hold = 0;
     for (const std::string& stop : stops_) {
         for (size_t n = std::min(stop.size() - 1, held_.size()); n > hold; --n) {

@@ -12,13 +12,13 @@ using model_files::MetaType;
 using model_files::TensorInfo;
 
 constexpr int64_t kHeaderMs = 60'000;
-// All ranks' words of one collective call share 1 MiB.
+// The values of all ranks in one collective call share 1 MiB.
 constexpr size_t kMostHeaderBytes = 900 << 10;
-// No loader asks for more at once (backend: 1 MiB and a strip; a transposed read: one matrix).
+// No loader requests more at once (backend: 1 MiB and a strip; a transposed read: one matrix).
 constexpr int64_t kMostRequestBytes = int64_t{1} << 30;
 constexpr std::string_view kTokenizerKeys = "tokenizer.";
 
-// What a rank asks for: rows and columns of the tensor with that index; -1: nothing more.
+// A request: rows and columns of the tensor with that index; -1: no more requests.
 struct RowsRequest {
     int64_t tensor = -1;
     int64_t row_begin = 0, row_count = 0;
@@ -33,7 +33,7 @@ nlohmann::json::binary_t Binary(std::span<const std::byte> bytes) {
     return nlohmann::json::binary_t({data, data + bytes.size()});
 }
 
-// Whether an entry's bytes are what its type and count say.
+// Whether an entry's size matches its type and count.
 bool IsSound(const MetaEntry& entry) {
     if (entry.type == MetaType::kArray && entry.element_type == MetaType::kArray) return false;
     if (entry.type != MetaType::kArray && entry.count != 1) return false;
@@ -141,7 +141,7 @@ Status StreamedSource::TakeMetadata(const std::string& header) {
     json.at("name").get_to(name_);
     json.at("fingerprint").get_to(fingerprint_);
     const nlohmann::json& meta = json.at("meta");
-    // Views point into these: their places are settled before the first is taken.
+    // Views point into these, so their addresses must be final before the first view.
     for (const nlohmann::json& entry : meta) {
         keys_.push_back(entry.at(0).get<std::string>());
         values_.push_back(entry.at(4).get_binary());
@@ -159,7 +159,7 @@ Status StreamedSource::TakeMetadata(const std::string& header) {
     }
     meta_ = std::make_unique<model_files::Metadata>(name_, std::move(entries));
     for (const nlohmann::json& entry : json.at("tensors")) {
-        // (Also of a type that no file has, and that is made at load: W4, W8, NVFP4.)
+        // (Also types that no file has, made at load: W4, W8, NVFP4.)
         const std::string type = entry.at(1).get<std::string>();
         const auto info = std::ranges::find(kDTypes, type, &DTypeInfo::name);
         if (info == kDTypes.end()) return BadHeader("a tensor of an unknown type");

@@ -8,8 +8,7 @@ PagePool::PagePool(int64_t pages) : pages_(static_cast<size_t>(pages)) {
     for (auto page = static_cast<int32_t>(pages - 1); page >= 0; --page) free_.push_back(page);
 }
 
-// Every change of a page goes through here: free and idle pages are counted by what it was before
-// and what it is then.
+// Every change of a page goes through here, which keeps the counts of free and idle pages.
 void PagePool::Change(int32_t page, int32_t holders, bool cached) {
     Page& p = at(page);
     WEFT_CHECK(holders >= 0);

@@ -8,7 +8,7 @@
 namespace weft::engine {
 namespace {
 
-// Blocks of tokens, in the order of a dictionary.
+// Lexicographic order of token blocks.
 struct BlockOrder {
     using is_transparent = void;
     bool operator()(std::span<const int32_t> a, std::span<const int32_t> b) const {
@@ -33,8 +33,8 @@ struct PrefixCache::Node {
     int32_t page = -1, slot = -1;
     int64_t used = 0;
     Children children;
-    Children::iterator self;     // among the parent's
-    Roots::iterator self_space;  // of a root
+    Children::iterator self;     // in the parent's children
+    Roots::iterator self_space;  // of a root's space
 };
 
 PrefixCache::PrefixCache(PagePool& pool, int64_t page_tokens, PagePool* slots)
@@ -64,7 +64,7 @@ PrefixCache::Node* PrefixCache::Root(const PrefixSpace& space) {
     return it->second.get();
 }
 
-// The node of the first `count` pages; null where not all of them are known.
+// The node of the first `count` pages; null: not all of them are known.
 PrefixCache::Node* PrefixCache::Walk(const PrefixSpace& space, std::span<const int32_t> tokens,
                                      int64_t count) {
     const auto root = roots_.find(space);
@@ -116,8 +116,8 @@ PrefixCache::Part PrefixCache::FindPart(const PrefixSpace& space, std::span<cons
     return best;
 }
 
-// A child of `parent`, which has none of which the block is the beginning. One that is the block's
-// own beginning stands before it; what its page holds, the new one holds too.
+// Adds a child to `parent`; no child of `parent` begins with the block. If a child is a prefix of
+// the block, the new child replaces it, because its page holds the same tokens.
 PrefixCache::Node* PrefixCache::Make(Node* parent, std::span<const int32_t> block, int32_t page) {
     const auto after = parent->children.lower_bound(block);
     if (after != parent->children.begin() && BeginsWith(block, std::prev(after)->first)) {
@@ -182,7 +182,7 @@ void PrefixCache::Remove(Node* leaf) {
     if (is_leaf) leaves_.insert({parent->used, parent});
 }
 
-// The last page of a space takes the space with it.
+// Giving up the last page of a space removes the space.
 void PrefixCache::GiveUp(Node* leaf) {
     Node* parent = leaf->parent;
     Remove(leaf);
@@ -195,7 +195,7 @@ int32_t PrefixCache::ExtendToState(const PrefixSpace& space, std::span<const int
                                    int64_t had, int64_t most, std::vector<int32_t>& pages) {
     const int64_t last = std::min(most, static_cast<int64_t>(tokens.size())) / page_tokens_;
     std::vector<Node*> way;
-    size_t known = 0;  // of the way
+    size_t known = 0;  // known nodes on the path
     Node* node = had < last ? Walk(space, tokens, had) : nullptr;
     for (int64_t i = had; i < last && node != nullptr; ++i) {
         node = Find(node, Block(tokens, i));
@@ -272,7 +272,7 @@ void PrefixCache::Evict(int64_t wanted) {
 }
 
 void PrefixCache::Clear() {
-    // Leaf by leaf: a tree as deep as a long context must not be taken apart by recursion.
+    // Leaf by leaf: recursion over a tree as deep as a long context could overflow the stack.
     while (!leaves_.empty()) GiveUp(leaves_.begin()->second);
     WEFT_CHECK(pages_ == 0 && roots_.empty());
 }

@@ -8,7 +8,7 @@
 namespace weft::engine {
 namespace {
 
-// A step of fewer rows of a prompt would be bound by reading the weights.
+// With fewer prompt rows, the time to read the weights would dominate a step.
 constexpr int64_t kLeastChunk = 64;
 constexpr int64_t kChunksPerStage = 4;
 
@@ -37,8 +37,8 @@ int64_t Scheduler::Left(const StepData& step) const {
     return options_.step_tokens - static_cast<int64_t>(step.tokens.size());
 }
 
-// A key that comes back after a while has not saved up time in which it asked for nothing: it
-// begins with the least of those that are here.
+// A key that returns has no credit for its idle time: it starts with the least service of the
+// present keys.
 void Scheduler::Add(Sequence* sequence) {
     WEFT_CHECK(!sequence->tokens.empty());
     const auto [at, is_new] = keys_.try_emplace(sequence->key);
@@ -82,8 +82,8 @@ void Scheduler::ReleasePages(Sequence& sequence) {
     sequence.computed = 0;
 }
 
-// Pages for the first `tokens` tokens, from what is free or idle; false: there are not enough. A
-// page that is to be copied is given up before that.
+// Takes pages for the first `tokens` tokens from free or idle pages; false: there are too few.
+// Gives up a planned page copy first.
 bool Scheduler::Reserve(Sequence& sequence, int64_t tokens) {
     const int64_t more = PagesFor(tokens) - static_cast<int64_t>(sequence.pages.size());
     if (more <= 0) return true;
@@ -106,7 +106,7 @@ void Scheduler::Preempt(Sequence* sequence) {
     waiting_.push_back(sequence);
 }
 
-// Reserve, at the cost of others if need be.
+// Reserve, with preemption if needed.
 bool Scheduler::Grow(Sequence& sequence, int64_t tokens) {
     while (!Reserve(sequence, tokens)) {
         Sequence* victim = Victim(sequence);
@@ -116,9 +116,9 @@ bool Scheduler::Grow(Sequence& sequence, int64_t tokens) {
     return true;
 }
 
-// What the cache knows of the tokens that come next, in whole pages and a part of one. A page that
-// the sequence has begun itself goes where the cache knows more of it. The last token, and all that
-// are scored, are always computed: their logits are wanted.
+// Finds the next tokens in the cache: whole pages and a part of one. Replaces a page that the
+// sequence has begun if the cache knows more of it. The last token and all scored tokens are always
+// computed, because their logits are needed.
 void Scheduler::FindPrefix(Sequence& s) {
     if (!options_.prefix_cache || !s.cached || s.copy.tokens > 0) return;
     const int64_t most = std::min(static_cast<int64_t>(s.tokens.size()) - 1, s.score_from);
@@ -129,7 +129,7 @@ void Scheduler::FindPrefix(Sequence& s) {
     const int64_t whole = had + static_cast<int64_t>(found_.size());
     const PrefixCache::Part part = cache_.FindPart(s.space(), s.tokens, whole, most);
     const int64_t known = whole * options_.page_tokens + part.tokens;
-    if (known <= s.computed) return;  // and nothing whole was found
+    if (known <= s.computed) return;  // and no whole page was found
     while (static_cast<int64_t>(s.pages.size()) > had) {
         pool_.LetGo(s.pages.back());
         s.pages.pop_back();
@@ -140,7 +140,7 @@ void Scheduler::FindPrefix(Sequence& s) {
     s.computed = known;
 }
 
-// Those tokens are computed after all.
+// The tokens of the copy are computed instead.
 void Scheduler::DropCopy(Sequence& s) {
     if (s.copy.tokens == 0) return;
     pool_.LetGo(s.copy.page);
@@ -148,8 +148,8 @@ void Scheduler::DropCopy(Sequence& s) {
     s.copy = {};
 }
 
-// Of a sequence that leaves its pages: the last one, as far as it is computed, for whoever comes
-// with the same text. (A copy that is not made yet is nothing new.)
+// Before a sequence leaves its pages: caches the computed part of the last one, for later sequences
+// with the same text. (A copy that is not made yet is not new.)
 void Scheduler::KeepTail(const Sequence& s) {
     const int64_t whole = s.computed / options_.page_tokens;
     if (!options_.prefix_cache || !s.cached || s.copy.tokens > 0 || has_state()) return;
@@ -211,7 +211,7 @@ void Scheduler::Decodes(std::vector<Sequence*>& sequences) const {
     }
 }
 
-// What is left once each of `decodes` sequences has its row; where prompts are to be read, half.
+// Rows that remain after one for each of `decodes` sequences; with prompts to read, half of them.
 int64_t Scheduler::RowsForDrafts(int64_t decodes) const {
     const auto reads = [](const Sequence* s) { return s->pending() > 1; };
     const bool prompts = !waiting_.empty() || std::ranges::any_of(running_, reads);
@@ -219,7 +219,7 @@ int64_t Scheduler::RowsForDrafts(int64_t decodes) const {
     return std::min(options_.draft_rows, prompts ? left / 2 : left);
 }
 
-// Nobody has to be pushed out for them.
+// Takes only pages that need no preemption.
 int64_t Scheduler::PagesForDraft(Sequence& s, int64_t most, int64_t others) {
     if (s.pending() != 1 || s.copy.tokens > 0) return 0;
     if (has_state()) most = SlotsForDraft(s, most);
@@ -230,8 +230,8 @@ int64_t Scheduler::PagesForDraft(Sequence& s, int64_t most, int64_t others) {
     return std::clamp<int64_t>(there, 0, most);
 }
 
-// Sequences of which one token is left to compute, in the order in which they were admitted. Drafts
-// come when every sequence has a row. (Preempt changes running_.)
+// Sequences with one token to compute, in order of admission. Drafts follow once every sequence has
+// a row. (Preempt changes running_.)
 void Scheduler::PlanDecodes(StepData& step, std::vector<PlannedRows>& planned) {
     Decodes(decodes_);
     for (Sequence*& s : decodes_) {
@@ -253,13 +253,13 @@ void Scheduler::PlanDecodes(StepData& step, std::vector<PlannedRows>& planned) {
     }
 }
 
-// How many of so many rows that a sequence has next are scored, the last of the prompt included.
+// Number of scored rows among a sequence's next `rows`, the last row of the prompt included.
 int64_t Scheduler::ScoresOf(const Sequence& s, int64_t rows) {
     return s.scored() ? std::clamp<int64_t>(s.computed + rows - s.score_from, 0, rows) : 0;
 }
 
-// Shares the rows of logits that the decodes leave. Sequences that are not scored need no more than
-// one each; with a scored one in the step, at most max_seqs - 1 of these are.
+// Shares the rows of logits that the decodes leave. An unscored sequence needs at most one row;
+// with a scored sequence in the step, there are at most max_seqs - 1 unscored ones.
 void Scheduler::ShareScores(const StepData& step) {
     int64_t others = 0;
     sharing_.clear();
@@ -287,12 +287,13 @@ void Scheduler::ShareScores(const StepData& step) {
     }
 }
 
-// Of so many next rows, those that have logits where they need them, with `left` for scores.
+// Number of next rows whose logits, if needed, fit into `left` rows for scores.
 int64_t Scheduler::RowsWithLogits(const Sequence& s, int64_t rows, int64_t left) const {
     return std::min(rows, rows - ScoresOf(s, rows) + std::max<int64_t>(0, left));
 }
 
-// Of a prompt, or of whatever is to be computed again. One that has the pipeline to itself is cut.
+// Next rows of a prompt or of a recomputed sequence. Divides a prompt that is alone in the
+// pipeline.
 int64_t Scheduler::PromptRows(const Sequence& s, const StepData& step) const {
     const int64_t kept = s.last_apart && s.pending() > 1 ? 1 : 0;
     int64_t rows = std::min(s.pending() - kept, Left(step));
@@ -302,8 +303,8 @@ int64_t Scheduler::PromptRows(const Sequence& s, const StepData& step) const {
     return std::min(rows, PromptChunk(tokens, options_.step_tokens, stages_));
 }
 
-// The first sequence of each request, in the order in which they were admitted, then the second of
-// each, and so on: the many sequences of one request do not hold up the others'.
+// Takes the first sequence of each request, in order of admission, then the second of each, and so
+// on, so that a request with many sequences does not delay the others.
 void Scheduler::PlanPrefills(StepData& step, std::vector<PlannedRows>& planned) {
     prompts_.clear();
     bool mixed = false;
@@ -322,7 +323,7 @@ void Scheduler::PlanPrefills(StepData& step, std::vector<PlannedRows>& planned) 
         FindPrefix(*s);
         const int64_t rows = TakeRows(*s, PromptRows(*s, step));
         if (rows == 0) DropCopy(*s);  // by the next step the cache may know more
-        // Sequences that have rows in this step can't be preempted any more.
+        // Sequences with rows in this step can't be preempted any more.
         const bool fits = rows > 0 && Reserve(*s, s->computed + rows);
         CountFound(*s, s->computed - before);
         if (fits) Append(*s, rows, 0, step, planned);
@@ -330,7 +331,7 @@ void Scheduler::PlanPrefills(StepData& step, std::vector<PlannedRows>& planned) 
     }
 }
 
-// Of so many rows, those that the key's share has, and of those that no key has a claim to.
+// Takes up to `rows` rows from the key's share, then from the unclaimed rows.
 int64_t Scheduler::TakeRows(const Sequence& s, int64_t rows) {
     KeyUse& key = *s.of_key;
     if (key.demand_plan != plan_) key.rows = 0;
@@ -340,12 +341,12 @@ int64_t Scheduler::TakeRows(const Sequence& s, int64_t rows) {
     return own + spare;
 }
 
-// False: there is no room, or no row of the step is left for its key.
+// False: no room, or no row of the step remains for its key.
 bool Scheduler::AdmitOne(Sequence& s, StepData& step, std::vector<PlannedRows>& planned) {
     if (spare_rows_ + (s.of_key->demand_plan == plan_ ? s.of_key->rows : 0) <= 0) return false;
     if (has_state() && !TakeOwnSlot(s)) return false;
     FindPrefix(s);
-    // The whole of it must fit now, or it would be preempted again.
+    // The whole sequence must fit now, or it would be preempted again.
     const int64_t room = Room();
     if (room < Owed(s)) DropCopy(s);
     const bool fits = Room() >= Owed(s);
@@ -353,8 +354,8 @@ bool Scheduler::AdmitOne(Sequence& s, StepData& step, std::vector<PlannedRows>& 
                             s.pages, [&](int32_t page) { return pool_.holders(page) == 1; });
     const int64_t wanted = fits ? PromptRows(s, step) : 0;
     const int64_t rows = TakeRows(s, wanted);
-    // A scored prompt is admitted without a row where others have the step's logits: it holds up
-    // no other of its key.
+    // A scored prompt is admitted without a row when others have the step's logits, so it does not
+    // delay others of its key.
     if (!fits || (rows == 0 && wanted > 0) || !Reserve(s, s.computed + rows)) {
         ReleasePages(s);
         return false;
@@ -372,8 +373,8 @@ bool Scheduler::AdmitOne(Sequence& s, StepData& step, std::vector<PlannedRows>& 
     return true;
 }
 
-// A key whose next sequence can't be admitted is passed over; if it lacks pages, only by keys that
-// hold fewer (MayPass).
+// Skips a key whose next sequence can't be admitted; if that one lacks pages, only keys that hold
+// fewer may pass it (MayPass).
 void Scheduler::Admit(StepData& step, std::vector<PlannedRows>& planned) {
     const Sequence* blocked = nullptr;
     while (Left(step) > 0 && static_cast<int64_t>(running_.size()) < options_.max_seqs) {
@@ -401,8 +402,8 @@ bool Scheduler::Plan(StepData& step, std::vector<PlannedRows>& planned) {
     return !planned.empty();
 }
 
-// Prompts that hold pages can be in each other's way: then the first goes on at the cost of the
-// last ones.
+// Prompts that hold pages may block each other; the first then continues and the last ones are
+// preempted.
 void Scheduler::PlanFirst(StepData& step, std::vector<PlannedRows>& planned) {
     const auto ready = [](const Sequence* s) { return s->pending() > 0 && !s->in_flight; };
     const auto first = std::ranges::find_if(running_, ready);
@@ -417,7 +418,7 @@ void Scheduler::PlanFirst(StepData& step, std::vector<PlannedRows>& planned) {
     Append(*s, rows, 0, step, planned);
 }
 
-// So many more rows have KV. Pages that are whole now are known to all.
+// Marks `rows` more rows as computed. Pages that are now full become known to the cache.
 void Scheduler::Advance(Sequence& s, int64_t rows) {
     const int64_t before = s.computed / options_.page_tokens;
     const int64_t again = std::clamp<int64_t>(s.known - s.computed, 0, rows);
@@ -437,7 +438,7 @@ void Scheduler::Commit(std::span<const PlannedRows> planned) {
         const int64_t rows = plan.rows - plan.drafted;
         Advance(s, rows);
         if (has_state()) CommitState(s);
-        // The end of a prompt: others may come with the same beginning while this one speaks.
+        // End of a prompt: others may start with the same text while this one decodes.
         if (plan.output >= 0 && rows > 1) KeepTail(s);
     }
 }

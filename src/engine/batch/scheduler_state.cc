@@ -1,4 +1,4 @@
-// Slots of recurrent state: who has them, and what a step stores in them. See scheduler.h.
+// Slots of recurrent state: their owners, and the states that a step stores. See scheduler.h.
 #include <algorithm>
 #include <utility>
 
@@ -7,8 +7,8 @@
 
 namespace weft::engine {
 
-// Slots that running sequences don't have are idle, or become so when the steps that use them are
-// committed; so one who waits gets one in the end.
+// Slots without a running sequence are idle, or become idle when the steps that use them are
+// committed, so a waiting sequence gets one in the end.
 bool Scheduler::TakeOwnSlot(Sequence& s) {
     if (s.slot >= 0) return true;
     if (slots_.free() == 0 && !cache_.EvictState()) return false;
@@ -16,7 +16,8 @@ bool Scheduler::TakeOwnSlot(Sequence& s) {
     return true;
 }
 
-// For a state that the prefix cache is to keep; -1: there is none. Guesses find the others free.
+// Takes a slot for a state that the prefix cache will keep; -1: none. Drafts use the remaining
+// ones.
 int32_t Scheduler::TakeBorderSlot() {
     if (cache_.states() >= options_.kept_states && !cache_.EvictState()) return -1;
     return slots_.free() > 0 ? slots_.Take() : -1;
@@ -33,7 +34,7 @@ void Scheduler::ReleaseSlots(Sequence& s) {
     s.last_border = 0;
 }
 
-// As FindPrefix: whole pages as far as a state is known.
+// As FindPrefix: whole pages up to the last known state.
 void Scheduler::FindState(Sequence& s, int64_t most) {
     const int64_t had = s.computed / options_.page_tokens;
     s.parts_at = cache_.KnownPages(s.space(), s.tokens, most) * options_.page_tokens;
@@ -50,7 +51,7 @@ void Scheduler::FindState(Sequence& s, int64_t most) {
     s.computed = static_cast<int64_t>(s.pages.size()) * options_.page_tokens;
 }
 
-// How many of so many guesses there are slots for; the sequence has them from now on.
+// Takes up to `most` slots for drafts; the sequence owns them from now on. Returns their number.
 int64_t Scheduler::SlotsForDraft(Sequence& s, int64_t most) {
     while (static_cast<int64_t>(s.draft_slots.size()) < most && slots_.free() > 0) {
         s.draft_slots.push_back(slots_.Take());
@@ -58,11 +59,11 @@ int64_t Scheduler::SlotsForDraft(Sequence& s, int64_t most) {
     return std::min(most, static_cast<int64_t>(s.draft_slots.size()));
 }
 
-// first_row: of the step, the sequence's.
+// first_row: the sequence's first row in the step.
 void Scheduler::PlanState(Sequence& s, int64_t rows, int64_t drafted, int32_t first_row,
                           StepData::Sequence& of_step) {
     WEFT_CHECK(s.slot >= 0);
-    // Of a step that was planned and did not run.
+    // Left from a step that was planned and did not run.
     for (const Sequence::Border& border : std::exchange(s.borders, {})) slots_.LetGo(border.slot);
     of_step.state_from = s.state_from >= 0 ? s.state_from : s.computed > 0 ? s.slot : -1;
     of_step.state_to = s.slot;
@@ -76,13 +77,13 @@ void Scheduler::PlanState(Sequence& s, int64_t rows, int64_t drafted, int32_t fi
     if (drafted == 0) PlanBorders(s, rows, first_row, of_step);
 }
 
-// What of the step's rows the prefix cache is to keep the state behind.
+// Chooses the rows of the step after which the prefix cache keeps the state.
 void Scheduler::PlanBorders(Sequence& s, int64_t rows, int32_t first_row,
                             StepData::Sequence& of_step) {
     if (!options_.prefix_cache || !s.cached || options_.kept_states == 0) return;
     const int64_t page = options_.page_tokens, size = static_cast<int64_t>(s.tokens.size());
     const bool says = s.pending() == 1;
-    // A prompt that comes again lacks its last token (FindPrefix).
+    // A repeated prompt is looked up without its last token (FindPrefix).
     int64_t borders[] = {says ? 0 : s.parts_at, says ? size : (size - 1) / page * page};
     std::ranges::sort(borders);
     for (const int64_t border : borders) {
@@ -96,7 +97,7 @@ void Scheduler::PlanBorders(Sequence& s, int64_t rows, int32_t first_row,
     }
 }
 
-// Of an answer the cache keeps the last border alone.
+// The cache keeps only the last border of an answer.
 void Scheduler::CommitState(Sequence& s) {
     if (s.state_from >= 0) slots_.LetGo(std::exchange(s.state_from, -1));
     const auto first = [&](int64_t tokens) {
@@ -111,8 +112,8 @@ void Scheduler::CommitState(Sequence& s) {
     }
 }
 
-// The state behind the last guess that came true becomes the sequence's own: it is in the slot of
-// its row, unless all of them did.
+// The state after the last accepted draft becomes the sequence's own. It is in the slot of its row,
+// unless all drafts were accepted.
 void Scheduler::KeepDraftState(Sequence& s) {
     if (s.draft_slots.empty()) return;
     const auto kept = static_cast<size_t>(s.computed - s.drafted_from);

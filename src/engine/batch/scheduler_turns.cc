@@ -1,4 +1,4 @@
-// Which sequence is admitted next, and which gives way: fair shares of slots, pages and rows
+// Chooses the sequence to admit next and the one to preempt: fair shares of slots, pages and rows
 // between keys, and between the requests of a key. See scheduler.h.
 #include <algorithm>
 #include <cmath>
@@ -9,8 +9,8 @@
 
 namespace weft::engine {
 
-// A sequence that another one was preempted for is first. `running` and what follows it decides
-// within a key, the numbers before between keys.
+// A sequence for which another was preempted comes first. `running` and later fields decide within
+// a key, earlier fields between keys.
 bool Scheduler::Sooner(const Sequence& a, const Sequence& b) const {
     const auto place = [&](const Sequence& s) {
         const KeyUse& key = *s.of_key;
@@ -21,7 +21,7 @@ bool Scheduler::Sooner(const Sequence& a, const Sequence& b) const {
     return place(a) < place(b);
 }
 
-// The next of those whose key is not blocked; null: none.
+// The next waiting sequence whose key is not blocked; null: none.
 Sequence* Scheduler::NextWaiting() const {
     Sequence* next = nullptr;
     for (Sequence* s : waiting_) {
@@ -40,21 +40,21 @@ bool Scheduler::AtLimit(const Sequence& s) const {
     return s.limit > 0 && s.of_key->running >= s.limit;
 }
 
-// Pages that a sequence lacks for all of its tokens and one after them.
+// Pages that a sequence lacks for all of its tokens and one more.
 int64_t Scheduler::Owed(const Sequence& s) const {
     const int64_t all = PagesFor(static_cast<int64_t>(s.tokens.size()) + 1);
     const int64_t most = std::min(all, pool_.size());
     return std::max<int64_t>(0, most - static_cast<int64_t>(s.pages.size()));
 }
 
-// Pages that are free or idle, without those that running sequences will take.
+// Free and idle pages, less those that running sequences will take.
 int64_t Scheduler::Room() const {
     int64_t room = pool_.free() + pool_.idle();
     for (const Sequence* s : running_) room -= Owed(*s);
     return room;
 }
 
-// How many pages keys and requests hold. (Of a page that several sequences share each has one.)
+// Sums the pages of keys and requests. (A shared page counts for each of its sequences.)
 void Scheduler::SumPages() {
     for (const Sequence* s : running_) s->of_key->pages = s->of_request->pages = 0;
     for (const Sequence* s : running_) {
@@ -70,8 +70,8 @@ double PagesOf(const KeyUse& key) {
     return key.running == 0 ? 0 : static_cast<double>(key.pages) / key.weight;
 }
 
-// Of two sequences that may be preempted the one that is: of the lower priority, then of the key
-// and the request that hold more, by `use`; then the one that was admitted later, which is `b`.
+// Whether `b`, rather than `a`, is preempted: the sequence of lower priority, then of the key and
+// the request with the larger `use`, then the one that was admitted later, which is `b`.
 template <typename Use>
 bool Rather(const Sequence& a, const Sequence& b, Use use) {
     const auto place = [&](const Sequence& s) {
@@ -90,8 +90,8 @@ double PagesIn(const auto& use) {
 
 }  // namespace
 
-// Whether a sequence may be preempted for a page of a running one, which was admitted before it
-// (`after`) or later. The only sequence of another key first has its turn.
+// Whether `other` may be preempted for a page of the running sequence `growing`. after: it was
+// admitted after `growing`. The only sequence of another key first has its turn.
 bool Scheduler::GivesPages(const Sequence& other, const Sequence& growing, bool after) const {
     if (other.plan == plan_ || other.in_flight) return false;  // it has rows in this step
     if (other.priority != growing.priority) return other.priority < growing.priority;
@@ -104,7 +104,7 @@ bool Scheduler::GivesPages(const Sequence& other, const Sequence& growing, bool 
     return other.of_key->running > 1 || other.turn >= kTurn;
 }
 
-// Which sequence is preempted for a page of `growing`.
+// The sequence to preempt for a page of `growing`.
 Sequence* Scheduler::Victim(const Sequence& growing) {
     SumPages();
     Sequence* victim = nullptr;
@@ -125,7 +125,7 @@ Sequence* Scheduler::Victim(const Sequence& growing) {
 
 // Whether a running sequence may be preempted for a waiting one, for its slot or its pages. The
 // waiting one's key, or its request within the key, must then hold no more than the other's still
-// does; or the other has had its turn, and the waiting one's key has nothing that runs.
+// does; or the running one has had its turn, and the waiting one's key has no running sequence.
 bool Scheduler::GivesWay(const Sequence& running, const Sequence& waiting, bool slot) const {
     if (running.in_flight) return false;
     if (running.priority != waiting.priority) return running.priority < waiting.priority;
@@ -164,8 +164,8 @@ Sequence* Scheduler::VictimFor(const Sequence& waiting, bool slot, bool own) con
     return victim;
 }
 
-// Preempts as many as it takes for the slot and the pages of `waiting`; false, and none is, where
-// that is not enough.
+// Preempts as many sequences as the slot and the pages of `waiting` need. False: that is not
+// enough, and it preempts none.
 bool Scheduler::PreemptFor(const Sequence& waiting, bool slot, bool own) {
     SumPages();
     victims_.clear();
@@ -190,7 +190,7 @@ bool Scheduler::PreemptFor(const Sequence& waiting, bool slot, bool own) {
     return true;
 }
 
-// The next waiting sequence of each key, into turns_, in the order in which they are admitted.
+// Stores the next waiting sequence of each key in turns_, in the order of admission.
 void Scheduler::FindNextOfKeys() {
     turns_.clear();
     for (auto& [name, key] : keys_) key.next = nullptr;
@@ -204,7 +204,7 @@ void Scheduler::FindNextOfKeys() {
     });
 }
 
-// Before a step is planned: preempts for the next sequence of each key that waits.
+// Before a step is planned: preempts for the next waiting sequence of each key.
 void Scheduler::MakeWay() {
     if (waiting_.empty() || running_.empty()) return;
     if (keys_.size() == 1 && keys_.begin()->second.requests.size() == 1) return;
@@ -223,8 +223,8 @@ void Scheduler::MakeWay() {
     }
 }
 
-// Whether a sequence may be admitted before `blocked`, which lacks pages: its key still holds no
-// more than the other's then, so that many small sequences do not keep a large one waiting.
+// Whether a sequence may be admitted before `blocked`, which lacks pages: its key must then hold no
+// more than the other's, so many small sequences do not starve a large one.
 bool Scheduler::MayPass(const Sequence& s, const Sequence& blocked) {
     if (s.priority < blocked.priority) return false;
     SumPages();
@@ -233,7 +233,7 @@ bool Scheduler::MayPass(const Sequence& s, const Sequence& blocked) {
     return PagesOf(mine) + static_cast<double>(more) / mine.weight <= PagesOf(theirs);
 }
 
-// Adds a prompt to what its key demands of this step.
+// Adds a prompt to its key's demand in this step.
 void Scheduler::Demand(const Sequence& s, int64_t left) {
     KeyUse& key = *s.of_key;
     if (std::exchange(key.demand_plan, plan_) != plan_) {
@@ -250,8 +250,8 @@ void Scheduler::Demand(const Sequence& s, int64_t left) {
     key.demand = std::min(left, key.demand + rows);
 }
 
-// Gives each key its share of the rows that are left for prompts: those of the highest priority
-// first, and by weight. What a key does not need goes to the others.
+// Gives each key its share of the remaining prompt rows: highest priority first, then by weight.
+// Unneeded rows go to the others.
 void Scheduler::ShareRows(int64_t left) {
     sharing_.clear();
     spare_rows_ = left;

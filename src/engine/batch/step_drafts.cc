@@ -5,18 +5,18 @@
 namespace weft::engine {
 namespace {
 
-// Guesses beyond these cost as much as other rows do, on every CPU there is.
+// Beyond this, drafted rows cost as much as other rows, on every CPU.
 constexpr int64_t kMostRows = 64;
-// Guesses that gain less than this are left: the estimates are not that good.
+// Below this gain no drafts: the estimates are too coarse.
 constexpr double kLeastGain = 1.05;
-// What guesses cost may have been learned in a bad moment: after so many steps without any, some
-// are tried, as many as half of the other rows or so few.
+// The costs of drafts may have been learned at a bad moment: after so many steps without drafts,
+// some are tried, as many as half of the other rows or this many.
 constexpr int64_t kRetry = 256;
 constexpr int64_t kRetryRows = 4;
-// Draws of the draft model are to be independent of those that judge them.
+// Draws of the draft model must be independent of the draws that judge them.
 constexpr uint64_t kOtherSeed = 0x9e3779b97f4a7c15;
 
-// As far as the matcher lets them.
+// Cuts the draft where the matcher rejects it.
 void CutToGrammar(const grammar::Matcher& matcher, std::vector<int32_t>& tokens) {
     grammar::Matcher state = matcher;
     size_t good = 0;
@@ -40,7 +40,7 @@ AnswerDrafts StepDrafts::Begin(std::span<const int32_t> prompt,
     AnswerDrafts drafts;
     if (options_.lookup) drafts.lookup.emplace(prompt);
     if (model_ == nullptr) return drafts;
-    // A greedy guess is certain, and the model's own choice is compared with it.
+    // A greedy draft is certain, and the model's own choice is compared with it.
     const bool judged = options_.judged && sampler.temperature > 0 && sampler.top_k != 1;
     drafts.length.emplace(model_->ratio(), !judged);
     if (!judged) return drafts;
@@ -50,20 +50,20 @@ AnswerDrafts StepDrafts::Begin(std::span<const int32_t> prompt,
     return drafts;
 }
 
-// Steps of almost as many rows are one kind: there are not that many of each to learn from.
+// Groups similar row counts: there are too few steps of each count to learn from.
 int64_t StepDrafts::RowsKind(int64_t rows) {
     const int64_t grain = rows <= 16 ? 1 : rows <= 64 ? 4 : 16;
     return (rows + grain - 1) / grain * grain;
 }
 
-// How many of guesses_ pay in a step that has so many rows without them.
+// Number of guesses_ that pay in a step that has `rows` rows without them.
 size_t StepDrafts::Best(int64_t rows) const {
     if (without_ >= kRetry) {
         const int64_t most = std::max(kRetryRows, rows / 2);
         return std::min(guesses_.size(), static_cast<size_t>(most));
     }
     const double plain = costs_.Of(rows);
-    if (plain <= 0) return 0;  // this step will tell
+    if (plain <= 0) return 0;  // this step measures it
     double tokens = static_cast<double>(rows), best_rate = kLeastGain * tokens / plain;
     size_t best = 0;
     for (size_t i = 0; i < guesses_.size(); ++i) {
@@ -101,7 +101,7 @@ void StepDrafts::LookUp(std::span<const Guesser> guessers) {
         if (g.matcher != nullptr) CutToGrammar(*g.matcher, draft);
         for (size_t k = 0; k < draft.size(); ++k) guesses_.push_back({chances_[k], i});
     }
-    // Chances of one draft never rise: the best guesses are the beginnings of drafts.
+    // Probabilities never rise within a draft, so the best guesses are beginnings of drafts.
     std::ranges::stable_sort(guesses_, std::ranges::greater(), &Guess::chance);
     const auto rows = static_cast<int64_t>(guessers.size());
     guesses_.resize(std::min(guesses_.size(), static_cast<size_t>(most_rows(rows))));
@@ -115,7 +115,7 @@ void StepDrafts::LookUp(std::span<const Guesser> guessers) {
     }
 }
 
-// Lengths are those of a step that ran: where the draft model can't, nothing was chosen.
+// Lengths are those of a step that ran: if the draft model fails, none was chosen.
 Status StepDrafts::Draw(std::span<const Guesser> guessers) {
     texts_.clear();
     lengths_.clear();
