@@ -17,7 +17,7 @@ namespace {
 constexpr size_t kMostStrangers = 64;  // beside the ranks; one more drops another
 constexpr int64_t kProofMs = 2000;
 constexpr useconds_t kNoDescriptorUs = 20'000;
-// A host that is turned away for the same reason again and again is told of once in that time.
+// Repeated rejections of a host for the same reason are logged once in this time.
 constexpr int64_t kSameAgainNs = 3'600'000 * kNsPerMs;
 constexpr size_t kMostTold = 256;
 
@@ -36,7 +36,7 @@ bool SendNow(int fd, const Bytes& bytes) {
 
 std::string DialHello::HostName() const {
     std::string name(host.begin(), std::ranges::find(host, '\0'));
-    // It comes from outside, and goes to terminals.
+    // The text comes from outside and goes to terminals.
     for (char& letter : name) {
         if (letter < '!' || letter > '~') letter = '?';
     }
@@ -62,19 +62,19 @@ Result<std::vector<Arrival>> AdmissionListener::Turn(int64_t nap_ms) {
     return std::exchange(arrived_, {});
 }
 
-// A process without descriptors to spare leaves callers waiting; it need not ask all the time.
+// Without free descriptors, callers wait; the pause avoids a busy loop.
 void AdmissionListener::CheckAccept(int error) const {
     const bool nobody = error == EAGAIN || error == EINTR || error == ECONNABORTED;
     if (!nobody) ::usleep(kNoDescriptorUs);
 }
 
-// Some at a time, as a listening worker does.
+// Accepts a few at a time, like a listening worker.
 void AdmissionListener::Accept() {
     for (int i = 0; i < kCallersATurn; ++i) {
         Fd fd = net::Accept(listener_);
         if (!fd.valid()) return CheckAccept(errno);
         SetNoDelay(fd.get());
-        // All ranks may come at once.
+        // All ranks may dial at once.
         if (callers_.size() >= most_callers_) DropACaller();
         std::string from = PeerText(fd.get());
         callers_.push_back({std::move(fd), std::move(from), Deadline::In(kProofMs)});
@@ -106,7 +106,7 @@ bool AdmissionListener::IsNews(const std::string& from, const std::string& why) 
     return told_.emplace(from.substr(0, from.rfind(':')) + " " + why, now).second;
 }
 
-// Who has proved the key has a right to the reason.
+// A caller that proved the key may know the reason.
 void AdmissionListener::TellWhy(const Caller& caller, const std::string& why) {
     Session session = caller.handshake->session();
     Bytes frame;
@@ -146,7 +146,7 @@ bool AdmissionListener::HearHello(Caller& caller) {
 bool AdmissionListener::Hear(Caller& caller) {
     if (caller.deadline.expired()) return Drop(caller, "it did not prove the key in time");
     if (!caller.handshake.has_value()) return HearHello(caller);
-    // Not a byte beyond the handshake: what follows is for the session.
+    // Reads no byte beyond the handshake: later bytes belong to the session.
     std::array<std::byte, kMostBeforeAuth> buffer;
     const ssize_t seen =
         ::recv(caller.fd.get(), buffer.data(), buffer.size(), MSG_PEEK | MSG_DONTWAIT);

@@ -4,8 +4,8 @@
 
 namespace weft::cluster {
 
-// The program brings its own (cmake/commit.cmake). Weak, so that a library need not be built again
-// for each commit.
+// The program has its own (cmake/commit.cmake). Weak, so that a new commit does not rebuild this
+// library.
 [[gnu::weak]] const char* Commit() {
     return "unknown";
 }

@@ -6,7 +6,7 @@
 namespace weft::cluster {
 namespace {
 
-// To open the model's file and to see whether it is the same, on the slowest disk.
+// Time to open and compare the model's file, on the slowest disk.
 constexpr int64_t kMostExamNs = 600'000 * kNsPerMs;
 constexpr size_t kMostQuestion = kMostAfterAuth - 4096;
 
@@ -23,7 +23,7 @@ void CandidateCheck::Ask(const JoinRequest& request) {
     fit_ = false;
     asked_ns_ = NowNs();
     ExamineMessage question = asked_;
-    // What the others have in common is then compared by all of them, in the epoch itself.
+    // All ranks then compare the common properties in the epoch itself.
     if (question.job.size() + question.terms.size() > kMostQuestion) question.terms.clear();
     channel_.Send(FrameType::kExamine, Encode(question));
 }
@@ -59,7 +59,7 @@ void CandidateCheck::OnFrame(FrameType type, View payload) {
         if (answer.ok()) return OnAnswer(*answer);
         return Blame(ErrorCode::kCorrupt, answer.error().message);
     }
-    if (type == FrameType::kFailure) {  // it leaves, and says why
+    if (type == FrameType::kFailure) {  // the worker leaves, with a reason
         const auto report = DecodeVerdict(payload);
         if (!report.ok()) return Blame(ErrorCode::kCorrupt, report.error().message);
         return Blame(ErrorCode::kPeerLost, report->reason.empty() ? report->text : report->reason);
@@ -79,7 +79,7 @@ void CandidateCheck::OnAnswer(const ExaminedMessage& answer) {
     if (!fit_) Blame(answer.code, answer.why);
 }
 
-// The first fault counts. Words of another host go to this one's terminal.
+// The first fault counts. Text from another host goes to this one's terminal.
 void CandidateCheck::Blame(ErrorCode code, std::string why) {
     for (char& letter : why) {
         if (static_cast<unsigned char>(letter) < ' ' || letter == 127) letter = ' ';

@@ -25,7 +25,7 @@ void Channel::Flush() {
         const ssize_t put =
             ::send(fd_.get(), out_.data() + sent, out_.size() - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (put < 0 && errno == EINTR) continue;
-        if (put < 0 && errno != EAGAIN) sent = out_.size();  // Receive tells the reason
+        if (put < 0 && errno != EAGAIN) sent = out_.size();  // Receive reports the reason
         if (put < 0) break;
         sent += static_cast<size_t>(put);
     }
@@ -40,7 +40,7 @@ void Channel::Flush() {
 
 Status Channel::Receive(const std::function<void(FrameType, View)>& on_frame) {
     std::array<std::byte, 65536> buffer;
-    // A bounded number of reads, so that one busy peer does not hold up the others.
+    // A bounded number of reads, so that one busy peer does not delay the others.
     for (int reads = 0; reads < 16 && fd_.valid(); ++reads) {
         const ssize_t got = ::recv(fd_.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
         if (got < 0 && errno == EINTR) continue;

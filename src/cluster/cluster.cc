@@ -23,9 +23,9 @@ constexpr int64_t kMostRejoinMs = 3'600'000;
 
 // ---- Launch -------------------------------------------------------------------------------------
 
-// One name a rank: the host as the user wrote it, with its port where two ranks share a host.
+// One name per rank: the host as the user wrote it, with its port if two ranks share a host.
 Result<std::vector<std::string>> HostNames(const ClusterOptions& options, int size) {
-    if (options.hosts.empty()) {  // ranks that come by themselves bring theirs
+    if (options.hosts.empty()) {  // ranks that dial in bring their names
         return std::vector<std::string>(static_cast<size_t>(size), SystemHostName());
     }
     std::vector<std::string> names = {SystemHostName()};
@@ -57,15 +57,15 @@ Status AddLocalRanks(Control& control, const ClusterOptions& options, int size) 
     return {};
 }
 
-// For all ranks of other hosts to be there.
+// For all ranks of other hosts to come.
 Gathering GatheringOf(const ClusterOptions& options) {
     int64_t wait_ms = options.wait_ms;
     if (wait_ms == 0) wait_ms = options.wait_for > 0 ? kWaitForMs : options.timeout_ms * 3 / 4;
     return {options.timeout_ms, Deadline::In(wait_ms), options.stop};
 }
 
-// All ranks come to `control`, which is started once somebody may be there. names: of the hosts;
-// ranks that come by themselves know theirs best.
+// Connects all ranks to `control`, which starts once a rank may be there. names: of the hosts;
+// ranks that dial in give their own.
 Status Gather(Control& control, const ClusterOptions& options, const Bytes& key, DialIn* dial_in,
               std::vector<std::string>& names) {
     const int size = static_cast<int>(names.size());
@@ -85,16 +85,16 @@ Status Gather(Control& control, const ClusterOptions& options, const Bytes& key,
     return {};
 }
 
-// How long a survivor may have to wait for the next epoch, once it has left the old one: through
-// all attempts, each of which may call the lost back. (Rank 0's end, and its word that there is no
-// next epoch, end the wait.)
+// How long a survivor may wait for the next epoch after it left the old one: through all attempts,
+// each of which may call lost ranks back. (The wait also ends when rank 0 ends or says that there
+// is no next epoch.)
 int64_t RecoverMs(const ClusterOptions& options) {
     if (options.rejoin_ms == 0 && !options.elastic) return 0;
     const int64_t attempt_ms = options.rejoin_ms + 3 * options.timeout_ms + 5000;
     return std::min(kMostAttempts * attempt_ms, kMostRecoverMs);
 }
 
-// What all ranks are told, but for the job.
+// The assignment that all ranks get, without the job.
 Result<AssignMessage> AssignmentOf(const ClusterOptions& options, int size) {
     AssignMessage assignment;
     WEFT_ASSIGN(assignment.hosts, HostNames(options, size));
@@ -117,9 +117,9 @@ Result<std::unique_ptr<Cluster>> Report(const Control& control, Error error) {
     return error;
 }
 
-// Until there is one, rank 0 may ask whether this process could be a rank.
+// Until there is an assignment, rank 0 may ask whether this process could be a rank.
 Result<AssignMessage> AwaitFirstAssignment(Control& control, const JoinValidator& validator) {
-    // While rank 0 is heard, it may be waiting for others to join.
+    // While rank 0 sends heartbeats, it may be waiting for other ranks.
     const Deadline deadline = Deadline::In(2 * kMostWaitMs);
     while (true) {
         WEFT_ASSIGN(const std::optional<ExamineMessage> asked,
@@ -131,7 +131,7 @@ Result<AssignMessage> AwaitFirstAssignment(Control& control, const JoinValidator
     }
 }
 
-// launched: null where weft itself started this process.
+// launched: null if weft itself started this process.
 Result<std::unique_ptr<Cluster>> JoinAs(Inheritance inherited, Launched* launched,
                                         const DataPortOptions& data,
                                         const JoinValidator& validator) {
@@ -149,8 +149,8 @@ Result<std::unique_ptr<Cluster>> JoinAs(Inheritance inherited, Launched* launche
     Control& words = *control;
     control->AddPeer(0, std::move(inherited.control), inherited.session, 0);
     WEFT_TRY(control->Start());
-    // From here the control thread sees to it that this process outlives rank 0 by no more than a
-    // moment, and says why. A stopped process is made to run on, to see it.
+    // From here on the control thread ends this process soon after rank 0 does, with the reason.
+    // SIGCONT makes a stopped process run again, so that it notices.
     if (inherited.local && launched == nullptr) ::prctl(PR_SET_PDEATHSIG, SIGCONT);
     auto assignment = AwaitFirstAssignment(*control, validator);
     if (!assignment.ok()) return Report(words, assignment.error());
@@ -175,7 +175,7 @@ Result<std::unique_ptr<Cluster>> JoinAs(Inheritance inherited, Launched* launche
     return std::unique_ptr<Cluster>(std::move(cluster));
 }
 
-// The words about ranks that are waited for.
+// Checks the options for waiting ranks.
 Status CheckWaiting(const ClusterOptions& options) {
     const auto most = static_cast<int>(kMostRanks);
     if (options.wait_for > 0 && (options.local > 1 || !options.hosts.empty())) {
@@ -331,7 +331,7 @@ Result<std::unique_ptr<Cluster>> Cluster::Launch(const ClusterOptions& options, 
     Control& words = *control;
     cluster->SetControl(std::move(control));
     cluster->SetDialIn(std::move(dial_in));
-    // Before all ranks were linked once, recovery handles a missing path alone, and no loss.
+    // Before the first complete rendezvous, recovery handles only missing paths, not losses.
     Status met = cluster->Rendezvous(assignment);
     if (!met.ok()) met = cluster->BeginSmaller(met.error());
     if (!met.ok()) return words.ReportFailure(met.error());
@@ -352,14 +352,14 @@ Result<std::unique_ptr<Cluster>> Cluster::Join(const std::string& handle,
 
 Result<std::unique_ptr<Cluster>> Cluster::JoinLaunched(Launched& launched,
                                                        const DataPortOptions& data) {
-    ::signal(SIGUSR1, SIG_IGN);  // (it is no order to end)
+    ::signal(SIGUSR1, SIG_IGN);  // (it does not end the process)
     auto arrival = launched.Arrive();
-    // Once there is a job its end is rank 0's business; a rank that still waits for one just ends.
+    // Once there is a job, rank 0 ends it; a rank without a job simply ends.
     HoldStops();
     ::signal(SIGINT, SIG_IGN);
     ::signal(SIGTERM, SIG_IGN);
     if (!arrival.ok()) {
-        // A rank 0 that ended says why itself, where all ranks have one output.
+        // If all ranks share one output, a rank 0 that ended has printed the reason.
         const bool said = arrival.error().code == ErrorCode::kPeerLost && launched.shares_output();
         if (!said) LogLine(LogLevel::kError, arrival.error().message);
         return arrival.error();

@@ -22,10 +22,10 @@
 namespace weft::cluster {
 namespace {
 
-// How long the end of a child may follow the end of its connection.
+// How long after its connection a child may end.
 constexpr int64_t kReapNs = 200 * kNsPerMs;
-// How many timeouts a child waits for a parent that a busy machine keeps from running, a parent for
-// a child, and rank 0 for its own main thread where the job shall go on.
+// Timeouts that a child waits for a starved parent, a parent for a starved child, and rank 0 for
+// its own main thread when the job continues.
 constexpr int64_t kStarvedTimes = 4;
 
 std::atomic<int> g_stopped_status{ExitStatus(ErrorCode::kCancelled)};
@@ -53,7 +53,7 @@ void Control::AddPeer(int rank, Fd fd, const Session& session, pid_t pid) {
     AddPeerLocked(rank, Channel(std::move(fd), session), pid);
 }
 
-// By rank.
+// Sorted by rank.
 void Control::AddPeerLocked(int rank, Channel channel, pid_t pid) {
     const int64_t now = NowNs();
     const auto place = std::ranges::find_if(peers_, [&](const Peer& p) { return p.rank > rank; });
@@ -78,7 +78,7 @@ Status Control::Start() {
     }
     turn_ns_ = own_moved_ns_ = NowNs();
     stepping_ = std::this_thread::get_id();
-    // Signals are the main thread's business.
+    // The main thread handles signals.
     sigset_t all, before;
     ::sigfillset(&all);
     ::pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -93,7 +93,7 @@ void Control::Loop() {
     while (!stopping_) {
         const int events = Wait(lock);
         const int64_t now = NowNs();
-        // A pause of this process (stopped, starved) says nothing about the others.
+        // A pause of this process (stopped, starved) says nothing about other ranks.
         const int64_t pause = now - turn_ns_;
         if (pause > options_.timeout_ms * kNsPerMs / 2) {
             for (Peer& peer : peers_) peer.heard_ns += pause;
@@ -108,7 +108,7 @@ void Control::Loop() {
     }
 }
 
-// Sleeps until a socket is ready or the next thing is due.
+// Sleeps until a socket is ready or the next deadline.
 int Control::Wait(Lock& lock) {
     std::vector<pollfd> fds;
     fds.push_back({wake_.get(), POLLIN, 0});
@@ -135,7 +135,7 @@ int Control::Wait(Lock& lock) {
 }
 
 void Control::Turn(int64_t now_ns) {
-    // Under a verdict the wish is kept: what comes next may be another epoch.
+    // Under a verdict the request is kept, because another epoch may follow.
     if (!verdict_.has_value() && stop_wished()) {
         stop_requested_.store(false);
         if (is_root()) {
@@ -152,7 +152,8 @@ void Control::Turn(int64_t now_ns) {
         auto status = peer.channel.Receive(
             [&](FrameType type, View payload) { OnFrame(peer, type, payload); });
         if (!status.ok()) Broken(peer, status.error().message, false);
-        // A long message on a slow network: nobody is silent, and a call that waits for it moves.
+        // A long message on a slow network: the rank is not silent, and a call that waits for it
+        // progresses.
         const Channel::Moved moved = peer.channel.TakeMoved();
         if (moved.in) peer.heard_ns = NowNs();
         if (moved.in || moved.out) call_ns_ = NowNs();
@@ -167,7 +168,7 @@ void Control::Turn(int64_t now_ns) {
     changed_.notify_all();
 }
 
-// This process was asked to end, the job was not: to the others it is a rank that is lost.
+// This process was asked to end, but not the job: for the others it is a lost rank.
 void Control::TakeLeave() {
     signalfd_siginfo info;
     if (!term_.valid() || ::read(term_.get(), &info, sizeof info) != sizeof info) return;
@@ -215,7 +216,7 @@ Status Control::OnFrameOfWorker(Peer& peer, FrameType type, View payload) {
     }
     if (type == FrameType::kFailure) {
         WEFT_ASSIGN(VerdictMessage report, DecodeVerdict(payload));
-        if (options_.gathers) {  // it leaves, and is waited for again
+        if (options_.gathers) {  // it leaves, and its place is open again
             return MakeError(ErrorCode::kPeerLost, "{}",
                              report.reason.empty() ? report.text : report.reason);
         }
@@ -253,7 +254,7 @@ Status Control::OnFrameOfRoot(FrameType type, View payload) {
         hosts_ = assignment.hosts;
         options_.rank = assignment.rank;
         assignment_ = std::move(assignment);
-        waiting_ = false;  // a verdict from here on is about the epoch that begins
+        waiting_ = false;  // a later verdict is about the next epoch
         return {};
     }
     if (type == FrameType::kExamine && epoch_ == 0) {
@@ -278,21 +279,21 @@ Status Control::OnFrameOfRoot(FrameType type, View payload) {
     return OutOfTurn(type);
 }
 
-// A worker cannot go on. What is about the cluster already says whom it is about.
+// A worker's failure. An error of the cluster already names the rank at fault.
 void Control::OnReport(const Peer& peer, VerdictMessage report) {
     const bool about_cluster = report.code == ErrorCode::kPeerLost ||
                                report.code == ErrorCode::kTimeout ||
                                report.code == ErrorCode::kCancelled;
     if (!about_cluster) report.text = WhoLocked(peer.rank) + ": " + report.text;
-    // What a link saw of a process that has ended: how that ended is known in a moment, and is
-    // told.
+    // A link error about a process that just ended: the cause of its end is known soon, and then
+    // reported.
     const bool of_link = report.code == ErrorCode::kPeerLost && report.lost_rank < 0;
     if (of_link && SomePeerEnds()) return;
     report.recover = EndsEpoch(report.code);
     Fail(std::move(report));
 }
 
-// Whose connection is gone, and of whom no more is known yet.
+// Whether a peer's connection has ended for a reason that is not known yet.
 bool Control::SomePeerEnds() const {
     return std::ranges::any_of(
         peers_, [](const Peer& peer) { return !peer.channel.open() && !peer.gone && !peer.acked; });
@@ -300,23 +301,22 @@ bool Control::SomePeerEnds() const {
 
 void Control::OnEnd() {
     ended_ = true;
-    // A main thread that waits for data of the next step must learn of it.
+    // A main thread that waits for the next step's data must notice it.
     if (!ending_) Fail({ErrorCode::kCancelled, -1, "rank 0 has ended the job", ""});
 }
 
-// ---- Who is gone --------------------------------------------------------------------------------
+// ---- Lost ranks ---------------------------------------------------------------------------------
 
 void Control::Broken(Peer& peer, std::string reason, bool reset) {
     peer.channel.Close(reset);
     peer.ended_ns = NowNs();
     peer.reason = std::move(reason);
     NoteLoss(peer, peer.reason);
-    if (peer.pid == 0) Lost(peer, peer.reason);  // of a child, how it ended is known in a moment
+    if (peer.pid == 0) Lost(peer, peer.reason);  // for a child, the cause of its end is known soon
 }
 
-// Whether rank 0, which is silent, is a process of this machine that could run: then it is the
-// machine that has no time for it, and the others of the job have no better rank 0. Of one that is
-// stopped or gone the kernel says so at once.
+// Whether rank 0 is silent because the machine starves it: it is a local process that could run,
+// and the job has no better rank 0. The kernel shows at once if it is stopped or gone.
 bool Control::IsStarvedParent(int64_t silent_ms) const {
     if (!options_.child || silent_ms >= kStarvedTimes * options_.timeout_ms) return false;
     const pid_t parent = ::getppid();
@@ -329,8 +329,8 @@ bool Control::IsStarvedParent(int64_t silent_ms) const {
     return std::string_view("RSD").find(stat[name_end + 2]) != std::string_view::npos;
 }
 
-// Likewise of a rank that this process has started, which has a thread that wants to run, or that
-// the kernel holds up. One that is stopped has none.
+// Whether a rank that this process started is silent because it is starved: a thread of it wants to
+// run, or the kernel delays it. A stopped rank has no such thread.
 bool Control::IsStarvedChild(const Peer& peer, int64_t silent_ms) const {
     return peer.pid > 0 && silent_ms < kStarvedTimes * options_.timeout_ms && CouldRun(peer.pid);
 }
@@ -387,13 +387,13 @@ void Control::Lost(Peer& peer, const std::string& reason) {
 }
 
 void Control::Fail(VerdictMessage verdict) {
-    // An epoch has one verdict. What ends the job as well comes on top, but on rank 0, whose main
-    // thread decides that.
+    // An epoch has one verdict. A verdict that ends the job replaces it, except on rank 0, whose
+    // main thread decides that.
     const bool on_top = !is_root() && !verdict.recover && verdict_.has_value() && verdict_->recover;
     if (!verdict_.has_value() || on_top) Supersede(std::move(verdict));
 }
 
-// The verdict that stands from now on.
+// Sets the current verdict.
 void Control::Supersede(VerdictMessage verdict) {
     verdict_ = std::move(verdict);
     verdict_->epoch = epoch_;
@@ -440,20 +440,20 @@ void Control::Beat(int64_t now_ns) {
     for (Peer& peer : peers_) peer.channel.Send(FrameType::kRelay, Encode(relay));
 }
 
-// Ends a process whose main thread does not see that the job is over.
+// Ends a process whose main thread does not notice the job's end.
 void Control::Watch(int64_t now_ns) {
     if (!verdict_.has_value() || options_.watchdog_ms == 0 || recovering_) return;
     int64_t patience_ms = options_.watchdog_ms;
-    // A survivor may have long ops to end before it can leave the epoch: while it moves, it is at
-    // them. Others don't wait for it for longer than a timeout, but nobody goes on without rank 0,
-    // which a busy machine may keep from running.
+    // A survivor may have long ops to finish before it can leave the epoch; its progress shows
+    // this. The others wait a timeout at most. But no rank can continue without rank 0, which a
+    // busy machine may starve.
     int64_t begin_ns = failed_ns_;
     if (verdict_->recover) {
         const int64_t times = is_root() ? kStarvedTimes : 1;
         patience_ms = std::max(patience_ms, times * options_.timeout_ms);
         begin_ns = std::max(begin_ns, own_moved_ns_);
     }
-    if (taken_) patience_ms += 5000;  // it is leaving; large models take a while to free
+    if (taken_) patience_ms += 5000;  // it is leaving; freeing a large model takes a while
     if (ended_) patience_ms = options_.timeout_ms;
     if (now_ns - begin_ns > patience_ms * kNsPerMs) Leave();
 }

@@ -1,4 +1,4 @@
-// From one epoch to the next: the main thread's side of Control after a rank was lost.
+// The transition between epochs: the main thread's side of Control after the loss of a rank.
 #include <algorithm>
 #include <csignal>
 
@@ -24,7 +24,7 @@ std::string Control::LossText() const {
     return verdict_.has_value() ? LossLocked({}) : std::string();
 }
 
-// The first time counts; what is known later of the same loss is told better.
+// The first time counts; a later text about the same loss is better.
 void Control::NoteLoss(Peer& peer, const std::string& why) {
     if (peer.loss.empty() || peer.rejoining) peer.since_s = std::time(nullptr);
     peer.rejoining = false;
@@ -66,8 +66,8 @@ void Control::NoteAllReady() {
 
 Status Control::EndEpoch(Error error) {
     Lock lock(mutex_);
-    // Whoever goes on needs rank 0's word: one that is held up gives it late, and of one that is
-    // lost the verdict comes in the same time.
+    // A survivor needs rank 0's answer: a delayed rank 0 answers late, and a lost rank 0 leads to a
+    // verdict within the same time.
     Settle(lock, error, EndsEpoch(error.code), options_.timeout_ms);
     if (verdict_.has_value() && verdict_->recover && !ended_) {
         recovering_ = true;
@@ -81,7 +81,7 @@ Status Control::EndEpoch(Error error) {
 
 void Control::LeaveEpoch(const std::vector<int>& unreached) {
     const Lock lock(mutex_);
-    // What rank 0 said last still holds where it said that the job is over.
+    // If rank 0's last message ended the job, it still holds.
     if (verdict_.has_value() && verdict_->recover) {
         verdict_.reset();
         failed_.store(false, std::memory_order_release);
@@ -98,7 +98,7 @@ void Control::LeaveEpoch(const std::vector<int>& unreached) {
     Wake();
 }
 
-// Tells a rank that it is no longer one, in case it hears of it.
+// Tells a rank that it was dropped, in case it can still hear.
 void Control::Exclude(Peer& peer, const std::string& why) {
     const VerdictMessage verdict{
         ErrorCode::kPeerLost,
@@ -134,7 +134,7 @@ Result<std::vector<int>> Control::WaitForSurvivors(const Deadline& deadline) {
     return lost;
 }
 
-// What a rank says is checked: it may be wrong about the numbers of ranks.
+// Checks the ranks' values, whose rank numbers may be wrong.
 std::vector<std::pair<int, int>> Control::Unreached() const {
     const Lock lock(mutex_);
     const auto survives = [&](int rank) {
@@ -248,7 +248,7 @@ bool Control::BeginEpoch(const std::vector<int>& kept, AssignMessage message) {
     return true;
 }
 
-// A verdict that the others may take for the end of an epoch alone ends the job after all.
+// Turns a verdict that ends an epoch into one that ends the job.
 void Control::Finalise() {
     if (!is_root() || !verdict_.has_value() || !verdict_->recover) return;
     VerdictMessage verdict = std::move(*verdict_);
@@ -272,7 +272,7 @@ std::vector<std::string> Control::OwnAddresses() const {
     return addresses;
 }
 
-// Waits for no one: children that were killed end in their own time.
+// Does not wait: killed children end in their own time.
 void Control::ReapBuried() {
     std::string how;
     std::erase_if(buried_, [&](pid_t pid) { return ReapChild(pid, &how); });

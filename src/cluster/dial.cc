@@ -18,13 +18,13 @@ namespace weft::cluster {
 namespace {
 
 constexpr int64_t kBusyRetryMs = 100;
-// How often a worker may hang up before it has said a word, until that counts as an answer (a
-// second, as it is called again soon); and once it has, which it does amid a crowd of callers that
-// talk. Amid a fast crowd from the caller's own host most calls are dropped.
+// How often a worker may hang up before its first frame until that counts as an answer (one second,
+// because retries are fast), and how often after it. A worker hangs up when it has many callers;
+// among many fast callers from the caller's own host it drops most calls.
 constexpr int64_t kDroppedRetryMs = 25;
 constexpr int kMostDropped = 40;
 constexpr int kMostCutOff = 40;
-// A call of a host that may not be up yet: the next one comes to one that is.
+// Limit of a call to a host that may be down: a later call may reach it.
 constexpr int64_t kHostCallMs = 3000;
 constexpr int64_t kLookMs = 20;
 
@@ -34,7 +34,7 @@ Error Silent(const std::string& name, const Deadline& deadline) {
                      name, deadline.length_ms());
 }
 
-// One call of a worker: its wait ends with the deadline, or once `cancel` is readable.
+// One call of a worker: the wait ends at the deadline, or once `cancel` is readable.
 struct Waiter {
     std::string name;
     Deadline deadline;
@@ -59,15 +59,14 @@ Status SendAll(int fd, View bytes, const Waiter& waiter) {
         const ssize_t put = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
         if (put > 0) bytes = bytes.subspan(static_cast<size_t>(put));
         if (put >= 0 || errno == EINTR) continue;
-        if (errno != EAGAIN) break;  // reading tells the reason
+        if (errno != EAGAIN) break;  // reading reports the reason
         WEFT_TRY(waiter.Await(fd, POLLOUT));
     }
     return {};
 }
 
-// Takes one whole plain frame from the socket and not a byte more: behind the last one of the
-// handshake may already follow what the worker's rank says, which is not for us.
-// The frame points into `in`, which is empty before.
+// Reads exactly one plain frame: after the last frame of the handshake the worker's rank may
+// already send data of its session. The frame points into `in`, which must be empty before.
 Result<Frame> ReadFrame(int fd, Bytes& in, const Waiter& waiter) {
     const std::string& name = waiter.name;
     std::array<std::byte, kMostBeforeAuth> buffer;
@@ -96,7 +95,7 @@ Result<Frame> ReadFrame(int fd, Bytes& in, const Waiter& waiter) {
     }
 }
 
-// heard: whether the worker has said anything.
+// heard: whether the worker has sent anything.
 Result<Dialled> Attempt(const std::string& address, const Bytes& key, int64_t timeout_ms,
                         const Waiter& waiter, const Identity& identity, bool& heard) {
     WEFT_ASSIGN(const Address to, ParseAddress(address));
@@ -119,8 +118,8 @@ bool IsFinal(const Error& error) {
     return error.code != ErrorCode::kTimeout && error.code != ErrorCode::kIo;
 }
 
-// Calls of workers, each in a thread of its own. Calls that nobody waits for any more (the user's
-// wish to stop, an error of another) are given up when this goes, within milliseconds.
+// Calls to workers, each on its own thread. The destructor cancels calls that are no longer needed
+// (the user asked to stop, or another call failed), within milliseconds.
 class HostCalls {
   public:
     HostCalls(const std::vector<std::string>& addresses, const Bytes& key, bool patient,
@@ -133,17 +132,17 @@ class HostCalls {
           calls_(addresses.size()) {}
     ~HostCalls();
 
-    // Calls the worker of `rank`, unless a call of it runs, or failed for good.
+    // Calls the worker of `rank`, unless a call runs or failed permanently.
     void Begin(int rank);
     std::vector<Arrival> TakeArrivals();
-    // Once nothing is left to wait for: the first error by rank; the others become log lines.
+    // Once no call can succeed: the first error by rank; the others go to the log.
     Status Failure(const std::vector<int>& missing) const;
     // "2 of 3 workers: b:7000 (...), c:7000 (...)".
     std::string Missing(const std::vector<int>& missing) const;
 
   private:
     struct Call {
-        std::thread thread{};  // of the main thread; the rest is under the lock
+        std::thread thread{};  // main thread only; the rest needs the lock
         bool runs = false;
         std::optional<Error> error{};
         std::optional<Dialled> dialled{};
@@ -154,7 +153,7 @@ class HostCalls {
     const Bytes key_;
     const bool patient_;
     const Gathering gathering_;
-    const Fd cancel_;  // readable: all calls are given up
+    const Fd cancel_;  // readable: all calls are cancelled
     mutable std::mutex mutex_;
     std::vector<Call> calls_;
 };
@@ -251,7 +250,7 @@ Result<Dialled> DialWorker(const std::string& address, const Bytes& key, int64_t
         auto dialled = Attempt(address, key, timeout_ms, waiter, identity, heard);
         if (dialled.ok()) return dialled;
         const bool busy = dialled.error().code == ErrorCode::kTimeout;
-        // A worker amid a crowd of callers may hang up on one that it has not listened to yet.
+        // A worker with many callers may hang up on one before it reads its frame.
         const bool unheard = !heard && dialled.error().code == ErrorCode::kIo;
         if (unheard) hung_up = dialled.error();
         if (IsBusy(dialled.error())) refused = dialled.error();
@@ -259,7 +258,7 @@ Result<Dialled> DialWorker(const std::string& address, const Bytes& key, int64_t
         const bool again =
             busy || (unheard && ++dropped <= kMostDropped) || (cut && ++cut_off <= kMostCutOff);
         if (!again || deadline.left_ms() <= kBusyRetryMs) {
-            // A last call that the deadline cuts short says less than the answer before it.
+            // The earlier answer says more than a last call that the deadline cut short.
             if (busy && refused.has_value()) return *refused;
             return hung_up.value_or(dialled.error());
         }

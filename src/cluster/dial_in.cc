@@ -19,25 +19,25 @@ constexpr size_t kMostWaiting = 64;  // beyond the places of a job
 constexpr int64_t kAdmissionTurnMs = 100;
 constexpr int64_t kNextMs = 20;
 constexpr int64_t kCheckTurnMs = 20;
-// Workers that come so soon after one another join together, since each growth is a pause.
+// Workers that come within this time join together, because each join pauses the job.
 constexpr int64_t kTogetherNs = 300'000'000;
-// After a worker of a host could not join.
+// Time after a worker of a host could not join.
 constexpr int64_t kFirstDeferralNs = 60'000'000'000;
-constexpr int kMostDoublings = 6;  // an hour and a little
+constexpr int kMostDoublings = 6;  // slightly over an hour
 constexpr size_t kMostDeferred = 256;
 
-// Ended, or it speaks before it is spoken to.
+// The connection ended, or the worker sends before rank 0 does.
 bool IsOver(const Arrival& arrival) {
     pollfd entry{arrival.fd.get(), POLLIN | POLLRDHUP, 0};
     return ::poll(&entry, 1, 0) != 0;
 }
 
-// Its name and address, without the port: another worker of the host has the same fault.
+// Name and address without the port: other workers of the host have the same fault.
 std::string HostKey(const Arrival& arrival) {
     return arrival.host + " " + arrival.from.substr(0, arrival.from.rfind(':'));
 }
 
-// How a worker is told where to dial; a host of several networks has several names.
+// The address that a worker should dial; a host on several networks has several.
 std::string JoinWords(uint16_t port) {
     const std::vector<std::string> own = OwnAddresses();
     const Address address{own.empty() ? SystemHostName() : own[0], port};
@@ -70,7 +70,7 @@ DialIn::DialIn(Fd listener, uint16_t port, Bytes key, int64_t timeout_ms, int mo
       timeout_ms_(timeout_ms),
       admission_(listener_.get(), most_rank, std::move(key), timeout_ms,
                  [this](const DialHello& hello, bool proved) { return Judge(hello, proved); }) {
-    // Signals are the main thread's business.
+    // The main thread handles signals.
     sigset_t all, before;
     ::sigfillset(&all);
     ::pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -99,7 +99,7 @@ void DialIn::Serve() {
         DropTheGone();
         for (Arrival& arrival : *arrivals) {
             SetKeepAlive(arrival.fd.get());
-            // Together with those who wait it may make as many as there is room for.
+            // Together with waiting workers it may fill a larger layout.
             for (Waiting& waiting : waiting_) waiting.passed_over = 0;
             waiting_.push_back({std::move(arrival), NowNs()});
         }
@@ -112,7 +112,7 @@ int64_t DialIn::NapMs() const {
     return std::ranges::any_of(waiting_, checked) ? kCheckTurnMs : kAdmissionTurnMs;
 }
 
-// Who could not join is told why, once; its host is asked again later. The lock is held.
+// Tells a rejected worker the reason, once; its host is asked again later. Needs the lock.
 void DialIn::TurnScreenings() {
     for (Waiting& waiting : waiting_) {
         if (waiting.check == nullptr) continue;
@@ -132,7 +132,7 @@ void DialIn::TurnScreenings() {
     });
 }
 
-// A worker is told why it is turned away, once it has proved the key.
+// A worker learns why it is rejected, once it has proved the key.
 std::optional<std::string> DialIn::Judge(const DialHello& hello, bool proved) const {
     if (hello.size != 0) {
         return fmt::format("it is rank {} of {}, of another job", hello.rank, hello.size);
@@ -182,7 +182,7 @@ std::optional<Arrival> DialIn::NextFit(const std::vector<int>& places, const Joi
     return std::nullopt;
 }
 
-// Asks it, if it was not asked just that. The lock is held.
+// Asks the worker, unless that was the last question. Needs the lock.
 bool DialIn::IsFit(Waiting& waiting, int rank, JoinRequest request) {
     request.rank = rank;
     if (waiting.check == nullptr) {
@@ -196,7 +196,7 @@ bool DialIn::IsFit(Waiting& waiting, int rank, JoinRequest request) {
     return waiting.check->fit();
 }
 
-// Of one that is screened. The lock is held.
+// For a worker that is being checked. Needs the lock.
 Arrival DialIn::Take(size_t index, int rank) {
     const auto at = waiting_.begin() + static_cast<ptrdiff_t>(index);
     Arrival arrival = std::move(at->arrival);
@@ -219,7 +219,7 @@ std::optional<Error> DialIn::Failure() const {
     return failure_;
 }
 
-// Whether it could be a rank beyond `size`, and is worth waiting for. The lock is held.
+// Whether it could be a rank beyond `size` and is fast enough. Needs the lock.
 bool DialIn::MayJoin(const Waiting& waiting, int size) const {
     const int asked = waiting.arrival.rank;
     if (waiting.check != nullptr && waiting.check->slow()) return false;
@@ -228,7 +228,7 @@ bool DialIn::MayJoin(const Waiting& waiting, int size) const {
     return deferral == deferred_.end() || deferral->second.until_ns <= NowNs();
 }
 
-// Whom each rank from `size` on could be, by their places in the line. The lock is held.
+// The waiting workers, by index, for ranks from `size` on. Needs the lock.
 std::vector<size_t> DialIn::Joining(int size) const {
     std::vector<size_t> joining;
     for (int rank = size; rank < static_cast<int>(kMostRanks); ++rank) {
@@ -308,7 +308,7 @@ void DialIn::Defer(const Arrival& arrival) {
     DeferLocked(arrival);
 }
 
-// For so long. The lock is held.
+// Returns the deferral time. Needs the lock.
 int64_t DialIn::DeferLocked(const Arrival& arrival) {
     if (deferred_.size() >= kMostDeferred) deferred_.clear();
     Deferral& deferral = deferred_[HostKey(arrival)];

@@ -1,8 +1,8 @@
-// From one epoch to the next, after a rank was lost.
+// The transition to the next epoch, after a rank was lost.
 //
-//     all        EndEpoch: the verdict is in; the links are let go
+//     all        EndEpoch: the verdict is in; the links are released
 //     worker     LeaveEpoch: "I have left" to rank 0; waits for an assignment
-//     rank 0     WaitForSurvivors; calls the lost back (CallBack), or does without them
+//     rank 0     WaitForSurvivors; calls lost ranks back (CallBack), or drops them
 //     rank 0     BeginEpoch: an assignment of epoch + 1 to each
 //     all        Rendezvous, as at the start
 #include <algorithm>
@@ -15,12 +15,12 @@
 namespace weft::cluster {
 namespace {
 
-// Until all ranks are ready again the lost are called back so often where there is another way.
+// Calls for lost ranks until all ranks are ready again, if there is an alternative.
 constexpr int kMostCalls = 3;
-// A call of a worker may take so long before the user's wish to stop is looked at.
+// Longest call of a worker before rank 0 checks for the user's request to stop.
 constexpr int64_t kCallMs = 500;
 constexpr int64_t kCallNapMs = 50;
-// Between attempts of ranks that all live, but can't reach each other.
+// Pause between attempts when all ranks live but can't reach each other.
 constexpr int64_t kApartNapMs = 1000;
 
 }  // namespace
@@ -47,7 +47,7 @@ Result<EpochInfo> ClusterImpl::NextEpoch(Error error, const Replan& replan) {
         const Status formed = rank_ == 0 ? FormEpoch(replan, attempt, info) : AwaitEpoch();
         if (formed.ok()) break;
         error = formed.error();
-        // (How often, and for how long, is rank 0's to say.)
+        // (Rank 0 decides on the number of attempts and their time.)
         if (rank_ == 0 && (!attempt.apart || attempt.whole.expired())) ++attempt.number;
         attempt.again = true;
     }
@@ -71,7 +71,7 @@ Status ClusterImpl::AwaitEpoch() {
     return Rendezvous(assignment);
 }
 
-// The lost, but for newcomers that were sent away.
+// The lost ranks, except joining workers that were rejected.
 Result<std::vector<int>> ClusterImpl::AwaitSurvivors() {
     WEFT_ASSIGN(std::vector<int> lost, control_->WaitForSurvivors(Deadline::In(timeout_ms_ + 500)));
     std::erase_if(lost, [&](int rank) { return std::ranges::count(dismissed_, rank) > 0; });
@@ -135,9 +135,9 @@ Status ClusterImpl::FormEpoch(const Replan& replan, Attempt& attempt, EpochInfo&
     return Rendezvous(*next);
 }
 
-// Ranks that all live and reach rank 0, but have no path for data between them. An elastic job
-// drops one rank of each pair where the rest can go on; of rank 0 and another rank, once the path
-// did not come back in time. Other jobs wait for the link.
+// Ranks that live and reach rank 0, but have no data path between them. An elastic job drops one
+// rank of each pair if the rest can continue; a rank without a path to rank 0 only after the time
+// for its return. Other jobs wait for the link.
 void ClusterImpl::DropUnreached(const std::vector<int>& lost, const Replan& replan,
                                 Attempt& attempt, EpochInfo& info) {
     auto pairs = control_->Unreached();
@@ -170,7 +170,7 @@ void ClusterImpl::DropUnreached(const std::vector<int>& lost, const Replan& repl
     dismissed_.insert(dismissed_.end(), dropped.begin(), dropped.end());
 }
 
-// told: the user knows already that the link is waited for.
+// told: the user already knows of the wait for the link.
 void ClusterImpl::AwaitLink(const std::string& words, bool told, Attempt& attempt) const {
     attempt.unreached = words;
     if (told || attempt.whole.expired()) return;
@@ -182,7 +182,7 @@ void ClusterImpl::AwaitLink(const std::string& words, bool told, Attempt& attemp
         attempt.whole.left_ms(), why);
 }
 
-// Whether there is a job for the ranks that are left without `dropped`. Errors: why not.
+// Whether a job for the ranks without `dropped` exists. Errors: why not.
 Status ClusterImpl::CheckRestPlans(const std::vector<int>& dropped, const Replan& replan) const {
     std::vector<int> rest = Kept(dropped);
     const int ranks = static_cast<int>(rest.size());
@@ -199,7 +199,7 @@ void ClusterImpl::NapUnlessStopped(int64_t ms) const {
     }
 }
 
-// Ranks that the job has no use for: it is cut for some numbers of them alone.
+// Drops surplus ranks: the job can be sharded only for some numbers of ranks.
 void ClusterImpl::DropSurplus(std::vector<int>& kept) {
     const int ranks = static_cast<int>(kept.size());
     const int most = options_.usable_ranks ? options_.usable_ranks(ranks) : ranks;
@@ -215,7 +215,7 @@ void ClusterImpl::DropSurplus(std::vector<int>& kept) {
     dismissed_.insert(dismissed_.end(), surplus.begin(), surplus.end());
 }
 
-// False: a rank that was to be in it is gone.
+// False: a rank of the new epoch is lost.
 bool ClusterImpl::Begin(const std::vector<int>& kept, const AssignMessage& next) {
     if (!control_->BeginEpoch(kept, next)) return false;
     const auto renumbered = [&](int rank) {
@@ -236,7 +236,7 @@ bool ClusterImpl::Begin(const std::vector<int>& kept, const AssignMessage& next)
     return true;
 }
 
-// The assignment of the next epoch; its rank is rank 0's.
+// The assignment of the next epoch, with rank 0's number.
 Result<AssignMessage> ClusterImpl::PlanEpoch(const std::vector<int>& kept, const Replan& replan) {
     AssignMessage next = assignment_;
     ++next.epoch;
@@ -282,11 +282,11 @@ Error ClusterImpl::NotBack(const std::string& why, const std::vector<int>& lost)
         why, options_.rejoin_ms, names);
 }
 
-// Puts new processes in the place of lost ones, as far as that works until the deadline.
+// Starts new processes for lost ranks, as far as possible until the deadline.
 void ClusterImpl::CallBack(const std::vector<int>& lost, const Deadline& rejoin) {
     if (dial_in_ != nullptr) return AwaitWorkers(lost, rejoin);
     if (!options_.hosts.empty()) return CallBackHosts(lost, rejoin);
-    // What they held must be free before others take as much.
+    // The lost processes' memory must be free before new ones need it.
     control_->AwaitReaped(rejoin);
     for (int rank : lost) {
         if (stop_requested() || control_->stop_wished()) return;
@@ -300,7 +300,7 @@ void ClusterImpl::CallBack(const std::vector<int>& lost, const Deadline& rejoin)
     }
 }
 
-// Any worker that waits, or comes meanwhile, may take a lost one's place, if it says that it could.
+// Any waiting or new worker may take a lost rank's place, if it passes the check.
 void ClusterImpl::AwaitWorkers(std::vector<int> lost, const Deadline& rejoin) {
     while (!lost.empty() && !rejoin.expired() && !stop_requested() && !control_->stop_wished()) {
         if (const std::optional<Error> broken = dial_in_->Failure(); broken.has_value()) {
@@ -327,7 +327,7 @@ void ClusterImpl::CallBackHosts(const std::vector<int>& lost, const Deadline& re
     for (std::thread& thread : threads) thread.join();
 }
 
-// By all that lead to it now: the cable by which it was reached may be the one that broke.
+// All current paths to the worker: the cable used before may be the broken one.
 std::vector<std::string> ClusterImpl::WaysToWorker(int rank) const {
     const auto index = static_cast<size_t>(rank);
     std::vector<std::string> ways = {addresses_[index]};
@@ -367,7 +367,7 @@ void ClusterImpl::CallBackHost(int rank, const Deadline& rejoin) {
     }
 }
 
-// ---- Newcomers ----------------------------------------------------------------------------------
+// ---- Joining workers ----------------------------------------------------------------------------
 
 int ClusterImpl::PendingJoiners() const {
     if (dial_in_ == nullptr || !options_.elastic || rank_ != 0) return 0;
@@ -386,7 +386,7 @@ void ClusterImpl::SetJoinFingerprint(std::string terms) {
     terms_epoch_ = assignment_.epoch;
 }
 
-// Its rank does not count yet.
+// The request's rank is a placeholder.
 JoinRequest ClusterImpl::JoinRequestFor(int size, const std::string& job) const {
     return {1, size, job, terms_epoch_ == assignment_.epoch ? terms_ : std::string()};
 }
@@ -403,8 +403,7 @@ Status ClusterImpl::Admit(int count) {
     return control_->EndForJoiners(names + (chosen.size() == 1 ? " joins" : " join"));
 }
 
-// What newcomers brought the cluster to is over: they are sent away, and wait before they may try
-// again.
+// The epoch with joining workers failed: rejects them, and they must wait before another try.
 void ClusterImpl::DismissTrial(EpochInfo& info) {
     if (trial_.empty()) return;
     const std::string why = control_->LossText();

@@ -44,8 +44,8 @@ class Writer {
     Bytes bytes_;
 };
 
-// Reads fields one after another. After the first that does not fit it reads zeros, and Done()
-// tells the error: so a decoder is a plain list of fields.
+// Reads fields in order. After the first one that does not fit it returns zeros, and Done() returns
+// the error, so a decoder is a plain list of fields.
 class Reader {
   public:
     Reader(const char* message, View bytes) : message_(message), left_(bytes) {}
@@ -79,7 +79,7 @@ class Reader {
         const View raw = Raw(count);
         return std::string(reinterpret_cast<const char*>(raw.data()), raw.size());
     }
-    // How many entries of at least `least_bytes` each follow.
+    // Number of entries that follow, of at least `least_bytes` each.
     size_t Count(size_t least_bytes, size_t most) {
         const size_t count = Int<uint32_t>();
         if (count > most || count > left_.size() / least_bytes) Fail("has an impossible count");
@@ -100,7 +100,7 @@ class Reader {
     const char* wrong_ = nullptr;
 };
 
-// Every code that may travel. The numbers are the protocol's, not the enum's.
+// All codes of the protocol. Their numbers are the protocol's, not the enum's.
 constexpr std::array kCodes = {
     ErrorCode::kUsage,  ErrorCode::kNotFound,    ErrorCode::kCorrupt, ErrorCode::kUnsupported,
     ErrorCode::kIo,     ErrorCode::kOutOfMemory, ErrorCode::kTimeout, ErrorCode::kPeerLost,
@@ -134,7 +134,7 @@ Result<std::optional<Frame>> ParseFrame(View bytes, bool authenticated, size_t* 
         return MakeError(ErrorCode::kCorrupt, "control frame of {} bytes; {} to {} are allowed",
                          length, 1 + tag_bytes, most - kLengthBytes);
     }
-    // The type is judged as soon as it is here, before the rest is waited for.
+    // Checks the type as soon as it is here, before the rest arrives.
     if (bytes.size() == kLengthBytes) return std::optional<Frame>();
     const auto type = static_cast<uint8_t>(bytes[kLengthBytes]);
     if (!KnownType(type)) {
@@ -197,7 +197,7 @@ Result<ChallengeMessage> DecodeChallenge(View payload) {
 
 namespace {
 
-// Of a build (build.h). It goes to terminals and logs.
+// A text of a build (build.h). It goes to terminals and logs.
 std::string ReadBuildWord(Reader& reader, size_t most) {
     std::string word = reader.Text(most);
     const auto odd = [](char letter) { return letter < '!' || letter > '~'; };

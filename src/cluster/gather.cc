@@ -22,11 +22,11 @@ namespace weft::cluster {
 namespace {
 
 constexpr size_t kMostOwnAddresses = 16;
-constexpr int64_t kDialMs = 1000;  // for one of several addresses
+constexpr int64_t kDialMs = 1000;  // per address, if there are several
 constexpr int64_t kRedialMs = 50;
 constexpr int64_t kTurnMs = 100;
 
-// Why it is none of this job's ranks.
+// Why it is not a rank of this job.
 std::optional<std::string> OfThisJob(const DialHello& hello, int size) {
     if (hello.size == size && hello.rank >= 1 && hello.rank < size) return std::nullopt;
     if (hello.size == 0) {
@@ -35,14 +35,14 @@ std::optional<std::string> OfThisJob(const DialHello& hello, int size) {
     return fmt::format("it is rank {} of {}, of another job", hello.rank, hello.size);
 }
 
-// ---- The others ---------------------------------------------------------------------------------
+// ---- Other ranks --------------------------------------------------------------------------------
 
 bool AwaitReadable(int fd, const Deadline& deadline) {
     pollfd entry{fd, POLLIN, 0};
     while (!deadline.expired()) {
         const int ready = ::poll(&entry, 1, static_cast<int>(deadline.left_ms()));
         if (ready > 0) return true;
-        if (ready < 0 && errno != EINTR) return true;  // recv tells
+        if (ready < 0 && errno != EINTR) return true;  // recv reports the reason
     }
     return false;
 }
@@ -52,7 +52,7 @@ Error Ended() {
                      "rank 0 ended before the job began; its own last line says why");
 }
 
-// The next frame of rank 0, which says no more than one until it is answered.
+// Reads rank 0's next frame. Rank 0 sends only one until it gets an answer.
 Result<Frame> ReadPeerFrame(int fd, Bytes& in, const Deadline& deadline) {
     in.clear();
     std::array<std::byte, kMostBeforeAuth> buffer;
@@ -137,7 +137,7 @@ Result<Arrival> ProveRank(Fd fd, int rank, int size, const Bytes& key, const Dea
     SetKeepAlive(fd.get());
     DialHello hello{.rank = rank, .size = size};
     ::gethostname(hello.host.data(), hello.host.size() - 1);
-    // A fresh connection takes these few bytes, or is dead, which reading tells.
+    // A new connection accepts these few bytes, or is dead, which the next read shows.
     [[maybe_unused]] ssize_t sent = ::send(fd.get(), &hello, sizeof hello, MSG_NOSIGNAL);
     ServerHandshake handshake(key, identity);
     Bytes in;

@@ -31,14 +31,14 @@ Sha256Digest Mac(View key, std::string_view label, View transcript) {
     return HmacSha256(key, data);
 }
 
-// Of a proof or a welcome whose sender is that build.
+// MAC of a proof or a welcome from a sender with that build.
 Sha256Digest ProofMac(View key, std::string_view label, Bytes transcript, const Build& build) {
     const ProofMessage proof{{}, build.commit, build.protocol_hash};
     AppendFrame(transcript, FrameType::kProof, Encode(proof));
     return Mac(key, label, transcript);
 }
 
-// The two whole messages, each with its length, so that no two pairs give the same bytes.
+// Both whole messages with their lengths, so that different pairs give different bytes.
 Bytes Transcript(const HelloMessage& hello, const ChallengeMessage& challenge) {
     Bytes transcript;
     AppendFrame(transcript, FrameType::kHello, Encode(hello));
@@ -46,8 +46,8 @@ Bytes Transcript(const HelloMessage& hello, const ChallengeMessage& challenge) {
     return transcript;
 }
 
-// AES-256-GCM over `in`, with the frame's number as nonce and its type as associated data.
-// Sealing writes `tag`; opening checks it and returns false where it is wrong.
+// AES-256-GCM over `in`, with the frame's number as nonce and its type as associated data. seal:
+// writes `tag`; otherwise checks it, and returns false if it is wrong.
 bool RunGcm(bool seal, const Sha256Digest& key, uint64_t number, FrameType type, View in,
             std::span<std::byte> out, std::span<std::byte, kTagBytes> tag) {
     uint8_t nonce[12] = {};
@@ -99,7 +99,7 @@ Result<Bytes> ReadKeyFile(const std::string& path) {
                          path, text.size(), kLeastKey, kMostKey);
     }
     struct stat info {};
-    // A group may read what root gave it (0440: secrets of containers, credentials of services).
+    // A group may read a key owned by root (0440: secrets of containers, credentials of services).
     const auto open = [&] { return info.st_mode & (info.st_uid == 0 ? 037u : 077u); };
     if (::stat(path.c_str(), &info) == 0 && open() != 0) {
         Log(LogLevel::kWarning, "{}: other users may read this key; mend it with: chmod 600 {}",

@@ -31,7 +31,7 @@ std::string_view Short(std::string_view name) {
     return name.substr(0, name.find('.'));
 }
 
-// A name is known without its domain, too; an address (10.0.0.1) has none.
+// A name also matches without its domain; an address (10.0.0.1) has no domain.
 bool IsOwn(std::string_view host, const std::vector<std::string>& own) {
     const bool named = host.find_first_not_of("0123456789.:") != std::string_view::npos;
     return std::ranges::any_of(own, [&](const std::string& mine) {
@@ -39,7 +39,7 @@ bool IsOwn(std::string_view host, const std::vector<std::string>& own) {
     });
 }
 
-// What stands behind a host: "slots=1", with how many there might be ("max_slots=8", unused).
+// The words after a host: "slots=1", perhaps with the unused "max_slots=8".
 Status CheckSlots(const std::vector<std::string_view>& words, const std::string& where) {
     for (const std::string_view word : std::span(words).subspan(1)) {
         const size_t equals = word.find('=');
@@ -62,7 +62,7 @@ Status CheckSlots(const std::vector<std::string_view>& words, const std::string&
     return {};
 }
 
-// The names and addresses under which this host may stand in a file.
+// Names and addresses of this host that may be in a file.
 std::vector<std::string> OwnNames() {
     std::vector<std::string> names = {"localhost"};
     char name[256] = "";

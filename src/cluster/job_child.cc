@@ -21,9 +21,9 @@ namespace weft::cluster {
 namespace {
 
 constexpr int64_t kIdleMs = 3'600'000;
-constexpr int64_t kLeaveMs = 1000;  // to end when it is told to hurry
-// To end when the worker does: one that trains saves with the others first. Less than what systemd
-// gives a service (90 s).
+constexpr int64_t kLeaveMs = 1000;  // to end after a hurry
+// Time to end with the worker: a training rank first saves with the others. Below systemd's limit
+// for a service (90 s).
 constexpr int64_t kSaveMs = 80'000;
 
 }  // namespace
@@ -71,7 +71,7 @@ std::string JobChild::About() const {
     std::string kind;
     std::ifstream file(fmt::format("/proc/{}/comm", pid_));
     std::getline(file, kind);
-    // (One that has just begun has the program's name.)
+    // (A new process still has the program's name.)
     if (kind.empty() || kind == "weft" || kind == "exe") kind = "a job";
     return fmt::format("{} of {}, for {:.0f} s", kind, from_, SecondsSince(began_ns_));
 }

@@ -29,7 +29,7 @@ Status RunJob(Cluster& cluster, JobKinds kinds) {
     const auto kind = NeedJobKind(cluster.job(), kinds);
     if (!kind.ok() || !(*kind)->handles_stops) {
         ::signal(SIGHUP, SIG_IGN);
-        ReleaseStops();  // which are ignored now
+        ReleaseStops();  // they are ignored now
     }
     const Status status = kind.ok() ? (*kind)->work(cluster) : Status(kind.error());
     if (!status.ok()) return cluster.ReportFailure(status.error());

@@ -1,7 +1,7 @@
-// The worker that dials rank 0. One loop over what it is at: it dials, proves the key, waits with
-// an open connection until rank 0 has a job for it (the first bytes of the session), and watches
-// the job's process; then again. Rank 0's end ends the connection, and a host that is gone is
-// noticed by keep-alives, so it never waits for who is not there.
+// The worker that dials rank 0. A loop: it dials, proves the key, waits with an open connection
+// until rank 0 has a job for it (the first bytes of the session), and watches the job's process.
+// The end of rank 0 ends the connection, and keep-alives detect a lost host, so the worker never
+// waits for a dead one.
 #include <poll.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
@@ -20,17 +20,17 @@
 namespace weft::cluster {
 namespace {
 
-// From one call to the next where nobody is there: a leader that is back is found soon, one that is
-// away for days is not asked too often.
+// Pauses between calls without an answer: a leader that returns is found soon, one that is away for
+// days gets few calls.
 constexpr int64_t kFirstRedialMs = 100;
 constexpr int64_t kMostRejoinDialMs = 2000;
 constexpr int64_t kLastingRedialMs = 800;
-constexpr int64_t kJoinDialMs = 2000;   // for a connection
+constexpr int64_t kJoinDialMs = 2000;   // to connect
 constexpr int64_t kJoinProofMs = 3000;  // for the handshake
-// After a key or a version that does not fit, which time alone won't mend; twice as long each time.
+// Pauses after a wrong key or version, which time alone does not fix; doubling.
 constexpr int64_t kDeniedRedialMs = 5000;
 constexpr int64_t kMostDeniedRedialMs = 80'000;
-// After jobs that failed soon, one after the other.
+// Pauses after successive jobs that failed soon.
 constexpr int64_t kFailedRedialMs = 1000;
 constexpr int64_t kMostFailedRedialMs = 5000;
 constexpr int64_t kSoonNs = 60'000 * kNsPerMs;
@@ -53,12 +53,12 @@ class Joiner final : public WorkerJoiner {
     Options options_;
     Address address_;
     Bytes key_;
-    std::optional<Arrival> held_;  // proved; rank 0 has not begun a job with it
+    std::optional<Arrival> held_;  // proved; rank 0 has not begun its job
     JobChild job_;
     Deadline idle_ = Deadline::In(0);
     std::string said_;
-    int64_t began_ns_ = 0;  // the last job
-    int failed_ = 0;        // the last so many jobs, and soon
+    int64_t began_ns_ = 0;  // start of the last job
+    int failed_ = 0;        // successive jobs that failed soon
 };
 
 Result<int> Joiner::Run() {
@@ -73,7 +73,7 @@ Result<int> Joiner::Run() {
         } else {
             status = MakeError(ErrorCode::kIo, "cannot make a signalfd: {}", std::strerror(errno));
         }
-        held_.reset();  // (rank 0 need not wait for who ends)
+        held_.reset();  // (rank 0 need not wait for a worker that ends)
         job_.End(signals);
     }
     ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
@@ -86,14 +86,15 @@ void Joiner::SayOnce(LogLevel level, const std::string& text) {
     Log(level, "{}", text);
 }
 
-// A signal, bytes at `fd` (-1: none) or the time ends it.
+// Sleeps until a signal, bytes at `fd` (-1: none), or the time.
 bool Joiner::Nap(const Fd& signals, int fd, int64_t ms) const {
     pollfd entries[] = {{signals.get(), POLLIN, 0}, {fd, POLLIN | POLLRDHUP, 0}};
     ::poll(entries, 2, static_cast<int>(std::max<int64_t>(0, ms)));
     return !TakeSignals(signals);
 }
 
-// What a job ended with. A rank 0 that has no use for this worker would have none at once.
+// Pause after a job, by its status. A rank 0 that can't use this worker would end a new job at
+// once.
 int64_t Joiner::PauseAfter(int status) {
     const bool soon = NowNs() - began_ns_ < kSoonNs;
     failed_ = status != 0 && soon ? std::min(failed_ + 1, 8) : 0;
@@ -101,7 +102,7 @@ int64_t Joiner::PauseAfter(int status) {
     return std::min(kFailedRedialMs << (failed_ - 2), kMostFailedRedialMs);
 }
 
-// One call of rank 0, to the end of the handshake.
+// One call of rank 0, up to the end of the handshake.
 Status Joiner::Call() {
     WEFT_ASSIGN(Fd fd, net::DialTcp(address_.host, address_.port, Deadline::In(kJoinDialMs)));
     WEFT_ASSIGN(held_,
@@ -138,7 +139,7 @@ Result<int> Joiner::Serve(const Fd& signals) {
                 idle_ = Deadline::In(patience_ms);
                 continue;
             }
-            // (Else rank 0 hung up: it ended, or had no place for this worker.)
+            // (Otherwise rank 0 hung up: it ended, or had no place for this worker.)
             began_ns_ = NowNs();
             const bool failed =
                 seen == 1 && !job_.Start(options_.worker_arguments, std::move(held_->fd),
@@ -154,7 +155,7 @@ Result<int> Joiner::Serve(const Fd& signals) {
             const bool denied = error.code == ErrorCode::kDenied;
             if (denied && options_.once) return error;
             if (options_.wait_ms > 0 && idle_.expired()) return NoJob(error.message);
-            // A rank 0 that begins its next job is away for a moment only.
+            // Between two jobs, rank 0 is away only for a moment.
             if (denied || redial_ms >= kLastingRedialMs) {
                 SayOnce(denied ? LogLevel::kWarning : LogLevel::kInfo,
                         fmt::format("no job of {} yet: {}. Dialling on; Ctrl-C ends", leader,

@@ -12,16 +12,16 @@
 namespace weft::cluster {
 namespace {
 
-constexpr int64_t kStartMs = 60'000;   // for all ranks to have started
-constexpr int64_t kJobMs = 600'000;    // from one job of rank 0 to the next
-constexpr int64_t kGoneMs = 200;       // for a listener that is gone to be seen as gone
-constexpr int64_t kRedialRootMs = 50;  // after rank 0 has hung up; twice as long each time, up to
+constexpr int64_t kStartMs = 60'000;   // for all ranks to start
+constexpr int64_t kJobMs = 600'000;    // between two jobs of rank 0
+constexpr int64_t kGoneMs = 200;       // until a closed listener is certainly gone
+constexpr int64_t kRedialRootMs = 50;  // after rank 0 hangs up; doubles, up to
 constexpr int64_t kMostRedialMs = 1000;
 constexpr int64_t kFinishMs = 10'000;
-constexpr int64_t kTurnAwayMs = 3000;  // by how much the ranks' starts may differ
+constexpr int64_t kTurnAwayMs = 3000;  // largest difference of the ranks' start times
 constexpr size_t kKeyBytes = 32;
 
-// What rank 0 sends over MPI: a length, then packed strings.
+// Rank 0's message over MPI: a length, then packed strings.
 using Card = std::array<std::byte, 4096>;
 
 Card MakeCard(const std::string& text) {
@@ -119,7 +119,7 @@ Status Launched::MeetByMpi(const LaunchOptions& options) {
     key_.assign(key.begin(), key.end());
     const auto port = static_cast<uint16_t>(std::strtoul(words[1].c_str(), nullptr, 10));
     for (size_t i = 2; i < words.size(); ++i) addresses_.push_back({words[i], port});
-    // Links within a host are shared memory, unless the user says otherwise.
+    // Links within a host use shared memory, unless the user chooses otherwise.
     if (options.wants_mpi || (options.may_use_mpi && !one_host)) return {};
     WEFT_TRY(mpi_->Finish(Deadline::In(kStartMs)));
     mpi_.reset();
@@ -149,10 +149,10 @@ Status Launched::Gather(RankRegistry& registry, int64_t timeout_ms, const std::a
                        {timeout_ms, Deadline::In(std::max(start_ms_, timeout_ms)), stop, false});
 }
 
-// Where rank 0 hangs up although it listens on, it did so amid a crowd of strangers, or has no job
-// and hangs up on all until each has come.
+// A rank 0 that hangs up but still listens had many strangers as callers, or has no job and hangs
+// up on all ranks until each has come.
 Result<std::optional<Arrival>> Launched::Arrive() {
-    // Once met, a rank 0 that does not listen any more has ended.
+    // After a first job, a rank 0 that no longer listens has ended.
     const bool again = met_;
     const int64_t job_ms = again ? kJobMs : start_ms_;
     std::optional<Error> hung_up;

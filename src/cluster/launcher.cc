@@ -9,29 +9,29 @@
 namespace weft::cluster {
 namespace {
 
-// Slurm says nothing of a free port: jobs of one host differ in the last digits of their number.
+// Slurm reserves no port: jobs of one host differ in the last digits of their number.
 constexpr uint64_t kFirstSlurmPort = 20'000;
 constexpr uint64_t kSlurmPorts = 20'000;
-// Steps that no srun made (batch, interactive and their kin) have numbers from here on.
+// Numbers of steps that srun did not make (batch, interactive and similar) start here.
 constexpr uint64_t kFirstSpecialStep = 0xfffffff0;
 
-// A launcher: the names of what it tells each process. "" where it does not say it.
+// A launcher: names of the variables that it sets for each process. "": none.
 struct Row {
     const char* name;  // for messages
-    const char* word;  // of WEFT_LAUNCHER
+    const char* word;  // value of WEFT_LAUNCHER
     const char* rank;
     const char* size;
-    const char* local_rank;  // among those of its host
-    const char* host;        // of rank 0; a list names it first
+    const char* local_rank;  // among the ranks of its host
+    const char* host;        // of rank 0, the first of a list
     const char* port;
-    const char* also;  // only where this is there, too
-    const char* mpi;   // whose library its processes use
-    int usual_port;    // where it names a host, but no port
+    const char* also;  // required additional variable
+    const char* mpi;   // MPI library of its processes
+    int usual_port;    // if it names a host, but no port
     bool joins_output;
 };
 
-// The first row that fits counts: an MPI launcher within Slurm sets the variables of both, torchrun
-// within a step is the one that made this process, and ranks within pods are named by who started
+// The first matching row counts: an MPI launcher within Slurm sets the variables of both; torchrun
+// within a step made this process; and ranks within pods are named by the program that started
 // them, not by the pods.
 // clang-format off
 constexpr Row kRows[] = {
@@ -44,10 +44,10 @@ constexpr Row kRows[] = {
     // (torchrun, Ray Train, Kubeflow's PyTorchJob, weft submit)
     {"RANK and WORLD_SIZE", "torchrun", "RANK", "WORLD_SIZE",
      "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "MASTER_PORT", "", 0, false},
-    // (A batch script has a rank, too; only srun makes a step of several.)
+    // (A batch script has a rank too; only srun makes a step with several ranks.)
     {"srun", "srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS",
      "SLURM_LOCALID", "MASTER_ADDR", "MASTER_PORT", "SLURM_STEP_ID", "", 0, true},
-    // (Kubeflow Trainer says to torchrun on each node what it does not say to ranks.)
+    // (Kubeflow Trainer sets these for torchrun on each node, not for ranks.)
     {"PET_NODE_RANK and PET_NNODES", "pet", "PET_NODE_RANK", "PET_NNODES",
      "", "PET_MASTER_ADDR", "PET_MASTER_PORT", "PET_MASTER_ADDR", "", 29'400, false},
     {"an indexed Job", "jobset", "JOB_COMPLETION_INDEX", "WORLD_SIZE",
@@ -86,7 +86,7 @@ class Variables {
     const Environment& get_;
 };
 
-// A step of Slurm names its hosts, and its job's number gives a port.
+// A Slurm step names its hosts, and the job's number gives a port.
 Status MeetInStep(const Variables& env, Launcher& launcher) {
     launcher.host = FirstOfHostList(std::string(env.Text("SLURM_STEP_NODELIST")));
     WEFT_ASSIGN(const uint64_t job, env.Number("SLURM_JOB_ID", UINT64_MAX));
@@ -105,7 +105,7 @@ Status FindMeeting(const Variables& env, const Row& row, Launcher& launcher) {
             WEFT_ASSIGN(port, env.Number(row.port, 65'535));
         }
         launcher.host = host.substr(0, host.find_first_of(", \n"));
-        // torchrun's own store listens at MASTER_PORT itself.
+        // torchrun's own store listens at MASTER_PORT.
         const bool taken = env.Text("TORCHELASTIC_USE_AGENT_STORE") == "True";
         launcher.port = static_cast<uint16_t>(taken && port < 65'535 ? port + 1 : port);
         return {};
@@ -113,7 +113,7 @@ Status FindMeeting(const Variables& env, const Row& row, Launcher& launcher) {
     return row.also == std::string_view("SLURM_STEP_ID") ? MeetInStep(env, launcher) : Status();
 }
 
-// Which MPI library the processes use. PMIx says no size, so that it never stands alone.
+// The MPI library of the processes. PMIx gives no size, so it needs another launcher's.
 Status FindMpi(const Variables& env, const Row& row, Launcher& launcher) {
     launcher.mpi = row.mpi;
     const bool slurm = row.also == std::string_view("SLURM_STEP_ID");
@@ -125,7 +125,7 @@ Status FindMpi(const Variables& env, const Row& row, Launcher& launcher) {
                      launcher.mpi);
 }
 
-// RANK alone may be anybody's: it counts together with an address.
+// RANK alone may come from anywhere: it counts only with an address.
 bool Fits(const Variables& env, const Row& row) {
     if (!env.Has(row.rank) || !env.Has(row.size)) return false;
     if (*row.also != '\0' && !env.Has(row.also)) return false;
@@ -135,7 +135,7 @@ bool Fits(const Variables& env, const Row& row) {
 constexpr size_t kTorchrunRow = 2;
 static_assert(kRows[kTorchrunRow].word == std::string_view("torchrun"));
 
-// What a row that fits says. Nullopt: this is the only process.
+// Reads a matching row. Nullopt: this is the only process.
 Result<std::optional<Launcher>> ReadRow(const Variables& env, const Row& row) {
     Launcher launcher;
     launcher.name = row.name;
@@ -169,7 +169,7 @@ Status CheckChoice(std::string_view chosen) {
     return MakeError(ErrorCode::kUsage, "WEFT_LAUNCHER={}: expected none{}", chosen, words);
 }
 
-// Two launchers' variables may stand in one environment where they mean the same.
+// Variables of two launchers may coexist if they agree.
 Status CheckAgreement(const Launcher& one, const Launcher& other) {
     if (one.rank == other.rank && one.size == other.size) return {};
     return MakeError(ErrorCode::kUsage,
@@ -212,7 +212,7 @@ Result<std::optional<Launcher>> FindLauncher(const Environment& get) {
     const std::string_view chosen = env.Text("WEFT_LAUNCHER");
     if (chosen == "none") return std::optional<Launcher>();
     WEFT_TRY(CheckChoice(chosen));
-    // Whoever torchrun started has nobody nearer, whatever the step or pod around says.
+    // For a process of torchrun, the step or pod around it does not count.
     const bool torchrun = chosen.empty() && env.Has("TORCHELASTIC_RUN_ID");
     std::optional<Launcher> found;
     bool any = false;
@@ -226,7 +226,7 @@ Result<std::optional<Launcher>> FindLauncher(const Environment& get) {
         WEFT_ASSIGN(const auto launcher, ReadRow(env, row));
         if (!launcher.has_value() && *row.mpi != '\0') return launcher;  // mpirun -n 1
         if (!launcher.has_value()) continue;
-        // RANK may be left over from a shell around the step: who knows.
+        // RANK may be left from a shell around the step.
         if (found.has_value()) WEFT_TRY(CheckAgreement(*found, *launcher));
         if (!found.has_value()) found = launcher;
         if (!by_torchrun || torchrun) return found;

@@ -17,7 +17,7 @@ Error Malformed() {
     return MakeError(ErrorCode::kCorrupt, "a malformed list of a rank's links");
 }
 
-// Five words, of which all but the speed may be empty.
+// Five words; all but the speed may be empty.
 Result<net::WireEnd> ParseEnd(std::string_view line) {
     std::array<std::string_view, kWords> words;
     for (size_t i = 0; i < kWords; ++i) {
@@ -45,7 +45,7 @@ std::string EndText(const net::WireEnd& end) {
     return text;
 }
 
-// Of the slower end that is known; "": none is.
+// Speed of the slower known end; "": unknown.
 std::string SpeedText(int a_mbps, int b_mbps) {
     const int mbps =
         a_mbps == 0 || b_mbps == 0 ? std::max(a_mbps, b_mbps) : std::min(a_mbps, b_mbps);
@@ -62,7 +62,7 @@ std::string PackWireEnds(const std::vector<net::WireEnd>& ends) {
     for (const net::WireEnd& end : ends) {
         const std::string line = fmt::format("{} {} {} {} {}\n", end.transport, end.address,
                                              end.interface, end.speed_mbps, end.device);
-        // (There are fewer ends than ranks, whose numbers fit.)
+        // (There are fewer distinct ends than ranks, so the index fits.)
         const auto place = places.emplace(line, static_cast<char>(places.size()));
         if (place.second) distinct += line;
         which.push_back(place.first->second);
@@ -82,7 +82,7 @@ Result<std::vector<net::WireEnd>> UnpackWireEnds(std::string_view packed, size_t
     }
     const std::string& which = words[1];
     std::vector<net::WireEnd> ends(size);
-    if (which.empty()) return ends;  // of a rank without links
+    if (which.empty()) return ends;  // a rank without links
     if (which.size() != size) return Malformed();
     for (size_t peer = 0; peer < size; ++peer) {
         const auto place = static_cast<unsigned char>(which[peer]);

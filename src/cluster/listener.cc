@@ -1,5 +1,5 @@
-// The listening worker: one poll loop over the port, the callers that have not proved the key yet,
-// and the signals of the process. A job runs in a child process; nothing of it stays here.
+// The listening worker: one poll loop over the port, callers that have not proved the key yet, and
+// the process's signals. A job runs in a child process and leaves nothing here.
 #include <poll.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
@@ -23,9 +23,9 @@
 namespace weft::cluster {
 namespace {
 
-constexpr size_t kMostCallers = 16;      // whoever calls beyond that drops another
+constexpr size_t kMostCallers = 16;      // one more drops another
 constexpr int64_t kHandshakeMs = 2000;   // to prove the key
-constexpr int64_t kRefusalLogMs = 1000;  // at most one line of refusals in that time
+constexpr int64_t kRefusalLogMs = 1000;  // at most one log line of refusals in this time
 
 // One connection that has not proved the key.
 struct Incoming {
@@ -52,7 +52,7 @@ class Listener final : public WorkerListener {
     Status Serve(const Fd& signals);
     void Accept();
     void DropACaller();
-    // False: the caller is done with (dropped, or its job runs).
+    // False: the caller is done (dropped, or its job runs).
     bool Hear(Incoming& caller);
     bool Step(Incoming& caller, const Frame& frame);
     void Refused(const std::string& from, const std::string& why);
@@ -78,7 +78,7 @@ Status Listener::Run() {
         status = signals.valid() ? Serve(signals)
                                  : MakeError(ErrorCode::kIo, "cannot make a signalfd: {}",
                                              std::strerror(errno));
-        port_ = Fd();  // (who calls now is refused at once)
+        port_ = Fd();  // (a new caller is refused at once)
         job_.End(signals);
     }
     callers_.clear();
@@ -108,7 +108,7 @@ int64_t Listener::NapMs() const {
 
 // ---- Callers ------------------------------------------------------------------------------------
 
-// Some at a time: a crowd at the door keeps nobody from being heard who is in.
+// Accepts a few at a time, so that many new callers do not delay the present ones.
 void Listener::Accept() {
     for (int i = 0; i < kCallersATurn; ++i) {
         Fd fd(::accept4(port_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
@@ -159,7 +159,7 @@ bool Listener::Hear(Incoming& caller) {
 bool Listener::Step(Incoming& caller, const Frame& frame) {
     const ServerHandshake::Step step =
         caller.handshake.On(frame, job_.runs(), [this] { return job_.About(); });
-    // A fresh connection's buffer takes these few bytes; if it does not, the caller is dropped.
+    // A new connection's buffer has room for these few bytes; if not, the caller is dropped.
     const auto put =
         ::send(caller.fd.get(), step.send.data(), step.send.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (!step.refused.empty()) {

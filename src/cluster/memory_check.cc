@@ -13,7 +13,7 @@ namespace {
 constexpr double kMiB = 1024.0 * 1024.0;
 constexpr int64_t kAgreeMs = 600'000;
 
-// Of one memory of one machine, what all ranks need.
+// Needs of all ranks for one memory of one machine.
 struct Sum {
     uint64_t needed = 0, available = 0;
 };

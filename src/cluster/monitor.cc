@@ -1,4 +1,4 @@
-// The main thread's side of Control: collective calls, verdicts, the end.
+// The main thread's side of Control: collective calls, verdicts, the end of the job.
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,12 +12,12 @@
 namespace weft::cluster {
 namespace {
 
-constexpr int64_t kVerdictWaitMs = 700;   // how long a data wait gives the control plane
-constexpr int64_t kReportWaitMs = 200;    // how long a report of a lost peer does
+constexpr int64_t kVerdictWaitMs = 700;   // time that a data wait gives the control plane
+constexpr int64_t kReportWaitMs = 200;    // the same for a report of a lost peer
 constexpr int64_t kAnswerWaitMs = 500;    // rank 0's answer to a report
-constexpr int64_t kLingerMs = 400;        // for the others to leave after a verdict
-constexpr int64_t kMostSlowMs = 600'000;  // a call waits for ranks that are slow, but move
-constexpr int64_t kBuryMs = 5000;         // for children that were killed to be gone
+constexpr int64_t kLingerMs = 400;        // time for the others to leave after a verdict
+constexpr int64_t kMostSlowMs = 600'000;  // a call waits this long for slow ranks that progress
+constexpr int64_t kBuryMs = 5000;         // for killed children to end
 constexpr size_t kMostReport = 8192;
 
 Clock::time_point MonitorTime(const Deadline& deadline) {
@@ -89,7 +89,7 @@ std::string Control::Who(int rank) const {
     return WhoLocked(rank);
 }
 
-// The verdict, with what this rank was doing.
+// The verdict, with this rank's current operation.
 std::string Control::LossLocked(const net::OpTag& tag) const {
     std::string text = verdict_->text;
     if (verdict_->reason.empty()) return text;
@@ -126,7 +126,7 @@ std::string Control::Missing(const std::function<bool(const Peer&)>& is_missing)
     return text;
 }
 
-// ---- What net/ asks -----------------------------------------------------------------------------
+// ---- Queries of net/ ----------------------------------------------------------------------------
 
 int64_t Control::SilentMs(int rank) const {
     const Lock lock(mutex_);
@@ -146,8 +146,8 @@ int64_t Control::SilentLocked(int rank) const {
     return relay_.ranks[index].idle_ms + (now - relay_ns_) / kNsPerMs;
 }
 
-// Gives the control plane time to say who is gone. Where this process is starved, that thread may
-// not have looked yet, or how a process ended, whose connection did, may not be known yet.
+// Gives the control plane time to name the lost rank. On a starved machine the control thread may
+// not have checked yet, or the cause of a process's end may not be known yet.
 void Control::AwaitVerdict(Lock& lock) {
     const int64_t turns = turns_;
     WaitFor(lock, Deadline::In(kVerdictWaitMs), [] { return false; });
@@ -158,14 +158,14 @@ void Control::AwaitVerdict(Lock& lock) {
 Error Control::OnTimeout(int rank, const net::OpTag& tag, const Deadline& deadline) {
     const bool expired = deadline.expired();
     Lock lock(mutex_);
-    // Where the link broke, the wait has stood still for a moment only.
+    // After a broken link, the wait has lasted only a moment.
     OwnWait() = {rank, tag.step, tag.index, tag.place, tag.op, expired ? deadline.length_ms() : 0};
     if (expired && is_root()) Stalled(0, deadline.length_ms());
     if (expired && !is_root()) SendBeat(deadline.length_ms());
     Wake();
     AwaitVerdict(lock);
     if (verdict_.has_value()) return Tell(tag);
-    // Rank 0 would have said so by now, unless it is the one that is out of reach.
+    // Rank 0 would have reported this by now, unless rank 0 itself is unreachable.
     if (!is_root() && SilentTooLong(NowNs()) == 0) rank = 0;
     std::string text;
     if (expired) {
@@ -315,8 +315,8 @@ Result<std::string> Control::RunRound(const std::string& name, const std::string
     return result;
 }
 
-// As a wait for data does (net/wait_policy.h): while any other rank moves, those that are missing
-// may wait for that one.
+// As a data wait (net/wait_policy.h): while any other rank makes progress, the missing ranks may
+// wait for it.
 template <typename Ready>
 bool Control::WaitWhileMoving(Lock& lock, Deadline deadline, const Ready& ready) {
     const Deadline last = Deadline::In(std::max(deadline.left_ms(), kMostSlowMs));
@@ -355,8 +355,8 @@ Result<std::string> Control::RoundOfRoot(Lock& lock, const std::string& name,
         values.push_back(std::move(peer.value->value));
         peer.value.reset();
     }
-    call_.clear();  // it waits for nobody any more
-    lock.unlock();  // it may ask us for names
+    call_.clear();  // it waits no more
+    lock.unlock();  // it may call back for names
     auto result = spread(values);
     lock.lock();
     for (size_t i = 0; result.ok() && i < result->size(); ++i) {
@@ -387,7 +387,7 @@ Result<std::string> Control::RoundOfWorker(Lock& lock, const std::string& name,
     result_.reset();
     peers_[0].channel.Send(FrameType::kValue, Encode(ValueMessage{rounds_, name, mine, epoch_}));
     Wake();
-    // Rank 0's own deadline comes first: its verdict says who was missing.
+    // Rank 0's own deadline comes first: its verdict names the missing ranks.
     const Deadline later = Deadline::In(deadline.left_ms() + kAnswerWaitMs);
     WaitWhileMoving(lock, later, [&] { return result_.has_value(); });
     if (result_.has_value() && result_->number == rounds_) {
@@ -402,7 +402,7 @@ Result<std::string> Control::RoundOfWorker(Lock& lock, const std::string& name,
 
 // ---- Failure and end ----------------------------------------------------------------------------
 
-// What this rank could not go on for becomes the verdict, unless there is a better one.
+// Turns this rank's error into the verdict, unless there is a better one.
 void Control::Settle(Lock& lock, Error& error, bool recover, int64_t answer_ms) {
     const bool secondary = error.code == ErrorCode::kPeerLost || error.code == ErrorCode::kTimeout;
     if (secondary && error.message != told_) {
@@ -425,7 +425,7 @@ Error Control::ReportFailure(Error error) {
     taken_ = true;
     if (ended_ && !is_root()) peers_[0].channel.Send(FrameType::kEndAck, {});
     if (!verdict_.has_value()) return error;
-    // What a data wait was told names the op; the bare verdict would not.
+    // The text returned to a data wait names the op; the bare verdict does not.
     if (error.message == told_) return error;
     return Tell({});
 }
@@ -477,8 +477,8 @@ Status Control::EndWorker(Lock& lock, const Deadline& deadline) {
                      deadline.length_ms());
 }
 
-// Gives the others a moment to take the last words: a socket that is closed with unread bytes in
-// it takes back what was sent last.
+// Gives the others a moment to read the last message: closing a socket with unread bytes discards
+// what was sent last.
 void Control::Linger(Lock& lock, int64_t ms) {
     const Deadline deadline = Deadline::In(ms);
     if (is_root()) {
@@ -519,7 +519,7 @@ void Control::KillChildren() {
         ::kill(peer.pid, SIGKILL);
         buried_.push_back(std::exchange(peer.pid, 0));
     }
-    // All end at the same time; what one has mapped takes a while to free where cores are rare.
+    // All children end at the same time; unmapping memory takes a while with few cores.
     const Deadline deadline = Deadline::In(kBuryMs);
     while (!buried_.empty() && !deadline.expired()) {
         ReapBuried();

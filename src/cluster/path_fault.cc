@@ -37,7 +37,7 @@ std::string PathFaultText(const net::PathMtu& path, const std::string& way,
 std::string PathFaultTo(const std::string& name, const std::string& address) {
     const auto to = ParseAddress(address);
     if (!to.ok()) return "";
-    // A frame of which the rest does not come: the worker says nothing of it in its log.
+    // An incomplete frame, so the worker logs nothing.
     Bytes frame;
     AppendFrame(frame, FrameType::kHello, Bytes(kMostBeforeAuth - kSpare));
     const auto path = net::ProbePathMtu(to->host, to->port, frame);
@@ -52,7 +52,7 @@ Error WithPathFaults(Error error, const ClusterOptions& options) {
     for (size_t i = 0; i < std::min(options.hosts.size(), kMostPaths); ++i) {
         const bool named = i < options.host_names.size();
         const std::string name = named ? options.host_names[i] : options.hosts[i];
-        // By every cable that leads there, where these are known.
+        // Probes every cable to the host, if known.
         std::vector<std::string> addresses = {options.hosts[i]};
         if (named && options.addresses_now) {
             for (std::string& one : options.addresses_now(name)) {

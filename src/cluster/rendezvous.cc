@@ -1,4 +1,4 @@
-// What every rank does once it knows its place in an epoch: host records, data links, all ready.
+// The steps of a rank that knows its place in an epoch: host records, data links, readiness.
 #include <fmt/ranges.h>
 #include <unistd.h>
 
@@ -16,14 +16,14 @@
 namespace weft::cluster {
 namespace {
 
-// ---- What a host is -----------------------------------------------------------------------------
+// ---- Properties of a host -----------------------------------------------------------------------
 
 HostInfo ThisHost(const std::vector<int>& cores) {
     HostInfo info;
     info.name = SystemHostName();
     info.cores = cores;
     info.memory_bytes = AvailableMemoryBytes();
-    // Files of /proc have no size, so they are not ReadTextFile's.
+    // Files of /proc have no size, so ReadTextFile can't read them.
     if (std::FILE* file = std::fopen("/proc/sys/kernel/random/boot_id", "re"); file != nullptr) {
         char text[64] = "";
         if (std::fgets(text, sizeof text, file) != nullptr) info.boot_id.assign(text, 0, 36);
@@ -32,24 +32,24 @@ HostInfo ThisHost(const std::vector<int>& cores) {
     return info;
 }
 
-// "": there is none.
+// "": no file or no line.
 std::string FirstLineOf(const std::string& path) {
     std::ifstream file(path);
     std::string line;
-    // (What is being written just now has no end yet.)
+    // (A line without an end is still being written.)
     if (!std::getline(file, line) || file.eof()) return "";
     return line;
 }
 
-// How long all may take to tell of themselves before there are links. That a rank is silent is
-// noticed by the heartbeats, a little before; one that answers may be slow to look at its addresses
-// and devices, on a host that is busy.
+// Time for all ranks to exchange host records before there are links. Heartbeats detect silent
+// ranks slightly earlier; on a busy host, a living rank may be slow to read its addresses and
+// devices.
 int64_t MeetMs(int64_t timeout_ms) {
     constexpr int64_t kLeastMs = 60'000;
     return std::max(kLeastMs, timeout_ms + 300);
 }
 
-// What a rank says of its host: PackHost's fields, and then those of its place.
+// A rank's host record: the fields of PackHost, then those of its place.
 enum Field { kName, kBootId, kMemory, kCores, kKernel, kAddresses, kSeenAs, kFields };
 
 std::vector<std::string> PackHost(const HostInfo& info) {
@@ -72,14 +72,14 @@ Result<HostInfo> UnpackHost(const std::vector<std::string>& fields) {
         const auto parsed = std::from_chars(at, end, core);
         if (parsed.ec != std::errc() || core < 0) return broken();
         info.cores.push_back(core);
-        at = parsed.ptr + 1;  // over the comma
+        at = parsed.ptr + 1;  // skip the comma
     }
     return info;
 }
 
-constexpr size_t kAddressesNamed = 4;  // addresses of a rank that an error names
+constexpr size_t kAddressesNamed = 4;  // addresses of a rank in an error text
 
-// No answer, no such address or device, no port to listen at.
+// No answer, no such address or device, or no port to listen on.
 bool IsOfNetwork(ErrorCode code) {
     return code == ErrorCode::kTimeout || code == ErrorCode::kNotFound || code == ErrorCode::kIo;
 }
@@ -98,7 +98,7 @@ bool Has(const auto& addresses, auto field, const std::string& host) {
     return std::ranges::find(addresses, host, field) != addresses.end();
 }
 
-// Data may take another network than the one by which the user named a host.
+// Logs that data use another network than the one by which the user named a host.
 void TellOfAnotherNetwork(const std::string& peer, const std::string& named,
                           std::span<const net::HostAddress> mine, std::span<const net::Way> ways) {
     if (ways.empty() || ways[0].listen.substr(0, ways[0].listen.find('%')) == named) return;
@@ -144,7 +144,7 @@ void ClusterImpl::BeAlone() {
     fabric_.links.resize(1);
 }
 
-// The cores of this rank: those that its host's ranks share, in consecutive parts.
+// Sets this rank's cores: the ranks of a host divide its cores into consecutive parts.
 void ClusterImpl::ShareCores() {
     const HostInfo& mine = hosts_[static_cast<size_t>(rank_)];
     size_t count = 0, index = 0;
@@ -169,7 +169,7 @@ Status ClusterImpl::GatherHosts(const std::vector<std::string>& names) {
     hosts_.clear();
     places_.clear();
     WEFT_ASSIGN(auto addresses, net::ListHostAddresses(assignment_.data_net));
-    // Cables come and go from epoch to epoch, as addresses do.
+    // Cables, like addresses, change between epochs.
     std::string now = FirstLineOf(data_.neighbours_file);
     if (data_.neighbours_now) now = data_.neighbours_now();
     if (!now.empty()) data_.neighbours = now;
@@ -193,9 +193,9 @@ Status ClusterImpl::GatherHosts(const std::vector<std::string>& names) {
     return {};
 }
 
-// How each peer reaches this rank: within the host by the address that the control plane takes,
-// whose RDMA device is the one to use, or by its loopback; else by an address in a network that
-// both are in, or by the one of the control plane. Networks that the user chose are the only ones.
+// How each peer reaches this rank. Within the host: by the control plane's address, whose RDMA
+// device is the right one, or by loopback. Otherwise: by an address in a common network, or by the
+// control plane's address. If the user chose networks, only by those.
 std::vector<std::vector<net::Way>> ClusterImpl::WaysToMe() const {
     std::vector<std::string> known(static_cast<size_t>(size_), own_host_);
     if (rank_ == 0) known = control_->OwnAddresses();
@@ -222,16 +222,15 @@ std::vector<std::vector<net::Way>> ClusterImpl::WaysToMe() const {
     return ways;
 }
 
-// Rank 0 sees this process at an address that it does not have.
+// Whether rank 0 sees this process at an address that it does not have.
 bool ClusterImpl::IsBehindNat() const {
     if (assignment_.seen_as.empty()) return false;
     const std::vector<net::LocalAddress> local = net::ListLocalAddresses();
     return !Has(local, &net::LocalAddress::address, assignment_.seen_as);
 }
 
-// Whether a rank there may dial this one's own addresses, as far as they tell: two hosts behind
-// one NAT may, and those that share a network otherwise; equal networks behind two NATs are not
-// one.
+// Whether a rank there may dial this one's own addresses, as far as they tell: two hosts behind one
+// NAT may, and hosts on a common network. Equal networks behind two NATs are different networks.
 bool ClusterImpl::Reaches(const Place& theirs) const {
     const Place& mine = places_[static_cast<size_t>(rank_)];
     const bool nats = !mine.seen_as.empty() && !theirs.seen_as.empty();
@@ -239,8 +238,8 @@ bool ClusterImpl::Reaches(const Place& theirs) const {
            net::CommonNetwork(theirs.addresses, mine.addresses).has_value();
 }
 
-// The address that leads here from elsewhere: the user's, or where ports were named (they are
-// forwarded), the one that rank 0 sees. Whoever listens for it listens on every address.
+// The address that leads here from elsewhere: the user's, or with named (forwarded) ports the one
+// that rank 0 sees. Its listener uses every address.
 void ClusterImpl::Advertise(std::vector<std::vector<net::Way>>& ways) const {
     const Place& mine = places_[static_cast<size_t>(rank_)];
     std::string address = data_.advertise;
@@ -254,13 +253,13 @@ void ClusterImpl::Advertise(std::vector<std::vector<net::Way>>& ways) const {
             ways[peer].insert(first, {"", address});
             for (net::Way& way : ways[peer]) way.listen.clear();
         } else if (ways[peer].empty() && assignment_.data_net.empty() && rank_ == 0) {
-            // Equal addresses behind forwarders; the others know how they reached this one.
+            // The same address behind forwarders; peers know how they reached this rank.
             ways[peer].push_back({"", control_->OwnAddresses()[peer]});
         }
     }
 }
 
-// Whom it has to dial itself, since they can't dial it.
+// Peers that can't dial this rank, so this rank dials them.
 std::vector<bool> ClusterImpl::HiddenFrom() const {
     const Place& mine = places_[static_cast<size_t>(rank_)];
     std::vector<bool> hidden(static_cast<size_t>(size_));
@@ -340,9 +339,9 @@ std::string ClusterImpl::ApartText(int a, int b) const {
                        control_->Who(b), cable);
 }
 
-// Later epochs may retry where all ranks live but can't reach each other: a network for data may
-// come back later than the one for control. The first epoch may where a peer could not be dialled:
-// an elastic job begins without that peer.
+// Later epochs may be retried if all ranks live but can't reach each other: a data network may
+// return later than the control network. The first epoch may if a peer could not be dialed: an
+// elastic job begins without that peer.
 Status ClusterImpl::Rendezvous(const AssignMessage& assignment) {
     const Status met = Meet(assignment);
     const bool retried = assignment.epoch != kFirstEpoch || !unreached_.empty();
@@ -365,7 +364,7 @@ Status ClusterImpl::Meet(const AssignMessage& assignment) {
     return {};
 }
 
-// Every rank is ready; rank 0 learns how all are linked.
+// Waits until every rank is ready; rank 0 learns all links.
 Status ClusterImpl::GatherLinks() {
     WEFT_ASSIGN(const auto packed,
                 AllGather("ready", PackWireEnds(own_ends_), Deadline::In(timeout_ms_ + 300)));

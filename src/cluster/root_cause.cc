@@ -29,7 +29,7 @@ int RootWait(std::span<const LongWait> by_rank, int first) {
         at = next;
         if (seen[static_cast<size_t>(at)]) break;
     }
-    // `at` is in the circle.
+    // `at` is in the cycle.
     int worst = at;
     for (int other = wait(at).on; other != at; other = wait(other).on) {
         if (IsBehind(wait(other), wait(worst))) worst = other;

@@ -28,7 +28,7 @@ Address ToAddress(const sockaddr_storage& address) {
         const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address);
         ::inet_ntop(AF_INET6, &v6.sin6_addr, text, sizeof text);
         std::string_view host = text;
-        if (host.starts_with("::ffff:")) host.remove_prefix(7);  // IPv4 on a socket for both
+        if (host.starts_with("::ffff:")) host.remove_prefix(7);  // IPv4 on a dual-stack socket
         return {std::string(host), ntohs(v6.sin6_port)};
     }
     return {};
@@ -41,7 +41,7 @@ Address NameOf(int fd, decltype(::getsockname)* get_name) {
     return ToAddress(address);
 }
 
-// A connection to a free port of this host may meet itself; nobody listens there.
+// A connection to a free local port may connect to itself; no listener is there.
 bool MetItself(int fd) {
     return NameOf(fd, ::getsockname).Text() == NameOf(fd, ::getpeername).Text();
 }

@@ -20,7 +20,7 @@
 #include "cluster/stop_signals.h"
 #include "hw/cpu.h"
 
-// Linux 5.9, in glibc 2.34's unistd.h; the flag is in a kernel header that clashes with others.
+// Linux 5.9, in glibc 2.34's unistd.h; the flag's kernel header conflicts with other headers.
 #ifndef CLOSE_RANGE_CLOEXEC
 #define CLOSE_RANGE_CLOEXEC (1U << 2)
 #endif
@@ -28,11 +28,11 @@
 namespace weft::cluster {
 namespace {
 
-// What proc_pid_stat(5) says of a thread. The flags are those of the kernel's linux/sched.h.
+// A thread's state in proc_pid_stat(5). The flags are those of the kernel's linux/sched.h.
 struct ThreadState {
     char state = 0;
     unsigned flags = 0;
-    uint64_t pending = 0;  // signals of this thread alone, as is a SIGKILL that is under way
+    uint64_t pending = 0;  // signals of this thread alone, such as a pending SIGKILL
     bool ends() const {
         constexpr unsigned kExiting = 0x4, kAfterCoreDump = 0x8, kDumpsCore = 0x200;
         constexpr uint64_t kKill = uint64_t{1} << (SIGKILL - 1);
@@ -40,7 +40,7 @@ struct ThreadState {
     }
 };
 
-// None where there is no such process.
+// Empty: there is no such process.
 std::vector<ThreadState> ThreadsOf(pid_t pid) {
     std::vector<ThreadState> threads;
     std::error_code error;
@@ -67,14 +67,14 @@ std::vector<ThreadState> ThreadsOf(pid_t pid) {
     return threads;
 }
 
-// Between fork and exec: only calls that are safe there.
-// StopSignals() are blocked from the fork on. Who ignores a signal drops one that waits, too: that
-// must not happen to the SIGTERM with which a worker asks its rank to leave, however early.
+// Between fork and exec: only async-signal-safe calls. StopSignals() are blocked since the fork.
+// Ignoring a signal discards a pending one, which must not happen to the SIGTERM by which a worker
+// ends its rank, however early.
 [[noreturn]] void RunChild(char* const* argv, pid_t parent, int control, int session, bool local,
                            std::span<const int> cores) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (::getppid() != parent) ::_exit(3);  // rank 0 was lost before we could ask
-    RunThisThreadOn(cores);  // the parent's thread may be pinned to one
+    if (::getppid() != parent) ::_exit(3);  // rank 0 ended before the prctl
+    RunThisThreadOn(cores);  // the parent's thread may be pinned to one core
     ::signal(SIGINT, SIG_IGN);
     ::signal(SIGTERM, local ? SIG_IGN : SIG_DFL);
     ::signal(SIGUSR1, SIG_IGN);
@@ -128,7 +128,8 @@ Result<pid_t> SpawnRank(const std::vector<std::string>& arguments, Fd control,
         static_cast<ssize_t>(secret.size())) {
         return SpawnError("write to a pipe");
     }
-    // The child reads to the end: it must not depend on when this process, which may be stopped at
+    // The child reads to the end. It must not depend on when this process, which may be stopped at
+    // any moment, closes its side.
     // any moment, comes to close its side.
     write_end = Fd();
     std::vector<std::string> words = {"weft"};

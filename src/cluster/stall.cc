@@ -1,6 +1,6 @@
-// When nothing moves although every process answers: rank 0 alone knows where all ranks stand.
-// Ranks that wait in a circle (wait_graph.h) end the job once nothing of their waits has moved for
-// timeout_ms; where a data wait runs out first, rank 0 says who is to blame (root_cause.h).
+// Stalls in which every process answers: only rank 0 knows all ranks' waits. Ranks that wait in a
+// cycle (wait_graph.h) end the job once nothing of their waits has moved for timeout_ms. If a data
+// wait expires first, rank 0 names the rank to blame (root_cause.h).
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -11,10 +11,11 @@
 namespace weft::cluster {
 namespace {
 
-// Before rank 0 judges, the silent get so long to be known as lost. Less than what a data wait
+// Before rank 0 judges, silent ranks have this time to be recognized as lost. Shorter than the time
+// that a data wait gives the control plane.
 // gives the control plane.
 constexpr int64_t kJudgeNs = 400 * kNsPerMs;
-// Ranks of a circle that an error names.
+// Ranks of a cycle that an error names.
 constexpr size_t kMostNamed = 8;
 
 }  // namespace
@@ -35,9 +36,9 @@ int64_t Control::StillLocked() const {
     return still == std::numeric_limits<int64_t>::max() ? -1 : still;
 }
 
-// ---- Where the ranks stand ----------------------------------------------------------------------
+// ---- Progress of the ranks ----------------------------------------------------------------------
 
-// Of the calling thread.
+// The wait of the calling thread.
 LongWait& Control::OwnWait() {
     const auto self = std::this_thread::get_id();
     const auto found = std::ranges::find(own_waits_, self, &ThreadWait::thread);
@@ -71,8 +72,8 @@ void Control::OnOwnWait(bool begins, std::thread::id whom) {
 
 RankWaits Control::OwnWaits(int64_t now_ns) const {
     RankWaits rank_waits;
-    // What the thread waits for that the stepping one awaits is what both wait for; if it waits for
-    // nothing, it computes, and so does the rank.
+    // If the stepping thread waits for another thread, the rank's waits are that thread's. If that
+    // thread waits for nothing, it computes, and so does the rank.
     const bool known = own_waiting_ > 0 && awaited_ != std::thread::id();
     for (const ThreadWait& own : own_waits_) {
         const bool steps = own.thread == stepping_ || (known && own.thread == awaited_);
@@ -90,7 +91,7 @@ RankWaits Control::OwnWaits(int64_t now_ns) const {
     return rank_waits;
 }
 
-// By rank. A rank that was not heard of lately may have gone on.
+// By rank. A rank without a recent heartbeat may have continued.
 std::vector<RankWaits> Control::AllWaits(int64_t now_ns) const {
     std::vector<RankWaits> all_waits(hosts_.size());
     if (all_waits.empty()) return all_waits;
@@ -104,9 +105,9 @@ std::vector<RankWaits> Control::AllWaits(int64_t now_ns) const {
     return all_waits;
 }
 
-// Of ranks that all wait in one op, none has gone astray: what was sent did not come. In different
-// ops that may be so, too: who got what the other did not is a few ops ahead of it. Another epoch
-// has other links, so it may do better; how often, its callers bound.
+// If all ranks of the cycle wait in one op, no rank is in the wrong place: a message was lost. In
+// different ops that is possible, too: a rank that got a message which another did not is a few ops
+// ahead. Another epoch has new links, so it may succeed; its callers limit the number.
 VerdictMessage Control::VerdictOn(const std::vector<CycleWait>& circle) const {
     const auto op_of = [](const CycleWait& each) { return OpOf(each.wait); };
     const std::string op = op_of(circle[0]);
@@ -143,14 +144,14 @@ void Control::JudgeCircle(int64_t now_ns) {
     };
     const bool may_be =
         std::ranges::any_of(peers_, [&](const Peer& peer) { return waits_long(peer.rank_waits); });
-    if (!may_be) return;  // a circle is of two at least
+    if (!may_be) return;  // a cycle has at least two ranks
     const std::vector<RankWaits> all_waits = AllWaits(now_ns);
     const std::vector<int> stuck = FindDeadlock(all_waits, options_.timeout_ms);
     if (stuck.empty()) return;
     Fail(VerdictOn(CycleOf(all_waits, stuck)));
 }
 
-// ---- A wait that ran out ------------------------------------------------------------------------
+// ---- An expired wait ----------------------------------------------------------------------------
 
 void Control::SendBeat(int64_t stalled_ms) {
     const Bytes beat =
@@ -158,7 +159,7 @@ void Control::SendBeat(int64_t stalled_ms) {
     for (Peer& peer : peers_) peer.channel.Send(FrameType::kHeartbeat, beat);
 }
 
-// Rank 0: a wait of `rank` ran out, and for `still_ms` nobody has moved.
+// Rank 0: a wait of `rank` expired, and no rank has made progress for `still_ms`.
 void Control::Stalled(int rank, int64_t still_ms) {
     if (stalled_ >= 0 || verdict_.has_value()) return;
     stalled_ = rank;
@@ -166,7 +167,7 @@ void Control::Stalled(int rank, int64_t still_ms) {
     stall_end_ns_ = NowNs() + kJudgeNs;
 }
 
-// The rank that has missed heartbeats the longest; -1: none has.
+// The rank that has missed heartbeats the longest; -1: none.
 int Control::SilentTooLong(int64_t now_ns) const {
     int64_t longest = kJudgeNs + kMissedBeats * BeatNs();
     int found = -1;
@@ -179,7 +180,7 @@ int Control::SilentTooLong(int64_t now_ns) const {
 }
 
 void Control::JudgeStall(int64_t now_ns) {
-    if (verdict_.has_value()) stalled_ = -1;  // of an epoch that is over
+    if (verdict_.has_value()) stalled_ = -1;  // of an ended epoch
     if (stalled_ < 0 || now_ns < stall_end_ns_) return;
     const int first = std::exchange(stalled_, -1);
     const int silent = SilentTooLong(now_ns);
@@ -198,7 +199,7 @@ void Control::JudgeStall(int64_t now_ns) {
         waits.push_back(all.empty() ? LongWait() : all.front());
     }
     if (static_cast<size_t>(first) >= waits.size()) return;
-    if (waits[static_cast<size_t>(first)].on < 0) return;  // it goes on by now
+    if (waits[static_cast<size_t>(first)].on < 0) return;  // it has continued
     const int waiter = RootWait(waits, first);
     const LongWait& wait = waits[static_cast<size_t>(waiter)];
     Fail({ErrorCode::kPeerLost, -1,

@@ -7,7 +7,7 @@
 namespace weft::cluster {
 namespace {
 
-// Held by this process; the main thread's.
+// Signals that this process holds; main thread.
 sigset_t g_held_stops;
 bool g_holds_stops = false;
 
@@ -43,7 +43,7 @@ void GiveTermToControl() {
     ::sigaddset(&term, SIGTERM);
     ::pthread_sigmask(SIG_BLOCK, &term, nullptr);
     if (g_holds_stops) ::sigdelset(&g_held_stops, SIGTERM);
-    ::signal(SIGTERM, SIG_DFL);  // (of one that is ignored, the descriptor would tell nothing)
+    ::signal(SIGTERM, SIG_DFL);  // (the descriptor does not report an ignored signal)
 }
 
 }  // namespace weft::cluster

@@ -38,8 +38,8 @@ class Waits {
         return wait.on >= 0 && static_cast<size_t>(wait.on) < stuck_.size() &&
                stuck_[static_cast<size_t>(wait.on)] && wait.still_ms >= least_ms_;
     }
-    // Of what it needs at once, one thing that never comes is enough; of what may be the one that
-    // it awaits, none may come.
+    // Of the waits that it needs all of, one that never ends is enough; of those of which it needs
+    // any, none may end.
     bool IsStuck(const RankWaits& rank_waits) const {
         const auto on_stuck = [this](const LongWait& wait) { return OnStuck(wait); };
         if (std::ranges::any_of(rank_waits.waits, on_stuck)) return true;

@@ -15,7 +15,7 @@
 namespace weft::fabric {
 namespace {
 
-// Ranks that are not concerned wait so long for the others; a lost rank is noticed by heartbeats.
+// Ranks that take no part wait this long; heartbeats detect a lost rank.
 constexpr int64_t kExchangeMs = 3'600'000;
 constexpr size_t kWindow = size_t{4} << 20;
 
@@ -26,7 +26,7 @@ struct Item {
     std::string algorithm = "put", wire = "full";
 };
 
-// A pair has a latency, but a bandwidth each way.
+// A pair has one latency, but a bandwidth per direction.
 std::vector<Item> PairItems(const NetJob& job, int ranks) {
     std::vector<Item> items;
     for (int from = 0; from < ranks; ++from) {
@@ -66,7 +66,7 @@ class Walk {
     Walk(const Walk&) = delete;
     Walk& operator=(const Walk&) = delete;
 
-    // The report is whole on rank 0.
+    // The report is complete on rank 0.
     Result<NetReport> Run(const NetProgress& progress);
 
   private:
@@ -149,7 +149,7 @@ Result<NetRow> Walk::Measure(const Item& item) {
     return IsOfPairs(job_.op) ? MeasurePair(item) : MeasureVector(item);
 }
 
-// The figures of the slowest rank, the errors of all.
+// The slowest rank's figures, and the errors of all.
 Result<NetRow> Walk::Exchange(const Item& item, const NetRow& mine) {
     WEFT_ASSIGN(const std::vector<std::string> texts,
                 cluster_.AllGather("figures", NetRowToJson(mine), Deadline::In(kExchangeMs)));
@@ -168,10 +168,10 @@ Result<NetRow> Walk::Exchange(const Item& item, const NetRow& mine) {
     return worst;
 }
 
-// A host's name; of several hosts of one name those behind the first have a number, too.
+// A host's name; the second and later hosts of a name have a number, too.
 std::string HostLabel(const cluster::Cluster& cluster, int rank) {
     const cluster::HostInfo& host = cluster.host(rank);
-    std::vector<std::string> boots;  // of hosts of that name
+    std::vector<std::string> boots;  // of hosts with that name
     for (int other = 0; other <= rank; ++other) {
         const cluster::HostInfo& its = cluster.host(other);
         const bool known = std::ranges::find(boots, its.boot_id) != boots.end();
@@ -181,7 +181,7 @@ std::string HostLabel(const cluster::Cluster& cluster, int rank) {
     return number == 1 ? host.name : fmt::format("{} #{}", host.name, number);
 }
 
-// Which transport joins which ranks.
+// The transport of each link.
 Result<NetReport> Walk::Describe() {
     NetReport report;
     report.op = job_.op;

@@ -15,16 +15,16 @@ namespace weft::fabric {
 namespace {
 
 constexpr size_t kMostPeers = 64;      // that a rank probes
-constexpr size_t kMostFaults = 8;      // that it tells
-constexpr int64_t kProbedMs = 30'000;  // for all ranks; a probe takes four seconds at most
+constexpr size_t kMostFaults = 8;      // that a rank reports
+constexpr int64_t kProbedMs = 30'000;  // for all ranks; a probe takes at most four seconds
 
 constexpr char kPathsJobKind[] = "paths";
 
 // The job has no other fields.
 constexpr auto kPathsJobFields = [](auto&, auto& visit) { visit.Kind(kPathsJobKind); };
 
-// Where this rank reaches its peers, as rank 0 knows it: "ADDRESS INTERFACE" by rank; the interface
-// is this rank's own.
+// Where this rank reaches its peers, as rank 0 knows it: "ADDRESS INTERFACE" by rank, with this
+// rank's own interface.
 Result<std::vector<std::string>> GatherWays(cluster::Cluster& cluster) {
     const auto size = static_cast<size_t>(cluster.size());
     std::vector<std::string> ways(size * size);
@@ -45,7 +45,7 @@ Result<std::vector<std::string>> GatherWays(cluster::Cluster& cluster) {
     return std::vector<std::string>(begin, begin + static_cast<ptrdiff_t>(size));
 }
 
-// "": whole packets arrive, or nothing can be said.
+// "": full-size packets arrive, or the probe has no result.
 std::string ProbePeer(const std::string& from, const std::string& to, const std::string& way,
                       const std::string& port) {
     const size_t blank = way.find(' ');
@@ -60,7 +60,7 @@ std::string ProbePeer(const std::string& from, const std::string& to, const std:
                                   "on " + from);
 }
 
-// The faults that each rank sees, over all ranks.
+// The faults that each rank finds, from all ranks.
 Result<std::vector<std::string>> ProbeAll(cluster::Cluster& cluster) {
     cluster.SetPhase("probing paths");
     WEFT_ASSIGN(const std::vector<std::string> ways, GatherWays(cluster));
@@ -74,7 +74,7 @@ Result<std::vector<std::string>> ProbeAll(cluster::Cluster& cluster) {
     std::vector<std::future<std::string>> probes;
     const auto size = static_cast<size_t>(cluster.size());
     const auto own = static_cast<size_t>(cluster.rank());
-    // (Rank 0's own paths are probed without a job.)
+    // (Rank 0 probes its own paths without a job.)
     for (size_t step = 1; own > 0 && step < size && probes.size() < kMostPeers; ++step) {
         const size_t peer = (own + step) % size;
         if (peer == 0) continue;
@@ -124,7 +124,7 @@ std::vector<std::string> FindPathFaults(const cluster::ClusterOptions& options) 
         (*cluster)->ReportFailure(faults.error());
         return {};
     }
-    // What was found holds, however the ranks end.
+    // The faults are valid, however the ranks end.
     [[maybe_unused]] const Status ended = (*cluster)->Shutdown(Deadline::In(cluster::kShutdownMs));
     return *std::move(faults);
 }

@@ -14,7 +14,7 @@ const NetRow* RowBetween(const NetReport& report, int from, int to) {
     return row == report.rows.end() ? nullptr : &*row;
 }
 
-// The slower of what is known so far and of one link.
+// Combines a tier with one link; the slower value wins.
 bool Take(const NetReport& latency, const NetReport& bandwidth, int from, int to,
           coll::Tier& tier) {
     const NetRow* small = RowBetween(latency, from, to);
@@ -29,8 +29,8 @@ bool Take(const NetReport& latency, const NetReport& bandwidth, int from, int to
     return true;
 }
 
-// By rank: the lowest one of its host. A host may have several names, one for each worker; ranks
-// that share memory are on one.
+// By rank: the lowest rank of its host. A host may have several names, one per worker; ranks that
+// share memory are on one host.
 std::vector<int> HostsIn(const NetReport& report) {
     const auto same = [&](size_t a, size_t b) {
         return report.hosts[a] == report.hosts[b] ||

@@ -24,10 +24,10 @@ namespace {
 
 constexpr int64_t kTableExchangeMs = 60'000;
 constexpr uint64_t kMostCacheBytes = 256 << 10;
-// Raised when tables are made in another way: older ones are measured again.
+// Increased when the measurement changes: older tables are then measured again.
 constexpr int kTables = 3;
 
-// What times depend on, as far as the group's first rank sees it.
+// The properties that times depend on, as the group's first rank sees them.
 std::string Fingerprint(cluster::Cluster& cluster, const std::vector<int>& members) {
     std::string text =
         fmt::format("weft {}, tables {}, {} ranks", WEFT_VERSION, kTables, members.size());
@@ -40,7 +40,7 @@ std::string Fingerprint(cluster::Cluster& cluster, const std::vector<int>& membe
     return text;
 }
 
-// "" where the user has no place for caches.
+// "": the user has no cache folder.
 std::string CacheFolder() {
     const char* cache = std::getenv("XDG_CACHE_HOME");
     if (cache != nullptr && cache[0] == '/') return std::string(cache) + "/weft/net";
@@ -56,7 +56,7 @@ std::string CachePath(const std::string& fingerprint) {
     return fmt::format("{}/{}.json", folder, Hex(Sha256(bytes)).substr(0, 16));
 }
 
-// The tuner chooses no wire type that rounds; a file that does was not written by it.
+// The tuner never chooses a lossy wire type; a file with one is not the tuner's.
 bool IsLossless(const coll::Tuning& tuning) {
     for (coll::Collective collective : coll::kCollectives) {
         for (const coll::TuningRow& row : tuning.rows(collective)) {
@@ -66,7 +66,7 @@ bool IsLossless(const coll::Tuning& tuning) {
     return true;
 }
 
-// The table in the file as text; "" where there is none for this fingerprint.
+// The table's text in the file; "": none with this fingerprint.
 std::string ReadCache(const std::string& path, const std::string& fingerprint) {
     if (path.empty()) return "";
     const auto text = ReadTextFile(path, kMostCacheBytes);
@@ -86,8 +86,7 @@ void MakeFolders(const std::string& path) {
     }
 }
 
-// Whole or not at all, so that a reader never sees half of it. A cache that can't be written costs
-// no more than measuring again.
+// Atomic, so a reader never sees a part. If the write fails, the next run measures again.
 void WriteCache(const std::string& path, const std::string& fingerprint,
                 const coll::Tuning& tuning) {
     if (path.empty()) return;
@@ -103,10 +102,10 @@ void WriteCache(const std::string& path, const std::string& fingerprint,
     Log(LogLevel::kDebug, "the fabric's table could not be kept in {}", path);
 }
 
-// What every rank says before anything is measured.
+// A rank's message before the measurement.
 struct Word {
     bool crowded = false;
-    std::string table;  // of a group's first rank: what its cache has
+    std::string table;  // of a group's first rank: the cached table
 };
 
 Result<Word> ReadWord(const std::string& text) {

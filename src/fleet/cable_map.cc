@@ -22,7 +22,7 @@ namespace weft::fleet {
 namespace {
 
 constexpr size_t kMostWires = 32;
-constexpr int kTurns = 64;  // datagrams that are dropped in one call
+constexpr int kTurns = 64;  // datagrams dropped in one call
 
 uint32_t WireSpeed(const std::string& interface) {
     std::ifstream file("/sys/class/net/" + interface + "/speed");
@@ -53,7 +53,7 @@ sockaddr_in6 GroupAt(int index) {
     return to;
 }
 
-// A number of the kernel's about IPv6 on an interface; -1: it says none.
+// A kernel setting of IPv6 on an interface; -1: unknown.
 int Ipv6Setting(const std::string& interface, const char* name) {
     std::ifstream file("/proc/sys/net/ipv6/conf/" + interface + "/" + name);
     int value = 0;
@@ -90,8 +90,8 @@ bool HasEntry(const std::string& interface, const char* name) {
     return ::access(("/sys/class/net/" + interface + "/" + name).c_str(), F_OK) == 0;
 }
 
-// Those by which hosts may be found, at most kMostWires: cards before bridges and tunnels, of which
-// a host of containers has hundreds. What comes to a port of a bridge the bridge hears.
+// Keeps the interfaces that may lead to hosts, at most kMostWires: cards before bridges and
+// tunnels, of which a container host has hundreds. A bridge hears what arrives at its ports.
 void KeepLeading(std::vector<Wire>& wires) {
     std::erase_if(wires, [](const Wire& wire) {
         return HasEntry(wire.name, "brport") || HasEntry(wire.name, "bonding_slave");
@@ -105,7 +105,7 @@ void KeepLeading(std::vector<Wire>& wires) {
     std::ranges::sort(wires, {}, &Wire::name);
 }
 
-// The interface that a datagram came in by; 0: not said.
+// The interface on which a datagram arrived; 0: unknown.
 int IndexOf(msghdr& message) {
     for (cmsghdr* at = CMSG_FIRSTHDR(&message); at != nullptr; at = CMSG_NXTHDR(&message, at)) {
         if (at->cmsg_level != IPPROTO_IPV6 || at->cmsg_type != IPV6_PKTINFO) continue;
@@ -163,7 +163,7 @@ Result<DiscoverySocket> DiscoverySocket::Open() {
     const auto set = [&](int level, int option, const int& value) {
         return ::setsockopt(fd.get(), level, option, &value, sizeof value) == 0;
     };
-    // `weft up` and commands that ask share the port; what one sends the others don't hear.
+    // `weft up` and asking commands share the port; they don't hear each other's datagrams.
     const bool ready = set(SOL_SOCKET, SO_REUSEADDR, on) && set(IPPROTO_IPV6, IPV6_V6ONLY, on) &&
                        set(IPPROTO_IPV6, IPV6_RECVPKTINFO, on) &&
                        set(IPPROTO_IPV6, IPV6_MULTICAST_LOOP, off);
@@ -181,7 +181,7 @@ void DiscoverySocket::Join(std::vector<Wire>& wires) {
     std::vector<std::pair<std::string, int>> there;
     for (const Wire& wire : wires) there.emplace_back(wire.name, wire.index);
     std::erase_if(joined_, [&](const auto& each) {
-        return std::ranges::find(there, each) == there.end();  // gone, and its membership with it
+        return std::ranges::find(there, each) == there.end();  // gone, with its membership
     });
     for (Wire& wire : wires) {
         const std::pair<std::string, int> key(wire.name, wire.index);
@@ -210,7 +210,7 @@ Status DiscoverySocket::Send(const Wire& wire, View bytes) const {
 std::optional<Datagram> DiscoverySocket::Receive() const {
     for (int turn = 0; turn < kTurns; ++turn) {
         Datagram datagram;
-        datagram.bytes.resize(kMostPacket + 1);  // what is longer is no beacon
+        datagram.bytes.resize(kMostPacket + 1);  // a longer datagram is not a beacon
         sockaddr_in6 from{};
         alignas(cmsghdr) std::array<char, 256> control{};
         iovec part{datagram.bytes.data(), datagram.bytes.size()};

@@ -34,9 +34,9 @@ namespace {
 constexpr size_t kMostClusterFile = 1 << 16;
 constexpr size_t kMostFileHosts = 256;
 constexpr size_t kMostValue = 200;
-constexpr off_t kLeastKey = 16;  // bytes; what is shorter is no key (cluster/handshake.h)
+constexpr off_t kLeastKey = 16;  // bytes; a shorter file is not a key (cluster/handshake.h)
 
-// Of hosts and of clusters: they become words of command lines and names of files.
+// For names of hosts and clusters, which become command-line words and file names.
 bool IsPlainWord(std::string_view text, std::string_view more) {
     const auto good = [&](char letter) {
         return (letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z') ||
@@ -71,7 +71,7 @@ std::string At(const std::string& path, const toml::node& node) {
     return fmt::format("{}:{}", path, node.source().begin.line);
 }
 
-// The strings of a table, by their keys.
+// The strings of a table, by key.
 struct Field {
     std::string_view name;
     std::string* value;
@@ -140,7 +140,7 @@ Status MakeFolders(const std::string& folder) {
     return MakeError(ErrorCode::kIo, "cannot make {}: {}", folder, failed.message());
 }
 
-// Whole, or not at all; what a crash leaves has another name.
+// Atomic; a crash leaves only a file with another name.
 Status Replace(const std::string& path, std::string_view text, mode_t mode) {
     WEFT_TRY(MakeFolders(std::filesystem::path(path).parent_path()));
     const std::string fresh = FreshName(path);
@@ -169,9 +169,9 @@ uint32_t CodePointOf(std::string_view bytes) {
     return code;
 }
 
-// A line with other than ASCII in TOML's escapes, which say the same within "..."; nothing of a
-// comment; nullopt where escapes would not say the same. (toml++ 3.0 takes some such characters
-// outside of strings for unreachable code.)
+// Writes non-ASCII characters of a line as TOML escapes, which are equivalent within "..."; drops a
+// comment; nullopt: an escape would not be equivalent. (toml++ 3.0 treats some such characters
+// outside of strings as unreachable code.)
 std::optional<std::string> AsciiLine(std::string_view line) {
     const size_t first = line.find_first_not_of(" \t");
     if (first != line.npos && line[first] == '#') return "";
@@ -212,8 +212,7 @@ Result<std::string> InAscii(std::string_view text, const std::string& path) {
 }
 #endif
 
-// A key that systemd gave to this service (LoadCredential=NAME.key:...); "": none, or what stands
-// for none.
+// A key from systemd for this service (LoadCredential=NAME.key:...); "": none, or a placeholder.
 std::string CredentialOf(const std::string& cluster) {
     const char* folder = std::getenv("CREDENTIALS_DIRECTORY");
     if (folder == nullptr || folder[0] != '/') return "";

@@ -24,11 +24,12 @@ namespace weft::fleet {
 namespace {
 
 constexpr int64_t kTickMs = 1000;
-constexpr std::array<int64_t, 4> kFirstTicksMs = {100, 200, 300, 400};  // a start is told often
-constexpr int kMostHeardASecond = 200;                                  // by each interface
+constexpr std::array<int64_t, 4> kFirstTicksMs = {100, 200, 300, 400};  // more often after the
+                                                                        // start
+constexpr int kMostHeardASecond = 200;                                  // per interface
 constexpr int kMostAnswersASecond = 20;
-constexpr int kMostAtOnce = 256;             // datagrams, before it looks at the clock again
-constexpr uint32_t kUnknownSpeedMbps = 900;  // Wi-Fi mostly: behind a cable of 1 Gbit/s
+constexpr int kMostAtOnce = 256;             // datagrams before the next look at the clock
+constexpr uint32_t kUnknownSpeedMbps = 900;  // mostly Wi-Fi: ranks after a cable of 1 Gbit/s
 
 uint64_t MakeHostId() {
     std::array<uint64_t, 1> id{};
@@ -36,7 +37,7 @@ uint64_t MakeHostId() {
     return id[0];
 }
 
-// Of printable ASCII without spaces, as beacons take it.
+// Printable ASCII without spaces, as in beacons.
 std::string PlainName(std::string name) {
     for (char& letter : name) {
         if (letter <= ' ' || letter > '~') letter = '?';
@@ -87,7 +88,7 @@ class DiscoveryImpl final : public Discovery {
     Roster roster_{id_};
     std::vector<Wire> wires_;
     std::map<std::string, Bucket> buckets_;
-    std::map<std::string, std::string> refused_;  // interface: why its last beacon did not leave
+    std::map<std::string, std::string> refused_;  // interface: error of its last beacon
     std::map<std::tuple<uint64_t, std::string, std::string>, std::string> told_;
     std::map<std::string, std::string> told_troubles_;
     size_t ticks_ = 0;
@@ -105,7 +106,7 @@ DiscoveryImpl::~DiscoveryImpl() {
 }
 
 void DiscoveryImpl::Begin() {
-    // The signals of the process are its main thread's.
+    // The main thread handles the process's signals.
     sigset_t all, before;
     ::sigfillset(&all);
     ::pthread_sigmask(SIG_BLOCK, &all, &before);
@@ -151,7 +152,7 @@ void DiscoveryImpl::Tick() {
         if (!wire.trouble.empty()) continue;
         Say(wire, self_.port == 0 ? PacketKind::kAsks : PacketKind::kHere);
     }
-    // An address that is a second old may not be used yet; a firewall forbids for longer.
+    // A one-second-old address may not be usable yet; a firewall forbids for longer.
     for (Wire& wire : wires_) {
         const auto why = refused_.find(wire.name);
         if (wire.trouble.empty() && why != refused_.end()) {
@@ -266,7 +267,7 @@ void DiscoveryImpl::TellOfChanges(const Hearing& now) {
     }
     told_ = std::move(lines);
     std::map<std::string, std::string> troubles;
-    // (A start's addresses are not all usable yet.)
+    // (At the start, some addresses are not usable yet.)
     if (ticks_ <= kFirstTicksMs.size() + 2) return;
     for (const Wire& wire : now.wires) {
         if (wire.trouble.empty()) continue;

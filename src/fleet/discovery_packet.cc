@@ -35,7 +35,7 @@ class BeaconWriter {
     Bytes out_;
 };
 
-// After the first failure everything that is read is zero or empty.
+// After the first failure all values are zero or empty.
 class BeaconReader {
   public:
     explicit BeaconReader(View bytes) : left_(bytes) {}
@@ -48,7 +48,7 @@ class BeaconReader {
         }
         return static_cast<T>(good_ ? value : 0);
     }
-    // Of printable ASCII: it goes to terminals.
+    // Printable ASCII, because it goes to terminals.
     std::string Text(size_t most) {
         const size_t size = Int<uint8_t>();
         if (!Has(size) || size > most) good_ = false;

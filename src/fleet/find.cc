@@ -14,9 +14,9 @@
 namespace weft::fleet {
 namespace {
 
-constexpr int64_t kSettleMs = 250;  // after the last change of who is heard
+constexpr int64_t kSettleMs = 250;  // after the last change of the heard hosts
 
-// A host as the cluster takes it, if it can be used.
+// Adds a host that the cluster can use.
 void Take(const Peer& peer, const Hearing& hearing, Chosen& chosen) {
     if (!cluster::CanWorkTogether(peer.build, {})) {
         chosen.left_out.push_back(fmt::format(
@@ -82,7 +82,7 @@ Chosen ChooseHosts(const ClusterFile& file, const Hearing& hearing) {
             chosen.hosts.push_back({host.name, cluster::WithWorkerPort(host.address)});
             continue;
         }
-        // Two hosts of one name are taken in turn.
+        // Two hosts with the same name are used in turn.
         const auto peer = std::ranges::find_if(hearing.peers, [&](const Peer& each) {
             return each.name == host.name && !taken.contains(each.host);
         });
@@ -151,7 +151,8 @@ Result<FoundCluster> FindCluster(const std::string& cluster, const std::string& 
             for (const Peer& peer : hearing.peers) ways += peer.heard.size();
             if (ways != seen) changed_ns = NowNs();
             seen = ways;
-            // All whom the file names; else who answers, and nobody new for a while.
+            // All hosts of the file; or without a list, those that answer until no new one comes
+            // for a while.
             const bool all = chosen.missing.empty() && !chosen.hosts.empty();
             const int64_t quiet_ms = (NowNs() - changed_ns) / kNsPerMs;
             return all && quiet_ms >= (file.hosts.empty() ? kAskMs / 2 : kSettleMs);

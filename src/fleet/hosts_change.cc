@@ -24,7 +24,7 @@ Result<std::string> FindOrMakeKey(const std::string& cluster, const std::string&
     return std::string(reinterpret_cast<const char*>(key.data()), key.size());
 }
 
-// The path of this very build on the host. Copies this program there where it is missing.
+// The path of this build on the host. Copies this program there if it is missing.
 Result<std::string> BringProgram(const std::string& ssh, const RemoteHost& host,
                                  const ChangeNotice& notice) {
     const std::string own = cluster::BuildText({});
@@ -43,8 +43,8 @@ Result<std::string> BringProgram(const std::string& ssh, const RemoteHost& host,
     return CopyProgram(ssh);
 }
 
-// A file without hosts means all hosts that answer. Before the first host is added to it, the hosts
-// that answer now are written into it, so that they stay in the cluster.
+// A file without hosts means all hosts that answer. Before the first host is added, the hosts that
+// answer now are written into it, so that they stay in the cluster.
 Status WriteHost(const std::string& cluster, ClusterFile file, const std::string& name,
                  const std::string& ssh) {
     if (file.hosts.empty()) {

@@ -37,7 +37,7 @@ std::optional<uint32_t> BitsOfWord(std::string_view word) {
     return bits;
 }
 
-// In lower case, cut at spaces and hyphens.
+// Converts to lower case and splits at spaces and hyphens.
 std::vector<std::string> Cut(const std::vector<std::string>& typed) {
     std::vector<std::string> words;
     for (const std::string& text : typed) {

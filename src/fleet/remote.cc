@@ -18,11 +18,11 @@
 namespace weft::fleet {
 namespace {
 
-constexpr int64_t kWordsMs = 30'000;   // of a script
-constexpr int64_t kCopyMs = 300'000;   // of a program of some 20 MB over Wi-Fi
-constexpr int64_t kDoctorMs = 60'000;  // of all its checks
+constexpr int64_t kWordsMs = 30'000;   // for a script
+constexpr int64_t kCopyMs = 300'000;   // for a program of some 20 MB over Wi-Fi
+constexpr int64_t kDoctorMs = 60'000;  // for all its checks
 constexpr size_t kMostPrinted = 1 << 20;
-constexpr uint64_t kMostPacked = uint64_t{1} << 30;  // of a program with its libraries
+constexpr uint64_t kMostPacked = uint64_t{1} << 30;  // for a program with its libraries
 constexpr int kOtherKey = 9;  // exit status of the script
 
 constexpr const char* kProbe = R"sh(PATH=$PATH:$HOME/.local/bin
@@ -42,8 +42,8 @@ fi
 echo "weft-end"
 )sh";
 
-// What kStart and kStop begin with; above it stands cluster. Hosts may share one home folder (NFS):
-// what belongs to one host has its name in it, behind a colon, which no cluster's name has.
+// Beginning of kStart and kStop; needs the variable cluster. Hosts may share one home folder (NFS):
+// files of one host have its name after a colon, which no cluster's name contains.
 constexpr const char* kHere = R"sh(config=${XDG_CONFIG_HOME:-$HOME/.config}
 units=$config/systemd/user
 state=${XDG_STATE_HOME:-$HOME/.local/state}/weft
@@ -74,7 +74,7 @@ end_processes() {
 }
 )sh";
 
-// Above it stand key, program, systemd and kHere.
+// Needs key, program, systemd and kHere.
 constexpr const char* kStart = R"sh(set -u
 umask 077
 if [ -e "$file" ] && [ "$(cat "$file")" != "$key" ]; then
@@ -114,8 +114,8 @@ cat "$state/up-$own.log" >&2
 exit 1
 )sh";
 
-// Above it stand token and kHere. The key is removed with the last host that has this home folder:
-// one that was added left a file there, the one that asks left the token.
+// Needs token and kHere. Deletes the key with the last host of this home folder: an added host left
+// a file there, the asking host left the token.
 constexpr const char* kStop = R"sh(end_processes
 rm -f "$state/up-$own.pid"
 end_unit "weft-up-$own"
@@ -130,7 +130,7 @@ end_unit "weft-up-$cluster"
 rm -f "$file" "$state/up-$cluster.pid"
 )sh";
 
-// Of a program alone, and of the tar's, with the libraries that it carries (tools/carry.py).
+// For a single program, and for a tar archive with its libraries (tools/carry.py).
 constexpr const char* kCopy =
     "mkdir -p \"$HOME/.local/bin\" && cat >\"$HOME/.local/bin/weft.new\" && "
     "chmod 755 \"$HOME/.local/bin/weft.new\" && "
@@ -197,7 +197,7 @@ Result<ChildResult> RunScript(const std::string& ssh, const std::string& script,
     return RunThere(ssh, "sh -s", input.get(), Deadline::In(ms));
 }
 
-// It becomes a word of ssh's.
+// The text becomes an argument of ssh.
 Status CheckSshWord(const std::string& ssh) {
     const auto odd = [](char letter) {
         const bool letters = (letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z') ||
@@ -210,7 +210,7 @@ Status CheckSshWord(const std::string& ssh) {
     return MakeError(ErrorCode::kUsage, "'{}': expected HOST or USER@HOST", ssh);
 }
 
-// For sh; of what has no quote in it.
+// Quotes for sh a text without quotes.
 Result<std::string> QuotedForShell(const std::string& text) {
     const auto odd = [](char letter) { return letter < ' ' || letter > '~' || letter == '\''; };
     if (std::ranges::none_of(text, odd)) return "'" + text + "'";
@@ -224,7 +224,7 @@ Result<net::Fd> OwnProgram() {
     return MakeError(ErrorCode::kIo, "/proc/self/exe: {}", std::strerror(errno));
 }
 
-// The program below a prefix, and its libraries, as tar(1) packs them.
+// The program under a prefix, with its libraries, packed by tar(1).
 Result<net::Fd> PackedTree(const std::string& prefix) {
     ChildOptions options;
     options.max_output_bytes = kMostPacked;
@@ -235,8 +235,8 @@ Result<net::Fd> PackedTree(const std::string& prefix) {
     return MakeError(ErrorCode::kIo, "cannot pack {}: tar: {}", prefix, LastLine(packed.err));
 }
 
-// A file with a name of its own in a folder: who sees it shares the folder with this host. Gone
-// with the object.
+// A file with a unique name in a folder: a host that sees it shares the folder with this one.
+// Deleted with the object.
 class Token {
   public:
     Token() = default;

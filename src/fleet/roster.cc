@@ -9,7 +9,7 @@
 namespace weft::fleet {
 namespace {
 
-constexpr size_t kMostNonces = 64;  // of interfaces that come and go
+constexpr size_t kMostNonces = 64;  // for interfaces that come and go
 
 bool Within(int64_t then_ns, int64_t ms, int64_t now_ns) {
     return then_ns != 0 && now_ns - then_ns <= ms * kNsPerMs;
@@ -33,7 +33,7 @@ uint64_t Roster::NonceOf(const std::string& interface, int64_t now_ns) {
 }
 
 std::vector<uint64_t> Roster::EchoesOf(const std::string& interface, int64_t now_ns) const {
-    // Those that were known to live come first: what is played back can't push them out.
+    // Hosts known to live come first, so replayed beacons can't displace them.
     std::vector<std::tuple<bool, int64_t, uint64_t>> found;
     for (const auto& [id, host] : hosts_) {
         for (const Way& way : host.ways) {
@@ -63,12 +63,12 @@ bool Roster::IsFresh(const DiscoveryPacket& packet, const std::string& interface
     return echoes(nonce.now, nonce.made_ns) || echoes(nonce.before, nonce.before_made_ns);
 }
 
-// Null: the table is full of hosts that live.
+// Null: the table is full of living hosts.
 Roster::Host* Roster::HostOf(uint64_t id, int64_t now_ns) {
     const auto found = hosts_.find(id);
     if (found != hosts_.end()) return &found->second;
     if (hosts_.size() >= kMostHosts) {
-        // One that never echoed may be a recording; it goes first.
+        // A host that never echoed may be a recording; it is dropped first.
         const auto never = std::ranges::find_if(hosts_, [&](const auto& each) {
             return std::ranges::none_of(each.second.ways, [&](const Way& way) {
                 return Within(way.good_ns, kKeptMs, now_ns);
@@ -112,7 +112,7 @@ bool Roster::Hear(const DiscoveryPacket& packet, const std::string& interface,
     way->cable.peer_interface = packet.interface;
     way->cable.peer_mbps = packet.mbps;
     way->cable.peer_rdma = packet.rdma;
-    // Beacons of several cables overtake each other.
+    // Beacons on several cables may arrive out of order.
     if (packet.sequence > host->last.sequence) host->last = packet;
     return packet.kind == PacketKind::kAsks;
 }
