@@ -12,18 +12,18 @@ namespace weft::coll {
 namespace {
 
 constexpr size_t kAnySize = std::numeric_limits<size_t>::max();
-// The sizes of a token's sums first; the largest only where they fit into the time.
+// Sizes of a token's all-reduces first; the largest sizes only if time remains.
 constexpr std::array<size_t, 8> kSizes{8192, 65536, 1024, 256, 16384, 262144, 1048576, 4194304};
 constexpr size_t kMostModelled = size_t{64} << 20;
 constexpr int kRounds = 2;
 constexpr int64_t kMostCalls = 200;
 constexpr int64_t kLeastCalls = 3;
-// Calls of a check of an old table, and how often it is given another chance.
+// Calls to check a cached table, and number of tries.
 constexpr int64_t kCheckCalls = 31;
 constexpr int kCheckTries = 3;
 constexpr std::array<size_t, 2> kCheckSizes{8192, 65536};
 
-// Repeats all_reduce; the first rank has the median.
+// Repeats all_reduce; the first rank gets the median.
 class Trial {
   public:
     Trial(Comm& comm, const net::PeerMonitor* monitor, size_t most_bytes)
@@ -44,7 +44,7 @@ class Trial {
         return *middle;
     }
 
-    // What the first rank says, on all.
+    // Sends the first rank's values to all.
     template <typename T>
     Status Agree(std::span<T> values) {
         return comm_.Broadcast(std::as_writable_bytes(values), 0, net::OpTag());
@@ -61,8 +61,8 @@ class Trial {
     std::vector<double> us_;
 };
 
-// One size within `seconds`, `rounds` times. On the first rank the table is right; it tells the
-// others later.
+// Measures one size within `seconds`, `rounds` times. Only the first rank's table is right; the
+// others get it later.
 Status MeasureSize(Trial& trial, TimeTable& table, size_t place, size_t bytes,
                    const std::vector<Algorithm>& candidates, double seconds, int rounds) {
     const int64_t begin_ns = NowNs();
@@ -74,11 +74,11 @@ Status MeasureSize(Trial& trial, TimeTable& table, size_t place, size_t bytes,
             const double fit = each_s / std::max(first_us * 1e-6, 1e-8);
             int64_t calls =
                 std::clamp(static_cast<int64_t>(std::min(fit, 1e6)), kLeastCalls, kMostCalls);
-            // A busy machine may take far longer than was thought.
+            // A busy machine may take far longer than estimated.
             if (round > 0 && SecondsSince(begin_ns) > seconds) calls = 0;
             WEFT_TRY(trial.Agree(calls));
             if (calls == 0) continue;
-            // A first call is often slow: the time that the rest takes is what counts.
+            // A first call is often slow, so it is not counted.
             WEFT_ASSIGN(const double some_us, trial.MedianUs(bytes, choice, calls));
             table.Note(place, c, some_us);
         }
@@ -87,9 +87,9 @@ Status MeasureSize(Trial& trial, TimeTable& table, size_t place, size_t bytes,
     return {};
 }
 
-// Larger sizes, which the time did not reach: by the model of the algorithms' seconds, over links
-// as the measured sizes show them. Where these say too little (ranks 0: links of two kinds), the
-// table stays as it was.
+// Adds larger sizes, for which no time remained, by the model of the algorithms' times over links
+// fitted to the measured sizes. If these do not determine the links (ranks 0: links of two kinds),
+// the table stays as it was.
 void AddUnmeasured(const Tuning& tuning, int ranks, const std::vector<Algorithm>& candidates,
                    std::vector<TuningRow>& rows) {
     const size_t largest = rows.empty() ? 0 : rows.back().max_bytes;
@@ -113,7 +113,7 @@ void AddUnmeasured(const Tuning& tuning, int ranks, const std::vector<Algorithm>
     rows.push_back({kAnySize, rows.back().choice, 0});
 }
 
-// The rows of the first rank, on all.
+// Sends the first rank's rows to all.
 Result<Tuning> Share(Trial& trial, const Tuning& tuning) {
     std::string text = tuning.ToJson();
     uint64_t length = text.size();
@@ -135,19 +135,19 @@ Result<Tuning> MeasureTuning(Comm& comm, const TuneOptions& options) {
     if (comm.size() == 1) return comm.tuning();
     const int64_t begin_ns = NowNs();
     Trial trial(comm, options.monitor, *std::ranges::max_element(kSizes));
-    // In its first call a group finds out which ranks share a host, and has the table for that.
+    // In its first call a group learns which ranks share a host, and gets the table for that.
     WEFT_TRY(trial.MedianUs(kSizes.front(), {}, 1));
     Tuning tuning = comm.tuning();
     const std::vector<Algorithm> candidates = AlgorithmsFor(comm.size(), options.several_hosts);
     TimeTable table(candidates);
-    std::vector<size_t> measured;  // bytes, by their place in the table
-    double byte_us = 0;            // of the last size
+    std::vector<size_t> measured;  // bytes, by index in the table
+    double byte_us = 0;            // for the last size
     for (size_t i = 0; i < kSizes.size(); ++i) {
         const double left_s = options.seconds - SecondsSince(begin_ns);
-        // What one call by every candidate, as often as need be, would take at this size.
+        // Least time of one call per candidate, repeated as often as needed, at this size.
         const double least_s = byte_us * 1e-6 * static_cast<double>(kSizes[i]) *
                                static_cast<double>(candidates.size()) * kRounds * (1 + kLeastCalls);
-        // The first, which is what a token waits for, is measured however late it is.
+        // The first size, that of a token's all-reduce, is always measured.
         uint64_t go_on = i == 0 || (left_s > 0 && least_s < left_s) ? 1 : 0;
         WEFT_TRY(trial.Agree(go_on));
         if (go_on == 0) continue;

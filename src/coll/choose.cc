@@ -13,8 +13,8 @@ TierGroup GroupOver(int ranks, const Tier& tier) {
 }  // namespace
 
 std::optional<Tier> FitTier(int ranks, std::span<const TuningRow> rows) {
-    // Seconds are linear in latency and in seconds a byte: t = a latency + b slowness. Each row is
-    // divided by its time, so that small and large ones count alike.
+    // The time is linear in latency and in seconds per byte: t = a latency + b slowness. Each row
+    // is divided by its time, so that small and large sizes count alike.
     double aa = 0, ab = 0, bb = 0, a1 = 0, b1 = 0;
     int measured = 0;
     for (const TuningRow& row : rows) {

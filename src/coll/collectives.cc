@@ -8,7 +8,7 @@
 namespace weft::coll {
 namespace {
 
-// Everybody sends each rank its part, and adds up the own one: sum(begin, own) of each piece.
+// Each rank sends every other its part and sums its own: sum(begin, own) for each piece.
 template <typename T, typename Sum>
 Status Scatter(const Team& team, std::span<T> data, const Parts& parts, const Sum& sum) {
     const size_t slot = team.group().message_bytes / sizeof(T);

@@ -16,13 +16,13 @@ namespace {
 // Half of a channel's window is for collectives, half for sends.
 constexpr size_t kLeastWindow = size_t{16} << 10;
 constexpr int kFlagsUsed = 4;
-// All-reduces that take longer wait for the wire: over tcp on loopback, where all is the CPU's
-// work, they take 0.2 ns a byte, and 0.35 between far cores; over 10 Gbit/s 0.85.
+// All-reduces that take longer wait for the network: over tcp on loopback, which needs only the
+// CPU, they take 0.2 ns per byte, and 0.35 between distant cores; over 10 Gbit/s 0.85.
 constexpr double kIdleUsAByte = 0.6e-3;
 // Messages end on cache lines.
 constexpr size_t kLineBytes = 64;
 
-// By number of the Algorithm; kAuto has become another before.
+// Indexed by Algorithm; kAuto was replaced before.
 #define WEFT_FUNCTION(name, ...) name,
 constexpr decltype(&OneShot) kFunctions[] = {nullptr, WEFT_ALGORITHMS(WEFT_FUNCTION)};
 #undef WEFT_FUNCTION
@@ -85,17 +85,17 @@ class CommImpl final : public Comm {
     void SayAwaitsOwn(bool begins, std::thread::id whom) override;
 
   private:
-    // One operation of so many bytes, which is `run`.
+    // Runs one operation of so many bytes, `run`.
     template <typename Run>
     Status Do(Operation operation, size_t bytes, const net::OpTag& tag, const Run& run);
     Status Reduce(Values data, Values sum, const net::OpTag& tag, Choice choice);
     Parts PartsOf(std::span<const size_t> counts, size_t total) const {
         return {counts, group_.everyone.size(), total};
     }
-    // Learns which ranks share a host, once, where it may matter.
+    // Learns which ranks share a host, once, if needed.
     Status LearnHosts();
-    // What an all_gather or a reduce_scatter comes to, and its kind accordingly: from host to host,
-    // or straight. chain: of a reduce_scatter.
+    // Resolves the algorithm of an all_gather or reduce_scatter and sets the operation's kind:
+    // hierarchical, or direct. chain: of a reduce_scatter.
     Result<bool> IsHierarchical(Operation operation, size_t bytes, Algorithm asked,
                                 const Chain* chain = nullptr);
     void UseHosts(std::span<const int> host_of_rank);
@@ -110,7 +110,7 @@ class CommImpl final : public Comm {
     size_t send_bytes_;
     std::vector<std::optional<Stream>> sends_;
     std::vector<float> sums_;  // of a piece of narrow values
-    int host_mark_ = 0;        // the lowest rank that is joined to us by shm, or ourselves
+    int host_mark_ = 0;        // the lowest rank joined to this one by shm, or this rank
     Tuning tuning_;
     bool tuning_given_ = false;
     uint64_t collectives_ = 0;  // so far
@@ -150,7 +150,7 @@ CommImpl::CommImpl(net::Fabric& fabric, const std::vector<int>& ranks, const Cha
         sends_[r].emplace(link, fabric.epoch, fabric.checksum, channel.window_begin + half, half,
                           channel.flag_begin + 2, Told::kByFlag);
     }
-    // Two ranks, or links all alike: nothing to ask for.
+    // Two ranks, or equal links: no need to ask.
     if (!group_.across_hosts) {
         UseHosts(std::vector<int>(ranks.size(), 0));
     } else if (size() <= 2) {
@@ -175,7 +175,7 @@ void CommImpl::UseHosts(std::span<const int> host_of_rank) {
                                .over_tcp = group_.across_hosts});
 }
 
-// A rank knows its own links only: all tell all the lowest rank that they share memory with.
+// A rank knows only its own links: each tells all ranks the lowest rank that shares its memory.
 Status CommImpl::LearnHosts() {
     std::vector<int32_t> marks(group_.everyone.size());
     marks[group_.me] = host_mark_;
@@ -294,7 +294,7 @@ bool CommImpl::LeavesCpuIdle(size_t bytes) const {
 }
 
 Timing CommImpl::last_timing() const {
-    // A rank of another host has another clock: what it says is no more than a hint.
+    // A rank on another host has another clock: its time is only a hint.
     const int64_t latest = std::max(begin_, end_);
     int64_t times[] = {begin_, std::clamp(group_.last_arrival, begin_, latest), end_};
     clock_.ToNs(times);

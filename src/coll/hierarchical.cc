@@ -1,5 +1,5 @@
-// all_gather and reduce_scatter for hosts that hold several ranks of the group: between hosts goes
-// each part, or each sum, once, and not once for every rank.
+// all_gather and reduce_scatter for hosts with several ranks of the group: each part, or each sum,
+// travels between hosts once, and not once per rank.
 #include <algorithm>
 #include <cstring>
 #include <type_traits>
@@ -10,8 +10,9 @@
 namespace weft::coll {
 namespace {
 
-// One piece of each part at a time. A rank's own goes to its host and to a carrier on each other
-// one, to these a piece ahead; then each rank passes on what it carries, a part in each turn.
+// One piece of each part at a time. A rank sends its own piece to its host and, one piece ahead, to
+// a carrier on each other host. Then each rank distributes the pieces that it carries, one part per
+// turn.
 class GatherByHosts {
   public:
     GatherByHosts(const Team& team, std::span<std::byte> all, const Parts& parts)
@@ -24,7 +25,7 @@ class GatherByHosts {
 
     Status Run() const {
         WEFT_TRY(PostAcross(0));
-        // Of events: each part is in two, so that none has as many turns on any host.
+        // Number of events: a part is split in two, so that no host has as many turns.
         const size_t each = 2 * team_.size() + 2;
         for (size_t done = 0, event = 0; done < parts_.longest(); done += most_, event += each) {
             team_.At(event);
@@ -56,7 +57,7 @@ class GatherByHosts {
         return {};
     }
 
-    // owner(place): whose part the host's rank at that place sends now; null: none.
+    // owner(place): owner of the part that the host's rank at that place sends now; null: none.
     template <typename Owner>
     Status TakeFromHost(size_t done, const Owner& owner) const {
         for (size_t step = 1; step < host_.size(); step++) {
@@ -69,7 +70,7 @@ class GatherByHosts {
         return {};
     }
 
-    // The parts of hosts_.others[turn] and on, one for each rank of this host.
+    // The parts of hosts_.others[turn] and later, one per rank of this host.
     Status PassOn(size_t turn, size_t done, size_t event) const {
         team_.At(event);
         const auto owner = [&](size_t place) {
@@ -98,14 +99,14 @@ class GatherByHosts {
     size_t most_;
 };
 
-// One piece of each part at a time, T being what travels. First the addends that wait for the end
-// of a chain are sent to the owners; then all ranks go through the parts in one order, a part's
-// sum from run to run; at last the owners add up what came behind. The next pieces are begun before
-// that, so that at most two messages to an owner are on their way.
+// One piece of each part at a time; T is the wire type. First, addends for the end of a chain go to
+// the owners. Then all ranks process the parts in one order, and a part's sum goes from run to run.
+// At last the owners add the late addends. The next pieces begin before that, so at most two
+// messages to an owner are in flight.
 template <typename T>
 class ChainSum {
   public:
-    // sums: room for three pieces.
+    // sums: space for three pieces.
     ChainSum(const Team& team, std::span<T> data, const Parts& parts, const Chain& chain,
              std::span<float> sums)
         : team_(team),
@@ -116,11 +117,11 @@ class ChainSum {
           most_(sums.size() / 3),
           run_(chain.run_of[team.me()]) {}
 
-    // take(begin, sum): of a piece of the own part.
+    // take(begin, sum): called for each piece of this rank's part.
     template <typename Take>
     Status Run(const Take& take) const {
         const size_t longest = parts_.longest(), n = team_.size(), runs = chain_.runs();
-        const size_t each = n * runs + 1;  // events
+        const size_t each = n * runs + 1;  // number of events
         for (size_t done = 0, event = 0; done < longest + most_; done += most_, event += each) {
             team_.At(event);
             if (done < longest) WEFT_TRY(PostToOwners(done));
@@ -138,7 +139,7 @@ class ChainSum {
     std::span<T> Piece(size_t part, size_t done) const {
         return parts_.Piece(data_, part, done, most_);
     }
-    // Where the own part's sum stays.
+    // Where the sum of this rank's part stays.
     std::span<float> OwnSum(std::span<T> own, size_t done) const {
         if constexpr (std::is_same_v<T, float>) return own;
         return sums_.subspan((1 + done / most_ % 2) * most_, own.size());
@@ -181,8 +182,8 @@ class ChainSum {
         return {};
     }
 
-    // The sum of rank `before` (kNobody: none; we: it is in `sum`), and behind it the addends of
-    // ranks [begin, end).
+    // Adds the addends of ranks [begin, end) to the sum of rank `before` (kNobody: none; this rank:
+    // it is in `sum`).
     Status AddUp(size_t before, size_t begin, size_t end, std::span<T> own,
                  std::span<float> sum) const {
         const std::span<const std::byte*> addends = team_.addends();
@@ -204,7 +205,7 @@ class ChainSum {
         return {};
     }
 
-    // behind: the first is a sum already.
+    // behind: the first addend is already a sum.
     void Sum(std::span<const std::byte* const> addends, bool behind, std::span<float> sum) const {
         if constexpr (std::is_same_v<T, float>) {
             SumInOrder(addends, sum.data(), sum.size());
@@ -229,7 +230,7 @@ class ChainSum {
     size_t run_;
 };
 
-// Sums are floats, whatever the values are.
+// Sums are floats, for any type of value.
 std::span<float> RoomForPieces(const Team& team, std::vector<float>& sums) {
     sums.resize(3 * (team.group().message_bytes / sizeof(float)));
     return sums;

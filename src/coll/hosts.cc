@@ -7,7 +7,7 @@
 namespace weft::coll {
 namespace {
 
-// What hosts send and get, in addends of one rank to one part.
+// Traffic of the hosts, in units of one rank's addend to one part.
 struct Loads {
     explicit Loads(size_t hosts) : sent(hosts), got(hosts) {}
     void Add(size_t from, size_t to, size_t units) {
@@ -18,7 +18,7 @@ struct Loads {
     size_t Most() const {
         return std::max(*std::ranges::max_element(sent), *std::ranges::max_element(got));
     }
-    // What orders two of them: the busiest host's, then that of all.
+    // Order of two loads: by the busiest host's, then by the total.
     std::pair<size_t, size_t> Order() const {
         return {Most(), std::accumulate(sent.begin(), sent.end(), size_t{0})};
     }
@@ -35,7 +35,7 @@ class ChainPlanner {
     Chain Plan() {
         FindRuns();
         chain_.last.resize(host_of_.size());
-        // The last parts first: their sums come by all others' anyway.
+        // Last parts first: their sums pass all the others anyway.
         for (size_t part = host_of_.size(); part-- > 0;) Choose(part);
         chain_.load = loads_.Most();
         Loads straight(loads_.sent.size());
@@ -56,8 +56,8 @@ class ChainPlanner {
         chain_.begin.push_back(host_of_.size());
     }
 
-    // A sum goes to its owner, or through all runs and back, whichever leaves the least to the
-    // busiest host.
+    // Chooses the path of a part's sum: to its owner, or through all runs and back, whichever has
+    // the smaller load on the busiest host.
     void Choose(size_t part) {
         const size_t near = chain_.run_of[part], far = chain_.runs() - 1;
         Loads stops = With(part, near), goes_on = With(part, far);
@@ -95,8 +95,8 @@ double StraightLoad(double ranks, double hosts) {
 }
 
 double ChainLoad(double ranks, double hosts, double sum_units) {
-    // Through each host once, and back to the owner. Of two hosts each sends the other's half, and
-    // they share what goes there and back.
+    // Once through each host and back to the owner. With two hosts, each sends the other's half,
+    // and both directions share the return.
     const double whole = hosts > 2 ? 1 + 1 / hosts : 1;
     return sum_units * whole - sum_units * sum_units / ranks;
 }

@@ -7,7 +7,7 @@
 namespace weft::coll {
 namespace {
 
-// Without a name: errors then tell the phase of the job.
+// Without a name, so errors name the phase of the job.
 const net::OpTag kProbeTag;
 
 enum Flag : int { kAskFlag, kAnswerFlag, kPingFlag, kFlowFlag, kCreditFlag };
@@ -15,7 +15,7 @@ enum Flag : int { kAskFlag, kAnswerFlag, kPingFlag, kFlowFlag, kCreditFlag };
 // The end of a window holds the leader's requests.
 constexpr size_t kRequestBytes = 64;
 constexpr size_t kStrideBytes = 64;
-// Puts in flight, and how many of them one credit gives back.
+// Puts in flight, and the number of credits that cover them.
 constexpr uint64_t kDepth = 128;
 constexpr uint64_t kCreditsInFlight = 4;
 
@@ -23,15 +23,15 @@ constexpr uint64_t kFirstRounds = 2;
 constexpr uint64_t kCalibrationRounds = 20;
 constexpr double kCalibrationS = 0.02;
 constexpr uint64_t kCheckedRounds = 3;
-// Rounds between two looks at the monitor.
+// Rounds between two checks of the monitor.
 constexpr uint64_t kRoundsALook = 256;
-// Between two looks at the clock: rounds, and groups of puts. A round takes thousands of times
-// longer where another program wants the core than the first ones did that were timed on it alone.
+// Rounds, and batches of puts, between two checks of the clock. If another program wants the core,
+// a round may take thousands of times longer than the first ones.
 constexpr uint64_t kRoundsAPart = 64;
 constexpr uint64_t kGroupsAPart = 128;
 
-// Runs `count` by `run(part)`, at most `a_part` at once, and stops early where more time than
-// `budget` allows is over (IsSpent). Returns how many ran.
+// Runs `count` iterations by `run(part)`, at most `a_part` at once, and stops early when the time
+// far exceeds `budget` (IsSpent). Returns the number of iterations.
 template <typename Run>
 Result<uint64_t> InParts(uint64_t count, uint64_t a_part, const Budget& budget, const Run& run) {
     const int64_t begin_ns = NowNs();
@@ -85,7 +85,7 @@ Status LinkProbe::Wait(int flag, uint64_t value) {
     return link_.Wait(flag, value, kProbeTag, Deadline::In(timeout_ms_));
 }
 
-// The leader's side: says what comes next, and waits until the other has heard.
+// The leader sends the next request, and waits until the other rank has read it.
 Status LinkProbe::Ask(const Request& request) {
     std::array<std::byte, sizeof request> bytes;
     std::memcpy(bytes.data(), &request, sizeof request);
@@ -188,15 +188,15 @@ uint64_t LinkProbe::SlotsFor(size_t bytes) const {
     return slots < kCreditsInFlight ? slots : slots / kCreditsInFlight * kCreditsInFlight;
 }
 
-// `count` puts of the leader into slots of the other's window, in groups; each group is answered by
-// a credit.
+// The leader puts `count` times into slots of the other rank's window, in batches; a credit answers
+// each batch.
 Status LinkProbe::Flow(size_t bytes, uint64_t count, bool lead, bool check, Marks* marks) {
     const size_t stride = (bytes + kStrideBytes - 1) / kStrideBytes * kStrideBytes;
     const uint64_t slots = SlotsFor(bytes);
     const uint64_t a_credit = std::max<uint64_t>(1, slots / kCreditsInFlight);
     const uint64_t first = flowed_;
     const auto offset_of = [&](uint64_t i) { return static_cast<size_t>(i % slots) * stride; };
-    uint64_t given_back = 0;  // puts of this flow whose credit came
+    uint64_t given_back = 0;  // puts of this flow whose credit arrived
     const auto take_credit = [&]() -> Status {
         WEFT_TRY(Wait(kCreditFlag, ++credited_));
         given_back = std::min(count, given_back + a_credit);
@@ -265,7 +265,7 @@ Result<Bandwidth> LinkProbe::Stream(size_t bytes, const Budget& budget, bool lea
     return result;
 }
 
-// Over every stretch of groups that were in flight together: from its first put to its last credit.
+// For every stretch of batches in flight together: from its first put to its last credit.
 void LinkProbe::AddStretches(const Marks& marks, uint64_t a_credit, size_t bytes,
                              Bandwidth& result) {
     const auto count = static_cast<uint64_t>(result.iterations);

@@ -10,22 +10,22 @@
 namespace weft::coll {
 namespace {
 
-// Without a name: errors then tell the phase of the job.
+// Without a name, so errors name the phase of the job.
 const net::OpTag kMeasureTag;
 
 constexpr int64_t kFirstCalls = 2;
 constexpr int64_t kCalibrationCalls = 50;
 constexpr double kCalibrationSeconds = 0.02;
-// Calls between two looks at the monitor, and at the clock.
+// Calls between two checks of the monitor, and of the clock.
 constexpr int64_t kCallsALook = 256;
 constexpr int64_t kCallsAPart = 256;
 
-// Small integers, so that sums over any ranks in any order are exact: what rank `rank` gives.
+// Value of rank `rank`. Small integers, so that sums over any ranks in any order are exact.
 float ValueOf(size_t at, int rank) {
     return static_cast<float>((at * 7 + static_cast<size_t>(rank) * 5) % 31) - 15.0f;
 }
 
-// Repeats `call` on all ranks of the group as often as the first rank finds fit.
+// Repeats `call` on all ranks of the group as often as the first rank decides.
 template <typename Call>
 Result<Timings> Time(Comm& comm, const Budget& budget, const net::PeerMonitor* monitor,
                      const Call& call) {
@@ -43,7 +43,7 @@ Result<Timings> Time(Comm& comm, const Budget& budget, const net::PeerMonitor* m
         }
         return {};
     };
-    // The seconds that a call takes, and from that how many more; the same on all ranks.
+    // The seconds of a call, and from them the number of further calls; the same on all ranks.
     const auto agree = [&](int64_t& number) {
         return comm.Broadcast(std::as_writable_bytes(std::span(&number, 1)), 0, kMeasureTag);
     };
@@ -59,8 +59,8 @@ Result<Timings> Time(Comm& comm, const Budget& budget, const net::PeerMonitor* m
         WEFT_ASSIGN(each_ns, time(kCalibrationCalls));
     }
     const double each_s = static_cast<double>(each_ns) * 1e-9;
-    // In parts: a call takes thousands of times longer where another program wants the core than
-    // the first ones did that were timed on it alone. The first rank says when that is enough.
+    // In parts: if another program wants the core, a call may take thousands of times longer than
+    // the first ones. The first rank decides when to stop.
     const auto in_parts = [&](int64_t calls, std::vector<float>* us) -> Status {
         const int64_t begin_ns = NowNs();
         for (int64_t left = calls; left > 0;) {
@@ -68,7 +68,7 @@ Result<Timings> Time(Comm& comm, const Budget& budget, const net::PeerMonitor* m
             WEFT_TRY(comm.Barrier(kMeasureTag));
             WEFT_TRY(repeat(part, us));
             left = IsSpent(budget, begin_ns) ? 0 : left - part;
-            if (part == kCallsAPart) WEFT_TRY(agree(left));  // less: it was the last anyway
+            if (part == kCallsAPart) WEFT_TRY(agree(left));  // fewer: it was the last part
         }
         return {};
     };
@@ -80,9 +80,8 @@ Result<Timings> Time(Comm& comm, const Budget& budget, const net::PeerMonitor* m
     return Summarize(us);
 }
 
-// How far off a sum of `ranks` such values may be: nothing is lost by a full wire; else every
-// rank's addend and every partial sum is rounded at most once, and none is larger than all
-// together.
+// Largest error of a sum of `ranks` such values: 0 with a full wire; else every rank's addend and
+// every partial sum is rounded at most once, and none exceeds the sum of all.
 double Tolerance(WireType wire, int ranks) {
     const double most = 15.0 * ranks;
     switch (wire) {
@@ -94,7 +93,7 @@ double Tolerance(WireType wire, int ranks) {
     return 0;
 }
 
-// One collective over a vector of floats: what to call, and what must come out.
+// One collective over a vector of floats: the call, and the expected result.
 class Subject {
   public:
     Subject(Comm& comm, const Question& question)
@@ -109,14 +108,14 @@ class Subject {
         for (size_t& count : counts_) count *= bytes ? sizeof(float) : 1;
     }
 
-    // This rank's part in it.
+    // Fills in this rank's values.
     void Fill() {
         for (size_t i = 0; i < data_.size(); ++i) {
             const bool mine = question_.collective != Collective::kAllGather || OwnerOf(i) == Me();
             data_[i] = mine ? ValueOf(i, comm_.rank()) : 0;
         }
     }
-    // Zeros stay small however often they are added up.
+    // Zeros stay small in repeated sums.
     void Clear() { std::ranges::fill(data_, 0.0f); }
 
     Status Call() {

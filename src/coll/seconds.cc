@@ -9,7 +9,7 @@
 namespace weft::coll {
 namespace {
 
-// Everybody sends `bytes` to each of the others at once.
+// Each rank sends `bytes` to every other at the same time.
 double ToOthers(const TierGroup& group, double bytes) {
     const double n = group.ranks, p = group.per_host();
     const auto over = [&](const Tier& tier, double messages, double sent) {
@@ -19,11 +19,11 @@ double ToOthers(const TierGroup& group, double bytes) {
     };
     const double near = over(group.near, p - 1, (p - 1) * bytes);
     if (group.hosts == 1) return near;
-    // The host's link carries what each of its ranks sends to each rank of other hosts.
+    // The host's link carries the messages of each of its ranks to each rank of other hosts.
     return std::max(near, over(group.far, n - p, p * (n - p) * bytes));
 }
 
-// Messages of `bytes` to a neighbour in the order of ranks: the slowest link of the ring.
+// A message of `bytes` to the next rank: the slowest link of the ring decides.
 double AroundOnce(const TierGroup& group, double bytes) {
     double most = 0;
     if (group.per_host() > 1) most = MessageSeconds(group.near, bytes);
@@ -42,8 +42,8 @@ double RingSeconds(const TierGroup& group, double bytes) {
     return 2 * (group.ranks - 1) * AroundOnce(group, bytes / group.ranks);
 }
 
-// Partners at distance 1, 2, 4, ...: within a host as long as that is less than its ranks; then all
-// of a host's ranks use its link at once.
+// Partners at distance 1, 2, 4, ...: on the same host while the distance is less than its number of
+// ranks; after that, all of a host's ranks use its link at once.
 double RecursiveDoublingSeconds(const TierGroup& group, double bytes) {
     const int pairs = static_cast<int>(std::bit_floor(static_cast<unsigned>(group.ranks)));
     const double shared = group.per_host() * bytes;
@@ -53,7 +53,7 @@ double RecursiveDoublingSeconds(const TierGroup& group, double bytes) {
     };
     double seconds = 0;
     for (int distance = 1; distance < pairs; distance *= 2) seconds += exchange(distance);
-    // Ranks beyond the largest power of two give, and get.
+    // Ranks beyond the largest power of two send once and receive once.
     return pairs == group.ranks ? seconds : seconds + 2 * exchange(pairs);
 }
 
@@ -63,20 +63,20 @@ double HierarchicalSeconds(const TierGroup& group, double bytes) {
     return 2 * ToOthers(host, bytes) + OneShotSeconds(leaders, bytes);
 }
 
-// A part crosses to each other host once, over the link that the host's ranks share, while what
-// came before is passed on within the host.
+// A part travels to each other host once, over the link that the host's ranks share, while earlier
+// parts are distributed within the host.
 double GatherByHostsSeconds(const TierGroup& group, double bytes) {
     const double part = bytes / group.ranks, p = group.per_host(), others = group.hosts - 1;
     const TierGroup host{group.per_host(), 1, group.near, group.far};
     const double pass_on = ToOthers(host, part);
     if (others == 0) return pass_on;
     const double across = others * (group.far.per_message_s + p * part / group.far.bytes_per_s);
-    // Each rank passes on as many parts as there are other hosts.
+    // Each rank distributes as many parts as there are other hosts.
     return group.far.latency_s + std::max(across + pass_on, across / others + others * pass_on);
 }
 
-// Parts follow each other through the hosts: the link of the busiest one is never idle but until
-// the first part has come to the last host but one.
+// Parts follow each other through the hosts: the busiest host's link is idle only until the first
+// part reaches the last host but one.
 double ChainSeconds(const TierGroup& group, double bytes, double sum_units) {
     const double n = group.ranks, p = group.per_host(), hosts = group.hosts;
     const TierGroup host{group.per_host(), 1, group.near, group.far};

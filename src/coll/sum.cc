@@ -6,7 +6,7 @@
 namespace weft::coll {
 namespace {
 
-// Sums of more than two are kept in the first-level cache while the addends pass by.
+// Sums of more than two addends stay in the L1 cache while the addends stream.
 constexpr size_t kBlock = 512;
 
 template <typename T, typename Out>
@@ -20,7 +20,7 @@ template <typename T, typename Out>
 }
 
 #if defined(__x86_64__)
-// Wider vectors add the same numbers: only the speed differs.
+// Wider vectors give the same results, only faster.
 template <typename T, typename Out>
 __attribute__((target("avx2"))) void AddWide(const T* a, const T* b, Out* out, size_t count) {
     AddLoop(a, b, out, count);
@@ -39,7 +39,7 @@ void Add(const T* a, const T* b, Out* out, size_t count) {
     AddLoop(a, b, out, count);
 }
 
-// Out is T, or float where doubles are rounded.
+// Out is T, or float to round doubles.
 template <typename T, typename Out>
 void SumAll(std::span<const std::byte* const> addends, Out* out, size_t count) {
     const auto addend = [&](size_t k) { return reinterpret_cast<const T*>(addends[k]); };

@@ -8,9 +8,9 @@
 namespace weft::coll {
 namespace {
 
-// How far the coarse clock may lag: a timer tick of 100 Hz.
+// Largest lag of the coarse clock: a timer tick of 100 Hz.
 constexpr int64_t kCoarseLagNs = 10'000'000;
-// A rate taken over less than this would be off by the time that reading the clocks takes.
+// Below this, the time to read the clocks would distort the rate.
 constexpr int64_t kLeastNs = 1'000'000;
 
 bool KernelKeepsTimeByCounter() {

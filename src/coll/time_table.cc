@@ -9,9 +9,9 @@ namespace weft::coll {
 namespace {
 
 constexpr double kUnknown = std::numeric_limits<double>::infinity();
-// A size that takes so much longer than a larger one was disturbed.
+// A size that takes longer than a larger one by this factor was disturbed.
 constexpr double kNoise = 1.02;
-// Rounds behind which another algorithm than the built-in one is believed to be faster.
+// Measurements after which another algorithm counts as faster than the built-in one.
 constexpr int kConfirmed = 2;
 
 }  // namespace
@@ -80,7 +80,7 @@ double TimeTable::UsOf(size_t size) const {
 std::vector<TuningRow> TimeTable::Rows() const {
     std::vector<Size> sizes;  // ascending
     for (const size_t place : Order()) sizes.push_back(sizes_[place]);
-    // A size that was disturbed each time takes at most as long as a larger one.
+    // A size that was always disturbed takes at most the time of a larger one.
     std::vector<double> larger(candidates_.size(), kUnknown);
     for (auto size = sizes.rbegin(); size != sizes.rend(); ++size) {
         for (size_t c = 0; c < candidates_.size(); ++c) {

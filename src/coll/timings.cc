@@ -8,7 +8,7 @@
 namespace weft::coll {
 namespace {
 
-// The smallest sample that at least `part` of all do not exceed. Sorted, not empty.
+// The smallest sample that at least the share `part` of all do not exceed. Sorted, not empty.
 double Quantile(std::span<const float> sorted, double part) {
     const double rank = std::ceil(part * static_cast<double>(sorted.size()));
     const size_t at = static_cast<size_t>(std::max(rank, 1.0)) - 1;
@@ -50,7 +50,7 @@ int64_t IterationsFor(const Budget& budget, double each_s) {
 }
 
 bool IsSpent(const Budget& budget, int64_t begin_ns) {
-    constexpr double kTimes = 5;  // IterationsFor's least take as much
+    constexpr double kTimes = 5;  // IterationsFor's minimum may take as long
     return budget.iterations == 0 && SecondsSince(begin_ns) > kTimes * budget.seconds;
 }
 

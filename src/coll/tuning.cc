@@ -14,24 +14,24 @@ namespace weft::coll {
 namespace {
 
 constexpr size_t kAnySize = std::numeric_limits<size_t>::max();
-// A decode step's sums are seldom larger.
+// A decode step's all-reduces are seldom larger.
 constexpr size_t kStepBytes = size_t{64} << 10;
 constexpr size_t kStepRatio = 8;
-// Far more than a sensible table has.
+// Far above any sensible table.
 constexpr size_t kMostRows = 256;
 constexpr size_t kMostJsonBytes = size_t{1} << 20;
 
-// One-shot sends n - 1 times the bytes once, two-shot 2 (n - 1) / n times in two exchanges. So
-// they cost the same where an exchange of nothing takes as long as sending
+// One-shot sends n - 1 times the bytes once, two-shot 2 (n - 1) / n times in two exchanges. So they
+// cost the same if an empty exchange takes as long as sending
 //     bytes (n - 1) (n - 2) / n.
-// What one exchange could have sent, measured on a 2-core EPYC VM: shm 0.35 us at 12 GB/s, tcp on
-// loopback 5 us at 3.5 GB/s (10 Gbit/s Ethernet: 25 us at 1.2 GB/s).
+// The constants are the bytes that one exchange could have sent, measured on a 2-core EPYC VM: shm
+// 0.35 us at 12 GB/s, tcp on loopback 5 us at 3.5 GB/s (10 Gbit/s Ethernet: 25 us at 1.2 GB/s).
 constexpr size_t kExchangeShm = size_t{4} << 10;
 constexpr size_t kExchangeTcp = size_t{24} << 10;
-// Two ranks send as much either way; beyond the cache two-shot reads less (1 MiB: 63 against 82 us
+// Two ranks send the same either way; beyond the cache two-shot reads less (1 MiB: 63 against 82 us
 // over shm; over tcp 198 against 273, and 118 against 132 at 512 KiB).
 constexpr size_t kTwoRanksShm = size_t{512} << 10, kTwoRanksTcp = size_t{256} << 10;
-// From here on every rank talks to its neighbours only, so that no port of a switch is flooded.
+// From this size on every rank sends to its neighbors only, so that no switch port is flooded.
 constexpr size_t kRingBytes = size_t{4} << 20;
 constexpr int kRingRanks = 4;
 
@@ -45,8 +45,8 @@ struct AlgorithmRow {
 constexpr AlgorithmRow kRows[] = {WEFT_ALGORITHMS(WEFT_ROW)};
 #undef WEFT_ROW
 
-// Hosts of several ranks: their leaders send each other everything, in one exchange. Around the
-// ring a host's link has twice the bytes, however many hosts there are, in 2 (n - 1) exchanges.
+// Hosts with several ranks: their leaders send each other everything, in one exchange. Around the
+// ring a host's link carries twice the bytes, for any number of hosts, in 2 (n - 1) exchanges.
 std::vector<TuningRow> AllReduceRowsOfHosts(const GroupShape& shape) {
     TuningRow leaders{kAnySize, {Algorithm::kHierarchical, WireType::kFull}, 0};
     const double n = shape.ranks, saved = shape.hosts - 1 - 2 * (n - 1) / n;
@@ -75,9 +75,9 @@ std::vector<TuningRow> AllReduceRows(const GroupShape& shape) {
             row(kAnySize, Algorithm::kRing)};
 }
 
-// Sums that go from host to host wait for each host in turn, where else all send to the owners at
-// once; the busiest host sends and gets less. Four ranks on two busy cores, which wait for their
-// turn as well, gained from 1 MB on over 1 Gbit/s, where the wait alone would be 96 KB.
+// Hierarchical sums wait for each host in turn, while direct sends go to the owners at once; the
+// busiest host has less traffic. Four ranks on two busy cores, which also wait for their turn,
+// gained from 1 MB on over 1 Gbit/s, where the wait alone equals 96 KB.
 constexpr double kChainWaits = 4;
 std::vector<TuningRow> ReduceScatterRows(const GroupShape& shape) {
     const TuningRow straight{kAnySize, {Algorithm::kOneShot, WireType::kFull}, 0};

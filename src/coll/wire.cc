@@ -13,11 +13,11 @@
 namespace weft::coll {
 namespace {
 
-// Decoded a block at a time, which stays in the first-level cache. Whole q8 blocks.
+// Decodes a block at a time, which stays in the L1 cache. Whole q8 blocks.
 constexpr size_t kBlock = 512;
 static_assert(kBlock % kQ8Block == 0);
 constexpr size_t kQ8BlockBytes = kQ8Block + sizeof(float);
-// Below, a block is all zero: its scale would not be a normal number.
+// Blocks below this are all zero: the scale would not be a normal number.
 constexpr float kQ8Zero = 0x1p-100f;
 
 [[gnu::always_inline]] inline uint16_t ToBf16(float value) {
@@ -68,10 +68,10 @@ void DecodeF16(const std::byte* bytes, std::span<double> out) {
     }
 }
 
-// A block's scale: the largest magnitude / 127, NaN where a value is not finite.
+// A block's scale: largest magnitude / 127, or NaN if a value is not finite.
 template <typename T>
 [[gnu::always_inline]] inline float ScaleOf(const T* values, size_t count) {
-    uint32_t most = 0;  // magnitudes order like their bits, and NaN is above all
+    uint32_t most = 0;  // magnitudes sort like their bits, with NaN above all
     for (size_t i = 0; i < count; i++) {
         const float value = static_cast<float>(values[i]);
         most = std::max(most, std::bit_cast<uint32_t>(value) & 0x7fffffff);
@@ -90,7 +90,7 @@ template <typename T>
         std::memcpy(out, &scale, sizeof scale);
         auto* steps = reinterpret_cast<int8_t*>(out + sizeof scale);
         for (size_t i = 0; i < n; i++) {
-            // Adding and taking away 1.5 * 2^23 rounds to the nearest whole number.
+            // Adding and subtracting 1.5 * 2^23 rounds to the nearest integer.
             const float step = static_cast<float>(values[begin + i]) * inverse;
             const float whole = step + 0x1.8p23f;
             steps[i] = static_cast<int8_t>(std::bit_cast<uint32_t>(whole) & 0xff);
@@ -134,7 +134,7 @@ template <typename T>
 }
 
 #if defined(__x86_64__)
-// Wider vectors make the same numbers: only the speed differs.
+// Wider vectors give the same results, only faster.
 template <typename T>
 __attribute__((target("avx2"))) void EncodeWide(WireType wire, std::span<const T> values,
                                                 std::byte* out) {
@@ -166,7 +166,7 @@ void DecodeAll(WireType wire, const std::byte* bytes, std::span<T> out) {
     DecodeLoop(wire, bytes, out);
 }
 
-// The sums of values `begin` and on, as many as there is room for, at most kBlock.
+// The sums of the values from `begin` on, as many as fit, at most kBlock.
 template <typename T>
 void SumBlock(WireType wire, std::span<const std::byte* const> addends, size_t begin,
               std::span<T> sums) {

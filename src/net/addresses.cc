@@ -21,7 +21,7 @@
 namespace weft::net {
 namespace {
 
-// Of an interface that does not tell its speed.
+// For an interface that does not report its speed.
 constexpr int kUnknownMbps = 1000;
 constexpr size_t kMostName = 64;
 
@@ -55,14 +55,14 @@ bool IsAlone(const HostAddress& address) {
     return address.prefix == BitsOf(address.host).count();
 }
 
-// One that both are in; of a single address (/32) there is none.
+// A common subnet; a single address (/32) has none.
 bool ShareSubnet(const HostAddress& a, const HostAddress& b) {
     const Bits x = BitsOf(a.host), y = BitsOf(b.host);
     const int prefix = std::max(a.prefix, b.prefix);
     return prefix < x.count() && InSubnet(x, y, prefix);
 }
 
-// Whether both are link-local, and one was heard where the other is.
+// Whether both are link-local, and one was heard on the other's cable.
 bool ShareCable(const HostAddress& a, const HostAddress& b) {
     const auto hears = [](const HostAddress& one, const HostAddress& other) {
         return std::ranges::find(one.neighbours, other.host) != one.neighbours.end();
@@ -85,7 +85,7 @@ bool HasEntry(const std::string& interface, const char* entry) {
     return ::stat(("/sys/class/net/" + interface + entry).c_str(), &about) == 0;
 }
 
-// WireGuard's interfaces and those of other tunnels have no link layer.
+// Interfaces of WireGuard and other tunnels have no link layer.
 bool HasNoLinkLayer(const std::string& interface) {
     std::ifstream file("/sys/class/net/" + interface + "/type");
     int type = 0;
@@ -165,7 +165,7 @@ Result<std::vector<DataNet>> ParseDataNet(std::string_view words) {
     return nets;
 }
 
-// As many as are told to others.
+// The addresses that other ranks learn.
 std::vector<HostAddress> Best(std::vector<HostAddress> addresses) {
     if (addresses.size() <= kMostAddresses) return addresses;
     std::ranges::stable_sort(addresses, {}, [](const HostAddress& address) {
@@ -179,8 +179,8 @@ int MbpsOf(const HostAddress& address) {
     return address.speed_mbps > 0 ? address.speed_mbps : kUnknownMbps;
 }
 
-// Every link-local address of one with every of the other, since nothing says which are of one
-// cable: fast ones first, and of equals one of each interface before a second one of any.
+// Every pair of link-local addresses, because their cables are unknown: fast ones first, and among
+// equals one of each interface before a second one.
 std::vector<Way> LinkLocalWays(std::span<const HostAddress> theirs,
                                std::span<const HostAddress> mine) {
     using Key = std::tuple<int, size_t, size_t>;  // -speed, round, place
@@ -230,7 +230,7 @@ Result<std::vector<HostAddress>> ListHostAddresses(std::string_view words) {
                             HasEntry(name, "/bridge"),
                             (at.ifa_flags & IFF_POINTOPOINT) != 0 || HasNoLinkLayer(name),
                             !HasEntry(name, "/device")};
-        // What comes to a port of a bridge or a bond is theirs; a host of containers has many.
+        // Traffic to a port of a bridge or bond belongs to that; a container host has many ports.
         const bool port = HasEntry(name, "/brport") || HasEntry(name, "/bonding_slave");
         if (!port || !address.link_local()) found.push_back(std::move(address));
     });
@@ -265,7 +265,7 @@ Result<std::vector<HostAddress>> OnDataNet(const std::vector<HostAddress>& addre
 
 std::vector<Way> WaysFrom(std::span<const HostAddress> theirs, std::span<const HostAddress> mine,
                           const std::string& known) {
-    using Key = std::tuple<int, bool, int, bool>;  // how far, a bridge, -speed, not the known one
+    using Key = std::tuple<int, bool, int, bool>;  // distance, bridge, -speed, not the known one
     std::vector<std::pair<Key, Way>> ways;
     const auto add = [&](int far, bool bridge, int mbps, const std::string& host) {
         ways.push_back({Key{far, bridge, -mbps, host != known}, Way{host, host}});

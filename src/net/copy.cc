@@ -14,19 +14,20 @@ namespace {
 // Smaller copies are always plain.
 constexpr size_t kStreamBytes = 2048;
 constexpr size_t kLine = 64;
-// A line that comes from another cache of the same chip takes up to some 15 ns, of which several
-// overlap; one from afar 30 ns and more. In ticks of a counter of 2 to 4 GHz.
+// A line from another cache of the same chip takes up to about 15 ns, and several overlap; a line
+// from a distant one 30 ns or more. In ticks of a counter of 2 to 4 GHz.
 constexpr uint64_t kFarTicksALine = 30;
-// So many copies in a row must agree before the way of copying changes.
+// Successive copies that must agree before the method changes.
 constexpr uint32_t kAgree = 3;
-// Between far cores the first bytes of kAgree in every so many copies are copied plainly, to see
-// whether they still are. Rare enough that they are not the slowest hundredth of the copies.
+// Between distant cores, the first bytes of kAgree copies in this many are copied plainly, to test
+// whether the cores still are distant. Rare enough to stay out of the slowest hundredth of the
+// copies.
 constexpr uint32_t kProbeEvery = 1024;
 constexpr size_t kProbeBytes = 4096;
 
 #if defined(__SSE2__)
 void StreamCopy(std::byte* to, const std::byte* from, size_t bytes) {
-    // Only whole lines stream well.
+    // Only whole lines stream efficiently.
     const size_t before =
         std::min(bytes, (kLine - reinterpret_cast<uintptr_t>(to) % kLine) % kLine);
     std::memcpy(to, from, before);

@@ -31,24 +31,24 @@ namespace {
 constexpr Transport kTransports[] = {Transport::kAuto, Transport::kShm, Transport::kTcp,
                                      Transport::kVerbs, Transport::kMpi};
 constexpr size_t kMostWindow = size_t{1} << 32;
-// Strangers that may be connected at once without having said who they are.
+// Most connected strangers without a complete greeting.
 constexpr size_t kMostStrangers = 64;
 constexpr size_t kAcceptsATurn = 16;  // of all listeners together, or one of each
 constexpr int64_t kPollMs = 50;
-// To connect by one of several ways; and for an answer, before others are tried beside.
+// Time to connect by one of several ways, and to answer before others are tried in parallel.
 constexpr int64_t kWayMs = 1000;
-// Ranks that wait to be dialled give up so much later than those that dial.
+// How much later dialed ranks give up than dialing ones.
 constexpr int64_t kDiallersFirstMs = 500;
 constexpr int64_t kSilentNs = 1'500'000'000;
 
-// What the connection that joins a pair is: verbs has one of tcp beside its queue pair, mpi beside
-// its messages.
+// The transport of a pair's connection: verbs has a tcp connection beside its queue pair, mpi
+// beside its messages.
 Transport CarrierOf(Transport transport) {
     const bool beside = transport == Transport::kVerbs || transport == Transport::kMpi;
     return beside ? Transport::kTcp : transport;
 }
 
-// "shm+tcp" where links differ.
+// "shm+tcp" if links differ.
 std::string TransportsOf(const std::vector<std::unique_ptr<Link>>& links) {
     std::set<std::string> names;
     for (const auto& link : links) {
@@ -57,23 +57,23 @@ std::string TransportsOf(const std::vector<std::unique_ptr<Link>>& links) {
     return names.empty() ? "none" : fmt::format("{}", fmt::join(names, "+"));
 }
 
-// The part of a token that goes into each message.
+// The part of a token that is in each message.
 uint64_t ShortToken(const Token& token) {
     uint64_t number;
     std::memcpy(&number, token.data(), sizeof number);
     return number;
 }
 
-// A connection whose greeting is not complete yet.
+// A connection with an incomplete greeting.
 struct Pending {
     Pending(Fd socket, Transport kind, int dialled)
         : fd(std::move(socket)), transport(kind), peer(dialled) {}
     Fd fd;
     Transport transport;
-    int peer;  // whom we dialled; -1: a connection that we accepted, from whoever it is
+    int peer;  // the dialed rank; -1: an accepted connection from an unknown one
     std::array<std::byte, sizeof(Greeting)> bytes{};
     size_t have = 0;
-    Fd region;  // came along
+    Fd region;  // received with the greeting
     int64_t begin_ns = NowNs();
 };
 
@@ -108,7 +108,7 @@ class Builder final : public FabricBuilder {
     void TryOtherWays();
     Status JoinAll(const Deadline& deadline);
     void AcceptFrom(Fd& listener, Transport transport);
-    // Reads on; drops the connection when it ends or lies.
+    // Reads more; drops the connection when it ends or is invalid.
     Status Read(Pending& pending);
     Status Answered(Pending& pending);
     void Greeted(Pending& pending);
@@ -119,7 +119,7 @@ class Builder final : public FabricBuilder {
     std::vector<int> Missing() const;
 
     FabricOptions options_;
-    std::vector<Token> tokens_;  // what each peer must show
+    std::vector<Token> tokens_;  // what each peer must present
     std::string unix_name_;
     Fd unix_listener_;
     struct TcpListener {
@@ -130,7 +130,7 @@ class Builder final : public FabricBuilder {
     std::vector<TcpListener> tcp_listeners_;
     struct Dialling {
         size_t next_way = 0;
-        std::string tried{};  // in vain, and why
+        std::string tried{};  // failed ways, and why
     };
     std::vector<Dialling> dialling_;  // by peer
     Deadline deadline_ = Deadline::In(0);
@@ -144,7 +144,7 @@ class Builder final : public FabricBuilder {
     std::unique_ptr<Progress> progress_;
     std::vector<std::unique_ptr<Link>> links_;
     std::vector<HostAddress> addresses_;  // of this host
-    std::vector<std::string> devices_;    // by peer: of verbs
+    std::vector<std::string> devices_;    // by peer: for verbs
     std::vector<WireEnd> link_ends_;      // by peer
     std::vector<int> unreached_;
 };
@@ -193,8 +193,7 @@ Status Builder::Open() {
     return {};
 }
 
-// On the addresses of the ways alone; one that is gone by now is done without. Without any way
-// there is nobody to listen to.
+// Listens only on the ways' addresses; skips an address that is gone. Without ways: no listener.
 Status Builder::ListenAll() {
     std::set<std::string> hosts;
     for (const std::vector<Way>& ways : options_.ways) {
@@ -214,7 +213,7 @@ Status Builder::ListenAll() {
     return tcp_listeners_.empty() ? last : Status();
 }
 
-// The first port that is free of those that may be taken.
+// Listens on the first free port of the allowed ones.
 Result<Fd> Builder::ListenAt(const std::string& host) const {
     const PortRange& ports = options_.ports;
     if (ports.first == 0) return ListenTcp(host, 0);
@@ -230,7 +229,7 @@ Result<Fd> Builder::ListenAt(const std::string& host) const {
                      ports.first, ports.last, options_.rank, why);
 }
 
-// How the peer reaches our listeners.
+// The peer's ways to this rank's listeners.
 std::vector<TcpWay> Builder::TcpWaysOf(int peer) const {
     std::vector<TcpWay> found;
     if (tcp_listeners_.empty()) return found;
@@ -293,7 +292,7 @@ const Offer& Builder::MyOfferTo(int peer) {
     return made.emplace(std::move(offer));
 }
 
-// auto asks for verbs only where there is a device, and the peer may be on another host.
+// auto uses verbs only if there is a device and the peer may be on another host.
 bool Builder::MayUseVerbs(const std::string& address) const {
     if (options_.transport == Transport::kVerbs) return true;
     return options_.transport == Transport::kAuto && VerbsBuilt() && !rdma_ports_.empty() &&
@@ -381,7 +380,7 @@ Status Builder::CheckOffers(const std::vector<std::string>& offers) {
     return {};
 }
 
-// The queue pair is ready before this rank greets the peer: whoever is greeted may put.
+// The queue pair is ready before this rank greets the peer, which may then put at once.
 Status Builder::ConnectVerbs(int peer) {
     const size_t at = static_cast<size_t>(peer);
     if (chosen_[at] != Transport::kVerbs) {
@@ -393,7 +392,7 @@ Status Builder::ConnectVerbs(int peer) {
     return MakeError(ready.error().code, "{}: {}", NameOf(peer).Text(), ready.error().message);
 }
 
-// Of each pair the higher rank, unless it alone can be dialled.
+// The higher rank of a pair dials, unless only it can be dialed.
 bool Builder::Dials(int peer) const {
     const size_t at = static_cast<size_t>(peer);
     const bool hidden = mine_[at].has_value() && mine_[at]->hidden;
@@ -402,7 +401,7 @@ bool Builder::Dials(int peer) const {
     return hidden;
 }
 
-// All of them at once: of each, ways that lead nowhere take a second.
+// Dials all peers at once, because a failing way takes a second.
 Status Builder::DialAll(const Deadline& deadline) {
     std::vector<int> peers;
     for (int peer = 0; peer < options_.size; peer++) {
@@ -432,7 +431,7 @@ Status Builder::DialAll(const Deadline& deadline) {
     return failed;
 }
 
-// Changes nothing but what is of that peer.
+// Changes only the state of that peer.
 Result<Fd> Builder::Dial(int peer, const Deadline& deadline) {
     if (CarrierOf(chosen_[static_cast<size_t>(peer)]) == Transport::kTcp) {
         return DialNextWay(peer, deadline);
@@ -445,7 +444,7 @@ Result<Fd> Builder::Dial(int peer, const Deadline& deadline) {
 
 void Builder::Greet(int peer, Fd socket) {
     const Greeting greeting = GreetingTo(peer);
-    // A fresh socket takes 40 bytes at once, or is already dead, which Read will tell.
+    // A new socket accepts 40 bytes at once, or is already dead, which Read reports.
     [[maybe_unused]] const ssize_t sent =
         ::send(socket.get(), &greeting, sizeof greeting, MSG_NOSIGNAL);
     pending_.emplace_back(std::move(socket), CarrierOf(chosen_[static_cast<size_t>(peer)]), peer);
@@ -457,12 +456,12 @@ Status Builder::DialTcpWays(int peer, const Deadline& deadline) {
     return {};
 }
 
-// Connects by the next way that takes a connection: whether that rank is there, its answer tells.
+// Connects by the next way that accepts a connection; the answer shows whether the rank is there.
 Result<Fd> Builder::DialNextWay(int peer, const Deadline& deadline) {
     const Offer& offer = theirs_[static_cast<size_t>(peer)];
     Dialling& dialling = dialling_[static_cast<size_t>(peer)];
     const size_t ways = 1 + offer.tcp_more.size();
-    // Where one way is known not to lead there, that says more than another that answers nothing.
+    // A way that leads elsewhere is better evidence than one without an answer.
     ErrorCode code = dialling.tried.empty() ? ErrorCode::kTimeout : ErrorCode::kPeerLost;
     while (dialling.next_way < ways) {
         const size_t at = dialling.next_way++;
@@ -473,7 +472,7 @@ Result<Fd> Builder::DialNextWay(int peer, const Deadline& deadline) {
             dialling.tried += "it offers no address in a network that both hosts are in";
             continue;
         }
-        // The last one has all that is left.
+        // The last way gets all remaining time.
         const auto left = static_cast<int64_t>(ways - at);
         const int64_t most_ms = left == 1 ? deadline.left_ms() : kWayMs;
         const Deadline attempt = Deadline::In(std::min(most_ms, deadline.left_ms() / left));
@@ -492,11 +491,11 @@ Result<Fd> Builder::DialNextWay(int peer, const Deadline& deadline) {
                      : "");
 }
 
-// Whoever is there is not that rank, or hung up: another way may lead to it.
+// The other end is not that rank, or hung up: another way may lead to it.
 Status Builder::LeadsNowhere(Pending& pending, const Error& why) {
     if (pending.transport == Transport::kShm) return why;
     const int peer = pending.peer;
-    pending.fd.Reset();  // (what is dialled below may move it)
+    pending.fd.Reset();  // (the next dial may move it)
     Dialling& dialling = dialling_[static_cast<size_t>(peer)];
     const bool last = dialling.next_way > theirs_[static_cast<size_t>(peer)].tcp_more.size();
     const auto is_open = [&](const Pending& other) {
@@ -506,12 +505,12 @@ Status Builder::LeadsNowhere(Pending& pending, const Error& why) {
     if (last && dialling.tried.empty()) return why;
     dialling.tried += (dialling.tried.empty() ? "" : "; ") + why.message;
     Status dialled = DialTcpWays(peer, deadline_);
-    // Another way is open: the answer may be there, unread.
+    // Another way is open: its answer may be unread.
     if (!dialled.ok() && std::ranges::any_of(pending_, is_open)) return {};
     return dialled;
 }
 
-// Where nobody says a word, other ways are tried beside: the first that answers is the one.
+// If a way is silent, tries others in parallel: the first that answers wins.
 void Builder::TryOtherWays() {
     const int64_t now = NowNs();
     for (size_t i = 0, known = pending_.size(); i < known; i++) {
@@ -526,12 +525,12 @@ void Builder::TryOtherWays() {
             continue;
         }
         pending_[i].begin_ns = now;
-        // Where these lead nowhere, the silent one may still answer.
+        // If these fail, the silent one may still answer.
         [[maybe_unused]] const Status dialled = DialTcpWays(peer, deadline_);
     }
 }
 
-// Who dials knows why there is no way: it may speak first.
+// The dialing rank knows why there is no way, so it reports first.
 Status Builder::JoinAll(const Deadline& deadline) {
     const Deadline last = Deadline::In(deadline.left_ms() + kDiallersFirstMs);
     std::vector<pollfd> fds;
@@ -552,8 +551,8 @@ Status Builder::JoinAll(const Deadline& deadline) {
         fds.push_back({unix_listener_.get(), POLLIN, 0});
         for (const TcpListener& tcp : tcp_listeners_) fds.push_back({tcp.fd.get(), POLLIN, 0});
         ::poll(fds.data(), fds.size(), static_cast<int>(std::min(last.left_ms(), kPollMs)));
-        // A rank that answers by one way hangs up on the others: its answer is read first.
-        // (Another way that is dialled meanwhile comes behind those that were looked at.)
+        // A rank that answers by one way hangs up on the others, so its answer is read first. (Ways
+        // dialed meanwhile come after those already polled.)
         for (const bool ends : {false, true}) {
             for (size_t i = 0, known = fds.size() - listeners; i < known; i++) {
                 if (fds[i].revents == 0 || ((fds[i].revents & ~POLLIN) != 0) != ends) continue;
@@ -568,14 +567,14 @@ Status Builder::JoinAll(const Deadline& deadline) {
     return {};
 }
 
-// Some at a time: whoever came before is heard before a crowd can push it out.
+// Accepts a few at a time, so earlier connections are read before many new ones displace them.
 void Builder::AcceptFrom(Fd& listener, Transport transport) {
     const size_t most = std::max<size_t>(1, kAcceptsATurn / (1 + tcp_listeners_.size()));
     for (size_t i = 0; i < most && listener.valid(); i++) {
         Fd fd = Accept(listener.get());
         if (!fd.valid()) return;
         const auto stranger = [](const Pending& pending) { return pending.peer < 0; };
-        // All higher ranks may come at once.
+        // All higher ranks may connect at once.
         if (std::count_if(pending_.begin(), pending_.end(), stranger) >=
             static_cast<std::ptrdiff_t>(kMostStrangers) + options_.size) {
             pending_.erase(std::find_if(pending_.begin(), pending_.end(), stranger));
@@ -614,7 +613,7 @@ Status Builder::Read(Pending& pending) {
     return {};
 }
 
-// The rank that we dialled answers.
+// Handles the answer of a dialed rank.
 Status Builder::Answered(Pending& pending) {
     if (links_[static_cast<size_t>(pending.peer)] != nullptr) {  // by another way
         pending.fd.Reset();
@@ -632,7 +631,7 @@ Status Builder::Answered(Pending& pending) {
     return Join(pending.peer, std::move(pending.fd), std::move(pending.region));
 }
 
-// Somebody dialled us. If it is a rank that we expect, it is joined; else it is turned away.
+// Handles a greeting: joins an expected rank, rejects others.
 void Builder::Greeted(Pending& pending) {
     Greeting greeting;
     std::memcpy(&greeting, pending.bytes.data(), sizeof greeting);
@@ -672,7 +671,7 @@ Status Builder::Join(int peer, Fd socket, Fd region) {
     Progress::Data data = Progress::Data::kMemory;
     link_ends_[at] = EndOf(peer, socket.get());
     switch (chosen_[at]) {
-        case Transport::kAuto: WEFT_CHECK(false); break;  // ChooseTransport has chosen
+        case Transport::kAuto: WEFT_CHECK(false); break;  // ChooseTransport never returns it
         case Transport::kShm: {
             WEFT_ASSIGN(ShmRegion map, ShmRegion::Map(region.get(), options_.window_bytes));
             link = MakeShmLink(*progress_, NameOf(peer), std::move(map), std::move(socket),

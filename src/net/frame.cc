@@ -9,11 +9,11 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "frames are written as they lie");
 
-// Large enough that a hot all-reduce (hidden sizes up to 4096 floats) arrives in one socket call:
+// Large enough for a typical all-reduce (hidden sizes up to 4096 floats) in one socket call:
 // copying 16 KiB from the cache costs less than a second call.
 constexpr size_t kStagingBytes = size_t{20} << 10;
 constexpr size_t kBinBytes = size_t{16} << 10;
-// The largest payload that is read in place by being expected.
+// Largest expected payload that is read in place.
 constexpr size_t kMostExpected = size_t{144} << 10;
 constexpr size_t kStagingCapacity = std::max(kStagingBytes, sizeof(FrameHeader) + kMostExpected);
 
@@ -79,8 +79,8 @@ int FrameReader::Targets(std::array<iovec, kTargets>& out) {
     return 2;
 }
 
-// The first bytes of a frame have come in where it was expected; otherwise they are moved together
-// into the staging buffer.
+// Handles the first bytes of a frame that was read in place; if the guess was wrong, moves them
+// together into the staging buffer.
 Status FrameReader::ConsumeExpected(size_t bytes) {
     const size_t in_all = staged_ + bytes;
     const size_t expected = expected_bytes_;
@@ -136,7 +136,7 @@ Status FrameReader::Consume(size_t bytes) {
         at += sizeof header;
         WEFT_TRY(Begin(header));
     }
-    // What is left is less than a header.
+    // The rest is shorter than a header.
     if (at > 0 && at < staged_) std::memmove(staging_.get(), staging_.get() + at, staged_ - at);
     staged_ -= at;
     return {};
@@ -146,7 +146,7 @@ Status FrameReader::Begin(const FrameHeader& header) {
     WEFT_TRY(CheckFrame(header, window_.size()));
     dropping_ = header.epoch != epoch_;
     if (dropping_) {
-        // Of an epoch that is over: passed over.
+        // A frame of an ended epoch: skipped.
     } else if (header.flag == kGoodbyeFlag) {
         goodbye_ = true;
         return {};
@@ -159,7 +159,7 @@ Status FrameReader::Begin(const FrameHeader& header) {
     return {};
 }
 
-// Takes note of `bytes` more of the payload, and raises the flag once it is whole.
+// Counts `bytes` more of the payload, and raises the flag once it is complete.
 void FrameReader::Advance(size_t bytes) {
     payload_left_ -= bytes;
     if (payload_left_ > 0 || dropping_) return;

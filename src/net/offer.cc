@@ -26,7 +26,8 @@ void AppendString(std::string& out, std::string_view text) {
     out += text;
 }
 
-// Reads from the front of a view; once something is missing everything is zero and ok() false.
+// Reads from the front of a view; after the first missing byte all values are zero and ok() is
+// false.
 class Cursor {
   public:
     explicit Cursor(std::string_view bytes) : left_(bytes) {}
@@ -73,7 +74,7 @@ void AppendVerbs(std::string& out, const Offer& offer) {
     out.append(reinterpret_cast<const char*>(verbs.gid.data()), verbs.gid.size());
 }
 
-// False: malformed, or not what a queue pair could have.
+// False: malformed, or impossible for a queue pair.
 bool ReadVerbs(Cursor& in, Offer& offer) {
     const uint64_t present = in.Int(1);
     if (present == 0) {

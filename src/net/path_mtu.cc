@@ -23,8 +23,8 @@
 namespace weft::net {
 namespace {
 
-constexpr int kSmall = 576;  // every path takes such packets
-// The sizes that links have: tunnels, IPv6's least, VPNs, PPPoE, Ethernet, jumbo frames of some.
+constexpr int kSmall = 576;  // every path carries such packets
+// Common link sizes: tunnels, IPv6's least, VPNs, PPPoE, Ethernet, some jumbo frames.
 constexpr std::array kSizes = {1280, 1400, 1420, 1450, 1472, 1480, 1492, 1500, 2044, 4092, 8000};
 constexpr int kTcpHeader = 20, kTimestamps = 12;
 constexpr int64_t kLookMs = 5;
@@ -53,7 +53,7 @@ bool ReachesIpv4(const sockaddr* address) {
 // A connection that sends one packet.
 class Probe {
   public:
-    // size: of packets, with all headers; 0: as large as both ends take.
+    // size: of packets, with all headers; 0: the largest that both ends allow.
     Probe(const addrinfo& to, int size, std::span<const std::byte> first)
         : first_(first),
           ip_header_(ReachesIpv4(to.ai_addr) ? 20 : 40),
@@ -68,7 +68,7 @@ class Probe {
         if (!begun) state_ = State::kFailed;
     }
 
-    // Looks what has become of it. False: there is nothing more to wait for.
+    // Advances the probe. False: it has ended.
     bool Step() {
         if (state_ == State::kConnects) Connected();
         if (state_ == State::kSent) Acknowledged();
@@ -104,7 +104,8 @@ class Probe {
         state_ = sent ? State::kSent : State::kFailed;
     }
 
-    // By its acknowledgment, or by the reset of a listener that does not care for these bytes.
+    // The packet arrived if it was acknowledged, or if the listener reset the connection because of
+    // it.
     void Acknowledged() {
         int error = 0, queued = 0;
         socklen_t size = sizeof error;
@@ -134,7 +135,7 @@ void Await(std::vector<Probe>& probes, int64_t timeout_ms) {
     }
 }
 
-// The interface that has the socket's own address, and its MTU.
+// The interface with the socket's own address, and its MTU.
 void FindDevice(int fd, PathMtu& path) {
     sockaddr_storage own{};
     socklen_t length = sizeof own;
@@ -177,7 +178,7 @@ std::optional<PathMtu> ProbeAddress(const addrinfo& to, std::span<const std::byt
     for (const int size : kSizes) {
         if (size < path.largest) sizes.emplace_back(to, size, first);
     }
-    sizes.emplace_back(to, 0, first);  // again: one packet may be lost by chance
+    sizes.emplace_back(to, 0, first);  // again: a single packet may be lost by chance
     Await(sizes, timeout_ms);
     for (const Probe& each : sizes) {
         if (each.arrived()) path.passed = std::max(path.passed, each.packet());

@@ -24,16 +24,16 @@ namespace {
 constexpr size_t kLineBytes = 128;  // the prefetcher fetches cache lines in pairs
 constexpr size_t kPageBytes = 4096;
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
-// Looks at the flag between two checks of clock and monitor.
+// Flag checks between two checks of clock and monitor.
 constexpr int kLooksABurst = 100;
-// With sockets to serve beside the futex, or without membarrier, a sleep is at most this long.
+// Longest sleep if sockets need service beside the futex, or without membarrier.
 constexpr int64_t kShortSleepMs = 2;
 
 struct alignas(kLineBytes) Flag {
     std::atomic<uint64_t> value;
 };
 
-// One direction, before its window. The writer raises flags and leaves; the reader sleeps.
+// One direction, before its window. The writer raises flags and sets `left`; the reader sleeps.
 struct Direction {
     Flag flags[kFlags];
     alignas(kLineBytes) std::atomic<uint32_t> asleep;
@@ -47,9 +47,9 @@ size_t DirectionBytes(size_t window_bytes) {
     return kPageBytes + (window_bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
 }
 
-// Before main, while the process has one thread. A process of more waits for a grace period of the
-// kernel's RCU, in which it cannot even be killed: milliseconds on an idle machine, many seconds
-// where other programs use all cores.
+// Runs before main, while the process has one thread. With more threads the call waits for an RCU
+// grace period of the kernel, during which the process can't even be killed: milliseconds on an
+// idle machine, many seconds if other programs use all cores.
 const bool g_registered =
     syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
 
@@ -94,7 +94,7 @@ class ShmLink final : public BaseLink {
         if (!head.empty()) std::memcpy(to, head.data(), head.size());
         if (!data.empty()) copy_.Copy(to + head.size(), data.data(), data.size());
         out_->flags[flag].value.store(value, std::memory_order_release);
-        // The reader's membarrier stands for the fence between this store and the load.
+        // The reader's membarrier replaces the fence between this store and the load.
         std::atomic_signal_fence(std::memory_order_seq_cst);
         if (out_->asleep.load(std::memory_order_relaxed) != 0) WakePeer();
         return {};

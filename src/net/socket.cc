@@ -25,11 +25,11 @@ namespace {
 constexpr int kBacklog = 1024;
 constexpr int64_t kListenLookUpMs = 5000;
 constexpr int64_t kLookUpMs = 60'000;  // at a time
-constexpr int64_t kCancelMs = 20;      // until a look-up that is given up ends
+constexpr int64_t kCancelMs = 20;      // until a cancelled lookup ends
 using AddressList = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 
-// One look-up of a name. getaddrinfo takes no deadline and asks name servers for up to half a
-// minute, so it runs in a thread of its own, which outlives a caller that no longer waits.
+// One name lookup. getaddrinfo has no deadline and asks name servers for up to half a minute, so it
+// runs on its own thread, which outlives a caller that stops waiting.
 struct LookUp {
     std::string host, port;
     addrinfo hints{};
@@ -54,7 +54,7 @@ struct LookUp {
     }
 };
 
-// Once it is readable, whoever has it gives up what is being waited for. -1: never.
+// Whether the cancel descriptor is readable: the current wait then ends. -1: never.
 bool IsReadable(int cancel) {
     pollfd watched{cancel, POLLIN, 0};
     return cancel >= 0 && ::poll(&watched, 1, 0) > 0;
@@ -72,7 +72,7 @@ Result<AddressList> Resolve(const std::string& host, uint16_t port, bool listen,
     look_up->hints.ai_family = AF_UNSPEC;
     look_up->hints.ai_socktype = SOCK_STREAM;
     look_up->hints.ai_flags = AI_NUMERICSERV | AI_NUMERICHOST | (listen ? AI_PASSIVE : 0);
-    look_up->Run();  // a numeric address needs nobody's answer
+    look_up->Run();  // a numeric address needs no name server
     if (look_up->error == EAI_NONAME) {
         look_up->done = false;
         look_up->hints.ai_flags &= ~AI_NUMERICHOST;

@@ -19,30 +19,30 @@
 namespace weft::net {
 namespace {
 
-// Looks at the own socket for one look at all others, while spinning.
+// Checks of the own socket per check of all others, while spinning.
 constexpr int kOwnLooks = 8;
-// Smaller messages are read together with their header, and copied to where they belong.
+// Smaller messages are read with their header, and copied to their place.
 constexpr size_t kLeastExpected = 4096;
-// Frames up to this size are sent from one piece of memory: a second piece costs 0.2 us.
+// Frames up to this size are sent from one buffer: a second buffer costs 0.2 us.
 constexpr size_t kSentWhole = size_t{8} << 10;
-// Messages up to this size have their place in the window fetched into the cache in advance.
+// Messages up to this size have their place in the window prefetched.
 constexpr size_t kMostPrefetched = size_t{32} << 10;
 constexpr size_t kCacheLineBytes = 64;
-// What is read and thrown away at the end, so that closing does not reset the connection.
+// Reads that discard data at the end, so that close does not reset the connection.
 constexpr int kLastReads = 64;
 
-// What is still to be sent of header, head and data.
+// The unsent rest of header, head and data.
 class Outgoing {
   public:
     Outgoing(const FrameHeader& header, std::span<const std::byte> head,
              std::span<const std::byte> data)
         : pieces_{std::as_bytes(std::span(&header, 1)), head, data} {}
-    // The same as one piece of memory, of which `sent` bytes are on their way.
+    // A single buffer, of which `sent` bytes were sent.
     Outgoing(std::span<const std::byte> whole, size_t sent) : pieces_{whole.subspan(sent)} {}
 
     bool done() const { return pieces_[0].empty() && pieces_[1].empty() && pieces_[2].empty(); }
 
-    // The next socket call's pieces, at most kSocketCallBytes.
+    // The buffers of the next socket call, at most kSocketCallBytes.
     size_t Next(std::array<iovec, 3>& out) const {
         size_t count = 0;
         size_t room = kSocketCallBytes;
@@ -88,8 +88,8 @@ class TcpLink final : public BaseLink {
             [[maybe_unused]] const ssize_t sent =
                 ::send(socket_, &goodbye, sizeof goodbye, MSG_NOSIGNAL);
         }
-        // Data left unread would turn the close into a reset, which throws away what the peer has
-        // not read yet.
+        // Unread data would turn the close into a reset, which discards what the peer has not read
+        // yet.
         std::array<char, 4096> bin;
         for (int i = 0; i < kLastReads; i++) {
             if (::recv(socket_, bin.data(), bin.size(), 0) <= 0) break;
@@ -102,10 +102,10 @@ class TcpLink final : public BaseLink {
 
     size_t least_expected_bytes() const override { return kLeastExpected; }
     void Expect(size_t offset, size_t bytes) override {
-        // (The bytes may have come in to another thread since the caller looked.)
+        // (Another thread may have received the bytes since the caller's check.)
         if (progress_.shared()) return;
         reader_.Expect(offset, bytes);
-        // In a decode step the weights have gone through the caches since the last message.
+        // In a decode step the weights have passed through the caches since the last message.
         if (bytes > kMostPrefetched || offset > window_bytes()) return;
         std::byte* at = window().data() + offset;
         const size_t end = std::min(bytes, window_bytes() - offset);
@@ -163,7 +163,7 @@ class TcpLink final : public BaseLink {
     void Receive() override {
         if (end() != LinkEnd::kOpen) return;
         std::unique_lock<std::mutex> lock(receiving_, std::defer_lock);
-        if (progress_.shared() && !lock.try_lock()) return;  // another thread takes what comes in
+        if (progress_.shared() && !lock.try_lock()) return;  // another thread receives
         if (end() != LinkEnd::kOpen) return;
         std::array<iovec, FrameReader::kTargets> targets;
         const int count = reader_.Targets(targets);
@@ -194,7 +194,7 @@ class TcpLink final : public BaseLink {
     }
 
   private:
-    // One thread at a time counts each.
+    // One thread at a time updates each counter.
     static void Count(std::atomic<uint64_t>& bytes, ssize_t more) {
         bytes.store(bytes.load(std::memory_order_relaxed) + static_cast<uint64_t>(more),
                     std::memory_order_relaxed);
@@ -215,7 +215,7 @@ class TcpLink final : public BaseLink {
         return SendRest(outgoing, tag, deadline);
     }
 
-    // Sends what the socket takes now; true once all is sent. An error waits for Receive to tell.
+    // Sends what the socket accepts now; true: all was sent. Receive reports errors.
     bool Send(Outgoing& outgoing) {
         std::array<iovec, 3> pieces;
         while (!outgoing.done()) {
@@ -233,14 +233,16 @@ class TcpLink final : public BaseLink {
         return true;
     }
 
-    // The socket is full: keeps receiving, so that the peer, who may be sending too, can go on.
+    // The socket is full: keeps receiving, so that the peer, which may also be sending, can
+    // continue.
     Status SendRest(Outgoing& outgoing, const OpTag& tag, const Deadline& deadline) {
         Waiter waiter(progress_, *this, tag, deadline);
         for (;;) {
             progress_.ReceiveAll();
             if (Send(outgoing)) return {};
             if (send_error_ == EPIPE || send_error_ == ECONNRESET) {
-                // What the peer sent before it went still counts: Receive reads it, then the end.
+                // Data that the peer sent before it ended still counts: Receive reads it, then the
+                // end.
                 Receive();
                 if (end() == LinkEnd::kOpen && ++failed_sends_ > kLastReads) {
                     SetEnd(LinkEnd::kDied, "lost the connection");
@@ -248,7 +250,7 @@ class TcpLink final : public BaseLink {
             }
             const Status go_on = waiter.Check();
             if (!go_on.ok()) {
-                // The frame is cut short: nothing sensible can follow on this connection.
+                // The frame is incomplete: this connection can't continue.
                 SetEnd(LinkEnd::kDied, "was given up while sending");
                 ::shutdown(socket_, SHUT_RDWR);
                 return go_on;
@@ -267,7 +269,7 @@ class TcpLink final : public BaseLink {
     int send_error_ = 0;
     int failed_sends_ = 0;
     std::atomic<uint64_t> received_bytes_ = 0, sent_bytes_ = 0;
-    std::mutex sending_, receiving_;  // taken where the Fabric is shared by threads
+    std::mutex sending_, receiving_;  // used if threads share the Fabric
     std::array<std::byte, kSentWhole + 256> whole_;
     uint64_t epoch_;
     Pages pages_;

@@ -1,11 +1,11 @@
-// What verbs_end.h is in a program built without libibverbs.
+// Implementation of verbs_end.h in a build without libibverbs.
 #ifndef WEFT_VERBS
 
 #include "net/verbs_end.h"
 
 namespace weft::net {
 
-class VerbsDevice {};  // never made
+class VerbsDevice {};  // never constructed
 
 bool VerbsBuilt() {
     return false;
@@ -22,7 +22,7 @@ Result<std::unique_ptr<VerbsEnd>> VerbsDevices::MakeEnd(const RdmaPath& path, si
 }
 
 std::unique_ptr<BaseLink> MakeVerbsLink(Progress&, PeerName, std::unique_ptr<VerbsEnd>, Fd) {
-    return nullptr;  // there is no end to make it from
+    return nullptr;  // no end can exist
 }
 
 }  // namespace weft::net

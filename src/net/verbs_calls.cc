@@ -1,10 +1,10 @@
-// The functions of libibverbs that Weft calls, each passed on to the library of the machine it runs
-// on, which is loaded at the first call. So a program runs where the library is missing (there is
-// no RDMA device then), and one that was built on another system finds that system's library, which
-// alone knows the drivers there.
+// The libibverbs functions that Weft calls, forwarded to the library of the machine, which the
+// first call loads. A program thus runs without the library (and then without RDMA devices), and a
+// program built elsewhere finds this system's library, the only one with its drivers.
 //
-// What verbs.h has as macros and inline functions goes through a device's own table, or ends in one
-// of these. Without the library ibv_get_device_list gives none, and nothing else is ever called.
+// The macros and inline functions of verbs.h use a device's own table, or end in one of these
+// functions. Without the library ibv_get_device_list returns no devices, and no other function is
+// called.
 #ifdef WEFT_VERBS
 
 #include <dlfcn.h>
@@ -36,7 +36,7 @@ Function* FindVerb(const char* name) {
 
 extern "C" {
 
-// (Names in parentheses: verbs.h has macros of some of them.)
+// (Parentheses, because verbs.h has macros with some of these names.)
 struct ibv_device**(ibv_get_device_list)(int* count) {
     static auto* const real = weft::net::FindVerb<ibv_device**(int*)>("ibv_get_device_list");
     if (real != nullptr) return real(count);
@@ -45,7 +45,7 @@ struct ibv_device**(ibv_get_device_list)(int* count) {
     return nullptr;
 }
 
-// A call of `name`, which its library has: a device came from there.
+// Forwards `name`, which the library has, because a device came from it.
 #define WEFT_VERB(result, name, parameters, arguments)                           \
     result(name) parameters {                                                    \
         static auto* const real = weft::net::FindVerb<result parameters>(#name); \

@@ -23,13 +23,13 @@ namespace fs = std::filesystem;
 constexpr Gid kIpv4Prefix = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0, 0, 0};
 constexpr size_t kIpv4At = 12;
 constexpr int kMostGids = 1024;
-// The kernel fills the first free entry: so many empty ones are the end of the table, of which each
-// file takes a system call or three.
+// The kernel fills the first free entry, so this many empty entries mean the end of the table. Each
+// file takes up to three system calls.
 constexpr int kLongestGidGap = 64;
 constexpr uint16_t kMostLid = 0xbfff;  // above: multicast
 constexpr uint32_t kMost24 = 0xffffff;
 
-// The first line of a small file; "" if it can't be read (empty GIDs answer with an error).
+// The first line of a small file; "": it can't be read (empty GIDs return an error).
 std::string Line(const fs::path& path) {
     std::ifstream file(path);
     std::string line;
@@ -38,7 +38,7 @@ std::string Line(const fs::path& path) {
     return line;
 }
 
-// Names in a folder, in order; none if there is no such folder.
+// Sorted names in a folder; empty if there is no such folder.
 std::vector<std::string> NamesIn(const fs::path& folder) {
     std::vector<std::string> names;
     std::error_code none;
@@ -56,7 +56,7 @@ std::optional<int> Number(std::string_view text) {
     return value;
 }
 
-// Entries are taken from the front, so that a long gap is the end: a table may have 1,024 places,
+// Entries are allocated from the front, so a long gap is the end: a table may have 1,024 places,
 // and reading a file for each takes tens of milliseconds.
 std::vector<GidEntry> ListGids(const fs::path& port) {
     std::vector<GidEntry> gids;
@@ -108,7 +108,7 @@ const GidEntry* FindRoce(const RdmaPort& port, const Gid& gid) {
     return nullptr;
 }
 
-// The GID of a RoCE port where no address says which: the first of IPv4, else the first.
+// The GID of a RoCE port when no address selects one: the first of IPv4, else the first.
 const GidEntry* AnyRoce(const RdmaPort& port) {
     const GidEntry* any = nullptr;
     for (const GidEntry& entry : port.gids) {
@@ -126,7 +126,7 @@ Error Inactive(const RdmaPort& port) {
                                      : "Is the cable in, and the interface up ('ip link')?");
 }
 
-// The path over `port`: with the wished GID, with the one of `address`, or with any.
+// The path over `port`: with the requested GID, with that of `address`, or with any.
 Result<RdmaPath> PathOver(const RdmaPort& port, int gid_index, const Gid& address) {
     if (!port.active) return Inactive(port);
     RdmaPath path{port.device, port.port, port.infiniband, 0, {}};
@@ -271,7 +271,7 @@ Result<RdmaPath> ChooseRdmaPath(const std::vector<RdmaPort>& ports,
             return PathOver(port, wish.gid_index, address);
         }
     }
-    // An InfiniBand fabric needs no IP: with one way only there is nothing to choose.
+    // An InfiniBand fabric needs no IP: a single active port needs no choice.
     if (std::count_if(ports.begin(), ports.end(), active) == 1) {
         const RdmaPort& only = *std::find_if(ports.begin(), ports.end(), active);
         if (only.infiniband) return PathOver(only, wish.gid_index, address);

@@ -1,26 +1,26 @@
-// A link over one RC queue pair: put is one RDMA WRITE of the bytes with the flag beside them.
+// A link over one RC queue pair: a put is one RDMA WRITE of the bytes, with the flag as immediate
+// data.
 //
-// The flag is the WRITE's immediate data. A second WRITE for it on the same queue pair would need
-// no receives, but
-// - it is a second packet of each put: on Soft-RoCE (in bench/rdma.sh's machine, medians of one
-//   run) 64 bytes took 2.4 times as long, 8 KB 1.25 times, all-reduces of them 1.6 and 1.15 times;
-// - cards take a single small request in the very store that rings their bell, but fetch two over
-//   PCIe (mlx5 in rdma-core, providers/mlx5/qp.c, post_send_db: `nreq == 1`);
-// - that its bytes are seen after those of the first is what cards do with memory that is not
-//   registered for relaxed ordering (ibv_reg_mr's manual), while the specification orders only a
-//   completion behind the data (InfiniBand, volume 1, "Transaction ordering"), which immediate
-//   data brings.
-// Nothing is received: the requests that it takes are empty and posted in bulk. A sender counts how
-// many the peer has left, so that none is ever missing (no RNR); where there is none, or a flag
-// jumps by more than immediate data can say, the flag is a second WRITE after all.
+// A second WRITE for the flag on the same queue pair would need no receives, but
+// - it adds a packet to each put: on Soft-RoCE (in bench/rdma.sh's machine, medians of one run) 64
+//   bytes took 2.4 times as long, 8 KB 1.25 times, all-reduces of them 1.6 and 1.15 times;
+// - cards take a single small request in the same store that rings their doorbell, but fetch two
+//   over PCIe (mlx5 in rdma-core, providers/mlx5/qp.c, post_send_db: `nreq == 1`);
+// - its bytes become visible after those of the first only by the practice of cards, for memory
+//   that is not registered for relaxed ordering (ibv_reg_mr's manual). The specification orders
+//   only a completion after the data (InfiniBand, volume 1, "Transaction ordering"), and immediate
+//   data brings a completion.
+// The receives for immediate data are empty and posted in bulk. A sender counts the peer's
+// remaining receives, so none is ever missing (no RNR). If none remains, or a flag rises by more
+// than immediate data can express, the flag is a second WRITE.
 //
-// Small bytes go inline, others are copied to a registered ring, so that the caller's memory is
-// free at once. Only some requests are signalled; their completions free the ring and the queue.
+// Small bytes go inline; others are copied to a registered ring, so the caller's memory is free at
+// once. Only some requests are signaled; their completions free the ring and the queue.
 //
-// The waiting side looks at its completion queue and at its flags, both in memory. One that goes
-// to sleep says so by a WRITE to its peer, whose next put then wakes it by a byte over the socket
-// beside the queue pair. The socket also tells at once of a process that ended, and a last byte
-// tells leaving from dying.
+// The waiting side checks its completion queue and its flags, both in memory. Before it sleeps, it
+// tells its peer by a WRITE; the peer's next put then wakes it by a byte over the socket beside the
+// queue pair. The socket also shows at once that a process ended, and a last byte distinguishes
+// leaving from dying.
 #ifdef WEFT_VERBS
 
 #include <arpa/inet.h>
@@ -40,40 +40,40 @@
 namespace weft::net {
 namespace {
 
-// Words of the region, each on its own cache line: the flags, and what the link itself says.
+// Words of the region, each on its own cache line: the flags, and the link's own values.
 constexpr size_t kWordBytes = 64;
 constexpr int kAsleepWord = kFlags;     // grows each time the peer goes to sleep
 constexpr int kGrantWord = kFlags + 1;  // receives that the peer has posted beyond the first ones
-constexpr int kLastWord = kFlags + 2;   // written at the end, only to learn that all came through
+constexpr int kLastWord = kFlags + 2;   // written at the end, only to learn that all arrived
 static_assert((kLastWord + 1) * kWordBytes <= kVerbsWindowAt);
 static_assert(std::atomic_ref<uint64_t>::is_always_lock_free);
 
 constexpr char kWakeByte = 'W';
 constexpr char kLeaveByte = 'L';
 constexpr int kLooksABurst = 100;
-// A wake byte may overtake the data that it tells of.
+// A wake byte may overtake its data.
 constexpr int64_t kAwakeNs = 500'000;
 constexpr int64_t kDrainMs = 1000;
-// Going to sleep costs a WRITE, and being woken a byte over the socket and a switch: not for a wait
-// that has lasted no longer than so many usual ones. A wait counts for a part in the usual one, and
-// an idle pause for no more than kLongestUsualNs.
+// Sleeping costs a WRITE, and waking a byte over the socket and a context switch. So a wait sleeps
+// only after this many usual waits. Each wait updates the usual one by one part; an idle pause
+// counts as at most kLongestUsualNs.
 constexpr int64_t kUsualWaits = 4;
 constexpr int64_t kUsualParts = 8;
 constexpr int64_t kLongestUsualNs = 1'000'000;
-// Between two looks at the device of a link that is never idle.
+// Time between two checks of the device on a link that is never idle.
 constexpr int64_t kDeviceLookNs = 200'000'000;
-// One copy's worth: the next piece is copied while the card sends this one.
+// Bytes per copy: the next piece is copied while the card sends this one.
 constexpr size_t kPieceBytes = size_t{64} << 10;
 constexpr size_t kRingUnit = 64;
-// Unsignalled at most: this part of the queue, and of the ring.
+// Most unsignaled requests: this part of the queue, and of the ring.
 constexpr uint32_t kSignalParts = 4;
 constexpr size_t kMostSignals = 16;
-// Immediate data: the flag's number above, the lowest bits of its value below.
+// Immediate data: the flag's number in the high bits, the lowest bits of its value below.
 constexpr int kValueBits = 28;
 constexpr uint64_t kValueMask = (uint64_t{1} << kValueBits) - 1;
 static_assert(kFlags <= 1 << (32 - kValueBits));
 
-// The ring from which larger bytes are sent. Positions only grow.
+// The ring from which larger data are sent. Positions only grow.
 class Ring {
   public:
     explicit Ring(const RegisteredPages& pages) : pages_(pages) {}
@@ -82,7 +82,7 @@ class Ring {
     bool HasRoom(size_t bytes) const {
         return head_ + Skip(bytes) + Whole(bytes) <= tail_ + pages_.bytes();
     }
-    // Contiguous room, in whole cache lines. Only after HasRoom.
+    // Contiguous space, in whole cache lines. Only after HasRoom.
     std::byte* Take(size_t bytes) {
         head_ += Skip(bytes);
         std::byte* at = pages_.data() + head_ % pages_.bytes();
@@ -93,7 +93,7 @@ class Ring {
 
   private:
     static size_t Whole(size_t bytes) { return (bytes + kRingUnit - 1) / kRingUnit * kRingUnit; }
-    // What is left unused at the end.
+    // Unused bytes at the end.
     size_t Skip(size_t bytes) const {
         const size_t to_end = pages_.bytes() - head_ % pages_.bytes();
         return Whole(bytes) > to_end ? to_end : 0;
@@ -103,14 +103,14 @@ class Ring {
     uint64_t tail_ = 0;
 };
 
-// Flags that came as immediate data.
+// Flags that arrived as immediate data.
 class Arrivals {
   public:
     explicit Arrivals(ibv_cq* queue) : queue_(queue) {}
     uint64_t flag(int index) const { return flags_[static_cast<size_t>(index)]; }
-    // How many came, and so took a receive each.
+    // Number of arrivals; each consumed a receive.
     uint64_t count() const { return count_; }
-    // The status of one that failed; 0 (success) while all is well.
+    // The status of a failed one; 0 (success) if none failed.
     ibv_wc_status failure() const { return failure_; }
     void Take() {
         std::array<ibv_wc, 8> done;
@@ -130,7 +130,7 @@ class Arrivals {
         count_++;
         const uint32_t word = ntohl(done.imm_data);
         uint64_t& flag = flags_[word >> kValueBits];
-        // Flags only rise, and by less than the mask: what is not told follows.
+        // Flags only rise, and by less than the mask, so the low bits determine the value.
         flag += (word - flag) & kValueMask;
     }
 
@@ -170,8 +170,8 @@ class VerbsLink final : public BaseLink {
     void Receive() override;
 
   private:
-    // Where threads share the link (net/share.h): it is this one's. A wait holds it for each look
-    // alone; a put for as long as it takes, which its peer has no part in.
+    // Locks the link for this thread, if threads share it (net/share.h). A wait locks it for each
+    // check only; a put for its whole duration, which does not depend on the peer.
     std::unique_lock<std::recursive_mutex> Own() const {
         std::unique_lock<std::recursive_mutex> lock(mutex_, std::defer_lock);
         if (progress_.shared()) lock.lock();
@@ -179,8 +179,8 @@ class VerbsLink final : public BaseLink {
     }
 
     struct Signal {
-        uint64_t posted;  // requests up to and with this one
-        uint64_t ring;    // the ring's head then
+        uint64_t posted;  // requests up to and including this one
+        uint64_t ring;    // the ring's head at that time
     };
 
     uint64_t Word(int index) const {
@@ -188,12 +188,12 @@ class VerbsLink final : public BaseLink {
                                                  static_cast<size_t>(index) * kWordBytes);
         return std::atomic_ref<uint64_t>(*word).load(std::memory_order_acquire);
     }
-    // What a put has to raise in the end.
+    // The flag that a put raises at its end.
     struct Raise {
         int flag;
         uint64_t value;
     };
-    // Whether the flag may go as immediate data.
+    // Whether the flag fits in immediate data.
     bool FitsImmediate(const Raise& raise) const {
         return immediates_ < verbs_->receive_depth() + Word(kGrantWord) &&
                raise.value - raised_[static_cast<size_t>(raise.flag)] <= kValueMask;
@@ -225,7 +225,7 @@ class VerbsLink final : public BaseLink {
     Status Gone(const OpTag& tag, const Deadline& deadline);
     Status WaitOn(int flag, uint64_t value, const OpTag& tag, const Deadline& deadline);
     Status WaitWith(Waiter& waiter, int flag, uint64_t value);
-    // False once a request has failed.
+    // False: a request has failed.
     bool TakeCompletions();
     void LookAtDevice();
     void TakeSocket();
@@ -242,20 +242,20 @@ class VerbsLink final : public BaseLink {
     Ring ring_;
     mutable Arrivals arrivals_;
     uint64_t granted_ = 0;                   // arrivals whose receives were posted again
-    uint64_t immediates_ = 0;                // that we sent
+    uint64_t immediates_ = 0;                // sent by this rank
     std::array<uint64_t, kFlags> raised_{};  // the peer's flags, by immediate data
     uint64_t posted_ = 0;
     uint64_t completed_ = 0;
     std::array<Signal, kMostSignals> signals_{};  // in flight: [first_signal_, last_signal_)
     uint64_t first_signal_ = 0;
     uint64_t last_signal_ = 0;
-    Signal last_{};              // the latest signalled
-    uint64_t asleep_count_ = 0;  // how often we went to sleep
-    bool said_asleep_ = false;   // and nobody woke us since
+    Signal last_{};              // the latest signaled one
+    uint64_t asleep_count_ = 0;  // number of sleeps
+    bool said_asleep_ = false;   // no wake byte arrived since
     bool woken_ = false;
-    uint64_t woke_ = 0;  // the peer's count when we woke it last
+    uint64_t woke_ = 0;  // the peer's count at the last wake byte
     int64_t device_look_ns_ = 0;
-    int64_t usual_wait_ns_ = 0;  // of those that were not over at once
+    int64_t usual_wait_ns_ = 0;  // of waits that did not end at once
 };
 
 // ---- Putting ------------------------------------------------------------------------------------
@@ -292,7 +292,7 @@ bool VerbsLink::PostInline(size_t offset, std::span<const std::byte> head,
     return PostWrite(offset, std::span(pieces).first(count), true, &raise);
 }
 
-// In pieces, each copied and sent on its way at once.
+// In pieces, each copied and then sent at once.
 Status VerbsLink::PutStaged(size_t offset, std::span<const std::byte> head,
                             std::span<const std::byte> data, const Raise& raise, const OpTag& tag,
                             const Deadline& deadline) {
@@ -353,7 +353,7 @@ bool VerbsLink::PostWord(int word, uint64_t value, bool signal) {
     return Post(&request, &request, 1, signal);
 }
 
-// value: lives until the request is posted.
+// value: valid until the request is posted.
 void VerbsLink::SetWord(ibv_send_wr& request, ibv_sge& piece, int word, const uint64_t& value) {
     piece = {reinterpret_cast<uint64_t>(&value), sizeof value, 0};
     request.send_flags = IBV_SEND_INLINE;
@@ -414,7 +414,7 @@ void VerbsLink::LookAtDevice() {
     if (!trouble.empty()) SetEnd(LinkEnd::kBroke, std::move(trouble));
 }
 
-// A write that failed is often the first sign of a peer that ended: its socket knows better.
+// A failed write is often the first sign of a peer's end; its socket tells the cause.
 void VerbsLink::Broke(std::string reason) {
     TakeSocket();
     const std::string trouble = verbs_->Trouble();
@@ -445,7 +445,7 @@ Status VerbsLink::AwaitRoom(uint32_t requests, size_t ring_bytes, const OpTag& t
     }
 }
 
-// The error of a link that has ended.
+// Waits for the error of a link that has ended.
 Status VerbsLink::Gone(const OpTag& tag, const Deadline& deadline) {
     Waiter waiter(progress_, *this, tag, deadline);
     for (;;) {
@@ -492,7 +492,7 @@ Status VerbsLink::WaitWith(Waiter& waiter, int flag, uint64_t value) {
             case Stage::kSleep:
                 SayAsleep();
                 if (Arrived(flag, value)) return {};
-                // Short at first, and so longer than what the peer sent before it heard of it.
+                // Short at first: the peer may have sent data before it knew of the sleep.
                 progress_.SleepOnSockets(-1, waiter.sleep_ms());
                 Receive();
                 if (LookAwake(flag, value)) return {};
@@ -501,7 +501,7 @@ Status VerbsLink::WaitWith(Waiter& waiter, int flag, uint64_t value) {
     }
 }
 
-// Posts as many receives as were taken, then lets the peer take as many more.
+// Posts as many receives as were consumed, then lets the peer use them.
 void VerbsLink::Grant() {
     if (end() != LinkEnd::kOpen || !HasRoom(1, kRingUnit)) return;
     const Status posted = verbs_->PostReceives(static_cast<uint32_t>(arrivals_.count() - granted_));
@@ -517,7 +517,7 @@ void VerbsLink::SayAsleep() {
     said_asleep_ = PostWord(kAsleepWord, ++asleep_count_, false);
 }
 
-// After a wake byte, looks a while for what it told of.
+// After a wake byte, checks for its data for a while.
 bool VerbsLink::LookAwake(int flag, uint64_t value) {
     {
         const auto own = Own();
@@ -543,7 +543,8 @@ void VerbsLink::Wake() {
 void VerbsLink::Receive() {
     if (end() != LinkEnd::kOpen) return;
     std::unique_lock<std::recursive_mutex> own(mutex_, std::defer_lock);
-    // (A thread that puts may look at all links: it must not wait for one that does so here.)
+    // (A putting thread may check all links; it must not wait for a thread that does the same
+    // here.)
     if (progress_.shared() && !own.try_lock()) return;
     TakeSocket();
     TakeCompletions();
@@ -585,13 +586,13 @@ VerbsLink::~VerbsLink() {
         [[maybe_unused]] const ssize_t sent =
             ::send(socket_.get(), &kLeaveByte, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
     }
-    // Bytes left unread would turn the close into a reset.
+    // Unread bytes would turn the close into a reset.
     ::shutdown(socket_.get(), SHUT_WR);
     std::array<char, 64> bin;
     while (::recv(socket_.get(), bin.data(), bin.size(), MSG_DONTWAIT) > 0) continue;
 }
 
-// A queue pair that is destroyed forgets what it has not sent: waits until the peer has all.
+// A destroyed queue pair drops unsent data: waits until the peer has everything.
 void VerbsLink::Drain() {
     PeerMonitor* monitor = progress_.monitor();
     const auto open = [&] {

@@ -22,17 +22,17 @@ namespace {
 
 constexpr uint32_t kSendDepth = 256;
 constexpr uint32_t kReceiveDepth = 256;
-// Asked for in this order: how much a device takes inline it does not say.
+// Tried in this order: devices do not report their inline limit.
 constexpr uint32_t kInlineSizes[] = {256, 220, 128, 64, 16, 0};
 constexpr size_t kLeastStaging = size_t{64} << 10;
 constexpr size_t kMostStaging = size_t{1} << 20;
 constexpr size_t kPageBytes = 4096;
-// 4.096 us x 2^14 = 67 ms, eight times: a packet that nobody answers is an error after half a
-// second (some cards: two). Shorter than any usual --timeout-ms, longer than a switch's hiccup.
+// 4.096 us x 2^14 = 67 ms, eight times: an unanswered packet becomes an error after half a second
+// (some cards: two). Shorter than any usual --timeout-ms, longer than a switch's interruption.
 constexpr uint8_t kAckTimeout = 14;
 constexpr uint8_t kRetries = 7;
 constexpr uint8_t kHops = 64;
-// A port that is down, or an address that is gone, may be back after a moment.
+// A port or an address that disappears may return after a moment.
 constexpr int64_t kPatienceNs = 500'000'000;
 
 struct DeviceList {
@@ -46,7 +46,7 @@ struct DeviceList {
     }
 };
 
-// What troubles one host is read on others.
+// A host's fault is shown on other hosts, so the text names it.
 std::string HostName() {
     std::array<char, 256> name{};
     return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "?";
@@ -104,7 +104,7 @@ bool VerbsDevice::NodeExists() const {
 void VerbsDevice::TakeEvents() {
     ibv_async_event event;
     while (!gone_ && ibv_get_async_event(context(), &event) == 0) {
-        // Of the rest, completions tell by themselves.
+        // Completions report other events.
         if (event.event_type == IBV_EVENT_DEVICE_FATAL) gone_ = true;
         changes_++;
         ibv_ack_async_event(&event);
@@ -193,7 +193,7 @@ Status VerbsEndImpl::MakeQueues() {
                             static_cast<uint32_t>(limits.max_cqe) - 1});
     receive_depth_ = std::min({kReceiveDepth, static_cast<uint32_t>(limits.max_qp_wr),
                                static_cast<uint32_t>(limits.max_cqe) - 1});
-    // After an error every request completes: the queues must hold them all.
+    // After an error every request completes, so the queues must have room for all.
     const auto queue = [&](uint32_t depth) {
         return ibv_create_cq(device_->context(), static_cast<int>(depth) + 1, nullptr, nullptr, 0);
     };

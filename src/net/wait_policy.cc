@@ -12,26 +12,26 @@
 namespace weft::net {
 namespace {
 
-// Longer than any imbalance between two ranks that run the same op, short against a time slice.
+// Longer than any imbalance between two ranks in the same op, short relative to a time slice.
 constexpr int64_t kSpinNs = 20'000;
-// A decode step's longest op; beyond it a wake-up (about 50 us) no longer matters.
+// A decode step's longest op; beyond it a wake-up (about 50 us) does not matter.
 constexpr int64_t kYieldNs = 2'000'000;
-// Where others want the core: long enough for each of a few ranks on it to have its turn.
+// If others want the core: long enough for each of a few ranks on it to have its turn.
 constexpr int64_t kCrowdedYieldNs = 100'000;
-// A yield that took this long gave the core to somebody ...
+// A yield that took this long gave the core to another thread ...
 constexpr int64_t kTakenNs = 20'000;
-// ... who yields it back sooner once all know that they share it ...
+// ... which yields sooner once all know that they share the core ...
 constexpr int64_t kSharedNs = 1'000;
-// ... or who has work to do: better sleep until there is something for us.
+// ... or which has work to do: then sleep until data arrive.
 constexpr int64_t kBusyNs = 200'000;
 constexpr int64_t kCrowdedForNs = 100'000'000;
 constexpr int64_t kLongestSleepMs = 20;
-// How often the monitor hears of a long wait.
+// Period of reports to the monitor about a long wait.
 constexpr int64_t kTellNs = 50'000'000;
-// Between two looks of a thread that runs no more time than this goes by: what is longer (a process
-// that was stopped, a machine that is overloaded) says nothing about the peer.
+// Longest time between two checks that counts as waiting: a longer pause (a stopped process, an
+// overloaded machine) says nothing about the peer.
 constexpr int64_t kMostLookNs = 200'000'000;
-// After the peer's end was seen, one more look for what it sent before.
+// Checks after the peer's end, for data that it sent before.
 constexpr int kLooksAfterEnd = 2;
 
 }  // namespace
@@ -69,7 +69,7 @@ void Progress::SleepOnSockets(int writable, int64_t ms) {
         fds[count++] = {fd, events, 0};
     }
     ::poll(fds.data(), count, static_cast<int>(ms));
-    // What a waker said must be read, or it ends every later sleep at once.
+    // A waker's byte must be read, or it ends every later sleep at once.
     for (BaseLink* link : wakers_) {
         const auto readable = [&](const pollfd& polled) {
             return polled.revents != 0 && polled.fd == link->poll_fd();
@@ -121,7 +121,7 @@ Status Waiter::Check() {
     const int64_t now = NowNs();
     if (now >= deadline_.at_ns()) WEFT_TRY(Expired());
     if (now >= asleep_ns_) {
-        // The longer it lasted, the longer it may last: a tenth of the time waited so far.
+        // The longer the wait, the longer the sleep: a tenth of the time waited so far.
         stage_ = Stage::kSleep;
         const bool is_long = now - begin_ns_ >= (tag_.aside ? kYieldNs : 0);
         if (is_long && monitor != nullptr) Tell(*monitor, now);
@@ -157,7 +157,7 @@ void Waiter::Yield() {
     sched_yield();
     const int64_t after = NowNs();
     if (after - before < (progress_.crowded() ? kSharedNs : kTakenNs)) return;
-    // Long, and yet nobody else ran: an interrupt, or a virtual machine that was held up.
+    // Long, but no other thread ran: an interrupt, or a paused virtual machine.
     rusage usage{};
     ::getrusage(RUSAGE_THREAD, &usage);
     if (!progress_.SwitchesChanged(usage.ru_nivcsw)) return;
@@ -167,7 +167,7 @@ void Waiter::Yield() {
     }
 }
 
-// The peer is gone. The monitor may know better who was first; so may another link of ours.
+// The peer ended. The monitor, or another link of this rank, may know which rank was first.
 Error Waiter::Ended() {
     if (progress_.monitor() != nullptr) {
         const Deadline verdict = Deadline::In(deadline_.length_ms());
@@ -184,7 +184,7 @@ Error Waiter::Ended() {
                      (NowNs() - begin_ns_) / 1'000'000, link_.peer().rank);
 }
 
-// The deadline has passed: gives more time where somebody is slow, or names the silent one.
+// The deadline has passed: extends it if some rank is slow, or names the silent one.
 Status Waiter::Expired() {
     PeerMonitor* monitor = progress_.monitor();
     const int64_t length_ms = deadline_.length_ms();
@@ -197,7 +197,7 @@ Status Waiter::Expired() {
     }
     int64_t quiet_ms = monitor->StillMs();
     if (quiet_ms < 0) quiet_ms = monitor->SilentMs(link_.peer().rank);
-    if (moved_ns_ != 0) {  // slow, but it comes
+    if (moved_ns_ != 0) {  // slow, but data arrive
         const int64_t moved_ms = (NowNs() - moved_ns_) / 1'000'000;
         quiet_ms = quiet_ms < 0 ? moved_ms : std::min(quiet_ms, moved_ms);
     }

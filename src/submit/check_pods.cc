@@ -1,4 +1,4 @@
-// What the API server, or a kubelet long after it, would refuse in a manifest.
+// Finds manifest fields that the API server, or later a kubelet, would reject.
 #include <algorithm>
 #include <charconv>
 #include <set>
@@ -25,14 +25,14 @@ bool IsLetter(char c) {
     return IsSmall(c) || (c >= 'A' && c <= 'Z');
 }
 
-// Small letters, digits and `more`; the first and the last a letter or digit.
+// Lower-case letters, digits and `more`; the first and last characters are letters or digits.
 bool IsDnsWord(std::string_view text, size_t most, std::string_view more) {
     const auto good = [&](char c) { return IsSmall(c) || more.find(c) != more.npos; };
     return !text.empty() && text.size() <= most && IsSmall(text.front()) && IsSmall(text.back()) &&
            std::ranges::all_of(text, good);
 }
 
-// [PREFIX/]NAME, as labels and resources are called.
+// [PREFIX/]NAME, the syntax of labels and resources.
 bool IsQualifiedName(std::string_view text) {
     const size_t slash = text.find('/');
     if (slash != text.npos && !IsDnsWord(text.substr(0, slash), 253, "-.")) return false;
@@ -59,7 +59,7 @@ bool IsQuantity(std::string_view text) {
            std::ranges::all_of(unit.substr(1), IsDigit);
 }
 
-// [HOST/]PATH[:TAG][@DIGEST]; capitals are the host's, the tag's and the digest's alone.
+// [HOST/]PATH[:TAG][@DIGEST]; capitals only in host, tag and digest.
 bool IsImage(const std::string& image) {
     if (!IsUtf8(image) || image.empty() || !IsLetter(image.back())) return false;
     const size_t slash = image.rfind('/');
@@ -188,7 +188,7 @@ Status CheckServingPods(const JobSpec& job) {
                          "probes ask",
                          port);
     }
-    // A file of flags may say the rest.
+    // A file of flags may set the rest.
     if (ValueOf(job.command, "--config")) return {};
     const bool heard = ValueOf(job.command, "--host") && ValueOf(job.command, "--api-key-file");
     if (heard) return {};

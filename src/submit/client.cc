@@ -34,8 +34,8 @@ const char* HowToGet(const std::string& client) {
     return "Is it installed, and on PATH?";
 }
 
-// Ignores SIGINT in this process while the object exists: Ctrl-C is left to the client, which may
-// have to cancel what it began.
+// Ignores SIGINT in this process while the object exists: Ctrl-C is for the client, which may have
+// to cancel its work.
 class IgnoredInterrupts {
   public:
     IgnoredInterrupts() {
@@ -109,13 +109,13 @@ Result<Submitted> FromJson(const std::string& text) {
     return job;
 }
 
-// Of Ray's client: "Job 'raysubmit_x' submitted successfully"; the name, as we gave it.
+// Ray prints "Job 'raysubmit_x' submitted successfully"; the id is the given name.
 std::string IdOf(const JobSpec& job, const std::string& said) {
     if (job.target.engine != Engine::kSlurm) return {};
     return said.substr(0, said.find_first_not_of("0123456789"));  // "4711;cluster"
 }
 
-// The client's words for a file at `path`.
+// The client's command for a file at `path`.
 std::vector<std::string> ClientWords(const JobSpec& job, const NativeFile& file,
                                      const std::string& path) {
     std::vector<std::string> words = file.client;
@@ -130,7 +130,7 @@ std::vector<std::string> ClientWords(const JobSpec& job, const NativeFile& file,
     return words;
 }
 
-// A folder that only this user sees, with the file in it; gone with the object.
+// A folder that only this user can read, with the file in it; deleted with the object.
 class PrivateFile {
   public:
     ~PrivateFile() {
@@ -168,8 +168,8 @@ std::vector<std::string> WithPlace(const Submitted& job, const char* flag,
     return words;
 }
 
-// On the host of a rank of an ssh job: `script`, with the rank's folder as $job and its process, if
-// it runs, as $pid.
+// On the host of a rank of an ssh job: `script`, with the rank's folder in $job and its process, if
+// it runs, in $pid.
 std::vector<std::string> OnHost(const Submitted& job, size_t rank, const std::string& script) {
     const std::string here =
         fmt::format("job=${{XDG_STATE_HOME:-$HOME/.local/state}}/weft/jobs/{}/{}; {}; {}", job.name,
@@ -178,7 +178,7 @@ std::vector<std::string> OnHost(const Submitted& job, size_t rank, const std::st
     return {"ssh", "-o", "BatchMode=yes", host, "sh -c " + ShellWord(here)};
 }
 
-// One command that does the same for all ranks, one after another.
+// One command that does the same for all ranks, in sequence.
 std::vector<std::string> OnHosts(const Submitted& job, const std::string& script) {
     std::string all;
     for (size_t rank = 0; rank < job.hosts.size(); ++rank) {
@@ -343,7 +343,7 @@ std::vector<std::string> CancelCommand(const Submitted& job) {
         case Engine::kKubernetes:
             return WithPlace(job, "--namespace=",
                              {"kubectl", "delete", std::string(KindOf(job)) + ",secret", job.name});
-        case Engine::kSsh:  // the rank, not its shell, which says how it ended
+        case Engine::kSsh:  // the rank, not its shell, which records how it ended
             return OnHosts(job,
                            "[ -n \"$pid\" ] && pkill -TERM -P $pid && echo stopped || "
                            "echo ended");

@@ -15,7 +15,7 @@ constexpr int kMostNodes = 10'000;
 struct EngineRow {
     Engine engine;
     const char* name;
-    const char* place;  // what may follow the colon; "": nothing may
+    const char* place;  // meaning of the text after the colon; "": not allowed
 };
 
 constexpr EngineRow kEngines[] = {
@@ -34,7 +34,7 @@ bool HasControl(std::string_view text) {
     return std::ranges::any_of(text, [](unsigned char c) { return c < 0x20 || c == 0x7f; });
 }
 
-// A value that stands on a line of its own in a file of an engine's.
+// A value that is on its own line in an engine's file.
 Status CheckWord(const char* flag, const std::string& value) {
     const auto odd = [](unsigned char c) {
         return !(std::isalnum(c) != 0 ||
@@ -46,7 +46,7 @@ Status CheckWord(const char* flag, const std::string& value) {
                      flag);
 }
 
-// Flags that some engines have no word for: to take them in silence would promise something.
+// Rejects flags that an engine does not support, rather than ignoring them.
 Status CheckFlagsOfEngine(const JobSpec& job) {
     using enum Engine;
     struct Row {

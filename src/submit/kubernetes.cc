@@ -1,6 +1,6 @@
-// Kubernetes: a JobSet for what ends (train, bench, run), a LeaderWorkerSet for `serve`, each with
-// the Secret that the ranks prove themselves with. JSON would be YAML, too; this is what people
-// read. https://jobset.sigs.k8s.io, https://lws.sigs.k8s.io
+// Kubernetes: a JobSet for jobs that end (train, bench, run), a LeaderWorkerSet for `serve`, each
+// with the Secret of the ranks' key. YAML rather than JSON, because people read it.
+// https://jobset.sigs.k8s.io, https://lws.sigs.k8s.io
 #include <fmt/format.h>
 
 #include "base/utf8.h"
@@ -28,7 +28,7 @@ std::string Secret(const JobSpec& job) {
            fmt::format("type: Opaque\nstringData:\n  key: {}\n", YamlText(job.key));
 }
 
-// Pods of one index each, found by the names that the set gives them.
+// One pod per index, found by the names that the set gives them.
 std::string JobSet(const JobSpec& job) {
     std::string text = "apiVersion: jobset.x-k8s.io/v1alpha2\nkind: JobSet\n" + Metadata(job);
     // All pods or none.
@@ -63,7 +63,7 @@ std::string JobSet(const JobSpec& job) {
     return text + PodTemplate(job, 12, {environment, "Never", false});
 }
 
-// The set itself tells each pod its index and where the first one is (cluster/launcher.h).
+// The set tells each pod its index and the address of the first one (cluster/launcher.h).
 std::string LeaderWorkerSet(const JobSpec& job) {
     std::string text =
         "apiVersion: leaderworkerset.x-k8s.io/v1\nkind: LeaderWorkerSet\n" + Metadata(job);

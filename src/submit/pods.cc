@@ -38,8 +38,9 @@ bool WantsRdma(const JobSpec& job) {
     });
 }
 
-// Multus names the interfaces of a pod's further networks net1, net2, ... Data links take them, for
-// the first one often seems faster: the kernel takes a pair of virtual interfaces for 10 Gbit/s.
+// Multus names a pod's further interfaces net1, net2, ... Data links must use them explicitly,
+// because the kernel reports 10 Gbit/s for the pod's first, virtual interface, which then often
+// seems faster.
 std::vector<std::string> PodCommand(const JobSpec& job) {
     std::vector<std::string> command = {job.program};
     command.insert(command.end(), job.command.begin(), job.command.end());
@@ -131,16 +132,16 @@ std::string PodTemplate(const JobSpec& job, size_t indent, const PodDetails& det
     text += "spec:\n";
     if (!job.scheduler.empty()) text += "  schedulerName: " + YamlText(job.scheduler) + "\n";
     if (!details.restart.empty()) text += "  restartPolicy: " + details.restart + "\n";
-    // As long as a checkpoint, or answers that run, may take.
+    // As long as a checkpoint, or running answers, may take.
     text +=
         "  terminationGracePeriodSeconds: 120\n"
         "  securityContext: {runAsUser: @, fsGroup: 65534}\n"
-        // A node each: two ranks of one node would share its memory.
+        // One node per rank: two ranks of one node would share its memory.
         "  affinity:\n    podAntiAffinity:\n"
         "      requiredDuringSchedulingIgnoredDuringExecution:\n"
         "        - topologyKey: kubernetes.io/hostname\n"
         "          labelSelector:\n            matchLabels:\n";
-    // A capability that is added reaches root's processes alone.
+    // An added capability applies only to root's processes.
     text.replace(text.find('@'), 1, WantsRdma(job) ? "0" : "65534");
     text += fmt::format("              weft.job: {}\n  containers:\n", YamlText(job.name));
     text += Indented(Container(job, details), 4) + Indented(PodVolumes(job), 2);

@@ -29,8 +29,8 @@ std::string ShellWords(const std::vector<std::string>& words) {
 std::string YamlText(std::string_view text) {
     const std::string json =
         nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-    // What YAML counts as no printable character, or as the end of a line, though JSON lets it
-    // stand: U+007F to U+009F, U+2028, U+2029, U+FEFF, U+FFFE, U+FFFF.
+    // Characters that YAML treats as non-printable or as a line end, though JSON allows them:
+    // U+007F to U+009F, U+2028, U+2029, U+FEFF, U+FFFE, U+FFFF.
     std::string out;
     for (size_t i = 0; i < json.size(); ++i) {
         const auto at = [&](size_t k) -> unsigned {
@@ -56,7 +56,7 @@ std::string YamlText(std::string_view text) {
 
 std::string PodWord(std::string_view word) {
     std::string doubled;
-    for (const char c : word) doubled.append(c == '$' ? 2 : 1, c);  // "$$" is one, always
+    for (const char c : word) doubled.append(c == '$' ? 2 : 1, c);  // "$$" always means one
     return YamlText(doubled);
 }
 
@@ -65,7 +65,7 @@ std::string PodWords(const std::vector<std::string>& words) {
 }
 
 std::string PythonWords(const std::vector<std::string>& words) {
-    // YAML's strings are Python's, as long as no pair of surrogates is written as two escapes.
+    // YAML's strings are valid Python, if no surrogate pair is written as two escapes.
     return "[" + Joined(words, ", ", YamlText) + "]";
 }
 

@@ -1,6 +1,6 @@
-// Ray: a driver in Python that holds one place on each node and starts a rank there, rank 0 on the
-// head where that has room. A RayCluster takes it through the Jobs API (`ray job submit`), KubeRay
-// as a RayJob with the driver in a ConfigMap.
+// Ray: a Python driver that reserves one place on each node and starts a rank there, rank 0 on the
+// head if it has room. A RayCluster gets it through the Jobs API (`ray job submit`), KubeRay as a
+// RayJob with the driver in a ConfigMap.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,9 +13,9 @@
 namespace weft::submit {
 namespace {
 
-// What rank 0 prints is the job's output. A rank that ends in an error ends the others; a stop of
-// the job (SIGTERM) reaches all of them, and they have GRACE_S for a checkpoint. The ranks are
-// started again after a lost rank or a stop that nobody asked the driver for.
+// Rank 0's output is the job's output. A rank that fails ends the others. A stop of the job
+// (SIGTERM) reaches all ranks, and they have GRACE_S for a checkpoint. The driver restarts the
+// ranks after a lost rank, or after a stop that it was not asked for.
 constexpr const char* kDriver = R"py(
 GRACE_S = 110
 # 3: a rank was lost. 75: stopped, with a checkpoint. 134 to 139: a signal ended a rank.
@@ -148,12 +148,11 @@ if __name__ == "__main__":
 )py";
 
 constexpr int kWaitSeconds = 600;
-// How long Ray lets a job end that it was asked to stop; three seconds, unless the job's
-// environment says more.
+// How long Ray waits for a job to stop: three seconds, unless the job's environment sets more.
 constexpr const char* kStopTime = "RAY_JOB_STOP_WAIT_TIME_S";
 constexpr int kStopSeconds = 120;
 
-// restarts: that the driver itself does.
+// restarts: number of restarts by the driver itself.
 std::string Driver(const JobSpec& job, int restarts) {
     return fmt::format(
                "# Made by 'weft submit --to {}'.\nCOMMAND = {}\nFOLDER = {}\nNODES = {}\n"
@@ -171,7 +170,7 @@ Status CheckWords(const JobSpec& job) {
                      "a word of the command is no UTF-8, which Ray can't pass on. Rename the file");
 }
 
-// KubeRay's operator names the scheduler to the pods itself.
+// KubeRay's operator sets the pods' scheduler itself.
 std::string RayLabels(const JobSpec& job) {
     std::string labels;
     if (IsKueue(job)) labels = "    kueue.x-k8s.io/queue-name: " + YamlText(job.queue) + "\n";
@@ -184,12 +183,12 @@ std::string RayLabels(const JobSpec& job) {
     return labels.empty() ? "" : "  labels:\n" + labels;
 }
 
-// A pod of the head (group ""), or of the workers.
+// The pod of the head, or of a worker.
 std::string RayPod(const JobSpec& job, bool head) {
     const std::string networks = NetworkAnnotation(job, "    ");
     std::string text = networks.empty() ? "" : "metadata:\n  annotations:\n" + networks;
     text += "spec:\n";
-    // A capability that is added reaches root's processes alone.
+    // An added capability applies only to root's processes.
     if (WantsRdma(job)) text += "  securityContext: {runAsUser: 0}\n";
     text += "  containers:\n";
     text += fmt::format("    - name: {}\n      image: {}\n", head ? "ray-head" : "ray-worker",
@@ -235,7 +234,7 @@ Result<NativeFile> WriteKubeRay(const JobSpec& job) {
     if (!job.target.place.empty()) {
         place = fmt::format("\n  namespace: {}", YamlText(job.target.place));
     }
-    // The operator restarts the job (backoffLimit), the cluster with it.
+    // The operator restarts the job (backoffLimit), with its cluster.
     constexpr int kRestartsOfDriver = 0;
     const std::string driver = YamlText(Driver(job, kRestartsOfDriver));
     std::string text = fmt::format(

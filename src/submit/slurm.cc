@@ -1,5 +1,5 @@
-// Slurm: a batch script whose one step has a rank on each node. The step's own variables tell each
-// rank which one it is (cluster/launcher.h).
+// Slurm: a batch script with one step, which has a rank on each node. The step's variables tell
+// each rank its number (cluster/launcher.h).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,12 +13,12 @@
 namespace weft::submit {
 namespace {
 
-// Seconds before the end of its time, or its preemption, that a training job is told.
+// Seconds of notice for a training job before its time limit or preemption.
 constexpr int kNoticeSeconds = 120;
 
-// A job that a user cancelled is no longer RUNNING; Slurm itself requeues a job that it preempts.
-// srun's status is the highest of all ranks: where rank 0 fails by itself (1), the others lose it
-// (3). So rank 0's own status decides, unless its node was lost before it could be written.
+// A job that the user cancelled is no longer RUNNING; Slurm requeues a preempted job itself. srun
+// returns the highest status of all ranks: if rank 0 fails by itself (1), the others lose it (3).
+// So rank 0's own status decides, unless its node was lost before it could be written.
 constexpr const char* kEnd = R"sh(
 first=$(cat "$WEFT_KEY_FILE.status" 2>/dev/null)
 case ${first:-$status} in
@@ -65,7 +65,7 @@ std::string Replaced(std::string text, std::string_view what, const std::string&
     return text;
 }
 
-// As sbatch would say it of a file that may be handed in much later.
+// Checks with sbatch's rules, because the file may be submitted much later.
 Status CheckSlurm(const JobSpec& job) {
     const auto rest = [](const std::string& text) {
         return text.substr(std::min(text.find_first_not_of("0123456789"), text.size()));

@@ -1,4 +1,4 @@
-// Plain ssh: a script that starts a rank on each host and leaves; the ranks meet on the first host.
+// Plain ssh: a script that starts a rank on each host and exits; the ranks meet on the first host.
 #include <fmt/format.h>
 
 #include "base/shell_word.h"
@@ -9,9 +9,9 @@
 namespace weft::submit {
 namespace {
 
-// On each host, read by bash from ssh, so that no word of it is seen by the shell that the user has
-// there. Above it stand id, key, name, folder, port and command. $1: rank, $2: where the ranks
-// meet, $3: how many they are.
+// Runs on each host; bash reads it from ssh, so the user's login shell parses none of it. Needs id,
+// key, name, folder, port and command. $1: rank, $2: address where the ranks meet, $3: number of
+// ranks.
 constexpr const char* kOnHost = R"sh(set -u
 umask 077
 jobs=${XDG_STATE_HOME:-$HOME/.local/state}/weft/jobs
@@ -40,8 +40,8 @@ echo "the rank's shell did not start within 10 s" >&2
 exit 1
 )sh";
 
-// Ends a rank again, and removes its folder, if it is this submission's. Above it stand id, name
-// and find_rank. $1: rank.
+// Ends a rank and removes its folder, if it is this submission's. Needs id, name and find_rank. $1:
+// rank.
 constexpr const char* kOffHost = R"sh(set -u
 job=${XDG_STATE_HOME:-$HOME/.local/state}/weft/jobs/$name/$1
 [ "$(cat "$job/id" 2>/dev/null)" = "$id" ] || exit 0
@@ -57,9 +57,9 @@ rmdir "${job%/*}" 2>/dev/null
 exit 0
 )sh";
 
-// Here. Above it stand on_host and off_host; below it the loop over the hosts. What runs on
-// hosts is in the background, where Ctrl-C does not reach it: a rank whose start was cut off could
-// begin after it was looked for.
+// Runs on this host. Needs on_host and off_host; the loop over the hosts follows. Remote commands
+// run in the background, where Ctrl-C does not reach them: a rank whose start was interrupted could
+// begin after the search for it.
 constexpr const char* kHere = R"sh(
 key=$(head -c 32 /dev/urandom | base64)
 id=$(head -c 12 /dev/urandom | base64)

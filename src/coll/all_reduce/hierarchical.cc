@@ -1,5 +1,5 @@
-// The ranks of a host give their addends to its lowest rank over shared memory; those sum up over
-// the links, and give the sum back. Only between hosts do values travel in a narrow wire type.
+// The ranks of a host send their addends to its lowest rank over shared memory. These lowest ranks
+// sum over the links and return the sum. Only values between hosts use a narrow wire type.
 #include "coll/all_reduce/algorithms.h"
 
 namespace weft::coll {

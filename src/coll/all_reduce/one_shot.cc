@@ -1,11 +1,11 @@
-// Everybody sends all to all, and adds up all: in pieces, the next one on its way while one is
-// added up, so that both are still in the cache.
+// Each rank sends all its data to all ranks, and sums all: in pieces, the next in flight while one
+// is summed, so that both stay in the cache.
 #include "coll/all_reduce/algorithms.h"
 
 namespace weft::coll {
 namespace {
 
-// Between hosts pieces stay in the cache from the socket to the sum. Over shared memory they only
+// Between hosts, pieces stay in the cache from the socket to the sum. Over shared memory they only
 // cost (256 KB in pieces of 32 KB: 37 against 30 us).
 constexpr size_t kPieceAcross = size_t{128} << 10;
 

@@ -1,5 +1,5 @@
-// Partners whose places differ in one bit exchange what they have and add, bit by bit. The places
-// beyond the largest power of two give their addend to one below, and get the sum from it.
+// Partners whose places differ in one bit exchange their values and add, bit by bit. Places beyond
+// the largest power of two send their addend to a lower place, and get the sum from it.
 #include <bit>
 
 #include "coll/all_reduce/algorithms.h"
@@ -24,7 +24,7 @@ Status Reduce(const Team& team, Values data) {
         WEFT_TRY(sum_with(me ^ bit, sent));
     }
     if (extra == 0) return {};
-    // What the extra ranks get is rounded to the wire once more, so all round.
+    // The extra ranks get a sum that is rounded to the wire type again, so all ranks round.
     const std::span<const std::byte> sum = team.OnWire(data);
     if (me < extra) WEFT_TRY(team.Post(me + pairs, sum));
     team.FromWire(sum, data);

@@ -1,5 +1,5 @@
-// Partial sums travel around the ring: segment s starts at place s and is whole at place s - 1;
-// then the whole segments travel around once more.
+// Partial sums travel around the ring: segment s starts at place s and is complete at place s - 1;
+// then the complete segments travel around once more.
 #include "coll/all_reduce/algorithms.h"
 
 namespace weft::coll {
@@ -18,7 +18,7 @@ Status SumAround(const Team& team, Values data) {
     return {};
 }
 
-// A segment is passed on in the very bytes in which it came, so that all ranks decode the same.
+// Forwards a segment's bytes unchanged, so that all ranks decode the same.
 Status TellAround(const Team& team, Values data) {
     const size_t n = team.size(), next = team.Ahead(1), previous = team.Ahead(n - 1);
     const Values own = data.Segment(n, next);

@@ -1,4 +1,4 @@
-// Everybody adds up one segment, then tells the sum to all.
+// Each rank sums one segment, then sends the sum to all.
 #include "coll/all_reduce/algorithms.h"
 
 namespace weft::coll {

@@ -13,7 +13,8 @@ Result<std::optional<MpiInbox::Bulk>> MpiInbox::Take(std::span<const std::byte> 
     std::memcpy(&header, message.data(), sizeof header);
     const FrameHeader& frame = header.frame;
     const std::span<const std::byte> here = message.subspan(sizeof header);
-    // One of an earlier link: its bulk, if any, stays with MPI, and no later one has that tag.
+    // A message of an earlier link: its bulk, if any, stays with MPI, and no later one has that
+    // tag.
     if (frame.magic == kFrameMagic && frame.epoch != token_) {
         dropped_++;
         return std::optional<Bulk>();

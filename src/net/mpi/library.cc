@@ -21,7 +21,7 @@
 namespace weft::net {
 namespace {
 
-// MPI promises tags up to 32767 at least; tag 0 is that of ordinary messages.
+// MPI guarantees tags up to 32767; tag 0 is for ordinary messages.
 constexpr uint32_t kMostTag = 32'767;
 constexpr const char* kPrefix = "weft_mpi_";
 constexpr const char* kSuffix = ".so";
@@ -33,7 +33,8 @@ std::vector<std::string> PluginFolders() {
     const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
     if (error) return {};
     const auto folder = program.parent_path();
-    // Beside a program of a build; where this build installs them; where a copied program has them.
+    // Next to a program in a build tree; where this build installs them; relative to a copied
+    // program.
     std::vector<std::string> folders = {folder.string()};
 #ifdef WEFT_PLUGIN_PLACE
     folders.push_back((folder / WEFT_PLUGIN_PLACE).lexically_normal().string());
@@ -42,9 +43,9 @@ std::vector<std::string> PluginFolders() {
     return folders;
 }
 
-// An MPI library that loses a peer may end the whole process, by abort or exit, before anybody has
-// said which rank it was. The control thread is about to say it, and ends the process itself:
-// it is given so long. (A signal handler reaches nothing but globals.)
+// When an MPI library loses a peer, it may abort or exit the process before the lost rank is named.
+// The control thread is about to name it and to end the process itself, so this waits that long. (A
+// signal handler can use only globals.)
 constexpr int kLastWordsMs = 2000;
 std::atomic<bool> g_in_use{false};
 
@@ -64,7 +65,7 @@ void GuardLastWords() {
     std::atexit(AwaitLastWords);
 }
 
-// Ends this process if a call that blocks does not return in time: nobody may hang.
+// Ends this process if a blocking call does not return in time, so that no process hangs.
 class Watchdog {
   public:
     Watchdog(const Deadline& deadline, std::string words)
@@ -118,9 +119,9 @@ Result<std::unique_ptr<MpiLibrary>> MpiLibrary::Load(std::string_view flavour) {
                          "again ('weft --version' lists the plug-ins it finds)",
                          kPrefix, flavour, kSuffix, flavour);
     }
-    // UCX, below many MPI libraries, would log to standard output, which is the answer's.
+    // UCX, which many MPI libraries use, would log to standard output, which is for the answer.
     ::setenv("UCX_LOG_FILE", "stderr", 0);
-    // Global: MPI libraries load parts of their own that look for their symbols.
+    // Global: MPI libraries load parts that look for their symbols.
     void* handle = ::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
     if (handle == nullptr) {
         const char* why = ::dlerror();
@@ -138,12 +139,12 @@ Result<std::unique_ptr<MpiLibrary>> MpiLibrary::Load(std::string_view flavour) {
     }
     std::unique_ptr<MpiLibrary> library(new MpiLibrary());
     library->api_ = api;
-    return library;  // the handle stays: MPI libraries do not survive being unloaded
+    return library;  // the handle stays open: MPI libraries can't be unloaded
 }
 
 MpiLibrary::~MpiLibrary() {
     if (started_) Abandon();
-    // What the library may still write to lives as long as the process.
+    // Memory that the library may still write to lives as long as the process.
     if (!kept_.empty()) new std::vector<std::shared_ptr<void>>(std::move(kept_));
 }
 

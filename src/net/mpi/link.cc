@@ -16,24 +16,24 @@
 namespace weft::net {
 namespace {
 
-// What goes into one message: the libraries send so much without asking the receiver first, and a
-// copy costs less than asking.
+// Bytes in one message: libraries send this much without asking the receiver first, and a copy
+// costs less than asking.
 constexpr size_t kMessageBytes = size_t{4} << 10;
 constexpr size_t kMostHere = kMessageBytes - sizeof(MpiHeader);
 constexpr size_t kReceives = 4;
 constexpr size_t kSends = 8;
 constexpr int kMessageTag = 0;
-// Looks at this peer for one look at all others, while spinning.
+// Checks of this peer per check of all others, while spinning.
 constexpr int kLooksOfOne = 8;
-// Looks for messages between two at the connection, which cost a system call.
+// Message checks between two checks of the connection, which take a system call.
 constexpr uint32_t kLooksAConnection = 256;
-// There is nothing to sleep on. A nap is a tenth of what was waited so far, within these bounds:
-// as late as that is what comes in it, and as idle as that is who waits for long.
+// There is nothing to sleep on. A nap is a tenth of the time waited so far, within these bounds:
+// this bounds both the added delay and the CPU use of long waits.
 constexpr int64_t kShortestNapNs = 20'000;
 constexpr int64_t kLongestNapNs = 5'000'000;
-// For our last messages to leave, at the end.
+// Time for the last messages to leave, at the end.
 constexpr int64_t kLeaveMs = 200;
-// The end of the connection may overtake the messages that were sent before it.
+// The end of the connection may overtake earlier messages.
 constexpr int64_t kLastMessagesNs = 20'000'000;
 constexpr char kGoodbye = 'G';
 
@@ -96,7 +96,7 @@ class MpiLink final : public BaseLink {
             Broken(error);
         }
         const Status sent = WaitUntil([&] { return IsOver(bulk); }, tag, deadline);
-        // MPI may still read the caller's memory: nothing sensible can follow.
+        // MPI may still read the caller's memory, so the link can't continue.
         if (!sent.ok()) SetEnd(LinkEnd::kDied, "was given up while sending");
         return sent;
     }
@@ -124,7 +124,7 @@ class MpiLink final : public BaseLink {
         if (end() == LinkEnd::kOpen) SetEnd(LinkEnd::kDied, "failed: " + library_.ErrorText(error));
     }
 
-    // The next message, or the bulk of the last one; false: it has not come.
+    // Receives the next message, or the bulk of the last one; false: it has not arrived.
     bool ReceiveOne() {
         if (end() != LinkEnd::kOpen) return false;
         if (bulk_.has_value()) {
@@ -171,7 +171,7 @@ class MpiLink final : public BaseLink {
         }
     }
 
-    // A slot whose message has left; -1: none. Most often the first one, still in the cache.
+    // A slot whose message has left; -1: none. Usually the first one, still in the cache.
     int FreeSlot() {
         for (size_t at = 0; at < kSends; at++) {
             if (sending_[at] && IsOver(sends_[at])) sending_[at] = false;
@@ -196,7 +196,7 @@ class MpiLink final : public BaseLink {
         sending_[at] = true;
     }
 
-    // Receives from everybody until `over`.
+    // Receives from all peers until `over`.
     template <typename Over>
     Status WaitUntil(const Over& over, const OpTag& tag, const Deadline& deadline) {
         const int64_t begin_ns = NowNs();
@@ -223,7 +223,7 @@ class MpiLink final : public BaseLink {
         }
     }
 
-    // Whether the peer is still there. Its last messages are given a moment to arrive.
+    // Detects a lost peer. Its last messages have a moment to arrive.
     void LookAtConnection() {
         if (end() != LinkEnd::kOpen) return;
         if (closed_ns_ == 0) {
@@ -237,9 +237,9 @@ class MpiLink final : public BaseLink {
         SetEnd(left_ ? LinkEnd::kLeft : LinkEnd::kDied, left_ ? "left" : "closed the connection");
     }
 
-    // Takes back what is posted, once what we sent has left. False: something stays with MPI.
+    // Cancels posted receives once all sends have left. False: MPI still holds something.
     bool Leave() {
-        // A job that was stopped, or has ended, is no fault.
+        // A job that was stopped, or has ended, is not a fault.
         const PeerMonitor* monitor = progress_.monitor();
         const bool fault = monitor != nullptr && monitor->Failed() &&
                            monitor->Failure().code != ErrorCode::kCancelled;
@@ -266,7 +266,7 @@ class MpiLink final : public BaseLink {
     MpiLibrary& library_;
     MpiPlace place_;
     Fd socket_;
-    int64_t closed_ns_ = 0;  // when the connection was seen to end; 0: it has not
+    int64_t closed_ns_ = 0;  // time of the connection's end; 0: open
     bool left_ = false;      // with a goodbye
     std::shared_ptr<Memory> memory_;
     MpiInbox inbox_;

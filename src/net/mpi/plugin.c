@@ -1,4 +1,4 @@
-// weft's calls (abi.h) in terms of MPI. Compiled once for each MPI library, by its own mpicc.
+// Implements weft's calls (abi.h) with MPI. Compiled once per MPI library, by its own mpicc.
 #include <mpi.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@
 #endif
 
 _Static_assert(sizeof(MPI_Request) <= sizeof(WeftMpiRequest), "an MPI_Request has no room");
-// MPI counts messages in int; weft's windows end far below, or it sends them in pieces.
+// MPI counts messages in int; weft's windows are far smaller, or it sends them in pieces.
 static int fits(size_t bytes) {
     return bytes <= 0x7fffffff;
 }
