@@ -105,7 +105,6 @@ class ServerHandshake {
     };
     // busy: refuse a caller that proves the key, because a job runs. about: describes that job,
     // called only for such a caller; may be null.
-    // such a caller alone; may be null.
     using About = std::function<std::string()>;
     Step On(const Frame& frame, bool busy, const About& about = nullptr);
     const Session& session() const { return session_; }
