@@ -1,7 +1,7 @@
-// The data as a job reads them: the loaders of its two parts, and the walks before its first update
-// that say how many updates there are and whether all of the test part can be read.
+// The data of a job: the loaders of the training and test parts, and the walks before the first
+// update that count updates and check that the whole test part is readable.
 //
-// Every rank walks the whole list (data/loader.h), so all of them find the same.
+// Every rank walks the whole list (data/loader.h), so all ranks get the same counts.
 // Thread: the cluster's.
 #pragma once
 
@@ -20,18 +20,18 @@
 
 namespace weft::train {
 
-// Sequences of an update, over all ranks.
+// Sequences per update, over all ranks.
 int64_t GlobalBatch(const TrainJob& job, const TrainLayout& layout);
 
-// Of the training part, from its start.
+// Reads the training part from its start.
 Result<Loader> OpenLoader(const TrainJob& job, const TrainLayout& layout, const OpenedData& data);
-// Of the test part, once, in the order of the file.
+// Reads the test part once, in file order.
 Result<Loader> OpenTestLoader(const TrainJob& job, const TrainLayout& layout,
                               const OpenedData& data);
 
 class DataWalk {
   public:
-    // Borrows all. is_time_up: whether the job has no time left.
+    // Borrows all arguments. is_time_up: whether the job's time limit has passed.
     DataWalk(const TrainJob& job, cluster::Cluster& cluster, const TrainLayout& layout,
              const OpenedData& data, std::function<bool()> is_time_up)
         : job_(job),
@@ -40,19 +40,20 @@ class DataWalk {
           data_(data),
           is_time_up_(std::move(is_time_up)) {}
 
-    // Updates of the whole job: --steps, or `done` and those that the epochs have left behind the
-    // loader's cursor. On all ranks alike; they wait for the slowest one.
-    // Errors: kUsage (not one update), kCancelled (a stop, the time), the loader's.
+    // Updates of the whole job: --steps, or `done` plus the updates that remain in the epochs after
+    // the loader's cursor. Collective: all ranks get the same number.
+    // Errors: kUsage (no update at all), kCancelled (a stop request, the time limit), the loader's.
     Result<int64_t> CountUpdates(int64_t done, Loader loader);
-    // What became of the samples up to the first end of an epoch; empty with --steps.
+    // Sample counts up to the end of the first epoch; empty with --steps.
     const std::optional<LoaderCounts>& counts() const { return counts_; }
 
-    // Reads all of the test part: what is wrong with a record is known before the first update.
+    // Reads the whole test part, so that bad records are reported before the first update.
     // Errors: kCancelled, the loader's.
     Result<LoaderCounts> CheckTestPart();
 
   private:
-    // Batches of at least `least` sequences that are left. what: for the line of progress.
+    // Counts the remaining batches of at least `least` sequences. what: the text of the progress
+    // line.
     Result<int64_t> Walk(Loader& loader, uint64_t least, std::string_view what, uint64_t records);
 
     const TrainJob& job_;
@@ -63,10 +64,11 @@ class DataWalk {
     std::optional<LoaderCounts> counts_;
 };
 
-// Logs what the data set has to tell, if anything (DataSet::TakeNote).
+// Logs the data set's note, if it has one (DataSet::TakeNote).
 void TellNote(const DataSet& data);
 
-// A line on samples that are left out or cut off, with what keeps them; empty: there are none.
+// A line about samples that are skipped or truncated, and the flag that keeps them; empty if there
+// are none.
 std::string LeftOutText(const LoaderCounts& counts, const TrainJob& job, Part part);
 
 }  // namespace weft::train

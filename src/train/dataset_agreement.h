@@ -1,5 +1,5 @@
-// That a run learns from one thing: all ranks from the same data, and a checkpoint's run from those
-// that it was begun with. Ranks read their own copies of the files, so this is compared.
+// Checks that all ranks train on the same data, and that a resumed job uses the data of its
+// checkpoint. Ranks read their own copies of the files, so they compare identities.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -11,14 +11,14 @@
 
 namespace weft::train {
 
-// All ranks call it before the first step. adapter: the folder that LoRA goes on from, or empty; it
-// is read whole. Errors, the same on all ranks: kUsage where a rank differs from rank 0: which
-// ranks, on which hosts, and in what; those of links and files.
+// All ranks call it before the first step. adapter: the folder of the adapter that LoRA continues
+// from, or empty; it is read whole. Errors, the same on all ranks: kUsage if ranks differ from rank
+// 0, naming the ranks, their hosts and the difference; those of links and files.
 Status AgreeOnData(cluster::Cluster& cluster, const DataIdentity& mine, const std::string& adapter);
 
-// In what the data of a checkpoint with this state differ from `mine`: ": ..." for people; empty
-// where they don't, and where the checkpoint, which is of an older version, doesn't tell (`says`:
-// that is logged). kCorrupt where what it tells makes no sense.
+// How `mine` differs from the data of the checkpoint with this state: ": ..." for people. Empty if
+// they are equal, or if the checkpoint is of an older version without this record (logged if
+// `says`). kCorrupt if the record is invalid.
 Result<std::string> OtherData(const nlohmann::json& state, const DataIdentity& mine,
                               const std::string& checkpoint, bool says);
 

@@ -1,4 +1,4 @@
-// Dropout that a model's config.json asks for in training. Weft trains without.
+// Checks for dropout that a model's config.json requests for training. Weft trains without dropout.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace weft::train {
 
-// Of a Hugging Face folder: transformers' keys (attention_dropout, resid_pdrop, ...) are absent, or
-// 0. Those of heads that Weft doesn't have (classifier_dropout) are not looked at. Errors:
+// Passes if transformers' dropout keys (attention_dropout, resid_pdrop, ...) of a Hugging Face
+// folder are absent or 0. Ignores keys of heads that Weft lacks (classifier_dropout). Errors:
 // kUnsupported, naming the key and its value; kNotFound and kCorrupt of the file.
 Status CheckDropout(const std::string& folder);
 

@@ -1,7 +1,7 @@
-// A run whose number of ranks changes (--elastic): replicas come and go, from one checkpoint on.
-// The batch of an update stays what it was, and so do its data, the schedule and the type that
-// gradients are added up in; only who computes which of its sequences changes. So the curve is that
-// of a run that nothing disturbed, but for the order of sums.
+// Elastic training (--elastic): the number of ranks changes during a run. Replicas join and leave,
+// and the job continues from a checkpoint each time. The global batch, the data order, the schedule
+// and the type of gradient sums stay the same; only the assignment of sequences to ranks changes.
+// So the loss curve equals that of an undisturbed run, except for the order of sums.
 #pragma once
 
 #include <string>
@@ -13,32 +13,33 @@
 
 namespace weft::train {
 
-// Writes into the job, which is to begin with `ranks` ranks, what is not to depend on their number.
-// Errors: kUsage, those of MakeTrainLayout and what --elastic needs.
+// Fixes the settings of a job that starts with `ranks` ranks and that must not depend on their
+// number. Errors: kUsage, those of MakeTrainLayout, and missing requirements of --elastic.
 Status FixSize(TrainJob& job, int ranks);
-// Of `ranks` ranks, how many a fixed job has a use for: whole replicas, at most one for each
-// sequence of its batch. 0: they are too few.
+// How many of `ranks` ranks a fixed job can use: whole replicas, at most one per sequence of the
+// batch. 0: too few ranks.
 int UsableRanks(const TrainJob& job, int ranks);
-// The fixed job for `ranks` ranks: every replica's passes suffice for its share of the batch.
+// The fixed job for `ranks` ranks, with enough passes per replica for its share of the batch.
 // Errors: kUsage.
 Result<TrainJob> Resize(const TrainJob& job, int ranks);
-// The same of a job as it travels.
+// The same for a serialized job.
 Result<std::string> ResizeText(const std::string& job, int ranks);
 
-// How long a job of `ranks` ranks waits for a lost one, and with whom an elastic one goes on. Fixes
-// the size of an elastic job. Errors: those of FixSize.
+// Sets how long a job of `ranks` ranks waits for a lost rank, and with which ranks an elastic job
+// continues. Fixes the size of an elastic job. Errors: those of FixSize.
 Status PlanRecovery(TrainJob& job, int ranks, cluster::ClusterOptions& options);
 
-// Rank 0's side of growth: workers that wait are asked, between updates, whether they could be
-// ranks. Thread: as Cluster.
+// Rank 0's side of growth: between updates it asks waiting workers whether they can become ranks.
+// Thread: as Cluster.
 class Growth {
   public:
     explicit Growth(cluster::Cluster& cluster) : cluster_(cluster) {}
-    // Tells the cluster what newcomers are compared with. model: its fingerprint.
+    // Sets the terms that newcomers are checked against. model: its fingerprint.
     void TellTerms(const TrainJob& job, const std::string& model, const DataIdentity& data) const;
-    // How many could be ranks now and say so; 0: none, or not yet. Cheap.
+    // Number of workers that can become ranks now and have said so; 0: none, or not yet. Cheap.
     int Ready(const TrainJob& job);
-    // They wait on, for there is no place to go on from.
+    // Turns the waiting workers down for now, because there is no checkpoint to continue from; they
+    // keep waiting.
     void RejectJoiners(const std::string& why) { cluster_.RejectJoiners(why); }
 
   private:
@@ -47,8 +48,8 @@ class Growth {
     std::string planned_;
 };
 
-// On a worker: whether it could be a rank. Errors: those of the model and the data, where these are
-// not here; kDenied where they are others, or rank 0's folder is not seen.
+// Runs on a worker: whether it can become a rank. Errors: those of the model and the data if they
+// are missing here; kDenied if they differ, or if this host does not see rank 0's folder.
 Status ExamineForTraining(const cluster::JoinRequest& request);
 
 }  // namespace weft::train

@@ -1,4 +1,4 @@
-// The loss over a data set, nothing learnt.
+// The loss over a data set, without training.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,11 @@ namespace weft::train {
 struct Evaluation {
     double loss = 0;  // mean over the targets
     int64_t targets = 0;
-    bool stopped = false;  // a rank wished to stop: this is no evaluation
+    bool stopped = false;  // a rank asked to stop: the evaluation is incomplete
 };
 
-// Over all batches of the loader, which is to end. All ranks call it alike.
-// Errors: the loader's; Trainer::Evaluate's; kCorrupt: no finite loss.
+// Evaluates all batches of the loader, which must be finite. Collective.
+// Errors: the loader's; Trainer::Evaluate's; kCorrupt: the loss is not finite.
 Result<Evaluation> EvaluateAll(Trainer& trainer, Loader loader);
 
 }  // namespace weft::train

@@ -1,6 +1,5 @@
-// The model as it is in training, as a ModelSource: what the model's file was, with the trained
-// weights in float32, wherever among the ranks they are. So it is written by quantize, to
-// any type.
+// The model in training as a ModelSource: the original model file with the trained weights in
+// float32, read from whichever rank holds them. quantize writes it in any type.
 #pragma once
 
 #include <mutex>
@@ -12,19 +11,20 @@
 
 namespace weft::train {
 
-// Rank 0 reads; meanwhile all others are in ServeExport, which ends when the source is destroyed.
+// Rank 0 reads. Meanwhile all other ranks run ServeExport, which returns when the source is
+// destroyed.
 class ExportSource final : public model_files::SourceOver {
   public:
-    // world: null where there is one rank. Borrows all.
+    // world: null with one rank. Borrows all arguments.
     ExportSource(const model_files::ModelSource& source, const TrainState& state,
                  coll::Comm* world);
     ~ExportSource() override;
 
-    // kUnsupported: it changes.
+    // kUnsupported: the weights change.
     Result<std::string> Fingerprint() const override;
 
   private:
-    // Errors: links'.
+    // Errors: those of links.
     Status ReadOwn(size_t index, int64_t row_begin, int64_t row_count, int64_t col_begin,
                    int64_t col_count, std::span<std::byte> out,
                    uint64_t* bytes_read) const override;
@@ -34,7 +34,7 @@ class ExportSource final : public model_files::SourceOver {
     mutable std::mutex mutex_;
 };
 
-// On the other ranks: gives what rank 0 asks for, until it has done.
+// On the other ranks: sends the data that rank 0 requests, until rank 0 is done.
 Status ServeExport(const model_files::ModelSource& source, const TrainState& state,
                    coll::Comm& world);
 

@@ -1,4 +1,4 @@
-// Flags with which the same training takes less memory.
+// Flags that reduce the memory of a training job.
 #pragma once
 
 #include <functional>
@@ -14,14 +14,14 @@ struct Change {
     TrainerOptions options;
 };
 
-// Changes of one kind each, those first that change the result least. replicas: of the layout, as
-// ZeRO shares out among them.
+// Single changes, the least intrusive first. replicas: the replicas of the layout, over which ZeRO
+// shards.
 std::vector<Change> ChangesOf(const TrainerOptions& options, int64_t replicas);
-// All of them one after the other, each on top of those before.
+// The same changes applied cumulatively: each entry includes the entries before it.
 std::vector<Change> ChangesTogether(const TrainerOptions& options, int64_t replicas);
 
-// What to tell whose training does not fit: the changes that `fits` finds enough by themselves, or
-// the fewest of ChangesTogether. `fits` is called with changes in the same order on all ranks.
+// Advice for a job that does not fit: the single changes that suffice (`fits`), or the shortest
+// sufficient prefix of ChangesTogether. Calls `fits` with changes in the same order on all ranks.
 using FitsWith = std::function<bool(const TrainerOptions& options)>;
 std::string AdviseLessMemory(const TrainerOptions& options, int64_t replicas, const FitsWith& fits);
 

@@ -1,7 +1,7 @@
-// The auxiliary loss of models with experts, which asks for rows to be shared out evenly (Shazeer
-// et al. 2017; Fedus et al. 2021), as transformers computes it: over the rows of all layers of a
-// micro-batch together, E * sum over experts of (share of the choices) * (mean probability); the
-// number of experts of a token where all are chosen alike.
+// The auxiliary loss of models with experts, which balances the load of experts (Shazeer et al.
+// 2017; Fedus et al. 2021), as in transformers. Over the rows of all layers of a micro-batch
+// together: E * sum over experts of (share of the choices) * (mean probability). Equal choices give
+// the number of experts per token.
 #pragma once
 
 #include "base/result.h"
@@ -12,15 +12,15 @@
 
 namespace weft::train {
 
-// Counts what the routers of this stage choose, on what earlier stages have counted, and hands that
-// on. Returns the loss, [1], on the last stage; kNoValue on others.
-// Errors: kUsage where the model has no experts.
+// Counts the router choices of this stage, adds them to the counts of earlier stages, and passes
+// the sum to the next stage. Returns the loss, [1], on the last stage; kNoValue on others.
+// Errors: kUsage if the model has no experts.
 Result<program::ValueId> AddLoadBalance(program::Program& program, const model::Hyper& hyper,
                                         const model::Shard& shard,
                                         const model_files::ModelSource& source);
 
-// What the model's config.json asks for: router_aux_loss_coef where output_router_logits is set;
-// else, and for models from other files, 0. Errors: those of reading the file.
+// The coefficient in the model's config.json: router_aux_loss_coef if output_router_logits is set;
+// otherwise, and for models from other files, 0. Errors: those of reading the file.
 Result<double> LoadBalanceOf(const model_files::ModelSource& source);
 
 }  // namespace weft::train

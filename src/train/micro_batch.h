@@ -1,4 +1,4 @@
-// A micro-batch as a step of the training Program: the rows of some sequences, without padding.
+// A micro-batch as a step of the training Program: rows of several sequences, without padding.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +14,15 @@ namespace weft::train {
 
 class MicroBatch {
   public:
-    // Samples attend to themselves only. Without any target (no sequences left for this rank), one
-    // row that weighs nothing stands in, so that all ranks make the same collectives.
+    // Each sample attends only to itself. If no target is left for this rank, one row with weight
+    // zero stands in, because all ranks must run the same collectives.
     // vocab: rows of the embedding; model: its name. Errors: kUsage (tokens beyond the vocabulary).
     Status Fill(std::span<const Sequence> sequences, int64_t vocab, const std::string& model);
 
     bool empty() const { return empty_; }
     int64_t targets() const { return empty_ ? 0 : static_cast<int64_t>(targets_.size()); }
     int64_t positions() const { return empty_ ? 0 : static_cast<int64_t>(tokens_.size()); }
-    // Views of this object.
+    // The views point into this object.
     backend::Step Step(int64_t number, float loss_gradient) const;
 
   private:

@@ -1,9 +1,9 @@
-// The folder that a training job writes to (--output-dir): one job at a time, and never over what
-// another one has left there, unless that is meant.
+// The output folder of a training job (--output-dir). One job uses it at a time, and a job
+// overwrites the files of another only on request.
 //
-// One job: rank 0 holds a lock (flock(2)) on FOLDER/.weft-train.lock from before anything is
-// written until its process ends, however it ends: the kernel lets go of it. The file says who
-// holds it. File systems without locks are told of in the log, and gone on with.
+// Rank 0 holds a lock (flock(2)) on FOLDER/.weft-train.lock from before the first write until its
+// process ends; the kernel releases the lock. The file names the owner. On file systems without
+// locks, the job logs a warning and continues.
 //
 // Thread: one caller at a time.
 #pragma once
@@ -18,25 +18,27 @@ namespace weft::train {
 struct OutputFolderOptions {
     std::string folder;
     std::string resume;                  // SaveOptions::resume
-    bool overwrite = false;              // begin anew, over what is there
+    bool overwrite = false;              // start over and delete existing results
     bool begun_anew = false;             // an earlier start of this job has cleared the folder
-    std::vector<std::string> read = {};  // what the job reads: the model, an adapter; may lie there
+    // paths that the job reads (model, adapter); they may be in this folder
+    std::vector<std::string> read = {};
 };
 
 class OutputFolder {
   public:
-    // Makes the folder where it is missing, and takes it. Errors: kIo: it can't be made, or not be
-    // written to; kDenied: another job has it, naming host, process and since when; kUsage: a
-    // result or checkpoints lie there, and neither --resume nor --overwrite says what to do.
+    // Creates the folder if it is missing, and locks it. Errors: kIo: the folder cannot be created
+    // or written; kDenied: another job holds it, naming its host, process and start; kUsage: the
+    // folder has a result or checkpoints, and neither --resume nor --overwrite is given.
     static Result<OutputFolder> Take(const OutputFolderOptions& words);
     OutputFolder(OutputFolder&& other) noexcept;
     OutputFolder& operator=(OutputFolder&&) = delete;
     ~OutputFolder();
 
-    // With --overwrite, once: checkpoints, logs and the result of the job before go, so that none
-    // of it looks like this job's. What this job reads stays until it is replaced. Errors: kIo.
+    // With --overwrite, once: deletes the previous job's checkpoints, logs and result, so that they
+    // are not taken for this job's. Files that this job reads stay until they are replaced. Errors:
+    // kIo.
     Status Clear();
-    // What the lock file says; another rank that reads the same sees the same folder. "" without.
+    // The text of the lock file, "" without one. Ranks that read the same text see the same folder.
     const std::string& token() const { return token_; }
 
   private:
@@ -47,11 +49,11 @@ class OutputFolder {
     std::string token_;
 };
 
-// For a command that is started again after it ended early: whether it goes on from checkpoints
-// that lie there. With --overwrite only those count that the last start wrote.
+// For a command that is restarted after an early end: whether it resumes from existing checkpoints.
+// With --overwrite, only checkpoints of the last start count.
 bool GoesOnAfterRestart(const std::string& folder, bool overwrite);
 
-// What the lock file of a folder says; "" where there is none.
+// The text of a folder's lock file; "" without one.
 std::string FolderToken(const std::string& folder);
 
 }  // namespace weft::train

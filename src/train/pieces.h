@@ -1,5 +1,4 @@
-// Which part of which tensor of the model a range of a unit is: what checkpoints and optimizers
-// share.
+// Maps ranges of a ZeRO unit to regions of the model's tensors, for checkpoints and optimizers.
 #pragma once
 
 #include <cstdint>
@@ -12,23 +11,23 @@
 
 namespace weft::train {
 
-// The tensor as an array of `kind`, in float32.
+// The tensor as a float32 array of `kind`.
 Array ArrayOf(const model_files::TensorInfo& tensor, const char* kind);
 
-// A member's elements in a range of its unit.
+// A member's elements within a range of its unit.
 struct MemberPiece {
     const program::FlatBucket::Member& member;
-    TensorRegion region;  // of the tensor; a vector is one row
-    int64_t own;    // where it begins in the rank's own part of the unit
+    TensorRegion region;  // within the tensor; a vector is one row
+    int64_t own;    // start within the rank's own part of the unit
 
     const std::string& tensor() const { return member.weight.slice.name; }
     bool is_matrix() const { return member.weight.shape.rank > 1; }
 };
 
-// Every member's piece in `range`, in elements of the unit; nothing where they don't meet.
+// Visits every member's piece in `range` (elements of the unit); members outside are skipped.
 using VisitPiece = std::function<void(const MemberPiece& piece)>;
 void VisitPieces(const OwnPart& part, const ElementRange& range, const VisitPiece& visit);
-// All of the own part, or what no rank of lower number has, too.
+// kOwn: the whole own part; kSole: only elements that no lower rank holds.
 enum class Extent { kOwn, kSole };
 void VisitPieces(const OwnPart& part, Extent extent, const VisitPiece& visit);
 

@@ -1,11 +1,11 @@
-// Which checkpoint a job goes on from: the newest one that is whole, the same on all ranks.
+// Chooses the checkpoint to resume from: the newest complete one, the same on all ranks.
 //
-// Opening a checkpoint does not read its data, and a wrong byte in them would end the job wherever
-// a rank reads it. So ranks share out the files of the newest one, read them once (each MiB against
-// its CRC-32C) and tell each other what they found, before anything is loaded from it; what was
-// read is in the page cache then. A damaged one is passed over by all. Once an older one is found
-// that is whole, those that are this job's own are renamed: "step-00000600.bad". Where none is
-// whole all stay as they are: each run that is asked to go on then ends with the same error.
+// Opening a checkpoint does not read its data, and a wrong byte there would end the job later. So
+// before loading, the ranks divide the files of the newest checkpoint, read each once (each MiB
+// against its CRC-32C) and exchange the results; the data is then in the page cache. All ranks skip
+// a damaged checkpoint. Once an older complete one is found, damaged ones of this job are renamed:
+// "step-00000600.bad". If none is complete, all keep their names, and each further resume fails
+// with the same error.
 #pragma once
 
 #include <optional>
@@ -21,16 +21,16 @@ namespace weft::train {
 
 class ResumeSearch {
   public:
-    // Both outlive it.
+    // Both arguments outlive it.
     ResumeSearch(const SaveOptions& words, cluster::Cluster& cluster)
         : words_(words), cluster_(cluster) {}
 
-    // On all ranks alike. last: rank 0's, the last checkpoint that this job has written or gone on
-    // from; empty: none, what --resume says counts. Nothing: from the start. Errors: kNotFound
-    // (none is there), kCorrupt (none of those that are there is whole), naming what is wrong with
-    // each; for the folder of one step the errors of Checkpoint::Open.
+    // Collective. last: on rank 0, the last checkpoint that this job wrote or resumed from; empty:
+    // none, --resume decides. Returns no checkpoint if the job starts from the beginning. Errors:
+    // kNotFound (there is none), kCorrupt (none is complete), naming the fault of each; for the
+    // folder of one step, those of Checkpoint::Open.
     Result<std::optional<Checkpoint>> Find(const std::string& last);
-    // Rank 0: folders that are not whole and could not be renamed.
+    // Rank 0: incomplete folders that could not be renamed.
     const std::vector<std::string>& bad() const { return bad_; }
 
   private:
@@ -42,11 +42,11 @@ class ResumeSearch {
     const SaveOptions& words_;
     cluster::Cluster& cluster_;
     std::vector<std::string> bad_, faults_;
-    std::vector<std::string> damaged_;  // rank 0: own ones
+    std::vector<std::string> damaged_;  // rank 0: of this job
     bool told_none_ = false;
 };
 
-// Reads the data of files `rank`, `rank` + `ranks`, ... Errors: kCorrupt, kIo, naming the file.
+// Checks the data of files `rank`, `rank` + `ranks`, ... Errors: kCorrupt, kIo, naming the file.
 Status CheckData(const Checkpoint& checkpoint, int rank, int ranks);
 
 }  // namespace weft::train

@@ -1,7 +1,7 @@
-// A training run on one rank: data, updates, and what is told of them.
+// A training run on one rank: data, updates and reports.
 //
-// All ranks walk the same list of batches, so nobody has to say what comes next. Rank 0 tells the
-// listener; the others are silent.
+// All ranks walk the same list of batches, so the next batch needs no message. Only rank 0 calls
+// the listener.
 // Thread: the cluster's.
 #pragma once
 
@@ -21,44 +21,44 @@
 namespace weft::train {
 
 struct StepLine {
-    int64_t step = 0, steps = 0;  // from 1 on, of so many
+    int64_t step = 0, steps = 0;  // counted from 1; the total
     double loss = 0, grad_norm = 0, learning_rate = 0;
     int64_t tokens = 0;                 // positions of this update, over all ranks
     double seconds = 0;                 // of this update, reading data included
     std::optional<double> eval_loss;    // over the test part, after this update
     std::optional<double> aux_loss;     // of experts (StepReport)
     std::optional<double> loss_scale;   // of float16
-    bool skipped = false;               // it overflowed: nothing was learnt
-    std::vector<SampleText> samples{};  // said after this update
+    bool skipped = false;               // overflow: the update was not applied
+    std::vector<SampleText> samples{};  // generated after this update
     double tokens_per_s() const { return seconds > 0 ? static_cast<double>(tokens) / seconds : 0; }
 };
 
 struct TrainSummary {
-    int64_t steps = 0, tokens = 0;  // the last update's number
-    int64_t resumed_at = 0;         // updates of the checkpoint that this run went on from
-    double tokens_per_s = 0;        // the median of the updates'
+    int64_t steps = 0, tokens = 0;  // steps: number of the last update
+    int64_t resumed_at = 0;         // updates in the checkpoint that this run resumed from
+    double tokens_per_s = 0;        // median over updates
     double seconds = 0;             // of all updates
-    // Of an epoch's updates, the mean; of all updates, where there was less than an epoch. Without
-    // what was waited for checkpoints.
+    // Mean duration of an epoch's updates; the duration of all updates if they made less than an
+    // epoch. Excludes waits for checkpoints.
     double epoch_s = 0;
     std::optional<double> eval_loss;  // the last
-    double eval_s = 0;                // of all evaluations
-    double sample_s = 0;              // of all texts that were sampled
-    // By rank: the most resident memory, and what it sent to other ranks in updates (payloads).
+    double eval_s = 0;                // all evaluations
+    double sample_s = 0;              // all generated samples
+    // By rank: peak resident memory, and payload bytes sent to other ranks during updates.
     std::vector<uint64_t> peak_rss_bytes, wire_bytes;
     std::vector<std::string> devices;  // by rank, as --device names them
-    std::vector<double> waited_s;      // by rank: for so long passes stood still for other ranks
-    // With TrainerOptions::time_ops: by rank and op what an op takes, the lower quartile of all but
-    // the first time that it ran; 0 where it ran once or not at all.
+    std::vector<double> waited_s;      // by rank: seconds that passes waited for other ranks
+    // With TrainerOptions::time_ops, by rank and op: seconds of the op, the lower quartile without
+    // its first run; 0 if it ran at most once.
     std::vector<std::vector<double>> op_s;
-    double update_s = 0;  // of an update, the lower quartile
+    double update_s = 0;  // seconds of an update, the lower quartile
     double last_loss = 0;
     int64_t restarts = 0;  // after the loss of a rank
-    int64_t skipped = 0;   // steps, of float16, since the first
-    // What became of the samples of an epoch, or of what was read where that is less.
+    int64_t skipped = 0;   // float16: skipped steps since the start
+    // Sample counts of an epoch, or of all samples read if fewer.
     LoaderCounts samples;
     SaveCounts saves;  // of this rank
-    // A wish to stop ended it before its last update; the checkpoint to go on from.
+    // A stop request ended the run before its last update; the checkpoint to resume from.
     bool stopped = false;
     std::string stopped_at;
 };
@@ -66,30 +66,30 @@ struct TrainSummary {
 class TrainListener {
   public:
     virtual ~TrainListener() = default;
-    // Loaded: what will be trained, which update is the next one of how many, and the FLOP/s of
-    // all ranks' products at most (0: not known). Once more where the job goes on after a loss,
-    // from an update that was told of already.
+    // The model is loaded: the trainer, the next update, the number of updates, and the peak FLOP/s
+    // of all ranks' matrix products (0: unknown). Called again after a recovery, from an update
+    // that may have been reported already.
     virtual Status OnStart(const Trainer& trainer, int64_t next, int64_t steps,
                            double peak_flops_s) = 0;
-    // After an update, and the evaluation where one was due.
+    // After an update, and its evaluation if one was due.
     virtual void OnStep(const StepLine& line) = 0;
-    // After the last update: the model as it is now, in float32. Errors end the job, once a
-    // checkpoint has been written; if none can be, the call is repeated with `alone`: nothing else
-    // has what was learnt.
+    // After the last update: the current model in float32. An error ends the job after a checkpoint
+    // has been written. If no checkpoint can be written, the call is repeated with `alone`: only
+    // memory holds the trained weights.
     virtual Status OnTrained(const model_files::ModelSource& trained, bool alone) = 0;
-    // Before weights are loaded: whether OnTrained will be able to write a model like this one.
-    // Errors end the job.
+    // Before weights are loaded: whether OnTrained can write a model like this one. Errors end the
+    // job.
     virtual Status CheckResult(const model_files::ModelSource& /*source*/) { return {}; }
-    // Bytes that OnTrained will write, about. Errors end the job before its first update.
+    // Approximate bytes that OnTrained will write. Errors end the job before its first update.
     virtual Result<uint64_t> ResultBytes(const Trainer& /*trainer*/) { return uint64_t{0}; }
 };
 
-// On rank 0: all of a job, from the launch of the ranks on. Errors: as Cluster::Launch's, and those
-// of Trainer and Loader, after which the job is over on all ranks.
+// Runs the whole job on rank 0, from the launch of the ranks on. Errors: Cluster::Launch's, and
+// those of Trainer and Loader, which end the job on all ranks.
 Result<TrainSummary> RunTraining(const cluster::ClusterOptions& where, const TrainJob& asked,
                                  TrainListener& listener);
 
-// A worker takes part in the run until it ends.
+// The job on other ranks: takes part until the run ends.
 extern const cluster::JobKind kTrainJob;
 
 }  // namespace weft::train

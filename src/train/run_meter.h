@@ -1,5 +1,5 @@
-// What the updates of a run take on this rank: seconds, tokens, bytes on the wire and memory, over
-// all that is done again after losses of ranks.
+// Measures the updates of a run on this rank: seconds, tokens, bytes on the wire and memory,
+// including updates repeated after a recovery.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,10 @@
 
 namespace weft::train {
 
-// How long a rank waits for the others' figures: of its last update some may still save a
-// checkpoint.
+// How long a rank waits for the others' figures: some ranks may still be saving a checkpoint.
 inline constexpr int64_t kGatherPatienceMs = 600'000;
 
-// A number of each rank, on all ranks at once. Errors: the cluster's.
+// Collective: collects one number per rank on all ranks. Errors: the cluster's.
 template <typename T>
 Status AllGather(cluster::Cluster& cluster, const char* name, T own, std::vector<T>& all) {
     WEFT_ASSIGN(const std::vector<std::string> texts,
@@ -31,19 +30,21 @@ Status AllGather(cluster::Cluster& cluster, const char* name, T own, std::vector
 
 class RunMeter {
   public:
-    // Updates begin, with this trainer and saver, which outlive them. Speeds are those from here.
+    // Updates begin with this trainer and saver, which outlive the meter's use. Speeds count from
+    // here.
     void Begin(const Trainer& trainer, const Saver& saver);
     // An update begins, before its data is read.
     void BeginUpdate();
-    // It is done: the line's tokens have taken its seconds, which are put into it.
+    // The update is done. Sets the line's seconds.
     void EndUpdate(StepLine& line);
-    // Update `step` was the last one of the data's epoch number `epochs`, from 1.
+    // Update `step` was the last one of epoch `epochs` (from 1) of the data.
     void EndEpoch(int64_t step, uint64_t epochs);
 
-    // Tokens and seconds of all updates; the median speed; and how long an epoch of so many updates
-    // takes: as many as were seen to an epoch where it is 0, and all where none has ended.
+    // Reports tokens and seconds of all updates, the median speed, and the duration of an epoch of
+    // updates_an_epoch updates. 0: as many updates as a finished epoch had, or all updates if no
+    // epoch has finished.
     void Report(double updates_an_epoch, TrainSummary& summary) const;
-    // What each rank has needed, on all ranks at once. Errors: the cluster's.
+    // Collective: the needs of each rank, on all ranks. Errors: the cluster's.
     Status Gather(cluster::Cluster& cluster, TrainSummary& summary) const;
 
   private:
@@ -58,7 +59,7 @@ class RunMeter {
 
     const Trainer* trainer_ = nullptr;
     const Saver* saver_ = nullptr;
-    Counters begin_;  // of the update
+    Counters begin_;  // at the start of the update
     std::vector<double> speeds_, update_s_;
     int64_t updates_ = 0, tokens_ = 0;
     uint64_t wire_bytes_ = 0;

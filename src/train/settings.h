@@ -1,5 +1,5 @@
-// What a checkpoint notes of its job's settings and progress, and how the settings of a job that
-// resumes it differ.
+// The settings and progress of a job in its checkpoints, and the comparison with the settings of a
+// job that resumes.
 #pragma once
 
 #include <cstdint>
@@ -12,21 +12,21 @@
 
 namespace weft::train {
 
-// For a manifest's state, under "settings". The schedule's steps are resolved. batch: sequences of
-// an update, over all ranks.
+// The "settings" object of a manifest's state, with resolved schedule steps. batch: sequences per
+// update, over all ranks.
 model_files::hf::Json SettingsOf(const TrainJob& job, int64_t batch);
 
-// Compares the settings in a checkpoint's state with those of the job. What the state of an
-// optimizer or of adapters depends on must be equal: kUsage, with both values of each flag. What
-// only changes the curve is told in the log where `says`. A state without settings is of an earlier
-// version, and is compared as far as it goes.
+// Compares the settings in a checkpoint's state with those of the job. Settings that shape the
+// optimizer state or the adapters must be equal: kUsage, with both values of each flag. Differences
+// that only change the curve are logged if `says`. A state without settings is of an earlier
+// version; only the values it has are compared.
 Status CompareSettings(const model_files::hf::Json& state, const TrainJob& job, int64_t batch,
                        const std::string& checkpoint, bool says);
 
-// "updates" and "loss_scale" of a manifest's state.
+// Writes "updates" and "loss_scale" into a manifest's state.
 void NoteProgress(const TrainerProgress& progress, model_files::hf::Json& state);
-// A manifest that has neither is of a version without float16: no step was skipped. Errors:
-// kCorrupt, naming the folder.
+// A manifest with neither is of a version without float16: no step was skipped. Errors: kCorrupt,
+// naming the folder.
 Result<TrainerProgress> ProgressOf(const Checkpoint& checkpoint);
 
 }  // namespace weft::train

@@ -1,5 +1,5 @@
-// What a rank has of the model in training: which part of each unit is its own, where the values of
-// that part are, and how they come from the model's file.
+// The model in training on one rank: its own part of each unit, the values of that part, and their
+// loading from the model's file.
 #pragma once
 
 #include <cstdint>
@@ -19,22 +19,22 @@ namespace weft::train {
 
 using program::ElementRange;
 
-// How long ranks wait for the others' word, unless they wait for more than a word.
+// Timeout of short agreements between ranks.
 inline constexpr int64_t kAgreeMs = 600'000;
 
 // This rank's own part of a unit: elements [own_begin, own_begin + own_count).
 struct OwnPart {
     const program::FlatBucket* unit = nullptr;
-    // Of the own part, in elements of the unit: what no rank of lower number has, too. These
-    // ranges of all ranks make the whole model once.
+    // The part of the own part that no lower rank holds, in elements of the unit. These ranges of
+    // all ranks together cover the model exactly once.
     std::vector<ElementRange> sole;
-    // Values of the own part's elements (train/update/add.h): its gradients, its weights in
-    // float32, and what passes read where that is narrower (else kNoValue).
+    // Values of the own part's elements (train/update/add.h): gradients, float32 weights, and the
+    // narrower copy that passes read (else kNoValue).
     program::ValueId gradients = program::kNoValue, weights = program::kNoValue,
                      copy = program::kNoValue;
 };
 
-// A part of a tensor of the model's file that a rank has, for others to know.
+// A part of a tensor of the model's file that a rank holds, as announced to other ranks.
 struct Holding {
     std::string tensor;
     int64_t row = 0, rows = 0, col = 0, cols = 0;
@@ -43,12 +43,12 @@ Holding HoldingOf(const program::Value& weight);
 
 class TrainState {
   public:
-    // Agrees with the other ranks on who has what. units outlive it. replica: 0 counts as the owner
-    // of what several replicas hold whole. Errors: links', kCorrupt.
+    // Exchanges holdings with the other ranks. units outlive it. replica: replica 0 owns tensors
+    // that several replicas hold whole. Errors: those of links, kCorrupt.
     Status Agree(const std::vector<program::FlatBucket>& units, cluster::Cluster& cluster,
                  int replica);
-    // Reads this rank's weights from the model's file; weights that are not trained, too, in their
-    // own types. training, whose Program has the parts' values, outlives the state.
+    // Reads this rank's weights from the model's file; frozen weights keep their types. training
+    // has the parts' values in its Program and outlives the state.
     // Errors: model files', kUnsupported (a weight that can't be trained), kCancelled.
     Status Load(backend::Executable& training, const model_files::ModelSource& source,
                 cluster::Cluster& cluster);
@@ -56,11 +56,12 @@ class TrainState {
     std::vector<OwnPart>& parts() { return parts_; }
     const std::vector<OwnPart>& parts() const { return parts_; }
     int64_t parameters() const { return parameters_; }  // of the whole model
-    // Of all ranks.
+    // Over all ranks.
     const std::set<std::string, std::less<>>& trained_tensors() const { return trained_tensors_; }
-    // Once it is loaded.
+    // Precondition: the state is loaded.
     backend::Executable& training() const { return *training_; }
-    // Elements of the own part from `first` on, as they are now. Errors: the device's.
+    // Reads elements of the own part from `first` on, with their current values. Errors: the
+    // device's.
     Status ReadWeights(const OwnPart& part, int64_t first, std::span<float> out) const {
         return training_->ReadFloats(part.weights, first, out);
     }
@@ -79,8 +80,8 @@ class TrainState {
     std::set<std::string, std::less<>> trained_tensors_;
 };
 
-// Reads elements [begin, end) of a weight, row-major, as floats, some rows at a time:
-// take(first element, values).
+// Reads elements [begin, end) of a weight, row-major, as floats, several rows at a time: take(first
+// element, values).
 using TakeFloats = std::function<Status(int64_t begin, std::span<const float> values)>;
 Status ReadElements(const model_files::ModelSource& source, const program::Value& weight,
                     int64_t begin, int64_t end, const TakeFloats& take);

@@ -1,14 +1,13 @@
-// Signals that ask a training job to stop: SIGTERM, SIGINT, SIGUSR1 and SIGHUP, as Slurm,
-// Kubernetes, `timeout`, a terminal and an ssh session that ends send them, to one process of a
-// job, some or all.
+// Signals that ask a training job to stop: SIGTERM, SIGINT, SIGUSR1 and SIGHUP. Slurm, Kubernetes,
+// `timeout`, a terminal and a closing ssh session send them to one, some or all processes of a job.
 //
-// While a model is loaded and data are read there is nothing to save: the first signal ends the
-// job on all ranks. While it learns, the signal is a wish, which every update looks at and hands to
-// all ranks (Trainer): they save together and end. While the result is written, it is let finish.
-// A second signal, kRepeatMs after the first or later, ends the job at once; what launchers send
-// twice is one signal, and SIGHUP, which says nothing about hurry, never is the second.
+// While the job loads the model and data, there is nothing to save: the first signal ends it on all
+// ranks. During training, the signal is a request that every update shares with all ranks
+// (Trainer), which then save together and end. While the job writes its result, it finishes first.
+// A second signal at least kRepeatMs after the first ends the job at once. Launchers may send a
+// signal twice, so earlier repetitions count as one signal; SIGHUP never counts as the second one.
 //
-// A signal handler reaches nothing but what is global: this is the process's one StopRequest.
+// A signal handler reaches only globals, so this file keeps one state per process.
 #pragma once
 
 #include <atomic>
@@ -18,29 +17,28 @@
 
 namespace weft::train {
 
-// What `weft train` exits with where it was asked to stop, and --resume auto goes on: sysexits.h's
-// EX_TEMPFAIL, "try again later".
+// Exit status of `weft train` after a stop request, if --resume auto can continue: EX_TEMPFAIL of
+// sysexits.h, "try again later".
 inline constexpr int kStoppedStatus = 75;
 inline constexpr int64_t kRepeatMs = 500;
-// Environment variable: how often the job's command was started before; unset: never.
+// Environment variable: earlier starts of the job's command; unset: none.
 inline constexpr char kRestartVariable[] = "WEFT_RESTART";
 
-// From here on these signals are caught; SIGINT is ignored where `interrupts` says so, and SIGHUP
-// stays ignored where it was (nohup). What a command line made of them before is what they do
-// until there is a cluster.
+// Catches these signals from here on. SIGINT is ignored if `interrupts` says so, and SIGHUP stays
+// ignored if it was (nohup). Until there is a cluster, signals keep the effect that the command
+// line gave them.
 void CatchStops(bool interrupts);
-// Whether SIGINT is ignored, as shells have it for what they run in the background, and nohup's
-// like.
+// Whether SIGINT is ignored, as shells and nohup-like programs set it for background processes.
 bool InterruptsIgnored();
-// Whether a signal came, in whatever phase.
+// Whether a signal came, in any phase.
 bool StopRequested();
-// Whether a second one ended what the first had begun.
+// Whether a second signal ended the job at once.
 bool EndedAtOnce();
 
-// While a job runs on this process; the signals are its own.
+// The scope of a job on this process; signals act on this job.
 class StopScope {
   public:
-    // saves: there is a folder to save to; else signals end the job at once in every phase.
+    // saves: there is a folder to save to; otherwise signals end the job at once in every phase.
     StopScope(cluster::Cluster& cluster, bool saves);
     ~StopScope();
     StopScope(const StopScope&) = delete;
@@ -49,7 +47,7 @@ class StopScope {
     enum class Phase {
         kLoading,   // ends at once
         kLearning,  // StopRequested
-        kWriting,   // goes on to its end
+        kWriting,   // finishes first
     };
     void Enter(Phase phase);
 

@@ -1,5 +1,5 @@
-// TrainJob: all that a rank needs to know to train. The command line fills it in, and it travels
-// from rank 0 to the others as JSON (base/field_codec.h).
+// TrainJob: all settings that a rank needs for training. The command line fills it in, and rank 0
+// sends it to the other ranks as JSON (base/field_codec.h).
 #pragma once
 
 #include <cstdint>
@@ -18,34 +18,34 @@ namespace weft::train {
 inline constexpr char kTrainJobKind[] = "train";
 
 struct TrainJob {
-    TrainerOptions trainer;  // its sequence is that of the data
+    TrainerOptions trainer;  // its sequence equals that of the data
     DatasetOptions data;
-    Schedule schedule;  // total_steps 0: of the run
-    int64_t steps = 0;  // updates; 0: by epochs
+    Schedule schedule;  // total_steps 0: the steps of the run
+    int64_t steps = 0;  // updates; 0: set by epochs
     int64_t epochs = 1;
-    bool drop_last = false;  // of epochs: no update from less than a whole batch
-    // Updates from one evaluation on the test part to the next, and one at the end; 0: after each
-    // epoch. Without a test part: none.
+    bool drop_last = false;  // skip the incomplete last batch of the epochs
+    // Updates between evaluations on the test part, plus one at the end; 0: after each epoch.
+    // Without a test part there are no evaluations.
     int64_t eval_every = 0;
     SampleOptions sample;
     SaveOptions save;
-    // Ranks may come and go (elastic.h); then sequences of an update, over all ranks. 0: as many as
-    // the replicas' passes make.
+    // Ranks may join and leave (elastic.h); then global_batch is the number of sequences per
+    // update, over all ranks. 0: as many as the passes of the replicas give.
     bool elastic = false;
     int64_t global_batch = 0;
 };
 
-// Counts that make sense together, and paths that are UTF-8. Errors: kUsage.
+// Checks that counts are consistent and paths are UTF-8. Errors: kUsage.
 Status CheckTrainJob(const TrainJob& job);
 
-// Paths become absolute, each in one spelling: ranks may have other working folders. Errors: kIo.
+// Makes paths absolute and canonical: ranks may have other working folders. Errors: kIo.
 Status MakeAbsolute(TrainJob& job);
 
-// The trainer's sequence and seeds are those of the data.
+// Copies the sequence length and seeds of the data to the trainer.
 void TakeDataWords(TrainJob& job);
 
 std::string TrainJobToJson(const TrainJob& job);
-// Errors: kCorrupt, with the field, its value and the range; else as CheckTrainJob.
+// Errors: kCorrupt, with the field, its value and the range; otherwise as CheckTrainJob.
 Result<TrainJob> TrainJobFromJson(const std::string& text);
 
 }  // namespace weft::train

@@ -1,7 +1,8 @@
-// Trainer: one rank's part of a model in training, and one update after another.
+// Trainer: one rank's part of a model in training. It runs one update after another.
 //
-// The loss is the mean over the targets of the whole batch, whatever the ranks, stages and
-// micro-batches are. Which part a rank has: train/parallel/layout.h; what is shared out among the
+// The loss is the mean over the targets of the whole batch, for any ranks, stages and
+// micro-batches. train/parallel/layout.h says which part each rank holds; program/zero.h says how
+// data-parallel ranks shard it. Thread: one caller.
 // ranks that see different data: program/zero.h. Thread: one caller.
 #pragma once
 
@@ -32,67 +33,67 @@ namespace weft::train {
 
 struct TrainerOptions {
     std::string model;
-    bool from_scratch = false;  // the model is a folder without weights: they are random
+    bool from_scratch = false;  // the model is a folder without weights: start from random weights
     uint64_t seed = 0;          // of random weights
     int threads = 0;            // 0: all cores of the rank
     bool reference = false;     // reference kernels
     std::string device = backend::kDefaultDevice;
-    DType dtype = DType::kF32;  // what is computed with (GraphOptions): kBF16, kF16
-    // What gradients of matrices are added up in: "f32", dtype's own name, or "auto" (below).
+    DType dtype = DType::kF32;  // of the computation (GraphOptions): kF32, kBF16, kF16
+    // Type in which matrix gradients are accumulated: "f32", dtype's own name, or "auto" (below).
     std::string grad_dtype = "auto";
-    LossScaleOptions loss_scale;      // of kF16
+    LossScaleOptions loss_scale;      // for kF16
     int64_t sequence = 1024;          // most positions of a sequence
-    int64_t micro_batch = 1;          // sequences of one pass
-    int64_t accumulation = 1;         // passes of an update, on each replica
-    int tp = 0, pp = 0, dp = 0;       // 0: 1, 1, what is left
-    int virtual_stages = 1;           // chunks of layers of each pipeline stage (pipeline.h)
-    std::vector<double> split;        // shares of tensor ranks and stages, as model::MakeLayout has
+    int64_t micro_batch = 1;          // sequences per pass
+    int64_t accumulation = 1;         // passes per update, on each replica
+    int tp = 0, pp = 0, dp = 0;       // 0: 1, 1, all remaining ranks
+    int virtual_stages = 1;           // model chunks per pipeline stage (pipeline.h)
+    std::vector<double> split;        // shares of tensor ranks and stages, as in model::MakeLayout
     int zero = 0;                     // ZeRO stage, 0 to 3
     int64_t unit_elements = 1 << 24;  // of a ZeRO unit (program/zero.h)
     int64_t whole_elements = 0;
-    // What ZeRO 2 and 3 gather and sum up runs beside the arithmetic: "on", "off", or "auto", where
-    // replicas are on several hosts.
+    // Overlaps the collectives of ZeRO 2 and 3 with arithmetic: "on", "off", or "auto" (on if
+    // replicas are on several hosts).
     std::string overlap = "auto";
-    // none, selective, full, or auto: the first of them whose memory all ranks have.
+    // none, selective, full, or auto: the first of them that fits on all ranks.
     std::string recompute = "auto";
     LoraOptions lora;
-    bool lora_without_dropout = false;  // of an adapter to go on from that was trained with it
-    bool without_dropout = false;       // of a model whose config.json has some
+    bool lora_without_dropout = false;  // accept an adapter that was trained with dropout
+    bool without_dropout = false;       // accept a model whose config.json has dropout
     UpdateOptions update;
-    double clip = 1.0;               // of the global gradient norm; 0: none
-    bool sequence_parallel = false;  // tensor ranks share out rows between their products
-    int ep = 0;                      // expert groups of the tensor ranks, as model::Layout has it
-    // What the auxiliary loss of experts weighs (train/load_balance.h); below 0: what the model's
-    // config asks for. Each pass has its own, which weighs as the pass's share of the targets.
+    double clip = 1.0;               // limit of the global gradient norm; 0: none
+    bool sequence_parallel = false;  // tensor ranks divide rows between their products
+    int ep = 0;                      // expert groups of the tensor ranks, as in model::Layout
+    // Coefficient of the auxiliary loss of experts (train/load_balance.h); below 0: the config's.
+    // Each pass has its own auxiliary loss, weighted by the pass's share of the targets.
     double router_aux_loss = -1;
-    bool time_ops = false;  // seconds of ops are kept (op_seconds)
+    bool time_ops = false;  // record the seconds of ops (op_seconds)
 };
 
-// The model that training begins from, without adapters. Errors: those of model_files::OpenModel
-// and model_files::hf::OpenScratch.
+// The initial model of the training, without adapters. Errors: those of model_files::OpenModel and
+// model_files::hf::OpenScratch.
 Result<std::unique_ptr<model_files::ModelSource>> OpenSource(const TrainerOptions& options);
 
-// Counts and numbers that make sense. Errors: kUsage, naming the flags.
+// Checks counts and ranges. Errors: kUsage, naming the flags.
 Status CheckTrainer(const TrainerOptions& options);
 
-// For "auto" kF32 where more than kNarrowSums gradients become one, over passes and replicas, else
-// dtype: each sum in a narrow type loses what is below half of its last bit, and the more there are
-// the less each of them is beside the sum.
+// Type of gradient sums for "auto": kF32 if more than kNarrowSums gradients are summed, over passes
+// and replicas; otherwise dtype. A sum in a narrow type drops parts below half of its last bit, and
+// with more addends each one is smaller beside the sum.
 inline constexpr int64_t kNarrowSums = 8;
-// As --dtype and --grad-dtype have it: "f32".
+// The spelling in --dtype and --grad-dtype: "f32".
 const char* FlagOf(DType dtype);
 DType GradientTypeOf(const TrainerOptions& options, int64_t replicas);
 
-// Chunks of layers take turns by as many micro-batches as there are stages. Errors: kUsage.
+// With virtual stages, --grad-accum must be a multiple of the stages. Errors: kUsage.
 Status CheckTurns(const TrainerOptions& options);
 TrainLayoutOptions LayoutWordsOf(const TrainerOptions& options);
-// What rank `layout.rank` holds, by chunk. Errors: those of model::PlanShards; kUnsupported (fewer
-// layers than chunks).
+// The shards of rank `layout.rank`, by chunk. Errors: those of model::PlanShards; kUnsupported
+// (fewer layers than chunks).
 Result<std::vector<model::Shard>> ShardsOf(const TrainLayout& layout, const model::Hyper& hyper,
                                            const model_files::ModelSource& source);
 
-// The graph of a rank that these options ask for; overlap: shares are moved beside the arithmetic.
-// `lora` of it stays null. Errors: kUsage (recompute).
+// The graph options of a rank; overlap: ZeRO collectives run beside the arithmetic. Leaves `lora`
+// null. Errors: kUsage (recompute).
 Result<GraphOptions> GraphOptionsOf(const TrainerOptions& options, const TrainLayout& layout,
                                     const model::Hyper& hyper, bool overlap);
 
@@ -100,39 +101,39 @@ struct StepReport {
     double loss = 0;       // mean over the batch's targets
     double grad_norm = 0;  // before clipping
     int64_t targets = 0, positions = 0;
-    std::optional<double> aux_loss;  // of experts, before it is weighed; the loss is without it
-    // Of float16: what the loss was multiplied by. skipped: gradients overflowed, and neither
-    // weights nor what the optimizer keeps were touched; the norm is no finite number.
+    std::optional<double> aux_loss;  // of experts, unweighted; not part of `loss`
+    // float16: the loss scale. skipped: gradients overflowed, weights and optimizer state are
+    // unchanged, and the norm is not finite.
     std::optional<double> loss_scale;
     bool skipped = false;
-    int stop_requests = 0;  // ranks that wish to stop (SetStopRequest), the same number on all
-    bool grows = false;     // rank 0 has newcomers (SetGrowRequest), the same on all
+    int stop_requests = 0;  // ranks that asked to stop (SetStopRequest), the same on all ranks
+    bool grows = false;     // rank 0 has newcomers (SetGrowRequest), the same on all ranks
 };
 
-// What a checkpoint keeps beside arrays and the place in the data.
+// State that a checkpoint keeps besides arrays and the position in the data.
 struct TrainerProgress {
-    int64_t updates = 0, skipped = 0;  // steps: those that were made, and those that overflowed
+    int64_t updates = 0, skipped = 0;  // steps that were applied; steps that overflowed
     std::optional<LossScaleState> loss_scale;
 };
 
 class Trainer {
   public:
-    // Loads the model. source: the model's, with or without adapters; null: opened here. Errors:
+    // Loads the model. source: the model, with or without adapters; null: opened here. Errors:
     // those of model_files and model; kUnsupported (no gradient); kUsage; kOutOfMemory.
     static Result<std::unique_ptr<Trainer>> Make(
         const TrainerOptions& options, cluster::Cluster& cluster,
         std::unique_ptr<model_files::ModelSource> source = nullptr);
     ~Trainer();
 
-    // One update from this replica's part of a batch. Errors: links'; kCorrupt: a loss or a norm
-    // that is no finite number (with a loss scale: one that no lower scale could mend), naming the
-    // step, the rank and the op that made it.
+    // Runs one update with this replica's part of a batch. Errors: those of links; kCorrupt: the
+    // loss or norm is not finite (with a loss scale: at the lowest scale too), naming the step, the
+    // rank and the op.
     Result<StepReport> Step(const Batch& batch, double learning_rate);
-    // The loss of a batch, nothing learnt. Errors as Step's.
+    // The loss of a batch, without training. Errors as Step's.
     Result<StepReport> Evaluate(const Batch& batch);
-    // The token behind `tokens` (at least one, at most a sequence): what `choose` makes of its
-    // logits [vocab] on the one rank that it is called on. All ranks call it alike and get the
-    // same. Errors: links', choose's.
+    // The token after `tokens` (at least one, at most a sequence): `choose` picks it from the
+    // logits [vocab] on the one rank that calls `choose`. Collective; all ranks get the same token.
+    // Errors: those of links and of `choose`.
     using ChooseToken = std::function<Result<int32_t>(std::span<const float> logits)>;
     Result<int32_t> NextToken(std::span<const int32_t> tokens, const ChooseToken& choose);
 
@@ -142,34 +143,34 @@ class Trainer {
     const TrainLayout& layout() const { return layout_; }
     const backend::DeviceInfo& device() const { return device_->info(); }
     const TrainState& state() const { return *state_; }
-    // To go on from a checkpoint: what it keeps is the caller's to fill, the weights are loaded.
+    // For resuming: the caller restores the optimizer state; the weights are already loaded.
     const UpdateRule& rule() const { return *rule_; }
     // Errors: kCorrupt.
     Status SetProgress(const TrainerProgress& progress);
     TrainerProgress progress() const;
     int64_t updates() const { return updates_; }
-    // Called in each Step when all passes are done, before weights change. May be empty.
+    // Called in each Step after all passes, before weights change. May be empty.
     void SetBeforeUpdate(std::function<Status()> hook) { before_update_ = std::move(hook); }
-    // Asked in each Step and Evaluate whether this rank wishes to stop, for the report of all
-    // ranks. May be empty.
+    // Asked in each Step and Evaluate: whether this rank wants to stop. The report sums the answers
+    // of all ranks. May be empty.
     void SetStopRequest(std::function<bool()> request) { stop_request_ = std::move(request); }
-    // The same of more ranks, on rank 0.
+    // Asked on rank 0: whether newcomers wait to join.
     void SetGrowRequest(std::function<bool()> request) { grow_request_ = std::move(request); }
-    // On rank 0: the model as it is now, in float32; reads take all ranks (ServeExport).
+    // On rank 0: the current model in float32; reads need all ranks (ServeExport).
     std::unique_ptr<model_files::ModelSource> Export() const;
-    // On the others: until rank 0's source is destroyed.
+    // On the other ranks: serves reads until rank 0's source is destroyed.
     Status ServeExport() const;
     backend::Executable& executable() const { return *training_; }
-    // kPeerLost, once the device does not answer any more.
+    // kPeerLost once the device no longer answers.
     Status device_status() const { return device_->status(); }
     backend::MemoryUse memory() const { return training_->memory(); }
-    // Bytes that this rank has sent to others since it joined them.
+    // Bytes that this rank has sent to other ranks since it joined the groups.
     uint64_t sent_bytes() const { return groups_.sent_bytes(); }
-    // FLOP/s of this rank's products at most.
+    // Peak FLOP/s of this rank's matrix products.
     double MeasurePeak() const { return device_->MeasurePeak(options_.dtype); }
-    // For so long passes stood still for other ranks.
+    // Seconds that passes waited for other ranks.
     double waited_s() const { return training_->transfers().idle_s(); }
-    // With TrainerOptions::time_ops, by op: seconds of each time that it ran.
+    // With TrainerOptions::time_ops, by op: seconds of each run.
     std::span<const std::vector<float>> op_seconds() const { return op_seconds_; }
 
   private:
@@ -196,7 +197,7 @@ class Trainer {
     Error Diverged(const Batch& batch, const StepReport& report);
     Result<std::string> FindNonFinite(const Batch& batch);
     double scale() const { return scaler_ ? scaler_->scale() : 1.0; }
-    int64_t number() const { return updates_ + skipped_ + 1; }  // of the step under way
+    int64_t number() const { return updates_ + skipped_ + 1; }  // of the current step
 
     TrainerOptions options_;
     cluster::Cluster& cluster_;
@@ -204,25 +205,25 @@ class Trainer {
     model::Hyper hyper_;
     TrainLayout layout_;
     std::vector<program::FlatBucket> units_;
-    TrainGroups groups_;  // outlives what may still talk in it after an error: training_
+    TrainGroups groups_;  // outlives training_, which may still use it after an error
     std::shared_ptr<backend::Device> device_;
-    bool float64_sums_ = true;  // of updates, on all ranks
+    bool float64_sums_ = true;  // for updates: all devices have float64 sums
     std::unique_ptr<backend::Executable> training_;
     std::unique_ptr<TrainState> state_;
     std::unique_ptr<UpdateRule> rule_;
     std::vector<program::ModelChunk> chunks_;
     program::Update update_;
     std::vector<std::vector<float>> op_seconds_;
-    int64_t updates_ = 0;  // made so far
+    int64_t updates_ = 0;  // number of applied updates
     std::optional<LossScaler> scaler_;
     int64_t skipped_ = 0;
     MicroBatch micro_;
     std::function<Status()> before_update_;
     std::function<bool()> stop_request_, grow_request_;
-    // Of the update under way.
+    // State of the current update.
     double loss_sum_ = 0, aux_loss_ = 0;
     int64_t positions_ = 0;
-    std::string found_;  // the first number that is not finite
+    std::string found_;  // the first value that is not finite
 };
 
 }  // namespace weft::train

@@ -1,4 +1,4 @@
-// What a job was for, written where nothing that passes may lose it.
+// Writes the result of a job and retries until it is safe on disk.
 #pragma once
 
 #include <string>
@@ -11,11 +11,12 @@
 
 namespace weft::train {
 
-// While rank 0 writes the result, the others wait for what it asks them for next. Their waits end
-// where no rank moves, and a disk may take longer: it shows them progress that time alone makes.
+// While rank 0 writes the result, the other ranks wait for its next request. Such a wait ends if no
+// rank makes progress, and a slow disk may take longer: the scope reports progress for as long as
+// it exists.
 class WritingScope {
   public:
-    // Rank 0's; outlives it. Afterwards the cluster has no progress to show.
+    // cluster: rank 0's; outlives the scope. The destructor resets the cluster's progress.
     explicit WritingScope(cluster::Cluster& cluster);
     ~WritingScope();
     WritingScope(const WritingScope&) = delete;
@@ -25,10 +26,10 @@ class WritingScope {
     cluster::Cluster& cluster_;
 };
 
-// Writes the adapter where one was trained, else the model, into words.folder; returns its path. A
-// disk that is full for a moment loses neither: the result is tried again, and where it lacks room,
-// all checkpoints but the newest are removed. alone: no checkpoint has what was learnt, so the
-// attempts go on until the result is there, or a signal comes. Errors: the last attempt's.
+// Writes the adapter if one was trained, otherwise the model, into words.folder; returns the path.
+// Retries after a failure; if the result lacks room, removes all checkpoints but the newest. alone:
+// no checkpoint holds the trained weights, so attempts continue until the result is written or a
+// signal comes. Errors: the last attempt's.
 Result<std::string> WriteResult(const model_files::ModelSource& trained,
                                 const TrainerOptions& trainer, const TrainExportOptions& words,
                                 bool alone);
