@@ -1,6 +1,5 @@
-// Asks the system to bring parts of a file into memory before they are read: a disk with many
-// requests at hand is several times as fast as with one at a time. A hint: where it is refused,
-// reads take longer.
+// Asks the system to read parts of a file ahead: a disk with many queued requests is several times
+// as fast as with one at a time. This is a hint; if it is refused, reads take longer.
 #pragma once
 
 #include <fcntl.h>

@@ -1,11 +1,11 @@
-// Reads checkpoints: any region of any array, from whichever files hold it. So a state that N ranks
-// wrote is read by M ranks, and by any other cut of the weights and of the optimizer's state.
+// Reads checkpoints: any region of any array, from the files that hold it. So M ranks can read a
+// state that N ranks wrote, with any sharding of weights and optimizer state.
 //
-// Opening checks all but the data: every file is there and as long as it was, has the header that
-// the manifest names, and the arrays that must be there are there completely. The data are checked
-// as they are read, a MiB at a time.
-// Thread: immutable; Read from any thread at the same time.
-// Errors: kNotFound, kCorrupt, kIo, kUnsupported; each names the file, and what may be done.
+// Open checks everything except the data: every file exists with its length and with the header
+// that the manifest names, and the required arrays are complete. Reads check the data, a MiB at a
+// time.
+// Thread: immutable; Read may run on any thread at the same time.
+// Errors: kNotFound, kCorrupt, kIo, kUnsupported; each names the file and the next step.
 #pragma once
 
 #include <cstddef>
@@ -25,21 +25,21 @@ namespace weft::train {
 
 class Checkpoint {
   public:
-    // folder: of one step.
+    // folder: the folder of one step.
     static Result<Checkpoint> Open(const std::string& folder);
 
     const std::string& folder() const { return folder_; }
     const Manifest& manifest() const { return manifest_; }
-    // nullptr: there is none.
+    // nullptr: there is no such array.
     const Array* Find(const std::string& kind, const std::string& tensor) const;
 
-    // Fills `out` with the region of the array, which must be of exactly these sizes and type in
-    // the checkpoint (kCorrupt). A large region at a time is quicker than many small ones.
+    // Fills `out` with the region of the array, which must have exactly this size and type in the
+    // checkpoint (kCorrupt). One large region is faster than many small ones.
     Status Read(const Array& array, const TensorRegion& region, std::span<std::byte> out) const;
-    // Reads all that file `index` (of the manifest's) holds against its checksums. Errors:
-    // kCorrupt, kIo, naming the file.
+    // Checks all data of file `index` (of the manifest) against its checksums. Errors: kCorrupt,
+    // kIo, naming the file.
     Status CheckFile(size_t index) const;
-    // Of an array in F32.
+    // The same for an array in F32.
     Status Read(const std::string& kind, const std::string& tensor, const TensorRegion& region,
                 std::span<float> out) const;
 
@@ -65,13 +65,13 @@ class Checkpoint {
     std::string folder_;
     Manifest manifest_;
     std::vector<File> files_;
-    std::vector<ReadAhead> ahead_;                  // of the same files
+    std::vector<ReadAhead> ahead_;                  // for the same files
     std::vector<std::vector<StoredPiece>> stored_;  // by file
     std::map<Key, Entry> entries_;
 };
 
 // The job folder that `where` names: the folder itself, or the parent of its "checkpoints" folder.
-// Empty where `where` is the folder of one step.
+// Empty if `where` is the folder of one step.
 std::string JobFolderOf(const std::string& where);
 
 }  // namespace weft::train

@@ -1,5 +1,5 @@
-// The model of a checkpoint, as a ModelSource: what the source was, with the trained weights from
-// the checkpoint's files. So a model is written whatever ranks held which part of it.
+// The model of a checkpoint as a ModelSource: the original source with the trained weights from the
+// checkpoint's files. So the model can be written from any sharding.
 #pragma once
 
 #include "model_files/source_over.h"
@@ -7,13 +7,13 @@
 
 namespace weft::train {
 
-// The kind of the arrays that are the model's weights.
+// The kind of arrays with the model's weights.
 inline constexpr char kWeightKind[] = "weight";
 
 class CheckpointSource final : public model_files::SourceOver {
   public:
-    // Borrows both. kDenied: the checkpoint is of another model; kCorrupt: of weights that it does
-    // not have, or in another shape.
+    // Borrows both. kDenied: the checkpoint is of another model; kCorrupt: a weight is missing or
+    // has another shape.
     static Result<CheckpointSource> Make(const model_files::ModelSource& source,
                                          const Checkpoint& checkpoint);
 

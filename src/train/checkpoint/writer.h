@@ -1,16 +1,17 @@
-// Writes checkpoints: each rank its file in the background, then one of them the manifest.
+// Writes checkpoints: each rank writes its file in the background, then one rank writes the
+// manifest.
 //
 //     RankWriter writer(dir, rank);              on every rank
 //     WEFT_TRY(writer.Start(step, pieces));      returns at once
 //     ... the next forward and backward ...
-//     auto file = writer.Finish();               before anything of the pieces changes
+//     auto file = writer.Finish();               before the pieces change
 //     (each rank's file goes to rank 0)
 //     WEFT_TRY(CommitCheckpoint(dir, manifest, keep));    on rank 0
 //
-// The pieces are read as they are written: no copy of all. A checkpoint counts once its manifest
-// has its name, which it gets after all files are on the disk; whatever ends a save before that
-// leaves the earlier ones as they were. Files have names of their own in every save, so a save of
-// the same step harms none that is there. Thread: one caller at a time for each object.
+// Pieces are read as they are written, without a copy. A checkpoint becomes valid when its manifest
+// gets its final name, after all files are on disk. If a save fails before that, earlier
+// checkpoints are unchanged. Every save uses new file names, so a second save of the same step does
+// not damage the first. Thread: one caller at a time per object.
 #pragma once
 
 #include <atomic>
@@ -27,8 +28,8 @@
 
 namespace weft::train {
 
-// What a rank holds of one array. `data`: the region's elements, of the array's type; or, where it
-// is empty, `read` gives elements from `begin` on, on the writer's thread.
+// The part of one array that a rank holds. `data`: the region's elements, of the array's type. If
+// `data` is empty, `read` returns elements from `begin` on, on the writer's thread.
 struct Piece {
     Array array;
     TensorRegion region;
@@ -43,18 +44,18 @@ struct Piece {
 
 class RankWriter {
   public:
-    // dir: of the job (--output-dir). cores: which the thread may use; empty: the caller's.
+    // dir: the job's folder (--output-dir). cores: for the thread; empty: the caller's.
     RankWriter(std::string dir, int rank, std::vector<int> cores = {});
-    ~RankWriter();  // ends a save that goes on, and removes what it wrote
+    ~RankWriter();  // cancels a running save and removes its files
     RankWriter(const RankWriter&) = delete;
     RankWriter& operator=(const RankWriter&) = delete;
 
-    // The data must not change, nor go, until Finish. At least one piece; they lie in their arrays
-    // and are as long as their regions (CHECK), nor does a save go on (CHECK). Errors: kIo, where
-    // the folder can't be made.
+    // The data must neither change nor be freed until Finish. CHECKs: at least one piece, pieces
+    // lie in their arrays and have the size of their regions, and no save is running. Errors: kIo:
+    // the folder can't be created.
     Status Start(int64_t step, std::vector<Piece> pieces);
-    // Waits until the file is on the disk. Errors: kIo, naming the folder, what was needed and what
-    // to do.
+    // Waits until the file is on disk. Errors: kIo, naming the folder, the needed size and the next
+    // step.
     Result<CheckpointFile> Finish();
     bool running() const { return thread_.joinable(); }
 
@@ -68,7 +69,7 @@ class RankWriter {
     std::vector<int> cores_;
     int64_t step_ = 0;
     std::vector<Piece> pieces_;
-    std::vector<std::byte> window_;  // of a piece that is read
+    std::vector<std::byte> window_;  // of a piece with `read`
     std::thread thread_;
     std::atomic<bool> stop_ = false;
     Result<CheckpointFile> result_ = CheckpointFile();
@@ -77,44 +78,43 @@ class RankWriter {
 // "DIR/checkpoints/step-00000120".
 std::string StepFolder(const std::string& dir, int64_t step);
 
-// After every rank's Finish: writes the manifest (its sequence is set here), and then removes all
-// checkpoints but the last `keep` (0: none is removed), and what unfinished saves left behind.
-// bad: folders that are known not to be whole, which are neither counted nor removed.
-// Errors: kIo, of the manifest; a folder that can't be removed is only told in the log.
+// Call after every rank's Finish. Writes the manifest (and sets its sequence), then removes all
+// checkpoints except the last `keep` (0: keeps all) and the leftovers of unfinished saves. bad:
+// folders known to be incomplete, which are neither counted nor removed.
+// Errors: kIo, of the manifest; a folder that can't be removed is only logged.
 Status CommitCheckpoint(const std::string& dir, Manifest manifest, int keep,
                         const std::vector<std::string>& bad = {});
 
-// After a save that failed: the files of the manifest, where they are of no checkpoint.
+// After a failed save: removes the files of the manifest if they belong to no checkpoint.
 void RemoveUnfinished(const std::string& dir, const Manifest& manifest);
 
-// What may be removed to make room, the first one first: folders of unfinished saves, damaged ones
-// (only where there is a checkpoint), then checkpoints from the oldest to the last but one. `bad`
-// ones are not counted.
+// Folders that may be removed to make room, in order of removal: unfinished saves, damaged folders
+// (only if there is a checkpoint), then checkpoints from the oldest to the last but one. `bad`
+// folders are not counted.
 std::vector<std::string> Removable(const std::string& dir,
                                    const std::vector<std::string>& bad = {});
-// Whether the folder of a step is gone; the log tells why it is not.
+// Removes the folder of a step. False: it is still there; the log says why.
 bool RemoveStep(const std::string& folder);
-// A checkpoint that is needed no more, and the folder of checkpoints where it was the only one.
+// Removes a checkpoint that is no longer needed, and the folder of checkpoints if it becomes empty.
 void RemoveCheckpoint(const std::string& folder);
-// Whether a folder of a step has a manifest.
+// Whether the folder of a step has a manifest.
 bool IsCheckpoint(const std::string& folder);
 
-// On a disk that has no manifests: removes what saves wrote there, but for the steps of `kept`
-// ("step-00000120").
+// For a disk without manifests: removes all saves except the steps of `kept` ("step-00000120").
 void RemoveOthers(const std::string& dir, const std::vector<std::string>& kept);
 
-// The checkpoints of a job, the newest first: their folders. Only what has a manifest that can be
-// read; `skipped` (may be null) gets the errors of the others.
+// Folders of a job's checkpoints with a readable manifest, the newest first. `skipped` (may be
+// null) receives the errors of the others.
 std::vector<std::string> ListCheckpoints(const std::string& dir, std::vector<std::string>* skipped);
 
-// What else lies there: folders of steps.
+// Other folders of steps.
 struct Leftovers {
-    std::vector<std::string> unfinished;  // no manifest: of saves that did not come to their end
-    std::vector<std::string> broken;      // their manifest makes no sense
-    std::vector<std::string> aside;       // "step-00000120.bad": found damaged, and renamed
+    std::vector<std::string> unfinished;  // no manifest: the save did not finish
+    std::vector<std::string> broken;      // the manifest is invalid
+    std::vector<std::string> aside;       // "step-00000120.bad": found damaged and renamed
 };
 Leftovers ListLeftovers(const std::string& dir);
-// Those of saves that were killed go, where there is a checkpoint to go on from.
+// Removes the leftovers of killed saves, if there is a checkpoint to resume from.
 void RemoveUnfinished(const std::string& dir);
 
 }  // namespace weft::train

@@ -1,5 +1,5 @@
-// The first pass over a DeepSpeed configuration: every key against the table of ds_config.h. What
-// passes has the right types and ranges, so that reading values needs no more care.
+// The first pass over a DeepSpeed configuration: checks every key against the table of ds_config.h.
+// Afterwards all values have valid types and ranges, and readers need no further checks.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -11,16 +11,16 @@
 
 namespace weft::train {
 
-// One object, comments allowed; kCorrupt where a key is there twice, as DeepSpeed has it. Keys that
-// have several names have the one of the table afterwards.
+// Parses one object, with comments. kCorrupt for duplicate keys, as in DeepSpeed. Renames aliases
+// of keys to the name in the table.
 Result<nlohmann::json> ParseDsJson(std::string_view text, const std::string& where);
 
-// Types, ranges and refused keys are errors (ds_config.h); the rest is said in `warnings`. Numbers
-// are finite afterwards, and those of kInt whole.
+// Types, ranges and refused keys are errors (ds_config.h); other findings go to `warnings`.
+// Afterwards numbers are finite, and kInt values are whole.
 Status CheckDsKeys(const nlohmann::json& json, const std::string& where,
                    std::vector<std::string>& warnings);
 
-// The value at "a.b.c"; null where a part of the path is absent. Keys hold no dots.
+// The value at "a.b.c"; null if a part of the path is absent. Keys contain no dots.
 const nlohmann::json* FindDsKey(const nlohmann::json& json, std::string_view path);
 
 }  // namespace weft::train

@@ -1,25 +1,25 @@
-// DeepSpeed's configuration files, as users have them: read, filled in, answered.
+// Reads DeepSpeed's configuration files, resolves "auto", and reports unsupported keys.
 //
 // Format: JSON with comments (https://www.deepspeed.ai/docs/config-json/; names and defaults as of
 // deepspeed 0.19.8). Every key is one of
 //   mapped    it sets a field below
-//   the same  what it asks for is how Weft works, or its effect is none here: accepted silently
-//   warned    it has no effect here; the warning says why, or what takes its place
-//   refused   training would not be what was asked for: kUnsupported, by name
-// The table is Keys(); docs/deepspeed.md shows it. Keys it does not know are warnings that name the
-// nearest one.
+//   the same  Weft works as the key asks, or the key has no effect here: accepted silently
+//   warned    no effect here; the warning says why, or names the replacement
+//   refused   training would differ from the request: kUnsupported, by name
+// The table is Keys(); docs/deepspeed.md shows it. An unknown key is a warning that names the
+// nearest known key.
 //
-// "auto" is filled in as transformers' Trainer does it: batch sizes, clipping, optimizer and
-// scheduler from the command line; reduce_bucket_size h h, stage3_prefetch_bucket_size
-// int(0.9 h h), stage3_param_persistence_threshold 10 h, with h the hidden size. Where neither the
-// file nor the command line says: lr 5e-5, betas 0.9 and 0.999, eps 1e-8, weight decay 0, clipping
-// at 1, no warm-up, a micro-batch of 1, and accumulation of 1. "auto" anywhere else is the default,
-// with a warning. A file without gradient_clipping doesn't clip, as in DeepSpeed.
+// "auto" is resolved as in transformers' Trainer: batch sizes, clipping, optimizer and scheduler
+// come from the command line; with h the hidden size, reduce_bucket_size is h h,
+// stage3_prefetch_bucket_size int(0.9 h h), and stage3_param_persistence_threshold 10 h. If neither
+// the file nor the command line sets a value: lr 5e-5, betas 0.9 and 0.999, eps 1e-8, weight decay
+// 0, clipping at 1, no warm-up, a micro-batch of 1, and accumulation of 1. "auto" anywhere else is
+// the default, with a warning. A file without gradient_clipping does not clip, as in DeepSpeed.
 //
-// Errors: kCorrupt: no JSON, or a value of the wrong type or out of range, with its path, what was
-// expected and what is there; kUsage: file and command line, or the file and itself, contradict
-// each other (train_batch_size != micro-batch x accumulation x ranks, with the numbers);
-// kUnsupported: refused keys, and optimizers and schedulers that Weft lacks.
+// Errors: kCorrupt: invalid JSON, or a value of the wrong type or out of range, with its path, the
+// expectation and the value; kUsage: contradictions within the file, or between file and command
+// line (train_batch_size != micro-batch x accumulation x ranks, with the numbers); kUnsupported:
+// refused keys, and optimizers and schedulers that Weft lacks.
 // Hostile input: text of at most 16 MiB, nested at most 32 deep.
 #pragma once
 
@@ -47,15 +47,16 @@ constexpr Precision PrecisionOf(DType dtype) {
     return dtype == DType::kF16 ? Precision::kF16 : Precision::kBf16;
 }
 
-// What the command line says; empty where it says nothing.
+// Values from the command line; empty: not given.
 struct DsFlags {
-    int64_t ranks = 1;        // data-parallel ones
-    int64_t hidden_size = 0;  // of the model; 0: not known, and "auto" of bucket sizes is refused
+    int64_t ranks = 1;        // data-parallel ranks
+    int64_t hidden_size = 0;  // of the model; 0: unknown, and "auto" bucket sizes are refused
     std::optional<int64_t> micro_batch, accumulation, train_batch;
-    std::optional<int64_t> warmup_steps, total_steps;  // "auto" without total_steps: of the run, 0
-    std::optional<int64_t> stage;                      // of ZeRO
+    // "auto" without total_steps: the run's steps, 0
+    std::optional<int64_t> warmup_steps, total_steps;
+    std::optional<int64_t> stage;                      // ZeRO stage
     std::optional<double> clip, lr, beta1, beta2, eps, weight_decay;
-    std::optional<Precision> precision;  // "auto" of fp16 and bf16 without it: bf16
+    std::optional<Precision> precision;  // for "auto" of fp16 and bf16; not given: bf16
     std::optional<double> loss_scale;    // 0: dynamic
 };
 
@@ -88,8 +89,8 @@ struct DsOffload {
 
 struct DsZero {
     int stage = 0;
-    std::optional<bool> overlap_comm;                                       // empty: as Weft has it
-    // Elements; empty: as Weft has it.
+    std::optional<bool> overlap_comm;                                       // empty: Weft's default
+    // Elements; empty: Weft's default.
     std::optional<int64_t> reduce_bucket, allgather_bucket, prefetch_bucket;
     int64_t persistence_threshold = 100'000;  // elements
     bool gather_weights_on_save = false;
@@ -136,9 +137,9 @@ struct DsKey {
     std::string_view path;  // "zero_optimization.stage"
     DsType type;
     DsUse use;
-    bool fills_auto;        // "auto" means something
-    double least, most;     // of numbers
-    std::string_view here;  // what it means in Weft
+    bool fills_auto;        // accepts "auto"
+    double least, most;     // range of numbers
+    std::string_view here;  // its meaning in Weft
 };
 std::span<const DsKey> DsKeys();
 

@@ -1,14 +1,13 @@
-// Which tokens of a conversation the assistant generates: those that training learns.
+// Finds the tokens of a conversation that the assistant generates: training learns these tokens.
 //
-// A turn begins where the template, asked for an answer at that place, stops, and ends with the
-// first token behind the turn's words that ends a generation. A template may close a turn only
-// where another message follows; then a last answer gets the end that a message behind it would
-// bring. To ask a template costs a rendering of all messages before the turn, so answers are
-// remembered by the text that the template writes between the turns, and a conversation takes time
-// linear in its length. (A template that writes a different text before every turn is asked for
-// every turn, at most kMostAsked times.)
+// A turn begins where the template's generation prompt ends. It ends with the first
+// end-of-generation token after the turn's text. Some templates close a turn only if another
+// message follows; then the last answer gets the end that a following message would add. A template
+// query renders all messages before the turn, so ChatTurns caches answers by the text that the
+// template writes between turns, and a conversation takes linear time. (If a template writes a
+// different text before every turn, every turn is queried, at most kMostAsked.)
 //
-// Thread: a ChatTurns never changes, except that it gives a note once. It borrows the chat and the
+// Thread: a ChatTurns is immutable, except that it gives a note once. It borrows the chat and the
 // tokenizer.
 #pragma once
 
@@ -25,20 +24,20 @@
 
 namespace weft::train {
 
-inline constexpr size_t kMostAsked = 256;  // of a conversation
+inline constexpr size_t kMostAsked = 256;  // per conversation
 
 class ChatTurns {
   public:
     ChatTurns(const chat::Chat& chat, const tokenizer::Tokenizer& tokenizer);
 
-    // The conversation as chat::PrepareConversation makes it from `input`, rendered once, with the
-    // assistant's turns learned. A turn whose kLossMember is 0 is not learned.
-    // kCorrupt: a message that can't be used; kUnsupported: turns that can't be told apart; those
-    // of the template.
+    // Renders the conversation that chat::PrepareConversation makes from `input`, once, and marks
+    // the assistant's turns as learned. A turn whose kLossMember is 0 is not learned.
+    // Errors: kCorrupt: an invalid message; kUnsupported: turns that can't be told apart; the
+    // template's.
     Result<Sample> Encode(chat::ChatInput input) const;
     // The same conversation as text.
     Result<chat::Text> Render(chat::ChatInput input) const;
-    // Once, if answers were learned without an end: a sentence for the user. Else empty.
+    // A sentence for the user, once, if answers were learned without an end token. Otherwise empty.
     std::string TakeNote() const;
 
   private:
@@ -56,12 +55,12 @@ class ChatTurns {
     const chat::Chat* chat_;
     const tokenizer::Tokenizer* tokenizer_;
     chat::ConversationForms forms_;
-    // What the template writes in front of an answer: the part that it also writes when it asks
-    // for one, and the rest. Empty: unknown.
+    // The text that the template writes before an answer: the part that is also in its generation
+    // prompt, and the rest. Empty: unknown.
     std::optional<std::string> header_, lead_;
-    // What the template writes behind an answer up to its end token, but not behind the last one.
+    // The text between an answer and its end token, which the last answer lacks.
     std::string closing_;
-    std::shared_ptr<Notes> notes_ = std::make_shared<Notes>();  // of all copies
+    std::shared_ptr<Notes> notes_ = std::make_shared<Notes>();  // shared by all copies
 };
 
 }  // namespace weft::train

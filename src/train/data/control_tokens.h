@@ -1,7 +1,7 @@
-// Control tokens that stand as text in a record: data sets of rendered conversations write
-// "<|im_start|>user\n..." into `text`, `prompt` and `completion`.
+// Handles control tokens written as text in a record: data sets of rendered conversations have
+// "<|im_start|>user\n..." in `text`, `prompt` and `completion`.
 //
-// Thread: any; a note is given once.
+// Thread: any; each note is given once.
 #pragma once
 
 #include <array>
@@ -20,32 +20,32 @@
 namespace weft::train {
 
 enum class ControlMode {
-    kAuto,  // as control tokens if the chat template writes all of them, else as letters
+    kAuto,  // as control tokens if the chat template writes all of them, otherwise as plain text
     kParse,
     kLetters,
 };
-// auto, parse or letters. kUsage: another word.
+// Parses auto, parse or letters. kUsage: another word.
 Result<ControlMode> ControlModeOf(const std::string& word);
 
 class ControlTokens {
   public:
-    // chat: null where the model has no template; then only a begin token in front of a text and an
-    // end token behind it are taken for control tokens. Borrows both.
+    // chat: null if the model has no template; then only a begin token before a text and an end
+    // token after it count as control tokens. Borrows both.
     ControlTokens(const tokenizer::Tokenizer& tokenizer, const chat::Chat* chat, ControlMode mode);
 
     struct Text {
-        std::vector<int32_t> ids;  // without what goes around a text
-        bool parsed = false;       // it has control tokens, and they were read as such
+        std::vector<int32_t> ids;  // without the tokens around a text
+        bool parsed = false;       // the text has control tokens, and they were parsed
     };
-    // The tokens of a text of a record. A text without control tokens is tokenized once.
+    // The tokens of a record's text. A text without control tokens is tokenized once.
     Text Read(std::string_view text) const;
-    // The tokens with or without control tokens.
+    // The tokens, with control tokens parsed or as plain text.
     std::vector<int32_t> Encode(std::string_view text, bool parse) const;
-    // Looks for control tokens in a text of a message, an instruction or a question, where they are
-    // letters in any mode: for the note.
+    // Notes control tokens in a message, an instruction or a question. There they are plain text in
+    // any mode.
     void Look(std::string_view text) const;
 
-    // What was found in the texts so far, for people; each finding once, empty otherwise.
+    // Findings in the texts so far, for people; each finding is reported once. Otherwise empty.
     std::string TakeNote() const;
 
   private:
@@ -53,16 +53,17 @@ class ControlTokens {
     struct Notes {
         std::array<std::atomic<bool>, kFindings> found{};
         std::mutex lock;
-        std::array<std::string, kFindings> token{};  // the first one
+        std::array<std::string, kFindings> token{};  // the first token found
         std::array<bool, kFindings> told{};
     };
 
     bool IsControl(int32_t id) const {
         return tokenizer_->Type(id) == tokenizer::TokenType::kControl;
     }
-    // Where the template writes it, or at an end of the text.
+    // Whether a control token is expected there: the template writes it, or it begins or ends the
+    // text.
     bool IsExpected(const std::vector<int32_t>& ids, size_t at) const;
-    // Notes markers in brackets: control tokens of the model (own), and those of other models.
+    // Notes markers in brackets: the model's own control tokens (own), and those of other models.
     void LookForMarkers(std::string_view text, bool own) const;
     bool IsForeign(std::string_view marker) const;
     void Note(Finding finding, std::string_view token) const;
@@ -72,7 +73,7 @@ class ControlTokens {
     const chat::Chat* chat_;
     ControlMode mode_;
     std::vector<bool> written_;  // by id: the chat template writes it
-    std::shared_ptr<Notes> notes_ = std::make_shared<Notes>();  // of all copies
+    std::shared_ptr<Notes> notes_ = std::make_shared<Notes>();  // shared by all copies
 };
 
 }  // namespace weft::train

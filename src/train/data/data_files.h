@@ -1,4 +1,4 @@
-// The files that --data names: files as they are, and the training files of folders.
+// Expands the paths of --data: files stay, folders become their data files.
 #pragma once
 
 #include <string>
@@ -10,11 +10,11 @@ namespace weft::train {
 
 inline constexpr size_t kMostDataFiles = 512;
 
-// The files in a fixed order. Of a folder and those below it: names that end in .json, .jsonl,
-// .ndjson, .csv, .tsv or .txt, also compressed, in the order of their paths, but for hidden ones
-// and descriptions of data sets (dataset_info.json and its like). Errors: kNotFound (nothing there,
-// a folder without such files), kUnsupported (too many; a folder with Parquet or Arrow files, which
-// would be left out), kIo.
+// The files in a fixed order: given files as they are, and of each folder (with subfolders) the
+// names that end in .json, .jsonl, .ndjson, .csv, .tsv or .txt, also compressed, sorted by path.
+// Skips hidden files and descriptions of data sets (dataset_info.json and similar). Errors:
+// kNotFound (a missing path, a folder without such files), kUnsupported (too many files; a folder
+// with Parquet or Arrow files, which would be skipped), kIo.
 Result<std::vector<std::string>> DataFiles(const std::vector<std::string>& paths);
 
 }  // namespace weft::train

@@ -1,16 +1,16 @@
-// A set of samples that can be read in any order: files of records, or random numbers.
+// A set of samples that can be read in any order: files of records, or random tokens.
 //
 // Specifications:
 //   PATH                                  files of records (record_file.h, record.h), and folders
-//   of
-//                                         such files (data_files.h); one or more
+//                                         of such files (data_files.h); one or more
 //   synthetic:random-tokens[:LENGTH[:COUNT]]
-//        COUNT (65,536) samples of LENGTH (what was asked for) random tokens of the vocabulary,
-//        with loss on all: speed without data. The last tenth (split.test) is the test part.
+//        COUNT (65,536) samples of LENGTH (default: the requested length) random tokens of the
+//        vocabulary, with loss on all: measures speed without data. The last tenth (split.test)
+//        is the test part.
 //
-// Errors of Read name the place: kCorrupt, kUnsupported or kUsage for a record that can't be used
-// (which a Loader may skip), anything else for a file that can't be read.
-// Thread: a DataSet never changes; Read may run on any number.
+// Errors of Read name the place: kCorrupt, kUnsupported or kUsage for an invalid record (which a
+// Loader may skip), any other code for a file that can't be read.
+// Thread: a DataSet is immutable; Read may run on any number of threads.
 #pragma once
 
 #include <cstdint>
@@ -28,20 +28,20 @@ namespace weft::train {
 struct DataOptions {
     std::vector<std::string> specs;
     SplitOptions split = {};
-    int64_t sequence = 1024;  // of random samples: one token more than this
+    int64_t sequence = 1024;  // for random samples, which have one token more
 };
 
-// What the samples are made of, and nothing of where it lies.
+// Identifies the content of the samples, regardless of its location.
 struct DataContent {
     uint64_t records = 0, bytes = 0, checksum = 0;
 };
 
-// Whether one of them is no file, but made up.
+// Whether one of the specifications is synthetic.
 bool IsSynthetic(const std::vector<std::string>& specs);
 
 class DataSet {
   public:
-    // The encoder is copied; what it borrows must outlive the set.
+    // Copies the encoder. Objects that the encoder borrows must outlive the set.
     static Result<std::unique_ptr<DataSet>> Open(const DataOptions& options,
                                                  const Encoder& encoder);
     virtual ~DataSet() = default;
@@ -54,13 +54,13 @@ class DataSet {
     // For people: "data.jsonl (JSON lines)".
     virtual std::string Name() const = 0;
     virtual DataContent content() const = 0;
-    // Records that are in no part, since they are too long to be read.
+    // Number of records that are too long to read; no part contains them.
     virtual uint64_t oversized() const { return 0; }
     virtual std::string first_oversized() const { return ""; }
-    // Something to tell the user about the records read so far, once; else empty.
+    // A note for the user about the records read so far, once; otherwise empty.
     virtual std::string TakeNote() const { return ""; }
 
-    // Random tokens without a tokenizer: for tests and for models that have none.
+    // Random tokens without a tokenizer, for tests and for models without one.
     static Result<std::unique_ptr<DataSet>> RandomTokens(const DataOptions& options,
                                                          int32_t vocab_size);
 

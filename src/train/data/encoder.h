@@ -1,7 +1,7 @@
-// From a record to tokens and a mask of what is learnt.
+// Encodes a record as tokens and a mask of learned tokens.
 //
-// Question records become text by one of six templates (Q, C, A: question, context, answer; without
-// a context its line is left out):
+// A template, one of six, renders question records (Q, C, A: question, context, answer; without a
+// context, its line is omitted):
 //   0  Question: Q \n Answer: A                              the question alone
 //   1  Context: C \n\n Question: Q \n Answer: A
 //   2  Question: Q \n Context: C \n Answer: A
@@ -11,28 +11,27 @@
 //   5  the model's chat template: "C \n\n Q" is the user's turn, A the assistant's
 // The loss is on the answer and on the end-of-text token behind it.
 //
-// Instructions become a conversation of the model's chat template, or (it has none) the text that
-// Stanford's Alpaca was trained on; the loss is on the output, and on the answers of the history.
+// Instructions become a conversation of the model's chat template, or, without a chat template, the
+// prompt of Stanford's Alpaca. The loss is on the output and on the answers of the history.
 //
-// Prompt and completion: the two joined as they are; loss on the completion and the end token.
-// Text: loss on all, and the end token. Tokens: as they are, nothing is added.
-// Chat: the conversation is prepared and rendered as the server does it (chat/conversation.h), and
-// the loss is on the assistant's turns (chat_turns.h), but for those that a mark leaves out
-// (loss_marks.h).
+// Prompt and completion are concatenated; the loss is on the completion and the end token.
+// Text: the loss is on all tokens and the end token. Tokens are used unchanged.
+// Chat: the conversation is prepared and rendered as in the server (chat/conversation.h). The loss
+// is on the assistant's turns (chat_turns.h), except turns that a mark excludes (loss_marks.h).
 //
-// A text is tokenized whole; the prompt's share is what it has in common with the tokens of the
-// prompt alone, so a token that spans the border is learned. bos goes in front if the model wants
-// one. Control tokens in messages, questions and answers are letters; those in texts, prompts and
-// completions are read as control_tokens.h says. A text whose last control token ends a generation
-// gets no end token of its own.
+// A text is tokenized whole. The prompt's share is the common prefix with the tokens of the prompt
+// alone, so a token that spans the border is learned. A bos token is prepended if the model wants
+// one. Control tokens in messages, questions and answers are plain text; in texts, prompts and
+// completions they are handled as in control_tokens.h. If the last control token of a text ends a
+// generation, no end token is added.
 //
-// A model without a tokenizer is trained on tokens alone. Ids from the tokenizer's size up to the
-// rows of the embedding are ids like others: embeddings are padded.
+// A model without a tokenizer trains on tokens only. Ids from the tokenizer's size up to the rows
+// of the embedding are valid, because embeddings are padded.
 //
-// Errors, without the place: kCorrupt: an empty or too long sample, ids that the embedding has no
-// row for; kUnsupported: text without a tokenizer, a conversation without a template, or one whose
-// turns can't be told apart; those of the template.
-// Thread: an Encoder never changes. It borrows tokenizer and chat, which must outlive it.
+// Errors, without the place: kCorrupt: an empty or too long sample, an id beyond the embedding's
+// rows; kUnsupported: text without a tokenizer, a conversation without a template or whose turns
+// can't be told apart; those of the template.
+// Thread: an Encoder is immutable. It borrows tokenizer and chat, which must outlive it.
 #pragma once
 
 #include <cstdint>
@@ -55,26 +54,26 @@ inline constexpr int kPromptTypes = 6;
 inline constexpr size_t kMostMessages = 10'000;
 
 struct EncoderOptions {
-    std::string no_chat = "the model has no chat template";  // why there is none, for errors
-    ControlMode control = ControlMode::kAuto;                // of texts, prompts and completions
+    std::string no_chat = "the model has no chat template";  // why it is missing, for errors
+    ControlMode control = ControlMode::kAuto;                // for texts, prompts and completions
 };
 
 class Encoder {
   public:
-    // chat: null where the model has no template that can be used. rows: of the model's embedding;
-    // 0: as many as the tokenizer has tokens. kUsage: no such prompt_type.
+    // chat: null if the model has no usable template. rows: of the model's embedding; 0: the
+    // tokenizer's size. kUsage: unknown prompt_type.
     static Result<Encoder> Make(const tokenizer::Tokenizer& tokenizer, const chat::Chat* chat,
                                 int prompt_type, int64_t rows = 0,
                                 const EncoderOptions& options = {});
-    // Without a tokenizer: records of tokens alone.
+    // Without a tokenizer: accepts only records of tokens.
     static Encoder OfIds(int64_t rows);
 
     Result<Sample> Encode(const Record& record) const;
-    // Something to tell the user about the records so far, once; else empty.
+    // A note for the user about the records so far, once; otherwise empty.
     std::string TakeNote() const;
-    // The text of a conversation, as the model is asked in the server.
+    // The text of a conversation, rendered as in the server.
     Result<chat::Text> Render(const ChatRecord& record) const;
-    // Ids are below.
+    // Upper bound of all ids.
     int32_t vocab_size() const { return rows_; }
 
   private:
@@ -92,7 +91,7 @@ class Encoder {
     bool EndsGeneration(const std::vector<int32_t>& ids) const;
     Status CheckIds(const Sample& sample) const;
 
-    const tokenizer::Tokenizer* tokenizer_;  // null: there is none
+    const tokenizer::Tokenizer* tokenizer_;  // null: the model has none
     std::optional<ChatTurns> turns_;
     std::optional<ControlTokens> control_;
     std::string no_chat_;
@@ -100,7 +99,7 @@ class Encoder {
     int32_t rows_;
 };
 
-// The text of a question record up to the answer, by templates 0 to 4.
+// The text of a question record before the answer, for templates 0 to 4.
 std::string PromptText(const QuestionRecord& record, int prompt_type);
 
 }  // namespace weft::train

@@ -1,7 +1,7 @@
-// What a training run will see of a data set: how many samples, how long, how much of them is
-// learnt, how well they pack, what is wrong with the rest; and a few samples with their masks.
+// Reports what a training run will see of a data set: number and lengths of samples, learned
+// tokens, packing efficiency, errors, and a few samples with their masks.
 //
-// Both parts are read once, each sample at most once, up to `most_samples` of each.
+// Reads each sample of both parts at most once, up to `most_samples` per part.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +16,10 @@
 namespace weft::train {
 
 struct InspectOptions {
-    LoaderOptions loader = {};  // sequence, pack, longs, skip_bad, seed; the rest is not looked at
+    LoaderOptions loader = {};  // sequence, pack, longs, skip_bad, seed; other fields are ignored
     uint64_t most_samples = 1'000'000;
     int show = 2;              // samples printed with their masks
-    size_t show_tokens = 512;  // of each, at most
+    size_t show_tokens = 512;  // per sample
 };
 
 struct LengthBin {
@@ -36,35 +36,35 @@ struct MaskRun {
 
 struct ShownSample {
     uint64_t index = 0, tokens = 0;
-    std::vector<MaskRun> runs;  // of the first show_tokens
+    std::vector<MaskRun> runs;  // of the first show_tokens tokens
 };
 
 struct PartReport {
-    uint64_t samples = 0;  // in the part
-    uint64_t read = 0;     // looked at
+    uint64_t samples = 0;  // of the part
+    uint64_t read = 0;     // samples that were read
     uint64_t usable = 0;
-    uint64_t tokens = 0, loss_tokens = 0;  // of usable ones
+    uint64_t tokens = 0, loss_tokens = 0;  // of usable samples
     uint64_t shortest = 0, longest = 0, median = 0;
     uint64_t over_long = 0;  // more than sequence + 1 tokens
-    uint64_t no_loss = 0;    // of those that are not skipped: nothing (left) to learn
+    uint64_t no_loss = 0;    // samples not skipped but with nothing (left) to learn
     uint64_t bad = 0;
-    std::vector<std::string> errors;  // the first five
-    std::vector<LengthBin> bins;      // powers of two
+    std::vector<std::string> errors;  // the first five messages
+    std::vector<LengthBin> bins;      // by powers of two
 };
 
 struct DataReport {
-    std::string name, note;  // note: what DataSet::TakeNote gives, one line each
+    std::string name, note;  // note: from DataSet::TakeNote, one line each
     int64_t sequence = 0;
     bool pack = true;
     PartReport train, test;
-    // Of one epoch of the training part, where all of it was looked at.
+    // For one epoch of the training part, if all of it was read.
     uint64_t sequences = 0;
-    double filled = 0;  // the share of positions that are no padding
+    double filled = 0;  // share of positions without padding
     std::vector<ShownSample> shown;
 };
 
-// Errors: those of reading; of bad records only where skip_bad is not set.
-// tokenizer: for the texts of shown samples; null: ids.
+// Errors: those of reading; those of bad records only without skip_bad.
+// tokenizer: renders the shown samples; null: shows ids.
 Result<DataReport> InspectData(const DataSet& data, const tokenizer::Tokenizer* tokenizer,
                                const InspectOptions& options);
 

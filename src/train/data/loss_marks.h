@@ -1,9 +1,9 @@
-// Marks that say which parts of a record are learned, under the names that trainers use. A member
-// that looks like such a mark and has another name is refused by name: to ignore it would learn
-// what its author left out.
+// Reads the marks that say which parts of a record are learned, under the names of other trainers.
+// A member that looks like a mark but has an unknown name is an error: to ignore it could train on
+// parts that the author excluded.
 //
-// Errors, without the place: kCorrupt (a mark of another type or length), kUnsupported (a mark that
-// is not known).
+// Errors, without the place: kCorrupt (a mark of another type or length), kUnsupported (an unknown
+// mark).
 #pragma once
 
 #include <cstdint>
@@ -15,20 +15,20 @@
 
 namespace weft::train {
 
-// Zeros and ones, or false and true, one a token; empty where `key` is absent or null.
+// Zeros and ones, or false and true, one per token; empty if `key` is absent or null.
 Result<std::vector<uint8_t>> TokenFlags(const chat::OrderedJson& record, const char* key,
                                         size_t count);
 
-// Of a record of token ids: 1 where the token is learned, empty where all tokens are. A token is
-// learned if every mask of the record says so. A mask stands at the places of its own ids.
+// The loss mask of a record of token ids: 1 if the token is learned; empty if all are. A token is
+// learned if every mask of the record says so. A mask aligns with the record's ids.
 Result<std::vector<uint8_t>> LossOfTokens(const chat::OrderedJson& record,
                                           std::span<const int32_t> ids);
 
 // Replaces the marks of each message by chat::kLossMember, 0 or 1.
 Status ReadTurnMarks(chat::OrderedJson& messages);
 
-// Refuses a record of text that is marked as a whole: a mask, a record that is not to be learned,
-// and (has_answer) a KTO record, whose answer may be a rejected one.
+// Rejects a record of text with a mark for the whole record: a mask, a record that is excluded from
+// training, and (has_answer) a KTO record, whose answer may be a rejected one.
 Status CheckRecordMarks(const chat::OrderedJson& record, bool has_answer);
 
 }  // namespace weft::train

@@ -1,4 +1,4 @@
-// What a run is trained on, from the words of the command line to a data set.
+// Opens the training data: from the options of the command line to a data set.
 #pragma once
 
 #include <memory>
@@ -12,33 +12,33 @@
 
 namespace weft::train {
 
-// As the user gave it, and as it travels to other ranks.
+// As the user gave it, and as it is sent to other ranks.
 struct DatasetOptions {
-    std::vector<std::string> data;  // files and folders, or one of random tokens
+    std::vector<std::string> data;  // files and folders, or one synthetic specification
     std::string longs = "truncate", control_tokens = "auto";
     int prompt_type = 1;
     int64_t sequence = 1024;
     double test_split = 0;
     uint64_t seed = 0;
     bool pack = true, shuffle = true, skip_bad = false;
-    // A checkpoint of other data is gone on from at the start of these.
+    // A checkpoint of other data continues at the start of this data.
     bool renewed = false;
 };
 
-// What the data are called in messages.
+// The name of the data in messages.
 std::string DataName(const DatasetOptions& words);
 
-// A data set with the tokenizer and the template that it is read with.
+// A data set with its tokenizer and chat template.
 struct OpenedData {
-    std::unique_ptr<tokenizer::Tokenizer> tokenizer;  // null where the model has none
-    std::unique_ptr<chat::Chat> chat;                 // null where the model has no template
+    std::unique_ptr<tokenizer::Tokenizer> tokenizer;  // null: the model has none
+    std::unique_ptr<chat::Chat> chat;                 // null: the model has no template
     std::unique_ptr<DataSet> set;
-    LoaderOptions loader;  // what the words say; ranks and batch are the caller's
+    LoaderOptions loader;  // from the options; the caller sets ranks and batch
 };
 
-// source: the model's. vocab: rows of its embedding, which all ids are below; 0: it is a vocabulary
-// alone. Random tokens need no tokenizer, and neither do records of token ids. Errors: kUsage
-// (a word), those of the tokenizer and of the data.
+// source: the model's. vocab: rows of its embedding, an upper bound of all ids; 0: there is only a
+// tokenizer. Random tokens and records of token ids need no tokenizer. Errors: kUsage (an option),
+// those of the tokenizer and of the data.
 Result<OpenedData> OpenData(const model_files::ModelSource& source, const DatasetOptions& words,
                             int64_t vocab);
 

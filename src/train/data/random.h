@@ -1,13 +1,13 @@
-// Numbers that look random and are the same on every machine: a mixer of 64 bits, and orders of
-// 0 to n - 1 that need no memory. No security.
+// Pseudo-random numbers that are equal on every machine: a 64-bit mixer, and permutations of 0 to n
+// - 1 without memory. Not cryptographic.
 #pragma once
 
 #include <cstdint>
 
 namespace weft::train {
 
-// SplitMix64's finisher (Steele, Lea, Flood 2014, with Stafford's constants): a bijection that
-// changes half of the bits of the result for each bit of the argument.
+// SplitMix64's finisher (Steele, Lea, Flood 2014, with Stafford's constants): a bijection in which
+// each bit of the argument changes half of the result's bits.
 constexpr uint64_t Mix(uint64_t value) {
     value += 0x9e3779b97f4a7c15ull;
     value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9ull;
@@ -15,19 +15,19 @@ constexpr uint64_t Mix(uint64_t value) {
     return value ^ (value >> 31);
 }
 
-// From 0 to below 1, by the upper 53 bits.
+// Maps the upper 53 bits to [0, 1).
 constexpr double UnitOf(uint64_t bits) {
     return static_cast<double>(bits >> 11) * 0x1p-53;
 }
 
-// An order of 0 to n - 1 by a seed: a Feistel network of six rounds over the least even number of
-// bits that n fits in, walked on until the value is below n (four steps in the mean, at most).
+// A seeded permutation of 0 to n - 1: a six-round Feistel network over the least even number of
+// bits that holds n, repeated until the value is below n (on average at most four times).
 class Permutation {
   public:
     Permutation(uint64_t n, uint64_t seed) : n_(n), seed_(seed) {
         while (half_bits_ < 31 && (uint64_t{1} << (2 * half_bits_)) < n) ++half_bits_;
     }
-    // What stands at place `at`. Precondition: at < n <= 2^62.
+    // The element at place `at`. Precondition: at < n <= 2^62.
     uint64_t operator()(uint64_t at) const {
         do {
             at = Step(at);

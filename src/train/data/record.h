@@ -1,24 +1,22 @@
-// One training record: what a JSON object or a row of a table says, in one of these forms. The
-// first form counts whose members are there and have its types, so unrelated members never hinder:
-//   {"messages": [{"role", "content"}, ...]}        OpenAI's; `tools` may stand beside it
-//   {"conversations": [{"from", "value"}, ...]}     ShareGPT's; `system` and `tools` beside it.
-//   Both
-//        lists may have either spelling of members and roles, and may be texts of JSON
-//   {"tokens": [ids]} or {"input_ids": [ids]}       with masks of what is learned (loss_marks.h),
-//        none: all; what `attention_mask` calls padding (0, at the ends alone) is left out
-//   {"prompt": ..., "completion": ...}              strings, or lists of messages (TRL's), of which
-//        the completion is learned; `response` is the same as `completion`
-//   {"instruction": "...", "input": "...", "output": "..."}   Alpaca's; `input` (or `context`) may
-//   be
-//        left out, `response` is the same as `output`; `system` and `history` as LLaMA-Factory has
-//        them
+// One training record: a JSON object or a row of a table, in one of these forms. The first form
+// whose members are present with its types applies, so unrelated members do not matter:
+//   {"messages": [{"role", "content"}, ...]}        OpenAI's; optional `tools`
+//   {"conversations": [{"from", "value"}, ...]}     ShareGPT's; optional `system` and `tools`.
+//        Both lists accept either spelling of members and roles, and may be JSON texts
+//   {"tokens": [ids]} or {"input_ids": [ids]}       with optional masks of learned tokens
+//        (loss_marks.h); without: all; `attention_mask` 0 is padding, allowed at the ends only,
+//        and is removed
+//   {"prompt": ..., "completion": ...}              strings, or lists of messages (TRL's); the
+//        completion is learned; `response` is the same as `completion`
+//   {"instruction": "...", "input": "...", "output": "..."}   Alpaca's; `input` (or `context`) is
+//        optional, `response` is the same as `output`; `system` and `history` as in LLaMA-Factory
 //   {"question": "...", "context": ..., "answer": "..."}
-//        `context`: a string, a list of strings, {"contexts": [strings]}, or left out;
-//        `long_answer` where there is no `answer`; PubMedQA's capital spellings, too
+//        `context`: a string, a list of strings, {"contexts": [strings]}, or absent;
+//        `long_answer` if there is no `answer`; also PubMedQA's capitalized names
 //   {"text": "..."}
 //
-// Errors: kCorrupt, without the place: no JSON object, nested too deep (64), none of the forms, or
-// a value of another type (the member, what is expected, what is there).
+// Errors: kCorrupt, without the place: not a JSON object, nested too deep (64), none of the forms,
+// or a value of another type (the member, the expected and the actual type).
 // Hostile input: memory is at most some 40 times the text, which RecordFile bounds.
 #pragma once
 
@@ -36,7 +34,7 @@ namespace weft::train {
 
 struct TokensRecord {
     std::vector<int32_t> tokens;
-    std::vector<uint8_t> loss;  // empty: all; else one for each token
+    std::vector<uint8_t> loss;  // empty: all; otherwise one per token
 };
 struct ChatRecord {
     chat::OrderedJson messages, tools;
@@ -59,7 +57,7 @@ using Record = std::variant<TokensRecord, ChatRecord, PairRecord, InstructionRec
                             TextRecord>;
 
 Result<Record> ParseRecord(std::string_view json);
-// Of an object.
+// Converts an object.
 Result<Record> RecordOfObject(chat::OrderedJson record);
 
 }  // namespace weft::train

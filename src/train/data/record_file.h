@@ -1,28 +1,30 @@
-// The records of a training file, found in one pass over it, then read one by one in any order.
+// The records of a training file: one pass finds them, then they are read one by one in any order.
 //
-// Six forms. Names that end in .csv, .tsv, .txt, .text or .md say which (behind .gz and its like);
-// else the begin of the file says it (white space and a UTF-8 mark in front are fine):
+// Six forms. The extensions .csv, .tsv, .txt, .text and .md (before .gz and similar) choose one;
+// otherwise the start of the file does (after optional white space and a UTF-8 mark):
 //   lines    one JSON value a line (JSONL); blank lines count for line numbers only
 //   array    [ record, record, ... ] in any layout
-//   object   { "name": record, ... }, the only object of the file and all its members objects, as
-//            PubMedQA comes; the names are dropped
-//   stream   records one behind the other in any layout, as jq prints them; a single one, too
-//   table    CSV or TSV (table.h), told by the name, or by a column that a record can have
-//   text     paragraphs, with blank lines between them; lines, if there are no blank lines
-// Lines end with \n, \r\n, or (the first line end of a table, the only ones of other files) \r.
-// A compressed file is unpacked first (unpack.h). Records are cut out here, not parsed: a broken
-// one is an error when it is parsed (record.h), and only a broken frame (text between records, an
-// array that does not end, a quote that does not end) is one here.
+//   object   { "name": record, ... }, the only object of the file, with only objects as members, as
+//            in PubMedQA; the names are dropped
+//   stream   records one after another in any layout, as jq prints them; also a single one
+//   table    CSV or TSV (table.h), by its extension, or by a column that a record can have
+//   text     paragraphs separated by blank lines; without blank lines, lines
+// Lines end with \n, \r\n, or \r (in a table whose first line ends with it, and in other files
+// without another line end). A compressed file is unpacked first (unpack.h). This class cuts
+// records out but does not parse them. An invalid record is an error when it is parsed (record.h);
+// only invalid framing (text between records, an array or a quote that does not end) is an error
+// here.
 //
-// Memory: 8 bytes a record, a buffer of a mebibyte and 8 bytes for each 16 MiB of the file,
-// whatever the records' sizes. Limits: files below 1 TiB, records below 16 MiB.
+// Memory: 8 bytes per record, a buffer of a MiB, and 8 bytes per 16 MiB of the file, for any record
+// size. Limits: files below 1 TiB, records below 16 MiB.
 //
-// The split into training and test records is by content: a hash of the record's bytes (blanks left
-// out) and the seed decides, so that adding, removing or reordering records moves no other, equal
-// records are on the same side, and the share is met in the mean.
+// The content decides whether a record is for training or test: a hash of the record's bytes
+// (without blanks) and the seed. So adding, removing or reordering records moves no other record,
+// equal records are in the same part, and the share is met on average.
 //
 // Errors: kCorrupt or kUnsupported name the file and the byte; those of File.
-// Thread: Open by one; a RecordFile never changes, so that Read may run on any number.
+// Thread: one thread calls Open; a RecordFile is immutable, so Read may run on any number of
+// threads.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +41,7 @@ namespace weft::train {
 enum class Part { kTrain, kTest };
 
 struct SplitOptions {
-    double test = 0;  // the test part's share, 0 to below 1
+    double test = 0;  // share of the test part, 0 to below 1
     uint64_t seed = 0;
 };
 
@@ -53,16 +55,16 @@ class RecordFile {
 
     const std::string& path() const { return path_; }
     Form form() const { return form_; }
-    // Of a table: its columns, in lower case, and what separates them.
+    // For a table: its columns, in lower case, and its delimiter.
     const std::vector<std::string>& columns() const { return columns_; }
     char delimiter() const { return delimiter_; }
     uint64_t size_bytes() const { return file_.size_bytes(); }  // unpacked
-    // Of all bytes, whatever the file is called (base/hash.h, Checksum64).
+    // Of all bytes, regardless of the file's name (base/hash.h, Checksum64).
     uint64_t checksum() const { return checksum_; }
     uint64_t size(Part part) const { return List(part).size(); }
-    // Records that are too long to be read; they are in no part.
+    // Number of records that are too long to read; no part contains them.
     uint64_t oversized() const { return oversized_; }
-    // The place of the first of them.
+    // The place of the first such record.
     const std::string& first_oversized() const { return first_oversized_; }
 
     // The record's text, in `buffer`. Precondition: index < size(part).

@@ -1,4 +1,4 @@
-// What form a file of training data has, by its name and its begin (record_file.h says the rules).
+// Determines the form of a training file from its name and its start (rules: record_file.h).
 #pragma once
 
 #include <string>
@@ -13,17 +13,16 @@ enum class RecordForm { kLines, kArray, kObject, kStream, kTable, kText };
 
 struct FormChoice {
     RecordForm form = RecordForm::kLines;
-    char delimiter = ',';     // of a table
-    bool paragraphs = false;  // text has blank lines
+    char delimiter = ',';     // for a table
+    bool paragraphs = false;  // the text has blank lines
     char line_end = '\n';     // or '\r', as on old Macs
-    size_t begin = 0;         // of what is read: behind a UTF-8 mark and Excel's line "sep=;"
+    size_t begin = 0;         // first byte to read: after a UTF-8 mark and Excel's line "sep=;"
 };
 
-// head: the begin of the file, unpacked. kUnsupported: another format, named; bytes that are no
-// text.
+// head: the start of the file, unpacked. kUnsupported: another format, named; binary data.
 Result<FormChoice> ChooseForm(const std::string& path, std::string_view head);
 
-// The names of a table's columns, in lower case; none where the row is broken.
+// The column names of a table, in lower case; empty if the row is invalid.
 std::vector<std::string> ColumnsOf(std::string_view first_row, char delimiter);
 
 }  // namespace weft::train

@@ -1,5 +1,5 @@
-// What training reads of one record: its tokens, and which of them are learned. The loss of a token
-// counts where the token is to be predicted, so that of the first one never counts.
+// The tokens of one record, and which of them are learned. A token's loss counts at the position
+// that predicts it, so the first token has no loss.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@ namespace weft::train {
 
 struct Sample {
     std::vector<int32_t> tokens;  // at least two
-    std::vector<uint8_t> loss;    // one a token: 1 if the token is learned
+    std::vector<uint8_t> loss;    // one per token: 1 if the token is learned
 };
 
 }  // namespace weft::train

@@ -1,6 +1,6 @@
-// Tables of training data: CSV (RFC 4180) and TSV, with the names of the columns in the first row.
-// A field may be quoted; then it may hold delimiters, line ends and, doubled, quotes. A quote
-// counts only where a field begins, so 5'10" stays as it is.
+// Tables of training data: CSV (RFC 4180) and TSV, with column names in the first row. A quoted
+// field may contain delimiters, line ends and doubled quotes. Only a quote at the start of a field
+// opens a quoted field, so 5'10" is unchanged.
 #pragma once
 
 #include <string>
@@ -24,7 +24,7 @@ class RowScanner {
             return false;
         }
         if (c == '"' && (at_begin_ || was_quoted_)) {
-            quoted_ = true;  // (a doubled quote opens it again)
+            quoted_ = true;  // (a doubled quote reopens the field)
             at_begin_ = was_quoted_ = false;
             return false;
         }
@@ -39,12 +39,12 @@ class RowScanner {
     bool at_begin_ = true, quoted_ = false, was_quoted_ = false;
 };
 
-// The delimiter of a table, by its first row: the most frequent of comma, semicolon and tab outside
-// of quotes.
+// The delimiter of a table: the most frequent of comma, semicolon and tab in its first row, outside
+// quotes.
 char DelimiterOf(std::string_view first_row);
 
-// The fields of one row, without its line end. kCorrupt: a quoted field that does not end, or goes
-// on behind its end.
+// The fields of one row, without its line end. kCorrupt: an unterminated quoted field, or text
+// after its closing quote.
 Result<std::vector<std::string>> ParseRow(std::string_view row, char delimiter);
 
 }  // namespace weft::train

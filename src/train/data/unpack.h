@@ -1,4 +1,4 @@
-// Compressed files of training data, for readers that read at any place.
+// Unpacks compressed training files for readers with random access.
 #pragma once
 
 #include <optional>
@@ -10,17 +10,17 @@
 
 namespace weft::train {
 
-// What compressed the file, by its first bytes: "gzip", "zstd", "xz" or "bzip2"; empty: none.
+// The compression of a file, from its first bytes: "gzip", "zstd", "xz" or "bzip2"; empty: none.
 std::string_view CompressionOf(std::string_view head);
 
-// The name without the suffixes of compressed files: "a.csv.gz" is "a.csv".
+// The name without a compression suffix: "a.csv.gz" becomes "a.csv".
 std::string_view WithoutCompression(std::string_view path);
 
-// The file; a compressed one unpacked into a temporary file without a name in $TMPDIR (or /var/tmp,
-// or /tmp), which keeps kRoomLeft bytes of its disk free. Memory: buffers of 2 MiB, and what the
-// compression itself needs, whatever the file holds.
-// Errors: those of File, kCorrupt (a damaged or cut file), kUnsupported (too large unpacked: for
-// the disk, or more than kMostRatio times its size and a GiB).
+// Opens the file. A compressed file is unpacked into an unnamed temporary file in $TMPDIR (or
+// /var/tmp, or /tmp), which leaves kRoomLeft bytes of its disk free. Memory: buffers of 2 MiB and
+// the decompressor's own, for any file size.
+// Errors: those of File, kCorrupt (a damaged or truncated file), kUnsupported (too large
+// unpacked: for the disk, or more than a GiB and kMostRatio times its size).
 Result<File> OpenUnpacked(const std::string& path);
 
 inline constexpr uint64_t kRoomLeft = uint64_t{256} << 20;

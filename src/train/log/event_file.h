@@ -1,4 +1,4 @@
-// TensorBoard's event files, written by hand.
+// Writes TensorBoard's event files without TensorFlow.
 //
 // A file is a list of TFRecords (https://www.tensorflow.org/tutorials/load_data/tfrecord): length
 // u64, masked CRC-32C of the length, data, masked CRC-32C of the data, little-endian. Each holds a
@@ -7,11 +7,11 @@
 // simple_value = 2 (float), tensor = 8, metadata = 9 (summary.proto). The first event is the
 // version "brain.Event:2". Texts are tensors of one string with the plugin "text".
 //
-// The name is events.out.tfevents.SECONDS.HOST.PID.N, which TensorBoard looks for.
+// The name is events.out.tfevents.SECONDS.HOST.PID.N, the pattern that TensorBoard searches for.
 //
-// Errors: kIo with the path. Thread: one caller at a time. A record is one write(2): a process that
-// is killed leaves whole records, or a cut last one that TensorBoard passes over. A record that the
-// disk has no room for is not there at all, and those after it can be.
+// Errors: kIo with the path. Thread: one caller at a time. A record is one write(2): a killed
+// process leaves whole records, or a truncated last one that TensorBoard skips. If the disk has no
+// room for a record, none of it is written, and later records still can be.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ namespace weft::train {
 
 class EventFile {
   public:
-    // Makes `folder` where it is missing.
+    // Creates `folder` if it is missing.
     static Result<EventFile> Create(const std::string& folder);
     EventFile(EventFile&& other) noexcept;
     EventFile& operator=(EventFile&& other) noexcept;
@@ -36,7 +36,7 @@ class EventFile {
     Status AddText(std::string_view tag, int64_t step, std::string_view text);
 
     const std::string& path() const { return path_; }
-    // Somebody removed it: what is added is lost.
+    // The file was deleted: added records are lost.
     bool removed() const;
 
   private:

@@ -1,9 +1,9 @@
-// A text file of lines that a run adds to, whatever becomes of the disk meanwhile.
+// A text file to which a run appends lines, robust against faults of the disk.
 //
-// Each line is added with an open, a write and a close of its own: a file that was removed is
-// begun anew, with its head line, and a folder that was away may come back. What can't be written
-// waits (at most kMostWaitingBytes; the oldest lines go first) and is written with a later line. A
-// line is there whole or not at all, but for a kill in the middle of one.
+// Each line is appended with its own open, write and close: a deleted file is recreated with its
+// head line, and a missing folder may return. Lines that can't be written wait (at most
+// kMostWaitingBytes; the oldest are dropped first) and are written with a later line. A line is
+// written whole or not at all, unless the process is killed during the write.
 //
 // Thread: one caller at a time.
 #pragma once
@@ -22,18 +22,18 @@ class LogFile {
   public:
     static constexpr size_t kMostWaitingBytes = 4 << 20;
 
-    // head: the first line, with its end; empty: there is none.
+    // head: the first line, with its line end; empty: none.
     LogFile(std::string path, std::string head) : path_(std::move(path)), head_(std::move(head)) {}
 
-    // An existing file is gone on with: lines of our own that come before `first_step`, in
-    // ascending order, stay; a cut last line, damaged ones and what is in the way of order go.
-    // Returns how many damaged lines went in front of good ones. A head in which at most two bytes
-    // are wrong is mended. Errors: kUsage: another head; kIo, kUnsupported (more than 1 GiB).
+    // Continues an existing file: keeps lines of this format whose steps ascend and come before
+    // `first_step`, and removes a truncated last line, damaged lines and lines out of order.
+    // Returns the number of damaged lines before good ones. Repairs a head with at most two wrong
+    // bytes. Errors: kUsage: another head; kIo, kUnsupported (more than 1 GiB).
     Result<int64_t> GoOn(int64_t first_step);
-    // line: with its end. Errors: kIo with the path; the line waits.
+    // line: with its line end. Errors: kIo with the path; the line waits.
     Status Add(std::string_view line);
     const std::string& path() const { return path_; }
-    // Lines that wait, and that were given up since there were too many.
+    // Number of waiting lines, and of lines dropped because too many waited.
     int64_t waiting() const { return waiting_lines_; }
     int64_t dropped() const { return dropped_; }
 
@@ -44,8 +44,8 @@ class LogFile {
     int64_t waiting_lines_ = 0, dropped_ = 0;
 };
 
-// All of `text` behind what is in an open file; after a failure the file ends where it did.
-// Returns errno, or 0.
+// Appends all of `text` to an open file; after a failure the file has its previous length. Returns
+// errno, or 0.
 int WriteAllOrNothing(int fd, std::string_view text);
 
 }  // namespace weft::train

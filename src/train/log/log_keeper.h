@@ -1,5 +1,5 @@
-// The log of a run that goes on whatever becomes of its log: faults are warnings, said once when
-// they begin and once when they are over.
+// The log of a run that continues despite log faults: a warning reports the start of a fault and
+// its end, once each.
 //
 // Thread: one caller at a time.
 #pragma once
@@ -17,11 +17,11 @@ namespace weft::train {
 
 class LogKeeper {
   public:
-    // Another log that is in the way (other columns) is kept beside, as "log-1.csv".
+    // A log with other columns at this path is renamed to "log-1.csv".
     void Open(TrainLogOptions options);
-    // One value a column, and what the model said.
+    // One value per column, and the generated samples.
     void Add(int64_t step, std::span<const double> values, std::span<const SampleText> samples);
-    // The run is over: what is missing is said.
+    // Ends the log and reports missing rows.
     void End();
 
   private:

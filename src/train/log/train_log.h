@@ -1,14 +1,13 @@
-// Logs of a training run: one row an update, into CSV, JSON lines and TensorBoard's event files,
-// and read back for plots.
+// Logs of a training run: one row per update in CSV, JSON lines and TensorBoard's event files, and
+// a reader for plots.
 //
-// Columns are fixed when the log is made. CSV: a head line, then numbers in their shortest form
-// that gives the same float64; not-a-number is `nan`. JSON lines: one object a row, null for
-// numbers that JSON lacks. An existing file is gone on with, where its columns are the same (a
-// resumed run): rows from the step that comes next on are cut off, so that a step is there once;
-// damaged ones are left out (log_file.h).
+// Columns are fixed at creation. CSV: a head line, then numbers in the shortest form that gives the
+// same float64; not-a-number is `nan`. JSON lines: one object per row, null for numbers that JSON
+// lacks. A resumed run continues an existing file with the same columns: rows from the next step on
+// are removed, so each step is there once; damaged rows are dropped (log_file.h).
 //
-// A log is no reason to end a run: after any error it can be added to, and what could not be
-// written comes with a later row where it still can.
+// A log error must not end a run: rows can be added after any error, and unwritten rows are written
+// with a later row if possible.
 // Errors: kIo with the path. Thread: one caller at a time.
 #pragma once
 
@@ -29,35 +28,35 @@ namespace weft::train {
 struct TrainLogOptions {
     std::string csv = "", jsonl = "";                   // files; empty: none
     std::string tensorboard = "";                       // a folder; empty: none
-    std::vector<std::string> columns = {"loss", "lr"};  // beside "step", which comes first
-    int64_t first_step = 0;                             // of this run; later rows are cut off
+    std::vector<std::string> columns = {"loss", "lr"};  // besides "step", the first column
+    int64_t first_step = 0;  // of this run; existing rows from this step on are removed
 };
 
 class TrainLog {
   public:
-    // Errors: kUsage: a column that is no plain word, or another file's columns are others.
+    // Errors: kUsage: an invalid column name, or an existing file with other columns.
     static Result<TrainLog> Open(const TrainLogOptions& options);
-    // What Open found: a file that can't be read or written, or that had damaged rows.
+    // Findings of Open: an unreadable or unwritable file, or damaged rows.
     const std::vector<std::string>& notes() const { return notes_; }
-    // Rows that wait to be written, or were given up.
+    // Number of rows that wait or were dropped.
     int64_t missing() const;
     TrainLog(TrainLog&&) noexcept = default;
     TrainLog& operator=(TrainLog&&) noexcept = default;
 
-    // One value a column; not-a-number, which TensorBoard doesn't get, where the row has none.
+    // One value per column; not-a-number for a missing value, which TensorBoard does not get.
     // TensorBoard's tags are "train/COLUMN".
     Status Add(int64_t step, std::span<const double> values);
-    // Into TensorBoard and JSON lines ({"step", "name", "text"}).
+    // Writes a text to TensorBoard and JSON lines ({"step", "name", "text"}).
     Status AddText(int64_t step, std::string_view name, std::string_view text);
-    // What a model said: TensorBoard's text "sample/NUMBER", the prompt and the text behind it, and
-    // {"step", "sample": {"prompt", "text"}}.
+    // Writes a generated sample: TensorBoard's text "sample/NUMBER" with the prompt and the text
+    // after it, and {"step", "sample": {"prompt", "text"}}.
     Status AddSample(int64_t step, size_t number, std::string_view prompt, std::string_view text);
 
   private:
     explicit TrainLog(TrainLogOptions options) : options_(std::move(options)) {}
 
     Status GoOn(LogFile& file, int64_t first_step);
-    // kept: the first error of all.
+    // kept: the error so far. Returns the first error.
     Status AddTo(std::optional<LogFile>& file, const std::string& line, Status kept);
     Status AddEvents(const std::function<Status(EventFile&)>& add, Status kept);
 
@@ -67,17 +66,17 @@ class TrainLog {
     std::vector<std::string> notes_;
 };
 
-// What was logged: columns of numbers by step.
+// The logged numbers: columns by step.
 struct TrainSeries {
     std::string path;
     std::vector<std::string> columns;         // without "step"
     std::vector<int64_t> steps;               // ascending
-    std::vector<std::vector<double>> values;  // by column; not-a-number where a row has none
+    std::vector<std::vector<double>> values;  // by column; not-a-number: missing
 };
 
-// A CSV file or JSON lines with a column "step", as above or of others' making. Hostile input: at
-// most 1 GiB, 256 columns, 10 million rows and 2^27 numbers. A last line without its end is passed
-// over. kCorrupt names file and line.
+// Reads CSV or JSON lines with a column "step", written by Weft or another program. Hostile input:
+// at most 1 GiB, 256 columns, 10 million rows and 2^27 numbers. Ignores a last line without a line
+// end. kCorrupt names file and line.
 Result<TrainSeries> ReadTrainLog(const std::string& path);
 
 }  // namespace weft::train

@@ -1,4 +1,4 @@
-// Curves of training runs as one SVG file: a panel for each column, the runs in one colour each.
+// Curves of training runs as one SVG file: one panel per column, one color per run.
 #pragma once
 
 #include <span>
@@ -10,15 +10,15 @@
 namespace weft::train {
 
 struct TrainPlotOptions {
-    // Columns, in this order; empty: loss, eval_loss, lr, tokens_per_s, grad_norm, those there are.
+    // Columns in this order; empty: those present of loss, eval_loss, lr, tokens_per_s, grad_norm.
     std::vector<std::string> columns = {};
-    // Exponential mean of a curve's values: 0: none; 0.9: the last ten or so. The values themselves
-    // are drawn faintly behind it.
+    // Weight of the exponential mean: 0: no smoothing; 0.9: about the last ten values. The raw
+    // values are drawn faintly behind the curve.
     double smooth = 0;
 };
 
-// kUsage: no column to plot (the message lists those there are), smooth not from 0 to below 1.
-// At most some 2,000 points of a curve are drawn: the least and the highest of each piece.
+// kUsage: no column to plot (the message lists the columns), or smooth outside [0, 1). Draws at
+// most some 2,000 points per curve: the minimum and maximum of each interval.
 Result<std::string> TrainPlotSvg(std::span<const TrainSeries> runs,
                                  const TrainPlotOptions& options);
 

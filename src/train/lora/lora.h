@@ -1,5 +1,4 @@
-// LoRA in training: the model's weights stay as they are, and A and B beside them (plan.h) are
-// trained.
+// LoRA in training: the model's weights are frozen, and the matrices A and B (plan.h) are trained.
 #pragma once
 
 #include <span>
@@ -21,19 +20,19 @@ using model_files::PlanLora;
 
 struct Adapters {
     std::vector<program::ValueId> weights;  // A and B, float32
-    std::vector<program::ValueId> sums;     // y, what an addition of x . W^T and the adapter writes
+    std::vector<program::ValueId> sums;  // y, the output of the addition of x . W^T and the adapter
 };
 
-// Puts the adapters of this rank's part of the matrices into a forward Program without biases in
-// its products. Where W is cut by rows, so is B, and A is whole; where it is cut by columns, so is
-// A, whose partial products are summed over the tensor group, and B is whole. Products of different
+// Adds the adapters of this rank's shards to a forward Program without biases in its products. If W
+// is sharded by rows, B is too, and A is replicated. If W is sharded by columns, A is too, its
+// partial products are summed over the tensor group, and B is replicated. Products of different
 // rows of one tensor (Phi-3's qkv_proj) share A, as in PEFT.
-// Errors: kUnsupported, naming the matrix: one that products with different inputs read, or whose
-// sum over ranks other products go into.
+// Errors: kUnsupported, naming the matrix: products with different inputs read it, or other
+// products add to its sum over ranks.
 Result<Adapters> AddAdapters(program::Program& program, const LoraPlan& plan);
 
-// A stage trains what it passes gradients back from: each of the shards has a target in its layers.
-// Errors: kUnsupported, naming the layers.
+// Checks that each shard has a target in its layers, because a stage must train something to pass
+// gradients back. Errors: kUnsupported, naming the layers.
 Status CheckStages(const LoraPlan& plan, std::span<const model::Shard> shards,
                    const std::string& model);
 

@@ -1,4 +1,4 @@
-// A model with adapters beside it, as one ModelSource: what training with LoRA begins from.
+// A model with its adapters as one ModelSource: the initial model of LoRA training.
 #pragma once
 
 #include <memory>
@@ -11,14 +11,15 @@
 
 namespace weft::train {
 
-// A model's tensors, then A and B of each target, in float32. Without an adapter to go on from, A
-// is uniform in +-1 / sqrt(columns), as PEFT has it, by seed, name and place alone, and B is zero.
+// The model's tensors, then A and B of each target, in float32. Unless an adapter continues, A is
+// uniform in +-1 / sqrt(columns), as in PEFT, and depends only on seed, name and position; B is
+// zero.
 class LoraSource final : public model_files::SourceOver {
   public:
     static Result<std::unique_ptr<LoraSource>> Make(std::unique_ptr<model_files::ModelSource> model,
                                                     const LoraOptions& words);
 
-    // Of the model, of what the adapters are, and of a file's that they begin with.
+    // Covers the model, the adapter options, and the file of an initial adapter.
     Result<std::string> Fingerprint() const override;
 
   private:
@@ -29,11 +30,11 @@ class LoraSource final : public model_files::SourceOver {
                    uint64_t* bytes_read) const override;
     Status ReadRow(size_t adapter, int64_t row, std::span<float> out) const;
 
-    LoraPlan plan_;  // A, B, A, B, ... of its targets stand behind the model's tensors
+    LoraPlan plan_;  // A, B, A, B, ... of its targets follow the model's tensors
     std::optional<model_files::AdapterFile> file_;
 };
 
-// The source itself where the words ask for no adapters, or it has them.
+// Returns the source itself if the options ask for no adapters, or it has them already.
 Result<std::unique_ptr<model_files::ModelSource>> WithAdapters(
     std::unique_ptr<model_files::ModelSource> source, const LoraOptions& words);
 

@@ -1,4 +1,4 @@
-// A model and an adapter in one: W + scale * B . A, for engines that know nothing of adapters.
+// Merges a model and an adapter: W + scale * B . A, for engines without adapter support.
 #pragma once
 
 #include <map>
@@ -11,8 +11,8 @@
 
 namespace weft::train {
 
-// The model with an adapter's folder merged into it: matrices that have an adapter are float32, the
-// rest is as it was. Holds the adapter in memory.
+// The model with the adapter of a folder merged in: adapted matrices are float32, the others
+// unchanged. Holds the adapter in memory.
 class MergedSource final : public model_files::SourceOver {
   public:
     // Errors: those of LoraSource.

@@ -1,11 +1,11 @@
-// Which part of the model and of the data each rank has: tensor x data x pipeline parallelism.
+// The part of the model and of the data of each rank: tensor x data x pipeline parallelism.
 //
-// World rank = (stage * dp + replica) * tp + tensor rank: neighbours in rank are neighbours in the
-// tensor group, which talks most (so it lies within a host where ranks are listed by host), then
-// come the replicas of a stage, then stages, which talk least.
+// World rank = (stage * dp + replica) * tp + tensor rank. Adjacent ranks form the tensor group,
+// which communicates most (and is within a host if ranks are listed by host); then come the
+// replicas of a stage, then stages, which communicate least.
 //
-// Interleaved stages: each stage has several chunks of layers. Shards are planned as if every chunk
-// were a stage of its own, one behind the other: chunk c of stage s is number c * pp + s.
+// Interleaved stages: each stage has several model chunks. Shards are planned as if every chunk
+// were a stage: chunk c of stage s is number c * pp + s.
 #pragma once
 
 #include <vector>
@@ -18,7 +18,7 @@ namespace weft::train {
 
 struct TrainLayout {
     model::Layout model;  // of one replica: its pp counts chunks
-    int chunks = 1;       // of a stage
+    int chunks = 1;       // per stage
     int dp = 1;           // replicas
     int rank = 0, stage = 0, replica = 0, tensor_rank = 0;
 
@@ -34,14 +34,15 @@ struct TrainLayout {
     std::vector<int> DataGroup() const;
 };
 
-// tp, pp and dp as the user gave them, 0: for pp 1, for tp ep or 1, for dp all ranks that are left.
+// tp, pp and dp as the user gave them. 0: pp is 1, tp is ep or 1, dp takes all remaining ranks.
 struct TrainLayoutOptions {
     int tp = 0, pp = 0, dp = 0;
-    std::vector<double> split{};  // shares as model::MakeLayout takes them; a stage's of each chunk
+    // shares as in model::MakeLayout; a stage's share applies to each of its chunks
+    std::vector<double> split{};
     int ep = 0;                   // expert groups of the tensor ranks, as there
-    int chunks = 1;               // of layers, that each stage has
+    int chunks = 1;               // model chunks per stage
 };
-// Errors: kUsage where they don't make `ranks` ranks, or chunks are asked for without stages.
+// Errors: kUsage if the product is not `ranks`, or there are chunks without stages.
 Result<TrainLayout> MakeTrainLayout(int ranks, int rank, const TrainLayoutOptions& words);
 
 }  // namespace weft::train

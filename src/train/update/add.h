@@ -1,5 +1,5 @@
-// Adds the update to a rank's Program: gradients summed over ranks, their norm, the ops of the
-// optimizer, and the new weights brought to the ranks that read them (program/model_chunk.h,
+// Adds the update to a rank's Program: sums of gradients over ranks, their norm, the optimizer's
+// ops, and the distribution of new weights to the ranks that read them (program/model_chunk.h,
 // Update).
 #pragma once
 
@@ -9,13 +9,14 @@
 
 namespace weft::train {
 
-// Which groups this rank is in with others.
+// Groups that this rank shares with other ranks.
 struct UpdateGroups {
     bool data = false, tied = false, world = false;
-    bool float64_sums = true;  // of all ranks' devices (program::Target)
+    bool float64_sums = true;  // all ranks' devices have them (program::Target)
 };
 
-// Behind all chunks. The state's parts, which are agreed on, get their values.
+// Appends the ops after all chunks, and sets the values of the state's parts. Precondition:
+// TrainState::Agree.
 void AddUpdate(program::ChunkedProgram& list, TrainState& state, UpdateRule& rule,
                const UpdateGroups& groups);
 

@@ -1,20 +1,20 @@
-// The kinds of UpdateRule, and what they have in common: part of rule.h.
+// The kinds of UpdateRule and their common helpers: part of rule.h.
 #pragma once
 
 #include "train/update/rule.h"
 
 namespace weft::train {
 
-// A vector that lives as long as the model, zeros at first.
+// A vector that lives as long as the model, initially zero.
 program::ValueId AddKept(program::Program& program, std::string name, DType dtype,
                          int64_t elements);
 // gradients, weights, kept..., (copy) -> weights, kept..., (copy).
 void AddUpdateOp(program::Program& program, program::OpAttributes attributes, const OwnPart& part,
                  const std::vector<program::ValueId>& kept);
-// Adam's numbers; decay is for matrices.
+// Adam's numbers; weight decay applies to matrices.
 program::AdamUpdate AdamOf(const UpdateOptions& options);
 inline constexpr const char* kAdamKinds[] = {"adam_m", "adam_v"};
-// Arrays of these kinds, each as large as its tensor.
+// Arrays of these kinds, with the shape of each tensor.
 std::vector<Array> ArraysOf(const UpdateContext& context, std::span<const char* const> kinds,
                             const std::set<std::string, std::less<>>& tensors);
 

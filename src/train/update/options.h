@@ -1,4 +1,4 @@
-// Which optimizer updates weights, and its numbers, as users give them.
+// The optimizer and its numbers, as users give them.
 #pragma once
 
 #include <optional>
@@ -12,35 +12,37 @@ enum class UpdateKind { kAdamW, kAdam, kSgd, kAdafactor, kAdam8bit };
 
 // "adamw", "adam", "sgd", "adafactor", "adam8bit".
 std::string_view UpdateName(UpdateKind kind);
-// These, and those of transformers' --optim that mean one of them ("adamw_torch", "adamw_8bit").
+// Also accepts the names of transformers' --optim with the same meaning ("adamw_torch",
+// "adamw_8bit").
 std::optional<UpdateKind> FindUpdate(std::string_view name);
 inline constexpr char kUpdateNames[] = "adamw, adam, sgd, adafactor or adam8bit";
 
-// Of matrices only: vectors (norm weights, biases) are not decayed.
+// For matrices only: vectors (norm weights, biases) have no weight decay.
 inline constexpr double kAdamWDecay = 0.01;
 
 struct UpdateOptions {
     UpdateKind kind = UpdateKind::kAdamW;
-    // AdamW, Adafactor and 8-bit Adam take it off the weight, Adam and SGD add it to the gradient.
+    // AdamW, Adafactor and 8-bit Adam subtract it from the weight; Adam and SGD add it to the
+    // gradient.
     double weight_decay = kAdamWDecay;
-    // Adam's three.
+    // For all forms of Adam.
     double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
-    // SGD.
+    // For SGD.
     double momentum = 0, dampening = 0;
     bool nesterov = false;
-    // Adafactor (Shazeer and Stern 2018), named as transformers has them.
-    double eps_square = 1e-30;    // added to squares of gradients
-    double eps_scale = 1e-3;      // the least that a tensor's size counts
-    double clip_threshold = 1.0;  // of an update's root mean square
-    double decay_rate = -0.8;     // second moments keep 1 - step^decay_rate
-    bool scale_parameter = false;  // the rate is times the root mean square of the tensor
-    bool relative_step = false;    // the rate is min(1e-2, 1 / sqrt(step)), not the schedule's
+    // For Adafactor (Shazeer and Stern 2018), with transformers' names.
+    double eps_square = 1e-30;    // added to squared gradients
+    double eps_scale = 1e-3;      // lower bound of a tensor's root mean square
+    double clip_threshold = 1.0;  // limit of an update's root mean square
+    double decay_rate = -0.8;     // second moments decay by 1 - step^decay_rate
+    bool scale_parameter = false;  // multiply the rate by the tensor's root mean square
+    bool relative_step = false;    // rate min(1e-2, 1 / sqrt(step)) instead of the schedule's
 };
 
-// Of an element of a matrix, beside its weight (Adafactor's rows and columns are next to nothing).
+// Bytes of optimizer state per matrix element (Adafactor's rows and columns are negligible).
 double KeptBytes(const UpdateOptions& options);
 
-// Numbers that make sense. Errors: kUsage, naming the flags.
+// Checks ranges. Errors: kUsage, naming the flags.
 Status CheckUpdate(const UpdateOptions& options);
 
 }  // namespace weft::train

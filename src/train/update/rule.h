@@ -1,6 +1,6 @@
-// UpdateRule: one kind of optimizer. It says what is kept of a rank's own parts, as values of the
-// Program, and which ops update the weights from them (program/update.h); what computes is the
-// device. Thread: the Trainer's; what it keeps may be read from another one between updates.
+// UpdateRule: one kind of optimizer. It adds the optimizer state of a rank's own parts to the
+// Program as values, and the ops that update the weights (program/update.h); the device computes.
+// Thread: the Trainer's; other threads may read the state between updates.
 #pragma once
 
 #include <cstdint>
@@ -21,18 +21,18 @@
 
 namespace weft::train {
 
-// What the rules of a run share. All outlive them.
+// Shared by the rules of a run. All references outlive the rules.
 struct UpdateContext {
     const TrainState& state;
     const model_files::ModelSource& source;
     bool several_ranks = false;  // sums over all ranks are ops of Group::kWorld
-    bool first_rank = true;      // rank 0: of what all keep alike it is the one that saves it
-    bool float64_sums = true;    // of all ranks' devices (program::Target)
+    bool first_rank = true;      // rank 0, which saves state that all ranks hold alike
+    bool float64_sums = true;    // all ranks' devices have them (program::Target)
 };
 
-// A part of what a rule keeps, as a checkpoint has it: float32 of a region of an array, which
-// begins at element `first` of a value. With scales, the value has codes of a byte (tensor/
-// dynamic_codes.h), and `first` is a multiple of their block.
+// A part of the optimizer state in checkpoint form: float32 of a region of an array, starting at
+// element `first` of a value. With scales, the value has byte codes (tensor/dynamic_codes.h), and
+// `first` is a multiple of their block.
 struct KeptPiece {
     Array array;
     TensorRegion region;
@@ -41,8 +41,8 @@ struct KeptPiece {
     program::ValueId scales = program::kNoValue;
     bool is_signed = false;
 };
-// Elements [begin, begin + size) of the piece's region. Of codes begin is a multiple of kKeptGrain,
-// and the size, too, but for the last. Errors: the device's.
+// Reads elements [begin, begin + size) of the piece's region. For codes, begin and size are
+// multiples of kKeptGrain, except the last size. Errors: the device's.
 inline constexpr int64_t kKeptGrain = 4096;
 Status ReadKeptPiece(const backend::HostSnapshot& training, const KeptPiece& piece, int64_t begin,
                      std::span<float> out);
@@ -53,16 +53,17 @@ class UpdateRule {
   public:
     virtual ~UpdateRule() = default;
 
-    // Adds what the rule keeps, and the ops that come before those of any part.
+    // Adds the optimizer state, and the ops that precede those of all parts.
     virtual void Prepare(program::Program& program) = 0;
-    // Then, for the state's part `index`: the ops that update its weights, and their copy.
+    // Then, for the state's part `index`: adds the ops that update its weights and their copy.
     virtual void UpdatePart(program::Program& program, size_t index) = 0;
-    // The Program is compiled, all that is kept zero: makes zeros of what is coded otherwise.
+    // After compilation, with all state zeroed: initializes state whose encoding of zero is not
+    // zero.
     virtual Status Start(backend::Executable& /*training*/) { return {}; }
 
-    // The arrays that a whole checkpoint has of `tensors`, which are all that are trained.
+    // The arrays that a complete checkpoint has for `tensors`, all trained tensors.
     virtual std::vector<Array> Arrays(const std::set<std::string, std::less<>>& tensors) const = 0;
-    // What this rank keeps: all of it, or that which no rank of lower number keeps, too.
+    // Visits this rank's optimizer state: all of it, or only the part that no lower rank holds.
     using VisitKept = std::function<void(KeptPiece piece)>;
     virtual void VisitKeptPieces(Extent extent, const VisitKept& visit) const = 0;
 };
@@ -70,7 +71,7 @@ class UpdateRule {
 std::unique_ptr<UpdateRule> MakeUpdateRule(const UpdateOptions& options,
                                            const UpdateContext& context);
 
-// What ZeRO's units and shares must begin at multiples of, in elements (program/zero.h).
+// Alignment of ZeRO's units and shares, in elements (program/zero.h).
 int64_t UnitGrainOf(UpdateKind kind);
 
 }  // namespace weft::train
