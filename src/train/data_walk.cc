@@ -13,10 +13,10 @@
 namespace weft::train {
 namespace {
 
-// A rank may tokenize hundreds of GB meanwhile; that it lives, heartbeats say.
+// Another rank may tokenize hundreds of GB meanwhile; heartbeats detect a lost one.
 constexpr int64_t kWalkMs = 3'600'000;
 
-// Says how far a walk is, where it takes long.
+// Reports the progress of a long walk.
 class WalkProgress {
   public:
     WalkProgress(bool says, std::string_view what, uint64_t records)
@@ -81,7 +81,7 @@ Result<int64_t> DataWalk::CountUpdates(int64_t done, Loader loader) {
                      "tokenizing the data to count the updates (not needed with --steps)",
                      std::min(size, all - before)));
     counts_ = loader.first_epoch() ? *loader.first_epoch() : loader.counts();
-    // (What follows among ranks has less patience.)
+    // (The next waits among ranks have shorter timeouts.)
     WEFT_TRY(cluster_.Barrier("updates are counted", Deadline::In(kWalkMs)));
     if (rest > 0 || from != Cursor{}) return done + rest;
     return MakeError(ErrorCode::kUsage,
@@ -94,7 +94,7 @@ Result<LoaderCounts> DataWalk::CheckTestPart() {
     WEFT_ASSIGN(Loader loader, OpenTestLoader(job_, layout_, data_));
     WEFT_ASSIGN(const int64_t batches,
                 Walk(loader, 1, "reading the test part", data_.set->size(Part::kTest)));
-    WEFT_CHECK(batches > 0);  // else the loader has said so
+    WEFT_CHECK(batches > 0);  // otherwise the loader has reported it
     return loader.counts();
 }
 
@@ -112,7 +112,7 @@ Result<int64_t> DataWalk::Walk(Loader& loader, uint64_t least, std::string_view 
         }
         WEFT_ASSIGN(const auto batch, loader.Next());
         if (cluster_.rank() == 0) TellNote(*data_.set);
-        // (Only the last one is ever filled up.)
+        // (Only the last batch is ever filled up.)
         if (!batch || batch->global_sequences < least) return batches;
     }
 }

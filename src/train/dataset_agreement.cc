@@ -14,10 +14,10 @@ namespace {
 
 using nlohmann::json;
 
-// A rank that has found its data soon waits for one whose disk is slow.
+// A rank whose data is ready waits for ranks with slow disks.
 constexpr int64_t kSameDataMs = 3'600'000;
 constexpr size_t kMostNamed = 8;        // ranks in an error
-constexpr size_t kMostNameBytes = 120;  // of a file's name, from its end
+constexpr size_t kMostNameBytes = 120;  // of a file name, counted from its end
 
 Result<uint64_t> SumOfFile(const std::string& path, uint64_t seed) {
     WEFT_ASSIGN(const File file, File::Open(path));

@@ -16,12 +16,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Of the logs and TensorBoard's files; and what file systems need for themselves.
+// Bytes per row of the logs and TensorBoard's files, and overhead of file systems.
 constexpr uint64_t kRowBytes = 512;
 constexpr uint64_t kSlackBytes = 64 << 10;
 constexpr uint64_t kMostLogBytes = 1 << 30;
 
-// (A product that does not fit is as much as no disk has.)
+// (Saturates at more than any disk has.)
 uint64_t Times(uint64_t bytes, uint64_t count) {
     uint64_t product = 0;
     return __builtin_mul_overflow(bytes, count, &product) ? UINT64_MAX / 4 : product;
@@ -31,7 +31,7 @@ uint64_t LogBytes(const RoomPlan& plan) {
     return std::min(Times(kRowBytes, static_cast<uint64_t>(plan.steps)), kMostLogBytes);
 }
 
-// In blocks, as file systems count.
+// Size in blocks, as file systems count.
 uint64_t FileSizeOf(const std::string& folder) {
     constexpr uint64_t kBlock = 4096;
     uint64_t bytes = 0;
@@ -51,7 +51,7 @@ uint64_t FileSizeOf(const std::vector<std::string>& folders) {
     return bytes;
 }
 
-// With its headers and its manifest.
+// With headers and manifest.
 uint64_t WholeCheckpointBytes(const RoomPlan& plan) {
     const uint64_t most = plan.checkpoint_bytes + plan.checkpoint_bytes / 64 + kSlackBytes;
     for (const std::string& folder : ListCheckpoints(plan.folder, nullptr)) {
@@ -64,7 +64,7 @@ uint64_t WholeCheckpointBytes(const RoomPlan& plan) {
 // The disk of the checkpoints.
 struct CheckpointDisk {
     std::string folder;
-    bool apart = false;  // another one than the model's
+    bool apart = false;  // not the model's disk
 };
 
 CheckpointDisk CheckpointDiskOf(const std::string& folder) {
@@ -79,7 +79,7 @@ CheckpointDisk CheckpointDiskOf(const std::string& folder) {
 
 struct RoomNow {
     std::string folder;
-    uint64_t result = 0, needed = 0;  // the result's part of it
+    uint64_t result = 0, needed = 0;  // the result's part of `needed`
 };
 
 RoomNow RoomNowOf(const RoomPlan& plan) {
@@ -100,8 +100,8 @@ Status CheckResultRoom(const RoomPlan& plan) {
                      plan.folder, BytesText(free), BytesText(plan.result_bytes + kSlackBytes));
 }
 
-// Without --save-every: the checkpoint of a stop, which takes the result's room, and that before
-// the result.
+// Without --save-every: checks room for the checkpoint of a stop, which uses the result's room, and
+// for the checkpoint before the result.
 Status CheckUnaskedRoom(const RoomPlan& plan, const CheckpointDisk& disk, uint64_t free) {
     const uint64_t needed = plan.checkpoint_bytes + kSlackBytes;
     const uint64_t result = disk.apart ? 0 : plan.result_bytes;
@@ -167,7 +167,7 @@ Status CheckRoomFor(const RoomPlan& plan) {
     }
     WEFT_TRY(CheckUnaskedRoom(plan, disk, free));
     const uint64_t more = keeps && count > 0 ? count - 1 : count;
-    // (A log that can't be written ends nothing, so it is no reason to refuse.)
+    // (A log that can't be written does not end a job, so it is not an error.)
     const uint64_t logs = disk.apart ? 0 : LogBytes(plan);
     if (free < need(more) + logs) {
         Log(LogLevel::kWarning,

@@ -16,9 +16,9 @@ namespace {
 
 using nlohmann::json;
 
-// A rank that was lost is started again, or its worker called for, so long.
+// Time for a lost rank to restart, or for its worker to be called.
 constexpr int64_t kRejoinMs = 60'000;
-// Where the others can go on without it: whoever comes later joins.
+// The same if the other ranks can continue without it: a late rank joins again.
 constexpr int64_t kElasticRejoinMs = 10'000;
 
 int64_t Ceil(int64_t count, int64_t of) {

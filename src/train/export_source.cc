@@ -10,11 +10,11 @@ namespace {
 const net::OpTag kTag{"export"};
 
 struct Request {
-    int64_t tensor = -1;  // place in the source's list; -1: no more
+    int64_t tensor = -1;  // index in the source's list; -1: end
     int64_t row = 0, rows = 0, col = 0, cols = 0;
 };
 
-// A tensor's block among a unit's elements; a vector is one row.
+// A tensor's block among the elements of a unit; a vector is one row.
 Holding BlockOf(const program::Value& weight) {
     Holding block = HoldingOf(weight);
     if (weight.shape.rank > 1) return block;
@@ -30,7 +30,7 @@ Status AddOwn(const TrainState& state, const std::string& tensor, const Request&
             if (member.weight.slice.name != tensor) continue;
             const Holding block = BlockOf(member.weight);
             const int64_t elements = block.rows * block.cols;
-            // Elements of the wanted rows, all columns.
+            // Elements of the wanted rows, with all columns.
             const int64_t first = member.begin + (wanted.row - block.row) * block.cols;
             const int64_t last =
                 std::min(first + wanted.rows * block.cols, member.begin + elements);
@@ -76,7 +76,7 @@ ExportSource::ExportSource(const model_files::ModelSource& source, const TrainSt
 
 ExportSource::~ExportSource() {
     Request end;
-    // (Where a link has failed, the others have heard of it, too.)
+    // (After a link failure, the other ranks know of it too.)
     if (world_ != nullptr) (void)Tell(*world_, end).ok();
 }
 

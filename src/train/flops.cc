@@ -5,7 +5,7 @@
 namespace weft::train {
 namespace {
 
-// What experts have beside those that a position is multiplied by.
+// Weights of experts that a position does not use.
 double IdleWeights(const Trainer& trainer) {
     const model::Moe& moe = trainer.hyper().moe;
     double all = 0;

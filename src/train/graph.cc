@@ -15,7 +15,7 @@ namespace {
 
 using program::ValueId;
 
-// Weights are computed with as float32, but for those of block types that stay as they are.
+// Sets weights to float32, except frozen block types.
 void MakeFloat32(program::Program& program, bool frozen) {
     for (program::Value& value : program.values) {
         const bool blocks = Info(value.dtype).quantized && value.shape.rank > 1;
@@ -24,7 +24,7 @@ void MakeFloat32(program::Program& program, bool frozen) {
     }
 }
 
-// Removes windows that no sequence exceeds: they hide no key.
+// Removes windows that are at least as long as every sequence: they hide no key.
 void OpenWindows(program::Program& program, int64_t sequence) {
     for (program::Op& op : program.ops) {
         auto* attention = op.attributes.If<program::Attention>();
@@ -32,7 +32,7 @@ void OpenWindows(program::Program& program, int64_t sequence) {
     }
 }
 
-// A mat_mul with a bias becomes two ops: products are written by many threads at once.
+// Splits a mat_mul with a bias into two ops, because many threads write a product at once.
 void SplitBiases(program::Program& program) {
     std::vector<program::Op> ops;
     for (program::Op& op : program.ops) {
@@ -62,7 +62,7 @@ const program::Op* WriterOf(const program::Program& program, ValueId id) {
     return nullptr;
 }
 
-// The ops between the last norm and the logits become the loss of these.
+// Replaces the ops between the last norm and the logits by the loss of these logits.
 Result<ValueId> AddLoss(program::Program& program, ValueId logits) {
     const ValueId targets = program.AddValue(
         {"targets", DType::kI32, {program::kOutputs}, program::Storage::kInput, {}});
@@ -98,10 +98,10 @@ Result<ValueId> AddLoss(program::Program& program, ValueId logits) {
 
 // ---- Types --------------------------------------------------------------------------------------
 
-// The residual stream, what is summed over ranks or sent, choices of experts and losses keep all
-// bits (:exact, program/ops.h).
-// What an adapter is added to is as narrow as without it, and what is added is, too, but where the
-// sum goes into the residual stream at once. Adapters and their gradients keep all bits.
+// The residual stream, values summed over ranks or sent, choices of experts and losses stay float32
+// (:exact, program/ops.h). The base value of an adapter is as narrow as without it, and so is the
+// adapter's addend, unless their sum goes directly into the residual stream. Adapters and their
+// gradients stay float32.
 void NarrowTypes(program::Differentiated& differentiated, const Adapters& adapters, DType dtype,
                  DType gradients) {
     program::Program& program = differentiated.program;
@@ -113,7 +113,7 @@ void NarrowTypes(program::Differentiated& differentiated, const Adapters& adapte
             adapter[static_cast<size_t>(weight)] = adapter[static_cast<size_t>(gradient)] = true;
         }
     }
-    // (A gradient that comes through a weight and through its adapter is as narrow as its value.)
+    // (A gradient that passes through both a weight and its adapter is as narrow as its value.)
     std::set<ValueId> branches(adapters.sums.begin(), adapters.sums.end());
     for (const program::Op& op : program.ops) {
         const program::Operands operands = program::OperandsOf(op).value();
@@ -138,7 +138,7 @@ void NarrowTypes(program::Differentiated& differentiated, const Adapters& adapte
         if (!is_branch(op) || !wide[static_cast<size_t>(op.outputs[0])]) continue;
         for (const ValueId id : op.inputs) widen(id);
     }
-    for (const program::Op& op : program.ops) {  // (what is gathered wide is wide before)
+    for (const program::Op& op : program.ops) {  // (gathered float32 values are float32 before)
         const bool gathers = op.Is(program::Trait::kAllGather);
         if (gathers && wide[static_cast<size_t>(op.outputs[0])]) widen(op.inputs[0]);
     }

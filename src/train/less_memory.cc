@@ -86,7 +86,7 @@ std::vector<Change> ChangesTogether(const TrainerOptions& options, int64_t repli
         const std::optional<Change> change = step(so_far.options, replicas);
         if (!change || !CheckTrainer(change->options).ok()) return false;
         so_far.options = change->options;
-        // (A shorter sequence takes the place of a short one.)
+        // (A shorter sequence replaces the previous flag.)
         const size_t same = so_far.flags.find(" --seq-len");
         if (step == HalfTheSequence) so_far.flags.resize(std::min(same, so_far.flags.size()));
         so_far.flags += (so_far.flags.empty() ? "" : " ") + change->flags;

@@ -6,7 +6,7 @@
 namespace weft::train {
 namespace {
 
-// Scales are float32 numbers, also after one more halving or doubling.
+// Scales stay float32 numbers after one more halving or doubling.
 constexpr double kLeast = 0x1p-125, kMost = 0x1p127;
 
 bool IsScale(double x) {
@@ -43,7 +43,7 @@ Status LossScaler::Restore(const LossScaleState& state) {
                          state.scale, state.steps, state.hysteresis);
     }
     if (options_.fixed > 0) return {};
-    // (The job that saved it may have had other options.)
+    // (The job that saved the state may have had other options.)
     state_ = {std::max(state.scale, options_.least), state.steps,
               std::min(state.hysteresis, options_.hysteresis)};
     return {};

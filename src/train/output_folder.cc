@@ -26,9 +26,9 @@ namespace fs = std::filesystem;
 
 constexpr char kLockName[] = ".weft-train.lock";
 constexpr uint64_t kMostTokenBytes = 4096;
-// At the end of the lock file, once Clear has removed what other jobs left.
+// At the end of the lock file, after Clear has removed the files of other jobs.
 constexpr std::string_view kBegunAnew = ", begun anew";
-// What a job writes when it is done.
+// The results of a finished job.
 constexpr const char* kResults[] = {"model.gguf", "model/config.json", "adapter_model.safetensors"};
 
 std::string OwnHostName() {
@@ -58,8 +58,8 @@ Error FolderFailed(const std::string& folder, int error) {
                      folder, why);
 }
 
-// All that a result and a checkpoint will need of the file system is tried before anything is
-// loaded. (Whether there is room is looked at when it is known how much is needed.)
+// Before loading, tries all file operations that a result and a checkpoint need. (The room is
+// checked once the needed size is known.)
 Status TryWriting(const std::string& folder) {
     constexpr std::string_view kText = "weft train was here";
     const std::string path = folder + "/.weft-train.try";
@@ -76,26 +76,26 @@ Status TryWriting(const std::string& folder) {
     return FolderFailed(folder, "a file can't be written there: " + tried.error().message);
 }
 
-// Over what an earlier job wrote, and cut after it: that works on a full disk, too.
+// Overwrites an earlier job's token and truncates after it: that works on a full disk too.
 Status WriteToken(int fd, const std::string& folder, const std::string& token) {
     const std::string line = token + "\n";
     const ssize_t put = ::pwrite(fd, line.data(), line.size(), 0);
     if (put < 0) return FolderFailed(folder, errno);
     if (put != static_cast<ssize_t>(line.size())) return FolderFailed(folder, ENOSPC);
     if (::ftruncate(fd, put) != 0) return FolderFailed(folder, errno);
-    // Ranks of other hosts read it. (What can't be synced here they see in time, or not at all.)
+    // (Ranks of other hosts read it. If fsync fails, they see it later or not at all.)
     ::fsync(fd);
     return {};
 }
 
-// (Damaged ones are somebody's work, too.)
+// Whether there are checkpoints. (Damaged ones also count as a user's work.)
 bool HasCheckpoints(const std::string& folder) {
     std::vector<std::string> skipped;
     return !ListCheckpoints(folder, &skipped).empty() || !skipped.empty() ||
            !ListLeftovers(folder).aside.empty();
 }
 
-// What lies there that would be lost; "".
+// An existing result or checkpoint that would be lost; "" for none.
 std::string Found(const std::string& folder) {
     for (const char* name : kResults) {
         std::error_code ignored;
@@ -109,7 +109,7 @@ std::string Found(const std::string& folder) {
     return HasCheckpoints(folder) ? kCheckpointsName : "";
 }
 
-// Of exports and logs that were killed. (Who holds the lock is the only one who writes here.)
+// Removes parts of killed exports and logs. (Only the holder of the lock writes here.)
 void RemoveParts(const fs::path& folder) {
     const auto is_own = [](const fs::directory_entry& entry, bool inner) {
         const std::string name = entry.path().filename().string();
@@ -136,7 +136,7 @@ bool IsWithin(const std::string& path, const std::string& folder) {
     return !rest.empty() && *rest.begin() != "..";
 }
 
-// What is read goes on being read: a rank that is lost opens it again.
+// Keeps files that the job reads: a restarted rank opens them again.
 void RemoveResults(const OutputFolderOptions& words) {
     const fs::path folder = words.folder;
     std::error_code ignored;
@@ -151,7 +151,7 @@ void RemoveResults(const OutputFolderOptions& words) {
     }
 }
 
-// (The folder itself may be a link to another disk, or one that is mounted there.)
+// (The folder itself may be a link to another disk or a mount point.)
 void RemoveContent(const fs::path& folder, std::error_code& failed) {
     for (fs::directory_iterator at(folder, failed), end; !failed && at != end;
          at.increment(failed)) {
@@ -192,7 +192,7 @@ Result<OutputFolder> OutputFolder::Take(const OutputFolderOptions& words) {
     fs::create_directories(folder, failed);
     if (failed) return FolderFailed(folder, "the folder can't be made: " + failed.message());
     const std::string path = folder + "/" + kLockName;
-    // (Whoever may write to the folder may take it: the umask says who that is.)
+    // (Anyone who may write to the folder may lock it; the umask decides who may.)
     const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (fd < 0) return FolderFailed(folder, errno);
     OutputFolder taken(words, fd);
@@ -226,7 +226,7 @@ OutputFolder::OutputFolder(OutputFolder&& other) noexcept
       fd_(std::exchange(other.fd_, -1)),
       token_(std::move(other.token_)) {}
 
-// (The file stays: who removed it could take it from one who has just opened it.)
+// (The file stays: deleting it could take the lock from a process that has just opened the file.)
 OutputFolder::~OutputFolder() {
     if (fd_ >= 0) ::close(fd_);
 }
@@ -239,7 +239,7 @@ Status OutputFolder::Clear() {
          at.increment(failed)) {
         const std::string name = at->path().filename().string();
         if (name != "log.csv" && !name.starts_with("events.out.tfevents.")) continue;
-        std::error_code ignored;  // (a log that stays is gone on with)
+        std::error_code ignored;  // (a remaining log is continued)
         fs::remove(at->path(), ignored);
     }
     RemoveResults(words_);

@@ -5,7 +5,7 @@
 namespace weft::train {
 namespace {
 
-// The block of its tensor that a member is.
+// The block of its tensor that a member covers.
 TensorRegion PieceBlock(const program::Value& weight) {
     const Holding h = HoldingOf(weight);
     if (weight.shape.rank > 1) return {h.row, h.rows, h.col, h.cols, 0, h.rows * h.cols};

@@ -14,7 +14,7 @@
 namespace weft::train {
 namespace {
 
-// The first GPU that opens, or why there is none.
+// The first GPU that opens, or the reason why there is none.
 Result<std::shared_ptr<backend::Device>> OpenGpu(const backend::DeviceOptions& options) {
     const backend::AutoChoice choice = backend::ChooseAuto(options);
     std::string why = choice.left_out;
@@ -27,10 +27,10 @@ Result<std::shared_ptr<backend::Device>> OpenGpu(const backend::DeviceOptions& o
     return MakeError(ErrorCode::kNotFound, "{}", why);
 }
 
-// What all ranks know of the GPUs of all.
+// The GPUs of all ranks, as all ranks know them.
 struct GpuCensus {
     bool all = true;      // each rank has one
-    std::string why_not;  // of those that have none; "": no host has any
+    std::string why_not;  // why ranks lack one; "": no host has any
 };
 
 Result<GpuCensus> CountGpus(const Result<std::shared_ptr<backend::Device>>& gpu,
@@ -50,7 +50,7 @@ Result<GpuCensus> CountGpus(const Result<std::shared_ptr<backend::Device>>& gpu,
     return census;
 }
 
-// all: of each rank, what it trains on.
+// all: by rank, the device on which it trains.
 Status CheckGroup(const TrainLayout& layout, int zero, const std::vector<std::string>& all,
                   int rank) {
     const std::string& mine = all[static_cast<size_t>(rank)];

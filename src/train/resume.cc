@@ -14,13 +14,13 @@ namespace {
 namespace fs = std::filesystem;
 using model_files::hf::Json;
 
-// A rank may read its share of hundreds of GB meanwhile; that it lives, heartbeats say.
+// Another rank may read its share of hundreds of GB meanwhile; heartbeats detect a lost one.
 constexpr int64_t kReadMs = 3'600'000;
 constexpr size_t kMostCandidates = 64;
 constexpr int kMostBad = 1000;
 
 struct Verdict {
-    std::string fault;  // empty: whole, as far as this rank has looked
+    std::string fault;  // empty: intact, as far as this rank has checked
     bool damaged = false;
 };
 
@@ -29,7 +29,7 @@ std::string TextOf(const Verdict& verdict) {
     return json.dump(-1, ' ', true, Json::error_handler_t::replace);
 }
 
-// The first fault of any rank; of damage that of all counts.
+// The first fault of any rank, but damage takes precedence.
 Result<Verdict> VerdictOf(const std::vector<std::string>& texts) {
     Verdict all;
     for (size_t rank = 0; rank < texts.size(); ++rank) {
@@ -43,7 +43,7 @@ Result<Verdict> VerdictOf(const std::vector<std::string>& texts) {
     return all;
 }
 
-// "step-00000600.bad", or ".bad-2", ...; empty: it could not be renamed.
+// Returns "step-00000600.bad", or ".bad-2", ...; empty: the folder could not be renamed.
 std::string Rename(const std::string& folder) {
     for (int number = 1; number <= kMostBad; ++number) {
         std::string to = folder + kAsideSuffix;
@@ -110,8 +110,8 @@ Result<std::optional<Checkpoint>> ResumeSearch::Find(const std::string& last) {
                      faults_.size(), faults_.front());
 }
 
-// Rank 0: --resume auto begins at the first update. A job that ran here before may have left a
-// checkpoint that somebody else removed.
+// Rank 0: reports that --resume auto starts at the first update. Warns if an earlier job ran here,
+// whose checkpoint may have been deleted.
 void ResumeSearch::TellNone() {
     if (std::exchange(told_none_, true)) return;
     const auto has = [&](const char* name) {
@@ -124,7 +124,7 @@ void ResumeSearch::TellNone() {
         ran ? ", though an earlier job has written there" : "");
 }
 
-// Rank 0: the newest first.
+// Rank 0: the candidates, the newest first.
 Result<std::vector<std::string>> ResumeSearch::Candidates(const std::string& last) {
     std::string dir = words_.folder;
     if (last.empty()) {
@@ -154,7 +154,7 @@ Result<std::vector<std::string>> ResumeSearch::Candidates(const std::string& las
         if (at != all.end()) {
             all.erase(all.begin(), at);
         } else if (all.empty() || IsCheckpoint(last)) {
-            all = {last};  // of another job, or gone
+            all = {last};  // of another job, or missing
         }
     }
     if (all.empty() && faults_.empty() && words_.resume != "auto") {
@@ -167,7 +167,7 @@ Result<std::vector<std::string>> ResumeSearch::Candidates(const std::string& las
     return all;
 }
 
-// What is wrong with it, the same on all ranks; "": nothing, and it is open.
+// The fault of a checkpoint, the same on all ranks; "": none, and it is open.
 Result<std::string> ResumeSearch::FaultOf(const std::string& folder,
                                           std::optional<Checkpoint>& opened) {
     Verdict mine;
@@ -175,7 +175,7 @@ Result<std::string> ResumeSearch::FaultOf(const std::string& folder,
     Status good =
         open.ok() ? CheckData(*open, cluster_.rank(), cluster_.size()) : Status(open.error());
     if (!good.ok()) {
-        // (Another rank may not see all files where folders are not shared.)
+        // (Another rank may not see all files if folders are not shared.)
         const bool surely = open.ok() || cluster_.rank() == 0;
         mine = {good.error().message, surely && good.error().code == ErrorCode::kCorrupt};
     }
@@ -193,7 +193,7 @@ Result<std::string> ResumeSearch::FaultOf(const std::string& folder,
     return verdict.fault;
 }
 
-// Rank 0: an older checkpoint was found, so that nothing is lost by it.
+// Rank 0: renames damaged checkpoints, once an older one was found.
 void ResumeSearch::PutAside() {
     for (const std::string& folder : damaged_) {
         const std::string renamed = Rename(folder);

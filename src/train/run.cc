@@ -27,10 +27,10 @@ namespace {
 
 using model_files::hf::Json;
 
-// A checkpoint is written as fast at least, in what --time-limit leaves for it.
+// Lower bound of the write speed of checkpoints, in bytes per second, for --time-limit.
 constexpr double kSlowDisk = 200e6;
 
-// What no loss of another rank can be the cause of.
+// Errors that the loss of another rank cannot cause.
 bool IsOwnFault(ErrorCode code) {
     return code == ErrorCode::kUsage || code == ErrorCode::kUnsupported ||
            code == ErrorCode::kOutOfMemory || code == ErrorCode::kCorrupt;
@@ -38,7 +38,7 @@ bool IsOwnFault(ErrorCode code) {
 
 class Run {
   public:
-    // listener: null on other ranks than 0.
+    // listener: null except on rank 0.
     Run(const TrainJob& job, cluster::Cluster& cluster, TrainListener* listener)
         : job_(job),
           cluster_(cluster),
@@ -50,18 +50,18 @@ class Run {
         TakeDataWords(job_);
     }
 
-    // Where the cluster gets over losses, as often as the job allows.
+    // Recovers from losses, if the cluster can and as often as the job allows.
     Result<TrainSummary> All() {
         while (true) {
             const Status done = Once();
             if (done.ok()) return summary_;
-            // This process has no use without its device: another one takes its place.
+            // This process is useless without its device: another process replaces it.
             if (!device_.ok()) return engine::WithDevice(cluster_, device_, done.error());
             WEFT_TRY(GoOn(done.error()));
         }
     }
 
-    // Rank 0: after the loss of a rank, with the checkpoint that has what was learnt.
+    // Rank 0: adds the checkpoint to resume from to the error about a lost rank.
     Error WithPlace(Error error) const {
         const bool lost = error.code == ErrorCode::kPeerLost || error.code == ErrorCode::kTimeout;
         if (!lost || job_.save.folder.empty()) return error;
@@ -79,13 +79,13 @@ class Run {
     }
 
   private:
-    // From the model's file or a checkpoint to the end.
+    // Runs from the model's file or a checkpoint to the end.
     Status Once() {
         stops_.Enter(StopScope::Phase::kLoading);
         summary_.stopped = false;
         stop_fault_.clear();
         save_fault_.clear();
-        // What can be wrong with the words and the data is said before a large model is loaded.
+        // Errors in options and data are reported before a large model is loaded.
         const TrainerOptions& t = job_.trainer;
         WEFT_ASSIGN(const TrainLayout layout,
                     MakeTrainLayout(cluster_.size(), cluster_.rank(), LayoutWordsOf(t)));
@@ -115,16 +115,16 @@ class Run {
         WEFT_ASSIGN(auto trainer, MakeTrainer(std::move(source), checkpoint));
         const Status ended = WithTrainer(*trainer, loader, data, done + 1, steps);
         device_ = trainer->device_status();
-        // Said while the Trainer is there: what it still sends to others, who may wait for what
-        // will never come, ends by the verdict that this becomes. (What may be another rank's loss,
-        // which a link tells in its own words, is for NextEpoch to judge.)
+        // Report the failure while the Trainer exists: its pending sends may wait for ranks that
+        // never answer, and the verdict ends these waits. (An error that another rank's loss may
+        // have caused, as a link reports it, is left to NextEpoch.)
         if (!ended.ok() && (!cluster_.recovers() || EndsTheJob(ended.error()))) {
             return cluster_.ReportFailure(ended.error());
         }
         return ended;
     }
 
-    // Rank 0: the result's format takes this model.
+    // Rank 0: checks that the result's format supports this model.
     Status CheckResult(const model_files::ModelSource& source) {
         const Status fits = listener_ == nullptr ? Status() : listener_->CheckResult(source);
         if (fits.ok()) return {};
@@ -132,7 +132,7 @@ class Run {
         return cluster_.ReportFailure(fits.error());
     }
 
-    // What is wrong with newcomers is no reason to end: the others go on without them.
+    // A newcomer's fault does not end the job: the others continue without it.
     bool EndsTheJob(const Error& error) const {
         const net::PeerMonitor* monitor = cluster_.monitor();
         const bool judged = monitor != nullptr && monitor->Failed();
@@ -150,14 +150,14 @@ class Run {
         stops_.Enter(StopScope::Phase::kWriting);
         WEFT_TRY(summary_.stopped ? EndStopped(trainer) : WriteAll(trainer, loader));
         const Status gathered = meter_.Gather(cluster_, summary_);
-        // The result is there: what else ranks had to say is no reason to fail.
+        // The result is written, so errors in the ranks' final reports are only warnings.
         if (gathered.ok() || listener_ == nullptr) return gathered;
         Log(LogLevel::kWarning, "all is written, but not all ranks came to the end: {}",
             gathered.error().message);
         return {};
     }
 
-    // From here on a rank that is new is one like the others.
+    // From here on, a newcomer is a rank like the others.
     Status NoteAllReady(const Trainer& trainer) {
         if (job_.elastic && !place_.all_shared) {
             return MakeError(ErrorCode::kUsage,
@@ -175,11 +175,11 @@ class Run {
         return {};
     }
 
-    // Writes the result. A checkpoint of the last update is written first, where the disk has room
-    // for both: the result may fail, and a rank may be lost while it is written. Without
-    // --save-every that checkpoint is removed once the result is whole. Without room for both, a
-    // result that fails is followed by a checkpoint in its room. If that fails, too, the result is
-    // tried until it is written or a signal comes.
+    // Writes the result. First it writes a checkpoint of the last update if the disk has room for
+    // both, because the result may fail, or a rank may be lost meanwhile. Without --save-every,
+    // that checkpoint is removed once the result is complete. Without room for both, a failed
+    // result is followed by a checkpoint in its room. If that fails too, the result is retried
+    // until it is written or a signal comes.
     Status WriteAll(Trainer& trainer, const Loader& loader) {
         const std::string checkpoint = StepFolder(job_.save.folder, summary_.steps);
         bool there = resume_from_ == checkpoint;
@@ -202,14 +202,14 @@ class Run {
             WEFT_ASSIGN(there, SaveAll(trainer, loader, SaveRoom::kWithoutResult));
             if (!there) return Export(trainer, true);
         }
-        if (written.ok()) return {};  // rank 0 has the error
+        if (written.ok()) return {};  // rank 0 has reported the error
         return MakeError(written.error().code,
                          "{}. Checkpoint {} has all that was learnt: once the result can be "
                          "written, the same command with --resume auto writes it",
                          written.error().message, checkpoint);
     }
 
-    // A checkpoint of the last update. Returns whether it is there, the same on all ranks.
+    // Saves a checkpoint of the last update. Returns whether it succeeded, the same on all ranks.
     Result<bool> SaveAll(const Trainer& trainer, const Loader& loader, SaveRoom room) {
         const std::unique_ptr<Saver> saver = MakeSaver(trainer);
         WEFT_TRY(saver->Begin(summary_.steps, StateOf(trainer, loader), room));
@@ -224,21 +224,20 @@ class Run {
         return saved;
     }
 
-    // alone: WriteResult's.
+    // alone: as in WriteResult.
     Status Export(Trainer& trainer, bool alone) {
         if (listener_ == nullptr) return trainer.ServeExport();
         const auto trained = trainer.Export();
         const WritingScope writes(cluster_);
         const Status written = listener_->OnTrained(*trained, alone);
-        // (What is lost with a rank is in the last checkpoint.)
+        // (After the loss of a rank, the last checkpoint has the weights.)
         failed_ = !written.ok() && written.error().code != ErrorCode::kPeerLost &&
                   written.error().code != ErrorCode::kTimeout;
         return written;
     }
 
-    // The job stopped because it was asked to, or because a checkpoint could not be written. Where
-    // that of the stop could not be written either, and there is no earlier one, the model as it is
-    // now is better than nothing.
+    // The job was asked to stop, or a checkpoint could not be written. If the checkpoint of the
+    // stop could not be written either and there is no earlier one, exports the current model.
     Status EndStopped(Trainer& trainer) {
         // Only rank 0 knows the checkpoints, and any rank may report the end.
         const std::string from =
@@ -278,23 +277,23 @@ class Run {
             summary_.steps, stop_fault_, rest);
     }
 
-    // The folder of the checkpoint that `--resume auto` takes; empty: the disk has none. Reads the
-    // folder at each call, since a user may remove checkpoints.
+    // The folder of the checkpoint that `--resume auto` would use; empty: there is none on disk.
+    // Reads the folder at each call, because a user may remove checkpoints.
     std::string Standing() const {
         if (resume_from_.empty() || IsCheckpoint(resume_from_)) return resume_from_;
         const std::vector<std::string> all = ListCheckpoints(job_.save.folder, nullptr);
         return all.empty() ? "" : all.front();
     }
 
-    // (One that --resume names may be of another job.)
+    // (A checkpoint that --resume names may belong to another job.)
     std::string HowToGoOn(const std::string& checkpoint) const {
         const bool own = checkpoint.starts_with(job_.save.folder + "/");
         return fmt::format("{} goes on from {}", own ? "--resume auto" : "the same command",
                            checkpoint);
     }
 
-    // What the disks have is looked at before the first update; all ranks then know what a
-    // checkpoint takes, and where.
+    // Checks disk space before the first update. Afterwards all ranks know the size and the place
+    // of a checkpoint.
     Status PlanRoom(const Trainer& trainer, int64_t steps) {
         const SaveOptions& save = job_.save;
         if (save.folder.empty()) return {};
@@ -311,7 +310,7 @@ class Run {
         return CheckRoomFor(room_);
     }
 
-    // A rank whose disk is not rank 0's: its own files of checkpoints.
+    // Checks the disk of a rank that does not share rank 0's: room for its own checkpoint files.
     Status CheckOwnRoom() {
         if (place_.shared || room_.checkpoints == 0) return {};
         room_.checkpoint_bytes = place_.own_bytes;
@@ -322,8 +321,8 @@ class Run {
         return MakeError(fits.error().code, "rank {}: {}", cluster_.rank(), fits.error().message);
     }
 
-    // 0: the peak of some rank's device is not known. Ranks of one host measure at the same time,
-    // as they will work.
+    // 0: a rank's peak is unknown. Ranks of one host measure at the same time, because they also
+    // compute at the same time.
     Result<double> SumOfPeaks(const Trainer& trainer) {
         std::vector<double> peaks;
         WEFT_TRY(AllGather(cluster_, "peak", trainer.MeasurePeak(), peaks));
@@ -343,7 +342,7 @@ class Run {
         return {};
     }
 
-    // Once: what is wrong with the test part is known before training begins.
+    // Once: reports faults of the test part before training begins.
     Status CheckTestPart(DataWalk& walk, const OpenedData& data) {
         evaluates_ = job_.data.test_split > 0 && data.set->size(Part::kTest) > 0;
         if (job_.data.test_split > 0 && !evaluates_) WEFT_TRY(TellEmptyTestPart(data));
@@ -354,7 +353,7 @@ class Run {
         return {};
     }
 
-    // Refused where evaluations were asked for by number.
+    // An error if evaluations were requested explicitly, otherwise a warning.
     Status TellEmptyTestPart(const OpenedData& data) {
         const std::string empty = fmt::format(
             "{}: the test part of --test-split {} has no sample: none of {} falls into it",
@@ -378,22 +377,24 @@ class Run {
         if (!text.empty()) Log(LogLevel::kWarning, "{}", text);
     }
 
-    // Once: what is left out of an epoch of the data is told.
+    // Once: logs samples that an epoch skips or truncates.
     void NoteSamples(const LoaderCounts& counts) {
         if (std::exchange(samples_noted_, true)) return;
         summary_.samples = counts;
         TellLeftOut(counts, Part::kTrain);
     }
 
-    // After `error`: the next epoch, where it was a loss; else the error that ends the job.
+    // After `error`: starts the next epoch of the job if the error was a loss; otherwise returns
+    // the error that ends the job.
     Status GoOn(const Error& error) {
         if (!cluster_.recovers() || failed_) return error;
         stops_.Enter(StopScope::Phase::kLoading);
         const bool root = cluster_.rank() == 0;
-        // Who was asked to stop waits for nobody to come back.
+        // After a stop request, nobody waits for a lost rank.
         const bool ends = StopRequested() || (root && (summary_.stopped || IsTimeUp()));
         if (ends) cluster_.RequestStop();
-        // (Rank 0 counts losses, not what newcomers bring; the others hear of it.)
+        // (Rank 0 counts losses, but not epochs that begin or fail with newcomers; the other ranks
+        // follow it.)
         const bool counts = !std::exchange(grows_, false) && !with_joiners_;
         if (root && counts && !ends && summary_.restarts >= job_.save.max_restarts) return error;
         const std::string job = cluster_.job();
@@ -442,7 +443,7 @@ class Run {
         return checkpoint;
     }
 
-    // With --new-data, other data than the checkpoint's are read from their start.
+    // With --new-data, data that differs from the checkpoint's is read from its start.
     Status SeekTo(const Checkpoint& checkpoint, Loader& loader) {
         const Json& state = checkpoint.manifest().state;
         Cursor cursor;
@@ -455,7 +456,7 @@ class Run {
                     ", or another --seq-len, --seed, --pack, --shuffle or --long, or without its "
                     "--skip-bad";
             }
-            // (A checkpoint that does not say what its data were: --new-data says it.)
+            // (If the checkpoint does not record its data, --new-data applies.)
             const bool unknown = state.find("content") == state.end();
             if (job_.data.renewed && (unknown || !other.empty())) {
                 data_begin_ = checkpoint.manifest().step;
@@ -480,8 +481,8 @@ class Run {
         return loader.Seek(cursor);
     }
 
-    // The job's settings are those of the checkpoint, as far as they must be, and its end is not
-    // before it.
+    // Checks that the job's settings agree with the checkpoint's where they must, and that the job
+    // does not end before the checkpoint.
     Status CheckGoesOn(const Checkpoint& checkpoint, int64_t steps, const Loader& loader) const {
         const bool says = cluster_.rank() == 0;
         const int64_t done = checkpoint.manifest().step;
@@ -578,7 +579,7 @@ class Run {
         summary_.saves.waited_s += saver.counts().waited_s;
     }
 
-    // On rank 0: what is left of --time-limit is what an update and a checkpoint take.
+    // On rank 0: whether the rest of --time-limit only suffices for one update and a checkpoint.
     bool IsTimeUp() const {
         const double limit = job_.save.time_limit_s;
         if (!(limit > 0) || cluster_.rank() != 0) return false;
@@ -644,8 +645,8 @@ class Run {
         return Finish(saver);
     }
 
-    // Newcomers wait: all go on with them from the checkpoint of this update. The error is for
-    // GoOn; OK: they have left, or it could not be written.
+    // Newcomers wait: saves this update, so that all ranks continue with them from its checkpoint.
+    // The error goes to GoOn. OK: the newcomers have left, or the save failed.
     Status Grow(Saver& saver, int64_t step) {
         WEFT_TRY(Finish(saver));
         if (cluster_.rank() == 0) {
@@ -664,8 +665,8 @@ class Run {
         return every > 0 && (step % every == 0 || step == steps);
     }
 
-    // The checkpoint before could not be written: more updates could be lost, so training stops, on
-    // all ranks. What was learnt until now is tried in the room that was kept for the result.
+    // The previous checkpoint could not be written. To lose no more updates, training stops on all
+    // ranks, after one attempt to save the current weights in the result's room.
     Status StopUnsaved(const Trainer& trainer, const Loader& loader, Saver& saver, int64_t step) {
         save_fault_ = saver.fault();
         if (cluster_.rank() == 0) {
@@ -678,7 +679,7 @@ class Run {
         return saver.Begin(step, StateOf(trainer, loader), SaveRoom::kWithoutResult);
     }
 
-    // This update is the last one before the stop, on all ranks.
+    // Ends training after this update, on all ranks.
     Status Stop(int64_t step, int requests) {
         const std::string why =
             cluster_.rank() == 0 && IsTimeUp() && !StopRequested()
@@ -728,30 +729,30 @@ class Run {
     cluster::Cluster& cluster_;
     TrainListener* listener_;
     TrainSummary summary_;
-    std::unique_ptr<model_files::ModelSource> base_;  // of a CheckpointSource
-    // Rank 0: the folder of the checkpoint that the job goes on from; empty: from the start.
+    std::unique_ptr<model_files::ModelSource> base_;  // the base of a CheckpointSource
+    // Rank 0: folder of the checkpoint to resume from; empty: from the start.
     std::string resume_from_;
-    // Rank 0: why the checkpoint of a stop is not there; and whether what the job is for could not
-    // be written, which no other attempt would mend.
+    // Rank 0: why the checkpoint of a stop is missing. failed_: the result could not be written,
+    // and another attempt would not help.
     std::string stop_fault_;
-    std::string save_fault_;  // why the checkpoint before the stop is not there, on all ranks
-    std::string model_;       // the fingerprint of the model that is trained
+    std::string save_fault_;  // why the checkpoint before the stop is missing, on all ranks
+    std::string model_;       // fingerprint of the trained model
     bool failed_ = false;
     Status device_;  // of the last Trainer
     bool evaluates_ = false;
     bool test_part_read_ = false, samples_noted_ = false;
     DataIdentity content_;
-    int64_t batch_ = 0;       // sequences of an update, over all ranks
-    int64_t data_begin_ = 0;  // updates before the first one of these data
+    int64_t batch_ = 0;       // sequences per update, over all ranks
+    int64_t data_begin_ = 0;  // updates before the first one with this data
     StopScope stops_;
     ResumeSearch search_;
     Growth growth_;                // rank 0
-    bool grows_ = false;           // rank 0: the epoch ends for newcomers, not for a loss
-    bool with_joiners_ = false;    // of this epoch, not all of whose ranks are ready
+    bool grows_ = false;           // rank 0: the epoch ends for newcomers, not after a loss
+    bool with_joiners_ = false;    // this epoch has newcomers, and not all ranks are ready
     SavePlace place_;
     RoomPlan room_;
     const int64_t begin_ns_;
-    double longest_s_ = 0;  // of an update, with what follows it
+    double longest_s_ = 0;  // the longest update, including what follows it
     RunMeter meter_;
     std::optional<TextSampler> sampler_;
 };
@@ -770,7 +771,7 @@ Result<TrainSummary> RunTraining(const cluster::ClusterOptions& where, const Tra
     TrainJob job = asked;
     CatchStops(job.save.interrupts);
     WEFT_TRY(MakeAbsolute(job));
-    WEFT_TRY(CheckTrainJob(job));  // (the working folder's name is in its paths now)
+    WEFT_TRY(CheckTrainJob(job));  // (paths now include the working folder)
     cluster::ClusterOptions options = where;
     const int ranks = cluster::RanksOf(options);
     WEFT_TRY(PlanRecovery(job, ranks, options));

@@ -7,7 +7,7 @@
 namespace weft::train {
 namespace {
 
-// The most resident memory of this process so far (VmHWM of /proc/self/status).
+// Peak resident memory of this process (VmHWM of /proc/self/status).
 uint64_t PeakRssBytes() {
     std::ifstream file("/proc/self/status");
     for (std::string line; std::getline(file, line);) {
@@ -17,7 +17,7 @@ uint64_t PeakRssBytes() {
     return 0;
 }
 
-// What so large a share of the values is below.
+// The value below which this share of the values lies.
 template <typename T>
 T Quantile(std::vector<T> values, double share) {
     if (values.empty()) return 0;
@@ -79,7 +79,7 @@ void RunMeter::Report(double updates_an_epoch, TrainSummary& summary) const {
     summary.epoch_s = each * updates_an_epoch;
 }
 
-// "0.000012 0 ...": by op.
+// "0.000012 0 ...": seconds by op.
 std::string RunMeter::OpSeconds() const {
     std::string text;
     for (const std::vector<float>& times : trainer_->op_seconds()) {

@@ -17,10 +17,10 @@ namespace {
 
 using model_files::hf::Json;
 
-// A rank may write its file so much longer than the others, to a slow disk or over a network; that
-// it lives, heartbeats say.
+// A rank may take this much longer than the others to write its file to a slow disk or over a
+// network; heartbeats detect a lost rank.
 constexpr int64_t kSaveMs = 3'600'000;
-// A disk that is full for a moment is looked at again.
+// A disk that is full for a moment is checked again.
 constexpr int kRoomTries = 3;
 constexpr int64_t kRoomMs = 500;
 
@@ -74,7 +74,7 @@ std::vector<Piece> PiecesOf(const TrainState& state, const UpdateRule& rule,
 
 namespace {
 
-// The values themselves, while nothing runs.
+// Reads the values directly, while nothing runs.
 class NoCopy final : public backend::HostSnapshot {
   public:
     explicit NoCopy(backend::Executable& executable) : executable_(executable) {}
@@ -86,7 +86,8 @@ class NoCopy final : public backend::HostSnapshot {
     backend::Executable& executable_;
 };
 
-// All that a checkpoint keeps, for the thread that writes it. Errors: kOutOfMemory, those of Read.
+// A snapshot of all state that a checkpoint keeps, for the writer's thread. Errors: kOutOfMemory,
+// those of Read.
 Result<std::unique_ptr<backend::HostSnapshot>> SnapshotOf(const TrainState& state,
                                                           const UpdateRule& rule) {
     std::set<program::ValueId> ids;
@@ -98,7 +99,7 @@ Result<std::unique_ptr<backend::HostSnapshot>> SnapshotOf(const TrainState& stat
     return state.training().Snapshot(std::vector<program::ValueId>(ids.begin(), ids.end()));
 }
 
-// Network file systems show what another host has written after a moment.
+// Network file systems show another host's writes with a delay.
 bool SeesFolder(const std::string& folder, const std::string& token) {
     constexpr int64_t kMostMs = 3000, kNapMs = 100;
     if (token.empty()) return false;
@@ -110,7 +111,7 @@ bool SeesFolder(const std::string& folder, const std::string& token) {
     return true;
 }
 
-// Some elements at a time.
+// Reads in parts to bound memory.
 Status ReadInParts(const Checkpoint& checkpoint, backend::Executable& training,
                    const KeptPiece& kept) {
     constexpr int64_t kPart = 256 * kKeptGrain;
@@ -221,7 +222,7 @@ Status Saver::Begin(int64_t step, Json state, SaveRoom room) {
     return {};
 }
 
-// For this rank's disk. A rank that writes to rank 0's disk needs nothing on its own.
+// The plan for this rank's disk. A rank that writes to rank 0's disk needs no room on its own.
 RoomPlan Saver::PlanFor(SaveRoom room) const {
     RoomPlan plan;
     if (cluster_.rank() == 0) {
@@ -236,10 +237,10 @@ RoomPlan Saver::PlanFor(SaveRoom room) const {
     return plan;
 }
 
-// All ranks look before rank 0 removes anything: no checkpoint goes for one that another rank can't
-// write.
+// All ranks check their disks before rank 0 removes anything: no checkpoint is removed for one that
+// another rank can't write.
 Result<bool> Saver::AgreeOnRoom(const RoomPlan& plan) {
-    constexpr char kOldGo = '+', kFull = '-';  // the first letter of a rank's word
+    constexpr char kOldGo = '+', kFull = '-';  // the first letter of a rank's message
     const auto look = [&]() -> std::string {
         if (place_.shared && cluster_.rank() != 0) return "";
         std::error_code ignored;
@@ -271,7 +272,7 @@ Result<bool> Saver::AgreeOnRoom(const RoomPlan& plan) {
     return false;
 }
 
-// What became of a save; empty: it is whole.
+// Records the outcome of a save; empty: it succeeded.
 void Saver::Note(const std::string& fault) {
     (fault.empty() ? counts_.saved : counts_.failed)++;
     fault_ = fault;
@@ -294,7 +295,7 @@ Status Saver::Finish() {
                 cluster_.AllGather("checkpoint", mine.dump(-1, ' ', true), Deadline::In(kSaveMs)));
     const bool failed = std::ranges::any_of(
         texts, [](const auto& text) { return text.find("\"error\"") != text.npos; });
-    // What is left of a checkpoint that will not be one takes no room.
+    // Remove the files of a failed checkpoint, which take room.
     std::error_code ignored;
     if (failed && !written.empty()) std::filesystem::remove(written, ignored);
     std::string verdict;
@@ -315,8 +316,8 @@ Status Saver::Finish() {
     return {};
 }
 
-// On all ranks: whoever writes to a disk of its own keeps the steps there that rank 0 keeps, for
-// only rank 0 knows which are whole.
+// On all ranks: a rank that writes to its own disk keeps the steps that rank 0 keeps, because only
+// rank 0 knows which are complete.
 Status Saver::RemoveOld() {
     Json mine = Json::array();
     if (cluster_.rank() == 0 && fault_.empty()) {

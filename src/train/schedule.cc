@@ -22,7 +22,7 @@ double Cosine(double part) {
     return (1 + std::cos(std::numbers::pi * part)) / 2;
 }
 
-// How much of the way between the end and the highest rate is left.
+// The remaining share of the difference between the highest and the end rate.
 double OwnDecay(const Schedule& schedule, int64_t step) {
     const double length =
         static_cast<double>(std::max<int64_t>(1, schedule.total_steps - schedule.warmup_steps));

@@ -13,7 +13,7 @@ namespace {
 using model_files::hf::Json;
 
 struct Setting {
-    const char *name, *flag;  // in TrainJobToJson and in the manifest; on the command line
+    const char *name, *flag;  // in TrainJobToJson and the manifest; on the command line
 };
 constexpr Setting kOptimizer[] = {{"optimizer", "--optimizer"}};
 constexpr Setting kAdapters[] = {{"lora_rank", "--lora"},
@@ -31,7 +31,7 @@ constexpr Setting kCurve[] = {{"dtype", "--dtype"},
                               {"momentum", "--momentum"},
                               {"clip", "--clip"},
                               {"batch", "sequences an update"}};
-// Of a schedule that is not constant.
+// Settings of a schedule that is not constant.
 constexpr Setting kSchedule[] = {{"warmup_steps", "--warmup-steps"},
                                  {"total_steps", "--schedule-steps"}};
 
@@ -40,7 +40,7 @@ std::string ValueText(const Json& value) {
     return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
-// Where both sides have a value, and not the same.
+// A setting that both sides have, with different values.
 struct Changed {
     std::string flag, was, is;
 };
@@ -57,7 +57,7 @@ class Comparison {
         }
     }
 
-    // An adapter to go on from brings its own rank, alpha and targets.
+    // An adapter that is continued brings its own rank, alpha and targets.
     void LookAtAdapters(std::vector<Changed>& found) const {
         if (!was_.contains("lora_rank")) return;
         const auto from = [](const Json& job) { return job.value("lora_from", "") != ""; };
@@ -84,7 +84,7 @@ std::string ListText(const std::vector<Changed>& found, bool was) {
     return fmt::format("{}", fmt::join(words, ", "));
 }
 
-// Both optimizers are AdamW and keep the same two moments, so each goes on from the other.
+// Both optimizers are AdamW with the same two moments, so each can continue from the other.
 bool IsAdamW(const Json& settings) {
     const std::string name = settings.value("optimizer", "");
     return name == "adamw" || name == "adam8bit";
@@ -103,7 +103,7 @@ Json SettingsOf(const TrainJob& job, int64_t batch) {
         }
     }
     settings["dtype"] = FlagOf(job.trainer.dtype);
-    // (What "auto" stands for depends on the replicas.)
+    // (The meaning of "auto" depends on the replicas.)
     const int64_t replicas =
         batch / std::max<int64_t>(1, job.trainer.micro_batch * job.trainer.accumulation);
     settings["grad_dtype"] = FlagOf(GradientTypeOf(job.trainer, replicas));

@@ -17,14 +17,14 @@ namespace {
 using nlohmann::json;
 using program::FlatBucket;
 
-// Elements that are converted at a time when weights are loaded.
+// Elements converted at a time when weights are loaded.
 constexpr int64_t kLoadElements = 1 << 20;
 
 int64_t StateCols(const program::Value& weight) {
     return weight.shape.rank == 1 ? 1 : weight.shape[1];
 }
 
-// `rows` without those of `holding`.
+// `rows` without the rows of `out`.
 std::vector<ElementRange> Without(const std::vector<ElementRange>& rows, const ElementRange& out) {
     std::vector<ElementRange> left;
     for (const ElementRange& range : rows) {
@@ -47,13 +47,14 @@ Status WriteAs(backend::Executable& training, program::ValueId id, DType dtype, 
     return training.Write(id, RowBytes(dtype, first), narrow);
 }
 
-// Blocks of one shape, so many rows of their tensor apart, are one entry: experts' are thousands.
+// Blocks of the same shape at a constant distance in rows are one entry, because experts give
+// thousands of blocks.
 struct Entry {
     Holding first;
     int64_t count = 1, stride = 0;
 };
 
-// Whether `next` goes on with `entry`.
+// Whether `next` continues `entry`.
 bool Extends(const Entry& entry, const Holding& next) {
     const Holding& h = entry.first;
     const bool alike =
@@ -101,7 +102,7 @@ std::vector<Holding> FromText(const std::string& text, int& replica) {
 // By tensor.
 using Holdings = std::map<std::string, std::vector<Holding>, std::less<>>;
 
-// What the ranks of the same replica that come before this one have. names: grows by all tensors.
+// The holdings of lower ranks of the same replica. names: all tensors are added.
 Result<Holdings> EarlierHoldings(const std::vector<std::string>& texts, int rank, int replica,
                                  std::set<std::string, std::less<>>& names) {
     Holdings earlier;
@@ -123,7 +124,7 @@ Result<Holdings> EarlierHoldings(const std::vector<std::string>& texts, int rank
     return earlier;
 }
 
-// Rows of a weight that is not trained, in the type that it has in memory.
+// Reads rows of a frozen weight in its type in memory.
 Status ReadFrozenRows(const model_files::ModelSource& source, const program::Value& weight,
                       int64_t row, int64_t count, std::span<std::byte> out) {
     const DType dtype = weight.dtype;
@@ -236,7 +237,7 @@ Status TrainState::FindSole(cluster::Cluster& cluster, int replica,
     return {};
 }
 
-// What is held whole is read whole; of a shared unit only the own part.
+// Reads replicated weights whole, and only the own part of a sharded unit.
 Status TrainState::LoadUnit(const OwnPart& part, const model_files::ModelSource& source,
                             const cluster::Cluster& cluster) {
     const FlatBucket& unit = *part.unit;
@@ -259,7 +260,7 @@ Status TrainState::LoadUnit(const OwnPart& part, const model_files::ModelSource&
     return {};
 }
 
-// What is in no unit.
+// Loads weights that are in no unit.
 Status TrainState::LoadFrozen(const model_files::ModelSource& source,
                               const cluster::Cluster& cluster) {
     const program::Program& program = training_->program();
@@ -284,7 +285,7 @@ Status TrainState::LoadFrozen(const model_files::ModelSource& source,
     return {};
 }
 
-// values: of the unit's elements from `begin` on, all of them within what is in memory.
+// values: elements of the unit from `begin` on, all within the part that is in memory.
 Status TrainState::Store(const OwnPart& part, int64_t begin, std::span<const float> values) {
     const FlatBucket& unit = *part.unit;
     const int64_t base = unit.weights_shared ? unit.own_begin : 0;

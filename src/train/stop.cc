@@ -21,12 +21,12 @@ std::atomic<cluster::Cluster*> g_cluster{nullptr};
 std::atomic<Phase> g_phase{Phase::kLoading};
 std::atomic<bool> g_saves{false};
 std::atomic<bool> g_at_once{false};
-std::atomic<int64_t> g_first_ns{0};  // of the first signal; 0: none came
+std::atomic<int64_t> g_first_ns{0};  // time of the first signal; 0: none
 std::atomic<void (*)(int)> g_before[NSIG];
 static_assert(std::atomic<int64_t>::is_always_lock_free &&
               std::atomic<cluster::Cluster*>::is_always_lock_free);
 
-// A third signal ends this process, whatever the others do.
+// Ends the job at once. A third signal ends this process regardless of the others.
 void EndAtOnce(int signal) {
     cluster::Cluster* const cluster = g_cluster.load();
     g_at_once = true;
@@ -39,7 +39,7 @@ void EndAtOnce(int signal) {
     cluster->RequestStop();
 }
 
-// In a signal handler: a reader of standard error that has stopped may take a second.
+// Runs in a signal handler. A blocked reader of standard error may take up to a second.
 [[noreturn]] void EndAlone() {
     ::signal(SIGALRM, [](int) { ::_exit(kStoppedStatus); });
     ::alarm(1);
@@ -49,13 +49,13 @@ void EndAtOnce(int signal) {
     ::_exit(kStoppedStatus);
 }
 
-// While nothing is learnt that could be lost.
+// Ends the job before training starts, when nothing can be lost.
 void EndLoading(int signal) {
     cluster::Cluster* const cluster = g_cluster.load();
     if (cluster != nullptr && cluster->size() == 1 && g_saves.load()) EndAlone();
     void (*const before)(int) = g_before[signal].load();
     if (before != SIG_DFL && before != SIG_IGN) {
-        before(signal);  // sets the flag that the cluster of rank 0 looks at
+        before(signal);  // sets the flag that the cluster of rank 0 checks
     } else if (cluster != nullptr) {
         cluster->RequestStop();
     } else {
@@ -75,8 +75,8 @@ void OnSignal(int signal) {
     errno = saved;
 }
 
-// On the control thread of a rank that a listening worker started: the signal that it got is the
-// job's, as everywhere else. Where nothing is saved, or in a hurry, the rank just leaves.
+// On the control thread of a rank that a listening worker started: a signal to the rank counts as
+// the job's. If nothing is saved, or at a second signal, the rank just leaves.
 bool TakeTerm() {
     if (g_cluster.load() == nullptr || !g_saves.load() || g_at_once.load()) return false;
     OnSignal(SIGTERM);
@@ -108,9 +108,9 @@ void CatchStops(bool interrupts) {
         ::sigaction(signal, &action, nullptr);
     }
     cluster::SetTermTaker(TakeTerm);
-    // SIGUSR1 means what SIGTERM does.
+    // SIGUSR1 acts like SIGTERM.
     g_before[SIGUSR1].store(g_before[SIGTERM].load());
-    // (What is written then fails with an error, which is handled.)
+    // (Such writes then fail with an error, which is handled.)
     ::signal(SIGPIPE, SIG_IGN);
     ::signal(SIGXFSZ, SIG_IGN);
 }

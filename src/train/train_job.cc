@@ -126,7 +126,7 @@ constexpr auto kJobFields = [](auto& job, auto& visit) {
     visit("global_batch", job.global_batch);
 };
 
-// What travels as JSON, and stands in files of JSON beside the result.
+// Checks paths that go into JSON: messages to other ranks, and files beside the result.
 Status CheckPaths(const TrainJob& job) {
     std::vector<std::pair<const char*, const std::string*>> paths = {
         {"the model", &job.trainer.model},

@@ -23,9 +23,9 @@
 namespace weft::train {
 namespace {
 
-// Beside weights and activations: code, tokenizer, data, links, the allocator.
+// Memory besides weights and activations: code, tokenizer, data, links, the allocator.
 constexpr uint64_t kOverheadBytes = 64ull << 20;
-// What a rank says it needs that could not even reserve it: more than any machine has.
+// The need that a rank reports if it could not reserve its memory: more than any machine has.
 constexpr uint64_t kNoMemory = 1ull << 50;
 
 bool HasTarget(const Sequence& sequence) {
@@ -251,9 +251,9 @@ Status Trainer::Plan() {
     return {};
 }
 
-// The program, in memory that is there. For auto the first that fits is taken, by all ranks: tensor
-// ranks compute their sums again together. may_fail: what else one rank's device cannot do is as if
-// it had no memory, for all ranks.
+// Plans the Program within the available memory. For auto, all ranks take the first recomputation
+// that fits on all, because tensor ranks repeat their sums together. may_fail: another limitation
+// of one rank's device counts on all ranks as a lack of memory.
 Status Trainer::PlanOn(std::shared_ptr<backend::Device> device, bool may_fail) {
     device_ = std::move(device);
     WEFT_TRY(AgreeOnSums());
@@ -280,7 +280,7 @@ Status Trainer::PlanOn(std::shared_ptr<backend::Device> device, bool may_fail) {
     return fits;
 }
 
-// Ranks exchange the sums of an update: all have them in float64, or none has.
+// Ranks exchange the sums of an update: float64 if all devices have it, otherwise none uses it.
 Status Trainer::AgreeOnSums() {
     const bool own = device_->info().target.float64_sums;
     WEFT_ASSIGN(const std::vector<std::string> all,
@@ -301,7 +301,7 @@ Status Trainer::PlanProgram() {
     LoraPlan lora;
     if (options_.lora.on()) {
         WEFT_ASSIGN(lora, PlanLora(*source_, options_.lora));
-        // (Of all stages: all ranks say the same.)
+        // (For all stages, so all ranks return the same error.)
         WEFT_ASSIGN(const model::ShardPlan plan,
                     model::PlanShards(hyper_, *source_, layout_.model));
         WEFT_TRY(CheckStages(lora, plan.shards, source_->name()));
@@ -336,7 +336,7 @@ Status Trainer::PlanUpdate(program::ChunkedProgram& list) {
     return {};
 }
 
-// MPI is one thread's.
+// MPI allows only one thread.
 bool Trainer::Overlaps() const {
     if (options_.zero < 2 || layout_.dp == 1 || options_.overlap == "off") return false;
     if (UsesMpi(cluster_.fabric())) return false;
@@ -347,7 +347,7 @@ bool Trainer::Overlaps() const {
                          group, [&](int rank) { return cluster_.host(rank).boot_id != host; });
 }
 
-// planned: this rank's part has memory.
+// planned: this rank has reserved its memory.
 Status Trainer::CheckMemory(bool planned) {
     const backend::MemoryUse use = planned ? training_->memory() : backend::MemoryUse{kNoMemory};
     return cluster::CheckMemory(
@@ -355,7 +355,7 @@ Status Trainer::CheckMemory(bool planned) {
         source_->name() + " in training", "weights, gradients, optimizer state, activations", "");
 }
 
-// Whether these options would fit on the device that is open. All ranks call it together.
+// Whether these options would fit on the open device. Collective.
 bool Trainer::FitsWith(const TrainerOptions& options) const {
     auto source = OpenSource(options);
     if (!source.ok()) return false;
@@ -395,7 +395,7 @@ Status Trainer::RunPass(const Batch& batch, const StagePass& which, PassKind pas
     if (groups_.stages != nullptr) groups_.stages->SetChunk(which.chunk);
     const double share = static_cast<double>(micro_.targets()) / targets;
     step.side_gradient = static_cast<float>(options_.router_aux_loss * share * scale());
-    // (A row that stands in for no target has a loss, too.)
+    // (The stand-in row without a target also has a loss, which must not count.)
     const bool counts = std::ranges::any_of(sequences, HasTarget);
     if (pass != PassKind::kBackward) {
         WEFT_TRY(RunOps(
@@ -425,8 +425,8 @@ Result<double> Trainer::SumOfLosses(program::ValueId losses, int64_t count) {
     return std::accumulate(rows.begin(), rows.end(), 0.0);
 }
 
-// All replicas make as many passes, so that their collectives match; stages and tensor ranks see
-// the same data.
+// All replicas run the same number of passes, so their collectives match; stages and tensor ranks
+// see the same data.
 Status Trainer::RunPasses(const Batch& batch, bool evaluates) {
     loss_sum_ = aux_loss_ = 0;
     positions_ = 0;
@@ -441,14 +441,14 @@ Status Trainer::RunPasses(const Batch& batch, bool evaluates) {
         }
         return {};
     }
-    // (Beyond the last one, micro-batches are empty.)
+    // (Passes beyond the batch are empty.)
     for (const StagePass& pass : SchedulePasses(place, PassesOf(place, passes))) {
         WEFT_TRY(RunPass(batch, pass, pass.forward ? PassKind::kForward : PassKind::kBackward));
     }
     return {};
 }
 
-// Each sum is counted where it is not counted twice.
+// Sums over all ranks; each value is contributed by exactly one rank.
 Result<StepReport> Trainer::SumReport(const Batch& batch) {
     double sums[] = {0, 0, 0, 0, 0};
     const bool last = layout_.stage == layout_.pp() - 1;
@@ -481,7 +481,7 @@ Result<StepReport> Trainer::Step(const Batch& batch, double learning_rate) {
     WEFT_TRY(RunPasses(batch, false));
     WEFT_ASSIGN(const double norm, GradientNorm());
     WEFT_ASSIGN(StepReport report, SumReport(batch));
-    // (The same bits on all ranks, so that all decide alike.)
+    // (All ranks have the same bits, so all decide alike.)
     report.grad_norm = norm / scale();
     if (scaler_) report.loss_scale = scale();
     if (!std::isfinite(report.loss) || !std::isfinite(report.grad_norm)) {
@@ -489,7 +489,7 @@ Result<StepReport> Trainer::Step(const Batch& batch, double learning_rate) {
         return Diverged(batch, report);
     }
     const bool clips = options_.clip > 0 && report.grad_norm > options_.clip;
-    // (The 1e-6 is torch.nn.utils.clip_grad_norm_'s.)
+    // (1e-6 as in torch.nn.utils.clip_grad_norm_.)
     const double clipped = clips ? options_.clip / (report.grad_norm + 1e-6) : 1.0;
     if (before_update_) WEFT_TRY(before_update_());
     backend::Step update;
@@ -502,7 +502,7 @@ Result<StepReport> Trainer::Step(const Batch& batch, double learning_rate) {
     return report;
 }
 
-// Of the whole batch, which all ranks sum up for it.
+// The norm of the whole batch's gradient, which all ranks sum up.
 Result<double> Trainer::GradientNorm() {
     backend::Step update;
     update.again = true;
@@ -515,12 +515,13 @@ Result<double> Trainer::GradientNorm() {
     }
     float squares[2] = {};
     WEFT_TRY(training_->ReadFloats(update_.norm, 0, squares));
-    // (The second is what the first lost by rounding: of an infinity nothing.)
+    // (The second value is the rounding error of the first; it is undefined for an infinity.)
     const double lost = std::isfinite(squares[0]) ? double{squares[1]} : 0.0;
     return std::sqrt(std::abs(double{squares[0]} + lost));
 }
 
-// A lower scale mends gradients, not a loss: with a fixed one there is nothing to wait for.
+// A lower scale can repair gradients, but not a loss that is not finite: with a fixed scale,
+// waiting is useless.
 Result<StepReport> Trainer::Overflowed(const Batch& batch, StepReport report) {
     const bool hopeless = options_.loss_scale.fixed > 0 && !std::isfinite(report.loss);
     if (hopeless || !scaler_->Overflowed()) {
@@ -584,7 +585,8 @@ Result<int32_t> Trainer::NextToken(std::span<const int32_t> tokens, const Choose
                      chooser, updates_);
 }
 
-// The same passes again, op by op: which op on which rank was the first?
+// Repeats the passes op by op and finds the first op, and its rank, with a value that is not
+// finite.
 Result<std::string> Trainer::FindNonFinite(const Batch& batch) {
     found_.clear();
     training_->SetProbe([this](int32_t op, int64_t rows) { return NoteNonFinite(op, rows); });
@@ -603,7 +605,7 @@ Result<std::string> Trainer::FindNonFinite(const Batch& batch) {
     return std::string();
 }
 
-// Which op first wrote a number that is not finite: "op 17 (mat_mul) l0.attn.q".
+// Notes the first op that wrote a value that is not finite: "op 17 (mat_mul) l0.attn.q".
 Status Trainer::NoteNonFinite(int32_t number, int64_t rows) {
     if (!found_.empty()) return {};
     const program::Program& program = training_->program();
@@ -611,7 +613,7 @@ Status Trainer::NoteNonFinite(int32_t number, int64_t rows) {
     for (const program::ValueId id : op.outputs) {
         const program::Value& value = program.value(id);
         if (value.dtype == DType::kI32 || value.dtype == DType::kF64) continue;
-        if (value.name.ends_with(".lse")) continue;  // (the padding behind a device's own layout)
+        if (value.name.ends_with(".lse")) continue;  // (padding behind a device's own layout)
         const bool by_rows = value.shape[0] < 0;
         const int64_t count = value.shape.Elements(0, 0);
         const int64_t cols = value.shape.Elements(1, 1) / (by_rows ? 1 : value.shape[0]);

@@ -15,7 +15,7 @@
 namespace weft::train {
 namespace {
 
-// From one attempt to the next; the last one is for all that follow.
+// Waits between attempts; the last one repeats.
 constexpr int64_t kTryMs[] = {500, 2000, 5000};
 constexpr int kQuickTries = 3;
 constexpr int64_t kTriedLineMs = 60'000;
@@ -28,8 +28,8 @@ Result<std::string> Write(const model_files::ModelSource& trained, const Trainer
     return words.folder + "/adapter_model.safetensors";
 }
 
-// Another attempt mends neither words, nor weights that are no numbers, nor the loss of a rank or a
-// signal to all.
+// Another attempt does not help after wrong options, weights that are not finite, the loss of a
+// rank, or a signal to all.
 bool MayMend(ErrorCode code) {
     return code != ErrorCode::kUsage && code != ErrorCode::kUnsupported &&
            code != ErrorCode::kCorrupt && code != ErrorCode::kPeerLost &&
@@ -50,7 +50,7 @@ uint64_t ResultBytes(const model_files::ModelSource& trained, const TrainerOptio
     return bytes;
 }
 
-// woken: by a signal.
+// woken: a signal ends the wait.
 void Nap(const Deadline& deadline, bool woken) {
     while (!deadline.expired() && !(woken && StopRequested())) {
         std::this_thread::sleep_for(std::chrono::milliseconds(50));
@@ -83,7 +83,7 @@ Result<std::string> WriteResult(const model_files::ModelSource& trained,
                      : "");
         }
         if (last && quiet.expired()) quiet = Deadline::In(kTriedLineMs);
-        std::error_code ignored;  // (somebody may have removed the folder)
+        std::error_code ignored;  // (the folder may have been deleted)
         std::filesystem::create_directories(words.folder, ignored);
         if (tries == 0) bytes = ResultBytes(trained, trainer, words);
         if (!MakeResultRoom(words.folder, bytes)) {

@@ -48,7 +48,7 @@ Result<SafeType> ParseType(const std::string& name, std::string_view where) {
     return MakeError(ErrorCode::kCorrupt, "{}: '{}' is no type", where, Shown(name));
 }
 
-// Throws what get<>() would, also for fractions and for numbers that are too large.
+// Throws like get<>(), and also for fractions and numbers that are too large.
 int64_t WholeAt(const Json& json, size_t place) {
     const Json& value = json.at(place);
     const bool good =
@@ -74,7 +74,7 @@ Json ArrayJson(const Array& array) {
             std::string(model_files::hf::SafeTypeName(array.type))};
 }
 
-// What the manifest says of itself: over all of it but this.
+// The manifest's own digest: over the manifest without "sha256".
 std::string DigestOf(Json json) {
     json.erase("sha256");
     return Hex(Sha256(BytesOf(json.dump())));
@@ -219,7 +219,7 @@ Result<Manifest> ParseManifest(std::string_view text, std::string_view where) {
                          "its text does not have the checksum that it names: it was changed "
                          "or damaged. Resume from another checkpoint");
         }
-    } catch (const std::exception& error) {  // text that is no UTF-8
+    } catch (const std::exception& error) {  // text that is not UTF-8
         return Wrong(where, Shown(error.what()));
     }
     Manifest manifest;

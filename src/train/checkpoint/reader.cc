@@ -14,24 +14,24 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// So much of a file is asked for at once.
+// Bytes of a file that are prefetched at once.
 constexpr uint64_t kWindowBytes = 64 << 20;
-// A large region is read in parts of at least so much, by so many threads: a disk that answers many
-// requests at a time is asked, copied from and checked by all of them.
+// A large region is read in parts of at least this size by several threads, because a disk with
+// many queued requests is faster, and the threads copy and check in parallel.
 constexpr int64_t kPartBytes = 8 << 20, kMostReaders = 4;
 
 constexpr char kAdvice[] = "Resume from another checkpoint (--resume FOLDER)";
 
 }  // namespace
 
-// Reads of one piece, in ascending order: a MiB that several of them touch is read once.
+// Reads one piece in ascending order; a MiB that several reads touch is read once.
 class Checkpoint::Run {
   public:
-    // end: of the bytes of the piece that will be read.
+    // end: end of the piece's bytes that will be read.
     Run(const File& file, const ReadAhead& ahead, const StoredPiece& piece, uint64_t end)
         : file_(file), ahead_(ahead), piece_(piece), end_(end) {}
 
-    // `out.size()` bytes of the piece, from its byte `at` on.
+    // Reads `out.size()` bytes of the piece, starting at byte `at`.
     Status Read(uint64_t at, std::span<std::byte> out) {
         while (!out.empty()) {
             FetchFrom(at);
@@ -58,7 +58,7 @@ class Checkpoint::Run {
     }
 
   private:
-    // Half a window at a time, so that a disk has something to do while we copy.
+    // Prefetches half a window at a time, so the disk works while we copy.
     void FetchFrom(uint64_t at) {
         if (fetched_ >= end_ || at + kWindowBytes / 2 < fetched_) return;
         const uint64_t begin = std::max(fetched_, at / kCheckedBytes * kCheckedBytes);
@@ -82,7 +82,7 @@ class Checkpoint::Run {
     const ReadAhead& ahead_;
     const StoredPiece& piece_;
     const uint64_t end_;
-    uint64_t fetched_ = 0;          // what was asked for ends here
+    uint64_t fetched_ = 0;          // end of the prefetched bytes
     std::optional<uint64_t> held_;  // the block in buffer_
     std::vector<std::byte> buffer_;
 };
@@ -157,7 +157,7 @@ Status Checkpoint::OpenFile(const CheckpointFile& listed) {
     return {};
 }
 
-// What several ranks hold alike is read from one file.
+// Reads data that several ranks hold alike from one file only.
 void Checkpoint::DropCopies() {
     const auto place = [](const Held& held) {
         const TensorRegion& r = held.piece.region;
@@ -285,7 +285,7 @@ std::string JobFolderOf(const std::string& where) {
     if (fs::exists(fs::path(where) / kManifestName, ignored)) return "";
     const fs::path path = fs::path(where).lexically_normal();
     const fs::path folder = path.has_filename() ? path : path.parent_path();
-    if (folder.filename().string().starts_with(kStepPrefix)) return "";  // it has no manifest
+    if (folder.filename().string().starts_with(kStepPrefix)) return "";  // its manifest is missing
     std::string dir = folder.string();
     if (folder.filename() == kCheckpointsName) dir = folder.parent_path().string();
     return dir.empty() ? "." : dir;

@@ -17,12 +17,12 @@ Range Common(Range a, Range b) {
     return {std::max(a.begin, b.begin), std::min(a.end, b.end)};
 }
 
-// Rows of the array of which the region has something.
+// Rows of the array that the region touches.
 Range RowsOf(const TensorRegion& r) {
     return {r.row_begin + r.begin / r.col_count, r.row_begin + (r.end - 1) / r.col_count + 1};
 }
 
-// Columns of the array that the region has of one of these rows.
+// Columns of the array that the region covers in one of these rows.
 Range ColsOf(const TensorRegion& r, int64_t row) {
     const int64_t first = (row - r.row_begin) * r.col_count;
     return {r.col_begin + std::max<int64_t>(r.begin - first, 0),
@@ -33,7 +33,8 @@ int64_t PlaceOf(const TensorRegion& r, int64_t row, int64_t col) {
     return (row - r.row_begin) * r.col_count + (col - r.col_begin) - r.begin;
 }
 
-// A region as at most three rectangles: part of its first row, whole rows, part of its last.
+// A region as at most three rectangles: part of its first row, whole rows, and part of its last
+// row.
 struct Rectangle {
     Range rows, cols;
 };
@@ -45,7 +46,8 @@ void AddRectangles(const TensorRegion& region, std::vector<Rectangle>& out) {
         const Range cols = ColsOf(region, row);
         const Range last = ColsOf(region, all.end - 1);
         int64_t end = row + 1;
-        // The rows between the first and the last are alike; the first and the last may be, too.
+        // The rows between the first and the last have equal columns; the first and last may have
+        // too.
         if (row > all.begin || cols.end - cols.begin == region.col_count) {
             const bool last_is_whole = last.end - last.begin == region.col_count;
             end = std::max(end, last_is_whole ? all.end : all.end - 1);
@@ -55,8 +57,8 @@ void AddRectangles(const TensorRegion& region, std::vector<Rectangle>& out) {
     }
 }
 
-// How many of the open rectangles begin or end at a column: the sum up to a column is how many
-// cover it.
+// changes: by column, the number of rectangles that begin minus the number that end. The running
+// sum is the number of rectangles that cover a column.
 bool CoversRow(const std::map<int64_t, int64_t>& changes, int64_t cols) {
     int64_t open = 0, at = 0;
     for (const auto& [col, change] : changes) {
@@ -105,7 +107,7 @@ void ForEachRun(const TensorRegion& a, const TensorRegion& b,
 bool Cover(const std::vector<TensorRegion>& regions, const Array& array) {
     std::vector<Rectangle> rectangles;
     for (const TensorRegion& region : regions) AddRectangles(region, rectangles);
-    // Row by row from the top, by the rows where something begins or ends.
+    // Sweeps the rows from the top and stops at rows where a rectangle begins or ends.
     struct Event {
         int64_t row;
         Range cols;

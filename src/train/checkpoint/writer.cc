@@ -22,21 +22,21 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Written at a time; what lies two of these behind has reached the disk.
+// Bytes per write; data two windows back is already on disk.
 constexpr uint64_t kWriteWindowBytes = 32 << 20;
 static_assert(kWriteWindowBytes % kCheckedBytes == 0);
-// A disk that is full, or away, for a moment: a file is tried again so long after each failure.
+// Waits before retries: a disk may be full or absent for a moment.
 constexpr int64_t kRetryMs[] = {250, 1000};
 
 Error IoError(const std::string& path, const char* what, int error) {
     return MakeError(ErrorCode::kIo, "{}: cannot {}: {}", path, what, std::strerror(error));
 }
 
-// What was made in the folder is there after a power cut.
+// Makes new files in the folder survive a power failure.
 Status SyncFolder(const std::string& folder) {
     const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) return IoError(folder, "open", errno);
-    // (Some network file systems know no fsync of folders, and need none.)
+    // (Some network file systems lack fsync of folders and do not need it.)
     const int failed = ::fsync(fd) == 0 || errno == EINVAL ? 0 : errno;
     ::close(fd);
     if (failed != 0) return IoError(folder, "write it to the disk", failed);
@@ -53,7 +53,7 @@ Status MakeFolder(const std::string& folder) {
                      folder, failed.message());
 }
 
-// The manifest, under another name first.
+// Writes the manifest under another name, then renames it.
 Status WriteManifest(const std::string& folder, const Manifest& manifest) {
     const std::string text = ManifestText(manifest), path = folder + "/" + kManifestName;
     WEFT_ASSIGN(auto file, OutputFile::Create(path, text.size(), true));
@@ -80,7 +80,7 @@ bool IsAsideName(std::string_view name) {
            name.substr(dot).starts_with(kAsideSuffix);
 }
 
-// Step folders that have a manifest, the newest first. The others go to `leftovers`, the errors of
+// Step folders with a manifest, the newest first. The others go to `leftovers`, and errors of
 // manifests to `skipped` (both may be null).
 std::vector<Found> FindAll(const std::string& dir, std::vector<std::string>* skipped,
                            Leftovers* leftovers) {
@@ -106,7 +106,7 @@ std::vector<Found> FindAll(const std::string& dir, std::vector<std::string>* ski
             found.push_back({folder, manifest->sequence, manifest->step});
             continue;
         }
-        // (What can't be read now may be whole.)
+        // (An unreadable manifest may be intact.)
         if (manifest.error().code == ErrorCode::kCorrupt) others.broken.push_back(folder);
         if (skipped != nullptr) skipped->push_back(manifest.error().message);
     }
@@ -116,7 +116,7 @@ std::vector<Found> FindAll(const std::string& dir, std::vector<std::string>* ski
     return found;
 }
 
-// Whatever way the folders before it are spelled.
+// Compares step names regardless of the spelling of the folders above.
 bool SameStep(const std::string& one, const std::string& other) {
     return fs::path(one).filename() == fs::path(other).filename();
 }
@@ -127,7 +127,7 @@ bool IsOf(const std::vector<std::string>& folders, const std::string& folder) {
         folders, [&](const auto& one) { return fs::path(one).lexically_normal() == path; });
 }
 
-// The manifest goes first: what is left of an end in the middle counts as unfinished.
+// Removes the manifest first: if the process ends here, the rest counts as unfinished.
 void Remove(const std::string& folder) {
     std::error_code failed;
     fs::remove(fs::path(folder) / kManifestName, failed);
@@ -136,7 +136,7 @@ void Remove(const std::string& folder) {
     Log(LogLevel::kWarning, "{}: an old checkpoint can't be removed: {}", folder, failed.message());
 }
 
-// Files of earlier saves of the same step.
+// Removes the files of earlier saves of the same step.
 void RemoveStrangers(const std::string& folder, const Manifest& manifest) {
     std::error_code failed;
     for (fs::directory_iterator at(folder, failed), end; at != end && !failed;
@@ -200,7 +200,7 @@ void RankWriter::Main() {
     }
 }
 
-// At most kWriteWindowBytes from `begin` on.
+// Returns at most kWriteWindowBytes from `begin` on.
 Result<std::span<const std::byte>> RankWriter::Window(const Piece& piece, uint64_t begin) {
     const uint64_t count = std::min(piece.bytes() - begin, kWriteWindowBytes);
     if (!piece.read) return piece.data.subspan(begin, count);
@@ -287,7 +287,7 @@ void RemoveUnfinished(const std::string& dir, const Manifest& manifest) {
         const bool named = text.ok() && text->find(file.name) != text->npos;
         if (!named) fs::remove(folder / file.name, ignored);
     }
-    fs::remove(folder, ignored);  // (where nothing else is in it)
+    fs::remove(folder, ignored);  // (only if it is empty)
 }
 
 std::vector<std::string> Removable(const std::string& dir, const std::vector<std::string>& bad) {
@@ -311,7 +311,7 @@ bool RemoveStep(const std::string& folder) {
 
 void RemoveCheckpoint(const std::string& folder) {
     Remove(folder);
-    // (A link or a mounted disk in its place stays, as does a folder that has something in it.)
+    // (A link, a mount point or a folder that is not empty stays.)
     ::rmdir(fs::path(folder).parent_path().c_str());
 }
 

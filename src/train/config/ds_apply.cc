@@ -18,7 +18,7 @@ std::string_view NameOf(Precision precision) {
     return "";
 }
 
-// null: there is none.
+// null: no loss scaling.
 nlohmann::ordered_json LossScaleOf(const TrainerOptions& trainer) {
     if (trainer.dtype != DType::kF16) return nullptr;
     const LossScaleOptions& scale = trainer.loss_scale;
@@ -82,7 +82,7 @@ class Applier {
         notes_.push_back(fmt::format(format, std::forward<Args>(args)...));
     }
 
-    // grad_accum_dtype is --grad-dtype.
+    // grad_accum_dtype corresponds to --grad-dtype.
     Status ApplyGradType(TrainerOptions& trainer) {
         if (!config_.accumulate) return {};
         const std::string type = FlagOf(DTypeOf(*config_.accumulate));
@@ -114,7 +114,7 @@ class Applier {
                               scale.hysteresis,
                               scale.consecutive_hysteresis,
                               scale.least};
-        // Gradients travel as they are added up.
+        // Gradients are sent in the type in which they are accumulated.
         const int64_t sums = config_.train_batch / std::max<int64_t>(1, config_.micro_batch);
         TrainerOptions counted = trainer;
         counted.accumulation = 1;
@@ -126,7 +126,7 @@ class Applier {
         }
     }
 
-    // torch.optim.Adafactor, which DeepSpeed takes.
+    // torch.optim.Adafactor, as DeepSpeed uses it.
     void ApplyAdafactor(const DsOptimizer& from, UpdateOptions& to) {
         to.eps_square = from.eps;
         to.eps_scale = from.eps_scale;
@@ -194,7 +194,7 @@ class Applier {
         return {};
     }
 
-    // A unit is both what is gathered and what is reduced at once, so the least bucket counts.
+    // A unit is both gathered and reduced at once, so the smallest bucket applies.
     void ApplyZeroKeys(TrainerOptions& trainer) const {
         const DsZero& zero = config_.zero;
         trainer.zero = zero.stage;

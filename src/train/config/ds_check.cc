@@ -24,7 +24,7 @@ struct Refused {
     std::string what;
 };
 
-// Other names of keys that DeepSpeed takes, too.
+// Aliases of keys that DeepSpeed also accepts.
 struct Alias {
     const char *section, *name, *stands_for;
 };
@@ -68,7 +68,7 @@ std::string_view LastOf(std::string_view path) {
     return path.substr(path.rfind('.') + 1);
 }
 
-// The known key whose last part is most like that of `path`; one in the same section wins.
+// The known key whose last part is most similar to that of `path`; keys of the same section win.
 std::string_view Nearest(std::string_view path) {
     const std::string_view name = LastOf(path).substr(0, 100);
     const std::string_view section = path.substr(0, path.size() - LastOf(path).size());
@@ -161,7 +161,7 @@ class Checker {
         return {};
     }
 
-    // A whole number may be written as 2e8.
+    // An integer may be written as 2e8.
     Status Number(const DsKey& key, const std::string& path, const Json& value, bool whole) {
         const double number = value.is_number() ? value.get<double>() : NAN;
         const bool fits = std::isfinite(number) && number >= key.least && number <= key.most &&
@@ -174,7 +174,7 @@ class Checker {
                                  key.most));
     }
 
-    // Whether a key that has no effect, or that is refused, asks for nothing.
+    // Whether the value of an ineffective or refused key requests nothing.
     static bool AsksNothing(const Json& value) {
         if (value.is_boolean()) return !value.get<bool>();
         if (value.is_object()) {

@@ -20,7 +20,7 @@ using Json = nlohmann::json;
 constexpr uint64_t kConfigBytes = 16 << 20;
 constexpr int64_t kMostSequences = int64_t{1} << 40;
 
-// Reads values out of a file that CheckDsKeys has passed; fills what is "auto".
+// Reads values from a file that passed CheckDsKeys, and resolves "auto".
 class Resolver {
   public:
     Resolver(const Json& json, const std::string& where, const DsFlags& flags, DsConfig& out)
@@ -43,7 +43,7 @@ class Resolver {
         const Json* value = Find(path);
         return value != nullptr && *value == "auto";
     }
-    // Empty where the key is absent, null or "auto".
+    // Empty if the key is absent, null or "auto".
     std::optional<double> Number(std::string_view path) const {
         const Json* value = Find(path);
         if (value == nullptr || !value->is_number()) return std::nullopt;
@@ -78,8 +78,8 @@ class Resolver {
                          where_, path, file, flag);
     }
 
-    // A number that the file, the command line (alone, or where the file has "auto") or neither
-    // has.
+    // Takes a number from the file, from the command line (if the file has no number or "auto"), or
+    // the fallback. A contradiction is an error.
     Status Match(std::string_view path, std::optional<double> flag, double fallback, double& out) {
         const auto file = Number(path);
         if (file && flag && *file != *flag) return Differs(path, *file, *flag);
@@ -99,8 +99,7 @@ class Resolver {
         return {};
     }
 
-    // Two of the three numbers give the third; the micro-batch and accumulation are 1 where nobody
-    // says otherwise.
+    // Two of the three numbers determine the third; the micro-batch and accumulation default to 1.
     Status Batches() {
         std::optional<int64_t> all, micro, steps;
         WEFT_TRY(Known("train_batch_size", flags_.train_batch, all));
@@ -190,7 +189,7 @@ class Resolver {
         DsOptimizer made;
         WEFT_ASSIGN(made.kind, KindOf(String("optimizer.type")));
         const std::string base = "optimizer.params.";
-        // torch's and DeepSpeed's default where the file leaves it out, the Trainer's where "auto".
+        // torch's and DeepSpeed's default if the file omits it, the Trainer's default for "auto".
         const bool adafactor = made.kind == UpdateKind::kAdafactor;
         const double lr = IsAuto(base + "lr") ? 5e-5 : adafactor ? 1e-2 : 1e-3;
         WEFT_TRY(Match(base + "lr", flags_.lr, lr, made.lr));
@@ -312,7 +311,7 @@ class Resolver {
         return {};
     }
 
-    // A size that "auto" makes of the model's width.
+    // A size that "auto" derives from the hidden size.
     template <typename Number>
     Status Sized(std::string_view path, double of_hidden, Number& out) {
         if (!IsAuto(path)) {

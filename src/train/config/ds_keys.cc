@@ -1,4 +1,4 @@
-// The keys of DeepSpeed's configuration and what they mean here.
+// The keys of DeepSpeed's configuration and their meaning in Weft.
 #include <array>
 #include <limits>
 
@@ -280,7 +280,7 @@ constexpr DsKey kKeys[] = {
     {"dataloader_drop_last", kBool, kMapped, false, 0, 0,
      "no update from a last batch that is not whole"},
 
-    // What else there is.
+    // Others.
     {"tensor_parallel", kWhole, kWarned, false, 0, 0, "--tp cuts the model"},
     {"expert_parallel", kWhole, kWarned, false, 0, 0, "--ep cuts the experts"},
     {"sequence_parallel_size", kInt, kRefused, false, 1, kMost,

@@ -18,13 +18,13 @@ using chat::ChatInput;
 using chat::OrderedJson;
 using chat::Text;
 
-// How many tokens two lists begin with in common.
+// Length of the common prefix.
 size_t SharedTokens(std::span<const int32_t> a, std::span<const int32_t> b) {
     return static_cast<size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
 }
 
-// Where the answer to `asking` begins in `whole`; at least at `least`. The template may ask with
-// more than it writes later (an opened <think>), and an answer may begin like that by chance.
+// Start of the answer to `asking` in `whole`, at least `least`. The generation prompt may have more
+// than the template writes later (an opened <think>), and an answer may begin like that by chance.
 size_t AnswerBegin(const Text& whole, const Text& asking, size_t least) {
     const std::string_view a = whole.view(), b = asking.view();
     auto at = static_cast<size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
@@ -35,7 +35,7 @@ size_t AnswerBegin(const Text& whole, const Text& asking, size_t least) {
     return at;
 }
 
-// Numbers as one digit each: templates may number the turns.
+// Replaces each number by one digit: templates may number the turns.
 std::string WithoutNumbers(std::string_view text) {
     std::string squeezed;
     bool digits = false;
@@ -58,7 +58,7 @@ bool IsLearned(const OrderedJson& message) {
     return RoleOf(message) == "assistant" && !left_out;
 }
 
-// Of a conversation as the record has it.
+// Whether a conversation, as the record has it, ends in a call.
 bool EndsInCall(const ChatInput& input) {
     if (input.messages.empty()) return false;
     const OrderedJson& last = input.messages.back();
@@ -77,7 +77,7 @@ bool IsBlankText(std::string_view text) {
     return text.find_first_not_of(" \t\r\n") == text.npos;
 }
 
-// The end of the words of message `at`.
+// The end of the text of message `at`.
 std::optional<size_t> WordsEnd(const Text& text, size_t at) {
     const auto& given = text.given();
     const auto last =
@@ -88,7 +88,7 @@ std::optional<size_t> WordsEnd(const Text& text, size_t at) {
 
 }  // namespace
 
-// One rendered conversation, whose turns are marked one after another.
+// One rendered conversation whose turns are marked in order.
 class TurnMarker {
   public:
     TurnMarker(const ChatTurns& turns, ChatInput input, Text whole)
@@ -113,7 +113,7 @@ class TurnMarker {
         return Sample{std::move(tokens_), std::move(loss_)};
     }
 
-    // Where the turn begins, by what the template says when it is asked.
+    // Start of the turn according to the template's generation prompt.
     Result<size_t> AskedBegin(size_t turn) {
         WEFT_TRY(CountAsked(turn));
         WEFT_ASSIGN(const Text before, RenderFirst(turn, false));
@@ -123,7 +123,8 @@ class TurnMarker {
         header_begin_ = before.size();
         asked_exactly_ = whole_.view().starts_with(asking.view());
         if (asked_exactly_ || !words_[turn].shown) return begin;
-        // A template that leaves the last message open asks without what closes that message.
+        // If a template leaves the last message open, its generation prompt lacks what closes that
+        // message.
         if (!asking.view().starts_with(before.view())) return begin;
         const std::string_view prompt = asking.view().substr(before.size());
         const size_t own = WordsBegin(turn), gap = GapBegin(turn);
@@ -134,17 +135,17 @@ class TurnMarker {
         asked_exactly_ = true;
         return own;
     }
-    // Of the last AskedBegin: where the answer's header begins.
+    // Start of the answer's header, from the last AskedBegin.
     size_t header_begin() const { return header_begin_; }
     const Text& whole() const { return whole_; }
-    // Where the turn's first words begin; the end of the text if it shows none.
+    // Start of the turn's text; the end of the rendered text if the turn shows none.
     size_t WordsBegin(size_t turn) const {
         const Words& words = words_[turn];
         return words.shown ? whole_.given()[words.first].begin : whole_.size();
     }
 
   private:
-    // Of a message: its first and last range of whole_.given().
+    // A message's first and last range in whole_.given().
     struct Words {
         size_t first = 0, last = 0;
         bool shown = false;
@@ -179,7 +180,7 @@ class TurnMarker {
     }
 
     Status Mark(size_t turn) {
-        if (turn == 0 && !words_[turn].shown) return {};  // an empty answer to nothing
+        if (turn == 0 && !words_[turn].shown) return {};  // an empty answer without a question
         WEFT_ASSIGN(const size_t begin, Begin(turn));
         const size_t first = TokensTo(begin);
         WEFT_ASSIGN(const size_t end, EndToken(turn, begin, first));
@@ -188,7 +189,7 @@ class TurnMarker {
         return {};
     }
 
-    // The end of the words before the turn's own.
+    // End of the text before the turn's own.
     size_t GapBegin(size_t turn) const {
         const size_t first = words_[turn].first;
         return first == 0 ? 0 : whole_.given()[first - 1].end;
@@ -210,14 +211,14 @@ class TurnMarker {
             if (!by_header) return begin.error();
             begin = *by_header;
         } else if (before == "assistant" && !asked_exactly_) {
-            // What closes the turn before, and a header, are no answer.
+            // The end of the previous turn and the header do not belong to the answer.
             begin = BeginByHeader(gap, own).value_or(own);
         }
         if (*begin >= gap && *begin <= own) leads_[key] = own - *begin;
         return begin;
     }
 
-    // Where an answer's own words would begin, by what the template writes in front of answers.
+    // Start of an answer's text, from the header that the template writes before answers.
     std::optional<size_t> BeginByHeader(size_t gap, size_t own) const {
         if (!turns_.header_) return {};
         const std::string_view written = whole_.view().substr(gap, own - gap);
@@ -228,9 +229,10 @@ class TurnMarker {
         return gap + at + turns_.header_->size();
     }
 
-    // The first token behind the turn's last words that ends a generation, and one; where the
-    // template writes none for the turn, such a token right behind it (a template may close a turn
-    // only where another follows); else what is written for the turn.
+    // The position after the turn's end token: the first end-of-generation token after the turn's
+    // text. If the template writes none for the turn, such a token directly after it counts (a
+    // template may close a turn only if another follows); otherwise the position is the end of the
+    // text written for the turn.
     Result<size_t> EndToken(size_t turn, size_t begin, size_t first) {
         const Words& own = words_[turn];
         const auto& ranges = whole_.given();
@@ -256,8 +258,8 @@ class TurnMarker {
                                  : "no token of the vocabulary ends its turn");
     }
 
-    // The end of what is written for the turn; nothing where the template ends a text differently
-    // from how it goes on.
+    // End of the text written for the turn; empty if the template ends a text differently from how
+    // it continues.
     Result<std::optional<size_t>> WrittenTo(size_t turn, size_t words, size_t gap_end) {
         if (turn + 1 == list().size()) return std::optional(whole_.size());
         const bool shown = words_[turn].shown && words <= gap_end;
@@ -278,7 +280,7 @@ class TurnMarker {
         return end;
     }
 
-    // How many tokens the text up to `end` and the whole text have in common.
+    // Length of the common prefix, in tokens, of the text up to `end` and the whole text.
     size_t TokensTo(size_t end) const {
         const auto after = std::ranges::upper_bound(marks_, end, {}, &tokenizer::SpecialMark::byte);
         const tokenizer::SpecialMark& mark = *(after - 1);  // the first one is at 0
@@ -295,12 +297,13 @@ class TurnMarker {
     std::vector<uint8_t> loss_;
     std::vector<tokenizer::SpecialMark> marks_;
     std::vector<Words> words_;
-    // By the text between two turns' words: bytes from the begin of the later turn to its words,
-    // and from the words of the earlier turn to its end.
+    // By the text between two turns: bytes from the start of the later turn to its text, and from
+    // the text of the earlier turn to its end.
     std::map<std::string, size_t> leads_;
     std::map<std::string, std::optional<size_t>> ends_;
     size_t asked_ = 0, header_begin_ = 0;
-    bool asked_exactly_ = false;  // the last AskedBegin: the text goes on as the template asks
+    // Result of the last AskedBegin: the text continues exactly as the template asks.
+    bool asked_exactly_ = false;
 };
 
 ChatTurns::ChatTurns(const chat::Chat& chat, const tokenizer::Tokenizer& tokenizer)
@@ -339,8 +342,7 @@ void ChatTurns::FindClosing() {
     if (open.ok() && EndsOpen(input, *open)) closing_ = ClosingIn(std::move(longer), *open);
 }
 
-// What `longer`, a conversation with one message more than `open` has, writes behind it to close
-// its last answer.
+// The text that `longer`, `open` plus one message, writes after `open` to close its last answer.
 std::string ChatTurns::ClosingIn(ChatInput longer, const Text& open) const {
     if (!Prepare(longer).ok()) return "";
     const auto closed = chat_->Render(longer);
@@ -358,8 +360,7 @@ std::string ChatTurns::ClosingIn(ChatInput longer, const Text& open) const {
     return std::string(gap.substr(0, at + piece.size()));
 }
 
-// Whether the last message is an answer that is learned, without a token behind its words that
-// ends a generation.
+// Whether the last message is a learned answer without an end-of-generation token after its text.
 bool ChatTurns::EndsOpen(const ChatInput& input, const Text& text) const {
     if (input.messages.empty() || !IsLearned(input.messages.back())) return false;
     const auto words = WordsEnd(text, input.messages.size() - 1);
@@ -381,7 +382,7 @@ Result<Text> ChatTurns::Render(ChatInput input) const {
 }
 
 Result<Sample> ChatTurns::Encode(ChatInput input) const {
-    // A call may end otherwise than an answer does: GLM's with the header of its result.
+    // A call may end differently from an answer: GLM's ends with the header of its result.
     std::optional<ChatInput> with_result;
     if (!closing_.empty() && EndsInCall(input)) {
         with_result = input;

@@ -9,7 +9,7 @@
 namespace weft::train {
 namespace {
 
-// Conversations that show the tokens which a template puts together from pieces.
+// Conversations that show tokens which a template composes from pieces.
 std::vector<chat::ChatInput> Samples() {
     chat::ChatInput plain = chat::OneQuestion("", "Do it.");
     plain.messages.push_back({{"role", "assistant"}, {"content", "Done."}});
@@ -108,8 +108,8 @@ void ControlTokens::LookForMarkers(std::string_view text, bool own) const {
     }
 }
 
-// Whether it has the form of chat templates' control tokens: <|user|>, DeepSeek's with wide bars,
-// Gemma's, and Mistral's. The model's own template may write it as letters (Llama 2's).
+// Whether it looks like a control token of a chat template: <|user|>, DeepSeek's with wide bars,
+// Gemma's or Mistral's. The model's own template may write it as plain text (Llama 2's).
 bool ControlTokens::IsForeign(std::string_view marker) const {
     constexpr std::string_view kOthers[] = {"<start_of_turn>", "<end_of_turn>", "[INST]",
                                             "[/INST]"};
@@ -150,7 +150,7 @@ std::string ControlTokens::TakeNote() const {
 std::string ControlTokens::NoteText(Finding finding, std::string_view token) const {
     switch (finding) {
         case kParsed:
-            if (mode_ == ControlMode::kParse) return "";  // as the user wants it
+            if (mode_ == ControlMode::kParse) return "";  // the user requested it
             return fmt::format(
                 "texts hold control tokens such as {}, and they are read as control tokens: the "
                 "chat template writes the same ones. --control-tokens letters reads them as "

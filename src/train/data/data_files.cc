@@ -24,7 +24,7 @@ bool HasSuffix(std::string_view name, const auto& suffixes) {
                                [&](std::string_view suffix) { return name.ends_with(suffix); });
 }
 
-// One of a folder: whether it is taken.
+// Whether a file of a folder is used.
 Result<bool> IsTaken(const fs::path& path) {
     const std::string name = path.filename();
     if (HasSuffix(name, kRefusedSuffixes)) {
@@ -47,7 +47,7 @@ Result<std::vector<std::string>> FilesOf(const std::string& folder) {
         if (hidden || !at->is_regular_file(error)) continue;
         WEFT_ASSIGN(const bool taken, IsTaken(at->path()));
         if (taken) found.push_back(at->path());
-        if (found.size() > kMostDataFiles) break;  // the caller refuses so many
+        if (found.size() > kMostDataFiles) break;  // the caller rejects so many
     }
     if (error) return MakeError(ErrorCode::kIo, "{}: {}", folder, error.message());
     if (found.empty()) {
@@ -68,7 +68,7 @@ Result<std::vector<std::string>> DataFiles(const std::vector<std::string>& paths
             WEFT_ASSIGN(const std::vector<std::string> files, FilesOf(path));
             all.insert(all.end(), files.begin(), files.end());
         } else {
-            all.push_back(path);  // who opens it says what is wrong with it
+            all.push_back(path);  // opening it reports the error
         }
     }
     if (all.size() <= kMostDataFiles) return all;

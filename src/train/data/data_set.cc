@@ -19,7 +19,7 @@ constexpr std::string_view kRandom = "synthetic:random-tokens";
 constexpr uint64_t kRandomCount = 65536;
 constexpr int64_t kMostRandomLength = 1 << 24;
 
-// A row of a table as the object that its columns name.
+// Converts a row of a table to the object that its columns name.
 Result<Record> RecordOfRow(const RecordFile& file, std::string_view text) {
     WEFT_ASSIGN(std::vector<std::string> fields, ParseRow(text, file.delimiter()));
     const std::vector<std::string>& columns = file.columns();
@@ -57,7 +57,7 @@ std::string_view FormName(const RecordFile& file) {
     return "";
 }
 
-// The records of all files, one file after the other.
+// The records of all files in order.
 class FileSet final : public DataSet {
   public:
     FileSet(std::vector<RecordFile> files, const Encoder& encoder)
@@ -131,7 +131,7 @@ class FileSet final : public DataSet {
     }
 
     std::vector<RecordFile> files_;
-    std::vector<uint64_t> train_, test_;  // records up to the end of each file
+    std::vector<uint64_t> train_, test_;  // cumulative numbers of records by file
     Encoder encoder_;
 };
 
@@ -176,7 +176,7 @@ class RandomSet final : public DataSet {
     uint64_t seed_, test_;
 };
 
-// "" or ":NUMBER" at the front of `text`, which it is cut off from.
+// Removes "" or ":NUMBER" from the front of `text` and returns the number.
 Result<int64_t> TakeNumber(std::string_view& text, int64_t fallback, int64_t most,
                            std::string_view spec) {
     if (text.empty()) return fallback;

@@ -12,7 +12,7 @@ namespace {
 
 using chat::OrderedJson;
 
-// How many tokens two lists begin with in common.
+// Length of the common prefix.
 size_t CommonPrefix(std::span<const int32_t> a, std::span<const int32_t> b) {
     return static_cast<size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
 }
@@ -33,7 +33,7 @@ std::string AlpacaText(const InstructionRecord& record) {
         Section("### Input:\n", record.input, "\n\n"));
 }
 
-// Control tokens in what a message says.
+// Looks for control tokens in the text of a message.
 void LookInto(const OrderedJson& message, const ControlTokens& control) {
     const auto look = [&](const OrderedJson& object, const char* name) {
         const auto words = object.find(name);
@@ -51,7 +51,7 @@ Result<chat::ChatInput> InputOf(const ChatRecord& record) {
     input.messages = record.messages;
     input.tools = record.tools;
     input.add_generation_prompt = false;
-    input.now_s = 1;  // the same text on every day
+    input.now_s = 1;  // makes the text independent of the date
     WEFT_TRY(ReadTurnMarks(input.messages));
     return input;
 }
@@ -117,7 +117,7 @@ Result<Sample> Encoder::Encode(const Record& record) const {
     return sample;
 }
 
-// Whether nothing but blanks follows a token that ends a generation.
+// Whether only blanks follow a token that ends a generation.
 bool Encoder::EndsGeneration(const std::vector<int32_t>& ids) const {
     for (auto id = ids.rbegin(); id != ids.rend(); ++id) {
         if (tokenizer_->IsEog(*id)) return true;

@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::json;
 
-// Each piece counts with its length, so that borders between pieces count, too.
+// Hashes each piece with its length, so borders between pieces matter.
 class Sum {
   public:
     void Add(std::string_view text) {
@@ -35,8 +35,8 @@ bool IsChat(std::string_view key) {
     return key.starts_with("tokenizer.chat_template");
 }
 
-// What the tokenizer was made from, and what was made of it. (Files beside it that say which tokens
-// begin and end a text count by what they say.)
+// Covers the tokenizer's source and the resulting tokenizer. (Files beside it that define the begin
+// and end tokens count by their effect.)
 Result<uint64_t> TokenizerSum(const model_files::ModelSource& source,
                               const tokenizer::Tokenizer& tokenizer) {
     Sum sum;

@@ -19,7 +19,7 @@ bool IsControl(const tokenizer::Tokenizer* tokenizer, int32_t id) {
     return tokenizer != nullptr && tokenizer->IsSpecial(id);
 }
 
-// A control token in brackets that texts hardly have: the same text as letters has none.
+// Control tokens are bracketed, so they differ from the same text as plain text.
 std::string TokenText(const tokenizer::Tokenizer* tokenizer, int32_t id) {
     if (tokenizer == nullptr) return fmt::format("{} ", id);
     const std::string_view piece = tokenizer->Piece(id);
@@ -100,7 +100,7 @@ class Survey {
         return {};
     }
 
-    // (What --long skip leaves out counts as over_long alone.)
+    // (Samples that --long skip omits count only as over_long.)
     bool IsLearnt(const Sample& sample, uint64_t most) const {
         const LongSamples longs = options_.loader.longs;
         uint64_t left = sample.loss.size();
@@ -117,7 +117,7 @@ class Survey {
     std::vector<uint32_t> lengths_;
 };
 
-// Of the training part, once, one sequence after another.
+// Options to read the training part once, one sequence at a time.
 LoaderOptions OneByOne(const InspectOptions& options) {
     LoaderOptions one = options.loader;
     one.part = Part::kTrain;
@@ -146,7 +146,7 @@ double Percent(uint64_t part, uint64_t all) {
     return all == 0 ? 0 : 100.0 * static_cast<double>(part) / static_cast<double>(all);
 }
 
-// One line of text: what is no printable character as JSON escapes it.
+// One line of text, with JSON escapes for characters that are not printable.
 std::string QuotedText(const std::string& text) {
     const nlohmann::json value(text);
     std::string quoted = value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
@@ -211,7 +211,7 @@ Result<DataReport> InspectData(const DataSet& data, const tokenizer::Tokenizer* 
     report.name = data.Name();
     report.sequence = options.loader.sequence;
     report.pack = options.loader.pack;
-    // What training refuses is refused here.
+    // Rejects what training rejects.
     WEFT_ASSIGN(Loader loader, Loader::Make(data, OneByOne(options)));
     Survey survey(data, tokenizer, options);
     WEFT_ASSIGN(report.train, survey.Read(Part::kTrain, &report.shown));

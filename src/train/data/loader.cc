@@ -158,7 +158,7 @@ Result<std::optional<Sequence>> Loader::NextSequence() {
     }
 }
 
-// All samples from cursor_.index on that make one window.
+// Reads all samples of one window, from cursor_.index on.
 Status Loader::FillWindow() {
     const uint64_t size = data_->size(options_.part);
     const Permutation order(size, Mix(options_.seed ^ Mix(cursor_.epoch)));
@@ -207,7 +207,7 @@ void Loader::Remember(uint64_t index, uint64_t positions, std::span<Piece> made)
     }
 }
 
-// Its pieces, as when it was read.
+// Adds the sample's pieces with the sizes of its first read.
 bool Loader::AddKnown(uint64_t index, std::vector<Piece>& pieces, uint64_t& positions) const {
     if (known_.empty() || known_[index] == kUnknown) return false;
     const uint64_t all = known_[index] - kLeftOut;
@@ -250,8 +250,8 @@ Status Loader::ReadSample(uint64_t index, std::vector<Piece>& pieces, uint64_t& 
     return {};
 }
 
-// Cuts into pieces of S positions at most; neighbours share the token at the border, which is the
-// target of one and the input of the next.
+// Cuts a sample into pieces of at most S positions. Adjacent pieces share the token at the border:
+// the target of one and the input of the next.
 void Loader::AddPieces(Sample sample, std::vector<Piece>& pieces, uint64_t& positions) {
     const auto most = static_cast<size_t>(options_.sequence);
     const size_t all = sample.tokens.size() - 1;
@@ -278,7 +278,7 @@ std::vector<std::vector<Loader::Piece>> Loader::PackPieces(std::vector<Piece> pi
         return sequences;
     }
     std::ranges::stable_sort(pieces, std::ranges::greater(), &Piece::positions);
-    std::multimap<size_t, size_t> open;  // positions left, the sequence
+    std::multimap<size_t, size_t> open;  // positions left -> sequence
     for (Piece& piece : pieces) {
         const size_t needed = piece.positions;
         auto tightest = open.lower_bound(needed);

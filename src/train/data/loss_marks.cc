@@ -20,7 +20,7 @@ using chat::OrderedJson;
 // A mark of one message.
 struct TurnMark {
     std::string_view name;
-    bool learned;  // what 1 or true means
+    bool learned;  // the meaning of 1 or true
 };
 constexpr TurnMark kTurnMarks[] = {
     {chat::kLossMember, true},  // OpenAI's and Mistral's fine-tuning files: "weight", 0 or 1
@@ -34,7 +34,7 @@ constexpr TurnMark kTurnMarks[] = {
     {"masked", false},          // torchtune, Message.masked: "if True, do not use in loss"
 };
 
-// Masks of token ids; 1 is learned in all of them.
+// Masks of token ids; a token is learned if all of them are 1.
 constexpr const char* kTokenMasks[] = {
     "loss",             // Weft
     "loss_mask",        // Megatron, NeMo, slime, prime-rl
@@ -43,7 +43,7 @@ constexpr const char* kTokenMasks[] = {
     "completion_mask",  // TRL (completion_only_loss)
     "response_mask",    // verl
 };
-// Masks that say nothing about the loss: of transformers' tokenizers.
+// Masks of transformers' tokenizers that do not concern the loss.
 constexpr std::string_view kOtherMasks[] = {"attention_mask", "special_tokens_mask"};
 
 constexpr std::string_view kMaskWords[] = {"mask", "masks", "masked", "masking"};
@@ -84,8 +84,8 @@ std::string ShownValue(const OrderedJson& value) {
     return model_files::hf::Shown(value.dump(-1, ' ', true, OrderedJson::error_handler_t::replace));
 }
 
-// Whether a list beside a text masks its tokens or messages: a list of 0 and 1 under a name of
-// marks, labels (which may be classes) with -100 among them.
+// Whether a list beside a text masks its tokens or messages: a list of 0 and 1 under a mark's name,
+// or labels (which may also be classes) that contain -100.
 bool IsMaskList(std::string_view name, const OrderedJson& value) {
     if (!value.is_array() || value.empty()) return false;
     if (HasWord(name, kMarkWords)) {
@@ -117,7 +117,7 @@ constexpr std::string_view kInsteadOfList =
     "\"weight\": 0 in the messages that are not to be learned";
 constexpr std::string_view kInsteadOfTurnMark = "\"weight\": 0 (not learned) or 1";
 
-// Labels stand at the places of their own ids.
+// Labels align with the record's ids.
 Status ReadLabels(const OrderedJson& record, std::span<const int32_t> ids,
                   std::vector<uint8_t>& loss) {
     const auto found = record.find("labels");
@@ -141,7 +141,7 @@ Status ReadLabels(const OrderedJson& record, std::span<const int32_t> ids,
     return {};
 }
 
-// Marks within the parts of a content.
+// Rejects marks within the parts of a content.
 Status RefusePartMarks(const OrderedJson& message, const std::string& where) {
     const auto content = message.find("content");
     if (content == message.end() || !content->is_array()) return {};
@@ -158,7 +158,7 @@ Status RefusePartMarks(const OrderedJson& message, const std::string& where) {
     return {};
 }
 
-// Marks of an assistant's turn that are not in kTurnMarks, which are taken out before.
+// Rejects marks of an assistant's turn that are not in kTurnMarks; known marks are removed before.
 Status RefuseOtherMarks(const OrderedJson& message, const std::string& where) {
     for (const auto& [name, value] : message.items()) {
         if (value.is_null() || name == chat::kLossMember || !HasWord(name, kMarkWords)) continue;
@@ -174,7 +174,7 @@ Status RefuseOtherMarks(const OrderedJson& message, const std::string& where) {
     return RefusePartMarks(message, where);
 }
 
-// Whether a member says that the whole record is not to be learned.
+// Whether a member excludes the whole record from training.
 bool LeavesOut(std::string_view name, const OrderedJson& value) {
     const auto mark = std::ranges::find(kTurnMarks, name, &TurnMark::name);
     if (mark == std::end(kTurnMarks)) return false;
@@ -196,7 +196,7 @@ bool IsAnswerTag(std::string_view name, const OrderedJson& value) {
 
 Status CheckRecordMask(const std::string& name, const OrderedJson& value) {
     if (name != "mask" || !value.is_string()) return UnknownMark("", name, kInsteadOfList);
-    // NeMo's GPTSFTChatDataset: the speaker whose turns are not learned.
+    // NeMo's GPTSFTChatDataset: names the speaker whose turns are not learned.
     if (RoleNamed(value.get_ref<const std::string&>()) == "user") return {};
     return MakeError(ErrorCode::kUnsupported,
                      "'mask' is {}: NeMo does not learn that speaker's turns. Weft learns the "
@@ -245,7 +245,7 @@ Result<std::vector<uint8_t>> LossOfTokens(const OrderedJson& record, std::span<c
             !(list && (HasWord(name, kMarkWords) || HasWord(name, kLabelWords)))) {
             continue;
         }
-        // torchtune's is 1 where nothing is learned, NeMo's where something is.
+        // torchtune's mask is 1 for tokens that are not learned, NeMo's for tokens that are.
         if (name == "mask") return Ambiguous("", name, value, kInsteadOfMask);
         return UnknownMark("", name, kInsteadOfMask);
     }

@@ -17,7 +17,7 @@ using chat::OrderedJson;
 struct RoleName {
     std::string_view said, role;
 };
-// Names of data sets in ShareGPT's form, besides the roles themselves.
+// Role names of data sets in ShareGPT's form, besides the roles themselves.
 constexpr RoleName kRoleNames[] = {
     {"human", "user"},
     {"gpt", "assistant"},
@@ -42,7 +42,7 @@ constexpr RoleName kRoleNames[] = {
     {"developer", "system"},
 };
 
-// A call as a value of ShareGPT's: {"name", "arguments"} or a list of such. Null: it is none.
+// Parses a ShareGPT value as calls: {"name", "arguments"} or a list of them. Null: not a call.
 OrderedJson CallsOf(const OrderedJson& value) {
     OrderedJson said =
         value.is_string() ? OrderedJsonOrDiscarded(value.get_ref<const std::string&>()) : value;
@@ -68,11 +68,12 @@ OrderedJson ContentOf(const OrderedJson& message) {
     return nullptr;
 }
 
-// A message whose speaker has ShareGPT's name; others stay as they are.
+// Renames a message's ShareGPT members; other messages stay unchanged.
 Status UseOpenAiNames(OrderedJson& message) {
     const char* const member = message.contains("role") ? "role" : "from";
     const auto said = message.find(member);
-    if (said == message.end() || !said->is_string()) return {};  // the template's renderer names it
+    // The template's renderer reports this error.
+    if (said == message.end() || !said->is_string()) return {};
     std::string role = RoleNamed(said->get_ref<const std::string&>());
     if (role.empty()) {
         if (std::string_view(member) == "role") return {};
@@ -81,7 +82,7 @@ Status UseOpenAiNames(OrderedJson& message) {
                          "function_call or function_response",
                          model_files::hf::Shown(said->get_ref<const std::string&>()));
     }
-    // OpenAI's `function` is a result; ShareGPT's may be a call, too.
+    // In OpenAI's form, `function` is a result; in ShareGPT's, it may also be a call.
     if (std::string_view(member) == "role" && role == "function") return {};
     OrderedJson content = ContentOf(message), calls;
     if (role == "call" || role == "function") {
@@ -101,7 +102,7 @@ Status UseOpenAiNames(OrderedJson& message) {
     return {};
 }
 
-// Or the text of a list, which may be one of objects.
+// Also true for the text of a list, which may be one of objects.
 bool IsListOfObjects(const OrderedJson& value) {
     if (value.is_string()) return value.get_ref<const std::string&>().starts_with('[');
     return value.is_array() &&
@@ -155,7 +156,7 @@ Result<OrderedJson> ToolsOf(const OrderedJson& record) {
     for (const std::string_view name : {"tools", "functions"}) {
         const auto given = record.find(name);
         if (given == record.end() || given->is_null() || *given == "") continue;
-        // (A column may be called so.)
+        // (A column may have this name.)
         if (name == "functions" && !IsListOfObjects(*given)) continue;
         WEFT_ASSIGN(OrderedJson list, ListOf(*given, name, "a list of functions"));
         chat::WrapFunctions(list);

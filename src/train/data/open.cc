@@ -24,7 +24,7 @@ Result<std::unique_ptr<DataSet>> OpenSet(const model_files::ModelSource& source,
         return DataSet::Open(options, Encoder::OfIds(rows));
     }
     WEFT_ASSIGN(opened.tokenizer, model_files::LoadTokenizer(source));
-    // A model without a template is an error only for data that needs one.
+    // A missing template is an error only for data that needs one.
     auto chat = chat::Chat::Load(source.meta(), *opened.tokenizer);
     if (chat.ok()) opened.chat = std::make_unique<chat::Chat>(std::move(chat).value());
     if (!chat.ok() && words.prompt_type == 5) return chat.error();

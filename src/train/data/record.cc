@@ -53,13 +53,13 @@ Result<std::string> StringOf(const RecordJson& record, Keys keys) {
     return value->get<std::string>();
 }
 
-// "" where it is not there.
+// "" if the member is absent.
 Result<std::string> OptionalString(const RecordJson& record, Keys keys) {
     return Find(record, keys) == nullptr ? Result<std::string>(std::string())
                                          : StringOf(record, keys);
 }
 
-// Strings one below the other.
+// Joins strings with line breaks.
 Result<std::string> Joined(const RecordJson& list, std::string_view key) {
     std::string joined;
     for (const RecordJson& each : list) {
@@ -150,7 +150,7 @@ Result<Record> ParseShareGpt(const RecordJson& record) {
     return Record(std::move(made));
 }
 
-// A prompt or a completion as messages; a string is one of `role`.
+// Converts a prompt or a completion to messages; a string becomes one message of `role`.
 Status AddMessages(const RecordJson& record, Keys keys, const char* role, RecordJson& messages) {
     const RecordJson* value = Find(record, keys);
     if (value == nullptr) {
@@ -226,7 +226,7 @@ bool IsNumbers(const RecordJson* value) {
     return value != nullptr && value->is_array() && !value->empty() &&
            std::ranges::all_of(*value, [](const RecordJson& each) { return each.is_number(); });
 }
-// A list of objects, or a text of JSON that may be one.
+// A list of objects, or a JSON text that may be one.
 bool IsMessages(const RecordJson* value) {
     if (value == nullptr) return false;
     if (value->is_string()) return value->get_ref<const std::string&>().starts_with('[');
@@ -240,7 +240,7 @@ bool IsSaid(const RecordJson* value) {
 enum class LearnedPart { kReply, kText, kIds };
 
 struct FormRule {
-    Keys marks;  // one of them is there: the record is meant to have this form
+    Keys marks;  // if one of them is present, the record is meant to have this form
     bool (*fits)(const RecordJson& record);
     Result<Record> (*parse)(const RecordJson& record);
     LearnedPart learned = LearnedPart::kReply;
@@ -327,7 +327,7 @@ Result<Record> RecordOfObject(chat::OrderedJson record) {
         }
         return rule.parse(record);
     }
-    // What is wrong with the form that it may be meant to have.
+    // Reports the error of the form that the record is meant to have.
     for (const FormRule& rule : kFormRules) {
         if (Find(record, rule.marks) == nullptr) continue;
         const auto wrong = rule.parse(record);

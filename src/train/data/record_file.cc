@@ -31,11 +31,11 @@ bool IsBlank(char c) {
     return c == ' ' || c == '\t' || c == '\n' || c == '\r';
 }
 
-// What a record's bytes hash to, byte by byte (FNV-1a).
+// Hash of a record's bytes (FNV-1a).
 class Hash {
   public:
     void Add(char c) { value_ = (value_ ^ static_cast<unsigned char>(c)) * 0x100000001b3ull; }
-    // A number from 0 to below 1.
+    // A number in [0, 1).
     double Part(uint64_t seed) const { return UnitOf(Mix(value_ ^ Mix(seed))); }
 
   private:
@@ -44,7 +44,7 @@ class Hash {
 
 }  // namespace
 
-// One pass over the file. Bytes come in order, with their offsets.
+// One pass over the file. Bytes arrive in order, with their offsets.
 class RecordScanner {
   public:
     RecordScanner(RecordFile& out, const SplitOptions& split) : out_(out), split_(split) {}
@@ -79,7 +79,7 @@ class RecordScanner {
   private:
     using Form = RecordForm;
 
-    // text: the begin of the file. Where the records begin.
+    // text: the start of the file. Returns the offset of the first record.
     Result<size_t> Choose(std::string_view text) {
         WEFT_ASSIGN(const FormChoice choice, ChooseForm(out_.path(), text));
         out_.form_ = choice.form;
@@ -153,7 +153,7 @@ class RecordScanner {
         return {};
     }
 
-    // A row may begin or end with blanks: its first or last field. The first row names the columns.
+    // A row may begin or end with blanks, which belong to a field. The first row names the columns.
     Status EndRow() {
         in_line_ = false;
         if (!inside_) return {};  // a blank line
@@ -209,13 +209,13 @@ class RecordScanner {
         return {};
     }
 
-    // A byte outside of strings that is no blank.
+    // Handles a byte outside strings that is not blank.
     Status FrameByte(char c, uint64_t at) {
         if (out_.form_ == Form::kStream) return StreamByte(c, at);
         if (ended_) return Broken(at, "something follows the end of the records");
         const bool opens = c == '{' || c == '[';
         const bool closes = c == '}' || c == ']';
-        if (depth_ == 0) {  // the frame's own bracket: ChooseForm saw it
+        if (depth_ == 0) {  // the bracket of the frame, which ChooseForm has seen
             depth_ = 1;
             return {};
         }
@@ -233,7 +233,7 @@ class RecordScanner {
             return {};
         }
         if (depth_ == 1 && c == ':' && out_.form_ == RecordFile::Form::kObject && !named_) {
-            named_ = true;  // what came so far was the record's name
+            named_ = true;  // the bytes so far were the record's name
             inside_ = false;
             return {};
         }
@@ -289,13 +289,13 @@ class RecordScanner {
     Hash hash_;
     uint64_t begin_ = 0, end_ = 0, found_ = 0;
     uint64_t depth_ = 0;
-    bool inside_ = false;  // a record has begun
-    bool named_ = false;   // a name and its colon were seen
+    bool inside_ = false;  // inside a record
+    bool named_ = false;   // after a name and its colon
     bool in_string_ = false, escaped_ = false, ended_ = false;
     RowScanner rows_;
-    uint64_t last_ = 0;        // of a row: its last byte so far
-    bool in_line_ = false;     // of text: words were seen; of a table: a row has begun
-    bool paragraphs_ = false;  // text has blank lines
+    uint64_t last_ = 0;        // last byte of the row so far
+    bool in_line_ = false;     // text: the line has words; table: a row has begun
+    bool paragraphs_ = false;  // the text has blank lines
 };
 
 Result<RecordFile> RecordFile::Open(const std::string& path, const SplitOptions& split) {

@@ -44,7 +44,7 @@ std::string LowerCase(std::string_view text) {
     return lower;
 }
 
-// The name's last suffix, without that of a compression: ".csv".
+// The last suffix of a name without its compression suffix: ".csv".
 std::string SuffixOf(const std::string& path) {
     const std::string name = LowerCase(WithoutCompression(path));
     const size_t dot = name.rfind('.');
@@ -56,7 +56,7 @@ std::string_view TrimBlanks(std::string_view text) {
     return text.substr(begin, text.find_last_not_of(kBlankBytes) + 1 - begin);
 }
 
-// '\n', or '\r' where no '\n' follows it. quotes: fields in quotes may hold both.
+// The first line end: '\n', or '\r' if no '\n' follows it. quotes: quoted fields may contain both.
 char LineEndOf(std::string_view text, bool quotes) {
     bool quoted = false;
     for (size_t at = 0; at < text.size(); ++at) {
@@ -71,11 +71,11 @@ char LineEndOf(std::string_view text, bool quotes) {
     return '\n';
 }
 
-// Excel's first line, which names the delimiter.
+// Parses Excel's first line, which names the delimiter.
 std::optional<char> DelimiterLine(std::string_view row) {
     const std::string line = LowerCase(row.starts_with('"') ? row.substr(1) : row);
     if (!line.starts_with("sep=") || line.size() > 6) return {};
-    return line.size() == 4 ? '\t' : line[4];  // (a tab is gone with the blanks)
+    return line.size() == 4 ? '\t' : line[4];  // (trimming removed a tab)
 }
 
 std::string_view FirstRow(std::string_view text, char line_end) {
@@ -84,7 +84,7 @@ std::string_view FirstRow(std::string_view text, char line_end) {
     return TrimBlanks(text.substr(0, static_cast<size_t>(end - text.begin())));
 }
 
-// Columns that alone make a record, or its begin.
+// Whether columns form a record, or its start.
 bool IsHeader(const std::vector<std::string>& columns) {
     constexpr std::string_view kKnown[] = {"messages",    "conversations", "prompt",
                                            "instruction", "question",      "text"};
@@ -102,13 +102,13 @@ bool HasBlankLine(std::string_view text, char line_end) {
     return false;
 }
 
-// Whether a text that begins with '{' goes on after its first line, outside of strings: then it is
-// one object over several lines. Not where the next line begins with '{' at a place where JSON has
-// none: then the first of many records lacks its end.
+// Whether a text that begins with '{' continues after its first line, outside strings: then it is
+// one object over several lines. False if the next line begins with '{' where JSON does not allow
+// it: then the first of many records is truncated.
 bool SpansLines(std::string_view text, char line_end) {
     std::string open;  // brackets
     bool in_string = false;
-    char last = 0;  // before the end of the line, no blank
+    char last = 0;  // last nonblank byte of the line
     for (size_t i = 0; i < text.size(); ++i) {
         const char c = text[i];
         if (c == line_end) {
@@ -133,16 +133,16 @@ bool SpansLines(std::string_view text, char line_end) {
     return false;
 }
 
-// prose: the name says that it is text, which may begin with a bracket.
+// prose: the name declares text, which may begin with a bracket.
 bool LooksLikeJson(std::string_view text, bool prose) {
     if (text[0] != '{' && text[0] != '[') return false;
     const size_t next = text.find_first_not_of(kBlankBytes, 1);
     return !prose || (next != text.npos && text[next] == (text[0] == '{' ? '"' : '{'));
 }
 
-// The first object of a text that begins with '{', as far as the text goes.
+// The first object of a text that begins with '{', as far as the text reaches.
 struct FirstObject {
-    size_t objects = 0, others = 0;  // members by their values
+    size_t objects = 0, others = 0;  // members whose values are objects, and others
     size_t end = std::string_view::npos;
 };
 
@@ -170,8 +170,8 @@ FirstObject FirstObjectOf(std::string_view text) {
     return found;
 }
 
-// An object whose members are all objects holds records by their names. Any other object is a
-// record itself: with more of them on its line or over several lines, a stream of objects.
+// An object whose members are all objects holds records by name. Any other object is a record: if
+// more objects follow on its line, or it spans lines, the form is a stream.
 RecordForm JsonForm(std::string_view text, char line_end) {
     if (text[0] == '[') return RecordForm::kArray;
     if (text[0] != '{') return RecordForm::kLines;
@@ -188,7 +188,7 @@ RecordForm JsonForm(std::string_view text, char line_end) {
     return alone && keyed ? RecordForm::kObject : RecordForm::kLines;
 }
 
-// Reads how a table is written, if the text is one: whether its first row names columns of records.
+// Reads the format of a table if the text is one: if its first row names columns of records.
 bool ReadHeader(std::string_view head, bool tabs, FormChoice& choice) {
     choice.line_end = LineEndOf(head, true);
     std::string_view row = FirstRow(head, choice.line_end);

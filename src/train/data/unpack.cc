@@ -18,9 +18,9 @@ namespace weft::train {
 namespace {
 
 constexpr uint64_t kMostUnpackedBytes = (1ull << 40) - 1;
-constexpr uint64_t kSurelyFineBytes = 1 << 30;  // whatever the ratio
+constexpr uint64_t kSurelyFineBytes = 1 << 30;  // accepted for any ratio
 constexpr size_t kPieceBytes = 1 << 20;
-constexpr uint64_t kCheckEvery = uint64_t{64} << 20;  // bytes between looks at the room
+constexpr uint64_t kCheckEvery = uint64_t{64} << 20;  // bytes between checks of disk space
 
 struct Compression {
     std::string_view head, name, suffix;
@@ -38,16 +38,16 @@ constexpr Compression kCompressions[] = {
 
 using Archive = std::unique_ptr<struct archive, int (*)(struct archive*)>;
 
-// A file that goes when it is closed.
+// A file that is deleted when it is closed.
 class TemporaryFile {
   public:
-    // packed_bytes: of the file that wants it.
+    // packed_bytes: size of the compressed file.
     static Result<TemporaryFile> Make(const std::string& wanted_by, uint64_t packed_bytes) {
         const char* const place = std::getenv("TMPDIR");
         TemporaryFile made;
         made.most_bytes_ =
             std::min(kMostUnpackedBytes, std::max(kSurelyFineBytes, kMostRatio * packed_bytes));
-        // (/tmp is often memory.)
+        // (/tmp is often in memory.)
         made.folder_ = ::access("/var/tmp", W_OK) == 0 ? "/var/tmp" : "/tmp";
         if (place != nullptr && *place != '\0') made.folder_ = place;
         made.path_ = made.folder_ + "/weft-data-XXXXXX";
@@ -137,7 +137,7 @@ Result<File> Unpack(const std::string& path, uint64_t bytes, std::string_view co
     const int header = ::archive_read_next_header(from.get(), &entry);
     if (header == ARCHIVE_EOF) return to.Reopen();
     if (header != ARCHIVE_OK) return Damaged(path, from.get());
-    if (::archive_filter_count(from.get()) < 2) {  // the bytes as they are, which is one
+    if (::archive_filter_count(from.get()) < 2) {  // only the filter "none": not compressed
         return MakeError(ErrorCode::kCorrupt,
                          "{}: it can't be unpacked: it begins like a {} file and is none. Is the "
                          "file complete?",

@@ -61,7 +61,7 @@ std::string EventHead() {
     return event;
 }
 
-// CRCs of data that holds CRCs are bad ones; the format rotates them and adds a constant.
+// A CRC of data that contains CRCs is weak; the format rotates it and adds a constant.
 uint32_t MaskedCrc(std::string_view data) {
     const uint32_t crc = Crc32c(std::as_bytes(std::span(data)));
     return (crc >> 15 | crc << 17) + 0xa282ead8u;

@@ -25,7 +25,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr uint64_t kLogBytes = 1ull << 30;
-// Wrong bytes that a head line may have and still be ours: a flipped bit, or two.
+// Wrong bytes that a head line may have and still count as ours: one or two flipped bits.
 constexpr int kMostWrongBytes = 2;
 
 Error LogFailed(const std::string& path, const char* what, int error) {
@@ -38,7 +38,7 @@ std::optional<int64_t> StepOf(double value) {
     return static_cast<int64_t>(value);
 }
 
-// A number as log lines have them: all of the cell.
+// Parses a number that fills the whole cell.
 std::optional<double> NumberOf(std::string_view cell) {
     double value = 0;
     const auto [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), value);
@@ -46,7 +46,7 @@ std::optional<double> NumberOf(std::string_view cell) {
     return value;
 }
 
-// The step of a row that has as many numbers as the head has names; none for damaged rows.
+// The step of a row with as many numbers as the head has names; empty for damaged rows.
 std::optional<int64_t> StepOfRow(std::string_view line, std::string_view head) {
     if (std::ranges::count(line, ',') != std::ranges::count(head, ',')) return std::nullopt;
     std::optional<int64_t> step;
@@ -78,7 +78,7 @@ bool IsDamagedHead(std::string_view text, std::string_view head) {
 }
 
 struct Line {
-    std::string_view text;  // with its end
+    std::string_view text;  // includes its line end
     int64_t step;           // -1: damaged
 };
 
@@ -87,8 +87,8 @@ struct Mended {
     int64_t damaged = 0;
 };
 
-// A step that is wrong by a flipped bit stands out: the line behind it has a lower one, or it is
-// itself not above the one before. (Texts of a step follow its row.)
+// Finds a step with a flipped bit: the next line has a lower step, or the step is not above that of
+// the previous line. (Texts of a step follow its row.)
 Mended Mend(std::string_view body, std::string_view head, int64_t first_step) {
     std::vector<Line> lines;
     for (size_t at = 0; at < body.size();) {
@@ -118,7 +118,7 @@ Mended Mend(std::string_view body, std::string_view head, int64_t first_step) {
     return mended;
 }
 
-// The file as `text`, at once.
+// Replaces the file by `text` atomically.
 Status Replace(const std::string& path, const std::string& text) {
     const std::string part = path + ".part";
     WEFT_TRY(WriteFile(part, std::as_bytes(std::span(text))));
@@ -194,8 +194,8 @@ Status LogFile::Flush() {
     const int failed = WriteAllOrNothing(fd, empty ? head_ + waiting_ : waiting_);
     const int closed = ::close(fd) == 0 ? 0 : errno;
     if (failed != 0) return LogFailed(path_, "write", failed);
-    // (Network file systems say only now that there was no room: the rows wait on. Should they be
-    // there all the same, they are there twice, which the next run mends.)
+    // (Network file systems may report missing space only now: the rows wait. If they were written
+    // anyway, they are duplicates, which the next run repairs.)
     if (closed != 0) return LogFailed(path_, "close after writing", closed);
     waiting_.clear();
     waiting_lines_ = 0;

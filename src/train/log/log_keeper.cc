@@ -12,7 +12,7 @@ namespace fs = std::filesystem;
 
 constexpr int kMostAside = 10'000;
 
-// "DIR/log-1.csv", or the next number that is free; empty: there is none.
+// "DIR/log-1.csv", or the next free number; empty: none is free.
 std::string SetAside(const std::string& path) {
     const fs::path whole(path);
     for (int number = 1; number <= kMostAside; ++number) {

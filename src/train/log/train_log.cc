@@ -44,7 +44,7 @@ std::vector<std::string_view> Cells(std::string_view line) {
     }
 }
 
-// kNone for what is no number.
+// kNone if it is not a number.
 double NumberOfText(std::string_view cell) {
     while (cell.starts_with(' ')) cell.remove_prefix(1);
     while (cell.ends_with(' ')) cell.remove_suffix(1);
@@ -127,7 +127,7 @@ Status TrainLog::AddTo(std::optional<LogFile>& file, const std::string& line, St
     return kept.ok() ? added : kept;
 }
 
-// A file that can't be written, or was removed, is followed by a new one.
+// Creates a new file if the current one can't be written or was deleted.
 Status TrainLog::AddEvents(const std::function<Status(EventFile&)>& add, Status kept) {
     if (options_.tensorboard.empty()) return kept;
     Status done;
@@ -192,7 +192,7 @@ class SeriesReader {
         for (size_t i = 0; i < lines.size(); ++i) {
             line_ = i + 1;
             if (lines[i].find_first_not_of(" \t\r") == lines[i].npos) continue;
-            // The last line of a run that was killed may be cut, and what is left a number still.
+            // The last line of a killed run may be truncated, and still parse as a number.
             const bool cut = i + 1 == lines.size() && !text.ends_with('\n');
             if (cut && !is_json) continue;
             const Status added = is_json ? JsonRow(lines[i]) : CsvRow(lines[i]);
@@ -220,7 +220,7 @@ class SeriesReader {
         return index;
     }
 
-    // A row for `step`; a step that comes again (a resumed run) takes what was from there on away.
+    // A row for `step`; if a step repeats (a resumed run), earlier rows from it on are removed.
     Status Row(std::optional<int64_t> step) {
         if (!step) return Broken("no step from 0 on");
         const auto at = std::ranges::lower_bound(series_.steps, *step);

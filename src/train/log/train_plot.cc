@@ -15,16 +15,16 @@ namespace {
 constexpr double kWidth = 860, kPanel = 250, kLeft = 76, kRight = 24, kTop = 44, kBottom = 40;
 constexpr double kHead = 30, kLegendStep = 18;
 constexpr size_t kMostPieces = 1000;
-// Told apart by people who see few colours, too.
+// Colors that color-blind readers can tell apart.
 constexpr std::array kColours{"#0b62a4", "#d1540f", "#2a8c4a", "#8e4ec6", "#b0851a", "#c2255c"};
 constexpr std::array kUsual{"loss", "eval_loss", "lr", "tokens_per_s", "grad_norm"};
 
-// Beyond these there is no room for what is computed with a value; not-a-number isn't drawn either.
+// Larger values leave no room for arithmetic; not-a-number isn't drawn either.
 constexpr double kMostDrawn = 1e300, kLeastDrawn = 1e-300;
 
 using Point = std::pair<double, double>;
 
-// As text of XML, which takes no other bytes than those of UTF-8.
+// Escapes text for XML, and replaces bytes that are not UTF-8.
 std::string Escape(std::string_view text) {
     std::string out;
     for (size_t at = 0; at < text.size();) {
@@ -51,9 +51,9 @@ std::string Escape(std::string_view text) {
 struct Axis {
     double low = 0, high = 1, step = 1;
 
-    // Round numbers around [from, to], some five steps apart.
+    // Round numbers around [from, to], in about five steps.
     static Axis Around(double from, double to) {
-        // (Less than this apart they are one number but for rounding, and so would ticks be.)
+        // (A smaller difference is rounding error, and ticks would coincide.)
         if (!(to - from > std::max(std::abs(from), std::abs(to)) * 1e-12 + kLeastDrawn)) {
             const double half = from == 0 ? 1 : std::abs(from) * 0.1 + kLeastDrawn;
             from -= half;
@@ -94,7 +94,7 @@ std::vector<Point> PointsOf(const TrainSeries& run, const std::string& column) {
     return points;
 }
 
-// The least and the highest of each piece, in their order.
+// The minimum and maximum of each interval, in their order.
 std::vector<Point> Thinned(const std::vector<Point>& points) {
     if (points.size() <= 2 * kMostPieces) return points;
     std::vector<Point> kept;
@@ -111,7 +111,7 @@ std::vector<Point> Thinned(const std::vector<Point>& points) {
     return kept;
 }
 
-// An exponential mean that begins unbiased.
+// An exponential mean without bias at its start.
 std::vector<Point> Smoothed(const std::vector<Point>& points, double keep) {
     std::vector<Point> out;
     double mean = 0, weight = 0;

@@ -17,7 +17,7 @@ using program::Program;
 using program::Value;
 using program::ValueId;
 
-// Puts adapters in, op by op.
+// Adds adapters op by op.
 class Adding {
   public:
     Adding(Program& program, const LoraPlan& plan)
@@ -47,7 +47,7 @@ class Adding {
         Op product;
         const LoraTarget* target;
     };
-    // A tensor with an adapter: the products that read its rows, which have the same x.
+    // A tensor with an adapter: the products that read its rows and share the input x.
     struct Claimed {
         ValueId x = program::kNoValue;
         ValueId inner = program::kNoValue;  // scale * x . A^T, which these products share
@@ -59,8 +59,8 @@ class Adding {
         return plan_.Find(program_.value(op.inputs[1]).slice.name);
     }
 
-    // Products of several rows of one tensor (Q, K and V of Phi-3) share A, and each has its rows
-    // of B.
+    // Products of different rows of one tensor (Q, K and V of Phi-3) share A, and each has its own
+    // rows of B.
     Status Claim(const Op& op, const LoraTarget& target) {
         const Value& weight = program_.value(op.inputs[1]);
         const int64_t begin = weight.slice.row_begin, end = begin + weight.shape[0];
@@ -81,7 +81,7 @@ class Adding {
         return {};
     }
 
-    // A product whose sum over ranks is meant: its adapter stands behind that sum.
+    // Handles a product that is summed over ranks: its adapter follows that sum.
     Status Keep(Op op) {
         const auto found = std::ranges::find_if(waiting_, [&](const Waiting& w) {
             return std::ranges::find(op.inputs, w.product.outputs[0]) != op.inputs.end();
@@ -91,7 +91,8 @@ class Adding {
             return {};
         }
         const Waiting waiting = *found;
-        if (op.kind() != OpKind::kAllReduce) {  // a shared expert's goes into the others' sum
+        // A shared expert's product goes into the experts' sum.
+        if (op.kind() != OpKind::kAllReduce) {
             return MakeError(ErrorCode::kUnsupported,
                              "tensor ranks sum {} up together with other products: an adapter "
                              "beside it is not supported with --tp. Leave {} out of "
@@ -124,7 +125,7 @@ class Adding {
         Join(base, inner, product.inputs[1], target, outer, sum);
     }
 
-    // A value as `id`, for what the weight alone gives.
+    // A value like `id`, for the product of the weight alone.
     ValueId Renamed(ValueId id) {
         Value value = program_.value(id);
         value.name += ".base";
@@ -175,7 +176,7 @@ class Adding {
     const LoraPlan& plan_;
     std::vector<Op> old_;
     std::map<std::string, Claimed> claimed_;  // by the name of its tensor
-    std::vector<Waiting> waiting_;            // for the sum over ranks
+    std::vector<Waiting> waiting_;            // for their sum over ranks
     Adapters adapters_;
 };
 

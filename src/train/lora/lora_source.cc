@@ -60,8 +60,8 @@ Status LoraSource::ReadOwn(size_t index, int64_t row_begin, int64_t row_count, i
 Result<std::string> LoraSource::Fingerprint() const {
     WEFT_ASSIGN(const std::string model, under().Fingerprint());
     const LoraOptions& words = plan_.words;
-    // (Not of the seed: A's first numbers are in every checkpoint, as they became, and all ranks
-    // have them from one job. The 0 is for checkpoints of when it was.)
+    // (The seed is not included: every checkpoint has A as trained, and all ranks get the seed from
+    // one job. The 0 keeps fingerprints of old checkpoints that included it.)
     std::string text =
         fmt::format("{} lora {} {} {} 0", model, words.rank, words.alpha, words.rslora);
     model_files::FingerprintMaker maker;

@@ -15,16 +15,16 @@
 namespace weft::train {
 namespace {
 
-// The most that a rank's work may be behind another's.
+// Most time by which one rank's work may lag another's.
 constexpr int64_t kWaitMs = 600'000;
 constexpr int kFlagsOfGroup = 4;
-// To send takes longer: the neighbour is behind.
+// A longer send means that the neighbor is behind.
 constexpr std::chrono::milliseconds kLongWait{50};
 static_assert(net::kFlags >= 4 * kFlagsOfGroup);
 
-// Parts of a window, in eighths, and which flags. The groups in one part never share two ranks:
-// tensor groups lie within a replica's stage, data groups across replicas, forward mail between
-// stages. Mail is of two Comms where a pipeline of two stages goes round: one for each way, which
+// Parts of a window, in eighths, and the flags. Groups in the same part never share two ranks:
+// tensor groups are within a replica's stage, data groups across replicas, forward mail between
+// stages. If a pipeline of two stages wraps around, each direction has its own Comm, and the two
 // share neither a window nor a flag.
 struct Channels {
     coll::Channel world, group, forward, backward, tied;
@@ -83,7 +83,7 @@ class Joiner {
                                              const coll::Channel& channel) const {
         return coll::Comm::Make(fabric_, std::move(ranks), channel, kWaitMs);
     }
-    // This rank's counterparts in two stages.
+    // The communicator of this rank's counterparts in two stages.
     Result<std::unique_ptr<coll::Comm>> Pair(int stage, int other,
                                              const coll::Channel& channel) const {
         return Make({layout_.RankOf(stage, layout_.replica, layout_.tensor_rank),
@@ -107,8 +107,8 @@ class Joiner {
 
 }  // namespace
 
-// Two values wait, as many as a pass sends; whoever brings a third waits until the first has
-// left.
+// Two values may wait, as many as a pass sends; the sender of a third one blocks until the first is
+// sent.
 class StageMail::Sender {
   public:
     Sender(coll::Comm& comm, int to) : comm_(comm), to_(to), thread_([this] { Run(); }) {}
@@ -157,7 +157,7 @@ class StageMail::Sender {
     }
 
     coll::Comm& comm_;
-    const int to_;  // within the pair
+    const int to_;  // rank within the pair
     std::mutex mutex_;
     std::condition_variable changed_;
     struct Value {
@@ -225,7 +225,7 @@ Result<TrainGroups> JoinGroups(cluster::Cluster& cluster, const TrainLayout& lay
                          "allow. Use --transport tcp or verbs, or --tp and --dp alone",
                          layout.pp());
     }
-    // Stages send on threads of their own; ZeRO's transfers may run beside those of tensor ranks.
+    // Stages send on their own threads, and ZeRO's transfers may overlap those of tensor ranks.
     if (layout.pp() > 1 || (layout.tp() > 1 && layout.dp > 1)) {
         net::ShareAmongThreads(cluster.fabric());
     }

@@ -9,7 +9,7 @@
 namespace weft::train {
 namespace {
 
-// Chunk and micro-batch of all passes of one direction.
+// Chunk and micro-batch of all passes in one direction.
 std::vector<StagePass> Order(const PipelinePlace& place, int64_t micro_batches, bool forward) {
     std::vector<StagePass> passes;
     const int64_t together = place.chunks == 1 ? 1 : place.stages;

@@ -1,12 +1,12 @@
-// Adafactor (Shazeer and Stern 2018), as transformers.optimization.Adafactor computes it, without a
-// first moment: the second moments of a matrix are the product of one number a row and one a
-// column, so that they take rows + cols numbers. A vector has one for each element; of a tensor
-// that is several matrices (experts) each has its own.
+// Adafactor (Shazeer and Stern 2018), as in transformers.optimization.Adafactor, without a first
+// moment. The second moments of a matrix are the product of one number per row and one per column,
+// so they take rows + cols numbers. A vector has one moment per element; a tensor of several
+// matrices (experts) has separate moments for each matrix.
 //
-// A matrix may lie on many ranks, cut by rows, columns or anywhere. Each adds the squares of what
-// it alone has into the sums of all tensors' rows and columns; these are summed over all ranks, so
-// that every rank keeps the same moments, of the whole model. Then the same for the squares of the
-// updates, one number a tensor, which are clipped by it.
+// A matrix may be sharded over many ranks, by rows, columns or elements. Each rank adds the squares
+// that it alone has to the row and column sums of all tensors. The sums are all-reduced, so every
+// rank keeps the same moments of the whole model. The squares of the updates are summed in the same
+// way, one number per tensor, for clipping.
 #include <algorithm>
 #include <map>
 
@@ -61,7 +61,7 @@ class Adafactor final : public UpdateRule {
         });
         return runs;
     }
-    // Zeros, to which `add` adds for each part; then the sum over all ranks.
+    // Zeros the sum, lets `add` add each part, then sums over all ranks.
     template <typename F>
     void AddSum(program::Program& program, ValueId sum, const F& add) const {
         program.ops.push_back({program::Zero{}, {}, {sum}});
@@ -77,7 +77,7 @@ class Adafactor final : public UpdateRule {
     const UpdateContext context_;
     std::map<std::string, FactoredTensor, std::less<>> factors_;
     int64_t numbers_ = 0;  // moments of all tensors
-    // Means of squares; what a gradient is multiplied by; sums of an update (program/update.h).
+    // Means of squares, factors for gradients, and sums of an update (program/update.h).
     ValueId moments_ = program::kNoValue, inverse_ = program::kNoValue;
     ValueId sums_ = program::kNoValue, squares_ = program::kNoValue;
 };

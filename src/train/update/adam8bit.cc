@@ -1,11 +1,11 @@
-// 8-bit Adam (Dettmers et al. 2022): both moments as bytes with a scale for each block of 256, and
-// a decoupled decay as AdamW has. Moments are widened, updated and used in float32, then narrowed.
-// Vectors and tensors of fewer than 4096 elements keep float32.
+// 8-bit Adam (Dettmers et al. 2022): both moments as bytes with one scale per block of 256, and
+// decoupled weight decay as in AdamW. Moments are widened to float32, updated and used, then
+// narrowed. Vectors and tensors with fewer than 4096 elements keep float32.
 //
-// Units and shares begin at multiples of a block (UnitGrainOf), so that replicas and ZeRO stages
-// cut no block; tensor ranks have blocks of their own parts. In checkpoints the moments are those
-// of Adam, float32, widened as they are written and narrowed to the same bytes again: any layout,
-// and AdamW, goes on from them.
+// Units and shares begin at multiples of a block (UnitGrainOf), so replicas and ZeRO stages split
+// no block; each tensor rank has its own blocks. Checkpoints hold Adam's moments in float32: they
+// are widened on writing and narrow to the same bytes on reading. So any layout, and AdamW, can
+// resume from them.
 #include <algorithm>
 
 #include "base/check.h"
@@ -37,7 +37,7 @@ class Adam8bit final : public UpdateRule {
   private:
     struct Kept {
         ValueId codes[2], scales[2];   // of both moments of an own part
-        ValueId wide[2];               // of the pieces that keep float32, one after the other
+        ValueId wide[2];               // float32 state of pieces, one after another
         std::vector<int64_t> wide_at;  // by member; -1: it is narrow
     };
 
@@ -46,7 +46,7 @@ class Adam8bit final : public UpdateRule {
         return weight.shape.rank > 1 && tensor.rows * tensor.cols >= kLeastElements;
     }
     void AddKeptOf(program::Program& program, const OwnPart& part);
-    // Where a piece of the own part that keeps float32 begins; -1: it is narrow.
+    // Start of a piece that keeps float32; -1: it is narrow.
     static int64_t WideAt(const Kept& kept, const OwnPart& part, const MemberPiece& piece) {
         const int64_t at =
             kept.wide_at[static_cast<size_t>(&piece.member - part.unit->members.data())];

@@ -34,7 +34,7 @@ class Adder {
     void Emit(program::OpAttributes attributes, std::vector<ValueId> read, ValueId written) {
         program_.ops.push_back({std::move(attributes), std::move(read), {written}});
     }
-    // The own part of a unit's weights or gradients, as a value of its own.
+    // The own part of a unit's weights or gradients as a separate value.
     ValueId OwnOf(const FlatBucket& unit, ValueId all, bool shared, const std::string& name) {
         if (shared || unit.own_count == unit.elements) return all;
         const DType dtype = program_.value(all).dtype;
@@ -57,7 +57,8 @@ class Adder {
         part.weights = AddKept(program_, name + ".master", DType::kF32, unit.own_count);
     }
 
-    // What the passes have not summed. Then the own part is that of the whole batch.
+    // Sums gradients that the passes have not summed. Afterwards the own part covers the whole
+    // batch.
     void SumGradients(const OwnPart& part) {
         const FlatBucket& unit = *part.unit;
         if (groups_.data && !unit.gradients_shared) {
@@ -68,13 +69,14 @@ class Adder {
                      {unit.gradients, part.gradients}, part.gradients);
             }
         }
-        // (A tensor of two stages, tied embeddings, is alone in its unit, so that own parts match.)
+        // (A tensor of two stages, such as tied embeddings, is alone in its unit, so own parts
+        // match.)
         if (groups_.tied && unit.alone && unit.own_count > 0) {
             Emit(program::SumOver{Group::kTied}, {part.gradients}, part.gradients);
         }
     }
 
-    // Over the whole model, each element once.
+    // Sums squares over the whole model, each element once.
     void SumSquares() {
         const bool wide = groups_.float64_sums;
         const ValueId norm = AddKept(program_, "update.norm", wide ? DType::kF64 : DType::kF32,
@@ -92,7 +94,7 @@ class Adder {
         if (groups_.world) Emit(program::SumOver{Group::kWorld}, {norm}, norm);
     }
 
-    // Where others read this rank's part, too.
+    // Gathers this rank's part to the ranks that read it.
     void Publish(const OwnPart& part) {
         const FlatBucket& unit = *part.unit;
         if (!groups_.data || unit.whole || unit.weights_shared) return;

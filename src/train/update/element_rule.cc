@@ -1,5 +1,4 @@
-// Rules that update each element from what they keep of it alone: float32 vectors of an own part's
-// size.
+// Rules that update each element from its own state: float32 vectors with the size of an own part.
 #include "train/update/kinds.h"
 
 namespace weft::train {

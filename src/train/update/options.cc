@@ -11,7 +11,7 @@ constexpr std::pair<std::string_view, UpdateKind> kNames[] = {
     {"sgd", UpdateKind::kSgd},
     {"adafactor", UpdateKind::kAdafactor},
     {"adam8bit", UpdateKind::kAdam8bit},
-    // transformers' names of the same.
+    // Names in transformers.
     {"adamw_torch", UpdateKind::kAdamW},
     {"adamw_torch_fused", UpdateKind::kAdamW},
     {"adamw_hf", UpdateKind::kAdamW},
