@@ -16,7 +16,7 @@ std::vector<std::string> TakeStops(const ChatPrompt& prompt, engine::Request& re
 
 }  // namespace
 
-// No functions are offered, so that what looks like a call is content.
+// No functions are offered, so text that looks like a call is content.
 AnswerText::AnswerText(const ChatPrompt& prompt, engine::Request& request)
     : parser_(prompt.family, prompt.in_reasoning, false, std::make_shared<chat::ToolTypes>()),
       stops_(TakeStops(prompt, request)) {}

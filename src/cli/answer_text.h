@@ -1,5 +1,5 @@
-// An answer as a reader of `weft run` sees it: reasoning between <think> and </think>, whatever
-// markers the model's family has, then the answer up to the first stop string.
+// The answer as `weft run` shows it: the reasoning between <think> and </think>, for any markers of
+// the model's family, then the answer up to the first stop string.
 #pragma once
 
 #include <string>
@@ -15,16 +15,17 @@ namespace weft::cli {
 
 class AnswerText {
   public:
-    // Takes the request's stop strings, which then count in the answer alone, and has the engine
-    // tell all markers. A prompt that is not of a chat (family kPlain): the request stays as it is.
+    // Moves the request's stop strings here, where they apply to the answer only, and makes the
+    // engine emit all markers. For a prompt without a chat (family kPlain), the request stays
+    // unchanged.
     AnswerText(const ChatPrompt& prompt, engine::Request& request);
 
-    // What `text` adds. After a stop string, nothing, and stopped() is true.
+    // Returns the text that `text` adds. After a stop string: "", and stopped() is true.
     std::string Push(std::string_view text);
-    // The end: what was held back.
+    // Ends the answer: returns text that was held back.
     std::string Finish();
     bool stopped() const { return stops_.stopped(); }
-    // The answer without its reasoning: what the next turn repeats.
+    // The answer without its reasoning, for the next turn's prompt.
     const std::string& content() const { return content_; }
 
   private:
@@ -33,7 +34,7 @@ class AnswerText {
     chat::AnswerParser parser_;
     serve::ContentStops stops_;
     std::string content_;
-    bool thinks_ = false;  // the reasoning is shown, and not yet closed
+    bool thinks_ = false;  // the reasoning is shown and not closed yet
 };
 
 }  // namespace weft::cli

@@ -1,5 +1,5 @@
-// weft bench: prefill and decode speed over a sweep of layouts, transports and thread counts. One
-// start of the ranks for each configuration; every test runs once to warm up, then -r times.
+// weft bench: prefill and decode speed over a sweep of layouts, transports and thread counts. Ranks
+// start once per configuration; every test runs once to warm up, then -r times.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -61,7 +61,7 @@ std::vector<Configuration> Sweep(const BenchFlags& flags) {
     for (int tp : flags.tp) {
         for (int pp : flags.pp) {
             for (const std::string& transport : flags.transports) {
-                // A single rank has no links: once is enough.
+                // A single rank has no links, so one transport is enough.
                 if (tp * pp == 1 && transport != flags.transports.front()) continue;
                 for (int threads : flags.threads) all.push_back({tp, pp, threads, transport});
             }
@@ -103,7 +103,7 @@ Status CheckFlags(BenchFlags& flags) {
     return {};
 }
 
-// "llama 135M Q4_1": the architecture, the size, the type of most bytes.
+// "llama 135M Q4_1": the architecture, the size, the type with the most bytes.
 std::string TypeName(const model_files::ModelSource& source, const model::Hyper& hyper,
                      int64_t parameters) {
     const double count = static_cast<double>(parameters);
@@ -119,7 +119,7 @@ Result<BenchModel> DescribeModel(const engine::Job& job) {
     WEFT_TRY(model::CheckContext(hyper, job.ctx, fmt::format("--ctx {}", job.ctx)));
     WEFT_ASSIGN(const backend::DeviceInfo device, backend::DescribeDevice(devices[0]));
     BenchModel model;
-    // As it seems before anything is started; of rank 0: another host's GPU can't be asked.
+    // Describes rank 0's device before anything starts; another host's GPU is unknown.
     model.backend = device.backend;
     model.parameters = source->Parameters();
     model.filename = job.model;
@@ -140,7 +140,7 @@ std::string TimeNow() {
 
 using Reports = std::vector<engine::RankReport>;
 
-// A sensor that failed meanwhile has no more joules than before, and is told as it is.
+// A sensor that failed meanwhile has no more joules than before, and is reported like that.
 BenchPower PowerBetween(const Reports& before, const Reports& after, double seconds) {
     BenchPower power;
     power.seconds = seconds;

@@ -8,7 +8,7 @@
 namespace weft::cli {
 namespace {
 
-// This host, by its GPUs.
+// This host, identified by its GPUs.
 Result<std::optional<plan::ClusterSpec>> ClusterHere(const plan::Library& library) {
     WEFT_ASSIGN(const doctor::CostModel model, doctor::CostModel::Open());
     const auto view = doctor::MakeLiveView({.measure = false});
@@ -48,18 +48,19 @@ std::optional<double> BenchPredictor::Rate(const BenchRow& row) const {
     layout.ep = row.ep;
     plan::Workload load;
     load.chunk = row.chunk;
-    load.flights = 1;  // a step is over before the next one begins
+    load.flights = 1;  // a step ends before the next one begins
     load.prompt = std::max<int64_t>(row.prompt, 1);
     load.depth = row.depth;
     if (row.prompt > 0) {
         load.context = row.prompt;
     } else {
         load.batch = row.seqs;
-        load.context = row.depth + std::max<int64_t>(row.generate / 2, 1);  // on the way
+        // The mean context during the test.
+        load.context = row.depth + std::max<int64_t>(row.generate / 2, 1);
     }
     const auto prediction = plan::Predict(walk_, cluster_, layout, load);
     if (!prediction.ok()) return std::nullopt;
-    // One prompt follows the other.
+    // Prompts run one after another.
     if (row.prompt > 0) return static_cast<double>(row.prompt) / prediction->ttft_s;
     return prediction->tok_s;
 }

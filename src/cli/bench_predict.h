@@ -1,5 +1,5 @@
-// The predicted column of `weft bench`: what `weft plan` says of the machines that were named, or
-// of this one where it is known by its GPUs (known_by in machines/).
+// The predicted column of `weft bench`: the result of `weft plan` for the named machines, or for
+// this one if its GPUs identify it (known_by in machines/).
 #pragma once
 
 #include <memory>
@@ -15,13 +15,13 @@ namespace weft::cli {
 
 class BenchPredictor {
   public:
-    // machines: as --machines of `weft plan`; "": this host, which is known by its GPUs only where
-    // `on_gpu`. Null where nothing is known of the machines. Errors: as of `weft plan`.
+    // machines: as in `weft plan --machines`; "": this host, which is only identified with
+    // `on_gpu`. Null if the machines are unknown. Errors: those of `weft plan`.
     static Result<std::unique_ptr<BenchPredictor>> Make(const std::string& machines,
                                                         const std::string& model, DType kv_dtype,
                                                         bool on_gpu);
-    // Tokens a second of the row's test, all sequences together; nothing where the machines have
-    // fewer ranks, or the model can't be cut so.
+    // Predicted tokens per second of the row's test, over all sequences; empty if the machines have
+    // fewer ranks, or the model cannot be sharded like this.
     std::optional<double> Rate(const BenchRow& row) const;
     const std::string& machines() const { return cluster_.words; }
 

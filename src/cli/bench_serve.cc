@@ -1,4 +1,5 @@
-// weft bench serve: a load of requests on an OpenAI endpoint, and the figures of its answers.
+// weft bench serve: sends a load of requests to an OpenAI endpoint and reports its latency and
+// speed.
 #include <fmt/format.h>
 
 #include <memory>

@@ -47,7 +47,7 @@ std::string TestName(const BenchRow& row) {
 constexpr const char* kPredictedCell = " {:>9} |";
 constexpr const char* kPowerCells = " {:>8} | {:>9} |";
 constexpr double kLeastPowerSeconds = 5;
-// As llama-bench says it.
+// llama-bench's value.
 constexpr int kAllLayers = 99;
 
 // For the table: "tcp", "tcp f32".
@@ -60,7 +60,7 @@ int64_t Nanoseconds(double seconds) {
     return std::llround(seconds * 1e9);
 }
 
-// Of the mean repetition. NaN, which is null in JSON, where there is no sensor.
+// For the mean repetition. NaN, which is null in JSON, without a sensor.
 double JoulesPerToken(const BenchRow& row) {
     if (row.power->sensors.empty()) return std::nan("");
     const double repetitions = static_cast<double>(row.seconds.size());
@@ -215,7 +215,7 @@ std::string BenchTable::PredictedCell(const BenchRow& row) const {
                        row.predicted_ts ? fmt::format("{:.2f}", *row.predicted_ts) : "none");
 }
 
-// Those of all tables, and what this one has besides.
+// The fields of all tables, and those of this one.
 Json BenchTable::Fields(const BenchRow& row) const {
     Json json = TableJson(model_, row);
     if (predicted_.empty()) return json;

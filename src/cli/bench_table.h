@@ -1,5 +1,5 @@
-// The results of `weft bench` in llama-bench's forms: markdown, JSON, JSON lines, CSV. Its column
-// and field names, plus tp, pp, transport, wire and split.
+// Prints the results of `weft bench` in llama-bench's formats: markdown, JSON, JSON lines, CSV. The
+// columns and fields are llama-bench's, plus tp, pp, transport, wire and split.
 #pragma once
 
 #include <cstdint>
@@ -13,56 +13,56 @@
 
 namespace weft::cli {
 
-// What all rows have in common.
+// Values that all rows share.
 struct BenchModel {
     std::string filename, type;  // "llama 135M Q4_1"
     uint64_t size_bytes = 0;
     int64_t parameters = 0;
-    std::string backend, hardware, kernels;  // of the device: "CPU", "Vulkan"
+    std::string backend, hardware, kernels;  // the device's: "CPU", "Vulkan"
     std::string cpu;
     bool on_gpu() const { return backend != "CPU"; }
 };
 
-// What the hosts drew meanwhile, where that was asked for.
+// The power of the hosts during the test, if requested.
 struct BenchPower {
     struct Sensor {
         std::string host, name;
         double watts = 0;
     };
-    std::vector<Sensor> sensors;     // of all hosts, each host's once
-    std::vector<std::string> notes;  // "host a: ...": what could not be read, and why
-    double seconds = 0;              // that were measured: all repetitions
-    double watts() const;            // of all sensors together
+    std::vector<Sensor> sensors;     // of all hosts, each once
+    std::vector<std::string> notes;  // "host a: ...": sensors that could not be read, and why
+    double seconds = 0;              // measured time: all repetitions
+    double watts() const;            // sum over all sensors
 };
 
 // One test of one configuration.
 struct BenchRow {
     int64_t prompt = 0, generate = 0;  // one of them is 0
-    int64_t depth = 0;                 // tokens in the KV cache before
-    int64_t seqs = 1;                  // at once, each of so many tokens
+    int64_t depth = 0;                 // tokens already in the KV cache
+    int64_t seqs = 1;                  // concurrent sequences, each with that many tokens
     int threads = 0, tp = 1, pp = 1, ep = 1;
     std::string transport, split, kv_type;
-    std::string wire;  // of the sums (--allreduce-dtype); "none" without tensor ranks
+    std::string wire;  // of all-reduces (--allreduce-dtype); "none" without tensor ranks
     int64_t chunk = 512;
     std::string time;             // ISO 8601, UTC
-    std::vector<double> seconds;  // of each repetition
+    std::vector<double> seconds;  // per repetition
     std::optional<BenchPower> power;
-    std::optional<double> predicted_ts;  // tokens a second by `weft plan`
+    std::optional<double> predicted_ts;  // tokens per second, from `weft plan`
 };
 
 enum class BenchForm { kMarkdown, kJson, kJsonLines, kCsv };
 // "md", "json", "jsonl", "csv". kUsage otherwise.
 Result<BenchForm> ParseBenchForm(const std::string& name);
 
-// Prints row by row, as they come: Begin, Row ..., End.
+// Prints rows one by one: Begin, Row ..., End.
 class BenchTable {
   public:
-    // power: with columns for it; predicted: with one of what these machines should do, "":
-    // without.
+    // power: adds power columns; predicted: the machines of an added prediction column, "": no
+    // column.
     BenchTable(BenchForm form, BenchModel model, bool power, std::string predicted = "")
         : form_(form), model_(std::move(model)), power_(power), predicted_(std::move(predicted)) {}
     void Begin();
-    // What the rows that follow were computed on.
+    // Sets the device of the following rows.
     void SetDevice(const backend::DeviceInfo& device, bool cpus_too);
     void Row(const BenchRow& row);
     void End();

@@ -1,5 +1,5 @@
-// A model that is talked to: from a conversation to the tokens of a prompt, prepared as the server
-// and training prepare it (chat/conversation.h).
+// A model with its chat template: converts a conversation to prompt tokens as the server and
+// training do (chat/conversation.h).
 #pragma once
 
 #include <cstdint>
@@ -15,16 +15,16 @@ namespace weft::cli {
 
 struct ChatPrompt {
     std::vector<int32_t> tokens;
-    bool in_reasoning = false;  // it ends inside the reasoning that the template opens
-    chat::ToolCallFormat family = chat::ToolCallFormat::kPlain;  // how the answer is taken apart
+    bool in_reasoning = false;  // the prompt ends inside the reasoning that the template opens
+    chat::ToolCallFormat family = chat::ToolCallFormat::kPlain;  // how the answer is parsed
 };
 
 class ChatModel {
   public:
-    // The tokenizer of `words` must outlive it. Errors: those of chat::Chat::Load.
+    // The tokenizer of `words` must outlive the result. Errors: those of chat::Chat::Load.
     static Result<ChatModel> Load(const ModelWords& words);
 
-    // input: without tools. Errors: those of the model's template.
+    // input: has no tools. Errors: those of the model's template.
     Result<ChatPrompt> MakePrompt(chat::ChatInput input) const;
 
   private:

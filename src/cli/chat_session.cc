@@ -45,13 +45,13 @@ std::string_view Trimmed(std::string_view text) {
     return text.substr(begin, text.find_last_not_of(kSpace) - begin + 1);
 }
 
-// The first word, and what follows it.
+// The first word, and the text after it.
 std::pair<std::string_view, std::string_view> FirstWord(std::string_view text) {
     const size_t end = std::min(text.find_first_of(" \t\n"), text.size());
     return {text.substr(0, end), Trimmed(text.substr(end))};
 }
 
-// "/set temp 1", "/?"; but no path and no comment of a program.
+// True for "/set temp 1" and "/?", false for a path or a program's comment.
 bool IsCommand(std::string_view text) {
     if (!text.starts_with('/')) return false;
     const std::string_view name = FirstWord(text).first.substr(1);
@@ -59,7 +59,7 @@ bool IsCommand(std::string_view text) {
     return name == "?" || (!name.empty() && std::ranges::all_of(name, is_letter));
 }
 
-// Whether there is such a setting, and the text is a value of its type.
+// Whether the setting exists and the text is a value of its type; empty: no such setting.
 std::optional<bool> SetOne(engine::Request& request, std::string_view name,
                            std::string_view value) {
     engine::SamplerOptions& s = request.sampler;
@@ -69,7 +69,7 @@ std::optional<bool> SetOne(engine::Request& request, std::string_view name,
     if (name == "min-p") return Parse(value, s.min_p);
     if (name == "repeat-penalty") return Parse(value, s.repeat_penalty);
     if (name == "seed") {
-        // (As --seed has it: -1 is the largest.)
+        // (As in --seed: -1 is the largest.)
         int64_t below_zero = 0;
         const bool negative = value.starts_with('-') && Parse(value, below_zero);
         if (negative) s.seed = static_cast<uint64_t>(below_zero);
@@ -134,7 +134,7 @@ ChatSession::Next ChatSession::Set(std::string_view words) {
     return {Act::kTell, Settings()};
 }
 
-// A new one begins a new conversation: what was said was said under the old one.
+// A new system message starts a new conversation, because earlier answers used the old one.
 ChatSession::Next ChatSession::SetSystem(std::string_view text) {
     system_ = std::string(text);
     input_.messages = chat::OrderedJson::array();
@@ -192,8 +192,8 @@ size_t ChatSession::OldestKept(bool half) const {
     return oldest.value_or(first());
 }
 
-// Keeps the newer half of what the model gets, by size, and a question that waits. Where that is
-// all there is, and it is answered, the model begins anew.
+// Keeps the newer half of the included messages, by size, and a pending question. If that is all of
+// the conversation and it is answered, the conversation restarts.
 ChatSession::Next ChatSession::Drop() {
     size_t end = OldestKept(true);
     if (end == first() && !pending_) end = size();

@@ -32,7 +32,7 @@ Error UnknownFlag(const DescribedCommand& command, const std::string& full_name,
             if (name.starts_with("--")) names.push_back(name.substr(2));
         }
     }
-    // Without the dashes: all flags have them, so they make no flag more like another.
+    // Compare without dashes: all flags have them, so they do not make flags similar.
     const size_t begin = std::min(flag.find_first_not_of('-'), flag.size());
     const std::string nearest = NearestWord(flag.substr(begin), names);
     return MakeError(ErrorCode::kUsage, "'{}' has no flag {}.{} '--help' lists the flags.",

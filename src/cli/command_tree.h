@@ -1,5 +1,5 @@
-// All commands with their flags as data, for what is made from them: manual pages, completion.
-// Parser::Describe fills it (options.h). Hidden flags and commands are left out.
+// All commands and flags as data, for manual pages and completion. Parser::Describe fills it
+// (options.h). Hidden flags and commands are omitted.
 #pragma once
 
 #include <string>
@@ -13,26 +13,26 @@ enum class ValueKind {
     kNone,    // a flag without a value
     kWords,   // one of DescribedFlag::words
     kFile,    // a path
-    kFolder,  // a path of a folder
+    kFolder,  // a path to a folder
     kModel,   // a MODEL word
     kNumber,
     kText  // anything else
 };
 
-// A flag, or a positional value.
+// A flag or a positional value.
 struct DescribedFlag {
     std::vector<std::string>
-        names;  // with dashes: "-n", "--predict"; of a positional value "MODEL"
+        names;  // with dashes: "-n", "--predict"; for a positional value "MODEL"
     std::string help, group;
     std::string value;               // as --help names it: "INT in [0 - 3]"; "" without a value
-    std::string by_default;          // "": not said
-    std::vector<std::string> words;  // of kWords
+    std::string by_default;          // "": not stated
+    std::vector<std::string> words;  // for kWords
     ValueKind kind = ValueKind::kNone;
     bool positional = false, required = false;
     bool many = false;    // takes several values
-    bool follow = false;  // and they may follow each other: --data A B
+    bool follow = false;  // values may follow one another: --data A B
 
-    // The longest of them, without dashes.
+    // The longest name, without dashes.
     std::string LongName() const;
 };
 
@@ -41,13 +41,13 @@ struct DescribedCommand {
     std::vector<DescribedFlag> flags;  // in the order of --help
     std::vector<DescribedCommand> commands;
 
-    // Null: there is none of this name.
+    // Null: no command has this name.
     const DescribedCommand* Find(const std::string& command) const;
     const DescribedFlag* FindFlag(const std::string& flag) const;
 };
 
-// kUsage: the command has no such flag; names the flag that is spelled most like it.
-// full_name: of the command, as a user types it: "weft run".
+// kUsage: the command has no such flag; names the most similarly spelled one. full_name: the
+// command as a user types it: "weft run".
 Error UnknownFlag(const DescribedCommand& command, const std::string& full_name,
                   const std::string& flag);
 

@@ -1,5 +1,5 @@
-// The subcommands. Each Add... registers one with its flags and help; its callback sets `status`,
-// the exit status.
+// The subcommands. Each Add... function registers one with its flags and help; its callback sets
+// `status`, the exit status.
 #pragma once
 
 #include "cli/options.h"
@@ -35,7 +35,7 @@ void AddJob(const Command& app, int& status);
 void AddCompletion(const Command& app, int& status);
 void AddMan(const Command& app, const Parser& parser, int& status);  // parser: outlives app
 
-// `weft --version`: what is built in and what this CPU takes.
+// `weft --version`: built-in features, and features of this CPU in use.
 void PrintVersion(bool json);
 
 }  // namespace weft::cli

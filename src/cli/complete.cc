@@ -13,7 +13,7 @@
 namespace weft::cli {
 namespace {
 
-constexpr size_t kMostAbout = 72;  // characters of a line beside a candidate
+constexpr size_t kMostAbout = 72;  // characters of a candidate's description
 
 // The first clause of a help text, on one line.
 std::string Brief(const std::string& help) {
@@ -31,7 +31,7 @@ std::string Dashed(const std::string& word) {
     return name;
 }
 
-// Where on a command line the last word stands.
+// The position of the last word on a command line.
 class Place {
   public:
     explicit Place(const DescribedCommand& program) : program_(&program), at_(&program) {}
@@ -51,13 +51,13 @@ class Place {
     }
 
     const DescribedCommand& command() const { return *at_; }
-    const DescribedFlag* flag() const { return flag_; }  // whose value comes next
+    const DescribedFlag* flag() const { return flag_; }  // its value comes next
     bool may_name_command() const { return !only_values_ && values_ == 0 && !fallen_; }
     bool may_be_flag() const { return !only_values_; }
     bool Given(const DescribedFlag& flag) const { return given_.contains(&flag); }
-    // The command that is meant where no other one is named; null: none.
+    // The command that is meant if none is named; null: none.
     const DescribedCommand* implied() const { return at_->Find(ImpliedBy(at_->name)); }
-    // The positional value that comes next; null: none does.
+    // The next positional value; null: none.
     const DescribedFlag* value(const DescribedCommand& command) const {
         size_t left = values_;
         for (const DescribedFlag& flag : command.flags) {
@@ -69,7 +69,7 @@ class Place {
     }
 
   private:
-    // Of `weft submit ... -- train ...` a whole command line follows; elsewhere values do.
+    // In `weft submit ... -- train ...` a whole command line follows; elsewhere values follow.
     void TakeDashes() {
         flag_ = nullptr;
         if (at_->name == "submit") {
@@ -115,7 +115,7 @@ class Place {
     const DescribedCommand* at_;
     const DescribedFlag* flag_ = nullptr;
     std::set<const DescribedFlag*> given_;
-    size_t values_ = 0;  // positional ones so far
+    size_t values_ = 0;  // positional values so far
     bool only_values_ = false, fallen_ = false;
 };
 
@@ -127,7 +127,7 @@ class Offer {
         if (word.starts_with(begun_)) result_.candidates.push_back({word, about});
     }
 
-    // before: what of the word stands before the value ("--overlap=", or "f16," of a list).
+    // before: the part of the word before the value ("--overlap=", or "f16," of a list).
     void AddValues(const DescribedFlag& flag, std::string before) {
         const size_t comma = begun_.rfind(',');
         if (flag.many && comma != std::string::npos && comma + 1 > before.size()) {
@@ -150,7 +150,7 @@ class Offer {
         for (const DescribedFlag& flag : command.flags) {
             if (flag.positional || (place.Given(flag) && !flag.many)) continue;
             for (const std::string& name : flag.names) {
-                // "-" alone asks for all; short names are seldom what is looked for after "--".
+                // "-" alone offers all names; after "--", short names are rarely wanted.
                 Add(name, Brief(flag.help));
             }
         }
@@ -171,7 +171,7 @@ class Offer {
         if (held.ok()) {
             for (const hub::CachedModel& model : *held) {
                 std::string name = model.spec.Text();
-                // What a terminal would obey is no word to offer.
+                // Skip names that contain terminal escapes.
                 if (Printable(name) != name) continue;
                 Add(before + name, BytesText(model.bytes));
                 if (name.starts_with("hf:")) Add(before + name.substr(3), BytesText(model.bytes));
@@ -187,7 +187,7 @@ class Offer {
     Completion result_;
 };
 
-// "--flag=va": the values of the flag.
+// "--flag=va": completes the values of the flag.
 void AddJoined(const Place& place, const std::string& begun, Offer& offer) {
     const std::string name = Dashed(begun);
     const DescribedFlag* flag = place.command().FindFlag(name);

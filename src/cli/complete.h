@@ -1,5 +1,5 @@
-// Completion of a command line of weft: what the scripts of `weft completion bash|zsh|fish` ask for
-// at each press of the key, so that no script has a copy of the flags.
+// Completes a command line of weft. The scripts of `weft completion bash|zsh|fish` call it at each
+// key press, so no script contains a copy of the flags.
 #pragma once
 
 #include <string>
@@ -10,21 +10,21 @@
 namespace weft::cli {
 
 struct Candidate {
-    std::string word;   // whole, in place of the last word
-    std::string about;  // a line; "": nothing to say
+    std::string word;   // complete; replaces the last word
+    std::string about;  // one line; "": no description
 };
 
 struct Completion {
     std::vector<Candidate> candidates;
-    enum class Paths { kNone, kFiles, kFolders } paths = Paths::kNone;  // which the shell adds
+    enum class Paths { kNone, kFiles, kFolders } paths = Paths::kNone;  // paths that the shell adds
 };
 
-// words: the line as typed, without the program's name; the last one is that to be completed, ""
-// where it has not begun. Reads nothing but the cache folder of models, and that only where a MODEL
-// stands; one that can't be read is an empty one.
+// words: the line as typed, without the program's name; the last word is the one to complete, "" if
+// it has not begun. Reads only the cache folder of models, and only for a MODEL; an unreadable
+// cache counts as empty.
 Completion Complete(const DescribedCommand& program, const std::vector<std::string>& words);
 
-// A line "WORD<tab>ABOUT" for each, then ":none", ":files" or ":folders".
+// Prints "WORD<tab>ABOUT" for each candidate, then ":none", ":files" or ":folders".
 void PrintCompletion(const Completion& completion);
 
 }  // namespace weft::cli

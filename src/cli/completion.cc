@@ -1,5 +1,5 @@
-// weft completion: what a shell reads to complete command lines of weft. The scripts know no flag:
-// at each press of the key they ask `weft completion -- WORDS` (complete.h).
+// weft completion: prints a shell's completion script for weft. The scripts contain no flags: at
+// each key press they run `weft completion -- WORDS` (complete.h).
 #include <memory>
 
 #include "cli/commands.h"
@@ -16,8 +16,8 @@ constexpr const char* kCompletionFooter =
     "  source <(weft completion zsh)            (after: autoload -U compinit; compinit)\n"
     "  weft completion fish > ~/.config/fish/completions/weft.fish";
 
-// bash cuts words at '=' and ':'; they are put together again, and what is before the last cut is
-// no part of an answer.
+// bash splits words at '=' and ':'. The script joins them again, and removes the part before the
+// last split from each answer.
 constexpr const char* kBash =
     R"script(# Completion of weft for bash. Made by 'weft completion bash'.
 _weft() {

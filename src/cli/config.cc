@@ -29,7 +29,7 @@ Result<std::vector<std::string>> FlagsOf(const std::string& path,
                              line.tables.front());
         }
         std::string flag = "--" + line.name;
-        std::string dashed = flag;  // (as main.cc has it)
+        std::string dashed = flag;  // (as in main.cc)
         std::ranges::replace(dashed, '_', '-');
         const auto former = std::ranges::find(FormerFlags(), dashed, &Synonym::names);
         if (former != FormerFlags().end()) flag = dashed = former->flag;
@@ -50,7 +50,7 @@ Result<std::vector<std::string>> FlagsOf(const std::string& path,
 }  // namespace
 
 Status ExpandConfig(std::vector<std::string>& words) {
-    // (What follows "--" is another command's, of `weft submit`.)
+    // (Words after "--" belong to another command, of `weft submit`.)
     const auto end = std::ranges::find(words, "--");
     const auto at = std::find_if(words.begin(), end, [](const std::string& word) {
         return word == "--config" || word.starts_with("--config=");

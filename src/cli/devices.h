@@ -1,4 +1,4 @@
-// The GPUs of this machine, as --version and `weft inspect --devices` show them.
+// Lists the GPUs of this machine, for --version and `weft inspect --devices`.
 #pragma once
 
 #include <string>
@@ -11,13 +11,13 @@ namespace weft::cli {
 
 struct GpuList {
     std::vector<gpu::Description> gpus;
-    std::string none;  // where there is none: why, in one line
+    std::string none;  // if the list is empty: why, in one line
 };
 GpuList FindGpus();
 
 Json GpusJson(const GpuList& list);
 Json ShadersJson();
-void PrintGpuLines(const GpuList& list);  // of --version: a line for each, and one of shaders
-void PrintGpus(const GpuList& list);      // all that is known
+void PrintGpuLines(const GpuList& list);  // for --version: one line per GPU, and one about shaders
+void PrintGpus(const GpuList& list);      // all known facts
 
 }  // namespace weft::cli

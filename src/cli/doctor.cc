@@ -1,4 +1,4 @@
-// weft doctor: checks of hosts, here, over ssh and out of snapshots.
+// weft doctor: checks hosts, locally, over ssh and from snapshots.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sys/ioctl.h>
@@ -48,7 +48,7 @@ struct DoctorFlags {
 
 using Views = std::vector<std::unique_ptr<doctor::HostView>>;
 
-// The hosts to look at; those that can't be had become findings.
+// Opens the hosts to check; unreachable hosts become findings.
 Result<Views> Open(const DoctorFlags& flags, std::vector<doctor::Finding>& findings) {
     Views views;
     std::vector<std::string> origins;
@@ -70,13 +70,13 @@ Result<Views> Open(const DoctorFlags& flags, std::vector<doctor::Finding>& findi
     if (flags.from.empty() && flags.hosts.empty() && flags.cluster.empty()) {
         views.push_back(doctor::MakeLiveView({.measure = !flags.no_measure}));
     }
-    std::set<std::string> taken;  // by those that can't be reached
+    std::set<std::string> taken;  // names of unreachable hosts
     for (const doctor::Finding& finding : findings) taken.insert(finding.host);
     doctor::MakeNamesDistinct(views, origins, std::move(taken));
     return views;
 }
 
-// What a snapshot holds, and which names in it stand for others.
+// The contents of a snapshot, and the names that are pseudonyms.
 std::string ContentsText(const std::vector<doctor::SavedSource>& sources,
                          const doctor::Pseudonyms& names) {
     std::string text = "The snapshot holds, of these sources:\n";
@@ -107,7 +107,7 @@ Status Save(const DoctorFlags& flags) {
     const doctor::SnapshotFiles files = doctor::SavedFiles(recorded.TakeRaw(), names, &sources);
     WEFT_ASSIGN(const std::string tar, doctor::WriteTar(files));
     if (flags.save == "-") {
-        // First what is in it: who sends it on can still stop.
+        // Print the contents first, so that the user can still stop before sending it on.
         if (!flags.real_names) WriteErr(ContentsText(sources, names));
         Stream(tar);
         return {};
@@ -140,7 +140,7 @@ void PrintList(const DoctorFlags& flags) {
     }
 }
 
-// Checks of a single host that were asked for.
+// The requested checks of a single host.
 size_t ChecksOfAHost(const DoctorFlags& flags) {
     const auto checks = doctor::AllChecks();
     return static_cast<size_t>(std::ranges::count_if(checks, [&](const doctor::Check& check) {
@@ -190,7 +190,7 @@ void PrintFindings(const DoctorFlags& flags, const Views& views,
         PrintOut("{}", doctor::Report(findings, style));
         return;
     }
-    // What hosts call themselves and their parts is no less hostile to a program's terminal.
+    // Names of hosts and parts are hostile input, also for a program's terminal.
     using doctor::Printable;
     Json list = Json::array();
     for (const doctor::Finding& finding : findings) {
@@ -206,7 +206,7 @@ void PrintFindings(const DoctorFlags& flags, const Views& views,
     PrintJson({{"findings", list}});
 }
 
-// What --workers asks for; a measurement that fails is a finding, not the end of all others.
+// The measurements of --workers; a failed measurement is a finding and does not stop the others.
 std::vector<doctor::Finding> Measure(const DoctorFlags& flags) {
     const auto here = doctor::MakeLiveView({.measure = false});
     if (!flags.cluster.empty()) {
@@ -216,7 +216,7 @@ std::vector<doctor::Finding> Measure(const DoctorFlags& flags) {
     return doctor::LookAtWorkers(*here, flags.fabric);
 }
 
-// --cluster: its hosts, as far as ssh reaches them, and the links to all that serve.
+// --cluster: its hosts, as far as ssh reaches them, and the links to all serving hosts.
 Status FindClusterOf(DoctorFlags& flags) {
     if (!flags.hosts.empty() || !flags.from.empty() || !flags.fabric.hosts.empty() ||
         !flags.save.empty()) {

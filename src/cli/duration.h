@@ -1,4 +1,4 @@
-// Lengths of time on the command line, as --time-limit and --wait take them.
+// Parses durations on the command line (--time-limit, --wait).
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace weft::cli {
 
-// In seconds, above 0: "90", "90s", "30m", "4h", "2d", "1h30m", and Slurm's "4:00:00". ("1h30" may
-// mean minutes or seconds: it is refused.) flag: for the error. Errors: kUsage.
+// Seconds, above 0: "90", "90s", "30m", "4h", "2d", "1h30m", and Slurm's "4:00:00". (Rejects
+// "1h30", which is ambiguous: minutes or seconds.) flag: for the error. Errors: kUsage.
 Result<double> ParseTime(const std::string& flag, const std::string& text);
 
 }  // namespace weft::cli

@@ -30,7 +30,7 @@ constexpr const char* kEngine = "Engine";
 constexpr int kLauncherGraceMs = 200;
 constexpr const char* kDeviceVariable = "WEFT_DEVICE";
 
-// Cuts at any of `separators`; empty pieces are left out.
+// Splits at any of `separators`; skips empty pieces.
 std::vector<std::string> Pieces(const std::string& text, const char* separators) {
     std::vector<std::string> pieces;
     size_t at = 0;
@@ -43,7 +43,7 @@ std::vector<std::string> Pieces(const std::string& text, const char* separators)
     return pieces;
 }
 
-// --device of inference: a list, and what CommonFlags have before is none.
+// --device of inference: a list that starts empty.
 void AddDevices(const Command& app, std::string& devices) {
     app.AddOption("--device", devices,
                   fmt::format("Device of all ranks: {}; or one per rank: A,B,C (default: {}, or "
@@ -56,7 +56,7 @@ void AddDevices(const Command& app, std::string& devices) {
         .Group(kEngine);
 }
 
-// What --device is where it is not given.
+// Sets the default of --device.
 Status SetDevices(std::string& devices) {
     if (!devices.empty()) return {};
     const char* own = std::getenv(kDeviceVariable);
@@ -67,7 +67,7 @@ Status SetDevices(std::string& devices) {
                      known.error().message);
 }
 
-// auto is a choice of all ranks together.
+// All ranks choose together with auto.
 Status CheckTrainDevices(const std::string& names) {
     WEFT_TRY(backend::CheckDeviceNames(names));
     if (!backend::HasAuto(names) || names == backend::kAutoDevice) return {};
@@ -147,7 +147,7 @@ void AddDataPortOptions(const Command& app, cluster::DataPortOptions& data) {
                   "it (NAT, containers)")
         .TypeName("ADDR")
         .Group(kCluster);
-    // Of 'weft up': who is heard now, and a file that always says so.
+    // From 'weft up': the hosts heard now, and a file with the current list.
     app.AddOption("--neighbours", data.neighbours, "").Group("");
     app.AddOption("--neighbours-file", data.neighbours_file, "").Group("");
 }
@@ -396,7 +396,7 @@ Status ResolveCluster(CommonFlags& flags) {
     return {};
 }
 
-// --ctx, where it is given.
+// The value of --ctx, if given.
 Result<int64_t> ContextAsked(const CommonFlags& flags) {
     if (flags.ctx > 0) return flags.ctx;
     WEFT_ASSIGN(const auto source, model_files::OpenModel(flags.job.model));
@@ -426,14 +426,14 @@ Status ResolveHosts(CommonFlags& flags) {
 }
 
 void CatchStop(CommonFlags& flags) {
-    // A launcher that ends all ranks because one is lost shall not hide which one it was.
+    // If a launcher ends all ranks after the loss of one, the delay lets rank 0 report which one.
     const bool launched = flags.cluster.launched != nullptr;
     flags.cluster.stop = CatchInterrupts(launched ? kLauncherGraceMs : 0);
 }
 
 Status ResolveLocal(CommonFlags& flags, const std::vector<std::pair<const char*, int>>& layout) {
     if (cluster::NamesHosts(flags.cluster) || flags.cluster.launched != nullptr) return {};
-    constexpr int64_t kMost = 1 << 20;  // more than any cluster takes
+    constexpr int64_t kMost = 1 << 20;  // more than any cluster has
     int64_t ranks = 1;
     std::vector<std::string> words;
     for (const auto& [flag, value] : layout) {
@@ -477,7 +477,7 @@ int Fail(const Error& error, bool json) {
     if (json) {
         PostJson({{"error", error.message}, {"exit_status", ExitStatus(error.code)}});
     }
-    // (A command that stops since nobody reads what it says: FinishOutput has the reason.)
+    // (The command stopped because its output has no reader; FinishOutput reports the reason.)
     if (error.code == ErrorCode::kCancelled && OutputFailed()) return ExitStatus(error.code);
     const char* kind = error.code == ErrorCode::kCancelled ? "" : "error: ";
     WriteErr(fmt::format("weft: {}{}\n", kind, PrintableLines(error.message)), true);

@@ -1,4 +1,4 @@
-// Flags, values and commands of llama.cpp, Ollama, vLLM and SGLang, and what each one is in Weft.
+// Flags, values and commands of llama.cpp, Ollama, vLLM and SGLang with their counterparts in Weft.
 // The tables are data; habits.h applies them.
 #pragma once
 
@@ -9,16 +9,17 @@ namespace weft::cli {
 
 inline constexpr std::string_view kModelWord = "MODEL";
 
-// Flags that mean the same. flag: Weft's; kModelWord: the value is the MODEL.
+// Flags with the same meaning. flag: Weft's; kModelWord: the value is the MODEL.
 struct Synonym {
     std::string_view names, flag;  // names: separated by spaces
-    bool inference = false;        // only of commands that run a model
+    bool inference = false;        // only for commands that run a model
 };
 std::span<const Synonym> Synonyms();
-// Former names of Weft's own flags, one a row. They work; help, completion and pages omit them.
+// Former names of Weft's own flags, one per row. They still work; help, completion and pages omit
+// them.
 std::span<const Synonym> FormerFlags();
 
-// A value that Weft's flag doesn't take. value: Weft's; empty: the flag is left out.
+// A value that Weft's flag does not accept. value: Weft's; empty: drop the flag.
 struct ValueSynonym {
     std::string_view flags, other, value;
 };

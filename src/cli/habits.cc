@@ -11,10 +11,10 @@
 namespace weft::cli {
 namespace {
 
-// Commands whose users bring the habits of inference programs.
+// Commands whose users come from inference programs.
 constexpr std::string_view kInference[] = {"run", "serve", "bench"};
 
-// Commands without their MODEL.
+// Commands that lack their MODEL.
 struct Lacking {
     std::string_view command, nothing;
 };
@@ -43,7 +43,7 @@ bool IsFlag(const std::string& word) {
     return word.size() > 1 && word[0] == '-' && !IsDigit(word[1]) && word[1] != '.';
 }
 
-// One command line, once its command is known.
+// One command line whose command is known.
 class Line {
   public:
     Line(const DescribedCommand& command, std::string full_name, size_t first,
@@ -70,7 +70,7 @@ class Line {
     }
 
   private:
-    // The flag at a place; `at` moves behind its value.
+    // Translates the flag at `at`, and moves `at` after its value.
     Status ApplyTo(size_t& at) {
         std::string& word = words_[at];
         if (const Synonym* same = FindSynonym(NameOf(word));
@@ -91,14 +91,14 @@ class Line {
         return {};
     }
 
-    // With "-" for "_", as all flags are written.
+    // The flag's name, with "-" instead of "_", as in all flags.
     static std::string NameOf(const std::string& word) {
         std::string name = word.substr(0, word.find('='));
         if (name.starts_with("--")) std::replace(name.begin() + 2, name.end(), '_', '-');
         return name;
     }
 
-    // The row of a flag that the command lacks; null: the command has the flag, or no row names it.
+    // The row of a flag that the command lacks; null: the command has it, or no row names it.
     const Synonym* FindSynonym(const std::string& name) const {
         if (command_.FindFlag(name) != nullptr) return nullptr;
         for (const std::span<const Synonym> rows : {FormerFlags(), Synonyms()}) {
@@ -111,7 +111,8 @@ class Line {
         return nullptr;
     }
 
-    // Puts Weft's name into a word. Errors: kUsage: the next step, where there is no such flag.
+    // Replaces the flag's name by Weft's. Errors: kUsage, with the next step, if there is no such
+    // flag.
     Status Translate(std::string& word) const {
         const std::string name = NameOf(word), value = word.substr(name.size());
         const bool one_dash = !name.starts_with("--");
@@ -120,7 +121,7 @@ class Line {
         if (const Synonym* same = FindSynonym(name)) return Put(word, same->flag, value);
         WEFT_TRY(Advise(name));
         if (!one_dash || name.size() == 2) return {};
-        const std::string with_two = "-" + name;  // "--temp" of "-temp"
+        const std::string with_two = "-" + name;  // "--temp" for "-temp"
         if (is(with_two)) return Put(word, with_two, value);
         if (const Synonym* same = FindSynonym(with_two)) return Put(word, same->flag, value);
         if (HasJoinedValue(name)) return {};
@@ -139,8 +140,8 @@ class Line {
         return {};
     }
 
-    // Whether a word with one dash is short flags of this command, the last with its value behind
-    // it: "-n8", "-pHello", "-vh".
+    // Whether a word with one dash is a group of short flags of this command, the last one with its
+    // value attached: "-n8", "-pHello", "-vh".
     bool HasJoinedValue(const std::string& name) const {
         for (size_t i = 1; i < name.size(); ++i) {
             const DescribedFlag* flag = command_.FindFlag(std::string("-") + name[i]);
@@ -153,7 +154,7 @@ class Line {
         return true;
     }
 
-    // `at` moves to the value. A value that says nothing is left out together with its flag.
+    // Moves `at` to the value. A value without a counterpart is removed with its flag.
     void TranslateValue(size_t& at, bool joined, const std::string& name) {
         const std::string value = joined ? words_[at].substr(name.size() + 1) : words_[at + 1];
         const auto all = ValueSynonyms();
@@ -173,7 +174,7 @@ class Line {
         }
     }
 
-    // To where a MODEL stands: right behind the command.
+    // Moves the model to the place of MODEL, directly after the command.
     Status MoveModel(size_t& at, size_t equals) {
         std::string model = words_[at].substr(std::min(equals + 1, words_[at].size()));
         const bool joined = equals < words_[at].size();
@@ -205,13 +206,13 @@ class Line {
     const std::string full_name_;
     size_t first_;
     std::vector<std::string>& words_;
-    // Places of words that are neither flags nor their values, up to the first unknown flag: what
-    // follows that may be its value.
+    // Places of words that are neither flags nor values, up to the first unknown flag, whose value
+    // may follow.
     std::vector<size_t> bare_;
     bool unknown_ = false;
 };
 
-// A line whose first word is no command.
+// Handles a line whose first word is not a command.
 Status WithoutCommand(const DescribedCommand& program, std::vector<std::string>& words) {
     const std::string& word = words[0];
     constexpr std::string_view kVersion = "-v -V -version --version";

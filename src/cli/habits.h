@@ -1,5 +1,5 @@
 // Translates command lines of llama.cpp, Ollama and vLLM, and former names of Weft's flags. Weft
-// takes the words that mean the same, and the error about any other known word names the next step.
+// accepts words with the same meaning; the error for any other known word names the next step.
 // habit_words.h has the tables.
 #pragma once
 
@@ -11,12 +11,12 @@
 
 namespace weft::cli {
 
-// Replaces the command, the first word, where another program's means one of Weft's.
-// program: all commands. Errors: kUsage: what to do instead.
+// Replaces the first word if it is another program's name for a command of Weft. program: all
+// commands. Errors: kUsage, with the next step.
 Status TranslateCommand(const DescribedCommand& program, std::vector<std::string>& words);
 
-// Replaces the words behind the command. program: all commands; a flag that a command has itself
-// always means that. Errors: kUsage: what to do instead.
+// Replaces the words after the command. program: all commands; a command's own flags keep their
+// meaning. Errors: kUsage, with the next step.
 Status ApplyHabits(const DescribedCommand& program, std::vector<std::string>& words);
 
 }  // namespace weft::cli

@@ -11,7 +11,7 @@ fleet::SelfFacts OwnFacts(uint16_t port) {
     facts.memory_bytes = TotalMemoryBytes();
     facts.port = port;
     for (const gpu::Description& one : FindGpus().gpus) {
-        // (A processor that plays a GPU is none.)
+        // (A software GPU does not count.)
         if (!one.unusable.empty() || one.kind == gpu::Kind::kCpu) continue;
         facts.device += (facts.device.empty() ? "" : ", ") + one.name;
     }

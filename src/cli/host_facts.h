@@ -1,4 +1,4 @@
-// What this host says of itself to the others of its cluster.
+// The facts that this host announces to its cluster.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace weft::cli {
 
-// port: of its worker; 0: none.
+// port: the worker's; 0: none.
 fleet::SelfFacts OwnFacts(uint16_t port);
 
 }  // namespace weft::cli

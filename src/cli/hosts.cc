@@ -1,4 +1,4 @@
-// weft hosts: lists the hosts of a cluster and the cables between them, adds and removes hosts.
+// weft hosts: lists the hosts of a cluster and the cables between them, and adds and removes hosts.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -32,19 +32,19 @@ struct HostsFlags {
 // The measured speed of a cable of this host.
 struct CableSpeed {
     std::string interface, peer_address;
-    double latency_us = 0, bytes_s = 0;  // one way: of 8 bytes; of large messages
+    double latency_us = 0, bytes_s = 0;  // one way: 8 bytes; large messages
     std::string transport;
-    std::string failed;  // why there are no figures; "": there are
+    std::string failed;  // why there are no figures; "": there are figures
 };
 
 struct HostList {
     fleet::ClusterFile file;
     fleet::SelfFacts self;
     fleet::Hearing hearing;
-    std::vector<CableSpeed> speeds;  // of cables that were measured
+    std::vector<CableSpeed> speeds;  // of measured cables
 };
 
-constexpr double kMeasureSeconds = 0.3;  // of each figure of a cable
+constexpr double kMeasureSeconds = 0.3;  // per figure of a cable
 
 constexpr const char* kHostsFooter =
     "Examples:\n"
@@ -55,7 +55,7 @@ constexpr const char* kHostsFooter =
 
 // ---- Measuring ----------------------------------------------------------------------------------
 
-// Two ranks over one cable alone.
+// Measures two ranks over one cable only.
 Result<fabric::NetRow> MeasureOp(const HostList& list, const fleet::Peer& peer,
                                  const fleet::HeardCable& cable, fabric::NetOp op, int64_t size,
                                  const std::atomic<bool>* stop, std::string& transport) {
@@ -175,7 +175,7 @@ bool HasRdma(const HostList& list, const fleet::HeardCable& cable) {
     return own != nullptr && !own->rdma.empty() && !cable.peer_rdma.empty();
 }
 
-// Cables between two others, each once.
+// Cables between two other hosts, each once.
 struct FarCable {
     const fleet::Peer *from, *to;
     const fleet::Cable* cable;
@@ -221,7 +221,7 @@ void PrintCables(const HostList& list) {
     }
 }
 
-// What was not found, and why.
+// Notes about missing information, with reasons.
 std::vector<std::string> Notes(const HostList& list) {
     std::vector<std::string> notes;
     for (const std::string& name : fleet::ChooseHosts(list.file, list.hearing).missing) {
@@ -325,7 +325,7 @@ Status ListHosts(HostsFlags& flags) {
 
 // ---- Changing -----------------------------------------------------------------------------------
 
-// The text that another host printed, for this terminal.
+// Another host's output, made safe for this terminal.
 std::string PlainLines(const std::string& text) {
     std::string plain;
     std::istringstream lines(text);

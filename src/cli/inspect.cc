@@ -1,4 +1,4 @@
-// weft inspect: what is in a model file; the Program that a rank of a layout would run; the GPUs.
+// weft inspect: the content of a model file, the Program of a layout's rank, and the GPUs.
 #include <fmt/format.h>
 
 #include <algorithm>

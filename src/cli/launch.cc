@@ -1,6 +1,6 @@
 // The kinds of jobs that a worker runs, and commands under a launcher (mpirun, srun, ...). A
-// launcher starts the same command line on every rank: rank 0 runs the command, the others run its
-// jobs. Only rank 0 writes to standard output.
+// launcher starts the same command line on every rank: rank 0 runs the command, and the others run
+// its jobs. Only rank 0 writes to standard output.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -33,7 +33,7 @@ void WarnOfBinding(const cluster::Launched& launched) {
         mine, all);
 }
 
-// A batch script runs its commands once, whatever Slurm was asked for.
+// Warns that a batch script runs its commands once, whatever the number of tasks in Slurm.
 void WarnOfLoneTask() {
     const int tasks = cluster::LoneTaskOf(::getenv);
     if (tasks <= 1) return;
@@ -43,12 +43,12 @@ void WarnOfLoneTask() {
         tasks);
 }
 
-// A launcher that sees one rank fail kills the others, and rank 0 may not have said why yet.
+// Gives rank 0 time to report the reason: a launcher that sees one rank fail kills the others.
 void WaitForRankZero() {
     ::usleep(300'000);
 }
 
-// One job of rank 0 after another.
+// Runs the jobs of rank 0 one after another.
 int Follow(cluster::Launched& launched, const cluster::DataPortOptions& data) {
     ::dup2(STDERR_FILENO, STDOUT_FILENO);
     SetLogRank(launched.rank());
@@ -74,7 +74,7 @@ int RunLaunched(CommonFlags& flags, const cluster::Launcher& launcher,
     auto launched = cluster::Launched::Start(
         launcher, {flags.cluster.key_file, wants("mpi"), wants("auto"), flags.cluster.wait_ms});
     if (!launched.ok()) {
-        // Each rank has the same words: one prints what is wrong with them.
+        // Every rank has the same command line, so only one prints its error.
         const bool same = launched.error().code == ErrorCode::kUsage && launcher.rank > 0;
         return same ? LeaveToRankZero(ErrorCode::kUsage) : Fail(launched.error(), flags.json);
     }
@@ -86,15 +86,15 @@ int RunLaunched(CommonFlags& flags, const cluster::Launcher& launcher,
     } else {
         status = Follow(**launched, flags.cluster.data);
     }
-    // (All ranks come to the end of a job that was stopped.)
+    // (All ranks reach the end of a stopped job.)
     const bool orderly = status == 0 || status == train::kStoppedStatus;
     if (const Status ended = (*launched)->End(orderly); !ended.ok()) {
         status = Fail(ended.error());
     }
     if (status == 0) return 0;
-    // Now that rank 0 waits for this rank no more.
+    // Rank 0 no longer waits for this rank.
     if (launcher.rank > 0) WaitForRankZero();
-    // The launcher's library may not survive an orderly end.
+    // The launcher's library may crash in an orderly exit.
     ::_exit(FinishOutput(status));
 }
 
@@ -132,7 +132,7 @@ int RunOnRanks(CommonFlags& flags, const std::vector<std::string>& transports,
         return command();
     }
     if (!NamesRanks(flags)) return RunLaunched(flags, **launcher, transports, command);
-    // Variables alone may be left over from something else; mpirun is meant.
+    // Only mpirun counts here: variables of other launchers may be left over.
     if ((*launcher)->mpi.empty()) return command();
     const Error error = MakeError(ErrorCode::kUsage,
                                   "{} started {} ranks, and --local, --hosts, --hostfile, "

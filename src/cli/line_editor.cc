@@ -28,9 +28,9 @@
 
 namespace weft::cli {
 
-constexpr int kLookMs = 200;   // at `stop`
-constexpr int kEscapeMs = 50;  // after Escape: the rest of a key that the terminal sends is there
-constexpr int kPauseMs = 20;   // of a paste: what has come by then is shown
+constexpr int kLookMs = 200;   // interval of checks of `stop`
+constexpr int kEscapeMs = 50;  // after Escape: wait for the rest of a terminal's key
+constexpr int kPauseMs = 20;   // in a paste: text received before such a pause is shown
 
 struct LineEditor::State {
     int woken = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -42,12 +42,12 @@ struct LineEditor::State {
     EditLine* edit = nullptr;
     History* history = nullptr;
     TerminalKeys keys;
-    std::optional<TerminalSignals> signals;  // while a line is read
-    bool escapes = false;                    // the terminal knows them
+    std::optional<TerminalSignals> signals;  // set while a line is read
+    bool escapes = false;                    // the terminal supports escapes
 #endif
 
     enum class Came { kByte, kNone, kWoken, kEnd };
-    // The next byte of standard input. kNone: none came for most_ms (-1: any time).
+    // Reads the next byte of standard input. kNone: none came within most_ms (-1: no limit).
     Came NextByte(char& byte, int most_ms = -1) {
         for (int waited_ms = 0;;) {
             const int wait_ms = most_ms < 0 ? kLookMs : std::min(kLookMs, most_ms - waited_ms);
@@ -69,13 +69,13 @@ struct LineEditor::State {
     }
 
     void HeedSignals();
-    // Below a log line that broke this one.
+    // Shows the line again below a log line that interrupted it.
     void ShowAgain();
     void ShowPrompt() {
         Stream(prompt);
         NotePrompt(true);
     }
-    // A line as the terminal gives it, which has it edited.
+    // Reads a line that the terminal itself lets the user edit.
     Line ReadPlain() {
         ShowPrompt();
         std::string text;
@@ -101,7 +101,7 @@ struct LineEditor::State {
 #ifdef WEFT_HAS_LIBEDIT
 namespace {
 
-// The row, from that of the prompt on, in which a terminal shows what comes after this text.
+// The row, counted from the prompt's, in which a terminal shows the character after this text.
 int RowsOf(std::wstring_view text, int columns) {
     int row = 0, column = 0;
     for (const wchar_t c : text) {
@@ -123,8 +123,8 @@ int RowsOf(std::wstring_view text, int columns) {
     return row;
 }
 
-// The first row of the line that is edited, emptied from there on. Terminals that get another width
-// break their rows anew.
+// Escapes that move to the first row of the edited line and clear from there. Terminals rewrap rows
+// when their width changes.
 std::string ToFirstRow(EditLine* edit, const std::string& prompt, bool escapes) {
     if (!escapes) return "\n";
     winsize size{};
@@ -136,7 +136,7 @@ std::string ToFirstRow(EditLine* edit, const std::string& prompt, bool escapes) 
     return row > 0 ? fmt::format("\r\033[{}A\033[J", row) : "\r\033[J";
 }
 
-// What libedit is told where a paste comes: it calls Paste. No keyboard has it (a C1 control).
+// The key that stands for a paste: libedit calls Paste for it. It is on no keyboard (a C1 control).
 constexpr wchar_t kPasteKey = 0x80;
 constexpr const char* kPasteKeyText = "\xc2\x80";
 
@@ -147,14 +147,14 @@ State& StateOf(EditLine* edit) {
     return *state;
 }
 
-// In vi's manner Escape alone is a key; in emacs' it begins one, however long the rest takes.
+// In vi mode Escape alone is a key; in emacs mode it begins one, however long the rest takes.
 bool EscapeIsKey(EditLine* edit) {
     const char* manner = nullptr;
     return ::el_get(edit, EL_EDITOR, &manner) == 0 && manner != nullptr &&
            std::string_view(manner) == "vi";
 }
 
-// One more byte into `keys`; false: there is none, and `why` says why.
+// Reads one more byte into `keys`; false: there is none, and `why` has the reason.
 template <typename State>
 bool TakeByte(State& state, int most_ms, bool& came) {
     char byte = 0;
@@ -190,12 +190,12 @@ int ReadCharacter(EditLine* edit, wchar_t* out) {
     }
 }
 
-// A pasted text, its newlines and tabs too, as far as it has come: where the terminal pauses, the
-// line is shown, and ReadCharacter has libedit call again.
+// Inserts pasted text with its newlines and tabs, as far as it has arrived. If the terminal pauses,
+// the line is shown, and ReadCharacter makes libedit call again.
 template <typename State>
 unsigned char Paste(EditLine* edit, int) {
     auto& state = StateOf<State>(edit);
-    if (!state.keys.pasting()) return CC_ERROR;  // somebody has such a key
+    if (!state.keys.pasting()) return CC_ERROR;  // a keyboard has such a key
     std::wstring text;
     for (bool came = true; came;) {
         while (const auto key = state.keys.Next()) {
@@ -217,8 +217,8 @@ char* PromptOf(EditLine* edit) {
     return StateOf<State>(edit).prompt.data();
 }
 
-// libedit counts and writes characters in the locale's encoding; terminals have UTF-8 also where no
-// locale is set, as in containers. False: there is no locale that has it.
+// Sets a UTF-8 locale: libedit measures and writes characters in the locale's encoding, and
+// terminals use UTF-8 even without a locale, as in containers. False: no such locale.
 bool SetUtf8() {
     for (const char* name : {"", "C.UTF-8", "en_US.UTF-8"}) {
         const bool set = std::setlocale(LC_CTYPE, name) != nullptr;
@@ -239,7 +239,7 @@ void LineEditor::State::HeedSignals() {
     const bool continued = signals->TakeContinued(), resized = signals->TakeResized();
     if (!continued && !resized) return;
     if (continued) {
-        // A shell has had the terminal. (libedit prepares none that it thinks is prepared.)
+        // A shell has used the terminal. (libedit skips a terminal that it considers prepared.)
         ::el_set(edit, EL_PREP_TERM, 0);
         ::el_set(edit, EL_PREP_TERM, 1);
         Stream(escapes ? fmt::format("{}\r\033[J", kPasteModeOn) : "\n");
@@ -291,7 +291,7 @@ LineEditor::Line LineEditor::Read(const std::string& prompt) {
     state_->why = How::kEnd;
     state_->keys = {};
     state_->signals.emplace();
-    // (By itself libedit prepares it after the prompt: what is typed at once would be shown twice.)
+    // (By itself libedit prepares it after the prompt, and early input would be shown twice.)
     ::el_set(state_->edit, EL_PREP_TERM, 1);
     if (state_->escapes) Stream(kPasteModeOn);
     NotePrompt(true);
@@ -304,7 +304,7 @@ LineEditor::Line LineEditor::Read(const std::string& prompt) {
     std::string text(got, static_cast<size_t>(count));
     HistEvent event;
     if (text != "\n") ::history(state_->history, &event, H_ENTER, text.c_str());
-    // (What is pasted may end with some of its own.)
+    // (Pasted text may end with newlines of its own.)
     while (text.ends_with('\n')) text.pop_back();
     return {How::kLine, std::move(text)};
 }

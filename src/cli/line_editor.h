@@ -1,5 +1,5 @@
-// Lines that a user types at a terminal: with editing and history through libedit where Weft was
-// built with it, else as the terminal gives them.
+// Reads lines from a terminal: with editing and history if Weft was built with libedit, otherwise
+// as the terminal delivers them.
 #pragma once
 
 #include <atomic>
@@ -9,10 +9,10 @@
 
 namespace weft::cli {
 
-// Thread: Read on one; Wake and End on any, from signal handlers, too.
+// Thread: Read on one; Wake and End on any, also from signal handlers.
 class LineEditor {
   public:
-    // stop: set, the input has ended.
+    // stop: when set, the input has ended.
     explicit LineEditor(const std::atomic<bool>* stop);
     ~LineEditor();
     LineEditor(const LineEditor&) = delete;
@@ -23,7 +23,7 @@ class LineEditor {
         How how = How::kEnd;
         std::string text{};  // without its newline
     };
-    // kInterrupted: Wake was called while it waited. kEnd: Ctrl-D in an empty line, the terminal is
+    // kInterrupted: Wake was called during the wait. kEnd: Ctrl-D in an empty line, the terminal is
     // gone, or End was called.
     Line Read(const std::string& prompt);
     void Wake();

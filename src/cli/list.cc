@@ -1,4 +1,4 @@
-// weft list, weft rm: the models in the cache folder.
+// weft list, weft rm: list and remove the models in the cache folder.
 #include <unistd.h>
 
 #include <algorithm>
@@ -42,7 +42,7 @@ struct RmFlags {
     bool yes = false, json = false;
 };
 
-// The type that most of the weights have; "" where the file can't be read.
+// The type of most weights; "" if the file can't be read.
 std::string TypeOfWeights(const std::string& path) {
     const auto source = model_files::OpenModel(path);
     return source.ok() ? std::string((*source)->MainType()) : std::string();
@@ -75,12 +75,12 @@ Json ModelToJson(const hub::CachedModel& model) {
             {"path", model.path}};
 }
 
-// As a terminal may have it.
+// The name, made safe for a terminal.
 std::string NameOf(const hub::CachedModel& model) {
     return Printable(model.spec.Text());
 }
 
-// What there is to say beside the size: nothing of a model that is whole.
+// The remark beside the size; "" for a complete model.
 std::string Remark(const hub::CachedModel& model) {
     switch (model.state) {
         case hub::HeldState::kWhole: return {};
@@ -119,7 +119,7 @@ void PrintNames(bool json) {
     if (json) PrintJson(all);
 }
 
-// With a warning of what can't be read.
+// Lists the models, and warns about unreadable ones.
 Result<std::vector<hub::CachedModel>> ModelsThere(const hub::Config& config) {
     std::vector<std::string> unread;
     WEFT_ASSIGN(std::vector<hub::CachedModel> models, hub::ListCached(config, &unread));
@@ -144,7 +144,7 @@ Status List(ListFlags& flags) {
     return {};
 }
 
-// Whether the user at the terminal says yes.
+// Asks the user at the terminal to confirm.
 bool Agrees(const std::vector<hub::CachedModel>& models) {
     for (const hub::CachedModel& model : models) {
         PrintErr("{}  {}\n", NameOf(model), BytesText(model.held_bytes));

@@ -16,7 +16,7 @@ LoadingLine::LoadingLine(std::string what, cluster::ClusterOptions& options)
     : what_(std::move(what)), loaded_(std::make_shared<std::atomic<int>>(-1)) {
     options.loaded = loaded_;
     line_.Show(what_ + " ...");
-    // (Nobody looks: no thread that wakes while ranks load.)
+    // (Without a terminal, no thread wakes while ranks load.)
     if (TakesEscapes(STDERR_FILENO)) watcher_ = std::thread([this] { Watch(); });
 }
 

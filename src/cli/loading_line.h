@@ -1,5 +1,5 @@
-// "loading MODEL: 42 %" on standard error while ranks load, of the slowest of them: on a terminal
-// only, rewritten in place.
+// Shows "loading MODEL: 42 %" on standard error while ranks load, with the progress of the slowest
+// rank. Only on a terminal, rewritten in place.
 #pragma once
 
 #include <condition_variable>
@@ -15,10 +15,9 @@ namespace weft::cli {
 
 class LoadingLine {
   public:
-    // what: what is said before the share. options: the ones that the ranks are started with
-    // after this.
+    // what: the text before the percentage. options: used to start the ranks after this call.
     LoadingLine(std::string what, cluster::ClusterOptions& options);
-    // The line is gone.
+    // Removes the line.
     ~LoadingLine();
     LoadingLine(const LoadingLine&) = delete;
     LoadingLine& operator=(const LoadingLine&) = delete;

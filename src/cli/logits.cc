@@ -1,4 +1,4 @@
-// weft logits: the raw numbers of a model for given tokens, to compare with other programs.
+// weft logits: the logits of a model for given tokens, to compare with other programs.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ constexpr const char* kLogitsFooter =
     "  weft logits model.gguf --tokens 1,2,3 --json --local 2";
 
 constexpr size_t kMostShown = 10;
-// Rows of logits that a step gives with --all: 64 rows of 128 Ki tokens are 32 MiB.
+// Rows of logits per step with --all: 64 rows of 128 Ki tokens are 32 MiB.
 constexpr int64_t kMostRows = 64;
 
 struct LogitsFlags {

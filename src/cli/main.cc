@@ -1,4 +1,4 @@
-// weft: the command line. Subcommands parse flags and print; the work is done in engine/.
+// weft: the command line. Subcommands parse flags and print; engine/ does the work.
 #include <algorithm>
 #include <cstring>
 #include <new>
@@ -41,7 +41,7 @@ bool Has(const std::vector<std::string>& words, const char* word) {
     return std::ranges::find(words, word) != words.end();
 }
 
-// `--output_dir` is `--output-dir`, and so on for every flag that there is.
+// Replaces `--output_dir` by `--output-dir`, and so on for every known flag.
 void UnifyNames(const std::set<std::string>& names, std::vector<std::string>& words) {
     for (std::string& word : words) {
         if (word == "--") break;
@@ -54,17 +54,16 @@ void UnifyNames(const std::set<std::string>& names, std::vector<std::string>& wo
     }
 }
 
-// Overwrites the arguments that are secrets, for every user of the host can read
-// /proc/PID/cmdline: the words of `weft up` (also while a shell completes them) and the value of
-// --key. Lengths stay.
+// Overwrites secret arguments, because every user of the host can read /proc/PID/cmdline: the words
+// of `weft up` (also while a shell completes them) and the value of --key. Lengths stay the same.
 void HideSecrets(std::span<char* const> arguments) {
     const auto is_flag = [](std::string_view word) { return word.size() > 1 && word[0] == '-'; };
     const auto hide = [](char* text) { std::fill_n(text, std::strlen(text), 'x'); };
     const auto command = std::ranges::find_if_not(arguments, is_flag);
     const std::string_view name = command == arguments.end() ? "" : *command;
     const bool hides_words = name == "up" || name == "completion";
-    bool only_words = false;  // behind "--"
-    std::string_view before;  // the flag whose value comes next
+    bool only_words = false;  // after "--"
+    std::string_view before;  // the flag whose value is next
     for (auto each = arguments.begin(); each != arguments.end(); ++each) {
         const std::string_view word = *each;
         constexpr std::string_view kKey = "--key=";
@@ -81,15 +80,15 @@ void HideSecrets(std::span<char* const> arguments) {
     }
 }
 
-// What the scripts of `weft completion` ask at each press of the key: `weft completion -- WORDS`.
-// No file or variable that is wrong may keep it from answering.
+// Answers the completion scripts, which run `weft completion -- WORDS` at each key press. No
+// invalid file or variable may prevent the answer.
 bool AnswersItself(const Parser& parser, const std::vector<std::string>& words) {
     if (words.size() < 2 || words[0] != "completion" || words[1] != "--") return false;
     PrintCompletion(Complete(parser.Describe(), {words.begin() + 2, words.end()}));
     return true;
 }
 
-// A command line as it is parsed, from one as it is typed.
+// Expands a typed command line to the form that is parsed.
 Status ExpandLine(const Parser& parser, std::vector<std::string>& words) {
     const DescribedCommand program = parser.Describe();
     WEFT_TRY(TranslateCommand(program, words));

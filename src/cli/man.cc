@@ -34,7 +34,7 @@ struct ManFlags {
     bool json = false;
 };
 
-// The character at `at` of UTF-8, and how many bytes it has; what is malformed is one byte.
+// The UTF-8 character at `at` and its length in bytes; an invalid byte has length 1.
 std::pair<uint32_t, size_t> Decode(const std::string& text, size_t at) {
     const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[at + i]); };
     const size_t bytes = byte(0) < 0x80 ? 1 : byte(0) < 0xe0 ? 2 : byte(0) < 0xf0 ? 3 : 4;
@@ -44,7 +44,7 @@ std::pair<uint32_t, size_t> Decode(const std::string& text, size_t at) {
     return {code, bytes};
 }
 
-// Text that roff prints as it is, wherever it stands. breaks: a long word may be cut after a comma.
+// Text that roff prints literally at any position. breaks: long words may break after a comma.
 std::string Roff(const std::string& text, bool breaks = false) {
     std::string out;
     for (size_t i = 0; i < text.size();) {
@@ -79,7 +79,7 @@ std::string Italic(const std::string& text) {
     return "\\fI" + Roff(text, true) + "\\fR";
 }
 
-// How the value is named: "TEXT:{a,b}" is {a,b}; "INT:INT in [0 - 3]" is INT.
+// The name of the value: "TEXT:{a,b}" gives {a,b}; "INT:INT in [0 - 3]" gives INT.
 std::string ValueName(const DescribedFlag& flag) {
     if (flag.value.find('{') != std::string::npos)
         return fmt::format("{}", fmt::join(flag.words, "|"));
@@ -108,7 +108,7 @@ std::string FlagPage(const DescribedFlag& flag) {
     return text + "\n";
 }
 
-// What the command takes beside flags: "MODEL [FILE ...]".
+// The positional values of the command: "MODEL [FILE ...]".
 std::string Values(const DescribedCommand& command) {
     std::string text;
     for (const DescribedFlag& flag : command.flags) {
@@ -141,7 +141,7 @@ std::string Flags(const DescribedCommand& command) {
     return text;
 }
 
-// A footer: paragraphs as they are, and what stands below "Examples:" last.
+// Formats a footer: paragraphs unchanged, and the lines below "Examples:" last.
 std::string Footer(const std::string& footer) {
     if (footer.find_first_not_of(" \n") == std::string::npos) return {};
     std::string notes, examples;
@@ -163,7 +163,7 @@ std::string Footer(const std::string& footer) {
     return section("NOTES", notes) + section("EXAMPLES", examples);
 }
 
-// The words that a user types for a page: "weft bench serve".
+// The command line of a page: "weft bench serve".
 std::string Typed(const std::string& page) {
     if (page == "weft-bench-serve") return "weft bench serve";
     std::string typed = page;

@@ -1,4 +1,4 @@
-// Manual pages (man 7 man) of commands, made of what --help shows.
+// Generates manual pages (man 7 man) of commands from the content of --help.
 #pragma once
 
 #include <string>
@@ -9,12 +9,12 @@
 namespace weft::cli {
 
 struct ManPage {
-    std::string name;  // "weft-train-data": of the file NAME.1
+    std::string name;  // "weft-train-data": the file is NAME.1
     std::string text;  // roff, ASCII
 };
 
-// The page of the program first, then one for each command. A command that is implied by the one
-// above it (shorthand.h) is on the page of that one.
+// The page of the program first, then one per command. A command that its parent implies
+// (shorthand.h) is on the parent's page.
 std::vector<ManPage> ManPages(const DescribedCommand& program);
 
 }  // namespace weft::cli

@@ -1,4 +1,4 @@
-// weft merge: a model with a LoRA adapter in its weights, as one GGUF file or a folder.
+// weft merge: merges a LoRA adapter into a model's weights, as one GGUF file or a folder.
 #include "train/lora/merge.h"
 
 #include <fmt/format.h>

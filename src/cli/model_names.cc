@@ -22,7 +22,7 @@ namespace {
 
 constexpr const char* kUsualType = "Q4_K_M";
 
-// A name alone: no path, no repository, no file.
+// Parses a bare name: neither a path nor a repository nor a file.
 std::optional<plan::ShapeWord> PlannedName(const std::string& word) {
     std::error_code ignored;
     const bool other = word.empty() || word[0] == '.' || word[0] == '~' ||
@@ -33,7 +33,7 @@ std::optional<plan::ShapeWord> PlannedName(const std::string& word) {
     return plan::FindShape(word);
 }
 
-// That of the short name which means the same weights; an empty owner: none does.
+// The repository of the short name with the same weights; an empty owner: none.
 hub::RepoSpec RepositoryOf(const plan::ShapeWord& named) {
     for (const hub::ShortName& name : hub::ShortNames()) {
         const auto its = plan::FindShape(name.name);
@@ -53,14 +53,14 @@ std::string LowerCase(std::string text) {
     return text;
 }
 
-// By its name.
+// Decides by the repository's name.
 bool IsRepositoryOfGgufs(const std::string& word) {
     std::error_code ignored;
     return word.find('/') != word.npos && UpperCase(word).find("GGUF") != word.npos &&
            !std::filesystem::exists(word, ignored);
 }
 
-// "qwen3-8b:q9_k": a known name, and what its type should be; "" where that is not the fault.
+// The fault of the type in "qwen3-8b:q9_k", a known name; "" if the type is valid.
 std::string FaultOfType(const std::string& word) {
     const size_t colon = word.rfind(':');
     if (colon == word.npos || !PlannedName(word.substr(0, colon))) return {};
@@ -68,7 +68,7 @@ std::string FaultOfType(const std::string& word) {
     return type.ok() ? "" : fmt::format("'{}': {}", word, type.error().message);
 }
 
-// A word that could be a misspelled name rather than a path.
+// Whether a word may be a misspelled name rather than a path.
 bool IsBareName(const std::string& word) {
     std::error_code ignored;
     return !word.empty() && std::isalpha(static_cast<unsigned char>(word[0])) != 0 &&
@@ -160,13 +160,13 @@ Status FindModel(std::string& model, bool pull) {
         const bool is_name = meant.error().code == ErrorCode::kNotFound;
         if (pull || is_name) return meant.error();
         if (IsBareName(model)) return Error{ErrorCode::kNotFound, meant.error().message};
-        return {};  // it is opened as a path
+        return {};  // opened as a path
     }
     WEFT_ASSIGN(const hub::RepoSpec spec, hub::ParseSpec(*meant));
     WEFT_ASSIGN(hub::Config config, hub::ConfigFromEnvironment());
     const auto cached = hub::FindCached(config, spec);
     if (!cached.ok() && !pull) {
-        // Words of the Hub get their error where the model is opened.
+        // For words of the Hub, opening the model reports the error.
         if (hub::MeantBy(model) != model || hub::IsSpec(model)) return {};
         return MakeError(cached.error().code, "{}: no file or folder of that name here; as {}",
                          model, cached.error().message);
@@ -198,7 +198,7 @@ std::string WithType(const std::string& word, const std::string& type) {
     if (colon != word.npos && plan::FindWeightType(word.substr(colon + 1)).ok()) {
         head = word.substr(0, colon);
     } else if (const auto named = PlannedName(word); named && colon != word.npos) {
-        head = named->name;  // "qwen3-8b" of "qwen3:8b"
+        head = named->name;  // "qwen3-8b" for "qwen3:8b"
     }
     return head + ":" + LowerCase(type);
 }
@@ -208,7 +208,7 @@ std::string RunnableName(const std::string& word) {
     if (!named || named->type.empty() || !named->variant.empty()) return word;
     const auto counted = plan::FindWeightType(named->type);
     if (!counted.ok()) return word;
-    // Types of four bits without a GGUF form count as MXFP4; files of this model come in the usual.
+    // Four-bit types without a GGUF form count as MXFP4; files of this model have the usual type.
     const std::string type(counted->type.name);
     const bool other = type == "MXFP4" && !plan::IsGgufType(named->type);
     return WithType(named->name, other ? kUsualType : type);

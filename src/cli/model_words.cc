@@ -9,7 +9,7 @@
 namespace weft::cli {
 namespace {
 
-// With no limit on the answer: room for a long one, but not for all that a model of 128 Ki takes.
+// Without a limit on the answer: room for a long one, but less than a 128 Ki context.
 constexpr int64_t kOpenEnd = 4096;
 
 }  // namespace

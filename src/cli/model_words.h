@@ -1,4 +1,4 @@
-// A model before any rank runs: what commands need to know of it to size the job.
+// Facts of a model that commands need before any rank runs, to size the job.
 #pragma once
 
 #include <cstdint>
@@ -18,13 +18,13 @@ struct ModelWords {
     std::unique_ptr<tokenizer::Tokenizer> tokenizer;
 };
 
-// Reads the header of job.model only. Errors: those of the file, kUnsupported for architectures
-// Weft lacks, kUsage for a job.ctx (--ctx) beyond the model's context.
+// Reads only the header of job.model. Errors: those of the file, kUnsupported for architectures
+// that Weft lacks, kUsage for a job.ctx (--ctx) beyond the model's context.
 Result<ModelWords> OpenWords(const engine::Job& job);
 
-// Tokens of KV cache for `prompt` tokens and `more` after them (-1: as many as the model takes):
-// what is needed in whole pages, at most the model's context. job.ctx (--ctx) wins where it is not
-// 0. Errors: kUsage where the prompt does not fit.
+// Tokens of KV cache for `prompt` tokens and `more` after them (-1: as many as the model allows),
+// in whole pages and at most the model's context. job.ctx (--ctx) overrides it unless it is 0.
+// Errors: kUsage if the prompt does not fit.
 Result<int64_t> ContextFor(const model::Hyper& hyper, int64_t prompt, int64_t more,
                            const engine::Job& job);
 

@@ -34,7 +34,7 @@ struct ModelsFlags {
 
 // A model that `weft plan` knows by name.
 struct NamedModel {
-    std::string name, architecture, short_name;  // short_name: "" where none means it
+    std::string name, architecture, short_name;  // short_name: "" if there is none
     double billions = 0;                         // of parameters
 };
 
@@ -44,7 +44,7 @@ std::string Lowercase(std::string_view text) {
     return low;
 }
 
-// By the main name of the model.
+// Short names by the main name of the model.
 std::map<std::string, std::string> ShortNamesOfModels() {
     std::map<std::string, std::string> names;
     for (const hub::ShortName& name : hub::ShortNames()) {
@@ -54,7 +54,7 @@ std::map<std::string, std::string> ShortNamesOfModels() {
     return names;
 }
 
-// Those that run, each under its main name alone.
+// Models that run, each under its main name.
 Result<std::vector<NamedModel>> NamedModels() {
     std::map<std::string, std::string> short_names = ShortNamesOfModels();
     std::vector<NamedModel> models;
@@ -101,14 +101,14 @@ std::string ModelTables() {
     return text;
 }
 
-// Whether any of the words holds `word`.
+// Whether any of the words contains `word`.
 bool Holds(const std::string& word, std::initializer_list<std::string_view> words) {
     return std::ranges::any_of(words, [&](std::string_view each) {
         return Lowercase(each).find(word) != std::string::npos;
     });
 }
 
-// A family and the models of it that have the word; all of them where the family itself has it.
+// A family and its models that contain the word; all models if the family itself contains it.
 std::string FamilyText(const model::Family& family, const std::string& word,
                        const std::vector<NamedModel>& models) {
     const bool whole = Holds(word, {family.architecture, family.models});

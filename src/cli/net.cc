@@ -1,6 +1,5 @@
-// weft net: what the fabric between the ranks does. `lat` and `bw` measure links, `allreduce` and
-// its kin collectives, `table` shows what the autotuner chose. One start of the ranks for each
-// transport.
+// weft net: measures the fabric between the ranks. `lat` and `bw` measure links, `allreduce` and
+// similar ones collectives; `table` shows the autotuner's choices. Ranks start once per transport.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -85,7 +84,7 @@ void PrintRows(const NetReport& report, int from, int to) {
     int shown = -2;
     for (const NetRow& row : report.rows) {
         if (from >= 0 && (row.from != from || row.to != to)) continue;
-        // Both directions of one pair are two tables.
+        // Each direction of a pair has its own table.
         if (shown != row.from) {
             if (row.from >= 0) PrintOut("# rank {} to rank {}\n", row.from, row.to);
             PrintOut("{}", NetHeading(report.op));
@@ -95,7 +94,7 @@ void PrintRows(const NetReport& report, int from, int to) {
     }
 }
 
-// Of several pairs: all at one size, and the slowest at every size.
+// For several pairs: all at one size, and the slowest pair at every size.
 void PrintPairs(const NetReport& report) {
     int64_t small = report.rows.front().size, large = small;
     for (const NetRow& row : report.rows) {
@@ -110,7 +109,7 @@ void PrintPairs(const NetReport& report) {
     PrintRows(report, worst.from, worst.to);
 }
 
-// The fastest all-reduce of 8 KB that was measured; null without one.
+// The fastest measured all-reduce of 8 KB; null without one.
 const NetRow* SyncRow(const NetReport& report) {
     const bool sums = report.op == NetOp::kAllReduce || report.op == NetOp::kTable;
     const NetRow* best = nullptr;

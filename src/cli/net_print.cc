@@ -21,17 +21,17 @@ using fabric::NetReport;
 using fabric::NetRow;
 
 constexpr double kMiB = 1024.0 * 1024.0;
-// A link is called slow where it is so many times worse than the median of its kind.
+// A link counts as slow if it is this factor worse than the median of its kind.
 constexpr double kSlow = 1.5;
 
-// A deep model of today, with 61 layers.
+// A deep current model, with 61 layers.
 constexpr const char* kExample = "deepseek-v3";
 
 struct Example {
-    int64_t layers = 0, syncs = 0;  // 0: the model can't be cut so
+    int64_t layers = 0, syncs = 0;  // 0: the model cannot be sharded like this
 };
 
-// All-reduces of a token of the model, by its Program.
+// All-reduces per token of the model, counted in its Program.
 Example ExampleOf(int ranks) {
     const auto shape = plan::OpenWalk(kExample);
     if (!shape.ok()) return {};
@@ -53,12 +53,12 @@ const char* LongName(NetOp op) {
     return "?";
 }
 
-// What the matrix shows: microseconds, or MiB a second.
+// The values of the matrix: microseconds, or MiB per second.
 double MatrixValue(NetOp op, const NetRow& row) {
     return op == NetOp::kLatency ? row.timings.typical_us : row.average_bytes_s / kMiB;
 }
 
-// How many times worse than `usual`.
+// The factor by which `value` is worse than `usual`.
 double Slowness(NetOp op, double value, double usual) {
     if (value <= 0 || usual <= 0) return 1;
     return op == NetOp::kLatency ? value / usual : usual / value;
@@ -81,7 +81,7 @@ std::vector<std::vector<Cell>> Cells(const NetReport& report, int64_t size) {
     return cells;
 }
 
-// The median of links of one kind.
+// The median over links of one kind.
 double UsualValue(const std::vector<std::vector<Cell>>& cells, const std::string& transport) {
     std::vector<double> values;
     for (const auto& line : cells) {
@@ -145,7 +145,7 @@ Json EndToJson(const net::WireEnd& end) {
             {"device", end.device}};
 }
 
-// A pair each.
+// One entry per pair.
 Json LinksToJson(const NetReport& report) {
     Json links = Json::array();
     for (size_t a = 0; a < report.ends.size(); ++a) {

@@ -1,4 +1,4 @@
-// NumPy's .npy files, version 1.0, float32 in C order.
+// Writes NumPy's .npy files, version 1.0, float32 in C order.
 // Source: numpy.lib.format ("NEP 1: A simple file format for NumPy arrays").
 #pragma once
 

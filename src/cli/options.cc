@@ -14,10 +14,10 @@
 namespace weft::cli {
 namespace {
 
-// The name of a check that refuses nothing, before the words that it stands for.
+// The prefix, in its name, of a check that rejects nothing and only carries words for completion.
 constexpr const char* kSuggest = "suggest:";
 
-// CLI11 has exceptions for what is wrong with a value; Parse turns them into errors.
+// CLI11 reports invalid values as exceptions; Parse converts them to errors.
 void Throw(const std::string& flag, const std::string& wrong) {
     if (!wrong.empty()) throw CLI::ValidationError(flag, wrong);
 }
@@ -31,14 +31,14 @@ void CollectNames(const CLI::App& app, std::set<std::string>& names) {
     }
 }
 
-// Numbers of flags are finite: comparisons, such as a range's, let NaN through.
+// Rejects NaN and infinities: comparisons, such as a range check, let NaN through.
 std::string Finite(const std::string& text) {
     double value = 0;
-    const bool number = CLI::detail::lexical_cast(text, value);  // else its type refuses it
+    const bool number = CLI::detail::lexical_cast(text, value);  // otherwise its type rejects it
     return number && !std::isfinite(value) ? "'" + text + "': expected a finite number" : "";
 }
 
-// The command that a line got to before it went wrong.
+// The command that parsing had reached when it failed.
 const CLI::App& LastParsed(const CLI::App& root) {
     const CLI::App* app = &root;
     while (!app->get_subcommands().empty()) app = app->get_subcommands().front();
@@ -59,7 +59,7 @@ std::string FullName(const CLI::App& app) {
     return above == nullptr ? app.get_name() : FullName(*above) + " " + app.get_name();
 }
 
-// The usage line without the last word of a command's name.
+// The usage line, without the last word of a command's name.
 class ShorterUsage final : public CLI::Formatter {
   public:
     explicit ShorterUsage(const std::string& last_word) : end_(" " + last_word) {}
@@ -72,7 +72,7 @@ class ShorterUsage final : public CLI::Formatter {
     std::string end_;
 };
 
-// CLI11's Range, which says of a word that it is outside.
+// As CLI11's Range, but the message for a word says that it is out of range.
 template <typename T>
 CLI::Validator InRange(T least, T most, const std::string& kind) {
     const CLI::Range range(least, most);
@@ -90,14 +90,14 @@ std::vector<std::string> CutAtCommas(const std::string& text) {
     return CLI::detail::split(text, ',');
 }
 
-// "TEXT:{a,b}": a and b. "": what Suggest has.
+// "TEXT:{a,b}" gives a and b; "" gives the words of Suggest.
 std::vector<std::string> WordsOf(const CLI::Option& option, const std::string& type) {
     const size_t open = type.find('{');
     const size_t close = type.rfind('}');
     if (open != std::string::npos && close != std::string::npos && close > open) {
         return CutAtCommas(type.substr(open + 1, close - open - 1));
     }
-    // (CLI11 gives checks to those alone who may change them.)
+    // (CLI11 returns checks only for non-const options.)
     auto& checks = const_cast<CLI::Option&>(option);
     for (int i = 0;; ++i) {
         try {
@@ -159,7 +159,7 @@ DescribedCommand DescribeCommand(const CLI::App& app) {
     return command;
 }
 
-// The error for the first word that is no command.
+// The error for the first word that is not a command.
 Error UnknownWord(const CLI::App& app, const std::string& word) {
     const std::vector<std::string> commands = NamesOfCommands(app);
     if (word.starts_with('-')) {
@@ -381,8 +381,8 @@ bool Command::Given(const std::string& flag) const {
 
 Parser::Parser(const std::string& about, const std::string& name)
     : app_(std::make_unique<CLI::App>(about, name)) {
-    // At most one; all commands below inherit it. Without a maximum CLI11 takes a word behind the
-    // command that is another command's name for that command, and runs both.
+    // At most one command; all commands below inherit this. Without a maximum, CLI11 takes a second
+    // command name for another command and runs both.
     app_->require_subcommand(0, 1);
 }
 
@@ -399,7 +399,7 @@ DescribedCommand Parser::Describe() const {
 }
 
 Result<Parser::Outcome> Parser::Parse(std::vector<std::string> words) {
-    std::ranges::reverse(words);  // as CLI11 wants them
+    std::ranges::reverse(words);  // CLI11 expects reversed words
     try {
         app_->parse(words);
     } catch (const CLI::ParseError& error) {
@@ -409,7 +409,7 @@ Result<Parser::Outcome> Parser::Parse(std::vector<std::string> words) {
             WriteOut(help.str());
             return Outcome::kHelpShown;
         }
-        // What is missing may be there, misspelt.
+        // A missing value may be present but misspelled.
         const bool missing = dynamic_cast<const CLI::RequiredError*>(&error) != nullptr ||
                              dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr;
         const std::vector<std::string> rest = app_->remaining(true);

@@ -19,10 +19,10 @@
 namespace weft::cli {
 namespace {
 
-// A signal handler reaches nothing else.
+// Signal handlers reach only globals.
 std::atomic<bool> g_stop{false};
 std::atomic<bool> g_reload{false};
-std::atomic<int> g_output_errno{0};  // of the first failure of standard output
+std::atomic<int> g_output_errno{0};  // first failure of standard output
 std::atomic<bool> g_output_told{false};
 int g_grace_ms = 0;
 static_assert(std::atomic<bool>::is_always_lock_free);
@@ -53,7 +53,7 @@ void OnReload(int) {
     errno = saved;
 }
 
-// Log lines go where output goes: to a user's eyes.
+// Whether log lines and output go to the same terminal.
 bool SharesTerminal() {
     static const bool shares = ::isatty(STDOUT_FILENO) == 1 && ::isatty(STDERR_FILENO) == 1;
     return shares;
@@ -79,8 +79,8 @@ std::mutex g_buffer_mutex;
 std::string g_buffer;
 std::atomic<bool> g_given_up{false};  // the user asked to stop, and the reader took nothing
 
-// Waits until the reader has taken all that is queued. False: standard output failed, or the user
-// asked to stop and the reader has stopped.
+// Waits until the reader has taken everything that is queued. False: standard output failed, or the
+// user asked to stop and the reader has paused.
 bool AwaitReader() {
     while (!g_given_up && !g_writer.Flush(kTurnMs)) {
         if (g_stop && !g_writer.Flush(kLastMs)) g_given_up = true;
@@ -91,7 +91,7 @@ bool AwaitReader() {
 
 enum class Return { kOnceQueued, kOnceWritten };
 
-// Writes the buffer behind all that is queued.
+// Writes the buffer after everything that is queued.
 bool Flush(Return when = Return::kOnceWritten) {
     std::fflush(stdout);  // libedit writes there
     std::string text;
@@ -123,7 +123,7 @@ int StatusOfOutput(int status) {
     Flush();
     g_writer.Flush(kLastMs);
     if (g_writer.error() != 0) NoteFailure(g_writer.error());
-    // (What wrote without these functions left its mark.)
+    // (Code that bypasses these functions leaves its error here.)
     if (std::ferror(stdout) != 0) NoteFailure(EIO);
     const int number = g_output_errno;
     const bool other = status != 0 && status != ExitStatus(ErrorCode::kCancelled);
@@ -178,7 +178,8 @@ int FinishOutput(int status) {
 void OpenStandardStreams() {
     for (int fd = 0; fd <= 2; ++fd) {
         if (::fcntl(fd, F_GETFD) != -1 || errno != EBADF) continue;
-        // The lowest number that is free is this one; reading 0 and writing the others still fails.
+        // open() returns the lowest free number, which is this one. Reading 0 and writing the
+        // others still fails.
         if (::open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) != fd) return;
     }
 }
@@ -229,8 +230,8 @@ const std::atomic<bool>* CatchInterrupts(int grace_ms) {
         sigevent event{};
         event.sigev_notify = SIGEV_SIGNAL;
         event.sigev_signo = SIGALRM;
-        // A launcher passes on the signal that its ranks had already: the second is no order to
-        // drop everything.
+        // A launcher forwards a signal that its ranks already have: the second one is not a request
+        // to stop at once.
         action.sa_flags = static_cast<int>(SA_RESTART);
         ::sigaction(SIGALRM, &action, nullptr);
         action.sa_handler = OnTerminate;

@@ -1,11 +1,11 @@
-// What commands print, and when: JSON, tables, a progress line, Ctrl-C.
+// Output of commands: JSON, tables, a progress line, and stop signals.
 //
-// Standard output may be a full disk, or a pipe that nobody reads any more. The first failure is
-// kept; FinishOutput makes it the command's exit status. Standard error may fail unnoticed.
+// Standard output may be a full disk or a pipe without a reader. The first failure is kept, and
+// FinishOutput makes it the command's exit status. Failures of standard error are ignored.
 //
-// The reader of standard output may also stop (`| less`, Ctrl-S). Results wait for it; once the
-// user asks to stop, for half a second. Lines about work that goes on (PostJson) do not wait: they
-// are queued, and dropped and counted where the queue is full.
+// The reader of standard output may pause (`| less`, Ctrl-S). Results wait for it, but only half a
+// second after the user asks to stop. Lines about continuing work (PostJson) do not wait: they are
+// queued, and dropped and counted if the queue is full.
 #pragma once
 
 #include <fmt/format.h>
@@ -21,18 +21,18 @@
 
 namespace weft::cli {
 
-// Fields in the order in which they are added.
+// Keeps the order in which fields are added.
 using Json = nlohmann::ordered_json;
 
-// Writes to standard output, which is buffered. After a failure asks to stop like Ctrl-C.
+// Writes to the buffered standard output. A failure asks the command to stop, like Ctrl-C.
 void WriteOut(std::string_view text);
-// Writes to standard output at once. After a failure asks to stop like Ctrl-C. Where log lines go
-// to the same terminal, none begins within a line of it.
+// Writes to standard output at once. A failure asks the command to stop, like Ctrl-C. If log lines
+// go to the same terminal, none begins within a line of this text.
 void Stream(std::string_view text);
-// As Stream, but returns before the text is written, so that decoding does not wait for the thread
-// that writes (some 80 us a token). The next text waits for it.
+// As Stream, but returns before the text is written, so decoding does not wait for the writing
+// thread (some 80 us per token). The next text waits for this one.
 void StreamToken(std::string_view text);
-// A prompt, and what a user types behind it, is such a line, too; until it was entered.
+// Declares a prompt with the user's input, until it is entered, such an unfinished line.
 void NotePrompt(bool stands);
 inline void FlushOut() {
     Stream({});
@@ -47,29 +47,29 @@ void PrintErr(fmt::format_string<Args...> format, Args&&... args) {
     WriteErr(fmt::format(format, std::forward<Args>(args)...));
 }
 
-// As one line on standard output, at once. Bytes that are not UTF-8 come out as U+FFFD. A failure
-// does not ask to stop. PostJson is for servers and training: it returns while the reader has
-// stopped.
+// Prints one line on standard output at once. Invalid UTF-8 becomes U+FFFD. A failure does not ask
+// to stop. PostJson is for servers and training: it returns even if the reader has paused.
 void PrintJson(const Json& json);
 void PostJson(const Json& json);
 
-// Whether standard output failed. Then a command that was asked to stop has said all there is.
+// Whether standard output failed. A command that was then asked to stop needs no further message.
 bool OutputFailed();
-// Writes what is buffered and queued, log lines included. Returns `status`; but where standard
-// output failed and nothing else is wrong, says why and returns 1, or quietly 141, as shells have
-// it, where nobody reads a pipe; and 130 where the user asked to stop before a reader that had
-// stopped took all of it.
+// Writes all buffered and queued output, including log lines, and returns `status`. Exceptions, if
+// nothing else is wrong: after a failure of standard output it reports the failure and returns 1,
+// or silently 141, as shells do, for a pipe without a reader; 130 if the user asked to stop before
+// a paused reader had taken everything.
 int FinishOutput(int status);
-// Descriptors 0, 1 and 2 that the caller closed lead nowhere, not to the next file that is opened.
+// Opens /dev/null as each of descriptors 0, 1 and 2 that the caller closed. Otherwise the next
+// opened file would get that number.
 void OpenStandardStreams();
 
-// Whether a terminal is there that moves its cursor as it is told (TERM is not "dumb").
+// Whether `fd` is a terminal that obeys cursor escapes (TERM is not "dumb").
 bool TakesEscapes(int fd);
-// That, and the user wants colours (no-color.org).
+// TakesEscapes, and the user wants colors (no-color.org).
 bool TakesColour(int fd);
 
-// A line on standard error that is written over and over, on a terminal only, and gone with the
-// object.
+// A line on standard error that is rewritten in place, on a terminal only. The destructor removes
+// it.
 class ProgressLine {
   public:
     ProgressLine();
@@ -84,28 +84,28 @@ class ProgressLine {
     bool shown_ = false;
 };
 
-// From here on Ctrl-C (SIGINT) and SIGTERM set the flag that is returned, once; a second one ends
-// the process. So does SIGHUP, which a terminal or an ssh session that ends sends, perhaps twice:
-// it ends no process, and stays ignored where it was (nohup). The flag goes into
-// ClusterOptions::stop. grace_ms: SIGTERM and SIGHUP set it so much later.
+// Catches Ctrl-C (SIGINT) and SIGTERM: the first one sets the returned flag, a second one ends the
+// process. SIGHUP, which a closing terminal or ssh session may send twice, also sets the flag but
+// never ends the process, and stays ignored if it was (nohup). Put the flag into
+// ClusterOptions::stop. grace_ms: delay of SIGTERM and SIGHUP.
 const std::atomic<bool>* CatchInterrupts(int grace_ms = 0);
 
-// Decides whether a SIGHUP asks this process to stop or to read its files again.
+// Decides whether a SIGHUP asks this process to stop or to reload its files.
 class HangupRule {
   public:
     HangupRule() = default;
-    // reloads: the process reads files again at a SIGHUP while its terminal is there, or where it
-    // never had one. Call it before anything but CatchInterrupts catches SIGHUP.
+    // reloads: the process reloads files at a SIGHUP while its terminal exists, or if it never had
+    // one. Call it before anything except CatchInterrupts catches SIGHUP.
     static HangupRule Find(bool reloads);
-    // Whether a SIGHUP that comes now asks to stop. Safe in a signal handler.
+    // Whether a SIGHUP at this time asks to stop. Safe in a signal handler.
     bool Stops() const;
 
   private:
     bool reloads_ = false, ignored_ = false, had_terminal_ = false;
 };
 
-// After CatchInterrupts: from here on a SIGHUP that does not ask to stop (HangupRule) sets the flag
-// that is returned, each time, and the caller clears it.
+// Call after CatchInterrupts: each SIGHUP that does not ask to stop (HangupRule) sets the returned
+// flag, which the caller clears.
 std::atomic<bool>* CatchReloads();
 
 }  // namespace weft::cli

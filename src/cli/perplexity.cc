@@ -1,4 +1,4 @@
-// weft perplexity: how well a model predicts a text.
+// weft perplexity: measures how well a model predicts a text.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ constexpr const char* kPerplexityFooter =
     "  weft perplexity model.gguf text.txt --ctx 2048 --local 2 --json";
 
 constexpr int64_t kDefaultContext = 512;
-// Rows of a step: logits of all of them are held at once.
+// Rows per step: their logits are in memory at the same time.
 constexpr int64_t kMostOutputs = 256;
 
 struct PerplexityFlags {

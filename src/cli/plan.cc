@@ -1,4 +1,4 @@
-// weft plan: which layout of a model on which machines, how fast, whether it fits, what limits it.
+// weft plan: predicts layouts of a model on machines: speed, memory and bottleneck.
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -153,7 +153,7 @@ Json PlanAsJson(const plan::Plan& found, const plan::ClusterSpec& cluster, const
             {"what_if", std::move(what_if)}};
 }
 
-// How many hosts a layout has; of unlike ones, which.
+// The number of hosts of a layout; for unlike hosts, their names.
 std::string MachinesText(const plan::Prediction& p, const plan::ClusterSpec& cluster) {
     if (cluster.alike()) return fmt::format("{}", p.hosts);
     return UsedHosts(p.used, p.hosts, cluster).HostWords();
@@ -201,7 +201,7 @@ void PrintWhatIf(const plan::Plan& found) {
     if (!line.empty()) PrintOut("what if: {}\n", line);
 }
 
-// Each part is rounded on its own, and the total is the sum of what is printed.
+// Rounds each part separately; the total is the sum of the printed parts.
 void PrintParts(const char* what, const plan::Breakdown& parts) {
     PrintOut("\n{}\n", what);
     double total = 0;
@@ -225,7 +225,8 @@ void PrintExplained(const plan::Prediction& p) {
     }
 }
 
-// Both have the same tokens. (Matrices may be padded, models of a family to unlike lengths.)
+// Checks that both have the same tokens. (Embeddings may be padded, even to different lengths
+// within a family.)
 Status CheckDraft(const model::Hyper& model, const model::Hyper& draft) {
     if (100 * std::abs(model.vocab - draft.vocab) <= std::max(model.vocab, draft.vocab)) return {};
     return MakeError(ErrorCode::kUsage,
@@ -263,8 +264,8 @@ Status FillRun(PlanFlags& flags, PlanRun& run) {
     return {};
 }
 
-// The prompt, the answer and the context that holds both: what is not given follows from the rest,
-// within the model's context.
+// Derives the missing ones of prompt, answer and context from the given ones, within the model's
+// context.
 Status SizeWork(PlanFlags& flags, const model::Hyper& hyper) {
     plan::Workload& load = flags.load;
     if (!flags.context.given()) load.context = std::min(load.context, hyper.context);
@@ -285,7 +286,7 @@ Status SizeWork(PlanFlags& flags, const model::Hyper& hyper) {
     return model::CheckContext(hyper, load.context, asked);
 }
 
-// Which machines a training asks about, by the flags that both have.
+// Checks the flags that select machines for --train.
 Status CheckTrainFlags(const PlanFlags& flags) {
     for (const auto& [name, value] : {std::pair{"--want", &flags.want}, {"--ttft", &flags.ttft}}) {
         if (value->empty()) continue;
@@ -322,7 +323,7 @@ Status RunTraining(PlanFlags& flags) {
     return RunPlanTrain(flags.training);
 }
 
-// Flags that would do nothing.
+// Rejects flags without effect.
 Status CheckPlanFlags(const PlanFlags& flags) {
     if (flags.backwards() && flags.explain) {
         return MakeError(ErrorCode::kUsage,
@@ -443,7 +444,7 @@ void AddBackwardsOptions(const Command& command, PlanFlags& flags) {
 }  // namespace
 
 std::string FitText(double needed_bytes, double room_bytes, bool fits) {
-    // As many decimals as it takes to show which of the two is larger.
+    // Use as many decimals as it takes to show which value is larger.
     for (const int digits : {1, 2, 3, 6, 9}) {
         const std::string needed = fmt::format("{:.{}f}", needed_bytes * 1e-9, digits);
         const std::string room = fmt::format("{:.{}f}", room_bytes * 1e-9, digits);

@@ -1,4 +1,4 @@
-// The parts of `weft plan`: its flags, its notes, and its output besides layouts.
+// The parts of `weft plan`: flags, notes, and all output except layouts.
 #pragma once
 
 #include <string>
@@ -14,12 +14,12 @@
 namespace weft::cli {
 
 struct PlanFlags {
-    std::string typed, typed_draft;  // model and draft, with the type that is assumed
+    std::string typed, typed_draft;  // model and draft, with the assumed type
     std::string model, machines, kv = "f16", draft, want, budget, ttft;
     plan::Workload load;
     bool explain = false, json = false;
-    Option context, prompt, answer;  // whether they are given is asked
-    std::vector<Option> inference;   // those that training does not have
+    Option context, prompt, answer;  // to ask whether they are given
+    std::vector<Option> inference;   // flags that training lacks
     PlanTrainFlags training;         // with --train
     // --measure
     bool measure = false;
@@ -39,10 +39,10 @@ struct PlanRun {
     plan::OpenedShape shape, draft;
 };
 
-// States the weight type that is assumed; "" where one is named.
+// Names the assumed weight type; "" if the user named one.
 std::string TypeNote(const PlanFlags& flags, const plan::OpenedShape& shape);
-// The largest smaller type of which a layout fits, as a MODEL: "qwen3-235b:q2_k". Empty: none does,
-// or the type is that of a file.
+// The largest smaller type with a layout that fits, as a MODEL: "qwen3-235b:q2_k". Empty: none
+// fits, or the type is that of a file.
 std::string TypeThatFits(const PlanFlags& flags, const PlanRun& run,
                          const plan::ClusterSpec& cluster);
 void PrintTypeThatFits(const PlanFlags& flags, const PlanRun& run, const std::string& word);
@@ -54,12 +54,12 @@ void AddMeasureOptions(const Command& command, PlanFlags& flags);
 // --measure: writes a machine file of these ranks to --out or standard output.
 Status MeasureHere(PlanFlags& flags);
 
-// "17.3 of 129 GB"; more decimals where fewer would contradict the verdict; "no: " before it where
+// "17.3 of 129 GB", with more decimals if fewer would contradict the verdict, and "no: " first if
 // it does not fit.
 std::string FitText(double needed_bytes, double room_bytes, bool fits);
 // "8 hosts with 8 devices each, 64 devices in all; h200:8 is one host with 8"; "" for one device.
 std::string HostsText(const plan::ClusterSpec& cluster);
-// "not measured: Weft's speed on strix-halo is ..."; "" where all machines are measured.
+// "not measured: Weft's speed on strix-halo is ..."; "" if all machines are measured.
 std::string NotMeasuredNote(const plan::ClusterSpec& cluster);
 // "0.31 s", "4.2 s", "38 s".
 std::string SecondsText(double seconds);

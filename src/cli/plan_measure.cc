@@ -1,4 +1,4 @@
-// weft plan --measure: a machine file of the ranks that are here.
+// weft plan --measure: writes a machine file of the present ranks.
 #include <fmt/format.h>
 
 #include "base/file.h"

@@ -1,4 +1,4 @@
-// weft plan --want 20tok/s --budget 8000EUR: machines that do it.
+// weft plan --want 20tok/s --budget 8000EUR: finds machines that meet the conditions.
 #include <fmt/format.h>
 
 #include "cli/plan.h"

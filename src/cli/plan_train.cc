@@ -95,7 +95,7 @@ Json TrainLayoutJson(const plan::TrainPrediction& p, const plan::ClusterSpec& cl
     return json;
 }
 
-// Beside each layout which hosts it has, where some have not all.
+// The hosts of each layout, if some layouts do not use all hosts.
 std::vector<std::string> HostColumn(const plan::TrainPlans& found, const plan::ClusterSpec& cluster,
                                     size_t shown) {
     const auto first = found.layouts.begin();
@@ -301,7 +301,7 @@ Status PrintTrainOffers(const PlanTrainFlags& flags, const plan::Library& librar
     return {};
 }
 
-// Training was measured on processors alone.
+// A note that training was measured only on CPUs.
 std::string TrainingNote(const plan::ClusterSpec& cluster) {
     for (const plan::Machine& host : cluster.hosts) {
         if (MeasuredTraining(host, DType::kBF16) != nullptr) continue;
@@ -314,8 +314,8 @@ std::string TrainingNote(const plan::ClusterSpec& cluster) {
     return {};
 }
 
-// What says nothing of a training, which has the types of its --dtype: adapters alone leave the
-// model's weights as they are.
+// Rejects a weight type, which has no effect on training with its own --dtype, except with
+// adapters, which leave the model's weights unchanged.
 Status CheckType(const PlanTrainFlags& flags) {
     const std::string type = plan::QuantizedTypeOf(flags.model);
     if (type.empty() || flags.lora_rank > 0) return {};

@@ -1,4 +1,4 @@
-// weft plan: which type of weights is planned where none is named, and which one fits.
+// weft plan: the default weight type, and the largest type that fits.
 #include <fmt/format.h>
 
 #include "cli/plan.h"

@@ -18,10 +18,10 @@ namespace {
 
 constexpr double kWidth = 860, kHeight = 520;
 constexpr double kLeft = 76, kTop = 56, kBottom = 60;
-constexpr double kPlotWidth = 600;  // right of it are the names
+constexpr double kPlotWidth = 600;  // the names are to the right
 constexpr double kPlotHeight = kHeight - kTop - kBottom;
 constexpr double kNameStep = 17;
-// Told apart by people who see few colours, too; then they repeat dashed.
+// Colors that color-blind readers can tell apart; further lines repeat them dashed.
 constexpr std::array kColours{"#0b62a4", "#d1540f", "#2a8c4a", "#8e4ec6", "#b0851a", "#c2255c"};
 
 std::string Escape(const std::string& text) {
@@ -112,7 +112,7 @@ class Drawing {
             Line(kLeft, Y(decade), right, Y(decade), kStrong);
             Words(kLeft - 8, Y(decade) + 4, "end", NumberText(decade));
         }
-        // No more than a dozen labels.
+        // At most a dozen labels.
         const double base = plot_.x_is_bytes ? 2 : 10;
         const int ticks =
             static_cast<int>(std::lround(std::log(x_.high / x_.low) / std::log(base)));
@@ -159,7 +159,7 @@ class Drawing {
                 points, colour, dash);
             names.push_back({Y(curve.points.back().second), i});
         }
-        // Beside the lines' ends, but never over each other.
+        // Next to the lines' ends, without overlaps.
         std::ranges::sort(names, {}, &Name::y);
         for (size_t i = 1; i < names.size(); ++i) {
             names[i].y = std::max(names[i].y, names[i - 1].y + kNameStep);
@@ -182,7 +182,7 @@ class Drawing {
 
 constexpr int64_t kDrawMs = 60'000;
 
-// The SVG's text as a PNG of twice as many pixels.
+// Writes the SVG's text as a PNG at twice the resolution.
 Status WritePngFile(const std::string& path, const std::string& svg) {
     const std::string between = path + ".svg.tmp";
     WEFT_TRY(WriteFile(between, std::as_bytes(std::span(svg))));

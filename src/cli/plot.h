@@ -1,5 +1,4 @@
-// A plot as SVG: lines over two logarithmic axes, with a grid, labels, and names at the lines'
-// ends.
+// An SVG plot: lines over two logarithmic axes, with a grid, labels, and names at the lines' ends.
 #pragma once
 
 #include <string>
@@ -24,12 +23,12 @@ struct Plot {
 
 std::string PlotSvg(const Plot& plot);
 
-// Writes an SVG's text, or where the path ends with .png what rsvg-convert draws of it (twice as
-// many pixels). Errors: kUnsupported (it is not there), those of files.
+// Writes the SVG's text, or, for a path with .png, the picture that rsvg-convert draws (at twice
+// the resolution). Errors: kUnsupported (rsvg-convert is missing), those of files.
 Status WriteDrawing(const std::string& path, const std::string& svg);
 
-// Time (bandwidth for `bw`) over size, a line for each transport, algorithm, wire type; of pairs,
-// the slowest.
+// Time (for `bw` bandwidth) over size, with one line per transport, algorithm and wire type; for
+// pairs, the slowest pair.
 Plot NetPlot(const std::vector<fabric::NetReport>& reports);
 
 }  // namespace weft::cli

@@ -1,4 +1,4 @@
-// weft pull: a model, or one rank's shard of it, from the Hugging Face Hub into the cache folder.
+// weft pull: downloads a model, or one rank's shard, from the Hugging Face Hub to the cache folder.
 #include "hub/pull.h"
 
 #include <fmt/format.h>
@@ -77,7 +77,7 @@ Result<hub::Pulled> PullShardShown(const PullFlags& flags, const hub::Config& co
                                    const hub::RepoSpec& spec);
 
 Status RunPullCommand(PullFlags& flags) {
-    // (A path of that name is no obstacle.)
+    // (A path with that name does not matter.)
     auto parsed = hub::ParseSpec(hub::ExpandShortName(flags.name));
     if (!parsed.ok()) {
         WEFT_ASSIGN(const std::string meant, NeedSpec(flags.name));
@@ -112,7 +112,7 @@ Status RunPullCommand(PullFlags& flags) {
     return {};
 }
 
-// What the progress line says. Speed is that of the last seconds.
+// The progress line. The speed is that of the last few seconds.
 class Progress {
   public:
     std::string Text(const hub::PullState& state) {
@@ -150,7 +150,7 @@ class Progress {
         return fmt::format("{}:{:02} left", s / 60, s % 60);
     }
 
-    std::deque<std::pair<int64_t, uint64_t>> seen_;  // when, bytes
+    std::deque<std::pair<int64_t, uint64_t>> seen_;  // time, bytes
 };
 
 Result<hub::Pulled> PullShardShown(const PullFlags& flags, const hub::Config& config,
@@ -161,7 +161,7 @@ Result<hub::Pulled> PullShardShown(const PullFlags& flags, const hub::Config& co
     shard.pp = flags.pp;
     shard.ep = flags.ep;
     shard.gap_bytes = flags.gap_kib << 10;
-    // A layout that cannot be is no reason to ask the Hub first.
+    // Check the layout before asking the Hub.
     WEFT_ASSIGN([[maybe_unused]] const model::Layout layout,
                 model::MakeLayout(shard.ranks, shard.tp, shard.pp, shard.split, shard.ep));
     ProgressLine line;

@@ -1,5 +1,5 @@
-// Pulling a model with a progress line on standard error: for `weft pull`, and for `--pull` of the
-// commands that take a MODEL (cli/model_names.h).
+// Pulls a model with a progress line on standard error, for `weft pull` and for `--pull` of
+// commands with a MODEL (cli/model_names.h).
 #pragma once
 
 #include <string>

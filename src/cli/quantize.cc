@@ -1,4 +1,4 @@
-// weft quantize: a model in another type, as one GGUF file.
+// weft quantize: converts a model to another type, as one GGUF file.
 #include "quantize/quantize.h"
 
 #include <fmt/format.h>
@@ -40,7 +40,7 @@ struct QuantizeFlags {
     bool pure = false, allow_requantize = false, dry_run = false, force = false, json = false;
 };
 
-// "REGEX=TYPE", at the last '='.
+// "REGEX=TYPE", split at the last '='.
 Result<quantize::TensorRule> ParseRule(const std::string& words) {
     const size_t at = words.rfind('=');
     if (at == std::string::npos || at == 0) {
@@ -76,7 +76,7 @@ std::map<std::string_view, uint64_t> QuantizeBytesByType(const quantize::Quantiz
     return bytes;
 }
 
-// What becomes of the model: for --json.
+// The plan and the result, for --json.
 Json QuantizeJson(const QuantizeFlags& flags, const model_files::ModelSource& source,
                   const quantize::QuantizePlan& plan) {
     Json types = Json::object();

@@ -1,4 +1,4 @@
-// weft run: a prompt in, an answer streamed out, a summary.
+// weft run: answers a prompt, streams the answer, and prints a summary.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sys/ioctl.h>
@@ -42,11 +42,11 @@ constexpr const char* kRunFooter =
 struct RunFlags {
     CommonFlags common;
     std::string prompt, file, system;
-    std::vector<std::string> words{};  // the prompt behind MODEL
+    std::vector<std::string> words{};  // the prompt after MODEL
     bool chat = false, raw = false;
     engine::Request request;
     SamplingFlags sampling;
-    std::string sampling_by{};  // where the sampling values come from
+    std::string sampling_by{};  // source of the sampling values
     engine::DraftOptions draft;
     Command run;  // the command line
 
@@ -55,14 +55,14 @@ struct RunFlags {
 
 constexpr int64_t kUsualTokens = 128, kMostPromptBytes = 64 << 20;
 
-// Nothing was given, and nothing comes: a user sits there.
+// No prompt is given, and standard input is a terminal.
 bool IsConversation(const RunFlags& flags) {
     const bool given = flags.run.Given("--prompt") || flags.run.Given("--file") ||
                        !flags.words.empty() || flags.raw || flags.common.json;
     return !given && ::isatty(STDIN_FILENO) == 1 && ::isatty(STDOUT_FILENO) == 1;
 }
 
-// Whether a file or pipe at `fd` has bytes that nobody has read yet.
+// Whether a file or pipe at `fd` has unread bytes.
 bool HasBytesWaiting(int fd) {
     int bytes = 0;
     return ::ioctl(fd, FIONREAD, &bytes) == 0 && bytes > 0;
@@ -104,7 +104,7 @@ Result<std::string> PromptText(const RunFlags& flags) {
                          : prompt ? "the text of -p"
                                   : NameOfInput(path));
     }
-    // The newline that editors end a file with is no part of the prompt.
+    // The final newline of a file does not belong to the prompt.
     if (!prompt && text.ends_with('\n')) text.pop_back();
     return text;
 }
@@ -117,7 +117,7 @@ Status CheckForm(const RunFlags& flags) {
                      "--raw uses the prompt as it is, {} its chat form: use one of them", other);
 }
 
-// Whether the prompt is a message of a chat: asked for, or the model comes with a template.
+// Whether the prompt is a chat message: requested, or the model has a template.
 Result<bool> IsChat(const RunFlags& flags, const model_files::Metadata& meta) {
     if (flags.raw) return false;
     if (flags.chat || !flags.system.empty()) return true;
@@ -133,7 +133,7 @@ Result<ChatPrompt> MakePrompt(const RunFlags& flags, const ModelWords& words) {
     return model.MakePrompt(chat::OneQuestion(flags.system, text));
 }
 
-// Generates the answer and shows it as it comes; `text` has what was shown, also after an error.
+// Generates the answer and streams it; `text` receives the shown text, also after an error.
 Result<engine::Generation> Answer(engine::Engine& engine, engine::Request request,
                                   const ChatPrompt& prompt, bool json, std::string& text) {
     AnswerText answer(prompt, request);
@@ -153,7 +153,7 @@ Result<engine::Generation> Answer(engine::Engine& engine, engine::Request reques
 
 struct Outcome {
     engine::Generation generation;
-    std::string text;  // the answer as it is shown
+    std::string text;  // the answer as shown
     std::vector<engine::RankReport> reports;
     bool drafts = false;    // --prompt-lookup or --draft was given
     bool recovers = false;  // --restart-timeout-ms or --elastic was given
@@ -161,7 +161,7 @@ struct Outcome {
     AllReduceCost all_reduce;
     double load_s = 0;
     std::string transport;
-    std::string sampling;  // in words
+    std::string sampling;  // as text
     uint64_t seed = 0;
 };
 
@@ -218,7 +218,7 @@ void PrintOutcome(const Outcome& outcome, bool json) {
         RanksText(outcome.reports, outcome.all_reduce, outcome.transport));
 }
 
-// The defaults, then the values of the model's file, then flags.
+// The defaults, overridden by the model's file, overridden by flags.
 void ChooseSampling(RunFlags& flags, const ModelWords& words) {
     const model_files::SamplingHints given = flags.sampling.Given();
     model_files::SamplingHints hints;
@@ -275,7 +275,7 @@ Status RunPrompt(RunFlags& flags) {
     std::string& shown = outcome.text;
     auto generation = Answer(*engine, flags.request, prompt, json, shown);
     if (!generation.ok()) {
-        // What there is of the answer is kept.
+        // Keep the partial answer.
         if (!json && !shown.empty()) Stream("\n");
         if (json && !shown.empty()) PrintJson({{"text", shown}});
         return generation.error();

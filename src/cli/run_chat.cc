@@ -23,13 +23,13 @@
 namespace weft::cli {
 namespace {
 
-// Tokens of the conversation, where neither --ctx nor the model says less.
+// Tokens of the conversation, unless --ctx or the model gives less.
 constexpr int64_t kUsualContext = 8192;
 constexpr auto kLookEvery = std::chrono::milliseconds(50);
 
-LineEditor* g_editor = nullptr;     // of the one conversation of this process
-std::atomic<bool> g_reads{false};   // that waits for a line
-std::atomic<bool> g_enough{false};  // of an answer
+LineEditor* g_editor = nullptr;     // the editor of this process's only conversation
+std::atomic<bool> g_reads{false};   // it waits for a line
+std::atomic<bool> g_enough{false};  // stops the current answer
 
 void OnEnough(int) {
     if (g_reads) {
@@ -39,7 +39,7 @@ void OnEnough(int) {
     }
 }
 
-// Shows an answer as it comes, and waits for its end.
+// Shows an answer as it streams, and waits for its end.
 class Shown final : public engine::Listener {
   public:
     Shown(const ChatPrompt& prompt, engine::Request& request) : answer_(prompt, request) {}
@@ -60,9 +60,9 @@ class Shown final : public engine::Listener {
         std::unique_lock lock(mutex_);
         return ended_.wait_for(lock, time, [&] { return over_; });
     }
-    // A stop string was found: the engine is to end the answer.
+    // A stop string was found, so the engine should end the answer.
     bool stopped() const { return stopped_; }
-    // After the end.
+    // Whether there is any text, after the end.
     bool any() const { return any_; }
     const std::string& content() const { return answer_.content(); }
     const Status& error() const { return error_; }
@@ -84,7 +84,7 @@ class Shown final : public engine::Listener {
     bool over_ = false, full_ = false, any_ = false;
 };
 
-// The user's side, on a thread of its own: the engine has the main one.
+// The user's side, on its own thread: the engine uses the main one.
 class Conversation {
   public:
     Conversation(engine::Engine& engine, const ChatModel& model, ChatSession& session,
@@ -102,7 +102,7 @@ class Conversation {
         }
         engine_.Drain();
     }
-    // From the engine's thread, which has no more answers to give.
+    // Called on the engine's thread when no more answers will come.
     void End() { editor_.End(); }
 
   private:
@@ -110,9 +110,9 @@ class Conversation {
 
     struct Entry {
         std::string text;
-        bool quoted = false;  // it stood between kMany
+        bool quoted = false;  // it was enclosed in kMany
     };
-    // A message or command, of one line or several; none: the end.
+    // Reads a message or command of one or more lines; empty: the end.
     std::optional<Entry> Entered() {
         std::string text;
         bool many = false;
@@ -172,7 +172,8 @@ class Conversation {
         return true;
     }
 
-    // Whether the engine goes on: where it doesn't, its own end says why.
+    // Reports a refused request. Returns whether the engine continues; otherwise its own end gives
+    // the reason.
     bool Refuse(const Error& error) {
         if (engine_.counters().state == engine::EngineState::kOver) return false;
         const bool full = error.message.find("the context of") != std::string::npos;
@@ -223,7 +224,7 @@ Status RunChat(CommonFlags& flags, const ModelWords& words, const ChatOptions& s
     }
     job.ctx = ContextOf(job, words.hyper);
     engine::EngineOptions options = engine::OneAtATime(draft);
-    options.prefix_cache = true;  // each question has all before it
+    options.prefix_cache = true;  // each question repeats the conversation
     std::unique_ptr<engine::Engine> engine;
     {
         const LoadingLine line(fmt::format("loading {}", job.model), flags.cluster);

@@ -1,4 +1,4 @@
-// weft run MODEL at a terminal: a conversation.
+// Runs a conversation at a terminal: weft run MODEL.
 #pragma once
 
 #include <string>
@@ -13,13 +13,13 @@ namespace weft::cli {
 
 struct ChatOptions {
     std::string system;
-    engine::Request settings;  // sampling and length of each answer, and its adapter
-    bool seeded = false;       // settings has the seed of every answer; false: a random one each
-    std::string sampling_by;   // where the sampling values come from
+    engine::Request settings;  // sampling, length and adapter of each answer
+    bool seeded = false;       // settings has every answer's seed; false: random seeds
+    std::string sampling_by;   // source of the sampling values
 };
 
-// Asks and answers until the user ends it. flags: resolved. words: the model's. Errors: those of a
-// job; kUsage: the model has no chat template; kCancelled: SIGTERM.
+// Asks and answers until the user ends the conversation. flags: resolved. words: the model's.
+// Errors: those of a job; kUsage: the model has no chat template; kCancelled: SIGTERM.
 Status RunChat(CommonFlags& flags, const ModelWords& words, const ChatOptions& chat,
                const engine::DraftOptions& draft);
 

@@ -1,4 +1,4 @@
-// The flags that set how tokens are sampled, for the commands that generate text.
+// Sampling flags of the commands that generate text.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,10 @@
 
 namespace weft::cli {
 
-// Of the tokens of an answer; -1: until the model or the context ends.
+// Limits of an answer's tokens; -1: until the model or the context ends.
 constexpr int64_t kLeastTokens = -1, kMostTokens = int64_t{1} << 30;
 
-// A flag overrides the model's own file, and the file overrides engine::DefaultSampling().
+// Flags override the model's own file, which overrides engine::DefaultSampling().
 struct SamplingFlags {
     engine::SamplerOptions sampler = engine::DefaultSampling();
     bool greedy = false;
@@ -20,9 +20,9 @@ struct SamplingFlags {
     Command command;  // the command line
 
     bool from_model() const { return generation_config == "auto"; }
-    // kUsage, naming the flag, for a value out of range or flags that exclude each other.
+    // kUsage, naming the flag: a value out of range, or flags that exclude each other.
     Status Check() const;
-    // The values that flags set.
+    // The values set by flags.
     model_files::SamplingHints Given() const;
 };
 

@@ -50,7 +50,7 @@ struct ServeFlags {
     bool restart = false, unit = false;
 };
 
-// In this process and in the ranks that it starts.
+// Sets it in this process and in the ranks that it starts.
 void UseJsonLog() {
     SetLogJson(true);
     ::setenv("WEFT_LOG_FORMAT", "json", 1);
@@ -61,7 +61,7 @@ void Tell(const std::string& line) {
     PrintErr("weft: {}\n", line);
 }
 
-// Whoever asks a server to end while it loads gets what they asked for.
+// A stop that the user requested while the server loads is not an error.
 Status UnlessStopped(const serve::ServerOptions& options, Error error) {
     const bool asked = options.interrupted != nullptr && options.interrupted->load();
     if (!asked || error.code != ErrorCode::kCancelled) return error;
@@ -72,7 +72,7 @@ Status UnlessStopped(const serve::ServerOptions& options, Error error) {
 void SayServing(serve::Server& server, const serve::ServerOptions& options, bool json,
                 double load_s) {
     engine::Rank& rank = server.engine().rank();
-    // An elastic job may have begun with fewer than it was asked for.
+    // An elastic job may have started with fewer ranks than requested.
     const int ranks = rank.layout().size();
     const std::string wire = rank.layout().tp > 1 ? engine::SumWireName(rank.wire()) : "";
     if (!json) {
@@ -101,7 +101,7 @@ void SayServing(serve::Server& server, const serve::ServerOptions& options, bool
     PostJson(said);
 }
 
-// Whether SIGHUP means to read files again. (A service manager that sends it means nothing else.)
+// Whether SIGHUP means to reload files. (A service manager sends it for no other reason.)
 bool Reloads(const serve::ServerOptions& options) {
     return !options.key_file.empty() || !options.http.tls_cert.empty() ||
            std::getenv("INVOCATION_ID") != nullptr;
@@ -124,7 +124,7 @@ Status ServeOnce(ServeFlags& flags, const Supervisor& supervisor) {
     if (Reloads(options)) options.reload = CatchReloads();
     options.cluster = flags.common.cluster;
     const int ranks = cluster::RanksOf(options.cluster);
-    // (A launcher's ranks are the launcher's to start again.)
+    // (The launcher restarts its own ranks.)
     const bool may_rejoin = ranks > 1 && options.cluster.launched == nullptr;
     if (may_rejoin && options.cluster.rejoin_ms == 0 && options.batch.max_restarts > 0) {
         options.cluster.rejoin_ms = kDefaultRejoinMs;
@@ -156,8 +156,7 @@ Status ServeOnce(ServeFlags& flags, const Supervisor& supervisor) {
     return options.job.trace ? WriteTrace(flags.common.trace_file, server->reports()) : Status();
 }
 
-// The hosts that an error is about, where it names them: a rank that was lost, a worker that does
-// not answer.
+// The hosts named in an error: those of a lost rank or an unresponsive worker.
 std::vector<std::string> HostsOf(const Error& error, const CommonFlags& flags) {
     if (!flags.missing_hosts.empty()) return flags.missing_hosts;
     std::vector<std::string> named;
@@ -197,7 +196,7 @@ Status Serve(ServeFlags& flags) {
         serve::HttpOptions http = flags.server.http;
         if (flags.server.key_file.empty()) serve::AllowOwnNames(http);
         WEFT_ASSIGN(const int status, Supervise(http, HangupRule::Find(Reloads(flags.server))));
-        std::exit(status);  // the server itself has said why
+        std::exit(status);  // the server itself has reported the reason
     }
     if (supervisor.present()) {
         flags.server.http.port = supervisor.port();
@@ -212,7 +211,7 @@ Status Serve(ServeFlags& flags) {
     return ended;
 }
 
-// The options of one group of the help.
+// The options of one group in the help.
 class Group {
   public:
     Group(const Command& app, const char* name) : app_(app), name_(name) {}
@@ -293,7 +292,7 @@ void AddServing(const Command& app, ServeFlags& flags) {
                  "or the mean of all (default: from the model's file, else last)");
 }
 
-// Of the HTTP layer (docs/serve-http.md).
+// Limits of the HTTP layer (docs/serve-http.md).
 void AddLimits(const Command& app, serve::HttpLimits& limits) {
     Group group(app, "Limits");
     constexpr int64_t kDayMs = 86'400'000;
@@ -326,7 +325,7 @@ void AddLog(const Command& app, ServeFlags& flags) {
                  "Do not log requests (Weft never logs probes and the web page)");
 }
 
-// Who may ask, and how.
+// Access control.
 void AddAccess(const Command& app, serve::ServerOptions& server) {
     Group group(app, "Access");
     group.Add("--api-key-file", server.key_file,
@@ -350,7 +349,7 @@ void AddServe(const Command& app, int& status) {
     const Command serve = app.AddCommand(
         "serve", "Serve a model over HTTP with the APIs of OpenAI, Anthropic and Ollama");
     serve.Footer(kServeFooter);
-    // Replaced before it is parsed (config.h).
+    // config.h replaces it before parsing.
     serve.AddOption("--config", flags->config, "Read flags from a TOML file, such as ctx = 8192")
         .TypeName("FILE");
     AddModel(serve, flags->common.job.model, flags->common.pull);

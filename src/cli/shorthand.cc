@@ -15,7 +15,7 @@ void ExpandTrace(std::vector<std::string>& words) {
     if (!named) words.insert(words.end(), {"--trace", "weft-trace.json"});
 }
 
-// Of commands whose help alone lists all that are below them.
+// For commands whose own help lists all their subcommands.
 void ExpandFlags(const char* command, std::vector<std::string>& words) {
     if (words.empty() || words[0] != command) return;
     const bool flag = words.size() > 1 && words[1].starts_with("-");

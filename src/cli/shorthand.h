@@ -1,4 +1,4 @@
-// Command lines that leave something out, written in full: what is typed most is short.
+// Expands abbreviated command lines, so frequent commands stay short.
 #pragma once
 
 #include <span>
@@ -7,13 +7,13 @@
 
 namespace weft::cli {
 
-// `weft COMMAND ...` is `weft COMMAND IMPLIED ...` where the next word is no other command of it.
+// `weft COMMAND ...` means `weft COMMAND IMPLIED ...` unless the next word is another subcommand.
 struct ImpliedCommand {
     const char* command;
     const char* implied;
 };
 std::span<const ImpliedCommand> ImpliedCommands();
-// "": the command implies none.
+// "": the command implies no subcommand.
 std::string ImpliedBy(const std::string& command);
 
 // weft trace run ...   weft run ... --trace weft-trace.json

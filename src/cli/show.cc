@@ -1,4 +1,4 @@
-// weft show: what a model is, in a few lines. Reads headers, no weights.
+// weft show: summarizes a model in a few lines. Reads headers, no weights.
 #include <algorithm>
 #include <memory>
 #include <utility>
@@ -33,7 +33,7 @@ std::string TextOr(const model_files::Metadata& meta, const std::string& key) {
     return text.ok() ? std::move(text).value() : std::string();
 }
 
-// By share of the bytes, the largest first.
+// By share of bytes, in descending order.
 std::vector<std::pair<std::string, uint64_t>> Types(const model_files::ModelSource& source) {
     const auto bytes = source.BytesByType();
     std::vector<std::pair<std::string, uint64_t>> types(bytes.begin(), bytes.end());

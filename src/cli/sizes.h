@@ -1,4 +1,4 @@
-// Lists of sizes as users write them: "64,8192,1M", ranges "64:1M:x4" and "64:512:+64".
+// Parses lists of sizes: "64,8192,1M", ranges "64:1M:x4" and "64:512:+64".
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,11 @@
 
 namespace weft::cli {
 
-// In the order given. K, M and G are powers of 1024; a range without a step doubles.
-// Errors: kUsage (words that are no size, a size outside least..most, more than 256 sizes).
+// Sizes in the given order. K, M and G are powers of 1024; a range without a step doubles.
+// Errors: kUsage (an invalid size, a size outside least..most, more than 256 sizes).
 Result<std::vector<int64_t>> ParseSizes(const std::string& text, int64_t least, int64_t most);
 
-// "64", "8K", "1M": exact, or the plain number.
+// "64", "8K", "1M": exact, otherwise the plain number.
 std::string SizeText(int64_t bytes);
 
 }  // namespace weft::cli

@@ -1,4 +1,4 @@
-// weft submit, weft job: a command on N nodes of somebody else's engine.
+// weft submit, weft job: run a command on N nodes of a cluster engine.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -54,7 +54,7 @@ struct JobFlags {
     bool follow = false, forget = false, json = false;
 };
 
-// "train-20250601-120000": unlike others of this user, and said where it matters.
+// "train-20250601-120000": unique among this user's jobs; messages state it.
 std::string NameNow(const std::string& command) {
     std::string name;
     for (const char c : command) {
@@ -68,7 +68,7 @@ std::string NameNow(const std::string& command) {
     return fmt::format("{}-{}", name.empty() ? "job" : name, text);
 }
 
-// The key in hexadecimal digits: words that any file may hold.
+// The key in hexadecimal digits, which any file format can hold.
 std::string NewKey() {
     std::vector<std::byte> bytes(32);
     RandomBytes(bytes);
@@ -89,7 +89,7 @@ Status ResolveMounts(SubmitFlags& flags) {
     return {};
 }
 
-// HOST or USER@HOST, as ssh takes it: no worker listens there, so that no port belongs to it.
+// Parses HOST or USER@HOST, as ssh does: no worker listens there, so there is no port.
 Status ResolveSshHosts(SubmitFlags& flags) {
     std::string text = flags.hosts;
     if (!flags.hostfile.empty()) {
@@ -114,7 +114,7 @@ Status ResolveSshHosts(SubmitFlags& flags) {
                              target.place);
         }
         WEFT_ASSIGN(flags.job.hosts, fleet::SshHostsOf(target.place));
-        // As many as nodes are asked for, the first ones.
+        // Use the first hosts, as many as the requested nodes.
         const auto nodes = static_cast<size_t>(std::max(0, flags.job.nodes));
         if (flags.job.hosts.size() > nodes) flags.job.hosts.resize(nodes);
     }
@@ -124,7 +124,7 @@ Status ResolveSshHosts(SubmitFlags& flags) {
                      submit::EngineName(flags.job.target.engine));
 }
 
-// The operator of KubeRay starts a job again without telling it so.
+// KubeRay's operator restarts a job without telling the job.
 void WarnOfRestarts(const submit::JobSpec& job) {
     const bool restarts = job.target.engine == submit::Engine::kKubeRay && job.restarts > 0;
     if (!restarts || !submit::IsCommand(job, "train")) return;
@@ -183,7 +183,7 @@ Status ListJobs(JobFlags& flags) {
     return {};
 }
 
-// The engine's client says it in its own words.
+// Runs the engine's client, which prints its own messages.
 Status Ask(const std::vector<std::string>& words) {
     FlushOut();
     WEFT_ASSIGN(const int status, submit::RunClient(words));

@@ -1,4 +1,4 @@
-// What a finished run tells of its ranks: memory, bytes read, the cost of collectives.
+// The summary of a finished run's ranks: memory, bytes read, the cost of collectives.
 #pragma once
 
 #include <string>
@@ -10,21 +10,21 @@
 
 namespace weft::cli {
 
-// Costs of an all-reduce, waiting for the slower rank left out, over all ranks. Zeros without any.
+// Cost of an all-reduce over all ranks, without waiting for slower ranks. Zeros if there are none.
 struct AllReduceCost {
-    int per_token = 0;  // in one step, all stages together
+    int per_token = 0;  // in one step, over all stages
     double p50_us = 0, p99_us = 0;
-    std::string wire;  // what sums cross as (--allreduce-dtype); "": there are none
+    std::string wire;  // element type on the wire (--allreduce-dtype); "": no all-reduces
 };
 AllReduceCost CostOf(const std::vector<engine::RankReport>& reports, const model::Layout& layout);
 
 // The fields `ranks` and `all_reduce`.
 Json RanksToJson(const std::vector<engine::RankReport>& reports);
 Json ToJson(const AllReduceCost& cost);
-// The field `wire`, where there are tensor ranks.
+// Adds the field `wire` if there are tensor ranks.
 void AddWire(const std::vector<engine::RankReport>& reports, Json& json);
 
-// A line a rank, and one about the all-reduces.
+// One line per rank, and one about the all-reduces.
 std::string RanksText(const std::vector<engine::RankReport>& reports, const AllReduceCost& cost,
                       const std::string& transport);
 

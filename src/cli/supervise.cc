@@ -43,7 +43,7 @@ constexpr size_t kMostMessage = 16384;
 constexpr size_t kMostWhy = 4000;
 constexpr int64_t kFirstPauseMs = 1000, kLongestPauseMs = 15'000;
 constexpr int64_t kLongestAnswerMs = 30'000;  // of the supervisor
-constexpr int64_t kSayAgainMs = 600'000;  // a reason that stays the same is logged again
+constexpr int64_t kSayAgainMs = 600'000;  // interval for logging an unchanged reason again
 
 std::optional<std::string> Receive(int socket) {
     std::string text(kMostMessage, 0);
@@ -64,11 +64,11 @@ std::string JoinedHosts(const std::vector<std::string>& hosts) {
     return fmt::format("host{} {}", hosts.size() == 1 ? "" : "s", fmt::join(hosts, ", "));
 }
 
-// How a child ended, and what it had said.
+// The end of a child, and its last messages.
 struct Ended {
-    int status = 0;       // as waitpid has it
+    int status = 0;       // as in waitpid
     bool served = false;  // it had begun to serve
-    bool again = false;   // it was told that it is started again
+    bool again = false;   // it was told that it will be restarted
     std::string why;      // for the log
     std::string waits;    // for clients
     int exit_status() const {
@@ -87,7 +87,7 @@ class Runner {
     Result<pid_t> Start(net::Fd& socket);
     Result<Ended> Watch(pid_t pid, net::Fd socket);
     void Hear(const std::string& text, const net::Fd& socket, Ended& ended);
-    // Takes the signals that have come, and passes them on to the child (0: there is none).
+    // Receives pending signals and forwards them to the child (0: no child).
     void PassSignals(pid_t pid);
     bool StartsAgain(const Ended& ended);
     void Pause(const Ended& ended);
@@ -97,11 +97,11 @@ class Runner {
     const HangupRule hangups_;
     sigset_t before_{};
     net::Fd signals_;
-    std::vector<std::string> words_;  // of the child's command line
+    std::vector<std::string> words_;  // the child's command line
     std::unique_ptr<serve::WaitingServer> waiting_;
     std::vector<std::string> hosts_;
-    bool served_ = false;   // one of the children has
-    bool listens_ = false;  // the child, or it is about to
+    bool served_ = false;   // a child has served
+    bool listens_ = false;  // the child listens, or is about to
     bool stopping_ = false;
     int64_t pause_ms_ = kFirstPauseMs;
     std::string said_;
@@ -116,7 +116,7 @@ Status Runner::Open() {
     ::pthread_sigmask(SIG_BLOCK, &set, &before_);
     signals_ = net::Fd(::signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC));
     if (!signals_.valid()) return MakeError(ErrorCode::kIo, "signalfd: {}", std::strerror(errno));
-    // A port that another program has is an error of the first second.
+    // A port in use is reported at once.
     WEFT_ASSIGN(waiting_, serve::WaitingServer::Start(http_, "the server is starting"));
     http_.port = waiting_->port();
     return {};
@@ -136,12 +136,12 @@ Result<pid_t> Runner::Start(net::Fd& socket) {
     argv.push_back(nullptr);
     const pid_t parent = ::getpid();
     const pid_t pid = ::fork();
-    if (pid == 0) {  // only calls that are safe after a fork of a process with threads
+    if (pid == 0) {  // only async-signal-safe calls, since the process has threads
         ::prctl(PR_SET_PDEATHSIG, SIGTERM);
         if (::getppid() != parent) ::_exit(1);
-        ::setpgid(0, 0);  // Ctrl-C comes from here, once
+        ::setpgid(0, 0);  // Ctrl-C reaches the child only through this process
         ::sigprocmask(SIG_SETMASK, &before_, nullptr);
-        // (The port of the waiting server is closed on exec by this alone.)
+        // (This alone closes the port of the waiting server on exec.)
         ::close_range(STDERR_FILENO + 1, ~0U, CLOSE_RANGE_CLOEXEC);
         ::fcntl(theirs.get(), F_SETFD, 0);
         ::execv("/proc/self/exe", argv.data());
@@ -159,12 +159,13 @@ void Runner::PassSignals(pid_t pid) {
         int number = static_cast<int>(info.ssi_signo);
         if (number == SIGCHLD) continue;
         if (number == SIGHUP) {
-            // A terminal that closes may send several, and a child's second SIGTERM cuts answers.
+            // A closing terminal may send several, and a second SIGTERM makes the child cut
+            // answers.
             if (stopping_) continue;
             if (hangups_.Stops()) {
                 number = SIGTERM;
             } else if (!listens_) {
-                continue;  // the child catches no reloads yet, and has yet to read its files
+                continue;  // the child does not catch reloads yet, and will read its files anyway
             }
         }
         stopping_ = stopping_ || number != SIGHUP;
@@ -201,7 +202,7 @@ Result<Ended> Runner::Watch(pid_t pid, net::Fd socket) {
     while (true) {
         std::array<pollfd, 2> fds = {pollfd{signals_.get(), POLLIN, 0},
                                      pollfd{socket.get(), POLLIN, 0}};
-        ::poll(fds.data(), fds.size(), -1);  // (a child that ends is a signal)
+        ::poll(fds.data(), fds.size(), -1);  // (the end of a child is a signal)
         PassSignals(pid);
         if (fds[1].revents != 0) {
             const auto text = Receive(socket.get());
@@ -209,7 +210,7 @@ Result<Ended> Runner::Watch(pid_t pid, net::Fd socket) {
                 Hear(*text, socket, ended);
                 continue;
             }
-            socket = net::Fd();  // poll passes over it
+            socket = net::Fd();  // poll skips it
         }
         const pid_t got = ::waitpid(pid, &ended.status, WNOHANG);
         if (got == pid) return ended;
@@ -222,7 +223,7 @@ Result<Ended> Runner::Watch(pid_t pid, net::Fd socket) {
 bool Runner::StartsAgain(const Ended& ended) {
     if (stopping_) return false;
     if (ended.again) return true;
-    // A crash, or the kernel for want of memory: it would do so again where it never served.
+    // A crash, or a kill for lack of memory: it would repeat if the child never served.
     return WIFSIGNALED(ended.status) && served_;
 }
 
@@ -265,7 +266,7 @@ Result<int> Runner::Run() {
         WEFT_ASSIGN(const pid_t pid, Start(socket));
         WEFT_ASSIGN(const Ended ended, Watch(pid, std::move(socket)));
         if (!StartsAgain(ended)) {
-            // One that was asked to stop before it could take signals did as it was asked, too.
+            // A child that was stopped before it could catch signals also did as requested.
             const int status = ended.exit_status();
             const bool by_signal = status == 128 + SIGINT || status == 128 + SIGTERM;
             return stopping_ && by_signal ? 0 : status;
@@ -307,7 +308,7 @@ Supervisor Supervisor::Take() {
     return supervisor;
 }
 
-// The answer; empty where the supervisor is gone, which ends this process by a signal.
+// Returns the answer; empty if the supervisor is gone. A signal then ends this process.
 std::string Supervisor::Ask(const std::string& text) const {
     if (!Send(socket_.get(), text)) return "";
     return Receive(socket_.get()).value_or("");

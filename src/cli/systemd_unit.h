@@ -1,4 +1,4 @@
-// A unit for the user's systemd that runs the command line of this process.
+// Generates a systemd user unit that runs the command line of this process.
 #pragma once
 
 #include <cstdint>
@@ -13,17 +13,17 @@ namespace weft::cli {
 struct UserUnit {
     std::string name;  // without ".service"
     std::string description;
-    int64_t stop_seconds = 90;  // that the service may take to stop
+    int64_t stop_seconds = 90;  // time limit of the service to stop
     bool reloads = false;       // on SIGHUP
 };
 
-// Text for [Service]: ExecStart= with these words, exactly.
+// Text for [Service]: an ExecStart= line with exactly these words.
 std::string UnitWords(const std::vector<std::string>& words);
-// A value of systemd's: one line, with specifiers taken by the letter.
+// A value for systemd: one line, with escaped specifiers.
 std::string UnitText(std::string_view text);
 
-// Prints the unit on standard output, with this process's words but for --unit, and on standard
-// error the commands that install it. Errors: kUnsupported (words with line breaks), kIo.
+// Prints the unit with this process's command line, except --unit, on standard output, and the
+// commands that install it on standard error. Errors: kUnsupported (words with line breaks), kIo.
 Status PrintUserUnit(const UserUnit& unit);
 
 }  // namespace weft::cli

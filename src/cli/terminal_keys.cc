@@ -13,7 +13,7 @@ constexpr uint32_t Value(char byte) {
     return static_cast<unsigned char>(byte);
 }
 
-// The bytes of a character that begins so; 0: none does.
+// Length of the character that begins with `lead`; 0: invalid.
 size_t LengthOf(char lead) {
     const uint32_t value = Value(lead);
     if (value < 0x80) return 1;
@@ -22,8 +22,8 @@ size_t LengthOf(char lead) {
     return value >= 0xf0 && value < 0xf5 ? 4 : 0;
 }
 
-// Whether there are characters that begin with these bytes (RFC 3629: no detours, no surrogates,
-// nothing above U+10FFFF).
+// Whether these bytes can begin a character (RFC 3629: no overlong forms, no surrogates, at most
+// U+10FFFF).
 bool MayBegin(std::string_view bytes) {
     const size_t length = LengthOf(bytes[0]);
     if (length == 0 || bytes.size() > length) return false;
@@ -66,7 +66,7 @@ void TerminalKeys::Take(char byte) {
     marker_.pop_back();
     const bool held = !marker_.empty();
     Decide();
-    // (The byte that shows that this is no marker may begin one.)
+    // (The byte that ends a false marker may begin another one.)
     held ? Take(byte) : TakePlain(byte);
 }
 
@@ -103,7 +103,7 @@ void TerminalKeys::BreakOff() {
 
 void TerminalKeys::Add(char32_t character) {
     if (!pasting_) {
-        // What was Ctrl-D where it was typed before the terminal was the editor's is a NUL.
+        // A Ctrl-D typed before the editor took the terminal arrives as NUL.
         ready_.push_back({Kind::kCharacter, character == 0 ? char32_t{kControlD} : character});
         return;
     }

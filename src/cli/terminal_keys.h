@@ -1,7 +1,7 @@
-// What a terminal sends, byte by byte, as characters: UTF-8 is put together, and texts that the
-// user pastes are told from what is typed. No terminal, no waiting.
+// Decodes a terminal's bytes to characters: assembles UTF-8, and separates pasted text from typed
+// text. It uses no terminal and does not wait.
 //
-// Terminals that were asked to (kPasteModeOn) put a pasted text between ESC [200~ and ESC [201~:
+// Terminals in paste mode (kPasteModeOn) put pasted text between ESC [200~ and ESC [201~:
 // https://invisible-island.net/xterm/ctlseqs/ctlseqs.html#h2-Bracketed-Paste-Mode
 #pragma once
 
@@ -24,26 +24,26 @@ class TerminalKeys {
     };
 
     void Take(char byte);
-    // What the bytes so far have given and was not returned yet. What is no UTF-8 is U+FFFD.
+    // Returns the next decoded key. Invalid UTF-8 becomes U+FFFD.
     std::optional<Key> Next();
     // Whether the last byte is Escape, which may begin a paste or be a key.
     bool escaped() const { return !pasting_ && marker_.size() == 1; }
-    // What may begin a marker begins none.
+    // Treats the bytes of an unfinished marker as keys.
     void Decide();
-    // Whether what comes now is pasted. Its lines end with '\n'. A paste ends at its marker, and at
-    // Ctrl-D, so that a terminal that forgets the marker keeps nobody from leaving.
+    // Whether the next bytes are pasted. Pasted lines end with '\n'. A paste ends at its marker or
+    // at Ctrl-D, so the user can leave even if a terminal omits the marker.
     bool pasting() const { return pasting_; }
 
   private:
     void TakePlain(char byte);
-    void BreakOff();  // a character that does not come whole
+    void BreakOff();  // handles an incomplete character
     void Add(char32_t character);
 
-    std::string marker_;     // as far as it has come
-    std::string character_;  // bytes of one
+    std::string marker_;     // the part received so far
+    std::string character_;  // bytes of a character
     bool pasting_ = false;
-    bool after_return_ = false;  // of a paste: the '\n' of "\r\n" is no line of its own
-    std::deque<Key> ready_;      // of one byte: at most a marker's length
+    bool after_return_ = false;  // in a paste: the '\n' of "\r\n" adds no line
+    std::deque<Key> ready_;      // one-byte keys: at most a marker's length
 };
 
 }  // namespace weft::cli

@@ -5,7 +5,7 @@
 namespace weft::cli {
 namespace {
 
-// A signal handler reaches nothing else.
+// Signal handlers reach only globals.
 std::atomic<bool> g_resized{false}, g_stopping{false}, g_continued{false};
 
 void OnTerminalSignal(int number) {
@@ -35,7 +35,7 @@ void TerminalSignals::Set() {
     ::sigaction(SIGWINCH, &action, &resized_);
     ::sigaction(SIGCONT, &action, &continued_);
     ::sigaction(SIGTSTP, &action, &stopping_);
-    // (A shell without job control has it ignored.)
+    // (A shell without job control ignores it.)
     if (stopping_.sa_handler == SIG_IGN) ::sigaction(SIGTSTP, &stopping_, nullptr);
 }
 

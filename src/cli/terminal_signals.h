@@ -1,26 +1,26 @@
-// What happens to a terminal while a line is edited there: it gets another size, or its program is
-// stopped (Ctrl-Z) and goes on. The handlers leave marks; who reads looks at them.
+// Handles terminal events while a line is edited: a new size, and a stop (Ctrl-Z) with its
+// continuation. The signal handlers set marks; the reader checks them.
 #pragma once
 
 #include <csignal>
 
 namespace weft::cli {
 
-// In force as long as the object lives: one at a time in a process. Then signals do what they did.
+// Active while the object lives, one per process. The destructor restores the previous handlers.
 class TerminalSignals {
   public:
     TerminalSignals();
-    // A stop that was asked for and not seen yet happens here.
+    // Executes a stop that was requested and not seen yet.
     ~TerminalSignals();
     TerminalSignals(const TerminalSignals&) = delete;
     TerminalSignals& operator=(const TerminalSignals&) = delete;
 
-    // Since the last call.
+    // Returns and clears the mark.
     bool TakeResized();
     bool TakeStopping();
     bool TakeContinued();
-    // Stops the process until somebody has it go on. Where no shell is there that could, as in a
-    // container, nothing happens. TakeContinued is true afterwards.
+    // Stops the process until it is continued. Does nothing if no shell could continue it, as in a
+    // container. TakeContinued is true afterwards.
     void Stop();
 
   private:

@@ -1,4 +1,4 @@
-// Texts that a command reads: of a file of any kind, or of standard input.
+// Reads a text for a command, from a file of any kind or from standard input.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +8,10 @@
 
 namespace weft::cli {
 
-// path: "-" is standard input. Pipes are read to their end, however long it takes.
+// path: "-" is standard input. Reads pipes to their end, without a time limit.
 // Errors: kNotFound, kIo; kUnsupported: longer than most_bytes.
 Result<std::string> ReadTextInput(const std::string& path, uint64_t most_bytes);
-// What messages call it.
+// The name of the input in messages.
 std::string NameOfInput(const std::string& path);
 
 }  // namespace weft::cli

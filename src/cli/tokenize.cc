@@ -1,4 +1,4 @@
-// weft tokenize: a text as the model sees it.
+// weft tokenize: shows a text as the model's tokens.
 #include <fmt/format.h>
 
 #include <memory>
@@ -31,7 +31,7 @@ struct TokenizeFlags {
     Option text_option, file_option;
 };
 
-// Of a file or a folder; weights need not be there.
+// Opens a file or a folder; it may lack weights.
 Result<std::unique_ptr<tokenizer::Tokenizer>> TokenizerOf(const std::string& model) {
     const bool folder = model_files::hf::IsFolder(model) && !model_files::IsGgufFolder(model);
     if (folder) return tokenizer::OpenTokenizerFolder(model);

@@ -1,4 +1,4 @@
-// weft train: fine-tunes a model on a data set, on one rank or several.
+// weft train: fine-tunes a model on a data set, on one or more ranks.
 #include "cli/train.h"
 
 #include <fmt/format.h>
@@ -57,7 +57,7 @@ constexpr const char* kTrainFooter =
     "  weft train data inspect model.gguf --data qca.jsonl\n"
     "  weft train plot tuned/log.csv -o curves.svg";
 
-// The longest that a terminal is told nothing.
+// Longest silence at the terminal.
 constexpr int64_t kMostSilenceNs = 10'000'000'000;
 
 struct TrainFlags {
@@ -70,7 +70,7 @@ struct TrainFlags {
     std::string ds_config, sample_file, time_limit;
     bool overwrite = false, no_output = false, begun_anew = false;
     train::DsTelling telling;
-    Command command;  // which flags were given
+    Command command;  // to ask which flags were given
 };
 
 train::TrainExportOptions ExportOf(const TrainFlags& flags) {
@@ -80,7 +80,7 @@ train::TrainExportOptions ExportOf(const TrainFlags& flags) {
     return words;
 }
 
-// What the run says, to the terminal, to --json and to the logs beside the model.
+// Reports the run to the terminal, to --json and to the logs beside the model.
 class Teller final : public train::TrainListener {
   public:
     explicit Teller(const TrainFlags& flags) : flags_(flags), live_(TakesEscapes(STDERR_FILENO)) {}
@@ -98,12 +98,12 @@ class Teller final : public train::TrainListener {
         return {};
     }
 
-    // Until OnStart.
+    // Shows progress until OnStart.
     void ShowLoading(cluster::ClusterOptions& options) {
         loading_.emplace("loading " + flags_.job.trainer.model, options);
     }
 
-    // next: the update whose row comes next; later ones of an earlier run are cut off.
+    // next: the update of the next row; later rows of an earlier run are removed.
     void OpenLog(int64_t next) {
         train::TrainLogOptions options;
         if (!flags_.output.empty()) {
@@ -165,7 +165,7 @@ class Teller final : public train::TrainListener {
         for (const train::SampleText& sample : line.samples) TellSample(line.step, sample);
         std::vector<double> values = {line.loss, line.grad_norm, line.learning_rate,
                                       static_cast<double>(line.tokens), line.tokens_per_s()};
-        // (A plot has no place for an infinity.)
+        // (A plot cannot show infinity.)
         if (line.skipped) values[1] = NAN;
         if (Evaluates()) values.push_back(line.eval_loss.value_or(NAN));
         if (IsF16()) {
@@ -181,7 +181,7 @@ class Teller final : public train::TrainListener {
         return {};
     }
 
-    // (What lies where the result goes stays until that is whole.)
+    // (An existing result stays until the new one is complete.)
     Result<uint64_t> ResultBytes(const train::Trainer& trainer) override {
         if (folder_) WEFT_TRY(folder_->Clear());
         if (!flags_.job.trainer.lora.on()) return result_bytes_;
@@ -202,7 +202,7 @@ class Teller final : public train::TrainListener {
         return {};
     }
 
-    // Whether anybody reads it or not: a closed terminal or a full disk behind it ends no job.
+    // Prints even without a reader: a closed terminal or a full disk does not end the job.
     template <typename... Args>
     static void Say(fmt::format_string<Args...> format, Args&&... args) {
         PrintErr(format, std::forward<Args>(args)...);
@@ -224,7 +224,7 @@ class Teller final : public train::TrainListener {
         }
     }
 
-    // A line of the terminal for each of the text's, whatever the model says.
+    // Prints one terminal line per line of the text, and escapes its control characters.
     void TellSample(int64_t step, const train::SampleText& sample) const {
         if (flags_.common.json) {
             PostJson(
@@ -250,11 +250,11 @@ class Teller final : public train::TrainListener {
     void PrintLine(const train::StepLine& line) {
         elapsed_s_ += line.seconds;
         ++told_;
-        // However seldom a DeepSpeed file wants lines: the first ones are told, and then one every
-        // few seconds; a terminal's line is written over.
+        // Even if a DeepSpeed file asks for few lines, the first one is shown, and then one every
+        // few seconds. A line on a terminal is rewritten in place.
         const bool asked = line.step % flags_.telling.print_every == 0 || line.step == line.steps;
         const bool due = asked || told_ == 1 || NowNs() - printed_ns_ >= kMostSilenceNs;
-        // (The next line covers it.)
+        // (The next line covers this one.)
         const bool alone = !line.eval_loss && !line.skipped && line.samples.empty();
         if (!due && !live_ && alone) return;
         printed_ns_ = NowNs();
@@ -280,7 +280,7 @@ class Teller final : public train::TrainListener {
 
     const TrainFlags& flags_;
     bool live_;
-    int64_t next_ = 0, told_ = 0;  // the first update, and how many were told of since
+    int64_t next_ = 0, told_ = 0;  // first update, and number of updates reported since
     double elapsed_s_ = 0;
     double flops_per_token_ = 0, peak_flops_s_ = 0;
     std::string recompute_, grad_dtype_;
@@ -334,7 +334,7 @@ Status ResolveOutput(TrainFlags& flags) {
     return {};
 }
 
-// An adapter has one form.
+// An adapter has only one format.
 Status CheckAdapterFlags(const TrainFlags& flags) {
     if (!flags.job.trainer.lora.on()) return {};
     const bool type = flags.command.Given("--save-type") && flags.save.type != "F32";
@@ -347,8 +347,8 @@ Status CheckAdapterFlags(const TrainFlags& flags) {
                      type ? "type" : "format", type ? flags.save.type : flags.save.format);
 }
 
-// The files of 'weft submit' start the same command again, and count how often. From the second
-// start on it goes on from the checkpoints that it has written.
+// The files of 'weft submit' run the same command again and count the starts. From the second start
+// on, the job resumes from its own checkpoints.
 void ResolveRestart(TrainFlags& flags) {
     const char* const text = std::getenv(train::kRestartVariable);
     const int restart = text == nullptr ? 0 : std::atoi(text);
@@ -360,7 +360,7 @@ void ResolveRestart(TrainFlags& flags) {
     flags.begun_anew = std::exchange(flags.overwrite, false);
 }
 
-// Without --local, as many ranks on this machine as the layout has.
+// Without --local, starts as many local ranks as the layout has.
 Status ResolveLayout(TrainFlags& flags) {
     const train::TrainerOptions& trainer = flags.job.trainer;
     const int tp = trainer.tp > 0 ? trainer.tp : trainer.ep;
@@ -474,7 +474,7 @@ void PrintTrainSummary(const TrainFlags& flags, const Teller& teller,
     }
 }
 
-// The exit status of a job that came to an end without an error.
+// Returns the exit status of a job that ended without an error.
 Result<int> Train(TrainFlags& flags) {
     WEFT_TRY(ResolveTrain(flags));
     Teller teller(flags);
@@ -490,7 +490,7 @@ int ExitStatusOf(const TrainFlags& flags, const Result<int>& done) {
     if (done.ok()) return *done;
     const int status =
         Fail(fabric::WithPathFaults(done.error(), flags.common.cluster), flags.common.json);
-    // A signal before the first update, or while a lost rank was waited for.
+    // A signal came before the first update, or during the wait for a lost rank.
     const bool stopped = done.error().code == ErrorCode::kCancelled && !flags.output.empty() &&
                          !train::EndedAtOnce();
     return stopped ? train::kStoppedStatus : status;
@@ -725,7 +725,7 @@ void AddTrain(const Command& app, int& status) {
     AddTrainData(train, status);
     AddTrainEstimate(train, status);
     AddTrainPlot(train, status);
-    // `weft train MODEL ...` is `weft train run MODEL ...` (main.cc).
+    // `weft train MODEL ...` means `weft train run MODEL ...` (main.cc).
     const Command command =
         train.AddCommand("run", "Fine-tune a model, or train it from random weights");
     command.LeaveOut("run");

@@ -1,5 +1,5 @@
-// Parts of `weft train`. Each Add... hangs one subcommand under `train`; its callback sets
-// `status`, the exit status.
+// Parts of `weft train`. Each Add... function registers one subcommand of `train`; its callback
+// sets `status`, the exit status.
 #pragma once
 
 #include "cli/options.h"
@@ -14,7 +14,7 @@ void AddTrainEstimate(const Command& train, int& status);
 // weft train plot.
 void AddTrainPlot(const Command& train, int& status);
 
-// The flags that say what is trained on, the same for `weft train` and `weft train data inspect`:
+// The flags that define the training data, the same for `weft train` and `weft train data inspect`:
 // --data, --prompt-type, --seq-len, --test-split, --seed, --no-pack, --no-shuffle, --long,
 // --skip-bad.
 void AddDataFlags(const Command& app, train::DatasetOptions& flags);

@@ -1,4 +1,4 @@
-// weft train data inspect: what a training run will see of a data set.
+// weft train data inspect: shows what a training run will see of a data set.
 #include <fmt/format.h>
 
 #include <memory>
@@ -30,12 +30,12 @@ struct DataFlags {
 };
 
 Status Inspect(const DataFlags& flags) {
-    // (Weights are not needed to look at data.)
+    // (Data inspection needs no weights.)
     WEFT_ASSIGN(const auto source, model_files::hf::LacksWeights(flags.model)
                                        ? model_files::hf::OpenScratch(flags.model, 0)
                                        : model_files::OpenModel(flags.model));
     int64_t rows = 0;
-    if (!source->tensors().empty()) {  // else it is a vocabulary alone
+    if (!source->tensors().empty()) {  // otherwise there is only a vocabulary
         WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(*source));
         rows = hyper.vocab;
     }

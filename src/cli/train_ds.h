@@ -1,4 +1,4 @@
-// `weft train --ds-config FILE`: DeepSpeed's configuration beside the command line's flags.
+// `weft train --ds-config FILE`: applies DeepSpeed's configuration with the command line's flags.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace weft::cli {
 
-// Reads the file and fills it into `job` and `save`, which have what the command line says; what
-// that gave is asked of `command`. ranks: of the whole run. Warnings and notes go to standard
+// Reads the file and applies it to `job` and `save`, which hold the command line's values; asks
+// `command` which flags were given. ranks: of the whole run. Prints warnings and notes on standard
 // error. Errors: those of ReadDsConfig, ApplyDsConfig, the model's file and the layout.
 Status ResolveDs(const Command& command, const std::string& path, int ranks, train::TrainJob& job,
                  train::TrainExportOptions& save, train::DsTelling& telling);

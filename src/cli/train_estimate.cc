@@ -1,5 +1,4 @@
-// weft train estimate: what training would take on machines that are not here; as weft plan
-// --train.
+// weft train estimate: predicts training on other machines, as weft plan --train.
 #include <memory>
 
 #include "cli/flags.h"

@@ -1,4 +1,4 @@
-// weft up: this host serves ranks of its cluster, and the cluster's hosts find each other.
+// weft up: serves ranks of the cluster on this host, and finds the cluster's other hosts.
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -64,7 +64,7 @@ std::string KeyText(const fleet::Bytes& key) {
     return {reinterpret_cast<const char*>(key.data()), key.size()};
 }
 
-// Makes the cluster's key, or takes the one that was typed; one that is here stays.
+// Creates the cluster's key, or stores the typed one; an existing key stays.
 Status BringKey(const UpFlags& flags, const std::string& path) {
     WEFT_ASSIGN(const std::vector<std::string> typed, TypedWords(flags));
     std::string key;
@@ -97,7 +97,7 @@ Status BringKey(const UpFlags& flags, const std::string& path) {
     return {};
 }
 
-// Prints the words for a user at a terminal, or where the key is new; a journal does not get them.
+// Prints the words for a user at a terminal, or if the key is new, but never to a journal.
 void TellWords(const UpFlags& flags, const fleet::Bytes& key, bool made) {
     const std::string words = KeyText(key);
     if (!fleet::IsKeyPhrase(words) || !flags.words.empty()) return;
@@ -108,15 +108,15 @@ void TellWords(const UpFlags& flags, const fleet::Bytes& key, bool made) {
         ClusterWords(flags), words);
 }
 
-// A file without a name that always says who is heard: ranks read it when an epoch begins, for
-// cables may have come or gone since they were started.
+// An unnamed file with the current list of heard hosts: ranks read it when an epoch begins, because
+// cables may have changed since the ranks started.
 class NeighbourFile {
   public:
-    // herald: outlives this.
+    // discovery: outlives this.
     explicit NeighbourFile(const fleet::Discovery& discovery)
         : discovery_(discovery), fd_(::memfd_create("weft-neighbours", MFD_CLOEXEC)) {
         Write();
-        // The signals of the process are its main thread's.
+        // Only the main thread handles the process's signals.
         sigset_t all, before;
         ::sigfillset(&all);
         ::pthread_sigmask(SIG_BLOCK, &all, &before);
@@ -152,7 +152,7 @@ class NeighbourFile {
     std::thread thread_;
 };
 
-// What is heard, where something is.
+// The discovery, if enabled.
 struct Ears {
     std::unique_ptr<fleet::Discovery> discovery;
     std::unique_ptr<NeighbourFile> file;
@@ -199,7 +199,7 @@ Status PrintUpUnit(const UpFlags& flags, const fleet::ClusterFile& file) {
                           .reloads = false});
 }
 
-// How this host goes on without a terminal: what a user at one wants to know next.
+// Tells a user at a terminal how this host can serve without one.
 void TellOfUnits(const UpFlags& flags) {
     if (::isatty(STDERR_FILENO) != 1) return;
     PrintErr(

@@ -1,4 +1,4 @@
-// weft --version; and the help of `weft trace`, which main() turns into flags of other commands.
+// weft --version, and the help of `weft trace`, which main() turns into flags of other commands.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

@@ -1,5 +1,5 @@
-// weft worker: a rank of somebody else's job. With --listen rank 0 calls it, with --join it dials
-// rank 0; with --handle (used by weft itself) it is one rank of one job.
+// weft worker: a rank of a job that another host starts. With --listen, rank 0 calls it; with
+// --join, it dials rank 0; with --handle (used by weft itself) it is one rank of one job.
 #include <algorithm>
 #include <cmath>
 #include <memory>
