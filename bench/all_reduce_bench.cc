@@ -1,13 +1,14 @@
-// What an all_reduce (f32, sum) costs between processes of this machine, one core each.
+// Measures the cost of an all_reduce (f32, sum) between processes of this machine, one core each.
 // Run: all_reduce_bench [--ranks 2] [--transport shm,tcp] [--algorithm auto,one_shot,...]
 //                       [--bytes 64,...] [--seconds 0.05] [--allreduce-dtype full,bf16,q8]
 //                       [--float64]
-//      all_reduce_bench --idle 2 [--ranks 4]     what ranks cost that wait for a late one
+//      all_reduce_bench --idle 2 [--ranks 4]     CPU use of ranks that wait for a late one
 //
-// Prints a JSON object: "distance_us" is 64 bytes one way through shared memory before and after
-// each run ("near" cores below 0.15, see bench/fabric.sh), and "rows" has one row a transport,
-// algorithm and size, in microseconds: median and 99th percentile of single calls on rank 0, back
-// to back; "wire_p50_us" counts from the arrival of the last rank. Results are checked.
+// Prints a JSON object. "distance_us" is the one-way time of 64 bytes through shared memory before
+// and after each run ("near" cores: below 0.15, see bench/fabric.sh). "rows" has one row per
+// transport, algorithm and size, in microseconds: median and 99th percentile of single calls on
+// rank 0, back to back; "wire_p50_us" counts from the arrival of the last rank. Results are
+// checked.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
@@ -54,9 +55,9 @@ struct Options {
     std::vector<size_t> bytes{64, 256, 1024, 4096, 8192, 16384, 65536, 262144, 1048576};
     std::vector<std::string> wires{"full"};
     double seconds = 0.05;
-    double idle_s = 0;  // > 0: no all_reduce, but a wait of this long
+    double idle_s = 0;  // > 0: measure a wait of this length instead
     bool float64 = false;
-    std::vector<int> cores = weft::AllowedCores();  // as they are before anything is pinned
+    std::vector<int> cores = weft::AllowedCores();  // before any pinning
 
     void Pin(int rank) const {
         weft::RunThisThreadOn({&cores[static_cast<size_t>(rank) % cores.size()], 1});
@@ -70,7 +71,7 @@ pid_t Fork() {
     return pid;
 }
 
-// 64 bytes one way through shared memory: tells how far apart the two cores are.
+// The one-way time of 64 bytes through shared memory, which shows the distance of the two cores.
 double DistanceUs(const Options& options) {
     struct Inbox {
         alignas(64) std::atomic<uint32_t> flag;
@@ -124,7 +125,7 @@ double Percentile(std::vector<double>& values, double part) {
     return values[at];
 }
 
-// The data is not refilled between calls, as in a decode step it is written anew each time.
+// The data is not refilled between calls. A decode step writes it anew each time.
 template <typename T>
 Row Measure(Comm& comm, size_t bytes, Choice choice, double seconds) {
     std::vector<T> start(bytes / sizeof(T));
@@ -133,7 +134,7 @@ Row Measure(Comm& comm, size_t bytes, Choice choice, double seconds) {
     Must(comm.AllReduce(data, kTag, choice));
     for (size_t i = 0; i < data.size(); i++) {
         const T expected = start[i] * static_cast<T>(comm.size());
-        // Whole numbers up to 6 are off by less than half a step of 6 / 127 each.
+        // Whole numbers up to 6 have an error below half a step of 6 / 127 each.
         const T allowed = choice.wire == WireType::kQ8 ? static_cast<T>(comm.size()) / 20 : T{0};
         if (!(std::abs(data[i] - expected) <= allowed)) {
             Must(weft::MakeError(weft::ErrorCode::kCorrupt, "a wrong sum at {}", i));
@@ -173,7 +174,7 @@ T Known(const weft::Result<T>& parsed) {
     return *parsed;
 }
 
-// All wait for rank 0, which is late; what that cost the others' cores is printed by rank 0.
+// All other ranks wait for rank 0, which is late; rank 0 prints the CPU use of the waits.
 void Idle(Comm& comm, const Options& options) {
     constexpr int kWarmUps = 100;
     for (int i = 0; i < kWarmUps; i++) Must(comm.Barrier(kTag));

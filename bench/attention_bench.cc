@@ -1,5 +1,5 @@
-// Attention on one core: GFLOP/s of a prefill chunk (causal: what the mask leaves), GB/s of K and V
-// read by one token, and the row-wise kernels of one token.
+// Attention on one core: GFLOP/s of a prefill chunk (only pairs within the causal mask), GB/s of K
+// and V read for one token, and the row-wise kernels of one token.
 //
 //     attention_bench [reference|avx2|avx512|amx [late]]
 #include <fmt/format.h>
@@ -33,7 +33,7 @@ std::vector<float> Random(int64_t count) {
     return values;
 }
 
-// Seconds of one call: the best of several, each long enough to be timed.
+// Seconds per call: the best of several runs, each long enough to time.
 template <typename Function>
 double Seconds(Function function) {
     function();
@@ -51,7 +51,7 @@ double Seconds(Function function) {
     return best;
 }
 
-// Memory as the backend allocates it.
+// Memory allocated as in the backend.
 struct HugePages {
     explicit HugePages(int64_t bytes) : size(static_cast<size_t>(bytes)) {
         void* at =
@@ -106,8 +106,8 @@ class Problem {
     double Time() const {
         return Seconds([&] { kernels_.attention(args_, 0, 1); });
     }
-    // As in a real step, where other layers' bytes have pushed these out of the caches: calls go
-    // round over copies of K and V that together exceed the last-level cache.
+    // Simulates a real step, in which other layers evict K and V from the caches: calls rotate over
+    // copies of K and V that together exceed the last-level cache.
     double TimeCold() {
         constexpr int64_t kBytes = 160 << 20;
         const int64_t copies = kBytes / CacheBytes() + 1;
@@ -152,7 +152,7 @@ void Prefill(const Kernels& kernels) {
     }
 }
 
-// What follows a known prefix: few rows over many keys.
+// Rows after a known prefix: few rows over many keys.
 void Late(const Kernels& kernels) {
     fmt::print("few rows over many keys, 1 core\n{:14} {:>6} {:>8} {:>6} {:>10} {:>10}\n", "model",
                "cache", "context", "rows", "us", "GFLOP/s");

@@ -1,6 +1,7 @@
-// Causal attention of training, forward and backward: GFLOP/s of the pairs that the mask leaves
-// (forward 4, backward 10 FLOPs a pair and dim), for 2048 rows of one sequence or of four, and of
-// one sequence with a sliding window. f32 and bf16 are how matrices are stored and multiplied.
+// Causal attention in training, forward and backward: GFLOP/s of pairs within the mask (forward 4,
+// backward 10 FLOPs per pair and dim), for 2048 rows of one sequence or of four, and of one
+// sequence with a sliding window. f32 and bf16 are the types in which matrices are stored and
+// multiplied.
 //
 //     causal_bench [reference|avx2|avx512|amx]
 #include <fmt/format.h>
@@ -28,7 +29,7 @@ constexpr Shape kShapes[] = {
 constexpr int64_t kRows = 2048;
 
 struct Mask {
-    int64_t length;  // of each sequence
+    int64_t length;  // per sequence
     int64_t window = 0;
 };
 
@@ -42,7 +43,7 @@ std::vector<float> Numbers(int64_t count) {
     return values;
 }
 
-// Seconds of one call on a team, the best of five.
+// Seconds per call on a team, the best of five.
 template <typename Call>
 double Seconds(int threads, int64_t scratch_bytes, const Call& call) {
     std::vector<std::vector<std::byte>> scratch(
@@ -62,7 +63,7 @@ double Seconds(int threads, int64_t scratch_bytes, const Call& call) {
     return best;
 }
 
-// A matrix of either type.
+// A matrix of one of the two types.
 struct Values {
     std::vector<float> floats;
     std::vector<uint16_t> halves;
@@ -98,8 +99,8 @@ void Measure(const Kernels& kernels, const Shape& shape, const Mask& mask, Eleme
     forward.compute = type == Element::kF32 ? Compute::kF32 : Compute::kBf16;
     forward.window = mask.window;
     const CausalGradArgs backward{forward, dout.View(), dq.View(), dk.View(), dv.View()};
-    const int64_t most = mask.window == 0 ? mask.length : mask.window;  // keys of a row
-    const int64_t keys = most * (2 * mask.length - most + 1) / 2;       // of a sequence's rows
+    const int64_t most = mask.window == 0 ? mask.length : mask.window;  // of one row
+    const int64_t keys = most * (2 * mask.length - most + 1) / 2;       // of all rows of a sequence
     const double pairs = 1e-9 * static_cast<double>(kRows / mask.length * keys * width);
     const double there = Seconds(threads, kernels.causal_scratch_bytes(forward),
                                  [&](std::span<std::byte> scratch, int part) {

@@ -1,7 +1,7 @@
-// Checkpoints of training beside the disk's raw speed: a state of so many bytes is saved, committed
-// and read back whole; then a plain file of as many bytes is written, synced and read.
+// Compares training checkpoints with the disk's raw speed: saves, commits and reads back a state,
+// then writes, syncs and reads a plain file of the same size.
 //     build/bench/checkpoint_bench FOLDER [MIB]      default: 1540 MiB, AdamW on SmolLM2-135M
-// Nothing that is read is in memory any more: the pages are given up first.
+// Reads come from the disk: the page cache is dropped first.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -63,7 +63,7 @@ void Checkpoints(const std::string& folder, const std::vector<float>& data) {
     Print("save and commit", bytes, begin_ns);
     const std::string step = StepFolder(folder, 1);
     Forget(step + "/" + manifest.files[0].name);
-    std::vector<float> out(data.size(), 1.0f);  // pages that are there, as the plain read's are
+    std::vector<float> out(data.size(), 1.0f);  // pages already mapped, as in the plain read
     const int64_t load_ns = NowNs();
     const Checkpoint checkpoint = Must(Checkpoint::Open(step));
     Must(

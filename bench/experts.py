@@ -3,10 +3,10 @@
 
     bench/experts.py PEERS [--models qwen3-30b-a3b:q4_0:4,deepseek-r1:q4_0:4] [--threads 2]
 
-A model is NAME:DTYPE:LAYERS of the shapes that `synthetic:` knows;
-build/bench/model_files_bench writes it, with random weights, into Weft's cache folder once. PEERS
-is a folder that holds llama-bench (in it, or in llama/build/bin/ below it). Each round runs both,
-one after the other; a ratio is taken within a round. Run nothing else meanwhile.
+A model is NAME:DTYPE:LAYERS, with a shape that `synthetic:` knows;
+build/bench/model_files_bench writes it once, with random weights, into Weft's cache folder. PEERS
+is a folder with llama-bench (directly, or in llama/build/bin/). Each round runs both programs in
+turn; ratios are taken within a round. Run nothing else meanwhile.
 """
 import argparse
 import json

@@ -1,14 +1,14 @@
 #!/bin/bash
-# What an all_reduce costs between processes of this machine, shm and tcp, on cores 0 and 1: two
-# ranks, four ranks (two a core), and four ranks that wait. With a folder of peer programs also what
-# Open MPI's costs, and raw exchanges, in the same rounds; then each figure that Weft means to reach
-# is printed with its limit and "met" or "NOT MET".
+# Measures an all_reduce between processes of this machine, over shm and tcp, on cores 0 and 1: two
+# ranks, four ranks (two per core), and four waiting ranks. With a folder of peer programs, it also
+# measures Open MPI's all_reduce and raw exchanges in the same rounds, and prints each target figure
+# with its limit and "met" or "NOT MET".
 # Run: bench/fabric.sh [PEERS_FOLDER]      (BUILD=build RUN_S=30 SECONDS_EACH=0.03)
 #
 # PEERS_FOLDER holds mpi_allreduce.c, shm_pingpong.c and tcp_pingpong.c; needs mpicc and mpirun.
-# On a virtual machine the distance of the two cores changes while it runs, and every latency with
-# it. So each program is bracketed by a probe (64 B through shared memory): "near" below 0.15 us
-# one way, "far" above; a program that saw both is left out. Figures are medians over rounds.
+# On a virtual machine the distance of the two cores, and with it every latency, changes over time.
+# So a probe (64 B through shared memory) runs before and after each program: "near" is below 0.15
+# us one way, "far" above; a run that saw both is dropped. Figures are medians over rounds.
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 bench="$root/${BUILD:-build}/bench/all_reduce_bench"

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Tables and figures out of what bench/fabric.sh has measured.  Run: fabric_report.py FOLDER
+"""Tables and figures from the results of bench/fabric.sh.  Run: fabric_report.py FOLDER
 
 The folder holds NAME.ROUND (JSON of one program) and NAME.ROUND.state (the distance of the two
-cores before and after it). Exits 0 whatever the figures are.
+cores before and after it). Always exits with 0.
 """
 import collections
 import glob

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# How near --weights-from 0 comes to the speed of the wire: two hosts are two network namespaces of
-# this machine, a core each, and the wire between them is shaped to RATE. As root.
+# Compares the speed of --weights-from 0 with that of the wire. Two hosts are two network namespaces
+# of this machine, one core each; the wire between them is shaped to RATE. Run as root.
 # Run: bench/feed.sh MODEL [RATE]        (BUILD=build ROUNDS=3)
 #
-# RATE is tc's, as 1gbit (the default), or "none". The raw wire is one TCP stream of Python's sockets
-# in 1 MiB pieces, timed in the same rounds. Figures are medians.
+# RATE is tc's, such as 1gbit (the default), or "none". The raw wire is measured with one TCP stream
+# of Python's sockets in 1 MiB pieces, in the same rounds. Figures are medians.
 set -euo pipefail
 rate=${2:-1gbit}
 source "$(dirname "$0")/two_hosts.sh"

@@ -1,10 +1,11 @@
 // GFLOP/s of the products of training: y = x . W^T, dx = dy . W, dW += dy^T . x, and of the output
-// head, a chunk of rows at a time; above them what the core's registers allow.
+// head, one chunk of rows at a time; the first line is the peak of the core's registers.
 //
 //     gemm_bench [LEVEL]    LEVEL: reference, avx2, avx512 or amx
 //
-// Column "bf16": float32 in memory, rounded as it is packed; "halves": all three matrices bfloat16
-// in memory, as PyTorch's are. Beside PyTorch, in the same run of the machine:
+// Column "bf16": float32 in memory, rounded during packing; "halves": all three matrices are
+// bfloat16 in memory, as in PyTorch. To compare with PyTorch, run both at the same time of the
+// machine:
 //
 //     gemm_bench; python3 bench/gemm_torch.py
 #include <fmt/format.h>
@@ -31,7 +32,7 @@ constexpr Shape kShapes[] = {{2048, 576, 576},  {2048, 192, 576},   {2048, 1536,
                              {2048, 576, 1536}, {256, 49152, 576},  {512, 49152, 576},
                              {2048, 2048, 2048}};
 
-// Memory as programs have it: whole cache lines.
+// Memory in whole cache lines, as in Programs.
 template <typename T>
 struct Lines {
     using value_type = T;
@@ -50,7 +51,7 @@ Buffer<float> Random(int64_t count) {
     return values;
 }
 
-// Seconds of one call on a team of `threads`, the best of some.
+// Seconds per call on a team of `threads`, the best of several.
 double Seconds(const Kernels& kernels, const GemmArgs& args, int threads) {
     const auto bytes = static_cast<size_t>(kernels.gemm_scratch_bytes(args));
     const double flops = 2.0 * static_cast<double>(args.m * args.n) * static_cast<double>(args.k);
@@ -122,7 +123,7 @@ void Measure(const Kernels& kernels, const Shape& shape, int threads) {
     }
 }
 
-// GFLOP/s of one core whose registers alone are multiplied, by AVX-512: the best of some.
+// Peak GFLOP/s of one core with AVX-512 on registers only: the best of several.
 #define WEFT_TWELVE(op)                                                               \
     op " %%zmm30, %%zmm31, %%zmm0\n" op " %%zmm30, %%zmm31, %%zmm1\n" op              \
        " %%zmm30, %%zmm31, %%zmm2\n" op " %%zmm30, %%zmm31, %%zmm3\n" op              \

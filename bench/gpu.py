@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""What a GPU does with Weft, as Markdown tables to paste: kernels beside what the device copies
-and multiplies, the products of training, a submission's cost, whole models, beside llama.cpp's
-Vulkan build where it is.
+"""Speed of a GPU with Weft, as Markdown tables: kernels beside the device's peak copy and
+arithmetic speed, the products of training, the cost of a submission, and whole models, beside
+llama.cpp's Vulkan build if it is present.
 
     python3 bench/gpu.py [--model M ...] [--device vulkan] [--llama FOLDER] [--json FILE]
 
-M: a GGUF file (llama.cpp reads the same) or synthetic:NAME. --llama: a folder with llama-bench,
-made with -DGGML_VULKAN=ON; else it is looked for on PATH. Each round runs weft and llama.cpp one
-after the other; ratios are taken within a round. Run nothing else meanwhile. Needs the release
+M: a GGUF file (llama.cpp reads the same file) or synthetic:NAME. --llama: a folder with
+llama-bench, built with -DGGML_VULKAN=ON; default: searched on PATH. Each round runs weft and
+llama.cpp in turn; ratios are taken within a round. Run nothing else meanwhile. Needs the release
 build: ./test builds it, or cmake --preset release && cmake --build build --target weft gpu_bench
 gpu_gemm_bench.
 """
@@ -41,7 +41,7 @@ def call(command):
 
 
 def speeds(rows):
-    """Of llama-bench's fields: {"prefill": ..., "decode": ...}, and the rows themselves."""
+    """{"prefill": ..., "decode": ...} from llama-bench's fields, and the rows themselves."""
     found = {}
     for row in rows:
         name = "prefill" if row["n_prompt"] else "decode"

@@ -1,11 +1,12 @@
-// What a GPU does through Weft: products by weights of every type, one row (a decode step reads all
-// weights once) and many (a prompt), beside what the device copies and multiplies; and what a
-// submission costs. One JSON object; bench/gpu.py makes a table of it.
+// Speed of a GPU through Weft: products by weights of every type, for one row (a decode step reads
+// all weights once) and for many rows (a prompt), beside the device's peak copy and arithmetic
+// speed; and the cost of a submission. Prints one JSON object, which bench/gpu.py turns into a
+// table.
 //
 //     gpu_bench DEVICE [MIB SIZE ROWS [TYPE...]]
 //
-// MIB: of weights of each type (1024 on a GPU that has room, else 256: more than caches hold);
-// SIZE: of a matrix, rows and columns (4096); ROWS: of a prompt (512).
+// MIB: weights of each type (1024 on a GPU with enough memory, else 256: more than caches hold);
+// SIZE: rows and columns of a matrix (4096); ROWS: rows of a prompt (512).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -36,23 +37,23 @@ namespace program = weft::program;
 
 constexpr int64_t kWaitMs = 120'000;
 constexpr int kRepeats = 5;
-// An idle GPU has slow clocks, and takes some time to raise them: repeats go on for as long.
+// An idle GPU has low clocks and raises them slowly, so repeats last at least this long.
 constexpr double kLeastSeconds = 0.25;
 constexpr int kSubmissions = 200;
-constexpr int64_t kVocab = 64;  // of the table that makes rows
+constexpr int64_t kVocab = 64;  // rows of the embedding
 
 constexpr int64_t kLeastMib = 256, kGpuMib = 1024;
 constexpr uint64_t kLeastCopyBytes = uint64_t{1} << 20, kMostCopyBytes = uint64_t{16} << 30;
 
 struct Wish {
     std::string device;
-    int64_t mib = 0, size = 4096, rows = 512;  // mib: 0, by the device
+    int64_t mib = 0, size = 4096, rows = 512;  // mib 0: chosen by the device
     std::vector<std::string> types;
 };
 
 // ---- The device by itself -----------------------------------------------------------------------
 
-// The least that `run` says, seconds, of kRepeats calls after the first; on a GPU of more.
+// Least of the seconds that `run` returns in kRepeats calls after the first; more calls on a GPU.
 Result<double> LeastSeconds(gpu::Kind kind, const std::function<Result<double>()>& run) {
     const double least = kind == gpu::Kind::kCpu ? 0 : kLeastSeconds;
     const int64_t begin_ns = NowNs();
@@ -74,7 +75,7 @@ Result<double> SecondsOf(gpu::Device& device, const gpu::Commands& commands) {
     return LeastSeconds(device.description().kind, [&] { return SecondsOnce(device, commands); });
 }
 
-// Microseconds from handing over to the host's knowing that it is done: the median.
+// Median microseconds from a submission until the host knows that it is done.
 Result<double> SubmitUs(gpu::Device& device) {
     WEFT_ASSIGN(const gpu::Buffer word, device.Allocate(4, gpu::Place::kHost));
     WEFT_ASSIGN(const auto commands, device.Record());
@@ -88,15 +89,15 @@ Result<double> SubmitUs(gpu::Device& device) {
     return seconds[kSubmissions / 2] * 1e6;
 }
 
-// Of each of two buffers: more than caches hold, where there is room.
+// Size of each of two buffers: more than caches hold, if there is room.
 uint64_t CopyBytes(const gpu::Description& gpu, int64_t mib, uint64_t free_bytes) {
     const int64_t least = gpu.kind == gpu::Kind::kCpu ? 1 : kGpuMib;
     const uint64_t wanted = static_cast<uint64_t>(std::max(mib, least)) << 20;
     return std::clamp(std::min(wanted, free_bytes / 3), kLeastCopyBytes, kMostCopyBytes);
 }
 
-// Two of so many bytes, or of fewer where there is no room, a multiple of kCopyBlock.
-constexpr uint64_t kCopyBlock = uint64_t{256} * 8 * 16;  // of a workgroup of copy.comp
+// Two buffers of `bytes`, or smaller if there is no room; a multiple of kCopyBlock.
+constexpr uint64_t kCopyBlock = uint64_t{256} * 8 * 16;  // one workgroup of copy.comp
 Result<std::array<gpu::Buffer, 2>> CopyBuffers(gpu::Device& device, uint64_t bytes) {
     bytes = std::min(bytes, device.most_buffer_bytes()) / kCopyBlock * kCopyBlock;
     for (;;) {
@@ -108,7 +109,7 @@ Result<std::array<gpu::Buffer, 2>> CopyBuffers(gpu::Device& device, uint64_t byt
     }
 }
 
-// Bytes read and written in a second by a command of transfer.
+// Bytes read and written per second by a transfer command.
 Result<double> TransferGbS(gpu::Device& device, std::span<const gpu::Buffer, 2> buffers) {
     const uint64_t bytes = buffers[0].size_bytes();
     WEFT_ASSIGN(const auto commands, device.Record());
@@ -118,7 +119,7 @@ Result<double> TransferGbS(gpu::Device& device, std::span<const gpu::Buffer, 2> 
     return 2 * static_cast<double>(bytes) / seconds * 1e-9;
 }
 
-// The same by a kernel, as all else that computes reads and writes.
+// The same by a kernel, which reads and writes as all computing kernels do.
 Result<double> CopyGbS([[maybe_unused]] gpu::Device& device,
                        [[maybe_unused]] std::span<const gpu::Buffer, 2> buffers) {
 #ifdef WEFT_BENCH_SHADERS
@@ -176,7 +177,7 @@ Result<double> FloatTflopS([[maybe_unused]] gpu::Device& device) {
 
 // ---- Products -----------------------------------------------------------------------------------
 
-// So many matrices of one type, each times the same rows.
+// Several matrices of one type, each multiplied by the same rows.
 struct Products {
     program::Program program;
     std::vector<program::ValueId> weights;
@@ -204,8 +205,8 @@ Products MakeProducts(DType dtype, int64_t size, int64_t mib) {
     return made;
 }
 
-// A row of random weights of this type, said again for each: what a product takes does not depend
-// on that.
+// A row of random weights of this type, used for every row: the time of a product does not depend
+// on the values.
 std::vector<std::byte> RandomRow(DType dtype, int64_t cols) {
     std::mt19937 random(1);
     std::uniform_real_distribution<float> value(-1, 1);
@@ -231,8 +232,8 @@ Status LoadRows(weft::backend::Executable& executable, program::ValueId id,
         });
 }
 
-// Seconds between the begin of the first product and the end of the last, by the device's clock
-// where it has one.
+// Seconds from the begin of the first product to the end of the last, by the device's clock if it
+// has one.
 double TracedSeconds(const weft::backend::Executable& executable, const Products& products) {
     int64_t begin_ns = INT64_MAX, end_ns = 0;
     for (const weft::backend::OpTiming& timing : executable.timings()) {
@@ -244,15 +245,15 @@ double TracedSeconds(const weft::backend::Executable& executable, const Products
     return static_cast<double>(end_ns - begin_ns) * 1e-9;
 }
 
-// Seconds of all products of a step of so many rows: the less of two that are both too many.
-// Between ops that are timed the device stands still, or their submissions are told late; a whole
-// step by the host's clock has what a submission costs.
+// Seconds of all products of a step with this many rows: the lesser of two upper bounds. Timed ops
+// include pauses of the device, or late reports of their submissions; the host's time of a whole
+// step includes the cost of a submission.
 Result<double> ProductSeconds(weft::backend::Executable& executable, const Products& products,
                               gpu::Kind kind, int64_t rows) {
     std::vector<int32_t> tokens(static_cast<size_t>(rows)), positions(tokens.size());
     for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<int32_t>(i % kVocab);
     std::iota(positions.begin(), positions.end(), 0);
-    const std::vector<int32_t> pages(static_cast<size_t>(rows));  // no op of it has a cache
+    const std::vector<int32_t> pages(static_cast<size_t>(rows));  // the Program has no KV cache
     const std::vector<weft::backend::StepSequence> sequences = {
         {0, static_cast<int32_t>(rows), 0, pages}};
     const weft::program::OpRange all = {0, products.program.ops.size()};
@@ -293,7 +294,7 @@ Result<json> MeasureType(weft::backend::Device& device, gpu::Kind kind, DType dt
 
 // ---- All of it ----------------------------------------------------------------------------------
 
-// Copies take twice that, weights of a type once.
+// Copies take twice this size, and weights of each type once.
 int64_t DefaultMib(const gpu::Description& gpu, uint64_t free_bytes) {
     const uint64_t needed = uint64_t{3 * kGpuMib} << 20;
     return gpu.kind != gpu::Kind::kCpu && free_bytes >= needed ? kGpuMib : kLeastMib;

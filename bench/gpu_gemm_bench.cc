@@ -1,10 +1,10 @@
-// Matrix products of training on a GPU: TFLOP/s of each form and shape, in bfloat16. One JSON
-// object; bench/gpu.py makes a table of it.
+// Matrix products of training on a GPU: TFLOP/s of each form and shape, in bfloat16. Prints one
+// JSON object, which bench/gpu.py turns into a table.
 //
 //     gpu_gemm_bench DEVICE [ROWS SIZE]
 //
-// DEVICE: vulkan, vulkan:N. ROWS: of a step (8192); SIZE: columns of the residual stream (2048).
-// The shapes are those of a layer of llama-3.2-1B where SIZE is 2048.
+// DEVICE: vulkan, vulkan:N. ROWS: rows of a step (8192); SIZE: columns of the residual stream
+// (2048). With SIZE 2048 the shapes are those of a layer of llama-3.2-1B.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -35,12 +35,12 @@ using weft::Status;
 
 constexpr int64_t kWaitMs = 120'000;
 constexpr int kRepeats = 5;
-// An idle GPU has slow clocks, and takes some time to raise them: repeats go on for as long.
+// An idle GPU has low clocks and raises them slowly, so repeats last at least this long.
 constexpr double kLeastSeconds = 0.25;
-// Bits of two numbers near 0.01 in bfloat16.
+// Two bfloat16 numbers near 0.01.
 constexpr uint32_t kContents = 0x3c243c21;
 
-// An Emitter of products alone: they have no Program.
+// An Emitter for products without a Program.
 class ProductEmitter final : public vulkan::Emitter {
   public:
     explicit ProductEmitter(std::shared_ptr<gpu::Device> device) : device_(std::move(device)) {
@@ -88,7 +88,7 @@ class ProductEmitter final : public vulkan::Emitter {
     }
     void Emit(vulkan::Dispatch dispatch) override { dispatches_.push_back(std::move(dispatch)); }
 
-    // Commands of all that was emitted.
+    // Commands for all emitted products.
     Result<std::unique_ptr<gpu::Commands>> Take() {
         WEFT_ASSIGN(auto commands, device_->Record());
         for (const vulkan::Dispatch& d : dispatches_) {
@@ -122,7 +122,7 @@ Result<double> SecondsOnce(gpu::Device& device, const gpu::Commands& commands) {
     return static_cast<double>(weft::NowNs() - begin_ns) * 1e-9;
 }
 
-// The least of some runs after the first.
+// The least time of several runs after the first.
 Result<double> LeastSeconds(gpu::Device& device, const gpu::Commands& commands) {
     const double least = device.description().kind == gpu::Kind::kCpu ? 0 : kLeastSeconds;
     const int64_t begin_ns = weft::NowNs();
@@ -164,12 +164,12 @@ Result<json> Measure(ProductEmitter& e, const Shape& shape, GemmForm form) {
     vulkan::Gemm gemm{form, of_x, of_w, of_y, false};
     if (form == GemmForm::kNN) gemm = {form, of_y, of_w, of_x, false};
     if (form == GemmForm::kTN) gemm = {form, of_y, of_x, of_w, true};
-    // One submission has several, so that its own cost does not count.
+    // One submission has several products, so its own cost is negligible.
     const double flops =
         2.0 * static_cast<double>(shape.rows * shape.n) * static_cast<double>(shape.k);
     const int times = e.gpu().kind == gpu::Kind::kCpu ? 1 : 10;
     for (int i = 0; i < times; ++i) {
-        e.ForgetDerived();  // a step has other operands each time
+        e.ForgetDerived();  // in a real step, operands differ each time
         WEFT_TRY(vulkan::EmitGemm(e, gemm));
     }
     WEFT_ASSIGN(const auto commands, e.Take());

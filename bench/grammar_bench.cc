@@ -1,7 +1,7 @@
-// What constrained decoding costs: making a grammar, and the mask of each token of a text, the
-// first time (nothing known about the grammar yet) and again.
+// Measures the cost of constrained decoding: building a grammar, and the mask of each token of a
+// text, the first time (with empty caches) and again.
 //     build/bench/grammar_bench MODEL [SCHEMA.json TEXT.json]
-// Without a schema: a few made-up ones, and texts that follow them.
+// Without a schema: several made-up schemas, and texts that follow them.
 #include <fmt/format.h>
 
 #include <algorithm>

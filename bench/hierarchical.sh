@@ -1,24 +1,25 @@
 #!/usr/bin/env bash
-# What gathers and reduce-scatters gain by going from host to host, and training with ZeRO-3 by it:
-# two hosts of RANKS ranks each are two network namespaces of this machine, a core each, ranks of one
-# join by shared memory, and the wire between them is shaped to RATE. As root.
+# Gain of hierarchical gathers and reduce-scatters, alone and in training with ZeRO-3. As root.
 # Run: bench/hierarchical.sh MODEL [RATE [SIZES]]      (BUILD=build BEFORE=program ROUNDS=3 RANKS=2)
 #
-# RATE is tc's, as 1gbit (the default). Forms take turns; figures are medians of the slowest rank.
-# MODEL "none": no training. BEFORE: a weft of an older build, whose training takes turns with this
-# one's.
+# Two hosts of RANKS ranks each are two network namespaces of this machine, one core each. Ranks of
+# one host communicate through shared memory; the wire between hosts is shaped to RATE.
+#
+# RATE is tc's, such as 1gbit (the default). Variants alternate; figures are medians of the slowest
+# rank. MODEL "none": no training. BEFORE: the weft of an older build, whose training alternates
+# with this one's.
 set -euo pipefail
 rate=${2:-1gbit} sizes=${3:-256K,1M,4M,16M} ranks=${RANKS:-2}
 source "$(dirname "$0")/two_hosts.sh"
 
-# start_workers WEFT: the other ranks of both hosts; sets $hosts, those of a first.
+# start_workers WEFT: starts the other ranks of both hosts and sets $hosts, with host a first.
 start_workers() {
     local at side core i
     hosts="" workers=()
     for i in $(seq 2 $((2 * ranks))); do
         side=$a core=0 at="10.77.0.1:$((7100 + i))"
         [ "$i" -le "$ranks" ] || side=$b core=1 at="10.77.0.2:$((7100 + i))"
-        # Not in a function's shell, so that $! is the worker.
+        # Not in a subshell of a function, so $! is the worker.
         taskset -c "$core" ip netns exec "$side" "$1" worker --listen "$at" \
             --key-file "$work/key" > "$work/worker.$i" 2>&1 &
         workers+=($!)

@@ -1,10 +1,10 @@
-// What the HTTP layer costs: a chunk a stream and step, as tokens of many streams come, and small
-// requests one after the other on a connection.
+// Measures the cost of the HTTP layer: one chunk per stream and step, like the tokens of many
+// streams, and small consecutive requests on one connection.
 //
 //     build/bench/http_bench [STREAMS [CHUNK BYTES]]      (32, 200)
 //
-// Prints microseconds of processor time a chunk: on the thread that writes (the scheduler's), and
-// on the I/O thread; and requests a second of one connection.
+// Prints microseconds of CPU time per chunk, on the writing thread (the scheduler's) and on the I/O
+// thread, and requests per second of one connection.
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <netinet/tcp.h>
@@ -57,7 +57,7 @@ struct Held {
     std::vector<std::shared_ptr<Exchange>> exchanges;
 };
 
-// Reads and forgets what comes to `fds`, until `stop`; its processor time goes to `cpu_s`.
+// Reads and discards the data of `fds` until `stop`; stores its CPU time in `cpu_s`.
 void ReadAll(const std::vector<int>& fds, const std::atomic<bool>& stop, double& cpu_s) {
     std::vector<pollfd> entries;
     for (int fd : fds) entries.push_back({fd, POLLIN, 0});

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Weft against llama.cpp on the same cores: tokens a second, and what a second rank brings.
+"""Weft against llama.cpp on the same cores: tokens per second, and the gain of a second rank.
 
     bench/inference.py PEERS [--rounds 5] [--models smollm2,1b] [--long] [--json FILE]
 
-PEERS is a folder that holds llama.cpp's programs llama-bench and ggml-rpc-server (in it, or in
-llama/build/bin/ below it). The models are SmolLM2-135M-Instruct Q4_1 (from the cache of
-./quickstart, or from PEERS) and the shape of Llama-3.2-1B in Q4_0, with random weights, which
+PEERS is a folder with llama.cpp's programs llama-bench and ggml-rpc-server (directly, or in
+llama/build/bin/). The models are SmolLM2-135M-Instruct Q4_1 (from the cache of ./quickstart, or
+from PEERS) and the shape of Llama-3.2-1B in Q4_0 with random weights, which
 build/bench/model_files_bench writes into the cache once.
 
-Machines change speed from one moment to the next, so each round runs every configuration once,
-one after the other; a ratio is taken within a round, and the table shows the median over rounds
-(and the least and greatest). Run nothing else meanwhile. Needs the release build: ./test builds it.
+The speed of a machine changes over time, so each round runs every configuration once, in turn.
+Ratios are taken within a round; the table shows the median over rounds with the least and
+greatest. Run nothing else meanwhile. Needs the release build: ./test builds it.
 """
 import argparse
 import json
@@ -27,10 +27,10 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 SMOL = "SmolLM2-135M-Instruct.Q4_1.gguf"
 LARGE = "synthetic-llama-3.2-1b-q4_0.gguf"
 MIB = 1 << 20
-WIDE = 1.8  # memory that feeds two threads at almost full speed each
-LOAD_ROUNDS = 5  # the first may read from the disk; the medians are of files in memory
+WIDE = 1.8  # memory that lets each of two threads read at almost full speed
+LOAD_ROUNDS = 5  # the first may read from the disk; the medians are those of cached files
 
-# What is asked of a ratio: (title, numerator, denominator, {model: (prefill, decode)}).
+# Target ratios: (title, numerator, denominator, {model: (prefill, decode)}).
 RATIOS = (
     ("weft / llama.cpp, 2 threads", "weft 2t", "llama 2t",
      {"smollm2": (1.2, 1.4), "1b": (1.2, 1.4)}),
@@ -94,7 +94,7 @@ class Bench:
         return json.loads(done.stdout)
 
     def speeds(self, command):
-        """(prefill, decode) in tokens a second, from llama-bench's fields."""
+        """(prefill, decode) in tokens per second, from llama-bench's fields."""
         prefill = decode = 0.0
         for row in self.call(command):
             if row["n_prompt"] > 0 and row["n_gen"] == 0:
@@ -111,7 +111,7 @@ class Bench:
         return self.speeds([self.weft, "bench", model, *self.sizes, "-o", "json", *more])
 
     def llama_rpc(self, model):
-        """llama.cpp over two RPC servers of one thread each, on these same cores."""
+        """llama.cpp over two RPC servers with one thread each, on the same cores."""
         ports = [free_port(), free_port()]
         servers = [subprocess.Popen([self.llama / "ggml-rpc-server", "-t", "1", "-p", str(port)],
                                     stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -153,7 +153,7 @@ class Bench:
         return samples
 
     def read_limits(self):
-        """GB/s that one and two threads read from memory now: a token reads all weights once."""
+        """GB/s that one and two threads read from memory now; a token reads all weights once."""
         program = self.weft.parent / "bench/matmul_bench"
         return [self.call([program, str(threads), "limits"])["read_gb_s"] for threads in (1, 2)]
 
@@ -210,13 +210,13 @@ def print_ratios(name, samples):
 
 
 def wide(taken, *labels):
-    """Did two threads read much more than one, before and after each of these?"""
+    """Whether two threads read much more than one, before and after each of these runs."""
     return all(two >= WIDE * one for label in labels for one, two in taken["read limits"][label])
 
 
 def print_roof(samples, weight_bytes):
-    """Decoding reads all weights once a token, so the memory's speed bounds it: with the ratio of
-    what two threads and one read in the same moments, the ratio of two ranks and one."""
+    """Decoding reads all weights once per token, so the memory's read speed bounds it. Prints
+    this bound, and the ratio of two ranks to one in rounds where two threads read more."""
     limits = [pair for taken in samples for both in taken["read limits"].values() for pair in both]
     if min(one for one, _ in limits) == 0:
         return
@@ -236,7 +236,7 @@ def print_roof(samples, weight_bytes):
 
 
 def print_limits(name, bench):
-    """Memory, bytes read, load time, and the all-reduce inside a decode step, from `weft run`."""
+    """Memory, bytes read, load time, and the all-reduces of a decode step, from `weft run`."""
     model = bench.models[name]
     print(f"\n{name}: two ranks of one thread, from weft run --json")
     runs = {}
@@ -265,7 +265,7 @@ def print_limits(name, bench):
 
 
 def print_long_prompt(name, bench):
-    """A prompt of some 4,000 tokens in three layouts: memory must not grow with it beyond KV."""
+    """A prompt of some 4,000 tokens in three layouts: memory must grow only by the KV cache."""
     print(f"\n{name}: a long prompt in chunks, from weft run --json")
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as text:
         text.write("The weaver set the loom by the window and counted the threads again. " * 285)

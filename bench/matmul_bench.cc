@@ -1,11 +1,11 @@
-// Speed of the matmul kernels of this CPU against what the machine can do, measured in the same
-// run: decode (one token) in GB/s of packed weights against the memory's read bandwidth, prefill
-// (many tokens) in GOP/s against the peak of int8 dot products (float weights: of float FMAs).
+// Speed of this CPU's matmul kernels against the machine's limits, measured in the same run: decode
+// (one token) in GB/s of packed weights against the memory's read bandwidth, prefill (many tokens)
+// in GOP/s against the peak of int8 dot products (for float weights: of float FMAs).
 //
 // Usage: matmul_bench [threads=2] [tokens=512] [type ...]
-//        matmul_bench THREADS limits            prints the limits alone, as JSON
-//        matmul_bench THREADS rows [type ...]   the steps of a batched decode: few tokens, weights
-//                                               that come from memory (SIZE MiB of them: $WEFT_MIB)
+//        matmul_bench THREADS limits            prints only the limits, as JSON
+//        matmul_bench THREADS rows [type ...]   steps of a batched decode: few tokens, with weights
+//                                               read from memory ($WEFT_MIB: their size in MiB)
 #include <fmt/core.h>
 #include <immintrin.h>
 #include <sys/mman.h>
@@ -64,7 +64,7 @@ double Best(int threads, int repeats, const std::function<void(int)>& work) {
 }
 
 struct Buffer {
-    static constexpr int64_t kPage = 2 << 20;  // huge pages, as the CPU backend has them
+    static constexpr int64_t kPage = 2 << 20;  // huge pages, as in the CPU backend
     explicit Buffer(int64_t bytes)
         : size(static_cast<size_t>((bytes + kPage - 1) / kPage * kPage)),
           data(static_cast<std::byte*>(std::aligned_alloc(kPage, size)), &std::free) {
@@ -89,7 +89,7 @@ struct Buffer {
     return static_cast<double>(buffer.size) / Best(threads, 8, read) / 1e9;
 }
 
-// Runs `code` (8 independent 512-bit instructions) often enough to see its rate.
+// Runs `code` (8 independent 512-bit instructions) often enough to measure its rate.
 #define WEFT_RATE(code)                                                                         \
     [](int) {                                                                                   \
         __asm__ volatile("vpxord %%zmm8,%%zmm8,%%zmm8\nvpxord %%zmm9,%%zmm9,%%zmm9"             \
@@ -127,7 +127,7 @@ struct Shape {
 
 constexpr int64_t kFewTokens[] = {1, 2, 4, 8, 12, 16, 20, 24, 32, 48, 64, 128};
 
-// Matrices of one shape, more of them than the caches hold; timed one after another.
+// Matrices of one shape, together larger than the caches; timed one after another.
 class Matrices {
   public:
     Matrices(const Kernels& kernels, DType dtype, Shape shape, int64_t total_bytes)
@@ -140,7 +140,7 @@ class Matrices {
         }
     }
 
-    // Seconds for all matrices times `tokens` rows.
+    // Seconds of multiplying all matrices by `tokens` rows.
     double Run(int threads, int64_t tokens, int repeats) {
         const weft::kernels::PackedMatrix& first = matrices_[0];
         const auto as = kernels_.activation_format(first.dtype);
@@ -207,7 +207,7 @@ void MeasurePrepare(const Kernels& kernels) {
     }
 }
 
-// Few tokens, as in steps that decode several sequences; weights of `total_bytes`, in turn.
+// Few tokens, as in steps that decode several sequences; weights of `total_bytes` in total.
 void MeasureRows(const Kernels& kernels, DType dtype, Shape shape, int threads,
                  int64_t total_bytes) {
     Matrices many(kernels, dtype, shape, total_bytes);
@@ -218,7 +218,7 @@ void MeasureRows(const Kernels& kernels, DType dtype, Shape shape, int threads,
     fmt::print("\n");
 }
 
-// In upper case; also of types that no file has.
+// The name is in upper case; also finds types that no file has.
 std::optional<DType> TypeOf(std::string_view name) {
     const auto info = std::ranges::find(weft::kDTypes, name, &weft::DTypeInfo::name);
     return info == weft::kDTypes.end() ? weft::DTypeOfName(name) : info->dtype;

@@ -1,7 +1,7 @@
-// How fast weights come: from a GGUF file (in the page cache), or made up for a synthetic model;
-// all of them, the half that a TP rank takes (columns of some tensors), the half of a PP rank.
+// Measures how fast weights load, from a GGUF file (in the page cache) or generated for a synthetic
+// model: all of them, the half of a TP rank (columns of some tensors), and the half of a PP rank.
 //     build/bench/model_files_bench MODEL [OUT.gguf]
-// With OUT.gguf, MODEL is also written there, so that another program can run a synthetic model.
+// With OUT.gguf, it also writes MODEL there, so other programs can run a synthetic model.
 #include <fmt/format.h>
 
 #include <cstdio>

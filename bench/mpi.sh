@@ -1,10 +1,10 @@
 #!/bin/bash
-# What an all_reduce costs over `mpi` links beside the raw MPI_Allreduce of the same library, two
-# ranks, cores 0 and 1, in the same rounds: Open MPI and MPICH, as far as installed, each over
-# shared memory and (Open MPI) over TCP.
+# Compares an all_reduce over `mpi` links with the raw MPI_Allreduce of the same library, for two
+# ranks on cores 0 and 1, in the same rounds: Open MPI and MPICH, if installed, each over shared
+# memory and (Open MPI) over TCP.
 # Run: bench/mpi.sh PEERS_FOLDER      (BUILD=build ROUNDS=3 SECONDS_EACH=0.03 SIZES=64,...)
 #
-# PEERS_FOLDER holds mpi_allreduce.c. Figures are medians over rounds; the aim is 1.25 times the
+# PEERS_FOLDER holds mpi_allreduce.c. Figures are medians over rounds; the target is 1.25 times the
 # library's own.
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -15,7 +15,7 @@ sizes=${SIZES:-64,256,1024,4096,8192,16384,65536,262144,1048576}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# pair NAME RAW LAUNCHER...: both programs under one launcher, one after the other.
+# pair NAME RAW LAUNCHER...: runs both programs under one launcher, one after the other.
 pair() {
     local name=$1 raw=$2
     shift 2

@@ -1,8 +1,9 @@
-// What an all_reduce (f32, sum) costs over `mpi` links, one core each.
+// Measures the cost of an all_reduce (f32, sum) over `mpi` links, one core each.
 // Run: mpirun -n 2 --bind-to none mpi_all_reduce_bench [--bytes 64,...] [--seconds 0.05]
 //
-// Rank 0 prints a JSON list, one row a size, in microseconds: median and 99th percentile of single
-// calls, back to back, of the better of the algorithms that a tuner would try. Sums are checked.
+// Rank 0 prints a JSON list, one row per size, in microseconds: median and 99th percentile of
+// single calls, back to back, with the best of the algorithms that the autotuner would try. Sums
+// are checked.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -40,7 +41,7 @@ T Must(Result<T> result) {
     return std::move(result).value();
 }
 
-// Offers travel over MPI itself.
+// Offers are exchanged over MPI itself.
 net::Fabric Connect(net::MpiLibrary& mpi) {
     const Deadline deadline = Deadline::In(kTimeoutMs);
     net::FabricOptions options;

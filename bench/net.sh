@@ -1,8 +1,8 @@
 #!/bin/bash
-# What the autotuner takes and gives: the time it needs at a first and at a later start, and what
-# all-reduce costs by its table beside every algorithm by name, in the same rounds.
+# Measures the cost and gain of the autotuner: its time at the first and at a later start, and
+# all-reduces by its table beside every algorithm by name, in the same rounds.
 # Run: bench/net.sh [weft net flags...]      (BUILD=build ROUNDS=5 SECONDS_EACH=0.02)
-# Flags such as --local 2 --transport tcp, or --hosts and --key-file; --local 2 where none is given.
+# Flags such as --local 2 --transport tcp, or --hosts and --key-file; default: --local 2.
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 weft="$root/${BUILD:-build}/weft" rounds=${ROUNDS:-5} seconds=${SECONDS_EACH:-0.02}

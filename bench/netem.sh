@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# What a slower wire costs decoding with TP=2: two hosts are two network namespaces of this machine,
-# a core each, and every packet is delayed by DELAY +- JITTER us, both ways. As root.
+# Measures how a slower wire affects decoding with TP=2: every packet between two hosts is delayed
+# by DELAY +- JITTER us, both ways. Run as root.
 # Run: bench/netem.sh MODEL [DELAY_US [JITTER_US]]     (BUILD=build ROUNDS=3 TOKENS=100)
 #
-# The delay is netem's where the kernel has it, else that of bench/slow_wire. Rounds with and
-# without delay take turns; figures are medians. A token's syncs are its all-reduces, the gather of
-# the logits and the step message; the target: it loses at most syncs x added delay x 1.1. No delay
-# is exact: what is judged is the delay that a ping of 8 bytes finds.
+# The hosts are two network namespaces of this machine, one core each.
+#
+# The delay comes from netem if the kernel has it, else from bench/slow_wire. Rounds with and
+# without delay alternate; figures are medians. A token's syncs are its all-reduces, the gather of
+# the logits and the step message. Target: a token loses at most syncs x added delay x 1.1. No delay
+# is exact, so the added delay is measured with a ping of 8 bytes.
 set -euo pipefail
 delay_us=${2:-100} jitter_us=${3:-20} tokens=${TOKENS:-100}
 
@@ -36,7 +38,7 @@ make_wire() {
 }
 source "$(dirname "$0")/two_hosts.sh"
 
-# round_trip: us that an 8-byte message takes to the other host and back, the median of 300.
+# round_trip: us of the round trip of 8 bytes to the other host, the median of 300.
 ip netns exec "$b" python3 -c '
 import socket
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)

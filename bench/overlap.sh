@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# What computing during the sums gains for prompts over a slow wire, TP=2: two hosts are two network
-# namespaces of this machine, a core each, and the wire between them is shaped to RATE. As root.
+# Measures the gain of computing during all-reduces, for prompts over a wire shaped to RATE, with
+# TP=2. Run as root.
 # Run: bench/overlap.sh MODEL [RATE [PROMPT_TOKENS]]        (BUILD=build ROUNDS=3)
 #
-# RATE is tc's, as 1gbit (the default); the shaper keeps 100 us of it in its bucket. Rounds with
-# --overlap off and auto take turns; figures are medians.
+# The two hosts are network namespaces of this machine, one core each.
+#
+# RATE is tc's, such as 1gbit (the default); the shaper's bucket holds 100 us of it. Rounds with
+# --overlap off and auto alternate; figures are medians.
 set -euo pipefail
 rate=${2:-1gbit} prompt=${3:-512}
 source "$(dirname "$0")/two_hosts.sh"

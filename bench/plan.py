@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""What `weft plan` predicts for this machine against what `weft bench` and `weft train` do on it.
+"""Predictions of `weft plan` for this machine against results of `weft bench` and `weft train`.
 
     bench/plan.py build/weft                     all 100 combinations: an idle machine, 25 minutes
-    bench/plan.py build/weft --only training     those of a kind (--kinds lists them)
-    bench/plan.py build/weft --resume FILE       goes on where an earlier run with FILE was ended
+    bench/plan.py build/weft --only training     those of one kind (--kinds lists the kinds)
+    bench/plan.py build/weft --resume FILE       continues an interrupted run with FILE
 
-A place is ranks of this machine or of two hosts (network namespaces with a core and a rank or two
-each, as root), and what joins them. Each place is measured (`weft plan --measure`); then each of
-its combinations of a model, types, a layout and a load is predicted by that file and run. Nothing
-is fitted on what it is compared with. The combinations are drawn by a fixed seed. Prints a line
-each, the worst ten, and the median error by kind.
+A place is a set of ranks, on this machine or on two hosts (network namespaces with a core and one
+or two ranks each, as root), and their transport. `weft plan --measure` measures each place. Then
+each of its combinations of model, types, layout and load is predicted from that file and run.
+Nothing is fitted to the results. A fixed seed draws the combinations. Prints one line per
+combination, the worst ten, and the median error by kind.
 """
 import argparse
 import json
@@ -27,16 +27,16 @@ EXPERT_LAYERS = 2
 EXPERTS = [f"qwen3-30b-a3b:{{}}:layers={EXPERT_LAYERS}"]
 TYPES = ["q4_0", "q8_0"]
 KV_TYPES = ["q8_0", "f32", "bf16"]
-# Sequences, depth, prompt (0: tokens are timed, not a prompt).
+# Sequences, depth, prompt (0: times tokens instead of a prompt).
 TOKENS = [(1, 0, 0), (1, 512, 0), (1, 2048, 0), (2, 256, 0), (4, 0, 0), (8, 256, 0)]
 PROMPTS = [(1, 0, 64), (1, 0, 256), (1, 0, 512)]
-# Of a test of tokens; the first half of a step's context is behind it.
+# Tokens of a token test; half of a step's context precedes it.
 STEPS = 16
 TRAINED = ["smollm2-135m:bf16:layers=4", "smollm2-135m:bf16:layers=8", "qwen3-0.6b:bf16:layers=2"]
 TRAIN_TYPES = ["bf16", "f32"]
 BATCHES = [(128, 1, 1), (128, 2, 2), (256, 1, 1), (256, 2, 1), (512, 1, 2)]  # length, micro, accum
 DELAY_US = 200
-# Name, ranks, transport (none: two hosts), delay; how many tests of tokens, prompts, experts, KV
+# Name, ranks, transport (None: two hosts), delay; number of tests of tokens, prompts, experts, KV
 # types, updates.
 PLACES = [("one", 1, "auto", 0, (6, 3, 4, 4, 6)),
           ("two by shm", 2, "shm", 0, (5, 3, 4, 3, 7)),
@@ -50,7 +50,7 @@ LIMIT_S = 300
 
 
 def layouts(ranks):
-    """Tensor ranks and stages."""
+    """Pairs of tensor ranks and stages."""
     return [(tp, ranks // tp) for tp in range(1, ranks + 1) if ranks % tp == 0]
 
 
@@ -98,7 +98,7 @@ def combinations():
 
 
 def kinds(c):
-    """Of a combination: it counts in each."""
+    """The kinds of a combination, which counts in each of them."""
     place = next(p for p in PLACES if p[0] == c["place"])
     found = {"training"} if "length" in c else {"prompts" if c["prompt"] else "tokens"}
     found.add("one rank" if place[1] == 1 else f"{place[1]} ranks")
@@ -152,7 +152,7 @@ class Sweep:
         return done.stdout
 
     def measure(self, place, here, todo):
-        """The machine file of a place: what its combinations ask for."""
+        """The machine file of a place, measured for the needs of its combinations."""
         file = self.folder / (place[0].replace(" ", "_").replace(",", "") + ".json")
         trained = sorted({c["dtype"] for c in todo if "length" in c})
         inferred = [c for c in todo if "length" not in c]

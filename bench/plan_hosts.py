@@ -1,5 +1,5 @@
 """Places where bench/plan.py runs: ranks of this machine, or of two hosts, which are network
-namespaces with a core each and a wire between them, as bench/two_hosts.sh makes them."""
+namespaces with a core each and a wire between them, as in bench/two_hosts.sh."""
 import os
 import pathlib
 import subprocess
@@ -21,7 +21,7 @@ def must(words):
 
 
 def why_no_hosts():
-    """Why two hosts can't be made here; None: they can."""
+    """Why two hosts can't be created here; None: they can."""
     if os.geteuid() != 0:
         return "not root: no network namespaces"
     if (os.cpu_count() or 1) < 2:
@@ -54,7 +54,7 @@ class Local:
 
 
 class TwoHosts:
-    """`ranks` of them, half on each host; every packet is delayed by delay_us, both ways."""
+    """`ranks` ranks, half on each host; every packet is delayed by delay_us, both ways."""
     hosts = 2
 
     def __init__(self, weft, folder, ranks, delay_us):
@@ -102,7 +102,7 @@ class TwoHosts:
             self.start_worker(rank, 0 if rank < self.ranks // 2 else 1)
 
     def make_wire(self):
-        """By the kernel's netem; where it has none, and there is a delay, by bench/slow_wire."""
+        """Delays with the kernel's netem; without netem, bench/slow_wire adds the delay."""
         a, b = self.names
         netem = run(["ip", "netns", "exec", a, "tc", "qdisc", "add", "dev", "lo", "root",
                      "netem", "delay", "1us"]).returncode == 0

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""How fast a large file comes from an HTTPS server here: weft pull, curl, huggingface_hub.
+"""Speed of downloading a large file from a local HTTPS server: weft pull, curl, huggingface_hub.
 
     bench/pull.py [--weft build/weft] [--gb 2] [--python PYTHON] [--rounds 2]
 
-Server (tests/hub/server.py) and client share the cores, so this measures what a client costs: TLS,
-copies, the file, and for weft and huggingface_hub what they check. curl takes one connection and
-checks nothing; --python names an interpreter that has huggingface_hub. The best of the rounds.
+The server (tests/hub/server.py) and the client share the cores, so this measures the cost of a
+client: TLS, copies, the file, and, for weft and huggingface_hub, checks of the data. curl uses one
+connection and checks nothing; --python names an interpreter with huggingface_hub. Prints the best
+of the rounds.
 """
 import argparse
 import json
@@ -59,7 +60,8 @@ def main():
         control = json.dumps({"files": [{"path": "x.gguf", "from": source, "large": True}]})
         urllib.request.urlopen(f"{hub}/control", control.encode(), context=context).read()
         listing = f"{hub}/api/models/o/n/tree/0123456789abcdef0123456789abcdef01234567"
-        urllib.request.urlopen(listing, context=context).read()  # hashes it once
+        # Makes the server compute the hash once.
+        urllib.request.urlopen(listing, context=context).read()
         cache = os.path.join(folder, "cache")
         environment = {**os.environ, "HF_ENDPOINT": hub, "HF_HUB_CACHE": cache, "HF_HOME": folder,
                        "SSL_CERT_FILE": ca, "REQUESTS_CA_BUNDLE": ca, "HF_HUB_DISABLE_XET": "1",

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""weft quantize beside llama-quantize: seconds for the same file, the same type, the same threads.
+"""weft quantize beside llama-quantize: seconds for the same file, type and threads.
 
     bench/quantize.py PEERS [--model FILE] [--types Q4_0,Q6_K] [--imatrix FILE] [--threads N]
                       [--json FILE]
 
-PEERS is a folder that holds llama.cpp's llama-quantize (in it, or in llama/build/bin/ below it)
-and, where --model does not name another, 1b-f16.gguf: the shape of Llama-3.2-1B in F16. Both
-programs write into a folder beside the model, one after the other within a type; Weft's time
-includes the fsync at its end, llama-quantize has none. IQ1, IQ2 and most of IQ3 need an importance
-matrix (one of any values will do here). Run nothing else meanwhile.
+PEERS is a folder with llama.cpp's llama-quantize (directly, or in llama/build/bin/) and, unless
+--model names another file, 1b-f16.gguf: the shape of Llama-3.2-1B in F16. For each type, both
+programs write into a folder beside the model, in turn; Weft's time includes its final fsync, which
+llama-quantize lacks. IQ1, IQ2 and most of IQ3 need an importance matrix (any values will do). Run
+nothing else meanwhile.
 """
 import argparse
 import json
@@ -50,7 +50,7 @@ def main():
     weft = ROOT / "build/weft"
     matrix = ["--imatrix", arguments.imatrix] if arguments.imatrix else []
     threads = str(arguments.threads)
-    with open(model, "rb") as file:  # so that neither reads from the disk
+    with open(model, "rb") as file:  # reads the file into the page cache
         while file.read(1 << 26):
             pass
     rows = []

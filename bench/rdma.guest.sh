@@ -1,4 +1,5 @@
-# Inside the guest, for bench/rdma.sh: prints lines of "perftest SIZE MIN_US TYPICAL_US" and of "weft JSON".
+# Inside the guest, for bench/rdma.sh: prints lines of "perftest SIZE MIN_US TYPICAL_US" and of
+# "weft JSON".
 #
 #   rdma.guest.sh ROUNDS SIZE...
 rounds=$1

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Verbs links beside perftest on Soft-RoCE, in the virtual machine of tests/rdma: the latency of a
-# write one way, and of an all-reduce of two ranks; TCP over the same cable beside them.
+# Compares verbs links with perftest on Soft-RoCE, in the virtual machine of tests/rdma: the one-way
+# latency of a write, and an all-reduce of two ranks; and TCP over the same cable.
 # Run: bench/rdma.sh     (BUILD=build ROUNDS=3)
 #
-# The machine is emulated in software: its microseconds are some 20 times longer than real ones and
-# jump while other programs run. Only figures of one run compare; rounds take turns, and each figure
-# is the median of the rounds' medians.
+# The machine is emulated in software: its times are some 20 times longer than real ones and vary
+# while other programs run. Compare only figures of one run. Rounds alternate, and each figure is
+# the median of the rounds' medians.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 out=$(mktemp)

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# What a slower wire costs decoding with TP=2, over verbs and over tcp: two hosts in the virtual
-# machine of tests/rdma, whose cable netem delays by DELAY +- JITTER us, both ways.
+# Measures how a slower wire affects decoding with TP=2, over verbs and over tcp. Two hosts are in
+# the virtual machine of tests/rdma, and netem delays their cable by DELAY +- JITTER us, both ways.
 # Run: bench/rdma_netem.sh [DELAY_US [JITTER_US]]     (BUILD=build ROUNDS=3 TOKENS=60 LAYERS=30)
 #
-# The emulated machine is too slow for a real model: a tiny one with as many layers as SmolLM2 has
-# makes as many syncs. Rounds with and without delay take turns; figures are medians. A token's
-# syncs are its all-reduces, the gather of the logits and the step message; the target: it loses at
-# most syncs x added delay x 1.1. What the delay adds one way is what ib_write_lat of 8 bytes finds.
+# The emulated machine is too slow for a real model, so a tiny one with SmolLM2's number of layers
+# makes the same number of syncs. Rounds with and without delay alternate; figures are medians. A
+# token's syncs are its all-reduces, the gather of the logits and the step message. Target: a token
+# loses at most syncs x added delay x 1.1. ib_write_lat of 8 bytes measures the added one-way delay.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 build=$root/${BUILD:-build}

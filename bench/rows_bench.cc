@@ -1,8 +1,8 @@
-// GB/s of the row-wise kernels of training, of what each reads and writes, beside a copy's.
+// GB/s of the row-wise kernels of training, counted in bytes read and written, beside a copy's.
 //
 //     rows_bench [reference|avx2|avx512|amx]
 //
-// f32 and bf16 are how the matrices are stored. Matrices are larger than the caches.
+// f32 and bf16 are the types of the matrices in memory. Matrices are larger than the caches.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace {
 
 constexpr int64_t kRows = 16384, kCols = 1536, kCount = kRows * kCols;
 
-// Seconds of one call on a team, the best of seven.
+// Seconds per call on a team, the best of seven.
 template <typename Call>
 double Seconds(int threads, const Call& call) {
     double best = 1e9;
@@ -37,7 +37,7 @@ double Seconds(int threads, const Call& call) {
     return best;
 }
 
-// Matrices of one type, and what vectors the kernels need.
+// Matrices of one type, and the vectors that the kernels need.
 struct Memory {
     Element type;
     std::vector<std::vector<float>> all;
@@ -89,7 +89,7 @@ void Measure(const Kernels& kernels, Memory& m, int threads) {
     });
 }
 
-// The optimizer and the loss have float32 of their own.
+// The optimizer and the loss use separate float32 data.
 void MeasureFloats(const Kernels& kernels, Memory& m, int threads) {
     AdamArgs adam;
     adam.p = m.all[0].data(), adam.m = m.all[1].data(), adam.v = m.all[2].data();
@@ -98,7 +98,7 @@ void MeasureFloats(const Kernels& kernels, Memory& m, int threads) {
     adam.rate = 1e-3f;
     const double adam_seconds =
         Seconds(threads, [&](int part, int parts) { kernels.adam(adam, part, parts); });
-    constexpr double bytes = 28;  // p, m, v twice; g, or g and the copy of p in halves
+    constexpr double bytes = 28;  // p, m, v twice; g, or g and the copy of p in 16 bits
     fmt::print("{:18} {:>5} {:8} {:8.1f}\n", "adam", m.type == Element::kF32 ? "f32" : "bf16",
                threads, bytes * kCount / adam_seconds * 1e-9);
     constexpr int64_t kVocabulary = 49152, kChunk = 256;
@@ -112,7 +112,8 @@ void MeasureFloats(const Kernels& kernels, Memory& m, int threads) {
     const CrossEntropyGradArgs grad{m.all[0].data(), stats.data(), targets.data(),
                                     &dloss,          kChunk,       kVocabulary};
     const double loss_seconds = Seconds(threads, [&](int part, int parts) {
-        const kernels::Range mine = kernels::Share(kChunk, 1, part, parts);  // of a row all three
+        // All three work on this range of a row.
+        const kernels::Range mine = kernels::Share(kChunk, 1, part, parts);
         for (int64_t row = mine.begin; row < mine.end; ++row) {
             kernels.softmax_stats(own, static_cast<int>(row), kChunk);
             CrossEntropy(entropy, static_cast<int>(row), kChunk);

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""weft serve beside llama-server: the same cores, the same load, made by `weft bench serve`.
+"""weft serve beside llama-server: the same cores and the same load, sent by `weft bench serve`.
 
     bench/serve.py PEERS --model FILE [--clients 1,8,32] [--requests 4] [--threads 2] [--json FILE]
 
-PEERS is a folder that holds llama.cpp's llama-server (in it, or in llama/build/bin/ or build/bin/
-below it); `none`: only Weft. Each server is started alone, loaded, and ended:
+PEERS is a folder with llama.cpp's llama-server (directly, or in llama/build/bin/ or build/bin/);
+`none`: only Weft. Each server is started alone, loaded, and ended:
 
-    closed     each of N clients asks again as soon as it is answered, --requests times a client
-    prompts    8 clients, while another asks with prompts of 2,000 tokens all the time
-    prefix     16 clients whose prompts have 1,500 tokens in common, with and without the cache
-    hit        first token of such a prompt, alone, beside that of a prompt of 32 tokens
-    tensor     two ranks of one thread beside one rank of two
-    share      of a step's time: what the scheduler, sampling, and the rest of answering cost
+    closed     each of N clients asks again as soon as it is answered, --requests times per client
+    prompts    8 clients, while another one keeps sending prompts of 2,000 tokens
+    prefix     16 clients whose prompts share 1,500 tokens, with and without the prefix cache
+    hit        time to the first token of such a prompt alone, beside a prompt of 32 tokens
+    tensor     two ranks of one thread beside one rank of two threads
+    share      shares of a step's time: scheduler, sampling, and the rest of answering
 
 Run nothing else meanwhile. Needs the release build: ./test builds it.
 """
@@ -52,7 +52,7 @@ def running(command, port):
             if process.poll() is not None:
                 sys.exit(f"{command[0]} ended: {process.stderr.read().decode()[-600:]}")
             try:
-                get(url + "/v1/models")  # (503 while the model is being loaded)
+                get(url + "/v1/models")  # (503 while the model loads)
                 break
             except OSError:
                 if time.monotonic() > deadline:

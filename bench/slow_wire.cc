@@ -1,11 +1,11 @@
-// A cable between two network namespaces that delays each packet by D +- J us (uniform), as netem
-// does where the kernel has it. A TUN device at both ends; both ways are delayed.
+// A wire between two network namespaces that delays each packet by D +- J us (uniform), for kernels
+// without netem. It has a TUN device at both ends and delays both directions.
 //
 //     slow_wire NAMESPACE_A NAMESPACE_B DELAY_US JITTER_US
 //
-// Makes the device `wire` in both, prints "ready", carries packets until it is killed. SIGUSR1
-// switches the delay off and on; it begins switched off. As root, it runs before other processes
-// (SCHED_FIFO), as a timer of the kernel would. Like netem it may reorder within the jitter.
+// Creates the device `wire` in both, prints "ready", and carries packets until it is killed.
+// SIGUSR1 toggles the delay, which is off at first. As root, it runs before other processes
+// (SCHED_FIFO), like a kernel timer. Like netem, it may reorder packets within the jitter.
 #include <fcntl.h>
 #include <linux/if_tun.h>
 #include <net/if.h>
@@ -31,9 +31,9 @@
 namespace {
 
 constexpr size_t kLongestPacket = 65'536;
-constexpr size_t kMostPackets = 8192;  // what comes beyond is dropped
+constexpr size_t kMostPackets = 8192;  // further packets are dropped
 
-// A signal handler can reach nothing else.
+// Signal handlers reach only globals.
 volatile std::sig_atomic_t switched_on = 0;
 void Switch(int) {
     switched_on = !switched_on;
@@ -66,7 +66,7 @@ class Wire {
         for (int end = 0; end < 2; ++end) Take(end);
         while (!packets_.empty() && packets_.begin()->first <= weft::NowNs()) {
             const Packet& packet = packets_.begin()->second;
-            // A packet that the other end does not take is lost, as on any wire.
+            // A packet that the other end does not accept is lost, as on any wire.
             if (::write(packet.to, packet.bytes.data(), packet.bytes.size()) < 0) ++lost_;
             packets_.erase(packets_.begin());
         }
@@ -103,7 +103,7 @@ class Wire {
     int64_t delay_ns_;
     std::uniform_int_distribution<int64_t> jitter_;
     std::mt19937_64 random_{1};
-    std::multimap<int64_t, Packet> packets_;  // by the time at which they arrive
+    std::multimap<int64_t, Packet> packets_;  // by arrival time
     std::vector<char> buffer_ = std::vector<char>(kLongestPacket);
     int64_t lost_ = 0;
 };

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Weft against PyTorch in training: tokens a second and the larger rank's memory.
+"""Weft against PyTorch in training: tokens per second and the larger rank's memory.
 
     bench/train.py TRAIN_TORCH [--python PYTHON] [--cases smol:1:bf16,smol:2:bf16:3,tiny:1:f32]
 
 TRAIN_TORCH is a script that takes --size tiny|smol --mode plain|ddp|deepspeed --precision --micro
 --seq --steps --warmup --compile --lora --model, and prints a JSON object with tokens_per_s,
 quiet_steps and per_rank (peak_mib of each); PYTHON has torch (and deepspeed for ZeRO, peft for
-LoRA). A case is SHAPE:RANKS:DTYPE[:ZERO]; the machine's cores are shared out evenly. Shapes: tiny
-(4 layers, 3.4 M), smol (SmolLM2-135M), lora (adapters of rank 16 beside four layers of
-Llama 3.2 1B: Q4_K here, BF16 there). Random tokens, sequence 512, micro-batch 4 on each rank (lora:
-1). Each round runs both, one after the other; --compile runs PyTorch compiled as well, and the best
-of the two counts. Run nothing else meanwhile.
+LoRA). A case is SHAPE:RANKS:DTYPE[:ZERO]; the ranks divide the machine's cores evenly. Shapes: tiny
+(4 layers, 3.4 M), smol (SmolLM2-135M), lora (adapters of rank 16 for four layers of Llama 3.2 1B:
+Q4_K in Weft, BF16 in PyTorch). Random tokens, sequence 512, micro-batch 4 on each rank (lora: 1).
+Each round runs both programs in turn; --compile also runs PyTorch compiled, and the better result
+counts. Run nothing else meanwhile.
 """
 import argparse
 import json
@@ -22,7 +22,7 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-# glibc is told to keep freed memory, which spares PyTorch the page faults of every step.
+# glibc keeps freed memory, which spares PyTorch page faults in every step.
 KEEP = {"MALLOC_TOP_PAD_": "268435456", "MALLOC_MMAP_THRESHOLD_": "4294967296",
         "MALLOC_TRIM_THRESHOLD_": "17179869184"}
 TINY = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 1024,
@@ -36,7 +36,7 @@ LORA = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_siz
         "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 64,
         "rope_theta": 500000.0, "rms_norm_eps": 1e-5, "max_position_embeddings": 4096,
         "hidden_act": "silu", "tie_word_embeddings": True}
-# Random weights for PyTorch's LoRA, which wants a folder.
+# Random weights for PyTorch's LoRA, which needs a folder.
 MAKE = """
 import sys, torch, transformers
 config = transformers.LlamaConfig.from_pretrained(sys.argv[1])
@@ -46,7 +46,7 @@ model.save_pretrained(sys.argv[1])
 
 
 def one_token_a_byte(folder):
-    """A tokenizer for a model that sees random tokens: the bytes, as byte-level BPE has them."""
+    """A tokenizer for a model that reads random tokens: bytes, as in byte-level BPE."""
     shown = [b for b in range(256) if 33 <= b <= 126 or 161 <= b <= 172 or b >= 174]
     hidden = [b for b in range(256) if b not in shown]
     letters = [chr(b) for b in shown] + [chr(256 + i) for i in range(len(hidden))]

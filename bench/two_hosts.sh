@@ -1,7 +1,7 @@
-# Two hosts for a benchmark of the program with one argument or more, MODEL first; read with
-# `source`, as root. They are network namespaces $a and $b with a core each, 0 and 1, and a wire
-# between them of $rate (tc's, or "none"), or what the script's own function make_wire makes. On b
-# is a worker at 10.77.0.2:7000; the folder $work has its key. All of it goes when the script ends.
+# Two hosts for a benchmark whose first argument is MODEL; read with `source`, as root. The hosts
+# are network namespaces $a and $b with one core each, 0 and 1. Between them is a wire of $rate
+# (tc's, or "none"), or the wire of the script's own function make_wire. On b a worker listens at
+# 10.77.0.2:7000; the folder $work has its key. Everything is removed when the script ends.
 root=$(cd "$(dirname "$0")/.." && pwd)
 build="$root/${BUILD:-build}"
 [ $# -ge 1 ] || { sed -n '2,4s/^# //p' "$0"; exit 2; }

@@ -3,17 +3,16 @@
 
     bench/weight_types.py PEERS [--types q4_0,iq2_xs,...] [--rounds 2] [--layers 4] [--depth 0]
 
-PEERS is a folder that holds llama.cpp's llama-bench (in it, or in llama/build/bin/ below it). For
-each type, build/bench/model_files_bench writes the first layers of the shape of Llama-3.2-1B with
-random weights of that type into the cache (the embedding, which is the output matrix too, has that
-type as well; with a 4-bit type Q6_K), and both programs run that file, one after the other, in each
-round. Speed does not depend on the weights' values. Ratios are taken within a round; the table
-shows medians.
+PEERS is a folder with llama.cpp's llama-bench (directly, or in llama/build/bin/). For each type,
+build/bench/model_files_bench writes the first layers of the shape of Llama-3.2-1B with random
+weights of that type into the cache. (The embedding, which is also the output matrix, has the same
+type; for 4-bit types Q6_K.) In each round, both programs run that file in turn. Speed does not
+depend on the weights' values. Ratios are taken within a round; the table shows medians.
 
-    read   of the memory's read bandwidth, what decoding uses: all weights once a token
-    peak   of the int8 dot products that the cores can do (floats: of float ones), what prefill does
-    kept   with --depth N: speed of decoding after N tokens over speed after none
-    due    what the bytes of the KV cache beside those of the weights would leave of it
+    read   share of the memory's read bandwidth in decoding, which reads all weights once per token
+    peak   share of the cores' int8 dot products (float types: float products) in prefill
+    kept   with --depth N: decode speed after N tokens over decode speed after none
+    due    the value of `kept` expected from the bytes of KV cache and weights
 
 The limits are measured in the same round. Run nothing else meanwhile. Needs the release build:
 ./test builds it.
@@ -30,9 +29,9 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 TYPES = ("q4_0,q4_1,q5_0,q5_1,q8_0,q2_k,q3_k,q4_k,q5_k,q6_k,iq1_s,iq1_m,iq2_xxs,iq2_xs,iq2_s,"
          "iq3_xxs,iq3_s,iq4_nl,iq4_xs,tq1_0,tq2_0,mxfp4,bf16,f16")
 LAYER_WEIGHTS = 60_817_408  # of Llama-3.2-1B
-KV_BYTES = 2 * 512 * 2  # of one token and layer, f16
+KV_BYTES = 2 * 512 * 2  # per token and layer, f16
 FLOATS = ("f32", "f16", "bf16")
-# What is wanted of (decode, prefill) on two threads; IQ types: (1.3, 1.5).
+# Target ratios (decode, prefill) on two threads; IQ types: (1.3, 1.5).
 WANTED = {"q4_0": (1.7, 2), "q4_k": (1.7, 2), "q6_k": (1.7, 1.6), "q8_0": (1.7, 3),
           "bf16": (1.3, 1.5), "q2_k": (1.3, 1.5), "q3_k": (1.3, 1.5)}
 
@@ -73,7 +72,7 @@ class Bench:
         return path
 
     def speeds(self, program, path):
-        """{"decode", "prefill", "deep"} in tokens a second, from llama-bench's fields."""
+        """{"decode", "prefill", "deep"} in tokens per second, from llama-bench's fields."""
         options = self.options
         depth = ["-d", f"0,{options.depth}"] if options.depth else []
         found = {"decode": 0.0, "prefill": 0.0, "deep": 0.0}
@@ -149,7 +148,7 @@ def main():
         path = bench.model(name)
         try:
             rounds = [bench.round(path) for _ in range(options.rounds)]
-        except RuntimeError as error:  # such as a type that the peer does not read
+        except RuntimeError as error:  # such as a type that llama.cpp does not read
             print(f"{name:8} {error}", flush=True)
             continue
         print_row(name, rounds, options, path.stat().st_size)

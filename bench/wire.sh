@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# What --allreduce-dtype brings to decoding with TP=2 over a slow wire: two hosts are two network namespaces of
-# this machine, a core each, and the wire between them is shaped to RATE. As root.
+# Measures the gain of --allreduce-dtype for decoding with TP=2 over a wire shaped to RATE. Run as
+# root.
 # Run: bench/wire.sh MODEL [RATE [TOKENS]]        (BUILD=build ROUNDS=3 WIRES="f64 f32 bf16 q8")
 #
-# RATE is tc's, as 1gbit (the default). Rounds with each wire take turns; figures are medians. The
-# shaper passes 128 KB at once: a token whose sums are less is not held up.
+# The two hosts are network namespaces of this machine, one core each.
+#
+# RATE is tc's, such as 1gbit (the default). Rounds with each type alternate; figures are medians.
+# The shaper passes 128 KB at once, so it does not delay a token whose sums are smaller.
 set -euo pipefail
 rate=${2:-1gbit} tokens=${3:-64} wires=${WIRES:-f64 f32 bf16 q8}
 source "$(dirname "$0")/two_hosts.sh"

@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# What gathering and summing up beside the arithmetic gains in training over a slow wire, ZeRO-3:
-# two hosts are two network namespaces of this machine, a core each, and the wire between them is
-# shaped to RATE. As root. Run: bench/zero_overlap.sh MODEL [RATE [SEQ_LEN]]   (BUILD=build ROUNDS=3)
+# Measures the gain of overlapping gathers and sums with arithmetic, in training with ZeRO-3 over a
+# wire shaped to RATE. Run as root.
+# Run: bench/zero_overlap.sh MODEL [RATE [SEQ_LEN]]   (BUILD=build ROUNDS=3)
 #
-# RATE is tc's, as 1gbit (the default); the shaper keeps 100 us of it in its bucket. Rounds with
-# --overlap off and auto take turns; figures are medians.
+# The two hosts are network namespaces of this machine, one core each.
+#
+# RATE is tc's, such as 1gbit (the default); the shaper's bucket holds 100 us of it. Rounds with
+# --overlap off and auto alternate; figures are medians.
 set -euo pipefail
 rate=${2:-1gbit} seq=${3:-256}
 source "$(dirname "$0")/two_hosts.sh"

@@ -1,13 +1,13 @@
 #version 450
 #extension GL_EXT_buffer_reference : require
 #extension GL_EXT_scalar_block_layout : require
-// What a device multiplies and adds at most in float32: chains of fused multiply-adds, enough of
-// them side by side to hide how long each takes.
+// Measures the peak float32 multiply-add rate: chains of fused multiply-adds, enough of them in
+// parallel to hide their latency.
 layout(local_size_x_id = 0) in;
 layout(buffer_reference, scalar) buffer Floats { float at[]; };
 layout(push_constant, scalar) uniform Args {
     Floats y;
-    uint steps;  // 65,000 at most
+    uint steps;  // at most 65,000
     float factor;
 };
 void main() {
