@@ -1,7 +1,8 @@
-# Writes OUT, what src/cluster/build.h declares of the commit, and touches it only where something
-# changed, so that a build whose commit is the same compiles nothing.
+# Writes OUT, the commit that src/cluster/build.h declares. Touches OUT only after a change, so that
+# a build of the same commit compiles nothing.
 #   cmake -DROOT=. -DOUT=commit.cc [-DGIVEN=1f3da7147a20] -P commit.cmake
-# GIVEN wins, then git, then cmake/commit_of_archive.txt as 'git archive' fills it in.
+# Sources of the commit in order: GIVEN, git, cmake/commit_of_archive.txt as filled in by 'git
+# archive'.
 
 set(commit unknown)
 set(date "")
@@ -13,7 +14,7 @@ endif()
 if(EXISTS ${ROOT}/.git)  # a clone; not a folder somewhere below another one's
   find_program(GIT git)
   if(GIT)
-    # Whoever owns the folder: in a container that is often another user.
+    # Ignores the folder's owner: in a container, it is often another user.
     set(git ${GIT} -c safe.directory=* -C ${ROOT})
     execute_process(COMMAND ${git} describe --always --dirty --exclude=* --abbrev=12
       OUTPUT_VARIABLE said OUTPUT_STRIP_TRAILING_WHITESPACE RESULT_VARIABLE status ERROR_QUIET)

@@ -1,8 +1,9 @@
-# Writes OUT, what src/serve/page.h declares as PageFiles(): the files of FOLDER (web/), docs/openapi.json,
-# LIBRARIES (NAME|PATH,NAME|PATH...), and libraries.js, which tells the page which of them there are.
+# Writes OUT, the PageFiles() that src/serve/page.h declares: the files of FOLDER (web/),
+# docs/openapi.json, LIBRARIES (NAME|PATH,NAME|PATH...), and libraries.js, which tells the page
+# which libraries are present.
 #   cmake -DFOLDER=web -DOUT=page_files.cc -DWORK=page -DLIBRARIES=... -DGZIP=gzip -P embed.cmake
-# Text is kept as gzip makes it, where there is one; what the assembler includes lies in WORK. Names
-# are in alphabetical order and nothing else goes in, so that equal files give equal bytes.
+# Text is compressed with gzip, if present; files for the assembler to include go to WORK. Names are
+# sorted and nothing else is embedded, so equal files give equal bytes.
 
 set(types
   .html text/html

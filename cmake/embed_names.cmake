@@ -1,5 +1,5 @@
-# Writes the lines of NAMES (models/short_names.txt) as C++ into OUT: what src/hub/short_names.h
-# declares as ShortNames().
+# Writes the lines of NAMES (models/short_names.txt) as C++ to OUT: the ShortNames() that
+# src/hub/short_names.h declares.
 #   cmake -DNAMES=short_names.txt -DOUT=short_names.cc -P embed_names.cmake
 
 file(STRINGS ${NAMES} lines REGEX "^[^# ]")

@@ -1,7 +1,7 @@
-# Writes the JSON files of FOLDER/machines and FOLDER/models/shapes as C++ into OUT: what
-# src/plan/machine.h declares as EmbeddedFiles().
+# Writes the JSON files of FOLDER/machines and FOLDER/models/shapes as C++ to OUT: the
+# EmbeddedFiles() that src/plan/machine.h declares.
 #   cmake -DFOLDER=. -DOUT=plan_files.cc -P embed_texts.cmake
-# Names are in alphabetical order and nothing else goes in, so that equal files give equal bytes.
+# Names are sorted and nothing else is embedded, so equal files give equal bytes.
 
 set(rows "")
 foreach(place machines models/shapes)

@@ -1,14 +1,14 @@
-# Where things go: `cmake --install build [--prefix P]`, which DESTDIR is put before, and what
-# cmake/package.cmake packs. The program finds its plug-ins from where it lies itself, so that an
-# installed tree may be moved as a whole.
+# Install rules for `cmake --install build [--prefix P]`, with DESTDIR in front, and for the
+# packages of cmake/package.cmake. The program finds its plug-ins relative to itself, so an
+# installed tree can be moved as a whole.
 #
 #   bin/weft                           lib/weft/weft_mpi_*.so         lib/systemd/system/*.service
 #   share/man/man1/weft*.1             share/doc/weft                 the completion of three shells
 #
-# The components: `weft`, and one for each MPI library, as a package of plug-ins depends on that one.
+# Components: `weft`, and one per MPI library, because a package of plug-ins depends on its library.
 
 include(GNUInstallDirs)
-# From the program's folder: net/mpi/library.cc.
+# Relative to the program's folder: net/mpi/library.cc.
 file(RELATIVE_PATH plugin_place /prefix/${CMAKE_INSTALL_BINDIR} /prefix/${CMAKE_INSTALL_LIBDIR}/weft)
 target_compile_definitions(weft_net PRIVATE WEFT_PLUGIN_PLACE="${plugin_place}")
 
@@ -18,7 +18,7 @@ foreach(flavour ${flavours})
     DESTINATION ${CMAKE_INSTALL_LIBDIR}/weft)
 endforeach()
 
-# What the program says of itself. Not where it can't run: a build for another processor.
+# Manual pages and completions, which the program generates. A cross build cannot run it.
 if(NOT CMAKE_CROSSCOMPILING)
   set(pages ${CMAKE_BINARY_DIR}/pages)
   set(shells bash/weft zsh/_weft fish/weft.fish)
@@ -46,7 +46,7 @@ install(FILES ${CMAKE_SOURCE_DIR}/README.md ${CMAKE_SOURCE_DIR}/CHANGELOG.md
   ${CMAKE_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT weft)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs COMPONENT weft)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/deploy/ DESTINATION ${CMAKE_INSTALL_DOCDIR}/deploy COMPONENT weft)
-# systemd looks below /usr and /usr/local; elsewhere the units are copied by hand.
+# systemd searches below /usr and /usr/local; for other prefixes, copy the units by hand.
 install(FILES ${CMAKE_SOURCE_DIR}/deploy/weft.service
   ${CMAKE_SOURCE_DIR}/deploy/weft-worker.service
   DESTINATION lib/systemd/system COMPONENT weft)

@@ -1,23 +1,24 @@
-# Kernels per instruction set: kernels/vector is compiled once for each (kernels/vector/set.h), and
-# only the dispatch in kernels/ decides at run time which of them is called. (GCC 12 warns about its
-# own AVX-512 intrinsics, whose undefined operand is deliberate: hence the exception.)
-# Checks of every reference in the unrolled tiles would compile for many minutes; those of bounds
-# and integers stay.
+# Kernels per instruction set: kernels/vector is compiled once for each set (kernels/vector/set.h),
+# and only the dispatch in kernels/ chooses among them at run time. (GCC 12 warns about its own
+# AVX-512 intrinsics, whose undefined operand is deliberate; this file suppresses the warning.)
+# Checks of every reference in the unrolled tiles would take many minutes to compile, so they are
+# off; checks of bounds and integers stay.
 if(WEFT_SANITIZE MATCHES undefined)
   set(fewer "-fno-sanitize=null,alignment,object-size,pointer-overflow")
 endif()
-# What reads files and frames is fuzzed, and does not compute: clang takes minutes for a file of
-# kernels with checks, and seconds without.
+# Fuzzing targets readers of files and frames, not computation. With checks, clang takes minutes for
+# a file of kernels; without them, seconds.
 if(WEFT_FUZZ)
   set(last -fno-sanitize=all)
 endif()
-# GCC's search for stores that a load may read is quadratic in these tiles, which live in registers:
-# with a bound of 50 in place of 1,000, and without carrying loads over iterations, a file compiles in
-# half the time, to code of the same speed.
+# GCC's search for stores that a load may read is quadratic in these tiles, which live in registers.
+# With a bound of 50 instead of 1,000, and without carrying loads over iterations, a file compiles
+# in half the time, to code of the same speed.
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   set(brief --param=sccvn-max-alias-queries-per-access=50 -fno-predictive-commoning)
 endif()
-# weft_kernel_set(FOLDER SET FLAGS...): the kernels of FOLDER as part of weft_kernels, compiled for SET.
+# weft_kernel_set(FOLDER SET FLAGS...): adds the kernels of FOLDER to weft_kernels, compiled for
+# SET.
 function(weft_kernel_set folder set)
   file(GLOB sources CONFIGURE_DEPENDS ${WEFT_ROOT}/src/kernels/${folder}/*.cc)
   if(folder STREQUAL set)

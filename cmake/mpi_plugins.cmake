@@ -1,17 +1,17 @@
-# One plug-in for each MPI library found, beside the weft program: weft_mpi_openmpi.so and
-# weft_mpi_mpich.so. Each is compiled by that library's own mpicc; weft itself never sees mpi.h.
-# Without any MPI the build is whole, but for `mpi` links.
+# Builds one plug-in per MPI library found, beside the weft program: weft_mpi_openmpi.so and
+# weft_mpi_mpich.so. Each is compiled by that library's own mpicc; weft itself never includes mpi.h.
+# Without MPI, the build lacks only `mpi` links.
 #
-#   -DWEFT_MPICC="wrapper;wrapper"   compilers to use in place of those found on PATH
+#   -DWEFT_MPICC="wrapper;wrapper"   compilers to use instead of those found on PATH
 
 set(WEFT_MPICC "" CACHE STRING "MPI compiler wrappers for the mpi plug-ins (default: those on PATH)")
 set(wrappers ${WEFT_MPICC})
 if(NOT wrappers)
   foreach(name mpicc.openmpi mpicc.mpich mpicc cc)
-    # Looked for at each configuration: a library may have come, or gone.
+    # Searches at each configuration, because a library may have been added or removed.
     unset(found_${name} CACHE)
     find_program(found_${name} ${name} NO_CACHE)
-    # `cc` is an MPI compiler on Cray systems alone.
+    # Only on Cray systems is `cc` an MPI compiler.
     if(found_${name} AND (NOT name STREQUAL "cc" OR DEFINED ENV{CRAYPE_VERSION}))
       list(APPEND wrappers ${found_${name}})
     endif()
@@ -21,7 +21,7 @@ endif()
 set(plugin_source ${CMAKE_SOURCE_DIR}/src/net/mpi/plugin.c)
 set(flavours "")
 foreach(wrapper ${wrappers})
-  # Which library it is: its mpi.h says.
+  # mpi.h identifies the library.
   execute_process(COMMAND ${wrapper} -E -dM -include mpi.h -x c /dev/null
     OUTPUT_VARIABLE macros ERROR_QUIET RESULT_VARIABLE failed)
   set(flavour "")
@@ -35,7 +35,8 @@ foreach(wrapper ${wrappers})
   endif()
   list(APPEND flavours ${flavour})
   set(plugin ${CMAKE_BINARY_DIR}/weft_mpi_${flavour}.so)
-  # Another version of the library is another plug-in: its handles and file names may be others.
+  # Another version of the library needs another plug-in, because its handles and file names may
+  # differ.
   string(REGEX MATCHALL "#define (OMPI_[A-Z]*_VERSION|MPICH_VERSION|I_MPI_VERSION) [^\n]*" version
     "${macros}")
   set(stamp ${CMAKE_BINARY_DIR}/weft_mpi_${flavour}.version)

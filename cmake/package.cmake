@@ -1,7 +1,7 @@
-# What `cpack` makes in the build folder (docs/install.md):
+# Packages that `cpack` writes to the build folder (docs/install.md):
 #
-#   cpack -G DEB   weft, and weft-openmpi, weft-mpich with the plug-in of that library
-#   cpack -G TGZ   weft-VERSION-Linux-PROCESSOR.tar.gz: one folder, which runs from wherever it lies
+#   cpack -G DEB   weft, and weft-openmpi and weft-mpich with the plug-ins for these libraries
+#   cpack -G TGZ   weft-VERSION-Linux-PROCESSOR.tar.gz: one folder, which runs from any place
 #
 # cmake/package_files.cmake finishes the staged files of each.
 
@@ -28,7 +28,7 @@ set(CPACK_WEFT_VERSION ${PROJECT_VERSION})
 set(CPACK_ARCHIVE_COMPONENT_INSTALL OFF)
 set(CPACK_PACKAGE_FILE_NAME weft-${PROJECT_VERSION}-Linux-${CMAKE_SYSTEM_PROCESSOR})
 
-# What is called by name is in Depends by dpkg-shlibdeps; what is looked for at run time can't be.
+# dpkg-shlibdeps finds linked libraries for Depends; libraries loaded at run time are not found.
 set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)

@@ -1,6 +1,6 @@
-# Run by cpack (cmake/package.cmake) between staging the files and packing them. Of a Debian package:
-# what its policy wants, compressed pages, a copyright and a changelog. Of the tar: the libraries that
-# the program needs beside those that every system has (tools/carry.py).
+# cpack (cmake/package.cmake) runs this between staging and packing. For a Debian package, it adds
+# what Debian's policy requires: compressed pages, a copyright and a changelog. For the tar, it adds
+# the libraries that the program needs and some systems lack (tools/carry.py).
 
 function(run)
   execute_process(COMMAND ${ARGN} RESULT_VARIABLE status ERROR_VARIABLE said)
@@ -57,7 +57,7 @@ License: Apache-2.0
 ")
   file(GLOB pages ${usr}/share/man/man1/*.1)
   run(gzip -9nf ${doc}/changelog ${pages})
-  # No file of a package belongs to whoever built it alone.
+  # Files of a package must be readable by all users, not only by the builder.
   file(GLOB_RECURSE folders LIST_DIRECTORIES true ${usr}/*)
   foreach(path ${usr} ${folders})
     if(IS_DIRECTORY ${path})

@@ -1,10 +1,10 @@
-# The web page as part of the program: the files of web/, docs/openapi.json, and of the libraries of
-# web/libraries.txt those that this machine has. Without one the page shows what it does not as plain
-# text, and the build says so.
+# Embeds the web page in the program: the files of web/, docs/openapi.json, and the libraries of
+# web/libraries.txt that this machine has. Without a library, the page shows its content as plain
+# text, and the build reports it.
 #
-#   weft_page(TARGET)    adds page_files.cc, what src/serve/page.h declares as PageFiles()
+#   weft_page(TARGET)    adds page_files.cc, the PageFiles() that src/serve/page.h declares
 
-# Sets `out` to a list NAME|PATH; says what is missing.
+# Sets `out` to a list of NAME|PATH and reports missing libraries.
 function(weft_page_libraries out)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS
     ${CMAKE_SOURCE_DIR}/web/libraries.txt)
@@ -49,7 +49,7 @@ function(weft_page target)
   endforeach()
   set(embed ${CMAKE_SOURCE_DIR}/cmake/embed.cmake)
   set(out ${CMAKE_BINARY_DIR}/page_files.cc)
-  # A list as one word: the shell would see several.
+  # Passes a list as one word: the shell would split it.
   string(REPLACE ";" "," libraries "${libraries}")
   add_custom_command(OUTPUT ${out}
     COMMAND ${CMAKE_COMMAND} -DFOLDER=${CMAKE_SOURCE_DIR}/web -DOUT=${out}

@@ -1,21 +1,21 @@
-# Writes OUT, the hash that src/cluster/build.h declares: of the files that cmake/protocol_files.txt
-# lists, without comments and white space. OUT is touched only where the hash changed.
+# Writes OUT, the hash that src/cluster/build.h declares, over the files in cmake/protocol_files.txt
+# without comments and white space. Touches OUT only when the hash has changed.
 #   cmake -DROOT=. -DOUT=protocol_hash.cc -P protocol_hash.cmake
 
-# What has a meaning in CMake's lists: stand-ins do for a hash.
+# Replaces characters with a meaning in CMake's lists; a hash needs no originals.
 string(ASCII 1 backslash)
 string(ASCII 2 semicolon)
 string(ASCII 3 bracket)
 
-# Literals are tokens of their own, since a string may hold what looks like a comment. (1'000 is
-# no literal.)
+# Literals are separate tokens, because a string may contain text like a comment. (1'000 is not a
+# literal.)
 set(text_literal "\"([^\"${backslash}]|${backslash}.)*\"")
 set(letter_literal "'([^'${backslash}]|${backslash}'|${backslash}[^']+)'")
 set(line_comment "//[^\n]*")
 set(block_comment "/\\*([^*]|\\*+[^*/])*\\*+/")
 set(token "${text_literal}|${letter_literal}|${line_comment}|${block_comment}|[^\"'/]+|.")
 
-# OUT: the code of the file at PATH.
+# Sets OUT to the code of the file at PATH.
 function(read_code out path)
   file(READ ${path} text)
   string(REPLACE "\\" ${backslash} text "${text}")

@@ -1,5 +1,5 @@
-# Shaders: each variant of src/shaders/*.comp becomes SPIR-V (src/shaders/shaders.h has the rules),
-# one job of glslc a variant, and a C++ file for each .comp file has them all.
+# Shaders: compiles each variant of src/shaders/*.comp to SPIR-V (rules: src/shaders/shaders.h),
+# with one glslc job per variant, and embeds the variants in one C++ file per .comp file.
 
 option(WEFT_VULKAN "Compute on GPUs through Vulkan" ON)
 find_path(VULKAN_HEADERS vulkan/vulkan_core.h)
@@ -17,14 +17,14 @@ else()
   set(weft_shaders TRUE)
 endif()
 
-# Of the files of src/gpu: none.cc where there is no Vulkan, else all others.
+# Files of src/gpu: without Vulkan only none.cc and kind.cc, else all except none.cc.
 if(weft_shaders)
   set(WEFT_LEAVE_OUT_gpu "/none\\.cc$")
 else()
   set(WEFT_ONLY_gpu "/(none|kind)\\.cc$")
 endif()
 
-# Whether glslc knows FEATURE, whose shader to try is TEXT: SHADER_HAS_<FEATURE>, asked once a glslc.
+# Sets SHADER_HAS_<FEATURE>: whether glslc compiles the shader TEXT. Tested once per glslc.
 function(weft_shader_feature feature text)
   execute_process(COMMAND ${GLSLC} --version OUTPUT_VARIABLE version ERROR_QUIET)
   string(SHA256 asked "${GLSLC} ${version} ${text}")
@@ -54,7 +54,7 @@ void main() {
 ")
 endif()
 
-# weft_shader(FILE NAME DEFINES...): compiles one variant to NAME.inc, words of SPIR-V as numbers.
+# weft_shader(FILE NAME DEFINES...): compiles one variant to NAME.inc, the SPIR-V words as numbers.
 function(weft_shader file name)
   set(out ${shader_out}/${name}.inc)
   add_custom_command(OUTPUT ${out}
@@ -63,7 +63,8 @@ function(weft_shader file name)
     DEPENDS ${file} ${GLSLC} DEPFILE ${out}.d VERBATIM COMMENT "Shader ${name}")
 endfunction()
 
-# The files of one .comp file: shader_code/STEM.cc with its variants, whose rows go to `rows`.
+# Writes shader_code/STEM.cc for one .comp file, with its variants, and appends their rows to
+# `rows`.
 macro(weft_shader_file path)
   get_filename_component(stem ${path} NAME_WE)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${path})
@@ -107,7 +108,7 @@ macro(weft_shader_file path)
   endif()
 endmacro()
 
-# All of src/shaders, into the library weft_shaders.
+# Compiles all of src/shaders into the library weft_shaders.
 macro(weft_all_shaders)
   set(externs "")
   set(rows "")

@@ -1,4 +1,4 @@
-# Build rules shared by every folder: one static library a folder, warnings are errors.
+# Build rules shared by every folder: one static library per folder, with warnings as errors.
 
 get_filename_component(WEFT_ROOT ${CMAKE_CURRENT_LIST_DIR} DIRECTORY)
 find_package(Threads REQUIRED)
@@ -11,13 +11,14 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")  # the fuzz preset; pragmas and flags
 endif()
 target_include_directories(weft_options INTERFACE ${WEFT_ROOT}/src)
 target_compile_definitions(weft_options INTERFACE WEFT_VERSION="${PROJECT_VERSION}")
-# No test may take longer: a hang ends as a failure. An idle machine takes a tenth of it. Under the
-# address sanitizer a server's test of 33 s was still answering after 600; the thread sanitizer slows
+# Limit per test: a hang becomes a failure. Tests on an idle machine take a tenth of it. With the
+# address sanitizer, a server's test of 33 s had not ended after 600 s; the thread sanitizer slows
 # down by 10 to 50.
 set(WEFT_TEST_SECONDS 600)
 if(WEFT_SANITIZE STREQUAL "thread")
   set(WEFT_TEST_SECONDS 1800)
-  # The thread sanitizer does not know Asio's fences; the scheduler's lock orders the same.
+  # The thread sanitizer does not understand Asio's fences; the scheduler's lock orders the same
+  # accesses.
   target_compile_definitions(weft_options INTERFACE BOOST_ASIO_DISABLE_FENCED_BLOCK)
 elseif(WEFT_SANITIZE)
   set(WEFT_TEST_SECONDS 1200)
@@ -33,17 +34,17 @@ if(WEFT_FUZZ)
   target_compile_options(weft_options INTERFACE -fsanitize=fuzzer-no-link -Wno-unknown-pragmas)
 endif()
 
-# Several files of a folder compile as one unit, because they include the same headers: a whole build
-# takes less than half of the time. Files whose local names are equal go into different units.
-# -DWEFT_UNITY=OFF compiles each file alone, which is quicker while one file changes often.
+# Compiles several files of a folder as one unit, because they include the same headers; a whole
+# build takes less than half the time. Files with equal local names go to different units.
+# -DWEFT_UNITY=OFF compiles each file alone, which is faster while one file changes often.
 option(WEFT_UNITY "Compile several files of a folder as one" ON)
 set(WEFT_UNITY_FILES 16)
-# These files compile alone: files that tests/backend/strange replaces (a linker leaves objects out,
-# not parts of them), files with flags of their own, the functions of verbs.h, and the user of toml++,
+# Files that compile alone: files that tests/backend/strange replaces (a linker omits whole objects
+# only), files with their own flags, the functions of verbs.h, and the file that includes toml++,
 # which takes seconds to parse.
 set(WEFT_ALONE "/backend/device\\.cc$|/backend/cpu/memory\\.cc$|/tensor/encode/level_|/engine/(logits_row|lookup|sampler)\\.cc$|/net/verbs_calls\\.cc$|/fleet/cluster_file\\.cc$|/support/paths\\.cc$")
-# weft_local_names(OUT SOURCE): the names of functions, types and constants that the unnamed namespaces
-# of SOURCE define at the left edge.
+# weft_local_names(OUT SOURCE): the names of functions, types and constants that the unnamed
+# namespaces of SOURCE define without indentation.
 function(weft_local_names out source)
   file(READ ${source} text)
   string(REGEX REPLACE "[][;\\\\]" " " text "${text}")  # characters that lists treat specially
@@ -75,9 +76,10 @@ function(weft_local_names out source)
   set(${out} ${names} PARENT_SCOPE)
 endfunction()
 
-# weft_unity(OUT TARGET ROOT SOURCES...): the files that TARGET compiles instead of SOURCES, which are
-# below the include folder ROOT. A unit includes its files by their names below ROOT, so that a
-# compiler cache finds them again in another clone (CMake's own unity builds use absolute paths).
+# weft_unity(OUT TARGET ROOT SOURCES...): sets OUT to the files that TARGET compiles instead of
+# SOURCES, which are below the include folder ROOT. A unit includes files by their paths relative to
+# ROOT, so a compiler cache finds them in another clone (CMake's own unity builds use absolute
+# paths).
 function(weft_unity out target root)
   set(files "")
   set(units 0)
@@ -114,7 +116,7 @@ function(weft_unity out target root)
   while(unit LESS units)
     set(file ${CMAKE_BINARY_DIR}/unity/${target}/unit_${unit}.cc)
     file(CONFIGURE OUTPUT ${file} CONTENT "${text_${unit}}" @ONLY)
-    # A class of one file may have members of types that are local to this file.
+    # A class in one file may have members of types local to this file.
     set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS -Wno-subobject-linkage)
     list(APPEND files ${file})
     math(EXPR unit "${unit} + 1")
@@ -122,8 +124,7 @@ function(weft_unity out target root)
   set(${out} ${files} PARENT_SCOPE)
 endfunction()
 
-# Of code that waits for people, files, networks or kernels: a third less time to compile than -O3
-# takes.
+# For code that waits for people, files, networks or kernels: -O1 compiles a third faster than -O3.
 function(weft_light target)
   target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
 endfunction()
@@ -154,7 +155,7 @@ function(weft_library folder)
   target_link_libraries(weft_${folder} PUBLIC weft_options ${ARGN})
 endfunction()
 
-# Where tools/setup.sh puts lavapipe, the Vulkan driver of tests (tests/support/lavapipe.h).
+# Where tools/setup.sh installs lavapipe, the Vulkan driver of tests (tests/support/lavapipe.h).
 if(DEFINED ENV{XDG_CACHE_HOME})
   set(cache_folder $ENV{XDG_CACHE_HOME})
 else()
@@ -175,16 +176,18 @@ function(weft_tests folder)
   add_executable(${folder}_tests ${sources})
   target_link_libraries(${folder}_tests PRIVATE ${ARGN} weft_test_paths GTest::gtest_main)
   target_include_directories(${folder}_tests PRIVATE ${CMAKE_SOURCE_DIR}/tests)
-  # What they test is optimized; they themselves compile in three quarters of the time without.
+  # The code under test is optimized; tests themselves compile in three quarters of the time
+  # without.
   target_compile_options(${folder}_tests PRIVATE -O1)
   add_dependencies(${folder}_tests weft)
-  # Tests of whole jobs have several processes each, and deadlines: one of them at a time, beside
+  # Tests of whole jobs have several processes and deadlines, so they run one at a time, beside
   # other tests.
   set(alone "")
   if(folder MATCHES "^(cluster|engine)$")
     set(alone RESOURCE_LOCK whole_job COST 100)
   endif()
-  # (One variable each: GoogleTest's module of CMake 3.25 takes a list of two for two properties.)
+  # (One variable each, because GoogleTest's module in CMake 3.25 takes a list of two as two
+  # properties.)
   set(lavapipe "")
   if(folder MATCHES "^(gpu|vulkan|backend|engine|train|cli)$")
     set(lavapipe ENVIRONMENT WEFT_LAVAPIPE=${WEFT_LAVAPIPE}
