@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Makes an installed tree run on other distributions: puts the libraries that its program needs into
-lib/weft/carried, and lets the program look for them from where it lies.
+"""Makes an installed tree run on other distributions: copies the libraries that its program needs
+to lib/weft/carried, and makes the program search for them relative to itself.
 
     tools/carry.py TREE        (TREE/bin/weft; run by `cpack -G TGZ`)
 
-What every system has stays the system's: the C library, so that the tree runs where that is at least
-as new as here, and C++'s, which drivers of GPUs need as new as they were built with. Carried ones get
-names of their own, so that a driver that is loaded later finds the system's library of that name and
-not this one. Each keeps its licence, in share/doc/weft/licences, with the package and version that its
-sources are found by. Wants ldd, readelf, patchelf, and dpkg to know where a file comes from.
+Libraries that every system has are not copied: the C library, so the tree runs with any C library
+at least as new as this one, and C++'s, which GPU drivers need at least as new as they were built
+with. Carried libraries are renamed, so a driver that is loaded later gets the system's library.
+share/doc/weft/licences has the license of each one, with the package and version that identify its
+sources. Needs ldd, readelf, patchelf, and dpkg, which knows the package of a file.
 """
 import os
 import pathlib
@@ -17,7 +17,7 @@ import shutil
 import subprocess
 import sys
 
-# (libresolv and the like come with the C library; libgcc_s with C++'s.)
+# (libresolv and similar libraries are part of the C library; libgcc_s is part of C++'s.)
 OF_SYSTEM = re.compile(r"(ld-linux.*|linux-vdso|libc|libm|libdl|librt|libpthread|libresolv|libutil|"
                        r"libnsl|libanl|libstdc\+\+|libgcc_s)\.so[.\d]*$")
 MARK = "weft-"
@@ -28,12 +28,12 @@ def output(*words):
 
 
 def needed(path):
-    """The names of the libraries that an ELF file asks for itself."""
+    """The names of the libraries that an ELF file needs directly."""
     return re.findall(r"\(NEEDED\).*\[(.*)\]", output("readelf", "-dW", str(path)))
 
 
 def libraries(program):
-    """Name -> path of all that the program loads, but for the system's."""
+    """Name -> path of all libraries that the program loads, except the system's."""
     found = {}
     for line in output("ldd", str(program)).splitlines():
         match = re.match(r"\s*(\S+) => (.*?)( \(0x.*)?$", line)
@@ -60,7 +60,7 @@ def package_of(path):
 
 
 def rename(path, names):
-    """Lets an ELF file ask for carried libraries by the names that they have there."""
+    """Renames carried libraries in an ELF file's list of needed libraries."""
     words = []
     for name in needed(path):
         if name in names:

@@ -1,5 +1,5 @@
-"""What the scripts that make golden files of tiny models share: the formula of
-tests/support/tiny_model.h, from which weights and tokens come, and the file with its versions."""
+"""Shared by the scripts that make golden files of tiny models: the formula of
+tests/support/tiny_model.h for weights and tokens, and the output file with versions."""
 
 import math
 
@@ -11,7 +11,7 @@ import transformers
 
 
 def formula(name, count):
-    """Uniform in [-1, 1), by a hash of the stream's name and the element's index."""
+    """Uniform in [-1, 1), from a hash of the stream's name and the element's index."""
     mask = np.uint64(0xFFFFFFFF)
     seed = 2166136261
     for byte in name.encode():
@@ -23,7 +23,7 @@ def formula(name, count):
 
 
 def tensor(name, shape):
-    """The values of a GGUF tensor, float32. Vectors are within +-1/4, those of norms around 1;
+    """The values of a GGUF tensor, float32. Vectors are within +-1/4, norms around 1;
     matrices have variance 1 / columns."""
     norm, decay, factor = "norm" in name, name.endswith("ssm_a"), name.endswith(".scale")
     vector = norm or name.endswith(".bias")
@@ -35,7 +35,7 @@ def tensor(name, shape):
 
 
 def hf_tensor(name, shape, norm_base):
-    """The values of a tensor of a Hugging Face folder; those of norms are around norm_base."""
+    """The values of a tensor of a Hugging Face folder; norms are around norm_base."""
     scale = 0.25 if len(shape) == 1 else math.sqrt(3.0 / shape[-1])
     values = (norm_base if "norm" in name else 0.0) + formula(name, math.prod(shape)) * scale
     return torch.from_numpy(values.astype(np.float32).reshape(shape))
@@ -46,7 +46,7 @@ def tokens(count, vocabulary, name="tokens"):
 
 
 def to_halves(w, heads, head_dim):
-    """Neighboring pairs, as GGUF files of llama have Q and K -> halves, as HF has them."""
+    """Adjacent pairs, as Q and K in llama's GGUF files -> halves, as in HF."""
     return w.reshape(heads, head_dim // 2, 2, -1).swapaxes(1, 2).reshape(w.shape)
 
 

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-r"""Renders the chat templates of tests/data/chat/*.jinja with Hugging Face's own renderer over a set
+r"""Renders the chat templates of tests/data/chat/*.jinja with Hugging Face's own renderer for a set
 of conversations, into tests/data/chat/golden.json.
 
-The templates are written for this project, each with the constructs that a family of models uses
-(loops over parts, macros that call themselves, namespaces, tool calls, dates, generation marks,
-indented JSON); raw_rules.jinja holds corner cases of the language. What the renderer refuses is
+The templates are written for this project, each with the constructs of one family of models (loops
+over parts, recursive macros, namespaces, tool calls, dates, generation marks, indented JSON);
+raw_rules.jinja holds corner cases of the language. Conversations that the renderer refuses are
 recorded as `null`.
 
-Made with Python 3.11, transformers 5.24.0, jinja2 3.1.6; no randomness; the clock stands still.
+Made with Python 3.11, transformers 5.24.0, jinja2 3.1.6; no randomness; the clock is fixed.
 Usage: make_chat_golden.py DATA_FOLDER
 """
 import copy
@@ -90,7 +90,7 @@ CASES += [("turns", False, False, {}), ("reasoning", False, False, {}),
                                "documents": [{"title": "T", "text": "some words"}]})]
 
 
-# Templates that take contents only as lists of parts: strings are given to them as such lists.
+# Templates that accept contents only as lists of parts; strings are converted to such lists.
 PARTS_ONLY = {"smolvlm"}
 
 

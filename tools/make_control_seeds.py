@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the seeds of the control-frame fuzz target to fuzz/corpus/control: one file a message.
+"""Writes the seeds of the control-frame fuzz target to fuzz/corpus/control, one file per message.
 
 Usage: tools/make_control_seeds.py [FOLDER]. Standard library of Python 3.11 only; deterministic.
 The layout follows src/cluster/frame.h (protocol 9).
@@ -27,7 +27,7 @@ BUILD = text(b"1f3da7147a20-dirty") + text(b"9f86d081884c")
 PROOF = NONCE + BUILD
 # A wait: on, step, index, place, op, still_ms.
 WAIT = struct.pack("<iqqq", 1, 7, 30, 2) + text(b"all-reduce") + struct.pack("<q", 150)
-# Progress; the waits of the stepping thread, and of those beside; awaits_own; stalled_ms; loaded.
+# Progress; waits of the stepping thread, and of other threads; awaits_own; stalled_ms; loaded.
 HEARTBEAT = (struct.pack("<qI", 42, 1) + WAIT + struct.pack("<I", 2) + WAIT + WAIT
              + struct.pack("<Bqi", 1, 0, 500))
 ASSIGN = (struct.pack("<iqQ", 1, 1, 4096) + text(b"verbs") + text(b"mlx5_0:1")

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Writes tests/data/draft_heads/CASE.safetensors: a tiny Hugging Face folder with a head of
+"""Writes tests/data/draft_heads/CASE.safetensors: a tiny Hugging Face folder with a head for
 multi-token prediction, and the logits of the head.
 
-transformers skips these heads, so that this is a reference of our own, by section 2.2 of the
-DeepSeek-V3 report and the heads of vLLM, SGLang and llama.cpp: a row of the head takes the model's
-normed output of position i and the embedding of token i + 1, each normed, through one matrix into
-one more layer; the row after a norm and the output matrix predicts token i + 2. Further rows take
-the head's own normed row instead. The model and the layer itself are transformers'.
+transformers ignores these heads, so this is an independent reference, after section 2.2 of the
+DeepSeek-V3 report and the heads of vLLM, SGLang and llama.cpp. A row of the head takes the model's
+normed output at position i and the embedding of token i + 1, each normed, through one matrix into
+one more layer. The row, after a norm and the output matrix, predicts token i + 2. Further rows
+take the head's own normed row instead. The model and the layer itself are transformers'.
 
 Values come from the formula of tests/support/tiny_model.h, as in tools/make_family_golden.py.
-"logits": the head's, behind each of the tokens but the last. "drafts": of three further rows behind
-these, each with the likeliest token of the one before.
+"logits": the head's, after each token but the last. "drafts": those of three further rows after
+these, each with the most likely token of the previous row.
 
 Made with Python 3.11, torch 2.13.0+cpu, transformers 5.24.0, safetensors 0.8.0, numpy 2.4.6:
     python3 tools/make_draft_head_golden.py tests/data/draft_heads [CASE...]
@@ -40,7 +40,7 @@ SIZES = dict(hidden_size=96, intermediate_size=160, num_hidden_layers=3, num_att
              pad_token_id=0)
 NEXTN = {"num_nextn_predict_layers": 1}
 STATE = {"linear_num_key_heads": 4, "linear_num_value_heads": 8}
-# name: model_type, what config.json says beside SIZES
+# name: model_type, keys of config.json added to SIZES
 CASES = {
     "glm4moe": ("glm4_moe", NEXTN | {
         "n_routed_experts": 6, "num_experts_per_tok": 2, "n_shared_experts": 1,
@@ -53,14 +53,14 @@ CASES = {
                                                  "shared_expert_intermediate_size": 160}),
     "qwen35": ("qwen3_5_text", DELTA | STATE | {"mtp_num_hidden_layers": 1}),
 }
-# A head with an embedding and an output matrix of its own.
+# A head with its own embedding and output matrix.
 CASES["glm4moeEnds"] = CASES["glm4moe"]
 OWN_ENDS = ("glm4moeEnds",)
-BESIDE = ("qwen3_next", "qwen3_5_text")  # families whose head stands beside the layers, in "mtp."
+BESIDE = ("qwen3_next", "qwen3_5_text")  # families that store the head beside the layers, in "mtp."
 
 
 def names_of(model_type, layers):
-    """What the head's tensors begin with, its layer's, and its four modules."""
+    """The prefix of the head's tensors, the prefix of its layer's, and its four modules."""
     if model_type in BESIDE:
         return "mtp.", "mtp.layers.0.", ("fc", "pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm")
     layer = f"model.layers.{layers}."
@@ -73,7 +73,7 @@ def shapes_of(folder):
 
 
 def loaded_with(config, values, norm_base):
-    """A model of these values, in float64."""
+    """A model with these values, in float64."""
     with tempfile.TemporaryDirectory() as folder:
         model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
         model.to(torch.float32).save_pretrained(folder)
@@ -87,7 +87,7 @@ def loaded_with(config, values, norm_base):
 
 
 class Head:
-    """The head's layer is the last of a model with one more layer, alone."""
+    """The head's layer: the last layer of a model with one more layer."""
 
     def __init__(self, model, head, values, names):
         self.model, self.head, self.values, self.names = model, head, values, names

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Writes tests/data/expert_losses.json: training curves of small models with experts, by PyTorch.
 
-The models are those of transformers (MixtralForCausalLM, Qwen3MoeForCausalLM), in float64 (their
-norms, RoPE and routers compute in float32 even so), with eager attention and experts. Weights and
-tokens are noise by the formula of tests/support/train_golden.h (splitmix64), tensors numbered in
-the order of their names in a folder, where experts are apart. Every step sees the same batch.
+The models are those of transformers (MixtralForCausalLM, Qwen3MoeForCausalLM), in float64 (norms,
+RoPE and routers compute in float32 nevertheless), with eager attention and experts. Weights and
+tokens are noise from the formula of tests/support/train_golden.h (splitmix64); tensors are
+numbered in the order of their names in a folder, where each expert is separate. Every step uses
+the same batch.
 
-The loss that is learnt is the mean cross-entropy and, times "aux", the load-balance loss; "losses"
-are without it. AdamW with betas 0.9 and 0.95, eps 1e-8, decay of matrices 0.1, norms clipped to 1.
+The trained loss is the mean cross-entropy plus "aux" times the load-balance loss; "losses" exclude
+the latter. AdamW with betas 0.9 and 0.95, eps 1e-8, decay of matrices 0.1, norms clipped to 1.
 
 Made with Python 3.11, torch 2.13.0+cpu, transformers 5.23.0, numpy 2.4.6:
     python3 tools/make_expert_curves.py tests/data/expert_losses.json
@@ -24,7 +25,7 @@ VOCAB, HIDDEN, FFN, LAYERS, HEADS, KV_HEADS, HEAD_DIM = 512, 128, 96, 3, 4, 2, 3
 EXPERTS, USED, SEQUENCES, LENGTH, STEPS = 8, 2, 4, 33, 10
 RATE = 1e-3
 
-# name: family, and what its config has beside the sizes; what the load-balance loss weighs
+# name: family, config keys besides the sizes, weight of the load-balance loss
 CASES = {
     "mixtral": ("Mixtral", dict(intermediate_size=FFN, num_local_experts=EXPERTS), 0.02),
     "qwen3moe": ("Qwen3Moe", dict(moe_intermediate_size=FFN, num_experts=EXPERTS,
@@ -36,7 +37,7 @@ MASK = 0xFFFFFFFFFFFFFFFF
 
 
 def bits(seed, tensor, count):
-    """Splitmix64 of a seed, a tensor's number and an element's."""
+    """Splitmix64 of a seed, a tensor's number and an element's number."""
     with np.errstate(over="ignore"):
         start = np.uint64(((seed << 56 | tensor << 40) + 0x9E3779B97F4A7C15) & MASK)
         z = np.arange(count, dtype=np.uint64) + start
@@ -51,7 +52,7 @@ def noise(tensor, shape, add):
 
 
 def parts(name, parameter, mixtral):
-    """(the name in a folder, that part of the parameter)."""
+    """(the name in a folder, the part of the parameter with that name)."""
     if ".experts." not in name:
         if mixtral:
             name = name.replace(".mlp.gate.", ".block_sparse_moe.gate.")

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Writes tests/data/families/CASE.safetensors: a tiny Hugging Face folder and its logits.
 
-As tools/make_hf_golden.py, one file a case: config.json and the names, dtypes and shapes of the
-tensors are in the file's metadata, values come from the formula of tests/support/tiny_model.h.
-Shapes can be cut over four ranks.
+As tools/make_hf_golden.py, but with one file per case: config.json and the names, dtypes and shapes
+of the tensors are in the file's metadata, and values come from the formula of
+tests/support/tiny_model.h. Shapes can be sharded over four ranks.
 
 Made with Python 3.11, torch 2.13.0+cpu, transformers 5.24.0, safetensors 0.8.0, numpy 2.4.6:
     python3 tools/make_family_golden.py tests/data/families [CASE...]
@@ -30,8 +30,8 @@ SIZES = dict(hidden_size=96, intermediate_size=160, num_hidden_layers=4, num_att
              rms_norm_eps=1e-5, attn_implementation="eager", bos_token_id=1, eos_token_id=2,
              pad_token_id=0)
 WINDOWS = {"sliding_window": 6}
-# transformers clamps steps below by time_step_min in prompts, but not in single tokens; published
-# models and llama.cpp do not.
+# transformers clamps steps to at least time_step_min in prompts, but not in single tokens;
+# published models and llama.cpp do not clamp.
 NEMOTRON = {"rms_norm_eps": LEFT_OUT, "layer_norm_epsilon": 1e-5, "num_hidden_layers": LEFT_OUT,
             "mamba_num_heads": 12, "mamba_head_dim": 16, "n_groups": 4, "ssm_state_size": 20,
             "conv_kernel": 4, "chunk_size": 8, "time_step_min": 1e-9}
@@ -52,7 +52,7 @@ FALCON = {"mamba_d_ssm": 128, "mamba_n_heads": 8, "mamba_d_head": 16, "mamba_d_s
           "attention_out_multiplier": 0.9, "ssm_in_multiplier": 1.2, "ssm_out_multiplier": 0.6,
           "ssm_multipliers": [0.5, 0.8, 1.4, 0.9, 1.1], "mlp_multipliers": [0.7, 1.5]}
 
-# name: model_type, what config.json says beside SIZES
+# name: model_type, keys of config.json added to SIZES
 CASES = {
     "exaone4": ("exaone4", WINDOWS | {"head_dim": LEFT_OUT, "sliding_window_pattern": 4}),
     "exaone4Whole": ("exaone4", {"head_dim": LEFT_OUT, "sliding_window": None,
@@ -178,7 +178,7 @@ CASES = {
                             "residual_multiplier": 1.4 / 4 ** 0.5, "logits_scaling": 96 / 40,
                             "attention_multiplier": 0.25, "tie_word_embeddings": True}),
     "deci": ("llama", {"head_dim": LEFT_OUT, "intermediate_size": 256}),
-    # Ling-2, whose block transformers has in Sarvam: the keys are put back below.
+    # Ling-2: transformers has its block in Sarvam; its original keys are restored below.
     "ling2": ("sarvam_moe", {
         "num_experts": 8, "num_experts_per_tok": 3, "num_shared_experts": 1,
         "moe_intermediate_size": 96, "first_k_dense_replace": 1, "n_group": 4, "topk_group": 2,
@@ -187,7 +187,7 @@ CASES = {
 
 
 def ling2(config):
-    """config.json as the models of inclusionAI have it."""
+    """config.json in the form of inclusionAI's models."""
     own = {"architectures": ["BailingMoeV2ForCausalLM"], "model_type": "bailing_moe",
            "score_function": "sigmoid", "use_qk_norm": True, "use_bias": False,
            "use_qkv_bias": False, "norm_head": False, "moe_router_enable_expert_bias": True,
@@ -200,7 +200,7 @@ def ling2(config):
 
 
 def deepseek_v4(config):
-    """config.json as DeepSeek has it, with windows of 8 in place of 128."""
+    """config.json in DeepSeek's form, with windows of 8 instead of 128."""
     yarn = dict(config["rope_parameters"]["compress"])
     yarn = {"type": yarn.pop("rope_type")} | yarn
     for key in ("attention_factor", "partial_rotary_factor", "rope_theta"):
@@ -225,7 +225,7 @@ def internlm2(config):
 
 
 def minicpm(config):
-    """config.json of MiniCPM, whose factors have other names."""
+    """config.json of MiniCPM, which names the factors differently."""
     own = {"architectures": ["MiniCPMForCausalLM"], "model_type": "minicpm", "scale_emb": 3.0,
            "scale_depth": 1.4, "dim_model_base": 40}
     dropped = ("embedding_multiplier", "residual_multiplier", "logits_scaling",
@@ -233,12 +233,12 @@ def minicpm(config):
     return {k: v for k, v in config.items() if k not in dropped} | own
 
 
-# Of each layer: whether it attends, and the columns of its MLP as a factor (0: it has none).
+# By layer: whether it has attention, and the columns of its MLP as a factor (0: no MLP).
 DECI_LAYERS = [(True, 2.5), (False, 5.0), (True, 0), (True, 4.0)]
 
 
 def deci(config):
-    """config.json of Llama-Nemotron; a factor m stands for 2 m hidden / 3 columns, rounded up."""
+    """config.json of Llama-Nemotron; a factor m means 2 m hidden / 3 columns, rounded up."""
     half = {"no_op": False, "replace_with_linear": False, "sparsify": None}
     blocks = [{"attention": half | ({"n_heads_in_group": 3, "window_length": None} if attends else
                                     {"n_heads_in_group": None, "no_op": True}),
@@ -251,7 +251,7 @@ def deci(config):
 
 
 class Nothing(torch.nn.Module):
-    """A half of a layer that a model lacks."""
+    """Replaces a half of a layer that a model lacks."""
 
     def __init__(self, attention):
         super().__init__()
@@ -263,7 +263,7 @@ class Nothing(torch.nn.Module):
 
 
 def without_halves(model):
-    """The llama of DECI_LAYERS."""
+    """A llama with the layers of DECI_LAYERS."""
     for layer, (attends, factor) in zip(model.model.layers, DECI_LAYERS):
         if not attends:
             layer.self_attn = Nothing(True)
@@ -278,7 +278,7 @@ def without_halves(model):
 
 
 def of_internlm2(name):
-    """The name that InternLM 2 gives a tensor of llama; those that it fuses share one."""
+    """InternLM 2's name for a tensor of llama; fused tensors share one name."""
     for old, new in {"self_attn.q_proj": "attention.wqkv", "self_attn.k_proj": "attention.wqkv",
                      "self_attn.v_proj": "attention.wqkv", "self_attn.o_proj": "attention.wo",
                      "mlp.gate_proj": "feed_forward.w1", "mlp.up_proj": "feed_forward.w3",
@@ -290,7 +290,7 @@ def of_internlm2(name):
 
 
 def internlm2_values(shapes):
-    """Tensors by their own names, and llama's, of which wqkv has q, k and v by KV head."""
+    """Tensors by InternLM 2's names, and llama's; wqkv has q, k and v by KV head."""
     heads, kv, dim = SIZES["num_attention_heads"], SIZES["num_key_value_heads"], 16
     own_shapes = {}
     for name, shape in shapes.items():
@@ -309,11 +309,11 @@ def internlm2_values(shapes):
     return own_shapes, out
 
 
-# transformers lacks these models: it runs others with their names and factors, or without parts of
-# some layers.
+# transformers lacks these models: it runs other models with their names and factors, or without
+# parts of some layers.
 REWRITTEN = {"ling2": ling2, "deepseekV4": deepseek_v4, "internlm2": internlm2,
              "minicpm": minicpm, "deci": deci}
-# The names of published tensors, where transformers 5.24 saves others.
+# Names of published tensors that transformers 5.24 saves under other names.
 PUBLISHED = {"deepseek_v4": [
     ("model.embed_tokens.", "embed."), ("model.hc_head.hc_", "hc_head_"),
     (".attn.norm.", ".attn.kv_norm."), ("model.", "")]}
@@ -324,7 +324,7 @@ EYES = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "im
 
 
 def empty(model_type, sizes):
-    """A model of that type, and what loads it again."""
+    """A model of this type, and the class that loads it again."""
     if model_type == "step3p7":
         config = transformers.Step3p7Config(text_config=sizes, vision_config=EYES)
         loader = transformers.Step3p7ForConditionalGeneration
@@ -348,7 +348,7 @@ def of_text(name):
                             "multi_modal_projector."))
 
 
-# Scores that are not scaled make attention so sharp that float32 shows: norms are smaller there.
+# Unscaled scores make attention so sharp that float32 errors show, so these norms are smaller.
 NORM_BASE = {"gemma4Small": 0.4, "gemma4Wide": 0.4}
 
 
@@ -359,7 +359,7 @@ def published(model_type, name):
 
 
 def ids(name, shape, below):
-    """Numbers from 0 to below - 1."""
+    """Integers from 0 to below - 1."""
     share = golden.formula(name, int(np.prod(shape))) * 0.5 + 0.5
     return torch.from_numpy(np.floor(share * below).astype(np.int64)).reshape(shape)
 
@@ -369,7 +369,7 @@ def value(name, shape, case=""):
 
 
 def of_model(case, model):
-    """As run, of a model that no config of transformers describes."""
+    """As run(), for a model that no config of transformers describes."""
     shapes = {name: list(t.shape) for name, t in model.state_dict().items()}
     model.load_state_dict({n: value(n, s, case) for n, s in shapes.items()})
     with torch.no_grad():
@@ -414,7 +414,7 @@ def run(case):
     tokens = tokens_of()
     plain = torch.Tensor.float
     if model_type in DOUBLES:
-        torch.Tensor.float = torch.Tensor.double  # of scans and streams, which else are in float32
+        torch.Tensor.float = torch.Tensor.double  # scans and streams otherwise use float32
     with torch.no_grad():
         # (transformers 5.24 cannot run all of Llama 4: its text part lacks an output.)
         text_part = loaded.language_model if model_type == "llama4" else loaded

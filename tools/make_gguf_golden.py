@@ -2,9 +2,9 @@
 """Makes tests/data/gguf_golden*.gguf and the seeds in fuzz/corpus/gguf with gguf-py, which is
 independent of Weft's own reader and writer.
 
-Made with gguf 0.19.0 (newer ones will do) and numpy 2.4.6; seed 7:
+Made with gguf 0.19.0 (newer versions work too) and numpy 2.4.6; seed 7:
     pip install gguf && tools/make_gguf_golden.py
-The values are repeated in tests/model_files/gguf_golden_test.cc.
+tests/model_files/gguf_golden_test.cc repeats the values.
 """
 import pathlib
 import shutil

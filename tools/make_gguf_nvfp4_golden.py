@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes tests/data/gguf_nvfp4.gguf: tensors of type NVFP4 by gguf-py, and what they stand for.
+"""Writes tests/data/gguf_nvfp4.gguf: tensors of type NVFP4 by gguf-py, and their values.
 
-"a.weight" has no scale of its own, "b.weight" one (and one for activations, which counts for
-nothing), "c.weight" three experts with one each. "NAME.expected" is gguf-py's dequantize times the
-scale, in float32.
+"a.weight" has no separate scale, "b.weight" has one (and one for activations, which has no
+effect), and "c.weight" has three experts with one each. "NAME.expected" is gguf-py's dequantize
+times the scale, in float32.
 
 Made with gguf 0.19.0, numpy 2.4.6, seed 5:
     python3 tools/make_gguf_nvfp4_golden.py tests/data/gguf_nvfp4.gguf
@@ -21,7 +21,7 @@ writer = gguf.GGUFWriter(sys.argv[1], "llama")
 
 
 def add(name, shape, scales=None):
-    """Random codes, and all scales from 0 to 448, of which the first seven are denormal."""
+    """Random codes, and all scales from 0 to 448; the first seven are denormal."""
     blocks = rng.integers(0, 256, (*shape[:-1], shape[-1] // 64, 36), dtype=np.uint8)
     blocks[..., :4] = rng.integers(0, 127, blocks[..., :4].shape)
     blocks[..., 0, 0, 1:3] = [0, 3]

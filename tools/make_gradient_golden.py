@@ -2,15 +2,15 @@
 """Writes logits, losses and gradients of tiny models, by PyTorch.
 
 tests/data/gradients.safetensors       logits, and gradients of L = sum(dlogits * logits)
-tests/data/loss_gradients.safetensors  losses of rows, and gradients of their sum, as weft train has
-                                       them: heads of 8 columns, longer sequences, Granite as well
+tests/data/loss_gradients.safetensors  losses of rows, and gradients of their sum, as in weft train:
+                                       heads of 8 columns, longer sequences, Granite as well
 
 The models are those of transformers (LlamaForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM,
 MixtralForCausalLM, Qwen3MoeForCausalLM, Gemma2ForCausalLM (the first file has no cap of its final
-logits), Gemma3ForCausalLM, GraniteForCausalLM), in float64 (their norms, RoPE and routers compute in
-float32 even so). Weights, tokens and dL/dlogits come from
-the formula of tests/support/tiny_model.h; there is no other randomness.
-Models with experts have the gradients of their load-balance loss over all rows, too, as "balance".
+logits), Gemma3ForCausalLM, GraniteForCausalLM), in float64 (norms, RoPE and routers compute in
+float32 nevertheless). Weights, tokens and dL/dlogits come from the formula of
+tests/support/tiny_model.h; there is no other randomness.
+For models with experts, "balance" has the gradients of the load-balance loss over all rows.
 
 Made with Python 3.11, torch 2.13.0+cpu, transformers 5.24.0, safetensors 0.8.0, numpy 2.4.6:
     python3 tools/make_gradient_golden.py tests/data
@@ -31,14 +31,14 @@ LOSS_HEAD_DIM = 8
 EXPERTS, USED, EXPERT_FFN = 5, 2, 10
 
 
-# Layers of 2: the first has a window, which the longest sequence exceeds.
+# Two layers: the first has a window, which is shorter than the longest sequence.
 GEMMA = dict(sliding_window=3, query_pre_attn_scalar=9, head_dim=HEAD_DIM,
              layer_types=["sliding_attention", "full_attention"],
-             hidden_activation="gelu_pytorch_tanh", pad_token_id=None)  # a gradient for each row
+             hidden_activation="gelu_pytorch_tanh", pad_token_id=None)  # gives every row a gradient
 
 
 def to_pairs(w, heads):
-    """Halves (as HF has them) -> neighbouring pairs, as GGUF files of llama have Q and K."""
+    """Halves, as in HF -> adjacent pairs, as Q and K in llama's GGUF files."""
     return w.reshape(heads, 2, HEAD_DIM // 2, -1).swapaxes(1, 2).reshape(w.shape)
 
 
@@ -86,7 +86,7 @@ NAMES = {
 
 
 def gguf_names(name, architecture):
-    """One, or two where HF has gate and up of all experts in one."""
+    """One name, or two if HF stores gate and up of all experts in one tensor."""
     if name in NAMES:
         return [NAMES[name]]
     _, _, layer, rest = name.split(".", 3)
@@ -106,7 +106,7 @@ def parts_of(names, value):
 
 
 def batch():
-    """Tokens of each sequence, the rows that give logits, and the weights of these in L."""
+    """Tokens of each sequence, the rows with logits, and the weights of these logits in L."""
     rows = sum(SEQUENCES)
     tokens = golden.tokens(rows, VOCAB)
     begins = np.cumsum([0] + SEQUENCES)
@@ -127,7 +127,7 @@ def gradients(parameters):
 
 
 def filled(architecture, tied, final_cap=None):
-    """A model with weights by the formula, and its parameters by their names in GGUF files."""
+    """A model with weights from the formula, and its parameters by GGUF names."""
     model = make(architecture, tied, final_cap)
     parameters = {}
     for name, parameter in model.named_parameters():
@@ -135,7 +135,8 @@ def filled(architecture, tied, final_cap=None):
         heads = {"attn_q.weight": HEADS, "attn_k.weight": KV_HEADS}.get(names[0].split(".", 2)[-1])
         if architecture not in ("llama", "mixtral", "granite"):
             heads = None
-        one = 1 if architecture.startswith("gemma") and "norm" in names[0] else 0  # theirs add it
+        # These norms add 1.
+        one = 1 if architecture.startswith("gemma") and "norm" in names[0] else 0
         parameters[names] = (parameter, heads)
         with torch.no_grad():
             for target, part in parts_of(names, parameter):
@@ -169,7 +170,7 @@ def run(architecture, tied):
 
 
 def run_loss(architecture, tied):
-    """Every third row has no target."""
+    """Targets, of which every third row has none."""
     model, parameters = filled(architecture, tied, final_cap=3.0)
     rows = sum(LOSS_SEQUENCES)
     draw = lambda name: golden.tokens(rows, VOCAB, name)

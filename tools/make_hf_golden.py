@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """Writes tests/data/hf_golden.safetensors and tests/data/hf: tiny Hugging Face folders, their logits.
 
-A folder's files are not kept but made again: config.json and the names, dtypes and shapes of its
-tensors are in the file's metadata as transformers saves them ("CASE/config", "CASE/tensors"), values
-come from the formula of tests/support/tiny_model.h. The folder is written, loaded by transformers
-and run in float64 ("CASE/tokens", "CASE/logits").
+A folder's files are not stored but regenerated: config.json and the names, dtypes and shapes of its
+tensors are in the file's metadata as transformers saves them ("CASE/config", "CASE/tensors"), and
+values come from the formula of tests/support/tiny_model.h. transformers loads the written folder
+and runs it in float64 ("CASE/tokens", "CASE/logits").
 
 Made with Python 3.11, torch 2.13.0+cpu, transformers 5.23.0, safetensors 0.8.0, numpy 2.4.6:
     python3 tools/make_hf_golden.py tests/data/hf_golden.safetensors
-A case of LATER has a file of its own, made with transformers 5.24.0:
+A case of LATER has its own file, made with transformers 5.24.0:
     python3 tools/make_hf_golden.py tests/data/hf/CASE.safetensors
 """
 
@@ -41,7 +41,7 @@ GEMMA4 = dict(hidden_size_per_layer_input=0, attention_k_eq_v=True, global_head_
 LLAMA3 = {"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0,
           "high_freq_factor": 4.0, "original_max_position_embeddings": 64}
 
-# name: model_type, dtype of the file, what config.json says beside SIZES
+# name: model_type, dtype of the file, keys of config.json added to SIZES
 CASES = {
     "llama": ("llama", "F32", {}),
     "llamaBf16Tied": ("llama", "BF16", {"tie_word_embeddings": True}),
@@ -115,7 +115,7 @@ PIXTRAL = VISION | dict(head_dim=16, patch_size=4, image_size=16)
 
 
 def with_images(model_type, text, vision=VISION, **more):
-    """The config of a model that takes images: `text` is its text part beside SIZES."""
+    """The config of a model with image input: `text` is added to SIZES for its text part."""
     return {"whole": dict(text_config=SIZES | {"model_type": model_type} | text,
                           vision_config=vision, **more)}
 
@@ -141,7 +141,7 @@ LING3 = KIMI_LINEAR | {
     "linear_conv_kernel_dim": LEFT_OUT, "num_expert_group": 2, "topk_group": 1,
     "first_k_dense_replace": 1, "mlp_layer_types": LEFT_OUT}
 
-# Each has a file of its own.
+# Cases with a separate file each.
 LATER = {
     "deepseekV32": ("deepseek_v32", "F32", LATENT | {
         "rms_norm_eps": 1e-6, "q_lora_rank": 20, "n_group": 2, "topk_group": 1,
@@ -160,7 +160,7 @@ LATER = {
         "num_hidden_layers": 4, "index_topk": 4, "index_head_dim": 20, "index_n_heads": 9,
         "indexer_types": ["full", "shared", "full", "shared"],
         "rope_parameters": {"rope_type": "default", "rope_theta": 1000000.0}}),
-    # Three blocks of four are all rows.
+    # Three blocks of four cover all rows.
     "minimaxM3": ("minimax_m3_vl", "F32", with_images("minimax_m3_vl_text", {
         "intermediate_size": 32, "dense_intermediate_size": 64, "shared_intermediate_size": 32,
         "num_local_experts": 4, "num_experts_per_tok": 2, "routed_scaling_factor": 2.0,
@@ -170,7 +170,7 @@ LATER = {
         "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0,
                             "partial_rotary_factor": 0.5}},
         dict(VISION, patch_size=4, image_size=16), projector_hidden_size=32)),
-    # Two blocks of three are some rows; a layer between sees all.
+    # Two blocks of three cover some rows; a layer in between attends to all.
     "minimaxM3Top": ("minimax_m3_vl", "F32", with_images("minimax_m3_vl_text", {
         "intermediate_size": 32, "dense_intermediate_size": 64, "shared_intermediate_size": 32,
         "num_local_experts": 4, "num_experts_per_tok": 2, "routed_scaling_factor": 2.0,
@@ -187,7 +187,7 @@ LATER = {
         "rms_norm_eps": 1e-6, "q_lora_rank": 20, "n_group": 1, "topk_group": 1,
         "norm_topk_prob": True, "routed_scaling_factor": 1.5, "rope_parameters": TEMPERED},
         PIXTRAL, tie_word_embeddings=False)),
-    # Layers without RoPE, and some that read the latents of another.
+    # Some layers lack RoPE, and some read the latents of another layer.
     "mistralLarge4": ("mistral_large4", "F32", with_images("mistral_large4_text", {
         k: v for k, v in LATENT.items() if k != "q_lora_rank"} | {
         "rms_norm_eps": 1e-6, "n_group": 2, "topk_group": 1, "routed_scaling_factor": 1.5,
@@ -201,7 +201,7 @@ LATER = {
         PIXTRAL, tie_word_embeddings=False)),
     "ministral": ("ministral", "F32", {"sliding_window": 5, "layer_types": [
         "full_attention", "sliding_attention", "sliding_attention"]}),
-    # transformers clears the row of the padding after reading it.
+    # transformers clears the padding token's row after reading it.
     "youtu": ("youtu", "F32", {key: LATENT[key] for key in LATENT if "expert" not in key} | {
         "rms_norm_eps": 1e-6, "q_lora_rank": 20, "tie_word_embeddings": True,
         "pad_token_id": None}),
@@ -246,7 +246,7 @@ LATER = {
     "qwen35moe": ("qwen3_5_moe_text", "F32", DELTA_EXPERTS | {
         "layer_types": ["linear_attention", "full_attention", "linear_attention",
                         "linear_attention"]}),
-    # transformers clears the row of the padding after reading it.
+    # transformers clears the padding token's row after reading it.
     "lfm2": ("lfm2", "BF16", LFM2 | {"intermediate_size": 150, "block_multiple_of": 32,
                                      "pad_token_id": None}),
     "lfm2moe": ("lfm2_moe", "F32", LFM2 | {
@@ -257,16 +257,16 @@ LATER = {
     "hyV3": ("hy_v3", "BF16", {"num_experts": 4, "num_experts_per_tok": 2, "num_shared_experts": 2,
                                "moe_intermediate_size": 32, "router_scaling_factor": 2.5}),
 }
-# Names that transformers saves otherwise than published folders have them.
+# Names that transformers saves differently from published folders.
 RENAMED = {"kimiLinear": {"layers.0.block_sparse_moe.": "layers.0.mlp."},
            "kimiK25": {"language_model.model.blocks.": "language_model.model.layers."}}
-# Tensors that published folders have turned: [experts, in, out].
+# Tensors that published folders transpose: [experts, in, out].
 TURNED = {"qwen3vlmoe": (".experts.gate_up_proj", ".experts.down_proj")}
 TYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 
 def rounded_logits(loaded, tokens):
-    """With what goes into each matrix rounded to BF16, as fast kernels for BF16 weights do."""
+    """Rounds the input of each matrix to BF16, as fast kernels for BF16 weights do."""
     def round_input(_, inputs):
         return (inputs[0].to(torch.bfloat16).to(inputs[0].dtype),)
     hooks = [m.register_forward_pre_hook(round_input) for m in loaded.modules()
@@ -279,7 +279,7 @@ def rounded_logits(loaded, tokens):
 
 
 def given(sizes):
-    """`sizes` without the keys that are left out, within nested configs too."""
+    """`sizes` without the keys marked LEFT_OUT, also in nested configs."""
     return {k: given(v) if isinstance(v, dict) else v
             for k, v in sizes.items() if v is not LEFT_OUT}
 

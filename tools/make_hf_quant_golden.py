@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Writes tests/data/hf_quant_golden.safetensors: quantized linear layers and what they stand for.
+"""Writes tests/data/hf_quant_golden.safetensors: quantized linear layers and their float weights.
 
-For each case: the tensors of one layer as its format packs them ("CASE/in/qweight"), the weights as
+Each case has the tensors of one layer as its format packs them ("CASE/in/qweight"), the weights as
 float32 ("CASE/out") and the quantization_config ("CASE/config" in the metadata).
 
-pack-quantized: packed and unpacked by compressed_tensors itself. AWQ: packed in AutoAWQ's gemm order
-(nibble i of a word holds output order[i] of its eight), GPTQ: as GPTQModel packs (along the inputs,
-zeros along the outputs, less one in the first format), both here, in numpy, from the description of
-the layouts. fp8: torch's float8_e4m3fn.
+pack-quantized: packed and unpacked by compressed_tensors itself. AWQ and GPTQ are packed here in
+numpy, from descriptions of the layouts: AWQ in AutoAWQ's gemm order (nibble i of a word holds
+output order[i] of its eight), GPTQ as in GPTQModel (along the inputs, zeros along the outputs, minus
+one in the first format). fp8: torch's float8_e4m3fn.
 
 Made with Python 3.11, torch 2.13.0+cpu, compressed-tensors 0.20.0, numpy 2.4.6, seed 7:
     python3 tools/make_hf_quant_golden.py tests/data/hf_quant_golden.safetensors
@@ -35,7 +35,7 @@ def scales(rows, cols, dtype):
 
 
 def words(fields, bits, order=None):
-    """Packs along the last dim: field i of each group of 32 / bits into bits i * bits and up."""
+    """Packs along the last dim: field i of each group of 32 / bits goes to bits i * bits and up."""
     per = 32 // bits
     fields = fields.reshape(*fields.shape[:-1], -1, per)
     out = np.zeros(fields.shape[:-1], dtype=np.uint64)
@@ -70,8 +70,8 @@ def gptq(case, bits, out, cols, group, v1, sym, desc_act):
     q = codes(bits, out, cols)
     z = np.full((groups, out), 1 << (bits - 1)) if sym else codes(bits, groups, out)
     if v1 and not sym:
-        z = np.maximum(z, 1)  # as quantizers give them: stored less one
-        z[0, 0] = 1 << bits   # and the one that a field of its own width could not hold
+        z = np.maximum(z, 1)  # quantizers store zeros minus one
+        z[0, 0] = 1 << bits   # a zero that a field of `bits` bits cannot hold
     s = scales(groups, out, torch.float16)
     group_of = np.arange(cols) // group
     if desc_act:
@@ -82,7 +82,7 @@ def gptq(case, bits, out, cols, group, v1, sym, desc_act):
     config = {"quant_method": "gptq", "bits": bits, "group_size": group, "desc_act": desc_act,
               "sym": sym, "checkpoint_format": "gptq" if v1 else "gptq_v2"}
     weights = unfold(q, z, s, group_of)
-    if desc_act:  # as torch multiplies halves
+    if desc_act:  # multiplied in float16, as in torch
         weights = torch.from_numpy(weights).half().float()
     keep(case, config, parts, weights)
 

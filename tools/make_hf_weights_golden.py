@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes tests/data/hf_weights_golden.safetensors: quantized linear layers and what they stand for.
+"""Writes tests/data/hf_weights_golden.safetensors: quantized linear layers and their float weights.
 
-For each case: the tensors of one layer as its format packs them ("CASE/in/weight"), the weights as
+Each case has the tensors of one layer as its format packs them ("CASE/in/weight"), the weights as
 float32 ("CASE/out") and the quantization_config ("CASE/config" in the metadata).
 
 Each format is packed and unpacked by its own library: compressed_tensors' compressors, mlx's
@@ -46,7 +46,7 @@ def keep(case, config, parts, weights):
 # ---- compressed-tensors -----------------------------------------------------------------------
 
 def compressed(case, form, weights, dtype, rows, cols, inputs=None, global_scale=None, zero=False):
-    """weights: arguments of the weights' quantization. Scales are drawn, not calibrated."""
+    """weights: arguments for the weights' quantization. Scales are random, not calibrated."""
     args = QuantizationArgs(**weights)
     scheme = QuantizationScheme(targets=["Linear"], weights=args,
                                 input_activations=QuantizationArgs(**inputs) if inputs else None)
@@ -200,7 +200,8 @@ def main():
     mlx("mlxNvfp4Narrow", "nvfp4", 4, 16, 12, 96, mx.bfloat16)
     bits_and_bytes("bnbNf4", "nf4", 12, 128, False)
     bits_and_bytes("bnbNf4Nested", "nf4", 20, 200, True)
-    # (bitsandbytes 0.50.2 unpacks rows of 96 wrongly on CPUs: its result is not near the weights.)
+    # (bitsandbytes 0.50.2 unpacks rows of 96 incorrectly on CPUs: the result differs from the
+    # weights.)
     bits_and_bytes("bnbFp4", "fp4", 8, 72, True)
     bits_and_bytes_int8("bnbInt8", 20, 96)
     safetensors.torch.save_file(tensors, sys.argv[1], metadata=metadata)

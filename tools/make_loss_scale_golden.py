@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes tests/data/loss_scales.json: what dynamic loss scalers make of overflows.
+"""Writes tests/data/loss_scales.json: the scales of dynamic loss scalers after overflows.
 
-Each case is the options of a scaler, a string with 'x' for a step that overflows and '.' for one that
-does not, and the scale after each step; "ends" is the step whose overflow ends the run (DeepSpeed, at
-its least scale). The steps are drawn from random.Random(seed), more overflows where the scale is
-high. "deepspeed" cases are made by deepspeed.runtime.fp16.loss_scaler.DynamicLossScaler, "torch" cases
-by torch.amp.GradScaler, whose gradient is an infinity where the step overflows.
+Each case has the options of a scaler, a string with 'x' for a step that overflows and '.' for any
+other step, and the scale after each step; "ends" is the step whose overflow ends the run
+(DeepSpeed, at its least scale). random.Random(seed) draws the steps, with more overflows at high
+scales. "deepspeed" cases come from deepspeed.runtime.fp16.loss_scaler.DynamicLossScaler, "torch"
+cases from torch.amp.GradScaler, whose gradient is infinite in steps that overflow.
 
 Made with Python 3.11, torch 2.13.0+cpu, deepspeed 0.19.8:
     python3 tools/make_loss_scale_golden.py tests/data/loss_scales.json
@@ -19,7 +19,7 @@ import torch
 from deepspeed.runtime.fp16 import loss_scaler
 
 STEPS = 60
-loss_scaler.dist.get_rank = lambda: 1  # (it tells of overflows on rank 0)
+loss_scaler.dist.get_rank = lambda: 1  # (it reports overflows on rank 0)
 
 
 def draw(rng, scale, edge):
@@ -55,7 +55,7 @@ def torch_case(seed, power, window, edge):
     for _ in range(STEPS):
         overflow = draw(rng, scaler.get_scale(), edge)
         steps += "x" if overflow else "."
-        scaler.scale(weight.sum())  # (it begins with the first loss)
+        scaler.scale(weight.sum())  # (the first loss initializes it)
         weight.grad = torch.full((1,), float("inf") if overflow else 1.0)
         scaler.step(optimizer)
         scaler.update()

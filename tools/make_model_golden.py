@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Writes tests/data/model_logits.safetensors and tests/data/logits: logits of tiny models.
 
-The models are those of transformers in float64 (their norms and RoPE compute in float32 even so).
+The models are those of transformers in float64 (norms and RoPE compute in float32 nevertheless).
 Weights and tokens come from the formula of tests/support/tiny_model.h; there is no other
-randomness. RoPE factors that a GGUF file holds as tensors are written, too.
+randomness. RoPE factors that a GGUF file holds as tensors are written too.
 
 Made with Python 3.11, torch 2.13.0+cpu, transformers 5.23.0, safetensors 0.8.0, numpy 2.4.6:
     python3 tools/make_model_golden.py tests/data/model_logits.safetensors
-A case of LATER has a file of its own, made with transformers 5.24.0:
+A case of LATER has its own file, made with transformers 5.24.0:
     python3 tools/make_model_golden.py tests/data/logits/CASE.safetensors
 """
 
@@ -91,7 +91,7 @@ CASES = {
     "gemma3": ("gemma3", "Gemma3", 6, True, GEMMA3_ROPE, GEMMA3),
     "gemma4": ("gemma4", "Gemma4", 3, True, GEMMA4_ROPE, GEMMA4),
 }
-# Each has a file of its own.
+# Cases with a separate file each.
 LATER = {
     "ministral3": ("llama", "Ministral3", 3, False, TEMPERED, {}),
     "ministral": ("llama", "Ministral", 3, False, PLAIN, WINDOW | {
@@ -114,7 +114,7 @@ NAMES = {
 }
 
 
-# The norm after attention stands before the MLP in most models.
+# In most models, the norm after attention precedes the MLP.
 POST_NORMS = ("gemma2", "gemma3", "gemma4", "olmo2", "seed_oss")
 
 
@@ -156,7 +156,7 @@ def run(architecture, family, layers, tied, rope, more):
         if heads and architecture in ("llama", "granite", "smollm3"):
             value = golden.to_halves(value, heads, HEAD_DIM)
         if "norm" in target and architecture in ("gemma2", "gemma3"):
-            value = value - 1  # theirs add it
+            value = value - 1  # these norms add 1
         with torch.no_grad():
             parameter.copy_(torch.from_numpy(value))
     if architecture == "gemma4":

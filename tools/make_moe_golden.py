@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Writes logits of tiny models with experts or latent attention: tests/data/moe_logits.safetensors.
 
-Computed by transformers in float64 (norms, RoPE and gates compute in float32 even so). Weights and
-tokens come from the formula of tests/support/tiny_model.h, under the tensor names of GGUF files;
-there is no other randomness.
+Computed by transformers in float64 (norms, RoPE and gates compute in float32 nevertheless). Weights
+and tokens come from the formula of tests/support/tiny_model.h, under the tensor names of GGUF
+files; there is no other randomness.
 
 Made with Python 3.11, torch 2.13.0+cpu, transformers 5.23.0, safetensors 0.8.0, numpy 2.4.6:
     python3 tools/make_moe_golden.py tests/data/moe_logits.safetensors
-A case of LATER has a file of its own, made with transformers 5.24.0:
+A case of LATER has its own file, made with transformers 5.24.0:
     python3 tools/make_moe_golden.py tests/data/logits/CASE.safetensors
 """
 
@@ -36,7 +36,7 @@ LATENT = dict(num_key_value_heads=9, rms_norm_eps=1e-6, kv_lora_rank=64, qk_rope
 SIGMOID = dict(**LATENT, q_lora_rank=48, n_shared_experts=1, norm_topk_prob=True,
                routed_scaling_factor=2.5)
 INDEXER = dict(index_topk=16, index_head_dim=32, index_n_heads=2)
-# Far fewer than there are rows.
+# Far fewer positions than rows.
 TOP = dict(index_topk=5, index_head_dim=32, index_n_heads=11)
 EXPERTS_OF_GEMMA4 = dict(num_experts=10, top_k_experts=3, moe_intermediate_size=96)
 HALF = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}
@@ -48,7 +48,7 @@ def yarn(mscale, **more):
             "beta_slow": 1.0} | more
 
 
-# name: the family, and what its config has beside COMMON
+# name: the family, config keys added to COMMON
 CASES = {
     "mixtral": ("Mixtral", dict(num_local_experts=10, num_experts_per_tok=3)),
     "qwen3moe": ("Qwen3Moe", dict(**EXPERTS, norm_topk_prob=True)),
@@ -81,7 +81,7 @@ CASES = {
             "full_attention": {"rope_type": "proportional", "rope_theta": 1000000.0,
                                "partial_rotary_factor": 0.25}})),
 }
-# Each has a file of its own.
+# Cases with a separate file each.
 LATER = {
     "deepseekV32": ("DeepseekV32", dict(**SIGMOID, **INDEXER, n_group=4, topk_group=2,
                                         rope_parameters=yarn(1.0))),
@@ -92,7 +92,7 @@ LATER = {
     "glmDsaTop": ("GlmMoeDsa", dict(SIGMOID, **TOP, n_group=1, topk_group=1,
                                     first_k_dense_replace=2,
                                     indexer_types=["full", "shared", "full"])),
-    # Two blocks of eight are all rows.
+    # Two blocks of eight cover all rows.
     "minimaxM3": ("MiniMaxM3VL", dict(
         num_local_experts=10, num_experts_per_tok=3, intermediate_size=96,
         dense_intermediate_size=160, shared_intermediate_size=96, rotary_dim=8,
@@ -100,7 +100,7 @@ LATER = {
         layer_types=["full_attention", "minimax_m3_sparse", "minimax_m3_sparse"],
         index_n_heads=3, index_head_dim=16, index_block_size=8, index_topk_blocks=2,
         rope_parameters=HALF)),
-    # Two blocks of three are some rows; a layer between sees all.
+    # Two blocks of three cover some rows; a layer in between attends to all.
     "minimaxM3Top": ("MiniMaxM3VL", dict(
         num_local_experts=10, num_experts_per_tok=3, intermediate_size=96,
         dense_intermediate_size=160, shared_intermediate_size=96, rotary_dim=8,
@@ -123,11 +123,11 @@ LATER = {
     "qwen3vlmoe": ("Qwen3VLMoe", dict(**EXPERTS)),
     "hyV3": ("HYV3", dict(**EXPERTS, num_shared_experts=1, router_scaling_factor=2.5)),
 }
-# Whose files hold attn_k_b and attn_v_b; the others of latent attention hold attn_kv_b.
+# Cases whose files hold attn_k_b and attn_v_b; other latent attention uses attn_kv_b.
 SPLIT = ("deepseekV3", "kimiK2", "mistral4", "youtu", "deepseekV32", "glmDsa", "deepseekV32Top",
          "glmDsaTop")
 
-# Names of HF -> names of GGUF, for what follows "model.layers.N." or stands alone.
+# Names in HF -> names in GGUF, after "model.layers.N." or alone.
 NAMES = {
     "model.embed_tokens.weight": "token_embd.weight", "lm_head.weight": "output.weight",
     "model.norm.weight": "output_norm.weight", "input_layernorm": "attn_norm",
@@ -146,7 +146,7 @@ NAMES = {
 }
 
 
-# Where Gemma 4 means something else, or has more.
+# Names with another meaning in Gemma 4, and additional names.
 GEMMA4 = {
     "post_attention_layernorm.weight": "post_attention_norm.weight",
     "pre_feedforward_layernorm.weight": "ffn_norm.weight",
@@ -162,7 +162,7 @@ GEMMA4 = {
 
 
 def kv_b(block, config):
-    """A head's key matrix, turned, over its value matrix."""
+    """A head's transposed key matrix above its value matrix."""
     heads, rank = config.num_attention_heads, config.kv_lora_rank
     keys = golden.tensor(block + "attn_k_b.weight", (heads, rank, config.qk_nope_head_dim))
     values = golden.tensor(block + "attn_v_b.weight", (heads, config.v_head_dim, rank))
@@ -174,7 +174,7 @@ GPT_OSS = ("mlp.experts.gate_up_proj", "mlp.experts.gate_up_proj_bias", "mlp.exp
 
 
 def gpt_oss(block, rest, shape):
-    """Matrices are turned, and gate and up interleaved."""
+    """Transposes matrices and interleaves gate and up."""
     kind = "bias" if rest.endswith("_bias") else "weight"
     if rest.startswith("mlp.experts.down_proj"):
         turned = shape if kind == "bias" else (shape[0], shape[2], shape[1])
@@ -187,7 +187,7 @@ def gpt_oss(block, rest, shape):
 
 
 def minimax_m3(block, rest, shape):
-    """Gate and up in one, and the indexer."""
+    """Values of a tensor that fuses gate and up, or of the indexer."""
     if rest.endswith("gate_up_proj.weight"):
         kind = "_shexp" if "shared" in rest else ""
         half = (shape[0] // 2, shape[1])
@@ -255,15 +255,15 @@ def make(family, sizes):
 
 
 def parameters_of(model):
-    """Those of the text part, as a model for text alone calls them."""
+    """Names of the text part, in the form of a text-only model."""
     for name, parameter in model.named_parameters():
         if ".visual." not in name:
             yield name.replace("language_model.", ""), parameter
 
 
 def check_choices(least):
-    """The choices of indexers are refused where a score that is chosen and one that is not are
-    nearer than `least`: sums in another order might choose otherwise."""
+    """Rejects choices of indexers if a chosen and an unchosen score differ by less than `least`:
+    sums in another order might choose otherwise."""
     topk = torch.Tensor.topk
 
     def checked(x, k, *args, **kwargs):
@@ -271,7 +271,8 @@ def check_choices(least):
             best = x.sort(-1, descending=True).values
             gaps = (best[..., k - 1] - best[..., k])[..., k:]
             assert gaps.min() > least, gaps.min()
-        if x.dim() == 4 and k < x.shape[-1]:  # of blocks; rows that see no more have no gap
+        # Scores of blocks. Rows that attend to at most k blocks need no gap.
+        if x.dim() == 4 and k < x.shape[-1]:
             best = x.sort(-1, descending=True).values
             gaps = (best[..., k - 1] - best[..., k])[best[..., k] > -torch.inf]
             assert gaps.min() > least, gaps.min()

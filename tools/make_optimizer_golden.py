@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes tests/data/optimizer_curves.json: twenty steps of a small Llama under each optimizer.
+"""Writes tests/data/optimizer_curves.json: twenty steps of a small Llama with each optimizer.
 
 The model is transformers' LlamaForCausalLM in float32, with the weights and tokens of
-tests/support/train_golden.h (splitmix64 of a seed, a tensor's number and an element's). Updates are
-torch.optim's Adam, AdamW and SGD, transformers' Adafactor, and for 8-bit Adam the class below: block-wise
-dynamic quantization (Dettmers et al. 2022) in numpy. Gradients are clipped to a norm of 1; tensors of
-one dimension are not decayed.
+tests/support/train_golden.h (splitmix64 of a seed, a tensor's number and an element's number). The
+optimizers are torch.optim's Adam, AdamW and SGD, transformers' Adafactor, and, for 8-bit Adam, the
+class below: block-wise dynamic quantization (Dettmers et al. 2022) in numpy. Gradients are clipped
+to a norm of 1; one-dimensional tensors have no weight decay.
 
 Made with Python 3.11, torch 2.13.0+cpu, transformers 5.23.0, numpy 2.4.6:
     python3 tools/make_optimizer_golden.py tests/data/optimizer_curves.json
@@ -57,10 +57,10 @@ LEAST_ELEMENTS = 4096  # smaller tensors keep float32
 
 
 def dynamic_codes(signed):
-    """The values of 256 codes, ascending: after e zero bits the rest is a fraction of 10^-e.
+    """The values of 256 codes, ascending: e zero bits, then a fraction of 10^-e in the other bits.
 
-    Each decade [10^-(e+1), 10^-e] has the midpoints of 2^(bits left) even steps; beside them there
-    are 0 and 1, and of signed codes -1, in the place of the negative value nearest to 0.
+    Each decade [10^-(e+1), 10^-e] has the midpoints of 2^(remaining bits) even steps. In addition
+    there are 0 and 1; signed codes have -1 in place of the negative value nearest to 0.
     """
     positive = []
     for e in range(7):
@@ -76,7 +76,7 @@ def dynamic_codes(signed):
 
 
 def quantize(x, codes):
-    """To the nearest code of x over its block's largest magnitude; of two the greater one."""
+    """Rounds x over its block's largest magnitude to the nearest code; ties go to the greater."""
     middles = ((codes[:-1].astype(np.float64) + codes[1:].astype(np.float64)) / 2).astype(np.float32)
     padded = np.zeros(-(-len(x) // BLOCK) * BLOCK, np.float32)
     padded[:len(x)] = x
@@ -93,7 +93,7 @@ def dequantize(quantized, codes, count):
 
 
 class Adam8bit:
-    """Moments are widened, updated, used as they are then, and narrowed again. Decay is decoupled."""
+    """Moments are widened, updated, used in this form, and narrowed. Decay is decoupled."""
 
     def __init__(self, params, betas, eps):
         self.params, self.betas, self.eps, self.step_number = params, betas, eps, 0
@@ -162,7 +162,7 @@ def case(kind, lr, decay, **more):
         return classes[kind](grouped(model, decay), lr=lr, **more).step
     losses, norms = curve(lr, make, torch.float32)
     made = dict(optimizer=kind, weight_decay=decay, lr=lr, losses=losses, grad_norms=norms) | more
-    # How far two right answers are from each other: the same in float64.
+    # The difference between two correct results: the same in float64.
     others = curve(lr, make, torch.float64) if kind != "adam8bit" else (losses, norms)
     made["spread"] = max(abs(a / b - 1) for x, y in zip((losses, norms), others)
                          for a, b in zip(x, y))

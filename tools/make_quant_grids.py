@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes src/tensor/quant_grids.cc: the code books of the IQ types, as gguf-py 0.19.0 states them.
+"""Makes src/tensor/quant_grids.cc: the code books of the IQ types, from gguf-py 0.19.0.
 
 Run: python3 tools/make_quant_grids.py src/tensor/quant_grids.cc
 """
@@ -8,7 +8,7 @@ import sys
 import numpy as np
 from gguf import quants
 
-# Name here, class there, bits of an index into the values.
+# Name in Weft, class in gguf-py, bits of an index into the values.
 GRIDS = (("kIq2XxsGrid", quants.IQ2_XXS, 2), ("kIq2XsGrid", quants.IQ2_XS, 2),
          ("kIq2SGrid", quants.IQ2_S, 2), ("kIq1Grid", quants.IQ1_S, 2),
          ("kIq3XxsGrid", quants.IQ3_XXS, 3), ("kIq3SGrid", quants.IQ3_S, 3))
@@ -16,7 +16,7 @@ A_LINE = 12
 
 
 def packed(kind, bits):
-    """One number an entry: value k of it in bits k * bits, as its place in grid_map."""
+    """One number per entry: bits k * bits and up hold the index of value k in grid_map."""
     kind.init_grid()
     places = {float(value): place for place, value in enumerate(kind.grid_map)}
     for entry in np.asarray(kind.grid).reshape(kind.grid_shape):

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Writes tests/data/logits/CASE.safetensors: logits of a tiny model with recurrent layers.
 
-Computed by transformers in float64 (norms, RoPE, gates and the delta rule compute in float32 even
-so). Weights and tokens come from the formula of tests/support/tiny_model.h, under the names and in
-the order of GGUF files; there is no other randomness.
+Computed by transformers in float64 (norms, RoPE, gates and the delta rule compute in float32
+nevertheless). Weights and tokens come from the formula of tests/support/tiny_model.h, with the
+names and the order of GGUF files; there is no other randomness.
 
 Made with Python 3.11, torch 2.13.0+cpu, transformers 5.24.0, safetensors 0.8.0, numpy 2.4.6:
     python3 tools/make_recurrent_golden.py tests/data/logits/CASE.safetensors
@@ -45,7 +45,7 @@ LING = KIMI | dict(head_dim=16, n_group=2, topk_group=1, first_k_dense_replace=1
                    linear_num_heads=9, rope_parameters={"rope_type": "default",
                                                         "rope_theta": 10000.0})
 
-# name: the family, and what its config has beside COMMON
+# name: the family, config keys added to COMMON
 CASES = {
     "qwen3next": ("Qwen3Next", dict(num_experts=0)),
     "qwen3nextMoe": ("Qwen3Next", dict(**EXPERTS, norm_topk_prob=True)),
@@ -93,8 +93,8 @@ KIMI_NAMES = {
 
 
 def grouped(value, axis, size):
-    """Value heads in the order of GGUF files of Qwen 3.5 (one of each key head, then the next of
-    each) -> those of a key head together."""
+    """Reorders value heads from the order of Qwen 3.5's GGUF files (one of each key head, then the
+    next of each) to all value heads of a key head together."""
     each = HEADS // KEY_HEADS
     shape = value.shape
     split = shape[:axis] + (each, KEY_HEADS, size) + shape[axis + 1:]
@@ -102,7 +102,7 @@ def grouped(value, axis, size):
 
 
 def in_groups(rest, value):
-    """The same of any tensor of a layer."""
+    """The same for any tensor of a layer."""
     keys = 2 * KEY_HEADS * KEY_DIM
     if rest in ("linear_attn.in_proj_qkv.weight", "linear_attn.conv1d.weight"):
         return np.concatenate([value[:keys], grouped(value[keys:], 0, VALUE_DIM)])
@@ -114,7 +114,7 @@ def in_groups(rest, value):
 
 
 def qkvz(block, shape):
-    """Each key head's query, key, values and gates together, as HF has them."""
+    """Puts each key head's query, key, values and gates together, as in HF."""
     cols, each = shape[1], HEADS // KEY_HEADS * VALUE_DIM
     keys = KEY_HEADS * KEY_DIM
     qkv = golden.tensor(block + "attn_qkv.weight", (2 * keys + HEADS * VALUE_DIM, cols))
@@ -127,7 +127,7 @@ def qkvz(block, shape):
 
 def value_of(family, name, shape):
     """The value of HF's parameter or buffer `name`."""
-    centered = family.startswith("Qwen")  # norms add 1
+    centered = family.startswith("Qwen")  # these norms add 1
     if name in NAMES:
         value = golden.tensor(NAMES[name], shape)
         return value - 1 if centered and "norm" in name else value
@@ -143,7 +143,7 @@ def value_of(family, name, shape):
                                golden.tensor(block + "ffn_up_exps.weight", half)], axis=1)
     if rest.endswith("experts.down_proj"):
         return golden.tensor(block + "ffn_down_exps.weight", shape)
-    if rest == "self_attn.kv_b_proj.weight":  # of each head its keys, turned, and its values
+    if rest == "self_attn.kv_b_proj.weight":  # by head: transposed keys, then values
         heads, nope, latent = 9, 32, shape[1]
         keys = golden.tensor(block + "attn_k_b.weight", (heads, latent, nope)).swapaxes(1, 2)
         values = golden.tensor(block + "attn_v_b.weight", (heads, shape[0] // heads - nope, latent))
@@ -177,7 +177,8 @@ def run(family, more):
     config = getattr(transformers, family + text + "Config")(**{**common, **more})
     model = getattr(transformers, family + "ForCausalLM")(config).double().eval()
     with torch.no_grad():
-        biases = [b for b in model.named_buffers() if b[0].endswith("_bias")]  # choose experts
+        # Biases for the choice of experts.
+        biases = [b for b in model.named_buffers() if b[0].endswith("_bias")]
         for name, parameter in [*model.named_parameters(), *biases]:
             value = value_of(family, name, tuple(parameter.shape))
             parameter.copy_(torch.from_numpy(np.ascontiguousarray(value)))

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Writes tests/data/rope_golden.safetensors: logits of tiny models over kinds of RoPE and soft caps.
+"""Writes tests/data/rope_golden.safetensors: logits of tiny models with many RoPE kinds and soft caps.
 
 A case is a config.json for a family of models: the family's base config, with some keys set or
-dropped. It is written as text, as publishers write it (old and new spellings, null, missing keys),
-and loaded by transformers in float64 (RoPE and norms compute in float32 even so). Weights and tokens
-come from the formula of tests/support/tiny_model.h; there is no other randomness.
+dropped. It is written as text, in the forms that publishers use (old and new spellings, null,
+missing keys), and loaded by transformers in float64 (RoPE and norms compute in float32
+nevertheless). Weights and tokens come from the formula of tests/support/tiny_model.h; there is no
+other randomness.
 
 Metadata: FAMILY/base, FAMILY/tensors, FAMILY/norm_base; CASE/case (family, tokens, set, drop).
-Tensors: CASE/logits, of the rows in the middle and at the end.
+Tensors: CASE/logits, for the rows in the middle and at the end.
 
 Made with Python 3.11, torch 2.13.0+cpu, transformers 5.24.0, safetensors 0.8.0, numpy 2.4.6:
     python3 tools/make_rope_golden.py tests/data/rope_golden.safetensors
@@ -102,7 +103,7 @@ def params(rope):
 
 
 def old(rope, **more):
-    """As config.json of older versions spells it."""
+    """The spelling of older versions' config.json."""
     rope = dict(rope)
     theta, rope_type = rope.pop("rope_theta"), rope.pop("rope_type")
     return {"rope_theta": theta, "rope_scaling": {"type": rope_type} | rope} | more
@@ -113,7 +114,7 @@ def typed(full, sliding=None):
 
 
 def flat_cases(f):
-    """Of each family whose layers have one RoPE: every kind, with the keys that it needs."""
+    """Every RoPE kind with its required keys, for each family whose layers share one RoPE."""
     yield "missing", {}
     yield "theta", {"rope_theta": 500.0, "rope_scaling": None}
     yield "linear", params(linear())
@@ -161,7 +162,7 @@ def optional_cases(f):
 
 
 def spelled_cases(f):
-    """Old and new spellings, and both."""
+    """Old spellings, new spellings, and both."""
     yield "oldLinear", old(linear())
     yield "oldDynamic", old(kind("dynamic", factor=2.0))
     yield "oldYarn", old(yarn(attention_factor=1.3))
@@ -191,7 +192,7 @@ def phi3_cases(f):
 
 
 def typed_cases(f):
-    """Of families with RoPE for each type of layer."""
+    """Cases of families with a RoPE per type of layer."""
     yield "missing", {}
     yield "paramsNull", params(None)
     yield "bases", typed(kind("default", rope_theta=500.0), kind("default", rope_theta=300.0))
@@ -199,7 +200,7 @@ def typed_cases(f):
     yield "dynamic", typed(kind("dynamic", factor=2.0))
     yield "llama3", typed(llama3())
     yield "proportional", typed(kind("proportional", partial_rotary_factor=0.5))
-    if f == "gemma4_text":  # whose layers without a window have heads of their own
+    if f == "gemma4_text":  # its layers without a window have other heads
         yield "capped", {"final_logit_softcapping": 1.5}
         yield "uncapped", {"final_logit_softcapping": None}
         return
@@ -251,7 +252,7 @@ def family_cases(f):
 
 
 def write_family(family, base, folder):
-    """The folder's weights; returns the family's metadata."""
+    """Writes the folder's weights; returns the family's metadata."""
     sizes = {key: value for key, value in base.items() if key != "model_type"}
     config = transformers.AutoConfig.for_model(family, **sizes)
     transformers.AutoModelForCausalLM.from_config(config).save_pretrained(folder)

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Makes tests/data/schedules.json: learning rates as DeepSpeed's own classes give them.
+"""Makes tests/data/schedules.json: learning rates from DeepSpeed's own classes.
 
     DS_ACCELERATOR=cpu python3 tools/make_schedule_golden.py tests/data/schedules.json
 
-Seen with deepspeed 0.19.8 and torch 2.13.0 (CPU). No random numbers. Each case: the class, its
-arguments, and the rate that each update of an optimizer is made with (optimizer first, scheduler
-second, as the engine does).
+Made with deepspeed 0.19.8 and torch 2.13.0 (CPU). No random numbers. Each case: the class, its
+arguments, and the rate of each update (the optimizer steps first, then the scheduler, as in
+DeepSpeed's engine).
 """
 import json
 import sys

@@ -3,9 +3,9 @@
 
     tools/make_schema_golden.py > tests/data/schema_golden.json
 
-Made with jsonschema 4.26.0 (draft 2020-12, formats checked where it knows them), seed 5. For each
-schema: instances as JSON text in the order of its properties, each valid or not by the validator;
-`made` are those that were drawn from the schema and must be let through by its grammar.
+Made with jsonschema 4.26.0 (draft 2020-12, with checks of the formats it knows), seed 5. Each
+schema has instances as JSON text in the order of its properties, each with the validator's
+verdict; `made` are instances drawn from the schema, which its grammar must accept.
 """
 import json
 import random

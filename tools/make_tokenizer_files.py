@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-r"""Makes tests/data/tokenizer/files/ and splits.json: tokenizers as files of each format, trained
-here on a page of text with the real families' expressions, and what independent implementations
-make of the texts of make_tokenizer_golden.py.
+r"""Makes tests/data/tokenizer/files/ and splits.json: tokenizers in each file format, trained here
+on a page of text with the real families' expressions, and the results of independent
+implementations for the texts of make_tokenizer_golden.py.
 
   files/NAME/tokenizer.json or tokenizer.model or tiktoken.model (with config.json), and ids.json:
                 the ids of each text by Hugging Face tokenizers, sentencepiece or tiktoken
-  splits.json   by pre-tokenizer name one number a text: a hash of where its words end, as the
-                family's expressions cut it in Hugging Face tokenizers
+  splits.json   by pre-tokenizer name, one number per text: a hash of the ends of its words, split
+                by the family's expressions in Hugging Face tokenizers
 
 Made with Python 3.11, tokenizers 0.23.3, tiktoken 0.14, sentencepiece 0.2.3, seed 20.
 Usage: make_tokenizer_files.py OUT_DIR
@@ -126,7 +126,7 @@ def byte_pair(pre, normalizer=None, **options):
     return tokenizer
 
 
-# BPE over code points, as Llama 2 and Gemma have it.
+# BPE over code points, as in Llama 2 and Gemma.
 def code_points(normalizer, pre, fuse=True, byte_fallback=True):
     learner = Tokenizer(models.BPE(unk_token="<unk>"))
     learner.normalizer = normalizer

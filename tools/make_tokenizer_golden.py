@@ -1,21 +1,21 @@
 #!/usr/bin/env python3
-r"""Makes tests/data/tokenizer/: hard texts, small vocabularies of each tokenizer family, and the
-token ids that independent implementations give for those texts.
+r"""Makes tests/data/tokenizer/: difficult texts, small vocabularies of each tokenizer family, and
+the token ids of these texts from independent implementations.
 
   texts.json       the texts, the same for all families
-  FAMILY.json      a vocabulary trained here, and per text the ids without and (where they differ)
+  FAMILY.json      a vocabulary trained here, and per text the ids without and (if they differ)
                    with special tokens parsed
   smollm2.json     ids with the real vocabulary of SmolLM2-135M-Instruct (with --smollm2 FILE.gguf)
 
-Byte-level BPE comes from Hugging Face `tokenizers` with the family's pre-tokenizer, and where the
-family is one expression it is checked against `tiktoken`. SPM comes from `sentencepiece`.
-Three differences from the families' own tokenizer.json are on purpose, since files name their
-pre-tokenizer by llama.cpp's convention: Qwen2's NFC normalisation is left out, deepseek-llm keeps
+Byte-level BPE comes from Hugging Face `tokenizers` with the family's pre-tokenizer, and is checked
+against `tiktoken` if the family uses one expression. SPM comes from `sentencepiece`.
+Three differences from the families' own tokenizer.json are deliberate, because files name their
+pre-tokenizer by llama.cpp's convention: Qwen2's NFC normalization is omitted, deepseek-llm keeps
 runs of digits together, and contractions in any case are ASCII ('s, 'S, but not '\u017f).
 
 Made with Python 3.11, tokenizers 0.23.3, tiktoken 0.14, sentencepiece 0.2.3, gguf 0.19, seed 20.
 Usage: make_tokenizer_golden.py OUT_DIR [--smollm2 FILE.gguf] [--gguf DIR]
-(--gguf also writes each vocabulary as a GGUF file, to try it in other programs.)
+(--gguf also writes each vocabulary as a GGUF file, to test it in other programs.)
 """
 import argparse
 import io
@@ -118,7 +118,7 @@ def hard_texts():
     special = HARD.index("<|endoftext|>")
     for part in (HARD[:special], HARD[special:]):
         for line in part.strip("\n").split("\n"):
-            # Special tokens hold bars themselves, so their line is cut at bars outside of <|...|>.
+            # Special tokens contain bars, so their line is split at bars outside of <|...|>.
             cut = r"(?<!\\)(?<!<)\|(?!>)" if "<|" in line else r"(?<!\\)\|"
             for text in re.split(cut, line):
                 text = text.replace("\\|", "|")
@@ -162,7 +162,7 @@ def make_byte_pair(pre, pre_tokenizer, texts):
     model = json.loads(tokenizer.to_str())["model"]
     tokens = [t for t, _ in sorted(model["vocab"].items(), key=lambda item: item[1])]
     merges = [m if isinstance(m, str) else " ".join(m) for m in model["merges"]]
-    # The special tokens get the ids after the trained ones, in the order of adding.
+    # Special tokens get the ids after the trained ones, in the order of adding.
     plain = with_added(tokenizer, USER)
     parsing = with_added(tokenizer, USER + CONTROL)
     data = {"model": "gpt2", "pre": pre, "tokens": tokens + USER + CONTROL, "merges": merges,
@@ -210,7 +210,7 @@ def make_spm(texts):
             "add_space_prefix": True}
     special = {t: processor.piece_to_id(t) for t in USER + CONTROL + ["<s>", "</s>", "<unk>"]}
 
-    # As in llama.cpp, each stretch of text between special tokens is a text of its own.
+    # As in llama.cpp, each part of the text between special tokens is a separate text.
     def encode(text, names):
         cut = "(" + "|".join(re.escape(n) for n in sorted(names, key=len, reverse=True)) + ")"
         ids = []

