@@ -22,7 +22,8 @@ bool LooksLikeModel(const std::string& word);
 // Whether the word names a model whose architecture Weft lacks.
 bool IsNotRun(const std::string& word);
 
-// As SpecOfModel. Errors: kNotFound: a known name without a known repository; kUsage: no name.
+// As SpecOfModel, but with errors: kNotFound: a known name without a known repository; kUsage: the
+// word names nothing.
 Result<std::string> NeedSpec(const std::string& word);
 
 // Replaces a MODEL word by hf:... if it is in the cache. pull: fetches it first if it is missing.

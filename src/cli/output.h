@@ -32,7 +32,7 @@ void Stream(std::string_view text);
 // As Stream, but returns before the text is written, so decoding does not wait for the writing
 // thread (some 80 us per token). The next text waits for this one.
 void StreamToken(std::string_view text);
-// Declares a prompt with the user's input, until it is entered, such an unfinished line.
+// Marks a prompt as such an unfinished line, with the user's input, until it is entered.
 void NotePrompt(bool stands);
 inline void FlushOut() {
     Stream({});

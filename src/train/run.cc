@@ -189,7 +189,7 @@ class Run {
             WEFT_ASSIGN(there, SaveAll(trainer, loader, SaveRoom::kSpare));
         }
         const Status written = Export(trainer, false);
-        if (!written.ok() && !failed_) return written;  // a rank was lost
+        if (!written.ok() && !failed_) return written;  // lost a rank
         WEFT_ASSIGN(
             const std::vector<std::string> said,
             cluster_.AllGather("result", written.ok() ? "" : "failed", Deadline::In(kAgreeMs)));

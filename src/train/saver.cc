@@ -136,7 +136,7 @@ Status ReadKept(const Checkpoint& checkpoint, const TrainState& state, const Upd
         if (!status.ok()) return;
         if (checkpoint.Find(kept.array.kind, kept.array.tensor) == nullptr) {
             const Json& saved = checkpoint.manifest().state;
-            const auto named = saved.find("optimizer");  // (the end of what is no object)
+            const auto named = saved.find("optimizer");  // the end if `saved` is not an object
             const bool known = named != saved.end() && named->is_string();
             const std::string of = known ? named->get<std::string>() : "another kind";
             status = MakeError(ErrorCode::kUsage,

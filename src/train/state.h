@@ -49,7 +49,7 @@ class TrainState {
                  int replica);
     // Reads this rank's weights from the model's file; frozen weights keep their types. training
     // has the parts' values in its Program and outlives the state.
-    // Errors: model files', kUnsupported (a weight that can't be trained), kCancelled.
+    // Errors: those of model files, kUnsupported (a weight that can't be trained), kCancelled.
     Status Load(backend::Executable& training, const model_files::ModelSource& source,
                 cluster::Cluster& cluster);
 

@@ -59,7 +59,7 @@ class RecordFile {
     const std::vector<std::string>& columns() const { return columns_; }
     char delimiter() const { return delimiter_; }
     uint64_t size_bytes() const { return file_.size_bytes(); }  // unpacked
-    // Of all bytes, regardless of the file's name (base/hash.h, Checksum64).
+    // Checksum of all bytes, regardless of the file's name (base/hash.h, Checksum64).
     uint64_t checksum() const { return checksum_; }
     uint64_t size(Part part) const { return List(part).size(); }
     // Number of records that are too long to read; no part contains them.
