@@ -17,10 +17,10 @@ namespace weft::train {
 
 struct OutputFolderOptions {
     std::string folder;
-    std::string resume;                  // SaveOptions::resume
-    bool overwrite = false;              // start over and delete existing results
-    bool begun_anew = false;             // an earlier start of this job has cleared the folder
-    // paths that the job reads (model, adapter); they may be in this folder
+    std::string resume;       // SaveOptions::resume
+    bool overwrite = false;   // start over and delete existing results
+    bool begun_anew = false;  // an earlier start of this job has cleared the folder
+    // Paths that the job reads (model, adapter); they may be in this folder.
     std::vector<std::string> read = {};
 };
 

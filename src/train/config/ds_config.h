@@ -52,9 +52,9 @@ struct DsFlags {
     int64_t ranks = 1;        // data-parallel ranks
     int64_t hidden_size = 0;  // of the model; 0: unknown, and "auto" bucket sizes are refused
     std::optional<int64_t> micro_batch, accumulation, train_batch;
-    // "auto" without total_steps: the run's steps, 0
+    // "auto" without a given total_steps becomes 0: the run's steps.
     std::optional<int64_t> warmup_steps, total_steps;
-    std::optional<int64_t> stage;                      // ZeRO stage
+    std::optional<int64_t> stage;  // ZeRO stage
     std::optional<double> clip, lr, beta1, beta2, eps, weight_decay;
     std::optional<Precision> precision;  // for "auto" of fp16 and bf16; not given: bf16
     std::optional<double> loss_scale;    // 0: dynamic
@@ -89,7 +89,7 @@ struct DsOffload {
 
 struct DsZero {
     int stage = 0;
-    std::optional<bool> overlap_comm;                                       // empty: Weft's default
+    std::optional<bool> overlap_comm;  // empty: Weft's default
     // Elements; empty: Weft's default.
     std::optional<int64_t> reduce_bucket, allgather_bucket, prefetch_bucket;
     int64_t persistence_threshold = 100'000;  // elements

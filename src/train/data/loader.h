@@ -66,7 +66,7 @@ struct Cursor {
 struct Sequence {
     std::vector<int32_t> tokens, targets;  // S elements each
     std::vector<int32_t> begins;  // starts of samples, ascending from 0; empty: only padding
-    int32_t used = 0;                      // positions before the padding
+    int32_t used = 0;             // positions before the padding
 };
 
 struct Batch {

@@ -37,10 +37,10 @@ struct TrainLayout {
 // tp, pp and dp as the user gave them. 0: pp is 1, tp is ep or 1, dp takes all remaining ranks.
 struct TrainLayoutOptions {
     int tp = 0, pp = 0, dp = 0;
-    // shares as in model::MakeLayout; a stage's share applies to each of its chunks
+    // Shares as in model::MakeLayout; a stage's share applies to each of its chunks
     std::vector<double> split{};
-    int ep = 0;                   // expert groups of the tensor ranks, as there
-    int chunks = 1;               // model chunks per stage
+    int ep = 0;      // expert groups of the tensor ranks, as in model::Layout
+    int chunks = 1;  // model chunks per stage
 };
 // Errors: kUsage if the product is not `ranks`, or there are chunks without stages.
 Result<TrainLayout> MakeTrainLayout(int ranks, int rank, const TrainLayoutOptions& words);
