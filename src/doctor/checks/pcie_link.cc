@@ -103,6 +103,11 @@ void LookPcieLink(const PciDevice& card, const std::vector<PciDevice>& devices, 
                             expected, Narrower(card), "");
         case LinkJudgement::kBelow:
             if (rests) return out.Ok(read + " (resting)", expected);
+            if (card.IsGpu() && slot != nullptr && card.now.width == slot->most.width) {
+                return out.Note(fmt::format("{}: all lanes of its slot ({}: {}); the speed rests",
+                                            read, slot->address, slot->most.Text()),
+                                expected, Narrower(card), "");
+            }
             return Below(card, slot, read, expected, false, out);
         case LinkJudgement::kSlotUnknown:
             if (rests) return out.Ok(read + " (resting)", expected);
