@@ -39,6 +39,12 @@ TEST(PlanRefuses, NumbersThatAreNotFinite) {
                       {{{"--temp", "nan"}, "--temp"}, {{"--top-p", "nan"}, "--top-p"}});
 }
 
+TEST(PlanRefuses, MachinesAfterTheWire) {
+    ExpectPlanRefused({"plan", "gpt-oss-20b", "--machines"},
+                      {{{"2xstrix-halo,roce+2xrtx-3090"}, "'+2xrtx-3090' follows the wire"},
+                       {{"strix-halo,10gbe+roce"}, "'+roce' follows the wire"}});
+}
+
 TEST(PlanRefuses, MoreContextThanTheModelHas) {
     ExpectPlanRefused(
         {"plan", "llama-2-7b:q4_0", "--machines", "1xh100"},
