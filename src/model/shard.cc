@@ -378,15 +378,19 @@ Result<Layout> MakeLayout(int ranks, int tp, int pp, const std::vector<double>& 
         layout.tp_shares = shares;
     } else if (shares.size() == stages) {
         layout.pp_shares = shares;
-    } else if (shares.size() == tensor_ranks + stages) {
+    } else if (layout.tp > 1 && layout.pp > 1 && shares.size() == tensor_ranks + stages) {
         layout.tp_shares.assign(shares.begin(), shares.begin() + layout.tp);
         layout.pp_shares.assign(shares.begin() + layout.tp, shares.end());
     } else {
-        return MakeError(
-            ErrorCode::kUsage,
-            "--tensor-split has {} shares; --tp {} --pp {} needs {} (one per tensor rank), "
-            "{} (one per stage), or {} (tensor ranks, then stages)",
-            shares.size(), layout.tp, layout.pp, layout.tp, layout.pp, layout.tp + layout.pp);
+        std::string needs = fmt::format("{} (one per tensor rank)", layout.tp);
+        if (layout.pp > 1) needs = fmt::format("{} (one per stage)", layout.pp);
+        if (layout.pp > 1 && layout.tp > 1) {
+            needs = fmt::format(
+                "{} (one per tensor rank), {} (one per stage), or {} (tensor ranks, then stages)",
+                layout.tp, layout.pp, layout.tp + layout.pp);
+        }
+        return MakeError(ErrorCode::kUsage, "--tensor-split has {} shares; --tp {} --pp {} needs {}",
+                         shares.size(), layout.tp, layout.pp, needs);
     }
     return layout;
 }
