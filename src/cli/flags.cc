@@ -308,9 +308,10 @@ void AddEngineFlags(const Command& app, CommonFlags& flags) {
                   "need no copy of the file")
         .Range(0, 0)
         .Group(kEngine);
-    app.AddFlag("--skip-self-test", [&flags] { flags.job.self_test = false; },
-                "Skip the start-up test that compares the result of all ranks with the result of "
-                "one rank")
+    app.AddFlag(
+           "--skip-self-test", [&flags] { flags.job.self_test = false; },
+           "Skip the start-up test that compares the result of all ranks with the result of "
+           "one rank")
         .Group(kEngine);
     app.AddFlag("--verify", flags.job.verify, "Compare checksums of the tensor ranks at every step")
         .Group(kEngine);

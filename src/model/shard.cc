@@ -389,8 +389,9 @@ Result<Layout> MakeLayout(int ranks, int tp, int pp, const std::vector<double>& 
                 "{} (one per tensor rank), {} (one per stage), or {} (tensor ranks, then stages)",
                 layout.tp, layout.pp, layout.tp + layout.pp);
         }
-        return MakeError(ErrorCode::kUsage, "--tensor-split has {} shares; --tp {} --pp {} needs {}",
-                         shares.size(), layout.tp, layout.pp, needs);
+        return MakeError(ErrorCode::kUsage,
+                         "--tensor-split has {} shares; --tp {} --pp {} needs {}", shares.size(),
+                         layout.tp, layout.pp, needs);
     }
     return layout;
 }

@@ -383,7 +383,8 @@ Result<ClusterSpec> Library::ParseCluster(const std::string& words) const {
     // A comma between machines counts as a plus; the word after the last comma may be the wire.
     std::string list = words, last = words.substr(words.rfind(',') + 1);
     const bool wired = last.size() < words.size() && !NamesMachine(last);
-    if (const size_t plus = last.find('+'); wired && plus != last.npos && !last.ends_with(".json")) {
+    if (const size_t plus = last.find('+');
+        wired && plus != last.npos && !last.ends_with(".json")) {
         return MakeError(ErrorCode::kUsage,
                          "--machines: '{}' follows the wire; name all machines before the wire, as "
                          "2xstrix-halo+2xrtx-3090,roce",

@@ -556,7 +556,8 @@ TEST(Shapes, AConfigIsEnough) {
     std::ofstream(dir / "mine.json") << R"({"model_type": "qwen3", "hidden_size": -4096})";
     const auto mine = OpenShape(dir / "mine.json");
     ASSERT_FALSE(mine.ok());
-    EXPECT_NE(mine.error().message.find("/mine.json: 'num_hidden_layers' is missing"), std::string::npos)
+    EXPECT_NE(mine.error().message.find("/mine.json: 'num_hidden_layers' is missing"),
+              std::string::npos)
         << mine.error().message;
 }
 
