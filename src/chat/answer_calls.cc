@@ -93,8 +93,8 @@ std::string_view WithoutQuotes(std::string_view text) {
 }
 
 // Finds a value's end. A value may contain the end tag, so the first end tag followed by another
-// key or by nothing is preferred; then the first end tag. If there is none (models forget the last
-// one): the next key or the end of the text.
+// key or by nothing is preferred; then the first end tag. Models forget the last end tag: without
+// an end tag, the value ends at the next key or at the end of the text.
 size_t ValueEnd(std::string_view text, const ArgumentTags& tags) {
     const size_t first = text.find(tags.value_end);
     for (size_t end = first; end != text.npos; end = text.find(tags.value_end, end + 1)) {

@@ -154,7 +154,8 @@ bool EscapeIsKey(EditLine* edit) {
            std::string_view(manner) == "vi";
 }
 
-// Reads one more byte into `keys`; false: there is none, and `why` has the reason.
+// Waits up to most_ms for a byte and adds it to `keys`; `came`: a byte arrived. Returns false when
+// reading ends, with the reason in `why`.
 template <typename State>
 bool TakeByte(State& state, int most_ms, bool& came) {
     char byte = 0;

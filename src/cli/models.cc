@@ -34,7 +34,7 @@ struct ModelsFlags {
 
 // A model that `weft plan` knows by name.
 struct NamedModel {
-    std::string name, architecture, short_name;  // short_name: "" if there is none
+    std::string name, architecture, short_name;  // short_name: may be empty
     double billions = 0;                         // of parameters
 };
 

@@ -137,7 +137,7 @@ class ClusterImpl final : public Cluster {
     struct Place {
         std::string kernel;  // equal: same host and same network namespace
         std::vector<net::HostAddress> addresses;
-        std::string seen_as;  // as in AssignMessage, if it is none of these addresses (NAT)
+        std::string seen_as;  // the address in AssignMessage, if `addresses` lacks it (NAT)
     };
     Status Meet(const AssignMessage& assignment);
     Status GatherHosts(const std::vector<std::string>& names);

@@ -38,8 +38,8 @@ class Waits {
         return wait.on >= 0 && static_cast<size_t>(wait.on) < stuck_.size() &&
                stuck_[static_cast<size_t>(wait.on)] && wait.still_ms >= least_ms_;
     }
-    // Of the waits that it needs all of, one that never ends is enough; of those of which it needs
-    // any, none may end.
+    // A rank that needs all of its waits is stuck if one of them never ends. A rank that needs any
+    // of them is stuck if none of them ends.
     bool IsStuck(const RankWaits& rank_waits) const {
         const auto on_stuck = [this](const LongWait& wait) { return OnStuck(wait); };
         if (std::ranges::any_of(rank_waits.waits, on_stuck)) return true;

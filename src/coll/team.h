@@ -74,7 +74,7 @@ struct Group {
     Hosts hosts;
     std::atomic<uint64_t> sent_bytes = 0;
 
-    // Of the current operation.
+    // State of the current operation.
     uint64_t kind = 0;
     net::OpTag tag;  // its `place` advances
     Deadline deadline = Deadline::In(0);

@@ -1,4 +1,4 @@
-// What a rank's device may use of its host, and how much host and device memory the rank needs.
+// The host resources that a rank's device may use, and the host and device memory of the rank.
 // Inference and training share this.
 #pragma once
 

@@ -1,4 +1,5 @@
-// What rank 0 needs of a row of logits on another pipeline stage (RowAsk), and the answer.
+// The part of a row of logits that rank 0 requests from another pipeline stage (RowAsk), and the
+// answer.
 #pragma once
 
 #include <cstddef>

@@ -506,8 +506,7 @@ Result<Hyper> ReadHyper(const model_files::ModelSource& source) {
     WEFT_TRY(ReadWindow(source, prefix, hyper));
     WEFT_TRY(ReadSmall(source, prefix, hyper));
     if (hyper.architecture == "llama4") {
-        // Of the published models, the one with 128 experts has no such norm; no key of GGUF files
-        // says so.
+        // The published model with 128 experts has no such norm, and GGUF has no key for it.
         WEFT_ASSIGN(hyper.unit_heads,
                     meta.BoolOr(prefix + "attention.use_qk_norm", hyper.moe.experts != 128));
     }

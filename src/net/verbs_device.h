@@ -55,7 +55,7 @@ struct HostRoots {
 // All ports of all RDMA devices, by name. Empty: the kernel has none.
 std::vector<RdmaPort> ListRdmaPorts(const HostRoots& roots = {});
 
-// What a link asks for.
+// The RDMA port and GID that a link requests.
 struct RdmaWish {
     std::string device;   // "": chosen by address; else "mlx5_0" or "mlx5_0:1"
     int gid_index = -1;   // -1: chosen

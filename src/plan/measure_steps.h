@@ -15,7 +15,7 @@
 
 namespace weft::plan {
 
-// What to run: a synthetic model, with all ranks as tensor ranks or all as stages.
+// The steps to run: a synthetic model, with all ranks as tensor ranks or all as stages.
 struct StepsWanted {
     std::string model = {};  // synthetic:NAME:TYPE
     int tp = 1, pp = 1;

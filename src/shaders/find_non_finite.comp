@@ -1,7 +1,7 @@
 //: find_non_finite
 //: find_non_finite_end -DEND
-// The first element of a value that is not a finite number; all ones if there is none: first per
-// workgroup, then over workgroups.
+// Finds the first element of a value that is not finite, first per workgroup, then over workgroups.
+// The result is all ones if every element is finite.
 #version 460
 #include "element.glsl"
 layout(local_size_x_id = 0) in;

@@ -38,8 +38,8 @@ class Growth {
     void TellTerms(const TrainJob& job, const std::string& model, const DataIdentity& data) const;
     // Number of workers that can become ranks now and have said so; 0: none, or not yet. Cheap.
     int Ready(const TrainJob& job);
-    // Turns the waiting workers down for now, because there is no checkpoint to continue from; they
-    // keep waiting.
+    // Leaves the waiting workers out while the number of ranks stays, for example because no
+    // checkpoint exists; the log has `why`. They may still replace a lost rank.
     void RejectJoiners(const std::string& why) { cluster_.RejectJoiners(why); }
 
   private:

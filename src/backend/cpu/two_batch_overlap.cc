@@ -7,7 +7,7 @@ namespace {
 
 using kernels::Sequence;
 
-// Of the calls that communicate, only sums can run beside the other half's calls.
+// A call that communicates can be cut only if it is a sum: sums run beside the other half's calls.
 bool CanBeCut(const Call& call) {
     return !call.per_output() && !call.whole &&
            (!call.communicates() || call.kind == CallKind::kAllReduce);

@@ -58,7 +58,7 @@ struct TopRows {
 };
 Status LowerTop(Emitter& e, const TopRows& from, int64_t count, uint64_t to);
 // lower_loss.cc: writes to `to` the index of a value's first element that is not finite, as
-// uint64_t; all ones if there is none.
+// uint64_t; writes all ones if every element is finite.
 Status LowerFindNonFinite(Emitter& e, program::ValueId value, Region to);
 // lower_attention.cc: copies the first `count` page pairs of tables().copies in each of the caches.
 Status LowerPageCopies(Emitter& e, std::span<const CachePlace> caches, int64_t count);

@@ -68,7 +68,8 @@ class StepDrafts {
     void LearnStep(int64_t rows, double seconds) { costs_.Learn(RowsKind(rows), seconds); }
     // Drops the learned costs, after the loss of ranks.
     void ForgetCosts() { costs_ = {}; }
-    // Of an answer's `drafted` tokens in a step, `checked` were verified and `accepted` accepted.
+    // Counts a step of an answer: `drafted` tokens, of which `checked` were verified and `accepted`
+    // accepted.
     void Count(AnswerDrafts& answer, int64_t drafted, int64_t checked, int64_t accepted);
     const DraftCounts& counts() const { return counts_; }
 
