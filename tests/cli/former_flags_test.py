@@ -71,6 +71,7 @@ class FormerFlags(unittest.TestCase):
                 done = weft(*words)
                 self.assertEqual(done.returncode, 0, done.stderr)
                 self.assertIsNone(shown.search(done.stdout), words)
+                self.assertNotIn("{false}", done.stdout, words)
         with tempfile.TemporaryDirectory() as folder:
             self.assertEqual(weft("man", "--all", folder).returncode, 0)
             pages = list(pathlib.Path(folder).rglob("*.1"))

@@ -303,6 +303,14 @@ TEST(Layout, OfRanksAndShares) {
         EXPECT_EQ(layout.error().code, ErrorCode::kUsage);
     }
     EXPECT_FALSE(MakeLayout(4, 2, 2, {1, 2, 3}).ok());
+    // One stage, or one tensor rank, needs no share of its own.
+    for (const auto& [tp, pp] : {std::pair{2, 1}, {1, 2}}) {
+        const auto layout = MakeLayout(2, tp, pp, {1, 2, 3});
+        ASSERT_FALSE(layout.ok()) << tp << " " << pp;
+        EXPECT_TRUE(layout.error().message.find("has 3 shares") != std::string::npos &&
+                    layout.error().message.find("needs 2 (one per") != std::string::npos)
+            << layout.error().message;
+    }
 }
 
 TEST(Layout, ParsesShares) {
