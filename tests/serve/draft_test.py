@@ -62,7 +62,9 @@ class Draft(unittest.TestCase):
         try:
             with concurrent.futures.ThreadPoolExecutor(16) as pool:
                 answers = list(pool.map(ask, requests())) + list(pool.map(ask, requests()))
-            self.guesses = server.status()["speculation"]
+            # The engine publishes its counters after the step whose tokens it emitted.
+            idle = server.wait_for(lambda s: s["running"] + s["waiting"] == 0, WAIT_S)
+            self.guesses = idle["speculation"]
             self.metrics = server.call("GET", "/metrics")[2].decode()
             return answers
         finally:
