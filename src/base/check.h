@@ -1,5 +1,6 @@
-// CHECK(condition): prints file, line and the condition, then aborts. Only for conditions that a
-// bug in Weft can break; errors of files, peers, users and devices are a Result.
+// CHECK(condition): if the condition is false, prints it with file and line, and aborts. For
+// conditions that only a bug in Weft can break; functions report errors of files, peers, users and
+// devices as a Result.
 #pragma once
 
 namespace weft {

@@ -1,6 +1,6 @@
 // CRC-32C (Castagnoli polynomial, as in iSCSI, RFC 3720 appendix B.4): detects every error of a few
-// bits, and all but one in 2^32 of the others. It gives no security. Uses the CPU's CRC instruction
-// where there is one.
+// bits, and all but one in 2^32 of the others. It does not protect against deliberate changes. Uses
+// the CPU's CRC instruction where there is one.
 #pragma once
 
 #include <cstddef>

@@ -42,7 +42,7 @@ class Deadline {
         const int64_t left = at_ns_ - NowNs();
         return left <= 0 ? 0 : (left + 999'999) / 1'000'000;
     }
-    // The length that this deadline was made with, for error messages.
+    // The time limit that this deadline was made from, for error messages.
     int64_t length_ms() const { return length_ms_; }
 
   private:

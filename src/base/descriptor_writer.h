@@ -21,11 +21,11 @@ class DescriptorWriter {
     static constexpr size_t kMostBytes = 1 << 20;
     // Space beyond kMostBytes that only kUrgent texts may use.
     static constexpr size_t kReserveBytes = 64 << 10;
-    // The longest that one Write waits for a reader that has stopped.
+    // Longest time that one Write waits for a stopped reader.
     static constexpr int64_t kPatienceMs = 100;
     enum class Priority { kNormal, kUrgent };
 
-    // fd: must stay open while the process runs.
+    // fd: must stay open until the process ends.
     // notice: makes the line that replaces `count` dropped texts once the reader reads again; "":
     // no line. Called with a lock held: it must not use this object.
     using Notice = std::string (*)(uint64_t count);
@@ -35,8 +35,8 @@ class DescriptorWriter {
 
     // Queues the text and returns at once.
     void Post(std::string_view text, Priority priority = Priority::kNormal);
-    // Queues the text and waits until it is written, for at most kPatienceMs. After a wait timed
-    // out, no call waits until the queue has been empty once.
+    // Queues the text and waits until it is written, for at most kPatienceMs. After a timeout,
+    // calls return without waiting, until the queue has been empty once.
     void Write(std::string_view text, Priority priority = Priority::kNormal);
     // Waits until the queue is empty. Gives up after `stall_ms` without a written text, or after
     // ten times `stall_ms` in total. False: something is still queued.

@@ -40,14 +40,14 @@ class FieldWriter {
     void operator()(const char* name, const T& value, FieldRange = {}) {
         out_[name] = value;
     }
-    // The kind of the message: other messages arrive in the same place.
+    // The kind of the message, for receivers of several kinds.
     void Kind(const char* kind) { out_["kind"] = kind; }
-    // An enumerator by its name.
+    // Writes an enumerator as its name.
     template <typename T, typename NameOf, typename Parse>
     void Named(const char* name, const T& value, const NameOf& name_of, const Parse&) {
         out_[name] = std::string(name_of(value));
     }
-    // Structs that have fields of their own.
+    // Writes structs that have fields of their own.
     template <typename T, typename Fields>
     void List(const char* name, const std::vector<T>& list, const Fields& fields) {
         nlohmann::json& items = out_[name] = nlohmann::json::array();
@@ -84,7 +84,7 @@ class FieldReader {
         }
     }
     void Kind(const char* kind);
-    // parse: of a string_view; the result has a value or not.
+    // parse: takes a string_view and returns an optional or a Result.
     template <typename T, typename NameOf, typename Parse>
     void Named(const char* name, T& value, const NameOf&, const Parse& parse) {
         const nlohmann::json* field = Find(name);
@@ -177,7 +177,7 @@ class FieldReader {
         else
             return parsed.has_value();
     }
-    // Null after an error, and where the field is missing, which is one.
+    // Null if the field is missing, which is an error, or after an earlier error.
     const nlohmann::json* Find(const char* name);
     void Refuse(const char* name, const nlohmann::json& value, std::string_view expected);
 
@@ -204,7 +204,7 @@ Status DecodeFields(std::string_view what, std::string_view text, const Fields& 
     return reader.status();
 }
 
-// The kind that FieldWriter::Kind wrote; "" where `text` is no such message.
+// The kind that FieldWriter::Kind wrote; "" if `text` is not such a message.
 std::string KindOfMessage(std::string_view text);
 
 }  // namespace weft

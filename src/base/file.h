@@ -68,7 +68,7 @@ Result<std::string> ReadTextFile(const std::string& path, uint64_t most_bytes = 
 // As ReadTextFile, but the path may also be a pipe or a device, which is read to its end
 // (blocking).
 Result<std::string> ReadTextStream(const std::string& path, uint64_t most_bytes);
-// As above, from an open descriptor, which stays open. name: how errors call it.
+// As above, from an open descriptor, which stays open. name: the file's name in errors.
 Result<std::string> ReadTextStream(int fd, const std::string& name, uint64_t most_bytes);
 Status WriteFile(const std::string& path, std::span<const std::byte> bytes);
 

@@ -9,7 +9,7 @@
 
 namespace weft {
 
-// As many first bytes as WrongKind needs.
+// Number of first bytes that WrongKind needs.
 inline constexpr size_t kKindBytes = 64;
 
 // Describes the file's kind and the next step: "it is a Git LFS pointer, ... Run 'git lfs pull'
@@ -20,8 +20,8 @@ std::string WrongKind(std::string_view first_bytes);
 // expected: a Git LFS pointer, a web page, zeros.
 std::string PlaceholderKind(std::string_view first_bytes);
 
-// ReadTextFile for a file that belongs to a model. Errors: as there, and kCorrupt if the file is a
-// placeholder.
+// ReadTextFile for a file that belongs to a model. Errors: those of ReadTextFile; kCorrupt if the
+// file is a placeholder.
 Result<std::string> ReadModelText(const std::string& path, uint64_t most_bytes);
 
 }  // namespace weft

@@ -20,7 +20,7 @@ bool LogEnabled(LogLevel level);
 void LogLine(LogLevel level, std::string_view message);
 
 // open: the terminal that receives log lines shows an unfinished line (an answer, a prompt, a
-// progress line), so the next log line starts on a new line, which ends this state.
+// progress line), so the next log line starts on a new line and ends this state.
 void SetLineOpen(bool open);
 // Whether a log line has broken the open line since the last call of TakeLineBroken or SetLineOpen.
 bool TakeLineBroken();

@@ -3,9 +3,9 @@
 // replaces it.
 //
 // Thread: WriteAt may be called from several threads at once.
-// Errors: kIo (for a full disk, with the next step); kUnsupported if a file size limit is in the
-// way; kDenied if PATH exists already, or if another process is writing it (detected where the file
-// system supports locks, flock(2)).
+// Errors: kIo (for a full disk, with the next step); kUnsupported if a file size limit forbids the
+// size; kDenied if PATH exists already, or if another process is writing it (detected where the
+// file system supports locks, flock(2)).
 #pragma once
 
 #include <cstddef>
@@ -37,8 +37,8 @@ class OutputFile {
     ~OutputFile();  // without Finish: removes the part
 
     Status WriteAt(uint64_t offset, std::span<const std::byte> bytes);
-    // Waits until these bytes are on the disk, then drops them from the page cache, since nobody
-    // reads the file soon. A hint: does nothing on file systems that support neither.
+    // Waits until these bytes are on the disk, then drops them from the page cache, since they will
+    // not be read soon. Does nothing on file systems that support neither.
     void Settle(uint64_t offset, uint64_t bytes);
     Status Finish();
 

@@ -7,9 +7,9 @@
 
 namespace weft {
 
-// One line, with C escapes for characters that would control the terminal or that it can't show:
-// controls (C0, DEL, C1) and bytes that are not UTF-8 become \n, \r, \t or \x1b; line breaks and
-// marks of writing direction become \u202e. All other text stays, including backslashes.
+// One line, with C escapes for characters that a terminal would obey or can't show: controls (C0,
+// DEL, C1) and bytes that are not UTF-8 become \n, \r, \t or \x1b; line breaks and marks of writing
+// direction become \u202e. All other text stays, including backslashes.
 std::string Printable(std::string_view text);
 
 // As Printable, but line ends and tabs stay.

@@ -6,7 +6,7 @@
 
 namespace weft {
 
-// For sh and compatible shells: in single quotes, unless no character is special to a shell.
+// For sh and compatible shells: adds single quotes if a character is special to a shell.
 std::string ShellWord(std::string_view word);
 
 }  // namespace weft

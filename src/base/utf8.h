@@ -10,11 +10,11 @@ namespace weft {
 // UTF-8. Precondition: at < text.size().
 size_t CodePointLength(std::string_view text, size_t at);
 
-// Bytes of the invalid sequence at text[at], where CodePointLength is 0: 1, or the length of a code
-// point's beginning that breaks off. Precondition: at < text.size().
+// Bytes of the invalid sequence at text[at], where CodePointLength is 0: the length of a truncated
+// code point, else 1. Precondition: at < text.size().
 size_t InvalidLength(std::string_view text, size_t at);
 
-// Bytes at the end of `text` that begin a code point which more bytes could complete (0 to 3).
+// Bytes at the end of `text` (0 to 3) that begin a code point and that more bytes could complete.
 size_t IncompleteTail(std::string_view text);
 
 bool IsUtf8(std::string_view text);
