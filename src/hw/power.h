@@ -40,8 +40,7 @@ struct PowerReading {
 // Thread: any, one at a time.
 class PowerMeter {
   public:
-    // root: a folder used in place of /, also for NVML's library (for tests); "": the machine's
-    // own.
+    // root: a folder used in place of /, also for NVML's library (for tests); "": use / itself.
     explicit PowerMeter(std::string root = RootOfEnvironment());
     PowerMeter(const PowerMeter&) = delete;
     PowerMeter& operator=(const PowerMeter&) = delete;
@@ -49,8 +48,8 @@ class PowerMeter {
 
     // Current readings, in a fixed order. Sensors that report watts are integrated over time.
     std::vector<PowerReading> Read();
-    // Sensors that can't be read, with the next step, or that there is no sensor at all. "": no
-    // remark.
+    // Names the sensors that can't be read, with the next step, or says that there is no sensor.
+    // "": no remark.
     const std::string& note() const { return note_; }
     static std::string RootOfEnvironment();  // WEFT_POWER_ROOT
 
