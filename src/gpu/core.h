@@ -1,7 +1,7 @@
 // State that a device and all objects made from it share: the instance, the device, its queue and
 // the count of submissions. Destroyed with the last of these objects.
 //
-// Thread: Settled, Fail and lost from any; the rest from the caller of the Device.
+// Thread: any for Settled, Fail and lost; the caller of the Device for the rest.
 #pragma once
 
 #include <atomic>

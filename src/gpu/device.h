@@ -35,10 +35,10 @@ enum class Kind { kDiscrete, kIntegrated, kVirtual, kCpu };  // kCpu: lavapipe a
 
 struct Heap {
     uint64_t total_bytes = 0;
-    uint64_t free_bytes = 0;  // from VK_EXT_memory_budget; equals total if the driver does not say
+    uint64_t free_bytes = 0;  // from VK_EXT_memory_budget; without it, equals total
     bool device_local = false;
     // Kernels' buffers can be allocated there. On an integrated GPU this may include heaps that are
-    // not device-local: RADV reports a third of the GPU's part of an APU's memory as the host's.
+    // not device-local: RADV reports a third of an APU's GPU memory as host memory.
     bool for_kernels = false;
 };
 
@@ -147,7 +147,7 @@ class Commands {
     virtual void Copy(const Buffer& from, uint64_t from_byte, const Buffer& to, uint64_t to_byte,
                       uint64_t bytes) = 0;
     virtual void Fill(const Buffer& buffer, uint64_t byte, uint64_t bytes, uint32_t word) = 0;
-    // Commands recorded before it finish, and their writes become visible, before later ones start.
+    // Later commands start after earlier ones have finished and their writes are visible.
     virtual void Barrier() = 0;
     // Records time i of the submission, when all earlier commands are done. At most kMostTimes.
     virtual void Time(uint32_t i) = 0;

@@ -1,5 +1,4 @@
-// The buffer that guarded kernels check (shaders/guard.glsl), which is the only descriptor of
-// kernels.
+// The buffer that guarded kernels check (shaders/guard.glsl). Kernels have no other descriptor.
 //
 // Thread: as gpu/core.h.
 #pragma once

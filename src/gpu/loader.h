@@ -95,7 +95,7 @@ struct Loader {
 // it can't be opened.
 Result<Loader> SystemLoader();
 
-// Look up their part of `calls`. Errors: kUnsupported names a missing function.
+// Each of these looks up its part of `calls`. Errors: kUnsupported names a missing function.
 Status FindGlobalCalls(Calls& calls);
 Status FindInstanceCalls(Calls& calls, VkInstance instance);
 Status FindDeviceCalls(Calls& calls, VkDevice device);

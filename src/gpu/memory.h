@@ -21,8 +21,8 @@ struct Buffer::Held {
 };
 
 // The memory types for a place, best first, among those whose bit is set in `allowed`. A discrete
-// card's mapped device memory is used for kHost only if there is no other: it may be a window of
-// 256 MiB.
+// card's mapped device memory is used for kHost only if there is no other type, since it may be a
+// window of 256 MiB.
 std::vector<uint32_t> MemoryTypesFor(const VkPhysicalDeviceMemoryProperties& memory,
                                      uint32_t allowed, Place place, bool unified);
 
