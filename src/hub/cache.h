@@ -75,8 +75,8 @@ std::vector<RepoFile> FilesIn(const std::string& snapshot,
 // Adds a line to `unread` if the folder exists and can't be listed.
 void NoteUnread(const std::string& folder, std::vector<std::string>* unread);
 
-// The path in the cache of the GGUF file or folder for a MODEL argument that starts with "hf:".
-// Uses no network. If only shards of it are there, returns their folder, whose files are partial.
+// Finds the GGUF file or folder in the cache that a MODEL argument starting with "hf:" names. Uses
+// no network. If only shards of the model are there, returns their folder, whose files are partial.
 // Errors: kNotFound says how to pull it, and which similar models are there; kUsage if several
 // files match; kIo if the cache can't be read.
 Result<std::string> FindCached(const Config& config, const RepoSpec& spec);

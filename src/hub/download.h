@@ -8,7 +8,7 @@
 // The content is identified by its hash, and its bytes by their ETag. If the hash or ETag differs
 // from the note's, the download restarts. If the ETag changes during a download, it restarts once,
 // then fails. If the final hash is wrong, it restarts once, provided that part of the file came
-// from an earlier run. From a server that ignores Range, one connection reads from byte 0.
+// from an earlier run. If the server ignores Range, one connection reads from byte 0.
 //
 // The hash of a shard (`wanted`) can't be checked. The file's size, the content's hash on the Hub
 // and the ETag, which must not change, identify it. The note is written after the bytes are on

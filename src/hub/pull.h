@@ -58,7 +58,7 @@ struct ShardRanges {
     std::map<std::string, RangeSet> files;
     bool is_all = false;
 };
-// model: a GGUF file or a folder, as a MODEL argument, of which only parts can be read: the first
+// model: a GGUF file or a folder, as a MODEL argument. Only parts of it can be read: the first
 // kShardHeadBytes of each file, and all ranges requested before.
 using PlanShard = std::function<Result<ShardRanges>(const std::string& model)>;
 inline constexpr uint64_t kShardHeadBytes = 1 << 20;

@@ -48,7 +48,7 @@ struct Config {
     const std::atomic<bool>* stop = nullptr;  // Ctrl-C; may be null
 
     bool Stopped() const { return stop != nullptr && stop->load(std::memory_order_relaxed); }
-    // Sets timeout_ms, and scales the other two in proportion, up to their defaults.
+    // Sets timeout_ms, and scales the other two time-outs in proportion, up to their defaults.
     void SetTimeout(int64_t ms);
 };
 
