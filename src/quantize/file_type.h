@@ -26,7 +26,7 @@ struct FileType {
 std::string FileTypeNames();
 // Ignores case; "Q4_K" is Q4_K_M, and so on. Errors: kUsage, with the supported names.
 Result<FileType> FindFileType(std::string_view name);
-// A tensor's type by name, among those that Weft can quantize to.
+// The tensor type with this name, if Weft can quantize to it.
 Result<DType> FindTensorType(std::string_view name);
 
 // A tensor's role in the model, by its name.

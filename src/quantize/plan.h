@@ -1,9 +1,9 @@
 // Chooses the new type of each tensor of a model, before anything is read or written.
 //
-// The first of these that applies: tensors that are kept (IsKept); the first rule whose expression
+// The first of these that applies decides: IsKept (not quantized); the first rule whose expression
 // matches in the tensor's name; --output-type and --embedding-type; with `pure`, the base type; the
-// mix of the file type. A type that does not fit a tensor's columns is then replaced (Fallback),
-// unless a rule gave it: that is an error.
+// mix of the file type. Fallback then replaces a type that does not fit the tensor's columns; if a
+// rule gave that type, it is an error.
 #pragma once
 
 #include <optional>
@@ -27,10 +27,10 @@ struct QuantizeOptions {
     std::vector<TensorRule> rules;
     std::optional<DType> output, embedding;
     bool pure = false;
-    bool allow_requantize = false;  // quantize tensors again that are already quantized
+    bool allow_requantize = false;  // quantize even tensors that are already quantized
     const Importance* importance = nullptr;
-    // Only sizes are needed: allows types that need an importance matrix without one, and mixes IQ
-    // types as if there were one.
+    // Plans only sizes. A type may then lack the importance matrix that it needs, and IQ types are
+    // mixed as if there were a matrix.
     bool sizes_only = false;
     // The next step in errors about a missing importance matrix.
     const char* importance_advice =
