@@ -8,7 +8,8 @@ enum class Activation {
     kSilu,      // a / (1 + exp(-a)); as a gated unit: SwiGLU
     kGeluTanh,  // a / (1 + exp(-2 u)), u = sqrt(2 / pi) (a + 0.044715 a^3): GELU by tanh; as a
                 // gated unit: GeGLU
-    // gpt-oss: gate is clamped to at most 7, up to +-7; gate / (1 + exp(-1.702 gate)) * (up + 1).
+    // gpt-oss: clamps gate to at most 7 and up to +-7; out = gate / (1 + exp(-1.702 gate)) * (up +
+    // 1).
     kClampedSilu,
 };
 

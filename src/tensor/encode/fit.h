@@ -28,8 +28,8 @@ struct Pack {
     bool weighed;  // importance weights were given
 };
 
-// Loads `groups` consecutive groups and fills the others with zeros. importance: of the first
-// group's first column on, or null.
+// Loads `groups` consecutive groups and fills the others with zeros. importance: starts at the
+// first group's first column; may be null.
 template <int N>
 void LoadPack(const float* src, int groups, const float* importance, Pack<N>& pack) {
     pack.weighed = importance != nullptr;

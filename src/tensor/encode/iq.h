@@ -303,7 +303,7 @@ inline void EncodeIq1M(Pack<16>& pack, int, std::byte* dst) {
     static thread_local Found<GroupIq1M> found;
     FitOddGrid(pack, 15, kSearchIq1, 2, found);
     std::memset(dst + 32, 0, 16);
-    int scales[4];  // each with a quarter of d's bits in its top 4, lowest bits first
+    int scales[4];  // the top 4 bits of each hold a quarter of d, the lowest quarter first
     for (int i = 0; i < 4; ++i) scales[i] = (F32ToF16(found.grid.d[0]) >> 4 * i & 15) << 12;
     for (int s = 0; s < 16; ++s) {
         for (int e = 0; e < 2; ++e) {

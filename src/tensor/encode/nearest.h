@@ -1,6 +1,5 @@
-// Finds, for groups whose weights are coded by entries of a codebook (books.h) and for a given
-// scale, the entry with the smallest weighted error. Tries all entries of the codebook, for kLanes
-// groups side by side.
+// Finds the entry of a codebook (books.h) with the smallest weighted error, for groups of weights
+// and a given scale. Tries all entries of the codebook, for kLanes groups side by side.
 //
 // An entry's error is sum of w (x - scale q)^2. The part that depends on the entry is -scale times
 // its score:
@@ -9,7 +8,7 @@
 //
 // The scores of all halves of entries are kept in tables. In the scores of high halves, the lowest
 // mantissa bits hold the half itself (a relative change of at most 2^-15), so that one maximum
-// gives both.
+// gives both the score and the half.
 #pragma once
 
 #include "tensor/encode/books.h"
@@ -158,8 +157,8 @@ WEFT_INLINE void AddEntry(const Pack<N>& pack, int at, int i, Ints entry, Sums& 
 
 // ---- Whole groups -------------------------------------------------------------------------------
 
-// Each has kEntries (entries per group), a codebook, and Find: the nearest entries for a scale, and
-// their sums.
+// Each kind of group has kEntries (entries per group), a codebook, and Find, which finds the
+// nearest entries for a scale and their sums.
 
 template <class V, int N, const Book& (*kBook)()>
 struct Signless {
