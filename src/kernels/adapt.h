@@ -1,8 +1,9 @@
 // LoRA adapters on a matrix product: y += (x . a^T) . b^T in the rows that use an adapter, with a
 // [r, k] and b [n, r]. Two kernels, down and up; all threads finish down before up begins.
 //
-// As in kernels.h: (args, part, parts), no allocation, and a row's bits do not depend on the other
-// rows, on their adapters or on `parts`. Rows without an adapter are not touched.
+// As in kernels.h, kernels take (args, part, parts) and allocate nothing, and a row's bits do not
+// depend on the other rows, on their adapters or on `parts`. Rows without an adapter are not
+// touched.
 // Activations are float32, whatever the adapter's type. Sums are float32; with segments (a product
 // whose columns may be cut over ranks), each segment's sum is added in float64, so that results
 // barely depend on the cuts.
@@ -19,8 +20,8 @@ struct AdapterPair {
     PackedMatrix a, b;
 };
 
-// The size in bytes of a packed [rows, cols] matrix, and the function that packs it, as
-// Kernels::pack.
+// AdapterBytes returns the size of a packed [rows, cols] matrix; PackAdapter packs it, as
+// Kernels::pack does.
 int64_t AdapterBytes(DType dtype, int64_t rows, int64_t cols);
 void PackAdapter(const PackedMatrix& matrix, int64_t row_begin, int64_t count,
                  const std::byte* source, int64_t source_stride_bytes);
@@ -44,7 +45,7 @@ struct AdaptDownArgs {
 };
 
 // y += u . b^T for those rows. With only `wide`: wide += u . b^T. With both: wide += u . b^T, and
-// then y = wide, rounded, in all of the step's rows.
+// then y = wide, rounded, in all rows of the step.
 struct AdaptUpArgs {
     std::span<const AdapterPair> pairs;
     std::span<const AdaptedRow> rows;
@@ -63,13 +64,13 @@ struct AdaptKernels {
     Kernel<AdaptUpArgs> adapt_up = nullptr;
 };
 
-// Helpers for all levels. A block: rows that are computed together, with the same pair.
+// Helpers for all levels. A block is a run of rows with the same pair, which are computed together.
 struct AdaptBlock {
     const AdapterPair* pair = nullptr;
     std::span<const AdaptedRow> rows;
 };
-// Takes the next block (at most `most` rows) from the front of `rows`. Its pair is null if the
-// adapter has none here.
+// Takes the next block (at most `most` rows) from the front of `rows`. The block's pair is null if
+// `pairs` has none for the adapter.
 AdaptBlock NextBlock(std::span<const AdapterPair> pairs, size_t most,
                      std::span<const AdaptedRow>& rows);
 

@@ -45,8 +45,8 @@ struct Range {
 //          block sums that zero points need
 //   kBF16  rounded to nearest even, for BF16 weights if the CPU multiplies BF16 (denormals become
 //          zeros)
-// The kernel table chooses the exact layout; quantized_bytes(cols) is the stride of a row in either
-// form.
+// The kernel table chooses the exact layout; quantized_bytes(cols) is the stride of a row in kInt8
+// and kBF16.
 enum class ActivationFormat { kNone, kInt8, kBF16 };
 
 struct QuantizeActivationsArgs {
@@ -67,18 +67,18 @@ struct MatMulArgs {
     const float* bias = nullptr;  // [weight.rows] or null
     float* y = nullptr;           // [rows, weight.rows]
     // Not 0: adds float32 sums of this many columns in float64, so that the result hardly depends
-    // on how the columns are cut over ranks. A multiple of 32 for quantized and BF16 weights; 32,
-    // 64, 128 or a multiple of 256 for blocks of 256 columns. The reference kernel rounds no
-    // activations, but also adds these sums in float32.
+    // on how the columns are cut over ranks. It is a multiple of 32 for quantized and BF16 weights;
+    // for blocks of 256 columns, it is 32, 64, 128 or a multiple of 256. The reference kernel
+    // rounds no activations, but also adds these sums in float32.
     int64_t segment_cols = 0;
     double* wide = nullptr;  // instead of y: the sums before their last rounding
     int64_t y_stride = 0;    // of y or wide
-    // x is zero outside of these columns; both 0: x may be nonzero everywhere. Kernels may skip
-    // segments of zeros, which change no bit of a sum.
+    // x is zero outside of these columns. If both bounds are 0, x may be nonzero everywhere.
+    // Kernels may skip segments of zeros, which change no bit of a sum.
     Range x_used{0, 0};
 
     bool EndsInBlocks(int64_t block) const { return segment_cols != 0 && segment_cols < block; }
-    // Units of 32 columns, in whole segments, that x_used covers.
+    // The units of 32 columns that x_used covers, extended to whole segments.
     Range UnitsUsed() const {
         if (x_used.end == 0) return {0, weight.cols / 32};
         const int64_t segment = segment_cols / 32;
@@ -89,7 +89,8 @@ struct MatMulArgs {
 
 // ---- Everything else ---------------------------------------------------------------------------
 
-// The sum of squares of each row of x [rows, cols], in double: y or wide [rows], one of them null.
+// The sum of squares of each row of x [rows, cols], in double. Written to y or to wide [rows]; the
+// other is null.
 struct SumSquaresArgs {
     const float* x = nullptr;
     int64_t x_stride = 0, rows = 0, cols = 0;
@@ -113,8 +114,8 @@ struct RopeTableArgs {
 inline constexpr int64_t kSlotGroup = 64;
 
 // One layer's K or V cache: pages of `page_tokens` positions. A page holds
-// [kv_heads][page_tokens] rows of head_dim elements of dtype (F32, F16, BF16 or Q8_0). Where
-// positions share a row, page_tokens counts rows.
+// [kv_heads][page_tokens] rows of head_dim elements of dtype (F32, F16, BF16 or Q8_0). If positions
+// share a row, page_tokens counts rows.
 // V: plain rows. K: the rows of each kSlotGroup slots are stored transposed, so that a dim of many
 // keys is a vector and a tile is read from its first byte to its last:
 //   floats: [head_dim][64];  Q8_0: for each block of 32 dims, [64] f16 scales, then [32][64] int8.
@@ -152,11 +153,11 @@ struct KvWriteArgs {
 // in it). Query head h of this rank is head `first_head + h` of the model; it reads KV head
 // (first_head + h) / group - first_kv_head of the cache. Softmax in float32, online (Milakov and
 // Gimelshein 2018; Dao et al. 2022).
-//   window    not 0: a query sees its own key and the window - 1 before it; no tile of keys that
-//             no query of a block sees is read
-//   chunk     not 0: a query sees no key before the last multiple of it (Llama 4, 2025)
+//   window    not 0: a query sees its own key and the window - 1 before it; tiles of keys outside
+//             the windows of all queries of a block are not read
+//   chunk     not 0: a query sees no key before the last multiple of `chunk` (Llama 4, 2025)
 //   soft_cap  not 0: a scaled score s becomes soft_cap * tanh(s / soft_cap) (Gemma 2, 2024)
-//   sinks     not null: [heads], an extra score per head in the softmax, with a zero value
+//   sinks     not null: [heads], an extra score per head in the softmax, for a value of zero
 //             (gpt-oss, 2025)
 struct AttentionArgs {
     std::span<const Sequence> sequences;

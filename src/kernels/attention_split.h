@@ -1,4 +1,4 @@
-// Divides attention among the parts of a team; and the scratch memory of a part.
+// Divides attention among the parts of a team, and gives the size of a part's scratch memory.
 //
 // The queries of a step are ordered by sequence, KV head, row, head. A query costs as many units as
 // it sees keys, and each part gets a contiguous run of equal cost: this balances causal rows, and
@@ -21,7 +21,7 @@ struct AttentionRun {
 class AttentionShare {
   public:
     AttentionShare(const AttentionArgs& args, int part, int parts);
-    // Gets the next non-empty run; false after the last.
+    // Gets the next non-empty run. Returns false after the last one.
     bool Next(AttentionRun* run);
 
   private:

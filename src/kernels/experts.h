@@ -1,6 +1,6 @@
 // Kernels for mixtures of experts, and for projections with one matrix per head.
 //
-// They are loops around the matmul of a kernel table, so that every table has them: the tokens of a
+// They are loops around the matmul of a kernel table, so that every table has them. The tokens of a
 // step are sorted by expert, and an expert's weights are read once for all tokens that chose it. A
 // row has the bits that the table's matmul gives it alone, regardless of other rows and of the
 // number of parts.

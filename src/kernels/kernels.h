@@ -1,10 +1,10 @@
 // CPU kernels for the ops of a Program: one table of functions per instruction set.
 //
 // kernels/reference defines every result in scalar float32, and all other tables are tested against
-// it. They come from vector/, whose code is compiled once per set (vector/set.h), on the vectors of
-// avx2/, avx512/, neon/ or i8mm/; amx/ replaces AVX-512's products by tiles. AVX2, NEON and i8mm
-// give the same bits; products of quantized weights have the same bits on every level except the
-// reference. All are plain functions: no allocation, no lock, no state.
+// it. The code of the other tables is in vector/; it is compiled once per set (vector/set.h), with
+// the vectors of avx2/, avx512/, neon/ or i8mm/. amx/ replaces AVX-512's products by tiles. AVX2,
+// NEON and i8mm give the same bits; products of quantized weights have the same bits on every level
+// except the reference. All are plain functions: no allocation, no lock, no state.
 #pragma once
 
 #include "hw/cpu.h"

@@ -4,19 +4,20 @@
 // to the result after (HeadMatMul in kernels/experts.h).
 //
 // The cache holds plain rows of rank + rope elements, one "KV head" per page (KvCache's layout of
-// V). As in args.h: (args, part, parts), no allocation, and a row's bits do not depend on others.
+// V). As in args.h, kernels take (args, part, parts) and allocate nothing, and a row's bits do not
+// depend on other rows.
 #pragma once
 
 #include "kernels/args.h"
 
 namespace weft::kernels {
 
-// Queries that are computed together, and positions per tile.
+// Number of queries that are computed together, and of positions per tile.
 inline constexpr int64_t kLatentQueries = 32;
 inline constexpr int64_t kLatentTile = 64;
 
-// Windows of `stride` positions, in a cache in which `row_positions` positions share a row: a
-// window is stored in the row of its last position.
+// Windows of `stride` positions. In their cache `row_positions` positions share a row; a window is
+// stored in the row of its last position.
 struct Windows {
     int64_t stride = 1, row_positions = 1;
     // The number of windows that end at `position` or before.

@@ -4,8 +4,8 @@
 // States are in slots. A sequence starts with the state of slot `from` (-1: zeros); the state after
 // its last row is stored in slot `to`, which may be the same. The state after each row listed in
 // `writes` is also stored.
-// Rows are computed in order, and the parts divide columns: as in args.h, a row's bits depend
-// neither on the other rows nor on the number of parts.
+// Rows are computed in order, and parts divide columns. So a row's bits do not depend on later
+// rows, other sequences or the number of parts.
 #pragma once
 
 #include "hw/cpu.h"
@@ -63,7 +63,7 @@ void DeltaGates(const DeltaGatesArgs& args, int part, int parts);
 // (the last may have fewer), each stored as [key_dim, its columns].
 inline constexpr int64_t kStateColumns = 16;
 
-// With `skip`: Mamba-2's SSD, in which a row updates the state by k (strength * v)^T, and skip * v
+// With `skip`, this is Mamba-2's SSD: a row updates the state by k (strength * v)^T, and skip * v
 // is added to y.
 struct DeltaRuleArgs {
     std::span<const StateSequence> sequences;
@@ -74,8 +74,8 @@ struct DeltaRuleArgs {
     const float* strength = nullptr;  // [rows, heads]
     const float* skip = nullptr;      // [heads] or null
     int64_t heads = 0, key_heads = 0, key_dim = 0, value_dim = 0, each = 1;
-    // Head h uses query and key head (first_head + h) / group, or % cycle if that is not 0, minus
-    // first_key_head.
+    // Head h uses query and key head (first_head + h) / group - first_key_head; if cycle is not 0,
+    // (first_head + h) % cycle - first_key_head.
     int64_t first_head = 0, first_key_head = 0, group = 1, cycle = 0;
     float query_scale = 1, key_scale = 1;
     StateSlots state;            // per slot: [heads, key_dim * value_dim] in blocks of columns
@@ -96,9 +96,9 @@ struct RecurrentKernels {
 };
 const RecurrentKernels& RecurrentKernelsFor(CpuLevel level);
 
-// Calls on(row, slot_after) for the rows of a sequence in order, where slot_after is the slot in
-// which the state after the row is stored, or -1 (for the last row: `to`). Then calls copies(slot)
-// for each further slot in which it is stored.
+// Calls on_row(row, slot_after) for the rows of a sequence in order. slot_after is the slot in
+// which the state after the row is stored, or -1 if it is not stored (for the last row: `to`). Then
+// calls on_copy(slot_after, slot) for each further slot in which that state is stored.
 template <typename OnRow, typename OnCopy>
 inline void ForStateRows(const StateSequence& sequence, OnRow on_row, OnCopy on_copy) {
     size_t next = 0;

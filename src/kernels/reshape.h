@@ -82,8 +82,8 @@ void MoveFifthBits(std::byte* at) {
     std::memcpy(at, &to, sizeof to);
 }
 
-// Q3_K: from 32 bytes of third bits, 64 of bit pairs, 12 of 16 scales (32 is zero), f16 d; to d,
-// the scales as int8, and three times 32 bytes: a, b, c of weight_tiles.h.
+// Q3_K: converts 32 bytes of third bits, 64 of bit pairs, 12 of 16 scales (32 is zero) and f16 d to
+// d, the scales as int8, and three times 32 bytes (a, b, c of weight_tiles.h).
 inline void WidenQ3K(const std::byte* block, std::byte* wide) {
     std::memcpy(wide, block + 108, 2);
     for (int s = 0; s < 16; ++s) {
@@ -147,8 +147,9 @@ inline void AsTernaryPairs(const std::byte* block, std::byte* pairs) {
     std::memcpy(pairs + 64, block + 52, 2);
 }
 
-// IQ2_XS: from f16 d, 32 u16 of a 9-bit index and 7 signs, 8 bytes of scales; to d, the scales,
-// then for each 32 weights the low bytes of four indices, and 4 x 7 signs with four ninth bits.
+// IQ2_XS: converts f16 d, 32 u16 of a 9-bit index and 7 signs, and 8 bytes of scales to d, the
+// scales, then for each 32 weights the low bytes of four indices, and 4 x 7 signs with four ninth
+// bits.
 inline void SplitIndicesIq2Xs(const std::byte* block, std::byte* shaped) {
     std::memcpy(shaped, block, 2);
     std::memcpy(shaped + 2, block + 66, 8);
@@ -200,7 +201,7 @@ void MoveIq1Fields(std::byte* words) {
     }
 }
 
-// FP8: swaps the middle two of each four codes. Its own inverse.
+// FP8: swaps the middle two of each four codes. Applied twice, it gives the original.
 inline void SwapMiddleCodes(const std::byte* from, std::byte* to) {
     constexpr auto kBytes = static_cast<size_t>(Info(DType::kFP8).block_bytes);
     std::memcpy(to, from, kBytes);

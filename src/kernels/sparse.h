@@ -5,9 +5,10 @@
 //
 // A layer's index keys are in a separate cache, plain rows of `dim` elements as in latent attention
 // (latent.h), whose LatentWrite writes them with rank = dim and rope = 0.
-// In DeepSeek-V4, positions are windows of several tokens, and attention reads the last positions
-// one by one in addition.
-// As in args.h: (args, part, parts), no allocation, and a row's bits do not depend on others.
+// In DeepSeek-V4, the indexer chooses windows of several positions, and attention also reads the
+// last positions one by one.
+// As in args.h, kernels take (args, part, parts) and allocate nothing, and a row's bits do not
+// depend on other rows.
 #pragma once
 
 #include <algorithm>
@@ -37,12 +38,12 @@ struct IndexRows {
 };
 int64_t IndexScratch(int64_t heads, int64_t dim, int64_t positions);
 
-// Computes the scores of the rows if there are at most kIndexSharedRows, else does nothing. Rows
-// whose positions are all chosen get no scores.
+// Computes the scores of the rows if there are at most kIndexSharedRows, else does nothing. A row
+// that chooses all its positions gets no scores.
 struct IndexScoresArgs {
     IndexRows rows;
 };
-// Chooses, from the scores in `shared`, or computes them itself.
+// Chooses positions by the scores in `shared`, or by scores that it computes itself.
 struct IndexChooseArgs {
     IndexRows rows;
     int32_t* chosen = nullptr;  // [rows, top]: ascending positions, padded with -1
@@ -64,7 +65,8 @@ inline int64_t BlockScoreFloats(int64_t heads, int64_t positions, int64_t block)
     return heads * ((positions + block - 1) / block);
 }
 
-// Attention of each row and KV head to its chosen blocks. all: without window, chunks and sinks.
+// Attention of each row and KV head to its chosen blocks. `all` must have no window, chunks or
+// sinks.
 struct BlockAttentionArgs {
     AttentionArgs all;
     const int32_t* chosen = nullptr;  // [rows, kv_heads, top], of this rank's KV heads
@@ -94,8 +96,8 @@ struct SparseLatentArgs {
 };
 
 // out = softmax(scale * q . row) . row, per head, over the rows of the last `window` positions and
-// over windows: those in `chosen`, or all if that is null. sinks: [heads], an additional score per
-// head with a value of zeros.
+// over windows: the windows in `chosen`, or all if `chosen` is null. sinks: [heads], an additional
+// score per head, for a value of zeros.
 struct WindowAttentionArgs {
     std::span<const Sequence> sequences;
     const float* q = nullptr;  // [rows, heads * width]
@@ -144,7 +146,7 @@ class WindowRows {
 // The positions of the `top` highest of count > top scores, ascending; among equal scores, the
 // lower positions.
 void ChooseHighest(std::span<const float> scores, std::span<int32_t> top);
-// The choice for a row that sees at most `top` positions: all of them.
+// Chooses all positions, for a row that sees at most `top` of them.
 void ChooseAll(int64_t positions, std::span<int32_t> top);
 
 // The kernels of an instruction set; the level of the table `kernels` chooses it.
@@ -159,8 +161,8 @@ struct SparseKernels {
 };
 const SparseKernels& SparseKernelsFor(CpuLevel level);
 
-// Calls on(number, row, keys) for each row of the step, numbered from 0: `row` is a row of q, which
-// sees `keys` positions of `sequence`.
+// Calls on(number, sequence, row, keys) for each row of the step, numbered from 0. `row` is a row
+// of q, and sees `keys` positions of `sequence`.
 template <typename OnRow>
 inline void ForIndexRows(std::span<const Sequence> sequences, OnRow on) {
     int64_t number = 0;
@@ -176,8 +178,8 @@ inline int64_t CountRows(std::span<const Sequence> sequences) {
     return rows;
 }
 
-// The two index kernels, for a set's function score(rows, sequence, row, begin, count, out), which
-// computes scores of positions [begin, begin + count), at most kLatentTile.
+// The two index kernels, in terms of a set's function score(rows, sequence, row, begin, count,
+// out), which computes the scores of positions [begin, begin + count), at most kLatentTile of them.
 template <typename Score>
 inline void RunIndexScores(const IndexScoresArgs& args, int part, int parts, Score score) {
     const IndexRows& rows = args.rows;
@@ -218,8 +220,8 @@ inline void RunIndexChoose(const IndexChooseArgs& args, int part, int parts, Sco
 // multiple of `block`; out: [heads, pitch].
 //
 // ForStretches calls on(begin, count) for runs of whole blocks, of about kLatentTile positions or
-// more each. They cover the blocks that a row which sees `keys` positions must score: all before
-// the local ones.
+// more each. The runs cover the blocks that a row must score if it sees `keys` positions: all
+// blocks before the local ones.
 template <typename OnStretch>
 inline void ForStretches(const BlockScoresArgs& args, int64_t keys, OnStretch on) {
     const int64_t each = std::max<int64_t>(1, kLatentTile / args.block) * args.block;

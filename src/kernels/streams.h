@@ -1,6 +1,6 @@
 // Kernels of hyper-connections (program/streams.h has the formulas).
 //
-// As in args.h: a row's bits depend neither on the other rows nor on the number of parts.
+// As in args.h, a row's bits depend neither on the other rows nor on the number of parts.
 #pragma once
 
 #include <cstdint>

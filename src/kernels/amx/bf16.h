@@ -1,5 +1,5 @@
-// BF16 weights times BF16 activations, for any number of columns. A sum is a chain over blocks of
-// 32 columns (tiles.h, TimesBF16).
+// BF16 weights times BF16 activations, for any number of columns. Each sum adds blocks of 32
+// columns one after another (tiles.h, TimesBF16).
 #pragma once
 
 #include "kernels/kernels.h"

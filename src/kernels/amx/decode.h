@@ -180,8 +180,8 @@ struct DecodeQ6_K : InHalves<DecodeQ6_K> {
     using Block = avx512::BlockQ6_K;
     static constexpr DType kType = DType::kQ6_K;
     static constexpr int kUnits = 8, kScales = 2, kMins = 0;
-    static constexpr bool kHalvesApart = true;  // of four units, all first halves are added before
-                                                // the second halves
+    static constexpr bool kHalvesApart = true;  // adds the first halves of four units before their
+                                                // second halves
     template <int kGroup>
     static void Group(const std::byte* w, int half, Unit& unit) {
         for (int i = 0; i < 8; ++i) {

@@ -1,9 +1,9 @@
 // Quantized weights times int8 activations with tiles, for any Decoder (decode.h): the loops.
 //
 // The tokens of a chunk stay in L2 while a pass walks over the columns of four strips, 256 at a
-// time, which are decoded once for all tokens of the chunk. For up to 16 tokens, and two dot
-// products of 32 (or 16) columns at a time, tiles compute the dot products of one strip while those
-// of the previous strip are scaled and added to the float sums.
+// time, which are decoded once for all tokens of the chunk. The work is divided into steps of up to
+// 16 tokens and two dot products of 32 (or 16) columns. In each step, tiles compute the dot
+// products of one strip while those of the previous strip are scaled and added to the float sums.
 #pragma once
 
 #include <algorithm>

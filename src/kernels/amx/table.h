@@ -3,9 +3,9 @@
 // its vectors, packing and loops.
 //
 // Quantized weights: dot products of 32 columns are integers, and floats are added in the order of
-// avx512/, so that all levels give the same bits; small numbers of tokens, which are bound by
-// memory, use avx512/. BF16 weights use the tile instruction's order of sums, for one token as for
-// many.
+// avx512/, so that all levels give the same bits. Products of few tokens, which are bound by
+// memory, use avx512/. BF16 weights use the tile instruction's order of sums for any number of
+// tokens.
 #pragma once
 
 #include "kernels/vector/set.h"

@@ -75,7 +75,7 @@ struct Simd {
         Store(to + kLanes, y);
     }
     static void FinishStreams() {}
-    // The lanes of x below `count` (any number), the others of y.
+    // Takes the first `count` lanes (any number) from x and the others from y.
     static Float Select(int64_t count, Float x, Float y) {
         return _mm256_blendv_ps(y, x, _mm256_castsi256_ps(First(count)));
     }
@@ -91,9 +91,9 @@ struct Simd {
         const __m128i bytes = _mm_loadl_epi64(static_cast<const __m128i*>(from));
         return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));
     }
-    // Bytes 0, 2, 1 and 3 of each lane, E4M3 codes, as floats times 2^-8: sign, exponent and
-    // mantissa are shifted to their positions in a float; the caller's scale corrects the bias by a
-    // power of two.
+    // Loads bytes 0, 2, 1 and 3 of each lane, which are E4M3 codes, as floats times 2^-8. Sign,
+    // exponent and mantissa are shifted to their positions in a float; the caller's scale corrects
+    // the bias.
     static void LoadE4M3(const void* from, Float (&out)[4]) {
         const Int codes = LoadInt(from);
         out[0] = FromE4M3(Left32(codes, 24));
@@ -108,7 +108,7 @@ struct Simd {
         _mm_storeu_si128(static_cast<__m128i*>(to),
                          _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
     }
-    // Rounded to nearest even; a NaN stays one.
+    // Rounds to nearest even. NaN stays NaN.
     static void StoreBF16(void* to, Float x) {
         const __m256i bits = _mm256_castps_si256(x);
         const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
@@ -122,7 +122,7 @@ struct Simd {
             _mm_packus_epi32(_mm256_castsi256_si128(kept), _mm256_extracti128_si256(kept, 1)));
     }
 
-    // For a pair of BF16 in each lane.
+    // For lanes that hold a pair of BF16.
     static Float FirstOfPairs(Float x) { return AsFloat(Left32(AsInt(x), 16)); }
     static Float SecondOfPairs(Float x) { return AsFloat(And(AsInt(x), Set32(-0x10000))); }
 
@@ -134,7 +134,7 @@ struct Simd {
     static Float Fnma(Float x, Float y, Float z) { return _mm256_fnmadd_ps(x, y, z); }  // z - x*y
     static Float Max(Float x, Float y) { return _mm256_max_ps(x, y); }  // y if either is NaN
     static Float Min(Float x, Float y) { return _mm256_min_ps(x, y); }  // y if either is NaN
-    // The lanes of x where a < b, else of y (also where one is NaN).
+    // Per lane: x if a < b, else y. Takes y if a or b is NaN.
     static Float WhereLess(Float a, Float b, Float x, Float y) {
         return _mm256_blendv_ps(y, x, _mm256_cmp_ps(a, b, _CMP_LT_OQ));
     }
@@ -310,24 +310,24 @@ struct Simd {
     static Int Right8(Int x, int bits) {
         return _mm256_srli_epi16(x, bits);
     }
-    // Table: 16 bytes at `from`, in each 128 bits. Look-up: the bytes selected in each 128 bits by
-    // the low four bits of the bytes of `index` (none is above 15).
+    // Table loads 16 bytes into each 128 bits. Choose selects bytes of the table, in each 128 bits,
+    // by the bytes of `index` (0 to 15).
     static Int Table(const void* from) {
         return _mm256_broadcastsi128_si256(_mm_loadu_si128(static_cast<const __m128i*>(from)));
     }
     static Int Choose(Int table, Int index) {
         return _mm256_shuffle_epi8(table, index);
     }
-    // The 16-bit entry `index` of each lane; the bits above hold the next entry.
+    // Looks up 16-bit entries by each lane's `index`. The upper bits of a lane get the next entry.
     static Int Gather(const uint16_t* table, Int index) {
         const Int two =
             _mm256_i32gather_epi32(reinterpret_cast<const int*>(table), Right32(index, 1), 4);
         return _mm256_srlv_epi32(two, Left32(And(index, Set32(1)), 4));
     }
 
-    // Products of bytes, four per lane: u8 weights times s8, added in pairs to 16 bits, which must
-    // not overflow (blocks.h); and s8 weights times s8, where the sign moves to the other factor,
-    // and pairs stay below 2 * 128 * 127.
+    // Products of bytes, four per lane. Dot multiplies u8 weights by s8 and adds pairs to 16-bit
+    // sums, which must not overflow (blocks.h). DotSigned multiplies s8 weights: the weight's sign
+    // moves to the other factor, and pairs stay below 2 * 128 * 127.
     static Short ShortZero() {
         return _mm256_setzero_si256();
     }
@@ -340,7 +340,7 @@ struct Simd {
     static Int Whole(Short x) {
         return _mm256_madd_epi16(x, _mm256_set1_epi16(1));
     }
-    // The sums of lanes times `scale`, which fits 16 bits.
+    // Each lane's sum times `scale`, which fits 16 bits.
     static Int WholeScaled(Short x, Int scale) {
         return _mm256_madd_epi16(x, _mm256_blend_epi16(scale, Left32(scale, 16), 0xaa));
     }

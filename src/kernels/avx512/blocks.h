@@ -8,8 +8,8 @@
 //   TimesUnit<T>(w, h, unit, x, x_stride, sums): the same for one unit of the block;
 // and if a block can only be read as one stream for all its units, also
 //   TimesUnits<kStep>(w, x, sums): TimesUnit for one token and each unit u, into sums[u / kStep].
-// Weights are read in address order: measured on Zen 4, the hardware then prefetches better than
-// any prefetch instruction.
+// Weights are read in address order, since the hardware then prefetches better than any prefetch
+// instruction (measured on Zen 4).
 // sums are 16 rows wide. Everything is inlined into the tile loops of matmul.cc; T is at most 12.
 #pragma once
 
@@ -32,7 +32,7 @@ WEFT_INLINE Float LoadHalves(const std::byte* p) {
     return Simd::LoadF16(p);
 }
 
-// Four int8 of an activation block, in every lane.
+// Copies four int8 of an activation block to every lane.
 WEFT_INLINE __m512i Quad(const ActivationBlock& x, int offset) {
     int32_t quad;
     std::memcpy(&quad, x.q + offset, sizeof quad);
@@ -90,7 +90,7 @@ WEFT_INLINE void StartAt(const ActivationBlock* x, int64_t x_stride, const Membe
     for (int t = 0; t < T; ++t) dots[t] = _mm512_set1_epi32(member(x[t * x_stride]));
 }
 
-// 32 weights of 4 bits: byte 4j + i of a lane's 16 holds k = 4j + i and k = 16 + 4j + i.
+// Multiplies 32 weights of 4 bits: byte 4j + i of a lane's 16 holds k = 4j + i and k = 16 + 4j + i.
 template <int T>
 WEFT_INLINE void DotNibbles(const std::byte* w, const ActivationBlock* x, int64_t x_stride,
                             __m512i (&dots)[T]) {
@@ -130,7 +130,7 @@ struct BlockQ4_1 {
     }
 };
 
-// The nibbles, with bit kBit of each byte of `bits` as the fifth bit.
+// Adds bit kBit of each byte of `bits` to the nibbles as the fifth bit.
 template <int kBit>
 WEFT_INLINE __m512i FiveBits(__m512i nibbles, __m512i bits) {
     __m512i moved = bits;
@@ -139,7 +139,7 @@ WEFT_INLINE __m512i FiveBits(__m512i nibbles, __m512i bits) {
     return _mm512_or_si512(nibbles, _mm512_and_si512(moved, _mm512_set1_epi8(16)));
 }
 
-// 32 weights of 5 bits, packed as those of Q5_0.
+// Multiplies 32 weights of 5 bits, packed as those of Q5_0.
 template <int T, int kPart = 0>
 WEFT_INLINE void DotFiveBits(const std::byte* w, __m512i bits, const ActivationBlock* x,
                              int64_t x_stride, __m512i (&dots)[T]) {
@@ -179,13 +179,13 @@ struct BlockQ5_1 {
     }
 };
 
-// The 16 table values of nibbles, int8 plus 128, in each 128 bits.
+// Loads the 16 values of nibbles, plus 128, into each 128 bits.
 WEFT_INLINE __m512i Table(const std::array<int8_t, 16>& values) {
     const __m128i table = _mm_loadu_si128(reinterpret_cast<const __m128i*>(values.data()));
     return _mm512_broadcast_i32x4(_mm_xor_si128(table, _mm_set1_epi8(-128)));
 }
 
-// 32 weights, nibbles that index `table`; the dot products start at from_128.
+// Multiplies 32 weights, which are nibbles that index `table`. The dot products start at from_128.
 template <int T>
 WEFT_INLINE void DotChosen(const std::byte* w, __m512i table, const ActivationBlock* x,
                            int64_t x_stride, __m512i (&dots)[T]) {
@@ -375,7 +375,7 @@ struct BlockOfScalesAndMinima {
         const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
         return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes));
     }
-    // Sub-block j: the low (kHigh: high) nibbles of chunk j / 2.
+    // Multiplies sub-block j: the low (kHigh: high) nibbles of chunk j / 2.
     template <int T, bool kHigh>
     WEFT_INLINE void TimesSub(const std::byte* w, int j, __m512 d, __m512 minus_dmin,
                               const ActivationBlock* x, int64_t x_stride, __m512 (&sums)[T]) {
@@ -446,8 +446,9 @@ struct BlockQ6_K {
         StartAt<T>(
             x, x_stride, [s](const ActivationBlock& b) { return b.from_32[s]; }, dots);
     }
-    // The dot products of each group, for the four dwords from i = 4s on of one half. For few
-    // tokens: all groups of a dword at once, so that weights are read as one stream.
+    // Computes the dot products of each group, for the four dwords of one half that start at i =
+    // 4s. For few tokens: handles all groups of a dword at once, so that weights are read as one
+    // stream.
     template <int T>
     WEFT_INLINE void DotAll(const std::byte* w, int half, int s, const ActivationBlock* x,
                             int64_t x_stride, __m512i (&dots)[4][T]) {

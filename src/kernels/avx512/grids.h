@@ -2,9 +2,9 @@
 // kernels/weight_tiles.h) to DecodedUnits: the Grids of vector/decoded.cc.
 //
 // A lane of 32 bits is a row; the four bytes of its index word are four groups of weights.
-// Codebooks are in byte tables, which byte permutes look up 128 entries at a time; a multishift
-// moves a bit field of an entry to a byte; a periodic table of 64 maps it to a magnitude, whatever
-// bits are above the field. Values are int8 plus 128.
+// Codebooks are byte tables, in which byte permutes look up 128 entries at a time. A multishift
+// moves a bit field of an entry to a byte. A periodic table of 64 maps the field to a magnitude and
+// ignores the bits above it. Values are int8 plus 128.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@
 
 namespace weft::kernels::avx512 {
 
-// Codebooks of eight 2-bit codes: those of weights 0..3, and of 4..7.
+// Codebooks of eight 2-bit codes, as two tables: the codes of weights 0..3, and of weights 4..7.
 template <size_t kEntries>
 struct PairTables {
     explicit PairTables(const std::array<uint16_t, kEntries>& grid) {
@@ -28,7 +28,7 @@ struct PairTables {
     alignas(64) uint8_t high[kEntries];
 };
 
-// Codebooks of four 3-bit codes: their lower two bits, and their third bits.
+// Codebooks of four 3-bit codes, as two tables: the codes' lower two bits, and their third bits.
 template <size_t kEntries>
 struct TripleTables {
     explicit TripleTables(const std::array<uint16_t, kEntries>& grid) {
@@ -43,7 +43,8 @@ struct TripleTables {
     alignas(64) uint8_t high[kEntries];
 };
 
-// The table's entries for 64 indices: bits 0..6 in `index`, bit 7 + n in bits[n].
+// Looks up 64 entries of the table. Their indices have bits 0..6 in `index` and bit 7 + n in
+// bits[n].
 template <int kEntries>
 WEFT_INLINE __m512i LookUp(const uint8_t* table, __m512i index, const __mmask64* bits) {
     if constexpr (kEntries == 128) {
@@ -57,7 +58,7 @@ WEFT_INLINE __m512i LookUp(const uint8_t* table, __m512i index, const __mmask64*
     }
 }
 
-// The 8 bits that begin at bits[0..3] of each even lane, and at bits[4..7] of each odd lane.
+// Bytes 0 to 3 of each lane get the 8 bits that begin at the lane's bits a, b, c and d.
 WEFT_INLINE __m512i BitsFrom(__m512i v, int a, int b, int c, int d) {
     const auto at = [](int bit) { return static_cast<uint64_t>(bit & 63); };
     const uint64_t even = at(a) | at(b) << 8 | at(c) << 16 | at(d) << 24;
@@ -74,8 +75,8 @@ WEFT_INLINE __m512i ByteOfLane(__m512i v, int group) {
                                _mm512_add_epi8(first, _mm512_set1_epi8(static_cast<char>(group))));
 }
 
-// For g = 0..3: the 7 sign bits from bit 7 g of each lane, in byte g, with the eighth, which makes
-// their number even.
+// Byte g (0 to 3) of the result has the 7 sign bits that start at bit 7 g of the lane, and an
+// eighth bit that makes the number of set bits even.
 WEFT_INLINE __m512i EvenSigns(__m512i word) {
     const __m512i seven = _mm512_and_si512(BitsFrom(word, 0, 7, 14, 21), _mm512_set1_epi8(127));
     const __m512i odd = _mm512_broadcast_i32x4(
@@ -99,8 +100,8 @@ inline constexpr Magnitudes kIq2Values({8, 25, 43, 0});
 inline constexpr Magnitudes kIq3XxsValues({4, 12, 20, 28, 36, 44, 52, 62});
 inline constexpr Magnitudes kIq3SValues({1, 3, 5, 7, 9, 11, 13, 15});
 
-// Stores four weights of each row, plus 128: negated according to bits 4 * (kQuad % 2).. of byte
-// kQuad / 2 of the row's signs.
+// Stores four weights of each row, plus 128. Their signs begin at bit 4 * (kQuad % 2) of byte kQuad
+// / 2 of the row's signs.
 template <int kQuad>
 WEFT_INLINE void StoreSigned(__m512i values, __m512i signs, DecodedUnit& unit) {
     const __m512i bits =
@@ -110,7 +111,7 @@ WEFT_INLINE void StoreSigned(__m512i values, __m512i signs, DecodedUnit& unit) {
     _mm512_store_si512(unit.q[kQuad], values);
 }
 
-// 32 weights, given their 2-bit codes: those of quad j in byte j / 2 of low or high.
+// Stores 32 weights, given their 2-bit codes: the codes of quad j are in byte j / 2 of low or high.
 template <int kGroup = 0>
 WEFT_INLINE void StorePairs(__m512i low, __m512i high, __m512i magnitudes, __m512i signs,
                             DecodedUnit& unit) {
@@ -122,7 +123,7 @@ WEFT_INLINE void StorePairs(__m512i low, __m512i high, __m512i magnitudes, __m51
     if constexpr (kGroup < 3) StorePairs<kGroup + 1>(low, high, magnitudes, signs, unit);
 }
 
-// 16 weights, given their 3-bit codes: quads kQuad..kQuad + 3.
+// Stores 16 weights, quads kQuad..kQuad + 3, given their 3-bit codes.
 template <int kQuad, int kGroup = 0>
 WEFT_INLINE void StoreTriples(__m512i low, __m512i high, __m512i magnitudes, __m512i signs,
                               DecodedUnit& unit) {
@@ -269,8 +270,8 @@ struct GridIQ3_S {
     TripleTables<512> tables{kIq3SGrid};
 };
 
-// 32 weights 8 g +- 1 of a codebook of 2048. Each group has a nibble: three bits of its index, and
-// in `flags` (bit 3) the sign of its +- 1.
+// Stores 32 weights 8 g +- 1, with g from a codebook of 2048. Each group has a nibble: three bits
+// of its index, and in `flags` (bit 3) the sign of its +- 1.
 template <int kGroup = 0>
 WEFT_INLINE void StoreShifted(__m512i low, __m512i high, __m512i magnitudes, __m512i shifts,
                               DecodedUnit& unit) {
@@ -325,7 +326,7 @@ struct GridIQ1_S {
 struct GridIQ1_M {
     static constexpr DType kType = DType::kIQ1_M;
     static constexpr int kScales = 2;
-    // f16, whose nibbles are the upper ones of the four scale words.
+    // The f16 whose nibbles are the upper nibbles of the four scale words.
     WEFT_INLINE __m512 D(const std::byte* w) {
         __m512i bits = Moved(WideU16(w), 12, 15);
         bits = _mm512_or_si512(bits, Moved(WideU16(w + 32), 8, 0xf0));

@@ -2,8 +2,8 @@
 //
 // Q2_K and Q3_K have a small integer scale for each 16 columns. The dot products of both halves of
 // a unit are combined as integers, sc_0 * dot_0 + sc_1 * dot_1, so that floats are added once per
-// 32 columns. For one token the scales multiply the dot products, for many tokens the weights: the
-// same integers.
+// 32 columns. For one token the scales multiply the dot products; for many tokens they multiply the
+// weights. Both give the same integers.
 #pragma once
 
 #include "kernels/avx512/blocks.h"

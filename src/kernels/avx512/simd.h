@@ -44,7 +44,7 @@ struct Simd {
     static constexpr bool kMatrices = false;
 
     static __mmask16 First(int64_t count) { return static_cast<__mmask16>((1u << count) - 1); }
-    // For any count, also below 0 and above 16.
+    // `count` may be any number.
     static __mmask16 FirstUpTo(int64_t count) {
         return static_cast<__mmask16>((1u << std::clamp<int64_t>(count, 0, 16)) - 1);
     }
@@ -107,7 +107,7 @@ struct Simd {
         _mm512_stream_si512(reinterpret_cast<__m512i*>(to), _mm512_inserti64x4(low, Rounded(y), 1));
     }
     static void FinishStreams() { _mm_sfence(); }
-    // The lanes of x below `count` (0 to kLanes), the others of y.
+    // Takes the first `count` lanes (0 to kLanes) from x and the others from y.
     static Float Select(int64_t count, Float x, Float y) {
         return _mm512_mask_blend_ps(First(count), y, x);
     }
@@ -123,7 +123,8 @@ struct Simd {
         const __m128i bytes = _mm_loadu_si128(static_cast<const __m128i*>(from));
         return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes));
     }
-    // Converts four E4M3 codes in each lane to pairs of BF16: its even bytes, and its odd ones.
+    // Converts the four E4M3 codes in each lane to two pairs of BF16, one from the even bytes and
+    // one from the odd bytes.
     struct E4M3Tables {
         __m512i low[2], high[2];
         E4M3Tables() {
@@ -152,7 +153,7 @@ struct Simd {
         _mm256_storeu_si256(static_cast<__m256i*>(to),
                             _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
     }
-    // Rounded to nearest even; a NaN stays one.
+    // Rounds to nearest even. NaN stays NaN.
     static void StoreBF16(void* to, Float x) {
         const __m512i bits = _mm512_castps_si512(x);
         const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
@@ -165,8 +166,8 @@ struct Simd {
                             _mm512_cvtepi32_epi16(_mm512_srli_epi32(kept, 16)));
     }
 
-    // Pairs of BF16, one per lane: from the elements of two rows of 16 (the second may be zeros),
-    // or from neighbors of 32 floats, rounded to nearest even (denormals become zeros).
+    // Makes pairs of BF16, one per lane: from the elements of two rows of 16 (the second may be
+    // zeros), or from neighbors of 32 floats, rounded to nearest even (denormals become zeros).
     static Float PairRows(const void* first, const void* second) {
         return _mm512_castsi512_ps(
             _mm512_or_si512(WidenU16(first), _mm512_slli_epi32(WidenU16(second), 16)));
@@ -198,7 +199,7 @@ struct Simd {
     static Float Fnma(Float x, Float y, Float z) { return _mm512_fnmadd_ps(x, y, z); }  // z - x*y
     static Float Max(Float x, Float y) { return _mm512_max_ps(x, y); }  // y if either is NaN
     static Float Min(Float x, Float y) { return _mm512_min_ps(x, y); }  // y if either is NaN
-    // The lanes of x where a < b, else of y (also where one is NaN).
+    // Per lane: x if a < b, else y. Takes y if a or b is NaN.
     static Float WhereLess(Float a, Float b, Float x, Float y) {
         return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), y, x);
     }

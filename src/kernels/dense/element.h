@@ -74,8 +74,8 @@ template <typename Narrow, typename F, typename... Elements>
     }
 }
 
-// As WithNarrow, with each type's own: float, uint16_t or Half. It is a kernel's only branch on
-// types. No call has both narrow types.
+// As WithNarrow, with each type's own C++ type: float, uint16_t or Half. Kernels branch on types
+// only here. The types of one call must not include both narrow ones.
 template <typename F, typename... Elements>
 [[gnu::always_inline]] inline void WithTypes(const F& f, Elements... types) {
     const bool half = ((types == Element::kF16) || ...);

@@ -89,7 +89,7 @@ int64_t ExpertWeightGradScratchBytes(const ExpertWeightGradArgs& args);
 void ExpertWeightGrad(const Kernels& kernels, const ExpertWeightGradArgs& args, int part,
                       int parts);
 
-// Rows [held, tokens * used) of y become zeros.
+// Sets rows [held, tokens * used) of y to zeros.
 struct ClearRestArgs {
     ExpertPlan plan;  // only begin is read
     int64_t experts = 0, used = 0;

@@ -76,7 +76,7 @@ struct DecodeArgs {
 int64_t DecodeScratchBytes(const DecodeArgs& args);
 void Decode(const Kernels& kernels, const DecodeArgs& args, int part, int parts);
 
-// y becomes zeros.
+// Sets y to zeros.
 struct FillArgs {
     std::byte* y = nullptr;
     int64_t bytes = 0;

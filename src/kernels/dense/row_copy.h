@@ -27,7 +27,7 @@ inline void ClearRow(const Matrix& y, int64_t row, int64_t begin, int64_t count)
 constexpr int64_t FloatScratchBytes(int64_t count) {
     return (count * static_cast<int64_t>(sizeof(float)) + 63) / 64 * 64;
 }
-// This part's scratch as floats.
+// This part's scratch memory as floats.
 template <typename Args>
 float* ScratchFloats(const Args& args, int part) {
     return reinterpret_cast<float*>(args.scratch + part * args.scratch_bytes);

@@ -119,11 +119,9 @@ struct ScaleArgs {
 // The loss -log softmax(logits)[target] of each row. Ranks may divide the vocabulary: a rank has
 // the logits of tokens [first, first + cols). A negative target gives a loss of 0 and a gradient of
 // zeros.
+
 // stats of a row: the largest logit, the sum of exp(logit - largest), and the target's logit (0 if
 // another rank has it).
-
-// stats of a row: the largest logit, the sum of exp(logit - largest), and the target's logit, 0
-// where another rank has it.
 inline constexpr int64_t kSoftmaxStats = 3;
 struct SoftmaxStatsArgs {
     const float* logits = nullptr;     // [rows, cols]
@@ -199,7 +197,7 @@ struct SoftmaxTotal {
     float largest = 0, sum = 0, chosen = 0;
 };
 SoftmaxTotal TotalOf(const float* stats, int64_t ranks);
-// The same for all instruction sets.
+// Used by all instruction sets.
 void CrossEntropy(const CrossEntropyArgs& args, int part, int parts);
 
 struct RowKernels {

@@ -13,8 +13,8 @@
 
 namespace weft::kernels::dense {
 
-// number: of the update, from 1 on. Kernels multiply gradients by gradient_scale when they read
-// them.
+// number: the update's number, from 1 on. Kernels multiply gradients by gradient_scale when they
+// read them.
 struct UpdateNumbers {
     int64_t number = 0;
     double rate = 0, gradient_scale = 1;
@@ -122,8 +122,8 @@ void SgdRuns(const Kernels& kernels, const SgdRunsArgs& args, int part, int part
 // ---- Adafactor (Shazeer and Stern 2018) --------------------------------------------------------
 
 // sums += squares of the gradients by row and by column, at the indexes of the tensors' moments.
-// With `sizes`, sums[moments + number] += squares of the weights. In float64, in the order of the
-// elements. Parts divide the rows for sums of rows, the columns for sums of columns, and the
+// With `sizes`, sums[moments + number] += squares of the weights. Sums are float64, in the order of
+// the elements. Parts divide the rows for sums of rows, the columns for sums of columns, and the
 // tensors for sizes.
 struct AdafactorSumsArgs {
     const FactoredRun* runs = nullptr;

@@ -13,13 +13,14 @@ struct Simd : Lanes {
     static constexpr CpuLevel kLevel = CpuLevel::kI8mm;
     static constexpr bool kMatrices = true;
 
-    // Eight columns of eight rows, two rows per register; of two tokens.
+    // RowPairs has eight columns of eight rows, two rows per register. TokenPair has eight columns
+    // of two tokens.
     struct RowPairs {
         int8x16_t rows[4];
     };
     using TokenPair = int8x16_t;
 
-    // From two consecutive quads of columns.
+    // Makes RowPairs from two consecutive quads of columns.
     static RowPairs PairRows(Int first, Int second) {
         return {{Bytes8(vzip1q_s32(first.a, second.a)), Bytes8(vzip2q_s32(first.a, second.a)),
                  Bytes8(vzip1q_s32(first.b, second.b)), Bytes8(vzip2q_s32(first.b, second.b))}};
@@ -27,9 +28,8 @@ struct Simd : Lanes {
     static TokenPair PairTokens(const int8_t* first, const int8_t* second) {
         return vcombine_s8(vld1_s8(first), vld1_s8(second));
     }
-    // `first` and `second` together hold the sums of two tokens as four matrices of two rows by two
-    // tokens. Arrange converts to this form from one vector of rows per token; Settle is its
-    // inverse.
+    // `first` and `second` together hold the sums of two tokens, as four matrices of two rows by
+    // two tokens. Arrange makes this form from one vector of rows per token; Settle is its inverse.
     static void DotMatrices(const RowPairs& weights, TokenPair x, Int& first, Int& second) {
         first.a = vmmlaq_s32(first.a, weights.rows[0], x);
         first.b = vmmlaq_s32(first.b, weights.rows[1], x);

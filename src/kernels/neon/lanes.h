@@ -1,7 +1,7 @@
-// Eight lanes of NEON with dot products (Armv8.2), with the interface described in vector/set.h:
-// two registers of four lanes, so that 16 such vectors fill the 32 registers and every result has
-// the bits of AVX2. The aarch64 sets derive their Simd from it, each in its own namespace. Only for
-// files that are compiled for such a set.
+// Eight lanes of NEON with dot products (Armv8.2), with the interface described in vector/set.h: a
+// vector is two registers of four lanes, so that 16 vectors fill the 32 registers, and every result
+// has the bits of AVX2. The aarch64 sets derive their Simd from it, each in its own namespace. Only
+// for files that are compiled for such a set.
 #pragma once
 
 #include <arm_neon.h>
@@ -69,7 +69,7 @@ struct Lanes {
         Store(to + kLanes, y);
     }
     static void FinishStreams() {}
-    // The lanes of x below `count` (any number), the others of y.
+    // Takes the first `count` lanes (any number) from x and the others from y.
     static Float Select(int64_t count, Float x, Float y) {
         constexpr int32x4_t kNumbers = {0, 1, 2, 3};
         const auto first = static_cast<int32_t>(std::clamp<int64_t>(count, 0, kLanes));
@@ -84,8 +84,8 @@ struct Lanes {
     }
     static Float LoadBF16(const void* from) { return AsFloat(Left32(WidenU16(from), 16)); }
     static Float LoadI8(const void* from) { return FromInt(WidenI8(from)); }
-    // Bytes 0, 2, 1 and 3 of each lane, E4M3 codes, as floats times 2^-8: shifted by one exponent
-    // bit, they are float16.
+    // Loads bytes 0, 2, 1 and 3 of each lane, which are E4M3 codes, as floats times 2^-8. (Shifted
+    // by one exponent bit, a code is a float16.)
     static void LoadE4M3(const void* from, Float (&out)[4]) {
         const int8x8x4_t bytes = vld4_s8(static_cast<const int8_t*>(from));
         const int8x8_t codes[4] = {bytes.val[0], bytes.val[2], bytes.val[1], bytes.val[3]};
@@ -106,12 +106,12 @@ struct Lanes {
         const uint16x4_t high = vreinterpret_u16_f16(vcvt_f16_f32(x.b));
         vst1q_u16(static_cast<uint16_t*>(to), vcombine_u16(low, high));
     }
-    // Rounded to nearest even; a NaN stays one.
+    // Rounds to nearest even. NaN stays NaN.
     static void StoreBF16(void* to, Float x) {
         vst1q_u16(static_cast<uint16_t*>(to), vcombine_u16(ToBF16(x.a), ToBF16(x.b)));
     }
 
-    // For a pair of BF16 in each lane.
+    // For lanes that hold a pair of BF16.
     static Float FirstOfPairs(Float x) { return AsFloat(Left32(AsInt(x), 16)); }
     static Float SecondOfPairs(Float x) { return AsFloat(And(AsInt(x), Set32(-0x10000))); }
 
@@ -127,7 +127,7 @@ struct Lanes {
     }
     static Float Max(Float x, Float y) { return WhereLess(y, x, x, y); }  // y if either is NaN
     static Float Min(Float x, Float y) { return WhereLess(x, y, x, y); }  // y if either is NaN
-    // The lanes of x where a < b, else of y (also where one is NaN).
+    // Per lane: x if a < b, else y. Takes y if a or b is NaN.
     static Float WhereLess(Float a, Float b, Float x, Float y) {
         return {vbslq_f32(vcltq_f32(a.a, b.a), x.a, y.a), vbslq_f32(vcltq_f32(a.b, b.b), x.b, y.b)};
     }
@@ -141,7 +141,7 @@ struct Lanes {
         const Int half = {whole.a >> 1, whole.b >> 1};
         return Mul(Mul(x, PowerOf2(half)), PowerOf2(Sub32(whole, half)));
     }
-    // Adds in the order of AVX2's.
+    // Adds in the same order as AVX2.
     static float Sum(Float x) {
         const float32x4_t half = vaddq_f32(x.a, x.b);
         const float32x2_t pair = vadd_f32(vget_low_f32(half), vget_high_f32(half));
@@ -307,8 +307,8 @@ struct Lanes {
     static Int Right8(Int x, int bits) {
         return Left8(x, -bits);
     }
-    // Table: 16 bytes at `from`, in each 128 bits. Look-up: the bytes selected in each 128 bits by
-    // the bytes of `index` (none is above 15).
+    // Table loads 16 bytes into each 128 bits. Choose selects bytes of the table, in each 128 bits,
+    // by the bytes of `index` (0 to 15).
     static Int Table(const void* from) {
         const int32x4_t all = FromBytes(vld1q_u8(static_cast<const uint8_t*>(from)));
         return {all, all};
@@ -317,7 +317,7 @@ struct Lanes {
         return {FromBytes(vqtbl1q_u8(Bytes(table.a), Bytes(index.a))),
                 FromBytes(vqtbl1q_u8(Bytes(table.b), Bytes(index.b)))};
     }
-    // Entry `index` of each lane.
+    // Looks up entries by each lane's `index`.
     static Int Gather(const uint16_t* table, Int index) {
         int32_t lanes[kLanes];
         StoreInt(lanes, index);
@@ -325,7 +325,8 @@ struct Lanes {
         return LoadInt(lanes);
     }
 
-    // Products of bytes, four per 32-bit lane: weights, below 128 or signed, times s8.
+    // Products of bytes, four per 32-bit lane. Weights are u8 below 128, or s8; the other factor is
+    // s8.
     static Short ShortZero() {
         return IntZero();
     }

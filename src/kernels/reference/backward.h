@@ -9,7 +9,7 @@
 
 namespace weft::kernels::reference {
 
-// dx [rows, k] = dy [rows, n] . weight [n, k]. Parts share out rows.
+// dx [rows, k] = dy [rows, n] . weight [n, k]. Parts divide the rows.
 struct MatMulGradInputArgs {
     const float* dy = nullptr;
     int64_t dy_stride = 0;
@@ -20,7 +20,7 @@ struct MatMulGradInputArgs {
 };
 void MatMulGradInput(const MatMulGradInputArgs& args, int part, int parts);
 
-// dw [n, k] += dy [rows, n]^T . x [rows, k]. Parts share out n.
+// dw [n, k] += dy [rows, n]^T . x [rows, k]. Parts divide n.
 struct MatMulGradWeightArgs {
     const float* dy = nullptr;
     const float* x = nullptr;
@@ -31,7 +31,7 @@ struct MatMulGradWeightArgs {
 void MatMulGradWeight(const MatMulGradWeightArgs& args, int part, int parts);
 
 // dtable [table_rows, cols] row `tokens[i] - first_row` += row i of dy; tokens outside the table
-// add nothing. Parts share out columns.
+// add nothing. Parts divide the columns.
 struct EmbeddingGradArgs {
     const float* dy = nullptr;
     int64_t dy_stride = 0;
@@ -41,7 +41,7 @@ struct EmbeddingGradArgs {
 };
 void EmbeddingGrad(const EmbeddingGradArgs& args, int part, int parts);
 
-// dx [rows, cols] = zeros, then row `selected[i]` += row i of dy [count, cols]. Parts share out
+// dx [rows, cols] = zeros, then row `selected[i]` += row i of dy [count, cols]. Parts divide the
 // columns.
 struct SelectRowsGradArgs {
     const float* dy = nullptr;

@@ -24,7 +24,7 @@
 namespace weft::kernels::WEFT_SET {
 
 // How a tile is stored: C = A . B, C += A . B, or C = A . B with streaming stores that bypass the
-// caches, for a C that is larger than they are; its rows must then begin at lines of 64 bytes.
+// caches. kStream is for a C larger than the caches; the rows of C must begin at lines of 64 bytes.
 enum class Write { kSet, kAdd, kStream };
 
 constexpr int64_t RoundUp(int64_t count, int64_t grain) {
@@ -69,7 +69,7 @@ void PutRows(const float* from, int64_t from_stride, int64_t rows, int64_t cols,
     }
 }
 
-// Computes the first `rows` and `cols` of a tile, in floats.
+// Computes the first `rows` rows and `cols` columns of a tile, in floats.
 template <typename Micro>
 inline void TileOf(const std::byte* a, const std::byte* b, int64_t depth, float* c,
                    int64_t c_stride, int64_t rows, int64_t cols, Write write) {
@@ -91,7 +91,7 @@ inline void TileOf(const std::byte* a, const std::byte* b, int64_t depth, float*
     }
 }
 
-// The same in narrow types, for a depth that is the whole k.
+// As above, in narrow types. The depth must be the whole k.
 template <typename Micro, typename T>
 inline void TileOf(const std::byte* a, const std::byte* b, int64_t depth, T* c, int64_t c_stride,
                    int64_t rows, int64_t cols, Write write) {
@@ -140,7 +140,7 @@ template <typename Micro>
 bool IsStaged(const GemmArgs& args) {
     return args.c.type != Element::kF32 && args.k > Micro::kTileDepth;
 }
-// Bytes of those sums.
+// Bytes of the sums that IsStaged keeps in scratch.
 inline int64_t StageBytes() {
     return 2 * dense::L2Bytes();
 }
@@ -225,7 +225,7 @@ class Blocked {
                args_.m * row_bytes >= kStreamedBytes;
     }
 
-    // How many lanes are held at a time; blocks are of similar size.
+    // Number of lanes to hold at a time, such that blocks are of similar size.
     int64_t Fit(const Side& side) const {
         const int64_t most = HeldBytes<Micro>() / PanelBytes<Micro>(side.width, deep_) * side.width;
         const int64_t blocks = (side.count() + most - 1) / most;
@@ -272,7 +272,7 @@ class Blocked {
         WithTypes(put, c.type);
     }
 
-    // One block of k: `lanes` of `held` are held, `others` stream past.
+    // Multiplies one block of k: `lanes` of `held` stay in L2 while `others` stream past.
     void Multiply(const Side& held, Range lanes, const Side& passing, Range others, Depths k,
                   Write write) const {
         Pack(held, lanes, k, held_panels_);

@@ -6,9 +6,9 @@
 //   activations x + t * x_stride;
 // if kUnits is not 1, also
 //   TimesUnit<T>(w, h, unit, x, x_stride, sums): the same for one unit of the block.
-// Products are u8 * s8, added in pairs to 16 bits or in fours to 32 bits (Simd::Short). T tokens
-// may therefore keep 16-bit sums, which never saturate: 4-bit weights 8 * 2 * 15 * 127, 5-bit ones
-// 4 * 2 * 31 * 127, 6-bit ones 2 * 2 * 63 * 127.
+// Products are u8 * s8, added in pairs to 16 bits or in fours to 32 bits (Simd::Short). Sums may
+// therefore have 16 bits. They never saturate: they are at most 8 * 2 * 15 * 127 for 4-bit weights,
+// 4 * 2 * 31 * 127 for 5-bit weights, 2 * 2 * 63 * 127 for 6-bit weights.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@
 
 namespace weft::kernels::WEFT_SET {
 
-// Vector h of the dwords, f16 or bytes at p.
+// Load vector h of the dwords, f16 or bytes at p.
 WEFT_INLINE Int LoadBytes(const std::byte* p, int h) {
     return Simd::LoadInt(p + h * Simd::kLanes * 4);
 }
@@ -94,7 +94,7 @@ struct BlockQ4_1 {
     }
 };
 
-// The nibbles, with bit kBit of each byte of `bits` as the fifth bit.
+// Adds bit kBit of each byte of `bits` to the nibbles as the fifth bit.
 template <int kBit>
 WEFT_INLINE Int FiveBits(Int nibbles, Int bits) {
     Int moved = bits;
@@ -103,7 +103,7 @@ WEFT_INLINE Int FiveBits(Int nibbles, Int bits) {
     return Simd::Or(nibbles, Simd::And(moved, Simd::Set8(16)));
 }
 
-// 32 weights of 5 bits, packed as those of Q5_0; 32-bit dot products.
+// Multiplies 32 weights of 5 bits, packed as those of Q5_0, to 32-bit dot products.
 template <int T, int kPart = 0>
 WEFT_INLINE void DotFiveBits(const std::byte* w, int h, Int bits, const ActivationBlock* x,
                              int64_t x_stride, Int (&dots)[T]) {
@@ -165,7 +165,7 @@ struct BlockQ5_1 {
     }
 };
 
-// 32 weights, nibbles that index `table`; 32-bit dot products.
+// Multiplies 32 weights, which are nibbles that index `table`, to 32-bit dot products.
 template <int T>
 WEFT_INLINE void DotChosen(const std::byte* w, int h, Int table, const ActivationBlock* x,
                            int64_t x_stride, Int (&dots)[T]) {
@@ -312,7 +312,7 @@ struct BlockW4 {
     }
 };
 
-// Bytes read as int8 are smaller by 128, and so is the zero point.
+// Bytes read as int8 are smaller by 128; 128 is also subtracted from the zero point.
 struct BlockW8 {
     static constexpr DType kType = DType::kW8;
     static constexpr int64_t kUnits = 1;
@@ -373,7 +373,7 @@ struct BlockOfScalesAndMinima {
         const auto weights = [&](int i) { return Weights<kHigh>(w, h, j, first + i); };
         Dot<T, 4>(weights, x + j, x_stride, 4 * first, short_dots);
     }
-    // Sub-block j: the low (kHigh: high) nibbles of chunk j / 2.
+    // Multiplies sub-block j: the low (kHigh: high) nibbles of chunk j / 2.
     template <int T, bool kHigh>
     WEFT_INLINE void TimesSub(const std::byte* w, int h, int j, const ActivationBlock* x,
                               int64_t x_stride, Float (&sums)[T]) {

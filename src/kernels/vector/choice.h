@@ -21,7 +21,7 @@ class Choice {
         : at_(chosen), end_(chosen + top), block_(block) {}
 
     static constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
-    // The first tile at or after `position` (a multiple of kTileKeys) with a chosen key.
+    // The first tile with a chosen key at or after `position` (a multiple of kTileKeys).
     int64_t Next(int64_t position) {
         while (at_ != end_ && *at_ >= 0 && (*at_ + 1) * block_ <= position) ++at_;
         if (at_ == end_ || *at_ < 0) return kNone;

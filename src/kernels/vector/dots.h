@@ -3,8 +3,8 @@
 //
 // dots[t] is a vector of rows for each token. A set that multiplies matrices (Simd::kMatrices)
 // keeps the sums of two tokens as matrices between Zero (or Arrange) and Settle; in that form sums
-// may only be added to each other. A single token, and the last of an odd number, are computed as
-// on other sets.
+// may only be added to each other. A single token, and the last token of an odd number, are
+// computed as on other sets.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ using weight_tiles::ActivationBlock;
 using Int = Simd::Int;
 using Short = Simd::Short;
 
-// Four int8 of an activation block, in every lane.
+// Copies four int8 of an activation block to every lane.
 WEFT_INLINE Int Quad(const ActivationBlock& x, int offset) {
     int32_t quad;
     std::memcpy(&quad, x.q + offset, sizeof quad);
@@ -54,7 +54,8 @@ WEFT_INLINE void Settle(Short (&dots)[T]) {
     }
 }
 
-// One quad times tokens that are not paired; kSigned: weights are int8, and sums have 32 bits.
+// Multiplies one quad by the tokens that are not paired. kSigned: weights are int8, and sums have
+// 32 bits.
 template <int T, bool kSigned>
 WEFT_INLINE void DotQuad(Int weights, const ActivationBlock* x, int64_t x_stride, int offset,
                          Short (&dots)[T]) {
@@ -66,7 +67,7 @@ WEFT_INLINE void DotQuad(Int weights, const ActivationBlock* x, int64_t x_stride
     }
 }
 
-// A quad and the next one.
+// Multiplies two consecutive quads by the tokens.
 template <int T, bool kSigned, typename S = Simd>
 WEFT_INLINE void DotTwo(Int first, Int second, const ActivationBlock* x, int64_t x_stride,
                         int offset, Int (&dots)[T]) {
@@ -99,7 +100,8 @@ WEFT_INLINE void Dot(const Weights& weights, const ActivationBlock* x, int64_t x
     }
 }
 
-// The same with low(i), and with high(i) for the 16 columns after them: nibbles of the same bytes.
+// As Dot, for low(i), and for high(i), which are the 16 columns after low's. Both are nibbles of
+// the same bytes.
 template <int T, int kCount, bool kSigned = false, typename Low, typename High>
 WEFT_INLINE void DotHalves(const Low& low, const High& high, const ActivationBlock* x,
                            int64_t x_stride, int offset, Short (&dots)[T]) {

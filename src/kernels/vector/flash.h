@@ -94,7 +94,7 @@ class FlashBlocks {
         PackBPanels<Micro>(from, lanes, depth, to.data);
     }
 
-    // A matrix whose rows are lanes, and one whose columns are.
+    // Rows: the matrix's rows are the lanes. Columns: its columns are the lanes.
     static AnyOperand Rows(const ConstMatrix& m) { return {m.data, m.stride, 1, m.type}; }
     static AnyOperand Columns(const ConstMatrix& m) { return {m.data, 1, m.stride, m.type}; }
 
@@ -135,8 +135,8 @@ class FlashBlocks {
         return {all.data + key / Micro::kCols * all.bytes, all.bytes};
     }
 
-    // The keys of a block of `keys` that its query i sees; query 0 has `diagonal` keys of the block
-    // before its own.
+    // The keys of a block that query i sees. The block has `keys` keys, of which the first
+    // `diagonal` precede the key of query 0.
     Range SeenKeys(int64_t i, int64_t diagonal, int64_t keys) const {
         const int64_t own = diagonal + i;
         const int64_t first = args_.window == 0 ? 0 : own + 1 - args_.window;
@@ -150,10 +150,10 @@ class FlashBlocks {
         return first_key + std::max(before, int64_t{0}) / kKeys * kKeys;
     }
 
-    // Products of a block of queries and a block of keys; query 0 has `diagonal` keys of the block
-    // before its own. Tiles in which no query sees a key are skipped.
+    // Products of a block of queries and a block of keys; the first `diagonal` keys of the block
+    // precede the key of query 0. Tiles in which no query sees a key are skipped.
     //
-    // Score: scores, or dp: queries x keys.
+    // Computes scores or dp, as queries x keys.
     void Score(const Panels& q, const Panels& k, int64_t queries, int64_t keys, int64_t diagonal,
                float* scores) const {
         const auto depths = [&](int64_t i, int64_t j) {
@@ -367,8 +367,8 @@ class FlashBackward : FlashBlocks<Micro> {
     int64_t ScratchBytes() const { return carver_.used() + 64; }
 
     // Units are KV heads of sequences. A unit entirely inside this part's share of the cost is
-    // computed in one pass. Of a divided unit, a part computes dk and dv of some keys, and dq of
-    // some queries. Both add in the same order. (A divided unit costs 1.4 times as much, since
+    // computed in one pass. For a divided unit, a part computes dk and dv of some keys, and dq of
+    // some queries. Both ways add in the same order. (A divided unit costs 1.4 times as much, since
     // scores and dp are computed twice.)
     void Run(int part, int parts) {
         const typename Micro::Session session;
@@ -433,8 +433,9 @@ class FlashBackward : FlashBlocks<Micro> {
         return total;
     }
 
-    // The query before which queries have the fraction `share` of a unit's pairs (twice the number
-    // of pairs is x^2 while x keys fit the window, then `most` per further half row).
+    // The number of queries, from the first on, that have the fraction `share` of a unit's pairs.
+    // (For x queries, twice the number of pairs is x^2 while x keys fit the window; each further
+    // query adds 2 * most.)
     double RowAt(double share, const Sequence& sequence) const {
         const auto most = static_cast<double>(Most(sequence));
         const double pairs = share * static_cast<double>(Pairs(sequence));

@@ -26,8 +26,8 @@ WEFT_INLINE Int Or(Int a, Int b) {
     return Simd::Or(a, b);
 }
 
-// For g = 0..3: the 7 sign bits from bit 7 g of each lane, in byte g, with the eighth, which makes
-// their number even.
+// Byte g (0 to 3) of the result has the 7 sign bits that start at bit 7 g of the lane, and an
+// eighth bit that makes the number of set bits even.
 WEFT_INLINE Int EvenSigns(Int word) {
     const Int seven =
         Or(Or(Moved(word, 0, 127), Simd::Left32(Moved(word, 7, 127), 8)),
@@ -45,8 +45,8 @@ WEFT_INLINE void StoreScale(Float scale, int h, int part, DecodedUnit& unit) {
     Simd::Store(unit.scale[part] + Simd::kLanes * h, scale);
 }
 
-// Stores four weights of each row, negated according to bits 4 * (quad % 2).. of byte quad / 2 of
-// the row's signs.
+// Stores four weights of each row. Their signs begin at bit 4 * (quad % 2) of byte quad / 2 of the
+// row's signs.
 WEFT_INLINE void StoreSigned(Int values, Int signs, int h, int quad, DecodedUnit& unit) {
     const Int bits = Simd::Set32(quad % 2 == 0 ? 0x08040201 : static_cast<int>(0x80402010u));
     const Int own = Simd::And(ByteOfLane(signs, quad / 2), bits);
@@ -54,7 +54,7 @@ WEFT_INLINE void StoreSigned(Int values, Int signs, int h, int quad, DecodedUnit
     Store(Simd::Sub8(Simd::Xor(values, minus), minus), h, quad, unit);
 }
 
-// The 2-bit codes of quad 0 or 1 of an entry as values[code].
+// Converts the 2-bit codes of quad 0 or 1 of an entry to values[code].
 struct PairValues {
     explicit PairValues(int8_t a, int8_t b, int8_t c) {
         const int8_t values[16] = {a, b, c, 0, b, 0, 0, 0, c};
@@ -73,7 +73,7 @@ struct PairValues {
     Int table;
 };
 
-// The four 3-bit codes of an entry as values[code].
+// Converts the four 3-bit codes of an entry to values[code].
 WEFT_INLINE Int TripleValues(Int entry, const std::array<int8_t, 16>& values) {
     const Int codes =
         Or(Or(Moved(entry, 0, 7), Simd::Left32(Moved(entry, 3, 7), 8)),
@@ -94,7 +94,7 @@ WEFT_INLINE Float OddScale(Float d, Int s) {
     const Int odd = Or(Simd::Left32(s, 1), Simd::Set32(1));
     return Simd::Mul(d, Floats(odd));
 }
-// The two 4-bit scales of 32 columns.
+// Stores the two 4-bit scales of 32 columns.
 WEFT_INLINE void StoreTwoScales(Float d, const std::byte* nibbles, int h, DecodedUnit& unit) {
     const Int both = WideU8(nibbles, h);
     StoreScale(HalfStepScale(d, Moved(both, 0, 15), 0.25f), h, 0, unit);
@@ -104,7 +104,7 @@ WEFT_INLINE Int WideU16(const std::byte* p, int h) {
     return Simd::WidenU16(p + h * Simd::kLanes * 2);
 }
 
-// 32 weights of four entries; high(g): bit 9 and above of group g's index.
+// Decodes 32 weights of four entries. high(g): bits of group g's index above the low 8.
 template <typename High>
 WEFT_INLINE void DecodeIq2(const uint16_t* grid, Int index, const High& high, Int signs, int h,
                            DecodedUnit& unit) {
@@ -212,8 +212,8 @@ struct GridIQ3_S {
     }
 };
 
-// 32 weights 8 g +- 1: nibble g has three bits of group g's index; minus(g) is 1 if its weights are
-// one less instead of one more.
+// Decodes 32 weights 8 g +- 1: nibble g has three bits of group g's index; minus(g) is 1 if the
+// group's weights are one less instead of one more.
 template <typename Minus>
 WEFT_INLINE void DecodeIq1(Int index, Int nibbles, const Minus& minus, int h, DecodedUnit& unit) {
     const PairValues values(-8, 0, 8);
@@ -248,7 +248,7 @@ struct GridIQ1_S {
 struct GridIQ1_M {
     static constexpr DType kType = DType::kIQ1_M;
     static constexpr int kScales = 2;
-    // f16, whose nibbles are the upper ones of the four scale words.
+    // The f16 whose nibbles are the upper nibbles of the four scale words.
     WEFT_INLINE Float D(const std::byte* w, int h) {
         const Int bits =
             Or(Or(Moved(WideU16(w, h), 12, 15), Moved(WideU16(w + 32, h), 8, 0xf0)),

@@ -1,6 +1,6 @@
 // Blocks of two- and three-bit weights, with the interface of blocks.h and the same numbers as
 // avx512/low_bits.h. The 16-bit dot products of 16 columns stay below 8 * 7 * 127, plus 4 * 16 *
-// 127 for the zero point. The integer scales multiply when pairs are added.
+// 127 for the zero point. They are multiplied by the integer scales when pairs are added.
 #pragma once
 
 #include "kernels/vector/blocks.h"

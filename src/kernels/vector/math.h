@@ -5,8 +5,8 @@
 
 namespace weft::kernels::WEFT_SET {
 
-// 2^x, relative error below 1e-7 for x in [-126, 0]; 2^-126 below that (callers want a negligible
-// value there, and no denormals). A NaN gives NaN. Polynomial: minimax on [-0.5, 0.5].
+// 2^x, with a relative error below 1e-7 for x in [-126, 0]. Below -126 the result is 2^-126, which
+// is negligible for callers and not denormal. NaN gives NaN. Polynomial: minimax on [-0.5, 0.5].
 inline Float Exp2(Float x) {
     x = Simd::Max(Simd::Set(-126.0f), x);
     const auto whole = Simd::Round(x);
@@ -21,8 +21,8 @@ inline Float Exp2(Float x) {
     return Simd::Scale(y, whole);
 }
 
-// e^x over all floats, relative error below 1.2e-7 for normal results; infinity above 88.7. The
-// argument is reduced by ln 2 in two parts (Cody and Waite 1980).
+// e^x for all floats, with a relative error below 1.2e-7 for normal results. Infinity above 88.7.
+// The argument is reduced by ln 2 in two parts (Cody and Waite 1980).
 inline Float Exp(Float x) {
     x = Simd::Min(Simd::Set(89.0f), Simd::Max(Simd::Set(-104.0f), x));
     const auto whole = Simd::Round(Simd::Mul(x, Simd::Set(1.44269504f)));

@@ -15,7 +15,7 @@
 
 namespace weft::kernels::WEFT_SET {
 
-// Lane l at depth d is data[l * lane + d * depth].
+// The element of lane l at depth d is data[l * lane + d * depth].
 template <typename T>
 struct Operand {
     const T* data;
@@ -25,7 +25,7 @@ struct Operand {
     }
 };
 
-// The same for elements of any type.
+// As Operand, for elements of any type.
 struct AnyOperand {
     const void* data = nullptr;
     int64_t lane = 0, depth = 0;
@@ -40,7 +40,7 @@ struct AnyOperand {
     }
 };
 
-// Contiguous lanes that are packed at a time: a few cache lines.
+// Number of contiguous lanes that are packed at a time: a few cache lines.
 inline constexpr int64_t kPackedTogether = 64;
 
 // Prefetches the lines of `count` elements. Any address is allowed.
@@ -128,8 +128,8 @@ void PackPanel(const Operand<T>& from, int64_t lanes, int64_t depth, std::byte* 
 }
 
 // Packs as many panels as `lanes` fill. If lanes are contiguous, several panels are packed
-// together, so that each cache line is used completely when it is read: rows may be so far apart,
-// at such regular distances, that they evict each other.
+// together, so that each cache line is used completely when it is read. Otherwise rows at large,
+// regular distances could evict each other.
 template <typename Units, int64_t kWidth, int64_t kGrain, typename T>
 void PackPanels(const Operand<T>& from, int64_t lanes, int64_t depth, std::byte* to) {
     constexpr int64_t kStep = kGrain * Units::kDepth;

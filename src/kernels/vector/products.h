@@ -33,7 +33,7 @@ WEFT_INLINE void AddBlock(const std::byte*& w, int h, const ActivationBlock* x, 
     w += kBytes;
 }
 
-// One strip times T tokens from `token` on, one vector of rows after another.
+// Multiplies one strip by the T tokens from `token` on, one vector of rows after another.
 template <typename Block, int T>
 void StripTile(const MatMulArgs& args, int64_t row, int64_t token) {
     const int64_t units = args.weight.cols / 32;
@@ -54,7 +54,7 @@ void StripTile(const MatMulArgs& args, int64_t row, int64_t token) {
     }
 }
 
-// The same with float64 sums of float32 segments (MatMulArgs::segment_cols).
+// As StripTile, with float64 sums of float32 segments (MatMulArgs::segment_cols).
 template <typename Block, int T>
 void SegmentedTile(const MatMulArgs& args, int64_t row, int64_t token) {
     const int64_t segment = std::max<int64_t>(args.segment_cols / 32, Block::kUnits);
@@ -82,7 +82,7 @@ void SegmentedTile(const MatMulArgs& args, int64_t row, int64_t token) {
     }
 }
 
-// The same for segments shorter than a block: the sums of each unit, or of two, are added to
+// As SegmentedTile, for segments shorter than a block: adds the sums of each unit, or of two, to
 // float64. Skips units whose activations are zeros.
 template <typename Block, int T>
 void UnitsTile(const MatMulArgs& args, int64_t row, int64_t token) {
@@ -123,8 +123,8 @@ inline constexpr bool kUnitsInOneStream = requires {
     Block::template TimesUnits<2>(nullptr, nullptr, std::declval<Float(&)[4][1]>());
 };
 
-// UnitsTile for one token and such a block, on sets whose vectors hold whole strips; a segment is
-// kStep units.
+// As UnitsTile, for one token and such a block, on sets whose vectors hold whole strips. A segment
+// has kStep units.
 template <typename Block, int kStep>
 void UnitsOne(const MatMulArgs& args, int64_t row, int64_t token) {
     constexpr int64_t kBytes = weight_tiles::BlockBytes(Block::kType);
@@ -146,7 +146,7 @@ void UnitsOne(const MatMulArgs& args, int64_t row, int64_t token) {
     StoreWide(args, row, token, wide);
 }
 
-// One strip times `tokens` (1 to kTile) tokens.
+// Multiplies one strip by `tokens` (1 to kTile) tokens.
 template <typename Block, int T = kTile>
 void StripTokens(const MatMulArgs& args, int64_t row, int64_t token, int64_t tokens) {
     if constexpr (Block::kUnits > 1) {

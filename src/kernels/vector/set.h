@@ -2,7 +2,8 @@
 //
 // The build compiles vector/*.cc once per set, with that set's compiler flags and WEFT_SET as its
 // name (cmake/kernels.cmake). All code here is in the set's namespace, so that the linker never
-// replaces a function of one set by another's. The set is accessed through Simd, of ../SET/simd.h:
+// replaces a function of one set by another's. Code accesses the set through the class Simd of
+// ../SET/simd.h:
 //   Float     a vector of kLanes floats: 8 or 16. Loads and stores accept float, bfloat16
 //             (uint16_t) and float16 (Half); LoadFirst and StoreFirst handle fewer than kLanes
 //   Wide      the same lanes as doubles
@@ -45,9 +46,9 @@ void SetGemm(Kernels& table);
 void SetCausal(Kernels& table);
 void SetMatMul(Kernels& table);
 
-// MatMul is in matmul.cc, its variants for some weight types in floats.cc and decoded.cc: these
-// compute rows [rows.begin, rows.end) of y for all tokens, where rows.begin is a strip's first row.
-// Prepare: quantize_activations.cc.
+// MatMul is in matmul.cc, its variants for some weight types in floats.cc and decoded.cc. The
+// variants compute rows [rows.begin, rows.end) of y for all tokens; rows.begin is a strip's first
+// row. Prepare: quantize_activations.cc.
 void MatMul(const MatMulArgs& args, int part, int parts);
 void MatMulFloats(const MatMulArgs& args, Range rows);
 void MatMulDecoded(const MatMulArgs& args, Range rows);

@@ -26,7 +26,7 @@ WEFT_INLINE void StoreSums(const MatMulArgs& args, int64_t row, int64_t token, F
     Simd::StoreUpTo(args.y + token * args.y_stride + row, sums, left);
 }
 
-// The same for float64 sums: rounded once, or stored unrounded.
+// As StoreSums, for float64 sums. Rounds them once, or stores them unrounded.
 WEFT_INLINE void StoreWide(const MatMulArgs& args, int64_t row, int64_t token, Wide sums) {
     if (args.wide == nullptr) return StoreSums(args, row, token, Simd::Narrow(sums));
     const int64_t left = args.weight.rows - row;
