@@ -35,10 +35,9 @@ class CommLinks final : public StageLinks {
     coll::Comm& comm_;
 };
 
-// Element type in which an all_reduce sends its addends. kF64: the type that they have in memory,
-// whatever it is. Otherwise each addend is rounded to float32 (unless it is float32 already) and
-// then to the wire type (coll/wire.h); the sums are float32. kAuto: not chosen yet; a step never
-// has it.
+// Element type in which an all_reduce sends its addends. kF64: the addends' type in memory.
+// Otherwise each addend is rounded to float32 (unless it is float32 already) and then to the wire
+// type (coll/wire.h); the sums are float32. kAuto: not chosen yet; a step never has it.
 enum class SumWire { kAuto, kF64, kF32, kBF16, kQ8 };
 
 // Communicators of a step. Null: the Program has no transfers of that kind.

@@ -94,7 +94,7 @@ class Executable {
                        const Communicators& groups) = 0;
     // Reads bytes [first_byte, ...) of a value: a kept value (CompileOptions::keep), a loss
     // (program/loss.h), or a value that outlives the step. Weights of block types cannot be read.
-    // `Write` writes the same values; later ranges of ops use a kept value that it wrote.
+    // `Write` accepts the same values; later ranges of ops use the new contents of a kept value.
     virtual Status Read(program::ValueId id, int64_t first_byte, std::span<std::byte> out) = 0;
     virtual Status Write(program::ValueId id, int64_t first_byte,
                          std::span<const std::byte> bytes) = 0;
@@ -139,7 +139,7 @@ Status CheckStep(const Step& step, const CompileOptions& options);
 // ExchangeBegin and before the Recv. The values sent must be kept. The ranges of one step run in
 // order; the third range of a step may run between the first two ranges of the next step.
 bool EndsWithExchange(const program::Program& program);
-// Index of the first of these Sends.
+// Index of the first of these final Sends.
 size_t ExchangeBegin(const program::Program& program);
 
 }  // namespace weft::backend

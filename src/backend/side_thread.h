@@ -2,8 +2,8 @@
 //
 // It shares the team's cores, so its jobs should mostly wait, such as an all-reduce over a slow
 // link. The thread starts with the first job.
-// Thread: one thread calls Start and Wait. A job sees all that this thread wrote before Start; this
-// thread sees all that the job wrote after Wait.
+// Thread: one thread calls Start and Wait. A job sees all that this thread wrote before Start.
+// After Wait, this thread sees all that the job wrote.
 #pragma once
 
 #include <condition_variable>

@@ -61,8 +61,8 @@ struct Step {
     float loss_gradient = 1;             // dL/d(sum of the rows' losses)
     float side_gradient = 0;             // dL/d(side loss)
     int slot = 0;                        // below CompileOptions::slots
-    // The fields above are unchanged since the slot's last Run with again = false. Also set for
-    // updates, which read none of them.
+    // Whether the fields above are unchanged since the slot's last Run with again = false. Also
+    // true for updates, which read none of the fields above.
     bool again = false;
     // Updates only: the learning rate, and the factor for gradients.
     double rate = 0, gradient_scale = 1;

@@ -39,17 +39,17 @@ Status RunTransfer(const program::Op& op, const HostValue& in, const HostValue& 
 // Bytes that an all_reduce sends for one copy of `values` values of `dtype`.
 int64_t SumBytes(SumWire wire, DType dtype, int64_t values);
 
-// Divides `rows` over `ranks` as evenly as possible: the number of rows of each rank. Also works
-// for elements.
+// The number of rows of each rank, if `rows` are divided over `ranks` as evenly as possible. Also
+// divides elements.
 std::vector<int64_t> RowParts(int64_t rows, int64_t ranks);
 // The first row of this rank.
 int64_t FirstRow(int64_t rows, const coll::Comm& comm);
 
 // all: parts[r] elements for each rank r, of type kF32, kBF16 or kF16; this rank's part begins at
 // `begin`.
-// share: as many elements as this rank's part. Receives the sum of this part over all ranks, or
-// adds it if `adds`. Sums of narrow types are rounded once. `share` may be this rank's part of
-// `all`; the rest of `all` is overwritten.
+// share: as many elements as this rank's part. The sum of this part over all ranks is stored in
+// `share`, or added to it if `adds`. Sums of narrow types are rounded once. `share` may be this
+// rank's part of `all`; the rest of `all` is overwritten.
 // comm: null if there is one rank. Errors: those of links.
 Status ReduceScatterInto(coll::Comm* comm, std::span<std::byte> all, DType dtype,
                          std::span<const int64_t> parts, int64_t begin, std::span<std::byte> share,

@@ -20,7 +20,7 @@ class TransferLog {
     void SetChecking(bool on) { checking_ = on; }
     uint64_t checksum() const { return checksum_; }
     // Microseconds that each all-reduce of the last step spent on the wire, without the wait for
-    // the slower rank. Needs no extra clock reads.
+    // the slowest rank. Needs no extra clock reads.
     std::span<const float> all_reduce_us() const { return all_reduce_us_; }
     // Seconds spent waiting for other ranks, over all steps.
     double waited_s() const { return static_cast<double>(waited_ns_) * 1e-9; }
@@ -32,8 +32,8 @@ class TransferLog {
     // Called by the device. Begin: a step begins.
     void Begin();
     void NoteIdle(int64_t ns) { idle_ns_ += ns; }
-    // Notes a successful transfer, the last one of its group. result: the result that all ranks
-    // share; empty: none.
+    // Notes a successful transfer. Call it before the next transfer of the same group. result: the
+    // result that all ranks share; empty: none.
     void Note(const program::Op& op, std::span<const std::byte> result, const Communicators& groups,
               int64_t took_ns);
 

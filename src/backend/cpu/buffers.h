@@ -24,11 +24,11 @@ namespace dense = kernels::dense;
 // bytes without allocating them; the second one uses the allocated memory.
 class Scratch {
   public:
-    // Memory for one call or between calls. Equal names give the same memory, sized for the largest
-    // request. PlaceBarriers handles scratch like all other memory.
+    // Memory that a call uses, or that passes data between calls. Equal names give the same memory,
+    // sized for the largest request. PlaceBarriers handles scratch like all other memory.
     std::byte* Take(const std::string& name, int64_t bytes);
-    // Memory that each thread has for itself within a call. All calls use the same memory, sized
-    // for the largest request, because threads may be in two calls at once.
+    // Memory that each thread has for itself within a call, since threads may be in different calls
+    // at once. All calls use the same memory, sized for the largest request.
     std::byte* TakeOwn(int64_t bytes_of_thread);
     int64_t own_bytes() const { return own_bytes_; }
 

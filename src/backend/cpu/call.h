@@ -3,8 +3,8 @@
 // A call holds a kernel's arguments by value, and an OperandRef for each address among them: its
 // offset in the arguments, the kind of access, and the number of bytes. Barriers (barriers.cc), the
 // halves of a step (two_batch_overlap.h) and BindCall walk these slots without knowing the kernel.
-// Only CallOf stores an address in the arguments, and it adds the slot. So a kernel touches no
-// memory that these walks do not see.
+// Only CallOf stores an address in the arguments, and it adds the slot. So these walks see all
+// memory that a kernel touches.
 #pragma once
 
 #include <array>

@@ -25,7 +25,7 @@ struct CpuContext {
     std::vector<int> cores;  // the team is pinned to these; empty: not pinned
 };
 
-// The memory() of the executable that CompileForCpu would return, without compiling.
+// Returns memory() of the executable that CompileForCpu would make, without compiling.
 Result<MemoryUse> PlanCpuMemory(const program::ChunkedProgram& chunked,
                                 const CompileOptions& options, CpuLevel level, int threads);
 // Errors: kUnsupported, kOutOfMemory.

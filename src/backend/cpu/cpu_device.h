@@ -23,7 +23,8 @@ struct CpuOptions {
 // Positions per KV page on the CPU.
 inline constexpr int64_t kPageTokens = 64;
 
-// The best level that this processor supports, or the reference kernels' level.
+// The level of the reference kernels if `reference`, else the best level that this processor
+// supports.
 CpuLevel CpuLevelFor(bool reference);
 DeviceInfo DescribeCpu(CpuLevel level);
 MemoryPool CpuPool();

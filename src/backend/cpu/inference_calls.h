@@ -40,7 +40,7 @@ class InferenceCalls : protected Lowerer {
         }
         return {buffers_.At(id), RowBytes(value.dtype, value.shape.Elements(1, 1)), 0, id};
     }
-    // In: a float32 operand, from column `begin` on. Out: a result.
+    // In adds a float32 operand, from column `begin` on. Out adds a result.
     template <typename Args>
     void In(CallOf<Args>& call, kernels::dense::ConstMatrix& x, ValueId id, int64_t begin = 0) {
         call.Reads(x.data, Of(id), begin * kFloat);

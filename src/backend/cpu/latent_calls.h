@@ -221,7 +221,7 @@ class LatentCalls : protected InferenceCalls {
         args.local = a.local;
     }
 
-    // The most positions of a sequence: it may own all pages.
+    // Maximum positions of a sequence, which may own all pages.
     int64_t Positions() const { return options_.kv_pages * options_.page_tokens; }
     OperandRegion SharedScores() {
         return ScratchBytes("index scores", kernels::kIndexSharedRows * Positions() * kFloat);

@@ -1,8 +1,7 @@
 // Lowering: turns a Program's ops into calls of CPU kernels, with addresses and barriers.
 //
 // A call (call.h) has every address filled in. A step binds only row counts, sequences and the
-// slot, when they change. executable.cc runs the calls.
-// slot) is set again when it changes. Run by executable.cc.
+// slot, and only when they change. executable.cc runs the calls.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +13,7 @@
 
 namespace weft::backend {
 
-// The calls of a step: one of two lists, each in the Program's order, with barriers.
+// Two lists of calls, each in the Program's order, with barriers. A step runs one of them.
 struct CallLists {
     std::vector<Call> plain;    // for steps without adapters: no Adapt ops
     std::vector<Call> adapted;  // empty if the Program has no Adapt op

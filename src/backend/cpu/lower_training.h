@@ -14,7 +14,7 @@
 
 namespace weft::backend {
 
-// The kernels' name for the type of a training value: all types except the narrow ones are kF32.
+// The kernels' element type of a training value: kF32 for all types except the narrow ones.
 constexpr dense::Element ElementOf(DType dtype) {
     if (dtype == DType::kBF16) return dense::Element::kBf16;
     return dtype == DType::kF16 ? dense::Element::kF16 : dense::Element::kF32;
@@ -43,7 +43,7 @@ class TrainingLowerer final : Lowerer {
         OperandRegion region{};
     };
 
-    // The experts of an op of expert matrices, and the stack of these matrices.
+    // The experts of an op with expert matrices, and the stack of these matrices.
     struct Experts {
         ValueId ids = program::kNoValue, stack = program::kNoValue;
         int64_t first = 0, count = 0, used = 0, n = 0, k = 0;
@@ -166,7 +166,7 @@ class TrainingLowerer final : Lowerer {
         x.stride = Cols(id);
         x.type = ElementOf(TypeOf(id));
     }
-    // In for a call that declares the operand as Matrix and only reads it.
+    // As In(), for a call that declares the operand as Matrix and only reads it.
     template <typename Args>
     void Reads(CallOf<Args>& call, dense::Matrix& x, ValueId id) {
         call.Reads(x.data, Of(id));

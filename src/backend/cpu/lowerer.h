@@ -28,15 +28,15 @@ class Lowerer {
             const kernels::Kernels& kernels, Buffers& buffers)
         : program_(program), options_(options), kernels_(kernels), buffers_(buffers) {}
 
-    // Regions of scratch memory: by rows, or of a fixed number of bytes.
+    // Regions of scratch memory: a number of rows, or a fixed number of bytes.
     OperandRegion ScratchRows(const std::string& name, int64_t row_bytes, int64_t rows) {
         return {buffers_.scratch().Take(name, row_bytes * rows), row_bytes, 0};
     }
     OperandRegion ScratchBytes(const std::string& name, int64_t bytes) {
         return {buffers_.scratch().Take(name, bytes), 0, bytes};
     }
-    // Adds scratch memory that each thread has for itself. size: of one thread's memory, in units
-    // of `unit` bytes.
+    // Adds scratch memory that each thread has for itself. Sets `size` to the size of one thread's
+    // memory, in units of `unit` bytes.
     template <typename Args, typename T>
     void Owns(CallOf<Args>& call, T*& address, int64_t& size, int64_t bytes, int64_t unit = 1) {
         call.Owns(address, {buffers_.scratch().TakeOwn(bytes)});

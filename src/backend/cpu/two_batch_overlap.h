@@ -28,8 +28,8 @@ struct OverlapRegion {
     std::vector<size_t> sums;
 };
 
-// The run of calls with the most sums in which every call can be split by rows; no such run: no
-// sums.
+// Finds the run of calls with the most sums in which every call can be split by rows. The result
+// has no sums if there is no such run.
 OverlapRegion FindOverlapRegion(const std::vector<Call>& calls);
 
 // Some rows of a step: their sequences, the sequences with state slots, and the rows with an

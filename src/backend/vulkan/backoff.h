@@ -1,6 +1,6 @@
-// Counts the steps that end a submission at each sum, after an exchange was given up
-// (host_signal.h). The cause may last, so each new failure doubles the count. It lasts forever
-// where ranks share a GPU that runs one rank's submission at a time.
+// Counts down the steps that run without exchanges (each sum ends a submission) after an exchange
+// was given up (host_signal.h). The cause may persist, so each new failure doubles the count. If
+// ranks share a GPU that runs one rank's submission at a time, exchanges never work.
 #pragma once
 
 #include <algorithm>

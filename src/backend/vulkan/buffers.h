@@ -63,7 +63,7 @@ class PoolBuffers {
     std::vector<gpu::Buffer> buffers_;
 };
 
-// Whether the value holds vectors, which are float32: also a stack of vectors [m, 1, n].
+// Whether the value is a vector or a stack of vectors [m, 1, n]; both are float32.
 bool HoldsVectors(const program::Shape& shape);
 
 // Offsets in Buffers::transfers() of a transfer's operands: `in` is sent to other ranks, `out` is
@@ -128,11 +128,11 @@ class Buffers {
             static_cast<uint64_t>(place) * (beside_in_bytes_ + beside_out_bytes_);
         return {begin, begin + beside_in_bytes_};
     }
-    // Results of Read() and ReadTopK(), from submissions of their own.
+    // Results of Read() and ReadTopK(), which run their own submissions.
     static constexpr uint64_t kReadBytes = uint64_t{4} << 20;
     const gpu::Buffer& read() const { return read_; }
-    // Results that steps copy to the host (WantedRows): Candidate [rows, top], then from kTopBytes
-    // on whole rows.
+    // Results that steps copy to the host (WantedRows): Candidate [rows, top] first, and whole rows
+    // from kTopBytes on.
     static constexpr int64_t kMostTopRows = 64, kMostTop = 64;
     static constexpr uint64_t kTopBytes = kMostTopRows * kMostTop * sizeof(Candidate);
     static constexpr uint64_t kWholeBytes = uint64_t{4} << 20;

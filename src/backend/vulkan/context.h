@@ -28,9 +28,9 @@ class KernelCache {
     // guarded: KernelCode::guarded. Errors: kUnsupported (this build lacks the shader).
     Result<const gpu::Kernel*> Get(std::string_view shader, std::vector<uint32_t> constants,
                                    uint32_t args_bytes, uint32_t subgroup, bool guarded = false);
-    // Progress for heartbeats. Grows with each compiled kernel. Also grows at each call while the
-    // driver compiles one, which may take many seconds, but for at most kMostCompileNs. Thread:
-    // any.
+    // Progress for heartbeats. Grows with each compiled kernel. While the driver compiles a kernel,
+    // which may take many seconds, it also grows at each call, but for at most kMostCompileNs.
+    // Thread: any.
     int64_t progress(int64_t now_ns = NowNs()) const;
     static constexpr int64_t kMostCompileNs = 300'000'000'000;
     // Scope in which the driver may compile: kernels are created, or run for the first time.
@@ -86,7 +86,8 @@ struct Context {
     bool reference;
     Arithmetic arithmetic;
     Limits limits;
-    // Created when the first executable that may use it is loaded; it may not work.
+    // Created when the first executable that may use it is loaded. It may turn out not to work
+    // (HostSignal::works).
     std::unique_ptr<HostSignal> signal;
     std::atomic<uint64_t> held_bytes{0};     // by all executables
     std::atomic<bool> hangs{false};          // a deadline passed

@@ -172,7 +172,7 @@ enum class UpdateScalarKind {
     kFirst,       // 1 in the first update, else 0
 };
 
-// Services for the lowering of an op, which the executable provides. Lowerings of ops (lower_*.cc)
+// Services that the executable provides for the lowering of an op. Lowerings of ops (lower_*.cc)
 // use nothing else.
 class Emitter {
   public:
@@ -218,12 +218,12 @@ class Emitter {
     }
     // Forgets all derived data: code other than Run() may have written any region.
     void ForgetDerived() { made_.clear(); }
-    // Whether a kernel may also compute, from its results, values of later ops. False where each op
-    // is observed by itself.
+    // Whether a kernel may also compute values of later ops from its results. False if a probe or a
+    // trace observes each op.
     bool fuses() const { return fuses_; }
     void set_fuses(bool fuses) { fuses_ = fuses; }
-    // Whether the step is a training step. Its weights, except those of block types, then lie
-    // row-major at Address() like other values, and not at Weight().
+    // Whether this is a training step. Its weights lie row-major at Address() like other values;
+    // only weights of block types are at Weight().
     bool trains() const { return trains_; }
     void set_trains(bool trains) { trains_ = trains; }
     // A constant table on the device (inverse frequencies, adapter pairs), created once per name.

@@ -24,8 +24,8 @@ Result<uint64_t> ScratchBytes(const program::Program& program, const Fusion& fus
 StepShape MostOf(const CompileOptions& options);
 std::vector<StepShape> LargestOf(const CompileOptions& options, const Arithmetic& arithmetic);
 
-// The memory() of such an executable before its first step. Builds without Vulkan return the same.
-// Errors: kUnsupported.
+// The memory() that the Program's executable has before its first step. Builds without Vulkan
+// return the same. Errors: kUnsupported.
 Result<MemoryUse> PlanMemory(const program::Program& program, const CompileOptions& options,
                              const gpu::Description& gpu, const Arithmetic& arithmetic);
 

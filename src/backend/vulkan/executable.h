@@ -176,7 +176,8 @@ class VulkanExecutable final : public Executable {
     Probe probe_;
 
     // Transfers beside submissions: op and job of each one whose result was not collected yet.
-    // After a failure no more run. The side thread owns beside_failed_ until a job was waited for.
+    // After a failure no more of them run. The side thread owns beside_failed_ until a job was
+    // waited for.
     std::vector<std::pair<int32_t, int64_t>> jobs_;
     Status beside_failed_;
     SideThread side_{{}};

@@ -1,10 +1,10 @@
 // Fusion: finds runs of ops that one kernel computes, once per Program. No other op reads the
 // values between the ops of a run, and the kernel does not store them.
 //
-// A run is computed in the place of its last op. No op in between writes what the run's ops touch
-// or reads what they write, and none is a transfer. Operands of all its ops must live until then
-// (LivesOf). The bits equal those of the single ops, so steps under a probe or trace are lowered
-// without fusion.
+// A run is computed in the place of its last op. The ops in between neither write memory that the
+// run's ops touch nor read memory that they write, and none is a transfer. All operands of the run
+// must live until its last op (LivesOf). The bits equal those of the single ops, so steps under a
+// probe or trace are lowered without fusion.
 #pragma once
 
 #include <cstddef>
@@ -22,24 +22,24 @@ namespace weft::backend::vulkan {
 // The index of an op in its Program; kNoOp: the run lacks this op.
 inline constexpr int32_t kNoOp = -1;
 
-// From the end of one block into the next:
+// The end of one block and the beginning of the next:
 //     add_bias, rms_norm, scale, then add (to another value), then scale, select_rows, rms_norm.
 struct ResidualRun {
     int32_t bias = kNoOp, norm = kNoOp, scale = kNoOp;
     int32_t add = kNoOp;  // always present
     int32_t sum_scale = kNoOp, select = kNoOp, next = kNoOp;
 };
-// From the products of q, k and v into attention, which is lowered after the run: norms (per head,
-// or of all columns of q and of k with precomputed squares), RoPE, and writes of rows into the
-// cache. The norm of v has no weight.
+// The ops between the products of q, k and v and the attention, which is lowered after the run:
+// norms (per head, or of all columns of q and of k with precomputed squares), RoPE, and writes of
+// rows into the cache. The norm of v has no weight.
 struct HeadsRun {
     int32_t q_norm = kNoOp, q_rope = kNoOp;
     int32_t k_norm = kNoOp, k_rope = kNoOp;
     int32_t v_norm = kNoOp;
     int32_t attention = kNoOp;  // always present
 };
-// As HeadsRun, for latent attention. Of q it rotates the RoPE columns. Of the product that is
-// cached it norms some columns and rotates others. All ops are always present.
+// As HeadsRun, for latent attention: rotates the RoPE columns of q; norms and rotates columns of
+// the product that is cached. All ops are always present.
 struct LatentRun {
     int32_t q_pick = kNoOp, q_rope = kNoOp;
     int32_t latent_pick = kNoOp, latent_norm = kNoOp;
@@ -47,9 +47,9 @@ struct LatentRun {
     int32_t attention = kNoOp;
 };
 // Two products of one x with weights of the same type and shape, and the gating of one by the
-// other. If the weights differ, the gate product stays outside the run. One kernel computes the run
-// in steps of up to the rows of a matvec; larger steps compute the ops one by one in the place of
-// the last op.
+// other. If the weights differ, the gate product stays outside the run. In steps of at most as many
+// rows as a matvec takes, one kernel computes the run; larger steps compute the ops one by one in
+// the place of the last op.
 struct GluRun {
     int32_t gate = kNoOp;
     int32_t up = kNoOp, glu = kNoOp;  // always present

@@ -1,5 +1,5 @@
 // Weights with a code book (IQ1, IQ2, IQ3) in planes. Indices and signs stay as in the file, so
-// that they take as many bytes. The code book is stored once per weight in the form that kernels
+// that they take no more space. The code book is stored once per weight in the form that kernels
 // read. src/shaders/grids.glsl reads both.
 #pragma once
 
@@ -13,9 +13,9 @@
 
 namespace weft::backend::vulkan {
 
-// Bytes per 32 elements: of plane 0 (indices and data of the same width), and of the second plane
-// (0: none). The last plane has the f16 scale of each block; IQ1_M keeps it in spare bits of plane
-// 2.
+// Bytes per 32 elements: index_bytes in plane 0 (indices, and data of the same width), more_bytes
+// in the second plane (0: there is none). The last plane has each block's f16 scale; for IQ1_M, its
+// scale words, whose spare bits hold the f16 scale.
 struct GridForm {
     int index_bytes = 0, more_bytes = 0;
     int scale_plane_bytes = 0;  // per block of 256 elements

@@ -9,9 +9,10 @@
 // that misses one is not used. (An NVIDIA card caches lines of host memory: a polling kernel does
 // not see the host's writes there. It sees them in the card's own memory, which the host writes
 // through a mapping.)
-// Polls bound the waits: kPatienceSeconds in all per submission (drivers end a submission after 2
-// s). If a submission runs out of polls, it gives up: its remaining kernels do nothing
-// (guard.glsl). When the host has its sum, it continues from there in submissions without a signal.
+// The number of polls is limited, which bounds the waits of a submission to kPatienceSeconds in all
+// (drivers end a submission after 2 s). A submission that runs out of polls gives up: its remaining
+// kernels do nothing (guard.glsl). Once the host has the sum, it continues the step in submissions
+// without a signal.
 //
 // Thread: one caller, with no other submission under way.
 #pragma once
@@ -32,7 +33,8 @@ class KernelCache;
 class HostSignal {
   public:
     static constexpr int kTrials = 1000, kLargeTrials = 100;  // of 2 KiB, of kMostBytes
-    // Patience on a GPU; on a processor that emulates one, where no watchdog runs.
+    // Limits of a submission's waits on a GPU, and on a processor that emulates one, where no
+    // watchdog runs.
     static constexpr double kPatienceSeconds = 0.25, kHostPatienceSeconds = 5;
     // Largest exchange. A larger sum is faster in a submission of its own.
     static constexpr uint64_t kMostBytes = 64 << 10;

@@ -4,7 +4,7 @@
 // The sum over all of k is float32. It is added to the old element of C once, and rounded once to
 // nearest even. Arithmetic::compute says whether operands are first rounded to bfloat16. Equal
 // sizes give equal bits. A row of C does not depend on other rows of A, except with GemmForm::kTN,
-// whose k is the rows.
+// where k runs over the rows.
 #pragma once
 
 #include "backend/vulkan/dispatch.h"
@@ -75,7 +75,8 @@ Status LowerTrainingMatMul(Emitter& e, const program::Op& op);
 Status LowerTrainingExperts(Emitter& e, const program::Op& op, const program::ExpertMatMul& a);
 Status LowerTrainingExperts(Emitter& e, const program::Op& op, const program::ExpertSum& a);
 
-// The shaders' number of an element type (gemm_elements.glsl). Errors: kUnsupported (another type).
+// The number of an element type in shaders (gemm_elements.glsl). Errors: kUnsupported (another
+// type).
 Result<uint32_t> ElementType(DType dtype);
 
 }  // namespace weft::backend::vulkan

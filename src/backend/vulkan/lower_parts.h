@@ -43,8 +43,8 @@ Status EmitSlotSum(Emitter& e, const SlotSum& sum, const Region& products);
 bool CanRouteInProduct(const Emitter& e, const program::Op& product);
 Status LowerRoutedMatMul(Emitter& e, const program::Op& product, const program::Op& route);
 
-// lower_attention.cc: the kernels' number of a cache's type. Errors: kUnsupported (no kernel takes
-// such rows).
+// lower_attention.cc: the number of a cache's type in kernels. Errors: kUnsupported (no kernel
+// takes such rows).
 Result<uint32_t> CacheType(const program::Op& op, const CachePlace& cache);
 // lower_attention.cc: writes a row of `x` per row of the step into a cache of one head.
 Status WriteRow(Emitter& e, const program::Op& op, program::ValueId x, const CachePlace& cache);

@@ -1,4 +1,5 @@
-// Ops of DeepSeek-V4 without GPU kernels. Target::pools_windows says so earlier.
+// Errors for DeepSeek-V4's ops, which have no GPU kernels. Target::pools_windows = false makes
+// BuildProgram refuse them earlier.
 #include "backend/vulkan/lower.h"
 
 namespace weft::backend::vulkan {

@@ -66,8 +66,8 @@ class Lowering final : public Emitter {
     // Sets the place of the update scalars. Call it before anything is lowered.
     void SetUpdateScalars(const UpdateScalars& scalars) { scalars_ = scalars; }
     void FillUpdateScalars(const UpdateNumbers& update) { scalars_.value().Fill(update); }
-    // Whether kernels lowered from now on are guarded (KernelCode::guarded). False: also, no
-    // submission waits for a sum.
+    // Whether kernels lowered from now on are guarded (KernelCode::guarded). If they are not, no
+    // submission waits for a sum either.
     void SetGuarded(bool guarded) { guarded_ = guarded; }
     // The dispatches of everything that the device computes, in order. Dispatch::op is the op at
     // which they run, or ops.end for work after all ops. When scratch memory grows, `generation`

@@ -18,9 +18,9 @@ class OpTimes {
     // Notes a timing on the host's clock.
     void Note(const OpTiming& timing);
     // Notes a submission of `ops` in this order. times: in ns on the device's clock, the begin of
-    // the first op, then the end of each op. heard_ns: when the host heard of the submission's end,
-    // which may be late. Times on the host's clock are counted back from there, and earlier
-    // submissions had ended by the first of them.
+    // the first op, then the end of each op. heard_ns: when the host learned that the submission
+    // had ended, possibly late. Times on the host's clock are computed backward from heard_ns.
+    // Timings of the stage's earlier submissions are moved back if they would overlap.
     void NoteSubmission(std::span<const int32_t> ops, std::span<const int64_t> times,
                         int64_t heard_ns);
 

@@ -61,7 +61,7 @@ struct IntegerRows {
 // read it in int8 in steps of up to the rows of a matvec.
 bool WantsIntegers(const Emitter& e, program::ValueId x);
 // PlaceIntegers: scratch memory for the int8 rows of such a kernel. NoteIntegers: the kernel has
-// written them. gates: the kernel also reads such rows.
+// written them. gates: the kernel also reads int8 rows of x, so the new rows have their own place.
 Result<IntegerRows> PlaceIntegers(Emitter& e, program::ValueId x, bool gates = false);
 void NoteIntegers(Emitter& e, program::ValueId x, const IntegerRows& rows);
 
@@ -84,14 +84,15 @@ struct Gated {
 };
 
 // Multiplies `rows` rows of x, `depth` times (matrices, slots or sums: z of matvec.comp). args:
-// everything except the weight's part. gated: for kPlain and kExperts, or null. family: of shaders.
+// everything except the weight's part. gated: for kPlain and kExperts, or null. family: first part
+// of the shader's name.
 Status EmitMatvec(Emitter& e, ProductKind kind, const WeightPlace& weight, ProductArgs args,
                   int64_t rows, int64_t depth, ProductRegions regions, const Gated* gated = nullptr,
                   const char* family = "matvec");
 // As EmitMatvec, with `blocks` tiles of `tile` rows (16, 32 or 64).
 Status EmitTiles(Emitter& e, ProductKind kind, const WeightPlace& weight, ProductArgs args,
                  int64_t rows, int64_t tile, int64_t blocks, int64_t depth, ProductRegions regions);
-// Calls the one that suits the number of rows. kind: kPlain or kHeads.
+// Calls EmitMatvec or EmitTiles, by the number of rows. kind: kPlain or kHeads.
 Status EmitProduct(Emitter& e, ProductKind kind, const WeightPlace& weight, const ProductArgs& args,
                    int64_t rows, int64_t depth, ProductRegions regions);
 

@@ -117,7 +117,7 @@ class Recorder {
     Recording recording_;
     Stage stage_;
     Submission open_;  // commands null: no submission is open
-    // Estimated time and number of ops that the recording computes at the place of a later op.
+    // Estimated time and number of the ops that are computed in the place of a later op.
     double moved_estimate_ = 0;
     int32_t moved_ = 0;
     program::Hazards<Region> hazards_;

@@ -22,7 +22,8 @@ struct WeightLayout {
     static constexpr size_t kMostPlanes = 4;
     std::array<Plane, kMostPlanes> planes{};
     size_t count = 0;
-    // Types with a code book (grid_weights.h): the book follows the planes, once for all rows.
+    // The code book of types that have one (grid_weights.h). It follows the planes and serves all
+    // rows.
     uint64_t table_offset = 0, table_bytes = 0;
     uint64_t bytes = 0;  // total
 };
