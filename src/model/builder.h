@@ -52,18 +52,20 @@ class Builder {
     Builder(const Hyper& hyper, const Shard& shard, const model_files::ModelSource& source,
             const BuildOptions& options);
 
-    // The residual stream of this stage's first layer: embedded tokens, or received.
+    // Returns the residual stream of this stage's first layer: the embedded tokens, or rows
+    // received from the previous stage.
     program::ValueId Enter();
-    // After the last layer: the final norm, the logits (or the values that BuildOptions::outputs
-    // names) and their transfer to rank 0. On earlier stages: sends x to the next stage.
+    // Ends the stage. The last stage computes the final norm and the logits (or the values that
+    // BuildOptions::outputs names) and sends them to rank 0. Earlier stages send x to the next
+    // stage.
     void Leave(program::ValueId x);
 
-    // The multi-token prediction head (draft_head.cc), after Leave. Begin returns the input of the
-    // head's layer, from the residual stream `x` after the last layer; shard().layers is that layer
-    // until End, which takes the layer's output.
+    // Build the multi-token prediction head (draft_head.cc), after Leave. BeginDraftHead takes the
+    // residual stream `x` after the last layer and returns the input of the head's layer.
+    // shard().layers is that layer until EndDraftHead, which takes the layer's output.
     program::ValueId BeginDraftHead(program::ValueId x);
     void EndDraftHead(program::ValueId x);
-    // On stages before the last, which has the head: receives its logits on rank 0.
+    // For stages before the last, which has the head: receives the head's logits on rank 0.
     void RecvDraftHead();
 
     void BeginLayer(int64_t layer);
@@ -119,7 +121,7 @@ class Builder {
     program::ValueId Gated(program::ValueId gate, program::ValueId up,
                            const std::string& name = "gated");
     // Layers with recurrent state (recurrent.cc, mamba2.cc), and the attention layers of such
-    // models. They take normed rows and are summed over the tensor ranks.
+    // models. They read normed rows; their results are summed over the tensor ranks.
     bool HasState() const { return IsRecurrent(source_, layer_); }
     program::ValueId GatedDeltaNet(program::ValueId x);
     program::ValueId Mamba2(program::ValueId x);
@@ -175,7 +177,7 @@ class Builder {
     };
     Home HomeOfHeads(const std::string& weight, int64_t begin, int64_t rows) const;
     Home HomeOfFfn(const std::string& weight) const;
-    // name: of the value; empty: the tensor's name.
+    // name: the value's name; empty: the tensor's name.
     program::ValueId Weight(const std::string& tensor, const Slice& slice, std::string name = "");
     program::ValueId FromHome(program::ValueId x, const std::string& weight, const Home& home,
                               const Span& rows, program::MatMul attributes, bool bias);
@@ -189,8 +191,8 @@ class Builder {
     // As FromColumns, before the sum over ranks.
     program::ValueId PartialFromColumns(program::ValueId x, const std::string& weight,
                                         const Slice& slice, int64_t unit);
-    // Whether sums over ranks are computed such that the result does not depend on the cuts
-    // (Target). Training compares results with a tolerance and does not need it.
+    // Whether sums over ranks are computed so that the result does not depend on the cuts (Target).
+    // Training compares results with a tolerance and does not need it.
     bool HidesCuts() const { return options_.cache && options_.target.float64_reductions; }
     static int64_t SegmentColumns(const model_files::TensorInfo& tensor, int64_t unit);
     // If the slice's columns begin or end inside quantization blocks, extends the slice to whole
@@ -288,7 +290,7 @@ class Builder {
     program::Glu GluOf(const std::vector<float>& limits) const;  // of this layer
     void Hidden(program::ValueId x);
     void Logits(program::ValueId x);
-    // Product of normed rows [R, hidden] with the matrix `tensor`; `name`: of the result.
+    // Product of normed rows [R, hidden] with the matrix `tensor`; `name`: the result's name.
     void ToLogits(program::ValueId x, const std::string& tensor, const std::string& name);
     // Rows of the embedding table `tensor`, summed over the tensor ranks and scaled.
     program::ValueId Embedded(const std::string& tensor, const std::string& name);

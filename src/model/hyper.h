@@ -96,8 +96,8 @@ struct Hyper {
         const auto index = static_cast<size_t>(layer);
         return index < ffn_columns.size() ? ffn_columns[index] : ffn;
     }
-    // The layer whose KV cache this one reads: itself, or the last layer of its kind that writes
-    // one.
+    // The layer whose KV cache `layer` reads: `layer` itself, or the last layer of the same kind
+    // that writes a cache.
     int64_t KvLayer(int64_t layer) const {
         if (layer >= layers) return layer;  // a draft head
         if (!kv_sources.empty()) return kv_sources[static_cast<size_t>(layer)];

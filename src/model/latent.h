@@ -6,9 +6,10 @@
 // [rank, nope] and attn_v_b [value, rank] (older files: both in attn_kv_b, with transposed keys).
 //
 // Mistral Large 4 adds: rope.layers (by layer: whether its heads have rotated columns),
-// attention.kv_source_layers (by layer: the layer whose latents it reads; if another layer, it has
-// no attn_kv_a_mqa), and attn_temperature [heads]: a query at position p is multiplied by weight *
-// log(p + 1) + bias. These names are Weft's own; no other program writes such files.
+// attention.kv_source_layers (by layer: the layer whose latents it reads; a layer that reads
+// another's has no attn_kv_a_mqa), and attn_temperature [heads]: a query at position p is
+// multiplied by weight * log(p + 1) + bias. These names are Weft's own; no other program writes
+// such files.
 //
 // Sparse attention (DeepSeek-AI 2025, "DeepSeek-V3.2"): an indexer chooses the positions that a row
 // attends to.
@@ -44,8 +45,8 @@ struct Latent {
     int64_t rope = 0;    // rotated columns, shared by all heads
     int64_t value = 0;   // columns of a head's value
     bool rotates = true;  // false: the `rope` columns are not rotated (Kimi Linear)
-    // By layer: its heads have no rotated columns, but that many more unrotated ones (Mistral Large
-    // 4). Empty: no such layer.
+    // By layer: whether its heads have `rope` more unrotated columns in place of the rotated ones
+    // (Mistral Large 4). Empty: no layer has.
     std::vector<bool> plain = {};
     bool scales = false;      // queries grow with the logarithm of the position, per head
     bool IsPlain(int64_t layer) const {
@@ -65,8 +66,8 @@ struct Indexer {
     // the position (Mistral Large 4).
     bool from_hidden = false;
     float eps = 1e-6f;  // of the LayerNorms
-    // By layer: it has its own indexer. Empty: all layers have one; with `block`, those with its
-    // tensors.
+    // By layer: whether it has its own indexer. Empty: all layers have one; with `block`, the
+    // layers that have its tensors.
     std::vector<bool> own = {};
     bool IsOwn(int64_t layer) const {  // a draft head, after the layers, has one
         const auto index = static_cast<size_t>(layer);

@@ -1,5 +1,5 @@
-// Bodies that families share (llama.cc, qwen2.cc, ...). Each emits ops in a fixed order, which
-// golden prints of Programs rely on.
+// Layer bodies that families share (llama.cc, qwen2.cc, ...). Each emits ops in a fixed order,
+// which golden prints of Programs rely on.
 #pragma once
 
 #include "model/builder.h"
@@ -29,7 +29,7 @@ inline program::ValueId RotatedAttention(Builder& b, program::ValueId h, bool ne
     return b.FromHeads(b.Attention(q, k, v), "attn_output");
 }
 
-// The same over halves. normed: query and key heads are normed before RoPE.
+// As RotatedAttention, over halves. normed: query and key heads are normed before RoPE.
 inline program::ValueId NormedAttention(Builder& b, program::ValueId h, bool normed) {
     const int64_t head_dim = b.hyper().head_dim;
     program::ValueId q = b.ToHeads(h, "attn_q", false);

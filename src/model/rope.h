@@ -44,7 +44,7 @@ struct Ropes {
     }
 };
 
-// rotary_dim: of all layers; windowed_dim: of windowed layers (0: the same).
+// rotary_dim: rotated dims of a head. windowed_dim: the same in windowed layers (0: rotary_dim).
 // Errors: kUnsupported (another kind of scaling), kCorrupt (naming key or tensor).
 Result<Ropes> ReadRopes(const model_files::ModelSource& source, const std::string& architecture,
                         int64_t rotary_dim, int64_t windowed_dim, int64_t context);

@@ -80,12 +80,12 @@ Result<std::vector<double>> ParseShares(const std::string& text);
 Result<Layout> MakeLayout(int ranks, int tp, int pp, const std::vector<double>& shares, int ep = 0);
 
 // The cut block of a matrix with `columns` input columns: the number of columns that a cut never
-// divides. It is the quantization block of the dtype. Where a matrix has fewer than 16 (4) blocks
-// of 256, it is 128 (32) columns, except that 8 and 12 whole blocks are kept, since 2 and 4 ranks
-// share them evenly. BF16 counts as blocks of 32, whose products the kernels add together.
-// A rank whose columns begin or end inside a block holds the whole block and multiplies the rest of
-// it by zeros (Builder::WholeBlocks). Wide matrices keep large units: they still have enough of
-// them, and long float32 sums are faster.
+// divides. It is the quantization block of the dtype, but a matrix with fewer than 16 (4) blocks of
+// 256 is cut at multiples of 128 (32) columns. 8 and 12 blocks stay whole, since 2 and 4 ranks
+// share them evenly. BF16 counts as blocks of 32, whose products the kernels add together. A rank
+// whose columns begin or end inside a block holds the whole block and multiplies the rest of it by
+// zeros (Builder::WholeBlocks). Wide matrices keep large units: they still have enough of them, and
+// long float32 sums are faster.
 int64_t CutBlock(DType dtype, int64_t columns);
 
 // The number of MLP columns that a cut never divides, apart from the cut block of the down

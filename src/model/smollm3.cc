@@ -1,5 +1,5 @@
-// SmolLM3 (Hugging Face 2025): Llama's block, but every fourth layer knows no positions (NoPE,
-// Kazemnejad et al. 2023).
+// SmolLM3 (Hugging Face 2025): Llama's block, but every fourth layer has no positional encoding
+// (NoPE, Kazemnejad et al. 2023).
 #include "model/model.h"
 
 namespace weft::model {

@@ -1,6 +1,6 @@
-// Step 3.5 Flash (StepFun 2026) and Laguna (Poolside 2026): query and key heads are normed, what a
-// head attends to is gated by the layer's input, and layers with a window have heads and RoPE of
-// their own. They differ in the gate.
+// Step 3.5 Flash (StepFun 2026) and Laguna (Poolside 2026): query and key heads are normed, a gate
+// computed from the layer's input multiplies each head's output, and windowed layers have their own
+// heads and RoPE. The two families differ in the gate.
 #include "model/layers.h"
 #include "model/model.h"
 
