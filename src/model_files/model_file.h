@@ -51,13 +51,13 @@ class ModelSource {
     // The folder with the tokenizer's files; empty: the tokenizer is in the metadata.
     virtual std::string folder() const { return {}; }
     virtual const std::vector<TensorInfo>& tensors() const = 0;
-    // nullptr: there is none of that name.
+    // nullptr if there is no tensor of that name.
     virtual const TensorInfo* FindTensor(std::string_view tensor) const = 0;
 
     // Reads columns [col_begin, col_begin + col_count) of rows [row_begin, row_begin + row_count)
     // into `out`, row after row without gaps: row_count * RowBytes(dtype, col_count) bytes. Column
-    // bounds must lie on block bounds. Adds out.size() to *bytes_read, if it is not null: nothing
-    // else is read.
+    // bounds must lie on block bounds. Reads nothing else. Adds out.size() to *bytes_read, if it is
+    // not null.
     // Errors: kIo, kCorrupt (the file was truncated after opening), kNotFound (outside the shard of
     // the file that was pulled: weight_file.h). Bounds out of range are a bug: CHECK.
     virtual Status ReadRows(const TensorInfo& tensor, int64_t row_begin, int64_t row_count,

@@ -7,8 +7,8 @@
 
 namespace weft::model_files {
 
-// The name (tokenizer/families.h), from the file's architecture and from tokens that only one
-// family has. Empty: the vocabulary is not recognized.
+// Derives the name (tokenizer/families.h) from the file's architecture and from tokens that only
+// one family has. Empty: the vocabulary is not recognized.
 std::string_view GuessPreTokenizer(std::string_view architecture,
                                    std::span<const std::string_view> tokens);
 

@@ -22,7 +22,7 @@ class SourceOver : public ModelSource {
     Status ReadRows(const TensorInfo& tensor, int64_t row_begin, int64_t row_count,
                     int64_t col_begin, int64_t col_count, std::span<std::byte> out,
                     uint64_t* bytes_read) const final;
-    // The underlying model's fingerprint: what is cached about that model stays valid.
+    // The underlying model's fingerprint, so that caches for that model stay valid.
     Result<std::string> Fingerprint() const override { return under_->Fingerprint(); }
 
   protected:

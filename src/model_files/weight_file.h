@@ -59,7 +59,7 @@ class WeightFile {
     // As Need, for bytes that decide which other bytes are read: they are really read even after
     // Pretend().
     Status NeedKey(hub::ByteRange range);
-    // As File's; kNotFound for a hole.
+    // As File::ReadAt; kNotFound for a hole.
     Status ReadAt(uint64_t offset, std::span<std::byte> out) const;
     Status ReadStrided(uint64_t offset, uint64_t stride, uint64_t piece_bytes,
                        std::span<std::byte> out) const;

@@ -1,9 +1,9 @@
 // Builds a GGUF-like table of tensors from the tensors of a Hugging Face folder.
 //
 // A family's rules and functions request weights by module name ("model.layers.0.mlp.up_proj"), get
-// a matrix from whatever form the folder has them in (nullptr: the folder has none), and add it
-// under a GGUF name. Every tensor of the folder must be used or known to be unneeded: a model is
-// not run with parts missing.
+// each weight as a matrix, whatever its form in the folder (nullptr: the folder has none), and add
+// it under a GGUF name. Every tensor of the folder must be used or known to be unneeded, so that no
+// model runs with parts missing.
 #pragma once
 
 #include <string>
@@ -53,7 +53,7 @@ class Assembly {
     // The linear layers named by `pattern`, with '*' replaced by the expert's number, stacked.
     Result<MatrixPtr> Experts(const std::string& pattern, int64_t count);
 
-    // From config.json, under any of the key's spellings.
+    // The number of experts in config.json, under any of the key's spellings.
     Result<int64_t> ExpertCount() const;
 
     // dims: GGUF's order, columns first; empty: [cols, rows].

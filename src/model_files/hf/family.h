@@ -42,7 +42,7 @@ struct Rule {
 // Writes metadata under the prefix "ARCHITECTURE.".
 class MetaWriter {
   public:
-    // draft_heads: layers after those that config.json counts.
+    // draft_heads: number of prediction layers, which config.json's count of layers excludes.
     MetaWriter(GgufWriter& writer, std::string_view architecture, int64_t draft_heads = 0)
         : writer_(writer),
           prefix_(std::string(architecture) + "."),
@@ -76,11 +76,11 @@ class MetaWriter {
     int64_t draft_heads_;
 };
 
-// Module names of a multi-token prediction head, apart from its layer's.
+// Module names of a multi-token prediction head, except those in its layer.
 struct DraftHeadNames {
     std::string_view both, token_norm, hidden_norm, last_norm;
-    // true: these modules are outside the head's layers, under `prefix`; false: they are in the
-    // head's layer, which follows the model's.
+    // true: these modules are outside the head's layer, under `prefix`; false: they are in the
+    // head's layer, which follows the model's layers.
     bool apart = false;
     std::string_view prefix = "";
 };
@@ -167,7 +167,7 @@ Status WriteWindow(const Config& config, MetaWriter& meta, int64_t window,
 Status WindowEverywhere(const Config& config, MetaWriter& meta);
 
 // If the config has a window but no layer_types, adds them from sliding_window_pattern: a number n
-// (all layers but each n-th, counted from layer `first`, before which none is windowed), or a
+// (from layer `first` on, all layers but each n-th are windowed; earlier layers are not), or a
 // repeated string of letters L (windowed) and G. `usual`: the number if the key is absent.
 Result<Config> WithLayerTypes(const Config& config, int64_t usual, int64_t first = 0);
 

@@ -15,7 +15,7 @@
 
 namespace weft::model_files::hf {
 
-// True where `path` is a folder.
+// Whether `path` is a folder.
 bool IsFolder(const std::string& path);
 
 // Errors: kNotFound (a file is missing in the folder), kCorrupt, kUnsupported (architecture,

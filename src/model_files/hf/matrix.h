@@ -2,8 +2,8 @@
 // of rows and columns, from the file or through other matrices that it owns (permuted, stacked,
 // converted).
 //
-// A row is whole blocks of its dtype; the column bounds of a read must lie on block bounds. For its
-// reader a vector is a matrix of one row (AsVector). While it is assembled it has rows of one
+// A row is whole blocks of its dtype; the column bounds of a read must lie on block bounds. A
+// vector is read as a matrix of one row (AsVector). While it is assembled, it has rows of one
 // column, so that reordering a weight's rows reorders its bias the same way.
 // Thread: immutable; Read may be called from several threads at once. Errors: those of WeightFile.
 #pragma once
@@ -61,12 +61,12 @@ MatrixPtr FromInts(std::vector<int32_t> values, int64_t cols);
 // Matrices on top of each other; all must have the same dtype and columns.
 MatrixPtr Stacked(std::vector<MatrixPtr> parts);
 
-// From row `first` on, the first `count` of every `stride` rows, `rows` in all: such as one of two
-// interleaved halves, or one kind of rows where each head has two kinds.
+// Selects the first `count` of every `stride` rows, from row `first` on, `rows` rows in total. Used
+// for one of two interleaved halves, and for one kind of rows of heads that have two kinds.
 MatrixPtr SomeRows(MatrixPtr inner, int64_t first, int64_t count, int64_t stride, int64_t rows);
 
-// Permutes blocks of `width` columns, which are ordered by `groups` and then `each` in a group, so
-// that the first block of all groups comes first, then the second of all, and so on. FP8 becomes
+// Reorders blocks of `width` columns. The input has `groups` groups of `each` blocks; the result
+// has the first block of every group, then the second block of every group, and so on. FP8 becomes
 // BF16 if `width` is not a multiple of its block; for other block types, Read fails with
 // kUnsupported.
 MatrixPtr ColumnsInTurn(MatrixPtr inner, int64_t groups, int64_t each, int64_t width);

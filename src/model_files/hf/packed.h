@@ -56,7 +56,8 @@ struct LinearParts {
     int64_t pieces = 1;
 };
 
-// find(name): the layer's tensor by its name without the module's ("weight_scale"), or nullptr.
+// find(name): the layer's tensor with that name after the module's name ("weight_scale"), or
+// nullptr.
 LinearParts FindLinearParts(const std::function<const SafeTensor*(const std::string&)>& find);
 
 // Errors: kCorrupt for parts that are missing or do not match, naming the folder and the module.

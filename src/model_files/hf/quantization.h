@@ -61,8 +61,8 @@ struct Override {
     Scheme scheme = {};
 };
 
-// The inherited members are the default scheme, for modules that nothing below names, or the first
-// scheme of all.
+// The inherited members are the default scheme (the first one, if the config has several). It
+// applies to modules that nothing below names, unless only_named is set.
 struct Quantization : Scheme {
     std::unordered_map<std::string, Scheme> modules;  // by module name
     std::vector<Override> overrides;

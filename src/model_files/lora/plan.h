@@ -34,7 +34,7 @@ struct LoraTarget {
     std::string tensor;  // "blk.0.attn_q.weight"
     std::string module;  // "model.layers.0.self_attn.q_proj"
     int64_t rows = 0, cols = 0;
-    int64_t pairs_of = 0;  // model_files/hf/export.h; also for B's rows
+    int64_t pairs_of = 0;  // as in model_files/hf/export.h; also for the rows of B
     std::string NameA() const;
     std::string NameB() const;
 };
