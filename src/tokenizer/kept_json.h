@@ -13,8 +13,8 @@ namespace weft::tokenizer {
 
 struct KeptJson {
     std::string json;  // tokenizer.json
-    // The existing ones of tokenizer_config.json, special_tokens_map.json and
-    // generation_config.json, unchanged, by name; and the tokenizer's fields of config.json.
+    // By name: tokenizer_config.json, special_tokens_map.json and generation_config.json,
+    // unchanged, as far as they exist; and the tokenizer's fields of config.json.
     std::map<std::string, std::string> beside;
 };
 

@@ -93,7 +93,7 @@ Result<std::unique_ptr<const WordModel>> MakeBytePairModel(const Vocabulary& voc
 // BPE over code points.
 struct CodePointOptions {
     bool whole_words = false;
-    bool whole_newlines = false;  // ... but only for words of line ends
+    bool whole_newlines = false;  // as whole_words, but only for words of line ends
     bool byte_fallback = false;   // a code point without a token becomes byte tokens <0xHH>
     bool fuse_unknown = false;    // consecutive unknown code points become one unknown token
     int32_t unknown = -1;         // -1: unknown code points are dropped

@@ -24,8 +24,8 @@ struct TokenizerParts {
 std::vector<SpecialScanner::Entry> SpecialEntries(const Vocabulary& vocabulary, bool all);
 
 // Changes tokens that begin or end a text or a turn to type control, by the ids in `data` and by
-// known names. Otherwise a "</s>" in a user's text would become one. normal_ones: also change
-// tokens of type normal, not only user-defined ones.
+// known names. Otherwise a "</s>" in a user's text would become such a token. normal_ones: also
+// change tokens of type normal, not only user-defined ones.
 void TypeMarkers(TokenizerData& data, bool normal_ones);
 
 }  // namespace weft::tokenizer

@@ -28,8 +28,8 @@ class SpecialScanner {
     explicit SpecialScanner(std::vector<Entry> entries);
 
     // The first special token at or after `from`; the white space that it takes begins at or after
-    // `floor`. Time: the distance, in the worst case times the length of the longest entry (in
-    // practice one comparison per byte).
+    // `floor`. Time is proportional to the distance, in the worst case times the length of the
+    // longest entry (in practice one comparison per byte).
     Found Next(std::string_view text, size_t from, size_t floor) const;
     Found Next(std::string_view text, size_t from) const { return Next(text, from, from); }
     // Length of the longest entry at text[at], ignoring its white-space options; 0: none.

@@ -4,8 +4,8 @@
 // GGUF names the pre-tokenizer; tokenizer.json gets the family's published expressions. Qwen's
 // tokenizer.json also composes the text (NFC), which GGUF cannot express. For SentencePiece, GGUF
 // has scores and tokenizer.json has merges: the pairs of tokens that join into a token, ordered by
-// its score. (Of equal scores SentencePiece merges the leftmost pair; released vocabularies have no
-// equal scores.)
+// the score of that token. (If scores are equal, SentencePiece merges the leftmost pair; the scores
+// of released vocabularies differ.)
 #pragma once
 
 #include <string>
