@@ -43,7 +43,8 @@ class GrammarAssembly {
         bool final = false;
     };
 
-    // The states reachable from `from` without bytes that have bytes or calls or end the rule.
+    // The states reachable from `from` without bytes that have byte edges or calls, or end the
+    // rule.
     Set Closure(const Set& from);
     bool AddRule(uint32_t rule, bool deterministic);
     bool AddDeterministic(uint32_t rule, size_t size);

@@ -77,7 +77,8 @@ class GrammarBuilder {
     Rule AddRule(std::string name);  // the name is used in errors
     void Define(Rule rule, Expr body);
     TextBudget& text_budget() { return text_budget_; }
-    // A limit is exceeded (expressions, rules, edges or text bytes): stop adding; Build will fail.
+    // Whether a limit is exceeded (expressions, rules, edges or text bytes). Then stop adding:
+    // Build will fail.
     bool Full() const {
         return exprs_.size() > kMostExprs || rules_.size() > kMostRules ||
                graph_edges_ > kMostGraphEdges || text_bytes_ > kMostTextBytes;

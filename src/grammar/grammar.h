@@ -97,7 +97,8 @@ class Grammar {
 using GrammarPtr = std::shared_ptr<const Grammar>;
 
 // Compile limits, for callers that first try with a small limit; above them the compiler returns
-// kCancelled. states: before determinization. steps: of determinization, about 40 ns each.
+// kCancelled. states: states before determinization. steps: steps of determinization, about 40 ns
+// each.
 struct CompileLimits {
     size_t states = SIZE_MAX;
     uint64_t steps = UINT64_MAX;

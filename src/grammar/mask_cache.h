@@ -5,7 +5,7 @@
 // decides. Exits are few and are walked each time. If that is expensive, the result is cached for
 // the whole stack.
 //
-// Limit: kMostBytes, least recently used first. Thread: any; one lock.
+// Holds at most kMostBytes, and drops the least recently used entries first. Thread: any; one lock.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +44,7 @@ struct PlaceMask {
 class MaskCache {
   public:
     static constexpr size_t kMostBytes = 32 << 20;
-    // A state; for results of whole stacks also the states of its frames.
+    // A state; for the result of a whole stack, also the states of the stack's frames.
     using Key = std::vector<uint32_t>;
 
     MaskCache(GrammarPtr grammar, std::shared_ptr<const TokenTrie> trie)

@@ -7,10 +7,10 @@
 //     WEFT_TRY(matcher.Allowed(bits));                              // then sample one of these
 //     WEFT_TRY(matcher.Accept(token));
 //
-// State: a set of stacks of grammar states at which to continue when a rule ends, without
-// duplicates. A copy is independent and cheap (a few hundred bytes); copy it before speculative
-// tokens. Copies share a cache of masks, limited to 32 MB. Keep a grammar's first Matcher and copy
-// it, so that later requests use the cache.
+// State: a set of distinct stacks, which hold the grammar states at which to continue when a rule
+// ends. A copy is independent and cheap (a few hundred bytes); copy it before speculative tokens.
+// Copies share a cache of masks, limited to 32 MB. Keep a grammar's first Matcher and copy it, so
+// that later requests use the cache.
 //
 // Cost of Allowed: a few microseconds for cached states; otherwise a walk over the tokens that may
 // follow (inside a string, over the whole vocabulary).

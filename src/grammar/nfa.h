@@ -14,7 +14,7 @@ namespace weft::grammar {
 struct Nfa {
     static constexpr size_t kMostStates = 1 << 18;
     static constexpr size_t kMostEdges = 1 << 20;
-    // Expanded expressions; some need no edge.
+    // Maximum number of expanded expressions, some of which need no edge.
     static constexpr size_t kMostWritten = 4 * kMostEdges;
 
     enum class Kind : uint8_t { kEmpty, kBytes, kCall };

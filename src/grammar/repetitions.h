@@ -17,7 +17,8 @@ class Repetitions {
     Repetitions(GrammarBuilder::Expr one, uint32_t most_written, GrammarBuilder& builder)
         : one_(one), left_(most_written), builder_(builder) {}
 
-    // From `least` to `most` times (kNoLimit: unlimited). Precondition: least <= most.
+    // The expression repeated `least` to `most` times (kNoLimit: unlimited). Precondition: least <=
+    // most.
     GrammarBuilder::Expr Between(uint32_t least, uint32_t most);
 
   private:

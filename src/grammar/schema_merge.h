@@ -30,11 +30,11 @@ class SchemaMerger {
     Result<const Schema*> Resolve(const Schema& ref, std::string_view path) const;
 
     // The schema with only keywords that grammars support (IsKept): others are rewritten, skipped
-    // or rejected. nullopt: it has no others.
+    // or rejected. nullopt: grammars support all its keywords.
     Result<std::optional<Schema>> Known(const Schema& schema, const std::string& path, int depth);
     // The schema without $ref and allOf at its top level. nullopt: no value is valid.
     Result<std::optional<Schema>> Flat(const Schema& schema, const std::string& path, int depth);
-    // A flat schema for values valid for both. nullopt: there is none.
+    // A flat schema for the values that are valid for both. nullopt: there are none.
     Result<std::optional<Schema>> Both(const Schema& a, const Schema& b, const std::string& path,
                                        int depth);
     // True only if no value accepted by the grammar of `a` is valid for `b`.
@@ -42,7 +42,7 @@ class SchemaMerger {
 
   private:
     Status Charge(const Schema& schema, const std::string& path, int depth);
-    // Counts comparing `a` items with each of `b` others.
+    // Counts the comparisons of each of `a` items with each of `b` others.
     Status ChargeComparisons(size_t a, size_t b, const std::string& path);
     Result<std::optional<Schema>> Plain(const Schema& a, const Schema& b, const std::string& path,
                                         int depth);

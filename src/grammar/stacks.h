@@ -39,14 +39,15 @@ class Stacks {
 
     // Resets to one empty level over `frames` (distinct; the first is the bottom).
     void Load(std::span<const Frame> frames);
-    // Adds a head to the only level: AddAlone just the head, Add also all that it reaches without
-    // bytes.
+    // Add a head to the only level. AddAlone adds just the head; Add also adds all heads that it
+    // reaches without bytes.
     void AddAlone(Head head);
     void Add(Head head);
     // Adds the heads after the rule of `frame` ends.
     void AddAfter(uint32_t frame);
 
-    // Makes level + 1 from `level` and drops later ones. False: no heads, and not at the bottom.
+    // Makes level + 1 from `level` and drops later ones. False: no head of it has byte edges, and
+    // it is not at the bottom.
     bool Step(size_t level, uint8_t byte);
     // As Step, with `head` as the level's only head.
     bool StepAlone(size_t level, Head head, uint8_t byte);
@@ -56,7 +57,7 @@ class Stacks {
         const size_t end = level + 1 < levels_.size() ? levels_[level + 1].heads : heads_.size();
         return std::span(heads_).subspan(begin, end - begin);
     }
-    // A head ended the rule in which the walk began: its stack is empty.
+    // Whether a head ended the rule in which the walk began, so that its stack is empty.
     bool at_bottom(size_t level) const { return levels_[level].at_bottom; }
     bool live(size_t level) const { return levels_[level].live; }  // a head has byte edges
     std::span<const Frame> frames() const { return frames_; }
