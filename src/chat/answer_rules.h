@@ -12,7 +12,7 @@ namespace weft::chat {
 
 struct CallForm {
     std::string_view begin{};
-    // Empty: the call ends with its JSON, or at the next begin.
+    // Empty: the call ends with its JSON, or at the next `begin`.
     std::string_view end{};
     CallReader read = nullptr;
     ValueScan::Style style = ValueScan::Style::kJson;

@@ -38,7 +38,7 @@ class Chat {
     // conversations with tools. The tokenizer must outlive the Chat.
     static Result<Chat> Load(const model_files::Metadata& meta,
                              const tokenizer::Tokenizer& tokenizer);
-    // From a template's source; empty: chosen by the vocabulary.
+    // Makes a Chat from a template's source. Empty source: chooses a template by the vocabulary.
     static Result<Chat> Make(std::string_view chat_template, const tokenizer::Tokenizer& tokenizer);
 
     // Renders the whole conversation.

@@ -24,7 +24,7 @@ struct TemplateCapabilities {
     bool text_apart = false;        // text beside calls goes into its own message before them
     bool calls_as_words = false;    // no calls: they are written into the assistant's text
     bool results_as_words = false;  // no results: they become user messages
-    bool named_ids = false;  // ids are functions.NAME:0, the only place of the function's name ...
+    bool named_ids = false;  // ids are functions.NAME:0, and only they show the function's name ...
     bool ids_begin_anew = false;  // ... and restart in each message instead of counting on
     bool thought_joined = false;  // rejects reasoning beside calls: it is joined with the text
     bool system_as_user = false;  // no system messages: the text goes into the first user message
@@ -45,8 +45,8 @@ struct TemplateCapabilities {
     bool operator==(const TemplateCapabilities&) const = default;
 };
 
-// The form that `chat` accepts in conversations with tools, or (with_tools false) in later ones
-// that still contain calls. If no form works, the defaults.
+// The form that `chat` accepts in conversations with tools, or (with_tools false) in conversations
+// without tools that contain calls from earlier turns. If no form works, the defaults.
 TemplateCapabilities FindCapabilities(const Chat& chat, bool with_tools);
 
 // Format of a model's voluntary calls: a model that gets its tools as plain text uses the format

@@ -94,7 +94,7 @@ class Value {
     bool IsNumber() const { return Is(Kind::kBool) || Is(Kind::kInt) || Is(Kind::kFloat); }
     bool IsInteger() const { return Is(Kind::kBool) || Is(Kind::kInt); }
 
-    // Precondition of each accessor: the matching kind.
+    // Each accessor requires a value of the matching kind.
     std::string_view undefined_name() const { return std::get<Undefined>(data_).name; }
     int64_t integer() const;  // bool and int
     double number() const;    // bool, int and float
