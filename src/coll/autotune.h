@@ -16,13 +16,13 @@
 
 namespace weft::coll {
 
-// Longest time of MeasureTuning if a call takes less than a tenth of it; at most twice that if
-// inconsistent times are measured again.
+// Time limit of MeasureTuning, if one call takes less than a tenth of it. Measuring inconsistent
+// times again may double the time.
 inline constexpr double kTuneS = 0.2;
 
 struct TuneOptions {
     double seconds = kTuneS;
-    bool several_hosts = false;  // and several ranks on some of them: try all algorithms
+    bool several_hosts = false;  // some of them with several ranks: try all algorithms
     const net::PeerMonitor* monitor = nullptr;  // may be null
 };
 
@@ -33,8 +33,8 @@ struct TuneOptions {
 // times, made monotonic in the size (coll/time_table.h).
 Result<Tuning> MeasureTuning(Comm& comm, const TuneOptions& options);
 
-// Whether a table's times still hold: measures two of its sizes again (a few milliseconds); they
-// must not differ by more than kStaleFactor. A table without times holds.
+// Whether a table's times still hold: two of its sizes, measured again (a few milliseconds), must
+// not differ from the table by more than kStaleFactor. True for a table without times.
 inline constexpr double kStaleFactor = 3;
 Result<bool> TuningHolds(Comm& comm, const Tuning& tuning, const net::PeerMonitor* monitor);
 

@@ -46,7 +46,8 @@ Status AllToAll(const Team& team, std::span<const std::byte> out, const Parts& o
 Status Broadcast(const Team& team, std::span<std::byte> data, size_t root);
 // The team's wire type: kFull.
 Status ReduceScatter(const Team& team, std::span<float> data, const Parts& parts);
-// The team's wire type is the type of `data`, its values are floats. sums: a reusable buffer.
+// The team's wire type must be the type of `data`, and its value type float. sums: a reusable
+// buffer.
 Status ReduceScatter(const Team& team, std::span<const uint16_t> data, const Parts& parts,
                      std::vector<float>& sums, const Comm::TakeSums& take);
 // The same sums in rank order, by a Chain (coll/hosts.h). team: all ranks; its group posts

@@ -4,18 +4,19 @@
 // the same bits:
 //     one_shot, two_shot    rank order, 0 + 1 + 2 + ...
 //     ring                  segment s of n: rank s first, then s + 1, ... around
-//     recursive_doubling    pairs, then pairs of pairs, ...; of n ranks those from the largest
-//                           power of two p on are first added to ranks 0, 1, ... (r to r - p)
+//     recursive_doubling    pairs, then pairs of pairs, ...; with p the largest power of two up to
+//                           the number of ranks, rank r >= p is first added to rank r - p
 //     hierarchical          rank order within each host, then the hosts by their lowest rank
 // For two ranks all of these give the same bits. kAuto chooses from the group's Tuning by size
-// alone, so all ranks choose alike. Losses of a wire type: coll/wire.h. Allocates nothing after
-// construction, except a buffer at the first use of a narrow wire type or of hierarchical sums. One
-// caller at a time.
+// alone, so all ranks choose alike. coll/wire.h states the errors of wire types. Allocates nothing
+// after construction, except a buffer at the first use of a narrow wire type or of hierarchical
+// sums. One caller at a time.
 //
 // A group uses its own part of each link's window and its own flags (`Channel`), so several groups
-// share the links of one Fabric. A channel serves one Comm in its life (or two of one pair, one per
-// direction). All members call the same collectives in the same order and with the same lengths; a
-// member that does not causes kCorrupt. After an error a Comm is unusable and repeats the error.
+// share the links of one Fabric. A channel serves one Comm in its life (or two Comms of one pair of
+// ranks, one per direction). All members call the same collectives in the same order and with the
+// same lengths; a member that does not causes kCorrupt. After an error a Comm is unusable and
+// repeats the error.
 #pragma once
 
 #include <cstddef>
@@ -42,9 +43,9 @@ struct Channel {
     int flag_count = 4;  // uses 4
 };
 
-// When the last collective began here, when the last rank of the group arrived, and when it ended
-// (steady clock, ns; comparable between processes of one host). end - last_arrival is the cost of
-// transfer and sums; last_arrival - begin is the wait for the slowest rank.
+// Times of the last collective (steady clock, ns; comparable between processes of one host): its
+// begin on this rank, the arrival of the group's last rank, and its end. end - last_arrival is the
+// cost of transfer and sums; last_arrival - begin is the wait for the slowest rank.
 struct Timing {
     int64_t begin_ns = 0;
     int64_t last_arrival_ns = 0;
@@ -54,9 +55,9 @@ struct Timing {
 
 class Comm {
   public:
-    // ranks: the group's members as Fabric ranks, ascending, with this rank. The fabric outlives
-    // the Comm, whose waits ask its monitor. timeout_ms bounds every wait of every operation.
-    // Errors: kUsage (a channel too small or outside the links' windows).
+    // ranks: the group's members as Fabric ranks, ascending, with this rank. The fabric must
+    // outlive the Comm; all waits poll the fabric's monitor. timeout_ms bounds every wait of every
+    // operation. Errors: kUsage (a channel too small or outside the links' windows).
     static Result<std::unique_ptr<Comm>> Make(net::Fabric& fabric, std::vector<int> ranks,
                                               Channel channel, int64_t timeout_ms);
     virtual ~Comm() = default;
@@ -64,8 +65,8 @@ class Comm {
     virtual int rank() const = 0;  // within the group
     virtual int size() const = 0;
 
-    // Sets the table for kAuto, at first Tuning::BuiltIn. Call it with the same table on all ranks,
-    // between the same two collectives.
+    // Sets the table for kAuto; the default is Tuning::BuiltIn. Call it with the same table on all
+    // ranks, between the same two collectives.
     virtual void SetTuning(Tuning tuning) = 0;
     virtual const Tuning& tuning() const = 0;
     // Sets the host of each rank of the group, as arbitrary numbers, for kHierarchical. By default,
@@ -81,7 +82,7 @@ class Comm {
     // The same sum of doubles, rounded to float in the same pass. data out: undefined.
     virtual Status AllReduce(std::span<double> data, std::span<float> sum, const net::OpTag& tag,
                              Choice choice = {}) = 0;
-    // Whether an all_reduce of so many bytes leaves the CPU idle for most of its time, so that
+    // Whether an all_reduce of `bytes` leaves the CPU idle for most of its time, so that
     // computation beside it pays. Decides by the table; without times, true if the group spans
     // hosts. The same on all ranks between the same two collectives.
     virtual bool LeavesCpuIdle(size_t bytes) const = 0;
@@ -89,8 +90,8 @@ class Comm {
     // addends to all parts; out: this rank's part has the sum in rank order, the others are
     // unchanged.
     // by: kHierarchical passes sums from host to host, in the same order (coll/hosts.h); other
-    // algorithms send directly to the part's owner. kAuto: by the table, and if it reduces the load
-    // of the busiest host. The bits are the same.
+    // algorithms send directly to the part's owner. kAuto is hierarchical if the table says so and
+    // that reduces the load of the busiest host. The bits are the same.
     virtual Status ReduceScatter(std::span<float> data, std::span<const size_t> counts,
                                  const net::OpTag& tag, Algorithm by = Algorithm::kAuto) = 0;
     // The same for bfloat16 or float16 values (as uint16_t; narrow: kBF16 or kF16), summed in
@@ -113,17 +114,17 @@ class Comm {
                             const net::OpTag& tag) = 0;
     // data: the root's bytes; the same length on all ranks, any length.
     virtual Status Broadcast(std::span<std::byte> data, int root, const net::OpTag& tag) = 0;
-    // To and from one member of the group. Send returns once `data` may be reused. Up to 4 sends
-    // (of at most max_send_bytes() each; longer ones count as several) may be in flight before the
-    // peer receives; then Send waits for it.
+    // Send and Recv transfer data to and from one member of the group. Send returns once `data` may
+    // be reused. Up to 4 sends (of at most max_send_bytes() each; longer ones count as several) may
+    // be in flight before the peer receives; then Send waits for it.
     virtual Status Send(std::span<const std::byte> data, int to, const net::OpTag& tag) = 0;
     virtual Status Recv(std::span<std::byte> data, int from, const net::OpTag& tag) = 0;
     virtual size_t max_send_bytes() const = 0;
     virtual Status Barrier(const net::OpTag& tag) = 0;
 
-    // The caller steps through the job and begins or ends a wait for another thread of its process
-    // that uses such groups; the deadlock detection needs this. whom: that thread; none: any of
-    // them.
+    // Tells deadlock detection that the calling thread begins or ends a wait for another thread of
+    // its process that uses groups (PeerMonitor::OnOwnWait). whom: that thread; none: any such
+    // thread.
     virtual void SayAwaitsOwn([[maybe_unused]] bool begins,
                               [[maybe_unused]] std::thread::id whom = {}) {}
 

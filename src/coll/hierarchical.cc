@@ -1,5 +1,5 @@
-// all_gather and reduce_scatter for hosts with several ranks of the group: each part, or each sum,
-// travels between hosts once, and not once per rank.
+// all_gather and reduce_scatter for hosts with several ranks of the group: each part or sum travels
+// between hosts once instead of once per rank.
 #include <algorithm>
 #include <cstring>
 #include <type_traits>

@@ -34,8 +34,8 @@ struct Chain {
 // sum_units: size of a sum / size of an addend (2: narrow values with float32 sums).
 Chain PlanChain(std::span<const size_t> host_of, size_t sum_units);
 
-// The same loads for `hosts` hosts with equal numbers of consecutive ranks, in units of the whole
-// vector.
+// Loads as in Chain for `hosts` hosts with equal numbers of consecutive ranks, in units of the
+// whole vector.
 double StraightLoad(double ranks, double hosts);
 double ChainLoad(double ranks, double hosts, double sum_units);
 

@@ -5,8 +5,8 @@
 // size; one of them leads and gets the figures. A probe owns the whole window and all flags of its
 // link for the life of the Fabric: no Comm may use that link. Before it times a size, the receiver
 // verifies puts with known bytes.
-// Errors: those of the link; the monitor's (such as kCancelled), asked from time to time. Thread:
-// the one that drives communication.
+// Errors: those of the link, and those of the monitor (such as kCancelled), which is polled.
+// Thread: the one that drives communication.
 #pragma once
 
 #include <cstddef>
@@ -32,12 +32,12 @@ class LinkProbe {
     // The largest size that fits a window.
     static size_t MostBytes(size_t window_bytes);
 
-    // monitor: may be null; asked from time to time whether to stop. timeout_ms: per wait.
+    // monitor: may be null; polled for a request to stop. timeout_ms: per wait.
     LinkProbe(net::Link& link, const net::PeerMonitor* monitor, int64_t timeout_ms);
 
-    // One-way time of a put: half a round trip. Zeros on the other rank.
+    // One-way time of a put: half a round trip. The other rank gets zeros.
     Result<Timings> Latency(size_t bytes, const Budget& budget, bool lead);
-    // The leader sends with many puts in flight. Zeros on the other rank.
+    // The leader sends with many puts in flight. The other rank gets zeros.
     Result<Bandwidth> Stream(size_t bytes, const Budget& budget, bool lead);
     // Number of bytes received with a wrong value since the last call.
     int64_t TakeErrors();

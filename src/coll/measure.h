@@ -3,7 +3,7 @@
 // All ranks of the group call it with the same arguments; the group's first rank chooses the number
 // of iterations. Before the timing, every rank verifies the result for known values. A call's time
 // runs from the end of the previous call, so it includes all costs of a caller.
-// Errors: those of the Comm; the monitor's, asked from time to time. Thread: the Comm's.
+// Errors: those of the Comm, and those of the monitor, which is polled. Thread: the Comm's.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +31,7 @@ struct Question {
 // Granularity of sizes: one float, or one per rank for collectives with parts.
 size_t WholeBytes(Collective collective, int ranks);
 
-// monitor: may be null; asked whether to stop.
+// monitor: may be null; polled for a request to stop.
 Result<Figures> Measure(Comm& comm, const Question& question, const Budget& budget,
                         const net::PeerMonitor* monitor);
 

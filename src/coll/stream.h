@@ -6,14 +6,13 @@
 // (`Told::kInMessages`), so no acknowledgment is needed. A peer with nothing to send raises the
 // credit flag for every third message that it releases, so at most two releases are unreported.
 //
-// `Told::kInMessages` is correct only if both ranks post and await in one common order of
-// operations: each awaits all messages for it before the next operation, and posts at most two
-// messages of an operation ahead of the peer's posts in it (the releases that it waits for then
-// came by flag, or in a message that it has read). Sends and receives have no such order:
-// `Told::kByFlag` raises the flag for every second release only. An operation with another order
-// over a stream of the first kind posts `Told::kByFlag`: releases are then reported by flag alone,
-// and at least two messages are in flight before Post waits.
-// is released is said by flag alone, and two messages are on their way at least before Post waits.
+// `Told::kInMessages` needs a common order of operations. Each rank awaits all messages of an
+// operation before the next operation, and posts at most two messages of an operation ahead of the
+// peer's posts in it. A release that Post needs to know of has then been reported, by flag or in a
+// message that this rank has read. Sends and receives have no common order: with `Told::kByFlag`
+// the receiver raises the flag for every second release, and messages report none. Over a
+// kInMessages stream, an operation with another order posts with `Told::kByFlag`: its messages
+// report no releases, and at least two messages are in flight before Post waits.
 #pragma once
 
 #include <cstddef>
@@ -71,7 +70,7 @@ class Stream {
            int flag, Told told);
 
     const net::PeerName& peer() const { return link_.peer(); }
-    // Sends a message. Waits only if the peer is kSlots messages late. told: how to report this
+    // Sends a message. Waits only if the peer is kSlots messages behind. told: how to report this
     // rank's releases: the stream's own way, or kByFlag.
     Status Post(uint64_t kind, int64_t last_arrival, std::span<const std::byte> payload,
                 const net::OpTag& tag, const Deadline& deadline, Told told = Told::kInMessages);

@@ -92,10 +92,10 @@ class Team {
     // ranks: of the group, ascending; this rank is at place `me`. value_bytes: size of a value.
     Team(Group& group, std::span<const int> ranks, size_t me, size_t value_bytes, WireType wire)
         : group_(group), ranks_(ranks), me_(me), value_bytes_(value_bytes), wire_(wire) {}
-    // All ranks; for bytes, or values without conversion.
+    // A team of all ranks, for bytes or for values without conversion.
     explicit Team(Group& group, size_t value_bytes = 1, WireType wire = WireType::kFull)
         : Team(group, group.everyone, group.me, value_bytes, wire) {}
-    // Other ranks, in the same operation with the same values.
+    // A team of other ranks in the same operation, with the same type of values.
     Team Of(std::span<const int> ranks, size_t me, WireType wire) const {
         return {group_, ranks, me, value_bytes_, wire};
     }
@@ -108,15 +108,15 @@ class Team {
     // Space for the address of each member's addend.
     std::span<const std::byte*> addends() const { return std::span(group_.addends).first(size()); }
     WireType wire() const { return wire_; }
-    // Most values of a message, in whole blocks of any wire type.
+    // Maximum number of values in a message, in whole blocks of any wire type.
     size_t MessageValues() const {
         return WireValues(wire_, group_.message_bytes, value_bytes_) / kQ8Block * kQ8Block;
     }
 
-    // This rank's progress in the operation, from which cluster/root_cause.h finds the rank that
-    // delays all others. The default is the number of awaited messages, which suffices if all ranks
-    // await equally many. Otherwise: the number of an event, such that ranks in an event only wait
-    // for ranks in earlier ones.
+    // Reports this rank's progress in the operation, from which cluster/root_cause.h finds the rank
+    // that delays all others. Without a call, the progress is the number of awaited messages, which
+    // suffices if all ranks await equally many. event: numbered such that ranks in an event wait
+    // only for ranks in earlier events.
     void At(size_t event) const {
         group_.tag.place = static_cast<int64_t>((1 + event) * (size() + 2));
     }
@@ -144,7 +144,8 @@ class Team {
     Status Take(size_t place, std::span<std::byte> out) const;
 
     // ---- Values
-    // In the wire type; valid until the second next call, and while the values stay unchanged.
+    // Converts to the wire type. The result is valid until the call after the next one, and only
+    // while `values` do not change.
     std::span<const std::byte> OnWire(Values values) const;
     // Decodes `bytes` of OnWire, with the same result as on the other ranks.
     void FromWire(std::span<const std::byte> bytes, Values out) const;

@@ -31,8 +31,8 @@ class TickClock {
     int64_t first_ns_;
 };
 
-// A deadline `ms` from now, up to a few milliseconds late: its clock is much cheaper to read than
-// NowNs.
+// A deadline `ms` from now that may be a few milliseconds late. Its clock is much cheaper to read
+// than NowNs.
 Deadline CoarseDeadline(int64_t ms);
 
 }  // namespace weft::coll

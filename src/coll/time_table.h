@@ -14,8 +14,8 @@
 
 namespace weft::coll {
 
-// An algorithm must take less than this share of the built-in one's time to replace it. Of several,
-// the first within this factor of the fastest wins.
+// An algorithm must take less than this share of the built-in one's time to replace it. Of several
+// such algorithms, the first within this factor of the fastest wins.
 inline constexpr double kClearly = 0.9;
 // An island must take less than this share of its neighbors' time.
 inline constexpr double kIsland = 0.7;
@@ -36,7 +36,7 @@ class TimeTable {
     std::optional<size_t> Doubtful() const;
     // Time of the algorithm chosen for that size; 0: not measured.
     double UsOf(size_t size) const;
-    // By size, with monotonic times.
+    // The rows, by size, with monotonic times.
     std::vector<TuningRow> Rows() const;
 
   private:

@@ -26,12 +26,12 @@ struct Budget {
 inline constexpr int64_t kLeastIterations = 20;
 inline constexpr int64_t kMostIterations = 100'000;
 
-// Number of iterations that take `each_s` each; at most kMostIterations. If the time decides, at
-// least kLeastIterations, unless those take five times the budget.
+// Number of iterations that take `each_s` each; at most kMostIterations. If the budget is a time,
+// at least kLeastIterations, unless these would take five times the budget.
 int64_t IterationsFor(const Budget& budget, double each_s);
 
-// Whether iterations since `begin_ns` (NowNs) took several times their budget, so the rest is
-// skipped; the margin allows for a slow start. Never if the number is fixed.
+// Whether the iterations since `begin_ns` (NowNs) took several times their budget, so that the rest
+// must be skipped. The margin allows for a slow start. False if the number of iterations is fixed.
 bool IsSpent(const Budget& budget, int64_t begin_ns);
 
 }  // namespace weft::coll

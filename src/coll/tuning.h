@@ -33,8 +33,8 @@ const char* CollectiveName(Collective collective);  // "all_reduce", ...
     ROW(RecursiveDoubling, "recursive_doubling", 3, false) \
     ROW(Hierarchical, "hierarchical", 3, true)
 
-// all_gather and reduce_scatter have two of these: kOneShot, each rank directly to each other, and
-// kHierarchical (coll/hierarchical.cc); the other collectives have kOneShot only.
+// all_gather and reduce_scatter have two of these: kOneShot, in which each rank sends directly to
+// each other, and kHierarchical (coll/hierarchical.cc); the other collectives have kOneShot only.
 #define WEFT_ENUMERATOR(name, ...) k##name,
 enum class Algorithm { kAuto, WEFT_ALGORITHMS(WEFT_ENUMERATOR) };
 #undef WEFT_ENUMERATOR
@@ -110,8 +110,8 @@ class Tuning {
 // Predicted time of an all_reduce of `bytes`: linear between measured sizes, proportional above the
 // largest. 0: not measured.
 double PredictedUs(const Tuning& tuning, size_t bytes);
-// Cost of one more byte in an all_reduce of a decode step's size, without latency: between the
-// largest measured size up to 64 KiB and one an eighth of it. 0: not measured.
+// Microseconds per further byte of an all_reduce of a decode step's size, without latency: the
+// slope between the largest measured size up to 64 KiB and an eighth of it. 0: not measured.
 double UsAByte(const Tuning& tuning);
 
 }  // namespace weft::coll

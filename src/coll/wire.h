@@ -3,14 +3,14 @@
 // bf16   2 bytes a value: the nearest bfloat16 of the nearest float.
 //        |decoded - x| <= 2^-8 |x| (and 2^-126 near zero); beyond its range infinite.
 // q8     1 + 1/16 bytes a value: blocks of 64 share a float scale = m / 127, m the block's largest
-//        magnitude; a value is the nearest multiple of it, in [-127, 127].
+//        magnitude; a value is rounded to the nearest of -127 to 127 times the scale.
 //        |decoded - x| <= kQ8Error m (and 2^-100 near zero). A block that holds an infinite value
 //        or a NaN is all NaN.
 // f16    2 bytes a value: the nearest IEEE 754 binary16 of the nearest float.
 //        |decoded - x| <= 2^-11 |x| (and 2^-25 near zero); beyond its range infinite.
 // All ranks decode the same bytes and sum in the same order, so they have the same bits; a rank's
 // own addend is rounded too. The error of a one-shot sum over n ranks is at most the sum of n such
-// errors (and the rounding of the sum itself); a two-shot sum has one more, of the sum.
+// errors (and the rounding of the sum itself); a two-shot sum adds one such error, for the sum.
 #pragma once
 
 #include <cstddef>

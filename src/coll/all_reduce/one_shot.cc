@@ -1,5 +1,5 @@
-// Each rank sends all its data to all ranks, and sums all: in pieces, the next in flight while one
-// is summed, so that both stay in the cache.
+// Each rank sends all its data to all ranks and adds up what it receives, piece by piece: the next
+// piece is in flight while one is added, so that both stay in the cache.
 #include "coll/all_reduce/algorithms.h"
 
 namespace weft::coll {
