@@ -55,8 +55,8 @@ std::string NetJobToJson(const NetJob& job);
 // Errors: kCorrupt, naming the field.
 Result<NetJob> NetJobFromJson(const std::string& text);
 
-// One figure. Latency: `timings` of a put, one way. Bandwidth: of one put among many in flight.
-// Other ops: of one call on the slowest rank.
+// One figure. `timings` are those of one put, one way (kLatency); of one put among many in flight
+// (kBandwidth); or of one call on the slowest rank (other ops).
 struct NetRow {
     int from = -1, to = -1;     // of a pair: `from` leads; else -1
     int64_t size = 0;           // bytes of the put, or of the whole vector (as in nccl-tests)
@@ -82,8 +82,8 @@ struct NetReport {
 std::string NetRowToJson(const NetRow& row);
 Result<NetRow> NetRowFromJson(const std::string& text);
 
-// AlgorithmBandwidth: bytes * calls per second, as algbw of nccl-tests. BusFactor converts it to
-// busbw: the bytes that an ideal algorithm sends, which compares with the link's speed.
+// AlgorithmBandwidth: bytes * calls per second, nccl-tests' algbw. Times BusFactor, it is busbw:
+// the rate at which an ideal algorithm would send, which can be compared with the link's speed.
 double AlgorithmBandwidth(const NetRow& row);
 double BusFactor(NetOp op, int ranks);
 

@@ -3,7 +3,7 @@
 // Rank 0 starts the ranks as for a model, with a NetJob in place of a Job. All ranks run the same
 // plan of measurements, and after each one exchange results over the control plane. Rank 0 thus has
 // every row at once, and ranks that take no part sleep.
-// Errors: as of any job, worded by the cluster. Thread: one caller.
+// Errors: those of any job of a cluster. Thread: one caller.
 #pragma once
 
 #include <functional>

@@ -37,7 +37,7 @@ struct NetTableSource {
 Result<NetTableSource> TuneGroup(cluster::Cluster& cluster, coll::Comm& comm,
                                  const std::vector<int>& members, NetTable mode);
 
-// Deletes a cached table that proved wrong: the next run measures.
+// Deletes a cached table that proved wrong, so that the next run measures.
 void ForgetTable(const NetTableSource& source);
 
 }  // namespace weft::fabric
