@@ -14,7 +14,7 @@ namespace weft::engine {
 // options.max_seqs sequences of full length, or as many as fit on this host, at least one sequence.
 // hosts: number of hosts that share the weights. Reads the header of the model and of the draft
 // model.
-// Errors: kUsage (a context longer than the model's, a cache below one sequence), those of
+// Errors: kUsage (a context longer than the model's, a cache too small for one sequence), those of
 // OpenModel and of DescribeDevice.
 Status SizeCache(Job& job, const EngineOptions& options, size_t hosts);
 

@@ -1,5 +1,5 @@
-// The host resources that a rank's device may use, and the host and device memory of the rank.
-// Inference and training share this.
+// The host resources that a rank's device may use, and the host and device memory that the rank
+// needs. Inference and training share this.
 #pragma once
 
 #include <cstdint>
@@ -26,14 +26,14 @@ backend::DeviceOptions DeviceOptionsOf(const cluster::Cluster& cluster, int thre
 // DeviceOptions::local_rank: index among this host's ranks with the same name in `devices`.
 int LocalRankOf(const cluster::Cluster& cluster, std::string_view devices);
 
-// Memory needs: device_bytes of a device with such a pool, and host_bytes of its process.
+// Memory needs of a rank: device_bytes of the device with this pool, and host_bytes of the process.
 // host_free: free memory of a host whose device has its own memory; 0: unknown.
 std::vector<cluster::MemoryNeed> MemoryNeeds(const backend::MemoryPool& pool,
                                              const std::string& name, uint64_t device_bytes,
                                              uint64_t host_bytes, uint64_t host_free);
 
-// Adds `bytes` of the process to the need of its control group. Containers of one machine have
-// limits of their own beside the machine's memory.
+// Adds `bytes` of the process to the need of its control group. A container has its own limit
+// besides the machine's memory.
 void AddGroup(std::vector<cluster::MemoryNeed>& needs, const GroupMemory& group, uint64_t bytes);
 
 // Memory needs of an open device and of this process. again: the process already holds most of the

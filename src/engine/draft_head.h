@@ -1,13 +1,13 @@
-// DraftHead: drafts with the model's own multi-token prediction layer (model/draft_head.h). It runs
-// on all ranks, which shard it like the other layers.
+// DraftHead: drafts with the model's own multi-token prediction layer (model/draft_head.h). The
+// head runs on all ranks, which shard it like the other layers.
 //
 // The head runs after the step that computed its rows: once over all rows of that step, prompts
-// included, each with the token that turned out to be next. Its KV cache thus has a row wherever
+// included. Each row takes the token that followed it. The head's KV cache thus has a row wherever
 // the model's has one, on the same pages; the prefix cache, page copies, preemption and recovery
-// serve both. (A page that two texts share holds the next token of the first text, so one row of
-// the head's cache differs where they part. Only drafts depend on it.) The output rows of that run
-// give the first drafts. Each further run, with one row per text, gives one more. The next step
-// overwrites the rows of rejected drafts.
+// serve both. (A page that two texts share holds the next token of the first text, so where the
+// texts part, one row of the head's cache is wrong for the second. This affects only drafts.) The
+// output rows of the first run give the first drafts. Each further run has one row per text and
+// gives one more draft per text. The next step overwrites the rows of rejected drafts.
 //
 // Number of drafts: as for a draft model (DraftLength). Thread: as Rank.
 #pragma once
@@ -36,7 +36,7 @@ class DraftHead final : public Drafter {
     const StepCosts& costs() const override { return costs_; }
 
     // Records what the last step computed, before another step runs. AddText: once per sequence, in
-    // the step's order. text: its tokens, with those that the step gave; id: 0 if the sequence has
+    // the step's order. text: its tokens, including those from the step; id: 0 if the sequence has
     // no drafts.
     void BeginStep(const StepData& step);
     void AddText(int64_t id, std::span<const int32_t> text);

@@ -1,16 +1,16 @@
 // DraftModel: a smaller model with the same vocabulary drafts on rank 0, for all answers of a step
 // together.
 //
-// It is the only rank of its own cluster and uses the device of the job's rank 0. Both take turns
-// on one team of threads, so they do not compete for cores. Its KV cache uses the job's page
-// numbers: a sequence has its rows on the same pages, and prefixes that the job shares are shared
-// here too. Each page knows the text of its rows (DraftPages). Before a draft, it computes the
-// missing rows of a text, as many per step as the job has rows. It overwrites the rows of rejected
-// drafts.
+// The draft model is the only rank of its own cluster and uses the device of the job's rank 0. Both
+// models take turns on one team of threads, so they do not compete for cores. Its KV cache uses the
+// job's page numbers: a sequence has its rows on the same pages, and prefixes that the job shares
+// are shared here too. Each page knows the text of its rows (DraftPages). Before a draft, the draft
+// model computes the missing rows of a text, as many per step as a step of the job may have. It
+// overwrites the rows of rejected drafts.
 //
-// The length of a draft follows from the recent acceptance and from the cost of a step of each
-// model (DraftLength). If the best length is 0, it tries a draft again from time to time. Thread:
-// as Rank.
+// The length of a draft follows from the recent acceptance and from each model's cost of a step
+// (DraftLength). If the best length is 0, DraftLength still tries a draft from time to time.
+// Thread: as Rank.
 #pragma once
 
 #include <atomic>
@@ -49,8 +49,8 @@ class DraftLength {
     // ratio: cost of a draft token / cost of a step with one row. measured: costs come from steps
     // that ran.
     DraftLength(double ratio, bool measured) : ratio_(ratio), measured_(measured) {}
-    // For a step in which `answers` answers have a draft. costs: of the model's steps, by rows;
-    // draft_costs: of the draft model's.
+    // Length for a step in which `answers` answers have a draft. costs: of the model's steps, by
+    // rows; draft_costs: of the draft model's.
     int64_t Choose(int64_t most, int64_t answers, const StepCosts& costs,
                    const StepCosts& draft_costs);
     void Learn(int64_t checked, int64_t accepted);
@@ -66,13 +66,13 @@ class DraftLength {
     int64_t pause_ = 0, wait_ = 0;  // steps without a draft: length of the pause, and steps left
 };
 
-// Which texts the rows of the KV cache's pages belong to. Pure. Thread: one caller.
+// Records which text each page's KV rows belong to. Pure. Thread: one caller.
 class DraftPages {
   public:
     DraftPages(int64_t pages, int64_t page_tokens)
         : pages_(static_cast<size_t>(pages)), page_tokens_(page_tokens) {}
     // Number of first tokens whose rows are in `pages`, the pages of the text. Texts of different
-    // spaces are never equal.
+    // spaces never match.
     int64_t Known(uint64_t space, std::span<const int32_t> tokens,
                   std::span<const int32_t> pages) const;
     // Rows [from, to) of the text were computed; earlier rows are known.
@@ -81,7 +81,7 @@ class DraftPages {
 
   private:
     struct Page {
-        uint64_t before = 0, after = 0;  // hash of the text before the page; and with the page
+        uint64_t before = 0, after = 0;  // hashes of the text before and through the page
         std::vector<int32_t> tokens{};
     };
     std::vector<Page> pages_;

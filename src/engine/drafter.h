@@ -1,5 +1,5 @@
-// Drafter: drafts tokens with a model: a smaller one (draft_model.h), or a layer of the model
-// itself (draft_head.h). Here: the texts to draft, and how one token is drawn.
+// Drafter: drafts tokens with a smaller model (draft_model.h) or with a layer of the model itself
+// (draft_head.h). This file has the texts to draft, and draws one token.
 #pragma once
 
 #include <cstdint>
@@ -22,13 +22,13 @@ struct DraftText {
     int64_t count = 0;                 // drafts to make; 0: only read the text
     const Sampler* sampler = nullptr;  // the answer's; draws the drafts as well
     size_t prompt = 0;                 // number of prompt tokens
-    // Judged drafts: the sampler used instead, and the distribution of each draft.
+    // Judged drafts: the sampler that replaces `sampler`, and the distribution of each draft.
     Sampler* own = nullptr;
     std::vector<Distribution>* chances = nullptr;
     std::vector<int32_t>* draft = nullptr;  // receives the drafts, at most `count`
 };
 
-// Draws a text's next draft with `sampler`, a copy of the text's. Appends it to the draft and to
+// Draws a text's next draft with `sampler`, a copy of text.sampler. Appends it to the draft and to
 // `tokens`, the text with its drafts so far. Errors: the sampler's.
 Status DrawGuess(const DraftText& text, std::vector<int32_t>& tokens, Sampler& sampler,
                  const LogitsRow& logits);

@@ -1,9 +1,10 @@
 // Drafts: guesses of the next tokens, which the model verifies in one step.
 //
 // A step over the last token and k drafted ones gives the logits after each of them. The sampler
-// keeps the longest prefix of the draft that it agrees with; the token after it costs nothing more
-// (engine.h). Here: the user's options, and the statistics that weigh a draft. prompt_lookup.h,
-// draft_model.h and draft_head.h make drafts; batch/step_drafts.h divides a step's rows.
+// keeps the longest prefix of the draft that it agrees with, and draws the next token at no extra
+// cost (engine.h). This file has the user's options, and the statistics that weigh a draft.
+// prompt_lookup.h, draft_model.h and draft_head.h make drafts; batch/step_drafts.h divides a step's
+// rows.
 // Sources: Leviathan et al. 2023; Chen et al. 2023, "Accelerating Large Language Model Decoding
 // with Speculative Sampling".
 #pragma once
@@ -22,13 +23,13 @@ struct DraftOptions {
     std::string model{};
     bool lookup = false;  // draft from earlier text (prompt_lookup.h)
     int64_t tokens = 0;   // most drafted tokens of a step; 0: the drafter chooses
-    bool always = false;  // draft `tokens` at every step, even if it does not pay
+    bool always = false;  // draft `tokens` at every step, even if drafts cost more than they gain
     // How the engine verifies a drafted token when tokens are drawn at random. false: the sampler
     // draws as without a draft and keeps the drafted token if it is equal; the answer is the same,
     // token by token. true: the draft model's distribution draws the token and Sampler::Judge
     // decides; this accepts more tokens, and keeps the distribution of answers but not the tokens.
-    // The tokens then depend on draft lengths, so this needs an engine of one sequence, where the
-    // lengths depend on nothing else.
+    // The tokens then depend on draft lengths, so judged drafts need an engine of one sequence,
+    // where other requests cannot change the lengths.
     bool judged = false;
     bool on() const { return lookup || !model.empty(); }
     static constexpr const char* kDraftHead = "mtp";

@@ -13,8 +13,8 @@
 // row of logits. A request's answer does not depend on the other requests in its steps: kernels
 // compute the same bits for a row in any batch, and each request has its own sampler.
 // Drafts (batch/step_drafts.h): a step may verify drafted tokens. After each row the sampler draws
-// as without a draft, and continues while it draws the drafted token; or it judges drafted tokens
-// by their distribution (DraftOptions::judged).
+// a token as it would without a draft, and continues with the next row while the drawn token equals
+// the drafted one. With DraftOptions::judged it decides by the drafts' distribution instead.
 // Recovery: the loss of a rank pauses the answers. The cluster forms its next epoch (recovery.h),
 // the engine recomputes all sequences from their tokens, and the answers continue with the same
 // tokens. If recovery fails, every listener and every later Submit gets the reason. Ranks that join
@@ -60,7 +60,7 @@ struct EngineOptions {
     int64_t max_seqs = 32;
     bool prefix_cache = true;
     int64_t max_restarts = 10;              // recoveries within any restart_window_ms
-    int64_t restart_window_ms = 3'600'000;  // 0: in the whole life
+    int64_t restart_window_ms = 3'600'000;  // 0: counts all recoveries
     DraftOptions draft{};
 };
 
@@ -85,12 +85,12 @@ struct EngineCounters {
     int64_t steps = 0, step_rows = 0;
     // Steps by rows: at most this bound, and above the previous one; the last has no bound.
     std::array<int64_t, kStepRowBounds.size() + 1> steps_by_rows{};
-    int64_t prompt_tokens = 0, said_tokens = 0;  // of ended and running requests
+    int64_t prompt_tokens = 0, said_tokens = 0;  // tokens of ended and running requests
     int64_t ended = 0, failed = 0, cancelled = 0;
     double step_s = 0;          // time in steps, on all ranks
     double plan_s = 0;          // time in the scheduler
     double say_s = 0;           // time in logits, sampling, text and listeners
-    double sample_s = 0;        // of say_s: choosing tokens
+    double sample_s = 0;        // part of say_s: choosing tokens
     int64_t last_token_ns = 0;  // NowNs() of the last token; 0: none yet
     int64_t last_step_ns = 0;   // end of the last step of any kind; 0: none yet
     double longest_step_s = 0;  // longest step so far
@@ -110,7 +110,7 @@ struct EngineStats : EngineCounters {
     model::Layout layout{};
     std::string transport{};          // "none" for a single rank
     std::vector<RankReport> ranks{};  // recent, if WantReports was called
-    std::vector<double> power_w{};    // of each rank's host; -1: unknown
+    std::vector<double> power_w{};    // power of each rank's host; -1: unknown
 
     static constexpr size_t kMostRecoveries = 1000;
 };
@@ -119,7 +119,7 @@ struct Generation {
     std::string text;
     std::vector<int32_t> tokens;
     int64_t prompt_tokens = 0;
-    double prefill_s = 0, decode_s = 0;  // to the first token, and from there to the end
+    double prefill_s = 0, decode_s = 0;  // time to the first token, and from it to the end
     std::string finish;                  // "eos", "length", "stop" or "context"
     int64_t steps = 0;                   // of decoding
     int64_t drafted = 0, accepted = 0;   // tokens that these steps verified
@@ -153,7 +153,7 @@ class Engine {
     // kUnsupported: the job's outputs lack what the request needs. After an error of Run: that
     // error.
     Result<int64_t> Submit(Request request, std::shared_ptr<Listener> listener);
-    // Requests that have computed nothing yet, without cancelled ones: of all keys, and of one key;
+    // Counts of uncancelled requests that have computed nothing yet: of all keys, and of one key;
     // and the number of keys with such requests.
     struct Waiting {
         int64_t all = 0, own = 0, keys = 0;
@@ -189,7 +189,7 @@ class Engine {
   private:
     struct RunningRequest;
     struct Command;
-    // A step whose logits are still to come, and the sequences of its rows.
+    // A step whose logits have not arrived yet, and the sequences of its rows.
     struct InFlightStep {
         struct Row {
             int64_t id;
@@ -263,7 +263,7 @@ class Engine {
     int64_t draft_rows_ = 0;  // most drafted tokens of a step
     int32_t adapters_ = 0;
     bool embeds_ = false, generates_ = true;
-    bool serving_ = false;  // many requests: one request's phase is not that of all
+    bool serving_ = false;  // many requests, perhaps in different phases
     std::unique_ptr<Scheduler> scheduler_;
     StepDrafts drafts_;
     ScoreCache scores_;
@@ -281,13 +281,13 @@ class Engine {
     Distribution wanted_;
     MaskBudget masks_;
     EngineStats working_;   // owned by the loop
-    bool reported_ = true;  // fields beside the counters have changed
+    bool reported_ = true;  // fields other than the counters have changed
     int losses_ = 0;        // since the last token
     RestartBudget restarts_;
     int64_t surveyed_ns_ = 0;
     std::atomic<int64_t> wanted_ns_{0};
 
-    mutable std::mutex mutex_;  // of all members below
+    mutable std::mutex mutex_;  // guards all members below
     std::condition_variable commanded_;
     std::vector<Command> commands_;
     std::unordered_map<int64_t, std::string> waiting_;  // key of each request, by id: see waiting()

@@ -18,7 +18,7 @@ struct Terms {
     std::string fingerprint, adapters;    // of the model and of its adapters
     std::vector<std::string> identities;  // of the ranks' devices, by rank; empty: not compared
     std::vector<std::string> boots;       // by rank: equal for ranks on one host
-    std::string header;                   // of a model that rank 0 streams (weight_stream.h)
+    std::string header;                   // header of a model that rank 0 streams (weight_stream.h)
 };
 // CBOR, because the header is binary.
 std::string EncodeTerms(const Terms& terms);
@@ -29,7 +29,7 @@ Result<Terms> DecodeTerms(const std::string& bytes);
 Status TellTerms(Rank& rank);
 
 // On a worker. Errors: those of Rank::Make, about this host; kDenied (another model); kUsage (a
-// device with other bits); kOutOfMemory.
+// device that computes other bits); kOutOfMemory.
 Status Examine(const cluster::JoinRequest& request);
 
 }  // namespace weft::engine

@@ -1,4 +1,4 @@
-// One request at a time: waits for its answer.
+// Engine::Generate: runs one request and waits for its answer.
 #include <algorithm>
 #include <utility>
 

@@ -1,7 +1,7 @@
-// Chooses the layout of ranks on several hosts when the user names none: tensor ranks, which make a
-// token faster, or pipeline stages, which send less. The layout with the smaller estimated time of
-// a whole answer wins. The estimate uses the collectives' measured times and the measured read
-// speed of the weights.
+// Chooses the layout of ranks on several hosts when the user names none: tensor ranks, which
+// compute a token faster, or pipeline stages, which send fewer bytes. The layout with the smaller
+// estimated time of a whole answer wins. The estimate uses the collectives' measured times and the
+// measured read speed of the weights.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +32,8 @@ struct LayoutCosts {
 LayoutCosts CostsOf(const Job& job, const model::Hyper& hyper,
                     const model_files::ModelSource& source);
 
-// Estimated seconds of a prompt and its answer, without arithmetic, which both layouts divide among
-// all ranks. Both 0 if the table has no measured times.
+// Estimated seconds of a prompt and its answer. Leaves out arithmetic, which both layouts divide
+// among all ranks. Both 0 if the table has no measured times.
 struct LayoutSeconds {
     double tensor = 0, stages = 0;
     bool stages_win() const { return stages < tensor; }

@@ -30,7 +30,7 @@ class LogitsRow {
           width_(width),
           buffer_(&buffer) {}
 
-    // Only what rank 0 asked of the row.
+    // Holds only the part of the row that rank 0 asked for.
     LogitsRow(const RowAnswer& answer) : columns_(answer.columns), answer_(&answer) {}
 
     size_t size() const { return columns_; }

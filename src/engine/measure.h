@@ -29,9 +29,9 @@ using PerplexityProgress = std::function<void(int64_t chunk, int64_t chunks, dou
 Result<Perplexity> ScoreText(StepRunner& runner, std::string_view text, int64_t ctx,
                              const PerplexityProgress& progress);
 
-// Seconds for `count` prompt tokens (random ids) of each of `seqs` sequences from an empty cache;
-// and for `count` steps with one token of each, the first at position `depth`. The KV cache has
-// room for all of them.
+// TimePrompts: seconds for `count` prompt tokens (random ids) of each of `seqs` sequences, from an
+// empty cache. TimeTokens: seconds for `count` steps with one token of each sequence, the first at
+// position `depth`. The KV cache has room for all of them.
 Result<double> TimePrompts(StepRunner& runner, int64_t seqs, int64_t count);
 Result<double> TimeTokens(StepRunner& runner, int64_t seqs, int64_t count, int64_t depth);
 

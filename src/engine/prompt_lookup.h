@@ -2,8 +2,8 @@
 //
 // It searches the text for earlier copies of its last tokens; the draft is what followed the
 // longest match. This drafts well for an answer that quotes, edits or repeats its prompt, and
-// rarely for other answers. It learns the acceptance by match length at each token, drafted or not,
-// so each drafted token comes with its probability; batch/step_drafts.h weighs it.
+// rarely for other answers. At each token, drafted or not, it learns the acceptance rate by length
+// of match. So each drafted token comes with a probability, which batch/step_drafts.h uses.
 //
 // Source: prompt lookup decoding (Saxena 2023); acceptance by length of match is Weft's own. Cost
 // per token: a hash of a pair of tokens and a few dozen candidates. Thread: one caller.
@@ -41,8 +41,8 @@ class PromptLookup {
 
     std::vector<int32_t> text_;
     std::vector<int32_t>
-        earlier_;  // by position: where its pair of tokens last ended before; -1: nowhere
-    std::unordered_map<uint64_t, int32_t> last_;  // pair of tokens -> where it ended last
+        earlier_;  // by position: end of the previous copy of its pair of tokens; -1: none
+    std::unordered_map<uint64_t, int32_t> last_;  // pair of tokens -> end of its last copy
     Match match_;                                 // at the end of text_
     bool in_answer_ = false;                      // the next tokens judge matches
     std::vector<HitRate> rates_;                  // by kind of match

@@ -47,8 +47,8 @@ class Rank {
     // Collective. After an error it may be called again, in another epoch.
     Status Enter();
     // Replaces Enter for a host that may join (examine.h): checks devices and memory as far as
-    // possible without the other ranks. identities: of their devices, by rank; empty: not known.
-    // freed_bytes: memory that ranks of this host would give back.
+    // possible without the other ranks. identities: of the ranks' devices, by rank; empty: not
+    // known. freed_bytes: memory that ranks of this host would give back.
     Status CheckAlone(const std::vector<std::string>& identities, uint64_t freed_bytes);
     // Fingerprint of the model's file, valid after Enter; device identities of all ranks, if they
     // are compared.
@@ -61,10 +61,11 @@ class Rank {
     // first sends the step to the others.
     Status Run(const StepData& step);
     // The parts of Run, on rank 0 as the first of several stages: rank 0 computes the next step
-    // while each later stage has one. With as many steps in flight as stages, call in this order:
-    // Compute(next), Collect(oldest), Hand(next). This order cannot deadlock: when all later stages
-    // wait to send, and the last one waits for rank 0, the second stage has read all steps but the
-    // next and has room for it; and rank 0 takes the oldest result before it sends more.
+    // while each later stage computes an earlier one. With as many steps in flight as stages, call
+    // in this order: Compute(next), Collect(oldest), Hand(next). This order cannot deadlock: when
+    // all later stages wait to send, and the last one waits for rank 0, the second stage has read
+    // all steps but the next and has room for it; and rank 0 takes the oldest result before it
+    // sends more.
     bool pipelined() const;
     Status Compute(const StepData& step);
     Status Hand(const StepData& step);
@@ -74,7 +75,7 @@ class Rank {
     // Logits of the last step's output rows, [rows, vocab] (rank 0). The step had no asks.
     Status ReadLogits(int64_t rows, std::vector<float>& out);
     // The first `columns` logits (-1: all) of one output row; All() stores them in `buffer`. If
-    // another stage made them, only what the step asked for.
+    // another stage made them, the row has only the part that the step asked for.
     LogitsRow Logits(int64_t row, std::vector<float>& buffer, int64_t columns = -1);
     // The logits of one output row of the draft head's last run (rank 0; Job::draft_head).
     LogitsRow DraftLogits(int64_t row, std::vector<float>& buffer, int64_t columns);
@@ -100,7 +101,7 @@ class Rank {
     backend::MemoryUse memory() const { return executable_->memory(); }
     // Error: the rank's device has failed.
     Status device_status() const { return device_ == nullptr ? Status() : device_->status(); }
-    // Counts the work of `other`, between this rank's steps, as this rank's progress. `other`
+    // Work of `other` between this rank's steps also counts as this rank's progress. `other`
     // outlives this.
     void CountProgressOf(const Rank& other) { other_.store(&other, std::memory_order_release); }
     // All-reduces in one step with output rows.
@@ -110,7 +111,7 @@ class Rank {
     Result<std::vector<RankReport>> GatherReports();
     // Rank 0, between steps: the same reports at any time, without traces.
     Result<std::vector<RankReport>> Survey(int64_t step_number);
-    // Rank 0: idle time until the next step (waiting for a user) is no one's stall.
+    // Rank 0: while idle (waiting for a user), the rank counts as making progress.
     void SetIdle(bool idle) { idle_.store(idle, std::memory_order_relaxed); }
 
   private:
@@ -196,7 +197,7 @@ class Rank {
     program::ValueId logits_ = program::kNoValue, hidden_ = program::kNoValue;
     model::DraftHeadOps head_;     // `step`: the ops of a step, with or without a head
     int64_t head_rows_ = 0;        // output rows of the head's last run
-    std::vector<float> head_made_;  // states of these rows, on the way to the head's next run
+    std::vector<float> head_made_;  // states of these rows, for the head's next run
     int64_t kv_pages_ = 0;
     bool entered_ = false;  // Enter was called before
     std::string fingerprint_;
@@ -233,7 +234,7 @@ class Rank {
     std::string trace_;
 };
 
-// A worker's main loop after Open: runs steps until rank 0 ends the job.
+// A worker's main loop after Enter: runs steps until rank 0 ends the job.
 Status RunWorker(Rank& rank);
 
 }  // namespace weft::engine

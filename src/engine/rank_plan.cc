@@ -1,5 +1,5 @@
-// Chooses a rank's device (as named, or the choice of `auto`) and compiles its program; and the
-// checks that all ranks make together before anything is read.
+// Chooses a rank's device (as named, or the choice of `auto`) and compiles its program. Also has
+// the checks that all ranks make together before any weight is read.
 #include <fmt/ranges.h>
 
 #include <algorithm>

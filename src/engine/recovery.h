@@ -21,7 +21,7 @@ namespace weft::engine {
 
 // One recovery from a loss, or one admission of workers.
 struct Recovery {
-    std::vector<int> lost;              // by their numbers in the ended epoch
+    std::vector<int> lost;              // rank numbers in the ended epoch
     int64_t epoch = 0;                  // the new epoch
     int ranks = 0;                      // number of ranks in the new epoch
     double seconds = 0;                 // from the failed step until all ranks were ready
@@ -35,7 +35,7 @@ struct Asked {
     int ranks = 1;
 };
 
-// Makes and enters a rank, for `rank` to hold. Errors: those of Rank; Recover may then help.
+// Makes a rank in `rank` if it is null, and enters it. Errors: those of Rank; pass them to Recover.
 Status OpenRank(const Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank);
 
 // Starts rank 0: OpenRank, and Recover if that loses a rank. Errors: why the job ended; the cluster
@@ -43,23 +43,24 @@ Status OpenRank(const Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>
 Status OpenFirstRank(Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank,
                      std::vector<Recovery>& recoveries);
 
-// Ends the job from rank 0: step `number` tells all ranks to end, and their reports come back. On
+// Ends the job from rank 0: step `number` tells all ranks to end and to send their reports. On
 // success `rank` is null. Errors: as OpenFirstRank.
 Result<std::vector<RankReport>> EndJob(int64_t number, cluster::Cluster& cluster,
                                        std::unique_ptr<Rank>& rank);
 
 // Recovers from `error` if it is a loss: `rank` is ready again and `job` is that of the new epoch.
-// A loss during recovery starts it again, a few times. Rank 0 logs one line and appends to
-// `recoveries`. Errors: `error` itself if the cluster does not recover; else why the job ended,
+// Another loss during recovery restarts the recovery, a few times. Rank 0 logs one line and appends
+// to `recoveries`. Errors: `error` itself if the cluster does not recover; else why the job ended,
 // which the cluster already knows.
-// asked: on rank 0 of a job that ranks may join. If the larger layout fails, the job returns to the
-// previous one.
+// asked: given only on rank 0 of a job that ranks may join. If the larger layout fails, the job
+// returns to the previous one.
 Status Recover(Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank, Error error,
                std::vector<Recovery>& recoveries, const Asked* asked = nullptr);
 
-// The job for the ranks `kept` (old numbers, ascending; numbers from `ranks` on: new ranks) of
-// `ranks` ranks. Keeps the layout if possible, with the ranks' shares; with as many ranks as asked
-// for, uses the layout of `asked` (may be null). Errors: kUsage.
+// The job for the next epoch. kept: its ranks, ascending, by their numbers among the previous
+// `ranks` ranks; numbers from `ranks` on are new ranks. Keeps the layout and the ranks' shares if
+// possible; with as many ranks as the user asked for, uses the layout of `asked` (may be null).
+// Errors: kUsage.
 Result<Job> ReplanJob(const Job& job, int ranks, const std::vector<int>& kept,
                       const Asked* asked = nullptr);
 // ReplanJob on the job's JSON: ClusterOptions::replan.

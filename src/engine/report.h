@@ -22,16 +22,17 @@ struct RankReport {
     uint64_t weight_bytes = 0;
     uint64_t kv_bytes = 0;
     uint64_t read_bytes = 0;
-    uint64_t received_bytes = 0;  // of its weights, from rank 0
+    uint64_t received_bytes = 0;  // bytes of weights received from rank 0
     double load_s = 0;
     double step_s = 0, wait_s = 0;  // time in steps; part of it: waiting for other ranks
-    int64_t energy_uj = -1;         // of its processors since some time; -1: not readable
-    // If the job asks for it, from the first rank of each host: joules of the host's power sensors
-    // since the job began, by sensor name; and what limits some sensors (hw/power.h).
+    int64_t energy_uj = -1;         // energy counter of its processors, with any start; -1: not
+                                    // readable
+    // Only from the first rank of each host, if the job asks for it: joules of the host's power
+    // sensors since the job began, by sensor name; and limits of some sensors (hw/power.h).
     std::vector<std::string> sensors;
     std::vector<double> sensor_joules;
     std::string power_note;
-    int all_reduces = 0;               // of this rank in one step
+    int all_reduces = 0;               // number of this rank's all-reduces in one step
     std::vector<float> all_reduce_us;  // quantiles of their costs, ascending, evenly spaced;
                                        // without the wait for slower ranks
     std::string trace;                 // timeline events (JSON), if the job asks for them

@@ -30,7 +30,7 @@ struct Request {
     int priority = 0;
     double weight = 1;
     bool cached = true;
-    std::string tenant{};       // shares prefix-cache texts only with itself
+    std::string tenant{};       // owner of its texts in the prefix cache
     int32_t adapter = 0;        // number of the job's adapter, from 1; 0: the model alone
     bool show_special = false;  // special tokens become text
     // Constraint on the answer, which ends when nothing more may follow. With `constrain_after`,

@@ -8,8 +8,8 @@
 //     WEFT_TRY(runner->Finish());                         // ends all ranks, gathers reports
 //
 // Code above decides on the steps: answers (engine.h), logits and timings (measure.h).
-// Errors: those of the ranks; the cluster words them once. A caller that gives up passes its error
-// to Fail. ClusterOptions::stop ends the work with kCancelled, also with one rank.
+// Errors: those of the ranks, in the cluster's words. A caller that gives up passes its error to
+// Fail. ClusterOptions::stop ends the work with kCancelled, also with one rank.
 // Thread: one caller, the main thread (cluster.h).
 #pragma once
 
@@ -67,7 +67,7 @@ class StepRunner {
     // rejected workers. Admit starts the new epoch; its error goes to Recover.
     int PendingJoiners();
     Status Admit(int count) { return cluster_->Admit(count); }
-    // Ends the job on all ranks for that reason; returns the cluster's words for it.
+    // Ends the job on all ranks because of `error`; returns the cluster's version of the error.
     Error Fail(Error error);
     // Ends the job on all ranks and returns their last reports, for a summary. Does nothing if the
     // job is over.

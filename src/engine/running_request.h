@@ -39,14 +39,14 @@ struct Engine::RunningRequest {
     // Whether the matcher constrains the next token.
     bool constrained() const { return request.matcher && request.constrain_after.empty(); }
 
-    // Adds what the next token needs of its logits.
+    // Adds the logits that the next token needs to `wanted`.
     void Want(backend::WantedRows& wanted) const {
         sampler.Want(constrained(), wanted);
         wanted.whole = wanted.whole || request.logprobs >= 0 || sequence.scored();
     }
 
-    // The least that the next token needs of row `place` of a step, of whose rows `guesses` verify
-    // drafts. A marker within a draft may turn the mask on.
+    // The smallest ask that suffices for the next token, for row `place` of a step in which
+    // `guesses` rows verify drafts. A marker within a draft may turn the mask on.
     RowAsk Ask(int64_t place, int64_t guesses, int64_t columns) const {
         const bool masked = guesses > 0 ? request.matcher.has_value() : constrained();
         const bool judged = drafts.own && place < guesses;
@@ -56,10 +56,10 @@ struct Engine::RunningRequest {
 
     Sequence sequence;
     AnswerDrafts drafts;
-    size_t drafted_at = 0;  // length of the text for which the sequence's draft, or none, was
-                            // chosen
+    size_t drafted_at = 0;  // length of the text for which a draft, perhaps empty, was chosen
     std::optional<Pooler> pooler;
-    std::vector<SaidToken> scores;  // of the prompt's tokens after the first, as far as reported
+    std::vector<SaidToken> scores;  // scores of the prompt's tokens from the second on, as far as
+                                    // reported
     int64_t most = 0;               // tokens to generate
     int64_t said = 0;
     int64_t steps = 0, drafted = 0, accepted = 0;  // see Ending

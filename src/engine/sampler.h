@@ -53,7 +53,7 @@ struct Verdict {
     int32_t token = 0;
 };
 
-// The text before the next token.
+// The text so far, and the tokens that may come next.
 struct SampleContext {
     std::span<const int32_t> history;     // the tokens so far, prompt included
     size_t prompt = 0;                    // number of prompt tokens in it
@@ -76,7 +76,7 @@ class Sampler {
 
     // `options` must have passed CheckSampler.
     explicit Sampler(const SamplerOptions& options) : options_(options), random_(options.seed) {}
-    // From now on it draws what `other` would draw, with the same random numbers.
+    // From now on draws the same tokens as `other`, with the same random numbers.
     void Become(const Sampler& other) {
         options_ = other.options_;
         random_ = other.random_;
@@ -85,19 +85,19 @@ class Sampler {
     Result<int32_t> Sample(const LogitsRow& logits, const SampleContext& context);
     // The distribution of Sample. Greedy: one token. Errors: as Sample.
     Status Distribute(const LogitsRow& logits, const SampleContext& context, Distribution& out);
-    // Adds what Sample and Distribute need of the first `wanted.columns` logits of a row. masked:
-    // whether the context limits the tokens.
+    // Adds to `wanted` the part of a row's first `wanted.columns` logits that Sample and Distribute
+    // read. masked: whether the context limits the tokens.
     void Want(bool masked, backend::WantedRows& wanted) const;
-    // The least that Sample needs of a row of `columns` logits on another pipeline stage. masked:
-    // as above. ahead: rows of the same step whose tokens are drawn before this one.
+    // The smallest ask that suffices for Sample, for a row of `columns` logits on another stage.
+    // masked: as above. ahead: rows of the same step whose tokens are drawn before this one.
     RowAsk Ask(bool masked, int64_t columns, int64_t ahead) const;
-    // Runs Sample's part on the last pipeline stage, for an ask with a chain: the token, or -1 if a
-    // logit is not finite, with the largest logit.
+    // On the last pipeline stage: draws the token for an ask with a chain. Returns the token (-1: a
+    // logit is not finite) with the row's largest logit.
     Candidate DrawToken(std::span<const float> logits, const RowChain& chain);
     int32_t DrawFrom(const Distribution& distribution);
-    // Speculative sampling: accepts `drafted`, which was drawn from q (and has a chance there),
-    // with probability min(1, p / q), or else draws from max(0, p - q), normalized. The result is
-    // distributed as p, for any q.
+    // Speculative sampling: accepts `drafted`, which was drawn from q (where its probability is not
+    // 0), with probability min(1, p / q), or else draws from max(0, p - q), normalized. The result
+    // is distributed as p, for any q.
     Verdict Judge(const Distribution& p, const Distribution& q, int32_t drafted);
 
   private:

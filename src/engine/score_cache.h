@@ -1,9 +1,9 @@
 // ScoreCache: log-probabilities of prompt tokens, found by their tokens.
 //
 // A score depends on the earlier tokens and the LoRA adapter only, like a KV row. The scores are
-// therefore in blocks of their own PrefixCache, with its tenants and its order of eviction. A
-// prompt that begins like a scored one needs logits only from the first difference on. Thread: one
-// caller.
+// therefore stored in blocks of a separate PrefixCache, with the same tenants and order of
+// eviction. A prompt that begins like a scored one needs logits only from the first difference on.
+// Thread: one caller.
 #pragma once
 
 #include <cstdint>

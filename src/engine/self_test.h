@@ -2,9 +2,9 @@
 // results.
 //
 // Between ranks: values that are replicated on the tensor ranks (sums, norms, residuals, logits)
-// must have the same bits. With the record: one rank alone stores its result in the cache folder;
-// later, the logits of any layout must equal it within a tolerance. A cluster that differs refuses
-// to serve, and names the first differing op and the rank.
+// must have the same bits. Against the record: a job of one rank stores its result in the cache
+// folder; later, the logits of any layout must equal it within a tolerance. A cluster that differs
+// refuses to serve, and names the first differing op and the rank.
 //
 // Cost: one step of kSelfTestTokens rows and one round of the control plane. Stages with unlike
 // devices need a few more rounds; a difference needs a second step, too. The KV cache counts as
@@ -30,14 +30,14 @@ inline constexpr int64_t kSelfTestTokens = 8;
 std::vector<int32_t> SelfTestPrompt(int64_t vocab);
 
 // Digest of one op's result that can be compared between layouts. Layouts with sums over ranks have
-// more ops and other names; `name` is the same in all.
+// additional ops, and values with other names; `name` is the same in all layouts.
 struct OpDigest {
-    std::string name;       // of the value, without ".sum" and ".part"
+    std::string name;       // name of the value, without ".sum" and ".part"
     int32_t op = 0;         // in this rank's Program
     bool whole = false;     // replicated on all tensor ranks
     uint64_t checksum = 0;  // of its bits
-    // Sums over all rows and kDigestColumns columns each, with fixed signs, from block
-    // `first_block` of the whole value on. Contains only blocks that are entirely on this rank.
+    // Each block is a sum over all rows and kDigestColumns columns, with fixed signs. blocks[0] is
+    // block `first_block` of the whole value. Has only blocks that are entirely on this rank.
     int64_t first_block = 0;
     std::vector<float> blocks;
 };
@@ -51,7 +51,7 @@ struct OpPlace {
     bool whole = false;
 };
 std::vector<std::optional<OpPlace>> PlacesOf(const program::Program& program);
-// data: [rows, columns]. blocks: fill in Digest's blocks, too.
+// data: [rows, columns]. blocks: also fill in OpDigest::blocks.
 OpDigest Digest(const OpPlace& place, int32_t op, std::span<const float> data, int64_t rows,
                 bool blocks);
 
@@ -68,7 +68,7 @@ Result<SelfTestRecord> DecodeRecord(std::string_view text);
 std::string RecordPath(const std::string& key);
 // kNotFound: no record, or a corrupt one, which ReadRecord removes.
 Result<SelfTestRecord> ReadRecord(const std::string& path);
-// Renames a complete file, so a reader never sees a part. Creates the folder.
+// Renames a complete file, so a reader never sees a partial record. Creates the folder.
 Status WriteRecord(const std::string& path, const SelfTestRecord& record);
 
 // |a - b| / |b|; infinite if the sizes differ or a number is NaN.

@@ -1,9 +1,9 @@
 // Byte ranges of a model's files that one rank of a cluster reads, for `weft pull --shard`.
 //
-// The function builds the rank's Program and makes every read of the loader and of the fingerprint,
-// with zeros in place of the weights (model_files/weight_file.h). The ranges are thus right for any
-// file format and layout, without a second description of either. Columns of a matrix (o_proj,
-// down_proj of a tensor rank) are many short runs in a file. Gaps between runs of at most
+// RangesOfShard builds the rank's Program and performs every read of the loader and of the
+// fingerprint, with zeros in place of the weights (model_files/weight_file.h). The ranges are thus
+// right for any file format and layout, without a second description of either. Columns of a matrix
+// (o_proj, down_proj of a tensor rank) are many short runs in a file. Gaps between runs of at most
 // `gap_bytes` become part of the range, so such matrices mostly come whole.
 #pragma once
 

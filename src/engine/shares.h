@@ -1,6 +1,6 @@
 // Shares of unlike ranks (--tensor-split auto), proportional to the weight bytes that each device
-// reads per second, at most what its memory holds. Measured at the start with products of one row,
-// as in decode.
+// reads per second, and limited by its memory. Measured at the start with products of one row, as
+// in decode.
 #pragma once
 
 #include <cstdint>

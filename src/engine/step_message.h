@@ -1,11 +1,11 @@
 // The message in which rank 0 describes the next step to the other ranks.
 //
-// Without pipeline stages it is a broadcast. With stages it goes from stage to stage, ahead of the
-// rows. A stage that is several steps late then delays the stage before it, as with rows, but not
-// rank 0, which may have older results to take. The message has a fixed size if the step fits (a
-// decode step of a few sequences does), so a step costs one broadcast; the rest of a longer step
-// follows in a second message. Layout: Head, then tokens, positions, output rows, page copies,
-// asks, sequences with their adapters, state slots and pages, all 32-bit.
+// Without pipeline stages, rank 0 broadcasts the message. With stages, each stage forwards it to
+// the next, ahead of the rows. So a stage that is several steps late delays the stage before it, as
+// it does with rows, but not rank 0, which may have older results to take. The message has a fixed
+// size if the step fits (a decode step of a few sequences does), so a step costs one broadcast; the
+// rest of a longer step follows in a second message. Layout: Head, then tokens, positions, output
+// rows, page copies, asks, sequences with their adapters, state slots and pages, all 32-bit.
 #pragma once
 
 #include <array>
@@ -23,11 +23,11 @@
 namespace weft::engine {
 
 enum class StepKind : int32_t {
-    kRun,     // run the step
-    kStop,    // end of the job
-    kReport,  // every rank sends its report
-    kGuess,   // run the draft head on the last step's rows; the tokens are those after these rows
-    kGuessOn,  // run it again; row i follows output row i of its last run
+    kRun,      // run the step
+    kStop,     // end of the job
+    kReport,   // every rank sends its report
+    kGuess,    // run the draft head on the last step's rows; tokens: those that followed these rows
+    kGuessOn,  // run the head again; row i follows output row i of its last run
 };
 
 // A step with its own storage. A view() is valid until the step changes.
@@ -47,8 +47,8 @@ struct StepData {
     std::vector<backend::PageCopy> copies;
     // One for each output row. Empty: rank 0 needs all logits.
     std::vector<RowAsk> asks;
-    // For rank 0's device, not sent: what rank 0 will read of the output rows' logits (the rank
-    // fills in the value).
+    // For rank 0's device, not sent: the part of the output rows' logits that rank 0 will read (the
+    // rank fills in the value).
     backend::WantedRows wanted;
 
     // Resets to a step without rows.
@@ -92,7 +92,8 @@ class StepChannel {
     std::vector<int32_t> words_;
 };
 
-// Encoding apart, for tests and fuzzing. DecodeStep checks every count against the message's size.
+// Encoding without sending, also for tests and fuzzing. DecodeStep checks every count against the
+// message's size.
 void EncodeStep(const StepData& step, std::vector<int32_t>& words);
 Status DecodeStep(std::span<const int32_t> words, StepData& step);
 

@@ -26,8 +26,8 @@ Status CheckSumWire(backend::SumWire asked, const backend::DeviceInfo& device);
 // Checks that --gpu-allreduce applies to the device. Errors: kUsage.
 Status CheckDeviceSum(backend::DeviceSum asked, const backend::DeviceInfo& device);
 
-// Below this speed of the wire, in bytes of sums, sums in float64 take a tenth of a token's time or
-// more: docs/collectives.md.
+// On a wire that sends fewer bytes of sums per second than this, float64 sums take at least a tenth
+// of a token's time: docs/collectives.md.
 inline constexpr double kSlowWireBytesPerS = 400e6;
 
 // The choice of `auto`: f32 if the device has no float64, or if the ranks are on several hosts and
@@ -35,9 +35,10 @@ inline constexpr double kSlowWireBytesPerS = 400e6;
 backend::SumWire AutoSumWire(const backend::DeviceInfo& device, bool several_hosts,
                              const coll::Tuning& tuning);
 
-// Largest relative difference of the logits to those of one rank that the wire alone may cause:
-// twice the measured difference. Values after the sums may round differently, which moves them by
-// as much as that rounding itself: a float16 cache, and, if `rounded`, activations in int8 or BF16.
+// Largest relative difference between the logits and those of one rank that the wire type alone may
+// cause: twice the measured difference. A small difference in a sum can change how later values are
+// rounded (in a float16 cache and, if `rounded`, in int8 or BF16 activations), which moves them by
+// as much as that rounding.
 double SumWireTolerance(backend::SumWire wire, bool rounded);
 
 }  // namespace weft::engine

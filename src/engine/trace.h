@@ -18,7 +18,7 @@ namespace weft::engine {
 void AppendTrace(const program::Program& program, int64_t number,
                  std::span<const backend::OpTiming> timings, int rank, std::string& events);
 
-// Joins the events of all ranks into a file, without empty entries.
+// Joins the events of all ranks to the text of one file; skips empty entries.
 std::string TraceFile(const std::vector<std::string>& events_of_ranks);
 
 }  // namespace weft::engine

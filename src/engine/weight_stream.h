@@ -4,8 +4,8 @@
 // The header (tensor table, metadata without the tokenizer's, fingerprint) travels over the control
 // plane, before the other ranks make their Program from it. While loading, each rank requests one
 // piece of a tensor after another over the links of the world group. Rank 0 answers the ranks in
-// turn, on a thread beside its own loading. Ranks check the data like a file: rank 0 has the key,
-// but may have a bug.
+// turn, on a separate thread from its own loading. Ranks check the data like a file: rank 0 is
+// authenticated, but may have a bug.
 // Errors: rank 0's read errors end the job on all ranks; a lost peer is an error of the links.
 #pragma once
 

@@ -2,11 +2,12 @@
 // masks between its steps, so all requests wait for them, and a grammar can make each mask slow.
 //
 // The unit is a step of grammar/matcher.h (20 to 30 ns), so the limit does not depend on how busy
-// the machine is. The loop earns kStepsASecond for the time of its own steps, at most kMost, and
-// masks spend them; other requests thus keep half of their speed. When nothing is left, a request
-// ends if it has spent more than kFree itself. It also ends above kSure while the spending of all
-// requests in that state exceeds kFreeASecond; this bounds many requests that begin at once. A
-// request that runs alone never ends. Thread: the loop's.
+// the machine is. The loop earns kStepsASecond for each second of its own steps, saves at most
+// kMost, and spends the savings on masks; other requests thus keep half of their speed. When the
+// savings are spent, the engine ends a request that has itself spent more than kFree. It also ends
+// a request above kSure while the requests above kSure together spend more than kFreeASecond; this
+// bounds many requests that begin at once. The engine exempts a request that runs alone. Thread:
+// the loop's.
 #pragma once
 
 #include <algorithm>

@@ -29,7 +29,7 @@ class PagePool {
 
   private:
     struct Page {
-        int32_t holders = 0;  // without the cache
+        int32_t holders = 0;  // not counting the cache
         bool cached = false;
     };
     Page& at(int32_t page) { return pages_[static_cast<size_t>(page)]; }

@@ -4,17 +4,17 @@
 // beginning to the end of its page, and holds that page. Children are sorted by their tokens and
 // none is a prefix of another, so the longest match is a neighbor of the place where a text would
 // be inserted.
-// Sharing: KV rows depend on the tokens before them only, bit for bit, whatever else a step
+// Sharing: a KV row depends only on the tokens before it, bit for bit, whatever else the step
 // computes. A page may serve every sequence with the same first tokens, LoRA adapter (0: none) and
 // tenant. Each pair of adapter and tenant has its own tree (PrefixSpace), so a tenant learns
-// nothing of other tenants' texts; room and eviction are common to all. Sequences share whole
-// pages, and copy the matching beginning of a page that is not full or differs later. Pages that
-// are not full are leaves; only their holder may append to them.
+// nothing of other tenants' texts. All trees share room and eviction. Sequences share whole pages,
+// and copy the matching beginning of a page that is not full or differs later. Pages that are not
+// full are leaves; only their holder may append to them.
 // Eviction: a sequence that needs a page gets one that only the cache holds, least recently used
 // first, leaves before their parents. Sequences hold all pages from the beginning on, so every idle
 // page can be evicted.
-// Recurrent layers: a text is known only where its state is known. A node may hold a slot (PagePool
-// counts slots like pages) with the state after the node's text.
+// Recurrent layers: a text can be reused only up to a position whose state is stored. A node may
+// hold a slot (PagePool counts slots like pages) with the state after the node's text.
 //
 // Source: RadixAttention (Zheng et al. 2023, "SGLang: Efficient Execution of Structured Language
 // Model Programs"). Thread: one caller.
@@ -59,8 +59,8 @@ class PrefixCache {
     };
     Part FindPart(const PrefixSpace& space, std::span<const int32_t> tokens, int64_t had,
                   int64_t most);
-    // Adds the whole pages of `tokens`, which are the first of `pages`. Where the same text is
-    // known, replaces the sequence's page by the known page, which has the same bits.
+    // Adds the whole pages of `tokens`: the first entries of `pages`. Where the same text is known,
+    // replaces the sequence's page by the known page, which has the same bits.
     void Insert(const PrefixSpace& space, std::span<const int32_t> tokens,
                 std::span<int32_t> pages);
     // Adds `page`, which holds the tokens after the whole pages of `tokens`; those pages must be

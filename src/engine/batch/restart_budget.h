@@ -1,6 +1,6 @@
 // RestartBudget: how many losses of ranks a server survives within a window of time. Losses before
-// the window do not count: a host that fails once a week never ends the server, and one that fails
-// again and again soon does. Pure: the caller has the clock. Thread: one caller.
+// the window do not count: a host that fails once a week never ends the server; a host that keeps
+// failing soon does. Pure: the caller has the clock. Thread: one caller.
 #pragma once
 
 #include <cstdint>

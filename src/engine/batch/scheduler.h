@@ -3,29 +3,31 @@
 // Steps: continuous batching with chunked prefill. A step first takes the last token of each
 // decoding sequence, then fills its row budget with parts of prompts. A long prompt thus delays
 // other sequences by one step's budget at a time.
-// Prefix cache: the scheduler does not compute what the prefix cache has. Sequences share whole
-// pages; for a page that matches only at its beginning, the step first makes a copy.
+// Prefix cache: the scheduler reuses the cache's rows instead of computing them. Sequences share
+// whole pages; for a page that matches only at its beginning, the step first makes a copy.
 // Preemption: a sequence gets pages as it grows. When no page is free, the prefix cache gives up
 // idle pages. Then the scheduler preempts a sequence, which waits and is recomputed from its
-// tokens; the cache still has the pages that no other sequence needed. Weft does not swap to host
-// memory: on a CPU that is a copy from memory to memory, and no cheaper.
+// tokens; the cache still has the pages that no other sequence needed. Weft does not swap pages to
+// host memory: on a CPU, they are there already.
 // Fairness: keys share slots, pages and prompt rows by weight, and requests share within a key
-// (scheduler_turns.cc). A waiting sequence preempts one of lower priority, else one of the key or
-// request that holds most of the missing resource. If every key has one sequence, keys take turns.
-// Admission order: priority; the key with the fewest running sequences by weight; the key with the
-// least service by weight; the request with the fewest running sequences; time.
-// Drafts: a decoding sequence may have drafted tokens (`Sequence::draft`). Drafts use only rows
-// that remain, at most half of what prompts could have, and never take another sequence's token or
-// page. A drafted row counts only after the caller accepts it (Keep). Until then the row is not
-// known, shared or cached, and the next step overwrites it.
+// (scheduler_turns.cc). A waiting sequence preempts a sequence of lower priority; if there is none,
+// a sequence of the key or request that holds most of the missing resource. If every key has one
+// sequence, keys take turns. Admission order: priority; the key with the fewest running sequences
+// by weight; the key with the least service by weight; the request with the fewest running
+// sequences; time.
+// Drafts: a decoding sequence may have drafted tokens (`Sequence::draft`). Drafts use only spare
+// rows, at most half of the rows that prompts could have, and never take another sequence's token
+// or page. A drafted row counts only after the caller accepts it (Keep). A row that is not accepted
+// is not known, shared or cached, and the next step overwrites it.
 // Recurrent state (models with such layers) is in slots. A running sequence owns one slot, which
 // follows its tokens from step to step. The prefix cache keeps more: the state at the last page
 // border of a prompt, at the last page border of an answer so far, and where a prompt departs from
-// earlier texts. Each draft of a step needs a slot too, to return to the state after the last
-// accepted draft. A preempted sequence gives up its slot and is recomputed.
-// Scored prompts need a row of logits for each of their rows, and a step has few of these. Every
-// other prompt that may end in the step keeps one. Keys share the rest equally. Within a key the
-// first prompts get them, and later prompts then find their beginning in the prefix cache.
+// earlier texts. Each draft of a step also needs a slot, so that the sequence can return to the
+// state after its last accepted draft. A preempted sequence gives up its slot and is recomputed.
+// Scored prompts need a row of logits for each of their rows, and a step has few rows of logits.
+// Every other prompt that may end in the step keeps one. Keys share the remaining rows equally.
+// Within a key, the first prompts get the rows; later prompts then find their beginning in the
+// prefix cache.
 //
 // Pure: no clock, no I/O; the same calls give the same steps. Thread: one caller.
 // Sources: Orca (Yu et al. 2022), iteration-level scheduling; Sarathi-Serve (Agrawal et al. 2024),
@@ -46,9 +48,9 @@
 namespace weft::engine {
 
 // Prompt tokens to compute in one step of at most `most` rows when a prompt of `tokens` is the only
-// work. With pipeline stages, several steps share the prompt, and the first stage works on the next
-// chunk while later stages have the last one: S stages and C chunks take (C + S - 1) / (C * S) of
-// the time without overlap.
+// work. With pipeline stages, several steps share the prompt, and the first stage computes the next
+// chunk while later stages compute earlier ones: S stages and C chunks take (C + S - 1) / (C * S)
+// of the time without overlap.
 int64_t PromptChunk(int64_t tokens, int64_t most, int64_t stages);
 
 struct Sequence;
@@ -190,7 +192,7 @@ class Scheduler {
     // Plans the next step into `step` (its number grows) and `planned`; false: there is no work.
     // Sequences whose last token is in the step get a row of logits, in order.
     bool Plan(StepData& step, std::vector<PlannedRows>& planned);
-    // Marks the rows of the planned step as computed, drafts excepted. The step has run, or will
+    // Marks the rows of the planned step as computed, drafts excepted. The step has run, or runs
     // before the next one.
     void Commit(std::span<const PlannedRows> planned);
     // As Commit, for a step whose logits arrive while later steps run. Sequences with rows of
@@ -200,7 +202,7 @@ class Scheduler {
     // Accepts the next draft of a sequence's last step, so its row counts. The token is in
     // `tokens`.
     void Keep(Sequence& sequence);
-    // Ends the draft after all accepted tokens were kept: frees the pages of the others.
+    // Ends the draft after all accepted tokens were kept: frees the pages of the rejected tokens.
     void EndDraft(Sequence& sequence);
     // Divides decoding sequences among `steps` steps that are in flight at once. A step passes
     // through `stages` stages.

@@ -2,11 +2,12 @@
 //
 // Drafts come from a lookup in the sequence's own text (prompt_lookup.h) or from a draft model
 // (draft_model.h, draft_head.h). StepDrafts maximizes the tokens per second of the step over all
-// sequences. Lookups cost nothing: it takes the likeliest drafts first while one more row gains
-// more than it costs. With a draft model it takes for each sequence as many as pay when all
-// sequences have drafts (DraftLength). It learns the cost of rows from earlier steps. A single
-// sequence thus gets long drafts, because a row is almost free beside the weights that the step
-// reads anyway. With many sequences drafts are rare, because each row costs as much as a token.
+// sequences. Lookups cost nothing: StepDrafts takes the likeliest drafts first, as long as one more
+// row gains more than it costs. With a draft model, each sequence gets as many drafts as pay off
+// when all sequences have drafts (DraftLength). It learns the cost of rows from earlier steps. A
+// single sequence thus gets long drafts, because a row costs little compared with the weights that
+// the step reads anyway. With many sequences drafts are rare, because each row costs as much as a
+// token.
 //
 // No clock; no I/O except the draft model's steps. Thread: one caller.
 #pragma once
@@ -47,7 +48,7 @@ class StepDrafts {
   public:
     explicit StepDrafts(const DraftOptions& options);
     bool on() const { return options_.on(); }
-    // Most drafted tokens of a step with so many sequences.
+    // Most drafted tokens of a step with `sequences` sequences.
     int64_t most_rows(int64_t sequences) const;
     // Sets the draft model or head. It outlives this.
     void Use(Drafter& model) { model_ = &model; }
@@ -58,13 +59,13 @@ class StepDrafts {
     struct Guesser {
         AnswerDrafts* answer = nullptr;
         DraftText text{};                           // `draft` receives the result
-        int64_t left = 0;                           // most drafted tokens of use
+        int64_t left = 0;                           // most drafted tokens that the answer can use
         const grammar::Matcher* matcher = nullptr;  // the answer's constraint, if any
     };
     // Drafts for a step in which each of `guessers` has a row. Errors: as DraftModel::Guess; the
     // step then has no drafts, and the next call drafts as this one would have.
     Status Choose(std::span<const Guesser> guessers);
-    // Learns the time of a step with so many rows, all with logits.
+    // Learns the time of a step with `rows` rows, all with logits.
     void LearnStep(int64_t rows, double seconds) { costs_.Learn(RowsKind(rows), seconds); }
     // Drops the learned costs, after the loss of ranks.
     void ForgetCosts() { costs_ = {}; }
@@ -75,7 +76,7 @@ class StepDrafts {
 
   private:
     struct Guess {
-        double chance;  // that it and all earlier ones are accepted
+        double chance;  // probability that it and all earlier drafts are accepted
         size_t guesser;
     };
     static int64_t RowsKind(int64_t rows);
