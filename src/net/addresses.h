@@ -1,4 +1,4 @@
-// The addresses of a host, and the choice of those by which one host reaches another.
+// Lists a host's addresses, and chooses the addresses by which one host reaches another.
 //
 // Hosts may share several networks, or each pair may have its own cable. So every rank announces
 // all its addresses, and each pair chooses from both lists: common subnets first, by speed, then
@@ -40,7 +40,7 @@ struct HostAddress {
     bool link_local() const { return host.starts_with("fe80:"); }
 };
 
-// A host that was heard: its link-local address, and this host's interface.
+// A host that this host heard: its link-local address, and the interface that heard it.
 struct Neighbour {
     std::string interface, address;
     bool operator==(const Neighbour&) const = default;
@@ -53,8 +53,8 @@ Result<std::vector<Neighbour>> ParseNeighbours(std::string_view text);
 void AddNeighbours(std::span<const Neighbour> neighbours, std::vector<HostAddress>& addresses);
 
 // The `addresses` in one of the networks `words` ("10.0.1.0/24,eth2": CIDR or interface); "": all.
-// With more than kMostAddresses, drops link-local ones and those of bridges and other virtual
-// interfaces. Errors: kUsage (malformed), kNotFound (no match; names the addresses).
+// With more than kMostAddresses, drops link-local addresses and addresses of bridges and other
+// virtual interfaces. Errors: kUsage (malformed), kNotFound (no match; names the addresses).
 inline constexpr size_t kMostAddresses = 16;
 Result<std::vector<HostAddress>> OnDataNet(const std::vector<HostAddress>& addresses,
                                            std::string_view words);
@@ -64,8 +64,8 @@ Result<std::vector<HostAddress>> ListHostAddresses(std::string_view words = "");
 // Checks the syntax of `words`. Errors: kUsage.
 Status CheckDataNet(std::string_view words);
 
-// An address on which this host listens, and the peer's name for it (a link-local one has the
-// peer's interface as scope).
+// An address on which this host listens, and the peer's form of it (the scope of a link-local
+// address is the peer's interface).
 struct Way {
     std::string listen;
     std::string dial;
@@ -74,8 +74,8 @@ struct Way {
 // Ways by which a peer with the addresses `theirs` may reach `mine`, best first, at most kMostWays.
 // Link-local addresses on a cable that is known to join both hosts count as a common subnet. An
 // address that both hosts have (as container bridges do) is skipped. known: an address of mine that
-// the peer probably reaches, also without a common subnet; "": none. If it belongs to a tunnel or
-// is a subnet of its own (/32), it comes first, because a user who names it means that network.
+// the peer probably reaches, also without a common subnet; "": none. If `known` belongs to a tunnel
+// or is alone in its subnet (/32), it comes first, because a user who names it means that network.
 inline constexpr size_t kMostWays = 12;
 std::vector<Way> WaysFrom(std::span<const HostAddress> theirs, std::span<const HostAddress> mine,
                           const std::string& known);

@@ -4,8 +4,8 @@
 // back: two transfers per line. Streaming stores bypass the caches. Between distant cores (such as
 // a virtual machine over two sockets) streaming wins from 2 KiB on: all-reduce of two ranks, 2.3 /
 // 8 / 64 / 256 KiB, plain 1.2 / 4.3 / 33 / 123 us, streaming 0.75 / 1.3 / 5.6 / 20 us. Between
-// cores that share a cache plain copies win. This may change at run time, so a PeerCopy measures
-// its plain copies. Thread: any, several at a time.
+// cores that share a cache plain copies win. The cores may change at run time, so a PeerCopy
+// measures its plain copies. Thread: any, several at a time.
 #pragma once
 
 #include <atomic>

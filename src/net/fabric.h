@@ -1,31 +1,31 @@
-// Makes a Fabric: ranks exchange offers over an authenticated control plane, and links follow.
+// Makes a Fabric: ranks exchange offers over an authenticated control plane, then connect the
+// links.
 //
 //     FabricBuilder::Make(options)         opens listeners, draws a random token for each peer
 //     OfferTo(p) for every peer p          -> opaque bytes; the caller carries them to rank p
 //     Connect(offers_from_peers, deadline) joins every pair; needs all ranks to call it
 //
 // The higher rank of each pair dials, the lower accepts. A connection must present the token that
-// its acceptor offered, and the answer must present the token that its dialer offered; others (a
-// port scan, a rank of an older epoch) are closed. The data plane is thus as trustworthy as the
-// network and as the channel of the offers. Neither tokens nor data are encrypted or signed: an
-// attacker who can read or change packets between the hosts can do so with all data over tcp, verbs
-// and mpi.
+// its acceptor offered, and the answer must present the token that its dialer offered; other
+// connections (a port scan, a rank of an older epoch) are closed. The data plane is thus as
+// trustworthy as the network and as the channel of the offers. Neither tokens nor data are
+// encrypted or signed: an attacker who can read or change packets between the hosts can read or
+// change all data over tcp, verbs and mpi.
 //
 // shm: a sealed memfd, passed over an abstract unix socket, so no name in /dev/shm exists and
-// nothing remains after a crash. The socket stays open: its end shows a dead peer.
+// nothing remains after a crash. The socket stays open, so that its end reveals a dead peer.
 // If only one of a pair can be dialed (Offer::hidden), the other dials.
 // tcp: one connection per pair, TCP_NODELAY, non-blocking, no receiver thread. The dialer tries the
 // ways of the offer in order, each for a part of the deadline, until that rank answers.
-// verbs: a queue pair for each peer, set up by the offers, and a connection as of tcp, which proves
-// the token, says that both ends are ready, and ends when the peer's process does. Device, port and
-// GID are those of the address by which the peer reaches this host.
-// mpi: messages of an MPI library (mpi/link.h), and a connection as of verbs.
+// verbs: a queue pair for each peer, set up by the offers, and a TCP connection, which proves the
+// token, says that both ends are ready, and ends when the peer's process does. Device, port and GID
+// are those of the address by which the peer reaches this host.
+// mpi: messages of an MPI library (mpi/link.h), and a TCP connection as for verbs.
 // auto: shm if both offers name the same boot id and network namespace; else verbs if both have a
 // device for each other; else mpi if one MPI launcher started both; else tcp.
 //
 // Offers are hostile input: Connect checks every field. Thread: one (Connect dials on other
-// threads). The Fabric's links live until it is destroyed; the listeners only as long as the
-// builder.
+// threads). The links live as long as the Fabric; the listeners live as long as the builder.
 #pragma once
 
 #include <cstddef>
@@ -68,8 +68,8 @@ struct FabricOptions {
     uint64_t epoch = 0;
     std::string listen_host;     // listening address for tcp; "": every address
     std::string advertise_host;  // how peers reach this rank; "": listen_host, else 127.0.0.1
-    // Replaces both: ways by which each peer may reach this rank, by rank, best first
-    // (addresses.h). The rank listens only on their addresses, without any on none.
+    // Replaces listen_host and advertise_host: ways by which each peer may reach this rank, by
+    // rank, best first (addresses.h). The rank listens only on the addresses of these ways.
     std::vector<std::vector<Way>> ways;
     PortRange ports;           // of all listeners for tcp
     std::vector<bool> hidden;  // by peer: it can't dial this rank (NAT); empty: all can

@@ -3,9 +3,9 @@
 //     magic u32 | flag u32 | epoch u64 | offset u64 | length u64 | value u64
 //
 // FrameReader parses the byte stream of one connection. It owns no socket, so a test or a fuzzer
-// can feed it. It says where to read the next bytes (payloads go directly into the window, other
-// bytes into a small staging buffer), and is then told what was read. Expect announces the place of
-// the next frame, whose payload is then read in place, without the staging buffer.
+// can feed it. Targets says where to read the next bytes (payloads go directly into the window,
+// other bytes into a small staging buffer); Consume says how many bytes were read. Expect announces
+// the place of the next frame, whose payload is then read in place, without the staging buffer.
 // The stream is hostile: a frame outside the window, with an unknown flag, or that lowers a flag is
 // kCorrupt, and the connection must close. Frames of another epoch are skipped.
 #pragma once
@@ -26,7 +26,7 @@ namespace weft::net {
 
 inline constexpr uint32_t kFrameMagic = 0x57464c31;
 inline constexpr uint32_t kGoodbyeFlag = 0xffffffff;  // the peer destroys its Fabric; no payload
-// Most bytes of a socket call: the data is then still in the cache for the peer.
+// Most bytes of a socket call, so that the data is still in the cache when the peer reads it.
 inline constexpr size_t kSocketCallBytes = size_t{256} << 10;
 
 struct FrameHeader {
@@ -39,7 +39,7 @@ struct FrameHeader {
 };
 static_assert(sizeof(FrameHeader) == 40);
 
-// Checks a header for a window of so many bytes. Errors: kCorrupt.
+// Checks a header for a window of window_bytes bytes. Errors: kCorrupt.
 Status CheckFrame(const FrameHeader& header, size_t window_bytes);
 // Checks that the frame raises its flag (in `flags`) or leaves it. Errors: kCorrupt.
 Status CheckRaise(const FrameHeader& header, std::span<const uint64_t, kFlags> flags);
@@ -49,9 +49,9 @@ class FrameReader {
     // window: the peer writes it; it outlives the reader.
     FrameReader(uint64_t epoch, std::span<std::byte> window);
 
-    // Announces that the next frame has `bytes` for `offset`, which no one reads until its flag is
-    // raised. A wrong guess only overwrites these bytes. Valid for one frame; does nothing while a
-    // frame's payload is being read.
+    // Announces that the next frame has `bytes` bytes for `offset`. Nobody may read that part of
+    // the window until the frame's flag is raised. A wrong guess only overwrites these bytes. Valid
+    // for one frame; does nothing while a frame's payload is being read.
     void Expect(size_t offset, size_t bytes);
     // Destination of the next bytes of the stream: one or two non-empty pieces.
     static constexpr size_t kTargets = 2;

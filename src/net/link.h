@@ -13,10 +13,10 @@
 // Ends: a peer that destroys its Fabric says so, a peer that dies does not. A wait on either fails
 // with kPeerLost at once, and names the dead rank if this rank saw one die.
 // Deadlines: a wait that expires asks the monitor. A peer that made progress within the deadline's
-// length is slow, not dead, and while any rank makes progress, the peer may be waiting for that
-// rank. The wait then continues, as it does while bytes arrive. Otherwise the monitor words the
-// error. The monitor also hears of long waits earlier, so that it can end ranks that wait for each
-// other.
+// length is slow, not dead; and while any rank makes progress, the peer may be waiting for that
+// rank. In both cases the wait continues, as it does while bytes arrive. Otherwise the monitor
+// makes the error. The monitor also learns of long waits before their deadline, so that it can end
+// ranks that wait for each other.
 // Thread: one at a time per Fabric (the one that drives communication), except for net/share.h.
 #pragma once
 
@@ -49,11 +49,11 @@ struct OpTag {
     int64_t index = 0;  // running number of the op in its Program
     int64_t step = 0;
     int64_t place = 0;   // progress of the op: messages awaited so far
-    bool aside = false;  // others compute on this core: waits sleep at once
+    bool aside = false;  // other threads compute on this core: waits sleep at once
     std::string Text() const;
 };
 
-// The control plane's knowledge, for waits. Implemented by cluster/; may be null.
+// Tells waits what the control plane knows of the peers. Implemented by cluster/; may be null.
 class PeerMonitor {
   public:
     virtual ~PeerMonitor() = default;
@@ -61,7 +61,7 @@ class PeerMonitor {
     virtual bool Failed() const = 0;
     // The cluster's verdict; call it only after Failed() was true.
     virtual Error Failure() const = 0;
-    // The same, with the op during which it was noticed.
+    // Failure(), with the op during which this rank noticed it.
     virtual Error FailureDuring([[maybe_unused]] const OpTag& tag) const { return Failure(); }
     // Milliseconds since `rank` last made progress (its counter moved); separates slow peers from
     // dead ones. -1: unknown.
@@ -71,8 +71,8 @@ class PeerMonitor {
     // A wait on `rank` has lasted some milliseconds, or has ended (rank -1). The cluster uses it to
     // find which rank delays which.
     virtual void OnLongWait([[maybe_unused]] int rank, [[maybe_unused]] const OpTag& tag) {}
-    // The calling thread's long wait continues: nothing of its link has moved for still_ms, while
-    // the thread was checking. Called some times a second.
+    // The calling thread's long wait continues: its link has moved no byte for still_ms, while the
+    // thread was checking. Called some times a second.
     virtual void OnStillWaiting([[maybe_unused]] int64_t still_ms) {}
     // The thread that steps through the job begins or ends a wait for another thread of this
     // process that uses the links. whom: that thread; none: any of them.
@@ -97,8 +97,8 @@ class Link {
     virtual Status Put(size_t offset, std::span<const std::byte> head,
                        std::span<const std::byte> data, int flag, uint64_t value, const OpTag& tag,
                        const Deadline& deadline) = 0;
-    // Hint: the peer's next put has `bytes` for byte `offset` of this rank's window, which no one
-    // reads until then.
+    // Hint: the peer's next put has `bytes` bytes for byte `offset` of this rank's window, and
+    // nobody reads that part before.
     virtual void Expect([[maybe_unused]] size_t offset, [[maybe_unused]] size_t bytes) {}
     // Least size for which such hints help; the default is never.
     virtual size_t least_expected_bytes() const { return SIZE_MAX; }

@@ -37,7 +37,7 @@ struct Offer {
     bool checksum = false;
     bool hidden = false;  // `to` can't dial `from`; if `to` can be dialed, `from` dials
     Token token{};        // that `to` must present
-    std::string boot_id;  // of the host, and of the network as this process sees it
+    std::string boot_id;  // boot id of the host, and id of this process's network namespace
     std::string network;
     std::string unix_name;  // "": none
     std::string tcp_host;   // "": none
@@ -61,7 +61,7 @@ std::string KernelId(const std::string& boot_id, const std::string& network);
 // The transport between two ranks; the same result on both. Errors: kUsage, kNotFound (verbs
 // without a device).
 Result<Transport> ChooseTransport(const Offer& mine, const Offer& theirs);
-// "": verbs can join them, or no side has a device; else the reason against verbs.
+// Why verbs cannot join two ranks; "": it can, or neither side has a device.
 std::string WhyNotVerbs(const Offer& mine, const Offer& theirs);
 
 struct Greeting {

@@ -1,6 +1,6 @@
 // Tests whether full-size packets reach another host. A switch with a smaller MTU than both ends
-// drops large packets. If no ICMP message returns, neither end notices: connections open and small
-// messages pass, but every transfer hangs (RFC 2923, "black hole").
+// drops large packets. If no ICMP message returns, neither end notices the loss: connections open
+// and small messages pass, but every transfer hangs (RFC 2923, "black hole").
 //
 // The probe needs no privileges, and only a listening TCP port on the other host. It opens a
 // connection with a certain segment size (TCP_MAXSEG), sends one segment, and waits for the

@@ -6,11 +6,10 @@
 namespace weft::net {
 
 // From now on any thread may use any link of `fabric`; threads use disjoint flags and parts of the
-// windows. Call it before the second thread begins. Over sockets (tcp), a link then takes one Put
-// at a time, one thread at a time reads it, and hints (Expect) are ignored. Over verbs, one thread
-// holds the link for each put and each check. Shared memory needs no change. mpi is not supported
-// yet.
-// nothing changes. (Not so far: mpi.)
+// windows. Call it before the second thread begins. Over sockets (tcp), a link then accepts one Put
+// at a time, one thread at a time reads from it, and hints (Expect) are ignored. Over verbs, one
+// thread holds the link for each put and each check. Shared memory needs no change. mpi is not
+// supported yet.
 void ShareAmongThreads(Fabric& fabric);
 
 }  // namespace weft::net

@@ -59,7 +59,8 @@ std::vector<RdmaPort> ListRdmaPorts(const HostRoots& roots = {});
 struct RdmaWish {
     std::string device;   // "": chosen by address; else "mlx5_0" or "mlx5_0:1"
     int gid_index = -1;   // -1: chosen
-    std::string address;  // of this host, as the peer reaches it; "" or loopback: peer on this host
+    std::string address;  // this host's address for the peer; "" or loopback: the peer is on this
+                          // host
 };
 
 struct RdmaPath {
@@ -78,7 +79,8 @@ Status CheckRdmaHost(const std::vector<RdmaPort>& ports, const HostRoots& roots 
 // The same for one device.
 Status CheckRdmaDevice(const std::string& device, const HostRoots& roots = {});
 
-// Error of a failed memory registration. limit_bytes: what the process may lock; ~0: no limit.
+// Error of a failed memory registration. limit_bytes: memory that the process may lock; ~0: no
+// limit.
 Error RegistrationError(size_t bytes, uint64_t limit_bytes, int error);
 
 // Address of a peer's queue pair and memory; the verbs part of an offer.
@@ -98,7 +100,7 @@ inline constexpr size_t kVerbsWindowAt = 4096;
 
 // Whether a peer's address is plausible for windows of `window_bytes`.
 bool Plausible(const VerbsAddress& address, uint64_t window_bytes);
-// "": two such ends can be joined; else the reason against it.
+// Why two such ends cannot be joined; "": they can.
 std::string WhyNotJoined(const VerbsAddress& a, const VerbsAddress& b);
 
 }  // namespace weft::net

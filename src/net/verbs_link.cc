@@ -6,10 +6,10 @@
 //   bytes took 2.4 times as long, 8 KB 1.25 times, all-reduces of them 1.6 and 1.15 times;
 // - cards take a single small request in the same store that rings their doorbell, but fetch two
 //   over PCIe (mlx5 in rdma-core, providers/mlx5/qp.c, post_send_db: `nreq == 1`);
-// - its bytes become visible after those of the first only by the practice of cards, for memory
-//   that is not registered for relaxed ordering (ibv_reg_mr's manual). The specification orders
-//   only a completion after the data (InfiniBand, volume 1, "Transaction ordering"), and immediate
-//   data brings a completion.
+// - cards make its bytes visible after those of the first only by practice, for memory that is not
+//   registered for relaxed ordering (ibv_reg_mr's manual). The specification orders only a
+//   completion after the data (InfiniBand, volume 1, "Transaction ordering"), and immediate data
+//   brings a completion.
 // The receives for immediate data are empty and posted in bulk. A sender counts the peer's
 // remaining receives, so none is ever missing (no RNR). If none remains, or a flag rises by more
 // than immediate data can express, the flag is a second WRITE.

@@ -42,12 +42,12 @@ class VerbsDevice {
     ibv_pd* pd() const { return pd_.get(); }
     const std::string& name() const { return name_; }
     // Reads the device's events, without blocking. A driver that can detach from its users reports
-    // its removal. One that can't (Soft-RoCE) removes its node and waits until its users close it,
-    // while everything still works.
+    // its removal. A driver that can't (Soft-RoCE) removes its node and waits until all users close
+    // it; until then everything works.
     void TakeEvents();
     bool gone() const { return gone_; }
-    // Number of ports that went down and of changed addresses: when it grows, an end checks its
-    // own.
+    // Counts port failures and address changes. When it grows, an end checks its own port and
+    // address.
     int64_t changes() const { return changes_; }
 
   private:
@@ -102,8 +102,7 @@ class VerbsEndImpl final : public VerbsEnd {
     uint32_t receive_depth() const { return receive_depth_; }
     Status PostReceives(uint32_t count);
     const VerbsAddress& peer() const { return peer_; }  // after Connect
-    // A fault of this host's own device, port or address that lasts longer than a moment; "": none.
-    // Not for the hot path.
+    // A lasting fault of this host's own device, port or address; "": none. Not for the hot path.
     std::string Trouble();
 
   private:

@@ -1,7 +1,7 @@
 // How a rank waits for a peer: it spins, then yields, then sleeps, and at last gives up.
 //
 // Progress is shared by the links of one Fabric: the monitor, all links (a wait on one serves the
-// sockets of all), and the peer that was seen to die first. A Waiter is one wait on one link:
+// sockets of all), and the peer whose death was detected first. A Waiter is one wait on one link:
 //
 //     Waiter waiter(progress, link, tag, deadline);
 //     while (!arrived()) {
@@ -42,7 +42,7 @@ class BaseLink : public Link {
     virtual void Receive() = 0;
     // Descriptor for poll(2); -1: none.
     virtual int poll_fd() const = 0;
-    // Bytes received and sent, for links whose messages take long: a wait during which they grow is
+    // Bytes received and sent, for links whose messages take long: while they grow, the peer is
     // slow, but alive.
     virtual uint64_t moved_bytes() const { return 0; }
 
@@ -75,10 +75,10 @@ class Progress final : public FabricState {
     // Sleeps until a socket of any link has data (or `writable`, if not -1, accepts some), at most
     // `ms`.
     void SleepOnSockets(int writable, int64_t ms);
-    // Checks every link; returns the one whose peer died first, null if none died.
+    // Checks every link; returns the link whose peer died first. Null: no peer died.
     const BaseLink* FirstDead();
 
-    // Other threads recently wanted this core: yield at once.
+    // Whether other threads recently wanted this core; waits then yield at once.
     bool crowded() const { return crowded_.load(std::memory_order_relaxed); }
     void SetCrowded(int64_t now_ns);
     // Whether this thread's count of context switches grew since the last call.

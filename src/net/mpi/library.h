@@ -1,6 +1,6 @@
 // An MPI library in this process, through a plug-in (abi.h): find, load, start, end.
 //
-//     WEFT_ASSIGN(auto mpi, MpiLibrary::Load("openmpi"));     no process is met yet
+//     WEFT_ASSIGN(auto mpi, MpiLibrary::Load("openmpi"));     contacts no process yet
 //     WEFT_TRY(mpi->Start(Deadline::In(60'000)));             all ranks must call it
 //     mpi->Broadcast(...), mpi->AllGather(...)                small things, before any link
 //     ... links over mpi->Send, Receive, Test ...
@@ -36,7 +36,7 @@ struct MpiPlugin {
 };
 
 // Searches $WEFT_PLUGIN_DIR; without it, the folder of this program, the relative path from
-// cmake/install.cmake, and lib/weft next to its folder. Looks at names only and loads nothing.
+// cmake/install.cmake, and lib/weft next to its folder. Looks only at file names; loads nothing.
 std::vector<MpiPlugin> FindMpiPlugins();
 
 class MpiLibrary {

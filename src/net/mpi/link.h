@@ -3,10 +3,11 @@
 // A small put is one message (inbox.h) in a send slot, so Put returns at once. The rest of a larger
 // put is sent from the caller's memory, and Put waits for it; it receives meanwhile, so two ranks
 // that both send never deadlock. Each link keeps a few receives posted. MPI does not report a dead
-// peer; a TCP connection to it and the monitor do.
+// peer; a TCP connection to the peer and the monitor do.
 //
 // A link that ends in order says goodbye on that connection and cancels its receives. After a fault
-// (the monitor Failed, or MPI returned an error) MPI is left alone: see MpiLibrary::Abandon.
+// (the monitor Failed, or MPI returned an error) the link makes no more MPI calls: see
+// MpiLibrary::Abandon.
 #pragma once
 
 #include <cstddef>
